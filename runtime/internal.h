@@ -186,10 +186,9 @@ void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
 /* After the weights to start from are there. */
 void zpr_update_begin(zpr *c);
-/* Sums the gradients of which every tensor rank has a part (partial.c). Collective over the tensor ranks. */
+/* What zpr_sum_partial sums. */
 void zpr_partial_open(zpr *c);
 void zpr_partial_close(zpr *c);
-void zpr_sum_partial(zpr *c);
 /* Zeroes the gradients that micro-batches only add to. */
 void zpr_begin_step(zpr *c);
 typedef struct zpr_step_result {
@@ -240,14 +239,10 @@ typedef struct zpr_slice {
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
 /* The run whose instance *i is the bucket of flat element `first`. */
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i);
-/* Gradients off the device below ZeRO 2: sums all buckets over the ranks that hold the same, once a step. */
-void zpr_sum_buckets(zpr *c);
 /* ZeRO 2 and 3: zeroes the gradients that several units add to. */
 void zpr_zero_shared_shards(zpr *c);
 /* ZeRO 1 to 3: sums this rank's shard of a tied gradient over the stages. */
 void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages);
-/* ZeRO 1 and 2: updated parameters from their owners to all, bucket by bucket. */
-void zpr_gather_updated(zpr *c);
 
 /* A rank's piece of a logical parameter instance: called for every maximal contiguous local range.
  * local: element offset in the flat buffers; global: element offset in the logical tensor; both `count` long. */

@@ -51,15 +51,19 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
 }
 
 void zpr_sum_buckets(zpr *c) {
+  bool moved = zpr_moves_gradients(c->program);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
     for (int64_t i = 0; i < run->count && holders.n > 1; i++) {
       zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
-      zpr_sum_replicas(c, &holders, &bucket);
+      if (moved)
+        zpr_sum_replicas(c, &holders, &bucket);
+      else
+        zpr_reduce_grads(c, run->base + i * run->stride);
     }
   }
-  zpr_await_replicas(c);
+  if (moved) zpr_await_replicas(c);
 }
 
 void zpr_zero_shared_shards(zpr *c) {

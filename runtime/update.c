@@ -1,5 +1,6 @@
-/* From the gradients of this replica to new parameters: sums over replicas and ties, norm, clipping, optimizer. With
- * ZeRO 2 and 3, and on GPUs, the replicas' sums are made before, unit by unit (shards.c).
+/* From the gradients of this replica to new parameters: norm, clipping, optimizer. What ranks sum before and share
+ * after is the program's (zpr_program.sum_gradients, share_weights): calls of functions here, in shards.c and
+ * partial.c.
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter, one bucket
  * and one aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend
@@ -141,43 +142,34 @@ void zpr_begin_step(zpr *c) {
   }
 }
 
-/* With ZeRO 2 and 3, and in trainers that reduce beside backward, the units have done it. ZeRO 0 sums all buckets at
- * once.
- */
-static void sum_replicas(zpr *c) {
-  const zpr_program *p = c->program;
+void zpr_sum_flat(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
-  if (zpr_shards_gradients(p) || p->reduces_beside || zpr_is_frozen(c)) return;
-  if (zpr_moves_gradients(p)) {
-    zpr_sum_buckets(c);
-    return;
-  }
-  for (int r = 0; r < c->stage->n_runs && p->zero == 1; r++)
-    for (int64_t i = 0; i < c->stage->runs[r].count; i++)
-      zpr_reduce_grads(c, c->stage->runs[r].base + i * c->stage->runs[r].stride);
-  for (int i = 0; i < ZPR_PARTS && !zpr_shards_state(p); i++) {
+  if (zpr_is_frozen(c)) return;
+  for (int i = 0; i < ZPR_PARTS; i++) {
     zpr_part part = zpr_part_of(c, i);
-    zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * zpk_bytes(p->dtype), part.elements);
+    zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * zpk_bytes(c->program->dtype), part.elements);
   }
 }
 
-/* The replicas first, then ties and tensor ranks, which with ZeRO 1 to 3 sum their shards. All sums add in rank order,
- * so the stages of a tie get the same bits and their copies of the weight stay equal for good. */
-static void reduce_gradients(zpr *c) {
+/* Where ranks own pieces, or gradients move, a tie is a bucket. All sums add in rank order, so the stages of a tie get
+ * the same bits and their copies of the weight stay equal for good. */
+void zpr_sum_ties(zpr *c) {
+  bool buckets = zpr_moves_gradients(c->program) || zpr_shards_state(c->program);
   char *grads = zpr_at(c, c->stage->grads);
-  bool moved = zpr_moves_gradients(c->program), shards = moved || zpr_shards_state(c->program);
-  int64_t size = zpk_bytes(c->program->dtype);
-  zpr_land_gradients(c);
-  sum_replicas(c);
   for (int i = 0; i < c->program->n_ties; i++) {
     const zpr_tie *tie = &c->program->ties[i];
     zpr_group g = zpr_tie_group(c, i);
-    if (g.n > 1 && shards) zpr_sum_tied_shards(c, tie, &g);
-    if (g.n > 1 && !shards) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
+    if (g.n > 1 && buckets)
+      zpr_sum_tied_shards(c, tie, &g);
+    else if (g.n > 1)
+      zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * zpk_bytes(c->program->dtype), tie->elements);
   }
-  if (moved && !zpr_shards_gradients(c->program)) return;
-  zpr_sum_partial(c);
-  if (!moved) zpr_clear_padding(c);
+}
+
+static void sum_gradients(zpr *c) {
+  zpr_land_gradients(c);
+  if (c->program->sum_gradients) c->program->sum_gradients(c);
+  if (!zpr_moves_gradients(c->program)) zpr_clear_padding(c);
 }
 
 static double sum_squares(zpr *c) {
@@ -233,13 +225,6 @@ static void update(zpr *c, double lr, double grad_scale) {
     update_here(c, &rule);
 }
 
-/* ZeRO 1 and 2: from the owners of parameters to all. Also after a step that was skipped, so that every step sends what
- * the plan says. */
-static void gather_params(zpr *c) {
-  const zpr_program *p = c->program;
-  if (zpr_shards_state(p) && !zpr_shards_params(p)) zpr_gather_updated(c);
-}
-
 /* As torch.nn.utils.clip_grad_norm_. */
 static double clip_factor(double clip, double norm) {
   double factor = clip > 0 ? clip / (norm + 1e-6) : 1;
@@ -247,7 +232,7 @@ static double clip_factor(double clip, double norm) {
 }
 
 zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
-  reduce_gradients(c);
+  sum_gradients(c);
   /* One exchange for everything that all ranks must agree on. The loss lives where the model ends, equal on the tensor
    * ranks there, and is 0 elsewhere. */
   enum { SQUARES, LOSS, SIGNALS, VALUES = SIGNALS + 3 };
@@ -262,7 +247,7 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
   if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm) / scale);
-  gather_params(c);
+  if (c->program->share_weights) c->program->share_weights(c); /* skipped or not: every step sends what the plan says */
   result.rescaled = !result.applied && zpr_loss_scale_can_fall(c);
   zpr_loss_scale_step(c, result.applied);
   return result;

@@ -5,7 +5,7 @@
 #include <zplan/decimal.h>
 #include <zplan/trainer.h>
 
-/* Calls of the runtime that move something of a unit, or of its buckets; moves.c says which records ask for them. */
+/* Calls of the runtime that move something; moves.c says which records ask for them. */
 typedef enum zp_call {
   ZP_CALL_READ_PARAMS,        /* from a disk, two units ahead */
   ZP_CALL_FETCH_PARAMS,       /* from the host into the ring, a unit ahead */
@@ -19,7 +19,14 @@ typedef enum zp_call {
   ZP_CALL_SAVED_READ,         /* from a disk, two units ahead */
   ZP_CALL_SAVED_GET,          /* into the ring, a unit ahead */
   ZP_CALL_SAVED_PUT,          /* out of the ring */
-  ZP_CALL_EXCHANGE_SIGNS,     /* 1-bit Adam's, at the end of a step */
+  ZP_CALL_EXCHANGE_SIGNS,     /* 1-bit Adam's, in the update */
+  /* Once a step: before the norm, over the data ranks all at once or bucket by bucket, over tied stages, over the
+   * tensor ranks; after the update. */
+  ZP_CALL_SUM_FLAT,
+  ZP_CALL_SUM_BUCKETS,
+  ZP_CALL_SUM_TIES,
+  ZP_CALL_SUM_PARTIAL,
+  ZP_CALL_SHARE_WEIGHTS,
   ZP_CALL_COUNT
 } zp_call;
 
@@ -106,13 +113,16 @@ void zp_emit_before_unit(zp_emit *e, zp_pass pass, const char *is_next, const ch
 void zp_emit_after_unit(zp_emit *e, zp_pass pass);
 void zp_emit_before_walk(zp_emit *e, zp_pass pass, const char *first);
 
-/* reduce.c: sums beside the last backward. */
+/* reduce.c: sums beside the last backward, and what is sent behind it. */
 /* Fields of a layout, and their values of chunk k of stage s: where shared parameters have their last gradient. */
 void zp_emit_last_uses_type(zp_emit *e);
 void zp_emit_last_uses(zp_emit *e, int s, int k);
 /* The function that starts to reduce a unit's buckets; its call, after unit j. */
 void zp_emit_reduce(zp_emit *e);
 void zp_emit_reduce_unit(zp_emit *e, zp_pass pass);
+/* Functions of what is sent once a step; their places in the program table. */
+void zp_emit_end_of_step(zp_emit *e);
+void zp_emit_end_fields(zp_emit *e);
 
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);

@@ -1,7 +1,7 @@
 /* Which calls of the runtime the list of moves (zplan/moves.h) asks for. A record belongs to every row with its goods,
- * its time, its queue and its wait; a row is one call for a unit, or for each of its buckets. What is on disks or
- * summed on the host goes with the call that brings it there. Steps of a unit, messages and the end of a step have
- * printers of their own. */
+ * its time, its queue and its wait; a row is one call, for a unit, for each of its buckets or once a step. What is on
+ * disks or summed on the host goes with the call that brings it there. Steps of a unit and messages have printers of
+ * their own; norm and update are the runtime's. */
 #include "emit.h"
 
 #include <assert.h>
@@ -10,10 +10,13 @@
 #define WAITS(wait) (1u << ZP_WAIT_##wait)
 #define ANY (~0u)
 
+typedef enum grouping { EITHER, TOGETHER, ONE_BY_ONE } grouping; /* all buckets at once, or a record a bucket */
+
 typedef struct row {
   zp_move_what what;
   zp_move_when when;
   unsigned queues, waits;
+  grouping buckets;
 } row;
 
 static const row rows[ZP_CALL_COUNT] = {
@@ -30,20 +33,27 @@ static const row rows[ZP_CALL_COUNT] = {
     [ZP_CALL_SAVED_GET] = {ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ON(UP) | ON(DEVICE_MEMORY), ANY},
     [ZP_CALL_SAVED_PUT] = {ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, ANY, ANY},
     [ZP_CALL_EXCHANGE_SIGNS] = {ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ANY, ANY},
+    [ZP_CALL_SUM_FLAT] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ON(DATA), ANY, TOGETHER},
+    [ZP_CALL_SUM_BUCKETS] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ANY, ANY, ONE_BY_ONE},
+    [ZP_CALL_SUM_TIES] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ON(TIES) | ON(READ) | ON(WRITE), ANY, TOGETHER},
+    [ZP_CALL_SUM_PARTIAL] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ON(TENSOR), ANY},
+    [ZP_CALL_SHARE_WEIGHTS] = {ZP_MOVE_PARAMETERS, ZP_WHEN_AFTER_UPDATE, ANY, ANY},
 };
 
 static unsigned calls_of(const zp_move *m) {
   unsigned calls = 0;
   for (int i = 0; i < ZP_CALL_COUNT; i++)
     if (rows[i].what == m->what && rows[i].when == m->when && rows[i].queues >> m->queue & 1 &&
-        rows[i].waits >> m->wait & 1)
+        rows[i].waits >> m->wait & 1 &&
+        (rows[i].buckets == EITHER || rows[i].buckets == (m->bucket < 0 ? TOGETHER : ONE_BY_ONE)))
       calls |= 1u << i;
   return calls;
 }
 
 static void add_calls(void *user, const zp_move *m) {
   unsigned calls = calls_of(m);
-  bool elsewhere = m->when == ZP_WHEN_IN_UNIT || m->when == ZP_WHEN_AFTER_ACTION || m->when >= ZP_WHEN_AFTER_BACKWARD;
+  bool updates = m->when == ZP_WHEN_AT_NORM || m->when == ZP_WHEN_AT_HOST_UPDATE || m->when == ZP_WHEN_AT_DEVICE_UPDATE;
+  bool elsewhere = m->when == ZP_WHEN_IN_UNIT || m->when == ZP_WHEN_AFTER_ACTION || updates;
   assert(calls || elsewhere); /* nothing moves without a call */
   (void)elsewhere;
   *(unsigned *)user |= calls;

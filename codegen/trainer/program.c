@@ -52,6 +52,7 @@ void zp_emit_program(zp_emit *e) {
   const zp_train *t = &e->plan->spec->train;
   const zp_choice *c = &e->program->choice;
   const zp_traffic traffic = zp_program_traffic(e->program);
+  zp_emit_end_of_step(e);
   zp_buf_line(out, "static const zpr_program program = {");
   zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
               zp_plan_hash(e->arena, e->program));
@@ -60,7 +61,9 @@ void zp_emit_program(zp_emit *e) {
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
   if (zp_emit_calls(e, ZP_CALL_SCATTER_GRADS) && !zp_emit_calls(e, ZP_CALL_SCATTER_OVER_RANKS))
     zp_buf_line(out, "    .moves_gradients = true,");
-  if (zp_emit_calls(e, ZP_CALL_REDUCE_GRADS)) zp_buf_line(out, "    .reduces_beside = true,");
+  if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE) || zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) ||
+      zp_emit_calls(e, ZP_CALL_REDUCE_GRADS))
+    zp_buf_line(out, "    .moves_beside = true,");
   if (zp_chunks(c) > 1)
     zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "    .messages = MESSAGES,");
@@ -69,6 +72,7 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
+  zp_emit_end_fields(e);
   zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", optimizer[t->optimizer],
               zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1), zp_decimal(e->arena, t->beta2),
               zp_decimal(e->arena, t->eps));

@@ -1,7 +1,7 @@
-/* Prints how GPUs sum gradients over the data ranks with ZeRO 0 and 1: bucket by bucket, beside backward of the last
- * micro-batch, from the unit on that was the last to add to them. A parameter that several units of a stage use waits
- * for the last of these, which the stage's order table names. 1-bit Adam exchanges momentum after the micro-batches
- * instead. */
+/* Prints where gradients are summed over ranks. GPUs sum them over the data ranks with ZeRO 0 and 1 bucket by bucket,
+ * beside backward of the last micro-batch, from the unit on that was the last to add to them. A parameter that several
+ * units of a stage use waits for the last of these, which the stage's order table names. Whatever else is summed is
+ * once a step, in functions that the runtime calls. */
 #include "emit.h"
 
 static bool is_shared(const zp_emit *e, int param) { return e->model->params.data[param].segment < 0; }
@@ -82,4 +82,37 @@ void zp_emit_reduce(zp_emit *e) {
 void zp_emit_reduce_unit(zp_emit *e, zp_pass pass) {
   if (!zp_emit_calls(e, ZP_CALL_REDUCE_GRADS) || (pass != ZP_PASS_BACKWARD && pass != ZP_PASS_WEIGHTS)) return;
   zp_buf_line(&e->out, "    if (mb == MICROBATCHES - 1) reduce_unit(c, s, j);");
+}
+
+/* ---- once a step ---- */
+
+static bool sums(const zp_emit *e) {
+  return zp_emit_calls(e, ZP_CALL_SUM_FLAT) || zp_emit_calls(e, ZP_CALL_SUM_BUCKETS) ||
+         zp_emit_calls(e, ZP_CALL_SUM_TIES) || zp_emit_calls(e, ZP_CALL_SUM_PARTIAL);
+}
+
+static void emit_call(zp_emit *e, zp_call call, const char *text) {
+  if (zp_emit_calls(e, call)) zp_buf_line(&e->out, "  %s", text);
+}
+
+void zp_emit_end_of_step(zp_emit *e) {
+  if (sums(e)) {
+    zp_buf_line(&e->out, "/* Gradients that ranks sum once a step, behind the micro-batches. */");
+    zp_buf_line(&e->out, "static void sum_gradients(zpr *c) {");
+    emit_call(e, ZP_CALL_SUM_FLAT, "zpr_sum_flat(c); /* over the data ranks */");
+    emit_call(e, ZP_CALL_SUM_BUCKETS, "zpr_sum_buckets(c); /* over the data ranks */");
+    emit_call(e, ZP_CALL_SUM_TIES, "zpr_sum_ties(c);");
+    emit_call(e, ZP_CALL_SUM_PARTIAL, "zpr_sum_partial(c);");
+    zp_buf_line(&e->out, "}");
+    zp_buf_puts(&e->out, "\n");
+  }
+  if (!zp_emit_calls(e, ZP_CALL_SHARE_WEIGHTS)) return;
+  zp_buf_line(&e->out, "/* Weights, from the data ranks that have updated them. */");
+  zp_buf_line(&e->out, "static void share_weights(zpr *c) { zpr_gather_updated(c); }");
+  zp_buf_puts(&e->out, "\n");
+}
+
+void zp_emit_end_fields(zp_emit *e) {
+  if (sums(e)) zp_buf_line(&e->out, "    .sum_gradients = sum_gradients,");
+  if (zp_emit_calls(e, ZP_CALL_SHARE_WEIGHTS)) zp_buf_line(&e->out, "    .share_weights = share_weights,");
 }

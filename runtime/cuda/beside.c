@@ -28,7 +28,7 @@ static void *new_event(zpr *c) {
 
 void zpr_cuda_beside_open(zpr *c) {
   zpr_device *d = c->state->device;
-  if (c->program->zero < 2 && !c->program->reduces_beside) return;
+  if (!c->program->moves_beside) return;
   beside *b = d->beside = zpr_alloc(c, 1, sizeof *b);
   zpr_cuda(c, d->api.new_stream(&b->other.stream, 1), "make a stream for what moves"); /* CU_STREAM_NON_BLOCKING */
   zpr_cuda(c, d->api.allocate_host((void **)&b->other.pinned, ZPR_PINNED_BYTES), "get pinned memory of the host");

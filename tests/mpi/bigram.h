@@ -126,6 +126,10 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                              .stages = &b->stage,
                              .micro_batches = bigram_micro_batches,
                              .forwards = bigram_forwards,
+                             .sum_gradients = zero == 0   ? zpr_sum_flat
+                                              : zero == 1 ? zpr_sum_buckets
+                                                          : NULL,
+                             .share_weights = zero == 1 || zero == 2 ? zpr_gather_updated : NULL,
                              .optimizer = 0,
                              .lr = 0.1,
                              .beta1 = 0.9,

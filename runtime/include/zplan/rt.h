@@ -44,7 +44,7 @@ typedef struct zpr_param {
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
- * all spread over expert groups, or none of them is. zero >= 1, moves_gradients, reduces_beside: an instance is a
+ * all spread over expert groups, or none of them is. zero >= 1, moves_gradients, zpr_reduce_grads: an instance is a
  * bucket, what moves over the ranks that hold the same at once; a parameter declared outside repeats has a run of its
  * own. With zero >= 1 its stride divides by those ranks. */
 typedef struct zpr_run {
@@ -128,10 +128,9 @@ typedef struct zpr_program {
   const char *name, *plan_hash;
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
-  bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3 */
-  bool reduces_beside;  /* zero 0 or 1 on GPUs: micro_batches calls zpr_reduce_grads for every bucket; otherwise the
-                         * runtime  sums over the data ranks after it */
-  int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
+  bool moves_gradients;      /* in buckets to the host, also without ZeRO 2 and 3 */
+  bool moves_beside;         /* GPUs: micro_batches moves buckets between zpr_beside and zpr_beside_end */
+  int expert;                /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
                                 pipeline */
   /* The pipeline runs `chunks` parts of the model on every stage (0: one), numbered along the stages, again and again
@@ -146,9 +145,13 @@ typedef struct zpr_program {
   int n_ties;
   const zpr_tie *ties;
   /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
-   * replica's gradient of (sum of token losses * token_weight * loss_scale); with zero >= 2 the shards, with
-   * reduces_beside the buckets, hold that of all replicas. */
+   * replica's gradient of (sum of token losses * token_weight * loss_scale), or where it has called zpr_scatter_grads
+   * with zero >= 2, or zpr_reduce_grads, that of all replicas. */
   void (*micro_batches)(zpr *c);
+  /* What is sent once a step, before the norm and after the update: calls of zpr_sum_flat .. zpr_gather_updated. NULL:
+   * nothing is. */
+  void (*sum_gradients)(zpr *c);
+  void (*share_weights)(zpr *c);
   /* Forward only for all micro-batches of the loaded inputs (validation). */
   void (*forwards)(zpr *c);
   /* Training settings. */
@@ -353,13 +356,22 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
  * at flat element `first` are complete. Sums them in place; with zero == 1 every rank the shard that it owns, and the
  * rest is undefined. Padding counts as zero. */
 void zpr_reduce_grads(zpr *c, int64_t first);
+/* Once a step, behind the micro-batches, in this order. Over the data ranks that hold the same, zero 0 or 1: the flat
+ * gradients all at once, but not when 1-bit Adam exchanges momentum instead; or bucket by bucket, as zpr_reduce_grads,
+ * also of what is off the device. Over the stages of every tie. Over the tensor ranks, what is partial there. */
+void zpr_sum_flat(zpr *c);
+void zpr_sum_buckets(zpr *c);
+void zpr_sum_ties(zpr *c);
+void zpr_sum_partial(zpr *c);
+/* After the update, zero 1 or 2: parameters from their owners to all. */
+void zpr_gather_updated(zpr *c);
 /* Where gradients leave the device: the buffer of the ring for the next unit's, of stage->bucket_elements each. What is
  * computed from now on waits until it is free. */
 void *zpr_grad_buffer(zpr *c, void *ring);
 /* GPUs: buckets move beside the units, in a stream of their own. A ring in the arena has two buffers, 0 and 1,
  * that neighbouring units use in turn. What is called between zpr_beside and zpr_beside_end (gathers, scatters,
  * reductions) runs when the units have left the buffer; a unit that uses it comes after zpr_ring_wait and before
- * zpr_ring_done. With reduces_beside there is no buffer to wait for: gradients are reduced where they stand, after
+ * zpr_ring_done. For zpr_reduce_grads there is no buffer to wait for: gradients are reduced where they stand, after
  * zpr_ring_done of their unit. */
 typedef enum zpr_ring { ZPR_PARAM_RING, ZPR_GRAD_RING } zpr_ring;
 void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer);
