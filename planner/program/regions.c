@@ -43,9 +43,10 @@ int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes) {
   return zp_round_up(zp_saved_away(choice, saved_bytes), disk ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
 
-/* How a class's elements fall apart; `gone` of those off the device the rank updates. */
+/* How a class's elements fall apart; `gone` of those off the device the rank updates. of_bucket: what it has of the
+ * largest bucket. */
 typedef struct held {
-  int64_t here, away, gone;
+  int64_t here, away, gone, of_bucket;
 } held;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -55,7 +56,7 @@ typedef struct placing {
   const zp_choice *c;
   const zp_totals *t;
   zp_stage *s;
-  int buffers[ZP_MOVE_WHAT_COUNT]; /* that what moves passes through */
+  zp_move_room room; /* for what moves */
   held params, grads, state;
   zp_flat bucket;
   int64_t bucket_shard; /* of one bucket: what a rank updates */
@@ -73,6 +74,7 @@ static held split(const placing *p, zp_state state, bool sharded) {
   held h = {.gone = share_away(s->shard_elements, p->c->home[state], zp_shard_align(p->c))};
   h.away = sharded ? h.gone : zp_stage_away(p->c, s, h.gone);
   h.here = (sharded ? s->shard_elements : s->flat_elements) - h.away;
+  h.of_bucket = sharded ? p->bucket_shard : s->bucket_elements;
   return h;
 }
 
@@ -129,7 +131,7 @@ static int64_t place_slots(placing *p, int64_t microbatches) {
   int64_t away = s->pooled ? s->slots * s->away_stride : t->away_bytes, before = p->top;
   s->at_slots = region(&p->top, here);
   s->saved_ring_stride = t->unit_saved_bytes;
-  s->at_saved_ring = region(&p->top, p->buffers[ZP_MOVE_SAVED] * t->unit_saved_bytes);
+  s->at_saved_ring = region(&p->top, p->room.buffers[ZP_MOVE_SAVED] * t->unit_saved_bytes);
   s->at_pending = region(&p->top, t->pending_bytes);
   s->memory.saved = p->top - before;
   return away;
@@ -175,8 +177,8 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
-  s->at_param_ring = region(&p->top, p->buffers[ZP_MOVE_PARAMETERS] * s->bucket_elements * l->param_bytes);
-  s->at_grad_ring = region(&p->top, p->buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
+  s->at_param_ring = region(&p->top, p->room.buffers[ZP_MOVE_PARAMETERS] * s->bucket_elements * l->param_bytes);
+  s->at_grad_ring = region(&p->top, p->room.buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
   /* Not behind the messages: small products leave the end of the tiles alone, and the top is what every step writes. */
   s->at_products = region(&p->top, p->t->products_bytes);
@@ -192,20 +194,18 @@ typedef struct away_place {
   int64_t host, file; /* -1: absent */
 } away_place;
 
-/* Adds it: on the host, or on disks with four buffers of `staged` bytes on the host. */
-static away_place put_away(zp_memory *m, zp_tier tier, int64_t bytes, int64_t staged) {
+/* Adds it: on the host, or on disks with windows of `window_bytes` on the host. */
+static away_place put_away(zp_memory *m, int windows, int64_t bytes, int64_t window_bytes) {
   away_place at = {-1, -1};
   if (bytes == 0) return at;
   at.host = m->host;
-  if (tier == ZP_TIER_NVME) {
+  if (windows > 0) {
     at.file = m->nvme;
     m->nvme += bytes;
   }
-  m->host += tier == ZP_TIER_NVME ? 4 * staged : bytes;
+  m->host += windows > 0 ? windows * window_bytes : bytes;
   return at;
 }
-
-enum { STATE_WINDOWS = 4 };
 
 /* `bytes` more on the host; where. -1: none. */
 static int64_t on_host(zp_memory *m, int64_t bytes) {
@@ -230,9 +230,10 @@ static void place_errors_away(placing *p, zp_memory *m) {
 static void place_state_away(placing *p, zp_memory *m) {
   const zp_lowered *l = p->l;
   zp_stage *s = p->s;
-  bool mixed = l->compute_bytes == 2, disk = p->c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME;
-  int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), window = p->bucket_shard, gone = p->state.away;
-  if (p->grads.away > 0 && !zp_shards_gradients(p->c)) window = s->bucket_elements; /* where they land */
+  int windows = p->room.windows[ZP_MOVE_OPTIMIZER];
+  bool mixed = l->compute_bytes == 2, disk = windows > 0;
+  int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), gone = p->state.away;
+  int64_t window = p->grads.away > 0 ? p->grads.of_bucket : p->bucket_shard; /* where gradients land */
   if (disk && window > 0) window = zp_round_up(window, ZP_PAGE_ELEMENTS);
   s->state_gone = gone;
   s->grads_gone = p->grads.gone;
@@ -241,7 +242,7 @@ static void place_state_away(placing *p, zp_memory *m) {
   s->host_leaving = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
   place_errors_away(p, m);
   int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, ZP_PAGE_ELEMENTS);
-  s->state_windows = !disk ? 0 : pieces < STATE_WINDOWS ? pieces : STATE_WINDOWS;
+  s->state_windows = pieces < windows ? pieces : windows;
   s->host_state = on_host(m, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);
   s->file_state = disk && gone > 0 ? m->nvme : -1;
   if (disk) m->nvme += whole * state_bytes;
@@ -249,36 +250,35 @@ static void place_state_away(placing *p, zp_memory *m) {
 
 static void place_away(placing *p, int64_t saved_away) {
   const zp_lowered *l = p->l;
-  const zp_home *home = p->c->home;
+  const int *windows = p->room.windows;
   zp_memory *m = &p->s->memory;
   zp_stage *s = p->s;
-  int64_t params = zp_shards_params(p->c) ? p->bucket_shard : s->bucket_elements;
-  int64_t grads = zp_shards_gradients(p->c) ? p->bucket_shard : s->bucket_elements;
+  int64_t params = p->params.of_bucket, grads = p->grads.of_bucket;
   place_state_away(p, m);
-  away_place at = put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, grads * l->grad_bytes);
+  away_place at = put_away(m, windows[ZP_MOVE_GRADIENTS], p->grads.away * l->grad_bytes, grads * l->grad_bytes);
   s->host_grads = at.host;
   s->file_grads = at.file;
   s->grads_window = at.file < 0 ? 0 : grads;
   s->params_gone = p->params.gone;
-  at = put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, params * l->param_bytes);
+  at = put_away(m, windows[ZP_MOVE_PARAMETERS], p->params.away * l->param_bytes, params * l->param_bytes);
   s->host_params = at.host;
   s->file_params = at.file;
   s->params_window = at.file < 0 ? 0 : params;
-  bool disk = home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
+  bool disk = windows[ZP_MOVE_SAVED] > 0;
   if (saved_away > 0 && disk) {
     m->nvme = zp_round_up(m->nvme, ZP_PAGE_BYTES);
     m->host = zp_round_up(m->host, ZP_PAGE_BYTES);
   }
   p->s->away_slots = saved_away == 0 ? -1 : disk ? m->nvme : m->host;
   p->s->away_staging = saved_away > 0 && disk ? m->host : -1;
-  put_away(m, home[ZP_STATE_ACTIVATIONS].tier, saved_away, p->t->unit_away_bytes);
+  put_away(m, windows[ZP_MOVE_SAVED], saved_away, p->t->unit_away_bytes);
 }
 
 void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_totals *t, zp_stage *s) {
   const zp_spec *spec = l->spec;
   placing p = {.l = l, .c = choice, .t = t, .s = s};
   zp_move_scope moves = {.lowered = l, .choice = choice, .cpu = spec->cluster.node.device.is_cpu, .run = -1};
-  zp_move_buffers(&moves, p.buffers);
+  p.room = zp_move_room_of(&moves);
   int64_t m = zp_microbatches(spec, choice);
   s->n_units = t->units;
   s->n_calls = t->calls;

@@ -24,10 +24,12 @@ bool zp_moves_beside_units(const zp_move_scope *scope) {
   return false;
 }
 
-void zp_move_buffers(const zp_move_scope *scope, int buffers[ZP_MOVE_WHAT_COUNT]) {
+zp_move_room zp_move_room_of(const zp_move_scope *scope) {
+  zp_move_room room = {0};
   for (int i = 0; i < N_STRATEGIES; i++)
-    if (moments_of[i] & ON_ACTION && zp_move_strategies[i]->applies(scope))
-      zp_move_strategies[i]->raise_buffers(scope, buffers);
+    if (zp_move_strategies[i]->make_room && zp_move_strategies[i]->applies(scope))
+      zp_move_strategies[i]->make_room(scope, &room);
+  return room;
 }
 
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {

@@ -32,8 +32,12 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_OPTIMIZER));
 }
 
+static void make_room(const zp_move_scope *x, zp_move_room *room) {
+  zp_raise_away(x, ZP_STATE_OPTIMIZER, ZP_MOVE_OPTIMIZER, 0, room);
+}
+
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
 }
 
-const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain, NULL, refuses, NULL};
+const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain, make_room, refuses, NULL};

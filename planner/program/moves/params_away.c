@@ -37,9 +37,8 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 /* One that a unit works with, and one on its way. */
-static void raise_buffers(const zp_move_scope *x, int buffers[ZP_MOVE_WHAT_COUNT]) {
-  (void)x;
-  zp_raise(&buffers[ZP_MOVE_PARAMETERS], 2);
+static void make_room(const zp_move_scope *x, zp_move_room *room) {
+  zp_raise_away(x, ZP_STATE_PARAMS, ZP_MOVE_PARAMETERS, 2, room);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) { return zp_refuse_home(c, spec, ZP_STATE_PARAMS); }
@@ -51,4 +50,4 @@ static const char *lacks(const zp_choice *c) {
   return NULL;
 }
 
-const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, raise_buffers, refuses, lacks};
+const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, make_room, refuses, lacks};

@@ -47,14 +47,12 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_ACTIVATIONS));
 }
 
-static void raise_buffers(const zp_move_scope *x, int buffers[ZP_MOVE_WHAT_COUNT]) {
-  (void)x;
-  zp_raise(&buffers[ZP_MOVE_SAVED], ZP_SAVED_BUFFERS);
+static void make_room(const zp_move_scope *x, zp_move_room *room) {
+  zp_raise_away(x, ZP_STATE_ACTIVATIONS, ZP_MOVE_SAVED, ZP_SAVED_BUFFERS, room);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_ACTIVATIONS);
 }
 
-const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain,
-                                                 raise_buffers,       refuses, NULL};
+const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain, make_room, refuses, NULL};

@@ -42,6 +42,13 @@ static inline int zp_holders(const zp_choice *c, bool spread) {
 static inline void zp_raise(int *to, int at_least) {
   if (*to < at_least) *to = at_least;
 }
+/* A class that may live on disks passes through windows, in which it is read, changed and written; a page at least. */
+enum { ZP_WINDOWS = 4 };
+static inline void zp_raise_away(const zp_move_scope *x, zp_state state, zp_move_what what, int buffers,
+                                 zp_move_room *room) {
+  zp_raise(&room->buffers[what], buffers);
+  if (zp_on_disk(x, state)) zp_raise(&room->windows[what], ZP_WINDOWS);
+}
 /* Buckets of the scope's unit, or its relaxation's two. begin: {0}. */
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 /* The first of the stage's units with a shared parameter stands for all of them in what happens once a step. */

@@ -21,8 +21,8 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 /* One that a unit works with, and one on its way; CPU ranks move nothing ahead. */
-static void raise_buffers(const zp_move_scope *x, int buffers[ZP_MOVE_WHAT_COUNT]) {
-  zp_raise(&buffers[ZP_MOVE_GRADIENTS], x->cpu ? 1 : 2);
+static void make_room(const zp_move_scope *x, zp_move_room *room) {
+  zp_raise(&room->buffers[ZP_MOVE_GRADIENTS], x->cpu ? 1 : 2);
 }
 
-const zp_move_strategy zp_zero_scatter = {"ZeRO scatter", applies, make, explain, raise_buffers, NULL, NULL};
+const zp_move_strategy zp_zero_scatter = {"ZeRO scatter", applies, make, explain, make_room, NULL, NULL};

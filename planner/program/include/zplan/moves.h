@@ -179,6 +179,14 @@ typedef struct zp_move_scope {
 
 typedef void zp_on_move(void *user, const zp_move *move);
 
+/* Room that moves of a class pass through: buffers on the device, each for a unit; of what lives on disks windows on
+ * the host, each for what a rank has of a unit (of optimizer state: a piece of the update). No windows: it is not on
+ * disks.
+ */
+typedef struct zp_move_room {
+  int buffers[ZP_MOVE_WHAT_COUNT], windows[ZP_MOVE_WHAT_COUNT];
+} zp_move_room;
+
 struct zp_move_strategy {
   const char *name;
   /* Does a plan of such a choice have it? */
@@ -187,8 +195,8 @@ struct zp_move_strategy {
   void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
   /* One line: what, when and why. Requires: applies. Arena. */
   const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
-  /* Raises the classes whose records pass through buffers of a unit's size to the number of these; may be NULL. */
-  void (*raise_buffers)(const zp_move_scope *scope, int buffers[ZP_MOVE_WHAT_COUNT]);
+  /* Raises the room of classes to what its records need. Requires: applies. May be NULL. */
+  void (*make_room)(const zp_move_scope *scope, zp_move_room *room);
   /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
   /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
@@ -215,8 +223,8 @@ bool zp_moves_beside_units(const zp_move_scope *scope);
  * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
  * through the same buffers. */
 bool zp_buckets_move_beside(const zp_move_scope *scope);
-/* Buffers of a unit's size that the moves of every class pass through. */
-void zp_move_buffers(const zp_move_scope *scope, int buffers[ZP_MOVE_WHAT_COUNT]);
+/* What all strategies that apply need together. */
+zp_move_room zp_move_room_of(const zp_move_scope *scope);
 /* All strategies that apply make their records. */
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user);
 
