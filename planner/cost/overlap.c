@@ -27,11 +27,6 @@ typedef struct unit_moves {
   lanes in, out;
 } unit_moves;
 
-double zp_cost_away(const zp_choice *choice, zp_state state) {
-  const zp_home *home = &choice->home[state];
-  return home->tier == ZP_TIER_DEVICE ? 0 : home->eighths / 8.0;
-}
-
 /* Ranks share the memory channels; the pages of one rank lie on one socket, so it never has more than a socket's. Ranks
  * fill a node in the order of its devices, so neighbours share a PCIe root from the second rank on. */
 zp_host_rates zp_cost_host_rates(const zp_machine *machine) {

@@ -151,7 +151,7 @@ double zp_software_update_s(const zp_program *program, const zp_machine *machine
   if (software->update_bytes <= 0) return 0;
   for (int s = 0; s < program->choice.pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
-    double here = (double)stage->shard_elements * (1 - zp_cost_away(&program->choice, ZP_STATE_OPTIMIZER));
+    double here = (double)stage->shard_elements * (1 - zp_software_away(&program->choice, ZP_STATE_OPTIMIZER));
     double device = here > 0 ? zp_cost_memory_bound(machine, here * software->update_bytes, 0) : 0;
     double calls = count_tensors(program->lowered, stage, software) * UPDATE_CALLS * COPY_CALL_S;
     longest = fmax(longest, fmax(device, calls - e->optimizer_s));

@@ -16,7 +16,7 @@ static double stage_s(const zp_program *program, const zp_machine *machine, cons
   double elements = (double)stage->shard_elements, up = zp_cost_moving(elements * WEIGHT_BYTES, rates.pcie_bytes_per_s);
   double seconds = zp_cost_moving(elements * GRADIENT_BYTES, rates.pcie_bytes_per_s) +
                    fmax(zp_cost_moving(elements * HOST_UPDATE_BYTES, rates.host_bytes_per_s), up);
-  return seconds + 2 * up * (double)program->microbatches * zp_cost_away(c, ZP_STATE_PARAMS);
+  return seconds + 2 * up * (double)program->microbatches * zp_software_away(c, ZP_STATE_PARAMS);
 }
 
 double zp_software_offload_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,

@@ -5,6 +5,11 @@
 #include <zplan/estimate.h>
 #include <zplan/profile.h>
 
+/* Share of a state class that lives off the device. */
+static inline double zp_software_away(const zp_choice *choice, zp_state state) {
+  return choice->home[state].eighths / 8.0;
+}
+
 /* ---- row_kernels.c ---- */
 /* What separate kernels move besides the fused one of a step: passes of half-precision rows, bytes of masks an element.
  */

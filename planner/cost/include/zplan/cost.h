@@ -95,8 +95,6 @@ typedef struct zp_least_moving {
 zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                      const zp_relaxed_unit *units, const zp_group_link *data,
                                      const zp_group_link *replicas);
-/* Share of a state class that lives off the device. */
-double zp_cost_away(const zp_choice *choice, zp_state state);
 /* What one rank has of its node's rates. */
 typedef struct zp_host_rates {
   double pcie_bytes_per_s, host_bytes_per_s, read_bytes_per_s, write_bytes_per_s;
