@@ -1,8 +1,10 @@
 /* Choices: copied, modes of stages in one form, names of what lives where. */
+#include <assert.h>
 #include <string.h>
 #include <zplan/choice.h>
 
 zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *from) {
+  assert(from);
   zp_choice copy = *from;
   size_t stages = (size_t)from->pipeline, cuts = stages * (size_t)zp_chunks(from) + 1;
   if (from->cut) {
@@ -17,6 +19,7 @@ zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *from) {
 }
 
 void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode) {
+  assert(choice->pipeline >= 1 && mode);
   choice->recompute = zp_stage_mode_recompute(mode[0]);
   choice->recompute_shard = zp_stage_mode_split(mode[0]);
   choice->stage_recompute = NULL;
@@ -26,8 +29,31 @@ void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode) {
 
 static const char *const state_name[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};
 
-const char *zp_state_name(zp_state state) { return state_name[state]; }
+const char *zp_state_name(zp_state state) {
+  assert(state < ZP_STATE_COUNT);
+  return state_name[state];
+}
 
 static const char *const tier_name[] = {"device", "host", "nvme"};
 
-const char *zp_tier_name(zp_tier tier) { return tier_name[tier]; }
+const char *zp_tier_name(zp_tier tier) {
+  assert(tier <= ZP_TIER_NVME);
+  return tier_name[tier];
+}
+
+static bool homes_are_whole(const zp_choice *choice) {
+  for (int s = 0; s < ZP_STATE_COUNT; s++) {
+    zp_home home = choice->home[s];
+    if (home.eighths < 0 || home.eighths > 8 || (home.tier == ZP_TIER_DEVICE && home.eighths > 0)) return false;
+  }
+  return true;
+}
+
+bool zp_choice_is_whole(const zp_choice *choice, int64_t units) {
+  if (!zp_choice_has_degrees(choice) || choice->microbatch < 1 || choice->zero < 0 || choice->zero > 3) return false;
+  if (!homes_are_whole(choice) || !choice->cut || choice->cut[0] != 0) return false;
+  int64_t chunks = (int64_t)choice->pipeline * zp_chunks(choice);
+  for (int64_t k = 0; k < chunks; k++)
+    if (choice->cut[k] >= choice->cut[k + 1]) return false;
+  return choice->cut[chunks] == units;
+}

@@ -1,4 +1,5 @@
 /* Calibration files: reading, writing, and what they change in a cluster. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <zplan/calibration.h>
@@ -24,6 +25,7 @@ static bool read_row(zp_arena *arena, const zp_json *json, int index, zp_measure
 }
 
 zp_calibration *zp_calibration_read(zp_arena *arena, const zp_json *json, const char **error) {
+  assert(error);
   const zp_json *rows = zp_json_get(json, "rows");
   if (strcmp(zp_json_get_string(json, "format", ""), format_name) != 0 || !zp_json_is_array(rows)) {
     *error = zp_format(arena, "it is no calibration: \"format\" must be \"%s\" and \"rows\" a list", format_name);
@@ -63,6 +65,7 @@ zp_json *zp_calibration_json(const zp_calibration *c) {
 }
 
 double zp_calibration_value(const zp_calibration *c, const char *name, double missing) {
+  assert(name);
   for (int i = 0; i < c->rows.len; i++)
     if (strcmp(c->rows.data[i].name, name) == 0) return c->rows.data[i].value;
   return missing;
@@ -79,6 +82,7 @@ static void apply_links(const zp_calibration *c, zp_spec *spec) {
 
 bool zp_calibration_apply(zp_arena *arena, const zp_calibration *c, const char *name, zp_spec *spec,
                           const char **error) {
+  assert(name && spec && error);
   if (spec->cluster.groups.len > 0) {
     *error = zp_format(arena, "cluster `%s` has several node types; a calibration is of one", spec->cluster.name);
     return false;

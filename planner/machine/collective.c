@@ -12,6 +12,7 @@
  *
  * A collective that runs beside other kernels has multiprocessors to itself, one for each of its thread blocks, which
  * share them with nothing else (NVIDIA/nccl issue 689). */
+#include <assert.h>
 #include <math.h>
 #include <zplan/constants.h>
 #include <zplan/rates.h>
@@ -48,6 +49,7 @@ static double fastest_ring_s(const zp_group_link *link, double bytes, double pas
 }
 
 double zp_cost_ring_pass(const zp_group_link *link, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
   return link->n < 2 ? 0 : fastest_ring_s(link, bytes, 1);
 }
 
@@ -60,6 +62,7 @@ static double tree_s(const zp_group_link *link, double bytes) {
 
 /* A reduce-scatter pass, then an all-gather pass, in one call. */
 double zp_cost_all_reduce(const zp_group_link *link, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
   if (link->n < 2) return 0;
   double ring = fastest_ring_s(link, bytes, 2);
   return link->trees && link->nodes > 1 ? fmin(ring, tree_s(link, bytes)) : ring;
@@ -70,6 +73,7 @@ double zp_cost_all_reduce(const zp_group_link *link, double bytes) {
  * of a node go the messages of all its `local` members, over the cards that are the group's. NCCL's grouped sends and
  * receives and the CPU runtime post all messages at once, which the hops of the rounds only bound from above. */
 double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
   if (link->n < 2) return 0;
   double inside = link->local - 1, outside = link->n - link->local, one = bytes / link->n;
   double local_s = inside * (link->local_latency_s + one / link->local_bytes_per_s);
@@ -79,9 +83,11 @@ double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
 }
 
 double zp_cost_message(const zp_group_link *link, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
   return link->n < 2 ? 0 : link->latency_s + bytes / link->bytes_per_s;
 }
 
 double zp_cost_taken(const zp_machine *machine, const zp_group_link *link) {
+  assert(link->n >= 1 && link->blocks >= 0);
   return link->n < 2 ? 0 : fmin(1, link->blocks / zp_cost_units(machine));
 }

@@ -18,6 +18,8 @@
  * where stages are a ring, for interleaved chunks, all have; with folded parts either chunk has its own. Norms and
  * losses go through the host. */
 #include <zplan/machine.h>
+
+#include <assert.h>
 #include <zplan/constants.h>
 
 static double clamp_rings(double rings) {
@@ -32,6 +34,7 @@ static int rings_of(const zp_node_type *node, int local, int nodes) {
 }
 
 int64_t zp_communicator_bytes(const zp_node_type *node, int ranks, int nodes) {
+  assert(ranks >= 0 && nodes >= 1);
   if (ranks < 2 || !node->device.has_nccl) return 0;
   int local = (ranks + nodes - 1) / nodes, neighbours = ranks > 2 ? 2 : 1;
   double connection = zp_cost_constant(local > 1 ? ZP_COST_CONNECTION_BYTES : ZP_COST_NETWORK_CONNECTION_BYTES);
@@ -61,6 +64,7 @@ static int64_t group_bytes(const zp_cluster *cluster, int ranks, int64_t stride)
 }
 
 zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice *c, int ties) {
+  assert(zp_choice_has_degrees(c) && ties >= 0);
   int t = c->tensor, p = c->pipeline, d = c->data, e = zp_expert_ranks(c);
   bool inner = c->order == ZP_ORDER_TPD; /* stages lie nearer than replicas */
   int64_t of_data = (int64_t)t * (inner ? p : 1), of_stages = (int64_t)t * (inner ? 1 : d);
@@ -85,6 +89,7 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
 }
 
 const char *zp_communicator_name(zp_communicator_kind kind) {
+  assert(kind < ZP_COMMUNICATOR_COUNT);
   static const char *const name[ZP_COMMUNICATOR_COUNT] = {
       "tensor", "data", "pipeline", "tied weights", "experts", "replicas of experts", "shares of sums"};
   return name[kind];

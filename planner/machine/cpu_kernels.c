@@ -2,6 +2,7 @@
  * cluster with another number of cores gets its share by core. In f64, rows measured in f32 alone count half their FLOP
  * rate: vectors hold half as many elements. Products of bf16 have rows of their own where the processor multiplies bf16
  * itself. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <zplan/calibration.h>
@@ -110,6 +111,7 @@ static double largest_share(const zp_rate_table *table) {
 }
 
 bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *c, zp_spec *spec, const char **error) {
+  assert(spec->cluster.node.device.is_cpu && error);
   zp_device *d = &spec->cluster.node.device, changed = *d;
   bool f64 = spec->train.precision == ZP_PREC_F64;
   bool bf16 = spec->train.precision == ZP_PREC_MIXED_BF16 && has_rows(c, "gemm_bf16_");

@@ -2,6 +2,7 @@
  * it does not know is the rate that the best tiles reach, so that one number is fitted: the median over the shapes of
  * the rate at which the model would have taken the measured time. How far the single shapes are from it is in the row.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,7 @@ static void apply_rates(const zp_calibration *c, zp_node_type *node, double rate
 }
 
 bool zp_calibration_apply_gpu(zp_arena *arena, const zp_calibration *c, zp_spec *spec, const char **error) {
+  assert(!spec->cluster.node.device.is_cpu && error);
   zp_device *d = &spec->cluster.node.device;
   bool half = zp_is_mixed(&spec->train);
   double rate = zp_calibration_value(c, half ? "gpu_half_flop_per_s" : "gpu_f32_flop_per_s", 0);

@@ -3,6 +3,7 @@
  * A kind of group (tensor, data, pipeline) is a regular set of ranks; how many nodes its worst member spans decides
  * whether the network is used. Between nodes every group with members in a node sends one stream out of it, and the
  * streams share the node's cards. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <zplan/hash.h>
@@ -231,23 +232,30 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
 }
 
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data) {
+  assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   layout l = tensor_layout(tensor, pipeline, data);
   return ring_link(m, &l);
 }
 
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order) {
+  assert(tensor >= 1 && pipeline >= 1 && data >= 1);
+  assert(order < ZP_ORDER_COUNT);
   layout l = data_layout(tensor, pipeline, data, order);
   return ring_link(m, &l);
 }
 
 zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
                                       zp_rank_order order) {
+  assert(tensor >= 1 && pipeline >= 1 && data >= 1);
+  assert(expert >= 1 && data % expert == 0 && order < ZP_ORDER_COUNT);
   layout l = expert_layout(tensor, pipeline, data, expert, order);
   return ring_link(m, &l);
 }
 
 zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
                                        zp_rank_order order) {
+  assert(tensor >= 1 && pipeline >= 1 && data >= 1);
+  assert(expert >= 1 && data % expert == 0 && order < ZP_ORDER_COUNT);
   layout l = replica_layout(tensor, pipeline, data, expert, order);
   return ring_link(m, &l);
 }
@@ -255,6 +263,8 @@ zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipe
 /* Messages between neighbouring stages: up to `stride` ranks of a node talk to the next stage at once. One boundary
  * between nodes makes the link the network's. */
 zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order) {
+  assert(tensor >= 1 && pipeline >= 1 && data >= 1);
+  assert(order < ZP_ORDER_COUNT);
   layout l = pipeline_layout(tensor, pipeline, data, order);
   bool crosses = message_crosses(m, &l);
   zp_group_link link = {.n = pipeline > 1 ? 2 : 1, .local = crosses ? 1 : 2, .nodes = crosses ? 2 : 1};

@@ -6,6 +6,8 @@
  */
 #include <zplan/machine.h>
 
+#include <assert.h>
+
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 static double peak_flop_per_s(const zp_device *device, zp_precision precision) {
@@ -69,6 +71,7 @@ static void share_cpu_node(zp_machine *m) {
 }
 
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices) {
+  assert(devices >= 1 && precision <= ZP_PREC_MIXED_BF16);
   zp_node_set types = cluster->groups.len ? types_of_ranks(cluster, 0, devices) : 1;
   zp_machine m = machine_of_types(cluster, types, precision, devices);
   if (m.node->device.is_cpu) share_cpu_node(&m);
@@ -85,10 +88,13 @@ static zp_node_set types_of_stages(const zp_machine *m, const zp_choice *c, int 
 }
 
 zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, int first, int last) {
+  assert(first >= 0 && first <= last && last < choice->pipeline);
   return m->cluster->groups.len == 0 ? *m : zp_machine_of_types(m, types_of_stages(m, choice, first, last));
 }
 
 zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types) {
+  assert(m->cluster->groups.len > 0);
+  assert(types > 0 && types < 1u << m->cluster->groups.len);
   zp_machine part = machine_of_types(m->cluster, types, m->precision, m->devices);
   part.collective_share = m->collective_share;
   part.spans = m->spans;
@@ -102,6 +108,7 @@ zp_machine zp_machine_of_stage(const zp_machine *m, const zp_choice *choice, int
 /* ---- nodes ---- */
 
 zp_node_place zp_machine_node_of(const zp_machine *m, int64_t rank) {
+  assert(rank >= 0 && rank < m->devices);
   const zp_cluster *c = m->cluster;
   zp_node_place place = {.type = m->node};
   int64_t width = m->devices_per_node, before = 0; /* ranks of earlier groups */

@@ -6,6 +6,7 @@
  * not aligned have slower kernels. On CPUs every dimension saturates as x / (x + half), unless they were
  * measured (cpu.c). Nothing is faster than its bytes (roofline). Left out: clocks that depend on the data, caches,
  * differences between library versions. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <zplan/constants.h>
@@ -100,6 +101,7 @@ static double cpu_product_s(const zp_machine *machine, double batch, double m, d
 
 double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k,
                        int float_bytes) {
+  assert(kind < ZP_PRODUCT_KINDS && float_bytes >= 2 && float_bytes <= 8);
   if (batch <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
   const zp_device *device = device_of(machine);
   if (device->measured) return zp_cost_cpu_product(machine, kind, batch, m, n, k);
@@ -120,32 +122,38 @@ double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, i
 /* ---- the rest ---- */
 
 double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop) {
+  assert(bytes >= 0 && flop >= 0);
   return device_of(machine)->launch_s + fmax(memory_s(machine, bytes), flop / machine->flop_per_s);
 }
 
 double zp_cost_roofline(const zp_machine *machine, double flop, double efficiency, double bytes) {
+  assert(flop >= 0 && bytes >= 0);
   double compute = flop / (machine->flop_per_s * share(efficiency));
   return device_of(machine)->launch_s + fmax(compute, memory_s(machine, bytes));
 }
 
 double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient) {
+  assert(bytes >= 0 && flop >= 0);
   if (device_of(machine)->measured) return zp_cost_cpu_row_kernel(machine, bytes, flop, gradient);
   return zp_cost_memory_bound(machine, bytes, flop);
 }
 
 double zp_cost_update(const zp_machine *machine, double norm_bytes, double update_bytes) {
+  assert(norm_bytes >= 0 && update_bytes >= 0);
   if (device_of(machine)->measured) return zp_cost_cpu_update(machine, norm_bytes, update_bytes);
   return zp_cost_memory_bound(machine, norm_bytes + update_bytes, 0);
 }
 
 double zp_cost_attention(const zp_machine *machine, double flop, double bytes, double sequence, double head,
                          bool backward) {
+  assert(flop >= 0 && bytes >= 0 && sequence > 0 && head > 0);
   if (device_of(machine)->measured) return zp_cost_cpu_attention(machine, flop, sequence, head, backward);
   return zp_cost_roofline(machine, flop, device_of(machine)->eff_attention, bytes);
 }
 
 double zp_cost_sparse_attention(const zp_machine *machine, double flop, double bytes, double block, double head,
                                 bool backward) {
+  assert(flop >= 0 && bytes >= 0 && block > 0 && head > 0);
   if (device_of(machine)->measured) return zp_cost_cpu_sparse_attention(machine, flop, block, head, backward);
   return zp_cost_roofline(machine, flop, device_of(machine)->eff_attention, bytes);
 }

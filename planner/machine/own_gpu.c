@@ -6,6 +6,7 @@
  * are counted as work. A gradient's sums over rows (zpd_rows.cuh) are made by a fixed number of thread blocks,
  * lowered.row_chunks, whatever the device has. Left out: tiles that causality cuts, launches. Nothing here has been
  * measured on a GPU. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/constants.h>
 #include <zplan/rates.h>
@@ -16,6 +17,7 @@ bool zp_cost_is_own_gpu(const zp_machine *machine) {
 }
 
 double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward) {
+  assert(flop >= 0 && bytes >= 0);
   enum { COUNTED = 10, DONE = 14 };
   const zp_device *device = &machine->node->device;
   double peak = machine->precision == ZP_PREC_F64 ? device->flop_per_s_fp64 : device->flop_per_s_fp32;
@@ -26,6 +28,7 @@ double zp_cost_own_attention(const zp_machine *machine, double flop, double byte
 }
 
 double zp_cost_column_sums(const zp_machine *machine, double bytes, double flop, int blocks) {
+  assert(bytes >= 0 && flop >= 0 && blocks >= 1);
   double rate = blocks * zp_cost_constant(ZP_COST_OWN_COLUMN_BYTES_PER_S);
   return fmax(machine->node->device.launch_s + bytes / rate, zp_cost_memory_bound(machine, bytes, flop));
 }

@@ -1,4 +1,5 @@
 /* Tables of measured rates: made from samples on a grid, asked between them. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <zplan/cpu_kernels.h>
@@ -41,6 +42,8 @@ static bool is_positive(const zp_rate_sample *sample, int axes) {
 
 bool zp_rate_table_make(zp_arena *arena, const zp_rate_sample *samples, int n, int axes, bool whole,
                         zp_rate_table *table, const char **error) {
+  assert(axes >= 1 && axes <= ZP_RATE_AXES);
+  assert(n >= 0 && table && error);
   *table = (zp_rate_table){.axes = axes, .whole = whole};
   int crossings = 1;
   for (int i = 0; i < n; i++)
@@ -94,7 +97,14 @@ static double between(const zp_rate_table *t, const place *at, int axis, int ind
   return part > 0 ? low + part * (between(t, at, axis + 1, index + 1) - low) : low;
 }
 
+static bool is_size(const double *size, int axes) {
+  for (int a = 0; a < axes; a++)
+    if (!(size[a] > 0)) return false;
+  return true;
+}
+
 double zp_rate_at(const zp_rate_table *table, const double *size) {
+  assert(table->log_share && is_size(size, table->axes));
   place at[ZP_RATE_AXES];
   double below = 0;
   for (int a = 0; a < table->axes; a++) {

@@ -3,6 +3,8 @@
  * generation of the GPU; one node or several. Runs of another profile, generation or kind of network count with twice
  * their range, because nobody measured that they say as much. */
 #include <zplan/buf.h>
+
+#include <assert.h>
 #include <zplan/profile.h>
 
 typedef struct family {
@@ -56,6 +58,7 @@ static zp_step_range spread(zp_arena *arena, const family *f, double step_s, int
 }
 
 zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool several_nodes, double step_s) {
+  assert(step_s >= 0);
   if (cluster->trainer == ZP_TRAINER_ZPLAN && cluster->node.device.is_cpu && cluster->calibration) {
     zp_step_range range = spread(arena, &calibrated_cpu, step_s, SAME, "zplan's trainer");
     range.source =

@@ -1,5 +1,7 @@
 /* The programs that plans are made for, and their profiles by name. */
 #include <zplan/buf.h>
+
+#include <assert.h>
 #include "profiles.h"
 
 static const zp_profiles *const lists[] = {&zp_profiles_megatron, &zp_profiles_deepspeed, &zp_profiles_frameworks};
@@ -13,10 +15,22 @@ static const struct {
 #undef TRAINER_TEXT
 };
 
-const char *zp_trainer_word(zp_trainer trainer) { return trainers[trainer].word; }
-const char *zp_trainer_title(zp_trainer trainer) { return trainers[trainer].title; }
-const char *zp_software_name(const zp_software *software) { return software->name; }
-const char *zp_software_facts(const zp_software *software) { return software->facts; }
+const char *zp_trainer_word(zp_trainer trainer) {
+  assert(trainer < ZP_TRAINER_COUNT);
+  return trainers[trainer].word;
+}
+const char *zp_trainer_title(zp_trainer trainer) {
+  assert(trainer < ZP_TRAINER_COUNT);
+  return trainers[trainer].title;
+}
+const char *zp_software_name(const zp_software *software) {
+  assert(software);
+  return software->name;
+}
+const char *zp_software_facts(const zp_software *software) {
+  assert(software);
+  return software->facts;
+}
 
 static const zp_software *find_profile(const char *word) {
   for (int l = 0; l < N_LISTS; l++)
@@ -30,6 +44,7 @@ static const zp_software *find_profile(const char *word) {
 }
 
 bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software) {
+  assert(word && trainer && software);
   *software = find_profile(word);
   *trainer = *software ? (*software)->trainer : ZP_TRAINER_NONE;
   if (strcmp(word, trainers[ZP_TRAINER_ZPLAN].word) == 0) *trainer = ZP_TRAINER_ZPLAN;
@@ -55,11 +70,13 @@ zp_strings zp_software_words(zp_arena *arena) {
 }
 
 int zp_software_grad_bytes(const zp_software *software, int compute_bytes) {
+  assert(compute_bytes >= 2 && compute_bytes <= 8);
   enum { FLOAT_BYTES = 4 };
   return software && software->float_gradients ? FLOAT_BYTES : compute_bytes;
 }
 
 const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster) {
+  assert(cluster->trainer < ZP_TRAINER_COUNT);
   const char *title = trainers[cluster->trainer].title;
   if (!cluster->software) return zp_format(arena, "for %s", title);
   return zp_format(arena, "for %s (profile %s)", title, cluster->software->name);

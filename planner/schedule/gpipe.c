@@ -3,7 +3,10 @@
  * at the turn. */
 #include <zplan/schedule.h>
 
+#include <assert.h>
+
 int64_t zp_order_gpipe(int64_t microbatches, zp_action *out) {
+  assert(microbatches >= 1 && out);
   for (int64_t i = 0; i < microbatches; i++) *out++ = zp_act_of(ZP_ACT_F, 0, i);
   for (int64_t i = 0; i < microbatches; i++) *out++ = zp_act_of(ZP_ACT_B, 0, i);
   return 2 * microbatches;

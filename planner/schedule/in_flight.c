@@ -2,11 +2,19 @@
  * read. */
 #include <zplan/schedule.h>
 
+#include <assert.h>
+
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-int64_t zp_zb_v_flight(int pipeline, int stage, int chunk) { return chunk == 0 ? 2 * pipeline - stage : stage + 1; }
-int64_t zp_zb_v_pending(int pipeline) { return pipeline / 2 + 1; }
+int64_t zp_zb_v_flight(int pipeline, int stage, int chunk) {
+  assert(stage >= 0 && stage < pipeline && (chunk == 0 || chunk == 1));
+  return chunk == 0 ? 2 * pipeline - stage : stage + 1;
+}
+int64_t zp_zb_v_pending(int pipeline) {
+  assert(pipeline >= 1);
+  return pipeline / 2 + 1;
+}
 
 /* ---- interleaved: forwards and backwards come in runs of one chunk ---- */
 
@@ -63,6 +71,7 @@ static interleaved interleaved_of(const zp_choice *c, int stage, int64_t microba
 /* ---- all schedules ---- */
 
 int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches) {
+  assert(zp_choice_has_stage(choice, stage) && zp_choice_has_chunk(choice, chunk) && microbatches >= 1);
   int64_t p = choice->pipeline, m = microbatches;
   if (choice->own_order) return choice->own_order->kept.in_flight[stage * zp_chunks(choice) + chunk];
   switch (choice->schedule) {
@@ -79,6 +88,7 @@ int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_
 }
 
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
+  assert(zp_choice_has_stage(choice, stage) && microbatches >= 1);
   int64_t p = choice->pipeline, v = zp_chunks(choice), m = microbatches;
   if (choice->own_order) return choice->own_order->kept.pool[stage];
   if (choice->schedule == ZP_SCHEDULE_INTERLEAVED)
@@ -88,6 +98,7 @@ int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
 }
 
 int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches) {
+  assert(zp_choice_has_stage(choice, stage) && zp_choice_has_chunk(choice, chunk) && microbatches >= 1);
   if (choice->own_order) return choice->own_order->kept.pending[stage * zp_chunks(choice) + chunk];
   switch (choice->schedule) {
   case ZP_SCHEDULE_ZB_H1: return min64(microbatches, stage + 1);
@@ -102,6 +113,7 @@ int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t 
  * sufficed. Interleaving: groups longer than the pipeline send ahead to the next chunk by what they are longer. A
  * buffer for a micro-batch that there is not would never be written. */
 int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches) {
+  assert(microbatches >= 1);
   if (choice->own_order) return choice->own_order->messages;
   if (choice->schedule == ZP_SCHEDULE_ZB_V) return min64(2, microbatches);
   if (choice->schedule != ZP_SCHEDULE_INTERLEAVED) return 1;

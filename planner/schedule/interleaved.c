@@ -5,7 +5,10 @@
  * then one forward, one backward. */
 #include <zplan/schedule.h>
 
+#include <assert.h>
+
 zp_groups zp_interleaved_groups(int pipeline, int64_t microbatches) {
+  assert(pipeline >= 1 && microbatches >= 1);
   zp_groups g = {.count = microbatches / pipeline};
   if (g.count == 0) g.count = 1;
   g.size = microbatches / g.count;
@@ -14,6 +17,7 @@ zp_groups zp_interleaved_groups(int pipeline, int64_t microbatches) {
 }
 
 int64_t zp_interleaved_warmup(int pipeline, int chunks, int stage, int64_t microbatches) {
+  assert(chunks >= 1 && stage >= 0 && stage < pipeline);
   zp_groups g = zp_interleaved_groups(pipeline, microbatches);
   int64_t all = microbatches * chunks;
   int64_t warmup = 2 * (int64_t)(pipeline - 1 - stage) + (chunks - 1) * (g.size + (g.longer > 0));
@@ -43,6 +47,7 @@ static zp_action step(walk *w, zp_act act) {
 }
 
 int64_t zp_order_interleaved(int pipeline, int chunks, int stage, int64_t microbatches, zp_action *out) {
+  assert(chunks >= 1 && stage >= 0 && stage < pipeline && out);
   zp_groups g = zp_interleaved_groups(pipeline, microbatches);
   int64_t all = microbatches * chunks, warmup = zp_interleaved_warmup(pipeline, chunks, stage, microbatches);
   walk forward = walk_of(&g, chunks), backward = forward;

@@ -66,6 +66,7 @@ static bool all_in_order(const zp_choice *choice, zp_action *const *order, const
 }
 
 bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length) {
+  assert(order && length);
   zp_arena *scratch = zp_arena_new("messages");
   int64_t *room = ZP_NEW_ARRAY(scratch, int64_t, 2 * zp_chunks(choice));
   bool in_order = all_in_order(choice, order, length, room);

@@ -2,7 +2,10 @@
  * then the remaining backwards. A stage holds at most pipeline - stage micro-batches. */
 #include <zplan/schedule.h>
 
+#include <assert.h>
+
 void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out) {
+  assert(stage >= 0 && stage < pipeline && microbatches >= 1 && out);
   int64_t warmup = pipeline - 1 - stage, forward = 0, backward = 0;
   if (warmup > microbatches) warmup = microbatches;
   while (forward < warmup) *out++ = zp_act_of(ZP_ACT_F, 0, forward++);

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk) {
+  assert(k >= 0 && k < (int64_t)choice->pipeline * zp_chunks(choice));
   int p = choice->pipeline;
   int turn = (int)(k / p), inside = (int)(k % p);
   if (chunk) *chunk = turn;
@@ -11,11 +12,13 @@ int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk) {
 }
 
 int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk) {
+  assert(zp_choice_has_stage(choice, stage) && zp_choice_has_chunk(choice, chunk));
   int p = choice->pipeline;
   return choice->schedule == ZP_SCHEDULE_ZB_V && chunk == 1 ? 2 * p - 1 - stage : (int64_t)chunk * p + stage;
 }
 
 const char *zp_schedule_refusal(const zp_choice *choice) {
+  assert(choice->schedule < ZP_SCHEDULE_COUNT);
   int v = zp_chunks(choice);
   if (choice->schedule == ZP_SCHEDULE_INTERLEAVED) {
     if (v < 2) return "interleaved wants two or more chunks a stage";
@@ -29,6 +32,7 @@ const char *zp_schedule_refusal(const zp_choice *choice) {
 }
 
 int64_t zp_order_length(const zp_choice *choice, int64_t microbatches) {
+  assert(choice->schedule < ZP_SCHEDULE_COUNT && microbatches >= 1);
   return (zp_schedule_splits(choice->schedule) ? 3 : 2) * zp_chunks(choice) * microbatches;
 }
 
@@ -44,6 +48,7 @@ static int64_t order_stage(const zp_choice *c, int stage, int64_t m, zp_action *
 }
 
 zp_action **zp_orders(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t *length) {
+  assert(microbatches >= 1 && length);
   zp_action **order = ZP_NEW_ARRAY(arena, zp_action *, choice->pipeline);
   int64_t n = zp_order_length(choice, microbatches);
   assert(!choice->own_order || choice->own_order->microbatches == microbatches);
@@ -71,6 +76,7 @@ static void find_in_flight(const zp_action *table, int64_t n, int chunks, int64_
 }
 
 int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight) {
+  assert(zp_choice_has_stage(choice, stage) && microbatches >= 1 && out);
   int64_t n = zp_order_length(choice, microbatches);
   if (choice->own_order) {
     assert(choice->own_order->microbatches == microbatches);

@@ -1,6 +1,8 @@
 /* Orders that are not those of the schedule: a plan file's. Legal are those in which every stage comes to its end, with
  * as many message buffers as that takes. */
 #include <zplan/hash.h>
+
+#include <assert.h>
 #include <zplan/schedule.h>
 
 /* The fewest buffers with which nothing stands still, at least those of the schedule; 0 with *error: no number does.
@@ -29,6 +31,7 @@ static uint64_t hash_of(const zp_own_order *own, int stages) {
 
 const zp_own_order *zp_own_order_make(zp_arena *arena, const zp_choice *choice, int64_t microbatches, zp_action **table,
                                       const int64_t *length, const char **error) {
+  assert(microbatches >= 1 && table && length && error);
   zp_choice of_schedule = *choice;
   zp_own_order *own = ZP_NEW(arena, zp_own_order);
   of_schedule.own_order = NULL;

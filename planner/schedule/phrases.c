@@ -67,6 +67,7 @@ static int repeated_groups(const zp_phrase *list, int n, int length) {
 }
 
 zp_phrases zp_phrases_of(zp_arena *arena, const zp_action *table, int64_t n, int64_t longest) {
+  assert(n >= 0 && longest >= 1);
   zp_phrases list = ungrouped(arena, table, n, longest), out = {0};
   for (int i = 0; i < list.len;) {
     int most = 0, group = 0;
@@ -93,6 +94,7 @@ static zp_phrases three_phrases(zp_arena *arena, int64_t warmup, int64_t microba
 
 zp_phrases zp_stage_phrases(zp_arena *arena, const zp_choice *c, int stage, int64_t microbatches,
                             const zp_action *table) {
+  assert(zp_choice_has_stage(c, stage) && microbatches >= 1);
   int64_t longest = 8 * (int64_t)c->pipeline * zp_chunks(c), ahead = c->pipeline - 1 - stage;
   int64_t n = (zp_schedule_splits(c->schedule) ? 3 : 2) * zp_chunks(c) * microbatches;
   if (c->own_order) return zp_phrases_of(arena, c->own_order->table[stage], n, longest);
@@ -108,6 +110,7 @@ zp_phrases zp_stage_phrases(zp_arena *arena, const zp_choice *c, int stage, int6
 static const char letters[] = {[ZP_ACT_F] = 'F', [ZP_ACT_B] = 'B', [ZP_ACT_BI] = 'I', [ZP_ACT_BW] = 'W'};
 
 const char *zp_action_text(zp_arena *arena, const zp_action *action, int chunks) {
+  assert(action->act <= ZP_ACT_BW && chunks >= 1);
   return chunks > 1 ? zp_format(arena, "%c%d", letters[action->act], action->chunk)
                     : zp_format(arena, "%c", letters[action->act]);
 }
@@ -120,6 +123,7 @@ static void print_phrase(zp_buf *out, const zp_phrase *phrase, int chunks) {
 }
 
 const char *zp_order_text(zp_arena *arena, const zp_phrases *phrases, int chunks) {
+  assert(chunks >= 1);
   zp_buf out = zp_buf_new(arena);
   for (int i = 0, left = 0; i < phrases->len; i++) {
     const zp_phrase *phrase = &phrases->data[i];
@@ -203,5 +207,6 @@ static int64_t read_phrases(const char **text, int chunks, zp_action *out, int64
 }
 
 int64_t zp_read_order(const char *text, int chunks, zp_action *out, int64_t room, const char **wrong) {
+  assert(text && chunks >= 1 && room >= 0 && wrong);
   return read_phrases(&text, chunks, out, room, false, wrong);
 }

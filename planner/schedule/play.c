@@ -2,6 +2,8 @@
  * does every chunk keep on the way? Where the stages wait for each other, the circle in which they do is said. */
 #include <zplan/schedule.h>
 
+#include <assert.h>
+
 /* One chunk of the model. `done` counts forwards, gradients of inputs and of weights; a message of a direction is taken
  * when the neighbour begins what needs it. */
 typedef struct place {
@@ -186,6 +188,7 @@ static void explain_deadlock(play *p, int stuck, zp_strings *findings) {
 
 zp_played_order zp_play_order(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t messages,
                               zp_action *const *order, const int64_t *length, zp_strings *findings) {
+  assert(microbatches >= 1 && messages >= 1 && order && length && findings);
   play p = set_up(arena, choice, microbatches);
   zp_played_order out = {.in_flight = ZP_NEW_ARRAY(arena, int64_t, p.places),
                          .pending = ZP_NEW_ARRAY(arena, int64_t, p.places),

@@ -3,7 +3,10 @@
  * the drain. Bubble (p - 1)(F + BI - BW). zp_order_split is shared with ZB-H2. */
 #include <zplan/schedule.h>
 
+#include <assert.h>
+
 int64_t zp_order_split(int64_t microbatches, int64_t depth, int64_t delay, zp_action *out) {
+  assert(microbatches >= 1 && depth >= 1 && delay >= 0 && out);
   int64_t forward = 0, weights = 0;
   while (forward < depth && forward < microbatches) *out++ = zp_act_of(ZP_ACT_F, 0, forward++);
   for (int64_t inputs = 0; inputs < microbatches; inputs++) {
@@ -16,5 +19,6 @@ int64_t zp_order_split(int64_t microbatches, int64_t depth, int64_t delay, zp_ac
 }
 
 int64_t zp_order_zb_h1(int pipeline, int stage, int64_t microbatches, zp_action *out) {
+  assert(stage >= 0 && stage < pipeline);
   return zp_order_split(microbatches, pipeline - stage, stage, out);
 }

@@ -2,6 +2,9 @@
  * between its first and its last action when F, BI and BW are equally long. Every stage holds 2 p - 1 micro-batches. */
 #include <zplan/schedule.h>
 
+#include <assert.h>
+
 int64_t zp_order_zb_h2(int pipeline, int stage, int64_t microbatches, zp_action *out) {
+  assert(stage >= 0 && stage < pipeline);
   return zp_order_split(microbatches, 2 * (int64_t)(pipeline - stage) - 1, 2 * (int64_t)stage, out);
 }

@@ -6,6 +6,7 @@
  * Of what can run, a stage takes forwards of the late chunk first, then gradients of inputs, forwards of the early
  * chunk, and weight gradients when there is nothing else. Measured on equal durations: the step is at most 6 chunk
  * passes longer than 6 m + p - 1, the shortest possible, for p up to 12 and m >= 2 p. */
+#include <assert.h>
 #include <stdlib.h>
 #include <zplan/schedule.h>
 
@@ -81,6 +82,7 @@ static bool step(v_run *run, int s) {
 }
 
 void zp_orders_zb_v(int pipeline, int64_t microbatches, zp_action *const *out) {
+  assert(pipeline >= 1 && microbatches >= 1 && out);
   zp_arena *scratch = zp_arena_new("zb_v");
   v_run run = {.pipeline = pipeline, .microbatches = microbatches};
   for (int act = F; act <= BI; act++) run.end[act] = ZP_NEW_ARRAY(scratch, int64_t, 2 * pipeline * microbatches);

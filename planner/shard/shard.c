@@ -187,6 +187,7 @@ bool zp_model_has_experts(const zp_model *model) {
 }
 
 const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int tensor, int expert) {
+  assert(tensor >= 1 && expert >= 0);
   if (expert == 1) return NULL;
   if (!zp_model_has_experts(model)) return "the model has no experts to spread over data ranks";
   for (int i = 0; i < model->segments.len; i++) {
@@ -261,6 +262,7 @@ static zp_sharding *shard_problem(zp_arena *arena, const zp_model *model, zp_sha
 
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
                       bool sequence, const char **reason) {
+  assert(tensor >= 1 && microbatch >= 1 && reason);
   return shard_problem(
       arena, model,
       (zp_shard_problem){
@@ -270,6 +272,7 @@ zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *
 
 zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int expert,
                               bool sequence, const char **reason) {
+  assert(tensor >= 1 && expert >= 0 && reason);
   return shard_problem(arena, model,
                        (zp_shard_problem){.machine = machine,
                                           .tensor = tensor,
@@ -280,6 +283,7 @@ zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_m
 }
 
 const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model) {
+  assert(sharding && model);
   zp_shard_pieces *p = sharding->pieces;
   if (p->known) return p;
   zp_arena *arena = sharding->local[0]->arena;

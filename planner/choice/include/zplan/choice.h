@@ -3,6 +3,7 @@
 #ifndef ZPLAN_CHOICE_H
 #define ZPLAN_CHOICE_H
 
+#include <assert.h>
 #include <zplan/spec.h>
 
 /* The last `eighths`/8 of a state class's bytes live on `tier`, the rest on the device. tier DEVICE: eighths is 0. */
@@ -46,6 +47,22 @@ static inline bool zp_schedule_splits(zp_schedule schedule) {
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 /* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
 static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
+/* What functions that are asked often may assert of a choice: degrees that make ranks, one of its stages, one of the
+ * chunks of a stage. */
+static inline bool zp_choice_has_degrees(const zp_choice *choice) {
+  return choice->tensor >= 1 && choice->pipeline >= 1 && choice->data >= 1 &&
+         choice->data % zp_expert_ranks(choice) == 0;
+}
+/* Negative numbers are large ones without their sign: one comparison. */
+static inline bool zp_choice_has_stage(const zp_choice *choice, int stage) {
+  return (unsigned)stage < (unsigned)choice->pipeline;
+}
+static inline bool zp_choice_has_chunk(const zp_choice *choice, int chunk) {
+  return chunk == 0 || (unsigned)chunk < (unsigned)zp_chunks(choice);
+}
+/* Does it have degrees, a micro-batch, ZeRO 0 to 3, classes of state that live somewhere, and a cut of so many units,
+ * ascending from 0? O(stages * chunks): for what is asked seldom. */
+bool zp_choice_is_whole(const zp_choice *choice, int64_t units);
 /* Do data ranks own pieces of the optimizer's state, of gradients, of parameters? ZeRO 1, 2 and 3. */
 static inline bool zp_shards_state(const zp_choice *choice) { return choice->zero >= 1; }
 static inline bool zp_shards_gradients(const zp_choice *choice) { return choice->zero >= 2; }
@@ -62,6 +79,7 @@ static inline bool zp_moves_buckets(const zp_choice *choice) {
   return zp_moves_params(choice) || zp_moves_gradients(choice);
 }
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
+  assert(zp_choice_has_stage(choice, stage));
   return choice->stage_recompute ? choice->stage_recompute[stage]
                                  : zp_stage_mode_of(choice->recompute, choice->recompute_shard);
 }
@@ -72,6 +90,7 @@ zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *choice);
 
 /* Stage of a rank. */
 static inline int zp_stage_of_rank(const zp_choice *c, int64_t rank) {
+  assert(rank >= 0 && rank < zp_choice_ranks(c));
   return (int)(c->order == ZP_ORDER_TPD ? rank / c->tensor % c->pipeline : rank / ((int64_t)c->tensor * c->data));
 }
 /* Ranks with consecutive numbers stand on one stage in blocks of so many. */

@@ -34,10 +34,10 @@ void zp_calibration_fit_gpu(zp_arena *arena, zp_calibration *calibration);
  * cluster of GPUs that were not measured, or a file that lacks what is asked of it. */
 bool zp_calibration_apply(zp_arena *arena, const zp_calibration *calibration, const char *name, zp_spec *spec,
                           const char **error);
-/* The part of it for the kernels of CPU ranks. cpu_kernels.c */
+/* The part of it for the kernels of CPU ranks; requires a cluster of CPUs. cpu_kernels.c */
 bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *calibration, zp_spec *spec,
                                   const char **error);
-/* The part of it for a cluster of GPUs; links between them stay the library's. */
+/* The part of it for a cluster of GPUs, which is required; links between them stay the library's. */
 bool zp_calibration_apply_gpu(zp_arena *arena, const zp_calibration *calibration, zp_spec *spec, const char **error);
 
 #endif

@@ -45,6 +45,7 @@ typedef struct zp_group_link {
   bool trees;                                    /* runs NCCL: trees of nodes for all-reduces, low-latency protocols */
 } zp_group_link;
 
+/* Its machine is that of the first `devices`. */
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices);
 /* The machine of one stage's ranks: the slowest device and the smallest memory of the node types they stand on. The
  * machine itself when all nodes are of one type. */
@@ -52,7 +53,7 @@ zp_machine zp_machine_of_stage(const zp_machine *m, const zp_choice *choice, int
 /* The machine of the ranks of stages first .. last together: for what lies between them. */
 zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, int first, int last);
 
-/* The machine of ranks on a set of node groups; clusters of several node types only. */
+/* The machine of ranks on a set of node groups, at least one; clusters of several node types only. */
 zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types);
 
 /* One node with the ranks on it. */
@@ -72,8 +73,8 @@ int64_t zp_machine_nodes(const zp_machine *m);
  * stand on the machine's types alone. Tensor groups are the same in every order. */
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data);
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
-/* Expert groups: `expert` data ranks next to each other. Their replicas: the data ranks at the same place of every
- * expert group of a stage and tensor rank. */
+/* Expert groups: `expert` data ranks next to each other, a number that divides `data`. Their replicas: the data ranks
+ * at the same place of every expert group of a stage and tensor rank. */
 zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
                                       zp_rank_order order);
 zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
