@@ -1,5 +1,7 @@
 /* How long the actions of a stage take: steps of its units, and what of its transfers is not hidden behind them. */
 #include <zplan/cost.h>
+
+#include <assert.h>
 #include <zplan/schedule.h>
 
 zp_unit_time zp_cost_unit(const zp_segment_program *segment) {
@@ -18,6 +20,7 @@ zp_unit_time zp_cost_unit(const zp_segment_program *segment) {
 }
 
 double zp_cost_act(const zp_unit_time *time, zp_act act) {
+  assert(act <= ZP_ACT_BW);
   switch (act) {
   case ZP_ACT_F: return time->forward_s;
   case ZP_ACT_B: return time->backward_s;
@@ -39,6 +42,7 @@ void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time) {
 
 zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                             const zp_stage *stage, int chunk) {
+  assert(chunk >= 0 && chunk < stage->n_chunks);
   static const zp_act whole[] = {ZP_ACT_F, ZP_ACT_B}, split[] = {ZP_ACT_F, ZP_ACT_BI, ZP_ACT_BW};
   bool splits = zp_schedule_splits(choice->schedule);
   zp_stage_time time = {0};

@@ -53,6 +53,7 @@ static int first_with_forward(int64_t forward, int64_t m, int known) {
 }
 
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
+  assert(run->known >= 0 && run->known <= run->stages && run->microbatches >= 1);
   assert(run->chunks == 1 && run->buffers == 1);
   zp_arena_mark mark = zp_arena_get_mark(arena);
   int known = run->known ? run->known : run->stages;

@@ -101,6 +101,8 @@ static void find_places(making *m, zp_arena *arena) {
 }
 
 zp_order_graph *zp_order_graph_new(zp_arena *arena, const zp_pipeline_run *run) {
+  assert(run->stages >= 1 && run->chunks >= 1 && run->buffers >= 1);
+  assert(run->order && run->actions);
   zp_order_graph *g = ZP_NEW(arena, zp_order_graph);
   making m = {.graph = g};
   int64_t actions = 0;
@@ -190,6 +192,7 @@ static void count_action(const node *n, zp_place_weights *weights) {
 }
 
 void zp_order_graph_chain(const zp_order_graph *g, int stage, zp_place_weights *weights) {
+  assert(stage >= 0 && stage < g->run->stages && weights);
   for (int32_t id = g->last[stage]; id != NOTHING; id = waited_for(g, &g->nodes[id], weights))
     count_action(&g->nodes[id], weights);
 }
@@ -201,6 +204,8 @@ static bool follows_message(const zp_order_graph *g, const node *n, int stage, b
 }
 
 void zp_order_graph_through(const zp_order_graph *g, int end, int stage, zp_place_weights *weights) {
+  assert(stage >= 0 && stage < g->run->stages && weights);
+  assert(end == stage || end == zp_chunk_stage(g->run->choice, 0, NULL));
   bool been = false;
   for (int32_t id = g->last[end]; id != NOTHING;) {
     const node *n = &g->nodes[id];

@@ -12,6 +12,7 @@
  * which queue, and whether a unit waits for it, is the list's (zplan/moves.h), without the places of units: parts of
  * parameters and gradients are counted as if every unit had the same share elsewhere, though they are the stage's last
  * ones. Left out: prefetch from one action into the next, contention between links and for memory. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/constants.h>
 #include <zplan/cost.h>
@@ -41,10 +42,12 @@ zp_host_rates zp_cost_host_rates(const zp_machine *machine) {
 }
 
 double zp_cost_moving(double bytes, double bytes_per_s) {
+  assert(!isnan(bytes) && !isnan(bytes_per_s));
   return bytes <= 0 ? 0 : bytes_per_s > 0 ? bytes / bytes_per_s : HUGE_VAL;
 }
 
 zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *c, zp_move_end peers) {
+  assert(peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS);
   return peers == ZP_END_REPLICAS
              ? zp_machine_replica_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)
              : zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
@@ -70,6 +73,7 @@ static const zp_group_link *link_of(mover *m, zp_move_end peers) {
 }
 
 double zp_cost_collective(const zp_group_link *link, const zp_move *move) {
+  assert(move->way == ZP_WAY_ALL_REDUCE || move->way == ZP_WAY_REDUCE_SCATTER || move->way == ZP_WAY_ALL_GATHER);
   double bytes = (double)move->elements * move->element_bytes;
   return move->way == ZP_WAY_ALL_REDUCE ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
 }
@@ -165,6 +169,7 @@ static zp_exposed finish(sequence *q) {
 
 zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                            const zp_stage *stage, int chunk, zp_act act) {
+  assert(chunk >= 0 && chunk < stage->n_chunks && act <= ZP_ACT_BW);
   zp_group_link found[2];
   mover m = {.machine = machine, .scope = zp_move_scope_of(lowered, choice), .found = found};
   sequence q = {.mover = &m};
@@ -193,6 +198,8 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
 zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                      const zp_relaxed_unit *units, const zp_group_link *data,
                                      const zp_group_link *replicas) {
+  assert(units->units >= 1 && data);
+  assert(replicas || units->elements.spread == 0);
   mover m = {.machine = machine,
              .scope = {.lowered = lowered,
                        .choice = choice,

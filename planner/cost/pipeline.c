@@ -127,6 +127,8 @@ static void make_places(zp_arena *arena, simulation *sim) {
 }
 
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user) {
+  assert(run->stages >= 1 && run->chunks >= 1 && run->microbatches >= 1 && run->buffers >= 1);
+  assert(run->known == 0 && run->time && run->message_s && run->end_s);
   zp_arena_mark mark = zp_arena_get_mark(arena);
   zp_pipeline_run with_order = *run;
   if (!run->order) {

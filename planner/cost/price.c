@@ -1,6 +1,8 @@
 /* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps,
  * because the generated trainer runs them one after the other. */
 #include <zplan/sparse.h>
+
+#include <assert.h>
 #include "software_cost.h"
 #include <zplan/cost.h>
 
@@ -113,6 +115,7 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
 
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert) {
+  assert(tensor && expert);
   pricer p = {.lowered = lowered, .machine = machine, .tensor_link = *tensor, .expert_link = *expert};
   for (int i = 0; i < lowered->n_segments; i++) {
     p.graph = lowered->segments[i].graph;
@@ -125,6 +128,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
 }
 
 void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *c) {
+  assert(zp_choice_has_degrees(c));
   zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data),
                 expert =
                     zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
@@ -132,10 +136,12 @@ void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_ch
 }
 
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data) {
+  assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   zp_price_choice(lowered, machine, &(zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
 }
 
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice) {
+  assert(stages && choice->pipeline >= 1);
   for (int s = 0; s < choice->pipeline; s++) {
     bool known = false;
     for (int earlier = 0; earlier < s && !known; earlier++) known = stages[earlier] == stages[s];

@@ -5,6 +5,7 @@
  * last bucket has nothing left to hide behind: that of the stage's first unit, with the shared parameters that it uses,
  * whose gradients wait for it; at least it is counted as long as the mean. 1-bit Adam exchanges momentum after the
  * micro-batches: exposed, as all of it is on CPU ranks. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
 
@@ -57,12 +58,15 @@ double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time) {
 
 double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double last_s,
                               double backward_s, int64_t units) {
+  assert(taken >= 0 && taken <= 1);
+  assert(reduce_s >= 0 && last_s >= 0 && backward_s >= 0);
   if (machine->node->device.is_cpu || units < 1) return reduce_s;
   double share = 1.0 / (double)units, last = fmax(last_s, reduce_s * share);
   return fmax(last + taken * (reduce_s - last), reduce_s - backward_s * (1 - share));
 }
 
 zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
+  assert(zp_choice_has_stage(&program->choice, stage) && beside_s >= 0);
   const zp_stage *at = &program->stages[stage];
   const zp_lowered *l = zp_program_lowered(program, stage);
   const zp_choice *c = &program->choice;

@@ -5,6 +5,7 @@
  * are those of the busiest stage; pipeline communication is how much sooner the micro-batches would end if messages
  * took no time; reduction and update are those of the stages that the others wait for; the rest is bubble. The terms
  * sum to step_s. */
+#include <assert.h>
 #include <math.h>
 #include "software_cost.h"
 #include <zplan/cost.h>
@@ -15,6 +16,7 @@ static void add_message(void *bytes, const zp_move *m) {
 }
 
 int64_t zp_cost_message_bytes(const zp_program *program, int64_t k) {
+  assert(k >= 0 && k < (int64_t)program->choice.pipeline * zp_chunks(&program->choice));
   int64_t bytes = 0;
   int chunk, stage = zp_chunk_stage(&program->choice, k, &chunk);
   zp_move_scope scope = zp_move_scope_of_stage(program, stage);
@@ -35,6 +37,7 @@ static double boundary_s(const zp_program *program, const zp_machine *machine, i
 }
 
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
+  assert(zp_choice_has_degrees(&program->choice));
   const zp_choice *c = &program->choice;
   int v = zp_chunks(c), places = c->pipeline * v;
   zp_stage_time *time = ZP_NEW_ARRAY(arena, zp_stage_time, places);
@@ -58,6 +61,7 @@ zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, con
 }
 
 zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage) {
+  assert(stage >= 0 && stage < run->stages);
   zp_stage_time sum = {0};
   for (int k = 0; k < run->chunks; k++) zp_cost_add_time(&sum, &run->time[stage * run->chunks + k]);
   return sum;
@@ -70,6 +74,7 @@ typedef struct step_ends {
 } step_ends;
 
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
+  assert(zp_choice_has_stage(&program->choice, stage));
   zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
   zp_step_end end = zp_cost_replicas_end(program, &own, stage, beside_s);
   zp_cross_sums sums = zp_cost_cross_sums(program, machine, &own, stage);

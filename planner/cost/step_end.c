@@ -8,6 +8,7 @@
  * Copying weights up reads them from host memory once more. Gradients that lie on the host are read for the norm before
  * any of this, because clipping needs the norm first. The device updates its own share meanwhile. Left out: the scalar
  * all-reduce of the norm and the loss. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
 
@@ -134,12 +135,14 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
 
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 int64_t flat_elements, int64_t shard_elements) {
+  assert(flat_elements >= 0 && shard_elements >= 0);
   ending e = ending_of(lowered, machine, choice, (zp_flat){.whole = flat_elements}, shard_elements, false);
   return price(&e, lowered, flat_elements);
 }
 
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements) {
+  assert(spread_elements >= 0 && spread_elements <= flat_elements && shard_elements >= 0);
   zp_flat all = {flat_elements - spread_elements, spread_elements};
   ending e = ending_of(lowered, machine, choice, all, shard_elements, true);
   zp_step_end end = price(&e, lowered, flat_elements);
@@ -164,6 +167,7 @@ static void add_crossing(void *user, const zp_move *m) {
 
 zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *machine, const zp_machine *own,
                                  int stage) {
+  assert(zp_choice_has_stage(&program->choice, stage));
   const zp_choice *c = &program->choice;
   crossing x = {.ties = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order),
                 .tensor = zp_machine_tensor_group(own, c->tensor, c->pipeline, c->data)};

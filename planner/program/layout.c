@@ -9,17 +9,27 @@
 #include <assert.h>
 
 void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration) {
+  assert(segment && iteration);
   zp_pieces_unit(lowered->pieces, unit, segment, iteration);
 }
 
 int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice) {
-  return spec->train.batch / (choice->data * choice->microbatch);
+  int64_t sequences = choice->data * choice->microbatch; /* of all replicas at once */
+  assert(sequences > 0);
+  return spec->train.batch / sequences;
 }
 
-int zp_stage_carry_index(int64_t j) { return (int)(j % 2); }
-int zp_stage_grad_index(int64_t n, int64_t j) { return (int)((n - 1 - j) % 2); }
+int zp_stage_carry_index(int64_t j) {
+  assert(j >= 0);
+  return (int)(j % 2);
+}
+int zp_stage_grad_index(int64_t n, int64_t j) {
+  assert(j >= -1 && j < n);
+  return (int)((n - 1 - j) % 2);
+}
 
 int64_t zp_stage_shared(const zp_stage *stage, int param) {
+  assert(param >= 0);
   for (int i = 0; i < stage->shared.len; i++)
     if (stage->shared.data[i].param == param) return stage->shared.data[i].offset;
   return -1;
@@ -66,6 +76,8 @@ zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
 
 /* Its own and the shared ones that all data ranks hold, then the same of what is spread. */
 bool zp_next_bucket(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket_walk *walk) {
+  assert(segment >= 0 && segment < l->n_segments);
+  assert(walk->next >= 0);
   int n = 1 + l->shared.len;
   while (walk->next < 2 * n) {
     int i = walk->next % n - 1, param = i < 0 ? -1 : l->shared.data[i];
@@ -82,6 +94,7 @@ bool zp_next_bucket(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 }
 
 int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket *out) {
+  assert(out);
   zp_bucket_walk walk = {0};
   int n = 0;
   while (zp_next_bucket(l, c, segment, &walk)) out[n++] = walk.bucket;
@@ -89,6 +102,7 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 }
 
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
+  assert(param >= 0);
   zp_flat all = shared_elements(l, c, param);
   if (!zp_shards_state(c)) return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
   return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
@@ -210,6 +224,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
 
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                              const int64_t *flight) {
+  assert(zp_choice_has_stage(choice, stage) && part);
   zp_stage s = {.index = stage};
   zp_totals t = find_totals(lowered, choice, stage, part, flight, NULL);
   zp_place_regions(lowered, choice, &t, &s);
@@ -230,6 +245,7 @@ zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *ch
 
 /* Slots are whole numbers of aligned bytes, so a region grows by just that. */
 zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage) {
+  assert(stage > 0 && stage < choice->pipeline - 1);
   int64_t m = zp_microbatches(spec, choice), more = zp_in_flight_chunk(choice, stage, 0, m) - known->flight;
   zp_memory memory = known->memory;
   memory.saved += more * known->slot + (zp_pending_chunk(choice, stage, 0, m) - known->pending) * known->pending_slot;
@@ -245,6 +261,7 @@ int64_t zp_memory_on_device(const zp_memory *m) { return zp_memory_of_arena(m) +
 
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                        int64_t n_units) {
+  assert(n_units >= 1);
   assert(zp_chunks(choice) == 1);
   zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units}, NULL);
   return zp_memory_of_arena(&memory);
@@ -252,6 +269,7 @@ int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int s
 
 void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                          int64_t n_units, int64_t *host, int64_t *nvme) {
+  assert(n_units >= 1 && host && nvme);
   assert(zp_chunks(choice) == 1);
   zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units}, NULL);
   *host = memory.host;
@@ -259,6 +277,7 @@ void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int
 }
 
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes) {
+  assert(zp_choice_has_degrees(choice) && devices_per_node >= 1 && stage_bytes);
   int64_t ranks = (int64_t)choice->tensor * choice->data * choice->pipeline, block = zp_stage_block(choice), most = 0;
   for (int64_t first = 0; first < ranks; first += devices_per_node) {
     int64_t end = first + devices_per_node < ranks ? first + devices_per_node : ranks, sum = 0, to;
@@ -314,6 +333,7 @@ static void find_parts(const zp_choice *c, int stage, zp_units *part) {
 }
 
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out) {
+  assert(zp_choice_has_stage(choice, stage) && choice->cut && out);
   int n = zp_chunks(choice);
   zp_units *part = ZP_NEW_ARRAY(arena, zp_units, n);
   find_parts(choice, stage, part);

@@ -255,6 +255,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
 }
 
 int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
+  assert(element <= ZP_ELEM_STAT);
   return element == ZP_ELEM_I32 ? 4 : element == ZP_ELEM_STAT ? lowered->stat_bytes : lowered->compute_bytes;
 }
 
@@ -310,6 +311,8 @@ static void zero_unreached(zp_arena *scratch, zp_lowered *l, const zp_model *mod
 
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason) {
+  assert(spec && sharding && reason);
+  assert(microbatch >= 1 && recompute <= ZP_RECOMPUTE_SELECTIVE);
   const zp_model *model = spec->model;
   zp_lowered *l = ZP_NEW(arena, zp_lowered);
   l->spec = spec;
@@ -339,6 +342,7 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
 }
 
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char **reason) {
+  assert(whole && reason);
   zp_lowered *l = ZP_NEW(arena, zp_lowered);
   *l = *whole;
   *reason = "no layer of the model can be cut: nowhere inside one does a single tensor carry all that follows";
@@ -365,6 +369,7 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
 /* Stages with equal modes on equal node types share one, because prices are written into it. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason) {
+  assert(zp_choice_has_degrees(choice) && choice->tensor == sharding->tensor && reason);
   zp_machine machine =
       zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
   zp_lowered **stages = ZP_NEW_ARRAY(arena, zp_lowered *, choice->pipeline);

@@ -2,6 +2,8 @@
  * but the steps around exchanges is shared. */
 #include <zplan/program.h>
 
+#include <assert.h>
+
 static bool exchanges(const zp_procedure *p) {
   for (int i = 0; i < p->steps.len; i++)
     if (zp_step_is_exchange(&p->steps.data[i])) return true;
@@ -24,6 +26,7 @@ static zp_segment_program segment_again(zp_arena *arena, const zp_segment_progra
 }
 
 zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole) {
+  assert(known);
   zp_lowered *again = ZP_NEW(arena, zp_lowered);
   *again = *known;
   again->segments = ZP_NEW_ARRAY(arena, zp_segment_program, known->n_segments);

@@ -1,6 +1,8 @@
 /* Before a search: the plan block without what the program of the plan cannot do, so that the best of the rest is
  * found. What a single key decides is here; what several decide together is in trainers.c. */
 #include <zplan/abilities.h>
+
+#include <assert.h>
 #include <zplan/moves.h>
 #include <zplan/software.h>
 
@@ -151,6 +153,7 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
 }
 
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
+  assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
   if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);

@@ -49,6 +49,7 @@ static void check_stages(const zp_lowered *const *stage_lowered, const zp_choice
 }
 
 zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice) {
+  assert(zp_choice_is_whole(choice, stage_lowered[0]->n_units));
   zp_program *p = ZP_NEW(arena, zp_program);
   check_stages(stage_lowered, choice);
   p->arena = arena;
@@ -78,6 +79,7 @@ zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *sta
 }
 
 const zp_segment_program *zp_program_segment(const zp_program *p, int segment, zp_stage_mode mode) {
+  assert(segment >= 0 && mode < ZP_STAGE_MODES);
   for (int s = 0; s < p->choice.pipeline; s++) {
     if (zp_choice_mode(&p->choice, s) != mode) continue;
     for (int r = 0; r < p->stages[s].runs.len; r++)

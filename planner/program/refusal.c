@@ -1,6 +1,8 @@
 /* Decisions that do not go together, whatever the model and its size. The search asks before it prices, plan files are
  * asked when they are read. What is about moves the strategies refuse themselves. */
 #include "lower_internal.h"
+
+#include <assert.h>
 #include <zplan/schedule.h>
 #include <zplan/moves.h>
 
@@ -13,6 +15,7 @@ static const char *refuse_modes(const zp_choice *c) {
 }
 
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
+  assert(choice && spec);
   const char *why = zp_schedule_refusal(choice);
   if (!why) why = zp_moves_refusal(choice, spec);
   if (why) return why;

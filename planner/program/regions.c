@@ -18,6 +18,8 @@
  * the master copy is that), two buckets of gradients coming, and with mixed precision two of weights going. For disks:
  * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. */
 #include "layout_internal.h"
+
+#include <assert.h>
 #include <zplan/moves.h>
 
 static int64_t region(int64_t *top, int64_t bytes) {
@@ -34,6 +36,7 @@ static int64_t share_away(int64_t total, zp_home home, int64_t unit) {
 }
 
 int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes) {
+  assert(saved_bytes >= 0);
   zp_home home = choice->home[ZP_STATE_ACTIVATIONS];
   return share_away(saved_bytes, home, home.tier == ZP_TIER_NVME ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
@@ -143,18 +146,21 @@ static int64_t message_bytes(const zp_stage *s, int64_t chunks, int64_t carry) {
 }
 
 int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *s, int chunk, bool up) {
+  assert(zp_choice_has_chunk(choice, chunk));
   int64_t part = zp_model_chunk(choice, s->index, chunk), base = up ? s->at_send_up : s->at_send_down;
   if (part == (up ? (int64_t)choice->pipeline * zp_chunks(choice) - 1 : 0)) return -1;
   return base + (!up && s->index == 0 ? chunk - 1 : chunk) * s->messages * s->message_stride;
 }
 
 int64_t zp_stage_slots_at(const zp_stage *s, int chunk) {
+  assert(chunk >= 0 && chunk < s->n_chunks);
   int64_t at = s->at_slots;
   for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].slot_stride;
   return at;
 }
 
 int64_t zp_stage_away_at(const zp_stage *s, int chunk) {
+  assert(chunk >= 0 && chunk < s->n_chunks);
   int64_t at = s->away_slots;
   for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].away_stride;
   return at;
@@ -163,6 +169,7 @@ int64_t zp_stage_away_at(const zp_stage *s, int chunk) {
 int64_t zp_chunk_pending_stride(const zp_chunk *chunk) { return zp_round_up(chunk->pending_stride, ZP_ALIGN_BYTES); }
 
 int64_t zp_stage_pending_at(const zp_stage *s, int chunk) {
+  assert(chunk >= 0 && chunk < s->n_chunks);
   int64_t at = s->at_pending;
   for (int k = 0; k < chunk && at >= 0; k++) at += s->chunks[k].pending * zp_chunk_pending_stride(&s->chunks[k]);
   return at;

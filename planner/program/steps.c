@@ -1,6 +1,8 @@
 /* Steps and buffers of one procedure: graph nodes in order, every tensor mapped to a buffer on first use. */
 #include "lower_internal.h"
 
+#include <assert.h>
+
 int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer) {
   zp_push(l->scratch, &p->buffers, buffer);
   return p->buffers.len - 1;
@@ -61,6 +63,7 @@ int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor)
 }
 
 const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *element_offset) {
+  assert(b >= 0 && b < procedure->buffers.len && element_offset);
   const zp_buffer *buffer = &procedure->buffers.data[b];
   *element_offset = buffer->base >= 0 ? buffer->offset : 0;
   return buffer->base >= 0 ? &procedure->buffers.data[buffer->base] : buffer;

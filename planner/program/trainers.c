@@ -1,5 +1,7 @@
 /* Decisions that do not go together in the program that a plan is for. What one key decides is in narrow.c. */
 #include <zplan/abilities.h>
+
+#include <assert.h>
 #include <zplan/moves.h>
 #include <zplan/software.h>
 
@@ -36,6 +38,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
 }
 
 const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const zp_choice *choice) {
+  assert(trainer < ZP_TRAINER_COUNT && zp_choice_has_degrees(choice));
   switch (trainer) {
   case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice);
   case ZP_TRAINER_MEGATRON: return refuse_megatron(train, choice);

@@ -270,10 +270,8 @@ Test(offload, gathers_are_prefetched) {
   zp_exposed e = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_F);
   expect_near(e.data_s, expected, "forward");
   cr_expect_eq(e.offload_s, 0);
-  cr_expect_eq(zp_cost_exposed(x.lowered, &x.machine, &(zp_choice){.data = 16, .zero = 1, .microbatch = 1}, &x.stage, 0,
-                               ZP_ACT_F)
-                   .data_s,
-               0);
+  zp_choice zero1 = data_parallel(16, 1);
+  cr_expect_eq(zp_cost_exposed(x.lowered, &x.machine, &zero1, &x.stage, 0, ZP_ACT_F).data_s, 0);
 }
 
 /* What the search counts for the moves of a stage, as if its units were one, is never more than forward and backward

@@ -2,13 +2,17 @@
  * They are those that trainers count (`zplan run --check-memory`). */
 #include "strategy.h"
 
+#include <assert.h>
+
 int64_t zp_move_all_bytes(const zp_move *m) {
+  assert(m->all_elements >= 0 && m->element_bytes >= 1 && m->times >= 0 && m->count >= 1);
   return m->mirrored ? 0 : m->all_elements * m->element_bytes * m->times * m->count;
 }
 
 /* Rings: of n ranks each sends n - 1 parts of n, in an all-reduce twice. In an exchange one of n parts stays at home.
  */
 int64_t zp_move_sent_bytes(const zp_move *m) {
+  assert(m->ranks >= 1);
   int64_t bytes = zp_move_all_bytes(m);
   switch (m->way) {
   case ZP_WAY_SEND: return bytes;
@@ -93,6 +97,7 @@ static void add_strategy(void *sum, const zp_move_list *list) {
 }
 
 int64_t zp_program_strategy_bytes(const zp_program *program, const zp_move_strategy *strategy) {
+  assert(strategy);
   of_strategy of = {.strategy = strategy};
   for_stages(program, add_strategy, &of);
   return of.bytes;

@@ -1,5 +1,7 @@
 /* The list of a stage: every strategy is asked about every moment of a step; units that are alike share a record. */
 #include <zplan/schedule.h>
+
+#include <assert.h>
 #include "strategy.h"
 
 #define ZP_MOVE_ROW(strategy, moments) &strategy,
@@ -33,12 +35,15 @@ zp_move_room zp_move_room_of(const zp_move_scope *scope) {
 }
 
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
+  assert(scope->moment <= ZP_MOMENT_STEP && emit);
+  assert(scope->moment != ZP_MOMENT_CHUNK || (scope->program && scope->stage));
   for (int i = 0; i < N_STRATEGIES; i++)
     if (moments_of[i] & 1u << scope->moment && zp_move_strategies[i]->applies(scope))
       zp_move_strategies[i]->make(scope, emit, user);
 }
 
 const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec) {
+  assert(choice && spec);
   const char *why = NULL;
   for (int i = 0; i < N_STRATEGIES && !why; i++)
     if (zp_move_strategies[i]->refuses) why = zp_move_strategies[i]->refuses(choice, spec);
@@ -130,6 +135,7 @@ static void sort_end(zp_move_list *list, int first) {
 }
 
 zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stage) {
+  assert(zp_choice_has_stage(&program->choice, stage));
   zp_move_list list = {0};
   listing x = {.arena = arena, .list = &list};
   zp_move_scope scope = zp_move_scope_of_stage(program, stage);

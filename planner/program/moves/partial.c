@@ -59,6 +59,7 @@ static void count_shared(counting *k, const zp_stage *stage, int param) {
 }
 
 zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
+  assert(stage && p->stages);
   zp_partial found = {0};
   if (!p->choice.sequence) return found;
   counting k = {.program = p, .scratch = zp_arena_new("partial gradients")};

@@ -1,6 +1,8 @@
 /* What strategies refuse, and what zplan's own trainer lacks of them. */
 #include "strategy.h"
 
+#include <assert.h>
+
 const char *zp_refuse_home(const zp_choice *c, const zp_spec *spec, zp_state state) {
   const zp_home *home = &c->home[state];
   const zp_node_type *node = &spec->cluster.node;
@@ -16,6 +18,7 @@ const char *zp_refuse_home(const zp_choice *c, const zp_spec *spec, zp_state sta
 }
 
 const char *zp_moves_lacking(const zp_choice *choice) {
+  assert(choice);
   const char *why = NULL;
   for (int i = 0; zp_move_strategies[i] && !why; i++)
     if (zp_move_strategies[i]->lacks) why = zp_move_strategies[i]->lacks(choice);

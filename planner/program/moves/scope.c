@@ -1,9 +1,11 @@
 /* What strategies ask a scope, and how they fill in records. */
 #include "strategy.h"
 
+#include <assert.h>
 #include <zplan/buf.h>
 
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice) {
+  assert(lowered && zp_choice_has_degrees(choice));
   return (zp_move_scope){.lowered = lowered,
                          .choice = choice,
                          .cpu = lowered->spec->cluster.node.device.is_cpu,

@@ -137,7 +137,7 @@ typedef struct zp_place_weights {
   double forwards, backwards, weights; /* actions; backwards: whole ones, or gradients of inputs */
   double messages;                     /* to the next place, either way */
 } zp_place_weights;
-/* Arena. The run is borrowed; its times and messages may change between calls of the next one. */
+/* Arena. The run is borrowed, has its orders made; its times and messages may change between calls of the next one. */
 zp_order_graph *zp_order_graph_new(zp_arena *arena, const zp_pipeline_run *run);
 /* zp_pipeline_simulate of all stages, to the last bit. */
 void zp_order_graph_run(zp_order_graph *graph);

@@ -225,7 +225,7 @@ bool zp_moves_beside_units(const zp_move_scope *scope);
 bool zp_buckets_move_beside(const zp_move_scope *scope);
 /* What all strategies that apply need together. */
 zp_move_room zp_move_room_of(const zp_move_scope *scope);
-/* All strategies that apply make their records. */
+/* All strategies that apply make their records. Requires what the scope says of its moment. */
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user);
 
 /* Records of a stage in the order of a step, units that are alike in one record. */

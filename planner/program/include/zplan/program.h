@@ -256,8 +256,9 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const ch
 /* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is
  * shared. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
 zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole);
-/* What every stage of a choice runs: one zp_lowered for every mode and set of node types that occurs. [pipeline],
- * arena; NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
+/* What every stage of a choice with the tensor degree of the sharding runs: one zp_lowered for every mode and set of
+ * node types that occurs. [pipeline], arena; NULL with *reason. Whatever takes a zp_lowered and a stage, here and
+ * below, wants the one of that stage. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason);
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
@@ -326,7 +327,8 @@ int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const i
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
 
 /* ---- the whole program ---- */
-/* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied.
+/* The whole program of a choice with a cut of all units (zp_choice_is_whole). stage_lowered: [pipeline], of one spec,
+ * sharding and micro-batch; the array is copied.
  */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* The program of a choice, without order tables where its price takes none: 1F1B. They can be larger than all the rest.
@@ -337,6 +339,7 @@ zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *sta
 /* A segment as stages of that mode run it; NULL when no stage does. */
 const zp_segment_program *zp_program_segment(const zp_program *program, int segment, zp_stage_mode mode);
 static inline const zp_lowered *zp_program_lowered(const zp_program *program, int stage) {
+  assert(zp_choice_has_stage(&program->choice, stage));
   return program->stage_lowered[stage];
 }
 /* Which segment (or piece, of one part) and iteration a unit is. */
