@@ -2,6 +2,7 @@
  * have gets smaller from round to round; every round also offers a cut, which is simulated. What labels without merging
  * leave is searched, arc by arc, with the simulation of the fixed stages. Numbers of labels are counted as parts of
  * simulated actions. */
+#include <assert.h>
 #include <math.h>
 #include "provers.h"
 #include "tree.h"
@@ -163,6 +164,8 @@ static double search(zp_tree *t, double bound_s) {
 
 zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
                                 zp_cut_turn turn) {
+  assert(problem->run_first && zp_cut_problem_is_sound(problem));
+  assert(task && effort && effort->work_left >= 0);
   /* With few micro-batches windows of stages say little (labels.c): there labels get a small share at first. */
   bool deep = turn == ZP_CUT_DEEP || problem->microbatches > 2 * problem->stages;
   zp_tree t = {.problem = problem, .task = task, .effort = effort};
@@ -200,7 +203,15 @@ static int refusal(zp_tree *t, const int64_t *cut) {
   return refused;
 }
 
+static bool is_cut(const zp_cut_problem *p, const int64_t *cut) {
+  if (cut[0] != 0 || cut[zp_cut_places(p)] != p->units) return false;
+  for (int k = 0; k < zp_cut_places(p); k++)
+    if (cut[k] >= cut[k + 1]) return false;
+  return true;
+}
+
 int zp_cut_refusal(const zp_cut_problem *problem, const int64_t *cut, double target_s) {
+  assert(problem->run_first && zp_cut_problem_is_sound(problem) && is_cut(problem, cut));
   zp_cut_effort effort = {0};
   zp_tree t = {.problem = problem, .effort = &effort, .target_s = target_s};
   t.scratch = zp_arena_new_beside("branch", problem->beside);

@@ -7,6 +7,7 @@
  * mean says, too. Chains are those that simulated cuts wait for, the best mean of them for the cuts seen is a matrix
  * game (matrix_game.c), and the cut that this mean allows most is simulated next. Loose where memory forces stages to
  * recompute, and where what is best for the chains together is no cut. */
+#include <assert.h>
 #include <math.h>
 #include "cut_space.h"
 #include "provers.h"
@@ -140,6 +141,7 @@ static double search(bounding *b, double enough_s) {
 
 zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
                                zp_cut_turn turn) {
+  assert(problem->chunks > 1 && zp_cut_problem_is_sound(problem));
   (void)effort, (void)turn; /* a bound alone, in limited rounds */
   zp_arena *arena = zp_arena_new_beside("means", problem->beside);
   bounding b = {.arena = arena,

@@ -14,4 +14,7 @@ zp_cut_proof zp_prove_by_chains(const zp_cut_problem *problem, const zp_cut_task
 zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
                                zp_cut_turn turn);
 
+/* Has the problem everything that cuts.h requires of it? O(places); every prover asserts it. */
+bool zp_cut_problem_is_sound(const zp_cut_problem *problem);
+
 #endif

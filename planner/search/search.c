@@ -154,6 +154,9 @@ void zp_search_end(zp_search_run *run) {
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
+  assert(spec->plan >= 0 && spec->plan < spec->plans.len);
+  assert(devices >= 1 && devices <= ZP_MOST_RANKS);
+  assert(!options || (options->top >= 0 && options->gap >= 0));
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;

@@ -5,7 +5,7 @@
  * Units: times are seconds, work is counted in simulated actions, the same on every machine. Shapes: a cut is
  * [places + 1], from 0 to the number of units, every place has at least one unit. Ownership: everything that is passed
  * stays the caller's and must stay unchanged until the call returns; provers free what they make. Errors: there are
- * none. Where work or memory ends, the bound is lower than it could be. */
+ * none. Where work or memory ends, the bound is lower than it could be. What a problem requires, provers assert. */
 #ifndef ZPLAN_CUTS_H
 #define ZPLAN_CUTS_H
 

@@ -101,8 +101,8 @@ typedef struct zp_search_options {
   bool no_miss;        /* where nothing fits, the nearest miss is not looked for */
   unsigned without;    /* bit i: row i of zp_cut_provers is left out; for measurements of what it buys */
 } zp_search_options;
-/* Searches all plans that use at most `devices`; options may be NULL. Never NULL; plan->feasible says whether something
- * fits. */
+/* Searches all plans that use at most `devices`, 1 to ZP_MOST_RANKS; options may be NULL. Never NULL; plan->feasible
+ * says whether something fits. */
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);
 
 #endif
