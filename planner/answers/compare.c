@@ -1,5 +1,6 @@
 /* Why not: an asked-for plan beside the best one. Feasible: the difference term by term. Infeasible: whose memory is
  * short by how much, and what would make it fit. */
+#include <assert.h>
 #include <math.h>
 #include "answers_internal.h"
 
@@ -32,6 +33,7 @@ static void add_ranks(zp_why_not *out) {
 }
 
 zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked) {
+  assert(best->feasible || !asked->feasible);
   zp_why_not out = {.best = best, .asked = asked};
   if (asked->feasible) {
     add_terms(arena, &out);

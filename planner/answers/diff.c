@@ -69,6 +69,7 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
 }
 
 zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) {
+  assert(a->feasible && b->feasible);
   zp_plan_diff diff = {.same = true};
   const zp_decisions x = zp_plan_decisions(arena, a), y = zp_plan_decisions(arena, b);
   for (int i = 0; i < x.len; i++) {

@@ -1,6 +1,7 @@
 /* The Pareto front of step time, peak memory, devices and device hours, by the epsilon-constraint method: for one count
  * the fastest plan, then the fastest under a lower and lower memory limit until nothing fits. Every point is the
  * optimum under its limit. */
+#include <assert.h>
 #include <stdlib.h>
 #include "answers_internal.h"
 
@@ -45,6 +46,7 @@ static int by_time(const void *a, const void *b) {
 }
 
 zp_pareto zp_find_pareto(zp_arena *arena, const zp_spec *spec, const int *devices, int n) {
+  assert(n >= 0 && (devices || n == 0));
   zp_pareto all = {0}, front = {0};
   for (int i = 0; i < n; i++) add_count(arena, spec, devices[i], &all);
   zp_pareto_point *point = all.points.data;

@@ -2,6 +2,7 @@
  *
  * Fitting is not monotone in the count (a batch or a head count may not divide), so no bisection: the search goes
  * upwards from a bound below which nothing can fit. */
+#include <assert.h>
 #include <math.h>
 #include "answers_internal.h"
 
@@ -43,6 +44,7 @@ static bool is_sensible(int devices, int unit, int limit) {
 }
 
 zp_ints zp_sweep_counts(zp_arena *arena, const zp_spec *spec, int low, int high) {
+  assert(low >= 1 && low <= high);
   static const int limits[] = {8, 4, 2};
   int unit = zp_count_unit(spec);
   zp_ints counts = {0};
@@ -63,6 +65,7 @@ static void fill_cost(zp_size *size, const zp_spec *spec) {
 }
 
 zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
+  assert(devices >= 1);
   zp_arena *scratch = zp_arena_new("size");
   const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
   const zp_plan *plan = zp_search(scratch, changed, devices, NULL);
@@ -85,6 +88,7 @@ const zp_size *zp_first_fit(const zp_sizes *sizes) {
 }
 
 double zp_scaling(const zp_size *base, const zp_size *size) {
+  assert(base->feasible && size->feasible);
   return size->best.estimate.tokens_per_s / size->devices / (base->best.estimate.tokens_per_s / base->devices);
 }
 
@@ -101,6 +105,7 @@ zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high) {
 /* ---- the fewest ---- */
 
 int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {
+  assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   const zp_constraints *c = &spec->plans.data[spec->plan];
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 1);
   const char *reason = NULL;

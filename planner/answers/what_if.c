@@ -1,8 +1,10 @@
 /* Changed copies of an input, and whether two plans decide the same. */
+#include <assert.h>
 #include <math.h>
 #include "answers_internal.h"
 
 zp_spec *zp_copy_spec(zp_arena *arena, const zp_spec *spec) {
+  assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   zp_spec *copy = ZP_NEW(arena, zp_spec);
   *copy = *spec;
   copy->plans.data = ZP_NEW(arena, zp_constraints);
@@ -12,9 +14,13 @@ zp_spec *zp_copy_spec(zp_arena *arena, const zp_spec *spec) {
   return copy;
 }
 
-zp_constraints *zp_copied_constraints(zp_spec *copy) { return &copy->plans.data[copy->plan]; }
+zp_constraints *zp_copied_constraints(zp_spec *copy) {
+  assert(copy->plan == 0 && copy->plans.len == 1);
+  return &copy->plans.data[copy->plan];
+}
 
 zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices) {
+  assert(devices >= 1);
   zp_spec *copy = zp_copy_spec(arena, spec);
   zp_cluster *c = &copy->cluster;
   c->ranks = devices;

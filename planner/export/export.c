@@ -10,9 +10,13 @@ static const char *const words[] = {
 #undef ZP_EXPORT_WORD
 };
 
-const char *zp_export_word(zp_export_format format) { return words[format]; }
+const char *zp_export_word(zp_export_format format) {
+  assert(format < ZP_EXPORT_COUNT);
+  return words[format];
+}
 
 zp_export_format zp_export_by_word(const char *word) {
+  assert(word);
   int i = 0;
   while (i < ZP_EXPORT_COUNT && strcmp(words[i], word) != 0) i++;
   return (zp_export_format)i;
@@ -135,6 +139,7 @@ void zp_export_comment(zp_buf *out, const char *text) {
 }
 
 zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format format, const char *name) {
+  assert(format < ZP_EXPORT_COUNT && name);
   assert(plan->feasible);
   static void (*const write[])(zp_exporter *) = {[ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed,
                                                  [ZP_EXPORT_MEGATRON] = zp_export_megatron,

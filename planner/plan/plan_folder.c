@@ -1,4 +1,5 @@
 /* Where the model of a plan stands, as seen from the plan file: relative, so that both may move together. */
+#include <assert.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <zplan/path.h>
@@ -14,6 +15,7 @@ static const char *real_folder(zp_arena *arena, const char *file) {
 }
 
 void zp_set_model_folder(zp_arena *arena, zp_json *json, const zp_spec *spec, const char *path) {
+  assert(json && path);
   struct stat info;
   if (spec->sources.len == 0) return;
   const char *model = spec->sources.data[0].path;

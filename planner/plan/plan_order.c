@@ -1,6 +1,8 @@
 /* The orders of a plan file: phrases of every stage. Those of the schedule are no decision; others make an order of its
  * own, when they are legal. */
 #include "plan_internal.h"
+
+#include <assert.h>
 #include <zplan/schedule.h>
 
 const char *zp_stated_order(zp_arena *arena, const zp_program *p, int stage) {
@@ -16,6 +18,7 @@ static void number(zp_arena *scratch, zp_action *table, int64_t n, int chunks) {
 
 const char *zp_read_stage_order(zp_arena *arena, const zp_json *stage_json, const zp_choice *c, int stage,
                                 int64_t microbatches, zp_action *table) {
+  assert(zp_choice_has_stage(c, stage) && microbatches >= 1 && table);
   const char *text = zp_json_get_string(stage_json, "order", NULL), *wrong = NULL;
   int64_t want = zp_order_length(c, microbatches);
   if (!text) return zp_format(arena, "stage %d states no order", stage);

@@ -1,6 +1,8 @@
 /* Plan files, read back as a choice. What is not a decision is derived again from it, and zp_verify compares that with
  * what the file claims. */
 #include <zplan/plan.h>
+
+#include <assert.h>
 #include "plan_internal.h"
 #include <zplan/schedule.h>
 
@@ -105,6 +107,7 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
 
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_choice *choice,
                               int *devices, const char **error) {
+  assert(choice && devices && error);
   const char *version = zp_json_get_string(json, "format_version", "");
   if (strncmp(version, "1.", 2) != 0) {
     *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x", version);

@@ -1,6 +1,8 @@
 /* Plan files, written whole. A plan carries the text of its .dz files, so that it can be built and verified anywhere.
  */
 #include <zplan/path.h>
+
+#include <assert.h>
 #include <zplan/plan.h>
 #include <zplan/software.h>
 #include "plan_internal.h"
@@ -291,6 +293,7 @@ static void set_model(zp_json *o, const zp_plan *plan) {
 }
 
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
+  assert(plan);
   zp_json *o = zp_json_object();
   zp_json_set_string(o, "format_version", "1.0");
   zp_json_set_bool(o, "feasible", plan->feasible);

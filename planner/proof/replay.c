@@ -13,6 +13,8 @@
  * same places are played where they have most in flight and where they have least, all others as far as the work lasts.
  * Not played: the update, and what of state, parameters and gradients lives off the device. */
 #include "replay_internal.h"
+
+#include <assert.h>
 #include <zplan/schedule.h>
 
 enum {
@@ -142,6 +144,7 @@ static bool stands_for_others(const zp_program *p, int stage) {
 }
 
 void zp_replay_program(zp_arena *arena, const zp_program *program, zp_strings *findings) {
+  assert(findings);
   zp_arena *scratch = zp_arena_new("replay");
   int64_t left = ALL_WORK, each, representatives = 0;
   bool *stands = ZP_NEW_ARRAY(scratch, bool, program->choice.pipeline);

@@ -12,6 +12,8 @@
  * the model is not proven here: `zplan verify` derives the program again and compares. */
 #include "verify_internal.h"
 
+#include <assert.h>
+
 void zp_find(zp_verifier *v, const char *format, ...) {
   va_list args;
   va_start(args, format);
@@ -249,6 +251,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
 }
 
 void zp_verify(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
+  assert(findings);
   zp_verifier v = {.arena = arena, .spec = spec, .findings = findings};
   if (!read_header(&v, json)) return;
   check_units(&v);

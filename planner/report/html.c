@@ -1,6 +1,8 @@
 /* The HTML report: one file, no scripts, no fonts, nothing fetched; light and dark by media query. */
 #include "report_internal.h"
 
+#include <assert.h>
+
 enum { COLOURS = 7 }; /* --c0 and so on: one for every term of a step */
 
 static const char style[] =
@@ -43,6 +45,7 @@ static void put_measured(zp_buf *out, const zp_plan *plan, const char *log_text)
 }
 
 const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log_text) {
+  assert(plan->feasible);
   zp_buf out = zp_buf_new(arena);
   const char *name = zp_html_escape(arena, plan->spec->model->name);
   zp_buf_puts(&out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");

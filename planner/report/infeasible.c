@@ -1,5 +1,7 @@
 /* When nothing fits: the nearest miss, and the changes under which something does (answers/relax.c). */
 #include <zplan/answers.h>
+
+#include <assert.h>
 #include "report_internal.h"
 
 static const char *rank_word(const zp_plan *plan, int n) {
@@ -22,6 +24,7 @@ static void put_miss(zp_buf *out, const zp_plan *plan) {
 }
 
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *r) {
+  assert(r->words);
   return zp_format(arena, "%s it fits: %s; step est %s, peak %s%s%s%s", r->words, zp_words_choice(arena, &r->choice),
                    zp_show_seconds(arena, r->estimate.step_s), zp_show_bytes(arena, r->estimate.peak_bytes),
                    r->option ? "   (" : "", r->option ? r->option : "", r->option ? ")" : "");
@@ -34,11 +37,13 @@ static void put_refusals(zp_buf *out, const zp_plan *plan) {
 }
 
 const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
+  assert(!plan->feasible);
   zp_relaxations nearest = zp_find_relaxations(arena, plan);
   return zp_report_no_plan(arena, plan, &nearest);
 }
 
 const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest) {
+  assert(!plan->feasible && nearest);
   zp_buf out = zp_buf_new(arena);
   bool tried = plan->miss.have_bytes > 0;
   zp_buf_line(&out, "error[%s]: no plan for %d %s %s", tried ? "Z0603" : "Z0601", plan->devices,

@@ -1,4 +1,5 @@
 /* Reads a run's JSON-lines log. A log that was cut off in the middle of a line is still a log. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <zplan/buf.h>
@@ -38,6 +39,7 @@ double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps) {
 }
 
 const char *zp_report_measured(zp_arena *arena, const zp_plan *plan, const char *log) {
+  assert(plan->feasible && log);
   zp_log_steps steps = zp_log_read(arena, log);
   if (steps.len == 0) return NULL;
   double predicted_s = plan->best.estimate.step_s, measured_s = zp_log_median_step_ms(arena, &steps) / 1000;

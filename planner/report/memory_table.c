@@ -1,6 +1,8 @@
 /* The memory table: one row for consecutive stages that differ in what they save at most. */
 #include "report_internal.h"
 
+#include <assert.h>
+
 /* Wide enough for a range of sizes. */
 static int column_width(int class) { return class == 3 || class == ZP_MEMORY_CLASSES ? 17 : 9; }
 
@@ -34,6 +36,7 @@ static void put_machines(zp_buf *out, const zp_plan *plan) {
 }
 
 const char *zp_report_memory(zp_arena *arena, const zp_plan *plan) {
+  assert(plan->feasible);
   zp_buf out = zp_buf_new(arena);
   zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
   int classes = zp_memory_classes(plan);

@@ -1,4 +1,5 @@
 /* Several plans side by side: decisions, terms of the step, memory of the fullest stage, traffic by axis, price. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/answers.h>
 #include "report_internal.h"
@@ -103,7 +104,14 @@ static void add_traffic(const table *t, zp_besides *out) {
   compare_bytes(t, out);
 }
 
+static bool all_feasible(const zp_plan *const *plans, int n) {
+  for (int i = 0; i < n; i++)
+    if (!plans[i]->feasible) return false;
+  return true;
+}
+
 zp_side_by_side zp_put_side_by_side(zp_arena *arena, const zp_plan *const *plans, int n) {
+  assert(n >= 1 && all_feasible(plans, n));
   const table t = {arena, plans, n};
   zp_side_by_side out = {.n = n, .plans = plans};
   add_decisions(&t, &out.decisions);

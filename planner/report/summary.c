@@ -1,4 +1,5 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/cpu_kernels.h>
 #include <zplan/software.h>
@@ -215,6 +216,7 @@ static void put_confidence(zp_buf *out, const zp_plan *plan) {
 }
 
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
+  assert(plan->feasible);
   zp_buf out = zp_buf_new(arena);
   put_title(&out, plan);
   if (plan->spec->cluster.trainer != ZP_TRAINER_NONE)

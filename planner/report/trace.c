@@ -2,6 +2,8 @@
  * thread 0 computes micro-batches, thread 1 ends the step. Long steps: the first micro-batches only, which the trace's
  * metadata says; a viewer cannot show more anyway. */
 #include <zplan/cost.h>
+
+#include <assert.h>
 #include "report_internal.h"
 
 enum { MAX_EVENTS = 20000 };
@@ -72,6 +74,7 @@ static void put_step_end(tracer *t, const zp_plan *plan, const zp_pipeline_run *
 }
 
 const char *zp_report_trace(zp_arena *arena, const zp_plan *plan) {
+  assert(plan->feasible);
   const zp_program *p = plan->program;
   tracer t = {.out = zp_buf_new(arena), .first = true};
   int64_t room = MAX_EVENTS / (2 * p->choice.pipeline);

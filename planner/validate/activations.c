@@ -11,8 +11,12 @@
  * two can be compared. */
 #include "validate_internal.h"
 
+#include <assert.h>
+
 double zp_activation_bytes(zp_activation_case which, double layers, double hidden, double heads, double sequence,
                            double microbatch, double tensor, double pipeline, double chunks) {
+  assert(layers > 0 && hidden > 0 && heads > 0 && sequence > 0 && microbatch > 0);
+  assert(tensor >= 1 && pipeline >= 1 && chunks >= 1);
   double sbh = sequence * microbatch * hidden;
   double plain = 10 + 24 / tensor + 5 * heads * sequence / (hidden * tensor);
   double layer = sbh * (which == ZP_ACTIVATIONS_PLAIN ? plain : 34 / tensor);

@@ -2,6 +2,8 @@
  * source does not print about the plan (micro-batch, interleaving) is searched, as the people who ran it will have
  * done; what it does not print about the model is stated as assumed. */
 #include <zplan/constants.h>
+
+#include <assert.h>
 #include <zplan/cost.h>
 #include "software_memory.h"
 #include "validate_internal.h"
@@ -188,6 +190,7 @@ static const char *join(zp_arena *arena, const char *a, const char *b) {
 
 zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
                              zp_device_lookup *lookup, void *user) {
+  assert(run && lookup);
   zp_prediction p = {.run = run};
   zp_measured full = zp_run_complete(arena, table, run, &p.assumed);
   if ((p.why_not = refuse(arena, &full))) return p;

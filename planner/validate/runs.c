@@ -1,5 +1,6 @@
 /* Tables of measured runs: header, columns, rows. One table of columns says where every cell goes; a cell that is not
  * what its column wants makes the row malformed, an empty one leaves the field empty. */
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -345,6 +346,7 @@ static zp_measured_table *read_header(reader *r, const zp_strings *header, int l
 
 zp_measured_table *zp_measured_read(zp_arena *arena, const char *text, size_t len, const char *name,
                                     const char **error) {
+  assert((text || len == 0) && name && error);
   zp_csv csv = {.text = text, .len = len, .line = 1};
   if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) csv.at = 3; /* byte order mark */
   reader r = {.arena = arena, .name = name};

@@ -1,8 +1,10 @@
 /* Error statistics of predictions, by family. */
+#include <assert.h>
 #include <math.h>
 #include "validate_internal.h"
 
 double zp_kendall_tau(const double *x, const double *y, int n) {
+  assert(n >= 0);
   double agree = 0, x_pairs = 0, y_pairs = 0;
   for (int i = 0; i < n; i++)
     for (int j = i + 1; j < n; j++) {

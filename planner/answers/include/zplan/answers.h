@@ -11,6 +11,7 @@
 
 /* The copy has its own constraints of the chosen plan block; change them through this. */
 zp_constraints *zp_copied_constraints(zp_spec *copy);
+/* It keeps the chosen block of the constraints alone. */
 zp_spec *zp_copy_spec(zp_arena *arena, const zp_spec *spec);
 /* The cluster grown or shrunk to `devices`: as many nodes as they need; CPU ranks share the nodes that there are. */
 zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices);
@@ -32,8 +33,9 @@ typedef ZP_VEC(zp_size) zp_sizes;
 
 /* The largest count that the cluster's kind can grow to: nodes without network cards stay alone. */
 int zp_most_devices(const zp_spec *spec);
-/* Counts between low and high that are worth a look, at most ZP_SWEEP_SIZES: both ends; below a node its divisors;
- * above whole nodes, m * 2^e of them with m < 8, 4 or 2, the finest that stays within the limit. Ascending. */
+/* Counts between low and high, which is not below it, that are worth a look, at most ZP_SWEEP_SIZES: both ends; below a
+ * node its divisors; above whole nodes, m * 2^e of them with m < 8, 4 or 2, the finest that stays within the limit.
+ * Ascending. */
 enum { ZP_SWEEP_SIZES = 24 };
 zp_ints zp_sweep_counts(zp_arena *arena, const zp_spec *spec, int low, int high);
 zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices);
