@@ -85,8 +85,9 @@ static int64_t bucket_elements(const zp_replay *r) {
 
 static void check_presence(zp_replay *r, const zp_move_list *list, zp_act act) {
   const zp_choice *c = &r->program->choice;
-  int64_t all = c->zero >= 2 ? bucket_elements(r) : 0;
-  int64_t read = c->zero >= 3 && act != ZP_ACT_BW ? all : 0, made = act == ZP_ACT_B || act == ZP_ACT_BW ? all : 0;
+  int64_t all = zp_shards_gradients(c) ? bucket_elements(r) : 0;
+  int64_t read = zp_shards_params(c) && act != ZP_ACT_BW ? all : 0,
+          made = act == ZP_ACT_B || act == ZP_ACT_BW ? all : 0;
   if (listed(list, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, act) != read)
     zp_replay_find(r, NULL, "the list of moves gathers other parameters than %s reads", act_word(act));
   if (listed(list, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, act) != made)

@@ -123,12 +123,13 @@ static bool is_gpu(const zp_replay *r) { return !r->program->spec->cluster.node.
 /* Buckets move in a stream of their own, as codegen/trainer/beside.c prints it. */
 bool zp_replay_buckets_move_beside(const zp_replay *r) {
   const zp_choice *c = choice_of(r);
-  return is_gpu(r) && c->zero >= 2 && c->home[ZP_STATE_PARAMS].eighths == 0 && c->home[ZP_STATE_GRADIENTS].eighths == 0;
+  return is_gpu(r) && zp_shards_gradients(c) && c->home[ZP_STATE_PARAMS].eighths == 0 &&
+         c->home[ZP_STATE_GRADIENTS].eighths == 0;
 }
 
 bool zp_replay_gathers_ahead(const zp_replay *r) {
   return choice_of(r)->home[ZP_STATE_PARAMS].eighths > 0 ||
-         (choice_of(r)->zero >= 3 && zp_replay_buckets_move_beside(r));
+         (zp_shards_params(choice_of(r)) && zp_replay_buckets_move_beside(r));
 }
 
 static int64_t params_of(const zp_replay *r, int64_t j) {
@@ -247,9 +248,9 @@ static int state_regions(const zp_replay *r, state_region *out) {
   const zp_stage *s = r->stage;
   const zp_lowered *l = r->lowered;
   int64_t params =
-      c->zero >= 3 ? s->shard_elements - s->params_gone : s->flat_elements - zp_stage_away(c, s, s->params_gone);
-  int64_t grads =
-      c->zero >= 2 ? s->shard_elements - s->grads_gone : s->flat_elements - zp_stage_away(c, s, s->grads_gone);
+      zp_shards_params(c) ? s->shard_elements - s->params_gone : s->flat_elements - zp_stage_away(c, s, s->params_gone);
+  int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->grads_gone
+                                         : s->flat_elements - zp_stage_away(c, s, s->grads_gone);
   int64_t state = s->shard_elements - s->state_gone, part = s->flat_elements / c->data;
   const state_region all[] = {
       {"parameters", zp_moves_params(c) ? s->at_params : -1, params * l->param_bytes},

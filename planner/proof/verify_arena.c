@@ -197,7 +197,7 @@ static void add_errors_away(zp_verifier *v, int s, int64_t state, int64_t flat, 
 
 static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t grads, const zp_flat_sizes *sizes,
                                  int64_t state_bytes) {
-  int64_t bucket = grads > 0 && v->choice.zero < 2 ? sizes->bucket : sizes->bucket_shard;
+  int64_t bucket = grads > 0 && !zp_shards_gradients(&v->choice) ? sizes->bucket : sizes->bucket_shard;
   const int64_t page = 2048; /* elements: 4096 bytes of the shortest format */
   bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
   int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
@@ -249,27 +249,27 @@ typedef struct classes { /* elements on the device */
 
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
   const zp_choice *c = &v->choice;
-  int64_t cb = v->compute_bytes, params = c->zero >= 3 ? sizes->shard : sizes->flat,
-          grads = c->zero >= 2 ? sizes->shard : sizes->flat, align = zp_verify_align(v);
+  int64_t cb = v->compute_bytes, params = zp_shards_params(c) ? sizes->shard : sizes->flat,
+          grads = zp_shards_gradients(c) ? sizes->shard : sizes->flat, align = zp_verify_align(v);
   int64_t params_gone = away(v, ZP_STATE_PARAMS, sizes->shard, align),
           grads_gone = away(v, ZP_STATE_GRADIENTS, sizes->shard, align),
           state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
-  int64_t params_away = c->zero >= 3 ? params_gone : of_all_owners(sizes, params_gone),
-          grads_away = c->zero >= 2 ? grads_gone : of_all_owners(sizes, grads_gone);
+  int64_t params_away = zp_shards_params(c) ? params_gone : of_all_owners(sizes, params_gone),
+          grads_away = zp_shards_gradients(c) ? grads_gone : of_all_owners(sizes, grads_gone);
   bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;
   int moments = !sgd ? 2 : v->spec->train.momentum != 0;
   int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
   classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
-  held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
-  held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
+  held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : zp_shards_params(c) ? 1 + ahead : 0;
+  held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : zp_shards_gradients(c) ? 1 + ahead : 0;
   held.home = add_state_away(v, s, state_away, grads_gone, sizes, state_bytes);
-  int64_t window = c->zero >= 2 ? sizes->bucket_shard : sizes->bucket;
+  int64_t window = zp_shards_gradients(c) ? sizes->bucket_shard : sizes->bucket;
   held.home.gradients_file = add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, window * v->grad_bytes);
   held.home.gradients_window = held.home.gradients_file < 0 ? 0 : window;
   held.home.params = params_gone;
   held.home.params_at = params_away > 0 ? v->host[s] : -1;
-  window = c->zero >= 3 ? sizes->bucket_shard : sizes->bucket;
+  window = zp_shards_params(c) ? sizes->bucket_shard : sizes->bucket;
   held.home.params_file = add_away(v, s, ZP_STATE_PARAMS, params_away * cb, window * cb);
   held.home.params_window = held.home.params_file < 0 ? 0 : window;
   bool disk = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;

@@ -35,7 +35,7 @@ static zp_verify_elements padded(const zp_verifier *v, zp_verify_elements e, boo
 
 /* ZeRO shards units and shared parameters one by one; pages of disks are theirs alone, too. */
 static zp_verify_elements unit_padded(const zp_verifier *v, zp_verify_elements e) {
-  return padded(v, e, v->choice.zero >= 1);
+  return padded(v, e, zp_shards_state(&v->choice));
 }
 
 /* Elements of a parameter declared outside repeats, padded. */
@@ -135,8 +135,9 @@ zp_flat_sizes zp_verify_flat(zp_verifier *v, int s) {
   const zp_json *stage = zp_json_at(v->stages, s), *a = zp_json_get(stage, "arena");
   const zp_choice *c = &v->choice;
   pieces p = find_pieces(v, s, stage);
-  zp_verify_elements n = c->zero ? holders(v) : (zp_verify_elements){1, 1};
-  zp_verify_elements flat = padded(v, p.sum, c->zero || c->compress), bucket = padded(v, p.bucket, c->zero);
+  zp_verify_elements n = zp_shards_state(c) ? holders(v) : (zp_verify_elements){1, 1};
+  zp_verify_elements flat = padded(v, p.sum, zp_shards_state(c) || c->compress),
+                     bucket = padded(v, p.bucket, zp_shards_state(c));
   zp_flat_sizes sizes = {.flat = flat.whole + flat.spread,
                          .shard = flat.whole / n.whole + flat.spread / n.spread,
                          .bucket = bucket.whole + bucket.spread,

@@ -143,14 +143,14 @@ static bool all_on_device(const zp_choice *c) {
 static zp_step_end end_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c, int64_t whole,
                           int64_t spread) {
   return zp_cost_step_end(v->lowered, &s->machine, c, whole + spread, spread,
-                          zp_held_elements(c, whole, spread, c->zero >= 1));
+                          zp_held_elements(c, whole, spread, zp_shards_state(c)));
 }
 
 /* The update of a stage with the mean of the parameters: there is one with as many. */
 static zp_step_end update_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c) {
   int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
-  zp_step_end end =
-      zp_cost_step_update(v->lowered, &s->machine, c, whole + spread, zp_held_elements(c, whole, spread, c->zero >= 1));
+  zp_step_end end = zp_cost_step_update(v->lowered, &s->machine, c, whole + spread,
+                                        zp_held_elements(c, whole, spread, zp_shards_state(c)));
   if (!s->in->floor.offload) end.offload_s = end.least_offload_s = 0;
   return end;
 }
@@ -290,13 +290,13 @@ static double loops(const stage_at *a, double flight, double before, double from
  * with one stage, step_end has it. */
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
-  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
+  if (c->pipeline == 1 || c->data == 1 || zp_shards_gradients(c) || c->compress || a->s->machine.node->device.is_cpu ||
       zp_has_types(a->s) || !a->s->in->floor.reductions)
     return 0;
   const zp_variant *v = a->own;
   double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),
          spread = (double)(v->spread_before[a->end] - v->spread_before[a->first]);
-  double reduce = (c->zero == 0 ? all_reduce_s : pass_s)(a->s, c, whole, spread, v->lowered->grad_bytes);
+  double reduce = (zp_shards_state(c) ? pass_s : all_reduce_s)(a->s, c, whole, spread, v->lowered->grad_bytes);
   double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
   return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce, 0,
                                 work - forward, a->end - a->first);

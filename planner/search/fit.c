@@ -46,9 +46,12 @@ static int64_t floor_eighths(const zp_search_cache *s, const zp_point *point) {
   }
   int64_t whole = v->elements, spread = v->spread_elements;
   int64_t eighths = v->saved_bytes * flight * zp_eighths_here(c, ZP_STATE_ACTIVATIONS);
-  eighths += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
-  eighths += zp_held_elements(c, whole, spread, c->zero >= 2) * l->grad_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
-  eighths += zp_held_elements(c, whole, spread, c->zero >= 1) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
+  eighths +=
+      zp_held_elements(c, whole, spread, zp_shards_params(c)) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
+  eighths += zp_held_elements(c, whole, spread, zp_shards_gradients(c)) * l->grad_bytes *
+             zp_eighths_here(c, ZP_STATE_GRADIENTS);
+  eighths +=
+      zp_held_elements(c, whole, spread, zp_shards_state(c)) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
   return eighths;
 }
 

@@ -31,9 +31,9 @@ static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(
  * the device. */
 static double bytes_among(const zp_choice *c, const zp_lowered *l, double holders) {
   double bytes = 0;
-  bytes += here(c, ZP_STATE_PARAMS) * l->param_bytes / (c->zero >= 3 ? holders : 1);
-  bytes += here(c, ZP_STATE_GRADIENTS) * l->grad_bytes / (c->zero >= 2 ? holders : 1);
-  bytes += here(c, ZP_STATE_OPTIMIZER) * l->state_bytes / (c->zero >= 1 ? holders : 1);
+  bytes += here(c, ZP_STATE_PARAMS) * l->param_bytes / (zp_shards_params(c) ? holders : 1);
+  bytes += here(c, ZP_STATE_GRADIENTS) * l->grad_bytes / (zp_shards_gradients(c) ? holders : 1);
+  bytes += here(c, ZP_STATE_OPTIMIZER) * l->state_bytes / (zp_shards_state(c) ? holders : 1);
   return bytes;
 }
 

@@ -107,8 +107,8 @@ static bool has_second_gradients(const asking *a) {
 
 /* Without that, a weight's gradient of one micro-batch is a tensor of its own before it is added to earlier ones. */
 static bool has_fresh_gradients(const asking *a) {
-  return a->software->accumulate_bytes > 0 && a->program->microbatches > 1 && a->program->choice.zero < 2 &&
-         !has_second_gradients(a);
+  return a->software->accumulate_bytes > 0 && a->program->microbatches > 1 &&
+         !zp_shards_gradients(&a->program->choice) && !has_second_gradients(a);
 }
 
 /* The program's own backward, with scores in device memory, and the loss. The gradient of the scores lives when those
@@ -167,7 +167,7 @@ static int64_t largest_parameter(const zp_lowered *l) {
 /* What the program's rings of two units hold more than the software has gathered, or waiting to be scattered. */
 static int64_t ring_excess(const asking *a, const zp_stage *stage) {
   const zp_lowered *l = a->lowered;
-  if (a->program->choice.zero < 3 || !a->software->gathers_tensors) return 0;
+  if (!zp_shards_params(&a->program->choice) || !a->software->gathers_tensors) return 0;
   int64_t ring = 2 * stage->bucket_elements, largest = largest_parameter(l);
   int64_t params = min64(ring, max64(largest, MAX_LIVE) + PREFETCH), grads = min64(ring, largest + REDUCE_BUCKET);
   return (ring - params) * l->param_bytes + (ring - grads) * l->grad_bytes;

@@ -28,6 +28,6 @@ zp_temporaries zp_software_temporaries(const asking *a, const zp_stage *stage) {
       .reduce = stage->flat_elements * software->reduce_copy + bucket,
       .norm = updates ? min64(largest, stage->shard_elements) * software->norm_bytes : 0,
       .flat = updates ? stage->shard_elements * software->flat_copies : 0,
-      .update = stage->shard_elements * (c->zero > 0 ? min64(copies, 4) : copies),
+      .update = stage->shard_elements * (zp_shards_state(c) ? min64(copies, 4) : copies),
   };
 }
