@@ -4,6 +4,9 @@
 #include <math.h>
 #include "answers_internal.h"
 
+/* Share of a step: an overlap that is less is rounding, or too little to print. */
+static const double NOISE = 1e-6;
+
 static void add_terms(zp_arena *arena, zp_why_not *out) {
   const zp_estimate *best = &out->best->best.estimate, *asked = &out->asked->best.estimate;
   const zp_term terms[] = {
@@ -18,7 +21,7 @@ static void add_terms(zp_arena *arena, zp_why_not *out) {
     zp_push(arena, &out->terms, terms[i]);
   }
   /* The bubble is what the others leave; where they explain more than the step, the rest is overlap. */
-  if (fabs(rest.best_s) > 1e-6 * step.best_s || fabs(rest.asked_s) > 1e-6 * step.asked_s)
+  if (fabs(rest.best_s) > NOISE * step.best_s || fabs(rest.asked_s) > NOISE * step.asked_s)
     zp_push(arena, &out->terms, rest);
   zp_push(arena, &out->terms, step);
 }

@@ -9,6 +9,7 @@
 #include <zplan/buf.h>
 
 enum { MOST_TIMES = 16, BISECTIONS = 7 };
+enum { FINE_PART = 64 }; /* of the bytes: the step down that a guess is tried against, 1.6 % */
 
 typedef struct relaxer {
   zp_arena *arena;
@@ -229,8 +230,8 @@ static bool fits_with(relaxer *r, memory_field *field, int64_t bytes) {
  * thought to be exactly enough. */
 static int64_t least_memory(relaxer *r, memory_field *field, int64_t low, int64_t guess) {
   if (guess > low && fits_with(r, field, guess)) {
-    if (!fits_with(r, field, guess - guess / 64)) return guess;
-    guess -= guess / 64;
+    if (!fits_with(r, field, guess - guess / FINE_PART)) return guess;
+    guess -= guess / FINE_PART;
   } else {
     for (guess = 2 * low; !fits_with(r, field, guess); guess *= 2)
       if (guess / MOST_TIMES >= low) return 0;

@@ -83,8 +83,9 @@ static bool match_attention(zp_gpt_reader *r, int branch, int carry) {
     return zp_gpt_stop(r, n->span, "attention is block-sparse: `pattern = sparse.%s(...)`",
                        zp_sparse_name(n->attr.sparse->kind));
   if (!n->attr.causal) return zp_gpt_stop(r, n->span, "attention looks ahead: `causal = false`");
+  const double ROUNDING = 1e-12; /* a file may compute 1 / sqrt(head size) in another order */
   double usual = 1 / sqrt((double)gpt->head_size);
-  if (n->attr.scale != 0 && fabs(n->attr.scale - usual) > 1e-12)
+  if (n->attr.scale != 0 && fabs(n->attr.scale - usual) > ROUNDING)
     return zp_gpt_stop(r, n->span, "attention has `scale = %g`, not 1 / sqrt(head size) = %g", n->attr.scale, usual);
   if (!match_qkv(r, n, &x) || !zp_gpt_match_norm(r, x, &from) || !zp_gpt_note_std(r, proj.param, ZP_GPT_RESIDUAL))
     return false;

@@ -63,13 +63,16 @@ static void put_activation(zp_megatron *m) {
   }
 }
 
+/* Share of a standard deviation: people write so many digits of 0.02 / sqrt(2 * layers). */
+static const double AS_WRITTEN = 1e-6;
+
 /* --init-method-std, and std / sqrt(2 layers) for what is added to the residual stream. */
 static void put_start(zp_megatron *m) {
   const zp_gpt *gpt = m->gpt;
   const double *std = gpt->std;
   double inner = std[ZP_GPT_INNER], scaled = inner / sqrt(2.0 * (double)gpt->layers);
   PUT_REAL(INIT_STD, inner);
-  bool same = gpt->one_std && std[ZP_GPT_TABLE] == inner && fabs(std[ZP_GPT_RESIDUAL] - scaled) <= 1e-6 * scaled;
+  bool same = gpt->one_std && std[ZP_GPT_TABLE] == inner && fabs(std[ZP_GPT_RESIDUAL] - scaled) <= AS_WRITTEN * scaled;
   if (!same)
     zp_export_note(m->e,
                    "initial values: tables start with a deviation of %g, matrices that end a branch of a layer with "

@@ -57,10 +57,14 @@ void zp_calibration_fit_gpu(zp_arena *arena, zp_calibration *c) {
   }
 }
 
-/* Is the calibration of the device that the cluster names? Boards of one kind may differ a little in memory. */
+/* Share of a device's memory: boards of one kind differ by less (drivers and ECC keep some), kinds with as many cores
+ * by more. */
+static const double MEMORY_DIFFERS = 0.1;
+
+/* Is the calibration of the device that the cluster names? */
 static bool same_device(const zp_calibration *c, const zp_device *d) {
   double cores = zp_calibration_value(c, "gpu_cores", 0), memory = zp_calibration_value(c, "gpu_memory_bytes", 0);
-  return (int)cores == d->cores && fabs(memory / (double)d->memory_bytes - 1) < 0.1;
+  return (int)cores == d->cores && fabs(memory / (double)d->memory_bytes - 1) < MEMORY_DIFFERS;
 }
 
 static void apply_rates(const zp_calibration *c, zp_node_type *node, double rate, double peak) {

@@ -29,8 +29,11 @@ static double *add_seconds(const table *t, zp_besides *out, const char *name) {
   return out->data[out->len - 1].seconds;
 }
 
+/* Share of a step: less is the rounding of sums of terms. answers.h states it. */
+static const double ROUNDING = 1e-9;
+
 /* What is left of a step when terms are taken away from it; rounding is nothing. */
-static double without_noise(double seconds, double step_s) { return fabs(seconds) > 1e-9 * step_s ? seconds : 0; }
+static double without_noise(double seconds, double step_s) { return fabs(seconds) > ROUNDING * step_s ? seconds : 0; }
 
 /* The bubble is what the others leave; where they explain more than the step, the rest is overlap (less than nothing).
  */
@@ -52,7 +55,7 @@ static void add_terms(const table *t, zp_besides *out) {
   for (int r = 0; r < out->len; r++) {
     zp_beside *row = &out->data[r];
     row->same = true;
-    for (int i = 1; i < t->n; i++) row->same &= fabs(row->seconds[i] - row->seconds[0]) <= 1e-9 * seconds[0];
+    for (int i = 1; i < t->n; i++) row->same &= fabs(row->seconds[i] - row->seconds[0]) <= ROUNDING * seconds[0];
   }
 }
 

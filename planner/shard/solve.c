@@ -49,7 +49,8 @@ typedef struct solver {
 
 bool zp_shard_cheaper(const zp_shard_cost *a, const zp_shard_cost *b) {
   if (a->replicated != b->replicated) return a->replicated < b->replicated; /* whole numbers */
-  return a->seconds < b->seconds * (1 - 1e-12);
+  const double ROUNDING = 1e-12; /* of a time: equal sums in another order are no reason to prefer either */
+  return a->seconds < b->seconds * (1 - ROUNDING);
 }
 
 static void find_last_uses(solver *s) {
