@@ -1,6 +1,7 @@
 /* Attention: public functions, choice of the instruction set, padding heads. The work is in attention_forward.h and
  * attention_backward.h. */
 #include "attention.h"
+#include <assert.h>
 #include <string.h>
 
 static const zpk_attention_level *level(void) {
@@ -12,6 +13,7 @@ static const zpk_attention_level *level(void) {
 }
 
 int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward) {
+  assert(dtype <= ZPK_F16 && S >= 1 && hd >= 1 && group >= 1);
   int64_t ld = zpk_padded_head(dtype, hd), padded_S = (S + BLOCK - 1) / BLOCK * BLOCK;
   int64_t forward_elements = 2 * padded_S * ld + BLOCK * (2 * ld + BLOCK);
   int64_t backward_elements = BLOCK * (8 * ld + 2 * BLOCK) + (zpk_is_narrow(dtype) ? group * S * ld : 0);
@@ -19,6 +21,7 @@ int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t 
 }
 
 int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
+  assert(args->S >= 1 && args->hd >= 1);
   int64_t S = args->S, ld = zpk_padded_head(args->dtype, args->hd), real = zpk_real_bytes(args->dtype);
   if (backward && zpk_is_narrow(args->dtype)) return (ld - args->hd) * real;
   int64_t most = args->layout ? args->layout->block : S, elements = most < BLOCK ? (BLOCK - most) * BLOCK : 0;
@@ -53,6 +56,8 @@ static void *share_of(const zpk_attention_args *args, int worker, bool backward)
 }
 
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker) {
+  assert(args->G >= 1 && args->H % args->G == 0 && worker >= 0);
+  assert(begin >= 0 && begin <= end && end <= args->B * args->G);
   void *share = share_of(args, worker, false);
   zpk_attention_task *run = level()->forward[args->dtype];
   for (int64_t task = begin; task < end; task++) {
@@ -65,6 +70,8 @@ void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, i
 }
 
 void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker) {
+  assert(args->G >= 1 && args->H % args->G == 0 && worker >= 0);
+  assert(begin >= 0 && begin <= end && end <= args->B * args->G);
   void *share = share_of(args, worker, true);
   zpk_attention_task *run = level()->backward[args->dtype];
   for (int64_t task = begin; task < end; task++) {

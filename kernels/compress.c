@@ -16,6 +16,8 @@
  * momentum comes back as large as their neighbours'. The clamp is the bound that Adam's own steps keep (Kingma and Ba
  * 2015, section 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps. */
 #include "clones.h"
+
+#include <assert.h>
 #include <zplan/zpk.h>
 
 #include "real_f32.h"
@@ -27,11 +29,13 @@
 
 void zpk_momentum(const zpk_update *u, bool decay, const void *param, const void *grad, void *m, int64_t begin,
                   int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
   ZPK_BY_DTYPE(u->dtype, momentum, u, decay, param, grad, m, begin, end);
 }
 
 void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin,
                     int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
   if (dtype == ZPK_F64)
     pack_signs_f64(m, v, error, to, begin, end);
   else
@@ -40,6 +44,7 @@ void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error,
 
 void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t blocks, const void *v, float *error,
                        zpk_signs to, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && n >= 1 && begin >= 0 && begin <= end && end <= blocks);
   if (dtype == ZPK_F64)
     average_signs_f64(n, records, blocks, v, error, to, begin, end);
   else
@@ -47,6 +52,7 @@ void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t bloc
 }
 
 void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
   if (dtype == ZPK_F64)
     unpack_signs_f64(from, v, m, begin, end);
   else
@@ -55,6 +61,7 @@ void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, i
 
 void zpk_frozen_update(const zpk_update *u, bool decay, void *param, const void *m, const void *v, int64_t begin,
                        int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
   if (u->dtype == ZPK_F64)
     frozen_f64(u, decay, param, m, v, begin, end);
   else

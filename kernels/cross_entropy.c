@@ -2,6 +2,7 @@
  * numbers a row (zpk_ce_stats), the ranks exchange those, and each combines all of them (zpk_ce_loss). Logits are read
  * twice forward (the second time mostly from cache: a row of 50,304 f32 is 200 KB) and once backward. */
 #include "clones.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <zplan/zpk.h>
@@ -19,15 +20,21 @@ static int64_t valid_columns(int64_t V, int64_t first_col, int64_t vocabulary) {
 
 void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
                   const int32_t *labels, void *stat, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && V >= 1 && first_col >= 0 && vocabulary >= 1);
+  assert(begin >= 0 && begin <= end);
   ZPK_BY_DTYPE(dtype, ce_stats, logits, V, first_col, vocabulary, labels, stat, begin, end);
 }
 
 double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary,
                    const int32_t *labels, void *lse, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && ranks >= 1 && vocabulary >= 1);
+  assert(begin >= 0 && begin <= end && end <= rows);
   return ZPK_BY_DTYPE(dtype, ce_loss, stat, ranks, rows, vocabulary, labels, lse, begin, end);
 }
 
 void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
                  const int32_t *labels, const void *lse, double scale, void *dlogits, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && V >= 1 && first_col >= 0 && vocabulary >= 1);
+  assert(begin >= 0 && begin <= end);
   ZPK_BY_DTYPE(dtype, ce_grad, logits, V, first_col, vocabulary, labels, lse, scale, dlogits, begin, end);
 }

@@ -1,6 +1,7 @@
 /* Mixture of experts: which experts a token takes, its way to their slots and back. The experts' products are the
  * runtime's. What a gate decides is a function of one sample's scores alone. */
 #include "clones.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <zplan/zpk.h>
@@ -67,24 +68,31 @@ enum { BLOCK = 256 }; /* columns whose sums are kept at once */
 #include "every_dtype.h"
 
 void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end) {
+  assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
+  assert(begin >= 0 && begin <= end && end <= r->B);
   ZPK_BY_DTYPE(r->dtype, top_k_gate, r, score, weight, slot, begin, end);
 }
 
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end) {
+  assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
+  assert(begin >= 0 && begin <= end && end <= r->B);
   ZPK_BY_DTYPE(r->dtype, top_k_gate_grad, r, score, slot, d_weight, loss_scale, d_score, begin, end);
 }
 
 void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end) {
+  assert(begin >= 0 && begin <= end && end <= r->B * r->S);
   ZPK_BY_DTYPE(r->dtype, dispatch, r, x, slot, out, begin, end);
 }
 
 void zpk_combine(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out, int64_t begin,
                  int64_t end) {
+  assert(begin >= 0 && begin <= end && end <= r->B * r->S);
   ZPK_BY_DTYPE(r->dtype, combine, r, y, weight, slot, out, begin, end);
 }
 
 void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out,
                       void *dy, void *d_weight, int64_t begin, int64_t end) {
+  assert(begin >= 0 && begin <= end && end <= r->B * r->S);
   ZPK_BY_DTYPE(r->dtype, combine_grad, r, y, weight, slot, d_out, dy, d_weight, begin, end);
 }

@@ -1,5 +1,7 @@
 /* Arithmetic on flat buffers: sum of squares, addition, sums of several arrays, fill. */
 #include "clones.h"
+
+#include <assert.h>
 #include <zplan/zpk.h>
 
 enum { LANES = 32, BLOCK = 4096, BLOCK_SUMS = 256 };
@@ -14,6 +16,7 @@ static double block_squares(zpk_dtype dtype, const void *x, int64_t at, int64_t 
 /* Every block of 4096 is summed by itself and the block sums are added in order, so that a caller who adds the sums of
  * single blocks in order gets the bits of one call over all of them. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
   double sum = 0;
   for (int64_t at = begin; at < end;) {
     int64_t next = (at / BLOCK + 1) * BLOCK;
@@ -24,12 +27,17 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
   return sum;
 }
 
-void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count) { ZPK_BY_DTYPE(dtype, fill, y, value, count); }
+void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count) {
+  assert(dtype <= ZPK_F16 && count >= 0);
+  ZPK_BY_DTYPE(dtype, fill, y, value, count);
+}
 
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && n >= 1 && begin >= 0 && begin <= end);
   ZPK_BY_DTYPE(dtype, sum_parts, out, part, n, begin, end);
 }
 
 void zpk_sum_partials(zpk_dtype dtype, bool accumulate, void *y, const void *const *part, int n, int64_t count) {
+  assert(dtype <= ZPK_F16 && n >= 1 && count >= 0);
   ZPK_BY_DTYPE(dtype, sum_partials, accumulate, y, part, n, count);
 }

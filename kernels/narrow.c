@@ -12,16 +12,19 @@
 #include "narrow_template.h"
 
 void zpk_widen(zpk_dtype dtype, const void *from, float *to, int64_t count) {
+  assert(count >= 0);
   assert(zpk_is_narrow(dtype));
   dtype == ZPK_F16 ? widen_f16(from, to, count) : widen_bf16(from, to, count);
 }
 
 void zpk_round(zpk_dtype dtype, const float *from, void *to, int64_t count) {
+  assert(count >= 0);
   assert(zpk_is_narrow(dtype));
   dtype == ZPK_F16 ? round_f16(from, to, count) : round_bf16(from, to, count);
 }
 
 void zpk_round_add(zpk_dtype dtype, const float *from, void *to, int64_t count) {
+  assert(count >= 0);
   assert(zpk_is_narrow(dtype));
   dtype == ZPK_F16 ? round_add_f16(from, to, count) : round_add_bf16(from, to, count);
 }

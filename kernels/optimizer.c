@@ -9,6 +9,8 @@
  *
  * Coefficients are computed in f64 and rounded once. */
 #include "clones.h"
+
+#include <assert.h>
 #include <zplan/zpk.h>
 
 #define TEMPLATE "optimizer_template.h"
@@ -16,6 +18,9 @@
 
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
                    int64_t end) {
+  assert(u->dtype <= ZPK_F16 && u->kind >= 0 && u->kind <= 2);
+  assert((m && v) || u->kind == 2);
+  assert(begin >= 0 && begin <= end);
   if (u->kind == 2 && !m)
     ZPK_BY_DTYPE(u->dtype, plain_sgd, u, decay, param, grad, begin, end);
   else if (u->kind == 2)

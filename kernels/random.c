@@ -1,5 +1,6 @@
 /* The random stream of all plans: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
  * 2011). A number is a function of what it is for, so it does not depend on the layout, the thread or the order. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/zpk.h>
 
@@ -25,6 +26,7 @@ double zpk_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_
 
 /* Weights draw from a key of their own (the tag is "INIT"), with the element and the parameter's name as counter. */
 double zpk_initial_weight(uint64_t seed, uint64_t name_hash, uint64_t element, int kind, double a, double b) {
+  assert(kind >= 0 && kind <= 2);
   if (kind == 2) return a;
   uint64_t block = element / 4;
   uint32_t word[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)name_hash, (uint32_t)(name_hash >> 32)};

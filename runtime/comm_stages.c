@@ -38,6 +38,7 @@ static int tag_of(const zpr *c, int sender, bool up, int64_t mb) {
 }
 
 static int64_t buffer_of(const zpr *c, int chunk, bool up, int64_t mb) {
+  assert(chunk >= 0 && chunk < chunks_of(c->program));
   int64_t each = buffers_each_way(c->program);
   return (2 * chunk + up) * each + mb % each;
 }
@@ -54,7 +55,9 @@ static zpr_message sent_by(const zpr *c, int chunk, bool up, int64_t mb) {
 
 /* What chunk receives: sent upwards from below. */
 static zpr_message received_by(const zpr *c, int chunk, bool from_below, int64_t mb) {
-  int other = part_of(c, chunk) + (from_below ? -1 : 1), there = other / c->program->pipeline;
+  int other = part_of(c, chunk) + (from_below ? -1 : 1);
+  assert(other >= 0 && other < chunks_of(c->program) * c->program->pipeline);
+  int there = other / c->program->pipeline;
   return (zpr_message){.up = from_below,
                        .peer = c->rank + (stage_of(c, other) - c->p) * zpr_pipeline_stride(c->program),
                        .tag = tag_of(c, other, from_below, mb),
@@ -62,6 +65,7 @@ static zpr_message received_by(const zpr *c, int chunk, bool from_below, int64_t
 }
 
 void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64_t mb) {
+  assert(count >= 0 && mb >= 0 && mb < c->program->microbatches);
   zpr_message to = sent_by(c, chunk, up, mb);
   if (to.peer != c->rank) {
     zpr_stage_send(c, &to, data, count);
@@ -72,10 +76,12 @@ void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64
 }
 
 void zpr_send_wait(zpr *c, int chunk, bool up, int64_t mb) {
+  assert(mb >= 0 && mb < c->program->microbatches);
   zpr_stage_send_wait(c, &(zpr_message){.up = up, .peer = -1, .buffer = buffer_of(c, chunk, up, mb)});
 }
 
 void zpr_recv(zpr *c, int chunk, bool from_below, void *data, int64_t count, int64_t mb) {
+  assert(count >= 0 && mb >= 0 && mb < c->program->microbatches);
   zpr_message from = received_by(c, chunk, from_below, mb);
   if (from.peer != c->rank) {
     zpr_stage_recv(c, &from, data, count);

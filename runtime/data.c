@@ -152,6 +152,7 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
 }
 
 const int32_t *zpr_input(zpr *c, int input, int64_t mb) {
+  assert((input == 0 || input == 1) && mb >= 0 && mb < c->program->microbatches);
   const zpr_program *p = c->program;
   const int32_t *tokens = zpr_at(c, c->stage->inputs);
   return tokens + (input * p->microbatches + mb) * p->microbatch * p->sequence;

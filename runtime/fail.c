@@ -1,6 +1,7 @@
 /* How a run ends early. Two ways:
  *   zpr_agree  at points that all ranks reach: they compare notes, the lowest rank in trouble speaks, all leave in
  * order; zpr_fail   anywhere: this rank speaks and ends all ranks. Either way the user sees one line. */
+#include <assert.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ static void wait_my_turn(const zpr *c) {
 }
 
 _Noreturn void zpr_fail(zpr *c, const char *code, const char *format, ...) {
+  assert(code && format);
   char text[512];
   va_list args;
   va_start(args, format);

@@ -1,4 +1,5 @@
 /* zpr_main: from the command line to the loop. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +143,16 @@ static int run(zpr *c) {
   return status;
 }
 
+/* Has it the tables that the generator prints? */
+static bool program_is_sound(const zpr_program *p) {
+  if (p->tensor < 1 || p->pipeline < 1 || p->data < 1 || p->data % zpr_expert_ranks(p) != 0) return false;
+  if (p->zero < 0 || p->zero > 3 || p->dtype > ZPK_F16 || p->chunks < 0 || p->messages < 0) return false;
+  if (p->microbatch < 1 || p->microbatches < 1 || p->batch != p->microbatches * p->microbatch * p->data) return false;
+  return p->stages && p->micro_batches && p->sequence >= 1 && (p->n_inputs == 1 || p->n_inputs == 2);
+}
+
 int zpr_main(int argc, char **argv, const zpr_program *program) {
+  assert(argc >= 1 && argv && program_is_sound(program));
   zpr c;
   zpr_options options;
   char message[256];

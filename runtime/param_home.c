@@ -1,6 +1,7 @@
 /* Parameters of which a part lives on the host or on disks: where they are, how units get them, how the device updates
  * them. */
 #include "param_home.h"
+#include <assert.h>
 #include <string.h>
 #include "away.h"
 #include "state.h"
@@ -79,6 +80,7 @@ static part part_of(zpr *c, int64_t first, void *to) {
 }
 
 void zpr_read_params(zpr *c, int64_t first) {
+  assert(first >= 0 && first < c->stage->flat_elements);
   int64_t i;
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
@@ -87,6 +89,7 @@ void zpr_read_params(zpr *c, int64_t first) {
 }
 
 void zpr_fetch_params(zpr *c, int64_t first, void *to) {
+  assert(first >= 0 && first < c->stage->flat_elements);
   part p = part_of(c, first, to);
   zpr_side s = zpr_side_of(&p.home, true);
   int64_t size = element_bytes(c);
@@ -101,6 +104,7 @@ void zpr_fetch_params(zpr *c, int64_t first, void *to) {
 void zpr_await_params(zpr *c) { zpr_copy_before(c, c->state->fetched); }
 
 void zpr_gather_params(zpr *c, int64_t first, void *to) {
+  assert(first >= 0 && first < c->stage->flat_elements);
   part p = part_of(c, first, to);
   zpr_side s = zpr_side_of(&p.home, false);
   int64_t size = element_bytes(c);

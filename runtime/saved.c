@@ -55,6 +55,7 @@ static void push(zpr_saving *s, moving m) {
 }
 
 void zpr_saved_put(zpr *c, zpr_saved v) {
+  assert(v.here_bytes >= 0 && v.away_bytes >= 0);
   zpr_saving *s = c->state->saving;
   const char *from = (const char *)v.at + v.here_bytes;
   moving m = {.buffer = -1, .down = true, .at = v.away, .bytes = pages(v.away_bytes)};
@@ -73,6 +74,7 @@ void zpr_saved_put(zpr *c, zpr_saved v) {
 }
 
 void zpr_saved_read(zpr *c, zpr_saved v) {
+  assert(v.away_bytes >= 0);
   zpr_saving *s = c->state->saving;
   if (v.away_bytes == 0) return;
   int b = take_buffer(c, s);
@@ -90,6 +92,7 @@ static int take_read(zpr *c, zpr_saving *s) {
 }
 
 void zpr_saved_get(zpr *c, zpr_saved v) {
+  assert(v.here_bytes >= 0 && v.away_bytes >= 0);
   zpr_saving *s = c->state->saving;
   zpr_copy(c, v.at, v.here, v.here_bytes);
   if (v.away_bytes == 0) {
@@ -112,6 +115,7 @@ static void finish(zpr *c, zpr_saving *s, const moving *m) {
 }
 
 void zpr_saved_wait(zpr *c, int under_way) {
+  assert(under_way >= 0);
   zpr_saving *s = c->state->saving;
   int done = s->n > under_way ? s->n - under_way : 0;
   for (int i = 0; i < done; i++) finish(c, s, &s->under_way[i]);

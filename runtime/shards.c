@@ -26,6 +26,7 @@ const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
 }
 
 void zpr_reduce_grads(zpr *c, int64_t first) {
+  assert(first >= 0 && first < c->stage->flat_elements && !zpr_shards_gradients(c->program));
   int64_t i, size = zpk_bytes(c->program->dtype);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
@@ -38,6 +39,8 @@ void zpr_reduce_grads(zpr *c, int64_t first) {
 }
 
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
+  assert(first >= 0 && first < c->stage->flat_elements);
+  assert(zpr_shards_gradients(c->program) || c->program->moves_gradients);
   int64_t i, size = zpk_bytes(c->program->dtype);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);

@@ -12,6 +12,7 @@ static void move_operands(const zpr *c, int64_t row, int n, void *const *from, c
 /* The member of an expert group that has sample b has it at the same place of its own micro-batch. */
 void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t experts, int64_t slots) {
   zpr_group g = zpr_axis_group(c, ZPR_EXPERT);
+  assert(call->rows == samples * experts * g.n * slots);
   int64_t of_replica = c->program->microbatches * c->program->microbatch;
   void *in[MAX_ROW_OPERANDS], *out[MAX_ROW_OPERANDS];
   bool add[MAX_ROW_OPERANDS];

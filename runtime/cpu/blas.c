@@ -95,6 +95,8 @@ enum { STRIP = 32, SMALL = 64 * 64 * 64 };
 
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
+  assert(m >= 0 && n >= 0 && k >= 0);
+  assert(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldy >= n);
   assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
   if (m == 0 || n == 0) return;
   zpr_product p = product_of(c, (zpr_operands){trans_a, trans_b, accumulate, m, n, k, lda, ldb, ldy, a, b, y});
@@ -144,6 +146,8 @@ static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
                       const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
+  assert(samples >= 0 && experts >= 1 && slots >= 1);
+  assert(n >= 1 && k >= 1 && x_ld >= k && y_ld >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   zpr_operands first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y};
   product_list list = {.first = product_of(c, first),
@@ -159,6 +163,8 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
 
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
+  assert(samples >= 0 && experts >= 1 && slots >= 1);
+  assert(m >= 1 && n >= 1 && lda >= m && ldb >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   zpr_operands first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw};
   product_list list = {.first = product_of(c, first),

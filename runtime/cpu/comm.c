@@ -1,4 +1,5 @@
 /* Collectives and messages of an arena that is memory of the host: those of comm.c as they are. */
+#include <assert.h>
 #include <string.h>
 #include "device.h"
 #include "state.h"
@@ -18,11 +19,13 @@ void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, v
 void zpr_together(zpr *c, bool begin) { (void)c, (void)begin; }
 
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
+  assert(axis < ZPR_AXIS_COUNT && count >= 0);
   zpr_group g = zpr_axis_group(c, axis);
   zpr_host_all_reduce(c, &g, axis, data, count);
 }
 
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
+  assert(axis < ZPR_AXIS_COUNT && count >= 0);
   zpr_group g = zpr_axis_group(c, axis);
   int64_t bytes = count * zpk_bytes(c->program->dtype);
   char *place = (char *)out + g.me * bytes;
@@ -31,6 +34,7 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
 }
 
 void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  assert(samples >= 0 && elements >= 0);
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * zpk_bytes(c->program->dtype);
   for (int64_t b = 0; b < samples; b++) {
@@ -41,6 +45,7 @@ void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t el
 }
 
 void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  assert(samples >= 0 && elements >= 0);
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * zpk_bytes(c->program->dtype);
   for (int64_t b = 0; b < samples; b++)
@@ -49,10 +54,12 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
 }
 
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  assert(samples >= 0 && experts >= 1 && elements >= 0);
   zpr_host_exchange_slots(c, true, in, samples, experts, elements, out);
 }
 
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  assert(samples >= 0 && experts >= 1 && elements >= 0);
   zpr_host_exchange_slots(c, false, in, samples, experts, elements, out);
 }
 

@@ -2,6 +2,8 @@
  * writes places of its own, so the number of threads changes nothing. The experts' products are in blas.c. */
 #include "state.h"
 
+#include <assert.h>
+
 enum { TOKEN_GRAIN = 16 };
 
 typedef struct expert_task {
@@ -20,6 +22,7 @@ static void gate(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot) {
+  assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   expert_task a = {.r = r, .score = score, .out = weight, .slot_out = slot};
   zpr_parallel(c, r->B, 1, gate, &a);
 }
@@ -32,6 +35,7 @@ static void gate_grad(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score) {
+  assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   expert_task a = {
       .r = r, .score = score, .slot = slot, .weight = d_weight, .loss_scale = zpr_gradient_weight(c), .out = d_score};
   zpr_parallel(c, r->B, 1, gate_grad, &a);
@@ -46,6 +50,7 @@ static void dispatch(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out) {
+  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
   expert_task a = {.r = r, .x = x, .slot = slot, .out = out};
   zpr_zero(c, out, slot_bytes(r));
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, dispatch, &a);
@@ -58,6 +63,7 @@ static void combine(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out) {
+  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
   expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .out = out};
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine, &a);
 }
@@ -70,6 +76,7 @@ static void combine_grad(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight) {
+  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
   expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .d_out = d_out, .out = dy, .d_weight = d_weight};
   zpr_zero(c, dy, slot_bytes(r));
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine_grad, &a);

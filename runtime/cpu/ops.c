@@ -42,6 +42,7 @@ static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
 }
 
 void zpr_rows(zpr *c, const zpr_rows_call *call) {
+  assert(call->rows >= 0 && call->n_sums >= 0 && (call->workspace || call->n_sums == 0));
   assert(call->n_sums <= MAX_SUMS);
   void *partial[MAX_SUMS];
   char *at = call->workspace;
@@ -88,6 +89,7 @@ static void embedding(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
                    int64_t cols, void *out) {
+  assert(first_row >= 0 && n_rows >= 0 && rows >= 0 && cols >= 1);
   lookup_task a = {.dtype = c->program->dtype,
                    .ids = ids,
                    .from = table,
@@ -106,6 +108,7 @@ static void embedding_grad(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
                         int64_t cols, void *grad) {
+  assert(first_row >= 0 && n_rows >= 0 && rows >= 0 && cols >= 1);
   lookup_task a = {.dtype = c->program->dtype,
                    .ids = ids,
                    .from = dy,
@@ -125,6 +128,7 @@ static void position_grad(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad) {
+  assert(ld >= cols && samples >= 1 && S >= 1 && cols >= 1);
   lookup_task a = {.dtype = c->program->dtype,
                    .from = dy,
                    .ld = ld,
@@ -172,9 +176,15 @@ static void run_attention(zpr *c, const zpk_attention_args *args, bool backward,
     zpr_parallel(c, a.B * a.G, 1, task, &a);
 }
 
-void zpr_attention(zpr *c, const zpk_attention_args *args) { run_attention(c, args, false, attention); }
+void zpr_attention(zpr *c, const zpk_attention_args *args) {
+  assert(args->G >= 1 && args->H % args->G == 0 && args->hd >= 1);
+  run_attention(c, args, false, attention);
+}
 
-void zpr_attention_grad(zpr *c, const zpk_attention_args *args) { run_attention(c, args, true, attention_grad); }
+void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
+  assert(args->G >= 1 && args->H % args->G == 0 && args->hd >= 1);
+  run_attention(c, args, true, attention_grad);
+}
 
 /* ---- cross-entropy ---- */
 
@@ -198,6 +208,7 @@ static void ce_stats(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
                   int64_t rows, void *stat) {
+  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
   ce_task a = {.dtype = c->program->dtype,
                .logits = logits,
                .V = V,
@@ -218,6 +229,7 @@ static void ce_loss(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
                  void *lse) {
+  assert(ranks >= 1 && rows >= 0 && vocabulary >= 1);
   ce_task a = {.dtype = c->program->dtype,
                .stat = stat,
                .ranks = ranks,
@@ -239,6 +251,7 @@ static void ce_grad(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
                  const void *lse, int64_t rows, void *dlogits) {
+  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
   ce_task a = {.dtype = c->program->dtype,
                .logits = logits,
                .V = V,
@@ -270,11 +283,13 @@ static void move_bytes(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes) {
+  assert(bytes >= 0 && ((dst && src) || bytes == 0));
   bytes_task a = {dst, src};
   zpr_parallel(c, bytes, BYTES_GRAIN, move_bytes, &a);
 }
 
 void zpr_zero(zpr *c, void *dst, int64_t bytes) {
+  assert(bytes >= 0 && (dst || bytes == 0));
   bytes_task a = {dst, NULL};
   zpr_parallel(c, bytes, BYTES_GRAIN, move_bytes, &a);
 }

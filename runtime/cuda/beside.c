@@ -9,6 +9,7 @@
  * data group and its scratch memory) is kept in order by zpr_beside_join, before and after the micro-batches. Staged
  * messages make the host wait for what they move: little goes on beside them then. */
 #include "cuda.h"
+#include <assert.h>
 #include <stdlib.h>
 
 enum { RINGS = 2, BUFFERS = 2 };
@@ -76,22 +77,26 @@ static void change_lanes(zpr *c) {
 }
 
 void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer) {
+  assert(ring <= ZPR_GRAD_RING && (buffer == 0 || buffer == 1));
   beside *b = c->state->device->beside;
   change_lanes(c);
   wait_for(c, c->state->device->stream, b->computed[ring][buffer]);
 }
 
 void zpr_beside_end(zpr *c, zpr_ring ring, int64_t buffer) {
+  assert(ring <= ZPR_GRAD_RING && (buffer == 0 || buffer == 1));
   beside *b = c->state->device->beside;
   record(c, b->moved[ring][buffer], c->state->device->stream);
   change_lanes(c);
 }
 
 void zpr_ring_wait(zpr *c, zpr_ring ring, int64_t buffer) {
+  assert(ring <= ZPR_GRAD_RING && (buffer == 0 || buffer == 1));
   wait_for(c, c->state->device->stream, c->state->device->beside->moved[ring][buffer]);
 }
 
 void zpr_ring_done(zpr *c, zpr_ring ring, int64_t buffer) {
+  assert(ring <= ZPR_GRAD_RING && (buffer == 0 || buffer == 1));
   record(c, c->state->device->beside->computed[ring][buffer], c->state->device->stream);
 }
 

@@ -2,6 +2,7 @@
  * host, through comm.c as on CPU ranks, and up again. Either way the bytes that a plan predicts are those that are
  * counted. */
 #include "cuda.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -153,6 +154,7 @@ void zpr_together(zpr *c, bool begin) {
 }
 
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
+  assert(axis < ZPR_AXIS_COUNT && count >= 0);
   zpr_group g = zpr_axis_group(c, axis);
   if (g.n == 1) return;
   if (c->state->device->nccl)
@@ -162,6 +164,7 @@ void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
 }
 
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
+  assert(axis < ZPR_AXIS_COUNT && count >= 0);
   zpr_group g = zpr_axis_group(c, axis);
   int64_t bytes = count * element_bytes(c);
   char *place = (char *)out + g.me * bytes;
@@ -170,6 +173,7 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
 }
 
 void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  assert(samples >= 0 && elements >= 0);
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * element_bytes(c);
   zpr_together(c, true);
@@ -179,6 +183,7 @@ void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t el
 }
 
 void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  assert(samples >= 0 && elements >= 0);
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * element_bytes(c);
   zpr_together(c, true);

@@ -1,6 +1,8 @@
 /* What is exchanged side by side: slots of an expert group, and records of 1-bit Adam. By NCCL, or staged. */
 #include "cuda.h"
 
+#include <assert.h>
+
 /* Pinned memory of the host, which grows with what is asked for: in the first step alone. */
 static char *room(zpr *c, int64_t bytes) {
   zpr_device *d = c->state->device;
@@ -45,10 +47,12 @@ static void exchange_slots(zpr *c, bool spread, const char *in, int64_t samples,
 }
 
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  assert(samples >= 0 && experts >= 1 && elements >= 0);
   exchange_slots(c, true, in, samples, experts, elements, out);
 }
 
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  assert(samples >= 0 && experts >= 1 && elements >= 0);
   exchange_slots(c, false, in, samples, experts, elements, out);
 }
 

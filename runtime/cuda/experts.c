@@ -22,6 +22,7 @@ static zpd_routing routing_args(const zpk_routing *r) {
 }
 
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot) {
+  assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   zpr_kernels *k = &c->state->device->kernels;
   zpd_routing a = routing_args(r);
   a.in = score, a.out = weight, a.choice = slot;
@@ -32,6 +33,7 @@ void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weigh
 
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score) {
+  assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   zpd_routing a = routing_args(r);
   a.in = score, a.slot = slot, a.weight = d_weight, a.out = d_score, a.loss_scale = zpr_gradient_weight(c);
   int64_t groups = (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS;
@@ -45,6 +47,7 @@ static void launch_tokens(zpr *c, zpr_device_kernel *kernel, const zpd_routing *
 }
 
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out) {
+  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
   zpd_routing a = routing_args(r);
   a.in = x, a.slot = slot, a.out = out;
   zpr_zero(c, out, slot_bytes(r));
@@ -52,6 +55,7 @@ void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *sl
 }
 
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out) {
+  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
   zpd_routing a = routing_args(r);
   a.in = y, a.weight = weight, a.slot = slot, a.out = out;
   launch_tokens(c, &c->state->device->kernels.combine, &a);
@@ -59,6 +63,7 @@ void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight
 
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight) {
+  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
   zpd_routing a = routing_args(r);
   a.in = y, a.weight = weight, a.slot = slot, a.d_out = d_out, a.out = dy, a.d_weight = d_weight;
   zpr_zero(c, dy, slot_bytes(r));
@@ -99,6 +104,8 @@ static void multiply(zpr *c, const products *p, const char *a, const char *b, ch
 
 void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
                       const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
+  assert(samples >= 0 && experts >= 1 && slots >= 1);
+  assert(n >= 1 && k >= 1 && x_ld >= k && y_ld >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   products p = {.trans_b = trans,
                 .m = slots,
@@ -118,6 +125,8 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
 /* The sum over samples is added to call by call; in 16 bits it is rounded in every one of them. */
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
+  assert(samples >= 0 && experts >= 1 && slots >= 1);
+  assert(m >= 1 && n >= 1 && lda >= m && ldb >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   products p = {.trans_a = true,
                 .m = m,

@@ -1,6 +1,7 @@
 /* The arena on the GPU: one allocation, exactly as large as the plan says, and the ways into it and out of it. With
  * --check-memory it is filled with a pattern first, as on the host (cpu/arena.c). */
 #include "cuda.h"
+#include <assert.h>
 #include <string.h>
 
 enum { PATTERN = 0xE7, OUT_OF_MEMORY = 2 /* CUDA_ERROR_OUT_OF_MEMORY */ };
@@ -72,11 +73,13 @@ void zpr_window_close(zpr *c) {
 /* ---- bytes ---- */
 
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes) {
+  assert(bytes >= 0 && ((dst && src) || bytes == 0));
   zpr_device *d = c->state->device;
   if (bytes > 0) zpr_cuda(c, d->api.copy(zpr_gpu(dst), zpr_gpu(src), (size_t)bytes, d->stream), "copy on the GPU");
 }
 
 void zpr_zero(zpr *c, void *dst, int64_t bytes) {
+  assert(bytes >= 0 && (dst || bytes == 0));
   zpr_device *d = c->state->device;
   if (bytes > 0) zpr_cuda(c, d->api.fill_bytes(zpr_gpu(dst), 0, (size_t)bytes, d->stream), "clear memory of the GPU");
 }

@@ -19,6 +19,7 @@ static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
 }
 
 void zpr_rows(zpr *c, const zpr_rows_call *call) {
+  assert(call->rows >= 0 && call->n_sums >= 0 && (call->workspace || call->n_sums == 0));
   assert(call->n_in <= ZPD_OPERANDS && call->n_out <= ZPD_OPERANDS && call->n_sums <= ZPD_OPERANDS);
   zpd_rows a = {.rows = call->rows,
                 .seed = c->program->seed,
@@ -47,6 +48,8 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
  * where it is asked to. Products of 16-bit operands are added in f32 and rounded once. */
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
+  assert(m >= 0 && n >= 0 && k >= 0);
+  assert(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldy >= n);
   assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
   zpr_device *d = c->state->device;
   const float one = 1, add = accumulate;
@@ -71,6 +74,7 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
 
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
                    int64_t cols, void *out) {
+  assert(first_row >= 0 && n_rows >= 0 && rows >= 0 && cols >= 1);
   zpd_lookup a = {
       .ids = ids, .from = table, .to = out, .first_row = first_row, .n_rows = n_rows, .rows = rows, .cols = cols};
   zpr_launch(c, &c->state->device->kernels.embedding, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
@@ -78,6 +82,7 @@ void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_
 
 void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
                         int64_t cols, void *grad) {
+  assert(first_row >= 0 && n_rows >= 0 && rows >= 0 && cols >= 1);
   zpd_lookup a = {
       .ids = ids, .from = dy, .to = grad, .first_row = first_row, .n_rows = n_rows, .rows = rows, .cols = cols};
   zpr_launch(c, &c->state->device->kernels.embedding_grad, &a, sizeof a, zpr_grid(c, n_rows < rows ? n_rows : rows), 1,
@@ -86,6 +91,7 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
 
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad) {
+  assert(ld >= cols && samples >= 1 && S >= 1 && cols >= 1);
   zpd_lookup a = {.from = dy, .to = grad, .cols = cols, .ld = ld, .samples = samples, .S = S, .accumulate = accumulate};
   zpr_launch(c, &c->state->device->kernels.position_grad, &a, sizeof a, zpr_grid(c, S), 1, 1, ZPD_FLAT_THREADS);
 }
@@ -127,11 +133,13 @@ static void launch_attention(zpr *c, zpr_device_kernel *kernel, const zpd_attent
 }
 
 void zpr_attention(zpr *c, const zpk_attention_args *args) {
+  assert(args->G >= 1 && args->H % args->G == 0 && args->hd >= 1);
   zpd_attention a = attention_args(args);
   launch_attention(c, &c->state->device->kernels.attention_forward, &a, a.H);
 }
 
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
+  assert(args->G >= 1 && args->H % args->G == 0 && args->hd >= 1);
   zpd_attention a = attention_args(args);
   launch_attention(c, &c->state->device->kernels.attention_grad_q, &a, a.H);
   launch_attention(c, &c->state->device->kernels.attention_grad_kv, &a, a.G);
@@ -141,6 +149,7 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
 
 void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
                   int64_t rows, void *stat) {
+  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
   zpd_ce a = {.logits = logits,
               .out = stat,
               .labels = labels,
@@ -154,6 +163,7 @@ void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int6
 /* Into a double of the device, which zpr_collect_loss fetches once a step. */
 void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
                  void *lse) {
+  assert(ranks >= 1 && rows >= 0 && vocabulary >= 1);
   zpr_device *d = c->state->device;
   zpd_ce a = {.stat = stat,
               .out = lse,
@@ -168,6 +178,7 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
 
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
                  const void *lse, int64_t rows, void *dlogits) {
+  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
   zpd_ce a = {.logits = logits,
               .lse = lse,
               .out = dlogits,

@@ -3,9 +3,9 @@
  * Everything comes in f32, f64, bf16 and f16 (dtype argument). With the last two operands are stored in 16 bits, each
  * rounded once from what was computed in f32, and what is said to be `real` below is f32; otherwise `real` is the
  * dtype. Kernels work on a range of independent tasks [begin, end) so that the caller can spread them over threads;
- * results do not depend on how it does. Matrices are row-major; `ld` is the distance between rows in elements (a view
- * of a wider matrix has ld > columns). Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head
- * size, V local vocabulary, R = B * S rows. */
+ * results do not depend on how it does. Ranges are asserted to lie in the tasks that there are. Matrices are row-major;
+ * `ld` is the distance between rows in elements (a view of a wider matrix has ld > columns). Legend: B micro-batch, S
+ * sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows. */
 #ifndef ZPLAN_ZPK_H
 #define ZPLAN_ZPK_H
 

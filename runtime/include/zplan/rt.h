@@ -3,7 +3,8 @@
  * checkpoints.
  *
  * Ranks: rank = (p * data + d) * tensor + t, tensor fastest. "Collective" = all ranks of the named axis must call it,
- * in the same order. Errors of the environment end all ranks with one message (zpr_fail); nothing returns half-done. */
+ * in the same order. Errors of the environment end all ranks with one message (zpr_fail); nothing returns half-done.
+ * What the tables and the calls of a trainer require is asserted: its generator is wrong otherwise. */
 #ifndef ZPLAN_RT_H
 #define ZPLAN_RT_H
 
