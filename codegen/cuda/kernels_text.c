@@ -1,5 +1,7 @@
 /* A kernel set as CUDA C: includes, then kernel after kernel. */
 #include "kernel_set.h"
+
+#include <assert.h>
 #include "text.h"
 #include "wrap.h"
 
@@ -14,6 +16,7 @@ static bool check_operands(const zp_kernel_set *set, const zp_kernel *k, const c
 }
 
 const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error) {
+  assert(error);
   zp_cuda_text t = {.arena = set->arena, .out = zp_buf_new(set->arena), .real_bytes = (int)zpk_real_bytes(set->dtype)};
   zp_buf_line(&t.out, "/* Row kernels: a block takes one row at a time; of narrow rows, a warp. */");
   zp_buf_line(&t.out, "#include \"zpd_device.h\"");

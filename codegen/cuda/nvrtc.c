@@ -1,10 +1,12 @@
 /* Kernel text to a cubin for one arch. */
+#include <assert.h>
 #include <stdlib.h>
 #include <zplan/vec.h>
 #include "compile.h"
 #include "nvrtc_calls.h"
 
 const char *zp_cuda_library(zp_arena *arena, const char **error) {
+  assert(error);
   int major = 0, minor = 0;
   if (!zp_nvrtc_open(arena, error)) return NULL;
   zp_nvrtc.version(&major, &minor);
@@ -25,6 +27,7 @@ static int *supported(zp_arena *arena, int *count, const char **error) {
 }
 
 const char *zp_cuda_archs(zp_arena *arena, const char **error) {
+  assert(error);
   int count = 0;
   const int *archs = supported(arena, &count, error);
   if (!archs) return NULL;

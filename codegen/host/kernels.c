@@ -1,9 +1,12 @@
 /* Compiles a kernel set and writes the files. No LLVM here: module.c compiles. */
 #include "emit.h"
+
+#include <assert.h>
 #include "kernel_set.h"
 
 bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *object_path,
                         const char *ir_path, const char **error) {
+  assert(object_path && error);
   int n = set->kernels.len;
   const zp_row_program **program = ZP_NEW_ARRAY(set->arena, const zp_row_program *, n);
   const char **symbol = ZP_NEW_ARRAY(set->arena, const char *, n);

@@ -5,6 +5,7 @@
 #include "kernel_set.h"
 
 zp_kernel_set *zp_kernels_new(zp_arena *arena, zpk_dtype dtype) {
+  assert(dtype <= ZPK_F16);
   zp_kernel_set *set = ZP_NEW(arena, zp_kernel_set);
   set->arena = arena;
   set->dtype = dtype;
@@ -28,6 +29,8 @@ static const char *new_symbol(const zp_kernel_set *set, const char *hint) {
 }
 
 const char *zp_kernels_add(zp_kernel_set *set, const zp_graph *graph, const zp_node *node, const char *hint) {
+  assert(node->op == ZP_OP_FUSED || node->op == ZP_OP_FUSED_GRAD);
+  assert(hint);
   zp_kernel fresh = {.program = zp_row_from_node(set->arena, graph, node)};
   fresh.text = zp_row_text(fresh.program);
   for (int i = 0; i < set->kernels.len; i++)
@@ -48,8 +51,14 @@ void zp_kernels_note(zp_kernel_set *set, const char *symbol, const char *note) {
 }
 
 int zp_kernels_count(const zp_kernel_set *set) { return set->kernels.len; }
-const char *zp_kernels_symbol(const zp_kernel_set *set, int index) { return set->kernels.data[index].symbol; }
-const char *zp_kernels_describe(const zp_kernel_set *set, int index) { return set->kernels.data[index].about; }
+const char *zp_kernels_symbol(const zp_kernel_set *set, int index) {
+  assert(index >= 0 && index < set->kernels.len);
+  return set->kernels.data[index].symbol;
+}
+const char *zp_kernels_describe(const zp_kernel_set *set, int index) {
+  assert(index >= 0 && index < set->kernels.len);
+  return set->kernels.data[index].about;
+}
 
 const char *zp_kernels_text(const zp_kernel_set *set) {
   zp_buf buf = zp_buf_new(set->arena);

@@ -4,6 +4,7 @@
 #include "process.h"
 #include <zplan/cuda.h>
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -194,6 +195,7 @@ static const char *build_in(const tree *t, const zp_plan *plan, const zp_trainer
 
 const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,
                              const char *dir, const char **error) {
+  assert(plan->feasible && tools && dir && error);
   *error = NULL;
   tree t = {.arena = arena, .dir = dir, .tools = tools, .mpi = zp_choice_ranks(&plan->best.choice) > 1};
   t.gpu = !plan->spec->cluster.node.device.is_cpu;

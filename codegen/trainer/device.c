@@ -1,6 +1,8 @@
 /* What a GPU trainer has besides trainer.c: the text of its device kernels, and how their image gets into the binary.
  */
 #include "device.h"
+
+#include <assert.h>
 #include "emit.h"
 #include "sparse.h"
 #include "wrap.h"
@@ -20,6 +22,7 @@ static int64_t largest_head(const zp_model *model) {
 
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
                                   const char **error) {
+  assert(plan->feasible && !plan->spec->cluster.node.device.is_cpu && kernels && error);
   const char *rows = zp_kernels_cuda_text(kernels, error);
   if (!rows) return NULL;
   zp_emit e = {.arena = arena,

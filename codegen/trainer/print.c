@@ -3,6 +3,7 @@
 #include "wrap.h"
 #include "sparse.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <zplan/zpk.h>
 
@@ -79,6 +80,7 @@ static void emit_kernel_declarations(zp_emit *e) {
 }
 
 zpk_dtype zp_trainer_dtype(const zp_plan *plan) {
+  assert(plan->spec->train.precision <= ZP_PREC_MIXED_BF16);
   static const zpk_dtype dtype[] = {[ZP_PREC_F32] = ZPK_F32,
                                     [ZP_PREC_F64] = ZPK_F64,
                                     [ZP_PREC_MIXED_FP16] = ZPK_F16,
@@ -87,6 +89,7 @@ zpk_dtype zp_trainer_dtype(const zp_plan *plan) {
 }
 
 zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch) {
+  assert(plan->feasible && (arch || plan->spec->cluster.node.device.is_cpu));
   zp_emit e = {.arena = arena,
                .plan = plan,
                .program = plan->program,
