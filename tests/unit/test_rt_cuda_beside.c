@@ -29,7 +29,8 @@ static zpr *open_gpu(void) {
   int argc = 0;
   char **argv = NULL;
   stage = (zpr_stage){.arena_bytes = REGIONS * BYTES, .moment1 = -1, .moment2 = -1};
-  program = (zpr_program){.name = "beside", .dtype = ZPK_F64, .tensor = 1, .pipeline = 1, .data = 1, .zero = 3, .moves_beside = true};
+  program = (zpr_program){
+      .name = "beside", .dtype = ZPK_F64, .tensor = 1, .pipeline = 1, .data = 1, .zero = 3, .moves_beside = true};
   program.batch = 2, program.sequence = 5;
   program.stages = &stage;
   device_image(&program);

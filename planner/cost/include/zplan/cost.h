@@ -20,7 +20,7 @@ typedef struct zp_step_end {
  * zp_cost_exposed_reduce has hidden what it can. Ties and partial sums are left out. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
-/* The same relaxation of the update alone, without sums and gathers: optimizer_s, offload_s, least_offload_s. */
+/* The update alone, without sums and gathers, by such a relaxation, too: optimizer_s, offload_s, least_offload_s. */
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 int64_t flat_elements, int64_t shard_elements);
 /* Sums of the list that are not over data ranks, each once a step: ties_s, gradients of tied parameters over the stages

@@ -215,7 +215,7 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 /* The scope of a choice, as far as the choice says it; moment, segment and the like are left to be filled in. run: -1.
  */
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice);
-/* The same of a stage of a program, which is laid out. */
+/* The scope of a stage of a program, which is laid out. */
 zp_move_scope zp_move_scope_of_stage(const zp_program *program, int stage);
 /* Does anything go beside the steps of units? */
 bool zp_moves_beside_units(const zp_move_scope *scope);
