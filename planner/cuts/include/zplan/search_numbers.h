@@ -52,6 +52,7 @@
   X(ZP_MOST_FREE_CHUNKS, 64, "chunks", "of all stages, where every cut of them is looked for")                         \
   X(ZP_MOST_FREE_ACTIONS, 1024, "actions", "of orders, where every cut is looked for among more than ZP_MOST_CUTS")    \
   X(ZP_MOST_FREE_RANGES, 1 << 17, "ranges of units", "over all chunks: as above")                                      \
+  X(ZP_MOST_FREE_STEPS, 10000, "ends of chunks", "tried to find any cut of several chunks a stage that fits")          \
   X(ZP_MOST_FREE_MICROBATCH, 64, "sequences", "without a constraint on the micro-batch")                               \
   X(ZP_CHUNKED_MISSES, 32, "points", "of several chunks a stage that are asked for the nearest miss")
 
