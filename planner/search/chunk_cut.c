@@ -9,74 +9,25 @@
 #include "fit.h"
 #include "procedures.h"
 
-/* Fills chunks as far as they stay within chunk_s. */
-static bool fill(const double *prefix_s, int64_t units, int chunks, double chunk_s, bool from_back, int64_t *cut) {
-  int64_t at = from_back ? units : 0;
-  cut[0] = 0, cut[chunks] = units;
-  for (int i = 0; i < chunks; i++) {
-    int64_t later = chunks - 1 - i, end = at;
-    if (from_back) {
-      while (end > later && prefix_s[at] - prefix_s[end - 1] <= chunk_s) end--;
-      cut[chunks - 1 - i] = end;
-    } else {
-      while (end < units - later && prefix_s[end + 1] - prefix_s[at] <= chunk_s) end++;
-      cut[i + 1] = end;
-    }
-    if (end == at) return false;
-    at = end;
-  }
-  return at == (from_back ? 0 : units);
-}
+/* ---- by the times of one mode, whatever their memory ---- */
 
-static double longest_chunk(const double *prefix_s, int chunks, const int64_t *cut) {
-  double longest = 0;
-  for (int i = 0; i < chunks; i++) longest = fmax(longest, prefix_s[cut[i + 1]] - prefix_s[cut[i]]);
-  return longest;
-}
-
-/* The shortest that a chunk must become before filling from the front gives another cut; HUGE_VAL: none was full. */
-static double next_chunk_s(const double *prefix_s, int64_t units, int chunks, double chunk_s) {
-  double next = HUGE_VAL;
-  for (int64_t i = 0, at = 0; i < chunks && at < units; i++) {
-    int64_t end = at + 1, last = units - (chunks - 1 - i);
-    while (end < last && prefix_s[end + 1] - prefix_s[at] <= chunk_s) end++;
-    if (end < last) next = fmin(next, prefix_s[end + 1] - prefix_s[at]);
-    at = end;
-  }
-  return next;
-}
-
-/* The shortest possible longest chunk, exactly: both a success and a failure jump to a value that occurs. cut: scratch.
- */
-static double find_shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
-  double total = v->prefix_s[units], low = fmax(total / chunks, v->longest_s) * (1 - ZP_BOUND_SLACK);
-  /* Chunks that are full to within one unit are longer than the mean. */
-  if (!fill(v->prefix_s, units, chunks, (total / chunks + v->longest_s) * (1 + ZP_BOUND_SLACK), false, cut))
-    fill(v->prefix_s, units, chunks, total, false, cut);
-  double high = longest_chunk(v->prefix_s, chunks, cut);
-  for (bool middle = false; high - low > ZP_EXACT_STEP * high; middle = !middle) {
-    double chunk_s = middle ? low + (high - low) / 2 : low * (1 + ZP_ROUNDING);
-    if (fill(v->prefix_s, units, chunks, chunk_s, false, cut))
-      high = fmin(chunk_s, longest_chunk(v->prefix_s, chunks, cut));
-    else
-      low = fmax(chunk_s, next_chunk_s(v->prefix_s, units, chunks, chunk_s));
-  }
-  return high;
+static zp_cut_sums sums_of(const zp_variant *v, int64_t units, int chunks) {
+  return (zp_cut_sums){.places = chunks, .units = units, .before_s = v->prefix_s};
 }
 
 /* It depends on the number of chunks alone, and many points have the same. */
 static double shortest_longest(zp_search_cache *s, zp_variant *v, int64_t units, int chunks, int64_t *cut) {
   if (!v->longest_chunk_s) v->longest_chunk_s = ZP_NEW_ARRAY(s->kept, double, units + 1);
   double *known = &v->longest_chunk_s[chunks];
-  if (*known == 0) *known = find_shortest_longest(v, units, chunks, cut);
+  zp_cut_sums sums = sums_of(v, units, chunks);
+  if (*known == 0) *known = zp_sums_least(&sums, v->longest_s, cut);
   return *known;
 }
 
 bool zp_cut_is_possible(zp_search_cache *s, const zp_point *point, double stage_s) {
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
-  const double *prefix_s = s->variants.data[point->modes[0]].prefix_s;
-  bool possible = fill(prefix_s, zp_point_units(s, point), point->choice.pipeline, stage_s, false, cut);
+  zp_cut_sums sums = sums_of(&s->variants.data[point->modes[0]], zp_point_units(s, point), point->choice.pipeline);
+  bool possible = zp_sums_fill(&sums, stage_s, ZP_FILL_FRONT, ZP_NEW_ARRAY(s->arena, int64_t, sums.places + 1));
   zp_arena_rewind(s->arena, mark);
   return possible;
 }
@@ -94,11 +45,7 @@ void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_uni
 
 /* As many as are looked at one by one with one chunk a stage (cut.c), of no more chunks than can be simulated often. */
 bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point) {
-  int64_t units = zp_point_units(s, point), chunks = zp_model_chunks(&point->choice);
-  double ways = 1; /* (units - 1) over (chunks - 1) */
-  int64_t fewer = chunks - 1 < units - chunks ? chunks - 1 : units - chunks;
-  for (int64_t i = 1; i <= fewer && ways <= ZP_MOST_CUTS; i++) ways *= (double)(units - i) / (double)i;
-  return ways <= ZP_MOST_CUTS;
+  return zp_few_ways(zp_point_units(s, point), zp_model_chunks(&point->choice), ZP_MOST_CUTS);
 }
 
 bool zp_every_chunk_cut(const zp_search_cache *s, const zp_point *point) {
@@ -117,42 +64,33 @@ typedef struct looking {
   zp_search_cache *s;
   const zp_point *point;
   zp_limits limits;
-  int64_t *cut, units;
-  int chunks, steps; /* steps: left */
 } looking;
 
-/* With what is known of its chunks so far. */
-static bool stage_of_place_fits(const looking *x, int place) {
+/* With what is known of the stage's chunks so far. */
+static bool may_begin(void *user, int place, const int64_t *cut) {
+  const looking *x = user;
   const zp_choice *c = &x->point->choice;
   zp_units part[ZP_MOST_CHUNKS] = {0};
   int own = zp_chunk_stage(c, place, NULL);
   for (int k = 0; k <= place; k++) {
     int chunk;
-    if (zp_chunk_stage(c, k, &chunk) == own) part[chunk] = (zp_units){x->cut[k], x->cut[k + 1] - x->cut[k]};
+    if (zp_chunk_stage(c, k, &chunk) == own) part[chunk] = (zp_units){cut[k], cut[k + 1] - cut[k]};
   }
   return zp_stage_variant(x->s, x->point, own, part, &x->limits) != NULL;
 }
 
-/* Cuts with the fewest units in the first chunks first, which keep most micro-batches. */
-static zp_any_cut find_from(looking *x, int place) {
-  if (place == x->chunks) return ZP_ANY_CUT;
-  int64_t most = x->units - (x->chunks - 1 - place);
-  for (int64_t end = place == x->chunks - 1 ? most : x->cut[place] + 1; end <= most; end++) {
-    if (x->steps-- <= 0) return ZP_CUT_UNKNOWN;
-    x->cut[place + 1] = end;
-    if (!stage_of_place_fits(x, place)) break; /* more units: more bytes */
-    zp_any_cut found = find_from(x, place + 1);
-    if (found != ZP_NO_CUT) return found;
-  }
-  return ZP_NO_CUT;
+static bool enough(void *user, int64_t *cut) {
+  (void)user, (void)cut;
+  return false;
 }
 
+/* First those with the fewest units in the first chunks, which keep most micro-batches. */
 zp_any_cut zp_find_chunk_cut(zp_search_cache *s, const zp_point *point, int64_t *cut) {
-  enum { MOST_STEPS = 10000 };
-  looking x = {s,         point, zp_search_limits(s), cut, zp_point_units(s, point), zp_model_chunks(&point->choice),
-               MOST_STEPS};
-  cut[0] = 0;
-  return find_from(&x, 0);
+  looking x = {s, point, zp_search_limits(s)};
+  const zp_cut_walk walk = {
+      zp_model_chunks(&point->choice), zp_point_units(s, point), ZP_MOST_FREE_STEPS, &x, may_begin, enough};
+  zp_walk_end how = zp_walk_cuts(&walk, cut);
+  return how == ZP_WALK_STOPPED ? ZP_ANY_CUT : how == ZP_WALK_DONE ? ZP_NO_CUT : ZP_CUT_UNKNOWN;
 }
 
 /* ---- stated cuts ---- */
@@ -177,9 +115,10 @@ bool zp_state_cut(zp_search_cache *s, const zp_point *point, int by, bool from_b
   int chunks = zp_model_chunks(&point->choice);
   zp_stated_cut_memo *memo = find_stated_cut(s, point->modes[by], chunks, from_back);
   if (!memo->known) {
-    double longest = shortest_longest(s, v, zp_point_units(s, point), chunks, cut) * (1 + ZP_FILL_SLACK);
+    zp_cut_sums sums = sums_of(v, zp_point_units(s, point), chunks);
+    double longest = shortest_longest(s, v, sums.units, chunks, cut) * (1 + ZP_FILL_SLACK);
     memo->known = true;
-    memo->possible = fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
+    memo->possible = zp_sums_fill(&sums, longest, from_back ? ZP_FILL_BACK : ZP_FILL_FRONT, cut);
     if (memo->possible) memcpy(memo->cut, cut, sizeof *cut * (size_t)(chunks + 1));
   } else if (memo->possible) {
     memcpy(cut, memo->cut, sizeof *cut * (size_t)(chunks + 1));

@@ -2,21 +2,18 @@
 #ifndef ZPLAN_SEARCH_CUT_H
 #define ZPLAN_SEARCH_CUT_H
 
+#include <zplan/cut_row.h>
 #include "cache.h"
 
-/* ---- cut.c: one chunk a stage ---- */
-/* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits.
- * Stages are filled from the front, or from the back. False when there are none. cut: pipeline + 1 numbers. */
-typedef struct zp_cut_rule {
-  double stage_s, total_s;
-  zp_limits limits;
-  bool from_back;
-} zp_cut_rule;
-bool zp_cut_within(zp_search_cache *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut);
-/* Shortest possible longest stage of cuts that fit into memory. Requires: such cuts exist. */
-double zp_cut_bottleneck(zp_search_cache *s, const zp_point *point);
+/* ---- cut.c: one chunk a stage; cut: pipeline + 1 numbers ---- */
+/* A cut within these limits of memory; false: there is none. */
+bool zp_cut_fits(zp_search_cache *s, const zp_point *point, const zp_limits *limits, int64_t *cut);
+/* A cut that fits into memory with stages of at most stage_s, filled from that side; false: there is none. */
+bool zp_cut_balanced_within(zp_search_cache *s, const zp_point *point, double stage_s, zp_fill_side side, int64_t *cut);
+/* Shortest possible longest stage of cuts that fit into memory, and such a cut. Requires: one fits. */
+double zp_cut_bottleneck(zp_search_cache *s, const zp_point *point, int64_t *cut);
 /* No cut that fits has all stages' bounds below the result, or it is low_s: cuts below that are not told apart. cut:
- * the one that comes closest. Requires: a cut whose bounds are at most high_s. */
+ * the one that comes closest. HUGE_VAL: none has all of them within high_s. */
 double zp_cut_least_bound(zp_search_cache *s, const zp_point *point, double low_s, double high_s, int64_t *cut);
 /* Smallest possible largest stage, in bytes, and the cuts that reach it. Host and disks are not looked at. */
 int64_t zp_cut_least_memory(zp_search_cache *s, const zp_point *point, int64_t *cut);

@@ -112,8 +112,7 @@ static bool some_cut_fits(zp_search_cache *s, const zp_point *point, zp_limits l
     zp_stated_cuts stated = zp_state_cuts(s->arena, s, point);
     for (int i = 0; i < stated.n && !fits; i++) fits = zp_chunks_fit(s, point, &limits, stated.cut[i]);
   } else {
-    zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
-    fits = zp_cut_within(s, point, &rule, ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1));
+    fits = zp_cut_fits(s, point, &limits, ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1));
   }
   zp_arena_rewind(s->arena, mark);
   return fits;

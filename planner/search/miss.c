@@ -36,8 +36,7 @@ static void note_miss(zp_search_run *run, const zp_point *point) {
   if (have <= 0) have = 1;
   if (run->miss_ratio > 0) { /* not nearer than the nearest so far? one pass instead of a bisection */
     int64_t beat = (int64_t)(run->miss_ratio * (double)have * (1 - ZP_CLOSE_STEP)) - context;
-    zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {beat, INT64_MAX, INT64_MAX}};
-    if (!zp_cut_within(run->s, point, &rule, cut)) return;
+    if (!zp_cut_fits(run->s, point, &(zp_limits){beat, INT64_MAX, INT64_MAX}, cut)) return;
   }
   int64_t least = zp_cut_least_memory(run->s, point, cut);
   run->miss_ratio = (double)(least + context) / (double)have;

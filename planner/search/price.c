@@ -124,32 +124,27 @@ static bool price_any_chunks(zp_refiner *x) {
 
 /* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
 static bool price_least_bound(zp_refiner *x) {
-  zp_search_run *run = x->run;
+  zp_search_cache *s = x->run->s;
   int64_t *cut = ZP_NEW_ARRAY(x->scratch, int64_t, x->point->choice.pipeline + 1);
-  double end = zp_bound_step_end(run->s, x->point), limit = zp_point_cutoff(x);
-  zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = limit - end, .limits = zp_search_limits(run->s)};
-  if (!zp_cut_within(run->s, x->point, &rule, cut)) {
-    x->point->bound_s = fmax(x->point->bound_s, limit);
+  double end = zp_bound_step_end(s, x->point), limit = zp_point_cutoff(x);
+  double least = zp_cut_least_bound(s, x->point, x->point->bound_s - end, limit - end, cut);
+  if (!isfinite(least)) {
+    zp_raise_bound(x, limit);
     return false;
   }
-  zp_cut_variants(run->s, x->point, &rule.limits, cut, x->own);
-  double high = zp_bound_of_cut(run->s, x->point, cut, x->own) - end, low = fmin(x->point->bound_s - end, high);
-  double least = zp_cut_least_bound(run->s, x->point, low, high, cut);
-  x->point->bound_s = fmax(x->point->bound_s, (least + end) * (1 - ZP_BOUND_SLACK));
+  zp_raise_bound(x, (least + end) * (1 - ZP_BOUND_SLACK));
   price_cut(x, cut);
   return x->point->bound_s < zp_point_cutoff(x);
 }
 
 static void price_extremes(zp_refiner *x) {
-  zp_search_run *run = x->run;
+  zp_search_cache *s = x->run->s;
   int stages = x->point->choice.pipeline;
-  zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(run->s)};
-  rule.stage_s = zp_cut_bottleneck(run->s, x->point) * (1 + ZP_FILL_SLACK);
   int64_t *front = ZP_NEW_ARRAY(x->scratch, int64_t, stages + 1), *back = ZP_NEW_ARRAY(x->scratch, int64_t, stages + 1);
-  bool first = zp_cut_within(run->s, x->point, &rule, front);
+  double longest = zp_cut_bottleneck(s, x->point, front) * (1 + ZP_FILL_SLACK);
+  bool first = zp_cut_balanced_within(s, x->point, longest, ZP_FILL_FRONT, front);
   if (first) price_cut(x, front);
-  rule.from_back = true;
-  if (zp_cut_within(run->s, x->point, &rule, back) &&
+  if (zp_cut_balanced_within(s, x->point, longest, ZP_FILL_BACK, back) &&
       !(first && memcmp(front, back, sizeof *front * (size_t)(stages + 1)) == 0))
     price_cut(x, back);
 }

@@ -1,5 +1,7 @@
 /* Cuts of models whose units differ much: a unit that has room on later stages only ends no search. */
+#include <math.h>
 #include "../../planner/search/cut.h"
+#include "../../planner/search/fit.h"
 #include "../../planner/search/procedures.h"
 #include "../../planner/search/run.h"
 #include "small_layers.h"
@@ -50,13 +52,11 @@ static zp_model *uneven_model(int light, int wide, int behind) {
 typedef struct trial {
   zp_search_run run;
   zp_point point;
-  zp_cut_rule rule;
+  zp_limits limits;
 } trial;
 
 static bool takes(const trial *t, int stage, int64_t first, int64_t end) {
-  const zp_variant *own =
-      zp_stage_variant(t->run.s, &t->point, stage, &(zp_units){first, end - first}, &t->rule.limits);
-  return own && own->prefix_s[end] - own->prefix_s[first] <= t->rule.stage_s;
+  return zp_stage_variant(t->run.s, &t->point, stage, &(zp_units){first, end - first}, &t->limits);
 }
 
 /* Is there any cut? Every one is tried. */
@@ -78,13 +78,14 @@ static void check_cut(const trial *t, const int64_t *cut) {
 /* Limits from too little to enough, filled from either side: as many cuts are found as there are. */
 static void check_limits(trial *t, int *possible, int *impossible) {
   for (int64_t limit = 20000; limit < 4000000; limit += limit / 12)
-    for (int back = 0; back < 2; back++) {
+    for (int side = ZP_FILL_FRONT; side <= ZP_FILL_BACK; side++) {
       int64_t cut[8];
-      t->rule = (zp_cut_rule){
-          .stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {limit, INT64_MAX, INT64_MAX}, .from_back = back};
-      bool any = any_cut(t, 0, 0), found = zp_cut_within(t->run.s, &t->point, &t->rule, cut);
+      t->run.s->limit_bytes = limit;
+      t->limits = zp_search_limits(t->run.s);
+      bool any = any_cut(t, 0, 0), found = zp_cut_balanced_within(t->run.s, &t->point, HUGE_VAL, side, cut);
       cr_assert_eq(found, any, "%d stages, %d bytes, %s: %s", t->point.choice.pipeline, (int)limit,
-                   back ? "from the back" : "from the front", any ? "a cut was lost" : "no cut fits");
+                   side == ZP_FILL_BACK ? "from the back" : "from the front", any ? "a cut was lost" : "no cut fits");
+      cr_assert_eq(zp_cut_fits(t->run.s, &t->point, &t->limits, cut), any);
       if (found) check_cut(t, cut);
       ++*(any ? possible : impossible);
     }
