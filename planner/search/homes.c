@@ -16,7 +16,7 @@
 #include "procedures.h"
 #include "space.h"
 
-static bool may_leave(const zp_search_input *in, zp_state state) {
+bool zp_may_leave(const zp_search_input *in, zp_state state) {
   zp_choice leaves = {0};
   leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
   if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
@@ -26,7 +26,7 @@ static bool may_leave(const zp_search_input *in, zp_state state) {
 
 /* The plan block leaves it nowhere else: all of it has to leave. */
 static bool must_leave(const zp_search_input *in, zp_state state) {
-  return may_leave(in, state) && !zp_limit_allows(&in->constraints->offload[state], ZP_TIER_DEVICE);
+  return zp_may_leave(in, state) && !zp_limit_allows(&in->constraints->offload[state], ZP_TIER_DEVICE);
 }
 
 /* The last class that has to leave; -1: none. Points that leave it on the device are not in the space. */
@@ -39,7 +39,7 @@ static int last_to_leave(const zp_search_input *in) {
 
 bool zp_some_state_may_leave(const zp_search_input *in) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (may_leave(in, (zp_state)i)) return true;
+    if (zp_may_leave(in, (zp_state)i)) return true;
   return false;
 }
 
@@ -51,7 +51,7 @@ static zp_tier fastest_tier(const zp_search_input *in, zp_state state) {
 zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice) {
   zp_choice c = *choice;
   for (int i = 0; i < ZP_STATE_COUNT; i++) /* wherever and however much of it */
-    if (may_leave(s->in, (zp_state)i)) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
+    if (zp_may_leave(s->in, (zp_state)i)) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
   for (int zero = 1; zero <= 3 && c.data > 1; zero++)
     if (zp_search_considers(s, &s->in->constraints->zero, zero <= 1) &&
         zp_limit_allows(&s->in->constraints->zero, zero))
@@ -194,7 +194,7 @@ static void each_family(zp_search_run *run, const zp_point *all, const zp_mode_p
   zp_choice c = all->choice;
   int last = last_to_leave(run->in);
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
-    if (!may_leave(run->in, (zp_state)state)) continue;
+    if (!zp_may_leave(run->in, (zp_state)state)) continue;
     c.home[state] = (zp_home){fastest_tier(run->in, (zp_state)state), 1};
     if (zp_choice_refusal(&c, run->in->spec)) return;
     if (state < last) {

@@ -25,6 +25,8 @@ bool zp_is_beaten(zp_search_run *run, double bound_s);
 void zp_search_expand(zp_search_run *run, const zp_degrees *degrees);
 
 /* ---- homes.c ---- */
+/* May parts of the class leave the device in some plan of the space? */
+bool zp_may_leave(const zp_search_input *in, zp_state state);
 bool zp_some_state_may_leave(const zp_search_input *in);
 /* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
 zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice);
