@@ -24,7 +24,7 @@ static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
     if (i == 0) modes = 0;
     modes |= zp_set_of_mode(s->in->constraints->stage_recompute.data[i]);
   }
-  if (modes && zp_search_point(s, &choice, modes, &point))
+  if (modes && zp_measure_point(s, &choice, modes, &point))
     zp_push(s->arena, &all->least, point.variant);
   else if (modes)
     all->why_none = choice.fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
@@ -84,7 +84,7 @@ double zp_bound_work(const zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
   double all = (double)zp_microbatches(s->in->spec, c) * longest;
-  return fmax(all, v->input_s[v->lowered->n_units]) * (1 - ZP_BOUND_SLACK);
+  return fmax(all, v->all_s.input) * (1 - ZP_BOUND_SLACK);
 }
 
 /* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
@@ -140,7 +140,7 @@ static void consider(const zp_search_cache *s, zp_degrees *d, const zp_choice *s
     if (d->pipeline > units) continue;
     found->why = ZP_REJECT_NONE;
     point.choice.microbatch = v->microbatch;
-    point.work_s = v->prefix_s[units];
+    point.work_s = v->all_s.work;
     int64_t bytes = zp_memory_floor(s, &point);
     if (bytes < d->floor_bytes) d->floor_bytes = bytes;
     if (bytes > s->most_bytes) continue;

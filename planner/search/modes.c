@@ -6,10 +6,7 @@
 #include "fit.h"
 #include "procedures.h"
 
-static double work_of(const zp_search_cache *s, int variant) {
-  const zp_variant *v = &s->variants.data[variant];
-  return v->prefix_s[v->lowered->n_units];
-}
+static double work_of(const zp_search_cache *s, int variant) { return s->variants.data[variant].all_s.work; }
 
 /* Fastest first; equally fast ones by what keeps more. */
 static void insert_mode(const zp_search_cache *s, zp_point *point, int variant) {
@@ -19,7 +16,7 @@ static void insert_mode(const zp_search_cache *s, zp_point *point, int variant) 
   point->modes[at] = variant;
 }
 
-bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
+bool zp_measure_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
   static const zp_stage_mode keeps_less[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
                                              ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT};
   *point = (zp_point){.choice = *choice, .next = ZP_REFINE_WORK};
@@ -34,13 +31,20 @@ bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set mo
   if (!lowered || (choice->stage_recompute && lowered != modes)) return false;
   point->variant = zp_search_variant(s, choice, lowered);
   const zp_variant *v = zp_variant_of(s, point);
-  point->work_s = v->prefix_s[v->lowered->n_units];
+  point->work_s = v->all_s.work;
   point->longest_s = v->longest_s;
   point->every_cut = zp_every_chunk_cut(s, point);
   if (choice->stage_recompute) return true;
   v = &s->variants.data[point->modes[0]];
   point->choice.recompute = zp_stage_mode_recompute(v->mode);
   point->choice.recompute_shard = zp_stage_mode_split(v->mode);
+  return true;
+}
+
+bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
+  if (!zp_measure_point(s, choice, modes, point)) return false;
+  zp_make_sums(s, point->variant);
+  for (int i = 0; i < point->n_modes; i++) zp_make_sums(s, point->modes[i]);
   return true;
 }
 

@@ -19,6 +19,8 @@ int zp_use_groups(zp_search_cache *s, int tensor);
 /* Index of the variant of these modes, made on demand; -1 when the model cannot be split or lowered that way
  * (s->reason). Of the choice only tensor, sequence and microbatch count. */
 int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
+/* The seconds of its first units are known from now on. */
+void zp_make_sums(zp_search_cache *s, int variant);
 /* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
 
@@ -30,6 +32,8 @@ const zp_variant *zp_on_stage(zp_search_cache *s, const zp_choice *choice, const
 const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mode, zp_node_set types);
 
 /* ---- modes.c ---- */
+/* zp_search_point for bounds of all units together: its variants may have no seconds of the first units. */
+bool zp_measure_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point);
 /* The point of a choice whose stages may have these modes; false when none of them can be lowered. */
 bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point);
 /* Is every mode of the point at most as long as the next one, forward and backward, in every unit? Then no plan of the

@@ -134,7 +134,7 @@ static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int 
 
 /* Bounds weigh the three kinds of work differently, so each of them must be the least by itself: no two are the rest of
  * a third. */
-static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment, int64_t *unit) {
+static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment) {
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
   double forward[ZP_MOST_PARTS], inputs[ZP_MOST_PARTS], weights[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
@@ -152,16 +152,10 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   v->elements += whole->elements * whole->segment->count;
   v->spread_elements += whole->spread_elements * whole->segment->count;
   v->saved_bytes += least_saved(&r) * whole->segment->count;
-  for (int64_t k = 0; k < whole->segment->count * r.parts; k++, ++*unit) {
-    int part = (int)(k % r.parts);
-    int64_t u = *unit;
-    v->prefix_s[u + 1] = v->prefix_s[u] + work[part];
-    v->forward_s[u + 1] = v->forward_s[u] + forward[part];
-    v->input_s[u + 1] = v->input_s[u] + (forward[part] + inputs[part]);
-    v->longest_s = fmax(v->longest_s, work[part]);
-  }
   for (int part = 0; part < r.parts; part++) {
     int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
+    v->longest_s = fmax(v->longest_s, work[part]);
+    v->part_s[piece] = (zp_part_seconds){work[part], forward[part], forward[part] + inputs[part]};
     v->kept_bytes[piece] = saved[part];
     v->part_elements[piece] = elements[part];
     v->part_spread[piece] = spread[part];
@@ -172,20 +166,50 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
         v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += work[part];
 }
 
+/* Adds up all units, one after another: rounded as what stands in the arrays. These may be NULL. */
+static void add_units(zp_variant *v) {
+  const zp_pieces *pieces = v->lowered->pieces;
+  zp_part_seconds sum = {0};
+  int64_t unit = 0;
+  for (int i = 0; i < pieces->n_whole; i++) {
+    int64_t units = v->lowered->segments[i].segment->count * pieces->parts[i];
+    for (int64_t k = 0; k < units; k++) {
+      int at = (int)(k % pieces->parts[i]);
+      const zp_part_seconds *part = &v->part_s[zp_pieces_find(pieces, i, at, at + 1)];
+      sum.work += part->work;
+      sum.forward += part->forward;
+      sum.input += part->input;
+      unit++;
+      if (!v->prefix_s) continue;
+      v->prefix_s[unit] = sum.work;
+      v->forward_s[unit] = sum.forward;
+      v->input_s[unit] = sum.input;
+    }
+  }
+  v->all_s = sum;
+}
+
+void zp_make_sums(zp_search_cache *s, int variant) {
+  zp_variant *v = &s->variants.data[variant];
+  if (v->prefix_s) return;
+  v->prefix_s = ZP_NEW_ARRAY(s->arena, double, v->lowered->n_units + 1);
+  v->forward_s = ZP_NEW_ARRAY(s->arena, double, v->lowered->n_units + 1);
+  v->input_s = ZP_NEW_ARRAY(s->arena, double, v->lowered->n_units + 1);
+  add_units(v);
+}
+
 static void measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
-  int64_t unit = 0;
+  v->part_s = ZP_NEW_ARRAY(s->arena, zp_part_seconds, l->n_segments);
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->kept_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->part_elements = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->part_spread = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
-  v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
-  v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
-  v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   count_elements(s, v);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
-  for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
+  for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i);
+  add_units(v);
   for (int p = 0; p < s->in->spec->model->params.len; p++)
     if (s->in->spec->model->params.data[p].segment < 0)
       *(l->sharding->param[p].spread ? &v->spread_elements : &v->elements) += l->param_elements[p];
@@ -219,8 +243,10 @@ static int find_variant(const zp_search_cache *s, const zp_variant *wanted, zp_m
   return s->variant_index.len ? *slot_of(s, &key) - 1 : -1;
 }
 
+/* Several node types: stages ask for variants that no point names. */
 static void add_variant(zp_search_cache *s, const zp_variant *v) {
   zp_push(s->arena, &s->variants, *v);
+  if (zp_has_types(s) && v->lowered) zp_make_sums(s, s->variants.len - 1);
   if (2 * s->variants.len > s->variant_index.len) { /* at most half full */
     int slots = s->variant_index.len ? 2 * s->variant_index.len : 256;
     s->variant_index.data = ZP_NEW_ARRAY(s->arena, int, slots);

@@ -11,8 +11,14 @@ typedef unsigned zp_mode_set;
 enum { ZP_MOST_MODES = 4 };
 static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode; }
 
+/* Seconds of one part of a layer: forward and backward; the other two as below. */
+typedef struct zp_part_seconds {
+  double work, forward, input;
+} zp_part_seconds;
+
 /* All points with the same procedures share one of these. One of several modes has the least of them in everything:
- * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
+ * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each, are NULL until a
+ * point needs them (zp_search_point): */
 typedef struct zp_variant {
   int tensor;
   int groups;                      /* index of the tensor groups that it is priced on */
@@ -22,12 +28,14 @@ typedef struct zp_variant {
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
-  zp_node_set types;   /* node types that it is priced on; 0: all, of several the least */
-  zp_stage_mode mode;  /* the one of `lowered` */
-  bool fine;           /* units are parts of layers: with pieces */
-  zp_lowered *lowered; /* priced; of several modes, one of them; NULL when it cannot be lowered */
-  double *prefix_s;    /* forward and backward */
-  double *unit_s;      /* the same of one iteration of a segment or piece, [segments] */
+  zp_node_set types;       /* node types that it is priced on; 0: all, of several the least */
+  zp_stage_mode mode;      /* the one of `lowered` */
+  bool fine;               /* units are parts of layers: with pieces */
+  zp_lowered *lowered;     /* priced; of several modes, one of them; NULL when it cannot be lowered */
+  zp_part_seconds *part_s; /* [segments]: of parts */
+  zp_part_seconds all_s;   /* of all units */
+  double *prefix_s;        /* forward and backward */
+  double *unit_s;          /* the same of one iteration of a segment or piece, [segments] */
   double *kept_bytes, *part_elements, *part_spread; /* saved for one micro-batch; parameters, as below: of parts,
                                                      * [segments]. No piece has less than its parts together */
   double *forward_s;                                /* forward alone */
