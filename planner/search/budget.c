@@ -29,12 +29,25 @@ void zp_leave_out(zp_search_run *run, double bound_s) {
   zp_search_reject(run, ZP_REJECT_BUDGET);
 }
 
+static void reuse_place(zp_search_run *run, const zp_point *point) {
+  int at = run->done.data[--run->done.len];
+  run->points.data[at] = *point;
+  zp_push(run->s->arena, &run->fresh, at);
+}
+
 bool zp_keep_point(zp_search_run *run, const zp_point *point) {
+  if (run->done.len > 0) {
+    reuse_place(run, point);
+    return true;
+  }
   bool grows = run->points.len == run->points.cap;
   if (grows && !zp_may_grow(run->s, ZP_GROW_MORE, 2 * sizeof *point * (size_t)run->points.cap)) {
     zp_leave_out(run, point->bound_s);
     return false;
   }
+  zp_push(run->s->arena, &run->fresh, run->points.len);
   zp_push(run->s->arena, &run->points, *point);
   return true;
 }
+
+void zp_forget_points(zp_search_run *run) { run->points.len = run->fresh.len = run->done.len = 0; }

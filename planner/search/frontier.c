@@ -9,7 +9,7 @@
 
 /* ---- a queue ---- */
 
-static bool is_of_degrees(const zp_search_node *x) { return x->next < ZP_REFINE_CLASSES; }
+static bool is_of_degrees(const zp_search_node *x) { return x->next < ZP_REFINE_SCHEDULES; }
 
 /* Equal bounds: degrees before points, then what came first. */
 static bool is_before(const zp_search_node *x, const zp_search_node *y) {
@@ -27,6 +27,9 @@ static void push(zp_frontier *f, zp_lane lane, zp_search_node fresh) {
 }
 
 static bool is_empty(const zp_frontier *f, zp_lane lane) { return f->lane[lane].len == 0; }
+
+/* Any node of the lane, at once. Requires: the lane is not empty. */
+static zp_search_node pop_any(zp_frontier *f, zp_lane lane) { return f->lane[lane].data[--f->lane[lane].len]; }
 
 /* Requires: the lane is not empty. */
 static zp_search_node pop(zp_frontier *f, zp_lane lane) {
@@ -72,6 +75,7 @@ zp_frontier zp_frontier_new(zp_search_run *run) {
 
 void zp_frontier_add_degrees(zp_frontier *f, int degrees) {
   const zp_degrees *d = &f->run->degrees.data[degrees];
+  f->none_likely &= d->next == ZP_REFINE_DEGREES && !d->may_fit;
   push(f, ZP_LANE_DEGREES, (zp_search_node){d->bound_s, d->next, degrees});
 }
 
@@ -96,22 +100,24 @@ static bool next_of_first(zp_frontier *f, const zp_ranking *r, zp_search_node *n
     *node = pop(f, ZP_LANE_POINTS);
     return true;
   }
-  while (!is_empty(f, ZP_LANE_DEGREES)) {
+  while (!f->none_likely && !is_empty(f, ZP_LANE_DEGREES)) {
     *node = pop(f, ZP_LANE_DEGREES);
     if (!is_unlikely(f, node)) return true;
     push(f, ZP_LANE_UNLIKELY, *node);
   }
+  f->none_likely = f->opens; /* memory decides no more: they need not be looked through again */
   return false;
 }
 
-/* The least of all that do not wait; in doubt degrees, whose points may have the same bound. */
-static bool next_of_all(zp_frontier *f, zp_search_node *node) {
+/* The least of all that do not wait; in doubt degrees, whose points may have the same bound. Where not even the least
+ * can enter the ranking, the order does not matter. */
+static bool next_of_all(zp_frontier *f, const zp_ranking *r, zp_search_node *node) {
   bool degrees = !is_empty(f, ZP_LANE_DEGREES), points = !is_empty(f, ZP_LANE_POINTS);
   if (degrees && points)
     degrees = !f->one_by_one && is_before(f->lane[ZP_LANE_DEGREES].data, f->lane[ZP_LANE_POINTS].data);
   if (!degrees && !points) return false;
-  if (f->one_by_one && !points) f->run->points.len = 0; /* all of them have been looked at */
-  *node = pop(f, degrees ? ZP_LANE_DEGREES : ZP_LANE_POINTS);
+  zp_lane lane = degrees ? ZP_LANE_DEGREES : ZP_LANE_POINTS;
+  *node = f->lane[lane].data[0].bound_s >= zp_most_cutoff(r) ? pop_any(f, lane) : pop(f, lane);
   if (!degrees) f->takes_least = false;
   return true;
 }
@@ -123,7 +129,7 @@ static bool next(zp_frontier *f, const zp_ranking *r, zp_search_node *node) {
     open_lane(f, ZP_LANE_FAMILIES, ZP_LANE_POINTS);
     f->opens = f->takes_least = true;
   }
-  return next_of_all(f, node);
+  return next_of_all(f, r, node);
 }
 
 /* Where state of idle degrees may leave the device, they are looked into one after the other: they have many points,
@@ -132,6 +138,7 @@ bool zp_frontier_next(zp_frontier *f, const zp_ranking *r, zp_search_node *node)
   if (next(f, r, node)) return true;
   if (is_empty(f, ZP_LANE_IDLE)) return false;
   open_lane(f, ZP_LANE_IDLE, ZP_LANE_DEGREES);
+  f->none_likely = false;
   f->one_by_one = f->run->opens_families = zp_some_state_may_leave(f->run->in);
   f->takes_least = false;
   return next(f, r, node);

@@ -10,7 +10,7 @@
 typedef struct zp_search_node {
   double bound_s;
   zp_refinement next;
-  int item; /* in run->degrees before ZP_REFINE_CLASSES, then in run->points */
+  int item; /* in run->degrees before ZP_REFINE_SCHEDULES, then in run->points */
 } zp_search_node;
 
 /* Lanes of one queue: a node of the lanes that are open is taken, others wait until theirs is opened. */
@@ -30,6 +30,7 @@ typedef struct zp_frontier {
   bool opens;                     /* the first plans are known, and so is what others must leave */
   bool takes_least;               /* the next point is the one with the least bound of all nodes */
   bool one_by_one;                /* all points of degrees go before the next are looked into */
+  bool none_likely;               /* all degrees that wait are known not to look as if they fit */
   int known;                      /* plans when degrees were looked into last */
 } zp_frontier;
 

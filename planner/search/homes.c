@@ -111,6 +111,13 @@ static bool has_room(zp_search_cache *s, const zp_point *family) {
   return zp_find_least_work(s, &share, ZP_ASK_ROOM);
 }
 
+/* With all of the class away. */
+static bool has_some_room(zp_search_cache *s, const zp_point *family) {
+  zp_point share = *family;
+  set_share(&share, ZP_EIGHTHS);
+  return zp_find_least_work(s, &share, ZP_ASK_ROOM);
+}
+
 /* The family's share becomes the least one, from the one it has on, that fits: more of one class off the device never
  * needs more on it once some of it has left. False: none does. */
 typedef bool zp_fits_share(zp_search_cache *s, const zp_point *family);
@@ -224,6 +231,7 @@ typedef struct findings {
 static void find_family(zp_search_run *run, zp_point *family, void *user) {
   findings *found = user;
   zp_rejection why = measure_family(run->s, family);
+  if (why == ZP_REJECT_NONE && !has_some_room(run->s, family)) why = ZP_REJECT_MEMORY;
   if (why != ZP_REJECT_NONE) {
     found->why[found->n_rejected++] = why;
     return;

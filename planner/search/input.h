@@ -20,4 +20,8 @@ typedef struct zp_search_input {
   int64_t most_units;      /* of any point: cut inside layers, too, where that is allowed */
 } zp_search_input;
 
+static inline int64_t zp_most_stages(const zp_search_input *in) {
+  return in->devices < in->most_units ? in->devices : in->most_units;
+}
+
 #endif

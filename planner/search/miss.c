@@ -106,7 +106,7 @@ static void note_points(zp_search_run *run) {
     zp_search_use(run->s, zp_choice_ranks(&point->choice));
     (chunked ? note_chunks_miss : note_miss)(run, point);
   }
-  run->points.len = 0;
+  zp_forget_points(run);
 }
 
 static int by_degrees_floor(const void *a, const void *b) {
@@ -125,7 +125,7 @@ void zp_note_misses(zp_search_run *run) {
   if (all->len) qsort(all->data, (size_t)all->len, sizeof *all->data, by_degrees_floor);
   run->keeps_all = true;
   run->cutoff_s = HUGE_VAL;
-  run->points.len = 0;
+  zp_forget_points(run);
   for (int i = 0; i < all->len && is_nearer(run, all->data[i].floor_bytes) && zp_may_grow(run->s, ZP_GROW_POINTS, 0);
        i++) {
     zp_search_expand(run, &all->data[i]);

@@ -20,7 +20,9 @@ typedef struct zp_least_work {
  * decides something, or raises the bound of what is decided. */
 typedef enum zp_refinement {
   ZP_REFINE_PROCEDURES, /* degrees: bounded by the procedures that they can run */
-  ZP_REFINE_DEGREES,    /* become points, and families of points whose homes are open */
+  ZP_REFINE_DEGREES,    /* become procedures: expert groups, rank order, micro-batch, sequence, modes, cuts inside */
+  ZP_REFINE_SCHEDULES,  /* of procedures are open: every one, with every number of chunks */
+  ZP_REFINE_ZERO,       /* the ZeRO stage, compression and homes of a schedule are open */
   ZP_REFINE_CLASSES,    /* the homes of all classes of state are open: becomes families with one class open */
   ZP_REFINE_ROOM,       /* the share of one class is open: bounded by the room that the stages have together */
   ZP_REFINE_STATED,     /* by the stated cuts, whatever their memory */
@@ -46,11 +48,15 @@ typedef struct zp_point {
   double end_s;                      /* of a family: the end of its steps, at least */
   double bound_s;                    /* no plan of this point is faster */
   double seen_s;                     /* of the fastest cut that was simulated or bounded as if */
-  zp_refinement next;                /* before ZP_REFINE_WORK: a family of points, whose homes are open (homes.c) */
+  zp_refinement next;                /* before ZP_REFINE_WORK: homes are open (homes.c), or more is (space.c) */
   zp_state leaving;                  /* of a family behind ZP_REFINE_CLASSES: the class whose share is open */
 } zp_point;
 
-static inline bool zp_is_family(const zp_point *point) { return point->next < ZP_REFINE_WORK; }
+static inline bool zp_is_family(const zp_point *point) {
+  return point->next >= ZP_REFINE_CLASSES && point->next < ZP_REFINE_WORK;
+}
+/* Procedures, or a schedule: not counted as a candidate until it is refused as one. */
+static inline bool zp_is_subspace(const zp_point *point) { return point->next < ZP_REFINE_CLASSES; }
 
 /* Tensor x pipeline x data of a subspace that has not been looked into. */
 typedef struct zp_degrees {

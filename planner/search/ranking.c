@@ -76,10 +76,17 @@ void zp_rank(zp_search_cache *s, zp_ranking *r, const zp_candidate *candidate) {
   leave_layers_whole(s->in, &r->best[at].choice);
 }
 
+/* Plans that are slower enter no place. */
+static double range_of(const zp_ranking *r) {
+  bool best_only = !r->exact && r->behind >= ZP_MOST_BEHIND;
+  return (best_only ? 1 : r->range) * r->best[0].estimate.step_s;
+}
+
+double zp_most_cutoff(const zp_ranking *r) { return r->len ? range_of(r) / r->closer : HUGE_VAL; }
+
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {
   if (r->len == 0) return HUGE_VAL;
-  bool best_only = !r->exact && r->behind >= ZP_MOST_BEHIND;
-  double range = (best_only ? 1 : r->range) * r->best[0].estimate.step_s;
+  double range = range_of(r);
   int same = find_degrees(r, choice);
   double beat = same >= 0         ? r->best[same].estimate.step_s
                 : r->len < r->cap ? range

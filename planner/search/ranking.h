@@ -17,5 +17,7 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b);
 void zp_rank(zp_search_cache *s, zp_ranking *r, const zp_candidate *candidate);
 /* Plans of these degrees that are slower cannot enter the ranking. */
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
+/* The most that zp_cutoff is for any degrees, now and later. */
+double zp_most_cutoff(const zp_ranking *r);
 
 #endif

@@ -23,18 +23,41 @@ static zp_outcome bound_degrees(zp_refiner *x) {
   return zp_measure_degrees(x->run, x->degrees) ? ZP_BETTER_BOUND : ZP_CHILDREN;
 }
 
-static zp_outcome add_points(zp_refiner *x, int first) {
-  for (int i = first; i < x->run->points.len; i++) zp_frontier_add_point(x->frontier, i);
+static zp_outcome add_points(zp_refiner *x) {
+  zp_ints *fresh = &x->run->fresh;
+  for (int i = 0; i < fresh->len; i++) zp_frontier_add_point(x->frontier, fresh->data[i]);
+  fresh->len = 0;
   return ZP_CHILDREN;
 }
 
+/* What is begun goes on while the first plans are looked for. */
+static zp_growth opening(const zp_refiner *x) { return x->frontier->opens ? ZP_GROW_POINTS : ZP_GROW_MORE; }
+
 /* The first plans have what others must leave. */
 static zp_outcome expand_degrees(zp_refiner *x) {
-  int first = x->run->points.len;
-  if (!may_grow(x, x->frontier->opens ? ZP_GROW_POINTS : ZP_GROW_MORE, x->degrees->bound_s)) return ZP_CHILDREN;
+  if (!may_grow(x, opening(x), x->degrees->bound_s)) return ZP_CHILDREN;
   x->frontier->known = x->ranking->len;
   zp_search_expand(x->run, x->degrees);
-  return add_points(x, first);
+  return add_points(x);
+}
+
+/* ---- procedures, schedules ---- */
+
+/* The node is copied, because the list that it is in grows. */
+static zp_outcome open_schedules(zp_refiner *x) {
+  zp_point procedures = *x->point;
+  if (!may_grow(x, opening(x), procedures.bound_s)) return ZP_CHILDREN;
+  zp_open_schedules(x->run, &procedures);
+  return add_points(x);
+}
+
+static zp_outcome open_zero(zp_refiner *x) {
+  zp_point schedule = *x->point;
+  if (may_grow(x, opening(x), schedule.bound_s))
+    zp_open_zero(x->run, &schedule);
+  else
+    zp_note_open_zero(x->run, &schedule);
+  return add_points(x);
 }
 
 /* ---- families ---- */
@@ -54,13 +77,11 @@ static zp_outcome bound_stated(zp_refiner *x) {
 
 static zp_outcome fit_share(zp_refiner *x) { return bounded(x, zp_fit_family(x->run, x->point)); }
 
-/* The family is copied, because the list that it is in grows. */
 static zp_outcome open_family(zp_refiner *x) {
   zp_point family = *x->point;
-  int first = x->run->points.len;
   if (!may_grow(x, ZP_GROW_POINTS, family.bound_s)) return ZP_CHILDREN;
   zp_open_family(x->run, &family);
-  return add_points(x, first);
+  return add_points(x);
 }
 
 /* ---- the table ---- */
@@ -73,6 +94,7 @@ typedef struct refinement {
 
 static const refinement REFINEMENTS[ZP_REFINEMENTS] = {
     [ZP_REFINE_PROCEDURES] = {bound_degrees, false}, [ZP_REFINE_DEGREES] = {expand_degrees, false},
+    [ZP_REFINE_SCHEDULES] = {open_schedules, false}, [ZP_REFINE_ZERO] = {open_zero, false},
     [ZP_REFINE_CLASSES] = {open_family, false},      [ZP_REFINE_ROOM] = {bound_room, true},
     [ZP_REFINE_STATED] = {bound_stated, true},       [ZP_REFINE_SHARE] = {fit_share, true},
     [ZP_REFINE_PLACES] = {open_family, false},       [ZP_REFINE_WORK] = {zp_price_work, false},
@@ -100,7 +122,7 @@ static void refine_degrees(zp_refiner *x, const zp_search_node *node) {
 static void count_behind(const zp_refiner *x) {
   zp_ranking *r = x->ranking;
   zp_refinement next = x->point->next;
-  bool fresh = next == ZP_REFINE_CLASSES || next == ZP_REFINE_ROOM || next == ZP_REFINE_WORK;
+  bool fresh = next <= ZP_REFINE_CLASSES || next == ZP_REFINE_ROOM || next == ZP_REFINE_WORK;
   r->behind += !fresh && r->len && x->point->bound_s >= r->best[0].estimate.step_s;
 }
 
@@ -110,7 +132,6 @@ static zp_outcome refine_point(zp_refiner *x) {
   x->run->cutoff_s = zp_point_cutoff(x);
   if (before_s >= x->run->cutoff_s) return zp_refuse(x, ZP_REJECT_BOUND);
   count_behind(x);
-  x->own = ZP_NEW_ARRAY(x->scratch, const zp_variant *, point->choice.pipeline);
   for (;;) {
     assert(point->next < ZP_REFINEMENTS);
     const refinement *row = &REFINEMENTS[point->next];
@@ -121,10 +142,10 @@ static zp_outcome refine_point(zp_refiner *x) {
   }
 }
 
-/* Points were counted as candidates when they were found. Families were not, but for those that the plans found since
- * then leave behind, which count as one refusal. */
+/* Points were counted as candidates when they were found. What stands for many points was not: it counts as one. */
 static void refuse(zp_refiner *x) {
-  if (zp_is_family(x->point) && x->why != ZP_REJECT_BOUND)
+  if (x->point->next == ZP_REFINE_ZERO) zp_note_open_zero(x->run, x->point);
+  if (x->point->next < ZP_REFINE_WORK)
     zp_search_reject(x->run, x->why);
   else
     x->run->certificate.rejected[x->why]++;
@@ -140,20 +161,23 @@ static void take_turn(zp_refiner *x, const zp_search_node *node, zp_open_points 
   zp_arena_rewind(x->scratch, mark);
   switch (outcome) {
   case ZP_BETTER_BOUND: zp_frontier_add_point(x->frontier, node->item); return;
-  case ZP_CHILDREN: return;
+  case ZP_CHILDREN: break;
   case ZP_PLANS: x->run->certificate.priced++; break;
   case ZP_REFUSED: refuse(x); break;
   }
-  if (outcome == ZP_PLANS || x->why == ZP_REJECT_BOUND) zp_keep_open(x, open);
+  x->point = &x->run->points.data[node->item]; /* the list may have grown */
+  if (outcome == ZP_PLANS || (outcome == ZP_REFUSED && x->why == ZP_REJECT_BOUND)) zp_keep_open(x, open);
+  zp_push(x->run->s->arena, &x->run->done, node->item);
 }
 
 void zp_refine_all(zp_search_run *run, zp_ranking *r) {
   zp_frontier frontier = zp_frontier_new(run);
   zp_refiner x = {
       .run = run, .ranking = r, .frontier = &frontier, .scratch = zp_arena_new_beside("simulate", run->s->arena)};
+  x.own = ZP_NEW_ARRAY(run->s->arena, const zp_variant *, zp_most_stages(run->in));
   zp_open_points open = {0};
   for (zp_search_node node; zp_frontier_next(&frontier, r, &node);)
-    if (node.next < ZP_REFINE_CLASSES)
+    if (node.next < ZP_REFINE_SCHEDULES)
       refine_degrees(&x, &node);
     else
       take_turn(&x, &node, &open);

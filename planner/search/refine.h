@@ -22,7 +22,7 @@ typedef struct zp_refiner {
   zp_degrees *degrees;    /* the node at hand is one of these two, the other one is NULL */
   zp_point *point;        /* a point, or a family of points */
   zp_rejection why;       /* of ZP_REFUSED */
-  const zp_variant **own; /* [pipeline]: what the stages of the cut at hand run */
+  const zp_variant **own; /* [most stages]: what the stages of the cut at hand run */
   double least_s;         /* of all cuts of the point: simulated, or bounded where that sufficed */
   int simulated;          /* cuts of the point */
 } zp_refiner;

@@ -123,7 +123,7 @@ static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_
   s->machine = *machine;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   zp_use_limits(s);
-  int64_t most_stages = in->devices < in->most_units ? in->devices : in->most_units;
+  int64_t most_stages = zp_most_stages(in);
   s->memo.places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
   s->memo.places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
   s->memo.places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);

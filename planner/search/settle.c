@@ -36,7 +36,6 @@ static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *p
   int64_t all = effort->cuts.work_left, kept = is_wide(x->run->s, x->point) && all > effort->chunk_work_left
                                                    ? all - effort->chunk_work_left
                                                    : 0; /* for others */
-  x->own = ZP_NEW_ARRAY(x->scratch, const zp_variant *, x->point->choice.pipeline);
   zp_limits limits = zp_search_limits(x->run->s);
   zp_remember_fits(x->run->s, x->point, &limits);
   effort->cuts.work_left -= kept;

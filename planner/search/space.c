@@ -1,6 +1,7 @@
-/* The space of some degrees (degrees.c): expert groups, rank order, ZeRO, micro-batch, schedule, chunks, sequence,
- * recomputation, homes, compression; inside the plan block's constraints. Subspaces whose bound says that they cannot
- * beat the plans that are known by then are left out on the way.
+/* The space of some degrees (degrees.c) inside the plan block's constraints, in three rows of the table. Expert groups,
+ * rank order, micro-batch, sequence, recomputation and cuts inside layers or not are procedures; these have schedules
+ * with chunks; a schedule has ZeRO stages, compression, and homes (homes.c). What cannot beat the plans that are known
+ * by then, or has no room, is left out as a whole before it is opened.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
@@ -48,15 +49,9 @@ bool zp_is_beaten(zp_search_run *run, double bound_s) {
   return true;
 }
 
-/* ---- the innermost decisions ---- */
+/* ---- ZeRO and compression of a schedule ---- */
 
-/* A choice of degrees, micro-batch and sequence, and its points in the modes that its stages may have. */
-typedef struct base {
-  zp_choice choice;
-  zp_mode_points points;
-} base;
-
-static void try_choice(zp_search_run *run, const base *b, zp_choice choice) {
+static void try_choice(zp_search_run *run, const zp_mode_points *p, zp_choice choice) {
   const char *why;
   if (zp_choice_refusal(&choice, run->in->spec)) {
     zp_search_reject(run, ZP_REJECT_SCHEDULE);
@@ -64,11 +59,14 @@ static void try_choice(zp_search_run *run, const base *b, zp_choice choice) {
     run->s->reason = why;
     zp_search_reject(run, ZP_REJECT_GENERATED);
   } else {
-    zp_try_homes(run, &choice, &b->points);
+    zp_try_homes(run, &choice, p);
   }
 }
 
-static void try_zero(zp_search_run *run, const base *b, zp_choice choice) {
+void zp_open_zero(zp_search_run *run, const zp_point *schedule) {
+  zp_choice choice = schedule->choice;
+  zp_mode_points p = zp_find_modes(run->s, schedule);
+  p.all.next = ZP_REFINE_WORK;
   const zp_constraints *c = run->in->constraints;
   bool one = choice.data == 1 && zp_limit_allows(&c->zero, 0); /* one rank: all stages are the same */
   for (int zero = 0; zero <= (one ? 0 : 3); zero++) {
@@ -78,28 +76,51 @@ static void try_zero(zp_search_run *run, const base *b, zp_choice choice) {
       if (compress && (!c->compress.set || choice.data == 1 || zero > 0)) continue;
       if (!takes(run, &c->compress, compress, compress == 0)) continue;
       choice.compress = compress;
-      try_choice(run, b, choice);
+      try_choice(run, &p, choice);
     }
   }
 }
 
-/* Whatever the ZeRO stage and the homes: the layers have no room, or the work that memory forces on the stages takes
- * too long. Not when the nearest miss is looked for. */
-static bool is_hopeless(zp_search_run *run, const base *b, const zp_choice *choice) {
-  zp_choice smallest = zp_smallest(run->s, choice);
-  if (run->keeps_all) return false;
-  zp_point point = zp_with_choice(run->s, &b->points.all, &smallest);
-  bool beaten = zp_is_beaten(run, zp_bound_microbatches(run->s, &point));
-  if (!beaten && !zp_find_least_work(run->s, &point, ZP_ASK_WORK)) {
+/* ---- schedules and chunks of procedures ---- */
+
+/* The schedule with the least memory that any ZeRO stage and homes leave it. */
+static zp_point smallest_of(const zp_search_cache *s, const zp_point *schedule) {
+  zp_choice smallest = zp_smallest(s, &schedule->choice);
+  return zp_with_choice(s, schedule, &smallest);
+}
+
+void zp_note_open_zero(zp_search_run *run, const zp_point *schedule) {
+  zp_point smallest = smallest_of(run->s, schedule);
+  zp_note_unsearched(run, &smallest, ZP_UNSEARCHED_CHOICE);
+}
+
+/* Whatever the ZeRO stage and the homes: do the layers have no room, or does the work that memory forces on the stages
+ * take too long? Raises the schedule's bound, of its micro-batches alone. */
+static bool is_hopeless(zp_search_run *run, zp_point *schedule) {
+  zp_point smallest = smallest_of(run->s, schedule);
+  bool beaten = zp_is_beaten(run, zp_bound_microbatches(run->s, &smallest));
+  if (!beaten && !zp_find_least_work(run->s, &smallest, ZP_ASK_WORK)) {
     zp_search_reject(run, ZP_REJECT_MEMORY);
     return true;
   }
-  beaten = beaten || zp_is_beaten(run, zp_bound_microbatches(run->s, &point));
-  if (beaten) zp_note_unsearched(run, &point, ZP_UNSEARCHED_CHOICE);
+  schedule->work_s = smallest.work_s;
+  schedule->bound_s = fmax(schedule->bound_s, zp_bound_microbatches(run->s, &smallest));
+  beaten = beaten || zp_is_beaten(run, schedule->bound_s);
+  if (beaten) zp_note_unsearched(run, &smallest, ZP_UNSEARCHED_CHOICE);
   return beaten;
 }
 
-static void try_chunks(zp_search_run *run, const base *b, zp_choice choice) {
+/* Not refused when the nearest miss is looked for. */
+static void try_schedule(zp_search_run *run, const zp_point *procedures, const zp_choice *choice) {
+  zp_point schedule = zp_with_choice(run->s, procedures, choice);
+  schedule.next = ZP_REFINE_ZERO;
+  if (run->keeps_all)
+    zp_open_zero(run, &schedule);
+  else if (!is_hopeless(run, &schedule))
+    zp_keep_point(run, &schedule);
+}
+
+static void try_chunks(zp_search_run *run, const zp_point *procedures, zp_choice choice) {
   int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || choice.schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
   for (int chunks = low; chunks <= high; chunks++) {
@@ -108,18 +129,18 @@ static void try_chunks(zp_search_run *run, const base *b, zp_choice choice) {
       zp_search_reject(run, ZP_REJECT_UNITS);
     else if (!zp_limit_allows(&run->in->constraints->chunks, chunks))
       zp_search_reject(run, ZP_REJECT_CONSTRAINT);
-    else if (!is_hopeless(run, b, &choice))
-      try_zero(run, b, choice);
+    else
+      try_schedule(run, procedures, &choice);
   }
 }
 
-static void try_schedules(zp_search_run *run, const base *b) {
+void zp_open_schedules(zp_search_run *run, const zp_point *procedures) {
   const zp_constraints *c = run->in->constraints;
-  bool one = b->choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
+  bool one = procedures->choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
   for (int schedule = 0; schedule < (one ? 1 : ZP_SCHEDULE_COUNT); schedule++) {
-    zp_choice choice = b->choice;
+    zp_choice choice = procedures->choice;
     choice.schedule = (zp_schedule)schedule;
-    if (takes(run, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(run, b, choice);
+    if (takes(run, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(run, procedures, choice);
   }
 }
 
@@ -134,18 +155,20 @@ static bool is_unbalanced(zp_search_cache *s, const zp_point *point) {
   return stages > units || !zp_cut_is_possible(s, point, ZP_UNBALANCED * mean_s);
 }
 
-/* The subspaces of a choice of degrees, micro-batch and sequence, and its point: unless none of them can be the answer.
- */
-static void try_base(zp_search_run *run, const zp_choice *choice, const zp_point *point) {
-  zp_point smallest = *point;
-  smallest.choice = zp_smallest(run->s, choice);
-  if (zp_is_beaten(run, zp_bound_work(run->s, point))) return;
-  if (!run->keeps_all && zp_memory_floor(run->s, &smallest) > run->s->most_bytes) {
+/* Procedures, unless none of their plans can be the answer. */
+static void try_procedures(zp_search_run *run, const zp_point *point) {
+  zp_point procedures = *point, smallest = *point;
+  smallest.choice = zp_smallest(run->s, &point->choice);
+  procedures.next = ZP_REFINE_SCHEDULES;
+  procedures.bound_s = fmax(run->expanding_s, zp_bound_work(run->s, point));
+  if (run->keeps_all)
+    zp_open_schedules(run, &procedures);
+  else if (zp_is_beaten(run, procedures.bound_s))
+    return;
+  else if (zp_memory_floor(run->s, &smallest) > run->s->most_bytes)
     zp_search_reject(run, ZP_REJECT_MEMORY);
-  } else {
-    base b = {*choice, zp_find_modes(run->s, point)};
-    try_schedules(run, &b);
-  }
+  else
+    zp_keep_point(run, &procedures);
 }
 
 /* Only modes that can be lowered are left. */
@@ -158,13 +181,13 @@ static void try_modes(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
     return;
   }
   modes = zp_variant_of(run->s, &point)->modes;
-  if (layers) try_base(run, &choice, &point);
+  if (layers) try_procedures(run, &point);
   if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
   if (layers && (zp_has_types(run->s) || !is_unbalanced(run->s, &point)))
     return; /* on several node types there is no mean */
   choice.fine = true;
   if (zp_search_point(run->s, &choice, modes, &point))
-    try_base(run, &choice, &point);
+    try_procedures(run, &point);
   else if (!layers)
     zp_search_reject(run, ZP_REJECT_CUT);
 }

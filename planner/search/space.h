@@ -20,9 +20,14 @@ bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool p
 zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
 /* Nothing with this bound beats the plans that are known: counted. */
 bool zp_is_beaten(zp_search_run *run, double bound_s);
-/* All points of some degrees: counts candidates and rejections, keeps those that may fit and may be faster than
- * run->cutoff_s. */
+/* Some degrees become the procedures that they may run: counts candidates and rejections, keeps what may fit and may be
+ * faster than run->cutoff_s. With run->keeps_all they become points at once. */
 void zp_search_expand(zp_search_run *run, const zp_degrees *degrees);
+/* What procedures, a schedule of them, consist of: in the same way. */
+void zp_open_schedules(zp_search_run *run, const zp_point *procedures);
+void zp_open_zero(zp_search_run *run, const zp_point *schedule);
+/* A schedule is not opened: run->unsearched_s follows. */
+void zp_note_open_zero(zp_search_run *run, const zp_point *schedule);
 
 /* ---- homes.c ---- */
 /* May parts of the class leave the device in some plan of the space? */
