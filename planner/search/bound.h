@@ -46,7 +46,9 @@ double zp_least_after(const zp_search_cache *s, const zp_point *point, int stage
  * stages have room for counts. Plans that take high_s or longer are not told apart. */
 double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s);
 
-/* What the chunks of the stages have in flight. */
+/* What the chunks of the stages have in flight; flight[] is at least ZP_LEAST_FLIGHT, because a stage has one in flight
+ * for all of its chunks. */
+#define ZP_LEAST_FLIGHT (1.0 / ZP_MOST_CHUNKS)
 const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *choice);
 
 /* ---- least_parts.c ---- */
@@ -58,8 +60,7 @@ typedef struct zp_state_bytes {
 } zp_state_bytes;
 /* The work_s of a point whose cuts may lie inside layers; false as above. kept: share of what micro-batches save that
  * stays on the device. */
-bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_state_bytes each, double kept,
-                         const zp_flight_memo *flights, zp_least_ask ask);
+bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_state_bytes each, double kept, zp_least_ask ask);
 
 /* ---- degrees.c ---- */
 /* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */

@@ -1,9 +1,15 @@
 /* The least work of a point that may be cut inside layers, and whether its layers have room at all: a relaxed knapsack.
- * On a stage the parts of a layer follow one after another, so every chunk holds whole layers and at most one run of
- * parts more. The value of layers in a mode (seconds that a slower mode would take longer, or simply 1 a part) per byte
- * that they keep, and what a run has beyond layers of its bytes, bound what a stage gains with the bytes that
- * it has. Only the repeated segment with the most work is looked at, other units take the time of their fastest mode
- * and no memory. */
+ * Only the repeated segment with the most work is looked at, other units take the time of their fastest mode and no
+ * memory. Each proof stands at its function, in these letters:
+ *
+ *   item    a layer, or a run of parts of it that is no whole layer, in one mode
+ *   value   of an item, v: seconds that the slowest mode would take longer (SECONDS), or its parts (PARTS)
+ *   bytes   of an item on a stage with w micro-batches in flight, c: state, and w times what it keeps. They grow with w
+ *   L       bytes of a stage
+ *
+ * On a stage the parts follow one after another as in the model, so a chunk is whole layers with at most one run of
+ * parts more: what is left of the layers at its two ends, put together, is a run that begins in one layer and may go on
+ * into the next, and if it were a layer or more, one would be taken off it. */
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
@@ -127,7 +133,8 @@ static double bytes_of(const prices *p, const item *x, double flight) {
   return p->each.whole * x->whole + p->each.spread * x->spread + flight * p->kept * x->kept;
 }
 
-/* Value a byte at the best rate there is: ever less with more in flight. */
+/* The most value a byte: that of the item with the largest v / c. A stage is a sum of items, so its value is at most
+ * that times its bytes. c grows with w, so the rate of more in flight is never larger. */
 static double best_rate(const prices *p, const mode_items *g, int which, double flight) {
   double bytes = bytes_of(p, &g->layer, flight), best = bytes > 0 ? g->layer.value[which] / bytes : HUGE_VAL;
   for (int i = 0; i < g->n_runs; i++) {
@@ -137,8 +144,10 @@ static double best_rate(const prices *p, const mode_items *g, int which, double 
   return best;
 }
 
-/* The most value for the bytes of a stage: layers, and in every chunk the run with the most value beyond layers of its
- * bytes; no more than all bytes at the best rate there is. */
+/* The most value of a stage in one mode. With rate r = v / c of a layer: whole layers have r a byte, and a run has
+ * v - r c more than layers of its bytes would have. A stage has at most one run a chunk, so its value is at most
+ * r L + chunks * the most of v - r c; and at most L at the best rate there is (best_rate). The lesser of both. Loose:
+ * numbers of layers need not be whole. */
 static double most_value(const prices *p, const mode_items *g, int which, double flight) {
   double layer_bytes = bytes_of(p, &g->layer, flight), gain = 0;
   if (layer_bytes <= 0) return g->layer.value[which] > 0 ? HUGE_VAL : 0;
@@ -152,12 +161,12 @@ static double most_value(const prices *p, const mode_items *g, int which, double
   return zp_sooner(p->limit * of_byte + p->chunks * gain, p->limit * best);
 }
 
-/* What stages may gain on the slowest mode, and how many parts they have room for. */
+/* What a stage has, or is wanted of all: seconds that it gains on the slowest mode; parts that it has room for. */
 typedef struct gains {
   double seconds, parts;
 } gains;
 
-/* `wanted`: 0: need not be found. */
+/* A stage is in one mode, so the most of any of its modes is the most it can have. `wanted`: 0: need not be found. */
 static gains most_of_stage(const knapsack *all, const prices *p, double flight, const gains *wanted) {
   gains most = {0};
   for (int i = 0; i < all->n_modes; i++) {
@@ -169,7 +178,8 @@ static gains most_of_stage(const knapsack *all, const prices *p, double flight, 
   return most;
 }
 
-/* Parts that any stage with so many or more in flight has room for, at most. */
+/* Parts that any stage with so many or more in flight has room for, at most: all of L at the best rate of all modes.
+ * Modes that need no less than another one everywhere are left out, because they have no more room. */
 static double most_room(const knapsack *all, const prices *p, double flight) {
   double most = 0;
   for (int i = 0; i < all->n_modes; i++)
@@ -177,7 +187,8 @@ static double most_room(const knapsack *all, const prices *p, double flight) {
   return p->limit * most;
 }
 
-/* What any stage with so many or fewer in flight gains, at least. */
+/* What any stage with so many or fewer in flight may gain in most_of_stage, at least: L / c layers of it (c falls with
+ * fewer in flight), whole or not, as most_value counts them. Used only to see that nothing is wanted any more. */
 static gains least_of_stage(const knapsack *all, const prices *p, double flight) {
   gains least = {0};
   for (int i = 0; i < all->n_modes; i++) {
@@ -191,9 +202,12 @@ static gains least_of_stage(const knapsack *all, const prices *p, double flight)
 
 static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 
-/* *wanted becomes what is still wanted when all stages have given what they have; not above zero: enough. The last
- * stages come first, because they have the fewest in flight; now and then those that are left are looked at together.
- * False: the parts have no room. */
+/* *wanted becomes what is still wanted when all stages have given the most that they have; not above zero: enough. What
+ * all stages gain is at most the sum of their most (most_of_stage), so what remains of slow_s - fast_s is work that
+ * memory forces, and parts that remain have no room: false. The sum is cut short in both directions, which changes no
+ * answer: where the stages that are left give what is wanted even if each gives the least (least_of_stage), it is
+ * enough; where they do not have room even if each has the most of any of them (most_room), there is none. The last
+ * stages come first, because they have the fewest in flight. */
 static bool serve(const knapsack *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
   const double *flight = flights->flight;
   gains least = least_of_stage(all, p, flights->most), most = {0};
@@ -213,15 +227,19 @@ static bool serve(const knapsack *all, const prices *p, const zp_flight_memo *fl
   return wanted->parts <= ZP_BOUND_SLACK * all->n;
 }
 
-bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_state_bytes each, double kept,
-                         const zp_flight_memo *flights, zp_least_ask ask) {
+/* work_s: all units of other segments, the parts in the fastest mode of each, and what memory lets no stage gain on the
+ * slowest mode (`serve`). First a look with the fewest that any schedule has in flight, which needs no flights. Loose:
+ * nothing that a stage needs beside its parts is counted but communicators; the value of a mode that is faster in one
+ * part and slower in another is cut at zero. */
+bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_state_bytes each, double kept, zp_least_ask ask) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
   int64_t limit = s->limit_bytes - zp_choice_communicator_bytes(s, c, zp_variant_of(s, point)->lowered->ties);
   if (limit <= 0) return false;
   const prices p = {each, kept, (double)limit * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
+  if (c->pipeline * most_room(all, &p, ZP_LEAST_FLIGHT) < all->n * (1 - ZP_BOUND_SLACK)) return false;
   gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
-  if (!serve(all, &p, flights, &wanted)) return false;
+  if (!serve(all, &p, zp_find_flights(s, c), &wanted)) return false;
   point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - ZP_BOUND_SLACK));
   return true;
 }

@@ -1,10 +1,16 @@
-/* The least work of a point whose stages choose what they recompute. Memory decides how many units a stage can keep:
- * with b bytes of state a unit and w micro-batches in flight that keep a bytes each, at most floor(L / (b + w a)) of
- * them. Relaxed so: only the repeated segment with the most work is looked at, other units take the time of their
- * fastest mode and no memory; a stage may hold units of several modes. Where layers may be cut, least_parts.c.
+/* What memory forces on the stages of a point that choose what they recompute: is there room, the least work, the least
+ * longest stage, and with several chunks a stage the least time of the micro-batches. Where layers may be cut,
+ * least_parts.c. All of it is proven in one relaxed problem: only the repeated segment with the most work is looked at,
+ * other units take the time of their fastest mode and no memory. Every plan is a solution of it that takes no longer
+ * and needs no more, so the least of the problem is never above that of a plan. Each proof stands at its function, in
+ * these letters:
  *
- * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
- * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
+ *   N      units of that segment
+ *   t, a   seconds of a unit in a mode, forward and backward; bytes that it keeps of one micro-batch. A stage is in one
+ *          mode; modes are in the order of t
+ *   b      bytes of state of a unit, whatever the mode
+ *   L      bytes of a stage for its units: the limit less what every stage with a unit needs besides (fixed_bytes)
+ *   w      micro-batches that a stage has in flight */
 #include <math.h>
 #include <zplan/hash.h>
 #include <zplan/cost.h>
@@ -57,10 +63,35 @@ static double whole_part(double x) { return x < 1e15 ? (double)(int64_t)x : x; }
 
 /* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
  * in the stage's pool. */
-static double least_flight(const zp_choice *c, int stage, int64_t microbatches, const int64_t *chunk) {
-  double least = (double)zp_in_flight(c, stage, microbatches) / zp_chunks(c);
-  for (int k = 0; k < zp_chunks(c); k++) least = zp_sooner(least, (double)chunk[k]);
-  return least;
+static double flight_of(const zp_flight_memo *memo, int stage) {
+  return zp_sooner(memo->slots[stage] / memo->chunks, memo->fewest[stage]);
+}
+
+static void count_stage(zp_flight_memo *memo, const zp_choice *c, int stage) {
+  int64_t m = memo->microbatches, *chunk = &memo->chunk[stage * memo->chunks];
+  double fewest = HUGE_VAL, all = 0;
+  for (int k = 0; k < memo->chunks; k++) {
+    chunk[k] = zp_in_flight_chunk(c, stage, k, m);
+    fewest = zp_sooner(fewest, (double)chunk[k]);
+    all += (double)chunk[k];
+  }
+  memo->fewest[stage] = fewest;
+  memo->all[stage] = all;
+  memo->slots[stage] = (double)zp_in_flight(c, stage, m);
+  memo->flight[stage] = flight_of(memo, stage);
+}
+
+static void give_room(zp_search_cache *s, zp_flight_memo *memo, const zp_choice *c) {
+  if (memo->stages < c->pipeline) {
+    memo->stages = c->pipeline;
+    memo->flight = ZP_NEW_ARRAY(s->kept, double, 4 * memo->stages);
+    memo->fewest = memo->flight + memo->stages;
+    memo->all = memo->fewest + memo->stages;
+    memo->slots = memo->all + memo->stages;
+  }
+  if (memo->room >= zp_model_chunks(c)) return;
+  memo->room = zp_model_chunks(c);
+  memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
 }
 
 /* Micro-batches that all stages have in flight. Interleaved tables are slow to count in, and other points ask for the
@@ -73,17 +104,11 @@ const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
   if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;
-  if (memo->room < zp_model_chunks(c)) {
-    memo->room = zp_model_chunks(c);
-    memo->flight = ZP_NEW_ARRAY(s->kept, double, memo->room);
-    memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
-  }
-  memo->known = memo->descend = true;
+  give_room(s, memo, c);
+  memo->known = memo->descend = true; /* all of it is found below */
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) {
-    int64_t *chunk = &memo->chunk[stage * chunks];
-    for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);
-    memo->flight[stage] = least_flight(c, stage, m, chunk);
+    count_stage(memo, c, stage);
     memo->descend &= stage == 0 || memo->flight[stage] <= memo->flight[stage - 1];
     memo->least = stage ? zp_sooner(memo->least, memo->flight[stage]) : memo->flight[stage];
     memo->most = stage ? zp_later(memo->most, memo->flight[stage]) : memo->flight[stage];
@@ -108,7 +133,6 @@ static double fixed_bytes(zp_search_cache *s, const zp_choice *c, const zp_lower
 static filling start(zp_search_cache *s, const zp_point *point) {
   const zp_variant *fastest = &s->variants.data[point->modes[0]];
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
-  f.flight = zp_find_flights(s, &point->choice)->flight;
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
   const zp_segment_program *unit = &fastest->lowered->segments[f.segment];
   zp_state_bytes each = state_bytes(&point->choice, fastest->lowered);
@@ -122,6 +146,9 @@ static filling start(zp_search_cache *s, const zp_point *point) {
   return f;
 }
 
+/* The most units that a stage can hold in a mode: n of them need n (b + w a) <= L, so n is at most the whole part of
+ * L / (b + w a). With several chunks a stage w is flight_of: no unit is kept for fewer, so n is still the most. Loose
+ * by what other units of the stage need. */
 static double room_of(const filling *f, int mode, double flight) {
   if (f->limit[mode] <= 0) return 0; /* whatever a unit needs: it may be nothing */
   return whole_part(f->limit[mode] * (1 + ZP_ROUNDING) / (f->state + flight * f->kept[mode]));
@@ -133,18 +160,23 @@ static bool fills_all_between(const filling *f, int stage) {
   return stage > 0 && stage < f->point->choice.pipeline - 1 && f->units >= units - 2;
 }
 
-/* With several chunks a stage, however it is cut. The chunks have slots of their own: every chunk has a unit, what is
- * more is in the chunk with the fewest in flight. Or they share a pool, whose slots have room for the largest chunk. */
-static double room_of_chunks(const filling *f, int mode, int stage, const int64_t *flight) {
-  int chunks = zp_chunks(&f->point->choice);
-  double bytes = f->limit[mode] * (1 + ZP_ROUNDING), kept = f->kept[mode], fewest = HUGE_VAL, all = 0;
+/* The most units that a stage with C chunks can hold in a mode, however it is cut. The layout may give chunks slots of
+ * their own, or one pool, whatever needs less; so the larger of two numbers of units is the most.
+ * Own slots: chunk k with n_k units and w_k in flight needs n_k (b + w_k a). Where every chunk is known to have a unit
+ * (forced), what is above one a chunk costs least in the chunk with the fewest, w: n units need at least
+ * n (b + w a) + a sum of (w_k - w), and there are C units or none. Where that is not known the sum is left out.
+ * A pool of W slots, each with room for the largest chunk of u units: W u a + n b bytes, and n <= C u. Up to the
+ * largest u with u (C b + W a) <= L all C chunks may be full; with one more unit in the largest chunk, only
+ * (L - W (u + 1) a) / b units remain, and ever fewer with more: the most of n is at one of the two.
+ * Loose by the units that are not of the segment. */
+static double room_of_chunks(const filling *f, int mode, int stage, const zp_flight_memo *flights, bool forced) {
+  int chunks = flights->chunks;
+  double bytes = f->limit[mode] * (1 + ZP_ROUNDING), kept = f->kept[mode];
+  double fewest = flights->fewest[stage], all = flights->all[stage], slots = flights->slots[stage];
   if (bytes <= 0) return 0;
   if (f->state + kept <= 0) return HUGE_VAL;
-  for (int k = 0; k < chunks; k++) fewest = zp_sooner(fewest, (double)flight[k]), all += (double)flight[k];
-  bool forced = fills_all_between(f, stage);
   double own = (bytes - (forced ? kept * (all - chunks * fewest) : 0)) / (f->state + kept * fewest);
   if (forced && own < chunks) own = 0;
-  double slots = (double)zp_in_flight(&f->point->choice, stage, zp_microbatches(f->s->in->spec, &f->point->choice));
   double each = whole_part(bytes / (chunks * f->state + slots * kept)); /* units of a chunk */
   double pooled = chunks * each;
   if (f->state > 0) pooled = zp_later(pooled, (bytes - slots * kept * (each + 1)) / f->state);
@@ -154,12 +186,13 @@ static double room_of_chunks(const filling *f, int mode, int stage, const int64_
 /* How many units a stage has room for in every mode. Neighbours may have the same in flight. */
 static void find_rooms(filling *f) {
   int stages = f->point->choice.pipeline, n = f->point->n_modes, chunks = zp_chunks(&f->point->choice);
-  const int64_t *flight = zp_find_flights(f->s, &f->point->choice)->chunk;
+  const zp_flight_memo *flights = zp_find_flights(f->s, &f->point->choice);
+  f->flight = flights->flight;
   f->room = ZP_NEW_ARRAY(f->s->arena, double, stages *n);
   for (int stage = 0; stage < stages; stage++) {
     double *room = &f->room[stage * n];
     if (chunks > 1)
-      for (int i = 0; i < n; i++) room[i] = room_of_chunks(f, i, stage, flight + stage * chunks);
+      for (int i = 0; i < n; i++) room[i] = room_of_chunks(f, i, stage, flights, fills_all_between(f, stage));
     else if (stage > 0 && f->flight[stage] == f->flight[stage - 1])
       memcpy(room, room - n, sizeof *room * (size_t)n);
     else
@@ -167,7 +200,8 @@ static void find_rooms(filling *f) {
   }
 }
 
-/* room[stage][mode]: units of the stages before it in that mode or a faster one, summed. */
+/* sums[stage][mode]: the most units that the stages before it can hold in that mode or a faster one: each the room of
+ * that of these modes with the most. */
 static double *sum_rooms(const filling *f) {
   int stages = f->point->choice.pipeline, n = f->point->n_modes;
   double *sums = ZP_NEW_ARRAY(f->s->arena, double, (stages + 1) * n);
@@ -181,7 +215,10 @@ static double *sum_rooms(const filling *f) {
   return sums;
 }
 
-/* How much longer than in the fastest mode `units` take on the stages first .. end - 1. */
+/* How much longer than in the fastest mode `units` take on the stages first .. end - 1, at least. At most R_i of them
+ * are in mode i or a faster one (sum_rooms), so units - R_i or more are in a slower one, and the sum of t is least when
+ * every mode takes all that it can, from the fastest one on. Units without any room take the slowest mode here; that
+ * they have none is said elsewhere. */
 static double longer(const zp_least_work *w, int n_modes, int first, int end, double units) {
   double placed = 0, seconds = 0;
   for (int i = 0; i < n_modes && placed < units; i++) {
@@ -194,6 +231,8 @@ static double longer(const zp_least_work *w, int n_modes, int first, int end, do
   return seconds * (1 - ZP_ROUNDING);
 }
 
+/* Units that the stages run at most when none is longer than longest_s: each as many as that time allows and as it has
+ * room for, in the best of its modes. */
 static double reached_within(const filling *f, double longest_s) {
   double reached = 0, units[ZP_MOST_MODES];
   int n = f->point->n_modes;
@@ -206,7 +245,8 @@ static double reached_within(const filling *f, double longest_s) {
   return reached;
 }
 
-/* From below, to a thousandth. */
+/* The longest stage, at least: the least M within which the stages together reach N (reached_within). What they reach
+ * grows with M, so it is bisected, from below, to a thousandth. Loose by that, and by units of other segments. */
 static double least_longest(const filling *f) {
   double low = f->unit_s[0] * (1 - ZP_BOUND_SLACK), high = f->units * f->unit_s[f->point->n_modes - 1];
   while (high - low > ZP_COARSE_STEP * high) {
@@ -243,25 +283,38 @@ static bool small_beside(const filling *f, double microbatches) {
   return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
 }
 
-/* What the stages with the fewest and the most in flight say of all: they never have enough room; they always have
- * enough for the fastest mode. */
+/* What the stages with the fewest and the most in flight say of all. room_of falls with w: if P stages with the fewest
+ * have too little room in every mode, so have all stages as they are; if P stages with the most have room for N units
+ * in the fastest mode, memory forces nothing. Where only room is asked for, any mode will do, with one chunk a stage;
+ * several chunks count more exactly (room_of_chunks). */
 typedef enum verdict { TOO_LITTLE, ENOUGH, DEPENDS } verdict;
-static verdict judge_extremes(const filling *f) {
-  const zp_flight_memo *flights = zp_find_flights(f->s, &f->point->choice);
+static bool have_too_little(const filling *f, double least_flight) {
   double stages = f->point->choice.pipeline, most = 0;
-  for (int i = 0; i < f->point->n_modes; i++) most = zp_later(most, room_of(f, i, flights->least));
-  if (stages * most < f->units) return TOO_LITTLE;
-  return stages * room_of(f, 0, flights->most) >= f->units ? ENOUGH : DEPENDS;
+  for (int i = 0; i < f->point->n_modes; i++) most = zp_later(most, room_of(f, i, least_flight));
+  return stages * most < f->units;
 }
 
+static verdict judge_extremes(const filling *f, zp_least_ask ask) {
+  if (have_too_little(f, ZP_LEAST_FLIGHT)) return TOO_LITTLE;
+  const zp_flight_memo *flights = zp_find_flights(f->s, &f->point->choice);
+  if (have_too_little(f, flights->least)) return TOO_LITTLE;
+  int modes = ask == ZP_ASK_ROOM && flights->chunks == 1 ? f->point->n_modes : 1;
+  for (int i = 0; i < modes; i++)
+    if (f->point->choice.pipeline * room_of(f, i, flights->most) >= f->units) return ENOUGH;
+  return DEPENDS;
+}
+
+/* work_s: the least work of all units in the fastest mode of each, and what memory adds to those of the segment
+ * (`longer`, over all stages). There is room if the stages hold N units in any mode. Stages whose modes are pinned, or
+ * on several node types, force nothing here: the variant says what they take. */
 bool zp_find_least_work(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   const zp_choice *c = &point->choice;
   if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c), ask);
+                               here(c, ZP_STATE_ACTIVATIONS), ask);
   filling f = start(s, point);
-  verdict known = ask == ZP_ASK_ALL ? DEPENDS : judge_extremes(&f);
+  verdict known = ask == ZP_ASK_ALL ? DEPENDS : judge_extremes(&f, ask);
   if (known != DEPENDS) return known == ENOUGH; /* and the work is that of the fastest mode */
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = NULL};
@@ -286,6 +339,9 @@ bool zp_find_least_work(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   return fits;
 }
 
+/* The units before a known stage are on the stages before it, those after it on the stages after it: `longer` of these
+ * stages alone, beside the fastest mode of each unit. Counted where moving a unit keeps a bound's direction
+ * (small_beside); loose there by all of it. */
 double zp_least_before(const zp_search_cache *s, const zp_point *point, int stage, int64_t first) {
   const zp_least_work *w = point->least;
   double seconds = zp_variant_of(s, point)->prefix_s[first];
@@ -303,16 +359,21 @@ double zp_least_after(const zp_search_cache *s, const zp_point *point, int stage
 
 /* ---- several chunks a stage ---- */
 
-/* What a stage cannot compute in: chunks before its first one have a unit each, whose forward comes before its first
- * action and, but where backward is split, whose backward after its last one. */
+/* Seconds of the micro-batches in which a stage cannot compute: its first chunk is number `stage` of the model, so the
+ * chunks before it have a unit each, which are at least the first units of the model; their forwards come before its
+ * first action. Where backward is not split, the gradient of its last micro-batch still goes back through them after
+ * its last action. Messages in between, once in each direction. Loose by what chunks have beyond one unit. */
 static double least_ramp(const zp_search_cache *s, const zp_point *point, int stage, double message_s) {
   const zp_variant *v = zp_variant_of(s, point);
   bool split = zp_schedule_splits(point->choice.schedule);
   return (split ? v->forward_s : v->prefix_s)[stage] + (split ? 1 : 2) * stage * message_s;
 }
 
-/* Units of the repeat that the stages run at most when the micro-batches take so long. The first and the last unit
- * stand where they always do. */
+/* Units of the segment that the stages run at most when the micro-batches take so long. A stage computes for m
+ * micro-batches in what is left beside its ramp, so a micro-batch has (seconds - ramp) / m on it, and in a mode takes t
+ * a unit: no more units than that quotient, and no more than it has room for, in the best of its modes. The first unit
+ * of the model is on stage 0 and the last one on the stage of the last chunk, whatever the cut: where they are of other
+ * segments, their time is taken off. */
 static double reached_by_chunks(const filling *f, double seconds, double message_s, double least) {
   const zp_choice *c = &f->point->choice;
   const zp_variant *v = zp_variant_of(f->s, f->point);
@@ -335,13 +396,18 @@ static double reached_by_chunks(const filling *f, double seconds, double message
   return reached;
 }
 
-/* The stages wait as long as their ramps, in the mean beside the mean of the work. */
+/* Seconds of the micro-batches, at least: every stage takes its ramp and m times its own work, so the longest of them
+ * takes at least the mean, which is that of the ramps and m W / P. Loose where stages cannot be alike. */
 static double mean_of_chunks(const zp_search_cache *s, const zp_point *point, double message_s) {
   double sum = (double)zp_microbatches(s->in->spec, &point->choice) * point->work_s;
   for (int stage = 0; stage < point->choice.pipeline; stage++) sum += least_ramp(s, point, stage, message_s);
   return sum / point->choice.pipeline;
 }
 
+/* The least time within which the stages reach N units (reached_by_chunks grows with it, so it is bisected), and no
+ * less than the mean. Inside layers a unit is a part, whose room least_parts.c knows: the mean alone. Loose: what a
+ * stage waits for behind its first and before its last action; that chunks are next to each other in the model, so that
+ * not every stage can have its share. */
 double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s) {
   double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - ZP_BOUND_SLACK),
          high = high_s;

@@ -35,16 +35,17 @@ typedef struct zp_link_memo {
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-enum { ZP_FLIGHT_SLOTS = 512 };
+enum { ZP_FLIGHT_SLOTS = 256 };
 typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   bool known;
   zp_schedule schedule;
-  int chunks, pipeline, room; /* room: for model chunks */
+  int chunks, pipeline, room, stages; /* room: for model chunks; stages: the same for stages */
   int64_t microbatches;
-  double *flight;     /* [pipeline]: see least_work.c */
-  double least, most; /* of all stages */
-  bool descend;       /* no stage has more than the one before it */
-  int64_t *chunk;     /* [pipeline][chunks]: zp_in_flight_chunk */
+  double *flight;               /* [pipeline]: see least_work.c */
+  double least, most;           /* of all stages */
+  double *fewest, *all, *slots; /* [pipeline]: of the chunk with the fewest, of all chunks together; zp_in_flight */
+  bool descend;                 /* no stage has more than the one before it */
+  int64_t *chunk;               /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
 typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately */
