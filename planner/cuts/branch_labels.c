@@ -165,7 +165,7 @@ static double search(zp_tree *t, double bound_s) {
 zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
                                 zp_cut_turn turn) {
   assert(problem->run_first && zp_cut_problem_is_sound(problem));
-  assert(task && effort && effort->work_left >= 0);
+  assert(task && effort);
   /* With few micro-batches windows of stages say little (labels.c): there labels get a small share at first. */
   bool deep = turn == ZP_CUT_DEEP || problem->microbatches > 2 * problem->stages;
   zp_tree t = {.problem = problem, .task = task, .effort = effort};

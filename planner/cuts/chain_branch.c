@@ -213,7 +213,7 @@ static void search(zp_chain_tree *t, bool deep) {
 zp_cut_proof zp_prove_by_chains(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
                                 zp_cut_turn turn) {
   assert(zp_cut_problem_is_sound(problem));
-  assert(task && effort && effort->work_left >= 0);
+  assert(task && effort);
   bool deep = turn == ZP_CUT_DEEP;
   zp_chain_tree t = {.problem = problem, .task = task, .effort = effort, .low_s = problem->bound_s};
   t.arena = zp_arena_new_beside("chain_branch", problem->beside);
