@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include "../device/image.h"
 
+enum { MICRO_BATCHES = 3 }; /* of test_pipeline */
+
 static int failures;
 enum { SPARE_BYTES = 8 * 700001, X_BYTES = 8 * SPARE_BYTES };
 static char *buffer; /* of the host; the arena is laid out alike */
@@ -207,7 +209,7 @@ static void test_exchange(zpr *c, char *x, int64_t elements) {
 /* Several micro-batches travel up, then down, the next one sent while the last may still be on its way. What was
  * received is looked at only at the end: nothing waits between two of them. */
 static void test_pipeline(zpr *c, char *x, int64_t count) {
-  enum { MICRO_BATCHES = 3, SEND_BUFFERS = 2 };
+  enum { SEND_BUFFERS = 2 };
   int P = c->program->pipeline;
   int64_t size = zpk_bytes(c->program->dtype);
   for (int direction = 0; direction < 2; direction++) {
@@ -296,8 +298,11 @@ int main(int argc, char **argv) {
   zpr context, *c = &context;
   zpr_stage stages[8] = {0};
   for (int i = 0; i < 8; i++) stages[i].arena_bytes = X_BYTES + SPARE_BYTES;
-  zpr_program program = {
-      .name = "collectives", .tensor = atoi(argv[1]), .pipeline = atoi(argv[2]), .data = atoi(argv[3])};
+  zpr_program program = {.name = "collectives",
+                         .tensor = atoi(argv[1]),
+                         .pipeline = atoi(argv[2]),
+                         .data = atoi(argv[3]),
+                         .microbatches = MICRO_BATCHES};
   if (argc == 6) program.expert = atoi(argv[5]);
   program.dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : ZPK_F32;
   program.stages = stages;
