@@ -135,7 +135,7 @@ static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task
  * need them is the next ceiling, and when nothing is below that, the graph is made anew. Where labels are weak that
  * ceiling is as near to the bound as wide rounds may be, so these reach further every time. */
 static double search(zp_tree *t, double bound_s) {
-  double low = bound_s, ceiling = 0, share = 0.5;
+  double low = bound_s, ceiling = 0, share = ZP_FIRST_TARGET;
   zp_stage_graph *all = NULL;
   t->near = ZP_NEAR; /* and wider every time that it was reached */
   while (low < highest_target(t)) {
@@ -157,7 +157,7 @@ static double search(zp_tree *t, double bound_s) {
     else
       zp_stage_graph_copy(t->scratch, t->graph, all);
     if (!none) ceiling = far ? target : highest_target(t);
-    share = ceiling - low < t->near * ceiling ? 1 : easy ? fmin(2 * share, 1) : 0.25;
+    share = ceiling - low < t->near * ceiling ? 1 : easy ? fmin(2 * share, 1) : ZP_NEAR_TARGET;
   }
   return low;
 }

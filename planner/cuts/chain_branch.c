@@ -126,7 +126,7 @@ static int visit(zp_chain_tree *t, int place) {
     else
       t->effort->pruned[ZP_CUT_CHAIN]++;
   }
-  zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at]) * t->n_chains / 4);
+  zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at]) * t->n_chains / ZP_CHAIN_ENDS);
   if (n) qsort(children, (size_t)n, sizeof *children, by_child);
   int miss = place + 1;
   for (int64_t i = 0; i < n && !t->spent && miss > place; i++) {
@@ -201,12 +201,12 @@ static double limit_s(const zp_chain_tree *t) { return t->task->limit_s(t->task-
  * the root rules out cost next to nothing; after one that took a search the best plan is near, and the target is the
  * best plan itself. */
 static void search(zp_chain_tree *t, bool deep) {
-  double high, share = 0.25;
+  double high, share = ZP_NEAR_TARGET;
   while (high = limit_s(t), t->low_s < high * (1 - ZP_BOUND_SLACK) && !t->spent) {
     int64_t nodes = t->effort->nodes;
     search_below(t, fmin(t->low_s + share * (high - t->low_s), high * (1 - ZP_BOUND_SLACK)), deep);
     bool searched = t->effort->nodes > nodes;
-    share = limit_s(t) < high ? 0.25 : searched || share >= 0.5 ? 1 : 0.5;
+    share = limit_s(t) < high ? ZP_NEAR_TARGET : searched || share >= ZP_FIRST_TARGET ? 1 : ZP_FIRST_TARGET;
   }
 }
 

@@ -95,11 +95,11 @@ static void learn_cut(zp_chain_tree *t) {
   zp_matrix_game_add_column(t->game, t->value);
   t->cuts[t->n_cuts] = ZP_NEW_ARRAY(t->arena, int64_t, t->places + 1);
   memcpy(t->cuts[t->n_cuts++], t->cut, sizeof *t->cut * (size_t)(t->places + 1));
-  zp_chain_spend(t, (int64_t)t->n_rows * (t->n_rows + t->places) / 8);
+  zp_chain_spend(t, (int64_t)t->n_rows * (t->n_rows + t->places) / ZP_GAME_ENTRIES);
 }
 
 bool zp_chain_ask(zp_chain_tree *t, const zp_chain *chain, double *rest_s) {
-  zp_chain_spend(t, (zp_chain_rest(t->space, chain, rest_s) + t->space->ends) / 4);
+  zp_chain_spend(t, (zp_chain_rest(t->space, chain, rest_s) + t->space->ends) / ZP_CHAIN_ENDS);
   if (!zp_chain_meets(chain->constant_s + rest_s[0], t->target_s)) return false;
   zp_chain_drop(t->space, chain, rest_s, t->done_s, t->target_s);
   return true;
@@ -129,12 +129,12 @@ static bool rows_allow(const zp_chain_tree *t, double seconds) {
 static void improve_cut(zp_chain_tree *t) {
   int n = t->places, since = 0;
   double best = t->seen_s;
-  int64_t stop_at = t->effort->work_left - (t->effort->work_left - t->stop_at) / 4;
+  int64_t stop_at = t->effort->work_left - (t->effort->work_left - t->stop_at) / ZP_IMPROVE_PART;
   for (int64_t i = 0; since < n * n && t->n_rows < t->most_rows - ZP_MOST_SEEN / 2 && t->effort->work_left > stop_at;
        i = (i + 1) % (n * n), since++) {
     int from = (int)(i / n), to = (int)(i % n);
     if (from == to || !move_unit(t, from, to)) continue;
-    zp_chain_spend(t, t->places / 4);
+    zp_chain_spend(t, t->places / ZP_CHAIN_ENDS);
     if (rows_allow(t, best * (1 - ZP_BOUND_SLACK)) && learn_row(t) && t->seen_s < best * (1 - ZP_BOUND_SLACK))
       best = t->seen_s, since = 0;
     else
@@ -145,7 +145,7 @@ static void improve_cut(zp_chain_tree *t) {
 /* The mean of rows, between the best shares so far and those of the game. */
 static void find_mean(zp_chain_tree *t, double towards) {
   zp_chain_clear(&t->mean, t->places);
-  zp_chain_spend(t, zp_matrix_game_shares(t->game, t->share) / 16);
+  zp_chain_spend(t, zp_matrix_game_shares(t->game, t->share) / ZP_GAME_SOLVED);
   for (int r = 0; r < t->n_rows; r++) {
     t->share[r] = towards * t->share[r] + (1 - towards) * t->best_share[r];
     if (t->share[r] > 0) zp_chain_add(&t->mean, &t->rows[r], t->share[r], t->places);
@@ -162,7 +162,7 @@ static bool ask_rows(zp_chain_tree *t) {
 bool zp_chain_search_root(zp_chain_tree *t) {
   double most = 0, towards = ZP_TOWARDS_CUTS;
   if (!ask_rows(t)) return false;
-  zp_chain_spend(t, zp_matrix_game_shares(t->game, t->best_share) / 16);
+  zp_chain_spend(t, zp_matrix_game_shares(t->game, t->best_share) / ZP_GAME_SOLVED);
   for (int since = 0; t->n_cuts < ZP_MOST_SEEN && t->n_rows < t->most_rows && since < ZP_MOST_SINCE && !t->spent;) {
     find_mean(t, towards);
     if (!zp_chain_ask(t, &t->mean, t->rest_s)) return false;
@@ -200,7 +200,7 @@ bool zp_chain_start_root(zp_chain_tree *t) {
   make_room(t);
   if (!zp_cut_balanced(t->scratch, t->space, t->cut)) return false;
   zp_chain_fix_cut(t);
-  if (t->stages * t->problem->microbatches * t->places < (t->effort->work_left - t->stop_at) / 4)
+  if (t->stages * t->problem->microbatches * t->places < (t->effort->work_left - t->stop_at) / ZP_IMPROVE_PART)
     add_stage_rows(t);
   else
     add_plain_rows(t);

@@ -6,16 +6,14 @@
 #include "budget.h"
 #include "space.h"
 
-/* Shares of the budget up to which the search grows: what comes later needs its part. */
-static const double UP_TO[] = {[ZP_GROW_EARLY] = 0.4,
-                               [ZP_GROW_PROCEDURES] = 0.6,
-                               [ZP_GROW_POINTS] = 0.75,
-                               [ZP_GROW_MORE] = 0.85,
-                               [ZP_GROW_CUTS] = 0.95};
-
 bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes) {
+  const double up_to[] = {[ZP_GROW_EARLY] = ZP_FOR_EARLY,
+                          [ZP_GROW_PROCEDURES] = ZP_FOR_PROCEDURES,
+                          [ZP_GROW_POINTS] = ZP_FOR_POINTS,
+                          [ZP_GROW_MORE] = ZP_FOR_MORE,
+                          [ZP_GROW_CUTS] = ZP_FOR_CUTS};
   const zp_arena_budget *b = s->budget;
-  return b->limit_bytes == 0 || (double)b->held_bytes + (double)bytes <= UP_TO[what] * (double)b->limit_bytes;
+  return b->limit_bytes == 0 || (double)b->held_bytes + (double)bytes <= up_to[what] * (double)b->limit_bytes;
 }
 
 bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes) {

@@ -25,6 +25,13 @@
   X(ZP_TOWARDS_CUTS, 0.3, "of a step", "shares move so far to the best ones for the cuts seen (Wentges 1997)")         \
   X(ZP_TOWARDS_CHUNKS, 0.5, "of a step", "the same before cuts are known: fewer rounds")                               \
   X(ZP_SLOWER_STAGE, 1.1, "of the longest stage", "a stage is made so long to see what a cut waits for then")          \
+  X(ZP_FIRST_TARGET, 0.5, "of the way to the best plan", "labels try it first: either outcome brings the two closer")  \
+  X(ZP_NEAR_TARGET, 0.25, "of the way to the best plan", "after a search that was not easy: little is left to search") \
+  X(ZP_FOR_EARLY, 0.4, "of the search's memory", "degrees are measured before a plan is known: the most can wait")     \
+  X(ZP_FOR_PROCEDURES, 0.6, "of the search's memory", "degrees are measured: all that is below needs the rest")        \
+  X(ZP_FOR_POINTS, 0.75, "of the search's memory", "degrees are looked into, families opened")                         \
+  X(ZP_FOR_MORE, 0.85, "of the search's memory", "what is begun of that goes on, so that it was not in vain")          \
+  X(ZP_FOR_CUTS, 0.95, "of the search's memory", "branch and bound, simulations: what is left is for the best plan")   \
   X(ZP_UNBALANCED, 1.01, "of the mean", "longest stages above this make cuts inside layers worth looking at")          \
   X(ZP_ALTERNATIVES_RANGE, 1.25, "of the best time", "slower alternatives are not looked for unless a number is asked")
 
@@ -39,6 +46,10 @@
   X(ZP_CHAINS_DEEP_PART, 4, "1 / work left", "chains, deep: other points are left open, too")                          \
   X(ZP_CHAINS_PART, 16, "1 / work left", "chains at first: other points want their share")                             \
   X(ZP_LABEL_NUMBERS, 8, "numbers an action", "looking at a number of a label takes that part of an action")           \
+  X(ZP_CHAIN_ENDS, 4, "ends of chunks an action", "a chain or a sum over that many takes as long as an action")        \
+  X(ZP_GAME_ENTRIES, 8, "entries an action", "filling in a row or a column of the matrix game")                        \
+  X(ZP_GAME_SOLVED, 16, "entries an action", "solving the game: dense rows, one after the other")                      \
+  X(ZP_IMPROVE_PART, 4, "1 / work left", "moving single units before the tree, and a row for every stage")             \
   X(ZP_STAGE_WORK, 512, "simulated actions", "laying out and pricing a stage takes so long")                           \
   X(ZP_WIDER, 4, "factor", "labels a node in the next round, and gaps that are near in the next search")               \
   X(ZP_MOST_SUFFIXES, 16, "labels a node", "each is held against every prefix")                                        \
