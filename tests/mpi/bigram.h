@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zplan/rt.h>
 
-enum { BIGRAM_V = 11, BIGRAM_S = 16, BIGRAM_BATCH = 8, BIGRAM_MICRO = 1 };
+enum { BIGRAM_V = 11, BIGRAM_S = 16, BIGRAM_BATCH = 12, BIGRAM_MICRO = 1 };
 
 typedef struct bigram {
   zpr_program program;

@@ -76,7 +76,7 @@ static void child(const settings *s, int ends, const char *const *words) {
   char *argv[16] = {"trainer", "--checkpoint", (char *)in_folder("ck")};
   int argc = 3;
   for (; *words; words++) argv[argc++] = (char *)*words;
-  p->batch = p->microbatches = s->batch ? s->batch : BIGRAM_BATCH;
+  p->batch = p->microbatches = s->batch ? s->batch : 8;
   p->sequence = s->sequence ? s->sequence : BIGRAM_S;
   p->seed += s->seed;
   p->train = (zpr_source){.kind = ZPR_TOKENS,
