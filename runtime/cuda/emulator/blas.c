@@ -103,6 +103,7 @@ static int multiply(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y) {
   p.b = emu_host(b, matrix_bytes(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb, size));
   p.y = emu_host(y, matrix_bytes(p.m, p.n, p.ldy, size));
   if (!p.a || !p.b || !p.y) return EMU_BLAS_INVALID_VALUE;
+  emu_count(EMU_PRODUCTS);
   return emu_later(products_stream, p.kind == BF16 || p.kind == F16 ? run_narrow : run_product, &p, sizeof p);
 }
 

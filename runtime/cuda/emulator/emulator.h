@@ -40,6 +40,10 @@ void *emu_host(gpu_pointer at, size_t bytes);
 bool emu_translate(gpu_pointer *word);
 bool emu_is_pinned(const void *memory, size_t bytes);
 
+/* ---- counts.c: what the host asks for ---- */
+typedef enum emu_counted { EMU_LAUNCHES, EMU_PRODUCTS, EMU_FILLS, EMU_COPIES, EMU_WAITS, EMU_COUNTS } emu_counted;
+void emu_count(emu_counted what);
+
 /* ---- stream.c: work that waits ---- */
 /* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that
  * failed come then. */

@@ -150,5 +150,6 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
   bool fits = grid_x && grid_y && grid_z && block_x && block_y && block_z && grid_x <= 0x7fffffff && grid_y <= 65535 &&
               grid_z <= 65535 && block_x * block_y * block_z <= 1024;
   if (!fits) return EMU_INVALID_VALUE;
+  emu_count(EMU_LAUNCHES);
   return emu_later(stream, run_start, &s, sizeof s);
 }

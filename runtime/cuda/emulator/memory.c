@@ -137,6 +137,7 @@ static int run_move(void *work) {
 }
 
 static int move_later(void *stream, void *to, const void *from, size_t bytes) {
+  emu_count(EMU_COPIES);
   return emu_later(stream, run_move, &(move){to, from, bytes}, sizeof(move));
 }
 
@@ -186,6 +187,7 @@ int cuMemsetD2D8Async(gpu_pointer to, size_t pitch, unsigned char value, size_t 
   if (width == 0 || height == 0 || (pitch < width && height > 1)) return EMU_INVALID_VALUE;
   unsigned char *host = emu_host(to, (height - 1) * pitch + width);
   if (!host) return EMU_INVALID_VALUE;
+  emu_count(EMU_FILLS);
   return emu_later(stream, run_fill, &(fill){host, pitch, width, height, value}, sizeof(fill));
 }
 

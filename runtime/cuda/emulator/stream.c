@@ -116,17 +116,23 @@ int cuStreamCreate(void **stream, unsigned flags) {
 }
 
 EMU_EXPORT(cuStreamSynchronize, (void *stream));
-int cuStreamSynchronize(void *stream) { return emu_run_stream(stream); }
+int cuStreamSynchronize(void *stream) {
+  emu_count(EMU_WAITS);
+  return emu_run_stream(stream);
+}
 
 EMU_EXPORT(cuStreamDestroy_v2, (void *stream));
 int cuStreamDestroy_v2(void *stream) {
-  int result = cuStreamSynchronize(stream);
+  int result = emu_run_stream(stream);
   if (number_of(stream) > 0) ((struct stream *)stream)->used = false;
   return result;
 }
 
 EMU_EXPORT(cuCtxSynchronize, (void));
-int cuCtxSynchronize(void) { return emu_run_all(); }
+int cuCtxSynchronize(void) {
+  emu_count(EMU_WAITS);
+  return emu_run_all();
+}
 
 /* ---- events: the time when the work before them had run ---- */
 
@@ -189,6 +195,7 @@ int cuStreamWaitEvent(void *stream, void *awaited, unsigned flags) {
 
 EMU_EXPORT(cuEventSynchronize, (void *awaited));
 int cuEventSynchronize(void *awaited) {
+  emu_count(EMU_WAITS);
   await_record(((event *)awaited)->record);
   drop_done();
   return first_error;
