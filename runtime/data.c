@@ -134,21 +134,17 @@ static void read_sample(zpr_data *data, int64_t n) {
   if (!zpr_stream_read(&data->stream, w * S, S + 1, V, data->window, &error)) zpr_fail(c, error.code, "%s", error.text);
 }
 
-static void put_tokens(zpr *c, int32_t *place, const int32_t *tokens) {
-  size_t bytes = (size_t)c->program->sequence * sizeof *tokens;
-  memcpy(zpr_window_open(c, place, (int64_t)bytes, false), tokens, bytes);
-  zpr_window_close(c);
-}
-
 void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
   int64_t S = p->sequence, samples = p->microbatches * p->microbatch;
-  int32_t *tokens = zpr_at(c, c->stage->inputs);
+  size_t bytes = (size_t)S * sizeof(int32_t);
+  int32_t *tokens = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), (p->n_inputs > 1 ? 2 : 1) * samples * S);
   for (int64_t i = 0; i < samples; i++) {
     read_sample(data, first + c->first_sample + i);
-    put_tokens(c, tokens + i * S, data->window);
-    if (p->n_inputs > 1) put_tokens(c, tokens + (samples + i) * S, data->window + 1);
+    memcpy(tokens + i * S, data->window, bytes);
+    if (p->n_inputs > 1) memcpy(tokens + (samples + i) * S, data->window + 1, bytes);
   }
+  zpr_tokens_close(c);
 }
 
 const int32_t *zpr_input(zpr *c, int input, int64_t mb) {

@@ -55,6 +55,11 @@ void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
 /* What moves beside the units and what they compute wait for each other here (rt.h; on CPU ranks nothing does). */
 void zpr_beside_join(zpr *c);
 
+/* Room for the tokens of a batch, which zpr_tokens_close puts to `place` of the arena: work that the device is given
+ * later finds them there. On a GPU the host does not wait for work that still reads those of the batch before. */
+int32_t *zpr_tokens_open(zpr *c, int32_t *place, int64_t count);
+void zpr_tokens_close(zpr *c);
+
 /* ---- the step's end ---- */
 /* Adds to c->loss what zpr_ce_loss has summed on the device since the last call. */
 void zpr_collect_loss(zpr *c);
@@ -68,9 +73,35 @@ typedef struct zpr_block {
 } zpr_block;
 /* Blocks are cut at multiples of this. */
 extern const int64_t zpr_block_elements;
+/* Blocks that stay what they are until the list is closed. */
+typedef struct zpr_block_list {
+  const zpr_block *block; /* borrowed */
+  int64_t n;
+  void *there; /* what the back end made of them; NULL: nothing yet */
+} zpr_block_list;
+void zpr_block_list_close(zpr *c, zpr_block_list *list);
 /* squares[i] = sum of squares of block i of the gradients, 0 where it is not counted. */
-void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squares);
+void zpr_square_blocks(zpr *c, zpr_block_list *list, double *squares);
 /* The optimizer over all blocks. */
-void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
+void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule);
+
+/* Whether the device can decide about a step itself: what its norm is, how far gradients are clipped, whether the step
+ * is applied and how the loss scale moves, as zpr_finish_step does on the host. Then the host hears of it later. */
+bool zpr_device_decides(const zpr *c);
+/* Once, before the first step: what is known of the loss scale. From then on the device's is what counts. */
+void zpr_decide_begin(zpr *c);
+/* Norm, decision and update. rule: what is the same whether the step before was applied; biases: without and with one
+ * more skipped step than c->skipped_steps. */
+typedef struct zpr_biases {
+  double bias1[2], bias2[2];
+} zpr_biases;
+void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const zpk_update *rule,
+                const zpr_biases *biases);
+typedef struct zpr_decided {
+  double loss, grad_norm, loss_scale;
+  bool applied;
+} zpr_decided;
+/* Waits for what was decided about the oldest step that was not asked for; at most two are under way. */
+zpr_decided zpr_decided_wait(zpr *c);
 
 #endif

@@ -19,6 +19,7 @@ struct zpr_landing {
   int buffer;            /* of the ring, of the unit at work */
   int64_t left[BUFFERS]; /* the last copy out of each */
   zpr_block *blocks;     /* of the norm: their parts on the device, */
+  zpr_block_list list;   /* the same, */
   double *squares;       /* and sums of the others */
   int n_zero;            /* buckets of sums on disks that are 0 until the first gradients of the step, */
   int64_t *zero;         /* of which nothing is written: their first elements off the device */
@@ -32,6 +33,7 @@ static struct zpr_landing *landing_of(zpr *c) {
 void zpr_landing_close(zpr *c) {
   struct zpr_landing *l = c->state->landing;
   if (!l) return;
+  zpr_block_list_close(c, &l->list);
   free(l->blocks);
   free(l->squares);
   free(l->zero);
@@ -239,16 +241,21 @@ static void square_stretch(zpr *c, const zpr_stretch *s, const zpr_block *blocks
   }
 }
 
+zpr_block_list *zpr_counted_blocks(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n) {
+  struct zpr_landing *l = landing_of(c);
+  if (l->blocks) return &l->list;
+  l->blocks = zpr_alloc(c, (size_t)n + 1, sizeof *l->blocks);
+  l->squares = zpr_alloc(c, (size_t)n + 1, sizeof *l->squares);
+  for (int64_t i = 0; i < n; i++)
+    l->blocks[i] = zpr_block_here(stretches, &blocks[i], zpr_own_here(c, ZPR_CLASS_GRADS));
+  l->list = (zpr_block_list){.block = l->blocks, .n = n};
+  return &l->list;
+}
+
 /* Both sums of a block. */
 void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n, double *squares) {
   struct zpr_landing *l = landing_of(c);
-  if (!l->blocks) {
-    l->blocks = zpr_alloc(c, (size_t)n + 1, sizeof *l->blocks);
-    l->squares = zpr_alloc(c, (size_t)n + 1, sizeof *l->squares);
-    for (int64_t i = 0; i < n; i++)
-      l->blocks[i] = zpr_block_here(stretches, &blocks[i], zpr_own_here(c, ZPR_CLASS_GRADS));
-  }
-  zpr_square_blocks(c, l->blocks, n, squares);
+  zpr_square_blocks(c, zpr_counted_blocks(c, stretches, blocks, n), squares);
   if (c->stage->grads_away.elements == 0) return;
   memset(l->squares, 0, (size_t)n * sizeof *l->squares);
   for (int64_t k = 0; k < stretches->n; k++) square_stretch(c, &stretches->item[k], blocks, n, l->squares);

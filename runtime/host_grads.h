@@ -19,6 +19,8 @@ void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, cons
  * same, or, where these own pieces of it, of the piece that this rank updates. Collective. Done after the landing. */
 void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *bucket);
 void zpr_await_replicas(zpr *c);
+/* The parts of blocks of own elements whose gradients are on the device. The blocks are always the same. */
+zpr_block_list *zpr_counted_blocks(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n);
 /* zpr_square_blocks of blocks of own elements, which may be, in part, on the host. */
 void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n, double *squares);
 

@@ -195,11 +195,17 @@ typedef struct zpr_step_result {
   double loss, grad_norm; /* of the whole batch; the norm is the one before clipping */
   bool applied;           /* false: loss or norm is not finite and nothing was changed */
   bool rescaled;          /* f16: it was not applied, and the next one has half the loss scale */
+  int64_t loss_scale;     /* that the step had */
   int signal;             /* a signal that some rank received, or 0 */
 } zpr_step_result;
 /* After micro_batches: ties, data-parallel reduction, norm, clipping, update, all-gather. signal: what this rank
- * received. Collective over all ranks; the result is the same on all. */
-zpr_step_result zpr_finish_step(zpr *c, double lr, int signal);
+ * received. Collective over all ranks; the outcome is the same on all. */
+void zpr_finish_step(zpr *c, double lr, int signal);
+/* What came of the oldest finished step that was not asked for. Afterwards c knows of the steps that were skipped, and
+ * the loss scale, as they are behind that step. */
+zpr_step_result zpr_step_outcome(zpr *c);
+/* May the next step be started before the outcome of the last one was asked for? At most two are then open. */
+bool zpr_runs_ahead(const zpr *c);
 /* ---- the scale of f16 gradients (loss_scale.c) ---- */
 void zpr_loss_scale_start(zpr *c);
 /* As a checkpoint left it; scale 0: it says nothing. A scale that does not change is the program's. */
@@ -207,6 +213,7 @@ void zpr_loss_scale_resume(zpr *c, int64_t scale, int64_t steps);
 /* After a step: counts it, lowers or raises the scale. The same on all ranks. */
 void zpr_loss_scale_step(zpr *c, bool applied);
 bool zpr_loss_scale_can_fall(const zpr *c);
+bool zpr_loss_scale_moves(const zpr_program *program);
 /* What the gradient of a token's loss is multiplied by. */
 static inline double zpr_gradient_weight(const zpr *c) { return c->token_weight * (double)c->loss_scale; }
 

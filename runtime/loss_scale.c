@@ -8,7 +8,7 @@
  * are used up, and the learning rate goes on; the optimizer's own count of steps, for its bias corrections, stays. */
 #include "internal.h"
 
-static bool is_dynamic(const zpr_program *program) { return program->loss_scale > 0 && program->scale_window > 0; }
+bool zpr_loss_scale_moves(const zpr_program *program) { return program->loss_scale > 0 && program->scale_window > 0; }
 
 void zpr_loss_scale_start(zpr *c) {
   c->loss_scale = c->program->loss_scale > 0 ? c->program->loss_scale : 1;
@@ -17,12 +17,12 @@ void zpr_loss_scale_start(zpr *c) {
 
 void zpr_loss_scale_resume(zpr *c, int64_t scale, int64_t steps) {
   zpr_loss_scale_start(c);
-  if (!is_dynamic(c->program) || scale == 0) return;
+  if (!zpr_loss_scale_moves(c->program) || scale == 0) return;
   c->loss_scale = scale;
   c->scale_steps = steps;
 }
 
-bool zpr_loss_scale_can_fall(const zpr *c) { return is_dynamic(c->program) && c->loss_scale > 1; }
+bool zpr_loss_scale_can_fall(const zpr *c) { return zpr_loss_scale_moves(c->program) && c->loss_scale > 1; }
 
 void zpr_loss_scale_step(zpr *c, bool applied) {
   if (!applied) {
@@ -31,7 +31,7 @@ void zpr_loss_scale_step(zpr *c, bool applied) {
     if (zpr_loss_scale_can_fall(c)) c->loss_scale /= 2;
     return;
   }
-  if (!is_dynamic(c->program) || ++c->scale_steps < c->program->scale_window) return;
+  if (!zpr_loss_scale_moves(c->program) || ++c->scale_steps < c->program->scale_window) return;
   c->scale_steps = 0;
   if (c->loss_scale < ZPR_MOST_LOSS_SCALE) c->loss_scale *= 2;
 }

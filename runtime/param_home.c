@@ -165,7 +165,7 @@ static void update_piece(zpr *c, const zpr_stretches *stretches, const zpr_block
     if (own.begin >= own.end) continue;
     zpr_block b = zpr_block_here(stretches, &own, own.end);
     b.to_params = b.to_state + (buffer - c->stage->params) / element_bytes(c) - begin;
-    zpr_update_blocks(c, &b, 1, rule);
+    zpr_update_blocks(c, &(zpr_block_list){.block = &b, .n = 1}, rule);
   }
 }
 

@@ -16,16 +16,27 @@
 #include "state.h"
 #include "tier.h"
 
-enum { BAD_STEPS = 3, RECENT = 1024 };
+enum { BAD_STEPS = 3, RECENT = 1024, OPEN = 2 };
+
+/* A step that was started and whose outcome is not known. */
+typedef struct started {
+  int64_t step; /* 1: the first */
+  double lr;
+  int64_t moved_bytes[ZPR_MOVE_COUNT];
+  bool frozen;
+} started;
 
 typedef struct loop {
   zpr *c;
-  zpr_data *validate;    /* NULL: none */
-  int64_t last;          /* step to stop at */
-  int64_t saved;         /* step of the newest checkpoint, or -1 */
-  int bad_steps;         /* in a row */
-  double smooth_ms;      /* moving average, for the ETA */
-  double recent[RECENT]; /* the newest step times, a ring */
+  started open[OPEN];
+  int n_open;
+  double wall_ms, cpu_ms; /* clocks when the last step ended, or when a step began and none was open */
+  zpr_data *validate;     /* NULL: none */
+  int64_t last;           /* step to stop at */
+  int64_t saved;          /* step of the newest checkpoint, or -1 */
+  int bad_steps;          /* in a row */
+  double smooth_ms;       /* moving average, for the ETA */
+  double recent[RECENT];  /* the newest step times, a ring */
   zpr_losses losses;
   bool spike; /* the last step was one */
   zpr_totals totals;
@@ -59,6 +70,11 @@ static double clock_ms(clockid_t clock) {
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+static void restart_clocks(loop *l) {
+  l->wall_ms = clock_ms(CLOCK_MONOTONIC);
+  l->cpu_ms = clock_ms(CLOCK_THREAD_CPUTIME_ID);
+}
+
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -90,80 +106,88 @@ static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
   zpr_beside_join(c);
 }
 
-static zpr_step_result run_step(loop *l, double lr) {
+static void start_step(loop *l) {
   zpr *c = l->c;
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
+  started *now = &l->open[l->n_open++];
+  if (l->n_open == 1) restart_clocks(l);
+  *now = (started){.lr = zpr_learning_rate(c->program, c->step), .frozen = zpr_is_frozen(c)};
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
-  bool frozen = zpr_is_frozen(c);
   zpr_data_load(c, c->state->data, c->samples);
   c->loss = 0;
   zpr_begin_step(c);
   run_micro_batches(c, c->program->micro_batches);
-  zpr_step_result result = zpr_finish_step(c, lr, caught);
+  zpr_finish_step(c, now->lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
-  l->totals.applied_steps += result.applied;
-  for (int m = 0; m < ZPR_MOVE_COUNT && result.applied; m++)
-    l->totals.moved_bytes[m] += zpr_moved_bytes(c, (zpr_move)m) - moved[m];
-  l->totals.frozen_steps += frozen;
-  l->totals.exchanges += frozen && result.applied;
-  c->frozen_steps += frozen && result.applied;
-  c->step++;
+  for (int m = 0; m < ZPR_MOVE_COUNT; m++) now->moved_bytes[m] = zpr_moved_bytes(c, (zpr_move)m) - moved[m];
+  now->step = ++c->step;
   c->samples += c->program->batch;
-  return result;
 }
 
-static void log_step(loop *l, const zpr_step_result *result, int64_t loss_scale, double lr, double ms, double cpu_ms) {
+static void count_step(loop *l, const started *s, const zpr_step_result *result) {
+  l->totals.applied_steps += result->applied;
+  for (int m = 0; m < ZPR_MOVE_COUNT && result->applied; m++) l->totals.moved_bytes[m] += s->moved_bytes[m];
+  l->totals.frozen_steps += s->frozen;
+  l->totals.exchanges += s->frozen && result->applied;
+  l->c->frozen_steps += s->frozen && result->applied;
+}
+
+static void log_step(loop *l, const started *s, const zpr_step_result *result) {
   zpr *c = l->c;
   const zpr_program *p = c->program;
+  double ms = clock_ms(CLOCK_MONOTONIC) - l->wall_ms, cpu_ms = clock_ms(CLOCK_THREAD_CPUTIME_ID) - l->cpu_ms;
+  restart_clocks(l);
   l->recent[l->totals.steps++ % RECENT] = ms;
   double usual = 0;
   bool before = l->spike;
   l->spike = zpr_loss_is_spike(&l->losses, result->loss, &usual);
   l->smooth_ms = l->totals.steps <= 2 ? ms : 0.9 * l->smooth_ms + 0.1 * ms; /* the first step also touches its memory */
-  zpr_record record = {.step = c->step,
+  zpr_record record = {.step = s->step,
                        .loss = result->loss,
                        .grad_norm = result->grad_norm,
-                       .lr = lr,
-                       .loss_scale = p->dtype == ZPK_F16 ? loss_scale : 0,
+                       .lr = s->lr,
+                       .loss_scale = p->dtype == ZPK_F16 ? result->loss_scale : 0,
                        .skipped = c->skipped_steps,
                        .step_ms = ms,
                        .tokens_per_s = (double)(p->batch * p->sequence) / ms * 1e3,
                        .mfu = p->peak_flop_per_s > 0 ? p->model_flop_per_step / (ms / 1e3) / p->peak_flop_per_s : NAN,
                        .device_peak_bytes = device_peak_bytes(p),
                        .spike = l->spike};
-  zpr_log_step(c, &record, cpu_ms, l->last, (double)(l->last - c->step) * l->smooth_ms / 1e3);
+  zpr_log_step(c, &record, cpu_ms, l->last, (double)(l->last - s->step) * l->smooth_ms / 1e3);
   if (l->spike && !before)
     zpr_log_note(c, "warning: loss %.6f of step %lld is far above the recent ones, whose median is %.6f", result->loss,
-                 (long long)c->step, usual);
+                 (long long)s->step, usual);
 }
 
-static void judge(loop *l, const zpr_step_result *result) {
+static void judge(loop *l, const started *s, const zpr_step_result *result) {
   zpr *c = l->c;
   if (result->applied) l->bad_steps = 0;
   if (result->applied) return;
   if (result->rescaled && isfinite(result->loss)) {
-    zpr_log_note(c, "step %lld skipped: gradients overflowed; loss scale is now %lld", (long long)c->step,
+    zpr_log_note(c, "step %lld skipped: gradients overflowed; loss scale is now %lld", (long long)s->step,
                  (long long)c->loss_scale);
     return;
   }
   l->bad_steps++;
   zpr_log_note(c, "warning: loss or gradient norm of step %lld is not finite; the step was not applied",
-               (long long)c->step);
+               (long long)s->step);
   zpr_error error = {0};
   if (l->bad_steps == BAD_STEPS)
     zpr_error_set(&error, "Z0830", "loss or gradient norm was not finite in %d steps in a row, up to step %lld",
-                  BAD_STEPS, (long long)c->step);
+                  BAD_STEPS, (long long)s->step);
   zpr_agree(c, &error);
 }
 
-static int train_step(loop *l) {
-  double wall = clock_ms(CLOCK_MONOTONIC), cpu = clock_ms(CLOCK_THREAD_CPUTIME_ID);
-  double lr = zpr_learning_rate(l->c->program, l->c->step);
-  int64_t loss_scale = l->c->loss_scale;
-  zpr_step_result result = run_step(l, lr);
-  log_step(l, &result, loss_scale, lr, clock_ms(CLOCK_MONOTONIC) - wall, clock_ms(CLOCK_THREAD_CPUTIME_ID) - cpu);
-  judge(l, &result);
+/* The outcome of the oldest step that was started. Returns a signal that came meanwhile, or 0. */
+static int end_step(loop *l) {
+  zpr_step_result result = zpr_step_outcome(l->c);
+  started s = l->open[0];
+  for (int i = 1; i < l->n_open; i++) l->open[i - 1] = l->open[i];
+  l->n_open--;
+  count_step(l, &s, &result);
+  log_step(l, &s, &result);
+  judge(l, &s, &result);
   return result.signal;
 }
 
@@ -200,13 +224,26 @@ static void save(loop *l) {
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
+/* Does something follow the step that needs its outcome? */
+static bool stops_here(const loop *l) {
+  const zpr *c = l->c;
+  return c->step == l->last || caught || due(c->step, c->program->checkpoint_every) ||
+         (l->validate && due(c->step, c->program->validate_every));
+}
+
 int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
   loop *l = zpr_alloc(c, 1, sizeof *l);
   *l = (loop){.c = c, .validate = validate_data, .last = last, .saved = c->step > 0 ? c->step : -1};
   int signal = 0;
   catch_signals();
   while (c->step < last && signal == 0) {
-    signal = train_step(l);
+    start_step(l);
+    int stay = zpr_runs_ahead(c) && !stops_here(l) ? 1 : 0;
+    while (l->n_open > (signal ? 0 : stay)) {
+      int caught_in = end_step(l);
+      if (signal == 0) signal = caught_in;
+    }
+    if (l->n_open > 0) continue;
     bool end = c->step == last;
     if (l->validate && (end || due(c->step, c->program->validate_every))) validate(l);
     if (due(c->step, c->program->checkpoint_every)) save(l);

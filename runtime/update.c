@@ -5,6 +5,7 @@
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter, one bucket
  * and one aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend
  * on the threads. */
+#include <assert.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #include "param_home.h"
 #include "state_home.h"
 
+enum { STEPS_OPEN = 2 };
+
 struct zpr_updater {
   zpr_stretches stretches;
   int64_t n, room;
@@ -22,7 +25,12 @@ struct zpr_updater {
   double *squares;   /* per block */
   int64_t n_here;    /* blocks whose state is on the device, cut where it ends, as its buffers have them */
   zpr_block *here;
+  zpr_block_list list;   /* the same */
   zpr_host_update *away; /* the others; NULL: none */
+  bool runs_ahead;
+  int signal[STEPS_OPEN];             /* of the steps whose outcome was not asked for */
+  zpr_step_result result[STEPS_OPEN]; /* of those that the host decided */
+  int64_t finished, told;
 };
 
 /* ---- blocks ---- */
@@ -92,6 +100,7 @@ static void split_blocks(zpr *c) {
     zpr_block b = zpr_block_here(&u->stretches, &u->blocks[i], end);
     if (b.begin < b.end) u->here[u->n_here++] = b;
   }
+  u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
 }
 
@@ -112,6 +121,7 @@ void zpr_update_close(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_partial_close(c);
   if (!u) return;
+  zpr_block_list_close(c, &u->list);
   free(u->blocks);
   free(u->squares);
   free(u->here);
@@ -190,12 +200,33 @@ static double squares_of_step(const zpr *c, double squares) {
 
 /* ---- update ---- */
 
-void zpr_update_begin(zpr *c) { zpr_host_update_begin(c, c->state->updater->away); }
+/* Only what is on the device can be left to it. 1-bit Adam asks every step whether its variance is frozen. */
+void zpr_update_begin(zpr *c) {
+  zpr_updater *u = c->state->updater;
+  zpr_host_update_begin(c, u->away);
+  u->runs_ahead = zpr_device_decides(c) && !u->away && c->program->freeze_step == 0 &&
+                  c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
+  if (u->runs_ahead) zpr_decide_begin(c);
+}
+
+bool zpr_runs_ahead(const zpr *c) { return c->state->updater->runs_ahead; }
 
 static void update_here(zpr *c, void *arg) {
-  const zpr_updater *u = c->state->updater;
-  zpr_update_blocks(c, u->here, u->n_here, arg);
+  zpr_updater *u = c->state->updater;
+  zpr_update_blocks(c, &u->list, arg);
   zpr_update_params_away(c, &u->stretches, u->blocks, u->n, arg);
+}
+
+static zpk_update rule_of(const zpr *c, double lr) {
+  const zpr_program *p = c->program;
+  return (zpk_update){.dtype = p->dtype,
+                      .kind = p->optimizer,
+                      .lr = lr,
+                      .beta1 = p->beta1,
+                      .beta2 = p->beta2,
+                      .eps = p->eps,
+                      .weight_decay = p->weight_decay,
+                      .momentum = p->momentum};
 }
 
 static void update(zpr *c, double lr, double grad_scale) {
@@ -203,17 +234,10 @@ static void update(zpr *c, double lr, double grad_scale) {
   const zpr_updater *u = c->state->updater;
   double t = (double)(c->step + 1 - c->skipped_steps);        /* updates of the parameters, this one included */
   double t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* of the variance */
-  zpk_update rule = {.dtype = p->dtype,
-                     .kind = p->optimizer,
-                     .lr = lr,
-                     .beta1 = p->beta1,
-                     .beta2 = p->beta2,
-                     .eps = p->eps,
-                     .weight_decay = p->weight_decay,
-                     .momentum = p->momentum,
-                     .bias1 = 1 - pow(p->beta1, t),
-                     .bias2 = 1 - pow(p->beta2, t2),
-                     .grad_scale = grad_scale};
+  zpk_update rule = rule_of(c, lr);
+  rule.bias1 = 1 - pow(p->beta1, t);
+  rule.bias2 = 1 - pow(p->beta2, t2);
+  rule.grad_scale = grad_scale;
   if (zpr_is_frozen(c)) {
     rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
     zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
@@ -231,8 +255,22 @@ static double clip_factor(double clip, double norm) {
   return factor < 1 ? factor : 1;
 }
 
-zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
-  sum_gradients(c);
+/* The device decides: whether the step before was applied the host may not know yet, so it says what follows from
+ * either. */
+static void leave_to_device(zpr *c, double lr) {
+  zpr_updater *u = c->state->updater;
+  zpr_block_list *counted = zpr_counted_blocks(c, &u->stretches, u->blocks, u->n);
+  zpk_update rule = rule_of(c, lr);
+  zpr_biases biases;
+  for (int more = 0; more < 2; more++) {
+    double t = (double)(c->step + 1 - c->skipped_steps - more);
+    biases.bias1[more] = 1 - pow(c->program->beta1, t);
+    biases.bias2[more] = 1 - pow(c->program->beta2, t);
+  }
+  zpr_decide(c, counted, &u->list, &rule, &biases);
+}
+
+static zpr_step_result decide(zpr *c, double lr, int signal) {
   /* One exchange for everything that all ranks must agree on. The loss lives where the model ends, equal on the tensor
    * ranks there, and is 0 elsewhere. */
   enum { SQUARES, LOSS, SIGNALS, VALUES = SIGNALS + 3 };
@@ -247,7 +285,35 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
   if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm) / scale);
+  return result;
+}
+
+void zpr_finish_step(zpr *c, double lr, int signal) {
+  zpr_updater *u = c->state->updater;
+  int turn = (int)(u->finished % STEPS_OPEN);
+  assert(u->finished - u->told < (u->runs_ahead ? STEPS_OPEN : 1));
+  sum_gradients(c);
+  u->signal[turn] = signal;
+  if (u->runs_ahead)
+    leave_to_device(c, lr);
+  else
+    u->result[turn] = decide(c, lr, signal);
   if (c->program->share_weights) c->program->share_weights(c); /* skipped or not: every step sends what the plan says */
+  u->finished++;
+}
+
+zpr_step_result zpr_step_outcome(zpr *c) {
+  zpr_updater *u = c->state->updater;
+  assert(u->told < u->finished);
+  int turn = (int)(u->told++ % STEPS_OPEN);
+  zpr_step_result result = u->result[turn];
+  if (u->runs_ahead) {
+    zpr_decided d = zpr_decided_wait(c);
+    result =
+        (zpr_step_result){.loss = d.loss, .grad_norm = d.grad_norm, .applied = d.applied, .signal = u->signal[turn]};
+    assert(d.loss_scale == (double)c->loss_scale);
+  }
+  result.loss_scale = c->loss_scale;
   result.rescaled = !result.applied && zpr_loss_scale_can_fall(c);
   zpr_loss_scale_step(c, result.applied);
   return result;

@@ -108,6 +108,7 @@ sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
 resume|python3 tests/diff/resume.py
 gradients|python3 tests/diff/gradients.py
+launches|python3 tests/diff/launches.py
 products|python3 tests/diff/products.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU script|python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only 1-bit

@@ -5,7 +5,6 @@
 #define ZPD_COMPRESS_CUH
 
 #include "zpd_device.h"
-#include "zpd_optimizer.cuh"
 
 enum { ZPD_SIGNS = 2 * ZPD_WARP };
 
@@ -89,8 +88,13 @@ ZPD_KERNEL(zpd_unpack_signs, zpd_signs) {
     }
 }
 
+/* The weights that are computed with, where `param` is their master copy. */
+ZPD_DEVICE void zpd_set_weight(const zpd_update &a, zpd_int i, real x) {
+  if (sizeof(elem) < sizeof(real)) ((elem *)a.weight)[i] = x;
+}
+
 ZPD_KERNEL(zpd_momentum, zpd_update) {
-  const real into_grad = (real)(a.kind == 0 || !a.decay ? 0 : a.weight_decay), scale = (real)*a.grad_scale;
+  const real into_grad = (real)(a.kind == 0 || !a.decay ? 0 : a.weight_decay), scale = (real)a.grad_scale;
   const real beta1 = (real)a.beta1, rest1 = (real)(1 - a.beta1);
   const real *param = (const real *)a.param;
   const elem *grad = (const elem *)a.grad;

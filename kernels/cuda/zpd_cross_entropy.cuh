@@ -115,13 +115,14 @@ ZPD_DEVICE real zpd_ce_slope(real x, int j, int valid, int label, real lse, real
 ZPD_KERNEL(zpd_ce_grad, zpd_ce) {
   const int valid = zpd_ce_valid(a), V = (int)a.V;
   const bool packs = zpd_ce_packs(a, a.out);
+  const real scale = (real)(a.loss_scale ? a.scale * *a.loss_scale : a.scale);
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
     const elem *x = (const elem *)a.logits + r * a.V;
     elem *dx = (elem *)a.out + r * a.V;
     const bool counts = a.labels[r] >= 0 && a.labels[r] < a.vocabulary;
     const zpd_int column = a.labels[r] - a.first_col;
     const int label = column >= 0 && column < valid ? (int)column : -1, used = counts ? valid : 0;
-    const real lse = ((const real *)a.lse)[r], scale = (real)a.scale;
+    const real lse = ((const real *)a.lse)[r];
     if (packs)
       for (int j = threadIdx.x * ZPD_PACK; j < V; j += ZPD_CE_THREADS * ZPD_PACK) {
         zpd_pack p = zpd_get(x + j);

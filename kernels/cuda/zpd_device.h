@@ -80,6 +80,77 @@ ZPD_DEVICE void zpd_put(elem *to, const zpd_pack &p) { *(zpd_pack *)to = p; }
 /* Whether zpd_get and zpd_put may work here. */
 ZPD_DEVICE bool zpd_aligned(const void *p) { return (zpd_uint)p % sizeof(zpd_stored) == 0; }
 
+/* ---- 16 bytes of elems as they are stored: what a thread reads and writes at once, and may keep in registers ---- */
+
+enum { ZPD_VEC = 16 / sizeof(elem) };
+struct zpd_reals {
+  real at[ZPD_VEC];
+};
+
+#ifdef ZPD_NARROW
+#ifdef ZPD_HOST
+/* What is read as words was written as elems. */
+struct __attribute__((may_alias, aligned(16))) zpd_raw {
+#else
+struct alignas(16) zpd_raw {
+#endif
+  unsigned word[ZPD_VEC / 2]; /* two elems each, the first one in the lower half */
+};
+ZPD_DEVICE real zpd_raw_at(const zpd_raw &r, int k) { return zpd_widen((unsigned short)(r.word[k / 2] >> k % 2 * 16)); }
+ZPD_DEVICE zpd_raw zpd_raw_of(const real *x) {
+  zpd_raw r;
+  ZPD_EACH (i, ZPD_VEC / 2) r.word[i] = zpd_round_two(x[2 * i], x[2 * i + 1]);
+  return r;
+}
+#else
+struct alignas(16) zpd_raw {
+  real at[ZPD_VEC];
+};
+ZPD_DEVICE real zpd_raw_at(const zpd_raw &r, int k) { return r.at[k]; }
+ZPD_DEVICE zpd_raw zpd_raw_of(const real *x) {
+  zpd_raw r;
+  ZPD_EACH (k, ZPD_VEC) r.at[k] = x[k];
+  return r;
+}
+#endif
+
+/* Whether 16 bytes may be moved at once from p on: NULL stands for an array that is not there. */
+ZPD_DEVICE bool zpd_begins_pack(const void *p) { return (zpd_uint)p % 16 == 0; }
+
+/* The elems from p on of which `left` are there, zeros behind them; `packs`: 16 bytes may be moved at once. */
+ZPD_DEVICE zpd_raw zpd_raw_load(const elem *p, zpd_int left, bool packs) {
+  if (packs && left >= ZPD_VEC) return *(const zpd_raw *)p;
+  real x[ZPD_VEC];
+  ZPD_EACH (k, ZPD_VEC) x[k] = k < left ? (real)p[k] : 0;
+  return zpd_raw_of(x);
+}
+
+ZPD_DEVICE void zpd_raw_store(elem *p, const zpd_raw &r, zpd_int left, bool packs) {
+  if (packs && left >= ZPD_VEC)
+    *(zpd_raw *)p = r;
+  else
+    ZPD_EACH (k, ZPD_VEC)
+      if (k < left) p[k] = zpd_raw_at(r, k);
+}
+
+/* As many reals, 16 bytes at a time, from a multiple of 16 bytes on. */
+ZPD_DEVICE zpd_reals zpd_reals_load(const real *p) {
+  zpd_reals x;
+  ZPD_EACH (i, ZPD_VEC / ZPD_PACK) {
+    const zpd_pack pack = ((const zpd_pack *)p)[i];
+    ZPD_EACH (k, ZPD_PACK) x.at[i * ZPD_PACK + k] = pack.at[k];
+  }
+  return x;
+}
+
+ZPD_DEVICE void zpd_reals_store(real *p, const zpd_reals &x) {
+  ZPD_EACH (i, ZPD_VEC / ZPD_PACK) {
+    zpd_pack pack;
+    ZPD_EACH (k, ZPD_PACK) pack.at[k] = x.at[i * ZPD_PACK + k];
+    ((zpd_pack *)p)[i] = pack;
+  }
+}
+
 /* ---- maths: f32 stays f32 ---- */
 
 #ifdef ZPD_F64

@@ -35,6 +35,17 @@ ZPD_DEVICE unsigned short zpd_round(real x) {
 }
 #endif
 
+/* Two at once, the first one in the lower half. */
+#if defined(ZPD_BF16) && !defined(ZPD_HOST) && __CUDA_ARCH__ >= 800
+ZPD_DEVICE unsigned zpd_round_two(real low, real high) {
+  unsigned both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+#else
+ZPD_DEVICE unsigned zpd_round_two(real low, real high) { return zpd_round(low) | (unsigned)zpd_round(high) << 16; }
+#endif
+
 struct elem {
   unsigned short bits;
   elem() = default;

@@ -106,7 +106,7 @@ ZPD_DEVICE void zpd_gate_grad_of(const zpd_routing &a, zpd_int t, const int *cho
   const elem *score = (const elem *)a.in + t * a.experts, *d_weight = (const elem *)a.weight + t * a.k;
   const int *slot = a.slot + t * a.k;
   elem *d_score = (elem *)a.out + t * a.experts;
-  const double choices = (double)(a.S * a.k);
+  const double choices = (double)(a.S * a.k), loss_scale = a.loss_scale * (a.scale_there ? *a.scale_there : 1);
   const zpd_gate_softmax all = zpd_gate_over_all(a, score);
   const zpd_gate_softmax s = a.normalize ? zpd_gate_over_chosen(a, score, slot) : all;
   double mean = 0, mean_share = 0;
@@ -115,8 +115,7 @@ ZPD_DEVICE void zpd_gate_grad_of(const zpd_routing &a, zpd_int t, const int *cho
     mean_share += chosen[e] / choices * zpd_gate_share(all, score[e]);
   for (int e = 0; e < a.experts; e++) {
     const double p = zpd_gate_share(all, score[e]);
-    double d =
-        a.balance != 0 ? a.balance * (double)a.experts * a.loss_scale * p * (chosen[e] / choices - mean_share) : 0;
+    double d = a.balance != 0 ? a.balance * (double)a.experts * loss_scale * p * (chosen[e] / choices - mean_share) : 0;
     if (!a.normalize) d -= p * mean;
     for (int j = 0; j < a.k; j++)
       if (zpd_expert_of(a, slot[j]) == e)

@@ -1,4 +1,4 @@
-/* Arithmetic on flat buffers: sum of squares, addition, fill, sums over ranks and of chunks. Memory is the limit of
+/* Arithmetic on flat buffers: fill, sums over ranks and of chunks. Memory is the limit of
  * all; 16 bytes a thread where the buffers begin at multiples of 16. */
 #ifndef ZPD_FLAT_CUH
 #define ZPD_FLAT_CUH
@@ -22,19 +22,6 @@ ZPD_DEVICE void zpd_store(elem *y, zpd_int i, zpd_int count, bool aligned, const
   else
     ZPD_EACH (k, ZPD_PACK)
       if (i + k < count) y[i + k] = p.at[k];
-}
-
-/* Every thread gets the same elements with and without alignment. */
-ZPD_KERNEL(zpd_sum_squares, zpd_squares) {
-  const elem *x = (const elem *)a.x;
-  const bool aligned = zpd_aligned(x);
-  double sum = 0;
-  for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) {
-    const zpd_pack p = zpd_load(x, i, a.count, aligned);
-    ZPD_EACH (k, ZPD_PACK) sum += (double)p.at[k] * (double)p.at[k];
-  }
-  sum = zpd_block_sum_f64(sum);
-  if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
 }
 
 ZPD_KERNEL(zpd_fill, zpd_flat) {

@@ -5,4 +5,4 @@
 #include "zpd_experts.cuh"
 #include "zpd_flat.cuh"
 #include "zpd_lookup.cuh"
-#include "zpd_optimizer.cuh"
+#include "zpd_step.cuh"

@@ -1,6 +1,5 @@
 /* Optimizer updates with the semantics of torch.optim (formulas: kernels/optimizer.c), one pass over parameter,
  * gradient and moments: Adam reads four arrays and writes three, 28 bytes a parameter in f32, and memory is the limit.
- * Neighbouring threads take neighbouring elements; four loads of 4 bytes in flight a thread are enough for that limit.
  *
  * Coefficients are computed in f64 and rounded once, as on the CPU. */
 #ifndef ZPD_OPTIMIZER_CUH
@@ -8,48 +7,88 @@
 
 #include "zpd_device.h"
 
-/* The weights that are computed with, where `param` is their master copy. */
-ZPD_DEVICE void zpd_set_weight(const zpd_update &a, zpd_int i, real x) {
-  if (sizeof(elem) < sizeof(real)) ((elem *)a.weight)[i] = x;
+/* Rounded coefficients. */
+struct zpd_rule {
+  int kind;
+  real keep, into_grad; /* of the old parameter where weights decay: in the new one, in the gradient */
+  real scale, beta1, beta2, rest1, rest2, eps, step, per_root_bias2, lr, momentum;
+};
+
+ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
+  zpd_rule r;
+  r.kind = a.kind;
+  r.keep = (real)(a.kind == 0 ? 1 - a.lr * a.weight_decay : 1);
+  r.into_grad = (real)(a.kind == 0 ? 0 : a.weight_decay);
+  r.scale = (real)a.step->grad_scale;
+  r.beta1 = (real)a.beta1, r.beta2 = (real)a.beta2;
+  r.rest1 = (real)(1 - a.beta1), r.rest2 = (real)(1 - a.beta2);
+  r.eps = (real)a.eps, r.lr = (real)a.lr, r.momentum = (real)a.momentum;
+  r.step = (real)(a.lr / a.step->bias1), r.per_root_bias2 = (real)(1 / sqrt(a.step->bias2));
+  return r;
 }
 
-ZPD_DEVICE void zpd_adam(const zpd_update &a, zpd_int first, zpd_int stride) {
-  const bool decoupled = a.kind == 0;
-  const double wd = a.decay ? a.weight_decay : 0;
-  const real keep = (real)(decoupled ? 1 - a.lr * wd : 1), into_grad = (real)(decoupled ? 0 : wd);
-  const real scale = (real)*a.grad_scale, beta1 = (real)a.beta1, beta2 = (real)a.beta2, eps = (real)a.eps;
-  const real rest1 = (real)(1 - a.beta1), rest2 = (real)(1 - a.beta2);
-  const real step = (real)(a.lr / a.bias1), per_root_bias2 = (real)(1 / sqrt(a.bias2));
-  real *param = (real *)a.param, *m = (real *)a.m, *v = (real *)a.v;
-  const elem *grad = (const elem *)a.grad;
-  for (zpd_int i = first; i < a.count; i += stride) {
-    const real old = param[i], g = grad[i] * scale + into_grad * old;
-    const real m1 = m[i] * beta1 + g * rest1, v1 = v[i] * beta2 + g * g * rest2;
-    m[i] = m1;
-    v[i] = v1;
-    zpd_set_weight(a, i, param[i] = old * keep - step * m1 / (zpd_sqrt(v1) * per_root_bias2 + eps));
+/* The new parameter; m and v become the new moments. */
+ZPD_DEVICE real zpd_new_param(const zpd_rule &r, bool decay, real old, real grad, real &m, real &v) {
+  const real keep = decay ? r.keep : 1, g = grad * r.scale + (decay ? r.into_grad : 0) * old;
+  if (r.kind == 2) {
+    m = m * r.momentum + g;
+    return old - r.lr * m;
   }
+  m = m * r.beta1 + g * r.rest1;
+  v = v * r.beta2 + g * g * r.rest2;
+  return old * keep - r.step * m / (zpd_sqrt(v) * r.per_root_bias2 + r.eps);
 }
 
-ZPD_DEVICE void zpd_sgd(const zpd_update &a, zpd_int first, zpd_int stride) {
-  const real wd = (real)(a.decay ? a.weight_decay : 0), scale = (real)*a.grad_scale;
-  const real lr = (real)a.lr, momentum = (real)a.momentum;
-  real *param = (real *)a.param, *m = (real *)a.m;
-  const elem *grad = (const elem *)a.grad;
-  for (zpd_int i = first; i < a.count; i += stride) {
-    const real old = param[i], g = grad[i] * scale + wd * old, m1 = m ? m[i] * momentum + g : g; /* no m: no momentum */
-    if (m) m[i] = m1;
-    zpd_set_weight(a, i, param[i] = old - lr * m1);
-  }
+/* The arrays of a segment from its element i of the gradients on. */
+struct zpd_arrays {
+  const elem *grad;
+  elem *weight;        /* what is computed with, where it is not what is updated; else NULL */
+  real *param, *m, *v; /* no m: SGD without momentum; no v: SGD */
+};
+
+ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, zpd_int i) {
+  zpd_arrays x;
+  const zpd_int state = i + s.to_state;
+  elem *param = (elem *)a.params + i + s.to_params;
+  x.grad = (const elem *)a.grads + i;
+  x.weight = a.master ? param : 0;
+  x.param = a.master ? (real *)a.master + state : (real *)(void *)param;
+  x.m = a.m ? (real *)a.m + state : 0;
+  x.v = a.v ? (real *)a.v + state : 0;
+  return x;
 }
 
-ZPD_KERNEL(zpd_optimizer, zpd_update) {
-  const zpd_int first = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x;
-  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
-  if (a.kind == 2)
-    zpd_sgd(a, first, stride);
-  else
-    zpd_adam(a, first, stride);
+ZPD_DEVICE void zpd_update_one(const zpd_rule &r, bool decay, const zpd_arrays &x, int i) {
+  real m = x.m ? x.m[i] : 0, v = x.v ? x.v[i] : 0;
+  const real param = zpd_new_param(r, decay, x.param[i], x.grad[i], m, v);
+  if (x.m) x.m[i] = m;
+  if (x.v) x.v[i] = v;
+  x.param[i] = param;
+  if (x.weight) x.weight[i] = param;
+}
+
+/* 16 bytes of gradients and the state of as many parameters. */
+ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, bool decay, const zpd_arrays &x, int i) {
+  const zpd_raw grad = zpd_raw_load(x.grad + i, ZPD_VEC, true);
+  zpd_reals param = zpd_reals_load(x.param + i), m = {}, v = {};
+  if (x.m) m = zpd_reals_load(x.m + i);
+  if (x.v) v = zpd_reals_load(x.v + i);
+  ZPD_EACH (k, ZPD_VEC) param.at[k] = zpd_new_param(r, decay, param.at[k], zpd_raw_at(grad, k), m.at[k], v.at[k]);
+  if (x.m) zpd_reals_store(x.m + i, m);
+  if (x.v) zpd_reals_store(x.v + i, v);
+  zpd_reals_store(x.param + i, param);
+  if (x.weight) zpd_raw_store(x.weight + i, zpd_raw_of(param.at), ZPD_VEC, true);
+}
+
+/* Elements [i, i + count) of the gradients, by a block. */
+ZPD_DEVICE void zpd_update_some(const zpd_updates &a, const zpd_rule &r, const zpd_segment &s, zpd_int i, int count) {
+  const zpd_arrays x = zpd_arrays_at(a, s, i);
+  const bool decay = s.decay != 0;
+  const bool packs = zpd_begins_pack(x.grad) && zpd_begins_pack(x.weight) && zpd_begins_pack(x.param) &&
+                     zpd_begins_pack(x.m) && zpd_begins_pack(x.v);
+  const int whole = packs ? count / ZPD_VEC * ZPD_VEC : 0;
+  for (int k = threadIdx.x * ZPD_VEC; k < whole; k += ZPD_FLAT_THREADS * ZPD_VEC) zpd_update_pack(r, decay, x, k);
+  for (int k = whole + (int)threadIdx.x; k < count; k += ZPD_FLAT_THREADS) zpd_update_one(r, decay, x, k);
 }
 
 #endif

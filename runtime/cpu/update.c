@@ -1,4 +1,5 @@
 /* Norm and optimizer over the blocks of the flat buffers: a block is a task of the threads. */
+#include <assert.h>
 #include "device.h"
 #include "state.h"
 
@@ -21,9 +22,11 @@ static void square_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squares) {
-  blocks_task a = {.c = c, .blocks = blocks, .squares = squares};
-  zpr_parallel(c, n, 1, square_blocks, &a);
+void zpr_block_list_close(zpr *c, zpr_block_list *list) { (void)c, (void)list; }
+
+void zpr_square_blocks(zpr *c, zpr_block_list *list, double *squares) {
+  blocks_task a = {.c = c, .blocks = list->block, .squares = squares};
+  zpr_parallel(c, list->n, 1, square_blocks, &a);
 }
 
 static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
@@ -48,10 +51,33 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
-  blocks_task a = {.c = c, .blocks = blocks, .rule = rule};
-  zpr_parallel(c, n, 1, update_blocks, &a);
+void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
+  blocks_task a = {.c = c, .blocks = list->block, .rule = rule};
+  zpr_parallel(c, list->n, 1, update_blocks, &a);
 }
 
 /* zpr_ce_loss adds to c->loss itself. */
 void zpr_collect_loss(zpr *c) { (void)c; }
+
+/* The host computes: what it decides it knows at once. */
+bool zpr_device_decides(const zpr *c) {
+  (void)c;
+  return false;
+}
+
+void zpr_decide_begin(zpr *c) {
+  (void)c;
+  assert(!"the host decides");
+}
+
+void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const zpk_update *rule,
+                const zpr_biases *biases) {
+  (void)c, (void)counted, (void)updated, (void)rule, (void)biases;
+  assert(!"the host decides");
+}
+
+zpr_decided zpr_decided_wait(zpr *c) {
+  (void)c;
+  assert(!"the host decides");
+  return (zpr_decided){0};
+}

@@ -4,7 +4,6 @@
 
 static void launch_blocks(zpr *c, zpr_device_kernel *kernel, const zpr_block *blocks, int64_t n,
                           const zpk_update *rule) {
-  zpr_put_grad_scale(c, rule->grad_scale);
   for (int64_t i = 0; i < n; i++) {
     zpd_update a = zpr_update_args(c, &blocks[i], rule);
     int64_t groups = (a.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;

@@ -33,7 +33,8 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(momentum)                                                                                                          \
   X(frozen_update)                                                                                                     \
   X(optimizer)                                                                                                         \
-  X(sum_squares)                                                                                                       \
+  X(square_segments)                                                                                                   \
+  X(decide)                                                                                                            \
   X(sum_parts)
 
 typedef struct zpr_kernels {
@@ -45,8 +46,12 @@ typedef struct zpr_kernels {
 /* Pinned memory of the host through which everything goes that is not a kernel's: windows, and pieces of sums. */
 enum { ZPR_PINNED_BYTES = 8 << 20 };
 
-/* Doubles on the device outside the arena: the step's loss, the factor of the gradients, sums of squares. */
-enum { ZPR_SQUARES_AT_ONCE = 64, ZPR_LOSS = 0, ZPR_GRAD_SCALE, ZPR_SQUARES, ZPR_SCALARS = 64 };
+/* What is on the device outside the arena. A step may be decided while the host has not heard of the one before. */
+enum { ZPR_DECISIONS = 2 };
+typedef struct zpr_scalars {
+  zpd_step step;
+  zpd_outcome outcome[ZPR_DECISIONS];
+} zpr_scalars;
 
 /* Memory for messages between stages: pinned; grows with the longest message, so only in the first step. */
 typedef struct zpr_message_buffer {
@@ -68,13 +73,18 @@ struct zpr_device {
   char name[96];
   void *context, *module, *stream, *blas;
   zpr_kernels kernels;
-  const char *last_kernel; /* kernels fail after they were started */
-  gpu_pointer arena, scalars;
+  const char *last_kernel;    /* kernels fail after they were started */
+  gpu_pointer arena, scalars; /* zpr_scalars */
   bool check;
   char *pinned;
   bool pinned_busy;   /* a copy from it may not have ended */
   gpu_pointer window; /* where the open window's bytes go; 0: it was opened to be read */
   int64_t window_bytes;
+  struct zpr_tokens *tokens;          /* tokens.c; NULL: none was loaded yet */
+  bool decides;                       /* about steps (update.c): */
+  int64_t decided, heard;             /* so many steps; of so many the host was told */
+  void *told[ZPR_DECISIONS];          /* events: the outcome has been copied */
+  zpd_outcome *outcome;               /* pinned */
   struct zpr_copies *copies;          /* copies.c; NULL: nothing was copied yet */
   zpr_message_buffer *sends, receive; /* sends: [zpr_message_buffers] */
   bool receive_busy;                  /* as pinned_busy */
@@ -107,8 +117,14 @@ void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
 void zpr_cuda_beside_open(zpr *c);
 void zpr_cuda_beside_close(zpr *c);
 
-/* update.c: the factor of the gradients to where kernels read it, and the arguments for one block. */
-void zpr_put_grad_scale(zpr *c, double grad_scale);
+/* ---- tokens.c ---- */
+void zpr_cuda_tokens_close(zpr *c);
+
+/* ---- update.c ---- */
+void zpr_cuda_decide_close(zpr *c);
+/* Where kernels find the loss scale; NULL: the host knows it (zpr_gradient_weight). */
+const double *zpr_loss_scale_there(zpr *c);
+/* The arguments for one block. */
 zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule);
 
 /* ---- how ranks talk (comm.c, nccl.c) ---- */

@@ -103,9 +103,8 @@ void zpr_device_open(zpr *c) {
   zpr_cublas(c, d->api.blas_stream(d->blas, d->stream), "give cuBLAS its stream");
   load_kernels(c);
   zpr_cuda(c, d->api.allocate_host((void **)&d->pinned, ZPR_PINNED_BYTES), "get pinned memory of the host");
-  size_t bytes = (ZPR_SCALARS + ZPR_SQUARES_AT_ONCE * ZPD_SQUARES_BLOCKS) * sizeof(double);
-  zpr_cuda(c, d->api.allocate(&d->scalars, bytes), "get memory for sums");
-  zpr_cuda(c, d->api.fill_bytes(d->scalars, 0, bytes, d->stream), "clear the sums");
+  zpr_cuda(c, d->api.allocate(&d->scalars, sizeof(zpr_scalars)), "get memory for sums");
+  zpr_cuda(c, d->api.fill_bytes(d->scalars, 0, sizeof(zpr_scalars), d->stream), "clear the sums");
   zpr_cuda_comm_open(c);
   zpr_cuda_beside_open(c);
 }
@@ -115,6 +114,8 @@ void zpr_device_close(zpr *c) {
   zpr_cuda_wait(c);
   zpr_copies_close(c);
   zpr_cuda_beside_close(c);
+  zpr_cuda_tokens_close(c);
+  zpr_cuda_decide_close(c);
   zpr_cuda_comm_close(c);
   d->api.release(d->scalars);
   d->api.release_host(d->pinned);

@@ -35,7 +35,9 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
                          void *d_score) {
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   zpd_routing a = routing_args(r);
-  a.in = score, a.slot = slot, a.weight = d_weight, a.out = d_score, a.loss_scale = zpr_gradient_weight(c);
+  a.in = score, a.slot = slot, a.weight = d_weight, a.out = d_score;
+  a.scale_there = zpr_loss_scale_there(c);
+  a.loss_scale = a.scale_there ? c->token_weight : zpr_gradient_weight(c);
   int64_t groups = (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS;
   zpr_launch(c, &c->state->device->kernels.gate_grad, &a, sizeof a, groups, r->B, 1, ZPD_FLAT_THREADS);
 }

@@ -172,13 +172,14 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
               .rows = rows,
               .ranks = ranks,
               .scale = c->token_weight,
-              .loss = (double *)(void *)zpr_gpu_host(d->scalars) + ZPR_LOSS};
+              .loss = &((zpr_scalars *)(void *)zpr_gpu_host(d->scalars))->step.loss};
   zpr_launch(c, &d->kernels.ce_loss, &a, sizeof a, 1, 1, 1, ZPD_CE_THREADS);
 }
 
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
                  const void *lse, int64_t rows, void *dlogits) {
   assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
+  const double *there = zpr_loss_scale_there(c);
   zpd_ce a = {.logits = logits,
               .lse = lse,
               .out = dlogits,
@@ -187,7 +188,8 @@ void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64
               .first_col = first_col,
               .vocabulary = vocabulary,
               .rows = rows,
-              .scale = zpr_gradient_weight(c)};
+              .scale = there ? c->token_weight : zpr_gradient_weight(c),
+              .loss_scale = there};
   zpr_launch(c, &c->state->device->kernels.ce_grad, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
 }
 

@@ -1,51 +1,171 @@
-/* Norm, optimizer and loss on the GPU. A block is the whole of a parameter that this rank updates: a launch each. */
+/* The end of a step on the GPU: loss, norm, decision, optimizer. Norm and optimizer are one launch each, over a table
+ * of the blocks (kernels/cuda/zpd_step.cuh).
+ *
+ * Where nobody else has a say the GPU decides itself and the host hears of it later: the outcome of a step is copied to
+ * pinned memory behind it, while the host starts the next one. */
 #include "cuda.h"
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 const int64_t zpr_block_elements = INT64_MAX / 2;
 
-static gpu_pointer scalar(const zpr *c, int64_t i) {
-  return c->state->device->scalars + (gpu_pointer)i * sizeof(double);
+/* ---- tables ---- */
+
+typedef struct table {
+  gpu_pointer memory; /* the segments, and behind them a sum for each block of threads; 0: not made, or empty */
+  int n;
+  int64_t blocks;
+} table;
+
+typedef struct tables {
+  table norm, update;
+} tables;
+
+static int64_t blocks_of_norm(int64_t count) {
+  int64_t blocks = (count + ZPD_SQUARES_ELEMENTS - 1) / ZPD_SQUARES_ELEMENTS;
+  return blocks < ZPD_SQUARES_BLOCKS ? blocks : ZPD_SQUARES_BLOCKS;
 }
 
-/* How many blocks of threads sum a block of elements: it depends on their number alone, so the sum does, too. */
-static int64_t square_groups(const zpr_block *b) {
-  enum { LEAST = 4 * ZPD_FLAT_THREADS }; /* elements that are worth a block of threads */
-  int64_t groups = (b->end - b->begin + LEAST - 1) / LEAST;
-  return groups < ZPD_SQUARES_BLOCKS ? groups : ZPD_SQUARES_BLOCKS;
-}
+static int64_t blocks_of_update(int64_t count) { return (count + ZPD_UPDATE_ELEMENTS - 1) / ZPD_UPDATE_ELEMENTS; }
 
-/* Their sums are added here, in order. */
-void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squares) {
-  zpr_device *d = c->state->device;
-  int64_t size = zpk_bytes(c->program->dtype);
-  const char *grads = zpr_at(c, c->stage->grads);
-  for (int64_t first = 0; first < n; first += ZPR_SQUARES_AT_ONCE) {
-    int64_t some = n - first < ZPR_SQUARES_AT_ONCE ? n - first : ZPR_SQUARES_AT_ONCE;
-    gpu_pointer sums = scalar(c, ZPR_SCALARS);
-    for (int64_t i = 0; i < some; i++) {
-      const zpr_block *b = &blocks[first + i];
-      if (!b->counted) continue;
-      zpd_squares a = {.x = grads + b->begin * size,
+static zpd_segment segment_of(const zpr_block *b) {
+  return (zpd_segment){.begin = b->begin,
                        .count = b->end - b->begin,
-                       .sums = (double *)(void *)zpr_gpu_host(sums) + i * ZPD_SQUARES_BLOCKS};
-      zpr_launch(c, &d->kernels.sum_squares, &a, sizeof a, square_groups(b), 1, 1, ZPD_FLAT_THREADS);
-    }
-    const double *sum = zpr_window_open(c, zpr_gpu_host(sums), some * ZPD_SQUARES_BLOCKS * (int64_t)sizeof *sum, true);
-    for (int64_t i = 0; i < some; i++) {
-      squares[first + i] = 0;
-      if (!blocks[first + i].counted) continue;
-      for (int64_t k = 0; k < square_groups(&blocks[first + i]); k++)
-        squares[first + i] += sum[i * ZPD_SQUARES_BLOCKS + k];
-    }
+                       .to_params = b->to_params,
+                       .to_state = b->to_state,
+                       .decay = b->decay};
+}
+
+/* Is the block in the table of the norm, or of the update? */
+static bool belongs(const zpr_block *b, bool norm) { return b->begin < b->end && (!norm || b->counted); }
+
+static void put_segments(zpr *c, const table *t, const zpd_segment *segments) {
+  int64_t bytes = t->n * (int64_t)sizeof *segments, at = 0;
+  while (at < bytes) {
+    int64_t some = bytes - at < zpr_window_bytes(c) ? bytes - at : zpr_window_bytes(c);
+    memcpy(zpr_window_open(c, zpr_gpu_host(t->memory + (gpu_pointer)at), some, false), (const char *)segments + at,
+           (size_t)some);
     zpr_window_close(c);
+    at += some;
   }
 }
 
-void zpr_put_grad_scale(zpr *c, double grad_scale) {
-  memcpy(zpr_window_open(c, zpr_gpu_host(scalar(c, ZPR_GRAD_SCALE)), sizeof grad_scale, false), &grad_scale,
-         sizeof grad_scale);
+static void make_table(zpr *c, const zpr_block_list *list, table *t, bool norm) {
+  zpd_segment *segments = zpr_alloc(c, (size_t)list->n + 1, sizeof *segments);
+  for (int64_t i = 0; i < list->n; i++) {
+    if (!belongs(&list->block[i], norm)) continue;
+    zpd_segment *s = &segments[t->n++];
+    *s = segment_of(&list->block[i]);
+    s->first = t->blocks;
+    t->blocks += norm ? blocks_of_norm(s->count) : blocks_of_update(s->count);
+  }
+  size_t bytes = (size_t)t->n * sizeof *segments + (norm ? (size_t)t->blocks * sizeof(double) : 0);
+  if (bytes > 0) {
+    zpr_cuda(c, c->state->device->api.allocate(&t->memory, bytes), "get memory for a table of parameters");
+    put_segments(c, t, segments);
+  }
+  free(segments);
+}
+
+static const table *table_of(zpr *c, zpr_block_list *list, bool norm) {
+  if (!list->there) list->there = zpr_alloc(c, 1, sizeof(tables));
+  tables *both = list->there;
+  table *t = norm ? &both->norm : &both->update;
+  if (!t->memory && t->blocks == 0) make_table(c, list, t, norm);
+  return t;
+}
+
+void zpr_block_list_close(zpr *c, zpr_block_list *list) {
+  tables *both = list->there;
+  if (!both) return;
+  zpr_cuda_wait(c);
+  if (both->norm.memory) c->state->device->api.release(both->norm.memory);
+  if (both->update.memory) c->state->device->api.release(both->update.memory);
+  free(both);
+  list->there = NULL;
+}
+
+static const zpd_segment *segments_in(const table *t) { return (const zpd_segment *)(void *)zpr_gpu_host(t->memory); }
+
+static double *sums_in(const table *t) {
+  return (double *)(void *)zpr_gpu_host(t->memory + (gpu_pointer)t->n * sizeof(zpd_segment));
+}
+
+/* ---- norm ---- */
+
+static void square_segments(zpr *c, const table *t) {
+  zpd_squares a = {
+      .grads = zpr_at(c, c->stage->grads), .segments = segments_in(t), .n = t->n, .sums = t->n ? sums_in(t) : NULL};
+  if (t->blocks > 0)
+    zpr_launch(c, &c->state->device->kernels.square_segments, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
+}
+
+/* Parts are added in order, as zpd_decide does. */
+void zpr_square_blocks(zpr *c, zpr_block_list *list, double *squares) {
+  const table *t = table_of(c, list, true);
+  int64_t bytes = t->blocks * (int64_t)sizeof(double);
+  assert(bytes <= zpr_window_bytes(c));
+  square_segments(c, t);
+  const double *sum = bytes > 0 ? zpr_window_open(c, sums_in(t), bytes, true) : NULL;
+  for (int64_t i = 0; i < list->n; i++) {
+    const zpr_block *b = &list->block[i];
+    squares[i] = 0;
+    if (!belongs(b, true)) continue;
+    for (int64_t k = blocks_of_norm(b->end - b->begin); k > 0; k--) squares[i] += *sum++;
+  }
+  if (bytes > 0) zpr_window_close(c);
+}
+
+/* ---- optimizer ---- */
+
+static zpd_step *step_of(zpr *c) { return &((zpr_scalars *)(void *)zpr_gpu_host(c->state->device->scalars))->step; }
+
+/* What the host has decided, to where kernels read it. */
+static void put_decision(zpr *c, const zpk_update *rule) {
+  const double decided[4] = {rule->grad_scale, rule->bias1, rule->bias2, 1};
+  static_assert(offsetof(zpd_step, applies) - offsetof(zpd_step, grad_scale) == 3 * sizeof *decided, "side by side");
+  memcpy(zpr_window_open(c, &step_of(c)->grad_scale, sizeof decided, false), decided, sizeof decided);
   zpr_window_close(c);
+}
+
+static zpd_updates updates_of(zpr *c, const zpk_update *rule) {
+  const zpr_stage *stage = c->stage;
+  return (zpd_updates){.kind = rule->kind,
+                       .lr = rule->lr,
+                       .beta1 = rule->beta1,
+                       .beta2 = rule->beta2,
+                       .eps = rule->eps,
+                       .weight_decay = rule->weight_decay,
+                       .momentum = rule->momentum,
+                       .step = step_of(c),
+                       .params = zpr_at(c, stage->params),
+                       .master = zpk_is_narrow(rule->dtype) ? zpr_at(c, stage->master) : NULL,
+                       .grads = zpr_at(c, stage->grads),
+                       .m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL,
+                       .v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL};
+}
+
+/* One block needs no table: it goes along with the arguments. */
+static void update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
+  zpd_updates a = updates_of(c, rule);
+  if (list->n == 1) {
+    a.one = segment_of(list->block);
+    a.blocks = blocks_of_update(a.one.count);
+  } else {
+    const table *t = table_of(c, list, false);
+    a.segments = segments_in(t);
+    a.n = t->n;
+    a.blocks = t->blocks;
+  }
+  if (a.blocks > 0)
+    zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, a.blocks), 1, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
+  put_decision(c, rule);
+  update_blocks(c, list, rule);
 }
 
 zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
@@ -63,7 +183,7 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
                       .momentum = rule->momentum,
                       .bias1 = rule->bias1,
                       .bias2 = rule->bias2,
-                      .grad_scale = (const double *)(void *)zpr_gpu_host(scalar(c, ZPR_GRAD_SCALE)),
+                      .grad_scale = rule->grad_scale,
                       .param = mixed ? (char *)zpr_at(c, stage->master) + state : param,
                       .weight = mixed ? param : NULL,
                       .grad = (char *)zpr_at(c, stage->grads) + b->begin * size,
@@ -72,20 +192,81 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
                       .count = b->end - b->begin};
 }
 
-void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
-  zpr_put_grad_scale(c, rule->grad_scale);
-  for (int64_t i = 0; i < n; i++) {
-    zpd_update a = zpr_update_args(c, &blocks[i], rule);
-    int64_t groups = (a.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-    zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
-  }
-}
+/* ---- loss ---- */
 
 void zpr_collect_loss(zpr *c) {
-  void *place = zpr_gpu_host(scalar(c, ZPR_LOSS));
+  void *place = &step_of(c)->loss;
   double sum;
   memcpy(&sum, zpr_window_open(c, place, sizeof sum, true), sizeof sum);
   zpr_window_close(c);
   c->loss += sum;
   zpr_zero(c, place, sizeof sum);
+}
+
+/* ---- decisions of the GPU ---- */
+
+/* Other ranks' norms would have to reach this GPU. */
+bool zpr_device_decides(const zpr *c) { return c->ranks == 1; }
+
+void zpr_decide_begin(zpr *c) {
+  zpr_device *d = c->state->device;
+  enum { NO_TIMING = 2 /* CU_EVENT_DISABLE_TIMING */ };
+  zpd_step step = {.loss_scale = (double)c->loss_scale,
+                   .scale_steps = (double)c->scale_steps,
+                   .skipped_steps = (double)c->skipped_steps};
+  memcpy(zpr_window_open(c, step_of(c), sizeof step, false), &step, sizeof step);
+  zpr_window_close(c);
+  for (int i = 0; i < ZPR_DECISIONS && !d->decides; i++)
+    zpr_cuda(c, d->api.new_event(&d->told[i], NO_TIMING), "make an event");
+  if (!d->decides)
+    zpr_cuda(c, d->api.allocate_host((void **)&d->outcome, ZPR_DECISIONS * sizeof *d->outcome),
+             "get pinned memory of the host");
+  d->decides = true;
+}
+
+void zpr_cuda_decide_close(zpr *c) {
+  zpr_device *d = c->state->device;
+  if (!d->decides) return;
+  for (int i = 0; i < ZPR_DECISIONS; i++) d->api.release_event(d->told[i]);
+  d->api.release_host(d->outcome);
+}
+
+const double *zpr_loss_scale_there(zpr *c) { return c->state->device->decides ? &step_of(c)->loss_scale : NULL; }
+
+void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const zpk_update *rule,
+                const zpr_biases *biases) {
+  zpr_device *d = c->state->device;
+  const zpr_program *p = c->program;
+  const table *t = table_of(c, counted, true);
+  int turn = (int)(d->decided % ZPR_DECISIONS);
+  zpd_outcome *outcome = &((zpr_scalars *)(void *)zpr_gpu_host(d->scalars))->outcome[turn];
+  zpd_decision a = {.sums = t->n ? sums_in(t) : NULL,
+                    .segments = segments_in(t),
+                    .n = t->n,
+                    .blocks = t->blocks,
+                    .clip = p->clip,
+                    .bias1 = {biases->bias1[0], biases->bias1[1]},
+                    .bias2 = {biases->bias2[0], biases->bias2[1]},
+                    .skipped_steps = (double)c->skipped_steps,
+                    .scale_window = zpr_loss_scale_moves(p) ? (double)p->scale_window : 0,
+                    .most_scale = ZPR_MOST_LOSS_SCALE,
+                    .step = step_of(c),
+                    .outcome = outcome};
+  assert(d->decides && d->decided - d->heard < ZPR_DECISIONS);
+  square_segments(c, t);
+  zpr_launch(c, &d->kernels.decide, &a, sizeof a, 1, 1, 1, ZPD_FLAT_THREADS);
+  zpr_cuda(c, d->api.to_host(&d->outcome[turn], zpr_gpu(outcome), sizeof *outcome, d->stream), "copy from the GPU");
+  zpr_cuda(c, d->api.record(d->told[turn], d->stream), "mark a place in a stream");
+  d->decided++;
+  update_blocks(c, updated, rule);
+}
+
+zpr_decided zpr_decided_wait(zpr *c) {
+  zpr_device *d = c->state->device;
+  assert(d->heard < d->decided);
+  int turn = (int)(d->heard++ % ZPR_DECISIONS);
+  zpr_cuda(c, d->api.await_event(d->told[turn]), "finish a step");
+  const zpd_outcome *o = &d->outcome[turn];
+  return (zpr_decided){
+      .loss = o->loss, .grad_norm = o->grad_norm, .loss_scale = o->loss_scale, .applied = o->applied != 0};
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The last kernel calls what blocks compute together twice, one call right after the other. */
-static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_optimizer.cuh\"\n"
+static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_step.cuh\"\n"
                            "ZPD_KERNEL(together, zpd_rank_sum) {\n"
                            "  real *y = (real *)a.mine + threadIdx.x * 8, x = ((const real *)a.others)[threadIdx.x];\n"
                            "  int total, more;\n"
@@ -194,50 +194,136 @@ Test(kernels_cuda, add_chunks) {
     }
 }
 
-/* The sums of blocks do not depend on where the buffer begins. */
-Test(kernels_cuda, sum_squares) {
-  enum { BLOCKS = 6 };
+/* Three segments, the middle one of one block. The sums of blocks do not depend on where the buffer begins. */
+Test(kernels_cuda, square_segments) {
+  enum { SEGMENTS = 3, BLOCKS = 6 };
   for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int i = 0; i < COUNTS; i++) {
       int64_t n = counts[i], e = zpk_bytes((zpk_dtype)dtype);
-      char *x = numbers((zpk_dtype)dtype, n + 1, 10), *shifted = malloc((size_t)((n + 1) * e));
-      memcpy(shifted + e, x, (size_t)(n * e));
-      double sums[BLOCKS], again[BLOCKS], total = 0, want = zpk_sum_squares((zpk_dtype)dtype, x, 0, n);
-      zpd_squares a = {.x = x, .count = n, .sums = sums}, b = {.x = shifted + e, .count = n, .sums = again};
-      launch((zpk_dtype)dtype, "zpd_sum_squares", &a, BLOCKS);
-      launch((zpk_dtype)dtype, "zpd_sum_squares", &b, BLOCKS);
-      for (int block = 0; block < BLOCKS; block++) total += sums[block];
-      cr_expect_float_eq(total, want, 1e-14 * want);
+      char *x = numbers((zpk_dtype)dtype, n + 13, 10), *shifted = malloc((size_t)((n + 13) * e));
+      memcpy(shifted + e, x, (size_t)((n + 12) * e));
+      zpd_segment segments[SEGMENTS] = {
+          {.begin = 5, .count = n}, {.begin = 0, .count = 5}, {.begin = n + 5, .count = 7}};
+      segments[1].first = 3, segments[2].first = 4;
+      double sums[BLOCKS], again[BLOCKS];
+      zpd_squares a = {.grads = x, .segments = segments, .n = SEGMENTS, .sums = sums}, b = a;
+      b.grads = shifted + e, b.sums = again;
+      launch((zpk_dtype)dtype, "zpd_square_segments", &a, BLOCKS);
+      launch((zpk_dtype)dtype, "zpd_square_segments", &b, BLOCKS);
+      for (int s = 0; s < SEGMENTS; s++) {
+        double total = 0, want = zpk_sum_squares((zpk_dtype)dtype, x + segments[s].begin * e, 0, segments[s].count);
+        int64_t end = s + 1 < SEGMENTS ? segments[s + 1].first : BLOCKS;
+        for (int64_t block = segments[s].first; block < end; block++) total += sums[block];
+        cr_expect_float_eq(total, want, 1e-14 * want);
+      }
       cr_expect_arr_eq(sums, again, sizeof sums);
       free(x), free(shifted);
     }
 }
 
-/* ---- optimizer ---- */
+/* ---- decisions ---- */
 
-static zpd_update device_update(const zpk_update *u, bool decay, const double *scale) {
-  return (zpd_update){.kind = u->kind,
-                      .decay = decay,
-                      .lr = u->lr,
-                      .beta1 = u->beta1,
-                      .beta2 = u->beta2,
-                      .eps = u->eps,
-                      .weight_decay = u->weight_decay,
-                      .momentum = u->momentum,
-                      .bias1 = u->bias1,
-                      .bias2 = u->bias2,
-                      .grad_scale = scale};
+/* 300 segments of one or two blocks each, whose sums are 1, 2, 3, ...: more than threads. */
+enum { MANY = 300 };
+static zpd_decision decision(double *sums, zpd_segment *segments, zpd_step *step, zpd_outcome *outcome) {
+  int64_t block = 0;
+  for (int s = 0; s < MANY; s++) {
+    segments[s] = (zpd_segment){.first = block};
+    for (int64_t end = block + 1 + s % 2; block < end; block++) sums[block] = (double)(block + 1);
+  }
+  return (zpd_decision){.sums = sums,
+                        .segments = segments,
+                        .n = MANY,
+                        .blocks = block,
+                        .clip = 2,
+                        .bias1 = {0.1, 0.2},
+                        .bias2 = {0.3, 0.4},
+                        .skipped_steps = 5,
+                        .step = step,
+                        .outcome = outcome};
 }
 
-enum { N = 300, STEPS = 5 };
+static void decide(const zpd_decision *a) { launch(ZPK_F32, "zpd_decide", a, 1); }
 
-/* Steps of the device against f64 formulas. SGD has no second moment, without momentum (PLAIN_SGD) no first one. */
+Test(kernels_cuda, decide_clips_and_tells) {
+  double sums[2 * MANY];
+  zpd_segment segments[MANY];
+  zpd_step step = {.loss = 3, .loss_scale = 1, .skipped_steps = 5};
+  zpd_outcome outcome;
+  zpd_decision a = decision(sums, segments, &step, &outcome);
+  const double n = (double)a.blocks, norm = sqrt(n * (n + 1) / 2);
+  decide(&a);
+  cr_expect(outcome.loss == 3 && outcome.grad_norm == norm && outcome.applied == 1 && outcome.loss_scale == 1);
+  cr_expect(step.loss == 0 && step.applies == 1 && step.skipped_steps == 5 && step.scale_steps == 0);
+  cr_expect_eq(step.grad_scale, 2 / (norm + 1e-6));
+  cr_expect(step.bias1 == 0.1 && step.bias2 == 0.3, "the host knew of all skipped steps");
+  a.clip = 0;
+  decide(&a);
+  cr_expect_eq(step.grad_scale, 1);
+}
+
+/* As zpr_loss_scale_step: two steps without overflow double the scale, one with halves it, not beyond the ends. */
+Test(kernels_cuda, decide_moves_the_loss_scale) {
+  double sums[2 * MANY];
+  zpd_segment segments[MANY];
+  zpd_step step = {.loss_scale = 8, .scale_steps = 1, .skipped_steps = 5};
+  zpd_outcome outcome;
+  static const struct {
+    double sum, loss, scale, steps, skipped, applied;
+  } expected[] = {{1, 0, 16, 0, 5, 1},  {INFINITY, 0, 8, 0, 6, 0}, {1, 0, 8, 1, 6, 1},
+                  {1, NAN, 4, 0, 7, 0}, {NAN, 0, 2, 0, 8, 0},      {1, 0, 2, 1, 8, 1}};
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+    zpd_decision a = decision(sums, segments, &step, &outcome);
+    const double before = step.loss_scale, skipped = step.skipped_steps;
+    a.scale_window = 2, a.most_scale = 16;
+    a.sums[7] = expected[i].sum;
+    step.loss = expected[i].loss;
+    decide(&a);
+    cr_expect(step.loss_scale == expected[i].scale && step.scale_steps == expected[i].steps, "case %zu", i);
+    cr_expect(step.skipped_steps == expected[i].skipped && step.applies == expected[i].applied, "case %zu", i);
+    cr_expect(outcome.loss_scale == before && outcome.applied == expected[i].applied, "case %zu", i);
+    cr_expect_eq(step.bias1, skipped > 5 ? 0.2 : 0.1);
+    if (expected[i].applied) cr_expect_float_eq(step.grad_scale * before * (outcome.grad_norm + 1e-6), 2, 1e-12);
+  }
+  step.loss_scale = 16, step.scale_steps = 1, step.loss = 0;
+  zpd_decision a = decision(sums, segments, &step, &outcome);
+  a.scale_window = 2, a.most_scale = 16;
+  decide(&a);
+  cr_expect_eq(step.loss_scale, 16, "not beyond the most");
+  step.loss_scale = 1, step.loss = NAN;
+  decide(&a);
+  cr_expect_eq(step.loss_scale, 1, "not below 1");
+  step.loss = NAN, a.scale_window = 0, step.loss_scale = 4;
+  decide(&a);
+  cr_expect_eq(step.loss_scale, 4, "a fixed scale stays");
+}
+
+/* ---- optimizer ---- */
+
+static zpd_updates device_update(const zpk_update *u, const zpd_step *step) {
+  return (zpd_updates){.kind = u->kind,
+                       .lr = u->lr,
+                       .beta1 = u->beta1,
+                       .beta2 = u->beta2,
+                       .eps = u->eps,
+                       .weight_decay = u->weight_decay,
+                       .momentum = u->momentum,
+                       .step = step};
+}
+
+enum { N = 4500, STEPS = 5 };
+
+/* Steps of the device against f64 formulas, over one segment or over three, one of which begins between packs and one
+ * of which takes two blocks. SGD has no second moment, without momentum (PLAIN_SGD) no first one. */
 enum { SGD = 2, PLAIN_SGD };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
-  double want_p[N], want_m[N] = {0}, want_v[N] = {0}, p[N], m[N] = {0}, v[N] = {0}, g[N];
+  static double want_p[N], want_m[N], want_v[N];
+  static _Alignas(16) double p[N], m[N], v[N], g[N];
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
   zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
-  uint16_t weight[N], rounded[N];
+  static _Alignas(16) uint16_t weight[N];
+  uint16_t rounded[N];
+  memset(want_m, 0, sizeof want_m), memset(want_v, 0, sizeof want_v), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
   for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i));
   for (int step = 1; step <= STEPS; step++) {
     zpk_update u = settings(dtype, kind == PLAIN_SGD ? SGD : kind, step);
@@ -247,10 +333,15 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
       torch_step(&u, decay, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i],
                  &want_m[i], &want_v[i]);
     }
-    zpd_update a = device_update(&u, decay, &u.grad_scale);
-    a.param = p, a.grad = g, a.count = N;
+    const zpd_step decided = {.grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+    const zpd_segment segments[3] = {{.count = 101, .decay = decay},
+                                     {.begin = 101, .count = N - 111, .first = 1, .decay = decay},
+                                     {.begin = N - 10, .count = 10, .first = 3, .decay = decay}};
+    zpd_updates a = device_update(&u, &decided);
+    a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
     a.m = kind == PLAIN_SGD ? NULL : m, a.v = kind >= SGD ? NULL : v;
-    a.weight = zpk_is_narrow(dtype) ? weight : NULL;
+    a.one = (zpd_segment){.count = N, .decay = decay}, a.blocks = 2;
+    if (step % 2) a.segments = segments, a.n = 3, a.blocks = 4;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
   }
   for (int i = 0; i < N; i++) {
@@ -261,6 +352,26 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   if (!zpk_is_narrow(dtype)) return;
   zpk_round(dtype, (const float *)(const void *)p, rounded, N);
   cr_expect_arr_eq(weight, rounded, sizeof weight, "kind %d: weights are the rounded master copy", kind);
+}
+
+/* The other offsets of a segment, and a step that does not apply. */
+Test(kernels_cuda, optimizer_finds_its_elements) {
+  double p[40], m[40] = {0}, g[40];
+  zpk_update u = settings(ZPK_F64, SGD, 1);
+  zpd_step decided = {.grad_scale = 1, .applies = 0};
+  zpd_updates a = device_update(&u, &decided);
+  for (int i = 0; i < 40; i++) p[i] = 0, g[i] = i;
+  a.lr = 1, a.momentum = 0, a.weight_decay = 0;
+  a.params = p, a.grads = g, a.m = m;
+  a.one = (zpd_segment){.begin = 3, .count = 5, .to_params = 20, .to_state = 10}, a.blocks = 1;
+  launch(ZPK_F64, "zpd_optimizer", &a, 1);
+  for (int i = 0; i < 40; i++) cr_expect(p[i] == 0 && m[i] == 0, "element %d", i);
+  decided.applies = 1;
+  launch(ZPK_F64, "zpd_optimizer", &a, 1);
+  for (int i = 0; i < 40; i++) {
+    cr_expect_eq(p[i], i >= 23 && i < 28 ? -(i - 20) : 0, "element %d", i);
+    cr_expect_eq(m[i], i >= 13 && i < 18 ? i - 10 : 0, "element %d", i);
+  }
 }
 
 Test(kernels_cuda, optimizer) {

@@ -144,7 +144,7 @@ Test(kernels_cuda_compress, update) {
                       .weight_decay = u.weight_decay,
                       .bias1 = u.bias1,
                       .bias2 = u.bias2,
-                      .grad_scale = &u.grad_scale,
+                      .grad_scale = u.grad_scale,
                       .param = got,
                       .weight = zpk_is_narrow(u.dtype) ? weight : NULL,
                       .grad = grad,

@@ -362,7 +362,8 @@ static void check_update(zpr *c, int kind, int64_t from) {
                                     {from + 1, from + 5000, FROM - from, -from, false, true},
                                     {from + 5000, from + STATE, FROM - from, -from, true, false}};
   double squares[PARAMS] = {-1, -1, -1};
-  zpr_square_blocks(c, blocks, PARAMS, squares);
+  zpr_block_list list = {.block = blocks, .n = PARAMS};
+  zpr_square_blocks(c, &list, squares);
   for (int i = 0; i < PARAMS; i++) {
     double want = 0;
     for (int64_t e = blocks[i].begin; blocks[i].counted && e < blocks[i].end; e++)
@@ -383,7 +384,8 @@ static void check_update(zpr *c, int kind, int64_t from) {
   for (int i = 0; i < PARAMS; i++)
     zpk_optimizer(&rule, blocks[i].decay, param.host + FROM * param.size, grad.host + from * grad.size, m.host, v.host,
                   blocks[i].begin - from, blocks[i].end - from);
-  zpr_update_blocks(c, blocks, PARAMS, &rule);
+  zpr_update_blocks(c, &list, &rule);
+  zpr_block_list_close(c, &list);
   compare(&param, rounding(c), "parameters");
   compare(&m, rounding(c), "first moments");
   compare(&v, rounding(c), "second moments");

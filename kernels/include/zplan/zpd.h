@@ -89,13 +89,14 @@ typedef struct zpd_routing {
   zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
   int normalize;
   double balance, loss_scale;
-  const void *in;     /* scores; x of dispatch, y of the others */
-  const void *weight; /* combine: NULL, 1; gate_grad: d_weight */
-  const void *d_out;  /* combine_grad */
-  const int *slot;    /* all but gate_choose and gate_places */
-  void *out;          /* gate_choose: weights; else d_scores, slots, tokens, dy */
-  void *d_weight;     /* combine_grad */
-  int *choice;        /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
+  const double *scale_there; /* gate_grad: a further factor of loss_scale that only the device knows; NULL: 1 */
+  const void *in;            /* scores; x of dispatch, y of the others */
+  const void *weight;        /* combine: NULL, 1; gate_grad: d_weight */
+  const void *d_out;         /* combine_grad */
+  const int *slot;           /* all but gate_choose and gate_places */
+  void *out;                 /* gate_choose: weights; else d_scores, slots, tokens, dy */
+  void *d_weight;            /* combine_grad */
+  int *choice;               /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
 } zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_dispatch, zpd_combine, zpd_combine_grad
                 */
 
@@ -107,21 +108,87 @@ typedef struct zpd_ce {
   zpd_int V, first_col, vocabulary, rows;
   int ranks;
   double scale;
-  double *loss; /* ce_loss, one block: *loss += scale * the summed loss, in a fixed order */
-} zpd_ce;       /* kernels zpd_ce_stats, zpd_ce_loss, zpd_ce_grad */
+  const double *loss_scale; /* ce_grad: a further factor that only the device knows; NULL: 1 */
+  double *loss;             /* ce_loss, one block: *loss += scale * the summed loss, in a fixed order */
+} zpd_ce;                   /* kernels zpd_ce_stats, zpd_ce_loss, zpd_ce_grad */
+
+/* ---- the end of a step ---- */
+
+/* What stays on the device from step to step. The runtime writes it where it decides itself. */
+typedef struct zpd_step {
+  double loss; /* grows with every zpd_ce_loss; decide clears it */
+  /* of the update */
+  double grad_scale, bias1, bias2; /* see zpd_update */
+  double applies;                  /* 0: it changes nothing */
+  /* f16: what gradients are multiplied by, a power of two; steps without overflow since it was changed; and with every
+   * format the steps that were not applied */
+  double loss_scale, scale_steps, skipped_steps;
+} zpd_step;
+
+/* What the host is told of a step. */
+typedef struct zpd_outcome {
+  double loss, grad_norm, applied;
+  double loss_scale; /* that the step had */
+} zpd_outcome;
+
+/* Elements of the gradients that are treated alike, as zpr_block; `first`: of the blocks of threads that share out all
+ * segments of a table in its order, the first one of this segment. */
+typedef struct zpd_segment {
+  zpd_int begin, count, to_params, to_state, first;
+  zpd_int decay;
+} zpd_segment;
+
+/* sums[b] = sum of x^2, in f64, over the part of block b: how many blocks a segment has is up to its elements alone. */
+typedef struct zpd_squares {
+  const void *grads;
+  const zpd_segment *segments;
+  int n;        /* segments */
+  double *sums; /* [gridDim.x] */
+} zpd_squares;  /* kernel zpd_square_segments: gridDim.x is the number of blocks of the table */
+
+/* From the sums of squares to what the update does: one block. */
+typedef struct zpd_decision {
+  double *sums; /* of zpd_squares; overwritten */
+  const zpd_segment *segments;
+  int n;
+  zpd_int blocks; /* of all segments */
+  double clip;    /* 0: none */
+  /* of the optimizer, by how many steps were skipped since the host was told the last time: none or one */
+  double bias1[2], bias2[2];
+  double skipped_steps;            /* that the host knows of */
+  double scale_window, most_scale; /* window 0: the loss scale does not move */
+  zpd_step *step;
+  zpd_outcome *outcome;
+} zpd_decision; /* kernel zpd_decide */
+
+/* The optimizer over all segments of a table; buffers begin at element 0 of the gradients, the parameters and the
+ * state. */
+typedef struct zpd_updates {
+  int kind, n; /* zpk_update.kind; segments */
+  double lr, beta1, beta2, eps, weight_decay, momentum;
+  const zpd_step *step;
+  void *params; /* what is computed with */
+  void *master; /* with 16-bit operands f32 copies of the parameters, which are updated; else NULL */
+  const void *grads;
+  void *m, *v;
+  const zpd_segment *segments; /* NULL: `one` */
+  zpd_segment one;
+  zpd_int blocks;
+} zpd_updates; /* kernel zpd_optimizer: any grid */
 
 /* ---- flat buffers ---- */
 typedef struct zpd_update {
   int kind, decay; /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, bias1, bias2;
-  const double *grad_scale; /* on the device: known only when the norm is */
-  void *param;              /* with 16-bit operands the master copy, */
-  void *weight;             /* and what is rounded from it; else NULL */
+  double grad_scale;
+  void *param;  /* with 16-bit operands the master copy, */
+  void *weight; /* and what is rounded from it; else NULL */
   const void *grad;
   void *m, *v;
   zpd_int count;
-} zpd_update; /* kernels zpd_optimizer; zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an
-                 element, grid-stride */
+} zpd_update; /* kernels zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an element,
+               * grid-stride
+               */
 
 /* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over the first blocks of records; a warp a
  * block of 64 elements, grid-stride. */
@@ -134,12 +201,6 @@ typedef struct zpd_signs {
   zpd_int blocks, here; /* of a record; of them these first ones are worked on */
   int n;
 } zpd_signs; /* kernels zpd_pack_signs, zpd_average_signs, zpd_unpack_signs */
-
-typedef struct zpd_squares {
-  const void *x;
-  zpd_int count;
-  double *sums; /* [gridDim.x], the grid is a constant: sums of x^2 in f64, added up on the host in order */
-} zpd_squares;  /* kernel zpd_sum_squares */
 
 typedef struct zpd_flat {
   void *y;
@@ -166,8 +227,10 @@ enum {
   ZPD_GATE_TOKENS = 256, /* gate_grad: block (x, y) takes tokens [256 x, 256 x + 256) of sample y; gate_places: a block
                             a sample; dispatch, combine: a block a token */
   ZPD_MAX_EXPERTS = 1024,
-  ZPD_CE_THREADS = 256, /* stats, grad: a block a row; loss: one block */
-  ZPD_SQUARES_BLOCKS = 256
+  ZPD_CE_THREADS = 256,         /* stats, grad: a block a row; loss: one block */
+  ZPD_SQUARES_BLOCKS = 256,     /* square_segments: most blocks of a segment, */
+  ZPD_SQUARES_ELEMENTS = 16384, /* each with at least as many elements, but the last */
+  ZPD_UPDATE_ELEMENTS = 4096    /* optimizer: elements of a segment that a block takes at a time */
 };
 
 #endif

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""How often the host of a GPU trainer asks the GPU for something in a step, and how often it waits, counted by the emulated GPU.
+
+    launches.py
+
+The model is GPT-2 124M with everything small but the number of its layers, 12, and of its parameters, 148, in bf16, one micro-batch:
+kernels, products and fills do not depend on the sizes. Two runs of different lengths; what the longer one does more is that of its
+steps. A step's loss and norm are told a step later, so the host waits for nothing that was just started: once for the outcome of the
+step before, once for the place of the tokens.
+"""
+import os
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+
+STEPS = (2, 4)
+# In a step. Products: 12 layers of 4 forward and 8 backward, 3 of the vocabulary. Kernels: 6 and 7 a layer and the sums over columns
+# that follow them, 12 of the two ends, 3 of the norm, the decision and the update.
+MOST = {"launches": 266, "products": 147, "fills": 1, "copies": 2, "waits": 2}
+MODEL = """use std.hw
+use "%s" as g
+cluster gpu { nodes = 1  node = std.hw.workstation(devices = 1 * std.hw.h100_pcie) }
+train {
+  model = g.gpt2(V = 61, S = 16, d = 32, layers = 12, heads = 2)
+  data = synthetic(seed = 11)  batch = 4  steps = 4  precision = "mixed_bf16"  dropout = 0.0  clip = 1.0
+  optimizer = adamw(lr = 6e-4)
+}
+plan { microbatch = 4  recompute = "none" }
+"""
+
+
+def counts_of(folder, source, steps):
+    """What a run of so many steps asks for; {} where it fails."""
+    path = os.path.join(folder, "counts-%d" % steps)
+    outcome = harness.zplan("run", source, "--ranks", 1, "--arch", "host", "-o", os.path.join(folder, "tree"), "--steps", steps,
+                            "--threads", 1, "--check-memory", env={"ZPLAN_EMULATED_COUNTS": path})
+    if outcome.status != 0 or not os.path.exists(path):
+        print(outcome.tail())
+        return {}
+    with open(path, encoding="utf-8") as lines:
+        return {name: int(number) for name, number in re.findall(r"(\w+) (\d+)", lines.read())}
+
+
+def main():
+    harness.require_zplan()
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        source = os.path.join(folder, "gpt.dz")
+        model = os.path.relpath(os.path.join(harness.ROOT, "examples", "gpt2.dz"), os.path.realpath(folder))
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(MODEL % model)
+        few, many = (counts_of(folder, source, steps) for steps in STEPS)
+        tally.check("both runs", few and many)
+        if few and many:
+            for name, most in MOST.items():
+                a_step = (many[name] - few[name]) / (STEPS[1] - STEPS[0])
+                print("%-9s %g a step" % (name, a_step))
+                tally.check("%s of a step" % name, 0 < a_step <= most, "%g, more than %d" % (a_step, most))
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
