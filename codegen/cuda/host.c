@@ -1,4 +1,5 @@
 /* Kernel text to a shared object for this machine: the same text as C++, with the emulator's scheduler behind it. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,9 @@ static const char *compiler(void) {
 /* Contraction stays off, so that every compiler rounds alike. Names of files in messages of the emulator have no
  * folders: the object is the same wherever zplan is installed. */
 static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strings *argv) {
-  static const char *const fixed[] = {"-std=c++17", "-fPIC", "-shared", "-ffp-contract=off",    "-fno-exceptions",
-                                      "-fno-rtti",  "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function",
-                                      "-DZPD_HOST"};
+  static const char *const fixed[] = {
+      "-std=c++17", "-fPIC",   "-ffp-contract=off",    "-fno-exceptions",      "-fno-rtti",
+      "-Wall",      "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function", "-DZPD_HOST"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, argv, fixed[i]);
   if (zp_cuda_define(source->dtype)) zp_push(arena, argv, zp_cuda_define(source->dtype));
   zp_push(arena, argv, source->sanitize ? "-O1" : "-O2");
@@ -35,18 +36,50 @@ static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strin
   }
 }
 
-bool zp_cuda_compile_host(zp_arena *arena, const zp_cuda_source *source, const char *out_path, const char **error) {
-  const char *text =
-      zp_format(arena, "#line 1 \"%s\"\n%s\n#include \"zpd_host_scheduler.h\"\n", source->name, source->text);
-  const char *text_path = zp_format(arena, "%s.cc", out_path), *fresh = zp_format(arena, "%s.new", out_path);
-  if (!zp_write_file(arena, text_path, text, strlen(text), error)) return false;
+/* Text in a file to an object or, with "-shared", to what can be loaded. */
+static bool run(zp_arena *arena, const zp_cuda_source *source, const char *const *words, size_t n, const char **error) {
   zp_strings argv = {0};
   zp_push(arena, &argv, compiler());
   push_options(arena, source, &argv);
-  const char *rest[] = {text_path, "-o", fresh, "-lm", "-ldl"};
-  for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(arena, &argv, rest[i]);
-  bool ok = zp_run_compiler(arena, &argv, source->name, error);
-  unlink(text_path);
+  for (size_t i = 0; i < n; i++) zp_push(arena, &argv, words[i]);
+  return zp_run_compiler(arena, &argv, source->name, error);
+}
+
+#define RUN(...)                                                                                                       \
+  run(arena, source, (const char *const[]){__VA_ARGS__}, sizeof(const char *[]){__VA_ARGS__} / sizeof(char *), error)
+
+/* The text and the scheduler as one. */
+static bool compile_whole(zp_arena *arena, const zp_cuda_source *source, const char *out, const char **error) {
+  const char *text =
+      zp_format(arena, "#line 1 \"%s\"\n%s\n#include \"zpd_host_scheduler.h\"\n", source->name, source->text);
+  const char *path = zp_format(arena, "%s.cc", out);
+  if (!zp_write_file(arena, path, text, strlen(text), error)) return false;
+  bool ok = RUN(path, "-shared", "-o", out, "-lm", "-ldl");
+  unlink(path);
+  return ok;
+}
+
+/* Only the text calls what watches it, so the scheduler is compiled apart, and the sanitizer's own library is not
+ * linked: the scheduler has its functions. */
+static bool compile_watched(zp_arena *arena, const zp_cuda_source *source, const char *out, const char **error) {
+  static const char scheduler[] = "#include \"zpd_host_scheduler.h\"\n";
+  const char *text = zp_format(arena, "#line 1 \"%s\"\n%s\n", source->name, source->text);
+  const char *path = zp_format(arena, "%s.cc", out), *own_path = zp_format(arena, "%s.own.cc", out);
+  const char *object = zp_format(arena, "%s.o", out), *own_object = zp_format(arena, "%s.own.o", out);
+  bool ok = zp_write_file(arena, path, text, strlen(text), error) &&
+            zp_write_file(arena, own_path, scheduler, strlen(scheduler), error) &&
+            RUN("-fsanitize=thread", path, "-c", "-o", object) &&
+            RUN("-DZPD_HOST_WATCH", own_path, "-c", "-o", own_object) &&
+            RUN(object, own_object, "-shared", "-o", out, "-lm", "-ldl");
+  const char *const files[] = {path, own_path, object, own_object};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) unlink(files[i]);
+  return ok;
+}
+
+bool zp_cuda_compile_host(zp_arena *arena, const zp_cuda_source *source, const char *out_path, const char **error) {
+  assert(!(source->watch && source->sanitize));
+  const char *fresh = zp_format(arena, "%s.new", out_path);
+  bool ok = (source->watch ? compile_watched : compile_whole)(arena, source, fresh, error);
   if (ok && rename(fresh, out_path) != 0) {
     *error = zp_format(arena, "cannot publish %s: %s", out_path, strerror(errno));
     ok = false;

@@ -37,7 +37,10 @@ typedef float real;
 #ifdef ZPD_HOST
 #define ZPD_KERNEL_OF(threads, blocks, name, type)                                                                     \
   static void name(const type &a);                                                                                     \
-  extern "C" void zpd_host_##name(const void *args) { name(*(const type *)args); }                                     \
+  extern "C" void zpd_host_##name(const void *args) {                                                                  \
+    zpd_host_argument_bytes = sizeof(type);                                                                            \
+    name(*(const type *)args);                                                                                         \
+  }                                                                                                                    \
   static void name(const type &a)
 #else
 #define ZPD_KERNEL_OF(threads, blocks, name, type)                                                                     \

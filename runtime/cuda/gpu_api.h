@@ -10,6 +10,7 @@
 typedef unsigned long long gpu_pointer; /* CUdeviceptr */
 
 enum { GPU_MULTIPROCESSORS = 16, GPU_CAPABILITY_MAJOR = 75 }; /* CUdevice_attribute */
+enum { GPU_MAX_DYNAMIC_SHARED = 8 };                          /* CUfunction_attribute */
 enum { GPU_F32 = 0, GPU_F16 = 2, GPU_BF16 = 14 };             /* cudaDataType */
 enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 };        /* cublasComputeType_t, cublasGemmAlgo_t */
 
@@ -46,6 +47,7 @@ enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 };        /* cublasComputeTy
   X(unload_module, "cuModuleUnload", (void *module))                                                                   \
   X(load_module, "cuModuleLoadData", (void **module, const void *image))                                               \
   X(find_kernel, "cuModuleGetFunction", (void **kernel, void *module, const char *name))                               \
+  X(set_attribute, "cuFuncSetAttribute", (void *kernel, int attribute, int value))                                     \
   X(launch, "cuLaunchKernel",                                                                                          \
     (void *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,              \
      unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra))                           \

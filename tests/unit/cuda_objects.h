@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zplan/cuda.h>
 #include <zplan/rowkernel.h>
+#include "../../codegen/cuda/emulator/zpd_host_counts.h"
 #include "../../kernels/include/zplan/zpd.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -30,7 +31,7 @@ static inline zp_cuda_source cuda_source(const char *text, zpk_dtype dtype) {
 }
 
 typedef int host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3],
-                        const unsigned block[3]);
+                        const unsigned block[3], unsigned shared_bytes);
 typedef struct host_object {
   void *library;
   host_launch *launch;
@@ -43,12 +44,14 @@ static inline void host_find(const host_object *o, const char *symbol, void *pla
   memcpy(place, &address, sizeof address);
 }
 
-static inline host_object host_load(const char *text, zpk_dtype dtype) {
+static inline host_object host_load_as(const char *text, zpk_dtype dtype, bool watch) {
   host_object o = {0};
   char folder[] = "zplan-emulator-XXXXXX", path[64];
   const char *error = NULL;
   zp_arena *arena = zp_arena_new("emulator");
   zp_cuda_source source = cuda_source(text, dtype);
+  source.watch = watch;
+  source.sanitize = sanitized && !watch;
   cr_assert_not_null(mkdtemp(folder));
   snprintf(path, sizeof path, "./%s/kernels.so", folder);
   cr_assert(zp_cuda_compile(arena, &source, "host", path, &error), "%s", error);
@@ -61,15 +64,54 @@ static inline host_object host_load(const char *text, zpk_dtype dtype) {
   return o;
 }
 
+static inline host_object host_load(const char *text, zpk_dtype dtype) { return host_load_as(text, dtype, false); }
+
 static inline void host_unload(host_object *o) { dlclose(o->library); }
 
-/* In one dimension; what zpd_host_launch returns. */
-static inline int host_run(const host_object *o, const char *kernel, const void *args, unsigned grid, unsigned block) {
+/* In one dimension; what zpd_host_launch returns. `shared_bytes`: dynamic shared memory. */
+static inline int host_run_with(const host_object *o, const char *kernel, const void *args, unsigned grid,
+                                unsigned block, unsigned shared_bytes) {
   char symbol[256];
   void (*function)(const void *args);
   snprintf(symbol, sizeof symbol, "zpd_host_%s", kernel);
   host_find(o, symbol, &function);
-  return o->launch(function, args, (unsigned[]){grid, 1, 1}, (unsigned[]){block, 1, 1});
+  return o->launch(function, args, (unsigned[]){grid, 1, 1}, (unsigned[]){block, 1, 1}, shared_bytes);
+}
+
+static inline int host_run(const host_object *o, const char *kernel, const void *args, unsigned grid, unsigned block) {
+  return host_run_with(o, kernel, args, grid, block, 0);
+}
+
+/* Runs with stderr caught in `text`. */
+static inline int host_run_caught(const host_object *o, const char *kernel, const void *args, unsigned grid,
+                                  unsigned block, unsigned shared_bytes, char *text, size_t bytes) {
+  char path[] = "zplan-stderr-XXXXXX";
+  int file = mkstemp(path), old = dup(2);
+  cr_assert(file >= 0 && old >= 0);
+  unlink(path);
+  fflush(stderr);
+  dup2(file, 2);
+  int status = host_run_with(o, kernel, args, grid, block, shared_bytes);
+  dup2(old, 2);
+  close(old);
+  ssize_t n = pread(file, text, bytes - 1, 0);
+  cr_assert(n >= 0);
+  text[n] = '\0';
+  close(file);
+  return status;
+}
+
+/* What a watched object has counted of a kernel. */
+static inline zpd_host_counts host_counts(const host_object *o, const char *kernel) {
+  char symbol[256];
+  void (*function)(const void *args);
+  zpd_host_counts_fn *counts_of;
+  snprintf(symbol, sizeof symbol, "zpd_host_%s", kernel);
+  host_find(o, symbol, &function);
+  host_find(o, ZPD_HOST_COUNTS_SYMBOL, &counts_of);
+  const zpd_host_counts *counts = counts_of(function);
+  cr_assert_not_null(counts, "%s was not launched", kernel);
+  return *counts;
 }
 
 #endif

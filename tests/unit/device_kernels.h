@@ -13,14 +13,19 @@ static inline host_object device_open(const char *text, zpk_dtype dtype, int hea
   return host_load(whole, dtype);
 }
 
-static inline void device_launch(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,
-                                 int64_t z, unsigned threads) {
+static inline void device_launch_with(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,
+                                      int64_t z, unsigned threads, unsigned shared_bytes) {
   char symbol[64];
   void (*kernel)(const void *args);
   snprintf(symbol, sizeof symbol, "zpd_host_%s", name);
   host_find(o, symbol, &kernel);
   const unsigned grid[3] = {(unsigned)x, (unsigned)y, (unsigned)z}, block[3] = {threads, 1, 1};
-  cr_assert_eq(o->launch(kernel, args, grid, block), 0, "%s", name);
+  cr_assert_eq(o->launch(kernel, args, grid, block, shared_bytes), 0, "%s", name);
+}
+
+static inline void device_launch(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,
+                                 int64_t z, unsigned threads) {
+  device_launch_with(o, name, args, x, y, z, threads, 0);
 }
 
 #endif

@@ -1,26 +1,6 @@
 /* The emulator's blocks and threads: what they compute, and what they refuse that a GPU would leave undefined. */
-#include <fcntl.h>
 #include <math.h>
 #include "cuda_objects.h"
-
-/* Runs with stderr caught in `text`. */
-static int run_caught(const host_object *o, const char *kernel, const void *args, unsigned grid, unsigned block,
-                      char *text, size_t bytes) {
-  char path[] = "zplan-stderr-XXXXXX";
-  int file = mkstemp(path), old = dup(2);
-  cr_assert(file >= 0 && old >= 0);
-  unlink(path);
-  fflush(stderr);
-  dup2(file, 2);
-  int status = host_run(o, kernel, args, grid, block);
-  dup2(old, 2);
-  close(old);
-  ssize_t n = pread(file, text, bytes - 1, 0);
-  cr_assert(n >= 0);
-  text[n] = '\0';
-  close(file);
-  return status;
-}
 
 static const char geometry_text[] =
     "#include \"zpd_device.h\"\n"
@@ -43,7 +23,7 @@ Test(cuda_emulator, every_thread_of_every_block_runs_once) {
   host_object o = host_load(geometry_text, ZPK_F32);
   void (*kernel)(const void *);
   host_find(&o, "zpd_host_geometry", &kernel);
-  cr_assert_eq(o.launch(kernel, &args, (unsigned[]){2, 3, 2}, (unsigned[]){5, 3, 2}), 0);
+  cr_assert_eq(o.launch(kernel, &args, (unsigned[]){2, 3, 2}, (unsigned[]){5, 3, 2}, 0), 0);
   cr_assert_eq(n, COUNT);
   for (unsigned block = 0; block < 12; block++)
     for (unsigned k = 0; k < 30; k++, expected++) {
@@ -180,7 +160,7 @@ Test(cuda_emulator, threads_that_do_not_meet_are_an_error_that_names_the_kernel)
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     char text[1024];
     n = 0;
-    cr_assert_eq(run_caught(&o, wrong[i].kernel, &args, 3, 96, text, sizeof text), 1, "%s", wrong[i].kernel);
+    cr_assert_eq(host_run_caught(&o, wrong[i].kernel, &args, 3, 96, 0, text, sizeof text), 1, "%s", wrong[i].kernel);
     cr_assert_not_null(strstr(text, wrong[i].kernel), "%s", text);
     cr_assert_not_null(strstr(text, "block (0, 0, 0)"), "%s", text);
     cr_assert_not_null(strstr(text, wrong[i].message), "%s", text);
@@ -190,7 +170,8 @@ Test(cuda_emulator, threads_that_do_not_meet_are_an_error_that_names_the_kernel)
     cr_assert_eq(n, 128);
   }
   char text[1024];
-  cr_assert_eq(run_caught(&o, "all_meet", &args, 1, 40, text, sizeof text), 1, "8 lanes of a warp are not there");
+  cr_assert_eq(host_run_caught(&o, "all_meet", &args, 1, 40, 0, text, sizeof text), 1,
+               "8 lanes of a warp are not there");
   host_unload(&o);
 }
 
@@ -201,9 +182,9 @@ Test(cuda_emulator, sizes_that_no_device_takes_are_an_error) {
   } args = {&n};
   char text[1024];
   host_object o = host_load(wrong_text, ZPK_F32);
-  cr_assert_eq(run_caught(&o, "all_meet", &args, 0, 32, text, sizeof text), 1);
-  cr_assert_eq(run_caught(&o, "all_meet", &args, 1, 0, text, sizeof text), 1);
-  cr_assert_eq(run_caught(&o, "all_meet", &args, 1, 1056, text, sizeof text), 1);
+  cr_assert_eq(host_run_caught(&o, "all_meet", &args, 0, 32, 0, text, sizeof text), 1);
+  cr_assert_eq(host_run_caught(&o, "all_meet", &args, 1, 0, 0, text, sizeof text), 1);
+  cr_assert_eq(host_run_caught(&o, "all_meet", &args, 1, 1056, 0, text, sizeof text), 1);
   cr_assert_not_null(strstr(text, "all_meet"), "%s", text);
   cr_assert_eq(n, 0);
   host_unload(&o);

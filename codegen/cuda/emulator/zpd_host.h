@@ -2,10 +2,11 @@
  * this header; zpd_host_scheduler.h, appended to it, runs the grid.
  *
  * Blocks run one after the other on one OS thread, and so do the threads of a block, as fibers that change places only
- * at
- * __syncthreads and at warp shuffles. What a GPU leaves undefined is found instead of played: threads that do not meet
- * at the same barrier, shuffles that miss lanes, shared memory that is read before it is written (it is NaN at the
- * start of every block). A missing barrier changes results, because blocks run their threads in both orders. */
+ * at __syncthreads and where the lanes of a warp meet: shuffles, __syncwarp, the operations of zpd_mma.cuh. What a GPU
+ * leaves undefined is found instead of played: threads that do not meet at the same barrier, operations of a warp that
+ * miss lanes, shared memory that is read before it is written (it is NaN at the start of every block) or before an
+ * asynchronous copy to it was waited for. A missing barrier changes results, because blocks run their threads in both
+ * orders; compiled to be watched (zpd_host_watch.h), it is an error. */
 #ifndef ZPD_HOST_H
 #define ZPD_HOST_H
 
@@ -38,17 +39,55 @@ extern zpd_host_dim threadIdx, blockIdx, blockDim, gridDim; /* of the fiber that
 
 /* Waits for all threads of the block at this place of the text. */
 void zpd_host_barrier(const char *file, int line);
-/* Gives bytes to the lanes of the warp and takes those of lane (own lane ^ distance); all 32 lanes take part. */
-void zpd_host_exchange(unsigned lanes, const void *give, void *take, unsigned long bytes, int distance,
-                       const char *file, int line);
+/* Where all 32 lanes of a warp meet: when the last one has come, `act` is called once with what every lane has brought,
+ * and all go on. `what`: the operation, for messages. */
+typedef void zpd_host_act(void *const mine[32]);
+void zpd_host_meet(zpd_host_act *act, void *mine, const char *what, const char *file, int line);
+/* Ends the launch: an operation that is not played. Does not return. */
+void zpd_host_refuse(const char *why, const char *file, int line);
+
+template <class T> struct zpd_host_shuffled {
+  T give, take;
+  int distance;
+  static void act(void *const mine[32]) {
+    for (int lane = 0; lane < 32; lane++) {
+      zpd_host_shuffled *of = (zpd_host_shuffled *)mine[lane];
+      of->take = ((zpd_host_shuffled *)mine[lane ^ of->distance])->give;
+    }
+  }
+};
 
 template <class T> inline T zpd_host_shuffle_xor(unsigned lanes, T x, int distance, const char *file, int line) {
-  T other;
-  zpd_host_exchange(lanes, &x, &other, sizeof x, distance, file, line);
-  return other;
+  zpd_host_shuffled<T> mine = {x, x, distance};
+  if (sizeof x > 8 || lanes != 0xffffffffu || distance < 0 || distance > 31)
+    zpd_host_refuse("a shuffle that is not one of up to 8 bytes between all 32 lanes of a warp", file, line);
+  zpd_host_meet(zpd_host_shuffled<T>::act, &mine, "shuffle", file, line);
+  return mine.take;
 }
 
+void zpd_host_sync_warp(unsigned lanes, const char *file, int line);
+
+/* ---- what zpd_mma.cuh asks for: as the instructions of PTX that it names ---- */
+
+/* Each lane names a row of 16 bytes; `count` of 1, 2, 4 matrices of 8 x 8 elements of 16 bits. */
+void zpd_host_ldmatrix(unsigned *to, int count, bool transposed, const void *row, const char *file, int line);
+/* d [16, 8] += a [16, 16] b [16, 8], f32; elements are bf16, or f16 with `half`. */
+void zpd_host_mma(float *d, const unsigned *a, const unsigned *b, bool half, const char *file, int line);
+/* `bytes` of 16 to shared memory, zeros behind them. There is nothing but NaN until the group was waited for. */
+void zpd_host_copy_async(void *shared, const void *global, int bytes, const char *file, int line);
+void zpd_host_copy_commit();
+/* Until at most `pending` of this thread's groups are on their way. */
+void zpd_host_copy_wait(int pending);
+/* 16 bytes at once, counted as one access of the warp. */
+void zpd_host_move_16(void *to, const void *from);
+
+/* Dynamic shared memory of the launch, aligned to 128 bytes. */
+extern unsigned char *const zpd_host_dynamic_shared;
+/* Bytes of the kernel's argument, which is no global memory. */
+extern unsigned zpd_host_argument_bytes;
+
 #define __syncthreads() zpd_host_barrier(__FILE__, __LINE__)
+#define __syncwarp() zpd_host_sync_warp(0xffffffffu, __FILE__, __LINE__)
 #define __shfl_xor_sync(lanes, x, distance) zpd_host_shuffle_xor(lanes, x, distance, __FILE__, __LINE__)
 
 #endif

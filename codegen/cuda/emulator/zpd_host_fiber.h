@@ -19,6 +19,7 @@
 #include <ucontext.h>
 #endif
 #ifdef ZPD_HOST_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -89,6 +90,9 @@ static void zpd_host_fiber_begin() {
 
 /* Makes a fiber that starts with zpd_host_fiber_main; also one that was left in the middle of a kernel. */
 static void zpd_host_fiber_reset(zpd_host_fiber *fiber) {
+#ifdef ZPD_HOST_ASAN
+  __asan_unpoison_memory_region(fiber->stack, fiber->context.stack_bytes); /* frames that were left */
+#endif
 #ifdef ZPD_HOST_UCONTEXT
   getcontext(&fiber->context.context);
   fiber->context.context.uc_stack.ss_sp = fiber->stack;

@@ -1,9 +1,10 @@
 /* Runs a grid on the host. Appended to the kernel text, so that a shared object holds its kernels and what runs them:
  *
- *   int zpd_host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3], const unsigned
- * block[3])
+ *   int zpd_host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3],
+ *                       const unsigned block[3], unsigned shared_bytes)
  *
- * returns 0, or 1 after a message on stderr. Not for several OS threads at once.
+ * `shared_bytes`: dynamic shared memory. It returns 0, or 1 after a message on stderr. Not for several OS threads at
+ * once.
  *
  * A warp runs until its lanes wait at a barrier of the block or have finished; then the next warp. Every other block
  * runs its warps and lanes from the last to the first: a barrier that is missing between who writes and who reads shows
@@ -19,8 +20,19 @@ enum zpd_host_state {
   ZPD_HOST_RUNNING,
   ZPD_HOST_AT_WARP,
   ZPD_HOST_AT_BLOCK,
-  ZPD_HOST_REFUSED, /* at a shuffle that is not played */
+  ZPD_HOST_REFUSED, /* at an operation that is not played */
   ZPD_HOST_FINISHED
+};
+
+/* An asynchronous copy, and those of a thread in the order of their groups. */
+struct zpd_host_copy {
+  void *to;
+  const void *from;
+  int bytes, group;
+};
+enum { ZPD_HOST_COPIES = 256 };
+struct zpd_host_pending {
+  int n, group; /* copies on their way, the group that is being filled */
 };
 
 struct zpd_host_thread {
@@ -29,12 +41,16 @@ struct zpd_host_thread {
   const char *file; /* where it waits */
   int line;
   zpd_host_fiber *fiber; /* NULL: not begun, or finished */
-  unsigned exchanges;
-  alignas(8) char given[2][8]; /* to the warp: of the last exchange and of the one before, which some may not have read
-                                  yet */
+  zpd_host_act *act;     /* of the warp, and what this lane brings */
+  void *mine;
+  const char *what;        /* it waits for, or is refused */
+  zpd_host_pending copies; /* asynchronous ones on their way */
+  const char *passed_file; /* the last barrier that it has passed */
+  int passed_line;
 };
 
 static zpd_host_thread zpd_host_threads[ZPD_HOST_THREADS];
+static zpd_host_copy zpd_host_copying[ZPD_HOST_THREADS][ZPD_HOST_COPIES];
 static zpd_host_fiber zpd_host_fibers[ZPD_HOST_THREADS];
 static zpd_host_fiber *zpd_host_idle[ZPD_HOST_THREADS];
 static int zpd_host_n_fibers, zpd_host_n_idle;
@@ -107,7 +123,26 @@ static void zpd_host_wait(zpd_host_state state, const char *file, int line) {
   zpd_host_leave(t->fiber);
 }
 
-void zpd_host_barrier(const char *file, int line) { zpd_host_wait(ZPD_HOST_AT_BLOCK, file, line); }
+void zpd_host_barrier(const char *file, int line) {
+  zpd_host_wait(ZPD_HOST_AT_BLOCK, file, line);
+  zpd_host_threads[zpd_host_current].passed_file = file;
+  zpd_host_threads[zpd_host_current].passed_line = line;
+}
+
+void zpd_host_refuse(const char *why, const char *file, int line) {
+  zpd_host_threads[zpd_host_current].what = why;
+  zpd_host_wait(ZPD_HOST_REFUSED, file, line); /* nobody wakes it */
+}
+
+void zpd_host_meet(zpd_host_act *act, void *mine, const char *what, const char *file, int line) {
+  zpd_host_thread *t = &zpd_host_threads[zpd_host_current];
+  if (zpd_host_warp_end % ZPD_HOST_LANES != 0)
+    zpd_host_refuse("an operation of a warp in one that has not all 32 lanes", file, line);
+  t->act = act;
+  t->mine = mine;
+  t->what = what;
+  zpd_host_wait(ZPD_HOST_AT_WARP, file, line);
+}
 
 /* ---- when threads do not meet ---- */
 
@@ -130,7 +165,7 @@ static const char *zpd_host_place(const zpd_host_thread *t, char *text, size_t b
   if (t->state == ZPD_HOST_FINISHED)
     snprintf(text, bytes, "has finished");
   else
-    snprintf(text, bytes, "waits at a %s (%s:%d)", t->state == ZPD_HOST_AT_WARP ? "shuffle" : "barrier",
+    snprintf(text, bytes, "waits at a %s (%s:%d)", t->state == ZPD_HOST_AT_WARP ? t->what : "barrier",
              slash ? slash + 1 : t->file, t->line);
   return text;
 }
@@ -155,19 +190,71 @@ static bool zpd_host_together(int begin, int end) {
   return true;
 }
 
-void zpd_host_exchange(unsigned lanes, const void *give, void *take, unsigned long bytes, int distance,
-                       const char *file, int line) {
-  int self = zpd_host_current, lane = self % ZPD_HOST_LANES, other = self - lane + (lane ^ distance);
-  zpd_host_thread *t = &zpd_host_threads[self];
-  unsigned turn = t->exchanges++ % 2;
-  bool legal = bytes <= sizeof t->given[0] && lanes == 0xffffffffu && distance >= 0 && distance < ZPD_HOST_LANES &&
-               zpd_host_warp_end % ZPD_HOST_LANES == 0;
-  if (legal) memcpy(t->given[turn], give, bytes);
-  zpd_host_wait(legal ? ZPD_HOST_AT_WARP : ZPD_HOST_REFUSED, file, line); /* does not come back when refused */
-  memcpy(take, zpd_host_threads[other].given[turn], bytes);
+/* ---- shared memory: static variables, one after the other, and behind them the dynamic bytes of the launch ---- */
+
+/* As much as a block of any GPU since sm_80 can have (sm_86, sm_89 and sm_120, which have least). */
+enum { ZPD_HOST_DYNAMIC_BYTES = 99 * 1024 };
+alignas(128) static unsigned char zpd_host_dynamic[ZPD_HOST_DYNAMIC_BYTES];
+static unsigned zpd_host_dynamic_used;
+unsigned char *const zpd_host_dynamic_shared = zpd_host_dynamic;
+unsigned zpd_host_argument_bytes;
+
+#ifndef ZPD_HOST_ASAN
+/* The linker's names for the bounds of a section, which exists because of the variable. */
+extern char __start_zpd_shared[] __attribute__((visibility("hidden")));
+extern char __stop_zpd_shared[] __attribute__((visibility("hidden")));
+static __attribute__((section("zpd_shared"), used)) char zpd_host_some_shared[8];
+static inline size_t zpd_host_static_bytes() { return (size_t)(__stop_zpd_shared - __start_zpd_shared); }
+#endif
+
+/* NaN in f32, f64, bf16 and f16. */
+static void zpd_host_spoil_shared() {
+#ifndef ZPD_HOST_ASAN
+  memset(__start_zpd_shared, 0xff, zpd_host_static_bytes());
+#endif
+  memset(zpd_host_dynamic, 0xff, zpd_host_dynamic_used);
 }
 
+/* Under AddressSanitizer static variables are known to nobody: it watches their bounds itself. */
+static inline bool zpd_host_is_shared(const void *p, size_t bytes) {
+  uintptr_t in = (uintptr_t)p - (uintptr_t)zpd_host_dynamic;
+#ifdef ZPD_HOST_ASAN
+  return in >= sizeof zpd_host_dynamic || in + bytes <= zpd_host_dynamic_used;
+#else
+  return in + bytes <= zpd_host_dynamic_used ||
+         (uintptr_t)p - (uintptr_t)__start_zpd_shared + bytes <= zpd_host_static_bytes();
+#endif
+}
+
+#ifdef ZPD_HOST_WATCH
+static size_t zpd_host_shared_offset(const void *p) {
+  size_t in = (uintptr_t)p - (uintptr_t)zpd_host_dynamic;
+  return in < sizeof zpd_host_dynamic ? zpd_host_static_bytes() + in : (uintptr_t)p - (uintptr_t)__start_zpd_shared;
+}
+#endif
+
+#include "zpd_host_watch.h"
+#include "zpd_host_warp.h"
+
 /* ---- warps, blocks, the grid ---- */
+
+static bool zpd_host_act_together(int begin) {
+  void *mine[ZPD_HOST_LANES];
+  for (int i = 0; i < ZPD_HOST_LANES; i++) mine[i] = zpd_host_threads[begin + i].mine;
+  zpd_host_threads[begin].act(mine);
+  return !zpd_host_trouble[0] || !zpd_host_failure(zpd_host_trouble);
+}
+
+/* Copies that a thread does not wait for may arrive when the memory is another block's. */
+static bool zpd_host_all_arrived(int threads) {
+  for (int i = 0; i < threads; i++) {
+    if (zpd_host_threads[i].copies.n == 0) continue;
+    char text[96];
+    snprintf(text, sizeof text, "thread %d has finished and not waited for its asynchronous copies", i);
+    return !zpd_host_failure(text);
+  }
+  return true;
+}
 
 /* Until no lane waits for the warp. */
 static bool zpd_host_run_warp(int begin, int end) {
@@ -178,36 +265,26 @@ static bool zpd_host_run_warp(int begin, int end) {
       int i = zpd_host_nth(begin, end, k);
       if (zpd_host_threads[i].state == ZPD_HOST_READY) zpd_host_resume(i);
     }
-    bool shuffles = false;
+    zpd_host_watch_met(begin, end);
+    bool meets = false;
     for (int i = begin; i < end; i++) {
-      if (zpd_host_threads[i].state == ZPD_HOST_REFUSED)
-        return !zpd_host_failure("a shuffle that is not one of up to 8 bytes between all 32 lanes of a warp");
-      shuffles |= zpd_host_threads[i].state == ZPD_HOST_AT_WARP;
+      if (zpd_host_threads[i].state == ZPD_HOST_REFUSED) return !zpd_host_failure(zpd_host_threads[i].what);
+      meets |= zpd_host_threads[i].state == ZPD_HOST_AT_WARP;
     }
-    if (!shuffles) return true;
-    if (!zpd_host_together(begin, end)) return false;
+    if (!meets) return true;
+    if (!zpd_host_together(begin, end) || !zpd_host_act_together(begin)) return false;
     for (int i = begin; i < end; i++) zpd_host_threads[i].state = ZPD_HOST_READY;
   }
-}
-
-#ifndef ZPD_HOST_ASAN
-/* The linker's names for the bounds of a section, which exists because of the variable. */
-extern char __start_zpd_shared[] __attribute__((visibility("hidden")));
-extern char __stop_zpd_shared[] __attribute__((visibility("hidden")));
-static __attribute__((section("zpd_shared"), used)) char zpd_host_some_shared[8];
-#endif
-
-/* NaN in f32 and f64. */
-static void zpd_host_spoil_shared() {
-#ifndef ZPD_HOST_ASAN
-  memset(__start_zpd_shared, 0xff, (size_t)(__stop_zpd_shared - __start_zpd_shared));
-#endif
 }
 
 static bool zpd_host_run_block(int threads) {
   int warps = (threads + ZPD_HOST_LANES - 1) / ZPD_HOST_LANES;
   zpd_host_spoil_shared();
-  for (int i = 0; i < threads; i++) zpd_host_threads[i].state = ZPD_HOST_READY;
+  zpd_host_watch_block();
+  for (int i = 0; i < threads; i++) {
+    zpd_host_threads[i].state = ZPD_HOST_READY;
+    zpd_host_threads[i].passed_file = nullptr;
+  }
   for (;;) {
     for (int k = 0; k < warps; k++) {
       int begin = zpd_host_nth(0, warps, k) * ZPD_HOST_LANES;
@@ -215,7 +292,8 @@ static bool zpd_host_run_block(int threads) {
       if (!zpd_host_run_warp(begin, end)) return false;
     }
     if (!zpd_host_together(0, threads)) return false;
-    if (zpd_host_threads[0].state == ZPD_HOST_FINISHED) return true;
+    if (zpd_host_threads[0].state == ZPD_HOST_FINISHED) return zpd_host_all_arrived(threads);
+    zpd_host_watch_barrier();
     for (int i = 0; i < threads; i++) zpd_host_threads[i].state = ZPD_HOST_READY;
   }
 }
@@ -227,6 +305,12 @@ static void zpd_host_abandon() {
     zpd_host_idle[i] = &zpd_host_fibers[i];
   }
   zpd_host_n_idle = zpd_host_n_fibers;
+  zpd_host_trouble[0] = '\0';
+}
+
+static void zpd_host_begin_thread(unsigned i, const unsigned block[3]) {
+  zpd_host_threads[i] = zpd_host_thread{};
+  zpd_host_threads[i].index = zpd_host_dim{i % block[0], i / block[0] % block[1], i / (block[0] * block[1])};
 }
 
 static bool zpd_host_geometry_is_legal(const unsigned grid[3], const unsigned block[3]) {
@@ -240,19 +324,20 @@ static bool zpd_host_geometry_is_legal(const unsigned grid[3], const unsigned bl
 }
 
 extern "C" int zpd_host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3],
-                               const unsigned block[3]) {
+                               const unsigned block[3], unsigned shared_bytes) {
   zpd_host_kernel = kernel;
   zpd_host_args = args;
   blockIdx = zpd_host_dim{0, 0, 0};
   if (!zpd_host_geometry_is_legal(grid, block))
     return zpd_host_failure("a grid or a block of a size that no device takes");
+  if (shared_bytes > ZPD_HOST_DYNAMIC_BYTES)
+    return zpd_host_failure("more than the 99 KiB of shared memory that a block of every GPU since sm_80 can have");
+  zpd_host_dynamic_used = shared_bytes;
   gridDim = zpd_host_dim{grid[0], grid[1], grid[2]};
   blockDim = zpd_host_dim{block[0], block[1], block[2]};
   int threads = (int)(block[0] * block[1] * block[2]);
-  for (unsigned i = 0; i < (unsigned)threads; i++) {
-    zpd_host_threads[i] = zpd_host_thread{};
-    zpd_host_threads[i].index = zpd_host_dim{i % block[0], i / block[0] % block[1], i / (block[0] * block[1])};
-  }
+  for (unsigned i = 0; i < (unsigned)threads; i++) zpd_host_begin_thread(i, block);
+  zpd_host_count_launch();
   zpd_host_backwards = false;
   for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
     for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)

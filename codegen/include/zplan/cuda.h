@@ -21,6 +21,7 @@ typedef struct zp_cuda_source {
   int n_include_dirs;
   zpk_dtype dtype; /* of operands, as in zp_kernels_new */
   bool sanitize;   /* arch "host" only: address and undefined behaviour */
+  bool watch;      /* arch "host" only, without sanitize: finds races, counts accesses (emulator/zpd_host_watch.h) */
 } zp_cuda_source;
 
 /* The macro that makes kernel text speak a dtype: "-DZPD_F64"; NULL: f32 needs none. */

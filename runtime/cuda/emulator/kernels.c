@@ -11,13 +11,18 @@
 #include <unistd.h>
 
 typedef void kernel_fn(const void *args);
-typedef int launch_fn(kernel_fn *kernel, const void *args, const unsigned grid[3], const unsigned block[3]);
+typedef int launch_fn(kernel_fn *kernel, const void *args, const unsigned grid[3], const unsigned block[3],
+                      unsigned shared_bytes);
 
 enum { KERNELS = 4096, ARGUMENT_BYTES = 4096 }; /* the latter as on a GPU */
+/* Dynamic shared memory of a kernel: without and with the attribute, as on sm_86, sm_89 and sm_120, which have least.
+ */
+enum { USUAL_SHARED_BYTES = 48 * 1024, MOST_SHARED_BYTES = 99 * 1024 };
 
 typedef struct kernel {
   kernel_fn *run;
   launch_fn *launch;
+  unsigned most_shared; /* dynamic bytes that a launch may ask for */
 } kernel;
 
 typedef struct module {
@@ -96,9 +101,19 @@ int cuModuleGetFunction(void **found, void *loaded, const char *name) {
   kernel *k = &m->kernels[m->n];
   *(void **)&k->run = dlsym(m->library, symbol);
   k->launch = m->launch;
+  k->most_shared = USUAL_SHARED_BYTES;
   if (!k->run) return EMU_NOT_FOUND;
   m->n++;
   *found = k;
+  return EMU_SUCCESS;
+}
+
+EMU_EXPORT(cuFuncSetAttribute, (void *function, int attribute, int value));
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  kernel *k = function;
+  if (attribute != GPU_MAX_DYNAMIC_SHARED) return EMU_NOT_SUPPORTED;
+  if (value < 0 || value > MOST_SHARED_BYTES) return EMU_INVALID_VALUE;
+  k->most_shared = (unsigned)value;
   return EMU_SUCCESS;
 }
 
@@ -106,7 +121,7 @@ int cuModuleGetFunction(void **found, void *loaded, const char *name) {
 
 typedef struct start {
   const kernel *kernel;
-  unsigned grid[3], block[3];
+  unsigned grid[3], block[3], shared_bytes;
   size_t bytes;
   _Alignas(16) unsigned char arguments[ARGUMENT_BYTES];
 } start;
@@ -125,7 +140,8 @@ static bool translate_arguments(start *s) {
 static int run_start(void *work) {
   start *s = work;
   if (!translate_arguments(s)) return EMU_ILLEGAL_ADDRESS;
-  return s->kernel->launch(s->kernel->run, s->arguments, s->grid, s->block) ? EMU_LAUNCH_FAILED : EMU_SUCCESS;
+  return s->kernel->launch(s->kernel->run, s->arguments, s->grid, s->block, s->shared_bytes) ? EMU_LAUNCH_FAILED
+                                                                                             : EMU_SUCCESS;
 }
 
 /* Arguments come as one buffer: CU_LAUNCH_PARAM_BUFFER_POINTER, its address, CU_LAUNCH_PARAM_BUFFER_SIZE, address of
@@ -144,11 +160,14 @@ EMU_EXPORT(cuLaunchKernel,
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **arguments,
                    void **extra) {
-  start s = {.kernel = function, .grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}};
-  if (arguments || shared_bytes || !read_arguments(extra, &s)) return EMU_NOT_SUPPORTED;
+  start s = {.kernel = function,
+             .grid = {grid_x, grid_y, grid_z},
+             .block = {block_x, block_y, block_z},
+             .shared_bytes = shared_bytes};
+  if (arguments || !read_arguments(extra, &s)) return EMU_NOT_SUPPORTED;
   /* The limits of every GPU since 2010. */
   bool fits = grid_x && grid_y && grid_z && block_x && block_y && block_z && grid_x <= 0x7fffffff && grid_y <= 65535 &&
-              grid_z <= 65535 && block_x * block_y * block_z <= 1024;
+              grid_z <= 65535 && block_x * block_y * block_z <= 1024 && shared_bytes <= s.kernel->most_shared;
   if (!fits) return EMU_INVALID_VALUE;
   emu_count(EMU_LAUNCHES);
   return emu_later(stream, run_start, &s, sizeof s);

@@ -1,0 +1,146 @@
+/* Tensor cores and asynchronous copies, as small functions: inline PTX for sm_80 and later, played on the host.
+ * Elements are bf16 or f16, whatever `elem` is; sums are f32.
+ *
+ * Every function but those of copies is for all 32 lanes of a warp together. Lane l has group l / 4 and place l % 4; a
+ * register holds two neighbouring elements, the lower one in its lower half. */
+#ifndef ZPD_MMA_CUH
+#define ZPD_MMA_CUH
+
+#include "zpd_device.h"
+
+#ifndef ZPD_NARROW
+#error "zpd_mma.cuh is for bf16 and f16"
+#endif
+
+/* ZPD_DYNAMIC_SHARED(name): the dynamic shared memory of the launch, aligned to 128 bytes. ZPD_PLACE: of the call,
+ * which the emulator names in its messages. */
+#ifdef ZPD_HOST
+#define ZPD_DYNAMIC_SHARED(name) unsigned char *const name = zpd_host_dynamic_shared
+#define ZPD_PLACE , const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#else
+#define ZPD_DYNAMIC_SHARED(name)                                                                                       \
+  extern __shared__ __align__(128) unsigned char zpd_dynamic_shared[];                                                 \
+  unsigned char *const name = zpd_dynamic_shared
+#define ZPD_PLACE
+ZPD_DEVICE unsigned zpd_shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+#endif
+
+/* ---- fragments ---- */
+
+/* COUNT (1, 2, 4) matrices of 8 x 8 elements from shared memory. Lanes 8 m to 8 m + 7 name the rows of matrix m, 16
+ * aligned bytes each; a lane gets elements (group, 2 place) and (group, 2 place + 1) of each, with TRANSPOSED of the
+ * transposed matrix. */
+template <bool TRANSPOSED, int COUNT> ZPD_DEVICE void zpd_ldmatrix(unsigned (&to)[COUNT], const void *row ZPD_PLACE) {
+#ifdef ZPD_HOST
+  zpd_host_ldmatrix(to, COUNT, TRANSPOSED, row, file, line);
+#else
+#define ZPD_LDMATRIX(form, registers, ...)                                                                             \
+  asm volatile("ldmatrix.sync.aligned.m8n8." form ".shared.b16 {" registers:__VA_ARGS__ : "r"(zpd_shared_address(row)))
+  if constexpr (COUNT == 4 && TRANSPOSED)
+    ZPD_LDMATRIX("x4.trans", "%0, %1, %2, %3}, [%4];", "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]));
+  else if constexpr (COUNT == 4)
+    ZPD_LDMATRIX("x4", "%0, %1, %2, %3}, [%4];", "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]));
+  else if constexpr (COUNT == 2 && TRANSPOSED)
+    ZPD_LDMATRIX("x2.trans", "%0, %1}, [%2];", "=r"(to[0]), "=r"(to[1]));
+  else if constexpr (COUNT == 2)
+    ZPD_LDMATRIX("x2", "%0, %1}, [%2];", "=r"(to[0]), "=r"(to[1]));
+  else if constexpr (TRANSPOSED)
+    ZPD_LDMATRIX("x1.trans", "%0}, [%1];", "=r"(to[0]));
+  else
+    ZPD_LDMATRIX("x1", "%0}, [%1];", "=r"(to[0]));
+#undef ZPD_LDMATRIX
+#endif
+}
+
+/* d [16, 8] += a [16, 16] b [16, 8]. With group g and place t a lane has
+ *   a: (g, 2t) (g + 8, 2t) (g, 2t + 8) (g + 8, 2t + 8)   b: (2t, g) (2t + 8, g)   and the next element of the row of a,
+ *   of the column of b;   d: (g, 2t) (g, 2t + 1) (g + 8, 2t) (g + 8, 2t + 1). */
+ZPD_DEVICE void zpd_mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1 ZPD_PLACE) {
+#ifdef ZPD_HOST
+  const unsigned b[2] = {b0, b1};
+#ifdef ZPD_F16
+  zpd_host_mma(d, a, b, true, file, line);
+#else
+  zpd_host_mma(d, a, b, false, file, line);
+#endif
+#else
+#ifdef ZPD_F16
+#define ZPD_MMA_TYPES "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+#else
+#define ZPD_MMA_TYPES "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+#endif
+  asm volatile(ZPD_MMA_TYPES "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#undef ZPD_MMA_TYPES
+#endif
+}
+
+/* Two numbers, each rounded to the nearest even, as one register: `low` is the element before `high`. */
+ZPD_DEVICE unsigned zpd_round_pair(float low, float high) {
+#ifdef ZPD_HOST
+  return zpd_round(low) | (unsigned)zpd_round(high) << 16;
+#else
+  unsigned pair;
+#ifdef ZPD_F16
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+#else
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+#endif
+  return pair;
+#endif
+}
+
+/* 2^x, within 2 ulp; 0 of minus infinity. */
+ZPD_DEVICE float zpd_exp2(float x) {
+#ifdef ZPD_HOST
+  return exp2f(x);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+/* ---- copies ---- */
+
+/* `bytes` of 16, from aligned global memory to aligned shared memory, zeros behind them. They arrive when the thread
+ * has waited for the group that this and its copies before make with the next commit; others see them behind a barrier.
+ */
+ZPD_DEVICE void zpd_cp_async_16(void *shared, const void *global, int bytes ZPD_PLACE) {
+#ifdef ZPD_HOST
+  zpd_host_copy_async(shared, global, bytes, file, line);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(zpd_shared_address(shared)), "l"(global),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+
+ZPD_DEVICE void zpd_cp_async_commit() {
+#ifdef ZPD_HOST
+  zpd_host_copy_commit();
+#else
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Until at most PENDING groups of this thread are on their way. */
+template <int PENDING> ZPD_DEVICE void zpd_cp_async_wait() {
+#ifdef ZPD_HOST
+  zpd_host_copy_wait(PENDING);
+#else
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+/* 16 aligned bytes at once, between shared and global memory or registers. */
+ZPD_DEVICE void zpd_move_16(void *to, const void *from) {
+#ifdef ZPD_HOST
+  zpd_host_move_16(to, from);
+#else
+  *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+#endif
