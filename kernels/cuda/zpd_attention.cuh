@@ -17,10 +17,7 @@
 #define ZPD_ATTENTION_CUH
 
 #include "zpd_attention_tile.cuh"
-
-#ifndef ZPD_HEAD
-#define ZPD_HEAD 256
-#endif
+#include "zpd_layouts.cuh"
 
 /* Columns of a head at once, at most LIMIT: in as few parts as possible, which are as equal as possible. */
 template <int LIMIT> struct zpd_parts {
@@ -40,45 +37,6 @@ enum { ZPD_KEYS = 64, ZPD_QUERIES = 32, ZPD_COLS = zpd_parts<128>::COLS, ZPD_KV_
  * registers with CUDA 13.0 on sm_80. */
 enum { ZPD_Q_BLOCKS = 2, ZPD_KV_BLOCKS = sizeof(real) == 4 && ZPD_KV_COLS <= 64 ? 3 : 2 };
 enum { ZPD_O_MINE = ZPD_COLS / ZPD_LANES, ZPD_KV_MINE = ZPD_KV_COLS / ZPD_LANES };
-
-ZPD_DEVICE zpd_int zpd_min(zpd_int x, zpd_int y) { return x < y ? x : y; }
-
-/* Tiles from `first` on, before `end`. */
-struct zpd_tiles {
-  int first, end;
-};
-
-/* What the block that row `row` is in meets in a list of the other side's blocks. Dense: one run, of which nothing is
- * said here. Blocks are multiples of the tiles, so that a tile is there or not. */
-struct zpd_met {
-  const zpd_run *run;
-  int runs, block;
-  __device__ __forceinline__ zpd_tiles tiles(int r, int end) const {
-    zpd_tiles t = {0, end};
-    if (run) {
-      t.first = run[r].first * block;
-      t.end = run[r].end * block < end ? run[r].end * block : end;
-    }
-    return t;
-  }
-};
-
-#ifdef ZPD_LAYOUTS
-ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &a, int row, bool keys) {
-  zpd_met met = {nullptr, 1, 0};
-  if (a.layout) {
-    const zpd_layout layout = zpd_layout_of(a.layout);
-    const zpd_block_list &list = keys ? layout.keys : layout.queries;
-    const int i = row / layout.block;
-    met.run = list.run + list.first[i];
-    met.runs = list.first[i + 1] - list.first[i];
-    met.block = layout.block;
-  }
-  return met;
-}
-#else
-ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &, int, bool) { return {nullptr, 1, 0}; }
-#endif
 
 /* The tile of queries of this block. Causal: the last ones have the most keys, so they come first. */
 ZPD_DEVICE int zpd_first_query(const zpd_attention &a) {
@@ -111,10 +69,6 @@ ZPD_DEVICE zpd_view zpd_queries(const zpd_attention &a, const zpd_query_tile &t,
 
 ZPD_DEVICE zpd_view zpd_keys(const zpd_attention &a, const zpd_query_tile &t, const void *x, zpd_int ld) {
   return zpd_head_rows(x, ld, blockIdx.z * a.S, a.S, t.kv_head, a.hd);
-}
-
-ZPD_DEVICE bool zpd_sees(const zpd_attention &a, int query, int key) {
-  return key < a.S && (!a.causal || key <= query);
 }
 
 /* ---- forward ---- */

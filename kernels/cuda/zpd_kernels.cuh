@@ -1,5 +1,10 @@
-/* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. */
+/* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES: attention
+ * on tensor cores where the arch has them for the dtype, bf16 or f16. */
+#if defined(ZPD_TENSOR_CORES) && (defined(ZPD_HOST) || __CUDA_ARCH__ >= 800)
+#include "zpd_mma_attention_grad.cuh"
+#else
 #include "zpd_attention.cuh"
+#endif
 #include "zpd_compress.cuh"
 #include "zpd_cross_entropy.cuh"
 #include "zpd_experts.cuh"

@@ -6,11 +6,15 @@
 #include "cuda_objects.h"
 #include <zplan/zpk.h>
 
-/* `text`: CUDA C that includes files of kernels/cuda; `head`: ZPD_HEAD. */
-static inline host_object device_open(const char *text, zpk_dtype dtype, int head) {
+/* `text`: CUDA C that includes files of kernels/cuda; `head`: ZPD_HEAD; `watch`: as in zp_cuda_source. */
+static inline host_object device_open_as(const char *text, zpk_dtype dtype, int head, bool watch) {
   char whole[8192];
   cr_assert_lt(snprintf(whole, sizeof whole, "#define ZPD_HEAD %d\n%s", head, text), (int)sizeof whole);
-  return host_load(whole, dtype);
+  return host_load_as(whole, dtype, watch);
+}
+
+static inline host_object device_open(const char *text, zpk_dtype dtype, int head) {
+  return device_open_as(text, dtype, head, false);
 }
 
 static inline void device_launch_with(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,

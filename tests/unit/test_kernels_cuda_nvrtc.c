@@ -4,19 +4,19 @@
 #include "cuda_objects.h"
 #include "../../codegen/cuda/nvrtc_calls.h"
 
-/* The log of ptxas, which names registers and spills of every kernel. In the arena. */
-static char *compile(zp_arena *arena, const char *arch, int head, bool f64) {
+/* The log of ptxas, which names registers and spills of every kernel. In the arena. `define`: NULL or an option. */
+static char *compile(zp_arena *arena, const char *text, const char *arch, int head, const char *define) {
   const char *options[] = {zp_format(arena, "-arch=%s", arch),
                            zp_format(arena, "-DZPD_HEAD=%d", head),
                            zp_format(arena, "--include-path=%s", cuda_include_dirs[0]),
                            zp_format(arena, "--include-path=%s", cuda_include_dirs[1]),
                            "--std=c++17",
                            "--ptxas-options=-v",
-                           "-DZPD_F64"};
+                           define};
   void *program = NULL;
   size_t log_bytes = 0, cubin_bytes = 0;
-  cr_assert_eq(zp_nvrtc.create(&program, "#include \"zpd_kernels.cuh\"\n", "kernels.cu", 0, NULL, NULL), 0);
-  int status = zp_nvrtc.compile(program, f64 ? 7 : 6, options);
+  cr_assert_eq(zp_nvrtc.create(&program, text, "kernels.cu", 0, NULL, NULL), 0);
+  int status = zp_nvrtc.compile(program, define ? 7 : 6, options);
   cr_assert_eq(zp_nvrtc.log_bytes(program, &log_bytes), 0);
   char *log = zp_alloc(arena, log_bytes + 1);
   cr_assert_eq(zp_nvrtc.log(program, log), 0);
@@ -69,7 +69,7 @@ static void check_one(const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
-  char *log = compile(arena, arch, head, f64);
+  char *log = compile(arena, "#include \"zpd_kernels.cuh\"\n", arch, head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
   for (int i = 0; i < KERNELS; i++) {
     char quoted[64], what[128];
@@ -102,4 +102,54 @@ Test(kernels_cuda_nvrtc, f32_heads_of_128_and_256) {
 Test(kernels_cuda_nvrtc, f64) {
   check("sm_80", 64, true);
   check("sm_90", 128, true);
+}
+
+/* Attention on tensor cores: with all tiles of layouts, and dense alone. Tiles of 32 and 16 rows look up where the rows
+ * of a step are in a few bytes of local memory. */
+static const char layouts_text[] = "#include \"zpd_device.h\"\n"
+                                   "ZPD_TABLE int first[] = {0, 1};\n"
+                                   "ZPD_TABLE zpd_run runs[] = {{0, 1}};\n"
+                                   "#define ZPD_LAYOUTS 1\n"
+                                   "ZPD_DEVICE zpd_layout zpd_layout_of(int) {\n"
+                                   "  return {64, {first, runs}, {first, runs}};\n"
+                                   "}\n"
+                                   "#include \"zpd_mma_attention_grad.cuh\"\n";
+
+static void check_mma(const char *arch, int head, const char *define, bool layouts) {
+  static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
+  static const char *const tiles[] = {"", "_64", "_32", "_16"};
+  zp_arena *arena = zp_arena_new("nvrtc");
+  const char *error = NULL;
+  if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
+  char *log = compile(arena, layouts ? layouts_text : "#include \"zpd_mma_attention_grad.cuh\"\n", arch, head, define);
+  cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
+  for (int i = 0; i < 3; i++)
+    for (int t = 0; t < (layouts ? 4 : 1); t++) {
+      char quoted[64];
+      snprintf(quoted, sizeof quoted, "'%s%s'", names[i], tiles[t]);
+      const char *of = strstr(log, quoted);
+      cr_assert_not_null(of, "%s is not there", quoted);
+      cr_expect_eq(number_before(of, "bytes spill stores"), 0, "%s, heads up to %d: %s spills", arch, head, quoted);
+      cr_expect_leq(number_before(of, "bytes stack frame"), t < 2 ? 0 : 64,
+                    "%s, heads up to %d: %s has arrays in memory", arch, head, quoted);
+    }
+  zp_arena_free(arena);
+}
+
+Test(kernels_cuda_nvrtc, mma_with_layouts) { check_mma("sm_80", 64, "-DZPD_BF16", true); }
+Test(kernels_cuda_nvrtc, mma_dense) {
+  check_mma("sm_90", 128, "-DZPD_BF16", false);
+  check_mma("sm_80", 256, "-DZPD_BF16", false);
+  check_mma("sm_100", 64, "-DZPD_F16", false);
+}
+
+Test(kernels_cuda_nvrtc, older_gpus_have_the_other_kernels) {
+  zp_arena *arena = zp_arena_new("nvrtc");
+  const char *error = NULL;
+  if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
+  const char *log =
+      compile(arena, "#define ZPD_TENSOR_CORES\n#include \"zpd_kernels.cuh\"\n", "sm_75", 64, "-DZPD_F16");
+  cr_expect_not_null(strstr(log, "'zpd_attention_grad_kv'"));
+  cr_expect_null(strstr(log, "zpd_mma"));
+  zp_arena_free(arena);
 }

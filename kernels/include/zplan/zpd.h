@@ -51,8 +51,9 @@ typedef struct zpd_lookup {
   int accumulate;         /* position_grad */
 } zpd_lookup;             /* kernels zpd_embedding, zpd_embedding_grad, zpd_position_grad */
 
-/* ---- attention: as zpk_attention and zpk_attention_grad, without a workspace: backward computes the row sums of o *
- * d_o again where it needs them ---- */
+/* ---- attention: as zpk_attention and zpk_attention_grad. For sm_80 and later with 16-bit operands the kernels
+ * zpd_mma_*, on tensor cores; else zpd_attention_*, which have no workspace: backward computes the row sums of o * d_o
+ * again where it needs them ---- */
 /* Which blocks meet, as zpk_layout says; constants of the kernels' text. */
 typedef struct zpd_run {
   int first, end;
@@ -62,7 +63,7 @@ typedef struct zpd_block_list {
   const zpd_run *run;
 } zpd_block_list;
 typedef struct zpd_layout {
-  int block; /* a multiple of ZPD_ATTENTION_ROWS */
+  int block; /* a multiple of ZPD_ATTENTION_ROWS, for zpd_mma_* of ZPD_MMA_UNIT */
   zpd_block_list keys, queries;
 } zpd_layout;
 typedef struct zpd_attention {
@@ -80,7 +81,10 @@ typedef struct zpd_attention {
   zpd_int d_o_ld;
   void *dq, *dk, *dv;
   zpd_int dq_ld, dk_ld, dv_ld;
-} zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv */
+  void *facts;   /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
+                    [B, H]: log-sum-exp over log 2, sum of o * d_o */
+} zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv; zpd_mma_forward,
+                    zpd_mma_grad_q, zpd_mma_grad_kv and these three with _64, _32 and _16 */
 
 /* ---- mixture of experts: as zpk_top_k_gate, zpk_top_k_gate_grad, zpk_dispatch, zpk_combine, zpk_combine_grad over all
  * samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places. ----
@@ -232,5 +236,58 @@ enum {
   ZPD_SQUARES_ELEMENTS = 16384, /* each with at least as many elements, but the last */
   ZPD_UPDATE_ELEMENTS = 4096    /* optimizer: elements of a segment that a block takes at a time */
 };
+
+/* ---- geometry of zpd_mma_*: as the kernels are compiled, and as they must be launched ----
+ * A block of 128 threads takes a tile of rows (queries; keys in grad_kv) of head y of sample z, and walks over the rows
+ * of the other side by steps. `head`: ZPD_HEAD, which the text was compiled with. Dense attention and layouts whose
+ * blocks are multiples of the dense tile: the kernels without a number. Other layouts: the largest of 64, 32, 16 that
+ * divides the block; there the warps of a block share the step out, too. */
+#ifdef __CUDACC__
+#define ZPD_CONSTANT static __device__ constexpr
+#elif defined(__cplusplus)
+#define ZPD_CONSTANT static constexpr
+#else
+#define ZPD_CONSTANT static inline
+#endif
+
+enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV };
+enum { ZPD_MMA_UNIT = 16, ZPD_MMA_WARPS = 4, ZPD_MMA_SHARED_BYTES = 99 * 1024 }; /* the last: of sm_86, sm_89, sm_120 */
+
+/* Columns of a head, with zeros behind them. */
+ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
+
+/* Rows of a tile; `block` of the layout, 0: dense. */
+ZPD_CONSTANT int zpd_mma_rows(int kind, int head, int block) {
+  return block % (kind == ZPD_MMA_FORWARD && head <= 64 ? 128 : 64) == 0
+             ? (kind == ZPD_MMA_FORWARD && head <= 64 ? 128 : 64)
+         : block % 64 == 0 ? 64
+         : block % 32 == 0 ? 32
+                           : 16;
+}
+
+/* Warps that share a step out. */
+ZPD_CONSTANT int zpd_mma_sharers(int rows) { return rows >= 64 ? 1 : 64 / rows; }
+
+/* Rows of the other side in a step. */
+ZPD_CONSTANT int zpd_mma_step(int kind, int head, int rows) {
+  return rows < 32 || head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 64
+         : kind == ZPD_MMA_FORWARD || head <= 128 || rows < 64     ? 32
+                                                                   : 16;
+}
+
+/* Bytes of shared memory with a number of steps in it: the tiles of the block; for each step two tiles and facts. */
+ZPD_CONSTANT int zpd_mma_bytes(int kind, int head, int rows, int stages) {
+  return 2 * zpd_mma_columns(head) *
+             (rows * (kind == ZPD_MMA_FORWARD ? 1 : 2) + 2 * zpd_mma_step(kind, head, rows) * stages) +
+         (kind == ZPD_MMA_GRAD_KV ? 8 * zpd_mma_step(kind, head, rows) * stages : 0);
+}
+
+ZPD_CONSTANT int zpd_mma_stages(int kind, int head, int rows) {
+  return zpd_mma_bytes(kind, head, rows, 2) <= ZPD_MMA_SHARED_BYTES ? 2 : 1;
+}
+
+ZPD_CONSTANT int zpd_mma_shared_bytes(int kind, int head, int rows) {
+  return zpd_mma_bytes(kind, head, rows, zpd_mma_stages(kind, head, rows));
+}
 
 #endif

@@ -75,7 +75,7 @@ typedef struct zpk_block_list {
 } zpk_block_list;
 /* Which blocks of keys the blocks of queries see, of all heads. Every block sees itself. */
 typedef struct zpk_layout {
-  int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: of 64 */
+  int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: zpd.h */
   zpk_block_list keys;    /* of query blocks; when causal none behind the block itself */
   zpk_block_list queries; /* the same pairs by key block */
   int id;                 /* on a GPU: number of the table in the device kernels, from 1 on */

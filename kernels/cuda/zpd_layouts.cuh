@@ -1,0 +1,55 @@
+/* Which keys a query sees: causal or all, in the runs of blocks of a layout or dense. Shared by both kinds of
+ * attention. */
+#ifndef ZPD_LAYOUTS_CUH
+#define ZPD_LAYOUTS_CUH
+
+#include "zpd_device.h"
+
+#ifndef ZPD_HEAD
+#define ZPD_HEAD 256
+#endif
+
+ZPD_DEVICE zpd_int zpd_min(zpd_int x, zpd_int y) { return x < y ? x : y; }
+
+ZPD_DEVICE bool zpd_sees(const zpd_attention &a, int query, int key) {
+  return key < a.S && (!a.causal || key <= query);
+}
+
+/* Tiles from `first` on, before `end`. */
+struct zpd_tiles {
+  int first, end;
+};
+
+/* What the block that row `row` is in meets in a list of the other side's blocks. Dense: one run, of which nothing is
+ * said here. Blocks are multiples of the tiles, so that a tile is there or not. */
+struct zpd_met {
+  const zpd_run *run;
+  int runs, block;
+  __device__ __forceinline__ zpd_tiles tiles(int r, int end) const {
+    zpd_tiles t = {0, end};
+    if (run) {
+      t.first = run[r].first * block;
+      t.end = run[r].end * block < end ? run[r].end * block : end;
+    }
+    return t;
+  }
+};
+
+#ifdef ZPD_LAYOUTS
+ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &a, int row, bool keys) {
+  zpd_met met = {nullptr, 1, 0};
+  if (a.layout) {
+    const zpd_layout layout = zpd_layout_of(a.layout);
+    const zpd_block_list &list = keys ? layout.keys : layout.queries;
+    const int i = row / layout.block;
+    met.run = list.run + list.first[i];
+    met.runs = list.first[i + 1] - list.first[i];
+    met.block = layout.block;
+  }
+  return met;
+}
+#else
+ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &, int, bool) { return {nullptr, 1, 0}; }
+#endif
+
+#endif

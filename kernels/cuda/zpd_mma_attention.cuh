@@ -1,0 +1,253 @@
+/* Attention on tensor cores for sm_80 and later, with bf16 or f16 operands: forward. After FlashAttention-2 (Dao,
+ * 2023): scores of a tile of queries and a step of keys stay in registers, probabilities become operands of the second
+ * product there, keys and values of the next step are copied while this one is computed with, and a tile's queries are
+ * read once. Rounded to 16 bits: probabilities relative to the largest score so far, as operands; the output.
+ *
+ * ZPD_HEAD is the largest head size of the model; smaller heads are computed with zeros behind them. Causal, full, over
+ * the runs of blocks of a layout, grouped queries. zpd.h has the geometry. */
+#ifndef ZPD_MMA_ATTENTION_CUH
+#define ZPD_MMA_ATTENTION_CUH
+
+#include "zpd_mma_tile.cuh"
+
+#define ZPD_LOG2E 1.4426950408889634
+#define ZPD_LN2 0.6931471805599453f
+
+/* A kernel of a kind with tiles of ROWS rows. */
+template <int KIND_, int ROWS_> struct zpd_shape {
+  enum {
+    KIND = KIND_,
+    ROWS = ROWS_,
+    STEP = zpd_mma_step(KIND, ZPD_HEAD, ROWS),
+    STAGES = zpd_mma_stages(KIND, ZPD_HEAD, ROWS),
+    SHARERS = zpd_mma_sharers(ROWS),
+    WM = ZPD_MMA_WARPS / SHARERS,
+    M = ROWS / (16 * WM),
+    N = STEP / SHARERS / 8, /* columns of scores of a warp, in eights */
+    UNIT = ROWS < 64 ? ROWS : STEP,
+    TILE_BYTES = ROWS * ZPD_ROW_BYTES,
+    OTHER_BYTES = STEP * ZPD_ROW_BYTES,
+    STAGE_BYTES = 2 * OTHER_BYTES + (KIND == ZPD_MMA_GRAD_KV ? 8 * STEP : 0),
+    /* Left factors that are read again each time leave registers for sums. */
+    HELD = KIND == ZPD_MMA_FORWARD ? ZPD_MMA_COLS <= 128 && M == 1 : ZPD_MMA_COLS <= 64
+  };
+  static_assert(16 * M * WM == ROWS && N % 2 == 0 && STEP % UNIT == 0, "whole fragments");
+  static_assert(zpd_mma_shared_bytes(KIND, ZPD_HEAD, ROWS) <= ZPD_MMA_SHARED_BYTES,
+                "every GPU since sm_80 has as much");
+  static_assert(SHARERS == 1 || STAGES * STAGE_BYTES >= SHARERS * ROWS * ZPD_MMA_COLS * 4, "sums of the warps fit");
+
+  /* First row of the warp in the tile, first of its rows of a step. */
+  static __device__ __forceinline__ int my_row() { return threadIdx.x / ZPD_WARP % WM * 16 * M; }
+  static __device__ __forceinline__ int my_column() { return threadIdx.x / ZPD_WARP / WM * 8 * N; }
+};
+
+/* Calls compute(step, its tiles) for every step of a walk; fetch(step, its tiles) has asked for its copies one step
+ * before. `begin` is called when what was committed before this call has arrived for all threads. */
+template <class SHAPE, class BEGIN, class FETCH, class COMPUTE>
+ZPD_DEVICE void zpd_each_step(zpd_walk<SHAPE::UNIT> &walk, unsigned char *stages, BEGIN begin, FETCH fetch,
+                              COMPUTE compute) {
+  zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> now, next;
+  now.take(walk);
+  if (now.any) fetch(now, stages);
+  zpd_cp_async_commit();
+  zpd_cp_async_wait<1>();
+  __syncthreads();
+  begin();
+  for (int stage = 0; now.any; stage ^= SHAPE::STAGES - 1) {
+    unsigned char *here = stages + stage * SHAPE::STAGE_BYTES, *there = stages + (stage ^ 1) * SHAPE::STAGE_BYTES;
+    next.take(walk);
+    zpd_cp_async_wait<0>();
+    __syncthreads(); /* the copies of all; and nobody computes with the step before any more */
+    if (SHAPE::STAGES == 2 && next.any) fetch(next, there);
+    zpd_cp_async_commit();
+    compute(now, here);
+    if (SHAPE::STAGES == 1) {
+      __syncthreads();
+      if (next.any) fetch(next, here);
+      zpd_cp_async_commit();
+    }
+    now = next;
+  }
+}
+
+/* The tile of a block of queries. Causal: the last ones have the most keys, so they come first. */
+template <class SHAPE> struct zpd_query_block {
+  int first, head, kv_head; /* first query */
+  int my_first, last_key;   /* of the warp; the last key that any of its queries sees, -1: it has none */
+  int full_key;             /* the last key that all of its queries see */
+
+  __device__ __forceinline__ void begin(const zpd_attention &a) {
+    const int tiles = ((int)a.S + SHAPE::ROWS - 1) / SHAPE::ROWS;
+    first = (a.causal ? tiles - 1 - (int)blockIdx.x : (int)blockIdx.x) * SHAPE::ROWS;
+    head = blockIdx.y;
+    kv_head = head / (int)(a.H / a.G);
+    my_first = first + SHAPE::my_row();
+    const int end = (int)zpd_min(a.S, my_first + 16 * SHAPE::M);
+    last_key = my_first >= a.S ? -1 : a.causal ? end - 1 : (int)a.S - 1;
+    full_key = a.causal ? (int)zpd_min(my_first, a.S - 1) : (int)a.S - 1;
+  }
+  /* Query of half 0 or 1 of fragment m of this lane. */
+  __device__ __forceinline__ int query(int m, int half) const {
+    return my_first + 16 * m + 8 * half + zpd_mma_lane() / 4;
+  }
+  __device__ __forceinline__ zpd_walk<SHAPE::UNIT> keys(const zpd_attention &a) const {
+    zpd_walk<SHAPE::UNIT> walk;
+    walk.begin(zpd_meets(a, first, true), 0, (int)(a.causal ? zpd_min(a.S, first + SHAPE::ROWS) : a.S), kv_head, 1);
+    return walk;
+  }
+};
+
+/* ---- forward ---- */
+
+/* Rows of the softmax so far: maximum of scores, and this lane's share of the sum. */
+template <int M> struct zpd_online { float max[M][2], sum[M][2]; };
+
+/* Of minus infinity, which nobody may subtract from itself, 0. */
+ZPD_DEVICE float zpd_base(float max) { return max == -zpd_infinity() ? 0 : max; }
+
+/* Scores to probabilities relative to the running maximum, 2^(c * (score - max)); what was summed before is brought to
+ * the new one. */
+template <class SHAPE>
+ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)[SHAPE::M][SHAPE::N][4],
+                                float (&o)[SHAPE::M][ZPD_CHUNKS][4]) {
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) {
+      float max = s.max[m][half], sum = 0;
+      ZPD_EACH (n, SHAPE::N)
+        ZPD_EACH (i, 2) max = score[m][n][2 * half + i] > max ? score[m][n][2 * half + i] : max;
+      max = zpd_quad_max(max);
+      const float base = zpd_base(max) * c, shrink = zpd_exp2(s.max[m][half] * c - base);
+      ZPD_EACH (n, SHAPE::N)
+        ZPD_EACH (i, 2) sum += score[m][n][2 * half + i] = zpd_exp2(score[m][n][2 * half + i] * c - base);
+      s.max[m][half] = max;
+      s.sum[m][half] = s.sum[m][half] * shrink + sum;
+      ZPD_EACH (n, ZPD_CHUNKS)
+        ZPD_EACH (i, 2) o[m][n][2 * half + i] *= shrink;
+    }
+}
+
+/* Hides what is not seen. */
+template <class SHAPE>
+ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t,
+                         const zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> &step, float (&score)[SHAPE::M][SHAPE::N][4]) {
+  ZPD_EACH (n, SHAPE::N)
+    ZPD_EACH (i, 4) {
+      const int key = step.row(SHAPE::my_column() + 8 * n + zpd_mma_lane() % 4 * 2 + i % 2);
+      ZPD_EACH (m, SHAPE::M)
+        if (!zpd_sees(a, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
+    }
+}
+
+/* The softmax of rows whose keys several warps have shared out, and what each has to multiply its output with. */
+template <class SHAPE>
+ZPD_DEVICE void zpd_join_softmax(float c, zpd_online<SHAPE::M> &s, float (&factor)[SHAPE::M][2], float *buffer) {
+  const int warp = threadIdx.x / ZPD_WARP;
+  if (SHAPE::SHARERS > 1) __syncthreads();
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) {
+      const int row = SHAPE::my_row() + 16 * m + 8 * half + zpd_mma_lane() / 4;
+      s.sum[m][half] = zpd_quad_sum(s.sum[m][half]);
+      if (SHAPE::SHARERS > 1 && zpd_mma_lane() % 4 == 0) {
+        buffer[2 * (warp / SHAPE::WM * SHAPE::ROWS + row)] = s.max[m][half];
+        buffer[2 * (warp / SHAPE::WM * SHAPE::ROWS + row) + 1] = s.sum[m][half];
+      }
+    }
+  if (SHAPE::SHARERS > 1) __syncthreads();
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) {
+      const int row = SHAPE::my_row() + 16 * m + 8 * half + zpd_mma_lane() / 4;
+      float max = s.max[m][half], sum = s.sum[m][half];
+      if (SHAPE::SHARERS > 1) {
+        ZPD_EACH (i, SHAPE::SHARERS) {
+          const float other = buffer[2 * (i * SHAPE::ROWS + row)];
+          max = other > max ? other : max;
+        }
+        sum = 0;
+        ZPD_EACH (i, SHAPE::SHARERS)
+          sum += buffer[2 * (i * SHAPE::ROWS + row) + 1] *
+                 zpd_exp2((buffer[2 * (i * SHAPE::ROWS + row)] - zpd_base(max)) * c);
+      }
+      factor[m][half] = zpd_exp2((s.max[m][half] - zpd_base(max)) * c) / (sum == 0 ? 1 : sum);
+      s.max[m][half] = max;
+      s.sum[m][half] = sum;
+    }
+}
+
+template <class SHAPE>
+ZPD_DEVICE void zpd_store_softmax(const zpd_attention &a, const zpd_query_block<SHAPE> &t, float c,
+                                  const zpd_online<SHAPE::M> &s) {
+  if (SHAPE::my_column() != 0 || zpd_mma_lane() % 4 != 0) return;
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2)
+      if (t.query(m, half) < a.S)
+        ((float *)a.lse)[((zpd_int)blockIdx.z * a.S + t.query(m, half)) * a.H + t.head] =
+            s.max[m][half] * c * ZPD_LN2 + logf(s.sum[m][half]);
+}
+
+template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a) {
+  ZPD_DYNAMIC_SHARED(shared);
+  enum { M = SHAPE::M, N = SHAPE::N };
+  zpd_query_block<SHAPE> t;
+  t.begin(a);
+  const zpd_head_view o_to = zpd_head_of(a, a.o, a.o_ld, t.head);
+  if (t.kv_head >= a.kv_heads_valid) {
+    zpd_clear_tile<SHAPE::ROWS>(o_to, t.first);
+    zpd_online<M> none;
+    ZPD_EACH (m, M)
+      ZPD_EACH (half, 2) none.max[m][half] = 0, none.sum[m][half] = 1;
+    zpd_store_softmax(a, t, 0, none);
+    return;
+  }
+  const zpd_head_view q = zpd_head_of(a, a.q, a.q_ld, t.head), k = zpd_head_of(a, a.k, a.k_ld, t.kv_head),
+                      v = zpd_head_of(a, a.v, a.v_ld, t.kv_head);
+  unsigned char *stages = shared + SHAPE::TILE_BYTES;
+  const float c = a.scale == 0 ? 1e-30f : fabsf((float)(a.scale * ZPD_LOG2E));
+  zpd_left<M, SHAPE::HELD> left;
+  zpd_online<M> s;
+  float o[M][ZPD_CHUNKS][4], factor[M][2];
+  zpd_clear_sums(o);
+  ZPD_EACH (m, M)
+    ZPD_EACH (half, 2) s.max[m][half] = -zpd_infinity(), s.sum[m][half] = 0;
+  zpd_fetch<SHAPE::ROWS>(shared, q, [&](int r) { return t.first + r; });
+  zpd_cp_async_commit();
+  zpd_walk<SHAPE::UNIT> walk = t.keys(a);
+  typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
+  zpd_each_step<SHAPE>(
+      walk, stages,
+      [&] {
+        if (a.scale < 0) zpd_negate<SHAPE::ROWS>(shared); /* then the largest product has the largest score */
+        left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
+      },
+      [&](const step_of &step, unsigned char *to) {
+        zpd_fetch<SHAPE::STEP>(to, k, [&](int r) { return step.row(r); });
+        zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, v, [&](int r) { return step.row(r); });
+      },
+      [&](const step_of &step, const unsigned char *at) {
+        float score[M][N][4];
+        if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
+        zpd_scores_of<M, N>(score, left, at + SHAPE::my_column() * ZPD_ROW_BYTES);
+        if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key)) zpd_hide(a, t, step, score);
+        zpd_online_step<SHAPE>(c, s, score, o);
+        zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);
+      });
+  zpd_join_softmax<SHAPE>(c, s, factor, (float *)stages);
+  zpd_store_softmax(a, t, c, s);
+  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, o, factor, o_to, t.first);
+}
+
+/* For dense attention and blocks that are multiples of its tile; and the kernels for smaller blocks. */
+#define ZPD_MMA_KERNEL(name, kind, rows, body)                                                                         \
+  ZPD_KERNEL_OF(ZPD_MMA_THREADS, 2, name, zpd_attention) { body<zpd_shape<kind, rows>>(a); }
+#ifdef ZPD_LAYOUTS
+#define ZPD_MMA_KERNELS(name, kind, body)                                                                              \
+  ZPD_MMA_KERNEL(name, kind, zpd_mma_rows(kind, ZPD_HEAD, 0), body)                                                    \
+  ZPD_MMA_KERNEL(name##_64, kind, 64, body)                                                                            \
+  ZPD_MMA_KERNEL(name##_32, kind, 32, body)                                                                            \
+  ZPD_MMA_KERNEL(name##_16, kind, 16, body)
+#else
+#define ZPD_MMA_KERNELS(name, kind, body) ZPD_MMA_KERNEL(name, kind, zpd_mma_rows(kind, ZPD_HEAD, 0), body)
+#endif
+
+ZPD_MMA_KERNELS(zpd_mma_forward, ZPD_MMA_FORWARD, zpd_mma_forward_of)
+
+#endif

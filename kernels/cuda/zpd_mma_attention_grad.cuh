@@ -1,0 +1,221 @@
+/* Attention on tensor cores: backward. With P = exp(scale Q K^T - lse) computed again, and D = rowsum(dO * O),
+ *
+ *   dV = P^T dO      dS = P * (dO V^T - D) * scale      dQ = dS K      dK = dS^T Q
+ *
+ * grad_q has tiles of queries and walks over keys; it writes lse and D of its queries where grad_kv, which starts after
+ * it, finds them side by side (`facts`). grad_kv has tiles of keys and walks over the queries of all heads of its
+ * group. So every result is summed by one warp in a fixed order, or by several in the order of the warps. FLOP a pair
+ * of query and key: 6 hd and 8 hd, where 10 hd are counted as work. Heads above 128 columns have sums for dV and dK
+ * that do not fit into registers together: dV is done first, with 4 hd more, and dK then with 6 hd. Rounded to 16 bits:
+ * P and dS (without the scale) as operands, results. */
+#ifndef ZPD_MMA_ATTENTION_GRAD_CUH
+#define ZPD_MMA_ATTENTION_GRAD_CUH
+
+#include "zpd_mma_attention.cuh"
+
+/* Of a query: log-sum-exp over log 2, D. */
+struct alignas(8) zpd_fact {
+  float lse, delta;
+};
+
+/* Facts of a head: rows S, rounded up to even, for each. */
+ZPD_DEVICE zpd_fact *zpd_facts_of(const zpd_attention &a, int head) {
+  return (zpd_fact *)a.facts + ((zpd_int)blockIdx.z * a.H + head) * ((a.S + 1) / 2 * 2);
+}
+
+/* Scores and dO v of a fragment to P and dS / scale. */
+ZPD_DEVICE void zpd_probability_grad(float c, const zpd_fact &fact, float &p, float &ds) {
+  p = zpd_exp2(p * c - fact.lse);
+  ds = p * (ds - fact.delta);
+}
+
+/* Whatever is in the values, 0 where the key is not seen. */
+ZPD_DEVICE void zpd_hide_grad(bool sees, float &p, float &ds) {
+  p = sees ? p : 0;
+  ds = sees ? ds : 0;
+}
+
+/* ---- gradient of queries ---- */
+
+/* Sums of o * d_o of this lane's rows; the first of the warps with these rows writes what grad_kv will read. */
+template <class SHAPE>
+ZPD_DEVICE void zpd_find_facts(const zpd_attention &a, const zpd_query_block<SHAPE> &t, zpd_fact (&fact)[SHAPE::M][2]) {
+  const zpd_head_view o = zpd_head_of(a, a.o, a.o_ld, t.head), d_o = zpd_head_of(a, a.d_o, a.d_o_ld, t.head);
+  zpd_fact *to = zpd_facts_of(a, t.head);
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) {
+      const int row = t.query(m, half);
+      float sum = 0, lse = 0;
+      if (row < a.S) {
+        for (int col = zpd_mma_lane() % 4 * 8; col < o.cols; col += 32) {
+          alignas(16) elem x[8], y[8];
+          if (o.chunks && d_o.chunks && col + 8 <= o.cols) {
+            zpd_move_16(x, o.at + row * o.ld + col);
+            zpd_move_16(y, d_o.at + row * d_o.ld + col);
+            ZPD_EACH (e, 8) sum += (float)x[e] * (float)y[e];
+          } else
+            for (int e = 0; e < 8 && col + e < o.cols; e++)
+              sum += (float)o.at[row * o.ld + col + e] * (float)d_o.at[row * d_o.ld + col + e];
+        }
+        lse = ((const float *)a.lse)[((zpd_int)blockIdx.z * a.S + row) * a.H + t.head];
+      }
+      fact[m][half].delta = zpd_quad_sum(sum);
+      fact[m][half].lse = lse * (float)ZPD_LOG2E;
+      if (row < a.S && zpd_mma_lane() % 4 == 0 && SHAPE::my_column() == 0) to[row] = fact[m][half];
+    }
+}
+
+template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a) {
+  ZPD_DYNAMIC_SHARED(shared);
+  enum { M = SHAPE::M, N = SHAPE::N };
+  zpd_query_block<SHAPE> t;
+  t.begin(a);
+  const zpd_head_view dq_to = zpd_head_of(a, a.dq, a.dq_ld, t.head);
+  if (t.kv_head >= a.kv_heads_valid) {
+    zpd_clear_tile<SHAPE::ROWS>(dq_to, t.first);
+    return;
+  }
+  const zpd_head_view q = zpd_head_of(a, a.q, a.q_ld, t.head), d_o = zpd_head_of(a, a.d_o, a.d_o_ld, t.head),
+                      k = zpd_head_of(a, a.k, a.k_ld, t.kv_head), v = zpd_head_of(a, a.v, a.v_ld, t.kv_head);
+  unsigned char *stages = shared + 2 * SHAPE::TILE_BYTES;
+  const float c = (float)(a.scale * ZPD_LOG2E);
+  zpd_left<M, SHAPE::HELD> q_left, d_o_left;
+  zpd_fact fact[M][2];
+  float dq[M][ZPD_CHUNKS][4], factor[M][2];
+  zpd_clear_sums(dq);
+  ZPD_EACH (m, M)
+    ZPD_EACH (half, 2) factor[m][half] = (float)a.scale;
+  zpd_fetch<SHAPE::ROWS>(shared, q, [&](int r) { return t.first + r; });
+  zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, d_o, [&](int r) { return t.first + r; });
+  zpd_cp_async_commit();
+  zpd_walk<SHAPE::UNIT> walk = t.keys(a);
+  typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
+  zpd_find_facts(a, t, fact);
+  zpd_each_step<SHAPE>(
+      walk, stages,
+      [&] {
+        q_left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
+        d_o_left.begin(shared + SHAPE::TILE_BYTES + SHAPE::my_row() * ZPD_ROW_BYTES);
+      },
+      [&](const step_of &step, unsigned char *to) {
+        zpd_fetch<SHAPE::STEP>(to, k, [&](int r) { return step.row(r); });
+        zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, v, [&](int r) { return step.row(r); });
+      },
+      [&](const step_of &step, const unsigned char *at) {
+        const unsigned char *keys = at + SHAPE::my_column() * ZPD_ROW_BYTES;
+        float p[M][N][4], ds[M][N][4];
+        if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
+        zpd_scores_of<M, N>(p, q_left, keys);
+        zpd_scores_of<M, N>(ds, d_o_left, keys + SHAPE::OTHER_BYTES);
+        ZPD_EACH (m, M)
+          ZPD_EACH (n, N)
+            ZPD_EACH (i, 4) zpd_probability_grad(c, fact[m][i / 2], p[m][n][i], ds[m][n][i]);
+        if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key))
+          ZPD_EACH (n, N)
+            ZPD_EACH (i, 4) {
+              const int key = step.row(SHAPE::my_column() + 8 * n + zpd_mma_lane() % 4 * 2 + i % 2);
+              ZPD_EACH (m, M) zpd_hide_grad(zpd_sees(a, t.query(m, i / 2), key), p[m][n][i], ds[m][n][i]);
+            }
+        zpd_add_product<M, N>(dq, ds, keys);
+      });
+  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dq, factor, dq_to, t.first);
+}
+
+ZPD_MMA_KERNELS(zpd_mma_grad_q, ZPD_MMA_GRAD_Q, zpd_mma_grad_q_of)
+
+/* ---- gradient of keys and values ---- */
+
+/* One walk over the queries, for dK, dV or both. */
+template <class SHAPE, bool DK, bool DV>
+ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned char *shared) {
+  enum { M = SHAPE::M, N = SHAPE::N, FACTS_AT = 2 * SHAPE::OTHER_BYTES };
+  const int g = blockIdx.y, group = (int)(a.H / a.G), my_first = first + SHAPE::my_row();
+  const zpd_head_view k = zpd_head_of(a, a.k, a.k_ld, g), v = zpd_head_of(a, a.v, a.v_ld, g);
+  unsigned char *stages = shared + 2 * SHAPE::TILE_BYTES;
+  const float c = (float)(a.scale * ZPD_LOG2E);
+  zpd_left<M, SHAPE::HELD> k_left, v_left;
+  float dk[DK ? M : 1][ZPD_CHUNKS][4], dv[DV ? M : 1][ZPD_CHUNKS][4];
+  if constexpr (DK) zpd_clear_sums(dk);
+  if constexpr (DV) zpd_clear_sums(dv);
+  zpd_fetch<SHAPE::ROWS>(shared, k, [&](int r) { return first + r; });
+  if (DK) zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, v, [&](int r) { return first + r; });
+  zpd_cp_async_commit();
+  zpd_walk<SHAPE::UNIT> walk;
+  walk.begin(zpd_meets(a, first, false), a.causal ? first : 0, (int)a.S, g * group, group);
+  typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
+  zpd_each_step<SHAPE>(
+      walk, stages,
+      [&] {
+        k_left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
+        if (DK) v_left.begin(shared + SHAPE::TILE_BYTES + SHAPE::my_row() * ZPD_ROW_BYTES);
+      },
+      [&](const step_of &step, unsigned char *to) {
+        const zpd_head_view q = zpd_head_of(a, a.q, a.q_ld, step.head),
+                            d_o = zpd_head_of(a, a.d_o, a.d_o_ld, step.head);
+        zpd_fetch<SHAPE::STEP>(to, q, [&](int r) { return step.row(r); });
+        zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, d_o, [&](int r) { return step.row(r); });
+        if ((int)threadIdx.x < SHAPE::STEP / 2) {
+          const int row = step.row(2 * threadIdx.x);
+          const zpd_fact *facts = zpd_facts_of(a, step.head);
+          zpd_cp_async_16(to + FACTS_AT + 16 * threadIdx.x, facts + (row < a.S ? row : 0), row < a.S ? 16 : 0);
+        }
+      },
+      [&](const step_of &step, const unsigned char *at) {
+        const int column = SHAPE::my_column(), last = step.row(column + 8 * N - 1), pair = zpd_mma_lane() % 4 * 2;
+        const unsigned char *queries = at + column * ZPD_ROW_BYTES;
+        float p[M][N][4], ds[M][N][4];
+        /* The whole warp: no keys, no queries, or none that see them. */
+        if (my_first >= a.S || step.row(column) >= a.S || (a.causal && last < my_first)) return;
+        zpd_scores_of<M, N>(p, k_left, queries);
+        if constexpr (DK)
+          zpd_scores_of<M, N>(ds, v_left, queries + SHAPE::OTHER_BYTES);
+        else
+          ZPD_EACH (m, M)
+            ZPD_EACH (n, N)
+              ZPD_EACH (i, 4) ds[m][n][i] = 0;
+        const bool full = step.template inside<8 * N>(column, a.causal ? my_first + 16 * M - 1 : 0, (int)a.S - 1);
+        ZPD_EACH (n, N) {
+          const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
+          ZPD_EACH (m, M)
+            ZPD_EACH (i, 4) {
+              zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
+              const int key = my_first + 16 * m + 8 * (i / 2) + zpd_mma_lane() / 4;
+              const int query = step.row(column + 8 * n + pair + i % 2);
+              if (!full) zpd_hide_grad(query < a.S && zpd_sees(a, query, key), p[m][n][i], ds[m][n][i]);
+            }
+        }
+        if constexpr (DV) zpd_add_product<M, N>(dv, p, queries + SHAPE::OTHER_BYTES);
+        if constexpr (DK) zpd_add_product<M, N>(dk, ds, queries);
+      });
+  float factor[M][2];
+  if constexpr (DV) {
+    ZPD_EACH (m, M)
+      ZPD_EACH (half, 2) factor[m][half] = 1;
+    zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dv, factor, zpd_head_of(a, a.dv, a.dv_ld, g), first);
+  }
+  if constexpr (DK) {
+    ZPD_EACH (m, M)
+      ZPD_EACH (half, 2) factor[m][half] = (float)a.scale;
+    zpd_store_sums<M, SHAPE::WM>(shared + SHAPE::TILE_BYTES, (float *)stages, dk, factor,
+                                 zpd_head_of(a, a.dk, a.dk_ld, g), first);
+  }
+  __syncthreads(); /* tiles may be read into again */
+}
+
+template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_kv_of(const zpd_attention &a) {
+  ZPD_DYNAMIC_SHARED(shared);
+  const int first = blockIdx.x * SHAPE::ROWS;
+  if (blockIdx.y >= a.kv_heads_valid) {
+    zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, a.dk, a.dk_ld, blockIdx.y), first);
+    zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, a.dv, a.dv_ld, blockIdx.y), first);
+  } else if constexpr (SHAPE::M * ZPD_MMA_COLS <= 128)
+    zpd_grad_kv_walk<SHAPE, true, true>(a, first, shared);
+  else {
+    zpd_grad_kv_walk<SHAPE, false, true>(a, first, shared);
+    zpd_grad_kv_walk<SHAPE, true, false>(a, first, shared);
+  }
+}
+
+ZPD_MMA_KERNELS(zpd_mma_grad_kv, ZPD_MMA_GRAD_KV, zpd_mma_grad_kv_of)
+
+#endif

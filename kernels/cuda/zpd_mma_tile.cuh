@@ -1,0 +1,330 @@
+/* Building blocks of attention on tensor cores: tiles of heads in shared memory, the two products of tiles, the walk
+ * over the steps of the other side.
+ *
+ * A tile has rows of zpd_mma_columns(ZPD_HEAD) elements in chunks of 16 bytes. Chunk c of row r lies at place c ^ f(r)
+ * of its row, where f has as many bits as chunks may be swapped within the row: whatever eight rows ldmatrix asks for,
+ * and whatever eight neighbouring chunks are copied, lie in different banks.
+ *
+ * Warp w of a block has 16 M rows of the tile from 16 M (w % WM) on; the 4 / WM warps with the same rows share out the
+ * rows of a step. Lane l has rows g = l / 4 and g + 8 of each 16, and columns 2t, 2t + 1 with t = l % 4 of each 8. */
+#ifndef ZPD_MMA_TILE_CUH
+#define ZPD_MMA_TILE_CUH
+
+#include "zpd_layouts.cuh"
+#include "zpd_mma.cuh"
+
+enum {
+  ZPD_MMA_THREADS = ZPD_MMA_WARPS * ZPD_WARP,
+  ZPD_MMA_COLS = zpd_mma_columns(ZPD_HEAD),
+  ZPD_CHUNKS = ZPD_MMA_COLS / 8,
+  ZPD_ROW_BYTES = ZPD_MMA_COLS * 2,
+  /* Chunks that may be swapped: the largest power of two up to 8 that divides them. Rows that together fill the banks
+   * have the same f. */
+  ZPD_SWAPPED = ZPD_CHUNKS % 8 == 0   ? 8
+                : ZPD_CHUNKS % 4 == 0 ? 4
+                                      : 2,
+  ZPD_SAME_ROWS = 8 / ZPD_SWAPPED
+};
+static_assert((int)ZPD_MMA_THREADS == (int)ZPD_ATTENTION_THREADS, "the launch is the same for both kinds of attention");
+
+ZPD_DEVICE int zpd_mma_lane() { return threadIdx.x % ZPD_WARP; }
+ZPD_DEVICE int zpd_swap(int row) { return row / ZPD_SAME_ROWS % ZPD_SWAPPED; }
+
+/* ---- rows of one head ---- */
+
+/* From row 0 of a sample on. Behind `rows` and `cols` there are zeros. */
+struct zpd_head_view {
+  const elem *at;
+  zpd_int ld;
+  int rows, cols;
+  bool chunks; /* rows begin where 16 bytes may be moved at once */
+};
+
+ZPD_DEVICE zpd_head_view zpd_head_of(const zpd_attention &a, const void *x, zpd_int ld, int head) {
+  const elem *at = (const elem *)x + (zpd_int)blockIdx.z * a.S * ld + (zpd_int)head * a.hd;
+  const zpd_head_view view = {at, ld, (int)a.S, (int)a.hd, (zpd_uint)at % 16 == 0 && ld % 8 == 0};
+  return view;
+}
+
+/* One chunk to shared memory. */
+ZPD_DEVICE void zpd_fetch_chunk(unsigned char *to, const zpd_head_view &v, int row, int col) {
+  const bool there = row < v.rows && col < v.cols;
+  const elem *from = there ? v.at + row * v.ld + col : v.at;
+  const int left = v.cols - col;
+  if (v.chunks) {
+    zpd_cp_async_16(to, from, !there ? 0 : left < 8 ? 2 * left : 16);
+    return;
+  }
+  alignas(16) elem chunk[8];
+  ZPD_EACH (e, 8) chunk[e] = there && e < left ? from[e] : elem(0);
+  zpd_move_16(to, chunk);
+}
+
+/* ROWS rows to a tile; row r is row row_of(r) of the view. Whoever reads waits for copies and for a barrier. */
+template <int ROWS, class ROW_OF>
+ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, ROW_OF row_of) {
+#pragma unroll(ZPD_MMA_COLS > 128 ? 2 : 4)
+  for (int i = 0; i < (ROWS * ZPD_CHUNKS + ZPD_MMA_THREADS - 1) / ZPD_MMA_THREADS; i++) {
+    const int p = threadIdx.x + i * ZPD_MMA_THREADS, r = p / ZPD_CHUNKS, c = p % ZPD_CHUNKS;
+    if (ROWS * ZPD_CHUNKS % ZPD_MMA_THREADS == 0 || r < ROWS)
+      zpd_fetch_chunk(tile + r * ZPD_ROW_BYTES + (c ^ zpd_swap(r)) * 16, v, row_of(r), 8 * c);
+  }
+}
+
+/* Changes the signs of a tile. A barrier behind. */
+template <int ROWS> ZPD_DEVICE void zpd_negate(unsigned char *tile) {
+  for (int p = threadIdx.x; p < ROWS * ZPD_ROW_BYTES / 4; p += ZPD_MMA_THREADS) ((unsigned *)tile)[p] ^= 0x80008000u;
+  __syncthreads();
+}
+
+/* A tile that all threads see to ROWS rows of a view from `first` on. */
+template <int ROWS> ZPD_DEVICE void zpd_store_tile(const unsigned char *tile, const zpd_head_view &v, int first) {
+#pragma unroll(ZPD_MMA_COLS > 128 ? 2 : 4)
+  for (int i = 0; i < (ROWS * ZPD_CHUNKS + ZPD_MMA_THREADS - 1) / ZPD_MMA_THREADS; i++) {
+    const int p = threadIdx.x + i * ZPD_MMA_THREADS, r = p / ZPD_CHUNKS, c = p % ZPD_CHUNKS;
+    const int row = first + r, left = v.cols - 8 * c;
+    if (r >= ROWS || row >= v.rows || left <= 0) continue;
+    elem *to = (elem *)v.at + row * v.ld + 8 * c;
+    const unsigned char *from = tile + r * ZPD_ROW_BYTES + (c ^ zpd_swap(r)) * 16;
+    if (v.chunks && left >= 8)
+      zpd_move_16(to, from);
+    else
+      ZPD_EACH (e, 8)
+        if (e < left) to[e] = ((const elem *)from)[e];
+  }
+}
+
+/* Heads of padding have zeros. */
+template <int ROWS> ZPD_DEVICE void zpd_clear_tile(const zpd_head_view &v, int first) {
+  for (int p = threadIdx.x; p < ROWS * v.cols; p += ZPD_MMA_THREADS)
+    if (first + p / v.cols < v.rows) ((elem *)v.at)[(first + p / v.cols) * v.ld + p % v.cols] = elem(0);
+}
+
+/* ---- fragments ---- */
+
+/* Where the row is that this lane names for ldmatrix: of two chunks side by side, in every 16 rows of a tile. */
+struct zpd_rows_of_lane {
+  int row_bytes, swap_bytes;
+  __device__ __forceinline__ const unsigned char *at(const unsigned char *tile, int rows, int chunk) const {
+    return tile + rows * ZPD_ROW_BYTES + row_bytes + (chunk * 16 ^ swap_bytes);
+  }
+};
+
+/* LEFT: rows 0 to 7 and 8 to 15 of the first chunk, then of the second: registers of a left factor, and, transposed, of
+ * a right one. Else both chunks of rows 0 to 7, then of rows 8 to 15: two right factors. */
+template <bool LEFT> ZPD_DEVICE zpd_rows_of_lane zpd_my_rows() {
+  const int l = zpd_mma_lane(), row = LEFT ? l % 16 : l / 16 * 8 + l % 8, second = LEFT ? l / 16 : l / 8 % 2;
+  const zpd_rows_of_lane mine = {row * ZPD_ROW_BYTES, (second ^ zpd_swap(row)) * 16};
+  return mine;
+}
+
+/* Rows of this warp's part of a tile as a left factor, read once and held, or each time. */
+template <int M, bool HELD> struct zpd_left {
+  unsigned held[HELD ? ZPD_CHUNKS / 2 : 1][M][4];
+  const unsigned char *tile;
+  __device__ __forceinline__ void begin(const unsigned char *rows) {
+    tile = rows;
+    if constexpr (HELD) {
+      const zpd_rows_of_lane mine = zpd_my_rows<true>();
+      ZPD_EACH (k, ZPD_CHUNKS / 2)
+        ZPD_EACH (m, M) zpd_ldmatrix<false>(held[k][m], mine.at(tile, 16 * m, 2 * k));
+    }
+  }
+  __device__ __forceinline__ void get(unsigned (&to)[M][4], const zpd_rows_of_lane &mine, int k) const {
+    if constexpr (HELD) {
+      ZPD_EACH (m, M)
+        ZPD_EACH (i, 4) to[m][i] = held[k][m][i];
+    } else
+      ZPD_EACH (m, M) zpd_ldmatrix<false>(to[m], mine.at(tile, 16 * m, 2 * k));
+  }
+};
+
+/* score [16 M, 8 N] = left times rows from `right` on, transposed. */
+template <int M, int N, bool HELD>
+ZPD_DEVICE void zpd_scores_of(float (&score)[M][N][4], const zpd_left<M, HELD> &left, const unsigned char *right) {
+  const zpd_rows_of_lane left_rows = zpd_my_rows<true>(), right_rows = zpd_my_rows<false>();
+  ZPD_EACH (m, M)
+    ZPD_EACH (n, N)
+      ZPD_EACH (i, 4) score[m][n][i] = 0;
+#pragma unroll(HELD ? ZPD_CHUNKS / 2 : ZPD_MMA_COLS > 128 ? 1 : 4)
+  for (int k = 0; k < ZPD_CHUNKS / 2; k++) {
+    unsigned a[M][4];
+    left.get(a, left_rows, k);
+    ZPD_EACH (n, N / 2) {
+      unsigned b[4];
+      zpd_ldmatrix<false>(b, right_rows.at(right, 16 * n, 2 * k));
+      ZPD_EACH (m, M) {
+        zpd_mma_m16n8k16(score[m][2 * n], a[m], b[0], b[1]);
+        zpd_mma_m16n8k16(score[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/* out [16 M, cols] += weights [16 M, 8 N], rounded to 16 bits, times rows from `right` on. */
+template <int M, int N>
+ZPD_DEVICE void zpd_add_product(float (&out)[M][ZPD_CHUNKS][4], const float (&weights)[M][N][4],
+                                const unsigned char *right) {
+  const zpd_rows_of_lane rows = zpd_my_rows<true>();
+  ZPD_EACH (k, N / 2) {
+    unsigned a[M][4];
+    ZPD_EACH (m, M)
+      ZPD_EACH (i, 4)
+        a[m][i] = zpd_round_pair(weights[m][2 * k + i / 2][i % 2 * 2], weights[m][2 * k + i / 2][i % 2 * 2 + 1]);
+    ZPD_EACH (c, ZPD_CHUNKS / 2) {
+      unsigned b[4];
+      zpd_ldmatrix<true>(b, rows.at(right, 16 * k, 2 * c));
+      ZPD_EACH (m, M) {
+        zpd_mma_m16n8k16(out[m][2 * c], a[m], b[0], b[1]);
+        zpd_mma_m16n8k16(out[m][2 * c + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+template <int M> ZPD_DEVICE void zpd_clear_sums(float (&out)[M][ZPD_CHUNKS][4]) {
+  ZPD_EACH (m, M)
+    ZPD_EACH (c, ZPD_CHUNKS)
+      ZPD_EACH (i, 4) out[m][c][i] = 0;
+}
+
+/* Over the four lanes of a row; all get the result. */
+ZPD_DEVICE float zpd_quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+ZPD_DEVICE float zpd_quad_max(float x) {
+  const float one = __shfl_xor_sync(0xffffffffu, x, 1), two = x > one ? x : one;
+  const float other = __shfl_xor_sync(0xffffffffu, two, 2);
+  return two > other ? two : other;
+}
+
+/* ---- out of registers ---- */
+
+/* The sums of a warp's rows, times a factor a row, rounded, into rows of a tile. Only the warp's own rows. */
+template <int M>
+ZPD_DEVICE void zpd_put_rows(unsigned char *rows, const float (&out)[M][ZPD_CHUNKS][4], const float (&factor)[M][2]) {
+  const int g = zpd_mma_lane() / 4, t = zpd_mma_lane() % 4;
+  ZPD_EACH (m, M)
+    ZPD_EACH (half, 2) {
+      const int row = 16 * m + 8 * half + g;
+      ZPD_EACH (c, ZPD_CHUNKS) {
+        const float x = out[m][c][2 * half] * factor[m][half], y = out[m][c][2 * half + 1] * factor[m][half];
+        *(unsigned *)(rows + row * ZPD_ROW_BYTES + (c ^ zpd_swap(row)) * 16 + 4 * t) = zpd_round_pair(x, y);
+      }
+    }
+}
+
+/* Sums of the warps that have the same rows, in their order, times a factor, into the tile. `buffer`: f32, as large as
+ * all sums. Barriers: before, between and behind. */
+template <int M, int WM>
+ZPD_DEVICE void zpd_put_shared_rows(unsigned char *tile, const float (&out)[M][ZPD_CHUNKS][4],
+                                    const float (&factor)[M][2], float *buffer) {
+  enum { ROWS = 16 * M * WM, SHARERS = ZPD_MMA_WARPS / WM };
+  const int warp = threadIdx.x / ZPD_WARP, g = zpd_mma_lane() / 4, t = zpd_mma_lane() % 4;
+  float *mine = buffer + (warp / WM * ROWS + warp % WM * 16 * M) * ZPD_MMA_COLS;
+  __syncthreads();
+  ZPD_EACH (m, M)
+    ZPD_EACH (i, 4)
+      ZPD_EACH (c, ZPD_CHUNKS)
+        mine[(16 * m + i / 2 * 8 + g) * ZPD_MMA_COLS + 8 * c + 2 * t + i % 2] = out[m][c][i] * factor[m][i / 2];
+  __syncthreads();
+  for (int p = threadIdx.x; p < ROWS * ZPD_MMA_COLS / 2; p += ZPD_MMA_THREADS) {
+    const int row = p / (ZPD_MMA_COLS / 2), pair = p % (ZPD_MMA_COLS / 2);
+    float x = 0, y = 0;
+    ZPD_EACH (s, SHARERS) {
+      x += buffer[(s * ROWS + row) * ZPD_MMA_COLS + 2 * pair];
+      y += buffer[(s * ROWS + row) * ZPD_MMA_COLS + 2 * pair + 1];
+    }
+    *(unsigned *)(tile + row * ZPD_ROW_BYTES + (pair / 4 ^ zpd_swap(row)) * 16 + pair % 4 * 4) = zpd_round_pair(x, y);
+  }
+  __syncthreads();
+}
+
+/* Sums of all warps to memory, through a tile of which nobody needs the contents any more when all have come. */
+template <int M, int WM>
+ZPD_DEVICE void zpd_store_sums(unsigned char *tile, float *buffer, const float (&out)[M][ZPD_CHUNKS][4],
+                               const float (&factor)[M][2], const zpd_head_view &to, int first) {
+  if constexpr (WM == ZPD_MMA_WARPS) {
+    __syncthreads();
+    zpd_put_rows<M>(tile + threadIdx.x / ZPD_WARP * 16 * M * ZPD_ROW_BYTES, out, factor);
+    __syncthreads();
+  } else
+    zpd_put_shared_rows<M, WM>(tile, out, factor, buffer);
+  zpd_store_tile<16 * M * WM>(tile, to, first);
+}
+
+/* ---- the walk over the other side ---- */
+
+/* Units of UNIT rows that a tile meets, for each of some heads: those of the runs of blocks, cut to first .. end - 1.
+ */
+template <int UNIT> struct zpd_walk {
+  zpd_met met;
+  int heads_left, head, run, from, to; /* the next unit begins at `from`, the run ends before `to` */
+  int first, end;
+
+  __device__ __forceinline__ void begin(const zpd_met &m, int first_row, int end_row, int first_head, int heads) {
+    met = m;
+    first = first_row;
+    end = end_row;
+    head = first_head;
+    heads_left = heads;
+    run = -1;
+    from = to = 0;
+    seek();
+  }
+  /* To a run that is not empty, of this head or one of the next. */
+  __device__ __forceinline__ void seek() {
+    while (from >= to && heads_left > 0) {
+      if (++run == met.runs) {
+        run = -1;
+        head++;
+        heads_left--;
+        continue;
+      }
+      const zpd_tiles tiles = met.tiles(run, end);
+      from = tiles.first < first ? first : tiles.first;
+      to = tiles.end;
+    }
+  }
+  __device__ __forceinline__ bool more() const { return heads_left > 0; }
+};
+
+/* A step: up to STEP / UNIT units of one head. Row r of the step is row(r) of the head, a large number where there is
+ * none. */
+template <int STEP, int UNIT> struct zpd_walk_step {
+  enum { UNITS = STEP / UNIT, NONE = 0x40000000 };
+  int begin[UNITS], head;
+  bool any;
+
+  __device__ __forceinline__ void take(zpd_walk<UNIT> &walk) {
+    any = walk.more();
+    head = walk.head;
+    ZPD_EACH (u, UNITS) {
+      begin[u] = NONE;
+      if (walk.more() && walk.head == head) {
+        begin[u] = walk.from;
+        walk.from += UNIT;
+        walk.seek();
+      }
+    }
+  }
+  __device__ __forceinline__ int row(int r) const {
+    if constexpr (UNITS == 1) return begin[0] + r;
+    int unit = begin[0];
+    ZPD_EACH (u, UNITS) unit = r / UNIT == u ? begin[u] : unit;
+    return unit + r % UNIT;
+  }
+  /* Are all COUNT rows from r on there and in first .. last? */
+  template <int COUNT> __device__ __forceinline__ bool inside(int r, int first, int last) const {
+    bool yes = true;
+    ZPD_EACH (i, (COUNT + UNIT - 1) / UNIT) {
+      const int begin_row = row(r + i * UNIT), count = COUNT < UNIT ? COUNT : UNIT;
+      yes = yes && begin_row >= first && begin_row + count - 1 <= last;
+    }
+    return yes;
+  }
+};
+
+#endif

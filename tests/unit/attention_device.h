@@ -1,0 +1,86 @@
+/* Problems of attention for device kernels: their arguments, rows that begin at multiples of 16 bytes, texts with
+ * layouts.
+ */
+#ifndef ATTENTION_DEVICE_H
+#define ATTENTION_DEVICE_H
+
+#include "attention_testing.h"
+#include "device_kernels.h"
+#include <zplan/buf.h>
+
+static inline zpd_attention device_args(const zpk_attention_args *a) {
+  return (zpd_attention){.B = a->B,
+                         .S = a->S,
+                         .H = a->H,
+                         .G = a->G,
+                         .hd = a->hd,
+                         .kv_heads_valid = a->kv_heads_valid,
+                         .scale = a->scale,
+                         .causal = a->causal,
+                         .layout = a->layout ? a->layout->id : 0,
+                         .q = a->q,
+                         .k = a->k,
+                         .v = a->v,
+                         .q_ld = a->q_ld,
+                         .k_ld = a->k_ld,
+                         .v_ld = a->v_ld,
+                         .o = a->o,
+                         .o_ld = a->o_ld,
+                         .lse = a->lse,
+                         .d_o = a->d_o,
+                         .d_o_ld = a->d_o_ld,
+                         .dq = a->dq,
+                         .dk = a->dk,
+                         .dv = a->dv,
+                         .dq_ld = a->dq_ld,
+                         .dk_ld = a->dk_ld,
+                         .dv_ld = a->dv_ld};
+}
+
+/* Rows of the packed matrix have 3 elements more than the heads, so only some rows begin at multiples of 16 bytes;
+ * these begin all there, even of 32, where the head size allows. */
+static inline void align(problem *p) {
+  zpk_attention_args *a = &p->a;
+  int64_t rows = a->B * a->S, e = zpk_bytes(a->dtype), old_ld = a->q_ld, ld = (old_ld - 3 + 15) / 16 * 16;
+  char *qkv = aligned_alloc(32, (size_t)((rows * ld * e + 31) / 32 * 32));
+  char *d_qkv = aligned_alloc(32, (size_t)((rows * ld * e + 31) / 32 * 32));
+  memset(d_qkv, 0xff, (size_t)(rows * ld * e));
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(qkv + r * ld * e, (char *)p->qkv + r * old_ld * e, (size_t)((old_ld - 3) * e));
+  int64_t k_at = a->H * a->hd * e, v_at = (a->H + a->G) * a->hd * e;
+  free(p->qkv);
+  free(p->d_qkv);
+  p->qkv = qkv;
+  p->d_qkv = d_qkv;
+  a->q = qkv, a->k = qkv + k_at, a->v = qkv + v_at;
+  a->dq = d_qkv, a->dk = d_qkv + k_at, a->dv = d_qkv + v_at;
+  a->q_ld = a->k_ld = a->v_ld = a->dq_ld = a->dk_ld = a->dv_ld = ld;
+}
+
+static inline void put_lines(zp_buf *out, const char *name, int id, const zpk_block_list *list, int64_t n) {
+  zp_buf_printf(out, "ZPD_TABLE int %s_first%d[] = {", name, id);
+  for (int64_t i = 0; i <= n; i++) zp_buf_printf(out, "%d,", (int)list->first[i]);
+  zp_buf_printf(out, "};\nZPD_TABLE zpd_run %s%d[] = {", name, id);
+  for (int32_t r = 0; r < list->first[n]; r++)
+    zp_buf_printf(out, "{%d,%d},", (int)list->run[r].first, (int)list->run[r].end);
+  zp_buf_puts(out, "};\n");
+}
+
+/* As generated kernels have it: the tables of all layouts, numbered from 1, what finds them, the kernels. */
+static inline const char *text_with(zp_arena *arena, const char *text, const blocks *layouts, int n) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_puts(&out, "#include \"zpd_device.h\"\n");
+  for (int i = 0; i < n; i++) {
+    put_lines(&out, "keys", i + 1, &layouts[i].layout.keys, layouts[i].n);
+    put_lines(&out, "queries", i + 1, &layouts[i].layout.queries, layouts[i].n);
+  }
+  zp_buf_printf(&out, "#define ZPD_LAYOUTS %d\nZPD_DEVICE zpd_layout zpd_layout_of(int id) {\n  switch (id) {\n", n);
+  for (int i = 1; i <= n; i++)
+    zp_buf_printf(&out, "  case %d: %sreturn {%d, {keys_first%d, keys%d}, {queries_first%d, queries%d}};\n", i,
+                  i < n ? "" : "default: ", (int)layouts[i - 1].layout.block, i, i, i, i);
+  zp_buf_puts(&out, "  }\n}\n");
+  zp_buf_puts(&out, text);
+  return out.data;
+}
+
+#endif

@@ -1,0 +1,205 @@
+/* Attention on tensor cores, compiled for the host, against the naive f64 reference. */
+#include "attention_device.h"
+
+static const char text[] = "#include \"zpd_mma_attention_grad.cuh\"\n";
+
+static int64_t even(int64_t n) { return (n + 1) / 2 * 2; }
+
+/* As the runtime launches it; `head`: what the text was compiled for. */
+static void launch(const host_object *k, const char *name, int kind, int head, const zpd_attention *a, int64_t heads,
+                   int block) {
+  char symbol[64];
+  int rows = zpd_mma_rows(kind, head, block);
+  if (rows == zpd_mma_rows(kind, head, 0))
+    snprintf(symbol, sizeof symbol, "%s", name);
+  else
+    snprintf(symbol, sizeof symbol, "%s_%d", name, rows);
+  device_launch_with(k, symbol, a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
+                     (unsigned)zpd_mma_shared_bytes(kind, head, rows));
+}
+
+static void run_device(const host_object *k, const problem *p, int head) {
+  zpd_attention a = device_args(&p->a);
+  int block = p->a.layout ? (int)p->a.layout->block : 0;
+  size_t bytes = (size_t)(8 * a.B * a.H * even(a.S));
+  a.facts = aligned_alloc(32, (bytes + 31) / 32 * 32);
+  memset(a.facts, 0xff, bytes);
+  launch(k, "zpd_mma_forward", ZPD_MMA_FORWARD, head, &a, a.H, block);
+  launch(k, "zpd_mma_grad_q", ZPD_MMA_GRAD_Q, head, &a, a.H, block);
+  launch(k, "zpd_mma_grad_kv", ZPD_MMA_GRAD_KV, head, &a, a.G, block);
+  free(a.facts);
+}
+
+static const struct {
+  int64_t B, S, H, G, valid, hd;
+} shapes[] = {
+    {1, 1, 1, 1, 1, 1},    {2, 7, 3, 3, 3, 5},    {1, 64, 2, 2, 2, 64},   {2, 65, 4, 2, 2, 32},  {1, 96, 2, 1, 1, 80},
+    {1, 131, 3, 3, 2, 17}, {2, 66, 6, 3, 2, 64},  {1, 129, 1, 1, 1, 136}, {1, 67, 2, 1, 1, 256}, {1, 40, 1, 1, 1, 255},
+    {1, 200, 1, 1, 1, 48}, {1, 260, 2, 2, 2, 16}, {1, 130, 1, 1, 1, 128},
+};
+
+static void run_shape(const host_object *k, zpk_dtype dtype, size_t i, int head, bool causal, bool aligned) {
+  problem p =
+      make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd, causal);
+  if (aligned) align(&p);
+  char what[96];
+  snprintf(what, sizeof what, "shape %zu, %s%s, for heads up to %d", i, causal ? "causal" : "full",
+           aligned ? ", aligned" : "", head);
+  reference(&p);
+  run_device(k, &p, head);
+  check(&p, what);
+  free_problem(&p);
+}
+
+static void run_shapes(zpk_dtype dtype) {
+  const int heads[] = {16, 48, 64, 128, 256};
+  for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
+    host_object k = device_open(text, dtype, heads[h]);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+      if (shapes[i].hd <= heads[h] && shapes[i].hd > heads[h] / 4)
+        for (int way = 0; way < 4; way++) run_shape(&k, dtype, i, heads[h], way % 2, way / 2);
+    host_unload(&k);
+  }
+}
+
+Test(kernels_cuda_mma, bf16) { run_shapes(ZPK_BF16); }
+Test(kernels_cuda_mma, f16) { run_shapes(ZPK_F16); }
+
+/* ---- block-sparse ---- */
+
+static const struct {
+  int64_t B, n, block, H, G, valid, hd;
+  int some; /* of a hundred pairs of blocks */
+  bool causal;
+} sparse_shapes[] = {
+    {1, 9, 16, 2, 1, 1, 64, 30, true},  {1, 6, 32, 2, 2, 2, 40, 40, false}, {2, 3, 64, 4, 2, 1, 17, 40, false},
+    {1, 3, 128, 1, 1, 1, 64, 50, true}, {1, 3, 48, 2, 1, 1, 32, 0, true},   {1, 2, 192, 1, 1, 1, 48, 100, true},
+    {2, 7, 16, 1, 1, 1, 8, 60, false},
+};
+enum { SPARSE = sizeof sparse_shapes / sizeof *sparse_shapes };
+
+static void run_sparse(zpk_dtype dtype, int head, bool watch) {
+  zp_arena *arena = zp_arena_new("test");
+  blocks all[SPARSE];
+  for (int i = 0; i < SPARSE; i++) {
+    all[i] = make_blocks(sparse_shapes[i].n, sparse_shapes[i].block, sparse_shapes[i].causal, sparse_shapes[i].some,
+                         (size_t)i);
+    all[i].layout.id = i + 1;
+  }
+  host_object k = device_open_as(text_with(arena, text, all, SPARSE), dtype, head, watch);
+  for (int i = 0; i < SPARSE; i++)
+    for (int aligned = 0; aligned < 2; aligned++) {
+      problem p =
+          make_problem(dtype, sparse_shapes[i].B, all[i].n * all[i].layout.block, sparse_shapes[i].H,
+                       sparse_shapes[i].G, sparse_shapes[i].valid, sparse_shapes[i].hd, sparse_shapes[i].causal);
+      if (aligned) align(&p);
+      use_blocks(&p, &all[i]);
+      char what[64];
+      snprintf(what, sizeof what, "sparse %d, for heads up to %d%s", i, head, aligned ? ", aligned" : "");
+      reference(&p);
+      run_device(&k, &p, head);
+      check(&p, what);
+      free_problem(&p);
+    }
+  host_unload(&k);
+  for (int i = 0; i < SPARSE; i++) free_blocks(&all[i]);
+  zp_arena_free(arena);
+}
+
+Test(kernels_cuda_mma, sparse_bf16) { run_sparse(ZPK_BF16, 64, false); }
+Test(kernels_cuda_mma, sparse_f16_wide_heads) { run_sparse(ZPK_F16, 256, false); }
+Test(kernels_cuda_mma, sparse_without_races) { run_sparse(ZPK_BF16, 64, true); }
+
+/* ---- watched ---- */
+
+/* No race; no two accesses meet in a bank; global memory moves what is asked for, but for log-sum-exps, which lie one a
+ * head apart. Multiplications by hand: tiles of 16 x 8 x 16 that are not behind the end or above the diagonal as whole
+ * warps. */
+static void watch(int head, int64_t S, long forward_mma) {
+  static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
+  host_object k = device_open_as(text, ZPK_BF16, head, true);
+  problem p = make_problem(ZPK_BF16, 1, S, 2, 1, 1, head, true);
+  size_t o_bytes = (size_t)(p.a.B * S * p.a.o_ld * 2);
+  void *o = aligned_alloc(32, o_bytes), *d_o = aligned_alloc(32, o_bytes);
+  align(&p);
+  memcpy(d_o, p.d_o_in, o_bytes);
+  free(p.o_out);
+  free(p.d_o_in);
+  p.a.o = p.o_out = o;
+  p.a.d_o = p.d_o_in = d_o;
+  reference(&p);
+  run_device(&k, &p, head);
+  check(&p, "watched");
+  for (int i = 0; i < 3; i++) {
+    zpd_host_counts c = host_counts(&k, names[i]);
+    cr_expect_eq(c.passes, c.passes_least, "%s, heads of %d: %ld passes, least %ld", names[i], head, c.passes,
+                 c.passes_least);
+    cr_expect_gt(c.sectors_asked, 0.9 * (double)c.sectors_moved, "%s, heads of %d: %ld of %ld sectors", names[i], head,
+                 c.sectors_asked, c.sectors_moved);
+    cr_expect_gt(c.async_copies, 0);
+    cr_expect_gt(c.ldmatrix, 0);
+    if (i == 0) cr_expect_eq(c.mma, forward_mma, "heads of %d: %ld", head, c.mma);
+  }
+  free_problem(&p);
+  host_unload(&k);
+}
+
+/* Heads of 64: tiles of 128 queries, warps of 32, steps of 64 keys. A warp with 32 queries and 64 keys multiplies 2 x 8
+ * x 4 times for scores and as often for outputs. 256 queries: warps 0 .. 7 meet 1, 1, 2, 2, 3, 3, 4, 4 steps, of 2
+ * heads. */
+Test(kernels_cuda_mma, heads_of_64_without_races_or_conflicts) { watch(64, 256, 2 * 20 * 128); }
+
+/* Heads of 128: tiles of 64 queries, warps of 16, steps of 64: 8 x 8 times twice. 128 queries: warps 0 to 3 meet one
+ * step, 4 to 7 two. */
+Test(kernels_cuda_mma, heads_of_128_without_races_or_conflicts) { watch(128, 128, 2 * 12 * 128); }
+
+/* Swapped chunks in rows whose length is no power of two. */
+Test(kernels_cuda_mma, heads_of_48_without_races_or_conflicts) { watch(48, 128, 2 * 6 * 2 * 8 * (3 + 3)); }
+
+/* ---- what must not change ---- */
+
+Test(kernels_cuda_mma, a_run_repeats) {
+  host_object k = device_open(text, ZPK_BF16, 64);
+  problem p = make_problem(ZPK_BF16, 1, 150, 2, 1, 1, 64, true), q = make_problem(ZPK_BF16, 1, 150, 2, 1, 1, 64, true);
+  run_device(&k, &p, 64);
+  run_device(&k, &q, 64);
+  cr_expect_eq(memcmp(p.o_out, q.o_out, 150 * 128 * 2), 0);
+  cr_expect_eq(memcmp(p.d_qkv, q.d_qkv, (size_t)(150 * p.a.q_ld * 2)), 0);
+  free_problem(&p);
+  free_problem(&q);
+  host_unload(&k);
+}
+
+/* Large scores: the running maximum must keep powers in range; negative and zero scales are numbers like any. */
+Test(kernels_cuda_mma, scales_of_any_size_and_sign) {
+  static const double scales[] = {60, -60, -0.3, 0};
+  host_object k = device_open(text, ZPK_F16, 16);
+  for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+    problem p = make_problem(ZPK_F16, 1, 120, 1, 1, 1, 8, true);
+    p.a.scale = scales[i];
+    reference(&p);
+    run_device(&k, &p, 16);
+    double bound = 2 * narrow_unit(ZPK_F16) + fabs(scales[i]) * 1e-5;
+    cr_expect_lt(difference(ZPK_F16, p.a.o, p.a.o_ld, p.o, 120, 8), bound, "scale %g", scales[i]);
+    cr_expect_lt(difference(ZPK_F32, p.a.lse, 1, p.lse, 120, 1), 1e-5, "scale %g", scales[i]);
+    free_problem(&p);
+  }
+  host_unload(&k);
+}
+
+/* A NaN key reaches all queries that see it. Queries of the tiles before do not meet it. */
+Test(kernels_cuda_mma, nan_reaches_who_sees_it) {
+  enum { S = 200, HD = 8, BAD = 150, TILE = 128 };
+  host_object k = device_open(text, ZPK_BF16, 16);
+  problem p = make_problem(ZPK_BF16, 1, S, 1, 1, 1, HD, true);
+  reference(&p);
+  for (int c = 0; c < 2 * HD; c++) put(ZPK_BF16, p.qkv, BAD * p.a.q_ld + HD + c, NAN);
+  run_device(&k, &p, 16);
+  cr_expect_lt(difference(ZPK_BF16, p.a.o, HD, p.o, TILE, HD), 2 * narrow_unit(ZPK_BF16));
+  for (int row = BAD; row < S; row++) {
+    cr_expect(isnan(get(ZPK_BF16, p.o_out, row * HD)), "output %d", row);
+    cr_expect(isnan(get(ZPK_BF16, p.d_qkv, row * p.a.dq_ld)), "gradient of query %d", row);
+  }
+  free_problem(&p);
+  host_unload(&k);
+}
