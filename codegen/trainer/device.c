@@ -35,6 +35,8 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   zp_emit_header(&e, "Device kernels", arch);
   zp_buf out = e.out;
   int64_t head = largest_head(plan->spec->model);
+  if (zp_tensor_core_head(plan->spec) > 0)
+    zp_buf_line(&out, "#define ZPD_TENSOR_CORES /* attention uses them, for sm_80 and later */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");

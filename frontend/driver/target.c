@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <zplan/sparse.h>
 
 static bool is_gpu(const zp_spec *spec) { return !spec->cluster.node.device.is_cpu; }
@@ -36,28 +37,38 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
   zp_diag_help(d, "give --arch, for example --arch sm_90%s", mixed ? "" : ", or write arch = \"sm_90\" in the device");
 }
 
-enum { TILE = 64 }; /* rows of a tile of attention on a GPU */
+/* Rows of the smallest tile of attention: kernels on tensor cores have tiles of 16 rows, the others of 64. They are
+ * present or absent as a whole; kernels for CPUs take any block. */
+static int tile_rows(const zp_run_state *run, const zp_spec *spec) {
+  const char *arch = arch_of(run, spec);
+  bool older = arch && strncmp(arch, "sm_", 3) == 0 && atoi(arch + 3) < 80;
+  return zp_tensor_core_head(spec) > 0 && !older ? 16 : 64;
+}
 
-/* Kernels for GPUs have tiles that are present or absent as a whole; those for CPUs take any block. The first node with
- * blocks that no trainer of this cluster has; NULL: none. */
-static const zp_node *find_small_blocks(const zp_spec *spec) {
+/* The first node with blocks that no trainer of this cluster has; NULL: none. */
+static const zp_node *find_small_blocks(const zp_spec *spec, int tile) {
   for (int s = 0; s < spec->model->segments.len && is_gpu(spec); s++) {
     const zp_graph *graph = spec->model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       const zp_sparse *sparse = graph->nodes.data[n].attr.sparse;
-      if (sparse && sparse->block % TILE != 0) return &graph->nodes.data[n];
+      if (sparse && sparse->block % tile != 0) return &graph->nodes.data[n];
     }
   }
   return NULL;
 }
 
 static void report_small_blocks(zp_run_state *run, const zp_spec *spec, zp_diag_code code) {
-  const zp_node *node = find_small_blocks(spec);
+  int tile = tile_rows(run, spec);
+  const zp_node *node = find_small_blocks(spec, tile);
   if (!node) return;
   zp_diag *d = zp_report(run->diags, code, node->span,
                          "blocks of %lld positions in a pattern of attention are generated for CPU clusters only",
                          (long long)node->attr.sparse->block);
-  zp_diag_help(d, "GPU trainers take multiples of %d: block = %d", TILE, TILE);
+  zp_diag_help(
+      d,
+      "GPU trainers take multiples of %d: block = %d; of 16 with 16-bit operands, heads of up to 256 columns, on "
+      "sm_80 and later",
+      tile, tile);
 }
 
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec) {

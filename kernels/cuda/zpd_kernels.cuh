@@ -1,5 +1,5 @@
-/* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES: attention
- * on tensor cores where the arch has them for the dtype, bf16 or f16. */
+/* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES:
+ * attention on tensor cores where the arch has them for the dtype, bf16 or f16. */
 #if defined(ZPD_TENSOR_CORES) && (defined(ZPD_HOST) || __CUDA_ARCH__ >= 800)
 #include "zpd_mma_attention_grad.cuh"
 #else

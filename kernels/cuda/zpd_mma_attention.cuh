@@ -102,7 +102,7 @@ template <class SHAPE> struct zpd_query_block {
 /* Rows of the softmax so far: maximum of scores, and this lane's share of the sum. */
 template <int M> struct zpd_online { float max[M][2], sum[M][2]; };
 
-/* Of minus infinity, which nobody may subtract from itself, 0. */
+/* The maximum, or 0 instead of minus infinity, which nobody may subtract from itself. */
 ZPD_DEVICE float zpd_base(float max) { return max == -zpd_infinity() ? 0 : max; }
 
 /* Scores to probabilities relative to the running maximum, 2^(c * (score - max)); what was summed before is brought to

@@ -13,7 +13,7 @@
 
 #include "zpd_mma_attention.cuh"
 
-/* Of a query: log-sum-exp over log 2, D. */
+/* Log-sum-exp over log 2 and D of a query. */
 struct alignas(8) zpd_fact {
   float lse, delta;
 };

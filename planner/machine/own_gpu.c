@@ -1,9 +1,10 @@
 /* Kernels of zplan's own GPU trainer where they are not a library's. Matrix products are cuBLAS', most row kernels move
  * their bytes as any do; attention and sums over columns are its own, and slower than what other programs call.
  *
- * Attention (kernels/cuda/zpd_attention.cuh) computes on the cores for single precision, whatever the operands are
- * stored as: 4 operations forward and 14 backward for a pair of query and key and a column of a head, where 4 and 10
- * are counted as work. A gradient's sums over rows (zpd_rows.cuh) are made by a fixed number of thread blocks,
+ * Attention (kernels/cuda/zpd_attention.cuh) computes on the cores for single precision. In 16 bits on sm_80 and later
+ * it is on tensor cores (zpd_mma_attention.cuh), which nothing here knows yet: plans there say more than it should
+ * take. The former does 4 operations forward and 14 backward for a pair of query and key and a column of a head, where
+ * 4 and 10 are counted as work. A gradient's sums over rows (zpd_rows.cuh) are made by a fixed number of thread blocks,
  * lowered.row_chunks, whatever the device has. Left out: tiles that causality cuts, launches. Nothing here has been
  * measured on a GPU. */
 #include <assert.h>

@@ -67,5 +67,7 @@ void zp_lower_split(zp_lowering *l);
 void zp_color_transients(zp_arena *arena, zp_procedure *p);
 /* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */
 int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_size, int64_t group, bool backward);
+/* Bytes that backward of attention on tensor cores takes: zpd_attention.facts. */
+int64_t zp_attention_facts_bytes(int64_t samples, int64_t heads, int64_t sequence);
 
 #endif

@@ -69,7 +69,8 @@ const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *e
   return buffer->base >= 0 ? &procedure->buffers.data[buffer->base] : buffer;
 }
 
-/* Scratch memory of a step: partial column sums, attention tiles (GPUs have theirs in shared memory). 0: none. */
+/* Scratch memory of a step: partial column sums; attention tiles (GPUs have theirs in shared memory), and what backward
+ * on tensor cores knows of queries. 0: none. */
 static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node) {
   if (node->op == ZP_OP_FUSED_GRAD) {
     int64_t cols = 0;
@@ -81,6 +82,8 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node) {
     return zp_attention_workspace(l->lowered->compute_bytes, l->lowered->spec->model->sequence, node->attr.head_size,
                                   node->attr.heads / node->attr.kv_heads, node->op == ZP_OP_ATTENTION_GRAD) *
            ZP_MAX_WORKERS;
+  if (node->op == ZP_OP_ATTENTION_GRAD && zp_tensor_core_head(l->lowered->spec) > 0)
+    return zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, l->lowered->spec->model->sequence);
   return 0;
 }
 

@@ -1,6 +1,6 @@
-/* Scratch memory of the CPU kernels: attention, and products of 16-bit operands. The planner must know it exactly and
- * may not look at kernels, so the formula stands here a second time; codegen, which sees both, refuses to print a
- * trainer when they differ. */
+/* Scratch memory of the CPU kernels: attention, and products of 16-bit operands; and of attention on tensor cores. The
+ * planner must know it exactly and may not look at kernels, so the formula stands here a second time; codegen, which
+ * sees both, refuses to print a trainer when they differ. */
 #include "lower_internal.h"
 
 /* Blocks of 48 queries or keys; head sizes padded to 64 bytes; forward also packs all keys and values of one head. With
@@ -20,4 +20,24 @@ int64_t zp_products_bytes(const zp_spec *spec) {
   bool mixed = zp_is_mixed(&spec->train);
   if (!mixed || !spec->cluster.node.device.is_cpu) return 0;
   return ZP_MAX_WORKERS * INT64_C(4) * (2 * 128 * 256 + 128 * 128);
+}
+
+int64_t zp_tensor_core_head(const zp_spec *spec) {
+  enum { MOST = 256 };
+  const zp_device *device = &spec->cluster.node.device;
+  int64_t largest = 0;
+  if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !device->has_bf16 || !zp_is_mixed(&spec->train))
+    return 0;
+  for (int s = 0; s < spec->model->segments.len; s++) {
+    const zp_graph *graph = spec->model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++)
+      if (graph->nodes.data[n].op == ZP_OP_ATTENTION && graph->nodes.data[n].attr.head_size > largest)
+        largest = graph->nodes.data[n].attr.head_size;
+  }
+  return largest <= MOST ? largest : 0;
+}
+
+/* Log-sum-exp and row sum of o * d_o in f32, of every query, whose number is rounded up to even. */
+int64_t zp_attention_facts_bytes(int64_t samples, int64_t heads, int64_t sequence) {
+  return 8 * samples * heads * zp_round_up(sequence, 2);
 }

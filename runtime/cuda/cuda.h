@@ -18,6 +18,18 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(attention_forward)                                                                                                 \
   X(attention_grad_q)                                                                                                  \
   X(attention_grad_kv)                                                                                                 \
+  X(mma_forward)                                                                                                       \
+  X(mma_forward_64)                                                                                                    \
+  X(mma_forward_32)                                                                                                    \
+  X(mma_forward_16)                                                                                                    \
+  X(mma_grad_q)                                                                                                        \
+  X(mma_grad_q_64)                                                                                                     \
+  X(mma_grad_q_32)                                                                                                     \
+  X(mma_grad_q_16)                                                                                                     \
+  X(mma_grad_kv)                                                                                                       \
+  X(mma_grad_kv_64)                                                                                                    \
+  X(mma_grad_kv_32)                                                                                                    \
+  X(mma_grad_kv_16)                                                                                                    \
   X(ce_stats)                                                                                                          \
   X(ce_loss)                                                                                                           \
   X(ce_grad)                                                                                                           \
@@ -69,7 +81,7 @@ typedef struct zpr_lane {
 struct zpr_device {
   gpu_api api;
   bool emulated;
-  int ordinal, multiprocessors;
+  int ordinal, multiprocessors, capability; /* the latter: its first number, 8 of sm_86 */
   char name[96];
   void *context, *module, *stream, *blas;
   zpr_kernels kernels;
@@ -104,6 +116,9 @@ void zpr_cuda_wait(zpr *c);
 /* Starts a kernel whose one argument is the struct `args`. */
 void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x, int64_t grid_y,
                 int64_t grid_z, unsigned threads);
+/* As zpr_launch, with dynamic shared memory. */
+void zpr_launch_shared(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x,
+                       int64_t grid_y, int64_t grid_z, unsigned threads, int shared_bytes);
 /* Blocks for `work` pieces of a kernel that takes any grid. */
 int64_t zpr_grid(const zpr *c, int64_t work);
 

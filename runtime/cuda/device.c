@@ -96,6 +96,7 @@ void zpr_device_open(zpr *c) {
   zpr_agree(c, &error);
   zpr_cuda(c, d->api.device_name(d->name, sizeof d->name, d->ordinal), "ask for the GPU's name");
   zpr_cuda(c, d->api.attribute(&d->multiprocessors, GPU_MULTIPROCESSORS, d->ordinal), "ask for the GPU's size");
+  zpr_cuda(c, d->api.attribute(&d->capability, GPU_CAPABILITY_MAJOR, d->ordinal), "ask for the GPU's kind");
   zpr_cuda(c, d->api.retain_context(&d->context, d->ordinal), "make a context");
   zpr_cuda(c, d->api.set_context(d->context), "enter the context");
   zpr_cuda(c, d->api.new_stream(&d->stream, 1), "make a stream"); /* CU_STREAM_NON_BLOCKING */
@@ -141,20 +142,33 @@ int64_t zpr_grid(const zpr *c, int64_t work) {
   return work < 1 ? 1 : work < most ? work : most;
 }
 
+/* A kernel has its shared memory from the first launch on: every launch of one kernel asks for as much. */
+static void find_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes) {
+  enum { WITHOUT_ASKING = 48 * 1024 };
+  zpr_device *d = c->state->device;
+  char what[160];
+  snprintf(what, sizeof what, "find the kernel %s", kernel->name);
+  zpr_cuda(c, d->api.find_kernel(&kernel->function, d->module, kernel->name), what);
+  if (shared_bytes <= WITHOUT_ASKING) return;
+  snprintf(what, sizeof what, "get %d bytes of shared memory for the kernel %s", shared_bytes, kernel->name);
+  zpr_cuda(c, d->api.set_attribute(kernel->function, GPU_MAX_DYNAMIC_SHARED, shared_bytes), what);
+}
+
 void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x, int64_t grid_y,
                 int64_t grid_z, unsigned threads) {
+  zpr_launch_shared(c, kernel, args, bytes, grid_x, grid_y, grid_z, threads, 0);
+}
+
+void zpr_launch_shared(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x,
+                       int64_t grid_y, int64_t grid_z, unsigned threads, int shared_bytes) {
   zpr_device *d = c->state->device;
-  if (!kernel->function) {
-    char what[128];
-    snprintf(what, sizeof what, "find the kernel %s", kernel->name);
-    zpr_cuda(c, d->api.find_kernel(&kernel->function, d->module, kernel->name), what);
-  }
+  if (!kernel->function) find_kernel(c, kernel, shared_bytes);
   /* CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: one struct, whose bytes the driver takes before it returns. */
   void *extra[] = {(void *)1, (void *)(uintptr_t)args, (void *)2, &bytes, (void *)0};
   zpr_comm_progress(c);
   d->last_kernel = kernel->name;
   zpr_cuda(c,
-           d->api.launch(kernel->function, (unsigned)grid_x, (unsigned)grid_y, (unsigned)grid_z, threads, 1, 1, 0,
-                         d->stream, NULL, extra),
+           d->api.launch(kernel->function, (unsigned)grid_x, (unsigned)grid_y, (unsigned)grid_z, threads, 1, 1,
+                         (unsigned)shared_bytes, d->stream, NULL, extra),
            "start a kernel");
 }

@@ -124,7 +124,13 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .dv = x->dv,
                          .dq_ld = x->dq_ld,
                          .dk_ld = x->dk_ld,
-                         .dv_ld = x->dv_ld};
+                         .dv_ld = x->dv_ld,
+                         .facts = x->workspace};
+}
+
+/* Does the trainer compute attention on tensor cores? */
+static bool has_tensor_cores(const zpr *c) {
+  return c->program->tensor_core_head > 0 && c->state->device->capability >= 8;
 }
 
 static void launch_attention(zpr *c, zpr_device_kernel *kernel, const zpd_attention *a, int64_t heads) {
@@ -132,17 +138,42 @@ static void launch_attention(zpr *c, zpr_device_kernel *kernel, const zpd_attent
   zpr_launch(c, kernel, a, sizeof *a, tiles, heads, a->B, ZPD_ATTENTION_THREADS);
 }
 
+/* kernels: for the tile of dense attention, then for tiles of 64, 32 and 16 rows. */
+static void launch_mma(zpr *c, int kind, zpr_device_kernel *const kernels[4], const zpd_attention *a, int64_t heads,
+                       const zpk_layout *layout) {
+  int head = c->program->tensor_core_head, rows = zpd_mma_rows(kind, head, layout ? (int)layout->block : 0);
+  int which = rows == zpd_mma_rows(kind, head, 0) ? 0 : rows == 64 ? 1 : rows == 32 ? 2 : 3;
+  zpr_launch_shared(c, kernels[which], a, sizeof *a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
+                    zpd_mma_shared_bytes(kind, head, rows));
+}
+
 void zpr_attention(zpr *c, const zpk_attention_args *args) {
   assert(args->G >= 1 && args->H % args->G == 0 && args->hd >= 1);
+  zpr_kernels *kernels = &c->state->device->kernels;
   zpd_attention a = attention_args(args);
-  launch_attention(c, &c->state->device->kernels.attention_forward, &a, a.H);
+  if (has_tensor_cores(c)) {
+    zpr_device_kernel *const forward[] = {&kernels->mma_forward, &kernels->mma_forward_64, &kernels->mma_forward_32,
+                                          &kernels->mma_forward_16};
+    launch_mma(c, ZPD_MMA_FORWARD, forward, &a, a.H, args->layout);
+  } else
+    launch_attention(c, &kernels->attention_forward, &a, a.H);
 }
 
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
   assert(args->G >= 1 && args->H % args->G == 0 && args->hd >= 1);
+  zpr_kernels *kernels = &c->state->device->kernels;
   zpd_attention a = attention_args(args);
-  launch_attention(c, &c->state->device->kernels.attention_grad_q, &a, a.H);
-  launch_attention(c, &c->state->device->kernels.attention_grad_kv, &a, a.G);
+  if (has_tensor_cores(c)) {
+    zpr_device_kernel *const grad_q[] = {&kernels->mma_grad_q, &kernels->mma_grad_q_64, &kernels->mma_grad_q_32,
+                                         &kernels->mma_grad_q_16};
+    zpr_device_kernel *const grad_kv[] = {&kernels->mma_grad_kv, &kernels->mma_grad_kv_64, &kernels->mma_grad_kv_32,
+                                          &kernels->mma_grad_kv_16};
+    launch_mma(c, ZPD_MMA_GRAD_Q, grad_q, &a, a.H, args->layout);
+    launch_mma(c, ZPD_MMA_GRAD_KV, grad_kv, &a, a.G, args->layout);
+  } else {
+    launch_attention(c, &kernels->attention_grad_q, &a, a.H);
+    launch_attention(c, &kernels->attention_grad_kv, &a, a.G);
+  }
 }
 
 /* ---- cross-entropy ---- */

@@ -78,6 +78,8 @@ GPU = (
     small("gpt", 1, 2, 1, schedule="zb_h1", recompute="full"),
     small("llama", 2, 1, 1, recompute="full", recompute_shard="tensor"),
     small("llama", 2, 1, 1, sequence=True),
+    small("sparse", 1, 1, 1),
+    small("sparse", 2, 1, 1, recompute="full"),
 )
 
 
@@ -143,7 +145,7 @@ def check_layouts(suite):
 
 
 def check_gpu(suite):
-    references = {model: suite.train(small(model, 1, 1, 1), cuda.STEPS) for model in ("gpt", "llama")}
+    references = {model: suite.train(small(model, 1, 1, 1), cuda.STEPS) for model in ("gpt", "llama", "sparse")}
     for one in GPU:
         suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), references[one.model], GPU_SHARE, "GPU " + one.name)
 

@@ -35,7 +35,7 @@ int cuDeviceGetUuid(void *uuid, int device) {
 EMU_EXPORT(cuDeviceGetAttribute, (int *value, int attribute, int device));
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  *value = attribute == GPU_MULTIPROCESSORS ? 2 : 0;
+  *value = attribute == GPU_MULTIPROCESSORS ? 2 : 8; /* as sm_86 */
   return attribute == GPU_MULTIPROCESSORS || attribute == GPU_CAPABILITY_MAJOR ? EMU_SUCCESS : EMU_INVALID_VALUE;
 }
 

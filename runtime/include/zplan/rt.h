@@ -181,6 +181,9 @@ typedef struct zpr_program {
    * with the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
   const void *device_image;
   int64_t device_image_bytes;
+  /* Columns of the largest attention head, when the kernels have attention on tensor cores and the plan its memory;
+   * GPUs older than sm_80 use the other kernels. 0: nobody does. */
+  int tensor_core_head;
   int row_chunks; /* chunks of a row kernel's column sums; on the host always ZPK_CHUNKS */
 } zpr_program;
 
@@ -282,7 +285,7 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad);
 /* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a
- * GPU it is not used and may be NULL. */
+ * GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be NULL. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 /* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */

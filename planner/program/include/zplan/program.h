@@ -314,6 +314,9 @@ int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int
 int64_t zp_memory_of_arena(const zp_memory *memory);
 /* Bytes of zp_stage.at_products where a unit of the stage has products; 0: none. */
 int64_t zp_products_bytes(const zp_spec *spec);
+/* Columns of the model's largest attention head when zplan's GPU trainer computes attention on tensor cores: 16-bit
+ * operands, heads of up to 256 columns, devices with bf16 (sm_80 and later). 0: it does not. */
+int64_t zp_tensor_core_head(const zp_spec *spec);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
