@@ -5,6 +5,7 @@
  * in both directions at once, and the ranks take them in different orders: so the tag tells them apart. */
 #include <assert.h>
 #include "comm.h"
+#include "profile.h"
 
 enum {
   FIRST_TAG = 64,
@@ -68,7 +69,9 @@ void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64
   assert(count >= 0 && mb >= 0 && mb < c->program->microbatches);
   zpr_message to = sent_by(c, chunk, up, mb);
   if (to.peer != c->rank) {
+    int before = zpr_enter(c, ZPR_AT_SEND);
     zpr_stage_send(c, &to, data, count);
+    zpr_leave(c, before);
     return;
   }
   assert(!c->state->comm->stays[to.buffer] && "the order of micro-batches leaves its buffer free");
@@ -77,14 +80,18 @@ void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64
 
 void zpr_send_wait(zpr *c, int chunk, bool up, int64_t mb) {
   assert(mb >= 0 && mb < c->program->microbatches);
+  int before = zpr_enter(c, ZPR_AT_SEND);
   zpr_stage_send_wait(c, &(zpr_message){.up = up, .peer = -1, .buffer = buffer_of(c, chunk, up, mb)});
+  zpr_leave(c, before);
 }
 
 void zpr_recv(zpr *c, int chunk, bool from_below, void *data, int64_t count, int64_t mb) {
   assert(count >= 0 && mb >= 0 && mb < c->program->microbatches);
   zpr_message from = received_by(c, chunk, from_below, mb);
   if (from.peer != c->rank) {
+    int before = zpr_enter(c, ZPR_AT_RECEIVE);
     zpr_stage_recv(c, &from, data, count);
+    zpr_leave(c, before);
     return;
   }
   const void **stays = &c->state->comm->stays[from.buffer];
@@ -94,8 +101,10 @@ void zpr_recv(zpr *c, int chunk, bool from_below, void *data, int64_t count, int
 }
 
 void zpr_wait_sends(zpr *c) {
+  int before = zpr_enter(c, ZPR_AT_SEND);
   for (int64_t i = 0; i < zpr_message_buffers(c->program); i++)
     zpr_stage_send_wait(c, &(zpr_message){.up = i / buffers_each_way(c->program) % 2, .peer = -1, .buffer = i});
+  zpr_leave(c, before);
 }
 
 /* ---- over the transport ---- */

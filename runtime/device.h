@@ -60,6 +60,15 @@ void zpr_beside_join(zpr *c);
 int32_t *zpr_tokens_open(zpr *c, int32_t *place, int64_t count);
 void zpr_tokens_close(zpr *c);
 
+/* ---- points in time (profile.c) ---- */
+/* Room for `n` points between two calls of zpr_points_read; 0: they are not needed any more. */
+void zpr_points_open(zpr *c, int n);
+/* Marks when all work is done that the device has been given so far: as point i, in the order of their numbers. first:
+ * of a training step, from which later points may be counted. */
+void zpr_point(zpr *c, int i, bool first);
+/* When the first n points were, in ns from some moment that is the same for all points of a training step. Waits. */
+void zpr_points_read(zpr *c, int n, double *at_ns);
+
 /* ---- the step's end ---- */
 /* Adds to c->loss what zpr_ce_loss has summed on the device since the last call. */
 void zpr_collect_loss(zpr *c);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
+#include "profile.h"
 #include "state.h"
 
 /* Help or a usage error, told once however many ranks were started. */
@@ -131,9 +132,11 @@ static int run(zpr *c) {
     if (c->rank == 0) printf("already at step %lld of %lld: nothing to do\n", (long long)c->step, (long long)last);
   } else {
     zpr_log_open(c, options->log_path, c->step > 0, options->progress);
+    zpr_profile_open(c, last);
     announce(c);
     overwrite(c);
     status = zpr_train(c, validate, last);
+    zpr_profile_close(c);
     zpr_log_close(c);
   }
   zpr_unlock_folder();

@@ -6,7 +6,7 @@
 
 const zpr_options zpr_default_options = {.steps = -1, .progress = true};
 
-typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, TEXT, WAY, LIBRARY, HELP } value_kind;
+typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, STEPS, TEXT, WAY, LIBRARY, HELP } value_kind;
 
 static const struct option {
   const char *name, *value;
@@ -34,6 +34,9 @@ static const struct option {
      "of CPU ranks: by openblas or onednn (default: what has kernels for the processor's features)"},
     {"--check-memory", NULL, FLAG_ON, offsetof(zpr_options, check_memory),
      "measure the arena's peak and the bytes sent; fail if they are not the plan's"},
+    {"--profile", NULL, FLAG_ON, offsetof(zpr_options, profile),
+     "measure where the time of every second step goes (trainers of zplan build --profile)"},
+    {"--profile-steps", "A..B", STEPS, offsetof(zpr_options, profile_first), "with --profile: measure steps A to B"},
     {"--no-progress", NULL, FLAG_OFF, offsetof(zpr_options, progress), "plain lines, also on a terminal"},
     {"--help", NULL, HELP, 0, "this text"},
 };
@@ -45,6 +48,16 @@ static bool parse_number(const char *text, int64_t low, int64_t high, int64_t *o
   if (errno || end == text || *end || value < low || value > high) return false;
   *out = value;
   return true;
+}
+
+/* "10..20": two fields, side by side. */
+static bool parse_steps(const char *text, int64_t *first_last) {
+  const char *dots = strstr(text, "..");
+  char first[24];
+  if (!dots || (size_t)(dots - text) >= sizeof first) return false;
+  snprintf(first, sizeof first, "%.*s", (int)(dots - text), text);
+  return parse_number(first, 1, INT64_MAX, &first_last[0]) &&
+         parse_number(dots + 2, first_last[0], INT64_MAX, &first_last[1]);
 }
 
 /* False when the value does not fit the option. */
@@ -59,6 +72,7 @@ static bool store(const struct option *o, const char *value, zpr_options *option
   case LIBRARY:
     *(const char **)(void *)field = value;
     return strcmp(value, "openblas") == 0 || strcmp(value, "onednn") == 0;
+  case STEPS: return parse_steps(value, (int64_t *)(void *)field);
   case COUNT: return parse_number(value, 0, INT64_MAX, (int64_t *)(void *)field);
   case THREADS:
     if (!parse_number(value, 1, ZPR_MAX_WORKERS, &number)) return false;
@@ -88,6 +102,7 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
     if (!store(o, value, options)) {
       snprintf(message, size, "%s needs a value %s%s, not \"%s\"", o->name, o->value,
                o->kind == THREADS   ? " from 1 to 8"
+               : o->kind == STEPS   ? ", two steps such as 10..20"
                : o->kind == WAY     ? ", nccl or staged"
                : o->kind == LIBRARY ? ", openblas or onednn"
                                     : "",
@@ -96,12 +111,15 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
     }
   }
   const char *wrong = options->overwrite && options->resume ? "--resume goes on, --overwrite starts anew: one of them"
-                      : options->accept_changes && !options->resume ? "--accept-changes goes with --resume"
-                                                                    : NULL;
+                      : options->accept_changes && !options->resume     ? "--accept-changes goes with --resume"
+                      : options->profile_first > 0 && !options->profile ? "--profile-steps goes with --profile"
+                                                                        : NULL;
   if (wrong) snprintf(message, size, "%s", wrong);
   return wrong ? ZPR_OPTIONS_WRONG : ZPR_OPTIONS_RUN;
 }
 
+_Static_assert(offsetof(zpr_options, profile_last) == offsetof(zpr_options, profile_first) + sizeof(int64_t),
+               "--profile-steps sets both");
 _Static_assert(ZPR_MAX_WORKERS == 8, "the message above names the limit");
 
 void zpr_options_help(FILE *out, const zpr_program *program) {

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 #include "away.h"
+#include "profile.h"
 #include "state.h"
 #include "state_home.h"
 #include "tier.h"
@@ -94,25 +95,34 @@ void zpr_fetch_params(zpr *c, int64_t first, void *to) {
   zpr_side s = zpr_side_of(&p.home, true);
   int64_t size = element_bytes(c);
   if (s.n == 0) return;
+  int before = zpr_enter(c, ZPR_AT_MOVE);
   zpr_view from = zpr_away_read(c, ZPR_CLASS_PARAMS, s.at, s.n * s.count);
   for (int k = 0; k < s.n; k++)
     c->state->fetched =
         zpr_copy_up(c, p.to + (s.first + k * s.stride) * size, from.at + k * s.count * size, s.count * size, 0);
   zpr_away_leaves(c, ZPR_CLASS_PARAMS, from, c->state->fetched);
+  zpr_leave(c, before);
 }
 
-void zpr_await_params(zpr *c) { zpr_copy_before(c, c->state->fetched); }
+void zpr_await_params(zpr *c) {
+  int before = zpr_enter(c, ZPR_AT_MOVE);
+  zpr_copy_before(c, c->state->fetched);
+  zpr_leave(c, before);
+}
 
 void zpr_gather_params(zpr *c, int64_t first, void *to) {
   assert(first >= 0 && first < c->stage->flat_elements);
   part p = part_of(c, first, to);
   zpr_side s = zpr_side_of(&p.home, false);
   int64_t size = element_bytes(c);
+  int before = zpr_enter(c, ZPR_AT_DATA);
   for (int k = 0; k < s.n; k++)
     zpr_copy(c, p.to + (s.first + k * s.stride) * size, here_at(c, s.at + k * s.count), s.count * size);
-  if (!zpr_shards_params(c->program)) return;
-  zpr_group holders = zpr_part_of(c, p.run->params[0].spread).holders;
-  zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.home.size);
+  if (zpr_shards_params(c->program)) {
+    zpr_group holders = zpr_part_of(c, p.run->params[0].spread).holders;
+    zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.home.size);
+  }
+  zpr_leave(c, before);
 }
 
 /* ---- after the update ---- */

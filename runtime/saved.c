@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include "device.h"
+#include "profile.h"
 #include "state.h"
 #include "tier.h"
 
@@ -54,7 +55,7 @@ static void push(zpr_saving *s, moving m) {
   s->under_way[s->n++] = m;
 }
 
-void zpr_saved_put(zpr *c, zpr_saved v) {
+static void put(zpr *c, zpr_saved v) {
   assert(v.here_bytes >= 0 && v.away_bytes >= 0);
   zpr_saving *s = c->state->saving;
   const char *from = (const char *)v.at + v.here_bytes;
@@ -71,6 +72,12 @@ void zpr_saved_put(zpr *c, zpr_saved v) {
   m.ticket =
       zpr_copy_down(c, m.buffer < 0 ? zpr_host_at(c, v.away) : (void *)buffer_at(c, m.buffer), from, v.away_bytes);
   push(s, m);
+}
+
+void zpr_saved_put(zpr *c, zpr_saved v) {
+  int before = zpr_enter(c, ZPR_AT_MOVE);
+  put(c, v);
+  zpr_leave(c, before);
 }
 
 void zpr_saved_read(zpr *c, zpr_saved v) {
@@ -91,7 +98,7 @@ static int take_read(zpr *c, zpr_saving *s) {
   return b;
 }
 
-void zpr_saved_get(zpr *c, zpr_saved v) {
+static void get(zpr *c, zpr_saved v) {
   assert(v.here_bytes >= 0 && v.away_bytes >= 0);
   zpr_saving *s = c->state->saving;
   zpr_copy(c, v.at, v.here, v.here_bytes);
@@ -106,6 +113,12 @@ void zpr_saved_get(zpr *c, zpr_saved v) {
   push(s, (moving){.ticket = ticket, .buffer = b});
 }
 
+void zpr_saved_get(zpr *c, zpr_saved v) {
+  int before = zpr_enter(c, ZPR_AT_MOVE);
+  get(c, v);
+  zpr_leave(c, before);
+}
+
 /* Kernels that are given from now on find the copy done; what is for a disk goes on to it. */
 static void finish(zpr *c, zpr_saving *s, const moving *m) {
   zpr_copy_before(c, m->ticket);
@@ -117,7 +130,7 @@ static void finish(zpr *c, zpr_saving *s, const moving *m) {
 void zpr_saved_wait(zpr *c, int under_way) {
   assert(under_way >= 0);
   zpr_saving *s = c->state->saving;
-  int done = s->n > under_way ? s->n - under_way : 0;
+  int done = s->n > under_way ? s->n - under_way : 0, before = zpr_enter(c, ZPR_AT_MOVE);
   for (int i = 0; i < done; i++) finish(c, s, &s->under_way[i]);
   for (int i = done; i < s->n; i++) s->under_way[i - done] = s->under_way[i];
   s->n -= done;
@@ -125,4 +138,5 @@ void zpr_saved_wait(zpr *c, int under_way) {
     zpr_file_wait(c, s->written[b]);
     s->written[b] = 0;
   }
+  zpr_leave(c, before);
 }

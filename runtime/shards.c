@@ -6,6 +6,8 @@
 #include "device.h"
 #include "host_grads.h"
 #include "param_home.h"
+#include "profile.h"
+#include "state.h"
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
@@ -31,11 +33,13 @@ void zpr_reduce_grads(zpr *c, int64_t first) {
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
   char *grads = (char *)zpr_at(c, c->stage->grads) + first * size;
+  int before = zpr_enter(c, ZPR_AT_DATA);
   zpr_clear_instance_padding(c, run, grads);
   if (c->program->zero == 1)
     zpr_group_reduce_scatter(c, &holders, ZPR_DATA, grads, run->stride / holders.n);
   else
     zpr_group_all_reduce(c, &holders, ZPR_DATA, grads, run->stride);
+  zpr_leave(c, before);
 }
 
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
@@ -45,12 +49,14 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   zpr_part part = zpr_part_of(c, run->params[0].spread);
+  int before = zpr_enter(c, ZPR_AT_DATA);
   zpr_clear_instance_padding(c, run, from);
   if (zpr_shards_gradients(c->program)) {
     zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, from, bucket.size);
     from = (char *)from + part.place * bucket.size * size;
   }
   zpr_keep_gradients(c, &bucket, from, add);
+  zpr_leave(c, before);
 }
 
 void zpr_sum_buckets(zpr *c) {

@@ -14,6 +14,7 @@ typedef struct zpr_aways zpr_aways;     /* away.c */
 typedef struct zpr_updater zpr_updater; /* update.c */
 typedef struct zpr_partial zpr_partial; /* partial.c */
 typedef struct zpr_log zpr_log;         /* log.c */
+typedef struct zpr_profile zpr_profile; /* profile.c */
 
 /* state_home.c: where state is open between steps. */
 typedef struct zpr_open_state {
@@ -36,7 +37,8 @@ struct zpr_state {
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;
-  zpr_data *data; /* trained on; NULL: none is opened */
+  zpr_profile *profile; /* NULL: no step is measured */
+  zpr_data *data;       /* trained on; NULL: none is opened */
 };
 
 /* Memory of the runtime itself; ends the run with Z0822 when there is none. Zeroed. */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 #include "compress.h"
+#include "profile.h"
 #include "state.h"
 #include "tier.h"
 
@@ -111,12 +112,17 @@ static void start_step(loop *l) {
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
   started *now = &l->open[l->n_open++];
   if (l->n_open == 1) restart_clocks(l);
+  zpr_profile_begin_step(c);
   *now = (started){.lr = zpr_learning_rate(c->program, c->step), .frozen = zpr_is_frozen(c)};
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
+  int at = zpr_enter(c, ZPR_AT_LOAD);
   zpr_data_load(c, c->state->data, c->samples);
+  zpr_leave(c, at);
   c->loss = 0;
+  at = zpr_enter(c, ZPR_AT_ZERO);
   zpr_begin_step(c);
+  zpr_leave(c, at);
   run_micro_batches(c, c->program->micro_batches);
   zpr_finish_step(c, now->lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
@@ -137,6 +143,7 @@ static void log_step(loop *l, const started *s, const zpr_step_result *result) {
   zpr *c = l->c;
   const zpr_program *p = c->program;
   double ms = clock_ms(CLOCK_MONOTONIC) - l->wall_ms, cpu_ms = clock_ms(CLOCK_THREAD_CPUTIME_ID) - l->cpu_ms;
+  zpr_profile_end_step(c, ms);
   restart_clocks(l);
   l->recent[l->totals.steps++ % RECENT] = ms;
   double usual = 0;
@@ -247,11 +254,13 @@ int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
     bool end = c->step == last;
     if (l->validate && (end || due(c->step, c->program->validate_every))) validate(l);
     if (due(c->step, c->program->checkpoint_every)) save(l);
+    zpr_profile_tell(c, false);
   }
   save(l);
   release_signals();
   if (signal) zpr_log_note(c, "stopped by %s after step %lld", strsignal(signal), (long long)c->step);
   l->totals.median_step_ms = median_step_ms(l);
+  zpr_profile_tell(c, true);
   bool as_planned = zpr_summary(c, &l->totals);
   free(l);
   if (signal && status_after(signal)) return status_after(signal);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "compress.h"
 #include "host_grads.h"
+#include "profile.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -200,11 +201,12 @@ static double squares_of_step(const zpr *c, double squares) {
 
 /* ---- update ---- */
 
-/* Only what is on the device can be left to it. 1-bit Adam asks every step whether its variance is frozen. */
+/* Only what is on the device can be left to it. 1-bit Adam asks every step whether its variance is frozen, and a step
+ * whose time is measured ends before the next one begins. */
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && c->program->freeze_step == 0 &&
+  u->runs_ahead = zpr_device_decides(c) && !u->away && c->program->freeze_step == 0 && !c->program->profile &&
                   c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
@@ -275,16 +277,22 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
    * ranks there, and is 0 elsewhere. */
   enum { SQUARES, LOSS, SIGNALS, VALUES = SIGNALS + 3 };
   static const int signals[3] = {SIGINT, SIGTERM, SIGUSR1};
+  int before = zpr_enter(c, ZPR_AT_UPDATE);
   zpr_collect_loss(c);
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
+  zpr_leave(c, before);
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
+  before = zpr_enter(c, ZPR_AT_MEET);
   zpr_world_sum(c, sum, VALUES);
+  zpr_leave(c, before);
   double scale = (double)c->loss_scale;
   zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES])) / scale};
   for (int i = 0; i < 3 && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
+  before = zpr_enter(c, ZPR_AT_UPDATE);
   if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm) / scale);
+  zpr_leave(c, before);
   return result;
 }
 
@@ -292,13 +300,17 @@ void zpr_finish_step(zpr *c, double lr, int signal) {
   zpr_updater *u = c->state->updater;
   int turn = (int)(u->finished % STEPS_OPEN);
   assert(u->finished - u->told < (u->runs_ahead ? STEPS_OPEN : 1));
+  int before = zpr_enter(c, ZPR_AT_REDUCE);
   sum_gradients(c);
+  zpr_leave(c, before);
   u->signal[turn] = signal;
   if (u->runs_ahead)
     leave_to_device(c, lr);
   else
     u->result[turn] = decide(c, lr, signal);
+  before = zpr_enter(c, ZPR_AT_GATHER);
   if (c->program->share_weights) c->program->share_weights(c); /* skipped or not: every step sends what the plan says */
+  zpr_leave(c, before);
   u->finished++;
 }
 

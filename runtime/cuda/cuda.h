@@ -102,6 +102,7 @@ struct zpr_device {
   bool receive_busy;                  /* as pinned_busy */
   zpr_message_buffer exchange;        /* of slots and records (comm_slots.c) */
   zpr_nccl *nccl;                     /* NULL: messages are staged */
+  struct zpr_points *points;          /* points.c; NULL: nothing is profiled */
   struct zpr_beside *beside;          /* NULL: nothing moves beside the units */
 };
 

@@ -136,11 +136,12 @@ int cuCtxSynchronize(void) {
 
 /* ---- events: the time when the work before them had run ---- */
 
-enum { EVENTS = 64 };
+enum { EVENTS = 8192, NOT_READY = 600 /* CUDA_ERROR_NOT_READY */ };
 typedef struct event {
   bool used;
   long long record; /* the last one */
-  double ms;
+  long long passed; /* the last one that its stream has come to, */
+  double ms;        /* and when that was */
 } event;
 static event events[EVENTS];
 
@@ -162,10 +163,18 @@ int cuEventDestroy_v2(void *released) {
   return EMU_SUCCESS;
 }
 
+/* A record in its turn: which event, and the number of the record. */
+typedef struct recording {
+  event *event;
+  long long number;
+} recording;
+
 static int run_record(void *work) {
   struct timespec t;
-  event *e;
-  memcpy(&e, work, sizeof e);
+  recording r;
+  memcpy(&r, work, sizeof r);
+  event *e = r.event;
+  e->passed = r.number;
   clock_gettime(CLOCK_MONOTONIC, &t);
   e->ms = (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
   return EMU_SUCCESS;
@@ -178,8 +187,9 @@ int cuEventRecord(void *recorded, void *stream) {
   if (!e) return result;
   e->run = run_record;
   e->record = ((event *)recorded)->record = ++records;
-  e->bytes = sizeof recorded;
-  memcpy(e->work, &recorded, sizeof recorded);
+  recording r = {recorded, e->record};
+  e->bytes = sizeof r;
+  memcpy(e->work, &r, sizeof r);
   return result;
 }
 
@@ -203,6 +213,8 @@ int cuEventSynchronize(void *awaited) {
 
 EMU_EXPORT(cuEventElapsedTime, (float *milliseconds, void *begin, void *end));
 int cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
-  *milliseconds = (float)(((const event *)end)->ms - ((const event *)begin)->ms);
+  const event *b = begin, *e = end;
+  if (b->passed != b->record || e->passed != e->record) return NOT_READY;
+  *milliseconds = (float)(e->ms - b->ms);
   return EMU_SUCCESS;
 }

@@ -120,6 +120,55 @@ typedef struct zpr_source {
   bool shuffled;
 } zpr_source;
 
+/* ---- trainers built with --profile: what their steps are, and what the plan says of them ---- */
+
+typedef enum zpr_step_kind {
+  ZPR_STEP_KERNEL,
+  ZPR_STEP_PRODUCT,
+  ZPR_STEP_ATTENTION,
+  ZPR_STEP_MESSAGE,
+  ZPR_STEP_COPY,
+  ZPR_STEP_UPDATE,
+  ZPR_STEP_OTHER,
+  ZPR_STEP_KINDS
+} zpr_step_kind;
+
+/* A step of a procedure: "h forward", "matmul attn.c_attn.matmul", "nn.dz:9". */
+typedef struct zpr_profile_step {
+  zpr_step_kind kind;
+  const char *procedure, *name, *place;
+} zpr_profile_step;
+
+/* What a rank does beside the steps of its procedures: identifier, kind, name. From ZPR_AT_REDUCE on they end a
+ * training step, and what they call counts as theirs. */
+#define ZPR_FIXED_STEPS(X)                                                                                             \
+  X(ZPR_AT_BETWEEN, ZPR_STEP_OTHER, "between the steps")                                                               \
+  X(ZPR_AT_LOAD, ZPR_STEP_COPY, "tokens of the batch")                                                                 \
+  X(ZPR_AT_ZERO, ZPR_STEP_KERNEL, "gradients set to zero")                                                             \
+  X(ZPR_AT_RECEIVE, ZPR_STEP_MESSAGE, "messages from other stages, and the wait for them")                             \
+  X(ZPR_AT_SEND, ZPR_STEP_MESSAGE, "messages to other stages")                                                         \
+  X(ZPR_AT_DATA, ZPR_STEP_MESSAGE, "parameters and gradients of units over the data ranks")                            \
+  X(ZPR_AT_MOVE, ZPR_STEP_COPY, "copies to and from host and disks")                                                   \
+  X(ZPR_AT_REDUCE, ZPR_STEP_MESSAGE, "sums of gradients at the end")                                                   \
+  X(ZPR_AT_MEET, ZPR_STEP_MESSAGE, "agreement on loss and norm, and the wait for other ranks")                         \
+  X(ZPR_AT_UPDATE, ZPR_STEP_UPDATE, "norm and optimizer")                                                              \
+  X(ZPR_AT_GATHER, ZPR_STEP_MESSAGE, "updated parameters to the data ranks")
+#define ZPR_FIXED_STEP(id, kind, name) id,
+typedef enum zpr_fixed_step { ZPR_FIXED_STEPS(ZPR_FIXED_STEP) ZPR_FIXED_COUNT } zpr_fixed_step;
+#undef ZPR_FIXED_STEP
+
+/* Predicted, for every rank of a stage. */
+typedef struct zpr_profile_stage {
+  const double *step_ns;           /* of one call of every step of the table; 0 where the stage does not run it */
+  double fixed_s[ZPR_FIXED_COUNT]; /* of one training step; negative: the plan says nothing of it */
+} zpr_profile_stage;
+
+typedef struct zpr_profile_table {
+  int n_steps;
+  const zpr_profile_step *steps;
+  const zpr_profile_stage *stages; /* [pipeline] */
+} zpr_profile_table;
+
 typedef struct zpr zpr;
 
 /* A loss scale does not grow beyond this. */
@@ -185,6 +234,7 @@ typedef struct zpr_program {
    * GPUs older than sm_80 use the other kernels. 0: nobody does. */
   int tensor_core_head;
   int row_chunks; /* chunks of a row kernel's column sums; on the host always ZPK_CHUNKS */
+  const zpr_profile_table *profile; /* NULL: built without --profile */
 } zpr_program;
 
 /* ---- context: fields that generated code reads ---- */
@@ -220,7 +270,8 @@ enum {
 
 /* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate
  * PATH,
- * --checkpoint DIR, --offload DIR, --threads N, --products LIBRARY, --check-memory, --no-progress, --help. */
+ * --checkpoint DIR, --offload DIR, --threads N, --products LIBRARY, --check-memory, --profile, --profile-steps A..B,
+ * --no-progress, --help. */
 int zpr_main(int argc, char **argv, const zpr_program *program);
 
 /* ---- what the step functions of a generated trainer call ---- */
@@ -389,6 +440,13 @@ void zpr_ring_done(zpr *c, zpr_ring ring, int64_t buffer);
 void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64_t mb);
 void zpr_send_wait(zpr *c, int chunk, bool up, int64_t mb);
 void zpr_recv(zpr *c, int chunk, bool from_below, void *data, int64_t count, int64_t mb);
+
+/* Trainers built with --profile. From here on step i of the profile's table; what is between steps; micro-batch mb of
+ * `what`: 'F' forward, 'B' backward, 'I' its gradients of inputs, 'W' of weights. They do nothing while a training step
+ * is not measured. */
+void zpr_step(zpr *c, int i);
+void zpr_step_end(zpr *c);
+void zpr_begin_action(zpr *c, char what, int chunk, int64_t mb);
 
 /* Ends all ranks with one line on stderr: "error[Z0801]: ...". Codes as in `zplan explain`; the code decides
  * the exit status. */
