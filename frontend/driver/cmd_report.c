@@ -34,7 +34,7 @@ int zp_cmd_report(zp_run_state *run) {
   }
   bool ok = true;
   if (run->options.html) ok &= write_output(run, run->options.html, zp_report_html(run->arena, plan, log));
-  if (run->options.trace) ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan));
+  if (run->options.trace) ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan, NULL));
   if (!run->options.html && !run->options.trace) {
     fputs(zp_report_summary(run->arena, plan), stdout);
     fputs(measured, stdout);

@@ -213,7 +213,7 @@ Test(report, names_are_escaped) {
 
 Test(report, trace_is_json_with_every_action) {
   zp_plan *plan = plan_on_four();
-  const char *text = zp_report_trace(arena, plan), *error = NULL;
+  const char *text = zp_report_trace(arena, plan, NULL), *error = NULL;
   zp_json *json = zp_json_parse(arena, text, strlen(text), &error);
   cr_assert(json, "%s", error);
   const zp_json *events = zp_json_get(json, "traceEvents");

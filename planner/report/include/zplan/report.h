@@ -17,7 +17,37 @@ const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan);
 const char *zp_report_measured(zp_arena *arena, const zp_plan *plan, const char *log);
 /* One self-contained HTML file; log: lines of a run's JSONL or NULL. */
 const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log_text);
-/* Chrome trace JSON of the simulated step. */
-const char *zp_report_trace(zp_arena *arena, const zp_plan *plan);
+/* ---- profiles: where a run's time went (`zplan run --profile`) ---- */
+/* A step of the program in one training step, on the mean of a stage's ranks. */
+typedef struct zp_profile_row {
+  int stage;
+  const char *procedure, *name, *place, *kind; /* "h forward", "matmul mlp.c_fc.matmul", "nn.dz:9", "product" */
+  double calls, predicted_ms, measured_ms;     /* predicted: NAN where the plan says nothing */
+} zp_profile_row;
+/* A stretch of the last measured step on the first rank of a stage: "F3", "B0.2", "norm and optimizer". */
+typedef struct zp_profile_span {
+  int stage;
+  const char *name;
+  double begin_ms, end_ms;
+} zp_profile_span;
+typedef struct zp_profile {
+  int stages;
+  int64_t step, steps;                                       /* done when it was written; measured */
+  double predicted_step_ms, measured_step_ms, other_step_ms; /* medians; other: of steps not measured, NAN: none */
+  ZP_VEC(zp_profile_row) rows;
+  ZP_VEC(zp_profile_span) spans;
+  bool timeline_cut; /* some stage had more spans than are kept */
+} zp_profile;
+typedef struct zp_profile_answer {
+  const zp_profile *profile; /* NULL: none that is of this plan and sound */
+  const char *why_not;       /* then: the reason, for behind the log's name */
+  bool there_is;             /* the log has at least something of a profile */
+} zp_profile_answer;
+/* The newest profile in a run's log that is of the plan with this hash (zp_plan_hash) and number of stages. Arena. */
+zp_profile_answer zp_profile_read(zp_arena *arena, const char *plan_hash, int stages, const char *log);
+/* Rows by how far measured and predicted are apart; the first `most`, 0: all. Then the sums of every stage. */
+const char *zp_report_profile(zp_arena *arena, const zp_profile *profile, int most);
+/* Chrome trace JSON of the simulated step; with a profile (NULL: none) also of the measured one. */
+const char *zp_report_trace(zp_arena *arena, const zp_plan *plan, const zp_profile *profile);
 
 #endif
