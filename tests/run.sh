@@ -110,6 +110,7 @@ resume|python3 tests/diff/resume.py
 gradients|python3 tests/diff/gradients.py
 launches|python3 tests/diff/launches.py
 products|python3 tests/diff/products.py
+profiles|python3 tests/diff/profile.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU script|python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only 1-bit
 style|python3 tests/style/style.py

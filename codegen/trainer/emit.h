@@ -30,6 +30,15 @@ typedef enum zp_call {
   ZP_CALL_COUNT
 } zp_call;
 
+/* A step as profile.c tells it: whose it is, so that every stage can say what it costs there. */
+typedef struct zp_profiled_step {
+  int segment, index; /* of the procedure's steps */
+  zp_stage_mode mode;
+  bool forward;
+  const char *procedure; /* "h forward" */
+} zp_profiled_step;
+typedef ZP_VEC(zp_profiled_step) zp_profiled_steps;
+
 typedef struct zp_emit {
   zp_arena *arena;
   zp_buf out;
@@ -41,6 +50,8 @@ typedef struct zp_emit {
   zp_kernel_set *kernels;
   bool gpu;
   unsigned calls; /* bit zp_call: some unit has it */
+  bool profile;               /* the trainer says where it is: calls of zpr_step, zpr_begin_action and what they mean */
+  zp_profiled_steps profiled; /* steps that were printed, in the order of their numbers */
 } zp_emit;
 
 /* moves.c */
@@ -102,6 +113,13 @@ void zp_emit_dispatch(zp_emit *e, zp_pass pass);
 void zp_emit_unit(zp_emit *e, bool pending);
 /* Where iteration i of run r has its elements: designated initialisers of a `unit`. Whoever makes one prints these. */
 const char *zp_emit_unit_elements(const zp_emit *e);
+/* profile.c, all of it nothing without --profile. Step `index` of a procedure begins; a procedure's steps are done;
+ * micro-batch mb of an action ('F', 'B', 'I', 'W') begins. */
+void zp_emit_profiled_step(zp_emit *e, const zp_profiled_step *step);
+void zp_emit_profiled_end(zp_emit *e);
+void zp_emit_profiled_action(zp_emit *e, char what);
+void zp_emit_profile_tables(zp_emit *e); /* what the steps are, and what the plan says of them */
+
 void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 

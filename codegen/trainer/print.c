@@ -88,7 +88,8 @@ zpk_dtype zp_trainer_dtype(const zp_plan *plan) {
   return dtype[plan->spec->train.precision];
 }
 
-zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch) {
+zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch,
+                                 bool profile) {
   assert(plan->feasible && (arch || plan->spec->cluster.node.device.is_cpu));
   zp_emit e = {.arena = arena,
                .plan = plan,
@@ -96,7 +97,8 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
                .lowered = plan->program->lowered,
                .model = plan->spec->model,
                .diags = diags,
-               .gpu = !plan->spec->cluster.node.device.is_cpu};
+               .gpu = !plan->spec->cluster.node.device.is_cpu,
+               .profile = profile};
   e.calls = zp_emit_find_calls(&e);
   e.kernels = zp_kernels_new(arena, zp_trainer_dtype(plan));
   /* Procedures go to a buffer of their own: the kernels that they use are declared above them. */
@@ -123,6 +125,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   zp_buf_put(&e.out, procedures.data, procedures.len);
   zp_emit_walks(&e);
   zp_emit_order(&e);
+  zp_emit_profile_tables(&e);
   zp_emit_program(&e);
   return (zp_trainer_text){
       .trainer_c = zp_wrap(arena, e.out.data), .kernels = e.kernels, .makefile = zp_emit_makefile(&e, arch)};

@@ -16,6 +16,9 @@ typedef struct zp_frame {
   const char **name; /* C identifier per buffer, NULL when no step names it */
   bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
   zp_pass pass;
+  int segment;
+  zp_stage_mode mode;
+  const char *title; /* "h forward", for who profiles */
   zp_bucket *bucket; /* of the unit, where some of them move */
   int n_buckets;
   zp_ints gathered, scattered; /* which of them this function gathers, scatters */

@@ -261,8 +261,14 @@ static zp_buf print_steps(zp_frame *f) {
   for (int s = f->first; s < f->last; s++) {
     if (s == f->p->n_recompute && f->p->n_recompute > 0)
       zp_buf_line(&e->out, "/* -- forward values are rebuilt; backward proper -- */");
+    zp_emit_profiled_step(e, &(zp_profiled_step){.segment = f->segment,
+                                                 .index = s,
+                                                 .mode = f->mode,
+                                                 .forward = f->pass == ZP_PASS_FORWARD,
+                                                 .procedure = f->title});
     zp_emit_step(f, &f->p->steps.data[s]);
   }
+  if (f->first < f->last) zp_emit_profiled_end(e);
   zp_emit_scatters(f);
   zp_buf steps = e->out;
   e->out = outer;
@@ -273,8 +279,14 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
   static const char *const what[] = {"forward: x -> y", "backward: dy -> dx, gradients of its parameters",
                                      "backward for inputs: dy -> dx",
                                      "backward for weights: gradients of its parameters"};
+  static const char *const passes[] = {"forward", "backward", "backward for inputs", "backward for weights"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
+  bool tells = e->program->choice.stage_recompute && seg->segment->is_repeat;
   zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .pass = pass};
+  f.segment = segment;
+  f.mode = mode;
+  f.title = zp_format(e->arena, "%s %s%s%s", seg->segment->name, passes[pass], tells ? " " : "",
+                      tells ? zp_stage_mode_name(mode) : "");
   zp_emit_find_buckets(&f, segment);
   if (pass == ZP_PASS_INPUTS) f.last = p->n_inputs;
   if (pass == ZP_PASS_WEIGHTS) f.first = p->n_inputs;
@@ -282,7 +294,6 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
   for (int s = f.first; s < f.last; s++) seconds += p->steps.data[s].cost_s;
   name_buffers(&f);
   bool *used = find_used(&f);
-  bool tells = e->program->choice.stage_recompute && seg->segment->is_repeat;
   zp_buf_line(&e->out, "/* Segment `%s`%s%s, %s; %s. Predicted %.0f ns a call. */", seg->segment->name,
               tells ? ", recompute " : "", tells ? zp_stage_mode_name(mode) : "", what[pass],
               zp_emit_place(e, seg->segment->span), seconds * 1e9);

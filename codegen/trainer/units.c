@@ -163,6 +163,7 @@ static void emit_forward(zp_emit *e) {
   zp_buf_line(out, "/* All units of this %s forward for micro-batch mb. */",
               zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage");
   zp_buf_line(out, "static void forward(zpr *c, %s) {", parameters(e));
+  zp_emit_profiled_action(e, 'F');
   if (zp_emit_pools(e)) zp_buf_line(out, "  take_slot(chunk, mb);");
   emit_slot(e);
   if (pipe)
@@ -201,6 +202,7 @@ static void emit_backward(zp_emit *e) {
               split ? ": the gradients of inputs, and what else is not for weights alone" : "");
   zp_buf_line(out, " * Gradients of neighbouring units pass through two buffers in turn. */");
   zp_buf_line(out, "static void backward%s(zpr *c, %s) {", split ? "_inputs" : "", parameters(e));
+  zp_emit_profiled_action(e, split ? 'I' : 'B');
   emit_slot(e);
   if (split) zp_buf_line(out, "  char *pending = pending_of(c, s, mb);");
   if (pipe)
@@ -241,6 +243,7 @@ static void emit_weights(zp_emit *e) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "/* The rest of backward: gradients of weights, from the slot and from what waits. */");
   zp_buf_line(out, "static void backward_weights(zpr *c, %s) {", parameters(e));
+  zp_emit_profiled_action(e, 'W');
   emit_slot(e);
   zp_buf_line(out, "  char *pending = pending_of(c, s, mb);");
   zp_emit_saved_begin(e);

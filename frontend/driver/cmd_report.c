@@ -13,7 +13,17 @@ static bool write_output(zp_run_state *run, const char *path, const char *text) 
   return zp_flush_diags(run);
 }
 
+enum { SOME_ROWS = 12 }; /* of a profile, below a summary */
+
+static int refuse_log(zp_run_state *run, const char *why) {
+  zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.log, why);
+  zp_flush_diags(run);
+  return ZP_EXIT_ERROR;
+}
+
 int zp_cmd_report(zp_run_state *run) {
+  if (run->options.profile && !run->options.log)
+    return zp_usage_error("--profile shows the profile in a log: --log names it");
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
@@ -32,12 +42,21 @@ int zp_cmd_report(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
+  zp_profile_answer profiled = {0};
+  if (log)
+    profiled =
+        zp_profile_read(run->arena, zp_plan_hash(run->arena, plan->program), plan->program->choice.pipeline, log);
+  if (log && !profiled.profile && (profiled.there_is || run->options.profile)) return refuse_log(run, profiled.why_not);
   bool ok = true;
   if (run->options.html) ok &= write_output(run, run->options.html, zp_report_html(run->arena, plan, log));
-  if (run->options.trace) ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan, NULL));
-  if (!run->options.html && !run->options.trace) {
+  if (run->options.trace)
+    ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan, profiled.profile));
+  if (run->options.profile) fputs(zp_report_profile(run->arena, profiled.profile, 0), stdout);
+  if (!run->options.profile && !run->options.html && !run->options.trace) {
     fputs(zp_report_summary(run->arena, plan), stdout);
     fputs(measured, stdout);
+    if (profiled.profile) fputs("\n", stdout);
+    if (profiled.profile) fputs(zp_report_profile(run->arena, profiled.profile, SOME_ROWS), stdout);
     fputs("\n", stdout);
     fputs(zp_report_memory(run->arena, plan), stdout);
   }

@@ -59,6 +59,11 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
   if (o->accept_changes) push(run, argv, "--accept-changes");
   if (o->overwrite) push(run, argv, "--overwrite");
   if (o->check_memory) push(run, argv, "--check-memory");
+  if (o->profile) push(run, argv, "--profile");
+  if (o->profile_steps) {
+    push(run, argv, "--profile-steps");
+    push(run, argv, o->profile_steps);
+  }
   if (!isatty(STDOUT_FILENO)) push(run, argv, "--no-progress"); /* behind mpirun the trainer cannot see that */
   if (o->log) {
     push(run, argv, "--log");

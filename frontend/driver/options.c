@@ -45,6 +45,8 @@ typedef enum option_id {
   O_EOD,
   O_GPU,
   O_FOR,
+  O_PROFILE,
+  O_PROFILE_STEPS,
   O_COUNT
 } option_id;
 
@@ -85,8 +87,14 @@ static const option_row rows[] = {
     {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
     {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export compare",
      "budget of one device, e.g. 4GiB"},
+    {"--profile", O_PROFILE, NULL, "build run report",
+     "measured beside predicted time of every step (build: a trainer that can; run: measures every second step from "
+     "the "
+     "4th on; report: all rows of the log's profile)"},
+    {"--profile-steps", O_PROFILE_STEPS, "A..B", "run", "with --profile: measure steps A to B instead"},
     {"--html", O_HTML, "FILE", "report", "the report as one HTML file"},
-    {"--trace", O_TRACE, "FILE", "report", "the simulated step as a Chrome trace"},
+    {"--trace", O_TRACE, "FILE", "report",
+     "the simulated step as a Chrome trace, with --log also the one that run --profile measured"},
     {"--why-not", O_WHY_NOT, "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit"},
     {"--check", O_CHECK, NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout"},
     {"--check-memory", O_CHECK_MEMORY, NULL, "run", "fail when memory or traffic is not what the plan says"},
@@ -174,6 +182,18 @@ static bool parse_devices(zp_run_state *run, const char *option, const char *tex
   if (strcmp(run->command, "plan") != 0)
     return zp_usage_error("%s %s: `zplan %s` wants one number", option, text, run->command), false;
   return o->gpus_auto || parse_range(option, text, &o->gpus_low, &o->gpus_high);
+}
+
+/* "10..20": kept as it is for the trainer. */
+static bool parse_steps(zp_run_state *run, const char *option, const char *text) {
+  char *end, *begin = strstr(text, "..");
+  long long first = strtoll(text, &end, 10), last = begin ? strtoll(begin + 2, NULL, 10) : 0;
+  bool digits = begin && strspn(text, "0123456789") == (size_t)(begin - text) && begin[2] != '\0' &&
+                strspn(begin + 2, "0123456789") == strlen(begin + 2);
+  if (!digits || end != begin || first < 1 || last < first)
+    return zp_usage_error("%s wants two steps such as 10..20, not `%s`", option, text), false;
+  run->options.profile_steps = text;
+  return true;
 }
 
 /* 4GiB, 512MB, 1000 (bytes need a unit: a bare number is refused as in the language). */
@@ -289,6 +309,8 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_CALIBRATION: o->calibration = v; return true;
   case O_GAP: o->gap_text = v; return parse_share(row->name, v, &o->gap);
   case O_SEARCH_MEMORY: return parse_size(row->name, v, &o->search_memory);
+  case O_PROFILE: return o->profile = true;
+  case O_PROFILE_STEPS: return parse_steps(run, row->name, v);
   case O_SECONDS: return parse_count(row->name, v, 1, &o->seconds);
   case O_COUNT: break;
   }
