@@ -96,6 +96,7 @@ faults|python3 tests/fault/faults.py
 plans against the search|python3 tests/fuzz/plans.py
 offload|python3 tests/diff/offload.py --jobs 1
 command|python3 tests/verify/command.py
+libraries of CUDA|python3 tests/verify/libraries.py
 surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
 model fuzzer|python3 tests/fuzz/models.py --jobs 1

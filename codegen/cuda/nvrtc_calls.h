@@ -13,12 +13,25 @@ typedef struct zp_nvrtc_calls {
 #undef NVRTC_CALL
 } zp_nvrtc_calls;
 
+/* Those of the library in use. */
 extern zp_nvrtc_calls zp_nvrtc;
 
-/* Opens the library, once: of CUDA_HOME or CUDA_PATH, else the one that the system finds, else that of /usr/local/cuda.
- * False with *error (arena) when there is none. */
+/* A library that was opened; it stays open to the end of the process. */
+typedef struct zp_nvrtc_library {
+  const char *path; /* as it was opened, or where the loader found it */
+  int major, minor;
+  const int *archs; /* compute capabilities times ten, ascending */
+  int n_archs;
+  zp_nvrtc_calls call;
+} zp_nvrtc_library;
+
+/* All that are there and can be used, in the order in which they are tried (zplan/cuda_places.h), looked for once.
+ * *count may be 0; *broken (arena): why one of them cannot be used, NULL: all can. */
+const zp_nvrtc_library *zp_nvrtc_all(int *count, const char **broken);
+/* Uses the first that compiles for the arch: "sm_90", "sm_90a"; NULL: the first of all. NULL with *error (arena): there
+ * is none, or none for this arch. */
+const zp_nvrtc_library *zp_nvrtc_use(zp_arena *arena, const char *arch, const char **error);
+/* zp_nvrtc_use of the first of all. */
 bool zp_nvrtc_open(zp_arena *arena, const char **error);
-/* The file that was opened. */
-const char *zp_nvrtc_file(void);
 
 #endif

@@ -63,6 +63,38 @@ static void show_products(zp_arena *arena) {
     if (begins(c.rows.data[i].name, "warning_")) printf("  warning: %s\n", c.rows.data[i].how);
 }
 
+static void rows_of(const char *what, zp_strings found, const char *needed_for) {
+  if (found.len == 0) row(what, NULL, needed_for);
+  for (int i = 0; i < found.len; i++) row(i == 0 ? what : "", found.data[i], "");
+}
+
+/* What kernels for an arch are compiled and multiplied with. */
+static const char *choice_of(zp_arena *arena, const char *arch) {
+  const char *error = NULL, *compiles = zp_cuda_library(arena, arch, &error),
+             *multiplies = zp_cublas_library(arena, arch, &error);
+  const char *lacking = strcmp(arch, "sm_70") == 0 ? "none, it needs CUDA 12" : "none";
+  return zp_format(arena, "NVRTC %s, cuBLAS %s", compiles ? compiles : lacking, multiplies ? multiplies : lacking);
+}
+
+/* A machine may have CUDA 13 and 12, in folders of the system and in wheels: what there is, in the order in which it is
+ * tried, and what every arch takes of it, archs with the same choice together. */
+static void show_libraries(zp_arena *arena) {
+  static const char *const archs[] = {"sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"};
+  enum { ARCHS = sizeof archs / sizeof *archs };
+  zp_strings nvrtc = zp_cuda_libraries(arena), cublas = zp_cublas_libraries(arena);
+  const char *choice[ARCHS];
+  rows_of("NVRTC", nvrtc, "compiling kernels for GPUs");
+  rows_of("cuBLAS", cublas, "running trainers on GPUs");
+  for (int i = 0; i < ARCHS && nvrtc.len + cublas.len > 0; i++) choice[i] = choice_of(arena, archs[i]);
+  for (int i = 0; i < ARCHS && nvrtc.len + cublas.len > 0;) {
+    int end = i + 1;
+    while (end < ARCHS && strcmp(choice[end], choice[i]) == 0) end++;
+    const char *last = end - i > 1 ? zp_format(arena, "..%s", archs[end - 1] + strlen("sm_")) : "";
+    printf("  %-14s %s\n", zp_format(arena, "%s%s", archs[i], last), choice[i]);
+    i = end;
+  }
+}
+
 int zp_cmd_doctor(zp_run_state *run) {
   if (run->options.files.len) return zp_usage_error("`zplan doctor` takes no files");
   zp_toolchain tools = zp_find_toolchain(run->arena);
@@ -76,11 +108,11 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
   row("liburing", liburing(), "NVMe through io_uring; without it pread, pwrite");
   row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");
-  const char *ignored = NULL, *kernels = zp_format(run->arena, "%s/zpd_kernels.cuh", tools.device_dirs[1]);
-  row("CUDA driver", library(run->arena, "libcuda.so.1"), "running trainers on GPUs");
-  row("NVRTC", zp_cuda_library(run->arena, &ignored), "compiling kernels for GPUs");
+  const char *kernels = zp_format(run->arena, "%s/zpd_kernels.cuh", tools.device_dirs[1]);
+  row("CUDA driver", zp_cuda_driver(run->arena), "running trainers on GPUs");
+  show_libraries(run->arena);
   row("GPU kernels", access(kernels, R_OK) == 0 ? kernels : NULL, "compiling kernels for GPUs");
-  row("NCCL", library(run->arena, "libnccl.so.2"), "GPUs that talk without the host in between");
+  row("NCCL", zp_nccl_library(run->arena), "GPUs that talk without the host in between");
   row("c++", find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
   show_products(run->arena);
   printf("  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));

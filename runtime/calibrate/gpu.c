@@ -217,6 +217,8 @@ int measure_gpu(double budget_s) {
     fprintf(stderr, "zplan-calibrate: no GPU is measured: the CUDA driver finds none that can be used\n");
     return 0;
   }
+  if (!gpu_api_open_blas(&g.api, device, &why_not))
+    fprintf(stderr, "zplan-calibrate: no products of the GPU are measured: %s\n", why_not);
   if (g.api.has_blas && g.api.blas_create(&g.blas)) g.blas = NULL;
   describe(&g, device);
   bool fine = allocate(&g);

@@ -60,10 +60,10 @@ static void find_gpu(zpr *c, zpr_error *error) {
     zpr_error_set(error, "Z0851", "this trainer holds no kernels for a GPU");
   } else if (!gpu_api_open(&d->api, d->emulated ? "libzplan_emulated_gpu.so" : NULL, &why_not)) {
     zpr_error_set(error, "Z0851", "this trainer needs %s: %s", d->emulated ? "the emulated GPU" : "a GPU", why_not);
-  } else if (!d->api.has_blas) {
-    zpr_error_set(error, "Z0851", "this trainer needs cuBLAS: there is no libcublas.so of CUDA 11, 12 or 13");
   } else if (d->api.init(0) || d->api.device_count(&count) || count == 0 || d->api.device(&d->ordinal, place % count)) {
     zpr_error_set(error, "Z0851", "this trainer needs a GPU: the CUDA driver finds none that can be used");
+  } else if (!gpu_api_open_blas(&d->api, d->ordinal, &why_not)) {
+    zpr_error_set(error, "Z0851", "this trainer needs cuBLAS: %s", why_not);
   }
 }
 

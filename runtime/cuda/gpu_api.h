@@ -9,14 +9,15 @@
 
 typedef unsigned long long gpu_pointer; /* CUdeviceptr */
 
-enum { GPU_MULTIPROCESSORS = 16, GPU_CAPABILITY_MAJOR = 75 }; /* CUdevice_attribute */
-enum { GPU_MAX_DYNAMIC_SHARED = 8 };                          /* CUfunction_attribute */
-enum { GPU_F32 = 0, GPU_F16 = 2, GPU_BF16 = 14 };             /* cudaDataType */
-enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 };        /* cublasComputeType_t, cublasGemmAlgo_t */
+enum { GPU_MULTIPROCESSORS = 16, GPU_CAPABILITY_MAJOR = 75, GPU_CAPABILITY_MINOR = 76 }; /* CUdevice_attribute */
+enum { GPU_MAX_DYNAMIC_SHARED = 8 };                                                     /* CUfunction_attribute */
+enum { GPU_F32 = 0, GPU_F16 = 2, GPU_BF16 = 14 };                                        /* cudaDataType */
+enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 }; /* cublasComputeType_t, cublasGemmAlgo_t */
 
 /* name of the member, symbol, arguments; all return 0 for success */
 #define GPU_DRIVER_FUNCTIONS(X)                                                                                        \
   X(init, "cuInit", (unsigned flags))                                                                                  \
+  X(driver_version, "cuDriverGetVersion", (int *version))                                                              \
   X(device_count, "cuDeviceGetCount", (int *count))                                                                    \
   X(device, "cuDeviceGet", (int *device, int ordinal))                                                                 \
   X(error_name, "cuGetErrorName", (int result, const char **text))                                                     \
@@ -92,8 +93,11 @@ typedef struct gpu_api {
   bool has_blas;
 } gpu_api;
 
-/* `emulated`: the library that plays both (cuda/emulator), NULL: the system's driver and cuBLAS. false, with the reason
- * in text that lives as long as the program, when there is no driver. Without cuBLAS all is there but products. */
+/* Opens the driver. `emulated`: the library that plays both (cuda/emulator), NULL: the system's. false, with the reason
+ * in text that lives as long as the program, when there is none, or one that is too old. */
 bool gpu_api_open(gpu_api *api, const char *emulated, const char **why_not);
+/* Opens the newest cuBLAS that has kernels for GPU `device` and goes with its driver; an emulated one is open already.
+ * false with the reason: all is there but products. */
+bool gpu_api_open_blas(gpu_api *api, int device, const char **why_not);
 
 #endif

@@ -9,11 +9,21 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zplan/cuda_places.h>
 #include "nccl.h"
 
 #define SCRATCH_BYTES ((int64_t)64 << 20) /* where shares of a sum arrive, on the GPU, outside the arena */
 
 /* ---- opening ---- */
+
+static void *open_library(bool emulated) {
+  static zpr_cuda_files files;
+  void *library = NULL;
+  if (emulated) return dlopen("libzplan_emulated_gpu.so", RTLD_NOW | RTLD_LOCAL);
+  zpr_cuda_find_file("libnccl.so.2", &files);
+  for (int i = 0; i < files.n && !library; i++) library = dlopen(files.path[i], RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
 
 static bool open_api(nccl_api *api, bool emulated, const char **why_not) {
   static const struct {
@@ -23,7 +33,7 @@ static bool open_api(nccl_api *api, bool emulated, const char **why_not) {
 #define NCCL_SYMBOL(member, symbol, arguments) {symbol, offsetof(nccl_api, member)},
       NCCL_FUNCTIONS(NCCL_SYMBOL){"ncclGetErrorString", offsetof(nccl_api, error_text)}};
 #undef NCCL_SYMBOL
-  void *library = dlopen(emulated ? "libzplan_emulated_gpu.so" : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  void *library = open_library(emulated);
   *why_not = "libnccl.so.2 cannot be opened";
   if (!library) return false;
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {

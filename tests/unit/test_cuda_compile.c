@@ -114,7 +114,7 @@ Test(cuda_compile, no_nvrtc_is_an_error_that_says_what_is_missing) {
   const char *error = NULL;
   if (zp_cuda_archs(arena, &error)) cr_skip_test("NVRTC is here");
   cr_assert_not_null(strstr(error, "NVRTC"), "%s", error);
-  cr_assert_null(zp_cuda_library(arena, &error));
+  cr_assert_null(zp_cuda_library(arena, NULL, &error));
   cr_assert_not_null(strstr(error_of(arena, "", "sm_90", "never-written.cubin"), "NVRTC"));
   zp_arena_free(arena);
 }

@@ -6,6 +6,12 @@
 EMU_EXPORT(cuInit, (unsigned flags));
 int cuInit(unsigned flags) { return flags ? EMU_INVALID_VALUE : EMU_SUCCESS; }
 
+EMU_EXPORT(cuDriverGetVersion, (int *version));
+int cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return EMU_SUCCESS;
+}
+
 EMU_EXPORT(cuDeviceGetCount, (int *count));
 int cuDeviceGetCount(int *count) {
   *count = 1;
