@@ -13,15 +13,28 @@
 typedef struct identity {
   char host[64];
   unsigned char id[16];
-  int64_t has_nccl;
+  int64_t nccl; /* version of NCCL, 0: there is none */
 } identity;
 
 /* Ranks on one GPU cannot be two members of a communicator of NCCL. */
 static bool share_a_gpu(const zpr *c, const identity *all) {
   for (int a = 0; a < c->ranks; a++)
     for (int b = 0; b < a; b++)
-      if (memcmp(&all[a], &all[b], offsetof(identity, has_nccl)) == 0) return true;
+      if (memcmp(&all[a], &all[b], offsetof(identity, nccl)) == 0) return true;
   return false;
+}
+
+/* NCCLs of several versions do not understand each other, and few say so: some wait for ever. */
+static void check_versions(zpr *c, const identity *all) {
+  zpr_error error = {0};
+  for (int r = 1; r < c->ranks; r++)
+    if (all[r].nccl && all[0].nccl && all[r].nccl != all[0].nccl)
+      zpr_error_set(&error, "Z0853",
+                    "rank %d has NCCL %lld.%lld.%lld and rank 0 %lld.%lld.%lld: all need the same one, or "
+                    "--comm staged",
+                    r, (long long)all[r].nccl / 10000, (long long)all[r].nccl / 100 % 100, (long long)all[r].nccl % 100,
+                    (long long)all[0].nccl / 10000, (long long)all[0].nccl / 100 % 100, (long long)all[0].nccl % 100);
+  zpr_agree(c, &error);
 }
 
 /* NULL when NCCL can be used. The same on all ranks. An emulated GPU has an emulated NCCL for those who ask for it. */
@@ -29,15 +42,17 @@ static const char *why_not_nccl(zpr *c, bool asked) {
   zpr_device *d = c->state->device;
   static char reason[160];
   const char *missing = "";
+  int version = 0;
   identity mine = {0}, *all = zpr_alloc(c, (size_t)c->ranks, sizeof *all);
   gethostname(mine.host, sizeof mine.host - 1);
   zpr_cuda(c, d->api.device_id(mine.id, d->ordinal), "ask for the GPU's identity");
-  mine.has_nccl = !d->emulated && zpr_nccl_available(&missing);
+  if ((!d->emulated || asked) && zpr_nccl_available(d->emulated, &version, &missing)) mine.nccl = version;
   zpr_world_gather(c, &mine, sizeof mine, all);
   bool shared = share_a_gpu(c, all);
   int without = -1;
   for (int r = c->ranks; r-- > 0;)
-    if (!all[r].has_nccl) without = r;
+    if (!all[r].nccl) without = r;
+  if (asked || (!d->emulated && !shared && without < 0)) check_versions(c, all);
   free(all);
   if (d->emulated) return asked ? NULL : "the GPU is emulated";
   if (shared) return "several ranks share a GPU";

@@ -43,7 +43,7 @@ void zpr_copies_close(zpr *c) {
   struct zpr_copies *k = d->copies;
   if (!k) return;
   for (int w = 0; w < WAYS; w++) {
-    zpr_cuda(c, d->api.await_stream(k->stream[w]), "finish the copies");
+    zpr_cuda_wait_stream(c, k->stream[w], "finish the copies");
     for (int i = 0; i < EVENTS; i++) d->api.release_event(k->event[w][i]);
     d->api.release_stream(k->stream[w]);
   }
@@ -89,7 +89,7 @@ int64_t zpr_copy_up(zpr *c, void *device, const void *host, int64_t bytes, int64
 
 void zpr_copy_wait(zpr *c, int64_t ticket) {
   const zpr_device *d = c->state->device;
-  if (ticket) zpr_cuda(c, d->api.await_event(event_of(d->copies, ticket)), "finish a copy");
+  if (ticket) zpr_cuda_wait_event(c, event_of(d->copies, ticket), "finish a copy");
 }
 
 void zpr_copy_before(zpr *c, int64_t ticket) {

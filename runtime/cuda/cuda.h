@@ -112,8 +112,11 @@ static inline char *zpr_gpu_host(gpu_pointer p) { return (char *)(uintptr_t)p; }
 /* Ends the run when the result of a driver's function is an error: "cannot <what>: CUDA_ERROR_...". */
 void zpr_cuda(zpr *c, int result, const char *what);
 void zpr_cublas(zpr *c, int result, const char *what);
-/* Waits for everything that was started in the stream. */
+/* Waits for everything that was started in the stream; in another one; for an event. Whoever waits for the GPU waits
+ * here: a kernel of NCCL spins for ever when a rank that it waits for is gone, and this notices. */
 void zpr_cuda_wait(zpr *c);
+void zpr_cuda_wait_stream(zpr *c, void *stream, const char *what);
+void zpr_cuda_wait_event(zpr *c, void *event, const char *what);
 /* Starts a kernel whose one argument is the struct `args`. */
 void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x, int64_t grid_y,
                 int64_t grid_z, unsigned threads);
@@ -148,7 +151,10 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule);
 void zpr_cuda_comm_open(zpr *c);
 void zpr_cuda_comm_close(zpr *c);
 
-bool zpr_nccl_available(const char **why_not);
+/* *version: 22809 is 2.28.9. */
+bool zpr_nccl_available(bool emulated, int *version, const char **why_not);
+/* Ends the run when NCCL has found that a rank is gone, or its network (nccl_watch.c). */
+void zpr_nccl_watch(zpr *c);
 void zpr_nccl_open(zpr *c);
 void zpr_nccl_close(zpr *c);
 void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);

@@ -2,6 +2,7 @@
 #include "cuda.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- trouble ---- */
 
@@ -33,9 +34,37 @@ void zpr_cublas(zpr *c, int result, const char *what) {
   zpr_fail(c, "Z0852", "cannot %s: cuBLAS status %d, %s (GPU %d)", what, result, name, c->state->device->ordinal);
 }
 
-void zpr_cuda_wait(zpr *c) {
-  zpr_cuda(c, c->state->device->api.await_stream(c->state->device->stream), "finish the work on the GPU");
+/* ---- waiting ---- */
+
+/* Asks again and again, at first at once: most waits are short, and a nap would be longer. */
+static void watch_until(zpr *c, int (*query)(void *), void *of, const char *what) {
+  enum { NOT_READY = 600, AT_ONCE = 2000 }; /* CUDA_ERROR_NOT_READY */
+  int result;
+  for (int64_t asked = 0; (result = query(of)) == NOT_READY; asked++) {
+    if (asked < AT_ONCE) continue;
+    zpr_nccl_watch(c);
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+  }
+  zpr_cuda(c, result, what);
 }
+
+void zpr_cuda_wait_stream(zpr *c, void *stream, const char *what) {
+  const zpr_device *d = c->state->device;
+  if (d->nccl)
+    watch_until(c, d->api.query_stream, stream, what);
+  else
+    zpr_cuda(c, d->api.await_stream(stream), what);
+}
+
+void zpr_cuda_wait_event(zpr *c, void *event, const char *what) {
+  const zpr_device *d = c->state->device;
+  if (d->nccl)
+    watch_until(c, d->api.query_event, event, what);
+  else
+    zpr_cuda(c, d->api.await_event(event), what);
+}
+
+void zpr_cuda_wait(zpr *c) { zpr_cuda_wait_stream(c, c->state->device->stream, "finish the work on the GPU"); }
 
 /* ---- opening ---- */
 

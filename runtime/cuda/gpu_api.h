@@ -44,6 +44,8 @@ enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 }; /* cublasComputeType_t, c
   X(new_stream, "cuStreamCreate", (void **stream, unsigned flags))                                                     \
   X(release_stream, "cuStreamDestroy_v2", (void *stream))                                                              \
   X(await_stream, "cuStreamSynchronize", (void *stream))                                                               \
+  X(query_stream, "cuStreamQuery", (void *stream))                                                                     \
+  X(query_event, "cuEventQuery", (void *event))                                                                        \
   X(stream_waits, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags))                                    \
   X(unload_module, "cuModuleUnload", (void *module))                                                                   \
   X(load_module, "cuModuleLoadData", (void **module, const void *image))                                               \

@@ -45,9 +45,11 @@ static bool open_api(nccl_api *api, bool emulated, const char **why_not) {
   return true;
 }
 
-bool zpr_nccl_available(const char **why_not) {
+bool zpr_nccl_available(bool emulated, int *version, const char **why_not) {
   nccl_api api;
-  return open_api(&api, false, why_not);
+  if (!open_api(&api, emulated, why_not)) return false;
+  *why_not = "ncclGetVersion";
+  return api.version(version) == 0;
 }
 
 void zpr_nccl_check(zpr *c, int result, const char *what) {

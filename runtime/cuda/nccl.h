@@ -23,6 +23,8 @@ enum {
   X(new_id, "ncclGetUniqueId", (zpr_nccl_id * id))                                                                     \
   X(join, "ncclCommInitRank", (void **comm, int ranks, zpr_nccl_id id, int rank))                                      \
   X(leave, "ncclCommDestroy", (void *comm))                                                                            \
+  X(version, "ncclGetVersion", (int *version))                                                                         \
+  X(async_error, "ncclCommGetAsyncError", (void *comm, int *error))                                                    \
   X(all_reduce, "ncclAllReduce",                                                                                       \
     (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \
   X(all_gather, "ncclAllGather", (const void *from, void *to, size_t count, int type, void *comm, void *stream))       \
@@ -59,6 +61,7 @@ struct zpr_nccl {
   void **sent;  /* events, [zpr_message_buffers]: what is in a buffer has left */
   bool *leaves; /* the same: the event is to be waited for */
   gpu_pointer scratch;
+  int64_t asked_ms; /* when its communicators were last asked for errors (nccl_watch.c) */
 };
 
 void zpr_nccl_check(zpr *c, int result, const char *what);

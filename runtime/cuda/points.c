@@ -51,7 +51,7 @@ void zpr_points_read(zpr *c, int n, double *at_ns) {
   zpr_device *d = c->state->device;
   struct zpr_points *p = d->points;
   assert(n >= 0 && n <= p->room);
-  if (n > 0) zpr_cuda(c, d->api.await_event(p->event[n - 1]), "wait for a point in time");
+  if (n > 0) zpr_cuda_wait_event(c, p->event[n - 1], "wait for a point in time");
   for (int i = 0; i < n; i++) {
     float ms = 0;
     zpr_cuda(c, d->api.elapsed(&ms, p->first, p->event[i]), "ask for the time between events");

@@ -80,4 +80,33 @@ ranks 2 "$bin/mpi_trainer_cuda" 2 1 0 f64 --comm staged --steps 1 >/dev/null || 
 ranks 2 "$bin/mpi_trainer_cuda" 1 2 2 f64 --comm nccl --steps 2 --check-memory >"$tmp/out" || fail '--comm nccl'
 grep -q 'messages by NCCL' "$tmp/out" || fail 'the first line says that messages go by NCCL'
 
+# --- ranks that NCCL loses: rank 1 waits for ever for its 20th message, and says so within 10 seconds
+two() { # VARIABLE=VALUE OF RANK 1 WORDS...
+  variable=$1
+  shift
+  ranks 1 "$bin/mpi_trainer_cuda" "$@" : -n 1 env "$variable" "$bin/mpi_trainer_cuda" "$@"
+}
+begin=$(date +%s)
+expect 5 'error\[Z0852\]: a rank of the data group cannot be reached any more' \
+  two ZPLAN_EMULATED_NCCL_LOSES=20 1 2 2 f64 --comm nccl --steps 2000
+[ $(($(date +%s) - begin)) -le 10 ] || fail "a lost rank: told after $(($(date +%s) - begin)) s"
+[ "$(grep -c 'error\[' "$tmp/err")" = 1 ] || fail 'a lost rank: more than one message'
+
+# A rank that is killed takes the other with it.
+ranks 2 "$bin/mpi_trainer_cuda" 1 2 2 f64 --comm nccl --steps 100000 --log "$tmp/log" >"$tmp/out" 2>"$tmp/err" &
+launcher=$!
+for _ in $(seq 100); do
+  grep -q '"step": 3,' "$tmp/log" 2>/dev/null && break
+  sleep 0.1
+done
+rank=$(pgrep -f "^$bin/mpi_trainer_cuda 1 2 2 f64 .*$tmp/log" | tail -1)
+kill -9 "${rank:?the ranks of a run}"
+begin=$(date +%s)
+wait $launcher && fail 'a killed rank: status 0'
+[ $(($(date +%s) - begin)) -le 10 ] || fail "a killed rank: the other ended after $(($(date +%s) - begin)) s"
+
+# NCCL of another version on one rank: refused, by both versions
+expect 1 'error\[Z0853\]: rank 1 has NCCL 2.27.3 and rank 0 2.28.9' \
+  two ZPLAN_EMULATED_NCCL_VERSION=22703 1 2 2 f64 --comm nccl --steps 1
+
 exit $failed

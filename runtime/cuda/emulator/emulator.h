@@ -22,6 +22,7 @@ enum {
   EMU_OUT_OF_MEMORY = 2,
   EMU_INVALID_IMAGE = 200,
   EMU_NOT_FOUND = 500,
+  EMU_NOT_READY = 600,
   EMU_ILLEGAL_ADDRESS = 700,
   EMU_LAUNCH_FAILED = 719,
   EMU_NOT_SUPPORTED = 801,
@@ -46,10 +47,10 @@ void emu_count(emu_counted what);
 
 /* ---- stream.c: work that waits ---- */
 /* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that
- * failed come then. */
+ * failed come then. Work that returns EMU_NOT_READY waits for somebody else: it keeps its place and is asked again. */
 typedef int emu_run(void *work);
 int emu_later(void *stream, emu_run *run, const void *work, size_t bytes);
-/* Runs everything, or what a stream has and waits for; the first error so far. */
+/* Runs everything, or what a stream has and waits for, as far as it comes; the first error so far. */
 int emu_run_all(void);
 int emu_run_stream(void *stream);
 

@@ -5,7 +5,13 @@
  * Joining waits for all members, as NCCL does. An operation is done in two halves, first what it gives to others and
  * then what it takes from them; between ncclGroupStart and ncclGroupEnd all give before any takes. What is given leaves
  * at once, with the work before it: on a GPU it does so by itself, while the host waits for somebody else. Who waits
- * longer than PATIENCE_S for somebody is told so: ranks that wait for each other end. */
+ * longer than PATIENCE_S for somebody is told so: ranks that wait for each other end.
+ *
+ * A member whose process is gone is not waited for: the operation stays where it is, as the kernel of an NCCL spins,
+ * and ncclCommGetAsyncError says so. With ZPLAN_EMULATED_NCCL_LOSES=N the N-th message that a process waits for never
+ * comes, as if its sender were gone; ZPLAN_EMULATED_NCCL_VERSION is what ncclGetVersion says. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +21,8 @@
 #include "emulator.h"
 #include <zplan/zpk_narrow.h>
 
-enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5 }; /* ncclResult_t */
-enum { U8 = 1, F16 = 6, F32 = 7, F64 = 8, BF16 = 9 };                            /* ncclDataType_t */
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
+enum { U8 = 1, F16 = 6, F32 = 7, F64 = 8, BF16 = 9 };                                              /* ncclDataType_t */
 enum { ID_BYTES = 128, MOST_RANKS = 64, MOST_GROUPED = 4096, PATIENCE_S = 30, PATH = ID_BYTES + 64 };
 
 typedef struct unique_id {
@@ -27,6 +33,7 @@ typedef struct communicator {
   char path[ID_BYTES];
   int ranks, me;
   int given[MOST_RANKS], taken[MOST_RANKS]; /* messages with every member, counted when they are asked for */
+  int error;                                /* REMOTE_ERROR: a member is gone */
 } communicator;
 
 /* An operation as its halves see it. `to` and `from` are the host's. */
@@ -34,7 +41,7 @@ typedef enum kind { SEND, RECEIVE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROAD
 typedef struct operation {
   void *stream;
   kind kind;
-  const communicator *comm;
+  communicator *comm;
   const char *from;
   char *to;
   size_t bytes; /* of one member's part */
@@ -71,10 +78,39 @@ static bool give(const communicator *c, int to, int number, const char *data, si
   return good && rename(part, path) == 0;
 }
 
+/* The process of a member, as it wrote it down when it joined. */
+static bool is_gone(const communicator *c, int member) {
+  char path[PATH];
+  int process = 0;
+  snprintf(path, sizeof path, "%s/member_%d", c->path, member);
+  FILE *file = fopen(path, "r");
+  bool known = file && fscanf(file, "%d", &process) == 1;
+  if (file) fclose(file);
+  return known && kill((pid_t)process, 0) != 0 && errno == ESRCH;
+}
+
+/* Counts the messages that this process waits for. */
+static bool is_lost(void) {
+  static int waited;
+  const char *loses = getenv("ZPLAN_EMULATED_NCCL_LOSES");
+  return loses && ++waited == atoi(loses);
+}
+
+/* False, with the communicator's error, when the sender is gone and its message is not there. */
+static bool may_come(communicator *c, int from, const char *path) {
+  for (int i = 0; c->error == SUCCESS && access(path, F_OK) != 0; i++) {
+    if (is_lost() || (i % 64 == 63 && is_gone(c, from) && access(path, F_OK) != 0)) c->error = REMOTE_ERROR;
+    if (i == 4096) break; /* patience is await_file's */
+    nap();
+  }
+  return c->error == SUCCESS;
+}
+
 /* False also when the message has another length. */
-static bool take(const communicator *c, int from, int number, char *data, size_t bytes) {
+static bool take(communicator *c, int from, int number, char *data, size_t bytes) {
   char path[PATH];
   message_path(path, c, from, c->me, number);
+  if (!may_come(c, from, path)) return false;
   if (!await_file(path)) {
     fprintf(stderr, "emulated NCCL: rank %d of %d waits for ever for message %d of rank %d\n", c->me, c->ranks, number,
             from);
@@ -110,7 +146,8 @@ int ncclCommInitRank(void **made, int ranks, unique_id id, int rank) {
   c->me = rank;
   snprintf(path, sizeof path, "%s/member_%d", c->path, rank);
   FILE *file = fopen(path, "wx"); /* a second member of this number is a mistake */
-  bool good = file && fclose(file) == 0;
+  bool good = file && fprintf(file, "%d\n", (int)getpid()) > 0;
+  if (file) good &= fclose(file) == 0;
   for (int r = 0; r < ranks && good; r++) {
     snprintf(path, sizeof path, "%s/member_%d", c->path, r);
     good = await_file(path);
@@ -208,7 +245,7 @@ static int run_give(void *work) {
 }
 
 static bool gather(const operation *o) {
-  const communicator *c = o->comm;
+  communicator *c = o->comm;
   bool good = true;
   if (o->from != o->to + (size_t)c->me * o->bytes) memcpy(o->to + (size_t)c->me * o->bytes, o->from, o->bytes);
   for (int r = 0; r < c->ranks && good; r++)
@@ -218,8 +255,9 @@ static bool gather(const operation *o) {
 
 static int run_take(void *work) {
   const operation *o = work;
-  const communicator *c = o->comm;
+  communicator *c = o->comm;
   bool good = true;
+  if (c->error != SUCCESS) return EMU_NOT_READY;
   switch (o->kind) {
   case SEND: break;
   case RECEIVE: good = take(c, o->peer, o->taken[o->peer], o->to, o->bytes); break;
@@ -230,7 +268,7 @@ static int run_take(void *work) {
   case ALL_REDUCE: good = take_sum(o, o->from); break;
   case REDUCE_SCATTER: good = take_sum(o, o->from + (size_t)c->me * o->bytes); break;
   }
-  return good ? EMU_SUCCESS : EMU_LAUNCH_FAILED;
+  return good ? EMU_SUCCESS : c->error != SUCCESS ? EMU_NOT_READY : EMU_LAUNCH_FAILED;
 }
 
 static operation grouped[MOST_GROUPED];
@@ -322,7 +360,23 @@ int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, 
   return start(stream, BROADCAST, comm, from, bytes, to, bytes, bytes, type, root);
 }
 
+EMU_EXPORT(ncclCommGetAsyncError, (void *comm, int *error));
+int ncclCommGetAsyncError(void *comm, int *error) {
+  *error = ((const communicator *)comm)->error;
+  return SUCCESS;
+}
+
+EMU_EXPORT(ncclGetVersion, (int *version));
+int ncclGetVersion(int *version) {
+  const char *text = getenv("ZPLAN_EMULATED_NCCL_VERSION");
+  *version = text ? atoi(text) : 22809;
+  return SUCCESS;
+}
+
 __attribute__((visibility("default"))) const char *ncclGetErrorString(int result);
 const char *ncclGetErrorString(int result) {
-  return result == INVALID_ARGUMENT ? "invalid argument" : result == INVALID_USAGE ? "invalid usage" : "system error";
+  return result == INVALID_ARGUMENT ? "invalid argument"
+         : result == INVALID_USAGE  ? "invalid usage"
+         : result == REMOTE_ERROR   ? "remote process exited or there was a network error"
+                                    : "system error";
 }

@@ -24,20 +24,27 @@ static long long records;
 
 static void run_until(int stream, int last);
 
-static void await_record(long long number) {
-  for (int i = 0; i < length; i++)
-    if (!queue[i].done && queue[i].record == number) run_until(queue[i].stream, i);
+/* Has the stream come to the record? */
+static bool await_record(long long number) {
+  for (int i = 0; i < length; i++) {
+    if (queue[i].done || queue[i].record != number) continue;
+    run_until(queue[i].stream, i);
+    return queue[i].done;
+  }
+  return true;
 }
 
 /* What the stream was given up to entry `last`, in order. Of records that are awaited, each was given before its wait:
- * so this ends. As on a GPU, nothing runs after a kernel that failed. */
+ * so this ends. As on a GPU, nothing runs after a kernel that failed, or before one that waits for another rank. */
 static void run_until(int stream, int last) {
   for (int i = 0; i <= last; i++) {
     entry *e = &queue[i];
     if (e->done || e->stream != stream) continue;
-    if (e->awaits) await_record(e->awaits);
+    if (e->awaits && !await_record(e->awaits)) return;
+    int result = first_error == EMU_SUCCESS && e->run ? e->run(e->work) : first_error;
+    if (result == EMU_NOT_READY) return;
     e->done = true;
-    if (first_error == EMU_SUCCESS && e->run) first_error = e->run(e->work);
+    first_error = result;
   }
 }
 
@@ -115,10 +122,37 @@ int cuStreamCreate(void **stream, unsigned flags) {
   return EMU_OUT_OF_MEMORY;
 }
 
+static bool is_waiting(int stream) {
+  for (int i = 0; i < length; i++)
+    if (!queue[i].done && (stream < 0 || queue[i].stream == stream)) return true;
+  return false;
+}
+
+/* Until the stream has done everything, -1: all of them. A GPU would wait for ever for a rank that is gone; here that
+ * is an error after a while. */
+static int settle(int stream) {
+  enum { PATIENCE_S = 60 };
+  time_t end = time(NULL) + PATIENCE_S;
+  int result = stream < 0 ? emu_run_all() : run_stream(stream);
+  while (result == EMU_SUCCESS && is_waiting(stream)) {
+    if (time(NULL) > end) return EMU_LAUNCH_FAILED;
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    result = stream < 0 ? emu_run_all() : run_stream(stream);
+  }
+  return result;
+}
+
 EMU_EXPORT(cuStreamSynchronize, (void *stream));
 int cuStreamSynchronize(void *stream) {
   emu_count(EMU_WAITS);
-  return emu_run_stream(stream);
+  int number = number_of(stream);
+  return number < 0 ? EMU_INVALID_VALUE : settle(number);
+}
+
+EMU_EXPORT(cuStreamQuery, (void *stream));
+int cuStreamQuery(void *stream) {
+  int number = number_of(stream), result = number < 0 ? EMU_INVALID_VALUE : run_stream(number);
+  return result == EMU_SUCCESS && is_waiting(number) ? EMU_NOT_READY : result;
 }
 
 EMU_EXPORT(cuStreamDestroy_v2, (void *stream));
@@ -131,12 +165,12 @@ int cuStreamDestroy_v2(void *stream) {
 EMU_EXPORT(cuCtxSynchronize, (void));
 int cuCtxSynchronize(void) {
   emu_count(EMU_WAITS);
-  return emu_run_all();
+  return settle(-1);
 }
 
 /* ---- events: the time when the work before them had run ---- */
 
-enum { EVENTS = 8192, NOT_READY = 600 /* CUDA_ERROR_NOT_READY */ };
+enum { EVENTS = 8192 };
 typedef struct event {
   bool used;
   long long record; /* the last one */
@@ -206,15 +240,26 @@ int cuStreamWaitEvent(void *stream, void *awaited, unsigned flags) {
 EMU_EXPORT(cuEventSynchronize, (void *awaited));
 int cuEventSynchronize(void *awaited) {
   emu_count(EMU_WAITS);
-  await_record(((event *)awaited)->record);
+  const event *e = awaited;
+  bool passed = await_record(e->record);
+  int stream = -1;
+  for (int i = 0; i < length && !passed; i++)
+    if (queue[i].record == e->record) stream = queue[i].stream;
   drop_done();
-  return first_error;
+  return passed ? first_error : settle(stream);
+}
+
+EMU_EXPORT(cuEventQuery, (void *asked));
+int cuEventQuery(void *asked) {
+  bool passed = await_record(((event *)asked)->record);
+  drop_done();
+  return first_error != EMU_SUCCESS || passed ? first_error : EMU_NOT_READY;
 }
 
 EMU_EXPORT(cuEventElapsedTime, (float *milliseconds, void *begin, void *end));
 int cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
   const event *b = begin, *e = end;
-  if (b->passed != b->record || e->passed != e->record) return NOT_READY;
+  if (b->passed != b->record || e->passed != e->record) return EMU_NOT_READY;
   *milliseconds = (float)(e->ms - b->ms);
   return EMU_SUCCESS;
 }
