@@ -14,6 +14,7 @@ typedef struct zpr_options {
   const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
   const char *products;    /* who multiplies matrices on CPU ranks: openblas, onednn; NULL: the runtime chooses */
+  bool sync;               /* GPUs: the host waits after every kernel, and names the one that failed */
   bool profile;            /* measures steps: every other one, or those that profile_first and _last name */
   int64_t profile_first, profile_last; /* 0: not given */
   int threads;                         /* 0: cores / ranks of this host, at least 1, at most ZPR_MAX_WORKERS */

@@ -34,6 +34,8 @@ static const struct option {
      "of CPU ranks: by openblas or onednn (default: what has kernels for the processor's features)"},
     {"--check-memory", NULL, FLAG_ON, offsetof(zpr_options, check_memory),
      "measure the arena's peak and the bytes sent; fail if they are not the plan's"},
+    {"--sync", NULL, FLAG_ON, offsetof(zpr_options, sync),
+     "trainers of GPUs: wait after every kernel, so that a fault names it; slow"},
     {"--profile", NULL, FLAG_ON, offsetof(zpr_options, profile),
      "measure where the time of every second step goes (trainers of zplan build --profile)"},
     {"--profile-steps", "A..B", STEPS, offsetof(zpr_options, profile_first), "with --profile: measure steps A to B"},
@@ -111,7 +113,8 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
     }
   }
   const char *wrong = options->overwrite && options->resume ? "--resume goes on, --overwrite starts anew: one of them"
-                      : options->accept_changes && !options->resume     ? "--accept-changes goes with --resume"
+                      : options->accept_changes && !options->resume ? "--accept-changes goes with --resume"
+                      : options->sync && options->profile ? "--sync changes what --profile measures: one of them"
                       : options->profile_first > 0 && !options->profile ? "--profile-steps goes with --profile"
                                                                         : NULL;
   if (wrong) snprintf(message, size, "%s", wrong);

@@ -48,7 +48,7 @@ typedef struct zp_options {
   double gap;              /* the same as a share */
   int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
   int64_t seconds;         /* calibrate -t; 0: the default */
-  bool profile;
+  bool profile, sync;
   const char *profile_steps; /* "A..B"; NULL: not given */
   zp_strings trainer_args;   /* after -- */
 } zp_options;

@@ -59,6 +59,7 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
   if (o->accept_changes) push(run, argv, "--accept-changes");
   if (o->overwrite) push(run, argv, "--overwrite");
   if (o->check_memory) push(run, argv, "--check-memory");
+  if (o->sync) push(run, argv, "--sync");
   if (o->profile) push(run, argv, "--profile");
   if (o->profile_steps) {
     push(run, argv, "--profile-steps");

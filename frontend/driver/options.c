@@ -45,6 +45,7 @@ typedef enum option_id {
   O_EOD,
   O_GPU,
   O_FOR,
+  O_SYNC,
   O_PROFILE,
   O_PROFILE_STEPS,
   O_COUNT
@@ -87,6 +88,7 @@ static const option_row rows[] = {
     {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
     {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export compare",
      "budget of one device, e.g. 4GiB"},
+    {"--sync", O_SYNC, NULL, "run", "of GPU trainers: wait after every kernel, so that a fault names it; slow"},
     {"--profile", O_PROFILE, NULL, "build run report",
      "measured beside predicted time of every step (build: a trainer that can; run: measures every second step from "
      "the "
@@ -309,6 +311,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_CALIBRATION: o->calibration = v; return true;
   case O_GAP: o->gap_text = v; return parse_share(row->name, v, &o->gap);
   case O_SEARCH_MEMORY: return parse_size(row->name, v, &o->search_memory);
+  case O_SYNC: return o->sync = true;
   case O_PROFILE: return o->profile = true;
   case O_PROFILE_STEPS: return parse_steps(run, row->name, v);
   case O_SECONDS: return parse_count(row->name, v, 1, &o->seconds);

@@ -21,6 +21,8 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
     zp_diag_help(d, "add a cluster with node = std.hw.workstation(devices = 2 * std.hw.rtx4090) and choose it with "
                     "--cluster; --arch host then runs it without a GPU");
   }
+  if (!is_gpu(spec) && run->options.sync)
+    zp_report(run->diags, ZP_Z0702, cluster->span, "cluster `%s` has CPU cores; --sync is for GPUs", cluster->name);
   if (is_gpu(spec) && target && strcmp(target, "cpu") == 0) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0702, cluster->span, "cluster `%s` has `%s` devices; --target cpu is for CPU cores",

@@ -23,6 +23,8 @@ void zpr_device_open(zpr *c) {
   zpr_error error = {0};
   if (c->state->options.comm)
     zpr_error_set(&error, "Z0853", "--comm is for trainers of GPUs: this one was built for CPU ranks");
+  if (c->state->options.sync)
+    zpr_error_set(&error, "Z0851", "--sync is for trainers of GPUs: this one was built for CPU ranks");
   zpr_agree(c, &error);
   zpr_blas_open(c);
   c->state->device = zpr_alloc(c, 1, sizeof *c->state->device);

@@ -183,6 +183,19 @@ static void find_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes) {
   zpr_cuda(c, d->api.set_attribute(kernel->function, GPU_MAX_DYNAMIC_SHARED, shared_bytes), what);
 }
 
+/* With --sync: whatever ran before the kernel has ended well, then the kernel. Products and copies are no kernels of
+ * ours: what of them failed is told as what stands behind the last kernel. */
+static void sync(zpr *c, const char *kernel, bool before) {
+  const zpr_device *d = c->state->device;
+  char what[192];
+  if (!c->state->options.sync) return;
+  if (before)
+    snprintf(what, sizeof what, "finish what was started before the kernel %s: a product or a copy", kernel);
+  else
+    snprintf(what, sizeof what, "finish the kernel %s", kernel);
+  zpr_cuda_wait_stream(c, d->stream, what);
+}
+
 void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x, int64_t grid_y,
                 int64_t grid_z, unsigned threads) {
   zpr_launch_shared(c, kernel, args, bytes, grid_x, grid_y, grid_z, threads, 0);
@@ -195,9 +208,11 @@ void zpr_launch_shared(zpr *c, zpr_device_kernel *kernel, const void *args, size
   /* CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: one struct, whose bytes the driver takes before it returns. */
   void *extra[] = {(void *)1, (void *)(uintptr_t)args, (void *)2, &bytes, (void *)0};
   zpr_comm_progress(c);
+  sync(c, kernel->name, true);
   d->last_kernel = kernel->name;
   zpr_cuda(c,
            d->api.launch(kernel->function, (unsigned)grid_x, (unsigned)grid_y, (unsigned)grid_z, threads, 1, 1,
                          (unsigned)shared_bytes, d->stream, NULL, extra),
            "start a kernel");
+  sync(c, kernel->name, false);
 }

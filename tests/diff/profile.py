@@ -133,7 +133,9 @@ def check_refusals(tally, folder, tree):
             ("too few steps", (3, "--profile"), 1, "error[Z0842]: --profile measures from the 4th step"),
             ("steps that it does not do", (9, "--profile", "--profile-steps", "8..10"), 1, "this run does steps 1 to 9"),
             ("steps alone", (9, "--profile-steps", "8..9"), 2, "--profile-steps goes with --profile"),
-            ("no steps", (9, "--profile", "--profile-steps", "9..8"), 2, "two steps such as 10..20")):
+            ("no steps", (9, "--profile", "--profile-steps", "9..8"), 2, "two steps such as 10..20"),
+            ("two that do not go together", (9, "--profile", "--sync"), 2, "--sync changes what --profile measures"),
+            ("--sync without a GPU", (9, "--sync"), 1, "--sync is for GPUs")):
         told = harness.zplan(*line, *words)
         tally.check("run: " + name, told.status == status and word in told.err, told.tail())
 

@@ -508,6 +508,44 @@ Test(cuda, address_outside_of_the_arena, .exit_code = ZPR_EXIT_FAILED) {
   zpr_cuda_wait(c);
 }
 
+/* Standard error goes to a file; when the process ends, it must hold the words. */
+static FILE *told;
+static const char *words;
+
+static void check_told(void) {
+  char text[1024] = "";
+  fflush(stderr);
+  rewind(told);
+  size_t n = fread(text, 1, sizeof text - 1, told);
+  text[n] = '\0';
+  if (!strstr(text, words)) _exit(9);
+}
+
+static zpr *open_gpu_that_tells(bool sync, const char *expected) {
+  zpr *c = open_gpu(ZPK_F32);
+  c->state->options.sync = sync;
+  told = tmpfile();
+  words = expected;
+  cr_assert(told && dup2(fileno(told), STDERR_FILENO) >= 0);
+  atexit(check_told);
+  return c;
+}
+
+/* A lookup that reads behind the arena, then a kernel that is well. */
+static void fault(zpr *c) {
+  zpr_embedding(c, zpr_at(c, 0), zpr_at(c, 2 * (int64_t)ARENA_BYTES), 0, 1, 1, 1, zpr_at(c, 0));
+  zpr_position_grad(c, zpr_at(c, 0), 1, 1, 1, 1, false, zpr_at(c, 256));
+  zpr_cuda_wait(c);
+}
+
+Test(cuda, a_fault_names_the_kernel_started_last, .exit_code = ZPR_EXIT_FAILED) {
+  fault(open_gpu_that_tells(false, "the last kernel started was zpd_position_grad"));
+}
+
+Test(cuda, with_sync_a_fault_names_its_kernel, .exit_code = ZPR_EXIT_FAILED) {
+  fault(open_gpu_that_tells(true, "cannot finish the kernel zpd_embedding: CUDA_ERROR"));
+}
+
 Test(cuda, arena_that_does_not_fit, .exit_code = ZPR_EXIT_MEMORY) {
   device_image(bigram_program(1, 1, 0, ZPK_F32));
   the_bigram.stage.arena_bytes = (int64_t)1 << 50;
