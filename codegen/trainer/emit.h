@@ -49,7 +49,7 @@ typedef struct zp_emit {
   const zp_diags *diags;
   zp_kernel_set *kernels;
   bool gpu;
-  unsigned calls; /* bit zp_call: some unit has it */
+  unsigned calls;             /* bit zp_call: some unit has it */
   bool profile;               /* the trainer says where it is: calls of zpr_step, zpr_begin_action and what they mean */
   zp_profiled_steps profiled; /* steps that were printed, in the order of their numbers */
 } zp_emit;

@@ -18,7 +18,7 @@ typedef struct zpr_cuda_files {
  * .12, where the loader looks (the bare name), in the wheels of python3 and below /usr/local/cuda. Of files that are
  * not there only bare names are listed. */
 void zpr_cuda_find_files(const char *name, zpr_cuda_files *files);
-/* The same of a library with one version for all, "libnccl.so.2": where the loader looks, then in the wheels. */
+/* Files of a library with one version for all, "libnccl.so.2": where the loader looks, then in the wheels. */
 void zpr_cuda_find_file(const char *name, zpr_cuda_files *files);
 
 /* Has cuBLAS of a version kernels for GPUs of a compute capability, times ten (sm_90: 90)? */

@@ -233,7 +233,7 @@ typedef struct zpr_program {
   /* Columns of the largest attention head, when the kernels have attention on tensor cores and the plan its memory;
    * GPUs older than sm_80 use the other kernels. 0: nobody does. */
   int tensor_core_head;
-  int row_chunks; /* chunks of a row kernel's column sums; on the host always ZPK_CHUNKS */
+  int row_chunks;                   /* chunks of a row kernel's column sums; on the host always ZPK_CHUNKS */
   const zpr_profile_table *profile; /* NULL: built without --profile */
 } zpr_program;
 
