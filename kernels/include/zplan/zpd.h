@@ -5,6 +5,9 @@
  * compiles as C++ for the host (ZPD_HOST, see codegen/cuda/emulator): one fiber a thread of a block, blocks one after
  * the other.
  *
+ * Arguments have no padding: the emulated GPU takes every word of them that is an address of its own for one, and what
+ * stands in padding is whatever the stack held. The compiler of the host says where there is some.
+ *
  * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Operands are `real`; with ZPD_BF16 or
  * ZPD_F16 they have 16 bits, as zpk.h says. Matrices are row-major; `ld` counts elements. Legend: B micro-batch, S
  * sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows. Results do not depend on
@@ -14,6 +17,28 @@
 
 typedef long long zpd_int;
 typedef unsigned long long zpd_uint;
+
+/* ---- block-sparse layouts ---- */
+
+/* Which blocks meet, as zpk_layout says; constants of the kernels' text. */
+typedef struct zpd_run {
+  int first, end;
+} zpd_run;
+typedef struct zpd_block_list {
+  const int *first;
+  const zpd_run *run;
+} zpd_block_list;
+typedef struct zpd_layout {
+  int block; /* a multiple of ZPD_ATTENTION_ROWS, for zpd_mma_* of ZPD_MMA_UNIT */
+  zpd_block_list keys, queries;
+} zpd_layout;
+
+/* ---- arguments ---- */
+
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+#endif
 
 /* ---- row kernels ---- */
 
@@ -48,24 +73,12 @@ typedef struct zpd_lookup {
   void *to;         /* out, or gradient */
   zpd_int first_row, n_rows, rows, cols;
   zpd_int ld, samples, S; /* position_grad */
-  int accumulate;         /* position_grad */
+  zpd_int accumulate;     /* position_grad */
 } zpd_lookup;             /* kernels zpd_embedding, zpd_embedding_grad, zpd_position_grad */
 
 /* ---- attention: as zpk_attention and zpk_attention_grad. For sm_80 and later with 16-bit operands the kernels
  * zpd_mma_*, on tensor cores; else zpd_attention_*, which have no workspace: backward computes the row sums of o * d_o
  * again where it needs them ---- */
-/* Which blocks meet, as zpk_layout says; constants of the kernels' text. */
-typedef struct zpd_run {
-  int first, end;
-} zpd_run;
-typedef struct zpd_block_list {
-  const int *first;
-  const zpd_run *run;
-} zpd_block_list;
-typedef struct zpd_layout {
-  int block; /* a multiple of ZPD_ATTENTION_ROWS, for zpd_mma_* of ZPD_MMA_UNIT */
-  zpd_block_list keys, queries;
-} zpd_layout;
 typedef struct zpd_attention {
   zpd_int B, S, H, G, hd, kv_heads_valid;
   double scale;
@@ -91,7 +104,7 @@ typedef struct zpd_attention {
  */
 typedef struct zpd_routing {
   zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
-  int normalize;
+  zpd_int normalize;
   double balance, loss_scale;
   const double *scale_there; /* gate_grad: a further factor of loss_scale that only the device knows; NULL: 1 */
   const void *in;            /* scores; x of dispatch, y of the others */
@@ -110,7 +123,7 @@ typedef struct zpd_ce {
   void *out; /* stat; lse; dlogits */
   const int *labels;
   zpd_int V, first_col, vocabulary, rows;
-  int ranks;
+  zpd_int ranks;
   double scale;
   const double *loss_scale; /* ce_grad: a further factor that only the device knows; NULL: 1 */
   double *loss;             /* ce_loss, one block: *loss += scale * the summed loss, in a fixed order */
@@ -146,7 +159,7 @@ typedef struct zpd_segment {
 typedef struct zpd_squares {
   const void *grads;
   const zpd_segment *segments;
-  int n;        /* segments */
+  zpd_int n;    /* segments */
   double *sums; /* [gridDim.x] */
 } zpd_squares;  /* kernel zpd_square_segments: gridDim.x is the number of blocks of the table */
 
@@ -154,7 +167,7 @@ typedef struct zpd_squares {
 typedef struct zpd_decision {
   double *sums; /* of zpd_squares; overwritten */
   const zpd_segment *segments;
-  int n;
+  zpd_int n;
   zpd_int blocks; /* of all segments */
   double clip;    /* 0: none */
   /* of the optimizer, by how many steps were skipped since the host was told the last time: none or one */
@@ -203,7 +216,7 @@ typedef struct zpd_signs {
   const void *records;  /* average: n of them; unpack: one */
   void *record;         /* pack, average */
   zpd_int blocks, here; /* of a record; of them these first ones are worked on */
-  int n;
+  zpd_int n;
 } zpd_signs; /* kernels zpd_pack_signs, zpd_average_signs, zpd_unpack_signs */
 
 typedef struct zpd_flat {
@@ -220,6 +233,10 @@ typedef struct zpd_rank_sum {
   zpd_int slot, count;
   int n, me;
 } zpd_rank_sum; /* kernel zpd_sum_parts */
+
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#pragma GCC diagnostic pop
+#endif
 
 /* Threads of a block that the kernels are written for; the launcher uses exactly these. Shared memory is static. */
 enum {
