@@ -15,10 +15,24 @@ static bool check_operands(const zp_kernel_set *set, const zp_kernel *k, const c
   return false;
 }
 
+int zp_kernels_cuda_tiles(const zp_kernel_set *set, int index) {
+  zp_cuda_text t = {.arena = set->arena,
+                    .real_bytes = (int)zpk_real_bytes(set->dtype),
+                    .elem_bytes = (int)zpk_bytes(set->dtype),
+                    .program = set->kernels.data[index].program};
+  zp_cuda_choose_sharing(&t);
+  return zp_cuda_tiles(&t);
+}
+
 const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error) {
   assert(error);
-  zp_cuda_text t = {.arena = set->arena, .out = zp_buf_new(set->arena), .real_bytes = (int)zpk_real_bytes(set->dtype)};
-  zp_buf_line(&t.out, "/* Row kernels: a block takes one row at a time; of narrow rows, a warp. */");
+  zp_cuda_text t = {.arena = set->arena,
+                    .out = zp_buf_new(set->arena),
+                    .real_bytes = (int)zpk_real_bytes(set->dtype),
+                    .elem_bytes = (int)zpk_bytes(set->dtype)};
+  zp_buf_line(
+      &t.out,
+      "/* Row kernels: warps take tiles of columns, where a row is reduced whole rows; of wide ones, a block. */");
   zp_buf_line(&t.out, "#include \"zpd_device.h\"");
   zp_buf_line(&t.out, "#include \"zpd_rows.cuh\"");
   for (int i = 0; i < set->kernels.len; i++) {

@@ -1,40 +1,28 @@
-/* The frame of a kernel: whether a warp or a block takes a row, which rows, the levels of the schedule. */
+/* The frame of a kernel: who shares a row, which rows, the levels of the schedule. */
 #include "text.h"
 
-/* A warp needs no barriers for its reductions, and narrow rows would leave most threads of a block without a column.
- * With 8 columns a lane, gradients took up to 250 registers (sm_90, CUDA 13.0), which leaves one block on a
- * multiprocessor. */
-enum { MAX_COLUMNS_OF_WARP = ZP_CUDA_WARP * 4 };
-
-static bool is_narrow(const zp_row_program *program) {
-  for (int v = 0; v < program->values.len; v++) {
-    const zp_row_value *value = &program->values.data[v];
-    /* Cosines of a position are shared by the block. */
-    if (value->cols > MAX_COLUMNS_OF_WARP || value->op == ZP_ROW_COS || value->op == ZP_ROW_SIN) return false;
-  }
-  for (int i = 0; i < program->sinks.len; i++)
-    if (program->sinks.data[i].cols > MAX_COLUMNS_OF_WARP) return false;
-  return true;
-}
-
 static void print_thread(zp_cuda_text *t) {
-  if (t->warp_a_row)
-    zp_buf_line(&t->out, "const int thread = (int)threadIdx.x %% ZPD_WARP, warp = (int)threadIdx.x / ZPD_WARP;");
-  else
+  if (t->sharing == ZP_CUDA_BLOCK)
     zp_buf_line(&t->out, "const int thread = (int)threadIdx.x;");
+  else
+    zp_buf_line(&t->out, "const int thread = (int)threadIdx.x %% ZPD_WARP, warp = (int)threadIdx.x / ZPD_WARP;");
+  if (t->sharing == ZP_CUDA_TILES)
+    zp_buf_line(&t->out, "const int %s = ((int)blockIdx.y * ZPD_WARP + thread)%s;", t->vec > 1 ? "first" : "c",
+                t->vec > 1 ? " * ZPD_VEC" : "");
 }
 
 /* All rows in turn; with sums over columns the rows of the block's chunk. */
 static void open_rows(zp_cuda_text *t) {
+  bool block = t->sharing == ZP_CUDA_BLOCK;
   if (t->program->n_partial == 0) {
-    zp_cuda_open(t, t->warp_a_row ? "for (zpd_int row = (zpd_int)blockIdx.x * ZPD_WARPS + warp; row < a.rows; "
-                                    "row += (zpd_int)gridDim.x * ZPD_WARPS) {"
-                                  : "for (zpd_int row = blockIdx.x; row < a.rows; row += gridDim.x) {");
+    zp_cuda_open(t, block ? "for (zpd_int row = blockIdx.x; row < a.rows; row += gridDim.x) {"
+                          : "for (zpd_int row = (zpd_int)blockIdx.x * ZPD_WARPS + warp; row < a.rows; "
+                            "row += (zpd_int)gridDim.x * ZPD_WARPS) {");
     return;
   }
   zp_buf_line(&t->out, "const zpd_int chunk = blockIdx.x, end = a.rows * (chunk + 1) / a.chunks;");
-  zp_cuda_open(t, t->warp_a_row ? "for (zpd_int row = a.rows * chunk / a.chunks + warp; row < end; row += ZPD_WARPS) {"
-                                : "for (zpd_int row = a.rows * chunk / a.chunks; row < end; row++) {");
+  zp_cuda_open(t, block ? "for (zpd_int row = a.rows * chunk / a.chunks; row < end; row++) {"
+                        : "for (zpd_int row = a.rows * chunk / a.chunks + warp; row < end; row += ZPD_WARPS) {");
 }
 
 static void print_levels(zp_cuda_text *t) {
@@ -50,7 +38,8 @@ void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const 
   t->program = program;
   zp_cuda_name_values(t);
   t->schedule = zp_row_make_schedule(program);
-  t->warp_a_row = is_narrow(program) && zp_cuda_warps_hold_sums(t);
+  zp_cuda_choose_sharing(t);
+  zp_cuda_choose_held(t);
   zp_cuda_print_constants(t);
   zp_buf_line(&t->out, "/* %s */", about);
   zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL(%s, zpd_rows) {", symbol));

@@ -5,6 +5,7 @@
  * are products in f64, with frequencies that are constants of the text; the block computes one head's cosines and sines
  * for all heads of the row. */
 #include <ctype.h>
+#include <string.h>
 #include "text.h"
 
 /* The part of 48 KiB static shared memory that cosines and sines may take. */
@@ -85,7 +86,31 @@ static void print_shared(zp_cuda_text *t, const zp_row_value *v) {
   zp_buf_line(&t->out, "__shared__ real cos_%s[%lld], sin_%s[%lld];", table, pairs, table, pairs);
 }
 
+static bool is_operand(const zp_row_value *v) {
+  return v->op == ZP_ROW_ROWS || v->op == ZP_ROW_COLUMNS || v->op == ZP_ROW_POSITION;
+}
+
+/* Rows of all operands must begin at multiples of 16 bytes for packs to be moved at once. */
+static void print_alignment(zp_cuda_text *t) {
+  if (t->vec == 1) return;
+  const char *line = "";
+  FOR_VALUES(t, v) {
+    if (!is_operand(v) || !is_first_reader(t, v)) continue;
+    line = zp_format(t->arena, "%s%szpd_begins_pack(a.in[%d])", line, *line ? " && " : "", v->input);
+    if (v->op == ZP_ROW_ROWS) line = zp_format(t->arena, "%s && a.in_ld[%d] %% ZPD_VEC == 0", line, v->input);
+  }
+  for (int i = 0; i < t->program->sinks.len; i++) {
+    const zp_row_sink *sink = &t->program->sinks.data[i];
+    if (sink->kind == ZP_ROW_STORE)
+      line = zp_format(t->arena, "%s%szpd_begins_pack(a.out[%d]) && a.out_ld[%d] %% ZPD_VEC == 0", line,
+                       *line ? " && " : "", sink->index, sink->index);
+  }
+  zp_buf_line(&t->out, "const bool packs = %s;", *line ? line : "true");
+  zp_buf_line(&t->out, "(void)packs;");
+}
+
 void zp_cuda_print_prepare(zp_cuda_text *t) {
+  print_alignment(t);
   FOR_VALUES(t, v) {
     if (v->op == ZP_ROW_COLUMNS && is_first_reader(t, v))
       zp_buf_line(&t->out, "const elem *__restrict__ in_%s = (const elem *)a.in[%d];", t->program->in_name[v->input],
@@ -130,7 +155,9 @@ static void print_outputs(zp_cuda_text *t) {
 /* All ones without dropout. */
 static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
   int64_t words = (zp_cuda_columns(t, v->cols) + 31) / 32;
-  const char *word = words == 1 ? "" : "[i / 32]", *bit = words == 1 ? "i" : "i % 32";
+  const char *slot = zp_cuda_slot(t, v->cols);
+  const char *word = words == 1 ? "" : zp_format(t->arena, "[(%s) / 32]", slot);
+  const char *bit = zp_format(t->arena, words == 1 ? "(%s)" : "(%s) %% 32", slot);
   if (words == 1)
     zp_buf_line(&t->out, "unsigned kept_%s = a.dropout ? 0 : ~0u;", v->name);
   else {
@@ -140,10 +167,12 @@ static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
   zp_cuda_open(t, "if (a.dropout) {");
   zp_buf_line(&t->out, "const zpd_stream stream = zpd_stream_of_row(a, %llu, sample, position);",
               (unsigned long long)v->stream);
-  zp_cuda_open_columns(t, v->cols);
+  zp_cuda_open_packs(t, v->cols);
+  zp_cuda_open_columns(t);
   zp_buf_line(&t->out, "kept_%s%s |= (unsigned)(zpd_random_word(stream, %s) >= %uu) << %s;", v->name, word,
               zp_cuda_column_of(t, v), zp_row_keep_threshold(v->imm), bit);
-  zp_cuda_close(t);
+  zp_cuda_close_columns(t);
+  zp_cuda_close_packs(t);
   zp_cuda_close(t);
 }
 
@@ -166,9 +195,53 @@ static void print_rotaries(zp_cuda_text *t) {
   if (any) zp_buf_line(&t->out, "__syncthreads();");
 }
 
+/* ---- packs ---- */
+
+static bool is_other_half(const zp_row_value *v) { return v->swap.head && !v->swap.interleaved; }
+static bool is_held(const zp_cuda_text *t, const zp_row_value *v) {
+  return v->op != ZP_ROW_COLUMNS && t->held[v->input] && !is_other_half(v);
+}
+
+const char *zp_cuda_pack_of(zp_cuda_text *t, const zp_row_value *v) {
+  const char *name = t->program->in_name[v->input];
+  if (is_held(t, v)) return zp_format(t->arena, t->sharing == ZP_CUDA_TILES ? "held_%s" : "held_%s[i]", name);
+  if (is_other_half(v)) return zp_format(t->arena, "other_head%lld_%s", (long long)v->swap.head, name);
+  return zp_format(t->arena, "pack_%s", name);
+}
+
+/* Has this pass, or for what is held an earlier one, read the pack before value `last`? */
+static bool is_loaded(zp_cuda_text *t, const zp_row_pass *pass, int last, const zp_row_value *v) {
+  for (const zp_row_pass *p = t->schedule.passes.data; p <= pass; p++)
+    for (int i = 0; i < (p == pass ? last : p->values.len); i++) {
+      const zp_row_value *other = &t->program->values.data[p->values.data[i]];
+      bool counts = is_operand(other) && (p == pass || is_held(t, v));
+      if (counts && strcmp(zp_cuda_pack_of(t, other), zp_cuda_pack_of(t, v)) == 0) return true;
+    }
+  return false;
+}
+
+void zp_cuda_print_loads(zp_cuda_text *t, const zp_row_pass *pass) {
+  for (int i = 0; i < pass->values.len && t->vec > 1; i++) {
+    const zp_row_value *v = &t->program->values.data[pass->values.data[i]];
+    if (!is_operand(v) || is_loaded(t, pass, i, v)) continue;
+    const char *column =
+        is_other_half(v) ? zp_format(t->arena, "zpd_other_half(first, %lld)", (long long)v->swap.head) : "first";
+    zp_buf_line(&t->out, "%s%s = zpd_raw_load(in_%s + %s, ZPD_VEC, packs);", is_held(t, v) ? "" : "const zpd_raw ",
+                zp_cuda_pack_of(t, v), t->program->in_name[v->input], column);
+  }
+}
+
+static void print_held(zp_cuda_text *t) {
+  FOR_VALUES(t, v)
+  if (is_operand(v) && is_first_reader(t, v) && v->op != ZP_ROW_COLUMNS && t->held[v->input])
+    zp_buf_line(&t->out, "zpd_raw held_%s[%lld] = {};", t->program->in_name[v->input],
+                (long long)zp_cuda_packs(t, v->cols));
+}
+
 void zp_cuda_print_prepare_row(zp_cuda_text *t) {
   print_position(t);
   print_inputs(t);
+  print_held(t);
   print_outputs(t);
   FOR_VALUES(t, v)
   if (v->op == ZP_ROW_KEEP) print_kept(t, v);

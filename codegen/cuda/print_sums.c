@@ -1,37 +1,9 @@
-/* Sums over columns: each thread adds up the columns that it owns, in registers where these are few, else in the
- * block's share of partial[], which no other thread touches. Where a warp takes a row, the warps' sums are added in
- * order when the rows are done. */
+/* Sums over columns. Each thread adds up the columns that it owns over the rows of its chunk: in registers, or where
+ * these are too few in the chunk's share of partial[], which no other thread touches. Where warps take rows their sums
+ * are added in order, in shared memory. Then the last of some neighbouring chunks to come here adds up what they have,
+ * and the last of all chunks the sums of these groups, in order (zpd_rows.cuh): the sum does not depend on who that is.
+ */
 #include "text.h"
-
-/* Sums of a thread that stay in registers; loops over more columns are not unrolled. */
-enum { MAX_SUMS_OF_THREAD = 32, MAX_COLUMNS_OF_THREAD = 8 };
-/* The part of 48 KiB static shared memory that the sums of all warps may take. */
-enum { MAX_SUMS_BYTES = 32 * 1024 };
-
-/* The columns that are summed: of all sums, and of the longest. */
-static int64_t summed_columns(const zp_row_program *program, int64_t *longest) {
-  int64_t all = 0;
-  *longest = 0;
-  for (int i = 0; i < program->sinks.len; i++) {
-    const zp_row_sink *sink = &program->sinks.data[i];
-    if (sink->kind != ZP_ROW_CSUM) continue;
-    all += sink->cols;
-    if (sink->cols > *longest) *longest = sink->cols;
-  }
-  return all;
-}
-
-bool zp_cuda_warps_hold_sums(const zp_cuda_text *t) {
-  int64_t longest, all = summed_columns(t->program, &longest);
-  return all * (ZPD_ROW_THREADS / ZP_CUDA_WARP) * t->real_bytes <= MAX_SUMS_BYTES;
-}
-
-/* A warp's sums are few: they fit into shared memory. */
-static bool sums_in_memory(const zp_cuda_text *t) {
-  int64_t longest, all = summed_columns(t->program, &longest);
-  if (t->warp_a_row) return false;
-  return zp_cuda_columns(t, all) > MAX_SUMS_OF_THREAD || zp_cuda_columns(t, longest) > MAX_COLUMNS_OF_THREAD;
-}
 
 static void start_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   if (!t->sums_in_memory) {
@@ -40,36 +12,60 @@ static void start_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   }
   zp_buf_line(&t->out, "real *sum_%s = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->name, sink->index,
               (long long)sink->cols);
-  zp_cuda_open_columns(t, sink->cols);
+  zp_cuda_open_packs(t, sink->cols);
+  zp_cuda_open_columns(t);
   zp_buf_line(&t->out, "sum_%s[c] = 0;", sink->name);
-  zp_cuda_close(t);
+  zp_cuda_close_columns(t);
+  zp_cuda_close_packs(t);
 }
 
+/* The sums of a pack of each lane, of all warps, go to one row of columns. */
 static void add_warps(zp_cuda_text *t, const zp_row_sink *sink) {
-  zp_buf_line(&t->out, "__shared__ real warps_%s[ZPD_WARPS][%lld];", sink->name, (long long)sink->cols);
-  zp_cuda_open_columns(t, sink->cols);
-  zp_buf_line(&t->out, "warps_%s[warp][c] = sum_%s[i];", sink->name, sink->name);
+  long long cols = (long long)sink->cols;
+  const char *slot = zp_cuda_slot(t, sink->cols), *from = "(int)blockIdx.y * columns";
+  if (t->sharing == ZP_CUDA_WARPS) {
+    zp_buf_line(&t->out, "#pragma unroll");
+    zp_cuda_open(t, zp_format(t->arena, "for (int i = 0; i < %lld; i++) {", (long long)zp_cuda_packs(t, sink->cols)));
+    from = "i * columns";
+  }
+  if (t->vec > 1)
+    zp_buf_line(&t->out, "ZPD_EACH (k, ZPD_VEC) of_warps[warp][thread * ZPD_VEC + k] = sum_%s[%s];", sink->name, slot);
+  else
+    zp_buf_line(&t->out, "of_warps[warp][thread] = sum_%s[%s];", sink->name, slot);
+  zp_buf_line(&t->out, "__syncthreads();");
+  zp_buf_line(&t->out, "const int at = %s + (int)threadIdx.x;", from);
+  zp_cuda_open(t, zp_format(t->arena, "if ((int)threadIdx.x < columns && at < %lld) {", cols));
+  zp_buf_line(&t->out, "real sum = 0;");
+  zp_buf_line(&t->out, "for (int w = 0; w < ZPD_WARPS; w++) sum += of_warps[w][threadIdx.x];");
+  zp_buf_line(&t->out, "partial_%s[at] = sum;", sink->name);
   zp_cuda_close(t);
   zp_buf_line(&t->out, "__syncthreads();");
-  zp_cuda_open(t, zp_format(t->arena, "for (int c = (int)threadIdx.x; c < %lld; c += ZPD_ROW_THREADS) {",
-                            (long long)sink->cols));
-  zp_buf_line(&t->out, "real sum = 0;");
-  zp_buf_line(&t->out, "for (int w = 0; w < ZPD_WARPS; w++) sum += warps_%s[w][c];", sink->name);
-  zp_buf_line(&t->out, "partial_%s[c] = sum;", sink->name);
-  zp_cuda_close(t);
+  if (t->sharing == ZP_CUDA_WARPS) zp_cuda_close(t);
 }
 
 static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   if (t->sums_in_memory) return;
+  zp_cuda_open(t, "{");
   zp_buf_line(&t->out, "real *partial_%s = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->name,
               sink->index, (long long)sink->cols);
-  if (t->warp_a_row) {
+  if (t->sharing != ZP_CUDA_BLOCK) {
     add_warps(t, sink);
-    return;
+  } else {
+    zp_cuda_open_packs(t, sink->cols);
+    zp_cuda_open_columns(t);
+    zp_buf_line(&t->out, "partial_%s[c] = sum_%s[%s];", sink->name, sink->name, zp_cuda_slot(t, sink->cols));
+    zp_cuda_close_columns(t);
+    zp_cuda_close_packs(t);
   }
-  zp_cuda_open_columns(t, sink->cols);
-  zp_buf_line(&t->out, "partial_%s[c] = sum_%s[i];", sink->name, sink->name);
   zp_cuda_close(t);
+}
+
+static void add_group(zp_cuda_text *t, const zp_row_sink *sink) {
+  zp_buf_line(&t->out, "zpd_add_chunks_of_group(a, %d, %lld, from, to);", sink->index, (long long)sink->cols);
+}
+
+static void add_groups(zp_cuda_text *t, const zp_row_sink *sink) {
+  zp_buf_line(&t->out, "zpd_add_groups(a, %d, %lld, from, to);", sink->index, (long long)sink->cols);
 }
 
 static void each_sum(zp_cuda_text *t, void (*print)(zp_cuda_text *, const zp_row_sink *)) {
@@ -77,9 +73,21 @@ static void each_sum(zp_cuda_text *t, void (*print)(zp_cuda_text *, const zp_row
     if (t->program->sinks.data[i].kind == ZP_ROW_CSUM) print(t, &t->program->sinks.data[i]);
 }
 
-void zp_cuda_start_sums(zp_cuda_text *t) {
-  t->sums_in_memory = sums_in_memory(t);
-  each_sum(t, start_sum);
-}
+void zp_cuda_start_sums(zp_cuda_text *t) { each_sum(t, start_sum); }
 
-void zp_cuda_end_sums(zp_cuda_text *t) { each_sum(t, end_sum); }
+void zp_cuda_end_sums(zp_cuda_text *t) {
+  if (t->program->n_partial == 0) return;
+  if (t->sharing != ZP_CUDA_BLOCK) {
+    zp_buf_line(&t->out, "const int columns = ZPD_WARP%s;", t->vec > 1 ? " * ZPD_VEC" : "");
+    zp_buf_line(&t->out, "__shared__ real of_warps[ZPD_WARPS][%d];", ZP_CUDA_WARP * t->vec);
+  }
+  each_sum(t, end_sum);
+  if (t->sharing == ZP_CUDA_TILES)
+    zp_buf_line(&t->out, "const int from = (int)blockIdx.y * columns, to = from + columns;");
+  else
+    zp_buf_line(&t->out, "const int from = 0, to = %lld;", (long long)zp_cuda_longest(t->program));
+  zp_buf_line(&t->out, "if (!zpd_is_last_of_group(a)) return;");
+  each_sum(t, add_group);
+  zp_buf_line(&t->out, "if (!zpd_is_last_group(a)) return;");
+  each_sum(t, add_groups);
+}

@@ -21,10 +21,10 @@ const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf) {
 
 /* Every value has its bits, of the columns where it is read. */
 static const char *keep(zp_cuda_text *t, const zp_row_value *v) {
-  bool one_word = zp_cuda_columns(t, v->cols) <= 32;
-  return zp_format(t->arena,
-                   one_word ? "kept_%s >> i & 1 ? factor_%s : 0" : "kept_%s[i / 32] >> i %% 32 & 1 ? factor_%s : 0",
-                   v->name, v->name);
+  const char *slot = zp_cuda_slot(t, v->cols);
+  if (zp_cuda_columns(t, v->cols) <= 32)
+    return zp_format(t->arena, "kept_%s >> (%s) & 1 ? factor_%s : 0", v->name, slot, v->name);
+  return zp_format(t->arena, "kept_%s[(%s) / 32] >> (%s) %% 32 & 1 ? factor_%s : 0", v->name, slot, slot, v->name);
 }
 
 static const char *pair_of(zp_arena *arena, zp_row_pairs pairs, const char *column) {
@@ -53,8 +53,12 @@ static const char *leaf(zp_cuda_text *t, int index) {
   case ZP_ROW_KEEP: return keep(t, v);
   case ZP_ROW_COS:
   case ZP_ROW_SIN: return rotary(t, v, column);
-  default: return zp_format(t->arena, "in_%s[%s]", t->program->in_name[v->input], column);
+  default: break;
   }
+  if (t->vec == 1) return zp_format(t->arena, "in_%s[%s]", t->program->in_name[v->input], column);
+  /* Neighbours are in the same pack, and other halves have a pack of their own. */
+  return zp_format(t->arena, "zpd_raw_at(%s, %s)", zp_cuda_pack_of(t, v),
+                   v->swap.head && v->swap.interleaved ? "k ^ 1" : "k");
 }
 
 /* ---- operations ---- */

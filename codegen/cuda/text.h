@@ -1,9 +1,11 @@
 /* Shared by the files that print row programs as CUDA C.
  *
- * A kernel is a loop over rows; a block takes one row at a time, or, where rows are narrow, each of its warps. Thread t
- * of those that share a row owns the columns t, t + their number, ...: its `i`-th column is `c`. Values per row are
- * computed by every thread, values per column by the owner of the column, again in every pass that needs them.
- * Reductions end a pass and are sums over the threads of the row. */
+ * A kernel is a loop over rows. Who shares a row is up to its program (zp_cuda_sharing). A thread owns packs of
+ * columns: 16 bytes of operands, which it moves at once, or single columns where the number of columns is no multiple.
+ * Pack i of thread t begins at column `first`, (t + i * threads) packs along; its k-th column is `c`. Values per row
+ * are computed by every thread, values per column by the owner of the column, again in every pass that needs them; what
+ * is read of the row stays in registers from pass to pass. Reductions end a pass and are sums over the threads of the
+ * row. */
 #ifndef ZPLAN_CUDA_TEXT_H
 #define ZPLAN_CUDA_TEXT_H
 
@@ -18,27 +20,49 @@ typedef struct zp_cuda_rotary {
   int64_t head;
 } zp_cuda_rotary;
 
+/* Rows without reductions need not be whole: a warp takes a tile of columns, a pack a lane, and the tiles of a row are
+ * the second dimension of the grid. Else a warp takes a row, without barriers, or a block does. */
+typedef enum zp_cuda_sharing { ZP_CUDA_TILES, ZP_CUDA_WARPS, ZP_CUDA_BLOCK } zp_cuda_sharing;
+
 typedef struct zp_cuda_text {
   zp_arena *arena; /* borrowed */
   zp_buf out;
-  int real_bytes; /* of what is computed with */
+  int real_bytes, elem_bytes; /* of what is computed with, and of operands */
   ZP_VEC(zp_cuda_rotary) rotaries;
   /* of the current kernel */
   const zp_row_program *program;
   zp_row_schedule schedule;
-  bool *inlined;       /* [values]: written where its one reader needs it, without a statement */
-  bool *explained;     /* [values]: said already what it is */
-  bool warp_a_row;     /* else a block */
-  bool sums_in_memory; /* column sums grow in partial[], not in registers */
+  bool *inlined;   /* [values]: written where its one reader needs it, without a statement */
+  bool *explained; /* [values]: said already what it is */
+  zp_cuda_sharing sharing;
+  int vec;                 /* columns of a pack */
+  bool sums_in_memory;     /* column sums grow in partial[], not in registers */
+  bool *held;              /* [inputs]: the row's packs stay in registers */
+  const zp_row_pass *pass; /* the one that is printed */
 } zp_cuda_text;
 
 enum { ZP_CUDA_WARP = 32 };
 
-static inline int zp_cuda_threads(const zp_cuda_text *t) { return t->warp_a_row ? ZP_CUDA_WARP : ZPD_ROW_THREADS; }
-/* Columns of a thread, at most. */
-static inline int64_t zp_cuda_columns(const zp_cuda_text *t, int64_t cols) {
-  return (cols + zp_cuda_threads(t) - 1) / zp_cuda_threads(t);
+/* Threads that share a row, or a tile of it. */
+static inline int zp_cuda_threads(const zp_cuda_text *t) {
+  return t->sharing == ZP_CUDA_BLOCK ? ZPD_ROW_THREADS : ZP_CUDA_WARP;
 }
+/* Packs of a thread, at most; and its columns. */
+static inline int64_t zp_cuda_packs(const zp_cuda_text *t, int64_t cols) {
+  int64_t once = (int64_t)zp_cuda_threads(t) * t->vec;
+  return t->sharing == ZP_CUDA_TILES ? 1 : (cols + once - 1) / once;
+}
+static inline int64_t zp_cuda_columns(const zp_cuda_text *t, int64_t cols) { return zp_cuda_packs(t, cols) * t->vec; }
+
+/* ---- sharing.c ---- */
+/* Sets sharing, vec and sums_in_memory for the program. */
+void zp_cuda_choose_sharing(zp_cuda_text *t);
+/* The longest of all values and sinks. */
+int64_t zp_cuda_longest(const zp_row_program *program);
+/* The number of tiles of a row; 0: a row is not cut. */
+int zp_cuda_tiles(const zp_cuda_text *t);
+/* Sets held. */
+void zp_cuda_choose_held(zp_cuda_text *t);
 
 /* ---- names.c ---- */
 /* Decides which values of the program get statements. */
@@ -65,17 +89,25 @@ bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v);
 void zp_cuda_print_constants(zp_cuda_text *t); /* before the kernel: arrays of the text */
 void zp_cuda_print_prepare(zp_cuda_text *t);   /* before the loop over rows */
 void zp_cuda_print_prepare_row(zp_cuda_text *t);
+/* In the loop over packs: what the pass reads of operands, but for what an earlier pass holds. */
+void zp_cuda_print_loads(zp_cuda_text *t, const zp_row_pass *pass);
+/* The name of the pack that a leaf is in. */
+const char *zp_cuda_pack_of(zp_cuda_text *t, const zp_row_value *leaf);
 
 /* ---- print_pass.c ---- */
-/* Opens the loop over the columns of a thread; closed by one zp_cuda_close. */
-void zp_cuda_open_columns(zp_cuda_text *t, int64_t cols);
+/* Opens the loop over the packs of a thread, and in it that over a pack's columns; each is closed by its own function.
+ */
+void zp_cuda_open_packs(zp_cuda_text *t, int64_t cols);
+void zp_cuda_close_packs(zp_cuda_text *t);
+void zp_cuda_open_columns(zp_cuda_text *t);
+void zp_cuda_close_columns(zp_cuda_text *t);
+/* The number of the column among those of its thread. */
+const char *zp_cuda_slot(const zp_cuda_text *t, int64_t cols);
 void zp_cuda_print_pass(zp_cuda_text *t, const zp_row_pass *pass);
 void zp_cuda_open(zp_cuda_text *t, const char *line);
 void zp_cuda_close(zp_cuda_text *t);
 
 /* ---- print_sums.c: sums over columns ---- */
-/* Whether shared memory has room for a sum of each warp. */
-bool zp_cuda_warps_hold_sums(const zp_cuda_text *t);
 void zp_cuda_start_sums(zp_cuda_text *t); /* before the loop over rows */
 void zp_cuda_end_sums(zp_cuda_text *t);   /* after it */
 

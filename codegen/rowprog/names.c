@@ -66,9 +66,10 @@ static bool is_taken(const char *name) {
       "new",      "delete",   "this",    "template", "operator", "namespace", "private",  "public",   "protected",
       "virtual",  "using",    "try",     "catch",    "throw",    "and",       "or",       "not",      "xor",
       "typename", "friend",   "mutable", "export",   "blockIdx", "threadIdx", "gridDim",  "blockDim", "asm",
-      "signbit",  "isnan",    "isinf"};
-  static const char *const beginnings[] = {"in_",     "out_", "sum_", "partial_", "warps_", "kept_",
-                                           "factor_", "cos_", "sin_", "zpd_",     "ZPD_",   "_"};
+      "signbit",  "isnan",    "isinf",   "k",        "at",       "from",      "to",       "first",    "packs",
+      "columns",  "of_warps"};
+  static const char *const beginnings[] = {"in_",   "out_",  "sum_",   "partial_", "kept_", "factor_", "cos_", "sin_",
+                                           "held_", "pack_", "other_", "result_",  "zpd_",  "ZPD_",    "_"};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (strcmp(own[i], name) == 0) return true;
   for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)

@@ -70,8 +70,10 @@ static void emit_kernel_declarations(zp_emit *e) {
     zp_buf_line(&e->out, "/* Row kernels, in kernels.o (LLVM IR beside it in kernels.ll). */");
   for (int i = 0; i < n; i++) {
     const char *symbol = zp_kernels_symbol(e->kernels, i);
+    int tiles = e->gpu ? zp_kernels_cuda_tiles(e->kernels, i) : 0;
     if (e->gpu)
-      zp_buf_printf(&e->out, "static zpr_device_kernel %s = {.name = \"%s\"};", symbol, symbol);
+      zp_buf_printf(&e->out, "static zpr_device_kernel %s = {.name = \"%s\"%s};", symbol, symbol,
+                    tiles ? zp_format(e->arena, ", .tiles = %d", tiles) : "");
     else
       zp_buf_printf(&e->out, "zpk_row_kernel %s;", symbol);
     zp_buf_printf(&e->out, " /* %s */\n", zp_kernels_describe(e->kernels, i));

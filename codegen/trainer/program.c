@@ -109,7 +109,7 @@ void zp_emit_program(zp_emit *e) {
   if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
     zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
                 LL(traffic.warmup_data));
-  if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image, .row_chunks = %d,", e->lowered->row_chunks);
+  if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image,");
   if (e->gpu && zp_tensor_core_head(e->plan->spec) > 0)
     zp_buf_line(out, "    .tensor_core_head = %lld,", LL(zp_tensor_core_head(e->plan->spec)));
   if (e->profile) zp_buf_line(out, "    .profile = &profile,");

@@ -2,6 +2,7 @@
 #include "procedure.h"
 
 #include <assert.h>
+#include <zplan/zpd.h>
 #include <zplan/zpk.h>
 
 static void emit_list(zp_buf *out, const char *field, const char *type, const zp_strings *items) {
@@ -105,7 +106,7 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
     zp_buf_line(&e->out, "    .kernel = %s, .rows = %lld,", kernel, ZP_LL(step_rows(f, s)));
   emit_list_line(e, "in", "const void *const", &in, "in_ld", &in_ld);
   emit_list_line(e, "out", "void *const", &out, "out_ld", &out_ld);
-  assert(e->gpu || e->lowered->row_chunks == ZPK_CHUNKS);
+  if (sum.len) assert(s->row_chunks == (e->gpu ? zpd_row_chunks(step_rows(f, s)) : ZPK_CHUNKS));
   if (sum.len) {
     zp_buf_printf(&e->out, "      .n_sums = %d,", sum.len);
     emit_list(&e->out, "sum", "void *const", &sum);

@@ -163,7 +163,13 @@ ZPD_DEVICE real zpd_sqrt(real x) { return sqrt(x); }
 ZPD_DEVICE real zpd_tanh(real x) { return tanh(x); }
 ZPD_DEVICE real zpd_erf(real x) { return erf(x); }
 #else
+#if defined(ZPD_NARROW) && !defined(ZPD_HOST)
+/* Results have 8 or 11 bits: e^x by the hardware's power of two, a few units of f32 beside the truth near 0 and |x|
+ * 2^-24 of it further away. */
+ZPD_DEVICE real zpd_exp(real x) { return __expf(x); }
+#else
 ZPD_DEVICE real zpd_exp(real x) { return expf(x); }
+#endif
 ZPD_DEVICE real zpd_log(real x) { return logf(x); }
 ZPD_DEVICE real zpd_sqrt(real x) { return sqrtf(x); }
 ZPD_DEVICE real zpd_tanh(real x) { return tanhf(x); }
@@ -234,6 +240,34 @@ ZPD_DEVICE int zpd_block_count_before(int mine, int *total) {
   __syncthreads();
   *total = sum;
   return before;
+}
+
+/* ---- blocks of a launch among each other ---- */
+
+/* Does the block come last of `of` that ask with the same ticket? Then it sees what the others had written before, and
+ * the ticket is 0 again. */
+ZPD_DEVICE bool zpd_comes_last(unsigned *ticket, unsigned of) {
+  __shared__ int last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(ticket, 1u) == of - 1;
+    if (last) *ticket = 0;
+  }
+  __syncthreads();
+  const bool mine = last != 0;
+  __syncthreads();
+  __threadfence();
+  return mine;
+}
+
+/* What other blocks of the launch have written: not from a cache that knows nothing of them. */
+template <class T> ZPD_DEVICE T zpd_read_others(const T *p) {
+#ifdef ZPD_HOST
+  return *p;
+#else
+  return __ldcg(p);
+#endif
 }
 
 #endif

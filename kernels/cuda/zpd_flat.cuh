@@ -1,4 +1,4 @@
-/* Arithmetic on flat buffers: fill, sums over ranks and of chunks. Memory is the limit of
+/* Arithmetic on flat buffers: fill, sums over ranks. Memory is the limit of
  * all; 16 bytes a thread where the buffers begin at multiples of 16. */
 #ifndef ZPD_FLAT_CUH
 #define ZPD_FLAT_CUH
@@ -40,17 +40,6 @@ ZPD_KERNEL(zpd_sum_parts, zpd_rank_sum) {
     real sum = a.me == 0 ? mine[i] : others[i];
     for (int r = 1; r < a.n; r++) sum += r == a.me ? mine[i] : others[r * a.slot + i];
     mine[i] = sum;
-  }
-}
-
-ZPD_KERNEL(zpd_add_chunks, zpd_chunks) {
-  const real *partial = (const real *)a.partial;
-  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
-  for (zpd_int j = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; j < a.cols; j += stride) {
-    elem *to = (elem *)a.sum + j;
-    real sum = a.accumulate ? (real)*to : 0;
-    for (int i = 0; i < a.chunks; i++) sum += partial[i * a.cols + j];
-    *to = sum;
   }
 }
 

@@ -17,6 +17,48 @@ ZPD_DEVICE real zpd_warp_max(real x) {
   return x;
 }
 
+/* ---- sums over columns ---- */
+
+ZPD_DEVICE int zpd_group_begin() { return (int)blockIdx.x / ZPD_CHUNKS_OF_GROUP * ZPD_CHUNKS_OF_GROUP; }
+ZPD_DEVICE int zpd_group_size(const zpd_rows &a) {
+  const int left = a.chunks - zpd_group_begin();
+  return left < ZPD_CHUNKS_OF_GROUP ? left : (int)ZPD_CHUNKS_OF_GROUP;
+}
+
+/* Asked by all threads of a block when its sums stand in partial[]. */
+ZPD_DEVICE bool zpd_is_last_of_group(const zpd_rows &a) {
+  unsigned *tickets = a.tickets + (zpd_int)blockIdx.y * ZPD_TICKETS_OF_TILE;
+  return zpd_comes_last(tickets + 1 + blockIdx.x / ZPD_CHUNKS_OF_GROUP, (unsigned)zpd_group_size(a));
+}
+ZPD_DEVICE bool zpd_is_last_group(const zpd_rows &a) {
+  const unsigned groups = (unsigned)(a.chunks + ZPD_CHUNKS_OF_GROUP - 1) / ZPD_CHUNKS_OF_GROUP;
+  return zpd_comes_last(a.tickets + (zpd_int)blockIdx.y * ZPD_TICKETS_OF_TILE, groups);
+}
+
+/* Columns [from, to) of sum i: the group's chunks to the place of its first one, in order. */
+ZPD_DEVICE void zpd_add_chunks_of_group(const zpd_rows &a, int i, int cols, int from, int to) {
+  real *partial = (real *)a.partial[i] + (zpd_int)zpd_group_begin() * cols;
+  const int size = zpd_group_size(a);
+  for (int c = from + (int)threadIdx.x; c < to && c < cols; c += ZPD_ROW_THREADS) {
+    real sum = 0;
+    for (int chunk = 0; chunk < size; chunk++) sum += zpd_read_others(partial + (zpd_int)chunk * cols + c);
+    partial[c] = sum;
+  }
+}
+
+/* Columns [from, to) of sum i: the groups, in order, to where the sum is wanted; rounded once. */
+ZPD_DEVICE void zpd_add_groups(const zpd_rows &a, int i, int cols, int from, int to) {
+  const real *partial = (const real *)a.partial[i];
+  elem *out = (elem *)a.sum[i];
+  const bool add = a.accumulate >> i & 1;
+  for (int c = from + (int)threadIdx.x; c < to && c < cols; c += ZPD_ROW_THREADS) {
+    real sum = add ? (real)out[c] : 0;
+    for (int chunk = 0; chunk < a.chunks; chunk += ZPD_CHUNKS_OF_GROUP)
+      sum += zpd_read_others(partial + (zpd_int)chunk * cols + c);
+    out[c] = sum;
+  }
+}
+
 /* ---- dropout ---- */
 
 /* The numbers of one row: zpk_philox with column 0 at `element`. */

@@ -85,10 +85,18 @@ static double comm_s(const pricer *p, const zp_step *step) {
   }
 }
 
+/* Bytes of the sums over columns of one chunk of rows. */
+static double sum_bytes(const pricer *p, const zp_step *step) {
+  double columns = 0;
+  for (int i = 0; i < step->node->param_grad.len; i++)
+    columns += (double)p->lowered->param_elements[p->graph->params.data[step->node->param_grad.data[i]].param];
+  return columns * p->lowered->stat_bytes;
+}
+
 static double row_s(const pricer *p, const zp_step *step) {
   bool gradient = step->op == ZP_OP_FUSED_GRAD;
   if (gradient && step->sums.len > 0 && zp_cost_is_own_gpu(p->machine))
-    return zp_cost_column_sums(p->machine, step->bytes, step->flop, p->lowered->row_chunks);
+    return zp_cost_column_sums(p->machine, step->bytes, sum_bytes(p, step), step->flop, step->row_chunks);
   return zp_cost_row_kernel(p->machine, step->bytes, step->flop, gradient);
 }
 

@@ -271,10 +271,6 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->state_bytes = moments * l->stat_bytes + (mixed ? 4 : 0);
 }
 
-static int row_chunks(const zp_cluster *cluster) {
-  return cluster->node.device.is_cpu ? ZP_ROW_CHUNKS_CPU : ZP_ROW_CHUNKS_GPU;
-}
-
 static bool feeds_lookup(const zp_graph *g, int tensor) {
   for (int n = 0; n < g->nodes.len; n++)
     if (g->nodes.data[n].op == ZP_OP_EMBEDDING && g->nodes.data[n].in.data[1] == tensor) return true;
@@ -321,7 +317,6 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   l->recompute = recompute;
   l->recompute_shard = recompute_shard;
   set_formats(l, &spec->train, spec->cluster.software);
-  l->row_chunks = row_chunks(&spec->cluster);
   l->pieces = zp_pieces_whole(arena, model);
   l->n_segments = l->pieces->n;
   l->n_units = l->pieces->n_units;

@@ -11,11 +11,12 @@
 #define ZP_PAGE_ELEMENTS (ZP_PAGE_BYTES / 2)
 #define ZP_ALIGN_ELEMENTS 64 /* of every parameter in the flat buffers: 256 bytes in f32 */
 /* Column sums are made per chunk of rows. CPU ranks: the same constant as ZPK_CHUNKS in the kernels' header. GPUs: a
- * chunk is the work of one block (zpd.h), and half of the multiprocessors of a large GPU should have one. On CPU ranks
- * at most so many threads take part in a task: ZPR_MAX_WORKERS in the runtime's header. Codegen asserts that these
- * agree. */
+ * chunk is the work of one block, and how many there are depends on the rows alone, as zpd_row_chunks says. On CPU
+ * ranks at most so many threads take part in a task: ZPR_MAX_WORKERS in the runtime's header. Codegen asserts that
+ * these agree. */
 #define ZP_ROW_CHUNKS_CPU 8
-#define ZP_ROW_CHUNKS_GPU 64
+#define ZP_ROWS_OF_CHUNK_GPU 16
+#define ZP_ROW_CHUNKS_GPU 512
 #define ZP_MAX_WORKERS 8
 
 static inline int64_t zp_round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }

@@ -69,14 +69,32 @@ const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *e
   return buffer->base >= 0 ? &procedure->buffers.data[buffer->base] : buffer;
 }
 
+/* Rows of the operands that have any. */
+static int64_t rows_of(const zp_lowering *l, const zp_node *node) {
+  int64_t most = 1;
+  for (int i = 0; i < node->in.len; i++) {
+    const zp_shape *shape = &l->graph->tensors.data[node->in.data[i]].shape;
+    int64_t rows = zp_shape_elements(shape, l->lowered->microbatch) / zp_shape_cols(shape);
+    if (rows > most) most = rows;
+  }
+  return most;
+}
+
+static int row_chunks(const zp_lowering *l, const zp_node *node) {
+  if (node->op != ZP_OP_FUSED_GRAD || node->param_grad.len == 0) return 0;
+  if (l->lowered->spec->cluster.node.device.is_cpu) return ZP_ROW_CHUNKS_CPU;
+  int64_t chunks = rows_of(l, node) / ZP_ROWS_OF_CHUNK_GPU;
+  return chunks < 1 ? 1 : chunks < ZP_ROW_CHUNKS_GPU ? (int)chunks : ZP_ROW_CHUNKS_GPU;
+}
+
 /* Scratch memory of a step: partial column sums; attention tiles (GPUs have theirs in shared memory), and what backward
  * on tensor cores knows of queries. 0: none. */
-static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node) {
+static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int chunks) {
   if (node->op == ZP_OP_FUSED_GRAD) {
     int64_t cols = 0;
     for (int i = 0; i < node->param_grad.len; i++)
       cols += l->lowered->param_elements[l->graph->params.data[node->param_grad.data[i]].param];
-    return cols * l->lowered->row_chunks * l->lowered->stat_bytes;
+    return cols * chunks * l->lowered->stat_bytes;
   }
   if (l->lowered->spec->cluster.node.device.is_cpu && (node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD))
     return zp_attention_workspace(l->lowered->compute_bytes, l->lowered->spec->model->sequence, node->attr.head_size,
@@ -118,7 +136,8 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
     zp_param_sum sum = {use, zp_lower_is_written(l, p, &step, use)};
     zp_push(l->arena, &step.sums, sum);
   }
-  int64_t scratch = workspace_bytes(l, node);
+  step.row_chunks = row_chunks(l, node);
+  int64_t scratch = workspace_bytes(l, node, step.row_chunks);
   if (scratch > 0)
     step.workspace = zp_lower_add_buffer(l, p,
                                          (zp_buffer){.name = zp_format(l->arena, "%s.workspace", node->name),

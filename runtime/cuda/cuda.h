@@ -11,7 +11,6 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
 
 /* The kernels of kernels/cuda that the runtime starts itself. */
 #define ZPR_DEVICE_KERNELS(X)                                                                                          \
-  X(add_chunks)                                                                                                        \
   X(embedding)                                                                                                         \
   X(embedding_grad)                                                                                                    \
   X(position_grad)                                                                                                     \
@@ -87,6 +86,7 @@ struct zpr_device {
   zpr_kernels kernels;
   const char *last_kernel;    /* kernels fail after they were started */
   gpu_pointer arena, scalars; /* zpr_scalars */
+  gpu_pointer tickets;        /* of row kernels with sums over columns; all 0 between kernels */
   bool check;
   char *pinned;
   bool pinned_busy;   /* a copy from it may not have ended */

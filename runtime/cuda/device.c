@@ -135,6 +135,9 @@ void zpr_device_open(zpr *c) {
   zpr_cuda(c, d->api.allocate_host((void **)&d->pinned, ZPR_PINNED_BYTES), "get pinned memory of the host");
   zpr_cuda(c, d->api.allocate(&d->scalars, sizeof(zpr_scalars)), "get memory for sums");
   zpr_cuda(c, d->api.fill_bytes(d->scalars, 0, sizeof(zpr_scalars), d->stream), "clear the sums");
+  size_t tickets = ZPD_MOST_TILES * ZPD_TICKETS_OF_TILE * sizeof(unsigned);
+  zpr_cuda(c, d->api.allocate(&d->tickets, tickets), "get memory for counters");
+  zpr_cuda(c, d->api.fill_bytes(d->tickets, 0, tickets, d->stream), "clear the counters");
   zpr_cuda_comm_open(c);
   zpr_cuda_beside_open(c);
 }
@@ -148,6 +151,7 @@ void zpr_device_close(zpr *c) {
   zpr_cuda_decide_close(c);
   zpr_cuda_comm_close(c);
   d->api.release(d->scalars);
+  d->api.release(d->tickets);
   d->api.release_host(d->pinned);
   d->api.unload_module(d->module);
   d->api.blas_destroy(d->blas);

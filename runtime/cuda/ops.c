@@ -6,21 +6,27 @@
 
 /* ---- generated row kernels ---- */
 
-static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
+static void add_sums(zpr *c, const zpr_rows_call *call, zpd_rows *a) {
+  char *at = call->workspace;
   for (int i = 0; i < call->n_sums; i++) {
-    zpd_chunks a = {.partial = partial[i],
-                    .sum = call->sum[i],
-                    .cols = call->sum_cols[i],
-                    .chunks = c->program->row_chunks,
-                    .accumulate = call->accumulate[i]};
-    int64_t groups = (a.cols + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-    zpr_launch(c, &c->state->device->kernels.add_chunks, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+    a->partial[i] = at;
+    a->sum[i] = call->sum[i];
+    a->accumulate |= (unsigned)call->accumulate[i] << i;
+    at += a->chunks * call->sum_cols[i] * zpk_real_bytes(c->program->dtype);
   }
+}
+
+/* Without sums any number of blocks: of tiles fewer for each, so that a block has several rows. */
+static int64_t blocks_of_rows(const zpr *c, int64_t rows, int tiles) {
+  if (tiles == 0) return zpr_grid(c, rows);
+  int64_t most = zpr_grid(c, INT64_MAX) / tiles, blocks = (rows + ZPD_ROW_WARPS - 1) / ZPD_ROW_WARPS;
+  return blocks < most ? blocks : most > 1 ? most : 1;
 }
 
 void zpr_rows(zpr *c, const zpr_rows_call *call) {
   assert(call->rows >= 0 && call->n_sums >= 0 && (call->workspace || call->n_sums == 0));
   assert(call->n_in <= ZPD_OPERANDS && call->n_out <= ZPD_OPERANDS && call->n_sums <= ZPD_OPERANDS);
+  int tiles = call->device->tiles;
   zpd_rows a = {.rows = call->rows,
                 .seed = c->program->seed,
                 .step = (zpd_uint)c->step,
@@ -29,17 +35,14 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
                 .first_column = call->first_column,
                 .logical_columns = call->logical_columns,
                 .dropout = c->training,
-                .chunks = call->n_sums > 0 ? c->program->row_chunks : 1};
+                .chunks = call->n_sums > 0 ? zpd_row_chunks(call->rows) : 1,
+                .tickets = (unsigned *)(void *)zpr_gpu_host(c->state->device->tickets)};
   for (int i = 0; i < call->n_in; i++) a.in[i] = call->in[i], a.in_ld[i] = call->in_ld[i];
   for (int i = 0; i < call->n_out; i++) a.out[i] = call->out[i], a.out_ld[i] = call->out_ld[i];
-  char *at = call->workspace;
-  for (int i = 0; i < call->n_sums; i++) {
-    a.partial[i] = at;
-    at += a.chunks * call->sum_cols[i] * zpk_real_bytes(c->program->dtype);
-  }
-  int64_t blocks = call->n_sums > 0 ? a.chunks : zpr_grid(c, call->rows);
-  zpr_launch(c, call->device, &a, sizeof a, blocks, 1, 1, ZPD_ROW_THREADS);
-  add_sums(c, call, a.partial);
+  add_sums(c, call, &a);
+  assert(call->n_sums == 0 || tiles <= ZPD_MOST_TILES);
+  int64_t blocks = call->n_sums > 0 ? a.chunks : blocks_of_rows(c, call->rows, tiles);
+  zpr_launch(c, call->device, &a, sizeof a, blocks, tiles > 0 ? tiles : 1, 1, ZPD_ROW_THREADS);
 }
 
 /* ---- products ---- */

@@ -27,7 +27,6 @@ static inline void device_image(zpr_program *program) {
   fclose(f);
   program->device_image = image;
   program->device_image_bytes = (int64_t)bytes;
-  program->row_chunks = 64;
 #else
   (void)program;
 #endif

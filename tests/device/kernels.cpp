@@ -1,6 +1,7 @@
 /* The device kernels of the runtime's tests: all of kernels/cuda, and one row kernel as zplan would generate it. Compiled for
  * the host, with the emulation of threads behind it. */
 #include "zpd_kernels.cuh"
+#include "zpd_rows.cuh"
 
 /* out[r][j] = in[r][j] * scale[j], with the sums over rows of in and of out as column sums; 5 columns. A thread a column. */
 ZPD_KERNEL(row_scale, zpd_rows) {
@@ -8,15 +9,20 @@ ZPD_KERNEL(row_scale, zpd_rows) {
   const zpd_int first = a.rows * blockIdx.x / a.chunks, last = a.rows * (blockIdx.x + 1) / a.chunks;
   const real *x = (const real *)a.in[0], *scale = (const real *)a.in[1];
   real *y = (real *)a.out[0], sum_x = 0, sum_y = 0;
-  if (j >= COLS) return;
-  for (zpd_int r = first; r < last; r++) {
+  for (zpd_int r = first; j < COLS && r < last; r++) {
     const real value = x[r * a.in_ld[0] + j] * scale[j];
     y[r * a.out_ld[0] + j] = value;
     sum_x += x[r * a.in_ld[0] + j];
     sum_y += value;
   }
-  ((real *)a.partial[0])[blockIdx.x * COLS + j] = sum_x;
-  ((real *)a.partial[1])[blockIdx.x * COLS + j] = sum_y;
+  if (j < COLS) {
+    ((real *)a.partial[0])[blockIdx.x * COLS + j] = sum_x;
+    ((real *)a.partial[1])[blockIdx.x * COLS + j] = sum_y;
+  }
+  if (!zpd_is_last_of_group(a)) return;
+  for (int i = 0; i < 2; i++) zpd_add_chunks_of_group(a, i, COLS, 0, COLS);
+  if (!zpd_is_last_group(a)) return;
+  for (int i = 0; i < 2; i++) zpd_add_groups(a, i, COLS, 0, COLS);
 }
 
 /* out[r] = what the runtime says about the random stream: seed, step, instance, first sample, first column, columns, dropout. */

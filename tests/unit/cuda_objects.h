@@ -68,14 +68,25 @@ static inline host_object host_load(const char *text, zpk_dtype dtype) { return 
 
 static inline void host_unload(host_object *o) { dlclose(o->library); }
 
-/* In one dimension; what zpd_host_launch returns. `shared_bytes`: dynamic shared memory. */
-static inline int host_run_with(const host_object *o, const char *kernel, const void *args, unsigned grid,
-                                unsigned block, unsigned shared_bytes) {
+/* What zpd_host_launch returns. `tiles`: the grid's second dimension; `shared_bytes`: dynamic shared memory. */
+static inline int host_run_grid(const host_object *o, const char *kernel, const void *args, unsigned grid,
+                                unsigned tiles, unsigned block, unsigned shared_bytes) {
   char symbol[256];
   void (*function)(const void *args);
   snprintf(symbol, sizeof symbol, "zpd_host_%s", kernel);
   host_find(o, symbol, &function);
-  return o->launch(function, args, (unsigned[]){grid, 1, 1}, (unsigned[]){block, 1, 1}, shared_bytes);
+  return o->launch(function, args, (unsigned[]){grid, tiles, 1}, (unsigned[]){block, 1, 1}, shared_bytes);
+}
+
+static inline int host_run_tiles(const host_object *o, const char *kernel, const void *args, unsigned grid,
+                                 unsigned tiles, unsigned block) {
+  return host_run_grid(o, kernel, args, grid, tiles, block, 0);
+}
+
+/* In one dimension. */
+static inline int host_run_with(const host_object *o, const char *kernel, const void *args, unsigned grid,
+                                unsigned block, unsigned shared_bytes) {
+  return host_run_grid(o, kernel, args, grid, 1, block, shared_bytes);
 }
 
 static inline int host_run(const host_object *o, const char *kernel, const void *args, unsigned grid, unsigned block) {

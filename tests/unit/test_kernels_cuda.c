@@ -177,23 +177,6 @@ Test(kernels_cuda, sum_parts) {
     }
 }
 
-Test(kernels_cuda, add_chunks) {
-  enum { COLS = 700, CHUNKS = 5 };
-  for (int dtype = 0; dtype < DTYPES; dtype++)
-    for (int accumulate = 0; accumulate < 2; accumulate++) {
-      zpk_dtype real = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
-      char *partial = numbers(real, CHUNKS * COLS, 8), *want = numbers((zpk_dtype)dtype, COLS, 9);
-      void *got = copy_of((zpk_dtype)dtype, want, COLS);
-      const void *part[CHUNKS];
-      for (int i = 0; i < CHUNKS; i++) part[i] = partial + i * COLS * zpk_bytes(real);
-      zpk_sum_partials((zpk_dtype)dtype, accumulate, want, part, CHUNKS, COLS);
-      zpd_chunks a = {.partial = partial, .sum = got, .cols = COLS, .chunks = CHUNKS, .accumulate = accumulate};
-      launch((zpk_dtype)dtype, "zpd_add_chunks", &a, 2);
-      cr_expect_arr_eq(got, want, (size_t)(COLS * zpk_bytes((zpk_dtype)dtype)), "accumulate %d", accumulate);
-      free(partial), free(want), free(got);
-    }
-}
-
 /* Three segments, the middle one of one block. The sums of blocks do not depend on where the buffer begins. */
 Test(kernels_cuda, square_segments) {
   enum { SEGMENTS = 3, BLOCKS = 6 };

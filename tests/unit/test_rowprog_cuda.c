@@ -9,9 +9,73 @@ static const char *text_of(const zp_kernel_set *set) {
   return text;
 }
 
+/* Tiles of columns of a kernel's grid. */
+static unsigned tiles_of(const zp_kernel_set *set, const char *kernel) {
+  for (int i = 0; i < zp_kernels_count(set); i++) {
+    int tiles = zp_kernels_cuda_tiles(set, i);
+    if (strcmp(zp_kernels_symbol(set, i), kernel) == 0) return tiles > 0 ? (unsigned)tiles : 1;
+  }
+  cr_assert_fail("no kernel %s", kernel);
+  return 0;
+}
+
 /* ---- one call ---- */
 
-static zpd_rows device_args(const row_call *call, int n_in, int64_t rows, int chunks) {
+typedef struct node_test {
+  const host_object *object;
+  const row_world *world;
+  const zp_node *node;
+  const zp_row_program *program;
+  const char *kernel;
+  unsigned tiles;
+  double bound;
+  zpk_dtype type;
+} node_test;
+
+typedef struct device_call {
+  row_call call;
+  void *sum[ZPD_OPERANDS];
+  unsigned accumulate;
+} device_call;
+
+/* What a sum over columns is added to, if it is. */
+static double before(int64_t column) { return 0.25 * (double)(column % 5); }
+
+static double worse(double worst, double got, double want) {
+  double error = fabs(got - want) / (1 + fabs(want));
+  return error <= worst ? worst : isnan(error) ? INFINITY : error;
+}
+
+/* Largest |got - want| / (1 + |want|) over rows [0, rows) and the sums over columns, which have the chunks of `want`;
+ * infinite where anything else was written. */
+static double call_error(const device_call *device, const row_call *want, int64_t rows, int64_t chunks) {
+  const row_call *got = &device->call;
+  double worst = 0;
+  for (int o = 0; o < got->n_out; o++)
+    for (int64_t i = 0, ld = got->out_ld[o]; i < ROW_ROWS * ld; i++) {
+      double x = get(got->out[o], i, got->type);
+      bool inside = i % ld < got->out_cols[o] && i / ld < rows;
+      worst = inside ? worse(worst, x, get(want->out[o], i, ZPK_F64)) : isnan(x) ? worst : INFINITY;
+    }
+  for (int p = 0; p < got->n_partial; p++) {
+    int64_t n = got->partial_cols[p];
+    for (int64_t j = 0; j < n; j++) {
+      double sum = device->accumulate >> p & 1 ? before(j) : 0;
+      for (int64_t chunk = 0; chunk < chunks; chunk++) sum += get(want->partial[p], chunk * n + j, ZPK_F64);
+      worst = worse(worst, get(device->sum[p], j, got->type), sum);
+    }
+    for (int64_t i = chunks * n; i < ROW_MAX_CHUNKS * n; i++)
+      if (!isnan(get(got->partial[p], i, real_of(got->type)))) worst = INFINITY;
+  }
+  return worst;
+}
+
+/* pad: columns between rows, where an odd number keeps rows from beginning at multiples of 16 bytes. Every second sum
+ * is added to what is there. */
+static device_call run_on_device(const node_test *t, int64_t rows, int chunks, unsigned grid, int64_t pad) {
+  device_call d = {.call = row_call_new(t->world, t->node, pad, t->type), .accumulate = 0xAAAA};
+  const row_call *call = &d.call;
+  unsigned *tickets = calloc(t->tiles * ZPD_TICKETS_OF_TILE, sizeof *tickets);
   zpd_rows a = {.rows = rows,
                 .seed = call->args.seed,
                 .step = call->args.step,
@@ -20,69 +84,42 @@ static zpd_rows device_args(const row_call *call, int n_in, int64_t rows, int ch
                 .first_column = call->args.first_column,
                 .logical_columns = call->args.logical_columns,
                 .dropout = call->args.dropout,
+                .tickets = tickets,
+                .accumulate = d.accumulate,
                 .chunks = chunks};
-  cr_assert(n_in <= ZPD_OPERANDS && call->n_out <= ZPD_OPERANDS && call->n_partial <= ZPD_OPERANDS);
-  for (int i = 0; i < n_in; i++) a.in[i] = call->in[i], a.in_ld[i] = call->in_ld[i];
+  cr_assert(t->program->n_in <= ZPD_OPERANDS && call->n_out <= ZPD_OPERANDS && call->n_partial <= ZPD_OPERANDS);
+  for (int i = 0; i < t->program->n_in; i++) a.in[i] = call->in[i], a.in_ld[i] = call->in_ld[i];
   for (int i = 0; i < call->n_out; i++) a.out[i] = call->out[i], a.out_ld[i] = call->out_ld[i];
-  for (int i = 0; i < call->n_partial; i++) a.partial[i] = call->partial[i];
-  return a;
+  for (int i = 0; i < call->n_partial; i++) {
+    a.partial[i] = call->partial[i];
+    a.sum[i] = d.sum[i] = zp_alloc(t->world->k.arena, (size_t)(call->partial_cols[i] * 8));
+    for (int64_t j = 0; j < call->partial_cols[i]; j++) put(d.sum[i], j, before(j), t->type);
+  }
+  cr_assert_eq(host_run_tiles(t->object, t->kernel, &a, grid, t->tiles, ZPD_ROW_THREADS), 0);
+  for (unsigned i = 0; i < t->tiles * ZPD_TICKETS_OF_TILE; i++) cr_assert_eq(tickets[i], 0, "%s", t->kernel);
+  free(tickets);
+  return d;
 }
 
-static double worse(double worst, double got, double want) {
-  double error = fabs(got - want) / (1 + fabs(want));
-  return error <= worst ? worst : isnan(error) ? INFINITY : error;
-}
-
-/* Largest |got - want| / (1 + |want|) over rows [0, rows) and column sums of all chunks; infinite where anything else
- * was written. */
-static double call_error(const row_call *got, const row_call *want, int64_t rows, int64_t chunks) {
-  double worst = 0;
-  for (int o = 0; o < got->n_out; o++)
-    for (int64_t i = 0, ld = got->out_ld[o]; i < ROW_ROWS * ld; i++) {
-      double x = get(got->out[o], i, got->type);
-      bool inside = i % ld < got->out_cols[o] && i / ld < rows;
-      worst = inside ? worse(worst, x, get(want->out[o], i, ZPK_F64)) : isnan(x) ? worst : INFINITY;
-    }
-  for (int p = 0; p < got->n_partial; p++)
-    for (int64_t i = 0, n = got->partial_cols[p]; i < ROW_MAX_CHUNKS * n; i++) {
-      double x = get(got->partial[p], i, real_of(got->type));
-      worst = i < chunks * n ? worse(worst, x, get(want->partial[p], i, ZPK_F64)) : isnan(x) ? worst : INFINITY;
-    }
-  return worst;
-}
-
-typedef struct node_test {
-  const host_object *object;
-  const row_world *world;
-  const zp_node *node;
-  const zp_row_program *program;
-  const char *kernel;
-  double bound;
-  zpk_dtype type;
-} node_test;
-
-static row_call run_on_device(const node_test *t, int64_t rows, int chunks, unsigned grid) {
-  row_call call = row_call_new(t->world, t->node, 3, t->type);
-  zpd_rows args = device_args(&call, t->program->n_in, rows, chunks);
-  cr_assert_eq(host_run(t->object, t->kernel, &args, grid, ZPD_ROW_THREADS), 0);
-  return call;
-}
-
-static void check_call(const node_test *t, int64_t rows, int chunks, unsigned grid) {
-  row_call got = run_on_device(t, rows, chunks, grid), want = row_call_new(t->world, t->node, 3, ZPK_F64);
+static void check_call(const node_test *t, int64_t rows, int chunks, unsigned grid, int64_t pad) {
+  device_call got = run_on_device(t, rows, chunks, grid, pad);
+  row_call want = row_call_new(t->world, t->node, pad, ZPK_F64);
   for (int64_t chunk = 0; chunk < chunks; chunk++)
     zp_row_interpret(t->program, &want.args, rows * chunk / chunks, rows * (chunk + 1) / chunks, chunk);
   double error = call_error(&got, &want, rows, chunks);
-  cr_assert_lt(error, t->bound, "%s, %lld rows, %d chunks, grid %u: error %g\n%s", t->kernel, (long long)rows, chunks,
-               grid, error, zp_row_text(t->program));
+  cr_assert_lt(error, t->bound, "%s, %lld rows, %d chunks, grid %u, pad %lld: error %g\n%s", t->kernel, (long long)rows,
+               chunks, grid, (long long)pad, error, zp_row_text(t->program));
 }
 
-/* Bitwise: rows do not depend on the grid, nor on how they are cut into chunks. */
+/* Bitwise: rows do not depend on the grid, on how they are cut into chunks, nor on whether packs can be moved. */
 static void check_same_bits(const node_test *t, int chunks_a, unsigned grid_a, int chunks_b, unsigned grid_b) {
-  row_call a = run_on_device(t, ROW_ROWS, chunks_a, grid_a), b = run_on_device(t, ROW_ROWS, chunks_b, grid_b);
-  for (int o = 0; o < a.n_out; o++)
-    cr_assert_eq(memcmp(a.out[o], b.out[o], (size_t)zpk_bytes(t->type) * (size_t)(ROW_ROWS * a.out_ld[o])), 0,
-                 "%s, output %d", t->kernel, o);
+  device_call a = run_on_device(t, ROW_ROWS, chunks_a, grid_a, 8), b = run_on_device(t, ROW_ROWS, chunks_b, grid_b, 3);
+  int64_t size = zpk_bytes(t->type);
+  for (int o = 0; o < a.call.n_out; o++)
+    for (int64_t row = 0; row < ROW_ROWS; row++)
+      cr_assert_eq(memcmp((char *)a.call.out[o] + row * a.call.out_ld[o] * size,
+                          (char *)b.call.out[o] + row * b.call.out_ld[o] * size, (size_t)(a.call.out_cols[o] * size)),
+                   0, "%s, output %d, row %lld", t->kernel, o, (long long)row);
 }
 
 static void check_node(const node_test *t) {
@@ -92,7 +129,7 @@ static void check_node(const node_test *t) {
   for (int r = 0; r < 3; r++)
     for (int i = 0; i < 3; i++) {
       bool sums = t->program->n_partial > 0;
-      check_call(t, rows[r], sums ? chunks[i] : 1, sums ? (unsigned)chunks[i] : grids[i]);
+      check_call(t, rows[r], sums ? chunks[i] : 1, sums ? (unsigned)chunks[i] : grids[i], i == 1 ? 8 : 3);
     }
   if (t->program->n_partial)
     check_same_bits(t, 1, 1, 64, 64);
@@ -112,6 +149,7 @@ static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, dou
       if (!is_fused(t.node)) continue;
       t.program = zp_row_from_node(m->arena, NULL, t.node);
       t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
+      t.tiles = tiles_of(m->set, t.kernel);
       t.type = dtype;
       t.bound = bound;
       check_node(&t);
@@ -171,7 +209,7 @@ static void check_dropout(int64_t n, double rate) {
   a.first_column = n;
   a.logical_columns = 2 * n;
   a.dropout = a.chunks = 1;
-  cr_assert_eq(host_run(&object, symbol, &a, 3, ZPD_ROW_THREADS), 0);
+  cr_assert_eq(host_run_tiles(&object, symbol, &a, 3, tiles_of(set, symbol), ZPD_ROW_THREADS), 0);
   for (int64_t row = 0; row < ROW_ROWS; row++)
     for (int64_t c = 0; c < n; c++) {
       double u = zp_philox_uniform(a.seed, a.step, (uint64_t)(70 + row / ROW_S), 11, a.instance,
@@ -180,7 +218,7 @@ static void check_dropout(int64_t n, double rate) {
       cr_assert_eq(y[row * n + c], want, "rate %g row %lld column %lld", rate, (long long)row, (long long)c);
     }
   a.dropout = 0;
-  cr_assert_eq(host_run(&object, symbol, &a, 3, ZPD_ROW_THREADS), 0);
+  cr_assert_eq(host_run_tiles(&object, symbol, &a, 3, tiles_of(set, symbol), ZPD_ROW_THREADS), 0);
   cr_assert_eq(memcmp(x, y, sizeof *x * (size_t)(ROW_ROWS * n)), 0, "dropout that is off must be the identity");
   host_unload(&object);
   kit_free(&k);
@@ -208,14 +246,14 @@ Test(rowprog_cuda, nan_and_infinity_pass_through) {
   x[0] = x[20] = NAN;
   zpd_rows a = {.in = {x}, .in_ld = {N}, .rows = 1, .chunks = 1};
   for (int i = 0; i < 10; i++) a.out[i] = y[i], a.out_ld[i] = N;
-  cr_assert_eq(host_run(&object, symbol, &a, 1, ZPD_ROW_THREADS), 0);
+  cr_assert_eq(host_run_tiles(&object, symbol, &a, 1, tiles_of(set, symbol), ZPD_ROW_THREADS), 0);
   for (int i = 0; i < 10; i++) {
     cr_assert(isnan(y[i][0]) && isnan(y[i][20]), "%s", zp_op_name(ops[i]));
     cr_assert_eq(isnan(y[i][7]), ops[i] == ZP_OP_SOFTMAX, "%s spreads NaN", zp_op_name(ops[i]));
   }
   x[0] = INFINITY;
   x[20] = -INFINITY;
-  cr_assert_eq(host_run(&object, symbol, &a, 1, ZPD_ROW_THREADS), 0);
+  cr_assert_eq(host_run_tiles(&object, symbol, &a, 1, tiles_of(set, symbol), ZPD_ROW_THREADS), 0);
   static const float above[] = {INFINITY, INFINITY, INFINITY, 0, 1, 1, INFINITY, INFINITY, INFINITY};
   for (int i = 0; i < 9; i++) cr_assert_eq(y[i][0], above[i], "%s(inf) = %g", zp_op_name(ops[i]), y[i][0]);
   cr_assert_eq(y[0][20], 0, "exp(-inf) = %g", y[0][20]);
@@ -242,7 +280,7 @@ static void check_rotary(int64_t positions, int64_t n, int64_t heads, bool inter
   double *want = ZP_NEW_ARRAY(k.arena, double, count);
   for (int64_t i = 0; i < count; i++) x[i] = 1 + (double)(i % 13);
   zpd_rows a = {.in = {x}, .in_ld = {n}, .out = {y}, .out_ld = {n}, .rows = positions, .chunks = 1};
-  cr_assert_eq(host_run(&object, symbol, &a, ROWS, ZPD_ROW_THREADS), 0);
+  cr_assert_eq(host_run_tiles(&object, symbol, &a, ROWS, tiles_of(set, symbol), ZPD_ROW_THREADS), 0);
   zpk_row_args args = {.in = (const void *const[]){x}, .in_ld = &n, .out = (void *const[]){want}, .out_ld = &n};
   zp_row_interpret(zp_row_from_node(k.arena, NULL, &graph->nodes.data[0]), &args, 0, positions, 0);
   for (int64_t i = 0; i < count; i++) cr_assert_float_eq(y[i], want[i], 1e-12, "element %lld", (long long)i);

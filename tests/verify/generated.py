@@ -16,21 +16,23 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 import harness  # noqa: E402
 
-# name, example, words of `zplan build`
+# name, program, words of `zplan build`
 FOLDERS = (
-    ("cpu", "gpt_tiny", ("--ranks", "1")),
-    ("gpu", "gpt_tiny_gpu", ("--ranks", "2", "--arch", "host", "--set", "tensor=2")),
-    ("zero 2", "llama_tiny", ("--ranks", "2", "--set", "data=2", "--set", "zero=2")),
-    ("tensor", "llama_tiny", ("--ranks", "2", "--set", "tensor=2")),
-    ("experts", "moe_tiny", ("--ranks", "2", "--set", "tensor=2")),
-    ("gpt2", "gpt2", ("--ranks", "1")),
-    ("sparse", "gpt_long", ("--ranks", "1")),
-    ("chunks", "gpt_tiny", ("--ranks", "2", "--set", "pipeline=2", "--set", "schedule=interleaved", "--set", "chunks=2", "--set", "zero=0")),
+    ("cpu", "examples/gpt_tiny", ("--ranks", "1")),
+    ("gpu", "examples/gpt_tiny_gpu", ("--ranks", "2", "--arch", "host", "--set", "tensor=2")),
+    ("gpu rotary", "tests/diff/llama", ("--cluster", "gpu", "--ranks", "2", "--arch", "host", "--set", "tensor=2")),
+    ("gpu dropout", "tests/diff/gpt", ("--cluster", "gpu", "--ranks", "1", "--arch", "host", "--set", "precision=mixed_bf16")),
+    ("zero 2", "examples/llama_tiny", ("--ranks", "2", "--set", "data=2", "--set", "zero=2")),
+    ("tensor", "examples/llama_tiny", ("--ranks", "2", "--set", "tensor=2")),
+    ("experts", "examples/moe_tiny", ("--ranks", "2", "--set", "tensor=2")),
+    ("gpt2", "examples/gpt2", ("--ranks", "1")),
+    ("sparse", "examples/gpt_long", ("--ranks", "1")),
+    ("chunks", "examples/gpt_tiny", ("--ranks", "2", "--set", "pipeline=2", "--set", "schedule=interleaved", "--set", "chunks=2", "--set", "zero=0")),
 )
 COLUMNS = 120
 READ = (".c", ".h", ".cu")
-# Fields of the tables whose values are kinds, and how one in every trainer begins (data are text or tokens).
-KINDS = {"optimizer": "ZPR_ADAMW", "schedule": "ZPR_RATE_COSINE", "init": "ZPR_INIT_NORMAL", "kind": "ZPR_T", "dtype": "DTYPE"}
+# Fields of the tables whose values are kinds, and how one in every trainer begins (data are text, tokens or synthetic).
+KINDS = {"optimizer": "ZPR_ADAMW", "schedule": "ZPR_RATE_COSINE", "init": "ZPR_INIT_NORMAL", "kind": ("ZPR_T", "ZPR_SYNTHETIC"), "dtype": "DTYPE"}
 
 
 def numbers(text):
@@ -53,7 +55,7 @@ def check_decimals(tally, name, text):
 
 def check_names(tally, name, text):
     """In CUDA text: no value is called by a number, alone or behind a general word, and each name is explained where it first stands in a kernel."""
-    words = "product|added|difference|quotient|square|centered|mean|row_sum|x|y|per_column|per_position|in|out|sum|partial|warps|kept|factor|cosine|sine"
+    words = "product|added|difference|quotient|square|centered|mean|row_sum|x|y|per_column|per_position|in|out|sum|partial|warps|kept|factor|cosine|sine|row|held|pack|other|result"
     bare = re.findall(r"\b(?:[uvr]\d+|(?:%s)_?\d+)\b" % words, text)
     tally.check("%s: values have names" % name, not bare and "const real " in text, " ".join(sorted(set(bare))[:8]))
     for kernel in text.split("ZPD_KERNEL(")[1:]:
@@ -64,8 +66,22 @@ def check_names(tally, name, text):
         tally.check("%s: names of %s are explained" % (name, kernel.split(",")[0]), not bare, " ".join(bare))
         nothing = re.findall(r"\b(\w+) - \1\b|\* \(real\)-?0\.0\b", kernel)
         tally.check("%s: %s computes nothing that is zero" % (name, kernel.split(",")[0]), not nothing, " ".join(nothing))
+    check_packs(tally, name, text)
     formulas = re.findall(r"\*/\nZPD_KERNEL\(row_", text)
     tally.check("%s: each row kernel has its formula" % name, len(formulas) == text.count("ZPD_KERNEL(row_"))
+
+
+def check_packs(tally, name, text):
+    """In CUDA text: a pack is called after the operand that it is read from, a result after the output that it is written to."""
+    text = re.sub(r"\n +", " ", text)  # statements on one line each
+    loads = re.findall(r"\b(?:held|pack|other_head\d+)_(\w+)(?:\[i\])? = zpd_raw_load\(in_(\w+) \+", text)
+    stores = re.findall(r"zpd_raw_store\(out_(\w+) \+ first, zpd_raw_of\(result_(\w+)\)", text)
+    wrong = ["%s is %s" % pair for pair in loads + stores if pair[0] != pair[1]]
+    whole = len(loads) == text.count("zpd_raw_load(") and len(stores) == text.count("zpd_raw_store(") and loads and stores
+    tally.check("%s: packs have the names of their operands and outputs" % name, whole and not wrong, "; ".join(wrong[:3]))
+    reads = re.findall(r"const real (\w+) = zpd_raw_at\((?:held|pack|other_head\d+)_(\w+)(?:\[i\])?, k(?: \^ 1)?\);", text)
+    wrong = ["%s is %s" % pair for pair in reads if pair[0].replace("_of_pair", "") != pair[1]]
+    tally.check("%s: values have the names of their packs" % name, len(reads) == text.count("zpd_raw_at(") and reads and not wrong, "; ".join(wrong[:3]))
 
 
 def legend_of(text):
@@ -129,11 +145,11 @@ def main():
     with harness.Scratch() as scratch:
         for name, example, words in FOLDERS:
             folder = os.path.join(scratch, name.replace(" ", "_"))
-            outcome = harness.zplan("build", os.path.join(ROOT, "examples", example + ".dz"), *words, "-o", folder)
+            outcome = harness.zplan("build", os.path.join(ROOT, example + ".dz"), *words, "-o", folder)
             if not tally.check("%s: is generated" % name, outcome.status == 0, outcome.tail()):
                 continue
             files = sorted(file for file in os.listdir(folder) if file.endswith(READ))
-            tally.check("%s: has its files" % name, "trainer.c" in files and (name != "gpu" or "kernels.cu" in files), " ".join(files))
+            tally.check("%s: has its files" % name, "trainer.c" in files and (not name.startswith("gpu") or "kernels.cu" in files), " ".join(files))
             for file in files:
                 with open(os.path.join(folder, file), encoding="utf-8") as opened:
                     text = opened.read()

@@ -90,4 +90,12 @@ extern unsigned zpd_host_argument_bytes;
 #define __syncwarp() zpd_host_sync_warp(0xffffffffu, __FILE__, __LINE__)
 #define __shfl_xor_sync(lanes, x, distance) zpd_host_shuffle_xor(lanes, x, distance, __FILE__, __LINE__)
 
+/* Blocks run one after the other: what one has written the next one sees. */
+#define __threadfence() ((void)0)
+inline unsigned atomicAdd(unsigned *at, unsigned x) {
+  const unsigned before = *at;
+  *at = before + x;
+  return before;
+}
+
 #endif

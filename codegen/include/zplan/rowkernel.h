@@ -38,6 +38,9 @@ bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *feature
  * decides the element type when it is compiled. Begins with the includes that it needs. Deterministic. Arena. NULL with
  * *error (arena) when a kernel has more operands than zpd_rows. */
 const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error);
+/* Kernel `index` of that text takes rows by tiles of columns, the second dimension of its grid: their number. 0: whole
+ * rows. */
+int zp_kernels_cuda_tiles(const zp_kernel_set *set, int index);
 /* Readable dump of the row programs. Arena. */
 const char *zp_kernels_text(const zp_kernel_set *set);
 

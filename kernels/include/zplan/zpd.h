@@ -44,27 +44,38 @@ typedef struct zpd_layout {
 
 #define ZPD_OPERANDS 16
 
-/* Operands as in zpk_row_args. Without column sums: any grid; blocks share the rows out. With sums: gridDim.x ==
- * chunks, block b takes the rows of chunk b, [rows * b / chunks, rows * (b + 1) / chunks), and stores its sums of
- * columns to partial[i] + b * columns_i, zeros where the chunk is empty. */
+/* Sums over the columns of rows are made in chunks of rows, whose number depends on the rows alone. A chunk's sums go
+ * to partial[i] + chunk * columns_i, zeros where the chunk is empty; they are added up group by group of neighbouring
+ * chunks, each by the block that came last, and the groups by the last of all (zpd_rows.cuh). */
+enum {
+  ZPD_ROWS_OF_CHUNK = 16, /* at least */
+  ZPD_MOST_CHUNKS = 512,
+  ZPD_CHUNKS_OF_GROUP = 16,
+  ZPD_TICKETS_OF_TILE = 1 + ZPD_MOST_CHUNKS / ZPD_CHUNKS_OF_GROUP,
+  ZPD_MOST_TILES = 512 /* of kernels with sums */
+};
+#ifndef __CUDACC_RTC__
+static inline int zpd_row_chunks(zpd_int rows) {
+  const zpd_int chunks = rows / ZPD_ROWS_OF_CHUNK;
+  return chunks < 1 ? 1 : chunks < ZPD_MOST_CHUNKS ? (int)chunks : ZPD_MOST_CHUNKS;
+}
+#endif
+
+/* Operands as in zpk_row_args. gridDim.y: the tiles of columns that the kernel cuts rows into, or 1. Without column
+ * sums: any gridDim.x; blocks share the rows out. With sums: gridDim.x == chunks, block b takes the rows of chunk b,
+ * [rows * b / chunks, rows * (b + 1) / chunks). */
 typedef struct zpd_rows {
   const void *in[ZPD_OPERANDS];
-  void *out[ZPD_OPERANDS], *partial[ZPD_OPERANDS];
+  void *out[ZPD_OPERANDS], *partial[ZPD_OPERANDS], *sum[ZPD_OPERANDS];
   zpd_int in_ld[ZPD_OPERANDS], out_ld[ZPD_OPERANDS];
   zpd_int rows;
   zpd_uint seed, step, instance; /* of the random stream, as in zpk_row_args */
   zpd_int first_sample, first_column, logical_columns;
-  int dropout; /* 0 during validation */
-  int chunks;  /* 1 without sums */
+  unsigned *tickets;   /* [gridDim.y][ZPD_TICKETS_OF_TILE], all 0, and 0 again when the kernel ends */
+  unsigned accumulate; /* bit i: sum[i] is added to what is there */
+  int dropout;         /* 0 during validation */
+  zpd_int chunks;      /* 1 without sums */
 } zpd_rows;
-
-/* sum[j] (+)= partial[0][j] + partial[1][j] + ..., in this order. A thread a column. */
-typedef struct zpd_chunks {
-  const void *partial;
-  void *sum;
-  zpd_int cols;
-  int chunks, accumulate;
-} zpd_chunks; /* kernel zpd_add_chunks */
 
 /* ---- lookups: as zpk_embedding, zpk_embedding_grad, zpk_position_grad over all rows, columns, positions ---- */
 typedef struct zpd_lookup {
@@ -240,7 +251,8 @@ typedef struct zpd_rank_sum {
 
 /* Threads of a block that the kernels are written for; the launcher uses exactly these. Shared memory is static. */
 enum {
-  ZPD_ROW_THREADS = 256,       /* row kernels */
+  ZPD_ROW_THREADS = 256,       /* row kernels, in */
+  ZPD_ROW_WARPS = 8,           /* warps */
   ZPD_FLAT_THREADS = 256,      /* everything not named here */
   ZPD_ATTENTION_THREADS = 128, /* the three of attention */
   ZPD_ATTENTION_ROWS = 64, /* forward, grad_q: block (x, y, z) takes query rows [64 x, 64 x + 64) of head y of sample z;

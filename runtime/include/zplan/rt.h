@@ -233,7 +233,6 @@ typedef struct zpr_program {
   /* Columns of the largest attention head, when the kernels have attention on tensor cores and the plan its memory;
    * GPUs older than sm_80 use the other kernels. 0: nobody does. */
   int tensor_core_head;
-  int row_chunks;                   /* chunks of a row kernel's column sums; on the host always ZPK_CHUNKS */
   const zpr_profile_table *profile; /* NULL: built without --profile */
 } zpr_program;
 
@@ -303,6 +302,7 @@ void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, 
 typedef struct zpr_device_kernel {
   const char *name; /* as in the kernels' text, "row_h_ln_1" */
   void *function;   /* NULL until then */
+  int tiles;        /* of columns that a row is cut into; 0: a row is not cut */
 } zpr_device_kernel;
 
 /* One generated row kernel over `rows` rows, spread over the threads of this rank, or over a GPU. */
@@ -321,7 +321,7 @@ typedef struct zpr_rows_call {
   const int64_t *sum_cols;
   void *const *sum;
   const bool *accumulate; /* per sum: add to what is there, or overwrite */
-  void *workspace; /* ZPK_CHUNKS, on a GPU program->row_chunks, * (total of sum_cols) elements; NULL without sums */
+  void *workspace; /* ZPK_CHUNKS, on a GPU zpd_row_chunks(rows), * (total of sum_cols) reals; NULL without sums */
   int64_t instance, first_sample, first_column, logical_columns; /* of the random stream */
 } zpr_rows_call;
 void zpr_rows(zpr *c, const zpr_rows_call *call);

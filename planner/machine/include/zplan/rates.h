@@ -49,8 +49,8 @@ double zp_cost_update(const zp_machine *machine, double norm_bytes, double updat
 bool zp_cost_is_own_gpu(const zp_machine *machine);
 /* flop: as counted, of the pairs that are computed. */
 double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward);
-/* A row kernel that also sums over rows, in so many thread blocks. */
-double zp_cost_column_sums(const zp_machine *machine, double bytes, double flop, int blocks);
+/* A row kernel that also sums over rows, in so many chunks, each with sums of sum_bytes. */
+double zp_cost_column_sums(const zp_machine *machine, double bytes, double sum_bytes, double flop, int chunks);
 
 /* ---- cpu.c: the same on measured CPU cores; the device has `measured` ---- */
 double zp_cost_cpu_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k);

@@ -52,6 +52,7 @@ typedef struct zp_step {
   zp_ints in, out; /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
   int workspace;         /* buffer index, -1 */
+  int row_chunks;        /* that sums over rows are made in; 0: there are none */
   bool deferred;         /* backward: of BW when it is split, a product for weights or a sum over columns */
   double flop, bytes;    /* work of one call */
   int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
@@ -100,7 +101,6 @@ typedef struct zp_lowered {
   zp_recompute recompute;
   bool recompute_shard;
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
-  int row_chunks; /* that column sums over rows are made in, by the kind of device */
   const zp_pieces *pieces;
   int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
   zp_segment_program *segments;
