@@ -1,6 +1,6 @@
 /* Cross-entropy of logits whose vocabulary may be split over tensor ranks: a rank reduces its columns to three numbers
  * a row, the ranks exchange those, and each combines all of them. stats reads the logits once (rows * V elements), grad
- * reads and writes them once. */
+ * reads and writes them once, 16 bytes at a time wherever rows begin. */
 #ifndef ZPD_CROSS_ENTROPY_CUH
 #define ZPD_CROSS_ENTROPY_CUH
 
@@ -12,10 +12,8 @@ ZPD_DEVICE int zpd_ce_valid(const zpd_ce &a) {
   return (int)(valid < 0 ? 0 : valid > a.V ? a.V : valid);
 }
 
-/* Rows begin at multiples of 16 bytes, in x and in out. */
-ZPD_DEVICE bool zpd_ce_packs(const zpd_ce &a, const void *out) {
-  return a.V % ZPD_PACK == 0 && zpd_aligned(a.logits) && zpd_aligned(out);
-}
+/* Elements of a row before the first multiple of 16 bytes: rows of an odd vocabulary begin anywhere. */
+ZPD_DEVICE int zpd_ce_lead(const elem *x) { return (int)((16 - (zpd_uint)x % 16) % 16 / sizeof(elem)); }
 
 /* A running maximum and the sum of exp(x - max), one pass (Milakov and Gimelshein, 2018). The maximum begins at the
  * lowest finite number, so no difference of infinities appears: -inf adds nothing, NaN leaves the maximum alone and
@@ -40,29 +38,32 @@ ZPD_DEVICE void zpd_ce_take(zpd_ce_sum &s, const real *x, int count) {
   s.max = max;
 }
 
-/* Packs of a row: 5 exponentials for 16 bytes of f32. A row's last columns may be less than a pack. Without alignment
- * the same columns go to the same thread, one by one. */
-ZPD_DEVICE zpd_ce_sum zpd_ce_row(const elem *x, int valid, bool packs) {
+ZPD_DEVICE void zpd_ce_take_pack(zpd_ce_sum &s, const elem *x, int count) {
+  real at[ZPD_VEC];
+  if (count >= ZPD_VEC) {
+    const zpd_raw raw = *(const zpd_raw *)x;
+    ZPD_EACH (k, ZPD_VEC) at[k] = zpd_raw_at(raw, k);
+  } else
+    ZPD_EACH (k, ZPD_VEC) at[k] = k < count ? (real)x[k] : -zpd_infinity();
+  zpd_ce_take(s, at, ZPD_VEC);
+}
+
+/* Packs of 16 bytes, with one more exponential than columns; before the first and behind the last whole one less. */
+ZPD_DEVICE zpd_ce_sum zpd_ce_row(const elem *x, int valid) {
   zpd_ce_sum s = {zpd_lowest(), 0};
-  for (int j = threadIdx.x * ZPD_PACK; j < valid; j += ZPD_CE_THREADS * ZPD_PACK) {
-    zpd_pack p;
-    const int count = valid - j < ZPD_PACK ? valid - j : ZPD_PACK;
-    if (packs && count == ZPD_PACK)
-      p = zpd_get(x + j);
-    else
-      ZPD_EACH (i, ZPD_PACK) p.at[i] = i < count ? (real)x[j + i] : -zpd_infinity();
-    zpd_ce_take(s, p.at, ZPD_PACK);
-  }
+  const int lead = zpd_ce_lead(x);
+  if (threadIdx.x == ZPD_CE_THREADS - 1 && lead > 0) zpd_ce_take_pack(s, x, valid < lead ? valid : lead);
+  for (int j = lead + (int)threadIdx.x * ZPD_VEC; j < valid; j += ZPD_CE_THREADS * ZPD_VEC)
+    zpd_ce_take_pack(s, x + j, valid - j);
   return s;
 }
 
 /* A sum of 0 means that no column had a finite logit: then the maximum is -inf, as zpk_ce_stats says. */
 ZPD_KERNEL(zpd_ce_stats, zpd_ce) {
   const int valid = zpd_ce_valid(a);
-  const bool packs = zpd_ce_packs(a, a.logits);
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
     const elem *x = (const elem *)a.logits + r * a.V;
-    const zpd_ce_sum mine = zpd_ce_row(x, valid, packs);
+    const zpd_ce_sum mine = zpd_ce_row(x, valid);
     const real max = zpd_block_max(mine.max), sum = zpd_block_sum(mine.sum * zpd_exp(mine.max - max));
     if (threadIdx.x == 0) {
       real *stat = (real *)a.out + r * 3;
@@ -92,17 +93,27 @@ ZPD_DEVICE double zpd_ce_combine(const zpd_ce &a, zpd_int r, double *label_logit
   return max + log(sum);
 }
 
-/* One block: a thread takes every 256th row, so the order of the sum is fixed. */
+/* A thread a row, or several where there are more rows than threads; the sums of the blocks are added in order by the
+ * block that comes last. How many blocks there are depends on the rows alone. */
 ZPD_KERNEL(zpd_ce_loss, zpd_ce) {
+  __shared__ double of_block[ZPD_LOSS_BLOCKS];
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_CE_THREADS;
   double loss = 0;
-  for (zpd_int r = threadIdx.x; r < a.rows; r += ZPD_CE_THREADS) {
+  for (zpd_int r = (zpd_int)blockIdx.x * ZPD_CE_THREADS + threadIdx.x; r < a.rows; r += stride) {
     double label_logit;
     const double lse = zpd_ce_combine(a, r, &label_logit);
     ((real *)a.out)[r] = (real)lse;
     if (a.labels[r] >= 0 && a.labels[r] < a.vocabulary) loss += lse - label_logit;
   }
   loss = zpd_block_sum_f64(loss);
-  if (threadIdx.x == 0) *a.loss += a.scale * loss;
+  if (threadIdx.x == 0) a.parts[blockIdx.x] = loss;
+  if (!zpd_comes_last(a.ticket, gridDim.x)) return;
+  if (threadIdx.x < gridDim.x) of_block[threadIdx.x] = zpd_read_others(a.parts + threadIdx.x);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  loss = 0;
+  for (unsigned b = 0; b < gridDim.x; b++) loss += of_block[b];
+  *a.loss += a.scale * loss;
 }
 
 /* One element; `label` is its column, or -1. The product is with the difference, so a sure prediction has gradient 0.
@@ -111,10 +122,17 @@ ZPD_DEVICE real zpd_ce_slope(real x, int j, int valid, int label, real lse, real
   return j < valid ? (zpd_exp(x - lse) - (real)(j == label)) * scale : 0;
 }
 
+/* Columns [j, j + count), at most a pack. */
+ZPD_DEVICE void zpd_ce_slopes(const elem *x, elem *dx, int j, int count, int used, int label, real lse, real scale) {
+  const zpd_raw raw = zpd_raw_load(x + j, count, true);
+  real slope[ZPD_VEC];
+  ZPD_EACH (k, ZPD_VEC) slope[k] = zpd_ce_slope(zpd_raw_at(raw, k), j + k, used, label, lse, scale);
+  zpd_raw_store(dx + j, zpd_raw_of(slope), count, true);
+}
+
 /* dlogits may be logits: a thread writes what only it reads. */
 ZPD_KERNEL(zpd_ce_grad, zpd_ce) {
   const int valid = zpd_ce_valid(a), V = (int)a.V;
-  const bool packs = zpd_ce_packs(a, a.out);
   const real scale = (real)(a.loss_scale ? a.scale * *a.loss_scale : a.scale);
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
     const elem *x = (const elem *)a.logits + r * a.V;
@@ -123,14 +141,15 @@ ZPD_KERNEL(zpd_ce_grad, zpd_ce) {
     const zpd_int column = a.labels[r] - a.first_col;
     const int label = column >= 0 && column < valid ? (int)column : -1, used = counts ? valid : 0;
     const real lse = ((const real *)a.lse)[r];
-    if (packs)
-      for (int j = threadIdx.x * ZPD_PACK; j < V; j += ZPD_CE_THREADS * ZPD_PACK) {
-        zpd_pack p = zpd_get(x + j);
-        ZPD_EACH (i, ZPD_PACK) p.at[i] = zpd_ce_slope(p.at[i], j + i, used, label, lse, scale);
-        zpd_put(dx + j, p);
-      }
-    else
+    const int lead = zpd_ce_lead(x);
+    if (lead != zpd_ce_lead(dx)) {
       for (int j = threadIdx.x; j < V; j += ZPD_CE_THREADS) dx[j] = zpd_ce_slope(x[j], j, used, label, lse, scale);
+      continue;
+    }
+    const int first = lead < V ? lead : V;
+    if ((int)threadIdx.x < first) dx[threadIdx.x] = zpd_ce_slope(x[threadIdx.x], threadIdx.x, used, label, lse, scale);
+    for (int j = first + (int)threadIdx.x * ZPD_VEC; j < V; j += ZPD_CE_THREADS * ZPD_VEC)
+      zpd_ce_slopes(x, dx, j, V - j, used, label, lse, scale);
   }
 }
 

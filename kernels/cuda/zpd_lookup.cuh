@@ -9,7 +9,7 @@
 ZPD_KERNEL(zpd_embedding, zpd_lookup) {
   const elem *table = (const elem *)a.from;
   elem *out = (elem *)a.to;
-  const bool packs = a.cols % ZPD_PACK == 0 && zpd_aligned(table) && zpd_aligned(out);
+  const bool packs = a.cols % ZPD_VEC == 0 && zpd_begins_pack(table) && zpd_begins_pack(out);
   const int cols = (int)a.cols;
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
     const zpd_int row = a.ids[r] - a.first_row;
@@ -17,9 +17,9 @@ ZPD_KERNEL(zpd_embedding, zpd_lookup) {
     const elem *from = table + (here ? row : 0) * a.cols;
     elem *to = out + r * a.cols;
     if (packs) {
-      const zpd_stored zeros = {};
-      for (int j = threadIdx.x * ZPD_PACK; j < cols; j += ZPD_FLAT_THREADS * ZPD_PACK)
-        *(zpd_stored *)(to + j) = here ? *(const zpd_stored *)(from + j) : zeros;
+      const zpd_raw zeros = {};
+      for (int j = threadIdx.x * ZPD_VEC; j < cols; j += ZPD_FLAT_THREADS * ZPD_VEC)
+        *(zpd_raw *)(to + j) = here ? *(const zpd_raw *)(from + j) : zeros;
     } else
       for (int j = threadIdx.x; j < cols; j += ZPD_FLAT_THREADS) to[j] = here ? from[j] : elem(0);
   }
@@ -95,15 +95,23 @@ ZPD_KERNEL(zpd_embedding_grad, zpd_lookup) {
   }
 }
 
-/* A block a position, a thread a column. */
+/* A block a position, a thread a pack of columns. */
 ZPD_KERNEL(zpd_position_grad, zpd_lookup) {
   const elem *dy = (const elem *)a.from;
+  const bool packs = a.cols % ZPD_VEC == 0 && a.ld % ZPD_VEC == 0 && zpd_begins_pack(dy) && zpd_begins_pack(a.to);
   for (zpd_int s = blockIdx.x; s < a.S; s += gridDim.x) {
     elem *to = (elem *)a.to + s * a.cols;
-    for (zpd_int j = threadIdx.x; j < a.cols; j += ZPD_FLAT_THREADS) {
-      real sum = a.accumulate ? (real)to[j] : 0;
-      for (zpd_int b = 0; b < a.samples; b++) sum += dy[(b * a.S + s) * a.ld + j];
-      to[j] = sum;
+    for (zpd_int j = threadIdx.x * ZPD_VEC; j < a.cols; j += ZPD_FLAT_THREADS * ZPD_VEC) {
+      real sum[ZPD_VEC] = {};
+      if (a.accumulate) {
+        const zpd_raw old = zpd_raw_load(to + j, a.cols - j, packs);
+        ZPD_EACH (k, ZPD_VEC) sum[k] = zpd_raw_at(old, k);
+      }
+      for (zpd_int b = 0; b < a.samples; b++) {
+        const zpd_raw row = zpd_raw_load(dy + (b * a.S + s) * a.ld + j, a.cols - j, packs);
+        ZPD_EACH (k, ZPD_VEC) sum[k] += zpd_raw_at(row, k);
+      }
+      zpd_raw_store(to + j, zpd_raw_of(sum), a.cols - j, packs);
     }
   }
 }

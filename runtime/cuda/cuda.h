@@ -62,6 +62,8 @@ enum { ZPR_DECISIONS = 2 };
 typedef struct zpr_scalars {
   zpd_step step;
   zpd_outcome outcome[ZPR_DECISIONS];
+  double loss_parts[ZPD_LOSS_BLOCKS];
+  unsigned loss_ticket;
 } zpr_scalars;
 
 /* Memory for messages between stages: pinned; grows with the longest message, so only in the first step. */

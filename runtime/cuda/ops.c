@@ -199,6 +199,7 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
                  void *lse) {
   assert(ranks >= 1 && rows >= 0 && vocabulary >= 1);
   zpr_device *d = c->state->device;
+  zpr_scalars *there = (zpr_scalars *)(void *)zpr_gpu_host(d->scalars);
   zpd_ce a = {.stat = stat,
               .out = lse,
               .labels = labels,
@@ -206,8 +207,10 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
               .rows = rows,
               .ranks = ranks,
               .scale = c->token_weight,
-              .loss = &((zpr_scalars *)(void *)zpr_gpu_host(d->scalars))->step.loss};
-  zpr_launch(c, &d->kernels.ce_loss, &a, sizeof a, 1, 1, 1, ZPD_CE_THREADS);
+              .loss = &there->step.loss,
+              .parts = there->loss_parts,
+              .ticket = &there->loss_ticket};
+  zpr_launch(c, &d->kernels.ce_loss, &a, sizeof a, zpd_loss_blocks(rows), 1, 1, ZPD_CE_THREADS);
 }
 
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,

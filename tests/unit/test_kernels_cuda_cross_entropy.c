@@ -23,6 +23,8 @@ static void stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first,
 
 static void loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, const int32_t *label, double scale,
                  void *lse, double *to) {
+  double parts[ZPD_LOSS_BLOCKS];
+  unsigned ticket = 0;
   zpd_ce a = {.stat = stat,
               .out = lse,
               .labels = label,
@@ -30,8 +32,11 @@ static void loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, con
               .rows = rows,
               .ranks = ranks,
               .scale = scale,
-              .loss = to};
-  device_launch(&texts[dtype], "zpd_ce_loss", &a, 1, 1, 1, ZPD_CE_THREADS);
+              .loss = to,
+              .parts = parts,
+              .ticket = &ticket};
+  device_launch(&texts[dtype], "zpd_ce_loss", &a, (unsigned)zpd_loss_blocks(rows), 1, 1, ZPD_CE_THREADS);
+  cr_assert_eq(ticket, 0);
 }
 
 static void grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first, const void *lse, double scale,
@@ -130,7 +135,7 @@ Test(kernels_cuda_cross_entropy, wide_rows) {
   }
 }
 
-/* More rows than the one block of the loss has threads; labels that are ignored do not count. */
+/* Several blocks of the loss; labels that are ignored do not count. */
 Test(kernels_cuda_cross_entropy, many_rows) {
   enum { MANY = 700, RANKS = 2 };
   for (int dtype = 0; dtype < 2; dtype++) {

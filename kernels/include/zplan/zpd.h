@@ -129,6 +129,13 @@ typedef struct zpd_routing {
                 */
 
 /* ---- cross-entropy: as zpk_ce_stats, zpk_ce_loss, zpk_ce_grad ---- */
+enum { ZPD_LOSS_BLOCKS = 128 };
+#ifndef __CUDACC_RTC__
+static inline int zpd_loss_blocks(zpd_int rows) {
+  const zpd_int full = (rows + 255) / 256;
+  return full < 1 ? 1 : full < ZPD_LOSS_BLOCKS ? (int)full : ZPD_LOSS_BLOCKS;
+}
+#endif
 typedef struct zpd_ce {
   const void *logits, *stat, *lse;
   void *out; /* stat; lse; dlogits */
@@ -137,7 +144,9 @@ typedef struct zpd_ce {
   zpd_int ranks;
   double scale;
   const double *loss_scale; /* ce_grad: a further factor that only the device knows; NULL: 1 */
-  double *loss;             /* ce_loss, one block: *loss += scale * the summed loss, in a fixed order */
+  double *loss;             /* ce_loss, zpd_loss_blocks: *loss += scale * the summed loss, in a fixed order */
+  double *parts;            /* [ZPD_LOSS_BLOCKS] */
+  unsigned *ticket;         /* 0, and 0 again when the kernel ends */
 } zpd_ce;                   /* kernels zpd_ce_stats, zpd_ce_loss, zpd_ce_grad */
 
 /* ---- the end of a step ---- */
@@ -260,7 +269,7 @@ enum {
   ZPD_GATE_TOKENS = 256, /* gate_grad: block (x, y) takes tokens [256 x, 256 x + 256) of sample y; gate_places: a block
                             a sample; dispatch, combine: a block a token */
   ZPD_MAX_EXPERTS = 1024,
-  ZPD_CE_THREADS = 256,         /* stats, grad: a block a row; loss: one block */
+  ZPD_CE_THREADS = 256,         /* stats, grad: a block a row; loss: zpd_loss_blocks */
   ZPD_SQUARES_BLOCKS = 256,     /* square_segments: most blocks of a segment, */
   ZPD_SQUARES_ELEMENTS = 16384, /* each with at least as many elements, but the last */
   ZPD_UPDATE_ELEMENTS = 4096    /* optimizer: elements of a segment that a block takes at a time */
