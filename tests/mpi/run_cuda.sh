@@ -93,6 +93,7 @@ expect 5 'error\[Z0852\]: a rank of the data group cannot be reached any more' \
 [ "$(grep -c 'error\[' "$tmp/err")" = 1 ] || fail 'a lost rank: more than one message'
 
 # A rank that is killed takes the other with it.
+rm -f "$tmp/log"
 ranks 2 "$bin/mpi_trainer_cuda" 1 2 2 f64 --comm nccl --steps 100000 --log "$tmp/log" >"$tmp/out" 2>"$tmp/err" &
 launcher=$!
 for _ in $(seq 100); do
@@ -100,7 +101,12 @@ for _ in $(seq 100); do
   sleep 0.1
 done
 rank=$(pgrep -f "^$bin/mpi_trainer_cuda 1 2 2 f64 .*$tmp/log" | tail -1)
-kill -9 "${rank:?the ranks of a run}"
+if [ -z "$rank" ]; then
+  fail 'a run that lasts: no ranks'
+  kill $launcher
+  exit $failed
+fi
+kill -9 "$rank"
 begin=$(date +%s)
 wait $launcher && fail 'a killed rank: status 0'
 [ $(($(date +%s) - begin)) -le 10 ] || fail "a killed rank: the other ended after $(($(date +%s) - begin)) s"
