@@ -156,11 +156,24 @@ static void try_cuts(brute *b, zp_choice *choice) {
   }
 }
 
+/* Is no mode longer than the next slower one, forward or backward, in any segment? Else all stages take one mode, says
+ * the space (planner/search/README.md). Node types that are mixed are left out: their instances were all ordered. */
+static bool modes_are_ordered(const brute *b) {
+  for (int i = 0; i + 1 < b->n_modes; i++) {
+    const zp_lowered *fast = b->mode[i].any, *slow = b->mode[i + 1].any;
+    for (int k = 0; k < fast->n_segments; k++)
+      if (fast->segments[k].forward.cost_s > slow->segments[k].forward.cost_s * (1 + 1e-12) ||
+          fast->segments[k].backward.cost_s > slow->segments[k].backward.cost_s * (1 + 1e-12))
+        return false;
+  }
+  return true;
+}
+
 /* The sets of modes that the stages choose among: all, or every mode alone. */
 static void try_homes(brute *b, const zp_choice *choice) {
   bool leaves = false, acts = choice->home[ZP_STATE_ACTIVATIONS].eighths > 0, chunked = choice->chunks > 1;
   for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= choice->home[i].eighths > 0;
-  bool one = (chunked && leaves) || acts;
+  bool one = (chunked && leaves) || acts || (!b->spec->cluster.groups.len && !modes_are_ordered(b));
   zp_choice c = *choice;
   if (zp_choice_refusal(&c, b->spec)) return;
   for (int i = 0; i < ZP_STATE_COUNT; i++) { /* = pins all of a class */
