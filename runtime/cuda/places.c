@@ -82,7 +82,7 @@ static void add_wheels(zpr_cuda_files *files, const char *name, const char *vers
 void zpr_cuda_find_files(const char *name, zpr_cuda_files *files) {
   files->n = 0;
   const char *const named[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH")};
-  char version[8];
+  char version[16];
   for (int i = 0; i < 2; i++)
     for (int major = ZPR_CUDA_NEWEST; major >= ZPR_CUDA_OLDEST; major--) {
       snprintf(version, sizeof version, ".%d", major);
