@@ -20,7 +20,17 @@ static bool plant_graph(zp_tree *t, double target_s) {
   t->graph = zp_stage_graph_new(t->scratch, p, &pipe, target_s);
   t->prefix = ZP_NEW_ARRAY(t->scratch, double *, stages + 1);
   for (int k = 0; k <= stages; k++) t->prefix[k] = ZP_NEW_ARRAY(t->scratch, double, zp_prefix_length(k));
-  return zp_stage_graph_narrow(t->graph, target_s);
+  bool any = zp_stage_graph_narrow(t->graph, target_s);
+  t->effort->work_left -= t->graph->work;
+  return any;
+}
+
+/* False: no cut is left. */
+static bool narrow(zp_tree *t, double target_s) {
+  int64_t before = t->graph->work;
+  bool any = zp_stage_graph_narrow(t->graph, target_s);
+  t->effort->work_left -= t->graph->work - before;
+  return any;
 }
 
 static zp_label_round look_at_labels(zp_tree *t, int width) {
@@ -105,7 +115,7 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
     *low = fmax(*low, round.bound_s);
     if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
     if (round.exact) {
-      zp_stage_graph_narrow(t->graph, t->target_s);
+      narrow(t, t->target_s);
       zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
       return visit(t, 0, (checked){0, 1});
     }
@@ -120,8 +130,9 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
 static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *far) {
   t->target_s = target_s;
   *far = false;
-  if (!zp_stage_graph_narrow(t->graph, target_s)) return ZP_FOUND_NONE;
+  if (!narrow(t, target_s)) return ZP_FOUND_NONE;
   t->labels = zp_label_search_new(t->scratch, t->graph);
+  t->effort->work_left -= (int64_t)t->problem->stages * t->problem->stages; /* windows of stages are numbered */
   zp_outcome found = rounds_below(t, low, far);
   zp_label_search_free(t->labels);
   return found;
@@ -138,7 +149,7 @@ static double search(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = ZP_FIRST_TARGET;
   zp_stage_graph *all = NULL;
   t->near = ZP_NEAR; /* and wider every time that it was reached */
-  while (low < highest_target(t)) {
+  while (low < highest_target(t) && t->effort->work_left > t->stop_at) {
     if (low >= ceiling) {
       if (all) t->near *= ZP_WIDER;
       ceiling = highest_target(t);

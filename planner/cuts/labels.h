@@ -55,6 +55,7 @@ typedef struct zp_stage_graph {
   zp_stage_node **nodes; /* [stages + 1][low .. high]: zp_stage_node_at */
   int64_t *low, *high;   /* [stages + 1]: no plan comes to units outside */
   ZP_VEC(zp_range_cost) cost;
+  int64_t work; /* simulated actions that take as long as what was done to it: an arc that is looked at is one */
 } zp_stage_graph;
 static inline zp_stage_node *zp_stage_node_at(const zp_stage_graph *graph, int stage, int64_t first) {
   return &graph->nodes[stage][first - graph->low[stage]];

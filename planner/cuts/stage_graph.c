@@ -39,6 +39,7 @@ static bool fits(const maker *k, int stage, int64_t first, int64_t end) {
 }
 
 static int price_range(maker *k, int stage, int64_t first, int64_t end) {
+  k->graph->work += ZP_STAGE_WORK;
   if (!fits(k, stage, first, end)) return -1;
   zp_cut_cost cost = k->problem->cost(k->problem->user, stage, first, end);
   zp_push(k->arena, &k->graph->cost, ((zp_range_cost){cost.forward_s, cost.backward_s, cost.reduce_s, cost.update_s}));
@@ -78,6 +79,7 @@ static void add_arcs(maker *k, int stage, int64_t first) {
   int64_t later = g->pipe.stages - 1 - stage, most = g->pipe.units - later;
   ZP_VEC(zp_stage_arc) arcs = {0};
   for (int64_t end = later ? first + 1 : most; end <= most && may_take_least(k, stage, first, end); end++) {
+    g->work++;
     if (end < g->low[stage + 1]) continue;
     int cost = cost_of_range(k, stage, first, end);
     if (cost < 0) break;
@@ -136,6 +138,7 @@ static void find_answers(zp_stage_graph *g) {
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
       zp_stage_node *node = zp_stage_node_at(g, stage, first);
       node->after_s = node->answer_s[0] = node->answer_s[1] = HUGE_VAL;
+      g->work += node->n;
       for (int i = 0; i < node->n; i++) {
         const zp_range_cost *own = &g->cost.data[node->arcs[i].cost];
         double turn_s[2], work = own->forward_s + own->backward_s;
@@ -167,6 +170,7 @@ static bool take_away(zp_stage_graph *g, double target_s) {
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
       zp_stage_node *node = zp_stage_node_at(g, stage, first);
       int n = 0;
+      g->work += node->n;
       for (int i = 0; i < node->n; i++) {
         const zp_stage_arc *arc = &node->arcs[i];
         if (!may_be_below(g, stage, node, arc, target_s)) continue;
