@@ -31,6 +31,39 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point);
 /* The part of zp_bound_step_end that homes change, and what they do not but for reductions: at most the above. O(1). */
 double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point);
 
+/* ---- flights.c ---- */
+/* What the chunks of the stages have in flight; flight[] is at least ZP_LEAST_FLIGHT, because a stage has one in flight
+ * for all of its chunks. */
+#define ZP_LEAST_FLIGHT (1.0 / ZP_MOST_CHUNKS)
+const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *choice);
+/* The least and most of all stages alone. */
+const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *choice);
+
+/* ---- stage_bytes.c ---- */
+/* Bytes that a stage has of a unit as long as it works on it. */
+typedef struct zp_unit_bytes {
+  int64_t transient, elements, saved; /* the longer of forward and backward; parameters; what it saves */
+} zp_unit_bytes;
+zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule);
+/* Bytes that a stage with such a unit needs, at least, beside what it holds for every unit: communicators, messages,
+ * transients and rings. */
+double zp_bytes_beside(zp_search_cache *s, const zp_point *point, const zp_variant *variant, const zp_unit_bytes *unit);
+/* Are all units but the first and the last one of the model, and perhaps these, of a segment? */
+bool zp_is_all_between(const zp_lowered *lowered, int segment);
+
+/* Shares of the classes of state that are in one memory, 0 to 1. */
+typedef struct zp_shares {
+  double of[ZP_STATE_COUNT];
+} zp_shares;
+/* On the device. */
+zp_shares zp_shares_here(const zp_choice *choice);
+/* Bytes of a parameter, its gradient and optimizer state on a rank: where all data ranks hold it, and where it is
+ * spread. */
+typedef struct zp_state_bytes {
+  double whole, spread;
+} zp_state_bytes;
+zp_state_bytes zp_bytes_of_state(const zp_choice *choice, const zp_lowered *lowered, const zp_shares *shares);
+
 /* ---- least_work.c: what memory forces on the stages ---- */
 /* What is asked: is there room; the work_s of the point, too; and once it is worth more time, longest_s and what the
  * next two functions need. */
@@ -46,21 +79,14 @@ double zp_least_after(const zp_search_cache *s, const zp_point *point, int stage
  * stages have room for counts. Plans that take high_s or longer are not told apart. */
 double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s);
 
-/* What the chunks of the stages have in flight; flight[] is at least ZP_LEAST_FLIGHT, because a stage has one in flight
- * for all of its chunks. */
-#define ZP_LEAST_FLIGHT (1.0 / ZP_MOST_CHUNKS)
-const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *choice);
+/* False: saved values that have left the device have no room on the hosts, however the model is cut. */
+bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point);
 
 /* ---- least_parts.c ---- */
-/* Bytes of a parameter, its gradient and optimizer state on a rank: where all data ranks hold it, and where it is
- * spread.
- */
-typedef struct zp_state_bytes {
-  double whole, spread;
-} zp_state_bytes;
-/* The work_s of a point whose cuts may lie inside layers; false as above. kept: share of what micro-batches save that
- * stays on the device. */
-bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_state_bytes each, double kept, zp_least_ask ask);
+/* The work_s of a point whose cuts may lie inside layers; false as above. */
+bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask);
+/* zp_hosts_have_room for such a point, with these shares on the host. */
+bool zp_hosts_have_room_for_parts(zp_search_cache *s, const zp_point *point, const zp_shares *shares);
 
 /* ---- degrees.c ---- */
 /* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */

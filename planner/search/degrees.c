@@ -115,7 +115,7 @@ static bool all_tiers_may_fit(const zp_search_cache *s, const zp_point *point) {
   bool host = false, nvme = false;
   memset(here.choice.home, 0, sizeof here.choice.home);
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    if (!zp_may_leave(s->in, (zp_state)i)) continue;
+    if (!s->in->may_leave[i]) continue;
     host |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_HOST);
     nvme |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
   }

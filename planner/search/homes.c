@@ -26,7 +26,7 @@ bool zp_may_leave(const zp_search_input *in, zp_state state) {
 
 /* The plan block leaves it nowhere else: all of it has to leave. */
 static bool must_leave(const zp_search_input *in, zp_state state) {
-  return zp_may_leave(in, state) && !zp_limit_allows(&in->constraints->offload[state], ZP_TIER_DEVICE);
+  return in->may_leave[state] && !zp_limit_allows(&in->constraints->offload[state], ZP_TIER_DEVICE);
 }
 
 /* The last class that has to leave; -1: none. Points that leave it on the device are not in the space. */
@@ -39,7 +39,7 @@ static int last_to_leave(const zp_search_input *in) {
 
 bool zp_some_state_may_leave(const zp_search_input *in) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (zp_may_leave(in, (zp_state)i)) return true;
+    if (in->may_leave[i]) return true;
   return false;
 }
 
@@ -51,7 +51,7 @@ static zp_tier fastest_tier(const zp_search_input *in, zp_state state) {
 zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice) {
   zp_choice c = *choice;
   for (int i = 0; i < ZP_STATE_COUNT; i++) /* wherever and however much of it */
-    if (zp_may_leave(s->in, (zp_state)i)) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
+    if (s->in->may_leave[i]) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
   for (int zero = 1; zero <= 3 && c.data > 1; zero++)
     if (zp_search_considers(s, &s->in->constraints->zero, zero <= 1) &&
         zp_limit_allows(&s->in->constraints->zero, zero))
@@ -71,6 +71,7 @@ static zp_rejection refuse(zp_search_run *run, zp_point *point) {
   if (away.host > run->s->host_bytes || away.nvme > run->s->nvme_bytes) return ZP_REJECT_HOST;
   point->bound_s = zp_bound(run->s, point);
   if (point->bound_s >= run->cutoff_s) return ZP_REJECT_NONE;
+  if (!zp_hosts_have_room(run->s, point)) return ZP_REJECT_HOST;
   if (!zp_find_least_work(run->s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
   point->bound_s = zp_bound(run->s, point);
   return ZP_REJECT_NONE;
@@ -138,14 +139,15 @@ static bool raise_share(zp_search_cache *s, zp_point *family, zp_fits_share *fit
 }
 
 /* Have the hosts and disks room for what has left? What may be on either counts on both together. */
-static bool away_may_fit(const zp_search_cache *s, const zp_point *family) {
+static bool away_may_fit(zp_search_cache *s, const zp_point *family) {
   zp_limits away = zp_away_floor(s, family);
   bool disks = false;
   for (int i = 0; i <= (int)family->leaving; i++)
     disks |=
         family->choice.home[i].tier == ZP_TIER_HOST && zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
-  if (disks) return away.host + away.nvme <= s->host_bytes + s->nvme_bytes;
-  return away.host <= s->host_bytes && away.nvme <= s->nvme_bytes;
+  bool fits = disks ? away.host + away.nvme <= s->host_bytes + s->nvme_bytes
+                    : away.host <= s->host_bytes && away.nvme <= s->nvme_bytes;
+  return fits && zp_hosts_have_room(s, family);
 }
 
 /* The least share that may fit, as far as is known at once, and the bound that goes with it. */
@@ -201,7 +203,7 @@ static void each_family(zp_search_run *run, const zp_point *all, const zp_mode_p
   zp_choice c = all->choice;
   int last = last_to_leave(run->in);
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
-    if (!zp_may_leave(run->in, (zp_state)state)) continue;
+    if (!run->in->may_leave[state]) continue;
     c.home[state] = (zp_home){fastest_tier(run->in, (zp_state)state), 1};
     if (zp_choice_refusal(&c, run->in->spec)) return;
     if (state < last) {

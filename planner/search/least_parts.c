@@ -4,7 +4,8 @@
  *
  *   item    a layer, or a run of parts of it that is no whole layer, in one mode
  *   value   of an item, v: seconds that the slowest mode would take longer (SECONDS), or its parts (PARTS)
- *   bytes   of an item on a stage with w micro-batches in flight, c: state, and w times what it keeps. They grow with w
+ *   bytes   of an item on a stage with w micro-batches in flight and q whose weight gradients wait, c: state, w times
+ *           what it keeps, and q times what waits. They grow with w and q
  *   L       bytes of a stage
  *
  * On a stage the parts follow one after another as in the model, so a chunk is whole layers with at most one run of
@@ -20,7 +21,8 @@
  * longer; parts. */
 enum { SECONDS, PARTS, VALUES };
 typedef struct item {
-  double whole, spread, kept; /* elements held by all data ranks, spread ones; bytes saved of a micro-batch */
+  double whole, spread; /* elements held by all data ranks, spread ones */
+  double kept, waits;   /* bytes saved of a micro-batch; of one whose weight gradients wait */
   double value[VALUES];
 } item;
 
@@ -35,9 +37,13 @@ typedef struct mode_items { /* of one mode */
 struct zp_part_knapsack {
   mode_items mode[ZP_MOST_MODES];
   int n_modes;
-  double others_s;       /* of all units that are not such parts */
-  double fast_s, slow_s; /* of the parts: in the fastest mode of each, all in the slowest one */
-  double n;              /* parts */
+  double others_s;                   /* of all units that are not such parts */
+  double fast_s, slow_s;             /* of the parts: in the fastest mode of each, all in the slowest one */
+  double n;                          /* parts */
+  int parts;                         /* of a layer */
+  zp_unit_bytes with[ZP_MOST_PARTS]; /* of a stage with this part, at least */
+  zp_unit_bytes least;               /* with any part */
+  bool between;                      /* all units but the first and the last one of the model are such parts */
 };
 typedef struct zp_part_knapsack knapsack;
 
@@ -57,6 +63,7 @@ static void add_part(item *sum, const item *part) {
   sum->whole += part->whole;
   sum->spread += part->spread;
   sum->kept += part->kept;
+  sum->waits += part->waits;
   for (int i = 0; i < VALUES; i++) sum->value[i] += part->value[i];
 }
 
@@ -69,6 +76,7 @@ static mode_items items_of(const zp_variant *v, int segment, const zp_variant *s
     part[i] = (item){v->part_elements[piece],
                      v->part_spread[piece],
                      v->kept_bytes[piece],
+                     v->waiting_bytes[piece],
                      {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
     add_part(&g.layer, &part[i]);
   }
@@ -82,14 +90,15 @@ static mode_items items_of(const zp_variant *v, int segment, const zp_variant *s
   return g;
 }
 
+static bool item_needs_no_more(const item *a, const item *b) {
+  return a->kept <= b->kept && a->waits <= b->waits && a->whole <= b->whole && a->spread <= b->spread;
+}
+
 /* Needs a no more for every run of parts than b? */
 static bool needs_no_more(const mode_items *a, const mode_items *b) {
-  if (a->layer.kept > b->layer.kept || a->layer.whole > b->layer.whole || a->layer.spread > b->layer.spread)
-    return false;
   for (int i = 0; i < a->n_runs; i++)
-    if (a->run[i].kept > b->run[i].kept || a->run[i].whole > b->run[i].whole || a->run[i].spread > b->run[i].spread)
-      return false;
-  return true;
+    if (!item_needs_no_more(&a->run[i], &b->run[i])) return false;
+  return item_needs_no_more(&a->layer, &b->layer);
 }
 
 static bool is_needless(const knapsack *all, int mode) {
@@ -98,6 +107,35 @@ static bool is_needless(const knapsack *all, int mode) {
         (i > mode || !needs_no_more(&all->mode[mode], &all->mode[i])))
       return true;
   return false;
+}
+
+static zp_unit_bytes least_of(zp_unit_bytes a, zp_unit_bytes b) {
+  return (zp_unit_bytes){.transient = a.transient < b.transient ? a.transient : b.transient,
+                         .elements = a.elements < b.elements ? a.elements : b.elements,
+                         .saved = a.saved < b.saved ? a.saved : b.saved};
+}
+
+/* The least of all pieces that have the part, in all modes, backward split or not: a stage with the part has one. */
+static zp_unit_bytes least_with_part(zp_search_cache *s, const zp_point *point, int segment, int part) {
+  zp_unit_bytes least = {INT64_MAX, INT64_MAX, INT64_MAX};
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_lowered *l = s->variants.data[point->modes[i]].lowered;
+    for (int first = 0; first <= part; first++)
+      for (int end = part + 1; end <= l->pieces->parts[segment]; end++) {
+        const zp_segment_program *piece = &l->segments[zp_pieces_find(l->pieces, segment, first, end)];
+        least = least_of(least, zp_bytes_of_unit(piece, ZP_SCHEDULE_1F1B));
+        least = least_of(least, zp_bytes_of_unit(piece, ZP_SCHEDULE_ZB_H1));
+      }
+  }
+  return least;
+}
+
+static void measure_parts(knapsack *fresh, zp_search_cache *s, const zp_point *point, int segment) {
+  fresh->parts = zp_variant_of(s, point)->lowered->pieces->parts[segment];
+  for (int i = 0; i < fresh->parts; i++) {
+    fresh->with[i] = least_with_part(s, point, segment, i);
+    fresh->least = i ? least_of(fresh->least, fresh->with[i]) : fresh->with[i];
+  }
 }
 
 static const knapsack *find_knapsack(zp_search_cache *s, const zp_point *point) {
@@ -117,6 +155,8 @@ static const knapsack *find_knapsack(zp_search_cache *s, const zp_point *point) 
   fresh->fast_s = layers * all->unit_s[segment];
   fresh->slow_s = layers * slowest->unit_s[segment];
   fresh->others_s = all->prefix_s[all->lowered->n_units] - fresh->fast_s;
+  measure_parts(fresh, s, point, segment);
+  fresh->between = zp_is_all_between(all->lowered, segment);
   return fresh;
 }
 
@@ -124,21 +164,27 @@ static const knapsack *find_knapsack(zp_search_cache *s, const zp_point *point) 
 
 typedef struct prices {
   zp_state_bytes each; /* of an element */
-  double kept;         /* share of what is saved that stays on the device */
+  double kept, waits;  /* shares of what is saved and of what waits that are there */
   double limit;        /* bytes of a stage */
   int chunks;          /* of a stage */
 } prices;
 
-static double bytes_of(const prices *p, const item *x, double flight) {
-  return p->each.whole * x->whole + p->each.spread * x->spread + flight * p->kept * x->kept;
+/* What a stage has of micro-batches: in flight; those whose weight gradients wait. */
+typedef struct microbatches {
+  double flight, waiting;
+} microbatches;
+
+static double bytes_of(const prices *p, const item *x, microbatches n) {
+  return p->each.whole * x->whole + p->each.spread * x->spread + n.flight * p->kept * x->kept +
+         n.waiting * p->waits * x->waits;
 }
 
 /* The most value a byte: that of the item with the largest v / c. A stage is a sum of items, so its value is at most
- * that times its bytes. c grows with w, so the rate of more in flight is never larger. */
-static double best_rate(const prices *p, const mode_items *g, int which, double flight) {
-  double bytes = bytes_of(p, &g->layer, flight), best = bytes > 0 ? g->layer.value[which] / bytes : HUGE_VAL;
+ * that times its bytes. c grows with w and q, so the rate of more of them is never larger. */
+static double best_rate(const prices *p, const mode_items *g, int which, microbatches n) {
+  double bytes = bytes_of(p, &g->layer, n), best = bytes > 0 ? g->layer.value[which] / bytes : HUGE_VAL;
   for (int i = 0; i < g->n_runs; i++) {
-    bytes = bytes_of(p, &g->run[i], flight);
+    bytes = bytes_of(p, &g->run[i], n);
     if (g->run[i].value[which] > best * bytes) best = bytes > 0 ? g->run[i].value[which] / bytes : HUGE_VAL;
   }
   return best;
@@ -148,12 +194,12 @@ static double best_rate(const prices *p, const mode_items *g, int which, double 
  * v - r c more than layers of its bytes would have. A stage has at most one run a chunk, so its value is at most
  * r L + chunks * the most of v - r c; and at most L at the best rate there is (best_rate). The lesser of both. Loose:
  * numbers of layers need not be whole. */
-static double most_value(const prices *p, const mode_items *g, int which, double flight) {
-  double layer_bytes = bytes_of(p, &g->layer, flight), gain = 0;
+static double most_value(const prices *p, const mode_items *g, int which, microbatches n) {
+  double layer_bytes = bytes_of(p, &g->layer, n), gain = 0;
   if (layer_bytes <= 0) return g->layer.value[which] > 0 ? HUGE_VAL : 0;
   double of_byte = g->layer.value[which] / layer_bytes, best = of_byte;
   for (int i = 0; i < g->n_runs; i++) {
-    double bytes = bytes_of(p, &g->run[i], flight), all = g->run[i].value[which], more = all - of_byte * bytes;
+    double bytes = bytes_of(p, &g->run[i], n), all = g->run[i].value[which], more = all - of_byte * bytes;
     if (more <= 0) continue;
     gain = zp_later(gain, more);
     if (all > best * bytes) best = bytes > 0 ? all / bytes : HUGE_VAL;
@@ -167,33 +213,33 @@ typedef struct gains {
 } gains;
 
 /* A stage is in one mode, so the most of any of its modes is the most it can have. `wanted`: 0: need not be found. */
-static gains most_of_stage(const knapsack *all, const prices *p, double flight, const gains *wanted) {
+static gains most_of_stage(const knapsack *all, const prices *p, microbatches n, const gains *wanted) {
   gains most = {0};
   for (int i = 0; i < all->n_modes; i++) {
     const mode_items *g = &all->mode[i];
     if (wanted->seconds > 0 && g->layer.value[SECONDS] > 0)
-      most.seconds = zp_later(most.seconds, most_value(p, g, SECONDS, flight));
-    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(p, g, PARTS, flight));
+      most.seconds = zp_later(most.seconds, most_value(p, g, SECONDS, n));
+    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(p, g, PARTS, n));
   }
   return most;
 }
 
-/* Parts that any stage with so many or more in flight has room for, at most: all of L at the best rate of all modes.
- * Modes that need no less than another one everywhere are left out, because they have no more room. */
-static double most_room(const knapsack *all, const prices *p, double flight) {
+/* Parts that any stage with so many or more micro-batches has room for, at most: all of L at the best rate of all
+ * modes. Modes that need no less than another one everywhere are left out, because they have no more room. */
+static double most_room(const knapsack *all, const prices *p, microbatches n) {
   double most = 0;
   for (int i = 0; i < all->n_modes; i++)
-    if (!all->mode[i].needless) most = zp_later(most, best_rate(p, &all->mode[i], PARTS, flight));
+    if (!all->mode[i].needless) most = zp_later(most, best_rate(p, &all->mode[i], PARTS, n));
   return p->limit * most;
 }
 
-/* What any stage with so many or fewer in flight may gain in most_of_stage, at least: L / c layers of it (c falls with
- * fewer in flight), whole or not, as most_value counts them. Used only to see that nothing is wanted any more. */
-static gains least_of_stage(const knapsack *all, const prices *p, double flight) {
+/* What any stage with so many or fewer micro-batches may gain in most_of_stage, at least: L / c layers of it (c falls
+ * with fewer), whole or not, as most_value counts them. Used only to see that nothing is wanted any more. */
+static gains least_of_stage(const knapsack *all, const prices *p, microbatches n) {
   gains least = {0};
   for (int i = 0; i < all->n_modes; i++) {
     const item *layer = &all->mode[i].layer;
-    double layers = p->limit / bytes_of(p, layer, flight); /* endless where a layer needs nothing */
+    double layers = p->limit / bytes_of(p, layer, n); /* endless where a layer needs nothing */
     if (layer->value[SECONDS] > 0) least.seconds = zp_later(least.seconds, layers * layer->value[SECONDS]);
     least.parts = zp_later(least.parts, layers * layer->value[PARTS]);
   }
@@ -202,44 +248,102 @@ static gains least_of_stage(const knapsack *all, const prices *p, double flight)
 
 static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 
+/* At most as many as wait on a stage, so that few stages differ: the power of two below. */
+static double fewer(double waiting) { return waiting >= 1 ? exp2(floor(log2(waiting))) : 0; }
+
+static microbatches of_stage(const zp_flight_memo *flights, int stage) {
+  return (microbatches){flights->flight[stage], fewer(flights->pending[stage])};
+}
+
+/* What the stages up to this one have at least. */
+static microbatches of_any_up_to(const zp_flight_memo *flights, int stage) {
+  return (microbatches){flights->descend ? flights->flight[stage] : flights->least, fewer(flights->least_pending)};
+}
+
 /* *wanted becomes what is still wanted when all stages have given the most that they have; not above zero: enough. What
  * all stages gain is at most the sum of their most (most_of_stage), so what remains of slow_s - fast_s is work that
- * memory forces, and parts that remain have no room: false. The sum is cut short in both directions, which changes no
- * answer: where the stages that are left give what is wanted even if each gives the least (least_of_stage), it is
- * enough; where they do not have room even if each has the most of any of them (most_room), there is none. The last
- * stages come first, because they have the fewest in flight. */
-static bool serve(const knapsack *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
-  const double *flight = flights->flight;
-  gains least = least_of_stage(all, p, flights->most), most = {0};
+ * memory forces, and parts that remain have no room: false. A stage that has to have a part needs room for one. The sum
+ * is cut short in both directions, which changes no answer of the sums: where the stages that are left give what is
+ * wanted even if each gives the least (least_of_stage), it is enough; where they do not have room even if each has the
+ * most of any of them (most_room), there is none. The last stages come first, because they have the fewest in flight.
+ */
+static bool serve_stages(const knapsack *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
+  gains least = least_of_stage(all, p, (microbatches){flights->most, flights->most_pending}), most = {0};
+  microbatches known = {-1, -1};
   for (int left = flights->pipeline; left > 0; left--) {
     if (left * least.parts >= wanted->parts) wanted->parts = 0;
     if (left * least.seconds >= wanted->seconds) wanted->seconds = 0;
     if (wanted->parts <= 0 && wanted->seconds <= 0) return true;
     int stage = left - 1;
     if (wanted->parts > 0 && is_power_of_two(flights->pipeline - stage) &&
-        left * most_room(all, p, flights->descend ? flight[stage] : flights->least) <
-            wanted->parts - ZP_BOUND_SLACK * all->n)
+        left * most_room(all, p, of_any_up_to(flights, stage)) < wanted->parts - ZP_BOUND_SLACK * all->n)
       return false;
-    if (left == flights->pipeline || flight[stage] != flight[left]) most = most_of_stage(all, p, flight[stage], wanted);
+    microbatches n = of_stage(flights, stage);
+    if (n.flight != known.flight || n.waiting != known.waiting) most = most_of_stage(all, p, known = n, wanted);
+    bool inner = all->between && stage > 0 && left < flights->pipeline;
+    if (inner && wanted->parts > 0 && most.parts < p->chunks * (1 - ZP_BOUND_SLACK)) return false;
     wanted->seconds -= most.seconds;
     wanted->parts -= most.parts;
   }
   return wanted->parts <= ZP_BOUND_SLACK * all->n;
 }
 
+/* What the stages with the fewest and the most micro-batches say of all decides most. */
+static bool serve(const knapsack *all, const prices *p, zp_search_cache *s, const zp_choice *c, gains *wanted) {
+  const zp_flight_memo *few = zp_find_flight_extremes(s, c);
+  if (c->pipeline * most_room(all, p, (microbatches){few->least, fewer(few->least_pending)}) <
+      wanted->parts - ZP_BOUND_SLACK * all->n)
+    return false;
+  gains least = least_of_stage(all, p, (microbatches){few->most, few->most_pending});
+  if (c->pipeline * least.parts >= wanted->parts && c->pipeline * least.seconds >= wanted->seconds) {
+    *wanted = (gains){0, 0};
+    return true;
+  }
+  return serve_stages(all, p, zp_find_flights(s, c), wanted);
+}
+
+/* Every part is on some stage, alone at best. */
+static bool every_part_has_room(const knapsack *all, zp_search_cache *s, const zp_point *point) {
+  for (int i = 0; i < all->parts; i++)
+    if (zp_bytes_beside(s, point, zp_variant_of(s, point), &all->with[i]) >= (double)s->limit_bytes) return false;
+  return true;
+}
+
 /* work_s: all units of other segments, the parts in the fastest mode of each, and what memory lets no stage gain on the
  * slowest mode (`serve`). First a look with the fewest that any schedule has in flight, which needs no flights. Loose:
- * nothing that a stage needs beside its parts is counted but communicators; the value of a mode that is faster in one
- * part and slower in another is cut at zero. */
-bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_state_bytes each, double kept, zp_least_ask ask) {
+ * what a stage needs beside its parts is that of the smallest piece; the value of a mode that is faster in one part and
+ * slower in another is cut at zero. */
+bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
-  int64_t limit = s->limit_bytes - zp_choice_communicator_bytes(s, c, zp_variant_of(s, point)->lowered->ties);
-  if (limit <= 0) return false;
-  const prices p = {each, kept, (double)limit * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
-  if (c->pipeline * most_room(all, &p, ZP_LEAST_FLIGHT) < all->n * (1 - ZP_BOUND_SLACK)) return false;
+  const zp_variant *v = zp_variant_of(s, point);
+  double limit = (double)s->limit_bytes - zp_bytes_beside(s, point, v, &all->least);
+  if (limit <= 0 || !every_part_has_room(all, s, point)) return false;
+  const zp_shares shares = zp_shares_here(c);
+  const prices p = {zp_bytes_of_state(c, v->lowered, &shares), shares.of[ZP_STATE_ACTIVATIONS], 1,
+                    limit * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
+  if (c->pipeline * most_room(all, &p, (microbatches){ZP_LEAST_FLIGHT, 0}) < all->n * (1 - ZP_BOUND_SLACK))
+    return false;
   gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
-  if (!serve(all, &p, zp_find_flights(s, c), &wanted)) return false;
+  if (!serve(all, &p, s, c, &wanted)) return false;
   point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - ZP_BOUND_SLACK));
   return true;
+}
+
+/* A share of e eighths of a piece's n bytes is n e / 8, rounded down to aligned buffers (zp_saved_away). Where n is
+ * large that takes less than half an eighth, so (e - 1/2) / 8 are off the device; small pieces are not counted. */
+enum { LARGE_BYTES = 1 << 16 };
+static double share_away(const knapsack *all, const zp_choice *c) {
+  double eighths = c->home[ZP_STATE_ACTIVATIONS].eighths;
+  if (eighths == ZP_EIGHTHS) return 1;
+  return all->least.saved >= LARGE_BYTES ? (eighths - 0.5) / ZP_EIGHTHS : 0;
+}
+
+bool zp_hosts_have_room_for_parts(zp_search_cache *s, const zp_point *point, const zp_shares *shares) {
+  const knapsack *all = find_knapsack(s, point);
+  const zp_choice *c = &point->choice;
+  const prices p = {zp_bytes_of_state(c, zp_variant_of(s, point)->lowered, shares), share_away(all, c), 0,
+                    ((double)s->host_bytes + 1) * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
+  gains wanted = {0, all->n};
+  return serve(all, &p, s, c, &wanted);
 }

@@ -10,7 +10,8 @@
  *          mode; modes are in the order of t
  *   b      bytes of state of a unit, whatever the mode
  *   L      bytes of a stage for its units: the limit less what every stage with a unit needs besides (fixed_bytes)
- *   w      micro-batches that a stage has in flight */
+ *   w      micro-batches that a stage has in flight
+ *   q, e   micro-batches whose weight gradients wait on a stage, where backward is split; bytes of one for a unit */
 #include <math.h>
 #include <zplan/hash.h>
 #include <zplan/cost.h>
@@ -23,29 +24,25 @@ typedef struct filling {
   zp_search_cache *s;
   const zp_point *point;
   int segment;
-  double units;                      /* N */
-  const double *flight;              /* [stage] */
-  double unit_s[ZP_MOST_MODES];      /* fastest first */
-  double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
-  double *room;                      /* [stage][mode]: units (find_rooms) */
-  double limit[ZP_MOST_MODES];       /* bytes for these on a stage that has a unit */
+  double units;                 /* N */
+  double unit_s[ZP_MOST_MODES]; /* fastest first */
+  double state;                 /* bytes a unit */
+  double kept[ZP_MOST_MODES];   /* a micro-batch in flight */
+  double waits[ZP_MOST_MODES];  /* a micro-batch whose weight gradients wait */
+  bool between;                 /* all units but the first and the last one of the model are of the segment */
+  double *room;                 /* [stage][mode]: units (find_rooms) */
+  double limit[ZP_MOST_MODES];  /* bytes for these on a stage that has a unit */
 } filling;
 
-static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(c, state) / (double)ZP_EIGHTHS; }
-
-/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it, as far as they stay on
- * the device. */
-static double bytes_among(const zp_choice *c, const zp_lowered *l, double holders) {
-  double bytes = 0;
-  bytes += here(c, ZP_STATE_PARAMS) * l->param_bytes / (zp_shards_params(c) ? holders : 1);
-  bytes += here(c, ZP_STATE_GRADIENTS) * l->grad_bytes / (zp_shards_gradients(c) ? holders : 1);
-  bytes += here(c, ZP_STATE_OPTIMIZER) * l->state_bytes / (zp_shards_state(c) ? holders : 1);
-  return bytes;
-}
-
-static zp_state_bytes state_bytes(const zp_choice *c, const zp_lowered *l) {
-  return (zp_state_bytes){.whole = bytes_among(c, l, c->data),
-                          .spread = bytes_among(c, l, (double)c->data / zp_expert_ranks(c))};
+/* Shares that are on the host, at least: of a family, no disks are open to the class. */
+static zp_shares shares_on_host(const zp_search_cache *s, const zp_point *point) {
+  zp_shares shares;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    const zp_home *home = &point->choice.home[i];
+    bool open = zp_is_family(point) && zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
+    shares.of[i] = home->tier == ZP_TIER_HOST && !open ? home->eighths / (double)ZP_EIGHTHS : 0;
+  }
+  return shares;
 }
 
 static int heaviest_repeat(const zp_variant *v) {
@@ -61,103 +58,58 @@ static int heaviest_repeat(const zp_variant *v) {
 /* floor of what is not negative, without a call. */
 static double whole_part(double x) { return x < 1e15 ? (double)(int64_t)x : x; }
 
-/* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
- * in the stage's pool. */
-static double flight_of(const zp_flight_memo *memo, int stage) {
-  return zp_sooner(memo->slots[stage] / memo->chunks, memo->fewest[stage]);
-}
-
-static void count_stage(zp_flight_memo *memo, const zp_choice *c, int stage) {
-  int64_t m = memo->microbatches, *chunk = &memo->chunk[stage * memo->chunks];
-  double fewest = HUGE_VAL, all = 0;
-  for (int k = 0; k < memo->chunks; k++) {
-    chunk[k] = zp_in_flight_chunk(c, stage, k, m);
-    fewest = zp_sooner(fewest, (double)chunk[k]);
-    all += (double)chunk[k];
-  }
-  memo->fewest[stage] = fewest;
-  memo->all[stage] = all;
-  memo->slots[stage] = (double)zp_in_flight(c, stage, m);
-  memo->flight[stage] = flight_of(memo, stage);
-}
-
-static void give_room(zp_search_cache *s, zp_flight_memo *memo, const zp_choice *c) {
-  if (memo->stages < c->pipeline) {
-    memo->stages = c->pipeline;
-    memo->flight = ZP_NEW_ARRAY(s->kept, double, 4 * memo->stages);
-    memo->fewest = memo->flight + memo->stages;
-    memo->all = memo->fewest + memo->stages;
-    memo->slots = memo->all + memo->stages;
-  }
-  if (memo->room >= zp_model_chunks(c)) return;
-  memo->room = zp_model_chunks(c);
-  memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
-}
-
-/* Micro-batches that all stages have in flight. Interleaved tables are slow to count in, and other points ask for the
- * same ones. */
-const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
-  int64_t m = zp_microbatches(s->in->spec, c);
-  int chunks = zp_chunks(c);
-  const int64_t key[4] = {(int64_t)c->schedule, chunks, c->pipeline, m};
-  zp_flight_memo *memo = &s->memo.flight[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_FLIGHT_SLOTS];
-  if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
-      memo->microbatches == m)
-    return memo;
-  give_room(s, memo, c);
-  memo->known = memo->descend = true; /* all of it is found below */
-  memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    count_stage(memo, c, stage);
-    memo->descend &= stage == 0 || memo->flight[stage] <= memo->flight[stage - 1];
-    memo->least = stage ? zp_sooner(memo->least, memo->flight[stage]) : memo->flight[stage];
-    memo->most = stage ? zp_later(memo->most, memo->flight[stage]) : memo->flight[stage];
-  }
-  return memo;
-}
-
-/* Bytes that a stage with a unit needs beside what it holds for every unit: communicators, transients, and rings for
- * what has left the device (regions.c). The rings of ZeRO 2 and 3 do not count, because zp_smallest, with the highest
- * stage, stands for the others, too. */
-static double fixed_bytes(zp_search_cache *s, const zp_choice *c, const zp_lowered *l, const zp_segment_program *unit) {
-  int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
-  const zp_procedure *backward = zp_backward_of(unit, c->schedule);
-  if (backward->transient_bytes > transient) transient = backward->transient_bytes;
-  int64_t bytes = transient + zp_choice_communicator_bytes(s, c, l->ties);
-  if (c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
-  if (c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;
-  if (c->home[ZP_STATE_ACTIVATIONS].eighths == 8) bytes += ZP_SAVED_BUFFERS * unit->saved_bytes;
-  return (double)bytes;
-}
-
-static filling start(zp_search_cache *s, const zp_point *point) {
+static filling start(zp_search_cache *s, const zp_point *point, const zp_shares *shares) {
   const zp_variant *fastest = &s->variants.data[point->modes[0]];
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
   const zp_segment_program *unit = &fastest->lowered->segments[f.segment];
-  zp_state_bytes each = state_bytes(&point->choice, fastest->lowered);
+  zp_state_bytes each = zp_bytes_of_state(&point->choice, fastest->lowered, shares);
   f.state = each.whole * (double)unit->elements + each.spread * (double)unit->spread_elements;
+  f.between = zp_is_all_between(fastest->lowered, f.segment);
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
     f.unit_s[i] = v->unit_s[f.segment];
-    f.kept[i] = here(&point->choice, ZP_STATE_ACTIVATIONS) * (double)v->lowered->segments[f.segment].saved_bytes;
-    f.limit[i] = (double)s->limit_bytes - fixed_bytes(s, &point->choice, v->lowered, &v->lowered->segments[f.segment]);
+    f.kept[i] = shares->of[ZP_STATE_ACTIVATIONS] * (double)v->lowered->segments[f.segment].saved_bytes;
   }
   return f;
 }
 
-/* The most units that a stage can hold in a mode: n of them need n (b + w a) <= L, so n is at most the whole part of
- * L / (b + w a). With several chunks a stage w is flight_of: no unit is kept for fewer, so n is still the most. Loose
- * by what other units of the stage need. */
-static double room_of(const filling *f, int mode, double flight) {
-  if (f->limit[mode] <= 0) return 0; /* whatever a unit needs: it may be nothing */
-  return whole_part(f->limit[mode] * (1 + ZP_ROUNDING) / (f->state + flight * f->kept[mode]));
+static filling start_on_device(zp_search_cache *s, const zp_point *point) {
+  const zp_shares shares = zp_shares_here(&point->choice);
+  filling f = start(s, point, &shares);
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_variant *v = &s->variants.data[point->modes[i]];
+    const zp_segment_program *unit = &v->lowered->segments[f.segment];
+    const zp_unit_bytes one = zp_bytes_of_unit(unit, point->choice.schedule);
+    f.waits[i] = (double)zp_unit_pending_bytes(unit, &point->choice);
+    f.limit[i] = (double)s->limit_bytes - zp_bytes_beside(s, point, v, &one);
+  }
+  return f;
 }
 
-/* Are all units but the first and the last one of the repeat, so that every chunk of a stage in between has one? */
+/* Shares off the device are rounded down to whole pages (zp_saved_away). */
+static filling start_on_host(zp_search_cache *s, const zp_point *point, const zp_shares *shares) {
+  filling f = start(s, point, shares);
+  for (int i = 0; i < point->n_modes; i++) {
+    int64_t saved = s->variants.data[point->modes[i]].lowered->segments[f.segment].saved_bytes;
+    f.kept[i] = (double)zp_saved_away(&point->choice, saved);
+    f.limit[i] = (double)s->host_bytes + 1; /* where nothing is needed there is room */
+  }
+  return f;
+}
+
+/* The most units that a stage can hold in a mode: n of them need n (b + w a + q e) <= L, so n is at most the whole part
+ * of L / (b + w a + q e). With several chunks a stage w is flight_of: no unit is kept for fewer, so n is still the
+ * most. Loose by what other units of the stage need. */
+static double room_of(const filling *f, int mode, double flight, double pending) {
+  if (f->limit[mode] <= 0) return 0; /* whatever a unit needs: it may be nothing */
+  return whole_part(f->limit[mode] * (1 + ZP_ROUNDING) /
+                    (f->state + flight * f->kept[mode] + pending * f->waits[mode]));
+}
+
+/* Has every chunk of a stage a unit of the segment? */
 static bool fills_all_between(const filling *f, int stage) {
-  int units = (int)zp_point_units(f->s, f->point);
-  return stage > 0 && stage < f->point->choice.pipeline - 1 && f->units >= units - 2;
+  return f->between && stage > 0 && stage < f->point->choice.pipeline - 1;
 }
 
 /* The most units that a stage with C chunks can hold in a mode, however it is cut. The layout may give chunks slots of
@@ -165,39 +117,52 @@ static bool fills_all_between(const filling *f, int stage) {
  * Own slots: chunk k with n_k units and w_k in flight needs n_k (b + w_k a). Where every chunk is known to have a unit
  * (forced), what is above one a chunk costs least in the chunk with the fewest, w: n units need at least
  * n (b + w a) + a sum of (w_k - w), and there are C units or none. Where that is not known the sum is left out.
- * A pool of W slots, each with room for the largest chunk of u units: W u a + n b bytes, and n <= C u. Up to the
- * largest u with u (C b + W a) <= L all C chunks may be full; with one more unit in the largest chunk, only
- * (L - W (u + 1) a) / b units remain, and ever fewer with more: the most of n is at one of the two.
- * Loose by the units that are not of the segment. */
+ * What waits is in no pool: b is b + q e here, with the q of the chunk with the fewest. A pool of W slots, each with
+ * room for the largest chunk of u units: W u a + n b bytes, and n <= C u. Up to the largest u with u (C b + W a) <= L
+ * all C chunks may be full; with one more unit in the largest chunk, only (L - W (u + 1) a) / b units remain, and ever
+ * fewer with more: the most of n is at one of the two. Loose by the units that are not of the segment. */
 static double room_of_chunks(const filling *f, int mode, int stage, const zp_flight_memo *flights, bool forced) {
   int chunks = flights->chunks;
   double bytes = f->limit[mode] * (1 + ZP_ROUNDING), kept = f->kept[mode];
   double fewest = flights->fewest[stage], all = flights->all[stage], slots = flights->slots[stage];
+  double state = f->state + flights->pending[stage] * f->waits[mode];
   if (bytes <= 0) return 0;
-  if (f->state + kept <= 0) return HUGE_VAL;
-  double own = (bytes - (forced ? kept * (all - chunks * fewest) : 0)) / (f->state + kept * fewest);
+  if (state + kept <= 0) return HUGE_VAL;
+  double own = (bytes - (forced ? kept * (all - chunks * fewest) : 0)) / (state + kept * fewest);
   if (forced && own < chunks) own = 0;
-  double each = whole_part(bytes / (chunks * f->state + slots * kept)); /* units of a chunk */
+  double each = whole_part(bytes / (chunks * state + slots * kept)); /* units of a chunk */
   double pooled = chunks * each;
-  if (f->state > 0) pooled = zp_later(pooled, (bytes - slots * kept * (each + 1)) / f->state);
+  if (state > 0) pooled = zp_later(pooled, (bytes - slots * kept * (each + 1)) / state);
   return whole_part(zp_later(zp_later(own, pooled), 0));
 }
 
-/* How many units a stage has room for in every mode. Neighbours may have the same in flight. */
-static void find_rooms(filling *f) {
-  int stages = f->point->choice.pipeline, n = f->point->n_modes, chunks = zp_chunks(&f->point->choice);
+static void find_room(const filling *f, const zp_flight_memo *flights, int stage) {
+  int n = f->point->n_modes;
+  double *room = &f->room[stage * n];
+  bool as_before = stage > 0 && flights->chunks == 1 && flights->flight[stage] == flights->flight[stage - 1] &&
+                   flights->pending[stage] == flights->pending[stage - 1];
+  if (as_before) {
+    memcpy(room, room - n, sizeof *room * (size_t)n);
+    return;
+  }
+  for (int i = 0; i < n; i++)
+    room[i] = flights->chunks > 1 ? room_of_chunks(f, i, stage, flights, fills_all_between(f, stage))
+                                  : room_of(f, i, flights->flight[stage], flights->pending[stage]);
+}
+
+/* How many units a stage has room for in every mode. False: one that has to have a unit has room for none. */
+static bool find_rooms(filling *f) {
+  int stages = f->point->choice.pipeline, n = f->point->n_modes;
   const zp_flight_memo *flights = zp_find_flights(f->s, &f->point->choice);
-  f->flight = flights->flight;
+  bool all_have = true;
   f->room = ZP_NEW_ARRAY(f->s->arena, double, stages *n);
   for (int stage = 0; stage < stages; stage++) {
-    double *room = &f->room[stage * n];
-    if (chunks > 1)
-      for (int i = 0; i < n; i++) room[i] = room_of_chunks(f, i, stage, flights, fills_all_between(f, stage));
-    else if (stage > 0 && f->flight[stage] == f->flight[stage - 1])
-      memcpy(room, room - n, sizeof *room * (size_t)n);
-    else
-      for (int i = 0; i < n; i++) room[i] = room_of(f, i, f->flight[stage]);
+    double most = 0;
+    find_room(f, flights, stage);
+    for (int i = 0; i < n; i++) most = zp_later(most, f->room[stage * n + i]);
+    all_have &= most >= flights->chunks || !fills_all_between(f, stage);
   }
+  return all_have;
 }
 
 /* sums[stage][mode]: the most units that the stages before it can hold in that mode or a faster one: each the room of
@@ -283,25 +248,44 @@ static bool small_beside(const filling *f, double microbatches) {
   return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
 }
 
-/* What the stages with the fewest and the most in flight say of all. room_of falls with w: if P stages with the fewest
- * have too little room in every mode, so have all stages as they are; if P stages with the most have room for N units
- * in the fastest mode, memory forces nothing. Where only room is asked for, any mode will do, with one chunk a stage;
- * several chunks count more exactly (room_of_chunks). */
+/* What the stages with the fewest and the most in flight say of all. room_of falls with w and q: if P stages with the
+ * fewest have too little room in every mode, so have all stages as they are; if P stages with the most have room for N
+ * units in the fastest mode, and for one each, memory forces nothing. Where only room is asked for, any mode will do,
+ * with one chunk a stage; several chunks count more exactly (room_of_chunks). */
 typedef enum verdict { TOO_LITTLE, ENOUGH, DEPENDS } verdict;
-static bool have_too_little(const filling *f, double least_flight) {
+static bool have_too_little(const filling *f, double least_flight, double least_pending) {
   double stages = f->point->choice.pipeline, most = 0;
-  for (int i = 0; i < f->point->n_modes; i++) most = zp_later(most, room_of(f, i, least_flight));
-  return stages * most < f->units;
+  for (int i = 0; i < f->point->n_modes; i++) most = zp_later(most, room_of(f, i, least_flight, least_pending));
+  return stages * most < f->units || (f->between && stages > 2 && most < 1);
 }
 
 static verdict judge_extremes(const filling *f, zp_least_ask ask) {
-  if (have_too_little(f, ZP_LEAST_FLIGHT)) return TOO_LITTLE;
-  const zp_flight_memo *flights = zp_find_flights(f->s, &f->point->choice);
-  if (have_too_little(f, flights->least)) return TOO_LITTLE;
+  if (have_too_little(f, ZP_LEAST_FLIGHT, 0)) return TOO_LITTLE;
+  const zp_flight_memo *flights = zp_find_flight_extremes(f->s, &f->point->choice);
+  if (have_too_little(f, flights->least, flights->least_pending)) return TOO_LITTLE;
   int modes = ask == ZP_ASK_ROOM && flights->chunks == 1 ? f->point->n_modes : 1;
-  for (int i = 0; i < modes; i++)
-    if (f->point->choice.pipeline * room_of(f, i, flights->most) >= f->units) return ENOUGH;
+  for (int i = 0; i < modes; i++) {
+    double room = room_of(f, i, flights->most, flights->most_pending);
+    if (f->point->choice.pipeline * room >= f->units && room >= 1) return ENOUGH;
+  }
   return DEPENDS;
+}
+
+/* Have the hosts room for the saved values that have left, and the state beside them? The stages' shares of their hosts
+ * are filled like the devices. Loose: buffers, and what the rounding of state to whole elements leaves on the device.
+ */
+bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point) {
+  zp_shares shares = shares_on_host(s, point);
+  const zp_choice *c = &point->choice;
+  if (shares.of[ZP_STATE_ACTIVATIONS] == 0 || c->stage_recompute || zp_has_types(s)) return true;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) /* parts of state are whole numbers of elements: all or not counted */
+    if (i != ZP_STATE_ACTIVATIONS && shares.of[i] < 1) shares.of[i] = 0;
+  if (c->fine) return zp_hosts_have_room_for_parts(s, point, &shares);
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  filling f = start_on_host(s, point, &shares);
+  bool fits = find_rooms(&f) && sum_rooms(&f)[(c->pipeline + 1) * point->n_modes - 1] >= f.units;
+  zp_arena_rewind(s->arena, mark);
+  return fits;
 }
 
 /* work_s: the least work of all units in the fastest mode of each, and what memory adds to those of the segment
@@ -310,18 +294,16 @@ static verdict judge_extremes(const filling *f, zp_least_ask ask) {
 bool zp_find_least_work(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   const zp_choice *c = &point->choice;
   if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
-  if (c->fine)
-    return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               here(c, ZP_STATE_ACTIVATIONS), ask);
-  filling f = start(s, point);
+  if (c->fine) return zp_find_least_parts(s, point, ask);
+  filling f = start_on_device(s, point);
   verdict known = ask == ZP_ASK_ALL ? DEPENDS : judge_extremes(&f, ask);
   if (known != DEPENDS) return known == ENOUGH; /* and the work is that of the fastest mode */
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = NULL};
-  find_rooms(&f);
+  bool fits = find_rooms(&f);
   w.rooms = sum_rooms(&f);
   memcpy(w.unit_s, f.unit_s, sizeof w.unit_s);
-  bool fits = w.rooms[(c->pipeline + 1) * point->n_modes - 1] >= f.units;
+  fits &= w.rooms[(c->pipeline + 1) * point->n_modes - 1] >= f.units;
   double least = zp_variant_of(s, point)->prefix_s[zp_point_units(s, point)];
   least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
   point->work_s = fmax(point->work_s, least * (1 - ZP_ROUNDING));
@@ -413,7 +395,7 @@ double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memor
          high = high_s;
   if (point->choice.fine || low >= high) return low;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  filling f = start(s, point);
+  filling f = start_on_device(s, point);
   if (memory && !zp_has_types(s)) find_rooms(&f);
   if (!isfinite(high)) high = 4 * low;
   if (reached_by_chunks(&f, high, message_s, f.units) < f.units) low = high;

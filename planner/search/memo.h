@@ -37,12 +37,13 @@ typedef struct zp_link_memo {
 } zp_link_memo;
 enum { ZP_FLIGHT_SLOTS = 256 };
 typedef struct zp_flight_memo { /* of one pipeline that was asked for */
-  bool known;
+  bool known, counted;          /* counted: every stage; else the least and most of all */
   zp_schedule schedule;
   int chunks, pipeline, room, stages; /* room: for model chunks; stages: the same for stages */
   int64_t microbatches;
-  double *flight;               /* [pipeline]: see least_work.c */
-  double least, most;           /* of all stages */
+  double *flight;                                  /* [pipeline]: see least_work.c */
+  double *pending;                                 /* [pipeline]: zp_pending_chunk of the chunk with the fewest */
+  double least, most, least_pending, most_pending; /* of all stages */
   double *fewest, *all, *slots; /* [pipeline]: of the chunk with the fewest, of all chunks together; zp_in_flight */
   bool descend;                 /* no stage has more than the one before it */
   int64_t *chunk;               /* [pipeline][chunks]: zp_in_flight_chunk */

@@ -114,6 +114,7 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, i
   for (int i = 0; i < spec->model->segments.len; i++) in->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
   in->most_units = in->pieces ? in->pieces->n_units : in->n_units;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) in->may_leave[i] = zp_may_leave(in, (zp_state)i);
   return in;
 }
 

@@ -30,7 +30,7 @@ void zp_open_zero(zp_search_run *run, const zp_point *schedule);
 void zp_note_open_zero(zp_search_run *run, const zp_point *schedule);
 
 /* ---- homes.c ---- */
-/* May parts of the class leave the device in some plan of the space? */
+/* May parts of the class leave the device in some plan of the space? Asked once: zp_search_input.may_leave. */
 bool zp_may_leave(const zp_search_input *in, zp_state state);
 bool zp_some_state_may_leave(const zp_search_input *in);
 /* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */

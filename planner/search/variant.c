@@ -50,7 +50,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
 /* Seconds of one iteration of a segment or piece; backward by what it yields: gradients of inputs, of weights. */
 typedef struct unit_costs {
   double forward_s, inputs_s, weights_s, backward_share;
-  int64_t saved_bytes, elements, spread_elements;
+  int64_t saved_bytes, waiting_bytes, elements, spread_elements;
 } unit_costs;
 
 static unit_costs costs_of(const zp_segment_program *segment) {
@@ -60,6 +60,7 @@ static unit_costs costs_of(const zp_segment_program *segment) {
                       .weights_s = weights,
                       .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1,
                       .saved_bytes = segment->saved_bytes,
+                      .waiting_bytes = segment->pending_bytes,
                       .elements = segment->elements,
                       .spread_elements = segment->spread_elements};
 }
@@ -74,6 +75,7 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
     least.weights_s = fmin(least.weights_s, c.weights_s);
     least.backward_share = fmin(least.backward_share, c.backward_share);
     least.saved_bytes = c.saved_bytes < least.saved_bytes ? c.saved_bytes : least.saved_bytes;
+    least.waiting_bytes = c.waiting_bytes < least.waiting_bytes ? c.waiting_bytes : least.waiting_bytes;
   }
   return least;
 }
@@ -90,6 +92,7 @@ static double forward_of(const unit_costs *c) { return c->forward_s; }
 static double inputs_of(const unit_costs *c) { return c->inputs_s; }
 static double weights_of(const unit_costs *c) { return c->weights_s; }
 static double saved_of(const unit_costs *c) { return (double)c->saved_bytes; }
+static double waiting_of(const unit_costs *c) { return (double)c->waiting_bytes; }
 static double elements_of(const unit_costs *c) { return (double)c->elements; }
 static double spread_of(const unit_costs *c) { return (double)c->spread_elements; }
 
@@ -138,12 +141,13 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
   double forward[ZP_MOST_PARTS], inputs[ZP_MOST_PARTS], weights[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
-      elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS], work[ZP_MOST_PARTS];
+      waiting[ZP_MOST_PARTS], elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS], work[ZP_MOST_PARTS];
   range_costs r = costs_of_ranges(v, modes, n, segment);
   share_out(&r, forward_of, forward);
   share_out(&r, inputs_of, inputs);
   share_out(&r, weights_of, weights);
   share_out(&r, saved_of, saved);
+  share_out(&r, waiting_of, waiting);
   share_out(&r, elements_of, elements);
   share_out(&r, spread_of, spread);
   for (int part = 0; part < r.parts; part++) work[part] = forward[part] + inputs[part] + weights[part];
@@ -157,6 +161,7 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->longest_s = fmax(v->longest_s, work[part]);
     v->part_s[piece] = (zp_part_seconds){work[part], forward[part], forward[part] + inputs[part]};
     v->kept_bytes[piece] = saved[part];
+    v->waiting_bytes[piece] = waiting[part];
     v->part_elements[piece] = elements[part];
     v->part_spread[piece] = spread[part];
   }
@@ -203,6 +208,7 @@ static void measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *
   v->part_s = ZP_NEW_ARRAY(s->arena, zp_part_seconds, l->n_segments);
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->kept_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  v->waiting_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->part_elements = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->part_spread = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   count_elements(s, v);

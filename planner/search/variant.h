@@ -28,17 +28,18 @@ typedef struct zp_variant {
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
-  zp_node_set types;       /* node types that it is priced on; 0: all, of several the least */
-  zp_stage_mode mode;      /* the one of `lowered` */
-  bool fine;               /* units are parts of layers: with pieces */
-  zp_lowered *lowered;     /* priced; of several modes, one of them; NULL when it cannot be lowered */
-  zp_part_seconds *part_s; /* [segments]: of parts */
-  zp_part_seconds all_s;   /* of all units */
-  double *prefix_s;        /* forward and backward */
-  double *unit_s;          /* the same of one iteration of a segment or piece, [segments] */
-  double *kept_bytes, *part_elements, *part_spread; /* saved for one micro-batch; parameters, as below: of parts,
-                                                     * [segments]. No piece has less than its parts together */
-  double *forward_s;                                /* forward alone */
+  zp_node_set types;                   /* node types that it is priced on; 0: all, of several the least */
+  zp_stage_mode mode;                  /* the one of `lowered` */
+  bool fine;                           /* units are parts of layers: with pieces */
+  zp_lowered *lowered;                 /* priced; of several modes, one of them; NULL when it cannot be lowered */
+  zp_part_seconds *part_s;             /* [segments]: of parts */
+  zp_part_seconds all_s;               /* of all units */
+  double *prefix_s;                    /* forward and backward */
+  double *unit_s;                      /* the same of one iteration of a segment or piece, [segments] */
+  double *kept_bytes, *waiting_bytes;  /* saved for one micro-batch; of one whose weight gradients wait: of parts,
+                                        * [segments]. No piece has less than its parts together */
+  double *part_elements, *part_spread; /* parameters, as below: likewise */
+  double *forward_s;                   /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
                              * the rest, prefix_s - input_s, are each the least by itself */
   int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; one array a sharding */

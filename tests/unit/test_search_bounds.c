@@ -96,6 +96,10 @@ static void check_bounds(trial *t, zp_point *point) {
   cr_assert(has_room == zp_find_least_work(t->run.s, point, ZP_ASK_ALL) && quick.work_s == point->work_s && has_room,
             "%s, %d x %d x %d: room %d, work %.9g and %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data,
             has_room, quick.work_s, point->work_s);
+  t->run.s->host_bytes = host;
+  cr_assert(zp_hosts_have_room(t->run.s, point),
+            "%s, %d x %d x %d, zero %d, %d eighths of saved values: no room in %lld", zp_schedule_name(c.schedule),
+            c.tensor, c.pipeline, c.data, c.zero, c.home[ZP_STATE_ACTIVATIONS].eighths, (long long)host);
   double step = zp_simulate(scratch, program, &t->run.s->machine).step_s;
   double whole = zp_bound(t->run.s, point), of_cut = zp_bound_of_cut(t->run.s, point, c.cut, own);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,

@@ -1,0 +1,69 @@
+/* Bytes that a stage has at least, in one place for layers whole and in parts (least_work.c, least_parts.c): of state,
+ * and beside what it holds for every unit. regions.c lays it out. */
+#include <zplan/schedule.h>
+#include "bound.h"
+#include "fit.h"
+
+zp_shares zp_shares_here(const zp_choice *c) {
+  zp_shares shares;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) shares.of[i] = zp_eighths_here(c, (zp_state)i) / (double)ZP_EIGHTHS;
+  return shares;
+}
+
+/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it. */
+static double bytes_among(const zp_choice *c, const zp_lowered *l, const zp_shares *shares, double holders) {
+  double bytes = 0;
+  bytes += shares->of[ZP_STATE_PARAMS] * l->param_bytes / (zp_shards_params(c) ? holders : 1);
+  bytes += shares->of[ZP_STATE_GRADIENTS] * l->grad_bytes / (zp_shards_gradients(c) ? holders : 1);
+  bytes += shares->of[ZP_STATE_OPTIMIZER] * l->state_bytes / (zp_shards_state(c) ? holders : 1);
+  return bytes;
+}
+
+zp_state_bytes zp_bytes_of_state(const zp_choice *c, const zp_lowered *l, const zp_shares *shares) {
+  return (zp_state_bytes){.whole = bytes_among(c, l, shares, c->data),
+                          .spread = bytes_among(c, l, shares, (double)c->data / zp_expert_ranks(c))};
+}
+
+/* Buffers that a class has for the unit at work, at least: with all of it off the device, and, where the ZeRO stage is
+ * known, with its buckets gathered or scattered (regions.c). Where ZeRO is open, zp_smallest with the highest stage
+ * stands for the others, too, so its rings do not count. */
+static int rings_of(const zp_search_cache *s, const zp_point *point, zp_state state, bool sharded) {
+  if (point->choice.home[state].eighths == ZP_EIGHTHS) return 2;
+  if (zp_is_subspace(point) || !sharded) return 0;
+  return s->machine.node->device.is_cpu ? 1 : 2;
+}
+
+/* Bytes of messages that every stage has buffers for: all have a neighbour in one direction, with several chunks in
+ * both for all chunks but one, and a gradient on its way (regions.c). */
+static int64_t message_bytes(zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
+  if (c->pipeline == 1 || v->carry_elements == INT64_MAX) return 0;
+  int64_t chunks = zp_chunks(c), carry = v->carry_elements * v->lowered->compute_bytes;
+  int64_t buffers = zp_message_buffers(c, zp_microbatches(s->in->spec, c));
+  return chunks == 1 ? buffers * carry : ((2 * chunks - 1) * buffers - 1) * carry;
+}
+
+zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule) {
+  int64_t forward = unit->forward.transient_bytes, backward = zp_backward_of(unit, schedule)->transient_bytes;
+  return (zp_unit_bytes){.transient = forward > backward ? forward : backward,
+                         .elements = unit->elements + unit->spread_elements,
+                         .saved = unit->saved_bytes};
+}
+
+double zp_bytes_beside(zp_search_cache *s, const zp_point *point, const zp_variant *v, const zp_unit_bytes *unit) {
+  const zp_choice *c = &point->choice;
+  const zp_lowered *l = v->lowered;
+  int64_t bytes = unit->transient + zp_choice_communicator_bytes(s, c, l->ties) + message_bytes(s, c, v);
+  bytes += rings_of(s, point, ZP_STATE_PARAMS, zp_shards_params(c)) * unit->elements * l->param_bytes;
+  bytes += rings_of(s, point, ZP_STATE_GRADIENTS, zp_shards_gradients(c)) * unit->elements * l->grad_bytes;
+  if (c->home[ZP_STATE_ACTIVATIONS].eighths == ZP_EIGHTHS) bytes += ZP_SAVED_BUFFERS * unit->saved;
+  return (double)bytes;
+}
+
+bool zp_is_all_between(const zp_lowered *lowered, int segment) {
+  int64_t before = 0, after = 0;
+  for (int i = 0; i < lowered->pieces->n_whole; i++) {
+    int64_t units = lowered->segments[i].segment->count * lowered->pieces->parts[i];
+    if (i != segment) *(i < segment ? &before : &after) += units;
+  }
+  return before <= 1 && after <= 1;
+}
