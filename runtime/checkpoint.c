@@ -2,9 +2,9 @@
  * other's.
  *
  * Saving: rank 0 makes a hidden folder with files of full size (a full disk shows here), every rank writes its pieces,
- * rank 0 adds checksums and the manifest and renames the folder. All ranks compare notes after each phase; on trouble
- * the hidden folder goes and all stop with one message. Loading: rank 0 chooses and checks, every rank reads its
- * pieces. */
+ * rank 0 adds checksums and the manifest and renames the folder. All ranks compare notes after each phase; on trouble,
+ * also that of a device between phases (zpr_fail), the hidden folder goes and all stop with one message. Loading: rank
+ * 0 chooses and checks, every rank reads its pieces. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,6 +24,7 @@ static bool cannot_write(zpr_error *error, const char *path, int reason) {
 void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_t keep, int64_t pid) {
   *save = (zpr_save){.dir = dir, .step = step, .keep = keep, .files = zpr_file_count(c)};
   zpr_path(save->folder, "%s/.step_%06lld.tmp-%lld", dir, (long long)step, (long long)pid);
+  zpr_set_unfinished(save->folder);
   for (int f = 0; f < save->files; f++) {
     zpr_file_tensors(c, f, &save->tensors[f]);
     save->header[f] = zpr_tensors_seal(c, &save->tensors[f]);
@@ -31,6 +32,7 @@ void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_
 }
 
 void zpr_save_close(zpr_save *save) {
+  zpr_set_unfinished(NULL);
   for (int f = 0; f < save->files; f++) {
     zpr_tensors_free(&save->tensors[f]);
     free(save->header[f]);

@@ -72,6 +72,9 @@ bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const ch
 const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool zpr_make_folders(const char *path, zpr_error *error);
 void zpr_remove_folder(const char *path); /* with the files in it; as far as possible */
+/* The hidden folder of a checkpoint that is being written, NULL: none is; it goes when the run ends early. */
+void zpr_set_unfinished(const char *path);
+void zpr_drop_unfinished(void);
 bool zpr_sync_folder(const char *path, zpr_error *error);
 /* Text to a file that is replaced atomically and is on the disk on return. */
 bool zpr_write_text(const char *path, const char *text, zpr_error *error);

@@ -51,6 +51,15 @@ void zpr_remove_folder(const char *path) {
   rmdir(path);
 }
 
+static char unfinished[ZPR_PATH]; /* "": none */
+
+void zpr_set_unfinished(const char *path) { zpr_path(unfinished, "%s", path ? path : ""); }
+
+void zpr_drop_unfinished(void) {
+  if (unfinished[0]) zpr_remove_folder(unfinished);
+  zpr_set_unfinished(NULL);
+}
+
 bool zpr_sync_folder(const char *path, zpr_error *error) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return cannot_write(error, path);

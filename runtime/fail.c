@@ -52,6 +52,7 @@ _Noreturn void zpr_fail(zpr *c, const char *code, const char *format, ...) {
   bool ranks_run = c && c->state && c->state->comm;
   if (ranks_run) wait_my_turn(c);
   print_error(c, code, text);
+  zpr_drop_unfinished();
   zpr_unlock_folder();
   if (ranks_run) zpr_linked_transport->abort(status_of(code));
   exit(status_of(code));

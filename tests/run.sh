@@ -97,6 +97,7 @@ plans against the search|python3 tests/fuzz/plans.py
 offload|python3 tests/diff/offload.py --jobs 1
 command|python3 tests/verify/command.py
 libraries of CUDA|python3 tests/verify/libraries.py
+faults of a GPU|python3 tests/fault/gpu.py
 surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
 model fuzzer|python3 tests/fuzz/models.py --jobs 1

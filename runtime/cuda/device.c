@@ -6,10 +6,21 @@
 
 /* ---- trouble ---- */
 
+enum { OUT_OF_MEMORY = 2 /* CUDA_ERROR_OUT_OF_MEMORY */, BLAS_ALLOC_FAILED = 3 /* CUBLAS_STATUS_ALLOC_FAILED */ };
+
+static _Noreturn void fail_full(zpr *c, const char *what) {
+  const zpr_device *d = c->state->device;
+  size_t available = 0, total = 0;
+  d->api.memory_info(&available, &total); /* 0 of 0 before there is a context */
+  zpr_fail(c, "Z0822", "cannot %s: no memory for it on GPU %d (%s), of whose %zu bytes %zu are free", what, d->ordinal,
+           d->name, total, available);
+}
+
 void zpr_cuda(zpr *c, int result, const char *what) {
   if (result == 0) return;
   const zpr_device *d = c->state->device;
   const char *name = "an unknown error", *text = "";
+  if (result == OUT_OF_MEMORY) fail_full(c, what);
   d->api.error_name(result, &name);
   d->api.error_text(result, &text);
   if (d->last_kernel)
@@ -23,12 +34,13 @@ void zpr_cublas(zpr *c, int result, const char *what) {
   static const struct {
     int status;
     const char *name;
-  } names[] = {{1, "CUBLAS_STATUS_NOT_INITIALIZED"}, {3, "CUBLAS_STATUS_ALLOC_FAILED"},
-               {7, "CUBLAS_STATUS_INVALID_VALUE"},   {8, "CUBLAS_STATUS_ARCH_MISMATCH"},
-               {11, "CUBLAS_STATUS_MAPPING_ERROR"},  {13, "CUBLAS_STATUS_EXECUTION_FAILED"},
-               {14, "CUBLAS_STATUS_INTERNAL_ERROR"}, {15, "CUBLAS_STATUS_NOT_SUPPORTED"}};
+  } names[] = {{1, "CUBLAS_STATUS_NOT_INITIALIZED"},   {7, "CUBLAS_STATUS_INVALID_VALUE"},
+               {8, "CUBLAS_STATUS_ARCH_MISMATCH"},     {11, "CUBLAS_STATUS_MAPPING_ERROR"},
+               {13, "CUBLAS_STATUS_EXECUTION_FAILED"}, {14, "CUBLAS_STATUS_INTERNAL_ERROR"},
+               {15, "CUBLAS_STATUS_NOT_SUPPORTED"}};
   if (result == 0) return;
   const char *name = "an unknown error";
+  if (result == BLAS_ALLOC_FAILED) fail_full(c, what);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (names[i].status == result) name = names[i].name;
   zpr_fail(c, "Z0852", "cannot %s: cuBLAS status %d, %s (GPU %d)", what, result, name, c->state->device->ordinal);
@@ -177,14 +189,20 @@ int64_t zpr_grid(const zpr *c, int64_t work) {
 
 /* A kernel has its shared memory from the first launch on: every launch of one kernel asks for as much. */
 static void find_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes) {
-  enum { WITHOUT_ASKING = 48 * 1024 };
+  enum { WITHOUT_ASKING = 48 * 1024, INVALID_VALUE = 1 /* CUDA_ERROR_INVALID_VALUE */ };
   zpr_device *d = c->state->device;
   char what[160];
   snprintf(what, sizeof what, "find the kernel %s", kernel->name);
   zpr_cuda(c, d->api.find_kernel(&kernel->function, d->module, kernel->name), what);
   if (shared_bytes <= WITHOUT_ASKING) return;
-  snprintf(what, sizeof what, "get %d bytes of shared memory for the kernel %s", shared_bytes, kernel->name);
-  zpr_cuda(c, d->api.set_attribute(kernel->function, GPU_MAX_DYNAMIC_SHARED, shared_bytes), what);
+  int result = d->api.set_attribute(kernel->function, GPU_MAX_DYNAMIC_SHARED, shared_bytes);
+  if (result == INVALID_VALUE)
+    zpr_fail(c, "Z0852",
+             "GPU %d (%s) cannot run the kernel %s: its blocks have less than the %d bytes of shared memory that heads "
+             "of %d columns take",
+             d->ordinal, d->name, kernel->name, shared_bytes, c->program->tensor_core_head);
+  snprintf(what, sizeof what, "get shared memory for the kernel %s", kernel->name);
+  zpr_cuda(c, result, what);
 }
 
 /* With --sync: whatever ran before the kernel has ended well, then the kernel. Products and copies are no kernels of

@@ -8,13 +8,13 @@ int cuInit(unsigned flags) { return flags ? EMU_INVALID_VALUE : EMU_SUCCESS; }
 
 EMU_EXPORT(cuDriverGetVersion, (int *version));
 int cuDriverGetVersion(int *version) {
-  *version = 13000;
+  *version = (int)emu_trouble("driver", 13000);
   return EMU_SUCCESS;
 }
 
 EMU_EXPORT(cuDeviceGetCount, (int *count));
 int cuDeviceGetCount(int *count) {
-  *count = 1;
+  *count = (int)emu_trouble("gpus", 1);
   return EMU_SUCCESS;
 }
 
@@ -73,14 +73,17 @@ int cuCtxSetCurrent(void *chosen) { return chosen == &context ? EMU_SUCCESS : EM
 static const struct {
   int result;
   const char *name, *text;
-} errors[] = {{EMU_SUCCESS, "CUDA_SUCCESS", "no error"},
-              {EMU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-              {EMU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-              {EMU_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "the image of the kernels is damaged"},
-              {EMU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-              {EMU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel was given an address of no allocation"},
-              {EMU_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"},
-              {EMU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "the emulated GPU cannot do this"}};
+} errors[] = {
+    {EMU_SUCCESS, "CUDA_SUCCESS", "no error"},
+    {EMU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {EMU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {EMU_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "the image of the kernels is damaged"},
+    {EMU_WRONG_ARCH, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {EMU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {EMU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel was given an address of no allocation"},
+    {EMU_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"},
+    {EMU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "the emulated GPU cannot do this"},
+    {EMU_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"}};
 
 static int describe(int result, const char **text, bool name) {
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)

@@ -21,11 +21,13 @@ enum {
   EMU_INVALID_VALUE = 1,
   EMU_OUT_OF_MEMORY = 2,
   EMU_INVALID_IMAGE = 200,
+  EMU_WRONG_ARCH = 209,
   EMU_NOT_FOUND = 500,
   EMU_NOT_READY = 600,
   EMU_ILLEGAL_ADDRESS = 700,
   EMU_LAUNCH_FAILED = 719,
   EMU_NOT_SUPPORTED = 801,
+  EMU_UNKNOWN = 999,
   EMU_BLAS_NOT_INITIALIZED = 1,
   EMU_BLAS_INVALID_VALUE = 7,
   EMU_BLAS_NOT_SUPPORTED = 15
@@ -40,6 +42,10 @@ void *emu_host(gpu_pointer at, size_t bytes);
 /* Translates a word of a kernel's arguments if it is an address of the device; false: of no allocation. */
 bool emu_translate(gpu_pointer *word);
 bool emu_is_pinned(const void *memory, size_t bytes);
+
+/* ---- trouble.c: what is played when ZPLAN_EMULATED_TROUBLE asks for it ---- */
+/* The value of "name=value" there. */
+long long emu_trouble(const char *name, long long without);
 
 /* ---- counts.c: what the host asks for ---- */
 typedef enum emu_counted { EMU_LAUNCHES, EMU_PRODUCTS, EMU_FILLS, EMU_COPIES, EMU_WAITS, EMU_COUNTS } emu_counted;

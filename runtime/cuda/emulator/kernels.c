@@ -15,8 +15,8 @@ typedef int launch_fn(kernel_fn *kernel, const void *args, const unsigned grid[3
                       unsigned shared_bytes);
 
 enum { KERNELS = 4096, ARGUMENT_BYTES = 4096 }; /* the latter as on a GPU */
-/* Dynamic shared memory of a kernel: without and with the attribute, as on sm_86, sm_89 and sm_120, which have least.
- */
+/* Dynamic shared memory of a kernel: without and with the attribute, as on sm_86, sm_89 and sm_120, which have least
+ * (and less where trouble is asked for). */
 enum { USUAL_SHARED_BYTES = 48 * 1024, MOST_SHARED_BYTES = 99 * 1024 };
 
 typedef struct kernel {
@@ -63,6 +63,7 @@ static bool write_all(int fd, const unsigned char *bytes, size_t n) {
 EMU_EXPORT(cuModuleLoadData, (void **loaded, const void *image));
 int cuModuleLoadData(void **loaded, const void *image) {
   char path[64];
+  if (emu_trouble("arch", 0)) return EMU_WRONG_ARCH;
   size_t bytes = image_bytes(image);
   module *m = calloc(1, sizeof *m);
   if (!m) return EMU_OUT_OF_MEMORY;
@@ -112,7 +113,7 @@ EMU_EXPORT(cuFuncSetAttribute, (void *function, int attribute, int value));
 int cuFuncSetAttribute(void *function, int attribute, int value) {
   kernel *k = function;
   if (attribute != GPU_MAX_DYNAMIC_SHARED) return EMU_NOT_SUPPORTED;
-  if (value < 0 || value > MOST_SHARED_BYTES) return EMU_INVALID_VALUE;
+  if (value < 0 || value > emu_trouble("shared", MOST_SHARED_BYTES)) return EMU_INVALID_VALUE;
   k->most_shared = (unsigned)value;
   return EMU_SUCCESS;
 }

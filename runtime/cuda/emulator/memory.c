@@ -26,6 +26,8 @@ typedef struct pinned_block {
 } pinned_block;
 static pinned_block pinned[MOST];
 
+static size_t in_use; /* bytes of the device */
+
 /* ---- addresses ---- */
 
 static allocation *find(gpu_pointer at, size_t bytes) {
@@ -59,11 +61,19 @@ bool emu_is_pinned(const void *memory, size_t bytes) {
 
 /* ---- allocations ---- */
 
+/* As large as the machine's memory, unless trouble is asked for. */
+static size_t size_of_device(void) {
+  size_t all = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+  long long asked = emu_trouble("memory", -1);
+  return asked < 0 ? all : (size_t)asked > in_use ? (size_t)asked : in_use;
+}
+
 /* The memory ends at a page that faults, as closely as its alignment lets it. */
 EMU_EXPORT(cuMemAlloc_v2, (gpu_pointer * memory, size_t bytes));
 int cuMemAlloc_v2(gpu_pointer *memory, size_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (bytes == 0 || bytes > SIZE_MAX / 2) return EMU_INVALID_VALUE;
+  if (bytes > size_of_device() - in_use) return EMU_OUT_OF_MEMORY;
   size_t room = (bytes + ALIGN - 1) / ALIGN * ALIGN, body = (room + page - 1) / page * page;
   allocation *a = NULL;
   for (int i = 0; i < MOST && !a; i++)
@@ -74,6 +84,7 @@ int cuMemAlloc_v2(gpu_pointer *memory, size_t bytes) {
   mprotect(map + body, page, PROT_NONE);
   *a = (allocation){next_address, bytes, body + page, map, map + body - room};
   memset(a->memory, FRESH, bytes);
+  in_use += bytes;
   next_address += (bytes + GAP - 1) / GAP * GAP + GAP;
   *memory = a->at;
   return EMU_SUCCESS;
@@ -85,6 +96,7 @@ int cuMemFree_v2(gpu_pointer memory) {
   allocation *a = find(memory, 0);
   if (!a || a->at != memory) return EMU_INVALID_VALUE;
   munmap(a->map, a->map_bytes);
+  in_use -= a->bytes;
   *a = (allocation){0};
   return result;
 }
@@ -116,9 +128,9 @@ int cuMemFreeHost(void *memory) {
 
 EMU_EXPORT(cuMemGetInfo_v2, (size_t * available, size_t *total));
 int cuMemGetInfo_v2(size_t *available, size_t *total) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  *available = (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
-  *total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
+  size_t free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+  *total = size_of_device();
+  *available = emu_trouble("memory", -1) < 0 ? free_bytes : *total - in_use;
   return EMU_SUCCESS;
 }
 

@@ -20,6 +20,13 @@ static entry queue[MOST];
 static int length, first_error;
 static long long records;
 
+/* Somebody begins to wait. */
+static void count_wait(void) {
+  static long long waits;
+  emu_count(EMU_WAITS);
+  if (++waits == emu_trouble("falls", 0) && first_error == EMU_SUCCESS) first_error = EMU_UNKNOWN;
+}
+
 /* ---- the queue ---- */
 
 static void run_until(int stream, int last);
@@ -144,7 +151,7 @@ static int settle(int stream) {
 
 EMU_EXPORT(cuStreamSynchronize, (void *stream));
 int cuStreamSynchronize(void *stream) {
-  emu_count(EMU_WAITS);
+  count_wait();
   int number = number_of(stream);
   return number < 0 ? EMU_INVALID_VALUE : settle(number);
 }
@@ -164,7 +171,7 @@ int cuStreamDestroy_v2(void *stream) {
 
 EMU_EXPORT(cuCtxSynchronize, (void));
 int cuCtxSynchronize(void) {
-  emu_count(EMU_WAITS);
+  count_wait();
   return settle(-1);
 }
 
@@ -239,7 +246,7 @@ int cuStreamWaitEvent(void *stream, void *awaited, unsigned flags) {
 
 EMU_EXPORT(cuEventSynchronize, (void *awaited));
 int cuEventSynchronize(void *awaited) {
-  emu_count(EMU_WAITS);
+  count_wait();
   const event *e = awaited;
   bool passed = await_record(e->record);
   int stream = -1;
