@@ -32,11 +32,13 @@ typedef float real;
 #endif
 
 /* ZPD_KERNEL(name, type) { ... a.member ... }: a kernel that gets one struct, `a`. On the host zpd_host_<name> runs it
- * for the thread that is current in the emulation. ZPD_KERNEL_OF says how many threads a block has and how many blocks
- * a multiprocessor should hold at least: what registers are shared out for. */
+ * for the thread that is current in the emulation, and zpd_host_bytes_<name> says how long its arguments are.
+ * ZPD_KERNEL_OF says how many threads a block has and how many blocks a multiprocessor should hold at least: what
+ * registers are shared out for. */
 #ifdef ZPD_HOST
 #define ZPD_KERNEL_OF(threads, blocks, name, type)                                                                     \
   static void name(const type &a);                                                                                     \
+  extern "C" unsigned zpd_host_bytes_##name(void) { return sizeof(type); }                                             \
   extern "C" void zpd_host_##name(const void *args) {                                                                  \
     zpd_host_argument_bytes = sizeof(type);                                                                            \
     name(*(const type *)args);                                                                                         \

@@ -508,6 +508,15 @@ Test(cuda, address_outside_of_the_arena, .exit_code = ZPR_EXIT_FAILED) {
   zpr_cuda_wait(c);
 }
 
+/* A GPU does not see it; on the emulated one the kernel would read it. */
+Test(cuda, address_of_the_host, .exit_code = ZPR_EXIT_FAILED) {
+  static const int32_t ids[1];
+  zpr *c = open_gpu(ZPK_F32);
+  cr_redirect_stderr();
+  zpr_embedding(c, ids, zpr_at(c, 0), 0, 1, 1, 1, zpr_at(c, 256));
+  zpr_cuda_wait(c);
+}
+
 /* Standard error goes to a file; when the process ends, it must hold the words. */
 static FILE *told;
 static const char *words;

@@ -41,8 +41,12 @@ int cuDeviceGetUuid(void *uuid, int device) {
 EMU_EXPORT(cuDeviceGetAttribute, (int *value, int attribute, int device));
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  *value = attribute == GPU_MULTIPROCESSORS ? 2 : 8; /* as sm_86 */
-  return attribute == GPU_MULTIPROCESSORS || attribute == GPU_CAPABILITY_MAJOR ? EMU_SUCCESS : EMU_INVALID_VALUE;
+  switch (attribute) {
+  case GPU_MULTIPROCESSORS: *value = 2; return EMU_SUCCESS;
+  case GPU_CAPABILITY_MAJOR: *value = 8; return EMU_SUCCESS; /* as sm_86 */
+  case GPU_CAPABILITY_MINOR: *value = 6; return EMU_SUCCESS;
+  default: return EMU_INVALID_VALUE;
+  }
 }
 
 EMU_EXPORT(cuDeviceTotalMem_v2, (size_t * bytes, int device));

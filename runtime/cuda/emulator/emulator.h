@@ -4,7 +4,7 @@
  *
  * It is stricter than a GPU where that finds mistakes:
  *   addresses of the device cannot be dereferenced by the host (bit 52 is set); those in the arguments of a kernel are
- *   translated when it runs, and one that lies in no allocation is an error;
+ *   translated when it runs, and one that lies in no allocation, or in memory of the host alone, is an error;
  *   new memory holds NaN; a page that faults stands behind every allocation;
  *   work runs only when somebody waits for it: a host that reads results too early, or writes memory that a copy has
  *   still to read, gets wrong numbers every time; so does a stream that does not wait for what another one makes. */
@@ -42,6 +42,8 @@ void *emu_host(gpu_pointer at, size_t bytes);
 /* Translates a word of a kernel's arguments if it is an address of the device; false: of no allocation. */
 bool emu_translate(gpu_pointer *word);
 bool emu_is_pinned(const void *memory, size_t bytes);
+/* Memory of the host that no GPU sees: mapped, neither pinned nor managed. */
+bool emu_is_foreign(gpu_pointer word);
 
 /* ---- trouble.c: what is played when ZPLAN_EMULATED_TROUBLE asks for it ---- */
 /* The value of "name=value" there. */

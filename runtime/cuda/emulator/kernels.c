@@ -1,5 +1,6 @@
 /* Modules and kernels of the emulated GPU. An image is a shared object with a function zpd_host_<name> for every kernel
- * and zpd_host_launch, which runs a grid (codegen/cuda/emulator). */
+ * and zpd_host_launch, which runs a grid (codegen/cuda/emulator); zpd_host_bytes_<name> is how long its arguments are.
+ */
 #define _GNU_SOURCE
 #include "emulator.h"
 #include <dlfcn.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 typedef void kernel_fn(const void *args);
+typedef unsigned bytes_fn(void);
 typedef int launch_fn(kernel_fn *kernel, const void *args, const unsigned grid[3], const unsigned block[3],
                       unsigned shared_bytes);
 
@@ -22,6 +24,7 @@ enum { USUAL_SHARED_BYTES = 48 * 1024, MOST_SHARED_BYTES = 99 * 1024 };
 typedef struct kernel {
   kernel_fn *run;
   launch_fn *launch;
+  bytes_fn *bytes;
   unsigned most_shared; /* dynamic bytes that a launch may ask for */
 } kernel;
 
@@ -97,10 +100,13 @@ EMU_EXPORT(cuModuleGetFunction, (void **found, void *loaded, const char *name));
 int cuModuleGetFunction(void **found, void *loaded, const char *name) {
   module *m = loaded;
   char symbol[256];
-  if (m->n == KERNELS || snprintf(symbol, sizeof symbol, "zpd_host_%s", name) >= (int)sizeof symbol)
+  if (m->n == KERNELS || snprintf(symbol, sizeof symbol, "zpd_host_bytes_%s", name) >= (int)sizeof symbol)
     return EMU_NOT_FOUND;
   kernel *k = &m->kernels[m->n];
+  snprintf(symbol, sizeof symbol, "zpd_host_%s", name);
   *(void **)&k->run = dlsym(m->library, symbol);
+  snprintf(symbol, sizeof symbol, "zpd_host_bytes_%s", name);
+  *(void **)&k->bytes = dlsym(m->library, symbol);
   k->launch = m->launch;
   k->most_shared = USUAL_SHARED_BYTES;
   if (!k->run) return EMU_NOT_FOUND;
@@ -132,6 +138,10 @@ static bool translate_arguments(start *s) {
   for (size_t at = 0; at + sizeof(gpu_pointer) <= s->bytes; at += sizeof(gpu_pointer)) {
     gpu_pointer word;
     memcpy(&word, s->arguments + at, sizeof word);
+    if (emu_is_foreign(word)) {
+      fprintf(stderr, "emulated GPU: byte %zu of a kernel's arguments is an address of the host\n", at);
+      return false;
+    }
     if (!emu_translate(&word)) return false;
     memcpy(s->arguments + at, &word, sizeof word);
   }
@@ -146,8 +156,14 @@ static int run_start(void *work) {
 }
 
 /* Arguments come as one buffer: CU_LAUNCH_PARAM_BUFFER_POINTER, its address, CU_LAUNCH_PARAM_BUFFER_SIZE, address of
- * its size, CU_LAUNCH_PARAM_END. Of the other way the sizes would not be known. */
-static bool read_arguments(void **extra, start *s) {
+ * its size, CU_LAUNCH_PARAM_END. Or as a list of addresses of arguments, of which our kernels have one. */
+static bool read_arguments(void **arguments, void **extra, start *s) {
+  if (arguments) {
+    s->bytes = s->kernel->bytes ? s->kernel->bytes() : 0;
+    if (extra || s->bytes == 0 || s->bytes > ARGUMENT_BYTES) return false;
+    memcpy(s->arguments, arguments[0], s->bytes);
+    return true;
+  }
   if (!extra || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4] != (void *)0) return false;
   memcpy(&s->bytes, extra[3], sizeof s->bytes);
   if (s->bytes > ARGUMENT_BYTES) return false;
@@ -165,7 +181,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
              .grid = {grid_x, grid_y, grid_z},
              .block = {block_x, block_y, block_z},
              .shared_bytes = shared_bytes};
-  if (arguments || !read_arguments(extra, &s)) return EMU_NOT_SUPPORTED;
+  if (!read_arguments(arguments, extra, &s)) return EMU_NOT_SUPPORTED;
   /* The limits of every GPU since 2010. */
   bool fits = grid_x && grid_y && grid_z && block_x && block_y && block_z && grid_x <= 0x7fffffff && grid_y <= 65535 &&
               grid_z <= 65535 && block_x * block_y * block_z <= 1024 && shared_bytes <= s.kernel->most_shared;

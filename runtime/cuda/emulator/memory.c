@@ -1,4 +1,5 @@
 /* Device memory of the emulated GPU: allocations, addresses, copies and fills. */
+#define _DEFAULT_SOURCE /* mincore */
 #include "emulator.h"
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +27,8 @@ typedef struct pinned_block {
 } pinned_block;
 static pinned_block pinned[MOST];
 
+/* Managed memory: host and device have one address for it. */
+static pinned_block managed[MOST];
 static size_t in_use; /* bytes of the device */
 
 /* ---- addresses ---- */
@@ -50,13 +53,24 @@ bool emu_translate(gpu_pointer *word) {
   return host != NULL;
 }
 
-bool emu_is_pinned(const void *memory, size_t bytes) {
-  uintptr_t at = (uintptr_t)memory;
+static bool lies_in(const pinned_block blocks[MOST], uintptr_t at, size_t bytes) {
   for (int i = 0; i < MOST; i++) {
-    uintptr_t begin = (uintptr_t)pinned[i].memory;
-    if (begin && at >= begin && at - begin <= pinned[i].bytes && bytes <= pinned[i].bytes - (at - begin)) return true;
+    uintptr_t begin = (uintptr_t)blocks[i].memory;
+    if (begin && at >= begin && at - begin <= blocks[i].bytes && bytes <= blocks[i].bytes - (at - begin)) return true;
   }
   return false;
+}
+
+bool emu_is_pinned(const void *memory, size_t bytes) { return lies_in(pinned, (uintptr_t)memory, bytes); }
+
+/* Between the two bounds lie programs, heaps and stacks of Linux; below them what two small numbers in one word look
+ * like, where AddressSanitizer has memory of its own. */
+bool emu_is_foreign(gpu_pointer word) {
+  const gpu_pointer lowest = (gpu_pointer)1 << 45, highest = (gpu_pointer)1 << 47;
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)word;
+  unsigned char resident;
+  if (word < lowest || word >= highest || lies_in(managed, at, 0) || lies_in(pinned, at, 0)) return false;
+  return mincore((void *)(at / page * page), 1, &resident) == 0;
 }
 
 /* ---- allocations ---- */
@@ -132,6 +146,21 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
   *total = size_of_device();
   *available = emu_trouble("memory", -1) < 0 ? free_bytes : *total - in_use;
   return EMU_SUCCESS;
+}
+
+/* For tests of kernels: as ordinary memory of the host, in which kernels find what the host has put there. */
+EMU_EXPORT(cuMemAllocManaged, (gpu_pointer * memory, size_t bytes, unsigned flags));
+int cuMemAllocManaged(gpu_pointer *memory, size_t bytes, unsigned flags) {
+  (void)flags;
+  for (int i = 0; i < MOST; i++) {
+    if (managed[i].memory) continue;
+    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return EMU_OUT_OF_MEMORY;
+    managed[i] = (pinned_block){map, bytes};
+    *memory = (gpu_pointer)(uintptr_t)map;
+    return EMU_SUCCESS;
+  }
+  return EMU_OUT_OF_MEMORY;
 }
 
 /* ---- copies and fills ---- */
