@@ -301,10 +301,10 @@ enum { N = 4500, STEPS = 5 };
 enum { SGD = 2, PLAIN_SGD };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   static double want_p[N], want_m[N], want_v[N];
-  static _Alignas(16) double p[N], m[N], v[N], g[N];
+  _Alignas(16) double p[N], m[N], v[N], g[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
   zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
-  static _Alignas(16) uint16_t weight[N];
+  _Alignas(16) uint16_t weight[N];
   uint16_t rounded[N];
   memset(want_m, 0, sizeof want_m), memset(want_v, 0, sizeof want_v), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
   for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i));
