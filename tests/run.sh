@@ -114,7 +114,7 @@ launches|python3 tests/diff/launches.py
 products|python3 tests/diff/products.py
 profiles|python3 tests/diff/profile.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
-GPU script|python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only 1-bit
+GPU pack|python3 tests/gpu/test_pack.py
 style|python3 tests/style/style.py
 generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
