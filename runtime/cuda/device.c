@@ -119,10 +119,14 @@ static void load_kernels(zpr *c) {
   enum { WRONG_ARCH = 209 }; /* CUDA_ERROR_NO_BINARY_FOR_GPU */
   zpr_device *d = c->state->device;
   int result = d->api.load_module(&d->module, c->program->device_image);
-  if (result == WRONG_ARCH)
+  if (result == WRONG_ARCH) {
+    int minor = 0;
+    d->api.attribute(&minor, GPU_CAPABILITY_MINOR, d->ordinal);
     zpr_fail(c, "Z0852",
-             "cannot load the kernels: they were built for another kind of GPU than %s (--arch of zplan build)",
-             d->name);
+             "cannot load the kernels: they were built for another kind of GPU than %s, which is sm_%d%d (--arch of "
+             "zplan build)",
+             d->name, d->capability, minor);
+  }
   zpr_cuda(c, result, "load the kernels");
   name_kernels(&d->kernels);
 }

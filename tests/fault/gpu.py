@@ -86,7 +86,7 @@ def test_before_the_first_step(bench):
     for name, trouble, status, *words in (
             ("an old driver", "driver=11040", ERROR, "error[Z0851]", "the CUDA driver is one of CUDA 11.4, and 12.0 is the oldest"),
             ("no GPU", "gpus=0", ERROR, "error[Z0851]", "the CUDA driver finds none that can be used"),
-            ("a GPU of another kind", "arch=1", FAILED, "error[Z0852]", "built for another kind of GPU than emulated GPU"),
+            ("a GPU of another kind", "arch=1", FAILED, "error[Z0852]", "built for another kind of GPU than emulated GPU (slow, for checks), which is sm_86 (--arch"),
             ("a GPU without any memory left", "memory=0", MEMORY, "error[Z0822]", "cannot get memory for sums", "of whose 0 bytes 0 are free"),
             ("a GPU whose memory the arena exceeds", "memory=300000", MEMORY, "error[Z0822]", "cannot get an arena of", "of 300000 bytes are free")):
         bench.clean()
