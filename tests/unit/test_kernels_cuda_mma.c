@@ -1,4 +1,5 @@
 /* Attention on tensor cores, compiled for the host, against the naive f64 reference. */
+#include <zplan/own_gpu.h>
 #include "attention_device.h"
 
 static const char text[] = "#include \"zpd_mma_attention_grad.cuh\"\n";
@@ -115,9 +116,11 @@ Test(kernels_cuda_mma, sparse_without_races) { run_sparse(ZPK_BF16, 64, true); }
 
 /* No race; no two accesses meet in a bank; global memory moves what is asked for, but for log-sum-exps, which lie one a
  * head apart. Multiplications by hand: tiles of 16 x 8 x 16 that are not behind the end or above the diagonal as whole
- * warps. */
+ * warps; the planner prices as many. */
 static void watch(int head, int64_t S, long forward_mma) {
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
+  enum { FLOP_OF_MMA = 2 * 16 * 8 * 16 };
+  const zp_attention_shape shape = {1, 2, 1, S, head, head, 2, true, NULL};
   host_object k = device_open_as(text, ZPK_BF16, head, true);
   problem p = make_problem(ZPK_BF16, 1, S, 2, 1, 1, head, true);
   size_t o_bytes = (size_t)(p.a.B * S * p.a.o_ld * 2);
@@ -140,6 +143,9 @@ static void watch(int head, int64_t S, long forward_mma) {
     cr_expect_gt(c.async_copies, 0);
     cr_expect_gt(c.ldmatrix, 0);
     if (i == 0) cr_expect_eq(c.mma, forward_mma, "heads of %d: %ld", head, c.mma);
+    double priced = zp_attention_walk_of((zp_tensor_kernel)i, &shape).flop;
+    cr_expect_eq((double)c.mma * FLOP_OF_MMA, priced, "%s, heads of %d: %ld, the planner counts %g FLOP", names[i],
+                 head, c.mma, priced);
   }
   free_problem(&p);
   host_unload(&k);

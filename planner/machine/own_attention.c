@@ -1,0 +1,119 @@
+/* Attention of zplan's GPU trainer on tensor cores, in 16 bits on sm_80 and later: what its kernels compute, counted as
+ * they walk (kernels/cuda/zpd_mma_attention.cuh, zpd_mma_attention_grad.cuh).
+ *
+ * A block of four warps has a tile of rows and walks by steps over the other side: forward and the gradient of queries
+ * over the keys that some query of the tile sees, the gradient of keys and values over the queries that see some key,
+ * of all heads of the group. */
+#include <assert.h>
+#include <math.h>
+#include <zplan/own_gpu.h>
+
+enum { WARPS = 4, FRAGMENT = 16 };
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- geometry ---- */
+
+static int64_t columns_of(int64_t head) { return ceil_div(head, FRAGMENT) * FRAGMENT; }
+
+static int64_t tile_rows(zp_tensor_kernel kernel, int64_t head, int64_t block) {
+  int64_t whole = kernel == ZP_TENSOR_FORWARD && head <= 64 ? 128 : 64;
+  for (int64_t rows = whole; rows > FRAGMENT; rows /= 2)
+    if (block % rows == 0) return rows;
+  return FRAGMENT;
+}
+
+zp_attention_tile zp_attention_tile_of(zp_tensor_kernel kernel, int64_t head, int64_t block) {
+  assert(head >= 1 && block >= 0);
+  bool forward = kernel == ZP_TENSOR_FORWARD;
+  zp_attention_tile t = {.rows = tile_rows(kernel, head, block), .sharers = 1, .step = 16};
+  if (t.rows < 64) t.sharers = 64 / t.rows;
+  if (t.rows < 32 || head <= (forward ? 128 : 64))
+    t.step = 64;
+  else if (forward || head <= 128 || t.rows < 64)
+    t.step = 32;
+  return t;
+}
+
+/* Products of a pair of query and key with a head's columns. Sums of dV and dK for more than 128 columns do not fit
+ * into registers together: scores are computed once for each. */
+static int products(zp_tensor_kernel kernel, int64_t head) {
+  enum { FORWARD = 2, GRAD_Q = 3, GRAD_KV = 4, GRAD_K_AND_V = 5, TOGETHER = 128 };
+  if (kernel == ZP_TENSOR_FORWARD) return FORWARD;
+  if (kernel == ZP_TENSOR_GRAD_Q) return GRAD_Q;
+  return columns_of(head) <= TOGETHER ? GRAD_KV : GRAD_K_AND_V;
+}
+
+/* ---- the walk ---- */
+
+typedef struct walk {
+  const zp_attention_shape *shape;
+  zp_attention_tile tile;
+  bool over_queries;
+  int64_t unit, part, warp_rows; /* rows of the other side that a step takes together, that a warp takes at once */
+} walk;
+
+/* Parts of `size` rows that begin in from .. to - 1. */
+static int64_t parts_of(int64_t from, int64_t to, int64_t size) { return to > from ? ceil_div(to - from, size) : 0; }
+
+/* The parts that a warp whose rows begin at `mine` computes with, of rows from .. to - 1 of the other side. */
+static int64_t seen_parts(const walk *w, int64_t mine, int64_t from, int64_t to) {
+  int64_t end = w->shape->sequence, all = parts_of(from, to, w->part);
+  bool causal = w->shape->causal;
+  if (mine >= end) return 0;
+  if (w->over_queries) { /* none before a part whose last query sees its first key */
+    int64_t before = causal && mine > from ? (mine - from) / w->part : 0;
+    return all > before ? all - before : 0;
+  }
+  int64_t last = causal && mine + w->warp_rows < end ? mine + w->warp_rows : end;
+  return parts_of(from, to < last ? to : last, w->part);
+}
+
+/* Pairs of rows of one tile with those of one head: computed, and as many as if all warps did what the busiest does. */
+typedef struct pairs {
+  double computed, waited;
+} pairs;
+
+static pairs pairs_of_tile(const walk *w, int64_t first) {
+  const zp_attention_shape *s = w->shape;
+  int64_t low = s->causal && w->over_queries ? first : 0, end = s->sequence, units = 0, seen = 0;
+  if (s->causal && !w->over_queries && first + w->tile.rows < end) end = first + w->tile.rows;
+  const zp_block_list *list = s->layout ? w->over_queries ? &s->layout->queries : &s->layout->keys : NULL;
+  int64_t block = s->layout ? s->layout->block : end, i = first / block;
+  static const zp_block_run dense = {0, 1};
+  const zp_block_run *run = list ? list->run + list->first[i] : &dense;
+  for (int n = list ? list->first[i + 1] - list->first[i] : 1; n > 0; n--, run++) {
+    int64_t from = run->first * block > low ? run->first * block : low;
+    int64_t to = run->end * block < end ? run->end * block : end;
+    units += parts_of(from, to, w->unit);
+    for (int64_t mine = first; mine < first + w->tile.rows; mine += w->warp_rows) seen += seen_parts(w, mine, from, to);
+  }
+  int64_t steps = ceil_div(units, w->tile.step / w->unit);
+  return (pairs){(double)(seen * w->warp_rows * w->part), (double)(steps * w->tile.step * w->tile.rows)};
+}
+
+zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attention_shape *shape) {
+  assert(shape->samples >= 1 && shape->kv_heads >= 1 && shape->sequence >= 1 && shape->width <= shape->head);
+  assert(shape->float_bytes == 2 && !(shape->layout && shape->layout->causal != shape->causal));
+  walk w = {.shape = shape,
+            .tile = zp_attention_tile_of(kernel, shape->head, shape->layout ? shape->layout->block : 0),
+            .over_queries = kernel == ZP_TENSOR_GRAD_KV};
+  int64_t row_warps = WARPS / w.tile.sharers, heads = w.over_queries ? shape->kv_heads : shape->heads;
+  w.warp_rows = w.tile.rows / row_warps;
+  w.part = w.tile.step / w.tile.sharers;
+  w.unit = w.tile.rows < 64 ? w.tile.rows : w.tile.step;
+  double flop = 2.0 * (double)columns_of(shape->head) * products(kernel, shape->head);
+  double group = w.over_queries ? (double)shape->heads / (double)shape->kv_heads : 1;
+  zp_attention_walk sum = {0};
+  for (int64_t first = 0; first < shape->sequence; first += w.tile.rows) {
+    pairs p = pairs_of_tile(&w, first);
+    sum.flop += p.computed * flop * group;
+    sum.waited_flop += p.waited * flop * group;
+    sum.longest_flop = fmax(sum.longest_flop, p.waited * flop * group);
+  }
+  double times = (double)(shape->samples * heads);
+  sum.blocks = times * (double)ceil_div(shape->sequence, w.tile.rows);
+  sum.flop *= times;
+  sum.waited_flop *= times;
+  return sum;
+}
