@@ -3,6 +3,7 @@
 #include <zplan/sparse.h>
 
 #include <assert.h>
+#include "own_price.h"
 #include "software_cost.h"
 #include <zplan/cost.h>
 
@@ -11,6 +12,8 @@ typedef struct pricer {
   const zp_machine *machine;
   const zp_graph *graph; /* of the segment at hand */
   zp_group_link tensor_link, expert_link;
+  bool own; /* zplan's own GPU trainer */
+  int64_t tensor_head;
 } pricer;
 
 bool zp_cost_is_comm(const zp_step *step) {
@@ -61,9 +64,6 @@ static double attention_s(const pricer *p, const zp_step *step) {
   double sequence = (double)in_shape(p, step->node, 0)->dim[1], head = (double)step->node->attr.head_size;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
   const zp_layout *layout = step->node->attr.layout;
-  if (zp_cost_is_own_gpu(p->machine))
-    return zp_cost_own_attention(p->machine, step->flop * (layout ? zp_layout_excess(layout) : 1), step->bytes,
-                                 backward);
   if (layout)
     return zp_cost_sparse_attention(p->machine, step->flop * zp_layout_excess(layout), step->bytes,
                                     (double)layout->block, head, backward);
@@ -85,21 +85,6 @@ static double comm_s(const pricer *p, const zp_step *step) {
   }
 }
 
-/* Bytes of the sums over columns of one chunk of rows. */
-static double sum_bytes(const pricer *p, const zp_step *step) {
-  double columns = 0;
-  for (int i = 0; i < step->node->param_grad.len; i++)
-    columns += (double)p->lowered->param_elements[p->graph->params.data[step->node->param_grad.data[i]].param];
-  return columns * p->lowered->stat_bytes;
-}
-
-static double row_s(const pricer *p, const zp_step *step) {
-  bool gradient = step->op == ZP_OP_FUSED_GRAD;
-  if (gradient && step->sums.len > 0 && zp_cost_is_own_gpu(p->machine))
-    return zp_cost_column_sums(p->machine, step->bytes, sum_bytes(p, step), step->flop, step->row_chunks);
-  return zp_cost_row_kernel(p->machine, step->bytes, step->flop, gradient);
-}
-
 static double step_s(const pricer *p, const zp_step *step) {
   if (zp_cost_is_comm(step)) return comm_s(p, step);
   if (step->kind != ZP_STEP_NODE) return zp_cost_row_kernel(p->machine, step->bytes, step->flop, false);
@@ -108,15 +93,23 @@ static double step_s(const pricer *p, const zp_step *step) {
   case ZP_CLASS_MATMUL: return matmul_s(p, step->node);
   case ZP_CLASS_GROUPED: return grouped_s(p, step->node);
   case ZP_CLASS_ATTENTION: return attention_s(p, step);
-  default: return row_s(p, step);
+  default: return zp_cost_row_kernel(p->machine, step->bytes, step->flop, step->op == ZP_OP_FUSED_GRAD);
   }
+}
+
+/* Products take a library's seconds, whoever calls it. */
+static double own_step_s(const pricer *p, const zp_step *step) {
+  zp_op_class class = step->kind == ZP_STEP_NODE ? zp_op_get_class(step->op) : ZP_CLASS_ROW;
+  bool product = class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED;
+  zp_kernel_work work;
+  return zp_own_step_s(p->lowered, p->machine, p->graph, p->tensor_head, product ? step_s(p, step) : 0, step, &work);
 }
 
 static void price_procedure(const pricer *p, zp_procedure *procedure) {
   procedure->cost_s = 0;
   for (int i = 0; i < procedure->steps.len; i++) {
     zp_step *step = &procedure->steps.data[i];
-    step->cost_s = step_s(p, step);
+    step->cost_s = p->own && !zp_cost_is_comm(step) ? own_step_s(p, step) : step_s(p, step);
     procedure->cost_s += step->cost_s;
   }
 }
@@ -125,6 +118,8 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
                     const zp_group_link *expert) {
   assert(tensor && expert);
   pricer p = {.lowered = lowered, .machine = machine, .tensor_link = *tensor, .expert_link = *expert};
+  p.own = zp_cost_is_own_gpu(machine);
+  p.tensor_head = p.own ? zp_tensor_core_head(lowered->spec) : 0;
   for (int i = 0; i < lowered->n_segments; i++) {
     p.graph = lowered->segments[i].graph;
     price_procedure(&p, &lowered->segments[i].forward);

@@ -116,6 +116,7 @@ static double beside_buckets_s(const zp_host_rates *rates, double collectives_s,
 static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t flat_elements) {
   const zp_machine *machine = e->machine;
   zp_step_end end = {.reduce_s = e->reduce_s, .gather_s = e->gather_s};
+  end.update_bytes = (double)(e->norm[ZP_QUEUE_DEVICE_MEMORY] + e->on_device[ZP_QUEUE_DEVICE_MEMORY]);
   end.optimizer_s =
       zp_cost_update(machine, (double)e->norm[ZP_QUEUE_DEVICE_MEMORY], (double)e->on_device[ZP_QUEUE_DEVICE_MEMORY]);
   if (e->packed > 0) end.optimizer_s += zp_cost_memory_bound(machine, (double)e->packed, 0);

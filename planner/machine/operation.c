@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 #include <zplan/constants.h>
+#include <zplan/own_gpu.h>
 #include <zplan/rates.h>
 
 static const zp_device *device_of(const zp_machine *machine) { return &machine->node->device; }
@@ -141,6 +142,7 @@ double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, 
 double zp_cost_update(const zp_machine *machine, double norm_bytes, double update_bytes) {
   assert(norm_bytes >= 0 && update_bytes >= 0);
   if (device_of(machine)->measured) return zp_cost_cpu_update(machine, norm_bytes, update_bytes);
+  if (zp_cost_is_own_gpu(machine)) return zp_cost_own_update(machine, norm_bytes, update_bytes);
   return zp_cost_memory_bound(machine, norm_bytes + update_bytes, 0);
 }
 

@@ -1,14 +1,19 @@
-/* Attention of zplan's GPU trainer on tensor cores, in 16 bits on sm_80 and later: what its kernels compute, counted as
- * they walk (kernels/cuda/zpd_mma_attention.cuh, zpd_mma_attention_grad.cuh).
+/* Attention of zplan's GPU trainer on tensor cores, in 16 bits on sm_80 and later: what its kernels do, counted as they
+ * walk (kernels/cuda/zpd_mma_attention.cuh, zpd_mma_attention_grad.cuh), and how long that takes.
  *
  * A block of four warps has a tile of rows and walks by steps over the other side: forward and the gradient of queries
  * over the keys that some query of the tile sees, the gradient of keys and values over the queries that see some key,
- * of all heads of the group. */
+ * of all heads of the group. Time: steps as long as the warp that has most to do in them, so what causality cuts from a
+ * tile is paid for; a fill for every block; no block is faster than a multiprocessor. Rates are FlashAttention-2's on
+ * the same GPUs, whose kernels are built alike. Left out: what is read again from the L2 cache, which has the bytes
+ * several times over; the difference between one and two blocks a multiprocessor. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/constants.h>
 #include <zplan/own_gpu.h>
+#include <zplan/rates.h>
 
-enum { WARPS = 4, FRAGMENT = 16 };
+enum { WARPS = 4, FRAGMENT = 16, FACT_BYTES = 8 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -116,4 +121,44 @@ zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attenti
   sum.flop *= times;
   sum.waited_flop *= times;
   return sum;
+}
+
+/* ---- seconds ---- */
+
+/* What every block does besides its steps, as FLOP. */
+static double fill_flop(zp_tensor_kernel kernel, const zp_attention_shape *s, double blocks) {
+  double rows = (double)zp_attention_tile_of(kernel, s->head, s->layout ? s->layout->block : 0).rows;
+  return blocks * rows * zp_cost_constant(ZP_COST_OWN_MMA_FILL) * 2 * (double)columns_of(s->head) *
+         products(kernel, s->head);
+}
+
+static double kernel_s(const zp_machine *machine, zp_tensor_kernel kernel, const zp_attention_shape *s, double bytes,
+                       double *flop) {
+  zp_attention_walk all = zp_attention_walk_of(kernel, s);
+  zp_kernel_rate rate =
+      zp_kernel_rate_of(machine, kernel == ZP_TENSOR_FORWARD ? ZP_KERNEL_ATTENTION : ZP_KERNEL_ATTENTION_GRAD, s->head);
+  double filled = all.waited_flop + fill_flop(kernel, s, all.blocks);
+  double alone = (all.longest_flop + fill_flop(kernel, s, 1)) * zp_cost_units(machine);
+  *flop += all.flop;
+  return machine->node->device.launch_s + fmax(fmax(filled, alone) / rate.flop_per_s, bytes / rate.bytes_per_s);
+}
+
+/* Forward reads q, k and v and writes o and log-sum-exps. The gradient of queries reads these and d_o, and writes dq
+ * and what the other kernel knows of queries; that reads it, q, k, v and d_o and writes dk and dv. */
+double zp_cost_tensor_attention(const zp_machine *machine, const zp_attention_shape *s, bool backward,
+                                zp_kernel_work *work) {
+  assert(machine && s && work);
+  double rows = (double)(s->samples * s->sequence), element = s->float_bytes, stat = rows * (double)s->heads * 4;
+  double q = rows * (double)(s->heads * s->width) * element, k = rows * (double)(s->kv_heads * s->width) * element;
+  double facts = rows * (double)s->heads * FACT_BYTES, seconds = 0;
+  *work = (zp_kernel_work){.kernel = backward ? ZP_KERNEL_ATTENTION_GRAD : ZP_KERNEL_ATTENTION,
+                           .launches = backward ? 2 : 1};
+  if (!backward) {
+    work->bytes = 2 * q + 2 * k + stat;
+    return kernel_s(machine, ZP_TENSOR_FORWARD, s, work->bytes, &work->flop);
+  }
+  double of_q = 4 * q + 2 * k + stat + facts, of_kv = 2 * q + 4 * k + facts;
+  work->bytes = of_q + of_kv;
+  seconds += kernel_s(machine, ZP_TENSOR_GRAD_Q, s, of_q, &work->flop);
+  return seconds + kernel_s(machine, ZP_TENSOR_GRAD_KV, s, of_kv, &work->flop);
 }

@@ -68,6 +68,11 @@ zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool
   if (!cluster->software && cluster->node.device.is_cpu)
     return (zp_step_range){.source =
                                "unknown: `zplan calibrate` measures this machine, --calibration FILE plans with it"};
+  if (!cluster->software && cluster->node.device.has_bf16)
+    return (zp_step_range){.source =
+                               "unknown: zplan's trainer was not measured on GPUs yet; its kernels are counted as they "
+                               "are emitted, attention in 16 bits at rates that FlashAttention-2 was measured at, "
+                               "other kernels as a library's"};
   if (!cluster->software)
     return (zp_step_range){.source =
                                "unknown: zplan's trainer was not measured on GPUs yet; its attention and its sums "

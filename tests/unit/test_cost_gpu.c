@@ -2,6 +2,7 @@
  * They see the planner's private header: the functions are shared inside the planner only. */
 #include <zplan/constants.h>
 #include <zplan/cost.h>
+#include <zplan/own_gpu.h>
 #include <math.h>
 #include "planner_models.h"
 
@@ -71,15 +72,19 @@ Test(cost_gpu, long_sums_are_divided) {
   cr_expect(zp_cost_matmul(&m, 256, 128, 65536, 2) < 0.2 * one_tile_after_the_other);
 }
 
-/* Gradients of 32,768 rows: 512 chunks are enough for the memory's rate, eight are not. Sums of chunks, and of groups
- * of 16 of them, are written and read. */
+/* Gradients of 32,768 rows, in zplan's own trainer: 512 chunks are enough for the memory's rate, eight are not. Sums of
+ * chunks, and of groups of 16 of them, are written and read. */
 Test(cost_gpu, sums_over_columns_move_those_of_chunks) {
   zp_cluster c = cluster_of(1);
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
   enum { SUMS = 3 * 768 * 4 };
-  expect_near(zp_cost_column_sums(&m, 250e6, SUMS, 0, 512), (250e6 + 2.0 * SUMS * (512 + 32)) / 1e12, "512 chunks");
+  zp_kernel_work work;
+  expect_near(zp_cost_column_sums(&m, 250e6, SUMS, 0, 512, &work), (250e6 + 2.0 * SUMS * (512 + 32)) / 1e12,
+              "512 chunks");
   double of_block = zp_cost_constant(ZP_COST_OWN_COLUMN_BYTES_PER_S);
-  expect_near(zp_cost_column_sums(&m, 4e6, SUMS, 0, 8), (4e6 + 2.0 * SUMS * (8 + 1)) / (8 * of_block), "eight chunks");
+  expect_near(work.bytes, 250e6 + 2.0 * SUMS * (512 + 32), "bytes");
+  expect_near(zp_cost_column_sums(&m, 4e6, SUMS, 0, 8, &work), (4e6 + 2.0 * SUMS * (8 + 1)) / (8 * of_block),
+              "eight chunks");
 }
 
 Test(cost_gpu, no_product_beats_its_bytes) {

@@ -1,4 +1,7 @@
-/* What attention of zplan's own GPU trainer computes on tensor cores, tile by tile, against every pair of positions. */
+/* Prices of zplan's own GPU trainer against hand counts: what attention on tensor cores computes, tile by tile, against
+ * every pair of positions; seconds of one layer of GPT-2 124M from its shapes; which rate an arch has. */
+#include <zplan/constants.h>
+#include <zplan/cost.h>
 #include <zplan/own_gpu.h>
 #include <zplan/zpd.h>
 #include "planner_models.h"
@@ -102,4 +105,122 @@ Test(own_gpu, a_walk_by_hand) {
   expect_near(walk.waited_flop, 2 * (2 + 4) * 64 * 128 * pair, "waited for");
   expect_near(walk.longest_flop, 4 * 64 * 128 * pair, "the longest block");
   expect_near(walk.blocks, 4, "blocks");
+}
+
+/* ---- seconds ---- */
+
+static zp_cluster cluster_of(const char *arch) {
+  zp_cluster c = gpu_cluster(1);
+  c.trainer = ZP_TRAINER_ZPLAN;
+  c.node.devices = 1;
+  c.node.device.arch = arch;
+  c.node.device.has_bf16 = true;
+  c.node.device.cores = 100;
+  c.node.device.flop_per_s_half = 1000e12;
+  c.node.device.flop_per_s_fp32 = 60e12;
+  c.node.device.memory_bytes_per_s = 3e12;
+  c.node.device.eff_matmul = 0.7;
+  c.node.device.eff_memory = 0.8;
+  c.node.device.launch_s = 3e-6;
+  return c;
+}
+
+/* 32 x 1,024 tokens, 12 heads of 64. Forward: 8 tiles of 128 queries wait for 2, 4, ... 16 steps of 64 keys; backward:
+ * 16 tiles of 64 for 1, 2, ... 16 of 64. Every block spends as long as 96 more rows take. */
+Test(own_gpu, attention_of_gpt2) {
+  zp_cluster c = cluster_of("sm_90");
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
+  zp_attention_shape s = {32, 12, 12, 1024, 64, 64, 2, true, NULL};
+  double matrix = 32.0 * 1024 * 768 * 2, row = 32.0 * 1024 * 12, heads_of_all = 32 * 12;
+  zp_kernel_work work;
+  double fill = zp_cost_constant(ZP_COST_OWN_MMA_FILL);
+  double forward = (72 * 64 + 8 * fill) * 128 * 4 * 64 * heads_of_all;
+  double rate = 1000e12 * zp_cost_constant(ZP_COST_OWN_MMA_FORWARD_SM90);
+  expect_near(zp_cost_tensor_attention(&m, &s, false, &work), 3e-6 + forward / rate, "forward");
+  cr_expect_eq(work.launches, 1);
+  expect_near(work.bytes, 4 * matrix + 4 * row, "bytes forward");
+  double backward = (136 * 64 + 16 * fill) * 64 * (6 + 8) * 64 * heads_of_all;
+  rate = 1000e12 * zp_cost_constant(ZP_COST_OWN_MMA_BACKWARD_SM90);
+  expect_near(zp_cost_tensor_attention(&m, &s, true, &work), 2 * 3e-6 + backward / rate, "backward");
+  cr_expect_eq(work.launches, 2);
+  expect_near(work.bytes, (6 + 6) * matrix + (4 + 8 + 8) * row, "bytes backward");
+  /* Warps of 16 rows: of the steps of a tile none is left out. */
+  expect_near(work.flop, 136.0 * 64 * 64 * (6 + 8) * 64 * heads_of_all, "computed backward");
+}
+
+/* FlashAttention-2 with a causal mask, heads of 128, as measured: TFLOP/s of half of all pairs (liangan1/GPU_travel on
+ * an A100; Dao-AILab/flash-attention pull request 1791 on Hopper). */
+Test(own_gpu, rates_are_those_of_flash_attention_2) {
+  static const struct {
+    const char *arch;
+    double peak, measured;
+    int units;
+    int64_t samples, heads, sequence;
+  } runs[] = {{"sm_80", 312e12, 143.7e12, 108, 16, 32, 1024},
+              {"sm_80", 312e12, 156.3e12, 108, 1, 32, 4096},
+              {"sm_90", 989e12, 284.1e12, 132, 2, 16, 8192}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    zp_cluster c = cluster_of(runs[i].arch);
+    c.node.device.flop_per_s_half = runs[i].peak;
+    c.node.device.cores = runs[i].units;
+    zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
+    zp_attention_shape s = {runs[i].samples, runs[i].heads, runs[i].heads, runs[i].sequence, 128, 128, 2, true, NULL};
+    zp_kernel_work work;
+    double pairs = (double)(s.samples * s.heads) * (double)s.sequence * (double)s.sequence / 2;
+    double rate = 4 * 128 * pairs / zp_cost_tensor_attention(&m, &s, false, &work);
+    cr_expect(fabs(rate / runs[i].measured - 1) < 0.06, "%s, %d positions: %g, measured %g", runs[i].arch,
+              (int)s.sequence, rate, runs[i].measured);
+  }
+}
+
+/* One sample, one head of 8,192 positions: 64 blocks on 100 multiprocessors. The last one sees all keys. */
+Test(own_gpu, no_block_is_faster_than_a_multiprocessor) {
+  zp_cluster c = cluster_of("sm_90");
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
+  zp_attention_shape s = {1, 1, 1, 8192, 64, 64, 2, true, NULL};
+  zp_kernel_work work;
+  double longest = (8192 + zp_cost_constant(ZP_COST_OWN_MMA_FILL)) * 128 * 4 * 64;
+  double rate = 1000e12 * zp_cost_constant(ZP_COST_OWN_MMA_FORWARD_SM90);
+  expect_near(zp_cost_tensor_attention(&m, &s, false, &work), 3e-6 + 100 * longest / rate, "one block");
+}
+
+Test(own_gpu, rates_by_arch) {
+  static const struct {
+    const char *arch;
+    int64_t head;
+    enum zp_cost_constant forward, backward;
+  } rows[] = {
+      {"sm_80", 64, ZP_COST_OWN_MMA_FORWARD_SM80, ZP_COST_OWN_MMA_BACKWARD_SM80},
+      {"sm_89", 128, ZP_COST_OWN_MMA_FORWARD_SM80, ZP_COST_OWN_MMA_BACKWARD_SM80},
+      {"sm_90", 64, ZP_COST_OWN_MMA_FORWARD_SM90, ZP_COST_OWN_MMA_BACKWARD_SM90},
+      {"sm_90a", 65, ZP_COST_OWN_MMA_FORWARD_WIDE_SM90, ZP_COST_OWN_MMA_BACKWARD_SM90},
+      {"sm_100", 128, ZP_COST_OWN_MMA_FORWARD_SM100, ZP_COST_OWN_MMA_BACKWARD_SM100},
+      {"sm_103", 128, ZP_COST_OWN_MMA_FORWARD_SM100, ZP_COST_OWN_MMA_BACKWARD_SM100},
+      {"sm_120", 128, ZP_COST_OWN_MMA_FORWARD_SM80, ZP_COST_OWN_MMA_BACKWARD_SM80},
+      {NULL, 128, ZP_COST_OWN_MMA_FORWARD_SM80, ZP_COST_OWN_MMA_BACKWARD_SM80},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    zp_cluster c = cluster_of(rows[i].arch);
+    zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
+    const char *arch = rows[i].arch ? rows[i].arch : "no arch";
+    expect_near(zp_kernel_rate_of(&m, ZP_KERNEL_ATTENTION, rows[i].head).flop_per_s,
+                1000e12 * zp_cost_constant(rows[i].forward), arch);
+    expect_near(zp_kernel_rate_of(&m, ZP_KERNEL_ATTENTION_GRAD, rows[i].head).flop_per_s,
+                1000e12 * zp_cost_constant(rows[i].backward), arch);
+    expect_near(zp_kernel_rate_of(&m, ZP_KERNEL_ATTENTION, 0).flop_per_s,
+                60e12 * zp_cost_constant(ZP_COST_OWN_ATTENTION), "on the cores for single precision");
+    cr_expect(strstr(zp_kernel_rate_of(&m, ZP_KERNEL_ATTENTION, 64).source, "estimate"), "%s", arch);
+    bool wide = rows[i].arch && strcmp(rows[i].arch, "sm_80") == 0; /* half as many lanes compute as are issued */
+    expect_near(zp_kernel_rate_of(&m, ZP_KERNEL_ROWS, 64).flop_per_s, 60e12 * (wide ? 1 : 0.5), arch);
+  }
+}
+
+/* Parameters of 16 bits with f32 copies: gradients are read for the norm and for the update, 28 bytes besides. */
+Test(own_gpu, the_end_of_a_step_is_three_launches) {
+  zp_cluster c = cluster_of("sm_90");
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
+  double n = 124e6, decision = zp_cost_constant(ZP_COST_OWN_DECISION_S);
+  expect_near(zp_cost_update(&m, 2 * n, 28 * n), 3 * 3e-6 + decision + 30 * n / (3e12 * 0.8), "update");
+  n = 64 * 16384; /* a quarter of the parts that are added up at most */
+  expect_near(zp_cost_update(&m, 2 * n, 28 * n), 3 * 3e-6 + decision / 4 + 30 * n / (3e12 * 0.8), "a small one");
 }

@@ -3,14 +3,16 @@
 #define ZPLAN_COST_H
 
 #include <zplan/estimate.h>
+#include <zplan/own_gpu.h>
 #include <zplan/rates.h>
 
 /* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */
 typedef struct zp_step_end {
-  double reduce_s;    /* gradients over the data ranks, tied gradients over their stages; nothing overlaps with it */
-  double taken;       /* what that reduction keeps from kernels beside it: zp_cost_taken */
-  double optimizer_s; /* update of this rank's share on the device */
-  double offload_s;   /* how much longer the share that is updated on the host takes */
+  double reduce_s;     /* gradients over the data ranks, tied gradients over their stages; nothing overlaps with it */
+  double taken;        /* what that reduction keeps from kernels beside it: zp_cost_taken */
+  double optimizer_s;  /* update of this rank's share on the device */
+  double update_bytes; /* of device memory that it moves, the norm included */
+  double offload_s;    /* how much longer the share that is updated on the host takes */
   double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
   double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
 } zp_step_end;
@@ -36,6 +38,11 @@ zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *ma
 /* Prices every step of lowered segments whose tensor and expert groups have these links. */
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert);
+
+/* ---- own_price.c ---- */
+/* What a step does on the device of zplan's own GPU trainer; launches 0: nothing, or another program runs it. */
+zp_kernel_work zp_cost_step_work(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                                 const zp_step *step);
 
 /* ---- duration.c ---- */
 /* Seconds of one micro-batch on a chunk of a stage, or on a whole stage. */

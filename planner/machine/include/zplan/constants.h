@@ -18,8 +18,48 @@
     "padded (NVIDIA Linear/Fully-Connected Layers User's Guide), steps of GPT-2 124M on A100 14 % (rasbt/"             \
     "LLMs-from-scratch ch05/10) to 25 % (A. Karpathy, 3 February 2023, from memory) faster with 50,304 words")         \
   X(OWN_ATTENTION, 0.35, "share",                                                                                      \
-    "of the single-precision peak that the GPU trainer's attention reaches: a roofline by hand of the emitted "        \
+    "of the single-precision peak that the GPU trainer's attention reaches where it is not on tensor cores, of "       \
+    "the operations of dense tiles, those that causality cuts included: a roofline by hand of the emitted "            \
     "instructions, 118 ms of a step of GPT-2 124M, 32 x 1,024 tokens, on H100 (November 2026); estimate")              \
+  X(OWN_MMA_FORWARD_SM80, 0.55, "share",                                                                               \
+    "of the 16-bit peak that attention on tensor cores reaches, forward, sm_80 to sm_89 and sm_120: estimated "        \
+    "as what FlashAttention-2, built alike, was measured at, causal, heads of 128, 144 (1,024 positions) and "         \
+    "156 to 159 (4,096) of 312 TFLOP/s on A100, less what its tiles and fills cost; 185 without a mask "               \
+    "(liangan1/GPU_travel, performance/flash-attn)")                                                                   \
+  X(OWN_MMA_BACKWARD_SM80, 0.55, "share",                                                                              \
+    "the same backward: as forward; FlashAttention-2 reached 77.4 backward for 81.9 TFLOP/s forward without a "        \
+    "mask on an A5000 (gpu-mode/ring-attention issue 10) and up to 63 % on A100 (arXiv 2307.08691); estimate")         \
+  X(OWN_MMA_FORWARD_SM90, 0.26, "share",                                                                               \
+    "the same forward on sm_90, whose tensor cores are made for wgmma and not for mma.sync, heads of up to 64: "       \
+    "0.8, as a mask costs wider heads, of 312 of 989 TFLOP/s without a mask at 4,096 positions "                       \
+    "(Dao-AILab/flash-attention pull request 2688; its GPU is H100 by the rates); estimate")                           \
+  X(OWN_MMA_FORWARD_WIDE_SM90, 0.3, "share",                                                                           \
+    "the same with wider heads: 284 TFLOP/s, causal, at 8,192 positions, heads of 128, Hopper; 370 without a "         \
+    "mask (flash-attention pull request 1791); estimate")                                                              \
+  X(OWN_MMA_BACKWARD_SM90, 0.3, "share",                                                                               \
+    "the same backward: 287 TFLOP/s, causal, heads of 128, 8,192 positions (pull request 1791), without a mask "       \
+    "280 to 299 with heads of 64 at 4,096 and 8,192 (2688); estimate")                                                 \
+  X(OWN_MMA_FORWARD_SM100, 0.14, "share",                                                                              \
+    "the same forward on sm_100, made for tcgen05: 0.85, for a mask, of 354 to 362 of 2,250 TFLOP/s on B200 "          \
+    "with heads of 128 (meta-pytorch/tritonbench pull request 171), 343 to 381 with heads of 64 "                      \
+    "(flash-attention issue 1589); estimate")                                                                          \
+  X(OWN_MMA_BACKWARD_SM100, 0.145, "share",                                                                            \
+    "the same backward: 315 to 334 TFLOP/s at 4,096 to 16,384 positions without a mask (issue 1589); estimate")        \
+  X(OWN_MMA_FILL, 96, "rows",                                                                                          \
+    "of the other side whose time a block of attention on tensor cores spends on beginning and ending: of "            \
+    "FlashAttention-2's forward rates at 512 to 4,096 positions 44 (A100) to 174 (B200), 143 on H100 (sources "        \
+    "as above); estimate")                                                                                             \
+  X(OWN_ROW_OPERATIONS, 0.5, "share",                                                                                  \
+    "of the single-precision peak that operations of row kernels and losses reach: one instruction each, where "       \
+    "the peak counts two. Instructions an element as compiled for sm_90, for so many counted operations: GELU "        \
+    "25 for 17, its gradient 38 for 54, layer_norm 12 for 8, cross-entropy 11 to 13 for 12 (NVRTC 13.0); "             \
+    "estimate")                                                                                                        \
+  X(OWN_ROW_OPERATIONS_SM80, 1, "share",                                                                               \
+    "the same on sm_70 to sm_80, which issue 128 lanes a cycle and have 64 for single precision (CUDA C++ "            \
+    "Programming Guide, throughput of native arithmetic instructions); estimate")                                      \
+  X(OWN_DECISION_S, 2.5e-5, "s",                                                                                       \
+    "of the kernel between norm and update besides its launch, one block: 256 sums of parts of a large segment, "      \
+    "read four at a time from L2, and a sum over some 150 segments; hand count, estimate")                             \
   X(OWN_COLUMN_BYTES_PER_S, 3e10, "bytes / s",                                                                         \
     "of one thread block of its kernels with sums over columns: hand count, 8 warps of which each has 3 loads of 3 "   \
     "packs of 512 bytes under way, a row in 1.2 us (latency of memory, about 1,000 instructions); not measured")       \

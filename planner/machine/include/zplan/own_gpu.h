@@ -1,9 +1,58 @@
-/* Kernels of zplan's own GPU trainer: what they compute. */
+/* Kernels of zplan's own GPU trainer: what they compute and move, and how fast they are taken to be. Every class of
+ * kernels has one rate for its operations and one for its bytes, each with its source. */
 #ifndef ZPLAN_OWN_GPU_H
 #define ZPLAN_OWN_GPU_H
 
 #include <zplan/machine.h>
 #include <zplan/sparse.h>
+
+#define ZP_KERNELS(X)                                                                                                  \
+  X(PRODUCT, "product")                                                                                                \
+  X(ATTENTION, "attention")                                                                                            \
+  X(ATTENTION_GRAD, "attention gradient")                                                                              \
+  X(ROWS, "rows")                                                                                                      \
+  X(COLUMN_SUMS, "column sums")                                                                                        \
+  X(LOSS, "loss")                                                                                                      \
+  X(LOOKUP, "lookup")                                                                                                  \
+  X(ROUTING, "routing")                                                                                                \
+  X(UPDATE, "update")
+typedef enum zp_kernel {
+#define ZP_KERNEL_ROW(name, text) ZP_KERNEL_##name,
+  ZP_KERNELS(ZP_KERNEL_ROW)
+#undef ZP_KERNEL_ROW
+      ZP_KERNEL_COUNT
+} zp_kernel;
+const char *zp_kernel_name(zp_kernel kernel);
+
+/* What one call of a step does on the device. flop: operations that are computed, whether anybody needs them or not.
+ * bytes: of global memory. */
+typedef struct zp_kernel_work {
+  zp_kernel kernel;
+  int launches; /* kernels and library calls that the host starts; 0: not told */
+  double flop, bytes;
+} zp_kernel_work;
+
+/* ---- own_gpu.c ---- */
+/* Does the cluster run it? */
+bool zp_cost_is_own_gpu(const zp_machine *machine);
+/* What a class of kernels reaches of the device, launches aside. source: where both come from. */
+typedef struct zp_kernel_rate {
+  double flop_per_s, bytes_per_s;
+  const char *source;
+} zp_kernel_rate;
+/* head: columns of the heads of attention on tensor cores; 0: attention is on the cores for single precision. */
+zp_kernel_rate zp_kernel_rate_of(const zp_machine *machine, zp_kernel kernel, int64_t head);
+/* Seconds of work at those rates: its launches, and the longer of computing and moving. */
+double zp_cost_own_kernel(const zp_machine *machine, const zp_kernel_work *work, int64_t head);
+/* Attention on the cores for single precision. flop: as counted, of the pairs that are computed. The work that is done
+ * goes to *work. */
+double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward, zp_kernel_work *work);
+/* A row kernel that also sums over rows, in so many chunks, each with sums of sum_bytes. */
+double zp_cost_column_sums(const zp_machine *machine, double bytes, double sum_bytes, double flop, int chunks,
+                           zp_kernel_work *work);
+/* The end of a step: sums of squares, what they decide, the update. */
+double zp_cost_own_update(const zp_machine *machine, double norm_bytes, double update_bytes);
+enum { ZP_UPDATE_LAUNCHES = 3 };
 
 /* ---- own_attention.c: attention on tensor cores ---- */
 typedef enum zp_tensor_kernel { ZP_TENSOR_FORWARD, ZP_TENSOR_GRAD_Q, ZP_TENSOR_GRAD_KV } zp_tensor_kernel;
@@ -29,5 +78,8 @@ typedef struct zp_attention_walk {
   double blocks;
 } zp_attention_walk;
 zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attention_shape *shape);
+/* Seconds of attention, or of both kernels of its gradient. The work goes to *work. */
+double zp_cost_tensor_attention(const zp_machine *machine, const zp_attention_shape *shape, bool backward,
+                                zp_kernel_work *work);
 
 #endif

@@ -41,16 +41,8 @@ double zp_cost_sparse_attention(const zp_machine *machine, double flop, double b
                                 bool backward);
 /* A row kernel, a lookup or a loss; gradient: of a fused row kernel. */
 double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient);
-/* Norm and optimizer over elements that this device updates. */
+/* Norm and optimizer over elements that this device updates; zplan's own GPU trainer: own_gpu.h. */
 double zp_cost_update(const zp_machine *machine, double norm_bytes, double update_bytes);
-
-/* ---- own_gpu.c: kernels of zplan's own GPU trainer ---- */
-/* Does the cluster run it? */
-bool zp_cost_is_own_gpu(const zp_machine *machine);
-/* flop: as counted, of the pairs that are computed. */
-double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward);
-/* A row kernel that also sums over rows, in so many chunks, each with sums of sum_bytes. */
-double zp_cost_column_sums(const zp_machine *machine, double bytes, double sum_bytes, double flop, int chunks);
 
 /* ---- cpu.c: the same on measured CPU cores; the device has `measured` ---- */
 double zp_cost_cpu_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k);

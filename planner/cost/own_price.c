@@ -1,0 +1,87 @@
+/* Steps of zplan's own GPU trainer: which class of kernels a step starts, how many, and what they compute and move. */
+#include "own_price.h"
+
+#include <assert.h>
+
+typedef struct own {
+  const zp_lowered *lowered;
+  const zp_machine *machine;
+  const zp_graph *graph;
+  int64_t tensor_head;
+  zp_kernel_work *work; /* out */
+} own;
+
+static const zp_shape *in_shape(const own *o, const zp_step *step, int i) {
+  return &o->graph->tensors.data[step->node->in.data[i]].shape;
+}
+
+/* Experts' products are one call a sample. */
+static double product_s(const own *o, double seconds, const zp_step *step) {
+  bool grouped = zp_op_get_class(step->op) == ZP_CLASS_GROUPED;
+  int launches = grouped ? (int)o->lowered->microbatch : 1;
+  *o->work =
+      (zp_kernel_work){.kernel = ZP_KERNEL_PRODUCT, .launches = launches, .flop = step->flop, .bytes = step->bytes};
+  return seconds + (launches - 1) * o->machine->node->device.launch_s;
+}
+
+static double attention_s(const own *o, const zp_step *step) {
+  const zp_op_attr *attr = &step->node->attr;
+  bool backward = step->op == ZP_OP_ATTENTION_GRAD;
+  if (o->tensor_head == 0)
+    return zp_cost_own_attention(o->machine, step->flop * (attr->layout ? zp_layout_excess(attr->layout) : 1),
+                                 step->bytes, backward, o->work);
+  zp_attention_shape shape = {.samples = o->lowered->microbatch,
+                              .heads = attr->heads,
+                              .kv_heads = attr->kv_heads,
+                              .sequence = in_shape(o, step, 0)->dim[1],
+                              .width = attr->head_size,
+                              .head = o->tensor_head,
+                              .float_bytes = o->lowered->compute_bytes,
+                              .causal = attr->causal,
+                              .layout = attr->layout};
+  return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
+}
+
+/* Bytes of the sums over columns of one chunk of rows. */
+static double sum_bytes(const own *o, const zp_step *step) {
+  double columns = 0;
+  for (int i = 0; i < step->node->param_grad.len; i++)
+    columns += (double)o->lowered->param_elements[o->graph->params.data[step->node->param_grad.data[i]].param];
+  return columns * o->lowered->stat_bytes;
+}
+
+static double moved_s(const own *o, zp_kernel kernel, int launches, const zp_step *step) {
+  *o->work = (zp_kernel_work){.kernel = kernel, .launches = launches, .flop = step->flop, .bytes = step->bytes};
+  return zp_cost_own_kernel(o->machine, o->work, 0);
+}
+
+static double row_s(const own *o, const zp_step *step) {
+  if (step->op == ZP_OP_FUSED_GRAD && step->sums.len > 0)
+    return zp_cost_column_sums(o->machine, step->bytes, sum_bytes(o, step), step->flop, step->row_chunks, o->work);
+  return moved_s(o, ZP_KERNEL_ROWS, 1, step);
+}
+
+double zp_own_step_s(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph, int64_t tensor_head,
+                     double given_s, const zp_step *step, zp_kernel_work *work) {
+  assert(tensor_head >= 0 && !zp_cost_is_comm(step));
+  own o = {.lowered = lowered, .machine = machine, .graph = graph, .tensor_head = tensor_head, .work = work};
+  if (step->kind != ZP_STEP_NODE) return moved_s(&o, ZP_KERNEL_ROWS, 1, step);
+  switch (zp_op_get_class(step->op)) {
+  case ZP_CLASS_VIEW: return 0;
+  case ZP_CLASS_MATMUL:
+  case ZP_CLASS_GROUPED: return product_s(&o, given_s, step);
+  case ZP_CLASS_ATTENTION: return attention_s(&o, step);
+  case ZP_CLASS_LOSS: return moved_s(&o, ZP_KERNEL_LOSS, 1, step);
+  case ZP_CLASS_LOOKUP: return moved_s(&o, ZP_KERNEL_LOOKUP, 1, step);
+  case ZP_CLASS_ROUTING: return moved_s(&o, ZP_KERNEL_ROUTING, step->op == ZP_OP_TOP_K_GATE ? 2 : 1, step);
+  default: return row_s(&o, step);
+  }
+}
+
+zp_kernel_work zp_cost_step_work(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                                 const zp_step *step) {
+  zp_kernel_work work = {0};
+  if (!zp_cost_is_own_gpu(machine) || zp_cost_is_comm(step)) return work;
+  (void)zp_own_step_s(lowered, machine, graph, zp_tensor_core_head(lowered->spec), 0, step, &work);
+  return work;
+}
