@@ -118,6 +118,7 @@ GPU pack|python3 tests/gpu/test_pack.py
 style|python3 tests/style/style.py
 generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
+kernels of plans|python3 tests/verify/kernels.py
 installed copy|python3 tests/verify/install.py
 plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py

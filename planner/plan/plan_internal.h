@@ -14,7 +14,13 @@ const char *zp_stated_order(zp_arena *arena, const zp_program *program, int stag
 bool zp_read_orders(zp_arena *arena, const zp_json *stages, zp_choice *choice, int64_t microbatches, int64_t claimed,
                     const char **error);
 
+/* kernels_json.c; plans for zplan's own GPU trainer. What a step does on the device, nothing where another program runs
+ * it; classes of kernels and their rates; the end of a step on a stage. */
+void zp_kernel_set_work(zp_json *object, const zp_plan *plan, const zp_segment_program *segment, const zp_step *step);
+zp_json *zp_kernels_json(const zp_plan *plan);
+zp_json *zp_update_json(const zp_plan *plan, int stage);
+
 /* Segments with their procedures, and parameters. */
-zp_json *zp_program_json(const zp_program *program);
+zp_json *zp_program_json(const zp_plan *plan);
 
 #endif

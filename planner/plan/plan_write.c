@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <zplan/plan.h>
 #include <zplan/software.h>
+#include <zplan/own_gpu.h>
 #include "plan_internal.h"
 #include <zplan/schedule.h>
 
@@ -305,7 +306,12 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     set_choice(o, plan, &p->choice);
     zp_json_set_int(o, "microbatches", p->microbatches);
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
-    for (int s = 0; s < p->choice.pipeline; s++) zp_json_append(stages, stage_json(p, &p->stages[s]));
+    bool kernels = zp_cost_is_own_gpu(&plan->machine);
+    for (int s = 0; s < p->choice.pipeline; s++) {
+      zp_json *stage = zp_json_append(stages, stage_json(p, &p->stages[s]));
+      if (kernels) zp_json_set(stage, "update", zp_update_json(plan, s));
+    }
+    if (kernels) zp_json_set(o, "kernels", zp_kernels_json(plan));
     zp_json *estimate = zp_json_set(o, "estimate", estimate_json(&plan->best.estimate));
     set_range(arena, estimate, plan);
     zp_traffic t = zp_program_traffic(p);
@@ -325,7 +331,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     set_choice(a, plan, &plan->alternatives.data[i].choice);
     zp_json_set(a, "estimate", estimate_json(&plan->alternatives.data[i].estimate));
   }
-  if (plan->feasible) zp_json_set(o, "program", zp_program_json(plan->program));
+  if (plan->feasible) zp_json_set(o, "program", zp_program_json(plan));
   set_inputs(o, plan);
   return o;
 }

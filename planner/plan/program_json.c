@@ -16,7 +16,8 @@ static const char *param_name(const zp_segment_program *x, const zp_model *model
 }
 
 /* With `sums`: the parameters to whose gradients a step adds. */
-static zp_json *procedure_json(const zp_procedure *p, const zp_segment_program *sums, const zp_model *model) {
+static zp_json *procedure_json(const zp_procedure *p, const zp_segment_program *segment, bool sums,
+                               const zp_plan *plan) {
   zp_json *o = zp_json_object(), *buffers = zp_json_set(o, "buffers", zp_json_array()),
           *steps = zp_json_set(o, "steps", zp_json_array());
   zp_json_set_int(o, "transient_bytes", p->transient_bytes);
@@ -43,9 +44,10 @@ static zp_json *procedure_json(const zp_procedure *p, const zp_segment_program *
     if (x->workspace >= 0) zp_json_set_int(j, "workspace", x->workspace);
     zp_json *added = sums && x->sums.len ? zp_json_set(j, "sums", zp_json_array()) : NULL;
     for (int i = 0; added && i < x->sums.len; i++)
-      zp_json_append_string(added, param_name(sums, model, x->sums.data[i].use));
+      zp_json_append_string(added, param_name(segment, plan->spec->model, x->sums.data[i].use));
     if (x->comm_elements) zp_json_set_int(j, "comm_elements", x->comm_elements);
     zp_json_set_real(j, "cost_s", x->cost_s);
+    zp_kernel_set_work(j, plan, segment, x);
   }
   return o;
 }
@@ -59,20 +61,19 @@ static zp_json *early_json(const zp_segment_program *x, const zp_model *model) {
 }
 
 /* Backward as the schedule runs it: of a split one also how many steps are BI's. */
-static zp_json *backward_json(const zp_segment_program *x, const zp_program *program) {
-  const zp_choice *c = &program->choice;
+static zp_json *backward_json(const zp_segment_program *x, const zp_plan *plan) {
+  const zp_choice *c = &plan->program->choice;
   const zp_procedure *p = zp_backward_of(x, c->schedule);
-  const zp_model *model = program->spec->model;
-  zp_json *o = procedure_json(p, zp_early_gradients_wait(c) ? x : NULL, model);
+  zp_json *o = procedure_json(p, x, zp_early_gradients_wait(c), plan);
   if (!zp_schedule_splits(c->schedule)) return o;
   zp_json_set_int(o, "inputs", p->n_inputs);
   zp_json_set_bool(o, "keeps_gradient", x->keeps_gradient);
   if (c->home[ZP_STATE_ACTIVATIONS].eighths > 0) zp_json_set_bool(o, "changes_saved", x->changes_saved);
-  if (zp_early_gradients_wait(c)) zp_json_set(o, "early", early_json(x, model));
+  if (zp_early_gradients_wait(c)) zp_json_set(o, "early", early_json(x, plan->spec->model));
   return o;
 }
 
-static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, const zp_program *program) {
+static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, const zp_plan *plan) {
   zp_json *j = zp_json_object();
   zp_json_set_string(j, "name", x->segment->name);
   zp_json_set_string(j, "recompute", zp_stage_mode_name(mode));
@@ -80,21 +81,22 @@ static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, co
   zp_json_set_int(j, "elements", x->elements);
   zp_json_set_int(j, "spread_elements", x->spread_elements);
   zp_json_set_int(j, "saved_bytes", x->saved_bytes);
-  zp_json_set_int(j, "pending_bytes", zp_unit_pending_bytes(x, &program->choice));
+  zp_json_set_int(j, "pending_bytes", zp_unit_pending_bytes(x, &plan->program->choice));
   zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
   zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
-  zp_json_set(j, "forward", procedure_json(&x->forward, NULL, NULL));
-  zp_json_set(j, "backward", backward_json(x, program));
+  zp_json_set(j, "forward", procedure_json(&x->forward, x, false, plan));
+  zp_json_set(j, "backward", backward_json(x, plan));
   return j;
 }
 
 /* Every segment once for every mode of a stage that runs it. */
-zp_json *zp_program_json(const zp_program *p) {
+zp_json *zp_program_json(const zp_plan *plan) {
+  const zp_program *p = plan->program;
   zp_json *o = zp_json_object(), *segments = zp_json_set(o, "segments", zp_json_array());
   for (int s = 0; s < p->lowered->n_segments; s++)
     for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
       const zp_segment_program *x = zp_program_segment(p, s, (zp_stage_mode)mode);
-      if (x) zp_json_append(segments, segment_json(x, (zp_stage_mode)mode, p));
+      if (x) zp_json_append(segments, segment_json(x, (zp_stage_mode)mode, plan));
     }
   zp_json *params = zp_json_set(o, "parameters", zp_json_array());
   for (int i = 0; i < p->spec->model->params.len; i++) {

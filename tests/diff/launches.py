@@ -5,9 +5,10 @@
 
 The model is GPT-2 124M with everything small but the number of its layers, 12, and of its parameters, 148, in bf16, one micro-batch:
 kernels, products and fills do not depend on the sizes. Two runs of different lengths; what the longer one does more is that of its
-steps. A step's loss and norm are told a step later, so the host waits for nothing that was just started: once for the outcome of the
+steps. The plan says how many kernels and products its prices are of: as many. A step's loss and norm are told a step later, so the host waits for nothing that was just started: once for the outcome of the
 step before, once for the place of the tokens.
 """
+import json
 import os
 import re
 import sys
@@ -44,6 +45,21 @@ def counts_of(folder, source, steps):
         return {name: int(number) for name, number in re.findall(r"(\w+) (\d+)", lines.read())}
 
 
+def priced(source):
+    """Launches and products of a step in the prices of the plan."""
+    outcome = harness.zplan("plan", source, "--gpus", 1, "--json")
+    if outcome.status != 0:
+        print(outcome.tail())
+        return {}
+    plan, found = json.loads(outcome.out), {"launches": 0, "products": 0}
+    for segment in plan["program"]["segments"]:
+        for step in segment["forward"]["steps"] + segment["backward"]["steps"]:
+            name = "products" if step.get("kernel") == "product" else "launches"
+            found[name] += step.get("launches", 0) * segment["count"] * plan["microbatches"]
+    found["launches"] += plan["stages"][0]["update"]["launches"]
+    return found
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -59,6 +75,9 @@ def main():
                 a_step = (many[name] - few[name]) / (STEPS[1] - STEPS[0])
                 print("%-9s %g a step" % (name, a_step))
                 tally.check("%s of a step" % name, 0 < a_step <= most, "%g, more than %d" % (a_step, most))
+            for name, number in priced(source).items():
+                a_step = (many[name] - few[name]) / (STEPS[1] - STEPS[0])
+                tally.check("%s that are priced" % name, a_step == number, "%d, the trainer starts %g" % (number, a_step))
     return tally.finish()
 
 

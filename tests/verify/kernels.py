@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""What a plan for zplan's own GPU trainer says of its kernels, against a count by hand: operations and bytes of every step of a layer of
+GPT-2 from its shapes, in 16 bits on tensor cores and elsewhere; and that text, JSON and HTML say for which program a plan is priced.
+"""
+import html
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+
+SOURCE = os.path.join(harness.ROOT, "tests", "bench", "gpu_roofline.dz")
+SAMPLES, SEQUENCE, COLUMNS, HEADS = 32, 1024, 768, 12
+TOKENS = SAMPLES * SEQUENCE
+SUM = 4  # bytes of statistics and of sums over columns
+CHUNKS = 512 + 512 // 16  # of rows, whose sums are written and read; and groups of 16 of them
+
+
+def product(rows, inner, columns, element):
+    return "product", 2 * rows * inner * columns, element * (rows * inner + inner * columns + rows * columns)
+
+
+def rows(kernel, elements, columns, element, sums=0):
+    """Elements moved in rows, parameters read once; sums over columns: read and written as gradients, and chunk by chunk."""
+    return kernel, None, element * (elements * TOKENS + columns) + sums * (2 * element + 2 * SUM * CHUNKS)
+
+
+def layer(element):
+    """Steps but attention: name -> class, operations (None: not checked), bytes."""
+    d, n = COLUMNS, TOKENS
+    sums = "column sums"
+    return {
+        # Forward: x -> ln_1; its mean and deviation are not kept. Biases belong to the row kernel behind a product.
+        "fused ln_1": rows("rows", 2 * d, 2 * d, element),
+        "matmul attn.c_attn.matmul": product(n, d, 3 * d, element),
+        "fused attn.c_attn": rows("rows", 2 * 3 * d, 3 * d, element),
+        "matmul attn.c_proj.matmul": product(n, d, d, element),
+        "fused ln_2": rows("rows", 4 * d, 3 * d, element),  # product, x -> x + product, ln_2
+        "matmul mlp.c_fc.matmul": product(n, d, 4 * d, element),
+        "fused mlp.gelu": rows("rows", 2 * 4 * d, 4 * d, element),
+        "matmul mlp.c_proj.matmul": product(n, 4 * d, d, element),
+        "fused x": rows("rows", 3 * d, d, element),
+        # Backward.
+        # What comes in goes on as it is: a bias alone is not read for its gradient.
+        "fused_grad x": rows(sums, d, 0, element, d),
+        "fused_grad attn.c_attn": rows(sums, 3 * d, 0, element, 3 * d),
+        "matmul_dgrad mlp.c_proj.matmul": product(n, d, 4 * d, element),
+        "matmul_dgrad mlp.c_fc.matmul": product(n, 4 * d, d, element),
+        "matmul_dgrad attn.c_proj.matmul": product(n, d, d, element),
+        "matmul_dgrad attn.c_attn.matmul": product(n, 3 * d, d, element),
+        "fused_grad mlp.gelu": rows(sums, 3 * 4 * d, 4 * d, element, 4 * d),
+    }
+
+
+def tiled_pairs(rows_of_tile, step, rows_of_warp):
+    """Pairs of a head that warps compute with, causal: of every step that the last row of a warp sees."""
+    warps = range(0, SEQUENCE, rows_of_warp)
+    return sum(rows_of_warp * step * ((first + rows_of_warp - 1) // step + 1) for first in warps)
+
+
+def attention(element, tensor_cores):
+    """Both directions: class, launches, operations, bytes."""
+    matrix, fact = TOKENS * COLUMNS * element, TOKENS * HEADS * 4
+    width, heads = COLUMNS // HEADS, SAMPLES * HEADS
+    if tensor_cores:  # two products forward, three and four backward
+        forward = 2 * 2 * width * heads * tiled_pairs(128, 64, 32)
+        backward = 7 * 2 * width * heads * tiled_pairs(64, 64, 16)
+        # dq: q, k, v, o, d_o, log-sum-exps; dk and dv: q, k, v, d_o and the facts that the former wrote
+        moved = (5 + 1) * matrix + fact + 2 * fact + (4 + 2) * matrix + 2 * fact
+    else:  # half of all pairs, 4 and 14 operations
+        forward, backward = (n * width * heads * SEQUENCE ** 2 // 2 for n in (4, 14))
+        moved = 8 * matrix + fact
+    return ("attention", 1, forward, 4 * matrix + fact), ("attention gradient", 2, backward, moved)
+
+
+def plan_of(gpu, precision):
+    outcome = harness.zplan("plan", SOURCE, "--cluster", gpu, "--gpus", 1, "--json", "--set", "train.precision=%s" % precision)
+    if outcome.status != 0:
+        sys.exit(outcome.tail())
+    return json.loads(outcome.out)
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-9 * abs(b)
+
+
+def check_layer(tally, gpu, precision, tensor_cores):
+    plan, element, where = plan_of(gpu, precision), 4 if precision == "fp32" else 2, "%s, %s: " % (gpu, precision)
+    segment = next(s for s in plan["program"]["segments"] if s["name"] == "h")
+    steps = {"%s %s" % (s["op"], s["name"]): s for s in segment["forward"]["steps"] + segment["backward"]["steps"]}
+    tally.check(where + "one micro-batch", plan["microbatches"] == 1)
+    for name, (kernel, flop, moved) in layer(element).items():
+        step = steps.get(name, {})
+        told = step.get("kernel") == kernel and step["launches"] == 1 and (flop is None or near(step["flop"], flop))
+        tally.check(where + name, told and near(step["bytes"], moved), "%s, by hand %s %s %s" % (step, kernel, flop, moved))
+    both = attention(element, tensor_cores)
+    for name, (kernel, launches, flop, moved) in zip(("attention attn.y", "attention_grad attn.y"), both):
+        step = steps[name]
+        told = step["kernel"] == kernel and step["launches"] == launches and near(step["flop"], flop) and near(step["bytes"], moved)
+        tally.check(where + name, told, "%s, by hand %d operations, %d bytes" % (step, flop, moved))
+    update = plan["stages"][0]["update"]
+    n = plan["model"]["parameters"]  # gradients for the norm; gradients, f32 weights and moments, 16-bit weights
+    moved = n * (4 + 4 + 3 * 8 if element == 4 else 2 + 2 + 3 * 8 + 2)
+    tally.check(where + "update", update["launches"] == 3 and abs(update["bytes"] / moved - 1) < 1e-3, "%s, by hand %d" % (update, moved))
+    tally.check(where + "classes", {s["kernel"] for s in steps.values()} <= {k["kernel"] for k in plan["kernels"]})
+    tally.check(where + "sources", all(k["source"] and k["flop_per_s"] > 0 and k["bytes_per_s"] > 0 for k in plan["kernels"]))
+
+
+def check_programs(tally, folder):
+    """Which program a plan is priced for, in the three forms."""
+    for program, phrase in (("zplan", "for zplan's own trainer"), ("megatron", "for Megatron-LM (profile ")):
+        path, page = os.path.join(folder, program + ".json"), os.path.join(folder, program + ".html")
+        outcome = harness.zplan("plan", SOURCE, "--cluster", "h100", "--gpus", 1, "--for", program, "-o", path)
+        tally.check(program + " in text", outcome.status == 0 and phrase in outcome.out, outcome.tail())
+        with open(path, encoding="utf-8") as file:
+            plan = json.load(file)
+        tally.check(program + " in JSON", plan["for"]["program"] == program)
+        steps = [step for segment in plan["program"]["segments"] for step in segment["forward"]["steps"]]
+        told = "kernels" in plan and "update" in plan["stages"][0] and all("kernel" in step for step in steps)
+        quiet = "kernels" not in plan and "update" not in plan["stages"][0] and not any("kernel" in step for step in steps)
+        tally.check(program + ": kernels are told of zplan's own alone", told if program == "zplan" else quiet)
+        outcome = harness.zplan("report", path, "--html", page)
+        with open(page, encoding="utf-8") as file:
+            tally.check(program + " in HTML", outcome.status == 0 and phrase in html.unescape(file.read()))
+
+
+def main():
+    harness.require_zplan()
+    tally = harness.Tally()
+    check_layer(tally, "h100", "mixed_bf16", True)
+    check_layer(tally, "v100", "mixed_fp16", False)
+    check_layer(tally, "h200", "fp32", False)
+    with harness.Scratch() as folder:
+        check_programs(tally, folder)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
