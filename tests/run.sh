@@ -119,6 +119,7 @@ style|python3 tests/style/style.py
 generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
 kernels of plans|python3 tests/verify/kernels.py
+GPU page|python3 tests/bench/gpu_roofline.py --check
 installed copy|python3 tests/verify/install.py
 plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py
