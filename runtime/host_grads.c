@@ -12,7 +12,7 @@
 enum { AT_ONCE = 65536, BUFFERS = 2 };
 
 /* What lands and is not added yet. */
-struct zpr_landing {
+struct zpr_host_grads {
   bool used, waits, add;
   int64_t first, count, ticket;
   int window;            /* the one that it lands in */
@@ -25,20 +25,20 @@ struct zpr_landing {
   int64_t *zero;         /* of which nothing is written: their first elements off the device */
 };
 
-static struct zpr_landing *landing_of(zpr *c) {
-  if (!c->state->landing) c->state->landing = zpr_alloc(c, 1, sizeof *c->state->landing);
-  return c->state->landing;
+static struct zpr_host_grads *host_grads_of(zpr *c) {
+  if (!c->state->host_grads) c->state->host_grads = zpr_alloc(c, 1, sizeof *c->state->host_grads);
+  return c->state->host_grads;
 }
 
-void zpr_landing_close(zpr *c) {
-  struct zpr_landing *l = c->state->landing;
+void zpr_host_grads_close(zpr *c) {
+  struct zpr_host_grads *l = c->state->host_grads;
   if (!l) return;
   zpr_block_list_close(c, &l->list);
   free(l->blocks);
   free(l->squares);
   free(l->zero);
   free(l);
-  c->state->landing = NULL;
+  c->state->host_grads = NULL;
 }
 
 static char *on_device(zpr *c, int64_t i) {
@@ -46,7 +46,7 @@ static char *on_device(zpr *c, int64_t i) {
 }
 
 static char *window_at(zpr *c, int window) {
-  return (char *)zpr_host_at(c, c->stage->landing) + window * c->stage->window_elements * zpk_bytes(c->program->dtype);
+  return (char *)zpr_host_at(c, c->stage->grads_in) + window * c->stage->window_elements * zpk_bytes(c->program->dtype);
 }
 
 /* ---- sums ---- */
@@ -70,7 +70,7 @@ static void add_range(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 void zpr_land_gradients(zpr *c) {
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   if (!l->waits) return;
   zpr_copy_wait(c, l->ticket);
   zpr_view sum = l->add ? zpr_away_read(c, ZPR_CLASS_GRADS, l->first, l->count)
@@ -82,7 +82,7 @@ void zpr_land_gradients(zpr *c) {
 }
 
 /* Was the bucket set to 0, and nothing added since? Afterwards it is not. */
-static bool is_zero(struct zpr_landing *l, int64_t first) {
+static bool is_zero(struct zpr_host_grads *l, int64_t first) {
   for (int i = 0; i < l->n_zero; i++)
     if (l->zero[i] == first) {
       l->zero[i] = l->zero[--l->n_zero];
@@ -114,7 +114,7 @@ void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool
   zpr_side here = zpr_side_of(b, false), away = zpr_side_of(b, true);
   keep_here(c, &here, from, add);
   if (away.n == 0) return;
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   int window = (l->window + 1) % 2; /* whatever landed there was added when the other one was taken */
   int64_t ticket = send_down(c, window_at(c, window), &away, from);
   zpr_land_gradients(c);
@@ -128,7 +128,7 @@ void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool
 }
 
 void *zpr_grad_buffer(zpr *c, void *ring) {
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   int64_t size = zpk_bytes(c->program->dtype);
   /* Gaps between parameters go down with them: they are numbers from the start. */
   if (!l->used) zpr_zero(c, ring, BUFFERS * c->stage->bucket_elements * size);
@@ -143,7 +143,7 @@ static void zero_here(zpr *c, int64_t first, int64_t count) {
 }
 
 void zpr_zero_gradients(zpr *c, const zpr_bucket_home *b) {
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   int64_t size = zpk_bytes(c->program->dtype), away = b->shards * (b->size - b->here);
   zero_here(c, b->device, b->shards * b->here);
   if (away == 0) return;
@@ -184,7 +184,7 @@ static void sum_over(zpr *c, const zpr_group *holders, const zpr_bucket_home *b,
 /* What is on the host comes up to a buffer of the ring, while the other one is at work, and what was summed goes down.
  */
 void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *b) {
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   int64_t size = zpk_bytes(c->program->dtype), away = b->size - b->here;
   if (b->here > 0) sum_over(c, holders, b, on_device(c, b->device), b->here);
   if (away == 0) return;
@@ -202,7 +202,7 @@ void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *b
 }
 
 void zpr_await_replicas(zpr *c) {
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   for (int i = 0; i < BUFFERS; i++) zpr_copy_wait(c, l->left[i]);
   zpr_away_settle(c, ZPR_CLASS_GRADS);
 }
@@ -242,7 +242,7 @@ static void square_stretch(zpr *c, const zpr_stretch *s, const zpr_block *blocks
 }
 
 zpr_block_list *zpr_counted_blocks(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n) {
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   if (l->blocks) return &l->list;
   l->blocks = zpr_alloc(c, (size_t)n + 1, sizeof *l->blocks);
   l->squares = zpr_alloc(c, (size_t)n + 1, sizeof *l->squares);
@@ -254,7 +254,7 @@ zpr_block_list *zpr_counted_blocks(zpr *c, const zpr_stretches *stretches, const
 
 /* Both sums of a block. */
 void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n, double *squares) {
-  struct zpr_landing *l = landing_of(c);
+  struct zpr_host_grads *l = host_grads_of(c);
   zpr_square_blocks(c, zpr_counted_blocks(c, stretches, blocks, n), squares);
   if (c->stage->grads_away.elements == 0) return;
   memset(l->squares, 0, (size_t)n * sizeof *l->squares);

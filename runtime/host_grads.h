@@ -16,7 +16,7 @@ void zpr_zero_all_gradients(zpr *c);
 /* The sum over a group of those that the rank updates, wherever they are. */
 void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, const zpr_bucket_home *bucket);
 /* Once a step, of gradients that micro-batches have been added to: the sum of a bucket over the ranks that hold the
- * same, or, where these own pieces of it, of the piece that this rank updates. Collective. Done after the landing. */
+ * same, or, where these own pieces of it, of the piece that this rank updates. Collective. Done when all are there. */
 void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *bucket);
 void zpr_await_replicas(zpr *c);
 /* The parts of blocks of own elements whose gradients are on the device. The blocks are always the same. */
@@ -24,6 +24,6 @@ zpr_block_list *zpr_counted_blocks(zpr *c, const zpr_stretches *stretches, const
 /* zpr_square_blocks of blocks of own elements, which may be, in part, on the host. */
 void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n, double *squares);
 
-void zpr_landing_close(zpr *c);
+void zpr_host_grads_close(zpr *c);
 
 #endif

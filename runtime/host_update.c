@@ -106,7 +106,7 @@ static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, end);
     if (a >= b) continue;
-    ticket = zpr_copy_down(c, turn(c, c->stage->landing, k) + (a - p.first) * size,
+    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size,
                            (char *)zpr_at(c, c->stage->grads) + (a + s->here[ZPR_CLASS_GRADS]) * size, (b - a) * size);
   }
   return ticket;
@@ -121,7 +121,7 @@ static void read_gradients(zpr *c, const zpr_host_update *u, int64_t k, tickets 
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
-    t->last_grads = zpr_file_read(c, turn(c, c->stage->landing, k) + (a - p.first) * size,
+    t->last_grads = zpr_file_read(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size,
                                   away->file + (a + s->away[ZPR_CLASS_GRADS]) * size, (b - a) * size);
     if (t->grads == 0) t->grads = t->last_grads;
   }
@@ -142,14 +142,14 @@ static void keep_weights(zpr *c, const zpr_stretch *s, int64_t begin, int64_t en
 }
 
 /* Weights as they are computed with: rounded, or those of the state themselves. */
-static const char *leaving(zpr *c, const zpr_piece_of_state *p, int64_t k) {
-  return zpk_is_narrow(c->program->dtype) ? turn(c, c->stage->leaving, k) : p->array[ZPR_WEIGHTS];
+static const char *weights_out(zpr *c, const zpr_piece_of_state *p, int64_t k) {
+  return zpk_is_narrow(c->program->dtype) ? turn(c, c->stage->weights_out, k) : p->array[ZPR_WEIGHTS];
 }
 
 static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
   int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
-  const char *from = leaving(c, &p, k);
+  const char *from = weights_out(c, &p, k);
   for (int64_t i = 0; i < u->stretches->n; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, p.first + p.count);
@@ -208,11 +208,11 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
 static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule, int64_t k) {
   const zpr_stage *s = c->stage;
   work w = {.c = c, .pass = pass, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
-  w.landed = turn(c, s->landing, k);
+  w.landed = turn(c, s->grads_in, k);
   if (s->grads_away.elements > 0 && !s->grads_away.on_disk) w.at_home = zpr_host_at(c, s->grads_away.host);
   zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
   if (!zpk_is_narrow(c->program->dtype) || pass == ZPR_PASS_MOMENTUM) return;
-  w.rounded = turn(c, s->leaving, k);
+  w.rounded = turn(c, s->weights_out, k);
   zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
 }
 

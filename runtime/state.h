@@ -29,7 +29,7 @@ struct zpr_state {
   zpr_device *device;
   zpr_tier *tier;
   zpr_aways *aways;
-  struct zpr_landing *landing; /* host_grads.c; NULL: not used yet */
+  struct zpr_host_grads *host_grads; /* host_grads.c; NULL: not used yet */
   zpr_open_state open_state;
   zpr_saving *saving;
   int64_t fetched;     /* param_home.c: the last copy that brings parameters */

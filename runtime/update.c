@@ -128,7 +128,7 @@ void zpr_update_close(zpr *c) {
   free(u->here);
   free(u->stretches.item);
   zpr_host_update_close(u->away);
-  zpr_landing_close(c);
+  zpr_host_grads_close(c);
   free(u);
   c->state->updater = NULL;
 }

@@ -223,22 +223,23 @@ static const char *away_place(const zp_emit *e, const zp_stage *st, zp_state sta
 
 /* What of optimizer state and gradients is off the device. */
 static void emit_away(zp_emit *e, const zp_stage *st) {
-  if (st->state_gone > 0)
+  if (st->state_offloaded > 0)
     zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
-                LL(st->state_gone), st->file_state >= 0 ? "true" : "false", LL(st->host_state), LL(st->file_state));
-  if (st->grads_gone > 0)
-    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,", LL(st->grads_gone),
+                LL(st->state_offloaded), st->file_state >= 0 ? "true" : "false", LL(st->host_state),
+                LL(st->file_state));
+  if (st->grads_offloaded > 0)
+    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,", LL(st->grads_offloaded),
                 away_place(e, st, ZP_STATE_GRADIENTS), LL(st->at_grad_ring));
-  if (st->params_gone > 0)
-    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,", LL(st->params_gone),
+  if (st->params_offloaded > 0)
+    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,", LL(st->params_offloaded),
                 away_place(e, st, ZP_STATE_PARAMS), LL(st->at_param_ring));
-  if (st->grads_gone > 0 || st->params_gone > 0)
+  if (st->grads_offloaded > 0 || st->params_offloaded > 0)
     zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
   if (st->window_elements > 0)
     zp_buf_line(&e->out,
-                "     .window_elements = %lld, .state_windows = %lld, .landing = %lld, .leaving = %lld, /* of the "
+                "     .window_elements = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = %lld, /* of the "
                 "update on the host */",
-                LL(st->window_elements), LL(st->state_windows), LL(st->host_landing), LL(st->host_leaving));
+                LL(st->window_elements), LL(st->state_windows), LL(st->host_grads_in), LL(st->host_weights_out));
 }
 
 static void emit_stages(zp_emit *e) {
@@ -261,7 +262,7 @@ static void emit_stages(zp_emit *e) {
                   LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));
     if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
       zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
-    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->state_gone > 0)
+    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->state_offloaded > 0)
       zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
                   LL(st->host_error), LL(st->host_server_error), LL(st->host_records));
     if (e->program->choice.sequence)

@@ -33,9 +33,9 @@ static bool narrow(zp_tree *t, double target_s) {
   return any;
 }
 
-static zp_label_round look_at_labels(zp_tree *t, int width) {
+static zp_label_pass look_at_labels(zp_tree *t, int width) {
   int64_t before = zp_label_search_work(t->labels);
-  zp_label_round round = zp_label_search_round(t->labels, width, t->target_s, t->reach);
+  zp_label_pass round = zp_label_search_pass(t->labels, width, t->target_s, t->reach);
   t->effort->work_left -= (zp_label_search_work(t->labels) - before) / ZP_LABEL_NUMBERS;
   t->effort->nodes++;
   if (!round.open && !round.spent) t->effort->pruned[ZP_CUT_WINDOW]++;
@@ -108,7 +108,7 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   int64_t work = 0; /* of the next round, about */
   for (int width = 1; t->effort->work_left - work > t->stop_at && t->problem->may_grow(t->problem->user, 0);) {
     int64_t arcs = zp_stage_graph_arcs(t->graph), before = t->effort->work_left;
-    zp_label_round round = look_at_labels(t, width);
+    zp_label_pass round = look_at_labels(t, width);
     work = before - t->effort->work_left;
     if (round.spent) return note_spent(t);
     if (!round.open) return ZP_FOUND_NONE;
@@ -174,7 +174,7 @@ static double search(zp_tree *t, double bound_s) {
 }
 
 zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
-                                zp_cut_turn turn) {
+                                zp_cut_depth turn) {
   assert(problem->run_first && zp_cut_problem_is_sound(problem));
   assert(task && effort);
   /* With few micro-batches windows of stages say little (labels.c): there labels get a small share at first. */

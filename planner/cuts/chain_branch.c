@@ -211,7 +211,7 @@ static void search(zp_chain_tree *t, bool deep) {
 }
 
 zp_cut_proof zp_prove_by_chains(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
-                                zp_cut_turn turn) {
+                                zp_cut_depth turn) {
   assert(zp_cut_problem_is_sound(problem));
   assert(task && effort);
   bool deep = turn == ZP_CUT_DEEP;

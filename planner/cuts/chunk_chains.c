@@ -140,7 +140,7 @@ static double search(bounding *b, double enough_s) {
 }
 
 zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
-                               zp_cut_turn turn) {
+                               zp_cut_depth turn) {
   assert(problem->chunks > 1 && zp_cut_problem_is_sound(problem));
   (void)effort, (void)turn; /* a bound alone, in limited rounds */
   zp_arena *arena = zp_arena_new_beside("means", problem->beside);

@@ -311,19 +311,19 @@ static const entry *least_bound(const pile *p) {
   return least;
 }
 
-zp_label_round zp_label_search_round(zp_label_search *k, int width, double target_s, int64_t *cut) {
+zp_label_pass zp_label_search_pass(zp_label_search *k, int width, double target_s, int64_t *cut) {
   k->target_s = target_s;
   find_suffixes(k, width < ZP_MOST_SUFFIXES ? width : ZP_MOST_SUFFIXES);
-  if (k->spent) return (zp_label_round){.spent = true};
+  if (k->spent) return (zp_label_pass){.spent = true};
   k->merged = false; /* merged suffixes only keep prefixes that need not be there */
   find_prefixes(k, width);
-  if (k->spent) return (zp_label_round){.spent = true};
-  if (k->known.n == 0) return (zp_label_round){.open = false};
+  if (k->spent) return (zp_label_pass){.spent = true};
+  if (k->known.n == 0) return (zp_label_pass){.open = false};
   const entry *least = least_bound(&k->known);
   int stage = k->graph->pipe.stages;
   for (int at = least->record; at >= 0; at = k->records.data[at].before) cut[stage--] = k->records.data[at].end;
   cut[0] = 0;
-  return (zp_label_round){
+  return (zp_label_pass){
       .open = true, .exact = !k->merged, .bound_s = zp_prefix_bound(label_of(&k->known, least->label))};
 }
 

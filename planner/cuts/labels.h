@@ -112,15 +112,15 @@ typedef struct zp_label_search zp_label_search;
 /* Its arenas count in the budget of `beside`. */
 zp_label_search *zp_label_search_new(const zp_arena *beside, zp_stage_graph *graph);
 void zp_label_search_free(zp_label_search *search);
-typedef struct zp_label_round {
+typedef struct zp_label_pass {
   bool spent;     /* the budget is: nothing is known, and no other round may follow */
   bool open;      /* a plan below the target may exist */
   bool exact;     /* no labels were merged */
   double bound_s; /* open: no plan below the target is below this */
-} zp_label_round;
+} zp_label_pass;
 /* Takes stages out of the graph that no plan below the target has, with `width` labels a node; cut: the one with the
  * least bound, [stages + 1]. */
-zp_label_round zp_label_search_round(zp_label_search *search, int width, double target_s, int64_t *cut);
+zp_label_pass zp_label_search_pass(zp_label_search *search, int width, double target_s, int64_t *cut);
 /* After a round: may stages from this node on follow these? */
 bool zp_label_search_may_follow(zp_label_search *search, const double *prefix, int stage, int64_t first);
 zp_labels *zp_label_search_labels(const zp_label_search *search);

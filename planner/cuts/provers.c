@@ -6,11 +6,11 @@
 
 static bool has_labels(const zp_cut_problem *p) { return p->run_first != NULL; }
 
-static bool bounds_before(const zp_cut_problem *p, zp_cut_turn turn) { return turn == ZP_CUT_BEFORE && p->chunks > 1; }
+static bool bounds_before(const zp_cut_problem *p, zp_cut_depth turn) { return turn == ZP_CUT_BEFORE && p->chunks > 1; }
 
-static bool labels_apply(const zp_cut_problem *p, zp_cut_turn turn) { return turn != ZP_CUT_BEFORE && has_labels(p); }
+static bool labels_apply(const zp_cut_problem *p, zp_cut_depth turn) { return turn != ZP_CUT_BEFORE && has_labels(p); }
 
-static bool chains_apply(const zp_cut_problem *p, zp_cut_turn turn) {
+static bool chains_apply(const zp_cut_problem *p, zp_cut_depth turn) {
   return turn == ZP_CUT_DEEP || (turn == ZP_CUT_SHALLOW && !has_labels(p));
 }
 

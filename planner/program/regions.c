@@ -242,11 +242,11 @@ static void place_state_away(placing *p, zp_memory *m) {
   int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), gone = p->state.away;
   int64_t window = p->grads.away > 0 ? p->grads.of_bucket : p->bucket_shard; /* where gradients land */
   if (disk && window > 0) window = zp_round_up(window, ZP_PAGE_ELEMENTS);
-  s->state_gone = gone;
-  s->grads_gone = p->grads.gone;
+  s->state_offloaded = gone;
+  s->grads_offloaded = p->grads.gone;
   s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
-  s->host_landing = on_host(m, 2 * s->window_elements * l->grad_bytes);
-  s->host_leaving = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
+  s->host_grads_in = on_host(m, 2 * s->window_elements * l->grad_bytes);
+  s->host_weights_out = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
   place_errors_away(p, m);
   int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, ZP_PAGE_ELEMENTS);
   s->state_windows = pieces < windows ? pieces : windows;
@@ -266,7 +266,7 @@ static void place_away(placing *p, int64_t saved_away) {
   s->host_grads = at.host;
   s->file_grads = at.file;
   s->grads_window = at.file < 0 ? 0 : grads;
-  s->params_gone = p->params.gone;
+  s->params_offloaded = p->params.gone;
   at = put_away(m, windows[ZP_MOVE_PARAMETERS], p->params.away * l->param_bytes, params * l->param_bytes);
   s->host_params = at.host;
   s->file_params = at.file;

@@ -247,11 +247,11 @@ static int state_regions(const zp_replay *r, state_region *out) {
   const zp_choice *c = choice_of(r);
   const zp_stage *s = r->stage;
   const zp_lowered *l = r->lowered;
-  int64_t params =
-      zp_shards_params(c) ? s->shard_elements - s->params_gone : s->flat_elements - zp_stage_away(c, s, s->params_gone);
-  int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->grads_gone
-                                         : s->flat_elements - zp_stage_away(c, s, s->grads_gone);
-  int64_t state = s->shard_elements - s->state_gone, part = s->flat_elements / c->data;
+  int64_t params = zp_shards_params(c) ? s->shard_elements - s->params_offloaded
+                                       : s->flat_elements - zp_stage_away(c, s, s->params_offloaded);
+  int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->grads_offloaded
+                                         : s->flat_elements - zp_stage_away(c, s, s->grads_offloaded);
+  int64_t state = s->shard_elements - s->state_offloaded, part = s->flat_elements / c->data;
   const state_region all[] = {
       {"parameters", zp_moves_params(c) ? s->at_params : -1, params * l->param_bytes},
       {"gradients", zp_moves_gradients(c) ? s->at_grads : -1, grads * l->grad_bytes},

@@ -172,8 +172,8 @@ static int64_t add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, in
 
 /* Optimizer state off the device, and what its update goes through. */
 typedef struct state_home {
-  int64_t state, grads, params, window;                        /* elements */
-  int64_t landing, leaving, place, file, gradients, params_at; /* bytes; -1: absent */
+  int64_t state, grads, params, window;                             /* elements */
+  int64_t grads_in, weights_out, place, file, gradients, params_at; /* bytes; -1: absent */
   int64_t gradients_file, params_file, gradients_window, params_window;
   int64_t error, server_error, records;
 } state_home;
@@ -202,8 +202,8 @@ static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t g
   bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
   int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
   state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
-  h.landing = on_host(v, s, 2 * h.window * v->grad_bytes);
-  h.leaving = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
+  h.grads_in = on_host(v, s, 2 * h.window * v->grad_bytes);
+  h.weights_out = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
   add_errors_away(v, s, state, sizes->flat, &h);
   int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
   if (disk && state > 0) h.file = v->nvme[s];
@@ -217,15 +217,15 @@ static void check_state_home(zp_verifier *v, int s, const zp_json *a, const stat
   const struct {
     const char *key;
     int64_t want;
-  } claims[] = {{"state_gone", h->state},
-                {"grads_gone", h->grads},
+  } claims[] = {{"state_offloaded", h->state},
+                {"grads_offloaded", h->grads},
                 {"window_elements", h->window},
-                {"host_landing", h->landing},
-                {"host_leaving", h->leaving},
+                {"host_grads_in", h->grads_in},
+                {"host_weights_out", h->weights_out},
                 {"host_state", h->place},
                 {"file_state", h->file},
                 {"host_grads", h->gradients},
-                {"params_gone", h->params},
+                {"params_offloaded", h->params},
                 {"host_params", h->params_at},
                 {"host_error", h->error},
                 {"host_server_error", h->server_error},
@@ -251,11 +251,11 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   const zp_choice *c = &v->choice;
   int64_t cb = v->compute_bytes, params = zp_shards_params(c) ? sizes->shard : sizes->flat,
           grads = zp_shards_gradients(c) ? sizes->shard : sizes->flat, align = zp_verify_align(v);
-  int64_t params_gone = away(v, ZP_STATE_PARAMS, sizes->shard, align),
-          grads_gone = away(v, ZP_STATE_GRADIENTS, sizes->shard, align),
+  int64_t params_offloaded = away(v, ZP_STATE_PARAMS, sizes->shard, align),
+          grads_offloaded = away(v, ZP_STATE_GRADIENTS, sizes->shard, align),
           state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
-  int64_t params_away = zp_shards_params(c) ? params_gone : of_all_owners(sizes, params_gone),
-          grads_away = zp_shards_gradients(c) ? grads_gone : of_all_owners(sizes, grads_gone);
+  int64_t params_away = zp_shards_params(c) ? params_offloaded : of_all_owners(sizes, params_offloaded),
+          grads_away = zp_shards_gradients(c) ? grads_offloaded : of_all_owners(sizes, grads_offloaded);
   bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;
   int moments = !sgd ? 2 : v->spec->train.momentum != 0;
   int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
@@ -263,11 +263,11 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : zp_shards_params(c) ? 1 + ahead : 0;
   held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : zp_shards_gradients(c) ? 1 + ahead : 0;
-  held.home = add_state_away(v, s, state_away, grads_gone, sizes, state_bytes);
+  held.home = add_state_away(v, s, state_away, grads_offloaded, sizes, state_bytes);
   int64_t window = zp_shards_gradients(c) ? sizes->bucket_shard : sizes->bucket;
   held.home.gradients_file = add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, window * v->grad_bytes);
   held.home.gradients_window = held.home.gradients_file < 0 ? 0 : window;
-  held.home.params = params_gone;
+  held.home.params = params_offloaded;
   held.home.params_at = params_away > 0 ? v->host[s] : -1;
   window = zp_shards_params(c) ? sizes->bucket_shard : sizes->bucket;
   held.home.params_file = add_away(v, s, ZP_STATE_PARAMS, params_away * cb, window * cb);

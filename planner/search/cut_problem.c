@@ -240,7 +240,7 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
   return &a->problem;
 }
 
-bool zp_prover_applies(const zp_search_input *in, const zp_cut_problem *problem, int prover, zp_cut_turn turn) {
+bool zp_prover_applies(const zp_search_input *in, const zp_cut_problem *problem, int prover, zp_cut_depth turn) {
   return !(in->without >> prover & 1) && zp_cut_provers[prover].applies(problem, turn);
 }
 

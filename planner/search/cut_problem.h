@@ -29,7 +29,7 @@ double zp_least_ties(zp_arena *arena, const zp_search_cache *s, const zp_point *
  * is in use. */
 zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_point *point);
 /* Is this row of zp_cut_provers tried? */
-bool zp_prover_applies(const zp_search_input *in, const zp_cut_problem *problem, int prover, zp_cut_turn turn);
+bool zp_prover_applies(const zp_search_input *in, const zp_cut_problem *problem, int prover, zp_cut_depth turn);
 /* All provers that apply before any cut is known and look for no cuts; the bound that they reach, or one that is
  * enough. Memory of the arena is not given back. */
 double zp_bound_before_cuts(zp_arena *arena, zp_search_cache *s, const zp_point *point, double enough_s);

@@ -30,7 +30,7 @@ static bool is_wide(const zp_search_cache *s, const zp_point *point) {
   return point->every_cut && !zp_few_chunk_cuts(s, point);
 }
 
-static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *prover, zp_cut_turn turn) {
+static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *prover, zp_cut_depth turn) {
   const zp_cut_task task = {branch_limit, branch_cut, x};
   zp_effort *effort = &x->run->effort;
   int64_t all = effort->cuts.work_left, kept = is_wide(x->run->s, x->point) && all > effort->chunk_work_left
@@ -48,7 +48,7 @@ static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *p
 
 /* First what takes little of every point, then what is left. Provers take equal ranges of a repeat for one stage, which
  * they are not on different node types: these points stay open down to their bounds. */
-static void settle(zp_refiner *x, zp_cut_turn turn) {
+static void settle(zp_refiner *x, zp_cut_depth turn) {
   if (zp_has_types(x->run->s) || zp_only_stated_cuts(x) || is_settled(x)) return;
   zp_arena *arena = zp_arena_new_beside("cut_problem", x->run->s->arena);
   zp_cut_problem *problem = zp_cut_problem_of(arena, x->run->s, x->point);

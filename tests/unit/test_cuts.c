@@ -363,7 +363,7 @@ static double take_cut(void *user, int64_t *cut) {
   return step;
 }
 
-static zp_cut_proof prove(row *r, const zp_cut_prover *prover, int64_t work, zp_cut_turn turn) {
+static zp_cut_proof prove(row *r, const zp_cut_prover *prover, int64_t work, zp_cut_depth turn) {
   const zp_cut_task task = {limit_s, take_cut, r};
   zp_cut_effort effort = {.work_left = work};
   r->offered = 0;

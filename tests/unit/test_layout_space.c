@@ -332,13 +332,13 @@ Test(layout, compression_errors_away) {
     zp_choice plain = c;
     plain.compress = false;
     zp_stage s = lay_out(l, c, 0), p = lay_out(l, plain, 0);
-    int64_t part = s.flat_elements / 3, gone = s.state_gone, here = s.flat_elements - gone;
+    int64_t part = s.flat_elements / 3, gone = s.state_offloaded, here = s.flat_elements - gone;
     cr_assert(gone > 0 && gone % 64 == 0);
     int64_t first = here < part ? here : part, last = gone < part ? gone : part;
     cr_expect_eq(s.memory.optimizer, here * (8 + 4) + first * 4, "%d eighths", eighths);
     int64_t all = gone / 64 * 12, of_a_part = 4 * last / 64 * 12, records = all > of_a_part ? all : of_a_part;
     int64_t errors = gone * 4 + last * 4, padded = (records + 255) / 256 * 256;
-    int64_t wider = (gone - p.state_gone) * (8 + 4); /* flat buffers are padded to whole parts */
+    int64_t wider = (gone - p.state_offloaded) * (8 + 4); /* flat buffers are padded to whole parts */
     cr_expect_eq(s.memory.host - p.memory.host, errors + padded + wider, "%d eighths", eighths);
     cr_expect(s.host_records == s.host_server_error + last * 4 && s.host_state == s.host_records + padded);
   }

@@ -57,7 +57,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
   bool disk = zp_on_disk(x, ZP_STATE_GRADIENTS);
-  int64_t gone = zp_scope_gone(x, ZP_STATE_GRADIENTS), state = zp_scope_gone(x, ZP_STATE_OPTIMIZER),
+  int64_t gone = zp_scope_offloaded(x, ZP_STATE_GRADIENTS), state = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER),
           here = gone - state;
   if (disk && x->program) make_ties(x, emit, user);
   zp_move norm = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);

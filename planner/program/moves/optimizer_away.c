@@ -11,9 +11,9 @@ static int64_t positive(int64_t value) { return value > 0 ? value : 0; }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   const zp_lowered *l = x->lowered;
-  int64_t gone = zp_scope_gone(x, ZP_STATE_OPTIMIZER);
-  int64_t down = positive(gone - zp_scope_gone(x, ZP_STATE_GRADIENTS));
-  int64_t up = positive(gone - zp_scope_gone(x, ZP_STATE_PARAMS));
+  int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
+  int64_t down = positive(gone - zp_scope_offloaded(x, ZP_STATE_GRADIENTS));
+  int64_t up = positive(gone - zp_scope_offloaded(x, ZP_STATE_PARAMS));
   zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
   zp_emit_copy(x, &move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
   move.what = ZP_MOVE_PARAMETERS;

@@ -17,7 +17,8 @@ static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  int64_t gone = zp_scope_gone(x, ZP_STATE_PARAMS), state = zp_scope_gone(x, ZP_STATE_OPTIMIZER), away = gone - state;
+  int64_t gone = zp_scope_offloaded(x, ZP_STATE_PARAMS), state = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER),
+          away = gone - state;
   zp_move written = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
   if (zp_on_disk(x, ZP_STATE_PARAMS))
     zp_emit_copy(x, &written, ZP_QUEUE_WRITE, gone < state ? gone : state, x->lowered->param_bytes, emit, user);

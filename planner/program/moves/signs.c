@@ -12,7 +12,7 @@ enum { F32 = 4, WORKER_BYTES = 4 * F32, SERVER_BYTES = 3 * F32 };
  * come down to be averaged (each rank's part of the elements: all of them together once), go up as means and come down
  * again for all elements. */
 static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
-  int64_t gone = zp_scope_gone(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK;
+  int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK;
   move->when = ZP_WHEN_AT_HOST_UPDATE;
   move->wait = ZP_WAIT_AT_ONCE;
   zp_emit_copy(x, move, ZP_QUEUE_UP, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
@@ -32,7 +32,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
   zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
-  int64_t here = all - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
+  int64_t here = all - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, here, WORKER_BYTES, emit, user);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, here / x->choice->data, SERVER_BYTES, emit, user);
   zp_move away = move;

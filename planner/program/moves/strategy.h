@@ -60,7 +60,7 @@ int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *bucket, zp_state
 zp_flat zp_scope_flat(const zp_move_scope *x);
 /* Elements off the device whose update needs them: of a stage those that the layout has put there, else the share of
  * the optimizer's elements. */
-int64_t zp_scope_gone(const zp_move_scope *x, zp_state state);
+int64_t zp_scope_offloaded(const zp_move_scope *x, zp_state state);
 /* Elements of a rank's optimizer state. */
 int64_t zp_scope_shard(const zp_move_scope *x);
 

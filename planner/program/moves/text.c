@@ -4,7 +4,7 @@
 #include <zplan/buf.h>
 
 #define ZP_MOVE_ROW(name, text) text,
-static const char *const what_text[] = {ZP_MOVE_GOODS(ZP_MOVE_ROW)};
+static const char *const what_text[] = {ZP_MOVE_WHATS(ZP_MOVE_ROW)};
 static const char *const end_text[] = {ZP_MOVE_ENDS(ZP_MOVE_ROW)};
 static const char *const way_text[] = {ZP_MOVE_WAYS(ZP_MOVE_ROW)};
 static const char *const queue_text[] = {ZP_MOVE_QUEUES(ZP_MOVE_ROW)};

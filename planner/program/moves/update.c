@@ -20,11 +20,11 @@ static bool applies(const zp_move_scope *x) {
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  int64_t shard = zp_scope_shard(x), gradients = shard - zp_scope_gone(x, ZP_STATE_GRADIENTS);
+  int64_t shard = zp_scope_shard(x), gradients = shard - zp_scope_offloaded(x, ZP_STATE_GRADIENTS);
   zp_move norm = zp_move_begin(x, &zp_device_update, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
   zp_emit_copy(x, &norm, ZP_QUEUE_DEVICE_MEMORY, gradients, x->lowered->grad_bytes, emit, user);
   zp_move update = zp_move_begin(x, &zp_device_update, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_AT_ONCE);
-  zp_emit_copy(x, &update, ZP_QUEUE_DEVICE_MEMORY, shard - zp_scope_gone(x, ZP_STATE_OPTIMIZER),
+  zp_emit_copy(x, &update, ZP_QUEUE_DEVICE_MEMORY, shard - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER),
                zp_update_bytes(x->lowered), emit, user);
 }
 

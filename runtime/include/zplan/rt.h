@@ -100,9 +100,9 @@ typedef struct zpr_stage {
   zpr_away params_away;            /* of the elements of `params` */
   int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
-  /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows
-   * each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
-  int64_t window_elements, state_windows, landing, leaving;
+  /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
+   * windows each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
+  int64_t window_elements, state_windows, grads_in, weights_out;
   int64_t bucket_elements; /* of a buffer of these rings */
   bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */

@@ -120,16 +120,16 @@ typedef struct zp_cut_proof {
 
 /* When a problem is looked at: before any of its cuts is simulated, where only the bound is wanted; with little of the
  * work that is left, because others want theirs; with much of it. */
-typedef enum zp_cut_turn { ZP_CUT_BEFORE, ZP_CUT_SHALLOW, ZP_CUT_DEEP } zp_cut_turn;
+typedef enum zp_cut_depth { ZP_CUT_BEFORE, ZP_CUT_SHALLOW, ZP_CUT_DEEP } zp_cut_depth;
 
 /* One way to raise the bound. */
 typedef struct zp_cut_prover {
   const char *name;
   /* Is it worth it in this turn? */
-  bool (*applies)(const zp_cut_problem *problem, zp_cut_turn turn);
+  bool (*applies)(const zp_cut_problem *problem, zp_cut_depth turn);
   /* Before: on_cut and effort are not looked at. */
   zp_cut_proof (*prove)(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
-                        zp_cut_turn turn);
+                        zp_cut_depth turn);
 } zp_cut_prover;
 
 /* All of them, in the order in which they are tried while a gap is left. */

@@ -11,7 +11,7 @@
 
 #include <zplan/program.h>
 
-#define ZP_MOVE_GOODS(X)                                                                                               \
+#define ZP_MOVE_WHATS(X)                                                                                               \
   X(PARAMETERS, "parameters")                                                                                          \
   X(GRADIENTS, "gradients")                                                                                            \
   X(OPTIMIZER, "optimizer state")                                                                                      \
@@ -22,7 +22,7 @@
   X(SIGNS, "signs of momentum")
 typedef enum zp_move_what {
 #define ZP_MOVE_ROW(name, text) ZP_MOVE_##name,
-  ZP_MOVE_GOODS(ZP_MOVE_ROW)
+  ZP_MOVE_WHATS(ZP_MOVE_ROW)
 #undef ZP_MOVE_ROW
       ZP_MOVE_WHAT_COUNT
 } zp_move_what;

@@ -210,13 +210,13 @@ typedef struct zp_stage {
    * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
    * then moments. What is off the device are the last of shard_elements; of a class that a rank holds whole it has as
    * many of every data rank's (zp_stage_away). */
-  int64_t state_gone, grads_gone, window_elements, state_windows;
-  int64_t host_landing, host_leaving, host_state, file_state;
+  int64_t state_offloaded, grads_offloaded, window_elements, state_windows;
+  int64_t host_grads_in, host_weights_out, host_state, file_state;
   /* What lives on disks passes through four windows at host_grads and host_params, of grads_window and params_window
    * elements: the largest bucket, or a rank's shard of it where it holds no more. 0: none. */
   int64_t host_grads, file_grads, grads_window;
-  int64_t params_gone, host_params, file_params, params_window; /* the same of parameters: elements, byte places */
-  zp_memory memory;                                             /* sums to arena_bytes, and what is outside */
+  int64_t params_offloaded, host_params, file_params, params_window; /* the same of parameters: elements, byte places */
+  zp_memory memory;                                                  /* sums to arena_bytes, and what is outside */
 } zp_stage;
 
 /* Elements that a rank has off the device of a class that it holds whole, where `gone` of those that it updates are. */
