@@ -15,7 +15,7 @@ void zpr_device_close(zpr *c);
 /* What computes, for the start of a run. */
 typedef struct zpr_device_text {
   char device[160];  /* "threads per rank 2" */
-  char products[96]; /* what multiplies matrices: "oneDNN 2.6.3 avx512_core", "cuBLAS" */
+  char products[96]; /* what multiplies matrices: "oneDNN 2.6.3 avx512_core", "cuBLASLt" */
   char warning[320]; /* where it could be faster on this machine; else empty */
 } zpr_device_text;
 void zpr_device_describe(zpr *c, zpr_device_text *text);

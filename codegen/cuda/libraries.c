@@ -18,7 +18,7 @@ static const char *file_of(zp_arena *arena, void *function, const char *asked) {
   return zp_strdup(arena, known ? info.dli_fname : asked);
 }
 
-/* ---- cuBLAS ---- */
+/* ---- cuBLASLt ---- */
 
 typedef struct cublas {
   const char *path, *real; /* real: without links, so that one file counts once */
@@ -28,7 +28,7 @@ typedef ZP_VEC(cublas) all_cublas;
 
 static bool ask_cublas(zp_arena *arena, const char *path, cublas *out) {
   void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL),
-       *function = library ? dlsym(library, "cublasGetProperty") : NULL;
+       *function = library ? dlsym(library, "cublasLtGetProperty") : NULL;
   ask_property *property;
   memcpy(&property, &function, sizeof property);
   bool answers = property && property(0, &out->major) == 0 && property(1, &out->minor) == 0;
@@ -43,7 +43,7 @@ static bool ask_cublas(zp_arena *arena, const char *path, cublas *out) {
 static all_cublas find_cublas(zp_arena *arena) {
   zpr_cuda_files *files = ZP_NEW(arena, zpr_cuda_files);
   all_cublas all = {0};
-  zpr_cuda_find_files("libcublas.so", files);
+  zpr_cuda_find_files("libcublasLt.so", files);
   for (int i = 0; i < files->n; i++) {
     cublas l = {0};
     bool known = !ask_cublas(arena, files->path[i], &l);
@@ -69,7 +69,7 @@ const char *zp_cublas_library(zp_arena *arena, const char *arch, const char **er
   int capability = atoi(arch + strcspn(arch, "0123456789"));
   for (int i = 0; i < all.len; i++)
     if (zpr_cublas_serves(all.data[i].major, all.data[i].minor, capability)) return name_of(arena, &all.data[i]);
-  *error = all.len == 0 ? "there is no libcublas.so.13 or .12"
+  *error = all.len == 0 ? "there is no libcublasLt.so.13 or .12"
                         : zp_format(arena, "%s has no kernels for %s", name_of(arena, &all.data[0]), arch);
   return NULL;
 }

@@ -112,6 +112,7 @@ void zp_emit_program(zp_emit *e) {
   if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image,");
   if (e->gpu && zp_tensor_core_head(e->plan->spec) > 0)
     zp_buf_line(out, "    .tensor_core_head = %lld,", LL(zp_tensor_core_head(e->plan->spec)));
+  if (e->gpu) zp_buf_line(out, "    .products_bytes = %lld,", LL(zp_products_bytes(e->plan->spec)));
   if (e->profile) zp_buf_line(out, "    .profile = &profile,");
   zp_buf_line(out, "};");
   zp_buf_puts(out, "\n");

@@ -73,7 +73,7 @@ static const char *choice_of(zp_arena *arena, const char *arch) {
   const char *error = NULL, *compiles = zp_cuda_library(arena, arch, &error),
              *multiplies = zp_cublas_library(arena, arch, &error);
   const char *lacking = strcmp(arch, "sm_70") == 0 ? "none, it needs CUDA 12" : "none";
-  return zp_format(arena, "NVRTC %s, cuBLAS %s", compiles ? compiles : lacking, multiplies ? multiplies : lacking);
+  return zp_format(arena, "NVRTC %s, cuBLASLt %s", compiles ? compiles : lacking, multiplies ? multiplies : lacking);
 }
 
 /* A machine may have CUDA 13 and 12, in folders of the system and in wheels: what there is, in the order in which it is
@@ -84,7 +84,7 @@ static void show_libraries(zp_arena *arena) {
   zp_strings nvrtc = zp_cuda_libraries(arena), cublas = zp_cublas_libraries(arena);
   const char *choice[ARCHS];
   rows_of("NVRTC", nvrtc, "compiling kernels for GPUs");
-  rows_of("cuBLAS", cublas, "running trainers on GPUs");
+  rows_of("cuBLASLt", cublas, "running trainers on GPUs");
   for (int i = 0; i < ARCHS && nvrtc.len + cublas.len > 0; i++) choice[i] = choice_of(arena, archs[i]);
   for (int i = 0; i < ARCHS && nvrtc.len + cublas.len > 0;) {
     int end = i + 1;

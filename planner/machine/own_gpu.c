@@ -1,5 +1,5 @@
 /* Kernels of zplan's own GPU trainer: rates of their classes, and the time of those that are not a library's. Matrix
- * products are cuBLAS' (operation.c). Row kernels, losses, lookups and the update move every operand once, 16 bytes at
+ * products are cuBLASLt's (operation.c). Row kernels, losses, lookups and the update move every operand once, 16 bytes at
  * a time, and compute beside that on the cores for single precision.
  *
  * Attention in 16 bits on sm_80 and later is on tensor cores (own_attention.c). Other attention

@@ -1,6 +1,8 @@
 /* Scratch memory of the CPU kernels: attention, and products of 16-bit operands; and of attention on tensor cores. The
  * planner must know it exactly and may not look at kernels, so the formula stands here a second time; codegen, which
  * sees both, refuses to print a trainer when they differ. */
+#include <stdlib.h>
+#include <string.h>
 #include "lower_internal.h"
 
 /* Blocks of 48 queries or keys; head sizes padded to 64 bytes; forward also packs all keys and values of one head. With
@@ -15,10 +17,20 @@ int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_si
   return elements * real_bytes;
 }
 
-/* A tile of either operand, 128 x 256 and 256 x 128, and one of the result, in f32, for each worker. */
+/* What cuBLASLt may use: NVIDIA's advice (cuBLAS documentation, cublasSetWorkspace), 32 MiB for Hopper and Blackwell, 4
+ * MiB for what was before them. Of an unknown arch: the larger. */
+static int64_t gpu_workspace(const zp_device *device) {
+  enum { MIB = 1 << 20, HOPPER = 90 };
+  int arch = device->arch && strncmp(device->arch, "sm_", 3) == 0 ? atoi(device->arch + 3) : HOPPER;
+  return arch >= HOPPER ? 32 * MIB : 4 * MIB;
+}
+
+/* CPU ranks with 16-bit operands: a tile of either operand, 128 x 256 and 256 x 128, and one of the result, in f32, for
+ * each worker. */
 int64_t zp_products_bytes(const zp_spec *spec) {
-  bool mixed = zp_is_mixed(&spec->train);
-  if (!mixed || !spec->cluster.node.device.is_cpu) return 0;
+  const zp_device *device = &spec->cluster.node.device;
+  if (!device->is_cpu) return spec->cluster.trainer == ZP_TRAINER_ZPLAN ? gpu_workspace(device) : 0;
+  if (!zp_is_mixed(&spec->train)) return 0;
   return ZP_MAX_WORKERS * INT64_C(4) * (2 * 128 * 256 + 128 * 128);
 }
 

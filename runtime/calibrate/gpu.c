@@ -1,5 +1,5 @@
 /* One GPU: products over a grid of shapes in half precision and f32, copies in its memory and over PCIe, what a launch
- * takes, and how much of its memory a context and cuBLAS hold. Times are those of events in the stream. Products get
+ * takes, and how much of its memory a context and cuBLASLt hold. Times are those of events in the stream. Products get
  * random operands: with zeros a GPU draws less power and runs faster than in training (H. He, "Strangely, matrix
  * multiplications on GPUs run faster when given predictable data", 2024). */
 #include <math.h>
@@ -7,16 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include "calibrate.h"
-#include "gpu_api.h"
+#include "gpu_product.h"
 
 static const int sides[] = {1024, 4096, 12288};
-enum { N_SIDES = sizeof sides / sizeof *sides, LONGEST = 12288, PATTERN_BYTES = 64 << 20, COPY_BYTES = 256 << 20 };
+enum {
+  N_SIDES = sizeof sides / sizeof *sides,
+  LONGEST = 12288,
+  PATTERN_BYTES = 64 << 20,
+  COPY_BYTES = 256 << 20,
+  WORKSPACE_BYTES = 32 << 20
+};
 
 typedef struct gpu {
   gpu_api api;
-  void *blas, *begin, *end;
+  gpu_products *products;
+  void *begin, *end;
   gpu_pointer memory[3]; /* of the longest product's operands in f32 */
-  void *host;            /* pinned, PATTERN_BYTES of random numbers */
+  gpu_pointer workspace;
+  void *host; /* pinned, PATTERN_BYTES of random numbers */
   void *empty_kernel;
 } gpu;
 
@@ -105,10 +113,19 @@ typedef struct gpu_product {
 /* Row-major y[m, n] = a[m, k] b[k, n] is column-major y' = b' a'. */
 static bool multiply(gpu *g, void *arg) {
   const gpu_product *p = arg;
-  const float one = 1, zero = 0;
-  return !g->api.gemm(g->blas, p->trans_b, p->trans_a, p->n, p->m, p->k, &one, g->memory[1], p->type,
-                      p->trans_b ? p->k : p->n, g->memory[0], p->type, p->trans_a ? p->m : p->k, &zero, g->memory[2],
-                      p->type, p->n, GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
+  gpu_shape shape = {.type = p->type,
+                     .trans_a = p->trans_b,
+                     .trans_b = p->trans_a,
+                     .m = p->n,
+                     .n = p->m,
+                     .k = p->k,
+                     .a_ld = p->trans_b ? p->k : p->n,
+                     .b_ld = p->trans_a ? p->m : p->k,
+                     .c_ld = p->n,
+                     .d_ld = p->n,
+                     .count = 1};
+  gpu_operands operands = {g->memory[1], g->memory[0], g->memory[2], g->memory[2], false};
+  return !gpu_products_run(g->products, &shape, &operands, g->workspace, WORKSPACE_BYTES, NULL);
 }
 
 /* Forward, gradient of inputs and gradient of weights take turns, as in gemm.c. */
@@ -177,18 +194,19 @@ static void measure_copies(gpu *g, double budget_s) {
 static bool allocate(gpu *g) {
   for (int i = 0; i < 3; i++)
     if (g->api.allocate(&g->memory[i], (size_t)LONGEST * LONGEST * sizeof(float))) return false;
-  return !g->api.allocate_host(&g->host, PATTERN_BYTES) && !g->api.new_event(&g->begin, 0) &&
-         !g->api.new_event(&g->end, 0);
+  return !g->api.allocate(&g->workspace, WORKSPACE_BYTES) && !g->api.allocate_host(&g->host, PATTERN_BYTES) &&
+         !g->api.new_event(&g->begin, 0) && !g->api.new_event(&g->end, 0);
 }
 
 static void release(gpu *g) {
   for (int i = 0; i < 3; i++)
     if (g->memory[i]) g->api.release(g->memory[i]);
   if (g->host) g->api.release_host(g->host);
-  if (g->blas) g->api.blas_destroy(g->blas);
+  if (g->workspace) g->api.release(g->workspace);
+  gpu_products_close(g->products);
 }
 
-/* Name, size, and what a context with cuBLAS takes of it; nothing else may run on the device. */
+/* Name, size, and what a context with cuBLASLt takes of it; nothing else may run on the device. */
 static void describe(gpu *g, int device) {
   char name[128] = "";
   int cores = 0;
@@ -199,7 +217,7 @@ static void describe(gpu *g, int device) {
   if (!g->api.memory_info(&available, &total) && total > available) {
     put_row("gpu_memory_bytes", (double)total, "B", "%s", name);
     put_row("gpu_context_bytes", (double)(total - available), "B", "context%s, nothing allocated",
-            g->blas ? " and cuBLAS" : "");
+            g->products ? " and cuBLASLt" : "");
   }
 }
 
@@ -219,10 +237,11 @@ int measure_gpu(double budget_s) {
   }
   if (!gpu_api_open_blas(&g.api, device, &why_not))
     fprintf(stderr, "zplan-calibrate: no products of the GPU are measured: %s\n", why_not);
-  if (g.api.has_blas && g.api.blas_create(&g.blas)) g.blas = NULL;
+  int status = 0;
+  if (g.api.has_blas) g.products = gpu_products_open(&g.api, &status);
   describe(&g, device);
   bool fine = allocate(&g);
-  if (fine && g.blas) {
+  if (fine && g.products) {
     g.api.attribute(&major, GPU_CAPABILITY_MAJOR, device);
     measure_products(&g, major >= 8 ? GPU_BF16 : GPU_F16, "half", budget_s * 0.5);
     measure_products(&g, GPU_F32, "f32", budget_s * 0.3);

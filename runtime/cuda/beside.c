@@ -65,7 +65,7 @@ static void record(zpr *c, void *event, void *stream) {
   zpr_cuda(c, c->state->device->api.record(event, stream), "mark a place in a stream");
 }
 
-/* Everything that the runtime starts goes to the device's lane; products stay with cuBLAS's stream. */
+/* Everything that the runtime starts goes to the device's lane; products stay in the stream of the units. */
 static void change_lanes(zpr *c) {
   zpr_device *d = c->state->device;
   beside *b = d->beside;

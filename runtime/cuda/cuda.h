@@ -4,7 +4,7 @@
 
 #include <zplan/zpd.h>
 #include "device.h"
-#include "gpu_api.h"
+#include "gpu_product.h"
 #include "state.h"
 
 typedef struct zpr_nccl zpr_nccl; /* nccl.c */
@@ -84,7 +84,9 @@ struct zpr_device {
   bool emulated;
   int ordinal, multiprocessors, capability; /* the latter: its first number, 8 of sm_86 */
   char name[96];
-  void *context, *module, *stream, *blas;
+  void *context, *module, *stream;
+  gpu_products *products;
+  void *products_stream; /* of the units: `stream` is another one while something moves beside them */
   zpr_kernels kernels;
   const char *last_kernel;    /* kernels fail after they were started */
   gpu_pointer arena, scalars; /* zpr_scalars */
@@ -133,6 +135,10 @@ void zpr_copies_close(zpr *c);
 
 /* Starts the kernel of that name. */
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
+
+/* ---- products.c ---- */
+void zpr_cuda_products_open(zpr *c);
+void zpr_cuda_products_close(zpr *c);
 
 /* ---- beside.c: what moves while units compute ---- */
 void zpr_cuda_beside_open(zpr *c);

@@ -1,4 +1,4 @@
-/* A rank's GPU: which one, its context, stream, cuBLAS and the module with the trainer's kernels. */
+/* A rank's GPU: which one, its context, stream and the module with the trainer's kernels. */
 #include "cuda.h"
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ void zpr_cublas(zpr *c, int result, const char *what) {
   if (result == BLAS_ALLOC_FAILED) fail_full(c, what);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (names[i].status == result) name = names[i].name;
-  zpr_fail(c, "Z0852", "cannot %s: cuBLAS status %d, %s (GPU %d)", what, result, name, c->state->device->ordinal);
+  zpr_fail(c, "Z0852", "cannot %s: cuBLASLt status %d, %s (GPU %d)", what, result, name, c->state->device->ordinal);
 }
 
 /* ---- waiting ---- */
@@ -104,7 +104,7 @@ static void find_gpu(zpr *c, zpr_error *error) {
   } else if (d->api.init(0) || d->api.device_count(&count) || count == 0 || d->api.device(&d->ordinal, place % count)) {
     zpr_error_set(error, "Z0851", "this trainer needs a GPU: the CUDA driver finds none that can be used");
   } else if (!gpu_api_open_blas(&d->api, d->ordinal, &why_not)) {
-    zpr_error_set(error, "Z0851", "this trainer needs cuBLAS: %s", why_not);
+    zpr_error_set(error, "Z0851", "this trainer needs cuBLASLt: %s", why_not);
   }
 }
 
@@ -135,7 +135,8 @@ void zpr_device_open(zpr *c) {
   zpr_device *d = c->state->device = zpr_alloc(c, 1, sizeof *d);
   zpr_error error = {0};
   if (c->state->options.products)
-    zpr_error_set(&error, "Z0854", "--products is for trainers of CPU ranks: this one was built for GPUs, and cuBLAS");
+    zpr_error_set(&error, "Z0854",
+                  "--products is for trainers of CPU ranks: this one was built for GPUs, and cuBLASLt");
   zpr_agree(c, &error);
   find_gpu(c, &error);
   zpr_agree(c, &error);
@@ -145,8 +146,7 @@ void zpr_device_open(zpr *c) {
   zpr_cuda(c, d->api.retain_context(&d->context, d->ordinal), "make a context");
   zpr_cuda(c, d->api.set_context(d->context), "enter the context");
   zpr_cuda(c, d->api.new_stream(&d->stream, 1), "make a stream"); /* CU_STREAM_NON_BLOCKING */
-  zpr_cublas(c, d->api.blas_create(&d->blas), "start cuBLAS");
-  zpr_cublas(c, d->api.blas_stream(d->blas, d->stream), "give cuBLAS its stream");
+  zpr_cuda_products_open(c);
   load_kernels(c);
   zpr_cuda(c, d->api.allocate_host((void **)&d->pinned, ZPR_PINNED_BYTES), "get pinned memory of the host");
   zpr_cuda(c, d->api.allocate(&d->scalars, sizeof(zpr_scalars)), "get memory for sums");
@@ -170,7 +170,7 @@ void zpr_device_close(zpr *c) {
   d->api.release(d->tickets);
   d->api.release_host(d->pinned);
   d->api.unload_module(d->module);
-  d->api.blas_destroy(d->blas);
+  zpr_cuda_products_close(c);
   d->api.release_stream(d->stream);
   d->api.release_context(d->ordinal);
   free(d);
@@ -180,7 +180,7 @@ void zpr_device_close(zpr *c) {
 void zpr_device_describe(zpr *c, zpr_device_text *text) {
   const zpr_device *d = c->state->device;
   const char *way = c->ranks == 1 ? "" : d->nccl ? ", messages by NCCL" : ", messages staged in host memory";
-  *text = (zpr_device_text){.products = "cuBLAS"};
+  *text = (zpr_device_text){.products = "cuBLASLt"};
   snprintf(text->device, sizeof text->device, "%s%s", d->name, way);
 }
 

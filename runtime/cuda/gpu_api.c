@@ -1,4 +1,4 @@
-/* Opens the CUDA driver and cuBLAS where the system has them. */
+/* Opens the CUDA driver and cuBLASLt where the system has them. */
 #include "gpu_api.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -53,15 +53,15 @@ bool gpu_api_open(gpu_api *api, const char *emulated, const char **why_not) {
   return open_driver(api, emulated);
 }
 
-/* ---- cuBLAS ---- */
+/* ---- cuBLASLt ---- */
 
 typedef struct version {
   int major, minor;
 } version;
 
 static version version_of(void *blas) {
-  int (*property)(int which, int *value) = NULL; /* cublasGetProperty: MAJOR_VERSION 0, MINOR_VERSION 1 */
-  void *function = dlsym(blas, "cublasGetProperty");
+  int (*property)(int which, int *value) = NULL; /* cublasLtGetProperty: MAJOR_VERSION 0, MINOR_VERSION 1 */
+  void *function = dlsym(blas, "cublasLtGetProperty");
   memcpy(&property, &function, sizeof function);
   version v = {0, 0};
   if (!property || property(0, &v.major) || property(1, &v.minor)) return (version){0, 0};
@@ -77,23 +77,14 @@ static bool take(gpu_api *api, void *blas, const char *path, int capability, int
   else if (missing)
     snprintf(reason, sizeof reason, "%s has no function %s", path, missing);
   else if (!zpr_cublas_serves(v.major, v.minor, capability))
-    snprintf(reason, sizeof reason, "%s (cuBLAS %d.%d) has no kernels for sm_%d, which needs cuBLAS %s", path, v.major,
-             v.minor, capability, capability < 75 ? "12" : "12.8 or 13");
+    snprintf(reason, sizeof reason, "%s (cuBLASLt %d.%d) has no kernels for sm_%d, which needs cuBLAS %s", path,
+             v.major, v.minor, capability, capability < 75 ? "12" : "12.8 or 13");
   else if (v.major > driver / 1000)
-    snprintf(reason, sizeof reason, "%s (cuBLAS %d.%d) needs a driver of CUDA %d, and this one is of CUDA %d.%d", path,
-             v.major, v.minor, v.major, driver / 1000, driver % 1000 / 10);
+    snprintf(reason, sizeof reason, "%s (cuBLASLt %d.%d) needs a driver of CUDA %d, and this one is of CUDA %d.%d",
+             path, v.major, v.minor, v.major, driver / 1000, driver % 1000 / 10);
   else
     return true;
   return false;
-}
-
-/* What a library of a wheel needs stands beside it; opened first, it is found. */
-static void open_beside(const char *path) {
-  char beside[ZPR_CUDA_PATH];
-  const char *slash = strrchr(path, '/'), *major = strrchr(path, '.');
-  if (slash && major &&
-      snprintf(beside, sizeof beside, "%.*s/libcublasLt.so%s", (int)(slash - path), path, major) < (int)sizeof beside)
-    dlopen(beside, RTLD_NOW | RTLD_GLOBAL);
 }
 
 bool gpu_api_open_blas(gpu_api *api, int device, const char **why_not) {
@@ -106,10 +97,9 @@ bool gpu_api_open_blas(gpu_api *api, int device, const char **why_not) {
     return false;
   }
   static zpr_cuda_files files;
-  zpr_cuda_find_files("libcublas.so", &files);
-  snprintf(reason, sizeof reason, "there is no libcublas.so.13 or .12; CUDA_HOME may say where the toolkit is");
+  zpr_cuda_find_files("libcublasLt.so", &files);
+  snprintf(reason, sizeof reason, "there is no libcublasLt.so.13 or .12; CUDA_HOME may say where the toolkit is");
   for (int i = 0; i < files.n && !api->has_blas; i++) {
-    open_beside(files.path[i]);
     void *blas = dlopen(files.path[i], RTLD_NOW | RTLD_LOCAL);
     api->has_blas = blas && take(api, blas, files.path[i], 10 * major + minor, driver);
     if (blas && !api->has_blas) dlclose(blas);

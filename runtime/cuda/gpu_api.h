@@ -1,18 +1,32 @@
-/* Private: the functions of the CUDA driver and of cuBLAS that GPU trainers and `zplan calibrate` call. Both libraries
- * are opened when they are there, so that no CUDA package is needed to build or link anything. Types and constants are
- * those of the public API (CUDA Driver API, cuBLAS API); values that the API fixes are spelled out here. */
+/* Private: the functions of the CUDA driver and of cuBLASLt that GPU trainers and `zplan calibrate` call. Both
+ * libraries are opened when they are there, so that no CUDA package is needed to build or link anything. Types and
+ * constants are those of the public API (CUDA Driver API, cuBLASLt API); values that the API fixes are spelled out
+ * here. */
 #ifndef ZPLAN_RT_CUDA_GPU_API_H
 #define ZPLAN_RT_CUDA_GPU_API_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef unsigned long long gpu_pointer; /* CUdeviceptr */
 
 enum { GPU_MULTIPROCESSORS = 16, GPU_CAPABILITY_MAJOR = 75, GPU_CAPABILITY_MINOR = 76 }; /* CUdevice_attribute */
 enum { GPU_MAX_DYNAMIC_SHARED = 8 };                                                     /* CUfunction_attribute */
-enum { GPU_F32 = 0, GPU_F16 = 2, GPU_BF16 = 14 };                                        /* cudaDataType */
-enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 }; /* cublasComputeType_t, cublasGemmAlgo_t */
+enum { GPU_F32 = 0, GPU_F64 = 1, GPU_F16 = 2, GPU_BF16 = 14 };                           /* cudaDataType */
+enum { GPU_COMPUTE_F32 = 68, GPU_COMPUTE_F64 = 70 };                                     /* cublasComputeType_t */
+enum { GPU_LAYOUT_BATCH_COUNT = 5, GPU_LAYOUT_BATCH_STEP = 6 }; /* cublasLtMatrixLayoutAttribute_t */
+enum { GPU_PRODUCT_TRANS_A = 3, GPU_PRODUCT_TRANS_B = 4 };      /* cublasLtMatmulDescAttributes_t */
+enum {                                                          /* cublasLtMatmulPreferenceAttributes_t */
+       GPU_PREFER_WORKSPACE_BYTES = 1,
+       GPU_PREFER_REDUCTIONS = 3,
+       GPU_PREFER_ALIGNMENT_A = 5,
+       GPU_PREFER_ALIGNMENT_B = 6,
+       GPU_PREFER_ALIGNMENT_C = 7,
+       GPU_PREFER_ALIGNMENT_D = 8
+};
+enum { GPU_REDUCE_COMPUTE_TYPE = 2 }; /* cublasLtReductionScheme_t */
+enum { GPU_ALGORITHM_SETTINGS = 9 };  /* cublasLtMatmulAlgoConfigAttributes_t: 0 to 8 */
 
 /* name of the member, symbol, arguments; all return 0 for success */
 #define GPU_DRIVER_FUNCTIONS(X)                                                                                        \
@@ -60,32 +74,41 @@ enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 }; /* cublasComputeType_t, c
   X(await_event, "cuEventSynchronize", (void *event))                                                                  \
   X(elapsed, "cuEventElapsedTime", (float *milliseconds, void *begin, void *end))
 
+/* An algorithm of cuBLASLt, and what its heuristic says of one. */
+typedef struct gpu_algorithm {
+  uint64_t data[8];
+} gpu_algorithm;
+typedef struct gpu_heuristic {
+  gpu_algorithm algorithm;
+  size_t workspace_bytes;
+  int state;
+  float waves;
+  int reserved[4];
+} gpu_heuristic;
+
 #define GPU_BLAS_FUNCTIONS(X)                                                                                          \
-  X(blas_create, "cublasCreate_v2", (void **handle))                                                                   \
-  X(blas_destroy, "cublasDestroy_v2", (void *handle))                                                                  \
-  X(blas_stream, "cublasSetStream_v2", (void *handle, void *stream))                                                   \
-  X(gemm_f32, "cublasSgemm_v2",                                                                                        \
-    (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha, gpu_pointer a, int lda,          \
-     gpu_pointer b, int ldb, const float *beta, gpu_pointer y, int ldy))                                               \
-  X(gemm_f64, "cublasDgemm_v2",                                                                                        \
-    (void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a, int lda,         \
-     gpu_pointer b, int ldb, const double *beta, gpu_pointer y, int ldy))                                              \
-  X(gemm, "cublasGemmEx",                                                                                              \
-    (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,        \
-     int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y, int type_y, int ldy, int compute,   \
-     int algorithm))                                                                                                   \
-  X(gemms_f32, "cublasSgemmStridedBatched",                                                                            \
-    (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha, gpu_pointer a, int lda,          \
-     long long a_step, gpu_pointer b, int ldb, long long b_step, const float *beta, gpu_pointer y, int ldy,            \
-     long long y_step, int count))                                                                                     \
-  X(gemms_f64, "cublasDgemmStridedBatched",                                                                            \
-    (void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a, int lda,         \
-     long long a_step, gpu_pointer b, int ldb, long long b_step, const double *beta, gpu_pointer y, int ldy,           \
-     long long y_step, int count))                                                                                     \
-  X(gemms, "cublasGemmStridedBatchedEx",                                                                               \
-    (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,        \
-     int lda, long long a_step, gpu_pointer b, int type_b, int ldb, long long b_step, const void *beta, gpu_pointer y, \
-     int type_y, int ldy, long long y_step, int count, int compute, int algorithm))
+  X(blas_property, "cublasLtGetProperty", (int which, int *value))                                                     \
+  X(blas_create, "cublasLtCreate", (void **handle))                                                                    \
+  X(blas_destroy, "cublasLtDestroy", (void *handle))                                                                   \
+  X(new_product, "cublasLtMatmulDescCreate", (void **product, int compute, int scale))                                 \
+  X(release_product, "cublasLtMatmulDescDestroy", (void *product))                                                     \
+  X(set_product, "cublasLtMatmulDescSetAttribute", (void *product, int attribute, const void *value, size_t bytes))    \
+  X(new_layout, "cublasLtMatrixLayoutCreate", (void **layout, int type, uint64_t rows, uint64_t cols, int64_t ld))     \
+  X(release_layout, "cublasLtMatrixLayoutDestroy", (void *layout))                                                     \
+  X(set_layout, "cublasLtMatrixLayoutSetAttribute", (void *layout, int attribute, const void *value, size_t bytes))    \
+  X(new_preference, "cublasLtMatmulPreferenceCreate", (void **preference))                                             \
+  X(release_preference, "cublasLtMatmulPreferenceDestroy", (void *preference))                                         \
+  X(set_preference, "cublasLtMatmulPreferenceSetAttribute",                                                            \
+    (void *preference, int attribute, const void *value, size_t bytes))                                                \
+  X(choose_algorithm, "cublasLtMatmulAlgoGetHeuristic",                                                                \
+    (void *handle, void *product, void *a, void *b, void *c, void *d, void *preference, int most,                      \
+     gpu_heuristic *results, int *n))                                                                                  \
+  X(ask_algorithm, "cublasLtMatmulAlgoConfigGetAttribute",                                                             \
+    (const gpu_algorithm *algorithm, int attribute, void *value, size_t bytes, size_t *written))                       \
+  X(multiply, "cublasLtMatmul",                                                                                        \
+    (void *handle, void *product, const void *alpha, gpu_pointer a, void *a_layout, gpu_pointer b, void *b_layout,     \
+     const void *beta, gpu_pointer c, void *c_layout, gpu_pointer d, void *d_layout, const gpu_algorithm *algorithm,   \
+     gpu_pointer workspace, size_t workspace_bytes, void *stream))
 
 typedef struct gpu_api {
 #define GPU_MEMBER(name, symbol, arguments) int(*name) arguments;
@@ -98,8 +121,8 @@ typedef struct gpu_api {
 /* Opens the driver. `emulated`: the library that plays both (cuda/emulator), NULL: the system's. false, with the reason
  * in text that lives as long as the program, when there is none, or one that is too old. */
 bool gpu_api_open(gpu_api *api, const char *emulated, const char **why_not);
-/* Opens the newest cuBLAS that has kernels for GPU `device` and goes with its driver; an emulated one is open already.
- * false with the reason: all is there but products. */
+/* Opens the newest cuBLASLt that has kernels for GPU `device` and goes with its driver; an emulated one is open
+ * already. false with the reason: all is there but products. */
 bool gpu_api_open_blas(gpu_api *api, int device, const char **why_not);
 
 #endif

@@ -1,7 +1,6 @@
 /* The kernels that a trainer calls, started in this rank's stream. Arguments are those of kernels/include/zplan/zpd.h.
  */
 #include <assert.h>
-#include <limits.h>
 #include "cuda.h"
 
 /* ---- generated row kernels ---- */
@@ -43,34 +42,6 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
   assert(call->n_sums == 0 || tiles <= ZPD_MOST_TILES);
   int64_t blocks = call->n_sums > 0 ? a.chunks : blocks_of_rows(c, call->rows, tiles);
   zpr_launch(c, call->device, &a, sizeof a, blocks, tiles > 0 ? tiles : 1, 1, ZPD_ROW_THREADS);
-}
-
-/* ---- products ---- */
-
-/* Row-major y = op(a) op(b) is column-major y' = op(b)' op(a)', of the same memory. In full f32: cuBLAS takes TF32 only
- * where it is asked to. Products of 16-bit operands are added in f32 and rounded once. */
-void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
-              const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
-  assert(m >= 0 && n >= 0 && k >= 0);
-  assert(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldy >= n);
-  assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
-  zpr_device *d = c->state->device;
-  const float one = 1, add = accumulate;
-  const double one_f64 = 1, add_f64 = accumulate;
-  int result, narrow = c->program->dtype == ZPK_F16 ? GPU_F16 : GPU_BF16;
-  if (m == 0 || n == 0) return;
-  zpr_comm_progress(c);
-  if (zpk_is_narrow(c->program->dtype))
-    result =
-        d->api.gemm(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), narrow, (int)ldb, zpr_gpu(a),
-                    narrow, (int)lda, &add, zpr_gpu(y), narrow, (int)ldy, GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
-  else if (c->program->dtype == ZPK_F64)
-    result = d->api.gemm_f64(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one_f64, zpr_gpu(b), (int)ldb,
-                             zpr_gpu(a), (int)lda, &add_f64, zpr_gpu(y), (int)ldy);
-  else
-    result = d->api.gemm_f32(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), (int)ldb, zpr_gpu(a),
-                             (int)lda, &add, zpr_gpu(y), (int)ldy);
-  zpr_cublas(c, result, "multiply matrices");
 }
 
 /* ---- lookups ---- */

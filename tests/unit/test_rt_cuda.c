@@ -11,7 +11,7 @@
 #include "../mpi/bigram.h"
 #include "cuda.h"
 
-enum { ARENA_BYTES = 1 << 20 };
+enum { ARENA_BYTES = 1 << 20, WORKSPACE_BYTES = 1 << 16 };
 
 static zpr context;
 static zpr_program program;
@@ -20,11 +20,13 @@ static zpr_stage stage;
 static zpr *open_gpu(zpk_dtype dtype) {
   int argc = 0;
   char **argv = NULL;
-  stage = (zpr_stage){.arena_bytes = ARENA_BYTES, .moment1 = -1, .moment2 = -1};
+  stage =
+      (zpr_stage){.arena_bytes = ARENA_BYTES + WORKSPACE_BYTES, .products = ARENA_BYTES, .moment1 = -1, .moment2 = -1};
   program =
       (zpr_program){.name = "ops", .dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1, .batch = 2, .sequence = 5};
   program.stages = &stage;
   program.seed = 11;
+  program.products_bytes = WORKSPACE_BYTES;
   device_image(&program);
   zpr_open(&context, &program, &zpr_default_options, &argc, &argv);
   return &context;
@@ -119,6 +121,47 @@ static void check_gemm(zpr *c, bool ta, bool tb, bool accumulate) {
 EACH_DTYPE(products) {
   zpr *c = open_gpu(*dtype);
   for (int i = 0; i < 8; i++) check_gemm(c, i & 1, i & 2, i & 4);
+  zpr_close(c);
+}
+
+/* What the emulated cuBLASLt refuses: attributes that nobody sets, parts of sums that may be rounded to 16 bits, an
+ * algorithm of another product, an operand that is aligned less than was said. */
+Test(cuda, products_that_are_refused) {
+  enum { N = 64, UNKNOWN = 15, INVALID = 7, NOT_SUPPORTED = 15 };
+  zpr *c = open_gpu(ZPK_F32);
+  const gpu_api *api = &c->state->device->api;
+  void *blas = NULL, *product = NULL, *layout = NULL, *other = NULL, *preference = NULL;
+  int32_t number = 1;
+  cr_assert(!api->blas_create(&blas) && !api->new_product(&product, GPU_COMPUTE_F32, GPU_F32));
+  cr_assert(!api->new_layout(&layout, GPU_F32, N, N, N) && !api->new_layout(&other, GPU_F32, N, N, N + 1));
+  cr_assert(!api->new_preference(&preference));
+  cr_assert_eq(api->set_product(product, UNKNOWN, &number, sizeof number), INVALID);
+  cr_assert_eq(api->set_product(product, GPU_PRODUCT_TRANS_A, &number, 2), INVALID);
+  gpu_heuristic found;
+  int n = 0;
+  cr_assert_eq(api->choose_algorithm(blas, product, layout, layout, layout, layout, preference, 1, &found, &n),
+               NOT_SUPPORTED);
+  uint32_t reductions = GPU_REDUCE_COMPUTE_TYPE;
+  cr_assert(!api->set_preference(preference, GPU_PREFER_REDUCTIONS, &reductions, sizeof reductions));
+  cr_assert(!api->choose_algorithm(blas, product, layout, layout, layout, layout, preference, 1, &found, &n) && n == 1);
+  const float one = 1;
+  gpu_pointer a = zpr_gpu(c->arena), d = a + N * (N + 1) * sizeof(float), work = a + ARENA_BYTES;
+  struct {
+    gpu_pointer a, d;
+    void *layout;
+    const gpu_algorithm *algorithm;
+    int status;
+  } const calls[] = {{a, d, layout, &found.algorithm, 0},
+                     {a, d, other, &found.algorithm, INVALID},
+                     {a + 16, d, layout, &found.algorithm, INVALID},
+                     {a, a, layout, &found.algorithm, INVALID},
+                     {a, d, layout, NULL, INVALID}};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+    cr_expect_eq(api->multiply(blas, product, &one, calls[i].a, calls[i].layout, a, layout, &one, calls[i].d, layout,
+                               calls[i].d, layout, calls[i].algorithm, work, WORKSPACE_BYTES, NULL),
+                 calls[i].status, "call %zu", i);
+  cr_assert(!api->release_product(product) && !api->release_layout(layout) && !api->release_layout(other) &&
+            !api->release_preference(preference));
   zpr_close(c);
 }
 
@@ -504,7 +547,7 @@ Test(cuda, missing_kernel, .exit_code = ZPR_EXIT_FAILED) {
 Test(cuda, address_outside_of_the_arena, .exit_code = ZPR_EXIT_FAILED) {
   zpr *c = open_gpu(ZPK_F32);
   cr_redirect_stderr();
-  zpr_embedding(c, zpr_at(c, 0), zpr_at(c, 2 * (int64_t)ARENA_BYTES), 0, 1, 1, 1, zpr_at(c, 0));
+  zpr_embedding(c, zpr_at(c, 0), zpr_at(c, 2 * stage.arena_bytes), 0, 1, 1, 1, zpr_at(c, 0));
   zpr_cuda_wait(c);
 }
 
@@ -542,7 +585,7 @@ static zpr *open_gpu_that_tells(bool sync, const char *expected) {
 
 /* A lookup that reads behind the arena, then a kernel that is well. */
 static void fault(zpr *c) {
-  zpr_embedding(c, zpr_at(c, 0), zpr_at(c, 2 * (int64_t)ARENA_BYTES), 0, 1, 1, 1, zpr_at(c, 0));
+  zpr_embedding(c, zpr_at(c, 0), zpr_at(c, 2 * stage.arena_bytes), 0, 1, 1, 1, zpr_at(c, 0));
   zpr_position_grad(c, zpr_at(c, 0), 1, 1, 1, 1, false, zpr_at(c, 256));
   zpr_cuda_wait(c);
 }

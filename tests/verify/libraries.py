@@ -41,8 +41,8 @@ int nvrtcGetCUBIN(void *p, char *to) {
 """
 CUBLAS = """
 #include <stdio.h>
-int cublasGetProperty(int which, int *value) { *value = which == 0 ? %(major)d : which == 1 ? %(minor)d : 0; return 0; }
-int cublasCreate_v2(void **handle) { fprintf(stderr, "cuBLAS %(major)d starts\\n"); *handle = 0; return 0; }
+int cublasLtGetProperty(int which, int *value) { *value = which == 0 ? %(major)d : which == 1 ? %(minor)d : 0; return 0; }
+int cublasLtCreate(void **handle) { fprintf(stderr, "cuBLASLt %(major)d starts\\n"); *handle = 0; return 0; }
 """
 DRIVER = """
 #include <stdlib.h>
@@ -91,7 +91,7 @@ def make_nvrtc(folder, major, minor=MINOR, archs=None, text=NVRTC):
 
 
 def make_cublas(folder, major, minor=MINOR):
-    path = os.path.join(folder, "libcublas.so.%d" % major)
+    path = os.path.join(folder, "libcublasLt.so.%d" % major)
     compile_library(path, with_all(CUBLAS % {"major": major, "minor": minor}, "GPU_BLAS_FUNCTIONS"))
     return path
 
@@ -132,7 +132,7 @@ def check_order(tally, folder):
              for major in (13, 12)}
     rows = doctor(CUDA_HOME=home)
     for kind in ("nvrtc", "cublas"):
-        listed = rows.get({"nvrtc": "NVRTC", "cublas": "cuBLAS"}[kind], "")
+        listed = rows.get({"nvrtc": "NVRTC", "cublas": "cuBLASLt"}[kind], "")
         at = [listed.find("%s (%d.%d)" % (paths[kind, major], major, MINOR)) for major in (13, 12)]
         tally.check("doctor: %s 13, then 12" % kind, 0 <= at[0] < at[1], listed)
     for arch, major in (("sm_70", 12), ("sm_75", 13), ("sm_90", 13), ("sm_120", 13)):
@@ -172,7 +172,7 @@ def check_wheels(tally, folder):
     paths = [make_nvrtc(os.path.join(packages, "cuda_nvrtc", "lib"), 12), make_cublas(os.path.join(packages, "cublas", "lib"), 12)]
     os.makedirs(os.path.join(venv, "bin"))
     os.symlink(sys.executable, os.path.join(venv, "bin", "python3"))
-    if is_there("libnvrtc.so.12") or is_there("libcublas.so.12"):
+    if is_there("libnvrtc.so.12") or is_there("libcublasLt.so.12"):
         print("note: this machine has CUDA 12, which counts before wheels")
         return
     text = row_of(doctor(PATH=os.path.join(venv, "bin") + ":" + os.environ["PATH"]), "sm_70")
@@ -197,17 +197,17 @@ def check_trainers(tally, folder):
         tally.check("trainer: no driver", told.status == 1 and "error[Z0851]: this trainer needs a GPU: there is no CUDA driver" in told.err, told.tail())
     cases = [("an old driver", both, 90, 11040, {}, "the CUDA driver is one of CUDA 11.4, and 12.0 is the oldest"),
              ("no GPU", both, 90, 13000, {"FAKE_GPUS": "0"}, "the CUDA driver finds none that can be used")]
-    if not is_there("libcublas.so.12"):
+    if not is_there("libcublasLt.so.12"):
         cases += [("cuBLAS without the GPU's arch", new, 70, 13000, {}, "has no kernels for sm_70, which needs cuBLAS 12"),
                   ("cuBLAS too new for the driver", new, 90, 12040, {}, "needs a driver of CUDA 13, and this one is of CUDA 12.4")]
-    if not is_there("libcublas.so.13") and not is_there("libcublas.so.12") and not os.path.exists("/usr/local/cuda"):
-        cases += [("no cuBLAS", none, 90, 13000, {}, "there is no libcublas.so.13 or .12")]
+    if not is_there("libcublasLt.so.13") and not is_there("libcublasLt.so.12") and not os.path.exists("/usr/local/cuda"):
+        cases += [("no cuBLAS", none, 90, 13000, {}, "there is no libcublasLt.so.13 or .12")]
     for name, home, sm, version, env, words in cases:
         told = run(home, sm, version, **env)
         tally.check("trainer: " + name, told.status == 1 and "error[Z0851]" in told.err and words in told.err and told.err.count("error") == 1, told.tail())
     for sm, version, major in ((90, 13000, 13), (90, 12040, 12), (70, 13000, 12), (100, 12080, 12)):
         told = run(both, sm, version)
-        tally.check("trainer: sm_%d and a driver of CUDA %d take cuBLAS %d" % (sm, version // 1000, major), "cuBLAS %d starts" % major in told.err and
+        tally.check("trainer: sm_%d and a driver of CUDA %d take cuBLAS %d" % (sm, version // 1000, major), "cuBLASLt %d starts" % major in told.err and
                     told.status == 5 and "error[Z0852]: cannot load the kernels: they were built for another kind of GPU" in told.err, told.tail())
 
 

@@ -41,7 +41,7 @@ const char *zp_cuda_archs(zp_arena *arena, const char **error);
  * the order in which they are tried. Arena; NULL with *error. */
 const char *zp_cuda_library(zp_arena *arena, const char *arch, const char **error);
 zp_strings zp_cuda_libraries(zp_arena *arena);
-/* The cuBLAS that a trainer for this arch will open here, whatever the driver; all that there are. */
+/* The cuBLASLt that a trainer for this arch will open here, whatever the driver; all that there are. */
 const char *zp_cublas_library(zp_arena *arena, const char *arch, const char **error);
 zp_strings zp_cublas_libraries(zp_arena *arena);
 /* "libcuda.so.1 (CUDA 12.4)", with what is wrong with it behind; NULL: there is none. NCCL as a trainer will open it.

@@ -1,4 +1,4 @@
-/* Private to the emulated GPU: libzplan_emulated_gpu.so has the functions of the CUDA driver and of cuBLAS that
+/* Private to the emulated GPU: libzplan_emulated_gpu.so has the functions of the CUDA driver and of cuBLASLt that
  * ../gpu_api.h names, and plays a GPU with memory of the host. It runs the kernels of a shared object that was compiled
  * from the same text as a GPU's (codegen/cuda/emulator). It is slow: it is there to check the road without a GPU.
  *
@@ -29,6 +29,7 @@ enum {
   EMU_NOT_SUPPORTED = 801,
   EMU_UNKNOWN = 999,
   EMU_BLAS_NOT_INITIALIZED = 1,
+  EMU_BLAS_ALLOC_FAILED = 3,
   EMU_BLAS_INVALID_VALUE = 7,
   EMU_BLAS_NOT_SUPPORTED = 15
 };

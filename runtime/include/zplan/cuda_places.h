@@ -21,7 +21,7 @@ void zpr_cuda_find_files(const char *name, zpr_cuda_files *files);
 /* Files of a library with one version for all, "libnccl.so.2": where the loader looks, then in the wheels. */
 void zpr_cuda_find_file(const char *name, zpr_cuda_files *files);
 
-/* Has cuBLAS of a version kernels for GPUs of a compute capability, times ten (sm_90: 90)? */
+/* Has cuBLASLt of a version kernels for GPUs of a compute capability, times ten (sm_90: 90)? */
 bool zpr_cublas_serves(int major, int minor, int capability);
 
 /* cuDriverGetVersion of the oldest driver that can be used: CUDA 12.0. */

@@ -91,7 +91,8 @@ typedef struct zpr_stage {
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
   int64_t master;   /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded
                        from; else -1 */
-  int64_t products; /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
+  int64_t products; /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; GPUs: the
+                       workspace of products; else -1 */
   /* 1-bit Adam: what worker and server side still owe, f32, of elements whose state is on the device: of flat_elements,
    * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
    * for records. */
@@ -233,6 +234,7 @@ typedef struct zpr_program {
   /* Columns of the largest attention head, when the kernels have attention on tensor cores and the plan its memory;
    * GPUs older than sm_80 use the other kernels. 0: nobody does. */
   int tensor_core_head;
+  int64_t products_bytes;           /* of zpr_stage.products */
   const zpr_profile_table *profile; /* NULL: built without --profile */
 } zpr_program;
 

@@ -89,7 +89,7 @@ typedef struct zp_segment_program {
   bool keeps_gradient;   /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;  /* per entry of zp_lowered.shared */
-  int64_t products_bytes; /* f32 tiles that its products go through (zp_products_bytes); 0: none */
+  int64_t products_bytes; /* scratch memory of its products (zp_products_bytes); 0: none */
 } zp_segment_program;
 
 /* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types.
@@ -192,7 +192,7 @@ typedef struct zp_stage {
                                      * (zp_stage_send_at); absent at the ends */
   int64_t messages, message_stride; /* buffers of a chunk in each direction; bytes from one to the next */
   int64_t at_grad[2];               /* backward ping-pong */
-  int64_t at_products;              /* CPU ranks with 16-bit operands: f32 tiles of products */
+  int64_t at_products;              /* zp_products_bytes: f32 tiles of CPU ranks, the workspace of GPUs' products */
   int64_t at_transient;
   int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one:
                                         * parameters gathered or copied in, gradients on their way out */
@@ -312,7 +312,8 @@ bool zp_next_bucket(const zp_lowered *lowered, const zp_choice *choice, int segm
 /* zp_tied.summed of a parameter. */
 int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int param);
 int64_t zp_memory_of_arena(const zp_memory *memory);
-/* Bytes of zp_stage.at_products where a unit of the stage has products; 0: none. */
+/* Bytes of zp_stage.at_products where a unit of the stage has products; 0: none. CPU ranks with 16-bit operands, and
+ * GPUs where zplan's own trainer runs. */
 int64_t zp_products_bytes(const zp_spec *spec);
 /* Columns of the model's largest attention head when zplan's GPU trainer computes attention on tensor cores: 16-bit
  * operands, heads of up to 256 columns, devices with bf16 (sm_80 and later). 0: it does not. */

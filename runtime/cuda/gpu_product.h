@@ -1,0 +1,38 @@
+/* Private: matrix products by cuBLASLt, for trainers and for `zplan calibrate`. What a product needs beside its
+ * operands is made once: descriptors, and the algorithm, which is the first that cuBLASLt's heuristic names under
+ * preferences that never change. So it follows from the product's shape, the GPU and the version of the library alone,
+ * and a run that is started again computes the same bits.
+ *
+ * Matrices are column-major, as cuBLASLt has them: d[m,n] = op(a) op(b) + c. Sums of 16-bit and of f32 operands are
+ * f32, also where the inner dimension is divided; those of f64 are f64. TF32 is never asked for. */
+#ifndef ZPLAN_RT_CUDA_GPU_PRODUCT_H
+#define ZPLAN_RT_CUDA_GPU_PRODUCT_H
+
+#include "gpu_api.h"
+
+/* What an algorithm is chosen for. Zeroed before it is filled in: shapes are compared byte by byte. */
+typedef struct gpu_shape {
+  int32_t type; /* cudaDataType of all operands */
+  int32_t trans_a, trans_b;
+  int32_t alignment[4]; /* of a, b, c, d in bytes: set by gpu_products_run */
+  int32_t unused;
+  int64_t m, n, k, a_ld, b_ld, c_ld, d_ld;
+  int64_t count, a_step, b_step, d_step; /* count products, from one to the next so many elements; c steps as d */
+} gpu_shape;
+
+typedef struct gpu_operands {
+  gpu_pointer a, b, c, d; /* c may be d */
+  bool add;               /* c is added; otherwise nobody reads it */
+} gpu_operands;
+
+typedef struct gpu_products gpu_products;
+
+/* NULL when there is no memory of the host, or with *status. workspace: of the device, used by every product. */
+gpu_products *gpu_products_open(const gpu_api *api, int *status);
+void gpu_products_close(gpu_products *products);
+/* Starts a product in the stream; a cublasStatus_t. 15 (not supported): no algorithm does it. The workspace is that of
+ * all products: they go to one stream. */
+int gpu_products_run(gpu_products *products, const gpu_shape *shape, const gpu_operands *operands,
+                     gpu_pointer workspace, size_t workspace_bytes, void *stream);
+
+#endif
