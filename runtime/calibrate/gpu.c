@@ -123,8 +123,9 @@ static bool multiply(gpu *g, void *arg) {
                      .b_ld = p->trans_a ? p->m : p->k,
                      .c_ld = p->n,
                      .d_ld = p->n,
-                     .count = 1};
-  gpu_operands operands = {g->memory[1], g->memory[0], g->memory[2], g->memory[2], false};
+                     .count = 1,
+                     .epilogue = GPU_EPILOGUE_NONE};
+  gpu_operands operands = {g->memory[1], g->memory[0], g->memory[2], g->memory[2], false, 0, 0};
   return !gpu_products_run(g->products, &shape, &operands, g->workspace, WORKSPACE_BYTES, NULL);
 }
 

@@ -16,8 +16,23 @@ enum { GPU_MAX_DYNAMIC_SHARED = 8 };                                            
 enum { GPU_F32 = 0, GPU_F64 = 1, GPU_F16 = 2, GPU_BF16 = 14 };                           /* cudaDataType */
 enum { GPU_COMPUTE_F32 = 68, GPU_COMPUTE_F64 = 70 };                                     /* cublasComputeType_t */
 enum { GPU_LAYOUT_BATCH_COUNT = 5, GPU_LAYOUT_BATCH_STEP = 6 }; /* cublasLtMatrixLayoutAttribute_t */
-enum { GPU_PRODUCT_TRANS_A = 3, GPU_PRODUCT_TRANS_B = 4 };      /* cublasLtMatmulDescAttributes_t */
-enum {                                                          /* cublasLtMatmulPreferenceAttributes_t */
+enum {                                                          /* cublasLtMatmulDescAttributes_t */
+       GPU_PRODUCT_TRANS_A = 3,
+       GPU_PRODUCT_TRANS_B = 4,
+       GPU_PRODUCT_EPILOGUE = 7,
+       GPU_PRODUCT_BIAS = 8,
+       GPU_PRODUCT_AUX = 11,
+       GPU_PRODUCT_AUX_LD = 12
+};
+enum { /* cublasLtEpilogue_t */
+       GPU_EPILOGUE_NONE = 1,
+       GPU_EPILOGUE_BIAS = 4,
+       GPU_EPILOGUE_GELU_AUX_BIAS = 164,
+       GPU_EPILOGUE_DGELU_BGRAD = 208,
+       GPU_EPILOGUE_BGRADA = 256,
+       GPU_EPILOGUE_BGRADB = 512
+};
+enum { /* cublasLtMatmulPreferenceAttributes_t */
        GPU_PREFER_WORKSPACE_BYTES = 1,
        GPU_PREFER_REDUCTIONS = 3,
        GPU_PREFER_ALIGNMENT_A = 5,

@@ -56,20 +56,32 @@ static int make_layout(const gpu_api *api, void **layout, const gpu_shape *s, in
   return status;
 }
 
-static int make_product(const gpu_api *api, entry *e) {
+/* Tells where the epilogue's vector and matrix are: for every product, and before the heuristic, which reads their
+ * alignment. */
+static int set_places(const gpu_api *api, void *product, const gpu_operands *o) {
+  void *bias = (void *)(uintptr_t)o->bias, *aux = (void *)(uintptr_t)o->aux;
+  int status = bias ? api->set_product(product, GPU_PRODUCT_BIAS, &bias, sizeof bias) : 0;
+  if (status == 0 && aux) status = api->set_product(product, GPU_PRODUCT_AUX, &aux, sizeof aux);
+  return status;
+}
+
+static int make_product(const gpu_api *api, entry *e, const gpu_operands *o) {
   const gpu_shape *s = &e->shape;
+  uint32_t epilogue = (uint32_t)s->epilogue;
   bool f64 = s->type == GPU_F64;
   int32_t trans_a = s->trans_a, trans_b = s->trans_b;
   int status =
       api->new_product(&e->product, f64 ? GPU_COMPUTE_F64 : GPU_COMPUTE_F32, f64 ? (int)GPU_F64 : (int)GPU_F32);
   if (status == 0) status = api->set_product(e->product, GPU_PRODUCT_TRANS_A, &trans_a, sizeof trans_a);
   if (status == 0) status = api->set_product(e->product, GPU_PRODUCT_TRANS_B, &trans_b, sizeof trans_b);
-  return status;
+  if (status == 0) status = api->set_product(e->product, GPU_PRODUCT_EPILOGUE, &epilogue, sizeof epilogue);
+  if (status == 0 && o->aux) status = api->set_product(e->product, GPU_PRODUCT_AUX_LD, &s->aux_ld, sizeof s->aux_ld);
+  return status == 0 ? set_places(api, e->product, o) : status;
 }
 
-static int describe(const gpu_api *api, entry *e) {
+static int describe(const gpu_api *api, entry *e, const gpu_operands *o) {
   const gpu_shape *s = &e->shape;
-  int status = make_product(api, e);
+  int status = make_product(api, e, o);
   if (status == 0)
     status = make_layout(api, &e->a, s, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->a_ld, s->a_step);
   if (status == 0)
@@ -119,7 +131,7 @@ static entry *find(gpu_products *p, const gpu_shape *shape) {
   return NULL;
 }
 
-static int add(gpu_products *p, const gpu_shape *shape, size_t workspace_bytes, entry **added) {
+static int add(gpu_products *p, const gpu_shape *shape, const gpu_operands *o, size_t workspace_bytes, entry **added) {
   if (p->n == p->room) {
     int room = p->room > 0 ? 2 * p->room : 32;
     entry *more = realloc(p->entries, (size_t)room * sizeof *more);
@@ -129,7 +141,7 @@ static int add(gpu_products *p, const gpu_shape *shape, size_t workspace_bytes, 
   }
   entry *e = *added = &p->entries[p->n];
   *e = (entry){.shape = *shape};
-  int status = describe(p->api, e);
+  int status = describe(p->api, e, o);
   if (status == 0) status = choose(p, e, workspace_bytes);
   if (status == 0)
     p->n++;
@@ -150,10 +162,10 @@ int gpu_products_run(gpu_products *p, const gpu_shape *shape, const gpu_operands
                      size_t workspace_bytes, void *stream) {
   assert(shape->m >= 1 && shape->n >= 1 && shape->k >= 1 && shape->count >= 1 && shape->count <= INT32_MAX);
   gpu_shape key = *shape;
-  const gpu_pointer at[] = {o->a, o->b, o->c, o->d};
-  for (int i = 0; i < 4; i++) key.alignment[i] = alignment_of(at[i]);
+  const gpu_pointer at[] = {o->a, o->b, o->c, o->d, o->bias, o->aux};
+  for (int i = 0; i < 6; i++) key.alignment[i] = alignment_of(at[i]);
   entry *e = find(p, &key);
-  int status = e ? 0 : add(p, &key, workspace_bytes, &e);
+  int status = e ? set_places(p->api, e->product, o) : add(p, &key, o, workspace_bytes, &e);
   if (status != 0) return status;
   const float one = 1, beta = o->add;
   const double one_f64 = 1, beta_f64 = o->add;

@@ -3,8 +3,13 @@
  * preferences that never change. So it follows from the product's shape, the GPU and the version of the library alone,
  * and a run that is started again computes the same bits.
  *
- * Matrices are column-major, as cuBLASLt has them: d[m,n] = op(a) op(b) + c. Sums of 16-bit and of f32 operands are
- * f32, also where the inner dimension is divided; those of f64 are f64. TF32 is never asked for. */
+ * Matrices are column-major, as cuBLASLt has them: d[m,n] = op(a) op(b) + c, through an epilogue:
+ *   BIAS           adds bias[m] to every column
+ *   GELU_AUX_BIAS  the same, written to aux[m,n], and d = gelu of it, in the approximation by tanh
+ *   DGELU_BGRAD    d *= gelu'(aux), and bias[m] = the sum of its columns
+ *   BGRADA         bias[m] = the sum of op(a)[m,k] over k, BGRADB: bias[n] = that of op(b)[k,n]; d is the plain product
+ * What is in bias and aux is of the operands' type; what is added up, and gelu's argument, are f32. Sums of 16-bit and
+ * of f32 operands are f32, also where the inner dimension is divided; those of f64 are f64. TF32 is never asked for. */
 #ifndef ZPLAN_RT_CUDA_GPU_PRODUCT_H
 #define ZPLAN_RT_CUDA_GPU_PRODUCT_H
 
@@ -14,15 +19,17 @@
 typedef struct gpu_shape {
   int32_t type; /* cudaDataType of all operands */
   int32_t trans_a, trans_b;
-  int32_t alignment[4]; /* of a, b, c, d in bytes: set by gpu_products_run */
-  int32_t unused;
+  int32_t epilogue;     /* GPU_EPILOGUE_ */
+  int32_t alignment[6]; /* of a, b, c, d, bias, aux in bytes: set by gpu_products_run */
   int64_t m, n, k, a_ld, b_ld, c_ld, d_ld;
   int64_t count, a_step, b_step, d_step; /* count products, from one to the next so many elements; c steps as d */
+  int64_t aux_ld;                        /* a multiple of 8 */
 } gpu_shape;
 
 typedef struct gpu_operands {
   gpu_pointer a, b, c, d; /* c may be d */
   bool add;               /* c is added; otherwise nobody reads it */
+  gpu_pointer bias, aux;  /* of the epilogue; 0: it has none */
 } gpu_operands;
 
 typedef struct gpu_products gpu_products;

@@ -29,16 +29,27 @@ void zpr_cuda_products_close(zpr *c) {
 /* Row-major y = op(a) op(b) is column-major y' = op(b)' op(a)', of the same memory. */
 static void multiply(zpr *c, gpu_shape shape, const gpu_operands *operands) {
   enum { NOT_SUPPORTED = 15 };
+  static const struct {
+    int32_t epilogue;
+    const char *with;
+  } names[] = {{GPU_EPILOGUE_BIAS, " with a bias"},
+               {GPU_EPILOGUE_GELU_AUX_BIAS, " with a bias and gelu"},
+               {GPU_EPILOGUE_DGELU_BGRAD, " with gelu's derivative"},
+               {GPU_EPILOGUE_BGRADA, " with a bias's gradient"},
+               {GPU_EPILOGUE_BGRADB, " with a bias's gradient"}};
   zpr_device *d = c->state->device;
+  const char *with = "";
   if (shape.m == 0 || shape.n == 0 || shape.count == 0) return;
   assert(shape.k >= 1 && c->stage->products >= 0);
   shape.type = type_of(c->program->dtype);
   zpr_comm_progress(c);
   int status = gpu_products_run(d->products, &shape, operands, zpr_gpu(c->arena + c->stage->products),
                                 (size_t)c->program->products_bytes, d->products_stream);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (names[i].epilogue == shape.epilogue) with = names[i].with;
   if (status == NOT_SUPPORTED)
-    zpr_fail(c, "Z0852", "cuBLASLt has no algorithm for a product of %lld x %lld x %lld (GPU %d, %s)",
-             (long long)shape.n, (long long)shape.k, (long long)shape.m, d->ordinal, d->name);
+    zpr_fail(c, "Z0852", "cuBLASLt has no algorithm for a product of %lld x %lld x %lld%s (GPU %d, %s)",
+             (long long)shape.n, (long long)shape.k, (long long)shape.m, with, d->ordinal, d->name);
   zpr_cublas(c, status, "multiply matrices");
 }
 
@@ -55,8 +66,58 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
                      .b_ld = lda,
                      .c_ld = ldy,
                      .d_ld = ldy,
-                     .count = 1};
-  multiply(c, shape, &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), accumulate});
+                     .count = 1,
+                     .epilogue = GPU_EPILOGUE_NONE};
+  multiply(c, shape, &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), accumulate, 0, 0});
+}
+
+/* ---- products with an epilogue ---- */
+
+static int32_t epilogue_of(const zpr_matmul_call *p) {
+  if (p->gelu_input) return GPU_EPILOGUE_GELU_AUX_BIAS;
+  if (p->gelu_of) return GPU_EPILOGUE_DGELU_BGRAD;
+  if (p->bias) return GPU_EPILOGUE_BIAS;
+  if (p->sum_of == ZPR_SUM_A) return GPU_EPILOGUE_BGRADB; /* operands change places */
+  if (p->sum_of == ZPR_SUM_B) return GPU_EPILOGUE_BGRADA;
+  return GPU_EPILOGUE_NONE;
+}
+
+static void check_product(const zpr_matmul_call *p) {
+  assert(p->lda >= (p->trans_a ? p->m : p->k) && p->ldb >= (p->trans_b ? p->k : p->n) && p->ldy >= p->n);
+  assert(!p->residual || (!p->accumulate && p->residual_ld >= p->n));
+  assert(!p->gelu_input || (p->bias && p->gelu_ld >= p->n && p->gelu_ld % 8 == 0));
+  assert(!p->gelu_of || (p->sum_of == ZPR_SUM_Y && p->gelu_ld >= p->n && p->gelu_ld % 8 == 0));
+  assert((p->sum_of == ZPR_SUM_Y) == (p->gelu_of != NULL) && (p->sum_of == ZPR_SUM_NOTHING) == (p->sum == NULL));
+  assert(p->sum_of == ZPR_SUM_NOTHING || (!p->bias && !p->residual && (!p->accumulate_sum || p->workspace)));
+}
+
+/* cuBLASLt writes a bias's gradient and cannot add to it: what is to be added goes to the workspace first. */
+void zpr_matmul(zpr *c, const zpr_matmul_call *p) {
+  check_product(p);
+  void *sum = p->accumulate_sum ? p->workspace : p->sum;
+  const void *bias = p->sum ? sum : p->bias, *aux = p->gelu_input ? p->gelu_input : p->gelu_of,
+             *before = p->residual ? p->residual : p->y;
+  gpu_shape shape = {.trans_a = p->trans_b,
+                     .trans_b = p->trans_a,
+                     .m = p->n,
+                     .n = p->m,
+                     .k = p->k,
+                     .a_ld = p->ldb,
+                     .b_ld = p->lda,
+                     .c_ld = p->residual ? p->residual_ld : p->ldy,
+                     .d_ld = p->ldy,
+                     .count = 1,
+                     .epilogue = epilogue_of(p),
+                     .aux_ld = aux ? p->gelu_ld : 0};
+  gpu_operands operands = {.a = zpr_gpu(p->b),
+                           .b = zpr_gpu(p->a),
+                           .c = zpr_gpu(before),
+                           .d = zpr_gpu(p->y),
+                           .add = p->accumulate || p->residual,
+                           .bias = zpr_gpu(bias),
+                           .aux = zpr_gpu(aux)};
+  multiply(c, shape, &operands);
+  if (p->accumulate_sum) zpr_add(c, p->sum, sum, p->sum_of == ZPR_SUM_A ? p->m : p->n);
 }
 
 /* ---- experts: one product for each, all of them in one call ---- */
@@ -81,8 +142,9 @@ static void multiply_experts(zpr *c, const expert_products *p, const char *a, co
                      .count = p->count,
                      .a_step = p->b_step,
                      .b_step = p->a_step,
-                     .d_step = p->y_step};
-  multiply(c, shape, &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), p->accumulate});
+                     .d_step = p->y_step,
+                     .epilogue = GPU_EPILOGUE_NONE};
+  multiply(c, shape, &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), p->accumulate, 0, 0});
 }
 
 void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,

@@ -1,205 +1,10 @@
 /* The GPU runtime on the emulated GPU, one rank: every step function against the kernels of CPU ranks or a naive
- * computation, and what it refuses. Several ranks: tests/mpi/run_cuda.sh. */
-#include <criterion/criterion.h>
-#include <criterion/parameterized.h>
-#include <criterion/redirect.h>
+ * computation, and what it refuses. Products: test_rt_cuda_products.c. Several ranks: tests/mpi/run_cuda.sh. */
 #include <dlfcn.h>
-#include <math.h>
 #include <signal.h>
 #include <unistd.h>
-#include "../device/image.h"
 #include "../mpi/bigram.h"
-#include "cuda.h"
-
-enum { ARENA_BYTES = 1 << 20, WORKSPACE_BYTES = 1 << 16 };
-
-static zpr context;
-static zpr_program program;
-static zpr_stage stage;
-
-static zpr *open_gpu(zpk_dtype dtype) {
-  int argc = 0;
-  char **argv = NULL;
-  stage =
-      (zpr_stage){.arena_bytes = ARENA_BYTES + WORKSPACE_BYTES, .products = ARENA_BYTES, .moment1 = -1, .moment2 = -1};
-  program =
-      (zpr_program){.name = "ops", .dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1, .batch = 2, .sequence = 5};
-  program.stages = &stage;
-  program.seed = 11;
-  program.products_bytes = WORKSPACE_BYTES;
-  device_image(&program);
-  zpr_open(&context, &program, &zpr_default_options, &argc, &argv);
-  return &context;
-}
-
-#define EACH_DTYPE(name)                                                                                               \
-  ParameterizedTestParameters(cuda, name) {                                                                            \
-    static zpk_dtype both[] = {ZPK_F32, ZPK_F64};                                                                      \
-    return cr_make_param_array(zpk_dtype, both, 2);                                                                    \
-  }                                                                                                                    \
-  ParameterizedTest(zpk_dtype *dtype, cuda, name)
-
-/* ---- buffers: the host's copy and the place in the arena ---- */
-
-typedef struct buffer {
-  zpr *c;
-  char *host, *gpu;
-  int64_t count, size;
-} buffer;
-
-static int64_t used;
-
-static double noise(int64_t i) { return sin((double)i * 12.9898 + 1) + 0.25 * cos((double)(i % 17)); }
-
-static void put(const buffer *b, int64_t i, double x) {
-  if (b->size == 8)
-    ((double *)(void *)b->host)[i] = x;
-  else
-    ((float *)(void *)b->host)[i] = (float)x;
-}
-
-static double get(const buffer *b, int64_t i) {
-  return b->size == 8 ? ((const double *)(const void *)b->host)[i] : (double)((const float *)(const void *)b->host)[i];
-}
-
-/* `count` elements of noise in both places, behind the last buffer. */
-static buffer make(zpr *c, int64_t count) {
-  buffer b = {.c = c, .count = count, .size = zpk_bytes(c->program->dtype)};
-  b.host = malloc((size_t)(count * b.size));
-  b.gpu = zpr_at(c, used);
-  used += (count * b.size + 255) / 256 * 256;
-  cr_assert(b.host && used <= ARENA_BYTES);
-  for (int64_t i = 0; i < count; i++) put(&b, i, noise(i + used));
-  to_arena(c, b.gpu, b.host, count * b.size);
-  return b;
-}
-
-static const int32_t *make_ids(zpr *c, const int32_t *ids, int64_t count) {
-  void *place = zpr_at(c, used);
-  used += (count * 4 + 255) / 256 * 256;
-  to_arena(c, place, ids, count * 4);
-  return place;
-}
-
-/* The arena's contents are the host's up to `bound` times the largest of them. */
-static void compare(buffer *b, double bound, const char *what) {
-  double largest = 0, worst = 0;
-  buffer got = *b;
-  got.host = malloc((size_t)(b->count * b->size));
-  from_arena(b->c, got.host, b->gpu, b->count * b->size);
-  for (int64_t i = 0; i < b->count; i++) {
-    largest = fmax(largest, fabs(get(b, i)));
-    worst = fmax(worst, fabs(get(b, i) - get(&got, i)));
-    cr_assert(isfinite(get(&got, i)), "%s: element %lld is not finite", what, (long long)i);
-  }
-  cr_assert(worst <= bound * largest, "%s: off by %g of %g", what, worst, largest);
-  free(got.host);
-}
-
-/* Rounding of sums of a few hundred terms in another order. */
-static double rounding(const zpr *c) { return c->program->dtype == ZPK_F64 ? 1e-13 : 2e-5; }
-
-/* ---- products ---- */
-
-static void check_gemm(zpr *c, bool ta, bool tb, bool accumulate) {
-  enum { M = 13, N = 6, K = 31, PAD = 3 };
-  int64_t lda = (ta ? M : K) + PAD, ldb = (tb ? K : N) + PAD, ldy = N + PAD;
-  used = 0;
-  buffer a = make(c, (ta ? K : M) * lda), b = make(c, (tb ? N : K) * ldb), y = make(c, M * ldy);
-  for (int64_t i = 0; i < M; i++)
-    for (int64_t j = 0; j < N; j++) {
-      double sum = accumulate ? get(&y, i * ldy + j) : 0;
-      for (int64_t k = 0; k < K; k++)
-        sum += get(&a, ta ? k * lda + i : i * lda + k) * get(&b, tb ? j * ldb + k : k * ldb + j);
-      put(&y, i * ldy + j, sum);
-    }
-  zpr_gemm(c, ta, tb, M, N, K, a.gpu, lda, b.gpu, ldb, accumulate, y.gpu, ldy);
-  compare(&y, rounding(c), "product"); /* also what stands between the rows */
-  free(a.host), free(b.host), free(y.host);
-}
-
-EACH_DTYPE(products) {
-  zpr *c = open_gpu(*dtype);
-  for (int i = 0; i < 8; i++) check_gemm(c, i & 1, i & 2, i & 4);
-  zpr_close(c);
-}
-
-/* What the emulated cuBLASLt refuses: attributes that nobody sets, parts of sums that may be rounded to 16 bits, an
- * algorithm of another product, an operand that is aligned less than was said. */
-Test(cuda, products_that_are_refused) {
-  enum { N = 64, UNKNOWN = 15, INVALID = 7, NOT_SUPPORTED = 15 };
-  zpr *c = open_gpu(ZPK_F32);
-  const gpu_api *api = &c->state->device->api;
-  void *blas = NULL, *product = NULL, *layout = NULL, *other = NULL, *preference = NULL;
-  int32_t number = 1;
-  cr_assert(!api->blas_create(&blas) && !api->new_product(&product, GPU_COMPUTE_F32, GPU_F32));
-  cr_assert(!api->new_layout(&layout, GPU_F32, N, N, N) && !api->new_layout(&other, GPU_F32, N, N, N + 1));
-  cr_assert(!api->new_preference(&preference));
-  cr_assert_eq(api->set_product(product, UNKNOWN, &number, sizeof number), INVALID);
-  cr_assert_eq(api->set_product(product, GPU_PRODUCT_TRANS_A, &number, 2), INVALID);
-  gpu_heuristic found;
-  int n = 0;
-  cr_assert_eq(api->choose_algorithm(blas, product, layout, layout, layout, layout, preference, 1, &found, &n),
-               NOT_SUPPORTED);
-  uint32_t reductions = GPU_REDUCE_COMPUTE_TYPE;
-  cr_assert(!api->set_preference(preference, GPU_PREFER_REDUCTIONS, &reductions, sizeof reductions));
-  cr_assert(!api->choose_algorithm(blas, product, layout, layout, layout, layout, preference, 1, &found, &n) && n == 1);
-  const float one = 1;
-  gpu_pointer a = zpr_gpu(c->arena), d = a + N * (N + 1) * sizeof(float), work = a + ARENA_BYTES;
-  struct {
-    gpu_pointer a, d;
-    void *layout;
-    const gpu_algorithm *algorithm;
-    int status;
-  } const calls[] = {{a, d, layout, &found.algorithm, 0},
-                     {a, d, other, &found.algorithm, INVALID},
-                     {a + 16, d, layout, &found.algorithm, INVALID},
-                     {a, a, layout, &found.algorithm, INVALID},
-                     {a, d, layout, NULL, INVALID}};
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-    cr_expect_eq(api->multiply(blas, product, &one, calls[i].a, calls[i].layout, a, layout, &one, calls[i].d, layout,
-                               calls[i].d, layout, calls[i].algorithm, work, WORKSPACE_BYTES, NULL),
-                 calls[i].status, "call %zu", i);
-  cr_assert(!api->release_product(product) && !api->release_layout(layout) && !api->release_layout(other) &&
-            !api->release_preference(preference));
-  zpr_close(c);
-}
-
-/* Two samples of three experts: y = x w or x w', and the sum over samples of a' b. */
-static void check_experts(zpr *c, bool trans, bool accumulate) {
-  enum { SAMPLES = 2, EXPERTS = 3, SLOTS = 5, N = 6, K = 7, PAD = 2, X_LD = K + PAD, Y_LD = N + PAD };
-  used = 0;
-  buffer x = make(c, SAMPLES * EXPERTS * SLOTS * X_LD), w = make(c, EXPERTS * K * N),
-         y = make(c, SAMPLES * EXPERTS * SLOTS * Y_LD), dw = make(c, EXPERTS * K * N);
-  for (int64_t row = 0; row < SAMPLES * EXPERTS * SLOTS; row++)
-    for (int64_t j = 0; j < N; j++) {
-      int64_t expert = row / SLOTS % EXPERTS;
-      double sum = 0;
-      for (int64_t k = 0; k < K; k++)
-        sum += get(&x, row * X_LD + k) * get(&w, expert * K * N + (trans ? j * K + k : k * N + j));
-      put(&y, row * Y_LD + j, sum);
-    }
-  zpr_batched_gemm(c, trans, SAMPLES, EXPERTS, SLOTS, N, K, x.gpu, X_LD, w.gpu, y.gpu, Y_LD);
-  compare(&y, rounding(c), "products of experts");
-  for (int64_t e = 0; e < EXPERTS; e++)
-    for (int64_t i = 0; i < K * N; i++) {
-      double sum = accumulate ? get(&dw, e * K * N + i) : 0;
-      for (int64_t s = 0; s < SAMPLES * SLOTS; s++) {
-        int64_t row = (s / SLOTS * EXPERTS + e) * SLOTS + s % SLOTS;
-        sum += get(&x, row * X_LD + i / N) * get(&y, row * Y_LD + i % N);
-      }
-      put(&dw, e * K * N + i, sum);
-    }
-  zpr_batched_wgrad(c, SAMPLES, EXPERTS, SLOTS, K, N, x.gpu, X_LD, y.gpu, Y_LD, accumulate, dw.gpu);
-  compare(&dw, 10 * rounding(c), "gradient of experts");
-  free(x.host), free(w.host), free(y.host), free(dw.host);
-}
-
-EACH_DTYPE(experts) {
-  zpr *c = open_gpu(*dtype);
-  for (int i = 0; i < 4; i++) check_experts(c, i & 1, i & 2);
-  zpr_close(c);
-}
+#include "rt_cuda_testing.h"
 
 /* ---- row kernels ---- */
 
@@ -283,6 +88,13 @@ EACH_DTYPE(row_kernels_know_the_random_stream) {
 }
 
 /* ---- lookups ---- */
+
+static const int32_t *make_ids(zpr *c, const int32_t *ids, int64_t count) {
+  void *place = zpr_at(c, used);
+  used += (count * 4 + 255) / 256 * 256;
+  to_arena(c, place, ids, count * 4);
+  return place;
+}
 
 EACH_DTYPE(lookups) {
   zpr *c = open_gpu(*dtype);

@@ -46,6 +46,9 @@ typedef struct layout {
 typedef struct product {
   int compute;
   int32_t trans_a, trans_b;
+  uint32_t epilogue;
+  gpu_pointer bias, aux;
+  int64_t aux_ld;
 } product;
 
 typedef struct preference {
@@ -94,14 +97,16 @@ int cublasLtMatmulDescCreate(void **out, int compute, int scale) {
   if (!known) return refuse(EMU_BLAS_NOT_SUPPORTED, "a type of sums");
   product *p = *out = calloc(1, sizeof *p);
   if (!p) return EMU_BLAS_ALLOC_FAILED;
-  p->compute = compute;
+  *p = (product){.compute = compute, .epilogue = GPU_EPILOGUE_NONE};
   return EMU_SUCCESS;
 }
 
 EMU_EXPORT(cublasLtMatmulDescSetAttribute, (void *of, int number, const void *value, size_t bytes));
 int cublasLtMatmulDescSetAttribute(void *of, int number, const void *value, size_t bytes) {
-  static const attribute known[] = {ATTRIBUTE(GPU_PRODUCT_TRANS_A, product, trans_a),
-                                    ATTRIBUTE(GPU_PRODUCT_TRANS_B, product, trans_b)};
+  static const attribute known[] = {
+      ATTRIBUTE(GPU_PRODUCT_TRANS_A, product, trans_a),   ATTRIBUTE(GPU_PRODUCT_TRANS_B, product, trans_b),
+      ATTRIBUTE(GPU_PRODUCT_EPILOGUE, product, epilogue), ATTRIBUTE(GPU_PRODUCT_BIAS, product, bias),
+      ATTRIBUTE(GPU_PRODUCT_AUX, product, aux),           ATTRIBUTE(GPU_PRODUCT_AUX_LD, product, aux_ld)};
   return set(of, known, sizeof known / sizeof *known, number, value, bytes);
 }
 
@@ -140,7 +145,7 @@ RELEASES(cublasLtMatmulPreferenceDestroy)
 /* What lies in a gpu_algorithm: for which product it is. */
 typedef struct algorithm {
   uint64_t product, workspace_bytes;
-  uint32_t alignment[4], unused[8];
+  uint32_t alignment[4], bias_alignment, aux_alignment, unused[6];
 } algorithm;
 _Static_assert(sizeof(algorithm) == sizeof(gpu_algorithm), "as long as that of cuBLASLt");
 
@@ -153,6 +158,7 @@ static uint64_t hash_product(const product *p, const layout *const of[4]) {
   uint64_t h = UINT64_C(14695981039346656037);
   h = hash(h, &p->compute, sizeof p->compute);
   h = hash(hash(h, &p->trans_a, sizeof p->trans_a), &p->trans_b, sizeof p->trans_b);
+  h = hash(hash(h, &p->epilogue, sizeof p->epilogue), &p->aux_ld, sizeof p->aux_ld);
   for (int i = 0; i < 4; i++) {
     const int64_t numbers[] = {of[i]->type, of[i]->rows, of[i]->cols, of[i]->ld, of[i]->step, of[i]->count};
     h = hash(h, numbers, sizeof numbers);
@@ -170,6 +176,31 @@ static bool sizes_fit(const product *p, const layout *const of[4]) {
   return fit && (p->compute == GPU_COMPUTE_F64) == (d->type == GPU_F64);
 }
 
+static bool takes_bias(const product *p) { return p->epilogue != GPU_EPILOGUE_NONE; }
+static bool takes_aux(const product *p) {
+  return p->epilogue == GPU_EPILOGUE_GELU_AUX_BIAS || p->epilogue == GPU_EPILOGUE_DGELU_BGRAD;
+}
+
+/* NULL, or what it does not support: f64 has no epilogues, nor have batches here. */
+static const char *epilogue_wrong(const product *p, const layout *d) {
+  static const uint32_t known[] = {GPU_EPILOGUE_NONE,        GPU_EPILOGUE_BIAS,   GPU_EPILOGUE_GELU_AUX_BIAS,
+                                   GPU_EPILOGUE_DGELU_BGRAD, GPU_EPILOGUE_BGRADA, GPU_EPILOGUE_BGRADB};
+  bool is_known = false;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known = is_known || p->epilogue == known[i];
+  if (!is_known) return "an epilogue that it does not have";
+  if (takes_bias(p) && (p->compute == GPU_COMPUTE_F64 || d->count > 1)) return "an epilogue in f64 or of a batch";
+  if (takes_bias(p) != (p->bias != 0) || takes_aux(p) != (p->aux != 0))
+    return "an epilogue without its vector or matrix";
+  if (takes_aux(p) && (p->aux_ld % 8 != 0 || p->aux_ld < d->rows)) return "the leading dimension of gelu's matrix";
+  return NULL;
+}
+
+static uint32_t alignment_of(gpu_pointer at) {
+  uint32_t bytes = 1;
+  while (bytes < 256 && at % (2 * bytes) == 0) bytes *= 2;
+  return bytes;
+}
+
 EMU_EXPORT(cublasLtMatmulAlgoGetHeuristic, (void *handle, void *of, void *a, void *b, void *c, void *d, void *wanted,
                                             int most, gpu_heuristic *results, int *n));
 int cublasLtMatmulAlgoGetHeuristic(void *handle, void *of, void *a, void *b, void *c, void *d, void *wanted, int most,
@@ -181,7 +212,13 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, void *of, void *a, void *b, voi
   if (most < 1 || !sizes_fit(of, layouts)) return refuse(EMU_BLAS_INVALID_VALUE, "matrices that do not go together");
   if (w->reductions != GPU_REDUCE_COMPUTE_TYPE)
     return refuse(EMU_BLAS_NOT_SUPPORTED, "sums that may be rounded to the type of the result between parts");
-  algorithm chosen = {.product = hash_product(of, layouts), .workspace_bytes = w->workspace_bytes};
+  const product *p = of;
+  const char *wrong = epilogue_wrong(p, d);
+  if (wrong) return refuse(EMU_BLAS_NOT_SUPPORTED, wrong);
+  algorithm chosen = {.product = hash_product(of, layouts),
+                      .workspace_bytes = w->workspace_bytes,
+                      .bias_alignment = alignment_of(p->bias),
+                      .aux_alignment = alignment_of(p->aux)};
   memcpy(chosen.alignment, w->alignment, sizeof chosen.alignment);
   results[0] = (gpu_heuristic){.workspace_bytes = w->workspace_bytes, .waves = 1};
   memcpy(&results[0].algorithm, &chosen, sizeof chosen);
@@ -229,6 +266,18 @@ static const char *places_wrong(const algorithm *chosen, const layout *const of[
   return NULL;
 }
 
+/* NULL, or what is wrong with where the epilogue's vector and matrix are. */
+static const char *epilogue_places_wrong(const algorithm *chosen, const product *p, const layout *d) {
+  size_t size = emu_type_bytes(d->type),
+         bias_bytes = size * (size_t)(p->epilogue == GPU_EPILOGUE_BGRADB ? d->cols : d->rows),
+         aux_bytes = size * (size_t)((d->cols - 1) * p->aux_ld + d->rows);
+  if (takes_bias(p) && (p->bias % chosen->bias_alignment != 0 || !emu_host(p->bias, bias_bytes)))
+    return "a bias that lies in no allocation, or is aligned less";
+  if (takes_aux(p) && (p->aux % chosen->aux_alignment != 0 || !emu_host(p->aux, aux_bytes)))
+    return "gelu's matrix that lies in no allocation, or is aligned less";
+  return NULL;
+}
+
 static double scale_of(const product *p, const void *scale) {
   return p->compute == GPU_COMPUTE_F64 ? *(const double *)scale : (double)*(const float *)scale;
 }
@@ -251,6 +300,7 @@ int cublasLtMatmul(void *handle, void *of, const void *alpha, gpu_pointer a, voi
   if (!sizes_fit(p, layouts) || chosen.product != hash_product(p, layouts))
     return refuse(EMU_BLAS_INVALID_VALUE, "an algorithm of another product");
   const char *wrong = places_wrong(&chosen, layouts, at, beta_value != 0);
+  if (!wrong) wrong = epilogue_places_wrong(&chosen, p, layouts[3]);
   if (wrong) return refuse(EMU_BLAS_INVALID_VALUE, wrong);
   if (workspace_bytes < chosen.workspace_bytes || workspace % 256 != 0 || !emu_host(workspace, workspace_bytes))
     return refuse(EMU_BLAS_INVALID_VALUE, "a workspace that is shorter than preferred, or in no allocation");
@@ -275,6 +325,10 @@ int cublasLtMatmul(void *handle, void *of, const void *alpha, gpu_pointer a, voi
                        .b = emu_host(from[1], 0),
                        .c = emu_host(from[2], 0),
                        .d = emu_host(from[3], 0),
+                       .epilogue = (int)p->epilogue,
+                       .bias = takes_bias(p) ? emu_host(p->bias, 0) : NULL,
+                       .aux = takes_aux(p) ? emu_host(p->aux, 0) : NULL,
+                       .aux_ld = p->aux_ld,
                        .workspace = emu_host(workspace, 0),
                        .workspace_bytes = workspace_bytes};
     int result = emu_later(stream, emu_run_product, &one, sizeof one);

@@ -1,5 +1,5 @@
-/* Private to the emulated GPU: a product as cuBLASLt was asked for it. Column-major: d[m,n] = alpha op(a) op(b) + beta
- * c. */
+/* Private to the emulated GPU: a product as cuBLASLt was asked for it, column-major: d[m,n] = alpha op(a) op(b) +
+ * beta c, and an epilogue of ../gpu_product.h. */
 #ifndef ZPLAN_EMULATOR_BLAS_H
 #define ZPLAN_EMULATOR_BLAS_H
 
@@ -13,6 +13,9 @@ typedef struct emu_product {
   double alpha, beta;
   const void *a, *b, *c;
   void *d;
+  int epilogue;
+  void *bias, *aux;
+  int64_t aux_ld;
   void *workspace; /* of which some bytes are overwritten: nobody else may have something there */
   size_t workspace_bytes;
 } emu_product;

@@ -292,6 +292,34 @@ enum { ZPR_PRODUCT_M = 128, ZPR_PRODUCT_N = 128, ZPR_PRODUCT_K = 256 };
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy);
 
+/* Trainers for GPUs only: a product with row operations that it does to its result before it is written, as cuBLASLt
+ * has them (its epilogues). y[m,n] = op(a) op(b), then one of bias, residual           y += bias of every row, y +=
+ * residual[m,n]; either or both bias, gelu_input         y += bias goes to gelu_input, and y = gelu of it, in the
+ * approximation by tanh gelu_of, sum_of Y        y *= gelu'(gelu_of), and sum = the sum of y's rows sum_of A, B sum[m]
+ * = the sum of op(a) over k, sum[n] = that of op(b); y is the plain product, added where `accumulate` Sums are f32 and
+ * rounded once; what is added to an earlier sum is rounded before, too. */
+typedef enum zpr_sum_of { ZPR_SUM_NOTHING, ZPR_SUM_A, ZPR_SUM_B, ZPR_SUM_Y } zpr_sum_of;
+typedef struct zpr_matmul_call {
+  bool trans_a, trans_b, accumulate;
+  int64_t m, n, k;
+  const void *a;
+  int64_t lda;
+  const void *b;
+  int64_t ldb;
+  void *y;
+  int64_t ldy;
+  const void *bias, *residual;
+  int64_t residual_ld;
+  void *gelu_input;
+  const void *gelu_of;
+  int64_t gelu_ld; /* of either; a multiple of 8 */
+  zpr_sum_of sum_of;
+  void *sum;
+  bool accumulate_sum; /* sum += instead of = */
+  void *workspace;     /* as long as sum */
+} zpr_matmul_call;
+void zpr_matmul(zpr *c, const zpr_matmul_call *call);
+
 /* One product for every expert of every sample: y[samples, experts, slots, n] = x[.., k] w[expert], which is [k, n], or
  * [n, k] with trans. */
 void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
