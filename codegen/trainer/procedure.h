@@ -56,6 +56,9 @@ void zp_emit_scatters(zp_frame *f);
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode);
 /* step_rows.c: the call of a row program. */
 void zp_emit_rows(zp_frame *f, const zp_step *s);
+/* step_products.c: a product with an epilogue; what the epilogue is, for the comment of a step. */
+void zp_emit_epilogue(zp_frame *f, const zp_step *s);
+const char *zp_epilogue_words(const zp_step *s);
 /* step_experts.c: products of experts, and what routes tokens to them. */
 void zp_emit_grouped(zp_frame *f, const zp_step *s);
 void zp_emit_route(zp_frame *f, const zp_step *s);

@@ -34,6 +34,15 @@ static void emit_wgrad(zp_frame *f, const zp_step *s) {
               zp_frame_gradient(f, s->sums.data[0].use), ZP_LL(bb->cols));
 }
 
+static void emit_product(zp_frame *f, const zp_step *s) {
+  if (s->node->fused)
+    zp_emit_epilogue(f, s);
+  else if (s->op == ZP_OP_MATMUL_WGRAD)
+    emit_wgrad(f, s);
+  else
+    emit_matmul(f, s);
+}
+
 static void emit_attention(zp_frame *f, const zp_step *s) {
   const zp_node *n = s->node;
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
@@ -179,15 +188,15 @@ void zp_emit_step(zp_frame *f, const zp_step *s) {
   static const char *const made[] = {"", "keep this rank's shard of x", "gather the kept shards of x", "copy"};
   zp_emit *e = f->e;
   const char *place = s->node ? zp_emit_place(e, s->node->span) : "";
-  zp_buf_line(&e->out, "/* %s%s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
-              s->node ? " " : "", s->node ? s->node->name : "", product_shapes(f, s), s->cost_s * 1e9, ZP_LL(s->bytes),
-              *place ? "; " : "", place);
+  zp_buf_line(&e->out, "/* %s%s%s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
+              s->node ? " " : "", s->node ? s->node->name : "", product_shapes(f, s), zp_epilogue_words(s),
+              s->cost_s * 1e9, ZP_LL(s->bytes), *place ? "; " : "", place);
   if (s->kind != ZP_STEP_NODE) {
     emit_made_step(f, s);
     return;
   }
   switch (zp_op_get_class(s->op)) {
-  case ZP_CLASS_MATMUL: s->op == ZP_OP_MATMUL_WGRAD ? emit_wgrad(f, s) : emit_matmul(f, s); break;
+  case ZP_CLASS_MATMUL: emit_product(f, s); break;
   case ZP_CLASS_GROUPED: zp_emit_grouped(f, s); break;
   case ZP_CLASS_ROUTING: zp_emit_route(f, s); break;
   case ZP_CLASS_FUSED: zp_emit_rows(f, s); break;

@@ -56,10 +56,24 @@ static const char *check_inputs(const zp_graph *graph, int n) {
   return NULL;
 }
 
+/* A product with an epilogue: the product by its rule, the outputs have its shape. */
+static const char *check_folded(const zp_graph *graph, int n) {
+  const zp_node *node = &graph->nodes.data[n];
+  if (node->in.len != node->fused->n_in + 1 || node->out.len != node->fused->out_value.len)
+    return zp_format(graph->arena, "node %d: the epilogue does not match its product", n);
+  zp_rule rule = {.graph = graph, .op = node->op, .in = node->in.data, .n_in = 2, .attr = node->attr};
+  if (!zp_rule_apply(&rule)) return zp_format(graph->arena, "node %d: %s", n, rule.error);
+  for (int i = 0; i < node->out.len; i++)
+    if (!zp_shape_equal(&graph->tensors.data[node->out.data[i]].shape, &rule.shape[0]))
+      return zp_format(graph->arena, "node %d: the epilogue changes the product's shape", n);
+  return NULL;
+}
+
 /* Shapes of the outputs, for the ops with a shape rule. */
 static const char *check_shapes(const zp_graph *graph, int n) {
   const zp_node *node = &graph->nodes.data[n];
   if (zp_op_arity(node->op) < 0) return NULL;
+  if (node->op == ZP_OP_MATMUL && node->fused) return check_folded(graph, n);
   if (node->in.len != zp_op_arity(node->op))
     return zp_format(graph->arena, "node %d (%s) has %d inputs", n, zp_op_name(node->op), node->in.len);
   zp_rule rule = {.graph = graph, .op = node->op, .in = node->in.data, .n_in = node->in.len, .attr = node->attr};
@@ -90,6 +104,7 @@ static const char *check_program(const zp_graph *graph, int n, const zp_fused *f
 
 static const char *check_fused(const zp_graph *graph, int n) {
   const zp_node *node = &graph->nodes.data[n];
+  if (node->op == ZP_OP_MATMUL && node->fused) return check_program(graph, n, node->fused);
   if (node->op == ZP_OP_FUSED) {
     if (!node->fused || node->fused->n_in != node->in.len || node->fused->out_value.len != node->out.len)
       return zp_format(graph->arena, "node %d: the group does not match its node", n);

@@ -11,7 +11,8 @@ static double elements(const zp_graph *graph, int id, int64_t microbatch) {
   return (double)zp_shape_elements(&tensor_of(graph, id)->shape, microbatch);
 }
 
-/* x[rows, k] w -> [rows, n], and its two derivatives: 2 rows k n each. dgrad is (dy, w), wgrad is (dy, x). */
+/* x[rows, k] w -> [rows, n], and its two derivatives: 2 rows k n each. dgrad is (dy, w), wgrad is (dy, x). An
+ * epilogue's few operations for an element of the result are not counted: products are what model FLOPs are made of. */
 static double matmul_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
   if (node->op == ZP_OP_MATMUL_WGRAD)
     return 2 * elements(graph, node->in.data[0], microbatch) *

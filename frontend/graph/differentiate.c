@@ -38,8 +38,8 @@ static int kept_value(diff_pass *pass, int t) {
 }
 
 /* The gradient of x first: the collective that may follow it can then run beside the weight's gradient. */
-static void diff_product(diff_pass *pass, const zp_node *node, zp_op dgrad_op, zp_op wgrad_op) {
-  int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, node->out.data[0]);
+static void diff_product(diff_pass *pass, const zp_node *node, int product, zp_op dgrad_op, zp_op wgrad_op) {
+  int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, product);
   int kept = kept_value(pass, x);
   if (pass->needs[x]) {
     zp_node dgrad = zp_diff_node(node, dgrad_op);
@@ -53,6 +53,14 @@ static void diff_product(diff_pass *pass, const zp_node *node, zp_op dgrad_op, z
   add_in(pass, &wgrad, kept);
   add_param_grad(pass, &wgrad, w);
   zp_graph_add_node(pass->graph, wgrad);
+}
+
+static void diff_matmul(diff_pass *pass, const zp_node *node) {
+  if (node->fused) {
+    zp_node epilogue = zp_epilogue_group(pass->arena, node);
+    zp_diff_fused(pass, &epilogue);
+  }
+  diff_product(pass, node, node->fused ? node->product : node->out.data[0], ZP_OP_MATMUL_DGRAD, ZP_OP_MATMUL_WGRAD);
 }
 
 /* The slots are numbers without a gradient: which expert a token takes is a constant to the derivative. */
@@ -180,12 +188,14 @@ static void diff_loss(diff_pass *pass, const zp_node *node) {
 static void diff_node(diff_pass *pass, int index) {
   const zp_node node = pass->graph->nodes.data[index];
   switch (node.op) {
-  case ZP_OP_MATMUL: diff_product(pass, &node, ZP_OP_MATMUL_DGRAD, ZP_OP_MATMUL_WGRAD); break;
+  case ZP_OP_MATMUL: diff_matmul(pass, &node); break;
   case ZP_OP_EMBEDDING: diff_embedding(pass, &node); break;
   case ZP_OP_ATTENTION: diff_attention(pass, &node); break;
   case ZP_OP_TOP_K_GATE: diff_gate(pass, &node); break;
   case ZP_OP_DISPATCH: diff_dispatch(pass, &node); break;
-  case ZP_OP_BATCHED_MATMUL: diff_product(pass, &node, ZP_OP_BATCHED_MATMUL_DGRAD, ZP_OP_BATCHED_MATMUL_WGRAD); break;
+  case ZP_OP_BATCHED_MATMUL:
+    diff_product(pass, &node, node.out.data[0], ZP_OP_BATCHED_MATMUL_DGRAD, ZP_OP_BATCHED_MATMUL_WGRAD);
+    break;
   case ZP_OP_COMBINE: diff_combine(pass, &node); break;
   case ZP_OP_SPLIT: diff_split(pass, index); break;
   case ZP_OP_ALL_REDUCE: diff_all_reduce(pass, &node); break;
@@ -215,6 +225,7 @@ static void find_needs(diff_pass *pass) {
     bool any = false;
     for (int i = 0; i < node->in.len; i++) any = any || operand_needs(pass, node->in.data[i]);
     for (int i = 0; any && i < node->out.len; i++) pass->needs[node->out.data[i]] = true;
+    if (any && node->op == ZP_OP_MATMUL && node->fused) pass->needs[node->product] = true;
   }
 }
 
@@ -233,6 +244,7 @@ static void find_active(diff_pass *pass) {
       reached[node->in.data[i]] = true;
       pass->pending[node->in.data[i]]++; /* CE_STATS stands in for CE_LOSS, which contributes to the logits */
     }
+    if (active && node->op == ZP_OP_MATMUL && node->fused) pass->pending[node->product]++;
   }
 }
 

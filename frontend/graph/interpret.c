@@ -35,8 +35,24 @@ static void write_through(zp_interpreter *in, int view) {
     memcpy(in->value[t->base] + r * stride + t->column, in->value[view] + r * cols, sizeof(double) * (size_t)cols);
 }
 
+/* The product alone, then its epilogue as the kernel that it would be otherwise. */
+static void interpret_folded(zp_interpreter *in, const zp_node *node) {
+  zp_arena_mark mark = zp_arena_get_mark(in->graph->arena);
+  zp_node plain = *node, epilogue = zp_epilogue_group(in->graph->arena, node);
+  int product = node->product;
+  if (node->op != ZP_OP_MATMUL_WGRAD) plain.out = (zp_ints){.data = &product, .len = 1, .cap = 1};
+  zp_interpret_op(in, &plain);
+  if (node->op == ZP_OP_MATMUL)
+    zp_interpret_fused(in, &epilogue);
+  else
+    zp_interpret_fused_grad(in, &epilogue);
+  zp_arena_rewind(in->graph->arena, mark);
+}
+
 void zp_interpret_node(zp_interpreter *in, const zp_node *node) {
-  if (zp_op_is_row(node->op))
+  if (zp_op_get_class(node->op) == ZP_CLASS_MATMUL && node->fused)
+    interpret_folded(in, node);
+  else if (zp_op_is_row(node->op))
     zp_interpret_row_node(in, node);
   else if (node->op == ZP_OP_FUSED)
     zp_interpret_fused(in, node);

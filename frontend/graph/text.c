@@ -63,7 +63,7 @@ const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
     put_list(&text, graph, &node->in);
     if (node->attr.sparse) zp_buf_printf(&text, " %s", zp_sparse_text(arena, node->attr.sparse));
     if (node->fused) put_fused(&text, node->fused);
-    if (node->op == ZP_OP_FUSED_GRAD) put_grad_args(&text, node);
+    if (node->grad_out.len) put_grad_args(&text, node);
     zp_buf_puts(&text, "\n");
   }
   if (graph->carry_out.len) {

@@ -1,6 +1,7 @@
 /* Selective recomputation: which kept values backward rebuilds instead, and the nodes that do it.
  *
- * Candidates are outputs of FUSED groups in repeated segments: norms, activations, gates. A value is rebuilt when
+ * Candidates are outputs of groups in repeated segments, also of those that a product computes as its epilogue: norms,
+ * activations, gates. A value is rebuilt when
  *   it can be: the part of its group that computes it reads parameters, inputs, values that are kept, and values
  *     rebuilt before (the other outputs of its group count as kept unless they are rebuilt themselves), and
  *   it pays: the memory it gives back is at least SELECTIVE_BYTES_PER_FLOP bytes for every FLOP of that part.
@@ -110,6 +111,15 @@ static void append_in_order(zp_lowering *l, const zp_node *node, zp_node **again
       if (again[i] && node->fused->out_value.data[i] == value) zp_push(l->scratch, &l->rebuilds, again[i]);
 }
 
+/* The group that a node computes, as a node of its own; NULL: none. A product that has one is never there itself. */
+static const zp_node *group_of(const zp_lowering *l, const zp_node *node) {
+  if (node->op == ZP_OP_FUSED) return node;
+  if (node->op != ZP_OP_MATMUL || !node->fused) return NULL;
+  zp_node *group = ZP_NEW(l->arena, zp_node);
+  *group = zp_epilogue_group(l->arena, node);
+  return group;
+}
+
 /* Later outputs of a group are chosen first: they are computed from the earlier ones, which then stay, or are rebuilt
  * before them. Groups come in the order of forward, and read nothing of later ones. */
 void zp_lower_select(zp_lowering *l) {
@@ -117,8 +127,8 @@ void zp_lower_select(zp_lowering *l) {
   if (l->lowered->recompute != ZP_RECOMPUTE_SELECTIVE || !l->out->segment->is_repeat) return;
   if (l->lowered->spec->cluster.software) return; /* mean other steps by the word: planner/cost/software prices them */
   for (int n = 0; n < l->graph->n_forward; n++) {
-    const zp_node *node = &l->graph->nodes.data[n];
-    if (node->op != ZP_OP_FUSED) continue;
+    const zp_node *node = group_of(l, &l->graph->nodes.data[n]);
+    if (!node) continue;
     zp_node **again = ZP_NEW_ARRAY(l->scratch, zp_node *, node->out.len + 1);
     for (int i = node->out.len - 1; i >= 0; i--) {
       int tensor = node->out.data[i];

@@ -87,8 +87,16 @@ static int row_chunks(const zp_lowering *l, const zp_node *node) {
   return chunks < 1 ? 1 : chunks < ZP_ROW_CHUNKS_GPU ? (int)chunks : ZP_ROW_CHUNKS_GPU;
 }
 
-/* Scratch memory of a step: partial column sums; attention tiles (GPUs have theirs in shared memory), and what backward
- * on tensor cores knows of queries. 0: none. */
+/* A product whose epilogue adds up a bias's gradient writes the sum, and cannot add it to what is there. */
+static int64_t bias_sum_bytes(const zp_lowering *l, const zp_node *node) {
+  int last = node->param_grad.len - 1;
+  if (zp_op_get_class(node->op) != ZP_CLASS_MATMUL || !node->fused || last < 0) return 0;
+  return l->lowered->param_elements[l->graph->params.data[node->param_grad.data[last]].param] *
+         l->lowered->compute_bytes;
+}
+
+/* Scratch memory of a step: partial column sums, or a bias's sum; attention tiles (GPUs have theirs in shared memory),
+ * and what backward on tensor cores knows of queries. 0: none. */
 static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int chunks) {
   if (node->op == ZP_OP_FUSED_GRAD) {
     int64_t cols = 0;
@@ -102,7 +110,7 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
            ZP_MAX_WORKERS;
   if (node->op == ZP_OP_ATTENTION_GRAD && zp_tensor_core_head(l->lowered->spec) > 0)
     return zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, l->lowered->spec->model->sequence);
-  return 0;
+  return bias_sum_bytes(l, node);
 }
 
 static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {

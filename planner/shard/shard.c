@@ -1,6 +1,7 @@
 /* zp_shard: every segment's best states, with one split per parameter. Parameters that several segments use (tied
  * embeddings) couple them: their splits are enumerated, and for each combination the segments are solved alone. */
 #include <assert.h>
+#include <zplan/own_gpu.h>
 #include "shard_internal.h"
 
 /* 4 states each, or 5: at most 4,096 combinations, or 15,625. More tied parameters than that are refused. */
@@ -136,12 +137,24 @@ static bool divides_something(const zp_sharding *sharding, int n_params) {
   return false;
 }
 
+/* zplan's own trainer on GPUs multiplies by cuBLASLt, whose epilogues take in row operations. Those of f64 are not
+ * among what it says to support. */
+static bool has_epilogues(const zp_machine *machine) {
+  return zp_cost_is_own_gpu(machine) && machine->precision != ZP_PREC_F64;
+}
+
+static zp_graph *trained_graph(const zp_graph *local, bool epilogues) {
+  zp_graph *fused = zp_fuse(local);
+  return epilogues ? zp_fold_gradients(zp_differentiate(zp_fold_epilogues(fused))) : zp_differentiate(fused);
+}
+
 static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char **reason) {
   const zp_model *model = s->model;
   zp_sharding *sharding = ZP_NEW(s->arena, zp_sharding);
   sharding->tensor = s->problem.tensor;
   sharding->expert = s->problem.expert;
   sharding->sequence = s->problem.sequence;
+  sharding->epilogues = has_epilogues(s->problem.machine);
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->pieces = ZP_NEW(s->arena, zp_shard_pieces);
@@ -152,7 +165,7 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
     if (s->problem.expert > 1)
       sharding->local[i] = zp_graph_spread_experts(sharding->local[i], s->problem.expert, reason);
     if (!sharding->local[i]) return NULL;
-    sharding->trained[i] = zp_differentiate(zp_fuse(sharding->local[i]));
+    sharding->trained[i] = trained_graph(sharding->local[i], sharding->epilogues);
   }
   return sharding;
 }
@@ -294,7 +307,7 @@ const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const z
   for (int i = p->pieces->n_whole; i < p->pieces->n; i++) {
     const zp_graph *whole = sharding->local[p->pieces->piece[i].whole];
     zp_graph *piece = zp_piece_localize(whole, p->pieces, i, sharding->sequence);
-    if (piece) p->trained[i] = zp_differentiate(zp_fuse(piece));
+    if (piece) p->trained[i] = trained_graph(piece, sharding->epilogues);
   }
   return p;
 }

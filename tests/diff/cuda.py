@@ -57,6 +57,12 @@ TABLE = (
     layout("llama", "fp64", 2, 1, 2, zero=1, more={"sequence": True}),
     layout("llama", "fp64", 1, 2, 2, schedule="gpipe", nccl=True),
     layout("gpt", "fp64", 1, 1, 3, zero=1, more={"batch": 6}, nccl=True),
+    # Products with epilogues, which f64 does not have: with the residual, which dropout would keep apart; a bias's gradient that several
+    # micro-batches add to; gelu that is computed again from what it is taken of; a backward in two parts; parameters in buckets.
+    layout("gpt", "fp32", 1, 1, 1, more={"dropout": 0.0}, keep=trainings.KEPT + ("dropout",), microbatch=2),
+    layout("gpt", "fp32", 2, 2, 1, more={"dropout": 0.0}, keep=trainings.KEPT + ("dropout",), recompute="selective"),
+    layout("gpt", "fp32", 1, 2, 1, schedule="zb_h1", cut="block"),
+    layout("gpt", "fp32", 1, 1, 2, zero=3, recompute="full", microbatch=1),
 )
 
 

@@ -14,7 +14,7 @@
 7. A fixed scale that is too high ends the run; wrong scales are refused.
 
 Bounds. A stored value is off by up to 2^-11 of its size, an eighth of bf16's: bf16.py's bounds / 8. Measured on 22 November 2026: losses of
-layouts within 9.8e-5, norms 1.1e-3; one rank against f64 1.1e-4 and 1.3e-3; on the emulated GPU 4.9e-6 and 3.3e-5. Experts have bf16.py's own
+layouts within 9.8e-5, norms 1.1e-3; one rank against f64 1.1e-4 and 1.3e-3; on the emulated GPU 5.6e-6 and 2.4e-5 (25 November 2026). Experts have bf16.py's own
 bounds: nearly equal scores are rarer by as much, but a token that goes to the other expert changes as much as it does there (measured
 1.2e-3 and 9.1e-3; one rank against f64 3.1e-3 and 2.1e-2).
 """

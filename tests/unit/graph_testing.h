@@ -117,6 +117,15 @@ static inline zp_graph *differentiated(kit *k) {
   return graph;
 }
 
+/* As GPUs have it: products with epilogues. */
+static inline zp_graph *folded(kit *k) {
+  zp_graph *forward = zp_fold_epilogues(zp_fuse(zp_graph_localize_trivial(k->graph)));
+  must_be_sound(k, forward);
+  zp_graph *graph = zp_fold_gradients(zp_differentiate(forward));
+  must_be_sound(k, graph);
+  return graph;
+}
+
 static inline int count_nodes(const zp_graph *graph, zp_op op) {
   int n = 0;
   for (int i = 0; i < graph->nodes.len; i++) n += graph->nodes.data[i].op == op;
@@ -189,9 +198,8 @@ static inline void compare_gradient(zp_interpreter *logical, int tensor, const d
   }
 }
 
-/* Differences of the logical graph, op by op, against the fused and differentiated one. Returns the latter. */
-static inline zp_graph *check_gradients(kit *k, int64_t vocabulary, double center) {
-  zp_graph *graph = differentiated(k);
+/* Differences of the logical graph, op by op, against one that was fused and differentiated. */
+static inline void check_graph(kit *k, zp_graph *graph, int64_t vocabulary, double center) {
   const char *text = zp_graph_text(k->arena, graph);
   zp_interpreter *in = zp_interpreter_new(k->arena, graph, TEST_BATCH);
   zp_interpreter *logical = zp_interpreter_new(k->arena, k->graph, TEST_BATCH);
@@ -204,6 +212,13 @@ static inline zp_graph *check_gradients(kit *k, int64_t vocabulary, double cente
   cr_assert_eq(graph->grad_out.len, graph->carry_in.len);
   for (int i = 0; i < graph->grad_out.len; i++)
     compare_gradient(logical, graph->carry_in.data[i], in->value[graph->grad_out.data[i]], text);
+}
+
+/* With every group a kernel of its own, whose graph is returned, and with products that take groups in. */
+static inline zp_graph *check_gradients(kit *k, int64_t vocabulary, double center) {
+  zp_graph *graph = differentiated(k);
+  check_graph(k, graph, vocabulary, center);
+  check_graph(k, folded(k), vocabulary, center);
   return graph;
 }
 

@@ -376,6 +376,40 @@ Test(shard, experts_that_do_not_divide_are_refused) {
   cr_expect_not_null(zp_shard_refuse_experts(arena, build_model(arena, &GPT), 1, 2));
 }
 
+/* Only zplan's own trainer on GPUs, and not in f64. The second product of an MLP is a partial sum on several ranks: no
+ * epilogue, but gelu's derivative, which is a rank's own, is that of its gradient. */
+Test(shard, products_take_groups_in) {
+  const struct {
+    bool gpu;
+    zp_trainer trainer;
+    zp_precision precision;
+    int tensor, forward, inputs, weights;
+  } cases[] = {{true, ZP_TRAINER_ZPLAN, ZP_PREC_MIXED_BF16, 1, 3, 1, 2},
+               {true, ZP_TRAINER_ZPLAN, ZP_PREC_F32, 2, 2, 1, 2},
+               {true, ZP_TRAINER_ZPLAN, ZP_PREC_F64, 1, 0, 0, 0},
+               {true, ZP_TRAINER_MEGATRON, ZP_PREC_MIXED_BF16, 1, 0, 0, 0},
+               {false, ZP_TRAINER_ZPLAN, ZP_PREC_F32, 1, 0, 0, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    zp_cluster cluster = cases[i].gpu ? gpu_cluster(1) : cpu_cluster();
+    cluster.trainer = cases[i].trainer;
+    zp_machine machine = zp_machine_make(&cluster, cases[i].precision, cases[i].tensor);
+    const char *reason = NULL;
+    const zp_sharding *s = zp_shard(arena, build_model(arena, &GPT), &machine, cases[i].tensor, 1, false, &reason);
+    cr_assert(s, "%s", reason);
+    const zp_graph *layer = s->trained[LAYER];
+    int forward = 0, inputs = 0, weights = 0;
+    for (int n = 0; n < layer->nodes.len; n++) {
+      const zp_node *node = &layer->nodes.data[n];
+      if (!node->fused) continue;
+      forward += node->op == ZP_OP_MATMUL;
+      inputs += node->op == ZP_OP_MATMUL_DGRAD;
+      weights += node->op == ZP_OP_MATMUL_WGRAD;
+    }
+    cr_expect(forward == cases[i].forward && inputs == cases[i].inputs && weights == cases[i].weights,
+              "case %zu: %d %d %d\n%s", i, forward, inputs, weights, zp_graph_text(arena, layer));
+  }
+}
+
 Test(shard, same_answer_twice) {
   const char *a = zp_graph_text(arena, shard_size(GPT, 4)->local[LAYER]);
   cr_expect_str_eq(a, zp_graph_text(arena, shard_size(GPT, 4)->local[LAYER]));

@@ -232,8 +232,9 @@ typedef struct zp_node {
    * in order: outputs of the node that are parameter gradients are *not* in `out`. For FUSED_GRAD the order is that of
    * the ZP_USE_COLUMNS entries of grad_out. */
   zp_ints param_grad;
-  zp_fused *fused;             /* FUSED, FUSED_GRAD: the forward group */
-  ZP_VEC(zp_grad_arg) grad_in; /* FUSED_GRAD: parallel to in */
+  zp_fused *fused;             /* FUSED, FUSED_GRAD: the forward group; of products: their epilogue (epilogue.c) */
+  int product;                 /* MATMUL, MATMUL_DGRAD with an epilogue: the product, a tensor that is stored nowhere */
+  ZP_VEC(zp_grad_arg) grad_in; /* FUSED_GRAD: parallel to in; of products: to that of zp_epilogue_group */
   ZP_VEC(zp_grad_arg)
   grad_out; /* FUSED_GRAD: the ROWS entries parallel to out, then the COLUMNS entries parallel to param_grad */
 } zp_node;
@@ -369,5 +370,13 @@ zp_graph *zp_fuse(const zp_graph *graph);
  * aliased, never copied: grad_out[i] may be a grad_in tensor itself (a residual path), and one gradient tensor may
  * belong to several forward tensors. Sums that no FUSED_GRAD takes in are FUSED nodes of additions. */
 zp_graph *zp_differentiate(const zp_graph *graph);
+/* Gives products the groups that they can compute as epilogues, where nobody else reads the product; of a fused graph,
+ * before and after it is differentiated. Operands of a product with an epilogue: its own two, then those of the group
+ * but the product. Tensors keep their indices. New graphs in the same arena. */
+zp_graph *zp_fold_epilogues(const zp_graph *graph);
+zp_graph *zp_fold_gradients(const zp_graph *graph);
+/* The epilogue of a product as the node that would compute it alone: FUSED or FUSED_GRAD, which reads `product`. Arena.
+ */
+zp_node zp_epilogue_group(zp_arena *arena, const zp_node *node);
 
 #endif

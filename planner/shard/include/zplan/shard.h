@@ -30,6 +30,7 @@ typedef struct zp_sharding {
   int tensor;
   int expert;         /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
   bool sequence;      /* carried tensors are split along the sequence */
+  bool epilogues;     /* products take in row operations (zp_fold_epilogues) */
   zp_graph **local;   /* per segment: unfused, undifferentiated local graph */
   zp_graph **trained; /* per segment: the same fused and differentiated */
   zp_shard_pieces *pieces;
