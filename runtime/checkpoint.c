@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "checkpoint.h"
+#include "state.h"
 
 static bool cannot_write(zpr_error *error, const char *path, int reason) {
   zpr_error_set(error, "Z0811", "could not write checkpoint \"%s\": %s", path, strerror(reason));
@@ -196,6 +197,7 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   if (newest < 0) return -1;
   zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
   if (c->rank == 0 && check_checkpoint(c, folder, &m, &error)) m.samples = zpr_resume_sample(c, &m, &error);
+  memcpy(c->state->algorithms_before, m.products, sizeof m.products);
   zpr_agree(c, &error);
   m.step = zpr_world_min(c, m.step);
   c->samples = zpr_world_min(c, m.samples);

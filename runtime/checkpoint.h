@@ -103,6 +103,7 @@ typedef struct zpr_manifest {
   zpr_data_identity data;
   int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
   int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
+  char products[256];              /* their algorithms (algorithms.c); "" */
 } zpr_manifest;
 /* Reads it, and checks sizes and checksums of the files against it. */
 bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error);

@@ -3,7 +3,8 @@
  * `skipped_steps`: those that were not applied; `error_ranks`: the data ranks whose errors of 1-bit Adam are in
  * errors.safetensors. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been
  * applied with it. `samples`: how many of the data have been used, which is where a resumed run goes on; `batch`,
- * `sequence`, `seed` and `data`: what it compares itself with (resume.c).
+ * `sequence`, `seed` and `data`: what it compares itself with (resume.c). `products`: the algorithms of GPUs
+ * (algorithms.c).
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "batch": 32, "sequence": 64, "seed": 1, "data": {"source": "text", "path": "book.txt", "order": "shuffled", "seed":
@@ -136,6 +137,11 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
     fprintf(out, "  \"loss_scale\": %" PRId64 ",\n  \"scale_steps\": %" PRId64 ",\n", c->loss_scale, c->scale_steps);
   fprintf(out, "  \"batch\": %" PRId64 ",\n  \"sequence\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n", program->batch,
           program->sequence, program->seed);
+  if (c->state->algorithms[0]) {
+    fputs("  \"products\": ", out);
+    print_string(out, c->state->algorithms);
+    fputs(",\n", out);
+  }
   const zpr_data_identity data = zpr_data_identify(c->state->data);
   print_data(out, &data);
   bool good = print_files(out, folder, zpr_file_count(c), error);
@@ -238,6 +244,8 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
       zpr_json_int(&j, count_of(m, key));
     else if (strcmp(key, "data") == 0)
       read_data(&j, &m->data);
+    else if (strcmp(key, "products") == 0)
+      zpr_json_string(&j, m->products, sizeof m->products);
     else if (strcmp(key, "files") != 0)
       zpr_json_skip(&j);
     else

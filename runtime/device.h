@@ -19,6 +19,15 @@ typedef struct zpr_device_text {
   char warning[320]; /* where it could be faster on this machine; else empty */
 } zpr_device_text;
 void zpr_device_describe(zpr *c, zpr_device_text *text);
+/* What has multiplied so far, where it chooses its own algorithms: library, version and device, and a number that
+ * stands for this rank's products and their algorithms, in order. by "": it chooses none. */
+typedef struct zpr_products_used {
+  char by[128];
+  uint64_t algorithms;
+} zpr_products_used;
+void zpr_device_products(zpr *c, zpr_products_used *used);
+/* Product i and its algorithm, as members of a JSON object; false: there is none. */
+bool zpr_device_product_text(zpr *c, int i, char *text, size_t size);
 
 /* ---- the arena ---- */
 /* Exactly stage->arena_bytes, at c->arena. check: filled with the pattern 0xE7. */

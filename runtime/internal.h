@@ -271,6 +271,11 @@ void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep);
  * c->samples. Z0812 corrupt, Z0813 of another model, Z0814 of other data or another seed. Collective. */
 int64_t zpr_checkpoint_load(zpr *c, const char *dir);
 
+/* ---- algorithms of products (algorithms.c) ---- */
+/* After the first step of a run: tells them, and whether they are those of the checkpoint. Collective over all ranks.
+ */
+void zpr_algorithms_note(zpr *c);
+
 /* ---- losses far above the recent ones (spike.c) ---- */
 enum { ZPR_RECENT_LOSSES = 32 };
 typedef struct zpr_losses {

@@ -37,8 +37,10 @@ struct zpr_state {
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;
-  zpr_profile *profile; /* NULL: no step is measured */
-  zpr_data *data;       /* trained on; NULL: none is opened */
+  zpr_profile *profile;        /* NULL: no step is measured */
+  zpr_data *data;              /* trained on; NULL: none is opened */
+  char algorithms[256];        /* algorithms.c: of this run's products, from the first step on; "": they have none */
+  char algorithms_before[256]; /* those of the checkpoint that the run goes on from; rank 0 */
 };
 
 /* Memory of the runtime itself; ends the run with Z0822 when there is none. Zeroed. */

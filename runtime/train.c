@@ -242,9 +242,12 @@ int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
   loop *l = zpr_alloc(c, 1, sizeof *l);
   *l = (loop){.c = c, .validate = validate_data, .last = last, .saved = c->step > 0 ? c->step : -1};
   int signal = 0;
+  bool first = true;
   catch_signals();
   while (c->step < last && signal == 0) {
     start_step(l);
+    if (first) zpr_algorithms_note(c);
+    first = false;
     int stay = zpr_runs_ahead(c) && !stops_here(l) ? 1 : 0;
     while (l->n_open > (signal ? 0 : stay)) {
       int caught_in = end_step(l);

@@ -1,6 +1,7 @@
 /* A table of the products that were asked for: descriptors and the algorithm of each. */
 #include "gpu_product.h"
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,4 +174,43 @@ int gpu_products_run(gpu_products *p, const gpu_shape *shape, const gpu_operands
   const void *alpha = f64 ? (const void *)&one_f64 : &one, *scale = f64 ? (const void *)&beta_f64 : &beta;
   return p->api->multiply(p->handle, e->product, alpha, o->a, e->a, o->b, e->b, scale, o->c, e->c, o->d, e->d,
                           &e->algorithm, workspace, workspace_bytes, stream);
+}
+
+/* ---- what was chosen ---- */
+
+/* Those that a version of the library lacks are 0. The last two have 16 bits. */
+static void settings_of(const gpu_products *p, const entry *e, uint32_t settings[GPU_ALGORITHM_SETTINGS]) {
+  for (int i = 0; i < GPU_ALGORITHM_SETTINGS; i++) {
+    size_t bytes = i < 7 ? sizeof(uint32_t) : sizeof(uint16_t), written = 0;
+    settings[i] = 0; /* little endian: 16 bits of it, too */
+    if (p->api->ask_algorithm(&e->algorithm, i, &settings[i], bytes, &written)) settings[i] = 0;
+  }
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n) {
+  for (size_t i = 0; i < n; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * UINT64_C(1099511628211);
+  return hash;
+}
+
+uint64_t gpu_products_hash(const gpu_products *p) {
+  uint64_t hash = UINT64_C(14695981039346656037);
+  for (int i = 0; i < p->n; i++) {
+    uint32_t settings[GPU_ALGORITHM_SETTINGS];
+    settings_of(p, &p->entries[i], settings);
+    hash = hash_bytes(hash_bytes(hash, &p->entries[i].shape, sizeof p->entries[i].shape), settings, sizeof settings);
+  }
+  return hash;
+}
+
+bool gpu_products_describe(const gpu_products *p, int i, char *text, size_t size) {
+  if (i >= p->n) return false;
+  const gpu_shape *s = &p->entries[i].shape;
+  uint32_t a[GPU_ALGORITHM_SETTINGS];
+  settings_of(p, &p->entries[i], a);
+  snprintf(text, size,
+           "\"m\": %lld, \"n\": %lld, \"k\": %lld, \"count\": %lld, \"trans\": [%d, %d], \"epilogue\": %d, "
+           "\"algorithm\": [%u, %u, %u, %u, %u, %u, %u, %u, %u]",
+           (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->count, s->trans_a, s->trans_b, s->epilogue,
+           a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
+  return true;
 }

@@ -42,4 +42,10 @@ void gpu_products_close(gpu_products *products);
 int gpu_products_run(gpu_products *products, const gpu_shape *shape, const gpu_operands *operands,
                      gpu_pointer workspace, size_t workspace_bytes, void *stream);
 
+/* A number that stands for all shapes so far and their algorithms, in the order in which they came; of shape i as
+ * members of a JSON object: its numbers, and the settings of its algorithm (cublasLtMatmulAlgoConfigAttributes_t, in
+ * order). false: there is no such shape. */
+uint64_t gpu_products_hash(const gpu_products *products);
+bool gpu_products_describe(const gpu_products *products, int i, char *text, size_t size);
+
 #endif

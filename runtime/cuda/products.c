@@ -26,6 +26,18 @@ void zpr_cuda_products_close(zpr *c) {
   c->state->device->products = NULL;
 }
 
+void zpr_device_products(zpr *c, zpr_products_used *used) {
+  const zpr_device *d = c->state->device;
+  int version[3] = {0};
+  for (int i = 0; i < 3; i++) zpr_cublas(c, d->api.blas_property(i, &version[i]), "ask cuBLASLt for its version");
+  snprintf(used->by, sizeof used->by, "cuBLASLt %d.%d.%d on %s", version[0], version[1], version[2], d->name);
+  used->algorithms = gpu_products_hash(d->products);
+}
+
+bool zpr_device_product_text(zpr *c, int i, char *text, size_t size) {
+  return gpu_products_describe(c->state->device->products, i, text, size);
+}
+
 /* Row-major y = op(a) op(b) is column-major y' = op(b)' op(a)', of the same memory. */
 static void multiply(zpr *c, gpu_shape shape, const gpu_operands *operands) {
   enum { NOT_SUPPORTED = 15 };

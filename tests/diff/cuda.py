@@ -7,10 +7,13 @@
    are played by one thread. Losses, gradient norms and parameters against the CPU trainer on one rank, within the bounds of
    trainings.py. Every run has --check-memory: arena peak and bytes sent are the plan's.
 2. Compiled: trainers of the example models for sm_90, where NVRTC is on this machine.
-3. Without a driver such a trainer ends with one message.
+3. Algorithms of products are in the log and in checkpoints, and a run that goes on with others says so.
+4. Without a driver such a trainer ends with one message.
 """
 import ctypes
+import json
 import os
+import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -76,6 +79,35 @@ def check_resume(suite, folder):
     trainings.train(one.model, dict(one.reference), place, 1)
     got = trainings.train(one.model, dict(one.settings), place, STEPS, GPU + ("--resume",))
     trainings.judge(suite.tally, one.name + " resumed", got, suite.references[one.model, one.reference], trainings.BOUNDS[one.group])
+
+
+def check_algorithms(tally, folder):
+    """The log has every product with its algorithm; a run that goes on with others than the checkpoint's says so."""
+    place = os.path.join(folder, "algorithms")
+    checkpoints, log, told = os.path.join(place, "ck"), os.path.join(place, "log.jsonl"), "products are not computed as before"
+    words = ["run", os.path.join(HERE, "gpt.dz"), "--ranks", 1, "-o", os.path.join(place, "tree"), "--log", log, "--threads", 1, *GPU]
+    for key, value in TABLE[0].settings:
+        words += ["--set", "%s=%s" % (key, json.dumps(value))]
+
+    def train(steps, *more):
+        return harness.zplan(*words, "--steps", steps, *more, "--", "--checkpoint", checkpoints, env=trainings.environment("fp64"))
+
+    outcome = train(1)
+    if not tally.check("a run that writes its algorithms down", outcome.status == 0, outcome.tail()):
+        return
+    with open(log, encoding="utf-8") as lines:
+        events = [json.loads(line) for line in lines]
+    shapes = [event for event in events if event.get("event") == "product"]
+    tally.check("every product is in the log", len(shapes) >= 12 and all(len(shape["algorithm"]) == 9 for shape in shapes), "%d" % len(shapes))
+    outcome = train(2, "--resume")
+    tally.check("the same algorithms", outcome.status == 0 and told not in outcome.out, outcome.tail())
+    manifest = os.path.join(checkpoints, "step_000002", "manifest.json")
+    with open(manifest, encoding="utf-8") as file:
+        text = file.read()
+    with open(manifest, "w", encoding="utf-8") as file:
+        file.write(re.sub(r"algorithms [0-9a-f]{16}", "algorithms " + 16 * "0", text))
+    outcome = train(3, "--resume")
+    tally.check("other algorithms", outcome.status == 0 and outcome.out.count(told) == 1, outcome.tail())
 
 
 # ---- compiled ----
@@ -144,6 +176,7 @@ def main():
         suite.run()
         if not options.only:
             check_resume(suite, folder)
+            check_algorithms(suite.tally, folder)
             check_compiled(suite.tally, folder)
         return suite.tally.finish()
 
