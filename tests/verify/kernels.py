@@ -18,8 +18,14 @@ SUM = 4  # bytes of statistics and of sums over columns
 CHUNKS = 512 + 512 // 16  # of rows, whose sums are written and read; and groups of 16 of them
 
 
-def product(rows, inner, columns, element):
-    return "product", 2 * rows * inner * columns, element * (rows * inner + inner * columns + rows * columns)
+def product(rows, inner, columns, element, more=0):
+    """more: elements that its epilogue reads or writes beside the operands."""
+    return "product", 2 * rows * inner * columns, element * (rows * inner + inner * columns + rows * columns + more)
+
+
+def weights(inner, columns, element, bias=False):
+    """A gradient of weights is read and written, and so is that of a bias whose columns it sums in passing."""
+    return product(inner, TOKENS, columns, element, inner * columns + (2 * columns if bias else 0))
 
 
 def rows(kernel, elements, columns, element, sums=0):
@@ -32,25 +38,25 @@ def layer(element):
     d, n = COLUMNS, TOKENS
     sums = "column sums"
     return {
-        # Forward: x -> ln_1; its mean and deviation are not kept. Biases belong to the row kernel behind a product.
+        # Forward: x -> ln_1; its mean and deviation are not kept. A bias behind a product is read by its epilogue.
         "fused ln_1": rows("rows", 2 * d, 2 * d, element),
-        "matmul attn.c_attn.matmul": product(n, d, 3 * d, element),
-        "fused attn.c_attn": rows("rows", 2 * 3 * d, 3 * d, element),
+        "matmul attn.c_attn.matmul": product(n, d, 3 * d, element, 3 * d),
         "matmul attn.c_proj.matmul": product(n, d, d, element),
-        "fused ln_2": rows("rows", 4 * d, 3 * d, element),  # product, x -> x + product, ln_2
-        "matmul mlp.c_fc.matmul": product(n, d, 4 * d, element),
-        "fused mlp.gelu": rows("rows", 2 * 4 * d, 4 * d, element),
-        "matmul mlp.c_proj.matmul": product(n, 4 * d, d, element),
-        "fused x": rows("rows", 3 * d, d, element),
-        # Backward.
-        # What comes in goes on as it is: a bias alone is not read for its gradient.
-        "fused_grad x": rows(sums, d, 0, element, d),
-        "fused_grad attn.c_attn": rows(sums, 3 * d, 0, element, 3 * d),
-        "matmul_dgrad mlp.c_proj.matmul": product(n, d, 4 * d, element),
+        "fused ln_2": rows("rows", 4 * d, 3 * d, element),  # product, x -> x + product, ln_2: with the bias of the product
+        "matmul mlp.c_fc.matmul": product(n, d, 4 * d, element, 4 * d * n + 4 * d),  # gelu of it, and it itself for backward
+        "matmul mlp.c_proj.matmul": product(n, 4 * d, d, element, d * n + d),  # on the residual stream
+        # Backward: gelu's derivative reads what forward kept; the gradient of the bias before it is summed in passing.
+        "matmul_dgrad mlp.c_proj.matmul": product(n, d, 4 * d, element, 4 * d * n + 2 * 4 * d),
+        "matmul_wgrad mlp.c_proj.matmul": weights(4 * d, d, element, bias=True),
         "matmul_dgrad mlp.c_fc.matmul": product(n, 4 * d, d, element),
+        "matmul_wgrad mlp.c_fc.matmul": weights(d, 4 * d, element),
         "matmul_dgrad attn.c_proj.matmul": product(n, d, d, element),
+        "matmul_wgrad attn.c_proj.matmul": weights(d, d, element),
         "matmul_dgrad attn.c_attn.matmul": product(n, 3 * d, d, element),
-        "fused_grad mlp.gelu": rows(sums, 3 * 4 * d, 4 * d, element, 4 * d),
+        "matmul_wgrad attn.c_attn.matmul": weights(d, 3 * d, element, bias=True),
+        # x, its gradient so far, that of the norm's result, the sum; scale and shift, and the bias behind attention.
+        "fused_grad ln_2": rows(sums, 4 * d, d, element, 3 * d),
+        "fused_grad ln_1": rows(sums, 4 * d, d, element, 2 * d),
     }
 
 
