@@ -94,13 +94,15 @@ struct zpd_reals {
 
 #ifdef ZPD_NARROW
 #ifdef ZPD_HOST
-/* What is read as words was written as elems. */
+/* What is read as words was written as elems. A vector is moved at once there, too. */
 struct __attribute__((may_alias, aligned(16))) zpd_raw {
+  unsigned word __attribute__((vector_size(16)));
+};
 #else
 struct alignas(16) zpd_raw {
-#endif
   unsigned word[ZPD_VEC / 2]; /* two elems each, the first one in the lower half */
 };
+#endif
 ZPD_DEVICE real zpd_raw_at(const zpd_raw &r, int k) { return zpd_widen((unsigned short)(r.word[k / 2] >> k % 2 * 16)); }
 ZPD_DEVICE zpd_raw zpd_raw_of(const real *x) {
   zpd_raw r;

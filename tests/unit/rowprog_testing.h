@@ -177,7 +177,9 @@ static inline void put(void *to, int64_t i, double x, zpk_dtype type) { put_as(t
 static inline double get(const void *from, int64_t i, zpk_dtype type) { return get_as(type, from, i); }
 
 static inline void *spread(zp_arena *arena, const double *x, int64_t rows, int64_t n, int64_t ld, zpk_dtype type) {
-  void *copy = zp_alloc(arena, (size_t)(rows * ld * zpk_bytes(type)));
+  enum { SECTOR = 32 }; /* of a GPU's memory, in whose arena every buffer begins at one */
+  char *all = zp_alloc(arena, (size_t)(rows * ld * zpk_bytes(type)) + SECTOR);
+  void *copy = all + (SECTOR - (uintptr_t)all % SECTOR) % SECTOR;
   for (int64_t i = 0; i < rows * ld; i++) put(copy, i, i % ld < n && x ? x[i / ld * n + i % ld] : NAN, type);
   return copy;
 }
