@@ -1,6 +1,6 @@
 /* Kernels of zplan's own GPU trainer: rates of their classes, and the time of those that are not a library's. Matrix
- * products are cuBLASLt's (operation.c). Row kernels, losses, lookups and the update move every operand once, 16 bytes at
- * a time, and compute beside that on the cores for single precision.
+ * products are cuBLASLt's (operation.c). Row kernels, losses, lookups and the update move every operand once, 16 bytes
+ * at a time, and compute beside that on the cores for single precision.
  *
  * Attention in 16 bits on sm_80 and later is on tensor cores (own_attention.c). Other attention
  * (kernels/cuda/zpd_attention.cuh) is on the cores for single precision: 4 operations forward and 14 backward for a
