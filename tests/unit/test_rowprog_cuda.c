@@ -137,6 +137,15 @@ static void check_node(const node_test *t) {
     check_same_bits(t, 1, 1, 1, 5);
 }
 
+/* Node n of model i, whose kernel is in the set already. */
+static node_test test_of(row_models *m, const host_object *object, int i, int n, zpk_dtype dtype) {
+  node_test t = {.object = object, .world = &m->world[i], .node = &m->world[i].graph->nodes.data[n], .type = dtype};
+  t.program = zp_row_from_node(m->arena, NULL, t.node);
+  t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
+  t.tiles = tiles_of(m->set, t.kernel);
+  return t;
+}
+
 static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, double bound) {
   if (n_sizes == 0) return;
   row_models *m = calloc(1, sizeof *m);
@@ -145,12 +154,8 @@ static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, dou
   for (int i = 0; i < m->count && zpk_is_narrow(dtype); i++) round_world(&m->world[i], dtype);
   for (int i = 0; i < m->count; i++)
     for (int n = 0; n < m->world[i].graph->nodes.len; n++) {
-      node_test t = {.object = &object, .world = &m->world[i], .node = &m->world[i].graph->nodes.data[n]};
-      if (!is_fused(t.node)) continue;
-      t.program = zp_row_from_node(m->arena, NULL, t.node);
-      t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
-      t.tiles = tiles_of(m->set, t.kernel);
-      t.type = dtype;
+      if (!is_fused(&m->world[i].graph->nodes.data[n])) continue;
+      node_test t = test_of(m, &object, i, n, dtype);
       t.bound = bound;
       check_node(&t);
     }
@@ -201,12 +206,8 @@ Test(rowprog_cuda, bf16_rows_move_what_they_ask_for) {
   int kernels = 0;
   for (int i = 0; i < m->count; i++)
     for (int n = 0; n < m->world[i].graph->nodes.len; n++) {
-      node_test t = {.object = &object, .world = &m->world[i], .node = &m->world[i].graph->nodes.data[n]};
-      if (!is_fused(t.node)) continue;
-      t.program = zp_row_from_node(m->arena, NULL, t.node);
-      t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
-      t.tiles = tiles_of(m->set, t.kernel);
-      t.type = ZPK_BF16;
+      if (!is_fused(&m->world[i].graph->nodes.data[n])) continue;
+      node_test t = test_of(m, &object, i, n, ZPK_BF16);
       run_on_device(&t, ROW_ROWS, t.program->n_partial ? 2 : 1, 2, 16);
       zpd_host_counts c = host_counts(&object, t.kernel);
       const char *text = zp_row_text(t.program);
