@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every test that needs no GPU, from a fresh Debian or Ubuntu machine: installs what is missing, builds, runs all parts and
-# ends with the line `N passed, N failed`. About 25 minutes on 2 cores.
+# ends with the line `N passed, N failed`. It takes 50 minutes of CPU time.
 #
 #   tests/run.sh [--no-dev] [--quick]
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
