@@ -12,6 +12,10 @@
 /* Before the arena: ranks, coordinates and stage are known, threads run. Collective. */
 void zpr_device_open(zpr *c);
 void zpr_device_close(zpr *c);
+/* When everything is open and before the arena is filled: what steps start is loaded, and ranks that talk to each other
+ * are connected. Collective. While c->state->rehearses, the trainer walks its micro-batches for that alone: nothing
+ * that it calls moves bytes or changes what the runtime knows. */
+void zpr_prepare(zpr *c);
 /* What computes, for the start of a run. */
 typedef struct zpr_device_text {
   char device[160];  /* "threads per rank 2" */

@@ -48,6 +48,7 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_tier_open(c, options->check_memory);
   zpr_saved_open(c);
   zpr_away_open(c);
+  zpr_prepare(c);
 }
 
 void zpr_close(zpr *c) {

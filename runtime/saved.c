@@ -75,6 +75,7 @@ static void put(zpr *c, zpr_saved v) {
 }
 
 void zpr_saved_put(zpr *c, zpr_saved v) {
+  if (c->state->rehearses) return;
   int before = zpr_enter(c, ZPR_AT_MOVE);
   put(c, v);
   zpr_leave(c, before);
@@ -82,6 +83,7 @@ void zpr_saved_put(zpr *c, zpr_saved v) {
 
 void zpr_saved_read(zpr *c, zpr_saved v) {
   assert(v.away_bytes >= 0);
+  if (c->state->rehearses) return;
   zpr_saving *s = c->state->saving;
   if (v.away_bytes == 0) return;
   int b = take_buffer(c, s);
@@ -114,6 +116,7 @@ static void get(zpr *c, zpr_saved v) {
 }
 
 void zpr_saved_get(zpr *c, zpr_saved v) {
+  if (c->state->rehearses) return;
   int before = zpr_enter(c, ZPR_AT_MOVE);
   get(c, v);
   zpr_leave(c, before);
@@ -129,6 +132,7 @@ static void finish(zpr *c, zpr_saving *s, const moving *m) {
 
 void zpr_saved_wait(zpr *c, int under_way) {
   assert(under_way >= 0);
+  if (c->state->rehearses) return;
   zpr_saving *s = c->state->saving;
   int done = s->n > under_way ? s->n - under_way : 0, before = zpr_enter(c, ZPR_AT_MOVE);
   for (int i = 0; i < done; i++) finish(c, s, &s->under_way[i]);

@@ -45,6 +45,7 @@ void zpr_reduce_grads(zpr *c, int64_t first) {
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   assert(first >= 0 && first < c->stage->flat_elements);
   assert(zpr_shards_gradients(c->program) || c->program->moves_gradients);
+  if (c->state->rehearses) return;
   int64_t i, size = zpk_bytes(c->program->dtype);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);

@@ -24,6 +24,7 @@ typedef struct zpr_open_state {
 
 struct zpr_state {
   zpr_options options;
+  bool rehearses; /* the walk is for loading alone (zpr_prepare) */
   zpr_comm *comm;
   zpr_pool *pool;
   zpr_device *device;

@@ -140,7 +140,7 @@ static void staged_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *d
 /* ---- collectives ---- */
 
 void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
-  if (group->n == 1) return;
+  if (group->n == 1 || c->state->rehearses) return;
   if (c->state->device->nccl)
     zpr_nccl_group_all_reduce(c, group, counted_as, data, count);
   else
@@ -148,7 +148,7 @@ void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, v
 }
 
 void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
-  if (group->n == 1) return;
+  if (group->n == 1 || c->state->rehearses) return;
   if (c->state->device->nccl)
     zpr_nccl_group_reduce_scatter(c, group, counted_as, data, shard_count);
   else
@@ -157,7 +157,7 @@ void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_a
 }
 
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
-  if (group->n == 1) return;
+  if (group->n == 1 || c->state->rehearses) return;
   if (c->state->device->nccl)
     zpr_nccl_group_all_gather(c, group, counted_as, data, shard_count);
   else
@@ -165,13 +165,13 @@ void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, v
 }
 
 void zpr_together(zpr *c, bool begin) {
-  if (c->state->device->nccl) zpr_nccl_together(c, begin);
+  if (c->state->device->nccl && !c->state->rehearses) zpr_nccl_together(c, begin);
 }
 
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   assert(axis < ZPR_AXIS_COUNT && count >= 0);
   zpr_group g = zpr_axis_group(c, axis);
-  if (g.n == 1) return;
+  if (g.n == 1 || c->state->rehearses) return;
   if (c->state->device->nccl)
     zpr_nccl_all_reduce(c, axis, data, count);
   else
@@ -201,6 +201,7 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
   assert(samples >= 0 && elements >= 0);
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * element_bytes(c);
+  if (c->state->rehearses) return;
   zpr_together(c, true);
   for (int64_t b = 0; b < samples; b++) {
     const char *from = (const char *)in + b * g.n * bytes;
@@ -230,6 +231,7 @@ static void *room(zpr *c, zpr_message_buffer *buffer, int64_t bytes) {
 
 void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
   zpr_device *d = c->state->device;
+  if (c->state->rehearses) return;
   if (d->nccl) {
     zpr_nccl_send(c, to, data, count);
     return;
@@ -250,6 +252,7 @@ void zpr_stage_send_wait(zpr *c, const zpr_message *to) {
 
 void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
   zpr_device *d = c->state->device;
+  if (c->state->rehearses) return;
   if (d->nccl) {
     zpr_nccl_recv(c, from, data, count);
     return;

@@ -127,6 +127,8 @@ void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t byte
 /* As zpr_launch, with dynamic shared memory. */
 void zpr_launch_shared(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x,
                        int64_t grid_y, int64_t grid_z, unsigned threads, int shared_bytes);
+/* Finds it and lets blocks have as much dynamic shared memory. */
+void zpr_load_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes);
 /* Blocks for `work` pieces of a kernel that takes any grid. */
 int64_t zpr_grid(const zpr *c, int64_t work);
 
@@ -139,6 +141,10 @@ void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
 /* ---- products.c ---- */
 void zpr_cuda_products_open(zpr *c);
 void zpr_cuda_products_close(zpr *c);
+
+/* ---- rehearsal.c: what is loaded before the first message ---- */
+/* The list with room for another element, n of `size` bytes in it: itself, or a longer one in its place. */
+void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size);
 
 /* ---- beside.c: what moves while units compute ---- */
 void zpr_cuda_beside_open(zpr *c);
@@ -165,6 +171,8 @@ bool zpr_nccl_available(bool emulated, int *version, const char **why_not);
 void zpr_nccl_watch(zpr *c);
 void zpr_nccl_open(zpr *c);
 void zpr_nccl_close(zpr *c);
+/* Collective: the first message of every pair of ranks that talk to each other. */
+void zpr_nccl_connect(zpr *c);
 void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
 /* What is called between the two runs as one operation. */
 void zpr_nccl_together(zpr *c, bool begin);

@@ -108,7 +108,8 @@ static void find_gpu(zpr *c, zpr_error *error) {
   }
 }
 
-/* As in kernels/include/zplan/zpd.h; the functions are found when they are first started. */
+/* As in kernels/include/zplan/zpd.h; the functions are found when they are first started, or before the first message.
+ */
 static void name_kernels(zpr_kernels *kernels) {
 #define ZPR_NAME(kernel) kernels->kernel.name = "zpd_" #kernel;
   ZPR_DEVICE_KERNELS(ZPR_NAME)
@@ -191,11 +192,12 @@ int64_t zpr_grid(const zpr *c, int64_t work) {
   return work < 1 ? 1 : work < most ? work : most;
 }
 
-/* A kernel has its shared memory from the first launch on: every launch of one kernel asks for as much. */
-static void find_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes) {
+/* A kernel has its shared memory from then on: every launch of one kernel asks for as much. */
+void zpr_load_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes) {
   enum { WITHOUT_ASKING = 48 * 1024, INVALID_VALUE = 1 /* CUDA_ERROR_INVALID_VALUE */ };
   zpr_device *d = c->state->device;
   char what[160];
+  if (kernel->function) return;
   snprintf(what, sizeof what, "find the kernel %s", kernel->name);
   zpr_cuda(c, d->api.find_kernel(&kernel->function, d->module, kernel->name), what);
   if (shared_bytes <= WITHOUT_ASKING) return;
@@ -230,7 +232,8 @@ void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t byte
 void zpr_launch_shared(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x,
                        int64_t grid_y, int64_t grid_z, unsigned threads, int shared_bytes) {
   zpr_device *d = c->state->device;
-  if (!kernel->function) find_kernel(c, kernel, shared_bytes);
+  zpr_load_kernel(c, kernel, shared_bytes);
+  if (c->state->rehearses) return;
   /* CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: one struct, whose bytes the driver takes before it returns. */
   void *extra[] = {(void *)1, (void *)(uintptr_t)args, (void *)2, &bytes, (void *)0};
   zpr_comm_progress(c);

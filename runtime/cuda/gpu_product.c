@@ -159,12 +159,22 @@ static int32_t alignment_of(gpu_pointer at) {
   return bytes;
 }
 
-int gpu_products_run(gpu_products *p, const gpu_shape *shape, const gpu_operands *o, gpu_pointer workspace,
-                     size_t workspace_bytes, void *stream) {
-  assert(shape->m >= 1 && shape->n >= 1 && shape->k >= 1 && shape->count >= 1 && shape->count <= INT32_MAX);
+static gpu_shape key_of(const gpu_shape *shape, const gpu_operands *o) {
   gpu_shape key = *shape;
   const gpu_pointer at[] = {o->a, o->b, o->c, o->d, o->bias, o->aux};
   for (int i = 0; i < 6; i++) key.alignment[i] = alignment_of(at[i]);
+  return key;
+}
+
+bool gpu_products_has(const gpu_products *p, const gpu_shape *shape, const gpu_operands *o) {
+  gpu_shape key = key_of(shape, o);
+  return find(p, &key);
+}
+
+int gpu_products_run(gpu_products *p, const gpu_shape *shape, const gpu_operands *o, gpu_pointer workspace,
+                     size_t workspace_bytes, void *stream) {
+  assert(shape->m >= 1 && shape->n >= 1 && shape->k >= 1 && shape->count >= 1 && shape->count <= INT32_MAX);
+  gpu_shape key = key_of(shape, o);
   entry *e = find(p, &key);
   int status = e ? set_places(p->api, e->product, o) : add(p, &key, o, workspace_bytes, &e);
   if (status != 0) return status;

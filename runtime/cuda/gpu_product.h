@@ -41,6 +41,8 @@ void gpu_products_close(gpu_products *products);
  * all products: they go to one stream. */
 int gpu_products_run(gpu_products *products, const gpu_shape *shape, const gpu_operands *operands,
                      gpu_pointer workspace, size_t workspace_bytes, void *stream);
+/* Has such a product been run? */
+bool gpu_products_has(const gpu_products *products, const gpu_shape *shape, const gpu_operands *operands);
 
 /* A number that stands for all shapes so far and their algorithms, in the order in which they came; of shape i as
  * members of a JSON object: its numbers, and the settings of its algorithm (cublasLtMatmulAlgoConfigAttributes_t, in

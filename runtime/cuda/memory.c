@@ -75,18 +75,20 @@ void zpr_window_close(zpr *c) {
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes) {
   assert(bytes >= 0 && ((dst && src) || bytes == 0));
   zpr_device *d = c->state->device;
-  if (bytes > 0) zpr_cuda(c, d->api.copy(zpr_gpu(dst), zpr_gpu(src), (size_t)bytes, d->stream), "copy on the GPU");
+  if (bytes > 0 && !c->state->rehearses)
+    zpr_cuda(c, d->api.copy(zpr_gpu(dst), zpr_gpu(src), (size_t)bytes, d->stream), "copy on the GPU");
 }
 
 void zpr_zero(zpr *c, void *dst, int64_t bytes) {
   assert(bytes >= 0 && (dst || bytes == 0));
   zpr_device *d = c->state->device;
-  if (bytes > 0) zpr_cuda(c, d->api.fill_bytes(zpr_gpu(dst), 0, (size_t)bytes, d->stream), "clear memory of the GPU");
+  if (bytes > 0 && !c->state->rehearses)
+    zpr_cuda(c, d->api.fill_bytes(zpr_gpu(dst), 0, (size_t)bytes, d->stream), "clear memory of the GPU");
 }
 
 void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t rows) {
   zpr_device *d = c->state->device;
-  if (bytes > 0 && rows > 0)
+  if (bytes > 0 && rows > 0 && !c->state->rehearses)
     zpr_cuda(c, d->api.fill_rows(zpr_gpu(dst), (size_t)pitch, 0, (size_t)bytes, (size_t)rows, d->stream),
              "clear memory of the GPU");
 }

@@ -81,6 +81,7 @@ void zpr_nccl_open(zpr *c) {
   zpr_device *d = c->state->device;
   zpr_nccl *n = d->nccl = zpr_alloc(c, 1, sizeof *n);
   const char *why_not = "";
+  setenv("NCCL_RUNTIME_CONNECT", "0", false); /* unless the user has set it; NCCL reads it when it is opened */
   if (!open_api(&n->api, d->emulated, &why_not)) zpr_fail(c, "Z0853", "NCCL cannot be opened: %s", why_not);
   zpr_nccl_id *all = zpr_alloc(c, (size_t)c->ranks, sizeof *all);
   n->tensor = join_group(c, zpr_axis_group(c, ZPR_TENSOR), all);
@@ -94,6 +95,62 @@ void zpr_nccl_open(zpr *c) {
   zpr_cuda(c, d->api.allocate(&n->scratch, SCRATCH_BYTES), "get memory for sums over ranks");
   zpr_nccl_open_channels(c, all);
   free(all);
+}
+
+/* ---- connecting ----
+ *
+ * A communicator is joined by a call that returns when all of its members have made it, and ranks are connected inside
+ * a call that returns when both have made it. So these calls come in one order that all ranks share: communicators by
+ * kind (tensor, data, expert groups, their replicas, ties by number, channels by number and sending stage), and of one
+ * kind and number a rank is in one at most, or, of channels, in two that the sending stage puts in order. Take the
+ * first communicator in this order that is not complete: all before it are, so each of its members has returned from
+ * those and is at this one, or will be. So it becomes complete, and then the next one.
+ *
+ * Left to itself NCCL connects the ranks of a collective when the first one of its kind is started
+ * (NCCL_RUNTIME_CONNECT=1, since 2.22) and those of a send when they first talk: in the middle of a step, where rank
+ * A's host would wait in a call of one communicator for rank B, and B's in one of another communicator for A, though
+ * the order of their streams would let both end. So collectives connect when a communicator is joined, and sends by a
+ * byte between all members of each communicator, in the order in which they were joined.
+ *
+ * Afterwards no call waits for another rank, and the GPU's order counts alone: a kernel of NCCL waits for what is
+ * before it in its own stream and for its members. NCCL_LAUNCH_ORDER_IMPLICIT stays off: it asks for one order of
+ * operations on all ranks over all communicators, and the stages of a pipeline have none. Without it operations of
+ * several communicators must be able to run beside each other, which they are: at most one a stream, the streams are
+ * those of units, of what moves beside them, and of the channels' ends. */
+
+/* A byte between any two members. Bytes come in above those that go out. */
+static void connect_members(zpr *c, void *comm, int n, int me) {
+  zpr_device *d = c->state->device;
+  const nccl_api *nccl = &d->nccl->api;
+  char *byte = zpr_gpu_host(d->nccl->scratch);
+  if (!comm) return;
+  zpr_nccl_check(c, nccl->group_start(), "connect ranks");
+  for (int r = 0; r < n; r++) {
+    if (r == me) continue;
+    zpr_nccl_check(c, nccl->send(byte, 1, NCCL_U8, r, comm, d->stream), "connect ranks");
+    zpr_nccl_check(c, nccl->receive(byte + 1 + r, 1, NCCL_U8, r, comm, d->stream), "connect ranks");
+  }
+  zpr_nccl_check(c, nccl->group_end(), "connect ranks");
+}
+
+void zpr_nccl_connect(zpr *c) {
+  zpr_device *d = c->state->device;
+  const zpr_nccl *n = d->nccl;
+  zpr_group tensor = zpr_axis_group(c, ZPR_TENSOR), data = zpr_axis_group(c, ZPR_DATA);
+  zpr_cuda(c, d->api.fill_bytes(n->scratch, 0, 1, d->stream), "connect ranks");
+  if (c->stage->scratch_bytes > 0) /* else the tensor ranks have collectives alone */
+    connect_members(c, n->tensor, tensor.n, tensor.me);
+  connect_members(c, n->data, data.n, data.me);
+  if (zpr_expert_ranks(c->program) > 1) {
+    zpr_group expert = zpr_axis_group(c, ZPR_EXPERT), replicas = zpr_replica_group(c);
+    connect_members(c, n->expert, expert.n, expert.me);
+    connect_members(c, n->replicas, replicas.n, replicas.me);
+  }
+  for (int i = 0; i < c->program->n_ties; i++) {
+    zpr_group stages = zpr_tie_group(c, i);
+    connect_members(c, n->tie[i], stages.n, stages.me);
+  }
+  zpr_nccl_connect_channels(c);
 }
 
 void zpr_nccl_close(zpr *c) {

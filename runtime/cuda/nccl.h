@@ -72,6 +72,8 @@ void *zpr_nccl_join(zpr *c, const zpr_nccl_id *id, int n, int me);
 int zpr_nccl_type(const zpr *c);
 /* Collective over all ranks. ids: room for one of every rank. */
 void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids);
+/* Collective: a byte through every channel. */
+void zpr_nccl_connect_channels(zpr *c);
 void zpr_nccl_close_channels(zpr *c);
 
 #endif

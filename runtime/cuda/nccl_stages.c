@@ -12,10 +12,7 @@
  * before it. So a rank waits for a message only as long as the sender has not computed it, and with zpr_send_wait for a
  * buffer only until the receiver has reached that message: exactly when ranks wait for each other over MPI, where the
  * order tables and numbers of buffers are known to end.
- *  - Communicators of two are joined in one order by all ranks, by channel and sending stage. Both members of the first
- *    one that is not complete have joined all before it, so neither is elsewhere.
- *  - NCCL connects two ranks when they first talk, and the host waits for that. All channels are therefore used once
- *    when they are opened, in one group, in which the order does not matter.
+ *  - Communicators of two are joined and connected before the first message, in the order that nccl.c explains.
  *  - Two, if folded four, streams of sends beside the compute stream are fewer than the hardware queues that streams
  * are laid on (8 unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise), so no stream stands behind another one's wait. */
 #include <stdlib.h>
@@ -51,15 +48,17 @@ static void join_channel(zpr *c, int channel, zpr_nccl_id *ids) {
   }
 }
 
-/* A byte through every channel. */
-static void connect_channels(zpr *c) {
+/* A byte through every channel, all in one group, in which the order does not matter: stages of a pipeline have none.
+ */
+void zpr_nccl_connect_channels(zpr *c) {
   zpr_device *d = c->state->device;
+  if (c->program->pipeline == 1) return;
   const nccl_api *nccl = &d->nccl->api;
   char *byte = zpr_gpu_host(d->nccl->scratch);
   zpr_nccl_check(c, nccl->group_start(), "connect stages");
   for (int i = 0; i < channels_of(c->program); i++) {
     const zpr_channel *h = &d->nccl->channels[i];
-    if (h->out) zpr_nccl_check(c, nccl->send(byte + i, 1, NCCL_U8, 1, h->out, h->stream), "connect stages");
+    if (h->out) zpr_nccl_check(c, nccl->send(byte + i, 1, NCCL_U8, 1, h->out, d->stream), "connect stages");
     if (h->in)
       zpr_nccl_check(c, nccl->receive(byte + ZPR_CHANNELS + i, 1, NCCL_U8, 0, h->in, d->stream), "connect stages");
   }
@@ -80,7 +79,6 @@ void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids) {
   n->leaves = zpr_alloc(c, (size_t)buffers, sizeof *n->leaves);
   zpr_cuda(c, d->api.new_event(&n->ready, 2), "make an event"); /* CU_EVENT_DISABLE_TIMING */
   for (int64_t i = 0; i < buffers; i++) zpr_cuda(c, d->api.new_event(&n->sent[i], 2), "make an event");
-  connect_channels(c);
 }
 
 void zpr_nccl_close_channels(zpr *c) {

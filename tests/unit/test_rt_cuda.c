@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 #include "../mpi/bigram.h"
+#include "nccl.h"
 #include "rt_cuda_testing.h"
 
 /* ---- row kernels ---- */
@@ -414,6 +415,50 @@ Test(cuda, arena_that_does_not_fit, .exit_code = ZPR_EXIT_MEMORY) {
   device_image(bigram_program(1, 1, 0, ZPK_F32));
   the_bigram.stage.arena_bytes = (int64_t)1 << 50;
   run_bigram();
+}
+
+/* ---- too late: behind the first message kernels of NCCL may spin, and loading would wait for them ---- */
+
+/* A message of NCCL, from the only rank of a group to itself. */
+static void talk(zpr *c) {
+  void *library = dlopen("libzplan_emulated_gpu.so", RTLD_NOW), *comm = NULL;
+  zpr_nccl_id id;
+  nccl_api api = {0};
+  *(void **)&api.new_id = dlsym(library, "ncclGetUniqueId");
+  *(void **)&api.join = dlsym(library, "ncclCommInitRank");
+  *(void **)&api.leave = dlsym(library, "ncclCommDestroy");
+  *(void **)&api.all_reduce = dlsym(library, "ncclAllReduce");
+  cr_assert(api.new_id && api.new_id(&id) == 0 && api.join(&comm, 1, id, 0) == 0);
+  cr_assert(api.all_reduce(zpr_at(c, 0), zpr_at(c, 0), 1, NCCL_F32, NCCL_SUM, comm, c->state->device->stream) == 0);
+  cr_assert(api.leave(comm) == 0);
+}
+
+static void multiply(zpr *c, int64_t k) {
+  zpr_gemm(c, false, false, 2, 3, k, zpr_at(c, 0), k, zpr_at(c, 4096), 3, false, zpr_at(c, 8192), 3);
+}
+
+Test(cuda, what_was_loaded_before_a_message_runs_behind_it) {
+  zpr *c = open_gpu(ZPK_F32);
+  multiply(c, 4);
+  zpr_load_kernel(c, &c->state->device->kernels.position_grad, 0);
+  talk(c);
+  multiply(c, 4);
+  zpr_position_grad(c, zpr_at(c, 0), 1, 1, 1, 1, false, zpr_at(c, 256));
+  zpr_close(c);
+}
+
+Test(cuda, a_kernel_loaded_behind_a_message, .exit_code = ZPR_EXIT_FAILED) {
+  zpr *c = open_gpu_that_tells(false, "zpd_position_grad is loaded after the first message of NCCL");
+  talk(c);
+  zpr_position_grad(c, zpr_at(c, 0), 1, 1, 1, 1, false, zpr_at(c, 256));
+}
+
+Test(cuda, a_product_loaded_behind_a_message, .exit_code = ZPR_EXIT_FAILED) {
+  zpr *c = open_gpu_that_tells(false, "a product of the shape 3 x 2 x 5 is loaded after the first message of NCCL");
+  multiply(c, 4);
+  talk(c);
+  multiply(c, 4);
+  multiply(c, 5);
 }
 
 /* Never the emulated GPU instead of a driver that is not there. */

@@ -240,6 +240,24 @@ int cublasLtMatmulAlgoConfigGetAttribute(const gpu_algorithm *of, int number, vo
   return EMU_SUCCESS;
 }
 
+/* ---- what is loaded: kernels for a product, which one that was never there asks for ---- */
+
+enum { MOST_PRODUCTS = 4096 };
+
+/* False, with a message, where it is too late to load them. */
+static bool is_loaded(uint64_t chosen, const layout *d, int64_t k) {
+  static uint64_t known[MOST_PRODUCTS];
+  static int n;
+  char text[96];
+  for (int i = 0; i < n; i++)
+    if (known[i] == chosen) return true;
+  snprintf(text, sizeof text, "a product of the shape %lld x %lld x %lld", (long long)d->rows, (long long)d->cols,
+           (long long)k);
+  if (emu_loads_too_late(text)) return false;
+  if (n < MOST_PRODUCTS) known[n++] = chosen;
+  return true;
+}
+
 /* ---- products ---- */
 
 /* From the first to the last element of all matrices. */
@@ -304,6 +322,8 @@ int cublasLtMatmul(void *handle, void *of, const void *alpha, gpu_pointer a, voi
   if (wrong) return refuse(EMU_BLAS_INVALID_VALUE, wrong);
   if (workspace_bytes < chosen.workspace_bytes || workspace % 256 != 0 || !emu_host(workspace, workspace_bytes))
     return refuse(EMU_BLAS_INVALID_VALUE, "a workspace that is shorter than preferred, or in no allocation");
+  if (!is_loaded(chosen.product, d_layout, p->trans_a ? layouts[0]->rows : layouts[0]->cols))
+    return EMU_BLAS_EXECUTION_FAILED;
   emu_count(EMU_PRODUCTS);
   for (int i = 0; i < layouts[3]->count; i++) {
     gpu_pointer from[4];

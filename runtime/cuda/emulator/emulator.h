@@ -5,6 +5,7 @@
  * It is stricter than a GPU where that finds mistakes:
  *   addresses of the device cannot be dereferenced by the host (bit 52 is set); those in the arguments of a kernel are
  *   translated when it runs, and one that lies in no allocation, or in memory of the host alone, is an error;
+ *   kernels and shapes of products that come after the first message of NCCL are an error;
  *   new memory holds NaN; a page that faults stands behind every allocation;
  *   work runs only when somebody waits for it: a host that reads results too early, or writes memory that a copy has
  *   still to read, gets wrong numbers every time; so does a stream that does not wait for what another one makes. */
@@ -31,6 +32,7 @@ enum {
   EMU_BLAS_NOT_INITIALIZED = 1,
   EMU_BLAS_ALLOC_FAILED = 3,
   EMU_BLAS_INVALID_VALUE = 7,
+  EMU_BLAS_EXECUTION_FAILED = 13,
   EMU_BLAS_NOT_SUPPORTED = 15
 };
 
@@ -53,6 +55,11 @@ long long emu_trouble(const char *name, long long without);
 /* ---- counts.c: what the host asks for ---- */
 typedef enum emu_counted { EMU_LAUNCHES, EMU_PRODUCTS, EMU_FILLS, EMU_COPIES, EMU_WAITS, EMU_COUNTS } emu_counted;
 void emu_count(emu_counted what);
+
+/* ---- nccl.c: has this process started a message? ---- */
+/* Kernels spin from then on until other ranks have come, and loading may wait for them: what is loaded now would hang
+ * on a GPU, some day. Says so with the name of what is loaded. */
+bool emu_loads_too_late(const char *what);
 
 /* ---- stream.c: work that waits ---- */
 /* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that

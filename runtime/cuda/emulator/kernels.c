@@ -110,6 +110,7 @@ int cuModuleGetFunction(void **found, void *loaded, const char *name) {
   k->launch = m->launch;
   k->most_shared = USUAL_SHARED_BYTES;
   if (!k->run) return EMU_NOT_FOUND;
+  if (emu_loads_too_late(name)) return EMU_LAUNCH_FAILED;
   m->n++;
   *found = k;
   return EMU_SUCCESS;

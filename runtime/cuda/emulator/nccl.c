@@ -271,12 +271,22 @@ static int run_take(void *work) {
   return good ? EMU_SUCCESS : c->error != SUCCESS ? EMU_NOT_READY : EMU_LAUNCH_FAILED;
 }
 
+static bool has_started;
+
+bool emu_loads_too_late(const char *what) {
+  if (has_started)
+    fprintf(stderr, "emulated GPU: %s is loaded after the first message of NCCL: loading waits for kernels that spin\n",
+            what);
+  return has_started;
+}
+
 static operation grouped[MOST_GROUPED];
 static int n_grouped, depth;
 
 /* What an operation gives is given at once, after what its stream has before it: the others may wait for it. */
 static int queue(const operation *o, int n) {
   int result = EMU_SUCCESS;
+  has_started |= n > 0;
   for (int i = 0; i < n && result == EMU_SUCCESS; i++) result = emu_later(o[i].stream, run_give, &o[i], sizeof *o);
   for (int i = 0; i < n && result == EMU_SUCCESS; i++)
     if (o[i].kind != RECEIVE) result = emu_run_stream(o[i].stream);

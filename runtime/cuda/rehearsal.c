@@ -1,0 +1,52 @@
+/* Before the first message everything that a step starts is loaded, and every rank is connected to those it talks to.
+ *
+ * CUDA loads a kernel when it is first asked for (CUDA_MODULE_LOADING=LAZY, the default since CUDA 12.2), cuBLASLt its
+ * kernels when a product first needs them, and loading may wait for everything that runs in the context (CUDA C++
+ * Programming Guide, "Lazy Loading"). NCCL's kernels run until the other ranks come. Rank A loads a kernel while its
+ * receive spins; rank B would send only after a sum that A, which is waiting, has not started: for ever.
+ *
+ * So the trainer's own walk over the micro-batches is rehearsed once, while the arena holds nothing yet. In a rehearsal
+ *   a kernel is found, with the shared memory that it asks for, and not started (zpr_launch_shared);
+ *   a product of every shape is computed once, on whatever lies there: cuBLASLt chooses its kernels by the shape;
+ *   copies, fills, messages and collectives are left out, and so are saved values, parameters and gradients that go to
+ *   the host, where they begin (saved.c, param_home.c, host_grads.c, shards.c).
+ * No list of kernels and shapes has to be kept that could lack one. What a step starts outside of the walk is listed
+ * below. The emulated GPU refuses a kernel or a shape that comes after the first message. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cuda.h"
+
+void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size) {
+  assert(n <= *room);
+  if (n < *room) return list;
+  *room = *room ? 2 * *room : 64;
+  void *longer = zpr_alloc(c, (size_t)*room, size);
+  if (list) memcpy(longer, list, (size_t)n * size);
+  free(list);
+  return longer;
+}
+
+static void rehearse(zpr *c) {
+  c->state->rehearses = true;
+  c->program->micro_batches(c);
+  c->state->rehearses = false;
+}
+
+/* What is started for sums over ranks and at the end of a step, with every optimizer. */
+static void load_the_rest(zpr *c) {
+  zpr_kernels *k = &c->state->device->kernels;
+  zpr_device_kernel *const rest[] = {&k->sum_parts,     &k->square_segments, &k->decide,
+                                     &k->optimizer,     &k->pack_signs,      &k->unpack_signs,
+                                     &k->average_signs, &k->momentum,        &k->frozen_update};
+  for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zpr_load_kernel(c, rest[i], 0);
+}
+
+void zpr_prepare(zpr *c) {
+  zpr_device *d = c->state->device;
+  if (!d->nccl) return;
+  if (c->program->micro_batches) rehearse(c);
+  load_the_rest(c);
+  zpr_cuda_wait(c);
+  zpr_nccl_connect(c);
+}
