@@ -7,6 +7,11 @@
  * at once, with the work before it: on a GPU it does so by itself, while the host waits for somebody else. Who waits
  * longer than PATIENCE_S for somebody is told so: ranks that wait for each other end.
  *
+ * A GPU reads and writes the buffers of a message at any time between what is ordered before and what behind it. Both
+ * bounds are played: what is received to becomes NaN as soon as the stream comes there, and gets its values when
+ * somebody waits for them; what is sent is read at once, and must still be there when somebody waits for that. So a
+ * kernel that reads too early or too late, or writes too early, is found every time.
+ *
  * A member whose process is gone is not waited for: the operation stays where it is, as the kernel of an NCCL spins,
  * and ncclCommGetAsyncError says so. With ZPLAN_EMULATED_NCCL_LOSES=N the N-th message that a process waits for never
  * comes, as if its sender were gone; ZPLAN_EMULATED_NCCL_VERSION is what ncclGetVersion says. */
@@ -40,6 +45,7 @@ typedef struct communicator {
 typedef enum kind { SEND, RECEIVE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST } kind;
 typedef struct operation {
   void *stream;
+  emu_place place;
   kind kind;
   communicator *comm;
   const char *from;
@@ -229,6 +235,50 @@ static bool take_sum(const operation *o, const char *own) {
   return good;
 }
 
+/* ---- what is on its way ---- */
+
+typedef struct sent {
+  emu_place place;
+  const char *from;
+  char *copy;
+  size_t bytes;
+} sent;
+static sent *on_way;
+static int n_on_way, room_on_way;
+
+static bool leave(const char *from, emu_place place, size_t bytes) {
+  if (n_on_way == room_on_way) {
+    int room = room_on_way ? 2 * room_on_way : 64;
+    sent *more = realloc(on_way, (size_t)room * sizeof *more);
+    if (!more) return false;
+    on_way = more;
+    room_on_way = room;
+  }
+  sent s = {place, from, malloc(bytes ? bytes : 1), bytes};
+  if (!s.copy) return false;
+  memcpy(s.copy, s.from, bytes);
+  on_way[n_on_way++] = s;
+  return true;
+}
+
+int emu_messages_end(emu_place behind) {
+  int kept = 0, result = EMU_SUCCESS;
+  for (int i = 0; i < n_on_way; i++) {
+    sent s = on_way[i];
+    if (s.place.stream != behind.stream || s.place.at >= behind.at) {
+      on_way[kept++] = s;
+      continue;
+    }
+    if (memcmp(s.copy, s.from, s.bytes) != 0) {
+      fprintf(stderr, "emulated NCCL: a message of %zu bytes was written to before it had left\n", s.bytes);
+      result = EMU_LAUNCH_FAILED;
+    }
+    free(s.copy);
+  }
+  n_on_way = kept;
+  return result;
+}
+
 /* ---- the two halves ---- */
 
 static int run_give(void *work) {
@@ -236,12 +286,21 @@ static int run_give(void *work) {
   const communicator *c = o->comm;
   bool good = true;
   for (int r = 0; r < c->ranks && good; r++) {
-    if (r == c->me || o->kind == RECEIVE) continue;
+    if (r == c->me && o->kind != SEND) continue;
     if (o->kind == SEND && r != o->peer) continue;
     if (o->kind == BROADCAST && c->me != o->peer) continue;
     good = give(c, r, o->given[r], o->from + (o->kind == REDUCE_SCATTER ? (size_t)r * o->bytes : 0), o->bytes);
   }
+  if (good && o->kind == SEND) good = leave(o->from, o->place, o->bytes);
   return good ? EMU_SUCCESS : EMU_LAUNCH_FAILED;
+}
+
+/* What was there is lost. */
+static int run_begin(void *work) {
+  enum { NO_NUMBER = 0xFF }; /* NaN in every type */
+  const operation *o = work;
+  memset(o->to, NO_NUMBER, o->bytes);
+  return EMU_SUCCESS;
 }
 
 static bool gather(const operation *o) {
@@ -287,10 +346,18 @@ static int n_grouped, depth;
 static int queue(const operation *o, int n) {
   int result = EMU_SUCCESS;
   has_started |= n > 0;
-  for (int i = 0; i < n && result == EMU_SUCCESS; i++) result = emu_later(o[i].stream, run_give, &o[i], sizeof *o);
+  for (int i = 0; i < n && result == EMU_SUCCESS; i++) {
+    if (o[i].kind == RECEIVE) continue;
+    operation giving = o[i];
+    giving.place = emu_place_in(o[i].stream);
+    result = emu_message_later(o[i].stream, run_give, &giving, sizeof giving, false);
+  }
   for (int i = 0; i < n && result == EMU_SUCCESS; i++)
     if (o[i].kind != RECEIVE) result = emu_run_stream(o[i].stream);
-  for (int i = 0; i < n && result == EMU_SUCCESS; i++) result = emu_later(o[i].stream, run_take, &o[i], sizeof *o);
+  for (int i = 0; i < n && result == EMU_SUCCESS; i++)
+    if (o[i].kind == RECEIVE) result = emu_message_later(o[i].stream, run_begin, &o[i], sizeof *o, true);
+  for (int i = 0; i < n && result == EMU_SUCCESS; i++)
+    result = emu_message_later(o[i].stream, run_take, &o[i], sizeof *o, false);
   return result == EMU_SUCCESS ? SUCCESS : SYSTEM_ERROR;
 }
 

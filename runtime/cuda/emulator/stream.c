@@ -1,24 +1,31 @@
 /* Work of the emulated GPU, and its streams. Work runs as late as it may: when somebody waits for its stream, and then
  * that of other streams only as far as an event tells it to wait for them. So a stream that lacks such a wait runs
- * ahead of what it should wait for, every time; on a GPU it would only sometimes. */
+ * ahead of what it should wait for, every time; on a GPU it would only sometimes.
+ *
+ * A message is on its way for a while, and the stream order says only what is before and behind it. So it has two
+ * halves (nccl.c). What is `early` runs as soon as the stream comes to it by itself: without a wait for what is still
+ * to be done, it is done before that. And whoever is ordered behind a message, in its stream or by an event, says so
+ * before it works on (emu_messages_end). */
 #include "emulator.h"
 #include <string.h>
 #include <time.h>
 
-enum { MOST = 2048, WORK_BYTES = 4608, STREAMS = 8 };
+enum { MOST = 2048, WORK_BYTES = 4608, STREAMS = 16 };
 
 typedef struct entry {
   int stream;
-  bool done;
+  bool done, early, message;
+  long long at;             /* its number among all */
   size_t bytes;             /* of work */
   long long record, awaits; /* numbers of records of events, 0: none */
+  emu_place behind;         /* of the latter: where it stands */
   emu_run *run;             /* NULL: it only waits */
   _Alignas(16) char work[WORK_BYTES];
 } entry;
 
 static entry queue[MOST];
 static int length, first_error;
-static long long records;
+static long long records, entries;
 
 /* Somebody begins to wait. */
 static void count_wait(void) {
@@ -30,15 +37,40 @@ static void count_wait(void) {
 /* ---- the queue ---- */
 
 static void run_until(int stream, int last);
+static void run_ahead(int stream);
 
 /* Has the stream come to the record? */
 static bool await_record(long long number) {
   for (int i = 0; i < length; i++) {
     if (queue[i].done || queue[i].record != number) continue;
     run_until(queue[i].stream, i);
+    run_ahead(queue[i].stream);
     return queue[i].done;
   }
   return true;
+}
+
+static bool has_passed(long long number) {
+  for (int i = 0; i < length; i++)
+    if (queue[i].record == number && !queue[i].done) return false;
+  return true;
+}
+
+/* Early work that the stream comes to without anything else. */
+static void run_ahead(int stream) {
+  for (int i = 0; i < length && first_error == EMU_SUCCESS; i++) {
+    entry *e = &queue[i];
+    if (e->done || e->stream != stream) continue;
+    if (e->awaits ? !has_passed(e->awaits) : !e->early) return;
+    first_error = e->run ? e->run(e->work) : emu_messages_end(e->behind);
+    e->done = true;
+  }
+}
+
+/* Work is behind the messages of its stream, a wait behind those of another one. */
+static int end_messages(const entry *e) {
+  if (e->awaits) return emu_messages_end(e->behind);
+  return e->run && !e->message && !e->record ? emu_messages_end((emu_place){e->stream, e->at}) : EMU_SUCCESS;
 }
 
 /* What the stream was given up to entry `last`, in order. Of records that are awaited, each was given before its wait:
@@ -48,6 +80,7 @@ static void run_until(int stream, int last) {
     entry *e = &queue[i];
     if (e->done || e->stream != stream) continue;
     if (e->awaits && !await_record(e->awaits)) return;
+    if (first_error == EMU_SUCCESS) first_error = end_messages(e);
     int result = first_error == EMU_SUCCESS && e->run ? e->run(e->work) : first_error;
     if (result == EMU_NOT_READY) return;
     e->done = true;
@@ -71,9 +104,17 @@ static int run_stream(int stream) {
   return first_error;
 }
 
+static bool is_waiting(int stream) {
+  for (int i = 0; i < length; i++)
+    if (!queue[i].done && (stream < 0 || queue[i].stream == stream)) return true;
+  return false;
+}
+
 int emu_run_all(void) {
   for (int s = 0; s < STREAMS; s++) run_until(s, length - 1);
   drop_done();
+  for (int s = 0; s < STREAMS; s++)
+    if (first_error == EMU_SUCCESS && !is_waiting(s)) first_error = emu_messages_end((emu_place){s, entries});
   return first_error;
 }
 
@@ -83,15 +124,17 @@ static int number_of(void *stream);
 static int add(entry **added, void *stream) {
   int number = number_of(stream);
   if (number < 0) return EMU_INVALID_VALUE;
+  if (length == MOST) drop_done();
   if (length == MOST) run_stream(number);
   if (length == MOST) emu_run_all();
   *added = &queue[length++];
   memset(*added, 0, offsetof(entry, work));
   (*added)->stream = number;
+  (*added)->at = ++entries;
   return first_error;
 }
 
-int emu_later(void *stream, emu_run *run, const void *work, size_t bytes) {
+static int add_work(void *stream, emu_run *run, const void *work, size_t bytes, entry **added) {
   entry *e = NULL;
   if (bytes > WORK_BYTES) return EMU_INVALID_VALUE;
   int result = add(&e, stream);
@@ -99,7 +142,23 @@ int emu_later(void *stream, emu_run *run, const void *work, size_t bytes) {
   e->run = run;
   e->bytes = bytes;
   memcpy(e->work, work, bytes);
+  *added = e;
   return result;
+}
+
+int emu_later(void *stream, emu_run *run, const void *work, size_t bytes) {
+  entry *e = NULL;
+  return add_work(stream, run, work, bytes, &e);
+}
+
+int emu_message_later(void *stream, emu_run *run, const void *work, size_t bytes, bool early) {
+  entry *e = NULL;
+  int result = add_work(stream, run, work, bytes, &e);
+  if (!e) return result;
+  e->message = true;
+  e->early = early;
+  if (early) run_ahead(e->stream);
+  return first_error;
 }
 
 /* ---- streams ---- */
@@ -117,6 +176,8 @@ int emu_run_stream(void *stream) {
   return number < 0 ? EMU_INVALID_VALUE : run_stream(number);
 }
 
+emu_place emu_place_in(void *stream) { return (emu_place){number_of(stream), entries}; }
+
 EMU_EXPORT(cuStreamCreate, (void **stream, unsigned flags));
 int cuStreamCreate(void **stream, unsigned flags) {
   (void)flags;
@@ -127,12 +188,6 @@ int cuStreamCreate(void **stream, unsigned flags) {
     return EMU_SUCCESS;
   }
   return EMU_OUT_OF_MEMORY;
-}
-
-static bool is_waiting(int stream) {
-  for (int i = 0; i < length; i++)
-    if (!queue[i].done && (stream < 0 || queue[i].stream == stream)) return true;
-  return false;
 }
 
 /* Until the stream has done everything, -1: all of them. A GPU would wait for ever for a rank that is gone; here that
@@ -146,7 +201,7 @@ static int settle(int stream) {
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     result = stream < 0 ? emu_run_all() : run_stream(stream);
   }
-  return result;
+  return result == EMU_SUCCESS && stream >= 0 ? emu_messages_end((emu_place){stream, entries}) : result;
 }
 
 EMU_EXPORT(cuStreamSynchronize, (void *stream));
@@ -159,7 +214,8 @@ int cuStreamSynchronize(void *stream) {
 EMU_EXPORT(cuStreamQuery, (void *stream));
 int cuStreamQuery(void *stream) {
   int number = number_of(stream), result = number < 0 ? EMU_INVALID_VALUE : run_stream(number);
-  return result == EMU_SUCCESS && is_waiting(number) ? EMU_NOT_READY : result;
+  if (result == EMU_SUCCESS && is_waiting(number)) return EMU_NOT_READY;
+  return result == EMU_SUCCESS ? emu_messages_end((emu_place){number, entries}) : result;
 }
 
 EMU_EXPORT(cuStreamDestroy_v2, (void *stream));
@@ -180,7 +236,8 @@ int cuCtxSynchronize(void) {
 enum { EVENTS = 8192 };
 typedef struct event {
   bool used;
-  long long record; /* the last one */
+  long long record; /* the last one, */
+  emu_place place;  /* and where it stands */
   long long passed; /* the last one that its stream has come to, */
   double ms;        /* and when that was */
 } event;
@@ -228,6 +285,7 @@ int cuEventRecord(void *recorded, void *stream) {
   if (!e) return result;
   e->run = run_record;
   e->record = ((event *)recorded)->record = ++records;
+  ((event *)recorded)->place = (emu_place){e->stream, e->at};
   recording r = {recorded, e->record};
   e->bytes = sizeof r;
   memcpy(e->work, &r, sizeof r);
@@ -240,7 +298,7 @@ int cuStreamWaitEvent(void *stream, void *awaited, unsigned flags) {
   entry *e = NULL;
   (void)flags;
   int result = add(&e, stream);
-  if (e) e->awaits = ((event *)awaited)->record;
+  if (e) e->awaits = ((event *)awaited)->record, e->behind = ((event *)awaited)->place;
   return result;
 }
 
@@ -253,14 +311,16 @@ int cuEventSynchronize(void *awaited) {
   for (int i = 0; i < length && !passed; i++)
     if (queue[i].record == e->record) stream = queue[i].stream;
   drop_done();
-  return passed ? first_error : settle(stream);
+  if (!passed) return settle(stream);
+  return first_error != EMU_SUCCESS ? first_error : emu_messages_end(e->place);
 }
 
 EMU_EXPORT(cuEventQuery, (void *asked));
 int cuEventQuery(void *asked) {
   bool passed = await_record(((event *)asked)->record);
   drop_done();
-  return first_error != EMU_SUCCESS || passed ? first_error : EMU_NOT_READY;
+  if (first_error != EMU_SUCCESS || !passed) return first_error != EMU_SUCCESS ? first_error : EMU_NOT_READY;
+  return emu_messages_end(((event *)asked)->place);
 }
 
 EMU_EXPORT(cuEventElapsedTime, (float *milliseconds, void *begin, void *end));
