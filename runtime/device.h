@@ -67,6 +67,8 @@ void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
 
 /* What moves beside the units and what they compute wait for each other here (rt.h; on CPU ranks nothing does). */
 void zpr_beside_join(zpr *c);
+/* A walk over the micro-batches begins, that of training or forward alone: messages may come in. */
+void zpr_messages_begin(zpr *c);
 
 /* Room for the tokens of a batch, which zpr_tokens_close puts to `place` of the arena: work that the device is given
  * later finds them there. On a GPU the host does not wait for work that still reads those of the batch before. */

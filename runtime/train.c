@@ -102,6 +102,7 @@ static int64_t device_peak_bytes(const zpr_program *program) {
  */
 static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
   zpr_beside_join(c);
+  zpr_messages_begin(c);
   run(c);
   zpr_wait_sends(c);
   zpr_beside_join(c);

@@ -265,6 +265,9 @@ static void emit_stages(zp_emit *e) {
     if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->state_offloaded > 0)
       zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
                   LL(st->host_error), LL(st->host_server_error), LL(st->host_records));
+    if (st->at_landing >= 0)
+      zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at_landing),
+                  LL(st->message_stride));
     if (e->program->choice.sequence)
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
                   LL(st->arena_bytes - st->at_transient));

@@ -144,6 +144,7 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"at_grad_ring", s->at_grad_ring},
                {"at_carry0", s->at_carry[0]},
                {"at_carry1", s->at_carry[1]},
+               {"at_landing", s->at_landing},
                {"at_send_up", s->at_send_up},
                {"at_grad0", s->at_grad[0]},
                {"at_grad1", s->at_grad[1]},

@@ -145,6 +145,15 @@ static int64_t message_bytes(const zp_stage *s, int64_t chunks, int64_t carry) {
   return chunks > 0 ? (chunks * s->messages - 1) * s->message_stride + carry : 0;
 }
 
+/* Interleaved chunks make the stages a ring, in which everybody has two neighbours; folded ones meet at the ends. */
+int64_t zp_stage_landings(const zp_spec *spec, const zp_choice *c, int stage) {
+  assert(stage >= 0 && stage < c->pipeline);
+  bool folded = c->schedule == ZP_SCHEDULE_ZB_V, ring = zp_chunks(c) > 1 && !folded;
+  int neighbours = ring ? 2 : (stage > 0) + (stage + 1 < c->pipeline);
+  if (c->pipeline == 1 || spec->cluster.trainer != ZP_TRAINER_ZPLAN || spec->cluster.node.device.is_cpu) return 0;
+  return folded ? 2 * neighbours : neighbours;
+}
+
 int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *s, int chunk, bool up) {
   assert(zp_choice_has_chunk(choice, chunk));
   int64_t part = zp_model_chunk(choice, s->index, chunk), base = up ? s->at_send_up : s->at_send_down;
@@ -182,6 +191,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t carry = p->t->carry_elements * l->compute_bytes, n = p->t->most_calls;
   int64_t up = zp_chunks(c) - (s->index == zp_chunk_stage(c, (int64_t)c->pipeline * zp_chunks(c) - 1, NULL));
   int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
+  int64_t landings = zp_stage_landings(l->spec, c, s->index);
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
   s->at_param_ring = region(&p->top, p->room.buffers[ZP_MOVE_PARAMETERS] * s->bucket_elements * l->param_bytes);
@@ -189,6 +199,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
   /* Not behind the messages: small products leave the end of the tiles alone, and the top is what every step writes. */
   s->at_products = region(&p->top, p->t->products_bytes);
+  s->at_landing = region(&p->top, landings > 0 ? (landings - 1) * s->message_stride + carry : 0);
   s->at_send_up = region(&p->top, message_bytes(s, up, carry));
   s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
   s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);

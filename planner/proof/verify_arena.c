@@ -325,6 +325,25 @@ static void check_away(zp_verifier *v, int s, const zp_json *a, const classes *h
             LL(zp_claim(a, "away_staging")));
 }
 
+/* Messages that zplan's GPU trainer receives ahead: one from every stage that sends this one something in a direction,
+ * looked for among the model's chunks; folded, for either chunk. */
+static int64_t landings(const zp_verifier *v, int s) {
+  int64_t parts = (int64_t)v->choice.pipeline * v->chunks, n = 0;
+  bool seen[2][2] = {{false}}, folded = v->choice.schedule == ZP_SCHEDULE_ZB_V;
+  if (v->spec->cluster.trainer != ZP_TRAINER_ZPLAN || v->spec->cluster.node.device.is_cpu) return 0;
+  for (int64_t k = 0; k < parts; k++)
+    for (int up = 0; up < 2; up++) {
+      int64_t to = up ? k + 1 : k - 1;
+      int chunk = 0;
+      if (to < 0 || to >= parts || zp_chunk_stage(&v->choice, to, NULL) != s) continue;
+      if (zp_chunk_stage(&v->choice, k, &chunk) == s) continue; /* a copy */
+      bool *known = &seen[folded ? chunk : 0][up];
+      n += !*known;
+      *known = true;
+    }
+  return n;
+}
+
 void zp_verify_stage(zp_verifier *v, int s) {
   const zp_json *stage = zp_json_at(v->stages, s), *a = zp_json_get(stage, "arena"),
                 *memory = zp_json_get(stage, "memory");
@@ -357,6 +376,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring * sizes.bucket * v->grad_bytes},
       {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
       {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
+      {"landings", zp_claim(a, "at_landing"), message_bytes(landings(v, s), carry)},
       {"message up", zp_claim(a, "at_send_up"), message_bytes(up * messages, carry)},
       {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
       {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},

@@ -218,6 +218,10 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
 
 /* ---- pipeline neighbours ---- */
 
+void zpr_messages_begin(zpr *c) {
+  if (c->state->device->nccl) zpr_nccl_begin_walk(c);
+}
+
 static void *room(zpr *c, zpr_message_buffer *buffer, int64_t bytes) {
   zpr_device *d = c->state->device;
   if (buffer->bytes < bytes) {
@@ -252,7 +256,10 @@ void zpr_stage_send_wait(zpr *c, const zpr_message *to) {
 
 void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
   zpr_device *d = c->state->device;
-  if (c->state->rehearses) return;
+  if (c->state->rehearses) {
+    zpr_nccl_expect(c, from, count);
+    return;
+  }
   if (d->nccl) {
     zpr_nccl_recv(c, from, data, count);
     return;

@@ -189,5 +189,9 @@ void zpr_nccl_group_exchange(zpr *c, const zpr_group *g, zpr_axis axis, const vo
 void zpr_nccl_send(zpr *c, const zpr_message *to, const void *data, int64_t count);
 void zpr_nccl_send_wait(zpr *c, const zpr_message *to);
 void zpr_nccl_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
+/* In a rehearsal: the next message of its channel has so many elements. */
+void zpr_nccl_expect(zpr *c, const zpr_message *from, int64_t count);
+/* A walk begins: the first message of every channel may come; without training none has gradients. */
+void zpr_nccl_begin_walk(zpr *c);
 
 #endif

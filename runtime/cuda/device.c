@@ -92,6 +92,8 @@ static image_kind kind_of(const zpr_program *p) {
 
 /* The driver and a GPU, or why there is none. */
 static void find_gpu(zpr *c, zpr_error *error) {
+  /* Streams in use are 12 at most (nccl_stages.c); unless the user has set it, each has a hardware queue of its own. */
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", false);
   zpr_device *d = c->state->device;
   image_kind kind = kind_of(c->program);
   const char *why_not = "";

@@ -48,6 +48,12 @@ typedef struct nccl_api {
 typedef struct zpr_channel {
   void *out, *in; /* communicators: this rank is member 0 of `out` and member 1 of `in`; NULL: nobody there */
   void *stream;   /* of what is sent */
+  /* What comes in ahead (NULL, 0: what comes is received where it is needed): */
+  void *arrivals;       /* its stream */
+  int64_t landing_at;   /* byte of the arena where the next message arrives */
+  void *landed, *taken; /* events: it is there; it has been copied away */
+  int64_t *count;       /* [messages]: elements of those of a walk over the micro-batches, in their order */
+  int64_t messages, room, posted, used; /* of this walk so many are asked for, and so many were used */
 } zpr_channel;
 
 enum { ZPR_CHANNELS = 4 };

@@ -8,13 +8,28 @@
  *
  * Nothing can wait for ever:
  *  - A send has its channel's stream. It waits for its receiver and for earlier sends of the channel, which the
- * receiver takes before; it holds up no kernel. A receive is in the compute stream, behind what the order table has
- * before it. So a rank waits for a message only as long as the sender has not computed it, and with zpr_send_wait for a
- * buffer only until the receiver has reached that message: exactly when ranks wait for each other over MPI, where the
- * order tables and numbers of buffers are known to end.
+ * receiver takes before; it holds up no kernel. A receive has a stream of its channel, too, and waits there for its
+ * place to be free and for its sender. The compute stream waits for it where a chunk begins that reads it, behind what
+ * the order table has before that. So a rank waits for a message only as long as the sender has not computed it, and
+ * with zpr_send_wait for a buffer no longer than until the receiver has reached that message: at most when ranks wait
+ * for each other over MPI, where the order tables and numbers of buffers are known to end.
  *  - Communicators of two are joined and connected before the first message, in the order that nccl.c explains.
- *  - Two, if folded four, streams of sends beside the compute stream are fewer than the hardware queues that streams
- * are laid on (8 unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise), so no stream stands behind another one's wait. */
+ *  - Two, if folded four, streams of either kind beside those of units, of what moves beside them and of copies, are
+ * fewer than the hardware queues that streams are laid on (32, device.c), so no stream stands behind another one's
+ * wait.
+ *
+ * A message travels when it was sent, not when somebody wants it, as the plan is priced (planner/cost/pipeline.c): the
+ * receiver has asked for it before. The chunk that will read it has often no place for it yet: the slot is that of the
+ * backward pass before it, the gradients' buffer is in use until that one ends. So every channel has a place of its own
+ * in the arena where its next message lands (zp_stage_landings). A chunk begins by copying it away, and then the next
+ * one may land. Which one that is, and how long, the rehearsal has noted. Between them are two events:
+ *
+ *   units      ... wait(landed)  copy to the chunk's buffer  record(taken)  chunk ...
+ *   arrivals   ... wait(taken)   receive                     record(landed) ...
+ *
+ * With one place for a channel message k + 1 travels when k was taken: while a chunk computes, which is longer, or the
+ * messages set the pace anyway. What the price leaves out is the copy, two passes over the message on the device. */
+#include <assert.h>
 #include <stdlib.h>
 #include "nccl.h"
 
@@ -65,6 +80,21 @@ void zpr_nccl_connect_channels(zpr *c) {
   zpr_nccl_check(c, nccl->group_end(), "connect stages");
 }
 
+/* The arena has a place for every channel that comes in, in their order; it is opened later. */
+static void open_landings(zpr *c) {
+  zpr_device *d = c->state->device;
+  int64_t at = c->stage->arrivals;
+  for (int i = 0; i < channels_of(c->program) && c->stage->arrival_stride > 0; i++) {
+    zpr_channel *h = &d->nccl->channels[i];
+    if (!h->in) continue;
+    h->landing_at = at;
+    at += c->stage->arrival_stride;
+    zpr_cuda(c, d->api.new_stream(&h->arrivals, 1), "make a stream for messages"); /* CU_STREAM_NON_BLOCKING */
+    zpr_cuda(c, d->api.new_event(&h->landed, 2), "make an event");                 /* CU_EVENT_DISABLE_TIMING */
+    zpr_cuda(c, d->api.new_event(&h->taken, 2), "make an event");
+  }
+}
+
 void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids) {
   zpr_device *d = c->state->device;
   zpr_nccl *n = d->nccl;
@@ -75,6 +105,7 @@ void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids) {
     zpr_cuda(c, d->api.new_stream(&n->channels[i].stream, 1),
              "make a stream for messages"); /* CU_STREAM_NON_BLOCKING */
   }
+  open_landings(c);
   n->sent = zpr_alloc(c, (size_t)buffers, sizeof *n->sent);
   n->leaves = zpr_alloc(c, (size_t)buffers, sizeof *n->leaves);
   zpr_cuda(c, d->api.new_event(&n->ready, 2), "make an event"); /* CU_EVENT_DISABLE_TIMING */
@@ -90,11 +121,57 @@ void zpr_nccl_close_channels(zpr *c) {
     if (h->in) n->api.leave(h->in);
     if (h->out) n->api.leave(h->out);
     d->api.release_stream(h->stream);
+    if (!h->arrivals) continue;
+    d->api.release_stream(h->arrivals);
+    d->api.release_event(h->landed);
+    d->api.release_event(h->taken);
+    free(h->count);
   }
   for (int64_t i = 0; i < zpr_message_buffers(c->program); i++) d->api.release_event(n->sent[i]);
   d->api.release_event(n->ready);
   free(n->sent);
   free(n->leaves);
+}
+
+/* ---- what comes in ahead ---- */
+
+void zpr_nccl_expect(zpr *c, const zpr_message *from, int64_t count) {
+  zpr_channel *h = channel_of(c, from);
+  if (c->stage->arrival_stride == 0) return;
+  assert(count * zpk_bytes(c->program->dtype) <= c->stage->arrival_stride && "the plan has room for every message");
+  h->count = zpr_longer_list(c, h->count, h->messages, &h->room, sizeof *h->count);
+  h->count[h->messages++] = count;
+}
+
+/* The next message of the channel may land when the one before was copied away. */
+static void post(zpr *c, zpr_channel *h) {
+  zpr_device *d = c->state->device;
+  zpr_cuda(c, d->api.stream_waits(h->arrivals, h->taken, 0), "wait for a place to land");
+  zpr_nccl_check(c,
+                 d->nccl->api.receive(zpr_at(c, h->landing_at), (size_t)h->count[h->posted++], zpr_nccl_type(c), 0,
+                                      h->in, h->arrivals),
+                 "receive from another stage");
+  zpr_cuda(c, d->api.record(h->landed, h->arrivals), "mark a message as received");
+}
+
+void zpr_nccl_begin_walk(zpr *c) {
+  for (int i = 0; i < channels_of(c->program); i++) {
+    zpr_channel *h = &c->state->device->nccl->channels[i];
+    bool gradients = i % 2 == 0;
+    assert(h->used == h->posted && (h->used == 0 || h->used == h->messages) && "the walk before took all that came");
+    h->posted = h->used = 0;
+    if (h->messages > 0 && (c->training || !gradients)) post(c, h);
+  }
+}
+
+/* What the compute stream does next finds the message in `data`. */
+static void take(zpr *c, zpr_channel *h, void *data, int64_t count) {
+  zpr_device *d = c->state->device;
+  assert(h->used < h->posted && h->count[h->used] == count && "walks take the messages of the rehearsal");
+  zpr_cuda(c, d->api.stream_waits(d->stream, h->landed, 0), "wait for a message");
+  zpr_copy(c, data, zpr_at(c, h->landing_at), count * zpk_bytes(c->program->dtype));
+  zpr_cuda(c, d->api.record(h->taken, d->stream), "mark a message as copied");
+  if (++h->used < h->messages) post(c, h);
 }
 
 /* ---- messages ---- */
@@ -122,7 +199,10 @@ void zpr_nccl_send_wait(zpr *c, const zpr_message *to) {
 
 void zpr_nccl_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
   zpr_device *d = c->state->device;
-  void *comm = channel_of(c, from)->in;
-  zpr_nccl_check(c, d->nccl->api.receive(data, (size_t)count, zpr_nccl_type(c), 0, comm, d->stream),
-                 "receive from the stage before");
+  zpr_channel *h = channel_of(c, from);
+  if (h->messages > 0)
+    take(c, h, data, count);
+  else
+    zpr_nccl_check(c, d->nccl->api.receive(data, (size_t)count, zpr_nccl_type(c), 0, h->in, d->stream),
+                   "receive from another stage");
 }

@@ -4,7 +4,7 @@
     zero.py [--verbose]
 
 1. Layouts of gpt.dz (tied embedding, dropout, odd heads), llama.dz and moe.dz with pipelines, tensor ranks, cuts inside layers,
-   schedules, recomputation, experts on tensor ranks and spread over data ranks, both rank orders; three of them on an emulated GPU. Losses, gradient
+   schedules, recomputation, experts on tensor ranks and spread over data ranks, both rank orders; seven of them on an emulated GPU, four over an emulated NCCL. Losses, gradient
    norms, the validation loss and parameters against one rank: f64, within 1e-10 (measured 2.5e-12, the key biases of gpt.dz), f32 within
    the bounds that layouts.py gives reasons for. Every run has --check-memory: arena peaks and bytes sent are the plan's.
 2. The bytes sent over the data axis, and the arena's weights and gradients, computed again here from the shapes of the checkpoint's
@@ -31,10 +31,11 @@ LAYERS = {"gpt": 3, "llama": 3, "moe": 2}
 BOUNDS = {"fp64": (1e-10, 1e-10, 1e-10), "fp32": (5e-6, 1e-4, 2e-2)}  # losses, norms, parameters
 FILES = ("model.safetensors", "optimizer.safetensors")
 GPU = ("--cluster", "gpu", "--arch", "host")
+NCCL = ("--comm", "nccl")  # an emulated one
 
 # cut: "layer" or "block"; expert: ranks of an expert group; schedule: with chunks a stage where there are several
-Case = collections.namedtuple("Case", "model t p d zero batch micro recompute cut order expert precision more steps schedule",
-                              defaults=("none", "layer", "tdp", 1, "fp64", (), STEPS, "1f1b"))
+Case = collections.namedtuple("Case", "model t p d zero batch micro recompute cut order expert precision more steps schedule comm",
+                              defaults=("none", "layer", "tdp", 1, "fp64", (), STEPS, "1f1b", ()))
 
 CASES = (
     Case("gpt", 1, 1, 2, 2, 8, 2),
@@ -58,6 +59,11 @@ CASES = (
     Case("gpt", 2, 1, 2, 3, 4, 1, "full", more=GPU, steps=2),
     Case("gpt", 1, 2, 2, 2, 4, 1, more=GPU, steps=2),
     Case("gpt", 1, 2, 2, 3, 4, 1, more=GPU, steps=2, schedule="zb_h1"),
+    # Messages are received ahead, those of the validation that follows, too.
+    Case("gpt", 1, 3, 2, 2, 8, 1, "full", more=GPU, steps=2, comm=NCCL),
+    Case("gpt", 1, 2, 2, 2, 8, 1, more=GPU, steps=2, schedule="interleaved 2", comm=NCCL),
+    Case("gpt", 1, 2, 2, 3, 4, 1, more=GPU, steps=2, schedule="zb_h1", comm=NCCL),
+    Case("gpt", 1, 2, 2, 2, 8, 1, "full", more=GPU, steps=2, schedule="zb_v 2", comm=NCCL),
 )
 # A checkpoint of the first half is continued by the second: layouts of gpt.dz.
 ONE = Case("gpt", 1, 1, 1, 0, 8, 1)
@@ -67,11 +73,11 @@ CHAINS = ((ONE, CASES[4]), (CASES[4], Case("gpt", 1, 1, 4, 2, 8, 1)), (CASES[2],
 def name_of(case):
     return "%s %s t%d p%d d%d zero%d recompute %s%s%s%s%s%s" % (
         case.model, case.precision, case.t, case.p, case.d, case.zero, case.recompute, " cut inside layers" if case.cut == "block" else "",
-        " order tpd" if case.order == "tpd" else "", " expert %d" % case.expert if case.expert > 1 else "", "" if case.schedule == "1f1b" else " " + case.schedule, " emulated GPU" if case.more else "")
+        " order tpd" if case.order == "tpd" else "", " expert %d" % case.expert if case.expert > 1 else "", "" if case.schedule == "1f1b" else " " + case.schedule, " emulated GPU" + " nccl" * bool(case.comm) if case.more else "")
 
 
 def reference_of(case):
-    return case._replace(t=1, p=1, d=1, zero=0, micro=1, recompute="none", cut="layer", order="tdp", expert=1, more=(), schedule="1f1b")
+    return case._replace(t=1, p=1, d=1, zero=0, micro=1, recompute="none", cut="layer", order="tdp", expert=1, more=(), schedule="1f1b", comm=())
 
 
 # ---- one run ----
@@ -115,7 +121,7 @@ def train(folder, case, place, steps=None, resume=False):
         command += ["--set", setting]
     command += ["--steps", steps or case.steps, "--log", log, "--threads", 1, "--check-memory", *case.more]
     command += ["--resume"] if resume else []
-    command += ["--", "--checkpoint", os.path.join(root, "ck"), "--validate", tokens]
+    command += ["--", *case.comm, "--checkpoint", os.path.join(root, "ck"), "--validate", tokens]
     outcome = harness.zplan(*command, env=trainings.environment(case.precision))
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], None, None, root)

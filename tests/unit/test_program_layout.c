@@ -336,3 +336,31 @@ Test(program_layout, buffers_of_messages_by_hand) {
     cr_expect_eq(zp_stage_send_at(rows[i].choice, &s, rows[i].chunk, false), rows[i].down, "row %zu, down", i);
   }
 }
+
+/* Where messages land that zplan's GPU trainer receives ahead: one place for every neighbour that sends something. In a
+ * ring both do, folded ones send for two chunks. */
+Test(program_layout, places_where_messages_land_by_hand) {
+  const struct {
+    zp_schedule schedule;
+    int chunks, places[4];
+  } rows[] = {{ZP_SCHEDULE_GPIPE, 1, {1, 2, 2, 1}},
+              {ZP_SCHEDULE_1F1B, 1, {1, 2, 2, 1}},
+              {ZP_SCHEDULE_INTERLEAVED, 2, {2, 2, 2, 2}},
+              {ZP_SCHEDULE_ZB_V, 2, {2, 4, 4, 2}}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int s = 0; s < 4; s++) {
+      zp_choice c = {.tensor = 1, .pipeline = 4, .data = 1, .schedule = rows[i].schedule, .chunks = rows[i].chunks};
+      zp_spec *spec = build_spec(arena, &GPT, gpu_cluster(1), BATCH);
+      spec->cluster.trainer = ZP_TRAINER_ZPLAN;
+      cr_expect_eq(zp_stage_landings(spec, &c, s), rows[i].places[s], "row %zu, stage %d", i, s);
+      spec->cluster.trainer = ZP_TRAINER_MEGATRON;
+      cr_expect_eq(zp_stage_landings(spec, &c, s), 0, "another trainer");
+      spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+      spec->cluster.trainer = ZP_TRAINER_ZPLAN;
+      cr_expect_eq(zp_stage_landings(spec, &c, s), 0, "CPU ranks");
+      c.pipeline = 1;
+      spec = build_spec(arena, &GPT, gpu_cluster(1), BATCH);
+      spec->cluster.trainer = ZP_TRAINER_ZPLAN;
+      cr_expect_eq(zp_stage_landings(spec, &c, 0), 0, "one stage");
+    }
+}

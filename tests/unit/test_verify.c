@@ -248,6 +248,7 @@ Test(verify, tampered_arenas_are_found) {
       {"stages[1].arena.at_carry1", ADD, -256, NULL, "carry 0 and carry 1 overlap"},
       {"stages[1].arena.at_send_up", SET, -1, NULL, "message up stands at byte -1"},
       {"stages[2].arena.at_send_up", SET, 0, NULL, "message up is placed but has no bytes"},
+      {"stages[1].arena.at_landing", SET, 0, NULL, "landings is placed but has no bytes"},
       {"stages[1].arena.at_grad0", SET, 256, NULL, "params and gradient 0 overlap"},
       {"stages[1].arena.at_grad1", SET, -1, NULL, "gradient 1 stands"},
       {"stages[1].arena.at_send_down", ADD, 512, NULL, "message down and transient overlap"},
@@ -256,6 +257,24 @@ Test(verify, tampered_arenas_are_found) {
       {"stages[1].arena", TEXT, 0, NULL, "parameter elements"},
   };
   EXPECT_FINDINGS(rich_plan(), table);
+}
+
+/* GPUs: the first of three stages hears of one, the second of two, folded each of them twice. */
+Test(verify, places_where_messages_land) {
+  static const tampering table[] = {
+      {"stages[0].arena.at_landing", SET, -1, NULL, "landings stands at byte -1"},
+      {"stages[1].arena.at_landing", SET, 0, NULL, "params and landings overlap"},
+      {"stages[1].arena.at_landing", ADD, 256, NULL, "landings and message up overlap"},
+  };
+  zp_spec *spec = build_spec(arena, &GPT, gpu_cluster(1), BATCH);
+  spec->cluster.trainer = ZP_TRAINER_ZPLAN;
+  zp_plan *plan = plan_of(spec, choice_of(1, 3, 1, 0, 2, false, false, (int64_t[]){0, 4, 7, 9}));
+  expect_sound(plan);
+  EXPECT_FINDINGS(plan, table);
+  zp_choice folded = choice_of(1, 2, 1, 0, 2, false, false, (int64_t[]){0, 2, 4, 7, 9});
+  folded.schedule = ZP_SCHEDULE_ZB_V;
+  folded.chunks = 2;
+  expect_sound(plan_of(spec, folded));
 }
 
 Test(verify, tampered_programs_are_found) {

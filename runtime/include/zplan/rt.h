@@ -108,6 +108,9 @@ typedef struct zpr_stage {
   bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
   int64_t inputs; /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
+  /* GPUs: byte of the arena where the next message of every channel that comes from another stage arrives, before the
+   * chunk begins that reads it, and bytes from one to the next. 0: messages are received where they are needed. */
+  int64_t arrivals, arrival_stride;
   int n_runs;
   const zpr_run *runs;
   /* Predicted, for the closing table of a run. */

@@ -190,6 +190,7 @@ typedef struct zp_stage {
                           at_send_up */
   int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one
                                      * (zp_stage_send_at); absent at the ends */
+  int64_t at_landing;               /* GPUs: where the next message of every channel arrives, zp_stage_landings */
   int64_t messages, message_stride; /* buffers of a chunk in each direction; bytes from one to the next */
   int64_t at_grad[2];               /* backward ping-pong */
   int64_t at_products;              /* zp_products_bytes: f32 tiles of CPU ranks, the workspace of GPUs' products */
@@ -379,6 +380,9 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element);
  * message buffer of a direction. -1 when absent. */
 int64_t zp_stage_slots_at(const zp_stage *stage, int chunk);
 int64_t zp_stage_pending_at(const zp_stage *stage, int chunk);
+/* Channels that messages of other stages come to a stage by, where the trainer receives them ahead, message_stride
+ * apart: a direction and, with folded parts, a chunk of the sender each. 0: it receives them where they are needed. */
+int64_t zp_stage_landings(const zp_spec *spec, const zp_choice *choice, int stage);
 int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *stage, int chunk, bool up);
 /* Buffers that the units of a stage exchange: which one is written by unit `j` of `n` (0-based on the stage). */
 int zp_stage_carry_index(int64_t j);           /* forward ping-pong: input of unit j */
