@@ -126,7 +126,7 @@ static int choose(gpu_products *p, entry *e, size_t workspace_bytes) {
 
 /* ---- running ---- */
 
-static entry *find(gpu_products *p, const gpu_shape *shape) {
+static entry *find(const gpu_products *p, const gpu_shape *shape) {
   for (int i = 0; i < p->n; i++)
     if (memcmp(&p->entries[i].shape, shape, sizeof *shape) == 0) return &p->entries[i];
   return NULL;
