@@ -59,9 +59,6 @@ int64_t zpr_copy_up(zpr *c, void *device, const void *host, int64_t bytes, int64
 void zpr_copy_wait(zpr *c, int64_t ticket);
 void zpr_copy_before(zpr *c, int64_t ticket);
 
-/* Zeroes `bytes` at the start of each of `rows` rows that are `pitch` bytes apart. */
-void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t rows);
-
 /* sum[i] += x[i]. Elements of the program's dtype. */
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
 

@@ -222,10 +222,6 @@ static inline double zpr_gradient_weight(const zpr *c) { return c->token_weight 
 
 /* Initial parameters; gradients and optimizer state zero. */
 void zpr_init_weights(zpr *c);
-/* Keeps padding of uneven splits at zero: clears the padded elements of the flat gradients; of an instance of a run
- * whose elements stand at `instance`. */
-void zpr_clear_padding(zpr *c);
-void zpr_clear_instance_padding(zpr *c, const zpr_run *run, void *instance);
 
 /* The flat buffers by who holds the same elements: all data ranks; behind that, what is spread over expert groups. */
 typedef struct zpr_part {

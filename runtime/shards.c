@@ -34,7 +34,6 @@ void zpr_reduce_grads(zpr *c, int64_t first) {
   zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
   char *grads = (char *)zpr_at(c, c->stage->grads) + first * size;
   int before = zpr_enter(c, ZPR_AT_DATA);
-  zpr_clear_instance_padding(c, run, grads);
   if (c->program->zero == 1)
     zpr_group_reduce_scatter(c, &holders, ZPR_DATA, grads, run->stride / holders.n);
   else
@@ -51,7 +50,6 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   zpr_part part = zpr_part_of(c, run->params[0].spread);
   int before = zpr_enter(c, ZPR_AT_DATA);
-  zpr_clear_instance_padding(c, run, from);
   if (zpr_shards_gradients(c->program)) {
     zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, from, bucket.size);
     from = (char *)from + part.place * bucket.size * size;

@@ -180,7 +180,6 @@ void zpr_sum_ties(zpr *c) {
 static void sum_gradients(zpr *c) {
   zpr_land_gradients(c);
   if (c->program->sum_gradients) c->program->sum_gradients(c);
-  if (!zpr_moves_gradients(c->program)) zpr_clear_padding(c);
 }
 
 static double sum_squares(zpr *c) {

@@ -2,9 +2,10 @@
  * padding that fills up a rank with fewer units than the others.
  *
  * The split dimension is [outer][units][unit]: a fused q,k,v projection has outer = 3, units = heads, unit = head size.
- * Share i holds units [i * L, i * L + L) with L = ceil(units / shares), of every outer block; tensor ranks have a share
- * each, and of experts that are spread over an expert group every rank of it. Local layout:
- * [before][outer][L][unit][after], with `before` and `after` the products of the dimensions on either side. */
+ * Share i holds units [i * L, i * L + L) of every outer block, L >= ceil(units / shares) as the rank's elements say;
+ * tensor ranks have a share each, and of experts that are spread over an expert group every rank of it. Local layout:
+ * [before][outer][L][unit][after], with `before` and `after` the products of the dimensions on either side. Padding is
+ * zero from the start, and its gradients are: what the planner pads keeps zeros (tests/unit/test_shard_numeric.c). */
 #include <assert.h>
 #include <string.h>
 #include "compress.h"
@@ -38,12 +39,12 @@ static split split_of(const zpr *c, const zpr_param *param) {
   split s = {.blocks = before * param->outer, .unit_elements = unit * after, .units = param->units};
   int shares = shares_of(c->program, param), share = c->t;
   if (param->spread) share = c->t * zpr_expert_ranks(c->program) + c->d % zpr_expert_ranks(c->program);
-  s.local = (param->units + shares - 1) / shares;
+  s.local = param->elements / (s.blocks * s.unit_elements);
   s.first = share * s.local;
   s.held = s.units - s.first;
   if (s.held > s.local) s.held = s.local;
   if (s.held < 0) s.held = 0;
-  assert(param->elements == s.blocks * s.local * s.unit_elements);
+  assert(param->elements == s.blocks * s.local * s.unit_elements && s.local * shares >= s.units);
   return s;
 }
 
@@ -51,7 +52,7 @@ void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn
   const zpr_param *param = &run->params[k];
   split s = split_of(c, param);
   int64_t local = run->base + i * run->stride + param->offset;
-  if (s.held == s.units) { /* not split: the blocks are neighbours on both sides */
+  if (s.local == s.units) { /* not split: the blocks are neighbours on both sides */
     fn(arg, local, 0, s.blocks * s.units * s.unit_elements);
     return;
   }
@@ -156,28 +157,4 @@ void zpr_init_weights(zpr *c) {
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);
   zpr_state_flush(c);
   zpr_away_flush(c);
-}
-
-/* ---- padding ---- */
-
-void zpr_clear_instance_padding(zpr *c, const zpr_run *run, void *instance) {
-  int64_t size = zpk_bytes(c->program->dtype);
-  for (int k = 0; k < run->n_params; k++) {
-    const zpr_param *param = &run->params[k];
-    if (param->split_dim < 0 || param->units % shares_of(c->program, param) == 0) continue;
-    split s = split_of(c, param);
-    if (s.held == s.local) continue;
-    int64_t pad = (s.local - s.held) * s.unit_elements;
-    zpr_zero_columns(c, (char *)instance + (param->offset + s.held * s.unit_elements) * size,
-                     s.local * s.unit_elements * size, pad * size, s.blocks);
-  }
-}
-
-void zpr_clear_padding(zpr *c) {
-  char *grads = zpr_at(c, c->stage->grads);
-  for (int r = 0; r < c->stage->n_runs; r++) {
-    const zpr_run *run = &c->stage->runs[r];
-    for (int64_t i = 0; i < run->count; i++)
-      zpr_clear_instance_padding(c, run, grads + (run->base + i * run->stride) * zpk_bytes(c->program->dtype));
-  }
 }

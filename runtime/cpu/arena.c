@@ -101,8 +101,3 @@ void *zpr_window_open(zpr *c, void *part, int64_t bytes, bool to_read) {
 }
 
 void zpr_window_close(zpr *c) { (void)c; }
-
-void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t rows) {
-  (void)c;
-  for (int64_t r = 0; r < rows; r++) memset((char *)dst + r * pitch, 0, (size_t)bytes);
-}

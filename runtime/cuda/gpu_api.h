@@ -68,8 +68,6 @@ enum { GPU_ALGORITHM_SETTINGS = 9 };  /* cublasLtMatmulAlgoConfigAttributes_t: 0
   X(to_host, "cuMemcpyDtoHAsync_v2", (void *to, gpu_pointer from, size_t bytes, void *stream))                         \
   X(copy, "cuMemcpyDtoDAsync_v2", (gpu_pointer to, gpu_pointer from, size_t bytes, void *stream))                      \
   X(fill_bytes, "cuMemsetD8Async", (gpu_pointer to, unsigned char value, size_t bytes, void *stream))                  \
-  X(fill_rows, "cuMemsetD2D8Async",                                                                                    \
-    (gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream))                    \
   X(new_stream, "cuStreamCreate", (void **stream, unsigned flags))                                                     \
   X(release_stream, "cuStreamDestroy_v2", (void *stream))                                                              \
   X(await_stream, "cuStreamSynchronize", (void *stream))                                                               \

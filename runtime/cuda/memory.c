@@ -85,10 +85,3 @@ void zpr_zero(zpr *c, void *dst, int64_t bytes) {
   if (bytes > 0 && !c->state->rehearses)
     zpr_cuda(c, d->api.fill_bytes(zpr_gpu(dst), 0, (size_t)bytes, d->stream), "clear memory of the GPU");
 }
-
-void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t rows) {
-  zpr_device *d = c->state->device;
-  if (bytes > 0 && rows > 0 && !c->state->rehearses)
-    zpr_cuda(c, d->api.fill_rows(zpr_gpu(dst), (size_t)pitch, 0, (size_t)bytes, (size_t)rows, d->stream),
-             "clear memory of the GPU");
-}

@@ -58,10 +58,10 @@ static inline int32_t pm_token(const zp_model *model, int input, int64_t sample,
 }
 
 /* Logical element of local element i of a parameter on tensor rank t; -1: padding. */
-static inline int64_t pm_logical_element(const zp_shape *shape, const zp_param_split *split, int tensor, int t,
-                                         int64_t i) {
-  if (split->split_dim < 0 || tensor == 1) return i;
-  int64_t inner = 1, size = shape->dim[split->split_dim], share = (split->units + tensor - 1) / tensor;
+static inline int64_t pm_logical_element(const zp_shape *shape, const zp_param_split *split, int t, int64_t i) {
+  if (split->split_dim < 0) return i;
+  int64_t inner = 1, size = shape->dim[split->split_dim];
+  int64_t share = split->local.dim[split->split_dim] / (size / split->units);
   for (int d = split->split_dim + 1; d < shape->rank; d++) inner *= shape->dim[d];
   int64_t unit_size = size / (split->outer * split->units), local = split->outer * share * unit_size;
   int64_t column = i % inner, at = i / inner % local, row = i / inner / local;
@@ -99,7 +99,7 @@ static inline void pm_load_param(pm *m, int s, int param, int64_t iteration, int
   const zp_model *model = m->l->spec->model;
   for (int t = 0; t < m->t; t++)
     for (int64_t i = 0; i < m->l->param_elements[param]; i++) {
-      int64_t e = pm_logical_element(&model->params.data[param].shape, &m->l->sharding->param[param], m->t, t, i);
+      int64_t e = pm_logical_element(&model->params.data[param].shape, &m->l->sharding->param[param], t, i);
       pm_flat(m, s, t, false)[offset + i] = e < 0 ? 0 : pm_weight(model, param, iteration, e);
       if (m->l->zero_first[param]) pm_flat(m, s, t, true)[offset + i] = 0;
     }

@@ -99,11 +99,36 @@ static const zpr_param *column_param(int tensor) {
   return &p;
 }
 
+/* Those columns in shares of 8, which are more than any rank needs. */
+static const zpr_param *padded_param(int tensor) {
+  static zpr_param p;
+  p = *column_param(tensor);
+  p.elements = 4 * 8;
+  return &p;
+}
+
 Test(weights, every_logical_element_is_on_one_rank) {
   for (int tensor = 1; tensor <= 8; tensor++) {
     check_cover(qkv_param, tensor, 90);
     check_cover(column_param, tensor, 28);
+    check_cover(padded_param, tensor, 28);
   }
+}
+
+Test(weights, places_of_padded_columns) {
+  fixture f;
+  cover v = {0};
+  make(&f, padded_param(1), 1, 0);
+  zpr_param_pieces(&f.c, &f.run, 0, 0, note_piece, &v);
+  cr_assert_eq(v.pieces, 4); /* rows */
+  for (int i = 0; i < 32; i++) {
+    cr_expect_eq(v.local[i], i % 8 < 7, "element %d", i);
+    if (i % 8 < 7) cr_expect_eq(v.global_of[i], i / 8 * 7 + i % 8, "element %d", i);
+  }
+  for (int i = 0; i < MOST; i++) f.params[i] = 99;
+  zpr_init_weights(&f.c);
+  for (int i = 7; i < 32; i += 8) cr_expect_eq(f.params[i], 0, "element %d", i);
+  drop(&f);
 }
 
 Test(weights, places_of_uneven_heads) {

@@ -212,27 +212,20 @@ int cuMemcpyDtoDAsync_v2(gpu_pointer to, gpu_pointer from, size_t bytes, void *s
 
 typedef struct fill {
   unsigned char *to;
-  size_t pitch, width, height;
+  size_t bytes;
   unsigned char value;
 } fill;
 
 static int run_fill(void *work) {
   const fill *f = work;
-  for (size_t i = 0; i < f->height; i++) memset(f->to + i * f->pitch, f->value, f->width);
+  memset(f->to, f->value, f->bytes);
   return EMU_SUCCESS;
-}
-
-EMU_EXPORT(cuMemsetD2D8Async,
-           (gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream));
-int cuMemsetD2D8Async(gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream) {
-  if (width == 0 || height == 0 || (pitch < width && height > 1)) return EMU_INVALID_VALUE;
-  unsigned char *host = emu_host(to, (height - 1) * pitch + width);
-  if (!host) return EMU_INVALID_VALUE;
-  emu_count(EMU_FILLS);
-  return emu_later(stream, run_fill, &(fill){host, pitch, width, height, value}, sizeof(fill));
 }
 
 EMU_EXPORT(cuMemsetD8Async, (gpu_pointer to, unsigned char value, size_t bytes, void *stream));
 int cuMemsetD8Async(gpu_pointer to, unsigned char value, size_t bytes, void *stream) {
-  return cuMemsetD2D8Async(to, bytes, value, bytes, 1, stream);
+  unsigned char *host = bytes > 0 ? emu_host(to, bytes) : NULL;
+  if (!host) return EMU_INVALID_VALUE;
+  emu_count(EMU_FILLS);
+  return emu_later(stream, run_fill, &(fill){host, bytes, value}, sizeof(fill));
 }

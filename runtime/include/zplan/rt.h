@@ -31,8 +31,9 @@ typedef struct zpr_param {
   const char *name; /* "wte", or with {} for the layer: "h.{}.mlp.c_fc.weight" */
   int rank;
   int64_t shape[4]; /* logical */
-  int split_dim;    /* -1: every tensor rank has all of it */
-  /* the split dimension is [outer][units][unit size]; share i has units i*ceil(units/shares) ... */
+  int split_dim;    /* -1: every tensor rank has all of it, unpadded */
+  /* the split dimension is [outer][units][unit size]; share i has units i*L ..., L as `elements` says: at
+   * least ceil(units/shares) */
   int64_t outer, units;
   bool spread;      /* false: `tensor` shares, i = t. true: tensor * expert shares, i = t * expert + d % expert */
   int64_t offset;   /* elements from the start of its instance in the flat buffers */
