@@ -144,14 +144,17 @@ static void check_units(zp_verifier *v) {
 
 /* ---- parameters ---- */
 
-/* Local elements from shape and split: ceil(units / shares) units of every outer slice. -1: not a split of that shape.
- */
-static int64_t local_elements(const zp_param *p, int64_t dim, int64_t outer, int64_t units, int64_t shares) {
+/* Local elements from shape and split: of every outer slice ceil(units / shares) units, or as many more as the file
+ * claims, which are padding: fewer than 64, of single elements. -1: not a split of that shape. */
+static int64_t local_elements(const zp_param *p, int64_t dim, int64_t outer, int64_t units, int64_t shares,
+                              int64_t claimed) {
   int64_t elements = zp_shape_elements(&p->shape, 1);
-  if (dim < 0 || shares == 1) return elements;
+  if (dim < 0) return elements;
   int64_t size = p->shape.dim[dim], share = (units + shares - 1) / shares;
   if (outer < 1 || units < 1 || outer > size || units > size || size % (outer * units) != 0) return -1;
-  return elements / size * (outer * share * (size / (outer * units)));
+  int64_t least = elements / size * (outer * share * (size / (outer * units))), unit = elements / size;
+  bool padded = outer == 1 && units == size && claimed > least && claimed < least + 64 * unit && claimed % unit == 0;
+  return padded ? claimed : least;
 }
 
 /* Matrices of experts are what groups share, when there are groups. */
@@ -180,7 +183,7 @@ static void check_param(zp_verifier *v, int i, const zp_json *j) {
   int64_t shares = v->choice.tensor * (v->spread[i] ? zp_expert_ranks(&v->choice) : 1);
   if (v->spread[i] && (dim != 0 || zp_claim(j, "units") != p->shape.dim[0]))
     zp_find(v, "matrices `%s` of experts are spread one by one", p->name);
-  v->elements[i] = local_elements(p, dim, zp_claim(j, "outer"), zp_claim(j, "units"), shares);
+  v->elements[i] = local_elements(p, dim, zp_claim(j, "outer"), zp_claim(j, "units"), shares, claimed);
   if (v->elements[i] < 0)
     zp_find(v, "dimension %lld of parameter `%s` does not fall into %lld times %lld units", (long long)dim, p->name,
             (long long)zp_claim(j, "outer"), (long long)zp_claim(j, "units"));

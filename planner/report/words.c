@@ -210,6 +210,12 @@ int64_t zp_words_units(const zp_plan *plan) {
 
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
+/* Units of a rank's share, padding included. */
+static int64_t units_of_share(const zp_plan *plan, const zp_param_split *split, int param) {
+  int64_t size = plan->spec->model->params.data[param].shape.dim[split->split_dim];
+  return split->local.dim[split->split_dim] * split->units / size;
+}
+
 /* The parameter of which padding takes the largest share; NULL: the tensor ranks divide all evenly. */
 static const zp_param_split *most_padded(const zp_plan *plan, int *param) {
   const zp_sharding *sharding = plan->program->lowered->sharding;
@@ -219,7 +225,7 @@ static const zp_param_split *most_padded(const zp_plan *plan, int *param) {
     const zp_param_split *split = &sharding->param[p];
     if (split->split_dim < 0) continue;
     int64_t shares = split->spread ? sharding->tensor * (int64_t)sharding->expert : sharding->tensor;
-    double padded = (double)((split->units + shares - 1) / shares * shares) / (double)split->units;
+    double padded = (double)(units_of_share(plan, split, p) * shares) / (double)split->units;
     if (padded > worst) worst = padded, most = split, *param = p;
   }
   return most;
@@ -248,7 +254,7 @@ static const zp_param_split *most_ragged(const zp_plan *plan, int *param) {
 static void explain_padding(zp_buf *out, const zp_plan *plan, const zp_param_split *split, int param) {
   int64_t shares = plan->program->lowered->sharding->tensor;
   if (split->spread) shares *= plan->program->lowered->sharding->expert;
-  int64_t each = (split->units + shares - 1) / shares;
+  int64_t each = units_of_share(plan, split, param);
   zp_buf_printf(
       out,
       "tensor %d does not divide every layer: a rank has %lld of the %lld units of `%s`, so that %.1f%% of the "

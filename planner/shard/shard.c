@@ -137,9 +137,9 @@ static bool divides_something(const zp_sharding *sharding, int n_params) {
   return false;
 }
 
-/* zplan's own trainer on GPUs multiplies by cuBLASLt, whose epilogues take in row operations. Those of f64 are not
- * among what it says to support. */
-static bool has_epilogues(const zp_machine *machine) {
+/* zplan's own trainer on GPUs multiplies by cuBLASLt, whose epilogues take in row operations, and whose tensor cores
+ * want widths of whole 16 bytes. f64 is not among what its epilogues are said to support. */
+static bool has_tensor_cores(const zp_machine *machine) {
   return zp_cost_is_own_gpu(machine) && machine->precision != ZP_PREC_F64;
 }
 
@@ -154,7 +154,7 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
   sharding->tensor = s->problem.tensor;
   sharding->expert = s->problem.expert;
   sharding->sequence = s->problem.sequence;
-  sharding->epilogues = has_epilogues(s->problem.machine);
+  sharding->epilogues = has_tensor_cores(s->problem.machine);
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->pieces = ZP_NEW(s->arena, zp_shard_pieces);
@@ -165,8 +165,10 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
     if (s->problem.expert > 1)
       sharding->local[i] = zp_graph_spread_experts(sharding->local[i], s->problem.expert, reason);
     if (!sharding->local[i]) return NULL;
-    sharding->trained[i] = trained_graph(sharding->local[i], sharding->epilogues);
   }
+  if (has_tensor_cores(s->problem.machine)) zp_shard_pad(s->scratch, model, sharding);
+  for (int i = 0; i < model->segments.len; i++)
+    sharding->trained[i] = trained_graph(sharding->local[i], sharding->epilogues);
   return sharding;
 }
 

@@ -100,4 +100,9 @@ zp_shard_answer zp_shard_solve(zp_arena *arena, const zp_shard_problem *problem)
 /* ---- localize.c ---- */
 zp_graph *zp_shard_localize(zp_arena *arena, const zp_shard_problem *problem, const zp_pattern *pattern);
 
+/* ---- pad.c ---- */
+/* Rounds up the rank's share of dimensions of the local graphs, in place, before they are fused. A padded dimension is
+ * marked as split, over one rank where the tensor degree is 1; full_dim says its logical size. */
+void zp_shard_pad(zp_arena *scratch, const zp_model *model, zp_sharding *sharding);
+
 #endif

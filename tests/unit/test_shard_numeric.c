@@ -228,19 +228,55 @@ static void check_pieces(const zp_model *model, const zp_sharding *sharding) {
   }
 }
 
-/* Every segment, on 2, 3 and 4 ranks, without and with sequence sharding. */
+/* Does no product of the model read this parameter? */
+static bool only_looked_up(const zp_sharding *sharding, int n_segments, const zp_tensor *tensor) {
+  if (tensor->role != ZP_ROLE_PARAM) return false;
+  for (int s = 0; s < n_segments; s++)
+    for (int n = 0; n < sharding->local[s]->nodes.len; n++) {
+      const zp_node *node = &sharding->local[s]->nodes.data[n];
+      if (zp_op_get_class(node->op) != ZP_CLASS_MATMUL && zp_op_get_class(node->op) != ZP_CLASS_GROUPED) continue;
+      if (sharding->local[s]->tensors.data[node->in.data[1]].index == tensor->index) return false;
+    }
+  return tensor->shape.rank > 1;
+}
+
+/* Widths that tensor cores can load: no share of a dimension that is split or padded is another. */
+static void expect_padded(const zp_sharding *sharding, int n_segments) {
+  int padded = 0;
+  for (int s = 0; s < n_segments; s++)
+    for (int t = 0; t < sharding->local[s]->tensors.len; t++) {
+      const zp_tensor *tensor = &sharding->local[s]->tensors.data[t];
+      if (tensor->split_dim < 0 || tensor->parts[tensor->split_dim].units != tensor->full_dim) continue;
+      bool columns = tensor->split_dim + 2 >= tensor->shape.rank && tensor->element == ZP_ELEM_FLOAT;
+      columns &= !only_looked_up(sharding, n_segments, tensor);
+      cr_expect(!columns || sharding->sequence || tensor->shape.dim[tensor->split_dim] % 8 == 0, "%s has %lld columns",
+                tensor->name, (long long)tensor->shape.dim[tensor->split_dim]);
+      padded += tensor->shape.dim[tensor->split_dim] * sharding->tensor > tensor->full_dim;
+    }
+  cr_expect_gt(padded, 0);
+}
+
+static void check_degree(zp_model *model, const zp_machine *machine, int tensor, bool sequence, bool padded) {
+  const char *reason = "none given";
+  zp_sharding *sharding = zp_shard(arena, model, machine, tensor, 1, sequence, &reason);
+  cr_assert(sharding, "tensor %d, sequence %d: %s", tensor, sequence, reason);
+  if (padded) expect_padded(sharding, model->segments.len);
+  for (int i = 0; i < model->segments.len; i++)
+    check_segment(model, sharding, model->segments.data[i].graph, sharding->local[i]);
+  check_pieces(model, sharding);
+}
+
+/* Every segment, on 2, 3 and 4 ranks, without and with sequence sharding; on GPUs, whose shares are padded, on one
+ * rank, too. */
 static void check_model(model_size size) {
-  zp_cluster cluster = cpu_cluster();
+  zp_cluster cpus = cpu_cluster(), gpus = gpu_cluster(1);
+  gpus.trainer = ZP_TRAINER_ZPLAN;
   zp_model *model = build_model(arena, &size);
-  for (int tensor = 2; tensor <= MAX_RANKS; tensor++)
-    for (int sequence = 0; sequence <= 1; sequence++) {
-      zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F64, tensor);
-      const char *reason = "none given";
-      zp_sharding *sharding = zp_shard(arena, model, &machine, tensor, 1, sequence, &reason);
-      cr_assert(sharding, "tensor %d, sequence %d: %s", tensor, sequence, reason);
-      for (int i = 0; i < model->segments.len; i++)
-        check_segment(model, sharding, model->segments.data[i].graph, sharding->local[i]);
-      check_pieces(model, sharding);
+  for (int tensor = 1; tensor <= MAX_RANKS; tensor++)
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      zp_machine cpu = zp_machine_make(&cpus, ZP_PREC_F64, tensor), gpu = zp_machine_make(&gpus, ZP_PREC_MIXED_BF16, 4);
+      if (tensor > 1) check_degree(model, &cpu, tensor, sequence, false);
+      check_degree(model, &gpu, tensor, sequence, true);
     }
 }
 
@@ -253,7 +289,7 @@ Test(shard_numeric, attention_and_mlp_side_by_side) {
 }
 
 /* Biases added to what is looked up, and to what is carried into the end: two of their own, or one that both share. */
-static zp_model *two_biases(bool tied) {
+static zp_model *two_biases(bool tied, bool norm) {
   builder b = {.model = zp_model_new(arena, "biases"), .diags = zp_diags_new(arena), .segment = -1};
   model_size size = {.V = 29, .S = 12, .d = 40};
   zp_shape ids = shape_of_rank(2, ZP_DIM_B, size.S, 0), row = shape_of_rank(1, size.d, 0, 0);
@@ -264,7 +300,8 @@ static zp_model *two_biases(bool tied) {
   int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens),
                 weight(&b, "table", shape_of_rank(2, size.V, size.d, 0)), -1, (zp_op_attr){0}, "embed");
   x = add2(&b, x, zp_graph_param(b.graph, b.model, first));
-  x = product(&b, product(&b, x, size.d, 50, "up"), 50, size.d, "down");
+  x = product(&b, x, size.d, 50, "up");
+  x = product(&b, norm ? layer_norm(&b, x, 50) : x, 50, size.d, "down");
   zp_push(arena, &b.graph->carry_out, x);
   b.graph = open_segment(&b, &size, "end", 1, true);
   x = add2(&b, b.graph->carry_in.data[0], zp_graph_param(b.graph, b.model, second));
@@ -281,7 +318,7 @@ static zp_model *two_biases(bool tied) {
 Test(shard_numeric, tied_vectors_have_one_form) {
   zp_cluster cluster = cpu_cluster();
   for (int tied = 0; tied <= 1; tied++) {
-    zp_model *model = two_biases(tied);
+    zp_model *model = two_biases(tied, false);
     zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F64, 2);
     const char *reason = "none given";
     zp_sharding *s = zp_shard(arena, model, &machine, 2, 1, true, &reason);
@@ -290,6 +327,23 @@ Test(shard_numeric, tied_vectors_have_one_form) {
     if (!tied) cr_expect(s->param[1].grad_partial, "behind the carried share");
     for (int i = 0; i < model->segments.len; i++) check_segment(model, s, model->segments.data[i].graph, s->local[i]);
   }
+}
+
+/* A mean over more columns would be another: on GPUs, too, what is normalised keeps its width, and the words do not. */
+Test(shard_numeric, normalised_columns_are_not_padded) {
+  zp_cluster cluster = gpu_cluster(1);
+  cluster.trainer = ZP_TRAINER_ZPLAN;
+  zp_machine machine = zp_machine_make(&cluster, ZP_PREC_MIXED_BF16, 1);
+  zp_model *model = two_biases(false, true);
+  const char *reason = "none given";
+  zp_sharding *s = zp_shard(arena, model, &machine, 1, 1, false, &reason);
+  cr_assert(s, "%s", reason);
+  for (int i = 0; i < s->local[0]->tensors.len; i++) cr_expect_lt(s->local[0]->tensors.data[i].split_dim, 0);
+  int64_t words = 0;
+  for (int i = 0; i < s->local[1]->tensors.len; i++)
+    if (s->local[1]->tensors.data[i].full_dim == 29) words = zp_shape_cols(&s->local[1]->tensors.data[i].shape);
+  cr_expect_eq(words, 32);
+  for (int i = 0; i < model->segments.len; i++) check_segment(model, s, model->segments.data[i].graph, s->local[i]);
 }
 
 /* Experts that the ranks divide go to them whole; where padding would be more work, every expert is cut along its

@@ -14,6 +14,7 @@ import harness  # noqa: E402
 SOURCE = os.path.join(harness.ROOT, "tests", "bench", "gpu_roofline.dz")
 SAMPLES, SEQUENCE, COLUMNS, HEADS = 32, 1024, 768, 12
 TOKENS = SAMPLES * SEQUENCE
+WORDS, PADDED = 50257, 50304
 SUM = 4  # bytes of statistics and of sums over columns
 CHUNKS = 512 + 512 // 16  # of rows, whose sums are written and read; and groups of 16 of them
 
@@ -92,6 +93,27 @@ def near(a, b):
     return abs(a - b) <= 1e-9 * abs(b)
 
 
+def check_words(tally, where, plan, element):
+    """50,257 words are 50,304 columns of zplan's own trainer, and none of another's; the model has the words that it has."""
+    n, d, words = TOKENS, COLUMNS, PADDED
+    segment = next(s for s in plan["program"]["segments"] if s["name"] == "end")
+    steps = {s["op"]: s for s in segment["forward"]["steps"] + segment["backward"]["steps"]}
+    statistics = SUM * n * 3 + 4 * n  # maximum, sum, the label's logit; labels
+    for op, work in {"matmul": product(n, d, words, element), "matmul_dgrad": product(n, words, d, element),
+                     "matmul_wgrad": product(words, n, d, element, words * d),
+                     "ce_stats": ("loss", None, element * n * words + statistics),
+                     "ce_grad": ("loss", None, element * 2 * n * words + SUM * n + 4 * n)}.items():
+        kernel, flop, moved = work
+        told = steps[op]["kernel"] == kernel and (flop is None or near(steps[op]["flop"], flop))
+        tally.check(where + op + " of the words", told and near(steps[op]["bytes"], moved), "%s, by hand %s" % (steps[op], work))
+    tally.check(where + "columns", parameter(plan, "wte")["local_elements"] == words * d)
+    tally.check(where + "words", parameter(plan, "wte")["units"] == WORDS)
+
+
+def parameter(plan, name):
+    return next(p for p in plan["program"]["parameters"] if p["name"] == name)
+
+
 def check_layer(tally, gpu, precision, tensor_cores):
     plan, element, where = plan_of(gpu, precision), 4 if precision == "fp32" else 2, "%s, %s: " % (gpu, precision)
     segment = next(s for s in plan["program"]["segments"] if s["name"] == "h")
@@ -106,6 +128,7 @@ def check_layer(tally, gpu, precision, tensor_cores):
         step = steps[name]
         told = step["kernel"] == kernel and step["launches"] == launches and near(step["flop"], flop) and near(step["bytes"], moved)
         tally.check(where + name, told, "%s, by hand %d operations, %d bytes" % (step, flop, moved))
+    check_words(tally, where, plan, element)
     update = plan["stages"][0]["update"]
     n = plan["model"]["parameters"]  # gradients for the norm; gradients, f32 weights and moments, 16-bit weights
     moved = n * (4 + 4 + 3 * 8 if element == 4 else 2 + 2 + 3 * 8 + 2)
@@ -123,6 +146,8 @@ def check_programs(tally, folder):
         with open(path, encoding="utf-8") as file:
             plan = json.load(file)
         tally.check(program + " in JSON", plan["for"]["program"] == program)
+        columns = parameter(plan, "wte")["local_elements"] / COLUMNS * plan["degrees"]["tensor"]
+        tally.check(program + ": words", columns == (PADDED if program == "zplan" else WORDS), "%s columns" % columns)
         steps = [step for segment in plan["program"]["segments"] for step in segment["forward"]["steps"]]
         told = "kernels" in plan and "update" in plan["stages"][0] and all("kernel" in step for step in steps)
         quiet = "kernels" not in plan and "update" not in plan["stages"][0] and not any("kernel" in step for step in steps)
