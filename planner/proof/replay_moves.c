@@ -94,19 +94,20 @@ static void check_presence(zp_replay *r, const zp_move_list *list, zp_act act) {
     zp_replay_find(r, NULL, "the list of moves scatters other gradients than %s makes", act_word(act));
 }
 
-/* One kind a chunk and direction, where the next chunk of the model is another stage's. */
-static void check_messages(zp_replay *r, const zp_move_list *list) {
+/* One kind a chunk and direction: sent where the next chunk of the model is another stage's, else copied. */
+static void check_messages(zp_replay *r, const zp_move_list *list, bool stays) {
   const zp_choice *c = &r->program->choice;
   int64_t sent = 0, wanted = 0;
-  for (int i = 0; i < list->len; i++) sent += list->data[i].what == ZP_MOVE_MESSAGE;
+  for (int i = 0; i < list->len; i++)
+    sent += list->data[i].what == ZP_MOVE_MESSAGE && (list->data[i].way == ZP_WAY_COPY) == stays;
   for (int k = 0; k < r->stage->n_chunks; k++) {
     int64_t part = r->chunk[k].part;
-    wanted += !r->chunk[k].is_last && zp_chunk_stage(c, part + 1, NULL) != r->stage->index;
-    wanted += part > 0 && zp_chunk_stage(c, part - 1, NULL) != r->stage->index;
+    wanted += !r->chunk[k].is_last && (zp_chunk_stage(c, part + 1, NULL) == r->stage->index) == stays;
+    wanted += part > 0 && (zp_chunk_stage(c, part - 1, NULL) == r->stage->index) == stays;
   }
   if (sent != wanted)
-    zp_replay_find(r, NULL, "the list of moves has %lld kinds of messages, the stage sends %lld", (long long)sent,
-                   (long long)wanted);
+    zp_replay_find(r, NULL, "the list of moves has %lld kinds of messages that are %s, the stage %lld", (long long)sent,
+                   stays ? "copied" : "sent", (long long)wanted);
 }
 
 void zp_replay_check_moves(zp_replay *r, const zp_move_list *list) {
@@ -115,5 +116,6 @@ void zp_replay_check_moves(zp_replay *r, const zp_move_list *list) {
   check_presence(r, list, ZP_ACT_F);
   check_presence(r, list, splits ? ZP_ACT_BI : ZP_ACT_B);
   if (splits) check_presence(r, list, ZP_ACT_BW);
-  check_messages(r, list);
+  check_messages(r, list, false);
+  check_messages(r, list, true);
 }

@@ -331,6 +331,26 @@ Test(moves, split_backward) {
   cr_expect_eq(scatters, 4, "layers; table and two vectors of the last unit");
 }
 
+/* Folded over two stages: begin | layer, two layers | end. The second stage has both middle chunks, which copy what
+ * flows between them, read and written; nobody sends that, and no other schedule has it. */
+Test(moves, folded_chunks_hand_over_on_their_stage) {
+  static int64_t cut[] = {0, 1, 2, 4, 5};
+  zp_choice c = {.tensor = 1, .pipeline = 2, .data = 1, .microbatch = 1, .cut = cut, .chunks = 2};
+  c.schedule = ZP_SCHEDULE_ZB_V;
+  zp_program *p = program_of(&TINY, true, c, 8);
+#define SEND_DOWN {"pipeline messages", ZP_WHEN_AFTER_ACTION, ZP_ACT_BI, -1, 0, 1, MESSAGE, 4, 8, ZP_QUEUE_MESSAGES, 2}
+#define HAND(act)                                                                                                      \
+  { "hand-over on a stage", ZP_WHEN_AFTER_ACTION, act, -1, 0, 1, MESSAGE, 2 * 4, 8, ZP_QUEUE_DEVICE_MEMORY, 1 }
+  EXPECT_ROWS(p, 0, SEND(ZP_ACT_F), SEND_DOWN);
+  EXPECT_ROWS(p, 1, HAND(ZP_ACT_F), SEND(ZP_ACT_F), SEND_DOWN, HAND(ZP_ACT_BI));
+  cr_expect_eq(zp_program_traffic(p).pipeline, 4 * 8 * MESSAGE * 4);
+  c.schedule = ZP_SCHEDULE_INTERLEAVED;
+  zp_move_list list = zp_stage_moves(arena, program_of(&TINY, true, c, 8), 1);
+  for (int i = 0; i < list.len; i++)
+    cr_expect(list.data[i].what != ZP_MOVE_MESSAGE || list.data[i].way == ZP_WAY_SEND, "%s",
+              list.data[i].strategy->name);
+}
+
 /* 8 experts over two data ranks: a rank has slots of all 8, [8, 8, 64] rows a sample, out and back in either pass.
  * Experts of different ranks are not the same, so nobody sums them. */
 Test(moves, experts) {

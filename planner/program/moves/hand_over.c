@@ -1,0 +1,43 @@
+/* What neighbouring chunks of the model hand each other on one stage, where the schedule folds the model (ZB-V): the
+ * receiving chunk copies it from where the message would have been sent. Two passes over the bytes of a message, which
+ * are counted here and not priced. */
+#include <zplan/schedule.h>
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+enum { READ_AND_WRITTEN = 2 };
+
+/* Folded, the last stage has both of the model's middle chunks. */
+static bool applies(const zp_move_scope *x) {
+  const zp_choice *c = x->choice;
+  return c->pipeline > 1 && zp_chunks(c) > 1 &&
+         zp_chunk_stage(c, c->pipeline - 1, NULL) == zp_chunk_stage(c, c->pipeline, NULL);
+}
+
+/* Elements of one micro-batch between model chunks k - 1 and k of one stage; 0: two stages have them. */
+static int64_t carry(const zp_move_scope *x, int64_t k) {
+  const zp_choice *c = x->choice;
+  int segment;
+  int64_t iteration;
+  if (k <= 0 || k >= (int64_t)c->pipeline * zp_chunks(c)) return 0;
+  if (zp_chunk_stage(c, k - 1, NULL) != zp_chunk_stage(c, k, NULL)) return 0;
+  zp_unit(x->lowered, c->cut[k], &segment, &iteration);
+  return x->lowered->segments[segment].carry_in_elements;
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  if (x->act == ZP_ACT_BW) return;
+  int64_t k = zp_model_chunk(x->choice, x->stage->index, x->chunk);
+  int64_t elements = carry(x, x->act == ZP_ACT_F ? k + 1 : k);
+  zp_move move = zp_move_begin(x, &zp_hand_over, ZP_MOVE_MESSAGE, ZP_WHEN_AFTER_ACTION, ZP_WAIT_BY_RECEIVER);
+  if (elements > 0)
+    zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, elements, READ_AND_WRITTEN * x->lowered->compute_bytes, emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  (void)x;
+  return zp_format(arena, "chunks of one stage that follow each other in the model copy what flows between them");
+}
+
+const zp_move_strategy zp_hand_over = {"hand-over on a stage", applies, make, explain, NULL, NULL, NULL};
