@@ -121,8 +121,40 @@ static void keep_symbols(zp_elab *e, const zp_item *item) {
   }
 }
 
+static int find_input(const zp_model *model, const char *name) {
+  for (int i = 0; i < model->inputs.len; i++)
+    if (strcmp(model->inputs.data[i].name, name) == 0) return i;
+  return -1;
+}
+
+/* Labels are the tokens that follow others. */
+static void check_inputs(zp_elab *e) {
+  if (e->model->inputs.len == 0 || find_input(e->model, "tokens") >= 0) return;
+  zp_diag *d =
+      zp_report(e->diags, ZP_Z0238, e->model->inputs.data[0].span, "trainers feed `labels` beside `tokens` only");
+  zp_diag_help(d, "declare `input tokens: i32[B, S]`, too, and read it");
+}
+
+/* Trainers feed tokens as input 0 and labels as input 1, in whatever order they are declared. */
+static void order_inputs(zp_model *model) {
+  int first = find_input(model, "tokens");
+  if (first <= 0) return;
+  zp_input tokens = model->inputs.data[first];
+  model->inputs.data[first] = model->inputs.data[0];
+  model->inputs.data[0] = tokens;
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int t = 0; t < graph->tensors.len; t++) {
+      zp_tensor *tensor = &graph->tensors.data[t];
+      if (tensor->role != ZP_ROLE_INPUT || (tensor->index != 0 && tensor->index != first)) continue;
+      tensor->index = first - tensor->index;
+    }
+  }
+}
+
 static void finish(zp_elab *e) {
   zp_model *model = e->model;
+  order_inputs(model);
   for (int s = 0; s < model->segments.len; s++) zp_graph_infer_parts(model->segments.data[s].graph);
   const zp_graph *last = model->segments.data[model->segments.len - 1].graph;
   const zp_node *loss = &last->nodes.data[last->tensors.data[last->loss].producer];
@@ -146,6 +178,7 @@ static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_it
   zp_elab_statements(e, &item->body);
   if (zp_diags_errors(e->diags) == errors) check_output(e, item);
   if (zp_diags_errors(e->diags) == errors) zp_elab_check_usage(e);
+  if (zp_diags_errors(e->diags) == errors) check_inputs(e);
   if (zp_diags_errors(e->diags) == errors) check_total(e, item);
   if (zp_diags_errors(e->diags) > errors) return false;
   zp_elab_check_lookahead(e);

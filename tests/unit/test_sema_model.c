@@ -198,6 +198,26 @@ Test(sema_model, inputs_reach_every_segment) {
   unload(&f);
 }
 
+/* Trainers feed tokens as input 0: what is read is what was meant, whichever is declared first. */
+Test(sema_model, inputs_in_any_order) {
+  fixture f = load_good(
+      "model m(V = 32, S = 8, d = 16, n = 3) {\n"
+      "  input labels: i32[B, S]\n  input tokens: i32[B, S]\n  param wte: [V, d]\n"
+      "  x = embedding(tokens, wte)\n  repeat h in 0..n { param t: [V, d]\n x = x + embedding(tokens, t) }\n" TAIL);
+  const zp_model *model = f.spec->model;
+  cr_expect_str_eq(model->inputs.data[0].name, "tokens");
+  cr_expect_str_eq(model->inputs.data[1].name, "labels");
+  for (int s = 0; s < model->segments.len; s++)
+    for (int n = 0; n < model->segments.data[s].graph->nodes.len; n++) {
+      const zp_graph *graph = model->segments.data[s].graph;
+      const zp_node *node = &graph->nodes.data[n];
+      if (node->op == ZP_OP_EMBEDDING) cr_expect_eq(graph->tensors.data[node->in.data[0]].index, 0);
+      if (node->op == ZP_OP_CROSS_ENTROPY) cr_expect_eq(graph->tensors.data[node->in.data[1]].index, 1);
+    }
+  check_sound(&f);
+  unload(&f);
+}
+
 /* Segments are called by distinct names: generated functions are named after them. */
 Test(sema_model, segment_names) {
   fixture f = load_good(HEAD "  repeat end in 0..n { x = exp(x) }\n  x = tanh(x)\n  repeat h in 0..n { x = exp(x) }\n"
