@@ -16,12 +16,22 @@ static inline int64_t zpk_padded_head(zpk_dtype dtype, int64_t hd) {
   return (hd + lanes - 1) / lanes * lanes;
 }
 
-/* One task: sample b, kv head g; `workspace` is the worker's share. */
+/* Positions of a sample in whole units of a layout: where they end in the middle of one, zeros follow. */
+static inline int64_t zpk_padded_keys(int64_t S) {
+  return (S + ZPK_SPARSE_UNIT - 1) / ZPK_SPARSE_UNIT * ZPK_SPARSE_UNIT;
+}
+
+/* One task: sample b, kv head g; `workspace` is the worker's share. Lengths do not get here: a shorter sample is a
+ * task of one sample with S positions, in a layout maybe no multiple of the block. */
 typedef void zpk_attention_task(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace);
 
 typedef struct zpk_attention_level {
   zpk_attention_task *forward[ZPK_DTYPES], *backward[ZPK_DTYPES]; /* by zpk_dtype */
 } zpk_attention_level;
+
+/* As zpk_attention and zpk_attention_grad, with the code of one level. */
+void zpk_attention_on(const zpk_attention_level *level, bool backward, const zpk_attention_args *args, int64_t begin,
+                      int64_t end, int worker);
 
 extern const zpk_attention_level zpk_attention_base;
 #if ZPK_X86_LEVELS

@@ -1,10 +1,13 @@
 /* Block-sparse attention of one (sample, kv head) in one dtype and instruction set, and the choice between it and the
  * dense one. The inner steps are the dense ones; tiles begin and end where blocks do, so no tile is partly absent, and
- * only the pair of a block with itself is masked. Tiles of up to BLOCK keys run on over neighbouring blocks. */
+ * only the pair of a block with itself is masked. Tiles of up to BLOCK keys run on over neighbouring blocks. A sample
+ * may end in the middle of a block. */
 
-#define TILE(left) ((left) < BLOCK ? (left) : BLOCK)
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define TILE(left) MIN(left, BLOCK)
 
-/* Keys transposed in panels of UNIT, so that a tile may begin at any of them: [S / UNIT][hd padded][UNIT]. */
+/* Keys transposed in panels of UNIT, so that a tile may begin at any of them: [S / UNIT, rounded up][hd padded][UNIT].
+ */
 static void NAME(panel_scores)(const zpk_attention_args *args, const NAME(query_block) * x, const REAL *keys_t,
                                int64_t key, int64_t keys) {
   for (int64_t at = 0; at < keys; at += ZPK_SPARSE_UNIT) NAME(multiply)
@@ -21,7 +24,7 @@ static void NAME(sparse_queries)(const zpk_attention_args *args, int64_t b, int6
   NAME(begin_queries)(args, b, h, first, rows, workspace, &x);
   for (int r = layout->keys.first[i]; r < layout->keys.first[i + 1]; r++) {
     int64_t end = layout->keys.run[r].end * layout->block;
-    if (args->causal && end > first + rows) end = first + rows;
+    end = MIN(end, args->causal ? first + rows : args->S);
     for (int64_t key = layout->keys.run[r].first * layout->block; key < end; key += BLOCK) {
       int64_t keys = TILE(end - key);
       NAME(panel_scores)(args, &x, keys_t, key, keys);
@@ -34,18 +37,19 @@ static void NAME(sparse_queries)(const zpk_attention_args *args, int64_t b, int6
 static void NAME(sparse_forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
   int64_t S = args->S, hd = args->hd, ld = zpk_padded_head(args->dtype, hd), group = args->H / args->G;
   int64_t size = args->layout->block;
-  REAL *keys_t = workspace, *values = keys_t + S * ld, *block = values + S * ld;
+  int64_t padded_S = zpk_padded_keys(S);
+  REAL *keys_t = workspace, *values = keys_t + padded_S * ld, *block = values + padded_S * ld;
   for (int64_t key = 0; key < S; key += ZPK_SPARSE_UNIT) {
     int64_t row = b * S + key;
     NAME(pack_transposed)
-    ((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, ZPK_SPARSE_UNIT, hd, keys_t + key * ld,
-     ZPK_SPARSE_UNIT);
+    ((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, MIN(S - key, ZPK_SPARSE_UNIT), hd,
+     keys_t + key * ld, ZPK_SPARSE_UNIT);
   }
   NAME(pack_rows)((const ELEM *)args->v + b * S * args->v_ld + g * hd, args->v_ld, S, hd, values, ld);
   for (int64_t h = g * group; h < (g + 1) * group; h++)
     for (int64_t begin = 0; begin < S; begin += size)
-      for (int64_t first = begin; first < begin + size; first += BLOCK)
-        NAME(sparse_queries)(args, b, h, first, TILE(begin + size - first), keys_t, values, block);
+      for (int64_t first = begin, end = MIN(begin + size, S); first < end; first += BLOCK)
+        NAME(sparse_queries)(args, b, h, first, TILE(end - first), keys_t, values, block);
 }
 
 /* All queries of head h that see the keys, which are of one block. */
@@ -56,6 +60,7 @@ static void NAME(sparse_keys)(const zpk_attention_args *args, int64_t b, int64_t
   for (int r = layout->queries.first[j]; r < layout->queries.first[j + 1]; r++) {
     int64_t first = layout->queries.run[r].first * layout->block, end = layout->queries.run[r].end * layout->block;
     if (args->causal && first < key) first = key;
+    end = MIN(end, args->S);
     for (; first < end; first += BLOCK) NAME(backward_pair)(args, b, h, first, TILE(end - first), key, keys, true, w);
   }
 }
@@ -71,8 +76,8 @@ static void NAME(sparse_backward)(const zpk_attention_args *args, int64_t b, int
   NAME(backward_blocks) w = NAME(cut_workspace)(workspace, zpk_padded_head(args->dtype, args->hd));
   for (int64_t h = g * group; h < (g + 1) * group; h++) NAME(clear_queries)(args, b, h, &w);
   for (int64_t begin = 0; begin < S; begin += size)
-    for (int64_t key = begin; key < begin + size; key += BLOCK) {
-      int64_t keys = TILE(begin + size - key);
+    for (int64_t key = begin, end = MIN(begin + size, S); key < end; key += BLOCK) {
+      int64_t keys = TILE(end - key);
       NAME(begin_keys)(args, b, g, key, keys, &w);
       for (int64_t h = g * group; h < (g + 1) * group; h++) NAME(sparse_keys)(args, b, h, key, keys, &w);
       NAME(end_keys)(args, b, g, key, keys, &w);
@@ -81,6 +86,7 @@ static void NAME(sparse_backward)(const zpk_attention_args *args, int64_t b, int
 }
 
 #undef TILE
+#undef MIN
 
 static void NAME(forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
   (args->layout ? NAME(sparse_forward) : NAME(dense_forward))(args, b, g, workspace);

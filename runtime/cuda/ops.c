@@ -73,6 +73,7 @@ void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int6
 /* ---- attention ---- */
 
 static zpd_attention attention_args(const zpk_attention_args *x) {
+  assert(!x->lengths); /* the kernels do not know them yet */
   return (zpd_attention){.B = x->B,
                          .S = x->S,
                          .H = x->H,

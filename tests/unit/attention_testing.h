@@ -161,10 +161,13 @@ static inline void axpy(double a, const double *x, double *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
 }
 
+static inline int64_t length_of(const zpk_attention_args *a, int64_t b) { return a->lengths ? a->lengths[b] : a->S; }
+
 /* One query row of one head, forward and backward, by the definition. */
 static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query) {
   const zpk_attention_args *a = &p->a;
-  int64_t S = a->S, hd = a->hd, g = h / (a->H / a->G), row = b * S + query, keys = a->causal ? query + 1 : S;
+  int64_t S = a->S, hd = a->hd, g = h / (a->H / a->G), row = b * S + query,
+          keys = a->causal ? query + 1 : length_of(a, b);
   const double *q = p->q + (row * a->H + h) * hd, *d_o = p->d_o + (row * a->H + h) * hd;
   double *o = p->o + (row * a->H + h) * hd, *score = malloc((size_t)keys * sizeof *score), max = -INFINITY, sum = 0;
   for (int64_t j = 0; j < keys; j++) {
@@ -186,12 +189,23 @@ static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query
   free(score);
 }
 
-/* Padding heads keep the zeros of calloc. */
+/* Padding heads, and positions that are not there, keep the zeros of calloc. */
 static inline void reference(problem *p) {
   const zpk_attention_args *a = &p->a;
   for (int64_t b = 0; b < a->B; b++)
     for (int64_t h = 0; h < a->kv_heads_valid * (a->H / a->G); h++)
-      for (int64_t query = 0; query < a->S; query++) reference_row(p, b, h, query);
+      for (int64_t query = 0; query < length_of(a, b); query++) reference_row(p, b, h, query);
+}
+
+/* Sets lengths, and what is read at positions behind them to NaN. */
+static inline void use_lengths(problem *p, const int32_t *lengths) {
+  zpk_attention_args *a = &p->a;
+  a->lengths = lengths;
+  for (int64_t row = 0; row < a->B * a->S; row++) {
+    if (row % a->S < lengths[row / a->S]) continue;
+    for (int64_t c = 0; c < (a->H + 2 * a->G) * a->hd; c++) put(a->dtype, p->qkv, row * a->q_ld + c, NAN);
+    for (int64_t c = 0; c < a->H * a->hd; c++) put(a->dtype, p->d_o_in, row * a->d_o_ld + c, NAN);
+  }
 }
 
 /* Largest difference relative to the largest element. */

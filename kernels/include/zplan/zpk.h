@@ -73,7 +73,7 @@ typedef struct zpk_block_list {
   const int32_t *first; /* [S / block + 1] */
   const zpk_run *run;
 } zpk_block_list;
-/* Which blocks of keys the blocks of queries see, of all heads. Every block sees itself. */
+/* Which blocks of keys the blocks of queries see, of all heads. Every block sees itself, so every query a key. */
 typedef struct zpk_layout {
   int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: zpd.h */
   zpk_block_list keys;    /* of query blocks; when causal none behind the block itself */
@@ -97,6 +97,10 @@ typedef struct zpk_attention_args {
   int64_t d_o_ld;
   void *dq, *dk, *dv;
   int64_t dq_ld, dk_ld, dv_ld;
+  /* [B], 1..S: positions of each sample that are there; NULL: all. Keys at and behind it are seen by no query and not
+   * read, nor are queries there, which have no meaning: their outputs, their log-sum-exps and their gradients are 0, as
+   * are dk and dv there. A query that is there sees itself, in every layout. Time follows the lengths. */
+  const int32_t *lengths;
   void *workspace; /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
 } zpk_attention_args;
 /* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48:
@@ -104,7 +108,8 @@ typedef struct zpk_attention_args {
  * gradient of queries is summed. */
 int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward);
 /* Bytes at the end of a share that a task of this size, its head no padding, may leave unwritten: rows of a tile that
- * are not there, the padding of the last row of sums. Exactly so many for dense attention of 48 positions and more. */
+ * are not there, the padding of the last row of sums, what the longest sample leaves of S. Exactly so many for dense
+ * attention of 48 positions and more. */
 int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward);
 /* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
