@@ -215,7 +215,7 @@ static inline double difference(zpk_dtype dtype, const void *x, int64_t ld, cons
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = 0; c < cols; c++) {
       double d = fabs(get(dtype, x, r * ld + c) - want[r * cols + c]);
-      worst = d <= worst ? worst : d; /* NaN wins */
+      worst = fmax(worst, isnan(d) ? INFINITY : d);
       largest = fmax(largest, fabs(want[r * cols + c]));
     }
   return worst / largest;
