@@ -6,6 +6,7 @@
  * - sequential: sample n is window n mod W.
  * - shuffled: sample n is window perm(seed, n / W)[n mod W], a new permutation for every pass over the data.
  * - synthetic: sample n is made up from (seed, n); there are no windows.
+ * - lines: a window is a line of the text, and its loss counts as far as it goes.
  *
  * The permutation is a four-round Feistel network over the smallest even number of bits that holds W, walked again
  * until the result is below W: any entry is computed on its own, so no table has to be kept or resumed. */
@@ -20,8 +21,10 @@ struct zpr_data {
   zpr *c;
   zpr_source source;
   zpr_stream stream;
+  zpr_lines lines;
   int64_t windows;
   int32_t *window; /* [S + 1] */
+  int32_t *labels; /* [S], of programs that have none */
 };
 
 /* ---- order ---- */
@@ -56,6 +59,12 @@ static void open_stream(zpr_data *data, zpr_error *error) {
   bool ok = s->kind == ZPR_TOKENS ? zpr_stream_add_token_files(&data->stream, s->path, error)
                                   : zpr_stream_add_text(&data->stream, s->path, error);
   if (!ok) return;
+  if (s->kind == ZPR_LINES) {
+    zpr_lines_open(data->c, &data->stream, &data->lines);
+    data->windows = data->lines.n;
+    if (data->windows < 1) zpr_error_set(error, "Z0804", "\"%s\" has no line that is not empty", s->path);
+    return;
+  }
   data->windows = (data->stream.tokens - 1) / S;
   if (data->windows < 1)
     zpr_error_set(error, "Z0804", "\"%s\" has %lld tokens, too few for one sample of %lld and its last label", s->path,
@@ -68,6 +77,7 @@ zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
   data->c = c;
   data->source = *source;
   data->window = zpr_alloc(c, (size_t)c->program->sequence + 1, sizeof *data->window);
+  data->labels = zpr_alloc(c, (size_t)c->program->sequence, sizeof *data->labels);
   if (source->kind == ZPR_NO_DATA)
     zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
   else if (source->kind != ZPR_SYNTHETIC)
@@ -79,13 +89,15 @@ zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
 void zpr_data_close(zpr_data *data) {
   if (!data) return;
   zpr_stream_close(&data->stream);
+  zpr_lines_close(&data->lines);
   free(data->window);
+  free(data->labels);
   free(data);
 }
 
 /* ---- identity ---- */
 
-static const char *const kind_names[] = {"", "tokens", "text", "synthetic"};
+static const char *const kind_names[] = {"", "tokens", "text", "synthetic", "lines"};
 enum { KINDS = sizeof kind_names / sizeof *kind_names };
 
 const char *zpr_data_kind_name(int64_t kind) {
@@ -121,35 +133,64 @@ bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier
 
 /* ---- loading ---- */
 
-static void read_sample(zpr_data *data, int64_t n) {
-  zpr *c = data->c;
-  int64_t S = c->program->sequence, V = c->program->vocabulary;
-  if (data->source.kind == ZPR_SYNTHETIC) {
-    zpr_synthetic(data->source.seed, (uint64_t)n, V, S + 1, data->window);
-    return;
-  }
+static int64_t window_of(const zpr_data *data, int64_t n) {
   int64_t w = n % data->windows;
-  if (data->source.shuffled) w = zpr_permute(data->source.seed, (uint64_t)(n / data->windows), data->windows, w);
-  zpr_error error = {0};
-  if (!zpr_stream_read(&data->stream, w * S, S + 1, V, data->window, &error)) zpr_fail(c, error.code, "%s", error.text);
+  return data->source.shuffled ? zpr_permute(data->source.seed, (uint64_t)(n / data->windows), data->windows, w) : w;
 }
+
+/* A stretch of S + 1 tokens: the labels are those that follow. */
+static bool read_stretch(zpr_data *data, int64_t n, zpr_sample *sample, zpr_error *error) {
+  int64_t S = data->c->program->sequence, V = data->c->program->vocabulary;
+  if (data->source.kind == ZPR_SYNTHETIC)
+    zpr_synthetic(data->source.seed, (uint64_t)n, V, S + 1, data->window);
+  else if (!zpr_stream_read(&data->stream, window_of(data, n) * S, S + 1, V, data->window, error))
+    return false;
+  memcpy(sample->tokens, data->window, (size_t)S * sizeof(int32_t));
+  memcpy(sample->labels, data->window + 1, (size_t)S * sizeof(int32_t));
+  sample->length = (int32_t)S;
+  return true;
+}
+
+static void read_sample(zpr_data *data, int64_t n, zpr_sample *sample) {
+  const zpr_program *p = data->c->program;
+  zpr_error error = {0};
+  bool ok = data->source.kind == ZPR_LINES ? zpr_lines_read(&data->lines, &data->stream, window_of(data, n),
+                                                            p->sequence, p->vocabulary, sample, &error)
+                                           : read_stretch(data, n, sample, &error);
+  if (!ok) zpr_fail(data->c, error.code, "%s", error.text);
+}
+
+/* Tokens of the batch that begins with sample `first` whose loss counts: of all ranks, which need not ask each other.
+ */
+static int64_t counted_tokens(const zpr_data *data, int64_t first) {
+  const zpr_program *p = data->c->program;
+  if (data->source.kind != ZPR_LINES) return p->batch * p->sequence;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < p->batch; i++)
+    tokens += zpr_lines_length(&data->lines, &data->stream, window_of(data, first + i), p->sequence);
+  return tokens;
+}
+
+/* Elements of all samples in front of input i. */
+static int64_t input_at(const zpr_program *p, int i) { return i * p->microbatches * p->microbatch * p->sequence; }
 
 void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
-  int64_t S = p->sequence, samples = p->microbatches * p->microbatch;
-  size_t bytes = (size_t)S * sizeof(int32_t);
-  int32_t *tokens = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), (p->n_inputs > 1 ? 2 : 1) * samples * S);
+  int64_t S = p->sequence, samples = p->microbatches * p->microbatch, count = input_at(p, p->n_inputs);
+  int32_t *tokens = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), count + (p->lengths ? samples : 0));
   for (int64_t i = 0; i < samples; i++) {
-    read_sample(data, first + c->first_sample + i);
-    memcpy(tokens + i * S, data->window, bytes);
-    if (p->n_inputs > 1) memcpy(tokens + (samples + i) * S, data->window + 1, bytes);
+    zpr_sample sample = {.tokens = tokens + i * S, .labels = data->labels};
+    if (p->n_inputs > 1) sample.labels = tokens + input_at(p, 1) + i * S;
+    read_sample(data, first + c->first_sample + i, &sample);
+    if (p->lengths) tokens[count + i] = sample.length;
   }
   zpr_tokens_close(c);
+  c->token_weight = 1 / (double)counted_tokens(data, first);
 }
 
 const int32_t *zpr_input(zpr *c, int input, int64_t mb) {
-  assert((input == 0 || input == 1) && mb >= 0 && mb < c->program->microbatches);
   const zpr_program *p = c->program;
-  const int32_t *tokens = zpr_at(c, c->stage->inputs);
-  return tokens + (input * p->microbatches + mb) * p->microbatch * p->sequence;
+  assert(input >= 0 && input < p->n_inputs + p->lengths && mb >= 0 && mb < p->microbatches);
+  const int32_t *inputs = zpr_at(c, c->stage->inputs);
+  return inputs + input_at(p, input) + mb * p->microbatch * (input < p->n_inputs ? p->sequence : 1);
 }

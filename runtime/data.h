@@ -1,5 +1,5 @@
 /* The seam between data.c, which knows samples, and the sources of tokens (data_tokens.c,
- * data_megatron.c, data_text.c, data_synthetic.c). */
+ * data_megatron.c, data_text.c, data_lines.c, data_synthetic.c). */
 #ifndef ZPLAN_RT_DATA_H
 #define ZPLAN_RT_DATA_H
 
@@ -34,6 +34,23 @@ bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int
 void zpr_stream_close(zpr_stream *stream);
 /* Hash of the first `tokens` ids, which the stream must have (data_identity.c). */
 uint64_t zpr_stream_hash(const zpr_stream *stream, int64_t tokens);
+
+/* What a sample is: S tokens and the labels that belong to them; behind its length there are none (label -1). */
+typedef struct zpr_sample {
+  int32_t *tokens, *labels; /* [S] */
+  int32_t length;           /* 1 to S */
+} zpr_sample;
+
+/* Lines of a stream of one text. */
+typedef struct zpr_lines {
+  int64_t n, *begin; /* the first byte of every line that is not empty */
+} zpr_lines;
+void zpr_lines_open(zpr *c, const zpr_stream *stream, zpr_lines *lines);
+void zpr_lines_close(zpr_lines *lines);
+int64_t zpr_lines_length(const zpr_lines *lines, const zpr_stream *stream, int64_t line, int64_t sequence);
+/* False and an error (Z0803) when a byte is not below `vocabulary`. */
+bool zpr_lines_read(const zpr_lines *lines, const zpr_stream *stream, int64_t line, int64_t sequence,
+                    int64_t vocabulary, zpr_sample *sample, zpr_error *error);
 
 /* Sample n of the made-up language: count ids below vocabulary. */
 void zpr_synthetic(uint64_t seed, uint64_t sample, int64_t vocabulary, int64_t count, int32_t *out);

@@ -24,12 +24,14 @@ static int explain(const zpr_program *program, int parsed, const char *message, 
 }
 
 /* A path on the command line replaces the program's source and keeps its order: *.bin are token files, the rest is
- * text. */
+ * text, or lines where the program has lines. */
 static zpr_source source_of(const zpr_source *source, const char *path) {
   zpr_source s = *source;
   if (!path) return s;
   size_t length = strlen(path);
-  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? ZPR_TOKENS : ZPR_TEXT;
+  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? ZPR_TOKENS
+           : source->kind == ZPR_LINES                           ? ZPR_LINES
+                                                                 : ZPR_TEXT;
   s.path = path;
   return s;
 }

@@ -23,6 +23,7 @@ static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
   static const char *const kind[] = {[ZP_DATA_NONE] = "ZPR_NO_DATA",
                                      [ZP_DATA_TOKENS] = "ZPR_TOKENS",
                                      [ZP_DATA_TEXT] = "ZPR_TEXT",
+                                     [ZP_DATA_LINES] = "ZPR_LINES",
                                      [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC"};
   zp_buf_line(&e->out, "    .%s = {.kind = %s, .path = %s, .seed = %lluu, .shuffled = %s},", field, kind[d->kind],
               quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false");
@@ -52,6 +53,7 @@ void zp_emit_program(zp_emit *e) {
   const zp_train *t = &e->plan->spec->train;
   const zp_choice *c = &e->program->choice;
   const zp_traffic traffic = zp_program_traffic(e->program);
+  bool lengths = e->model->inputs.len > 0 && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
   zp_emit_end_of_step(e);
   zp_buf_line(out, "static const zpr_program program = {");
   zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
@@ -68,7 +70,8 @@ void zp_emit_program(zp_emit *e) {
     zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "    .messages = MESSAGES,");
   zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,", LL(t->batch));
-  zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,", e->model->inputs.len);
+  zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,%s",
+              e->model->inputs.len - lengths, lengths ? " .lengths = true," : "");
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");

@@ -77,6 +77,8 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
                 zp_frame_name(f, o[0]), ZP_LL(zp_frame_buffer(f, o[0])->ld), zp_frame_name(f, o[1]),
                 ZP_LL(zp_frame_buffer(f, o[1])->ld), zp_frame_name(f, o[2]), ZP_LL(zp_frame_buffer(f, o[2])->ld));
   }
+  int lengths = grad ? 6 : 3; /* operand */
+  if (s->in.len > lengths) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[lengths]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
   zp_buf_line(out, "});");
 }

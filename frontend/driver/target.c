@@ -84,7 +84,8 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");
-    zp_diag_help(d, "add data = text(\"file.txt\"), tokens(\"shards/*.bin\") or synthetic(seed = 1)");
+    zp_diag_help(d,
+                 "add data = text(\"file.txt\"), lines(\"file.txt\"), tokens(\"shards/*.bin\") or synthetic(seed = 1)");
   }
   return zp_flush_diags(run);
 }

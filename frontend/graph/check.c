@@ -74,7 +74,7 @@ static const char *check_shapes(const zp_graph *graph, int n) {
   const zp_node *node = &graph->nodes.data[n];
   if (zp_op_arity(node->op) < 0) return NULL;
   if (node->op == ZP_OP_MATMUL && node->fused) return check_folded(graph, n);
-  if (node->in.len != zp_op_arity(node->op))
+  if (!zp_op_takes(node->op, node->in.len))
     return zp_format(graph->arena, "node %d (%s) has %d inputs", n, zp_op_name(node->op), node->in.len);
   zp_rule rule = {.graph = graph, .op = node->op, .in = node->in.data, .n_in = node->in.len, .attr = node->attr};
   if (!zp_rule_apply(&rule)) return zp_format(graph->arena, "node %d: %s", n, rule.error);

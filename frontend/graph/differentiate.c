@@ -106,6 +106,7 @@ static void diff_attention(diff_pass *pass, const zp_node *node) {
   for (int i = 0; i < 3; i++) add_in(pass, &grad, node->in.data[i]);
   for (int i = 0; i < 2; i++) add_in(pass, &grad, node->out.data[i]);
   add_in(pass, &grad, dy);
+  if (zp_attention_lengths(node) >= 0) add_in(pass, &grad, zp_attention_lengths(node));
   for (int i = 0; i < 3; i++) add_gradient_of(pass, &grad, node->in.data[i]);
   zp_graph_add_node(pass->graph, grad);
 }

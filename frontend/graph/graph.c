@@ -95,7 +95,7 @@ static int add_application(zp_graph *graph, const zp_rule *rule, const char *nam
 
 int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, int n_in, zp_op_attr attr,
                    const char *name, zp_span span) {
-  assert(n_in == zp_op_arity(op));
+  assert(zp_op_takes(op, n_in));
   int swapped[2];
   if (is_binary(op) && op != ZP_OP_DIV && first_is_small(graph, in[0], in[1])) {
     int big = in[1];

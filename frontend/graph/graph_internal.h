@@ -40,6 +40,8 @@ bool zp_graph_is_forward(const zp_graph *graph);
 zp_graph *zp_graph_copy_tensors(const zp_graph *graph);
 void zp_ints_copy(zp_arena *arena, zp_ints *to, const zp_ints *from);
 bool zp_ints_has(const zp_ints *list, int item);
+/* May the op have so many operands? */
+bool zp_op_takes(zp_op op, int operands);
 /* A fresh VALUE tensor without storage of another: base, producer and split_dim are -1. */
 zp_tensor zp_tensor_make(const char *name, zp_element element, zp_shape shape, zp_span span);
 /* How a ROW op reads an operand beside rows of shape `rows`; false when the shapes do not fit. */

@@ -95,6 +95,7 @@ typedef struct head {
   bool causal;
   const zp_layout *layout; /* NULL: dense */
   double scale;
+  int64_t length; /* positions that are there */
 } head;
 
 static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sample, int64_t h) {
@@ -105,6 +106,8 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .causal = attr->causal,
              .layout = attr->layout,
              .scale = attr->scale};
+  int lengths = zp_attention_lengths(node);
+  at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.sequence;
   at.q_cols = cols_of(in, node->in.data[0]);
   at.kv_cols = cols_of(in, node->in.data[1]);
   int64_t kv_head = h / (attr->heads / attr->kv_heads);
@@ -114,7 +117,10 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
   return at;
 }
 
-static int64_t keys_of(const head *at, int64_t query) { return at->causal ? query + 1 : at->sequence; }
+static int64_t keys_of(const head *at, int64_t query) {
+  if (query >= at->length) return 0;
+  return at->causal ? query + 1 : at->length;
+}
 
 static double score(const head *at, const double *q, const double *k, int64_t i, int64_t j) {
   double sum = 0;
@@ -128,7 +134,7 @@ static void attention_head(const head *at, const double *q, const double *k, con
     double max = -INFINITY, sum = 0, *out = o + at->q_at + i * at->q_cols;
     for (int64_t j = 0; j < keys_of(at, i); j++) max = fmax(max, score(at, q, k, i, j));
     for (int64_t j = 0; j < keys_of(at, i); j++) sum += exp(score(at, q, k, i, j) - max);
-    double log_sum = lse[at->lse_at + i * at->heads] = max + log(sum);
+    double log_sum = lse[at->lse_at + i * at->heads] = keys_of(at, i) > 0 ? max + log(sum) : 0;
     for (int64_t c = 0; c < at->d; c++) out[c] = 0;
     for (int64_t j = 0; j < keys_of(at, i); j++)
       for (int64_t c = 0; c < at->d; c++)

@@ -28,6 +28,19 @@ int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_spa
   return model->inputs.len - 1;
 }
 
+int64_t zp_model_input_elements(const zp_model *model, int n) {
+  assert(n >= 0 && n <= model->inputs.len);
+  int64_t elements = 0;
+  for (int i = 0; i < n; i++) elements += zp_shape_elements(&model->inputs.data[i].shape, 1);
+  return elements;
+}
+
+int zp_attention_lengths(const zp_node *node) {
+  assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
+  int last = node->op == ZP_OP_ATTENTION ? 3 : 6;
+  return node->in.len > last ? node->in.data[last] : -1;
+}
+
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
                                  const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span) {
   assert(name && n_carry >= 0);

@@ -63,6 +63,10 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
   return rows[op].reads[operand];
 }
 
+bool zp_op_takes(zp_op op, int operands) {
+  return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands == 4);
+}
+
 int zp_op_arity(zp_op op) {
   if (zp_op_is_row(op)) return rows[op].arity;
   switch (op) {

@@ -243,6 +243,15 @@ static bool want_layout(zp_rule *rule) {
   return attr->layout != NULL;
 }
 
+/* Lengths are of samples: an input of the model. */
+static bool want_lengths(zp_rule *rule, int i) {
+  const zp_tensor *t = operand(rule, i);
+  if (t->role == ZP_ROLE_INPUT && t->element == ZP_ELEM_I32 && shape_of(rule, i)->rank == 1) return true;
+  fail(rule, ZP_Z0204, "`lengths` of `attention` is the model's `input lengths: i32[B]`, not `%s` %s", t->name,
+       text_of(rule, i));
+  return false;
+}
+
 static void attention(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   for (int i = 0; i < 3; i++)
@@ -259,7 +268,7 @@ static void attention(zp_rule *rule) {
          operand(rule, 0)->name, text_of(rule, 0), operand(rule, 1)->name, text_of(rule, 1));
     return;
   }
-  if (!want_layout(rule)) return;
+  if (!want_layout(rule) || (rule->n_in > 3 && !want_lengths(rule, 3))) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
   const zp_extent *heads = attr->heads_extent;
@@ -472,7 +481,7 @@ static void ce_loss(zp_rule *rule) {
 }
 
 bool zp_rule_apply(zp_rule *rule) {
-  assert(rule->n_in == zp_op_arity(rule->op));
+  assert(zp_op_takes(rule->op, rule->n_in));
   rule->error = NULL;
   rule->n_out = 0;
   switch (rule->op) {

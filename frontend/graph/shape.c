@@ -13,8 +13,12 @@ int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch) {
   return n;
 }
 
+/* One number a sample: a column. */
+static bool is_of_samples(const zp_shape *shape) { return shape->rank == 1 && shape->dim[0] == ZP_DIM_B; }
+
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch) {
   assert(shape->rank >= 0 && shape->rank <= ZP_MAX_RANK);
+  if (is_of_samples(shape)) return microbatch;
   int64_t n = 1;
   for (int i = 0; i + 1 < shape->rank; i++) n *= dim_size(shape->dim[i], microbatch);
   return n;
@@ -28,7 +32,7 @@ int64_t zp_shape_rows_per_sample(const zp_shape *shape) {
 
 int64_t zp_shape_cols(const zp_shape *shape) {
   assert(shape->rank >= 0 && shape->rank <= ZP_MAX_RANK);
-  return shape->rank ? shape->dim[shape->rank - 1] : 1;
+  return shape->rank && !is_of_samples(shape) ? shape->dim[shape->rank - 1] : 1;
 }
 
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b) {

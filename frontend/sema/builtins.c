@@ -3,7 +3,7 @@
 
 typedef struct builtin builtin;
 typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
-enum { MAX_BUILTIN_ARGS = 9 };
+enum { MAX_BUILTIN_ARGS = 10 };
 struct builtin {
   const char *name;
   int required; /* the first ones must be given, and are tensors */
@@ -12,14 +12,17 @@ struct builtin {
   zp_op op;
 };
 
+static bool is_tensor(zp_elab *e, const builtin *op, const zp_slot *slots, int i) {
+  if (slots[i].value.kind == ZP_VAL_TENSOR) return true;
+  zp_report(e->diags, ZP_Z0202, slots[i].value.span, "`%s` of `%s` must be a tensor, this is %s", op->args[i], op->name,
+            zp_value_kind_name(&slots[i].value));
+  return false;
+}
+
 /* The first `required` arguments as tensors. */
 static bool tensors(zp_elab *e, const builtin *op, const zp_slot *slots, zp_value *in) {
   for (int i = 0; i < op->required; i++) {
-    if (slots[i].value.kind != ZP_VAL_TENSOR) {
-      zp_report(e->diags, ZP_Z0202, slots[i].value.span, "`%s` of `%s` must be a tensor, this is %s", op->args[i],
-                op->name, zp_value_kind_name(&slots[i].value));
-      return false;
-    }
+    if (!is_tensor(e, op, slots, i)) return false;
     in[i] = slots[i].value;
   }
   return true;
@@ -115,6 +118,8 @@ static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, cons
   return true;
 }
 
+enum { LENGTHS = 8 }; /* place of that argument of attention */
+
 static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
   bool ok = zp_elab_require(e, call, op->name, "heads", &slots[3]) &&
@@ -125,9 +130,15 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
             zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse);
   if (!ok) return false;
   attr.heads_extent = slots[3].value.extent;
-  if (!slots[6].given || attr.scale > 0) return apply_with(e, op, call, slots, attr, value);
-  zp_report(e->diags, ZP_Z0237, slots[6].value.span, "`scale` must be above 0, this is %g", attr.scale);
-  return false;
+  if (slots[6].given && attr.scale <= 0) {
+    zp_report(e->diags, ZP_Z0237, slots[6].value.span, "`scale` must be above 0, this is %g", attr.scale);
+    return false;
+  }
+  if (!slots[LENGTHS].given) return apply_with(e, op, call, slots, attr, value);
+  zp_value in[4];
+  if (!tensors(e, op, slots, in) || !is_tensor(e, op, slots, LENGTHS)) return false;
+  in[3] = slots[LENGTHS].value;
+  return zp_elab_apply(e, call, op->op, in, 4, attr, op->name, value);
 }
 
 /* Capacity 1.25 and no balancing loss unless given; Mixtral's weights (normalized over the chosen experts). */
@@ -193,7 +204,7 @@ static const builtin builtins[] = {
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
     {"attention",
      3,
-     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "!bias"},
+     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate", 1, {"scores", "k", "capacity", "normalize", "balance"}, apply_gate, ZP_OP_TOP_K_GATE},

@@ -1,4 +1,5 @@
 /* Elaboration of one model: choose it, bind its arguments, execute its body, check the result. */
+#include <assert.h>
 #include "elaborate.h"
 
 bool zp_elab_eval(zp_elab *e, const zp_expr *expr, zp_value *value) {
@@ -127,27 +128,33 @@ static int find_input(const zp_model *model, const char *name) {
   return -1;
 }
 
-/* Labels are the tokens that follow others. */
+/* Labels and lengths are those of tokens. */
 static void check_inputs(zp_elab *e) {
   if (e->model->inputs.len == 0 || find_input(e->model, "tokens") >= 0) return;
-  zp_diag *d =
-      zp_report(e->diags, ZP_Z0238, e->model->inputs.data[0].span, "trainers feed `labels` beside `tokens` only");
+  const zp_input *first = &e->model->inputs.data[0];
+  zp_diag *d = zp_report(e->diags, ZP_Z0238, first->span, "trainers feed `%s` beside `tokens` only", first->name);
   zp_diag_help(d, "declare `input tokens: i32[B, S]`, too, and read it");
 }
 
-/* Trainers feed tokens as input 0 and labels as input 1, in whatever order they are declared. */
+/* Trainers feed tokens, labels, lengths in this order, in whatever order they are declared. */
 static void order_inputs(zp_model *model) {
-  int first = find_input(model, "tokens");
-  if (first <= 0) return;
-  zp_input tokens = model->inputs.data[first];
-  model->inputs.data[first] = model->inputs.data[0];
-  model->inputs.data[0] = tokens;
+  static const char *const names[] = {"tokens", "labels", "lengths"};
+  enum { NAMES = sizeof names / sizeof *names };
+  zp_input ordered[NAMES];
+  int n = 0, now[NAMES];
+  for (int k = 0; k < NAMES; k++) {
+    int was = find_input(model, names[k]);
+    if (was < 0) continue;
+    ordered[n] = model->inputs.data[was];
+    now[was] = n++;
+  }
+  assert(n == model->inputs.len);
+  for (int i = 0; i < n; i++) model->inputs.data[i] = ordered[i];
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int t = 0; t < graph->tensors.len; t++) {
       zp_tensor *tensor = &graph->tensors.data[t];
-      if (tensor->role != ZP_ROLE_INPUT || (tensor->index != 0 && tensor->index != first)) continue;
-      tensor->index = first - tensor->index;
+      if (tensor->role == ZP_ROLE_INPUT) tensor->index = now[tensor->index];
     }
   }
 }

@@ -14,7 +14,7 @@ static const char *node_name(zp_elab *e, const zp_expr *expr, const char *word) 
 
 bool zp_elab_apply(zp_elab *e, const zp_expr *expr, zp_op op, const zp_value *in, int n_in, zp_op_attr attr,
                    const char *word, zp_value *value) {
-  int tensors[3];
+  int tensors[4];
   for (int i = 0; i < n_in; i++) {
     tensors[i] = zp_elab_operand(e, &in[i]);
     if (tensors[i] < 0) return false;

@@ -34,6 +34,11 @@ static const zp_field text_fields[] = {
     {"tokenizer", ZP_FIELD_REFUSED,
      .note = "`text` uses bytes as tokens; make others with `zplan data --tokenizer` and read them with `tokens`"},
 };
+static const zp_field lines_fields[] = {
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+};
 static const zp_field synthetic_fields[] = {
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
@@ -41,6 +46,7 @@ static const zp_field synthetic_fields[] = {
 static const zp_function data_functions[] = {
     {"tokens", ZP_DATA_TOKENS, ZP_SCHEMA("tokens", tokens_fields, 1)},
     {"text", ZP_DATA_TEXT, ZP_SCHEMA("text", text_fields, 1)},
+    {"lines", ZP_DATA_LINES, ZP_SCHEMA("lines", lines_fields, 1)},
     {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA("synthetic", synthetic_fields, 1)},
 };
 
@@ -70,12 +76,13 @@ void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
                  attr->value->text);
     return;
   }
-  const zp_function *function = zp_read_call(reader, env, attr->value, attr->key.text, data_functions, 3, &args);
+  const zp_function *function = zp_read_call(reader, env, attr->value, attr->key.text, data_functions,
+                                             sizeof data_functions / sizeof *data_functions, &args);
   if (!function || zp_diags_errors(reader->diags) != before) return;
   if (function->value != ZP_DATA_SYNTHETIC && (!args.data.path || !args.data.path[0])) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a path", function->name);
     zp_diag_help(d, "for example `%s(\"%s\")`", function->name,
-                 function->value == ZP_DATA_TEXT ? "book.txt" : "train_*.bin");
+                 function->value == ZP_DATA_TOKENS ? "train_*.bin" : "book.txt");
     return;
   }
   if (args.format != ANY_FORMAT && is_index(args.data.path) != (args.format == FORMAT_MEGATRON)) {

@@ -106,17 +106,19 @@ static void declare_input(zp_elab *e, const zp_stmt *stmt) {
     return;
   }
   if (!zp_elab_shape(e, type, &shape)) return;
-  bool known = strcmp(name->text, "tokens") == 0 || strcmp(name->text, "labels") == 0;
+  bool lengths = strcmp(name->text, "lengths") == 0;
+  bool known = lengths || strcmp(name->text, "tokens") == 0 || strcmp(name->text, "labels") == 0;
   bool ids = type->element.text && strcmp(type->element.text, "i32") == 0;
-  if (!known || !ids || shape.rank != 2 || shape.dim[0] != ZP_DIM_B) {
+  if (!known || !ids || shape.rank != (lengths ? 1 : 2) || shape.dim[0] != ZP_DIM_B) {
     zp_diag *d = zp_report(e->diags, ZP_Z0238, stmt->span, "trainers cannot feed the input `%s`", name->text);
-    zp_diag_help(d, "inputs are `input tokens: i32[B, S]` and `input labels: i32[B, S]`");
+    zp_diag_help(d, "inputs are `input tokens: i32[B, S]`, `input labels: i32[B, S]` and `input lengths: i32[B]`");
     return;
   }
   for (int i = 0; i < e->model->inputs.len; i++) {
     const zp_input *other = &e->model->inputs.data[i];
     bool twice = strcmp(other->name, name->text) == 0;
-    if (!twice && other->shape.dim[1] == shape.dim[1]) continue;
+    bool alone = lengths || strcmp(other->name, "lengths") == 0; /* has no sequence */
+    if (!twice && (alone || other->shape.dim[1] == shape.dim[1])) continue;
     zp_diag *d =
         twice ? zp_report(e->diags, ZP_Z0201, name->span, "input `%s` is declared twice", name->text)
               : zp_report(e->diags, ZP_Z0238, type->span, "`%s` and `%s` differ in length", name->text, other->name);

@@ -112,6 +112,8 @@ uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *frame, in
 int64_t zp_replay_cost(const zp_replay *r);
 
 /* ---- replay_params.c: parameters, gradients, their rings, state ---- */
+/* Where a model input of a micro-batch stands in the arena, in bytes. Requires a stage with inputs. */
+int64_t zp_replay_input_at(const zp_replay *r, int input, int64_t mb);
 /* What stands in the arena when a step begins. */
 void zp_replay_load(zp_replay *r);
 /* Parameters come for call j: into the ring, where there is one. */

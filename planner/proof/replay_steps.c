@@ -33,15 +33,12 @@ uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int te
 /* Byte address of what owns storage; -1: nowhere. */
 static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_buffer *root) {
   const zp_stage *s = r->stage;
-  int64_t base = -1, S = r->program->spec->model->sequence;
+  int64_t base = -1;
   switch (root->place) {
   case ZP_AT_PARAM:
   case ZP_AT_SPREAD:
   case ZP_AT_SHARED: return zp_replay_param_at(r, f, root->index);
-  case ZP_AT_INPUT:
-    return s->at_inputs < 0
-               ? -1
-               : s->at_inputs + (root->index * r->program->microbatches + f->mb) * r->lowered->microbatch * S * 4;
+  case ZP_AT_INPUT: return s->at_inputs < 0 ? -1 : zp_replay_input_at(r, root->index, f->mb);
   case ZP_AT_SAVED: base = f->saved; break;
   case ZP_AT_PENDING: base = f->pending; break;
   case ZP_AT_TRANSIENT: base = s->at_transient; break;

@@ -155,6 +155,38 @@ Test(gradients, sparse_attention) {
   check_sparse((zp_sparse){.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1}, false);
 }
 
+/* Samples of 1 to S positions: what stands behind them is 0, and has no gradient. */
+static void check_lengths(bool causal) {
+  kit k = kit_new(S, 1, D);
+  int lengths = zp_model_add_input(k.model, "lengths", shape1(ZP_DIM_B), ZP_NO_SPAN);
+  int x = k.graph->carry_in.data[0];
+  int in[4] = {linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false), linear(&k, "v", x, D / 2, false),
+               zp_graph_input(k.graph, k.model, lengths)};
+  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal};
+  int y = zp_graph_apply(k.graph, k.diags, ZP_OP_ATTENTION, in, 4, attr, "y", ZP_NO_SPAN);
+  cr_assert_geq(y, 0);
+  carry_out(&k, y);
+  zp_graph *graph = check_gradients(&k, 10, 0);
+  zp_interpreter *interpreter = zp_interpreter_new(k.arena, graph, TEST_BATCH);
+  fill_outside(interpreter, 10, 1);
+  zp_interpret(interpreter, 0, graph->nodes.len);
+  int behind = 0;
+  for (int sample = 0; sample < TEST_BATCH; sample++)
+    for (int64_t i = (int64_t)interpreter->value[in[3]][sample]; i < S; i++, behind++)
+      for (int c = 0; c < D; c++) {
+        int64_t at = (sample * S + i) * D + c;
+        cr_expect_eq(interpreter->value[graph->carry_out.data[0]][at], 0);
+        cr_expect_eq(interpreter->value[graph->grad_out.data[0]][at], 0);
+      }
+  cr_expect_gt(behind, 0);
+  kit_free(&k);
+}
+
+Test(gradients, attention_of_samples_with_lengths) {
+  check_lengths(false);
+  check_lengths(true);
+}
+
 /* q, k and v one and the same tensor: three contributions to one gradient. */
 Test(gradients, attention_of_one_tensor) {
   kit k = kit_new(S, 1, D);

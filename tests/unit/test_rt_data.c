@@ -223,6 +223,49 @@ Test(data, shuffled_epoch_shows_every_window_once) {
   zpr_close(&l.c);
 }
 
+/* Samples of 3 positions: a line is cut, another one is padded, empty ones are none; what follows the last byte is the
+ * newline, also where the file does not end with one. Every rank weighs a token by all tokens of the batch. */
+Test(data, lines_are_samples_of_their_own_length) {
+  char path[128];
+  loader l;
+  write_file("text", "ab\n\nwxyz\nc", 10);
+  open_loader(&l);
+  l.program.lengths = true;
+  l.stage.arena_bytes += 4 * 4;
+  zpr_close(&l.c);
+  int argc = 0;
+  char **argv = NULL;
+  zpr_open(&l.c, &l.program, &zpr_default_options, &argc, &argv);
+  zpr_source source = {.kind = ZPR_LINES, .path = path_of(path, "text")};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  zpr_data_load(&l.c, data, 0);
+  static const int32_t tokens[4][3] = {{'a', 'b', 0}, {'w', 'x', 'y'}, {'c', 0, 0}, {'a', 'b', 0}};
+  static const int32_t labels[4][3] = {{'b', '\n', -1}, {'x', 'y', 'z'}, {'\n', -1, -1}, {'b', '\n', -1}};
+  static const int32_t lengths[4] = {2, 3, 1, 2};
+  for (int i = 0; i < 4; i++) {
+    for (int k = 0; k < 3; k++) {
+      cr_expect_eq(zpr_input(&l.c, 0, i / 2)[i % 2 * 3 + k], tokens[i][k], "token %d of sample %d", k, i);
+      cr_expect_eq(zpr_input(&l.c, 1, i / 2)[i % 2 * 3 + k], labels[i][k], "label %d of sample %d", k, i);
+    }
+    cr_expect_eq(zpr_input(&l.c, 2, i / 2)[i % 2], lengths[i], "length of sample %d", i);
+  }
+  cr_expect_float_eq(l.c.token_weight, 1.0 / 8, 1e-15);
+  zpr_data_load(&l.c, data, 4); /* sample 4 is the second line */
+  cr_expect_eq(zpr_input(&l.c, 0, 0)[0], 'w');
+  cr_expect_float_eq(l.c.token_weight, 1.0 / (3 + 1 + 2 + 3), 1e-15);
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+Test(data, no_line_to_train_on, .exit_code = 1) {
+  char path[128];
+  loader l;
+  cr_redirect_stderr();
+  write_file("text", "\n\n\n", 3);
+  open_loader(&l);
+  zpr_data_open(&l.c, &(zpr_source){.kind = ZPR_LINES, .path = path_of(path, "text")});
+}
+
 static uint64_t hash_of_text(const char *text, size_t bytes) {
   char path[128];
   zpr_stream stream = {0};

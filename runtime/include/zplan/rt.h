@@ -24,7 +24,7 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD } zpr_optimizer;
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
-typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC } zpr_source_kind;
+typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES } zpr_source_kind;
 
 /* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
 typedef struct zpr_param {
@@ -108,7 +108,8 @@ typedef struct zpr_stage {
   int64_t bucket_elements; /* of a buffer of these rings */
   bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
-  int64_t inputs; /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
+  int64_t inputs; /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step; behind them
+                   * [micro-batches][microbatch]: lengths */
   /* GPUs: byte of the arena where the next message of every channel that comes from another stage arrives, before the
    * chunk begins that reads it, and bytes from one to the next. 0: messages are received where they are needed. */
   int64_t arrivals, arrival_stride;
@@ -119,7 +120,7 @@ typedef struct zpr_stage {
 } zpr_stage;
 
 typedef struct zpr_source {
-  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes */
+  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes; ZPR_LINES: bytes, a line a sample */
   const char *path;
   uint64_t seed;
   bool shuffled;
@@ -196,6 +197,7 @@ typedef struct zpr_program {
   int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
   int64_t sequence, vocabulary;
   int n_inputs;            /* 1: tokens; 2: tokens, labels */
+  bool lengths;            /* one input more: how many positions of every sample are there */
   const zpr_stage *stages; /* [pipeline] */
   int n_ties;
   const zpr_tie *ties;
@@ -252,7 +254,7 @@ struct zpr {
   int64_t samples;      /* of the data used so far: the number of the next one */
   int64_t frozen_steps; /* those of them that left the variance as it was: 1-bit Adam */
   bool training;        /* false during validation */
-  double token_weight;  /* 1 / (batch * sequence) */
+  double token_weight;  /* 1 / (tokens of the batch whose loss counts: batch * sequence, but of lines their lengths) */
   double loss;          /* this rank's share of the step's loss: sums times token_weight */
   /* f16: what gradients are multiplied by, so that small ones do not vanish; a power of two, 1 with other dtypes. */
   int64_t loss_scale;
@@ -284,7 +286,8 @@ int zpr_main(int argc, char **argv, const zpr_program *program);
 /* Address of byte `offset` of the arena; on a GPU it is the device's, so only kernels and zpr_ functions may read it.
  */
 static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
-/* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]. */
+/* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]; behind them, where the program
+ * has lengths, input n_inputs: int32 [microbatch]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
 
 /* Products of 16-bit operands that are widened are made of tiles of this size, in f32: a worker's share of

@@ -103,14 +103,17 @@ typedef enum zp_op_class {
   X(SIGMOID, "sigmoid", ROW)                                                                                           \
   X(RELU, "relu", ROW)                                                                                                 \
   X(SILU, "silu", ROW)                                                                                                 \
-  X(GELU, "gelu", ROW)                 /* attr.tanh_form: tanh approximation, else erf */                              \
-  X(LAYER_NORM, "layer_norm", ROW)     /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                \
-  X(RMS_NORM, "rms_norm", ROW)         /* x, weight[n] -> as x; attr.eps */                                            \
-  X(SOFTMAX, "softmax", ROW)           /* over the last dim */                                                         \
-  X(DROPOUT, "dropout", ROW)           /* attr.rate, attr.stream: Philox stream number, unique per op in model */      \
-  X(ROPE, "rope", ROW)                 /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */             \
-  X(SPLIT, "split", VIEW)              /* x -> attr.parts equal views of the last dim */                               \
-  X(ATTENTION, "attention", ATTENTION) /* q,k,v -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale sparse */  \
+  X(GELU, "gelu", ROW)             /* attr.tanh_form: tanh approximation, else erf */                                  \
+  X(LAYER_NORM, "layer_norm", ROW) /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                    \
+  X(RMS_NORM, "rms_norm", ROW)     /* x, weight[n] -> as x; attr.eps */                                                \
+  X(SOFTMAX, "softmax", ROW)       /* over the last dim */                                                             \
+  X(DROPOUT, "dropout", ROW)       /* attr.rate, attr.stream: Philox stream number, unique per op in model */          \
+  X(ROPE, "rope", ROW)             /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                 \
+  X(SPLIT, "split", VIEW)          /* x -> attr.parts equal views of the last dim */                                   \
+  /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
+  /* nobody, and the outputs of queries there are zero -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */  \
+  /* sparse */                                                                                                         \
+  X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
    */                                                                                                                  \
@@ -146,7 +149,7 @@ typedef enum zp_op_class {
   X(MATMUL_WGRAD, "matmul_wgrad", MATMUL)     /* dy, x -> gradient of parameter (accumulates) */                       \
   X(EMBEDDING_GRAD, "embedding_grad", LOOKUP) /* dy, ids -> gradient of parameter (adds; zeroed at step start) */      \
   X(POSITION_GRAD, "position_grad", LOOKUP)   /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */ \
-  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do -> dq,dk,dv */                            \
+  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do, maybe lengths -> dq,dk,dv */             \
   X(BATCHED_MATMUL_DGRAD, "batched_matmul_dgrad", GROUPED) /* dy, w -> dx */                                           \
   X(BATCHED_MATMUL_WGRAD, "batched_matmul_wgrad", GROUPED) /* dy, x -> gradient of parameter (accumulates) */          \
   X(TOP_K_GATE_GRAD, "top_k_gate_grad",                                                                                \
@@ -310,6 +313,11 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
 zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
+/* Elements of all inputs of one sample, or of the first n. Inputs stand in this order in memory: tokens i32[B, S],
+ * labels i32[B, S], lengths i32[B], those that a model has. */
+int64_t zp_model_input_elements(const zp_model *model, int n);
+/* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
+int zp_attention_lengths(const zp_node *node);
 /* Opens a new segment, with one iteration unless it is a repeat; its graph's carry_in are fresh tensors with these
  * shapes (n may be 0). */
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
@@ -326,8 +334,8 @@ int zp_graph_add_node(zp_graph *graph, zp_node node);
 
 /* ---- questions ---- */
 int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch);
-int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1 */
-int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 */
+int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1, but of [B] B */
+int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 and [B] */
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */
 /* Makes dimension i `size`, a share or a multiple of what it was: its extent follows. */
 void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size);
