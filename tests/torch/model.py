@@ -16,6 +16,13 @@ def causal_attention(q, k, v):
     return scores.masked_fill(future, float("-inf")).softmax(-1) @ v
 
 
+def padded_attention(q, k, v, lengths):
+    """Every position sees all of its sample, and none behind the sample's end; positions there give zeros."""
+    there = torch.arange(q.shape[-2])[None] < lengths[:, None]
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    return scores.masked_fill(~there[:, None, None], float("-inf")).softmax(-1) @ v * there[:, None, :, None]
+
+
 def to_heads(x, heads):
     batch, length, width = x.shape
     return x.view(batch, length, heads, width // heads).transpose(1, 2)
@@ -28,7 +35,7 @@ def from_heads(x):
 
 # ---- GPT-2 ----
 
-def gpt2_layer(w, at, x, heads):
+def gpt2_layer(w, at, x, heads, attention=causal_attention):
     def linear(name, y):
         return F.linear(y, w[at + name + ".weight"], w[at + name + ".bias"])
 
@@ -36,18 +43,23 @@ def gpt2_layer(w, at, x, heads):
         return F.layer_norm(y, y.shape[-1:], w[at + name + ".weight"], w[at + name + ".bias"], LAYER_NORM_EPS)
 
     q, k, v = linear("attn.c_attn", norm("ln_1", x)).chunk(3, -1)
-    y = from_heads(causal_attention(to_heads(q, heads), to_heads(k, heads), to_heads(v, heads)))
+    y = from_heads(attention(to_heads(q, heads), to_heads(k, heads), to_heads(v, heads)))
     x = x + linear("attn.c_proj", y)
     return x + linear("mlp.c_proj", F.gelu(linear("mlp.c_fc", norm("ln_2", x)), approximate="tanh"))
 
 
-def gpt2(w, tokens, layers, heads):
+def gpt2(w, tokens, layers, heads, attention=causal_attention):
     """Logits; the output projection is the embedding."""
     x = F.embedding(tokens, w["wte"]) + w["wpe"][: tokens.shape[1]]
     for layer in range(layers):
-        x = gpt2_layer(w, "h.%d." % layer, x, heads)
+        x = gpt2_layer(w, "h.%d." % layer, x, heads, attention)
     x = F.layer_norm(x, x.shape[-1:], w["ln_f.weight"], w["ln_f.bias"], LAYER_NORM_EPS)
     return x @ w["wte"].t()
+
+
+def lines(w, tokens, lengths, layers, heads):
+    """GPT-2 that sees both ways, as far as every sample goes."""
+    return gpt2(w, tokens, layers, heads, lambda q, k, v: padded_attention(q, k, v, lengths))
 
 
 # ---- LLaMA ----

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama or moe. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, moe or lines. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import datetime
@@ -38,6 +38,20 @@ def batches():
         yield torch.stack([stream[a:a + length] for a in at]), torch.stack([stream[a + 1:a + length + 1] for a in at])
 
 
+def line_batches():
+    """Lines that are not empty, in order: tokens, labels (the next byte, the newline at last), lengths. Cut at LENGTH; label -100: none."""
+    with open(settings.LINES, "rb") as file:
+        lines = [line + b"\n" for line in file.read().split(b"\n") if line]
+    for step in range(settings.STEPS):
+        chosen = [lines[(step * settings.BATCH + i) % len(lines)][: settings.LENGTH + 1] for i in range(settings.BATCH)]
+        tokens = torch.zeros(settings.BATCH, settings.LENGTH, dtype=torch.int64)
+        labels = torch.full_like(tokens, -100)
+        for i, line in enumerate(chosen):
+            tokens[i, : len(line) - 1] = torch.tensor(list(line[:-1]))
+            labels[i, : len(line) - 1] = torch.tensor(list(line[1:]))
+        yield tokens, labels, torch.tensor([len(line) - 1 for line in chosen])
+
+
 def learning_rate(step):
     """Linear warm-up, then a cosine down to MIN_LR at the last step: as runtime/schedule.c."""
     if step < settings.WARMUP:
@@ -47,14 +61,14 @@ def learning_rate(step):
 
 
 def train(name, weights):
-    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe}[name]
+    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "lines": model.lines}[name]
     optimizer = model.adamw(weights, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
     losses, norms = [], []
-    for step, (tokens, labels) in enumerate(batches()):
+    for step, (tokens, labels, *lengths) in enumerate(line_batches() if name == "lines" else batches()):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         optimizer.zero_grad()
-        output = forward(weights, tokens, **settings.ARCHITECTURES[name])
+        output = forward(weights, tokens, *lengths, **settings.ARCHITECTURES[name])
         logits, extra = output if isinstance(output, tuple) else (output, 0.0)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         (loss + extra).backward()

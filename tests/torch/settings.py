@@ -1,8 +1,8 @@
-"""The comparisons: what gpt2.dz, llama.dz and moe.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, moe.dz and lines.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TEXT = os.path.join(HERE, "text.txt")
+TEXT, LINES = (os.path.join(HERE, name) for name in ("text.txt", "lines.txt"))
 STEPS, BATCH, LENGTH = 20, 4, 32
 LR, MIN_LR, WARMUP = 1e-3, 1e-4, 5
 BETAS, EPS, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -10,9 +10,10 @@ ARCHITECTURES = {
     "gpt2": {"layers": 3, "heads": 4},
     "llama": {"layers": 3, "heads": 6, "kv_heads": 2},
     "moe": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1},
+    "lines": {"layers": 3, "heads": 4},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
-DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64"}
+DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32"}
 
 
 def expected_file(name):
