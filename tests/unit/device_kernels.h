@@ -17,6 +17,23 @@ static inline host_object device_open(const char *text, zpk_dtype dtype, int hea
   return device_open_as(text, dtype, head, false);
 }
 
+/* A text in several dtypes, each compiled when it is first asked for: tests run in processes of their own, and few need
+ * all. */
+typedef struct device_texts {
+  const char *text;
+  host_object of[ZPK_DTYPES];
+} device_texts;
+
+static inline const host_object *device_text(device_texts *texts, zpk_dtype dtype) {
+  if (!texts->of[dtype].library) texts->of[dtype] = device_open(texts->text, dtype, 64);
+  return &texts->of[dtype];
+}
+
+static inline void device_texts_close(device_texts *texts) {
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++)
+    if (texts->of[dtype].library) host_unload(&texts->of[dtype]);
+}
+
 static inline void device_launch_with(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,
                                       int64_t z, unsigned threads, unsigned shared_bytes) {
   char symbol[64];

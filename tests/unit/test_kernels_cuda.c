@@ -18,15 +18,10 @@ static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh
 
 /* Kernel texts of every dtype. */
 enum { DTYPES = ZPK_DTYPES };
-static host_object texts[DTYPES];
+static device_texts texts = {.text = text};
 
-static void open_texts(void) {
-  for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
-}
-static void close_texts(void) {
-  for (int dtype = 0; dtype < DTYPES; dtype++) host_unload(&texts[dtype]);
-}
-TestSuite(kernels_cuda, .init = open_texts, .fini = close_texts);
+static void close_texts(void) { device_texts_close(&texts); }
+TestSuite(kernels_cuda, .fini = close_texts);
 
 static void put(zpk_dtype dtype, void *x, int64_t i, double value) { put_as(dtype, x, i, value); }
 static double get(zpk_dtype dtype, const void *x, int64_t i) { return get_as(dtype, x, i); }
@@ -46,7 +41,7 @@ static void *copy_of(zpk_dtype dtype, const void *x, int64_t count) {
 }
 
 static void launch(zpk_dtype dtype, const char *name, const void *args, unsigned blocks) {
-  device_launch(&texts[dtype], name, args, blocks, 1, 1, ZPD_FLAT_THREADS);
+  device_launch(device_text(&texts, dtype), name, args, blocks, 1, 1, ZPD_FLAT_THREADS);
 }
 
 /* Small integers, so sums are exact. */

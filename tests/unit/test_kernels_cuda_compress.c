@@ -6,14 +6,9 @@
 
 static const char text[] = "#include \"zpd_compress.cuh\"\n";
 enum { REALS = 2, DTYPES = 4, BLOCKS = 21, COUNT = BLOCKS * ZPK_SIGNS, RANKS = 3, RECORD = BLOCKS * ZPK_SIGNS_BYTES };
-static host_object texts[DTYPES];
-static void open_texts(void) {
-  for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
-}
-static void close_texts(void) {
-  for (int dtype = 0; dtype < DTYPES; dtype++) host_unload(&texts[dtype]);
-}
-TestSuite(kernels_cuda_compress, .init = open_texts, .fini = close_texts);
+static device_texts texts = {.text = text};
+static void close_texts(void) { device_texts_close(&texts); }
+TestSuite(kernels_cuda_compress, .fini = close_texts);
 
 static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
   float narrow = (float)value;
@@ -53,7 +48,7 @@ static void check_signs(zpk_dtype dtype, int64_t grid) {
   memset(record, 0x5a, sizeof record);
   zpk_pack_signs(dtype, m, v, want_error, zpk_signs_of(want, BLOCKS, 0), 0, BLOCKS);
   zpd_signs a = {.m = m, .v = v, .error = error, .record = record, .blocks = BLOCKS, .here = BLOCKS};
-  device_launch(&texts[dtype], "zpd_pack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
+  device_launch(device_text(&texts, dtype), "zpd_pack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
   expect_same(record, want, RECORD, "record", dtype);
   expect_same(error, want_error, COUNT * 4, "worker's error", dtype);
 
@@ -67,7 +62,7 @@ static void check_signs(zpk_dtype dtype, int64_t grid) {
   }
   zpk_average_signs(dtype, RANKS, records, BLOCKS, v, want_error, zpk_signs_of(want, BLOCKS, 0), 0, BLOCKS);
   a.records = records, a.n = RANKS;
-  device_launch(&texts[dtype], "zpd_average_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
+  device_launch(device_text(&texts, dtype), "zpd_average_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
   expect_same(record, want, 8 * BLOCKS, "signs of the mean", dtype);
   for (int b = 0; b < BLOCKS; b++) {
     float got = zpk_signs_of(record, BLOCKS, 0).scale[b], should = zpk_signs_of(want, BLOCKS, 0).scale[b];
@@ -77,7 +72,7 @@ static void check_signs(zpk_dtype dtype, int64_t grid) {
   void *got_m = copy_of(m, bytes);
   zpk_unpack_signs(dtype, zpk_signs_of(want, BLOCKS, 0), v, m, 0, BLOCKS);
   a.records = want, a.m = got_m;
-  device_launch(&texts[dtype], "zpd_unpack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
+  device_launch(device_text(&texts, dtype), "zpd_unpack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
   expect_same(got_m, m, bytes, "momentum", dtype);
   free(m), free(v), free(error), free(want_error), free(got_m);
 }
@@ -91,13 +86,13 @@ Test(kernels_cuda_compress, blocks_that_are_elsewhere) {
   memset(record, 0x5a, sizeof record), memset(want, 0x5a, sizeof want);
   zpk_pack_signs(ZPK_F32, m, v, want_error, zpk_signs_of(want, BLOCKS, 0), 0, HERE);
   zpd_signs a = {.m = m, .v = v, .error = error, .record = record, .blocks = BLOCKS, .here = HERE};
-  device_launch(&texts[ZPK_F32], "zpd_pack_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+  device_launch(device_text(&texts, ZPK_F32), "zpd_pack_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
   expect_same(record, want, RECORD, "record", ZPK_F32);
   expect_same(error, want_error, COUNT * 4, "error", ZPK_F32);
   void *got_m = copy_of(m, COUNT * 4);
   zpk_unpack_signs(ZPK_F32, zpk_signs_of(want, BLOCKS, 0), v, m, 0, HERE);
   a.records = want, a.m = got_m;
-  device_launch(&texts[ZPK_F32], "zpd_unpack_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+  device_launch(device_text(&texts, ZPK_F32), "zpd_unpack_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
   expect_same(got_m, m, COUNT * 4, "momentum", ZPK_F32);
   free(m), free(v), free(error), free(want_error), free(got_m);
 }
@@ -152,10 +147,10 @@ Test(kernels_cuda_compress, update) {
                       .v = v,
                       .count = COUNT};
       zpk_momentum(&u, way > 1, param, grad, m, 0, COUNT);
-      device_launch(&texts[dtype], "zpd_momentum", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+      device_launch(device_text(&texts, dtype), "zpd_momentum", &a, 2, 1, 1, ZPD_FLAT_THREADS);
       expect_near(kept, got_m, m, "momentum");
       zpk_frozen_update(&u, way > 1, param, m, v, 0, COUNT);
-      device_launch(&texts[dtype], "zpd_frozen_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+      device_launch(device_text(&texts, dtype), "zpd_frozen_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
       expect_near(kept, got, param, "parameter");
       if (zpk_is_narrow(u.dtype)) {
         zpk_round(u.dtype, got, rounded, COUNT);

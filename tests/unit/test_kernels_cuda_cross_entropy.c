@@ -4,21 +4,16 @@
 #include <string.h>
 
 static const char text[] = "#include \"zpd_cross_entropy.cuh\"\n";
-static host_object texts[2];
+static device_texts texts = {.text = text};
 
-static void open_texts(void) {
-  for (int dtype = 0; dtype < 2; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
-}
-static void close_texts(void) {
-  for (int dtype = 0; dtype < 2; dtype++) host_unload(&texts[dtype]);
-}
-TestSuite(kernels_cuda_cross_entropy, .init = open_texts, .fini = close_texts);
+static void close_texts(void) { device_texts_close(&texts); }
+TestSuite(kernels_cuda_cross_entropy, .fini = close_texts);
 
 static void stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first, int64_t rows, const int32_t *label,
                   void *stat, unsigned blocks) {
   zpd_ce a = {
       .logits = logits, .out = stat, .labels = label, .V = V, .first_col = first, .vocabulary = WORDS, .rows = rows};
-  device_launch(&texts[dtype], "zpd_ce_stats", &a, blocks, 1, 1, ZPD_CE_THREADS);
+  device_launch(device_text(&texts, dtype), "zpd_ce_stats", &a, blocks, 1, 1, ZPD_CE_THREADS);
 }
 
 static void loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, const int32_t *label, double scale,
@@ -35,7 +30,7 @@ static void loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, con
               .loss = to,
               .parts = parts,
               .ticket = &ticket};
-  device_launch(&texts[dtype], "zpd_ce_loss", &a, (unsigned)zpd_loss_blocks(rows), 1, 1, ZPD_CE_THREADS);
+  device_launch(device_text(&texts, dtype), "zpd_ce_loss", &a, (unsigned)zpd_loss_blocks(rows), 1, 1, ZPD_CE_THREADS);
   cr_assert_eq(ticket, 0);
 }
 
@@ -52,7 +47,7 @@ static void grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first, 
               .vocabulary = WORDS,
               .rows = ROWS,
               .scale = scale};
-  device_launch(&texts[dtype], "zpd_ce_grad", &a, 5, 1, 1, ZPD_CE_THREADS);
+  device_launch(device_text(&texts, dtype), "zpd_ce_grad", &a, 5, 1, 1, ZPD_CE_THREADS);
 }
 
 /* The vocabulary over `ranks` of V columns each; the last may be all padding. */
@@ -125,7 +120,7 @@ Test(kernels_cuda_cross_entropy, wide_rows) {
       }
     }
     zpd_ce a = {.logits = x, .out = stat, .labels = label, .V = WIDE, .vocabulary = WIDE - 1, .rows = SHAPES};
-    device_launch(&texts[dtype], "zpd_ce_stats", &a, 2, 1, 1, ZPD_CE_THREADS);
+    device_launch(device_text(&texts, dtype), "zpd_ce_stats", &a, 2, 1, 1, ZPD_CE_THREADS);
     for (int r = 0; r < SHAPES; r++) {
       double max = get((zpk_dtype)dtype, stat, r * 3);
       for (int c = 0; c < WIDE - 1; c++) {

@@ -7,14 +7,9 @@
 
 static const char text[] = "#include \"zpd_experts.cuh\"\n";
 enum { DTYPES = 4 };
-static host_object texts[DTYPES];
-static void open_texts(void) {
-  for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
-}
-static void close_texts(void) {
-  for (int dtype = 0; dtype < DTYPES; dtype++) host_unload(&texts[dtype]);
-}
-TestSuite(kernels_cuda_experts, .init = open_texts, .fini = close_texts);
+static device_texts texts = {.text = text};
+static void close_texts(void) { device_texts_close(&texts); }
+TestSuite(kernels_cuda_experts, .fini = close_texts);
 
 /* What ought to be equal up to rounding: f32, f64, and a last place of bf16 and f16. */
 static const double near[DTYPES] = {1e-5, 1e-13, 1e-2, 2e-3};
@@ -75,7 +70,7 @@ static zpd_routing device_routing(const zpk_routing *r) {
 }
 
 static void launch(const zpk_routing *r, const char *name, const zpd_routing *a, int64_t x, int64_t y) {
-  device_launch(&texts[r->dtype], name, a, x, y, 1, ZPD_FLAT_THREADS);
+  device_launch(device_text(&texts, r->dtype), name, a, x, y, 1, ZPD_FLAT_THREADS);
 }
 
 static void check_gate(const zpk_routing *r) {
