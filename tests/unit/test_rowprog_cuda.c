@@ -179,11 +179,12 @@ static void check_shapes(const int64_t *sizes, int n_sizes, zpk_dtype dtype) {
     check_models(sizes + half, n_sizes - half, dtype, bound);
 }
 
+/* The text of f16 is that of bf16 but for the conversions, and the text of wide rows differs in the dtype by the length
+ * of a pack alone: small sizes and f32 show these. */
 static const int64_t small[] = {1, 12, 5}, large[] = {17, 768, 96, 300}, wide[] = {3073};
 
 Test(rowprog_cuda, f64_small) { check_shapes(small, 3, ZPK_F64); }
 Test(rowprog_cuda, f64_large) { check_shapes(large, 4, ZPK_F64); }
-Test(rowprog_cuda, f64_wide) { check_shapes(wide, 1, ZPK_F64); }
 Test(rowprog_cuda, f32_small) { check_shapes(small, 3, ZPK_F32); }
 Test(rowprog_cuda, f32_large) { check_shapes(large, 4, ZPK_F32); }
 Test(rowprog_cuda, f32_wide) { check_shapes(wide, 1, ZPK_F32); }
@@ -191,7 +192,6 @@ Test(rowprog_cuda, bf16_small) { check_shapes(small, 3, ZPK_BF16); }
 Test(rowprog_cuda, bf16_large) { check_shapes(large, 4, ZPK_BF16); }
 
 Test(rowprog_cuda, f16_small) { check_shapes(small, 3, ZPK_F16); }
-Test(rowprog_cuda, f16_large) { check_shapes(large, 4, ZPK_F16); }
 
 /* ---- watched ---- */
 
