@@ -15,7 +15,7 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { PLANS = 300, INSTANCES = 60, CHAINS = 60 };
 #else
-enum { PLANS = 13000, INSTANCES = 4000, CHAINS = 3000 };
+enum { PLANS = 5000, INSTANCES = 1600, CHAINS = 1200 };
 #endif
 
 static zp_arena *arena;

@@ -5,7 +5,7 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { INSTANCES = 31, MIXED_INSTANCES = 41, OFFLOAD_INSTANCES = 12 };
 #else
-enum { INSTANCES = 1030, MIXED_INSTANCES = 256, OFFLOAD_INSTANCES = 170 };
+enum { INSTANCES = 420, MIXED_INSTANCES = 126, OFFLOAD_INSTANCES = 72 };
 #endif
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);
