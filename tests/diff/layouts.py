@@ -13,17 +13,18 @@ the four; cuts between layers or inside them; ranks numbered tensor, data, pipel
 micro-batch or two. All that can be combined is a space of thousands, which --all trains. Otherwise a covering choice
 (support/covering.py) is made of it, in which in f64
 
-- every (tensor, pipeline, data) occurs with every model;
-- any three values of axes occur together with every model, wherever they can, when degrees count as one or several ranks:
-  tensor and data ranks with ZeRO 1, cuts inside layers with kept inputs split in a pipeline, ...;
-- any two values occur together, wherever they can, at their very degrees: tensor 5 with kept inputs split, pipeline 7 with
-  cuts inside layers, data 3 with ZeRO 1, ... With experts, and without: there in gpt.dz or llama.dz, which have the same
-  layouts and differ within layers only.
+- any two values of axes occur together with every model, wherever they can, when degrees count as one or several ranks:
+  tensor ranks with kept inputs split, cuts inside layers in a pipeline, data ranks with ZeRO 1, ...;
+- any three of these occur together, with experts and without: there in gpt.dz or llama.dz, which have the same layouts and
+  differ within layers only;
+- so do every (tensor, pipeline, data), and any two values at their very degrees: tensor 5 with kept inputs split, pipeline 7
+  with cuts inside layers, data 3 with ZeRO 1, ...
 
 That suffices because layouts are made of parts that know little of each other: an axis changes sizes of shards, who sends to
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
 against several or at one uneven degree, not at a single combination of eight values. In f32 kernels are others, layouts are
-not: every value of every axis, and any two when degrees count as one or several. --quick: every value of every axis.
+not: every value of every axis with every model, and any two in one of them when degrees count as one or several. --quick: every value
+of every axis.
 Layouts with experts spread over data ranks are listed.
 
 Bounds. f64: 1e-10. f32, where one rounding is u = 6e-8, about ten times what was measured on 845 layouts:
@@ -116,21 +117,13 @@ def pairs_of_classes(layout):
     return values(layout) | covering.meetings(coarse(layout), 2)
 
 
-def degrees_and_classes(layout):
-    return {layout[:3]} | pairs_of_classes(layout) | covering.meetings(coarse(layout), 3)
-
-
-def pairs(layout):
-    return covering.meetings(layout, 2)
+def degrees_and_threes(layout):
+    return {layout[:3]} | covering.meetings(layout, 2) | covering.meetings(coarse(layout), 3)
 
 
 def of_model(case, needs):
     model, layout = case
     return {(model, need) for need in needs(layout)}
-
-
-def with_models(case):
-    return pairs(case[1]) | of_model(case, degrees_and_classes)
 
 
 def chosen(tally, models, precision, extent):
@@ -140,9 +133,11 @@ def chosen(tally, models, precision, extent):
         return every
 
     def needs(case):
-        if extent == "pairs" and precision == "fp64":
-            return with_models(case)
-        return of_model(case, values if extent == "quick" else pairs_of_classes)
+        if extent == "quick":
+            return of_model(case, values)
+        if precision == "fp64":
+            return degrees_and_threes(case[1]) | of_model(case, pairs_of_classes)
+        return pairs_of_classes(case[1]) | of_model(case, values)
 
     some = covering.cover(every, needs)
     missing = set().union(*map(needs, every)) - set().union(*map(needs, some))
