@@ -100,7 +100,7 @@ libraries of CUDA|python3 tests/verify/libraries.py
 faults of a GPU|python3 tests/fault/gpu.py
 surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
-model fuzzer|python3 tests/fuzz/models.py --jobs 1
+model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 130
 1-bit Adam|python3 tests/diff/compress.py
 values of 1-bit Adam|python3 tests/diff/compress_values.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
@@ -176,6 +176,6 @@ part 'build release' build release || finish
 part 'unit release' unit release
 run_side_by_side
 if [ $dev = yes ]; then
-  part 'build dev' build dev && part 'unit dev' unit dev && part 'damaged inputs' python3 tests/fuzz/inputs.py --seconds 60
+  part 'build dev' build dev && part 'unit dev' unit dev && part 'damaged inputs' python3 tests/fuzz/inputs.py --seconds 30
 fi
 finish
