@@ -2,12 +2,24 @@
 #include <zplan/buf.h>
 #include "graph_internal.h"
 
+/* A view of some rows: all columns, an equal part of the elements. */
+static bool is_row_part(const zp_tensor *view, const zp_tensor *base) {
+  return view->row_part >= 0 && view->row_part < view->row_parts && view->column == 0 &&
+         zp_shape_elements(&view->shape, 1) * view->row_parts == zp_shape_elements(&base->shape, 1);
+}
+
 static const char *check_view(const zp_graph *graph, int id) {
   const zp_tensor *t = &graph->tensors.data[id];
   if (t->base < 0) return NULL;
   if (t->base >= graph->tensors.len || graph->tensors.data[t->base].base >= 0)
     return zp_format(graph->arena, "view `%s` has no storage", t->name);
   const zp_tensor *base = &graph->tensors.data[t->base];
+  if (t->row_parts > 0) {
+    if (is_row_part(t, base)) return NULL;
+    return zp_format(graph->arena, "view `%s` %s is no part %lld of %lld of `%s` %s", t->name,
+                     zp_shape_text(graph->arena, &t->shape), (long long)t->row_part, (long long)t->row_parts,
+                     base->name, zp_shape_text(graph->arena, &base->shape));
+  }
   if (t->column < 0 || t->column + zp_shape_cols(&t->shape) > zp_shape_cols(&base->shape) ||
       zp_shape_rows(&t->shape, 1) != zp_shape_rows(&base->shape, 1))
     return zp_format(graph->arena, "view `%s` %s at column %lld does not lie in `%s` %s", t->name,

@@ -1,5 +1,6 @@
 /* The interpreter's frame: storage and the order of nodes. Every tensor has an array of its own; what is written to a
- * view is copied to its base, so that readers of either see it. */
+ * view is copied to its base, so that readers of either see it. Views of rows, which no node makes, are copied from
+ * their base before they are read. */
 #include <assert.h>
 #include <math.h>
 #include "interpret_internal.h"
@@ -27,8 +28,28 @@ zp_interpreter *zp_interpreter_new(zp_arena *arena, const zp_graph *graph, int64
   return in;
 }
 
+/* Elements of a view of rows; *base: where they begin in its base. */
+static int64_t find_rows(const zp_interpreter *in, int view, double **base) {
+  const zp_tensor *t = &in->graph->tensors.data[view];
+  int64_t elements = zp_shape_elements(&t->shape, in->microbatch);
+  *base = in->value[t->base] + t->row_part * elements;
+  return elements;
+}
+
+static void read_rows(zp_interpreter *in, int view) {
+  double *base;
+  int64_t elements = find_rows(in, view, &base);
+  memcpy(in->value[view], base, sizeof(double) * (size_t)elements);
+}
+
 static void write_through(zp_interpreter *in, int view) {
   const zp_tensor *t = &in->graph->tensors.data[view];
+  if (t->row_parts > 0) {
+    double *base;
+    int64_t elements = find_rows(in, view, &base);
+    memcpy(base, in->value[view], sizeof(double) * (size_t)elements);
+    return;
+  }
   int64_t rows = zp_shape_rows(&t->shape, in->microbatch), cols = zp_shape_cols(&t->shape);
   int64_t stride = zp_shape_cols(zp_in_shape(in, t->base));
   for (int64_t r = 0; r < rows; r++)
@@ -68,5 +89,10 @@ void zp_interpret_node(zp_interpreter *in, const zp_node *node) {
 
 void zp_interpret(zp_interpreter *in, int first, int last) {
   assert(first >= 0 && first <= last && last <= in->graph->nodes.len);
-  for (int i = first; i < last; i++) zp_interpret_node(in, &in->graph->nodes.data[i]);
+  for (int i = first; i < last; i++) {
+    const zp_node *node = &in->graph->nodes.data[i];
+    for (int k = 0; k < node->in.len; k++)
+      if (in->graph->tensors.data[node->in.data[k]].row_parts > 0) read_rows(in, node->in.data[k]);
+    zp_interpret_node(in, node);
+  }
 }

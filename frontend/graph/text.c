@@ -21,7 +21,11 @@ static void put_outputs(zp_buf *text, const zp_graph *graph, const zp_node *node
   for (int i = 0; i < node->out.len; i++) {
     const zp_tensor *t = &graph->tensors.data[node->out.data[i]];
     zp_buf_printf(text, "%s%s %s", i ? ", " : "", t->name, zp_shape_text(graph->arena, &t->shape));
-    if (t->base >= 0) zp_buf_printf(text, " in %s at %lld", graph->tensors.data[t->base].name, (long long)t->column);
+    if (t->base >= 0 && t->row_parts == 0)
+      zp_buf_printf(text, " in %s at %lld", graph->tensors.data[t->base].name, (long long)t->column);
+    if (t->row_parts > 0)
+      zp_buf_printf(text, " in %s, part %lld of %lld", graph->tensors.data[t->base].name, (long long)t->row_part,
+                    (long long)t->row_parts);
     if (t->split_dim >= 0) zp_buf_printf(text, " of %lld on dim %d", (long long)t->full_dim, t->split_dim);
     if (t->partial) zp_buf_puts(text, " partial");
   }

@@ -59,9 +59,12 @@ typedef struct zp_tensor {
   zp_span span;
   /* A view is `width` columns of the last dimension of tensor `base`, from column `column`. base = -1: own storage.
    * Views are made by ZP_OP_SPLIT, where no node computes them, and by zp_differentiate: the gradient of a split tensor
-   * is a base that nodes write view by view; its producer is the last of them. A base is never a view itself. */
+   * is a base that nodes write view by view; its producer is the last of them. A base is never a view itself.
+   * row_parts > 0: the view has all columns, of part `row_part` of so many equal parts of the base's rows; what has
+   * columns only in name (token ids) is divided by its elements (zp_chunk_loss). */
   int base;
   int64_t column;
+  int64_t row_part, row_parts;
   zp_parts parts[ZP_MAX_RANK]; /* filled in by zp_graph_infer_parts */
   /* Local graphs only: split_dim >= 0: this is the rank's share of that dimension (shape holds the padded local size,
    * full_dim the logical size). partial: a partial sum over tensor ranks. */
@@ -259,6 +262,8 @@ typedef struct zp_graph {
    * GRAD_IN) of the gradient of carry_out[i]; grad_out[i] that of carry_in[i]. */
   int n_forward;
   zp_ints grad_in, grad_out;
+  int n_loss; /* the last forward nodes that backward does not need: they make the loss where no backward follows
+               * (zp_chunk_loss); 0: there are none */
 } zp_graph;
 
 typedef enum zp_init_kind { ZP_INIT_NORMAL, ZP_INIT_UNIFORM, ZP_INIT_CONSTANT } zp_init_kind;
@@ -383,6 +388,13 @@ zp_graph *zp_differentiate(const zp_graph *graph);
  * but the product. Tensors keep their indices. New graphs in the same arena. */
 zp_graph *zp_fold_epilogues(const zp_graph *graph);
 zp_graph *zp_fold_gradients(const zp_graph *graph);
+/* The graph whose loss is made in backward, by equal parts of the tokens, so that the logits never exist whole: for
+ * every part the product, the row statistics, the loss, the gradients of the logits, of the product's input and of its
+ * weight. Forward ends before that product; what makes the loss without gradients stands behind it (n_loss). Tensors
+ * keep their indices. A new graph in the same arena; NULL with *reason (arena) when the loss is not that of a product
+ * alone, or the sequence does not fall into so many parts. Requires: a differentiated local graph with a loss, chunks
+ * >= 2. */
+zp_graph *zp_chunk_loss(const zp_graph *graph, int chunks, const char **reason);
 /* The epilogue of a product as the node that would compute it alone: FUSED or FUSED_GRAD, which reads `product`. Arena.
  */
 zp_node zp_epilogue_group(zp_arena *arena, const zp_node *node);
