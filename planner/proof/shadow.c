@@ -81,10 +81,11 @@ static void write_columns(zp_shadow *s, zp_shadow_place p, uint64_t value) {
 void zp_shadow_write(zp_shadow *s, zp_shadow_place p, uint64_t value) {
   assert(p.bytes > 0 && p.row > 0 && 0 <= p.from && p.from < p.to && p.to <= p.row);
   if (p.from > 0 || p.to < p.row || p.column != 0) {
+    assert(p.origin == 0);
     write_columns(s, p, value);
     return;
   }
-  zp_shadow_cell cell = {.at = p.at, .end = p.at + p.bytes, .row = p.row, .value = value};
+  zp_shadow_cell cell = {.at = p.at, .end = p.at + p.bytes, .origin = p.origin, .row = p.row, .value = value};
   replace(s, p.at, p.at + p.bytes, &cell, 1);
 }
 
@@ -116,7 +117,7 @@ bool zp_shadow_holds(const zp_shadow *s, zp_shadow_place p, uint64_t value, uint
     const zp_shadow_cell *cell = &s->cell.data[i];
     *found = ZP_POISON;
     if (i >= s->cell.len || cell->at > *at) return false;
-    bool same_bytes = cell->origin + *at - cell->at == *at - p.at;
+    bool same_bytes = cell->origin + *at - cell->at == *at - p.at + p.origin;
     if (!columns_hold(cell, p, value, found) || !same_bytes) return false;
     *at = cell->end;
   }

@@ -29,14 +29,15 @@ typedef struct zp_shadow {
 } zp_shadow;
 
 /* Where a tensor, or some of its columns, stands: rows of `row` bytes in [at, at + bytes), of which columns [from, to)
- * are columns `column` and on of the value. */
+ * are columns `column` and on of the value. origin: bytes of the value before the place, whole rows; of a place with
+ * all columns only. */
 typedef struct zp_shadow_place {
-  int64_t at, bytes, row, from, to, column;
+  int64_t at, bytes, row, from, to, column, origin;
 } zp_shadow_place;
 
 /* All of [at, at + bytes). */
 static inline zp_shadow_place zp_shadow_whole(int64_t at, int64_t bytes) {
-  return (zp_shadow_place){at, bytes, bytes, 0, bytes, 0};
+  return (zp_shadow_place){at, bytes, bytes, 0, bytes, 0, 0};
 }
 
 void zp_shadow_poison(zp_shadow *shadow, int64_t at, int64_t bytes);

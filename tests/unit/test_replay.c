@@ -36,17 +36,34 @@ Test(shadow, bytes_hold_what_was_written_last) {
 
 Test(shadow, columns_are_values_of_their_own) {
   zp_shadow s = {.arena = arena};
-  zp_shadow_place all = {0, 40, 10, 0, 10, 0}, left = {0, 40, 10, 0, 4, 0}, right = {0, 40, 10, 4, 10, 4};
-  zp_shadow_place wrong = {0, 40, 10, 4, 8, 0};
+  zp_shadow_place all = {0, 40, 10, 0, 10, 0, 0}, left = {0, 40, 10, 0, 4, 0, 0}, right = {0, 40, 10, 4, 10, 4, 0};
+  zp_shadow_place wrong = {0, 40, 10, 4, 8, 0, 0};
   zp_shadow_write(&s, left, 7);
   cr_expect(holds(&s, left, 7) && !holds(&s, all, 7));
   zp_shadow_write(&s, right, 7);
   cr_expect(holds(&s, all, 7) && holds(&s, right, 7) && !holds(&s, wrong, 7));
-  zp_shadow_write(&s, (zp_shadow_place){0, 40, 10, 2, 6, 0}, 8); /* columns 0 to 4 of another value */
+  zp_shadow_write(&s, (zp_shadow_place){0, 40, 10, 2, 6, 0, 0}, 8); /* columns 0 to 4 of another value */
   cr_expect(!holds(&s, all, 7) && !holds(&s, left, 7));
-  cr_expect(holds(&s, (zp_shadow_place){0, 40, 10, 2, 6, 0}, 8) && holds(&s, (zp_shadow_place){0, 40, 10, 0, 2, 0}, 7));
+  cr_expect(holds(&s, (zp_shadow_place){0, 40, 10, 2, 6, 0, 0}, 8) &&
+            holds(&s, (zp_shadow_place){0, 40, 10, 0, 2, 0, 0}, 7));
   zp_shadow_write(&s, all, 9);
   cr_expect(holds(&s, right, 9) && !holds(&s, wrong, 9));
+}
+
+/* A value may be written by parts of its rows and read as one, or the other way round; parts that changed places are
+ * found. */
+Test(shadow, rows_are_parts_of_a_value) {
+  zp_shadow s = {.arena = arena};
+  zp_shadow_place all = {0, 40, 10, 0, 10, 0, 0}, first = {0, 20, 10, 0, 10, 0, 0}, second = {20, 20, 10, 0, 10, 0, 20};
+  zp_shadow_place swapped = {20, 20, 10, 0, 10, 0, 0};
+  zp_shadow_write(&s, all, 7);
+  cr_expect(holds(&s, first, 7) && holds(&s, second, 7) && !holds(&s, swapped, 7));
+  zp_shadow_write(&s, first, 8);
+  cr_expect(!holds(&s, all, 8) && holds(&s, second, 7));
+  zp_shadow_write(&s, second, 8);
+  cr_expect(holds(&s, all, 8));
+  zp_shadow_write(&s, swapped, 8);
+  cr_expect(!holds(&s, all, 8));
 }
 
 Test(shadow, pieces_of_a_value_come_together_again) {
