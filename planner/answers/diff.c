@@ -53,6 +53,7 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
   add_number(arena, &out, "idle", zp_plan_idle(plan, c));
   add_number(arena, &out, "zero", c->zero);
   add_number(arena, &out, "microbatch", c->microbatch);
+  add_number(arena, &out, "loss_chunks", zp_loss_chunks(c));
   add(arena, &out, "rank_order", zp_rank_order_name(c->order));
   add(arena, &out, "schedule", zp_schedule_name(c->schedule));
   add(arena, &out, "order",

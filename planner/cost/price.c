@@ -133,6 +133,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
     price_procedure(&p, &lowered->segments[i].forward);
     price_procedure(&p, &lowered->segments[i].backward);
     price_procedure(&p, &lowered->segments[i].split);
+    price_procedure(&p, &lowered->segments[i].loss);
   }
   const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
   if (software) zp_software_price(lowered, machine, software, &p.tensor_link);

@@ -55,14 +55,17 @@ static bool read_homes(const zp_json *offload, zp_choice *c) {
   return true;
 }
 
-enum { MAX_CHUNKS = 1024 };
+enum { MAX_CHUNKS = 1024, MAX_LOSS_CHUNKS = ZP_MOST_LOSS_CHUNKS };
 
 static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   const zp_json *degrees = zp_json_get(json, "degrees");
   int64_t zero = zp_json_get_int(json, "zero", -1), chunks = zp_json_get_int(json, "chunks", 1);
+  int64_t loss_chunks = zp_json_get_int(json, "loss_chunks", 1);
   if (zero < 0 || zero > 3 || chunks < 1 || chunks > MAX_CHUNKS) return false;
+  if (loss_chunks < 1 || loss_chunks > MAX_LOSS_CHUNKS) return false;
   c->zero = (int)zero;
   c->chunks = (int)chunks;
+  c->loss_chunks = loss_chunks > 1 ? (int)loss_chunks : 0;
   c->microbatch = zp_json_get_int(json, "microbatch", 0);
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
@@ -115,8 +118,9 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_jso
   }
   *choice = (zp_choice){0};
   if (!read_decisions(arena, json, choice)) {
-    *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
-             "rank_order, recompute, cut, offload)";
+    *error =
+        "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, loss_chunks, schedule, "
+        "chunks, rank_order, recompute, cut, offload)";
     return false;
   }
   int64_t idle = zp_json_get_int(json, "idle", 0);

@@ -27,6 +27,7 @@ static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
   zp_json_set_int(o, "idle", zp_plan_idle(plan, c));
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
+  zp_json_set_int(o, "loss_chunks", zp_loss_chunks(c));
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
   zp_json_set_int(o, "chunks", zp_chunks(c));
   set_recompute(o, c);

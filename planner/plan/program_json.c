@@ -85,6 +85,7 @@ static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, co
   zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
   zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
   zp_json_set(j, "forward", procedure_json(&x->forward, x, false, plan));
+  if (x->loss.steps.len > 0) zp_json_set(j, "loss", procedure_json(&x->loss, x, false, plan));
   zp_json_set(j, "backward", backward_json(x, plan));
   return j;
 }

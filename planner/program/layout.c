@@ -176,8 +176,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
     if (s->uses_shared[i]) a->noted |= UINT64_C(1) << i;
   add(&t->all, (zp_flat){elements.whole * count, elements.spread * count});
   t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
-  int64_t backward = zp_backward_of(s, a->c->schedule)->transient_bytes;
-  t->transient_bytes = max64(t->transient_bytes, max64(s->forward.transient_bytes, backward));
+  t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
   t->products_bytes = max64(t->products_bytes, s->products_bytes);
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));

@@ -109,11 +109,19 @@ static void lower_forward(zp_lowering *l, zp_procedure *p) {
     keep.bytes = 2.0 * (double)p->buffers.data[kept].bytes;
     zp_push(l->scratch, &p->steps, keep);
   }
-  zp_lower_nodes(l, p, buffer_of, 0, g->n_forward, NULL);
+  zp_lower_nodes(l, p, buffer_of, 0, g->n_forward - g->n_loss, NULL);
   if (copy) {
     int from = zp_lower_buffer(l, p, buffer_of, g->carry_out.data[0]);
     add_copy(l, p, from, carry_buffer(l, p, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y"));
   }
+  zp_color_transients(l->scratch, p);
+}
+
+/* The loss without gradients: reads what forward keeps. */
+static void lower_loss(zp_lowering *l, zp_procedure *p) {
+  const zp_graph *g = l->graph;
+  make_room(l, p, g->tensors.len, g->n_loss);
+  zp_lower_nodes(l, p, no_buffers(l), g->n_forward - g->n_loss, g->n_forward, NULL);
   zp_color_transients(l->scratch, p);
 }
 
@@ -239,18 +247,22 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   out->backward.name = zp_format(arena, "%s_backward", segment->name);
   if (l.graph->carry_in.len > 1 || l.graph->carry_out.len > 1)
     l.reason = zp_format(arena, "segment `%s` carries more than one tensor", segment->name);
+  out->loss.name = zp_format(arena, "%s_loss", segment->name);
   if (!l.reason) lower_forward(&l, &out->forward);
+  if (!l.reason && l.graph->n_loss > 0) lower_loss(&l, &out->loss);
   if (!l.reason) lower_backward(&l, &out->backward);
   if (!l.reason) zp_lower_mark_deferred(&out->backward);
   if (!l.reason) zp_lower_split(&l);
   if (!l.reason) refuse_strided(&l, &out->forward);
   if (!l.reason) refuse_strided(&l, &out->backward);
+  if (!l.reason) refuse_strided(&l, &out->loss);
   if (l.reason && !*reason) *reason = l.reason;
   if (has_products(&out->forward) || has_products(&out->backward))
     out->products_bytes = zp_products_bytes(lowered->spec);
   move_procedure(arena, &out->forward);
   move_procedure(arena, &out->backward);
   move_procedure(arena, &out->split);
+  move_procedure(arena, &out->loss);
   zp_arena_rewind(scratch, mark);
 }
 
@@ -305,8 +317,25 @@ static void zero_unreached(zp_arena *scratch, zp_lowered *l, const zp_model *mod
     if (!reached[p]) l->zero_first[p] = true;
 }
 
+/* The segment's graph of one tensor rank, with its loss by parts where it has one. */
+static const zp_graph *graph_to_lower(const zp_lowered *l, int segment, const char **reason) {
+  const zp_graph *graph = l->sharding->trained[segment];
+  if (l->loss_chunks < 2 || graph->loss < 0 || *reason) return graph;
+  const char *why;
+  const zp_graph *parts = zp_chunk_loss(graph, l->loss_chunks, &why);
+  if (parts) return parts;
+  *reason =
+      zp_format(l->sharding->trained[segment]->arena, "the loss is not made in %d chunks: %s", l->loss_chunks, why);
+  return graph;
+}
+
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason) {
+  return zp_lower_chunked(arena, spec, sharding, microbatch, recompute, recompute_shard, 1, reason);
+}
+
+zp_lowered *zp_lower_chunked(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
+                             zp_recompute recompute, bool recompute_shard, int loss_chunks, const char **reason) {
   assert(spec && sharding && reason);
   assert(microbatch >= 1 && recompute <= ZP_RECOMPUTE_SELECTIVE);
   const zp_model *model = spec->model;
@@ -316,6 +345,7 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   l->microbatch = microbatch;
   l->recompute = recompute;
   l->recompute_shard = recompute_shard;
+  l->loss_chunks = loss_chunks > 1 ? loss_chunks : 1;
   set_formats(l, &spec->train, spec->cluster.software);
   l->pieces = zp_pieces_whole(arena, model);
   l->n_segments = l->pieces->n;
@@ -330,7 +360,7 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   zp_arena *scratch = zp_arena_new_beside("lower", arena);
   set_zero_first(scratch, l, model);
   *reason = NULL;
-  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, scratch, l, s, sharding->trained[s], reason);
+  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, scratch, l, s, graph_to_lower(l, s, reason), reason);
   zero_unreached(scratch, l, model);
   zp_arena_free(scratch);
   return *reason ? NULL : l;
@@ -375,8 +405,8 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
     for (int k = 0; k < s && !stages[s]; k++)
       if (zp_choice_mode(choice, k) == mode && types[k] == types[s]) stages[s] = stages[k];
     if (stages[s]) continue;
-    zp_lowered *l = zp_lower(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
-                             zp_stage_mode_split(mode), reason);
+    zp_lowered *l = zp_lower_chunked(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
+                                     zp_stage_mode_split(mode), zp_loss_chunks(choice), reason);
     stages[s] = l && choice->fine ? zp_lower_pieces(arena, l, reason) : l;
     if (!stages[s]) return NULL;
   }

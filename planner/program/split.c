@@ -26,7 +26,8 @@ static bool changed_later(const zp_procedure *p, int s, int root) {
 }
 
 /* Products for weights and sums over columns that yield nothing else. The dx of the unit and its parameters are gone
- * when BW runs. */
+ * when BW runs. What is made by parts of the rows (the loss) shall not wait: all parts together are what the parts are
+ * there to avoid. */
 static bool may_wait(const zp_procedure *p, int s) {
   const zp_step *step = &p->steps.data[s];
   if (step->kind != ZP_STEP_NODE || step->out.len > 0 || step->sums.len == 0) return false;
@@ -34,7 +35,8 @@ static bool may_wait(const zp_procedure *p, int s) {
     int root = root_of(p, step->in.data[i]);
     zp_place place = p->buffers.data[root].place;
     bool parameter = place == ZP_AT_PARAM || place == ZP_AT_SPREAD || place == ZP_AT_SHARED;
-    if (parameter || place == ZP_AT_GRAD_OUT || changed_later(p, s, root)) return false;
+    bool some_rows = p->buffers.data[step->in.data[i]].rows < p->buffers.data[root].rows;
+    if (parameter || some_rows || place == ZP_AT_GRAD_OUT || changed_later(p, s, root)) return false;
   }
   return true;
 }

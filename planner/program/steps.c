@@ -54,6 +54,10 @@ int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor)
     b.ld = base->ld;
     b.index = base->index;
     b.offset = (base->base >= 0 ? base->offset : 0) + (t->base == storage ? t->column : 0);
+    if (t->row_parts > 0) { /* rows of a tensor that has its storage alone */
+      b.ld = b.cols;
+      b.offset += t->row_part * b.rows * b.cols;
+    }
     if (base->base >= 0) b.base = base->base;
   } else {
     b.bytes = b.rows * b.cols * zp_element_bytes(l->lowered, t->element);

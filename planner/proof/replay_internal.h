@@ -105,9 +105,13 @@ void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool u
 /* ---- replay_steps.c ---- */
 /* Runs steps [first, last) of the frame's procedure. */
 void zp_replay_steps(zp_replay *r, zp_replay_frame *frame, int first, int last);
-/* The value that a tensor of the frame's graph stands for; *column: where it begins in the rows of that, in elements.
- */
-uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *frame, int tensor, int64_t *column);
+/* Where a tensor begins in the value that it stands for, in elements: in its rows; and, of some of its rows, how many
+ * elements of it are before them. */
+typedef struct zp_replay_part {
+  int64_t column, before;
+} zp_replay_part;
+/* The value that a tensor of the frame's graph stands for, and which part of it. */
+uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *frame, int tensor, zp_replay_part *part);
 /* Operands of one micro-batch on the stage: what a replay costs. */
 int64_t zp_replay_cost(const zp_replay *r);
 

@@ -140,12 +140,13 @@ static int64_t params_of(const zp_replay *r, int64_t j) {
 static void put_params(zp_replay *r, const zp_replay_call *call, int64_t at) {
   const zp_graph *g = call->seg->graph;
   for (int use = 0; use < g->params.len; use++) {
-    int64_t element = at < 0 ? flat_element(r, call, use) : bucket_element(r, call, use), column;
+    int64_t element = at < 0 ? flat_element(r, call, use) : bucket_element(r, call, use);
+    zp_replay_part part;
     const zp_replay_frame frame = {.call = call};
     if (element < 0) continue;
     zp_shadow_place place = zp_shadow_whole((at < 0 ? r->stage->at_params : at) + element * r->lowered->param_bytes,
                                             param_bytes(r, call->seg, use));
-    zp_shadow_write(&r->device, place, zp_replay_value_of(r, &frame, g->params.data[use].tensor, &column));
+    zp_shadow_write(&r->device, place, zp_replay_value_of(r, &frame, g->params.data[use].tensor, &part));
   }
 }
 

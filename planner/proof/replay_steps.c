@@ -4,15 +4,16 @@
 
 #define LL(x) ((long long)(x))
 
-/* A view is columns of its base, and ENTER hands on what it gets; everything else is a value of its own. */
-uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, int64_t *column) {
+/* A view is columns or rows of its base, and ENTER hands on what it gets; everything else is a value of its own. */
+uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {
   const zp_graph *g = f->call->seg->graph;
   const zp_tensor *t = &g->tensors.data[tensor];
-  *column = 0;
+  *part = (zp_replay_part){0};
   for (bool follow = true; follow; t = &g->tensors.data[tensor]) {
     const zp_node *maker = t->base < 0 && t->producer >= 0 ? &g->nodes.data[t->producer] : NULL;
     follow = t->base >= 0 || (maker && maker->op == ZP_OP_ENTER);
-    if (t->base >= 0) *column += t->column;
+    if (t->base >= 0) part->column += t->column;
+    if (t->row_parts > 0) part->before += t->row_part * zp_shape_elements(&t->shape, r->lowered->microbatch);
     if (follow) tensor = t->base >= 0 ? t->base : maker->in.data[0];
   }
   switch (t->role) {
@@ -52,8 +53,14 @@ static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_bu
 
 static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }
 
-/* The place of a buffer. A view has the rows of its base; an alias of another shape has all of its bytes. */
-static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, int64_t column, zp_shadow_place *out) {
+/* Is the view some elements in a row of a base without gaps? */
+static bool is_stretch(const zp_buffer *x, const zp_buffer *root) {
+  return x->base >= 0 && x->ld == x->cols && root->ld == root->cols && x->rows * x->cols < root->rows * root->cols;
+}
+
+/* The place of a buffer. A view has the rows of its base, or is some of them; an alias of another shape has all of its
+ * bytes. */
+static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, zp_replay_part part, zp_shadow_place *out) {
   const zp_buffer *x = &f->p->buffers.data[b], *root = &f->p->buffers.data[root_of(f->p, b)];
   int64_t size = zp_element_bytes(r->lowered, root->element), at = address(r, f, root);
   if (at < 0) {
@@ -61,10 +68,16 @@ static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, int64_t colu
     return false;
   }
   int64_t row = root->ld * size, offset = x->base >= 0 ? x->offset * size : 0;
-  *out = (zp_shadow_place){at, root->rows * row, row, offset, offset + x->cols * size, column * size};
-  bool reshaped = x->base >= 0 && x->offset == 0 && x->ld == x->cols && root->ld == root->cols && column == 0 &&
+  *out = (zp_shadow_place){
+      at, root->rows * row, row, offset, offset + x->cols * size, part.column * size, part.before * size};
+  bool reshaped = x->base >= 0 && x->offset == 0 && x->ld == x->cols && root->ld == root->cols && part.column == 0 &&
                   x->rows * x->cols == root->rows * root->cols;
   if (reshaped) out->to = row;
+  if (is_stretch(x, root) && offset >= 0 && offset + x->rows * x->cols * size <= out->bytes) {
+    int64_t own = x->cols * size;
+    *out = (zp_shadow_place){at + offset, x->rows * own, own, 0, own, part.column * size, part.before * size};
+    return true;
+  }
   if (out->from >= 0 && out->to <= row && out->from < out->to && root->rows > 0) return true;
   zp_replay_find(r, f, "`%s` reaches beyond the rows of `%s`", x->name, root->name);
   return false;
@@ -83,10 +96,10 @@ static bool works_in_place(zp_op op) {
 /* A kernel reads and writes in any order, so what it writes may not lie on what it reads. */
 static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *step, int out) {
   zp_shadow_place to, other;
-  if (!place_of(r, f, step->out.data[out], 0, &to)) return;
+  if (!place_of(r, f, step->out.data[out], (zp_replay_part){0}, &to)) return;
   for (int i = 0; i < step->in.len + out; i++) {
     int b = i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len];
-    if (!place_of(r, f, b, 0, &other)) continue;
+    if (!place_of(r, f, b, (zp_replay_part){0}, &other)) continue;
     bool bytes_apart = to.at + to.bytes <= other.at || other.at + other.bytes <= to.at;
     bool columns_apart = to.at == other.at && to.row == other.row && (to.to <= other.from || other.to <= to.from);
     bool same = i < step->in.len && to.at == other.at && step->kind == ZP_STEP_NODE && works_in_place(step->op);
@@ -96,18 +109,18 @@ static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *st
   }
 }
 
-static void read_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, int64_t column) {
+static void read_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, zp_replay_part part) {
   zp_shadow_place place;
-  if (place_of(r, f, b, column, &place)) zp_replay_want(r, f, place, value, f->p->buffers.data[b].name);
+  if (place_of(r, f, b, part, &place)) zp_replay_want(r, f, place, value, f->p->buffers.data[b].name);
 }
 
-static void write_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, int64_t column) {
+static void write_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, zp_replay_part part) {
   zp_shadow_place place;
-  if (place_of(r, f, b, column, &place)) zp_shadow_write(&r->device, place, value);
+  if (place_of(r, f, b, part, &place)) zp_shadow_write(&r->device, place, value);
 }
 
 static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
-  int64_t column;
+  zp_replay_part part;
   zp_op_class class = zp_op_get_class(step->op);
   if (step->in.len != step->node->in.len || step->out.len != step->node->out.len) {
     zp_replay_find(r, f, "has other operands than its node");
@@ -116,13 +129,13 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED)
     scribble(r, r->stage->at_products, zp_products_bytes(r->program->spec));
   for (int i = 0; i < step->in.len; i++) {
-    uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &column);
-    read_operand(r, f, step->in.data[i], value, column);
+    uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &part);
+    read_operand(r, f, step->in.data[i], value, part);
   }
   for (int i = 0; i < step->out.len; i++) want_apart(r, f, step, i);
   for (int i = 0; i < step->out.len; i++) {
-    uint64_t value = zp_replay_value_of(r, f, step->node->out.data[i], &column);
-    write_operand(r, f, step->out.data[i], value, column);
+    uint64_t value = zp_replay_value_of(r, f, step->node->out.data[i], &part);
+    write_operand(r, f, step->out.data[i], value, part);
   }
   zp_replay_sum(r, f, step);
 }
@@ -131,17 +144,17 @@ static void run_around(zp_replay *r, const zp_replay_frame *f, const zp_step *st
   int from = step->in.data[0], to = step->out.data[0];
   uint64_t carry = zp_replay_value(ZP_TAG_CARRY, 0, f->call->first, f->mb),
            shard = zp_replay_value(ZP_TAG_SHARD, 0, f->call->first, f->mb);
-  int64_t column = 0;
+  zp_replay_part part = {0};
   uint64_t in = step->kind == ZP_STEP_GATHER_SHARD ? shard : carry,
            out = step->kind == ZP_STEP_KEEP_SHARD ? shard : carry;
   if (step->kind == ZP_STEP_COPY) {
     bool forward = f->pass == ZP_REPLAY_FORWARD;
     const zp_graph *g = f->call->seg->graph;
-    in = out = zp_replay_value_of(r, f, forward ? g->carry_out.data[0] : g->grad_out.data[0], &column);
+    in = out = zp_replay_value_of(r, f, forward ? g->carry_out.data[0] : g->grad_out.data[0], &part);
   }
-  read_operand(r, f, from, in, column);
+  read_operand(r, f, from, in, part);
   want_apart(r, f, step, 0);
-  write_operand(r, f, to, out, 0);
+  write_operand(r, f, to, out, (zp_replay_part){0});
 }
 
 void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
@@ -149,7 +162,7 @@ void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
   for (f->step = first; f->step < last; f->step++) {
     const zp_step *step = &f->p->steps.data[f->step];
     zp_shadow_place scratch;
-    if (step->workspace >= 0 && place_of(r, f, step->workspace, 0, &scratch))
+    if (step->workspace >= 0 && place_of(r, f, step->workspace, (zp_replay_part){0}, &scratch))
       zp_shadow_poison(&r->device, scratch.at, f->p->buffers.data[step->workspace].bytes);
     if (step->kind == ZP_STEP_NODE)
       run_node(r, f, step);
@@ -171,7 +184,8 @@ int64_t zp_replay_cost(const zp_replay *r) {
   for (int i = 0; i < r->stage->runs.len; i++) {
     const zp_run *run = &r->stage->runs.data[i];
     const zp_segment_program *seg = &r->lowered->segments[run->segment];
-    n += run->count * (operands(&seg->forward) + operands(zp_backward_of(seg, r->program->choice.schedule)));
+    n += run->count *
+         (operands(&seg->forward) + operands(&seg->loss) + operands(zp_backward_of(seg, r->program->choice.schedule)));
   }
   return n;
 }

@@ -78,15 +78,15 @@ static zp_shadow_place carried(const zp_replay *r, const zp_replay_call *call, b
   int64_t elements = in ? call->seg->carry_in_elements : call->seg->carry_out_elements;
   int64_t row = zp_shape_cols(&g->tensors.data[in ? g->carry_in.data[0] : g->carry_out.data[0]].shape);
   int64_t size = r->lowered->compute_bytes;
-  return (zp_shadow_place){at, elements * size, row * size, 0, row * size, 0};
+  return (zp_shadow_place){at, elements * size, row * size, 0, row * size, 0, 0};
 }
 
 /* The call has made what flows on: from here it is known by the place between two units. */
 static void hand_on(zp_replay *r, const zp_replay_frame *f, bool up, int64_t at) {
   const zp_graph *g = f->call->seg->graph;
   int tensor = up ? g->carry_out.data[0] : g->grad_out.data[0];
-  int64_t column;
-  uint64_t made = zp_replay_value_of(r, f, tensor, &column);
+  zp_replay_part part;
+  uint64_t made = zp_replay_value_of(r, f, tensor, &part);
   zp_shadow_place place = carried(r, f->call, !up, at);
   zp_replay_want(r, f, place, made, g->tensors.data[tensor].name);
   zp_shadow_write(&r->device, place,
@@ -190,6 +190,12 @@ static void run_call(zp_replay *r, zp_replay_frame *f, int first, int last) {
   zp_replay_close(r, f);
 }
 
+/* What a validation runs behind forward: it must find what forward keeps, and leave alone all but what is transient. */
+static void run_loss(zp_replay *r, zp_replay_frame f) {
+  f.p = &f.call->seg->loss;
+  if (f.p->steps.len > 0) zp_replay_steps(r, &f, 0, f.p->steps.len);
+}
+
 static void forward(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
   if (r->stage->pooled) {
     int64_t slot = owned(r, 0);
@@ -213,6 +219,7 @@ static void forward(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
     if (zp_replay_gathers_ahead(r) && j + 1 < chunk->calls) zp_replay_gather(r, chunk, j + 1);
     run_call(r, &f, 0, f.p->steps.len);
     if (f.y >= 0) hand_on(r, &f, true, f.y);
+    run_loss(r, f);
     put_saved(r, chunk, j, mb);
   }
   wait_for_copies(r, 0);

@@ -91,6 +91,8 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->unit_away = max64(n->unit_away, there);
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "forward"), "transient_bytes"));
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
+  if (zp_json_get(program, "loss"))
+    n->transient = max64(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);

@@ -54,7 +54,8 @@ static void check_view(procedure *p, const zp_json *b) {
     zp_find(p->v, "%s: `%s` views a buffer that has no storage there", p->name, name_of(b));
     return;
   }
-  if (zp_claim(b, "ld") != zp_claim(o, "ld"))
+  bool without_gaps = zp_claim(b, "ld") == zp_claim(b, "cols") && zp_claim(o, "ld") == zp_claim(o, "cols");
+  if (zp_claim(b, "ld") != zp_claim(o, "ld") && !without_gaps)
     zp_find(p->v, "%s: `%s` steps by %lld elements through rows of %lld", p->name, name_of(b), LL(zp_claim(b, "ld")),
             LL(zp_claim(o, "ld")));
   if (zp_claim(b, "offset") < 0 ||
@@ -214,11 +215,13 @@ static void check_kept(const procedure *forward, const procedure *backward) {
   }
 }
 
-static procedure check_procedure(zp_verifier *v, const zp_json *segment, int index, bool backward) {
+/* which: "forward", "backward", or "loss", which stands behind a forward as backward does. */
+static procedure check_procedure(zp_verifier *v, const zp_json *segment, int index, const char *which) {
   const zp_segment *s = &v->pieces->piece[index].segment;
-  const zp_json *json = zp_json_get(segment, backward ? "backward" : "forward");
-  procedure p = {.v = v, .segment = segment, .backward = backward, .elements = v->instance[index]};
-  p.name = zp_format(v->arena, "%s %s", s->name, backward ? "backward" : "forward");
+  const zp_json *json = zp_json_get(segment, which);
+  bool forward = strcmp(which, "forward") == 0, backward = strcmp(which, "backward") == 0;
+  procedure p = {.v = v, .segment = segment, .backward = !forward, .elements = v->instance[index]};
+  p.name = zp_format(v->arena, "%s %s", s->name, which);
   p.buffers = zp_json_get(json, "buffers");
   p.steps = zp_json_get(json, "steps");
   p.n = zp_json_count(p.buffers);
@@ -227,7 +230,7 @@ static procedure check_procedure(zp_verifier *v, const zp_json *segment, int ind
   for (int b = 0; b < p.n; b++) p.range[b].first = p.range[b].last = -1;
   check_buffers(&p);
   check_steps(&p);
-  if (!backward && s->graph->carry_out.len) check_result(&p, "carry_out");
+  if (forward && s->graph->carry_out.len) check_result(&p, "carry_out");
   if (backward && s->graph->carry_in.len) check_result(&p, "grad_out");
   check_overlaps(&p, zp_claim(json, "transient_bytes"));
   return p;
@@ -246,9 +249,36 @@ static zp_verify_elements instance_elements(const zp_verifier *v, const zp_segme
   return sum;
 }
 
+static bool makes_loss_by_parts(const zp_verifier *v, const zp_segment *s) {
+  return s->graph->loss >= 0 && zp_loss_chunks(&v->choice) > 1;
+}
+
+static int count_steps(const zp_json *json, zp_op op) {
+  const zp_json *steps = zp_json_get(json, "steps");
+  int n = 0;
+  for (int i = 0; i < zp_json_count(steps); i++)
+    n += strcmp(zp_json_get_string(zp_json_at(steps, i), "op", ""), zp_op_name(op)) == 0;
+  return n;
+}
+
+/* The loss is made once in training, by as many parts as were decided: in forward, or all of it in backward and once
+ * more for a validation. */
+static void check_loss(zp_verifier *v, const zp_json *j, const zp_segment *s) {
+  bool by_parts = makes_loss_by_parts(v, s);
+  int parts = zp_loss_chunks(&v->choice), whole = s->graph->loss >= 0;
+  const int wanted[] = {by_parts ? 0 : whole, by_parts ? parts : 0, by_parts ? parts : 0};
+  static const char *const which[] = {"forward", "backward", "loss"};
+  for (int i = 0; i < 3; i++) {
+    int losses = count_steps(zp_json_get(j, which[i]), ZP_OP_CE_LOSS);
+    if (losses != wanted[i])
+      zp_find(v, "segment `%s`: %s makes the loss of %d chunks, not of %d", s->name, which[i], losses, wanted[i]);
+  }
+}
+
 /* What the mode says about the procedures of a repeated segment: full recomputation keeps the input alone, without it
  * backward runs no product and no attention of forward. Segments outside repeats are never recomputed. */
 static void check_mode(zp_verifier *v, const zp_json *j, const zp_segment *s, zp_stage_mode mode, int64_t kept_bytes) {
+  int products = makes_loss_by_parts(v, s) ? zp_loss_chunks(&v->choice) : 0; /* the last one of the model, by parts */
   const zp_json *steps = zp_json_get(zp_json_get(j, "backward"), "steps");
   bool full = zp_stage_mode_recompute(mode) == ZP_RECOMPUTE_FULL && s->is_repeat;
   if (full && zp_claim(j, "saved_bytes") != zp_up(kept_bytes, 256))
@@ -256,6 +286,7 @@ static void check_mode(zp_verifier *v, const zp_json *j, const zp_segment *s, zp
             LL(zp_claim(j, "saved_bytes")));
   for (int i = 0; i < zp_json_count(steps) && !full; i++) {
     const char *op = zp_json_get_string(zp_json_at(steps, i), "op", "");
+    if (strcmp(op, zp_op_name(ZP_OP_MATMUL)) == 0 && products-- > 0) continue;
     if (strcmp(op, zp_op_name(ZP_OP_MATMUL)) == 0 || strcmp(op, zp_op_name(ZP_OP_ATTENTION)) == 0)
       zp_find(v, "segment `%s`: backward runs the %s of forward again, with recompute \"%s\"", s->name, op,
               zp_stage_mode_name(mode));
@@ -288,8 +319,13 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
 
 static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_mode mode) {
   check_sizes(v, j, index, mode);
-  procedure forward = check_procedure(v, j, index, false), backward = check_procedure(v, j, index, true);
+  procedure forward = check_procedure(v, j, index, "forward"), backward = check_procedure(v, j, index, "backward");
   check_kept(&forward, &backward);
+  check_loss(v, j, &v->pieces->piece[index].segment);
+  if (zp_json_get(j, "loss")) {
+    procedure loss = check_procedure(v, j, index, "loss");
+    check_kept(&forward, &loss);
+  }
   zp_verify_split(v, j, backward.name);
 }
 

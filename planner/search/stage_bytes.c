@@ -44,8 +44,7 @@ static int64_t message_bytes(zp_search_cache *s, const zp_choice *c, const zp_va
 }
 
 zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule) {
-  int64_t forward = unit->forward.transient_bytes, backward = zp_backward_of(unit, schedule)->transient_bytes;
-  return (zp_unit_bytes){.transient = forward > backward ? forward : backward,
+  return (zp_unit_bytes){.transient = zp_transient_bytes(unit, schedule),
                          .elements = unit->elements + unit->spread_elements,
                          .saved = unit->saved_bytes};
 }

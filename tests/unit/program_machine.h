@@ -153,7 +153,8 @@ static inline void *pm_address(const pm *m, const pm_unit *u, int t, int b) {
   case ZP_AT_PENDING: at = u->pending + root->offset; break;
   case ZP_AT_TRANSIENT: at = u->stage->at_transient + root->offset; break;
   case ZP_AT_INPUT:
-    return arena + u->stage->at_inputs + (root->index * m->program->microbatches + u->mb) * m->l->microbatch * S * 4;
+    return arena + u->stage->at_inputs + (root->index * m->program->microbatches + u->mb) * m->l->microbatch * S * 4 +
+           elements * 4;
   case ZP_AT_CARRY_IN: at = u->x; break;
   case ZP_AT_CARRY_OUT: at = u->y; break;
   case ZP_AT_GRAD_IN: at = u->dy; break;
@@ -230,8 +231,8 @@ static inline void pm_ce_stats(pm *m, const pm_unit *u, const zp_step *step, int
 }
 
 static inline void pm_ce_loss(pm *m, const pm_unit *u, const zp_step *step, int t) {
-  int64_t rows = m->l->microbatch * m->l->spec->model->sequence;
-  const zp_buffer *in = &u->p->buffers.data[step->in.data[0]];
+  const zp_buffer *in = &u->p->buffers.data[step->in.data[0]], *out = &u->p->buffers.data[step->out.data[0]];
+  int64_t rows = out->rows * out->cols;
   int64_t parts = in->rows * in->cols / (3 * rows);
   const double *stat = pm_address(m, u, t, step->in.data[0]);
   double *lse = pm_address(m, u, t, step->out.data[0]), scale = m->rank[0][0].in[0]->loss_scale;

@@ -71,7 +71,7 @@ static void expect_same_choice(const zp_choice *a, const zp_choice *b) {
   cr_expect(a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero);
   cr_expect_eq(zp_expert_ranks(a), zp_expert_ranks(b));
   cr_expect(a->schedule == b->schedule && a->sequence == b->sequence && a->compress == b->compress);
-  cr_expect(a->microbatch == b->microbatch && a->fine == b->fine);
+  cr_expect(a->microbatch == b->microbatch && a->fine == b->fine && zp_loss_chunks(a) == zp_loss_chunks(b));
   for (int s = 0; s < a->pipeline; s++) cr_expect_eq(zp_choice_mode(a, s), zp_choice_mode(b, s));
   int64_t parts = a->pipeline * (a->chunks > 1 ? a->chunks : 1);
   cr_assert_eq(parts, b->pipeline * (b->chunks > 1 ? b->chunks : 1));
@@ -146,6 +146,24 @@ Test(plan_space, modes_of_stages) {
                      .chunks = chunks_of(schedule),
                      .microbatch = 1};
       zp_choice_set_modes(&c, mode);
+      round_trip(spec, c);
+    }
+}
+
+Test(plan_space, losses_in_chunks) {
+  zp_spec *spec = roomy_spec();
+  for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
+    for (int zero = 0; zero <= 3; zero++) {
+      zp_choice c = {.tensor = 2,
+                     .pipeline = 2,
+                     .data = 2,
+                     .zero = zero,
+                     .schedule = (zp_schedule)schedule,
+                     .chunks = chunks_of(schedule),
+                     .sequence = zero % 2 == 1,
+                     .loss_chunks = 2 << zero,
+                     .microbatch = 2};
+      c.home[ZP_STATE_ACTIVATIONS] = zero == 2 ? (zp_home){ZP_TIER_HOST, 8} : (zp_home){ZP_TIER_DEVICE, 0};
       round_trip(spec, c);
     }
 }

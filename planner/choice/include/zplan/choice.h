@@ -12,6 +12,8 @@ typedef struct zp_home {
   int eighths; /* 0 .. 8 */
 } zp_home;
 
+enum { ZP_MOST_LOSS_CHUNKS = 256 };
+
 /* What the search chooses. All zero but the degrees, the micro-batch and the cut is a sound choice: 1F1B, nothing
  * recomputed or offloaded. */
 typedef struct zp_choice {
@@ -26,6 +28,8 @@ typedef struct zp_choice {
   zp_home home[ZP_STATE_COUNT];
   zp_rank_order order; /* of the ranks over the nodes */
   int64_t microbatch;
+  int loss_chunks; /* parts of a micro-batch's tokens that the loss is made by, in backward (0 means 1: at once, in
+                    * forward); zp_loss_chunks reads it */
   zp_recompute recompute;
   bool recompute_shard;           /* kept unit inputs are split over the tensor ranks */
   zp_stage_mode *stage_recompute; /* [pipeline]: what every stage recomputes, where they differ; `recompute` and
@@ -39,6 +43,7 @@ typedef struct zp_choice {
 
 /* Model chunks a stage. */
 static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1 ? choice->chunks : 1; }
+static inline int zp_loss_chunks(const zp_choice *choice) { return choice->loss_chunks > 1 ? choice->loss_chunks : 1; }
 /* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
 static inline bool zp_schedule_splits(zp_schedule schedule) {
   return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || schedule == ZP_SCHEDULE_ZB_V;

@@ -73,7 +73,10 @@ typedef struct zp_segment_program {
   const zp_segment *segment; /* of the model, or a piece of one */
   const zp_graph *graph;     /* local, fused, differentiated */
   zp_procedure forward, backward;
-  zp_procedure split;    /* backward for schedules that split it; zp_backward_of says which */
+  zp_procedure split; /* backward for schedules that split it; zp_backward_of says which */
+  /* What makes the loss behind a forward that no backward follows (a validation), where training makes it in backward;
+   * reads the slot. No steps: forward makes the loss itself. */
+  zp_procedure loss;
   int64_t *param_offset; /* elements from the instance's start (its spread start), per graph->params entry; -1: shared,
                           * see zp_stage.shared */
   int64_t elements;      /* of one instance in the flat buffers (aligned); shared and spread parameters not counted */
@@ -100,6 +103,7 @@ typedef struct zp_lowered {
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;
+  int loss_chunks; /* parts of the tokens that the loss is made by; 1: all at once, in forward */
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
   const zp_pieces *pieces;
   int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
@@ -250,6 +254,9 @@ typedef struct zp_program {
 /* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason);
+/* zp_lower with the loss by so many parts of the tokens, in backward (zp_chunk_loss). Of one part: zp_lower. */
+zp_lowered *zp_lower_chunked(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
+                             zp_recompute recompute, bool recompute_shard, int loss_chunks, const char **reason);
 /* Adds the pieces of layers to what zp_lower made, for plans that cut inside them. Shares the segments' procedures with
  * `lowered`; the pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with
  * this sharding. */
@@ -264,6 +271,12 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
                              const char **reason);
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
+}
+/* Bytes of the transient region that calls of the segment's procedures need. */
+static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_schedule schedule) {
+  int64_t most = zp_backward_of(segment, schedule)->transient_bytes;
+  if (most < segment->forward.transient_bytes) most = segment->forward.transient_bytes;
+  return most < segment->loss.transient_bytes ? segment->loss.transient_bytes : most;
 }
 /* Do gradients of a split backward's first part wait for the second one, which scatters them? */
 static inline bool zp_early_gradients_wait(const zp_choice *choice) {
