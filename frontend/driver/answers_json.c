@@ -11,6 +11,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
   zp_json_set_int(o, "expert", zp_expert_ranks(c));
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
+  zp_json_set_int(o, "loss_chunks", zp_loss_chunks(c));
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
   zp_json_set_int(o, "chunks", c->chunks > 1 ? c->chunks : 1);
   if (c->stage_recompute) {

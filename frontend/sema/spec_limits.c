@@ -65,6 +65,7 @@ static const limit_key limit_keys[] = {
     DEGREE(expert),
     DEGREE(microbatch),
     DEGREE(chunks),
+    DEGREE(loss_chunks),
     {.key = "idle", .offset = offsetof(zp_constraints, idle), .highest = MOST_DEGREE},
     {.key = "zero", .offset = offsetof(zp_constraints, zero), .highest = 3},
     WORDS(recompute),

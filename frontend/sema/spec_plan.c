@@ -51,6 +51,7 @@ static const zp_field plan_fields[] = {
     LIMIT("idle"),
     LIMIT("zero"),
     LIMIT("microbatch"),
+    LIMIT("loss_chunks"),
     LIMIT("recompute"),
     LIMIT("recompute_shard"),
     {"stage_recompute", ZP_FIELD_CUSTOM, .read = zp_read_stage_modes},

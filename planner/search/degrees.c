@@ -30,6 +30,24 @@ static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
     all->why_none = choice.fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
 }
 
+/* With the loss at once and by parts, layers whole and in parts. */
+static void measure_losses(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
+  const zp_limit *cut = &s->in->constraints->cut;
+  bool layers = zp_limit_allows(cut, 0), inside = zp_limit_allows(cut, 1) && (s->in->pieces || !layers);
+  int parts = zp_next_loss_chunks(s->in, &choice, 0);
+  if (parts == 0) {
+    zp_explain_loss_chunks(s);
+    all->why_none = ZP_REJECT_SPLIT;
+  }
+  for (; parts > 0; parts = zp_next_loss_chunks(s->in, &choice, parts)) {
+    choice.loss_chunks = parts > 1 ? parts : 0;
+    choice.fine = false;
+    if (layers) measure(s, choice, all);
+    choice.fine = true;
+    if (inside) measure(s, choice, all);
+  }
+}
+
 /* What tensor groups, and the expert groups of the choice, can run among the ranks at hand. */
 static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
   const zp_constraints *c = s->in->constraints;
@@ -43,14 +61,10 @@ static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
     }
     choice.microbatch = b;
     for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
-      bool layers = zp_limit_allows(&c->cut, 0), inside = zp_limit_allows(&c->cut, 1) && (s->in->pieces || !layers);
       if (all.why_none == ZP_REJECT_BATCH) all.why_none = ZP_REJECT_CONSTRAINT;
       if (!zp_search_considers(s, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
       choice.sequence = sequence;
-      choice.fine = false;
-      if (layers) measure(s, choice, &all);
-      choice.fine = true;
-      if (inside) measure(s, choice, &all);
+      measure_losses(s, choice, &all);
     }
   }
   return all;

@@ -17,7 +17,8 @@ int zp_use_groups(zp_search_cache *s, int tensor);
 
 /* ---- variant.c ---- */
 /* Index of the variant of these modes, made on demand; -1 when the model cannot be split or lowered that way
- * (s->reason). Of the choice only tensor, sequence and microbatch count. */
+ * (s->reason). Of the choice only tensor, sequence, microbatch and loss_chunks
+ * count. */
 int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
 /* The seconds of its first units are known from now on. */
 void zp_make_sums(zp_search_cache *s, int variant);

@@ -16,7 +16,8 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  a->recompute_shard - b->recompute_shard,
                                                  (int64_t)a->schedule - (int64_t)b->schedule,
                                                  (int64_t)a->chunks * 2 + a->sequence - b->chunks * 2 - b->sequence,
-                                                 a->compress - b->compress,
+                                                 (zp_loss_chunks(a) - zp_loss_chunks(b)) * 2 + a->compress -
+                                                     b->compress,
                                                  ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     difference[13 + 2 * i] = a->home[i].eighths - b->home[i].eighths;

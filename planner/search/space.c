@@ -11,6 +11,7 @@
  * at only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/buf.h>
 #include <zplan/abilities.h>
 #include <zplan/schedule.h>
 #include "bound.h"
@@ -235,11 +236,39 @@ static void try_recompute(zp_search_run *run, zp_choice choice) {
   if (modes) try_modes(run, choice, modes);
 }
 
+int zp_next_loss_chunks(const zp_search_input *in, const zp_choice *choice, int after) {
+  const zp_limit *limit = &in->constraints->loss_chunks;
+  (void)choice;
+  if (!limit->set) return after == 0 ? 1 : 0;
+  for (int parts = after + 1; parts <= ZP_MOST_LOSS_CHUNKS; parts++)
+    if (in->spec->model->sequence % parts == 0 && zp_limit_allows(limit, parts)) return parts;
+  return 0;
+}
+
+void zp_explain_loss_chunks(zp_search_cache *s) {
+  zp_buf text = zp_buf_new(s->arena);
+  int64_t positions = s->in->spec->model->sequence;
+  for (int parts = 1; parts <= ZP_MOST_LOSS_CHUNKS; parts++)
+    if (positions % parts == 0) zp_buf_printf(&text, "%s%d", parts > 1 ? ", " : "", parts);
+  s->reason =
+      zp_format(s->arena, "`loss_chunks` allows no number of equal parts that a sequence of %lld falls into: %s",
+                (long long)positions, text.data);
+}
+
+/* The loss at once and by parts of the tokens. */
+static void try_losses(zp_search_run *run, zp_choice choice) {
+  int parts = zp_next_loss_chunks(run->in, &choice, 0);
+  for (; parts > 0; parts = zp_next_loss_chunks(run->in, &choice, parts)) {
+    choice.loss_chunks = parts > 1 ? parts : 0;
+    try_recompute(run, choice);
+  }
+}
+
 static void try_sequence(zp_search_run *run, zp_choice choice) {
   for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
     if (!takes(run, &run->in->constraints->sequence, sequence, sequence == 0)) continue;
     choice.sequence = sequence;
-    try_recompute(run, choice);
+    try_losses(run, choice);
   }
 }
 

@@ -225,7 +225,7 @@ static void measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *
 
 static bool same_variant(const zp_variant *a, const zp_variant *b) {
   return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
-         a->modes == b->modes && a->types == b->types && a->expert == b->expert &&
+         a->loss_chunks == b->loss_chunks && a->modes == b->modes && a->types == b->types && a->expert == b->expert &&
          a->expert_stride == b->expert_stride && a->expert_ranks == b->expert_ranks &&
          (a->expert == 1 || zp_same_link(&a->expert_link, &b->expert_link));
 }
@@ -235,6 +235,7 @@ static int *slot_of(const zp_search_cache *s, const zp_variant *v) {
   uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
   key = (key * 8191 + (uint64_t)v->expert) * 8191 + (uint64_t)v->expert_stride;
   key = (key * 8191 + (uint64_t)v->expert_link.nodes) * 8191 + (uint64_t)(v->expert_link.bytes_per_s / 1e6);
+  key += (uint64_t)(v->loss_chunks - 1) * 524287;
   key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
   size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
   while (s->variant_index.data[at] && !same_variant(&s->variants.data[s->variant_index.data[at] - 1], v))
@@ -302,8 +303,8 @@ static zp_lowered *lowered_on(zp_search_cache *s, const zp_variant *like, zp_sta
 static const zp_lowered *lowered_before(const zp_search_cache *s, const zp_sharding_try *t, const zp_variant *v) {
   for (int i = 0; i < t->lowered[v->fine].len && !zp_has_types(s); i++) {
     const zp_lowered *l = t->lowered[v->fine].data[i];
-    if (l->microbatch == v->microbatch && l->recompute == zp_stage_mode_recompute(v->mode) &&
-        l->recompute_shard == zp_stage_mode_split(v->mode))
+    if (l->microbatch == v->microbatch && l->loss_chunks == v->loss_chunks &&
+        l->recompute == zp_stage_mode_recompute(v->mode) && l->recompute_shard == zp_stage_mode_split(v->mode))
       return l;
   }
   return NULL;
@@ -322,9 +323,10 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   if (!t->sharding) return NULL;
   const zp_lowered *before = lowered_before(s, t, v);
   if (before) return zp_lower_again(s->arena, before, whole);
-  zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, &s->cut_reason)
-                              : zp_lower(s->arena, s->in->spec, t->sharding, v->microbatch,
-                                         zp_stage_mode_recompute(v->mode), zp_stage_mode_split(v->mode), &s->reason);
+  zp_lowered *fresh =
+      v->fine ? zp_lower_pieces(s->arena, whole, &s->cut_reason)
+              : zp_lower_chunked(s->arena, s->in->spec, t->sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
+                                 zp_stage_mode_split(v->mode), v->loss_chunks, &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
   return fresh;
 }
@@ -361,6 +363,7 @@ static zp_lowered *lowered_on(zp_search_cache *s, const zp_variant *like, zp_sta
                   .expert_ranks = like->expert_ranks,
                   .sequence = like->sequence,
                   .microbatch = like->microbatch,
+                  .loss_chunks = like->loss_chunks,
                   .fine = like->fine,
                   .modes = modes,
                   .types = types,
@@ -408,6 +411,7 @@ static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int
                   .expert = zp_expert_ranks(c),
                   .sequence = c->sequence,
                   .microbatch = c->microbatch,
+                  .loss_chunks = zp_loss_chunks(c),
                   .fine = c->fine};
   if (v.expert == 1) return v;
   v.expert_link = zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, v.expert, c->order);

@@ -27,6 +27,7 @@ typedef struct zp_variant {
   int expert_stride, expert_ranks; /* several node types: from one rank of a group to the next; of the plan. Else 0 */
   bool sequence;
   int64_t microbatch;
+  int loss_chunks; /* 1: the loss at once */
   zp_mode_set modes;
   zp_node_set types;                   /* node types that it is priced on; 0: all, of several the least */
   zp_stage_mode mode;                  /* the one of `lowered` */

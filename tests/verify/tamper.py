@@ -25,6 +25,7 @@ PLANS = (
     ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "zero=1"),
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'schedule="zb_v"', "--set", "chunks=2", "--set", "recompute=full"),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=2", "--set", "plan.data=2", "--set", 'schedule="zb_h1"', "--set", "zero=3"),
+    ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2", "--set", "loss_chunks=4"),
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 

@@ -241,6 +241,7 @@ typedef enum zp_state {
 typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
   zp_limit tensor, pipeline, data, zero, microbatch;
+  zp_limit loss_chunks;     /* equal parts of a micro-batch's tokens that the loss is made by */
   zp_limit idle;            /* devices that are left out; unset: any number of them */
   zp_limit expert;          /* data ranks that share the experts of a tensor rank; unset: all that divide them */
   zp_limit recompute;       /* values of zp_recompute; names none, selective/attention, layer/full; "auto" = all */
