@@ -108,6 +108,7 @@ schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
 sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
+loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1
 resume|python3 tests/diff/resume.py
 gradients|python3 tests/diff/gradients.py
 launches|python3 tests/diff/launches.py

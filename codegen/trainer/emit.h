@@ -64,9 +64,11 @@ static inline bool zp_emit_buckets_move(const zp_emit *e) {
 /* Numbers of the buckets (zp_unit_buckets) of a segment's unit that have the call in an action. Arena. */
 zp_ints zp_emit_bucket_calls(const zp_emit *e, int segment, zp_act act, zp_call call);
 
-/* What a function of a segment does: INPUTS and WEIGHTS are BACKWARD in two parts. */
+/* What a function of a segment does: INPUTS and WEIGHTS are BACKWARD in two parts; LOSS follows FORWARD where no
+ * backward does, and backward makes the loss otherwise. */
 typedef enum zp_pass {
   ZP_PASS_FORWARD,
+  ZP_PASS_LOSS,
   ZP_PASS_BACKWARD,
   ZP_PASS_INPUTS,
   ZP_PASS_WEIGHTS,

@@ -44,7 +44,7 @@ static const char *mode_suffix(const zp_emit *e, int segment, zp_stage_mode mode
 }
 
 const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
-  static const char *const name[] = {"forward", "backward", "inputs", "weights", "gather", "scatter"};
+  static const char *const name[] = {"forward", "loss", "backward", "inputs", "weights", "gather", "scatter"};
   return zp_format(e->arena, "%s_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
                    name[pass], mode_suffix(e, segment, mode));
 }

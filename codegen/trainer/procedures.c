@@ -139,8 +139,13 @@ static void declare_buffer(zp_frame *f, int b) {
   const char *name = f->name[b];
   if (x->base >= 0) {
     const char *base = zp_frame_name(f, x->base);
-    if (x->element == ZP_ELEM_I32)
+    if (x->element == ZP_ELEM_I32 && x->offset == 0)
       zp_buf_line(out, "const int32_t *%s = %s;", name, base);
+    else if (x->element == ZP_ELEM_I32)
+      zp_buf_line(out, "const int32_t *%s = %s + %lld; /* %s */", name, base, ZP_LL(x->offset), shape_text(f, b));
+    else if (zp_frame_tensor(f, b)->row_parts > 0 && x->offset > 0)
+      zp_buf_line(out, "real *%s = %s + %lld; /* %s, from row %lld of %s */", name, base, ZP_LL(x->offset),
+                  shape_text(f, b), ZP_LL(x->offset / x->ld), base);
     else if (x->offset == 0)
       zp_buf_line(out, "real *%s = %s;", name, base);
     else
@@ -261,14 +266,15 @@ static zp_buf print_steps(zp_frame *f) {
   for (int s = f->first; s < f->last; s++) {
     if (s == f->p->n_recompute && f->p->n_recompute > 0)
       zp_buf_line(&e->out, "/* -- forward values are rebuilt; backward proper -- */");
-    zp_emit_profiled_step(e, &(zp_profiled_step){.segment = f->segment,
-                                                 .index = s,
-                                                 .mode = f->mode,
-                                                 .forward = f->pass == ZP_PASS_FORWARD,
-                                                 .procedure = f->title});
+    if (f->pass != ZP_PASS_LOSS) /* no part of a training step */
+      zp_emit_profiled_step(e, &(zp_profiled_step){.segment = f->segment,
+                                                   .index = s,
+                                                   .mode = f->mode,
+                                                   .forward = f->pass == ZP_PASS_FORWARD,
+                                                   .procedure = f->title});
     zp_emit_step(f, &f->p->steps.data[s]);
   }
-  if (f->first < f->last) zp_emit_profiled_end(e);
+  if (f->first < f->last && f->pass != ZP_PASS_LOSS) zp_emit_profiled_end(e);
   zp_emit_scatters(f);
   zp_buf steps = e->out;
   e->out = outer;
@@ -276,10 +282,10 @@ static zp_buf print_steps(zp_frame *f) {
 }
 
 static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass, const zp_procedure *p) {
-  static const char *const what[] = {"forward: x -> y", "backward: dy -> dx, gradients of its parameters",
-                                     "backward for inputs: dy -> dx",
+  static const char *const what[] = {"forward: x -> y", "the loss alone",
+                                     "backward: dy -> dx, gradients of its parameters", "backward for inputs: dy -> dx",
                                      "backward for weights: gradients of its parameters"};
-  static const char *const passes[] = {"forward", "backward", "backward for inputs", "backward for weights"};
+  static const char *const passes[] = {"forward", "loss", "backward", "backward for inputs", "backward for weights"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
   bool tells = e->program->choice.stage_recompute && seg->segment->is_repeat;
   zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .pass = pass};
@@ -316,6 +322,7 @@ void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode) {
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
   zp_emit_move_functions(e, segment, mode);
   emit_function(e, segment, mode, ZP_PASS_FORWARD, &seg->forward);
+  if (seg->loss.steps.len > 0) emit_function(e, segment, mode, ZP_PASS_LOSS, &seg->loss);
   if (zp_schedule_splits(e->program->choice.schedule)) {
     emit_function(e, segment, mode, ZP_PASS_INPUTS, &seg->split);
     emit_function(e, segment, mode, ZP_PASS_WEIGHTS, &seg->split);

@@ -116,7 +116,8 @@ static void emit_loss(zp_frame *f, const zp_step *s) {
     zp_buf_line(out, "zpr_ce_stats(c, %s, %lld, %s, VOCABULARY, %s, %lld, %s);", in0, ZP_LL(b->cols),
                 zp_frame_first(f, x, x->shape.rank - 1), in1, ZP_LL(b->rows), o);
   else if (s->op == ZP_OP_CE_LOSS) {
-    int64_t rows = f->e->lowered->microbatch * f->model->sequence;
+    const zp_buffer *lse = zp_frame_buffer(f, s->out.data[0]);
+    int64_t rows = lse->rows * lse->cols;
     zp_buf_line(out, "zpr_ce_loss(c, %s, %lld, %lld, VOCABULARY, %s, %s);", in0, ZP_LL(b->rows * b->cols / (3 * rows)),
                 ZP_LL(rows), in1, o);
   } else

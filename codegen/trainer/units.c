@@ -25,14 +25,21 @@ static const char *input_at(const zp_emit *e, const char *j) {
   return zp_format(e->arena, "input_of(c, s, %s%s)", zp_emit_calls(e, ZP_CALL_SAVED_PUT) ? "" : "slot, ", j);
 }
 
+/* Without training the loss follows forward where backward would make it. */
+static void emit_case(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
+  const char *call = zp_format(e->arena, "%s(c, s, &u, mb);", zp_emit_function_name(e, segment, mode, pass));
+  if (pass == ZP_PASS_FORWARD && zp_emit_variant(e, segment, mode)->loss.steps.len > 0)
+    call = zp_format(e->arena, "%s if (!c->training) %s(c, s, &u, mb);", call,
+                     zp_emit_function_name(e, segment, mode, ZP_PASS_LOSS));
+  zp_buf_line(&e->out, "    case %s: %s break;", zp_emit_segment(e, segment, mode), call);
+}
+
 void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "    switch (r->segment) {");
   for (int s = 0; s < e->lowered->n_segments; s++)
     for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
-      if (zp_emit_variant(e, s, mode))
-        zp_buf_line(out, "    case %s: %s(c, s, &u, mb); break;", zp_emit_segment(e, s, mode),
-                    zp_emit_function_name(e, s, mode, pass));
+      if (zp_emit_variant(e, s, mode)) emit_case(e, s, mode, pass);
   zp_buf_line(out, "    }");
 }
 

@@ -61,6 +61,8 @@ TABLE = (
     away("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:6", "gradients": "host:2"}, zero=2),
     away("gpt", "fp64", 1, 2, 1, {"optimizer": "nvme:8", "gradients": "host:8"}, schedule="gpipe", cut="block"),
     away("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h2"),
+    away("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h1", loss_chunks=4),
+    away("gpt", "fp64", 1, 1, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=3, loss_chunks=8),
     away("llama", "fp64", 2, 1, 1, {"optimizer": "host:8", "gradients": "host:5"}, recompute="selective"),
     away("llama", "fp32", 1, 1, 2, BOTH, zero=2),
     # gradients away below ZeRO 2: summed over the micro-batches on the host, over the data ranks once a step

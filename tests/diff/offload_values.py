@@ -66,6 +66,9 @@ TABLE = (
     away("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="zb_h1"),
     away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),
     away("gpt", "fp64", 1, 2, 1, {"params": "host:8"}, schedule="zb_h1"),
+    # the loss by parts, in backward: what it reads has come again
+    away("gpt", "fp64", 1, 2, 1, {"activations": "host:8", "params": "host:8"}, loss_chunks=4),
+    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", loss_chunks=2),
     away("gpt", "fp64", 1, 2, 1, dict.fromkeys(("optimizer", "gradients", "params", "activations"), "host:8"), schedule="zb_h1"),
     away("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "host:8", "params": "host:5", "activations": "host:8"},
          schedule="zb_v", zero=3),

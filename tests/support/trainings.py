@@ -50,7 +50,7 @@ UNOPTIMIZED = {"CC": os.path.join(SUPPORT, "cc_unoptimized.sh"), "OMPI_CC": os.p
                "CXX": os.path.join(SUPPORT, "cxx_unoptimized.sh")}
 
 DEGREES = ("tensor", "pipeline", "plan.data")
-ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none",
+ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none", "loss_chunks": 1,
             "cut": "layer", "rank_order": "tdp", "schedule": "1f1b", "sequence": False, "compress": False}
 KEPT = ("batch", "precision")  # besides model.*: what a reference has in common with the training
 
