@@ -41,9 +41,9 @@ enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "loss/n: the loss in n chunks of the tokens; ep: data ranks that share experts; tpd: rank order "
+    "ep: data ranks that share experts; tpd: rank order "
     "tensor-pipeline-data; in: cuts inside layers;\n"
-    "idle: devices left out, which are paid for;\n"
+    "idle: devices left out, which are paid for; loss/n: the loss in n chunks of the tokens;\n"
     "away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {

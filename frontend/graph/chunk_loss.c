@@ -239,3 +239,14 @@ zp_graph *zp_chunk_loss(const zp_graph *graph, int chunks, const char **reason) 
   assert(!zp_graph_check(p.arena, p.result));
   return p.result;
 }
+
+bool zp_has_product_loss(const zp_model *model) {
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *g = model->segments.data[s].graph;
+    int loss = g->loss >= 0 ? producer_of(g, g->loss) : -1;
+    if (op_of(g, loss) != ZP_OP_CROSS_ENTROPY) continue;
+    int logits = g->nodes.data[loss].in.data[0];
+    return op_of(g, producer_of(g, logits)) == ZP_OP_MATMUL && count_readers(g, logits) == 1;
+  }
+  return false;
+}

@@ -30,17 +30,17 @@ static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
     all->why_none = choice.fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
 }
 
-/* With the loss at once and by parts, layers whole and in parts. */
+/* With the loss at once and in chunks, layers whole and in parts. */
 static void measure_losses(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
   const zp_limit *cut = &s->in->constraints->cut;
   bool layers = zp_limit_allows(cut, 0), inside = zp_limit_allows(cut, 1) && (s->in->pieces || !layers);
-  int parts = zp_next_loss_chunks(s->in, &choice, 0);
-  if (parts == 0) {
+  int chunks = zp_next_loss_chunks(s, &choice, 0);
+  if (chunks == 0 && s->in->constraints->loss_chunks.set) {
     zp_explain_loss_chunks(s);
     all->why_none = ZP_REJECT_SPLIT;
   }
-  for (; parts > 0; parts = zp_next_loss_chunks(s->in, &choice, parts)) {
-    choice.loss_chunks = parts > 1 ? parts : 0;
+  for (; chunks > 0; chunks = zp_next_loss_chunks(s, &choice, chunks)) {
+    choice.loss_chunks = chunks > 1 ? chunks : 0;
     choice.fine = false;
     if (layers) measure(s, choice, all);
     choice.fine = true;

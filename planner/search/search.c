@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>
+#include "budget.h"
 #include "fit.h"
 #include "refine.h"
 #include "procedures.h"
@@ -100,6 +101,52 @@ static void fill_plan(zp_plan *plan, zp_search_run *run, const zp_ranking *r) {
     zp_push(plan->arena, &plan->alternatives, explain(plan, run->s, &r->best[i].choice));
 }
 
+/* ---- plans with the loss in chunks ---- */
+
+static void add_counts(zp_certificate *to, const zp_certificate *from) {
+  to->candidates += from->candidates;
+  to->priced += from->priced;
+  to->simulated += from->simulated;
+  to->stated_cuts += from->stated_cuts;
+  for (int i = 0; i < ZP_REJECT_COUNT; i++) to->rejected[i] += from->rejected[i];
+}
+
+/* The degrees wait once more, and what they can run is measured anew. */
+static void begin_chunks(zp_search_run *run) {
+  run->s->in_chunks = true;
+  run->s->reason = NULL;
+  run->certificate = (zp_certificate){0};
+  run->degrees.len = run->too_small.len = 0;
+  zp_forget_points(run);
+  for (int i = 0; i < run->s->groups.len; i++) run->s->groups.data[i].measured = false;
+  zp_search_degrees(run);
+}
+
+/* A plan whose loss is made in chunks is never faster than the same plan without: what it saves is memory, and what
+ * that allows may be faster. So these plans are a space of their own, looked at when the best of all others is known;
+ * bounds leave nearly all of it out then. What bounds the rest bounds both spaces. */
+static void search_chunks(zp_search_run *run, zp_ranking *r) {
+  const zp_certificate whole = run->certificate;
+  const zp_degrees_list degrees = run->degrees, too_small = run->too_small;
+  const char *reason = run->s->reason;
+  bool any = r->len > 0;
+  if (!run->in->chunks_loss) return;
+  run->degrees = run->too_small = (zp_degrees_list){0};
+  if (any && !r->exact) r->behind = ZP_MOST_BEHIND; /* alternatives are known */
+  begin_chunks(run);
+  zp_refine_all(run, r);
+  zp_certificate chunks = run->certificate;
+  run->certificate = whole;
+  run->certificate.searched_s = any ? fmin(whole.searched_s, chunks.searched_s) : chunks.searched_s;
+  run->certificate.in_chunks = chunks.candidates;
+  if (r->len && zp_loss_chunks(&r->best[0].choice) > 1) add_counts(&run->certificate, &chunks);
+  if (r->len) return;
+  run->s->in_chunks = false; /* the nearest miss, and why there is no plan: of the others */
+  run->s->reason = reason;
+  run->degrees = degrees;
+  run->too_small = too_small;
+}
+
 static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, int devices,
                                          const zp_search_options *options) {
   zp_search_input *in = ZP_NEW(arena, zp_search_input);
@@ -114,6 +161,8 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, i
   for (int i = 0; i < spec->model->segments.len; i++) in->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
   in->most_units = in->pieces ? in->pieces->n_units : in->n_units;
+  in->chunks_loss =
+      in->trainer == ZP_TRAINER_ZPLAN && !in->constraints->loss_chunks.set && zp_has_product_loss(spec->model);
   for (int i = 0; i < ZP_STATE_COUNT; i++) in->may_leave[i] = zp_may_leave(in, (zp_state)i);
   return in;
 }
@@ -173,6 +222,7 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
                   .closer = 1 + (options && options->gap > 0 ? options->gap : run.in->constraints->search_gap)};
   r.best = ZP_NEW_ARRAY(run.s->arena, zp_candidate, r.cap + 1);
   zp_refine_all(&run, &r);
+  search_chunks(&run, &r);
   fill_plan(plan, &run, &r);
   zp_search_end(&run);
   return plan;

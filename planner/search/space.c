@@ -7,8 +7,9 @@
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; expert groups divide the data
  * ranks and the experts of a tensor rank; interleaving has 2 to 8 chunks a stage; the second rank order is looked at
- * where it changes a link. On CPU clusters, what no trainer is generated for, and schedules other than 1F1B, are looked
- * at only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
+ * where it changes a link; the loss in chunks by rules of its own (zp_next_loss_chunks). On CPU clusters, what no
+ * trainer is generated for, and schedules other than 1F1B, are looked at only where a constraint names them. A subtree
+ * that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>
@@ -236,12 +237,29 @@ static void try_recompute(zp_search_run *run, zp_choice choice) {
   if (modes) try_modes(run, choice, modes);
 }
 
-int zp_next_loss_chunks(const zp_search_input *in, const zp_choice *choice, int after) {
-  const zp_limit *limit = &in->constraints->loss_chunks;
-  (void)choice;
-  if (!limit->set) return after == 0 ? 1 : 0;
-  for (int parts = after + 1; parts <= ZP_MOST_LOSS_CHUNKS; parts++)
-    if (in->spec->model->sequence % parts == 0 && zp_limit_allows(limit, parts)) return parts;
+/* Do a micro-batch's logits take a part of a rank's memory that is worth saving? Divided over the tensor ranks. */
+static bool has_large_logits(const zp_search_cache *s, const zp_choice *choice) {
+  const zp_model *model = s->in->spec->model;
+  int64_t words = (model->vocabulary + choice->tensor - 1) / choice->tensor;
+  double bytes = (double)(choice->microbatch * model->sequence) * (double)words * s->machine.compute_bytes;
+  return bytes >= ZP_LOGITS_SHARE * (double)s->limit_bytes;
+}
+
+/* The fewest that leave a chunk few enough rows: more would save little and start more kernels. 0: one does. */
+static int few_loss_chunks(const zp_search_cache *s, const zp_choice *choice) {
+  int64_t positions = s->in->spec->model->sequence, all = choice->microbatch * positions;
+  int64_t rows = s->machine.node->device.is_cpu ? ZP_LOSS_ROWS_CPU : ZP_LOSS_ROWS_GPU;
+  if (all <= rows || !has_large_logits(s, choice)) return 0;
+  for (int chunks = 2; chunks <= ZP_MOST_LOSS_CHUNKS; chunks++)
+    if (positions % chunks == 0 && all <= rows * chunks) return chunks;
+  return 0;
+}
+
+int zp_next_loss_chunks(const zp_search_cache *s, const zp_choice *choice, int after) {
+  const zp_limit *limit = &s->in->constraints->loss_chunks;
+  if (!limit->set) return after > 0 ? 0 : s->in_chunks ? few_loss_chunks(s, choice) : 1;
+  for (int chunks = after + 1; chunks <= ZP_MOST_LOSS_CHUNKS; chunks++)
+    if (s->in->spec->model->sequence % chunks == 0 && zp_limit_allows(limit, chunks)) return chunks;
   return 0;
 }
 
@@ -255,11 +273,11 @@ void zp_explain_loss_chunks(zp_search_cache *s) {
                 (long long)positions, text.data);
 }
 
-/* The loss at once and by parts of the tokens. */
+/* The loss at once and in chunks of the tokens. */
 static void try_losses(zp_search_run *run, zp_choice choice) {
-  int parts = zp_next_loss_chunks(run->in, &choice, 0);
-  for (; parts > 0; parts = zp_next_loss_chunks(run->in, &choice, parts)) {
-    choice.loss_chunks = parts > 1 ? parts : 0;
+  int chunks = zp_next_loss_chunks(run->s, &choice, 0);
+  for (; chunks > 0; chunks = zp_next_loss_chunks(run->s, &choice, chunks)) {
+    choice.loss_chunks = chunks > 1 ? chunks : 0;
     try_recompute(run, choice);
   }
 }

@@ -153,10 +153,16 @@ def summary_lines(plans):
             cells.append("%.1f ms, %.1f / %.1f %%" % (plan["estimate"]["step_s"] * 1e3, mfu(plan, model, False),
                                                       mfu(plan, model, True)))
         lines.append("| %s | %s |" % (model, " | ".join(cells)))
-    lines += ["", "Micro-batch and recomputation are those of the fastest plan: " + "; ".join(
-        "%s %s" % (model, ", ".join("%s %d%s" % (gpu, plans[model, gpu]["microbatch"], "" if plans[model, gpu]["recompute"] == "none"
-                                                 else " " + plans[model, gpu]["recompute"]) for gpu in GPUS)) for model in MODELS) + "."]
+    lines += ["", "Micro-batch, recomputation and chunks of the loss are those of the fastest plan: " + "; ".join(
+        "%s %s" % (model, ", ".join("%s %s" % (gpu, decisions(plans[model, gpu])) for gpu in GPUS)) for model in MODELS) + "."]
     return lines
+
+
+def decisions(plan):
+    words = ["%d" % plan["microbatch"]]
+    words += [plan["recompute"]] if plan["recompute"] != "none" else []
+    words += ["(loss in %d chunks)" % plan["loss_chunks"]] if plan["loss_chunks"] > 1 else []
+    return " ".join(words)
 
 
 def goal_lines(plans):

@@ -90,10 +90,11 @@ static const char *words_of(zp_arena *arena, const plan *p, double step_s) {
   zp_choice c = choice_of(arena, p);
   zp_buf out = zp_buf_new(arena);
   zp_buf_printf(&out,
-                "step %.9g tensor %d pipeline %d data %d expert %d zero %d microbatch %lld %s chunks %d order %s%s%s%s",
+                "step %.9g tensor %d pipeline %d data %d expert %d zero %d microbatch %lld %s chunks %d loss_chunks %d "
+                "order %s%s%s%s",
                 step_s, c.tensor, c.pipeline, c.data, zp_expert_ranks(&c), c.zero, (long long)c.microbatch,
-                zp_schedule_name(c.schedule), zp_chunks(&c), zp_rank_order_name(c.order), c.sequence ? " sequence" : "",
-                c.fine ? " fine" : "", c.compress ? " compress" : "");
+                zp_schedule_name(c.schedule), zp_chunks(&c), zp_loss_chunks(&c), zp_rank_order_name(c.order),
+                c.sequence ? " sequence" : "", c.fine ? " fine" : "", c.compress ? " compress" : "");
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (c.home[i].eighths)
       zp_buf_printf(&out, " %s %d/8 %s", zp_state_name((zp_state)i), c.home[i].eighths, zp_tier_name(c.home[i].tier));
@@ -157,8 +158,8 @@ static void climb(fuzz *f, const family *of, plan *p, const claim *said, const o
 
 static bool same_family(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->sequence == b->sequence &&
-         a->microbatch == b->microbatch && a->order == b->order && a->fine == b->fine &&
-         zp_expert_ranks(a) == zp_expert_ranks(b);
+         a->microbatch == b->microbatch && a->loss_chunks == b->loss_chunks && a->order == b->order &&
+         a->fine == b->fine && zp_expert_ranks(a) == zp_expert_ranks(b);
 }
 
 static void search_family(fuzz *f, const zp_choice *choice, const claim *said, const options *o, tally *t) {

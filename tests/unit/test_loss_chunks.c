@@ -93,6 +93,7 @@ Test(loss_chunks, bytes_of_gpt2) {
     cr_expect_eq(end_of(chunked)->backward.transient_bytes, end, "%d parts: %lld, not %lld", parts,
                  (long long)end_of(chunked)->backward.transient_bytes, (long long)end);
     cr_expect_eq(end_of(chunked)->loss.transient_bytes, part);
+    cr_expect_eq(end_of(chunked)->pending_bytes, 0, "a split backward keeps no logits for the weight's gradient");
     int64_t saved = whole->stages[0].arena_bytes - chunked->stages[0].arena_bytes;
     cr_expect_eq(saved, logits + lse - (end > layer ? end - layer : 0), "%d parts save %lld", parts, (long long)saved);
   }
@@ -147,4 +148,55 @@ Test(loss_chunks, price_of_gpt2) {
   expect_near(loss.seconds, before.seconds + behind.seconds + (3 * PARTS - 3) * 1e-6, "the loss");
   double head = sum_of(&whole->forward, ZP_CLASS_MATMUL).seconds + before.seconds;
   expect_near(parts->forward.cost_s, whole->forward.cost_s - head, "forward without the head");
+}
+
+/* ---- the search ---- */
+
+static double best_s(zp_spec *spec, int64_t microbatch, int chunks, int *chosen) {
+  zp_spec asked = *spec;
+  asked.plans.data = ZP_NEW(arena, zp_constraints);
+  asked.plans.data[0] = spec->plans.data[0];
+  if (microbatch) pin(&asked.plans.data[0].microbatch, (double)microbatch);
+  if (chunks) pin(&asked.plans.data[0].loss_chunks, chunks);
+  const zp_plan *plan = zp_search(arena, &asked, 1, NULL);
+  if (chosen) *chosen = plan->feasible ? zp_loss_chunks(&plan->best.choice) : 0;
+  return plan->feasible ? plan->best.estimate.step_s : INFINITY;
+}
+
+/* Every micro-batch with the loss at once, and in as many chunks as leave 256 rows of each: the search finds the best
+ * of these, whatever the memory, though it looks at chunks only behind the rest. With much memory the loss is made at
+ * once. */
+Test(loss_chunks, search_takes_what_pays) {
+  zp_spec *spec = build_spec(arena, &GPT2, cpu_cluster(), 4);
+  spec->cluster.trainer = ZP_TRAINER_ZPLAN;
+  int taken = 0, nothing = 0;
+  for (int64_t megabytes = 2400; megabytes <= 6400; megabytes += 200) {
+    spec->cluster.node.device.memory_bytes = megabytes * 1000000;
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    double least = INFINITY, whole = INFINITY;
+    for (int64_t b = 1; b <= 4; b *= 2) {
+      whole = fmin(whole, best_s(spec, b, 1, NULL));
+      least = fmin(least, best_s(spec, b, (int)(4 * b), NULL));
+    }
+    int chosen;
+    double found = best_s(spec, 0, 0, &chosen);
+    least = fmin(least, whole);
+    if (isinf(least)) cr_expect(isinf(found));
+    if (isfinite(least)) expect_near(found, least, "the best plan");
+    cr_expect_eq(chosen > 1, least < whole, "%lld MB: %d chunks", (long long)megabytes, chosen);
+    taken += chosen > 1;
+    nothing += chosen == 0;
+    if (megabytes == 6400) cr_expect_eq(chosen, 1);
+    zp_arena_rewind(arena, mark);
+  }
+  cr_expect(taken > 0 && nothing < 10, "chunks are taken %d times", taken);
+}
+
+/* Who asks for what the sequence does not have is told what there is. */
+Test(loss_chunks, refusals) {
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), 4);
+  pin(&spec->plans.data[0].loss_chunks, 4);
+  const zp_plan *plan = zp_search(arena, spec, 1, NULL);
+  cr_assert(!plan->feasible);
+  cr_expect(strstr(plan->why_not, "1, 2, 3, 6"), "%s", plan->why_not);
 }

@@ -395,6 +395,8 @@ zp_graph *zp_fold_gradients(const zp_graph *graph);
  * alone, or the sequence does not fall into so many parts. Requires: a differentiated local graph with a loss, chunks
  * >= 2. */
 zp_graph *zp_chunk_loss(const zp_graph *graph, int chunks, const char **reason);
+/* Is the loss of the model taken of a matrix product that nothing else reads? Else zp_chunk_loss refuses its graphs. */
+bool zp_has_product_loss(const zp_model *model);
 /* The epilogue of a product as the node that would compute it alone: FUSED or FUSED_GRAD, which reads `product`. Arena.
  */
 zp_node zp_epilogue_group(zp_arena *arena, const zp_node *node);

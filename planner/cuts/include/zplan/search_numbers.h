@@ -32,6 +32,7 @@
   X(ZP_FOR_POINTS, 0.75, "of the search's memory", "degrees are looked into, families opened")                         \
   X(ZP_FOR_MORE, 0.85, "of the search's memory", "what is begun of that goes on, so that it was not in vain")          \
   X(ZP_FOR_CUTS, 0.95, "of the search's memory", "branch and bound, simulations: what is left is for the best plan")   \
+  X(ZP_LOGITS_SHARE, 1.0 / 64, "of a rank's memory", "logits that take less are not worth making in chunks")           \
   X(ZP_UNBALANCED, 1.01, "of the mean", "longest stages above this make cuts inside layers worth looking at")          \
   X(ZP_ALTERNATIVES_RANGE, 1.25, "of the best time", "slower alternatives are not looked for unless a number is asked")
 
@@ -39,6 +40,8 @@
 #define ZP_SEARCH_COUNTS(X)                                                                                            \
   X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: about a second")                        \
   X(ZP_MOST_CHUNK_WORK, 6000000, "simulated actions", "many cuts of several chunks: improved, but seldom settled")     \
+  X(ZP_LOSS_ROWS_CPU, 256, "tokens", "of a chunk of the loss: products with more rows are as fast")                    \
+  X(ZP_LOSS_ROWS_GPU, 1024, "tokens", "of a chunk of the loss: the weight's gradient is read and written for each")    \
   X(ZP_DEFAULT_TOP, 3, "plans", "alternatives on the first screen")                                                    \
   X(ZP_MOST_BEHIND, 128, "points", "that cannot be the best plan: the first ones make the best alternatives")          \
   X(ZP_LABELS_DEEP_PART, 2, "1 / work left", "labels, deep: chains come after them")                                   \

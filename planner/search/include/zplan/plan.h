@@ -55,6 +55,8 @@ typedef struct zp_certificate {
   double searched_s;          /* the same but for plans of the stated points, below, with other cuts */
   int64_t candidates, priced; /* points of the space; finalists that were simulated */
   int64_t rejected[ZP_REJECT_COUNT];
+  int64_t in_chunks; /* candidates with the loss in chunks that were looked at after all others, and are not among the
+                      * above unless the best plan is one of them */
   int64_t simulated; /* cuts of finalists */
   int64_t cut_nodes; /* first stages of cuts that branch and bound looked at */
   int64_t cut_pruned[ZP_CUT_RULE_COUNT];
