@@ -90,6 +90,9 @@ void zp_export_check_common(zp_exporter *e) {
   if (cluster->groups.len > 1)
     zp_export_note(e, "the plan fills node types in the order of cluster `%s`: start the ranks in that order",
                    cluster->name);
+  if (zp_loss_chunks(e->choice) > 1)
+    zp_export_note(e, "the loss in %d chunks: %s makes it at once, which trains the same and keeps all logits",
+                   zp_loss_chunks(e->choice), e->program);
   check_schedule(e);
 }
 
