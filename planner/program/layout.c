@@ -325,9 +325,9 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
 
 /* Model chunk k runs units cut[k] .. cut[k + 1]. */
 static void find_parts(const zp_choice *c, int stage, zp_units *part) {
-  for (int64_t k = 0; k < (int64_t)c->pipeline * zp_chunks(c); k++) {
-    int chunk;
-    if (zp_chunk_stage(c, k, &chunk) == stage) part[chunk] = (zp_units){c->cut[k], c->cut[k + 1] - c->cut[k]};
+  for (int chunk = 0; chunk < zp_chunks(c); chunk++) {
+    int64_t k = zp_model_chunk(c, stage, chunk);
+    part[chunk] = (zp_units){c->cut[k], c->cut[k + 1] - c->cut[k]};
   }
 }
 
