@@ -30,34 +30,29 @@ static size_t simulation_bytes(const zp_refiner *x) {
   return c->schedule == ZP_SCHEDULE_1F1B ? 0 : actions * (size_t)zp_microbatches(x->run->in->spec, c) * BYTES_AN_ACTION;
 }
 
+/* Seconds of the step; the plan may enter the ranking. */
+static double simulate_program(zp_refiner *x, zp_candidate *candidate, const zp_program *program) {
+  candidate->estimate.step_s = zp_cost_step(x->scratch, program, &x->run->s->machine);
+  zp_rank(x->run->s, x->ranking, candidate);
+  x->simulated++;
+  x->run->certificate.simulated++;
+  return candidate->estimate.step_s;
+}
+
 /* Requires: x->own is what the stages of this cut run. */
 double zp_simulate_cut(zp_refiner *x, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(x->scratch);
   zp_candidate candidate = {.choice = zp_choice_of_cut(x->run->s, x->point, cut, x->own)};
-  const zp_program *program = zp_search_program(x->scratch, x->run->s, &candidate.choice);
-  candidate.estimate.step_s = zp_cost_step(x->scratch, program, &x->run->s->machine);
-  zp_rank(x->run->s, x->ranking, &candidate);
-  zp_arena_rewind(x->scratch, mark);
-  x->simulated++;
-  x->run->certificate.simulated++;
-  return candidate.estimate.step_s;
-}
-
-/* Seconds of a step from below, without order tables. Beside zp_bound_of_cut it knows transfers and messages. */
-static double bound_program(const zp_refiner *x, int64_t *cut) {
-  zp_arena_mark mark = zp_arena_get_mark(x->scratch), own = zp_arena_get_mark(x->run->s->arena);
-  zp_choice choice = zp_choice_of_cut(x->run->s, x->point, cut, x->own);
-  const zp_program *program = zp_program_make_stages(x->scratch, zp_search_stages(x->run->s, &choice), &choice);
-  double seconds = zp_cost_step_least(x->scratch, program, &x->run->s->machine);
-  zp_arena_rewind(x->run->s->arena, own);
+  double seconds = simulate_program(x, &candidate, zp_search_program(x->scratch, x->run->s, &candidate.choice));
   zp_arena_rewind(x->scratch, mark);
   return seconds;
 }
 
-/* One cut is enough for points that can only become alternatives, when these need not be exact. */
+/* One cut is enough for points that can only become alternatives, when these need not be exact. Further cuts of a point
+ * that are as close to a plan as can be told are no better. */
 static bool is_worth_it(const zp_refiner *x, double bound_s) {
   const zp_ranking *r = x->ranking;
-  if (bound_s >= zp_point_cutoff(x)) return false;
+  if (bound_s >= zp_point_cutoff(x) * (x->simulated ? 1 - ZP_GAP_TOLERANCE : 1)) return false;
   return r->exact || x->simulated == 0 || r->len == 0 || bound_s < r->best[0].estimate.step_s;
 }
 
@@ -68,17 +63,35 @@ static void bound_cut(void *user, int64_t *cut) {
   x->least_s = fmin(x->least_s, zp_bound_of_cut(x->run->s, x->point, cut, x->own));
 }
 
+/* A bound that knows transfers and messages of this cut, unlike zp_bound_of_cut, says whether it is simulated. Order
+ * tables are made only then. */
+static double price_program(zp_refiner *x, int64_t *cut, double bound_s) {
+  zp_search_cache *s = x->run->s;
+  zp_arena_mark mark = zp_arena_get_mark(x->scratch), own = zp_arena_get_mark(s->arena);
+  zp_candidate candidate = {.choice = zp_choice_of_cut(s, x->point, cut, x->own)};
+  zp_arena_mark stages = zp_arena_get_mark(s->arena);
+  bool has_tables = candidate.choice.schedule != ZP_SCHEDULE_1F1B;
+  const zp_program *program =
+      zp_program_make_stages(x->scratch, zp_search_stages(s, &candidate.choice), &candidate.choice);
+  zp_arena_rewind(s->arena, stages);
+  double seconds = fmax(bound_s, zp_cost_step_least(x->scratch, program, &s->machine));
+  bool worth_it = is_worth_it(x, seconds), may = worth_it && zp_may_grow(s, ZP_GROW_CUTS, simulation_bytes(x));
+  if (may && !has_tables)
+    seconds = simulate_program(x, &candidate, program);
+  else
+    zp_arena_rewind(s->arena, own);
+  zp_arena_rewind(x->scratch, mark);
+  if (may && has_tables) return zp_simulate_cut(x, cut);
+  if (worth_it && !may) zp_leave_out(x->run, seconds);
+  return seconds;
+}
+
 static void price_cut(void *user, int64_t *cut) {
   zp_refiner *x = user;
   zp_limits limits = zp_search_limits(x->run->s);
   if (!zp_cut_variants(x->run->s, x->point, &limits, cut, x->own)) return;
   double seconds = zp_bound_of_cut(x->run->s, x->point, cut, x->own);
-  bool long_tables = zp_chunks(&x->point->choice) > 1;
-  if (long_tables && is_worth_it(x, seconds)) seconds = fmax(seconds, bound_program(x, cut));
-  if (is_worth_it(x, seconds) && zp_may_grow(x->run->s, ZP_GROW_CUTS, simulation_bytes(x)))
-    seconds = zp_simulate_cut(x, cut);
-  else if (is_worth_it(x, seconds))
-    zp_leave_out(x->run, seconds);
+  if (is_worth_it(x, seconds)) seconds = price_program(x, cut, seconds);
   x->least_s = fmin(x->least_s, seconds);
 }
 
