@@ -16,6 +16,7 @@
 #include <math.h>
 #include <zplan/constants.h>
 #include <zplan/cost.h>
+#include <zplan/schedule.h>
 
 /* What one unit moves on each link before it computes, or after: seconds among data ranks, bytes of copies. */
 typedef struct lanes {
@@ -190,42 +191,70 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   return finish(&q);
 }
 
+/* One unit, or units as if they were one, of which no more than this is known. */
+static mover relaxed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                     const zp_relaxed_unit *units, const zp_group_link *data, const zp_group_link *replicas) {
+  assert(units->units >= 1 && data);
+  assert(replicas || units->elements.spread == 0);
+  return (mover){.machine = machine,
+                 .scope = {.lowered = lowered,
+                           .choice = choice,
+                           .cpu = machine->node->device.is_cpu,
+                           .microbatches = 1,
+                           .run = -1,
+                           .together = &units->elements,
+                           .saved_bytes = units->saved_bytes,
+                           .units = units->units},
+                 .link = {data, replicas}};
+}
+
 /* A relaxation of the list: a link is busy for at least what all units together move over it, and no action is over
- * sooner. Of one micro-batch. Collectives of several buckets take no less than one of all; elements are those without
- * padding, saved values lose what rounding may keep of each unit. PCIe works both ways at once, an action takes as long
- * as the slower one. A backward in two parts moves no less than a whole one. Left out: host memory, copies inside the
- * device, and what of an action's first and last moves nothing hides. */
+ * sooner. Of one micro-batch, forward and backward each by itself. Collectives of several buckets take no less than one
+ * of all; elements are those without padding, saved values lose what rounding may keep of each unit. PCIe works both
+ * ways at once, an action takes as long as the slower one. A backward in two parts moves no less than a whole one. Left
+ * out: host memory, copies inside the device, and what of an action's first and last moves nothing hides. */
 zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                      const zp_relaxed_unit *units, const zp_group_link *data,
                                      const zp_group_link *replicas) {
-  assert(units->units >= 1 && data);
-  assert(replicas || units->elements.spread == 0);
-  mover m = {.machine = machine,
-             .scope = {.lowered = lowered,
-                       .choice = choice,
-                       .cpu = machine->node->device.is_cpu,
-                       .microbatches = 1,
-                       .run = -1,
-                       .together = &units->elements,
-                       .saved_bytes = units->saved_bytes,
-                       .units = units->units},
-             .link = {data, replicas}};
+  mover m = relaxed(lowered, machine, choice, units, data, replicas);
   if (!zp_moves_beside_units(&m.scope)) return (zp_least_moving){0};
   m.rates = zp_cost_host_rates(machine);
+  zp_least_moving least = {0};
+  zp_least_lanes *of[] = {&least.forward, &least.backward};
   static const zp_act acts[] = {ZP_ACT_F, ZP_ACT_B};
-  double of_data = 0;
-  int64_t pcie = 0, read = 0, written = 0;
-  bool waits = false;
   for (int i = 0; i < 2; i++) {
     m.scope.act = acts[i];
     unit_moves moves = moves_of(&m, 0);
     const lanes *in = &moves.in, *out = &moves.out;
-    of_data += in->data_s + out->data_s;
-    waits |= in->waits || out->waits;
-    pcie += in->pcie > out->pcie ? in->pcie : out->pcie;
-    read += in->read + out->read;
-    written += in->written + out->written;
+    lanes both = {.pcie = in->pcie > out->pcie ? in->pcie : out->pcie,
+                  .read = in->read + out->read,
+                  .written = in->written + out->written};
+    *of[i] =
+        (zp_least_lanes){in->data_s + out->data_s, fmax(pcie_s(&m, &both), disk_s(&m, &both)), in->waits || out->waits};
   }
-  lanes all = {.pcie = pcie, .read = read, .written = written};
-  return (zp_least_moving){of_data, fmax(pcie_s(&m, &all), disk_s(&m, &all)), waits};
+  return least;
+}
+
+double zp_cost_least_action(const zp_least_lanes *moving, double compute_s) {
+  return fmax(fmax(compute_s, moving->links_s), moving->data_s + (moving->waits ? compute_s : 0));
+}
+
+/* Every action begins with what its first unit needs and ends with what its last one made, one transfer after the other
+ * and nothing beside them (expose_chain); the computing of its units lies in between. Left out: host memory, copies
+ * inside the device. */
+double zp_cost_least_alone(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                           const zp_relaxed_unit *unit, const zp_group_link *data, const zp_group_link *replicas) {
+  static const zp_act whole[] = {ZP_ACT_F, ZP_ACT_B}, split[] = {ZP_ACT_F, ZP_ACT_BI, ZP_ACT_BW};
+  mover m = relaxed(lowered, machine, choice, unit, data, replicas);
+  if (!zp_moves_beside_units(&m.scope)) return 0;
+  m.rates = zp_cost_host_rates(machine);
+  bool splits = zp_schedule_splits(choice->schedule);
+  double seconds = 0;
+  for (int i = 0; i < (splits ? 3 : 2); i++) {
+    m.scope.act = splits ? split[i] : whole[i];
+    unit_moves moves = moves_of(&m, 0);
+    const lanes *ends[] = {&moves.in, &moves.out};
+    for (int k = 0; k < 2; k++) seconds += ends[k]->data_s + pcie_s(&m, ends[k]) + disk_s(&m, ends[k]);
+  }
+  return seconds;
 }

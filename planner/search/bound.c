@@ -110,15 +110,18 @@ static double bound_1f1b_many(double m, double P, double W, double M) {
   return fmin(bound_1f1b_at(m, P, W, M), bound_1f1b_at(m, P, W, turn));
 }
 
-static double pipeline_bound(zp_search_cache *s, const zp_point *point) {
+/* W: of all stages, with what they move where that is known. Where backward is not split, one micro-batch goes through
+ * all of W. 1F1B with few micro-batches weighs a share of backward, which is known of computing alone. */
+static double pipeline_bound(zp_search_cache *s, const zp_point *point, double W) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c), W = point->work_s;
+  double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
   if (c->pipeline == 1) return m * W;
   double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
   double messages = hops * zp_least_message(s, point);
-  double trip = v->input_s[zp_point_units(s, point)] + W - v->prefix_s[zp_point_units(s, point)] + messages;
+  double trip = v->input_s[zp_point_units(s, point)] + point->work_s - v->prefix_s[zp_point_units(s, point)] + messages;
+  if (!zp_schedule_splits(c->schedule)) trip = fmax(trip, W + messages);
   double bound = bound_any_schedule(m, M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, bound_gpipe(m, W, M, messages));
@@ -126,7 +129,8 @@ static double pipeline_bound(zp_search_cache *s, const zp_point *point) {
     return fmax(bound, bound_interleaved(m, M, point->every_cut ? 0 : first_chunks(s, point, P, K)));
   case ZP_SCHEDULE_1F1B:
     bound = fmax(bound, bound_1f1b_trips(m, P, W + messages));
-    return fmax(bound, m <= P ? bound_1f1b_few(m, W, M, v->backward_share) : bound_1f1b_many(m, P, W, M));
+    if (m > P) return fmax(bound, bound_1f1b_many(m, P, W, M));
+    return fmax(bound, bound_1f1b_few(m, W, fmax(point->work_s / P, point->longest_s), v->backward_share));
   default: return bound;
   }
 }
@@ -216,29 +220,95 @@ static double all_reduce_s(zp_search_cache *s, const zp_choice *c, double whole,
   return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
+static bool same_homes(const zp_choice *a, const zp_choice *b) { return memcmp(a->home, b->home, sizeof a->home) == 0; }
+
 static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp_relaxed_unit *mean) {
-  return memo->known && same_degrees(&memo->choice, c) && memo->choice.zero == c->zero &&
-         memcmp(memo->choice.home, c->home, sizeof c->home) == 0 && memo->mean.elements.whole == mean->elements.whole &&
+  const zp_choice *k = &memo->choice;
+  return memo->known && same_degrees(k, c) && k->zero == c->zero && same_homes(k, c) && k->schedule == c->schedule &&
+         zp_chunks(k) == zp_chunks(c) && k->fine == c->fine && memo->mean.elements.whole == mean->elements.whole &&
          memo->mean.elements.spread == mean->elements.spread && memo->mean.saved_bytes == mean->saved_bytes &&
          memo->mean.units == mean->units;
 }
 
-/* What one micro-batch moves beside a stage with the mean of parameters and saved values: one stage moves as much. */
-static double transfers_s(zp_search_cache *s, const zp_point *point) {
+/* The segment with the most units: the least of it that can be a unit, and how many units are not of it. */
+typedef struct repeated {
+  zp_relaxed_unit least;
+  int64_t others;
+} repeated;
+
+static repeated find_repeated(const zp_variant *v) {
+  const zp_lowered *l = v->lowered;
+  int most = 0;
+  int64_t units = 0;
+  for (int i = 0; i < l->pieces->n_whole; i++) {
+    int64_t n = l->segments[i].segment->count * l->pieces->parts[i];
+    if (n > units) most = i, units = n;
+  }
+  repeated r = {{.elements = {INT64_MAX, INT64_MAX}, .units = 1}, l->n_units - units};
+  for (int i = 0; i < l->pieces->parts[most]; i++) { /* no piece has less than one of its parts */
+    int piece = zp_pieces_find(l->pieces, most, i, i + 1);
+    int64_t whole = (int64_t)v->part_elements[piece], spread = (int64_t)v->part_spread[piece];
+    if (whole < r.least.elements.whole) r.least.elements.whole = whole;
+    if (spread < r.least.elements.spread) r.least.elements.spread = spread;
+  }
+  return r;
+}
+
+/* What moves beside the units of the point. Every chunk begins with a unit of its own and ends with one, so at most as
+ * many chunks as there are other units do not begin, or do not end, with one of the repeated segment. */
+static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
   zp_moving_memo *memo = &s->memo.moving;
+  int64_t units = zp_point_units(s, point);
+  zp_relaxed_unit mean = {{v->elements / c->pipeline, v->spread_elements / c->pipeline},
+                          v->saved_bytes / c->pipeline,
+                          (units + c->pipeline - 1) / c->pipeline};
+  if (same_moving(memo, c, &mean)) return memo;
+  const zp_group_link *data = data_link(s, c), *replicas = v->spread_elements > 0 ? replica_link(s, c) : NULL;
+  repeated r = find_repeated(v);
+  double chunks = fmax(0, (double)(zp_model_chunks(c) - r.others));
+  *memo = (zp_moving_memo){.known = true,
+                           .choice = *c,
+                           .mean = mean,
+                           .moving = zp_cost_least_moving(v->lowered, &s->machine, c, &mean, data, replicas),
+                           .stages = fmax(0, (double)(c->pipeline - r.others))};
+  if (chunks > 0) memo->alone_s = chunks * zp_cost_least_alone(v->lowered, &s->machine, c, &r.least, data, replicas);
+  return memo;
+}
+
+/* What one micro-batch moves beside a stage with the mean of parameters and saved values: one stage moves as much. */
+static double transfers_s(zp_search_cache *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
-  zp_relaxed_unit mean = {.elements = {v->elements / c->pipeline, v->spread_elements / c->pipeline},
-                          .saved_bytes = v->saved_bytes / c->pipeline,
-                          .units = (zp_point_units(s, point) + c->pipeline - 1) / c->pipeline};
-  if (!same_moving(memo, c, &mean)) {
-    const zp_group_link *replicas = mean.elements.spread > 0 ? replica_link(s, c) : NULL;
-    zp_least_moving moving = zp_cost_least_moving(v->lowered, &s->machine, c, &mean, data_link(s, c), replicas);
-    *memo = (zp_moving_memo){true, *c, mean, moving};
-  }
-  double data = memo->moving.data_s + (memo->moving.waits ? point->work_s / c->pipeline : 0);
-  return fmax(data, memo->moving.links_s);
+  const zp_moving_memo *memo = recall_moving(s, point);
+  const zp_least_lanes *forward = &memo->moving.forward, *backward = &memo->moving.backward;
+  double data = forward->data_s + backward->data_s;
+  if (forward->waits || backward->waits) data += point->work_s / point->choice.pipeline;
+  return fmax(data, forward->links_s + backward->links_s);
+}
+
+double zp_bound_alone(zp_search_cache *s, const zp_point *point) {
+  return zp_has_types(s) ? 0 : recall_moving(s, point)->alone_s;
+}
+
+/* Forward, or backward, of all stages. Links are busy for as long as with the mean on every stage, because every byte
+ * takes the same time; collectives begin on every stage with a unit of the repeated segment, and on others perhaps not.
+ */
+static double moved_action(const zp_least_lanes *mean, double compute_s, double all_stages, double stages) {
+  const zp_least_lanes all = {mean->data_s * stages, mean->links_s * all_stages, mean->waits};
+  return zp_cost_least_action(&all, compute_s);
+}
+
+/* W with what moves. A stage takes no less than its computing and what it moves alone. And its forward takes no less
+ * than its links are busy, nor does its backward. Of forward and backward by themselves the fastest mode of each is
+ * known, not what memory forces. */
+static double moved_work(zp_search_cache *s, const zp_point *point, double alone) {
+  double work = point->work_s + alone, P = point->choice.pipeline;
+  if (zp_has_types(s)) return work;
+  const zp_part_seconds *all = &zp_variant_of(s, point)->all_s;
+  const zp_moving_memo *memo = recall_moving(s, point);
+  return fmax(work, moved_action(&memo->moving.forward, all->forward, P, memo->stages) +
+                        moved_action(&memo->moving.backward, all->work - all->forward, P, memo->stages));
 }
 
 /* One stage: what hides the reduction is the last backward with its transfers, so of a micro-batch all but the least
@@ -253,17 +323,26 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
-double zp_bound_microbatches(zp_search_cache *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
-
-static double moving_bound(zp_search_cache *s, const zp_point *point) {
-  double m = (double)zp_microbatches(s->in->spec, &point->choice);
-  return fmax(pipeline_bound(s, point), m * transfers_s(s, point));
+double zp_bound_microbatches(zp_search_cache *s, const zp_point *point) {
+  return below(pipeline_bound(s, point, point->work_s));
 }
 
-double zp_bound_moving(zp_search_cache *s, const zp_point *point) { return below(moving_bound(s, point)); }
+static double moving_bound(zp_search_cache *s, const zp_point *point, double alone) {
+  double m = (double)zp_microbatches(s->in->spec, &point->choice);
+  return fmax(pipeline_bound(s, point, moved_work(s, point, alone)), m * transfers_s(s, point));
+}
+
+double zp_bound_moving(zp_search_cache *s, const zp_point *point) {
+  return below(moving_bound(s, point, zp_bound_alone(s, point)));
+}
+
+double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double alone) {
+  return below(moving_bound(s, point, alone));
+}
 
 double zp_bound(zp_search_cache *s, const zp_point *point) {
-  return below(fmax(moving_bound(s, point), point->cut_s) + zp_bound_step_end(s, point));
+  double moving = moving_bound(s, point, zp_bound_alone(s, point));
+  return below(fmax(moving, point->cut_s) + zp_bound_step_end(s, point));
 }
 
 /* ---- one stage of known units ---- */

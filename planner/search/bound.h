@@ -15,6 +15,11 @@ double zp_bound_microbatches(zp_search_cache *s, const zp_point *point);
 /* Bound of a point's micro-batches with what moves beside them: with more state off the device never less, but for the
  * work that memory forces on the stages. */
 double zp_bound_moving(zp_search_cache *s, const zp_point *point);
+/* Seconds in which the chunks of a micro-batch move and do not compute, at least, all of them together. With a larger
+ * share of a class off the device never less. */
+double zp_bound_alone(zp_search_cache *s, const zp_point *point);
+/* zp_bound_moving with no more than that of zp_bound_alone. */
+double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double alone_s);
 /* zp_bound_moving for one way to cut; own: what the stages run. */
 double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
 /* With several chunks a stage, the part of it that no home changes. */

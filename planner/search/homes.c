@@ -306,25 +306,25 @@ void zp_try_homes(zp_search_run *run, const zp_choice *choice, const zp_mode_poi
 /* ---- looks at a family ---- */
 
 /* With a share: what moves, and the work that memory forces on the stages. *moves: the first decides. */
-static double bound_share(zp_search_run *run, const zp_point *family, int eighths, bool *moves) {
+static double bound_share(zp_search_run *run, const zp_point *family, double alone_s, int eighths, bool *moves) {
   zp_point point = *family;
   point.choice.home[family->leaving].eighths = eighths;
-  double moving = zp_bound_moving(run->s, &point);
+  double moving = zp_bound_moving_beside(run->s, &point, alone_s);
   *moves = true;
   if (moving >= run->cutoff_s || !zp_find_least_work(run->s, &point, ZP_ASK_WORK)) return moving;
-  double all = zp_bound_moving(run->s, &point);
+  double all = zp_bound_moving_beside(run->s, &point, alone_s);
   *moves = all <= moving;
   return all;
 }
 
 /* What moves takes ever longer with the share, and the work that memory forces on the stages ever less, so the least is
- * where they meet. */
+ * where they meet. What moves alone is added to the work: that of the least share counts for all. */
 static double least_of_shares(zp_search_run *run, const zp_point *family) {
-  double least = HUGE_VAL;
+  double least = HUGE_VAL, alone_s = zp_bound_alone(run->s, family);
   for (int low = family->choice.home[family->leaving].eighths, high = ZP_EIGHTHS; low <= high;) {
     int middle = low + (high - low) / 2;
     bool moves;
-    least = fmin(least, bound_share(run, family, middle, &moves));
+    least = fmin(least, bound_share(run, family, alone_s, middle, &moves));
     if (moves)
       high = middle - 1;
     else

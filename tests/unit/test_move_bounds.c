@@ -1,6 +1,7 @@
 /* Relaxations of the list of moves that the search counts with, against the price of random plans with exact buckets:
- * what a stage moves beside its units (zp_cost_least_moving), its update (zp_cost_step_update), and what follows its
- * micro-batches (zp_cost_step_end), of units taken together and not padded. */
+ * what a stage moves beside its units (zp_cost_least_moving) and with nothing beside (zp_cost_least_alone), its update
+ * (zp_cost_step_update), and what follows its micro-batches (zp_cost_step_end), of units taken together and not padded.
+ */
 #include "search_instances.h"
 #include <zplan/schedule.h>
 
@@ -96,18 +97,36 @@ static void add_parameter(zp_flat *to, const zp_lowered *l, int param) {
   *(l->sharding->param[param].spread ? &to->spread : &to->whole) += l->param_elements[param];
 }
 
-static zp_relaxed_unit together(const zp_program *p, int s, double *work_s) {
+static void add_parameters(zp_flat *to, const zp_lowered *l, const zp_segment_program *segment) {
+  for (int i = 0; i < segment->graph->params.len; i++)
+    if (segment->param_offset[i] >= 0) add_parameter(to, l, segment->graph->params.data[i].param);
+}
+
+/* No unit of the stage has fewer elements. */
+static zp_relaxed_unit least_of_stage(const zp_program *p, int s) {
+  const zp_lowered *l = zp_program_lowered(p, s);
+  zp_relaxed_unit least = {.elements = {INT64_MAX, INT64_MAX}, .units = 1};
+  for (int r = 0; r < p->stages[s].runs.len; r++) {
+    zp_flat unit = {0};
+    add_parameters(&unit, l, &l->segments[p->stages[s].runs.data[r].segment]);
+    if (unit.whole < least.elements.whole) least.elements.whole = unit.whole;
+    if (unit.spread < least.elements.spread) least.elements.spread = unit.spread;
+  }
+  return least;
+}
+
+/* work_s: computing, forward and backward. */
+static zp_relaxed_unit together(const zp_program *p, int s, double work_s[2]) {
   const zp_lowered *l = zp_program_lowered(p, s);
   const zp_stage *stage = &p->stages[s];
   zp_relaxed_unit all = {.units = stage->n_calls};
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
     const zp_segment_program *segment = &l->segments[run->segment];
-    for (int i = 0; i < segment->graph->params.len; i++)
-      for (int64_t k = 0; k < run->count && segment->param_offset[i] >= 0; k++)
-        add_parameter(&all.elements, l, segment->graph->params.data[i].param);
+    for (int64_t k = 0; k < run->count; k++) add_parameters(&all.elements, l, segment);
     all.saved_bytes += run->count * segment->saved_bytes;
-    *work_s += (double)run->count * (segment->forward.cost_s + segment->backward.cost_s);
+    work_s[0] += (double)run->count * segment->forward.cost_s;
+    work_s[1] += (double)run->count * segment->backward.cost_s;
   }
   for (int i = 0; i < stage->shared.len; i++) add_parameter(&all.elements, l, stage->shared.data[i].param);
   return all;
@@ -117,20 +136,28 @@ static void check_stage(const priced *x, int s) {
   const zp_program *p = x->program;
   const zp_choice *c = &p->choice;
   const zp_lowered *l = zp_program_lowered(p, s);
-  double work_s = 0, microbatch_s = 0, beside_s = 0;
+  double work_s[2] = {0}, forward_s = 0, backward_s = 0, beside_s = 0;
   zp_machine own = zp_machine_of_stage(&x->machine, c, s);
-  zp_relaxed_unit all = together(p, s, &work_s);
+  zp_relaxed_unit all = together(p, s, work_s), one = least_of_stage(p, s);
   for (int k = 0; k < p->stages[s].n_chunks; k++) {
     zp_stage_time time = zp_cost_chunk(l, &own, c, &p->stages[s], k);
-    microbatch_s += time.forward_s + time.backward_s;
+    forward_s += time.forward_s;
+    backward_s += time.backward_s;
     beside_s += zp_cost_beside(c, &time);
   }
   zp_group_link data = zp_cost_link_of(&own, c, ZP_END_DATA_RANKS),
                 replicas = zp_cost_link_of(&own, c, ZP_END_REPLICAS);
   zp_least_moving moving = zp_cost_least_moving(l, &own, c, &all, &data, &replicas);
-  double least = fmax(moving.links_s, moving.data_s + (moving.waits ? work_s : 0));
-  cr_assert(least <= microbatch_s * (1 + 1e-12), "stage %d, ZeRO %d: moves %.12g of %.12g", s, c->zero, least,
-            microbatch_s);
+  double forward = zp_cost_least_action(&moving.forward, work_s[0]),
+         backward = zp_cost_least_action(&moving.backward, work_s[1]);
+  cr_assert(forward <= forward_s * (1 + 1e-12), "stage %d, ZeRO %d: forward %.12g of %.12g", s, c->zero, forward,
+            forward_s);
+  cr_assert(backward <= backward_s * (1 + 1e-12), "stage %d, ZeRO %d: backward %.12g of %.12g", s, c->zero, backward,
+            backward_s);
+  double alone = zp_chunks(c) * zp_cost_least_alone(l, &own, c, &one, &data, &replicas);
+  cr_assert(work_s[0] + work_s[1] + alone <= (forward_s + backward_s) * (1 + 1e-12),
+            "stage %d, ZeRO %d: %.12g beside %.12g of %.12g", s, c->zero, alone, work_s[0] + work_s[1],
+            forward_s + backward_s);
 
   int64_t whole = all.elements.whole, spread = all.elements.spread;
   int64_t held = zp_held_elements(c, whole, spread, c->zero >= 1);

@@ -92,16 +92,27 @@ typedef struct zp_relaxed_unit {
   zp_flat elements;
   int64_t saved_bytes, units; /* of the units together; how many they are */
 } zp_relaxed_unit;
-/* What forward and backward of units take at least with what they move, whatever hides behind what: links_s; and
- * data_s, where they wait for the data ranks beside computing. A relaxation of the list, never more than zp_cost_chunk
- * of all chunks says (test_move_bounds.c). replicas: NULL where nothing is spread. */
-typedef struct zp_least_moving {
+/* What forward or backward of units takes at least with what it moves, whatever hides behind what: links_s; and data_s,
+ * where it waits for the data ranks beside computing. */
+typedef struct zp_least_lanes {
   double data_s, links_s;
   bool waits;
+} zp_least_lanes;
+typedef struct zp_least_moving {
+  zp_least_lanes forward, backward;
 } zp_least_moving;
+/* Seconds of the action, with so much computing. */
+double zp_cost_least_action(const zp_least_lanes *moving, double compute_s);
+/* A relaxation of the list: zp_cost_least_action of both is never more than zp_cost_chunk of all chunks says
+ * (test_move_bounds.c). replicas: NULL where nothing is spread. */
 zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                      const zp_relaxed_unit *units, const zp_group_link *data,
                                      const zp_group_link *replicas);
+/* Seconds of a micro-batch on a chunk, beside the computing of its units, at least: where every unit that may be the
+ * first or the last one of a chunk has no fewer elements and saved bytes than `unit`. Never more than zp_cost_chunk has
+ * beyond that computing (test_move_bounds.c). */
+double zp_cost_least_alone(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                           const zp_relaxed_unit *unit, const zp_group_link *data, const zp_group_link *replicas);
 /* What one rank has of its node's rates. */
 typedef struct zp_host_rates {
   double pcie_bytes_per_s, host_bytes_per_s, read_bytes_per_s, write_bytes_per_s;
