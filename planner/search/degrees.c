@@ -122,22 +122,6 @@ typedef struct findings {
   bool short_of_host; /* some would fit with more host memory */
 } findings;
 
-/* What is not on the device is on the host or on disks, where it may go there. */
-static bool all_tiers_may_fit(const zp_search_cache *s, const zp_point *point) {
-  zp_point here = *point;
-  int64_t bytes = s->most_bytes;
-  bool host = false, nvme = false;
-  memset(here.choice.home, 0, sizeof here.choice.home);
-  for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    if (!s->in->may_leave[i]) continue;
-    host |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_HOST);
-    nvme |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
-  }
-  if (host) bytes += s->host_bytes;
-  if (nvme) bytes += s->nvme_bytes;
-  return zp_has_types(s) || zp_memory_floor(s, &here) <= bytes;
-}
-
 /* The degrees may be had with any of these procedures. */
 static void consider(const zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
                      findings *found) {
@@ -158,7 +142,7 @@ static void consider(const zp_search_cache *s, zp_degrees *d, const zp_choice *s
     int64_t bytes = zp_memory_floor(s, &point);
     if (bytes < d->floor_bytes) d->floor_bytes = bytes;
     if (bytes > s->most_bytes) continue;
-    if (!all_tiers_may_fit(s, &point)) {
+    if (!zp_all_tiers_may_fit(s, &point)) {
       found->short_of_host = true;
       continue;
     }

@@ -43,6 +43,37 @@ bool zp_some_state_may_leave(const zp_search_input *in) {
   return false;
 }
 
+/* Bytes of a rank's host and disks, where any class may go there. */
+static int64_t bytes_off_device(const zp_search_cache *s) {
+  bool host = false, nvme = false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    if (!s->in->may_leave[i]) continue;
+    host |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_HOST);
+    nvme |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
+  }
+  return (host ? s->host_bytes : 0) + (nvme ? s->nvme_bytes : 0);
+}
+
+/* What is not on the device is on the host or on disks. */
+bool zp_all_tiers_may_fit(const zp_search_cache *s, const zp_point *smallest) {
+  zp_point here = *smallest;
+  memset(here.choice.home, 0, sizeof here.choice.home);
+  return zp_has_types(s) || zp_memory_floor(s, &here) <= s->most_bytes + bytes_off_device(s);
+}
+
+/* What a stage has of its units is on one tier or another, so no plan fits unless the stages have room for the layers
+ * with all of it on devices that are larger by what may be elsewhere. */
+bool zp_all_tiers_have_room(zp_search_cache *s, const zp_point *smallest) {
+  if (zp_has_types(s)) return true;
+  zp_point here = *smallest;
+  memset(here.choice.home, 0, sizeof here.choice.home);
+  int64_t device_bytes = s->limit_bytes;
+  s->limit_bytes += bytes_off_device(s);
+  bool room = zp_find_least_work(s, &here, ZP_ASK_ROOM);
+  s->limit_bytes = device_bytes;
+  return room;
+}
+
 /* Nothing is faster on disks than on the host. */
 static zp_tier fastest_tier(const zp_search_input *in, zp_state state) {
   return zp_limit_allows(&in->constraints->offload[state], ZP_TIER_HOST) ? ZP_TIER_HOST : ZP_TIER_NVME;

@@ -96,13 +96,22 @@ void zp_note_open_zero(zp_search_run *run, const zp_point *schedule) {
   zp_note_unsearched(run, &smallest, ZP_UNSEARCHED_CHOICE);
 }
 
+/* Whatever the ZeRO stage and the homes: why the layers have no room. */
+static zp_rejection refuse_room(zp_search_cache *s, const zp_point *smallest) {
+  zp_point room = *smallest;
+  if (!zp_find_least_work(s, &room, ZP_ASK_ROOM)) return ZP_REJECT_MEMORY;
+  return zp_some_state_may_leave(s->in) && !zp_all_tiers_have_room(s, smallest) ? ZP_REJECT_HOST : ZP_REJECT_NONE;
+}
+
 /* Whatever the ZeRO stage and the homes: do the layers have no room, or does the work that memory forces on the stages
  * take too long? Raises the schedule's bound, of its micro-batches alone. */
 static bool is_hopeless(zp_search_run *run, zp_point *schedule) {
   zp_point smallest = smallest_of(run->s, schedule);
   bool beaten = zp_is_beaten(run, zp_bound_microbatches(run->s, &smallest));
-  if (!beaten && !zp_find_least_work(run->s, &smallest, ZP_ASK_WORK)) {
-    zp_search_reject(run, ZP_REJECT_MEMORY);
+  zp_rejection why = beaten ? ZP_REJECT_NONE : refuse_room(run->s, &smallest);
+  if (!beaten && why == ZP_REJECT_NONE && !zp_find_least_work(run->s, &smallest, ZP_ASK_WORK)) why = ZP_REJECT_MEMORY;
+  if (why != ZP_REJECT_NONE) {
+    zp_search_reject(run, why);
     return true;
   }
   schedule->work_s = smallest.work_s;
@@ -169,6 +178,8 @@ static void try_procedures(zp_search_run *run, const zp_point *point) {
     return;
   else if (zp_memory_floor(run->s, &smallest) > run->s->most_bytes)
     zp_search_reject(run, ZP_REJECT_MEMORY);
+  else if (!zp_all_tiers_may_fit(run->s, &smallest))
+    zp_search_reject(run, ZP_REJECT_HOST);
   else
     zp_keep_point(run, &procedures);
 }
