@@ -28,8 +28,8 @@ static void count_stage(zp_flight_memo *memo, const zp_choice *c, int stage) {
 }
 
 static void give_room(zp_search_cache *s, zp_flight_memo *memo, const zp_choice *c) {
-  if (memo->stages < c->pipeline) {
-    memo->stages = c->pipeline;
+  if (memo->stages < c->pipeline) { /* what is outgrown is not given back: it at least doubles */
+    memo->stages = c->pipeline > 2 * memo->stages ? c->pipeline : 2 * memo->stages;
     memo->flight = ZP_NEW_ARRAY(s->kept, double, 5 * memo->stages);
     memo->fewest = memo->flight + memo->stages;
     memo->all = memo->fewest + memo->stages;
@@ -37,7 +37,7 @@ static void give_room(zp_search_cache *s, zp_flight_memo *memo, const zp_choice 
     memo->pending = memo->slots + memo->stages;
   }
   if (memo->room >= zp_model_chunks(c)) return;
-  memo->room = zp_model_chunks(c);
+  memo->room = zp_model_chunks(c) > 2 * memo->room ? zp_model_chunks(c) : 2 * memo->room;
   memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
 }
 
@@ -50,8 +50,9 @@ static void widen(zp_flight_memo *memo, int stage, bool first) {
 }
 
 /* With one chunk a stage both numbers rise or fall from the first stage to the last one, so these two have the
- * extremes.
- */
+ * extremes. So have they where chunks are interleaved: no weight gradients wait, all stages run the forwards of all
+ * chunks in one order, and the backwards, too; the first backward comes after so many more forwards on every stage than
+ * on the next. */
 static void find_extremes(zp_flight_memo *memo, const zp_choice *c) {
   int last = c->pipeline - 1;
   count_stage(memo, c, 0);
@@ -70,6 +71,10 @@ static void count_stages(zp_flight_memo *memo, const zp_choice *c) {
   }
 }
 
+static bool ends_are_extremes(const zp_choice *c) {
+  return zp_chunks(c) == 1 || c->schedule == ZP_SCHEDULE_INTERLEAVED;
+}
+
 /* Interleaved tables are slow to count in, and other points ask for the same ones. */
 static zp_flight_memo *recall_flights(zp_search_cache *s, const zp_choice *c) {
   int64_t m = zp_microbatches(s->in->spec, c);
@@ -83,7 +88,7 @@ static zp_flight_memo *recall_flights(zp_search_cache *s, const zp_choice *c) {
   memo->known = true;
   memo->counted = false;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
-  if (chunks == 1) find_extremes(memo, c);
+  if (ends_are_extremes(c)) find_extremes(memo, c);
   return memo;
 }
 
@@ -95,6 +100,6 @@ const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
 
 const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *c) {
   zp_flight_memo *memo = recall_flights(s, c);
-  if (memo->chunks > 1 && !memo->counted) count_stages(memo, c);
+  if (!ends_are_extremes(c) && !memo->counted) count_stages(memo, c);
   return memo;
 }
