@@ -127,10 +127,19 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   return ZP_SPENT;
 }
 
+/* One suffix a node. */
+static bool has_many_labels(const zp_stage_graph *graph) {
+  int64_t numbers = 0;
+  for (int k = 0; k < graph->pipe.stages; k++)
+    numbers += zp_stage_graph_width(graph, k) * zp_suffix_length(graph->pipe.stages - k);
+  return numbers > ZP_MOST_LABELS;
+}
+
 static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *far) {
   t->target_s = target_s;
   *far = false;
   if (!narrow(t, target_s)) return ZP_FOUND_NONE;
+  if (has_many_labels(t->graph)) return ZP_SPENT;
   t->labels = zp_label_search_new(t->scratch, t->graph);
   t->effort->work_left -= (int64_t)t->problem->stages * t->problem->stages; /* windows of stages are numbered */
   zp_outcome found = rounds_below(t, low, far);

@@ -61,6 +61,7 @@
   X(ZP_MOST_CHAINS, 128, "chains", "of a tree: every node asks all of them")                                           \
   X(ZP_MOST_SEEN, 256, "cuts", "columns of a game, whose work grows with their square")                                \
   X(ZP_MOST_ACTIONS, 1 << 21, "actions", "orders that branch and bound by chains simulates")                           \
+  X(ZP_MOST_LABELS, 1 << 24, "numbers", "of labels, one a node: larger graphs of stages are left to their bounds")     \
   X(ZP_MOST_EDGES, 1 << 20, "edges", "cuts of a problem as a graph: larger ones are left to their bounds")             \
   X(ZP_MOST_CUTS, 4096, "cuts", "of a point that are all looked at one by one")                                        \
   X(ZP_MOST_FREE_CHUNKS, 64, "chunks", "of all stages, where every cut of them is looked for")                         \
