@@ -22,6 +22,7 @@ import trainings  # noqa: E402
 EXIT_NO_PLAN, STEPS, SAME = 3, 4, 1e-12
 BOUNDS = dict(trainings.BOUNDS, fp64={"loss": SAME, "gradient norm": SAME, "parameters": 1e-10})
 GPU = ("--cluster", "gpu", "--arch", "host")
+NCCL = ("--", "--comm", "nccl")  # an emulated one
 
 
 def case(model, t=1, p=1, d=1, parts=4, words=(), more=None, **settings):
@@ -52,14 +53,15 @@ TABLE = (
     case("gpt", 2, 1, 1, words=GPU),
     case("gpt", 1, 2, 1, words=GPU, schedule="zb_h1"),
     case("gpt", 1, 1, 2, words=GPU, zero=3),
+    case("gpt", 2, 2, 1, words=GPU + NCCL, schedule="zb_v"),
 )
 
 
-def validation(tally, folder, name, parts, words):
+def validation(tally, folder, name, parts, words, of_trainer=()):
     """The losses of a validation after each of two steps."""
     log = os.path.join(folder, name + ".jsonl")
     outcome = harness.zplan("run", os.path.join(HERE, "gpt.dz"), *words, "--set", "loss_chunks=%d" % parts, "--set", "train.validate.data=synthetic(seed=5)",
-                            "--set", "train.validate.every=1", "-o", os.path.join(folder, name), "--log", log, "--steps", 2, "--check-memory",
+                            "--set", "train.validate.every=1", "-o", os.path.join(folder, name), "--log", log, "--steps", 2, "--check-memory", *of_trainer,
                             env=trainings.environment("fp64"))
     if not tally.check("%s runs" % name, outcome.status == 0, outcome.tail()):
         return []
@@ -71,10 +73,10 @@ def validation(tally, folder, name, parts, words):
 def check_validation(tally, folder):
     whole = validation(tally, folder, "whole", 1, ("--ranks", 1))
     tally.check("two validations", len(whole) == 2 and whole[0] != whole[1], str(whole))
-    for name, words in (("parts", ("--ranks", 1)), ("parts2x2", ("--ranks", 4, "--set", "tensor=2", "--set", "pipeline=2")),
+    for name, words in (("parts", ("--ranks", 1)), ("parts_nccl", ("--ranks", 2, "--set", "pipeline=2", *GPU)), ("parts2x2", ("--ranks", 4, "--set", "tensor=2", "--set", "pipeline=2")),
                         ("parts_zero3", ("--ranks", 2, "--set", "zero=3")), ("parts_gpu", ("--ranks", 2, "--set", "zero=3", *GPU)),
                         ("parts_sequence", ("--ranks", 2, "--set", "tensor=2", "--set", "sequence=true"))):
-        losses = validation(tally, folder, name, 4, words)
+        losses = validation(tally, folder, name, 4, words, NCCL if "nccl" in name else ())
         same = len(losses) == 2 and all(harness.number_error(got, want) <= SAME for got, want in zip(losses, whole))
         tally.check("validations of %s" % name, same, "%s, not %s" % (losses, whole))
 

@@ -22,6 +22,8 @@ STEPS = (2, 4)
 # norm, the decision and the update. Products take biases in, the residual of the MLP, gelu and their derivatives; what stays are the two
 # norms, one with the residual before it, and attention, which is two kernels backward. Together 244, and 2 waits.
 MOST = {"launches": 96, "products": 147, "fills": 1, "copies": 2, "waits": 2}
+# Every chunk of the loss beyond the first: statistics, loss, gradient of the logits; three products.
+CHUNKS, OF_A_CHUNK = (1, 4), {"launches": 3, "products": 3}
 MODEL = """use std.hw
 use "%s" as g
 cluster gpu { nodes = 1  node = std.hw.workstation(devices = 1 * std.hw.h100_pcie) }
@@ -30,7 +32,7 @@ train {
   data = synthetic(seed = 11)  batch = 4  steps = 4  precision = "mixed_bf16"  dropout = 0.0  clip = 1.0
   optimizer = adamw(lr = 6e-4)
 }
-plan { microbatch = 4  recompute = "none" }
+plan { microbatch = 4  recompute = "none"  loss_chunks = %d }
 """
 
 
@@ -61,24 +63,33 @@ def priced(source):
     return found
 
 
+def check(tally, folder, chunks):
+    """The counts of a step with the loss in so many chunks."""
+    source = os.path.join(folder, "gpt.dz")
+    model = os.path.relpath(os.path.join(harness.ROOT, "examples", "gpt2.dz"), os.path.realpath(folder))
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(MODEL % (model, chunks))
+    few, many = (counts_of(folder, source, steps) for steps in STEPS)
+    if not tally.check("both runs, loss in %d chunks" % chunks, few and many):
+        return
+    for name, most in MOST.items():
+        most += OF_A_CHUNK.get(name, 0) * (chunks - 1)
+        a_step = (many[name] - few[name]) / (STEPS[1] - STEPS[0])
+        print("%-9s %g a step, loss in %d chunks" % (name, a_step, chunks))
+        tally.check("%s of a step" % name, 0 < a_step <= most, "%g, more than %d" % (a_step, most))
+    for name, number in priced(source).items():
+        a_step = (many[name] - few[name]) / (STEPS[1] - STEPS[0])
+        tally.check("%s that are priced" % name, a_step == number, "%d, the trainer starts %g" % (number, a_step))
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
-    with harness.Scratch() as folder:
-        source = os.path.join(folder, "gpt.dz")
-        model = os.path.relpath(os.path.join(harness.ROOT, "examples", "gpt2.dz"), os.path.realpath(folder))
-        with open(source, "w", encoding="utf-8") as file:
-            file.write(MODEL % model)
-        few, many = (counts_of(folder, source, steps) for steps in STEPS)
-        tally.check("both runs", few and many)
-        if few and many:
-            for name, most in MOST.items():
-                a_step = (many[name] - few[name]) / (STEPS[1] - STEPS[0])
-                print("%-9s %g a step" % (name, a_step))
-                tally.check("%s of a step" % name, 0 < a_step <= most, "%g, more than %d" % (a_step, most))
-            for name, number in priced(source).items():
-                a_step = (many[name] - few[name]) / (STEPS[1] - STEPS[0])
-                tally.check("%s that are priced" % name, a_step == number, "%d, the trainer starts %g" % (number, a_step))
+    with harness.Scratch() as scratch:
+        for chunks in CHUNKS:
+            folder = os.path.join(scratch, "%d" % chunks)
+            os.makedirs(folder)
+            check(tally, folder, chunks)
     return tally.finish()
 
 
