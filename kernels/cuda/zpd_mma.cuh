@@ -1,8 +1,8 @@
-/* Tensor cores and asynchronous copies, as small functions: inline PTX for sm_80 and later, played on the host.
- * Elements are bf16 or f16, whatever `elem` is; sums are f32.
+/* Tensor cores and copies, as small functions: inline PTX for sm_80 and later, and for Volta (sm_70, sm_72), played on
+ * the host. Elements are bf16 or f16, whatever `elem` is, on Volta f16; sums are f32.
  *
- * Every function but those of copies is for all 32 lanes of a warp together. Lane l has group l / 4 and place l % 4; a
- * register holds two neighbouring elements, the lower one in its lower half. */
+ * Every function but those of copies is for all 32 lanes of a warp together. A register holds two neighbouring
+ * elements, the lower one in its lower half. */
 #ifndef ZPD_MMA_CUH
 #define ZPD_MMA_CUH
 
@@ -10,6 +10,15 @@
 
 #ifndef ZPD_NARROW
 #error "zpd_mma.cuh is for bf16 and f16"
+#endif
+
+/* ZPD_QUAD_PAIRS: the tensor cores are Volta's, which have mma.m8n8k4 and neither ldmatrix nor cp.async. Text for the
+ * host says so itself, with ZPD_VOLTA. */
+#if defined(ZPD_HOST) ? defined(ZPD_VOLTA) : __CUDA_ARCH__ < 750
+#define ZPD_QUAD_PAIRS
+#ifndef ZPD_F16
+#error "Volta multiplies f16"
+#endif
 #endif
 
 /* ZPD_DYNAMIC_SHARED(name): the dynamic shared memory of the launch, aligned to 128 bytes. ZPD_PLACE: of the call,
@@ -25,7 +34,8 @@
 ZPD_DEVICE unsigned zpd_shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
 #endif
 
-/* ---- fragments ---- */
+#ifndef ZPD_QUAD_PAIRS
+/* ---- fragments: lane l has group l / 4 and place l % 4 ---- */
 
 /* COUNT (1, 2, 4) matrices of 8 x 8 elements from shared memory. Lanes 8 m to 8 m + 7 name the rows of matrix m, 16
  * aligned bytes each; a lane gets elements (group, 2 place) and (group, 2 place + 1) of each, with TRANSPOSED of the
@@ -76,10 +86,41 @@ ZPD_DEVICE void zpd_mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned
 #endif
 }
 
+#else
+/* ---- quad pairs: lanes 4 q to 4 q + 3 and those 16 further ---- */
+
+/* d [8, 8] += a [8, 4] b [4, 8] for each quad pair. With its lanes numbered i = 0 to 7 a lane has
+ *   a: (i, 0) to (i, 3)   b: (0, i) to (3, i), with ROWS (i % 4, i / 4 * 4) and the three next of that row
+ *   d: rows r = i % 2 + i / 4 * 4 and r + 2, columns c = i / 2 % 2 * 2 and c + 1 in `low`, c + 4 and c + 5 in `high`:
+ *      (r, c) (r, c + 1) (r + 2, c) (r + 2, c + 1). */
+template <bool ROWS>
+ZPD_DEVICE void zpd_mma_m8n8k4(float (&low)[4], float (&high)[4], unsigned a0, unsigned a1, unsigned b0,
+                               unsigned b1 ZPD_PLACE) {
+#ifdef ZPD_HOST
+  const unsigned a[2] = {a0, a1}, b[2] = {b0, b1};
+  zpd_host_mma_quads(low, high, a, b, ROWS, file, line);
+#else
+#define ZPD_MMA_QUADS(b_order)                                                                                         \
+  asm volatile("mma.sync.aligned.m8n8k4.row." b_order ".f32.f16.f16.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, "            \
+               "{%8, %9}, {%10, %11}, {%0, %1, %2, %3, %4, %5, %6, %7};"                                               \
+               : "+f"(low[0]), "+f"(low[1]), "+f"(low[2]), "+f"(low[3]), "+f"(high[0]), "+f"(high[1]), "+f"(high[2]),  \
+                 "+f"(high[3])                                                                                         \
+               : "r"(a0), "r"(a1), "r"(b0), "r"(b1))
+  if constexpr (ROWS)
+    ZPD_MMA_QUADS("row");
+  else
+    ZPD_MMA_QUADS("col");
+#undef ZPD_MMA_QUADS
+#endif
+}
+#endif
+
+/* ---- numbers ---- */
+
 /* Two numbers, each rounded to the nearest even, as one register: `low` is the element before `high`. */
 ZPD_DEVICE unsigned zpd_round_pair(float low, float high) {
-#ifdef ZPD_HOST
-  return zpd_round(low) | (unsigned)zpd_round(high) << 16;
+#if defined(ZPD_HOST) || defined(ZPD_QUAD_PAIRS)
+  return zpd_round_two(low, high);
 #else
   unsigned pair;
 #ifdef ZPD_F16
@@ -104,6 +145,7 @@ ZPD_DEVICE float zpd_exp2(float x) {
 
 /* ---- copies ---- */
 
+#ifndef ZPD_QUAD_PAIRS
 /* `bytes` of 16, from aligned global memory to aligned shared memory, zeros behind them. They arrive when the thread
  * has waited for the group that this and its copies before make with the next commit; others see them behind a barrier.
  */
@@ -134,12 +176,33 @@ template <int PENDING> ZPD_DEVICE void zpd_cp_async_wait() {
 #endif
 }
 
+#else
+/* Volta copies at once, 16 bytes or zeros. */
+ZPD_DEVICE void zpd_cp_async_16(void *shared, const void *global, int bytes) {
+  zpd_raw x;
+  ZPD_EACH (i, 4) x.word[i] = 0;
+  if (bytes > 0) x = *(const zpd_raw *)global;
+  *(zpd_raw *)shared = x;
+}
+ZPD_DEVICE void zpd_cp_async_commit() {}
+template <int PENDING> ZPD_DEVICE void zpd_cp_async_wait() {}
+#endif
+
 /* 16 aligned bytes at once, between shared and global memory or registers. */
 ZPD_DEVICE void zpd_move_16(void *to, const void *from) {
 #ifdef ZPD_HOST
   zpd_host_move_16(to, from);
 #else
   *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+/* 8 aligned bytes. */
+ZPD_DEVICE void zpd_move_8(void *to, const void *from) {
+#ifdef ZPD_HOST
+  zpd_host_move_8(to, from);
+#else
+  *(uint2 *)to = *(const uint2 *)from;
 #endif
 }
 

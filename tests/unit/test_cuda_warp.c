@@ -88,6 +88,59 @@ Test(cuda_warp, numbers_f16) { check_numbers(ZPK_F16); }
 Test(cuda_warp, mma_bf16) { check_mma(ZPK_BF16); }
 Test(cuda_warp, mma_f16) { check_mma(ZPK_F16); }
 
+/* Volta's: each quad pair has matrices of its own. */
+static const char quads_text[] = "#define ZPD_VOLTA\n"
+                                 "#include \"zpd_mma.cuh\"\n"
+                                 "struct given { const unsigned *a, *b; float *d; };\n"
+                                 "template <bool ROWS> ZPD_DEVICE void multiply(const given &g) {\n"
+                                 "  const int lane = threadIdx.x;\n"
+                                 "  float low[4], high[4], *d = g.d + 8 * lane;\n"
+                                 "  for (int i = 0; i < 4; i++) low[i] = d[i], high[i] = d[4 + i];\n"
+                                 "  zpd_mma_m8n8k4<ROWS>(low, high, g.a[2 * lane], g.a[2 * lane + 1], g.b[2 * lane],\n"
+                                 "                       g.b[2 * lane + 1]);\n"
+                                 "  for (int i = 0; i < 4; i++) d[i] = low[i], d[4 + i] = high[i];\n"
+                                 "}\n"
+                                 "ZPD_KERNEL(by_columns, given) { multiply<false>(a); }\n"
+                                 "ZPD_KERNEL(by_rows, given) { multiply<true>(a); }\n";
+
+static void check_quads(const host_object *o, const char *kernel, const unsigned char b_at[8][4][2]) {
+  uint16_t a[4][8][4], b[4][8][4]; /* of each pair [m][k], [n][k] */
+  unsigned a_of[32][2], b_of[32][2];
+  float d_of[32][8];
+  struct {
+    const void *a, *b;
+    float *d;
+  } args = {a_of, b_of, d_of[0]};
+  for (int i = 0; i < 4 * 8 * 4; i++) a[i / 32][i / 4 % 8][i % 4] = small(ZPK_F16, i);
+  for (int i = 0; i < 4 * 8 * 4; i++) b[i / 32][i / 4 % 8][i % 4] = small(ZPK_F16, 1000 + 5 * i);
+  for (int q = 0; q < 4; q++)
+    for (int t = 0; t < 8; t++) {
+      int lane = quad_lane[t] + 4 * q;
+      uint16_t left[4], right[4];
+      for (int v = 0; v < 4; v++) left[v] = a[q][quad_factor[t][v][0]][quad_factor[t][v][1]];
+      for (int v = 0; v < 4; v++) right[v] = b[q][b_at[t][v][0]][b_at[t][v][1]];
+      for (int r = 0; r < 2; r++) a_of[lane][r] = in_register(left[2 * r], left[2 * r + 1]);
+      for (int r = 0; r < 2; r++) b_of[lane][r] = in_register(right[2 * r], right[2 * r + 1]);
+      for (int v = 0; v < 8; v++) d_of[lane][v] = (float)(quad_d[t][v][0] - 2 * quad_d[t][v][1] + 100 * q);
+    }
+  cr_assert_eq(host_run(o, kernel, &args, 1, 32), 0);
+  for (int q = 0; q < 4; q++)
+    for (int t = 0; t < 8; t++)
+      for (int v = 0; v < 8; v++) {
+        int m = quad_d[t][v][0], n = quad_d[t][v][1];
+        double want = m - 2 * n + 100 * q;
+        for (int k = 0; k < 4; k++) want += wide_of(ZPK_F16, a[q][m][k]) * wide_of(ZPK_F16, b[q][n][k]);
+        cr_assert_eq(d_of[quad_lane[t] + 4 * q][v], want, "%s: pair %d, thread %d, value %d", kernel, q, t, v);
+      }
+}
+
+Test(cuda_warp, mma_of_quad_pairs) {
+  host_object o = host_load(quads_text, ZPK_F16);
+  check_quads(&o, "by_columns", quad_factor);
+  check_quads(&o, "by_rows", quad_factor_rows);
+  host_unload(&o);
+}
+
 /* Rows of matrices lie in shared memory in an order of their own. */
 static const char ldmatrix_text[] =
     "#include \"zpd_mma.cuh\"\n"

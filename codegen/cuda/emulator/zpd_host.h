@@ -73,13 +73,18 @@ void zpd_host_sync_warp(unsigned lanes, const char *file, int line);
 void zpd_host_ldmatrix(unsigned *to, int count, bool transposed, const void *row, const char *file, int line);
 /* d [16, 8] += a [16, 16] b [16, 8], f32; elements are bf16, or f16 with `half`. */
 void zpd_host_mma(float *d, const unsigned *a, const unsigned *b, bool half, const char *file, int line);
+/* Four products d [8, 8] += a [8, 4] b [4, 8] of f16 with f32 sums, one for each quad pair; `low`, `high`: the eight
+ * values of d. */
+void zpd_host_mma_quads(float *low, float *high, const unsigned *a, const unsigned *b, bool b_rows, const char *file,
+                        int line);
 /* `bytes` of 16 to shared memory, zeros behind them. There is nothing but NaN until the group was waited for. */
 void zpd_host_copy_async(void *shared, const void *global, int bytes, const char *file, int line);
 void zpd_host_copy_commit();
 /* Until at most `pending` of this thread's groups are on their way. */
 void zpd_host_copy_wait(int pending);
-/* 16 bytes at once, counted as one access of the warp. */
+/* 16 or 8 bytes at once, counted as one access of the warp. */
 void zpd_host_move_16(void *to, const void *from);
+void zpd_host_move_8(void *to, const void *from);
 
 /* Dynamic shared memory of the launch, aligned to 128 bytes. */
 extern unsigned char *const zpd_host_dynamic_shared;

@@ -1,5 +1,5 @@
 /* What the lanes of a warp do together, and asynchronous copies: the semantics of PTX (ISA 8.x, sections on
- * mma.m16n8k16, ldmatrix and cp.async), played. Part of zpd_host_scheduler.h.
+ * mma.m16n8k16, mma.m8n8k4, ldmatrix and cp.async), played. Part of zpd_host_scheduler.h.
  *
  * Lane l of a warp has group g = l / 4 and place t = l % 4. A register of 32 bits holds two neighbouring elements, the
  * lower one in its lower half. */
@@ -102,7 +102,48 @@ void zpd_host_mma(float *d, const unsigned *a, const unsigned *b, bool half, con
   zpd_host_meet(zpd_host_multiply, &mine, "mma", file, line);
 }
 
-/* ---- asynchronous copies ---- */
+struct zpd_host_quad_product {
+  float *low, *high;
+  const unsigned *a, *b;
+  bool b_rows;
+};
+
+/* Quad pair q is lanes 4 q to 4 q + 3 and those 16 further, and multiplies matrices of its own. With the pair's threads
+ * numbered i = 0 to 7 in this order, they have as elements (row, column)
+ *   a: (i, 0) to (i, 3)
+ *   b: (0, i) to (3, i); by rows (i % 4, i / 4 * 4) and the three after it
+ *   d: value v (i % 2 + v / 2 % 2 * 2 + i / 4 * 4, v % 2 + i / 2 % 2 * 2 + v / 4 * 4) */
+static void zpd_host_multiply_quad(void *const mine[32], int first) {
+  float a[8][4], b[4][8];
+  for (int i = 0; i < 8; i++) {
+    const zpd_host_quad_product *of = (const zpd_host_quad_product *)mine[first + i % 4 + i / 4 * 16];
+    for (int e = 0; e < 4; e++) {
+      a[i][e] = zpd_host_element(of->a[e / 2], e % 2, true);
+      (of->b_rows ? b[i % 4][i / 4 * 4 + e] : b[e][i]) = zpd_host_element(of->b[e / 2], e % 2, true);
+    }
+  }
+  for (int i = 0; i < 8; i++) {
+    const zpd_host_quad_product *of = (const zpd_host_quad_product *)mine[first + i % 4 + i / 4 * 16];
+    for (int v = 0; v < 8; v++) {
+      int row = i % 2 + v / 2 % 2 * 2 + i / 4 * 4, column = v % 2 + i / 2 % 2 * 2 + v / 4 * 4;
+      float *d = v < 4 ? &of->low[v] : &of->high[v - 4];
+      for (int k = 0; k < 4; k++) *d += a[row][k] * b[k][column];
+    }
+  }
+}
+
+static void zpd_host_multiply_quads(void *const mine[32]) {
+  zpd_host_count_mma();
+  for (int quad = 0; quad < 4; quad++) zpd_host_multiply_quad(mine, 4 * quad);
+}
+
+void zpd_host_mma_quads(float *low, float *high, const unsigned *a, const unsigned *b, bool b_rows, const char *file,
+                        int line) {
+  zpd_host_quad_product mine = {low, high, a, b, b_rows};
+  zpd_host_meet(zpd_host_multiply_quads, &mine, "mma", file, line);
+}
+
+/* ---- copies ---- */
 
 void zpd_host_copy_async(void *shared, const void *global, int bytes, const char *file, int line) {
   zpd_host_pending *c = &zpd_host_threads[zpd_host_current].copies;
@@ -133,8 +174,13 @@ void zpd_host_copy_wait(int pending) {
 }
 
 void zpd_host_move_16(void *to, const void *from) {
-  zpd_host_watch_move(__builtin_return_address(0), to, from);
+  zpd_host_watch_move(__builtin_return_address(0), to, from, 16);
   memcpy(to, from, 16);
+}
+
+void zpd_host_move_8(void *to, const void *from) {
+  zpd_host_watch_move(__builtin_return_address(0), to, from, 8);
+  memcpy(to, from, 8);
 }
 
 #endif

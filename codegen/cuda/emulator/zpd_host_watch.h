@@ -25,7 +25,7 @@ static inline void zpd_host_watch_barrier() {}
 static inline void zpd_host_watch_warp_barrier() {}
 static inline void zpd_host_watch_shared(int, const void *, unsigned, bool) {}
 static inline void zpd_host_watch_async(const void *, const void *, const void *, int) {}
-static inline void zpd_host_watch_move(const void *, const void *, const void *) {}
+static inline void zpd_host_watch_move(const void *, const void *, const void *, unsigned) {}
 static inline void zpd_host_watch_met(int, int) {}
 static inline void zpd_host_count_launch() {}
 static inline void zpd_host_count_ldmatrix() {}
@@ -266,9 +266,9 @@ static void zpd_host_watch_async(const void *instruction, const void *shared, co
   zpd_host_log_access(instruction, global, (unsigned)bytes, false);
 }
 
-static void zpd_host_watch_move(const void *instruction, const void *to, const void *from) {
-  zpd_host_touch(instruction, from, 16, false);
-  zpd_host_touch(instruction, to, 16, true);
+static void zpd_host_watch_move(const void *instruction, const void *to, const void *from, unsigned bytes) {
+  zpd_host_touch(instruction, from, bytes, false);
+  zpd_host_touch(instruction, to, bytes, true);
 }
 
 #define ZPD_HOST_TOUCHES(bytes)                                                                                        \
