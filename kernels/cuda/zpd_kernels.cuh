@@ -1,6 +1,12 @@
 /* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES:
- * attention on tensor cores where the arch has them for the dtype, bf16 or f16. */
-#if defined(ZPD_TENSOR_CORES) && (defined(ZPD_HOST) || __CUDA_ARCH__ >= 800)
+ * attention on tensor cores where the arch has them for the dtype: bf16 and f16 since sm_80, f16 on sm_70 and sm_72. */
+#if !defined(ZPD_TENSOR_CORES)
+#elif defined(ZPD_HOST) || __CUDA_ARCH__ >= 800
+#define ZPD_ATTENTION_ON_TENSOR_CORES
+#elif defined(ZPD_F16) && __CUDA_ARCH__ >= 700 && __CUDA_ARCH__ < 750
+#define ZPD_ATTENTION_ON_TENSOR_CORES
+#endif
+#ifdef ZPD_ATTENTION_ON_TENSOR_CORES
 #include "zpd_mma_attention_grad.cuh"
 #else
 #include "zpd_attention.cuh"

@@ -19,7 +19,7 @@ template <int KIND_, int ROWS_> struct zpd_shape {
     KIND = KIND_,
     ROWS = ROWS_,
     STEP = zpd_mma_step(KIND, ZPD_HEAD, ROWS),
-    STAGES = zpd_mma_stages(KIND, ZPD_HEAD, ROWS),
+    STAGES = zpd_mma_stages(KIND, ZPD_HEAD, ROWS, ZPD_MMA_MOST_BYTES),
     SHARERS = zpd_mma_sharers(ROWS),
     WM = ZPD_MMA_WARPS / SHARERS,
     M = ROWS / (16 * WM),
@@ -29,11 +29,11 @@ template <int KIND_, int ROWS_> struct zpd_shape {
     OTHER_BYTES = STEP * ZPD_ROW_BYTES,
     STAGE_BYTES = 2 * OTHER_BYTES + (KIND == ZPD_MMA_GRAD_KV ? 8 * STEP : 0),
     /* Left factors that are read again each time leave registers for sums. */
-    HELD = KIND == ZPD_MMA_FORWARD ? ZPD_MMA_COLS <= 128 && M == 1 : ZPD_MMA_COLS <= 64
+    HELD = KIND == ZPD_MMA_FORWARD ? ZPD_MMA_COLS <= 128 && M == 1 : ZPD_MMA_COLS <= ZPD_MMA_HELD_BACKWARD
   };
   static_assert(16 * M * WM == ROWS && N % 2 == 0 && STEP % UNIT == 0, "whole fragments");
-  static_assert(zpd_mma_shared_bytes(KIND, ZPD_HEAD, ROWS) <= ZPD_MMA_SHARED_BYTES,
-                "every GPU since sm_80 has as much");
+  static_assert(zpd_mma_shared_bytes(KIND, ZPD_HEAD, ROWS, ZPD_MMA_MOST_BYTES) <= ZPD_MMA_MOST_BYTES,
+                "every GPU has as much");
   static_assert(SHARERS == 1 || STAGES * STAGE_BYTES >= SHARERS * ROWS * ZPD_MMA_COLS * 4, "sums of the warps fit");
 
   /* First row of the warp in the tile, first of its rows of a step. */
@@ -87,9 +87,7 @@ template <class SHAPE> struct zpd_query_block {
     full_key = a.causal ? (int)zpd_min(my_first, a.S - 1) : (int)a.S - 1;
   }
   /* Query of half 0 or 1 of fragment m of this lane. */
-  __device__ __forceinline__ int query(int m, int half) const {
-    return my_first + 16 * m + 8 * half + zpd_mma_lane() / 4;
-  }
+  __device__ __forceinline__ int query(int m, int half) const { return my_first + 16 * m + 8 * half + zpd_group(); }
   __device__ __forceinline__ zpd_walk<SHAPE::UNIT> keys(const zpd_attention &a) const {
     zpd_walk<SHAPE::UNIT> walk;
     walk.begin(zpd_meets(a, first, true), 0, (int)(a.causal ? zpd_min(a.S, first + SHAPE::ROWS) : a.S), kv_head, 1);
@@ -132,7 +130,7 @@ ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t
                          const zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> &step, float (&score)[SHAPE::M][SHAPE::N][4]) {
   ZPD_EACH (n, SHAPE::N)
     ZPD_EACH (i, 4) {
-      const int key = step.row(SHAPE::my_column() + 8 * n + zpd_mma_lane() % 4 * 2 + i % 2);
+      const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
       ZPD_EACH (m, SHAPE::M)
         if (!zpd_sees(a, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
     }
@@ -145,9 +143,9 @@ ZPD_DEVICE void zpd_join_softmax(float c, zpd_online<SHAPE::M> &s, float (&facto
   if (SHAPE::SHARERS > 1) __syncthreads();
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2) {
-      const int row = SHAPE::my_row() + 16 * m + 8 * half + zpd_mma_lane() / 4;
+      const int row = SHAPE::my_row() + 16 * m + 8 * half + zpd_group();
       s.sum[m][half] = zpd_quad_sum(s.sum[m][half]);
-      if (SHAPE::SHARERS > 1 && zpd_mma_lane() % 4 == 0) {
+      if (SHAPE::SHARERS > 1 && zpd_place() == 0) {
         buffer[2 * (warp / SHAPE::WM * SHAPE::ROWS + row)] = s.max[m][half];
         buffer[2 * (warp / SHAPE::WM * SHAPE::ROWS + row) + 1] = s.sum[m][half];
       }
@@ -155,7 +153,7 @@ ZPD_DEVICE void zpd_join_softmax(float c, zpd_online<SHAPE::M> &s, float (&facto
   if (SHAPE::SHARERS > 1) __syncthreads();
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2) {
-      const int row = SHAPE::my_row() + 16 * m + 8 * half + zpd_mma_lane() / 4;
+      const int row = SHAPE::my_row() + 16 * m + 8 * half + zpd_group();
       float max = s.max[m][half], sum = s.sum[m][half];
       if (SHAPE::SHARERS > 1) {
         ZPD_EACH (i, SHAPE::SHARERS) {
@@ -176,7 +174,7 @@ ZPD_DEVICE void zpd_join_softmax(float c, zpd_online<SHAPE::M> &s, float (&facto
 template <class SHAPE>
 ZPD_DEVICE void zpd_store_softmax(const zpd_attention &a, const zpd_query_block<SHAPE> &t, float c,
                                   const zpd_online<SHAPE::M> &s) {
-  if (SHAPE::my_column() != 0 || zpd_mma_lane() % 4 != 0) return;
+  if (SHAPE::my_column() != 0 || zpd_place() != 0) return;
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2)
       if (t.query(m, half) < a.S)

@@ -47,7 +47,7 @@ ZPD_DEVICE void zpd_find_facts(const zpd_attention &a, const zpd_query_block<SHA
       const int row = t.query(m, half);
       float sum = 0, lse = 0;
       if (row < a.S) {
-        for (int col = zpd_mma_lane() % 4 * 8; col < o.cols; col += 32) {
+        for (int col = zpd_place() * 8; col < o.cols; col += 32) {
           alignas(16) elem x[8], y[8];
           if (o.chunks && d_o.chunks && col + 8 <= o.cols) {
             zpd_move_16(x, o.at + row * o.ld + col);
@@ -61,7 +61,7 @@ ZPD_DEVICE void zpd_find_facts(const zpd_attention &a, const zpd_query_block<SHA
       }
       fact[m][half].delta = zpd_quad_sum(sum);
       fact[m][half].lse = lse * (float)ZPD_LOG2E;
-      if (row < a.S && zpd_mma_lane() % 4 == 0 && SHAPE::my_column() == 0) to[row] = fact[m][half];
+      if (row < a.S && zpd_place() == 0 && SHAPE::my_column() == 0) to[row] = fact[m][half];
     }
 }
 
@@ -113,7 +113,7 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
         if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key))
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) {
-              const int key = step.row(SHAPE::my_column() + 8 * n + zpd_mma_lane() % 4 * 2 + i % 2);
+              const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
               ZPD_EACH (m, M) zpd_hide_grad(zpd_sees(a, t.query(m, i / 2), key), p[m][n][i], ds[m][n][i]);
             }
         zpd_add_product<M, N>(dq, ds, keys);
@@ -161,7 +161,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
         }
       },
       [&](const step_of &step, const unsigned char *at) {
-        const int column = SHAPE::my_column(), last = step.row(column + 8 * N - 1), pair = zpd_mma_lane() % 4 * 2;
+        const int column = SHAPE::my_column(), last = step.row(column + 8 * N - 1), pair = zpd_place() * 2;
         const unsigned char *queries = at + column * ZPD_ROW_BYTES;
         float p[M][N][4], ds[M][N][4];
         /* The whole warp: no keys, no queries, or none that see them. */
@@ -179,7 +179,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
           ZPD_EACH (m, M)
             ZPD_EACH (i, 4) {
               zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
-              const int key = my_first + 16 * m + 8 * (i / 2) + zpd_mma_lane() / 4;
+              const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
               const int query = step.row(column + 8 * n + pair + i % 2);
               if (!full) zpd_hide_grad(query < a.S && zpd_sees(a, query, key), p[m][n][i], ds[m][n][i]);
             }

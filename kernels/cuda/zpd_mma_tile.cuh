@@ -2,11 +2,12 @@
  * over the steps of the other side.
  *
  * A tile has rows of zpd_mma_columns(ZPD_HEAD) elements in chunks of 16 bytes. Chunk c of row r lies at place c ^ f(r)
- * of its row, where f has as many bits as chunks may be swapped within the row: whatever eight rows ldmatrix asks for,
- * and whatever eight neighbouring chunks are copied, lie in different banks.
+ * of its row, where f has as many bits as chunks may be swapped within the row: whatever eight rows lanes read
+ * together, and whatever eight neighbouring chunks are copied, lie in different banks.
  *
  * Warp w of a block has 16 M rows of the tile from 16 M (w % WM) on; the 4 / WM warps with the same rows share out the
- * rows of a step. Lane l has rows g = l / 4 and g + 8 of each 16, and columns 2t, 2t + 1 with t = l % 4 of each 8. */
+ * rows of a step. A lane has rows g and g + 8 of each 16, and columns 2 t, 2 t + 1 of each 8, with its group g and its
+ * place t: whatever the tensor cores are, which zpd_mma_ldmatrix.cuh and zpd_mma_quads.cuh know. */
 #ifndef ZPD_MMA_TILE_CUH
 #define ZPD_MMA_TILE_CUH
 
@@ -23,12 +24,37 @@ enum {
   ZPD_SWAPPED = ZPD_CHUNKS % 8 == 0   ? 8
                 : ZPD_CHUNKS % 4 == 0 ? 4
                                       : 2,
-  ZPD_SAME_ROWS = 8 / ZPD_SWAPPED
+  ZPD_SAME_ROWS = 8 / ZPD_SWAPPED,
+#ifdef ZPD_QUAD_PAIRS
+  /* What f changes by in rows 8 to 15 of each 16: two rows are read together with those 8 behind them. */
+  ZPD_SWAP_EIGHTS = ZPD_SWAPPED == 8 ? 2 : 1,
+  ZPD_MMA_MOST_BYTES = ZPD_MMA_SHARED_BYTES_VOLTA,
+  ZPD_MMA_HELD_BACKWARD = 32
+#else
+  ZPD_SWAP_EIGHTS = 0,
+  ZPD_MMA_MOST_BYTES = ZPD_MMA_SHARED_BYTES,
+  /* The widest heads that the gradients keep left factors of in registers. */
+  ZPD_MMA_HELD_BACKWARD = 64
+#endif
 };
 static_assert((int)ZPD_MMA_THREADS == (int)ZPD_ATTENTION_THREADS, "the launch is the same for both kinds of attention");
 
 ZPD_DEVICE int zpd_mma_lane() { return threadIdx.x % ZPD_WARP; }
-ZPD_DEVICE int zpd_swap(int row) { return row / ZPD_SAME_ROWS % ZPD_SWAPPED; }
+ZPD_DEVICE int zpd_swap(int row) { return row / ZPD_SAME_ROWS % ZPD_SWAPPED ^ row / 8 % 2 * ZPD_SWAP_EIGHTS; }
+
+/* Rows g and g + 8 of each 16 are a lane's, and columns 2 t and 2 t + 1 of each 8. The four lanes of a row are those
+ * that differ in the bits ZPD_MATE and 2 ZPD_MATE. */
+#ifdef ZPD_QUAD_PAIRS
+enum { ZPD_MATE = 2 };
+ZPD_DEVICE int zpd_group() {
+  const int lane = zpd_mma_lane();
+  return lane % 2 + lane / 16 * 2 + lane / 8 % 2 * 4;
+}
+#else
+enum { ZPD_MATE = 1 };
+ZPD_DEVICE int zpd_group() { return zpd_mma_lane() / 4; }
+#endif
+ZPD_DEVICE int zpd_place() { return zpd_mma_lane() / ZPD_MATE % 4; }
 
 /* ---- rows of one head ---- */
 
@@ -46,6 +72,36 @@ ZPD_DEVICE zpd_head_view zpd_head_of(const zpd_attention &a, const void *x, zpd_
   return view;
 }
 
+#ifdef ZPD_QUAD_PAIRS
+/* One chunk to registers. */
+ZPD_DEVICE zpd_raw zpd_get_chunk(const zpd_head_view &v, int row, int col) {
+  const bool there = row < v.rows && col < v.cols;
+  return zpd_raw_load(there ? v.at + row * v.ld + col : v.at, there ? v.cols - col : 0, v.chunks);
+}
+
+/* ROWS rows to a tile; row r is row row_of(r) of the view. Four chunks of a thread are on their way at once. Whoever
+ * reads waits for a barrier. */
+template <int ROWS, class ROW_OF>
+ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, ROW_OF row_of) {
+  enum {
+    ALL = ROWS * ZPD_CHUNKS,
+    EACH = (ALL + ZPD_MMA_THREADS - 1) / ZPD_MMA_THREADS,
+    TOGETHER = EACH < 4 ? EACH : 4
+  };
+#pragma unroll(1)
+  for (int first = 0; first < EACH; first += TOGETHER) {
+    zpd_raw chunk[TOGETHER];
+    ZPD_EACH (i, TOGETHER) {
+      const int p = threadIdx.x + (first + i) * ZPD_MMA_THREADS, some = p < ALL ? p : 0;
+      chunk[i] = zpd_get_chunk(v, row_of(some / ZPD_CHUNKS), some % ZPD_CHUNKS * 8);
+    }
+    ZPD_EACH (i, TOGETHER) {
+      const int p = threadIdx.x + (first + i) * ZPD_MMA_THREADS, r = p / ZPD_CHUNKS;
+      if (p < ALL) *(zpd_raw *)(tile + r * ZPD_ROW_BYTES + (p % ZPD_CHUNKS ^ zpd_swap(r)) * 16) = chunk[i];
+    }
+  }
+}
+#else
 /* One chunk to shared memory. */
 ZPD_DEVICE void zpd_fetch_chunk(unsigned char *to, const zpd_head_view &v, int row, int col) {
   const bool there = row < v.rows && col < v.cols;
@@ -70,6 +126,8 @@ ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, ROW_OF ro
       zpd_fetch_chunk(tile + r * ZPD_ROW_BYTES + (c ^ zpd_swap(r)) * 16, v, row_of(r), 8 * c);
   }
 }
+
+#endif
 
 /* Changes the signs of a tile. A barrier behind. */
 template <int ROWS> ZPD_DEVICE void zpd_negate(unsigned char *tile) {
@@ -100,87 +158,13 @@ template <int ROWS> ZPD_DEVICE void zpd_clear_tile(const zpd_head_view &v, int f
     if (first + p / v.cols < v.rows) ((elem *)v.at)[(first + p / v.cols) * v.ld + p % v.cols] = elem(0);
 }
 
-/* ---- fragments ---- */
+#ifdef ZPD_QUAD_PAIRS
+#include "zpd_mma_quads.cuh"
+#else
+#include "zpd_mma_ldmatrix.cuh"
+#endif
 
-/* Where the row is that this lane names for ldmatrix: of two chunks side by side, in every 16 rows of a tile. */
-struct zpd_rows_of_lane {
-  int row_bytes, swap_bytes;
-  __device__ __forceinline__ const unsigned char *at(const unsigned char *tile, int rows, int chunk) const {
-    return tile + rows * ZPD_ROW_BYTES + row_bytes + (chunk * 16 ^ swap_bytes);
-  }
-};
-
-/* LEFT: rows 0 to 7 and 8 to 15 of the first chunk, then of the second: registers of a left factor, and, transposed, of
- * a right one. Else both chunks of rows 0 to 7, then of rows 8 to 15: two right factors. */
-template <bool LEFT> ZPD_DEVICE zpd_rows_of_lane zpd_my_rows() {
-  const int l = zpd_mma_lane(), row = LEFT ? l % 16 : l / 16 * 8 + l % 8, second = LEFT ? l / 16 : l / 8 % 2;
-  const zpd_rows_of_lane mine = {row * ZPD_ROW_BYTES, (second ^ zpd_swap(row)) * 16};
-  return mine;
-}
-
-/* Rows of this warp's part of a tile as a left factor, read once and held, or each time. */
-template <int M, bool HELD> struct zpd_left {
-  unsigned held[HELD ? ZPD_CHUNKS / 2 : 1][M][4];
-  const unsigned char *tile;
-  __device__ __forceinline__ void begin(const unsigned char *rows) {
-    tile = rows;
-    if constexpr (HELD) {
-      const zpd_rows_of_lane mine = zpd_my_rows<true>();
-      ZPD_EACH (k, ZPD_CHUNKS / 2)
-        ZPD_EACH (m, M) zpd_ldmatrix<false>(held[k][m], mine.at(tile, 16 * m, 2 * k));
-    }
-  }
-  __device__ __forceinline__ void get(unsigned (&to)[M][4], const zpd_rows_of_lane &mine, int k) const {
-    if constexpr (HELD) {
-      ZPD_EACH (m, M)
-        ZPD_EACH (i, 4) to[m][i] = held[k][m][i];
-    } else
-      ZPD_EACH (m, M) zpd_ldmatrix<false>(to[m], mine.at(tile, 16 * m, 2 * k));
-  }
-};
-
-/* score [16 M, 8 N] = left times rows from `right` on, transposed. */
-template <int M, int N, bool HELD>
-ZPD_DEVICE void zpd_scores_of(float (&score)[M][N][4], const zpd_left<M, HELD> &left, const unsigned char *right) {
-  const zpd_rows_of_lane left_rows = zpd_my_rows<true>(), right_rows = zpd_my_rows<false>();
-  ZPD_EACH (m, M)
-    ZPD_EACH (n, N)
-      ZPD_EACH (i, 4) score[m][n][i] = 0;
-#pragma unroll(HELD ? ZPD_CHUNKS / 2 : ZPD_MMA_COLS > 128 ? 1 : 4)
-  for (int k = 0; k < ZPD_CHUNKS / 2; k++) {
-    unsigned a[M][4];
-    left.get(a, left_rows, k);
-    ZPD_EACH (n, N / 2) {
-      unsigned b[4];
-      zpd_ldmatrix<false>(b, right_rows.at(right, 16 * n, 2 * k));
-      ZPD_EACH (m, M) {
-        zpd_mma_m16n8k16(score[m][2 * n], a[m], b[0], b[1]);
-        zpd_mma_m16n8k16(score[m][2 * n + 1], a[m], b[2], b[3]);
-      }
-    }
-  }
-}
-
-/* out [16 M, cols] += weights [16 M, 8 N], rounded to 16 bits, times rows from `right` on. */
-template <int M, int N>
-ZPD_DEVICE void zpd_add_product(float (&out)[M][ZPD_CHUNKS][4], const float (&weights)[M][N][4],
-                                const unsigned char *right) {
-  const zpd_rows_of_lane rows = zpd_my_rows<true>();
-  ZPD_EACH (k, N / 2) {
-    unsigned a[M][4];
-    ZPD_EACH (m, M)
-      ZPD_EACH (i, 4)
-        a[m][i] = zpd_round_pair(weights[m][2 * k + i / 2][i % 2 * 2], weights[m][2 * k + i / 2][i % 2 * 2 + 1]);
-    ZPD_EACH (c, ZPD_CHUNKS / 2) {
-      unsigned b[4];
-      zpd_ldmatrix<true>(b, rows.at(right, 16 * k, 2 * c));
-      ZPD_EACH (m, M) {
-        zpd_mma_m16n8k16(out[m][2 * c], a[m], b[0], b[1]);
-        zpd_mma_m16n8k16(out[m][2 * c + 1], a[m], b[2], b[3]);
-      }
-    }
-  }
-}
+/* ---- sums in registers ---- */
 
 template <int M> ZPD_DEVICE void zpd_clear_sums(float (&out)[M][ZPD_CHUNKS][4]) {
   ZPD_EACH (m, M)
@@ -190,13 +174,13 @@ template <int M> ZPD_DEVICE void zpd_clear_sums(float (&out)[M][ZPD_CHUNKS][4]) 
 
 /* Over the four lanes of a row; all get the result. */
 ZPD_DEVICE float zpd_quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+  x += __shfl_xor_sync(0xffffffffu, x, ZPD_MATE);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2 * ZPD_MATE);
 }
 
 ZPD_DEVICE float zpd_quad_max(float x) {
-  const float one = __shfl_xor_sync(0xffffffffu, x, 1), two = x > one ? x : one;
-  const float other = __shfl_xor_sync(0xffffffffu, two, 2);
+  const float one = __shfl_xor_sync(0xffffffffu, x, ZPD_MATE), two = x > one ? x : one;
+  const float other = __shfl_xor_sync(0xffffffffu, two, 2 * ZPD_MATE);
   return two > other ? two : other;
 }
 
@@ -205,7 +189,7 @@ ZPD_DEVICE float zpd_quad_max(float x) {
 /* The sums of a warp's rows, times a factor a row, rounded, into rows of a tile. Only the warp's own rows. */
 template <int M>
 ZPD_DEVICE void zpd_put_rows(unsigned char *rows, const float (&out)[M][ZPD_CHUNKS][4], const float (&factor)[M][2]) {
-  const int g = zpd_mma_lane() / 4, t = zpd_mma_lane() % 4;
+  const int g = zpd_group(), t = zpd_place();
   ZPD_EACH (m, M)
     ZPD_EACH (half, 2) {
       const int row = 16 * m + 8 * half + g;
@@ -222,7 +206,7 @@ template <int M, int WM>
 ZPD_DEVICE void zpd_put_shared_rows(unsigned char *tile, const float (&out)[M][ZPD_CHUNKS][4],
                                     const float (&factor)[M][2], float *buffer) {
   enum { ROWS = 16 * M * WM, SHARERS = ZPD_MMA_WARPS / WM };
-  const int warp = threadIdx.x / ZPD_WARP, g = zpd_mma_lane() / 4, t = zpd_mma_lane() % 4;
+  const int warp = threadIdx.x / ZPD_WARP, g = zpd_group(), t = zpd_place();
   float *mine = buffer + (warp / WM * ROWS + warp % WM * 16 * M) * ZPD_MMA_COLS;
   __syncthreads();
   ZPD_EACH (m, M)

@@ -82,7 +82,7 @@ typedef struct zpr_lane {
 struct zpr_device {
   gpu_api api;
   bool emulated;
-  int ordinal, multiprocessors, capability; /* the latter: its first number, 8 of sm_86 */
+  int ordinal, multiprocessors, capability; /* the latter: 86 of sm_86 */
   char name[96];
   void *context, *module, *stream;
   gpu_products *products;

@@ -123,15 +123,20 @@ static void load_kernels(zpr *c) {
   zpr_device *d = c->state->device;
   int result = d->api.load_module(&d->module, c->program->device_image);
   if (result == WRONG_ARCH) {
-    int minor = 0;
-    d->api.attribute(&minor, GPU_CAPABILITY_MINOR, d->ordinal);
     zpr_fail(c, "Z0852",
-             "cannot load the kernels: they were built for another kind of GPU than %s, which is sm_%d%d (--arch of "
+             "cannot load the kernels: they were built for another kind of GPU than %s, which is sm_%d (--arch of "
              "zplan build)",
-             d->name, d->capability, minor);
+             d->name, d->capability);
   }
   zpr_cuda(c, result, "load the kernels");
   name_kernels(&d->kernels);
+}
+
+static int capability_of(zpr *c, const zpr_device *d) {
+  int major = 0, minor = 0;
+  zpr_cuda(c, d->api.attribute(&major, GPU_CAPABILITY_MAJOR, d->ordinal), "ask for the GPU's kind");
+  zpr_cuda(c, d->api.attribute(&minor, GPU_CAPABILITY_MINOR, d->ordinal), "ask for the GPU's kind");
+  return 10 * major + minor;
 }
 
 void zpr_device_open(zpr *c) {
@@ -145,7 +150,7 @@ void zpr_device_open(zpr *c) {
   zpr_agree(c, &error);
   zpr_cuda(c, d->api.device_name(d->name, sizeof d->name, d->ordinal), "ask for the GPU's name");
   zpr_cuda(c, d->api.attribute(&d->multiprocessors, GPU_MULTIPROCESSORS, d->ordinal), "ask for the GPU's size");
-  zpr_cuda(c, d->api.attribute(&d->capability, GPU_CAPABILITY_MAJOR, d->ordinal), "ask for the GPU's kind");
+  d->capability = capability_of(c, d);
   zpr_cuda(c, d->api.retain_context(&d->context, d->ordinal), "make a context");
   zpr_cuda(c, d->api.set_context(d->context), "enter the context");
   zpr_cuda(c, d->api.new_stream(&d->stream, 1), "make a stream"); /* CU_STREAM_NON_BLOCKING */

@@ -103,9 +103,13 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .facts = x->workspace};
 }
 
-/* Does the trainer compute attention on tensor cores? */
+/* sm_70 and sm_72: tensor cores for f16 alone. */
+static bool is_volta(const zpr *c) { return c->state->device->capability >= 70 && c->state->device->capability < 75; }
+
+/* Does the trainer compute attention on tensor cores? sm_75 has none that the kernels are written for. */
 static bool has_tensor_cores(const zpr *c) {
-  return c->program->tensor_core_head > 0 && c->state->device->capability >= 8;
+  if (c->program->tensor_core_head == 0) return false;
+  return is_volta(c) ? c->program->dtype == ZPK_F16 : c->state->device->capability >= 80;
 }
 
 static void launch_attention(zpr *c, zpr_device_kernel *kernel, const zpd_attention *a, int64_t heads) {
@@ -118,8 +122,9 @@ static void launch_mma(zpr *c, int kind, zpr_device_kernel *const kernels[4], co
                        const zpk_layout *layout) {
   int head = c->program->tensor_core_head, rows = zpd_mma_rows(kind, head, layout ? (int)layout->block : 0);
   int which = rows == zpd_mma_rows(kind, head, 0) ? 0 : rows == 64 ? 1 : rows == 32 ? 2 : 3;
-  zpr_launch_shared(c, kernels[which], a, sizeof *a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
-                    zpd_mma_shared_bytes(kind, head, rows));
+  zpr_launch_shared(
+      c, kernels[which], a, sizeof *a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
+      zpd_mma_shared_bytes(kind, head, rows, is_volta(c) ? ZPD_MMA_SHARED_BYTES_VOLTA : ZPD_MMA_SHARED_BYTES));
 }
 
 void zpr_attention(zpr *c, const zpk_attention_args *args) {

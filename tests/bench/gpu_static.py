@@ -23,7 +23,7 @@ SHARED = """#include <stdio.h>
 #include "zplan/zpd.h"
 int main(int n, char **v) {
   for (int kind = 0; n > 1 && kind < 3; kind++)
-    printf("%d\\n", zpd_mma_shared_bytes(kind, atoi(v[1]), zpd_mma_rows(kind, atoi(v[1]), 0)));
+    printf("%d\\n", zpd_mma_shared_bytes(kind, atoi(v[1]), zpd_mma_rows(kind, atoi(v[1]), 0), ZPD_MMA_SHARED_BYTES));
 }
 """
 

@@ -289,7 +289,12 @@ enum {
 #endif
 
 enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV };
-enum { ZPD_MMA_UNIT = 16, ZPD_MMA_WARPS = 4, ZPD_MMA_SHARED_BYTES = 99 * 1024 }; /* the last: of sm_86, sm_89, sm_120 */
+enum {
+  ZPD_MMA_UNIT = 16,
+  ZPD_MMA_WARPS = 4,
+  ZPD_MMA_SHARED_BYTES = 99 * 1024,      /* of sm_86, sm_89, sm_120; the others since sm_80 have more */
+  ZPD_MMA_SHARED_BYTES_VOLTA = 96 * 1024 /* of sm_70, sm_72 */
+};
 
 /* Columns of a head, with zeros behind them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
@@ -320,12 +325,13 @@ ZPD_CONSTANT int zpd_mma_bytes(int kind, int head, int rows, int stages) {
          (kind == ZPD_MMA_GRAD_KV ? 8 * zpd_mma_step(kind, head, rows) * stages : 0);
 }
 
-ZPD_CONSTANT int zpd_mma_stages(int kind, int head, int rows) {
-  return zpd_mma_bytes(kind, head, rows, 2) <= ZPD_MMA_SHARED_BYTES ? 2 : 1;
+/* most_bytes: ZPD_MMA_SHARED_BYTES of the arch. */
+ZPD_CONSTANT int zpd_mma_stages(int kind, int head, int rows, int most_bytes) {
+  return zpd_mma_bytes(kind, head, rows, 2) <= most_bytes ? 2 : 1;
 }
 
-ZPD_CONSTANT int zpd_mma_shared_bytes(int kind, int head, int rows) {
-  return zpd_mma_bytes(kind, head, rows, zpd_mma_stages(kind, head, rows));
+ZPD_CONSTANT int zpd_mma_shared_bytes(int kind, int head, int rows, int most_bytes) {
+  return zpd_mma_bytes(kind, head, rows, zpd_mma_stages(kind, head, rows, most_bytes));
 }
 
 #endif

@@ -238,7 +238,7 @@ typedef struct zpr_program {
   const void *device_image;
   int64_t device_image_bytes;
   /* Columns of the largest attention head, when the kernels have attention on tensor cores and the plan its memory;
-   * GPUs older than sm_80 use the other kernels. 0: nobody does. */
+   * sm_75, and sm_70 but for f16, use the other kernels. 0: nobody does. */
   int tensor_core_head;
   int64_t products_bytes;           /* of zpr_stage.products */
   const zpr_profile_table *profile; /* NULL: built without --profile */
