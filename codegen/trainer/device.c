@@ -36,7 +36,9 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   zp_buf out = e.out;
   int64_t head = largest_head(plan->spec->model);
   if (zp_tensor_core_head(plan->spec) > 0)
-    zp_buf_line(&out, "#define ZPD_TENSOR_CORES /* attention uses them, for sm_80 and later */");
+    zp_buf_line(&out, "#define ZPD_TENSOR_CORES /* attention uses them, where the arch has some for its dtype */");
+  if (zp_tensor_core_head(plan->spec) > 0 && zp_arch_is_volta(plan->spec->cluster.node.device.arch))
+    zp_buf_line(&out, "#define ZPD_VOLTA /* the emulated GPU has those of the cluster's */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");

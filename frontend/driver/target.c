@@ -44,6 +44,7 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
 static int tile_rows(const zp_run_state *run, const zp_spec *spec) {
   const char *arch = arch_of(run, spec);
   bool older = arch && strncmp(arch, "sm_", 3) == 0 && atoi(arch + 3) < 80;
+  if (zp_arch_is_volta(arch)) older = spec->train.precision != ZP_PREC_MIXED_FP16;
   return zp_tensor_core_head(spec) > 0 && !older ? 16 : 64;
 }
 
@@ -69,7 +70,7 @@ static void report_small_blocks(zp_run_state *run, const zp_spec *spec, zp_diag_
   zp_diag_help(
       d,
       "GPU trainers take multiples of %d: block = %d; of 16 with 16-bit operands, heads of up to 256 columns, on "
-      "sm_80 and later",
+      "sm_80 and later, in f16 on sm_70",
       tile, tile);
 }
 

@@ -1,12 +1,13 @@
-/* Attention of zplan's GPU trainer on tensor cores, in 16 bits on sm_80 and later: what its kernels do, counted as they
- * walk (kernels/cuda/zpd_mma_attention.cuh, zpd_mma_attention_grad.cuh), and how long that takes.
+/* Attention of zplan's GPU trainer on tensor cores, in 16 bits on sm_80 and later, in f16 on sm_70, which walks alike:
+ * what its kernels do, counted as they walk (kernels/cuda/zpd_mma_attention.cuh, zpd_mma_attention_grad.cuh), and how
+ * long that takes.
  *
  * A block of four warps has a tile of rows and walks by steps over the other side: forward and the gradient of queries
  * over the keys that some query of the tile sees, the gradient of keys and values over the queries that see some key,
  * of all heads of the group. Time: steps as long as the warp that has most to do in them, so what causality cuts from a
  * tile is paid for; a fill for every block; no block is faster than a multiprocessor. Rates are FlashAttention-2's on
- * the same GPUs, whose kernels are built alike. Left out: what is read again from the L2 cache, which has the bytes
- * several times over; the difference between one and two blocks a multiprocessor. */
+ * the same GPUs, whose kernels are built alike, but on sm_70. Left out: what is read again from the L2 cache, which has
+ * the bytes several times over; the difference between one and two blocks a multiprocessor. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/constants.h>

@@ -2,7 +2,7 @@
  * products are cuBLASLt's (operation.c). Row kernels, losses, lookups and the update move every operand once, 16 bytes
  * at a time, and compute beside that on the cores for single precision.
  *
- * Attention in 16 bits on sm_80 and later is on tensor cores (own_attention.c). Other attention
+ * Attention in 16 bits on sm_80 and later, and in f16 on sm_70, is on tensor cores (own_attention.c). Other attention
  * (kernels/cuda/zpd_attention.cuh) is on the cores for single precision: 4 operations forward and 14 backward for a
  * pair of query and key and a column of a head, where 4 and 10 are counted as work; tiles that causality cuts are in
  * its rate. A gradient's sums over rows (zpd_rows.cuh) are made by a number of thread blocks that depends on the rows
@@ -41,7 +41,7 @@ static double core_flop_per_s(const zp_machine *machine) {
   return peak > 0 ? peak : machine->flop_per_s;
 }
 
-enum { AMPERE = 80, HOPPER = 90, BLACKWELL = 100, CONSUMER_BLACKWELL = 120 };
+enum { TURING = 75, AMPERE = 80, HOPPER = 90, BLACKWELL = 100, CONSUMER_BLACKWELL = 120 };
 
 /* 90 of "sm_90a"; 0: not said. */
 static long arch_number(const zp_device *device) {
@@ -63,6 +63,7 @@ static enum zp_cost_constant tensor_share(const zp_device *device, bool backward
     if (backward) return ZP_COST_OWN_MMA_BACKWARD_SM90;
     return head <= NARROW ? ZP_COST_OWN_MMA_FORWARD_SM90 : ZP_COST_OWN_MMA_FORWARD_WIDE_SM90;
   }
+  if (arch > 0 && arch < TURING) return backward ? ZP_COST_OWN_MMA_BACKWARD_SM70 : ZP_COST_OWN_MMA_FORWARD_SM70;
   return backward ? ZP_COST_OWN_MMA_BACKWARD_SM80 : ZP_COST_OWN_MMA_FORWARD_SM80;
 }
 

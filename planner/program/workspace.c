@@ -34,12 +34,15 @@ int64_t zp_products_bytes(const zp_spec *spec) {
   return ZP_MAX_WORKERS * INT64_C(4) * (2 * 128 * 256 + 128 * 128);
 }
 
+bool zp_arch_is_volta(const char *arch) { return arch && (strcmp(arch, "sm_70") == 0 || strcmp(arch, "sm_72") == 0); }
+
 int64_t zp_tensor_core_head(const zp_spec *spec) {
   enum { MOST = 256 };
   const zp_device *device = &spec->cluster.node.device;
   int64_t largest = 0;
-  if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !device->has_bf16 || !zp_is_mixed(&spec->train))
-    return 0;
+  bool volta = zp_arch_is_volta(device->arch) && spec->train.precision == ZP_PREC_MIXED_FP16;
+  if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !zp_is_mixed(&spec->train)) return 0;
+  if (!device->has_bf16 && !volta) return 0;
   for (int s = 0; s < spec->model->segments.len; s++) {
     const zp_graph *graph = spec->model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++)

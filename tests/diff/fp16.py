@@ -50,6 +50,7 @@ CPU = (
     case("gpt", 1, 2, 1, schedule="zb_h1"),
     case("moe", 1, 1, 2, {"plan.expert": 2, "model.n": 8}, zero=2),
 )
+VOLTA = ("--cluster", "volta", "--arch", "host")  # its tensor cores multiply f16 alone, with another instruction
 GPU = (small("gpt", 1, 2, 2, zero=1), small("llama", 2, 1, 1, sequence=True))
 OVERFLOW = (case("gpt", 2, 1, 2), case("gpt", 1, 1, 2, zero=1), case("gpt", 1, 2, 2, zero=2), case("gpt", 1, 1, 2, zero=3))
 
@@ -68,9 +69,9 @@ def check_layouts(suite):
                       share(model), "f64 " + model)
     for one in CPU:
         suite.compare("%slayouts" % bf16.experts(one.model), suite.train(one), references[one.model], share(one.model), one.name)
-    for one in GPU:
+    for one, words in (*((one, cuda.GPU) for one in GPU), (small("gpt", 1, 1, 1), VOLTA)):
         want = suite.train(small(one.model, 1, 1, 1), cuda.STEPS)
-        suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), want, SHARE * bf16.GPU_SHARE, "GPU " + one.name)
+        suite.compare("emulated GPU", suite.train(one, cuda.STEPS, words), want, SHARE * bf16.GPU_SHARE, "%s %s" % (words[1], one.name))
     return references
 
 

@@ -161,7 +161,8 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     check_layer(tally, "h100", "mixed_bf16", True)
-    check_layer(tally, "v100", "mixed_fp16", False)
+    check_layer(tally, "v100", "mixed_fp16", True)
+    check_layer(tally, "v100", "fp32", False)
     check_layer(tally, "h200", "fp32", False)
     with harness.Scratch() as folder:
         check_programs(tally, folder)

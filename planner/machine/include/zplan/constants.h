@@ -21,6 +21,13 @@
     "of the single-precision peak that the GPU trainer's attention reaches where it is not on tensor cores, of "       \
     "the operations of dense tiles, those that causality cuts included: a roofline by hand of the emitted "            \
     "instructions, 118 ms of a step of GPT-2 124M, 32 x 1,024 tokens, on H100 (November 2026); estimate")              \
+  X(OWN_MMA_FORWARD_SM70, 0.4, "share",                                                                                \
+    "the same forward on sm_70 with mma.m8n8k4: no measured rate of a kernel built alike was found. As compiled for "  \
+    "sm_70 (NVRTC 12.9), heads of 64, at this share the port of shared memory is busy 32 % of the time and slots for " \
+    "instructions 37 %, as much as at the measured rates of sm_80 and sm_90; estimate")                                \
+  X(OWN_MMA_BACKWARD_SM70, 0.35, "share",                                                                              \
+    "the same backward on sm_70, where warps of 16 rows read every operand: the port is busy 44 % of the time; "       \
+    "estimate")                                                                                                        \
   X(OWN_MMA_FORWARD_SM80, 0.55, "share",                                                                               \
     "of the 16-bit peak that attention on tensor cores reaches, forward, sm_80 to sm_89 and sm_120: estimated "        \
     "as what FlashAttention-2, built alike, was measured at, causal, heads of 128, 144 (1,024 positions) and "         \

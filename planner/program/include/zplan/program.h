@@ -329,8 +329,10 @@ int64_t zp_memory_of_arena(const zp_memory *memory);
 /* Bytes of zp_stage.at_products where a unit of the stage has products; 0: none. CPU ranks with 16-bit operands, and
  * GPUs where zplan's own trainer runs. */
 int64_t zp_products_bytes(const zp_spec *spec);
+/* sm_70 and sm_72, whose tensor cores multiply f16 alone. arch: NULL when it is not said. */
+bool zp_arch_is_volta(const char *arch);
 /* Columns of the model's largest attention head when zplan's GPU trainer computes attention on tensor cores: 16-bit
- * operands, heads of up to 256 columns, devices with bf16 (sm_80 and later). 0: it does not. */
+ * operands, heads of up to 256 columns, devices with bf16 (sm_80 and later), Volta in f16. 0: it does not. */
 int64_t zp_tensor_core_head(const zp_spec *spec);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
