@@ -159,6 +159,18 @@ ZPD_DEVICE void zpd_cp_async_16(void *shared, const void *global, int bytes ZPD_
 #endif
 }
 
+/* All 16 bytes, or zeros: fewer instructions than a number of bytes takes. */
+ZPD_DEVICE void zpd_cp_async_whole(void *shared, const void *global, bool there ZPD_PLACE) {
+#ifdef ZPD_HOST
+  zpd_host_copy_async(shared, global, there ? 16 : 0, file, line);
+#else
+  asm volatile("{ .reg .pred none; setp.eq.u32 none, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, none; }" ::"r"(
+                   zpd_shared_address(shared)),
+               "l"(global), "r"((unsigned)there)
+               : "memory");
+#endif
+}
+
 ZPD_DEVICE void zpd_cp_async_commit() {
 #ifdef ZPD_HOST
   zpd_host_copy_commit();
@@ -177,11 +189,11 @@ template <int PENDING> ZPD_DEVICE void zpd_cp_async_wait() {
 }
 
 #else
-/* Volta copies at once, 16 bytes or zeros. */
-ZPD_DEVICE void zpd_cp_async_16(void *shared, const void *global, int bytes) {
+/* Volta copies at once. */
+ZPD_DEVICE void zpd_cp_async_whole(void *shared, const void *global, bool there) {
   zpd_raw x;
   ZPD_EACH (i, 4) x.word[i] = 0;
-  if (bytes > 0) x = *(const zpd_raw *)global;
+  if (there) x = *(const zpd_raw *)global;
   *(zpd_raw *)shared = x;
 }
 ZPD_DEVICE void zpd_cp_async_commit() {}

@@ -1,7 +1,7 @@
 /* Attention on tensor cores for sm_80 and later, with bf16 or f16 operands: forward. After FlashAttention-2 (Dao,
  * 2023): scores of a tile of queries and a step of keys stay in registers, probabilities become operands of the second
  * product there, keys and values of the next step are copied while this one is computed with, and a tile's queries are
- * read once. Rounded to 16 bits: probabilities relative to the largest score so far, as operands; the output.
+ * read once. Rounded to 16 bits: probabilities relative to about the largest score so far, as operands; the output.
  *
  * ZPD_HEAD is the largest head size of the model; smaller heads are computed with zeros behind them. Causal, full, over
  * the runs of blocks of a layout, grouped queries. zpd.h has the geometry. */
@@ -97,30 +97,52 @@ template <class SHAPE> struct zpd_query_block {
 
 /* ---- forward ---- */
 
-/* Rows of the softmax so far: maximum of scores, and this lane's share of the sum. */
+/* Rows of the softmax so far: the base, a maximum of scores that were seen, and this lane's share of the sum of powers
+ * relative to it. */
 template <int M> struct zpd_online { float max[M][2], sum[M][2]; };
 
 /* The maximum, or 0 instead of minus infinity, which nobody may subtract from itself. */
 ZPD_DEVICE float zpd_base(float max) { return max == -zpd_infinity() ? 0 : max; }
 
-/* Scores to probabilities relative to the running maximum, 2^(c * (score - max)); what was summed before is brought to
- * the new one. */
+/* Brings what was summed to new bases. */
+template <class SHAPE>
+ZPD_DEVICE void zpd_rebase(float c, zpd_online<SHAPE::M> &s, const float (&max)[SHAPE::M][2],
+                           float (&o)[SHAPE::M][ZPD_CHUNKS][4]) {
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) {
+      const float shrink = zpd_exp2((s.max[m][half] - zpd_base(max[m][half])) * c);
+      s.max[m][half] = max[m][half];
+      s.sum[m][half] *= shrink;
+      ZPD_EACH (n, ZPD_CHUNKS)
+        ZPD_EACH (i, 2) o[m][n][2 * half + i] *= shrink;
+    }
+}
+
+/* Scores to powers relative to the bases, 2^(c * (score - base)). A base follows the maximum only when that has left it
+ * by more than ZPD_LEAVE powers of two: powers up to 2^ZPD_LEAVE are rounded to 16 bits as well as those up to 1, and
+ * most steps leave what was summed as it is. */
+#define ZPD_LEAVE 8.0f
 template <class SHAPE>
 ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)[SHAPE::M][SHAPE::N][4],
                                 float (&o)[SHAPE::M][ZPD_CHUNKS][4]) {
+  float max[SHAPE::M][2];
+  bool leaves = false;
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2) {
-      float max = s.max[m][half], sum = 0;
+      max[m][half] = s.max[m][half];
       ZPD_EACH (n, SHAPE::N)
-        ZPD_EACH (i, 2) max = score[m][n][2 * half + i] > max ? score[m][n][2 * half + i] : max;
-      max = zpd_quad_max(max);
-      const float base = zpd_base(max) * c, shrink = zpd_exp2(s.max[m][half] * c - base);
+        ZPD_EACH (i, 2) max[m][half] = fmaxf(max[m][half], score[m][n][2 * half + i]);
+      max[m][half] = zpd_quad_max(max[m][half]);
+      leaves = leaves || (max[m][half] - s.max[m][half]) * c > ZPD_LEAVE;
+    }
+  if (__any_sync(0xffffffffu, leaves)) zpd_rebase<SHAPE>(c, s, max, o);
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) {
+      const float base = zpd_base(s.max[m][half]) * c;
+      float sum = 0;
       ZPD_EACH (n, SHAPE::N)
         ZPD_EACH (i, 2) sum += score[m][n][2 * half + i] = zpd_exp2(score[m][n][2 * half + i] * c - base);
-      s.max[m][half] = max;
-      s.sum[m][half] = s.sum[m][half] * shrink + sum;
-      ZPD_EACH (n, ZPD_CHUNKS)
-        ZPD_EACH (i, 2) o[m][n][2 * half + i] *= shrink;
+      s.sum[m][half] += sum;
     }
 }
 

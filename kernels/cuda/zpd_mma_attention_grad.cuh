@@ -157,7 +157,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
         if ((int)threadIdx.x < SHAPE::STEP / 2) {
           const int row = step.row(2 * threadIdx.x);
           const zpd_fact *facts = zpd_facts_of(a, step.head);
-          zpd_cp_async_16(to + FACTS_AT + 16 * threadIdx.x, facts + (row < a.S ? row : 0), row < a.S ? 16 : 0);
+          zpd_cp_async_whole(to + FACTS_AT + 16 * threadIdx.x, facts + (row < a.S ? row : 0), row < a.S);
         }
       },
       [&](const step_of &step, const unsigned char *at) {

@@ -49,7 +49,7 @@ ZPD_DEVICE void zpd_scores_of(float (&score)[M][N][4], const zpd_left<M, HELD> &
   ZPD_EACH (m, M)
     ZPD_EACH (n, N)
       ZPD_EACH (i, 4) score[m][n][i] = 0;
-#pragma unroll(HELD ? ZPD_CHUNKS / 2 : ZPD_MMA_COLS > 128 ? 1 : 4)
+#pragma unroll(HELD ? ZPD_CHUNKS / 2 : ZPD_MMA_COLS > 128 ? 2 : 8)
   for (int k = 0; k < ZPD_CHUNKS / 2; k++) {
     unsigned a[M][4];
     left.get(a, left_rows, k);

@@ -63,12 +63,12 @@ struct zpd_head_view {
   const elem *at;
   zpd_int ld;
   int rows, cols;
-  bool chunks; /* rows begin where 16 bytes may be moved at once */
+  bool chunks; /* whole ones: rows begin where 16 bytes may be moved at once, and end so */
 };
 
 ZPD_DEVICE zpd_head_view zpd_head_of(const zpd_attention &a, const void *x, zpd_int ld, int head) {
   const elem *at = (const elem *)x + (zpd_int)blockIdx.z * a.S * ld + (zpd_int)head * a.hd;
-  const zpd_head_view view = {at, ld, (int)a.S, (int)a.hd, (zpd_uint)at % 16 == 0 && ld % 8 == 0};
+  const zpd_head_view view = {at, ld, (int)a.S, (int)a.hd, (zpd_uint)at % 16 == 0 && ld % 8 == 0 && a.hd % 8 == 0};
   return view;
 }
 
@@ -108,7 +108,7 @@ ZPD_DEVICE void zpd_fetch_chunk(unsigned char *to, const zpd_head_view &v, int r
   const elem *from = there ? v.at + row * v.ld + col : v.at;
   const int left = v.cols - col;
   if (v.chunks) {
-    zpd_cp_async_16(to, from, !there ? 0 : left < 8 ? 2 * left : 16);
+    zpd_cp_async_whole(to, from, there);
     return;
   }
   alignas(16) elem chunk[8];
@@ -179,9 +179,8 @@ ZPD_DEVICE float zpd_quad_sum(float x) {
 }
 
 ZPD_DEVICE float zpd_quad_max(float x) {
-  const float one = __shfl_xor_sync(0xffffffffu, x, ZPD_MATE), two = x > one ? x : one;
-  const float other = __shfl_xor_sync(0xffffffffu, two, 2 * ZPD_MATE);
-  return two > other ? two : other;
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, ZPD_MATE));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2 * ZPD_MATE));
 }
 
 /* ---- out of registers ---- */

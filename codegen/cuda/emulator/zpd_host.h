@@ -65,6 +65,22 @@ template <class T> inline T zpd_host_shuffle_xor(unsigned lanes, T x, int distan
   return mine.take;
 }
 
+struct zpd_host_vote {
+  bool give, any;
+  static void act(void *const mine[32]) {
+    bool any = false;
+    for (int lane = 0; lane < 32; lane++) any = any || ((zpd_host_vote *)mine[lane])->give;
+    for (int lane = 0; lane < 32; lane++) ((zpd_host_vote *)mine[lane])->any = any;
+  }
+};
+
+inline bool zpd_host_any(unsigned lanes, bool x, const char *file, int line) {
+  zpd_host_vote mine = {x, false};
+  if (lanes != 0xffffffffu) zpd_host_refuse("a vote of some lanes", file, line);
+  zpd_host_meet(zpd_host_vote::act, &mine, "vote", file, line);
+  return mine.any;
+}
+
 void zpd_host_sync_warp(unsigned lanes, const char *file, int line);
 
 /* ---- what zpd_mma.cuh asks for: as the instructions of PTX that it names ---- */
@@ -93,6 +109,7 @@ extern unsigned zpd_host_argument_bytes;
 
 #define __syncthreads() zpd_host_barrier(__FILE__, __LINE__)
 #define __syncwarp() zpd_host_sync_warp(0xffffffffu, __FILE__, __LINE__)
+#define __any_sync(lanes, x) zpd_host_any(lanes, x, __FILE__, __LINE__)
 #define __shfl_xor_sync(lanes, x, distance) zpd_host_shuffle_xor(lanes, x, distance, __FILE__, __LINE__)
 
 /* Blocks run one after the other: what one has written the next one sees. */
