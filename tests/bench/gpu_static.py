@@ -1,5 +1,11 @@
 #!/usr/bin/env python3
-"""The work of gpu_static.sh: builds a model for every arch, disassembles its attention kernels, prints a row for each."""
+"""The work of gpu_static.sh: builds a model for every arch, disassembles its attention kernels, prints a row for each.
+
+others: instructions of a step for each product of tensor cores (HMMA), in the loop over steps that has most of them to one. Counted are
+the blocks of the loop, without jumps into them or out of them, that every step of whole chunks whose scores are all seen runs: those
+with products, ldmatrix, asynchronous copies, maxima, exchanges of lanes, or several powers. Not counted: masks, chunks that are no whole
+ones, new bases of the softmax, which few steps need. Loops within a step are rows of their own, where they are rolled.
+"""
 import os
 import re
 import subprocess
@@ -13,6 +19,9 @@ ARCHS = ("sm_80", "sm_90", "sm_100")
 KERNELS = ("zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv")
 OPS = ("HMMA", "LDSM", "LDGSTS", "MUFU", "STG.E.128")
 THREADS = 128
+# At most so many other instructions for each product, up to this many columns of heads. Wider ones have no registers for longer steps.
+MOST_OTHERS, JUDGED_COLUMNS = 4, 128
+STEP_OPS, STEP_POWERS = {"HMMA", "LDSM", "LDGSTS", "FMNMX", "SHFL"}, 8
 # Registers of a multiprocessor; shared memory of a multiprocessor and what a block takes besides: CUDA C Programming Guide, "Compute
 # Capabilities" (8.0, 9.0, 10.0).
 REGISTERS, RESERVED_BYTES = 65536, 1024
@@ -44,6 +53,43 @@ def shared_bytes(folder, head):
     return [int(line) for line in run(program, str(head)).split()]
 
 
+def op_of(line):
+    return re.sub(r"^@!?U?P\w+\s+", "", line.strip()).split()[0].split(".")[0]
+
+
+def target_of(line):
+    return int(re.findall(r"0x([0-9a-f]+)", line)[-1], 16)
+
+
+def blocks_of(code):
+    """code: [(address, line)]. Cut before what is jumped to and behind what jumps."""
+    begins = {target_of(line) for _, line in code if op_of(line) in ("BRA", "BSSY") and "0x" in line}
+    blocks = [[]]
+    for address, line in code:
+        if blocks[-1] and (address in begins or op_of(blocks[-1][-1][1]) in ("BRA", "EXIT", "BSYNC", "RET")):
+            blocks.append([])
+        blocks[-1].append((address, line))
+    return blocks
+
+
+def is_of_step(block):
+    ops = [op_of(line) for _, line in block]
+    return bool(STEP_OPS & set(ops)) or ops.count("MUFU") >= STEP_POWERS
+
+
+def others_per_product(code):
+    """The most of any loop with products."""
+    blocks, most = blocks_of(code), 0
+    for end, line in code:
+        if op_of(line) != "BRA" or "0x" not in line or target_of(line) >= end:
+            continue
+        begin = target_of(line)
+        body = [op_of(other) for block in blocks if begin <= block[0][0] <= end and is_of_step(block) for _, other in block]
+        if "HMMA" in body:
+            most = max(most, len(body) / body.count("HMMA") - 1)
+    return most
+
+
 def build(folder, arch, head):
     tree = os.path.join(folder, "%s_%d" % (arch, head))
     size = {"model.%s" % key: value for key, value in (("d", 2 * head), ("heads", 2), ("layers", 1))}
@@ -58,7 +104,7 @@ def main():
     heads = [int(word) for word in sys.argv[1:]] or [64, 128]
     bad = 0
     harness.require_zplan()
-    print("%-7s %4s %-16s %9s %6s %7s %7s %6s" % ("arch", "head", "kernel", "registers", "spills", "shared", "blocks", "instr") +
+    print("%-7s %4s %-16s %9s %6s %7s %7s %6s %6s" % ("arch", "head", "kernel", "registers", "spills", "shared", "blocks", "instr", "others") +
           "".join(" %9s" % op for op in OPS))
     with harness.Scratch() as folder:
         for head in heads:
@@ -70,12 +116,15 @@ def main():
                     registers, stack, local = map(int, re.search(
                         r"Function %s:\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)" % kernel, usage).groups())
                     code = re.search(r"Function : %s\n(.*?)(?=Function : |\Z)" % kernel, text, re.S).group(1)
-                    lines = re.findall(r"/\*[0-9a-f]{4,5}\*/\s+([^;]*);", code)
+                    code = [(int(address, 16), line) for address, line in re.findall(r"/\*([0-9a-f]{4,5})\*/\s+([^;]*);", code)]
+                    lines, others = [line for _, line in code], others_per_product(code)
                     counts = [sum(op in line for line in lines) for op in OPS]
                     held = (registers + 7) // 8 * 8 * THREADS
                     blocks = min(REGISTERS // held, SHARED_BYTES[arch] // (dynamic + RESERVED_BYTES))
                     bad += stack > 0 or local > 0 or counts[0] == 0 or blocks == 0
-                    print("%-7s %4d %-16s %9d %6d %7d %7d %6d" % (arch, head, kernel, registers, stack + local, dynamic, blocks, len(lines)) +
+                    bad += others == 0 or (others > MOST_OTHERS and head <= JUDGED_COLUMNS)
+                    print("%-7s %4d %-16s %9d %6d %7d %7d %6d %6.2f" %
+                          (arch, head, kernel, registers, stack + local, dynamic, blocks, len(lines), others) +
                           "".join(" %9d" % n for n in counts))
     return 1 if bad else 0
 

@@ -24,7 +24,7 @@
   X(OWN_MMA_FORWARD_SM70, 0.4, "share",                                                                                \
     "the same forward on sm_70 with mma.m8n8k4: no measured rate of a kernel built alike was found. As compiled for "  \
     "sm_70 (NVRTC 12.9), heads of 64, at this share the port of shared memory is busy 32 % of the time and slots for " \
-    "instructions 37 %, as much as at the measured rates of sm_80 and sm_90; estimate")                                \
+    "instructions 35 %, as much as at the measured rates of sm_80 and sm_90; estimate")                                \
   X(OWN_MMA_BACKWARD_SM70, 0.35, "share",                                                                              \
     "the same backward on sm_70, where warps of 16 rows read every operand: the port is busy 44 % of the time; "       \
     "estimate")                                                                                                        \
