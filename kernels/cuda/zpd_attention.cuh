@@ -44,31 +44,49 @@ ZPD_DEVICE int zpd_first_query(const zpd_attention &a) {
   return (a.causal ? tiles - 1 - (int)blockIdx.x : (int)blockIdx.x) * ZPD_ATTENTION_ROWS;
 }
 
+/* Rows of a tile from position `first` on: the sample has `all`, of which `rows` are there, none in a head of padding.
+ */
+struct zpd_tile_rows {
+  int length, all, rows; /* length: of the sample */
+};
+
+ZPD_DEVICE zpd_tile_rows zpd_rows_from(const zpd_attention &a, int first, bool padding) {
+  zpd_tile_rows t;
+  t.length = zpd_length(a);
+  t.all = (int)zpd_min(a.S - first, ZPD_ATTENTION_ROWS);
+  t.rows = padding || t.length <= first ? 0 : (int)zpd_min(t.length - first, ZPD_ATTENTION_ROWS);
+  return t;
+}
+
 /* What a block of queries reads and writes; `first`: its first query. */
-struct zpd_query_tile {
+struct zpd_query_tile : zpd_tile_rows {
   int first, keys; /* keys: end of those that its queries see */
   zpd_int row;     /* of q, o, ... */
   zpd_int head, kv_head;
-  bool padding;
 };
 
 ZPD_DEVICE zpd_query_tile zpd_my_queries(const zpd_attention &a) {
   zpd_query_tile t;
   t.first = zpd_first_query(a);
-  t.keys = (int)(a.causal ? zpd_min(a.S, t.first + ZPD_ATTENTION_ROWS) : a.S);
   t.row = blockIdx.z * a.S + t.first;
   t.head = blockIdx.y;
   t.kv_head = t.head / (a.H / a.G);
-  t.padding = t.kv_head >= a.kv_heads_valid;
+  (zpd_tile_rows &)t = zpd_rows_from(a, t.first, t.kv_head >= a.kv_heads_valid);
+  t.keys = (int)(a.causal ? zpd_min(t.length, t.first + ZPD_ATTENTION_ROWS) : t.length);
   return t;
 }
 
 ZPD_DEVICE zpd_view zpd_queries(const zpd_attention &a, const zpd_query_tile &t, const void *x, zpd_int ld) {
-  return zpd_head_rows(x, ld, t.row, zpd_min(a.S - t.first, ZPD_ATTENTION_ROWS), t.head, a.hd);
+  return zpd_head_rows(x, ld, t.row, t.rows, t.head, a.hd);
+}
+
+/* Zeros to the rows of a result that are not there. */
+ZPD_DEVICE void zpd_clear_queries(const zpd_attention &a, const zpd_query_tile &t, void *x, zpd_int ld) {
+  zpd_clear_rows(zpd_head_rows(x, ld, t.row, t.all, t.head, a.hd), t.rows);
 }
 
 ZPD_DEVICE zpd_view zpd_keys(const zpd_attention &a, const zpd_query_tile &t, const void *x, zpd_int ld) {
-  return zpd_head_rows(x, ld, blockIdx.z * a.S, a.S, t.kv_head, a.hd);
+  return zpd_head_rows(x, ld, blockIdx.z * a.S, t.length, t.kv_head, a.hd);
 }
 
 /* ---- forward ---- */
@@ -79,13 +97,13 @@ struct zpd_softmax {
 };
 
 /* Scores to probabilities relative to the running maximum; what was summed before is brought to the new one. */
-ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, int first, int key, zpd_softmax &s,
+ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, int length, int first, int key, zpd_softmax &s,
                                  real (&score)[ZPD_MINE][ZPD_KEYS / ZPD_LANES], real (&o)[ZPD_MINE][ZPD_O_MINE]) {
   ZPD_EACH (i, ZPD_MINE) {
     const int query = first + zpd_y() + i * ZPD_GROUPS;
     real max = s.max[i], sum = 0;
     ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) {
-      const bool sees = zpd_sees(a, query, key + zpd_x() + j * ZPD_LANES);
+      const bool sees = zpd_sees(a, length, query, key + zpd_x() + j * ZPD_LANES);
       score[i][j] = sees ? score[i][j] * (real)a.scale : -zpd_infinity();
       max = score[i][j] > max ? score[i][j] : max;
     }
@@ -99,7 +117,7 @@ ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, int first, int key, zpd
 }
 
 ZPD_DEVICE void zpd_store_lse(const zpd_attention &a, const zpd_query_tile &t, int row, real lse) {
-  if (t.first + row < a.S && zpd_x() == 0) ((real *)a.lse)[(t.row + row) * a.H + t.head] = lse;
+  if (zpd_x() == 0) ((real *)a.lse)[(t.row + row) * a.H + t.head] = lse;
 }
 
 /* Columns `col` on of the output, and the log-sum-exp. */
@@ -117,15 +135,16 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
     const zpd_tiles tiles = met.tiles(r, t.keys);
     for (int key = tiles.first; key < tiles.end; key += ZPD_KEYS) {
       zpd_scores<ZPD_KEYS>(q, k, key, stage, score);
-      zpd_softmax_step(a, t.first, key, s, score, o);
+      zpd_softmax_step(a, t.length, t.first, key, s, score, o);
       zpd_share<ZPD_KEYS>(score, weights);
       zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, v, key, col, stage, o);
     }
   }
   ZPD_EACH (i, ZPD_MINE) {
     const real sum = zpd_row_sum(s.sum[i]);
+    const int row = zpd_y() + i * ZPD_GROUPS;
     inverse[i] = 1 / sum;
-    zpd_store_lse(a, t, zpd_y() + i * ZPD_GROUPS, s.max[i] + zpd_log(sum));
+    if (row < t.rows) zpd_store_lse(a, t, row, s.max[i] + zpd_log(sum));
   }
   zpd_store_rows<ZPD_COLS>(o, inverse, zpd_queries(a, t, a.o, a.o_ld), col);
 }
@@ -133,11 +152,9 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
 ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_forward, zpd_attention) {
   __shared__ zpd_pack stage[zpd_staging<ZPD_KEYS, ZPD_COLS>::PACKS], weights[zpd_weights<ZPD_KEYS>::PACKS];
   const zpd_query_tile t = zpd_my_queries(a);
-  if (t.padding) {
-    zpd_clear_rows(zpd_queries(a, t, a.o, a.o_ld));
-    for (int row = zpd_y(); row < ZPD_ATTENTION_ROWS; row += ZPD_GROUPS) zpd_store_lse(a, t, row, 0);
-  } else
-    for (int col = 0; col < a.hd; col += ZPD_COLS) zpd_forward_part(a, t, col, stage->at, weights->at);
+  for (int col = 0; t.rows > 0 && col < a.hd; col += ZPD_COLS) zpd_forward_part(a, t, col, stage->at, weights->at);
+  zpd_clear_queries(a, t, a.o, a.o_ld);
+  for (int row = t.rows + zpd_y(); row < t.all; row += ZPD_GROUPS) zpd_store_lse(a, t, row, 0);
 }
 
 /* ---- backward ---- */
@@ -164,7 +181,7 @@ ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t,
       zpd_scores<ZPD_KEYS>(d_o, v, key, stage, ds);
       ZPD_EACH (i, ZPD_MINE)
         ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) {
-          const bool sees = zpd_sees(a, t.first + zpd_y() + i * ZPD_GROUPS, key + zpd_x() + j * ZPD_LANES);
+          const bool sees = zpd_sees(a, t.length, t.first + zpd_y() + i * ZPD_GROUPS, key + zpd_x() + j * ZPD_LANES);
           zpd_softmax_grad(sees, p[i][j], ds[i][j], (real)a.scale, lse[i], delta[i]);
         }
       zpd_share<ZPD_KEYS>(ds, weights);
@@ -193,10 +210,8 @@ ZPD_DEVICE void zpd_row_facts(const zpd_attention &a, const zpd_query_tile &t, r
 ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_grad_q, zpd_attention) {
   __shared__ zpd_pack stage[zpd_staging<ZPD_KEYS, ZPD_COLS>::PACKS], weights[zpd_weights<ZPD_KEYS>::PACKS];
   const zpd_query_tile t = zpd_my_queries(a);
-  if (t.padding) {
-    zpd_clear_rows(zpd_queries(a, t, a.dq, a.dq_ld));
-    return;
-  }
+  zpd_clear_queries(a, t, a.dq, a.dq_ld);
+  if (t.rows == 0) return;
   real lse[ZPD_MINE], delta[ZPD_MINE];
   zpd_row_facts(a, t, lse, delta);
   for (int col = 0; col < a.hd; col += ZPD_COLS) zpd_grad_q_part(a, t, col, lse, delta, stage->at, weights->at);
@@ -209,14 +224,15 @@ struct zpd_kv_shared {
 };
 
 /* Rows of one query head from the first of the sample on. */
-ZPD_DEVICE zpd_view zpd_all_queries(const zpd_attention &a, zpd_int head, const void *x, zpd_int ld) {
-  return zpd_head_rows(x, ld, blockIdx.z * a.S, a.S, head, a.hd);
+ZPD_DEVICE zpd_view zpd_all_queries(const zpd_attention &a, int length, zpd_int head, const void *x, zpd_int ld) {
+  return zpd_head_rows(x, ld, blockIdx.z * a.S, length, head, a.hd);
 }
 
 /* Four threads a query. Behind the end: zeros; q and dO are zeros there, too, so such a query adds nothing. */
-ZPD_DEVICE void zpd_query_facts(const zpd_attention &a, zpd_int head, int first, zpd_kv_shared &shared) {
+ZPD_DEVICE void zpd_query_facts(const zpd_attention &a, int length, zpd_int head, int first, zpd_kv_shared &shared) {
   enum { THREADS = ZPD_ATTENTION_THREADS / ZPD_QUERIES };
-  const zpd_view o = zpd_all_queries(a, head, a.o, a.o_ld), d_o = zpd_all_queries(a, head, a.d_o, a.d_o_ld);
+  const zpd_view o = zpd_all_queries(a, length, head, a.o, a.o_ld),
+                 d_o = zpd_all_queries(a, length, head, a.d_o, a.d_o_ld);
   const int query = threadIdx.x / THREADS, lane = threadIdx.x % THREADS, row = first + query;
   real sum = 0;
   if (row < o.rows)
@@ -228,21 +244,22 @@ ZPD_DEVICE void zpd_query_facts(const zpd_attention &a, zpd_int head, int first,
   }
 }
 
-/* Adds one tile of queries of one head to the gradients of the block's keys, which begin at key `first`. The rows of
- * all tiles are keys, the columns of scores are queries. */
-ZPD_DEVICE void zpd_grad_kv_step(const zpd_attention &a, const zpd_view &k, const zpd_view &v, int first, zpd_int head,
-                                 int query, int col, zpd_kv_shared &shared, real (&dk)[ZPD_MINE][ZPD_KV_MINE],
-                                 real (&dv)[ZPD_MINE][ZPD_KV_MINE]) {
-  const zpd_view q = zpd_all_queries(a, head, a.q, a.q_ld), d_o = zpd_all_queries(a, head, a.d_o, a.d_o_ld);
+/* Adds one tile of queries of one head to the gradients of the block's keys, which begin at key `first` of a sample of
+ * `length`. The rows of all tiles are keys, the columns of scores are queries. */
+ZPD_DEVICE void zpd_grad_kv_step(const zpd_attention &a, const zpd_view &k, const zpd_view &v, int length, int first,
+                                 zpd_int head, int query, int col, zpd_kv_shared &shared,
+                                 real (&dk)[ZPD_MINE][ZPD_KV_MINE], real (&dv)[ZPD_MINE][ZPD_KV_MINE]) {
+  const zpd_view q = zpd_all_queries(a, length, head, a.q, a.q_ld),
+                 d_o = zpd_all_queries(a, length, head, a.d_o, a.d_o_ld);
   real p[ZPD_MINE][ZPD_QUERIES / ZPD_LANES], ds[ZPD_MINE][ZPD_QUERIES / ZPD_LANES];
-  zpd_query_facts(a, head, query, shared);
+  zpd_query_facts(a, length, head, query, shared);
   zpd_scores<ZPD_QUERIES>(k, q, query, shared.stage->at, p);
   zpd_scores<ZPD_QUERIES>(v, d_o, query, shared.stage->at, ds);
   ZPD_EACH (j, ZPD_QUERIES / ZPD_LANES) {
     const int column = zpd_x() + j * ZPD_LANES;
     const real lse = shared.lse[column], delta = shared.delta[column];
     ZPD_EACH (i, ZPD_MINE) {
-      const bool sees = zpd_sees(a, query + column, first + zpd_y() + i * ZPD_GROUPS);
+      const bool sees = zpd_sees(a, length, query + column, first + zpd_y() + i * ZPD_GROUPS);
       zpd_softmax_grad(sees, p[i][j], ds[i][j], (real)a.scale, lse, delta);
     }
   }
@@ -253,7 +270,7 @@ ZPD_DEVICE void zpd_grad_kv_step(const zpd_attention &a, const zpd_view &k, cons
   zpd_multiply<ZPD_QUERIES, ZPD_KV_COLS>(shared.weights->at, q, query, col, shared.stage->at, dk);
 }
 
-ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int first, int col, const zpd_view &dk_out,
+ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int length, int first, int col, const zpd_view &dk_out,
                                  const zpd_view &dv_out, zpd_kv_shared &shared) {
   const zpd_int row = blockIdx.z * a.S + first, group = a.H / a.G, g = blockIdx.y;
   const zpd_view k = zpd_head_rows(a.k, a.k_ld, row, dk_out.rows, g, a.hd),
@@ -264,9 +281,9 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int first, int col, con
   const zpd_met met = zpd_meets(a, first, false);
   for (zpd_int head = g * group; head < (g + 1) * group; head++)
     for (int r = 0; r < met.runs; r++) {
-      const zpd_tiles tiles = met.tiles(r, (int)a.S);
+      const zpd_tiles tiles = met.tiles(r, length);
       for (int query = a.causal && tiles.first < first ? first : tiles.first; query < tiles.end; query += ZPD_QUERIES)
-        zpd_grad_kv_step(a, k, v, first, head, query, col, shared, dk, dv);
+        zpd_grad_kv_step(a, k, v, length, first, head, query, col, shared, dk, dv);
     }
   const real ones[ZPD_MINE] = {1, 1, 1, 1};
   zpd_store_rows<ZPD_KV_COLS>(dk, ones, dk_out, col);
@@ -276,15 +293,14 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int first, int col, con
 ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_KV_BLOCKS, zpd_attention_grad_kv, zpd_attention) {
   __shared__ zpd_kv_shared shared;
   const int first = blockIdx.x * ZPD_ATTENTION_ROWS;
-  const zpd_int row = blockIdx.z * a.S + first, rows = zpd_min(a.S - first, ZPD_ATTENTION_ROWS);
-  const zpd_view dk = zpd_head_rows(a.dk, a.dk_ld, row, rows, blockIdx.y, a.hd);
-  const zpd_view dv = zpd_head_rows(a.dv, a.dv_ld, row, rows, blockIdx.y, a.hd);
-  if (blockIdx.y >= a.kv_heads_valid) {
-    zpd_clear_rows(dk);
-    zpd_clear_rows(dv);
-    return;
-  }
-  for (int col = 0; col < a.hd; col += ZPD_KV_COLS) zpd_grad_kv_part(a, first, col, dk, dv, shared);
+  const zpd_int row = blockIdx.z * a.S + first;
+  const zpd_tile_rows t = zpd_rows_from(a, first, blockIdx.y >= a.kv_heads_valid);
+  zpd_clear_rows(zpd_head_rows(a.dk, a.dk_ld, row, t.all, blockIdx.y, a.hd), t.rows);
+  zpd_clear_rows(zpd_head_rows(a.dv, a.dv_ld, row, t.all, blockIdx.y, a.hd), t.rows);
+  if (t.rows == 0) return;
+  const zpd_view dk = zpd_head_rows(a.dk, a.dk_ld, row, t.rows, blockIdx.y, a.hd);
+  const zpd_view dv = zpd_head_rows(a.dv, a.dv_ld, row, t.rows, blockIdx.y, a.hd);
+  for (int col = 0; col < a.hd; col += ZPD_KV_COLS) zpd_grad_kv_part(a, t.length, first, col, dk, dv, shared);
 }
 
 #endif

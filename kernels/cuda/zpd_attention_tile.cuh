@@ -168,9 +168,9 @@ ZPD_DEVICE void zpd_store_rows(const real (&out)[ZPD_MINE][C / ZPD_LANES], const
   }
 }
 
-/* Heads of padding have zeros. */
-ZPD_DEVICE void zpd_clear_rows(const zpd_view &to) {
-  for (int row = zpd_y(); row < to.rows; row += ZPD_GROUPS)
+/* Heads of padding have zeros, and rows from `first` on that are not there. */
+ZPD_DEVICE void zpd_clear_rows(const zpd_view &to, int first) {
+  for (int row = first + zpd_y(); row < to.rows; row += ZPD_GROUPS)
     for (int c = zpd_x(); c < to.cols; c += ZPD_LANES) ((elem *)to.at)[row * to.ld + c] = 0;
 }
 

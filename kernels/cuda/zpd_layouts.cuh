@@ -1,5 +1,5 @@
-/* Which keys a query sees: causal or all, in the runs of blocks of a layout or dense. Shared by both kinds of
- * attention. */
+/* Which keys a query sees: causal or all, in the runs of blocks of a layout or dense, before the length of the sample.
+ * Shared by both kinds of attention. */
 #ifndef ZPD_LAYOUTS_CUH
 #define ZPD_LAYOUTS_CUH
 
@@ -11,8 +11,13 @@
 
 ZPD_DEVICE zpd_int zpd_min(zpd_int x, zpd_int y) { return x < y ? x : y; }
 
-ZPD_DEVICE bool zpd_sees(const zpd_attention &a, int query, int key) {
-  return key < a.S && (!a.causal || key <= query);
+/* Positions of the sample of this block that are there. */
+ZPD_DEVICE int zpd_length(const zpd_attention &a) {
+  return (int)(a.lengths ? zpd_min(a.S, a.lengths[blockIdx.z]) : a.S);
+}
+
+ZPD_DEVICE bool zpd_sees(const zpd_attention &a, int length, int query, int key) {
+  return key < length && (!a.causal || key <= query);
 }
 
 /* Tiles from `first` on, before `end`. */

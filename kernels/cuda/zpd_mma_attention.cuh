@@ -154,7 +154,7 @@ ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t
     ZPD_EACH (i, 4) {
       const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
       ZPD_EACH (m, SHAPE::M)
-        if (!zpd_sees(a, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
+        if (!zpd_sees(a, (int)a.S, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
     }
 }
 

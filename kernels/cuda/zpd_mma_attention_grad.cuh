@@ -114,7 +114,7 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) {
               const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
-              ZPD_EACH (m, M) zpd_hide_grad(zpd_sees(a, t.query(m, i / 2), key), p[m][n][i], ds[m][n][i]);
+              ZPD_EACH (m, M) zpd_hide_grad(zpd_sees(a, (int)a.S, t.query(m, i / 2), key), p[m][n][i], ds[m][n][i]);
             }
         zpd_add_product<M, N>(dq, ds, keys);
       });
@@ -181,7 +181,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
               zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
               const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
               const int query = step.row(column + 8 * n + pair + i % 2);
-              if (!full) zpd_hide_grad(query < a.S && zpd_sees(a, query, key), p[m][n][i], ds[m][n][i]);
+              if (!full) zpd_hide_grad(query < a.S && zpd_sees(a, (int)a.S, query, key), p[m][n][i], ds[m][n][i]);
             }
         }
         if constexpr (DV) zpd_add_product<M, N>(dv, p, queries + SHAPE::OTHER_BYTES);

@@ -73,7 +73,6 @@ void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int6
 /* ---- attention ---- */
 
 static zpd_attention attention_args(const zpk_attention_args *x) {
-  assert(!x->lengths); /* the kernels do not know them yet */
   return (zpd_attention){.B = x->B,
                          .S = x->S,
                          .H = x->H,
@@ -100,6 +99,7 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .dq_ld = x->dq_ld,
                          .dk_ld = x->dk_ld,
                          .dv_ld = x->dv_ld,
+                         .lengths = x->lengths,
                          .facts = x->workspace};
 }
 
@@ -120,6 +120,7 @@ static void launch_attention(zpr *c, zpr_device_kernel *kernel, const zpd_attent
 /* kernels: for the tile of dense attention, then for tiles of 64, 32 and 16 rows. */
 static void launch_mma(zpr *c, int kind, zpr_device_kernel *const kernels[4], const zpd_attention *a, int64_t heads,
                        const zpk_layout *layout) {
+  assert(!a->lengths); /* these kernels do not know them yet */
   int head = c->program->tensor_core_head, rows = zpd_mma_rows(kind, head, layout ? (int)layout->block : 0);
   int which = rows == zpd_mma_rows(kind, head, 0) ? 0 : rows == 64 ? 1 : rows == 32 ? 2 : 3;
   zpr_launch_shared(

@@ -34,7 +34,8 @@ static inline zpd_attention device_args(const zpk_attention_args *a) {
                          .dv = a->dv,
                          .dq_ld = a->dq_ld,
                          .dk_ld = a->dk_ld,
-                         .dv_ld = a->dv_ld};
+                         .dv_ld = a->dv_ld,
+                         .lengths = a->lengths};
 }
 
 /* Rows of the packed matrix have 3 elements more than the heads, so only some rows begin at multiples of 16 bytes;
@@ -81,6 +82,21 @@ static inline const char *text_with(zp_arena *arena, const char *text, const blo
   zp_buf_puts(&out, "  }\n}\n");
   zp_buf_puts(&out, text);
   return out.data;
+}
+
+/* On the plain f32 and f64 units. */
+static inline void run_plain_forward(const host_object *k, const problem *p) {
+  zpd_attention a = device_args(&p->a);
+  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
+  device_launch(k, "zpd_attention_forward", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
+}
+
+static inline void run_plain(const host_object *k, const problem *p) {
+  zpd_attention a = device_args(&p->a);
+  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
+  run_plain_forward(k, p);
+  device_launch(k, "zpd_attention_grad_q", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
+  device_launch(k, "zpd_attention_grad_kv", &a, tiles, a.G, a.B, ZPD_ATTENTION_THREADS);
 }
 
 #endif

@@ -14,6 +14,7 @@ typedef struct problem {
   double *q, *k, *v, *d_o;        /* exact values of what the kernel gets */
   double *o, *lse, *dq, *dk, *dv; /* what the reference says */
   void *qkv, *d_qkv, *o_out, *d_o_in, *lse_out;
+  int32_t *lengths;
   const bool *seen; /* [blocks][blocks] of the layout; NULL: dense */
 } problem;
 
@@ -146,8 +147,8 @@ static inline problem make_problem(zpk_dtype dtype, int64_t B, int64_t S, int64_
 }
 
 static inline void free_problem(problem *p) {
-  void *all[] = {p->q,  p->k,  p->v,   p->d_o,   p->o,     p->lse,    p->dq,
-                 p->dk, p->dv, p->qkv, p->d_qkv, p->o_out, p->d_o_in, p->lse_out};
+  void *all[] = {p->q,  p->k,   p->v,     p->d_o,   p->o,      p->lse,     p->dq,     p->dk,
+                 p->dv, p->qkv, p->d_qkv, p->o_out, p->d_o_in, p->lse_out, p->lengths};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -195,17 +196,6 @@ static inline void reference(problem *p) {
   for (int64_t b = 0; b < a->B; b++)
     for (int64_t h = 0; h < a->kv_heads_valid * (a->H / a->G); h++)
       for (int64_t query = 0; query < length_of(a, b); query++) reference_row(p, b, h, query);
-}
-
-/* Sets lengths, and what is read at positions behind them to NaN. */
-static inline void use_lengths(problem *p, const int32_t *lengths) {
-  zpk_attention_args *a = &p->a;
-  a->lengths = lengths;
-  for (int64_t row = 0; row < a->B * a->S; row++) {
-    if (row % a->S < lengths[row / a->S]) continue;
-    for (int64_t c = 0; c < (a->H + 2 * a->G) * a->hd; c++) put(a->dtype, p->qkv, row * a->q_ld + c, NAN);
-    for (int64_t c = 0; c < a->H * a->hd; c++) put(a->dtype, p->d_o_in, row * a->d_o_ld + c, NAN);
-  }
 }
 
 /* Largest difference relative to the largest element. */

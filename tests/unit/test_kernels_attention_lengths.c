@@ -2,7 +2,7 @@
  * reference, to the bit what a sample of that size gives, central differences. Behind the lengths everything that is
  * read is NaN, and so are results before. */
 #include "attention.h"
-#include "attention_testing.h"
+#include "lengths_testing.h"
 #include <stdio.h>
 
 enum { UNWRITTEN = 0xE7 };
@@ -27,34 +27,9 @@ static void run_pass(const zpk_attention_level *level, problem *p, bool backward
 }
 
 static void run(const zpk_attention_level *level, problem *p) {
-  int64_t rows = p->a.B * p->a.S;
-  memset(p->o_out, 0xff, (size_t)(rows * p->a.o_ld * zpk_bytes(p->a.dtype)));
-  memset(p->lse_out, 0xff, (size_t)(rows * p->a.H * zpk_real_bytes(p->a.dtype)));
+  spoil_results(p);
   run_pass(level, p, false);
-  for (int64_t row = 0; row < rows; row++) /* behind the lengths nobody reads what is saved */
-    if (row % p->a.S >= length_of(&p->a, row / p->a.S))
-      for (int64_t h = 0; h < p->a.H; h++) {
-        double lse = get(real_of(p->a.dtype), p->lse_out, row * p->a.H + h);
-        cr_expect_eq(lse, 0, "log-sum-exp %lld", (long long)row);
-      }
   run_pass(level, p, true);
-}
-
-/* What is not there has zeros, not only numbers that are near to them. */
-static void check_zeros(const problem *p, const char *what) {
-  const zpk_attention_args *a = &p->a;
-  const struct {
-    const void *at;
-    int64_t ld, cols;
-  } all[] = {{a->o, a->o_ld, a->H * a->hd},
-             {a->dq, a->dq_ld, a->H * a->hd},
-             {a->dk, a->dk_ld, a->G * a->hd},
-             {a->dv, a->dv_ld, a->G * a->hd}};
-  for (int64_t row = 0; row < a->B * a->S; row++)
-    for (size_t i = 0; i < sizeof all / sizeof *all && row % a->S >= length_of(a, row / a->S); i++)
-      for (int64_t c = 0; c < all[i].cols; c++)
-        cr_expect_eq(get(a->dtype, all[i].at, row * all[i].ld + c), 0, "%s: result %zu, row %lld", what, i,
-                     (long long)row);
 }
 
 enum { MOST_SAMPLES = 6 };
@@ -134,24 +109,8 @@ Test(kernels_attention_lengths, v4) {
 
 /* ---- a short sample is a sample of a short sequence ---- */
 
-/* Rows of two matrices; what lies between rows is nobody's. */
-static bool same_rows(const zpk_attention_args *a, const void *x, int64_t row, const void *y, int64_t ld,
-                      int64_t rows) {
-  int64_t e = zpk_bytes(a->dtype), cols = ld == a->q_ld ? (a->H + 2 * a->G) * a->hd : ld;
-  for (int64_t r = 0; r < rows; r++)
-    if (memcmp((const char *)x + (row + r) * ld * e, (const char *)y + r * ld * e, (size_t)(cols * e)) != 0)
-      return false;
-  return true;
-}
-
-/* Rows of sample `b` of one problem to sample 0 of another one. */
-static void copy_sample(const problem *from, int64_t b, problem *to) {
-  int64_t e = zpk_bytes(from->a.dtype), row = b * from->a.S, rows = to->a.S;
-  memcpy(to->qkv, (const char *)from->qkv + row * from->a.q_ld * e, (size_t)(rows * to->a.q_ld * e));
-  memcpy(to->d_o_in, (const char *)from->d_o_in + row * from->a.d_o_ld * e, (size_t)(rows * to->a.d_o_ld * e));
-}
-
 static void run_public(problem *p) {
+  spoil_results(p);
   int64_t forward = share_of(&p->a, false), backward = share_of(&p->a, true);
   p->a.workspace = malloc((size_t)(forward > backward ? forward : backward));
   zpk_attention(&p->a, 0, p->a.B * p->a.G, 0);
@@ -173,13 +132,7 @@ static void compare_bits(zpk_dtype dtype, bool causal, const blocks *layout) {
     if (layout) use_blocks(&one, layout);
     copy_sample(&all, b, &one);
     run_public(&one);
-    const char *what = layout ? "sparse" : "dense";
-    cr_expect(same_rows(&all.a, all.o_out, b * S, one.o_out, H * HD, lengths[b]), "o, dtype %d, %s", dtype, what);
-    cr_expect(same_rows(&all.a, all.d_qkv, b * S, one.d_qkv, all.a.q_ld, lengths[b]), "gradients, dtype %d, %s", dtype,
-              what);
-    int64_t real = zpk_real_bytes(dtype);
-    cr_expect_eq(memcmp((char *)all.lse_out + b * S * H * real, one.lse_out, (size_t)(lengths[b] * H * real)), 0,
-                 "log-sum-exp, dtype %d, %s", dtype, what);
+    check_same(&all, b, &one, layout ? "sparse" : "dense");
     free_problem(&one);
   }
   free_problem(&all);

@@ -3,20 +3,6 @@
 
 static const char text[] = "#include \"zpd_attention.cuh\"\n";
 
-static void run_forward(const host_object *k, const problem *p) {
-  zpd_attention a = device_args(&p->a);
-  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
-  device_launch(k, "zpd_attention_forward", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
-}
-
-static void run_device(const host_object *k, const problem *p) {
-  zpd_attention a = device_args(&p->a);
-  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
-  run_forward(k, p);
-  device_launch(k, "zpd_attention_grad_q", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
-  device_launch(k, "zpd_attention_grad_kv", &a, tiles, a.G, a.B, ZPD_ATTENTION_THREADS);
-}
-
 static const struct {
   int64_t B, S, H, G, valid, hd;
 } shapes[] = {
@@ -32,7 +18,7 @@ static void run_shape(const host_object *k, zpk_dtype dtype, size_t i, int head,
   snprintf(what, sizeof what, "shape %zu, f%d, %s%s, for heads up to %d", i, (int)zpk_bytes(dtype) * 8,
            causal ? "causal" : "full", aligned ? ", aligned" : "", head);
   reference(&p);
-  run_device(k, &p);
+  run_plain(k, &p);
   check(&p, what);
   free_problem(&p);
 }
@@ -91,7 +77,7 @@ static void run_sparse(zpk_dtype dtype) {
       char what[64];
       snprintf(what, sizeof what, "%s %d, f%d", sparse ? "sparse" : "dense beside it", i, (int)zpk_bytes(dtype) * 8);
       reference(&p);
-      run_device(&k, &p);
+      run_plain(&k, &p);
       check(&p, what);
       free_problem(&p);
     }
@@ -115,7 +101,7 @@ Test(kernels_cuda_attention, cpu_kernels_agree) {
                                       zpk_attention_workspace((zpk_dtype)dtype, 150, 48, 2, true)));
     zpk_attention(&cpu.a, 0, 4, 0);
     zpk_attention_grad(&cpu.a, 0, 4, 0);
-    run_device(&k, &device);
+    run_plain(&k, &device);
     int64_t rows = 300, ld = cpu.a.dq_ld;
     double *want = malloc((size_t)(rows * ld) * sizeof *want), bound = dtype == ZPK_F64 ? 4e-15
                                                                        : dtype == ZPK_F32
@@ -141,7 +127,7 @@ Test(kernels_cuda_attention, large_scores_stay_finite) {
   problem p = make_problem(ZPK_F64, 1, 120, 1, 1, 1, 8, true);
   p.a.scale = 400;
   reference(&p);
-  run_forward(&k, &p);
+  run_plain_forward(&k, &p);
   cr_expect_lt(difference(ZPK_F64, p.a.o, p.a.o_ld, p.o, 120, 8), 1e-12);
   cr_expect_lt(difference(ZPK_F64, p.a.lse, 1, p.lse, 120, 1), 1e-12);
   free_problem(&p);
@@ -156,7 +142,7 @@ Test(kernels_cuda_attention, nan_reaches_who_sees_it) {
   problem p = make_problem(ZPK_F32, 1, S, 1, 1, 1, HD, true);
   reference(&p);
   for (int c = 0; c < 2 * HD; c++) ((float *)p.qkv)[BAD * p.a.q_ld + HD + c] = NAN;
-  run_device(&k, &p);
+  run_plain(&k, &p);
   cr_expect_lt(difference(ZPK_F32, p.a.o, HD, p.o, ZPD_ATTENTION_ROWS, HD), 1e-5);
   cr_expect_lt(difference(ZPK_F32, p.a.dq, p.a.dq_ld, p.dq, ZPD_ATTENTION_ROWS, HD), 1e-5);
   for (int row = BAD; row < S; row++) {

@@ -123,17 +123,18 @@ EACH_DTYPE(lookups) {
 
 /* ---- attention ---- */
 
-EACH_DTYPE(attention) {
-  zpr *c = open_gpu(*dtype);
+/* `lengths`: of two samples, or NULL. */
+static void check_attention(zpr *c, const int32_t *lengths) {
+  zpk_dtype dtype = c->program->dtype;
   enum { B = 2, S = 70, H = 4, G = 2, HD = 6, LD = (H + 2 * G) * HD + 2 }; /* q, k, v side by side */
   used = 0;
   buffer qkv = make(c, B * S * LD), d_qkv = make(c, B * S * LD), o = make(c, B * S * H * HD),
          d_o = make(c, B * S * H * HD);
   buffer lse = make(c, B * S * H);
-  int64_t share = zpk_attention_workspace(*dtype, S, HD, 1, false),
-          backward = zpk_attention_workspace(*dtype, S, HD, 1, true);
+  int64_t share = zpk_attention_workspace(dtype, S, HD, 1, false),
+          backward = zpk_attention_workspace(dtype, S, HD, 1, true);
   void *workspace = malloc((size_t)((share > backward ? share : backward) * 8));
-  zpk_attention_args args = {.dtype = *dtype,
+  zpk_attention_args args = {.dtype = dtype,
                              .B = B,
                              .S = S,
                              .H = H,
@@ -157,6 +158,8 @@ EACH_DTYPE(attention) {
   host.d_o = d_o.host, host.dq = d_qkv.host, host.dk = d_qkv.host + k, host.dv = d_qkv.host + v;
   gpu.q = qkv.gpu, gpu.k = qkv.gpu + k, gpu.v = qkv.gpu + v, gpu.o = o.gpu, gpu.lse = lse.gpu;
   gpu.d_o = d_o.gpu, gpu.dq = d_qkv.gpu, gpu.dk = d_qkv.gpu + k, gpu.dv = d_qkv.gpu + v;
+  host.lengths = lengths;
+  gpu.lengths = lengths ? make_ids(c, lengths, B) : NULL;
   gpu.workspace = NULL;
   zpk_attention(&host, 0, B * G, 0);
   zpr_attention(c, &gpu);
@@ -166,6 +169,12 @@ EACH_DTYPE(attention) {
   zpr_attention_grad(c, &gpu);
   compare(&d_qkv, rounding(c), "gradient of attention");
   free(workspace), free(qkv.host), free(d_qkv.host), free(o.host), free(d_o.host), free(lse.host);
+}
+
+EACH_DTYPE(attention) {
+  zpr *c = open_gpu(*dtype);
+  check_attention(c, NULL);
+  check_attention(c, (const int32_t[]){70, 41});
   zpr_close(c);
 }
 

@@ -105,6 +105,7 @@ typedef struct zpd_attention {
   zpd_int d_o_ld;
   void *dq, *dk, *dv;
   zpd_int dq_ld, dk_ld, dv_ld;
+  const int *lengths; /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
   void *facts;   /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
                     [B, H]: log-sum-exp over log 2, sum of o * d_o */
 } zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv; zpd_mma_forward,

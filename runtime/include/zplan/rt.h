@@ -373,7 +373,8 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad);
 /* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a
- * GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be NULL. */
+ * GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be NULL. args->lengths lies
+ * where the tensors do. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 /* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */
