@@ -73,6 +73,7 @@ ZPD_DEVICE void zpd_each_step(zpd_walk<SHAPE::UNIT> &walk, unsigned char *stages
 /* The tile of a block of queries. Causal: the last ones have the most keys, so they come first. */
 template <class SHAPE> struct zpd_query_block {
   int first, head, kv_head; /* first query */
+  int length;               /* positions of the sample that are there, none in a head of padding */
   int my_first, last_key;   /* of the warp; the last key that any of its queries sees, -1: it has none */
   int full_key;             /* the last key that all of its queries see */
 
@@ -81,16 +82,18 @@ template <class SHAPE> struct zpd_query_block {
     first = (a.causal ? tiles - 1 - (int)blockIdx.x : (int)blockIdx.x) * SHAPE::ROWS;
     head = blockIdx.y;
     kv_head = head / (int)(a.H / a.G);
+    length = kv_head < a.kv_heads_valid ? zpd_length(a) : 0;
     my_first = first + SHAPE::my_row();
-    const int end = (int)zpd_min(a.S, my_first + 16 * SHAPE::M);
-    last_key = my_first >= a.S ? -1 : a.causal ? end - 1 : (int)a.S - 1;
-    full_key = a.causal ? (int)zpd_min(my_first, a.S - 1) : (int)a.S - 1;
+    const int end = (int)zpd_min(length, my_first + 16 * SHAPE::M);
+    last_key = my_first >= length ? -1 : a.causal ? end - 1 : length - 1;
+    full_key = a.causal ? (int)zpd_min(my_first, length - 1) : length - 1;
   }
   /* Query of half 0 or 1 of fragment m of this lane. */
   __device__ __forceinline__ int query(int m, int half) const { return my_first + 16 * m + 8 * half + zpd_group(); }
   __device__ __forceinline__ zpd_walk<SHAPE::UNIT> keys(const zpd_attention &a) const {
     zpd_walk<SHAPE::UNIT> walk;
-    walk.begin(zpd_meets(a, first, true), 0, (int)(a.causal ? zpd_min(a.S, first + SHAPE::ROWS) : a.S), kv_head, 1);
+    walk.begin(zpd_meets(a, first, true), 0, (int)(a.causal ? zpd_min(length, first + SHAPE::ROWS) : length), kv_head,
+               1);
     return walk;
   }
 };
@@ -154,7 +157,7 @@ ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t
     ZPD_EACH (i, 4) {
       const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
       ZPD_EACH (m, SHAPE::M)
-        if (!zpd_sees(a, (int)a.S, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
+        if (!zpd_sees(a, t.length, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
     }
 }
 
@@ -199,9 +202,16 @@ ZPD_DEVICE void zpd_store_softmax(const zpd_attention &a, const zpd_query_block<
   if (SHAPE::my_column() != 0 || zpd_place() != 0) return;
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2)
-      if (t.query(m, half) < a.S)
+      if (t.query(m, half) < t.length)
         ((float *)a.lse)[((zpd_int)blockIdx.z * a.S + t.query(m, half)) * a.H + t.head] =
             s.max[m][half] * c * ZPD_LN2 + logf(s.sum[m][half]);
+}
+
+/* Positions that are not there have 0. */
+template <class SHAPE> ZPD_DEVICE void zpd_clear_softmax(const zpd_attention &a, const zpd_query_block<SHAPE> &t) {
+  const int begin = t.length > t.first ? t.length : t.first, end = (int)zpd_min(a.S, t.first + SHAPE::ROWS);
+  for (int row = begin + (int)threadIdx.x; row < end; row += ZPD_MMA_THREADS)
+    ((float *)a.lse)[((zpd_int)blockIdx.z * a.S + row) * a.H + t.head] = 0;
 }
 
 template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a) {
@@ -209,17 +219,12 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
   enum { M = SHAPE::M, N = SHAPE::N };
   zpd_query_block<SHAPE> t;
   t.begin(a);
-  const zpd_head_view o_to = zpd_head_of(a, a.o, a.o_ld, t.head);
-  if (t.kv_head >= a.kv_heads_valid) {
-    zpd_clear_tile<SHAPE::ROWS>(o_to, t.first);
-    zpd_online<M> none;
-    ZPD_EACH (m, M)
-      ZPD_EACH (half, 2) none.max[m][half] = 0, none.sum[m][half] = 1;
-    zpd_store_softmax(a, t, 0, none);
-    return;
-  }
-  const zpd_head_view q = zpd_head_of(a, a.q, a.q_ld, t.head), k = zpd_head_of(a, a.k, a.k_ld, t.kv_head),
-                      v = zpd_head_of(a, a.v, a.v_ld, t.kv_head);
+  zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, (int)a.S, a.o, a.o_ld, t.head), t.first, t.length);
+  zpd_clear_softmax(a, t);
+  if (t.first >= t.length) return;
+  const zpd_head_view q = zpd_head_of(a, t.length, a.q, a.q_ld, t.head),
+                      k = zpd_head_of(a, t.length, a.k, a.k_ld, t.kv_head),
+                      v = zpd_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
   unsigned char *stages = shared + SHAPE::TILE_BYTES;
   const float c = a.scale == 0 ? 1e-30f : fabsf((float)(a.scale * ZPD_LOG2E));
   zpd_left<M, SHAPE::HELD> left;
@@ -252,7 +257,8 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
       });
   zpd_join_softmax<SHAPE>(c, s, factor, (float *)stages);
   zpd_store_softmax(a, t, c, s);
-  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, o, factor, o_to, t.first);
+  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, o, factor, zpd_head_of(a, t.length, a.o, a.o_ld, t.head),
+                               t.first);
 }
 
 /* For dense attention and blocks that are multiples of its tile; and the kernels for smaller blocks. */

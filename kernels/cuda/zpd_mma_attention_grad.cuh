@@ -37,16 +37,18 @@ ZPD_DEVICE void zpd_hide_grad(bool sees, float &p, float &ds) {
 
 /* ---- gradient of queries ---- */
 
-/* Sums of o * d_o of this lane's rows; the first of the warps with these rows writes what grad_kv will read. */
+/* Sums of o * d_o of this lane's rows; the first of the warps with these rows writes what grad_kv will read, by twos.
+ */
 template <class SHAPE>
 ZPD_DEVICE void zpd_find_facts(const zpd_attention &a, const zpd_query_block<SHAPE> &t, zpd_fact (&fact)[SHAPE::M][2]) {
-  const zpd_head_view o = zpd_head_of(a, a.o, a.o_ld, t.head), d_o = zpd_head_of(a, a.d_o, a.d_o_ld, t.head);
+  const zpd_head_view o = zpd_head_of(a, t.length, a.o, a.o_ld, t.head),
+                      d_o = zpd_head_of(a, t.length, a.d_o, a.d_o_ld, t.head);
   zpd_fact *to = zpd_facts_of(a, t.head);
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2) {
       const int row = t.query(m, half);
       float sum = 0, lse = 0;
-      if (row < a.S) {
+      if (row < t.length) {
         for (int col = zpd_place() * 8; col < o.cols; col += 32) {
           alignas(16) elem x[8], y[8];
           if (o.chunks && d_o.chunks && col + 8 <= o.cols) {
@@ -61,7 +63,7 @@ ZPD_DEVICE void zpd_find_facts(const zpd_attention &a, const zpd_query_block<SHA
       }
       fact[m][half].delta = zpd_quad_sum(sum);
       fact[m][half].lse = lse * (float)ZPD_LOG2E;
-      if (row < a.S && zpd_place() == 0 && SHAPE::my_column() == 0) to[row] = fact[m][half];
+      if (row < (t.length + 1) / 2 * 2 && zpd_place() == 0 && SHAPE::my_column() == 0) to[row] = fact[m][half];
     }
 }
 
@@ -70,13 +72,12 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
   enum { M = SHAPE::M, N = SHAPE::N };
   zpd_query_block<SHAPE> t;
   t.begin(a);
-  const zpd_head_view dq_to = zpd_head_of(a, a.dq, a.dq_ld, t.head);
-  if (t.kv_head >= a.kv_heads_valid) {
-    zpd_clear_tile<SHAPE::ROWS>(dq_to, t.first);
-    return;
-  }
-  const zpd_head_view q = zpd_head_of(a, a.q, a.q_ld, t.head), d_o = zpd_head_of(a, a.d_o, a.d_o_ld, t.head),
-                      k = zpd_head_of(a, a.k, a.k_ld, t.kv_head), v = zpd_head_of(a, a.v, a.v_ld, t.kv_head);
+  zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, (int)a.S, a.dq, a.dq_ld, t.head), t.first, t.length);
+  if (t.first >= t.length) return;
+  const zpd_head_view q = zpd_head_of(a, t.length, a.q, a.q_ld, t.head),
+                      d_o = zpd_head_of(a, t.length, a.d_o, a.d_o_ld, t.head),
+                      k = zpd_head_of(a, t.length, a.k, a.k_ld, t.kv_head),
+                      v = zpd_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
   unsigned char *stages = shared + 2 * SHAPE::TILE_BYTES;
   const float c = (float)(a.scale * ZPD_LOG2E);
   zpd_left<M, SHAPE::HELD> q_left, d_o_left;
@@ -114,23 +115,24 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) {
               const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
-              ZPD_EACH (m, M) zpd_hide_grad(zpd_sees(a, (int)a.S, t.query(m, i / 2), key), p[m][n][i], ds[m][n][i]);
+              ZPD_EACH (m, M) zpd_hide_grad(zpd_sees(a, t.length, t.query(m, i / 2), key), p[m][n][i], ds[m][n][i]);
             }
         zpd_add_product<M, N>(dq, ds, keys);
       });
-  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dq, factor, dq_to, t.first);
+  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dq, factor, zpd_head_of(a, t.length, a.dq, a.dq_ld, t.head),
+                               t.first);
 }
 
 ZPD_MMA_KERNELS(zpd_mma_grad_q, ZPD_MMA_GRAD_Q, zpd_mma_grad_q_of)
 
 /* ---- gradient of keys and values ---- */
 
-/* One walk over the queries, for dK, dV or both. */
+/* One walk over the queries of a sample of `length`, for dK, dV or both. */
 template <class SHAPE, bool DK, bool DV>
-ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned char *shared) {
+ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, unsigned char *shared) {
   enum { M = SHAPE::M, N = SHAPE::N, FACTS_AT = 2 * SHAPE::OTHER_BYTES };
   const int g = blockIdx.y, group = (int)(a.H / a.G), my_first = first + SHAPE::my_row();
-  const zpd_head_view k = zpd_head_of(a, a.k, a.k_ld, g), v = zpd_head_of(a, a.v, a.v_ld, g);
+  const zpd_head_view k = zpd_head_of(a, length, a.k, a.k_ld, g), v = zpd_head_of(a, length, a.v, a.v_ld, g);
   unsigned char *stages = shared + 2 * SHAPE::TILE_BYTES;
   const float c = (float)(a.scale * ZPD_LOG2E);
   zpd_left<M, SHAPE::HELD> k_left, v_left;
@@ -141,7 +143,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
   if (DK) zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, v, [&](int r) { return first + r; });
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk;
-  walk.begin(zpd_meets(a, first, false), a.causal ? first : 0, (int)a.S, g * group, group);
+  walk.begin(zpd_meets(a, first, false), a.causal ? first : 0, length, g * group, group);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
   zpd_each_step<SHAPE>(
       walk, stages,
@@ -150,14 +152,14 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
         if (DK) v_left.begin(shared + SHAPE::TILE_BYTES + SHAPE::my_row() * ZPD_ROW_BYTES);
       },
       [&](const step_of &step, unsigned char *to) {
-        const zpd_head_view q = zpd_head_of(a, a.q, a.q_ld, step.head),
-                            d_o = zpd_head_of(a, a.d_o, a.d_o_ld, step.head);
+        const zpd_head_view q = zpd_head_of(a, length, a.q, a.q_ld, step.head),
+                            d_o = zpd_head_of(a, length, a.d_o, a.d_o_ld, step.head);
         zpd_fetch<SHAPE::STEP>(to, q, [&](int r) { return step.row(r); });
         zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, d_o, [&](int r) { return step.row(r); });
         if ((int)threadIdx.x < SHAPE::STEP / 2) {
           const int row = step.row(2 * threadIdx.x);
           const zpd_fact *facts = zpd_facts_of(a, step.head);
-          zpd_cp_async_whole(to + FACTS_AT + 16 * threadIdx.x, facts + (row < a.S ? row : 0), row < a.S);
+          zpd_cp_async_whole(to + FACTS_AT + 16 * threadIdx.x, facts + (row < length ? row : 0), row < length);
         }
       },
       [&](const step_of &step, const unsigned char *at) {
@@ -165,7 +167,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
         const unsigned char *queries = at + column * ZPD_ROW_BYTES;
         float p[M][N][4], ds[M][N][4];
         /* The whole warp: no keys, no queries, or none that see them. */
-        if (my_first >= a.S || step.row(column) >= a.S || (a.causal && last < my_first)) return;
+        if (my_first >= length || step.row(column) >= length || (a.causal && last < my_first)) return;
         zpd_scores_of<M, N>(p, k_left, queries);
         if constexpr (DK)
           zpd_scores_of<M, N>(ds, v_left, queries + SHAPE::OTHER_BYTES);
@@ -173,7 +175,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
           ZPD_EACH (m, M)
             ZPD_EACH (n, N)
               ZPD_EACH (i, 4) ds[m][n][i] = 0;
-        const bool full = step.template inside<8 * N>(column, a.causal ? my_first + 16 * M - 1 : 0, (int)a.S - 1);
+        const bool full = step.template inside<8 * N>(column, a.causal ? my_first + 16 * M - 1 : 0, length - 1);
         ZPD_EACH (n, N) {
           const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
           ZPD_EACH (m, M)
@@ -181,7 +183,7 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
               zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
               const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
               const int query = step.row(column + 8 * n + pair + i % 2);
-              if (!full) zpd_hide_grad(query < a.S && zpd_sees(a, (int)a.S, query, key), p[m][n][i], ds[m][n][i]);
+              if (!full) zpd_hide_grad(query < length && zpd_sees(a, length, query, key), p[m][n][i], ds[m][n][i]);
             }
         }
         if constexpr (DV) zpd_add_product<M, N>(dv, p, queries + SHAPE::OTHER_BYTES);
@@ -191,28 +193,28 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int first, unsigned cha
   if constexpr (DV) {
     ZPD_EACH (m, M)
       ZPD_EACH (half, 2) factor[m][half] = 1;
-    zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dv, factor, zpd_head_of(a, a.dv, a.dv_ld, g), first);
+    zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dv, factor, zpd_head_of(a, length, a.dv, a.dv_ld, g), first);
   }
   if constexpr (DK) {
     ZPD_EACH (m, M)
       ZPD_EACH (half, 2) factor[m][half] = (float)a.scale;
     zpd_store_sums<M, SHAPE::WM>(shared + SHAPE::TILE_BYTES, (float *)stages, dk, factor,
-                                 zpd_head_of(a, a.dk, a.dk_ld, g), first);
+                                 zpd_head_of(a, length, a.dk, a.dk_ld, g), first);
   }
   __syncthreads(); /* tiles may be read into again */
 }
 
 template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_kv_of(const zpd_attention &a) {
   ZPD_DYNAMIC_SHARED(shared);
-  const int first = blockIdx.x * SHAPE::ROWS;
-  if (blockIdx.y >= a.kv_heads_valid) {
-    zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, a.dk, a.dk_ld, blockIdx.y), first);
-    zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, a.dv, a.dv_ld, blockIdx.y), first);
-  } else if constexpr (SHAPE::M * ZPD_MMA_COLS <= 128)
-    zpd_grad_kv_walk<SHAPE, true, true>(a, first, shared);
+  const int first = blockIdx.x * SHAPE::ROWS, length = blockIdx.y < a.kv_heads_valid ? zpd_length(a) : 0;
+  zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, (int)a.S, a.dk, a.dk_ld, blockIdx.y), first, length);
+  zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, (int)a.S, a.dv, a.dv_ld, blockIdx.y), first, length);
+  if (first >= length) return;
+  if constexpr (SHAPE::M * ZPD_MMA_COLS <= 128)
+    zpd_grad_kv_walk<SHAPE, true, true>(a, length, first, shared);
   else {
-    zpd_grad_kv_walk<SHAPE, false, true>(a, first, shared);
-    zpd_grad_kv_walk<SHAPE, true, false>(a, first, shared);
+    zpd_grad_kv_walk<SHAPE, false, true>(a, length, first, shared);
+    zpd_grad_kv_walk<SHAPE, true, false>(a, length, first, shared);
   }
 }
 

@@ -66,9 +66,9 @@ struct zpd_head_view {
   bool chunks; /* whole ones: rows begin where 16 bytes may be moved at once, and end so */
 };
 
-ZPD_DEVICE zpd_head_view zpd_head_of(const zpd_attention &a, const void *x, zpd_int ld, int head) {
+ZPD_DEVICE zpd_head_view zpd_head_of(const zpd_attention &a, int rows, const void *x, zpd_int ld, int head) {
   const elem *at = (const elem *)x + (zpd_int)blockIdx.z * a.S * ld + (zpd_int)head * a.hd;
-  const zpd_head_view view = {at, ld, (int)a.S, (int)a.hd, (zpd_uint)at % 16 == 0 && ld % 8 == 0 && a.hd % 8 == 0};
+  const zpd_head_view view = {at, ld, rows, (int)a.hd, (zpd_uint)at % 16 == 0 && ld % 8 == 0 && a.hd % 8 == 0};
   return view;
 }
 
@@ -152,10 +152,12 @@ template <int ROWS> ZPD_DEVICE void zpd_store_tile(const unsigned char *tile, co
   }
 }
 
-/* Heads of padding have zeros. */
-template <int ROWS> ZPD_DEVICE void zpd_clear_tile(const zpd_head_view &v, int first) {
-  for (int p = threadIdx.x; p < ROWS * v.cols; p += ZPD_MMA_THREADS)
-    if (first + p / v.cols < v.rows) ((elem *)v.at)[(first + p / v.cols) * v.ld + p % v.cols] = elem(0);
+/* Zeros to the rows of a tile from position `length` on, of a view of the whole sample: heads of padding have none
+ * there. */
+template <int ROWS> ZPD_DEVICE void zpd_clear_tile(const zpd_head_view &v, int first, int length) {
+  const int begin = length > first ? length : first, end = (int)zpd_min(v.rows, first + ROWS);
+  for (int p = threadIdx.x; p < (end - begin) * v.cols; p += ZPD_MMA_THREADS)
+    ((elem *)v.at)[(begin + p / v.cols) * v.ld + p % v.cols] = elem(0);
 }
 
 #ifdef ZPD_QUAD_PAIRS

@@ -99,4 +99,31 @@ static inline void run_plain(const host_object *k, const problem *p) {
   device_launch(k, "zpd_attention_grad_kv", &a, tiles, a.G, a.B, ZPD_ATTENTION_THREADS);
 }
 
+static inline int64_t even(int64_t n) { return (n + 1) / 2 * 2; }
+
+/* On tensor cores, as the runtime launches it; `head`: what the text was compiled for. */
+static inline void launch_mma(const host_object *k, const char *name, int kind, int head, const zpd_attention *a,
+                              int64_t heads, int block) {
+  char symbol[64];
+  int rows = zpd_mma_rows(kind, head, block);
+  if (rows == zpd_mma_rows(kind, head, 0))
+    snprintf(symbol, sizeof symbol, "%s", name);
+  else
+    snprintf(symbol, sizeof symbol, "%s_%d", name, rows);
+  device_launch_with(k, symbol, a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
+                     (unsigned)zpd_mma_shared_bytes(kind, head, rows, ZPD_MMA_SHARED_BYTES));
+}
+
+static inline void run_mma(const host_object *k, const problem *p, int head) {
+  zpd_attention a = device_args(&p->a);
+  int block = p->a.layout ? (int)p->a.layout->block : 0;
+  size_t bytes = (size_t)(8 * a.B * a.H * even(a.S));
+  a.facts = aligned_alloc(32, (bytes + 31) / 32 * 32);
+  memset(a.facts, 0xff, bytes);
+  launch_mma(k, "zpd_mma_forward", ZPD_MMA_FORWARD, head, &a, a.H, block);
+  launch_mma(k, "zpd_mma_grad_q", ZPD_MMA_GRAD_Q, head, &a, a.H, block);
+  launch_mma(k, "zpd_mma_grad_kv", ZPD_MMA_GRAD_KV, head, &a, a.G, block);
+  free(a.facts);
+}
+
 #endif

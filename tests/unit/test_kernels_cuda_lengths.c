@@ -5,6 +5,8 @@
 #include "lengths_testing.h"
 
 static const char plain_text[] = "#include \"zpd_attention.cuh\"\n";
+static const char mma_text[] = "#include \"zpd_mma_attention_grad.cuh\"\n";
+static const char volta_text[] = "#define ZPD_VOLTA\n#include \"zpd_mma_attention_grad.cuh\"\n";
 
 enum { MOST_SAMPLES = 5 };
 static const struct {
@@ -22,46 +24,86 @@ static const struct {
   bool causal;
   int32_t lengths[MOST_SAMPLES];
 } sparse_shapes[] = {
-    {4, 5, 64, 2, 1, 20, 40, true, {320, 1, 65, 190}},
-    {3, 3, 64, 2, 2, 33, 50, false, {191, 64, 70}},
-    {2, 2, 128, 1, 1, 64, 100, false, {40, 129}},
-    {3, 2, 192, 1, 1, 8, 0, true, {64, 200, 384}},
+    {4, 5, 64, 2, 1, 20, 40, true, {320, 1, 65, 190}}, {3, 3, 64, 2, 2, 33, 50, false, {191, 64, 70}},
+    {2, 2, 128, 1, 1, 64, 100, false, {40, 129}},      {3, 2, 192, 1, 1, 8, 0, true, {64, 200, 384}},
+    {3, 9, 16, 2, 1, 40, 30, true, {17, 96, 143}}, /* from here on for tensor cores alone */
+    {3, 5, 32, 1, 1, 64, 40, false, {33, 160, 79}},    {2, 3, 48, 2, 2, 24, 50, false, {49, 143}},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, SPARSE = sizeof sparse_shapes / sizeof *sparse_shapes };
+enum { SHAPES = sizeof shapes / sizeof *shapes, ALL_SPARSE = sizeof sparse_shapes / sizeof *sparse_shapes };
 
-/* Device kernels of one kind. */
-typedef void runner(const host_object *k, const problem *p);
+/* Device kernels of one kind: their text, and how they are launched. */
+typedef struct kernels {
+  const char *text;
+  void (*run)(const host_object *k, const problem *p, int head);
+  int n_sparse; /* layouts that they run */
+  const char *names[3];
+} kernels;
 
-static void check_run(const host_object *k, runner *run, problem *p, const char *what) {
+static void run_plain_of(const host_object *k, const problem *p, int head) {
+  (void)head;
+  run_plain(k, p);
+}
+
+#define MMA_NAMES                                                                                                      \
+  { "zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv" }
+static const kernels plain = {plain_text,
+                              run_plain_of,
+                              4,
+                              {"zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv"}},
+                     mma = {mma_text, run_mma, ALL_SPARSE, MMA_NAMES},
+                     volta = {volta_text, run_mma, ALL_SPARSE, MMA_NAMES};
+
+/* A kind compiled for heads up to `head`, with the layouts. */
+typedef struct compiled {
+  const kernels *kind;
+  host_object k;
+  int head;
+  blocks layouts[ALL_SPARSE];
+} compiled;
+
+static compiled compile(const kernels *kind, zpk_dtype dtype, int head, bool watch) {
+  zp_arena *arena = zp_arena_new("test");
+  compiled c = {.kind = kind, .head = head};
+  for (int i = 0; i < kind->n_sparse; i++) {
+    c.layouts[i] = make_blocks(sparse_shapes[i].n, sparse_shapes[i].block, sparse_shapes[i].causal,
+                               sparse_shapes[i].some, (size_t)i);
+    c.layouts[i].layout.id = i + 1;
+  }
+  c.k = device_open_as(text_with(arena, kind->text, c.layouts, kind->n_sparse), dtype, head, watch);
+  zp_arena_free(arena);
+  return c;
+}
+
+static void discard(compiled *c) {
+  host_unload(&c->k);
+  for (int i = 0; i < c->kind->n_sparse; i++) free_blocks(&c->layouts[i]);
+}
+
+static void check_run(const compiled *c, problem *p, const char *what) {
   reference(p);
   spoil_results(p);
-  run(k, p);
+  c->kind->run(&c->k, p, c->head);
   check(p, what);
   check_zeros(p, what);
 }
 
-static void run_dense(const host_object *k, runner *run, zpk_dtype dtype) {
+/* Every shape causal and full, rows that begin at multiples of 16 bytes with one of the two in turns; sanitizers, which
+ * take four times as long, see one of them. */
+static void run_dense(const compiled *c, zpk_dtype dtype) {
   for (size_t i = 0; i < SHAPES; i++)
-    for (int way = 0; way < 4; way++) {
-      if (sanitized && way != (int)(i + dtype) % 4) continue; /* sanitizers take four times as long */
+    for (int causal = 0; causal < 2; causal++) {
+      if (sanitized && causal != (int)i % 2) continue;
       problem p = make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd,
-                               way % 2);
+                               causal);
+      bool aligned = ((int)i / 2 + causal) % 2;
       char what[80];
-      snprintf(what, sizeof what, "shape %zu, dtype %d, %s%s", i, (int)dtype, way % 2 ? "causal" : "full",
-               way / 2 ? ", aligned" : "");
+      snprintf(what, sizeof what, "shape %zu, dtype %d, %s%s", i, (int)dtype, causal ? "causal" : "full",
+               aligned ? ", aligned" : "");
       use_lengths(&p, shapes[i].lengths);
-      if (way / 2) align(&p);
-      check_run(k, run, &p, what);
+      if (aligned) align(&p);
+      check_run(c, &p, what);
       free_problem(&p);
     }
-}
-
-static void make_layouts(blocks *all) {
-  for (int i = 0; i < SPARSE; i++) {
-    all[i] = make_blocks(sparse_shapes[i].n, sparse_shapes[i].block, sparse_shapes[i].causal, sparse_shapes[i].some,
-                         (size_t)i);
-    all[i].layout.id = i + 1;
-  }
 }
 
 static problem sparse_problem(zpk_dtype dtype, int i, const blocks *layout) {
@@ -72,125 +114,137 @@ static problem sparse_problem(zpk_dtype dtype, int i, const blocks *layout) {
   return p;
 }
 
-/* `k`: kernels of a text with these layouts. */
-static void run_sparse(const host_object *k, runner *run, zpk_dtype dtype, const blocks *layouts) {
-  for (int i = 0; i < SPARSE; i++)
-    for (int aligned = 0; aligned < (sanitized ? 1 : 2); aligned++) {
-      problem p = sparse_problem(dtype, i, &layouts[i]);
-      char what[64];
-      snprintf(what, sizeof what, "sparse %d, dtype %d%s", i, (int)dtype, aligned ? ", aligned" : "");
-      if (aligned) align(&p);
-      check_run(k, run, &p, what);
-      free_problem(&p);
-    }
+static void run_sparse(const compiled *c, zpk_dtype dtype) {
+  for (int i = 0; i < c->kind->n_sparse; i++) {
+    problem p = sparse_problem(dtype, i, &c->layouts[i]);
+    char what[64];
+    snprintf(what, sizeof what, "sparse %d, dtype %d%s", i, (int)dtype, i % 2 ? ", aligned" : "");
+    if (i % 2) align(&p);
+    check_run(c, &p, what);
+    free_problem(&p);
+  }
 }
 
-static void run_both(runner *run, const char *text, zpk_dtype dtype, int head) {
-  zp_arena *arena = zp_arena_new("test");
-  blocks layouts[SPARSE];
-  make_layouts(layouts);
-  host_object k = device_open(text_with(arena, text, layouts, SPARSE), dtype, head);
-  run_dense(&k, run, dtype);
-  run_sparse(&k, run, dtype, layouts);
-  host_unload(&k);
-  for (int i = 0; i < SPARSE; i++) free_blocks(&layouts[i]);
-  zp_arena_free(arena);
+static void run_both(const kernels *kind, zpk_dtype dtype, int head, bool watch) {
+  compiled c = compile(kind, dtype, head, watch);
+  run_dense(&c, dtype);
+  run_sparse(&c, dtype);
+  discard(&c);
 }
 
-Test(kernels_cuda_lengths, plain_f64) { run_both(run_plain, plain_text, ZPK_F64, 64); }
-Test(kernels_cuda_lengths, plain_f32) { run_both(run_plain, plain_text, ZPK_F32, 64); }
-Test(kernels_cuda_lengths, plain_bf16) { run_both(run_plain, plain_text, ZPK_BF16, 64); }
-Test(kernels_cuda_lengths, plain_f16) { run_both(run_plain, plain_text, ZPK_F16, 64); }
+Test(kernels_cuda_lengths, plain_f64) { run_both(&plain, ZPK_F64, 64, false); }
+Test(kernels_cuda_lengths, plain_f32) { run_both(&plain, ZPK_F32, 64, false); }
+Test(kernels_cuda_lengths, plain_bf16) { run_both(&plain, ZPK_BF16, 64, false); }
+Test(kernels_cuda_lengths, plain_f16) { run_both(&plain, ZPK_F16, 64, false); }
+Test(kernels_cuda_lengths, mma_bf16) { run_both(&mma, ZPK_BF16, 64, false); }
+Test(kernels_cuda_lengths, mma_f16_wide_heads) { run_both(&mma, ZPK_F16, 256, false); }
+Test(kernels_cuda_lengths, volta) { run_both(&volta, ZPK_F16, 64, false); }
+Test(kernels_cuda_lengths, mma_without_races) { run_both(&mma, ZPK_BF16, 64, true); }
+Test(kernels_cuda_lengths, volta_without_races) { run_both(&volta, ZPK_F16, 64, true); }
 
 /* ---- a short sample is a sample of a short sequence ---- */
 
 /* Both give the same bits: in a layout that sequence ends in the middle of a block. */
-static void compare_bits(runner *run, const host_object *k, problem *all) {
+static void compare_bits(const compiled *c, problem *all) {
   const zpk_attention_args *a = &all->a;
-  run(k, all);
+  spoil_results(all);
+  c->kind->run(&c->k, all, c->head);
   for (int64_t b = 0; b < a->B; b++) {
     problem one = make_problem(a->dtype, 1, length_of(a, b), a->H, a->G, a->kv_heads_valid, a->hd, a->causal);
     one.a.layout = a->layout;
     copy_sample(all, b, &one);
-    run(k, &one);
+    c->kind->run(&c->k, &one, c->head);
     check_same(all, b, &one, a->layout ? "sparse" : "dense");
     free_problem(&one);
   }
 }
 
-static void compare(runner *run, const char *text, zpk_dtype dtype, int head) {
-  zp_arena *arena = zp_arena_new("test");
-  blocks layouts[SPARSE];
-  make_layouts(layouts);
-  host_object k = device_open(text_with(arena, text, layouts, SPARSE), dtype, head);
-  for (int i = 0; i < SPARSE; i++) {
-    problem p = sparse_problem(dtype, i, &layouts[i]);
-    compare_bits(run, &k, &p);
+static void compare(const kernels *kind, zpk_dtype dtype) {
+  compiled c = compile(kind, dtype, 64, false);
+  for (int i = 0; i < kind->n_sparse; i++) {
+    problem p = sparse_problem(dtype, i, &c.layouts[i]);
+    compare_bits(&c, &p);
     p.a.layout = NULL;
-    compare_bits(run, &k, &p);
+    if (i < 4) compare_bits(&c, &p);
     free_problem(&p);
   }
-  host_unload(&k);
-  for (int i = 0; i < SPARSE; i++) free_blocks(&layouts[i]);
-  zp_arena_free(arena);
+  discard(&c);
 }
 
-Test(kernels_cuda_lengths, bits_of_a_shorter_sequence_f64) { compare(run_plain, plain_text, ZPK_F64, 64); }
-Test(kernels_cuda_lengths, bits_of_a_shorter_sequence_f32) { compare(run_plain, plain_text, ZPK_F32, 64); }
+Test(kernels_cuda_lengths, bits_of_a_shorter_sequence_f64) { compare(&plain, ZPK_F64); }
+Test(kernels_cuda_lengths, bits_of_a_shorter_sequence_f32) { compare(&plain, ZPK_F32); }
+Test(kernels_cuda_lengths, bits_of_a_shorter_sequence_mma) { compare(&mma, ZPK_BF16); }
+Test(kernels_cuda_lengths, bits_of_a_shorter_sequence_volta) { compare(&volta, ZPK_F16); }
 
 /* A length that nobody allows reaches no memory of others: larger than S is S, and from 0 down nothing is there. */
-Test(kernels_cuda_lengths, lengths_that_are_none) {
-  static const int32_t odd[] = {1000, 0, -7};
-  host_object k = device_open(plain_text, ZPK_F32, 32);
-  problem p = make_problem(ZPK_F32, 3, 70, 2, 1, 1, 24, false);
-  use_lengths(&p, (const int32_t[]){70, 70, 70});
+static void check_odd_lengths(const kernels *kind, zpk_dtype dtype) {
+  enum { B = 3, S = 70 };
+  static const int32_t all[B] = {S, S, S}, odd[B] = {1000, 0, -7}, meant[B] = {S, 0, 0};
+  compiled c = compile(kind, dtype, 32, false);
+  problem p = make_problem(dtype, B, S, 2, 1, 1, 24, false);
+  use_lengths(&p, all);
   memcpy(p.lengths, odd, sizeof odd);
   spoil_results(&p);
-  run_plain(&k, &p);
-  memcpy(p.lengths, (const int32_t[]){70, 0, 0}, sizeof odd);
+  kind->run(&c.k, &p, c.head);
+  memcpy(p.lengths, meant, sizeof meant);
   reference(&p);
   check(&p, "lengths that are none");
   check_zeros(&p, "lengths that are none");
   free_problem(&p);
-  host_unload(&k);
+  discard(&c);
 }
 
-/* Tiles behind the end do not touch shared memory: as many passes over its banks as in shorter sequences. */
+Test(kernels_cuda_lengths, lengths_that_are_none) { check_odd_lengths(&plain, ZPK_F32); }
+Test(kernels_cuda_lengths, lengths_that_are_none_mma) { check_odd_lengths(&mma, ZPK_BF16); }
+
+/* ---- no steps behind the end ---- */
+
+/* What a watched object has counted of a kernel since `before`. */
 static zpd_host_counts counts_since(const host_object *k, const char *kernel, zpd_host_counts before) {
   zpd_host_counts now = host_counts(k, kernel);
   now.passes -= before.passes;
+  now.passes_least -= before.passes_least;
   now.mma -= before.mma;
   return now;
 }
 
-static void count(runner *run, const char *text, zpk_dtype dtype, const char *const names[3], bool causal) {
+/* Tiles behind the end neither touch shared memory nor multiply: as many passes over its banks and as many products as
+ * shorter sequences have. */
+static void count(const kernels *kind, zpk_dtype dtype, bool causal) {
   enum { B = 3, S = 256, HD = 32 };
   static const int32_t lengths[B] = {64, 256, 100};
-  host_object k = device_open_as(text, dtype, HD, true);
+  host_object k = device_open_as(kind->text, dtype, HD, true);
   problem p = make_problem(dtype, B, S, 1, 1, 1, HD, causal);
   use_lengths(&p, lengths);
-  run(&k, &p);
-  zpd_host_counts with[3], alone[3];
-  for (int i = 0; i < 3; i++) with[i] = alone[i] = counts_since(&k, names[i], (zpd_host_counts){0});
+  align(&p);
+  kind->run(&k, &p, HD);
+  zpd_host_counts with[3];
+  for (int i = 0; i < 3; i++) with[i] = host_counts(&k, kind->names[i]);
   for (int64_t b = 0; b < B; b++) {
     problem one = make_problem(dtype, 1, lengths[b], 1, 1, 1, HD, causal);
-    run(&k, &one);
+    align(&one);
+    kind->run(&k, &one, HD);
     free_problem(&one);
   }
   for (int i = 0; i < 3; i++) {
-    alone[i] = counts_since(&k, names[i], with[i]);
-    cr_expect_eq(with[i].passes, alone[i].passes, "%s: %ld passes, alone %ld", names[i], with[i].passes,
-                 alone[i].passes);
-    cr_expect_eq(with[i].mma, alone[i].mma, "%s: %ld products, alone %ld", names[i], with[i].mma, alone[i].mma);
-    cr_expect_eq(with[i].passes, with[i].passes_least, "%s: bank conflicts", names[i]);
+    zpd_host_counts alone = counts_since(&k, kind->names[i], with[i]);
+    cr_expect_eq(with[i].passes, alone.passes, "%s: %ld passes, alone %ld", kind->names[i], with[i].passes,
+                 alone.passes);
+    cr_expect_eq(with[i].passes, with[i].passes_least, "%s: bank conflicts", kind->names[i]);
     cr_expect_gt(with[i].passes, 0);
+    cr_expect_eq(with[i].mma, alone.mma, "%s: %ld products, alone %ld", kind->names[i], with[i].mma, alone.mma);
+    cr_expect_eq(with[i].mma > 0, kind != &plain);
   }
   free_problem(&p);
   host_unload(&k);
 }
 
-static const char *const plain_names[] = {"zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv"};
 Test(kernels_cuda_lengths, no_steps_behind_the_end) {
-  count(run_plain, plain_text, ZPK_F32, plain_names, false);
-  count(run_plain, plain_text, ZPK_F32, plain_names, true);
+  count(&plain, ZPK_F32, false);
+  count(&plain, ZPK_F32, true);
 }
+Test(kernels_cuda_lengths, no_steps_behind_the_end_mma) {
+  count(&mma, ZPK_BF16, false);
+  count(&mma, ZPK_BF16, true);
+}
+Test(kernels_cuda_lengths, no_steps_behind_the_end_volta) { count(&volta, ZPK_F16, true); }

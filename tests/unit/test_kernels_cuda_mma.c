@@ -6,33 +6,6 @@
 static const char text[] = "#include \"zpd_mma_attention_grad.cuh\"\n";
 static const char volta[] = "#define ZPD_VOLTA\n#include \"zpd_mma_attention_grad.cuh\"\n";
 
-static int64_t even(int64_t n) { return (n + 1) / 2 * 2; }
-
-/* As the runtime launches it; `head`: what the text was compiled for. */
-static void launch(const host_object *k, const char *name, int kind, int head, const zpd_attention *a, int64_t heads,
-                   int block) {
-  char symbol[64];
-  int rows = zpd_mma_rows(kind, head, block);
-  if (rows == zpd_mma_rows(kind, head, 0))
-    snprintf(symbol, sizeof symbol, "%s", name);
-  else
-    snprintf(symbol, sizeof symbol, "%s_%d", name, rows);
-  device_launch_with(k, symbol, a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
-                     (unsigned)zpd_mma_shared_bytes(kind, head, rows, ZPD_MMA_SHARED_BYTES));
-}
-
-static void run_device(const host_object *k, const problem *p, int head) {
-  zpd_attention a = device_args(&p->a);
-  int block = p->a.layout ? (int)p->a.layout->block : 0;
-  size_t bytes = (size_t)(8 * a.B * a.H * even(a.S));
-  a.facts = aligned_alloc(32, (bytes + 31) / 32 * 32);
-  memset(a.facts, 0xff, bytes);
-  launch(k, "zpd_mma_forward", ZPD_MMA_FORWARD, head, &a, a.H, block);
-  launch(k, "zpd_mma_grad_q", ZPD_MMA_GRAD_Q, head, &a, a.H, block);
-  launch(k, "zpd_mma_grad_kv", ZPD_MMA_GRAD_KV, head, &a, a.G, block);
-  free(a.facts);
-}
-
 static const struct {
   int64_t B, S, H, G, valid, hd;
 } shapes[] = {
@@ -49,7 +22,7 @@ static void run_shape(const host_object *k, zpk_dtype dtype, size_t i, int head,
   snprintf(what, sizeof what, "shape %zu, %s%s, for heads up to %d", i, causal ? "causal" : "full",
            aligned ? ", aligned" : "", head);
   reference(&p);
-  run_device(k, &p, head);
+  run_mma(k, &p, head);
   check(&p, what);
   free_problem(&p);
 }
@@ -110,7 +83,7 @@ static void run_sparse(const char *kernels, zpk_dtype dtype, int head, bool watc
       char what[64];
       snprintf(what, sizeof what, "sparse %d, for heads up to %d%s", i, head, aligned ? ", aligned" : "");
       reference(&p);
-      run_device(&k, &p, head);
+      run_mma(&k, &p, head);
       check(&p, what);
       free_problem(&p);
     }
@@ -146,7 +119,7 @@ static void watch(bool quads, int head, int64_t S, long forward_mma) {
   p.a.o = p.o_out = o;
   p.a.d_o = p.d_o_in = d_o;
   reference(&p);
-  run_device(&k, &p, head);
+  run_mma(&k, &p, head);
   check(&p, "watched");
   for (int i = 0; i < 3; i++) {
     zpd_host_counts c = host_counts(&k, names[i]);
@@ -188,8 +161,8 @@ Test(kernels_cuda_mma, heads_of_32_on_volta) { watch(true, 32, 128, 2 * 6 * 2 * 
 Test(kernels_cuda_mma, a_run_repeats) {
   host_object k = device_open(text, ZPK_BF16, 64);
   problem p = make_problem(ZPK_BF16, 1, 150, 2, 1, 1, 64, true), q = make_problem(ZPK_BF16, 1, 150, 2, 1, 1, 64, true);
-  run_device(&k, &p, 64);
-  run_device(&k, &q, 64);
+  run_mma(&k, &p, 64);
+  run_mma(&k, &q, 64);
   cr_expect_eq(memcmp(p.o_out, q.o_out, 150 * 128 * 2), 0);
   cr_expect_eq(memcmp(p.d_qkv, q.d_qkv, (size_t)(150 * p.a.q_ld * 2)), 0);
   free_problem(&p);
@@ -205,7 +178,7 @@ Test(kernels_cuda_mma, scales_of_any_size_and_sign) {
     problem p = make_problem(ZPK_F16, 1, 120, 1, 1, 1, 8, true);
     p.a.scale = scales[i];
     reference(&p);
-    run_device(&k, &p, 16);
+    run_mma(&k, &p, 16);
     double bound = 2 * narrow_unit(ZPK_F16) + fabs(scales[i]) * 1e-5;
     cr_expect_lt(difference(ZPK_F16, p.a.o, p.a.o_ld, p.o, 120, 8), bound, "scale %g", scales[i]);
     cr_expect_lt(difference(ZPK_F32, p.a.lse, 1, p.lse, 120, 1), 1e-5, "scale %g", scales[i]);
@@ -221,7 +194,7 @@ Test(kernels_cuda_mma, nan_reaches_who_sees_it) {
   problem p = make_problem(ZPK_BF16, 1, S, 1, 1, 1, HD, true);
   reference(&p);
   for (int c = 0; c < 2 * HD; c++) put(ZPK_BF16, p.qkv, BAD * p.a.q_ld + HD + c, NAN);
-  run_device(&k, &p, 16);
+  run_mma(&k, &p, 16);
   cr_expect_lt(difference(ZPK_BF16, p.a.o, HD, p.o, TILE, HD), 2 * narrow_unit(ZPK_BF16));
   for (int row = BAD; row < S; row++) {
     cr_expect(isnan(get(ZPK_BF16, p.o_out, row * HD)), "output %d", row);
