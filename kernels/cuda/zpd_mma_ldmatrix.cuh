@@ -5,14 +5,6 @@
 #ifndef ZPD_MMA_LDMATRIX_CUH
 #define ZPD_MMA_LDMATRIX_CUH
 
-/* Where the row is that this lane names for ldmatrix: of two chunks side by side, in every 16 rows of a tile. */
-struct zpd_rows_of_lane {
-  int row_bytes, swap_bytes;
-  __device__ __forceinline__ const unsigned char *at(const unsigned char *tile, int rows, int chunk) const {
-    return tile + rows * ZPD_ROW_BYTES + row_bytes + (chunk * 16 ^ swap_bytes);
-  }
-};
-
 /* LEFT: rows 0 to 7 and 8 to 15 of the first chunk, then of the second: registers of a left factor, and, transposed, of
  * a right one. Else both chunks of rows 0 to 7, then of rows 8 to 15: two right factors. */
 template <bool LEFT> ZPD_DEVICE zpd_rows_of_lane zpd_my_rows() {

@@ -14,14 +14,6 @@
 #ifndef ZPD_MMA_QUADS_CUH
 #define ZPD_MMA_QUADS_CUH
 
-/* Where a lane reads in every 16 rows of a tile: chunks of a row, which are swapped. */
-struct zpd_row_of_lane {
-  int row_bytes, swap_bytes;
-  __device__ __forceinline__ const unsigned char *at(const unsigned char *tile, int rows, int chunk) const {
-    return tile + rows * ZPD_ROW_BYTES + row_bytes + (chunk * 16 ^ swap_bytes);
-  }
-};
-
 /* Wide heads have no registers for addresses that a compiler would keep from step to step: it must not know that it has
  * computed them before. */
 ZPD_DEVICE int zpd_computed_again(int x) {
@@ -31,14 +23,14 @@ ZPD_DEVICE int zpd_computed_again(int x) {
   return x;
 }
 
-ZPD_DEVICE zpd_row_of_lane zpd_reads_row(int row) {
+ZPD_DEVICE zpd_rows_of_lane zpd_reads_row(int row) {
   const int again = zpd_computed_again(row);
-  const zpd_row_of_lane mine = {again * ZPD_ROW_BYTES, zpd_swap(again) * 16};
+  const zpd_rows_of_lane mine = {again * ZPD_ROW_BYTES, zpd_swap(again) * 16};
   return mine;
 }
 
-ZPD_DEVICE zpd_row_of_lane zpd_my_left_row() { return zpd_reads_row(zpd_mma_lane() / 2 % 2 * 8 + zpd_group()); }
-ZPD_DEVICE zpd_row_of_lane zpd_my_right_row() { return zpd_reads_row(zpd_mma_lane() % 8 + zpd_mma_lane() / 16 * 8); }
+ZPD_DEVICE zpd_rows_of_lane zpd_my_left_row() { return zpd_reads_row(zpd_mma_lane() / 2 % 2 * 8 + zpd_group()); }
+ZPD_DEVICE zpd_rows_of_lane zpd_my_right_row() { return zpd_reads_row(zpd_mma_lane() % 8 + zpd_mma_lane() / 16 * 8); }
 
 /* Rows of this warp's part of a tile as a left factor, read once and held, or each time. */
 template <int M, bool HELD> struct zpd_left {
@@ -47,12 +39,12 @@ template <int M, bool HELD> struct zpd_left {
   __device__ __forceinline__ void begin(const unsigned char *rows) {
     tile = rows;
     if constexpr (HELD) {
-      const zpd_row_of_lane mine = zpd_my_left_row();
+      const zpd_rows_of_lane mine = zpd_my_left_row();
       ZPD_EACH (k, ZPD_CHUNKS)
         ZPD_EACH (m, M) zpd_move_16(held[k][m], mine.at(tile, 16 * m, k));
     }
   }
-  __device__ __forceinline__ void get(unsigned (&to)[M][4], const zpd_row_of_lane &mine, int k) const {
+  __device__ __forceinline__ void get(unsigned (&to)[M][4], const zpd_rows_of_lane &mine, int k) const {
     if constexpr (HELD) {
       ZPD_EACH (m, M)
         ZPD_EACH (i, 4) to[m][i] = held[k][m][i];
@@ -64,7 +56,7 @@ template <int M, bool HELD> struct zpd_left {
 /* score [16 M, 8 N] = left times rows from `right` on, transposed. A chunk is two steps of four elements. */
 template <int M, int N, bool HELD>
 ZPD_DEVICE void zpd_scores_of(float (&score)[M][N][4], const zpd_left<M, HELD> &left, const unsigned char *right) {
-  const zpd_row_of_lane left_row = zpd_my_left_row(), right_row = zpd_my_right_row();
+  const zpd_rows_of_lane left_row = zpd_my_left_row(), right_row = zpd_my_right_row();
   ZPD_EACH (m, M)
     ZPD_EACH (n, N)
       ZPD_EACH (i, 4) score[m][n][i] = 0;
@@ -102,15 +94,15 @@ template <int M, int N>
 ZPD_DEVICE void zpd_add_product(float (&out)[M][ZPD_CHUNKS][4], const float (&weights)[M][N][4],
                                 const unsigned char *right) {
   const int lane = zpd_mma_lane(), own = lane / 4 % 2, chunk = lane / 16;
-  const zpd_row_of_lane rows[2] = {zpd_reads_row(lane % 4 + 4 * own), zpd_reads_row(lane % 4 + 4 * (1 - own))};
+  const zpd_rows_of_lane rows[2] = {zpd_reads_row(lane % 4 + 4 * own), zpd_reads_row(lane % 4 + 4 * (1 - own))};
   ZPD_EACH (k, N / 2) {
     unsigned a[M][4][2];
     ZPD_EACH (m, M) zpd_left_of_sums(a[m], weights[m][2 * k], weights[m][2 * k + 1]);
     ZPD_EACH (s, 4)
       ZPD_EACH (c, ZPD_CHUNKS / 2) {
         alignas(8) unsigned b[2];
-        const zpd_row_of_lane mine = {rows[s / 2].row_bytes + 8 * own,
-                                      rows[s / 2].swap_bytes ^ (chunk ^ (int)(s % 2 * ZPD_SWAP_EIGHTS)) * 16};
+        const zpd_rows_of_lane mine = {rows[s / 2].row_bytes + 8 * own,
+                                       rows[s / 2].swap_bytes ^ (chunk ^ (int)(s % 2 * ZPD_SWAP_EIGHTS)) * 16};
         zpd_move_8(b, mine.at(right, 16 * k + s % 2 * 8, 2 * c));
         ZPD_EACH (m, M) zpd_mma_m8n8k4<true>(out[m][2 * c], out[m][2 * c + 1], a[m][s][0], a[m][s][1], b[0], b[1]);
       }

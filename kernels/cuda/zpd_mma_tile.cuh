@@ -160,6 +160,16 @@ template <int ROWS> ZPD_DEVICE void zpd_clear_tile(const zpd_head_view &v, int f
     ((elem *)v.at)[(begin + p / v.cols) * v.ld + p % v.cols] = elem(0);
 }
 
+/* ---- factors ---- */
+
+/* Where a lane reads in every 16 rows of a tile, or names a row for ldmatrix: its row, whose chunks are swapped. */
+struct zpd_rows_of_lane {
+  int row_bytes, swap_bytes;
+  __device__ __forceinline__ const unsigned char *at(const unsigned char *tile, int rows, int chunk) const {
+    return tile + rows * ZPD_ROW_BYTES + row_bytes + (chunk * 16 ^ swap_bytes);
+  }
+};
+
 #ifdef ZPD_QUAD_PAIRS
 #include "zpd_mma_quads.cuh"
 #else
