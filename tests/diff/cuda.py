@@ -7,8 +7,9 @@
    are played by one thread. Losses, gradient norms and parameters against the CPU trainer on one rank, within the bounds of
    trainings.py. Every run has --check-memory: arena peak and bytes sent are the plan's.
 2. Compiled: trainers of the example models for sm_90, where NVRTC is on this machine.
-3. Algorithms of products are in the log and in checkpoints, and a run that goes on with others says so.
-4. Without a driver such a trainer ends with one message.
+3. Samples of different lengths against PyTorch's committed values.
+4. Algorithms of products are in the log and in checkpoints, and a run that goes on with others says so.
+5. Without a driver such a trainer ends with one message.
 """
 import ctypes
 import json
@@ -110,6 +111,32 @@ def check_algorithms(tally, folder):
     tally.check("other algorithms", outcome.status == 0 and outcome.out.count(told) == 1, outcome.tail())
 
 
+# ---- samples of different lengths ----
+
+LINES = os.path.join(harness.ROOT, "tests", "torch", "lines.dz")
+# Precision, tensor, pipeline; the bound of losses and norms against PyTorch's in f32: that of tests/torch/compare.py in f32, there 2^-8 / 20 in bf16.
+LENGTHS = (("fp64", 1, 1, 1e-5), ("fp64", 2, 2, 1e-5), ("fp32", 2, 1, 1e-5), ("mixed_bf16", 1, 1, 2.0 ** -8 / 20), ("mixed_bf16", 1, 2, 2.0 ** -8 / 20))
+
+
+def check_lengths(tally, folder):
+    """An encoder that sees whole lines, padding masked: what PyTorch says of its first steps (tests/torch/expected_lines.json)."""
+    with open(os.path.join(harness.ROOT, "tests", "torch", "expected_lines.json"), encoding="utf-8") as file:
+        expected = json.load(file)
+    for precision, tensor, pipeline, bound in LENGTHS:
+        title = "lines %s t%d p%d" % (precision, tensor, pipeline)
+        place = os.path.join(folder, title.replace(" ", "_"))
+        log = place + ".jsonl"
+        outcome = harness.zplan("run", LINES, "--ranks", tensor * pipeline, "-o", place, "--steps", STEPS, "--log", log, "--threads", 1, *GPU, "--set",
+                                'precision="%s"' % precision, "--set", "tensor=%d" % tensor, "--set", "pipeline=%d" % pipeline, "--check-memory",
+                                "--", "--checkpoint", place + "-ck", env=trainings.environment("fp64"))
+        if not tally.check(title, outcome.status == 0, outcome.tail()):
+            continue
+        steps = harness.read_log(log)[0]
+        for key, name, factor in (("losses", "loss", 1), ("grad_norms", "grad_norm", 12)):
+            error = max(map(harness.number_error, [step[name] for step in steps], expected[key][:STEPS]))
+            tally.check("%s: %s" % (title, key), error <= factor * bound, "%.2e > %.0e" % (error, factor * bound))
+
+
 # ---- compiled ----
 
 WRAPPER = """use std.hw
@@ -177,6 +204,7 @@ def main():
         if not options.only:
             check_resume(suite, folder)
             check_algorithms(suite.tally, folder)
+            check_lengths(suite.tally, folder)
             check_compiled(suite.tally, folder)
         return suite.tally.finish()
 
