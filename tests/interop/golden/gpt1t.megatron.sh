@@ -1,6 +1,6 @@
 # gpt1t on 800 x v100_sxm3_32, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
 # tensor 8 x pipeline 100 (3 chunks) x data 1 = 800 ranks, ZeRO 0, micro-batch 1, recompute full.
-# zplan's estimates, for zplan's own trainer: 10.7 min a step, at most 28.1 GB on a device.
+# zplan's estimates, for zplan's own trainer: 9.05 min a step, at most 28.1 GB on a device.
 #
 #   source gpt1t.sh
 #   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}" --data-path ... --tokenizer-type ...

@@ -1,6 +1,6 @@
 # gpt_t_nlg_17b on 256 x v100_sxm3_32, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
 # tensor 4 x pipeline 1 x data 64 = 256 ranks, ZeRO 1, micro-batch 4, recompute selective.
-# zplan's estimates, for zplan's own trainer: 4.50 s a step, at most 26.9 GB on a device.
+# zplan's estimates, for zplan's own trainer: 3.57 s a step, at most 26.9 GB on a device.
 #
 #   source t_nlg_17b.sh
 #   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}" --data-path ... --tokenizer-type ...
