@@ -16,30 +16,36 @@
 
 /* ---- what tensor groups can run ---- */
 
-static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
-  zp_point point;
+static zp_mode_set modes_of(const zp_search_cache *s, const zp_choice *choice) {
   int excluded;
-  zp_mode_set modes = zp_allowed_modes(s->in, choice.tensor, choice.sequence, &excluded);
+  zp_mode_set modes = zp_allowed_modes(s->in, choice->tensor, choice->sequence, &excluded);
   for (int i = 0; i < s->in->constraints->stage_recompute.len; i++) {
     if (i == 0) modes = 0;
     modes |= zp_set_of_mode(s->in->constraints->stage_recompute.data[i]);
   }
+  return modes;
+}
+
+static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
+  zp_point point;
+  zp_mode_set modes = modes_of(s, &choice);
   if (modes && zp_measure_point(s, &choice, modes, &point))
     zp_push(s->arena, &all->least, point.variant);
   else if (modes)
     all->why_none = choice.fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
 }
 
-/* With the loss at once and in chunks, layers whole and in parts. */
+/* With the loss at once and in chunks, layers whole and in parts. In the space of chunks that nobody named, those with
+ * the loss at once: they stand for it until degrees are known that may fit (turn_to_chunks). */
 static void measure_losses(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
   const zp_limit *cut = &s->in->constraints->cut;
   bool layers = zp_limit_allows(cut, 0), inside = zp_limit_allows(cut, 1) && (s->in->pieces || !layers);
-  int chunks = zp_next_loss_chunks(s, &choice, 0);
+  int chunks = s->in_chunks ? 1 : zp_next_loss_chunks(s, &choice, 0);
   if (chunks == 0 && s->in->constraints->loss_chunks.set) {
     zp_explain_loss_chunks(s);
     all->why_none = ZP_REJECT_SPLIT;
   }
-  for (; chunks > 0; chunks = zp_next_loss_chunks(s, &choice, chunks)) {
+  for (; chunks > 0; chunks = s->in_chunks ? 0 : zp_next_loss_chunks(s, &choice, chunks)) {
     choice.loss_chunks = chunks > 1 ? chunks : 0;
     choice.fine = false;
     if (layers) measure(s, choice, all);
@@ -122,8 +128,27 @@ typedef struct findings {
   bool short_of_host; /* some would fit with more host memory */
 } findings;
 
+/* The procedures with the loss in chunks, in place of those with it at once. False: there are none, or none fits. */
+static bool turn_to_chunks(zp_search_cache *s, zp_point *point, findings *found) {
+  const zp_variant *v = zp_variant_of(s, point);
+  zp_choice choice = point->choice, smallest = point->choice;
+  choice.sequence = v->sequence;
+  choice.fine = v->fine;
+  choice.loss_chunks = zp_next_loss_chunks(s, &choice, 0);
+  if (choice.loss_chunks < 2) return false;
+  zp_mode_set modes = modes_of(s, &choice);
+  zp_rejection why = zp_refuse_in_chunks(s, &choice, modes);
+  if (why == ZP_REJECT_NONE && zp_measure_point(s, &choice, modes, point)) {
+    point->choice = smallest;
+    return true;
+  }
+  found->why = ZP_REJECT_NONE;
+  found->short_of_host |= why == ZP_REJECT_HOST;
+  return false;
+}
+
 /* The degrees may be had with any of these procedures. */
-static void consider(const zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
+static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
                      findings *found) {
   found->some_groups = true;
   found->incomplete |= all->incomplete;
@@ -136,9 +161,10 @@ static void consider(const zp_search_cache *s, zp_degrees *d, const zp_choice *s
       continue;
     if (found->why == ZP_REJECT_BATCH) found->why = ZP_REJECT_UNITS;
     if (d->pipeline > units) continue;
-    found->why = ZP_REJECT_NONE;
     point.choice.microbatch = v->microbatch;
-    point.work_s = v->all_s.work;
+    if (s->in_chunks && !turn_to_chunks(s, &point, found)) continue;
+    found->why = ZP_REJECT_NONE;
+    point.work_s = zp_variant_of(s, &point)->all_s.work;
     int64_t bytes = zp_memory_floor(s, &point);
     if (bytes < d->floor_bytes) d->floor_bytes = bytes;
     if (bytes > s->most_bytes) continue;

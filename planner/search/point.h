@@ -40,6 +40,7 @@ typedef struct zp_point {
       choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
   int variant; /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
+  bool stands_for_chunks;            /* its variant has the loss at once, and is asked for those in chunks (losses.c) */
   bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */

@@ -111,14 +111,13 @@ static void add_counts(zp_certificate *to, const zp_certificate *from) {
   for (int i = 0; i < ZP_REJECT_COUNT; i++) to->rejected[i] += from->rejected[i];
 }
 
-/* The degrees wait once more, and what they can run is measured anew. */
+/* The degrees wait once more. */
 static void begin_chunks(zp_search_run *run) {
   run->s->in_chunks = true;
   run->s->reason = NULL;
   run->certificate = (zp_certificate){0};
   run->degrees.len = run->too_small.len = 0;
   zp_forget_points(run);
-  for (int i = 0; i < run->s->groups.len; i++) run->s->groups.data[i].measured = false;
   zp_search_degrees(run);
 }
 

@@ -184,11 +184,27 @@ static void try_procedures(zp_search_run *run, const zp_point *point) {
     zp_keep_point(run, &procedures);
 }
 
+/* Why none of these procedures with the loss in chunks can be had, layers whole or in parts; ZP_REJECT_NONE: some may.
+ */
+static zp_rejection refuse_chunks(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
+  const zp_limit *cut = &run->in->constraints->cut;
+  bool inside = choice.pipeline > 1 && run->in->pieces && zp_limit_allows(cut, 1);
+  zp_rejection why = zp_limit_allows(cut, 0) ? zp_refuse_in_chunks(run->s, &choice, modes) : ZP_REJECT_CUT;
+  if (why == ZP_REJECT_NONE || !inside) return why;
+  choice.fine = true;
+  return zp_refuse_in_chunks(run->s, &choice, modes) == ZP_REJECT_NONE ? ZP_REJECT_NONE : why;
+}
+
 /* Only modes that can be lowered are left. */
 static void try_modes(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
   const zp_limit *cut = &run->in->constraints->cut;
   bool layers = zp_limit_allows(cut, 0);
+  zp_rejection why = run->s->in_chunks ? refuse_chunks(run, choice, modes) : ZP_REJECT_NONE;
   zp_point point;
+  if (why != ZP_REJECT_NONE) {
+    zp_search_reject(run, why);
+    return;
+  }
   if (!zp_search_point(run->s, &choice, modes, &point)) {
     zp_search_reject(run, ZP_REJECT_SPLIT);
     return;
@@ -246,42 +262,6 @@ static void try_recompute(zp_search_run *run, zp_choice choice) {
   zp_mode_set modes = zp_allowed_modes(run->in, choice.tensor, choice.sequence, &excluded);
   for (int i = 0; i < excluded; i++) zp_search_reject(run, ZP_REJECT_CONSTRAINT);
   if (modes) try_modes(run, choice, modes);
-}
-
-/* Do a micro-batch's logits take a part of a rank's memory that is worth saving? Divided over the tensor ranks. */
-static bool has_large_logits(const zp_search_cache *s, const zp_choice *choice) {
-  const zp_model *model = s->in->spec->model;
-  int64_t words = (model->vocabulary + choice->tensor - 1) / choice->tensor;
-  double bytes = (double)(choice->microbatch * model->sequence) * (double)words * s->machine.compute_bytes;
-  return bytes >= ZP_LOGITS_SHARE * (double)s->limit_bytes;
-}
-
-/* The fewest that leave a chunk few enough rows: more would save little and start more kernels. 0: one does. */
-static int few_loss_chunks(const zp_search_cache *s, const zp_choice *choice) {
-  int64_t positions = s->in->spec->model->sequence, all = choice->microbatch * positions;
-  int64_t rows = s->machine.node->device.is_cpu ? ZP_LOSS_ROWS_CPU : ZP_LOSS_ROWS_GPU;
-  if (all <= rows || !has_large_logits(s, choice)) return 0;
-  for (int chunks = 2; chunks <= ZP_MOST_LOSS_CHUNKS; chunks++)
-    if (positions % chunks == 0 && all <= rows * chunks) return chunks;
-  return 0;
-}
-
-int zp_next_loss_chunks(const zp_search_cache *s, const zp_choice *choice, int after) {
-  const zp_limit *limit = &s->in->constraints->loss_chunks;
-  if (!limit->set) return after > 0 ? 0 : s->in_chunks ? few_loss_chunks(s, choice) : 1;
-  for (int chunks = after + 1; chunks <= ZP_MOST_LOSS_CHUNKS; chunks++)
-    if (s->in->spec->model->sequence % chunks == 0 && zp_limit_allows(limit, chunks)) return chunks;
-  return 0;
-}
-
-void zp_explain_loss_chunks(zp_search_cache *s) {
-  zp_buf text = zp_buf_new(s->arena);
-  int64_t positions = s->in->spec->model->sequence;
-  for (int parts = 1; parts <= ZP_MOST_LOSS_CHUNKS; parts++)
-    if (positions % parts == 0) zp_buf_printf(&text, "%s%d", parts > 1 ? ", " : "", parts);
-  s->reason =
-      zp_format(s->arena, "`loss_chunks` allows no number of equal parts that a sequence of %lld falls into: %s",
-                (long long)positions, text.data);
 }
 
 /* The loss at once and in chunks of the tokens. */

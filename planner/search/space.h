@@ -18,10 +18,16 @@ void zp_search_reject(zp_search_run *run, zp_rejection why);
 bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool plain);
 /* Modes that the plan block allows; *excluded: how many others there would be. */
 zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
+/* ---- losses.c ---- */
 /* The next larger number of chunks of the loss that is looked at for the choice's micro-batch; 0: there is none. */
 int zp_next_loss_chunks(const zp_search_cache *s, const zp_choice *choice, int after);
 /* The constraints allow none: s->reason says which there are. */
 void zp_explain_loss_chunks(zp_search_cache *s);
+/* Why no plan of these procedures with the loss in chunks can be had, as far as the same with the loss at once say;
+ * ZP_REJECT_NONE: one may. */
+zp_rejection zp_refuse_in_chunks(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
+
+/* ---- space.c ---- */
 /* Nothing with this bound beats the plans that are known: counted. */
 bool zp_is_beaten(zp_search_run *run, double bound_s);
 /* Some degrees become the procedures that they may run: counts candidates and rejections, keeps what may fit and may be

@@ -155,7 +155,9 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
   v->spread_elements += whole->spread_elements * whole->segment->count;
-  v->saved_bytes += least_saved(&r) * whole->segment->count;
+  int64_t saved_bytes = least_saved(&r) * whole->segment->count;
+  v->saved_bytes += saved_bytes;
+  if (l->sharding->trained[segment]->loss >= 0) v->saved_for_loss += saved_bytes;
   for (int part = 0; part < r.parts; part++) {
     int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
     v->longest_s = fmax(v->longest_s, work[part]);

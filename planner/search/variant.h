@@ -53,6 +53,7 @@ typedef struct zp_variant {
   int64_t elements; /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
   int64_t spread_elements; /* the same of those that are spread over expert groups: what one rank has */
   int64_t saved_bytes;     /* of one micro-batch in all units */
+  int64_t saved_for_loss;  /* of these in the units whose graph has the loss */
 } zp_variant;
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
