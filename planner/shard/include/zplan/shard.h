@@ -16,7 +16,7 @@ typedef struct zp_param_split {
   /* Padded: ceil(units / shares) units a rank, or more where products want it (pad.c), for one rank, too; share
    * t * expert + x of tensor rank t, expert rank x. */
   zp_shape local;
-  bool spread;    /* on dimension 0 (then split_dim), and further over the expert ranks: tensor * expert shares */
+  bool spread;       /* on dimension 0 (then split_dim), and further over the expert ranks: tensor * expert shares */
   bool grad_partial; /* replicated, but every rank has only its rows' share of the gradient: one all-reduce of `local`
                       * over the tensor ranks a step. Only with `sequence`: norm weights, biases added to split rows */
 } zp_param_split;
@@ -41,9 +41,9 @@ typedef struct zp_sharding {
 
 /* Exact for the stated space: states R, S(last), S(experts), P; conversions all-reduce forward and its transpose
  * backward. With `sequence` (sequence parallelism, arXiv 2205.05198) also S(seq), the rank's share of every sample's
- * positions, with all-gather and reduce-scatter; carried tensors are then S(seq), else R. For tensor degree 1 the local
- * graphs equal the logical ones but for padded widths (pad.c). NULL when no assignment of states exists, with *reason (arena): `sequence` needs two
- * or more tensor ranks and a sequence that they divide. */
+ * positions, with all-gather and reduce-scatter; carried tensors are then S(seq), else R. For tensor degree 1 the
+ * local graphs equal the logical ones but for padded widths (pad.c). NULL when no assignment of states exists, with
+ * *reason (arena): `sequence` needs two or more tensor ranks and a sequence that they divide. */
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
                       bool sequence, const char **reason);
 /* Shards as zp_shard does for one rank of expert groups: whole experts are divided over the tensor ranks, and those of
