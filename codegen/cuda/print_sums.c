@@ -43,6 +43,18 @@ static void add_warps(zp_cuda_text *t, const zp_row_sink *sink) {
   if (t->sharing == ZP_CUDA_WARPS) zp_cuda_close(t);
 }
 
+/* The columns of a thread's pack stand side by side, and leave as packs do. */
+static void store_sums(zp_cuda_text *t, const zp_row_sink *sink) {
+  const char *slot = zp_cuda_slot(t, sink->cols);
+  if (t->vec == 1) {
+    zp_buf_line(&t->out, "partial_%s[c] = sum_%s[%s];", sink->name, sink->name, slot);
+    return;
+  }
+  zp_buf_line(&t->out, "real pack[ZPD_VEC];");
+  zp_buf_line(&t->out, "ZPD_EACH (k, ZPD_VEC) pack[k] = sum_%s[%s];", sink->name, slot);
+  zp_buf_line(&t->out, "zpd_store_sums(partial_%s + first, pack);", sink->name);
+}
+
 static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   if (t->sums_in_memory) return;
   zp_cuda_open(t, "{");
@@ -52,9 +64,7 @@ static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
     add_warps(t, sink);
   } else {
     zp_cuda_open_packs(t, sink->cols);
-    zp_cuda_open_columns(t);
-    zp_buf_line(&t->out, "partial_%s[c] = sum_%s[%s];", sink->name, sink->name, zp_cuda_slot(t, sink->cols));
-    zp_cuda_close_columns(t);
+    store_sums(t, sink);
     zp_cuda_close_packs(t);
   }
   zp_cuda_close(t);

@@ -35,6 +35,15 @@ ZPD_DEVICE bool zpd_is_last_group(const zpd_rows &a) {
   return zpd_comes_last(a.tickets + (zpd_int)blockIdx.y * ZPD_TICKETS_OF_TILE, groups);
 }
 
+/* ZPD_VEC sums to neighbouring places, 16 bytes at a time: `to` is at a multiple of them. */
+ZPD_DEVICE void zpd_store_sums(real *to, const real *sum) {
+  ZPD_EACH (i, ZPD_VEC / ZPD_PACK) {
+    zpd_pack pack;
+    ZPD_EACH (k, ZPD_PACK) pack.at[k] = sum[i * ZPD_PACK + k];
+    *(zpd_pack *)(to + i * ZPD_PACK) = pack;
+  }
+}
+
 /* Columns [from, to) of sum i: the group's chunks to the place of its first one, in order. */
 ZPD_DEVICE void zpd_add_chunks_of_group(const zpd_rows &a, int i, int cols, int from, int to) {
   real *partial = (real *)a.partial[i] + (zpd_int)zpd_group_begin() * cols;
