@@ -126,6 +126,7 @@ static void run_sparse(const compiled *c, zpk_dtype dtype) {
 }
 
 static void run_both(const kernels *kind, zpk_dtype dtype, int head, bool watch) {
+  if (sanitized && dtype == ZPK_F16 && kind != &volta) cr_skip_test("the addresses are those of bf16");
   compiled c = compile(kind, dtype, head, watch);
   run_dense(&c, dtype);
   run_sparse(&c, dtype);
@@ -160,6 +161,7 @@ static void compare_bits(const compiled *c, problem *all) {
 }
 
 static void compare(const kernels *kind, zpk_dtype dtype) {
+  if (sanitized) cr_skip_test("sanitizers see these addresses in the other tests");
   compiled c = compile(kind, dtype, 64, false);
   for (int i = 0; i < kind->n_sparse; i++) {
     problem p = sparse_problem(dtype, i, &c.layouts[i]);
@@ -180,7 +182,7 @@ Test(kernels_cuda_lengths, bits_of_a_shorter_sequence_volta) { compare(&volta, Z
 static void check_odd_lengths(const kernels *kind, zpk_dtype dtype) {
   enum { B = 3, S = 70 };
   static const int32_t all[B] = {S, S, S}, odd[B] = {1000, 0, -7}, meant[B] = {S, 0, 0};
-  compiled c = compile(kind, dtype, 32, false);
+  compiled c = compile(kind, dtype, 64, false);
   problem p = make_problem(dtype, B, S, 2, 1, 1, 24, false);
   use_lengths(&p, all);
   memcpy(p.lengths, odd, sizeof odd);
