@@ -179,13 +179,17 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
         ZPD_EACH (n, N) {
           const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
           ZPD_EACH (m, M)
-            ZPD_EACH (i, 4) {
-              zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
-              const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
-              const int query = step.row(column + 8 * n + pair + i % 2);
-              if (!full) zpd_hide_grad(query < length && zpd_sees(a, length, query, key), p[m][n][i], ds[m][n][i]);
-            }
+            ZPD_EACH (i, 4) zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
         }
+        if (!full)
+          ZPD_EACH (n, N)
+            ZPD_EACH (i, 4) {
+              const int query = step.row(column + 8 * n + pair + i % 2);
+              ZPD_EACH (m, M) {
+                const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
+                zpd_hide_grad(query < length && zpd_sees(a, length, query, key), p[m][n][i], ds[m][n][i]);
+              }
+            }
         if constexpr (DV) zpd_add_product<M, N>(dv, p, queries + SHAPE::OTHER_BYTES);
         if constexpr (DK) zpd_add_product<M, N>(dk, ds, queries);
       });
