@@ -322,7 +322,7 @@ static const zp_graph *graph_to_lower(const zp_lowered *l, int segment, const ch
   const zp_graph *graph = l->sharding->trained[segment];
   if (l->loss_chunks < 2 || graph->loss < 0 || *reason) return graph;
   const char *why;
-  const zp_graph *parts = zp_chunk_loss(graph, l->loss_chunks, &why);
+  const zp_graph *parts = zp_shard_chunk_loss(l->sharding, segment, l->loss_chunks, &why);
   if (parts) return parts;
   *reason =
       zp_format(l->sharding->trained[segment]->arena, "the loss is not made in %d chunks: %s", l->loss_chunks, why);

@@ -167,11 +167,9 @@ static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smalles
     point.work_s = zp_variant_of(s, &point)->all_s.work;
     int64_t bytes = zp_memory_floor(s, &point);
     if (bytes < d->floor_bytes) d->floor_bytes = bytes;
-    if (bytes > s->most_bytes) continue;
-    if (!zp_all_tiers_may_fit(s, &point)) {
-      found->short_of_host = true;
-      continue;
-    }
+    zp_rejection why = zp_refuse_floor(s, &point);
+    found->short_of_host |= why == ZP_REJECT_HOST;
+    if (why != ZP_REJECT_NONE) continue;
     found->bound_s = fmin(found->bound_s, zp_bound_work(s, &point));
     d->may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
   }

@@ -55,10 +55,15 @@ static int64_t bytes_off_device(const zp_search_cache *s) {
 }
 
 /* What is not on the device is on the host or on disks. */
-bool zp_all_tiers_may_fit(const zp_search_cache *s, const zp_point *smallest) {
+static bool all_tiers_may_fit(const zp_search_cache *s, const zp_point *smallest) {
   zp_point here = *smallest;
   memset(here.choice.home, 0, sizeof here.choice.home);
   return zp_has_types(s) || zp_memory_floor(s, &here) <= s->most_bytes + bytes_off_device(s);
+}
+
+zp_rejection zp_refuse_floor(const zp_search_cache *s, const zp_point *smallest) {
+  if (zp_memory_floor(s, smallest) > s->most_bytes) return ZP_REJECT_MEMORY;
+  return all_tiers_may_fit(s, smallest) ? ZP_REJECT_NONE : ZP_REJECT_HOST;
 }
 
 /* What a stage has of its units is on one tier or another, so no plan fits unless the stages have room for the layers

@@ -54,6 +54,5 @@ zp_rejection zp_refuse_in_chunks(zp_search_cache *s, const zp_choice *choice, zp
   if (!zp_measure_point(s, &at_once, modes, &point)) return ZP_REJECT_SPLIT; /* nor in chunks */
   point.choice = zp_smallest(s, &at_once);
   point.stands_for_chunks = true;
-  if (zp_memory_floor(s, &point) > s->most_bytes) return ZP_REJECT_MEMORY;
-  return zp_all_tiers_may_fit(s, &point) ? ZP_REJECT_NONE : ZP_REJECT_HOST;
+  return zp_refuse_floor(s, &point);
 }

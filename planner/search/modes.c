@@ -41,10 +41,14 @@ bool zp_measure_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set m
   return true;
 }
 
-bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
-  if (!zp_measure_point(s, choice, modes, point)) return false;
+void zp_make_point_sums(zp_search_cache *s, const zp_point *point) {
   zp_make_sums(s, point->variant);
   for (int i = 0; i < point->n_modes; i++) zp_make_sums(s, point->modes[i]);
+}
+
+bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
+  if (!zp_measure_point(s, choice, modes, point)) return false;
+  zp_make_point_sums(s, point);
   return true;
 }
 

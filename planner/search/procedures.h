@@ -35,6 +35,8 @@ const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mod
 /* ---- modes.c ---- */
 /* zp_search_point for bounds of all units together: its variants may have no seconds of the first units. */
 bool zp_measure_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point);
+/* Its variants have them from now on. */
+void zp_make_point_sums(zp_search_cache *s, const zp_point *point);
 /* The point of a choice whose stages may have these modes; false when none of them can be lowered. */
 bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point);
 /* Is every mode of the point at most as long as the next one, forward and backward, in every unit? Then no plan of the

@@ -162,6 +162,7 @@ void zp_open_schedules(zp_search_run *run, const zp_point *procedures) {
 static bool is_unbalanced(zp_search_cache *s, const zp_point *point) {
   int stages = point->choice.pipeline;
   int64_t units = zp_point_units(s, point);
+  zp_make_point_sums(s, point);
   double mean_s = s->variants.data[point->modes[0]].prefix_s[units] / stages;
   return stages > units || !zp_cut_is_possible(s, point, ZP_UNBALANCED * mean_s);
 }
@@ -172,14 +173,17 @@ static void try_procedures(zp_search_run *run, const zp_point *point) {
   smallest.choice = zp_smallest(run->s, &point->choice);
   procedures.next = ZP_REFINE_SCHEDULES;
   procedures.bound_s = fmax(run->expanding_s, zp_bound_work(run->s, point));
+  if (!run->keeps_all) {
+    if (zp_is_beaten(run, procedures.bound_s)) return;
+    zp_rejection why = zp_refuse_floor(run->s, &smallest);
+    if (why != ZP_REJECT_NONE) {
+      zp_search_reject(run, why);
+      return;
+    }
+  }
+  zp_make_point_sums(run->s, point); /* long ones, where layers fall into parts: made for what is kept alone */
   if (run->keeps_all)
     zp_open_schedules(run, &procedures);
-  else if (zp_is_beaten(run, procedures.bound_s))
-    return;
-  else if (zp_memory_floor(run->s, &smallest) > run->s->most_bytes)
-    zp_search_reject(run, ZP_REJECT_MEMORY);
-  else if (!zp_all_tiers_may_fit(run->s, &smallest))
-    zp_search_reject(run, ZP_REJECT_HOST);
   else
     zp_keep_point(run, &procedures);
 }
@@ -205,7 +209,7 @@ static void try_modes(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
     zp_search_reject(run, why);
     return;
   }
-  if (!zp_search_point(run->s, &choice, modes, &point)) {
+  if (!zp_measure_point(run->s, &choice, modes, &point)) {
     zp_search_reject(run, ZP_REJECT_SPLIT);
     return;
   }
@@ -215,7 +219,7 @@ static void try_modes(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
   if (layers && (zp_has_types(run->s) || !is_unbalanced(run->s, &point)))
     return; /* on several node types there is no mean */
   choice.fine = true;
-  if (zp_search_point(run->s, &choice, modes, &point))
+  if (zp_measure_point(run->s, &choice, modes, &point))
     try_procedures(run, &point);
   else if (!layers)
     zp_search_reject(run, ZP_REJECT_CUT);

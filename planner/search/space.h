@@ -43,9 +43,10 @@ void zp_note_open_zero(zp_search_run *run, const zp_point *schedule);
 /* May parts of the class leave the device in some plan of the space? Asked once: zp_search_input.may_leave. */
 bool zp_may_leave(const zp_search_input *in, zp_state state);
 bool zp_some_state_may_leave(const zp_search_input *in);
-/* Have devices, hosts and disks together room for what all stages need, in O(1); for the layers on every stage?
- * smallest: of zp_smallest. */
-bool zp_all_tiers_may_fit(const zp_search_cache *s, const zp_point *smallest);
+/* Why devices, or these, hosts and disks together, have no room for what all stages need, in O(1); ZP_REJECT_NONE: they
+ * may have. smallest: of zp_smallest. */
+zp_rejection zp_refuse_floor(const zp_search_cache *s, const zp_point *smallest);
+/* Have they together room for the layers on every stage? */
 bool zp_all_tiers_have_room(zp_search_cache *s, const zp_point *smallest);
 /* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
 zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice);

@@ -158,6 +158,7 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->pieces = ZP_NEW(s->arena, zp_shard_pieces);
+  sharding->in_chunks = ZP_NEW(s->arena, zp_shard_chunks_list);
   sharding->param = ZP_NEW_ARRAY(s->arena, zp_param_split, model->params.len);
   for (int i = 0; i < model->segments.len; i++) {
     s->problem.graph = model->segments.data[i].graph;
@@ -312,4 +313,18 @@ const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const z
     if (piece) p->trained[i] = trained_graph(piece, sharding->epilogues);
   }
   return p;
+}
+
+const zp_graph *zp_shard_chunk_loss(const zp_sharding *sharding, int segment, int chunks, const char **reason) {
+  assert(sharding && sharding->trained[segment]->loss >= 0 && chunks >= 2 && reason);
+  zp_shard_chunks_list *known = sharding->in_chunks;
+  zp_shard_chunks fresh = {.segment = segment, .chunks = chunks};
+  for (int i = 0; i < known->len; i++) {
+    *reason = known->data[i].reason;
+    if (known->data[i].segment == segment && known->data[i].chunks == chunks) return known->data[i].trained;
+  }
+  fresh.trained = zp_chunk_loss(sharding->trained[segment], chunks, &fresh.reason);
+  zp_push(sharding->trained[segment]->arena, known, fresh);
+  *reason = fresh.reason;
+  return fresh.trained;
 }

@@ -28,6 +28,14 @@ typedef struct zp_shard_pieces {
   zp_graph **trained;      /* per piece behind the whole segments; NULL: what flows on after it is divided */
 } zp_shard_pieces;
 
+/* Graphs with the loss in chunks, made when they are asked for. */
+typedef struct zp_shard_chunks {
+  int segment, chunks;
+  const zp_graph *trained; /* NULL: it is not made so, with the reason */
+  const char *reason;
+} zp_shard_chunks;
+typedef ZP_VEC(zp_shard_chunks) zp_shard_chunks_list;
+
 typedef struct zp_sharding {
   int tensor;
   int expert;         /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
@@ -36,6 +44,7 @@ typedef struct zp_sharding {
   zp_graph **local;   /* per segment: unfused, undifferentiated local graph */
   zp_graph **trained; /* per segment: the same fused and differentiated */
   zp_shard_pieces *pieces;
+  zp_shard_chunks_list *in_chunks;
   zp_param_split *param; /* per model parameter */
 } zp_sharding;
 
@@ -57,5 +66,8 @@ const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int 
 bool zp_model_has_experts(const zp_model *model);
 /* The graphs of the pieces, in the arena of the sharding. */
 const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model);
+/* The trained graph of a segment with its loss in so many chunks, two or more (zp_chunk_loss), made once for all
+ * micro-batches and modes. Requires: the segment has the loss. The reason lies in the arena of the sharding. */
+const zp_graph *zp_shard_chunk_loss(const zp_sharding *sharding, int segment, int chunks, const char **reason);
 
 #endif
