@@ -34,9 +34,9 @@ static inline int64_t zp_pipe_between(const zp_pipe *pipe, int stage) {
 /* ---- stage_graph.c: the stages that a cut may have ---- */
 /* Nodes are starts of stages, arcs are stages that fit into memory; cuts are paths. Arcs are only ever taken away. */
 typedef struct zp_stage_arc {
-  int64_t end;
-  int cost;  /* index into zp_stage_graph.cost */
-  bool seen; /* by the round at hand (label_search.c) */
+  int32_t end;        /* units: there are fewer than 2^31, and millions of arcs */
+  uint32_t cost : 31; /* index into zp_stage_graph.cost */
+  uint32_t seen : 1;  /* by the round at hand (label_search.c) */
 } zp_stage_arc;
 typedef struct zp_stage_node {
   zp_stage_arc *arcs;

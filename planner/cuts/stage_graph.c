@@ -5,6 +5,7 @@
  *   H of s = X + max(w F or w B, 2 c + H of s + 1)
  * (labels.c says why). Then T >= A + X + (the two turns of H behind X) + N X. A, H1 and H2 are least over all cuts, by
  * dynamic programming over the nodes. */
+#include <assert.h>
 #include <math.h>
 #include "labels.h"
 
@@ -14,8 +15,9 @@ typedef struct maker {
   zp_arena *arena;
   const zp_cut_problem *problem;
   zp_stage_graph *graph;
-  double deadline_s; /* of the micro-batches */
-  int **known;       /* [first unit][units]: cost index + 1 of this stage, < 0: does not fit, 0: not asked for yet */
+  double deadline_s;         /* of the micro-batches */
+  ZP_VEC(zp_stage_arc) arcs; /* of the node at hand */
+  int **known; /* [first unit][units]: cost index + 1 of this stage, < 0: does not fit, 0: not asked for yet */
 } maker;
 
 /* May a stage take units [first, end) in work_s, if all other units take their least times? The time that it
@@ -77,7 +79,7 @@ static void add_arcs(maker *k, int stage, int64_t first) {
   zp_stage_graph *g = k->graph;
   zp_stage_node *node = zp_stage_node_at(g, stage, first);
   int64_t later = g->pipe.stages - 1 - stage, most = g->pipe.units - later;
-  ZP_VEC(zp_stage_arc) arcs = {0};
+  k->arcs.len = 0;
   for (int64_t end = later ? first + 1 : most; end <= most && may_take_least(k, stage, first, end); end++) {
     g->work++;
     if (end < g->low[stage + 1]) continue;
@@ -85,15 +87,17 @@ static void add_arcs(maker *k, int stage, int64_t first) {
     if (cost < 0) break;
     const zp_range_cost *own = &g->cost.data[cost];
     if (!may_take(k, stage, first, end, own->forward_s + own->backward_s)) continue;
-    zp_push(k->arena, &arcs, ((zp_stage_arc){.end = end, .cost = cost}));
+    zp_push(k->arena, &k->arcs, ((zp_stage_arc){.end = (int32_t)end, .cost = (uint32_t)cost}));
     if (end > g->high[stage + 1]) g->high[stage + 1] = end;
   }
-  node->arcs = arcs.data;
-  node->n = arcs.len;
+  node->n = k->arcs.len;
+  node->arcs = ZP_NEW_ARRAY(k->arena, zp_stage_arc, node->n);
+  if (node->n) memcpy(node->arcs, k->arcs.data, sizeof *node->arcs * (size_t)node->n);
 }
 
 zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_cut_problem *problem, const zp_pipe *pipe,
                                    double target_s) {
+  assert(pipe->units <= INT32_MAX);
   zp_stage_graph *g = ZP_NEW(arena, zp_stage_graph);
   *g = (zp_stage_graph){.pipe = *pipe,
                         .nodes = ZP_NEW_ARRAY(arena, zp_stage_node *, pipe->stages + 1),
