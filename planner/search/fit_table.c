@@ -34,15 +34,18 @@ static void find_orders(zp_fits_memo *memo, zp_search_cache *s, const zp_pieces 
   }
 }
 
+/* What is outgrown is not given back, so it at least doubles. */
+static int64_t grown(int64_t cap, int64_t wanted) { return wanted > 2 * cap ? wanted : 2 * cap; }
+
 static void make_room(zp_search_cache *s, zp_fits_memo *memo, const zp_point *point) {
   int64_t ranges = (int64_t)memo->orders * point->n_modes, known = ranges * point->choice.pipeline;
   if (known > memo->cap) {
-    memo->cap = known;
-    memo->known = ZP_NEW_ARRAY(s->kept, zp_known_fit, known);
+    memo->cap = grown(memo->cap, known);
+    memo->known = ZP_NEW_ARRAY(s->kept, zp_known_fit, memo->cap);
   }
   for (int64_t i = 0; i < known; i++) memo->known[i] = (zp_known_fit){0, INT64_MAX};
   if (ranges * MOST_INNER_UNITS > memo->inner_cap) {
-    memo->inner_cap = ranges * MOST_INNER_UNITS;
+    memo->inner_cap = grown(memo->inner_cap, ranges * MOST_INNER_UNITS);
     memo->inner = ZP_NEW_ARRAY(s->kept, zp_known_inner, memo->inner_cap);
   }
 }
