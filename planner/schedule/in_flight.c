@@ -87,6 +87,17 @@ int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_
   }
 }
 
+void zp_in_flight_chunks(const zp_choice *choice, int stage, int64_t microbatches, int64_t *flight) {
+  assert(zp_choice_has_stage(choice, stage) && microbatches >= 1 && flight);
+  int chunks = zp_chunks(choice);
+  if (choice->own_order || choice->schedule != ZP_SCHEDULE_INTERLEAVED) {
+    for (int k = 0; k < chunks; k++) flight[k] = zp_in_flight_chunk(choice, stage, k, microbatches);
+    return;
+  }
+  interleaved x = interleaved_of(choice, stage, microbatches);
+  for (int k = 0; k < chunks; k++) flight[k] = interleaved_chunk(&x, k);
+}
+
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
   assert(zp_choice_has_stage(choice, stage) && microbatches >= 1);
   int64_t p = choice->pipeline, v = zp_chunks(choice), m = microbatches;

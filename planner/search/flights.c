@@ -5,28 +5,46 @@
 #include <zplan/schedule.h>
 #include "bound.h"
 
-/* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
- * in the stage's pool. */
-static double flight_of(const zp_flight_memo *memo, int stage) {
-  return zp_sooner(memo->slots[stage] / memo->chunks, memo->fewest[stage]);
-}
+/* What one stage has. */
+typedef struct stage_flight {
+  double flight, pending, fewest, all, slots; /* as in zp_flight_memo */
+} stage_flight;
 
-static void count_stage(zp_flight_memo *memo, const zp_choice *c, int stage) {
-  int64_t m = memo->microbatches, *chunk = &memo->chunk[stage * memo->chunks];
-  double fewest = HUGE_VAL, pending = HUGE_VAL, all = 0;
-  for (int k = 0; k < memo->chunks; k++) {
-    chunk[k] = zp_in_flight_chunk(c, stage, k, m);
-    fewest = zp_sooner(fewest, (double)chunk[k]);
-    pending = zp_sooner(pending, (double)zp_pending_chunk(c, stage, k, m));
-    all += (double)chunk[k];
+/* chunk: [chunks], filled in. Micro-batches for which a unit keeps its values are, at least, those of the
+ * chunk with the fewest, or of a chunk's share in the stage's pool. */
+static stage_flight count_stage(const zp_choice *c, int64_t m, int stage, int64_t *chunk) {
+  stage_flight f = {.fewest = HUGE_VAL, .pending = HUGE_VAL, .slots = (double)zp_in_flight(c, stage, m)};
+  int chunks = zp_chunks(c);
+  zp_in_flight_chunks(c, stage, m, chunk);
+  for (int k = 0; k < chunks; k++) {
+    f.fewest = zp_sooner(f.fewest, (double)chunk[k]);
+    f.pending = zp_sooner(f.pending, (double)zp_pending_chunk(c, stage, k, m));
+    f.all += (double)chunk[k];
   }
-  memo->fewest[stage] = fewest;
-  memo->pending[stage] = pending;
-  memo->all[stage] = all;
-  memo->slots[stage] = (double)zp_in_flight(c, stage, m);
-  memo->flight[stage] = flight_of(memo, stage);
+  f.flight = zp_sooner(f.slots / chunks, f.fewest);
+  return f;
 }
 
+static void widen(zp_flight_memo *memo, const stage_flight *f, bool first) {
+  memo->least = first ? f->flight : zp_sooner(memo->least, f->flight);
+  memo->most = first ? f->flight : zp_later(memo->most, f->flight);
+  memo->least_pending = first ? f->pending : zp_sooner(memo->least_pending, f->pending);
+  memo->most_pending = first ? f->pending : zp_later(memo->most_pending, f->pending);
+}
+
+/* With one chunk a stage both numbers rise or fall from the first stage to the last one, so these two have the
+ * extremes. So have they where chunks are interleaved: no weight gradients wait, all stages run the forwards of all
+ * chunks in one order, and the backwards, too; the first backward comes after so many more forwards on every stage than
+ * on the next. */
+static void find_extremes(zp_flight_memo *memo, const zp_choice *c) {
+  int64_t chunk[ZP_MOST_CHUNKS];
+  stage_flight first = count_stage(c, memo->microbatches, 0, chunk),
+               last = count_stage(c, memo->microbatches, c->pipeline - 1, chunk);
+  widen(memo, &first, true);
+  widen(memo, &last, false);
+}
+
+/* Room for what is counted of all stages; only then, because most pipelines are asked for their extremes alone. */
 static void give_room(zp_search_cache *s, zp_flight_memo *memo, const zp_choice *c) {
   if (memo->stages < c->pipeline) { /* what is outgrown is not given back: it at least doubles */
     memo->stages = c->pipeline > 2 * memo->stages ? c->pipeline : 2 * memo->stages;
@@ -41,33 +59,18 @@ static void give_room(zp_search_cache *s, zp_flight_memo *memo, const zp_choice 
   memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
 }
 
-static void widen(zp_flight_memo *memo, int stage, bool first) {
-  double flight = memo->flight[stage], pending = memo->pending[stage];
-  memo->least = first ? flight : zp_sooner(memo->least, flight);
-  memo->most = first ? flight : zp_later(memo->most, flight);
-  memo->least_pending = first ? pending : zp_sooner(memo->least_pending, pending);
-  memo->most_pending = first ? pending : zp_later(memo->most_pending, pending);
-}
-
-/* With one chunk a stage both numbers rise or fall from the first stage to the last one, so these two have the
- * extremes. So have they where chunks are interleaved: no weight gradients wait, all stages run the forwards of all
- * chunks in one order, and the backwards, too; the first backward comes after so many more forwards on every stage than
- * on the next. */
-static void find_extremes(zp_flight_memo *memo, const zp_choice *c) {
-  int last = c->pipeline - 1;
-  count_stage(memo, c, 0);
-  count_stage(memo, c, last);
-  widen(memo, 0, true);
-  widen(memo, last, false);
-  memo->descend = memo->flight[last] <= memo->flight[0];
-}
-
-static void count_stages(zp_flight_memo *memo, const zp_choice *c) {
+static void count_stages(zp_search_cache *s, zp_flight_memo *memo, const zp_choice *c) {
+  give_room(s, memo, c);
   memo->counted = memo->descend = true; /* all of it is found below */
   for (int stage = 0; stage < c->pipeline; stage++) {
-    count_stage(memo, c, stage);
-    memo->descend &= stage == 0 || memo->flight[stage] <= memo->flight[stage - 1];
-    widen(memo, stage, stage == 0);
+    stage_flight f = count_stage(c, memo->microbatches, stage, &memo->chunk[stage * memo->chunks]);
+    memo->flight[stage] = f.flight;
+    memo->pending[stage] = f.pending;
+    memo->fewest[stage] = f.fewest;
+    memo->all[stage] = f.all;
+    memo->slots[stage] = f.slots;
+    memo->descend &= stage == 0 || f.flight <= memo->flight[stage - 1];
+    widen(memo, &f, stage == 0);
   }
 }
 
@@ -84,7 +87,6 @@ static zp_flight_memo *recall_flights(zp_search_cache *s, const zp_choice *c) {
   if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;
-  give_room(s, memo, c);
   memo->known = true;
   memo->counted = false;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
@@ -94,12 +96,12 @@ static zp_flight_memo *recall_flights(zp_search_cache *s, const zp_choice *c) {
 
 const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
   zp_flight_memo *memo = recall_flights(s, c);
-  if (!memo->counted) count_stages(memo, c);
+  if (!memo->counted) count_stages(s, memo, c);
   return memo;
 }
 
 const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *c) {
   zp_flight_memo *memo = recall_flights(s, c);
-  if (!ends_are_extremes(c) && !memo->counted) count_stages(memo, c);
+  if (!ends_are_extremes(c) && !memo->counted) count_stages(s, memo, c);
   return memo;
 }

@@ -48,6 +48,8 @@ zp_played_order zp_play_order(zp_arena *arena, const zp_choice *choice, int64_t 
 /* ---- in_flight.c: what the tables keep, in closed form and O(1); the tests play the tables against it ---- */
 /* Most micro-batches that a chunk of the stage has in flight: F done, its last backward not. */
 int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches);
+/* zp_in_flight_chunk of all chunks of a stage: flight[chunks]. */
+void zp_in_flight_chunks(const zp_choice *choice, int stage, int64_t microbatches, int64_t *flight);
 /* Most micro-batches of a chunk whose weight gradient waits: BI done, BW not. 0 for schedules that do not split. */
 int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches);
 /* The caps that the ZB-V generator schedules within. */
