@@ -205,7 +205,7 @@ static const char SPACE[] =
     "where "
     "a mode that keeps more takes longer; node types in the written order; for zplan's trainer also the loss in "
     "chunks, "
-    "of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's logits take 1/64 of a rank's memory, other "
+    "of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's logits take 1/16 of a rank's memory and expert is 1, other "
     "numbers where named";
 
 static void set_certificate(zp_json *o, const zp_plan *plan) {

@@ -121,9 +121,9 @@ static bool is_too_wide(const zp_search_cache *s, int tensor) {
 
 /* What degrees have so far: the least bound, and why there is none. */
 typedef struct findings {
-  bool incomplete;  /* of some procedures nothing is known: see zp_runnable */
-  bool some_groups; /* a size of expert groups is allowed and possible */
-  double bound_s;
+  bool incomplete;          /* of some procedures nothing is known: see zp_runnable */
+  bool some_groups;         /* a size of expert groups is allowed and possible */
+  double bound_s, cutoff_s; /* cutoff: as zp_search_run has it */
   zp_rejection why;
   bool short_of_host; /* some would fit with more host memory */
 } findings;
@@ -147,6 +147,15 @@ static bool turn_to_chunks(zp_search_cache *s, zp_point *point, findings *found)
   return false;
 }
 
+/* No plan of the point with the loss in chunks is faster: chunks change the unit that has the loss alone, and it takes
+ * some time. The last segment has the loss. */
+static double bound_in_chunks(const zp_search_cache *s, const zp_point *point) {
+  const zp_variant *v = zp_variant_of(s, point);
+  double others = v->all_s.work - v->unit_s[v->lowered->pieces->n_whole - 1];
+  double all = (double)zp_microbatches(s->in->spec, &point->choice) * others / point->choice.pipeline;
+  return all * (1 - ZP_BOUND_SLACK);
+}
+
 /* The degrees may be had with any of these procedures. */
 static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
                      findings *found) {
@@ -162,7 +171,15 @@ static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smalles
     if (found->why == ZP_REJECT_BATCH) found->why = ZP_REJECT_UNITS;
     if (d->pipeline > units) continue;
     point.choice.microbatch = v->microbatch;
-    if (s->in_chunks && !turn_to_chunks(s, &point, found)) continue;
+    if (s->in_chunks) {
+      double bound_s = bound_in_chunks(s, &point);
+      if (bound_s >= found->cutoff_s) { /* not worth lowering */
+        found->why = ZP_REJECT_NONE;
+        found->bound_s = fmin(found->bound_s, bound_s);
+        continue;
+      }
+      if (!turn_to_chunks(s, &point, found)) continue;
+    }
     found->why = ZP_REJECT_NONE;
     point.work_s = zp_variant_of(s, &point)->all_s.work;
     int64_t bytes = zp_memory_floor(s, &point);
@@ -197,7 +214,8 @@ bool zp_measure_degrees(zp_search_run *run, zp_degrees *d) {
   zp_search_use(run->s, d->tensor * d->pipeline * d->data);
   const zp_runnable *all = of_groups(run->s, d->tensor);
   zp_choice choice = zp_smallest(run->s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
-  findings found = {.bound_s = HUGE_VAL, .why = all->least.len ? ZP_REJECT_BATCH : all->why_none};
+  findings found = {
+      .bound_s = HUGE_VAL, .cutoff_s = run->cutoff_s, .why = all->least.len ? ZP_REJECT_BATCH : all->why_none};
   d->floor_bytes = INT64_MAX;
   if (zp_limit_allows(&run->in->constraints->expert, 1)) consider(run->s, d, &choice, all, &found);
   consider_experts(run->s, d, &found);

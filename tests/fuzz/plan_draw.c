@@ -67,7 +67,7 @@ static bool family_is_legal(const fuzz *f, const zp_choice *c) {
   return !a->stage_recompute.len;
 }
 
-/* The fewest chunks of 1,024 tokens at most, on CPUs 256, where the logits take 1/64 of a rank's memory; 0: at once. */
+/* The fewest chunks of 1,024 tokens at most, on CPUs 256, where the logits take 1/16 of a rank's memory; 0: at once. */
 static int draw_loss_chunks(fuzz *f, const zp_choice *c) {
   const zp_model *model = f->spec->model;
   zp_machine machine = zp_machine_make(&f->spec->cluster, f->spec->train.precision, zp_choice_ranks(c));
@@ -75,7 +75,7 @@ static int draw_loss_chunks(fuzz *f, const zp_choice *c) {
   double logits = (double)tokens * (double)model->vocabulary / c->tensor * machine.compute_bytes;
   if (f->allowed->loss_chunks.set || f->spec->cluster.trainer != ZP_TRAINER_ZPLAN || tokens <= most || one_in(f, 2))
     return 0;
-  if (64 * logits < (double)machine.memory_bytes) return 0;
+  if (16 * logits < (double)machine.memory_bytes) return 0;
   for (int chunks = 2; chunks <= ZP_MOST_LOSS_CHUNKS; chunks++)
     if (model->sequence % chunks == 0 && tokens <= most * chunks) return chunks;
   return 0;
@@ -93,6 +93,7 @@ bool draw_family(fuzz *f, const zp_choice *like, zp_choice *out) {
   c.loss_chunks = draw_loss_chunks(f, &c);
   c.order = c.pipeline > 1 && c.data > 1 ? (zp_rank_order)fuzz_below(f, ZP_ORDER_COUNT) : ZP_ORDER_TDP;
   c.expert = zp_model_has_experts(f->spec->model) ? (int)pick_divisor(f, c.data, c.data) : 1;
+  if (c.expert > 1) c.loss_chunks = 0;
   if (zp_shard_refuse_experts(f->scratch, f->spec->model, c.tensor, c.expert)) return false;
   *out = c;
   return family_is_legal(f, &c);

@@ -32,7 +32,7 @@
   X(ZP_FOR_POINTS, 0.75, "of the search's memory", "degrees are looked into, families opened")                         \
   X(ZP_FOR_MORE, 0.85, "of the search's memory", "what is begun of that goes on, so that it was not in vain")          \
   X(ZP_FOR_CUTS, 0.95, "of the search's memory", "branch and bound, simulations: what is left is for the best plan")   \
-  X(ZP_LOGITS_SHARE, 1.0 / 64, "of a rank's memory", "logits that take less are not worth making in chunks")           \
+  X(ZP_LOGITS_SHARE, 1.0 / 16, "of a rank's memory", "logits that take less are not worth making in chunks")           \
   X(ZP_UNBALANCED, 1.01, "of the mean", "longest stages above this make cuts inside layers worth looking at")          \
   X(ZP_ALTERNATIVES_RANGE, 1.25, "of the best time", "slower alternatives are not looked for unless a number is asked")
 
