@@ -193,20 +193,14 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
 /* What the candidates are, beside the plan block's constraints: as planner/search/README.md says. */
 static const char SPACE[] =
     "degrees within the devices, tensor groups inside a node unless named, micro-batches up to 64 sequences unless "
-    "named; "
-    "on CPU clusters schedules but 1F1B, sequence-split norms, ZeRO 2 and 3, and idle ranks only where named; cuts "
-    "inside "
-    "layers where named, or where whole layers leave a stage 1 % longer than the mean on one node type; state leaves "
-    "the "
-    "device in the order optimizer, gradients, parameters, saved values, each in eighths when those before it that may "
-    "leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the fastest recomputation "
-    "mode "
-    "that fits; one mode for all stages with saved values away, with several chunks a stage and any state away, and "
-    "where "
-    "a mode that keeps more takes longer; node types in the written order; for zplan's trainer also the loss in "
-    "chunks, "
-    "of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's logits take 1/16 of a rank's memory and expert is 1, other "
-    "numbers where named";
+    "named; on CPU clusters schedules but 1F1B, sequence-split norms, ZeRO 2 and 3, and idle ranks only where named; "
+    "cuts inside layers where named, or where whole layers leave a stage 1 % longer than the mean on one node type; "
+    "state leaves the device in the order optimizer, gradients, parameters, saved values, each in eighths when those "
+    "before it that may leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the "
+    "fastest recomputation mode that fits; one mode for all stages with saved values away, with several chunks a "
+    "stage and any state away, and where a mode that keeps more takes longer; node types in the written order; for "
+    "zplan's trainer also the loss in chunks, of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's "
+    "logits take 1/16 of a rank's memory and expert is 1, other numbers where named";
 
 static void set_certificate(zp_json *o, const zp_plan *plan) {
   const zp_certificate *c = &plan->certificate;

@@ -13,8 +13,8 @@ static bool has_large_logits(const zp_search_cache *s, const zp_choice *choice) 
   return bytes >= ZP_LOGITS_SHARE * (double)s->limit_bytes;
 }
 
-/* The fewest that leave a chunk few enough rows: more would save little and start more kernels. 0: one does. With expert
- * groups, of which there are many for every degree, the loss is made at once. */
+/* The fewest that leave a chunk few enough rows: more would save little and start more kernels. 0: one does. With
+ * expert groups, of which there are many for every degree, the loss is made at once. */
 static int few_loss_chunks(const zp_search_cache *s, const zp_choice *choice) {
   int64_t positions = s->in->spec->model->sequence, all = choice->microbatch * positions;
   int64_t rows = s->machine.node->device.is_cpu ? ZP_LOSS_ROWS_CPU : ZP_LOSS_ROWS_GPU;
