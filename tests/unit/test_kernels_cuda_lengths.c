@@ -162,7 +162,8 @@ static void check_odd_lengths(const compiled *c, zpk_dtype dtype) {
 
 /* One text for all that is asked of it: sanitizers see the addresses in the first two. */
 static void run_all(const kernels *kind, zpk_dtype dtype, int head, bool watch) {
-  if (sanitized && dtype == ZPK_F16 && kind != &volta) cr_skip_test("the addresses are those of bf16");
+  bool seen = dtype == ZPK_F32 || (kind == &mma && head == 64 && !watch); /* compiling takes minutes with sanitizers */
+  if (sanitized && !seen) cr_skip_test("sanitizers see such addresses in plain_f32 and mma_bf16");
   compiled c = compile(kind, dtype, head, watch);
   run_dense(&c, dtype);
   run_sparse(&c, dtype);
@@ -201,6 +202,7 @@ static zpd_host_counts counts_since(const host_object *k, const char *kernel, zp
  * shorter sequences have. */
 static void count(const kernels *kind, zpk_dtype dtype, bool causal) {
   enum { B = 3, S = 256, HD = 32 };
+  if (sanitized) cr_skip_test("counts are those of the build without sanitizers");
   static const int32_t lengths[B] = {64, 256, 100};
   host_object k = device_open_as(kind->text, dtype, HD, true);
   problem p = make_problem(dtype, B, S, 1, 1, 1, HD, causal);
