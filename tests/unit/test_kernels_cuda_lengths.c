@@ -160,7 +160,7 @@ static void check_odd_lengths(const compiled *c, zpk_dtype dtype) {
 
 /* ---- all of it ---- */
 
-/* One text for all that is asked of it: sanitizers see the addresses in the first two. */
+/* One text for all that is asked of it; with sanitizers references alone. */
 static void run_all(const kernels *kind, zpk_dtype dtype, int head, bool watch) {
   bool seen = dtype == ZPK_F32 || (kind == &mma && head == 64 && !watch); /* compiling takes minutes with sanitizers */
   if (sanitized && !seen) cr_skip_test("sanitizers see such addresses in plain_f32 and mma_bf16");
