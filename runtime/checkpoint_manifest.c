@@ -97,6 +97,7 @@ static void print_data(FILE *out, const zpr_data_identity *data) {
   if (data->kind == ZPR_NO_DATA) return;
   fprintf(out, "  \"data\": {\"source\": \"%s\", \"path\": ", zpr_data_kind_name(data->kind));
   print_string(out, data->path);
+  if (data->masks[0]) fprintf(out, ", \"masks\": \"%s\"", data->masks);
   fprintf(out,
           ", \"order\": \"%s\", \"seed\": %" PRId64 ", \"tokens\": %" PRId64 ", \"fnv1a64\": \"%016" PRIx64 "\"},\n",
           data->shuffled ? "shuffled" : "sequential", data->seed, data->tokens, data->hash);
@@ -185,6 +186,8 @@ static bool read_data(zpr_json *j, zpr_data_identity *data) {
       data->kind = zpr_data_kind_of(word);
     else if (strcmp(key, "path") == 0)
       zpr_json_string(j, data->path, sizeof data->path);
+    else if (strcmp(key, "masks") == 0)
+      zpr_json_string(j, data->masks, sizeof data->masks);
     else if (strcmp(key, "order") == 0 && zpr_json_string(j, word, sizeof word))
       data->shuffled = strcmp(word, "shuffled") == 0;
     else if (strcmp(key, "seed") == 0)

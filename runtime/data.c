@@ -7,6 +7,7 @@
  * - shuffled: sample n is window perm(seed, n / W)[n mod W], a new permutation for every pass over the data.
  * - synthetic: sample n is made up from (seed, n); there are no windows.
  * - lines: a window is a line of the text, and its loss counts as far as it goes.
+ * - masked: of any of these; a sample that comes again is masked anew.
  *
  * The permutation is a four-round Feistel network over the smallest even number of bits that holds W, walked again
  * until the result is below W: any entry is computed on its own, so no table has to be kept or resumed. */
@@ -118,6 +119,9 @@ zpr_data_identity zpr_data_identify(const zpr_data *data) {
   id.shuffled = data->source.shuffled;
   id.seed = (int64_t)data->source.seed;
   if (data->source.path) snprintf(id.path, sizeof id.path, "%s", data->source.path);
+  if (data->source.mask_rate > 0)
+    snprintf(id.masks, sizeof id.masks, "token %lld, rate %.9g, seed %llu", (long long)data->source.mask_token,
+             data->source.mask_rate, (unsigned long long)data->source.mask_seed);
   if (id.kind == ZPR_SYNTHETIC) return id;
   id.tokens = data->stream.tokens;
   id.hash = zpr_stream_hash(&data->stream, id.tokens);
@@ -158,16 +162,23 @@ static void read_sample(zpr_data *data, int64_t n, zpr_sample *sample) {
                                                             p->sequence, p->vocabulary, sample, &error)
                                            : read_stretch(data, n, sample, &error);
   if (!ok) zpr_fail(data->c, error.code, "%s", error.text);
+  if (data->source.mask_rate > 0) zpr_mask(&data->source, n, p->sequence, p->vocabulary, sample);
+}
+
+static int64_t counted_of_sample(const zpr_data *data, int64_t n) {
+  int64_t length = data->c->program->sequence;
+  if (data->source.kind == ZPR_LINES)
+    length = zpr_lines_length(&data->lines, &data->stream, window_of(data, n), length);
+  return data->source.mask_rate > 0 ? zpr_masked_tokens(&data->source, length) : length;
 }
 
 /* Tokens of the batch that begins with sample `first` whose loss counts: of all ranks, which need not ask each other.
  */
 static int64_t counted_tokens(const zpr_data *data, int64_t first) {
   const zpr_program *p = data->c->program;
-  if (data->source.kind != ZPR_LINES) return p->batch * p->sequence;
+  if (data->source.kind != ZPR_LINES) return p->batch * counted_of_sample(data, first);
   int64_t tokens = 0;
-  for (int64_t i = 0; i < p->batch; i++)
-    tokens += zpr_lines_length(&data->lines, &data->stream, window_of(data, first + i), p->sequence);
+  for (int64_t i = 0; i < p->batch; i++) tokens += counted_of_sample(data, first + i);
   return tokens;
 }
 

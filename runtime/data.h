@@ -1,5 +1,5 @@
 /* The seam between data.c, which knows samples, and the sources of tokens (data_tokens.c,
- * data_megatron.c, data_text.c, data_lines.c, data_synthetic.c). */
+ * data_megatron.c, data_text.c, data_lines.c, data_synthetic.c) and masks of them (data_masked.c). */
 #ifndef ZPLAN_RT_DATA_H
 #define ZPLAN_RT_DATA_H
 
@@ -51,6 +51,11 @@ int64_t zpr_lines_length(const zpr_lines *lines, const zpr_stream *stream, int64
 /* False and an error (Z0803) when a byte is not below `vocabulary`. */
 bool zpr_lines_read(const zpr_lines *lines, const zpr_stream *stream, int64_t line, int64_t sequence,
                     int64_t vocabulary, zpr_sample *sample, zpr_error *error);
+
+/* How many tokens of a sample of `length` are masked: max(1, rate * length to the nearest). Requires: mask_rate > 0. */
+int64_t zpr_masked_tokens(const zpr_source *source, int64_t length);
+/* Masks tokens of sample n and makes them its only labels. */
+void zpr_mask(const zpr_source *source, int64_t n, int64_t sequence, int64_t vocabulary, const zpr_sample *sample);
 
 /* Sample n of the made-up language: count ids below vocabulary. */
 void zpr_synthetic(uint64_t seed, uint64_t sample, int64_t vocabulary, int64_t count, int32_t *out);

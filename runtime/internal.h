@@ -171,6 +171,7 @@ typedef struct zpr_data_identity {
   int64_t seed;   /* of the order, or of made-up samples */
   int64_t tokens; /* of the stream; 0 of made-up samples */
   uint64_t hash;  /* of tokens of the stream, see data_identity.c */
+  char masks[80]; /* which tokens are masked, in words; "": none */
 } zpr_data_identity;
 /* Reads some pages all over the data. data NULL: nothing is known. */
 zpr_data_identity zpr_data_identify(const zpr_data *data);

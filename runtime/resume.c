@@ -7,6 +7,7 @@
  *   other tokens                     accepted: begins at the first sample of the new data
  *   another order, or seed of it     accepted: as many samples of the new order are passed over
  *   another sample length, shuffled  accepted: likewise, as many tokens
+ *   other masks                      accepted: the same samples are masked by the new rule
  *   another seed of the run          accepted: dropout goes on with other random numbers
  *
  * Data that only became longer (the first tokens are those of before) goes on where it was in the first pass over
@@ -46,6 +47,8 @@ static const char *tail(const char *path) {
 
 static const char *order(bool shuffled) { return shuffled ? "shuffled" : "sequential"; }
 
+static const char *masks(const zpr_data_identity *d) { return d->masks[0] ? d->masks : "none"; }
+
 static const char *data_text(char buf[160], const zpr_data_identity *d) {
   if (d->tokens > 0)
     snprintf(buf, 160, "\"%.60s\" (%lld tokens, hash %08llx)", tail(d->path), (long long)d->tokens,
@@ -81,6 +84,7 @@ static void compare_data(changes *ch) {
     REFUSE("%s data, this run has %s", order(was->shuffled), order(is->shuffled));
   else if (was->seed != is->seed)
     REFUSE("data of seed %lld, this run has %lld", (long long)was->seed, (long long)is->seed);
+  if (strcmp(was->masks, is->masks) != 0) REFUSE("masks (%s), this run has (%s)", masks(was), masks(is));
 }
 
 static void compare(changes *ch) {

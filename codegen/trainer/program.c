@@ -25,8 +25,12 @@ static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
                                      [ZP_DATA_TEXT] = "ZPR_TEXT",
                                      [ZP_DATA_LINES] = "ZPR_LINES",
                                      [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC"};
-  zp_buf_line(&e->out, "    .%s = {.kind = %s, .path = %s, .seed = %lluu, .shuffled = %s},", field, kind[d->kind],
-              quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false");
+  const char *masks = "";
+  if (d->mask_rate > 0)
+    masks = zp_format(e->arena, ", .mask_rate = %s, .mask_token = %lld, .mask_seed = %lluu",
+                      zp_decimal(e->arena, d->mask_rate), LL(d->mask_token), (unsigned long long)d->mask_seed);
+  zp_buf_line(&e->out, "    .%s = {.kind = %s, .path = %s, .seed = %lluu, .shuffled = %s%s},", field, kind[d->kind],
+              quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false", masks);
 }
 
 static void emit_main(zp_emit *e) {

@@ -188,7 +188,6 @@ static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_it
   if (zp_diags_errors(e->diags) == errors) check_inputs(e);
   if (zp_diags_errors(e->diags) == errors) check_total(e, item);
   if (zp_diags_errors(e->diags) > errors) return false;
-  zp_elab_check_lookahead(e);
   finish(e);
   return true;
 }

@@ -142,8 +142,4 @@ bool zp_elab_call(void *user, const zp_expr *call, zp_value *value);
 /* ---- usage.c ---- */
 void zp_elab_check_usage(zp_elab *e);
 
-/* ---- lookahead.c ---- */
-/* Warns of attention that sees the labels. */
-void zp_elab_check_lookahead(zp_elab *e);
-
 #endif

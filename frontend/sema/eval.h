@@ -110,6 +110,8 @@ bool zp_spec_read(zp_arena *arena, zp_diags *diags, zp_spec *spec, zp_module *ma
                   const zp_expr **model_call);
 /* spec_train.c, after zp_elaborate: what needs the model's sequence length (steps from tokens). */
 bool zp_spec_finish(zp_diags *diags, zp_spec *spec);
+/* lookahead.c, after zp_elaborate: warns of attention that sees the labels. */
+void zp_check_lookahead(zp_diags *diags, const zp_spec *spec);
 /* elaborate.c: builds spec->model by inlining blocks. default_dropout: from train. */
 bool zp_elaborate(zp_arena *arena, zp_diags *diags, zp_spec *spec, zp_module *main, const zp_load_options *options,
                   const zp_expr *model_call, double default_dropout);

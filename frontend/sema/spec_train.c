@@ -168,13 +168,20 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }
 
-/* Where a line ends before the sequence does, labels say that nothing counts there. */
-static void check_lines(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
-  if (data->kind != ZP_DATA_LINES || !spec->model) return;
+/* Where a line ends before the sequence does, and where no token is masked, labels say that nothing counts there. */
+static void check_labels(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
+  bool masked = data->mask_rate > 0;
+  if (!spec->model || (!masked && data->kind != ZP_DATA_LINES)) return;
+  if (masked && data->mask_token >= spec->model->vocabulary) {
+    zp_diag *d = zp_report(diags, ZP_Z0306, data->span, "mask token %lld is not one of the model's %lld tokens",
+                           (long long)data->mask_token, (long long)spec->model->vocabulary);
+    zp_diag_help(d, "take an id from 0 to %lld that the data do not use", (long long)spec->model->vocabulary - 1);
+  }
   for (int i = 0; i < spec->model->inputs.len; i++)
     if (strcmp(spec->model->inputs.data[i].name, "labels") == 0) return;
-  zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`lines` feeds labels, which the model does not have");
-  zp_diag_help(d, "declare `input labels: i32[B, S]`: behind the end of a line there are none, and no loss");
+  zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` feeds labels, which the model does not have",
+                         masked ? "masked" : "lines");
+  zp_diag_help(d, "declare `input labels: i32[B, S]`: where nothing counts there are none, and no loss");
 }
 
 /* Sequences of a step. Published runs stay below 1e5; far above 1e8 micro-batches could not be simulated one by one. */
@@ -186,8 +193,8 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   if (train->batch == 0) return true; /* a file without a train block */
   if (train->batch > MOST_BATCH)
     zp_report(diags, ZP_Z0306, train->batch_span, "`batch` must be at most %d sequences", MOST_BATCH);
-  check_lines(diags, spec, &train->data);
-  check_lines(diags, spec, &train->validate_data);
+  check_labels(diags, spec, &train->data);
+  check_labels(diags, spec, &train->validate_data);
   if (train->tokens > 0)
     train->steps = (int64_t)ceil((double)train->tokens / ((double)train->batch * (double)spec->model->sequence));
   if (train->warmup + train->decay_steps > train->steps) {

@@ -18,8 +18,11 @@ static const zp_word formats[] = {{"llmc", FORMAT_LLMC}, {"megatron", FORMAT_MEG
 typedef struct data_args {
   zp_data data;
   int shuffled, format;
-  int64_t seed;
+  int64_t seed, mask_token;
+  double mask_rate;
 } data_args;
+
+static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 
 static const zp_field tokens_fields[] = {
     {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
@@ -43,12 +46,22 @@ static const zp_field synthetic_fields[] = {
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
 };
+/* Some tokens of another source are masked, and they are the labels. */
+static const zp_field masked_fields[] = {
+    {"source", ZP_FIELD_CUSTOM, .read = read_masked_source},
+    {"token", ZP_FIELD_INT64, .offset = offsetof(data_args, mask_token), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, mask_rate), .range = ZP_RANGE_FRACTION},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+};
+enum { MASKED = -1 };
 static const zp_function data_functions[] = {
     {"tokens", ZP_DATA_TOKENS, ZP_SCHEMA("tokens", tokens_fields, 1)},
     {"text", ZP_DATA_TEXT, ZP_SCHEMA("text", text_fields, 1)},
     {"lines", ZP_DATA_LINES, ZP_SCHEMA("lines", lines_fields, 1)},
     {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA("synthetic", synthetic_fields, 1)},
+    {"masked", MASKED, ZP_SCHEMA("masked", masked_fields, 1)}, /* last: it is made of one of the others */
 };
+enum { DATA_FUNCTIONS = sizeof data_functions / sizeof *data_functions, SOURCES = DATA_FUNCTIONS - 1 };
 
 /* Paths in a file are relative to the file's folder, so that an example works from anywhere; paths of --set are
  * relative to the current folder, where the shell completed them. */
@@ -65,44 +78,73 @@ static bool is_index(const char *path) {
   return len > 4 && strcmp(path + len - 4, ".idx") == 0;
 }
 
-void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data) {
-  int before = zp_diags_errors(reader->diags);
-  data_args args = {0};
-  if (!is_assignment(reader, attr, "data = tokens(\"train_*.bin\")")) return;
-  if (attr->value->kind == ZP_EXPR_STRING) {
-    zp_diag *d =
-        zp_report(reader->diags, ZP_Z0304, attr->value->span, "`%s` must say what the file holds", attr->key.text);
-    zp_diag_help(d, "write `text(\"%s\")` for plain text or `tokens(\"%s\")` for token ids", attr->value->text,
-                 attr->value->text);
-    return;
-  }
-  const zp_function *function = zp_read_call(reader, env, attr->value, attr->key.text, data_functions,
-                                             sizeof data_functions / sizeof *data_functions, &args);
-  if (!function || zp_diags_errors(reader->diags) != before) return;
-  if (function->value != ZP_DATA_SYNTHETIC && (!args.data.path || !args.data.path[0])) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a path", function->name);
+/* What a source says besides its kind: does it agree with itself? */
+static bool check_source(zp_reader *reader, const zp_function *function, const data_args *args, zp_span span) {
+  bool made_up = function->value == ZP_DATA_SYNTHETIC;
+  if (!made_up && (!args->data.path || !args->data.path[0])) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, span, "`%s` needs a path", function->name);
     zp_diag_help(d, "for example `%s(\"%s\")`", function->name,
                  function->value == ZP_DATA_TOKENS ? "train_*.bin" : "book.txt");
-    return;
+    return false;
   }
-  if (args.format != ANY_FORMAT && is_index(args.data.path) != (args.format == FORMAT_MEGATRON)) {
-    zp_diag *d =
-        zp_report(reader->diags, ZP_Z0304, attr->value->span, "`%s` is not a file of that format", args.data.path);
+  if (args->format != ANY_FORMAT && is_index(args->data.path) != (args->format == FORMAT_MEGATRON)) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`%s` is not a file of that format", args->data.path);
     zp_diag_help(d, "Megatron's datasets are named by their .idx, all other files are shards of llm.c");
-    return;
+    return false;
   }
-  if (function->value != ZP_DATA_SYNTHETIC && args.seed > 0 && !args.shuffled) {
-    zp_diag *d =
-        zp_report(reader->diags, ZP_Z0304, attr->value->span, "`seed` decides nothing where samples are in order");
+  if (!made_up && args->seed > 0 && !args->shuffled) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`seed` decides nothing where samples are in order");
     zp_diag_help(d, "it is that of `order = \"shuffled\"`");
-    return;
+    return false;
   }
+  return true;
+}
+
+/* One of the first `count` functions, with all that it was given. */
+static bool read_source(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, int count,
+                        zp_data *data) {
+  int before = zp_diags_errors(reader->diags);
+  data_args args = {.mask_token = -1, .mask_rate = 0.15}; /* the share of arXiv 1810.04805 */
+  if (expr->kind == ZP_EXPR_STRING) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, expr->span, "`%s` must say what the file holds", key);
+    zp_diag_help(d, "write `text(\"%s\")` for plain text or `tokens(\"%s\")` for token ids", expr->text, expr->text);
+    return false;
+  }
+  const zp_function *function = zp_read_call(reader, env, expr, key, data_functions, count, &args);
+  if (!function || zp_diags_errors(reader->diags) != before) return false;
+  if (function->value == MASKED) {
+    bool whole = args.data.kind != ZP_DATA_NONE && args.mask_token >= 0;
+    if (!whole) {
+      zp_diag *d = zp_report(reader->diags, ZP_Z0307, expr->span, "`masked` needs %s",
+                             args.data.kind == ZP_DATA_NONE ? "what it masks" : "the id of the mask token");
+      zp_diag_help(d, "for example `masked(tokens(\"train_*.bin\"), token = 103)`");
+      return false;
+    }
+    *data = args.data;
+    data->mask_token = args.mask_token;
+    data->mask_rate = args.mask_rate;
+    data->mask_seed = (uint64_t)args.seed;
+    data->span = expr->span;
+    return true;
+  }
+  if (!check_source(reader, function, &args, expr->span)) return false;
   *data = args.data;
   data->kind = (zp_data_kind)function->value;
   data->seed = (uint64_t)args.seed;
   data->shuffled = args.shuffled;
-  data->span = attr->value->span;
-  if (data->path) resolve_path(reader, attr->value->span, data);
+  data->span = expr->span;
+  if (data->path) resolve_path(reader, expr->span, data);
+  return true;
+}
+
+static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  data_args *args = base;
+  read_source(reader, env, attr->value, attr->key.text, SOURCES, &args->data);
+}
+
+void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data) {
+  if (is_assignment(reader, attr, "data = tokens(\"train_*.bin\")"))
+    read_source(reader, env, attr->value, attr->key.text, DATA_FUNCTIONS, data);
 }
 
 /* ---- optimizer ---- */

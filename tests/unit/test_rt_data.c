@@ -1,6 +1,7 @@
 /* Sources of tokens: shards and their errors, the order of samples. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -253,6 +254,96 @@ Test(data, lines_are_samples_of_their_own_length) {
   zpr_data_load(&l.c, data, 4); /* sample 4 is the second line */
   cr_expect_eq(zpr_input(&l.c, 0, 0)[0], 'w');
   cr_expect_float_eq(l.c.token_weight, 1.0 / (3 + 1 + 2 + 3), 1e-15);
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+/* ---- masks ---- */
+
+/* Counts what masks leave of samples that hold 100, 101, ...: how often each of the three kinds stands there. */
+typedef struct masks {
+  int masked, kept, random, at[64];
+} masks;
+
+static masks count_masks(const zpr_source *source, int64_t first, int samples, int32_t length) {
+  enum { S = 64, V = 300 };
+  masks m = {0};
+  for (int n = 0; n < samples; n++) {
+    int32_t tokens[S], labels[S];
+    zpr_sample sample = {tokens, labels, length};
+    int there = 0;
+    for (int i = 0; i < S; i++) tokens[i] = 100 + i;
+    zpr_mask(source, first + n, S, V, &sample);
+    for (int i = 0; i < S; i++) {
+      if (labels[i] == -1) {
+        cr_assert_eq(tokens[i], 100 + i, "sample %d: token %d", n, i);
+        continue;
+      }
+      cr_assert_lt(i, length);
+      cr_assert_eq(labels[i], 100 + i);
+      cr_assert(tokens[i] >= 0 && tokens[i] < V);
+      there++, m.at[i]++;
+      *(tokens[i] == 7 ? &m.masked : tokens[i] == 100 + i ? &m.kept : &m.random) += 1;
+    }
+    cr_assert_eq(there, zpr_masked_tokens(source, length));
+  }
+  return m;
+}
+
+/* Shares within five standard deviations of a binomial draw; a random token is the mask or the token itself once in
+ * 150.
+ */
+Test(data, masks_hide_eight_of_ten_and_every_position_alike) {
+  enum { SAMPLES = 4000, LENGTH = 40, MASKED = 6 };
+  const zpr_source source = {.mask_rate = 0.15, .mask_token = 7, .mask_seed = 5};
+  masks m = count_masks(&source, 0, SAMPLES, LENGTH);
+  const double all = SAMPLES * MASKED, mixed = 0.1 / 300;
+  cr_expect_float_eq(m.masked / all, 0.8 + mixed, 5 * sqrt(0.8 * 0.2 / all));
+  cr_expect_float_eq(m.kept / all, 0.1 + mixed, 5 * sqrt(0.1 * 0.9 / all));
+  cr_expect_float_eq(m.random / all, 0.1 - 2 * mixed, 5 * sqrt(0.1 * 0.9 / all));
+  for (int i = 0; i < LENGTH; i++)
+    cr_expect_float_eq(m.at[i] / (double)SAMPLES, 0.15, 5 * sqrt(0.15 * 0.85 / SAMPLES), "position %d: %d", i, m.at[i]);
+}
+
+Test(data, at_least_one_token_of_a_sample_is_masked_and_at_most_all) {
+  const zpr_source few = {.mask_rate = 0.001}, all = {.mask_rate = 1}, some = {.mask_rate = 0.15};
+  cr_expect_eq(zpr_masked_tokens(&few, 64), 1);
+  cr_expect_eq(zpr_masked_tokens(&all, 64), 64);
+  cr_expect_eq(zpr_masked_tokens(&some, 3), 1);
+  cr_expect_eq(zpr_masked_tokens(&some, 10), 2); /* 1.5 */
+  cr_expect_eq(count_masks(&all, 3, 5, 64).at[63], 5);
+}
+
+/* Another pass over the data masks other tokens, and so does another seed; the same sample twice the same. */
+Test(data, masks_depend_on_sample_and_seed) {
+  const zpr_source source = {.mask_rate = 0.15, .mask_token = 7},
+                   other = {.mask_rate = 0.15, .mask_token = 7, .mask_seed = 1};
+  masks a = count_masks(&source, 11, 1, 64), b = count_masks(&source, 11, 1, 64),
+        next = count_masks(&source, 12, 1, 64), seed = count_masks(&other, 11, 1, 64);
+  cr_expect_arr_eq(a.at, b.at, sizeof a.at);
+  cr_expect_arr_neq(a.at, next.at, sizeof a.at);
+  cr_expect_arr_neq(a.at, seed.at, sizeof a.at);
+}
+
+/* One of 3 positions is masked: 4 samples have 4 tokens that count. */
+Test(data, masked_samples_weigh_their_labels) {
+  char path[128];
+  loader l;
+  write_file("text", "abcdefghijklmnopqrstuvwxyz", 26);
+  open_loader(&l);
+  zpr_source source = {.kind = ZPR_TEXT, .path = path_of(path, "text"), .mask_rate = 0.3, .mask_token = '?'};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  zpr_data_load(&l.c, data, 0);
+  cr_expect_float_eq(l.c.token_weight, 1.0 / 4, 1e-15);
+  for (int i = 0; i < 4; i++) {
+    int labels = 0;
+    for (int k = 0; k < 3; k++) {
+      int32_t label = zpr_input(&l.c, 1, i / 2)[i % 2 * 3 + k];
+      labels += label >= 0;
+      cr_expect(label == -1 || label == 'a' + 3 * i + k, "label %d of sample %d: %d", k, i, label);
+    }
+    cr_expect_eq(labels, 1);
+  }
   zpr_data_close(data);
   zpr_close(&l.c);
 }

@@ -69,6 +69,7 @@ typedef struct settings {
   uint64_t seed, order_seed;
   bool shuffled;
   const char *data; /* NULL: data.bin */
+  double mask_rate;
 } settings;
 
 static void child(const settings *s, int ends, const char *const *words) {
@@ -82,7 +83,8 @@ static void child(const settings *s, int ends, const char *const *words) {
   p->train = (zpr_source){.kind = ZPR_TOKENS,
                           .path = in_folder(s->data ? s->data : "data.bin"),
                           .seed = s->order_seed,
-                          .shuffled = s->shuffled};
+                          .shuffled = s->shuffled,
+                          .mask_rate = s->mask_rate};
   p->validate_every = 0;
   p->micro_batches = record;
   trained = fopen(in_folder("trained"), "ab");
@@ -233,6 +235,15 @@ Test(resume, another_order_is_refused) {
   SAYS("sequential data, this run has shuffled");
   cr_assert_eq(TRAIN(((settings){.order_seed = 3}), "--steps", "4", "--resume"), 1);
   SAYS("data of seed 0, this run has 3");
+}
+
+Test(resume, other_masks_are_refused) {
+  cr_assert_eq(TRAIN(((settings){.mask_rate = 0.15}), "--steps", "2"), 0);
+  cr_assert_eq(TRAIN(((settings){.mask_rate = 0.15}), "--steps", "3", "--resume"), 0);
+  cr_assert_eq(TRAIN(((settings){.mask_rate = 0.3}), "--steps", "4", "--resume"), 1);
+  SAYS("masks (token 0, rate 0.15, seed 0), this run has (token 0, rate 0.3, seed 0)");
+  cr_assert_eq(TRAIN(as_before, "--steps", "4", "--resume"), 1);
+  SAYS("masks (token 0, rate 0.15, seed 0), this run has (none)");
 }
 
 Test(resume, shuffled_samples_of_another_length_are_refused) {

@@ -124,6 +124,9 @@ typedef struct zpr_source {
   const char *path;
   uint64_t seed;
   bool shuffled;
+  double mask_rate; /* share of a sample's tokens that are masked, and are its labels; 0: the next tokens are */
+  int64_t mask_token;
+  uint64_t mask_seed;
 } zpr_source;
 
 /* ---- trainers built with --profile: what their steps are, and what the plan says of them ---- */

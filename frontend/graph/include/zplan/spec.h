@@ -121,6 +121,11 @@ typedef struct zp_data {
   const char *written; /* such a relative path as the file says it; NULL: `path` is as it was given */
   uint64_t seed;       /* of what is synthetic, or of the order */
   bool shuffled; /* order = "shuffled", by `seed`; default "sequential": sample n starts at token n * S (mod windows) */
+  /* masked(...): the share of a sample's tokens that are labels, and which of them, by seed; rate 0: labels are the
+   * tokens that follow. */
+  double mask_rate;
+  int64_t mask_token;
+  uint64_t mask_seed;
   zp_span span;
 } zp_data;
 
