@@ -113,20 +113,22 @@ def check_algorithms(tally, folder):
 
 # ---- samples of different lengths ----
 
-LINES = os.path.join(harness.ROOT, "tests", "torch", "lines.dz")
-# Precision, tensor, pipeline; the bound of losses and norms against PyTorch's in f32: that of tests/torch/compare.py in f32, there 2^-8 / 20 in bf16.
-LENGTHS = (("fp64", 1, 1, 1e-5), ("fp64", 2, 2, 1e-5), ("fp32", 2, 1, 1e-5), ("mixed_bf16", 1, 1, 2.0 ** -8 / 20), ("mixed_bf16", 1, 2, 2.0 ** -8 / 20))
+# Model, precision, tensor, pipeline; the bound of losses and norms against PyTorch's in f32: that of tests/torch/compare.py in f32, there 2^-8 / 20 in bf16.
+LENGTHS = (("bert", "fp64", 1, 1, 1e-5), ("lines", "fp64", 2, 2, 1e-5), ("lines", "fp32", 2, 1, 1e-5), ("bert", "mixed_bf16", 2, 1, 2.0 ** -8 / 20),
+           ("lines", "mixed_bf16", 1, 2, 2.0 ** -8 / 20))
 
 
 def check_lengths(tally, folder):
-    """An encoder that sees whole lines, padding masked: what PyTorch says of its first steps (tests/torch/expected_lines.json)."""
-    with open(os.path.join(harness.ROOT, "tests", "torch", "expected_lines.json"), encoding="utf-8") as file:
-        expected = json.load(file)
-    for precision, tensor, pipeline, bound in LENGTHS:
-        title = "lines %s t%d p%d" % (precision, tensor, pipeline)
+    """Encoders that see whole lines, padding masked: what PyTorch says of their first steps (tests/torch/expected_*.json)."""
+    for model, precision, tensor, pipeline, bound in LENGTHS:
+        place = os.path.join(harness.ROOT, "tests", "torch")
+        with open(os.path.join(place, "expected_%s.json" % model), encoding="utf-8") as file:
+            expected = json.load(file)
+        source = os.path.join(place, model + ".dz")
+        title = "%s %s t%d p%d" % (model, precision, tensor, pipeline)
         place = os.path.join(folder, title.replace(" ", "_"))
         log = place + ".jsonl"
-        outcome = harness.zplan("run", LINES, "--ranks", tensor * pipeline, "-o", place, "--steps", STEPS, "--log", log, "--threads", 1, *GPU, "--set",
+        outcome = harness.zplan("run", source, "--ranks", tensor * pipeline, "-o", place, "--steps", STEPS, "--log", log, "--threads", 1, *GPU, "--set",
                                 'precision="%s"' % precision, "--set", "tensor=%d" % tensor, "--set", "pipeline=%d" % pipeline, "--check-memory",
                                 "--", "--checkpoint", place + "-ck", env=trainings.environment("fp64"))
         if not tally.check(title, outcome.status == 0, outcome.tail()):

@@ -62,6 +62,26 @@ def lines(w, tokens, lengths, layers, heads):
     return gpt2(w, tokens, layers, heads, lambda q, k, v: padded_attention(q, k, v, lengths))
 
 
+# ---- BERT ----
+
+def bert_norm(w, name, x):
+    return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], 1e-12)
+
+
+def bert(w, tokens, lengths, layers, heads):
+    """Norms behind the sums; a head of its own before the tied output projection."""
+    def linear(name, y):
+        return F.linear(y, w[name + ".weight"], w[name + ".bias"])
+
+    x = bert_norm(w, "embeddings", F.embedding(tokens, w["word"]) + w["position"][: tokens.shape[1]] + w["segment"])
+    for layer in range(layers):
+        at = "layer.%d." % layer
+        q, k, v = (to_heads(part, heads) for part in linear(at + "attention.qkv", x).chunk(3, -1))
+        x = bert_norm(w, at + "attention_norm", x + linear(at + "attention.dense", from_heads(padded_attention(q, k, v, lengths))))
+        x = bert_norm(w, at + "output_norm", x + linear(at + "mlp.dense", F.gelu(linear(at + "mlp.intermediate", x))))
+    return bert_norm(w, "head_norm", F.gelu(linear("transform", x))) @ w["word"].t() + w["head_bias"]
+
+
 # ---- LLaMA ----
 
 def rms_norm(x, weight):

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, moe or lines. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, moe, lines or bert. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import datetime
@@ -14,6 +14,7 @@ import sys
 
 import torch
 
+import masks
 import model
 import settings
 
@@ -52,6 +53,21 @@ def line_batches():
         yield tokens, labels, torch.tensor([len(line) - 1 for line in chosen])
 
 
+def masked_batches():
+    """Those lines, with masks: labels are what stood there, and all else has none."""
+    for step, (tokens, labels, lengths) in enumerate(line_batches()):
+        labels = torch.full_like(labels, -100)
+        for i, length in enumerate(lengths.tolist()):
+            changed, there = masks.masked(tokens[i, :length].tolist(), step * settings.BATCH + i, **settings.MASKS)
+            tokens[i, :length] = torch.tensor(changed)
+            for at, label in there.items():
+                labels[i, at] = label
+        yield tokens, labels, lengths
+
+
+BATCHES = {"lines": line_batches, "bert": masked_batches}
+
+
 def learning_rate(step):
     """Linear warm-up, then a cosine down to MIN_LR at the last step: as runtime/schedule.c."""
     if step < settings.WARMUP:
@@ -61,10 +77,10 @@ def learning_rate(step):
 
 
 def train(name, weights):
-    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "lines": model.lines}[name]
+    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "lines": model.lines, "bert": model.bert}[name]
     optimizer = model.adamw(weights, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
     losses, norms = [], []
-    for step, (tokens, labels, *lengths) in enumerate(line_batches() if name == "lines" else batches()):
+    for step, (tokens, labels, *lengths) in enumerate(BATCHES.get(name, batches)()):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""The comparisons: what gpt2.dz, llama.dz, moe.dz and lines.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, moe.dz, lines.dz and bert.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -11,9 +11,11 @@ ARCHITECTURES = {
     "llama": {"layers": 3, "heads": 6, "kv_heads": 2},
     "moe": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1},
     "lines": {"layers": 3, "heads": 4},
+    "bert": {"layers": 3, "heads": 4},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
-DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32"}
+DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32", "bert": "float32"}
+MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 
 
 def expected_file(name):

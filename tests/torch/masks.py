@@ -1,0 +1,45 @@
+"""Which tokens masked data mask, written once more from what runtime/README.md says: Philox4x32-10 (Salmon et al. 2011) and a Feistel
+network over it."""
+import math
+
+WORD = 0xffffffff
+KEY = 0x6d61736b65640000
+MASK, RANDOM = 0.8, 0.9  # shares: below the first the mask token, below the second a random one, else what was there
+
+
+def philox(counter, key):
+    low, high = key & WORD, key >> 32
+    a, b, c, d = counter
+    for _ in range(10):
+        left, right = 0xd2511f53 * a, 0xcd9e8d57 * c
+        a, b, c, d = (right >> 32) ^ b ^ low, right & WORD, (left >> 32) ^ d ^ high, left & WORD
+        low, high = (low + 0x9e3779b9) & WORD, (high + 0xbb67ae85) & WORD
+    return a, b, c, d
+
+
+def permuted(key, epoch, size, index):
+    """Four rounds over the smallest even number of bits that holds `size`, walked until the result is below it."""
+    bits = next(b for b in range(1, 32) if 4 ** b >= size or b == 31)
+    mask = 2 ** bits - 1
+    while True:
+        left, right = index >> bits, index & mask
+        for number in range(4):
+            left, right = right, left ^ (philox((right, number, epoch & WORD, epoch >> 32), key)[0] & mask)
+        index = left << bits | right
+        if index < size:
+            return index
+
+
+def masked(tokens, sample, vocabulary, token, rate, seed):
+    """(tokens of a sample with masks, {position: label})"""
+    changed, labels, key = list(tokens), {}, seed ^ KEY
+    count = min(max(1, math.floor(rate * len(tokens) + 0.5)), len(tokens))
+    for i in range(count):
+        at = permuted(key, sample, len(tokens), i)
+        labels[at] = tokens[at]
+        draw, other, _, _ = philox((at, sample & WORD, sample >> 32, 1), key)
+        if draw < MASK * 2 ** 32:
+            changed[at] = token
+        elif draw < RANDOM * 2 ** 32:
+            changed[at] = other * vocabulary >> 32
+    return changed, labels
