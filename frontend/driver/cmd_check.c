@@ -1,4 +1,4 @@
-/* zplan check: what the file says, without a plan. Lints are warnings. */
+/* zplan check: what the file says, without a plan. */
 #include "driver.h"
 
 #include <zplan/sparse.h>
@@ -9,16 +9,6 @@ static int64_t layers_of(const zp_model *model) {
   for (int s = 0; s < model->segments.len; s++)
     if (model->segments.data[s].is_repeat) layers += model->segments.data[s].count;
   return layers;
-}
-
-static void lint(zp_run_state *run, const zp_spec *spec) {
-  if (spec->model->vocabulary > 1024 && spec->model->vocabulary % 128 != 0) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0903, spec->model->span,
-                           "vocabulary %lld is not a multiple of 128; the output matmul runs below peak",
-                           (long long)spec->model->vocabulary);
-    zp_diag_help(d, "pad it to %lld if the token ids allow it",
-                 (long long)((spec->model->vocabulary + 127) / 128 * 128));
-  }
 }
 
 static void add_nodes(zp_json *list, int nodes, const zp_node_type *node) {
@@ -106,7 +96,6 @@ int zp_cmd_check(zp_run_state *run) {
   zp_spec *spec = zp_load_input(run, &json);
   if (json) zp_json_free(json);
   if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
-  lint(run, spec);
   zp_flush_diags(run);
   const zp_model *m = spec->model;
   if (run->options.json) {
