@@ -1,8 +1,8 @@
 #!/bin/sh
 # Every test that needs no GPU, from a fresh Debian or Ubuntu machine: installs what is missing, builds, runs all parts and
-# ends with the line `N passed, N failed`. It takes 50 minutes of CPU time.
+# ends with the line `N passed, N failed`.
 #
-#   tests/run.sh [--no-dev] [--quick]
+#   tests/run.sh [--no-dev] [--quick]        a line a part: checks, seconds, and seconds of processor time
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
 #     --quick     fewer layouts: every value of every axis once
 #
@@ -40,14 +40,24 @@ counts_of() { # LOG
     awk '$1 == "total" { print $2 - $3, $3; next } { print }'
 }
 
+# Sets `cpu` to the seconds of processor time that children of this shell have had: the second line of `times`. No part of it stands in
+# a pipe or in $(...): there it would be another shell's.
+read_cpu() { # FILE
+  times >"$1"
+  cpu=$(sed -n '2s/[ms]/ /gp' "$1" | awk '{ printf "%.0f", 60 * $1 + $2 + 60 * $3 + $4 }')
+}
+
 part() { # NAME COMMAND...: runs it, keeps its counts, prints one line
   name=$1
   shift
   log=$logs/$(echo "$name" | tr ' ' '-').log
   began=$(date +%s)
+  read_cpu "$log"
+  cpu_began=$cpu
   "$@" >"$log" 2>&1
   status=$?
   seconds=$(($(date +%s) - began))
+  read_cpu "${log%.log}.times"
   counts=$(counts_of "$log")
   good=${counts% *}
   bad=${counts#* }
@@ -56,7 +66,7 @@ part() { # NAME COMMAND...: runs it, keeps its counts, prints one line
   [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   [ "$good" -gt 0 ] || [ "$bad" -gt 0 ] || bad=1
   echo "$good $bad" >"${log%.log}.counts"
-  line=$(printf '%-24s %5d passed %4d failed  %4d s' "$name" "$good" "$bad" "$seconds")
+  line=$(printf '%-24s %5d passed %4d failed  %4d s  %4d s CPU' "$name" "$good" "$bad" "$seconds" $((cpu - cpu_began)))
   if [ "$bad" -eq 0 ]; then
     echo "$line"
     return 0
@@ -74,8 +84,8 @@ build() { # PRESET: counts as one test
 }
 
 # shellcheck disable=SC2317 # called through part
-unit() { # PRESET
-  ctest --test-dir "build/$1" -j2 --output-on-failure
+unit() { # PRESET JOBS
+  ctest --test-dir "build/$1" -j"$2" --output-on-failure
 }
 
 finish() {
@@ -86,9 +96,11 @@ finish() {
   exit
 }
 
-# Parts that run side by side, each on about one core: the longest first, so that none goes on alone at the end.
+# Parts that run side by side, each on about one core: the longest first, so that none goes on alone at the end. Ranks of a training
+# wait for each other more than they compute, so there are more parts at a time than cores.
 list_parts() {
   cat <<end
+unit release|unit release 1
 layouts|python3 tests/diff/layouts.py --jobs 1 $quick
 mixed precision|python3 tests/diff/bf16.py
 offload of values|python3 tests/diff/offload_values.py --jobs 1
@@ -157,16 +169,30 @@ take_parts() {
   done 3<"$logs/parts"
 }
 
+# What runs beside the list, one after the other: the build with sanitizers and its tests.
+run_dev() {
+  trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
+  part 'build dev' in_background build dev && part 'unit dev' in_background unit dev 2 &&
+    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 30
+}
+
 run_side_by_side() {
   rm -rf "$logs/taken" && mkdir "$logs/taken" && list_parts >"$logs/parts" || exit 1
-  take_parts &
-  one=$!
-  take_parts &
-  other=$!
+  takers=
+  for _ in 1 2; do
+    take_parts &
+    takers="$takers $!"
+  done
+  if [ $dev = yes ]; then
+    run_dev </dev/null &
+    takers="$takers $!"
+  fi
   # Ctrl-C does not reach what a shell runs in the background.
-  trap 'kill "$one" "$other" 2>/dev/null; wait; exit 130' INT TERM
+  # shellcheck disable=SC2086 # words
+  trap 'kill $takers 2>/dev/null; wait; exit 130' INT TERM
   wait
   trap - INT TERM
+  [ $dev = no ] || printf '%s\n' 'unit dev' 'damaged inputs' >>"$logs/parts"
   cut -d '|' -f 1 "$logs/parts" | while read -r name; do
     counts=$logs/$(echo "$name" | tr ' ' '-').counts
     [ -e "$counts" ] || { echo "$name: was not run" && echo '0 1' >"$counts"; }
@@ -174,9 +200,5 @@ run_side_by_side() {
 }
 
 part 'build release' build release || finish
-part 'unit release' unit release
 run_side_by_side
-if [ $dev = yes ]; then
-  part 'build dev' build dev && part 'unit dev' unit dev && part 'damaged inputs' python3 tests/fuzz/inputs.py --seconds 30
-fi
 finish

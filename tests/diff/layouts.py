@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Every layout trains the same model: losses, gradient norms and final parameters equal those of one rank.
 
-    layouts.py [--quick | --all] [--only TEXT] [--list] [--jobs N] [--verbose]
+    layouts.py [--quick | --degrees | --all] [--only TEXT] [--list] [--jobs N] [--verbose]
 
 Three models of odd sizes: gpt.dz (tied embedding, dropout), llama.dz (grouped queries) and moe.dz (experts; f64 only: where
-two scores are nearly equal, an f32 rounding sends a token to another expert, and from there on nothing is comparable). 20
+two scores are nearly equal, an f32 rounding sends a token to another expert, and from there on nothing is comparable). 10
 steps, arena peaks and bytes sent as planned: see support/trainings.py, which also says how errors are measured.
 
 Which layouts. Axes: tensor, pipeline and data ranks (product at most 8; 6 with experts); ZeRO 0 or 1; recomputation none,
@@ -17,20 +17,20 @@ micro-batch or two. All that can be combined is a space of thousands, which --al
   tensor ranks with kept inputs split, cuts inside layers in a pipeline, data ranks with ZeRO 1, ...;
 - any three of these occur together, with experts and without: there in gpt.dz or llama.dz, which have the same layouts and
   differ within layers only;
-- so do every (tensor, pipeline, data), and any two values at their very degrees: tensor 5 with kept inputs split, pipeline 7
-  with cuts inside layers, data 3 with ZeRO 1, ...
+- so does every (tensor, pipeline, data).
 
 That suffices because layouts are made of parts that know little of each other: an axis changes sizes of shards, who sends to
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
-against several or at one uneven degree, not at a single combination of eight values. In f32 kernels are others, layouts are
+against several or at one uneven degree, not at a single combination of eight values. --degrees has any two values at their very degrees, too
+(tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...): 95 trainings more, for changes of how shards are cut. In f32 kernels are others, layouts are
 not: every value of every axis with every model, and any two in one of them when degrees count as one or several. --quick: every value
 of every axis.
 Layouts with experts spread over data ranks are listed.
 
-Bounds. f64: 1e-10. f32, where one rounding is u = 6e-8, about ten times what was measured on 845 layouts:
+Bounds. f64: 1e-10. f32, where one rounding is u = 6e-8, about ten times what was measured on 845 layouts after 20 steps:
 
 - loss 5e-6 (measured 2.3e-7): dot products and sums of up to n = 160 terms are added in another order, which moves a
-  gradient by up to u sqrt(n) = 8e-7 of its size, and 20 steps feed it back;
+  gradient by up to u sqrt(n) = 8e-7 of its size, and the steps feed it back;
 - gradient norm 1e-4 (measured 9.6e-6): it is the derivative of the loss, so the fed-back differences weigh more;
 - parameters 2e-2 (measured 1.9e-3, attn.c_attn.bias): AdamW divides a gradient by its own size. Where the true gradient is
   zero, as for every key bias (softmax does not see it), rounding noise alone moves the element by up to lr a step, however
@@ -118,7 +118,7 @@ def pairs_of_classes(layout):
 
 
 def degrees_and_threes(layout):
-    return {layout[:3]} | covering.meetings(layout, 2) | covering.meetings(coarse(layout), 3)
+    return {layout[:3]} | covering.meetings(coarse(layout), 3)
 
 
 def of_model(case, needs):
@@ -136,7 +136,8 @@ def chosen(tally, models, precision, extent):
         if extent == "quick":
             return of_model(case, values)
         if precision == "fp64":
-            return degrees_and_threes(case[1]) | of_model(case, pairs_of_classes)
+            every_degree = covering.meetings(case[1], 2) if extent == "degrees" else set()
+            return every_degree | degrees_and_threes(case[1]) | of_model(case, pairs_of_classes)
         return pairs_of_classes(case[1]) | of_model(case, values)
 
     some = covering.cover(every, needs)
@@ -195,6 +196,7 @@ def main():
     parser = trainings.arguments("every layout trains the same")
     parser.add_argument("--quick", dest="extent", action="store_const", const="quick", default="pairs",
                         help="every value of every axis once")
+    parser.add_argument("--degrees", dest="extent", action="store_const", const="degrees", help="any two values at their very degrees")
     parser.add_argument("--all", dest="extent", action="store_const", const="all", help="the whole space: a day")
     options = parser.parse_args()
     tally = harness.Tally()

@@ -1,3 +1,26 @@
 #!/bin/sh
 # The C++ compiler without optimization: kernels of an emulated GPU take longer to optimize than a few small steps take to run.
-exec c++ "$@" -O0
+# With KEPT_OBJECTS, a folder, one text is compiled once for all trainers of a test that have the same kernels.
+last=
+out=
+text=
+words=
+for word; do
+  case $last in
+  -o) out=$word ;;
+  *)
+    case $word in
+    -o) ;;
+    *.cc) text=$word ;;
+    *) words="$words $word" ;;
+    esac
+    ;;
+  esac
+  last=$word
+done
+if [ -z "${KEPT_OBJECTS:-}" ] || [ ! -f "$text" ] || [ -z "$out" ]; then exec c++ "$@" -O0; fi
+kept=$KEPT_OBJECTS/$( (echo "$words" && cat "$text") | sha256sum | cut -d ' ' -f 1)
+if ! cp "$kept" "$out" 2>/dev/null; then
+  c++ "$@" -O0 || exit
+  cp "$out" "$kept.$$" && mv "$kept.$$" "$kept"
+fi

@@ -30,10 +30,11 @@ static void run_shape(const host_object *k, zpk_dtype dtype, size_t i, int head,
 }
 
 /* Every shape causal and full, once with rows that begin at multiples of 16 bytes and once without; with `once`, or
- * sanitizers, which take four times as long, one of the two. */
+ * sanitizers, which take four times as long, one of the two, and of heads a narrow and a wide tile. */
 static void run_shapes(const char *kernels, zpk_dtype dtype, bool once) {
   const int heads[] = {16, 48, 64, 128, 256};
   for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
+    if ((once || sanitized) && heads[h] != 64 && heads[h] != 256) continue;
     host_object k = device_open(kernels, dtype, heads[h]);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
       if (shapes[i].hd <= heads[h] && shapes[i].hd > heads[h] / 4)
@@ -96,7 +97,10 @@ static void run_sparse(const char *kernels, zpk_dtype dtype, int head, bool watc
 }
 
 Test(kernels_cuda_mma, sparse_bf16) { run_sparse(text, ZPK_BF16, 64, false); }
-Test(kernels_cuda_mma, sparse_f16_wide_heads) { run_sparse(text, ZPK_F16, 256, false); }
+Test(kernels_cuda_mma, sparse_f16_wide_heads) {
+  if (sanitized) cr_skip_test("the addresses are those of bf16");
+  run_sparse(text, ZPK_F16, 256, false);
+}
 Test(kernels_cuda_mma, sparse_without_races) { run_sparse(text, ZPK_BF16, 64, true); }
 Test(kernels_cuda_mma, sparse_volta) { run_sparse(volta, ZPK_F16, 64, false); }
 Test(kernels_cuda_mma, sparse_volta_without_races) { run_sparse(volta, ZPK_F16, 64, true); }

@@ -91,7 +91,6 @@ static void check(const char *arch, int head, bool f64) {
 
 Test(kernels_cuda_nvrtc, f32) {
   check("sm_80", 64, false);
-  check("sm_80", 128, false);
   check("sm_90", 256, false);
 }
 

@@ -1,0 +1,51 @@
+/* Objects of the emulator that were compiled once serve every test of a build that asks for the same text: tests run in
+ * processes of their own, and compiling a text takes longer than most of them compute. */
+#ifndef KEPT_OBJECTS_H
+#define KEPT_OBJECTS_H
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zplan/buf.h>
+#include <zplan/cuda.h>
+#include <zplan/hash.h>
+
+static inline uint64_t hash_of_file(zp_arena *arena, uint64_t hash, const char *path) {
+  size_t length = 0;
+  const char *error = NULL, *text = zp_read_file(arena, path, &length, &error);
+  return text ? zp_hash(hash, text, length) : hash;
+}
+
+/* All that texts include, and what compiles them; a sum, because folders list their files in any order. */
+static inline uint64_t hash_of_compiler(zp_arena *arena, const zp_cuda_source *source) {
+  const char *cxx = getenv("CXX");
+  uint64_t hash = hash_of_file(arena, ZP_HASH_START, ZPLAN_SOURCE_DIR "/codegen/cuda/host.c"), sum = 0;
+  if (cxx) hash = zp_hash(hash, cxx, strlen(cxx));
+  for (int i = 0; i <= source->n_include_dirs; i++) {
+    const char *path = i > 0 ? source->include_dirs[i - 1] : ZPLAN_SOURCE_DIR "/kernels/include/zplan";
+    DIR *folder = opendir(path);
+    for (struct dirent *e; folder && (e = readdir(folder));)
+      sum += hash_of_file(arena, hash, zp_format(arena, "%s/%s", path, e->d_name));
+    if (folder) closedir(folder);
+  }
+  return hash + sum;
+}
+
+/* Where the object of a text lies, or is to lie: under a name that says all that it is made of. Objects of other
+ * kernels than today's are removed. */
+static inline const char *kept_object(zp_arena *arena, const zp_cuda_source *source) {
+  static const char all[] = ZPLAN_BUILD_DIR "/tests/emulated";
+  unsigned long long now = hash_of_compiler(arena, source);
+  const char *folder = zp_format(arena, "%s/%016llx", all, now);
+  mkdir(all, 0777);
+  if (mkdir(folder, 0777) == 0 && /* one of the tests that want it makes it, and tidies up */
+      system(zp_format(arena, "cd '%s' && ls | grep -v %016llx | xargs rm -rf", all, now)) != 0)
+    return NULL;
+  uint64_t hash = zp_hash(ZP_HASH_START, source->text, strlen(source->text));
+  return zp_format(arena, "%s/%016llx-%d%s%s.so", folder, (unsigned long long)hash, (int)source->dtype,
+                   source->watch ? "-watched" : "", source->sanitize ? "-sanitized" : "");
+}
+
+#endif
