@@ -36,6 +36,9 @@ static const card cards[] = {
     {"offload_1t", 128, {NULL}, false},
     {"offload_2t", 512, {NULL}, true},
     {"offload_2t", 256, {NULL}, false},
+    {"bert_sparse", 1, {NULL}, true},
+    {"bert_sparse", 1, {"model.S=262144"}, false},
+    {"bert_sparse", 1, {"recompute=\"none\""}, false},
 };
 
 static void check_card(const card *c) {
