@@ -20,11 +20,19 @@ fail() {
   failed=1
 }
 
+# Sanitizers, with which a rank takes ten times as long to start, see every path once.
+sanitized=no
+case $bin in */dev/*) sanitized=yes ;; esac
+
 # --- sums, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype EXPERT; and that waiting leaves the cores alone
-for layout in '2 1 1 f64' '1 2 1 f32' '1 1 2 f32 2' '3 1 1 f32' '1 3 1 f64' '1 1 3 f64 3' '4 1 1 f32' '2 2 1 f32' '2 1 2 f64 2' '1 2 2 f32'; do
-  set -- $layout
-  ranks $(($1 * $2 * $3)) "$bin/mpi_collectives" "$@" || fail "collectives $layout"
-done
+collectives() { # LAYOUT...
+  for layout; do
+    set -- $layout
+    ranks $(($1 * $2 * $3)) "$bin/mpi_collectives" "$@" || fail "collectives $layout"
+  done
+}
+collectives '3 1 1 f32' '1 3 1 f64' '2 1 2 f64 2'
+[ $sanitized = yes ] || collectives '2 1 1 f64' '1 2 1 f32' '1 1 2 f32 2' '1 1 3 f64 3' '4 1 1 f32' '2 2 1 f32' '1 2 2 f32'
 TEST_WAITING=1 ranks 4 "$bin/mpi_collectives" 1 2 2 f32 || fail 'waiting with 4 ranks'
 
 # --- every layout trains alike: TENSOR DATA ZERO
@@ -35,6 +43,9 @@ losses() { # FILE: step and loss, rounded to what rounding of sums may change
 for dtype in f64 f32; do
   if [ $dtype = f64 ]; then
     digits=10 layouts='1,1,0 1,2,0 1,2,1 2,1,0 2,2,0 2,2,1 1,4,1 3,1,0 1,2,2 2,4,2 1,4,3 2,2,3'
+    [ $sanitized = no ] || layouts='1,1,0 2,2,0 1,4,1 1,2,2 2,2,3'
+  elif [ $sanitized = yes ]; then
+    continue
   else
     digits=3 layouts='1,1,0 2,2,1 1,4,0'
   fi

@@ -36,7 +36,9 @@ losses() { # FILE DIGITS: step, loss and norm, rounded to what the order of sums
   sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1" |
     awk -v digits="$2" '{ printf "%d %.*e %.*e\n", $1, digits, $2, digits, $3 }'
 }
-for dtype in f64 f32; do
+limit=10 dtypes='f64 f32'
+case $bin in */dev/*) limit=30 dtypes=f64 ;; esac # sanitizers: starting takes long, and all messages before the one that is lost
+for dtype in $dtypes; do
   digits=10
   [ $dtype = f32 ] && digits=3
   "$bin/mpi_trainer" 1 1 0 $dtype --steps 8 --log "$tmp/log" >/dev/null || fail "CPU trainer $dtype"
@@ -88,8 +90,6 @@ two() { # VARIABLE=VALUE OF RANK 1 WORDS...
   shift
   ranks 1 "$bin/mpi_trainer_cuda" "$@" : -n 1 env "$variable" "$bin/mpi_trainer_cuda" "$@"
 }
-limit=10
-case $bin in */dev/*) limit=30 ;; esac # sanitizers: starting takes long, and all messages before that one
 begin=$(date +%s)
 expect 5 'error\[Z0852\]: a rank of the data group cannot be reached any more' \
   two ZPLAN_EMULATED_NCCL_LOSES=20 1 2 2 f64 --comm nccl --steps 2000
