@@ -70,6 +70,8 @@ bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const ch
 
 /* ---- folders (checkpoint_folder.c) ---- */
 const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The path of a file or folder in the folder that the running program stands in. */
+const char *zpr_beside_trainer(char buf[ZPR_PATH], const char *name);
 bool zpr_make_folders(const char *path, zpr_error *error);
 void zpr_remove_folder(const char *path); /* with the files in it; as far as possible */
 /* The hidden folder of a checkpoint that is being written, NULL: none is; it goes when the run ends early. */

@@ -11,6 +11,7 @@ typedef struct zpr_options {
   bool overwrite;      /* without resume: checkpoints that are there are removed */
   bool accept_changes; /* with resume: goes on with other data, or another seed */
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  const char *init_path;   /* map of the weights to start from; NULL: the program's, or none */
   const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
   const char *products;    /* who multiplies matrices on CPU ranks: openblas, onednn; NULL: the runtime chooses */
@@ -220,8 +221,10 @@ bool zpr_loss_scale_moves(const zpr_program *program);
 /* What the gradient of a token's loss is multiplied by. */
 static inline double zpr_gradient_weight(const zpr *c) { return c->token_weight * (double)c->loss_scale; }
 
-/* Initial parameters; gradients and optimizer state zero. */
-void zpr_init_weights(zpr *c);
+/* Initial parameters; gradients and optimizer state zero. given: where parameters come from (given.h), with what goes
+ * wrong in *error; NULL: they are drawn. */
+struct zpr_given;
+void zpr_init_weights(zpr *c, struct zpr_given *given, zpr_error *error);
 
 /* The flat buffers by who holds the same elements: all data ranks; behind that, what is spread over expert groups. */
 typedef struct zpr_part {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
+#include "given.h"
 #include "profile.h"
 #include "state.h"
 
@@ -72,6 +73,20 @@ static void overwrite(zpr *c) {
   zpr_agree(c, &error);
 }
 
+/* Weights that the run starts from: drawn, or where a map says. */
+static void start(zpr *c) {
+  zpr_error error = {0};
+  char path[ZPR_PATH];
+  const char *map = c->state->options.init_path;
+  if (!map && c->program->starts_from_weights) map = zpr_beside_trainer(path, "weights.json");
+  zpr_given *given = map ? zpr_given_open(map, &error) : NULL;
+  zpr_agree(c, &error);
+  if (given && c->rank == 0) fprintf(stderr, "note: starts from the weights of %s\n", given->source);
+  zpr_init_weights(c, given, &error);
+  zpr_given_close(given);
+  zpr_agree(c, &error);
+}
+
 /* The weights to start from. Whether they are those that the run ends with. */
 static bool start_or_resume(zpr *c) {
   const zpr_options *options = &c->state->options;
@@ -80,8 +95,13 @@ static bool start_or_resume(zpr *c) {
     zpr_error_set(&error, "Z0813",
                   "--resume needs a checkpoint folder: name one in the train block or with --checkpoint");
   zpr_agree(c, &error);
-  zpr_init_weights(c);
-  int64_t step = options->resume ? zpr_checkpoint_load(c, options->checkpoint_dir) : -1;
+  int64_t newest = -1;
+  if (options->resume) newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(options->checkpoint_dir) : INT64_MAX);
+  if (newest < 0)
+    start(c);
+  else
+    zpr_init_weights(c, NULL, NULL);
+  int64_t step = newest < 0 ? -1 : zpr_checkpoint_load(c, options->checkpoint_dir);
   zpr_update_begin(c);
   if (step >= 0) c->step = step;
   if (step > options->steps)
