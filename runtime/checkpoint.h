@@ -106,6 +106,7 @@ typedef struct zpr_manifest {
   int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
   int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
   char products[256];              /* their algorithms (algorithms.c); "" */
+  char initial[ZPR_PATH];          /* folder of the weights that the run began with; "": they were drawn */
 } zpr_manifest;
 /* Reads it, and checks sizes and checksums of the files against it. */
 bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error);

@@ -82,6 +82,7 @@ static void start(zpr *c) {
   zpr_given *given = map ? zpr_given_open(map, &error) : NULL;
   zpr_agree(c, &error);
   if (given && c->rank == 0) fprintf(stderr, "note: starts from the weights of %s\n", given->source);
+  if (given) zpr_path(c->state->initial, "%s", given->source);
   zpr_init_weights(c, given, &error);
   zpr_given_close(given);
   zpr_agree(c, &error);

@@ -40,6 +40,7 @@ struct zpr_state {
   zpr_log *log;
   zpr_profile *profile;        /* NULL: no step is measured */
   zpr_data *data;              /* trained on; NULL: none is opened */
+  char initial[4096];          /* folder of the weights that the run began with; "": they were drawn. Rank 0 */
   char algorithms[256];        /* algorithms.c: of this run's products, from the first step on; "": they have none */
   char algorithms_before[256]; /* those of the checkpoint that the run goes on from; rank 0 */
 };
