@@ -48,6 +48,10 @@ typedef enum option_id {
   O_SYNC,
   O_PROFILE,
   O_PROFILE_STEPS,
+  O_INIT,
+  O_LIKE,
+  O_DTYPE,
+  O_SHARD_SIZE,
   O_COUNT
 } option_id;
 
@@ -80,6 +84,8 @@ static const option_row rows[] = {
     {"--arch", O_ARCH, "sm_NN|host", "build run bench",
      "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
     {"--hostfile", O_HOSTFILE, "FILE", "run", "given to mpirun"},
+    {"--init", O_INIT, "FOLDER", "run",
+     "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
     {"--accept-changes", O_ACCEPT, NULL, "run",
      "with --resume: also when data or seed are not those of the checkpoint"},
@@ -115,10 +121,14 @@ static const option_row rows[] = {
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"--search-memory", O_SEARCH_MEMORY, "SIZE", "plan build run explain bench export compare",
      "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap"},
-    {"--tokenizer", O_TOKENIZER, "FILE", "data",
-     "tokenizer.json of a Hugging Face model: BPE, unigram (default: bytes)"},
+    {"--tokenizer", O_TOKENIZER, "FILE", "data export",
+     "tokenizer.json of a Hugging Face model: BPE, unigram (data: default bytes; export hf: goes with the weights)"},
     {"--eod", O_EOD, "TOKEN", "data", "the tokenizer's token behind every file, e.g. '<|endoftext|>'"},
     {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
+    {"--like", O_LIKE, "FOLDER", "export",
+     "hf: config.json, tokenizer and files as in this folder (default: that which the run began with, or made anew)"},
+    {"--dtype", O_DTYPE, "f32|f64|bf16|f16", "export", "hf: type of the weights (default: that of the training)"},
+    {"--shard-size", O_SHARD_SIZE, "SIZE", "export", "hf: most of one safetensors file, e.g. 5GB (default: one file)"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
@@ -231,6 +241,13 @@ static bool parse_share(const char *option, const char *text, double *out) {
   return false;
 }
 
+static bool is_dtype(const char *name) {
+  static const char *const names[] = {"f32", "f64", "bf16", "f16"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i], name) == 0) return true;
+  return zp_usage_error("--dtype is f32, f64, bf16 or f16, not `%s`", name), false;
+}
+
 static bool is_pass(const char *name) {
   static const char *const passes[] = {"graph", "shard", "differentiate", "lower", "moves"};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
@@ -280,6 +297,10 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     if (strcmp(v, "host") == 0 || zp_is_gpu_arch(v)) return true;
     return zp_usage_error("--arch is the architecture of a GPU such as sm_90, or host, not `%s`", v), false;
   case O_HOSTFILE: o->hostfile = v; return true;
+  case O_LIKE: o->like = v; return true;
+  case O_DTYPE: o->dtype = v; return is_dtype(v);
+  case O_SHARD_SIZE: return parse_size(row->name, v, &o->shard_bytes);
+  case O_INIT: o->init = v; return true;
   case O_RESUME: return o->resume = true;
   case O_ACCEPT: return o->accept_changes = true;
   case O_OVERWRITE: return o->overwrite = true;
