@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""What transformers says of folders of weights: for each the loss on the first samples of a text, and the tokens that greedy decoding adds
+to prompts. Needs torch and transformers.
+
+    reference.py REQUEST.json ANSWER.json
+
+REQUEST: {"text": PATH, "sequence": S, "batch": N, "new": K, "prompts": [[token, ...], ...], "folders": {name: PATH}}
+"""
+import json
+import sys
+
+import torch
+import transformers
+
+
+def loss_of(model, text, sequence, batch):
+    tokens = torch.tensor([list(text[i * sequence:i * sequence + sequence + 1]) for i in range(batch)])
+    logits = model(tokens[:, :-1]).logits.double()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).item()
+
+
+def continued(model, prompt, new):
+    """Without a cache, the whole prompt anew for every token."""
+    tokens = list(prompt)
+    for _ in range(new):
+        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+    return tokens[len(prompt):]
+
+
+@torch.no_grad()
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        request = json.load(file)
+    with open(request["text"], "rb") as file:
+        text = file.read()
+    answer = {"torch": torch.__version__, "transformers": transformers.__version__, "models": {}}
+    for name, folder in request["folders"].items():
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        answer["models"][name] = {"loss": loss_of(model, text, request["sequence"], request["batch"]),
+                                  "greedy": [continued(model, prompt, request["new"]) for prompt in request["prompts"]]}
+    with open(sys.argv[2], "w", encoding="utf-8") as file:
+        file.write(json.dumps(answer, indent=1) + "\n")
+
+
+main()
