@@ -7,6 +7,7 @@
 #include "checkpoint.h"
 #include "device.h"
 #include "given.h"
+#include "infer.h"
 #include "profile.h"
 #include "state.h"
 
@@ -150,6 +151,13 @@ static int run(zpr *c) {
   if (last > 0) c->state->data = zpr_data_open(c, &source); /* the initial checkpoint needs no data */
   if (last > 0 && held_out.kind != ZPR_NO_DATA) validate = zpr_data_open(c, &held_out);
   zpr_update_open(c);
+  if (options->infer_path) {
+    start(c);
+    status = zpr_infer(c, options->infer_path);
+    zpr_update_close(c);
+    zpr_data_close(c->state->data);
+    return status;
+  }
   check_checkpoint_folder(c);
   if (start_or_resume(c)) {
     if (c->rank == 0) printf("already at step %lld of %lld: nothing to do\n", (long long)c->step, (long long)last);

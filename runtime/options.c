@@ -23,6 +23,8 @@ static const struct option {
      "start anew where checkpoints are, and remove these"},
     {"--init", "FILE", TEXT, offsetof(zpr_options, init_path),
      "start from the weights that FILE maps, as `zplan run --init` wrote it"},
+    {"--infer", "FILE", TEXT, offsetof(zpr_options, infer_path),
+     "do not train: answer the request in FILE, as `zplan sample` and `zplan eval` write it"},
     {"--log", "FILE", TEXT, offsetof(zpr_options, log_path), "write one JSON object a step to FILE"},
     {"--data", "PATH", TEXT, offsetof(zpr_options, data_path), "train on PATH: token files (*.bin) or a text file"},
     {"--validate", "PATH", TEXT, offsetof(zpr_options, validate_path), "validate on PATH, likewise"},
