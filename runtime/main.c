@@ -82,7 +82,8 @@ static void start(zpr *c) {
   if (!map && c->program->starts_from_weights) map = zpr_beside_trainer(path, "weights.json");
   zpr_given *given = map ? zpr_given_open(map, &error) : NULL;
   zpr_agree(c, &error);
-  if (given && c->rank == 0) fprintf(stderr, "note: starts from the weights of %s\n", given->source);
+  if (given && c->rank == 0 && !c->state->options.infer_path)
+    fprintf(stderr, "note: starts from the weights of %s\n", given->source);
   if (given) zpr_path(c->state->initial, "%s", given->source);
   zpr_init_weights(c, given, &error);
   zpr_given_close(given);

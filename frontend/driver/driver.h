@@ -38,9 +38,13 @@ typedef struct zp_options {
   int threads;
   const char *target, *arch; /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
   const char *tokenizer, *eod, *gpu;
-  const char *like, *dtype; /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
-  int64_t shard_bytes;      /* export hf: most of one file; 0: not said */
-  const char *init;         /* folder of weights; NULL: the train block's, or none */
+  zp_strings prompts; /* sample: --prompt */
+  int64_t tokens, top_k, seed;
+  double temperature, top_p; /* 0: greedy; 1: all */
+  const char *data;          /* eval */
+  const char *like, *dtype;  /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
+  int64_t shard_bytes;       /* export hf: most of one file; 0: not said */
+  const char *init;          /* folder of weights; NULL: the train block's, or none */
   const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
@@ -239,6 +243,8 @@ int zp_cmd_compare(zp_run_state *run);
 int zp_cmd_completion(zp_run_state *run);
 int zp_cmd_export(zp_run_state *run);
 int zp_cmd_import(zp_run_state *run);
+int zp_cmd_sample(zp_run_state *run);
+int zp_cmd_eval(zp_run_state *run);
 
 /* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
 const char *zp_tree_dir(zp_run_state *run);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What transformers says of folders of weights: for each the loss on the first samples of a text, and the tokens that greedy decoding adds
+"""What transformers says of folders of weights: for each loss and accuracy on the first samples of a text, and the tokens that greedy decoding adds
 to prompts. Needs torch and transformers.
 
     reference.py REQUEST.json ANSWER.json
@@ -13,10 +13,11 @@ import torch
 import transformers
 
 
-def loss_of(model, text, sequence, batch):
+def judged(model, text, sequence, batch):
+    """(loss, share of tokens whose logit is the largest)"""
     tokens = torch.tensor([list(text[i * sequence:i * sequence + sequence + 1]) for i in range(batch)])
-    logits = model(tokens[:, :-1]).logits.double()
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).item()
+    logits, labels = model(tokens[:, :-1]).logits.double().flatten(0, 1), tokens[:, 1:].flatten()
+    return torch.nn.functional.cross_entropy(logits, labels).item(), (logits.argmax(-1) == labels).double().mean().item()
 
 
 def continued(model, prompt, new):
@@ -36,7 +37,8 @@ def main():
     answer = {"torch": torch.__version__, "transformers": transformers.__version__, "models": {}}
     for name, folder in request["folders"].items():
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        answer["models"][name] = {"loss": loss_of(model, text, request["sequence"], request["batch"]),
+        loss, accuracy = judged(model, text, request["sequence"], request["batch"])
+        answer["models"][name] = {"loss": loss, "accuracy": accuracy,
                                   "greedy": [continued(model, prompt, request["new"]) for prompt in request["prompts"]]}
     with open(sys.argv[2], "w", encoding="utf-8") as file:
         file.write(json.dumps(answer, indent=1) + "\n")

@@ -6,7 +6,7 @@
 For every family a small published-format checkpoint (families.py): the loss of the first step is transformers' to 1e-5 (committed in
 expected.json; from a live run, too, where some Python has transformers: PYTHON=path chooses one); trained 0 steps and exported it has the
 same bytes, on one rank and on 4 in other layouts; models with other names and fused projections start from it likewise; trained models
-are exported and loaded. What is wrong with folders and models is told with code, place and help, and nothing is left half-written.
+are exported and loaded. `zplan sample` gives the tokens of transformers' greedy decoding, `zplan eval` its loss and accuracy. What is wrong with folders and models is told with code, place and help, and nothing is left half-written.
 --update writes expected.json from a live run.
 """
 import json
@@ -221,6 +221,101 @@ def fused(bench):
         shutil.rmtree(bench.path("out"))
 
 
+def looks(bench):
+    """Greedy decoding token by token as transformers does it; loss and accuracy of the first samples; draws."""
+    with open(TEXT, "rb") as file:
+        beginning = file.read()[:families.BATCH * families.SEQUENCE + 1]
+    with open(bench.path("beginning.txt"), "wb") as file:
+        file.write(beginning)
+    words = [word for prompt in prompts() for word in ("--prompt", os.fsdecode(bytes(prompt)))]
+    for name, want in bench.references.items():
+        model, tree = bench.path(name + ".dz"), bench.path("looked-" + name)
+        outcome = harness.zplan("sample", bench.path(name), model, *words, "--tokens", NEW_TOKENS, "--json", "-o", tree)
+        got = json.loads(outcome.out)["tokens"] if outcome.status == 0 else outcome.tail()
+        bench.tally.check("%s: 20 texts token by token" % name, got == want["greedy"], str(got)[:300])
+        outcome = harness.zplan("eval", bench.path(name), model, "--data", bench.path("beginning.txt"), "--json", "-o", tree)
+        got = json.loads(outcome.out) if outcome.status == 0 else {}
+        bench.check_loss("%s: loss of eval" % name, outcome, got.get("loss"), want["loss"])
+        good = got.get("accuracy") == want["accuracy"] and got.get("tokens") == 128 and got.get("samples") == 4
+        bench.tally.check("%s: accuracy of eval" % name, good, "%s %s" % (got, want["accuracy"]))
+    draws(bench)
+
+
+def draws(bench):
+    def sample(*words):
+        outcome = harness.zplan("sample", bench.path("llama"), bench.path("llama.dz"), "--prompt", "ab", "-o", bench.path("looked-llama"), "--json", *words)
+        return json.loads(outcome.out)["tokens"][0] if outcome.status == 0 else outcome.tail()
+
+    greedy, one, again, other = sample(), sample("--temperature", "1"), sample("--temperature", 1, "--seed", 0), sample("--temperature", 1, "--seed", 1)
+    bench.tally.check("up to the length of a sample", len(greedy) == families.SEQUENCE - 2, str(greedy))
+    bench.tally.check("a seed draws the same again, another one others", one == again != other, "%s %s %s" % (one, again, other))
+    bench.tally.check("the likeliest of one", sample("--temperature", 5, "--top-k", 1) == greedy == sample("--temperature", 1, "--top-p", "0%"))
+    for words in (("--top-k", 3), ("--seed", 3), ("--temperature", 0), ("--tokens", 0), ("--top-p", 2, "--temperature", 1)):
+        outcome = harness.zplan("sample", bench.path("llama"), bench.path("llama.dz"), "--prompt", "ab", *words)
+        bench.tally.check("refused: %s" % (words,), outcome.status == 2, outcome.tail())
+
+
+SPACE = "\u2581"
+
+
+def decoded(tokenizer, ids):
+    """Bytes of tokens, by the rules of GPT-2's alphabet (openai/gpt-2, encoder.py) and of SentencePiece."""
+    vocabulary = {i: text for text, i in tokenizer["model"]["vocab"].items()}
+    special = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    alphabet = {chr(b): b for b in printable}
+    alphabet.update({chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in printable)})
+    by_bytes = "ByteLevel" in json.dumps(tokenizer["decoder"])
+    out = b""
+    for i in ids:
+        text = special.get(i, vocabulary.get(i, ""))
+        if i in special:
+            out += text.encode()
+        elif by_bytes:
+            out += bytes(alphabet[c] for c in text)
+        elif len(text) == 6 and text.startswith("<0x"):
+            out += bytes([int(text[3:5], 16)])
+        else:
+            out += text.replace(SPACE, " ").encode()
+    return out
+
+
+def tokenized(bench):
+    """Texts by a tokenizer, there and back: a model of noise, so that all kinds of tokens come."""
+    model = bench.model("noise", OWN.replace("V = 256", "V = 704").replace("model own", "model noise").replace("param words: [V, d]", "param words: [V, d] ~ normal(std = 3)"))
+    outcome, _, checkpoint = bench.train(model, steps=0, checkpoint="ck-noise")
+    for name in ("gpt2_like", "llama_like"):
+        path = os.path.join(harness.ROOT, "tests", "interop", "tokenizers", name + ".json")
+        with open(path, encoding="utf-8") as file:
+            tokenizer = json.load(file)
+        words = ("sample", checkpoint, "--prompt", "plain text", "--tokenizer", path, "--temperature", 3, "-o", bench.path("looked-noise"))
+        outcome = harness.zplan(*words, "--json")
+        ids = json.loads(outcome.out)["tokens"][0] if outcome.status == 0 else []
+        want = "plain text" + decoded(tokenizer, ids).decode(errors="replace") + "\n"
+        text = harness.zplan(*words).out
+        bench.tally.check("text by " + name, len(ids) > 10 and text == want, "%r %r %s" % (text, want, outcome.tail()))
+
+
+def bad_looks(bench):
+    """Prompts and models that there is nothing to say of."""
+    sample = lambda *words, model="own": harness.zplan("sample", bench.path("gpt2"), bench.path(model + ".dz"), "-o", bench.path("looked-bad"), *words)
+    bench.model("own", OWN)
+    bench.refused("a long prompt", sample("--prompt", "x" * 32), "Z0818", "32 tokens, and a sample of the model 32", "between 1 and 31")
+    bench.refused("too many tokens", sample("--prompt", "xyz", "--tokens", 30), "Z0818", "can add up to 29, not 30")
+    bench.model("both_ways", OWN.replace("heads = heads), d)", "heads = heads, causal = false), d)"), called="own")
+    bench.refused("both ways", sample("--prompt", "x", model="both_ways"), "Z0818", "there is no next one", "both_ways.dz:8:")
+    bench.model("narrow", OWN.replace("V = 256", "V = 128"), called="own")
+    bench.refused("a byte without a token", sample("--prompt", "x\u00e9", model="narrow"), "Z0818", "byte 2 of the prompt is 195, and the model has 128", "--tokenizer")
+    tokenizer = os.path.join(harness.ROOT, "tests", "interop", "tokenizers", "gpt2_like.json")
+    bench.refused("another tokenizer", sample("--prompt", "x", "--tokenizer", tokenizer), "Z0806", "641 tokens, and the model 256")
+    bench.refused("weights of another model", harness.zplan("sample", bench.path("llama"), bench.path("own.dz"), "--prompt", "x"), "Z0693")
+    outcome = harness.zplan("eval", bench.path("gpt2"), bench.path("own.dz"), "--data", bench.path("none.txt"), "-o", bench.path("looked-bad"))
+    bench.refused("no data", outcome, "Z0801", "none.txt")
+    for words in (("sample", "gpt2"), ("eval", "gpt2"), ("sample",), ("sample", "gpt2", "own.dz", "--prompt", "x", "--eod", "y")):
+        outcome = harness.zplan(*words)
+        bench.tally.check("words of %s" % (words,), outcome.status == 2, outcome.tail())
+
+
 def rename(path, new_name):
     """Other names in a safetensors file."""
     with open(path, "rb") as file:
@@ -399,11 +494,14 @@ def main():
         for name in list(families.FAMILIES):
             round_trip(bench, name, imported(bench, name))
         written_otherwise(bench)
+        looks(bench)
+        tokenized(bench)
         trained(bench, python)
         narrow(bench)
         bad_models(bench)
         bad_folders(bench)
         bad_exports(bench)
+        bad_looks(bench)
         print("largest difference of a loss %.1e" % bench.largest)
         return tally.finish()
 
