@@ -11,6 +11,7 @@ are exported and loaded. `zplan sample` gives the tokens of transformers' greedy
 """
 import json
 import os
+import random
 import shutil
 import struct
 import sys
@@ -201,6 +202,28 @@ def written_otherwise(bench):
     outcome, loss, _ = bench.train(model, "--init", bench.path("bare"), settings=('precision="mixed_bf16"',))
     bench.tally.check("f32 weights in bf16", outcome.status == 0 and abs(loss - want) < 2 ** -8 * want, "%s %s" % (loss, outcome.tail()))
     fused(bench)
+    goes_on(bench)
+
+
+def goes_on(bench):
+    """A run that began with weights: resumed from its own checkpoint, which remembers them; a trainer that is started by hand."""
+    model, want = bench.model("own", OWN, '  init = weights("gpt2")'), bench.references["gpt2"]["loss"]
+    build = harness.zplan("build", model, "-o", bench.path("by-hand"))
+    log = bench.path("by-hand.jsonl")
+    outcome = harness.run([build.out.strip(), "--steps", 1, "--checkpoint", bench.path("ck-on"), "--log", log])
+    if bench.tally.check("a trainer by hand", build.status == 0 and outcome.status == 0, build.tail() + outcome.tail()):
+        bench.check_loss("a trainer by hand: loss", outcome, harness.read_log(log)[0][0]["loss"], want)
+    words = ("run", model, "-o", bench.path("by-hand"), "--log", bench.path("on.jsonl"), "--resume", "--set", "steps=2", "--", "--checkpoint", bench.path("ck-on"))
+    outcome = harness.zplan(*words)
+    steps = harness.read_log(bench.path("on.jsonl"))[0]
+    bench.tally.check("goes on, and does not begin again", outcome.status == 0 and "starts from" not in outcome.err and steps[0]["step"] == 2
+                      and steps[0]["loss"] != want, outcome.tail())
+    with open(os.path.join(harness.step_folder(bench.path("ck-on"), 2), "manifest.json"), encoding="utf-8") as file:
+        bench.tally.check("and knows where it began", json.load(file)["initial_weights"] == os.path.realpath(bench.path("gpt2")))
+    os.rename(bench.path("gpt2"), bench.path("gone"))
+    outcome = harness.run([build.out.strip(), "--steps", 1, "--checkpoint", bench.path("ck-gone")])
+    bench.refused("weights that went away", outcome, "Z0819", "cannot read the weights")
+    os.rename(bench.path("gone"), bench.path("gpt2"))
 
 
 def fused(bench):
@@ -477,6 +500,41 @@ def bad_exports(bench):
         bench.tally.check("words %d" % len(words), outcome.status == 2 and "zplan export hf" in outcome.err, outcome.tail())
 
 
+def damaged(bench):
+    """Headers, indices and configs with bytes changed from a seed: an export or a refusal, never a crash or half a folder."""
+    draw, bad = random.Random(15), []
+    model = bench.model("own", OWN)
+    _, _, checkpoint = bench.train(model, "--init", bench.path("gpt2"), steps=0)
+    step = os.path.join(checkpoint, "step_000000")
+    shutil.copytree(bench.path("gpt2"), bench.path("like"))
+    index = {"weight_map": {name: "model-1.safetensors" for name, _ in families.FAMILIES["gpt2"][1]}}
+    bench.write("like/model.safetensors.index.json", json.dumps(index))
+    targets = [os.path.join(step, "model.safetensors"), bench.path("like", "model.safetensors"), bench.path("like", "config.json"),
+               bench.path("like", "model.safetensors.index.json")]
+    for i in range(160):
+        path = targets[i % len(targets)]
+        with open(path, "rb") as file:
+            whole = file.read()
+        data = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(min(len(data), 3500))
+            data[at:at + draw.randint(0, 3)] = draw.choice([b"", b"9", b"[", b"]", b",", b"-", b"\"", b":", b"\x00", b"\xff", b"1e9", b"{}", b"999999999999999999999"])
+        with open(path, "wb") as file:
+            file.write(data)
+        moved = path.endswith("index.json")
+        if moved:  # it is read where there is no single file
+            os.rename(bench.path("like", "model.safetensors"), bench.path("like", "model-1.safetensors"))
+        run = harness.zplan("export", "hf", step, model, "-o", bench.path("out"), "--like", bench.path("like"))
+        if moved:
+            os.rename(bench.path("like", "model-1.safetensors"), bench.path("like", "model.safetensors"))
+        with open(path, "wb") as file:
+            file.write(whole)
+        if run.status not in (0, 1) or (run.status == 1) != ("error" in run.err) or (run.status == 0) != os.path.isdir(bench.path("out")):
+            bad.append((i, run.status, run.err[-200:]))
+        shutil.rmtree(bench.path("out"), ignore_errors=True)
+    bench.tally.check("damaged headers, indices and configs", not bad, str(bad[:3]))
+
+
 def main():
     update = sys.argv[1:] == ["--update"]
     if sys.argv[1:] and not update:
@@ -502,6 +560,7 @@ def main():
         bad_folders(bench)
         bad_exports(bench)
         bad_looks(bench)
+        damaged(bench)
         print("largest difference of a loss %.1e" % bench.largest)
         return tally.finish()
 
