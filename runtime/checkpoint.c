@@ -98,8 +98,32 @@ static bool put_in_place(const zpr_save *save, zpr_error *error) {
   return true;
 }
 
+/* The text of the plan that stands beside the trainer, where it still is that of this trainer: owned; NULL: it is not.
+ */
+static char *plan_text(const zpr *c) {
+  char path[ZPR_PATH], hash[128];
+  struct stat status;
+  snprintf(hash, sizeof hash, "\"plan_hash\": \"%s\"", c->program->plan_hash);
+  int fd = open(zpr_beside_trainer(path, "plan.json"), O_RDONLY | O_CLOEXEC);
+  char *text = fd >= 0 && fstat(fd, &status) == 0 ? calloc(1, (size_t)status.st_size + 1) : NULL;
+  bool good = text && read(fd, text, (size_t)status.st_size) == status.st_size && strstr(text, hash);
+  if (fd >= 0) close(fd);
+  if (good) return text;
+  free(text);
+  return NULL;
+}
+
+/* The plan carries the model's text: with it a checkpoint says itself what its tensors are of. */
+static bool write_plan(const zpr *c, const char *folder, zpr_error *error) {
+  char path[ZPR_PATH], *text = plan_text(c);
+  bool good = !text || zpr_write_text(zpr_path(path, "%s/plan.json", folder), text, error);
+  free(text);
+  return good;
+}
+
 bool zpr_save_publish(zpr *c, zpr_save *save, zpr_error *error) {
   char path[ZPR_PATH], name[64];
+  if (!write_plan(c, save->folder, error)) return false;
   if (!zpr_manifest_write(c, save->folder, save->step, error)) return false;
   if (!zpr_sync_folder(save->folder, error) || !put_in_place(save, error)) return false;
   if (!zpr_sync_folder(save->dir, error)) return false;
@@ -198,6 +222,7 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
   if (c->rank == 0 && check_checkpoint(c, folder, &m, &error)) m.samples = zpr_resume_sample(c, &m, &error);
   memcpy(c->state->algorithms_before, m.products, sizeof m.products);
+  memcpy(c->state->initial, m.initial, sizeof m.initial);
   zpr_agree(c, &error);
   m.step = zpr_world_min(c, m.step);
   c->samples = zpr_world_min(c, m.samples);

@@ -70,6 +70,8 @@ bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const ch
 
 /* ---- folders (checkpoint_folder.c) ---- */
 const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The path of a file or folder in the folder that the running program stands in. */
+const char *zpr_beside_trainer(char buf[ZPR_PATH], const char *name);
 bool zpr_make_folders(const char *path, zpr_error *error);
 void zpr_remove_folder(const char *path); /* with the files in it; as far as possible */
 /* The hidden folder of a checkpoint that is being written, NULL: none is; it goes when the run ends early. */
@@ -104,6 +106,7 @@ typedef struct zpr_manifest {
   int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
   int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
   char products[256];              /* their algorithms (algorithms.c); "" */
+  char initial[ZPR_PATH];          /* folder of the weights that the run began with; "": they were drawn */
 } zpr_manifest;
 /* Reads it, and checks sizes and checksums of the files against it. */
 bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error);

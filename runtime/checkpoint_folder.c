@@ -1,4 +1,5 @@
 /* The folder of checkpoints: step_000120/ for each, `latest` with the name of one, and hidden temporary folders. */
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,13 @@ const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) {
   vsnprintf(buf, ZPR_PATH, format, args);
   va_end(args);
   return buf;
+}
+
+const char *zpr_beside_trainer(char buf[ZPR_PATH], const char *name) {
+  char own[ZPR_PATH];
+  ssize_t length = readlink("/proc/self/exe", own, sizeof own);
+  const char *slash = length > 0 ? memrchr(own, '/', (size_t)length) : NULL;
+  return zpr_path(buf, "%.*s%s", slash ? (int)(slash - own) + 1 : 0, own, name);
 }
 
 static bool cannot_write(zpr_error *error, const char *path) {

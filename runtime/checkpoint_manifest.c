@@ -4,7 +4,7 @@
  * errors.safetensors. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been
  * applied with it. `samples`: how many of the data have been used, which is where a resumed run goes on; `batch`,
  * `sequence`, `seed` and `data`: what it compares itself with (resume.c). `products`: the algorithms of GPUs
- * (algorithms.c).
+ * (algorithms.c). `initial_weights`: the folder that the run began with, where its weights were not drawn.
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "batch": 32, "sequence": 64, "seed": 1, "data": {"source": "text", "path": "book.txt", "order": "shuffled", "seed":
@@ -143,6 +143,11 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
     print_string(out, c->state->algorithms);
     fputs(",\n", out);
   }
+  if (c->state->initial[0]) {
+    fputs("  \"initial_weights\": ", out);
+    print_string(out, c->state->initial);
+    fputs(",\n", out);
+  }
   const zpr_data_identity data = zpr_data_identify(c->state->data);
   print_data(out, &data);
   bool good = print_files(out, folder, zpr_file_count(c), error);
@@ -249,6 +254,8 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
       read_data(&j, &m->data);
     else if (strcmp(key, "products") == 0)
       zpr_json_string(&j, m->products, sizeof m->products);
+    else if (strcmp(key, "initial_weights") == 0)
+      zpr_json_string(&j, m->initial, sizeof m->initial);
     else if (strcmp(key, "files") != 0)
       zpr_json_skip(&j);
     else

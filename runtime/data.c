@@ -185,6 +185,8 @@ static int64_t counted_tokens(const zpr_data *data, int64_t first) {
 /* Elements of all samples in front of input i. */
 static int64_t input_at(const zpr_program *p, int i) { return i * p->microbatches * p->microbatch * p->sequence; }
 
+int64_t zpr_data_windows(const zpr_data *data) { return data->windows > 0 ? data->windows : 1; }
+
 void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
   int64_t S = p->sequence, samples = p->microbatches * p->microbatch, count = input_at(p, p->n_inputs);

@@ -11,6 +11,8 @@ typedef struct zpr_options {
   bool overwrite;      /* without resume: checkpoints that are there are removed */
   bool accept_changes; /* with resume: goes on with other data, or another seed */
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  const char *infer_path;  /* request of `zplan sample` or `zplan eval`; NULL: it trains */
+  const char *init_path;   /* map of the weights to start from; NULL: the program's, or none */
   const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
   const char *products;    /* who multiplies matrices on CPU ranks: openblas, onednn; NULL: the runtime chooses */
@@ -162,6 +164,8 @@ void zpr_data_close(zpr_data *data);
 /* Fills the arena's inputs with this replica's samples of the batch that begins with sample `first` of the run: sample
  * first + c->first_sample + i. Order: see data.c's header comment. */
 void zpr_data_load(zpr *c, zpr_data *data, int64_t first);
+/* Samples of one pass over the data; of made-up data, which has no end, 1. */
+int64_t zpr_data_windows(const zpr_data *data);
 /* What a checkpoint says of the data that it was trained on, and what a resumed run has. */
 enum { ZPR_DATA_NAME = 256 };
 typedef struct zpr_data_identity {
@@ -185,6 +189,8 @@ int64_t zpr_data_kind_of(const char *name);
 /* ---- training (train.c, update.c, weights.c, schedule.c) ---- */
 /* The loop, from c->step to `last`, with the data of the state; the process's exit status. */
 int zpr_train(zpr *c, zpr_data *validate, int64_t last);
+/* The forward passes of the samples that are loaded. */
+void zpr_run_forwards(zpr *c);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
@@ -221,8 +227,10 @@ bool zpr_loss_scale_moves(const zpr_program *program);
 /* What the gradient of a token's loss is multiplied by. */
 static inline double zpr_gradient_weight(const zpr *c) { return c->token_weight * (double)c->loss_scale; }
 
-/* Initial parameters; gradients and optimizer state zero. */
-void zpr_init_weights(zpr *c);
+/* Initial parameters; gradients and optimizer state zero. given: where parameters come from (given.h), with what goes
+ * wrong in *error; NULL: they are drawn. */
+struct zpr_given;
+void zpr_init_weights(zpr *c, struct zpr_given *given, zpr_error *error);
 
 /* The flat buffers by who holds the same elements: all data ranks; behind that, what is spread over expert groups. */
 typedef struct zpr_part {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
+#include "given.h"
+#include "infer.h"
 #include "profile.h"
 #include "state.h"
 
@@ -72,6 +74,22 @@ static void overwrite(zpr *c) {
   zpr_agree(c, &error);
 }
 
+/* Weights that the run starts from: drawn, or where a map says. */
+static void start(zpr *c) {
+  zpr_error error = {0};
+  char path[ZPR_PATH];
+  const char *map = c->state->options.init_path;
+  if (!map && c->program->starts_from_weights) map = zpr_beside_trainer(path, "weights.json");
+  zpr_given *given = map ? zpr_given_open(map, &error) : NULL;
+  zpr_agree(c, &error);
+  if (given && c->rank == 0 && !c->state->options.infer_path)
+    fprintf(stderr, "note: starts from the weights of %s\n", given->source);
+  if (given) zpr_path(c->state->initial, "%s", given->source);
+  zpr_init_weights(c, given, &error);
+  zpr_given_close(given);
+  zpr_agree(c, &error);
+}
+
 /* The weights to start from. Whether they are those that the run ends with. */
 static bool start_or_resume(zpr *c) {
   const zpr_options *options = &c->state->options;
@@ -80,8 +98,13 @@ static bool start_or_resume(zpr *c) {
     zpr_error_set(&error, "Z0813",
                   "--resume needs a checkpoint folder: name one in the train block or with --checkpoint");
   zpr_agree(c, &error);
-  zpr_init_weights(c);
-  int64_t step = options->resume ? zpr_checkpoint_load(c, options->checkpoint_dir) : -1;
+  int64_t newest = -1;
+  if (options->resume) newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(options->checkpoint_dir) : INT64_MAX);
+  if (newest < 0)
+    start(c);
+  else
+    zpr_init_weights(c, NULL, NULL);
+  int64_t step = newest < 0 ? -1 : zpr_checkpoint_load(c, options->checkpoint_dir);
   zpr_update_begin(c);
   if (step >= 0) c->step = step;
   if (step > options->steps)
@@ -129,6 +152,13 @@ static int run(zpr *c) {
   if (last > 0) c->state->data = zpr_data_open(c, &source); /* the initial checkpoint needs no data */
   if (last > 0 && held_out.kind != ZPR_NO_DATA) validate = zpr_data_open(c, &held_out);
   zpr_update_open(c);
+  if (options->infer_path) {
+    start(c);
+    status = zpr_infer(c, options->infer_path);
+    zpr_update_close(c);
+    zpr_data_close(c->state->data);
+    return status;
+  }
   check_checkpoint_folder(c);
   if (start_or_resume(c)) {
     if (c->rank == 0) printf("already at step %lld of %lld: nothing to do\n", (long long)c->step, (long long)last);

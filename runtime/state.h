@@ -38,8 +38,12 @@ struct zpr_state {
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;
-  zpr_profile *profile;        /* NULL: no step is measured */
+  zpr_profile *profile; /* NULL: no step is measured */
+  /* Whoever looks at the logits of a forward pass, [rows][V], with their labels; NULL: nobody. CPU ranks. */
+  void (*look)(void *arg, const void *logits, int64_t rows, int64_t V, const int32_t *labels);
+  void *look_arg;
   zpr_data *data;              /* trained on; NULL: none is opened */
+  char initial[4096];          /* folder of the weights that the run began with; "": they were drawn. Rank 0 */
   char algorithms[256];        /* algorithms.c: of this run's products, from the first step on; "": they have none */
   char algorithms_before[256]; /* those of the checkpoint that the run goes on from; rank 0 */
 };

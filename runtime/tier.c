@@ -1,5 +1,4 @@
 /* The host arena of a rank, its file on a disk, and the bytes that moved. */
-#define _GNU_SOURCE
 #include "tier.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +21,7 @@ struct zpr_tier {
 static const char *offload_folder(zpr *c, char path[ZPR_PATH]) {
   const char *chosen = c->state->options.offload_dir ? c->state->options.offload_dir : getenv("ZPLAN_OFFLOAD");
   if (chosen && *chosen) return chosen;
-  ssize_t length = readlink("/proc/self/exe", path, ZPR_PATH - sizeof "/offload");
-  char *slash = length > 0 ? memrchr(path, '/', (size_t)length) : NULL;
-  strcpy(slash ? slash : path, slash ? "/offload" : "offload");
-  return path;
+  return zpr_beside_trainer(path, "offload");
 }
 
 void zpr_tier_open(zpr *c, bool check) {

@@ -108,6 +108,8 @@ static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
   zpr_beside_join(c);
 }
 
+void zpr_run_forwards(zpr *c) { run_micro_batches(c, c->program->forwards); }
+
 static void start_step(loop *l) {
   zpr *c = l->c;
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
@@ -211,7 +213,7 @@ static void validate(loop *l) {
   c->loss = 0;
   for (int64_t b = 0; b < batches; b++) {
     zpr_data_load(c, l->validate, b * p->batch);
-    run_micro_batches(c, p->forwards);
+    zpr_run_forwards(c);
   }
   zpr_collect_loss(c);
   double sum = c->t == 0 ? c->loss : 0; /* 0 on stages without the end of the model */

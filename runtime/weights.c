@@ -1,5 +1,5 @@
-/* Where the elements of a logical parameter live: which of them this rank holds, their initial values, and the
- * padding that fills up a rank with fewer units than the others.
+/* Where the elements of a logical parameter live: which of them this rank holds, their initial values (drawn, or given
+ * by a map of files), and the padding that fills up a rank with fewer units than the others.
  *
  * The split dimension is [outer][units][unit]: a fused q,k,v projection has outer = 3, units = heads, unit = head size.
  * Share i holds units [i * L, i * L + L) of every outer block, L >= ceil(units / shares) as the rank's elements say;
@@ -10,6 +10,7 @@
 #include <string.h>
 #include "compress.h"
 #include "device.h"
+#include "given.h"
 #include "host_grads.h"
 #include "away.h"
 #include "state.h"
@@ -86,6 +87,9 @@ typedef struct init_args {
   init_target to;
   void *values;   /* of the window in work */
   int64_t global; /* its first element in the logical tensor */
+  const char *name;
+  zpr_given *given; /* NULL: values are drawn */
+  zpr_error *error;
 } init_args;
 
 static uint64_t hash_name(const char *name) { /* FNV-1a, 64 bits */
@@ -123,7 +127,10 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
     a->values =
         a->to.master ? zpr_state_open(c, ZPR_WEIGHTS, stored, &n, false) : zpr_params_open(c, stored, &n, false);
     a->global = global + at - local;
-    zpr_parallel(c, n, 1024, init_range, a);
+    if (!a->given)
+      zpr_parallel(c, n, 1024, init_range, a);
+    else if (!a->error->code[0])
+      zpr_given_read(c, a->given, a->name, a->global, n, a->to.dtype, a->values, a->error);
     if (a->to.master)
       zpr_state_close(c);
     else
@@ -131,12 +138,12 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   }
 }
 
-static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
+static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *given, zpr_error *error) {
   char name[256];
   const zpr_stage *stage = c->stage;
   bool mixed = zpk_is_narrow(c->program->dtype), sharded = zpr_shards_params(c->program);
   zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
-  init_args a = {.c = c, .param = &run->params[k]};
+  init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
   a.to = (init_target){c->program->dtype, false, sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
@@ -145,7 +152,8 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }
 
-void zpr_init_weights(zpr *c) {
+void zpr_init_weights(zpr *c, zpr_given *given, zpr_error *error) {
+  assert(!given || error);
   const zpr_stage *stage = c->stage;
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
   zpr_params_zero(c);
@@ -154,7 +162,7 @@ void zpr_init_weights(zpr *c) {
   if (c->program->freeze_step > 0) zpr_errors_zero(c);
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
-      for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);
+      for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k, given, error);
   zpr_state_flush(c);
   zpr_away_flush(c);
 }

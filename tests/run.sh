@@ -138,6 +138,7 @@ plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
+weights|python3 tests/weights/weights.py
 interop|python3 tests/interop/interop.py
 compare|python3 tests/verify/compare.py
 proof|python3 tests/verify/proof.py

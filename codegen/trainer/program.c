@@ -88,6 +88,7 @@ void zp_emit_program(zp_emit *e) {
               zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
+  if (t->init.path) zp_buf_line(out, "    .starts_from_weights = true,");
   emit_source(e, "train", &t->data);
   emit_source(e, "validate", &t->validate_data);
   zp_buf_line(out, "    .validate_every = %lld, .validate_batches = %lld,", LL(t->validate_every),

@@ -10,7 +10,7 @@ int zp_cmd_build(zp_run_state *run) {
     fputs(zp_report_infeasible(run->arena, plan), stderr);
     return ZP_EXIT_INFEASIBLE;
   }
-  if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
+  if (!zp_can_generate(run, plan->spec) || !zp_find_weights(run, plan->spec)) return ZP_EXIT_ERROR;
   zp_toolchain tools = zp_target_toolchain(run, plan->spec);
   const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);
   if (!binary) {
@@ -19,6 +19,7 @@ int zp_cmd_build(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
+  if (!zp_write_weights(run)) return ZP_EXIT_ERROR;
   printf("%s\n", binary);
   return ZP_EXIT_OK;
 }

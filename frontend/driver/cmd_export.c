@@ -58,10 +58,18 @@ static zp_plan *obtain(zp_run_state *run) {
 }
 
 int zp_cmd_export(zp_run_state *run) {
-  const char *words[ZP_EXPORT_COUNT];
+  const char *words[ZP_EXPORT_COUNT + 1] = {[ZP_EXPORT_COUNT] = "hf"}; /* weights, not a plan */
   for (int i = 0; i < ZP_EXPORT_COUNT; i++) words[i] = zp_export_word((zp_export_format)i);
-  int index = zp_take_format(run, words, ZP_EXPORT_COUNT);
+  int index = zp_take_format(run, words, ZP_EXPORT_COUNT + 1);
   if (index < 0) return ZP_EXIT_USAGE;
+  if (index == ZP_EXPORT_COUNT) return zp_export_hf(run);
+  const zp_options *o = &run->options;
+  const char *of_hf = o->like          ? "--like"
+                      : o->dtype       ? "--dtype"
+                      : o->shard_bytes ? "--shard-size"
+                      : o->tokenizer   ? "--tokenizer"
+                                       : NULL;
+  if (of_hf) return zp_usage_error("%s is of `zplan export hf`; a plan has no weights", of_hf);
   format = (zp_export_format)index;
   zp_plan *plan = obtain(run);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;

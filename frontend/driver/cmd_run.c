@@ -32,7 +32,7 @@ int zp_cmd_run(zp_run_state *run) {
     fputs(zp_report_infeasible(run->arena, plan), stderr);
     return ZP_EXIT_INFEASIBLE;
   }
-  if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
+  if (!zp_can_generate(run, plan->spec) || !zp_find_weights(run, plan->spec)) return ZP_EXIT_ERROR;
   if (!zp_host_holds(run, plan)) return ZP_EXIT_MEMORY;
   const zp_choice *c = &plan->best.choice;
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(run->arena, " (expert %d)", c->expert) : "";
@@ -47,5 +47,6 @@ int zp_cmd_run(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
+  if (!zp_write_weights(run)) return ZP_EXIT_ERROR;
   return zp_launch_trainer(run, binary, zp_choice_ranks(c), false);
 }

@@ -38,6 +38,13 @@ typedef struct zp_options {
   int threads;
   const char *target, *arch; /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
   const char *tokenizer, *eod, *gpu;
+  zp_strings prompts; /* sample: --prompt */
+  int64_t tokens, top_k, seed;
+  double temperature, top_p; /* 0: greedy; 1: all */
+  const char *data;          /* eval */
+  const char *like, *dtype;  /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
+  int64_t shard_bytes;       /* export hf: most of one file; 0: not said */
+  const char *init;          /* folder of weights; NULL: the train block's, or none */
   const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
@@ -62,6 +69,8 @@ typedef struct zp_run_state {
   bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
+  const char *weights;         /* map of the weights to start from; NULL: none */
+  const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 
@@ -197,6 +206,19 @@ bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
  * started here and now, after saying where data was looked for in vain. */
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec);
 
+/* ---- initial.c ---- */
+/* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the
+ * model. */
+bool zp_find_weights(zp_run_state *run, const zp_spec *spec);
+/* Writes that map into the trainer's folder, which is there. false after saying why it cannot. */
+bool zp_write_weights(zp_run_state *run);
+
+/* ---- cmd_export_hf.c ---- */
+struct zp_weight_folder;
+/* The spec of the plan in a checkpoint's folder, or of `file`. NULL after saying why not. */
+const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const struct zp_weight_folder *checkpoint, const char *file);
+int zp_export_hf(zp_run_state *run);
+
 /* ---- launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
  * is dropped. */
@@ -221,6 +243,8 @@ int zp_cmd_compare(zp_run_state *run);
 int zp_cmd_completion(zp_run_state *run);
 int zp_cmd_export(zp_run_state *run);
 int zp_cmd_import(zp_run_state *run);
+int zp_cmd_sample(zp_run_state *run);
+int zp_cmd_eval(zp_run_state *run);
 
 /* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
 const char *zp_tree_dir(zp_run_state *run);

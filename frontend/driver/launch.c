@@ -55,6 +55,10 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
     push(run, argv, "--steps");
     push(run, argv, zp_format(run->arena, "%lld", (long long)o->steps));
   }
+  if (run->weights_path) {
+    push(run, argv, "--init");
+    push(run, argv, run->weights_path);
+  }
   if (o->resume) push(run, argv, "--resume");
   if (o->accept_changes) push(run, argv, "--accept-changes");
   if (o->overwrite) push(run, argv, "--overwrite");

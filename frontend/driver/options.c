@@ -48,6 +48,17 @@ typedef enum option_id {
   O_SYNC,
   O_PROFILE,
   O_PROFILE_STEPS,
+  O_INIT,
+  O_LIKE,
+  O_DTYPE,
+  O_SHARD_SIZE,
+  O_PROMPT,
+  O_TOKENS,
+  O_TEMPERATURE,
+  O_TOP_K,
+  O_TOP_P,
+  O_SEED,
+  O_DATA,
   O_COUNT
 } option_id;
 
@@ -71,15 +82,18 @@ static const option_row rows[] = {
      "which plan block of the file; compare takes several"},
     {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench export compare",
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
-    {"-o", O_OUTPUT, "FILE", "plan build run verify data calibrate bench export import",
-     "where the result goes (build, run, bench: a folder)"},
+    {"-o", O_OUTPUT, "FILE", "plan build run verify data calibrate bench export import sample eval",
+     "where the result goes (build, run, bench, sample, eval: a folder for the trainer)"},
     {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
-    {"--json", O_JSON, NULL, "plan check validate explain bench diff compare", "one JSON document on standard output"},
+    {"--json", O_JSON, NULL, "plan check validate explain bench diff compare sample eval",
+     "one JSON document on standard output"},
     {"--target", O_TARGET, "cpu|cuda", "build run bench",
      "what the trainer runs on (default: the devices of the cluster)"},
     {"--arch", O_ARCH, "sm_NN|host", "build run bench",
      "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
     {"--hostfile", O_HOSTFILE, "FILE", "run", "given to mpirun"},
+    {"--init", O_INIT, "FOLDER", "run",
+     "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
     {"--accept-changes", O_ACCEPT, NULL, "run",
      "with --resume: also when data or seed are not those of the checkpoint"},
@@ -102,7 +116,7 @@ static const option_row rows[] = {
     {"--check-memory", O_CHECK_MEMORY, NULL, "run", "fail when memory or traffic is not what the plan says"},
     {"--color", O_COLOR, "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR"},
     {"--message-format", O_FORMAT, "human|json", "*", "of diagnostics"},
-    {"--threads", O_THREADS, "N", "run bench", "threads of a rank"},
+    {"--threads", O_THREADS, "N", "run bench sample eval", "threads of a rank"},
     {"--dump-after", O_DUMP, "graph|shard|differentiate|lower|moves", "plan", "an intermediate form"},
     {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
     {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
@@ -115,10 +129,25 @@ static const option_row rows[] = {
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"--search-memory", O_SEARCH_MEMORY, "SIZE", "plan build run explain bench export compare",
      "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap"},
-    {"--tokenizer", O_TOKENIZER, "FILE", "data",
-     "tokenizer.json of a Hugging Face model: BPE, unigram (default: bytes)"},
-    {"--eod", O_EOD, "TOKEN", "data", "the tokenizer's token behind every file, e.g. '<|endoftext|>'"},
+    {"--tokenizer", O_TOKENIZER, "FILE", "data export sample",
+     "tokenizer.json of a Hugging Face model: BPE, unigram (data, sample: default bytes; export hf: goes with the "
+     "weights)"},
+    {"--eod", O_EOD, "TOKEN", "data sample",
+     "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
     {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
+    {"--like", O_LIKE, "FOLDER", "export",
+     "hf: config.json, tokenizer and files as in this folder (default: that which the run began with, or made anew)"},
+    {"--dtype", O_DTYPE, "f32|f64|bf16|f16", "export", "hf: type of the weights (default: that of the training)"},
+    {"--shard-size", O_SHARD_SIZE, "SIZE", "export", "hf: most of one safetensors file, e.g. 5GB (default: one file)"},
+    {"--prompt", O_PROMPT, "TEXT", "sample", "what a text begins with; several add up"},
+    {"--tokens", O_TOKENS, "N", "sample", "tokens to add (default 64), up to the length of a sample"},
+    {"--temperature", O_TEMPERATURE, "T", "sample",
+     "draw tokens, the likelier ones less often above 1 (default: the likeliest one)"},
+    {"--top-k", O_TOP_K, "K", "sample", "with --temperature: among the K likeliest tokens"},
+    {"--top-p", O_TOP_P, "SHARE", "sample",
+     "with --temperature: among the fewest tokens that have this share: 95%, 0.95"},
+    {"--seed", O_SEED, "N", "sample", "with --temperature: of the draws (default 0)"},
+    {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx) or a text"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
@@ -231,6 +260,20 @@ static bool parse_share(const char *option, const char *text, double *out) {
   return false;
 }
 
+static bool parse_temperature(const char *option, const char *text, double *out) {
+  char *end;
+  *out = strtod(text, &end);
+  if (end != text && !*end && *out > 0 && *out <= 1000) return true;
+  return zp_usage_error("%s wants a number above 0 and up to 1000, not `%s`", option, text), false;
+}
+
+static bool is_dtype(const char *name) {
+  static const char *const names[] = {"f32", "f64", "bf16", "f16"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i], name) == 0) return true;
+  return zp_usage_error("--dtype is f32, f64, bf16 or f16, not `%s`", name), false;
+}
+
 static bool is_pass(const char *name) {
   static const char *const passes[] = {"graph", "shard", "differentiate", "lower", "moves"};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
@@ -280,6 +323,17 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     if (strcmp(v, "host") == 0 || zp_is_gpu_arch(v)) return true;
     return zp_usage_error("--arch is the architecture of a GPU such as sm_90, or host, not `%s`", v), false;
   case O_HOSTFILE: o->hostfile = v; return true;
+  case O_PROMPT: zp_push(run->arena, &o->prompts, v); return true;
+  case O_TOKENS: return parse_count(row->name, v, 1, &o->tokens);
+  case O_TEMPERATURE: return parse_temperature(row->name, v, &o->temperature);
+  case O_TOP_K: return parse_count(row->name, v, 1, &o->top_k);
+  case O_TOP_P: return parse_share(row->name, v, &o->top_p);
+  case O_SEED: return parse_count(row->name, v, 0, &o->seed);
+  case O_DATA: o->data = v; return true;
+  case O_LIKE: o->like = v; return true;
+  case O_DTYPE: o->dtype = v; return is_dtype(v);
+  case O_SHARD_SIZE: return parse_size(row->name, v, &o->shard_bytes);
+  case O_INIT: o->init = v; return true;
   case O_RESUME: return o->resume = true;
   case O_ACCEPT: return o->accept_changes = true;
   case O_OVERWRITE: return o->overwrite = true;
@@ -323,7 +377,8 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
 /* May an option be given twice? If two different answers were given, one would be lost. --set and compare's --plan add
  * up; --color is often in an alias. */
 static bool may_repeat(const zp_run_state *run, option_id id) {
-  return id == O_SET || id == O_COLOR || id == O_FORMAT || (id == O_PLAN && strcmp(run->command, "compare") == 0);
+  return id == O_SET || id == O_PROMPT || id == O_COLOR || id == O_FORMAT ||
+         (id == O_PLAN && strcmp(run->command, "compare") == 0);
 }
 
 static bool once(const zp_run_state *run, const option_row *row, const char *value, const char *given[]) {
@@ -378,6 +433,7 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   o->steps = -1;
   o->color = -1;
   o->top = -1;
+  o->top_p = 1;
   for (int i = 0; i < argc; i++) {
     const char *word = argv[i];
     if (strcmp(word, "--") == 0) {

@@ -20,6 +20,7 @@ zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, co
   if (hf_read_model(&r)) hf_note_unused(&r);
   bool ok = zp_diags_errors(diags) == before;
   if (ok) r.result->text = hf_write(arena, r.model);
+  r.result->model = r.model;
   zp_json_free(root);
   return ok ? r.result : NULL;
 }

@@ -114,9 +114,11 @@ static void read_neox(hf_reader *r) {
   note_attention_dropout(r, "attention_dropout", 0);
   read_rope(r, 10000);
   if (hf_value(r, "rotary_emb_base")) m->theta = hf_real(r, "rotary_emb_base", m->theta, 1, 1e12);
-  double share = hf_real(r, "rotary_pct", 0.25, 0, 1);
+  /* Newer files have it among rope_parameters. */
+  double newer = zp_json_get_real(hf_value(r, "rope_parameters"), "partial_rotary_factor", 0.25);
+  double share = hf_real(r, "rotary_pct", newer, 0, 1);
   if (share != 1)
-    hf_refuse(r, "rotary_pct",
+    hf_refuse(r, hf_value(r, "rotary_pct") ? "rotary_pct" : "rope_parameters",
               "shapes, memory and time hardly depend on it: plan a copy of the file with \"rotary_pct\": 1.0",
               "rotary positions cover %g of a head; the language turns whole heads", share);
   hf_note(r, "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "

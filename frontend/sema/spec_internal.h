@@ -150,6 +150,7 @@ extern const zp_schema zp_cluster_schema, zp_train_schema, zp_plan_schema;
 
 /* ---- spec_train_calls.c: the function-like values of train ---- */
 void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data);
+void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_initial *init);
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
 void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
 void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);

@@ -9,6 +9,10 @@ static void read_validate_data(zp_reader *reader, const zp_env *env, const zp_at
   zp_read_data(reader, env, attr, &((zp_train *)base)->validate_data);
 }
 
+static void read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_read_init(reader, env, attr, &((zp_train *)base)->init);
+}
+
 /* The model is elaborated elsewhere; zp_spec_read hands the expression on. Only its form is looked at here. */
 static void read_model(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   (void)env, (void)base;
@@ -72,6 +76,7 @@ static const char data_parallel_note[] =
 static const zp_field train_fields[] = {
     {"model", ZP_FIELD_CUSTOM, .read = read_model},
     {"data", ZP_FIELD_CUSTOM, .read = read_train_data},
+    {"init", ZP_FIELD_CUSTOM, .read = read_init},
     {"batch", ZP_FIELD_INT64, .offset = offsetof(zp_train, batch), .range = ZP_RANGE_ONE_OR_MORE},
     {"steps", ZP_FIELD_INT64, .offset = offsetof(zp_train, steps), .range = ZP_RANGE_ONE_OR_MORE},
     {"tokens", ZP_FIELD_INT64, .offset = offsetof(zp_train, tokens), .range = ZP_RANGE_ONE_OR_MORE},

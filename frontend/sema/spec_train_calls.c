@@ -65,12 +65,17 @@ enum { DATA_FUNCTIONS = sizeof data_functions / sizeof *data_functions, SOURCES 
 
 /* Paths in a file are relative to the file's folder, so that an example works from anywhere; paths of --set are
  * relative to the current folder, where the shell completed them. */
-static void resolve_path(const zp_reader *reader, zp_span span, zp_data *data) {
+static const char *resolve(const zp_reader *reader, zp_span span, const char *path) {
   const char *file = zp_diags_source_path(reader->diags, span.file);
   const char *slash = strrchr(file, '/');
+  if (path[0] == '/' || zp_is_setting(reader, span) || !slash) return path;
+  return zp_format(reader->arena, "%.*s/%s", (int)(slash - file), file, path);
+}
+
+static void resolve_path(const zp_reader *reader, zp_span span, zp_data *data) {
   if (data->path[0] == '/' || zp_is_setting(reader, span)) return;
   data->written = data->path;
-  if (slash) data->path = zp_format(reader->arena, "%.*s/%s", (int)(slash - file), file, data->path);
+  data->path = resolve(reader, span, data->path);
 }
 
 static bool is_index(const char *path) {
@@ -145,6 +150,31 @@ static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_at
 void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data) {
   if (is_assignment(reader, attr, "data = tokens(\"train_*.bin\")"))
     read_source(reader, env, attr->value, attr->key.text, DATA_FUNCTIONS, data);
+}
+
+/* ---- weights to start from ---- */
+static const zp_field weights_fields[] = {{"path", ZP_FIELD_STRING, .offset = offsetof(zp_initial, path)}};
+static const zp_function initials[] = {{"weights", 0, ZP_SCHEMA("weights", weights_fields, 1)}};
+
+void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_initial *init) {
+  static const char example[] = "init = weights(\"gpt2\")";
+  int before = zp_diags_errors(reader->diags);
+  zp_initial read = {.span = attr->value ? attr->value->span : attr->span};
+  if (!is_assignment(reader, attr, example)) return;
+  if (attr->value->kind == ZP_EXPR_STRING) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->value->span, "`init` says what the folder holds");
+    zp_diag_help(d, "write `weights(\"%s\")` for a checkpoint of Hugging Face or of zplan", attr->value->text);
+    return;
+  }
+  if (!zp_read_call(reader, env, attr->value, "init", initials, 1, &read) || zp_diags_errors(reader->diags) != before)
+    return;
+  if (!read.path || !read.path[0]) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, read.span, "`weights` needs a folder");
+    zp_diag_help(d, "for example `%s`", example);
+    return;
+  }
+  read.path = resolve(reader, read.span, read.path);
+  *init = read;
 }
 
 /* ---- optimizer ---- */

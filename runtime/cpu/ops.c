@@ -217,6 +217,7 @@ void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int6
                .labels = labels,
                .out = stat};
   zpr_parallel(c, rows, ROW_GRAIN, ce_stats, &a);
+  if (c->state->look) c->state->look(c->state->look_arg, logits, rows, V, labels);
 }
 
 static void ce_loss(void *arg, int64_t begin, int64_t end, int worker) {

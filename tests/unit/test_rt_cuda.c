@@ -327,7 +327,7 @@ Test(cuda, initial_weights_are_those_of_the_formula) {
   double *got = malloc(sizeof(double) * BIGRAM_V * BIGRAM_V);
   device_image(bigram_program(1, 1, 0, ZPK_F64));
   zpr_open(c, &the_bigram.program, &zpr_default_options, &argc, &argv);
-  zpr_init_weights(c);
+  zpr_init_weights(c, NULL, NULL);
   from_arena(c, got, zpr_at(c, c->stage->params), (int64_t)sizeof(double) * BIGRAM_V * BIGRAM_V);
   uint64_t name = (UINT64_C(14695981039346656037) ^ 'w') * UINT64_C(1099511628211);
   for (int i = 0; i < BIGRAM_V * BIGRAM_V; i++)

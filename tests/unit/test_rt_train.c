@@ -188,7 +188,7 @@ Test(train, adamw_with_clipping) {
   char **argv = NULL;
   zpr_open(&c, p, &zpr_default_options, &argc, &argv);
   zpr_update_open(&c);
-  zpr_init_weights(&c);
+  zpr_init_weights(&c, NULL, NULL);
   enum { N = BIGRAM_V * BIGRAM_V };
   double want[N], m[N] = {0}, v[N] = {0};
   const double *params = zpr_at(&c, c.stage->params);
@@ -221,7 +221,7 @@ Test(train, infinite_gradient_leaves_the_state_alone) {
   char **argv = NULL;
   zpr_open(&c, bigram_program(1, 1, 0, ZPK_F64), &zpr_default_options, &argc, &argv);
   zpr_update_open(&c);
-  zpr_init_weights(&c);
+  zpr_init_weights(&c, NULL, NULL);
   size_t bytes = (size_t)c.stage->flat_elements * 8;
   void *before = malloc(bytes);
   memcpy(before, zpr_at(&c, c.stage->params), bytes);

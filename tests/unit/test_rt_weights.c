@@ -126,7 +126,7 @@ Test(weights, places_of_padded_columns) {
     if (i % 8 < 7) cr_expect_eq(v.global_of[i], i / 8 * 7 + i % 8, "element %d", i);
   }
   for (int i = 0; i < MOST; i++) f.params[i] = 99;
-  zpr_init_weights(&f.c);
+  zpr_init_weights(&f.c, NULL, NULL);
   for (int i = 7; i < 32; i += 8) cr_expect_eq(f.params[i], 0, "element %d", i);
   drop(&f);
 }
@@ -157,7 +157,7 @@ Test(weights, initial_values_do_not_depend_on_the_split) {
   fixture f;
   make(&f, qkv_param(1), 1, 0);
   f.stage.grads = 0; /* shares the buffer: zeroed before the values are written */
-  zpr_init_weights(&f.c);
+  zpr_init_weights(&f.c, NULL, NULL);
   memcpy(whole, f.params, sizeof whole);
   cr_assert_neq(whole[0], whole[1]);
   cr_assert_eq(whole[90], 0);
@@ -166,7 +166,7 @@ Test(weights, initial_values_do_not_depend_on_the_split) {
     cover v = {0};
     make(&f, qkv_param(2), 2, t);
     for (int i = 0; i < MOST; i++) f.params[i] = 99;
-    zpr_init_weights(&f.c);
+    zpr_init_weights(&f.c, NULL, NULL);
     zpr_param_pieces(&f.c, &f.run, 0, 0, note_piece, &v);
     for (int i = 0; i < 54; i++)
       cr_assert_eq(f.params[i], v.local[i] ? whole[v.global_of[i]] : 0, "rank %d, element %d", t, i);

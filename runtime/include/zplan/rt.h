@@ -223,6 +223,7 @@ typedef struct zpr_program {
   zpr_rate schedule;    /* of the learning rate */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
+  bool starts_from_weights; /* those that weights.json beside the trainer maps, unless --init names another map */
   zpr_source train, validate;
   int64_t validate_every, validate_batches;
   const char *checkpoint_dir;
@@ -278,8 +279,8 @@ enum {
   ZPR_EXIT_MEMORY = 8, /* the system refused memory */
 };
 
-/* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate
- * PATH,
+/* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --init MAP, --log F, --data PATH,
+ * --validate PATH,
  * --checkpoint DIR, --offload DIR, --threads N, --products LIBRARY, --check-memory, --profile, --profile-steps A..B,
  * --no-progress, --help. */
 int zpr_main(int argc, char **argv, const zpr_program *program);

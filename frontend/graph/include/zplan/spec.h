@@ -129,11 +129,18 @@ typedef struct zp_data {
   zp_span span;
 } zp_data;
 
+/* Where weights come from: a folder, relative to that of the .dz file as data is. */
+typedef struct zp_initial {
+  const char *path; /* NULL: they are drawn */
+  zp_span span;
+} zp_initial;
+
 typedef struct zp_train {
   zp_data data;
-  int64_t batch;  /* sequences per optimizer step, all ranks together */
-  int64_t steps;  /* derived from tokens when only that was given */
-  int64_t tokens; /* as written; 0 when steps was given */
+  zp_initial init; /* init = weights("FOLDER") */
+  int64_t batch;   /* sequences per optimizer step, all ranks together */
+  int64_t steps;   /* derived from tokens when only that was given */
+  int64_t tokens;  /* as written; 0 when steps was given */
   zp_precision precision;
   /* MIXED_FP16: what gradients are multiplied by at the start, a power of two, and steps without overflow after which
    * it doubles; window 0: it stays as it is. Of other precisions 0. */

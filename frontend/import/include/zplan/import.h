@@ -7,14 +7,48 @@
 
 /* All texts are of the arena. */
 typedef struct zp_imported {
-  const char *text; /* a .dz file: blocks, model, and cluster, train and plan to fill in; or a cluster */
-  zp_strings notes; /* fields that were left out, and what was chosen for the file */
+  const char *text;             /* a .dz file: blocks, model, and cluster, train and plan to fill in; or a cluster */
+  zp_strings notes;             /* fields that were left out, and what was chosen for the file */
+  const struct hf_model *model; /* private; NULL: no model */
 } zp_imported;
 
 /* The config.json of a Hugging Face model: gpt2, gpt_neox, llama, mistral, mixtral, qwen2. `path` and `json` are
  * borrowed and become a source of diags. NULL after reporting what is malformed (Z0683), or what the language cannot
  * say (Z0684). */
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
+
+/* ---- checkpoints of an imported model (hf_names.c) ---- */
+
+/* A parameter of the text: its name with the number of the iteration, "h.3.mlp.c_fc.weight", and its shape. */
+typedef struct zp_hf_param {
+  const char *name;
+  int rank; /* up to 3 */
+  int64_t shape[3];
+} zp_hf_param;
+
+enum { ZP_HF_DIMS = 4 };
+
+/* A tensor of a checkpoint, and which elements of the parameter it holds: from element `begin` on, row by row in
+ * `extents`, element (i, j, ...) is element i * strides[0] + j * strides[1] + ... of the tensor. */
+typedef struct zp_hf_part {
+  const char *name; /* with the family's prefix; arena */
+  int rank;
+  int64_t shape[ZP_HF_DIMS];
+  int64_t begin;
+  int n;
+  int64_t extents[ZP_HF_DIMS], strides[ZP_HF_DIMS];
+} zp_hf_part;
+typedef ZP_VEC(zp_hf_part) zp_hf_parts;
+
+/* The tensors that hold a parameter, in the order of its elements. */
+zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const zp_hf_param *param);
+/* "transformer.": in front of all tensors but the head's, where a checkpoint was saved with its head. */
+const char *zp_hf_prefix(const zp_imported *imported);
+/* The head's tensor where the embedding is used for it: checkpoints may hold it once more. NULL: it is not tied. */
+const char *zp_hf_tied_head(const zp_imported *imported);
+/* Is it what some versions of the library saved with the weights and compute anew: masks, frequencies? */
+bool zp_hf_is_buffer(const char *name);
+const char *zp_hf_type(const zp_imported *imported); /* "llama" */
 
 /* What Slurm says about a job (its environment, `scontrol show job`) or about nodes (`scontrol show node`): a cluster
  * block. As above; what is malformed is Z0685 with its place, GPUs that have no type or that the library has not are

@@ -6,6 +6,7 @@
 #ifndef ZPLAN_TOKENIZER_H
 #define ZPLAN_TOKENIZER_H
 
+#include <zplan/buf.h>
 #include <zplan/diag.h>
 
 typedef struct zp_tokenizer zp_tokenizer;
@@ -30,5 +31,12 @@ typedef bool zp_on_tokens(void *user, const int32_t *ids, int n);
  * token. */
 bool zp_tokenize(zp_tokenizer *tokenizer, const char *text, size_t len, zp_on_tokens *on_tokens, void *user,
                  const char **error);
+
+/* ---- decode.c: ids back to text ---- */
+typedef struct zp_decoder zp_decoder;
+/* Requires: a file that zp_tokenizer_read has read. Arena. */
+zp_decoder *zp_decoder_read(zp_arena *arena, const char *json, size_t len);
+/* Appends the bytes of a token; of ids that are none nothing. A character may be several tokens. */
+void zp_decode(const zp_decoder *decoder, int32_t id, zp_buf *out);
 
 #endif

@@ -39,4 +39,9 @@ typedef struct zp_export {
 /* Requires: a feasible plan. name: of the file that is written, without folder and ending, for comments. */
 zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format format, const char *name);
 
+/* A config.json of Hugging Face for a model: of the family whose layers it has. `dtype`: "float32". Arena; NULL with
+ * *reason and *span where no family has them. */
+const char *zp_export_hf_config(zp_arena *arena, const zp_model *model, const char *dtype, const char **reason,
+                                zp_span *span);
+
 #endif

@@ -1,0 +1,185 @@
+/* zplan export hf: a checkpoint of zplan as a folder of Hugging Face. The model is that of the plan in the checkpoint,
+ * or of the file that is named behind it; config.json is that of the weights that the run began with, or of --like, or
+ * made from the model. */
+#include "driver.h"
+#include <zplan/buf.h>
+#include <zplan/export.h>
+#include <zplan/json.h>
+#include <zplan/tokenizer.h>
+#include <zplan/weights.h>
+
+#include <stdio.h>
+#include <unistd.h>
+
+typedef struct export_hf {
+  zp_run_state *run;
+  const zp_spec *spec;
+  zp_weight_export job;
+} export_hf;
+
+static const char *in(zp_run_state *run, const char *folder, const char *file) {
+  size_t n = strlen(folder);
+  return zp_format(run->arena, "%s%s%s", folder, n > 0 && folder[n - 1] == '/' ? "" : "/", file);
+}
+
+static bool check_words(zp_run_state *run) {
+  zp_strings *files = &run->options.files;
+  if (files->len == 1 || files->len == 2) {
+    if (run->options.output) return true;
+    return zp_usage_error("`zplan export hf` wants the folder to make: -o FOLDER"), false;
+  }
+  return zp_usage_error("usage: zplan export hf CHECKPOINT [FILE.dz|PLAN.json] -o FOLDER"), false;
+}
+
+const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const zp_weight_folder *checkpoint, const char *file) {
+  const char *plan = in(run, checkpoint->path, "plan.json");
+  if (!file && access(plan, R_OK) != 0) {
+    zp_diag *d =
+        zp_report(run->diags, ZP_Z0691, ZP_NO_SPAN, "%s carries no plan, so its model is not known", checkpoint->path);
+    zp_diag_help(d, "name the model: zplan %s %s FILE.dz",
+                 strcmp(run->command, "export") == 0 ? "export hf" : run->command, checkpoint->path);
+    return NULL;
+  }
+  run->options.files = (zp_strings){0};
+  zp_push(run->arena, &run->options.files, file ? file : plan);
+  zp_json *json = NULL;
+  const zp_spec *spec = zp_load_input(run, &json);
+  if (json) zp_json_free(json);
+  return spec;
+}
+
+/* The weights that the run began with, where the manifest names a folder that is there. */
+static const char *began_with(zp_run_state *run, const char *checkpoint) {
+  const char *error = NULL, *folder = NULL;
+  size_t len;
+  const char *text = zp_read_file(run->arena, in(run, checkpoint, "manifest.json"), &len, &error);
+  zp_json *root = text ? zp_json_parse(run->arena, text, len, &error) : NULL;
+  const char *named = zp_json_get_string(root, "initial_weights", NULL);
+  if (named && access(in(run, named, "config.json"), R_OK) == 0) folder = zp_strdup(run->arena, named);
+  if (root) zp_json_free(root);
+  return folder;
+}
+
+/* config.json and, where they are the same model's, names and files of the folder it is in. */
+static bool take_config(export_hf *e) {
+  zp_run_state *run = e->run;
+  const char *folder = run->options.like ? run->options.like : began_with(run, e->job.checkpoint->path);
+  const char *error = NULL, *path = "the model's own config.json";
+  if (folder) {
+    path = in(run, folder, "config.json");
+    e->job.config = zp_read_file(run->arena, path, &e->job.config_len, &error);
+    if (!e->job.config) return zp_report(run->diags, ZP_Z0691, ZP_NO_SPAN, "%s", error), false;
+    zp_diags *quiet = zp_diags_new(run->arena); /* a folder may have a config.json and no weights */
+    e->job.like = zp_weights_open(run->arena, quiet, folder);
+    fprintf(stderr, "note: config.json is that of %s\n", folder);
+  } else {
+    static const char *const names[][2] = {
+        {"F32", "float32"}, {"F64", "float64"}, {"BF16", "bfloat16"}, {"F16", "float16"}};
+    const char *reason = NULL, *dtype = NULL;
+    zp_span span;
+    for (int i = 0; i < 4; i++)
+      if (strcmp(names[i][0], e->job.dtype) == 0) dtype = names[i][1];
+    e->job.config = zp_export_hf_config(run->arena, e->spec->model, dtype, &reason, &span);
+    if (!e->job.config) {
+      zp_diag *d = zp_report(run->diags, ZP_Z0682, span, "transformers has no model like this one: %s", reason);
+      zp_diag_help(d, "where it has one that is written otherwise, name a folder with its config.json: --like FOLDER");
+      return false;
+    }
+    e->job.config_len = strlen(e->job.config);
+  }
+  e->job.map = zp_weights_map_hf(run->arena, run->diags, e->spec, run->options.load.library_dir, path, e->job.config,
+                                 e->job.config_len);
+  return e->job.map != NULL;
+}
+
+/* What of a folder transformers' tokenizers are made of. */
+static bool take_tokenizer(export_hf *e) {
+  static const char *const names[] = {
+      "tokenizer.json",  "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json",
+      "tokenizer.model", "generation_config.json"};
+  zp_run_state *run = e->run;
+  const char *given = run->options.tokenizer, *error = NULL;
+  for (size_t i = 0; e->job.like && i < sizeof names / sizeof *names; i++) {
+    const char *path = in(run, e->job.like->path, names[i]);
+    bool replaced = given && i == 0;
+    if (!replaced && access(path, R_OK) == 0) zp_push(run->arena, &e->job.copies, path);
+  }
+  if (!given) return true;
+  size_t len;
+  const char *json = zp_read_file(run->arena, given, &len, &error), *slash = strrchr(given, '/');
+  if (!json) return zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error), false;
+  zp_tokenizer *tokenizer = zp_tokenizer_read(run->arena, run->diags, given, json, len);
+  if (!tokenizer) return false;
+  int64_t tokens = zp_tokenizer_vocabulary(tokenizer);
+  zp_tokenizer_free(tokenizer);
+  if (tokens > e->spec->model->vocabulary) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has %lld tokens, and the model %lld", given,
+                           (long long)tokens, (long long)e->spec->model->vocabulary);
+    zp_diag_help(d, "it is the tokenizer of another model");
+    return false;
+  }
+  if (strcmp(slash ? slash + 1 : given, "tokenizer.json") != 0) {
+    zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN,
+              "%s would be copied under its own name: transformers reads tokenizer.json", given);
+    return false;
+  }
+  zp_push(run->arena, &e->job.copies, given);
+  return true;
+}
+
+static const char *dtype_of(const zp_run_state *run, const zp_spec *spec) {
+  static const char *const words[][2] = {{"f32", "F32"}, {"f64", "F64"}, {"bf16", "BF16"}, {"f16", "F16"}};
+  static const char *const trained[] = {
+      [ZP_PREC_F32] = "F32", [ZP_PREC_F64] = "F64", [ZP_PREC_MIXED_FP16] = "F16", [ZP_PREC_MIXED_BF16] = "BF16"};
+  for (int i = 0; run->options.dtype && i < 4; i++)
+    if (strcmp(words[i][0], run->options.dtype) == 0) return words[i][1];
+  return trained[spec->train.precision];
+}
+
+/* Names and shapes of the checkpoint against the model. */
+static bool check_checkpoint(export_hf *e) {
+  zp_strings notes = {0};
+  zp_run_state *run = e->run;
+  return zp_weights_place(run->arena, run->diags, e->spec, zp_weights_map_own(run->arena, e->spec), e->job.checkpoint,
+                          &notes) != NULL;
+}
+
+/* transformers' experts take every token that chose them. */
+static void note_dropped_tokens(const zp_model *model) {
+  for (int s = 0; s < model->segments.len; s++)
+    for (int i = 0; i < model->segments.data[s].graph->nodes.len; i++) {
+      const zp_node *n = &model->segments.data[s].graph->nodes.data[i];
+      if (n->op != ZP_OP_DISPATCH || n->attr.slots >= model->sequence) continue;
+      fprintf(stderr,
+              "note: an expert has %lld slots for a sample of %lld here, and tokens beyond them are dropped; in "
+              "transformers none is, so losses differ\n",
+              (long long)n->attr.slots, (long long)model->sequence);
+      return;
+    }
+}
+
+int zp_export_hf(zp_run_state *run) {
+  export_hf e = {.run = run};
+  if (!check_words(run)) return ZP_EXIT_USAGE;
+  zp_strings files = run->options.files;
+  const zp_weight_folder *checkpoint = zp_weights_open(run->arena, run->diags, files.data[0]);
+  if (checkpoint && !checkpoint->of_zplan) {
+    zp_report(run->diags, ZP_Z0691, ZP_NO_SPAN, "%s is no checkpoint of zplan: it has no manifest.json",
+              checkpoint->path);
+    checkpoint = NULL;
+  }
+  e.job.checkpoint = checkpoint;
+  if (checkpoint) e.spec = zp_spec_of_checkpoint(run, checkpoint, files.len == 2 ? files.data[1] : NULL);
+  if (e.spec) {
+    e.job.dtype = dtype_of(run, e.spec);
+    e.job.shard_bytes = run->options.shard_bytes;
+    e.job.folder = run->options.output;
+  }
+  bool good = e.spec && check_checkpoint(&e) && take_config(&e) && take_tokenizer(&e) &&
+              zp_weights_export(run->arena, run->diags, &e.job);
+  if (!zp_flush_diags(run) || !good) return ZP_EXIT_ERROR;
+  note_dropped_tokens(e.spec->model);
+  printf("%s: %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported), e.job.map->tensors.len,
+         e.job.dtype);
+  return ZP_EXIT_OK;
+}

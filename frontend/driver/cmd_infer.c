@@ -1,0 +1,313 @@
+/* zplan sample and zplan eval: a trained model is looked at. A trainer for one CPU rank is generated from the model,
+ * with nothing of the plan that it was trained by, starts from the checkpoint's weights in f32, and answers a request
+ * instead of training (runtime/infer.c). */
+#include "driver.h"
+#include <zplan/buf.h>
+#include <zplan/json.h>
+#include <zplan/tokenizer.h>
+#include <zplan/weights.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+typedef struct inference {
+  zp_run_state *run;
+  const char *name; /* "sample", "eval" */
+  zp_spec *spec;    /* the model, on this machine */
+  zp_weight_folder *folder;
+  const char *binary;
+  zp_json *request;
+  zp_tokenizer *tokenizer;
+  zp_decoder *decoder;
+} inference;
+
+enum { USUAL_NEW_TOKENS = 64, EVAL_BATCH = 4 };
+
+/* ---- the trainer ---- */
+
+/* Everything but the model: one rank, no moments, nothing recomputed. */
+static const char here[] =
+    "use std.hw\n"
+    "model m(V = 8, S = 8, d = 8) {\n"
+    "  input tokens: i32[B, S]\n  input labels: i32[B, S]\n  param w: [V, d]\n"
+    "  x = embedding(tokens, w)\n  output loss = cross_entropy(matmul(x, transpose(w)), labels)\n}\n"
+    "cluster here { nodes = 1  node = std.hw.cpu_generic(cores = %ld, memory = %ldMiB) }\n"
+    "train { model = m  data = synthetic(seed = 1)  batch = %d  steps = 1  precision = \"%s\"\n"
+    "  optimizer = sgd(lr = 1.0)  dropout = 0.0 }\n"
+    "plan { tensor = 1  pipeline = 1  zero = 0  recompute = \"none\"  loss_chunks = 1  memory <= 100%% }\n";
+
+static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch) {
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const char *precision = trained->train.precision == ZP_PREC_F64 ? "fp64" : "fp32";
+  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, pages / 1024 * (page / 1024), batch, precision);
+  zp_source_text source = {.path = "here.dz", .text = text, .len = strlen(text)};
+  zp_load_options options = {.library_dir = run->options.load.library_dir};
+  zp_spec *spec = zp_load(run->arena, run->diags, source.path, &source, 1, &options);
+  if (!spec) return NULL;
+  spec->model = trained->model;
+  spec->path = trained->path;
+  spec->train.span = trained->train.span;
+  spec->cluster.trainer = ZP_TRAINER_ZPLAN;
+  spec->train.init = (zp_initial){.path = "weights.json", .span = ZP_NO_SPAN};
+  return spec;
+}
+
+static bool is_token_file(const char *path) {
+  size_t n = strlen(path);
+  return n > 4 && (strcmp(path + n - 4, ".bin") == 0 || strcmp(path + n - 4, ".idx") == 0);
+}
+
+static const char *tree_of(const inference *i) {
+  if (i->run->options.output) return i->run->options.output;
+  return zp_format(i->run->arena, "%s.%s", i->spec->model->name, i->name);
+}
+
+static bool build(inference *i) {
+  zp_run_state *run = i->run;
+  zp_strings notes = {0};
+  const zp_weight_map *map = zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder);
+  run->weights = map ? zp_weights_place(run->arena, run->diags, i->spec, map, i->folder, &notes) : NULL;
+  if (!run->weights) return false;
+  zp_search_options options = {.generated_only = true};
+  zp_plan *plan = zp_search(run->arena, i->spec, 1, &options);
+  if (!plan->feasible) {
+    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    return false;
+  }
+  if (!zp_can_generate(run, i->spec) || !zp_prove_plan(run, plan)) return false;
+  zp_toolchain tools = zp_target_toolchain(run, i->spec);
+  const char *error = NULL;
+  i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
+  const char *path = zp_format(run->arena, "%s/weights.json", tree_of(i));
+  if (i->binary && zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
+  zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build what runs the model: %s", error);
+  return false;
+}
+
+/* The answer, owned; NULL after saying why there is none. */
+static zp_json *ask(inference *i, int *status) {
+  zp_run_state *run = i->run;
+  const char *out = zp_format(run->arena, "%s/answer.json", tree_of(i)), *error = NULL;
+  const char *path = zp_format(run->arena, "%s/request.json", tree_of(i));
+  unlink(out);
+  zp_json_set_string(i->request, "out", out);
+  const char *text = zp_json_text(run->arena, i->request, true);
+  *status = ZP_EXIT_ERROR;
+  if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
+    zp_options own = run->options;
+    run->options = (zp_options){.steps = -1, .threads = own.threads, .color = own.color};
+    zp_push(run->arena, &run->options.trainer_args, "--infer");
+    zp_push(run->arena, &run->options.trainer_args, path);
+    *status = zp_launch_trainer(run, i->binary, 1, true);
+    run->options = own;
+    if (*status != ZP_EXIT_OK) return NULL;
+    size_t len;
+    text = zp_read_file(run->arena, out, &len, &error);
+    zp_json *answer = text ? zp_json_parse(run->arena, text, len, &error) : NULL;
+    if (answer) return answer;
+    *status = ZP_EXIT_ERROR;
+  }
+  zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "%s", error);
+  return NULL;
+}
+
+/* ---- what both begin with ---- */
+
+/* CHECKPOINT [FILE]: the weights, and the model. */
+static const zp_spec *open_model(inference *i) {
+  zp_run_state *run = i->run;
+  zp_strings files = run->options.files;
+  i->folder = zp_weights_open(run->arena, run->diags, files.data[0]);
+  return i->folder ? zp_spec_of_checkpoint(run, i->folder, files.len == 2 ? files.data[1] : NULL) : NULL;
+}
+
+static int finish(inference *i, int status) {
+  if (i->request) zp_json_free(i->request);
+  zp_tokenizer_free(i->tokenizer);
+  return zp_flush_diags(i->run) ? status : ZP_EXIT_ERROR;
+}
+
+/* ---- sample ---- */
+
+static bool read_tokenizer(inference *i) {
+  zp_run_state *run = i->run;
+  const char *path = run->options.tokenizer, *error = NULL;
+  size_t len;
+  if (!path) return true;
+  const char *json = zp_read_file(run->arena, path, &len, &error);
+  if (!json) return zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error), false;
+  i->tokenizer = zp_tokenizer_read(run->arena, run->diags, path, json, len);
+  if (!i->tokenizer) return false;
+  i->decoder = zp_decoder_read(run->arena, json, len);
+  int64_t tokens = zp_tokenizer_vocabulary(i->tokenizer), most = i->spec->model->vocabulary;
+  if (tokens > most) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has %lld tokens, and the model %lld", path,
+                           (long long)tokens, (long long)most);
+    zp_diag_help(d, "it is the tokenizer of another model");
+  }
+  if (run->options.eod && zp_tokenizer_added(i->tokenizer, run->options.eod) < 0)
+    zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no added token `%s`, which --eod asks for", path,
+              run->options.eod);
+  return zp_diags_errors(run->diags) == 0;
+}
+
+typedef struct ids {
+  zp_json *list;
+  int64_t n;
+} ids;
+
+static bool push_ids(void *user, const int32_t *id, int n) {
+  ids *to = user;
+  for (int k = 0; k < n; k++) zp_json_append_int(to->list, id[k]);
+  to->n += n;
+  return true;
+}
+
+static bool push_bytes(inference *i, const char *prompt, ids *to) {
+  int64_t most = i->spec->model->vocabulary;
+  for (size_t k = 0; prompt[k]; k++) {
+    int32_t byte = (unsigned char)prompt[k];
+    if (byte >= most) {
+      zp_diag *d =
+          zp_report(i->run->diags, ZP_Z0818, ZP_NO_SPAN, "byte %zu of the prompt is %d, and the model has %lld tokens",
+                    k + 1, byte, (long long)most);
+      zp_diag_help(d, "a model that was not trained on bytes needs its tokenizer: --tokenizer tokenizer.json");
+      return false;
+    }
+    push_ids(to, &byte, 1);
+  }
+  return true;
+}
+
+static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
+  zp_run_state *run = i->run;
+  const char *error = NULL;
+  ids to = {.list = zp_json_append(prompts, zp_json_array())};
+  if (!i->tokenizer && !push_bytes(i, prompt, &to)) return false;
+  if (i->tokenizer && !zp_tokenize(i->tokenizer, prompt, strlen(prompt), push_ids, &to, &error))
+    return zp_report(run->diags, ZP_Z0808, ZP_NO_SPAN, "the prompt cannot be tokenized: %s", error), false;
+  int64_t S = i->spec->model->sequence;
+  int64_t asked = run->options.tokens; /* 0: as many as there is room for, at most the usual number */
+  if (to.n > 0 && to.n < S && to.n + asked <= S) return true;
+  zp_diag *d = zp_report(run->diags, ZP_Z0818, ZP_NO_SPAN, "the prompt has %lld tokens, and a sample of the model %lld",
+                         (long long)to.n, (long long)S);
+  if (to.n > 0 && to.n < S)
+    zp_diag_help(d, "--tokens can add up to %lld, not %lld", (long long)(S - to.n), (long long)asked);
+  else
+    zp_diag_help(d, "between 1 and %lld are possible, so that one more has room", (long long)S - 1);
+  return false;
+}
+
+/* A token that is to come next must not be seen by those before it. */
+static bool looks_back(inference *i) {
+  const zp_model *model = i->spec->model;
+  for (int s = 0; s < model->segments.len; s++)
+    for (int k = 0; k < model->segments.data[s].graph->nodes.len; k++) {
+      const zp_node *n = &model->segments.data[s].graph->nodes.data[k];
+      if (n->op != ZP_OP_ATTENTION || n->attr.causal) continue;
+      zp_report(i->run->diags, ZP_Z0818, n->span, "attention sees what comes behind a token: there is no next one");
+      return false;
+    }
+  return true;
+}
+
+static bool write_request(inference *i) {
+  zp_run_state *run = i->run;
+  const zp_options *o = &run->options;
+  i->request = zp_json_object();
+  zp_json_set_string(i->request, "task", "sample");
+  zp_json_set_int(i->request, "new", o->tokens > 0 ? o->tokens : USUAL_NEW_TOKENS);
+  zp_json_set_int(i->request, "seed", o->seed);
+  zp_json_set_int(i->request, "top_k", o->top_k);
+  if (o->eod) zp_json_set_int(i->request, "stop", zp_tokenizer_added(i->tokenizer, o->eod));
+  zp_json_set_string(i->request, "temperature", zp_format(run->arena, "%.17g", o->temperature));
+  zp_json_set_string(i->request, "top_p", zp_format(run->arena, "%.17g", o->top_p));
+  zp_json *prompts = zp_json_set(i->request, "prompts", zp_json_array());
+  for (int k = 0; k < o->prompts.len; k++)
+    if (!push_prompt(i, prompts, o->prompts.data[k])) return false;
+  return true;
+}
+
+/* Prompt and what follows, one text after the other. */
+static void print_texts(inference *i, const zp_json *answer) {
+  const zp_strings *prompts = &i->run->options.prompts;
+  for (int k = 0; k < prompts->len; k++) {
+    const zp_json *list = zp_json_at(zp_json_get(answer, "tokens"), k);
+    zp_buf out = zp_buf_new(i->run->arena);
+    for (int t = 0; t < zp_json_count(list); t++) {
+      int32_t id = (int32_t)zp_json_int(zp_json_at(list, t), 0);
+      char byte = (char)id;
+      if (i->decoder)
+        zp_decode(i->decoder, id, &out);
+      else
+        zp_buf_put(&out, &byte, 1);
+    }
+    printf("%s%s", k ? "---\n" : "", prompts->data[k]);
+    fwrite(out.data, 1, out.len, stdout);
+    putchar('\n');
+  }
+}
+
+int zp_cmd_sample(zp_run_state *run) {
+  inference i = {.run = run, .name = "sample"};
+  const zp_options *o = &run->options;
+  int n = o->files.len;
+  if (n < 1 || n > 2 || o->prompts.len == 0)
+    return zp_usage_error("usage: zplan sample CHECKPOINT [FILE.dz] --prompt TEXT... [--tokenizer FILE.json]");
+  if (o->eod && !o->tokenizer)
+    return zp_usage_error("--eod names a token of a tokenizer: say --tokenizer FILE.json, too");
+  if (o->temperature == 0 && (o->top_k || o->top_p < 1 || o->seed))
+    return zp_usage_error("--top-k, --top-p and --seed are about tokens that --temperature draws");
+  zp_options own = run->options;
+  const zp_spec *trained = open_model(&i);
+  run->options = own;
+  if (trained) i.spec = spec_for(run, trained, 1);
+  if (!i.spec || !looks_back(&i) || !read_tokenizer(&i) || !write_request(&i) || !build(&i))
+    return finish(&i, ZP_EXIT_ERROR);
+  int status;
+  zp_json *answer = ask(&i, &status);
+  if (answer && o->json)
+    zp_print_json(run->arena, answer);
+  else if (answer) {
+    print_texts(&i, answer);
+    zp_json_free(answer);
+  }
+  return finish(&i, status);
+}
+
+/* ---- eval ---- */
+
+int zp_cmd_eval(zp_run_state *run) {
+  inference i = {.run = run, .name = "eval"};
+  const zp_options *o = &run->options;
+  if (o->files.len < 1 || o->files.len > 2 || !o->data)
+    return zp_usage_error("usage: zplan eval CHECKPOINT [FILE.dz] --data FILE");
+  zp_options own = run->options;
+  const zp_spec *trained = open_model(&i);
+  run->options = own;
+  if (trained) i.spec = spec_for(run, trained, EVAL_BATCH);
+  if (i.spec) {
+    zp_data_kind kind = is_token_file(o->data)                      ? ZP_DATA_TOKENS
+                        : trained->train.data.kind == ZP_DATA_LINES ? ZP_DATA_LINES
+                                                                    : ZP_DATA_TEXT;
+    i.spec->train.data = (zp_data){.kind = kind, .path = o->data, .span = ZP_NO_SPAN};
+  }
+  if (!i.spec || !build(&i)) return finish(&i, ZP_EXIT_ERROR);
+  i.request = zp_json_object();
+  zp_json_set_string(i.request, "task", "eval");
+  int status;
+  zp_json *answer = ask(&i, &status);
+  if (!answer) return finish(&i, status);
+  double loss = zp_json_get_real(answer, "loss", NAN);
+  zp_json_set_real(answer, "perplexity", exp(loss));
+  if (o->json) {
+    zp_print_json(run->arena, answer);
+    return finish(&i, status);
+  }
+  printf("loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld tokens of %lld samples\n", loss, exp(loss),
+         100 * zp_json_get_real(answer, "accuracy", NAN), (long long)zp_json_get_int(answer, "tokens", 0),
+         (long long)zp_json_get_int(answer, "samples", 0));
+  zp_json_free(answer);
+  return finish(&i, status);
+}

@@ -1,0 +1,30 @@
+/* Weights that a trainer starts from: `init = weights(...)` of the train block, --init. The map that says where they
+ * are is written into the trainer's folder; the weights themselves stay where they are. */
+#include "driver.h"
+#include <zplan/buf.h>
+#include <zplan/weights.h>
+
+#include <stdio.h>
+
+bool zp_find_weights(zp_run_state *run, const zp_spec *spec) {
+  const zp_options *o = &run->options;
+  const char *folder = o->init ? o->init : spec->train.init.path;
+  zp_strings notes = {0};
+  if (!folder) return true;
+  run->weights = zp_weights_for(run->arena, run->diags, spec, o->load.library_dir, folder, &notes);
+  if (!run->weights) return zp_flush_diags(run);
+  for (int i = 0; i < notes.len; i++) fprintf(stderr, "note: %s\n", notes.data[i]);
+  return true;
+}
+
+/* A trainer whose program says that it starts from weights looks for weights.json; the map of another folder has
+ * another name, and the trainer is told it. */
+bool zp_write_weights(zp_run_state *run) {
+  const char *error = NULL;
+  if (!run->weights) return true;
+  const char *path = zp_format(run->arena, "%s/%s", zp_tree_dir(run), run->options.init ? "init.json" : "weights.json");
+  if (run->options.init) run->weights_path = path;
+  if (zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
+  zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "%s", error);
+  return zp_flush_diags(run);
+}

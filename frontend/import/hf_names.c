@@ -1,0 +1,104 @@
+/* How parameters of an imported model stand in the checkpoints of its family: the names of tensors, and their order.
+ *
+ * Imported models name their parameters as the checkpoints do, but for what the language writes otherwise: tables
+ * without ".weight", one parameter for the matrices of all experts. */
+#include "hf.h"
+
+#include <assert.h>
+
+/* What stands in front of all tensors but the head's in a checkpoint of a model with a head, and of none without. */
+static const char *const prefixes[] = {[HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model."};
+
+const char *zp_hf_prefix(const zp_imported *imported) { return prefixes[imported->model->layers_are]; }
+
+static bool ends_with(const char *name, const char *ending) {
+  size_t n = strlen(name), k = strlen(ending);
+  return n >= k && strcmp(name + n - k, ending) == 0;
+}
+
+static bool is_one_of(const char *name, const char *const *endings) {
+  for (; *endings; endings++)
+    if (ends_with(name, *endings)) return true;
+  return false;
+}
+
+bool zp_hf_is_buffer(const char *name) {
+  static const char *const endings[] = {
+      ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq", NULL};
+  return is_one_of(name, endings);
+}
+
+/* GPT-2 has its matrices as [in, out] (Conv1D). */
+static bool is_transposed(const hf_model *m, const char *name) {
+  static const char *const endings[] = {".c_attn.weight", ".c_proj.weight", ".c_fc.weight", NULL};
+  return m->layers_are == HF_GPT2 && is_one_of(name, endings);
+}
+
+/* Rows of all queries, then keys, then values here; of every head its query, key and value there. */
+static bool is_by_head(const hf_model *m, const char *name) {
+  return m->layers_are == HF_NEOX && strstr(name, ".query_key_value.") != NULL;
+}
+
+static zp_hf_part plain(const char *name, const zp_hf_param *p) {
+  zp_hf_part part = {.name = name, .rank = p->rank, .n = p->rank};
+  int64_t stride = 1;
+  for (int k = p->rank - 1; k >= 0; stride *= p->shape[k--]) {
+    part.shape[k] = part.extents[k] = p->shape[k];
+    part.strides[k] = stride;
+  }
+  return part;
+}
+
+static zp_hf_part transposed(const char *name, const zp_hf_param *p) {
+  assert(p->rank == 2);
+  int64_t out = p->shape[0], in = p->shape[1];
+  return (zp_hf_part){.name = name, .rank = 2, .shape = {in, out}, .n = 2, .extents = {out, in}, .strides = {1, out}};
+}
+
+static zp_hf_part by_head(const char *name, const hf_model *m, const zp_hf_param *p) {
+  zp_hf_part part = plain(name, p);
+  int64_t columns = p->rank == 2 ? p->shape[1] : 1, head = m->head_size * columns;
+  part.n = 4;
+  part.extents[0] = 3, part.strides[0] = head;
+  part.extents[1] = m->heads, part.strides[1] = 3 * head;
+  part.extents[2] = m->head_size, part.strides[2] = columns;
+  part.extents[3] = columns, part.strides[3] = 1;
+  return part;
+}
+
+/* "layers.3.block_sparse_moe.w1" [experts, ff, d]: one tensor an expert. */
+static void push_experts(zp_arena *arena, zp_hf_parts *parts, const char *name, const zp_hf_param *p) {
+  const char *dot = strrchr(name, '.');
+  zp_hf_param one = {.rank = 2, .shape = {p->shape[1], p->shape[2]}};
+  for (int64_t e = 0; e < p->shape[0]; e++) {
+    zp_hf_part part =
+        plain(zp_format(arena, "%.*s.experts.%lld.%s.weight", (int)(dot - name), name, (long long)e, dot + 1), &one);
+    part.begin = e * one.shape[0] * one.shape[1];
+    zp_push(arena, parts, part);
+  }
+}
+
+zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const zp_hf_param *p) {
+  const hf_model *m = imported->model;
+  zp_hf_parts parts = {0};
+  const char *name = p->name, *head = m->layers_are == HF_NEOX ? "embed_out" : "lm_head";
+  bool is_head = strcmp(name, head) == 0, is_table = !strchr(name, '.');
+  if (p->rank == 3) {
+    push_experts(arena, &parts, zp_format(arena, "%s%s", prefixes[m->layers_are], name), p);
+    return parts;
+  }
+  const char *theirs =
+      zp_format(arena, "%s%s%s", is_head ? "" : prefixes[m->layers_are], name, is_table ? ".weight" : "");
+  zp_hf_part part = is_transposed(m, name) ? transposed(theirs, p)
+                    : is_by_head(m, name)  ? by_head(theirs, m, p)
+                                           : plain(theirs, p);
+  zp_push(arena, &parts, part);
+  return parts;
+}
+
+const char *zp_hf_tied_head(const zp_imported *imported) {
+  const hf_model *m = imported->model;
+  return !m->tied ? NULL : m->layers_are == HF_NEOX ? "embed_out.weight" : "lm_head.weight";
+}
+
+const char *zp_hf_type(const zp_imported *imported) { return imported->model->type; }

@@ -1,0 +1,245 @@
+/* A checkpoint of zplan as a folder of Hugging Face: config.json, safetensors in files of a stated size, and what is
+ * copied beside them. The folder is made under a hidden name and renamed when everything in it is on the disk.
+ *
+ * A tensor is in memory at a time, and what it is made of. */
+#include "element.h"
+#include "weights_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zplan/buf.h>
+#include <zplan/json.h>
+
+/* A tensor to be written: which file, and where in it. */
+typedef struct written {
+  const zp_mapped_tensor *tensor;
+  const char *name;
+  int64_t elements, begin; /* begin: bytes behind the file's header */
+  int file;
+} written;
+
+typedef struct exporter {
+  zp_arena *arena;
+  zp_diags *diags;
+  const zp_weight_export *job;
+  zp_out_folder *out;
+  written *list; /* in the order of the map, then by file and name */
+  int n, n_files;
+  const char *dtype;
+  int size;                     /* of an element */
+  const zp_strings *like_files; /* names of files; NULL: by size */
+} exporter;
+
+static const char *file_name(const exporter *e, int file) {
+  if (e->like_files) return e->like_files->data[file];
+  if (e->n_files == 1) return "model.safetensors";
+  return zp_format(e->arena, "model-%05d-of-%05d.safetensors", file + 1, e->n_files);
+}
+
+/* ---- which tensor goes where ---- */
+
+/* Files of at most shard_bytes, or of one tensor that is larger. */
+static void divide(exporter *e) {
+  int64_t bytes = 0;
+  int file = 0;
+  for (int i = 0; i < e->n; i++) {
+    int64_t size = e->list[i].elements * e->size;
+    if (bytes > 0 && bytes + size > e->job->shard_bytes) {
+      file++;
+      bytes = 0;
+    }
+    e->list[i].file = file;
+    bytes += size;
+  }
+  e->n_files = file + 1;
+}
+
+/* As the files of the folder that it came from, where these hold the same tensors. */
+static bool divide_alike(exporter *e) {
+  const zp_weight_folder *like = e->job->like;
+  if (e->job->shard_bytes > 0 || !like) return false;
+  for (int i = 0; i < e->n; i++) {
+    const zp_weight_tensor *t = zp_weights_find(like, e->list[i].name);
+    if (!t) return false;
+    e->list[i].file = t->file;
+  }
+  zp_strings *names = ZP_NEW(e->arena, zp_strings);
+  for (int i = 0; i < like->files.len; i++) {
+    const char *slash = strrchr(like->files.data[i].path, '/');
+    zp_push(e->arena, names, slash ? slash + 1 : like->files.data[i].path);
+  }
+  e->n_files = names->len;
+  e->like_files = names;
+  return true;
+}
+
+static int by_file_and_name(const void *a, const void *b) {
+  const written *x = a, *y = b;
+  return x->file != y->file ? x->file - y->file : strcmp(x->name, y->name);
+}
+
+static void lay_out(exporter *e) {
+  const zp_weight_map *map = e->job->map;
+  e->n = map->tensors.len;
+  e->list = ZP_NEW_ARRAY(e->arena, written, e->n);
+  const char *left_out = e->job->like ? zp_weights_prefix_left_out(map, e->job->like) : "";
+  for (int i = 0; i < e->n; i++) {
+    const zp_mapped_tensor *t = &map->tensors.data[i];
+    bool shorter = strncmp(t->name, left_out, strlen(left_out)) == 0;
+    e->list[i] = (written){.tensor = t, .name = t->name + (shorter ? strlen(left_out) : 0), .elements = 1};
+    for (int k = 0; k < t->rank; k++) e->list[i].elements *= t->shape[k];
+  }
+  if (!divide_alike(e)) {
+    if (e->job->shard_bytes > 0)
+      divide(e);
+    else
+      e->n_files = 1;
+  }
+  qsort(e->list, (size_t)e->n, sizeof *e->list, by_file_and_name);
+  for (int i = 0; i < e->n; i++)
+    e->list[i].begin =
+        i > 0 && e->list[i - 1].file == e->list[i].file ? e->list[i - 1].begin + e->list[i - 1].elements * e->size : 0;
+}
+
+/* {"__metadata__":{"format":"pt"},"NAME":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...}, with its length
+ * before it and blanks behind it, as the reference writes them. */
+static zp_buf header_of(exporter *e, int begin, int end) {
+  zp_buf out = zp_buf_new(e->arena);
+  zp_buf_puts(&out, "        {\"__metadata__\":{\"format\":\"pt\"}");
+  for (int i = begin; i < end; i++) {
+    const written *w = &e->list[i];
+    zp_buf_printf(&out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", w->name, e->dtype);
+    for (int k = 0; k < w->tensor->rank; k++)
+      zp_buf_printf(&out, "%s%lld", k ? "," : "", (long long)w->tensor->shape[k]);
+    zp_buf_printf(&out, "],\"data_offsets\":[%lld,%lld]}", (long long)w->begin,
+                  (long long)(w->begin + w->elements * e->size));
+  }
+  zp_buf_puts(&out, "}");
+  while (out.len % 8 != 0) zp_buf_puts(&out, " ");
+  for (int i = 0; i < 8; i++) out.data[i] = (char)((uint64_t)(out.len - 8) >> (8 * i));
+  return out;
+}
+
+/* ---- values ---- */
+
+/* Weights of 16-bit trainings have an f32 copy in the optimizer's file, which is more exact: where more is wanted. */
+static const zp_weight_tensor *source_of(const exporter *e, const char *ours) {
+  const zp_weight_tensor *t = zp_weights_find(e->job->checkpoint, ours);
+  bool wants_more = t && e->size > zp_weight_dtype_bytes(t->dtype);
+  const zp_weight_tensor *master =
+      wants_more ? zp_weights_find(e->job->checkpoint, zp_format(e->arena, "%s.master", ours)) : NULL;
+  return master ? master : t;
+}
+
+static bool read_source(exporter *e, const zp_weight_tensor *t, int64_t first, int64_t count, void *data) {
+  const char *path = e->job->checkpoint->files.data[t->file].path;
+  int64_t size = zp_weight_dtype_bytes(t->dtype), at = 0, bytes = count * size;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  for (ssize_t got = 1; fd >= 0 && at < bytes && got > 0; at += got > 0 ? got : 0) {
+    do got = pread(fd, (char *)data + at, (size_t)(bytes - at), t->offset + first * size + at);
+    while (got < 0 && errno == EINTR);
+  }
+  if (at < bytes)
+    zp_report(e->diags, ZP_Z0691, ZP_NO_SPAN, "cannot read the weights in %s: %s", path,
+              fd < 0 || errno ? strerror(errno) : "it is shorter than its header says");
+  if (fd >= 0) close(fd);
+  return at == bytes;
+}
+
+static int64_t elements_of(const zp_weight_part *p) {
+  int64_t all = 1;
+  for (int k = 0; k < p->n; k++) all *= p->extents[k];
+  return all;
+}
+
+static void scatter(const exporter *e, const zp_weight_part *p, const char *dtype, const void *from, void *to) {
+  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = p->from, count = elements_of(p);
+  bool same = strcmp(dtype, e->dtype) == 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (same)
+      memcpy((char *)to + place * e->size, (const char *)from + i * e->size, (size_t)e->size);
+    else
+      zp_element_write(e->dtype, to, place, zp_element_read(dtype, from, i));
+    for (int k = p->n - 1; k >= 0; k--) {
+      place += p->strides[k];
+      if (++index[k] < p->extents[k]) break;
+      place -= p->strides[k] * p->extents[k];
+      index[k] = 0;
+    }
+  }
+}
+
+static bool fill(exporter *e, const written *w, void *data) {
+  for (int i = 0; i < w->tensor->parts.len; i++) {
+    const zp_weight_part *p = &w->tensor->parts.data[i];
+    const zp_weight_tensor *t = source_of(e, p->ours);
+    assert(t); /* the checkpoint was compared with the model */
+    int64_t count = elements_of(p);
+    void *raw = malloc((size_t)(count * zp_weight_dtype_bytes(t->dtype)));
+    bool good = raw && read_source(e, t, p->begin, count, raw);
+    if (!raw) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", w->name);
+    if (good) scatter(e, p, t->dtype, raw, data);
+    free(raw);
+    if (!good) return false;
+  }
+  return true;
+}
+
+static bool write_file(exporter *e, int begin, int end) {
+  zp_buf header = header_of(e, begin, end);
+  const char *name = file_name(e, e->list[begin].file);
+  bool good = zp_out_begin(e->out, name) && zp_out_put(e->out, header.data, header.len);
+  for (int i = begin; good && i < end; i++) {
+    size_t bytes = (size_t)(e->list[i].elements * e->size);
+    void *data = calloc(1, bytes ? bytes : 1);
+    if (!data) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", e->list[i].name);
+    good = data && fill(e, &e->list[i], data) && zp_out_put(e->out, data, bytes);
+    free(data);
+  }
+  return zp_out_end(e->out) && good;
+}
+
+static int compare_name(const void *a, const void *b) {
+  return strcmp((*(const written *const *)a)->name, (*(const written *const *)b)->name);
+}
+
+/* model.safetensors.index.json, by name. */
+static bool write_index(exporter *e) {
+  if (e->n_files == 1) return true;
+  const written **sorted = ZP_NEW_ARRAY(e->arena, const written *, e->n);
+  int64_t elements = 0;
+  for (int i = 0; i < e->n; i++) {
+    sorted[i] = &e->list[i];
+    elements += e->list[i].elements;
+  }
+  qsort(sorted, (size_t)e->n, sizeof *sorted, compare_name);
+  zp_json *root = zp_json_object(), *data = zp_json_set(root, "metadata", zp_json_object());
+  zp_json_set_int(data, "total_parameters", elements);
+  zp_json_set_int(data, "total_size", elements * e->size);
+  zp_json *map = zp_json_set(root, "weight_map", zp_json_object());
+  for (int i = 0; i < e->n; i++) zp_json_set_string(map, sorted[i]->name, file_name(e, sorted[i]->file));
+  const char *text = zp_format(e->arena, "%s\n", zp_json_text(e->arena, root, true));
+  zp_json_free(root);
+  return zp_out_file(e->out, "model.safetensors.index.json", text, strlen(text));
+}
+
+bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export *job) {
+  exporter e = {.arena = arena, .diags = diags, .job = job, .dtype = job->dtype};
+  e.size = zp_weight_dtype_bytes(job->dtype);
+  assert(e.size > 0 && job->map && job->checkpoint && job->config);
+  lay_out(&e);
+  e.out = zp_out_open(arena, diags, job->folder);
+  if (!e.out) return false;
+  bool good = zp_out_file(e.out, "config.json", job->config, job->config_len);
+  for (int begin = 0, end; good && begin < e.n; begin = end) {
+    for (end = begin + 1; end < e.n && e.list[end].file == e.list[begin].file;) end++;
+    good = write_file(&e, begin, end);
+  }
+  good = good && write_index(&e);
+  for (int i = 0; good && i < job->copies.len; i++) good = zp_out_copy(e.out, job->copies.data[i]);
+  return zp_out_close(e.out, good);
+}

@@ -1,0 +1,124 @@
+/* Weights of other programs: folders of safetensors files, and which of their elements are which of a model's.
+ *
+ * A folder of Hugging Face has a config.json. The model that it means is elaborated as `zplan import hf` would write
+ * it and laid beside the user's model, operation by operation: so it is known which parameter is which whatever their
+ * names are, and that both compute the same. A folder of zplan (a checkpoint) has the model's own names. */
+#ifndef ZPLAN_WEIGHTS_H
+#define ZPLAN_WEIGHTS_H
+
+#include <zplan/import.h>
+#include <zplan/sema.h>
+
+enum { ZP_WEIGHT_DIMS = 6, ZP_TENSOR_RANK = 8 };
+
+/* ---- folders (folder.c, safetensors.c) ---- */
+typedef struct zp_weight_file {
+  const char *path;
+  int64_t bytes;
+} zp_weight_file;
+
+typedef struct zp_weight_tensor {
+  const char *name, *dtype; /* "F32" */
+  int rank;
+  int64_t shape[ZP_TENSOR_RANK];
+  int file;       /* index of the folder's files */
+  int64_t offset; /* bytes of the file before its data */
+  int64_t elements;
+} zp_weight_tensor;
+
+typedef struct zp_weight_folder {
+  const char *path; /* of the files */
+  ZP_VEC(zp_weight_file) files;
+  ZP_VEC(zp_weight_tensor) tensors; /* by name */
+  bool of_zplan;                    /* a checkpoint: names are the model's */
+  const char *config_path;          /* config.json; NULL: there is none */
+} zp_weight_folder;
+
+/* Reads the headers of a folder's files. `path` may be a folder of zplan's checkpoints: then the newest of them. NULL
+ * after reporting what is missing or damaged (Z0691), or in a format that is not read (Z0692). */
+zp_weight_folder *zp_weights_open(zp_arena *arena, zp_diags *diags, const char *path);
+const zp_weight_tensor *zp_weights_find(const zp_weight_folder *folder, const char *name); /* NULL: none */
+/* Bytes of an element; 0: a dtype that is not read. */
+int zp_weight_dtype_bytes(const char *dtype);
+/* "[2, 3]". Arena. */
+const char *zp_weight_shape(zp_arena *arena, int rank, const int64_t *shape);
+
+/* ---- which parameter is which (match.c) ---- */
+/* Rows of a parameter of one model and of the other. A matrix's rows are its outputs, also where it is written [in,
+ * out] in one of them. */
+typedef struct zp_param_match {
+  int ours, theirs; /* indices of parameters */
+  int64_t our_row, their_row, rows;
+  bool turned; /* one of them is [in, out] */
+} zp_param_match;
+typedef ZP_VEC(zp_param_match) zp_param_matches;
+
+typedef struct zp_model_difference {
+  const char *text; /* NULL: none */
+  zp_span span;     /* of ours */
+} zp_model_difference;
+
+/* Do both models compute the same from their parameters? Dropout and initial values do not count, sizes neither.
+ * `their_name`: of the other, for messages. */
+zp_param_matches zp_match_models(zp_arena *arena, const zp_model *ours, const zp_model *theirs, const char *their_name,
+                                 zp_model_difference *difference);
+
+/* ---- the map (map.c) ---- */
+/* Elements of a tensor of a checkpoint, and of a parameter's instance. As zp_hf_part; `from`: the first one of the
+ * tensor. */
+typedef struct zp_weight_part {
+  const char *ours;
+  int64_t begin, from;
+  int n;
+  int64_t extents[ZP_WEIGHT_DIMS], strides[ZP_WEIGHT_DIMS];
+} zp_weight_part;
+
+typedef struct zp_mapped_tensor {
+  const char *name; /* with the family's prefix */
+  int rank;
+  int64_t shape[ZP_HF_DIMS];
+  ZP_VEC(zp_weight_part) parts;
+} zp_mapped_tensor;
+
+typedef struct zp_weight_map {
+  const zp_imported *imported; /* the family's; NULL: of zplan */
+  ZP_VEC(zp_mapped_tensor) tensors;
+} zp_weight_map;
+
+/* The tensors that a checkpoint of Hugging Face has of this model. `path`, `json`: its config.json. NULL after
+ * reporting what it asks for that the language lacks (Z0683, Z0684), where it computes something else (Z0693), or has
+ * other sizes (Z0694). */
+zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
+                                 const char *path, const char *json, size_t len);
+/* The tensors of a checkpoint of zplan. */
+zp_weight_map *zp_weights_map_own(zp_arena *arena, const zp_spec *spec);
+
+/* ---- the map as the trainer reads it (places.c) ---- */
+/* NULL after reporting the tensors that are missing, too many or of another shape, all together (Z0694). Notes say
+ * what is not read. */
+const char *zp_weights_place(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
+                             const zp_weight_folder *folder, zp_strings *notes);
+/* The map of a folder's kind. */
+zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
+                              const zp_weight_folder *folder);
+
+/* From a folder and a model to the trainer's map; all of the above. */
+const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
+                           const char *folder, zp_strings *notes);
+
+/* ---- out of zplan (export.c) ---- */
+typedef struct zp_weight_export {
+  const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
+  const zp_weight_map *map;           /* of Hugging Face */
+  const zp_weight_folder *like;       /* the folder that the run began with: its names and files; NULL: none */
+  const char *config;                 /* text of config.json */
+  size_t config_len;
+  zp_strings copies;   /* files that go beside it */
+  const char *dtype;   /* "F32" */
+  int64_t shard_bytes; /* most of one file; 0: as `like`, or one file */
+  const char *folder;  /* to be made */
+} zp_weight_export;
+/* False after reporting (Z0695; Z0691 what cannot be read): then there is no folder. */
+bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export *job);
+
+#endif

@@ -1,0 +1,118 @@
+"""Small checkpoints of the families that zplan knows, as transformers 5.24 saves them: names, shapes and files written down here from its
+files, values drawn from a seed. Standard library only."""
+import array
+import json
+import os
+import random
+import struct
+
+VOCABULARY, SEQUENCE, BATCH = 256, 32, 4
+
+
+def with_biases(name, rows, columns, conv=False):
+    return [(name + ".weight", [columns, rows] if conv else [rows, columns]), (name + ".bias", [rows])]
+
+
+def gpt2(d=48, layers=3):
+    tensors = [("transformer.wte.weight", [VOCABULARY, d]), ("transformer.wpe.weight", [SEQUENCE, d])]
+    for i in range(layers):
+        at = "transformer.h.%d." % i
+        tensors += with_biases(at + "attn.c_attn", 3 * d, d, conv=True) + with_biases(at + "attn.c_proj", d, d, conv=True)
+        tensors += with_biases(at + "mlp.c_fc", 4 * d, d, conv=True) + with_biases(at + "mlp.c_proj", d, 4 * d, conv=True)
+        tensors += [(at + norm + part, [d]) for norm in ("ln_1", "ln_2") for part in (".weight", ".bias")]
+    return tensors + [("transformer.ln_f.weight", [d]), ("transformer.ln_f.bias", [d])]
+
+
+def neox(d=48, layers=2, ff=96):
+    tensors = [("gpt_neox.embed_in.weight", [VOCABULARY, d]), ("embed_out.weight", [VOCABULARY, d])]
+    for i in range(layers):
+        at = "gpt_neox.layers.%d." % i
+        tensors += with_biases(at + "attention.query_key_value", 3 * d, d) + with_biases(at + "attention.dense", d, d)
+        tensors += with_biases(at + "mlp.dense_h_to_4h", ff, d) + with_biases(at + "mlp.dense_4h_to_h", d, ff)
+        tensors += [(at + norm + part, [d]) for norm in ("input_layernorm", "post_attention_layernorm") for part in (".weight", ".bias")]
+    return tensors + [("gpt_neox.final_layer_norm.weight", [d]), ("gpt_neox.final_layer_norm.bias", [d])]
+
+
+def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d])] + ([] if tied else [("lm_head.weight", [VOCABULARY, d])])
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        for name, rows in (("q_proj", d), ("k_proj", kv), ("v_proj", kv)):
+            tensors += with_biases(at + "self_attn." + name, rows, d)[:2 if qkv_bias else 1]
+        tensors += [(at + "self_attn.o_proj.weight", [d, d]), (at + "input_layernorm.weight", [d]), (at + "post_attention_layernorm.weight", [d])]
+        if experts:
+            tensors += [(at + "block_sparse_moe.gate.weight", [experts, d])]
+            tensors += [(at + "block_sparse_moe.experts.%d.%s.weight" % (e, w), [d, ff] if w == "w2" else [ff, d])
+                        for e in range(experts) for w in ("w1", "w2", "w3")]
+        else:
+            tensors += [(at + "mlp.gate_proj.weight", [ff, d]), (at + "mlp.up_proj.weight", [ff, d]), (at + "mlp.down_proj.weight", [d, ff])]
+    return tensors + [("model.norm.weight", [d])]
+
+
+GROUPED = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 64,
+           "bos_token_id": None, "eos_token_id": None}
+FAMILIES = {  # config, tensors, dtype, files
+    "gpt2": ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": SEQUENCE, "n_embd": 48,
+              "n_layer": 3, "n_head": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": None, "eos_token_id": None},
+             gpt2(), "F32", 1),
+    "gpt_neox": ({"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": VOCABULARY, "hidden_size": 48,
+                  "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64, "rotary_pct": 1.0,
+                  "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+                  "bos_token_id": None, "eos_token_id": None}, neox(), "F16", 1),
+    "llama": (dict(GROUPED, architectures=["LlamaForCausalLM"], model_type="llama", num_hidden_layers=3, intermediate_size=80), llama(), "F32", 3),
+    "qwen2": (dict(GROUPED, architectures=["Qwen2ForCausalLM"], model_type="qwen2", num_hidden_layers=2, intermediate_size=80,
+                   tie_word_embeddings=True), llama(layers=2, tied=True, qkv_bias=True), "BF16", 1),
+    "mixtral": (dict(GROUPED, architectures=["MixtralForCausalLM"], model_type="mixtral", num_hidden_layers=2, intermediate_size=64,
+                     num_local_experts=4, num_experts_per_tok=2, sliding_window=None), llama(layers=2, ff=64, experts=4), "F32", 1),
+}
+
+
+def values(name, tensor, shape):
+    """f32 numbers of a tensor; gains around 1."""
+    draw, count = random.Random(name + tensor), 1
+    for size in shape:
+        count *= size
+    middle, spread = (1.0, 0.1) if len(shape) == 1 and tensor.endswith(".weight") else (0.0, 0.2)
+    return array.array("f", (draw.gauss(middle, spread) for _ in range(count)))
+
+
+def encoded(numbers, dtype):
+    if dtype == "F32":
+        return numbers.tobytes()
+    if dtype == "F16":
+        return struct.pack("<%de" % len(numbers), *numbers)
+    bits = struct.unpack("<%dI" % len(numbers), numbers.tobytes())  # BF16: to the nearest, ties to even
+    return struct.pack("<%dH" % len(bits), *((b + 0x7fff + (b >> 16 & 1)) >> 16 for b in bits))
+
+
+def write_safetensors(path, tensors):
+    """[(name, dtype, shape, bytes)], in this order: as the reference writes them, sorted by name by the caller."""
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, dtype, shape, data in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, _, data in tensors))
+
+
+def write(folder, name):
+    """A folder as save_pretrained makes it. Returns it."""
+    config, tensors, dtype, files = FAMILIES[name]
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        file.write(json.dumps(config, indent=2) + "\n")
+    parts = [sorted(tensors[i * len(tensors) // files:(i + 1) * len(tensors) // files]) for i in range(files)]
+    names = ["model.safetensors"] if files == 1 else ["model-%05d-of-%05d.safetensors" % (i + 1, files) for i in range(files)]
+    for file, part in zip(names, parts):
+        write_safetensors(os.path.join(folder, file),
+                          [(tensor, dtype, shape, encoded(values(name, tensor, shape), dtype)) for tensor, shape in part])
+    if files > 1:
+        elements = sum(len(values(name, *tensor)) for tensor in tensors)
+        size = elements * {"F32": 4, "F16": 2, "BF16": 2}[dtype]
+        index = {"metadata": {"total_parameters": elements, "total_size": size},
+                 "weight_map": dict(sorted((tensor, file) for file, part in zip(names, parts) for tensor, _ in part))}
+        with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as file:
+            file.write(json.dumps(index, indent=2) + "\n")
+    return folder
