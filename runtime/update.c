@@ -77,7 +77,7 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = home.own - home.flat;
-  bool compresses = p->freeze_step > 0; /* then every replica counts, see squares_of_step */
+  bool compresses = zpr_compresses(p); /* then every replica counts, see squares_of_step */
   bool alone = zpr_shards_state(p) || zpr_part_of(c, param->spread).place == 0 || compresses;
   bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
   if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
@@ -194,7 +194,7 @@ static double sum_squares(zpr *c) {
  * the same of each while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and
  * the norm is the root mean square of their n g. */
 static double squares_of_step(const zpr *c, double squares) {
-  if (c->program->freeze_step == 0) return squares;
+  if (!zpr_compresses(c->program)) return squares;
   return zpr_is_frozen(c) ? squares * c->program->data : squares / c->program->data;
 }
 
@@ -205,7 +205,7 @@ static double squares_of_step(const zpr *c, double squares) {
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && c->program->freeze_step == 0 && !c->program->profile &&
+  u->runs_ahead = zpr_device_decides(c) && !u->away && !zpr_compresses(c->program) && !c->program->profile &&
                   c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
@@ -290,7 +290,10 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
   before = zpr_enter(c, ZPR_AT_UPDATE);
-  if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm) / scale);
+  double factor = clip_factor(c->program->clip, result.grad_norm);
+  if (result.applied) update(c, lr, factor / scale);
+  if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
+    zpr_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);
   return result;
 }

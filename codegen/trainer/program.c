@@ -109,9 +109,13 @@ void zp_emit_program(zp_emit *e) {
   if (moves.signs_down > 0)
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
-  if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
-    zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
-                LL(traffic.warmup_data));
+  if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {
+    if (t->freeze_threshold > 0)
+      zp_buf_printf(out, "    .freeze_threshold = %s,", zp_decimal(e->arena, t->freeze_threshold));
+    else
+      zp_buf_printf(out, "    .freeze_step = %lld,", LL(zp_freeze_step(t)));
+    zp_buf_line(out, " .predicted_warmup_data_bytes = %lld,", LL(traffic.warmup_data));
+  }
   if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image,");
   if (e->gpu && zp_tensor_core_head(e->plan->spec) > 0)
     zp_buf_line(out, "    .tensor_core_head = %lld,", LL(zp_tensor_core_head(e->plan->spec)));

@@ -131,6 +131,19 @@ static void read_decay(zp_reader *reader, const zp_env *env, const zp_attr *attr
   if (zp_read_word(reader, env, attr->value, "decay", words, &all)) train->decay_all = all;
 }
 
+/* freeze = auto(threshold = 0.96): 1-bit Adam freezes its variance by itself; the default is that of arXiv 2102.02888.
+ */
+static const zp_field freeze_fields[] = {
+    {"threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, freeze_threshold), .range = ZP_RANGE_FRACTION},
+};
+static const zp_function freezes[] = {{"auto", 0, ZP_SCHEMA("auto", freeze_fields, 1)}};
+
+static void read_freeze(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  train->freeze_threshold = 0.96;
+  zp_read_call(reader, env, attr->value, "freeze", freezes, 1, train);
+}
+
 static const zp_field adam_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
     {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
@@ -138,6 +151,7 @@ static const zp_field adam_fields[] = {
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
     {"freeze_step", ZP_FIELD_INT64, .offset = offsetof(zp_train, freeze_step), .range = ZP_RANGE_ONE_OR_MORE},
+    {"freeze", ZP_FIELD_CUSTOM, .read = read_freeze},
 };
 static const zp_field sgd_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
@@ -150,6 +164,19 @@ static const zp_function optimizers[] = {
     {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
     {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
 };
+
+/* The runtime follows the variance by the norm of the gradients, in which decay that is added to them is missing. */
+static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train) {
+  if (train->freeze_threshold == 0) return;
+  if (train->freeze_step > 0) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0304, span, "`freeze` and `freeze_step` both say when the variance freezes");
+    zp_diag_help(d, "leave one of them out");
+  } else if (train->optimizer == ZP_OPT_ADAM && train->weight_decay > 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`freeze = auto` does not go with `adam` and `weight_decay`");
+    zp_diag_help(d, "take `adamw`, whose decay is not in the variance, or say `freeze_step`");
+  }
+}
 
 /* Defaults of Adam: Kingma and Ba 2015, algorithm 1. There is no default learning rate. */
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
@@ -166,6 +193,7 @@ void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a learning rate", function->name);
     zp_diag_help(d, "for example `%s(lr = %s)`", function->name, train->optimizer == ZP_OPT_SGD ? "0.1" : "6e-4");
   }
+  check_freeze(reader, attr->value->span, train);
 }
 
 /* ---- learning-rate schedule ---- */

@@ -6,6 +6,8 @@
 static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
   const zp_train *t = &e->spec->train;
   zp_json_set_string(optimizer, "type", "OneBitAdam");
+  if (t->freeze_threshold > 0)
+    zp_export_refuse(e, "freeze_step = N", "freeze = auto: DeepSpeed's 1-bit Adam is told the step");
   zp_json_set_int(params, "freeze_step", zp_freeze_step(t));
   zp_json_set_string(params, "comm_backend_name", "nccl");
   zp_export_note(e, "1-bit Adam sends uncompressed gradients for the first %lld steps (freeze_step)",

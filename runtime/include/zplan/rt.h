@@ -214,10 +214,11 @@ typedef struct zpr_program {
   /* Training settings. */
   zpr_optimizer optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
-  int64_t loss_scale;   /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
-  int64_t scale_window; /* f16: steps without overflow after which it doubles; 0: it stays as it is */
-  int64_t freeze_step;  /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
-  zpr_rate schedule;    /* of the learning rate */
+  int64_t loss_scale;      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window;    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
+  int64_t freeze_step;     /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
+  double freeze_threshold; /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
+  zpr_rate schedule;       /* of the learning rate */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
   zpr_source train, validate;

@@ -135,8 +135,9 @@ typedef struct zp_train {
   int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
-  int64_t freeze_step; /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
-  bool decay_all;      /* decay = "all"; default "matrices": only parameters with two or more dimensions */
+  int64_t freeze_step;     /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
+  double freeze_threshold; /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
+  bool decay_all;          /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
