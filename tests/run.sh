@@ -102,6 +102,7 @@ surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
 model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 130
 1-bit Adam|python3 tests/diff/compress.py
+switch of 1-bit Adam|python3 tests/diff/freeze.py
 values of 1-bit Adam|python3 tests/diff/compress_values.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
