@@ -16,15 +16,14 @@
 #define TEMPLATE "optimizer_template.h"
 #include "every_dtype.h"
 
-void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
-                   int64_t end) {
+void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && u->kind >= 0 && u->kind <= 2);
   assert((m && v) || u->kind == 2);
   assert(begin >= 0 && begin <= end);
   if (u->kind == 2 && !m)
-    ZPK_BY_DTYPE(u->dtype, plain_sgd, u, decay, param, grad, begin, end);
+    ZPK_BY_DTYPE(u->dtype, plain_sgd, u, param, grad, begin, end);
   else if (u->kind == 2)
-    ZPK_BY_DTYPE(u->dtype, sgd, u, decay, param, grad, m, begin, end);
+    ZPK_BY_DTYPE(u->dtype, sgd, u, param, grad, m, begin, end);
   else
-    ZPK_BY_DTYPE(u->dtype, adam, u, decay, param, grad, m, v, begin, end);
+    ZPK_BY_DTYPE(u->dtype, adam, u, param, grad, m, v, begin, end);
 }

@@ -1,9 +1,9 @@
 /* Optimizer updates in one dtype: see optimizer.c. */
 
-ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
                                   REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end) {
   bool decoupled = u->kind == 0;
-  double wd = decay ? u->weight_decay : 0;
+  double wd = u->weight_decay;
   REAL keep = (REAL)(decoupled ? 1 - u->lr * wd : 1), into_grad = (REAL)(decoupled ? 0 : wd);
   REAL scale = (REAL)u->grad_scale, beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2, eps = (REAL)u->eps;
   REAL rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
@@ -17,9 +17,9 @@ ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restric
   }
 }
 
-ZPK_CLONES static void NAME(sgd)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
-                                 REAL *restrict m, int64_t begin, int64_t end) {
-  REAL wd = (REAL)(decay ? u->weight_decay : 0), scale = (REAL)u->grad_scale;
+ZPK_CLONES static void NAME(sgd)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad, REAL *restrict m,
+                                 int64_t begin, int64_t end) {
+  REAL wd = (REAL)u->weight_decay, scale = (REAL)u->grad_scale;
   REAL lr = (REAL)u->lr, momentum = (REAL)u->momentum;
   for (int64_t i = begin; i < end; i++) {
     REAL m1 = m[i] * momentum + (GET(grad[i]) * scale + wd * param[i]);
@@ -29,8 +29,8 @@ ZPK_CLONES static void NAME(sgd)(const zpk_update *u, bool decay, REAL *restrict
 }
 
 /* SGD without momentum: there is no m. */
-ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
                                        int64_t begin, int64_t end) {
-  REAL wd = (REAL)(decay ? u->weight_decay : 0), scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
+  REAL wd = (REAL)u->weight_decay, scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
   for (int64_t i = begin; i < end; i++) param[i] -= lr * (GET(grad[i]) * scale + wd * param[i]);
 }

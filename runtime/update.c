@@ -3,7 +3,7 @@
  * partial.c.
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter, one bucket
- * and one aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend
+ * and one aligned window (device.h) of the flat buffers, so it has one recipe, and sums over blocks do not depend
  * on the threads. */
 #include <assert.h>
 #include <math.h>
@@ -85,7 +85,7 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   while (begin < end) {
     int64_t cut = (begin / zpr_block_elements + 1) * zpr_block_elements;
     if (cut > end) cut = end;
-    add_block(c, (zpr_block){.begin = begin + back, .end = cut + back, .decay = param->decay, .counted = counted});
+    add_block(c, (zpr_block){.begin = begin + back, .end = cut + back, .recipe = param->recipe, .counted = counted});
     begin = cut;
   }
 }
@@ -226,7 +226,6 @@ static zpk_update rule_of(const zpr *c, double lr) {
                       .beta1 = p->beta1,
                       .beta2 = p->beta2,
                       .eps = p->eps,
-                      .weight_decay = p->weight_decay,
                       .momentum = p->momentum};
 }
 

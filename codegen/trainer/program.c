@@ -79,9 +79,8 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", optimizer[t->optimizer],
               zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1), zp_decimal(e->arena, t->beta2),
               zp_decimal(e->arena, t->eps));
-  zp_buf_line(out, "    .weight_decay = %s, .momentum = %s, .clip = %s, .min_lr = %s,",
-              zp_decimal(e->arena, t->weight_decay), zp_decimal(e->arena, t->momentum), zp_decimal(e->arena, t->clip),
-              zp_decimal(e->arena, t->min_lr));
+  zp_buf_line(out, "    .momentum = %s, .clip = %s, .min_lr = %s,", zp_decimal(e->arena, t->momentum),
+              zp_decimal(e->arena, t->clip), zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
   emit_source(e, "train", &t->data);

@@ -108,10 +108,11 @@ ZPD_KERNEL(zpd_decide, zpd_decision) {
 
 ZPD_KERNEL(zpd_optimizer, zpd_updates) {
   if (a.step->applies == 0) return;
-  const zpd_rule rule = zpd_rule_of(a);
+  zpd_rule rule = zpd_rule_of(a);
   for (zpd_int block = blockIdx.x; block < a.blocks; block += gridDim.x) {
     const zpd_segment s = a.segments ? a.segments[zpd_segment_of(a.segments, a.n, block)] : a.one;
     const zpd_int first = (block - s.first) * ZPD_UPDATE_ELEMENTS;
+    zpd_rule_for(rule, a, s);
     const zpd_int left = s.count - first, count = left < ZPD_UPDATE_ELEMENTS ? left : (zpd_int)ZPD_UPDATE_ELEMENTS;
     zpd_update_some(a, rule, s, s.begin + first, (int)count);
   }

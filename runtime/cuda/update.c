@@ -35,7 +35,8 @@ static zpd_segment segment_of(const zpr_block *b) {
                        .count = b->end - b->begin,
                        .to_params = b->to_params,
                        .to_state = b->to_state,
-                       .decay = b->decay};
+                       .lr_factor = b->recipe.lr_factor,
+                       .weight_decay = b->recipe.weight_decay};
 }
 
 /* Is the block in the table of the norm, or of the update? */
@@ -137,7 +138,6 @@ static zpd_updates updates_of(zpr *c, const zpk_update *rule) {
                        .beta1 = rule->beta1,
                        .beta2 = rule->beta2,
                        .eps = rule->eps,
-                       .weight_decay = rule->weight_decay,
                        .momentum = rule->momentum,
                        .step = step_of(c),
                        .params = zpr_at(c, stage->params),
@@ -174,12 +174,11 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
   int64_t size = zpk_bytes(rule->dtype), state = (b->begin + b->to_state) * zpk_real_bytes(rule->dtype);
   char *param = (char *)zpr_at(c, stage->params) + (b->begin + b->to_params) * size;
   return (zpd_update){.kind = rule->kind,
-                      .decay = b->decay,
-                      .lr = rule->lr,
+                      .lr = rule->lr * b->recipe.lr_factor,
                       .beta1 = rule->beta1,
                       .beta2 = rule->beta2,
                       .eps = rule->eps,
-                      .weight_decay = rule->weight_decay,
+                      .weight_decay = b->recipe.weight_decay,
                       .momentum = rule->momentum,
                       .bias1 = rule->bias1,
                       .bias2 = rule->bias2,

@@ -14,13 +14,13 @@ static void run_f64(int kind, bool decay) {
   double g[N];
   for (int i = 0; i < N; i++) want.p[i] = got.p[i] = start(i);
   for (int step = 1; step <= 5; step++) {
-    zpk_update u = settings(ZPK_F64, kind, step);
+    zpk_update u = settings(ZPK_F64, kind, decay, step);
     for (int i = 0; i < N; i++) {
       g[i] = gradient(i, step);
-      torch_step(&u, decay, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
+      torch_step(&u, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
     }
-    zpk_optimizer(&u, decay, got.p, g, got.m, kind == 2 ? NULL : got.v, 0, 5); /* ranges are independent */
-    zpk_optimizer(&u, decay, got.p, g, got.m, kind == 2 ? NULL : got.v, 5, N);
+    zpk_optimizer(&u, got.p, g, got.m, kind == 2 ? NULL : got.v, 0, 5); /* ranges are independent */
+    zpk_optimizer(&u, got.p, g, got.m, kind == 2 ? NULL : got.v, 5, N);
   }
   for (int i = 0; i < N; i++) {
     cr_expect_float_eq(got.p[i], want.p[i], 1e-14, "kind %d element %d", kind, i);
@@ -42,12 +42,12 @@ Test(kernels_optimizer, f32_follows_f64) {
     float p[N], m[N] = {0}, v[N] = {0}, g[N];
     for (int i = 0; i < N; i++) want.p[i] = p[i] = (float)start(i);
     for (int step = 1; step <= 5; step++) {
-      zpk_update u = settings(ZPK_F32, kind, step);
+      zpk_update u = settings(ZPK_F32, kind, true, step);
       for (int i = 0; i < N; i++) {
         g[i] = (float)gradient(i, step);
-        torch_step(&u, true, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
+        torch_step(&u, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
       }
-      zpk_optimizer(&u, true, p, g, m, v, 0, N);
+      zpk_optimizer(&u, p, g, m, v, 0, N);
     }
     for (int i = 0; i < N; i++) cr_expect_float_eq(p[i], want.p[i], 2e-7, "kind %d element %d", kind, i);
   }
@@ -65,18 +65,18 @@ static void plain_sgd(zpk_dtype dtype, double bound) {
       p32[i] = (float)want[i];
   }
   for (int step = 1; step <= 5; step++) {
-    zpk_update u = settings(dtype, 2, step);
+    zpk_update u = settings(dtype, 2, true, step);
     u.momentum = 0;
     for (int i = 0; i < N; i++) {
       double m = 0, v = 0;
-      torch_step(&u, true, step == 1, gradient(i, step), &want[i], &m, &v);
+      torch_step(&u, step == 1, gradient(i, step), &want[i], &m, &v);
       if (dtype == ZPK_F64)
         g[i] = gradient(i, step);
       else
         g32[i] = (float)gradient(i, step);
     }
-    zpk_optimizer(&u, true, p, g, NULL, NULL, 0, 5);
-    zpk_optimizer(&u, true, p, g, NULL, NULL, 5, N);
+    zpk_optimizer(&u, p, g, NULL, NULL, 0, 5);
+    zpk_optimizer(&u, p, g, NULL, NULL, 5, N);
   }
   for (int i = 0; i < N; i++) cr_expect_float_eq(dtype == ZPK_F64 ? p[i] : p32[i], want[i], bound, "element %d", i);
 }
@@ -99,7 +99,7 @@ Test(kernels_optimizer, first_adamw_step_by_hand) {
                   .bias2 = 0.01,
                   .grad_scale = 1};
   double p = 2, g = 0.5, m = 0, v = 0;
-  zpk_optimizer(&u, true, &p, &g, &m, &v, 0, 1);
+  zpk_optimizer(&u, &p, &g, &m, &v, 0, 1);
   cr_expect_float_eq(p, 2 * 0.95 - 0.1, 1e-14);
   cr_expect_float_eq(m, 0.05, 1e-16);
   cr_expect_float_eq(v, 0.0025, 1e-16);

@@ -26,6 +26,11 @@ typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } z
 typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
 typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES } zpr_source_kind;
 
+/* What the optimizer has for a parameter alone: of its group, or of all that are in none. */
+typedef struct zpr_recipe {
+  double lr_factor, weight_decay; /* lr_factor: of the learning rate */
+} zpr_recipe;
+
 /* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
 typedef struct zpr_param {
   const char *name; /* "wte", or with {} for the layer: "h.{}.mlp.c_fc.weight" */
@@ -40,7 +45,7 @@ typedef struct zpr_param {
   int64_t elements; /* local, padding included */
   zpr_init init;
   double init_a, init_b;
-  bool decay;
+  zpr_recipe recipe;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
   bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
 } zpr_param;
@@ -213,7 +218,7 @@ typedef struct zpr_program {
   void (*forwards)(zpr *c);
   /* Training settings. */
   zpr_optimizer optimizer;
-  double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
+  double lr, beta1, beta2, eps, momentum, clip, min_lr;
   int64_t loss_scale;      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
   int64_t scale_window;    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
   int64_t freeze_step;     /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */

@@ -124,6 +124,15 @@ typedef struct zp_data {
   zp_span span;
 } zp_data;
 
+/* Parameters with names like the pattern, in which `*` stands for any characters and `?` for one. */
+typedef struct zp_param_group {
+  const char *pattern;
+  double lr_factor;    /* of the learning rate */
+  double weight_decay; /* instead of the optimizer's, whatever the parameter's dimensions; only where it `decays` */
+  bool decays;
+  zp_span span;
+} zp_param_group;
+
 typedef struct zp_train {
   zp_data data;
   int64_t batch;  /* sequences per optimizer step, all ranks together */
@@ -135,9 +144,10 @@ typedef struct zp_train {
   int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
-  int64_t freeze_step;     /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
-  double freeze_threshold; /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
-  bool decay_all;          /* decay = "all"; default "matrices": only parameters with two or more dimensions */
+  int64_t freeze_step;           /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
+  double freeze_threshold;       /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
+  bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
+  ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
@@ -157,6 +167,15 @@ typedef struct zp_train {
 static inline bool zp_is_mixed(const zp_train *train) {
   return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
 }
+
+/* What the optimizer has for a parameter alone. */
+typedef struct zp_recipe {
+  double lr_factor, weight_decay;
+} zp_recipe;
+zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
+/* The group that the parameter is in; -1: in none. */
+int zp_group_of(const zp_train *train, const zp_param *param);
+bool zp_matches_pattern(const char *pattern, const char *name);
 
 /* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that
  * the authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
