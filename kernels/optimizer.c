@@ -6,6 +6,8 @@
  *   Adam    the same with g += wd p instead of the first step
  *   SGD     g += wd p;  m = momentum m + g;  p -= lr m   (torch starts m as the first g: the same as from zero;
  *           without m: p -= lr g)
+ *   Lion    (arXiv 2302.06675, algorithm 2) c = b1 m + (1 - b1) g;  m = b2 m + (1 - b2) g;
+ *           p -= lr (sign(c) + wd p);  sign(0) is 0
  *
  * Coefficients are computed in f64 and rounded once. */
 #include "clones.h"
@@ -17,13 +19,15 @@
 #include "every_dtype.h"
 
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end) {
-  assert(u->dtype <= ZPK_F16 && u->kind >= 0 && u->kind <= 2);
-  assert((m && v) || u->kind == 2);
+  assert(u->dtype <= ZPK_F16 && u->kind >= 0 && u->kind <= 3);
+  assert((m && v) || u->kind == 2 || (m && u->kind == 3));
   assert(begin >= 0 && begin <= end);
   if (u->kind == 2 && !m)
     ZPK_BY_DTYPE(u->dtype, plain_sgd, u, param, grad, begin, end);
   else if (u->kind == 2)
     ZPK_BY_DTYPE(u->dtype, sgd, u, param, grad, m, begin, end);
+  else if (u->kind == 3)
+    ZPK_BY_DTYPE(u->dtype, lion, u, param, grad, m, begin, end);
   else
     ZPK_BY_DTYPE(u->dtype, adam, u, param, grad, m, v, begin, end);
 }

@@ -28,6 +28,17 @@ ZPK_CLONES static void NAME(sgd)(const zpk_update *u, REAL *restrict param, cons
   }
 }
 
+ZPK_CLONES static void NAME(lion)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
+                                  REAL *restrict m, int64_t begin, int64_t end) {
+  REAL keep = (REAL)(1 - u->lr * u->weight_decay), scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
+  REAL beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2, rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
+  for (int64_t i = begin; i < end; i++) {
+    REAL g = GET(grad[i]) * scale, c = m[i] * beta1 + g * rest1;
+    m[i] = m[i] * beta2 + g * rest2;
+    param[i] = param[i] * keep - (REAL)((c > 0) - (c < 0)) * lr;
+  }
+}
+
 /* SGD without momentum: there is no m. */
 ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
                                        int64_t begin, int64_t end) {

@@ -29,8 +29,9 @@ ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
 
 ZPD_DEVICE void zpd_rule_for(zpd_rule &r, const zpd_updates &a, const zpd_segment &s) {
   const double lr = a.lr * s.lr_factor;
-  r.keep = (real)(a.kind == 0 ? 1 - lr * s.weight_decay : 1);
-  r.into_grad = (real)(a.kind == 0 ? 0 : s.weight_decay);
+  const bool decoupled = a.kind == 0 || a.kind == 3;
+  r.keep = (real)(decoupled ? 1 - lr * s.weight_decay : 1);
+  r.into_grad = (real)(decoupled ? 0 : s.weight_decay);
   r.lr = (real)lr, r.step = (real)(lr * r.per_bias1);
 }
 
@@ -41,6 +42,11 @@ ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, r
     m = m * r.momentum + g;
     return old - r.lr * m;
   }
+  if (r.kind == 3) {
+    const real c = m * r.beta1 + g * r.rest1;
+    m = m * r.beta2 + g * r.rest2;
+    return old * r.keep - r.lr * (real)((c > 0) - (c < 0));
+  }
   m = m * r.beta1 + g * r.rest1;
   v = v * r.beta2 + g * g * r.rest2;
   return old * r.keep - r.step * m / (zpd_sqrt(v) * r.per_root_bias2 + r.eps);
@@ -50,7 +56,7 @@ ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, r
 struct zpd_arrays {
   const elem *grad;
   elem *weight;        /* what is computed with, where it is not what is updated; else NULL */
-  real *param, *m, *v; /* no m: SGD without momentum; no v: SGD */
+  real *param, *m, *v; /* no m: SGD without momentum; no v: SGD, Lion */
 };
 
 ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, zpd_int i) {

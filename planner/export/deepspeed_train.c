@@ -14,13 +14,14 @@ static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
                  (long long)zp_freeze_step(t));
   if (e->choice->zero > 0)
     zp_export_refuse(e, "--set zero=0", "1-bit Adam with ZeRO %d: DeepSpeed refuses the two together", e->choice->zero);
-  if (t->optimizer == ZP_OPT_SGD) zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of sgd");
+  if (!zp_is_adam(t)) zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of no Adam");
 }
 
 static void put_optimizer(zp_exporter *e, zp_json *root) {
   const zp_train *t = &e->spec->train;
   zp_json *optimizer = zp_json_set(root, "optimizer", zp_json_object()), *params = zp_json_object();
   bool sgd = t->optimizer == ZP_OPT_SGD;
+  if (t->optimizer == ZP_OPT_LION) zp_export_refuse(e, "adamw", "lion: its settings for DeepSpeed are not written");
   if (e->choice->compress)
     put_onebit(e, optimizer, params);
   else

@@ -4,8 +4,9 @@
     optimizers.py [--verbose]
 
 1. From the parameters before a step and the moments before and after it, the parameters after it follow by the formulas of the papers, written here in f64:
-   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD. A group's learning rate and decay are those of its parameters
+   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2). A group's learning rate and decay are those of its parameters
    alone, whatever order the patterns come in and whatever else the parameter is.
+   Lion is looked at in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
 2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
    an emulated GPU, optimizer state on its host, 1-bit Adam before and behind its switch, 16 bits. --check-memory in all of them.
 3. What is not understood is refused, and so are exports to programs that take no groups.
@@ -23,12 +24,15 @@ import trainings  # noqa: E402
 
 STEPS, BEFORE, LR, DECAY, MOMENTUM = 6, 5, 3e-3, 0.1, 0.8
 BETAS, EPS = (0.9, 0.95), 1e-8
+SIGN_ROUNDING = 1e-12
 GPU = ("--cluster", "gpu", "--arch", "host")
 # Pattern, factor of the learning rate, weight decay (None: the optimizer's). The first that fits counts.
 GROUPS = (("wte", 0.1, None), ("*.bias", 2, 0), ("h.{}.mlp.*", 0.5, 0.3), ("*c_pro?.weight", 1, 0), ("ln_f.weight", 0, 0.2))
+LLAMA_GROUPS = (("embed_tokens", 0.1, None), ("layers.{}.mlp.*", 0.5, 0.3), ("norm.weight", 0, 0.2))
 OPTIMIZERS = {
     "adamw": "adamw(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
     "adam": "adam(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
+    "lion": "lion(lr = %g, betas = [%g, %g], weight_decay = %g" % (LR, *BETAS, DECAY),
     "sgd": "sgd(lr = %g, momentum = %g, weight_decay = %g" % (LR, MOMENTUM, DECAY),
 }
 
@@ -64,7 +68,17 @@ def adam(p, before, after, lr, decay, step):
     return [x * (1 - lr * decay) - lr / (1 - BETAS[0] ** step) * a / (math.sqrt(b) / root + EPS) for x, a, b in zip(p, m, v)]
 
 
+def lion(p, before, after, lr, decay, step):
+    """The gradient is what the moment has moved by. Where the sign hangs on its rounding the step that was made counts."""
+    want = []
+    for x, old, new in zip(p, before["exp_avg"], after["exp_avg"]):
+        c = BETAS[0] * old + (1 - BETAS[0]) * (new - BETAS[1] * old) / (1 - BETAS[1])
+        want.append((x - lr * (math.copysign(1, c) * (c != 0) + decay * x)) if abs(c) > SIGN_ROUNDING * abs(old) else None)
+    return want
+
+
 FORMULAS = {
+    "lion": lion,
     "adamw": adam,
     "adam": lambda p, before, after, lr, decay, step: adam(p, before, after, lr, 0, step),
     "sgd": lambda p, before, after, lr, decay, step: [x - lr * m for x, m in zip(p, after["momentum_buffer"])],
@@ -82,16 +96,18 @@ def read(checkpoints, step):
 
 def check_formula(tally, name, optimizer, groups, place, bound):
     (old, old_state), (new, new_state) = (read(os.path.join(place, "ck"), step) for step in (BEFORE, STEPS))
-    worst, where, moved = 0.0, "", 0
+    worst, where, moved, unclear = 0.0, "", 0, 0
     for param, (shape, values) in old.items():
         lr, decay = recipe_of(groups, param, shape)
         values, found = (state.get("master", weights) for state, weights in ((old_state[param], values), (new_state[param], new[param][1])))
         want = FORMULAS[optimizer](values, old_state[param], new_state[param], lr, decay, STEPS)
-        error = harness.tensor_error(found, want)
+        error = harness.tensor_error([a for a, b in zip(found, want) if b is not None], [b for b in want if b is not None])
+        unclear += sum(b is None for b in want)
         moved += list(values) != list(found)
         if error > worst:
             worst, where = error, param
-    tally.check("%s: every parameter by the formula" % name, worst <= bound and moved >= len(old) - 1, "%.1e %s, %d of %d moved" % (worst, where, moved, len(old)))
+    tally.check("%s: every parameter by the formula" % name, worst <= bound and moved >= len(old) - 1 and unclear < 100, "%.1e %s, %d of %d moved, %d signs unclear" %
+                (worst, where, moved, len(old), unclear))
     return worst
 
 
@@ -102,15 +118,17 @@ def case(t, p, d, precision="fp64", more=None, words=(), model="gpt", **settings
                             words=words, **settings)
 
 
-ONE = case(1, 1, 1)
-LAYOUTS = (
-    case(2, 2, 1),
-    case(1, 1, 4, zero=1),
-    case(1, 1, 2, zero=2),
-    case(2, 1, 2, zero=3),
-    case(1, 1, 2, zero=1, words=GPU),
-    case(1, 1, 1, words=GPU + ("--set", 'offload[optimizer]="cpu"')),
-)
+def layouts(model):
+    return (
+        case(2, 2, 1, model=model),
+        case(1, 1, 4, zero=1, model=model),
+        case(1, 1, 2, zero=2, model=model),
+        case(2, 1, 2, zero=3, model=model),
+        case(1, 1, 2, zero=1, words=GPU, model=model),
+        case(1, 1, 1, words=GPU + ("--set", 'offload[optimizer]="cpu"'), model=model),
+    )
+
+
 EXACT, F32 = 1e-13, 3e-6  # roundings of the formula; f32 moments and a master copy
 
 
@@ -119,9 +137,9 @@ def train(one, place, words):
     return trainings.train(one.model, dict(one.settings), place, STEPS, words + one.words)
 
 
-def check_family(tally, folder, optimizer, groups, layouts, verbose):
+def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt"):
     reference = None
-    for i, one in enumerate((ONE,) + tuple(layouts)):
+    for i, one in enumerate((case(1, 1, 1, model=model),) + others):
         place = os.path.join(folder, "%s%d_%d" % (optimizer, len(groups), i))
         got = train(one, place, words_of(optimizer, groups))
         name = "%s %s%s" % (optimizer, "groups " if groups else "", " ".join((one.name,) + one.words[2:]))
@@ -161,6 +179,27 @@ def check_one_bit(tally, folder, verbose):
     tally.check("1-bit Adam: every parameter by the formula", worst <= EXACT, "%.1e" % worst)
 
 
+def check_resume(tally, folder):
+    """From one rank to ZeRO 2."""
+    whole, place = (os.path.join(folder, name) for name in ("whole", "goes on"))
+    one, words = case(1, 1, 1, model="llama"), words_of("lion", LLAMA_GROUPS)
+    want = train(one, whole, words)
+    trainings.train(one.model, dict(one.settings), os.makedirs(place) or place, BEFORE, words)
+    other = case(1, 1, 2, zero=2, model="llama")
+    got = trainings.train(other.model, dict(other.settings), place, STEPS, words + ("--resume",))
+    error, tensor = harness.model_error(got.checkpoint, want.checkpoint) if not got.error or "the log has" in got.error else (math.inf, got.error)
+    tally.check("lion goes on with ZeRO 2", error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s" % (error, tensor))
+
+
+def check_state(tally):
+    """Lion has one moment where Adam has two, and moves and plans so much less."""
+    held = {}
+    for name in ("adamw", "lion"):
+        outcome = harness.zplan("plan", os.path.join(HERE, "llama.dz"), "--ranks", 1, "--json", "--set", "optimizer=%s)" % OPTIMIZERS[name])
+        held[name] = json.loads(outcome.out)["stages"][0]["memory"]["optimizer"] if outcome.status == 0 else None
+    tally.check("lion's state is half of Adam's", bool(held["adamw"]) and held["adamw"] == 2 * held["lion"], str(held))
+
+
 # ---- refusals ----
 
 def check_refusals(tally):
@@ -177,7 +216,11 @@ def check_refusals(tally):
         outcome = harness.zplan("check", model, "--set", "train.groups=" + groups)
         tally.check("refused: %s" % groups, outcome.status == 1 and text in outcome.out + outcome.err, outcome.tail())
     example, groups = os.path.join(harness.ROOT, "examples", "gpt2.dz"), ("--set", "train.groups=[group(\"wte\", lr_factor = 0.1)]")
+    outcome = harness.zplan("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=lion(lr = 1e-2)")
+    tally.check("refused: 1-bit lion", outcome.status == 3 and "compress is for adam and adamw" in outcome.out + outcome.err, outcome.tail())
     for words in (("export", "deepspeed"), ("export", "megatron")):
+        outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", "--set", "optimizer=lion(lr = 1e-4)")
+        tally.check("refused: %s with lion" % words[1], outcome.status != 0 and "lion" in outcome.out + outcome.err, outcome.tail())
         outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", *groups)
         tally.check("refused: %s with groups" % words[1], outcome.status != 0 and "groups of parameters" in outcome.out + outcome.err, outcome.tail())
     outcome = harness.zplan("check", model, *group_words(GROUPS))
@@ -193,10 +236,13 @@ def main():
     tally = harness.Tally()
     with harness.Scratch() as folder:
         check_refusals(tally)
-        check_family(tally, folder, "adamw", GROUPS, LAYOUTS, options.verbose)
+        check_family(tally, folder, "adamw", GROUPS, layouts("gpt"), options.verbose)
         check_family(tally, folder, "adam", GROUPS, (), options.verbose)
         check_family(tally, folder, "sgd", GROUPS, (), options.verbose)
         check_family(tally, folder, "adamw", (), (), options.verbose)
+        check_family(tally, folder, "lion", LLAMA_GROUPS, layouts("llama"), options.verbose, "llama")
+        check_resume(tally, folder)
+        check_state(tally)
         check_16_bits(tally, folder, options.verbose)
         check_one_bit(tally, folder, options.verbose)
     return tally.finish()

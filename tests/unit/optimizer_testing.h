@@ -1,4 +1,4 @@
-/* Optimizer steps by the formulas of torch.optim, for the tests of the CPU and of the device kernels. */
+/* Optimizer steps by the formulas of torch.optim, and Lion, for the tests of the CPU and of the device kernels. */
 #ifndef OPTIMIZER_TESTING_H
 #define OPTIMIZER_TESTING_H
 
@@ -30,6 +30,12 @@ static inline void torch_step(const zpk_update *u, bool first, double g, double 
     g += wd * *p;
     *m = first ? g : u->momentum * *m + g;
     *p -= u->lr * *m;
+    return;
+  }
+  if (u->kind == 3) { /* Lion, as the paper writes it */
+    double c = u->beta1 * *m + (1 - u->beta1) * g;
+    *p -= u->lr * ((c > 0 ? 1 : c < 0 ? -1 : 0) + wd * *p);
+    *m = u->beta2 * *m + (1 - u->beta2) * g;
     return;
   }
   if (u->kind == 0) *p *= 1 - u->lr * wd;

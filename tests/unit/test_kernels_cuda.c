@@ -291,8 +291,8 @@ static zpd_updates device_update(const zpk_update *u, const zpd_step *step) {
 enum { N = 4500, STEPS = 5 };
 
 /* Steps of the device against f64 formulas, over one segment or over three, one of which begins between packs and one
- * of which takes two blocks. SGD has no second moment, without momentum (PLAIN_SGD) no first one. */
-enum { SGD = 2, PLAIN_SGD };
+ * of which takes two blocks. SGD and Lion have no second moment, SGD without momentum (PLAIN_SGD) no first one. */
+enum { SGD = 2, LION, PLAIN_SGD };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   static double want_p[N], want_m[N], want_v[N];
   _Alignas(16) double p[N], m[N], v[N], g[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */

@@ -19,8 +19,8 @@ static void run_f64(int kind, bool decay) {
       g[i] = gradient(i, step);
       torch_step(&u, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
     }
-    zpk_optimizer(&u, got.p, g, got.m, kind == 2 ? NULL : got.v, 0, 5); /* ranges are independent */
-    zpk_optimizer(&u, got.p, g, got.m, kind == 2 ? NULL : got.v, 5, N);
+    zpk_optimizer(&u, got.p, g, got.m, kind >= 2 ? NULL : got.v, 0, 5); /* ranges are independent */
+    zpk_optimizer(&u, got.p, g, got.m, kind >= 2 ? NULL : got.v, 5, N);
   }
   for (int i = 0; i < N; i++) {
     cr_expect_float_eq(got.p[i], want.p[i], 1e-14, "kind %d element %d", kind, i);
@@ -30,14 +30,14 @@ static void run_f64(int kind, bool decay) {
 }
 
 Test(kernels_optimizer, torch_semantics_f64) {
-  for (int kind = 0; kind < 3; kind++) {
+  for (int kind = 0; kind < 4; kind++) {
     run_f64(kind, true);
     run_f64(kind, false);
   }
 }
 
 Test(kernels_optimizer, f32_follows_f64) {
-  for (int kind = 0; kind < 3; kind++) {
+  for (int kind = 0; kind < 4; kind++) {
     state want = {0};
     float p[N], m[N] = {0}, v[N] = {0}, g[N];
     for (int i = 0; i < N; i++) want.p[i] = p[i] = (float)start(i);

@@ -160,12 +160,12 @@ void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_c
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {
   zpk_dtype dtype;
-  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim */
+  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion */
   double lr, beta1, beta2, eps, weight_decay, momentum;
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
 } zpk_update;
-/* SGD uses m only (v may be NULL; m, too, without momentum). With a
+/* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
  * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
