@@ -8,6 +8,8 @@
  *           without m: p -= lr g)
  *   Lion    (arXiv 2302.06675, algorithm 2) c = b1 m + (1 - b1) g;  m = b2 m + (1 - b2) g;
  *           p -= lr (sign(c) + wd p);  sign(0) is 0
+ *   LAMB    (arXiv 1904.00962, algorithm 2) m and v as Adam's;  r = m / bias1 / (sqrt(v) / sqrt(bias2) + eps) + wd p;
+ *           p -= lr |p| / |r| r, lengths of whole tensors
  *
  * Coefficients are computed in f64 and rounded once. */
 #include "clones.h"
@@ -30,4 +32,15 @@ void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, 
     ZPK_BY_DTYPE(u->dtype, lion, u, param, grad, m, begin, end);
   else
     ZPK_BY_DTYPE(u->dtype, adam, u, param, grad, m, v, begin, end);
+}
+
+void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
+                      int64_t end, double sums[2]) {
+  assert(u->dtype <= ZPK_F16 && u->kind == 4 && begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(u->dtype, lamb_moments, u, param, grad, m, v, begin, end, sums);
+}
+
+void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && u->kind == 4 && begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(u->dtype, lamb_apply, u, param, m, v, begin, end);
 }

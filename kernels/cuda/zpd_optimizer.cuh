@@ -27,16 +27,23 @@ ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
   return r;
 }
 
-ZPD_DEVICE void zpd_rule_for(zpd_rule &r, const zpd_updates &a, const zpd_segment &s) {
-  const double lr = a.lr * s.lr_factor;
+/* ratio: of LAMB, 1 with others. */
+ZPD_DEVICE void zpd_rule_for(zpd_rule &r, const zpd_updates &a, const zpd_segment &s, double ratio) {
+  const double lr = a.lr * s.lr_factor * ratio;
   const bool decoupled = a.kind == 0 || a.kind == 3;
   r.keep = (real)(decoupled ? 1 - lr * s.weight_decay : 1);
   r.into_grad = (real)(decoupled ? 0 : s.weight_decay);
   r.lr = (real)lr, r.step = (real)(lr * r.per_bias1);
 }
 
+/* The update of LAMB before it is scaled. */
+ZPD_DEVICE real zpd_lamb_update(const zpd_rule &r, real param, real m, real v) {
+  return m * (real)r.per_bias1 / (zpd_sqrt(v) * r.per_root_bias2 + r.eps) + r.into_grad * param;
+}
+
 /* The new parameter; m and v become the new moments. */
 ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, real &v) {
+  if (r.kind == 4) return old - r.lr * zpd_lamb_update(r, old, m, v); /* its moments are new already */
   const real g = grad * r.scale + r.into_grad * old;
   if (r.kind == 2) {
     m = m * r.momentum + g;

@@ -332,6 +332,49 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   cr_expect_arr_eq(weight, rounded, sizeof weight, "kind %d: weights are the rounded master copy", kind);
 }
 
+/* LAMB against the CPU's kernels: three segments as above, each with a ratio of its own. */
+static void lamb(zpk_dtype dtype) {
+  enum { SEGMENTS = 3 };
+  zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
+  _Alignas(16) double p[N], m[N], v[N], g[N], want_p[N], want_m[N], want_v[N];
+  _Alignas(16) uint16_t weight[N];
+  double sums[2 * SEGMENTS], want[2 * SEGMENTS], ratio[SEGMENTS] = {0.5, 2, 1}, bound = dtype == ZPK_F64 ? 1e-13 : 2e-6;
+  zpk_update u = settings(dtype, 4, true, 2);
+  const zpd_step decided = {.grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+  zpd_segment segments[SEGMENTS] = {
+      {.count = 101}, {.begin = 101, .count = N - 111, .first = 1}, {.begin = N - 10, .count = 10, .first = 2}};
+  for (int i = 0; i < N; i++) {
+    put(real, p, i, start(i)), put(real, m, i, gradient(i, 3)), put(real, v, i, 0.1 + fabs(gradient(i, 4)));
+    put(dtype, g, i, gradient(i, 1));
+  }
+  memcpy(want_p, p, sizeof p), memcpy(want_m, m, sizeof m), memcpy(want_v, v, sizeof v);
+  zpd_updates a = device_update(&u, &decided);
+  a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
+  a.m = m, a.v = v, a.segments = segments, a.n = SEGMENTS, a.blocks = SEGMENTS, a.sums = sums;
+  for (int s = 0; s < SEGMENTS; s++) {
+    segments[s].lr_factor = s + 1, segments[s].weight_decay = 0.1 * s;
+    zpk_update own = u;
+    own.lr *= segments[s].lr_factor, own.weight_decay = segments[s].weight_decay;
+    int64_t begin = segments[s].begin, end = begin + segments[s].count;
+    zpk_lamb_moments(&own, want_p, g, want_m, want_v, begin, end, &want[2 * s]);
+    own.lr *= ratio[s];
+    zpk_lamb_apply(&own, want_p, want_m, want_v, begin, end);
+  }
+  launch(dtype, "zpd_lamb_moments", &a, SEGMENTS);
+  for (int i = 0; i < 2 * SEGMENTS; i++) cr_expect_float_eq(sums[i], want[i], bound * want[i], "sum %d", i);
+  a.ratios = ratio, segments[2].first = 3, a.blocks = 4;
+  launch(dtype, "zpd_optimizer", &a, 2);
+  for (int i = 0; i < N; i++) {
+    cr_expect_float_eq(get(real, p, i), get(real, want_p, i), bound, "element %d", i);
+    cr_expect_float_eq(get(real, m, i), get(real, want_m, i), bound);
+    cr_expect_float_eq(get(real, v, i), get(real, want_v, i), bound);
+  }
+}
+
+Test(kernels_cuda, lamb) {
+  for (int dtype = 0; dtype < DTYPES; dtype++) lamb((zpk_dtype)dtype);
+}
+
 /* The other offsets of a segment, and a step that does not apply. */
 Test(kernels_cuda, optimizer_finds_its_elements) {
   double p[40], m[40] = {0}, g[40];

@@ -212,7 +212,11 @@ typedef struct zpd_updates {
   const zpd_segment *segments; /* NULL: `one` */
   zpd_segment one;
   zpd_int blocks;
-} zpd_updates; /* kernel zpd_optimizer: any grid */
+  /* LAMB: squares of parameters and of updates in every block of threads, [gridDim.x][2]; and trust ratios of the
+   * segments. Else NULL. */
+  double *sums;
+  const double *ratios;
+} zpd_updates; /* kernel zpd_optimizer: any grid; zpd_lamb_moments: a grid as of zpd_square_segments, over segments */
 
 /* ---- flat buffers ---- */
 typedef struct zpd_update {

@@ -160,7 +160,7 @@ void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_c
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {
   zpk_dtype dtype;
-  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion */
+  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion, 4 LAMB */
   double lr, beta1, beta2, eps, weight_decay, momentum;
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
@@ -168,6 +168,11 @@ typedef struct zpk_update {
 /* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
  * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
+/* LAMB in two passes: new moments, with the squares of the parameters and of their updates, sums[0] and sums[1], in
+ * f64; then the parameters, where lr has the trust ratio of the tensor in it. Arrays as those of zpk_optimizer. */
+void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
+                      int64_t end, double sums[2]);
+void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
  * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
  * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with
