@@ -9,8 +9,9 @@
 static void put_optimizer(zp_megatron *m) {
   const zp_train *t = &m->e->spec->train;
   bool sgd = t->optimizer == ZP_OPT_SGD;
-  if (t->optimizer == ZP_OPT_LION)
-    zp_export_refuse(m->e, "adamw", "lion: its settings for Megatron-LM are not written");
+  if (t->optimizer > ZP_OPT_SGD)
+    zp_export_refuse(m->e, "adamw", "%s: its settings for Megatron-LM are not written",
+                     t->optimizer == ZP_OPT_LION ? "lion" : "lamb");
   if (t->weight_decay > 0 && t->optimizer == ZP_OPT_ADAM)
     zp_export_refuse(
         m->e, "`adamw` in place of `adam`, which is what Megatron-LM's `adam` is",

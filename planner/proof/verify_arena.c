@@ -252,7 +252,7 @@ typedef struct classes { /* elements on the device */
 /* SGD without momentum has no state, Lion and SGD have one moment. */
 static bool has_moment1(const zp_train *train) { return train->optimizer != ZP_OPT_SGD || train->momentum != 0; }
 static bool has_moment2(const zp_train *train) {
-  return train->optimizer == ZP_OPT_ADAMW || train->optimizer == ZP_OPT_ADAM;
+  return train->optimizer != ZP_OPT_SGD && train->optimizer != ZP_OPT_LION;
 }
 
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {

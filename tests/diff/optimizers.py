@@ -4,7 +4,7 @@
     optimizers.py [--verbose]
 
 1. From the parameters before a step and the moments before and after it, the parameters after it follow by the formulas of the papers, written here in f64:
-   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2). A group's learning rate and decay are those of its parameters
+   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), LAMB (arXiv 1904.00962, algorithm 2). A group's learning rate and decay are those of its parameters
    alone, whatever order the patterns come in and whatever else the parameter is.
    Lion is looked at in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
 2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
@@ -33,6 +33,7 @@ OPTIMIZERS = {
     "adamw": "adamw(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
     "adam": "adam(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
     "lion": "lion(lr = %g, betas = [%g, %g], weight_decay = %g" % (LR, *BETAS, DECAY),
+    "lamb": "lamb(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
     "sgd": "sgd(lr = %g, momentum = %g, weight_decay = %g" % (LR, MOMENTUM, DECAY),
 }
 
@@ -77,7 +78,17 @@ def lion(p, before, after, lr, decay, step):
     return want
 
 
+def lamb(p, before, after, lr, decay, step):
+    """The lengths are those of the whole tensor of a layer, whoever holds parts of it."""
+    root, bias1 = math.sqrt(1 - BETAS[1] ** step), 1 - BETAS[0] ** step
+    update = [m / bias1 / (math.sqrt(v) / root + EPS) + decay * x for x, m, v in zip(p, after["exp_avg"], after["exp_avg_sq"])]
+    length, of_update = (math.sqrt(math.fsum(x * x for x in values)) for values in (p, update))
+    ratio = length / of_update if length > 0 and of_update > 0 else 1
+    return [x - lr * ratio * u for x, u in zip(p, update)]
+
+
 FORMULAS = {
+    "lamb": lamb,
     "lion": lion,
     "adamw": adam,
     "adam": lambda p, before, after, lr, decay, step: adam(p, before, after, lr, 0, step),
@@ -137,9 +148,9 @@ def train(one, place, words):
     return trainings.train(one.model, dict(one.settings), place, STEPS, words + one.words)
 
 
-def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt"):
+def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt", more=None):
     reference = None
-    for i, one in enumerate((case(1, 1, 1, model=model),) + others):
+    for i, one in enumerate((case(1, 1, 1, model=model, more=more),) + others):
         place = os.path.join(folder, "%s%d_%d" % (optimizer, len(groups), i))
         got = train(one, place, words_of(optimizer, groups))
         name = "%s %s%s" % (optimizer, "groups " if groups else "", " ".join((one.name,) + one.words[2:]))
@@ -155,10 +166,11 @@ def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt")
 def check_16_bits(tally, folder, verbose):
     """The master copy, by f32 moments."""
     one = case(1, 1, 2, "mixed_bf16", zero=1)
-    place = os.path.join(folder, "bf16")
-    got = train(one, place, words_of("adamw", GROUPS))
-    if tally.check("bf16 runs", not got.error, got.error or ""):
-        check_formula(tally, "bf16", "adamw", GROUPS, place, F32)
+    for optimizer in ("adamw", "lamb"):
+        place = os.path.join(folder, "bf16" + optimizer)
+        got = train(one, place, words_of(optimizer, GROUPS))
+        if tally.check("bf16 %s runs" % optimizer, not got.error, got.error or ""):
+            check_formula(tally, "bf16", optimizer, GROUPS, place, F32)
 
 
 def check_one_bit(tally, folder, verbose):
@@ -217,10 +229,14 @@ def check_refusals(tally):
         tally.check("refused: %s" % groups, outcome.status == 1 and text in outcome.out + outcome.err, outcome.tail())
     example, groups = os.path.join(harness.ROOT, "examples", "gpt2.dz"), ("--set", "train.groups=[group(\"wte\", lr_factor = 0.1)]")
     outcome = harness.zplan("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=lion(lr = 1e-2)")
+    for words, text in ((("compress=true",), "compress is for adam and adamw"), (('offload[optimizer]="cpu"',), "lamb does not go with optimizer state")):
+        outcome2 = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, "--set", "optimizer=lamb(lr = 1e-2)", "--set", *words)
+        tally.check("refused: lamb with %s" % words, outcome2.status == 3 and text in outcome2.out + outcome2.err, outcome2.tail())
     tally.check("refused: 1-bit lion", outcome.status == 3 and "compress is for adam and adamw" in outcome.out + outcome.err, outcome.tail())
     for words in (("export", "deepspeed"), ("export", "megatron")):
-        outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", "--set", "optimizer=lion(lr = 1e-4)")
-        tally.check("refused: %s with lion" % words[1], outcome.status != 0 and "lion" in outcome.out + outcome.err, outcome.tail())
+        for name in ("lion", "lamb"):
+            outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", "--set", "optimizer=%s(lr = 1e-4)" % name)
+            tally.check("refused: %s with %s" % (words[1], name), outcome.status != 0 and name in outcome.out + outcome.err, outcome.tail())
         outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", *groups)
         tally.check("refused: %s with groups" % words[1], outcome.status != 0 and "groups of parameters" in outcome.out + outcome.err, outcome.tail())
     outcome = harness.zplan("check", model, *group_words(GROUPS))
@@ -241,6 +257,8 @@ def main():
         check_family(tally, folder, "sgd", GROUPS, (), options.verbose)
         check_family(tally, folder, "adamw", (), (), options.verbose)
         check_family(tally, folder, "lion", LLAMA_GROUPS, layouts("llama"), options.verbose, "llama")
+        check_family(tally, folder, "lamb", GROUPS, layouts("gpt")[:-1], options.verbose)
+        check_family(tally, folder, "lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, "model.n": 2}),), options.verbose, "moe", {"model.n": 2})
         check_resume(tally, folder)
         check_state(tally)
         check_16_bits(tally, folder, options.verbose)

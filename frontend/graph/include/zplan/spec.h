@@ -111,7 +111,7 @@ double zp_cluster_price(const zp_cluster *cluster, int64_t devices);
 /* ---- training ---- */
 typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16 } zp_precision;
 const char *zp_precision_name(zp_precision precision); /* as in the language: "mixed_bf16" */
-typedef enum zp_optimizer_kind { ZP_OPT_ADAMW, ZP_OPT_ADAM, ZP_OPT_SGD, ZP_OPT_LION } zp_optimizer_kind;
+typedef enum zp_optimizer_kind { ZP_OPT_ADAMW, ZP_OPT_ADAM, ZP_OPT_SGD, ZP_OPT_LION, ZP_OPT_LAMB } zp_optimizer_kind;
 typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD } zp_lr_kind;
 typedef enum zp_data_kind { ZP_DATA_NONE, ZP_DATA_TOKENS, ZP_DATA_TEXT, ZP_DATA_SYNTHETIC, ZP_DATA_LINES } zp_data_kind;
 
