@@ -27,10 +27,9 @@
 #define TEMPLATE "momentum_template.h"
 #include "every_dtype.h"
 
-void zpk_momentum(const zpk_update *u, bool decay, const void *param, const void *grad, void *m, int64_t begin,
-                  int64_t end) {
+void zpk_momentum(const zpk_update *u, const void *param, const void *grad, void *m, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, momentum, u, decay, param, grad, m, begin, end);
+  ZPK_BY_DTYPE(u->dtype, momentum, u, param, grad, m, begin, end);
 }
 
 void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin,
@@ -59,11 +58,10 @@ void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, i
     unpack_signs_f32(from, v, m, begin, end);
 }
 
-void zpk_frozen_update(const zpk_update *u, bool decay, void *param, const void *m, const void *v, int64_t begin,
-                       int64_t end) {
+void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
   if (u->dtype == ZPK_F64)
-    frozen_f64(u, decay, param, m, v, begin, end);
+    frozen_f64(u, param, m, v, begin, end);
   else
-    frozen_f32(u, decay, param, m, v, begin, end);
+    frozen_f32(u, param, m, v, begin, end);
 }

@@ -6,6 +6,10 @@
  *   Adam    the same with g += wd p instead of the first step
  *   SGD     g += wd p;  m = momentum m + g;  p -= lr m   (torch starts m as the first g: the same as from zero;
  *           without m: p -= lr g)
+ *   Lion    (arXiv 2302.06675, algorithm 2) c = b1 m + (1 - b1) g;  m = b2 m + (1 - b2) g;
+ *           p -= lr (sign(c) + wd p);  sign(0) is 0
+ *   LAMB    (arXiv 1904.00962, algorithm 2) m and v as Adam's;  r = m / bias1 / (sqrt(v) / sqrt(bias2) + eps) + wd p;
+ *           p -= lr |p| / |r| r, lengths of whole tensors
  *
  * Coefficients are computed in f64 and rounded once. */
 #include "clones.h"
@@ -16,15 +20,27 @@
 #define TEMPLATE "optimizer_template.h"
 #include "every_dtype.h"
 
-void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
-                   int64_t end) {
-  assert(u->dtype <= ZPK_F16 && u->kind >= 0 && u->kind <= 2);
-  assert((m && v) || u->kind == 2);
+void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && u->kind >= 0 && u->kind <= 3);
+  assert((m && v) || u->kind == 2 || (m && u->kind == 3));
   assert(begin >= 0 && begin <= end);
   if (u->kind == 2 && !m)
-    ZPK_BY_DTYPE(u->dtype, plain_sgd, u, decay, param, grad, begin, end);
+    ZPK_BY_DTYPE(u->dtype, plain_sgd, u, param, grad, begin, end);
   else if (u->kind == 2)
-    ZPK_BY_DTYPE(u->dtype, sgd, u, decay, param, grad, m, begin, end);
+    ZPK_BY_DTYPE(u->dtype, sgd, u, param, grad, m, begin, end);
+  else if (u->kind == 3)
+    ZPK_BY_DTYPE(u->dtype, lion, u, param, grad, m, begin, end);
   else
-    ZPK_BY_DTYPE(u->dtype, adam, u, decay, param, grad, m, v, begin, end);
+    ZPK_BY_DTYPE(u->dtype, adam, u, param, grad, m, v, begin, end);
+}
+
+void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
+                      int64_t end, double sums[2]) {
+  assert(u->dtype <= ZPK_F16 && u->kind == 4 && begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(u->dtype, lamb_moments, u, param, grad, m, v, begin, end, sums);
+}
+
+void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && u->kind == 4 && begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(u->dtype, lamb_apply, u, param, m, v, begin, end);
 }

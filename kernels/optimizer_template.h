@@ -1,9 +1,9 @@
 /* Optimizer updates in one dtype: see optimizer.c. */
 
-ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
                                   REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end) {
   bool decoupled = u->kind == 0;
-  double wd = decay ? u->weight_decay : 0;
+  double wd = u->weight_decay;
   REAL keep = (REAL)(decoupled ? 1 - u->lr * wd : 1), into_grad = (REAL)(decoupled ? 0 : wd);
   REAL scale = (REAL)u->grad_scale, beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2, eps = (REAL)u->eps;
   REAL rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
@@ -17,9 +17,9 @@ ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restric
   }
 }
 
-ZPK_CLONES static void NAME(sgd)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
-                                 REAL *restrict m, int64_t begin, int64_t end) {
-  REAL wd = (REAL)(decay ? u->weight_decay : 0), scale = (REAL)u->grad_scale;
+ZPK_CLONES static void NAME(sgd)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad, REAL *restrict m,
+                                 int64_t begin, int64_t end) {
+  REAL wd = (REAL)u->weight_decay, scale = (REAL)u->grad_scale;
   REAL lr = (REAL)u->lr, momentum = (REAL)u->momentum;
   for (int64_t i = begin; i < end; i++) {
     REAL m1 = m[i] * momentum + (GET(grad[i]) * scale + wd * param[i]);
@@ -28,9 +28,59 @@ ZPK_CLONES static void NAME(sgd)(const zpk_update *u, bool decay, REAL *restrict
   }
 }
 
+ZPK_CLONES static void NAME(lion)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
+                                  REAL *restrict m, int64_t begin, int64_t end) {
+  REAL keep = (REAL)(1 - u->lr * u->weight_decay), scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
+  REAL beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2, rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
+  for (int64_t i = begin; i < end; i++) {
+    REAL g = GET(grad[i]) * scale, c = m[i] * beta1 + g * rest1;
+    m[i] = m[i] * beta2 + g * rest2;
+    param[i] = param[i] * keep - (REAL)((c > 0) - (c < 0)) * lr;
+  }
+}
+
 /* SGD without momentum: there is no m. */
-ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
                                        int64_t begin, int64_t end) {
-  REAL wd = (REAL)(decay ? u->weight_decay : 0), scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
+  REAL wd = (REAL)u->weight_decay, scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
   for (int64_t i = begin; i < end; i++) param[i] -= lr * (GET(grad[i]) * scale + wd * param[i]);
+}
+
+/* The update of LAMB before it is scaled. */
+typedef struct NAME(lamb_rule) {
+  REAL per_bias1, per_root_bias2, eps, wd;
+} NAME(lamb_rule);
+
+static NAME(lamb_rule) NAME(lamb_rule_of)(const zpk_update *u) {
+  return (NAME(lamb_rule)){(REAL)(1 / u->bias1), (REAL)(1 / sqrt(u->bias2)), (REAL)u->eps, (REAL)u->weight_decay};
+}
+
+static inline REAL NAME(lamb_update)(NAME(lamb_rule) r, REAL p, REAL m, REAL v) {
+  return m * r.per_bias1 / (REAL_SQRT(v) * r.per_root_bias2 + r.eps) + r.wd * p;
+}
+
+ZPK_CLONES static void NAME(lamb_moments)(const zpk_update *u, const REAL *restrict param, const ELEM *restrict grad,
+                                          REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end,
+                                          double sums[2]) {
+  const NAME(lamb_rule) r = NAME(lamb_rule_of)(u);
+  REAL scale = (REAL)u->grad_scale, beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2;
+  REAL rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
+  double params = 0, updates = 0;
+  for (int64_t i = begin; i < end; i++) {
+    REAL g = GET(grad[i]) * scale;
+    m[i] = m[i] * beta1 + g * rest1;
+    v[i] = v[i] * beta2 + g * g * rest2;
+    REAL update = NAME(lamb_update)(r, param[i], m[i], v[i]);
+    params += (double)param[i] * (double)param[i];
+    updates += (double)update * (double)update;
+  }
+  sums[0] = params;
+  sums[1] = updates;
+}
+
+ZPK_CLONES static void NAME(lamb_apply)(const zpk_update *u, REAL *restrict param, const REAL *restrict m,
+                                        const REAL *restrict v, int64_t begin, int64_t end) {
+  const NAME(lamb_rule) r = NAME(lamb_rule_of)(u);
+  REAL lr = (REAL)u->lr;
+  for (int64_t i = begin; i < end; i++) param[i] -= lr * NAME(lamb_update)(r, param[i], m[i], v[i]);
 }

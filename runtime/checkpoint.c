@@ -186,11 +186,11 @@ static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_e
 
 /* Errors of 1-bit Adam are those of data ranks, and mean nothing to other numbers of them. */
 static int files_to_load(const zpr *c, const zpr_manifest *m) {
-  return c->program->freeze_step > 0 && m->error_ranks == c->program->data ? ZPR_FILES : ZPR_ERRORS;
+  return zpr_compresses(c->program) && m->error_ranks == c->program->data ? ZPR_FILES : ZPR_ERRORS;
 }
 
 static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
-  if (c->program->freeze_step == 0 || m->frozen_steps == 0 || files_to_load(c, m) > ZPR_ERRORS) return;
+  if (!zpr_compresses(c->program) || m->frozen_steps == 0 || files_to_load(c, m) > ZPR_ERRORS) return;
   if (m->error_ranks == 0)
     fprintf(stderr, "note: the checkpoint does not hold the errors of 1-bit Adam, they start at zero\n");
   else
@@ -213,6 +213,7 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX);
   zpr_manifest m = {.step = INT64_MAX,
                     .frozen_steps = INT64_MAX,
+                    .freezes_at = INT64_MAX,
                     .skipped_steps = INT64_MAX,
                     .samples = INT64_MAX,
                     .error_ranks = INT64_MAX,
@@ -229,6 +230,8 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   m.frozen_steps = c->frozen_steps = zpr_world_min(c, m.frozen_steps);
   m.error_ranks = zpr_world_min(c, m.error_ranks);
   c->skipped_steps = zpr_world_min(c, m.skipped_steps);
+  m.freezes_at = zpr_world_min(c, m.freezes_at);
+  zpr_freeze_resume(c, &m.variance, m.freezes_at, m.step - c->skipped_steps, m.frozen_steps);
   m.loss_scale = zpr_world_min(c, m.loss_scale);
   m.scale_steps = zpr_world_min(c, m.scale_steps);
   zpr_loss_scale_resume(c, m.loss_scale, m.scale_steps);

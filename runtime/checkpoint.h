@@ -2,6 +2,7 @@
 #ifndef ZPLAN_RT_CHECKPOINT_H
 #define ZPLAN_RT_CHECKPOINT_H
 
+#include "freeze.h"
 #include "internal.h"
 
 enum { ZPR_MAX_DIMS = 8, ZPR_PATH = 4096, ZPR_TENSOR_NAME = 512 };
@@ -104,6 +105,8 @@ typedef struct zpr_manifest {
   int64_t samples, batch, sequence, seed; /* samples -1, batch 0: written before manifests said them */
   zpr_data_identity data;
   int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
+  int64_t freezes_at;              /* 1-bit Adam: applied steps after which its variance freezes; 0: not decided */
+  zpr_variance variance;           /* 1-bit Adam: its norms until then */
   int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
   char products[256];              /* their algorithms (algorithms.c); "" */
   char initial[ZPR_PATH];          /* folder of the weights that the run began with; "": they were drawn */

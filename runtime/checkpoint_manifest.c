@@ -1,5 +1,6 @@
 /* manifest.json: what a checkpoint is of, and size and checksum of its files. It is written last, so it also says
- * "complete". Where there were any, `frozen_steps`: the steps of 1-bit Adam that left the variance as it was, and
+ * "complete". Where there were any, `frozen_steps`: the steps of 1-bit Adam that left the variance as it was;
+ * where it looks for their beginning itself `variance`, its norms so far, or `freezes_at`, what it found (freeze.c);
  * `skipped_steps`: those that were not applied; `error_ranks`: the data ranks whose errors of 1-bit Adam are in
  * errors.safetensors. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been
  * applied with it. `samples`: how many of the data have been used, which is where a resumed run goes on; `batch`,
@@ -132,6 +133,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   fprintf(out, ",\n  \"dtype\": \"%s\",\n", zpr_dtype_name(program->dtype));
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, c->samples);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
+  zpr_freeze_write(c, out);
   if (zpr_file_count(c) > ZPR_ERRORS) fprintf(out, "  \"error_ranks\": %d,\n", program->data);
   if (c->skipped_steps > 0) fprintf(out, "  \"skipped_steps\": %" PRId64 ",\n", c->skipped_steps);
   if (program->dtype == ZPK_F16)
@@ -214,6 +216,7 @@ static int64_t *count_of(zpr_manifest *m, const char *key) {
     size_t offset;
   } counts[] = {{"step", offsetof(zpr_manifest, step)},
                 {"frozen_steps", offsetof(zpr_manifest, frozen_steps)},
+                {"freezes_at", offsetof(zpr_manifest, freezes_at)},
                 {"skipped_steps", offsetof(zpr_manifest, skipped_steps)},
                 {"error_ranks", offsetof(zpr_manifest, error_ranks)},
                 {"samples", offsetof(zpr_manifest, samples)},
@@ -232,6 +235,7 @@ static bool is_plausible(const zpr_manifest *m) {
   static const int64_t most_tokens = INT64_MAX / 4, most_steps = INT64_C(1) << 40;
   int64_t samples = m->samples < 0 ? 0 : m->samples;
   if (m->step > most_steps || m->step < m->frozen_steps || m->step < m->skipped_steps) return false;
+  if (m->step < m->freezes_at || m->step < m->variance.updates) return false;
   if (m->batch > 0 && (m->sequence == 0 || m->samples < 0)) return false;
   return samples <= most_tokens / (m->sequence > 0 ? m->sequence : 1) && m->loss_scale <= ZPR_MOST_LOSS_SCALE;
 }
@@ -250,6 +254,8 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
       zpr_json_int(&j, &version);
     else if (count_of(m, key))
       zpr_json_int(&j, count_of(m, key));
+    else if (strcmp(key, "variance") == 0)
+      zpr_freeze_read(&j, &m->variance);
     else if (strcmp(key, "data") == 0)
       read_data(&j, &m->data);
     else if (strcmp(key, "products") == 0)

@@ -24,7 +24,7 @@
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors"};
 
 /* 1-bit Adam leaves nothing out before its variance freezes. */
-int zpr_file_count(const zpr *c) { return c->program->freeze_step > 0 && c->frozen_steps > 0 ? ZPR_FILES : ZPR_ERRORS; }
+int zpr_file_count(const zpr *c) { return zpr_compresses(c->program) && c->frozen_steps > 0 ? ZPR_FILES : ZPR_ERRORS; }
 
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {

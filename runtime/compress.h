@@ -9,7 +9,9 @@
 /* Does this step leave the variance as it is, and compress? Steps that were skipped have not taught the variance
  * anything. */
 static inline bool zpr_is_frozen(const zpr *c) {
-  return c->program->freeze_step > 0 && c->step - c->skipped_steps >= c->program->freeze_step;
+  const zpr_program *p = c->program;
+  int64_t applied = c->step - c->skipped_steps, at = p->freeze_threshold > 0 ? c->state->freeze.at : p->freeze_step;
+  return at > 0 && applied >= at;
 }
 /* From the gradients of this replica to new parameters, those of the blocks, whose state is on the device, and those
  * that the host updates (NULL: none). rule->grad_scale counts on a gradient that is the replicas'

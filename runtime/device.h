@@ -89,9 +89,17 @@ void zpr_collect_loss(zpr *c);
 typedef struct zpr_block {
   int64_t begin, end;
   int64_t to_params, to_state; /* from there to the same elements of the parameters and of the optimizer state */
-  bool decay;
-  bool counted; /* in the norm: otherwise somebody else has the same elements and counts them */
+  zpr_recipe recipe;
+  int64_t tensor; /* its number (lamb.h) */
+  bool counted;   /* in the norm: otherwise somebody else has the same elements and counts them */
 } zpr_block;
+/* The rule for a block, from the rule for all. */
+static inline zpk_update zpr_rule_with(const zpk_update *rule, zpr_recipe recipe) {
+  zpk_update own = *rule;
+  own.lr *= recipe.lr_factor;
+  own.weight_decay = recipe.weight_decay;
+  return own;
+}
 /* Blocks are cut at multiples of this. */
 extern const int64_t zpr_block_elements;
 /* Blocks that stay what they are until the list is closed. */

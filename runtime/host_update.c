@@ -19,7 +19,7 @@ enum { AT_ONCE = 65536 }; /* elements that a thread takes */
 /* Elements [begin, end) of the state; from them to their gradients on the host. */
 typedef struct block {
   int64_t begin, end, to_host;
-  bool decay;
+  zpr_recipe recipe;
 } block;
 
 struct zpr_host_update {
@@ -49,7 +49,7 @@ static void cut_blocks(zpr *c, zpr_host_update *u, const zpr_block *blocks, int6
     while (begin < end) {
       int64_t cut = least(end, here + ((begin - here) / piece + 1) * piece);
       cut = least(cut, begin + AT_ONCE);
-      add_block(u, (block){begin, cut, to_host, blocks[i].decay});
+      add_block(u, (block){begin, cut, to_host, blocks[i].recipe});
       begin = cut;
     }
   }
@@ -189,12 +189,13 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
     int64_t cut = most(b->begin, least(b->end, landed));
+    const zpk_update rule = zpr_rule_with(w->rule, b->recipe);
     if (w->pass == ZPR_PASS_MOMENTUM)
-      zpk_momentum(w->rule, b->decay, weights, counted_from(w->landed, p->first, size), m, b->begin, b->end);
-    if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(w->rule, b->decay, weights, m, v, b->begin, b->end);
+      zpk_momentum(&rule, weights, counted_from(w->landed, p->first, size), m, b->begin, b->end);
+    if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(&rule, weights, m, v, b->begin, b->end);
     if (w->pass != ZPR_PASS_UPDATE) continue;
-    zpk_optimizer(w->rule, b->decay, weights, counted_from(w->landed, p->first, size), m, v, b->begin, cut);
-    zpk_optimizer(w->rule, b->decay, weights, counted_from(w->at_home, -b->to_host, size), m, v, cut, b->end);
+    zpk_optimizer(&rule, weights, counted_from(w->landed, p->first, size), m, v, b->begin, cut);
+    zpk_optimizer(&rule, weights, counted_from(w->at_home, -b->to_host, size), m, v, cut, b->end);
   }
 }
 

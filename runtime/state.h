@@ -3,6 +3,7 @@
 #ifndef ZPLAN_RT_STATE_H
 #define ZPLAN_RT_STATE_H
 
+#include "freeze.h"
 #include "internal.h"
 
 typedef struct zpr_comm zpr_comm;       /* comm.c */
@@ -36,6 +37,7 @@ struct zpr_state {
   int64_t fetched;     /* param_home.c: the last copy that brings parameters */
   int64_t returned[2]; /* and those that take what was gathered down, from either buffer of the ring */
   zpr_updater *updater;
+  zpr_freeze freeze;
   zpr_partial *partial;
   zpr_log *log;
   zpr_profile *profile; /* NULL: no step is measured */

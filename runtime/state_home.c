@@ -9,7 +9,7 @@ enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the pla
 
 bool zpr_has_moment(const zpr_program *program, zpr_array moment) {
   if (moment == ZPR_MOMENT1) return program->optimizer != ZPR_SGD || program->momentum != 0;
-  return moment == ZPR_MOMENT2 && program->optimizer != ZPR_SGD;
+  return moment == ZPR_MOMENT2 && program->optimizer != ZPR_SGD && program->optimizer != ZPR_LION;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -10,7 +10,7 @@
 
 typedef struct rank_report {
   int64_t arena_bytes, peak_bytes, rss_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes,
-      sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT];
+      sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT], exchanged_bytes;
 } rank_report;
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
 
@@ -23,7 +23,7 @@ static const char *const axis_names[ZPR_AXIS_COUNT] = {
 static double planned_per_step(const zpr *c, const zpr_totals *totals, int axis) {
   const zpr_program *p = c->program;
   double planned = (double)p->predicted_bytes[axis];
-  if (axis != ZPR_DATA || p->freeze_step == 0 || totals->steps == 0) return planned;
+  if (axis != ZPR_DATA || !zpr_compresses(p) || totals->steps == 0) return planned;
   return (planned * (double)totals->exchanges +
           (double)p->predicted_warmup_data_bytes * (double)(totals->steps - totals->frozen_steps)) /
          (double)totals->steps;
@@ -91,6 +91,39 @@ static void print_communication(zpr *c, const rank_report *reports, const zpr_to
   }
 }
 
+/* Bytes over data ranks that all ranks sent in steps of plain Adam, and in those of 1-bit Adam. */
+typedef struct one_bit {
+  int64_t plain_steps, plain_bytes, exchanged_bytes;
+} one_bit;
+
+static one_bit count_one_bit(const zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  one_bit sum = {.plain_steps = totals->steps - totals->frozen_steps};
+  for (int r = 0; r < c->ranks; r++) {
+    sum.exchanged_bytes += reports[r].exchanged_bytes;
+    sum.plain_bytes += reports[r].sent_bytes[ZPR_DATA] - reports[r].exchanged_bytes;
+  }
+  return sum;
+}
+
+/* What 1-bit Adam has saved, beside plain Adam over as many steps. */
+static void print_one_bit(zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  const zpr_program *p = c->program;
+  if (totals->steps == 0 || !zpr_compresses(p)) return;
+  one_bit sum = count_one_bit(c, reports, totals);
+  double all = (double)(sum.plain_bytes + sum.exchanged_bytes),
+         plain = (double)p->predicted_warmup_data_bytes * (double)totals->steps;
+  if (totals->frozen_steps == 0)
+    zpr_log_note(c, "1-bit Adam: all %lld steps were plain Adam's, the variance did not freeze",
+                 (long long)totals->steps);
+  else
+    zpr_log_note(
+        c,
+        "1-bit Adam: over data ranks %lld steps sent %lld bytes in all, %lld frozen ones %lld: %.1f times less "
+        "than plain Adam",
+        (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
+        (long long)sum.exchanged_bytes, plain / all);
+}
+
 static void print_moves(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   if (totals->steps == 0 || !any_moves(c)) return;
   zpr_log_note(c, "%-10s %16s %16s", "offload", "bytes/step, plan", "moved");
@@ -131,6 +164,14 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
   for (int a = 0; a < ZPR_CONTROL; a++)
     fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], planned_per_step(c, totals, a));
   fputc('}', f);
+  if (zpr_compresses(c->program)) {
+    one_bit sum = count_one_bit(c, reports, totals);
+    fprintf(f,
+            ", \"one_bit\": {\"plain_steps\": %lld, \"plain_bytes\": %lld, \"frozen_steps\": %lld, \"frozen_bytes\": "
+            "%lld}",
+            (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
+            (long long)sum.exchanged_bytes);
+  }
   if (any_moves(c)) {
     fprintf(f, ", \"moved_bytes\": {");
     for (int m = 0; m < ZPR_MOVE_COUNT; m++)
@@ -194,6 +235,7 @@ bool zpr_summary(zpr *c, const zpr_totals *totals) {
                       .host_peak_bytes = zpr_host_measured_peak(c),
                       .file_bytes = c->stage->file_bytes,
                       .file_peak_bytes = zpr_file_measured_peak(c)};
+  mine.exchanged_bytes = totals->exchanged_bytes;
   memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
   memcpy(mine.moved_bytes, totals->moved_bytes, sizeof mine.moved_bytes);
   rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);
@@ -201,6 +243,7 @@ bool zpr_summary(zpr *c, const zpr_totals *totals) {
   print_time(c, totals);
   print_memory(c, reports);
   print_communication(c, reports, totals);
+  print_one_bit(c, reports, totals);
   print_moves(c, reports, totals);
   log_end(c, reports, totals);
   bool same = !c->state->options.check_memory || check_plan(c, reports, totals);

@@ -23,7 +23,7 @@ enum { BAD_STEPS = 3, RECENT = 1024, OPEN = 2 };
 typedef struct started {
   int64_t step; /* 1: the first */
   double lr;
-  int64_t moved_bytes[ZPR_MOVE_COUNT];
+  int64_t moved_bytes[ZPR_MOVE_COUNT], data_bytes; /* data_bytes: sent over the data ranks */
   bool frozen;
 } started;
 
@@ -129,6 +129,7 @@ static void start_step(loop *l) {
   run_micro_batches(c, c->program->micro_batches);
   zpr_finish_step(c, now->lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
+  now->data_bytes = zpr_comm_sent_bytes(c, ZPR_DATA) - before[ZPR_DATA];
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) now->moved_bytes[m] = zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   now->step = ++c->step;
   c->samples += c->program->batch;
@@ -139,6 +140,7 @@ static void count_step(loop *l, const started *s, const zpr_step_result *result)
   for (int m = 0; m < ZPR_MOVE_COUNT && result->applied; m++) l->totals.moved_bytes[m] += s->moved_bytes[m];
   l->totals.frozen_steps += s->frozen;
   l->totals.exchanges += s->frozen && result->applied;
+  l->totals.exchanged_bytes += s->frozen ? s->data_bytes : 0;
   l->c->frozen_steps += s->frozen && result->applied;
 }
 
@@ -198,6 +200,7 @@ static int end_step(loop *l) {
   count_step(l, &s, &result);
   log_step(l, &s, &result);
   judge(l, &s, &result);
+  if (!s.frozen && zpr_is_frozen(l->c)) zpr_freeze_tell(l->c);
   return result.signal;
 }
 

@@ -3,7 +3,7 @@
  * partial.c.
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter, one bucket
- * and one aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend
+ * and one aligned window (device.h) of the flat buffers, so it has one recipe, and sums over blocks do not depend
  * on the threads. */
 #include <assert.h>
 #include <math.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 #include "compress.h"
 #include "host_grads.h"
+#include "lamb.h"
 #include "profile.h"
 #include "state.h"
 #include "param_home.h"
@@ -28,6 +29,7 @@ struct zpr_updater {
   zpr_block *here;
   zpr_block_list list;   /* the same */
   zpr_host_update *away; /* the others; NULL: none */
+  zpr_lamb *lamb;        /* NULL: another optimizer */
   bool runs_ahead;
   int signal[STEPS_OPEN];             /* of the steps whose outcome was not asked for */
   zpr_step_result result[STEPS_OPEN]; /* of those that the host decided */
@@ -72,12 +74,15 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
 }
 
 /* Cut at multiples in the flat buffers. */
-static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *param) {
+static void add_param(zpr *c, int r, int64_t i, int k) {
   const zpr_program *p = c->program;
+  const zpr_run *run = &c->stage->runs[r];
+  const zpr_param *param = &run->params[k];
+  const int64_t tensor = zpr_tensor_number(c, r, i, k);
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = home.own - home.flat;
-  bool compresses = p->freeze_step > 0; /* then every replica counts, see squares_of_step */
+  bool compresses = zpr_compresses(p); /* then every replica counts, see squares_of_step */
   bool alone = zpr_shards_state(p) || zpr_part_of(c, param->spread).place == 0 || compresses;
   bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
   if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
@@ -85,7 +90,10 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   while (begin < end) {
     int64_t cut = (begin / zpr_block_elements + 1) * zpr_block_elements;
     if (cut > end) cut = end;
-    add_block(c, (zpr_block){.begin = begin + back, .end = cut + back, .decay = param->decay, .counted = counted});
+    add_block(
+        c,
+        (zpr_block){
+            .begin = begin + back, .end = cut + back, .recipe = param->recipe, .tensor = tensor, .counted = counted});
     begin = cut;
   }
 }
@@ -103,6 +111,7 @@ static void split_blocks(zpr *c) {
   }
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
+  if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list);
 }
 
 void zpr_update_open(zpr *c) {
@@ -111,7 +120,7 @@ void zpr_update_open(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int64_t i = 0; i < run->count; i++)
-      for (int k = 0; k < run->n_params; k++) add_param(c, run, i, &run->params[k]);
+      for (int k = 0; k < run->n_params; k++) add_param(c, r, i, k);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
   split_blocks(c);
@@ -123,6 +132,7 @@ void zpr_update_close(zpr *c) {
   zpr_partial_close(c);
   if (!u) return;
   zpr_block_list_close(c, &u->list);
+  zpr_lamb_close(u->lamb);
   free(u->blocks);
   free(u->squares);
   free(u->here);
@@ -194,19 +204,19 @@ static double sum_squares(zpr *c) {
  * the same of each while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and
  * the norm is the root mean square of their n g. */
 static double squares_of_step(const zpr *c, double squares) {
-  if (c->program->freeze_step == 0) return squares;
+  if (!zpr_compresses(c->program)) return squares;
   return zpr_is_frozen(c) ? squares * c->program->data : squares / c->program->data;
 }
 
 /* ---- update ---- */
 
-/* Only what is on the device can be left to it. 1-bit Adam asks every step whether its variance is frozen, and a step
- * whose time is measured ends before the next one begins. */
+/* Only what is on the device can be left to it. LAMB asks all ranks for the lengths of their tensors, 1-bit Adam asks
+ * every step whether its variance is frozen, and a step whose time is measured ends before the next one begins. */
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && c->program->freeze_step == 0 && !c->program->profile &&
-                  c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
+  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !zpr_compresses(c->program) &&
+                  !c->program->profile && c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
 
@@ -226,13 +236,12 @@ static zpk_update rule_of(const zpr *c, double lr) {
                       .beta1 = p->beta1,
                       .beta2 = p->beta2,
                       .eps = p->eps,
-                      .weight_decay = p->weight_decay,
                       .momentum = p->momentum};
 }
 
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
-  const zpr_updater *u = c->state->updater;
+  zpr_updater *u = c->state->updater;
   double t = (double)(c->step + 1 - c->skipped_steps);        /* updates of the parameters, this one included */
   double t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* of the variance */
   zpk_update rule = rule_of(c, lr);
@@ -244,7 +253,9 @@ static void update(zpr *c, double lr, double grad_scale) {
     zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
     return;
   }
-  if (u->away)
+  if (u->lamb)
+    zpr_lamb_update(c, u->lamb, &u->list, &rule);
+  else if (u->away)
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
   else
     update_here(c, &rule);
@@ -290,7 +301,10 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
   before = zpr_enter(c, ZPR_AT_UPDATE);
-  if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm) / scale);
+  double factor = clip_factor(c->program->clip, result.grad_norm);
+  if (result.applied) update(c, lr, factor / scale);
+  if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
+    zpr_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);
   return result;
 }

@@ -159,7 +159,7 @@ void zpr_init_weights(zpr *c, zpr_given *given, zpr_error *error) {
   zpr_params_zero(c);
   zpr_zero_all_gradients(c);
   zpr_state_zero(c);
-  if (c->program->freeze_step > 0) zpr_errors_zero(c);
+  if (zpr_compresses(c->program)) zpr_errors_zero(c);
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k, given, error);

@@ -114,10 +114,12 @@ surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
 model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 90
 1-bit Adam|python3 tests/diff/compress.py
+switch of 1-bit Adam|python3 tests/diff/freeze.py
 values of 1-bit Adam|python3 tests/diff/compress_values.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
+optimizers|python3 tests/diff/optimizers.py
 sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1

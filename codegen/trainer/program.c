@@ -47,8 +47,11 @@ static void emit_main(zp_emit *e) {
 }
 
 void zp_emit_program(zp_emit *e) {
-  static const char *const optimizer[] = {
-      [ZP_OPT_ADAMW] = "ZPR_ADAMW", [ZP_OPT_ADAM] = "ZPR_ADAM", [ZP_OPT_SGD] = "ZPR_SGD"};
+  static const char *const optimizer[] = {[ZP_OPT_ADAMW] = "ZPR_ADAMW",
+                                          [ZP_OPT_ADAM] = "ZPR_ADAM",
+                                          [ZP_OPT_SGD] = "ZPR_SGD",
+                                          [ZP_OPT_LION] = "ZPR_LION",
+                                          [ZP_OPT_LAMB] = "ZPR_LAMB"};
   static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
                                      [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
                                      [ZP_LR_COSINE] = "ZPR_RATE_COSINE",
@@ -83,9 +86,8 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", optimizer[t->optimizer],
               zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1), zp_decimal(e->arena, t->beta2),
               zp_decimal(e->arena, t->eps));
-  zp_buf_line(out, "    .weight_decay = %s, .momentum = %s, .clip = %s, .min_lr = %s,",
-              zp_decimal(e->arena, t->weight_decay), zp_decimal(e->arena, t->momentum), zp_decimal(e->arena, t->clip),
-              zp_decimal(e->arena, t->min_lr));
+  zp_buf_line(out, "    .momentum = %s, .clip = %s, .min_lr = %s,", zp_decimal(e->arena, t->momentum),
+              zp_decimal(e->arena, t->clip), zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
   if (t->init.path) zp_buf_line(out, "    .starts_from_weights = true,");
@@ -114,9 +116,13 @@ void zp_emit_program(zp_emit *e) {
   if (moves.signs_down > 0)
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
-  if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
-    zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
-                LL(traffic.warmup_data));
+  if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {
+    if (t->freeze_threshold > 0)
+      zp_buf_printf(out, "    .freeze_threshold = %s,", zp_decimal(e->arena, t->freeze_threshold));
+    else
+      zp_buf_printf(out, "    .freeze_step = %lld,", LL(zp_freeze_step(t)));
+    zp_buf_line(out, " .predicted_warmup_data_bytes = %lld,", LL(traffic.warmup_data));
+  }
   if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image,");
   if (e->gpu && zp_tensor_core_head(e->plan->spec) > 0)
     zp_buf_line(out, "    .tensor_core_head = %lld,", LL(zp_tensor_core_head(e->plan->spec)));

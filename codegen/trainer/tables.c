@@ -78,6 +78,7 @@ static void emit_dimensions(zp_emit *e) {
 static void emit_param(zp_emit *e, int param, int64_t offset) {
   const zp_param *p = &e->model->params.data[param];
   const zp_param_split *s = &e->lowered->sharding->param[param];
+  const zp_recipe recipe = zp_recipe_of(&e->plan->spec->train, p);
   static const char *const init[] = {[ZP_INIT_NORMAL] = "ZPR_INIT_NORMAL",
                                      [ZP_INIT_UNIFORM] = "ZPR_INIT_UNIFORM",
                                      [ZP_INIT_CONSTANT] = "ZPR_INIT_CONSTANT"};
@@ -87,12 +88,12 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 zp_emit_symbols(e, &p->shape), s->split_dim, LL(s->split_dim < 0 ? 1 : s->outer),
                 LL(s->split_dim < 0 ? 1 : s->units), s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
-                "     .offset = %lld, .elements = %lld, .init = %s, .init_a = %s, .init_b = %s, .decay = %s, "
-                ".zero_first = %s%s},\n",
+                "     .offset = %lld, .elements = %lld, .init = %s, .init_a = %s, .init_b = %s,\n     "
+                ".recipe = {%s, %s}, .zero_first = %s%s},\n",
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], zp_decimal(e->arena, p->init_a),
-                zp_decimal(e->arena, p->init_b),
-                e->plan->spec->train.decay_all || p->shape.rank >= 2 ? "true" : "false",
-                e->lowered->zero_first[param] ? "true" : "false", s->grad_partial ? ", .grad_partial = true" : "");
+                zp_decimal(e->arena, p->init_b), zp_decimal(e->arena, recipe.lr_factor),
+                zp_decimal(e->arena, recipe.weight_decay), e->lowered->zero_first[param] ? "true" : "false",
+                s->grad_partial ? ", .grad_partial = true" : "");
 }
 
 /* Parameters of a segment stand in two tables, those that are spread over expert groups in the second. */

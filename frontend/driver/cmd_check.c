@@ -90,6 +90,29 @@ static const char *active_text(zp_arena *arena, const zp_model *model) {
                                               : zp_format(arena, ", of which a token uses %s", grouped(arena, active));
 }
 
+/* "groups: `*.bias` 25 parameters, learning rate x 1, weight decay 0". */
+static void print_groups(zp_run_state *run, const zp_spec *spec) {
+  const zp_train *train = &spec->train;
+  for (int g = 0; g < train->groups.len; g++) {
+    int64_t elements = 0;
+    int params = 0;
+    const zp_param *last = NULL;
+    for (int i = 0; i < spec->model->params.len; i++) {
+      const zp_param *param = &spec->model->params.data[i];
+      if (zp_group_of(train, param) != g) continue;
+      params++;
+      last = param;
+      elements += zp_shape_elements(&param->shape, 1) *
+                  (param->segment < 0 ? 1 : spec->model->segments.data[param->segment].count);
+    }
+    if (!last) continue;
+    const zp_param_group *group = &train->groups.data[g];
+    printf("group %s: %d parameter%s, %s elements, learning rate x %g, weight decay %s\n", group->pattern, params,
+           params == 1 ? "" : "s", grouped(run->arena, elements), group->lr_factor,
+           group->decays ? zp_format(run->arena, "%g", group->weight_decay) : "as without a group");
+  }
+}
+
 int zp_cmd_check(zp_run_state *run) {
   zp_json *json;
   run->options.load.model_only = true;
@@ -107,6 +130,7 @@ int zp_cmd_check(zp_run_state *run) {
            zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
     zp_layouts sparse = zp_model_layouts(m);
     for (int i = 0; i < sparse.len; i++) printf("attention %s\n", zp_layout_text(run->arena, sparse.data[i]));
+    print_groups(run, spec);
     print_cluster(&spec->cluster);
   }
   return ZP_EXIT_OK;

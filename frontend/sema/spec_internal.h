@@ -146,6 +146,9 @@ void zp_read_named_node(zp_reader *reader, const zp_env *env, const zp_expr *exp
 void zp_read_cluster(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_name name, zp_cluster *cluster);
 void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_span span, zp_train *train);
 void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan);
+/* spec_groups.c; the check needs the model. */
+void zp_read_groups(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+void zp_check_groups(zp_diags *diags, const zp_spec *spec);
 extern const zp_schema zp_cluster_schema, zp_train_schema, zp_plan_schema;
 
 /* ---- spec_train_calls.c: the function-like values of train ---- */

@@ -203,6 +203,19 @@ static void read_decay(zp_reader *reader, const zp_env *env, const zp_attr *attr
   if (zp_read_word(reader, env, attr->value, "decay", words, &all)) train->decay_all = all;
 }
 
+/* freeze = auto(threshold = 0.96): 1-bit Adam freezes its variance by itself; the default is that of arXiv 2102.02888.
+ */
+static const zp_field freeze_fields[] = {
+    {"threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, freeze_threshold), .range = ZP_RANGE_FRACTION},
+};
+static const zp_function freezes[] = {{"auto", 0, ZP_SCHEMA("auto", freeze_fields, 1)}};
+
+static void read_freeze(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  train->freeze_threshold = 0.96;
+  zp_read_call(reader, env, attr->value, "freeze", freezes, 1, train);
+}
+
 static const zp_field adam_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
     {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
@@ -210,6 +223,7 @@ static const zp_field adam_fields[] = {
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
     {"freeze_step", ZP_FIELD_INT64, .offset = offsetof(zp_train, freeze_step), .range = ZP_RANGE_ONE_OR_MORE},
+    {"freeze", ZP_FIELD_CUSTOM, .read = read_freeze},
 };
 static const zp_field sgd_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
@@ -217,27 +231,61 @@ static const zp_field sgd_fields[] = {
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
 };
+static const zp_field lamb_fields[] = {
+    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
+    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
+    {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
+};
+static const zp_field lion_fields[] = {
+    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
+    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
+};
 static const zp_function optimizers[] = {
     {"adamw", ZP_OPT_ADAMW, ZP_SCHEMA("adamw", adam_fields, 0)},
     {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
     {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
+    {"lion", ZP_OPT_LION, ZP_SCHEMA("lion", lion_fields, 0)},
+    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", lamb_fields, 0)},
 };
 
-/* Defaults of Adam: Kingma and Ba 2015, algorithm 1. There is no default learning rate. */
+/* The runtime follows the variance by the norm of the gradients, in which decay that is added to them is missing. */
+static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train) {
+  if (train->freeze_threshold == 0) return;
+  if (train->freeze_step > 0) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0304, span, "`freeze` and `freeze_step` both say when the variance freezes");
+    zp_diag_help(d, "leave one of them out");
+  } else if (train->optimizer == ZP_OPT_ADAM && train->weight_decay > 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`freeze = auto` does not go with `adam` and `weight_decay`");
+    zp_diag_help(d, "take `adamw`, whose decay is not in the variance, or say `freeze_step`");
+  }
+}
+
+/* Defaults of Adam: Kingma and Ba 2015, algorithm 1; of Lion: arXiv 2302.06675, algorithm 2. There is no default
+ * learning rate. */
+static const double unwritten_beta2 = -1;
+
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
   int before = zp_diags_errors(reader->diags);
   if (!is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
   train->beta1 = 0.9;
-  train->beta2 = 0.999;
+  train->beta2 = unwritten_beta2;
   train->eps = 1e-8;
-  const zp_function *function = zp_read_call(reader, env, attr->value, "optimizer", optimizers, 3, train);
+  const zp_function *function =
+      zp_read_call(reader, env, attr->value, "optimizer", optimizers, sizeof optimizers / sizeof *optimizers, train);
   if (!function || zp_diags_errors(reader->diags) != before) return;
   train->optimizer = (zp_optimizer_kind)function->value;
+  if (train->beta2 == unwritten_beta2) train->beta2 = train->optimizer == ZP_OPT_LION ? 0.99 : 0.999;
   if (train->lr == 0) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a learning rate", function->name);
     zp_diag_help(d, "for example `%s(lr = %s)`", function->name, train->optimizer == ZP_OPT_SGD ? "0.1" : "6e-4");
   }
+  check_freeze(reader, attr->value->span, train);
 }
 
 /* ---- learning-rate schedule ---- */

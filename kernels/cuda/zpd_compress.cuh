@@ -94,7 +94,7 @@ ZPD_DEVICE void zpd_set_weight(const zpd_update &a, zpd_int i, real x) {
 }
 
 ZPD_KERNEL(zpd_momentum, zpd_update) {
-  const real into_grad = (real)(a.kind == 0 || !a.decay ? 0 : a.weight_decay), scale = (real)a.grad_scale;
+  const real into_grad = (real)(a.kind == 0 ? 0 : a.weight_decay), scale = (real)a.grad_scale;
   const real beta1 = (real)a.beta1, rest1 = (real)(1 - a.beta1);
   const real *param = (const real *)a.param;
   const elem *grad = (const elem *)a.grad;
@@ -106,7 +106,7 @@ ZPD_KERNEL(zpd_momentum, zpd_update) {
 
 ZPD_KERNEL(zpd_frozen_update, zpd_update) {
   const double rest1 = 1 - a.beta1, rest2 = 1 - a.beta2;
-  const real keep = (real)(a.kind == 0 && a.decay ? 1 - a.lr * a.weight_decay : 1), eps = (real)a.eps;
+  const real keep = (real)(a.kind == 0 ? 1 - a.lr * a.weight_decay : 1), eps = (real)a.eps;
   const real lr = (real)a.lr, per_bias1 = (real)(1 / a.bias1), per_root_bias2 = (real)(1 / sqrt(a.bias2));
   const real most = (real)(rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1);
   const real *m = (const real *)a.m, *v = (const real *)a.v;

@@ -7,43 +7,63 @@
 
 #include "zpd_device.h"
 
-/* Rounded coefficients. */
+/* Rounded coefficients. Those of a segment come last. */
 struct zpd_rule {
   int kind;
-  real keep, into_grad; /* of the old parameter where weights decay: in the new one, in the gradient */
-  real scale, beta1, beta2, rest1, rest2, eps, step, per_root_bias2, lr, momentum;
+  real scale, beta1, beta2, rest1, rest2, eps, per_root_bias2, momentum;
+  double per_bias1;
+  real keep, into_grad; /* of the old parameter: in the new one, in the gradient */
+  real lr, step;
 };
 
 ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
   zpd_rule r;
   r.kind = a.kind;
-  r.keep = (real)(a.kind == 0 ? 1 - a.lr * a.weight_decay : 1);
-  r.into_grad = (real)(a.kind == 0 ? 0 : a.weight_decay);
   r.scale = (real)a.step->grad_scale;
   r.beta1 = (real)a.beta1, r.beta2 = (real)a.beta2;
   r.rest1 = (real)(1 - a.beta1), r.rest2 = (real)(1 - a.beta2);
-  r.eps = (real)a.eps, r.lr = (real)a.lr, r.momentum = (real)a.momentum;
-  r.step = (real)(a.lr / a.step->bias1), r.per_root_bias2 = (real)(1 / sqrt(a.step->bias2));
+  r.eps = (real)a.eps, r.momentum = (real)a.momentum;
+  r.per_bias1 = 1 / a.step->bias1, r.per_root_bias2 = (real)(1 / sqrt(a.step->bias2));
   return r;
 }
 
+/* ratio: of LAMB, 1 with others. */
+ZPD_DEVICE void zpd_rule_for(zpd_rule &r, const zpd_updates &a, const zpd_segment &s, double ratio) {
+  const double lr = a.lr * s.lr_factor * ratio;
+  const bool decoupled = a.kind == 0 || a.kind == 3;
+  r.keep = (real)(decoupled ? 1 - lr * s.weight_decay : 1);
+  r.into_grad = (real)(decoupled ? 0 : s.weight_decay);
+  r.lr = (real)lr, r.step = (real)(lr * r.per_bias1);
+}
+
+/* The update of LAMB before it is scaled. */
+ZPD_DEVICE real zpd_lamb_update(const zpd_rule &r, real param, real m, real v) {
+  return m * (real)r.per_bias1 / (zpd_sqrt(v) * r.per_root_bias2 + r.eps) + r.into_grad * param;
+}
+
 /* The new parameter; m and v become the new moments. */
-ZPD_DEVICE real zpd_new_param(const zpd_rule &r, bool decay, real old, real grad, real &m, real &v) {
-  const real keep = decay ? r.keep : 1, g = grad * r.scale + (decay ? r.into_grad : 0) * old;
+ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, real &v) {
+  if (r.kind == 4) return old - r.lr * zpd_lamb_update(r, old, m, v); /* its moments are new already */
+  const real g = grad * r.scale + r.into_grad * old;
   if (r.kind == 2) {
     m = m * r.momentum + g;
     return old - r.lr * m;
   }
+  if (r.kind == 3) {
+    const real c = m * r.beta1 + g * r.rest1;
+    m = m * r.beta2 + g * r.rest2;
+    return old * r.keep - r.lr * (real)((c > 0) - (c < 0));
+  }
   m = m * r.beta1 + g * r.rest1;
   v = v * r.beta2 + g * g * r.rest2;
-  return old * keep - r.step * m / (zpd_sqrt(v) * r.per_root_bias2 + r.eps);
+  return old * r.keep - r.step * m / (zpd_sqrt(v) * r.per_root_bias2 + r.eps);
 }
 
 /* The arrays of a segment from its element i of the gradients on. */
 struct zpd_arrays {
   const elem *grad;
   elem *weight;        /* what is computed with, where it is not what is updated; else NULL */
-  real *param, *m, *v; /* no m: SGD without momentum; no v: SGD */
+  real *param, *m, *v; /* no m: SGD without momentum; no v: SGD, Lion */
 };
 
 ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, zpd_int i) {
@@ -58,9 +78,9 @@ ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, 
   return x;
 }
 
-ZPD_DEVICE void zpd_update_one(const zpd_rule &r, bool decay, const zpd_arrays &x, int i) {
+ZPD_DEVICE void zpd_update_one(const zpd_rule &r, const zpd_arrays &x, int i) {
   real m = x.m ? x.m[i] : 0, v = x.v ? x.v[i] : 0;
-  const real param = zpd_new_param(r, decay, x.param[i], x.grad[i], m, v);
+  const real param = zpd_new_param(r, x.param[i], x.grad[i], m, v);
   if (x.m) x.m[i] = m;
   if (x.v) x.v[i] = v;
   x.param[i] = param;
@@ -68,12 +88,12 @@ ZPD_DEVICE void zpd_update_one(const zpd_rule &r, bool decay, const zpd_arrays &
 }
 
 /* 16 bytes of gradients and the state of as many parameters. */
-ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, bool decay, const zpd_arrays &x, int i) {
+ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, const zpd_arrays &x, int i) {
   const zpd_raw grad = zpd_raw_load(x.grad + i, ZPD_VEC, true);
   zpd_reals param = zpd_reals_load(x.param + i), m = {}, v = {};
   if (x.m) m = zpd_reals_load(x.m + i);
   if (x.v) v = zpd_reals_load(x.v + i);
-  ZPD_EACH (k, ZPD_VEC) param.at[k] = zpd_new_param(r, decay, param.at[k], zpd_raw_at(grad, k), m.at[k], v.at[k]);
+  ZPD_EACH (k, ZPD_VEC) param.at[k] = zpd_new_param(r, param.at[k], zpd_raw_at(grad, k), m.at[k], v.at[k]);
   if (x.m) zpd_reals_store(x.m + i, m);
   if (x.v) zpd_reals_store(x.v + i, v);
   zpd_reals_store(x.param + i, param);
@@ -83,12 +103,11 @@ ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, bool decay, const zpd_arrays 
 /* Elements [i, i + count) of the gradients, by a block. */
 ZPD_DEVICE void zpd_update_some(const zpd_updates &a, const zpd_rule &r, const zpd_segment &s, zpd_int i, int count) {
   const zpd_arrays x = zpd_arrays_at(a, s, i);
-  const bool decay = s.decay != 0;
   const bool packs = zpd_begins_pack(x.grad) && zpd_begins_pack(x.weight) && zpd_begins_pack(x.param) &&
                      zpd_begins_pack(x.m) && zpd_begins_pack(x.v);
   const int whole = packs ? count / ZPD_VEC * ZPD_VEC : 0;
-  for (int k = threadIdx.x * ZPD_VEC; k < whole; k += ZPD_FLAT_THREADS * ZPD_VEC) zpd_update_pack(r, decay, x, k);
-  for (int k = whole + (int)threadIdx.x; k < count; k += ZPD_FLAT_THREADS) zpd_update_one(r, decay, x, k);
+  for (int k = threadIdx.x * ZPD_VEC; k < whole; k += ZPD_FLAT_THREADS * ZPD_VEC) zpd_update_pack(r, x, k);
+  for (int k = whole + (int)threadIdx.x; k < count; k += ZPD_FLAT_THREADS) zpd_update_one(r, x, k);
 }
 
 #endif

@@ -106,12 +106,38 @@ ZPD_KERNEL(zpd_decide, zpd_decision) {
 
 /* ---- update ---- */
 
+/* The first pass of LAMB: moments, and what the lengths of parameters and updates are made of. */
+ZPD_KERNEL(zpd_lamb_moments, zpd_updates) {
+  const int which = zpd_segment_of(a.segments, a.n, blockIdx.x);
+  const zpd_segment s = a.segments[which];
+  const zpd_int blocks = (which + 1 < a.n ? a.segments[which + 1].first : a.blocks) - s.first;
+  const zpd_arrays x = zpd_arrays_at(a, s, s.begin);
+  zpd_rule r = zpd_rule_of(a);
+  zpd_rule_for(r, a, s, 1);
+  double params = 0, updates = 0;
+  for (zpd_int i = ((zpd_int)blockIdx.x - s.first) * ZPD_FLAT_THREADS + threadIdx.x; i < s.count;
+       i += blocks * ZPD_FLAT_THREADS) {
+    const real g = (real)x.grad[i] * r.scale, m = x.m[i] * r.beta1 + g * r.rest1;
+    const real v = x.v[i] * r.beta2 + g * g * r.rest2, param = x.param[i], update = zpd_lamb_update(r, param, m, v);
+    x.m[i] = m, x.v[i] = v;
+    params += (double)param * (double)param;
+    updates += (double)update * (double)update;
+  }
+  params = zpd_block_sum_f64(params);
+  updates = zpd_block_sum_f64(updates);
+  if (threadIdx.x != 0) return;
+  a.sums[2 * blockIdx.x] = params;
+  a.sums[2 * blockIdx.x + 1] = updates;
+}
+
 ZPD_KERNEL(zpd_optimizer, zpd_updates) {
   if (a.step->applies == 0) return;
-  const zpd_rule rule = zpd_rule_of(a);
+  zpd_rule rule = zpd_rule_of(a);
   for (zpd_int block = blockIdx.x; block < a.blocks; block += gridDim.x) {
-    const zpd_segment s = a.segments ? a.segments[zpd_segment_of(a.segments, a.n, block)] : a.one;
+    const int which = a.segments ? zpd_segment_of(a.segments, a.n, block) : 0;
+    const zpd_segment s = a.segments ? a.segments[which] : a.one;
     const zpd_int first = (block - s.first) * ZPD_UPDATE_ELEMENTS;
+    zpd_rule_for(rule, a, s, a.ratios ? a.ratios[which] : 1);
     const zpd_int left = s.count - first, count = left < ZPD_UPDATE_ELEMENTS ? left : (zpd_int)ZPD_UPDATE_ELEMENTS;
     zpd_update_some(a, rule, s, s.begin + first, (int)count);
   }

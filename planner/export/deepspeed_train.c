@@ -6,19 +6,24 @@
 static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
   const zp_train *t = &e->spec->train;
   zp_json_set_string(optimizer, "type", "OneBitAdam");
+  if (t->freeze_threshold > 0)
+    zp_export_refuse(e, "freeze_step = N", "freeze = auto: DeepSpeed's 1-bit Adam is told the step");
   zp_json_set_int(params, "freeze_step", zp_freeze_step(t));
   zp_json_set_string(params, "comm_backend_name", "nccl");
   zp_export_note(e, "1-bit Adam sends uncompressed gradients for the first %lld steps (freeze_step)",
                  (long long)zp_freeze_step(t));
   if (e->choice->zero > 0)
     zp_export_refuse(e, "--set zero=0", "1-bit Adam with ZeRO %d: DeepSpeed refuses the two together", e->choice->zero);
-  if (t->optimizer == ZP_OPT_SGD) zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of sgd");
+  if (!zp_is_adam(t)) zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of no Adam");
 }
 
 static void put_optimizer(zp_exporter *e, zp_json *root) {
   const zp_train *t = &e->spec->train;
   zp_json *optimizer = zp_json_set(root, "optimizer", zp_json_object()), *params = zp_json_object();
   bool sgd = t->optimizer == ZP_OPT_SGD;
+  if (t->optimizer > ZP_OPT_SGD)
+    zp_export_refuse(e, "adamw", "%s: its settings for DeepSpeed are not written",
+                     t->optimizer == ZP_OPT_LION ? "lion" : "lamb");
   if (e->choice->compress)
     put_onebit(e, optimizer, params);
   else
@@ -34,6 +39,8 @@ static void put_optimizer(zp_exporter *e, zp_json *root) {
   }
   zp_json_set_real(params, "weight_decay", t->weight_decay);
   if (t->optimizer == ZP_OPT_ADAM && !e->choice->compress) zp_json_set_bool(params, "adam_w_mode", false);
+  if (t->groups.len > 0)
+    zp_export_refuse(e, "no groups", "groups of parameters: DeepSpeed takes them from the program, not from this file");
   zp_json_set(optimizer, "params", params);
   if (sgd && e->choice->zero > 0) zp_json_set_bool(root, "zero_allow_untested_optimizer", true);
   if (t->weight_decay > 0 && !t->decay_all)

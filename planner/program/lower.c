@@ -279,8 +279,7 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->stat_bytes = train->precision == ZP_PREC_F64 ? 8 : 4;
   l->param_bytes = l->compute_bytes;
   l->grad_bytes = zp_software_grad_bytes(software, l->compute_bytes);
-  int moments = train->optimizer == ZP_OPT_SGD ? (train->momentum != 0) : 2;
-  l->state_bytes = moments * l->stat_bytes + (mixed ? 4 : 0);
+  l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0);
 }
 
 static bool feeds_lookup(const zp_graph *g, int tensor) {

@@ -104,16 +104,16 @@ static void place_flat_buffers(placing *p) {
   const zp_lowered *l = p->l;
   const zp_train *train = &l->spec->train;
   zp_stage *s = p->s;
-  bool mixed = l->compute_bytes == 2, sgd = train->optimizer == ZP_OPT_SGD;
-  bool first_moment = !sgd || train->momentum != 0;
+  bool mixed = l->compute_bytes == 2;
+  int moments = zp_moments(train);
   s->at_params = region(&p->top, p->params.here * l->param_bytes);
   s->memory.weights = p->top;
   s->at_grads = region(&p->top, p->grads.here * l->grad_bytes);
   s->memory.gradients = p->top - s->memory.weights;
   int64_t before = p->top;
   s->at_master = region(&p->top, mixed ? p->state.here * 4 : 0);
-  s->at_moment1 = region(&p->top, first_moment ? p->state.here * l->stat_bytes : 0);
-  s->at_moment2 = region(&p->top, sgd ? 0 : p->state.here * l->stat_bytes);
+  s->at_moment1 = region(&p->top, moments > 0 ? p->state.here * l->stat_bytes : 0);
+  s->at_moment2 = region(&p->top, moments > 1 ? p->state.here * l->stat_bytes : 0);
   /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888).
    * They are where their elements' state is: of a part the beginning, the more the earlier the part. */
   s->at_error = region(&p->top, p->c->compress ? p->state.here * 4 : 0);

@@ -11,7 +11,7 @@ static bool leaves(const zp_choice *c, zp_state state) { return c->home[state].e
 static const char *refuse_megatron(const zp_train *train, const zp_choice *c) {
   if (c->zero >= 2 && c->pipeline > 1) return "Megatron FSDP, which is ZeRO 2 and 3, goes without a pipeline";
   if (!leaves(c, ZP_STATE_OPTIMIZER)) return NULL;
-  if (train->optimizer == ZP_OPT_SGD) return "Megatron-LM offloads Adam, not sgd";
+  if (!zp_is_adam(train)) return "Megatron-LM offloads Adam, no other optimizer";
   return c->zero == 0 && c->data > 1 ? "Megatron-LM offloads the distributed optimizer, which is ZeRO 1" : NULL;
 }
 
@@ -22,7 +22,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
   if (c->zero >= 2 && c->pipeline > 1) return "DeepSpeed refuses ZeRO 2 and 3 with a pipeline";
   if (c->compress && c->zero > 0) return "DeepSpeed refuses 1-bit Adam with ZeRO";
   if (leaves(c, ZP_STATE_OPTIMIZER)) {
-    if (train->optimizer == ZP_OPT_SGD) return "DeepSpeed offloads Adam, not sgd";
+    if (!zp_is_adam(train)) return "DeepSpeed offloads Adam, no other optimizer";
     if (zero < 1) return "DeepSpeed offloads the optimizer from ZeRO 1 on";
     if (home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME && zero < 3) return "DeepSpeed uses disks with ZeRO 3";
   }

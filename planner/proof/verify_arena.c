@@ -249,6 +249,12 @@ typedef struct classes { /* elements on the device */
   state_home home;
 } classes;
 
+/* SGD without momentum has no state, Lion and SGD have one moment. */
+static bool has_moment1(const zp_train *train) { return train->optimizer != ZP_OPT_SGD || train->momentum != 0; }
+static bool has_moment2(const zp_train *train) {
+  return train->optimizer != ZP_OPT_SGD && train->optimizer != ZP_OPT_LION;
+}
+
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
   const zp_choice *c = &v->choice;
   int64_t cb = v->compute_bytes, params = zp_shards_params(c) ? sizes->shard : sizes->flat,
@@ -258,9 +264,8 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
           state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
   int64_t params_away = zp_shards_params(c) ? params_offloaded : of_all_owners(sizes, params_offloaded),
           grads_away = zp_shards_gradients(c) ? grads_offloaded : of_all_owners(sizes, grads_offloaded);
-  bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;
-  int moments = !sgd ? 2 : v->spec->train.momentum != 0;
-  int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
+  int64_t state_bytes =
+      (has_moment1(&v->spec->train) + has_moment2(&v->spec->train)) * v->stat_bytes + (cb == 2 ? 4 : cb);
   classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : zp_shards_params(c) ? 1 + ahead : 0;
@@ -352,13 +357,12 @@ void zp_verify_stage(zp_verifier *v, int s) {
   const zp_train *train = &v->spec->train;
   zp_flat_sizes sizes = zp_verify_flat(v, s);
   needs n = find_needs(v, s, stage);
-  bool sgd = train->optimizer == ZP_OPT_SGD;
   int last = zp_chunk_stage(&v->choice, (int64_t)v->choice.pipeline * v->chunks - 1, NULL);
   int64_t cb = v->compute_bytes, carry = n.carry * cb, up = v->chunks - (s == last), down = v->chunks - (s == 0);
   int64_t messages = zp_message_buffers(&v->choice, v->microbatches), gone, slots = slot_bytes(v, s, a, &n, &gone);
   classes held = find_classes(v, s, &sizes, &n, gone);
-  int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = sgd && train->momentum == 0 ? 0 : held.state * v->stat_bytes;
-  int64_t moment2 = sgd ? 0 : held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
+  int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = has_moment1(train) * held.state * v->stat_bytes;
+  int64_t moment2 = has_moment2(train) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0, bucket = sizes.bucket * cb;
   const region regions[] = {

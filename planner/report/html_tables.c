@@ -84,13 +84,12 @@ void zp_html_traffic(zp_buf *out, const zp_plan *plan) {
   const struct {
     const char *axis;
     int64_t bytes;
-  } rows[] = {{"tensor", traffic.tensor},
-              {"pipeline", traffic.pipeline},
-              {"data", traffic.data},
-              {"tied weights", traffic.tie},
-              {"experts", traffic.expert}};
+  } rows[] = {{"tensor", traffic.tensor},  {"pipeline", traffic.pipeline},
+              {"data", traffic.data},      {"tied weights", traffic.tie},
+              {"experts", traffic.expert}, {"data, until 1-bit Adam compresses", traffic.warmup_data}};
+  size_t n = sizeof rows / sizeof *rows - !plan->best.choice.compress;
   head(out, name, 2);
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+  for (size_t i = 0; i < n; i++) {
     zp_buf_puts(out, "<tr>");
     cell(out, rows[i].axis);
     cell(out, zp_words_bytes(out->arena, rows[i].bytes));

@@ -114,6 +114,25 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, "\n");
 }
 
+/* Plain Adam comes first, and no time here knows of it. */
+static void put_one_bit(zp_buf *out, const zp_plan *plan) {
+  if (!plan->best.choice.compress) return;
+  const zp_train *train = &plan->spec->train;
+  zp_arena *arena = out->arena;
+  zp_traffic traffic = zp_program_traffic(plan->program);
+  const char *when =
+      train->freeze_threshold > 0
+          ? zp_format(arena, "when the variance has come to rest (threshold %g)", train->freeze_threshold)
+          : zp_format(arena, "after %lld steps", (long long)zp_freeze_step(train));
+  const char *text =
+      zp_format(arena,
+                "%s a step over data ranks, before it compresses %s: %.1f times less. it compresses %s; step time and "
+                "duration are those of compressed steps",
+                zp_show_bytes(arena, traffic.data), zp_show_bytes(arena, traffic.warmup_data),
+                (double)traffic.warmup_data / (double)traffic.data, when);
+  zp_buf_line(out, "  1-bit Adam   %s", zp_words_wrap(arena, text, 15));
+}
+
 static void put_next_best(zp_buf *out, const zp_plan *plan) {
   if (plan->alternatives.len == 0) return;
   zp_buf_puts(out, plan->exact_alternatives ? "  next best    " : "  also good    ");
@@ -230,6 +249,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_sparse(&out, plan);
   put_memory(&out, plan);
   put_duration(&out, plan);
+  put_one_bit(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);
   put_confidence(&out, plan);

@@ -21,8 +21,8 @@ static void momentum(void *arg, int64_t begin, int64_t end, int worker) {
   const zpr_stage *stage = a->c->stage;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    zpk_momentum(a->rule, b->decay, master_of(a->c), zpr_at(a->c, stage->grads), zpr_at(a->c, stage->moment1), b->begin,
-                 b->end);
+    const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
+    zpk_momentum(&rule, master_of(a->c), zpr_at(a->c, stage->grads), zpr_at(a->c, stage->moment1), b->begin, b->end);
   }
 }
 
@@ -40,8 +40,8 @@ static void frozen(void *arg, int64_t begin, int64_t end, int worker) {
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
     float *master = master_of(a->c);
-    zpk_frozen_update(a->rule, b->decay, master, zpr_at(a->c, stage->moment1), zpr_at(a->c, stage->moment2), b->begin,
-                      b->end);
+    const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
+    zpk_frozen_update(&rule, master, zpr_at(a->c, stage->moment1), zpr_at(a->c, stage->moment2), b->begin, b->end);
     if (rounded) zpk_round(dtype, master + b->begin, rounded + b->begin, b->end - b->begin);
   }
 }

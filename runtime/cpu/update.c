@@ -45,8 +45,9 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     int64_t at = b->begin + b->to_state, n = b->end - b->begin;
     char *first = param + (b->begin + b->to_params) * size;
     /* all count in elements of the state */
-    zpk_optimizer(a->rule, b->decay, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * size, m,
-                  v, at, at + n);
+    const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
+    zpk_optimizer(&rule, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * size, m, v, at,
+                  at + n);
     if (mixed) zpk_round(a->rule->dtype, master + at, first, n);
   }
 }

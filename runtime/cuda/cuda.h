@@ -45,6 +45,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(frozen_update)                                                                                                     \
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
+  X(lamb_moments)                                                                                                      \
   X(decide)                                                                                                            \
   X(sum_parts)
 

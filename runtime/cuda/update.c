@@ -4,6 +4,7 @@
  * Where nobody else has a say the GPU decides itself and the host hears of it later: the outcome of a step is copied to
  * pinned memory behind it, while the host starts the next one. */
 #include "cuda.h"
+#include "update.h"
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,17 +14,11 @@ const int64_t zpr_block_elements = INT64_MAX / 2;
 
 /* ---- tables ---- */
 
-typedef struct table {
-  gpu_pointer memory; /* the segments, and behind them a sum for each block of threads; 0: not made, or empty */
-  int n;
-  int64_t blocks;
-} table;
-
 typedef struct tables {
-  table norm, update;
+  zpr_table table[ZPR_TABLES];
 } tables;
 
-static int64_t blocks_of_norm(int64_t count) {
+int64_t zpr_blocks_of_norm(int64_t count) {
   int64_t blocks = (count + ZPD_SQUARES_ELEMENTS - 1) / ZPD_SQUARES_ELEMENTS;
   return blocks < ZPD_SQUARES_BLOCKS ? blocks : ZPD_SQUARES_BLOCKS;
 }
@@ -35,13 +30,18 @@ static zpd_segment segment_of(const zpr_block *b) {
                        .count = b->end - b->begin,
                        .to_params = b->to_params,
                        .to_state = b->to_state,
-                       .decay = b->decay};
+                       .lr_factor = b->recipe.lr_factor,
+                       .weight_decay = b->recipe.weight_decay};
 }
 
-/* Is the block in the table of the norm, or of the update? */
-static bool belongs(const zpr_block *b, bool norm) { return b->begin < b->end && (!norm || b->counted); }
+/* Is the block in the table? */
+static bool belongs(const zpr_block *b, zpr_table_kind kind) {
+  return b->begin < b->end && (kind != ZPR_TABLE_NORM || b->counted);
+}
 
-static void put_segments(zpr *c, const table *t, const zpd_segment *segments) {
+static int64_t sums_of(zpr_table_kind kind) { return kind == ZPR_TABLE_LAMB ? 2 : kind == ZPR_TABLE_NORM; }
+
+static void put_segments(zpr *c, const zpr_table *t, const zpd_segment *segments) {
   int64_t bytes = t->n * (int64_t)sizeof *segments, at = 0;
   while (at < bytes) {
     int64_t some = bytes - at < zpr_window_bytes(c) ? bytes - at : zpr_window_bytes(c);
@@ -52,16 +52,16 @@ static void put_segments(zpr *c, const table *t, const zpd_segment *segments) {
   }
 }
 
-static void make_table(zpr *c, const zpr_block_list *list, table *t, bool norm) {
+static void make_table(zpr *c, const zpr_block_list *list, zpr_table *t, zpr_table_kind kind) {
   zpd_segment *segments = zpr_alloc(c, (size_t)list->n + 1, sizeof *segments);
   for (int64_t i = 0; i < list->n; i++) {
-    if (!belongs(&list->block[i], norm)) continue;
+    if (!belongs(&list->block[i], kind)) continue;
     zpd_segment *s = &segments[t->n++];
     *s = segment_of(&list->block[i]);
     s->first = t->blocks;
-    t->blocks += norm ? blocks_of_norm(s->count) : blocks_of_update(s->count);
+    t->blocks += sums_of(kind) ? zpr_blocks_of_norm(s->count) : blocks_of_update(s->count);
   }
-  size_t bytes = (size_t)t->n * sizeof *segments + (norm ? (size_t)t->blocks * sizeof(double) : 0);
+  size_t bytes = (size_t)t->n * sizeof *segments + (size_t)(t->blocks * sums_of(kind)) * sizeof(double);
   if (bytes > 0) {
     zpr_cuda(c, c->state->device->api.allocate(&t->memory, bytes), "get memory for a table of parameters");
     put_segments(c, t, segments);
@@ -69,51 +69,52 @@ static void make_table(zpr *c, const zpr_block_list *list, table *t, bool norm) 
   free(segments);
 }
 
-static const table *table_of(zpr *c, zpr_block_list *list, bool norm) {
+const zpr_table *zpr_table_of(zpr *c, zpr_block_list *list, zpr_table_kind kind) {
   if (!list->there) list->there = zpr_alloc(c, 1, sizeof(tables));
-  tables *both = list->there;
-  table *t = norm ? &both->norm : &both->update;
-  if (!t->memory && t->blocks == 0) make_table(c, list, t, norm);
+  zpr_table *t = &((tables *)list->there)->table[kind];
+  if (!t->memory && t->blocks == 0) make_table(c, list, t, kind);
   return t;
 }
 
 void zpr_block_list_close(zpr *c, zpr_block_list *list) {
-  tables *both = list->there;
-  if (!both) return;
+  tables *all = list->there;
+  if (!all) return;
   zpr_cuda_wait(c);
-  if (both->norm.memory) c->state->device->api.release(both->norm.memory);
-  if (both->update.memory) c->state->device->api.release(both->update.memory);
-  free(both);
+  for (int i = 0; i < ZPR_TABLES; i++)
+    if (all->table[i].memory) c->state->device->api.release(all->table[i].memory);
+  free(all);
   list->there = NULL;
 }
 
-static const zpd_segment *segments_in(const table *t) { return (const zpd_segment *)(void *)zpr_gpu_host(t->memory); }
+const zpd_segment *zpr_segments_in(const zpr_table *t) { return (const zpd_segment *)(void *)zpr_gpu_host(t->memory); }
 
-static double *sums_in(const table *t) {
+double *zpr_sums_in(const zpr_table *t) {
   return (double *)(void *)zpr_gpu_host(t->memory + (gpu_pointer)t->n * sizeof(zpd_segment));
 }
 
 /* ---- norm ---- */
 
-static void square_segments(zpr *c, const table *t) {
-  zpd_squares a = {
-      .grads = zpr_at(c, c->stage->grads), .segments = segments_in(t), .n = t->n, .sums = t->n ? sums_in(t) : NULL};
+static void square_segments(zpr *c, const zpr_table *t) {
+  zpd_squares a = {.grads = zpr_at(c, c->stage->grads),
+                   .segments = zpr_segments_in(t),
+                   .n = t->n,
+                   .sums = t->n ? zpr_sums_in(t) : NULL};
   if (t->blocks > 0)
     zpr_launch(c, &c->state->device->kernels.square_segments, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
 }
 
 /* Parts are added in order, as zpd_decide does. */
 void zpr_square_blocks(zpr *c, zpr_block_list *list, double *squares) {
-  const table *t = table_of(c, list, true);
+  const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_NORM);
   int64_t bytes = t->blocks * (int64_t)sizeof(double);
   assert(bytes <= zpr_window_bytes(c));
   square_segments(c, t);
-  const double *sum = bytes > 0 ? zpr_window_open(c, sums_in(t), bytes, true) : NULL;
+  const double *sum = bytes > 0 ? zpr_window_open(c, zpr_sums_in(t), bytes, true) : NULL;
   for (int64_t i = 0; i < list->n; i++) {
     const zpr_block *b = &list->block[i];
     squares[i] = 0;
-    if (!belongs(b, true)) continue;
-    for (int64_t k = blocks_of_norm(b->end - b->begin); k > 0; k--) squares[i] += *sum++;
+    if (!belongs(b, ZPR_TABLE_NORM)) continue;
+    for (int64_t k = zpr_blocks_of_norm(b->end - b->begin); k > 0; k--) squares[i] += *sum++;
   }
   if (bytes > 0) zpr_window_close(c);
 }
@@ -123,21 +124,20 @@ void zpr_square_blocks(zpr *c, zpr_block_list *list, double *squares) {
 static zpd_step *step_of(zpr *c) { return &((zpr_scalars *)(void *)zpr_gpu_host(c->state->device->scalars))->step; }
 
 /* What the host has decided, to where kernels read it. */
-static void put_decision(zpr *c, const zpk_update *rule) {
+void zpr_put_decision(zpr *c, const zpk_update *rule) {
   const double decided[4] = {rule->grad_scale, rule->bias1, rule->bias2, 1};
   static_assert(offsetof(zpd_step, applies) - offsetof(zpd_step, grad_scale) == 3 * sizeof *decided, "side by side");
   memcpy(zpr_window_open(c, &step_of(c)->grad_scale, sizeof decided, false), decided, sizeof decided);
   zpr_window_close(c);
 }
 
-static zpd_updates updates_of(zpr *c, const zpk_update *rule) {
+zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule) {
   const zpr_stage *stage = c->stage;
   return (zpd_updates){.kind = rule->kind,
                        .lr = rule->lr,
                        .beta1 = rule->beta1,
                        .beta2 = rule->beta2,
                        .eps = rule->eps,
-                       .weight_decay = rule->weight_decay,
                        .momentum = rule->momentum,
                        .step = step_of(c),
                        .params = zpr_at(c, stage->params),
@@ -149,13 +149,13 @@ static zpd_updates updates_of(zpr *c, const zpk_update *rule) {
 
 /* One block needs no table: it goes along with the arguments. */
 static void update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
-  zpd_updates a = updates_of(c, rule);
+  zpd_updates a = zpr_updates_of(c, rule);
   if (list->n == 1) {
     a.one = segment_of(list->block);
     a.blocks = blocks_of_update(a.one.count);
   } else {
-    const table *t = table_of(c, list, false);
-    a.segments = segments_in(t);
+    const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_UPDATE);
+    a.segments = zpr_segments_in(t);
     a.n = t->n;
     a.blocks = t->blocks;
   }
@@ -164,7 +164,7 @@ static void update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) 
 }
 
 void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
-  put_decision(c, rule);
+  zpr_put_decision(c, rule);
   update_blocks(c, list, rule);
 }
 
@@ -174,12 +174,11 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
   int64_t size = zpk_bytes(rule->dtype), state = (b->begin + b->to_state) * zpk_real_bytes(rule->dtype);
   char *param = (char *)zpr_at(c, stage->params) + (b->begin + b->to_params) * size;
   return (zpd_update){.kind = rule->kind,
-                      .decay = b->decay,
-                      .lr = rule->lr,
+                      .lr = rule->lr * b->recipe.lr_factor,
                       .beta1 = rule->beta1,
                       .beta2 = rule->beta2,
                       .eps = rule->eps,
-                      .weight_decay = rule->weight_decay,
+                      .weight_decay = b->recipe.weight_decay,
                       .momentum = rule->momentum,
                       .bias1 = rule->bias1,
                       .bias2 = rule->bias2,
@@ -237,11 +236,11 @@ void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const 
                 const zpr_biases *biases) {
   zpr_device *d = c->state->device;
   const zpr_program *p = c->program;
-  const table *t = table_of(c, counted, true);
+  const zpr_table *t = zpr_table_of(c, counted, ZPR_TABLE_NORM);
   int turn = (int)(d->decided % ZPR_DECISIONS);
   zpd_outcome *outcome = &((zpr_scalars *)(void *)zpr_gpu_host(d->scalars))->outcome[turn];
-  zpd_decision a = {.sums = t->n ? sums_in(t) : NULL,
-                    .segments = segments_in(t),
+  zpd_decision a = {.sums = t->n ? zpr_sums_in(t) : NULL,
+                    .segments = zpr_segments_in(t),
                     .n = t->n,
                     .blocks = t->blocks,
                     .clip = p->clip,

@@ -107,7 +107,7 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                          .elements = BIGRAM_V * cols,
                          .init = 0,
                          .init_b = 0.1,
-                         .decay = true,
+                         .recipe = {1, 0.01},
                          .zero_first = true};
   b->run = (zpr_run){.segment = "all", .count = 1, .stride = b->param.elements, .n_params = 1, .params = &b->param};
   b->program = (zpr_program){.name = "bigram",
@@ -135,7 +135,6 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                              .beta1 = 0.9,
                              .beta2 = 0.95,
                              .eps = 1e-8,
-                             .weight_decay = 0.01,
                              .clip = 0.1,
                              .schedule = 2,
                              .warmup = 2,

@@ -1,4 +1,4 @@
-/* Optimizer steps by the formulas of torch.optim, for the tests of the CPU and of the device kernels. */
+/* Optimizer steps by the formulas of torch.optim, and Lion, for the tests of the CPU and of the device kernels. */
 #ifndef OPTIMIZER_TESTING_H
 #define OPTIMIZER_TESTING_H
 
@@ -8,14 +8,14 @@
 static inline double start(int i) { return 0.3 * sin(i * 1.7) + 0.1; }
 static inline double gradient(int i, int step) { return cos(i * 0.9 + step * 2.3) * (i % 5 == 0 ? 1e-3 : 1); }
 
-static inline zpk_update settings(zpk_dtype dtype, int kind, int step) {
+static inline zpk_update settings(zpk_dtype dtype, int kind, bool decay, int step) {
   return (zpk_update){.dtype = dtype,
                       .kind = kind,
                       .lr = 0.01 / step,
                       .beta1 = 0.9,
                       .beta2 = 0.95,
                       .eps = 1e-8,
-                      .weight_decay = 0.1,
+                      .weight_decay = decay ? 0.1 : 0,
                       .momentum = 0.8,
                       .bias1 = 1 - pow(0.9, step),
                       .bias2 = 1 - pow(0.95, step),
@@ -23,13 +23,19 @@ static inline zpk_update settings(zpk_dtype dtype, int kind, int step) {
 }
 
 /* One element, in the order of operations of torch's single-tensor implementation. */
-static inline void torch_step(const zpk_update *u, bool decay, bool first, double g, double *p, double *m, double *v) {
-  double wd = decay ? u->weight_decay : 0;
+static inline void torch_step(const zpk_update *u, bool first, double g, double *p, double *m, double *v) {
+  double wd = u->weight_decay;
   g *= u->grad_scale;
   if (u->kind == 2) {
     g += wd * *p;
     *m = first ? g : u->momentum * *m + g;
     *p -= u->lr * *m;
+    return;
+  }
+  if (u->kind == 3) { /* Lion, as the paper writes it */
+    double c = u->beta1 * *m + (1 - u->beta1) * g;
+    *p -= u->lr * ((c > 0 ? 1 : c < 0 ? -1 : 0) + wd * *p);
+    *m = u->beta2 * *m + (1 - u->beta2) * g;
     return;
   }
   if (u->kind == 0) *p *= 1 - u->lr * wd;

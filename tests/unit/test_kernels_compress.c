@@ -102,9 +102,9 @@ Test(kernels_compress, momentum_of_16_bit_gradients) {
     }
     zpk_round(u.dtype, wide, grad, ZPK_SIGNS);
     zpk_widen(u.dtype, grad, wide, ZPK_SIGNS);
-    zpk_momentum(&u, true, master, grad, m, 0, ZPK_SIGNS);
+    zpk_momentum(&u, master, grad, m, 0, ZPK_SIGNS);
     u.dtype = ZPK_F32;
-    zpk_momentum(&u, true, master, wide, want, 0, ZPK_SIGNS);
+    zpk_momentum(&u, master, wide, want, 0, ZPK_SIGNS);
     cr_expect_arr_eq(m, want, sizeof want, "way %d", k);
   }
 }
@@ -114,11 +114,11 @@ Test(kernels_compress, momentum_and_update) {
   for (int kind = 0; kind < 2; kind++) {
     zpk_update u = {ZPK_F64, kind, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 2};
     double p[2] = {1, 1}, g[2] = {0.3, 0.3}, m[2] = {0.2, 0.2}, v[2] = {1e-2, 1e-12};
-    zpk_momentum(&u, true, p, g, m, 0, 2);
+    zpk_momentum(&u, p, g, m, 0, 2);
     double gradient = 2 * 0.3 + (kind == 1 ? 0.1 : 0), want = 0.9 * 0.2 + 0.1 * gradient;
     cr_expect_float_eq(m[0], want, 1e-15);
     m[0] = m[1] = 0.02;
-    zpk_frozen_update(&u, true, p, m, v, 0, 2);
+    zpk_frozen_update(&u, p, m, v, 0, 2);
     double kept = kind == 0 ? 1 - 1e-2 * 0.1 : 1;
     cr_expect_float_eq(p[0], kept - 1e-2 * (0.02 / 0.5) / (sqrt(1e-2 / 0.25) + 1e-8), 1e-15);
     cr_expect_float_eq(p[1], kept - 1e-2 * 1, 1e-15, "clamped to a whole learning rate");

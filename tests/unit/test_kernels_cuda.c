@@ -284,7 +284,6 @@ static zpd_updates device_update(const zpk_update *u, const zpd_step *step) {
                        .beta1 = u->beta1,
                        .beta2 = u->beta2,
                        .eps = u->eps,
-                       .weight_decay = u->weight_decay,
                        .momentum = u->momentum,
                        .step = step};
 }
@@ -292,8 +291,8 @@ static zpd_updates device_update(const zpk_update *u, const zpd_step *step) {
 enum { N = 4500, STEPS = 5 };
 
 /* Steps of the device against f64 formulas, over one segment or over three, one of which begins between packs and one
- * of which takes two blocks. SGD has no second moment, without momentum (PLAIN_SGD) no first one. */
-enum { SGD = 2, PLAIN_SGD };
+ * of which takes two blocks. SGD and Lion have no second moment, SGD without momentum (PLAIN_SGD) no first one. */
+enum { SGD = 2, LION, PLAIN_SGD };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   static double want_p[N], want_m[N], want_v[N];
   _Alignas(16) double p[N], m[N], v[N], g[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */
@@ -304,21 +303,22 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   memset(want_m, 0, sizeof want_m), memset(want_v, 0, sizeof want_v), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
   for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i));
   for (int step = 1; step <= STEPS; step++) {
-    zpk_update u = settings(dtype, kind == PLAIN_SGD ? SGD : kind, step);
+    zpk_update u = settings(dtype, kind == PLAIN_SGD ? SGD : kind, decay, step);
     if (kind == PLAIN_SGD) u.momentum = 0;
     for (int i = 0; i < N; i++) {
       put(dtype, g, i, gradient(i, step));
-      torch_step(&u, decay, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i],
-                 &want_m[i], &want_v[i]);
+      torch_step(&u, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i], &want_m[i],
+                 &want_v[i]);
     }
     const zpd_step decided = {.grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
-    const zpd_segment segments[3] = {{.count = 101, .decay = decay},
-                                     {.begin = 101, .count = N - 111, .first = 1, .decay = decay},
-                                     {.begin = N - 10, .count = 10, .first = 3, .decay = decay}};
+    const double wd = u.weight_decay;
+    const zpd_segment segments[3] = {{.count = 101, .lr_factor = 1, .weight_decay = wd},
+                                     {.begin = 101, .count = N - 111, .first = 1, .lr_factor = 1, .weight_decay = wd},
+                                     {.begin = N - 10, .count = 10, .first = 3, .lr_factor = 1, .weight_decay = wd}};
     zpd_updates a = device_update(&u, &decided);
     a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
     a.m = kind == PLAIN_SGD ? NULL : m, a.v = kind >= SGD ? NULL : v;
-    a.one = (zpd_segment){.count = N, .decay = decay}, a.blocks = 2;
+    a.one = (zpd_segment){.count = N, .lr_factor = 1, .weight_decay = wd}, a.blocks = 2;
     if (step % 2) a.segments = segments, a.n = 3, a.blocks = 4;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
   }
@@ -332,16 +332,59 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   cr_expect_arr_eq(weight, rounded, sizeof weight, "kind %d: weights are the rounded master copy", kind);
 }
 
+/* LAMB against the CPU's kernels: three segments as above, each with a ratio of its own. */
+static void lamb(zpk_dtype dtype) {
+  enum { SEGMENTS = 3 };
+  zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
+  _Alignas(16) double p[N], m[N], v[N], g[N], want_p[N], want_m[N], want_v[N];
+  _Alignas(16) uint16_t weight[N];
+  double sums[2 * SEGMENTS], want[2 * SEGMENTS], ratio[SEGMENTS] = {0.5, 2, 1}, bound = dtype == ZPK_F64 ? 1e-13 : 2e-6;
+  zpk_update u = settings(dtype, 4, true, 2);
+  const zpd_step decided = {.grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+  zpd_segment segments[SEGMENTS] = {
+      {.count = 101}, {.begin = 101, .count = N - 111, .first = 1}, {.begin = N - 10, .count = 10, .first = 2}};
+  for (int i = 0; i < N; i++) {
+    put(real, p, i, start(i)), put(real, m, i, gradient(i, 3)), put(real, v, i, 0.1 + fabs(gradient(i, 4)));
+    put(dtype, g, i, gradient(i, 1));
+  }
+  memcpy(want_p, p, sizeof p), memcpy(want_m, m, sizeof m), memcpy(want_v, v, sizeof v);
+  zpd_updates a = device_update(&u, &decided);
+  a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
+  a.m = m, a.v = v, a.segments = segments, a.n = SEGMENTS, a.blocks = SEGMENTS, a.sums = sums;
+  for (int s = 0; s < SEGMENTS; s++) {
+    segments[s].lr_factor = s + 1, segments[s].weight_decay = 0.1 * s;
+    zpk_update own = u;
+    own.lr *= segments[s].lr_factor, own.weight_decay = segments[s].weight_decay;
+    int64_t begin = segments[s].begin, end = begin + segments[s].count;
+    zpk_lamb_moments(&own, want_p, g, want_m, want_v, begin, end, &want[2 * s]);
+    own.lr *= ratio[s];
+    zpk_lamb_apply(&own, want_p, want_m, want_v, begin, end);
+  }
+  launch(dtype, "zpd_lamb_moments", &a, SEGMENTS);
+  for (int i = 0; i < 2 * SEGMENTS; i++) cr_expect_float_eq(sums[i], want[i], bound * want[i], "sum %d", i);
+  a.ratios = ratio, segments[2].first = 3, a.blocks = 4;
+  launch(dtype, "zpd_optimizer", &a, 2);
+  for (int i = 0; i < N; i++) {
+    cr_expect_float_eq(get(real, p, i), get(real, want_p, i), bound, "element %d", i);
+    cr_expect_float_eq(get(real, m, i), get(real, want_m, i), bound);
+    cr_expect_float_eq(get(real, v, i), get(real, want_v, i), bound);
+  }
+}
+
+Test(kernels_cuda, lamb) {
+  for (int dtype = 0; dtype < DTYPES; dtype++) lamb((zpk_dtype)dtype);
+}
+
 /* The other offsets of a segment, and a step that does not apply. */
 Test(kernels_cuda, optimizer_finds_its_elements) {
   double p[40], m[40] = {0}, g[40];
-  zpk_update u = settings(ZPK_F64, SGD, 1);
+  zpk_update u = settings(ZPK_F64, SGD, false, 1);
   zpd_step decided = {.grad_scale = 1, .applies = 0};
   zpd_updates a = device_update(&u, &decided);
   for (int i = 0; i < 40; i++) p[i] = 0, g[i] = i;
-  a.lr = 1, a.momentum = 0, a.weight_decay = 0;
+  a.lr = 2, a.momentum = 0;
   a.params = p, a.grads = g, a.m = m;
-  a.one = (zpd_segment){.begin = 3, .count = 5, .to_params = 20, .to_state = 10}, a.blocks = 1;
+  a.one = (zpd_segment){.begin = 3, .count = 5, .to_params = 20, .to_state = 10, .lr_factor = 0.5}, a.blocks = 1;
   launch(ZPK_F64, "zpd_optimizer", &a, 1);
   for (int i = 0; i < 40; i++) cr_expect(p[i] == 0 && m[i] == 0, "element %d", i);
   decided.applies = 1;

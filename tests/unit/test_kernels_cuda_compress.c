@@ -121,7 +121,7 @@ Test(kernels_cuda_compress, update) {
                       .beta1 = 0.9,
                       .beta2 = 0.95,
                       .eps = 1e-8,
-                      .weight_decay = 0.1,
+                      .weight_decay = way > 1 ? 0.1 : 0,
                       .bias1 = 0.3,
                       .bias2 = 0.01,
                       .grad_scale = 0.7};
@@ -131,7 +131,6 @@ Test(kernels_cuda_compress, update) {
       void *param = numbers(kept, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(kept, 3, false),
            *v = numbers(kept, 4, true), *got_m = copy_of(m, bytes), *got = copy_of(param, bytes);
       zpd_update a = {.kind = u.kind,
-                      .decay = way > 1,
                       .lr = u.lr,
                       .beta1 = u.beta1,
                       .beta2 = u.beta2,
@@ -146,10 +145,10 @@ Test(kernels_cuda_compress, update) {
                       .m = got_m,
                       .v = v,
                       .count = COUNT};
-      zpk_momentum(&u, way > 1, param, grad, m, 0, COUNT);
+      zpk_momentum(&u, param, grad, m, 0, COUNT);
       device_launch(device_text(&texts, dtype), "zpd_momentum", &a, 2, 1, 1, ZPD_FLAT_THREADS);
       expect_near(kept, got_m, m, "momentum");
-      zpk_frozen_update(&u, way > 1, param, m, v, 0, COUNT);
+      zpk_frozen_update(&u, param, m, v, 0, COUNT);
       device_launch(device_text(&texts, dtype), "zpd_frozen_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
       expect_near(kept, got, param, "parameter");
       if (zpk_is_narrow(u.dtype)) {

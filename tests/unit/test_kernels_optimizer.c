@@ -14,13 +14,13 @@ static void run_f64(int kind, bool decay) {
   double g[N];
   for (int i = 0; i < N; i++) want.p[i] = got.p[i] = start(i);
   for (int step = 1; step <= 5; step++) {
-    zpk_update u = settings(ZPK_F64, kind, step);
+    zpk_update u = settings(ZPK_F64, kind, decay, step);
     for (int i = 0; i < N; i++) {
       g[i] = gradient(i, step);
-      torch_step(&u, decay, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
+      torch_step(&u, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
     }
-    zpk_optimizer(&u, decay, got.p, g, got.m, kind == 2 ? NULL : got.v, 0, 5); /* ranges are independent */
-    zpk_optimizer(&u, decay, got.p, g, got.m, kind == 2 ? NULL : got.v, 5, N);
+    zpk_optimizer(&u, got.p, g, got.m, kind >= 2 ? NULL : got.v, 0, 5); /* ranges are independent */
+    zpk_optimizer(&u, got.p, g, got.m, kind >= 2 ? NULL : got.v, 5, N);
   }
   for (int i = 0; i < N; i++) {
     cr_expect_float_eq(got.p[i], want.p[i], 1e-14, "kind %d element %d", kind, i);
@@ -30,27 +30,74 @@ static void run_f64(int kind, bool decay) {
 }
 
 Test(kernels_optimizer, torch_semantics_f64) {
-  for (int kind = 0; kind < 3; kind++) {
+  for (int kind = 0; kind < 4; kind++) {
     run_f64(kind, true);
     run_f64(kind, false);
   }
 }
 
 Test(kernels_optimizer, f32_follows_f64) {
-  for (int kind = 0; kind < 3; kind++) {
+  for (int kind = 0; kind < 4; kind++) {
     state want = {0};
     float p[N], m[N] = {0}, v[N] = {0}, g[N];
     for (int i = 0; i < N; i++) want.p[i] = p[i] = (float)start(i);
     for (int step = 1; step <= 5; step++) {
-      zpk_update u = settings(ZPK_F32, kind, step);
+      zpk_update u = settings(ZPK_F32, kind, true, step);
       for (int i = 0; i < N; i++) {
         g[i] = (float)gradient(i, step);
-        torch_step(&u, true, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
+        torch_step(&u, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
       }
-      zpk_optimizer(&u, true, p, g, m, v, 0, N);
+      zpk_optimizer(&u, p, g, m, v, 0, N);
     }
     for (int i = 0; i < N; i++) cr_expect_float_eq(p[i], want.p[i], 2e-7, "kind %d element %d", kind, i);
   }
+}
+
+/* LAMB of one tensor in two ranges, as the paper writes it. */
+static void lamb(zpk_dtype dtype, bool decay, double bound) {
+  double want[N], m[N] = {0}, v[N] = {0}, update[N], got[3][N], g[N];
+  float(*got32)[N] = (float(*)[N])(void *)got, *g32 = (float *)(void *)g;
+  memset(got, 0, sizeof got);
+  for (int i = 0; i < N; i++) {
+    want[i] = start(i);
+    if (dtype == ZPK_F64)
+      got[0][i] = want[i];
+    else
+      got32[0][i] = (float)want[i];
+  }
+  for (int step = 1; step <= 5; step++) {
+    zpk_update u = settings(dtype, 4, decay, step);
+    double length = 0, of_update = 0, sums[2][2];
+    for (int i = 0; i < N; i++) {
+      double x = gradient(i, step) * u.grad_scale;
+      m[i] = u.beta1 * m[i] + (1 - u.beta1) * x;
+      v[i] = u.beta2 * v[i] + (1 - u.beta2) * x * x;
+      update[i] = m[i] / u.bias1 / (sqrt(v[i] / u.bias2) + u.eps) + u.weight_decay * want[i];
+      length += want[i] * want[i], of_update += update[i] * update[i];
+      if (dtype == ZPK_F64)
+        g[i] = gradient(i, step);
+      else
+        g32[i] = (float)gradient(i, step);
+    }
+    for (int i = 0; i < N; i++) want[i] -= u.lr * sqrt(length / of_update) * update[i];
+    void *p = dtype == ZPK_F64 ? (void *)got[0] : got32[0], *gm = dtype == ZPK_F64 ? (void *)got[1] : got32[1],
+         *gv = dtype == ZPK_F64 ? (void *)got[2] : got32[2];
+    zpk_lamb_moments(&u, p, g, gm, gv, 0, 5, sums[0]);
+    zpk_lamb_moments(&u, p, g, gm, gv, 5, N, sums[1]);
+    cr_expect_float_eq(sums[0][0] + sums[1][0], length, bound * length, "lengths of parameters");
+    cr_expect_float_eq(sums[0][1] + sums[1][1], of_update, 100 * bound * of_update, "of updates");
+    u.lr *= sqrt((sums[0][0] + sums[1][0]) / (sums[0][1] + sums[1][1]));
+    zpk_lamb_apply(&u, p, gm, gv, 0, 5);
+    zpk_lamb_apply(&u, p, gm, gv, 5, N);
+  }
+  for (int i = 0; i < N; i++)
+    cr_expect_float_eq(dtype == ZPK_F64 ? got[0][i] : got32[0][i], want[i], bound, "element %d", i);
+}
+
+Test(kernels_optimizer, lamb_moves_by_the_tensors_length) {
+  lamb(ZPK_F64, true, 1e-14);
+  lamb(ZPK_F64, false, 1e-14);
+  lamb(ZPK_F32, true, 1e-6);
 }
 
 /* Without momentum a plan has no place for m. */
@@ -65,18 +112,18 @@ static void plain_sgd(zpk_dtype dtype, double bound) {
       p32[i] = (float)want[i];
   }
   for (int step = 1; step <= 5; step++) {
-    zpk_update u = settings(dtype, 2, step);
+    zpk_update u = settings(dtype, 2, true, step);
     u.momentum = 0;
     for (int i = 0; i < N; i++) {
       double m = 0, v = 0;
-      torch_step(&u, true, step == 1, gradient(i, step), &want[i], &m, &v);
+      torch_step(&u, step == 1, gradient(i, step), &want[i], &m, &v);
       if (dtype == ZPK_F64)
         g[i] = gradient(i, step);
       else
         g32[i] = (float)gradient(i, step);
     }
-    zpk_optimizer(&u, true, p, g, NULL, NULL, 0, 5);
-    zpk_optimizer(&u, true, p, g, NULL, NULL, 5, N);
+    zpk_optimizer(&u, p, g, NULL, NULL, 0, 5);
+    zpk_optimizer(&u, p, g, NULL, NULL, 5, N);
   }
   for (int i = 0; i < N; i++) cr_expect_float_eq(dtype == ZPK_F64 ? p[i] : p32[i], want[i], bound, "element %d", i);
 }
@@ -99,7 +146,7 @@ Test(kernels_optimizer, first_adamw_step_by_hand) {
                   .bias2 = 0.01,
                   .grad_scale = 1};
   double p = 2, g = 0.5, m = 0, v = 0;
-  zpk_optimizer(&u, true, &p, &g, &m, &v, 0, 1);
+  zpk_optimizer(&u, &p, &g, &m, &v, 0, 1);
   cr_expect_float_eq(p, 2 * 0.95 - 0.1, 1e-14);
   cr_expect_float_eq(m, 0.05, 1e-16);
   cr_expect_float_eq(v, 0.0025, 1e-16);

@@ -223,9 +223,9 @@ static void check_update(zpr *c, int kind, int64_t from) {
   to_arena(c, v.gpu, v.host, STATE * v.size);
   stage.params = param.gpu - c->arena, stage.grads = grad.gpu - c->arena;
   stage.moment1 = m.gpu - c->arena, stage.moment2 = v.gpu - c->arena;
-  const zpr_block blocks[PARAMS] = {{from, from + 1, FROM - from, -from, true, true},
-                                    {from + 1, from + 5000, FROM - from, -from, false, true},
-                                    {from + 5000, from + STATE, FROM - from, -from, true, false}};
+  const zpr_block blocks[PARAMS] = {{from, from + 1, FROM - from, -from, {1, 0.1}, 0, true},
+                                    {from + 1, from + 5000, FROM - from, -from, {0.3, 0}, 1, true},
+                                    {from + 5000, from + STATE, FROM - from, -from, {2, 0.3}, 2, false}};
   double squares[PARAMS] = {-1, -1, -1};
   zpr_block_list list = {.block = blocks, .n = PARAMS};
   zpr_square_blocks(c, &list, squares);
@@ -241,14 +241,15 @@ static void check_update(zpr *c, int kind, int64_t from) {
                      .beta1 = 0.9,
                      .beta2 = 0.95,
                      .eps = 1e-8,
-                     .weight_decay = 0.1,
                      .momentum = 0.8,
                      .bias1 = 0.1,
                      .bias2 = 0.05,
                      .grad_scale = 0.5};
-  for (int i = 0; i < PARAMS; i++)
-    zpk_optimizer(&rule, blocks[i].decay, param.host + FROM * param.size, grad.host + from * grad.size, m.host, v.host,
+  for (int i = 0; i < PARAMS; i++) {
+    const zpk_update own = zpr_rule_with(&rule, blocks[i].recipe);
+    zpk_optimizer(&own, param.host + FROM * param.size, grad.host + from * grad.size, m.host, v.host,
                   blocks[i].begin - from, blocks[i].end - from);
+  }
   zpr_update_blocks(c, &list, &rule);
   zpr_block_list_close(c, &list);
   compare(&param, rounding(c), "parameters");

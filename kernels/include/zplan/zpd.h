@@ -173,7 +173,7 @@ typedef struct zpd_outcome {
  * segments of a table in its order, the first one of this segment. */
 typedef struct zpd_segment {
   zpd_int begin, count, to_params, to_state, first;
-  zpd_int decay;
+  double lr_factor, weight_decay; /* lr_factor: of zpd_updates.lr */
 } zpd_segment;
 
 /* sums[b] = sum of x^2, in f64, over the part of block b: how many blocks a segment has is up to its elements alone. */
@@ -203,7 +203,7 @@ typedef struct zpd_decision {
  * state. */
 typedef struct zpd_updates {
   int kind, n; /* zpk_update.kind; segments */
-  double lr, beta1, beta2, eps, weight_decay, momentum;
+  double lr, beta1, beta2, eps, momentum;
   const zpd_step *step;
   void *params; /* what is computed with */
   void *master; /* with 16-bit operands f32 copies of the parameters, which are updated; else NULL */
@@ -212,11 +212,15 @@ typedef struct zpd_updates {
   const zpd_segment *segments; /* NULL: `one` */
   zpd_segment one;
   zpd_int blocks;
-} zpd_updates; /* kernel zpd_optimizer: any grid */
+  /* LAMB: squares of parameters and of updates in every block of threads, [gridDim.x][2]; and trust ratios of the
+   * segments. Else NULL. */
+  double *sums;
+  const double *ratios;
+} zpd_updates; /* kernel zpd_optimizer: any grid; zpd_lamb_moments: a grid as of zpd_square_segments, over segments */
 
 /* ---- flat buffers ---- */
 typedef struct zpd_update {
-  int kind, decay; /* zpk_update.kind */
+  zpd_int kind; /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, bias1, bias2;
   double grad_scale;
   void *param;  /* with 16-bit operands the master copy, */

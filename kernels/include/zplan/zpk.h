@@ -160,15 +160,19 @@ void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_c
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {
   zpk_dtype dtype;
-  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim */
+  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion, 4 LAMB */
   double lr, beta1, beta2, eps, weight_decay, momentum;
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
 } zpk_update;
-/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL; m, too, without momentum). With a
+/* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
  * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
-void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
-                   int64_t end);
+void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
+/* LAMB in two passes: new moments, with the squares of the parameters and of their updates, sums[0] and sums[1], in
+ * f64; then the parameters, where lr has the trust ratio of the tensor in it. Arrays as those of zpk_optimizer. */
+void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
+                      int64_t end, double sums[2]);
+void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
  * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
  * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with
@@ -189,8 +193,7 @@ static inline double zpk_most_of_adam(double beta1, double beta2) {
   return rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1;
 }
 /* m = beta1 m + (1 - beta1) (grad_scale grad), with Adam's decay in the gradient; elements. */
-void zpk_momentum(const zpk_update *u, bool decay, const void *param, const void *grad, void *m, int64_t begin,
-                  int64_t end);
+void zpk_momentum(const zpk_update *u, const void *param, const void *grad, void *m, int64_t begin, int64_t end);
 /* The worker's side: of m + error; updates the error. */
 void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin,
                     int64_t end);
@@ -199,8 +202,7 @@ void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t bloc
                        zpk_signs to, int64_t begin, int64_t end);
 void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, int64_t begin, int64_t end);
 /* The parameters by momentum, the variance as it is; elements. bias2: of the last step that changed the variance. */
-void zpk_frozen_update(const zpk_update *u, bool decay, void *param, const void *m, const void *v, int64_t begin,
-                       int64_t end);
+void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the

@@ -50,7 +50,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 /* Ranks send momentum instead of gradients and keep errors for the whole vector. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!c->compress) return NULL;
-  if (spec->train.optimizer == ZP_OPT_SGD) return "compress is for adam and adamw";
+  if (!zp_is_adam(&spec->train)) return "compress is for adam and adamw";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
   if (zp_shards_state(c)) return "compress does not go with ZeRO 1 to 3";

@@ -21,10 +21,15 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 /* ---- tables that the generator prints ---- */
 
 /* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
-typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD } zpr_optimizer;
+typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB } zpr_optimizer;
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
 typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES } zpr_source_kind;
+
+/* What the optimizer has for a parameter alone: of its group, or of all that are in none. */
+typedef struct zpr_recipe {
+  double lr_factor, weight_decay; /* lr_factor: of the learning rate */
+} zpr_recipe;
 
 /* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
 typedef struct zpr_param {
@@ -40,7 +45,7 @@ typedef struct zpr_param {
   int64_t elements; /* local, padding included */
   zpr_init init;
   double init_a, init_b;
-  bool decay;
+  zpr_recipe recipe;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
   bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
 } zpr_param;
@@ -216,11 +221,12 @@ typedef struct zpr_program {
   void (*forwards)(zpr *c);
   /* Training settings. */
   zpr_optimizer optimizer;
-  double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
-  int64_t loss_scale;   /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
-  int64_t scale_window; /* f16: steps without overflow after which it doubles; 0: it stays as it is */
-  int64_t freeze_step;  /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
-  zpr_rate schedule;    /* of the learning rate */
+  double lr, beta1, beta2, eps, momentum, clip, min_lr;
+  int64_t loss_scale;      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window;    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
+  int64_t freeze_step;     /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
+  double freeze_threshold; /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
+  zpr_rate schedule;       /* of the learning rate */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
   bool starts_from_weights; /* those that weights.json beside the trainer maps, unless --init names another map */

@@ -111,7 +111,7 @@ double zp_cluster_price(const zp_cluster *cluster, int64_t devices);
 /* ---- training ---- */
 typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16 } zp_precision;
 const char *zp_precision_name(zp_precision precision); /* as in the language: "mixed_bf16" */
-typedef enum zp_optimizer_kind { ZP_OPT_ADAMW, ZP_OPT_ADAM, ZP_OPT_SGD } zp_optimizer_kind;
+typedef enum zp_optimizer_kind { ZP_OPT_ADAMW, ZP_OPT_ADAM, ZP_OPT_SGD, ZP_OPT_LION, ZP_OPT_LAMB } zp_optimizer_kind;
 typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD } zp_lr_kind;
 typedef enum zp_data_kind { ZP_DATA_NONE, ZP_DATA_TOKENS, ZP_DATA_TEXT, ZP_DATA_SYNTHETIC, ZP_DATA_LINES } zp_data_kind;
 
@@ -135,6 +135,15 @@ typedef struct zp_initial {
   zp_span span;
 } zp_initial;
 
+/* Parameters with names like the pattern, in which `*` stands for any characters and `?` for one. */
+typedef struct zp_param_group {
+  const char *pattern;
+  double lr_factor;    /* of the learning rate */
+  double weight_decay; /* instead of the optimizer's, whatever the parameter's dimensions; only where it `decays` */
+  bool decays;
+  zp_span span;
+} zp_param_group;
+
 typedef struct zp_train {
   zp_data data;
   zp_initial init; /* init = weights("FOLDER") */
@@ -147,8 +156,10 @@ typedef struct zp_train {
   int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
-  int64_t freeze_step; /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
-  bool decay_all;      /* decay = "all"; default "matrices": only parameters with two or more dimensions */
+  int64_t freeze_step;           /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
+  double freeze_threshold;       /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
+  bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
+  ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
@@ -168,6 +179,24 @@ typedef struct zp_train {
 static inline bool zp_is_mixed(const zp_train *train) {
   return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
 }
+
+static inline bool zp_is_adam(const zp_train *train) {
+  return train->optimizer == ZP_OPT_ADAMW || train->optimizer == ZP_OPT_ADAM;
+}
+/* Moments that the optimizer keeps of every parameter: none, the first, or both. */
+static inline int zp_moments(const zp_train *train) {
+  if (train->optimizer == ZP_OPT_SGD) return train->momentum != 0;
+  return train->optimizer == ZP_OPT_LION ? 1 : 2;
+}
+
+/* What the optimizer has for a parameter alone. */
+typedef struct zp_recipe {
+  double lr_factor, weight_decay;
+} zp_recipe;
+zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
+/* The group that the parameter is in; -1: in none. */
+int zp_group_of(const zp_train *train, const zp_param *param);
+bool zp_matches_pattern(const char *pattern, const char *name);
 
 /* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that
  * the authors of arXiv 2102.02888 took for BERT-Large, and at least one. */

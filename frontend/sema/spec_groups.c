@@ -1,0 +1,73 @@
+/* Groups of parameters in `train`: groups = [group("wte", lr_factor = 0.1), group("*.bias", weight_decay = 0)]. */
+#include <zplan/buf.h>
+#include "spec_internal.h"
+
+/* Only what is written counts, and what is written is not negative. */
+static const double unwritten = -1;
+
+static const zp_field group_fields[] = {
+    {"pattern", ZP_FIELD_STRING, .offset = offsetof(zp_param_group, pattern)},
+    {"lr_factor", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, lr_factor), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"lr", ZP_FIELD_FOREIGN, .note = "a group has a factor of the optimizer's learning rate: `lr_factor = 0.1`"},
+};
+static const zp_function group_functions[] = {{"group", 0, ZP_SCHEMA("group", group_fields, 1)}};
+
+static void read_group(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_train *train) {
+  int before = zp_diags_errors(reader->diags);
+  zp_param_group group = {.lr_factor = 1, .weight_decay = unwritten, .span = expr->span};
+  if (!zp_read_call(reader, env, expr, "groups", group_functions, 1, &group)) return;
+  if (zp_diags_errors(reader->diags) != before) return;
+  if (!group.pattern || !group.pattern[0]) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, expr->span, "`group` needs a pattern of names");
+    zp_diag_help(d, "for example `group(\"*.bias\", weight_decay = 0)`");
+    return;
+  }
+  group.decays = group.weight_decay != unwritten;
+  zp_push(reader->arena, &train->groups, group);
+}
+
+void zp_read_groups(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  const zp_expr *list = attr->value;
+  if (attr->op != ZP_ATTR_SET || attr->index.text || !list || list->kind != ZP_EXPR_LIST) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->span, "`groups` is a list of groups of parameters");
+    zp_diag_help(d, "for example `groups = [group(\"wte\", lr_factor = 0.1), group(\"*.bias\", weight_decay = 0)]`");
+    return;
+  }
+  for (int i = 0; i < list->args.len; i++) read_group(reader, env, list->args.data[i].value, base);
+}
+
+/* Some names of the model, for somebody whose pattern fits none. */
+static const char *some_names(const zp_model *model) {
+  enum { MOST = 6 };
+  zp_buf out = zp_buf_new(model->arena);
+  for (int i = 0; i < model->params.len && i < MOST; i++)
+    zp_buf_printf(&out, "%s`%s`", i ? ", " : "", model->params.data[i].name);
+  if (model->params.len > MOST) zp_buf_puts(&out, ", ...");
+  return out.data ? out.data : "";
+}
+
+void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
+  const zp_train *train = &spec->train;
+  for (int g = 0; g < train->groups.len; g++) {
+    const zp_param_group *group = &train->groups.data[g];
+    bool alone = false, any = false;
+    for (int i = 0; i < spec->model->params.len; i++) {
+      const zp_param *param = &spec->model->params.data[i];
+      any |= zp_matches_pattern(group->pattern, param->name);
+      alone |= zp_group_of(train, param) == g;
+    }
+    if (!any) {
+      zp_diag *d = zp_report(diags, ZP_Z0304, group->span, "no parameter has a name like `%s`", group->pattern);
+      zp_diag_note(d,
+                   "names are %s: {} stands for the layer, whose number no group can tell apart; `*` stands for "
+                   "anything, `?` for one character",
+                   some_names(spec->model));
+    } else if (!alone) {
+      zp_report(diags, ZP_Z0304, group->span, "every parameter with a name like `%s` is in a group before this one",
+                group->pattern);
+    }
+    if (train->freeze_threshold > 0 && train->optimizer == ZP_OPT_ADAM && group->weight_decay > 0)
+      zp_report(diags, ZP_Z0304, group->span, "`freeze = auto` does not go with `adam` and `weight_decay`");
+  }
+}

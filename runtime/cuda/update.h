@@ -1,0 +1,26 @@
+/* Private to the step's end on a GPU: tables of blocks for kernels that take all of them in one launch (update.c). */
+#ifndef ZPLAN_RT_CUDA_UPDATE_H
+#define ZPLAN_RT_CUDA_UPDATE_H
+
+#include "cuda.h"
+
+typedef struct zpr_table {
+  gpu_pointer memory; /* the segments, and behind them the sums of each block of threads; 0: not made, or empty */
+  int n;
+  int64_t blocks;
+} zpr_table;
+
+/* The norm's table has the counted blocks and a sum for each block of threads, LAMB's all blocks and two sums. */
+typedef enum zpr_table_kind { ZPR_TABLE_NORM, ZPR_TABLE_UPDATE, ZPR_TABLE_LAMB, ZPR_TABLES } zpr_table_kind;
+/* Made when it is asked for the first time. */
+const zpr_table *zpr_table_of(zpr *c, zpr_block_list *list, zpr_table_kind kind);
+const zpd_segment *zpr_segments_in(const zpr_table *table);
+double *zpr_sums_in(const zpr_table *table);
+/* Blocks of threads that sum a segment of so many elements. */
+int64_t zpr_blocks_of_norm(int64_t count);
+
+/* The update without its segments; and what the host has decided, to where kernels read it. */
+zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule);
+void zpr_put_decision(zpr *c, const zpk_update *rule);
+
+#endif

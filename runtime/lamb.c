@@ -1,0 +1,98 @@
+/* LAMB (arXiv 1904.00962, algorithm 2): every tensor moves by its own length. Moments are Adam's; the update of a
+ * tensor, decay included, is scaled by |x| / |update|, or by 1 where either is 0.
+ *
+ * A tensor is a parameter of one layer, whoever has parts of it: tensor ranks, shards of ZeRO, experts of data ranks,
+ * stages with copies of a tied one. Each element is counted by one rank, as in the norm of the gradients, and all ranks
+ * sum all tensors' squares in rank order: they have the same bits, so copies stay equal. */
+#include "lamb.h"
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct zpr_lamb {
+  int64_t tensors;
+  double *squares; /* [tensors][2]: of the parameters, of the updates */
+  double *sums;    /* [blocks][2] */
+  double *ratio;   /* [blocks] */
+};
+
+/* ---- numbers of tensors ---- */
+
+static int64_t tensors_of(const zpr_stage *stage) {
+  int64_t n = 0;
+  for (int r = 0; r < stage->n_runs; r++) n += stage->runs[r].count * stage->runs[r].n_params;
+  return n;
+}
+
+static int64_t number_on(const zpr *c, int stage, int r, int64_t i, int k) {
+  const zpr_stage *s = &c->program->stages[stage];
+  int64_t n = i * s->runs[r].n_params + k;
+  for (int p = 0; p < stage; p++) n += tensors_of(&c->program->stages[p]);
+  for (int before = 0; before < r; before++) n += s->runs[before].count * s->runs[before].n_params;
+  return n;
+}
+
+/* The parameter that begins at an element of a stage's flat buffers. */
+static int64_t number_at(const zpr *c, int stage, int64_t element) {
+  const zpr_stage *s = &c->program->stages[stage];
+  for (int r = 0; r < s->n_runs; r++)
+    for (int64_t i = 0; i < s->runs[r].count; i++)
+      for (int k = 0; k < s->runs[r].n_params; k++)
+        if (s->runs[r].base + i * s->runs[r].stride + s->runs[r].params[k].offset == element)
+          return number_on(c, stage, r, i, k);
+  assert(!"a tie begins where a parameter does");
+  return 0;
+}
+
+int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k) {
+  const zpr_run *run = &c->stage->runs[r];
+  int64_t begin = run->base + i * run->stride + run->params[k].offset;
+  for (int t = 0; t < c->program->n_ties; t++) {
+    const zpr_tie *tie = &c->program->ties[t];
+    for (int s = 1; s < tie->n_stages; s++)
+      if (tie->stages[s] == c->p && tie->offset[s] == begin) return number_at(c, tie->stages[0], tie->offset[0]);
+  }
+  return number_on(c, c->p, r, i, k);
+}
+
+/* ---- the update ---- */
+
+zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list) {
+  zpr_lamb *l = zpr_alloc(c, 1, sizeof *l);
+  for (int p = 0; p < c->program->pipeline; p++) l->tensors += tensors_of(&c->program->stages[p]);
+  l->squares = zpr_alloc(c, (size_t)l->tensors * 2, sizeof *l->squares);
+  l->sums = zpr_alloc(c, (size_t)list->n * 2 + 1, sizeof *l->sums);
+  l->ratio = zpr_alloc(c, (size_t)list->n + 1, sizeof *l->ratio);
+  return l;
+}
+
+void zpr_lamb_close(zpr_lamb *l) {
+  if (!l) return;
+  free(l->squares);
+  free(l->sums);
+  free(l->ratio);
+  free(l);
+}
+
+static void sum_over_ranks(zpr *c, double *values, int64_t n) {
+  enum { AT_ONCE = ZPR_GATHER_BYTES / (int)sizeof(double) };
+  for (int64_t i = 0; i < n; i += AT_ONCE) zpr_world_sum(c, values + i, (int)(n - i < AT_ONCE ? n - i : AT_ONCE));
+}
+
+void zpr_lamb_update(zpr *c, zpr_lamb *l, zpr_block_list *list, const zpk_update *rule) {
+  zpr_lamb_moments(c, list, rule, l->sums);
+  memset(l->squares, 0, (size_t)l->tensors * 2 * sizeof *l->squares);
+  for (int64_t i = 0; i < list->n; i++) {
+    if (!list->block[i].counted) continue;
+    double *of = &l->squares[2 * list->block[i].tensor];
+    of[0] += l->sums[2 * i];
+    of[1] += l->sums[2 * i + 1];
+  }
+  sum_over_ranks(c, l->squares, 2 * l->tensors);
+  for (int64_t i = 0; i < list->n; i++) {
+    const double *of = &l->squares[2 * list->block[i].tensor];
+    l->ratio[i] = of[0] > 0 && of[1] > 0 ? sqrt(of[0] / of[1]) : 1;
+  }
+  zpr_lamb_apply(c, list, rule, l->ratio);
+}

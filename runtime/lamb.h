@@ -1,0 +1,23 @@
+/* Private to the step's end: LAMB (lamb.c). */
+#ifndef ZPLAN_RT_LAMB_H
+#define ZPLAN_RT_LAMB_H
+
+#include "device.h"
+#include "state.h"
+
+typedef struct zpr_lamb zpr_lamb;
+/* For the rank's blocks, whose `tensor` is set. */
+zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list);
+void zpr_lamb_close(zpr_lamb *lamb);
+/* The number of parameter k of instance i of run r on this stage, among those of all stages; tied ones have one. */
+int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k);
+/* The whole update. Collective. */
+void zpr_lamb_update(zpr *c, zpr_lamb *lamb, zpr_block_list *list, const zpk_update *rule);
+
+/* ---- by the back ends: cpu/lamb.c, cuda/lamb.c ---- */
+/* New moments of all blocks; sums[2 i] and sums[2 i + 1]: squares of parameters and of updates of block i. */
+void zpr_lamb_moments(zpr *c, zpr_block_list *list, const zpk_update *rule, double *sums);
+/* New parameters: ratio[i] scales the learning rate of block i. */
+void zpr_lamb_apply(zpr *c, zpr_block_list *list, const zpk_update *rule, const double *ratio);
+
+#endif

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""What the optimizers do to every parameter, computed again from two checkpoints in a row; groups of parameters; every layout alike.
+
+    optimizers.py [--verbose]
+
+1. From the parameters before a step and the moments before and after it, the parameters after it follow by the formulas of the papers, written here in f64:
+   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), LAMB (arXiv 1904.00962, algorithm 2). A group's learning rate and decay are those of its parameters
+   alone, whatever order the patterns come in and whatever else the parameter is.
+   Lion is looked at in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
+2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
+   an emulated GPU, optimizer state on its host, 1-bit Adam before and behind its switch, 16 bits. --check-memory in all of them.
+3. What is not understood is refused, and so are exports to programs that take no groups.
+"""
+import argparse
+import json
+import math
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+import trainings  # noqa: E402
+
+STEPS, BEFORE, LR, DECAY, MOMENTUM = 6, 5, 3e-3, 0.1, 0.8
+BETAS, EPS = (0.9, 0.95), 1e-8
+SIGN_ROUNDING = 1e-12
+GPU = ("--cluster", "gpu", "--arch", "host")
+# Pattern, factor of the learning rate, weight decay (None: the optimizer's). The first that fits counts.
+GROUPS = (("wte", 0.1, None), ("*.bias", 2, 0), ("h.{}.mlp.*", 0.5, 0.3), ("*c_pro?.weight", 1, 0), ("ln_f.weight", 0, 0.2))
+LLAMA_GROUPS = (("embed_tokens", 0.1, None), ("layers.{}.mlp.*", 0.5, 0.3), ("norm.weight", 0, 0.2))
+OPTIMIZERS = {
+    "adamw": "adamw(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
+    "adam": "adam(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
+    "lion": "lion(lr = %g, betas = [%g, %g], weight_decay = %g" % (LR, *BETAS, DECAY),
+    "lamb": "lamb(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
+    "sgd": "sgd(lr = %g, momentum = %g, weight_decay = %g" % (LR, MOMENTUM, DECAY),
+}
+
+
+def group_words(groups):
+    said = ["group(\"%s\", lr_factor = %g%s)" % (pattern, factor, "" if decay is None else ", weight_decay = %g" % decay) for pattern, factor, decay in groups]
+    return ("--set", "train.groups=[%s]" % ", ".join(said)) if said else ()
+
+
+def words_of(optimizer, groups=(), more=""):
+    return ("--set", "optimizer=%s%s)" % (OPTIMIZERS[optimizer], more), "--set", "train.schedule=constant()", "--set", 'train.checkpoint.dir="ck"', "--set", "train.checkpoint.every=1",
+            *group_words(groups))
+
+
+# ---- formulas ----
+
+def recipe_of(groups, name, shape):
+    """(learning rate, decay) of a parameter of the models here, whose layers are numbered."""
+    general = name.split(".")
+    general = ".".join("{}" if part.isdigit() else part for part in general)
+    for pattern, factor, decay in groups:
+        found = (general == pattern or pattern.startswith("*.") and general.endswith(pattern[1:]) or
+                 pattern.endswith(".*") and general.startswith(pattern[:-1]) or pattern == "*c_pro?.weight" and general.endswith("c_proj.weight"))
+        if found:
+            return LR * factor, (DECAY if len(shape) > 1 else 0) if decay is None else decay
+    return LR, DECAY if len(shape) > 1 else 0
+
+
+def adam(p, before, after, lr, decay, step):
+    """Decoupled decay: in AdamW; that of Adam is in its gradient, and so in its moments."""
+    m, v = after["exp_avg"], after["exp_avg_sq"]
+    root = math.sqrt(1 - BETAS[1] ** step)
+    return [x * (1 - lr * decay) - lr / (1 - BETAS[0] ** step) * a / (math.sqrt(b) / root + EPS) for x, a, b in zip(p, m, v)]
+
+
+def lion(p, before, after, lr, decay, step):
+    """The gradient is what the moment has moved by. Where the sign hangs on its rounding the step that was made counts."""
+    want = []
+    for x, old, new in zip(p, before["exp_avg"], after["exp_avg"]):
+        c = BETAS[0] * old + (1 - BETAS[0]) * (new - BETAS[1] * old) / (1 - BETAS[1])
+        want.append((x - lr * (math.copysign(1, c) * (c != 0) + decay * x)) if abs(c) > SIGN_ROUNDING * abs(old) else None)
+    return want
+
+
+def lamb(p, before, after, lr, decay, step):
+    """The lengths are those of the whole tensor of a layer, whoever holds parts of it."""
+    root, bias1 = math.sqrt(1 - BETAS[1] ** step), 1 - BETAS[0] ** step
+    update = [m / bias1 / (math.sqrt(v) / root + EPS) + decay * x for x, m, v in zip(p, after["exp_avg"], after["exp_avg_sq"])]
+    length, of_update = (math.sqrt(math.fsum(x * x for x in values)) for values in (p, update))
+    ratio = length / of_update if length > 0 and of_update > 0 else 1
+    return [x - lr * ratio * u for x, u in zip(p, update)]
+
+
+FORMULAS = {
+    "lamb": lamb,
+    "lion": lion,
+    "adamw": adam,
+    "adam": lambda p, before, after, lr, decay, step: adam(p, before, after, lr, 0, step),
+    "sgd": lambda p, before, after, lr, decay, step: [x - lr * m for x, m in zip(p, after["momentum_buffer"])],
+}
+
+
+def read(checkpoints, step):
+    folder = harness.step_folder(checkpoints, step)
+    state = {}
+    for name, (_, values) in harness.read_safetensors(os.path.join(folder, "optimizer.safetensors")).items():
+        param, _, kind = name.rpartition(".")
+        state.setdefault(param, {})[kind] = values
+    return harness.read_safetensors(os.path.join(folder, "model.safetensors")), state
+
+
+def check_formula(tally, name, optimizer, groups, place, bound):
+    (old, old_state), (new, new_state) = (read(os.path.join(place, "ck"), step) for step in (BEFORE, STEPS))
+    worst, where, moved, unclear = 0.0, "", 0, 0
+    for param, (shape, values) in old.items():
+        lr, decay = recipe_of(groups, param, shape)
+        values, found = (state.get("master", weights) for state, weights in ((old_state[param], values), (new_state[param], new[param][1])))
+        want = FORMULAS[optimizer](values, old_state[param], new_state[param], lr, decay, STEPS)
+        error = harness.tensor_error([a for a, b in zip(found, want) if b is not None], [b for b in want if b is not None])
+        unclear += sum(b is None for b in want)
+        moved += list(values) != list(found)
+        if error > worst:
+            worst, where = error, param
+    tally.check("%s: every parameter by the formula" % name, worst <= bound and moved >= len(old) - 1 and unclear < 100, "%.1e %s, %d of %d moved, %d signs unclear" %
+                (worst, where, moved, len(old), unclear))
+    return worst
+
+
+# ---- trainings ----
+
+def case(t, p, d, precision="fp64", more=None, words=(), model="gpt", **settings):
+    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, more=dict({"model.layers": 3}, **(more or {})), batch=8,
+                            words=words, **settings)
+
+
+def layouts(model):
+    return (
+        case(2, 2, 1, model=model),
+        case(1, 1, 4, zero=1, model=model),
+        case(1, 1, 2, zero=2, model=model),
+        case(2, 1, 2, zero=3, model=model),
+        case(1, 1, 2, zero=1, words=GPU, model=model),
+        case(1, 1, 1, words=GPU + ("--set", 'offload[optimizer]="cpu"'), model=model),
+    )
+
+
+EXACT, F32 = 1e-13, 3e-6  # roundings of the formula; f32 moments and a master copy
+
+
+def train(one, place, words):
+    os.makedirs(place)
+    return trainings.train(one.model, dict(one.settings), place, STEPS, words + one.words)
+
+
+def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt", more=None):
+    reference = None
+    for i, one in enumerate((case(1, 1, 1, model=model, more=more),) + others):
+        place = os.path.join(folder, "%s%d_%d" % (optimizer, len(groups), i))
+        got = train(one, place, words_of(optimizer, groups))
+        name = "%s %s%s" % (optimizer, "groups " if groups else "", " ".join((one.name,) + one.words[2:]))
+        if not tally.check(name + " runs", not got.error, got.error or ""):
+            return
+        error = check_formula(tally, name, optimizer, groups, place, EXACT)
+        reference = reference or got
+        errors = trainings.judge(tally, name + ": as one rank", got, reference, trainings.BOUNDS["fp64"])
+        if verbose:
+            print("%5.2f s  %s: formula %.1e, one rank %s" % (got.seconds, name, error, errors), flush=True)
+
+
+def check_16_bits(tally, folder, verbose):
+    """The master copy, by f32 moments."""
+    one = case(1, 1, 2, "mixed_bf16", zero=1)
+    for optimizer in ("adamw", "lamb"):
+        place = os.path.join(folder, "bf16" + optimizer)
+        got = train(one, place, words_of(optimizer, GROUPS))
+        if tally.check("bf16 %s runs" % optimizer, not got.error, got.error or ""):
+            check_formula(tally, "bf16", optimizer, GROUPS, place, F32)
+
+
+def check_one_bit(tally, folder, verbose):
+    """Frozen steps: the momentum after the exchange, the variance as it was, and the learning rate of the group."""
+    one = case(1, 1, 2, compress=True)
+    place = os.path.join(folder, "one_bit")
+    got = train(one, place, words_of("adamw", GROUPS, ", freeze_step = 3"))
+    if not tally.check("1-bit Adam runs", not got.error, got.error or ""):
+        return
+    (old, _), (new, state) = (read(os.path.join(place, "ck"), step) for step in (BEFORE, STEPS))
+    most, worst = max(1.0, (1 - BETAS[0]) / math.sqrt(1 - BETAS[1])), 0.0
+    for param, (shape, values) in old.items():
+        lr, decay = recipe_of(GROUPS, param, shape)
+        root, bias1, want = math.sqrt(1 - BETAS[1] ** 3), 1 - BETAS[0] ** STEPS, []
+        for x, m, v in zip(values, state[param]["exp_avg"], state[param]["exp_avg_sq"]):
+            want.append(x * (1 - lr * decay) - lr * max(-most, min(most, m / bias1 / (math.sqrt(v) / root + EPS))))
+        worst = max(worst, harness.tensor_error(new[param][1], want))
+    tally.check("1-bit Adam: every parameter by the formula", worst <= EXACT, "%.1e" % worst)
+
+
+def check_resume(tally, folder):
+    """From one rank to ZeRO 2."""
+    whole, place = (os.path.join(folder, name) for name in ("whole", "goes on"))
+    one, words = case(1, 1, 1, model="llama"), words_of("lion", LLAMA_GROUPS)
+    want = train(one, whole, words)
+    trainings.train(one.model, dict(one.settings), os.makedirs(place) or place, BEFORE, words)
+    other = case(1, 1, 2, zero=2, model="llama")
+    got = trainings.train(other.model, dict(other.settings), place, STEPS, words + ("--resume",))
+    error, tensor = harness.model_error(got.checkpoint, want.checkpoint) if not got.error or "the log has" in got.error else (math.inf, got.error)
+    tally.check("lion goes on with ZeRO 2", error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s" % (error, tensor))
+
+
+def check_state(tally):
+    """Lion has one moment where Adam has two, and moves and plans so much less."""
+    held = {}
+    for name in ("adamw", "lion"):
+        outcome = harness.zplan("plan", os.path.join(HERE, "llama.dz"), "--ranks", 1, "--json", "--set", "optimizer=%s)" % OPTIMIZERS[name])
+        held[name] = json.loads(outcome.out)["stages"][0]["memory"]["optimizer"] if outcome.status == 0 else None
+    tally.check("lion's state is half of Adam's", bool(held["adamw"]) and held["adamw"] == 2 * held["lion"], str(held))
+
+
+# ---- refusals ----
+
+def check_refusals(tally):
+    model = os.path.join(HERE, "gpt.dz")
+    for groups, text in (
+            ("[group(\"*.gain\", weight_decay = 0)]", "no parameter has a name like `*.gain`"),
+            ("[group(\"h.0.*\", weight_decay = 0)]", "whose number no group can tell apart"),
+            ("[group(\"*\", lr_factor = 2), group(\"wte\", weight_decay = 0)]", "is in a group before this one"),
+            ("[group(\"wte\", lr = 1e-4)]", "lr_factor"),
+            ("[group(\"wte\", lr_factor = -1)]", "lr_factor"),
+            ("[group(lr_factor = 1)]", "needs a pattern"),
+            ("\"wte\"", "is a list of groups"),
+            ("[3]", "written like a call")):
+        outcome = harness.zplan("check", model, "--set", "train.groups=" + groups)
+        tally.check("refused: %s" % groups, outcome.status == 1 and text in outcome.out + outcome.err, outcome.tail())
+    example, groups = os.path.join(harness.ROOT, "examples", "gpt2.dz"), ("--set", "train.groups=[group(\"wte\", lr_factor = 0.1)]")
+    outcome = harness.zplan("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=lion(lr = 1e-2)")
+    for words, text in ((("compress=true",), "compress is for adam and adamw"), (('offload[optimizer]="cpu"',), "lamb does not go with optimizer state")):
+        outcome2 = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, "--set", "optimizer=lamb(lr = 1e-2)", "--set", *words)
+        tally.check("refused: lamb with %s" % words, outcome2.status == 3 and text in outcome2.out + outcome2.err, outcome2.tail())
+    tally.check("refused: 1-bit lion", outcome.status == 3 and "compress is for adam and adamw" in outcome.out + outcome.err, outcome.tail())
+    for words in (("export", "deepspeed"), ("export", "megatron")):
+        for name in ("lion", "lamb"):
+            outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", "--set", "optimizer=%s(lr = 1e-4)" % name)
+            tally.check("refused: %s with %s" % (words[1], name), outcome.status != 0 and name in outcome.out + outcome.err, outcome.tail())
+        outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", *groups)
+        tally.check("refused: %s with groups" % words[1], outcome.status != 0 and "groups of parameters" in outcome.out + outcome.err, outcome.tail())
+    outcome = harness.zplan("check", model, *group_words(GROUPS))
+    tally.check("groups are told", outcome.status == 0 and "group h.{}.mlp.*: 2 parameters, 89,600 elements, learning rate x 0.5, weight decay 0.3" in
+                outcome.out, outcome.tail())
+
+
+def main():
+    parser = argparse.ArgumentParser(description="optimizers by their formulas")
+    parser.add_argument("--verbose", action="store_true", help="a line a case")
+    options = parser.parse_args()
+    harness.require_zplan()
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        check_refusals(tally)
+        check_family(tally, folder, "adamw", GROUPS, layouts("gpt"), options.verbose)
+        check_family(tally, folder, "adam", GROUPS, (), options.verbose)
+        check_family(tally, folder, "sgd", GROUPS, (), options.verbose)
+        check_family(tally, folder, "adamw", (), (), options.verbose)
+        check_family(tally, folder, "lion", LLAMA_GROUPS, layouts("llama"), options.verbose, "llama")
+        check_family(tally, folder, "lamb", GROUPS, layouts("gpt")[:-1], options.verbose)
+        check_family(tally, folder, "lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, "model.n": 2}),), options.verbose, "moe", {"model.n": 2})
+        check_resume(tally, folder)
+        check_state(tally)
+        check_16_bits(tally, folder, options.verbose)
+        check_one_bit(tally, folder, options.verbose)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
