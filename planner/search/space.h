@@ -72,6 +72,8 @@ bool zp_has_stated_cuts(const zp_search_cache *s, const zp_point *point);
 /* What is left out: cuts of a point; of all points of a measured family; of all points of a choice, whose homes and
  * ZeRO stage are those of zp_smallest. */
 typedef enum zp_unsearched { ZP_UNSEARCHED_POINT, ZP_UNSEARCHED_FAMILY, ZP_UNSEARCHED_CHOICE } zp_unsearched;
+/* May run->unsearched_s fall? Quick. */
+bool zp_may_note_unsearched(const zp_search_run *run, const zp_point *point, zp_unsearched what);
 /* run->unsearched_s follows, whatever becomes of the point. */
 void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched what);
 
