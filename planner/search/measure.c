@@ -1,5 +1,6 @@
 /* What the units of a variant take: seconds, bytes and parameters of its layers and of their parts, added up where
  * bounds ask for ranges of units. */
+#include <assert.h>
 #include <math.h>
 #include "procedures.h"
 
@@ -74,6 +75,32 @@ static void share_out(const range_costs *r, double (*cost)(const unit_costs *), 
   for (int i = 0; i < r->parts; i++) part[i] = scale * cost(&r->of[i][i + 1]);
 }
 
+/* piece[first][end] becomes a cost that no piece with these parts falls below, not even when it is part of a larger
+ * one: that has the parts' own costs more. No less than the parts together, by share_out. */
+static void grow_pieces(const range_costs *r, double (*cost)(const unit_costs *), const double *part,
+                        double piece[ZP_MOST_PARTS][ZP_MOST_PARTS + 1]) {
+  for (int n = r->parts; n > 0; n--)
+    for (int first = 0; first + n <= r->parts; first++) {
+      int end = first + n;
+      double least = cost(&r->of[first][end]);
+      if (first > 0) least = fmin(least, piece[first - 1][end] - part[first - 1]);
+      if (end < r->parts) least = fmin(least, piece[first][end + 1] - part[end]);
+      piece[first][end] = least;
+    }
+}
+
+static void measure_pieces(zp_variant *v, const range_costs *r, int segment, const double *forward,
+                           const double *inputs, const double *weights) {
+  double f[ZP_MOST_PARTS][ZP_MOST_PARTS + 1], i[ZP_MOST_PARTS][ZP_MOST_PARTS + 1], w[ZP_MOST_PARTS][ZP_MOST_PARTS + 1];
+  grow_pieces(r, forward_of, forward, f);
+  grow_pieces(r, inputs_of, inputs, i);
+  grow_pieces(r, weights_of, weights, w);
+  for (int first = 0; first < r->parts; first++)
+    for (int end = first + 1; end <= r->parts; end++)
+      v->piece_s[zp_pieces_find(v->lowered->pieces, segment, first, end)] = (zp_part_seconds){
+          f[first][end] + i[first][end] + w[first][end], f[first][end], f[first][end] + i[first][end]};
+}
+
 /* Least bytes that a layer saves, over all ways to cut it. */
 static int64_t least_saved(const range_costs *r) {
   int64_t least[ZP_MOST_PARTS + 1] = {0};
@@ -114,6 +141,7 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   share_out(&r, elements_of, elements);
   share_out(&r, spread_of, spread);
   for (int part = 0; part < r.parts; part++) work[part] = forward[part] + inputs[part] + weights[part];
+  measure_pieces(v, &r, segment, forward, inputs, weights);
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
@@ -168,9 +196,46 @@ void zp_make_sums(zp_search_cache *s, int variant) {
   add_units(v);
 }
 
+static void add_pieces(zp_part_seconds *sum, const zp_part_seconds *piece, int64_t count) {
+  sum->work += (double)count * piece->work;
+  sum->forward += (double)count * piece->forward;
+  sum->input += (double)count * piece->input;
+}
+
+/* Units first .. end - 1 of one segment, which has `parts` in a layer. */
+static void add_range(zp_part_seconds *sum, const zp_variant *v, int segment, int64_t first, int64_t end) {
+  const zp_pieces *pieces = v->lowered->pieces;
+  int parts = pieces->parts[segment], from = (int)(first % parts), to = (int)(end % parts);
+  int64_t layers = end / parts - first / parts;
+  if (layers == 0) {
+    add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, from, to)], 1);
+    return;
+  }
+  if (from > 0) add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, from, parts)], 1);
+  add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, 0, parts)], layers - (from > 0));
+  if (to > 0) add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, 0, to)], 1);
+}
+
+zp_part_seconds zp_stage_seconds(const zp_variant *v, int64_t first, int64_t end) {
+  assert(v->prefix_s && first < end && end <= v->lowered->n_units);
+  if (!v->fine)
+    return (zp_part_seconds){v->prefix_s[end] - v->prefix_s[first], v->forward_s[end] - v->forward_s[first],
+                             v->input_s[end] - v->input_s[first]};
+  zp_part_seconds sum = {0};
+  int64_t start = 0;
+  for (int i = 0; i < v->lowered->pieces->n_whole && start < end; i++) {
+    int64_t units = v->lowered->segments[i].segment->count * v->lowered->pieces->parts[i];
+    int64_t low = first > start ? first - start : 0, high = end - start < units ? end - start : units;
+    if (low < high) add_range(&sum, v, i, low, high);
+    start += units;
+  }
+  return sum;
+}
+
 void zp_measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   v->part_s = ZP_NEW_ARRAY(s->arena, zp_part_seconds, l->n_segments);
+  v->piece_s = ZP_NEW_ARRAY(s->arena, zp_part_seconds, l->n_segments);
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->kept_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->waiting_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);

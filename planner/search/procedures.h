@@ -35,6 +35,9 @@ const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mod
 void zp_measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *modes, int n);
 /* The seconds of its first units are known from now on. */
 void zp_make_sums(zp_search_cache *s, int variant);
+/* What a stage takes that runs these units, at least. One more unit always adds at least what it takes by itself in
+ * prefix_s. Requires: sums, first < end. */
+zp_part_seconds zp_stage_seconds(const zp_variant *v, int64_t first, int64_t end);
 
 /* ---- modes.c ---- */
 /* zp_search_point for bounds of all units together: its variants may have no seconds of the first units. */

@@ -1,12 +1,12 @@
-/* What all stages have together: sums that are cut short, and numbers that do not turn from stage to stage. Random
- * instances. */
+/* What all stages have together, and what one of them takes: sums that are cut short, numbers that do not turn from
+ * stage to stage, seconds of ranges of units against what is laid out. Random instances. */
 #include "search_instances.h"
 #include <zplan/schedule.h>
 
 #ifdef __SANITIZE_ADDRESS__
-enum { ROWS = 2000, PIPELINES = 300 };
+enum { ROWS = 2000, PIPELINES = 300, RANGES = 2000 };
 #else
-enum { ROWS = 50000, PIPELINES = 3000 };
+enum { ROWS = 50000, PIPELINES = 3000, RANGES = 40000 };
 #endif
 enum { MOST_STAGES = 400 };
 
@@ -109,4 +109,90 @@ Test(search_stages, flights_do_not_turn) {
     check_pipeline(run.s, &c);
   }
   zp_search_end(&run);
+}
+
+/* ---- seconds ---- */
+
+/* What the procedures of a stage take that has these units: each called as the layout says. */
+static zp_part_seconds laid_out(const zp_variant *v, const zp_choice *like, int64_t first, int64_t end) {
+  zp_arena *scratch = zp_arena_new("stage");
+  int64_t n = v->lowered->n_units, cut[4] = {0};
+  zp_choice c = *like;
+  int stage = first > 0;
+  c.pipeline = 1 + (first > 0) + (end < n);
+  cut[stage] = first, cut[stage + 1] = end, cut[c.pipeline] = n;
+  c.cut = cut;
+  zp_stage x;
+  zp_layout_stage(scratch, v->lowered, &c, stage, &x);
+  zp_part_seconds sum = {0};
+  for (int r = 0; r < x.runs.len; r++) {
+    const zp_segment_program *called = &v->lowered->segments[x.runs.data[r].segment];
+    double count = (double)x.runs.data[r].count, weights = 0;
+    for (int i = 0; i < called->backward.steps.len; i++)
+      if (called->backward.steps.data[i].deferred) weights += called->backward.steps.data[i].cost_s;
+    sum.forward += count * called->forward.cost_s;
+    sum.work += count * (called->forward.cost_s + called->backward.cost_s);
+    sum.input += count * (called->forward.cost_s + called->backward.cost_s - weights);
+  }
+  zp_arena_free(scratch);
+  return sum;
+}
+
+static zp_part_seconds of_parts(const zp_variant *v, int64_t first, int64_t end) {
+  return (zp_part_seconds){v->prefix_s[end] - v->prefix_s[first], v->forward_s[end] - v->forward_s[first],
+                           v->input_s[end] - v->input_s[first]};
+}
+
+/* a is at least b in each of forward, gradients of inputs, gradients of weights; all: exceeds by them. */
+static bool is_no_less(const zp_part_seconds *a, const zp_part_seconds *b, double all) {
+  double slack = 1e-12 * all;
+  return a->forward - b->forward >= -slack && (a->input - a->forward) - (b->input - b->forward) >= -slack &&
+         (a->work - a->input) - (b->work - b->input) >= -slack;
+}
+
+static zp_part_seconds plus(zp_part_seconds a, zp_part_seconds b) {
+  return (zp_part_seconds){a.work + b.work, a.forward + b.forward, a.input + b.input};
+}
+
+/* *closer: ranges of which more is known than by their parts. */
+static void check_range(const zp_variant *v, const zp_choice *c, int *closer) {
+  int64_t n = v->lowered->n_units, first = random_below(n), end = first + 1 + random_below(n - first);
+  double all = v->prefix_s[n];
+  zp_part_seconds seconds = zp_stage_seconds(v, first, end), parts = of_parts(v, first, end);
+  zp_part_seconds exact = laid_out(v, c, first, end);
+  cr_assert(is_no_less(&exact, &seconds, all), "units %d to %d: %.9g, but %.9g are laid out", (int)first, (int)end,
+            seconds.work, exact.work);
+  cr_assert(is_no_less(&seconds, &parts, all), "units %d to %d: less than their parts", (int)first, (int)end);
+  *closer += seconds.work > parts.work * (1 + 1e-9);
+  if (end < n) {
+    zp_part_seconds more = zp_stage_seconds(v, first, end + 1), least = plus(seconds, of_parts(v, end, end + 1));
+    cr_assert(is_no_less(&more, &least, all), "units %d to %d and one behind", (int)first, (int)end);
+  }
+  if (first > 0) {
+    zp_part_seconds more = zp_stage_seconds(v, first - 1, end), least = plus(seconds, of_parts(v, first - 1, first));
+    cr_assert(is_no_less(&more, &least, all), "units %d to %d and one before", (int)first, (int)end);
+  }
+}
+
+Test(search_stages, seconds_are_below_what_is_laid_out_and_grow) {
+  int closer = 0;
+  state = 31;
+  for (int checked = 0; checked < RANGES;) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    int devices;
+    zp_search_run run = {0};
+    zp_spec *spec = random_spec(&devices);
+    zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
+    zp_search_start(&run, spec, &machine, NULL);
+    for (int k = 0; k < 8; k++) {
+      zp_choice c = {.tensor = devices % 2 ? 1 : 1 + (int)random_below(2), .pipeline = 1, .data = 1, .microbatch = 1};
+      c.fine = random_below(4) > 0;
+      zp_point point;
+      if (!zp_search_point(run.s, &c, zp_set_of_mode((zp_stage_mode)random_below(3)), &point)) continue;
+      for (int i = 0; i < 40; i++, checked++) check_range(zp_variant_of(run.s, &point), &c, &closer);
+    }
+    zp_search_end(&run);
+    zp_arena_rewind(arena, mark);
+  }
+  cr_expect(closer > RANGES / 20, "%d of %d ranges take more than their parts", closer, RANGES);
 }
