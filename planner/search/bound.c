@@ -321,6 +321,39 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
   return step_end(s, point, whole - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)]);
 }
 
+/* Are gradients summed over the data ranks once a step, beside the last backward? On CPU ranks they are summed behind
+ * it, with one stage step_end has what is left of that, and on several node types links are left out. */
+static bool sums_beside(const zp_search_cache *s, const zp_choice *c) {
+  return c->pipeline > 1 && c->data > 1 && !zp_shards_gradients(c) && !c->compress && !s->machine.node->device.is_cpu &&
+         !zp_has_types(s) && s->in->floor.reductions;
+}
+
+/* Sums the gradients of parameters that all data ranks hold, and of spread ones, of one stage. */
+static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, double whole, double spread) {
+  return (zp_shards_state(c) ? pass_s : all_reduce_s)(s, c, whole, spread, v->lowered->grad_bytes);
+}
+
+/* When the last gradients are summed, at least. A stage's sum takes R, of which its last backwards hide no more than
+ * they take; these are the backwards of one micro-batch, where backward is split the weights' part.
+ *   - Some stage has the mean of the parameters. Its last backwards come after all forwards of the last micro-batch:
+ *     T >= F of the model + R of the mean.
+ *   - A stage runs m X, less the backwards that hide: T >= (m - 1) X + F + R, where backward is split I instead of F.
+ *     The longest of these is no less than their mean over the stages. R beyond its latency is proportional to the
+ *     parameters. */
+static double bound_sums(zp_search_cache *s, const zp_point *point) {
+  const zp_choice *c = &point->choice;
+  if (!sums_beside(s, c)) return 0;
+  const zp_variant *v = zp_variant_of(s, point);
+  int64_t units = v->lowered->n_units;
+  double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
+  double mean_s = sum_s(s, c, v, (double)v->elements_before[units] / P, (double)v->spread_before[units] / P),
+         latency_s = sum_s(s, c, v, 0, v->spread_before[units] > 0 ? 1 : 0);
+  double hops = zp_model_chunks(c) - 1 - (c->schedule == ZP_SCHEDULE_ZB_V);
+  double once = zp_schedule_splits(c->schedule) ? v->all_s.input : v->all_s.forward;
+  return fmax(v->all_s.forward + hops * zp_least_message(s, point) + mean_s - (v->spread_elements > 0 ? latency_s : 0),
+              ((m - 1) * point->work_s + once) / P + mean_s - latency_s);
+}
+
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
@@ -330,7 +363,8 @@ double zp_bound_microbatches(zp_search_cache *s, const zp_point *point) {
 
 static double moving_bound(zp_search_cache *s, const zp_point *point, double alone) {
   double m = (double)zp_microbatches(s->in->spec, &point->choice);
-  return fmax(pipeline_bound(s, point, moved_work(s, point, alone)), m * transfers_s(s, point));
+  double moving = fmax(pipeline_bound(s, point, moved_work(s, point, alone)), m * transfers_s(s, point));
+  return fmax(moving, bound_sums(s, point));
 }
 
 double zp_bound_moving(zp_search_cache *s, const zp_point *point) {
@@ -373,13 +407,11 @@ static double loops(const stage_at *a, double flight, double before, double from
  * with one stage, step_end has it. */
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
-  if (c->pipeline == 1 || c->data == 1 || zp_shards_gradients(c) || c->compress || a->s->machine.node->device.is_cpu ||
-      zp_has_types(a->s) || !a->s->in->floor.reductions)
-    return 0;
+  if (!sums_beside(a->s, c)) return 0;
   const zp_variant *v = a->own;
   double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),
          spread = (double)(v->spread_before[a->end] - v->spread_before[a->first]);
-  double reduce = (zp_shards_state(c) ? pass_s : all_reduce_s)(a->s, c, whole, spread, v->lowered->grad_bytes);
+  double reduce = sum_s(a->s, c, v, whole, spread);
   return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce, 0,
                                 a->own_s.work - a->own_s.forward, a->end - a->first);
 }
