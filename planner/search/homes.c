@@ -210,7 +210,7 @@ static zp_rejection refuse_family_room(zp_search_cache *s, const zp_point *famil
 
 /* The least end of a step of all shares from the family's one on, on the fastest places: the end of a step may take
  * less with more of a class off the device (gradients need not go down to an update on the host). */
-static double least_end(zp_search_cache *s, const zp_point *family) {
+double zp_least_family_end(zp_search_cache *s, const zp_point *family) {
   zp_point point = *family;
   bool differs = family->leaving != ZP_STATE_ACTIVATIONS; /* these are gone by then */
   double least = HUGE_VAL;
@@ -398,7 +398,7 @@ static double least_of_shares(zp_search_run *run, const zp_point *family) {
 static zp_rejection look_at_share(zp_search_run *run, zp_point *family, zp_fits_share *fits) {
   if (!raise_share(run->s, family, fits)) return ZP_REJECT_MEMORY;
   if (!away_may_fit(run->s, family)) return ZP_REJECT_HOST;
-  family->end_s = least_end(run->s, family);
+  family->end_s = zp_least_family_end(run->s, family);
   family->bound_s = fmax(family->bound_s, least_of_shares(run, family) + family->end_s);
   return ZP_REJECT_NONE;
 }

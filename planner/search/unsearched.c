@@ -34,7 +34,11 @@ void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched
   double least = least_of_any(run->s, point, what, &any);
   if (least >= run->unsearched_s) return;
   double end = what == ZP_UNSEARCHED_POINT ? zp_bound_step_end(run->s, &any) : 0;
-  if (what == ZP_UNSEARCHED_FAMILY) any.choice.home[any.leaving].eighths = ZP_EIGHTHS; /* the most room of its shares */
+  if (what == ZP_UNSEARCHED_FAMILY) {
+    end = zp_least_family_end(run->s, &any);
+    least += end;
+    any.choice.home[any.leaving].eighths = ZP_EIGHTHS; /* the most room of its shares */
+  }
   if (!zp_find_least_work(run->s, &any, ZP_ASK_WORK)) return;
   least = fmax(least, zp_bound_any_chunks(run->s, &any, true, run->unsearched_s - end) + end);
   run->unsearched_s = fmin(run->unsearched_s, least);
