@@ -262,7 +262,6 @@ static void each_family(zp_search_run *run, const zp_point *all, const zp_mode_p
       zp_point family = zp_with_choice(run->s, one ? &p->one[i] : all, &c);
       family.next = ZP_REFINE_ROOM;
       family.leaving = (zp_state)state;
-      family.every_cut = false;
       on_family(run, &family, user);
     }
     c.home[state].eighths = ZP_EIGHTHS;
@@ -332,7 +331,7 @@ static void add_families(zp_search_run *run, const zp_point *all, const zp_mode_
     return;
   }
   zp_point family = *all;
-  family.every_cut = false;
+  family.every_cut &= zp_few_chunk_cuts(run->s, all); /* with state away */
   if (zp_is_beaten(run, zp_bound_moving(run->s, &family))) {
     zp_note_unsearched(run, &family, ZP_UNSEARCHED_CHOICE);
     return;
