@@ -189,10 +189,11 @@ zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task
   /* With few micro-batches windows of stages say little (labels.c): there labels get a small share at first. */
   bool deep = turn == ZP_CUT_DEEP || problem->microbatches > 2 * problem->stages;
   zp_tree t = {.problem = problem, .task = task, .effort = effort};
-  t.scratch = zp_arena_new_beside("branch", problem->beside);
-  zp_tree_plant(&t);
   t.stop_at = effort->work_left -
               effort->work_left / (deep ? ZP_LABELS_DEEP_PART : ZP_LABELS_PART); /* others want their share */
+  if (effort->work_left <= t.stop_at) return (zp_cut_proof){.bound_s = problem->bound_s};
+  t.scratch = zp_arena_new_beside("branch", problem->beside);
+  zp_tree_plant(&t);
   double low = search(&t, problem->bound_s);
   zp_arena_free(t.scratch);
   return (zp_cut_proof){low, t.short_of_memory};

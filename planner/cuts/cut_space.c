@@ -54,13 +54,19 @@ static bool find_ranges(const making *m) {
   return x->low[0] == 0;
 }
 
-static zp_cut_cost cost_of(const making *m, int place, int64_t first, int64_t end) {
-  const zp_cut_problem *p = m->problem;
-  if (p->chunks == 1) return p->cost(p->user, place, first, end);
+static zp_cut_cost least_of(const zp_cut_problem *p, int64_t first, int64_t end) {
+  if (p->least) return p->least(p->user, first, end);
   double work = p->work_s[end] - p->work_s[first], input = p->input_s[end] - p->input_s[first];
   zp_cut_cost cost = {.forward_s = p->forward_s[end] - p->forward_s[first]};
   cost.backward_s = (p->split ? input : work) - cost.forward_s;
   cost.weights_s = work - cost.forward_s - cost.backward_s;
+  return cost;
+}
+
+static zp_cut_cost cost_of(const making *m, int place, int64_t first, int64_t end) {
+  const zp_cut_problem *p = m->problem;
+  if (p->chunks == 1) return p->cost(p->user, place, first, end);
+  zp_cut_cost cost = least_of(p, first, end);
   if (place + 1 < m->space->places) cost.message_s = p->message_behind_s(p->user, end);
   return cost;
 }

@@ -16,6 +16,7 @@
 #include <zplan/schedule.h>
 #include "bound.h"
 #include "cut.h"
+#include "procedures.h"
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
@@ -320,6 +321,39 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
   return step_end(s, point, whole - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)]);
 }
 
+/* Are gradients summed over the data ranks once a step, beside the last backward? On CPU ranks they are summed behind
+ * it, with one stage step_end has what is left of that, and on several node types links are left out. */
+static bool sums_beside(const zp_search_cache *s, const zp_choice *c) {
+  return c->pipeline > 1 && c->data > 1 && !zp_shards_gradients(c) && !c->compress && !s->machine.node->device.is_cpu &&
+         !zp_has_types(s) && s->in->floor.reductions;
+}
+
+/* Sums the gradients of parameters that all data ranks hold, and of spread ones, of one stage. */
+static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, double whole, double spread) {
+  return (zp_shards_state(c) ? pass_s : all_reduce_s)(s, c, whole, spread, v->lowered->grad_bytes);
+}
+
+/* When the last gradients are summed, at least. A stage's sum takes R, of which its last backwards hide no more than
+ * they take; these are the backwards of one micro-batch, where backward is split the weights' part.
+ *   - Some stage has the mean of the parameters. Its last backwards come after all forwards of the last micro-batch:
+ *     T >= F of the model + R of the mean.
+ *   - A stage runs m X, less the backwards that hide: T >= (m - 1) X + F + R, where backward is split I instead of F.
+ *     The longest of these is no less than their mean over the stages. R beyond its latency is proportional to the
+ *     parameters. */
+static double bound_sums(zp_search_cache *s, const zp_point *point) {
+  const zp_choice *c = &point->choice;
+  if (!sums_beside(s, c)) return 0;
+  const zp_variant *v = zp_variant_of(s, point);
+  int64_t units = v->lowered->n_units;
+  double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
+  double mean_s = sum_s(s, c, v, (double)v->elements_before[units] / P, (double)v->spread_before[units] / P),
+         latency_s = sum_s(s, c, v, 0, v->spread_before[units] > 0 ? 1 : 0);
+  double hops = zp_model_chunks(c) - 1 - (c->schedule == ZP_SCHEDULE_ZB_V);
+  double once = zp_schedule_splits(c->schedule) ? v->all_s.input : v->all_s.forward;
+  return fmax(v->all_s.forward + hops * zp_least_message(s, point) + mean_s - (v->spread_elements > 0 ? latency_s : 0),
+              ((m - 1) * point->work_s + once) / P + mean_s - latency_s);
+}
+
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
@@ -329,7 +363,8 @@ double zp_bound_microbatches(zp_search_cache *s, const zp_point *point) {
 
 static double moving_bound(zp_search_cache *s, const zp_point *point, double alone) {
   double m = (double)zp_microbatches(s->in->spec, &point->choice);
-  return fmax(pipeline_bound(s, point, moved_work(s, point, alone)), m * transfers_s(s, point));
+  double moving = fmax(pipeline_bound(s, point, moved_work(s, point, alone)), m * transfers_s(s, point));
+  return fmax(moving, bound_sums(s, point));
 }
 
 double zp_bound_moving(zp_search_cache *s, const zp_point *point) {
@@ -350,12 +385,15 @@ double zp_bound(zp_search_cache *s, const zp_point *point) {
 typedef struct stage_at {
   zp_search_cache *s;
   const zp_point *point;
-  const zp_variant *v, *own; /* of the other stages, at least; of this one */
+  const zp_variant *own; /* of this stage */
   const zp_choice *c;
   double m, message_s, later; /* later: stages after this one */
   int stage;
   int64_t first, end;
-  bool waits; /* count them */
+  zp_part_seconds own_s, before, after; /* of this stage, of those before and after it, at least */
+  zp_part_seconds behind;               /* those after it, whose waits are not counted: the bound need grow with the
+                                         * stage in no other way */
+  bool waits;                           /* count them */
 } stage_at;
 
 /* Round trips from this stage: at most `flight` micro-batches are between their forward here and the gradient's way
@@ -369,70 +407,127 @@ static double loops(const stage_at *a, double flight, double before, double from
  * with one stage, step_end has it. */
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
-  if (c->pipeline == 1 || c->data == 1 || zp_shards_gradients(c) || c->compress || a->s->machine.node->device.is_cpu ||
-      zp_has_types(a->s) || !a->s->in->floor.reductions)
-    return 0;
+  if (!sums_beside(a->s, c)) return 0;
   const zp_variant *v = a->own;
   double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),
          spread = (double)(v->spread_before[a->end] - v->spread_before[a->first]);
-  double reduce = (zp_shards_state(c) ? pass_s : all_reduce_s)(a->s, c, whole, spread, v->lowered->grad_bytes);
-  double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
+  double reduce = sum_s(a->s, c, v, whole, spread);
   return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce, 0,
-                                work - forward, a->end - a->first);
+                                a->own_s.work - a->own_s.forward, a->end - a->first);
 }
 
 /* 1F1B: the first micro-batch comes after F of the stages before, the last gradient goes on through A less those F, and
  * in between the stage computes m X and waits: for C before its first backward, less min(w, m - 1) forwards, and for C
  * before its last one, less as many backwards. For m > P the two spans do not overlap, else the longer one counts. Its
  * own end is followed by what nothing hides of its reduction. */
-static double bound_1f1b_stage(const stage_at *a, double total) {
-  const zp_variant *v = a->v;
-  double before = zp_least_before(a->s, a->point, a->stage, a->first) + 2 * a->stage * a->message_s,
-         work = a->own->prefix_s[a->end] - a->own->prefix_s[a->first];
-  double after = zp_least_after(a->s, a->point, a->stage, a->end) + 2 * a->later * a->message_s;
-  double forward = a->own->forward_s[a->end] - a->own->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
+static double bound_1f1b_stage(const stage_at *a) {
+  double before = a->before.work + 2 * a->stage * a->message_s;
+  double work = a->own_s.work, forward = a->own_s.forward, warmup = fmin(a->later, a->m - 1);
+  double after = a->after.work + 2 * a->later * a->message_s;
   double first_wait = fmax(0, after - warmup * forward), last_wait = fmax(0, after - warmup * (work - forward));
   double wait = !a->waits ? 0 : a->m > a->c->pipeline ? first_wait + last_wait : fmax(first_wait, last_wait);
-  double end = v->forward_s[a->first] + a->stage * a->message_s + a->m * work + wait + own_reduce_s(a);
-  return fmax(fmax(end, before + a->m * work + wait),
-              loops(a, a->later + 1, before, work + total - v->prefix_s[a->end]));
+  double end = a->before.forward + a->stage * a->message_s + a->m * work + wait + own_reduce_s(a);
+  return fmax(fmax(end, before + a->m * work + wait), loops(a, a->later + 1, before, work + a->behind.work));
 }
 
 /* Split backward (ZB-H1, ZB-H2, and others with one chunk): D forwards come before the first backward, so the stage
  * waits for I of the stages behind it less D - 1 forwards (or m - 1): T >= F before + m X + wait. And the gradients of
  * its inputs go on down: T >= I before + m I. */
-static double bound_split_stage(const stage_at *a, double total, double input_total) {
-  const zp_variant *v = a->v, *own = a->own;
+static double bound_split_stage(const stage_at *a) {
   double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */
   if (a->c->schedule == ZP_SCHEDULE_ZB_H2) depth = 2 * depth - 1;
-  double forward = own->forward_s[a->end] - own->forward_s[a->first],
-         work = own->prefix_s[a->end] - own->prefix_s[a->first], input = own->input_s[a->end] - own->input_s[a->first];
-  double less = total - input_total - (v->prefix_s[a->end] - v->input_s[a->end]); /* weight gradients of those after */
-  double after = zp_least_after(a->s, a->point, a->stage, a->end) - less + 2 * a->later * message;
-  double wait = !a->waits ? 0 : fmax(0, after - (fmin(depth, a->m) - 1) * forward);
-  double before = zp_least_before(a->s, a->point, a->stage, a->first) - (v->prefix_s[a->first] - v->input_s[a->first]) +
-                  2 * a->stage * message;
-  double drain = before + a->m * input;
-  double end = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
-  return fmax(fmax(end, drain), loops(a, depth, before, input + input_total - v->input_s[a->end]));
+  double after = a->after.input + 2 * a->later * message;
+  double wait = !a->waits ? 0 : fmax(0, after - (fmin(depth, a->m) - 1) * a->own_s.forward);
+  double before = a->before.input + 2 * a->stage * message;
+  double drain = before + a->m * a->own_s.input;
+  double end = a->before.forward + a->stage * message + a->m * a->own_s.work + wait + own_reduce_s(a);
+  return fmax(fmax(end, drain), loops(a, depth, before, a->own_s.input + a->behind.input));
 }
 
 /* GPipe: as bound_gpipe, of this stage; its reduction starts when the last backward leaves it, which still has A to go.
  */
+static double bound_gpipe_stage(const stage_at *a) {
+  double all = a->before.work + a->m * a->own_s.work + a->after.work + 2 * (a->c->pipeline - 1) * a->message_s;
+  double down = a->before.work - a->before.forward + a->stage * a->message_s; /* after the stage's own end */
+  return fmax(all, all - down + own_reduce_s(a));
+}
+
+static double bound_stage(const stage_at *a) {
+  switch (a->c->schedule) {
+  case ZP_SCHEDULE_GPIPE: return bound_gpipe_stage(a);
+  case ZP_SCHEDULE_1F1B: return bound_1f1b_stage(a);
+  default: return bound_split_stage(a);
+  }
+}
+
+static stage_at stage_of(zp_search_cache *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
+                         int64_t end) {
+  const zp_choice *c = &point->choice;
+  return (stage_at){.s = s,
+                    .point = point,
+                    .own = own,
+                    .c = c,
+                    .m = (double)zp_microbatches(s->in->spec, c),
+                    .message_s = zp_least_message(s, point),
+                    .later = c->pipeline - 1 - stage,
+                    .stage = stage,
+                    .first = first,
+                    .end = end,
+                    .own_s = zp_stage_seconds(own, first, end),
+                    .waits = true};
+}
+
+/* Units before one, and those from it on, whatever stages run them. */
+static zp_part_seconds units_before(const zp_variant *v, int64_t unit) {
+  return (zp_part_seconds){v->prefix_s[unit], v->forward_s[unit], v->input_s[unit]};
+}
+static zp_part_seconds units_from(const zp_variant *v, int64_t unit) {
+  int64_t n = v->lowered->n_units;
+  return (zp_part_seconds){v->prefix_s[n] - v->prefix_s[unit], v->forward_s[n] - v->forward_s[unit],
+                           v->input_s[n] - v->input_s[unit]};
+}
+
+/* What memory forces on other stages is recomputed before the gradients of their inputs: the weights' part of backward
+ * is the same in all modes. */
 double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
                          int64_t end, bool waits) {
   const zp_variant *v = zp_variant_of(s, point);
-  const zp_choice *c = &point->choice;
-  double m = (double)zp_microbatches(s->in->spec, c), total = v->prefix_s[zp_point_units(s, point)];
-  stage_at a = {s, point, v, own, c, m, zp_least_message(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
-  if (c->schedule == ZP_SCHEDULE_GPIPE) {
-    double work = own->prefix_s[end] - own->prefix_s[first], before = zp_least_before(s, point, stage, first);
-    double all = before + m * work + zp_least_after(s, point, stage, end) + 2 * (c->pipeline - 1) * a.message_s;
-    double down = before - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
-    return fmax(all, all - down + own_reduce_s(&a));
+  stage_at a = stage_of(s, point, own, stage, first, end);
+  a.before = units_before(v, first);
+  a.after = a.behind = units_from(v, end);
+  double forced_before = zp_least_before(s, point, stage, first) - a.before.work,
+         forced_after = zp_least_after(s, point, stage, end) - a.after.work;
+  a.before.work += forced_before, a.before.input += forced_before;
+  a.after.work += forced_after, a.after.input += forced_after;
+  a.waits = waits;
+  return bound_stage(&a);
+}
+
+static void add_seconds(zp_part_seconds *sum, const zp_part_seconds *more, double sign) {
+  sum->work += sign * more->work;
+  sum->forward += sign * more->forward;
+  sum->input += sign * more->input;
+}
+
+/* One chunk a stage, all of them known: no less than the longest bound of a stage. */
+static double bound_of_stages(zp_search_cache *s, const zp_point *point, const int64_t *cut,
+                              const zp_variant *const *own) {
+  zp_part_seconds before = {0}, after = {0};
+  double longest = 0;
+  int stages = point->choice.pipeline;
+  for (int i = 0; i < stages; i++) {
+    zp_part_seconds stage_s = zp_stage_seconds(own[i], cut[i], cut[i + 1]);
+    add_seconds(&after, &stage_s, 1);
   }
-  if (c->schedule == ZP_SCHEDULE_1F1B) return bound_1f1b_stage(&a, total);
-  return bound_split_stage(&a, total, v->input_s[zp_point_units(s, point)]);
+  for (int i = 0; i < stages; i++) {
+    stage_at a = stage_of(s, point, own[i], i, cut[i], cut[i + 1]);
+    add_seconds(&after, &a.own_s, -1);
+    a.before = before;
+    a.after = a.behind = after;
+    longest = fmax(longest, bound_stage(&a));
+    add_seconds(&before, &a.own_s, 1);
+  }
+  return longest;
 }
 
 /* Every stage s has a chunk among the first P, and its first forward waits for chunks 0 .. s - 1 of one micro-batch,
@@ -440,34 +535,29 @@ double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_var
  * own. Split backward: the weights' part may come later, so T >= F before + m X, and T >= I before + m I. */
 double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const int64_t *cut,
                           const zp_variant *const *own) {
-  const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->in->spec, c), longest = 0;
+  bool split = zp_schedule_splits(c->schedule);
+  zp_part_seconds before = {0};
   zp_units part[ZP_MOST_CHUNKS];
   for (int stage = 0; stage < c->pipeline; stage++) {
-    double work = 0, input = 0;
+    zp_part_seconds all = {0}, first = zp_stage_seconds(own[stage], cut[stage], cut[stage + 1]);
     zp_parts_of_stage(c, stage, cut, part);
     for (int k = 0; k < zp_chunks(c); k++) {
-      int64_t first = part[k].first, end = first + part[k].count;
-      work += own[stage]->prefix_s[end] - own[stage]->prefix_s[first];
-      input += own[stage]->input_s[end] - own[stage]->input_s[first];
+      zp_part_seconds chunk = zp_stage_seconds(own[stage], part[k].first, part[k].first + part[k].count);
+      add_seconds(&all, &chunk, 1);
     }
-    bool split = zp_schedule_splits(c->schedule);
-    double before = split ? v->forward_s[cut[stage]] : v->prefix_s[cut[stage]];
-    longest = fmax(longest, before + m * work);
-    if (split) longest = fmax(longest, v->input_s[cut[stage]] + m * input);
+    longest = fmax(longest, (split ? before.forward : before.work) + m * all.work);
+    if (split) longest = fmax(longest, before.input + m * all.input);
+    add_seconds(&before, &first, 1);
   }
   return longest;
 }
 
 /* T is at least the bound of every stage; the end of the step follows it. */
 double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
-  double longest = 0;
-  if (zp_model_chunks(&point->choice) > point->choice.pipeline)
-    longest = zp_bound_of_chunks(s, point, cut, own);
-  else
-    for (int i = 0; i < point->choice.pipeline; i++)
-      longest = fmax(longest, zp_bound_of_stage(s, point, own[i], i, cut[i], cut[i + 1], true));
+  bool whole = zp_model_chunks(&point->choice) == point->choice.pipeline;
+  double longest = whole ? bound_of_stages(s, point, cut, own) : zp_bound_of_chunks(s, point, cut, own);
   /* one stage: a longer backward hides more of the reduction */
   double end =
       point->choice.pipeline == 1

@@ -43,6 +43,18 @@ double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point);
 const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *choice);
 /* The least and most of all stages alone. */
 const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *choice);
+/* What one stage has, as zp_flight_memo says it. From the first stage to the last one none of it turns: it never falls
+ * and then rises, nor the other way round. */
+typedef struct zp_stage_flight {
+  double flight, pending, fewest, all, slots;
+} zp_stage_flight;
+zp_stage_flight zp_find_stage_flight(zp_search_cache *s, const zp_choice *choice, int stage);
+
+/* ---- stage_sum.c ---- */
+/* Have stages first .. end - 1 together as much as is wanted? Requires: the number never rises and then falls from
+ * stage to stage, nor the other way round; first < end. */
+typedef double zp_of_stage(void *user, int stage);
+bool zp_stages_reach(int first, int end, double wanted, zp_of_stage *number, void *user);
 
 /* ---- stage_bytes.c ---- */
 /* Bytes that a stage has of a unit as long as it works on it. */

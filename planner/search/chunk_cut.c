@@ -1,7 +1,7 @@
 /* Cutting units into several model chunks a stage. A stage's memory then depends on chunks that are far apart in the
  * model. Up to 4,096 ways to cut, every one is in the space, and planner/cuts looks for the best. Where there are
- * more, where state may leave the device, and on several node types cuts are stated: the longest chunk as short as
- * possible, and of these cuts the ones with the longest first or the longest last chunks. */
+ * more, unless they take little work and all state is on the device, and on several node types cuts are stated: the
+ * longest chunk as short as possible, and of these cuts the ones with the longest first or the longest last chunks. */
 #include <math.h>
 #include <zplan/hash.h>
 #include <zplan/schedule.h>
@@ -52,12 +52,12 @@ bool zp_every_chunk_cut(const zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   int chunks = zp_model_chunks(c);
   if (zp_chunks(c) == 1 || chunks > ZP_MOST_FREE_CHUNKS || zp_has_types(s)) return false;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
+  if (zp_few_chunk_cuts(s, point)) return true;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) /* many points: more work for each would be too much */
     if (c->home[i].tier != ZP_TIER_DEVICE) return false;
   int64_t units = zp_point_units(s, point);
-  bool light = 3 * zp_microbatches(s->in->spec, c) * chunks <= ZP_MOST_FREE_ACTIONS &&
-               units * units * chunks <= ZP_MOST_FREE_RANGES;
-  return light || zp_few_chunk_cuts(s, point);
+  return 3 * zp_microbatches(s->in->spec, c) * chunks <= ZP_MOST_FREE_ACTIONS &&
+         units * units * chunks <= ZP_MOST_FREE_RANGES;
 }
 
 typedef struct looking {

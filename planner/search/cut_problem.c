@@ -79,6 +79,13 @@ static zp_cut_cost cost(void *user, int place, int64_t first, int64_t end) {
   return cost;
 }
 
+static zp_cut_cost least(void *user, int64_t first, int64_t end) {
+  const asked *a = user;
+  zp_part_seconds all = zp_stage_seconds(a->v, first, end);
+  double input = a->problem.split ? all.input : all.work;
+  return (zp_cut_cost){.forward_s = all.forward, .backward_s = input - all.forward, .weights_s = all.work - input};
+}
+
 static int64_t alike(void *user, int64_t first, int64_t end) {
   return zp_stage_canonical(((asked *)user)->v->lowered, first, end);
 }
@@ -228,6 +235,7 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
                                 .cost = cost,
                                 .alike = alike,
                                 .growing_update_s = growing_update_s,
+                                .least = least,
                                 .message_behind_s = message_behind_s,
                                 .stage = stage,
                                 .run_first = c->schedule == ZP_SCHEDULE_1F1B ? run_first : NULL,

@@ -5,15 +5,10 @@
 #include <zplan/schedule.h>
 #include "bound.h"
 
-/* What one stage has. */
-typedef struct stage_flight {
-  double flight, pending, fewest, all, slots; /* as in zp_flight_memo */
-} stage_flight;
-
 /* chunk: [chunks], filled in. Micro-batches for which a unit keeps its values are, at least, those of the
  * chunk with the fewest, or of a chunk's share in the stage's pool. */
-static stage_flight count_stage(const zp_choice *c, int64_t m, int stage, int64_t *chunk) {
-  stage_flight f = {.fewest = HUGE_VAL, .pending = HUGE_VAL, .slots = (double)zp_in_flight(c, stage, m)};
+static zp_stage_flight count_stage(const zp_choice *c, int64_t m, int stage, int64_t *chunk) {
+  zp_stage_flight f = {.fewest = HUGE_VAL, .pending = HUGE_VAL, .slots = (double)zp_in_flight(c, stage, m)};
   int chunks = zp_chunks(c);
   zp_in_flight_chunks(c, stage, m, chunk);
   for (int k = 0; k < chunks; k++) {
@@ -25,7 +20,7 @@ static stage_flight count_stage(const zp_choice *c, int64_t m, int stage, int64_
   return f;
 }
 
-static void widen(zp_flight_memo *memo, const stage_flight *f, bool first) {
+static void widen(zp_flight_memo *memo, const zp_stage_flight *f, bool first) {
   memo->least = first ? f->flight : zp_sooner(memo->least, f->flight);
   memo->most = first ? f->flight : zp_later(memo->most, f->flight);
   memo->least_pending = first ? f->pending : zp_sooner(memo->least_pending, f->pending);
@@ -35,11 +30,12 @@ static void widen(zp_flight_memo *memo, const stage_flight *f, bool first) {
 /* With one chunk a stage both numbers rise or fall from the first stage to the last one, so these two have the
  * extremes. So have they where chunks are interleaved: no weight gradients wait, all stages run the forwards of all
  * chunks in one order, and the backwards, too; the first backward comes after so many more forwards on every stage than
- * on the next. */
+ * on the next. ZB-V: both rise with the stage for the chunk with the fewest, and the other numbers are the same on all
+ * stages. */
 static void find_extremes(zp_flight_memo *memo, const zp_choice *c) {
   int64_t chunk[ZP_MOST_CHUNKS];
-  stage_flight first = count_stage(c, memo->microbatches, 0, chunk),
-               last = count_stage(c, memo->microbatches, c->pipeline - 1, chunk);
+  zp_stage_flight first = count_stage(c, memo->microbatches, 0, chunk),
+                  last = count_stage(c, memo->microbatches, c->pipeline - 1, chunk);
   widen(memo, &first, true);
   widen(memo, &last, false);
 }
@@ -63,7 +59,7 @@ static void count_stages(zp_search_cache *s, zp_flight_memo *memo, const zp_choi
   give_room(s, memo, c);
   memo->counted = memo->descend = true; /* all of it is found below */
   for (int stage = 0; stage < c->pipeline; stage++) {
-    stage_flight f = count_stage(c, memo->microbatches, stage, &memo->chunk[stage * memo->chunks]);
+    zp_stage_flight f = count_stage(c, memo->microbatches, stage, &memo->chunk[stage * memo->chunks]);
     memo->flight[stage] = f.flight;
     memo->pending[stage] = f.pending;
     memo->fewest[stage] = f.fewest;
@@ -72,10 +68,6 @@ static void count_stages(zp_search_cache *s, zp_flight_memo *memo, const zp_choi
     memo->descend &= stage == 0 || f.flight <= memo->flight[stage - 1];
     widen(memo, &f, stage == 0);
   }
-}
-
-static bool ends_are_extremes(const zp_choice *c) {
-  return zp_chunks(c) == 1 || c->schedule == ZP_SCHEDULE_INTERLEAVED;
 }
 
 /* Interleaved tables are slow to count in, and other points ask for the same ones. */
@@ -90,7 +82,7 @@ static zp_flight_memo *recall_flights(zp_search_cache *s, const zp_choice *c) {
   memo->known = true;
   memo->counted = false;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
-  if (ends_are_extremes(c)) find_extremes(memo, c);
+  find_extremes(memo, c);
   return memo;
 }
 
@@ -100,8 +92,15 @@ const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
   return memo;
 }
 
-const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *c) {
-  zp_flight_memo *memo = recall_flights(s, c);
-  if (!ends_are_extremes(c) && !memo->counted) count_stages(s, memo, c);
-  return memo;
+const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *c) { return recall_flights(s, c); }
+
+zp_stage_flight zp_find_stage_flight(zp_search_cache *s, const zp_choice *c, int stage) {
+  const zp_flight_memo *memo = recall_flights(s, c);
+  int64_t chunk[ZP_MOST_CHUNKS];
+  if (!memo->counted) return count_stage(c, memo->microbatches, stage, chunk);
+  return (zp_stage_flight){.flight = memo->flight[stage],
+                           .pending = memo->pending[stage],
+                           .fewest = memo->fewest[stage],
+                           .all = memo->all[stage],
+                           .slots = memo->slots[stage]};
 }

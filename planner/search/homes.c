@@ -174,32 +174,43 @@ static bool raise_share(zp_search_cache *s, zp_point *family, zp_fits_share *fit
   return true;
 }
 
-/* Have the hosts and disks room for what has left? What may be on either counts on both together. */
-static bool away_may_fit(zp_search_cache *s, const zp_point *family) {
+/* Is what has left of parameters, gradients and optimizer state no more than the hosts and disks hold? What may be on
+ * either counts on both together. O(1). */
+static bool state_away_may_fit(zp_search_cache *s, const zp_point *family) {
   zp_limits away = zp_away_floor(s, family);
   bool disks = false;
   for (int i = 0; i <= (int)family->leaving; i++)
     disks |=
         family->choice.home[i].tier == ZP_TIER_HOST && zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
-  bool fits = disks ? away.host + away.nvme <= s->host_bytes + s->nvme_bytes
-                    : away.host <= s->host_bytes && away.nvme <= s->nvme_bytes;
-  return fits && zp_hosts_have_room(s, family);
+  return disks ? away.host + away.nvme <= s->host_bytes + s->nvme_bytes
+               : away.host <= s->host_bytes && away.nvme <= s->nvme_bytes;
 }
 
-/* The least share that may fit, as far as is known at once, and the bound that goes with it. */
+/* Have the hosts and disks room for all that has left? */
+static bool away_may_fit(zp_search_cache *s, const zp_point *family) {
+  return state_away_may_fit(s, family) && zp_hosts_have_room(s, family);
+}
+
+/* The least share that may fit, as far as is known in O(1), and the bound that goes with it. */
 static zp_rejection measure_family(zp_search_cache *s, zp_point *family) {
   int eighths = zp_least_eighths(s, family, family->leaving);
   if (must_leave(s->in, family->leaving) && eighths < ZP_EIGHTHS) eighths = ZP_EIGHTHS;
   if (eighths > ZP_EIGHTHS) return ZP_REJECT_MEMORY;
   set_share(family, eighths);
-  if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
+  if (!state_away_may_fit(s, family)) return ZP_REJECT_HOST;
   family->bound_s = zp_bound_moving(s, family);
   return ZP_REJECT_NONE;
 }
 
+/* Why no share of a measured family has room on the stages. */
+static zp_rejection refuse_family_room(zp_search_cache *s, const zp_point *family) {
+  if (!zp_hosts_have_room(s, family)) return ZP_REJECT_HOST;
+  return has_some_room(s, family) ? ZP_REJECT_NONE : ZP_REJECT_MEMORY;
+}
+
 /* The least end of a step of all shares from the family's one on, on the fastest places: the end of a step may take
  * less with more of a class off the device (gradients need not go down to an update on the host). */
-static double least_end(zp_search_cache *s, const zp_point *family) {
+double zp_least_family_end(zp_search_cache *s, const zp_point *family) {
   zp_point point = *family;
   bool differs = family->leaving != ZP_STATE_ACTIVATIONS; /* these are gone by then */
   double least = HUGE_VAL;
@@ -251,7 +262,6 @@ static void each_family(zp_search_run *run, const zp_point *all, const zp_mode_p
       zp_point family = zp_with_choice(run->s, one ? &p->one[i] : all, &c);
       family.next = ZP_REFINE_ROOM;
       family.leaving = (zp_state)state;
-      family.every_cut = false;
       on_family(run, &family, user);
     }
     c.home[state].eighths = ZP_EIGHTHS;
@@ -263,13 +273,28 @@ typedef struct findings {
   zp_point family[ZP_STATE_COUNT * ZP_MOST_MODES];
   int len, n_rejected;
   double bound_s;
-  zp_rejection why[ZP_STATE_COUNT * ZP_MOST_MODES]; /* the others cannot */
+  zp_rejection why[ZP_STATE_COUNT * ZP_MOST_MODES];   /* the others cannot */
+  zp_mode_set beaten[ZP_STATE_COUNT * ZP_MOST_MODES]; /* modes of the families whose bounds beat nothing */
+  int n_beaten;
 } findings;
 
+/* All of the state of families before this one is away here, and more, and of more modes the least counts. */
+static bool is_known_beaten(const findings *found, zp_mode_set modes) {
+  for (int i = 0; i < found->n_beaten; i++)
+    if ((modes & ~found->beaten[i]) == 0) return true;
+  return false;
+}
+
+/* A family whose bound beats nothing is left out with it, and nobody asks whether it has room. */
 static void find_family(zp_search_run *run, zp_point *family, void *user) {
   findings *found = user;
+  zp_mode_set modes = zp_variant_of(run->s, family)->modes;
+  if (is_known_beaten(found, modes)) return;
   zp_rejection why = measure_family(run->s, family);
-  if (why == ZP_REJECT_NONE && !has_some_room(run->s, family)) why = ZP_REJECT_MEMORY;
+  bool beaten = why == ZP_REJECT_NONE && family->bound_s >= run->cutoff_s &&
+                !zp_may_note_unsearched(run, family, ZP_UNSEARCHED_FAMILY);
+  if (beaten) found->beaten[found->n_beaten++] = modes;
+  if (why == ZP_REJECT_NONE && !beaten) why = refuse_family_room(run->s, family);
   if (why != ZP_REJECT_NONE) {
     found->why[found->n_rejected++] = why;
     return;
@@ -280,7 +305,7 @@ static void find_family(zp_search_run *run, zp_point *family, void *user) {
 }
 
 static void find_families(zp_search_run *run, const zp_point *all, const zp_mode_points *p, findings *found) {
-  found->len = found->n_rejected = 0;
+  found->len = found->n_rejected = found->n_beaten = 0;
   found->bound_s = HUGE_VAL;
   each_family(run, all, p, find_family, found);
 }
@@ -306,7 +331,7 @@ static void add_families(zp_search_run *run, const zp_point *all, const zp_mode_
     return;
   }
   zp_point family = *all;
-  family.every_cut = false;
+  family.every_cut &= zp_few_chunk_cuts(run->s, all); /* with state away */
   if (zp_is_beaten(run, zp_bound_moving(run->s, &family))) {
     zp_note_unsearched(run, &family, ZP_UNSEARCHED_CHOICE);
     return;
@@ -372,7 +397,7 @@ static double least_of_shares(zp_search_run *run, const zp_point *family) {
 static zp_rejection look_at_share(zp_search_run *run, zp_point *family, zp_fits_share *fits) {
   if (!raise_share(run->s, family, fits)) return ZP_REJECT_MEMORY;
   if (!away_may_fit(run->s, family)) return ZP_REJECT_HOST;
-  family->end_s = least_end(run->s, family);
+  family->end_s = zp_least_family_end(run->s, family);
   family->bound_s = fmax(family->bound_s, least_of_shares(run, family) + family->end_s);
   return ZP_REJECT_NONE;
 }

@@ -288,6 +288,29 @@ static bool serve_stages(const knapsack *all, const prices *p, const zp_flight_m
   return wanted->parts <= ZP_BOUND_SLACK * all->n;
 }
 
+typedef struct stages_of {
+  const knapsack *all;
+  const prices *p;
+  zp_search_cache *s;
+  const zp_choice *c;
+} stages_of;
+
+static double parts_of_stage(void *user, int stage) {
+  const stages_of *x = user;
+  zp_stage_flight f = zp_find_stage_flight(x->s, x->c, stage);
+  return most_of_stage(x->all, x->p, (microbatches){f.flight, fewer(f.pending)}, &(gains){0, 1}).parts;
+}
+
+/* serve_stages where parts alone are wanted. What a stage has room for falls with its micro-batches, so it does not
+ * turn from stage to stage, and the inner stage with the least is the first or the last one. */
+static bool house_parts(stages_of *x) {
+  int stages = x->c->pipeline;
+  double least = x->p->chunks * (1 - ZP_BOUND_SLACK);
+  if (x->all->between && stages > 2 && (parts_of_stage(x, 1) < least || parts_of_stage(x, stages - 2) < least))
+    return false;
+  return zp_stages_reach(0, stages, x->all->n * (1 - ZP_BOUND_SLACK), parts_of_stage, x);
+}
+
 /* What the stages with the fewest and the most micro-batches say of all decides most. */
 static bool serve(const knapsack *all, const prices *p, zp_search_cache *s, const zp_choice *c, gains *wanted) {
   const zp_flight_memo *few = zp_find_flight_extremes(s, c);
@@ -299,7 +322,8 @@ static bool serve(const knapsack *all, const prices *p, zp_search_cache *s, cons
     *wanted = (gains){0, 0};
     return true;
   }
-  return serve_stages(all, p, zp_find_flights(s, c), wanted);
+  if (!house_parts(&(stages_of){all, p, s, c})) return false;
+  return wanted->seconds <= 0 || serve_stages(all, p, zp_find_flights(s, c), wanted);
 }
 
 /* Every part is on some stage, alone at best. */

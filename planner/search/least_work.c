@@ -121,11 +121,11 @@ static bool fills_all_between(const filling *f, int stage) {
  * room for the largest chunk of u units: W u a + n b bytes, and n <= C u. Up to the largest u with u (C b + W a) <= L
  * all C chunks may be full; with one more unit in the largest chunk, only (L - W (u + 1) a) / b units remain, and ever
  * fewer with more: the most of n is at one of the two. Loose by the units that are not of the segment. */
-static double room_of_chunks(const filling *f, int mode, int stage, const zp_flight_memo *flights, bool forced) {
-  int chunks = flights->chunks;
+static double room_of_chunks(const filling *f, int mode, const zp_stage_flight *flight, bool forced) {
+  int chunks = zp_chunks(&f->point->choice);
   double bytes = f->limit[mode] * (1 + ZP_ROUNDING), kept = f->kept[mode];
-  double fewest = flights->fewest[stage], all = flights->all[stage], slots = flights->slots[stage];
-  double state = f->state + flights->pending[stage] * f->waits[mode];
+  double fewest = flight->fewest, all = flight->all, slots = flight->slots;
+  double state = f->state + flight->pending * f->waits[mode];
   if (bytes <= 0) return 0;
   if (state + kept <= 0) return HUGE_VAL;
   double own = (bytes - (forced ? kept * (all - chunks * fewest) : 0)) / (state + kept * fewest);
@@ -136,18 +136,11 @@ static double room_of_chunks(const filling *f, int mode, int stage, const zp_fli
   return whole_part(zp_later(zp_later(own, pooled), 0));
 }
 
-static void find_room(const filling *f, const zp_flight_memo *flights, int stage) {
-  int n = f->point->n_modes;
-  double *room = &f->room[stage * n];
-  bool as_before = stage > 0 && flights->chunks == 1 && flights->flight[stage] == flights->flight[stage - 1] &&
-                   flights->pending[stage] == flights->pending[stage - 1];
-  if (as_before) {
-    memcpy(room, room - n, sizeof *room * (size_t)n);
-    return;
-  }
-  for (int i = 0; i < n; i++)
-    room[i] = flights->chunks > 1 ? room_of_chunks(f, i, stage, flights, fills_all_between(f, stage))
-                                  : room_of(f, i, flights->flight[stage], flights->pending[stage]);
+/* room: [modes]. */
+static void find_room(const filling *f, int stage, const zp_stage_flight *flight, double *room) {
+  for (int i = 0; i < f->point->n_modes; i++)
+    room[i] = zp_chunks(&f->point->choice) > 1 ? room_of_chunks(f, i, flight, fills_all_between(f, stage))
+                                               : room_of(f, i, flight->flight, flight->pending);
 }
 
 /* How many units a stage has room for in every mode. False: one that has to have a unit has room for none. */
@@ -157,12 +150,39 @@ static bool find_rooms(filling *f) {
   bool all_have = true;
   f->room = ZP_NEW_ARRAY(f->s->arena, double, stages *n);
   for (int stage = 0; stage < stages; stage++) {
-    double most = 0;
-    find_room(f, flights, stage);
-    for (int i = 0; i < n; i++) most = zp_later(most, f->room[stage * n + i]);
+    double most = 0, *room = &f->room[stage * n];
+    bool as_before = stage > 0 && flights->chunks == 1 && flights->flight[stage] == flights->flight[stage - 1] &&
+                     flights->pending[stage] == flights->pending[stage - 1];
+    zp_stage_flight flight = zp_find_stage_flight(f->s, &f->point->choice, stage);
+    if (as_before)
+      memcpy(room, room - n, sizeof *room * (size_t)n);
+    else
+      find_room(f, stage, &flight, room);
+    for (int i = 0; i < n; i++) most = zp_later(most, room[i]);
     all_have &= most >= flights->chunks || !fills_all_between(f, stage);
   }
   return all_have;
+}
+
+/* The most units that the stage has room for in any mode. It falls with what is in flight and waits, so from one stage
+ * between the first and the last one to the next it does not turn. */
+static double units_of_stage(void *user, int stage) {
+  const filling *f = user;
+  double room[ZP_MOST_MODES], most = 0;
+  zp_stage_flight flight = zp_find_stage_flight(f->s, &f->point->choice, stage);
+  find_room(f, stage, &flight, room);
+  for (int i = 0; i < f->point->n_modes; i++) most = zp_later(most, room[i]);
+  return most;
+}
+
+/* Have the stages room for all units, and for what each must have, in any mode? As find_rooms and sum_rooms say it. */
+static bool have_room(filling *f) {
+  int stages = f->point->choice.pipeline;
+  double left = f->units - units_of_stage(f, 0), chunks = zp_chunks(&f->point->choice);
+  if (stages > 1) left -= units_of_stage(f, stages - 1);
+  if (stages <= 2) return left <= 0;
+  if (f->between && (units_of_stage(f, 1) < chunks || units_of_stage(f, stages - 2) < chunks)) return false;
+  return zp_stages_reach(1, stages - 1, left, units_of_stage, f);
 }
 
 /* sums[stage][mode]: the most units that the stages before it can hold in that mode or a faster one: each the room of
@@ -281,11 +301,8 @@ bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point) {
   for (int i = 0; i < ZP_STATE_COUNT; i++) /* parts of state are whole numbers of elements: all or not counted */
     if (i != ZP_STATE_ACTIVATIONS && shares.of[i] < 1) shares.of[i] = 0;
   if (c->fine) return zp_hosts_have_room_for_parts(s, point, &shares);
-  zp_arena_mark mark = zp_arena_get_mark(s->arena);
   filling f = start_on_host(s, point, &shares);
-  bool fits = find_rooms(&f) && sum_rooms(&f)[(c->pipeline + 1) * point->n_modes - 1] >= f.units;
-  zp_arena_rewind(s->arena, mark);
-  return fits;
+  return have_room(&f);
 }
 
 /* work_s: the least work of all units in the fastest mode of each, and what memory adds to those of the segment
@@ -298,6 +315,7 @@ bool zp_find_least_work(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   filling f = start_on_device(s, point);
   verdict known = ask == ZP_ASK_ALL ? DEPENDS : judge_extremes(&f, ask);
   if (known != DEPENDS) return known == ENOUGH; /* and the work is that of the fastest mode */
+  if (ask == ZP_ASK_ROOM) return have_room(&f);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = NULL};
   bool fits = find_rooms(&f);

@@ -181,7 +181,7 @@ zp_outcome zp_price_work(zp_refiner *x) {
   return ZP_BETTER_BOUND;
 }
 
-/* Some cut fits, and then the stated cuts in the modes that fit. With every cut all is on the device. */
+/* Some cut fits, and then the stated cuts in the modes that fit. With every cut, chains before any memory is asked. */
 zp_outcome zp_price_memory(zp_refiner *x) {
   zp_rejection why;
   if (x->point->every_cut) {

@@ -20,8 +20,6 @@ int zp_use_groups(zp_search_cache *s, int tensor);
  * (s->reason). Of the choice only tensor, sequence, microbatch and loss_chunks
  * count. */
 int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
-/* The seconds of its first units are known from now on. */
-void zp_make_sums(zp_search_cache *s, int variant);
 /* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
 
@@ -31,6 +29,15 @@ const zp_places_memo *zp_find_places(zp_search_cache *s, const zp_choice *choice
 const zp_variant *zp_on_stage(zp_search_cache *s, const zp_choice *choice, const zp_variant *of_mode, int stage);
 /* The variant of the same mode for a set of node types. */
 const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mode, zp_node_set types);
+
+/* ---- measure.c ---- */
+/* Fills in what units and all of them together take: the least of these modes, [n]. Requires: v->lowered is one. */
+void zp_measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *modes, int n);
+/* The seconds of its first units are known from now on. */
+void zp_make_sums(zp_search_cache *s, int variant);
+/* What a stage takes that runs these units, at least. One more unit always adds at least what it takes by itself in
+ * prefix_s. Requires: sums, first < end. */
+zp_part_seconds zp_stage_seconds(const zp_variant *v, int64_t first, int64_t end);
 
 /* ---- modes.c ---- */
 /* zp_search_point for bounds of all units together: its variants may have no seconds of the first units. */

@@ -75,7 +75,10 @@ static zp_outcome bound_stated(zp_refiner *x) {
   return ZP_BETTER_BOUND;
 }
 
-static zp_outcome fit_share(zp_refiner *x) { return bounded(x, zp_fit_family(x->run, x->point)); }
+/* Where every cut is looked at, none says by itself whether a share fits. */
+static zp_outcome fit_share(zp_refiner *x) {
+  return x->point->every_cut ? ZP_BETTER_BOUND : bounded(x, zp_fit_family(x->run, x->point));
+}
 
 static zp_outcome open_family(zp_refiner *x) {
   zp_point family = *x->point;

@@ -48,7 +48,7 @@ void zp_refine_all(zp_search_run *run, zp_ranking *r);
 /* ---- price.c: the rows of a point; x->own has room for its stages ---- */
 /* What memory forces on its stages, and the stated cuts whatever their memory. */
 zp_outcome zp_price_work(zp_refiner *x);
-/* Some cut fits, and then the stated cuts in the modes that fit. With every cut all is on the device. */
+/* Some cut fits, and then the stated cuts in the modes that fit; with every cut a bound by chains. */
 zp_outcome zp_price_memory(zp_refiner *x);
 /* Simulates its cuts: all of them, stated ones, or those that bounds name. */
 zp_outcome zp_price_cuts(zp_refiner *x);

@@ -8,7 +8,9 @@
 /* What branch and bound over cuts took, and may still take. */
 typedef struct zp_effort {
   zp_cut_effort cuts;
-  int64_t chunk_work_left; /* of cuts.work_left what points of several chunks a stage with many cuts may take */
+  /* Points of several chunks a stage with many cuts take work from these in place of cuts.work_left: all of them; then
+   * the one that has the least bound. */
+  int64_t chunk_work_left, least_work_left;
 } zp_effort;
 
 typedef struct zp_search_run {

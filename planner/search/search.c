@@ -59,7 +59,8 @@ static double rounded_bound(double bound_s, double best_s, double closer) {
 static void fill_certificate(zp_certificate *c, const zp_search_run *run) {
   *c = run->certificate;
   c->cut_nodes = run->effort.cuts.nodes;
-  c->cut_work = ZP_MOST_WORK - run->effort.cuts.work_left;
+  c->cut_work = ZP_MOST_WORK - run->effort.cuts.work_left + ZP_MOST_CHUNK_WORK - run->effort.chunk_work_left +
+                ZP_MOST_LEAST_WORK - run->effort.least_work_left;
   c->laid_out = run->s->memo.fits.laid_out;
   c->short_of_memory = run->s->short_of_memory;
   c->memory_bytes = (int64_t)run->budget.limit_bytes;
@@ -192,6 +193,7 @@ void zp_search_start(zp_search_run *run, const zp_spec *spec, const zp_machine *
   run->cutoff_s = run->left_out_s = run->unsearched_s = HUGE_VAL;
   run->effort.cuts.work_left = ZP_MOST_WORK;
   run->effort.chunk_work_left = ZP_MOST_CHUNK_WORK;
+  run->effort.least_work_left = ZP_MOST_LEAST_WORK;
 }
 
 void zp_search_end(zp_search_run *run) {

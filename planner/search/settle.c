@@ -30,30 +30,31 @@ static bool is_wide(const zp_search_cache *s, const zp_point *point) {
   return point->every_cut && !zp_few_chunk_cuts(s, point);
 }
 
-static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *prover, zp_cut_depth turn) {
+/* own_work: takes the work from there; NULL: from what all points share. */
+static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *prover, zp_cut_depth turn,
+                  int64_t *own_work) {
   const zp_cut_task task = {branch_limit, branch_cut, x};
   zp_effort *effort = &x->run->effort;
-  int64_t all = effort->cuts.work_left, kept = is_wide(x->run->s, x->point) && all > effort->chunk_work_left
-                                                   ? all - effort->chunk_work_left
-                                                   : 0; /* for others */
+  int64_t others = effort->cuts.work_left;
   zp_limits limits = zp_search_limits(x->run->s);
   zp_remember_fits(x->run->s, x->point, &limits);
-  effort->cuts.work_left -= kept;
+  if (own_work) effort->cuts.work_left = *own_work;
   zp_cut_proof proof = prover->prove(problem, &task, &effort->cuts, turn);
   x->point->bound_s = problem->bound_s = proof.bound_s;
   x->run->s->short_of_memory |= proof.short_of_memory;
-  effort->cuts.work_left += kept;
-  if (is_wide(x->run->s, x->point)) effort->chunk_work_left -= all - effort->cuts.work_left;
+  if (!own_work) return;
+  *own_work = effort->cuts.work_left;
+  effort->cuts.work_left = others;
 }
 
 /* First what takes little of every point, then what is left. Provers take equal ranges of a repeat for one stage, which
  * they are not on different node types: these points stay open down to their bounds. */
-static void settle(zp_refiner *x, zp_cut_depth turn) {
+static void settle(zp_refiner *x, zp_cut_depth turn, int64_t *own_work) {
   if (zp_has_types(x->run->s) || zp_only_stated_cuts(x) || is_settled(x)) return;
   zp_arena *arena = zp_arena_new_beside("cut_problem", x->run->s->arena);
   zp_cut_problem *problem = zp_cut_problem_of(arena, x->run->s, x->point);
   for (int i = 0; i < ZP_CUT_PROVERS && !is_settled(x); i++)
-    if (zp_prover_applies(x->run->in, problem, i, turn)) prove(x, problem, &zp_cut_provers[i], turn);
+    if (zp_prover_applies(x->run->in, problem, i, turn)) prove(x, problem, &zp_cut_provers[i], turn, own_work);
   zp_arena_free(arena);
 }
 
@@ -72,6 +73,14 @@ static int by_promise(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
+static void settle_point(zp_refiner *x, zp_point *point, zp_cut_depth turn, int64_t *own_work) {
+  x->point = point;
+  zp_search_use(x->run->s, zp_choice_ranks(&point->choice));
+  zp_arena_mark mark = zp_arena_get_mark(x->scratch);
+  settle(x, turn, own_work);
+  zp_arena_rewind(x->scratch, mark);
+}
+
 static void settle_points(zp_refiner *x, const zp_open_points *points) {
   zp_point **order = ZP_NEW_ARRAY(x->run->s->arena, zp_point *, points->len + 1);
   int wide = 0;
@@ -83,17 +92,37 @@ static void settle_points(zp_refiner *x, const zp_open_points *points) {
   if (points->len > wide) qsort(order + wide, (size_t)(points->len - wide), sizeof *order, by_promise);
   for (int turn = 0; turn < 2; turn++)
     for (int i = 0; i < points->len; i++) {
-      x->point = order[i];
-      zp_search_use(x->run->s, zp_choice_ranks(&order[i]->choice));
-      zp_arena_mark mark = zp_arena_get_mark(x->scratch);
-      settle(x, turn == 0 ? ZP_CUT_SHALLOW : ZP_CUT_DEEP);
-      zp_arena_rewind(x->scratch, mark);
+      int64_t *own_work = is_wide(x->run->s, order[i]) ? &x->run->effort.chunk_work_left : NULL;
+      settle_point(x, order[i], turn == 0 ? ZP_CUT_SHALLOW : ZP_CUT_DEEP, own_work);
     }
+}
+
+/* The point with many cuts of several chunks a stage that has the least bound; NULL: there is none. */
+static zp_point *least_wide(zp_refiner *x, const zp_open_points *points) {
+  zp_point *least = NULL;
+  for (int i = 0; i < points->len; i++)
+    if (is_wide(x->run->s, &points->data[i]) && (!least || points->data[i].bound_s < least->bound_s))
+      least = &points->data[i];
+  return least;
+}
+
+/* More work for the wide point that the certificate's bound hangs on, as long as that raises it: not where cuts that
+ * nobody looks at may be as fast. */
+static void raise_least(zp_refiner *x, const zp_open_points *points) {
+  int64_t *work = &x->run->effort.least_work_left;
+  for (zp_point *least; (least = least_wide(x, points)) && least->bound_s < x->run->unsearched_s;) {
+    double before_s = least->bound_s;
+    x->point = least;
+    if (is_settled(x)) return;
+    settle_point(x, least, ZP_CUT_DEEP, work);
+    if (least->bound_s <= before_s) return;
+  }
 }
 
 double zp_settle(zp_refiner *x, const zp_open_points *open, double bound_s) {
   assert(x->ranking->len > 0);
   settle_points(x, open);
+  raise_least(x, open);
   for (int i = 0; i < open->len; i++) {
     double *least_s = is_wide(x->run->s, &open->data[i]) ? &x->run->unsearched_s : &bound_s;
     *least_s = fmin(*least_s, open->data[i].bound_s);

@@ -63,6 +63,8 @@ void zp_try_homes(zp_search_run *run, const zp_choice *choice, const zp_mode_poi
  * devices. Why none of its points fits; ZP_REJECT_NONE: some may. */
 zp_rejection zp_bound_family(zp_search_run *run, zp_point *family);
 zp_rejection zp_fit_family(zp_search_run *run, zp_point *family);
+/* Seconds between the micro-batches and the end of the step of any of its points, at least. Requires: its share. */
+double zp_least_family_end(zp_search_cache *s, const zp_point *family);
 /* What a family consists of, in the same way as zp_search_expand: points, or families of one class. */
 void zp_open_family(zp_search_run *run, const zp_point *family);
 
@@ -72,6 +74,8 @@ bool zp_has_stated_cuts(const zp_search_cache *s, const zp_point *point);
 /* What is left out: cuts of a point; of all points of a measured family; of all points of a choice, whose homes and
  * ZeRO stage are those of zp_smallest. */
 typedef enum zp_unsearched { ZP_UNSEARCHED_POINT, ZP_UNSEARCHED_FAMILY, ZP_UNSEARCHED_CHOICE } zp_unsearched;
+/* May run->unsearched_s fall? Quick. */
+bool zp_may_note_unsearched(const zp_search_run *run, const zp_point *point, zp_unsearched what);
 /* run->unsearched_s follows, whatever becomes of the point. */
 void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched what);
 

@@ -12,17 +12,33 @@ bool zp_has_stated_cuts(const zp_search_cache *s, const zp_point *point) {
   return zp_chunks(&point->choice) > 1 && !point->every_cut && !has_one_cut(s, point);
 }
 
+/* The point with every cut, whatever its memory: what its micro-batches take at least. */
+static double least_of_any(zp_search_cache *s, const zp_point *point, zp_unsearched what, zp_point *any) {
+  *any = *point;
+  any->every_cut = true;
+  any->cut_s = 0;
+  return what == ZP_UNSEARCHED_CHOICE   ? zp_bound_microbatches(s, any)
+         : what == ZP_UNSEARCHED_FAMILY ? zp_bound_moving(s, any)
+                                        : zp_bound(s, any);
+}
+
+bool zp_may_note_unsearched(const zp_search_run *run, const zp_point *point, zp_unsearched what) {
+  zp_point any;
+  return !run->keeps_all && zp_has_stated_cuts(run->s, point) &&
+         least_of_any(run->s, point, what, &any) < run->unsearched_s;
+}
+
 void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched what) {
   if (run->keeps_all || !zp_has_stated_cuts(run->s, point)) return;
-  zp_point any = *point;
-  any.every_cut = true;
-  any.cut_s = 0;
-  double least = what == ZP_UNSEARCHED_CHOICE   ? zp_bound_microbatches(run->s, &any)
-                 : what == ZP_UNSEARCHED_FAMILY ? zp_bound_moving(run->s, &any)
-                                                : zp_bound(run->s, &any);
+  zp_point any;
+  double least = least_of_any(run->s, point, what, &any);
   if (least >= run->unsearched_s) return;
   double end = what == ZP_UNSEARCHED_POINT ? zp_bound_step_end(run->s, &any) : 0;
-  if (what == ZP_UNSEARCHED_FAMILY) any.choice.home[any.leaving].eighths = ZP_EIGHTHS; /* the most room of its shares */
+  if (what == ZP_UNSEARCHED_FAMILY) {
+    end = zp_least_family_end(run->s, &any);
+    least += end;
+    any.choice.home[any.leaving].eighths = ZP_EIGHTHS; /* the most room of its shares */
+  }
   if (!zp_find_least_work(run->s, &any, ZP_ASK_WORK)) return;
   least = fmax(least, zp_bound_any_chunks(run->s, &any, true, run->unsearched_s - end) + end);
   run->unsearched_s = fmin(run->unsearched_s, least);

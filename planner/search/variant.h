@@ -29,14 +29,16 @@ typedef struct zp_variant {
   int64_t microbatch;
   int loss_chunks; /* 1: the loss at once */
   zp_mode_set modes;
-  zp_node_set types;                   /* node types that it is priced on; 0: all, of several the least */
-  zp_stage_mode mode;                  /* the one of `lowered` */
-  bool fine;                           /* units are parts of layers: with pieces */
-  zp_lowered *lowered;                 /* priced; of several modes, one of them; NULL when it cannot be lowered */
-  zp_part_seconds *part_s;             /* [segments]: of parts */
-  zp_part_seconds all_s;               /* of all units */
-  double *prefix_s;                    /* forward and backward */
-  double *unit_s;                      /* the same of one iteration of a segment or piece, [segments] */
+  zp_node_set types;        /* node types that it is priced on; 0: all, of several the least */
+  zp_stage_mode mode;       /* the one of `lowered` */
+  bool fine;                /* units are parts of layers: with pieces */
+  zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
+  zp_part_seconds *part_s;  /* [segments]: of parts */
+  zp_part_seconds *piece_s; /* [segments]: of a layer, or of parts of one, that a stage runs without the others:
+                             * at least, and less than a piece that has it by at least the other parts */
+  zp_part_seconds all_s;    /* of all units */
+  double *prefix_s;         /* forward and backward */
+  double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
   double *kept_bytes, *waiting_bytes;  /* saved for one micro-batch; of one whose weight gradients wait: of parts,
                                         * [segments]. No piece has less than its parts together */
   double *part_elements, *part_spread; /* parameters, as below: likewise */

@@ -81,6 +81,9 @@ typedef struct zp_cut_problem {
   int64_t (*alike)(void *user, int64_t first, int64_t end);
   /* The part of their update that never shrinks when units are added, whether they fit or not. One chunk a stage. */
   double (*growing_update_s)(void *user, int stage, int64_t first, int64_t end);
+  /* What they cost on any place at least, message_s, reduce_s and update_s left out. Several chunks a stage. NULL: what
+   * the sums above say. */
+  zp_cut_cost (*least)(void *user, int64_t first, int64_t end);
   /* The least message behind the unit before `end`. Several chunks a stage. */
   double (*message_behind_s)(void *user, int64_t end);
   /* What a stage costs whose chunks are known: cost[chunks], message_s left out, reduce_s and update_s on its last
