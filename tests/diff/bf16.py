@@ -3,11 +3,11 @@
 
     bf16.py [--verbose]
 
-1. Layouts of gpt.dz, llama.dz and moe.dz on CPU ranks, 20 steps, and on an emulated GPU, 2 steps of fewer layers, against one
+1. Layouts of gpt.dz, llama.dz and moe.dz on CPU ranks, 10 steps, and on an emulated GPU, 2 steps of fewer layers, against one
    CPU rank: sharded gradients and parameters, schedules that split backward, sequence-split norms, experts. Every run has
    --check-memory. Messages are half as long as in fp32.
 2. Weights are the rounded master weights to the last bit, and these have digits that bf16 has not.
-3. 10 steps on one layout and 10 more on another end where 20 do; on the same layout to the last byte.
+3. 5 steps on one layout and 5 more on another end where 10 do; on the same layout to the last byte.
 4. 60 steps of examples/gpt_tiny.dz on a text reach the loss of fp32.
 5. The kernels of a GPU trainer compile where NVRTC is on this machine.
 
@@ -37,7 +37,7 @@ import harness  # noqa: E402
 import trainings  # noqa: E402
 
 BF16 = "mixed_bf16"
-STEPS, HALF, TEXT_STEPS = 20, 10, 60
+STEPS, HALF, TEXT_STEPS = 10, 5, 60
 LOSS, NORM, GPU_SHARE, EXPERTS_SHARE, TEXT_LOSS = 2e-3, 3e-2, 0.1, 3, 0.02
 MODELS = (("gpt", None), ("llama", None), ("moe", None), ("moe", {"model.n": 8}))
 

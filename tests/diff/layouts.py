@@ -7,7 +7,7 @@ Three models of odd sizes: gpt.dz (tied embedding, dropout), llama.dz (grouped q
 two scores are nearly equal, an f32 rounding sends a token to another expert, and from there on nothing is comparable). 10
 steps, arena peaks and bytes sent as planned: see support/trainings.py, which also says how errors are measured.
 
-Which layouts. Axes: tensor, pipeline and data ranks (product at most 8; 6 with experts); ZeRO 0 or 1; recomputation none,
+Which layouts. Axes: tensor, pipeline and data ranks (product at most 8; 4 with experts, --degrees and --all: 6); ZeRO 0 or 1; recomputation none,
 full, full with kept inputs split over the tensor ranks, selective, or a mode of its own for every stage, starting with any of
 the four; cuts between layers or inside them; ranks numbered tensor, data, pipeline or tensor, pipeline, data; one sample a
 micro-batch or two. All that can be combined is a space of thousands, which --all trains. Otherwise a covering choice
@@ -23,7 +23,7 @@ That suffices because layouts are made of parts that know little of each other: 
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
 against several or at one uneven degree, not at a single combination of eight values. --degrees has any two values at their very degrees, too
 (tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...): 95 trainings more, for changes of how shards are cut. In f32 kernels are others, layouts are
-not: every value of every axis with every model, and any two in one of them when degrees count as one or several. --quick: every value
+not: every value of every axis with every model, and any two in one of them, when degrees count as one or several. --quick: every value
 of every axis.
 Layouts with experts spread over data ranks are listed.
 
@@ -51,6 +51,7 @@ import harness  # noqa: E402
 import trainings  # noqa: E402
 
 MOST_RANKS = {"gpt": 8, "llama": 8, "moe": 6}
+MOST_WITH_EXPERTS = 4  # but with --degrees and --all
 KINDS = ((("gpt", "llama"), "fp64"), (("moe",), "fp64"), (("gpt", "llama"), "fp32"))
 RECOMPUTE = ("none", "full", "selective")
 STAGE_MODES = ("full", "none", "full/tensor", "selective")
@@ -113,6 +114,10 @@ def values(layout):
     return covering.meetings(layout, 1)
 
 
+def coarse_values(layout):
+    return values(coarse(layout))
+
+
 def pairs_of_classes(layout):
     return values(layout) | covering.meetings(coarse(layout), 2)
 
@@ -128,17 +133,18 @@ def of_model(case, needs):
 
 def chosen(tally, models, precision, extent):
     """(model, layout) of models that may stand in for each other."""
-    every = [(model, layout) for model in models for layout in space(MOST_RANKS[model])]
+    few = extent in ("pairs", "quick")
+    every = [(model, layout) for model in models for layout in space(MOST_WITH_EXPERTS if few and model == "moe" else MOST_RANKS[model])]
     if extent == "all":
         return every
 
     def needs(case):
         if extent == "quick":
-            return of_model(case, values)
+            return covering.meetings(coarse(case[1]), 2) | of_model(case, coarse_values)
         if precision == "fp64":
             every_degree = covering.meetings(case[1], 2) if extent == "degrees" else set()
             return every_degree | degrees_and_threes(case[1]) | of_model(case, pairs_of_classes)
-        return pairs_of_classes(case[1]) | of_model(case, values)
+        return of_model(case, values)
 
     some = covering.cover(every, needs)
     missing = set().union(*map(needs, every)) - set().union(*map(needs, some))

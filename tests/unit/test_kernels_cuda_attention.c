@@ -29,14 +29,11 @@ static bool takes_way(size_t shape, zpk_dtype dtype, size_t head, bool causal) {
   return !(sanitized || dtype == ZPK_F16) || causal == (shape / 2 + (size_t)dtype + head) % 2;
 }
 
-/* The text of other types differs by the element alone. */
-static bool is_for_sanitizers(zpk_dtype dtype) { return dtype == ZPK_F32 || dtype == ZPK_BF16; }
-
 /* Texts for several head sizes: a part of the head's columns, all of them, more than there are. */
 static void run_shapes(zpk_dtype dtype) {
-  if (sanitized && !is_for_sanitizers(dtype)) cr_skip_test("sanitizers see f32 and bf16");
+  if (sanitized && dtype != ZPK_F32) cr_skip_test("sanitizers see f32: other texts differ by the element alone");
   const int heads[] = {256, 64, 96};
-  for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
+  for (size_t h = 0; h < (sanitized ? 1 : sizeof heads / sizeof *heads); h++) {
     host_object k = device_open(text, dtype, heads[h]);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
       for (int causal = 0; causal < 2; causal++)

@@ -164,7 +164,7 @@ static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, dou
   free(m);
 }
 
-/* Sanitizers, whose compilation takes several times longer, see some of the sizes in f32 and the others in bf16. */
+/* Sanitizers, whose compilation takes several times longer, see half of the sizes, in bf16. */
 static void check_shapes(const int64_t *sizes, int n_sizes, zpk_dtype dtype) {
   const double bounds[] = {
       [ZPK_F32] = f32_bound, [ZPK_F64] = f64_bound, [ZPK_BF16] = bf16_bound, [ZPK_F16] = f16_bound};
@@ -172,18 +172,17 @@ static void check_shapes(const int64_t *sizes, int n_sizes, zpk_dtype dtype) {
   int half = n_sizes / 2;
   if (!sanitized)
     check_models(sizes, n_sizes, dtype, bound);
-  else if (dtype == ZPK_F32)
-    check_models(sizes, half, dtype, bound);
   else if (dtype == ZPK_BF16)
     check_models(sizes + half, n_sizes - half, dtype, bound);
+  else
+    cr_skip_test("sanitizers see bf16");
 }
 
-/* The text of f16 is that of bf16 but for the conversions, and the text of wide rows differs in the dtype by the length
- * of a pack alone: small sizes and f32 show these. */
+/* The text of f16 is that of bf16 but for the conversions, f64 has one element where f32 has a pack of two, and the
+ * text of wide rows differs in the dtype by the length of a pack alone: small sizes and f32 show these. */
 static const int64_t small[] = {1, 12, 5}, large[] = {17, 768, 96, 300}, wide[] = {3073};
 
 Test(rowprog_cuda, f64_small) { check_shapes(small, 3, ZPK_F64); }
-Test(rowprog_cuda, f64_large) { check_shapes(large, 4, ZPK_F64); }
 Test(rowprog_cuda, f32_small) { check_shapes(small, 3, ZPK_F32); }
 Test(rowprog_cuda, f32_large) { check_shapes(large, 4, ZPK_F32); }
 Test(rowprog_cuda, f32_wide) { check_shapes(wide, 1, ZPK_F32); }
