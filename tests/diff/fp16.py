@@ -119,7 +119,7 @@ def check_overflow(suite):
     suite.tally.check("losses stay finite", all(record["loss"] for record in want))
     suite.tally.check("it learns in the end", want[-1]["loss"] < want[0]["loss"] - 0.02, str(want[-1]["loss"]))
     rates = [record["lr"] for record in harness.read_log(os.path.join(suite.folder, "1", "log.jsonl"))[0]]
-    suite.tally.check("the learning rate goes on", rates == [record["lr"] for record in want])
+    suite.tally.check("the learning rate goes on", len(rates) == bf16.STEPS and rates == [record["lr"] for record in want[:len(rates)]])
     for number, layout in enumerate(OVERFLOW):
         outcome, got, _ = run(suite, layout, "overflow-%d" % number, STEPS, *more)
         if not suite.tally.check("overflow on " + layout.name, outcome.status == 0, outcome.tail()):

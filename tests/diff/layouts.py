@@ -22,7 +22,7 @@ micro-batch or two. All that can be combined is a space of thousands, which --al
 That suffices because layouts are made of parts that know little of each other: an axis changes sizes of shards, who sends to
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
 against several or at one uneven degree, not at a single combination of eight values. --degrees has any two values at their very degrees, too
-(tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...): 95 trainings more, for changes of how shards are cut. In f32 kernels are others, layouts are
+(tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...): 100 trainings more, for changes of how shards are cut. In f32 kernels are others, layouts are
 not: every value of every axis with every model, and any two in one of them, when degrees count as one or several. --quick: every value
 of every axis.
 Layouts with experts spread over data ranks are listed.
