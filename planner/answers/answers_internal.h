@@ -9,6 +9,8 @@
 typedef enum zp_tried { ZP_TRIED_NO_FIT, ZP_TRIED_FITS, ZP_TRIED_UNKNOWN } zp_tried;
 /* Searches; *best: decisions and price of the best plan, where something fits. The search's memory is given back. */
 zp_tried zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best);
+/* Does any plan fit? The first one ends the search: how fast it is nobody asks. */
+bool zp_fits(const zp_spec *spec, int devices);
 /* No device may be left out: by a constraint, or because CPU ranks are all started. */
 bool zp_uses_all(const zp_plan *plan);
 /* The input with a plan that may leave any number of devices out. */

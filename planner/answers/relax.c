@@ -223,8 +223,7 @@ static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
 }
 
 static bool fits_with(relaxer *r, memory_field *field, int64_t bytes) {
-  zp_candidate best;
-  return zp_try(r->arena, with_memory(r, field, bytes), r->plan->devices, &best) == ZP_TRIED_FITS;
+  return zp_fits(with_memory(r, field, bytes), r->plan->devices);
 }
 
 /* Least bytes in (low, high] that suffice, to 1 %; 0: not even MOST_TIMES of what is there. `guess`: 0 or what is

@@ -75,3 +75,13 @@ zp_tried zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate 
   zp_arena_free(scratch);
   return tried;
 }
+
+static const double ANY_PLAN_GAP =
+    0.5; /* no plan is looked for that takes more than half of the time of one that fits */
+
+bool zp_fits(const zp_spec *spec, int devices) {
+  zp_arena *scratch = zp_arena_new("fits");
+  bool fits = zp_search(scratch, spec, devices, &(zp_search_options){.no_miss = true, .gap = ANY_PLAN_GAP})->feasible;
+  zp_arena_free(scratch);
+  return fits;
+}
