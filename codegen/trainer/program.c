@@ -46,23 +46,11 @@ static void emit_main(zp_emit *e) {
   zp_buf_line(out, "}");
 }
 
-void zp_emit_program(zp_emit *e) {
-  static const char *const optimizer[] = {[ZP_OPT_ADAMW] = "ZPR_ADAMW",
-                                          [ZP_OPT_ADAM] = "ZPR_ADAM",
-                                          [ZP_OPT_SGD] = "ZPR_SGD",
-                                          [ZP_OPT_LION] = "ZPR_LION",
-                                          [ZP_OPT_LAMB] = "ZPR_LAMB"};
-  static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
-                                     [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
-                                     [ZP_LR_COSINE] = "ZPR_RATE_COSINE",
-                                     [ZP_LR_WSD] = "ZPR_RATE_STABLE_DECAY"};
+/* What is trained, divided how. */
+static void emit_shape(zp_emit *e) {
   zp_buf *out = &e->out;
-  const zp_train *t = &e->plan->spec->train;
   const zp_choice *c = &e->program->choice;
-  const zp_traffic traffic = zp_program_traffic(e->program);
   bool lengths = e->model->inputs.len > 0 && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
-  zp_emit_end_of_step(e);
-  zp_buf_line(out, "static const zpr_program program = {");
   zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
               zp_plan_hash(e->arena, e->program));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
@@ -76,13 +64,28 @@ void zp_emit_program(zp_emit *e) {
   if (zp_chunks(c) > 1)
     zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "    .messages = MESSAGES,");
-  zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,", LL(t->batch));
+  zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,",
+              LL(e->plan->spec->train.batch));
   zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,%s",
               e->model->inputs.len - lengths, lengths ? " .lengths = true," : "");
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
-  zp_emit_end_fields(e);
+}
+
+/* The train block. */
+static void emit_training(zp_emit *e) {
+  static const char *const optimizer[] = {[ZP_OPT_ADAMW] = "ZPR_ADAMW",
+                                          [ZP_OPT_ADAM] = "ZPR_ADAM",
+                                          [ZP_OPT_SGD] = "ZPR_SGD",
+                                          [ZP_OPT_LION] = "ZPR_LION",
+                                          [ZP_OPT_LAMB] = "ZPR_LAMB"};
+  static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
+                                     [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
+                                     [ZP_LR_COSINE] = "ZPR_RATE_COSINE",
+                                     [ZP_LR_WSD] = "ZPR_RATE_STABLE_DECAY"};
+  zp_buf *out = &e->out;
+  const zp_train *t = &e->plan->spec->train;
   zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", optimizer[t->optimizer],
               zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1), zp_decimal(e->arena, t->beta2),
               zp_decimal(e->arena, t->eps));
@@ -98,6 +101,14 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .checkpoint_dir = %s, .checkpoint_every = %lld, .checkpoint_keep = %lld,",
               quoted(e, t->checkpoint_dir), LL(t->checkpoint_every), LL(t->checkpoint_keep));
   zp_buf_line(out, "    .log_path = %s, .log_every = %lld,", quoted(e, t->log_path), LL(t->log_every));
+}
+
+/* What a run is compared with, and the steps of plain Adam before it compresses. */
+static void emit_predictions(zp_emit *e) {
+  zp_buf *out = &e->out;
+  const zp_train *t = &e->plan->spec->train;
+  const zp_choice *c = &e->program->choice;
+  const zp_traffic traffic = zp_program_traffic(e->program);
   zp_buf_line(out, "    .predicted_step_s = %.9g, .model_flop_per_step = %.9g, .peak_flop_per_s = %.9g,",
               e->plan->best.estimate.step_s, zp_model_flop_per_sequence(e->model) * (double)t->batch,
               e->plan->machine.flop_per_s * c->tensor * c->pipeline * c->data);
@@ -123,10 +134,25 @@ void zp_emit_program(zp_emit *e) {
       zp_buf_printf(out, "    .freeze_step = %lld,", LL(zp_freeze_step(t)));
     zp_buf_line(out, " .predicted_warmup_data_bytes = %lld,", LL(traffic.warmup_data));
   }
+}
+
+static void emit_device(zp_emit *e) {
+  zp_buf *out = &e->out;
   if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image,");
   if (e->gpu && zp_tensor_core_head(e->plan->spec) > 0)
     zp_buf_line(out, "    .tensor_core_head = %lld,", LL(zp_tensor_core_head(e->plan->spec)));
   if (e->gpu) zp_buf_line(out, "    .products_bytes = %lld,", LL(zp_products_bytes(e->plan->spec)));
+}
+
+void zp_emit_program(zp_emit *e) {
+  zp_buf *out = &e->out;
+  zp_emit_end_of_step(e);
+  zp_buf_line(out, "static const zpr_program program = {");
+  emit_shape(e);
+  zp_emit_end_fields(e);
+  emit_training(e);
+  emit_predictions(e);
+  emit_device(e);
   if (e->profile) zp_buf_line(out, "    .profile = &profile,");
   zp_buf_line(out, "};");
   zp_buf_puts(out, "\n");
