@@ -48,6 +48,8 @@ static long arch_number(const zp_device *device) {
   return device->arch && strncmp(device->arch, "sm_", 3) == 0 ? strtol(device->arch + 3, NULL, 10) : 0;
 }
 
+bool zp_products_do_gelu_gradients(const zp_machine *machine) { return arch_number(&machine->node->device) < HOPPER; }
+
 static enum zp_cost_constant row_share(const zp_device *device) {
   long arch = arch_number(device);
   return arch > 0 && arch <= AMPERE ? ZP_COST_OWN_ROW_OPERATIONS_SM80 : ZP_COST_OWN_ROW_OPERATIONS;
