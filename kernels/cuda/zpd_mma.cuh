@@ -200,15 +200,6 @@ ZPD_DEVICE void zpd_cp_async_commit() {}
 template <int PENDING> ZPD_DEVICE void zpd_cp_async_wait() {}
 #endif
 
-/* 16 aligned bytes at once, between shared and global memory or registers. */
-ZPD_DEVICE void zpd_move_16(void *to, const void *from) {
-#ifdef ZPD_HOST
-  zpd_host_move_16(to, from);
-#else
-  *(uint4 *)to = *(const uint4 *)from;
-#endif
-}
-
 /* 8 aligned bytes. */
 ZPD_DEVICE void zpd_move_8(void *to, const void *from) {
 #ifdef ZPD_HOST

@@ -338,7 +338,7 @@ Test(rowprog_cuda, text_is_deterministic_and_reads_like_the_model) {
   cr_assert_str_eq(text[0], text[1]);
   cr_assert_not_null(strstr(text[0], "ZPD_KERNEL(row_h_ln_1, zpd_rows) {"), "%s", text[0]);
   cr_assert_not_null(strstr(text[0], "layer_norm("), "%s", text[0]);
-  cr_assert_null(strstr(text[0], ZPLAN_SOURCE_DIR));
+  if (*ZPLAN_SOURCE_DIR) cr_assert_null(strstr(text[0], ZPLAN_SOURCE_DIR)); /* packed programs do not know it */
   row_world_free(&a);
   row_world_free(&b);
 }
