@@ -20,6 +20,11 @@ ZPD_DEVICE bool zpd_sees(const zpd_attention &a, int length, int query, int key)
   return key < length && (!a.causal || key <= query);
 }
 
+/* The last key that a query sees. */
+ZPD_DEVICE int zpd_last_key(const zpd_attention &a, int length, int query) {
+  return a.causal && query < length ? query : length - 1;
+}
+
 /* Tiles from `first` on, before `end`. */
 struct zpd_tiles {
   int first, end;

@@ -13,6 +13,23 @@
 #define ZPD_LOG2E 1.4426950408889634
 #define ZPD_LN2 0.6931471805599453f
 
+#ifndef ZPD_FORWARD_AHEAD
+#define ZPD_FORWARD_AHEAD 0
+#endif
+#ifndef ZPD_FORWARD_HELD
+#define ZPD_FORWARD_HELD(columns, m) ((columns) <= 128 && (m) == 1)
+#endif
+#ifdef ZPD_QUAD_PAIRS
+#define ZPD_GRAD_Q_HELD(columns, m) ((columns) <= 32 ? 2 : 0)
+#define ZPD_GRAD_KV_HELD(columns, m) ((columns) <= 32 ? 2 : 0)
+#endif
+#ifndef ZPD_GRAD_Q_HELD
+#define ZPD_GRAD_Q_HELD(columns, m) ((columns) <= 64 ? 2 : 0)
+#endif
+#ifndef ZPD_GRAD_KV_HELD
+#define ZPD_GRAD_KV_HELD(columns, m) ((columns) <= 64 ? 2 : 0)
+#endif
+
 /* A kernel of a kind with tiles of ROWS rows. */
 template <int KIND_, int ROWS_> struct zpd_shape {
   enum {
@@ -28,8 +45,10 @@ template <int KIND_, int ROWS_> struct zpd_shape {
     TILE_BYTES = ROWS * ZPD_ROW_BYTES,
     OTHER_BYTES = STEP * ZPD_ROW_BYTES,
     STAGE_BYTES = 2 * OTHER_BYTES + (KIND == ZPD_MMA_GRAD_KV ? 8 * STEP : 0),
-    /* Left factors that are read again each time leave registers for sums. */
-    HELD = KIND == ZPD_MMA_FORWARD ? ZPD_MMA_COLS <= 128 && M == 1 : ZPD_MMA_COLS <= ZPD_MMA_HELD_BACKWARD
+    /* How many of the left factors stay in registers: those that are read again each time leave registers for sums. */
+    HELD = KIND == ZPD_MMA_FORWARD  ? ZPD_FORWARD_HELD(ZPD_MMA_COLS, M)
+           : KIND == ZPD_MMA_GRAD_Q ? ZPD_GRAD_Q_HELD(ZPD_MMA_COLS, M)
+                                    : ZPD_GRAD_KV_HELD(ZPD_MMA_COLS, M)
   };
   static_assert(16 * M * WM == ROWS && N % 2 == 0 && STEP % UNIT == 0, "whole fragments");
   static_assert(zpd_mma_shared_bytes(KIND, ZPD_HEAD, ROWS, ZPD_MMA_MOST_BYTES) <= ZPD_MMA_MOST_BYTES,
@@ -81,7 +100,7 @@ template <class SHAPE> struct zpd_query_block {
     const int tiles = ((int)a.S + SHAPE::ROWS - 1) / SHAPE::ROWS;
     first = (a.causal ? tiles - 1 - (int)blockIdx.x : (int)blockIdx.x) * SHAPE::ROWS;
     head = blockIdx.y;
-    kv_head = head / (int)(a.H / a.G);
+    kv_head = head / ((int)a.H / (int)a.G);
     length = kv_head < a.kv_heads_valid ? zpd_length(a) : 0;
     my_first = first + SHAPE::my_row();
     const int end = (int)zpd_min(length, my_first + 16 * SHAPE::M);
@@ -126,8 +145,8 @@ ZPD_DEVICE void zpd_rebase(float c, zpd_online<SHAPE::M> &s, const float (&max)[
  * most steps leave what was summed as it is. */
 #define ZPD_LEAVE 8.0f
 template <class SHAPE>
-ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)[SHAPE::M][SHAPE::N][4],
-                                float (&o)[SHAPE::M][ZPD_CHUNKS][4]) {
+ZPD_DEVICE void zpd_online_bases(float c, zpd_online<SHAPE::M> &s, const float (&score)[SHAPE::M][SHAPE::N][4],
+                                 float (&o)[SHAPE::M][ZPD_CHUNKS][4]) {
   float max[SHAPE::M][2];
   bool leaves = false;
   ZPD_EACH (m, SHAPE::M)
@@ -139,6 +158,9 @@ ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)
       leaves = leaves || (max[m][half] - s.max[m][half]) * c > ZPD_LEAVE;
     }
   if (__any_sync(0xffffffffu, leaves)) zpd_rebase<SHAPE>(c, s, max, o);
+}
+template <class SHAPE>
+ZPD_DEVICE void zpd_online_powers(float c, zpd_online<SHAPE::M> &s, float (&score)[SHAPE::M][SHAPE::N][4]) {
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2) {
       const float base = zpd_base(s.max[m][half]) * c;
@@ -153,12 +175,15 @@ ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)
 template <class SHAPE>
 ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t,
                          const zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> &step, float (&score)[SHAPE::M][SHAPE::N][4]) {
-  ZPD_EACH (n, SHAPE::N)
-    ZPD_EACH (i, 4) {
-      const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
-      ZPD_EACH (m, SHAPE::M)
-        if (!zpd_sees(a, t.length, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
-    }
+  int last[SHAPE::M][2];
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) last[m][half] = zpd_last_key(a, t.length, t.query(m, half));
+  ZPD_EACH (n, SHAPE::N) {
+    const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
+    ZPD_EACH (m, SHAPE::M)
+      ZPD_EACH (i, 4)
+        if (key + i % 2 > last[m][i / 2]) score[m][n][i] = -zpd_infinity();
+  }
 }
 
 /* The softmax of rows whose keys several warps have shared out, and what each has to multiply its output with. */
@@ -190,7 +215,8 @@ ZPD_DEVICE void zpd_join_softmax(float c, zpd_online<SHAPE::M> &s, float (&facto
           sum += buffer[2 * (i * SHAPE::ROWS + row) + 1] *
                  zpd_exp2((buffer[2 * (i * SHAPE::ROWS + row)] - zpd_base(max)) * c);
       }
-      factor[m][half] = zpd_exp2((s.max[m][half] - zpd_base(max)) * c) / (sum == 0 ? 1 : sum);
+      factor[m][half] = (SHAPE::SHARERS > 1 ? zpd_exp2((s.max[m][half] - zpd_base(max)) * c) : 1) *
+                        zpd_reciprocal(sum == 0 ? 1 : sum);
       s.max[m][half] = max;
       s.sum[m][half] = sum;
     }
@@ -204,7 +230,7 @@ ZPD_DEVICE void zpd_store_softmax(const zpd_attention &a, const zpd_query_block<
     ZPD_EACH (half, 2)
       if (t.query(m, half) < t.length)
         ((float *)a.lse)[((zpd_int)blockIdx.z * a.S + t.query(m, half)) * a.H + t.head] =
-            s.max[m][half] * c * ZPD_LN2 + logf(s.sum[m][half]);
+            (s.max[m][half] * c + zpd_log2(s.sum[m][half])) * ZPD_LN2;
 }
 
 /* Positions that are not there have 0. */
@@ -225,36 +251,93 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
   const zpd_head_view q = zpd_head_of(a, t.length, a.q, a.q_ld, t.head),
                       k = zpd_head_of(a, t.length, a.k, a.k_ld, t.kv_head),
                       v = zpd_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
+  const zpd_lane_view mine = zpd_lane_view_of(k, v);
   unsigned char *stages = shared + SHAPE::TILE_BYTES;
   const float c = a.scale == 0 ? 1e-30f : fabsf((float)(a.scale * ZPD_LOG2E));
-  zpd_left<M, SHAPE::HELD> left;
+  zpd_left<M, SHAPE::HELD >= 1> left;
   zpd_online<M> s;
   float o[M][ZPD_CHUNKS][4], factor[M][2];
   zpd_clear_sums(o);
   ZPD_EACH (m, M)
     ZPD_EACH (half, 2) s.max[m][half] = -zpd_infinity(), s.sum[m][half] = 0;
-  zpd_fetch<SHAPE::ROWS>(shared, q, [&](int r) { return t.first + r; });
+  zpd_fetch<SHAPE::ROWS>(shared, q, t.first);
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk = t.keys(a);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
-  zpd_each_step<SHAPE>(
-      walk, stages,
-      [&] {
-        if (a.scale < 0) zpd_negate<SHAPE::ROWS>(shared); /* then the largest product has the largest score */
-        left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
-      },
-      [&](const step_of &step, unsigned char *to) {
-        zpd_fetch<SHAPE::STEP>(to, k, [&](int r) { return step.row(r); });
-        zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, v, [&](int r) { return step.row(r); });
-      },
-      [&](const step_of &step, const unsigned char *at) {
-        float score[M][N][4];
-        if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
-        zpd_scores_of<M, N>(score, left, at + SHAPE::my_column() * ZPD_ROW_BYTES);
-        if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key)) zpd_hide(a, t, step, score);
-        zpd_online_step<SHAPE>(c, s, score, o);
-        zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);
-      });
+  const auto begin = [&] {
+    if (a.scale < 0) zpd_negate<SHAPE::ROWS>(shared); /* then the largest product has the largest score */
+    left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
+  };
+  if constexpr (ZPD_FORWARD_AHEAD && SHAPE::SHARERS == 1 && SHAPE::STAGES == 2) {
+    /* Scores of the next step are computed while powers of this one are: keys are copied one step before values. */
+    step_of now, next, after;
+    float some[M][N][4], others[M][N][4];
+    now.take(walk);
+    next.take(walk);
+    now.fetch(stages, k, mine, 0, 0);
+    zpd_cp_async_commit();
+    now.fetch(stages + SHAPE::OTHER_BYTES, v, mine, 1, 0);
+    if (next.any) next.fetch(stages + SHAPE::STAGE_BYTES, k, mine, 0, 0);
+    zpd_cp_async_commit();
+    zpd_cp_async_wait<1>();
+    __syncthreads();
+    begin();
+    zpd_scores_of<M, N>(some, left, stages);
+    int stage = 0;
+    const auto turn = [&](float(&score)[M][N][4], float(&coming)[M][N][4]) {
+      unsigned char *here = stages + stage * SHAPE::STAGE_BYTES, *there = stages + (stage ^ 1) * SHAPE::STAGE_BYTES;
+      after.take(walk);
+      zpd_cp_async_wait<0>();
+      __syncthreads();
+      if (after.any) after.fetch(here, k, mine, 0, 0);
+      next.fetch(there + SHAPE::OTHER_BYTES, v, mine, 1, 0);
+      zpd_cp_async_commit();
+      if (!now.template inside<8 * N>(0, 0, t.full_key)) zpd_hide(a, t, now, score);
+      zpd_online_bases<SHAPE>(c, s, score, o);
+      zpd_scores_of<M, N>(coming, left, there);
+      zpd_online_powers<SHAPE>(c, s, score);
+      zpd_add_product<M, N>(o, score, here + SHAPE::OTHER_BYTES);
+      now = next;
+      next = after;
+      stage ^= 1;
+    };
+    bool second = false;
+    while (next.any) {
+      turn(some, others);
+      if (!next.any) {
+        second = true;
+        break;
+      }
+      turn(others, some);
+    }
+    if (second)
+      ZPD_EACH (m, M)
+        ZPD_EACH (n, N)
+          ZPD_EACH (i, 4) some[m][n][i] = others[m][n][i];
+    zpd_cp_async_wait<0>();
+    __syncthreads();
+    if (now.row(0) <= t.last_key) {
+      if (!now.template inside<8 * N>(0, 0, t.full_key)) zpd_hide(a, t, now, some);
+      zpd_online_bases<SHAPE>(c, s, some, o);
+      zpd_online_powers<SHAPE>(c, s, some);
+      zpd_add_product<M, N>(o, some, stages + stage * SHAPE::STAGE_BYTES + SHAPE::OTHER_BYTES);
+    }
+  } else
+    zpd_each_step<SHAPE>(
+        walk, stages, begin,
+        [&](const step_of &step, unsigned char *to) {
+          step.fetch(to, k, mine, 0, 0);
+          step.fetch(to + SHAPE::OTHER_BYTES, v, mine, 1, 0);
+        },
+        [&](const step_of &step, const unsigned char *at) {
+          float score[M][N][4];
+          if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
+          zpd_scores_of<M, N>(score, left, at + SHAPE::my_column() * ZPD_ROW_BYTES);
+          if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key)) zpd_hide(a, t, step, score);
+          zpd_online_bases<SHAPE>(c, s, score, o);
+          zpd_online_powers<SHAPE>(c, s, score);
+          zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);
+        });
   zpd_join_softmax<SHAPE>(c, s, factor, (float *)stages);
   zpd_store_softmax(a, t, c, s);
   zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, o, factor, zpd_head_of(a, t.length, a.o, a.o_ld, t.head),
@@ -262,8 +345,23 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
 }
 
 /* For dense attention and blocks that are multiples of its tile; and the kernels for smaller blocks. */
+#ifndef ZPD_FORWARD_BLOCKS
+#define ZPD_FORWARD_BLOCKS 2
+#endif
+#ifndef ZPD_GRAD_Q_BLOCKS
+#define ZPD_GRAD_Q_BLOCKS 2
+#endif
+#ifndef ZPD_GRAD_KV_BLOCKS
+#define ZPD_GRAD_KV_BLOCKS 2
+#endif
 #define ZPD_MMA_KERNEL(name, kind, rows, body)                                                                         \
-  ZPD_KERNEL_OF(ZPD_MMA_THREADS, 2, name, zpd_attention) { body<zpd_shape<kind, rows>>(a); }
+  ZPD_KERNEL_OF(ZPD_MMA_THREADS,                                                                                       \
+                kind == ZPD_MMA_FORWARD  ? ZPD_FORWARD_BLOCKS                                                          \
+                : kind == ZPD_MMA_GRAD_Q ? ZPD_GRAD_Q_BLOCKS                                                           \
+                                         : ZPD_GRAD_KV_BLOCKS,                                                         \
+                name, zpd_attention) {                                                                                 \
+    body<zpd_shape<kind, rows>>(a);                                                                                    \
+  }
 #ifdef ZPD_LAYOUTS
 #define ZPD_MMA_KERNELS(name, kind, body)                                                                              \
   ZPD_MMA_KERNEL(name, kind, zpd_mma_rows(kind, ZPD_HEAD, 0), body)                                                    \
