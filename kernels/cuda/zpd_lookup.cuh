@@ -34,7 +34,7 @@ enum {
   ZPD_IDS_A_THREAD = 8,
   ZPD_IDS_A_PASS = ZPD_IDS_A_THREAD * ZPD_FLAT_THREADS,
   ZPD_FREQUENT = 32, /* rows of one token in a pass that a warp does not add alone */
-  ZPD_ROWS_AT_ONCE = 8
+  ZPD_TOKENS_AT_ONCE = 8
 };
 
 /* Tokens of one pass: place in the pass and table row of each, in the order of the table rows; `same` is 0, or where
@@ -94,13 +94,13 @@ ZPD_DEVICE void zpd_sort_bucket(zpd_bucket &b, int count) {
 /* Adds tokens `from`, from + step, ... before `end` of a sorted bucket to the sums of a lane's columns. */
 ZPD_DEVICE void zpd_add_tokens(const zpd_lookup &a, const zpd_bucket &b, zpd_int first, int from, int end, int step,
                                zpd_int column, bool packs, real (&sum)[ZPD_VEC]) {
-  for (int i = from; i < end; i += step * ZPD_ROWS_AT_ONCE) {
-    zpd_raw row[ZPD_ROWS_AT_ONCE];
-    ZPD_EACH (k, ZPD_ROWS_AT_ONCE)
+  for (int i = from; i < end; i += step * ZPD_TOKENS_AT_ONCE) {
+    zpd_raw row[ZPD_TOKENS_AT_ONCE];
+    ZPD_EACH (k, ZPD_TOKENS_AT_ONCE)
       if (i + k * step < end)
         row[k] = zpd_raw_load((const elem *)a.from + (first + b.place[i + k * step]) * a.cols + column, a.cols - column,
                               packs);
-    ZPD_EACH (k, ZPD_ROWS_AT_ONCE)
+    ZPD_EACH (k, ZPD_TOKENS_AT_ONCE)
       if (i + k * step < end) ZPD_EACH (c, ZPD_VEC) sum[c] += zpd_raw_at(row[k], c);
   }
 }

@@ -13,22 +13,25 @@
 #define ZPD_LOG2E 1.4426950408889634
 #define ZPD_LN2 0.6931471805599453f
 
-#ifndef ZPD_FORWARD_AHEAD
-#define ZPD_FORWARD_AHEAD 0
-#endif
-#ifndef ZPD_FORWARD_HELD
-#define ZPD_FORWARD_HELD(columns, m) ((columns) <= 128 && (m) == 1)
-#endif
+/* How many of the left factors of a warp, with M fragments of rows, stay in registers; those that do not are read from
+ * shared memory in each step, and leave registers for sums. Chosen by times on an H100 (docs/gpu.md), and so that no
+ * arch spills. */
+ZPD_CONSTANT int zpd_mma_held(int kind, int columns, int rows, int m) {
 #ifdef ZPD_QUAD_PAIRS
-#define ZPD_GRAD_Q_HELD(columns, m) ((columns) <= 32 ? 2 : 0)
-#define ZPD_GRAD_KV_HELD(columns, m) ((columns) <= 32 ? 2 : 0)
+  (void)rows;
+  return kind == ZPD_MMA_FORWARD ? columns <= 128 && m == 1 : columns <= 32 ? 2 : 0;
+#else
+#if !defined(ZPD_HOST) && __CUDA_ARCH__ >= 1000
+  const int wide_kv = 0;
+#else
+  const int wide_kv = 1;
 #endif
-#ifndef ZPD_GRAD_Q_HELD
-#define ZPD_GRAD_Q_HELD(columns, m) ((columns) <= 64 ? 2 : 0)
+  if (kind == ZPD_MMA_FORWARD) return columns <= 64 || (columns <= 128 && m == 1);
+  if (m > 1) return kind == ZPD_MMA_GRAD_Q;
+  if (columns <= 64) return 2;
+  return columns > 128 || rows != 64 ? 0 : kind == ZPD_MMA_GRAD_Q ? 2 : wide_kv;
 #endif
-#ifndef ZPD_GRAD_KV_HELD
-#define ZPD_GRAD_KV_HELD(columns, m) ((columns) <= 64 ? 2 : 0)
-#endif
+}
 
 /* A kernel of a kind with tiles of ROWS rows. */
 template <int KIND_, int ROWS_> struct zpd_shape {
@@ -45,10 +48,7 @@ template <int KIND_, int ROWS_> struct zpd_shape {
     TILE_BYTES = ROWS * ZPD_ROW_BYTES,
     OTHER_BYTES = STEP * ZPD_ROW_BYTES,
     STAGE_BYTES = 2 * OTHER_BYTES + (KIND == ZPD_MMA_GRAD_KV ? 8 * STEP : 0),
-    /* How many of the left factors stay in registers: those that are read again each time leave registers for sums. */
-    HELD = KIND == ZPD_MMA_FORWARD  ? ZPD_FORWARD_HELD(ZPD_MMA_COLS, M)
-           : KIND == ZPD_MMA_GRAD_Q ? ZPD_GRAD_Q_HELD(ZPD_MMA_COLS, M)
-                                    : ZPD_GRAD_KV_HELD(ZPD_MMA_COLS, M)
+    HELD = zpd_mma_held(KIND, ZPD_MMA_COLS, ROWS, M)
   };
   static_assert(16 * M * WM == ROWS && N % 2 == 0 && STEP % UNIT == 0, "whole fragments");
   static_assert(zpd_mma_shared_bytes(KIND, ZPD_HEAD, ROWS, ZPD_MMA_MOST_BYTES) <= ZPD_MMA_MOST_BYTES,
@@ -268,76 +268,21 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
     if (a.scale < 0) zpd_negate<SHAPE::ROWS>(shared); /* then the largest product has the largest score */
     left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
   };
-  if constexpr (ZPD_FORWARD_AHEAD && SHAPE::SHARERS == 1 && SHAPE::STAGES == 2) {
-    /* Scores of the next step are computed while powers of this one are: keys are copied one step before values. */
-    step_of now, next, after;
-    float some[M][N][4], others[M][N][4];
-    now.take(walk);
-    next.take(walk);
-    now.fetch(stages, k, mine, 0, 0);
-    zpd_cp_async_commit();
-    now.fetch(stages + SHAPE::OTHER_BYTES, v, mine, 1, 0);
-    if (next.any) next.fetch(stages + SHAPE::STAGE_BYTES, k, mine, 0, 0);
-    zpd_cp_async_commit();
-    zpd_cp_async_wait<1>();
-    __syncthreads();
-    begin();
-    zpd_scores_of<M, N>(some, left, stages);
-    int stage = 0;
-    const auto turn = [&](float(&score)[M][N][4], float(&coming)[M][N][4]) {
-      unsigned char *here = stages + stage * SHAPE::STAGE_BYTES, *there = stages + (stage ^ 1) * SHAPE::STAGE_BYTES;
-      after.take(walk);
-      zpd_cp_async_wait<0>();
-      __syncthreads();
-      if (after.any) after.fetch(here, k, mine, 0, 0);
-      next.fetch(there + SHAPE::OTHER_BYTES, v, mine, 1, 0);
-      zpd_cp_async_commit();
-      if (!now.template inside<8 * N>(0, 0, t.full_key)) zpd_hide(a, t, now, score);
-      zpd_online_bases<SHAPE>(c, s, score, o);
-      zpd_scores_of<M, N>(coming, left, there);
-      zpd_online_powers<SHAPE>(c, s, score);
-      zpd_add_product<M, N>(o, score, here + SHAPE::OTHER_BYTES);
-      now = next;
-      next = after;
-      stage ^= 1;
-    };
-    bool second = false;
-    while (next.any) {
-      turn(some, others);
-      if (!next.any) {
-        second = true;
-        break;
-      }
-      turn(others, some);
-    }
-    if (second)
-      ZPD_EACH (m, M)
-        ZPD_EACH (n, N)
-          ZPD_EACH (i, 4) some[m][n][i] = others[m][n][i];
-    zpd_cp_async_wait<0>();
-    __syncthreads();
-    if (now.row(0) <= t.last_key) {
-      if (!now.template inside<8 * N>(0, 0, t.full_key)) zpd_hide(a, t, now, some);
-      zpd_online_bases<SHAPE>(c, s, some, o);
-      zpd_online_powers<SHAPE>(c, s, some);
-      zpd_add_product<M, N>(o, some, stages + stage * SHAPE::STAGE_BYTES + SHAPE::OTHER_BYTES);
-    }
-  } else
-    zpd_each_step<SHAPE>(
-        walk, stages, begin,
-        [&](const step_of &step, unsigned char *to) {
-          step.fetch(to, k, mine, 0, 0);
-          step.fetch(to + SHAPE::OTHER_BYTES, v, mine, 1, 0);
-        },
-        [&](const step_of &step, const unsigned char *at) {
-          float score[M][N][4];
-          if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
-          zpd_scores_of<M, N>(score, left, at + SHAPE::my_column() * ZPD_ROW_BYTES);
-          if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key)) zpd_hide(a, t, step, score);
-          zpd_online_bases<SHAPE>(c, s, score, o);
-          zpd_online_powers<SHAPE>(c, s, score);
-          zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);
-        });
+  zpd_each_step<SHAPE>(
+      walk, stages, begin,
+      [&](const step_of &step, unsigned char *to) {
+        step.fetch(to, k, mine, 0, 0);
+        step.fetch(to + SHAPE::OTHER_BYTES, v, mine, 1, 0);
+      },
+      [&](const step_of &step, const unsigned char *at) {
+        float score[M][N][4];
+        if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
+        zpd_scores_of<M, N>(score, left, at + SHAPE::my_column() * ZPD_ROW_BYTES);
+        if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key)) zpd_hide(a, t, step, score);
+        zpd_online_bases<SHAPE>(c, s, score, o);
+        zpd_online_powers<SHAPE>(c, s, score);
+        zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);
+      });
   zpd_join_softmax<SHAPE>(c, s, factor, (float *)stages);
   zpd_store_softmax(a, t, c, s);
   zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, o, factor, zpd_head_of(a, t.length, a.o, a.o_ld, t.head),
@@ -345,23 +290,8 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
 }
 
 /* For dense attention and blocks that are multiples of its tile; and the kernels for smaller blocks. */
-#ifndef ZPD_FORWARD_BLOCKS
-#define ZPD_FORWARD_BLOCKS 2
-#endif
-#ifndef ZPD_GRAD_Q_BLOCKS
-#define ZPD_GRAD_Q_BLOCKS 2
-#endif
-#ifndef ZPD_GRAD_KV_BLOCKS
-#define ZPD_GRAD_KV_BLOCKS 2
-#endif
 #define ZPD_MMA_KERNEL(name, kind, rows, body)                                                                         \
-  ZPD_KERNEL_OF(ZPD_MMA_THREADS,                                                                                       \
-                kind == ZPD_MMA_FORWARD  ? ZPD_FORWARD_BLOCKS                                                          \
-                : kind == ZPD_MMA_GRAD_Q ? ZPD_GRAD_Q_BLOCKS                                                           \
-                                         : ZPD_GRAD_KV_BLOCKS,                                                         \
-                name, zpd_attention) {                                                                                 \
-    body<zpd_shape<kind, rows>>(a);                                                                                    \
-  }
+  ZPD_KERNEL_OF(ZPD_MMA_THREADS, 2, name, zpd_attention) { body<zpd_shape<kind, rows>>(a); }
 #ifdef ZPD_LAYOUTS
 #define ZPD_MMA_KERNELS(name, kind, body)                                                                              \
   ZPD_MMA_KERNEL(name, kind, zpd_mma_rows(kind, ZPD_HEAD, 0), body)                                                    \

@@ -13,10 +13,6 @@
 
 #include "zpd_mma_attention.cuh"
 
-#ifndef ZPD_GRAD_JOINED
-#define ZPD_GRAD_JOINED 0
-#endif
-
 /* Log-sum-exp over log 2 and D of a query. */
 struct alignas(8) zpd_fact {
   float lse, delta;
@@ -117,26 +113,6 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
         if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
         zpd_scores_of<M, N>(p, q_left, keys);
         zpd_scores_of<M, N>(ds, d_o_left, keys + SHAPE::OTHER_BYTES, minus_delta);
-#if ZPD_GRAD_JOINED
-        const auto powers = [&] {
-          ZPD_EACH (m, M)
-            ZPD_EACH (n, N)
-              ZPD_EACH (i, 4) ds[m][n][i] *= zpd_exp2(p[m][n][i] * c - fact[m][i / 2].lse);
-        };
-        if (step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key)) {
-          powers();
-          zpd_add_product<M, N>(dq, ds, keys);
-          return;
-        }
-        powers();
-        ZPD_EACH (n, N) {
-          const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
-          ZPD_EACH (m, M)
-            ZPD_EACH (i, 4)
-              if (key + i % 2 > zpd_last_key(a, t.length, t.query(m, i / 2))) ds[m][n][i] = 0;
-        }
-        zpd_add_product<M, N>(dq, ds, keys);
-#else
         ZPD_EACH (m, M)
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) ds[m][n][i] *= zpd_exp2(p[m][n][i] * c - fact[m][i / 2].lse);
@@ -148,7 +124,6 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
                 if (key + i % 2 > zpd_last_key(a, t.length, t.query(m, i / 2))) ds[m][n][i] = 0;
           }
         zpd_add_product<M, N>(dq, ds, keys);
-#endif
       });
   zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dq, factor, zpd_head_of(a, t.length, a.dq, a.dq_ld, t.head),
                                t.first);
@@ -210,35 +185,6 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
             ZPD_EACH (n, N)
               ZPD_EACH (i, 4) ds[m][n][i] = 0;
         const bool full = step.template inside<8 * N>(column, a.causal ? my_first + 16 * M - 1 : 0, length - 1);
-#if ZPD_GRAD_JOINED
-        const auto powers = [&] {
-          ZPD_EACH (n, N) {
-            const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
-            ZPD_EACH (m, M)
-              ZPD_EACH (i, 4) zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
-          }
-        };
-        const auto products = [&] {
-          if constexpr (DV) zpd_add_product<M, N>(dv, p, queries + SHAPE::OTHER_BYTES);
-          if constexpr (DK) zpd_add_product<M, N>(dk, ds, queries);
-        };
-        if (full) {
-          powers();
-          products();
-          return;
-        }
-        powers();
-        ZPD_EACH (n, N) {
-          const int query = step.row(column + 8 * n) + pair;
-          ZPD_EACH (m, M)
-            ZPD_EACH (i, 4) {
-              const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group(), first_query = a.causal ? key : 0;
-              const int count = key < length ? length - first_query : 0;
-              zpd_hide_grad((unsigned)(query + i % 2 - first_query) < (unsigned)count, p[m][n][i], ds[m][n][i]);
-            }
-        }
-        products();
-#else
         ZPD_EACH (n, N) {
           const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
           ZPD_EACH (m, M)
@@ -256,7 +202,6 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
           }
         if constexpr (DV) zpd_add_product<M, N>(dv, p, queries + SHAPE::OTHER_BYTES);
         if constexpr (DK) zpd_add_product<M, N>(dk, ds, queries);
-#endif
       });
   float factor[M][2];
   if constexpr (DV) {

@@ -151,16 +151,16 @@ static void watch(bool quads, int head, int64_t S, long forward_mma) {
  * heads. */
 Test(kernels_cuda_mma, heads_of_64_without_races_or_conflicts) { watch(false, 64, 256, 2 * 20 * 128); }
 
-/* Heads of 128: tiles of 64 queries, warps of 16, steps of 64: 8 x 8 times twice. 128 queries: warps 0 to 3 meet one
- * step, 4 to 7 two. */
-Test(kernels_cuda_mma, heads_of_128_without_races_or_conflicts) { watch(false, 128, 128, 2 * 12 * 128); }
+/* Heads of 128: tiles of 128 queries, warps of 32, steps of 32: 2 x 4 x 8 times twice. 128 queries: warps 0 to 3 meet
+ * one step to four. */
+Test(kernels_cuda_mma, heads_of_128_without_races_or_conflicts) { watch(false, 128, 128, 2 * 10 * 128); }
 
 /* Swapped chunks in rows whose length is no power of two. */
 Test(kernels_cuda_mma, heads_of_48_without_races_or_conflicts) { watch(false, 48, 128, 2 * 6 * 2 * 8 * (3 + 3)); }
 
 /* Volta's walk is the same, with as many operations. */
 Test(kernels_cuda_mma, heads_of_64_on_volta) { watch(true, 64, 256, 2 * 20 * 128); }
-Test(kernels_cuda_mma, heads_of_128_on_volta) { watch(true, 128, 128, 2 * 12 * 128); }
+Test(kernels_cuda_mma, heads_of_128_on_volta) { watch(true, 128, 128, 2 * 10 * 128); }
 Test(kernels_cuda_mma, heads_of_48_on_volta) { watch(true, 48, 128, 2 * 6 * 2 * 8 * (3 + 3)); }
 Test(kernels_cuda_mma, heads_of_32_on_volta) { watch(true, 32, 128, 2 * 6 * 2 * 8 * (2 + 2)); }
 

@@ -295,31 +295,9 @@ enum {
 
 enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV };
 
-/* What may be tried: rows of the dense tile and of a step, by the columns of heads up to which they hold. */
-#ifndef ZPD_MMA_WARPS
-#define ZPD_MMA_WARPS 4
-#endif
-#ifndef ZPD_FORWARD_ROWS /* heads up to 64, wider ones */
-#define ZPD_FORWARD_ROWS(head) ((head) <= 64 ? 128 : 64)
-#endif
-#ifndef ZPD_FORWARD_STEP
-#define ZPD_FORWARD_STEP(head) ((head) <= 128 ? 64 : 32)
-#endif
-#ifndef ZPD_GRAD_Q_ROWS
-#define ZPD_GRAD_Q_ROWS(head) 64
-#endif
-#ifndef ZPD_GRAD_Q_STEP
-#define ZPD_GRAD_Q_STEP(head) ((head) <= 64 ? 64 : (head) <= 128 ? 32 : 16)
-#endif
-#ifndef ZPD_GRAD_KV_ROWS
-#define ZPD_GRAD_KV_ROWS(head) 64
-#endif
-#ifndef ZPD_GRAD_KV_STEP
-#define ZPD_GRAD_KV_STEP(head) ((head) <= 64 ? 64 : (head) <= 128 ? 32 : 16)
-#endif
-
 enum {
   ZPD_MMA_UNIT = 16,
+  ZPD_MMA_WARPS = 4,
   ZPD_MMA_SHARED_BYTES = 99 * 1024,      /* of sm_86, sm_89, sm_120; the others since sm_80 have more */
   ZPD_MMA_SHARED_BYTES_VOLTA = 96 * 1024 /* of sm_70, sm_72 */
 };
@@ -327,11 +305,10 @@ enum {
 /* Columns of a head, with zeros behind them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
 
-/* Rows of the tile of dense attention. */
+/* Rows of the tile of dense attention. Measured on an H100 (docs/gpu.md): heads up to 64 are fastest with 128 rows, two
+ * fragments a warp, which read each operand of the other side half as often; so is forward of heads up to 128. */
 ZPD_CONSTANT int zpd_mma_dense_rows(int kind, int head) {
-  return kind == ZPD_MMA_FORWARD  ? ZPD_FORWARD_ROWS(head)
-         : kind == ZPD_MMA_GRAD_Q ? ZPD_GRAD_Q_ROWS(head)
-                                  : ZPD_GRAD_KV_ROWS(head);
+  return head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 128 : 64;
 }
 
 /* Rows of a tile; `block` of the layout, 0: dense. */
@@ -343,22 +320,16 @@ ZPD_CONSTANT int zpd_mma_rows(int kind, int head, int block) {
 }
 
 /* Warps that share a step out. */
-ZPD_CONSTANT int zpd_mma_sharers(int rows) { return rows >= 16 * ZPD_MMA_WARPS ? 1 : 16 * ZPD_MMA_WARPS / rows; }
+ZPD_CONSTANT int zpd_mma_sharers(int rows) { return rows >= 64 ? 1 : 64 / rows; }
 
-/* Rows of the other side in a step of a tile as dense attention has it. */
-ZPD_CONSTANT int zpd_mma_dense_step(int kind, int head) {
-  return kind == ZPD_MMA_FORWARD  ? ZPD_FORWARD_STEP(head)
-         : kind == ZPD_MMA_GRAD_Q ? ZPD_GRAD_Q_STEP(head)
-                                  : ZPD_GRAD_KV_STEP(head);
-}
-
-/* Rows of the other side in a step. Tiles of fewer rows than the dense one are for layouts with blocks as small. */
+/* Rows of the other side in a step: what registers hold beside the sums. */
 ZPD_CONSTANT int zpd_mma_step(int kind, int head, int rows) {
-  return rows < 32   ? 64
-         : rows < 64 ? (head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 64 : 32)
-         : rows < zpd_mma_dense_rows(kind, head) && rows < zpd_mma_dense_step(kind, head)
-             ? rows
-             : zpd_mma_dense_step(kind, head);
+  return kind == ZPD_MMA_FORWARD ? (rows < 32 || head <= 64 || (head <= 128 && rows < 128) ? 64 : 32)
+         : rows < 32             ? 64
+         : head <= 64            ? (rows < 128 ? 64 : 32)
+         : head <= 128           ? 32
+         : rows < 64             ? 32
+                                 : 16;
 }
 
 /* Bytes of shared memory with a number of steps in it: the tiles of the block; for each step two tiles and facts. */

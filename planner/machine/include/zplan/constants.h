@@ -28,12 +28,12 @@
   X(OWN_MMA_BACKWARD_SM70, 0.35, "share",                                                                              \
     "the same backward on sm_70, where warps of 16 rows read every operand: the port is busy 44 % of the time; "       \
     "estimate")                                                                                                        \
-  X(OWN_MMA_FORWARD_SM80, 0.55, "share",                                                                               \
+  X(OWN_MMA_FORWARD_SM80, 0.57, "share",                                                                               \
     "of the 16-bit peak that attention on tensor cores reaches, forward, sm_80 to sm_89 and sm_120: estimated "        \
     "as what FlashAttention-2, built alike, was measured at, causal, heads of 128, 144 (1,024 positions) and "         \
     "156 to 159 (4,096) of 312 TFLOP/s on A100, less what its tiles and fills cost; 185 without a mask "               \
     "(liangan1/GPU_travel, performance/flash-attn)")                                                                   \
-  X(OWN_MMA_BACKWARD_SM80, 0.55, "share",                                                                              \
+  X(OWN_MMA_BACKWARD_SM80, 0.57, "share",                                                                              \
     "the same backward: as forward; FlashAttention-2 reached 77.4 backward for 81.9 TFLOP/s forward without a "        \
     "mask on an A5000 (gpu-mode/ring-attention issue 10) and up to 63 % on A100 (arXiv 2307.08691); estimate")         \
   X(OWN_MMA_FORWARD_SM90, 0.26, "share",                                                                               \
