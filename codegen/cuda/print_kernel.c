@@ -69,7 +69,7 @@ void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const 
   zp_cuda_choose_held(t);
   zp_cuda_print_constants(t);
   zp_buf_line(&t->out, "/* %s */", about);
-  if (t->sharing == ZP_CUDA_TILES || (t->sharing == ZP_CUDA_BLOCK && t->program->n_partial > 0 && !t->sums_in_memory))
+  if (t->sharing == ZP_CUDA_TILES)
     zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL_OF(ZPD_ROW_THREADS, %d, %s, zpd_rows) {", TILE_BLOCKS, symbol));
   else
     zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL(%s, zpd_rows) {", symbol));

@@ -73,7 +73,7 @@ static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
 }
 
 /* Sums that are on their way at a time: the threads of tiles have fewer registers and fewer columns. */
-static int at_once(const zp_cuda_text *t) { return t->sharing == ZP_CUDA_WARPS ? 16 : 8; }
+static int at_once(const zp_cuda_text *t) { return t->sharing == ZP_CUDA_TILES ? 8 : 16; }
 
 static void add_group(zp_cuda_text *t, const zp_row_sink *sink) {
   zp_buf_line(&t->out, "zpd_add_chunks_of_group<%d>(a, %d, %lld, from, to);", at_once(t), sink->index,

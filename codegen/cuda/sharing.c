@@ -125,7 +125,7 @@ static void choose_whole(zp_cuda_text *t) {
     row += zp_cuda_packs(t, cols) * PACK_BYTES / 4;
   }
   if (row > MAX_HELD_REGISTERS) return;
-  t->ahead = t->sharing != ZP_CUDA_BLOCK && sums > 0 && row > 0 && sums + 2 * row <= MAX_AHEAD_REGISTERS;
+  t->ahead = sums > 0 && row > 0 && sums + 2 * row <= MAX_AHEAD_REGISTERS;
   for (int i = 0; i < t->program->n_in; i++)
     if (is_rows_input(t, i)) t->whole[i] = t->held[i] = true;
 }
