@@ -101,7 +101,8 @@ ZPD_DEVICE void zpd_add_tokens(const zpd_lookup &a, const zpd_bucket &b, zpd_int
         row[k] = zpd_raw_load((const elem *)a.from + (first + b.place[i + k * step]) * a.cols + column, a.cols - column,
                               packs);
     ZPD_EACH (k, ZPD_TOKENS_AT_ONCE)
-      if (i + k * step < end) ZPD_EACH (c, ZPD_VEC) sum[c] += zpd_raw_at(row[k], c);
+      if (i + k * step < end)
+        ZPD_EACH (c, ZPD_VEC) sum[c] += zpd_raw_at(row[k], c);
   }
 }
 

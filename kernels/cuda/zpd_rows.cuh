@@ -55,7 +55,9 @@ ZPD_DEVICE void zpd_store_sums(real *to, const real *sum) {
 }
 
 ZPD_DEVICE void zpd_add(real &sum, real x) { sum += x; }
-ZPD_DEVICE void zpd_add(zpd_pack &sum, const zpd_pack &x) { ZPD_EACH (k, ZPD_PACK) sum.at[k] += x.at[k]; }
+ZPD_DEVICE void zpd_add(zpd_pack &sum, const zpd_pack &x) {
+  ZPD_EACH (k, ZPD_PACK) sum.at[k] += x.at[k];
+}
 
 /* `sum` and, in order, the `count` that stand `step` apart from `at` on. AT_ONCE are on their way at a time: one after
  * the other they would take as long as the rows did. */
@@ -101,7 +103,7 @@ template <int AT_ONCE> ZPD_DEVICE void zpd_add_groups(const zpd_rows &a, int i, 
     const zpd_pack none = {};
     for (int c = from + (int)threadIdx.x * ZPD_PACK; c < end; c += ZPD_ROW_THREADS * ZPD_PACK)
       zpd_put(out + c, zpd_add_up<AT_ONCE>(add ? zpd_get(out + c) : none, (const zpd_pack *)(partial + c), groups,
-                                  step / ZPD_PACK));
+                                           step / ZPD_PACK));
   } else
     for (int c = from + (int)threadIdx.x; c < end; c += ZPD_ROW_THREADS)
       out[c] = zpd_add_up<AT_ONCE, real>(add ? (real)out[c] : 0, partial + c, groups, step);
