@@ -30,6 +30,9 @@ packages="$packages clang-format clang-tidy" # how the sources read: tests/style
 install_packages || exit 1
 mkdir -p "$logs" || exit 1
 unset ZPLAN # the parts test what is built here
+# Kernels of emulated GPUs that several parts have are compiled once (tests/support/quick_cxx.sh).
+export KEPT_OBJECTS="$root/build/test-objects"
+rm -rf "$KEPT_OBJECTS" && mkdir "$KEPT_OBJECTS" || exit 1
 
 rm -f "$logs"/*.counts
 
@@ -105,7 +108,7 @@ layouts|python3 tests/diff/layouts.py --jobs 1 $quick
 mixed precision|python3 tests/diff/bf16.py
 offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
-plans against the search|python3 tests/fuzz/plans.py
+plans against the search|python3 tests/fuzz/plans.py --count 60000 --instances 30
 offload|python3 tests/diff/offload.py --jobs 1
 command|python3 tests/verify/command.py
 libraries of CUDA|python3 tests/verify/libraries.py
@@ -176,7 +179,7 @@ take_parts() {
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
   part 'build dev' in_background build dev && part 'unit dev' in_background unit dev 2 &&
-    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 30
+    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 20
   take_parts
 }
 

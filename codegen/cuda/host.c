@@ -28,6 +28,7 @@ static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strin
   if (source->sanitize) {
     zp_push(arena, argv, "-g1"); /* lines for backtraces, in two thirds of the time */
     zp_push(arena, argv, "-fsanitize=address,undefined");
+    zp_push(arena, argv, "-fno-sanitize=null,object-size,pointer-overflow"); /* the address sanitizer sees the access */
     zp_push(arena, argv, "-fno-sanitize-recover=all");
   }
   for (int i = 0; i < source->n_include_dirs; i++) {

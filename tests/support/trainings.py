@@ -44,11 +44,11 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 # that ranks share than by a call of the kernel. A run of 8 ranks takes two thirds of the time.
 LAUNCH = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 # Trainers are built without optimization but for those in f32: that is a third to half of their build, and the generated text is the
-# same in every precision. CPU kernels are LLVM's and stay as they are. Kernels of emulated GPUs take longer to optimize than a few steps
-# take without; optimized they run in tests/unit/test_rowprog_cuda.c and test_kernels_cuda*.c.
+# same in every precision. CPU kernels are LLVM's and stay as they are. Kernels of emulated GPUs are optimized a little and kept for all
+# trainers that have the same; optimized they run in tests/unit/test_rowprog_cuda.c and test_kernels_cuda*.c.
 SUPPORT = os.path.join(harness.ROOT, "tests", "support")
-UNOPTIMIZED = {"CC": os.path.join(SUPPORT, "cc_unoptimized.sh"), "OMPI_CC": os.path.join(SUPPORT, "cc_unoptimized.sh"),
-               "CXX": os.path.join(SUPPORT, "cxx_unoptimized.sh")}
+QUICK = {"CC": os.path.join(SUPPORT, "quick_cc.sh"), "OMPI_CC": os.path.join(SUPPORT, "quick_cc.sh"),
+         "CXX": os.path.join(SUPPORT, "quick_cxx.sh")}
 
 DEGREES = ("tensor", "pipeline", "plan.data")
 ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none", "loss_chunks": 1,
@@ -93,15 +93,22 @@ def ranks_of(settings):
 
 # ---- one run ----
 
-kept_objects = tempfile.TemporaryDirectory(prefix="zplan-objects-")  # compiled kernels of emulated GPUs, see cxx_unoptimized.sh
+# Compiled kernels of emulated GPUs, see quick_cxx.sh. tests/run.sh names one folder for all parts.
+own_objects = None if os.environ.get("KEPT_OBJECTS") else tempfile.TemporaryDirectory(prefix="zplan-objects-")
+KEPT_OBJECTS = own_objects.name if own_objects else os.environ["KEPT_OBJECTS"]
 
 
 def environment(precision, model=None):
     """Of a command that builds and runs a trainer."""
-    chosen = dict(LAUNCH, KEPT_OBJECTS=kept_objects.name, **({"CXX": UNOPTIMIZED["CXX"]} if precision == "fp32" else UNOPTIMIZED))
+    chosen = dict(LAUNCH, KEPT_OBJECTS=KEPT_OBJECTS, **({"CXX": QUICK["CXX"]} if precision == "fp32" else QUICK))
     if model == "sparse":
         chosen.pop("CXX", None)  # its kernels run longer than it takes to optimize them
     return chosen
+
+
+def keep_kernels():
+    """From now on kernels of emulated GPUs are compiled as in environment(), by every command that the test starts."""
+    os.environ.update(CXX=QUICK["CXX"], KEPT_OBJECTS=KEPT_OBJECTS)
 
 
 def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False):

@@ -5,7 +5,7 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { INSTANCES = 31, MIXED_INSTANCES = 41, OFFLOAD_INSTANCES = 12 };
 #else
-enum { INSTANCES = 420, MIXED_INSTANCES = 126, OFFLOAD_INSTANCES = 72 };
+enum { INSTANCES = 280, MIXED_INSTANCES = 84, OFFLOAD_INSTANCES = 48 };
 #endif
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The C++ compiler without optimization: kernels of an emulated GPU take longer to optimize than a few small steps take to run.
-# With KEPT_OBJECTS, a folder, one text is compiled once for all trainers of a test that have the same kernels.
+# With KEPT_OBJECTS, a folder, one text is compiled once for all trainers that have the same kernels, and optimized a little: comments,
+# which name the plan, are no part of it.
 last=
 out=
 text=
@@ -19,8 +20,8 @@ for word; do
   last=$word
 done
 if [ -z "${KEPT_OBJECTS:-}" ] || [ ! -f "$text" ] || [ -z "$out" ]; then exec c++ "$@" -O0; fi
-kept=$KEPT_OBJECTS/$( (echo "$words" && cat "$text") | sha256sum | cut -d ' ' -f 1)
+kept=$KEPT_OBJECTS/$( (echo "$words" && c++ -fpreprocessed -dD -E -P "$text") | sha256sum | cut -d ' ' -f 1)
 if ! cp "$kept" "$out" 2>/dev/null; then
-  c++ "$@" -O0 || exit
+  c++ "$@" -Og || exit
   cp "$out" "$kept.$$" && mv "$kept.$$" "$kept"
 fi
