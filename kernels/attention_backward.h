@@ -33,9 +33,11 @@ static NAME(backward_blocks) NAME(cut_workspace)(void *workspace, int64_t ld) {
 }
 
 /* On entry p has q k and ds has dO v of one row; on return they have what their names say. */
-static inline void NAME(softmax_grad)(REAL *restrict p, REAL *restrict ds, int64_t valid, REAL scale, REAL lse,
+static inline void NAME(softmax_grad)(REAL *restrict p, REAL *restrict ds, zpk_span seen, REAL scale, REAL lse,
                                       REAL delta) {
-  for (int64_t j = valid; j < BLOCK; j++) {
+  if (seen.from >= seen.to) seen = (zpk_span){BLOCK, BLOCK};
+  for (int64_t j = 0; j < BLOCK; j++) {
+    if (j >= seen.from && j < seen.to) continue;
     p[j] = (REAL)-INFINITY;
     ds[j] = 0;
   }
@@ -79,10 +81,9 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
   NAME(multiply)(w->q, ld, 1, w->keys_t, BLOCK, rows, keys, hd, false, w->p, BLOCK);
   NAME(multiply)(w->d_o, ld, 1, w->values_t, BLOCK, rows, keys, hd, false, w->ds, BLOCK);
   for (int64_t i = 0; i < rows; i++) {
-    int64_t causal_keys = first + i - key + 1;
-    int64_t valid = args->causal && causal_keys < keys ? causal_keys : keys;
+    zpk_span seen = zpk_seen_keys(args, first + i, key, keys);
     REAL delta = NAME(dot)(w->d_o + i * ld, o + i * args->o_ld, hd);
-    NAME(softmax_grad)(w->p + i * BLOCK, w->ds + i * BLOCK, valid, (REAL)args->scale, lse[i * args->H], delta);
+    NAME(softmax_grad)(w->p + i * BLOCK, w->ds + i * BLOCK, seen, (REAL)args->scale, lse[i * args->H], delta);
   }
   NAME(multiply)(w->p, 1, BLOCK, w->d_o, ld, keys, ld, rows, true, w->dv, ld);
   NAME(multiply)(w->ds, 1, BLOCK, w->q, ld, keys, ld, rows, true, w->dk, ld);
@@ -123,8 +124,10 @@ static void NAME(dense_backward)(const zpk_attention_args *args, int64_t b, int6
     int64_t keys = S - key < BLOCK ? S - key : BLOCK;
     NAME(begin_keys)(args, b, g, key, keys, &w);
     for (int64_t h = g * group; h < (g + 1) * group; h++)
-      for (int64_t first = args->causal ? key : 0; first < S; first += BLOCK)
-        NAME(backward_pair)(args, b, h, first, S - first < BLOCK ? S - first : BLOCK, key, keys, key > 0, &w);
+      for (int64_t first = args->causal ? key : zpk_first_met(args, key), end = zpk_end_met(args, key + keys - 1);
+           first < end; first += BLOCK)
+        NAME(backward_pair)
+    (args, b, h, first, S - first < BLOCK ? S - first : BLOCK, key, keys, key > zpk_first_met(args, first), &w);
     NAME(end_keys)(args, b, g, key, keys, &w);
   }
   NAME(end_queries)(args, b, g, &w);

@@ -173,6 +173,7 @@ static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query
   double *o = p->o + (row * a->H + h) * hd, *score = malloc((size_t)keys * sizeof *score), max = -INFINITY, sum = 0;
   for (int64_t j = 0; j < keys; j++) {
     bool seen = !p->seen || p->seen[query / a->layout->block * (S / a->layout->block) + j / a->layout->block];
+    if (a->window) seen = llabs(query - j) < a->window;
     score[j] = seen ? a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd) : -INFINITY;
     max = fmax(max, score[j]);
   }

@@ -88,7 +88,10 @@ typedef struct zpk_attention_args {
   double scale;
   bool causal;
   const zpk_layout *layout; /* NULL: dense */
-  const void *q, *k, *v;    /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
+  /* A query sees keys that are less than so many positions away from it, so causal itself and the window - 1 before it;
+   * 0: however far away. Dense attention alone. Time follows it. */
+  int64_t window;
+  const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
   void *o; /* [R, H*hd]; backward: input */
   int64_t o_ld;
