@@ -60,8 +60,8 @@ ZPD_DEVICE zpd_tile_rows zpd_rows_from(const zpd_attention &a, int first, bool p
 
 /* What a block of queries reads and writes; `first`: its first query. */
 struct zpd_query_tile : zpd_tile_rows {
-  int first, keys; /* keys: end of those that its queries see */
-  zpd_int row;     /* of q, o, ... */
+  int first, from, keys; /* keys: from `from` on, end of those that its queries see */
+  zpd_int row;           /* of q, o, ... */
   zpd_int head, kv_head;
 };
 
@@ -72,7 +72,9 @@ ZPD_DEVICE zpd_query_tile zpd_my_queries(const zpd_attention &a) {
   t.head = blockIdx.y;
   t.kv_head = t.head / (a.H / a.G);
   (zpd_tile_rows &)t = zpd_rows_from(a, t.first, t.kv_head >= a.kv_heads_valid);
-  t.keys = (int)(a.causal ? zpd_min(t.length, t.first + ZPD_ATTENTION_ROWS) : t.length);
+  t.from = zpd_first_met(a, t.first, ZPD_KEYS);
+  t.keys = (int)(a.causal ? zpd_min(t.length, t.first + ZPD_ATTENTION_ROWS)
+                          : zpd_end_met(a, t.first + ZPD_ATTENTION_ROWS - 1, t.length));
   return t;
 }
 
@@ -108,8 +110,9 @@ ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, int length, int first, 
       max = score[i][j] > max ? score[i][j] : max;
     }
     max = zpd_row_max(max);
-    const real shrink = zpd_exp(s.max[i] - max);
-    ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) sum += score[i][j] = zpd_exp(score[i][j] - max);
+    /* In a window a row may meet keys before the first that it sees. */
+    const real base = zpd_window(a) > 0 && max == -zpd_infinity() ? 0 : max, shrink = zpd_exp(s.max[i] - base);
+    ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) sum += score[i][j] = zpd_exp(score[i][j] - base);
     s.max[i] = max;
     s.sum[i] = s.sum[i] * shrink + sum;
     ZPD_EACH (c, ZPD_O_MINE) o[i][c] *= shrink;
@@ -133,7 +136,7 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
   const zpd_met met = zpd_meets(a, t.first, true);
   for (int r = 0; r < met.runs; r++) {
     const zpd_tiles tiles = met.tiles(r, t.keys);
-    for (int key = tiles.first; key < tiles.end; key += ZPD_KEYS) {
+    for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
       zpd_scores<ZPD_KEYS>(q, k, key, stage, score);
       zpd_softmax_step(a, t.length, t.first, key, s, score, o);
       zpd_share<ZPD_KEYS>(score, weights);
@@ -176,7 +179,7 @@ ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t,
   const zpd_met met = zpd_meets(a, t.first, true);
   for (int r = 0; r < met.runs; r++) {
     const zpd_tiles tiles = met.tiles(r, t.keys);
-    for (int key = tiles.first; key < tiles.end; key += ZPD_KEYS) {
+    for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
       zpd_scores<ZPD_KEYS>(q, k, key, stage, p);
       zpd_scores<ZPD_KEYS>(d_o, v, key, stage, ds);
       ZPD_EACH (i, ZPD_MINE)
@@ -279,10 +282,12 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int length, int first, 
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_KV_MINE) dk[i][c] = dv[i][c] = 0;
   const zpd_met met = zpd_meets(a, first, false);
+  const int from = a.causal ? first : zpd_first_met(a, first, ZPD_QUERIES),
+            end = zpd_end_met(a, first + ZPD_ATTENTION_ROWS - 1, length);
   for (zpd_int head = g * group; head < (g + 1) * group; head++)
     for (int r = 0; r < met.runs; r++) {
-      const zpd_tiles tiles = met.tiles(r, length);
-      for (int query = a.causal && tiles.first < first ? first : tiles.first; query < tiles.end; query += ZPD_QUERIES)
+      const zpd_tiles tiles = met.tiles(r, end);
+      for (int query = tiles.first < from ? from : tiles.first; query < tiles.end; query += ZPD_QUERIES)
         zpd_grad_kv_step(a, k, v, length, first, head, query, col, shared, dk, dv);
     }
   const real ones[ZPD_MINE] = {1, 1, 1, 1};

@@ -106,12 +106,13 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
         const unsigned char *keys = at + SHAPE::my_column() * ZPD_ROW_BYTES;
         float p[M][N][4], ds[M][N][4];
         if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
+        if (t.is_past(a, step.row(SHAPE::my_column() + 8 * N - 1))) return;
         zpd_scores_of<M, N>(p, q_left, keys);
         zpd_scores_of<M, N>(ds, d_o_left, keys + SHAPE::OTHER_BYTES);
         ZPD_EACH (m, M)
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) zpd_probability_grad(c, fact[m][i / 2], p[m][n][i], ds[m][n][i]);
-        if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key))
+        if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key))
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) {
               const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
@@ -126,6 +127,12 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
 ZPD_MMA_KERNELS(zpd_mma_grad_q, ZPD_MMA_GRAD_Q, zpd_mma_grad_q_of)
 
 /* ---- gradient of keys and values ---- */
+
+/* The first query that sees all keys of a warp, ROWS of them, if only they are near enough behind. */
+template <int ROWS> ZPD_DEVICE int zpd_full_from(const zpd_attention &a, int my_first) {
+  const int last = my_first + ROWS - 1;
+  return a.causal ? last : zpd_window(a) > 0 ? last - zpd_window(a) + 1 : 0;
+}
 
 /* One walk over the queries of a sample of `length`, for dK, dV or both. */
 template <class SHAPE, bool DK, bool DV>
@@ -143,7 +150,8 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
   if (DK) zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, v, [&](int r) { return first + r; });
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk;
-  walk.begin(zpd_meets(a, first, false), a.causal ? first : 0, length, g * group, group);
+  walk.begin(zpd_meets(a, first, false), a.causal ? first : zpd_first_met(a, first, SHAPE::STEP),
+             zpd_end_met(a, first + SHAPE::ROWS - 1, length), g * group, group);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
   zpd_each_step<SHAPE>(
       walk, stages,
@@ -168,6 +176,9 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
         float p[M][N][4], ds[M][N][4];
         /* The whole warp: no keys, no queries, or none that see them. */
         if (my_first >= length || step.row(column) >= length || (a.causal && last < my_first)) return;
+        if (zpd_window(a) > 0 && /* none within a window of some key */
+            (step.row(column) >= my_first + 16 * M - 1 + zpd_window(a) || last <= my_first - zpd_window(a)))
+          return;
         zpd_scores_of<M, N>(p, k_left, queries);
         if constexpr (DK)
           zpd_scores_of<M, N>(ds, v_left, queries + SHAPE::OTHER_BYTES);
@@ -175,7 +186,8 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
           ZPD_EACH (m, M)
             ZPD_EACH (n, N)
               ZPD_EACH (i, 4) ds[m][n][i] = 0;
-        const bool full = step.template inside<8 * N>(column, a.causal ? my_first + 16 * M - 1 : 0, length - 1);
+        const bool full = step.template inside<8 * N>(column, zpd_full_from<16 * M>(a, my_first),
+                                                      zpd_end_met(a, my_first, length) - 1);
         ZPD_EACH (n, N) {
           const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
           ZPD_EACH (m, M)

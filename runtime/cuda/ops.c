@@ -99,6 +99,7 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .dq_ld = x->dq_ld,
                          .dk_ld = x->dk_ld,
                          .dv_ld = x->dv_ld,
+                         .window = x->window,
                          .lengths = x->lengths,
                          .facts = x->workspace};
 }

@@ -35,6 +35,7 @@ static inline zpd_attention device_args(const zpk_attention_args *a) {
                          .dq_ld = a->dq_ld,
                          .dk_ld = a->dk_ld,
                          .dv_ld = a->dv_ld,
+                         .window = a->window,
                          .lengths = a->lengths};
 }
 
