@@ -20,6 +20,15 @@ static int64_t largest_head(const zp_model *model) {
   return largest;
 }
 
+static bool has_windows(const zp_model *model) {
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++)
+      if (graph->nodes.data[n].attr.window) return true;
+  }
+  return false;
+}
+
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
                                   const char **error) {
   assert(plan->feasible && !plan->spec->cluster.node.device.is_cpu && kernels && error);
@@ -40,6 +49,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (zp_tensor_core_head(plan->spec) > 0 && zp_arch_is_volta(plan->spec->cluster.node.device.arch))
     zp_buf_line(&out, "#define ZPD_VOLTA /* the emulated GPU has those of the cluster's */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
+  if (has_windows(plan->spec->model)) zp_buf_line(&out, "#define ZPD_WINDOWS /* attention in windows of tokens */");
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
   zp_print_device_layouts(&out, plan->spec->model);

@@ -65,6 +65,7 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
     zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %s, .causal = %s,", ZP_LL(G),
                 zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
   if (n->attr.layout) zp_buf_line(out, "    .layout = &layout%d,", zp_layout_number(f->model, n->attr.layout));
+  if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
               zp_frame_name(f, in[2]), ZP_LL(zp_frame_buffer(f, in[2])->ld));

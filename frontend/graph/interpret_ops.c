@@ -2,6 +2,7 @@
  * tensor rank. Shape legend: T rows (B*S), k and n columns, d head size. */
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <zplan/sparse.h>
 #include "interpret_internal.h"
 
@@ -95,7 +96,7 @@ typedef struct head {
   bool causal;
   const zp_layout *layout; /* NULL: dense */
   double scale;
-  int64_t length; /* positions that are there */
+  int64_t length, window; /* positions that are there; how far a query sees, 0: all */
 } head;
 
 static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sample, int64_t h) {
@@ -105,7 +106,8 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .heads = attr->heads,
              .causal = attr->causal,
              .layout = attr->layout,
-             .scale = attr->scale};
+             .scale = attr->scale,
+             .window = attr->window};
   int lengths = zp_attention_lengths(node);
   at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.sequence;
   at.q_cols = cols_of(in, node->in.data[0]);
@@ -125,6 +127,7 @@ static int64_t keys_of(const head *at, int64_t query) {
 static double score(const head *at, const double *q, const double *k, int64_t i, int64_t j) {
   double sum = 0;
   if (at->layout && !zp_layout_sees(at->layout, i, j)) return -INFINITY;
+  if (at->window && llabs(i - j) >= at->window) return -INFINITY;
   for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
   return sum * at->scale;
 }

@@ -252,6 +252,16 @@ static bool want_lengths(zp_rule *rule, int i) {
   return false;
 }
 
+/* A window that reaches over the whole sequence is none. */
+static bool want_window(zp_rule *rule) {
+  zp_op_attr *attr = &rule->attr;
+  if (attr->window >= shape_of(rule, 0)->dim[1]) attr->window = 0;
+  if (!attr->window || !attr->sparse) return true;
+  help(fail(rule, ZP_Z0216, "`attention` with a pattern and a window is known but not built yet"),
+       "a pattern says already which blocks are seen: leave one of the two away");
+  return false;
+}
+
 static void attention(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   for (int i = 0; i < 3; i++)
@@ -268,7 +278,7 @@ static void attention(zp_rule *rule) {
          operand(rule, 0)->name, text_of(rule, 0), operand(rule, 1)->name, text_of(rule, 1));
     return;
   }
-  if (!want_layout(rule) || (rule->n_in > 3 && !want_lengths(rule, 3))) return;
+  if (!want_window(rule) || !want_layout(rule) || (rule->n_in > 3 && !want_lengths(rule, 3))) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
   const zp_extent *heads = attr->heads_extent;

@@ -3,7 +3,7 @@
 
 typedef struct builtin builtin;
 typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
-enum { MAX_BUILTIN_ARGS = 10 };
+enum { MAX_BUILTIN_ARGS = 12 };
 struct builtin {
   const char *name;
   int required; /* the first ones must be given, and are tensors */
@@ -118,7 +118,8 @@ static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, cons
   return true;
 }
 
-enum { LENGTHS = 8 }; /* place of that argument of attention */
+/* Places of arguments of attention. */
+enum { LENGTHS = 8, WINDOW = 9 };
 
 static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
@@ -127,7 +128,8 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
             zp_slot_count(e, &slots[4], "kv_heads", attr.heads, &attr.kv_heads) &&
             zp_slot_bool(e, &slots[5], "causal", true, &attr.causal) &&
             zp_slot_number(e, &slots[6], "scale", 0, &attr.scale) && /* 0: 1 / sqrt(head size), by the op's rule */
-            zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse);
+            zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse) &&
+            zp_slot_count(e, &slots[WINDOW], "window", 0, &attr.window);
   if (!ok) return false;
   attr.heads_extent = slots[3].value.extent;
   if (slots[6].given && attr.scale <= 0) {
@@ -204,7 +206,7 @@ static const builtin builtins[] = {
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
     {"attention",
      3,
-     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "!bias"},
+     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate", 1, {"scores", "k", "capacity", "normalize", "balance"}, apply_gate, ZP_OP_TOP_K_GATE},

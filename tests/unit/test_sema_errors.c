@@ -109,6 +109,11 @@ Test(sema_errors, arguments) {
       {"eps", USE HEAD "  x = layer_norm(x, eps = 0 - 1)\n" TAIL, "Z0237|`eps` must be above 0"},
       {"theta", HEAD "  x = rope(x, heads = 2, theta = 0)\n" TAIL, "Z0237|`theta`"},
       {"scale", HEAD "  x = attention(x, x, x, heads = 2, scale = 0)\n" TAIL, "Z0237|`scale`"},
+      {"window", HEAD "  x = attention(x, x, x, heads = 2, window = 0)\n" TAIL,
+       "Z0202|`window` must be a whole number"},
+      {"window and pattern",
+       HEAD "  x = attention(x, x, x, heads = 2, window = 3, pattern = sparse.sliding(block = 16, window = 1))\n" TAIL,
+       "Z0216|a pattern and a window|leave one of the two away"},
       {"split axis", HEAD "  x, y = split(x, 2, axis = 1)\n" TAIL, "Z0216|axis 1|axis = -1"});
 }
 

@@ -115,7 +115,7 @@ typedef enum zp_op_class {
   X(SPLIT, "split", VIEW)          /* x -> attr.parts equal views of the last dim */                                   \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
   /* nobody, and the outputs of queries there are zero -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */  \
-  /* sparse */                                                                                                         \
+  /* sparse window */                                                                                                  \
   X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
@@ -182,6 +182,7 @@ typedef struct zp_op_attr {
   /* Attention: NULL where it is dense. The layout is made from the pattern by the op's rule. Arena. */
   const struct zp_sparse *sparse;
   const struct zp_layout *layout;
+  int64_t window; /* attention: a query sees keys less than so many positions away; 0: all. Without a pattern */
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
@@ -323,6 +324,16 @@ int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_spa
 int64_t zp_model_input_elements(const zp_model *model, int n);
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
+/* Keys that a query of so many positions sees on average: of causal attention half of all, as it is counted everywhere.
+ */
+double zp_attention_keys(const zp_op_attr *attr, int64_t sequence);
+/* The sequence of dense attention whose tiles lie as much in what is not seen as those of this one do: of a window its
+ * size, because both ends of a row's keys cut a tile instead of one. */
+double zp_attention_reach(const zp_op_attr *attr, double sequence);
+/* The share of dense attention. */
+double zp_attention_density(const zp_op_attr *attr, int64_t sequence);
+/* What attentions of the model see, where some do not see all: one text a kind, in the order of the model. Arena. */
+zp_strings zp_attention_texts(zp_arena *arena, const zp_model *model);
 /* Opens a new segment, with one iteration unless it is a repeat; its graph's carry_in are fresh tensors with these
  * shapes (n may be 0). */
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
