@@ -41,6 +41,7 @@ static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_
 typedef struct NAME(query_block) {
   int64_t first, rows, ld;
   REAL *q, *o, *p; /* [BLOCK][ld] twice, [BLOCK][BLOCK] */
+  REAL slope;      /* of the head */
   NAME(rows) state;
 } NAME(query_block);
 
@@ -50,6 +51,7 @@ static void NAME(begin_queries)(const zpk_attention_args *args, int64_t b, int64
   x->first = first;
   x->rows = rows;
   x->ld = ld;
+  x->slope = NAME(slope_of)(args, h);
   x->q = workspace;
   x->o = x->q + BLOCK * ld;
   x->p = x->o + BLOCK * ld;
@@ -68,6 +70,7 @@ static void NAME(add_keys)(const zpk_attention_args *args, NAME(query_block) * x
   int64_t ld = x->ld;
   for (int64_t i = 0; i < x->rows; i++) {
     zpk_span seen = zpk_seen_keys(args, x->first + i, key, keys);
+    if (NAME(bends)(args)) NAME(bend)(args, 1, x->slope, x->first + i - key, x->p + i * BLOCK, NULL);
     if (seen.from < seen.to)
       NAME(softmax_step)(x->p + i * BLOCK, seen, &x->state, i, x->o + i * ld, ld);
     else

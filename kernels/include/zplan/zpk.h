@@ -91,6 +91,11 @@ typedef struct zpk_attention_args {
   /* A query sees keys that are less than so many positions away from it, so causal itself and the window - 1 before it;
    * 0: however far away. Dense attention alone. Time follows it. */
   int64_t window;
+  /* What becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), where that is above 0 (Gemma 2,
+   * arXiv 2408.00118); then, where alibi_heads is above 0, - slope * |query - key| (ALiBi, arXiv 2108.12409). The model
+   * has so many heads, and the first one here is its head alibi_first. */
+  double softcap;
+  int64_t alibi_heads, alibi_first;
   const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
   void *o; /* [R, H*hd]; backward: input */
@@ -106,6 +111,14 @@ typedef struct zpk_attention_args {
   const int32_t *lengths;
   void *workspace; /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
 } zpk_attention_args;
+/* The slopes of ALiBi: a geometric sequence down to 2^-8, where the number of heads is a power of two; else that of the
+ * next smaller one, followed by every second of the next larger one's. Padding has slopes, too, that nobody sees. */
+static inline double zpk_alibi_slope(int64_t head, int64_t heads) {
+  int64_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  return head < power ? exp2(-8.0 * (double)(head + 1) / (double)power)
+                      : exp2(-4.0 * (double)(2 * (head - power) + 1) / (double)power);
+}
 /* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48:
  * forward 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit operands group S hd' more, where the
  * gradient of queries is summed. */
