@@ -9,6 +9,7 @@
 #define ZPD_MMA_ATTENTION_CUH
 
 #include "zpd_mma_tile.cuh"
+#include "zpd_scores.cuh"
 
 #define ZPD_LOG2E 1.4426950408889634
 #define ZPD_LN2 0.6931471805599453f
@@ -176,6 +177,21 @@ ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t
     }
 }
 
+#ifdef ZPD_SCORES
+/* Products to scores, in units of products. */
+template <class SHAPE>
+ZPD_DEVICE void zpd_bend_scores(const zpd_bend &bend, const zpd_query_block<SHAPE> &t,
+                                const zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> &step,
+                                float (&score)[SHAPE::M][SHAPE::N][4]) {
+  ZPD_EACH (n, SHAPE::N)
+    ZPD_EACH (i, 4) {
+      const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
+      float grad;
+      ZPD_EACH (m, SHAPE::M) score[m][n][i] = bend.score(score[m][n][i], t.query(m, i / 2), key, &grad);
+    }
+}
+#endif
+
 /* The softmax of rows whose keys several warps have shared out, and what each has to multiply its output with. */
 template <class SHAPE>
 ZPD_DEVICE void zpd_join_softmax(float c, zpd_online<SHAPE::M> &s, float (&factor)[SHAPE::M][2], float *buffer) {
@@ -242,6 +258,10 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
                       v = zpd_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
   unsigned char *stages = shared + SHAPE::TILE_BYTES;
   const float c = a.scale == 0 ? 1e-30f : fabsf((float)(a.scale * ZPD_LOG2E));
+#ifdef ZPD_SCORES
+  zpd_bend bend;
+  bend.begin(a, t.head, c * ZPD_LN2);
+#endif
   zpd_left<M, SHAPE::HELD> left;
   zpd_online<M> s;
   float o[M][ZPD_CHUNKS][4], factor[M][2];
@@ -267,6 +287,9 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
         if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
         if (t.is_past(a, step.row(SHAPE::my_column() + 8 * N - 1))) return;
         zpd_scores_of<M, N>(score, left, at + SHAPE::my_column() * ZPD_ROW_BYTES);
+#ifdef ZPD_SCORES
+        zpd_bend_scores<SHAPE>(bend, t, step, score);
+#endif
         if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key)) zpd_hide(a, t, step, score);
         zpd_online_step<SHAPE>(c, s, score, o);
         zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);

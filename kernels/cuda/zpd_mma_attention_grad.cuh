@@ -29,6 +29,17 @@ ZPD_DEVICE void zpd_probability_grad(float c, const zpd_fact &fact, float &p, fl
   ds = p * (ds - fact.delta);
 }
 
+#ifdef ZPD_SCORES
+/* Likewise, of a product that is no score yet. */
+ZPD_DEVICE void zpd_bent_grad(const zpd_bend &bend, float c, const zpd_fact &fact, int query, int key, float &p,
+                              float &ds) {
+  float grad;
+  p = bend.score(p, query, key, &grad);
+  zpd_probability_grad(c, fact, p, ds);
+  ds *= grad;
+}
+#endif
+
 /* Whatever is in the values, 0 where the key is not seen. */
 ZPD_DEVICE void zpd_hide_grad(bool sees, float &p, float &ds) {
   p = sees ? p : 0;
@@ -92,6 +103,10 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
   zpd_walk<SHAPE::UNIT> walk = t.keys(a);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
   zpd_find_facts(a, t, fact);
+#ifdef ZPD_SCORES
+  zpd_bend bend;
+  bend.begin(a, t.head, (float)a.scale);
+#endif
   zpd_each_step<SHAPE>(
       walk, stages,
       [&] {
@@ -109,9 +124,17 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
         if (t.is_past(a, step.row(SHAPE::my_column() + 8 * N - 1))) return;
         zpd_scores_of<M, N>(p, q_left, keys);
         zpd_scores_of<M, N>(ds, d_o_left, keys + SHAPE::OTHER_BYTES);
+#ifdef ZPD_SCORES
+        ZPD_EACH (n, N)
+          ZPD_EACH (i, 4) {
+            const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
+            ZPD_EACH (m, M) zpd_bent_grad(bend, c, fact[m][i / 2], t.query(m, i / 2), key, p[m][n][i], ds[m][n][i]);
+          }
+#else
         ZPD_EACH (m, M)
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) zpd_probability_grad(c, fact[m][i / 2], p[m][n][i], ds[m][n][i]);
+#endif
         if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key))
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) {
@@ -186,12 +209,23 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
           ZPD_EACH (m, M)
             ZPD_EACH (n, N)
               ZPD_EACH (i, 4) ds[m][n][i] = 0;
+#ifdef ZPD_SCORES
+        zpd_bend bend;
+        bend.begin(a, step.head, (float)a.scale);
+#endif
         const bool full = step.template inside<8 * N>(column, zpd_full_from<16 * M>(a, my_first),
                                                       zpd_end_met(a, my_first, length) - 1);
         ZPD_EACH (n, N) {
           const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
+#ifdef ZPD_SCORES
+          ZPD_EACH (m, M)
+            ZPD_EACH (i, 4)
+              zpd_bent_grad(bend, c, fact[i % 2], step.row(column + 8 * n + pair + i % 2),
+                            my_first + 16 * m + 8 * (i / 2) + zpd_group(), p[m][n][i], ds[m][n][i]);
+#else
           ZPD_EACH (m, M)
             ZPD_EACH (i, 4) zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
+#endif
         }
         if (!full)
           ZPD_EACH (n, N)

@@ -100,6 +100,9 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .dk_ld = x->dk_ld,
                          .dv_ld = x->dv_ld,
                          .window = x->window,
+                         .softcap = x->softcap,
+                         .alibi_heads = x->alibi_heads,
+                         .alibi_first = x->alibi_first,
                          .lengths = x->lengths,
                          .facts = x->workspace};
 }

@@ -1,22 +1,25 @@
-/* Device attention in windows of tokens, with and without tensor cores: against the naive f64 reference; on tensor
- * cores without races, and with as many products as the planner prices. */
+/* Device attention in windows of tokens, with soft caps and with biases by distance, with and without tensor cores:
+ * against the naive f64 reference; on tensor cores without races, and with as many products as the planner prices. */
 #include <zplan/own_gpu.h>
 #include "attention_device.h"
 #include "lengths_testing.h"
 
-static const char plain_text[] = "#define ZPD_WINDOWS\n#include \"zpd_attention.cuh\"\n";
-static const char mma_text[] = "#define ZPD_WINDOWS\n#include \"zpd_mma_attention_grad.cuh\"\n";
-static const char volta_text[] = "#define ZPD_VOLTA\n#define ZPD_WINDOWS\n#include \"zpd_mma_attention_grad.cuh\"\n";
+static const char plain_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_attention.cuh\"\n";
+static const char mma_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
+static const char volta_text[] =
+    "#define ZPD_VOLTA\n#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
 
 enum { HEAD = 64 };
 static const struct {
   int64_t B, S, H, G, valid, hd, window;
+  double softcap; /* scores go from about -1.5 to 1.5 */
+  int64_t alibi_heads, alibi_first;
   int32_t lengths[2];
 } shapes[] = {
-    {1, 150, 2, 1, 1, 40, 3, {0}},         {2, 131, 4, 2, 1, 17, 63, {0}}, {1, 330, 2, 1, 1, 64, 65, {0}},
-    {2, 300, 1, 1, 1, 24, 95, {300, 177}}, {1, 200, 1, 1, 1, 8, 0, {0}}, /* layers without a window have the same
-                                                                             kernels */
-    {1, 140, 1, 1, 1, 33, 1000, {0}},
+    {1, 150, 2, 1, 1, 40, 3, 0, 0, 0, {0}},     {2, 131, 4, 2, 1, 17, 63, 0, 0, 0, {0}},
+    {1, 330, 2, 1, 1, 64, 65, 0, 0, 0, {0}},    {2, 200, 1, 1, 1, 24, 95, 0.7, 0, 0, {200, 137}},
+    {1, 100, 1, 1, 1, 8, 0, 0, 0, 0, {0}}, /* layers without have the same kernels */
+    {1, 140, 1, 1, 1, 33, 1000, 50, 0, 0, {0}}, {1, 130, 4, 2, 2, 16, 0, 0, 6, 2, {0}},
 };
 
 static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
@@ -31,6 +34,9 @@ static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
       if (shapes[i].lengths[0]) use_lengths(&p, shapes[i].lengths);
       if (((int)i + causal) % 2) align(&p);
       p.a.window = shapes[i].window;
+      p.a.softcap = shapes[i].softcap;
+      p.a.alibi_heads = shapes[i].alibi_heads;
+      p.a.alibi_first = shapes[i].alibi_first;
       reference(&p);
       spoil_results(&p);
       if (cores)
