@@ -94,10 +94,21 @@ static void position_grad(zp_interpreter *in, const zp_node *node) {
 typedef struct head {
   int64_t sequence, d, q_cols, kv_cols, q_at, kv_at, lse_at, heads;
   bool causal;
-  const zp_layout *layout; /* NULL: dense */
-  double scale;
-  int64_t length, window; /* positions that are there; how far a query sees, 0: all */
+  const zp_layout *layout;      /* NULL: dense */
+  double scale, softcap, slope; /* slope: of ALiBi, 0: none */
+  int64_t length, window;       /* positions that are there; how far a query sees, 0: all */
 } head;
+
+/* ALiBi's slope of a head: 2^(-8 k / n), k = 1 to n, for a power of two n of heads; of other numbers those of the power
+ * below, then the odd k of the power above. */
+static double slope_of(const zp_interpreter *in, const zp_node *node, int64_t h) {
+  const zp_tensor *q = &in->graph->tensors.data[node->in.data[0]];
+  int64_t heads = node->attr.alibi_heads, n = 1, at = h;
+  if (heads == 0) return 0;
+  if (q->split_dim == q->shape.rank - 1) at += in->rank * node->attr.heads;
+  while (2 * n <= heads) n *= 2;
+  return at < n ? pow(2, -8 * (double)(at + 1) / (double)n) : pow(2, -8 * (double)(2 * (at - n) + 1) / (double)(2 * n));
+}
 
 static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sample, int64_t h) {
   const zp_op_attr *attr = &node->attr;
@@ -107,7 +118,9 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .causal = attr->causal,
              .layout = attr->layout,
              .scale = attr->scale,
-             .window = attr->window};
+             .window = attr->window,
+             .softcap = attr->softcap,
+             .slope = slope_of(in, node, h)};
   int lengths = zp_attention_lengths(node);
   at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.sequence;
   at.q_cols = cols_of(in, node->in.data[0]);
@@ -129,7 +142,16 @@ static double score(const head *at, const double *q, const double *k, int64_t i,
   if (at->layout && !zp_layout_sees(at->layout, i, j)) return -INFINITY;
   if (at->window && llabs(i - j) >= at->window) return -INFINITY;
   for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
-  return sum * at->scale;
+  sum *= at->scale;
+  if (at->softcap > 0) sum = at->softcap * tanh(sum / at->softcap);
+  return sum - at->slope * (double)llabs(i - j);
+}
+
+/* The derivative of a score by its product, given the score. */
+static double score_slope(const head *at, double score, int64_t i, int64_t j) {
+  if (at->softcap == 0 || score == -INFINITY) return at->scale;
+  double bent = (score + at->slope * (double)llabs(i - j)) / at->softcap;
+  return at->scale * (1 - bent * bent);
 }
 
 static void attention_head(const head *at, const double *q, const double *k, const double *v, double *o, double *lse) {
@@ -154,9 +176,9 @@ static void attention_head_grad(const head *at, double *const in[6], double *dq,
     for (int64_t c = 0; c < at->d; c++) dot += d_o[qi + c] * o[qi + c];
     for (int64_t j = 0; j < keys_of(at, i); j++) {
       int64_t kj = at->kv_at + j * at->kv_cols;
-      double p = exp(score(at, q, k, i, j) - lse[at->lse_at + i * at->heads]), dp = 0;
+      double s = score(at, q, k, i, j), p = exp(s - lse[at->lse_at + i * at->heads]), dp = 0;
       for (int64_t c = 0; c < at->d; c++) dp += d_o[qi + c] * v[kj + c];
-      double ds = p * (dp - dot) * at->scale;
+      double ds = p * (dp - dot) * score_slope(at, s, i, j);
       for (int64_t c = 0; c < at->d; c++) {
         dv[kj + c] += p * d_o[qi + c];
         dq[qi + c] += ds * k[kj + c];

@@ -278,6 +278,10 @@ static void attention(zp_rule *rule) {
          operand(rule, 0)->name, text_of(rule, 0), operand(rule, 1)->name, text_of(rule, 1));
     return;
   }
+  if (!(attr->softcap >= 0 && isfinite(attr->softcap))) {
+    fail(rule, ZP_Z0208, "`softcap` of `attention` must be positive, not %g", attr->softcap);
+    return;
+  }
   if (!want_window(rule) || !want_layout(rule) || (rule->n_in > 3 && !want_lengths(rule, 3))) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));

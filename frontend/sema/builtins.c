@@ -3,7 +3,7 @@
 
 typedef struct builtin builtin;
 typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
-enum { MAX_BUILTIN_ARGS = 12 };
+enum { MAX_BUILTIN_ARGS = 14 };
 struct builtin {
   const char *name;
   int required; /* the first ones must be given, and are tensors */
@@ -119,23 +119,31 @@ static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, cons
 }
 
 /* Places of arguments of attention. */
-enum { LENGTHS = 8, WINDOW = 9 };
+enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11 };
 
 static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
+  bool alibi;
   bool ok = zp_elab_require(e, call, op->name, "heads", &slots[3]) &&
             zp_slot_count(e, &slots[3], "heads", 1, &attr.heads) &&
             zp_slot_count(e, &slots[4], "kv_heads", attr.heads, &attr.kv_heads) &&
             zp_slot_bool(e, &slots[5], "causal", true, &attr.causal) &&
             zp_slot_number(e, &slots[6], "scale", 0, &attr.scale) && /* 0: 1 / sqrt(head size), by the op's rule */
             zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse) &&
-            zp_slot_count(e, &slots[WINDOW], "window", 0, &attr.window);
+            zp_slot_count(e, &slots[WINDOW], "window", 0, &attr.window) &&
+            zp_slot_number(e, &slots[SOFTCAP], "softcap", 0, &attr.softcap) &&
+            zp_slot_bool(e, &slots[ALIBI], "alibi", false, &alibi);
   if (!ok) return false;
   attr.heads_extent = slots[3].value.extent;
   if (slots[6].given && attr.scale <= 0) {
     zp_report(e->diags, ZP_Z0237, slots[6].value.span, "`scale` must be above 0, this is %g", attr.scale);
     return false;
   }
+  if (slots[SOFTCAP].given && attr.softcap <= 0) {
+    zp_report(e->diags, ZP_Z0237, slots[SOFTCAP].value.span, "`softcap` must be above 0, this is %g", attr.softcap);
+    return false;
+  }
+  if (alibi) attr.alibi_heads = attr.heads;
   if (!slots[LENGTHS].given) return apply_with(e, op, call, slots, attr, value);
   zp_value in[4];
   if (!tensors(e, op, slots, in) || !is_tensor(e, op, slots, LENGTHS)) return false;
@@ -206,7 +214,8 @@ static const builtin builtins[] = {
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
     {"attention",
      3,
-     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "!bias"},
+     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
+      "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate", 1, {"scores", "k", "capacity", "normalize", "balance"}, apply_gate, ZP_OP_TOP_K_GATE},
@@ -223,8 +232,7 @@ enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 
 /* The rest of the language's standard operations. */
 static const char *const not_built[] = {
-    "einsum", "relative_bias", "alibi", "cast", "concat", "reshape",   "slice",
-    "gather", "mse",           "sum",   "mean", "max",    "logsumexp",
+    "einsum", "relative_bias", "cast", "concat", "reshape", "slice", "gather", "mse", "sum", "mean", "max", "logsumexp",
 };
 
 static const builtin *find_builtin(const char *name) {

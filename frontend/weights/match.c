@@ -173,6 +173,12 @@ static bool same_attention(matcher *m, const zp_node *a, const zp_node *b) {
   if (x->causal != y->causal || x->sparse || x->window != y->window || a->in.len != b->in.len)
     return differ(m, a->span, "attention sees other positions here than in %s, where it sees all before",
                   m->their_name);
+  if (!same_number(x->softcap, y->softcap))
+    return differ(m, a->span, "attention's scores are capped at %g here, and at %g in %s (0: not)", x->softcap,
+                  y->softcap, m->their_name);
+  if (x->alibi_heads != y->alibi_heads)
+    return differ(m, a->span, "attention has %s here, and %s in %s", x->alibi_heads ? "ALiBi" : "no ALiBi",
+                  y->alibi_heads ? "it" : "none", m->their_name);
   double ours = scale_of(m, OURS, a), theirs = scale_of(m, THEIRS, b);
   return same_number(ours, theirs) ||
          differ(m, a->span, "attention's scale is %g of the usual here, and %g of it in %s", ours, theirs,

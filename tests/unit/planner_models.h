@@ -1,6 +1,6 @@
 /* Small models for the planner's unit tests, built op by op: a GPT-2 style decoder, without and with dropout, a LLaMA
- * style one, one with attention and MLP side by side, one with experts, and three whose elementwise code is longer; and
- * two clusters. */
+ * style one, one with attention and MLP side by side, one with experts, one whose attention has options, and three
+ * whose elementwise code is longer; and two clusters. */
 #ifndef PLANNER_MODELS_H
 #define PLANNER_MODELS_H
 
@@ -18,6 +18,7 @@ typedef enum model_style {
   STYLE_SCALED,        /* norms before and behind each part, and a learned scale of it */
   STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
+  STYLE_BENT,          /* GPT with windows, capped scores and ALiBi */
 } model_style;
 typedef struct model_size {
   model_style style;
@@ -81,7 +82,9 @@ static inline int add2(builder *b, int x, int y) { return apply(b, ZP_OP_ADD, x,
 static inline int gpt_attention(builder *b, const model_size *m, int x, bool bare) {
   int qkv = linear(b, x, m->d, 3 * m->d, "attn.qkv");
   int q = apply(b, ZP_OP_SPLIT, qkv, -1, -1, (zp_op_attr){.parts = 3}, "attn.split");
-  int o = apply(b, ZP_OP_ATTENTION, q, q + 1, q + 2, (zp_op_attr){.heads = m->heads, .causal = true}, "attn");
+  zp_op_attr attr = {.heads = m->heads, .causal = true};
+  if (m->style == STYLE_BENT) attr.window = 5, attr.softcap = 1.5, attr.alibi_heads = m->heads;
+  int o = apply(b, ZP_OP_ATTENTION, q, q + 1, q + 2, attr, "attn");
   return bare ? product(b, o, m->d, m->d, "attn.proj") : linear(b, o, m->d, m->d, "attn.proj");
 }
 
@@ -197,6 +200,7 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.segment = 1;
   x = b.graph->carry_in.data[0];
   x = m->style == STYLE_GPT             ? gpt_layer(&b, m, x)
+      : m->style == STYLE_BENT          ? gpt_layer(&b, m, x)
       : m->style == STYLE_LLAMA         ? llama_layer(&b, m, x)
       : m->style == STYLE_DROPOUT       ? dropout_layer(&b, m, x)
       : m->style == STYLE_EXPERTS       ? expert_layer(&b, m, x)

@@ -154,6 +154,22 @@ Test(gradients, attention_in_windows) {
   check_window(3, false);
 }
 
+static void check_scores(double softcap, int64_t alibi_heads, bool causal) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal, .softcap = softcap, .alibi_heads = alibi_heads};
+  carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false),
+                      linear(&k, "v", x, D / 2, false)));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, attention_with_bent_scores) {
+  check_scores(0.3, 0, true);
+  check_scores(0, 4, false);
+  check_scores(2, 4, true);
+}
+
 static void check_sparse(zp_sparse sparse, bool causal) {
   enum { POSITIONS = 64, COLUMNS = 4 };
   kit k = kit_new(POSITIONS, 1, COLUMNS);

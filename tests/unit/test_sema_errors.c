@@ -109,6 +109,8 @@ Test(sema_errors, arguments) {
       {"eps", USE HEAD "  x = layer_norm(x, eps = 0 - 1)\n" TAIL, "Z0237|`eps` must be above 0"},
       {"theta", HEAD "  x = rope(x, heads = 2, theta = 0)\n" TAIL, "Z0237|`theta`"},
       {"scale", HEAD "  x = attention(x, x, x, heads = 2, scale = 0)\n" TAIL, "Z0237|`scale`"},
+      {"softcap", HEAD "  x = attention(x, x, x, heads = 2, softcap = 0)\n" TAIL, "Z0237|`softcap` must be above 0"},
+      {"alibi", HEAD "  x = attention(x, x, x, heads = 2, alibi = 2)\n" TAIL, "Z0202|`alibi` must be true or false"},
       {"window", HEAD "  x = attention(x, x, x, heads = 2, window = 0)\n" TAIL,
        "Z0202|`window` must be a whole number"},
       {"window and pattern",

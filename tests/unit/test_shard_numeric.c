@@ -282,6 +282,9 @@ static void check_model(model_size size) {
 
 /* Sizes that 2, 3 and 4 do not all divide: 29 words, 5 heads or 3 kv heads, 50 columns; but 12 positions. */
 Test(shard_numeric, gpt) { check_model((model_size){STYLE_GPT, 29, 12, 40, 2, 5, 5, 50, true}); }
+Test(shard_numeric, gpt_with_attention_options) {
+  check_model((model_size){STYLE_BENT, 29, 12, 40, 2, 5, 5, 50, true});
+}
 Test(shard_numeric, gpt_with_dropout) { check_model((model_size){STYLE_DROPOUT, 29, 12, 40, 2, 5, 5, 50, false}); }
 Test(shard_numeric, llama) { check_model((model_size){STYLE_LLAMA, 29, 12, 48, 2, 6, 3, 50, false}); }
 Test(shard_numeric, attention_and_mlp_side_by_side) {

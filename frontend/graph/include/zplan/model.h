@@ -115,7 +115,7 @@ typedef enum zp_op_class {
   X(SPLIT, "split", VIEW)          /* x -> attr.parts equal views of the last dim */                                   \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
   /* nobody, and the outputs of queries there are zero -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */  \
-  /* sparse window */                                                                                                  \
+  /* sparse window softcap alibi_heads */                                                                              \
   X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
@@ -183,6 +183,10 @@ typedef struct zp_op_attr {
   const struct zp_sparse *sparse;
   const struct zp_layout *layout;
   int64_t window; /* attention: a query sees keys less than so many positions away; 0: all. Without a pattern */
+  /* Attention: what becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), 0: s; then - slope *
+   * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
+  double softcap;
+  int64_t alibi_heads;
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
