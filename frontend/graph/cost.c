@@ -56,7 +56,8 @@ static double fused_flop(const zp_graph *graph, const zp_node *node, int64_t mic
   double per_row = 0;
   for (int i = 0; i < node->fused->ops.len; i++)
     per_row += zp_op_row_flop(node->fused->ops.data[i].op) * (double)node->fused->ops.data[i].cols;
-  double rows = (double)zp_shape_rows(&tensor_of(graph, node->in.data[0])->shape, microbatch);
+  double rows =
+      (double)zp_shape_rows(&tensor_of(graph, node->in.data[0])->shape, microbatch) * (double)node->fused->row_parts;
   return rows * per_row * (node->op == ZP_OP_FUSED_GRAD ? 3 : 1);
 }
 

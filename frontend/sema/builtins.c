@@ -51,13 +51,23 @@ static bool apply_gelu(zp_elab *e, const builtin *op, const zp_expr *call, const
          apply_with(e, op, call, slots, (zp_op_attr){.tanh_form = form == 1}, value);
 }
 
-static bool apply_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_norm_of(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_op_attr attr,
+                          zp_value *value) {
   const zp_slot *slot = &slots[op->required];
-  zp_op_attr attr = {0};
   if (!zp_slot_number(e, slot, "eps", 1e-5, &attr.eps)) return false;
   if (attr.eps > 0) return apply_with(e, op, call, slots, attr, value);
   zp_report(e->diags, ZP_Z0237, slot->value.span, "`eps` must be above 0, this is %g", attr.eps);
   return false;
+}
+
+static bool apply_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  return apply_norm_of(e, op, call, slots, (zp_op_attr){0}, value);
+}
+
+static bool apply_rms_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {0};
+  return zp_slot_number(e, &slots[3], "offset", 0, &attr.value) &&
+         zp_slot_count(e, &slots[4], "heads", 0, &attr.heads) && apply_norm_of(e, op, call, slots, attr, value);
 }
 
 /* The rate is train's unless given. Every dropout has a stream of random numbers of its own, also when its rate is 0:
@@ -208,7 +218,7 @@ static const builtin builtins[] = {
     {"gelu", 1, {"x", "approximate"}, apply_gelu, ZP_OP_GELU},
     {"softmax", 1, {"x"}, apply_plain, ZP_OP_SOFTMAX},
     {"layer_normalize", 3, {"x", "weight", "bias", "eps"}, apply_norm, ZP_OP_LAYER_NORM},
-    {"rms_normalize", 2, {"x", "weight", "eps"}, apply_norm, ZP_OP_RMS_NORM},
+    {"rms_normalize", 2, {"x", "weight", "eps", "offset", "heads"}, apply_rms_norm, ZP_OP_RMS_NORM},
     {"dropout", 1, {"x", "rate"}, apply_dropout, ZP_OP_DROPOUT},
     {"rope", 1, {"x", "heads", "theta", "style"}, apply_rope, ZP_OP_ROPE},
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
@@ -253,7 +263,8 @@ static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
   zp_module_names(e->arena, e->frame->module, 1u << ZP_ITEM_BLOCK, &names);
   for (int i = 0; i < N_BUILTINS; i++) zp_push(e->arena, &names, builtins[i].name);
   zp_diag *d = zp_report(e->diags, ZP_Z0215, call->at, "no block and no operation is called `%s`", name);
-  bool std_block = strcmp(name, "linear") == 0 || strcmp(name, "layer_norm") == 0 || strcmp(name, "rms_norm") == 0;
+  bool std_block = strcmp(name, "linear") == 0 || strcmp(name, "layer_norm") == 0 || strcmp(name, "rms_norm") == 0 ||
+                   strcmp(name, "head_norm") == 0;
   if (std_block)
     zp_diag_help(d, "it comes with `use std.nn`");
   else

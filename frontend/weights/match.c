@@ -191,6 +191,11 @@ static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
   case ZP_OP_ATTENTION: return same_attention(m, a, b);
   case ZP_OP_LAYER_NORM:
   case ZP_OP_RMS_NORM:
+    if (x->heads != y->heads)
+      return differ(m, a->span, "a norm is of %lld heads here, and of %lld in %s (0: of whole rows)",
+                    (long long)x->heads, (long long)y->heads, m->their_name);
+    if (!same_number(x->value, y->value))
+      return differ(m, a->span, "a norm's weight has offset %g here, and %g in %s", x->value, y->value, m->their_name);
     return same_number(x->eps, y->eps) ||
            differ(m, a->span, "`eps` is %g here, and %g in %s", x->eps, y->eps, m->their_name);
   case ZP_OP_ROPE:

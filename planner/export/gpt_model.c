@@ -27,6 +27,8 @@ bool zp_gpt_match_norm(zp_gpt_reader *r, int tensor, int *x) {
   if (!n || (n->op != ZP_OP_LAYER_NORM && n->op != ZP_OP_RMS_NORM))
     return zp_gpt_stop(r, span_of(r, tensor), "`%s` is not the result of a norm", r->graph->tensors.data[tensor].name);
   bool rms = n->op == ZP_OP_RMS_NORM;
+  if (n->attr.heads) return zp_gpt_stop(r, n->span, "a norm is of every head by itself");
+  if (n->attr.value != 0) return zp_gpt_stop(r, n->span, "a norm's weight has `offset = %g`", n->attr.value);
   if (!r->seen_norm) {
     r->gpt->rms_norm = rms;
     r->gpt->norm_eps = n->attr.eps;

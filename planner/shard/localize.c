@@ -157,7 +157,7 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
     zp_push(l->arena, &node.out, out);
   }
   const zp_tensor *x = &l->to->tensors.data[in[0]];
-  if (node.op == ZP_OP_ROPE || node.op == ZP_OP_ATTENTION) {
+  if (node.op == ZP_OP_ROPE || node.op == ZP_OP_ATTENTION || (node.op == ZP_OP_RMS_NORM && node.attr.heads)) {
     node.attr.heads = local_heads(node.attr.heads, x, l->tensor);
     if (node.attr.kv_heads) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
   }

@@ -19,6 +19,7 @@ typedef enum model_style {
   STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
   STYLE_BENT,          /* GPT with windows, capped scores and ALiBi */
+  STYLE_QK_NORM,       /* LLaMA whose queries and keys are normalised, head by head */
 } model_style;
 typedef struct model_size {
   model_style style;
@@ -141,12 +142,20 @@ static inline int streams_layer(builder *b, const model_size *m, int x) {
   return add2(b, x, add2(b, mul2(b, gate, second), first));
 }
 
+static inline int head_norm(builder *b, const model_size *m, int x, int64_t heads) {
+  if (m->style != STYLE_QK_NORM) return x;
+  return apply(b, ZP_OP_RMS_NORM, x, weight(b, "head_norm", shape_of_rank(1, m->d / m->heads, 0, 0)), -1,
+               (zp_op_attr){.heads = heads, .eps = 1e-5, .value = 1}, "head_norm");
+}
+
 static inline int llama_layer(builder *b, const model_size *m, int x) {
   int64_t kv = m->d / m->heads * m->kv_heads;
   int h = rms_norm(b, x, m->d);
   zp_op_attr rope = {.heads = m->heads, .theta = 10000}, rope_kv = {.heads = m->kv_heads, .theta = 10000};
-  int q = apply(b, ZP_OP_ROPE, product(b, h, m->d, m->d, "wq"), -1, -1, rope, "rope_q");
-  int k = apply(b, ZP_OP_ROPE, product(b, h, m->d, kv, "wk"), -1, -1, rope_kv, "rope_k");
+  int q = head_norm(b, m, product(b, h, m->d, m->d, "wq"), m->heads);
+  int k = head_norm(b, m, product(b, h, m->d, kv, "wk"), m->kv_heads);
+  q = apply(b, ZP_OP_ROPE, q, -1, -1, rope, "rope_q");
+  k = apply(b, ZP_OP_ROPE, k, -1, -1, rope_kv, "rope_k");
   int v = product(b, h, m->d, kv, "wv");
   zp_op_attr attr = {.heads = m->heads, .kv_heads = m->kv_heads, .causal = true};
   int o = apply(b, ZP_OP_ATTENTION, q, k, v, attr, "attn");
@@ -193,7 +202,8 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.graph = open_segment(&b, m, "begin", 1, false);
   int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, wte),
                 -1, (zp_op_attr){0}, "wte");
-  if (m->style != STYLE_LLAMA) x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
+  if (m->style != STYLE_LLAMA && m->style != STYLE_QK_NORM)
+    x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "h", m->layers, true);
@@ -202,6 +212,7 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   x = m->style == STYLE_GPT             ? gpt_layer(&b, m, x)
       : m->style == STYLE_BENT          ? gpt_layer(&b, m, x)
       : m->style == STYLE_LLAMA         ? llama_layer(&b, m, x)
+      : m->style == STYLE_QK_NORM       ? llama_layer(&b, m, x)
       : m->style == STYLE_DROPOUT       ? dropout_layer(&b, m, x)
       : m->style == STYLE_EXPERTS       ? expert_layer(&b, m, x)
       : m->style == STYLE_SCALED        ? scaled_layer(&b, m, x)

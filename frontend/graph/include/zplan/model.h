@@ -108,11 +108,13 @@ typedef enum zp_op_class {
   X(SILU, "silu", ROW)                                                                                                 \
   X(GELU, "gelu", ROW)             /* attr.tanh_form: tanh approximation, else erf */                                  \
   X(LAYER_NORM, "layer_norm", ROW) /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                    \
-  X(RMS_NORM, "rms_norm", ROW)     /* x, weight[n] -> as x; attr.eps */                                                \
-  X(SOFTMAX, "softmax", ROW)       /* over the last dim */                                                             \
-  X(DROPOUT, "dropout", ROW)       /* attr.rate, attr.stream: Philox stream number, unique per op in model */          \
-  X(ROPE, "rope", ROW)             /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                 \
-  X(SPLIT, "split", VIEW)          /* x -> attr.parts equal views of the last dim */                                   \
+  /* x, weight[n] -> as x; attr.eps; by weight + attr.value. attr.heads > 0: over the columns of each head, weight[n / \
+   * heads] */                                                                                                         \
+  X(RMS_NORM, "rms_norm", ROW)                                                                                         \
+  X(SOFTMAX, "softmax", ROW) /* over the last dim */                                                                   \
+  X(DROPOUT, "dropout", ROW) /* attr.rate, attr.stream: Philox stream number, unique per op in model */                \
+  X(ROPE, "rope", ROW)       /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                       \
+  X(SPLIT, "split", VIEW)    /* x -> attr.parts equal views of the last dim */                                         \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
   /* nobody, and the outputs of queries there are zero -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */  \
   /* sparse window softcap alibi_heads */                                                                              \
@@ -214,6 +216,9 @@ typedef struct zp_fused {
   ZP_VEC(zp_fused_op) ops;
   zp_ints out_value;       /* value number of every output of the FUSED node, in order of node.out */
   int64_t rows_per_sample; /* S: rows of one sample (position = row % rows_per_sample) */
+  /* Rows of a tensor are so many rows of the group, side by side: heads that are normalised each by itself. 1: rows are
+   * rows. Then the tensors are no views, and every op is of `in_cols` of the first operand columns. */
+  int64_t row_parts;
   /* The rank's share of this group, for dropout counters. split: of the columns: logical column of local column c is
    * rank * local_cols + c (legal for outer == 1 only). split_rows: of every sample's positions: the position of local
    * row r is rank * rows_per_sample + r % rows_per_sample. Otherwise c, and r % rows_per_sample. */
