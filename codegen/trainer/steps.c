@@ -126,8 +126,10 @@ static void emit_loss(zp_frame *f, const zp_step *s) {
     zp_buf_line(out, "zpr_ce_loss(c, %s, %lld, %lld, VOCABULARY, %s, %s);", in0, ZP_LL(b->rows * b->cols / (3 * rows)),
                 ZP_LL(rows), in1, o);
   } else
-    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, %lld, %s);", in0, ZP_LL(b->cols),
-                zp_frame_first(f, x, x->shape.rank - 1), in1, zp_frame_name(f, s->in.data[2]), ZP_LL(b->rows), o);
+    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, (zpk_targets){%s, %s}, %lld, %s);", in0,
+                ZP_LL(b->cols), zp_frame_first(f, x, x->shape.rank - 1), in1, zp_frame_name(f, s->in.data[2]),
+                zp_decimal(f->e->arena, s->node->attr.smoothing), zp_decimal(f->e->arena, s->node->attr.z_loss),
+                ZP_LL(b->rows), o);
 }
 
 /* The slots of one expert for one sample travel together. */

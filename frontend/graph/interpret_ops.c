@@ -215,15 +215,15 @@ static void attention_grad(zp_interpreter *in, const zp_node *node) {
 
 /* The rank's columns of the vocabulary: `here` of its columns are logits, the rest is padding. */
 typedef struct vocabulary {
-  int64_t first, here;
+  int64_t first, here, all; /* all: words of the model */
 } vocabulary;
 
 static vocabulary vocabulary_of(const zp_interpreter *in, int logits) {
   const zp_tensor *t = &in->graph->tensors.data[logits];
   int64_t cols = zp_shape_cols(&t->shape);
-  if (t->split_dim != t->shape.rank - 1) return (vocabulary){0, cols};
+  if (t->split_dim != t->shape.rank - 1) return (vocabulary){0, cols, cols};
   int64_t first = in->rank * cols, left = t->full_dim - first;
-  return (vocabulary){first, left < 0 ? 0 : left < cols ? left : cols};
+  return (vocabulary){first, left < 0 ? 0 : left < cols ? left : cols, t->full_dim};
 }
 
 /* max, sum of exp(x - max), logit of the label: -inf on the ranks that do not have it */
@@ -282,10 +282,12 @@ static void ce_grad(zp_interpreter *in, const zp_node *node) {
   double *d_logits = zp_out_value(in, node, 0);
   int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
   vocabulary v = vocabulary_of(in, node->in.data[0]);
+  double smoothing = node->attr.smoothing;
   for (int64_t t = 0; t < rows; t++)
     for (int64_t c = 0; c < n; c++) {
-      double p = exp(logits[t * n + c] - lse[t]), hit = v.first + c == (int64_t)labels[t];
-      d_logits[t * n + c] = c < v.here ? (p - hit) * in->loss_scale : 0;
+      double p = exp(logits[t * n + c] - lse[t]) * (1 + 2 * node->attr.z_loss * lse[t]);
+      double target = smoothing / (double)v.all + (v.first + c == (int64_t)labels[t] ? 1 - smoothing : 0);
+      d_logits[t * n + c] = c < v.here ? (p - target) * in->loss_scale : 0;
     }
 }
 

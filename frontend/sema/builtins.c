@@ -183,6 +183,22 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
   return true;
 }
 
+static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots,
+                                zp_value *value) {
+  zp_op_attr attr = {0};
+  if (!zp_slot_number(e, &slots[3], "label_smoothing", 0, &attr.smoothing) ||
+      !zp_slot_number(e, &slots[4], "z_loss", 0, &attr.z_loss))
+    return false;
+  if (attr.smoothing < 0 || attr.smoothing >= 1) {
+    zp_report(e->diags, ZP_Z0237, slots[3].value.span, "`label_smoothing` lies in 0 .. 1 (1 excluded), this is %g",
+              attr.smoothing);
+    return false;
+  }
+  if (attr.z_loss >= 0) return apply_with(e, op, call, slots, attr, value);
+  zp_report(e->diags, ZP_Z0237, slots[4].value.span, "`z_loss` must not be negative, this is %g", attr.z_loss);
+  return false;
+}
+
 static bool apply_matmul(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   bool trans = slots[1].value.kind == ZP_VAL_TENSOR && e->handles.data[slots[1].value.tensor].transposed;
   return apply_with(e, op, call, slots, (zp_op_attr){.trans = trans}, value);
@@ -234,8 +250,8 @@ static const builtin builtins[] = {
     {"combine", 3, {"y", "weight", "slot"}, apply_plain, ZP_OP_COMBINE},
     {"cross_entropy",
      2,
-     {"logits", "labels", "!ignore_index", "!label_smoothing", "!z_loss"},
-     apply_plain,
+     {"logits", "labels", "!ignore_index", "label_smoothing", "z_loss"},
+     apply_cross_entropy,
      ZP_OP_CROSS_ENTROPY},
 };
 enum { N_BUILTINS = sizeof builtins / sizeof *builtins };

@@ -18,7 +18,7 @@ typedef enum model_style {
   STYLE_SCALED,        /* norms before and behind each part, and a learned scale of it */
   STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
-  STYLE_BENT,          /* GPT with windows, capped scores and ALiBi */
+  STYLE_BENT,          /* GPT with windows, capped scores, ALiBi; targets that are smoothed */
   STYLE_QK_NORM,       /* LLaMA whose queries and keys are normalised, head by head */
 } model_style;
 typedef struct model_size {
@@ -225,8 +225,9 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.segment = -1;
   x = layer_norm(&b, b.graph->carry_in.data[0], m->d);
   x = apply(&b, ZP_OP_MATMUL, x, zp_graph_param(b.graph, b.model, head), -1, (zp_op_attr){.trans = true}, "head");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_op_attr targets = {0};
+  if (m->style == STYLE_BENT) targets.smoothing = 0.2, targets.z_loss = 0.01;
+  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, targets, "loss");
   b.model->vocabulary = m->V;
   return b.model;
 }

@@ -147,6 +147,7 @@ typedef struct zpd_ce {
   zpd_int V, first_col, vocabulary, rows;
   zpd_int ranks;
   double scale;
+  double smoothing, z;      /* ce_grad: zpk_targets */
   const double *loss_scale; /* ce_grad: a further factor that only the device knows; NULL: 1 */
   double *loss;             /* ce_loss, zpd_loss_blocks: *loss += scale * the summed loss, in a fixed order */
   double *parts;            /* [ZPD_LOSS_BLOCKS] */

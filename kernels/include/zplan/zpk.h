@@ -168,10 +168,16 @@ void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_
  */
 double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary,
                    const int32_t *labels, void *lse, int64_t begin, int64_t end);
-/* dlogits[r][j] = (exp(logit - lse[r]) - [first_col + j == label]) * scale; zero in padding columns and ignored rows.
- * dlogits may be logits (in place). */
+/* dlogits[r][j] = (exp(logit - lse[r]) * (1 + 2 z lse[r]) - (1 - smoothing) [first_col + j == label] - smoothing /
+ * vocabulary) * scale; zero in padding columns and ignored rows: the gradient of cross-entropy whose targets are
+ * smoothed (Szegedy et al., arXiv 1512.00567), plus z lse^2 (PaLM, arXiv 2204.02311). dlogits may be logits (in place).
+ */
+typedef struct zpk_targets {
+  double smoothing, z; /* 0, 0: the labels themselves */
+} zpk_targets;
 void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                 const int32_t *labels, const void *lse, double scale, void *dlogits, int64_t begin, int64_t end);
+                 const int32_t *labels, const void *lse, zpk_targets targets, double scale, void *dlogits,
+                 int64_t begin, int64_t end);
 
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {

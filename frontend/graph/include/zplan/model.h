@@ -189,6 +189,9 @@ typedef struct zp_op_attr {
    * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
   double softcap;
   int64_t alibi_heads;
+  /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
+   * log-sum-exp. */
+  double smoothing, z_loss;
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
