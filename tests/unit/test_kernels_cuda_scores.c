@@ -10,6 +10,7 @@ static const char volta_text[] =
     "#define ZPD_VOLTA\n#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
 
 enum { HEAD = 64 };
+/* Every shape causal and full on sm_80's tensor cores, one of the two elsewhere. */
 static const struct {
   int64_t B, S, H, G, valid, hd, window;
   double softcap; /* scores go from about -1.5 to 1.5 */
@@ -17,7 +18,7 @@ static const struct {
   int32_t lengths[2];
 } shapes[] = {
     {1, 150, 2, 1, 1, 40, 3, 0, 0, 0, {0}},     {2, 131, 4, 2, 1, 17, 63, 0, 0, 0, {0}},
-    {1, 330, 2, 1, 1, 64, 65, 0, 0, 0, {0}},    {2, 200, 1, 1, 1, 24, 95, 0.7, 0, 0, {200, 137}},
+    {1, 200, 2, 1, 1, 64, 65, 0, 0, 0, {0}},    {2, 200, 1, 1, 1, 24, 95, 0.7, 0, 0, {200, 137}},
     {1, 100, 1, 1, 1, 8, 0, 0, 0, 0, {0}}, /* layers without have the same kernels */
     {1, 140, 1, 1, 1, 33, 1000, 50, 0, 0, {0}}, {1, 130, 4, 2, 2, 16, 0, 0, 6, 2, {0}},
 };
@@ -27,12 +28,13 @@ static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
   host_object k = device_open(text, dtype, HEAD);
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (int causal = 0; causal < 2; causal++) {
+      if (text != mma_text && causal != (int)i % 2) continue;
       problem p = make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd,
                                causal);
       char what[80];
       snprintf(what, sizeof what, "shape %zu, dtype %d, %s", i, (int)dtype, causal ? "causal" : "full");
       if (shapes[i].lengths[0]) use_lengths(&p, shapes[i].lengths);
-      if (((int)i + causal) % 2) align(&p);
+      if (((int)i / 2 + causal) % 2) align(&p);
       p.a.window = shapes[i].window;
       p.a.softcap = shapes[i].softcap;
       p.a.alibi_heads = shapes[i].alibi_heads;
@@ -55,7 +57,7 @@ Test(kernels_cuda_scores, volta_f16) { run_kind(volta_text, ZPK_F16, true); }
 
 /* Tiles that a window does not reach are not multiplied. */
 Test(kernels_cuda_scores, walks_as_the_planner_counts) {
-  enum { S = 260, WINDOW = 70 };
+  enum { S = 200, WINDOW = 70 };
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
   if (sanitized) cr_skip_test("watched text is compiled without sanitizers");
   long before[3] = {0};
