@@ -24,8 +24,13 @@ ZPD_DEVICE constexpr int zpd_window(const zpd_attention &) { return 0; }
 #endif
 
 ZPD_DEVICE bool zpd_sees(const zpd_attention &a, int length, int query, int key) {
+  const bool sees = key < length && (!a.causal || key <= query);
+#ifdef ZPD_WINDOWS
   const int window = zpd_window(a), away = query < key ? key - query : query - key;
-  return key < length && (!a.causal || key <= query) && (window == 0 || away < window);
+  return sees && (window == 0 || away < window);
+#else
+  return sees;
+#endif
 }
 
 /* The positions of the other side that rows first .. last may meet for their window, in tiles of `tile`: where these
