@@ -37,8 +37,11 @@ static NAME(backward_blocks) NAME(cut_workspace)(void *workspace, int64_t ld) {
 static inline void NAME(softmax_grad)(REAL *restrict p, REAL *restrict ds, zpk_span seen, REAL scale, REAL lse,
                                       REAL delta) {
   if (seen.from >= seen.to) seen = (zpk_span){BLOCK, BLOCK};
-  for (int64_t j = 0; j < BLOCK; j++) {
-    if (j >= seen.from && j < seen.to) continue;
+  for (int64_t j = 0; j < seen.from; j++) {
+    p[j] = (REAL)-INFINITY;
+    ds[j] = 0;
+  }
+  for (int64_t j = seen.to; j < BLOCK; j++) {
     p[j] = (REAL)-INFINITY;
     ds[j] = 0;
   }
