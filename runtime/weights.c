@@ -99,17 +99,21 @@ static uint64_t hash_name(const char *name) { /* FNV-1a, 64 bits */
 }
 
 static void init_range(void *arg, int64_t begin, int64_t end, int worker) {
+  enum { AT_ONCE = 256 };
   (void)worker;
   const init_args *a = arg;
-  for (int64_t e = begin; e < end; e++) {
-    double x = zpk_initial_weight(a->c->program->seed, a->name_hash, (uint64_t)(a->global + e), a->param->init,
-                                  a->param->init_a, a->param->init_b);
-    float narrow = (float)x;
+  for (int64_t e = begin, n; e < end; e += n) {
+    double x[AT_ONCE];
+    float narrow[AT_ONCE];
+    n = end - e < AT_ONCE ? end - e : AT_ONCE;
+    zpk_initial_weights(a->c->program->seed, a->name_hash, (uint64_t)(a->global + e), n, a->param->init,
+                        a->param->init_a, a->param->init_b, x);
+    for (int64_t i = 0; i < n; i++) narrow[i] = (float)x[i];
     switch (a->to.dtype) {
-    case ZPK_F32: ((float *)a->values)[e] = narrow; break;
-    case ZPK_F64: ((double *)a->values)[e] = x; break;
+    case ZPK_F32: memcpy((float *)a->values + e, narrow, (size_t)n * sizeof *narrow); break;
+    case ZPK_F64: memcpy((double *)a->values + e, x, (size_t)n * sizeof *x); break;
     case ZPK_BF16:
-    case ZPK_F16: zpk_round(a->to.dtype, &narrow, (uint16_t *)a->values + e, 1); break;
+    case ZPK_F16: zpk_round(a->to.dtype, narrow, (uint16_t *)a->values + e, n); break;
     }
   }
 }

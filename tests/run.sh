@@ -172,11 +172,12 @@ take_parts() {
   done 3<"$logs/parts"
 }
 
-# What runs beside the list, one after the other: the build with sanitizers and its tests.
+# What runs beside the list, one after the other: the build with sanitizers and its tests; then what is left of the list.
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
   part 'build dev' in_background build dev && part 'unit dev' in_background unit dev 2 &&
     part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 30
+  take_parts
 }
 
 run_side_by_side() {

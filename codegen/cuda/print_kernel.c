@@ -1,6 +1,10 @@
 /* The frame of a kernel: who shares a row, which rows, the levels of the schedule. */
 #include "text.h"
 
+/* Blocks of a multiprocessor that kernels with tiles leave registers for: a thread needs few, and memory many threads.
+ */
+enum { TILE_BLOCKS = 3 };
+
 static void print_thread(zp_cuda_text *t) {
   if (t->sharing == ZP_CUDA_BLOCK)
     zp_buf_line(&t->out, "const int thread = (int)threadIdx.x;");
@@ -13,16 +17,39 @@ static void print_thread(zp_cuda_text *t) {
 
 /* All rows in turn; with sums over columns the rows of the block's chunk. */
 static void open_rows(zp_cuda_text *t) {
-  bool block = t->sharing == ZP_CUDA_BLOCK;
-  if (t->program->n_partial == 0) {
-    zp_cuda_open(t, block ? "for (zpd_int row = blockIdx.x; row < a.rows; row += gridDim.x) {"
-                          : "for (zpd_int row = (zpd_int)blockIdx.x * ZPD_WARPS + warp; row < a.rows; "
-                            "row += (zpd_int)gridDim.x * ZPD_WARPS) {");
+  bool block = t->sharing == ZP_CUDA_BLOCK, sums = t->program->n_partial > 0;
+  const char *end = sums ? "end" : "a.rows";
+  const char *first = sums    ? block ? "a.rows * chunk / a.chunks" : "a.rows * chunk / a.chunks + warp"
+                      : block ? "blockIdx.x"
+                              : "(zpd_int)blockIdx.x * ZPD_WARPS + warp";
+  const char *step = sums ? block ? "1" : "ZPD_WARPS" : block ? "gridDim.x" : "(zpd_int)gridDim.x * ZPD_WARPS";
+  if (sums) zp_buf_line(&t->out, "const zpd_int chunk = blockIdx.x, end = a.rows * (chunk + 1) / a.chunks;");
+  if (!t->ahead) {
+    zp_cuda_open(t, zp_format(t->arena, "for (zpd_int row = %s; row < %s; row += %s) {", first, end, step));
     return;
   }
-  zp_buf_line(&t->out, "const zpd_int chunk = blockIdx.x, end = a.rows * (chunk + 1) / a.chunks;");
-  zp_cuda_open(t, block ? "for (zpd_int row = a.rows * chunk / a.chunks; row < end; row++) {"
-                        : "for (zpd_int row = a.rows * chunk / a.chunks + warp; row < end; row += ZPD_WARPS) {");
+  zp_buf_line(&t->out, "zpd_int ahead = %s; /* the row that is read ahead */", first);
+  zp_cuda_open(t, zp_format(t->arena, "if (ahead < %s) {", end));
+  zp_cuda_print_whole(t, "next", "ahead");
+  zp_cuda_close(t);
+  zp_cuda_open(t, zp_format(t->arena, "while (ahead < %s) {", end));
+  zp_buf_line(&t->out, "const zpd_int row = ahead;");
+}
+
+/* What was read ahead has left for `held`, and the next row is asked for; or this row is. */
+static void read_row(zp_cuda_text *t) {
+  bool block = t->sharing == ZP_CUDA_BLOCK, sums = t->program->n_partial > 0;
+  if (!t->ahead) {
+    zp_cuda_print_whole(t, "held", "row");
+    return;
+  }
+  zp_buf_line(&t->out, "ahead += %s;",
+              sums    ? block ? "1" : "ZPD_WARPS"
+              : block ? "gridDim.x"
+                      : "(zpd_int)gridDim.x * ZPD_WARPS");
+  zp_cuda_open(t, zp_format(t->arena, "if (ahead < %s) {", sums ? "end" : "a.rows"));
+  zp_cuda_print_whole(t, "next", "ahead");
+  zp_cuda_close(t);
 }
 
 static void print_levels(zp_cuda_text *t) {
@@ -42,12 +69,16 @@ void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const 
   zp_cuda_choose_held(t);
   zp_cuda_print_constants(t);
   zp_buf_line(&t->out, "/* %s */", about);
-  zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL(%s, zpd_rows) {", symbol));
+  if (t->sharing == ZP_CUDA_TILES)
+    zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL_OF(ZPD_ROW_THREADS, %d, %s, zpd_rows) {", TILE_BLOCKS, symbol));
+  else
+    zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL(%s, zpd_rows) {", symbol));
   print_thread(t);
   zp_cuda_print_prepare(t);
   zp_cuda_start_sums(t);
   open_rows(t);
   zp_cuda_print_prepare_row(t);
+  read_row(t);
   print_levels(t);
   zp_cuda_close(t);
   zp_cuda_end_sums(t);

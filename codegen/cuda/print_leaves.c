@@ -11,6 +11,7 @@
 /* The part of 48 KiB static shared memory that cosines and sines may take. */
 enum { MAX_ROTARY_BYTES = 32 * 1024 };
 
+static bool is_other_half(const zp_row_value *v) { return v->swap.head && !v->swap.interleaved; }
 static bool is_rotary(const zp_row_value *v) { return v->op == ZP_ROW_COS || v->op == ZP_ROW_SIN; }
 
 /* Values of one kernel that satisfy a condition; `values` and `v` are in scope of what follows. */
@@ -74,6 +75,13 @@ void zp_cuda_print_constants(zp_cuda_text *t) {
 
 /* ---- before the loop over rows ---- */
 
+static void print_next(zp_cuda_text *t) {
+  FOR_VALUES(t, v)
+  if (t->ahead && v->op == ZP_ROW_ROWS && is_first_reader(t, v) && t->whole[v->input])
+    zp_buf_line(&t->out, "zpd_raw next_%s[%lld] = {};", t->program->in_name[v->input],
+                (long long)zp_cuda_packs(t, v->cols));
+}
+
 static void print_factor(zp_cuda_text *t, const zp_row_value *v) {
   zp_buf_line(&t->out, "const real factor_%s = a.dropout ? (real)%s : 1;", v->name,
               zp_decimal(t->arena, 1 / (1 - v->imm)));
@@ -118,6 +126,7 @@ void zp_cuda_print_prepare(zp_cuda_text *t) {
     if (v->op == ZP_ROW_KEEP) print_factor(t, v);
     if (is_rotary(v) && is_first_rotary(t, v)) print_shared(t, v);
   }
+  print_next(t);
 }
 
 /* ---- for each row ---- */
@@ -133,9 +142,16 @@ static void print_position(zp_cuda_text *t) {
   if (sample) zp_buf_line(&t->out, "const unsigned sample = (unsigned)row / %lldu;", S);
 }
 
+static bool reads_other_half(const zp_cuda_text *t, int input) {
+  FOR_VALUES(t, v)
+  if (v->op == ZP_ROW_ROWS && v->input == input && is_other_half(v)) return true;
+  return false;
+}
+
 static void print_inputs(zp_cuda_text *t) {
   FOR_VALUES(t, v) {
     if ((v->op != ZP_ROW_ROWS && v->op != ZP_ROW_POSITION) || !is_first_reader(t, v)) continue;
+    if (t->whole[v->input] && !reads_other_half(t, v->input)) continue;
     const char *offset = v->op == ZP_ROW_ROWS ? zp_format(t->arena, "row * a.in_ld[%d]", v->input)
                                               : zp_format(t->arena, "(zpd_int)position * %lld", (long long)v->cols);
     zp_buf_line(&t->out, "const elem *__restrict__ in_%s = (const elem *)a.in[%d] + %s;", t->program->in_name[v->input],
@@ -197,20 +213,21 @@ static void print_rotaries(zp_cuda_text *t) {
 
 /* ---- packs ---- */
 
-static bool is_other_half(const zp_row_value *v) { return v->swap.head && !v->swap.interleaved; }
 static bool is_held(const zp_cuda_text *t, const zp_row_value *v) {
   return v->op != ZP_ROW_COLUMNS && t->held[v->input] && !is_other_half(v);
 }
 
 const char *zp_cuda_pack_of(zp_cuda_text *t, const zp_row_value *v) {
   const char *name = t->program->in_name[v->input];
-  if (is_held(t, v)) return zp_format(t->arena, t->sharing == ZP_CUDA_TILES ? "held_%s" : "held_%s[i]", name);
+  if (is_held(t, v)) return zp_format(t->arena, t->sharing == ZP_CUDA_TILES ? "held_%s[0]" : "held_%s[i]", name);
   if (is_other_half(v)) return zp_format(t->arena, "other_head%lld_%s", (long long)v->swap.head, name);
   return zp_format(t->arena, "pack_%s", name);
 }
 
-/* Has this pass, or for what is held an earlier one, read the pack before value `last`? */
+/* Is the pack there before value `last` of this pass: read by it, or by an earlier one and held, or with the whole row?
+ */
 static bool is_loaded(zp_cuda_text *t, const zp_row_pass *pass, int last, const zp_row_value *v) {
+  if (is_held(t, v) && t->whole[v->input]) return true;
   for (const zp_row_pass *p = t->schedule.passes.data; p <= pass; p++)
     for (int i = 0; i < (p == pass ? last : p->values.len); i++) {
       const zp_row_value *other = &t->program->values.data[p->values.data[i]];
@@ -232,10 +249,23 @@ void zp_cuda_print_loads(zp_cuda_text *t, const zp_row_pass *pass) {
 }
 
 static void print_held(zp_cuda_text *t) {
+  FOR_VALUES(t, v) {
+    if (!is_operand(v) || !is_first_reader(t, v) || v->op == ZP_ROW_COLUMNS || !t->held[v->input]) continue;
+    const char *name = t->program->in_name[v->input];
+    long long packs = (long long)zp_cuda_packs(t, v->cols);
+    zp_buf_line(&t->out, "zpd_raw held_%s[%lld] = {};", name, packs);
+    if (t->whole[v->input] && t->ahead)
+      zp_buf_line(&t->out, "ZPD_EACH (i, %lld) held_%s[i] = next_%s[i];", packs, name, name);
+  }
+}
+
+void zp_cuda_print_whole(zp_cuda_text *t, const char *to, const char *row) {
   FOR_VALUES(t, v)
-  if (is_operand(v) && is_first_reader(t, v) && v->op != ZP_ROW_COLUMNS && t->held[v->input])
-    zp_buf_line(&t->out, "zpd_raw held_%s[%lld] = {};", t->program->in_name[v->input],
-                (long long)zp_cuda_packs(t, v->cols));
+  if (v->op == ZP_ROW_ROWS && is_first_reader(t, v) && t->whole[v->input])
+    zp_buf_line(&t->out, "zpd_load_row<%s>(%s_%s, (const elem *)a.in[%d] + %s * a.in_ld[%d], %s, %lld, packs);",
+                t->sharing == ZP_CUDA_BLOCK ? "ZPD_ROW_THREADS" : "ZPD_WARP", to, t->program->in_name[v->input],
+                v->input, row, v->input, t->sharing == ZP_CUDA_TILES ? "first / ZPD_VEC" : "thread",
+                (long long)v->cols);
 }
 
 void zp_cuda_print_prepare_row(zp_cuda_text *t) {

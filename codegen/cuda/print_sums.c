@@ -28,9 +28,11 @@ static void add_warps(zp_cuda_text *t, const zp_row_sink *sink) {
     zp_cuda_open(t, zp_format(t->arena, "for (int i = 0; i < %lld; i++) {", (long long)zp_cuda_packs(t, sink->cols)));
     from = "i * columns";
   }
-  if (t->vec > 1)
-    zp_buf_line(&t->out, "ZPD_EACH (k, ZPD_VEC) of_warps[warp][thread * ZPD_VEC + k] = sum_%s[%s];", sink->name, slot);
-  else
+  if (t->vec > 1) {
+    zp_buf_line(&t->out, "real pack[ZPD_VEC];");
+    zp_buf_line(&t->out, "ZPD_EACH (k, ZPD_VEC) pack[k] = sum_%s[%s];", sink->name, slot);
+    zp_buf_line(&t->out, "zpd_store_sums(&of_warps[warp][thread * ZPD_VEC], pack);");
+  } else
     zp_buf_line(&t->out, "of_warps[warp][thread] = sum_%s[%s];", sink->name, slot);
   zp_buf_line(&t->out, "__syncthreads();");
   zp_buf_line(&t->out, "const int at = %s + (int)threadIdx.x;", from);
@@ -70,12 +72,16 @@ static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   zp_cuda_close(t);
 }
 
+/* Sums that are on their way at a time: the threads of tiles have fewer registers and fewer columns. */
+static int at_once(const zp_cuda_text *t) { return t->sharing == ZP_CUDA_TILES ? 8 : 16; }
+
 static void add_group(zp_cuda_text *t, const zp_row_sink *sink) {
-  zp_buf_line(&t->out, "zpd_add_chunks_of_group(a, %d, %lld, from, to);", sink->index, (long long)sink->cols);
+  zp_buf_line(&t->out, "zpd_add_chunks_of_group<%d>(a, %d, %lld, from, to);", at_once(t), sink->index,
+              (long long)sink->cols);
 }
 
 static void add_groups(zp_cuda_text *t, const zp_row_sink *sink) {
-  zp_buf_line(&t->out, "zpd_add_groups(a, %d, %lld, from, to);", sink->index, (long long)sink->cols);
+  zp_buf_line(&t->out, "zpd_add_groups<%d>(a, %d, %lld, from, to);", at_once(t), sink->index, (long long)sink->cols);
 }
 
 static void each_sum(zp_cuda_text *t, void (*print)(zp_cuda_text *, const zp_row_sink *)) {
@@ -89,7 +95,7 @@ void zp_cuda_end_sums(zp_cuda_text *t) {
   if (t->program->n_partial == 0) return;
   if (t->sharing != ZP_CUDA_BLOCK) {
     zp_buf_line(&t->out, "const int columns = ZPD_WARP%s;", t->vec > 1 ? " * ZPD_VEC" : "");
-    zp_buf_line(&t->out, "__shared__ real of_warps[ZPD_WARPS][%d];", ZP_CUDA_WARP * t->vec);
+    zp_buf_line(&t->out, "alignas(16) __shared__ real of_warps[ZPD_WARPS][%d];", ZP_CUDA_WARP * t->vec);
   }
   each_sum(t, end_sum);
   if (t->sharing == ZP_CUDA_TILES)

@@ -95,9 +95,9 @@ static const char *compute(zp_cuda_text *t, const zp_row_value *v) {
   case ZP_ROW_EXP: return call(t, "zpd_exp", v);
   case ZP_ROW_LOG: return call(t, "zpd_log", v);
   case ZP_ROW_SQRT: return call(t, "zpd_sqrt", v);
-  case ZP_ROW_RSQRT: return zp_format(t->arena, "1 / %s", call(t, "zpd_sqrt", v));
+  case ZP_ROW_RSQRT: return call(t, "zpd_rsqrt", v);
   case ZP_ROW_TANH: return call(t, "zpd_tanh", v);
-  case ZP_ROW_SIGMOID: return zp_format(t->arena, "1 / (1 + zpd_exp(-%s))", zp_cuda_operand(t, v->arg[0]));
+  case ZP_ROW_SIGMOID: return call(t, "zpd_sigmoid", v);
   case ZP_ROW_ERF: return call(t, "zpd_erf", v);
   case ZP_ROW_SELECT_LE:
     return zp_format(t->arena, "%s <= %s ? %s : %s", zp_cuda_operand(t, v->arg[0]), zp_cuda_operand(t, v->arg[1]),

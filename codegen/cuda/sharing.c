@@ -6,8 +6,9 @@
 
 /* Loops over so many packs are unrolled whole, so that arrays indexed by them are registers. */
 enum { MAX_PACKS = 8 };
-/* Registers of 4 bytes for the sums of a thread, and for what it holds of a row. */
-enum { MAX_SUM_REGISTERS = 96, MAX_HELD_REGISTERS = 64 };
+/* Registers of 4 bytes for the sums of a thread, for what it holds of a row, and for both with the row ahead: a block
+ * of 256 threads leaves 255 to each, of which the computation takes about 100. */
+enum { MAX_SUM_REGISTERS = 96, MAX_HELD_REGISTERS = 64, MAX_AHEAD_REGISTERS = 144 };
 enum { PACK_BYTES = 16 };
 
 static bool is_rotary(const zp_row_value *v) { return v->op == ZP_ROW_COS || v->op == ZP_ROW_SIN; }
@@ -94,6 +95,41 @@ static int passes_that_read(const zp_cuda_text *t, int input, int64_t *cols) {
   return passes;
 }
 
+static bool is_rows_input(const zp_cuda_text *t, int input) {
+  for (int v = 0; v < t->program->values.len; v++)
+    if (t->program->values.data[v].op == ZP_ROW_ROWS && t->program->values.data[v].input == input) return true;
+  return false;
+}
+
+/* Whether all that rows have is as long as the row: tiles then need not ask where operands end. */
+static bool is_even(const zp_cuda_text *t) {
+  for (int v = 0; v < t->program->values.len; v++) {
+    const zp_row_value *value = &t->program->values.data[v];
+    if (value->op == ZP_ROW_ROWS && value->cols != zp_cuda_longest(t->program)) return false;
+  }
+  return true;
+}
+
+/* Registers leave room for few warps, which would wait for memory in every pass: all operands of a row are read before
+ * its first pass, and where there are sums, which take most of the registers, even while the row before is computed.
+ * All or none. */
+static void choose_whole(zp_cuda_text *t) {
+  int64_t sums = sum_registers(t), row = 0, cols;
+  t->whole = ZP_NEW_ARRAY(t->arena, bool, t->program->n_in + 1);
+  t->ahead = false;
+  if (t->vec == 1 || t->sums_in_memory || has(t->program, is_rotary)) return;
+  if (t->sharing == ZP_CUDA_TILES && (sums == 0 || !is_even(t))) return;
+  for (int i = 0; i < t->program->n_in; i++) {
+    if (!is_rows_input(t, i)) continue;
+    if (passes_that_read(t, i, &cols) == 0 || zp_cuda_packs(t, cols) > MAX_PACKS) return;
+    row += zp_cuda_packs(t, cols) * PACK_BYTES / 4;
+  }
+  if (row > MAX_HELD_REGISTERS) return;
+  t->ahead = sums > 0 && row > 0 && sums + 2 * row <= MAX_AHEAD_REGISTERS;
+  for (int i = 0; i < t->program->n_in; i++)
+    if (is_rows_input(t, i)) t->whole[i] = t->held[i] = true;
+}
+
 void zp_cuda_choose_held(zp_cuda_text *t) {
   int64_t registers = 0;
   t->held = ZP_NEW_ARRAY(t->arena, bool, t->program->n_in + 1);
@@ -104,4 +140,5 @@ void zp_cuda_choose_held(zp_cuda_text *t) {
     t->held[i] = packs <= MAX_PACKS && registers + packs * PACK_BYTES / 4 <= MAX_HELD_REGISTERS;
     if (t->held[i]) registers += packs * PACK_BYTES / 4;
   }
+  choose_whole(t);
 }

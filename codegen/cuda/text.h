@@ -38,6 +38,8 @@ typedef struct zp_cuda_text {
   int vec;                 /* columns of a pack */
   bool sums_in_memory;     /* column sums grow in partial[], not in registers */
   bool *held;              /* [inputs]: the row's packs stay in registers */
+  bool *whole;             /* [inputs]: held, and read as a whole before the row's first pass */
+  bool ahead;              /* those are read while the row before is computed */
   const zp_row_pass *pass; /* the one that is printed */
 } zp_cuda_text;
 
@@ -61,7 +63,7 @@ void zp_cuda_choose_sharing(zp_cuda_text *t);
 int64_t zp_cuda_longest(const zp_row_program *program);
 /* The number of tiles of a row; 0: a row is not cut. */
 int zp_cuda_tiles(const zp_cuda_text *t);
-/* Sets held. */
+/* Sets held, whole and ahead. */
 void zp_cuda_choose_held(zp_cuda_text *t);
 
 /* ---- names.c ---- */
@@ -89,6 +91,8 @@ bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v);
 void zp_cuda_print_constants(zp_cuda_text *t); /* before the kernel: arrays of the text */
 void zp_cuda_print_prepare(zp_cuda_text *t);   /* before the loop over rows */
 void zp_cuda_print_prepare_row(zp_cuda_text *t);
+/* Reads all inputs that are read as a whole, of row `row`, to held_x or next_x. */
+void zp_cuda_print_whole(zp_cuda_text *t, const char *to, const char *row);
 /* In the loop over packs: what the pass reads of operands, but for what an earlier pass holds. */
 void zp_cuda_print_loads(zp_cuda_text *t, const zp_row_pass *pass);
 /* The name of the pack that a leaf is in. */

@@ -226,8 +226,8 @@ static void take_gradient(zp_node *node, const zp_node *grad) {
 }
 
 /* The product of the graph that takes the group in; -1. `node` becomes that product. */
-static int find_taker(const zp_graph *g, const int *readers, const zp_node *grad, zp_node *node) {
-  bool sum = is_bias_sum(grad), gelu = !sum && is_gelu_grad(grad);
+static int find_taker(const zp_graph *g, const int *readers, bool gelu_folds, const zp_node *grad, zp_node *node) {
+  bool sum = is_bias_sum(grad), gelu = gelu_folds && !sum && is_gelu_grad(grad);
   for (int n = g->n_forward; n < g->nodes.len && (sum || gelu); n++) {
     *node = g->nodes.data[n];
     if (node->fused) continue;
@@ -267,7 +267,7 @@ static void keep_producers(const zp_graph *from, const int *place, zp_graph *to)
   }
 }
 
-zp_graph *zp_fold_gradients(const zp_graph *graph) {
+zp_graph *zp_fold_gradients(const zp_graph *graph, bool gelu) {
   zp_arena *arena = graph->arena;
   zp_graph *result = zp_graph_copy_tensors(graph);
   int *place = ZP_NEW_ARRAY(arena, int, graph->nodes.len + 1);
@@ -281,7 +281,7 @@ zp_graph *zp_fold_gradients(const zp_graph *graph) {
   for (int n = graph->n_forward; n < graph->nodes.len; n++) {
     const zp_node *grad = &graph->nodes.data[n];
     zp_node product;
-    int taker = grad->op == ZP_OP_FUSED_GRAD ? find_taker(&now, readers, grad, &product) : -1;
+    int taker = grad->op == ZP_OP_FUSED_GRAD ? find_taker(&now, readers, gelu, grad, &product) : -1;
     if (taker < 0) continue;
     gone[n] = true;
     place[n] = taker;

@@ -46,6 +46,21 @@ ZPD_DEVICE int zpd_end_met(const zpd_attention &a, int last, int end) {
   return window > 0 && last + window < end ? last + window : end;
 }
 
+/* The first position within the window of another one, causality aside: may be negative. */
+ZPD_DEVICE int zpd_first_seen(const zpd_attention &a, int position) {
+  return zpd_window(a) > 0 ? position - zpd_window(a) + 1 : 0;
+}
+
+/* The last key that a query sees. */
+ZPD_DEVICE int zpd_last_key(const zpd_attention &a, int length, int query) {
+  return a.causal && query < length ? query : zpd_end_met(a, query, length) - 1;
+}
+
+/* Whether the query sees the key. */
+ZPD_DEVICE bool zpd_is_between(const zpd_attention &a, int length, int query, int key) {
+  return key <= zpd_last_key(a, length, query) && (zpd_window(a) == 0 || key >= zpd_first_seen(a, query));
+}
+
 /* Tiles from `first` on, before `end`. */
 struct zpd_tiles {
   int first, end;

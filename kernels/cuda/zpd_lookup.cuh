@@ -25,74 +25,135 @@ ZPD_KERNEL(zpd_embedding, zpd_lookup) {
   }
 }
 
-/* Tokens are dealt to buckets by the number of their table row, and columns to groups of one per thread. A block takes
- * one bucket and one group: it looks through all ids, lists those of its bucket in order, and adds their rows. So
- * a table row has one owner, whatever the grid. Every block reads the ids (from L2: 4 * rows bytes), the rows of dy are
- * read once by one block. */
-enum { ZPD_IDS_A_THREAD = 8, ZPD_IDS_A_PASS = ZPD_IDS_A_THREAD * ZPD_FLAT_THREADS };
+/* Tokens are dealt to buckets by the number of their table row, and columns to groups of a pack for each lane. A block
+ * takes one bucket and one group: it looks through all ids, a pass at a time, lists those of its bucket, sorts them by
+ * their table row and adds the rows of dy that belong together: a warp where they are few, all warps of the block where
+ * a token is frequent. So a table row has one owner, and the order of its sum does not depend on the grid. Every block
+ * reads the ids (from L2: 4 * rows bytes), the rows of dy are read once by one block. */
+enum {
+  ZPD_IDS_A_THREAD = 8,
+  ZPD_IDS_A_PASS = ZPD_IDS_A_THREAD * ZPD_FLAT_THREADS,
+  ZPD_FREQUENT = 32, /* rows of one token in a pass that a warp does not add alone */
+  ZPD_TOKENS_AT_ONCE = 8
+};
 
-/* The next ids of the bucket, at most one pass, as rows of dy in order; returns how many. Counting meets at a barrier,
- * so nobody reads the former list when this one is written. */
-ZPD_DEVICE int zpd_list_bucket(const zpd_lookup &a, zpd_int first, int bucket, int buckets, zpd_int *list) {
-  const zpd_int mine = first + threadIdx.x * ZPD_IDS_A_THREAD;
-  bool taken[ZPD_IDS_A_THREAD];
-  int count = 0, total;
+/* Tokens of one pass: place in the pass and table row of each, in the order of the table rows; `same` is 0, or where
+ * the first token of a table row stands, how many have it. */
+struct zpd_bucket {
+  int place[ZPD_IDS_A_PASS], row[ZPD_IDS_A_PASS], same[ZPD_IDS_A_PASS];
+};
+
+/* The next tokens of the bucket, at most one pass, in their order; returns how many. Counting meets at a barrier, so
+ * nobody reads the former list when this one is written. */
+ZPD_DEVICE int zpd_list_bucket(const zpd_lookup &a, zpd_int first, int bucket, int buckets, zpd_bucket &to) {
+  const int mine = threadIdx.x * ZPD_IDS_A_THREAD;
+  int row[ZPD_IDS_A_THREAD], count = 0, total;
   ZPD_EACH (i, ZPD_IDS_A_THREAD) {
-    const zpd_int row = mine + i < a.rows ? a.ids[mine + i] - a.first_row : -1;
-    taken[i] = row >= 0 && row < a.n_rows && (int)((unsigned)row % (unsigned)buckets) == bucket;
-    count += taken[i];
+    const zpd_int at = first + mine + i, id = at < a.rows ? a.ids[at] - a.first_row : -1;
+    row[i] = id >= 0 && id < a.n_rows && (int)((unsigned)id % (unsigned)buckets) == bucket ? (int)id : -1;
+    count += row[i] >= 0;
   }
   int at = zpd_block_count_before(count, &total);
   ZPD_EACH (i, ZPD_IDS_A_THREAD)
-    if (taken[i]) list[at++] = mine + i;
+    if (row[i] >= 0) {
+      to.place[at] = mine + i;
+      to.row[at++] = row[i];
+    }
   __syncthreads();
   return total;
 }
 
-#ifdef ZPD_NARROW
-/* All rows of the list that have the same table row are added in a register and rounded once: added one by one to a
- * 16-bit sum, the rows of a frequent token would soon be too small to change it. */
-ZPD_DEVICE void zpd_add_listed(const zpd_lookup &a, const zpd_int *list, int count, zpd_int j) {
-  const elem *dy = (const elem *)a.from;
-  for (int i = 0; i < count; i++) {
-    const int id = a.ids[list[i]];
-    int before = 0;
-    while (a.ids[list[before]] != id) before++;
-    if (before < i) continue; /* done */
-    elem *to = (elem *)a.to + (id - a.first_row) * a.cols + j;
-    real sum = *to;
-    for (int k = i; k < count; k++)
-      if (a.ids[list[k]] == id) sum += dy[list[k] * a.cols + j];
-    *to = sum;
-  }
-}
-#else
-/* Neighbours in the list that have the same table row are added in a register: frequent tokens do not wait for memory.
+/* Sorts by table row, stable: each token goes behind those that come before it. Barriers before and behind the moves.
  */
-ZPD_DEVICE void zpd_add_listed(const zpd_lookup &a, const zpd_int *list, int count, zpd_int j) {
-  const real *dy = (const real *)a.from;
-  for (int i = 0; i < count;) {
-    const int id = a.ids[list[i]];
-    real *to = (real *)a.to + (id - a.first_row) * a.cols + j, sum = *to;
-    int end = i + 1;
-    while (end < count && a.ids[list[end]] == id) end++;
-    for (; i < end; i++) sum += dy[list[i] * a.cols + j];
-    *to = sum;
-  }
-}
-#endif
-
-ZPD_KERNEL(zpd_embedding_grad, zpd_lookup) {
-  __shared__ zpd_int list[ZPD_IDS_A_PASS];
-  const int groups = (int)((a.cols + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), blocks = (int)gridDim.x;
-  const int buckets = blocks > groups ? blocks / groups : 1;
-  for (int part = blockIdx.x; part < buckets * groups; part += blocks) {
-    const zpd_int j = (zpd_int)(part % groups) * ZPD_FLAT_THREADS + threadIdx.x;
-    for (zpd_int first = 0; first < a.rows; first += ZPD_IDS_A_PASS) {
-      const int count = zpd_list_bucket(a, first, part / groups, buckets, list);
-      if (j < a.cols) zpd_add_listed(a, list, count, j);
+ZPD_DEVICE void zpd_sort_bucket(zpd_bucket &b, int count) {
+  int place[ZPD_IDS_A_THREAD], row[ZPD_IDS_A_THREAD], begin[ZPD_IDS_A_THREAD], before[ZPD_IDS_A_THREAD],
+      same[ZPD_IDS_A_THREAD];
+  ZPD_EACH (i, ZPD_IDS_A_THREAD) {
+    const int at = threadIdx.x + i * ZPD_FLAT_THREADS;
+    if (at >= count) break;
+    place[i] = b.place[at], row[i] = b.row[at];
+    begin[i] = before[i] = same[i] = 0;
+    for (int other = 0; other < count; other++) {
+      const int its = b.row[other];
+      begin[i] += its < row[i];
+      same[i] += its == row[i];
+      before[i] += its == row[i] && other < at;
     }
   }
+  __syncthreads();
+  ZPD_EACH (i, ZPD_IDS_A_THREAD) {
+    if ((int)threadIdx.x + i * ZPD_FLAT_THREADS >= count) break;
+    const int to = begin[i] + before[i];
+    b.place[to] = place[i];
+    b.row[to] = row[i];
+    b.same[to] = before[i] == 0 ? same[i] : 0;
+  }
+  __syncthreads();
+}
+
+/* Adds tokens `from`, from + step, ... before `end` of a sorted bucket to the sums of a lane's columns. */
+ZPD_DEVICE void zpd_add_tokens(const zpd_lookup &a, const zpd_bucket &b, zpd_int first, int from, int end, int step,
+                               zpd_int column, bool packs, real (&sum)[ZPD_VEC]) {
+  for (int i = from; i < end; i += step * ZPD_TOKENS_AT_ONCE) {
+    zpd_raw row[ZPD_TOKENS_AT_ONCE];
+    ZPD_EACH (k, ZPD_TOKENS_AT_ONCE)
+      if (i + k * step < end)
+        row[k] = zpd_raw_load((const elem *)a.from + (first + b.place[i + k * step]) * a.cols + column, a.cols - column,
+                              packs);
+    ZPD_EACH (k, ZPD_TOKENS_AT_ONCE)
+      if (i + k * step < end)
+        ZPD_EACH (c, ZPD_VEC) sum[c] += zpd_raw_at(row[k], c);
+  }
+}
+
+ZPD_DEVICE void zpd_add_to_row(elem *to, zpd_int left, bool packs, const real (&sum)[ZPD_VEC]) {
+  const zpd_raw old = zpd_raw_load(to, left, packs);
+  real x[ZPD_VEC];
+  ZPD_EACH (c, ZPD_VEC) x[c] = zpd_raw_at(old, c) + sum[c];
+  zpd_raw_store(to, zpd_raw_of(x), left, packs);
+}
+
+/* The sums of a pass, rounded once for each table row. of_warps: ZPD_WARP * ZPD_VEC columns for each warp. */
+ZPD_DEVICE void zpd_add_bucket(const zpd_lookup &a, const zpd_bucket &b, int count, zpd_int first, zpd_int first_column,
+                               bool packs, real *of_warps) {
+  enum { COLUMNS = ZPD_WARP * ZPD_VEC };
+  const int warp = threadIdx.x / ZPD_WARP, lane = threadIdx.x % ZPD_WARP;
+  const zpd_int column = first_column + lane * ZPD_VEC, left = a.cols - column;
+  elem *to = (elem *)a.to + column;
+  for (int i = 0, turn = 0; i < count; i += b.same[i], turn++) {
+    if (b.same[i] > ZPD_FREQUENT || turn % ZPD_WARPS != warp) continue;
+    real sum[ZPD_VEC] = {};
+    zpd_add_tokens(a, b, first, i, i + b.same[i], 1, column, packs, sum);
+    zpd_add_to_row(to + b.row[i] * a.cols, left, packs, sum);
+  }
+  for (int i = 0; i < count; i += b.same[i]) {
+    if (b.same[i] <= ZPD_FREQUENT) continue;
+    real sum[ZPD_VEC] = {};
+    zpd_add_tokens(a, b, first, i + warp, i + b.same[i], ZPD_WARPS, column, packs, sum);
+    ZPD_EACH (c, ZPD_VEC) of_warps[warp * COLUMNS + lane * ZPD_VEC + c] = sum[c];
+    __syncthreads();
+    if (warp == 0) {
+      for (int w = 1; w < ZPD_WARPS; w++)
+        ZPD_EACH (c, ZPD_VEC) sum[c] += of_warps[w * COLUMNS + lane * ZPD_VEC + c];
+      zpd_add_to_row(to + b.row[i] * a.cols, left, packs, sum);
+    }
+    __syncthreads();
+  }
+}
+
+ZPD_KERNEL(zpd_embedding_grad, zpd_lookup) {
+  enum { COLUMNS = ZPD_WARP * ZPD_VEC };
+  __shared__ zpd_bucket bucket;
+  __shared__ real of_warps[ZPD_WARPS * COLUMNS];
+  const bool packs = a.cols % ZPD_VEC == 0 && zpd_begins_pack(a.from) && zpd_begins_pack(a.to);
+  const int groups = (int)((a.cols + COLUMNS - 1) / COLUMNS), blocks = (int)gridDim.x;
+  const int buckets = blocks > groups ? blocks / groups : 1;
+  for (int part = blockIdx.x; part < buckets * groups; part += blocks)
+    for (zpd_int first = 0; first < a.rows; first += ZPD_IDS_A_PASS) {
+      const int count = zpd_list_bucket(a, first, part / groups, buckets, bucket);
+      zpd_sort_bucket(bucket, count);
+      zpd_add_bucket(a, bucket, count, first, (zpd_int)(part % groups) * COLUMNS, packs, of_warps);
+    }
 }
 
 /* A block a position, a thread a pack of columns. */

@@ -40,12 +40,10 @@ ZPD_DEVICE unsigned zpd_shared_address(const void *p) { return (unsigned)__cvta_
 /* COUNT (1, 2, 4) matrices of 8 x 8 elements from shared memory. Lanes 8 m to 8 m + 7 name the rows of matrix m, 16
  * aligned bytes each; a lane gets elements (group, 2 place) and (group, 2 place + 1) of each, with TRANSPOSED of the
  * transposed matrix. */
-template <bool TRANSPOSED, int COUNT> ZPD_DEVICE void zpd_ldmatrix(unsigned (&to)[COUNT], const void *row ZPD_PLACE) {
-#ifdef ZPD_HOST
-  zpd_host_ldmatrix(to, COUNT, TRANSPOSED, row, file, line);
-#else
+#ifndef ZPD_HOST
+template <bool TRANSPOSED, int COUNT> ZPD_DEVICE void zpd_ldmatrix_at(unsigned (&to)[COUNT], unsigned row) {
 #define ZPD_LDMATRIX(form, registers, ...)                                                                             \
-  asm volatile("ldmatrix.sync.aligned.m8n8." form ".shared.b16 {" registers:__VA_ARGS__ : "r"(zpd_shared_address(row)))
+  asm volatile("ldmatrix.sync.aligned.m8n8." form ".shared.b16 {" registers:__VA_ARGS__ : "r"(row))
   if constexpr (COUNT == 4 && TRANSPOSED)
     ZPD_LDMATRIX("x4.trans", "%0, %1, %2, %3}, [%4];", "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]));
   else if constexpr (COUNT == 4)
@@ -59,15 +57,24 @@ template <bool TRANSPOSED, int COUNT> ZPD_DEVICE void zpd_ldmatrix(unsigned (&to
   else
     ZPD_LDMATRIX("x1", "%0}, [%1];", "=r"(to[0]));
 #undef ZPD_LDMATRIX
+}
+#endif
+template <bool TRANSPOSED, int COUNT> ZPD_DEVICE void zpd_ldmatrix(unsigned (&to)[COUNT], const void *row ZPD_PLACE) {
+#ifdef ZPD_HOST
+  zpd_host_ldmatrix(to, COUNT, TRANSPOSED, row, file, line);
+#else
+  zpd_ldmatrix_at<TRANSPOSED>(to, zpd_shared_address(row));
 #endif
 }
 
-/* d [16, 8] += a [16, 16] b [16, 8]. With group g and place t a lane has
+/* d [16, 8] = c [16, 8] + a [16, 16] b [16, 8], or d += a b. With group g and place t a lane has
  *   a: (g, 2t) (g + 8, 2t) (g, 2t + 8) (g + 8, 2t + 8)   b: (2t, g) (2t + 8, g)   and the next element of the row of a,
  *   of the column of b;   d: (g, 2t) (g, 2t + 1) (g + 8, 2t) (g + 8, 2t + 1). */
-ZPD_DEVICE void zpd_mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1 ZPD_PLACE) {
+ZPD_DEVICE void zpd_mma_m16n8k16_from(float (&d)[4], const float (&c)[4], const unsigned (&a)[4], unsigned b0,
+                                      unsigned b1 ZPD_PLACE) {
 #ifdef ZPD_HOST
   const unsigned b[2] = {b0, b1};
+  ZPD_EACH (i, 4) d[i] = c[i];
 #ifdef ZPD_F16
   zpd_host_mma(d, a, b, true, file, line);
 #else
@@ -79,10 +86,18 @@ ZPD_DEVICE void zpd_mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned
 #else
 #define ZPD_MMA_TYPES "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
 #endif
-  asm volatile(ZPD_MMA_TYPES "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile(ZPD_MMA_TYPES "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]),
+                 "f"(c[3]));
 #undef ZPD_MMA_TYPES
+#endif
+}
+ZPD_DEVICE void zpd_mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1 ZPD_PLACE) {
+#ifdef ZPD_HOST
+  zpd_mma_m16n8k16_from(d, d, a, b0, b1, file, line);
+#else
+  zpd_mma_m16n8k16_from(d, d, a, b0, b1);
 #endif
 }
 
@@ -143,6 +158,26 @@ ZPD_DEVICE float zpd_exp2(float x) {
 #endif
 }
 
+/* Logarithm to base 2 and reciprocal of positive numbers, within 2^-22 and 1 ulp. */
+ZPD_DEVICE float zpd_log2(float x) {
+#ifdef ZPD_HOST
+  return log2f(x);
+#else
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+ZPD_DEVICE float zpd_reciprocal(float x) {
+#ifdef ZPD_HOST
+  return 1 / x;
+#else
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
 /* ---- copies ---- */
 
 #ifndef ZPD_QUAD_PAIRS
@@ -160,14 +195,19 @@ ZPD_DEVICE void zpd_cp_async_16(void *shared, const void *global, int bytes ZPD_
 }
 
 /* All 16 bytes, or zeros: fewer instructions than a number of bytes takes. */
+#ifndef ZPD_HOST
+ZPD_DEVICE void zpd_cp_async_whole_at(unsigned shared, const void *global, bool there) {
+  asm volatile(
+      "{ .reg .pred none; setp.eq.u32 none, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, none; }" ::"r"(shared),
+      "l"(global), "r"((unsigned)there)
+      : "memory");
+}
+#endif
 ZPD_DEVICE void zpd_cp_async_whole(void *shared, const void *global, bool there ZPD_PLACE) {
 #ifdef ZPD_HOST
   zpd_host_copy_async(shared, global, there ? 16 : 0, file, line);
 #else
-  asm volatile("{ .reg .pred none; setp.eq.u32 none, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, none; }" ::"r"(
-                   zpd_shared_address(shared)),
-               "l"(global), "r"((unsigned)there)
-               : "memory");
+  zpd_cp_async_whole_at(zpd_shared_address(shared), global, there);
 #endif
 }
 
@@ -199,15 +239,6 @@ ZPD_DEVICE void zpd_cp_async_whole(void *shared, const void *global, bool there)
 ZPD_DEVICE void zpd_cp_async_commit() {}
 template <int PENDING> ZPD_DEVICE void zpd_cp_async_wait() {}
 #endif
-
-/* 16 aligned bytes at once, between shared and global memory or registers. */
-ZPD_DEVICE void zpd_move_16(void *to, const void *from) {
-#ifdef ZPD_HOST
-  zpd_host_move_16(to, from);
-#else
-  *(uint4 *)to = *(const uint4 *)from;
-#endif
-}
 
 /* 8 aligned bytes. */
 ZPD_DEVICE void zpd_move_8(void *to, const void *from) {

@@ -14,6 +14,26 @@
 #define ZPD_LOG2E 1.4426950408889634
 #define ZPD_LN2 0.6931471805599453f
 
+/* How many of the left factors of a warp, with M fragments of rows, stay in registers; those that do not are read from
+ * shared memory in each step, and leave registers for sums. Chosen by times on an H100 (docs/gpu.md), and so that no
+ * arch spills. */
+ZPD_CONSTANT int zpd_mma_held(int kind, int columns, int rows, int m) {
+#ifdef ZPD_QUAD_PAIRS
+  (void)rows;
+  return kind == ZPD_MMA_FORWARD ? columns <= 128 && m == 1 : columns <= 32 ? 2 : 0;
+#else
+#if !defined(ZPD_HOST) && __CUDA_ARCH__ >= 1000
+  const int wide_kv = 0;
+#else
+  const int wide_kv = 1;
+#endif
+  if (kind == ZPD_MMA_FORWARD) return columns <= 64 || (columns <= 128 && m == 1);
+  if (m > 1) return kind == ZPD_MMA_GRAD_Q;
+  if (columns <= 64) return 2;
+  return columns > 128 || rows != 64 ? 0 : kind == ZPD_MMA_GRAD_Q ? 2 : wide_kv;
+#endif
+}
+
 /* A kernel of a kind with tiles of ROWS rows. */
 template <int KIND_, int ROWS_> struct zpd_shape {
   enum {
@@ -29,8 +49,7 @@ template <int KIND_, int ROWS_> struct zpd_shape {
     TILE_BYTES = ROWS * ZPD_ROW_BYTES,
     OTHER_BYTES = STEP * ZPD_ROW_BYTES,
     STAGE_BYTES = 2 * OTHER_BYTES + (KIND == ZPD_MMA_GRAD_KV ? 8 * STEP : 0),
-    /* Left factors that are read again each time leave registers for sums. */
-    HELD = KIND == ZPD_MMA_FORWARD ? ZPD_MMA_COLS <= 128 && M == 1 : ZPD_MMA_COLS <= ZPD_MMA_HELD_BACKWARD
+    HELD = zpd_mma_held(KIND, ZPD_MMA_COLS, ROWS, M)
   };
   static_assert(16 * M * WM == ROWS && N % 2 == 0 && STEP % UNIT == 0, "whole fragments");
   static_assert(zpd_mma_shared_bytes(KIND, ZPD_HEAD, ROWS, ZPD_MMA_MOST_BYTES) <= ZPD_MMA_MOST_BYTES,
@@ -83,7 +102,7 @@ template <class SHAPE> struct zpd_query_block {
     const int tiles = ((int)a.S + SHAPE::ROWS - 1) / SHAPE::ROWS;
     first = (a.causal ? tiles - 1 - (int)blockIdx.x : (int)blockIdx.x) * SHAPE::ROWS;
     head = blockIdx.y;
-    kv_head = head / (int)(a.H / a.G);
+    kv_head = head / ((int)a.H / (int)a.G);
     length = kv_head < a.kv_heads_valid ? zpd_length(a) : 0;
     my_first = first + SHAPE::my_row();
     const int end = (int)zpd_min(length, my_first + 16 * SHAPE::M);
@@ -142,8 +161,8 @@ ZPD_DEVICE void zpd_rebase(float c, zpd_online<SHAPE::M> &s, const float (&max)[
  * most steps leave what was summed as it is. */
 #define ZPD_LEAVE 8.0f
 template <class SHAPE>
-ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)[SHAPE::M][SHAPE::N][4],
-                                float (&o)[SHAPE::M][ZPD_CHUNKS][4]) {
+ZPD_DEVICE void zpd_online_bases(float c, zpd_online<SHAPE::M> &s, const float (&score)[SHAPE::M][SHAPE::N][4],
+                                 float (&o)[SHAPE::M][ZPD_CHUNKS][4]) {
   float max[SHAPE::M][2];
   bool leaves = false;
   ZPD_EACH (m, SHAPE::M)
@@ -155,6 +174,9 @@ ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)
       leaves = leaves || (max[m][half] - s.max[m][half]) * c > ZPD_LEAVE;
     }
   if (__any_sync(0xffffffffu, leaves)) zpd_rebase<SHAPE>(c, s, max, o);
+}
+template <class SHAPE>
+ZPD_DEVICE void zpd_online_powers(float c, zpd_online<SHAPE::M> &s, float (&score)[SHAPE::M][SHAPE::N][4]) {
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2) {
       const float base = zpd_base(s.max[m][half]) * c;
@@ -169,12 +191,17 @@ ZPD_DEVICE void zpd_online_step(float c, zpd_online<SHAPE::M> &s, float (&score)
 template <class SHAPE>
 ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t,
                          const zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> &step, float (&score)[SHAPE::M][SHAPE::N][4]) {
-  ZPD_EACH (n, SHAPE::N)
-    ZPD_EACH (i, 4) {
-      const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
-      ZPD_EACH (m, SHAPE::M)
-        if (!zpd_sees(a, t.length, t.query(m, i / 2), key)) score[m][n][i] = -zpd_infinity();
-    }
+  int last[SHAPE::M][2];
+  ZPD_EACH (m, SHAPE::M)
+    ZPD_EACH (half, 2) last[m][half] = zpd_last_key(a, t.length, t.query(m, half));
+  ZPD_EACH (n, SHAPE::N) {
+    const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
+    ZPD_EACH (m, SHAPE::M)
+      ZPD_EACH (i, 4)
+        if (key + i % 2 > last[m][i / 2] ||
+            (zpd_window(a) > 0 && key + i % 2 < zpd_first_seen(a, t.query(m, i / 2))))
+          score[m][n][i] = -zpd_infinity();
+  }
 }
 
 #ifdef ZPD_SCORES
@@ -221,7 +248,8 @@ ZPD_DEVICE void zpd_join_softmax(float c, zpd_online<SHAPE::M> &s, float (&facto
           sum += buffer[2 * (i * SHAPE::ROWS + row) + 1] *
                  zpd_exp2((buffer[2 * (i * SHAPE::ROWS + row)] - zpd_base(max)) * c);
       }
-      factor[m][half] = zpd_exp2((s.max[m][half] - zpd_base(max)) * c) / (sum == 0 ? 1 : sum);
+      factor[m][half] = (SHAPE::SHARERS > 1 ? zpd_exp2((s.max[m][half] - zpd_base(max)) * c) : 1) *
+                        zpd_reciprocal(sum == 0 ? 1 : sum);
       s.max[m][half] = max;
       s.sum[m][half] = sum;
     }
@@ -235,7 +263,7 @@ ZPD_DEVICE void zpd_store_softmax(const zpd_attention &a, const zpd_query_block<
     ZPD_EACH (half, 2)
       if (t.query(m, half) < t.length)
         ((float *)a.lse)[((zpd_int)blockIdx.z * a.S + t.query(m, half)) * a.H + t.head] =
-            s.max[m][half] * c * ZPD_LN2 + logf(s.sum[m][half]);
+            (s.max[m][half] * c + zpd_log2(s.sum[m][half])) * ZPD_LN2;
 }
 
 /* Positions that are not there have 0. */
@@ -256,31 +284,32 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
   const zpd_head_view q = zpd_head_of(a, t.length, a.q, a.q_ld, t.head),
                       k = zpd_head_of(a, t.length, a.k, a.k_ld, t.kv_head),
                       v = zpd_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
+  const zpd_lane_view mine = zpd_lane_view_of(k, v);
   unsigned char *stages = shared + SHAPE::TILE_BYTES;
   const float c = a.scale == 0 ? 1e-30f : fabsf((float)(a.scale * ZPD_LOG2E));
 #ifdef ZPD_SCORES
   zpd_bend bend;
   bend.begin(a, t.head, c * ZPD_LN2);
 #endif
-  zpd_left<M, SHAPE::HELD> left;
+  zpd_left<M, SHAPE::HELD >= 1> left;
   zpd_online<M> s;
   float o[M][ZPD_CHUNKS][4], factor[M][2];
   zpd_clear_sums(o);
   ZPD_EACH (m, M)
     ZPD_EACH (half, 2) s.max[m][half] = -zpd_infinity(), s.sum[m][half] = 0;
-  zpd_fetch<SHAPE::ROWS>(shared, q, [&](int r) { return t.first + r; });
+  zpd_fetch<SHAPE::ROWS>(shared, q, t.first);
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk = t.keys(a);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
+  const auto begin = [&] {
+    if (a.scale < 0) zpd_negate<SHAPE::ROWS>(shared); /* then the largest product has the largest score */
+    left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
+  };
   zpd_each_step<SHAPE>(
-      walk, stages,
-      [&] {
-        if (a.scale < 0) zpd_negate<SHAPE::ROWS>(shared); /* then the largest product has the largest score */
-        left.begin(shared + SHAPE::my_row() * ZPD_ROW_BYTES);
-      },
+      walk, stages, begin,
       [&](const step_of &step, unsigned char *to) {
-        zpd_fetch<SHAPE::STEP>(to, k, [&](int r) { return step.row(r); });
-        zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, v, [&](int r) { return step.row(r); });
+        step.fetch(to, k, mine, 0, 0);
+        step.fetch(to + SHAPE::OTHER_BYTES, v, mine, 1, 0);
       },
       [&](const step_of &step, const unsigned char *at) {
         float score[M][N][4];
@@ -291,7 +320,8 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
         zpd_bend_scores<SHAPE>(bend, t, step, score);
 #endif
         if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key)) zpd_hide(a, t, step, score);
-        zpd_online_step<SHAPE>(c, s, score, o);
+        zpd_online_bases<SHAPE>(c, s, score, o);
+        zpd_online_powers<SHAPE>(c, s, score);
         zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);
       });
   zpd_join_softmax<SHAPE>(c, s, factor, (float *)stages);

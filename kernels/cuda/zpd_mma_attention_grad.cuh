@@ -89,16 +89,18 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
                       d_o = zpd_head_of(a, t.length, a.d_o, a.d_o_ld, t.head),
                       k = zpd_head_of(a, t.length, a.k, a.k_ld, t.kv_head),
                       v = zpd_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
+  const zpd_lane_view mine = zpd_lane_view_of(k, v);
   unsigned char *stages = shared + 2 * SHAPE::TILE_BYTES;
   const float c = (float)(a.scale * ZPD_LOG2E);
-  zpd_left<M, SHAPE::HELD> q_left, d_o_left;
+  zpd_left<M, SHAPE::HELD >= 1> q_left;
+  zpd_left<M, SHAPE::HELD >= 2> d_o_left;
   zpd_fact fact[M][2];
   float dq[M][ZPD_CHUNKS][4], factor[M][2];
   zpd_clear_sums(dq);
   ZPD_EACH (m, M)
     ZPD_EACH (half, 2) factor[m][half] = (float)a.scale;
-  zpd_fetch<SHAPE::ROWS>(shared, q, [&](int r) { return t.first + r; });
-  zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, d_o, [&](int r) { return t.first + r; });
+  zpd_fetch<SHAPE::ROWS>(shared, q, t.first);
+  zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, d_o, t.first);
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk = t.keys(a);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
@@ -107,6 +109,9 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
   zpd_bend bend;
   bend.begin(a, t.head, (float)a.scale);
 #endif
+  float minus_delta[M][2];
+  ZPD_EACH (m, M)
+    ZPD_EACH (half, 2) minus_delta[m][half] = -fact[m][half].delta;
   zpd_each_step<SHAPE>(
       walk, stages,
       [&] {
@@ -114,8 +119,8 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
         d_o_left.begin(shared + SHAPE::TILE_BYTES + SHAPE::my_row() * ZPD_ROW_BYTES);
       },
       [&](const step_of &step, unsigned char *to) {
-        zpd_fetch<SHAPE::STEP>(to, k, [&](int r) { return step.row(r); });
-        zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, v, [&](int r) { return step.row(r); });
+        step.fetch(to, k, mine, 0, 0);
+        step.fetch(to + SHAPE::OTHER_BYTES, v, mine, 1, 0);
       },
       [&](const step_of &step, const unsigned char *at) {
         const unsigned char *keys = at + SHAPE::my_column() * ZPD_ROW_BYTES;
@@ -123,24 +128,28 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
         if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
         if (t.is_past(a, step.row(SHAPE::my_column() + 8 * N - 1))) return;
         zpd_scores_of<M, N>(p, q_left, keys);
-        zpd_scores_of<M, N>(ds, d_o_left, keys + SHAPE::OTHER_BYTES);
+        zpd_scores_of<M, N>(ds, d_o_left, keys + SHAPE::OTHER_BYTES, minus_delta);
 #ifdef ZPD_SCORES
         ZPD_EACH (n, N)
           ZPD_EACH (i, 4) {
             const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
-            ZPD_EACH (m, M) zpd_bent_grad(bend, c, fact[m][i / 2], t.query(m, i / 2), key, p[m][n][i], ds[m][n][i]);
+            ZPD_EACH (m, M) {
+              float grad;
+              p[m][n][i] = bend.score(p[m][n][i], t.query(m, i / 2), key, &grad);
+              ds[m][n][i] *= grad;
+            }
           }
-#else
+#endif
         ZPD_EACH (m, M)
           ZPD_EACH (n, N)
-            ZPD_EACH (i, 4) zpd_probability_grad(c, fact[m][i / 2], p[m][n][i], ds[m][n][i]);
-#endif
+            ZPD_EACH (i, 4) ds[m][n][i] *= zpd_exp2(p[m][n][i] * c - fact[m][i / 2].lse);
         if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key))
-          ZPD_EACH (n, N)
-            ZPD_EACH (i, 4) {
-              const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
-              ZPD_EACH (m, M) zpd_hide_grad(zpd_sees(a, t.length, t.query(m, i / 2), key), p[m][n][i], ds[m][n][i]);
-            }
+          ZPD_EACH (n, N) {
+            const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
+            ZPD_EACH (m, M)
+              ZPD_EACH (i, 4)
+                if (!zpd_is_between(a, t.length, t.query(m, i / 2), key + i % 2)) ds[m][n][i] = 0;
+          }
         zpd_add_product<M, N>(dq, ds, keys);
       });
   zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, dq, factor, zpd_head_of(a, t.length, a.dq, a.dq_ld, t.head),
@@ -163,14 +172,17 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
   enum { M = SHAPE::M, N = SHAPE::N, FACTS_AT = 2 * SHAPE::OTHER_BYTES };
   const int g = blockIdx.y, group = (int)(a.H / a.G), my_first = first + SHAPE::my_row();
   const zpd_head_view k = zpd_head_of(a, length, a.k, a.k_ld, g), v = zpd_head_of(a, length, a.v, a.v_ld, g);
+  const zpd_lane_view mine = zpd_lane_view_of(zpd_head_of(a, length, a.q, a.q_ld, g * group),
+                                              zpd_head_of(a, length, a.d_o, a.d_o_ld, g * group));
   unsigned char *stages = shared + 2 * SHAPE::TILE_BYTES;
   const float c = (float)(a.scale * ZPD_LOG2E);
-  zpd_left<M, SHAPE::HELD> k_left, v_left;
+  zpd_left<M, SHAPE::HELD >= 1> k_left;
+  zpd_left<M, SHAPE::HELD >= 2> v_left;
   float dk[DK ? M : 1][ZPD_CHUNKS][4], dv[DV ? M : 1][ZPD_CHUNKS][4];
   if constexpr (DK) zpd_clear_sums(dk);
   if constexpr (DV) zpd_clear_sums(dv);
-  zpd_fetch<SHAPE::ROWS>(shared, k, [&](int r) { return first + r; });
-  if (DK) zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, v, [&](int r) { return first + r; });
+  zpd_fetch<SHAPE::ROWS>(shared, k, first);
+  if (DK) zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, v, first);
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk;
   walk.begin(zpd_meets(a, first, false), a.causal ? first : zpd_first_met(a, first, SHAPE::STEP),
@@ -185,8 +197,8 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
       [&](const step_of &step, unsigned char *to) {
         const zpd_head_view q = zpd_head_of(a, length, a.q, a.q_ld, step.head),
                             d_o = zpd_head_of(a, length, a.d_o, a.d_o_ld, step.head);
-        zpd_fetch<SHAPE::STEP>(to, q, [&](int r) { return step.row(r); });
-        zpd_fetch<SHAPE::STEP>(to + SHAPE::OTHER_BYTES, d_o, [&](int r) { return step.row(r); });
+        step.fetch(to, q, mine, 0, (step.head - g * group) * (int)a.hd * 2);
+        step.fetch(to + SHAPE::OTHER_BYTES, d_o, mine, 1, (step.head - g * group) * (int)a.hd * 2);
         if ((int)threadIdx.x < SHAPE::STEP / 2) {
           const int row = step.row(2 * threadIdx.x);
           const zpd_fact *facts = zpd_facts_of(a, step.head);
@@ -228,14 +240,16 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
 #endif
         }
         if (!full)
-          ZPD_EACH (n, N)
-            ZPD_EACH (i, 4) {
-              const int query = step.row(column + 8 * n + pair + i % 2);
-              ZPD_EACH (m, M) {
+          ZPD_EACH (n, N) {
+            const int query = step.row(column + 8 * n) + pair;
+            ZPD_EACH (m, M)
+              ZPD_EACH (i, 4) {
                 const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
-                zpd_hide_grad(query < length && zpd_sees(a, length, query, key), p[m][n][i], ds[m][n][i]);
+                const int first_query = a.causal ? key : zpd_first_seen(a, key);
+                const int count = key < length ? zpd_end_met(a, key, length) - first_query : 0;
+                zpd_hide_grad((unsigned)(query + i % 2 - first_query) < (unsigned)count, p[m][n][i], ds[m][n][i]);
               }
-            }
+          }
         if constexpr (DV) zpd_add_product<M, N>(dv, p, queries + SHAPE::OTHER_BYTES);
         if constexpr (DK) zpd_add_product<M, N>(dk, ds, queries);
       });

@@ -53,13 +53,15 @@ template <int M, bool HELD> struct zpd_left {
   }
 };
 
-/* score [16 M, 8 N] = left times rows from `right` on, transposed. A chunk is two steps of four elements. */
+/* score [16 M, 8 N] = left times rows from `right` on, transposed, plus a number for each row. A chunk is two steps of
+ * four elements. */
 template <int M, int N, bool HELD>
-ZPD_DEVICE void zpd_scores_of(float (&score)[M][N][4], const zpd_left<M, HELD> &left, const unsigned char *right) {
+ZPD_DEVICE void zpd_scores_of(float (&score)[M][N][4], const zpd_left<M, HELD> &left, const unsigned char *right,
+                              const float (&plus)[M][2]) {
   const zpd_rows_of_lane left_row = zpd_my_left_row(), right_row = zpd_my_right_row();
   ZPD_EACH (m, M)
     ZPD_EACH (n, N)
-      ZPD_EACH (i, 4) score[m][n][i] = 0;
+      ZPD_EACH (i, 4) score[m][n][i] = plus[m][i / 2];
 #pragma unroll(HELD ? ZPD_CHUNKS : ZPD_MMA_COLS > 128 ? 1 : 8)
   for (int k = 0; k < ZPD_CHUNKS; k++) {
     alignas(16) unsigned a[M][4];

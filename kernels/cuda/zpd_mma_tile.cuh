@@ -28,16 +28,14 @@ enum {
 #ifdef ZPD_QUAD_PAIRS
   /* What f changes by in rows 8 to 15 of each 16: two rows are read together with those 8 behind them. */
   ZPD_SWAP_EIGHTS = ZPD_SWAPPED == 8 ? 2 : 1,
-  ZPD_MMA_MOST_BYTES = ZPD_MMA_SHARED_BYTES_VOLTA,
-  ZPD_MMA_HELD_BACKWARD = 32
+  ZPD_MMA_MOST_BYTES = ZPD_MMA_SHARED_BYTES_VOLTA
 #else
   ZPD_SWAP_EIGHTS = 0,
-  ZPD_MMA_MOST_BYTES = ZPD_MMA_SHARED_BYTES,
-  /* The widest heads that the gradients keep left factors of in registers. */
-  ZPD_MMA_HELD_BACKWARD = 64
+  ZPD_MMA_MOST_BYTES = ZPD_MMA_SHARED_BYTES
 #endif
 };
-static_assert((int)ZPD_MMA_THREADS == (int)ZPD_ATTENTION_THREADS, "the launch is the same for both kinds of attention");
+static_assert(ZPD_MMA_WARPS != 4 || (int)ZPD_MMA_THREADS == (int)ZPD_ATTENTION_THREADS,
+              "the launch is the same for both kinds of attention");
 
 ZPD_DEVICE int zpd_mma_lane() { return threadIdx.x % ZPD_WARP; }
 ZPD_DEVICE int zpd_swap(int row) { return row / ZPD_SAME_ROWS % ZPD_SWAPPED ^ row / 8 % 2 * ZPD_SWAP_EIGHTS; }
@@ -79,10 +77,9 @@ ZPD_DEVICE zpd_raw zpd_get_chunk(const zpd_head_view &v, int row, int col) {
   return zpd_raw_load(there ? v.at + row * v.ld + col : v.at, there ? v.cols - col : 0, v.chunks);
 }
 
-/* ROWS rows to a tile; row r is row row_of(r) of the view. Four chunks of a thread are on their way at once. Whoever
- * reads waits for a barrier. */
-template <int ROWS, class ROW_OF>
-ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, ROW_OF row_of) {
+/* ROWS rows from `first` on to a tile. Four chunks of a thread are on their way at once. Whoever reads waits for a
+ * barrier. */
+template <int ROWS> ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, int first_row) {
   enum {
     ALL = ROWS * ZPD_CHUNKS,
     EACH = (ALL + ZPD_MMA_THREADS - 1) / ZPD_MMA_THREADS,
@@ -93,7 +90,7 @@ ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, ROW_OF ro
     zpd_raw chunk[TOGETHER];
     ZPD_EACH (i, TOGETHER) {
       const int p = threadIdx.x + (first + i) * ZPD_MMA_THREADS, some = p < ALL ? p : 0;
-      chunk[i] = zpd_get_chunk(v, row_of(some / ZPD_CHUNKS), some % ZPD_CHUNKS * 8);
+      chunk[i] = zpd_get_chunk(v, first_row + some / ZPD_CHUNKS, some % ZPD_CHUNKS * 8);
     }
     ZPD_EACH (i, TOGETHER) {
       const int p = threadIdx.x + (first + i) * ZPD_MMA_THREADS, r = p / ZPD_CHUNKS;
@@ -101,6 +98,11 @@ ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, ROW_OF ro
     }
   }
 }
+/* Every chunk is found anew. */
+struct zpd_lane_view {};
+enum { ZPD_ROWS_AT_ONCE = 1, ZPD_EVEN_CHUNKS = 0 };
+ZPD_DEVICE zpd_lane_view zpd_lane_view_of(const zpd_head_view &, const zpd_head_view &) { return {}; }
+template <int ROWS> ZPD_DEVICE void zpd_fetch_lane(unsigned char *, const zpd_lane_view &, int, int, int) {}
 #else
 /* One chunk to shared memory. */
 ZPD_DEVICE void zpd_fetch_chunk(unsigned char *to, const zpd_head_view &v, int row, int col) {
@@ -116,14 +118,78 @@ ZPD_DEVICE void zpd_fetch_chunk(unsigned char *to, const zpd_head_view &v, int r
   zpd_move_16(to, chunk);
 }
 
-/* ROWS rows to a tile; row r is row row_of(r) of the view. Whoever reads waits for copies and for a barrier. */
-template <int ROWS, class ROW_OF>
-ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, ROW_OF row_of) {
-#pragma unroll(ZPD_MMA_COLS > 128 ? 2 : 4)
-  for (int i = 0; i < (ROWS * ZPD_CHUNKS + ZPD_MMA_THREADS - 1) / ZPD_MMA_THREADS; i++) {
-    const int p = threadIdx.x + i * ZPD_MMA_THREADS, r = p / ZPD_CHUNKS, c = p % ZPD_CHUNKS;
-    if (ROWS * ZPD_CHUNKS % ZPD_MMA_THREADS == 0 || r < ROWS)
-      zpd_fetch_chunk(tile + r * ZPD_ROW_BYTES + (c ^ zpd_swap(r)) * 16, v, row_of(r), 8 * c);
+/* Two views of the same rows and columns, as a thread copies them that has the same chunk of every row that it copies:
+ * from row to row little is computed. */
+struct zpd_lane_view {
+  const unsigned char *from[2]; /* its chunk of its first row of row 0 on */
+  int row_bytes[2];
+  int rows;    /* that are there from its first one on, none right of the columns */
+  int cols;    /* from its chunk on */
+  unsigned to; /* bytes of a tile before its chunk */
+  bool whole;
+};
+enum { ZPD_ROWS_AT_ONCE = ZPD_MMA_THREADS / ZPD_CHUNKS, ZPD_EVEN_CHUNKS = ZPD_MMA_THREADS % ZPD_CHUNKS == 0 };
+
+ZPD_DEVICE zpd_lane_view zpd_lane_view_of(const zpd_head_view &v, const zpd_head_view &w) {
+  const int r = (int)(threadIdx.x / ZPD_CHUNKS), c = (int)(threadIdx.x % ZPD_CHUNKS);
+  zpd_lane_view mine;
+  mine.row_bytes[0] = (int)v.ld * 2;
+  mine.row_bytes[1] = (int)w.ld * 2;
+  mine.from[0] = (const unsigned char *)v.at + (zpd_int)r * mine.row_bytes[0] + 16 * c;
+  mine.from[1] = (const unsigned char *)w.at + (zpd_int)r * mine.row_bytes[1] + 16 * c;
+  mine.cols = v.cols - 8 * c;
+  mine.rows = mine.cols > 0 ? v.rows - r : 0;
+  mine.to = r * ZPD_ROW_BYTES + (c ^ zpd_swap(r)) * 16;
+  mine.whole = v.chunks && w.chunks;
+#ifndef ZPD_HOST
+  /* Numbers that a compiler does not take to pieces. */
+  asm("" : "+r"(mine.to), "+r"(mine.rows), "+l"(mine.from[0]), "+l"(mine.from[1]));
+#endif
+  return mine;
+}
+
+/* ROWS rows from `first` on of view i, of the head `bytes` further. */
+template <int ROWS>
+ZPD_DEVICE void zpd_fetch_lane(unsigned char *tile, const zpd_lane_view &v, int i, int first, int bytes) {
+  static_assert(ROWS % ZPD_ROWS_AT_ONCE == 0, "all threads copy as much");
+  enum { PER = ZPD_ROWS_AT_ONCE };
+  const unsigned char *from = v.from[i] + (zpd_int)first * v.row_bytes[i] + bytes;
+  const int there = v.rows - first;
+  if (v.whole) {
+#ifndef ZPD_HOST
+    const unsigned at = zpd_shared_address(tile) + v.to;
+#endif
+    ZPD_EACH (n, ROWS / PER) {
+      const unsigned char *row = from + (zpd_int)v.row_bytes[i] * (n * PER);
+#ifdef ZPD_HOST
+      zpd_cp_async_whole(tile + (v.to ^ zpd_swap(n * PER) * 16) + n * PER * ZPD_ROW_BYTES,
+                         n * PER < there ? row : v.from[i], n * PER < there);
+#else
+      zpd_cp_async_whole_at((at ^ zpd_swap(n * PER) * 16) + n * PER * ZPD_ROW_BYTES, row, n * PER < there);
+#endif
+    }
+    return;
+  }
+#pragma unroll(1)
+  for (int r = 0; r < ROWS; r += PER) {
+    alignas(16) elem chunk[8];
+    const elem *row = (const elem *)(from + (zpd_int)v.row_bytes[i] * r);
+    ZPD_EACH (e, 8) chunk[e] = r < there && e < v.cols ? row[e] : elem(0);
+    zpd_move_16(tile + (v.to ^ zpd_swap(r) * 16) + r * ZPD_ROW_BYTES, chunk);
+  }
+}
+
+/* ROWS rows from `first` on to a tile. Whoever reads waits for copies and for a barrier. */
+template <int ROWS> ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_head_view &v, int first) {
+  if constexpr (ZPD_EVEN_CHUNKS && ROWS % ZPD_ROWS_AT_ONCE == 0)
+    zpd_fetch_lane<ROWS>(tile, zpd_lane_view_of(v, v), 0, first, 0);
+  else {
+#pragma unroll(1)
+    for (int i = 0; i < (ROWS * ZPD_CHUNKS + ZPD_MMA_THREADS - 1) / ZPD_MMA_THREADS; i++) {
+      const int p = threadIdx.x + i * ZPD_MMA_THREADS, r = p / ZPD_CHUNKS, c = p % ZPD_CHUNKS;
+      if (ROWS * ZPD_CHUNKS % ZPD_MMA_THREADS == 0 || r < ROWS)
+        zpd_fetch_chunk(tile + r * ZPD_ROW_BYTES + (c ^ zpd_swap(r)) * 16, v, first + r, 8 * c);
+    }
   }
 }
 
@@ -137,7 +203,23 @@ template <int ROWS> ZPD_DEVICE void zpd_negate(unsigned char *tile) {
 
 /* A tile that all threads see to ROWS rows of a view from `first` on. */
 template <int ROWS> ZPD_DEVICE void zpd_store_tile(const unsigned char *tile, const zpd_head_view &v, int first) {
-#pragma unroll(ZPD_MMA_COLS > 128 ? 2 : 4)
+  enum { PER = ZPD_MMA_THREADS / ZPD_CHUNKS, EVEN = ZPD_MMA_THREADS % ZPD_CHUNKS == 0 && ROWS % PER == 0 };
+  if (EVEN && v.chunks) {
+    const int r = (int)(threadIdx.x / ZPD_CHUNKS), c = (int)(threadIdx.x % ZPD_CHUNKS);
+    const int there = 8 * c < v.cols ? v.rows - first - r : 0;
+    const int row_bytes = (int)v.ld * 2;
+    unsigned char *to = (unsigned char *)v.at + (zpd_int)(first + r) * row_bytes + 16 * c;
+    unsigned offset = r * ZPD_ROW_BYTES + (c ^ zpd_swap(r)) * 16;
+#ifndef ZPD_HOST
+    asm("" : "+r"(offset)); /* an address that a compiler does not take to pieces */
+#endif
+    ZPD_EACH (i, ROWS / PER)
+      if (i * PER < there)
+        zpd_move_16(to + (zpd_int)row_bytes * (i * PER),
+                    tile + (offset ^ zpd_swap(i * PER) * 16) + i * PER * ZPD_ROW_BYTES);
+    return;
+  }
+#pragma unroll(1)
   for (int i = 0; i < (ROWS * ZPD_CHUNKS + ZPD_MMA_THREADS - 1) / ZPD_MMA_THREADS; i++) {
     const int p = threadIdx.x + i * ZPD_MMA_THREADS, r = p / ZPD_CHUNKS, c = p % ZPD_CHUNKS;
     const int row = first + r, left = v.cols - 8 * c;
@@ -176,6 +258,12 @@ struct zpd_rows_of_lane {
 #include "zpd_mma_ldmatrix.cuh"
 #endif
 
+template <int M, int N, bool HELD>
+ZPD_DEVICE void zpd_scores_of(float (&score)[M][N][4], const zpd_left<M, HELD> &left, const unsigned char *right) {
+  const float nothing[M][2] = {};
+  zpd_scores_of<M, N>(score, left, right, nothing);
+}
+
 /* ---- sums in registers ---- */
 
 template <int M> ZPD_DEVICE void zpd_clear_sums(float (&out)[M][ZPD_CHUNKS][4]) {
@@ -200,15 +288,18 @@ ZPD_DEVICE float zpd_quad_max(float x) {
 /* The sums of a warp's rows, times a factor a row, rounded, into rows of a tile. Only the warp's own rows. */
 template <int M>
 ZPD_DEVICE void zpd_put_rows(unsigned char *rows, const float (&out)[M][ZPD_CHUNKS][4], const float (&factor)[M][2]) {
-  const int g = zpd_group(), t = zpd_place();
+  enum { MASK = ZPD_SWAPPED - 1 };
+  unsigned offset = zpd_group() * ZPD_ROW_BYTES + zpd_swap(zpd_group()) * 16 + 4 * zpd_place();
+#ifndef ZPD_HOST
+  asm("" : "+r"(offset)); /* an address that a compiler does not take to pieces */
+#endif
   ZPD_EACH (m, M)
-    ZPD_EACH (half, 2) {
-      const int row = 16 * m + 8 * half + g;
+    ZPD_EACH (half, 2)
       ZPD_EACH (c, ZPD_CHUNKS) {
         const float x = out[m][c][2 * half] * factor[m][half], y = out[m][c][2 * half + 1] * factor[m][half];
-        *(unsigned *)(rows + row * ZPD_ROW_BYTES + (c ^ zpd_swap(row)) * 16 + 4 * t) = zpd_round_pair(x, y);
+        const unsigned swapped = offset ^ ((c & MASK) ^ zpd_swap(8 * half)) * 16;
+        *(unsigned *)(rows + swapped + (16 * m + 8 * half) * ZPD_ROW_BYTES + (c & ~MASK) * 16) = zpd_round_pair(x, y);
       }
-    }
 }
 
 /* Sums of the warps that have the same rows, in their order, times a factor, into the tile. `buffer`: f32, as large as
@@ -271,6 +362,7 @@ template <int UNIT> struct zpd_walk {
   }
   /* To a run that is not empty, of this head or one of the next. */
   __device__ __forceinline__ void seek() {
+#ifdef ZPD_LAYOUTS
     while (from >= to && heads_left > 0) {
       if (++run == met.runs) {
         run = -1;
@@ -282,6 +374,20 @@ template <int UNIT> struct zpd_walk {
       from = tiles.first < first ? first : tiles.first;
       to = tiles.end;
     }
+#else
+    /* One run for each head, which every head has. */
+    if (run < 0) {
+      run = 0;
+      heads_left = first < end ? heads_left : 0;
+      from = first;
+      to = end;
+    }
+    if (from >= to) {
+      from = first;
+      head++;
+      heads_left--;
+    }
+#endif
   }
   __device__ __forceinline__ bool more() const { return heads_left > 0; }
 };
@@ -310,6 +416,15 @@ template <int STEP, int UNIT> struct zpd_walk_step {
     int unit = begin[0];
     ZPD_EACH (u, UNITS) unit = r / UNIT == u ? begin[u] : unit;
     return unit + r % UNIT;
+  }
+  /* Its rows of a view to a tile; which is view i of `mine`, of the head `bytes` before. */
+  __device__ __forceinline__ void fetch(unsigned char *tile, const zpd_head_view &v, const zpd_lane_view &mine, int i,
+                                        int bytes) const {
+    ZPD_EACH (u, UNITS)
+      if constexpr (ZPD_EVEN_CHUNKS && UNIT % ZPD_ROWS_AT_ONCE == 0)
+        zpd_fetch_lane<UNIT>(tile + u * UNIT * ZPD_ROW_BYTES, mine, i, begin[u], bytes);
+      else
+        zpd_fetch<UNIT>(tile + u * UNIT * ZPD_ROW_BYTES, v, begin[u]);
   }
   /* Are all COUNT rows from r on there and in first .. last? */
   template <int COUNT> __device__ __forceinline__ bool inside(int r, int first, int last) const {

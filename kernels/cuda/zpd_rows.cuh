@@ -17,6 +17,16 @@ ZPD_DEVICE real zpd_warp_max(real x) {
   return x;
 }
 
+/* ---- a row of `cols` columns, a multiple of ZPD_VEC: the packs of thread `thread` of THREADS ---- */
+
+template <int THREADS, int PACKS>
+ZPD_DEVICE void zpd_load_row(zpd_raw (&to)[PACKS], const elem *row, int thread, int cols, bool packs) {
+  ZPD_EACH (i, PACKS) {
+    const int first = (thread + i * THREADS) * ZPD_VEC;
+    if (first < cols) to[i] = zpd_raw_load(row + first, ZPD_VEC, packs);
+  }
+}
+
 /* ---- sums over columns ---- */
 
 ZPD_DEVICE int zpd_group_begin() { return (int)blockIdx.x / ZPD_CHUNKS_OF_GROUP * ZPD_CHUNKS_OF_GROUP; }
@@ -44,28 +54,59 @@ ZPD_DEVICE void zpd_store_sums(real *to, const real *sum) {
   }
 }
 
-/* Columns [from, to) of sum i: the group's chunks to the place of its first one, in order. */
-ZPD_DEVICE void zpd_add_chunks_of_group(const zpd_rows &a, int i, int cols, int from, int to) {
-  real *partial = (real *)a.partial[i] + (zpd_int)zpd_group_begin() * cols;
-  const int size = zpd_group_size(a);
-  for (int c = from + (int)threadIdx.x; c < to && c < cols; c += ZPD_ROW_THREADS) {
-    real sum = 0;
-    for (int chunk = 0; chunk < size; chunk++) sum += zpd_read_others(partial + (zpd_int)chunk * cols + c);
-    partial[c] = sum;
+ZPD_DEVICE void zpd_add(real &sum, real x) { sum += x; }
+ZPD_DEVICE void zpd_add(zpd_pack &sum, const zpd_pack &x) {
+  ZPD_EACH (k, ZPD_PACK) sum.at[k] += x.at[k];
+}
+
+/* `sum` and, in order, the `count` that stand `step` apart from `at` on. AT_ONCE are on their way at a time: one after
+ * the other they would take as long as the rows did. */
+template <int AT_ONCE, class T> ZPD_DEVICE T zpd_add_up(T sum, const T *at, int count, zpd_int step) {
+  for (int first = 0; first < count; first += AT_ONCE) {
+    T x[AT_ONCE];
+    ZPD_EACH (k, AT_ONCE)
+      if (first + k < count) x[k] = zpd_read_others(at + (zpd_int)(first + k) * step);
+    ZPD_EACH (k, AT_ONCE)
+      if (first + k < count) zpd_add(sum, x[k]);
   }
+  return sum;
+}
+
+/* Whether packs of the sums may be moved: rows of partial[] are whole ones. */
+ZPD_DEVICE bool zpd_sums_are_packs(const real *partial, int cols) {
+  return cols % ZPD_PACK == 0 && zpd_begins_pack(partial);
+}
+
+/* Columns [from, to) of sum i: the group's chunks to the place of its first one, in order. `from`: a multiple of 32. */
+template <int AT_ONCE> ZPD_DEVICE void zpd_add_chunks_of_group(const zpd_rows &a, int i, int cols, int from, int to) {
+  real *partial = (real *)a.partial[i] + (zpd_int)zpd_group_begin() * cols;
+  const int size = zpd_group_size(a), end = to < cols ? to : cols;
+  if (zpd_sums_are_packs(partial, cols)) {
+    const zpd_pack none = {};
+    for (int c = from + (int)threadIdx.x * ZPD_PACK; c < end; c += ZPD_ROW_THREADS * ZPD_PACK) {
+      const zpd_pack sum = zpd_add_up<AT_ONCE>(none, (const zpd_pack *)(partial + c), size, cols / ZPD_PACK);
+      zpd_move_16(partial + c, &sum);
+    }
+  } else
+    for (int c = from + (int)threadIdx.x; c < end; c += ZPD_ROW_THREADS)
+      partial[c] = zpd_add_up<AT_ONCE, real>(0, partial + c, size, cols);
 }
 
 /* Columns [from, to) of sum i: the groups, in order, to where the sum is wanted; rounded once. */
-ZPD_DEVICE void zpd_add_groups(const zpd_rows &a, int i, int cols, int from, int to) {
+template <int AT_ONCE> ZPD_DEVICE void zpd_add_groups(const zpd_rows &a, int i, int cols, int from, int to) {
   const real *partial = (const real *)a.partial[i];
   elem *out = (elem *)a.sum[i];
   const bool add = a.accumulate >> i & 1;
-  for (int c = from + (int)threadIdx.x; c < to && c < cols; c += ZPD_ROW_THREADS) {
-    real sum = add ? (real)out[c] : 0;
-    for (int chunk = 0; chunk < a.chunks; chunk += ZPD_CHUNKS_OF_GROUP)
-      sum += zpd_read_others(partial + (zpd_int)chunk * cols + c);
-    out[c] = sum;
-  }
+  const int groups = (a.chunks + ZPD_CHUNKS_OF_GROUP - 1) / ZPD_CHUNKS_OF_GROUP, end = to < cols ? to : cols;
+  const zpd_int step = (zpd_int)ZPD_CHUNKS_OF_GROUP * cols;
+  if (zpd_sums_are_packs(partial, cols) && zpd_aligned(out)) {
+    const zpd_pack none = {};
+    for (int c = from + (int)threadIdx.x * ZPD_PACK; c < end; c += ZPD_ROW_THREADS * ZPD_PACK)
+      zpd_put(out + c, zpd_add_up<AT_ONCE>(add ? zpd_get(out + c) : none, (const zpd_pack *)(partial + c), groups,
+                                           step / ZPD_PACK));
+  } else
+    for (int c = from + (int)threadIdx.x; c < end; c += ZPD_ROW_THREADS)
+      out[c] = zpd_add_up<AT_ONCE, real>(add ? (real)out[c] : 0, partial + c, groups, step);
 }
 
 /* ---- dropout ---- */

@@ -15,13 +15,32 @@ static const zp_shape *in_shape(const own *o, const zp_step *step, int i) {
   return &o->graph->tensors.data[step->node->in.data[i]].shape;
 }
 
+/* Elements of a tensor that has rows; of a bias, which has none, 0. */
+static int64_t rows_elements(const own *o, int tensor) {
+  const zp_shape *shape = &o->graph->tensors.data[tensor].shape;
+  return shape->rank > 1 ? zp_shape_elements(shape, o->lowered->microbatch) : 0;
+}
+
+/* What an epilogue reads and writes besides the product's own matrices: gelu's operand, a residual, and once more the
+ * gradient that is summed to a bias's. */
+static double beside_bytes(const own *o, const zp_step *step) {
+  const zp_node *node = step->node;
+  double elements = 0;
+  if (!node->fused) return 0;
+  if (node->op == ZP_OP_MATMUL_WGRAD) return (double)rows_elements(o, node->in.data[0]) * o->lowered->compute_bytes;
+  for (int i = 2; i < node->in.len; i++) elements += (double)rows_elements(o, node->in.data[i]);
+  for (int i = 1; i < node->out.len; i++) elements += (double)rows_elements(o, node->out.data[i]);
+  return elements * o->lowered->compute_bytes;
+}
+
 /* Experts' products are one call a sample. */
-static double product_s(const own *o, double seconds, const zp_step *step) {
+static double product_s(const own *o, double library_s, const zp_step *step) {
   bool grouped = zp_op_get_class(step->op) == ZP_CLASS_GROUPED;
   int launches = grouped ? (int)o->lowered->microbatch : 1;
   *o->work =
       (zp_kernel_work){.kernel = ZP_KERNEL_PRODUCT, .launches = launches, .flop = step->flop, .bytes = step->bytes};
-  return seconds + (launches - 1) * o->machine->node->device.launch_s;
+  return zp_cost_own_product(o->machine, library_s, step->bytes, beside_bytes(o, step)) +
+         (launches - 1) * o->machine->node->device.launch_s;
 }
 
 /* What is computed on the cores for single precision as a share of what is counted, beside that of dense attention,

@@ -32,7 +32,7 @@ static zp_product_kind kind_of(const zp_node *node, bool forward) {
   return node->attr.trans == forward ? ZP_PRODUCT_NT : ZP_PRODUCT_NN;
 }
 
-static double plain_matmul_s(const pricer *p, const zp_node *node) {
+static double matmul_s(const pricer *p, const zp_node *node) {
   int eb = p->lowered->compute_bytes;
   double rows = (double)zp_shape_rows(in_shape(p, node, 0), p->lowered->microbatch);
   double a = (double)zp_shape_cols(in_shape(p, node, 0)), b;
@@ -43,13 +43,6 @@ static double plain_matmul_s(const pricer *p, const zp_node *node) {
   }
   b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / a; /* the other dimension of w */
   return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_MATMUL), 1, rows, b, a, eb);
-}
-
-/* An epilogue moves the bytes of what it reads and writes beside the product, and its arithmetic is hidden behind them.
- */
-static double matmul_s(const pricer *p, const zp_step *step) {
-  double product_s = plain_matmul_s(p, step->node);
-  return step->node->fused ? fmax(product_s, zp_cost_memory_bound(p->machine, step->bytes, 0)) : product_s;
 }
 
 /* Products of all experts. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
@@ -99,7 +92,7 @@ static double step_s(const pricer *p, const zp_step *step) {
   if (step->kind != ZP_STEP_NODE) return zp_cost_row_kernel(p->machine, step->bytes, step->flop, false);
   switch (zp_op_get_class(step->op)) {
   case ZP_CLASS_VIEW: return 0;
-  case ZP_CLASS_MATMUL: return matmul_s(p, step);
+  case ZP_CLASS_MATMUL: return matmul_s(p, step->node);
   case ZP_CLASS_GROUPED: return grouped_s(p, step->node);
   case ZP_CLASS_ATTENTION: return attention_s(p, step);
   default: return zp_cost_row_kernel(p->machine, step->bytes, step->flop, step->op == ZP_OP_FUSED_GRAD);

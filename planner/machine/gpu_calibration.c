@@ -73,6 +73,7 @@ static void apply_rates(const zp_calibration *c, zp_node_type *node, double rate
   double in = zp_calibration_value(c, "pcie_to_device_bytes_per_s", 0);
   double out = zp_calibration_value(c, "pcie_to_host_bytes_per_s", 0);
   double memory = zp_calibration_value(c, "gpu_memory_bytes", 0);
+  d->calibrated = true;
   d->eff_matmul = rate / peak;
   if (copy > 0) d->eff_memory = copy / d->memory_bytes_per_s;
   if (in > 0 && out > 0) node->pcie_bytes_per_s = fmin(in, out);

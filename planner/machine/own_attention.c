@@ -23,7 +23,7 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t columns_of(int64_t head) { return ceil_div(head, FRAGMENT) * FRAGMENT; }
 
 static int64_t tile_rows(zp_tensor_kernel kernel, int64_t head, int64_t block) {
-  int64_t whole = kernel == ZP_TENSOR_FORWARD && head <= 64 ? 128 : 64;
+  int64_t whole = head <= (kernel == ZP_TENSOR_FORWARD ? 128 : 64) ? 128 : 64;
   for (int64_t rows = whole; rows > FRAGMENT; rows /= 2)
     if (block % rows == 0) return rows;
   return FRAGMENT;
@@ -34,7 +34,7 @@ zp_attention_tile zp_attention_tile_of(zp_tensor_kernel kernel, int64_t head, in
   bool forward = kernel == ZP_TENSOR_FORWARD;
   zp_attention_tile t = {.rows = tile_rows(kernel, head, block), .sharers = 1, .step = 16};
   if (t.rows < 64) t.sharers = 64 / t.rows;
-  if (t.rows < 32 || head <= (forward ? 128 : 64))
+  if (t.rows < 32 || (forward ? head <= 64 || (head <= 128 && t.rows < 128) : head <= 64 && t.rows < 128))
     t.step = 64;
   else if (forward || head <= 128 || t.rows < 64)
     t.step = 32;

@@ -6,7 +6,8 @@
  * (kernels/cuda/zpd_attention.cuh) is on the cores for single precision: 4 operations forward and 14 backward for a
  * pair of query and key and a column of a head, where 4 and 10 are counted as work; tiles that causality cuts are in
  * its rate. A gradient's sums over rows (zpd_rows.cuh) are made by a number of thread blocks that depends on the rows
- * alone, step.row_chunks, whatever the device has. Nothing here has been measured on a GPU. */
+ * alone, step.row_chunks, whatever the device has. Rates of sm_90 are those of an H100 (docs/gpu_measured.md); nothing
+ * else has been measured on a GPU. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,6 +49,8 @@ static long arch_number(const zp_device *device) {
   return device->arch && strncmp(device->arch, "sm_", 3) == 0 ? strtol(device->arch + 3, NULL, 10) : 0;
 }
 
+bool zp_products_do_gelu_gradients(const zp_machine *machine) { return arch_number(&machine->node->device) < HOPPER; }
+
 static enum zp_cost_constant row_share(const zp_device *device) {
   long arch = arch_number(device);
   return arch > 0 && arch <= AMPERE ? ZP_COST_OWN_ROW_OPERATIONS_SM80 : ZP_COST_OWN_ROW_OPERATIONS;
@@ -60,11 +63,29 @@ static enum zp_cost_constant tensor_share(const zp_device *device, bool backward
   if (arch >= BLACKWELL && arch < CONSUMER_BLACKWELL)
     return backward ? ZP_COST_OWN_MMA_BACKWARD_SM100 : ZP_COST_OWN_MMA_FORWARD_SM100;
   if (arch >= HOPPER && arch < BLACKWELL) {
-    if (backward) return ZP_COST_OWN_MMA_BACKWARD_SM90;
-    return head <= NARROW ? ZP_COST_OWN_MMA_FORWARD_SM90 : ZP_COST_OWN_MMA_FORWARD_WIDE_SM90;
+    if (head <= NARROW) return backward ? ZP_COST_OWN_MMA_BACKWARD_SM90 : ZP_COST_OWN_MMA_FORWARD_SM90;
+    return backward ? ZP_COST_OWN_MMA_BACKWARD_WIDE_SM90 : ZP_COST_OWN_MMA_FORWARD_WIDE_SM90;
   }
   if (arch > 0 && arch < TURING) return backward ? ZP_COST_OWN_MMA_BACKWARD_SM70 : ZP_COST_OWN_MMA_FORWARD_SM70;
   return backward ? ZP_COST_OWN_MMA_BACKWARD_SM80 : ZP_COST_OWN_MMA_FORWARD_SM80;
+}
+
+/* Whether rates are those of the H100 that was measured: relative to the device's efficiencies as the library has them.
+ */
+static bool is_measured(const zp_machine *machine) {
+  const zp_device *device = &machine->node->device;
+  long arch = arch_number(device);
+  return arch >= HOPPER && arch < BLACKWELL && !device->calibrated;
+}
+
+static double measured_share(const zp_machine *machine, enum zp_cost_constant row) {
+  return is_measured(machine) ? zp_cost_constant(row) : 1;
+}
+
+static double bytes_share(const zp_machine *machine, zp_kernel kernel) {
+  if (kernel == ZP_KERNEL_PRODUCT) return 1;
+  return measured_share(machine,
+                        kernel == ZP_KERNEL_COLUMN_SUMS ? ZP_COST_OWN_COLUMN_SUMS_SM90 : ZP_COST_OWN_BYTES_SM90);
 }
 
 zp_kernel_rate zp_kernel_rate_of(const zp_machine *machine, zp_kernel kernel, int64_t head) {
@@ -77,13 +98,27 @@ zp_kernel_rate zp_kernel_rate_of(const zp_machine *machine, zp_kernel kernel, in
     if (head > 0) peak = machine->flop_per_s;
   }
   zp_kernel_rate rate = {.flop_per_s = peak * zp_cost_constant(row),
-                         .bytes_per_s = machine->memory_bytes_per_s * share(device->eff_memory),
+                         .bytes_per_s =
+                             machine->memory_bytes_per_s * share(device->eff_memory) * bytes_share(machine, kernel),
                          .source = zp_cost_rows()[row].source};
   if (kernel == ZP_KERNEL_PRODUCT) {
-    rate.flop_per_s = machine->flop_per_s * share(device->eff_matmul);
+    rate.flop_per_s =
+        machine->flop_per_s * share(device->eff_matmul) * measured_share(machine, ZP_COST_OWN_PRODUCTS_SM90);
     rate.source = "the device's peak and efficiency.matmul, before tiles, waves and alignment (operation.c)";
   }
   return rate;
+}
+
+/* Measured on sm_90, an epilogue's bytes are added to the product's time; elsewhere they are taken to move beside it.
+ */
+double zp_cost_own_product(const zp_machine *machine, double library_s, double bytes, double beside_bytes) {
+  assert(library_s >= 0 && bytes >= 0 && beside_bytes >= 0);
+  double launch = fmin(library_s, machine->node->device.launch_s);
+  double bytes_per_s = zp_kernel_rate_of(machine, ZP_KERNEL_PRODUCT, 0).bytes_per_s;
+  double moved_s = beside_bytes > 0 ? launch + bytes / bytes_per_s : 0;
+  if (!is_measured(machine)) return fmax(library_s, moved_s);
+  return launch + (library_s - launch) / zp_cost_constant(ZP_COST_OWN_PRODUCTS_SM90) +
+         zp_cost_constant(ZP_COST_OWN_EPILOGUE_BYTES) * beside_bytes / bytes_per_s;
 }
 
 double zp_cost_own_kernel(const zp_machine *machine, const zp_kernel_work *work, int64_t head) {

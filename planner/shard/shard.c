@@ -145,9 +145,10 @@ static bool has_tensor_cores(const zp_machine *machine) {
   return zp_cost_is_own_gpu(machine) && machine->precision != ZP_PREC_F64;
 }
 
-static zp_graph *trained_graph(const zp_graph *local, bool epilogues) {
+static zp_graph *trained_graph(const zp_graph *local, const zp_sharding *s) {
   zp_graph *fused = zp_fuse(local);
-  return epilogues ? zp_fold_gradients(zp_differentiate(zp_fold_epilogues(fused))) : zp_differentiate(fused);
+  if (!s->epilogues) return zp_differentiate(fused);
+  return zp_fold_gradients(zp_differentiate(zp_fold_epilogues(fused)), s->gelu_gradients);
 }
 
 static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char **reason) {
@@ -157,6 +158,7 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
   sharding->expert = s->problem.expert;
   sharding->sequence = s->problem.sequence;
   sharding->epilogues = has_tensor_cores(s->problem.machine);
+  sharding->gelu_gradients = sharding->epilogues && zp_products_do_gelu_gradients(s->problem.machine);
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->pieces = ZP_NEW(s->arena, zp_shard_pieces);
@@ -170,8 +172,7 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
     if (!sharding->local[i]) return NULL;
   }
   if (has_tensor_cores(s->problem.machine)) zp_shard_pad(s->scratch, model, sharding);
-  for (int i = 0; i < model->segments.len; i++)
-    sharding->trained[i] = trained_graph(sharding->local[i], sharding->epilogues);
+  for (int i = 0; i < model->segments.len; i++) sharding->trained[i] = trained_graph(sharding->local[i], sharding);
   return sharding;
 }
 
@@ -312,7 +313,7 @@ const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const z
   for (int i = p->pieces->n_whole; i < p->pieces->n; i++) {
     const zp_graph *whole = sharding->local[p->pieces->piece[i].whole];
     zp_graph *piece = zp_piece_localize(whole, p->pieces, i, sharding->sequence);
-    if (piece) p->trained[i] = trained_graph(piece, sharding->epilogues);
+    if (piece) p->trained[i] = trained_graph(piece, sharding);
   }
   return p;
 }

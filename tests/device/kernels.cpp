@@ -1,9 +1,10 @@
-/* The device kernels of the runtime's tests: all of kernels/cuda, and one row kernel as zplan would generate it. Compiled for
- * the host, with the emulation of threads behind it. */
+/* The device kernels of the runtime's tests: all of kernels/cuda, and one row kernel as zplan would generate it.
+ * Compiled for the host, with the emulation of threads behind it. */
 #include "zpd_kernels.cuh"
 #include "zpd_rows.cuh"
 
-/* out[r][j] = in[r][j] * scale[j], with the sums over rows of in and of out as column sums; 5 columns. A thread a column. */
+/* out[r][j] = in[r][j] * scale[j], with the sums over rows of in and of out as column sums; 5 columns. A thread a
+ * column. */
 ZPD_KERNEL(row_scale, zpd_rows) {
   const int COLS = 5, j = (int)threadIdx.x;
   const zpd_int first = a.rows * blockIdx.x / a.chunks, last = a.rows * (blockIdx.x + 1) / a.chunks;
@@ -20,15 +21,17 @@ ZPD_KERNEL(row_scale, zpd_rows) {
     ((real *)a.partial[1])[blockIdx.x * COLS + j] = sum_y;
   }
   if (!zpd_is_last_of_group(a)) return;
-  for (int i = 0; i < 2; i++) zpd_add_chunks_of_group(a, i, COLS, 0, COLS);
+  for (int i = 0; i < 2; i++) zpd_add_chunks_of_group<8>(a, i, COLS, 0, COLS);
   if (!zpd_is_last_group(a)) return;
-  for (int i = 0; i < 2; i++) zpd_add_groups(a, i, COLS, 0, COLS);
+  for (int i = 0; i < 2; i++) zpd_add_groups<8>(a, i, COLS, 0, COLS);
 }
 
-/* out[r] = what the runtime says about the random stream: seed, step, instance, first sample, first column, columns, dropout. */
+/* out[r] = what the runtime says about the random stream: seed, step, instance, first sample, first column, columns,
+ * dropout. */
 ZPD_KERNEL(row_stream, zpd_rows) {
-  const double values[] = {(double)a.seed,         (double)a.step,         (double)a.instance, (double)a.first_sample,
-                           (double)a.first_column, (double)a.logical_columns, (double)a.dropout};
+  const double values[] = {(double)a.seed,         (double)a.step,         (double)a.instance,
+                           (double)a.first_sample, (double)a.first_column, (double)a.logical_columns,
+                           (double)a.dropout};
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x)
     if (threadIdx.x < 7) ((real *)a.out[0])[r * a.out_ld[0] + threadIdx.x] = (real)values[threadIdx.x];
 }

@@ -23,7 +23,7 @@ That suffices because layouts are made of parts that know little of each other: 
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
 against several or at one uneven degree, not at a single combination of eight values. --degrees has any two values at their very degrees, too
 (tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...): 100 trainings more, for changes of how shards are cut. In f32 kernels are others, layouts are
-not: every value of every axis with every model, and any two in one of them, when degrees count as one or several. --quick: every value
+not: every value of every axis with one of the models, and with every model, when degrees count as one or several. --quick: every value
 of every axis.
 Layouts with experts spread over data ranks are listed.
 
@@ -144,7 +144,7 @@ def chosen(tally, models, precision, extent):
         if precision == "fp64":
             every_degree = covering.meetings(case[1], 2) if extent == "degrees" else set()
             return every_degree | degrees_and_threes(case[1]) | of_model(case, pairs_of_classes)
-        return of_model(case, values)
+        return values(case[1]) | of_model(case, coarse_values)
 
     some = covering.cover(every, needs)
     missing = set().union(*map(needs, every)) - set().union(*map(needs, some))

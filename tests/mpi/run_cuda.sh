@@ -21,11 +21,17 @@ fail() {
   failed=1
 }
 
+# Sanitizers, with which starting takes long, and all messages before the one that is lost, see every path once.
+limit=10 dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3'
+case $bin in */dev/*) limit=30 dtypes=f64 staged='1 2 2 f64' trained='1 1 0,2 2 1,1 2 2,2 2 3' ;; esac
+
 # --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype [EXPERT]
-for layout in '2 1 1 f64' '1 2 1 f32' '1 1 3 f64' '2 2 1 f32' '1 2 2 f64' '1 1 4 f64 2'; do
+echo "$staged" | tr , '\n' >"$tmp/staged"
+echo "$trained" | tr , '\n' >"$tmp/trained"
+while read -r layout <&3; do
   set -- $layout
   ranks $(($1 * $2 * $3)) "$bin/mpi_collectives_cuda" "$@" || fail "collectives $layout"
-done
+done 3<"$tmp/staged"
 for layout in '2 2 1 f32' '1 1 4 f64 2'; do
   set -- $layout
   TEST_COMM=nccl ranks $(($1 * $2 * $3)) "$bin/mpi_collectives_cuda" "$@" || fail "collectives $layout over NCCL"
@@ -36,21 +42,19 @@ losses() { # FILE DIGITS: step, loss and norm, rounded to what the order of sums
   sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1" |
     awk -v digits="$2" '{ printf "%d %.*e %.*e\n", $1, digits, $2, digits, $3 }'
 }
-limit=10 dtypes='f64 f32'
-case $bin in */dev/*) limit=30 dtypes=f64 ;; esac # sanitizers: starting takes long, and all messages before the one that is lost
 for dtype in $dtypes; do
   digits=10
   [ $dtype = f32 ] && digits=3
   "$bin/mpi_trainer" 1 1 0 $dtype --steps 8 --log "$tmp/log" >/dev/null || fail "CPU trainer $dtype"
   losses "$tmp/log" $digits >"$tmp/reference"
-  for layout in '1 1 0' '2 2 1' '1 2 0' '3 1 0' '1 2 2' '2 2 3'; do
+  while read -r layout <&3; do
     set -- $layout
     ranks $(($1 * $2)) "$bin/mpi_trainer_cuda" "$@" $dtype --steps 8 --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
       { fail "trainer $layout $dtype" && cat "$tmp/out"; }
     losses "$tmp/log" $digits >"$tmp/losses"
     [ "$(wc -l <"$tmp/losses")" = 8 ] || fail "trainer $layout $dtype: 8 steps in the log"
     cmp -s "$tmp/losses" "$tmp/reference" || fail "trainer $layout $dtype: other losses than on a CPU"
-  done
+  done 3<"$tmp/trained"
 done
 grep -q 'emulated GPU (slow, for checks), messages staged in host memory' "$tmp/out" || fail 'the first line says where it runs'
 

@@ -43,8 +43,8 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 # Ranks on one machine: the other networks need not be looked for, and messages of some kB are copied faster through memory
 # that ranks share than by a call of the kernel. A run of 8 ranks takes two thirds of the time.
 LAUNCH = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-# Trainers in f64 are built without optimization: that is half of their build, and the generated text is the same in other precisions,
-# which are optimized. CPU kernels are LLVM's and stay as they are. Kernels of emulated GPUs take longer to optimize than a few steps
+# Trainers are built without optimization but for those in f32: that is a third to half of their build, and the generated text is the
+# same in every precision. CPU kernels are LLVM's and stay as they are. Kernels of emulated GPUs take longer to optimize than a few steps
 # take without; optimized they run in tests/unit/test_rowprog_cuda.c and test_kernels_cuda*.c.
 SUPPORT = os.path.join(harness.ROOT, "tests", "support")
 UNOPTIMIZED = {"CC": os.path.join(SUPPORT, "cc_unoptimized.sh"), "OMPI_CC": os.path.join(SUPPORT, "cc_unoptimized.sh"),
@@ -98,7 +98,7 @@ kept_objects = tempfile.TemporaryDirectory(prefix="zplan-objects-")  # compiled 
 
 def environment(precision, model=None):
     """Of a command that builds and runs a trainer."""
-    chosen = dict(LAUNCH, KEPT_OBJECTS=kept_objects.name, **(UNOPTIMIZED if precision == "fp64" else {"CXX": UNOPTIMIZED["CXX"]}))
+    chosen = dict(LAUNCH, KEPT_OBJECTS=kept_objects.name, **({"CXX": UNOPTIMIZED["CXX"]} if precision == "fp32" else UNOPTIMIZED))
     if model == "sparse":
         chosen.pop("CXX", None)  # its kernels run longer than it takes to optimize them
     return chosen

@@ -88,6 +88,42 @@ static inline const char *text_with(zp_arena *arena, const char *text, const blo
   return out.data;
 }
 
+/* Layouts of all tests of device attention, so that they ask for one text a kind of kernel, which is compiled once
+ * (kept_objects.h). Those from PLAIN_LAYOUTS on have blocks for tensor cores alone. */
+static const struct {
+  int64_t n, block;
+  int some; /* of a hundred pairs of blocks */
+  bool causal;
+} drawn_layouts[] = {
+    {5, 64, 30, true},  {3, 64, 40, false},  {2, 128, 50, true}, {3, 192, 0, true},  {2, 128, 0, false},
+    {4, 64, 100, true}, {5, 64, 40, true},   {3, 64, 50, false}, {2, 128, 0, false}, {2, 192, 0, true},
+    {9, 16, 30, true},  {5, 32, 40, false},  {3, 48, 50, false}, {6, 32, 40, false}, {3, 128, 50, true},
+    {3, 48, 0, true},   {2, 192, 100, true}, {7, 16, 60, false},
+};
+enum { PLAIN_LAYOUTS = 10, ALL_LAYOUTS = sizeof drawn_layouts / sizeof *drawn_layouts };
+
+/* The layouts, numbered as their text numbers them. */
+static inline void draw_layouts(blocks all[ALL_LAYOUTS]) {
+  for (int i = 0; i < ALL_LAYOUTS; i++) {
+    all[i] = make_blocks(drawn_layouts[i].n, drawn_layouts[i].block, drawn_layouts[i].causal, drawn_layouts[i].some,
+                         (uint64_t)i);
+    all[i].layout.id = i + 1;
+  }
+}
+
+static inline void free_layouts(blocks all[ALL_LAYOUTS]) {
+  for (int i = 0; i < ALL_LAYOUTS; i++) free_blocks(&all[i]);
+}
+
+/* Kernels with the first `n` layouts, which run dense problems, too. */
+static inline host_object device_open_with(const char *text, const blocks *all, int n, zpk_dtype dtype, int head,
+                                           bool watch) {
+  zp_arena *arena = zp_arena_new("test");
+  host_object k = device_open_as(text_with(arena, text, all, n), dtype, head, watch);
+  zp_arena_free(arena);
+  return k;
+}
+
 /* On the plain f32 and f64 units. */
 static inline void run_plain_forward(const host_object *k, const problem *p) {
   zpd_attention a = device_args(&p->a);

@@ -66,7 +66,9 @@ static inline host_object host_load_as(const char *text, zpk_dtype dtype, bool w
   source.watch = watch;
   source.sanitize = sanitized && !watch;
   const char *path = kept_object(arena, &source);
+  int lock = kept_lock(arena, path); /* tests that begin together ask for one text together */
   if (access(path, R_OK) != 0) host_compile(arena, &source, path);
+  close(lock);
   o.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   cr_assert_not_null(o.library, "%s", dlerror());
   zp_arena_free(arena);

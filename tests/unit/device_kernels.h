@@ -8,7 +8,7 @@
 
 /* `text`: CUDA C that includes files of kernels/cuda; `head`: ZPD_HEAD; `watch`: as in zp_cuda_source. */
 static inline host_object device_open_as(const char *text, zpk_dtype dtype, int head, bool watch) {
-  char whole[8192];
+  char whole[16384];
   cr_assert_lt(snprintf(whole, sizeof whole, "#define ZPD_HEAD %d\n%s", head, text), (int)sizeof whole);
   return host_load_as(whole, dtype, watch);
 }
@@ -36,7 +36,7 @@ static inline void device_texts_close(device_texts *texts) {
 
 static inline void device_launch_with(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,
                                       int64_t z, unsigned threads, unsigned shared_bytes) {
-  char symbol[64];
+  char symbol[128];
   void (*kernel)(const void *args);
   snprintf(symbol, sizeof symbol, "zpd_host_%s", name);
   host_find(o, symbol, &kernel);

@@ -121,7 +121,7 @@ static inline zp_graph *differentiated(kit *k) {
 static inline zp_graph *folded(kit *k) {
   zp_graph *forward = zp_fold_epilogues(zp_fuse(zp_graph_localize_trivial(k->graph)));
   must_be_sound(k, forward);
-  zp_graph *graph = zp_fold_gradients(zp_differentiate(forward));
+  zp_graph *graph = zp_fold_gradients(zp_differentiate(forward), true);
   must_be_sound(k, graph);
   return graph;
 }

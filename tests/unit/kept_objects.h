@@ -4,8 +4,10 @@
 #define KEPT_OBJECTS_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zplan/buf.h>
@@ -46,6 +48,13 @@ static inline const char *kept_object(zp_arena *arena, const zp_cuda_source *sou
   uint64_t hash = zp_hash(ZP_HASH_START, source->text, strlen(source->text));
   return zp_format(arena, "%s/%016llx-%d%s%s.so", folder, (unsigned long long)hash, (int)source->dtype,
                    source->watch ? "-watched" : "", source->sanitize ? "-sanitized" : "");
+}
+
+/* Waits until nobody else makes the object; to be closed. */
+static inline int kept_lock(zp_arena *arena, const char *path) {
+  int file = open(zp_format(arena, "%s.lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file >= 0) flock(file, LOCK_EX);
+  return file;
 }
 
 #endif

@@ -68,3 +68,16 @@ Test(kernels_random, weights_depend_on_seed_name_and_element) {
   cr_expect_neq(w, zpk_initial_weight(1, 2, 4, 0, 0, 1));
   cr_expect_neq(w, zpk_initial_weight(1, 2, 3 + ((uint64_t)1 << 34), 0, 0, 1));
 }
+
+Test(kernels_random, weights_do_not_depend_on_the_range) {
+  for (int kind = 0; kind < 3; kind++)
+    for (uint64_t first = 0; first < 5; first++)
+      for (int64_t n = 0; n < 10; n++) {
+        double range[11];
+        range[n] = 77;
+        zpk_initial_weights(1, 2, first, n, kind, 0.5, 2, range);
+        for (int64_t i = 0; i < n; i++)
+          cr_assert_eq(range[i], zpk_initial_weight(1, 2, first + (uint64_t)i, kind, 0.5, 2));
+        cr_assert_eq(range[n], 77);
+      }
+}

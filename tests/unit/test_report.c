@@ -241,7 +241,8 @@ Test(report, infeasible_names_stage_bytes_and_checked_help) {
   c.node.device.memory_bytes = 2000000;
   c.node.device.context_bytes = 1000;
   zp_spec *spec = build_spec(arena, &TINY, c, 16);
-  pin(&spec->plans.data[0].tensor, 1);
+  zp_constraints *k = &spec->plans.data[0];
+  pin(&k->tensor, 1), pin(&k->schedule, ZP_SCHEDULE_1F1B), pin(&k->cut, 0); /* much less to search, for the help, too */
   zp_plan *plan = zp_search(arena, spec, 2, NULL);
   cr_assert(!plan->feasible);
   const char *text = zp_report_infeasible(arena, plan);

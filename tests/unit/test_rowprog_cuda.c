@@ -164,14 +164,15 @@ static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, dou
   free(m);
 }
 
-/* Sanitizers, whose compilation takes several times longer, see half of the sizes, in bf16. */
+/* Sanitizers, whose compilation takes several times longer, see half of the sizes, in bf16; the other build the other
+ * half, against the same interpreter. */
 static void check_shapes(const int64_t *sizes, int n_sizes, zpk_dtype dtype) {
   const double bounds[] = {
       [ZPK_F32] = f32_bound, [ZPK_F64] = f64_bound, [ZPK_BF16] = bf16_bound, [ZPK_F16] = f16_bound};
   double bound = bounds[dtype];
   int half = n_sizes / 2;
   if (!sanitized)
-    check_models(sizes, n_sizes, dtype, bound);
+    check_models(sizes, dtype == ZPK_BF16 ? half : n_sizes, dtype, bound);
   else if (dtype == ZPK_BF16)
     check_models(sizes + half, n_sizes - half, dtype, bound);
   else
@@ -338,7 +339,7 @@ Test(rowprog_cuda, text_is_deterministic_and_reads_like_the_model) {
   cr_assert_str_eq(text[0], text[1]);
   cr_assert_not_null(strstr(text[0], "ZPD_KERNEL(row_h_ln_1, zpd_rows) {"), "%s", text[0]);
   cr_assert_not_null(strstr(text[0], "layer_norm("), "%s", text[0]);
-  cr_assert_null(strstr(text[0], ZPLAN_SOURCE_DIR));
+  if (*ZPLAN_SOURCE_DIR) cr_assert_null(strstr(text[0], ZPLAN_SOURCE_DIR)); /* packed programs do not know it */
   row_world_free(&a);
   row_world_free(&b);
 }

@@ -70,7 +70,11 @@ static void check_expert_sums(zpr *c, bool accumulate) {
   free(a), free(b), free(dw), free(before);
 }
 
+/* With sanitizers every type once: f32 and bf16 on several threads. */
 static void check_all(zpk_dtype dtype, int threads) {
+#ifdef __SANITIZE_ADDRESS__
+  if ((threads > 1) != (dtype == ZPK_F32 || dtype == ZPK_BF16)) cr_skip_test("sanitizers see every type once");
+#endif
   static const int64_t sizes[][3] = {{1, 1, 1},       {3, 5, 2}, {64, 70, 80}, {130, 67, 33},
                                      {140, 150, 300}, {0, 4, 4}, {5, 5, 0}}; /* several tiles each way */
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};

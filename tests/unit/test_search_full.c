@@ -12,8 +12,9 @@ TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);
 
 /* ---- brute force: every choice, every cut, every way to give stages modes ---- */
 
-/* One instance in thirty has so many plans that brute force would spend most of its time on it: it is left out. */
-enum { MODES = 4, MOST_WAYS = 81, MOST_SIMULATIONS = 100000 };
+/* One instance in seven has so many plans that brute force would spend most of its time on it: it is left out. Every
+ * eighth may have ten times as many. */
+enum { MODES = 4, MOST_WAYS = 81, MOST_SIMULATIONS = 10000 };
 
 /* One mode, priced on every set of the node types in use; a plain cluster has set 1. */
 typedef struct priced {
@@ -27,11 +28,11 @@ typedef struct brute {
   int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
   bool every_cut;            /* of several chunks a stage; else two: */
   int cut_by;                /* by the times of this mode */
-  int simulations;
+  int simulations, most_simulations;
   double best_s;
 } brute;
 
-static bool has_enough(const brute *b) { return b->simulations > MOST_SIMULATIONS; }
+static bool has_enough(const brute *b) { return b->simulations > b->most_simulations; }
 
 static void simulate(brute *b, const zp_choice *choice, const zp_lowered *const *stages) {
   if (has_enough(b)) return;
@@ -303,9 +304,10 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
     }
 }
 
-/* NAN: too many plans. */
-static double brute_force(const zp_spec *spec, int devices) {
+/* `instance`: its number. NAN: too many plans. */
+static double brute_force(const zp_spec *spec, int devices, int instance) {
   brute b = {.spec = spec, .best_s = INFINITY};
+  b.most_simulations = instance % 8 ? MOST_SIMULATIONS : 10 * MOST_SIMULATIONS;
   int units = 0;
   for (int i = 0; i < spec->model->segments.len; i++) units += 2 * (int)spec->model->segments.data[i].count;
   for (int tensor = 1; tensor <= devices; tensor++)
@@ -360,7 +362,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     zp_spec *spec = random_spec_on(several_types, &devices);
     set_offload(&spec->plans.data[0], offload);
     if (i % 2) squeeze(spec, devices);
-    double best = brute_force(spec, devices);
+    double best = brute_force(spec, devices, i);
     if (isnan(best)) {
       left_out++;
       zp_arena_rewind(arena, mark);
@@ -380,7 +382,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
   }
   cr_expect(4 * feasible >= instances && feasible < instances, "%d of %d", feasible, instances);
   cr_expect(mixed > instances / 100 || offload, "%d plans with stages that differ", mixed);
-  cr_expect(left_out <= instances / 10 + 2, "%d of %d have too many plans", left_out, instances);
+  cr_expect(left_out <= instances / 5 + 2, "%d of %d have too many plans", left_out, instances);
 }
 
 Test(search_full, equals_brute_force) {
@@ -442,7 +444,7 @@ Test(search_full, finds_the_optimum_of_other_programs) {
     if (!spec->cluster.node.device.is_cpu) {
       set_program(spec, profile);
       if (i % 2) squeeze(spec, devices);
-      double best = brute_force(spec, devices);
+      double best = brute_force(spec, devices, i);
       const zp_plan *plan = isnan(best) ? NULL : zp_search(arena, spec, devices, NULL);
       if (plan) cr_assert(plan->feasible == isfinite(best), "%s, instance %d", profile, i);
       if (plan && plan->feasible) {

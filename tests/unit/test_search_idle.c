@@ -5,7 +5,7 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { INSTANCES = 5 };
 #else
-enum { INSTANCES = 30 };
+enum { INSTANCES = 18 };
 #endif
 enum { MOST_DEVICES = 40 };
 

@@ -5,7 +5,7 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { POINTS = 200 };
 #else
-enum { POINTS = 2000 };
+enum { POINTS = 1000 };
 #endif
 enum { MOST_CUTS = 3000 };
 

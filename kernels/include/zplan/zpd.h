@@ -298,6 +298,7 @@ enum {
 #endif
 
 enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV };
+
 enum {
   ZPD_MMA_UNIT = 16,
   ZPD_MMA_WARPS = 4,
@@ -308,23 +309,31 @@ enum {
 /* Columns of a head, with zeros behind them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
 
+/* Rows of the tile of dense attention. Measured on an H100 (docs/gpu.md): heads up to 64 are fastest with 128 rows, two
+ * fragments a warp, which read each operand of the other side half as often; so is forward of heads up to 128. */
+ZPD_CONSTANT int zpd_mma_dense_rows(int kind, int head) {
+  return head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 128 : 64;
+}
+
 /* Rows of a tile; `block` of the layout, 0: dense. */
 ZPD_CONSTANT int zpd_mma_rows(int kind, int head, int block) {
-  return block % (kind == ZPD_MMA_FORWARD && head <= 64 ? 128 : 64) == 0
-             ? (kind == ZPD_MMA_FORWARD && head <= 64 ? 128 : 64)
-         : block % 64 == 0 ? 64
-         : block % 32 == 0 ? 32
-                           : 16;
+  return block % zpd_mma_dense_rows(kind, head) == 0 ? zpd_mma_dense_rows(kind, head)
+         : block % 64 == 0                           ? 64
+         : block % 32 == 0                           ? 32
+                                                     : 16;
 }
 
 /* Warps that share a step out. */
 ZPD_CONSTANT int zpd_mma_sharers(int rows) { return rows >= 64 ? 1 : 64 / rows; }
 
-/* Rows of the other side in a step. */
+/* Rows of the other side in a step: what registers hold beside the sums. */
 ZPD_CONSTANT int zpd_mma_step(int kind, int head, int rows) {
-  return rows < 32 || head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 64
-         : kind == ZPD_MMA_FORWARD || head <= 128 || rows < 64     ? 32
-                                                                   : 16;
+  return kind == ZPD_MMA_FORWARD ? (rows < 32 || head <= 64 || (head <= 128 && rows < 128) ? 64 : 32)
+         : rows < 32             ? 64
+         : head <= 64            ? (rows < 128 ? 64 : 32)
+         : head <= 128           ? 32
+         : rows < 64             ? 32
+                                 : 16;
 }
 
 /* Bytes of shared memory with a number of steps in it: the tiles of the block; for each step two tiles and facts. */

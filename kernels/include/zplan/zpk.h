@@ -240,8 +240,11 @@ void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
 void zpk_philox(uint32_t counter[4], uint32_t key0, uint32_t key1); /* ten rounds in place */
 double zpk_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance,
                           uint64_t element);
-/* Initial weights: element e of the parameter whose instance name hashes (FNV-1a 64) to `name_hash`; normal by
- * Box-Muller. kind: 0 normal(a = mean, b = std), 1 uniform(a, b), 2 constant a. */
+/* Initial weights: elements [first, first + n) of the parameter whose instance name hashes (FNV-1a 64) to `name_hash`;
+ * normal by Box-Muller. kind: 0 normal(a = mean, b = std), 1 uniform(a, b), 2 constant a. Each is the same whichever
+ * others are asked for. */
+void zpk_initial_weights(uint64_t seed, uint64_t name_hash, uint64_t first, int64_t n, int kind, double a, double b,
+                         double *out);
 double zpk_initial_weight(uint64_t seed, uint64_t name_hash, uint64_t element, int kind, double a, double b);
 
 #endif

@@ -407,10 +407,10 @@ zp_graph *zp_fuse(const zp_graph *graph);
  * belong to several forward tensors. Sums that no FUSED_GRAD takes in are FUSED nodes of additions. */
 zp_graph *zp_differentiate(const zp_graph *graph);
 /* Gives products the groups that they can compute as epilogues, where nobody else reads the product; of a fused graph,
- * before and after it is differentiated. Operands of a product with an epilogue: its own two, then those of the group
- * but the product. Tensors keep their indices. New graphs in the same arena. */
+ * before and after it is differentiated. gelu: gelu's derivative, too. Operands of a product with an epilogue: its own
+ * two, then those of the group but the product. Tensors keep their indices. New graphs in the same arena. */
 zp_graph *zp_fold_epilogues(const zp_graph *graph);
-zp_graph *zp_fold_gradients(const zp_graph *graph);
+zp_graph *zp_fold_gradients(const zp_graph *graph, bool gelu);
 /* The graph whose loss is made in backward, by equal parts of the tokens, so that the logits never exist whole: for
  * every part the product, the row statistics, the loss, the gradients of the logits, of the product's input and of its
  * weight. Forward ends before that product; what makes the loss without gradients stands behind it (n_loss). Tensors

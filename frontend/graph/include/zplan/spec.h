@@ -16,6 +16,7 @@ typedef struct zp_device {
   bool has_bf16;
   bool has_nccl; /* its ranks talk through NCCL, whose buffers lie outside of arena and context */
   double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
+  bool calibrated;                              /* GPU: shares of products and memory are those of this machine */
   double launch_s;                              /* fixed cost of one kernel */
   const struct zp_cpu_kernels
       *measured;    /* CPU: what calibration found out about kernels (cpu_kernels.h), NULL: nothing */

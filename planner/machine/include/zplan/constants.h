@@ -28,24 +28,21 @@
   X(OWN_MMA_BACKWARD_SM70, 0.35, "share",                                                                              \
     "the same backward on sm_70, where warps of 16 rows read every operand: the port is busy 44 % of the time; "       \
     "estimate")                                                                                                        \
-  X(OWN_MMA_FORWARD_SM80, 0.55, "share",                                                                               \
+  X(OWN_MMA_FORWARD_SM80, 0.57, "share",                                                                               \
     "of the 16-bit peak that attention on tensor cores reaches, forward, sm_80 to sm_89 and sm_120: estimated "        \
     "as what FlashAttention-2, built alike, was measured at, causal, heads of 128, 144 (1,024 positions) and "         \
     "156 to 159 (4,096) of 312 TFLOP/s on A100, less what its tiles and fills cost; 185 without a mask "               \
     "(liangan1/GPU_travel, performance/flash-attn)")                                                                   \
-  X(OWN_MMA_BACKWARD_SM80, 0.55, "share",                                                                              \
+  X(OWN_MMA_BACKWARD_SM80, 0.57, "share",                                                                              \
     "the same backward: as forward; FlashAttention-2 reached 77.4 backward for 81.9 TFLOP/s forward without a "        \
     "mask on an A5000 (gpu-mode/ring-attention issue 10) and up to 63 % on A100 (arXiv 2307.08691); estimate")         \
-  X(OWN_MMA_FORWARD_SM90, 0.26, "share",                                                                               \
-    "the same forward on sm_90, whose tensor cores are made for wgmma and not for mma.sync, heads of up to 64: "       \
-    "0.8, as a mask costs wider heads, of 312 of 989 TFLOP/s without a mask at 4,096 positions "                       \
-    "(Dao-AILab/flash-attention pull request 2688; its GPU is H100 by the rates); estimate")                           \
-  X(OWN_MMA_FORWARD_WIDE_SM90, 0.3, "share",                                                                           \
-    "the same with wider heads: 284 TFLOP/s, causal, at 8,192 positions, heads of 128, Hopper; 370 without a "         \
-    "mask (flash-attention pull request 1791); estimate")                                                              \
+  X(OWN_MMA_FORWARD_SM90, 0.285, "share",                                                                              \
+    "the same forward on sm_90, whose tensor cores are made for wgmma and not for mma.sync, heads of up to 64: 0.277 " \
+    "to 0.284 at 1,024 positions, 0.33 at 16,384, in steps on an H100 (docs/gpu_measured.md)")                         \
+  X(OWN_MMA_FORWARD_WIDE_SM90, 0.29, "share", "the same with wider heads: heads of 128, 2,048 positions (as above)")   \
   X(OWN_MMA_BACKWARD_SM90, 0.3, "share",                                                                               \
-    "the same backward: 287 TFLOP/s, causal, heads of 128, 8,192 positions (pull request 1791), without a mask "       \
-    "280 to 299 with heads of 64 at 4,096 and 8,192 (2688); estimate")                                                 \
+    "the same backward, heads of up to 64: 0.29 at 1,024 positions, 0.35 at 16,384 (as above)")                        \
+  X(OWN_MMA_BACKWARD_WIDE_SM90, 0.27, "share", "the same with wider heads: heads of 128, 2,048 positions (as above)")  \
   X(OWN_MMA_FORWARD_SM100, 0.14, "share",                                                                              \
     "the same forward on sm_100, made for tcgen05: 0.85, for a mask, of 354 to 362 of 2,250 TFLOP/s on B200 "          \
     "with heads of 128 (meta-pytorch/tritonbench pull request 171), 343 to 381 with heads of 64 "                      \
@@ -56,6 +53,16 @@
     "of the other side whose time a block of attention on tensor cores spends on beginning and ending: of "            \
     "FlashAttention-2's forward rates at 512 to 4,096 positions 44 (A100) to 174 (B200), 143 on H100 (sources "        \
     "as above); estimate")                                                                                             \
+  X(OWN_PRODUCTS_SM90, 1.2, "share",                                                                                   \
+    "of efficiency.matmul, which programs with collectives beside their products reach, that cuBLASLt 13.1 reaches "   \
+    "alone on sm_90: 1.09 to 1.31 in layers of 768 to 2,048 columns, steps of GPT-2 on an H100 "                       \
+    "(docs/gpu_measured.md)")                                                                                          \
+  X(OWN_EPILOGUE_BYTES, 1.4, "share",                                                                                  \
+    "of the time of the bytes that an epilogue moves beside its product, by which it is longer: gelu's operand 1.0 "   \
+    "to 1.4, gradients of biases 1.3 to 2.2 (H100, as above)")                                                         \
+  X(OWN_BYTES_SM90, 1.08, "share",                                                                                     \
+    "of efficiency.memory that row kernels, losses and the update reach on sm_90: 0.94 to 1.16 (H100, as above)")      \
+  X(OWN_COLUMN_SUMS_SM90, 0.88, "share", "the same of kernels with sums over columns: 0.76 to 0.98 (H100, as above)")  \
   X(OWN_ROW_OPERATIONS, 0.5, "share",                                                                                  \
     "of the single-precision peak that operations of row kernels and losses reach: one instruction each, where "       \
     "the peak counts two. Instructions an element as compiled for sm_90, for so many counted operations: GELU "        \

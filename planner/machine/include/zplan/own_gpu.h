@@ -35,6 +35,10 @@ typedef struct zp_kernel_work {
 /* ---- own_gpu.c ---- */
 /* Does the cluster run it? */
 bool zp_cost_is_own_gpu(const zp_machine *machine);
+/* Whether products do gelu's derivative as an epilogue. Not on sm_90: cuBLASLt 13.1's take 2.5 to 4.1 times as long
+ * with it and the bias's gradient on an H100, which is more than a row kernel costs (docs/gpu.md, measured). sm_100 is
+ * taken to be like sm_90, older ones to do it as fast as other epilogues. */
+bool zp_products_do_gelu_gradients(const zp_machine *machine);
 /* What a class of kernels reaches of the device, launches aside. source: where both come from. */
 typedef struct zp_kernel_rate {
   double flop_per_s, bytes_per_s;
@@ -44,6 +48,9 @@ typedef struct zp_kernel_rate {
 zp_kernel_rate zp_kernel_rate_of(const zp_machine *machine, zp_kernel kernel, int64_t head);
 /* Seconds of work at those rates: its launches, and the longer of computing and moving. */
 double zp_cost_own_kernel(const zp_machine *machine, const zp_kernel_work *work, int64_t head);
+/* A product of cuBLASLt. library_s: what zp_cost_product says of it; bytes: all that it moves, beside_bytes of them for
+ * its epilogue. */
+double zp_cost_own_product(const zp_machine *machine, double library_s, double bytes, double beside_bytes);
 /* Attention on the cores for single precision. flop: as counted, of the pairs that are computed. The work that is done
  * goes to *work. */
 double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward, zp_kernel_work *work);

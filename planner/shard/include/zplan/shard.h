@@ -39,11 +39,12 @@ typedef ZP_VEC(zp_shard_chunks) zp_shard_chunks_list;
 
 typedef struct zp_sharding {
   int tensor;
-  int expert;         /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
-  bool sequence;      /* carried tensors are split along the sequence */
-  bool epilogues;     /* products take in row operations (zp_fold_epilogues) */
-  zp_graph **local;   /* per segment: unfused, undifferentiated local graph */
-  zp_graph **trained; /* per segment: the same fused and differentiated */
+  int expert;          /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
+  bool sequence;       /* carried tensors are split along the sequence */
+  bool epilogues;      /* products take in row operations (zp_fold_epilogues) */
+  bool gelu_gradients; /* gelu's derivative among them (zp_fold_gradients) */
+  zp_graph **local;    /* per segment: unfused, undifferentiated local graph */
+  zp_graph **trained;  /* per segment: the same fused and differentiated */
   zp_shard_pieces *pieces;
   zp_shard_chunks_list *in_chunks;
   zp_param_split *param; /* per model parameter */
