@@ -15,17 +15,25 @@ static void print_thread(zp_cuda_text *t) {
                 t->vec > 1 ? " * ZPD_VEC" : "");
 }
 
+/* From a row to the next one of the same threads, and where rows end: with sums over columns those of the block's
+ * chunk. */
+static const char *row_step(const zp_cuda_text *t) {
+  bool block = t->sharing == ZP_CUDA_BLOCK;
+  if (t->program->n_partial > 0) return block ? "1" : "ZPD_WARPS";
+  return block ? "gridDim.x" : "(zpd_int)gridDim.x * ZPD_WARPS";
+}
+static const char *rows_end(const zp_cuda_text *t) { return t->program->n_partial > 0 ? "end" : "a.rows"; }
+
 /* All rows in turn; with sums over columns the rows of the block's chunk. */
 static void open_rows(zp_cuda_text *t) {
   bool block = t->sharing == ZP_CUDA_BLOCK, sums = t->program->n_partial > 0;
-  const char *end = sums ? "end" : "a.rows";
+  const char *end = rows_end(t);
   const char *first = sums    ? block ? "a.rows * chunk / a.chunks" : "a.rows * chunk / a.chunks + warp"
                       : block ? "blockIdx.x"
                               : "(zpd_int)blockIdx.x * ZPD_WARPS + warp";
-  const char *step = sums ? block ? "1" : "ZPD_WARPS" : block ? "gridDim.x" : "(zpd_int)gridDim.x * ZPD_WARPS";
   if (sums) zp_buf_line(&t->out, "const zpd_int chunk = blockIdx.x, end = a.rows * (chunk + 1) / a.chunks;");
   if (!t->ahead) {
-    zp_cuda_open(t, zp_format(t->arena, "for (zpd_int row = %s; row < %s; row += %s) {", first, end, step));
+    zp_cuda_open(t, zp_format(t->arena, "for (zpd_int row = %s; row < %s; row += %s) {", first, end, row_step(t)));
     return;
   }
   zp_buf_line(&t->out, "zpd_int ahead = %s; /* the row that is read ahead */", first);
@@ -38,16 +46,12 @@ static void open_rows(zp_cuda_text *t) {
 
 /* What was read ahead has left for `held`, and the next row is asked for; or this row is. */
 static void read_row(zp_cuda_text *t) {
-  bool block = t->sharing == ZP_CUDA_BLOCK, sums = t->program->n_partial > 0;
   if (!t->ahead) {
     zp_cuda_print_whole(t, "held", "row");
     return;
   }
-  zp_buf_line(&t->out, "ahead += %s;",
-              sums    ? block ? "1" : "ZPD_WARPS"
-              : block ? "gridDim.x"
-                      : "(zpd_int)gridDim.x * ZPD_WARPS");
-  zp_cuda_open(t, zp_format(t->arena, "if (ahead < %s) {", sums ? "end" : "a.rows"));
+  zp_buf_line(&t->out, "ahead += %s;", row_step(t));
+  zp_cuda_open(t, zp_format(t->arena, "if (ahead < %s) {", rows_end(t)));
   zp_cuda_print_whole(t, "next", "ahead");
   zp_cuda_close(t);
 }

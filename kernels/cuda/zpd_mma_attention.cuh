@@ -28,7 +28,7 @@ ZPD_CONSTANT int zpd_mma_held(int kind, int columns, int rows, int m) {
   const int wide_kv = 1;
 #endif
   if (kind == ZPD_MMA_FORWARD) return columns <= 64 || (columns <= 128 && m == 1);
-  if (m > 1) return kind == ZPD_MMA_GRAD_Q;
+  if (m > 1) return 1;
   if (columns <= 64) return 2;
   return columns > 128 || rows != 64 ? 0 : kind == ZPD_MMA_GRAD_Q ? 2 : wide_kv;
 #endif

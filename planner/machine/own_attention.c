@@ -23,7 +23,10 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t columns_of(int64_t head) { return ceil_div(head, FRAGMENT) * FRAGMENT; }
 
 static int64_t tile_rows(zp_tensor_kernel kernel, int64_t head, int64_t block) {
-  int64_t whole = head <= (kernel == ZP_TENSOR_FORWARD ? 128 : 64) ? 128 : 64;
+  int64_t widest = kernel == ZP_TENSOR_FORWARD  ? 128
+                   : kernel == ZP_TENSOR_GRAD_Q ? 64
+                                                : 0,
+          whole = head <= widest ? 128 : 64;
   for (int64_t rows = whole; rows > FRAGMENT; rows /= 2)
     if (block % rows == 0) return rows;
   return FRAGMENT;

@@ -139,7 +139,8 @@ static zp_cluster cluster_of(const char *arch) {
 }
 
 /* 32 x 1,024 tokens, 12 heads of 64. Forward: 8 tiles of 128 queries wait for 2, 4, ... 16 steps of 64 keys; backward:
- * 8 tiles of 128 for 4, 8, ... 32 of 32. Every block spends as long as 96 more rows take. */
+ * 8 tiles of 128 queries for 4, 8, ... 32 of 32 keys, and 16 of 64 keys for 1 to 16 of 64. Every block spends as long
+ * as 96 more rows take. */
 Test(own_gpu, attention_of_gpt2) {
   zp_cluster c = cluster_of("sm_90");
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
@@ -152,13 +153,14 @@ Test(own_gpu, attention_of_gpt2) {
   expect_near(zp_cost_tensor_attention(&m, &s, false, &work), 3e-6 + forward / rate, "forward");
   cr_expect_eq(work.launches, 1);
   expect_near(work.bytes, 4 * matrix + 4 * row, "bytes forward");
-  double backward = (144 * 32 + 8 * fill) * 128 * (6 + 8) * 64 * heads_of_all;
+  double backward = ((144 * 32 + 8 * fill) * 128 * 6 + (136 * 64 + 16 * fill) * 64 * 8) * 64 * heads_of_all;
   rate = 1000e12 * zp_cost_constant(ZP_COST_OWN_MMA_BACKWARD_SM90);
   expect_near(zp_cost_tensor_attention(&m, &s, true, &work), 2 * 3e-6 + backward / rate, "backward");
   cr_expect_eq(work.launches, 2);
   expect_near(work.bytes, (6 + 6) * matrix + (4 + 8 + 8) * row, "bytes backward");
-  /* Warps of 32 rows and steps of as many: 1 to 32 of them. */
-  expect_near(work.flop, 528.0 * 32 * 32 * (6 + 8) * 64 * heads_of_all, "computed backward");
+  /* Queries: warps of 32 rows and steps of as many, 1 to 32 of them. Keys: warps of 16, of whose tile's steps none is
+   * left out. */
+  expect_near(work.flop, (528.0 * 32 * 32 * 6 + 136.0 * 64 * 64 * 8) * 64 * heads_of_all, "computed backward");
 }
 
 /* FlashAttention-2 with a causal mask, heads of 128, as measured on an A100: TFLOP/s of half of all pairs

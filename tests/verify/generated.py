@@ -58,7 +58,7 @@ def check_names(tally, name, text):
     words = "product|added|difference|quotient|square|centered|mean|row_sum|x|y|per_column|per_position|in|out|sum|partial|warps|kept|factor|cosine|sine|row|held|pack|other|result"
     bare = re.findall(r"\b(?:[uvr]\d+|(?:%s)_?\d+)\b" % words, text)
     tally.check("%s: values have names" % name, not bare and "const real " in text, " ".join(sorted(set(bare))[:8]))
-    for kernel in text.split("ZPD_KERNEL(")[1:]:
+    for kernel in re.split(r"ZPD_KERNEL(?:_OF\(ZPD_ROW_THREADS, \d+, |\()", text)[1:]:
         first = {}
         for match in re.finditer(r"^ +(?:const )?real (\w+) = [^;]*;([^\n]*(?:\n */?\*[^\n]*)?)", kernel, re.M):
             first.setdefault(match[1], match[2])
@@ -67,19 +67,23 @@ def check_names(tally, name, text):
         nothing = re.findall(r"\b(\w+) - \1\b|\* \(real\)-?0\.0\b", kernel)
         tally.check("%s: %s computes nothing that is zero" % (name, kernel.split(",")[0]), not nothing, " ".join(nothing))
     check_packs(tally, name, text)
-    formulas = re.findall(r"\*/\nZPD_KERNEL\(row_", text)
-    tally.check("%s: each row kernel has its formula" % name, len(formulas) == text.count("ZPD_KERNEL(row_"))
+    kernel_of_rows = r"ZPD_KERNEL(?:_OF\(ZPD_ROW_THREADS, \d+, |\()row_"
+    formulas = re.findall(r"\*/\n" + kernel_of_rows, text)
+    tally.check("%s: each row kernel has its formula" % name, formulas and len(formulas) == len(re.findall(kernel_of_rows, text)))
 
 
 def check_packs(tally, name, text):
-    """In CUDA text: a pack is called after the operand that it is read from, a result after the output that it is written to."""
+    """In CUDA text: a pack is called after the operand that it is read from, a result after the output that it is written to. Rows
+    that are read as a whole have the names that values are then computed from."""
     text = re.sub(r"\n +", " ", text)  # statements on one line each
+    whole_rows = {value for value in re.findall(r"zpd_load_row<\w+>\((?:held|next)_(\w+),", text)}
+    tally.check("%s: whole rows are held" % name, all("zpd_raw held_%s[" % value in text for value in whole_rows), " ".join(whole_rows))
     loads = re.findall(r"\b(?:held|pack|other_head\d+)_(\w+)(?:\[i\])? = zpd_raw_load\(in_(\w+) \+", text)
     stores = re.findall(r"zpd_raw_store\(out_(\w+) \+ first, zpd_raw_of\(result_(\w+)\)", text)
     wrong = ["%s is %s" % pair for pair in loads + stores if pair[0] != pair[1]]
     whole = len(loads) == text.count("zpd_raw_load(") and len(stores) == text.count("zpd_raw_store(") and loads and stores
     tally.check("%s: packs have the names of their operands and outputs" % name, whole and not wrong, "; ".join(wrong[:3]))
-    reads = re.findall(r"const real (\w+) = zpd_raw_at\((?:held|pack|other_head\d+)_(\w+)(?:\[i\])?, k(?: \^ 1)?\);", text)
+    reads = re.findall(r"const real (\w+) = zpd_raw_at\((?:held|pack|other_head\d+)_(\w+)(?:\[[i0]\])?, k(?: \^ 1)?\);", text)
     wrong = ["%s is %s" % pair for pair in reads if pair[0].replace("_of_pair", "") != pair[1]]
     tally.check("%s: values have the names of their packs" % name, len(reads) == text.count("zpd_raw_at(") and reads and not wrong, "; ".join(wrong[:3]))
 

@@ -309,10 +309,12 @@ enum {
 /* Columns of a head, with zeros behind them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
 
-/* Rows of the tile of dense attention. Measured on an H100 (docs/gpu.md): heads up to 64 are fastest with 128 rows, two
- * fragments a warp, which read each operand of the other side half as often; so is forward of heads up to 128. */
+/* Rows of the tile of dense attention. Measured on an H100 (docs/gpu_measured.md): forward of heads up to 128, and the
+ * gradient of queries up to 64, are fastest with 128 rows, two fragments a warp, which read each operand of the other
+ * side half as often. So would be the gradient of keys and values up to 64, by 4 %, but spills where there are layouts.
+ */
 ZPD_CONSTANT int zpd_mma_dense_rows(int kind, int head) {
-  return head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 128 : 64;
+  return kind != ZPD_MMA_GRAD_KV && head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 128 : 64;
 }
 
 /* Rows of a tile; `block` of the layout, 0: dense. */
