@@ -21,6 +21,32 @@ static inline int64_t zpk_padded_keys(int64_t S) {
   return (S + ZPK_SPARSE_UNIT - 1) / ZPK_SPARSE_UNIT * ZPK_SPARSE_UNIT;
 }
 
+/* Keys from .. to - 1 of a block, counted from its first one; none where to <= from. */
+typedef struct zpk_span {
+  int64_t from, to;
+} zpk_span;
+
+/* What a query sees of the keys key .. key + keys - 1. */
+static inline zpk_span zpk_seen_keys(const zpk_attention_args *args, int64_t query, int64_t key, int64_t keys) {
+  zpk_span seen = {0, keys};
+  if (args->causal && query + 1 - key < keys) seen.to = query + 1 - key;
+  if (args->window == 0) return seen;
+  if (query - args->window + 1 > key) seen.from = query - args->window + 1 - key;
+  if (query + args->window - key < seen.to) seen.to = query + args->window - key;
+  return seen;
+}
+
+/* Where the blocks begin that rows of the other side from `first` on may meet in dense attention: a multiple of BLOCK.
+ * Seeing goes both ways, so of keys and of queries alike, but for causality. */
+static inline int64_t zpk_first_met(const zpk_attention_args *args, int64_t first) {
+  return args->window && first >= args->window ? (first - args->window + 1) / BLOCK * BLOCK : 0;
+}
+
+/* Behind the last position that rows up to `last` may meet. */
+static inline int64_t zpk_end_met(const zpk_attention_args *args, int64_t last) {
+  return args->window && last + args->window < args->S ? last + args->window : args->S;
+}
+
 /* One task: sample b, kv head g; `workspace` is the worker's share. Lengths do not get here: a shorter sample is a
  * task of one sample with S positions, in a layout maybe no multiple of the block. */
 typedef void zpk_attention_task(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace);

@@ -3,6 +3,7 @@
  *
  *   dV += P^T dO      dS = P * (dO V^T - D) * scale      dQ += dS K      dK += dS^T Q
  *
+ * and with bent scores (attention_bend.h) their slope beside the scale.
  * Key blocks outside, query blocks of all query heads of the group inside: dK and dV of a block are finished before the
  * next; dQ is added up in the order of key blocks: in memory, or in the workspace when memory has no REALs. */
 
@@ -33,9 +34,14 @@ static NAME(backward_blocks) NAME(cut_workspace)(void *workspace, int64_t ld) {
 }
 
 /* On entry p has q k and ds has dO v of one row; on return they have what their names say. */
-static inline void NAME(softmax_grad)(REAL *restrict p, REAL *restrict ds, int64_t valid, REAL scale, REAL lse,
+static inline void NAME(softmax_grad)(REAL *restrict p, REAL *restrict ds, zpk_span seen, REAL scale, REAL lse,
                                       REAL delta) {
-  for (int64_t j = valid; j < BLOCK; j++) {
+  if (seen.from >= seen.to) seen = (zpk_span){BLOCK, BLOCK};
+  for (int64_t j = 0; j < seen.from; j++) {
+    p[j] = (REAL)-INFINITY;
+    ds[j] = 0;
+  }
+  for (int64_t j = seen.to; j < BLOCK; j++) {
     p[j] = (REAL)-INFINITY;
     ds[j] = 0;
   }
@@ -73,16 +79,21 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
                                 int64_t key, int64_t keys, bool add, const NAME(backward_blocks) * w) {
   int64_t hd = args->hd, ld = w->ld, row = b * args->S + first;
   const ELEM *o = (const ELEM *)args->o + row * args->o_ld + h * hd;
-  const REAL *lse = (const REAL *)args->lse + row * args->H + h;
+  const REAL *lse = (const REAL *)args->lse + row * args->H + h, slope = NAME(slope_of)(args, h);
   NAME(pack_rows)((const ELEM *)args->q + row * args->q_ld + h * hd, args->q_ld, rows, hd, w->q, ld);
   NAME(pack_rows)((const ELEM *)args->d_o + row * args->d_o_ld + h * hd, args->d_o_ld, rows, hd, w->d_o, ld);
   NAME(multiply)(w->q, ld, 1, w->keys_t, BLOCK, rows, keys, hd, false, w->p, BLOCK);
   NAME(multiply)(w->d_o, ld, 1, w->values_t, BLOCK, rows, keys, hd, false, w->ds, BLOCK);
   for (int64_t i = 0; i < rows; i++) {
-    int64_t causal_keys = first + i - key + 1;
-    int64_t valid = args->causal && causal_keys < keys ? causal_keys : keys;
+    zpk_span seen = zpk_seen_keys(args, first + i, key, keys);
     REAL delta = NAME(dot)(w->d_o + i * ld, o + i * args->o_ld, hd);
-    NAME(softmax_grad)(w->p + i * BLOCK, w->ds + i * BLOCK, valid, (REAL)args->scale, lse[i * args->H], delta);
+    REAL *p = w->p + i * BLOCK, *ds = w->ds + i * BLOCK, grad[BLOCK];
+    if (NAME(bends)(args)) {
+      NAME(bend)(args, (REAL)args->scale, slope, first + i - key, p, grad);
+      NAME(softmax_grad)(p, ds, seen, 1, lse[i * args->H], delta);
+      for (int64_t j = seen.from; j < seen.to; j++) ds[j] *= grad[j];
+    } else
+      NAME(softmax_grad)(p, ds, seen, (REAL)args->scale, lse[i * args->H], delta);
   }
   NAME(multiply)(w->p, 1, BLOCK, w->d_o, ld, keys, ld, rows, true, w->dv, ld);
   NAME(multiply)(w->ds, 1, BLOCK, w->q, ld, keys, ld, rows, true, w->dk, ld);
@@ -123,8 +134,10 @@ static void NAME(dense_backward)(const zpk_attention_args *args, int64_t b, int6
     int64_t keys = S - key < BLOCK ? S - key : BLOCK;
     NAME(begin_keys)(args, b, g, key, keys, &w);
     for (int64_t h = g * group; h < (g + 1) * group; h++)
-      for (int64_t first = args->causal ? key : 0; first < S; first += BLOCK)
-        NAME(backward_pair)(args, b, h, first, S - first < BLOCK ? S - first : BLOCK, key, keys, key > 0, &w);
+      for (int64_t first = args->causal ? key : zpk_first_met(args, key), end = zpk_end_met(args, key + keys - 1);
+           first < end; first += BLOCK)
+        NAME(backward_pair)
+    (args, b, h, first, S - first < BLOCK ? S - first : BLOCK, key, keys, key > zpk_first_met(args, first), &w);
     NAME(end_keys)(args, b, g, key, keys, &w);
   }
   NAME(end_queries)(args, b, g, &w);

@@ -10,8 +10,9 @@ typedef struct NAME(rows) {
 } NAME(rows);
 
 /* Scores of one row of the block to probabilities relative to the running maximum; rescales what was summed before. */
-static inline void NAME(softmax_step)(REAL *score, int64_t valid, NAME(rows) * state, int64_t i, REAL *o, int64_t ld) {
-  for (int64_t j = valid; j < BLOCK; j++) score[j] = (REAL)-INFINITY;
+static inline void NAME(softmax_step)(REAL *score, zpk_span seen, NAME(rows) * state, int64_t i, REAL *o, int64_t ld) {
+  for (int64_t j = 0; j < seen.from; j++) score[j] = (REAL)-INFINITY;
+  for (int64_t j = seen.to; j < BLOCK; j++) score[j] = (REAL)-INFINITY;
   REAL old = state->max[i], max = NAME(block_max)(score);
   if (max > old) {
     REAL shrink = REAL_EXP(old - max);
@@ -40,6 +41,7 @@ static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_
 typedef struct NAME(query_block) {
   int64_t first, rows, ld;
   REAL *q, *o, *p; /* [BLOCK][ld] twice, [BLOCK][BLOCK] */
+  REAL slope;      /* of the head */
   NAME(rows) state;
 } NAME(query_block);
 
@@ -49,6 +51,7 @@ static void NAME(begin_queries)(const zpk_attention_args *args, int64_t b, int64
   x->first = first;
   x->rows = rows;
   x->ld = ld;
+  x->slope = NAME(slope_of)(args, h);
   x->q = workspace;
   x->o = x->q + BLOCK * ld;
   x->p = x->o + BLOCK * ld;
@@ -61,25 +64,28 @@ static void NAME(begin_queries)(const zpk_attention_args *args, int64_t b, int64
   }
 }
 
-/* Adds keys `key` on, whose scores are in p. A row that sees none of them has seen others before. */
+/* Adds keys `key` on, whose scores are in p. */
 static void NAME(add_keys)(const zpk_attention_args *args, NAME(query_block) * x, int64_t key, int64_t keys,
                            const REAL *values) {
   int64_t ld = x->ld;
   for (int64_t i = 0; i < x->rows; i++) {
-    int64_t causal_keys = x->first + i - key + 1;
-    int64_t valid = args->causal && causal_keys < keys ? causal_keys : keys;
-    if (valid < 0) valid = 0;
-    NAME(softmax_step)(x->p + i * BLOCK, valid, &x->state, i, x->o + i * ld, ld);
+    zpk_span seen = zpk_seen_keys(args, x->first + i, key, keys);
+    if (NAME(bends)(args)) NAME(bend)(args, 1, x->slope, x->first + i - key, x->p + i * BLOCK, NULL);
+    if (seen.from < seen.to)
+      NAME(softmax_step)(x->p + i * BLOCK, seen, &x->state, i, x->o + i * ld, ld);
+    else
+      memset(x->p + i * BLOCK, 0, BLOCK * sizeof(REAL));
   }
   NAME(multiply)(x->p, BLOCK, 1, values + key * ld, ld, x->rows, ld, keys, true, x->o, ld);
 }
 
 static void NAME(forward_block)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, const REAL *keys_t,
                                 const REAL *values, REAL *workspace) {
-  int64_t S = args->S, rows = S - first < BLOCK ? S - first : BLOCK, end = args->causal ? first + rows : S;
+  int64_t S = args->S, rows = S - first < BLOCK ? S - first : BLOCK;
+  int64_t end = args->causal ? first + rows : zpk_end_met(args, first + rows - 1);
   NAME(query_block) x;
   NAME(begin_queries)(args, b, h, first, rows, workspace, &x);
-  for (int64_t key = 0; key < end; key += BLOCK) {
+  for (int64_t key = zpk_first_met(args, first); key < end; key += BLOCK) {
     int64_t keys = end - key < BLOCK ? end - key : BLOCK;
     NAME(multiply)(x.q, x.ld, 1, keys_t + key * x.ld, BLOCK, rows, keys, args->hd, false, x.p, BLOCK);
     NAME(add_keys)(args, &x, key, keys, values);

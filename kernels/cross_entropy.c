@@ -33,8 +33,10 @@ double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, i
 }
 
 void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                 const int32_t *labels, const void *lse, double scale, void *dlogits, int64_t begin, int64_t end) {
+                 const int32_t *labels, const void *lse, zpk_targets targets, double scale, void *dlogits,
+                 int64_t begin, int64_t end) {
   assert(dtype <= ZPK_F16 && V >= 1 && first_col >= 0 && vocabulary >= 1);
   assert(begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(dtype, ce_grad, logits, V, first_col, vocabulary, labels, lse, scale, dlogits, begin, end);
+  assert(targets.smoothing >= 0 && targets.smoothing < 1 && targets.z >= 0);
+  ZPK_BY_DTYPE(dtype, ce_grad, logits, V, first_col, vocabulary, labels, lse, targets, scale, dlogits, begin, end);
 }

@@ -67,21 +67,32 @@ static double NAME(ce_loss)(const REAL *stat, int ranks, int64_t rows, int64_t v
   return loss;
 }
 
+/* What a row's gradient is made of: probability * grown - even, all times factor. Without options 1 and 0. */
+typedef struct NAME(slope) {
+  REAL lse, grown, even, factor;
+} NAME(slope);
+
+__attribute__((always_inline)) static inline REAL NAME(slope_at)(REAL x, NAME(slope) s) {
+  return (REAL_EXP(x - s.lse) * s.grown - s.even) * s.factor;
+}
+
 /* x and out do not overlap. */
-__attribute__((always_inline)) static inline void NAME(softmax_row)(const ELEM *restrict x, int64_t count, REAL lse,
-                                                                    REAL factor, ELEM *restrict out) {
-  for (int64_t j = 0; j < count; j++) out[j] = PUT(REAL_EXP(GET(x[j]) - lse) * factor);
+__attribute__((always_inline)) static inline void NAME(softmax_row)(const ELEM *restrict x, int64_t count,
+                                                                    NAME(slope) s, ELEM *restrict out) {
+  for (int64_t j = 0; j < count; j++) out[j] = PUT(NAME(slope_at)(GET(x[j]), s));
 }
 
 ZPK_CLONES static void NAME(ce_grad)(const ELEM *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                                     const int32_t *labels, const REAL *lse, double scale, ELEM *dlogits, int64_t begin,
-                                     int64_t end) {
+                                     const int32_t *labels, const REAL *lse, zpk_targets targets, double scale,
+                                     ELEM *dlogits, int64_t begin, int64_t end) {
   int64_t valid = valid_columns(V, first_col, vocabulary);
-  REAL factor = (REAL)scale;
+  NAME(slope) s = {.even = (REAL)(targets.smoothing / (double)vocabulary), .factor = (REAL)scale};
+  REAL hit = (REAL)(1 - targets.smoothing);
   for (int64_t r = begin; r < end; r++) {
     const ELEM *x = logits + r * V;
     ELEM *dx = dlogits + r * V;
-    REAL row_lse = lse[r];
+    s.lse = lse[r];
+    s.grown = (REAL)(1 + 2 * targets.z * (double)lse[r]);
     if (labels[r] < 0 || labels[r] >= vocabulary) {
       memset(dx, 0, (size_t)V * sizeof(ELEM));
       continue;
@@ -90,10 +101,10 @@ ZPK_CLONES static void NAME(ce_grad)(const ELEM *logits, int64_t V, int64_t firs
     bool here = label >= 0 && label < valid;
     REAL label_logit = here ? GET(x[label]) : 0; /* read first: dx may be x */
     if (dx == x)
-      for (int64_t j = 0; j < valid; j++) dx[j] = PUT(REAL_EXP(GET(dx[j]) - row_lse) * factor);
+      for (int64_t j = 0; j < valid; j++) dx[j] = PUT(NAME(slope_at)(GET(dx[j]), s));
     else
-      NAME(softmax_row)(x, valid, row_lse, factor, dx);
+      NAME(softmax_row)(x, valid, s, dx);
     memset(dx + valid, 0, (size_t)(V - valid) * sizeof(ELEM));
-    if (here) dx[label] = PUT((REAL_EXP(label_logit - row_lse) - 1) * factor);
+    if (here) dx[label] = PUT((REAL_EXP(label_logit - s.lse) * s.grown - s.even - hit) * s.factor);
   }
 }

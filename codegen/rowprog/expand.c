@@ -55,7 +55,9 @@ static int rms_norm(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   int root = part(p, zp_row_unary(p, ZP_ROW_RSQRT, shift(p, square, op->attr.eps)), "rrms",
                   "1 / root of the mean square of the row");
   int normal = part(p, mul(p, arg[0], root), "normal", "x over the root of the mean square");
-  return op->n_arg > 1 ? mul(p, normal, arg[1]) : normal;
+  if (op->n_arg == 1) return normal;
+  int weight = op->attr.value == 0 ? arg[1] : part(p, shift(p, arg[1], op->attr.value), "weight", "with its offset");
+  return mul(p, normal, weight);
 }
 
 /* exp(z - rlse(z)) with z = x - max: the derivative of rlse is the softmax itself, so that backward can use a saved

@@ -20,6 +20,21 @@ static int64_t largest_head(const zp_model *model) {
   return largest;
 }
 
+/* What attentions of the model have that the kernels' text is asked for. */
+static void put_attention_options(zp_buf *out, const zp_model *model) {
+  bool windows = false, scores = false;
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_op_attr *attr = &graph->nodes.data[n].attr;
+      windows = windows || attr->window;
+      scores = scores || attr->softcap > 0 || attr->alibi_heads;
+    }
+  }
+  if (windows) zp_buf_line(out, "#define ZPD_WINDOWS /* attention in windows of tokens */");
+  if (scores) zp_buf_line(out, "#define ZPD_SCORES /* attention with soft caps or ALiBi */");
+}
+
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
                                   const char **error) {
   assert(plan->feasible && !plan->spec->cluster.node.device.is_cpu && kernels && error);
@@ -40,6 +55,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (zp_tensor_core_head(plan->spec) > 0 && zp_arch_is_volta(plan->spec->cluster.node.device.arch))
     zp_buf_line(&out, "#define ZPD_VOLTA /* the emulated GPU has those of the cluster's */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
+  put_attention_options(&out, plan->spec->model);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
   zp_print_device_layouts(&out, plan->spec->model);

@@ -66,11 +66,19 @@ static bool reads_rows(const zp_step *s, int i) {
 }
 
 static int64_t step_rows(const zp_frame *f, const zp_step *s) {
-  int64_t rows = 1;
-  if (s->op == ZP_OP_FUSED) return zp_frame_buffer(f, s->out.data[0])->rows;
+  int64_t rows = 1, parts = s->node->fused->row_parts;
+  if (s->op == ZP_OP_FUSED) return zp_frame_buffer(f, s->out.data[0])->rows * parts;
   for (int i = 0; i < s->in.len; i++)
     if (reads_rows(s, i)) rows = zp_frame_buffer(f, s->in.data[i])->rows;
-  return rows;
+  return rows * parts;
+}
+
+/* Elements from one row of the group to the next. */
+static int64_t step_ld(const zp_frame *f, const zp_step *s, int buffer, bool rows) {
+  const zp_buffer *b = zp_frame_buffer(f, buffer);
+  int64_t parts = rows ? s->node->fused->row_parts : 1;
+  assert(parts == 1 || b->ld == b->cols); /* rows of a view do not follow one another */
+  return b->ld / parts;
 }
 
 void zp_emit_rows(zp_frame *f, const zp_step *s) {
@@ -79,17 +87,17 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
       zp_format(e->arena, "%s_%s%s", f->seg->segment->name, s->node->name, s->op == ZP_OP_FUSED_GRAD ? "_grad" : "");
   const char *kernel = zp_kernels_add(e->kernels, f->seg->graph, s->node, zp_emit_identifier(e->arena, hint));
   const zp_shape *shape = &rows_of(f, s)->shape;
-  zp_shape matrix = zp_emit_matrix_of(e, shape, step_rows(f, s), zp_shape_cols(shape));
+  zp_shape matrix = zp_emit_matrix_of(e, shape, step_rows(f, s), zp_shape_cols(shape) / s->node->fused->row_parts);
   zp_kernels_note(e->kernels, kernel, zp_emit_shape(e, &matrix));
   zp_strings in = {0}, in_ld = {0}, out = {0}, out_ld = {0}, sum = {0}, cols = {0}, acc = {0}, step = {0};
   for (int i = 0; i < s->in.len; i++) {
     zp_push(e->arena, &in, zp_frame_name(f, s->in.data[i]));
-    zp_push(e->arena, &in_ld, zp_format(e->arena, "%lld", ZP_LL(zp_frame_buffer(f, s->in.data[i])->ld)));
+    zp_push(e->arena, &in_ld, zp_format(e->arena, "%lld", ZP_LL(step_ld(f, s, s->in.data[i], reads_rows(s, i)))));
     zp_push(e->arena, &step, reads_rows(s, i) ? in_ld.data[i] : "0");
   }
   for (int i = 0; i < s->out.len; i++) {
     zp_push(e->arena, &out, zp_frame_name(f, s->out.data[i]));
-    zp_push(e->arena, &out_ld, zp_format(e->arena, "%lld", ZP_LL(zp_frame_buffer(f, s->out.data[i])->ld)));
+    zp_push(e->arena, &out_ld, zp_format(e->arena, "%lld", ZP_LL(step_ld(f, s, s->out.data[i], true))));
   }
   for (int i = 0; i < s->sums.len; i++) {
     int param = f->seg->graph->params.data[s->sums.data[i].use].param;

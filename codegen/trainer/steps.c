@@ -52,7 +52,7 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
                                                                     n->attr.heads / n->attr.kv_heads, grad));
   zp_buf *out = &f->e->out;
   const int *in = s->in.data, *o = s->out.data;
-  const zp_tensor *k = zp_frame_tensor(f, in[1]);
+  const zp_tensor *q = zp_frame_tensor(f, in[0]), *k = zp_frame_tensor(f, in[1]);
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
   zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : "");
@@ -65,6 +65,11 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
     zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %s, .causal = %s,", ZP_LL(G),
                 zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
   if (n->attr.layout) zp_buf_line(out, "    .layout = &layout%d,", zp_layout_number(f->model, n->attr.layout));
+  if (n->attr.softcap > 0) zp_buf_line(out, "    .softcap = %s,", zp_decimal(f->e->arena, n->attr.softcap));
+  if (n->attr.alibi_heads)
+    zp_buf_line(out, "    .alibi_heads = %lld, .alibi_first = %s%lld,", ZP_LL(n->attr.alibi_heads),
+                q->split_dim >= 0 ? "c->t * " : "", ZP_LL(q->split_dim >= 0 ? n->attr.heads : 0));
+  if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
               zp_frame_name(f, in[2]), ZP_LL(zp_frame_buffer(f, in[2])->ld));
@@ -121,8 +126,10 @@ static void emit_loss(zp_frame *f, const zp_step *s) {
     zp_buf_line(out, "zpr_ce_loss(c, %s, %lld, %lld, VOCABULARY, %s, %s);", in0, ZP_LL(b->rows * b->cols / (3 * rows)),
                 ZP_LL(rows), in1, o);
   } else
-    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, %lld, %s);", in0, ZP_LL(b->cols),
-                zp_frame_first(f, x, x->shape.rank - 1), in1, zp_frame_name(f, s->in.data[2]), ZP_LL(b->rows), o);
+    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, (zpk_targets){%s, %s}, %lld, %s);", in0,
+                ZP_LL(b->cols), zp_frame_first(f, x, x->shape.rank - 1), in1, zp_frame_name(f, s->in.data[2]),
+                zp_decimal(f->e->arena, s->node->attr.smoothing), zp_decimal(f->e->arena, s->node->attr.z_loss),
+                ZP_LL(b->rows), o);
 }
 
 /* The slots of one expert for one sample travel together. */

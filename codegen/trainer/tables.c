@@ -269,7 +269,7 @@ static void emit_stages(zp_emit *e) {
     if (st->at_landing >= 0)
       zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at_landing),
                   LL(st->message_stride));
-    if (e->program->choice.sequence)
+    if (e->lowered->sharding->partial)
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
                   LL(st->arena_bytes - st->at_transient));
     if (st->spread_elements)

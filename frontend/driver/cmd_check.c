@@ -128,8 +128,8 @@ int zp_cmd_check(zp_run_state *run) {
            grouped(run->arena, zp_model_parameters(m)), zp_show_count(run->arena, (double)zp_model_parameters(m)),
            active_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
            zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
-    zp_layouts sparse = zp_model_layouts(m);
-    for (int i = 0; i < sparse.len; i++) printf("attention %s\n", zp_layout_text(run->arena, sparse.data[i]));
+    zp_strings attention = zp_attention_texts(run->arena, m);
+    for (int i = 0; i < attention.len; i++) printf("attention %s\n", attention.data[i]);
     print_groups(run, spec);
     print_cluster(&spec->cluster);
   }

@@ -43,13 +43,11 @@ static double routing_flop(const zp_graph *graph, const zp_node *node, int64_t m
   }
 }
 
-/* Forward: scores q k^T and p v, 2 B S^2 heads head_size each, half of it when causal, less where blocks are absent.
+/* Forward: scores q k^T and p v, 2 B S^2 heads head_size each, half of it when causal, less where not all is seen.
  * Backward: dv, dp, dq, dk and the scores once more, because they are never stored: 2.5 times the forward work. */
 static double attention_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
   const zp_shape *q = &tensor_of(graph, node->in.data[0])->shape;
-  double keys = (double)q->dim[1] * (node->attr.causal ? 0.5 : 1); /* that a query sees, on average */
-  if (node->attr.layout) keys = zp_layout_positions(node->attr.layout) / (double)q->dim[1];
-  double forward = 4 * (double)zp_shape_elements(q, microbatch) * keys;
+  double forward = 4 * (double)zp_shape_elements(q, microbatch) * zp_attention_keys(&node->attr, q->dim[1]);
   return node->op == ZP_OP_ATTENTION_GRAD ? 2.5 * forward : forward;
 }
 
@@ -58,7 +56,8 @@ static double fused_flop(const zp_graph *graph, const zp_node *node, int64_t mic
   double per_row = 0;
   for (int i = 0; i < node->fused->ops.len; i++)
     per_row += zp_op_row_flop(node->fused->ops.data[i].op) * (double)node->fused->ops.data[i].cols;
-  double rows = (double)zp_shape_rows(&tensor_of(graph, node->in.data[0])->shape, microbatch);
+  double rows =
+      (double)zp_shape_rows(&tensor_of(graph, node->in.data[0])->shape, microbatch) * (double)node->fused->row_parts;
   return rows * per_row * (node->op == ZP_OP_FUSED_GRAD ? 3 : 1);
 }
 

@@ -79,7 +79,7 @@ static void add_sum(diff_pass *pass, const zp_ints *from, double factor, int int
   fused->operand = ZP_NEW_ARRAY(pass->arena, zp_operand, from->len); /* zeroed: all ROWS */
   fused->in_cols = ZP_NEW_ARRAY(pass->arena, int64_t, from->len);
   for (int i = 0; i < from->len; i++) fused->in_cols[i] = zp_shape_cols(&t->shape);
-  zp_fused_set_rows(fused, t);
+  zp_fused_set_rows(fused, t, 1);
   if (from->len == 1) push_op(pass, fused, ZP_OP_MUL_CONST, 0, 0, factor, t);
   for (int i = 1; i < from->len; i++) push_op(pass, fused, ZP_OP_ADD, i == 1 ? 0 : from->len + i - 2, i, 0, t);
   zp_push(pass->arena, &fused->out_value, fused->n_in + fused->ops.len - 1);

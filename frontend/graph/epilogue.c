@@ -98,6 +98,7 @@ static zp_fused *with_product_first(zp_arena *arena, const zp_fused *from, int p
   zp_fused *to = ZP_NEW(arena, zp_fused);
   *to = (zp_fused){.n_in = from->n_in,
                    .rows_per_sample = from->rows_per_sample,
+                   .row_parts = from->row_parts,
                    .split = from->split,
                    .split_rows = from->split_rows};
   to->operand = ZP_NEW_ARRAY(arena, zp_operand, from->n_in);

@@ -46,6 +46,9 @@ static bool pairs_agree(const fuse_pass *pass, int ga, int gb) {
   return !a || !b || (a->head_size == b->head_size && a->interleaved == b->interleaved);
 }
 
+/* Norms of heads have other rows than all else, so they stay alone. */
+static int64_t row_parts_of(const fuse_pass *pass, int node) { return zp_op_row_parts(&pass->graph->nodes.data[node]); }
+
 /* ---- paths between groups ---- */
 
 static bool reaches(fuse_pass *pass, int from, int to);
@@ -84,7 +87,7 @@ static bool detour(fuse_pass *pass, int from, int to) {
 static void try_join(fuse_pass *pass, int a, int b) {
   int ga = pass->group[a], gb = pass->group[b];
   if (ga == gb || !rows_agree(pass, a, b) || pass->size[ga] + pass->size[gb] > MAX_GROUP_OPS) return;
-  if (!pairs_agree(pass, ga, gb)) return;
+  if (!pairs_agree(pass, ga, gb) || row_parts_of(pass, a) > 1 || row_parts_of(pass, b) > 1) return;
   if (detour(pass, ga, gb) || detour(pass, gb, ga)) return;
   int keep = ga < gb ? ga : gb, drop = ga < gb ? gb : ga;
   for (int m = 0; m < pass->n; m++)
@@ -149,7 +152,8 @@ static void collect_inputs(const fuse_pass *pass, int group, zp_node *fused_node
     for (int i = 0; i < in->len; i++) {
       if (made_inside(pass, in->data[i], group) || zp_ints_has(&fused_node->in, in->data[i])) continue;
       zp_operand kind = ZP_OPERAND_ROWS;
-      bool fits = zp_operand_kind(&result_of(pass, m)->shape, &pass->graph->tensors.data[in->data[i]].shape, &kind);
+      bool fits = zp_part_operand_kind(&result_of(pass, m)->shape, &pass->graph->tensors.data[in->data[i]].shape,
+                                       fused->row_parts, &kind);
       assert(fits);
       (void)fits;
       value[in->data[i]] = fused_node->in.len;
@@ -162,7 +166,8 @@ static void collect_inputs(const fuse_pass *pass, int group, zp_node *fused_node
   fused->in_cols = ZP_NEW_ARRAY(pass->arena, int64_t, fused->n_in);
   for (int i = 0; i < fused->n_in; i++) {
     fused->operand[i] = (zp_operand)kinds.data[i];
-    fused->in_cols[i] = zp_shape_cols(&pass->graph->tensors.data[fused_node->in.data[i]].shape);
+    fused->in_cols[i] =
+        zp_part_cols(&pass->graph->tensors.data[fused_node->in.data[i]].shape, fused->operand[i], fused->row_parts);
   }
 }
 
@@ -176,7 +181,7 @@ static void collect_ops(const fuse_pass *pass, int group, zp_node *fused_node, i
                       .attr = node->attr,
                       .span = node->span,
                       .name = node->name,
-                      .cols = zp_shape_cols(&result_of(pass, m)->shape)};
+                      .cols = zp_shape_cols(&result_of(pass, m)->shape) / fused->row_parts};
     for (int k = 0; k < node->in.len; k++) op.arg[k] = value[node->in.data[k]];
     int result = node->out.data[0];
     value[result] = fused->n_in + fused->ops.len;
@@ -193,7 +198,7 @@ static void collect_ops(const fuse_pass *pass, int group, zp_node *fused_node, i
 static zp_node fused_node(const fuse_pass *pass, int group) {
   const zp_tensor *rows = result_of(pass, group);
   zp_node node = {.op = ZP_OP_FUSED, .fused = ZP_NEW(pass->arena, zp_fused)};
-  zp_fused_set_rows(node.fused, rows);
+  zp_fused_set_rows(node.fused, rows, row_parts_of(pass, group));
   int *value = ZP_NEW_ARRAY(pass->arena, int, pass->graph->tensors.len);
   collect_inputs(pass, group, &node, value);
   collect_ops(pass, group, &node, value);

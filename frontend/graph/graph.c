@@ -113,8 +113,9 @@ int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, in
   return add_application(graph, &rule, name);
 }
 
-void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows) {
-  fused->rows_per_sample = zp_shape_rows_per_sample(&rows->shape);
+void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows, int64_t row_parts) {
+  fused->row_parts = row_parts;
+  fused->rows_per_sample = zp_shape_rows_per_sample(&rows->shape) * row_parts;
   fused->split = rows->split_dim >= 0 && rows->split_dim == rows->shape.rank - 1;
   fused->split_rows = rows->split_dim == 1 && !fused->split;
 }

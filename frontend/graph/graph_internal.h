@@ -46,8 +46,13 @@ bool zp_op_takes(zp_op op, int operands);
 zp_tensor zp_tensor_make(const char *name, zp_element element, zp_shape shape, zp_span span);
 /* How a ROW op reads an operand beside rows of shape `rows`; false when the shapes do not fit. */
 bool zp_operand_kind(const zp_shape *rows, const zp_shape *operand, zp_operand *kind);
-/* Fills in rows_per_sample and the share that the rows of tensor `rows` are. */
-void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows);
+/* zp_fused.row_parts of the node, as a group of its own. */
+int64_t zp_op_row_parts(const zp_node *node);
+/* As zp_operand_kind, and columns of an operand, where rows of the tensors are so many of the group's. */
+bool zp_part_operand_kind(const zp_shape *rows, const zp_shape *operand, int64_t row_parts, zp_operand *kind);
+int64_t zp_part_cols(const zp_shape *shape, zp_operand operand, int64_t row_parts);
+/* Fills in row_parts, rows_per_sample and the share that the rows of tensor `rows` are. */
+void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows, int64_t row_parts);
 /* Rows of one sample: the product of the dims between the first and the last. */
 int64_t zp_shape_rows_per_sample(const zp_shape *shape);
 

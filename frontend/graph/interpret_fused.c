@@ -108,7 +108,7 @@ static int64_t rows_of(const zp_interpreter *in, int tensor) {
 void zp_interpret_fused(zp_interpreter *in, const zp_node *node) {
   zp_arena_mark mark = zp_arena_get_mark(in->graph->arena);
   row_run run = start_run(in, node->fused, node->out.data[0]);
-  int64_t rows = rows_of(in, node->out.data[0]);
+  int64_t rows = rows_of(in, node->out.data[0]) * node->fused->row_parts;
   for (int64_t row = 0; row < rows; row++) {
     start_row(&run, row);
     for (int v = 0; v < node->fused->n_in; v++) load(&run, v, node->in.data[v]);
@@ -129,11 +129,12 @@ void zp_interpret_row_node(zp_interpreter *in, const zp_node *node) {
   int out_value = node->in.len;
   zp_fused_op op = {.op = node->op, .n_arg = node->in.len, .attr = node->attr, .cols = zp_shape_cols(rows)};
   zp_fused fused = {.n_in = node->in.len, .operand = operand, .in_cols = in_cols};
-  zp_fused_set_rows(&fused, &in->graph->tensors.data[node->out.data[0]]);
+  zp_fused_set_rows(&fused, &in->graph->tensors.data[node->out.data[0]], zp_op_row_parts(node));
+  op.cols /= fused.row_parts;
   for (int k = 0; k < node->in.len; k++) {
     op.arg[k] = k;
-    in_cols[k] = zp_shape_cols(zp_in_shape(in, node->in.data[k]));
-    bool fits = zp_operand_kind(rows, zp_in_shape(in, node->in.data[k]), &operand[k]);
+    bool fits = zp_part_operand_kind(rows, zp_in_shape(in, node->in.data[k]), fused.row_parts, &operand[k]);
+    in_cols[k] = zp_part_cols(zp_in_shape(in, node->in.data[k]), operand[k], fused.row_parts);
     assert(fits);
     (void)fits;
   }
@@ -180,7 +181,7 @@ static void add_columns(const row_run *run, const zp_node *node, int output) {
 void zp_interpret_fused_grad(zp_interpreter *in, const zp_node *node) {
   zp_arena_mark mark = zp_arena_get_mark(in->graph->arena);
   row_run run = start_run(in, node->fused, node->in.data[0]);
-  int64_t rows = rows_of(in, node->in.data[0]);
+  int64_t rows = rows_of(in, node->in.data[0]) * node->fused->row_parts;
   for (int64_t row = 0; row < rows; row++) {
     start_row(&run, row);
     load_grad_inputs(&run, node);

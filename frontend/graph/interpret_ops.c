@@ -2,6 +2,7 @@
  * tensor rank. Shape legend: T rows (B*S), k and n columns, d head size. */
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <zplan/sparse.h>
 #include "interpret_internal.h"
 
@@ -93,10 +94,21 @@ static void position_grad(zp_interpreter *in, const zp_node *node) {
 typedef struct head {
   int64_t sequence, d, q_cols, kv_cols, q_at, kv_at, lse_at, heads;
   bool causal;
-  const zp_layout *layout; /* NULL: dense */
-  double scale;
-  int64_t length; /* positions that are there */
+  const zp_layout *layout;      /* NULL: dense */
+  double scale, softcap, slope; /* slope: of ALiBi, 0: none */
+  int64_t length, window;       /* positions that are there; how far a query sees, 0: all */
 } head;
+
+/* ALiBi's slope of a head: 2^(-8 k / n), k = 1 to n, for a power of two n of heads; of other numbers those of the power
+ * below, then the odd k of the power above. */
+static double slope_of(const zp_interpreter *in, const zp_node *node, int64_t h) {
+  const zp_tensor *q = &in->graph->tensors.data[node->in.data[0]];
+  int64_t heads = node->attr.alibi_heads, n = 1, at = h;
+  if (heads == 0) return 0;
+  if (q->split_dim == q->shape.rank - 1) at += in->rank * node->attr.heads;
+  while (2 * n <= heads) n *= 2;
+  return at < n ? pow(2, -8 * (double)(at + 1) / (double)n) : pow(2, -8 * (double)(2 * (at - n) + 1) / (double)(2 * n));
+}
 
 static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sample, int64_t h) {
   const zp_op_attr *attr = &node->attr;
@@ -105,7 +117,10 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .heads = attr->heads,
              .causal = attr->causal,
              .layout = attr->layout,
-             .scale = attr->scale};
+             .scale = attr->scale,
+             .window = attr->window,
+             .softcap = attr->softcap,
+             .slope = slope_of(in, node, h)};
   int lengths = zp_attention_lengths(node);
   at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.sequence;
   at.q_cols = cols_of(in, node->in.data[0]);
@@ -125,8 +140,18 @@ static int64_t keys_of(const head *at, int64_t query) {
 static double score(const head *at, const double *q, const double *k, int64_t i, int64_t j) {
   double sum = 0;
   if (at->layout && !zp_layout_sees(at->layout, i, j)) return -INFINITY;
+  if (at->window && llabs(i - j) >= at->window) return -INFINITY;
   for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
-  return sum * at->scale;
+  sum *= at->scale;
+  if (at->softcap > 0) sum = at->softcap * tanh(sum / at->softcap);
+  return sum - at->slope * (double)llabs(i - j);
+}
+
+/* The derivative of a score by its product, given the score. */
+static double score_slope(const head *at, double score, int64_t i, int64_t j) {
+  if (at->softcap == 0 || score == -INFINITY) return at->scale;
+  double bent = (score + at->slope * (double)llabs(i - j)) / at->softcap;
+  return at->scale * (1 - bent * bent);
 }
 
 static void attention_head(const head *at, const double *q, const double *k, const double *v, double *o, double *lse) {
@@ -151,9 +176,9 @@ static void attention_head_grad(const head *at, double *const in[6], double *dq,
     for (int64_t c = 0; c < at->d; c++) dot += d_o[qi + c] * o[qi + c];
     for (int64_t j = 0; j < keys_of(at, i); j++) {
       int64_t kj = at->kv_at + j * at->kv_cols;
-      double p = exp(score(at, q, k, i, j) - lse[at->lse_at + i * at->heads]), dp = 0;
+      double s = score(at, q, k, i, j), p = exp(s - lse[at->lse_at + i * at->heads]), dp = 0;
       for (int64_t c = 0; c < at->d; c++) dp += d_o[qi + c] * v[kj + c];
-      double ds = p * (dp - dot) * at->scale;
+      double ds = p * (dp - dot) * score_slope(at, s, i, j);
       for (int64_t c = 0; c < at->d; c++) {
         dv[kj + c] += p * d_o[qi + c];
         dq[qi + c] += ds * k[kj + c];
@@ -190,15 +215,15 @@ static void attention_grad(zp_interpreter *in, const zp_node *node) {
 
 /* The rank's columns of the vocabulary: `here` of its columns are logits, the rest is padding. */
 typedef struct vocabulary {
-  int64_t first, here;
+  int64_t first, here, all; /* all: words of the model */
 } vocabulary;
 
 static vocabulary vocabulary_of(const zp_interpreter *in, int logits) {
   const zp_tensor *t = &in->graph->tensors.data[logits];
   int64_t cols = zp_shape_cols(&t->shape);
-  if (t->split_dim != t->shape.rank - 1) return (vocabulary){0, cols};
+  if (t->split_dim != t->shape.rank - 1) return (vocabulary){0, cols, cols};
   int64_t first = in->rank * cols, left = t->full_dim - first;
-  return (vocabulary){first, left < 0 ? 0 : left < cols ? left : cols};
+  return (vocabulary){first, left < 0 ? 0 : left < cols ? left : cols, t->full_dim};
 }
 
 /* max, sum of exp(x - max), logit of the label: -inf on the ranks that do not have it */
@@ -257,10 +282,12 @@ static void ce_grad(zp_interpreter *in, const zp_node *node) {
   double *d_logits = zp_out_value(in, node, 0);
   int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
   vocabulary v = vocabulary_of(in, node->in.data[0]);
+  double smoothing = node->attr.smoothing;
   for (int64_t t = 0; t < rows; t++)
     for (int64_t c = 0; c < n; c++) {
-      double p = exp(logits[t * n + c] - lse[t]), hit = v.first + c == (int64_t)labels[t];
-      d_logits[t * n + c] = c < v.here ? (p - hit) * in->loss_scale : 0;
+      double p = exp(logits[t * n + c] - lse[t]) * (1 + 2 * node->attr.z_loss * lse[t]);
+      double target = smoothing / (double)v.all + (v.first + c == (int64_t)labels[t] ? 1 - smoothing : 0);
+      d_logits[t * n + c] = c < v.here ? (p - target) * in->loss_scale : 0;
     }
 }
 

@@ -90,8 +90,9 @@ static moments row_moments(const zp_fused_op *op, const double *x) {
 
 static void norm_forward(const zp_fused_op *op, double *const arg[3], double *y) {
   moments m = row_moments(op, arg[0]);
+  double offset = op->attr.value; /* of the weight */
   for (int64_t c = 0; c < op->cols; c++) {
-    y[c] = (arg[0][c] - m.mean) * m.rstd * arg[1][c];
+    y[c] = (arg[0][c] - m.mean) * m.rstd * (arg[1][c] + offset);
     if (op->op == ZP_OP_LAYER_NORM) y[c] += arg[2][c];
   }
 }
@@ -99,15 +100,15 @@ static void norm_forward(const zp_fused_op *op, double *const arg[3], double *y)
 /* With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)); RMS norm has no mean of its own. */
 static void norm_backward(const zp_fused_op *op, double *const arg[3], const double *dy, double *const d_arg[3]) {
   moments m = row_moments(op, arg[0]);
-  double n = (double)op->cols, mean_g = 0, mean_gh = 0;
+  double n = (double)op->cols, mean_g = 0, mean_gh = 0, offset = op->attr.value;
   for (int64_t c = 0; c < op->cols; c++) {
-    double h = (arg[0][c] - m.mean) * m.rstd, g = dy[c] * arg[1][c];
+    double h = (arg[0][c] - m.mean) * m.rstd, g = dy[c] * (arg[1][c] + offset);
     if (op->op == ZP_OP_LAYER_NORM) mean_g += g / n;
     mean_gh += g * h / n;
   }
   for (int64_t c = 0; c < op->cols; c++) {
     double h = (arg[0][c] - m.mean) * m.rstd;
-    if (d_arg[0]) d_arg[0][c] += m.rstd * (dy[c] * arg[1][c] - mean_g - h * mean_gh);
+    if (d_arg[0]) d_arg[0][c] += m.rstd * (dy[c] * (arg[1][c] + offset) - mean_g - h * mean_gh);
     if (d_arg[1]) d_arg[1][c] += dy[c] * h;
     if (op->op == ZP_OP_LAYER_NORM && d_arg[2]) d_arg[2][c] += dy[c];
   }

@@ -6,7 +6,7 @@
 static int add_stat(zp_graph *graph, const zp_node *loss, zp_op op, int in0, int in1, zp_shape shape,
                     const char *suffix) {
   const char *name = zp_format(graph->arena, "%s.%s", loss->name, suffix);
-  zp_node node = {.op = op, .span = loss->span, .name = loss->name};
+  zp_node node = {.op = op, .attr = loss->attr, .span = loss->span, .name = loss->name};
   int out = zp_graph_add_tensor(graph, zp_tensor_make(name, ZP_ELEM_STAT, shape, loss->span));
   zp_push(graph->arena, &node.in, in0);
   zp_push(graph->arena, &node.in, in1);

@@ -102,6 +102,11 @@ static void visit(parts_pass *pass, const zp_node *node) {
   case ZP_OP_CROSS_ENTROPY: tie(pass, x, 1, node->in.data[1], 1); break;
   default:
     assert(zp_op_is_row(node->op)); /* a logical graph */
+    if (zp_op_row_parts(node) > 1) {
+      require(pass, x, 2, (zp_parts){1, node->attr.heads});
+      tie_trailing(pass, x, y, 0);
+      break;
+    }
     if (node->op == ZP_OP_ROPE) require(pass, x, 2, (zp_parts){1, node->attr.heads});
     for (int i = 0; i < node->in.len; i++) tie_trailing(pass, node->in.data[i], y, 0);
   }

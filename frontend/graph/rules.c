@@ -160,9 +160,8 @@ static void binary(zp_rule *rule) {
   if (want_activation(rule, 0) && want_broadcast(rule, 1)) answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
 }
 
-static bool want_vector(zp_rule *rule, int i, const char *what) {
+static bool want_vector_of(zp_rule *rule, int i, const char *what, int64_t n) {
   if (!want_element(rule, i, ZP_ELEM_FLOAT) || !want_param(rule, i) || !want_rank(rule, i, 1)) return false;
-  int64_t n = zp_shape_cols(shape_of(rule, 0));
   if (shape_of(rule, i)->dim[0] == n) return true;
   fail(rule, ZP_Z0204, "the %s of `%s` needs %lld elements for rows of `%s` %s, but `%s` is %s", what,
        zp_op_name(rule->op), (long long)n, operand(rule, 0)->name, text_of(rule, 0), operand(rule, i)->name,
@@ -170,7 +169,31 @@ static bool want_vector(zp_rule *rule, int i, const char *what) {
   return false;
 }
 
+static bool want_vector(zp_rule *rule, int i, const char *what) {
+  return want_vector_of(rule, i, what, zp_shape_cols(shape_of(rule, 0)));
+}
+
+static bool want_heads(zp_rule *rule, int i, int64_t heads, const char *what);
+
+/* Each head by itself. Heads are rows of a kernel, which must follow one another. */
+static void norm_of_heads(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_rank(rule, 0, 3) || !want_heads(rule, 0, rule->attr.heads, "heads") ||
+      !want_vector_of(rule, 1, "weight", rule->attr.head_size) || !want_positive(rule, "eps", rule->attr.eps))
+    return;
+  if (operand(rule, 0)->base >= 0) {
+    help(fail(rule, ZP_Z0216, "`%s` over the heads of `%s`, a part of a split, is known but not built yet",
+              zp_op_name(rule->op), operand(rule, 0)->name),
+         "give queries and keys a product each, and norm its result");
+    return;
+  }
+  answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+}
+
 static void norm(zp_rule *rule) {
+  if (rule->attr.heads) {
+    norm_of_heads(rule);
+    return;
+  }
   if (!want_activation(rule, 0) || !want_vector(rule, 1, "weight") || !want_positive(rule, "eps", rule->attr.eps))
     return;
   if (rule->op == ZP_OP_LAYER_NORM && !want_vector(rule, 2, "bias")) return;
@@ -252,6 +275,16 @@ static bool want_lengths(zp_rule *rule, int i) {
   return false;
 }
 
+/* A window that reaches over the whole sequence is none. */
+static bool want_window(zp_rule *rule) {
+  zp_op_attr *attr = &rule->attr;
+  if (attr->window >= shape_of(rule, 0)->dim[1]) attr->window = 0;
+  if (!attr->window || !attr->sparse) return true;
+  help(fail(rule, ZP_Z0216, "`attention` with a pattern and a window is known but not built yet"),
+       "a pattern says already which blocks are seen: leave one of the two away");
+  return false;
+}
+
 static void attention(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   for (int i = 0; i < 3; i++)
@@ -268,7 +301,11 @@ static void attention(zp_rule *rule) {
          operand(rule, 0)->name, text_of(rule, 0), operand(rule, 1)->name, text_of(rule, 1));
     return;
   }
-  if (!want_layout(rule) || (rule->n_in > 3 && !want_lengths(rule, 3))) return;
+  if (!(attr->softcap >= 0 && isfinite(attr->softcap))) {
+    fail(rule, ZP_Z0208, "`softcap` of `attention` must be positive, not %g", attr->softcap);
+    return;
+  }
+  if (!want_window(rule) || !want_layout(rule) || (rule->n_in > 3 && !want_lengths(rule, 3))) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
   const zp_extent *heads = attr->heads_extent;

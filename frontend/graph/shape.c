@@ -66,6 +66,20 @@ const char *zp_shape_text(zp_arena *arena, const zp_shape *shape) {
   return text.data;
 }
 
+int64_t zp_op_row_parts(const zp_node *node) {
+  return node->op == ZP_OP_RMS_NORM && node->attr.heads > 0 ? node->attr.heads : 1;
+}
+
+int64_t zp_part_cols(const zp_shape *shape, zp_operand operand, int64_t row_parts) {
+  return zp_shape_cols(shape) / (operand == ZP_OPERAND_ROWS ? row_parts : 1);
+}
+
+bool zp_part_operand_kind(const zp_shape *rows, const zp_shape *operand, int64_t row_parts, zp_operand *kind) {
+  if (row_parts == 1 || zp_shape_equal(rows, operand)) return zp_operand_kind(rows, operand, kind);
+  *kind = ZP_OPERAND_COLUMNS;
+  return operand->rank == 1 && operand->dim[0] * row_parts == zp_shape_cols(rows);
+}
+
 bool zp_operand_kind(const zp_shape *rows, const zp_shape *operand, zp_operand *kind) {
   int last = rows->rank - 1;
   if (zp_shape_equal(rows, operand))

@@ -24,6 +24,7 @@ static const char *const foreign_words[][2] = {
     {"out_features", "out"},
     {"rope_theta", "theta"},
     {"is_causal", "causal"},
+    {"sliding_window", "window"},
 };
 
 static const char *translate(const char *word, const char *const *names, int count) {

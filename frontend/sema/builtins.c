@@ -3,7 +3,7 @@
 
 typedef struct builtin builtin;
 typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
-enum { MAX_BUILTIN_ARGS = 10 };
+enum { MAX_BUILTIN_ARGS = 14 };
 struct builtin {
   const char *name;
   int required; /* the first ones must be given, and are tensors */
@@ -51,13 +51,23 @@ static bool apply_gelu(zp_elab *e, const builtin *op, const zp_expr *call, const
          apply_with(e, op, call, slots, (zp_op_attr){.tanh_form = form == 1}, value);
 }
 
-static bool apply_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_norm_of(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_op_attr attr,
+                          zp_value *value) {
   const zp_slot *slot = &slots[op->required];
-  zp_op_attr attr = {0};
   if (!zp_slot_number(e, slot, "eps", 1e-5, &attr.eps)) return false;
   if (attr.eps > 0) return apply_with(e, op, call, slots, attr, value);
   zp_report(e->diags, ZP_Z0237, slot->value.span, "`eps` must be above 0, this is %g", attr.eps);
   return false;
+}
+
+static bool apply_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  return apply_norm_of(e, op, call, slots, (zp_op_attr){0}, value);
+}
+
+static bool apply_rms_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {0};
+  return zp_slot_number(e, &slots[3], "offset", 0, &attr.value) &&
+         zp_slot_count(e, &slots[4], "heads", 0, &attr.heads) && apply_norm_of(e, op, call, slots, attr, value);
 }
 
 /* The rate is train's unless given. Every dropout has a stream of random numbers of its own, also when its rate is 0:
@@ -118,22 +128,32 @@ static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, cons
   return true;
 }
 
-enum { LENGTHS = 8 }; /* place of that argument of attention */
+/* Places of arguments of attention. */
+enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11 };
 
 static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
+  bool alibi;
   bool ok = zp_elab_require(e, call, op->name, "heads", &slots[3]) &&
             zp_slot_count(e, &slots[3], "heads", 1, &attr.heads) &&
             zp_slot_count(e, &slots[4], "kv_heads", attr.heads, &attr.kv_heads) &&
             zp_slot_bool(e, &slots[5], "causal", true, &attr.causal) &&
             zp_slot_number(e, &slots[6], "scale", 0, &attr.scale) && /* 0: 1 / sqrt(head size), by the op's rule */
-            zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse);
+            zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse) &&
+            zp_slot_count(e, &slots[WINDOW], "window", 0, &attr.window) &&
+            zp_slot_number(e, &slots[SOFTCAP], "softcap", 0, &attr.softcap) &&
+            zp_slot_bool(e, &slots[ALIBI], "alibi", false, &alibi);
   if (!ok) return false;
   attr.heads_extent = slots[3].value.extent;
   if (slots[6].given && attr.scale <= 0) {
     zp_report(e->diags, ZP_Z0237, slots[6].value.span, "`scale` must be above 0, this is %g", attr.scale);
     return false;
   }
+  if (slots[SOFTCAP].given && attr.softcap <= 0) {
+    zp_report(e->diags, ZP_Z0237, slots[SOFTCAP].value.span, "`softcap` must be above 0, this is %g", attr.softcap);
+    return false;
+  }
+  if (alibi) attr.alibi_heads = attr.heads;
   if (!slots[LENGTHS].given) return apply_with(e, op, call, slots, attr, value);
   zp_value in[4];
   if (!tensors(e, op, slots, in) || !is_tensor(e, op, slots, LENGTHS)) return false;
@@ -161,6 +181,22 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
   zp_value second = zp_elab_tensor(e, slot, call->span);
   zp_push(e->arena, &value->list, second);
   return true;
+}
+
+static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots,
+                                zp_value *value) {
+  zp_op_attr attr = {0};
+  if (!zp_slot_number(e, &slots[3], "label_smoothing", 0, &attr.smoothing) ||
+      !zp_slot_number(e, &slots[4], "z_loss", 0, &attr.z_loss))
+    return false;
+  if (attr.smoothing < 0 || attr.smoothing >= 1) {
+    zp_report(e->diags, ZP_Z0237, slots[3].value.span, "`label_smoothing` lies in 0 .. 1 (1 excluded), this is %g",
+              attr.smoothing);
+    return false;
+  }
+  if (attr.z_loss >= 0) return apply_with(e, op, call, slots, attr, value);
+  zp_report(e->diags, ZP_Z0237, slots[4].value.span, "`z_loss` must not be negative, this is %g", attr.z_loss);
+  return false;
 }
 
 static bool apply_matmul(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
@@ -198,13 +234,14 @@ static const builtin builtins[] = {
     {"gelu", 1, {"x", "approximate"}, apply_gelu, ZP_OP_GELU},
     {"softmax", 1, {"x"}, apply_plain, ZP_OP_SOFTMAX},
     {"layer_normalize", 3, {"x", "weight", "bias", "eps"}, apply_norm, ZP_OP_LAYER_NORM},
-    {"rms_normalize", 2, {"x", "weight", "eps"}, apply_norm, ZP_OP_RMS_NORM},
+    {"rms_normalize", 2, {"x", "weight", "eps", "offset", "heads"}, apply_rms_norm, ZP_OP_RMS_NORM},
     {"dropout", 1, {"x", "rate"}, apply_dropout, ZP_OP_DROPOUT},
     {"rope", 1, {"x", "heads", "theta", "style"}, apply_rope, ZP_OP_ROPE},
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
     {"attention",
      3,
-     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "!bias"},
+     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
+      "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate", 1, {"scores", "k", "capacity", "normalize", "balance"}, apply_gate, ZP_OP_TOP_K_GATE},
@@ -213,16 +250,15 @@ static const builtin builtins[] = {
     {"combine", 3, {"y", "weight", "slot"}, apply_plain, ZP_OP_COMBINE},
     {"cross_entropy",
      2,
-     {"logits", "labels", "!ignore_index", "!label_smoothing", "!z_loss"},
-     apply_plain,
+     {"logits", "labels", "!ignore_index", "label_smoothing", "z_loss"},
+     apply_cross_entropy,
      ZP_OP_CROSS_ENTROPY},
 };
 enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 
 /* The rest of the language's standard operations. */
 static const char *const not_built[] = {
-    "einsum", "relative_bias", "alibi", "cast", "concat", "reshape",   "slice",
-    "gather", "mse",           "sum",   "mean", "max",    "logsumexp",
+    "einsum", "relative_bias", "cast", "concat", "reshape", "slice", "gather", "mse", "sum", "mean", "max", "logsumexp",
 };
 
 static const builtin *find_builtin(const char *name) {
@@ -243,7 +279,8 @@ static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
   zp_module_names(e->arena, e->frame->module, 1u << ZP_ITEM_BLOCK, &names);
   for (int i = 0; i < N_BUILTINS; i++) zp_push(e->arena, &names, builtins[i].name);
   zp_diag *d = zp_report(e->diags, ZP_Z0215, call->at, "no block and no operation is called `%s`", name);
-  bool std_block = strcmp(name, "linear") == 0 || strcmp(name, "layer_norm") == 0 || strcmp(name, "rms_norm") == 0;
+  bool std_block = strcmp(name, "linear") == 0 || strcmp(name, "layer_norm") == 0 || strcmp(name, "rms_norm") == 0 ||
+                   strcmp(name, "head_norm") == 0;
   if (std_block)
     zp_diag_help(d, "it comes with `use std.nn`");
   else

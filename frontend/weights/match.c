@@ -170,9 +170,15 @@ static bool same_attention(matcher *m, const zp_node *a, const zp_node *b) {
   if (kv_x != kv_y)
     return differ(m, a->span, "attention has %lld key/value heads here, and %lld in %s", (long long)kv_x,
                   (long long)kv_y, m->their_name);
-  if (x->causal != y->causal || x->sparse || a->in.len != b->in.len)
+  if (x->causal != y->causal || x->sparse || x->window != y->window || a->in.len != b->in.len)
     return differ(m, a->span, "attention sees other positions here than in %s, where it sees all before",
                   m->their_name);
+  if (!same_number(x->softcap, y->softcap))
+    return differ(m, a->span, "attention's scores are capped at %g here, and at %g in %s (0: not)", x->softcap,
+                  y->softcap, m->their_name);
+  if (x->alibi_heads != y->alibi_heads)
+    return differ(m, a->span, "attention has %s here, and %s in %s", x->alibi_heads ? "ALiBi" : "no ALiBi",
+                  y->alibi_heads ? "it" : "none", m->their_name);
   double ours = scale_of(m, OURS, a), theirs = scale_of(m, THEIRS, b);
   return same_number(ours, theirs) ||
          differ(m, a->span, "attention's scale is %g of the usual here, and %g of it in %s", ours, theirs,
@@ -185,6 +191,11 @@ static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
   case ZP_OP_ATTENTION: return same_attention(m, a, b);
   case ZP_OP_LAYER_NORM:
   case ZP_OP_RMS_NORM:
+    if (x->heads != y->heads)
+      return differ(m, a->span, "a norm is of %lld heads here, and of %lld in %s (0: of whole rows)",
+                    (long long)x->heads, (long long)y->heads, m->their_name);
+    if (!same_number(x->value, y->value))
+      return differ(m, a->span, "a norm's weight has offset %g here, and %g in %s", x->value, y->value, m->their_name);
     return same_number(x->eps, y->eps) ||
            differ(m, a->span, "`eps` is %g here, and %g in %s", x->eps, y->eps, m->their_name);
   case ZP_OP_ROPE:

@@ -18,6 +18,7 @@
 
 #include "zpd_attention_tile.cuh"
 #include "zpd_layouts.cuh"
+#include "zpd_scores.cuh"
 
 /* Columns of a head at once, at most LIMIT: in as few parts as possible, which are as equal as possible. */
 template <int LIMIT> struct zpd_parts {
@@ -60,8 +61,8 @@ ZPD_DEVICE zpd_tile_rows zpd_rows_from(const zpd_attention &a, int first, bool p
 
 /* What a block of queries reads and writes; `first`: its first query. */
 struct zpd_query_tile : zpd_tile_rows {
-  int first, keys; /* keys: end of those that its queries see */
-  zpd_int row;     /* of q, o, ... */
+  int first, from, keys; /* keys: from `from` on, end of those that its queries see */
+  zpd_int row;           /* of q, o, ... */
   zpd_int head, kv_head;
 };
 
@@ -72,7 +73,9 @@ ZPD_DEVICE zpd_query_tile zpd_my_queries(const zpd_attention &a) {
   t.head = blockIdx.y;
   t.kv_head = t.head / (a.H / a.G);
   (zpd_tile_rows &)t = zpd_rows_from(a, t.first, t.kv_head >= a.kv_heads_valid);
-  t.keys = (int)(a.causal ? zpd_min(t.length, t.first + ZPD_ATTENTION_ROWS) : t.length);
+  t.from = zpd_first_met(a, t.first, ZPD_KEYS);
+  t.keys = (int)(a.causal ? zpd_min(t.length, t.first + ZPD_ATTENTION_ROWS)
+                          : zpd_end_met(a, t.first + ZPD_ATTENTION_ROWS - 1, t.length));
   return t;
 }
 
@@ -97,19 +100,23 @@ struct zpd_softmax {
 };
 
 /* Scores to probabilities relative to the running maximum; what was summed before is brought to the new one. */
-ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, int length, int first, int key, zpd_softmax &s,
-                                 real (&score)[ZPD_MINE][ZPD_KEYS / ZPD_LANES], real (&o)[ZPD_MINE][ZPD_O_MINE]) {
+ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, const zpd_bend &bend, int length, int first, int key,
+                                 zpd_softmax &s, real (&score)[ZPD_MINE][ZPD_KEYS / ZPD_LANES],
+                                 real (&o)[ZPD_MINE][ZPD_O_MINE]) {
   ZPD_EACH (i, ZPD_MINE) {
     const int query = first + zpd_y() + i * ZPD_GROUPS;
     real max = s.max[i], sum = 0;
     ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) {
-      const bool sees = zpd_sees(a, length, query, key + zpd_x() + j * ZPD_LANES);
-      score[i][j] = sees ? score[i][j] * (real)a.scale : -zpd_infinity();
+      const int at = key + zpd_x() + j * ZPD_LANES;
+      real grad;
+      score[i][j] =
+          zpd_sees(a, length, query, at) ? bend.score(score[i][j], query, at, &grad) * (real)a.scale : -zpd_infinity();
       max = score[i][j] > max ? score[i][j] : max;
     }
     max = zpd_row_max(max);
-    const real shrink = zpd_exp(s.max[i] - max);
-    ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) sum += score[i][j] = zpd_exp(score[i][j] - max);
+    /* In a window a row may meet keys before the first that it sees. */
+    const real base = zpd_window(a) > 0 && max == -zpd_infinity() ? 0 : max, shrink = zpd_exp(s.max[i] - base);
+    ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) sum += score[i][j] = zpd_exp(score[i][j] - base);
     s.max[i] = max;
     s.sum[i] = s.sum[i] * shrink + sum;
     ZPD_EACH (c, ZPD_O_MINE) o[i][c] *= shrink;
@@ -125,6 +132,8 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
   const zpd_view q = zpd_queries(a, t, a.q, a.q_ld), k = zpd_keys(a, t, a.k, a.k_ld), v = zpd_keys(a, t, a.v, a.v_ld);
   real o[ZPD_MINE][ZPD_O_MINE], score[ZPD_MINE][ZPD_KEYS / ZPD_LANES], inverse[ZPD_MINE];
   zpd_softmax s;
+  zpd_bend bend;
+  bend.begin(a, t.head, (real)a.scale);
   ZPD_EACH (i, ZPD_MINE) {
     s.max[i] = -zpd_infinity();
     s.sum[i] = 0;
@@ -133,9 +142,9 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
   const zpd_met met = zpd_meets(a, t.first, true);
   for (int r = 0; r < met.runs; r++) {
     const zpd_tiles tiles = met.tiles(r, t.keys);
-    for (int key = tiles.first; key < tiles.end; key += ZPD_KEYS) {
+    for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
       zpd_scores<ZPD_KEYS>(q, k, key, stage, score);
-      zpd_softmax_step(a, t.length, t.first, key, s, score, o);
+      zpd_softmax_step(a, bend, t.length, t.first, key, s, score, o);
       zpd_share<ZPD_KEYS>(score, weights);
       zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, v, key, col, stage, o);
     }
@@ -161,9 +170,13 @@ ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_forward, zpd_at
 
 /* On entry p has scores and ds has dO v of a pair; on return they have what their names say. What is not seen is 0
  * whatever is in the values. */
-ZPD_DEVICE void zpd_softmax_grad(bool sees, real &p, real &ds, real scale, real lse, real delta) {
-  p = sees ? zpd_exp(p * scale - lse) : 0;
-  ds = sees ? p * (ds - delta) * scale : 0;
+ZPD_DEVICE void zpd_softmax_grad(const zpd_attention &a, const zpd_bend &bend, int length, int query, int key, real &p,
+                                 real &ds, real lse, real delta) {
+  const bool sees = zpd_sees(a, length, query, key);
+  const real scale = (real)a.scale;
+  real grad;
+  p = sees ? zpd_exp(bend.score(p, query, key, &grad) * scale - lse) : 0;
+  ds = sees ? p * (ds - delta) * (scale * grad) : 0;
 }
 
 ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t, int col, const real (&lse)[ZPD_MINE],
@@ -171,19 +184,20 @@ ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t,
   const zpd_view q = zpd_queries(a, t, a.q, a.q_ld), d_o = zpd_queries(a, t, a.d_o, a.d_o_ld);
   const zpd_view k = zpd_keys(a, t, a.k, a.k_ld), v = zpd_keys(a, t, a.v, a.v_ld);
   real dq[ZPD_MINE][ZPD_O_MINE], p[ZPD_MINE][ZPD_KEYS / ZPD_LANES], ds[ZPD_MINE][ZPD_KEYS / ZPD_LANES];
+  zpd_bend bend;
+  bend.begin(a, t.head, (real)a.scale);
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_O_MINE) dq[i][c] = 0;
   const zpd_met met = zpd_meets(a, t.first, true);
   for (int r = 0; r < met.runs; r++) {
     const zpd_tiles tiles = met.tiles(r, t.keys);
-    for (int key = tiles.first; key < tiles.end; key += ZPD_KEYS) {
+    for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
       zpd_scores<ZPD_KEYS>(q, k, key, stage, p);
       zpd_scores<ZPD_KEYS>(d_o, v, key, stage, ds);
       ZPD_EACH (i, ZPD_MINE)
-        ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) {
-          const bool sees = zpd_sees(a, t.length, t.first + zpd_y() + i * ZPD_GROUPS, key + zpd_x() + j * ZPD_LANES);
-          zpd_softmax_grad(sees, p[i][j], ds[i][j], (real)a.scale, lse[i], delta[i]);
-        }
+        ZPD_EACH (j, ZPD_KEYS / ZPD_LANES)
+          zpd_softmax_grad(a, bend, t.length, t.first + zpd_y() + i * ZPD_GROUPS, key + zpd_x() + j * ZPD_LANES,
+                           p[i][j], ds[i][j], lse[i], delta[i]);
       zpd_share<ZPD_KEYS>(ds, weights);
       zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, k, key, col, stage, dq);
     }
@@ -252,16 +266,17 @@ ZPD_DEVICE void zpd_grad_kv_step(const zpd_attention &a, const zpd_view &k, cons
   const zpd_view q = zpd_all_queries(a, length, head, a.q, a.q_ld),
                  d_o = zpd_all_queries(a, length, head, a.d_o, a.d_o_ld);
   real p[ZPD_MINE][ZPD_QUERIES / ZPD_LANES], ds[ZPD_MINE][ZPD_QUERIES / ZPD_LANES];
+  zpd_bend bend;
+  bend.begin(a, head, (real)a.scale);
   zpd_query_facts(a, length, head, query, shared);
   zpd_scores<ZPD_QUERIES>(k, q, query, shared.stage->at, p);
   zpd_scores<ZPD_QUERIES>(v, d_o, query, shared.stage->at, ds);
   ZPD_EACH (j, ZPD_QUERIES / ZPD_LANES) {
     const int column = zpd_x() + j * ZPD_LANES;
     const real lse = shared.lse[column], delta = shared.delta[column];
-    ZPD_EACH (i, ZPD_MINE) {
-      const bool sees = zpd_sees(a, length, query + column, first + zpd_y() + i * ZPD_GROUPS);
-      zpd_softmax_grad(sees, p[i][j], ds[i][j], (real)a.scale, lse, delta);
-    }
+    ZPD_EACH (i, ZPD_MINE)
+      zpd_softmax_grad(a, bend, length, query + column, first + zpd_y() + i * ZPD_GROUPS, p[i][j], ds[i][j], lse,
+                       delta);
   }
   zpd_share<ZPD_QUERIES>(p, shared.weights->at);
   zpd_multiply<ZPD_QUERIES, ZPD_KV_COLS>(shared.weights->at, d_o, query, col, shared.stage->at, dv);
@@ -279,10 +294,12 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int length, int first, 
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_KV_MINE) dk[i][c] = dv[i][c] = 0;
   const zpd_met met = zpd_meets(a, first, false);
+  const int from = a.causal ? first : zpd_first_met(a, first, ZPD_QUERIES),
+            end = zpd_end_met(a, first + ZPD_ATTENTION_ROWS - 1, length);
   for (zpd_int head = g * group; head < (g + 1) * group; head++)
     for (int r = 0; r < met.runs; r++) {
-      const zpd_tiles tiles = met.tiles(r, length);
-      for (int query = a.causal && tiles.first < first ? first : tiles.first; query < tiles.end; query += ZPD_QUERIES)
+      const zpd_tiles tiles = met.tiles(r, end);
+      for (int query = tiles.first < from ? from : tiles.first; query < tiles.end; query += ZPD_QUERIES)
         zpd_grad_kv_step(a, k, v, length, first, head, query, col, shared, dk, dv);
     }
   const real ones[ZPD_MINE] = {1, 1, 1, 1};

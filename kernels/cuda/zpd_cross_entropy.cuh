@@ -116,17 +116,23 @@ ZPD_KERNEL(zpd_ce_loss, zpd_ce) {
   *a.loss += a.scale * loss;
 }
 
+/* What a row's gradient is made of: probability * grown - even - [label] * hit, all times scale. */
+struct zpd_ce_row_slope {
+  real lse, grown, even, hit, scale;
+};
+
 /* One element; `label` is its column, or -1. The product is with the difference, so a sure prediction has gradient 0.
  */
-ZPD_DEVICE real zpd_ce_slope(real x, int j, int valid, int label, real lse, real scale) {
-  return j < valid ? (zpd_exp(x - lse) - (real)(j == label)) * scale : 0;
+ZPD_DEVICE real zpd_ce_slope(real x, int j, int valid, int label, const zpd_ce_row_slope &s) {
+  return j < valid ? (zpd_exp(x - s.lse) * s.grown - s.even - (j == label ? s.hit : 0)) * s.scale : 0;
 }
 
 /* Columns [j, j + count), at most a pack. */
-ZPD_DEVICE void zpd_ce_slopes(const elem *x, elem *dx, int j, int count, int used, int label, real lse, real scale) {
+ZPD_DEVICE void zpd_ce_slopes(const elem *x, elem *dx, int j, int count, int used, int label,
+                              const zpd_ce_row_slope &s) {
   const zpd_raw raw = zpd_raw_load(x + j, count, true);
   real slope[ZPD_VEC];
-  ZPD_EACH (k, ZPD_VEC) slope[k] = zpd_ce_slope(zpd_raw_at(raw, k), j + k, used, label, lse, scale);
+  ZPD_EACH (k, ZPD_VEC) slope[k] = zpd_ce_slope(zpd_raw_at(raw, k), j + k, used, label, s);
   zpd_raw_store(dx + j, zpd_raw_of(slope), count, true);
 }
 
@@ -141,15 +147,17 @@ ZPD_KERNEL(zpd_ce_grad, zpd_ce) {
     const zpd_int column = a.labels[r] - a.first_col;
     const int label = column >= 0 && column < valid ? (int)column : -1, used = counts ? valid : 0;
     const real lse = ((const real *)a.lse)[r];
+    const zpd_ce_row_slope s = {lse, (real)(1 + 2 * a.z * (double)lse), (real)(a.smoothing / (double)a.vocabulary),
+                                (real)(1 - a.smoothing), scale};
     const int lead = zpd_ce_lead(x);
     if (lead != zpd_ce_lead(dx)) {
-      for (int j = threadIdx.x; j < V; j += ZPD_CE_THREADS) dx[j] = zpd_ce_slope(x[j], j, used, label, lse, scale);
+      for (int j = threadIdx.x; j < V; j += ZPD_CE_THREADS) dx[j] = zpd_ce_slope(x[j], j, used, label, s);
       continue;
     }
     const int first = lead < V ? lead : V;
-    if ((int)threadIdx.x < first) dx[threadIdx.x] = zpd_ce_slope(x[threadIdx.x], threadIdx.x, used, label, lse, scale);
+    if ((int)threadIdx.x < first) dx[threadIdx.x] = zpd_ce_slope(x[threadIdx.x], threadIdx.x, used, label, s);
     for (int j = first + (int)threadIdx.x * ZPD_VEC; j < V; j += ZPD_CE_THREADS * ZPD_VEC)
-      zpd_ce_slopes(x, dx, j, V - j, used, label, lse, scale);
+      zpd_ce_slopes(x, dx, j, V - j, used, label, s);
   }
 }
 

@@ -16,13 +16,49 @@ ZPD_DEVICE int zpd_length(const zpd_attention &a) {
   return (int)(a.lengths ? zpd_min(a.S, a.lengths[blockIdx.z]) : a.S);
 }
 
+/* Windows of tokens cost nothing in a model that has none: its text has no ZPD_WINDOWS. */
+#ifdef ZPD_WINDOWS
+ZPD_DEVICE int zpd_window(const zpd_attention &a) { return (int)a.window; }
+#else
+ZPD_DEVICE constexpr int zpd_window(const zpd_attention &) { return 0; }
+#endif
+
 ZPD_DEVICE bool zpd_sees(const zpd_attention &a, int length, int query, int key) {
-  return key < length && (!a.causal || key <= query);
+  const bool sees = key < length && (!a.causal || key <= query);
+#ifdef ZPD_WINDOWS
+  const int window = zpd_window(a), away = query < key ? key - query : query - key;
+  return sees && (window == 0 || away < window);
+#else
+  return sees;
+#endif
+}
+
+/* The positions of the other side that rows first .. last may meet for their window, in tiles of `tile`: where these
+ * begin, and their end of those before `end`. Seeing goes both ways, so of keys and queries alike, but for causality.
+ */
+ZPD_DEVICE int zpd_first_met(const zpd_attention &a, int first, int tile) {
+  const int window = zpd_window(a);
+  return window > 0 && first >= window ? (first - window + 1) / tile * tile : 0;
+}
+
+ZPD_DEVICE int zpd_end_met(const zpd_attention &a, int last, int end) {
+  const int window = zpd_window(a);
+  return window > 0 && last + window < end ? last + window : end;
+}
+
+/* The first position within the window of another one, causality aside: may be negative. */
+ZPD_DEVICE int zpd_first_seen(const zpd_attention &a, int position) {
+  return zpd_window(a) > 0 ? position - zpd_window(a) + 1 : 0;
 }
 
 /* The last key that a query sees. */
 ZPD_DEVICE int zpd_last_key(const zpd_attention &a, int length, int query) {
-  return a.causal && query < length ? query : length - 1;
+  return a.causal && query < length ? query : zpd_end_met(a, query, length) - 1;
+}
+
+/* Whether the query sees the key. */
+ZPD_DEVICE bool zpd_is_between(const zpd_attention &a, int length, int query, int key) {
+  return key <= zpd_last_key(a, length, query) && (zpd_window(a) == 0 || key >= zpd_first_seen(a, query));
 }
 
 /* Tiles from `first` on, before `end`. */

@@ -9,6 +9,7 @@
 #define ZPD_MMA_ATTENTION_CUH
 
 #include "zpd_mma_tile.cuh"
+#include "zpd_scores.cuh"
 
 #define ZPD_LOG2E 1.4426950408889634
 #define ZPD_LN2 0.6931471805599453f
@@ -94,7 +95,8 @@ template <class SHAPE> struct zpd_query_block {
   int first, head, kv_head; /* first query */
   int length;               /* positions of the sample that are there, none in a head of padding */
   int my_first, last_key;   /* of the warp; the last key that any of its queries sees, -1: it has none */
-  int full_key;             /* the last key that all of its queries see */
+  int full_key;             /* the last key that all of its queries see, */
+  int full_from;            /* and the first */
 
   __device__ __forceinline__ void begin(const zpd_attention &a) {
     const int tiles = ((int)a.S + SHAPE::ROWS - 1) / SHAPE::ROWS;
@@ -106,13 +108,27 @@ template <class SHAPE> struct zpd_query_block {
     const int end = (int)zpd_min(length, my_first + 16 * SHAPE::M);
     last_key = my_first >= length ? -1 : a.causal ? end - 1 : length - 1;
     full_key = a.causal ? (int)zpd_min(my_first, length - 1) : length - 1;
+    full_from = 0;
+    if (zpd_window(a) > 0) narrow(a, end - 1);
+  }
+  /* To windows of tokens; last: the warp's last query. */
+  __device__ __forceinline__ void narrow(const zpd_attention &a, int last) {
+    const int window = zpd_window(a);
+    if (last_key >= 0) last_key = (int)zpd_min(last_key, last + window - 1);
+    full_key = (int)zpd_min(full_key, my_first + window - 1);
+    full_from = last - window + 1;
+  }
+  /* Is a key before the windows of all of the warp's queries? */
+  __device__ __forceinline__ bool is_past(const zpd_attention &a, int key) const {
+    return zpd_window(a) > 0 && key <= my_first - zpd_window(a);
   }
   /* Query of half 0 or 1 of fragment m of this lane. */
   __device__ __forceinline__ int query(int m, int half) const { return my_first + 16 * m + 8 * half + zpd_group(); }
   __device__ __forceinline__ zpd_walk<SHAPE::UNIT> keys(const zpd_attention &a) const {
     zpd_walk<SHAPE::UNIT> walk;
-    walk.begin(zpd_meets(a, first, true), 0, (int)(a.causal ? zpd_min(length, first + SHAPE::ROWS) : length), kv_head,
-               1);
+    walk.begin(zpd_meets(a, first, true), zpd_first_met(a, first, SHAPE::STEP),
+               (int)(a.causal ? zpd_min(length, first + SHAPE::ROWS) : zpd_end_met(a, first + SHAPE::ROWS - 1, length)),
+               kv_head, 1);
     return walk;
   }
 };
@@ -182,9 +198,26 @@ ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t
     const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
     ZPD_EACH (m, SHAPE::M)
       ZPD_EACH (i, 4)
-        if (key + i % 2 > last[m][i / 2]) score[m][n][i] = -zpd_infinity();
+        if (key + i % 2 > last[m][i / 2] ||
+            (zpd_window(a) > 0 && key + i % 2 < zpd_first_seen(a, t.query(m, i / 2))))
+          score[m][n][i] = -zpd_infinity();
   }
 }
+
+#ifdef ZPD_SCORES
+/* Products to scores, in units of products. */
+template <class SHAPE>
+ZPD_DEVICE void zpd_bend_scores(const zpd_bend &bend, const zpd_query_block<SHAPE> &t,
+                                const zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> &step,
+                                float (&score)[SHAPE::M][SHAPE::N][4]) {
+  ZPD_EACH (n, SHAPE::N)
+    ZPD_EACH (i, 4) {
+      const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
+      float grad;
+      ZPD_EACH (m, SHAPE::M) score[m][n][i] = bend.score(score[m][n][i], t.query(m, i / 2), key, &grad);
+    }
+}
+#endif
 
 /* The softmax of rows whose keys several warps have shared out, and what each has to multiply its output with. */
 template <class SHAPE>
@@ -254,6 +287,10 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
   const zpd_lane_view mine = zpd_lane_view_of(k, v);
   unsigned char *stages = shared + SHAPE::TILE_BYTES;
   const float c = a.scale == 0 ? 1e-30f : fabsf((float)(a.scale * ZPD_LOG2E));
+#ifdef ZPD_SCORES
+  zpd_bend bend;
+  bend.begin(a, t.head, c * ZPD_LN2);
+#endif
   zpd_left<M, SHAPE::HELD >= 1> left;
   zpd_online<M> s;
   float o[M][ZPD_CHUNKS][4], factor[M][2];
@@ -277,8 +314,12 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
       [&](const step_of &step, const unsigned char *at) {
         float score[M][N][4];
         if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
+        if (t.is_past(a, step.row(SHAPE::my_column() + 8 * N - 1))) return;
         zpd_scores_of<M, N>(score, left, at + SHAPE::my_column() * ZPD_ROW_BYTES);
-        if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key)) zpd_hide(a, t, step, score);
+#ifdef ZPD_SCORES
+        zpd_bend_scores<SHAPE>(bend, t, step, score);
+#endif
+        if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key)) zpd_hide(a, t, step, score);
         zpd_online_bases<SHAPE>(c, s, score, o);
         zpd_online_powers<SHAPE>(c, s, score);
         zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);

@@ -29,6 +29,17 @@ ZPD_DEVICE void zpd_probability_grad(float c, const zpd_fact &fact, float &p, fl
   ds = p * (ds - fact.delta);
 }
 
+#ifdef ZPD_SCORES
+/* Likewise, of a product that is no score yet. */
+ZPD_DEVICE void zpd_bent_grad(const zpd_bend &bend, float c, const zpd_fact &fact, int query, int key, float &p,
+                              float &ds) {
+  float grad;
+  p = bend.score(p, query, key, &grad);
+  zpd_probability_grad(c, fact, p, ds);
+  ds *= grad;
+}
+#endif
+
 /* Whatever is in the values, 0 where the key is not seen. */
 ZPD_DEVICE void zpd_hide_grad(bool sees, float &p, float &ds) {
   p = sees ? p : 0;
@@ -94,6 +105,10 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
   zpd_walk<SHAPE::UNIT> walk = t.keys(a);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
   zpd_find_facts(a, t, fact);
+#ifdef ZPD_SCORES
+  zpd_bend bend;
+  bend.begin(a, t.head, (float)a.scale);
+#endif
   float minus_delta[M][2];
   ZPD_EACH (m, M)
     ZPD_EACH (half, 2) minus_delta[m][half] = -fact[m][half].delta;
@@ -111,17 +126,29 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
         const unsigned char *keys = at + SHAPE::my_column() * ZPD_ROW_BYTES;
         float p[M][N][4], ds[M][N][4];
         if (step.row(SHAPE::my_column()) > t.last_key) return; /* the whole warp */
+        if (t.is_past(a, step.row(SHAPE::my_column() + 8 * N - 1))) return;
         zpd_scores_of<M, N>(p, q_left, keys);
         zpd_scores_of<M, N>(ds, d_o_left, keys + SHAPE::OTHER_BYTES, minus_delta);
+#ifdef ZPD_SCORES
+        ZPD_EACH (n, N)
+          ZPD_EACH (i, 4) {
+            const int key = step.row(SHAPE::my_column() + 8 * n + zpd_place() * 2 + i % 2);
+            ZPD_EACH (m, M) {
+              float grad;
+              p[m][n][i] = bend.score(p[m][n][i], t.query(m, i / 2), key, &grad);
+              ds[m][n][i] *= grad;
+            }
+          }
+#endif
         ZPD_EACH (m, M)
           ZPD_EACH (n, N)
             ZPD_EACH (i, 4) ds[m][n][i] *= zpd_exp2(p[m][n][i] * c - fact[m][i / 2].lse);
-        if (!step.template inside<8 * N>(SHAPE::my_column(), 0, t.full_key))
+        if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key))
           ZPD_EACH (n, N) {
             const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
             ZPD_EACH (m, M)
               ZPD_EACH (i, 4)
-                if (key + i % 2 > zpd_last_key(a, t.length, t.query(m, i / 2))) ds[m][n][i] = 0;
+                if (!zpd_is_between(a, t.length, t.query(m, i / 2), key + i % 2)) ds[m][n][i] = 0;
           }
         zpd_add_product<M, N>(dq, ds, keys);
       });
@@ -132,6 +159,12 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_grad_q_of(const zpd_attention &a)
 ZPD_MMA_KERNELS(zpd_mma_grad_q, ZPD_MMA_GRAD_Q, zpd_mma_grad_q_of)
 
 /* ---- gradient of keys and values ---- */
+
+/* The first query that sees all keys of a warp, ROWS of them, if only they are near enough behind. */
+template <int ROWS> ZPD_DEVICE int zpd_full_from(const zpd_attention &a, int my_first) {
+  const int last = my_first + ROWS - 1;
+  return a.causal ? last : zpd_window(a) > 0 ? last - zpd_window(a) + 1 : 0;
+}
 
 /* One walk over the queries of a sample of `length`, for dK, dV or both. */
 template <class SHAPE, bool DK, bool DV>
@@ -152,7 +185,8 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
   if (DK) zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, v, first);
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk;
-  walk.begin(zpd_meets(a, first, false), a.causal ? first : 0, length, g * group, group);
+  walk.begin(zpd_meets(a, first, false), a.causal ? first : zpd_first_met(a, first, SHAPE::STEP),
+             zpd_end_met(a, first + SHAPE::ROWS - 1, length), g * group, group);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
   zpd_each_step<SHAPE>(
       walk, stages,
@@ -177,6 +211,9 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
         float p[M][N][4], ds[M][N][4];
         /* The whole warp: no keys, no queries, or none that see them. */
         if (my_first >= length || step.row(column) >= length || (a.causal && last < my_first)) return;
+        if (zpd_window(a) > 0 && /* none within a window of some key */
+            (step.row(column) >= my_first + 16 * M - 1 + zpd_window(a) || last <= my_first - zpd_window(a)))
+          return;
         zpd_scores_of<M, N>(p, k_left, queries);
         if constexpr (DK)
           zpd_scores_of<M, N>(ds, v_left, queries + SHAPE::OTHER_BYTES);
@@ -184,19 +221,32 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
           ZPD_EACH (m, M)
             ZPD_EACH (n, N)
               ZPD_EACH (i, 4) ds[m][n][i] = 0;
-        const bool full = step.template inside<8 * N>(column, a.causal ? my_first + 16 * M - 1 : 0, length - 1);
+#ifdef ZPD_SCORES
+        zpd_bend bend;
+        bend.begin(a, step.head, (float)a.scale);
+#endif
+        const bool full = step.template inside<8 * N>(column, zpd_full_from<16 * M>(a, my_first),
+                                                      zpd_end_met(a, my_first, length) - 1);
         ZPD_EACH (n, N) {
           const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
+#ifdef ZPD_SCORES
+          ZPD_EACH (m, M)
+            ZPD_EACH (i, 4)
+              zpd_bent_grad(bend, c, fact[i % 2], step.row(column + 8 * n + pair + i % 2),
+                            my_first + 16 * m + 8 * (i / 2) + zpd_group(), p[m][n][i], ds[m][n][i]);
+#else
           ZPD_EACH (m, M)
             ZPD_EACH (i, 4) zpd_probability_grad(c, fact[i % 2], p[m][n][i], ds[m][n][i]);
+#endif
         }
         if (!full)
           ZPD_EACH (n, N) {
             const int query = step.row(column + 8 * n) + pair;
             ZPD_EACH (m, M)
               ZPD_EACH (i, 4) {
-                const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group(), first_query = a.causal ? key : 0;
-                const int count = key < length ? length - first_query : 0;
+                const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
+                const int first_query = a.causal ? key : zpd_first_seen(a, key);
+                const int count = key < length ? zpd_end_met(a, key, length) - first_query : 0;
                 zpd_hide_grad((unsigned)(query + i % 2 - first_query) < (unsigned)count, p[m][n][i], ds[m][n][i]);
               }
           }

@@ -43,11 +43,19 @@ static double product_s(const own *o, double library_s, const zp_step *step) {
          (launches - 1) * o->machine->node->device.launch_s;
 }
 
+/* What is computed on the cores for single precision as a share of what is counted, beside that of dense attention,
+ * which is in its rate: a row's keys in a window end in two tiles, where causality cuts one of twice as many keys. */
+static double excess(const zp_op_attr *attr, double sequence) {
+  enum { TILE = 64 };
+  if (attr->layout) return zp_layout_excess(attr->layout);
+  return attr->window ? (1 + TILE / (double)attr->window) / (1 + TILE / sequence) : 1;
+}
+
 static double attention_s(const own *o, const zp_step *step) {
   const zp_op_attr *attr = &step->node->attr;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
   if (o->tensor_head == 0)
-    return zp_cost_own_attention(o->machine, step->flop * (attr->layout ? zp_layout_excess(attr->layout) : 1),
+    return zp_cost_own_attention(o->machine, step->flop * excess(attr, (double)in_shape(o, step, 0)->dim[1]),
                                  step->bytes, backward, o->work);
   zp_attention_shape shape = {.samples = o->lowered->microbatch,
                               .heads = attr->heads,
@@ -57,7 +65,8 @@ static double attention_s(const own *o, const zp_step *step) {
                               .head = o->tensor_head,
                               .float_bytes = o->lowered->compute_bytes,
                               .causal = attr->causal,
-                              .layout = attr->layout};
+                              .layout = attr->layout,
+                              .window = attr->window};
   return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
 }
 

@@ -68,7 +68,8 @@ static double attention_s(const pricer *p, const zp_step *step) {
   if (layout)
     return zp_cost_sparse_attention(p->machine, step->flop * zp_layout_excess(layout), step->bytes,
                                     (double)layout->block, head, backward);
-  return zp_cost_attention(p->machine, step->flop, step->bytes, sequence, head, backward);
+  return zp_cost_attention(p->machine, step->flop, step->bytes, zp_attention_reach(&step->node->attr, sequence), head,
+                           backward);
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {

@@ -27,6 +27,8 @@ bool zp_gpt_match_norm(zp_gpt_reader *r, int tensor, int *x) {
   if (!n || (n->op != ZP_OP_LAYER_NORM && n->op != ZP_OP_RMS_NORM))
     return zp_gpt_stop(r, span_of(r, tensor), "`%s` is not the result of a norm", r->graph->tensors.data[tensor].name);
   bool rms = n->op == ZP_OP_RMS_NORM;
+  if (n->attr.heads) return zp_gpt_stop(r, n->span, "a norm is of every head by itself");
+  if (n->attr.value != 0) return zp_gpt_stop(r, n->span, "a norm's weight has `offset = %g`", n->attr.value);
   if (!r->seen_norm) {
     r->gpt->rms_norm = rms;
     r->gpt->norm_eps = n->attr.eps;
@@ -117,6 +119,9 @@ static bool match_end(zp_gpt_reader *r, int table) {
   const zp_node *loss = g->loss >= 0 ? zp_gpt_node(r, g->loss) : NULL;
   if (!loss || loss->op != ZP_OP_CROSS_ENTROPY || g->carry_in.len != 1)
     return zp_gpt_stop(r, r->model->span, "the model does not end with a cross-entropy");
+  if (loss->attr.smoothing > 0 || loss->attr.z_loss > 0)
+    return zp_gpt_stop(r, loss->span, "the loss has `label_smoothing = %g, z_loss = %g`", loss->attr.smoothing,
+                       loss->attr.z_loss);
   zp_gpt_linear head;
   int x, carry;
   if (!zp_gpt_match_linear(r, loss->in.data[0], &head)) return false;

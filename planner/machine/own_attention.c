@@ -65,17 +65,35 @@ typedef struct walk {
 /* Parts of `size` rows that begin in from .. to - 1. */
 static int64_t parts_of(int64_t from, int64_t to, int64_t size) { return to > from ? ceil_div(to - from, size) : 0; }
 
+/* Where steps of `size` rows begin that rows from `first` on meet for their window, and where they end. */
+static int64_t window_begin(const zp_attention_shape *s, int64_t first, int64_t size) {
+  return s->window > 0 && first >= s->window ? (first - s->window + 1) / size * size : 0;
+}
+
+static int64_t window_end(const zp_attention_shape *s, int64_t last) {
+  return s->window > 0 && last + s->window < s->sequence ? last + s->window : s->sequence;
+}
+
+/* Parts of those from `from` on that lie before the windows of all rows of a warp from `mine` on. */
+static int64_t past_parts(const walk *w, int64_t mine, int64_t from) {
+  int64_t window = w->shape->window, past = window > 0 ? mine - window + 1 - from : 0;
+  return past > 0 ? past / w->part : 0;
+}
+
 /* The parts that a warp whose rows begin at `mine` computes with, of rows from .. to - 1 of the other side. */
 static int64_t seen_parts(const walk *w, int64_t mine, int64_t from, int64_t to) {
-  int64_t end = w->shape->sequence, all = parts_of(from, to, w->part);
+  int64_t end = w->shape->sequence, all;
   bool causal = w->shape->causal;
   if (mine >= end) return 0;
   if (w->over_queries) { /* none before a part whose last query sees its first key */
-    int64_t before = causal && mine > from ? (mine - from) / w->part : 0;
+    int64_t before = causal && mine > from ? (mine - from) / w->part : past_parts(w, mine, from);
+    int64_t last = window_end(w->shape, mine + w->warp_rows - 1);
+    all = parts_of(from, to < last ? to : last, w->part);
     return all > before ? all - before : 0;
   }
   int64_t last = causal && mine + w->warp_rows < end ? mine + w->warp_rows : end;
-  return parts_of(from, to < last ? to : last, w->part);
+  if (!causal) last = window_end(w->shape, (mine + w->warp_rows < end ? mine + w->warp_rows : end) - 1);
+  return parts_of(from, to < last ? to : last, w->part) - past_parts(w, mine, from);
 }
 
 /* Pairs of rows of one tile with those of one head: computed, and as many as if all warps did what the busiest does. */
@@ -85,7 +103,8 @@ typedef struct pairs {
 
 static pairs pairs_of_tile(const walk *w, int64_t first) {
   const zp_attention_shape *s = w->shape;
-  int64_t low = s->causal && w->over_queries ? first : 0, end = s->sequence, units = 0, seen = 0;
+  int64_t low = s->causal && w->over_queries ? first : window_begin(s, first, w->tile.step), units = 0, seen = 0;
+  int64_t end = window_end(s, first + w->tile.rows - 1);
   if (s->causal && !w->over_queries && first + w->tile.rows < end) end = first + w->tile.rows;
   const zp_block_list *list = s->layout ? w->over_queries ? &s->layout->queries : &s->layout->keys : NULL;
   int64_t block = s->layout ? s->layout->block : end, i = first / block;
@@ -104,6 +123,7 @@ static pairs pairs_of_tile(const walk *w, int64_t first) {
 zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attention_shape *shape) {
   assert(shape->samples >= 1 && shape->kv_heads >= 1 && shape->sequence >= 1 && shape->width <= shape->head);
   assert(shape->float_bytes == 2 && !(shape->layout && shape->layout->causal != shape->causal));
+  assert(shape->window >= 0 && !(shape->layout && shape->window));
   walk w = {.shape = shape,
             .tile = zp_attention_tile_of(kernel, shape->head, shape->layout ? shape->layout->block : 0),
             .over_queries = kernel == ZP_TENSOR_GRAD_KV};

@@ -67,7 +67,10 @@ static void build_part(part *p, int target, int target_value) {
   const zp_fused *from = p->node->fused;
   int n = from->n_in + from->ops.len;
   zp_fused *to = ZP_NEW(arena, zp_fused);
-  *to = (zp_fused){.rows_per_sample = from->rows_per_sample, .split = from->split, .split_rows = from->split_rows};
+  *to = (zp_fused){.rows_per_sample = from->rows_per_sample,
+                   .row_parts = from->row_parts,
+                   .split = from->split,
+                   .split_rows = from->split_rows};
   to->operand = ZP_NEW_ARRAY(arena, zp_operand, n);
   to->in_cols = ZP_NEW_ARRAY(arena, int64_t, n);
   for (int pass = 0; pass < 2; pass++)

@@ -87,7 +87,7 @@ static int64_t rows_of(const zp_lowering *l, const zp_node *node) {
 static int row_chunks(const zp_lowering *l, const zp_node *node) {
   if (node->op != ZP_OP_FUSED_GRAD || node->param_grad.len == 0) return 0;
   if (l->lowered->spec->cluster.node.device.is_cpu) return ZP_ROW_CHUNKS_CPU;
-  int64_t chunks = rows_of(l, node) / ZP_ROWS_OF_CHUNK_GPU;
+  int64_t chunks = rows_of(l, node) * node->fused->row_parts / ZP_ROWS_OF_CHUNK_GPU;
   return chunks < 1 ? 1 : chunks < ZP_ROW_CHUNKS_GPU ? (int)chunks : ZP_ROW_CHUNKS_GPU;
 }
 

@@ -64,11 +64,10 @@ static void put_throughput(zp_buf *out, const zp_plan *plan) {
               zp_show_count(arena, e->hardware_flop / each), 100 * e->mfu, 100 * e->hfu);
 }
 
-/* What of attention there is, where some of it is block-sparse. */
-static void put_sparse(zp_buf *out, const zp_plan *plan) {
-  zp_layouts list = zp_model_layouts(plan->spec->model);
-  for (int i = 0; i < list.len; i++)
-    zp_buf_line(out, "  %-12s %s", i ? "" : "attention", zp_layout_text(out->arena, list.data[i]));
+/* What of attention there is, where some of it does not see all. */
+static void put_attention(zp_buf *out, const zp_plan *plan) {
+  zp_strings list = zp_attention_texts(out->arena, plan->spec->model);
+  for (int i = 0; i < list.len; i++) zp_buf_line(out, "  %-12s %s", i ? "" : "attention", list.data[i]);
 }
 
 static void put_memory(zp_buf *out, const zp_plan *plan) {
@@ -246,7 +245,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_time(&out, plan);
   put_range(&out, plan);
   put_throughput(&out, plan);
-  put_sparse(&out, plan);
+  put_attention(&out, plan);
   put_memory(&out, plan);
   put_duration(&out, plan);
   put_one_bit(&out, plan);

@@ -157,7 +157,7 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
     zp_push(l->arena, &node.out, out);
   }
   const zp_tensor *x = &l->to->tensors.data[in[0]];
-  if (node.op == ZP_OP_ROPE || node.op == ZP_OP_ATTENTION) {
+  if (node.op == ZP_OP_ROPE || node.op == ZP_OP_ATTENTION || (node.op == ZP_OP_RMS_NORM && node.attr.heads)) {
     node.attr.heads = local_heads(node.attr.heads, x, l->tensor);
     if (node.attr.kv_heads) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
   }
@@ -200,7 +200,7 @@ static void add_cross_entropy(localizer *l, const zp_node *logical, const int *i
     stat = add_loss_node(l, ZP_OP_GATHER_STATS, logical, stat, -1, (zp_op_attr){.parts = l->tensor}, "gathered", shape);
   }
   zp_shape rows = l->to->tensors.data[in[1]].shape;
-  l->to->loss = add_loss_node(l, ZP_OP_CE_LOSS, logical, stat, in[1], (zp_op_attr){0}, "lse", rows);
+  l->to->loss = add_loss_node(l, ZP_OP_CE_LOSS, logical, stat, in[1], logical->attr, "lse", rows);
 }
 
 static void add_all_outside(localizer *l) {

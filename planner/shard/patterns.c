@@ -11,6 +11,9 @@
  * and cross-entropy: their rows read the whole sequence, or all ranks' columns. None for rope: attention, for which its
  * angles are made, has none.
  *
+ * A norm of heads stands between products that are divided by heads: a rank has some of them, so a part of the gradient
+ * of the weight that they share (H).
+ *
  * X split along the experts. Every rank has all tokens of a sample, so it fills its own experts' slots without a
  * message, and what it combines is a partial sum. The gate reads all scores of a sample: gathered from Q they have a
  * partial gradient, and so have the weights made of them (ENTERED). The same form lets a token's columns be entered
@@ -109,6 +112,7 @@ static const row table[] = {
     {ZP_OP_LAYER_NORM, {{Q_, H_, H_}, ZP_FORM_SEQ}},
     {ZP_OP_LAYER_NORM, {{R_, R_, R_}, ZP_FORM_R}},
     {ZP_OP_RMS_NORM, {{Q_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_RMS_NORM, {{S_, H_}, ZP_FORM_S}}, /* of heads */
     {ZP_OP_RMS_NORM, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_SOFTMAX, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SOFTMAX, {{R_}, ZP_FORM_R}},
@@ -194,6 +198,7 @@ static bool op_allows(const zp_node *node, zp_parts split, int tensor) {
   switch (node->op) {
   case ZP_OP_DROPOUT: /* its random numbers count logical columns, which must be consecutive on a rank */
   case ZP_OP_CROSS_ENTROPY: return split.outer == 1;
+  case ZP_OP_RMS_NORM: return node->attr.heads > 0 && split.outer == 1 && node->attr.heads % split.units == 0;
   case ZP_OP_ROPE: return split.outer == 1 && node->attr.heads % split.units == 0;
   case ZP_OP_ATTENTION: return split.outer == 1 && node->attr.kv_heads % split.units == 0;
   default: return keeps_zero(node) || split.units % tensor == 0;

@@ -36,9 +36,10 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
     double sequence = (double)problem->graph->tensors.data[node->in.data[0]].shape.dim[1];
     double head = (double)node->attr.head_size;
     const zp_layout *layout = node->attr.layout;
-    return FORWARD_AND_BACKWARD * (layout ? zp_cost_sparse_attention(machine, flop * zp_layout_excess(layout), bytes,
-                                                                     (double)layout->block, head, false)
-                                          : zp_cost_attention(machine, flop, bytes, sequence, head, false));
+    return FORWARD_AND_BACKWARD *
+           (layout ? zp_cost_sparse_attention(machine, flop * zp_layout_excess(layout), bytes, (double)layout->block,
+                                              head, false)
+                   : zp_cost_attention(machine, flop, bytes, zp_attention_reach(&node->attr, sequence), head, false));
   }
   return FORWARD_AND_BACKWARD * zp_cost_memory_bound(machine, bytes, flop);
 }

@@ -110,6 +110,7 @@ static bool is_matrix_of_experts(const zp_graph *graph, int param) {
  * (solve.c, use_param), segments that share a parameter the one in `fixed`. So a replicated parameter's gradient is
  * complete on every rank in all segments, or a part in all of them: `grad_partial` is true of each. */
 static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_sharding *sharding) {
+  sharding->partial = false;
   for (int p = 0; p < s->model->params.len; p++) {
     zp_param_split *split = &sharding->param[p];
     *split = (zp_param_split){.split_dim = -1, .outer = 1, .units = 1, .local = s->model->params.data[p].shape};
@@ -124,6 +125,7 @@ static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_s
       here.spread = sharding->expert > 1 && is_matrix_of_experts(sharding->local[i], p);
       here.grad_partial = is_shared(s->model->segments.data[i].graph, answers[i].pattern, p);
       assert(first || here.grad_partial == split->grad_partial);
+      sharding->partial = sharding->partial || here.grad_partial;
       *split = here;
       first = false;
     }

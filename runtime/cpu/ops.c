@@ -194,6 +194,7 @@ typedef struct ce_task {
   int64_t V, first_col, vocabulary, rows;
   const int32_t *labels;
   int ranks;
+  zpk_targets targets;
   double scale;
   void *out; /* stat, lse or dlogits */
   const void *lse;
@@ -247,11 +248,12 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
 static void ce_grad(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const ce_task *a = arg;
-  zpk_ce_grad(a->dtype, a->logits, a->V, a->first_col, a->vocabulary, a->labels, a->lse, a->scale, a->out, begin, end);
+  zpk_ce_grad(a->dtype, a->logits, a->V, a->first_col, a->vocabulary, a->labels, a->lse, a->targets, a->scale, a->out,
+              begin, end);
 }
 
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                 const void *lse, int64_t rows, void *dlogits) {
+                 const void *lse, zpk_targets targets, int64_t rows, void *dlogits) {
   assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
   ce_task a = {.dtype = c->program->dtype,
                .logits = logits,
@@ -260,6 +262,7 @@ void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64
                .vocabulary = vocabulary,
                .labels = labels,
                .lse = lse,
+               .targets = targets,
                .scale = zpr_gradient_weight(c),
                .out = dlogits};
   zpr_parallel(c, rows, ROW_GRAIN, ce_grad, &a);

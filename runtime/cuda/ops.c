@@ -99,6 +99,10 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .dq_ld = x->dq_ld,
                          .dk_ld = x->dk_ld,
                          .dv_ld = x->dv_ld,
+                         .window = x->window,
+                         .softcap = x->softcap,
+                         .alibi_heads = x->alibi_heads,
+                         .alibi_first = x->alibi_first,
                          .lengths = x->lengths,
                          .facts = x->workspace};
 }
@@ -191,7 +195,7 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
 }
 
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                 const void *lse, int64_t rows, void *dlogits) {
+                 const void *lse, zpk_targets targets, int64_t rows, void *dlogits) {
   assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
   const double *there = zpr_loss_scale_there(c);
   zpd_ce a = {.logits = logits,
@@ -203,6 +207,8 @@ void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64
               .vocabulary = vocabulary,
               .rows = rows,
               .scale = there ? c->token_weight : zpr_gradient_weight(c),
+              .smoothing = targets.smoothing,
+              .z = targets.z,
               .loss_scale = there};
   zpr_launch(c, &c->state->device->kernels.ce_grad, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
 }

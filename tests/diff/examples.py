@@ -12,9 +12,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
-              "dbrx_132b": 131596523520, "bert": 109514298 - 768}
-# What the published configuration of BERT-Large with its masked-language head has (two segments: one embedding more than ours).
-BERT_LARGE, BERT_LARGE_PARAMETERS = ("model.layers=24", "model.d=1024", "model.heads=16"), 335174458 - 1024
+              "dbrx_132b": 131596523520, "bert": 109514298 - 768,
+              "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920}
+# What published models of the same layers have. Gemma 2: arXiv 2408.00118, table 2, without the embedding, with its 256,000 rows;
+# BERT-Large with its masked-language head has two segments: one embedding more than ours.
+OTHER_SIZES = {("bert", "BERT-Large"): ("layers=24 d=1024 heads=16", 335174458 - 1024),
+               ("gemma2_2b", "Gemma 2 9B"): ("pairs=21 d=3584 heads=16 kv_heads=8 ff=14336", 8324201984 + 256000 * 3584)}
 TRAINERS = {"gpt_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "moe_tiny": (1, 2, 4), "gpt_long": (1, 2), "gpt2": (1, 2)}
 MAX_LINES, MAX_BUILD_S = 1200, 15
 MAX_PLAN_S = 10  # of processor time: how fast it is tests/bench/search_speed.sh prints, this only catches blow-ups
@@ -36,9 +39,10 @@ def check_counts(tally):
         outcome = zplan("check", example(name), "--json")
         found = json.loads(outcome.out)["parameters"] if outcome.status == 0 else outcome.tail()
         tally.check("%s has %d parameters" % (name, count), found == count, "%s" % found)
-    outcome = zplan("check", example("bert"), "--json", *(word for setting in BERT_LARGE for word in ("--set", setting)))
-    tally.check("BERT-Large has %d parameters" % BERT_LARGE_PARAMETERS,
-                outcome.status == 0 and json.loads(outcome.out)["parameters"] == BERT_LARGE_PARAMETERS, outcome.tail())
+    for (name, title), (settings, count) in OTHER_SIZES.items():
+        outcome = zplan("check", example(name), "--json", *(word for s in settings.split() for word in ("--set", "model." + s)))
+        tally.check("%s has %d parameters" % (title, count),
+                    outcome.status == 0 and json.loads(outcome.out)["parameters"] == count, outcome.tail())
 
 
 def check_trillion(tally, folder):

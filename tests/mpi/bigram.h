@@ -49,8 +49,8 @@ static inline void bigram_micro_batches(zpr *c) {
   char *logits = zpr_at(c, the_bigram.logits);
   for (int64_t mb = 0; mb < p->microbatches; mb++) {
     bigram_forward(c, mb);
-    zpr_ce_grad(c, logits, cols, c->t * cols, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse), rows,
-                logits);
+    zpr_ce_grad(c, logits, cols, c->t * cols, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse),
+                (zpk_targets){0}, rows, logits);
     char *grads = zpr_at(c, p->zero >= 2 ? the_bigram.grad_ring : c->stage->grads);
     if (p->zero >= 2) zpr_zero(c, grads, the_bigram.param.elements * zpk_bytes(p->dtype));
     zpr_embedding_grad(c, zpr_input(c, 0, mb), logits, 0, p->vocabulary, rows, cols, grads);

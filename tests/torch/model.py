@@ -1,4 +1,4 @@
-"""GPT-2, LLaMA and a mixture of experts in PyTorch, written for comparison: parameters are a dictionary with the names of zplan's checkpoints, the
+"""GPT-2, LLaMA, Gemma 2, Qwen 3 and a mixture of experts in PyTorch, written for comparison: parameters are a dictionary with the names of zplan's checkpoints, the
 forward pass is a function of it. Attention is spelled out, scores and all."""
 import math
 
@@ -125,6 +125,88 @@ def llama(w, tokens, layers, heads, kv_heads, theta=10000.0):
     for layer in range(layers):
         x = llama_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta)
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"])
+
+
+# ---- Gemma 2 and Qwen 3 ----
+
+def grouped_scores(q, k, heads, kv_heads):
+    """Scores [B, H, S, S] of queries [B, S, H * hd] and keys [B, S, G * hd], causality not yet; times 1 / sqrt(hd)."""
+    q, k = q.transpose(1, 2), k.transpose(1, 2).repeat_interleave(heads // kv_heads, 1)
+    return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+
+
+def unit(x, eps=1e-6):
+    """Over the root of the mean square of the last size."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+
+def turned(x, theta):
+    return rotate(x.transpose(1, 2), theta).transpose(1, 2)
+
+
+def windowed_softmax(scores, window):
+    """Over keys that stand at most window - 1 before the query, itself among them."""
+    position = torch.arange(scores.shape[-1])
+    behind = position[:, None] - position[None]
+    return scores.masked_fill((behind < 0) | (behind >= window), float("-inf")).softmax(-1)
+
+
+def attend(weights, v, heads, kv_heads):
+    return (weights @ v.transpose(1, 2).repeat_interleave(heads // kv_heads, 1)).transpose(1, 2).flatten(2)
+
+
+def projected(w, at, x, heads, kv_heads, head):
+    return (F.linear(x, w[at + name + "_proj.weight"]).unflatten(-1, (n, head))
+            for name, n in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+
+
+def gemma2_layer(w, at, x, heads, kv_heads, head, window, softcap):
+    def norm(name, y):
+        return unit(y) * (1 + w[at + name + "_layernorm.weight"])
+
+    q, k, v = projected(w, at + "self_attn.", norm("input", x), heads, kv_heads, head)
+    scores = softcap * torch.tanh(grouped_scores(turned(q, 10000.0), turned(k, 10000.0), heads, kv_heads) / softcap)
+    y = F.linear(attend(windowed_softmax(scores, window), v, heads, kv_heads), w[at + "self_attn.o_proj.weight"])
+    x = x + norm("post_attention", y)
+    y = norm("pre_feedforward", x)
+    y = F.gelu(F.linear(y, w[at + "mlp.gate_proj.weight"]), approximate="tanh") * F.linear(y, w[at + "mlp.up_proj.weight"])
+    return x + norm("post_feedforward", F.linear(y, w[at + "mlp.down_proj.weight"]))
+
+
+def gemma2(w, tokens, pairs, window, softcap, final_softcap, **sizes):
+    """Logits. Layers with the window and without take turns."""
+    x = F.embedding(tokens, w["embed_tokens"]) * math.sqrt(w["embed_tokens"].shape[1])
+    for pair in range(pairs):
+        x = gemma2_layer(w, "layers.%d.sliding." % pair, x, window=window, softcap=softcap, **sizes)
+        x = gemma2_layer(w, "layers.%d.full." % pair, x, window=tokens.shape[1], softcap=softcap, **sizes)
+    return final_softcap * torch.tanh(F.linear(unit(x) * (1 + w["norm.weight"]), w["embed_tokens"]) / final_softcap)
+
+
+def qwen3_layer(w, at, x, heads, kv_heads, head):
+    y = unit(x) * w[at + "input_layernorm.weight"]
+    q, k, v = projected(w, at + "self_attn.", y, heads, kv_heads, head)
+    q, k = unit(q) * w[at + "self_attn.q_norm.weight"], unit(k) * w[at + "self_attn.k_norm.weight"]
+    scores = grouped_scores(turned(q, 1000000.0), turned(k, 1000000.0), heads, kv_heads)
+    y = attend(windowed_softmax(scores, x.shape[1]), v, heads, kv_heads)
+    x = x + F.linear(y, w[at + "self_attn.o_proj.weight"])
+    y = unit(x) * w[at + "post_attention_layernorm.weight"]
+    y = F.silu(F.linear(y, w[at + "mlp.gate_proj.weight"])) * F.linear(y, w[at + "mlp.up_proj.weight"])
+    return x + F.linear(y, w[at + "mlp.down_proj.weight"])
+
+
+def qwen3(w, tokens, layers, smoothing, z_loss, **sizes):
+    """Logits, and what the gradients' loss has beside the labels' cross-entropy."""
+    x = F.embedding(tokens, w["embed_tokens"])
+    for layer in range(layers):
+        x = qwen3_layer(w, "layers.%d." % layer, x, **sizes)
+    logits = F.linear(unit(x) * w["norm.weight"], w["embed_tokens"])
+
+    def extra(labels):
+        flat, labels = logits.flatten(0, 1), labels.flatten()
+        smoothed = F.cross_entropy(flat, labels, label_smoothing=smoothing) - F.cross_entropy(flat, labels)
+        return smoothed + z_loss * flat.logsumexp(-1).square().mean()
+
+    return logits, extra
 
 
 # ---- experts ----

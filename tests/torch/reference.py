@@ -3,8 +3,8 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, moe, lines or bert. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
-each update, without balancing losses, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
+NAME is gpt2, llama, moe, lines, bert, gemma2 or qwen3. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import datetime
 import json
@@ -77,7 +77,8 @@ def learning_rate(step):
 
 
 def train(name, weights):
-    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "lines": model.lines, "bert": model.bert}[name]
+    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "lines": model.lines, "bert": model.bert,
+               "gemma2": model.gemma2, "qwen3": model.qwen3}[name]
     optimizer = model.adamw(weights, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
     losses, norms = [], []
     for step, (tokens, labels, *lengths) in enumerate(BATCHES.get(name, batches)()):
@@ -87,7 +88,7 @@ def train(name, weights):
         output = forward(weights, tokens, *lengths, **settings.ARCHITECTURES[name])
         logits, extra = output if isinstance(output, tuple) else (output, 0.0)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        (loss + extra).backward()
+        (loss + (extra(labels) if callable(extra) else extra)).backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), settings.CLIP)))
         optimizer.step()
         losses.append(float(loss))

@@ -1,4 +1,4 @@
-"""The comparisons: what gpt2.dz, llama.dz, moe.dz, lines.dz and bert.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, moe.dz, lines.dz, bert.dz, gemma2.dz and qwen3.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -12,9 +12,12 @@ ARCHITECTURES = {
     "moe": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1},
     "lines": {"layers": 3, "heads": 4},
     "bert": {"layers": 3, "heads": 4},
+    "gemma2": {"pairs": 2, "heads": 4, "kv_heads": 2, "head": 16, "window": 7, "softcap": 0.5, "final_softcap": 2.0},
+    "qwen3": {"layers": 3, "heads": 4, "kv_heads": 2, "head": 16, "smoothing": 0.1, "z_loss": 0.01},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
-DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32", "bert": "float32"}
+DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32", "bert": "float32",
+          "gemma2": "float64", "qwen3": "float64"}
 MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 
 

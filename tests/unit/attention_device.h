@@ -35,6 +35,10 @@ static inline zpd_attention device_args(const zpk_attention_args *a) {
                          .dq_ld = a->dq_ld,
                          .dk_ld = a->dk_ld,
                          .dv_ld = a->dv_ld,
+                         .window = a->window,
+                         .softcap = a->softcap,
+                         .alibi_heads = a->alibi_heads,
+                         .alibi_first = a->alibi_first,
                          .lengths = a->lengths};
 }
 

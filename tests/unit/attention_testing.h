@@ -164,16 +164,31 @@ static inline void axpy(double a, const double *x, double *y, int64_t n) {
 
 static inline int64_t length_of(const zpk_attention_args *a, int64_t b) { return a->lengths ? a->lengths[b] : a->S; }
 
+/* The slopes of arXiv 2108.12409, as its authors' code makes them: of a power of two of heads a geometric sequence;
+ * else of the power below, and then every second of the power above. */
+static inline double alibi_of(const zpk_attention_args *a, int64_t h) {
+  int64_t head = a->alibi_first + h, power = 1;
+  if (a->alibi_heads == 0) return 0;
+  while (2 * power <= a->alibi_heads) power *= 2;
+  double first = pow(2, -8.0 / (double)power), between = pow(2, -4.0 / (double)power);
+  return head < power ? pow(first, (double)(head + 1)) : pow(between, (double)(2 * (head - power) + 1));
+}
+
 /* One query row of one head, forward and backward, by the definition. */
 static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query) {
   const zpk_attention_args *a = &p->a;
   int64_t S = a->S, hd = a->hd, g = h / (a->H / a->G), row = b * S + query,
           keys = a->causal ? query + 1 : length_of(a, b);
   const double *q = p->q + (row * a->H + h) * hd, *d_o = p->d_o + (row * a->H + h) * hd;
-  double *o = p->o + (row * a->H + h) * hd, *score = malloc((size_t)keys * sizeof *score), max = -INFINITY, sum = 0;
+  double *o = p->o + (row * a->H + h) * hd, *score = malloc((size_t)(2 * keys) * sizeof *score), *slope = score + keys,
+         max = -INFINITY, sum = 0, alibi = alibi_of(a, h);
   for (int64_t j = 0; j < keys; j++) {
     bool seen = !p->seen || p->seen[query / a->layout->block * (S / a->layout->block) + j / a->layout->block];
-    score[j] = seen ? a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd) : -INFINITY;
+    if (a->window) seen = llabs(query - j) < a->window;
+    double scaled = a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd);
+    double capped = a->softcap > 0 ? a->softcap * tanh(scaled / a->softcap) : scaled;
+    slope[j] = a->softcap > 0 ? 1 - capped / a->softcap * capped / a->softcap : 1;
+    score[j] = seen ? capped - alibi * fabs((double)(query - j)) : -INFINITY;
     max = fmax(max, score[j]);
   }
   for (int64_t j = 0; j < keys; j++) sum += exp(score[j] - max);
@@ -182,7 +197,7 @@ static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query
   double delta = dot(d_o, o, hd);
   for (int64_t j = 0; j < keys; j++) {
     int64_t kv = ((b * S + j) * a->G + g) * hd;
-    double prob = exp(score[j] - max) / sum, ds = prob * (dot(d_o, p->v + kv, hd) - delta) * a->scale;
+    double prob = exp(score[j] - max) / sum, ds = prob * (dot(d_o, p->v + kv, hd) - delta) * a->scale * slope[j];
     axpy(prob, d_o, p->dv + kv, hd);
     axpy(ds, q, p->dk + kv, hd);
     axpy(ds, p->k + kv, p->dq + (row * a->H + h) * hd, hd);

@@ -13,15 +13,22 @@ static inline float logit(int64_t r, int64_t c) {
 
 static const int32_t labels[ROWS] = {0, 202, 67, 68, -1, 203, 101, 5, 134};
 
-/* Reference loss sum and gradient [ROWS][WORDS] for loss * scale. */
-static inline double reference(double *grad, double scale) {
+/* The labels themselves, and what the gradient may be of instead. */
+static const zpk_targets all_targets[] = {{0, 0}, {0.1, 0}, {0, 0.01}, {0.3, 1e-4}};
+enum { N_TARGETS = sizeof all_targets / sizeof *all_targets };
+
+/* The reference loss sum, of the labels, and the gradient [ROWS][WORDS] of (loss of the targets) * scale. */
+static inline double reference(double *grad, zpk_targets targets, double scale) {
   double loss = 0;
   for (int64_t r = 0; r < ROWS; r++) {
     double sum = 0;
     for (int64_t c = 0; c < WORDS; c++) sum += exp(logit(r, c));
     bool counts = labels[r] >= 0 && labels[r] < WORDS;
     for (int64_t c = 0; c < WORDS; c++)
-      grad[r * WORDS + c] = counts ? (exp(logit(r, c)) / sum - (c == labels[r])) * scale : 0;
+      grad[r * WORDS + c] = counts ? (exp(logit(r, c)) / sum * (1 + 2 * targets.z * log(sum)) -
+                                      (targets.smoothing / WORDS + (c == labels[r] ? 1 - targets.smoothing : 0))) *
+                                         scale
+                                   : 0;
     if (counts) loss += log(sum) - logit(r, labels[r]);
   }
   return loss;

@@ -1,6 +1,6 @@
 /* Small models for the planner's unit tests, built op by op: a GPT-2 style decoder, without and with dropout, a LLaMA
- * style one, one with attention and MLP side by side, one with experts, and three whose elementwise code is longer; and
- * two clusters. */
+ * style one, one with attention and MLP side by side, one with experts, one whose attention has options, and three
+ * whose elementwise code is longer; and two clusters. */
 #ifndef PLANNER_MODELS_H
 #define PLANNER_MODELS_H
 
@@ -18,6 +18,8 @@ typedef enum model_style {
   STYLE_SCALED,        /* norms before and behind each part, and a learned scale of it */
   STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
+  STYLE_BENT,          /* GPT with windows, capped scores, ALiBi; targets that are smoothed */
+  STYLE_QK_NORM,       /* LLaMA whose queries and keys are normalised, head by head */
 } model_style;
 typedef struct model_size {
   model_style style;
@@ -81,7 +83,9 @@ static inline int add2(builder *b, int x, int y) { return apply(b, ZP_OP_ADD, x,
 static inline int gpt_attention(builder *b, const model_size *m, int x, bool bare) {
   int qkv = linear(b, x, m->d, 3 * m->d, "attn.qkv");
   int q = apply(b, ZP_OP_SPLIT, qkv, -1, -1, (zp_op_attr){.parts = 3}, "attn.split");
-  int o = apply(b, ZP_OP_ATTENTION, q, q + 1, q + 2, (zp_op_attr){.heads = m->heads, .causal = true}, "attn");
+  zp_op_attr attr = {.heads = m->heads, .causal = true};
+  if (m->style == STYLE_BENT) attr.window = 5, attr.softcap = 1.5, attr.alibi_heads = m->heads;
+  int o = apply(b, ZP_OP_ATTENTION, q, q + 1, q + 2, attr, "attn");
   return bare ? product(b, o, m->d, m->d, "attn.proj") : linear(b, o, m->d, m->d, "attn.proj");
 }
 
@@ -138,12 +142,20 @@ static inline int streams_layer(builder *b, const model_size *m, int x) {
   return add2(b, x, add2(b, mul2(b, gate, second), first));
 }
 
+static inline int head_norm(builder *b, const model_size *m, int x, int64_t heads) {
+  if (m->style != STYLE_QK_NORM) return x;
+  return apply(b, ZP_OP_RMS_NORM, x, weight(b, "head_norm", shape_of_rank(1, m->d / m->heads, 0, 0)), -1,
+               (zp_op_attr){.heads = heads, .eps = 1e-5, .value = 1}, "head_norm");
+}
+
 static inline int llama_layer(builder *b, const model_size *m, int x) {
   int64_t kv = m->d / m->heads * m->kv_heads;
   int h = rms_norm(b, x, m->d);
   zp_op_attr rope = {.heads = m->heads, .theta = 10000}, rope_kv = {.heads = m->kv_heads, .theta = 10000};
-  int q = apply(b, ZP_OP_ROPE, product(b, h, m->d, m->d, "wq"), -1, -1, rope, "rope_q");
-  int k = apply(b, ZP_OP_ROPE, product(b, h, m->d, kv, "wk"), -1, -1, rope_kv, "rope_k");
+  int q = head_norm(b, m, product(b, h, m->d, m->d, "wq"), m->heads);
+  int k = head_norm(b, m, product(b, h, m->d, kv, "wk"), m->kv_heads);
+  q = apply(b, ZP_OP_ROPE, q, -1, -1, rope, "rope_q");
+  k = apply(b, ZP_OP_ROPE, k, -1, -1, rope_kv, "rope_k");
   int v = product(b, h, m->d, kv, "wv");
   zp_op_attr attr = {.heads = m->heads, .kv_heads = m->kv_heads, .causal = true};
   int o = apply(b, ZP_OP_ATTENTION, q, k, v, attr, "attn");
@@ -190,14 +202,17 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.graph = open_segment(&b, m, "begin", 1, false);
   int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, wte),
                 -1, (zp_op_attr){0}, "wte");
-  if (m->style != STYLE_LLAMA) x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
+  if (m->style != STYLE_LLAMA && m->style != STYLE_QK_NORM)
+    x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "h", m->layers, true);
   b.segment = 1;
   x = b.graph->carry_in.data[0];
   x = m->style == STYLE_GPT             ? gpt_layer(&b, m, x)
+      : m->style == STYLE_BENT          ? gpt_layer(&b, m, x)
       : m->style == STYLE_LLAMA         ? llama_layer(&b, m, x)
+      : m->style == STYLE_QK_NORM       ? llama_layer(&b, m, x)
       : m->style == STYLE_DROPOUT       ? dropout_layer(&b, m, x)
       : m->style == STYLE_EXPERTS       ? expert_layer(&b, m, x)
       : m->style == STYLE_SCALED        ? scaled_layer(&b, m, x)
@@ -210,8 +225,9 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.segment = -1;
   x = layer_norm(&b, b.graph->carry_in.data[0], m->d);
   x = apply(&b, ZP_OP_MATMUL, x, zp_graph_param(b.graph, b.model, head), -1, (zp_op_attr){.trans = true}, "head");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_op_attr targets = {0};
+  if (m->style == STYLE_BENT) targets.smoothing = 0.2, targets.z_loss = 0.01;
+  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, targets, "loss");
   b.model->vocabulary = m->V;
   return b.model;
 }

@@ -257,7 +257,10 @@ static inline void pm_ce_grad(pm *m, const pm_unit *u, const zp_step *step, int 
   double *grad = pm_address(m, u, t, step->out.data[0]), scale = m->rank[0][0].in[0]->loss_scale;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = 0; c < cols; c++) {
-      double p = exp(logits[r * cols + c] - lse[r]) - (labels[r] == c + pm_first(x, 2, t));
+      const zp_op_attr *attr = &step->node->attr;
+      double p = exp(logits[r * cols + c] - lse[r]) * (1 + 2 * attr->z_loss * lse[r]);
+      p -= (1 - attr->smoothing) * (labels[r] == c + pm_first(x, 2, t));
+      p -= attr->smoothing / (double)m->l->spec->model->vocabulary;
       grad[r * cols + c] = c < valid ? p * scale : 0;
     }
 }

@@ -114,6 +114,24 @@ Test(gradients, rope) {
   check_rope(true);
 }
 
+/* Every head by itself, between other row ops; the weight is shared by the heads. */
+static void check_head_norm(int64_t heads, double offset) {
+  kit k = kit_new(S, 1, D);
+  int x = op1(&k, ZP_OP_TANH, linear(&k, "x", k.graph->carry_in.data[0], D, false));
+  zp_op_attr attr = {.heads = heads, .eps = 1e-3, .value = offset};
+  int y = apply(&k, ZP_OP_RMS_NORM, attr, "norm", x, param(&k, "w", shape1(D / heads)), -1);
+  zp_op_attr rope = {.heads = heads, .theta = 100};
+  carry_out(&k, op2(&k, ZP_OP_ADD, apply(&k, ZP_OP_ROPE, rope, "rope", y, -1, -1), x));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, norm_of_heads) {
+  check_head_norm(4, 0);
+  check_head_norm(2, 1);
+  check_head_norm(1, 1);
+}
+
 Test(gradients, matmul_plain_and_transposed) {
   kit k = kit_new(S, 1, D);
   int h = op2(&k, ZP_OP_MATMUL, k.graph->carry_in.data[0], param(&k, "w", shape2(D, 6)));
@@ -137,6 +155,37 @@ Test(gradients, attention) {
   check_attention(2, 2, true);
   check_attention(4, 2, true);
   check_attention(4, 1, false);
+}
+
+static void check_window(int64_t window, bool causal) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal, .window = window};
+  carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false),
+                      linear(&k, "v", x, D / 2, false)));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, attention_in_windows) {
+  check_window(2, true);
+  check_window(3, false);
+}
+
+static void check_scores(double softcap, int64_t alibi_heads, bool causal) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal, .softcap = softcap, .alibi_heads = alibi_heads};
+  carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false),
+                      linear(&k, "v", x, D / 2, false)));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, attention_with_bent_scores) {
+  check_scores(0.3, 0, true);
+  check_scores(0, 4, false);
+  check_scores(2, 4, true);
 }
 
 static void check_sparse(zp_sparse sparse, bool causal) {

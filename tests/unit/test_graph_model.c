@@ -45,6 +45,22 @@ Test(model, backward_flop) {
   kit_free(&k);
 }
 
+/* Pairs that are seen, with half of a query's pair with itself when causal, as in dense attention. */
+Test(model, keys_in_windows) {
+  enum { POSITIONS = 50 };
+  for (int64_t window = 1; window <= POSITIONS; window++)
+    for (int causal = 0; causal < 2; causal++) {
+      zp_op_attr attr = {.window = window, .causal = causal}, dense = {.causal = causal};
+      double pairs = 0;
+      for (int i = 0; i < POSITIONS; i++)
+        for (int j = 0; j < POSITIONS; j++)
+          if (abs(i - j) < window && (!causal || j <= i)) pairs += causal && i == j ? 0.5 : 1;
+      cr_expect_float_eq(zp_attention_keys(&attr, POSITIONS) * POSITIONS, pairs, 1e-9);
+      cr_expect_float_eq(zp_attention_density(&attr, POSITIONS) * zp_attention_keys(&dense, POSITIONS) * POSITIONS,
+                         pairs, 1e-9);
+    }
+}
+
 static const zp_node *last_of(const zp_graph *graph, zp_op op) {
   for (int i = graph->nodes.len - 1; i >= 0; i--)
     if (graph->nodes.data[i].op == op) return &graph->nodes.data[i];

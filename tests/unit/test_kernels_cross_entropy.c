@@ -6,10 +6,10 @@
 #include <string.h>
 
 /* Splits the vocabulary over `ranks` of V columns each; some may be all padding. */
-static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
+static void run_of(zpk_dtype dtype, int ranks, int64_t V, bool in_place, zpk_targets targets) {
   int64_t e = zpk_bytes(dtype);
   double bound = dtype == ZPK_F64 ? 1e-13 : 2e-5, want_grad[ROWS * WORDS], scale = 0.37;
-  double want = reference(want_grad, scale);
+  double want = reference(want_grad, targets, scale);
   char *logits = malloc((size_t)(ranks * ROWS * V * e)),
        *out = in_place ? logits : malloc((size_t)(ranks * ROWS * V * e));
   char stat[8 * ROWS * 3 * 8], lse[ROWS * 8];
@@ -24,7 +24,7 @@ static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
   cr_expect_float_eq(loss, want, bound * want);
   for (int i = 0; i < ranks; i++) {
     char *dx = out + i * ROWS * V * e;
-    zpk_ce_grad(dtype, logits + i * ROWS * V * e, V, i * V, WORDS, labels, lse, scale, dx, 0, ROWS);
+    zpk_ce_grad(dtype, logits + i * ROWS * V * e, V, i * V, WORDS, labels, lse, targets, scale, dx, 0, ROWS);
     for (int64_t r = 0; r < ROWS; r++)
       for (int64_t c = 0; c < V; c++) {
         double expected = i * V + c < WORDS ? want_grad[r * WORDS + i * V + c] : 0;
@@ -33,6 +33,10 @@ static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
   }
   if (!in_place) free(out);
   free(logits);
+}
+
+static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
+  for (int i = 0; i < N_TARGETS; i++) run_of(dtype, ranks, V, in_place, all_targets[i]);
 }
 
 Test(kernels_cross_entropy, whole_vocabulary) {
@@ -55,13 +59,35 @@ Test(kernels_cross_entropy, gradient_is_the_central_difference) {
   for (int c = 0; c < WORDS; c++) x[c] = logit(2, c);
   zpk_ce_stats(ZPK_F64, x, WORDS, 0, WORDS, &label, stat, 0, 1);
   zpk_ce_loss(ZPK_F64, stat, 1, 1, WORDS, &label, lse, 0, 1);
-  zpk_ce_grad(ZPK_F64, x, WORDS, 0, WORDS, &label, lse, 1.0, dx, 0, 1);
+  zpk_ce_grad(ZPK_F64, x, WORDS, 0, WORDS, &label, lse, (zpk_targets){0}, 1.0, dx, 0, 1);
   for (int c = 0; c < WORDS; c += 3) {
     for (int side = 0; side < 2; side++) {
       double old = x[c];
       x[c] += side ? h : -h;
       zpk_ce_stats(ZPK_F64, x, WORDS, 0, WORDS, &label, stat, 0, 1);
       loss[side] = zpk_ce_loss(ZPK_F64, stat, 1, 1, WORDS, &label, lse, 0, 1);
+      x[c] = old;
+    }
+    cr_expect_float_eq((loss[1] - loss[0]) / (2 * h), dx[c], 1e-9, "column %d", c);
+  }
+}
+
+/* The definition: smoothed targets, and the square of the log-sum-exp. */
+Test(kernels_cross_entropy, targets_are_the_central_difference) {
+  const zpk_targets targets = {0.2, 0.03};
+  double x[WORDS], stat[3], lse[1], dx[WORDS], loss[2], h = 1e-5;
+  int32_t label = 67;
+  for (int c = 0; c < WORDS; c++) x[c] = logit(2, c);
+  zpk_ce_stats(ZPK_F64, x, WORDS, 0, WORDS, &label, stat, 0, 1);
+  zpk_ce_loss(ZPK_F64, stat, 1, 1, WORDS, &label, lse, 0, 1);
+  zpk_ce_grad(ZPK_F64, x, WORDS, 0, WORDS, &label, lse, targets, 1.0, dx, 0, 1);
+  for (int c = 0; c < WORDS; c += 7) {
+    for (int side = 0; side < 2; side++) {
+      double old = x[c], sum = 0, mean = 0;
+      x[c] += side ? h : -h;
+      for (int w = 0; w < WORDS; w++) sum += exp(x[w]), mean += x[w] / WORDS;
+      double target = (1 - targets.smoothing) * x[label] + targets.smoothing * mean;
+      loss[side] = log(sum) - target + targets.z * log(sum) * log(sum);
       x[c] = old;
     }
     cr_expect_float_eq((loss[1] - loss[0]) / (2 * h), dx[c], 1e-9, "column %d", c);

@@ -34,8 +34,8 @@ static void loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, con
   cr_assert_eq(ticket, 0);
 }
 
-static void grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first, const void *lse, double scale,
-                 void *out) {
+static void grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first, const void *lse, zpk_targets targets,
+                 double scale, void *out) {
   int32_t label[ROWS]; /* not the constants themselves: a GPU sees what is allocated and what is on the stack */
   memcpy(label, labels, sizeof label);
   zpd_ce a = {.logits = logits,
@@ -46,15 +46,17 @@ static void grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first, 
               .first_col = first,
               .vocabulary = WORDS,
               .rows = ROWS,
-              .scale = scale};
+              .scale = scale,
+              .smoothing = targets.smoothing,
+              .z = targets.z};
   device_launch(device_text(&texts, dtype), "zpd_ce_grad", &a, 5, 1, 1, ZPD_CE_THREADS);
 }
 
 /* The vocabulary over `ranks` of V columns each; the last may be all padding. */
-static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
+static void run_of(zpk_dtype dtype, int ranks, int64_t V, bool in_place, zpk_targets targets) {
   int64_t e = zpk_bytes(dtype);
   double bound = dtype == ZPK_F64 ? 1e-13 : 2e-5, want_grad[ROWS * WORDS], scale = 0.37, got = 100;
-  double want = reference(want_grad, scale);
+  double want = reference(want_grad, targets, scale);
   char *logits = malloc((size_t)(ranks * ROWS * V * e));
   char *out = in_place ? logits : malloc((size_t)(ranks * ROWS * V * e));
   char stat[8 * ROWS * 3 * 8], cpu_stat[ROWS * 3 * 8], lse[ROWS * 8];
@@ -75,7 +77,7 @@ static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
   cr_expect_float_eq(got, 100 + 3.5 * want, 3.5 * bound * want);
   for (int i = 0; i < ranks; i++) {
     char *dx = out + i * ROWS * V * e;
-    grad(dtype, logits + i * ROWS * V * e, V, i * V, lse, scale, dx);
+    grad(dtype, logits + i * ROWS * V * e, V, i * V, lse, targets, scale, dx);
     for (int64_t r = 0; r < ROWS; r++)
       for (int64_t c = 0; c < V; c++) {
         double expected = i * V + c < WORDS ? want_grad[r * WORDS + i * V + c] : 0;
@@ -84,6 +86,10 @@ static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
   }
   if (!in_place) free(out);
   free(logits);
+}
+
+static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {
+  for (int i = 0; i < N_TARGETS; i++) run_of(dtype, ranks, V, in_place, all_targets[i]);
 }
 
 Test(kernels_cuda_cross_entropy, whole_vocabulary) {

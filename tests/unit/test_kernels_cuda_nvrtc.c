@@ -90,14 +90,16 @@ static const char layouts_text[] = "#include \"zpd_device.h\"\n"
                                    "}\n"
                                    "#include \"zpd_mma_attention_grad.cuh\"\n";
 
-static void check_mma(const char *arch, int head, const char *define, bool layouts) {
+static const char options_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
+
+static void check_mma_text(const char *arch, int head, const char *define, const char *text, bool layouts) {
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
   static const char *const tiles[] = {"", "_64", "_32", "_16"};
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (sanitized) cr_skip_test("NVRTC compiles the same text with sanitizers and without");
   if (!zp_nvrtc_use(arena, arch, &error)) cr_skip_test("%s", error);
-  char *log = compile(arena, layouts ? layouts_text : "#include \"zpd_mma_attention_grad.cuh\"\n", arch, head, define);
+  char *log = compile(arena, text, arch, head, define);
   bool volta = strcmp(arch, "sm_70") == 0; /* NVRTC 12.9 warns that it is old */
   cr_expect_null(strstr(log, volta ? "): warning" : "warning"), "%s, heads up to %d: %s", arch, head, log);
   for (int i = 0; i < 3; i++)
@@ -113,11 +115,19 @@ static void check_mma(const char *arch, int head, const char *define, bool layou
   zp_arena_free(arena);
 }
 
+static void check_mma(const char *arch, int head, const char *define, bool layouts) {
+  check_mma_text(arch, head, define, layouts ? layouts_text : "#include \"zpd_mma_attention_grad.cuh\"\n", layouts);
+}
+
 Test(kernels_cuda_nvrtc, mma_with_layouts) { check_mma("sm_80", 64, "-DZPD_BF16", true); }
 Test(kernels_cuda_nvrtc, mma_dense) {
   check_mma("sm_90", 128, "-DZPD_BF16", false);
   check_mma("sm_80", 256, "-DZPD_BF16", false);
   check_mma("sm_100", 64, "-DZPD_F16", false);
+}
+
+Test(kernels_cuda_nvrtc, mma_with_windows_caps_and_biases) {
+  check_mma_text("sm_90", 128, "-DZPD_BF16", options_text, false);
 }
 
 /* Where there is NVRTC 12. */

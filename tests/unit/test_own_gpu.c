@@ -28,6 +28,7 @@ Test(own_gpu, tiles_are_those_of_the_kernels) {
 
 static bool sees(const zp_attention_shape *s, int64_t query, int64_t key) {
   if (query >= s->sequence || key >= s->sequence) return false;
+  if (s->window && llabs(query - key) >= s->window) return false;
   return s->layout ? zp_layout_sees(s->layout, query, key) : !s->causal || key <= query;
 }
 
@@ -66,9 +67,21 @@ Test(own_gpu, dense_walks_are_counted_pair_by_pair) {
   for (int h = 0; h < N_HEADS; h++)
     for (size_t i = 0; i < sizeof sequences / sizeof *sequences; i++)
       for (int causal = 0; causal < 2; causal++) {
-        zp_attention_shape s = {2, 4, 2, sequences[i], heads[h], heads[h], 2, causal, NULL};
+        zp_attention_shape s = {2, 4, 2, sequences[i], heads[h], heads[h], 2, causal, NULL, 0};
         char what[64];
         snprintf(what, sizeof what, "%d positions, heads of %d", (int)s.sequence, (int)s.head);
+        check_walk(&s, what);
+      }
+}
+
+Test(own_gpu, walks_in_windows_are_counted_pair_by_pair) {
+  static const int64_t windows[] = {1, 2, 63, 64, 65, 100, 128, 299, 300};
+  for (int h = 0; h < N_HEADS; h++)
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+      for (int causal = 0; causal < 2; causal++) {
+        zp_attention_shape s = {1, 4, 2, 300, heads[h], heads[h], 2, causal, NULL, windows[i]};
+        char what[64];
+        snprintf(what, sizeof what, "windows of %d, heads of %d", (int)s.window, (int)s.head);
         check_walk(&s, what);
       }
 }
@@ -88,7 +101,7 @@ Test(own_gpu, sparse_walks_are_counted_pair_by_pair) {
       const zp_layout *layout = zp_layout_make(arena, &patterns[p], 768, causal, &error);
       cr_assert(layout, "%s", error);
       for (int h = 0; h < N_HEADS; h++) {
-        zp_attention_shape s = {1, 2, 2, 768, heads[h], heads[h], 2, causal, layout};
+        zp_attention_shape s = {1, 2, 2, 768, heads[h], heads[h], 2, causal, layout, 0};
         check_walk(&s, zp_layout_text(arena, layout));
       }
     }
@@ -98,7 +111,7 @@ Test(own_gpu, sparse_walks_are_counted_pair_by_pair) {
 /* Two heads of 64, 256 queries: warps of 32 meet 1, 1, 2, 2, 3, 3, 4, 4 steps of 64 keys (the emulated GPU counts as
  * many multiplications, test_kernels_cuda_mma.c); blocks of four warps wait for 2 and 4 steps. */
 Test(own_gpu, a_walk_by_hand) {
-  zp_attention_shape s = {1, 2, 1, 256, 64, 64, 2, true, NULL};
+  zp_attention_shape s = {1, 2, 1, 256, 64, 64, 2, true, NULL, 0};
   zp_attention_walk walk = zp_attention_walk_of(ZP_TENSOR_FORWARD, &s);
   double pair = 4.0 * 64;
   expect_near(walk.flop, 2 * 20 * 32 * 64 * pair, "computed");
@@ -131,7 +144,7 @@ static zp_cluster cluster_of(const char *arch) {
 Test(own_gpu, attention_of_gpt2) {
   zp_cluster c = cluster_of("sm_90");
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
-  zp_attention_shape s = {32, 12, 12, 1024, 64, 64, 2, true, NULL};
+  zp_attention_shape s = {32, 12, 12, 1024, 64, 64, 2, true, NULL, 0};
   double matrix = 32.0 * 1024 * 768 * 2, row = 32.0 * 1024 * 12, heads_of_all = 32 * 12;
   zp_kernel_work work;
   double fill = zp_cost_constant(ZP_COST_OWN_MMA_FILL);
@@ -162,7 +175,8 @@ Test(own_gpu, rates_are_those_of_flash_attention_2) {
     c.node.device.flop_per_s_half = 312e12;
     c.node.device.cores = 108;
     zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
-    zp_attention_shape s = {runs[i].samples, runs[i].heads, runs[i].heads, runs[i].sequence, 128, 128, 2, true, NULL};
+    zp_attention_shape s = {
+        runs[i].samples, runs[i].heads, runs[i].heads, runs[i].sequence, 128, 128, 2, true, NULL, 0};
     zp_kernel_work work;
     double pairs = (double)(s.samples * s.heads) * (double)s.sequence * (double)s.sequence / 2;
     double rate = 4 * 128 * pairs / zp_cost_tensor_attention(&m, &s, false, &work);
@@ -202,7 +216,7 @@ Test(own_gpu, rates_are_those_of_an_h100) {
 Test(own_gpu, no_block_is_faster_than_a_multiprocessor) {
   zp_cluster c = cluster_of("sm_90");
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
-  zp_attention_shape s = {1, 1, 1, 8192, 64, 64, 2, true, NULL};
+  zp_attention_shape s = {1, 1, 1, 8192, 64, 64, 2, true, NULL, 0};
   zp_kernel_work work;
   double longest = (8192 + zp_cost_constant(ZP_COST_OWN_MMA_FILL)) * 128 * 4 * 64;
   double rate = 1000e12 * zp_cost_constant(ZP_COST_OWN_MMA_FORWARD_SM90);

@@ -446,3 +446,18 @@ Test(plan_space, one_eighth_off_the_device_is_refused_like_eight) {
     cr_expect(zp_choice_is_generated(&c, NULL), "parameters on disks, %d", eighths);
   }
 }
+
+/* A gradient that tensor ranks sum once a step must then be on the device. */
+Test(plan_space, norms_of_heads_off_the_device) {
+  static const model_size heads = {STYLE_QK_NORM, 256, 32, 64, 4, 4, 2, 96, false},
+                          plain = {STYLE_LLAMA, 256, 32, 64, 4, 4, 2, 96, false};
+  for (int tensor = 1; tensor <= 2; tensor++)
+    for (int state = 0; state < 2; state++) {
+      zp_choice c = {.tensor = tensor, .pipeline = 1, .data = 2, .microbatch = 1};
+      c.home[ZP_STATE_OPTIMIZER] = c.home[state ? ZP_STATE_PARAMS : ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 8};
+      cr_expect_null(zp_choice_refusal(&c, spec_of(&plain)));
+      const char *refusal = zp_choice_refusal(&c, spec_of(&heads));
+      cr_expect_eq(refusal != NULL, tensor == 2);
+      if (refusal) cr_expect_not_null(strstr(refusal, "norms of heads"), "%s", refusal);
+    }
+}

@@ -201,10 +201,11 @@ EACH_DTYPE(cross_entropy) {
   cr_assert_float_eq(c->loss, 1 + 2 * loss, (*dtype == ZPK_F64 ? 1e-13 : 1e-5) * loss);
   zpr_collect_loss(c); /* nothing new */
   cr_assert_float_eq(c->loss, 1 + 2 * loss, (*dtype == ZPK_F64 ? 1e-13 : 1e-5) * loss);
+  const zpk_targets targets = {0.1, 1e-3};
   for (int t = 0; t < 2; t++) {
-    zpk_ce_grad(*dtype, logits.host + t * block, V, t * V, WORDS, labels, lse.host, c->token_weight, grad.host, 0,
-                ROWS);
-    zpr_ce_grad(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, lse.gpu, ROWS, grad.gpu);
+    zpk_ce_grad(*dtype, logits.host + t * block, V, t * V, WORDS, labels, lse.host, targets, c->token_weight, grad.host,
+                0, ROWS);
+    zpr_ce_grad(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, lse.gpu, targets, ROWS, grad.gpu);
     compare(&grad, rounding(c), "gradient of the loss");
   }
   free(logits.host), free(stat.host), free(lse.host), free(grad.host);

@@ -109,6 +109,20 @@ Test(sema_errors, arguments) {
       {"eps", USE HEAD "  x = layer_norm(x, eps = 0 - 1)\n" TAIL, "Z0237|`eps` must be above 0"},
       {"theta", HEAD "  x = rope(x, heads = 2, theta = 0)\n" TAIL, "Z0237|`theta`"},
       {"scale", HEAD "  x = attention(x, x, x, heads = 2, scale = 0)\n" TAIL, "Z0237|`scale`"},
+      {"norm of heads", HEAD "  param w: [d]\n  x = rms_normalize(x, w, heads = 4)\n" TAIL, "Z0204|needs 4 elements"},
+      {"norm of a part", HEAD "  param w: [2]\n  a, b = split(x, 2)\n  x = rms_normalize(a, w, heads = 4) + b\n" TAIL,
+       "Z0216|a part of a split|a product each"},
+      {"smoothing", HEAD "  output loss = cross_entropy(matmul(x, transpose(wte)), labels, label_smoothing = 1)\n}\n",
+       "Z0237|`label_smoothing` lies in 0 .. 1"},
+      {"z loss", HEAD "  output loss = cross_entropy(matmul(x, transpose(wte)), labels, z_loss = -0.1)\n}\n",
+       "Z0237|`z_loss` must not be negative"},
+      {"softcap", HEAD "  x = attention(x, x, x, heads = 2, softcap = 0)\n" TAIL, "Z0237|`softcap` must be above 0"},
+      {"alibi", HEAD "  x = attention(x, x, x, heads = 2, alibi = 2)\n" TAIL, "Z0202|`alibi` must be true or false"},
+      {"window", HEAD "  x = attention(x, x, x, heads = 2, window = 0)\n" TAIL,
+       "Z0202|`window` must be a whole number"},
+      {"window and pattern",
+       HEAD "  x = attention(x, x, x, heads = 2, window = 3, pattern = sparse.sliding(block = 16, window = 1))\n" TAIL,
+       "Z0216|a pattern and a window|leave one of the two away"},
       {"split axis", HEAD "  x, y = split(x, 2, axis = 1)\n" TAIL, "Z0216|axis 1|axis = -1"});
 }
 

@@ -290,6 +290,20 @@ Test(sema_model, attributes_of_ops) {
   unload(&f);
 }
 
+/* A window of the whole sequence is none. */
+Test(sema_model, windows) {
+  fixture f = load_good(HEAD "  x = attention(x, x, x, heads = 4, window = S - 1)\n"
+                             "  x = attention(x, x, x, heads = 4, window = S)\n" TAIL);
+  const zp_model *m = f.spec->model;
+  const zp_node *n = m->segments.data[0].graph->nodes.data;
+  check_sound(&f);
+  cr_expect(n[1].attr.window == m->sequence - 1 && n[2].attr.window == 0);
+  zp_strings texts = zp_attention_texts(f.arena, m);
+  cr_assert_eq(texts.len, 1);
+  cr_expect_not_null(strstr(texts.data[0], "tokens, causal"), "%s", texts.data[0]);
+  unload(&f);
+}
+
 /* Streams are numbered over the whole model, whether or not a rate is 0. */
 #define DROPOUT_MODEL                                                                                                  \
   HEAD "  x = dropout(x, rate = 0.0)\n  x = dropout(x, 0.5)\n  repeat h in 0..n { x = dropout(exp(x)) }\n" TAIL

@@ -105,6 +105,9 @@ typedef struct zpd_attention {
   zpd_int d_o_ld;
   void *dq, *dk, *dv;
   zpd_int dq_ld, dk_ld, dv_ld;
+  zpd_int window; /* as zpk_attention_args.window; in texts with ZPD_WINDOWS, else 0 */
+  double softcap; /* this and the next two likewise; in texts with ZPD_SCORES, else 0. Then scale is not 0 */
+  zpd_int alibi_heads, alibi_first;
   const int *lengths; /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
   void *facts;   /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
                     [B, H]: log-sum-exp over log 2, sum of o * d_o */
@@ -144,6 +147,7 @@ typedef struct zpd_ce {
   zpd_int V, first_col, vocabulary, rows;
   zpd_int ranks;
   double scale;
+  double smoothing, z;      /* ce_grad: zpk_targets */
   const double *loss_scale; /* ce_grad: a further factor that only the device knows; NULL: 1 */
   double *loss;             /* ce_loss, zpd_loss_blocks: *loss += scale * the summed loss, in a fixed order */
   double *parts;            /* [ZPD_LOSS_BLOCKS] */

@@ -88,7 +88,15 @@ typedef struct zpk_attention_args {
   double scale;
   bool causal;
   const zpk_layout *layout; /* NULL: dense */
-  const void *q, *k, *v;    /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
+  /* A query sees keys that are less than so many positions away from it, so causal itself and the window - 1 before it;
+   * 0: however far away. Dense attention alone. Time follows it. */
+  int64_t window;
+  /* What becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), where that is above 0 (Gemma 2,
+   * arXiv 2408.00118); then, where alibi_heads is above 0, - slope * |query - key| (ALiBi, arXiv 2108.12409). The model
+   * has so many heads, and the first one here is its head alibi_first. */
+  double softcap;
+  int64_t alibi_heads, alibi_first;
+  const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
   void *o; /* [R, H*hd]; backward: input */
   int64_t o_ld;
@@ -103,6 +111,14 @@ typedef struct zpk_attention_args {
   const int32_t *lengths;
   void *workspace; /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
 } zpk_attention_args;
+/* The slopes of ALiBi: a geometric sequence down to 2^-8, where the number of heads is a power of two; else that of the
+ * next smaller one, followed by every second of the next larger one's. Padding has slopes, too, that nobody sees. */
+static inline double zpk_alibi_slope(int64_t head, int64_t heads) {
+  int64_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  return head < power ? exp2(-8.0 * (double)(head + 1) / (double)power)
+                      : exp2(-4.0 * (double)(2 * (head - power) + 1) / (double)power);
+}
 /* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48:
  * forward 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit operands group S hd' more, where the
  * gradient of queries is summed. */
@@ -152,10 +168,16 @@ void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_
  */
 double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary,
                    const int32_t *labels, void *lse, int64_t begin, int64_t end);
-/* dlogits[r][j] = (exp(logit - lse[r]) - [first_col + j == label]) * scale; zero in padding columns and ignored rows.
- * dlogits may be logits (in place). */
+/* dlogits[r][j] = (exp(logit - lse[r]) * (1 + 2 z lse[r]) - (1 - smoothing) [first_col + j == label] - smoothing /
+ * vocabulary) * scale; zero in padding columns and ignored rows: the gradient of cross-entropy whose targets are
+ * smoothed (Szegedy et al., arXiv 1512.00567), plus z lse^2 (PaLM, arXiv 2204.02311). dlogits may be logits (in place).
+ */
+typedef struct zpk_targets {
+  double smoothing, z; /* 0, 0: the labels themselves */
+} zpk_targets;
 void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                 const int32_t *labels, const void *lse, double scale, void *dlogits, int64_t begin, int64_t end);
+                 const int32_t *labels, const void *lse, zpk_targets targets, double scale, void *dlogits,
+                 int64_t begin, int64_t end);
 
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {

@@ -85,7 +85,7 @@ static void make_room(const zp_move_scope *x, zp_move_room *room) {
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
-  return zp_refuse_home(c, spec, ZP_STATE_GRADIENTS);
+  return zp_refuse_shared_by_heads(c, spec, ZP_STATE_GRADIENTS);
 }
 
 static const char *lacks(const zp_choice *c) {

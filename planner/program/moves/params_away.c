@@ -42,7 +42,9 @@ static void make_room(const zp_move_scope *x, zp_move_room *room) {
   zp_raise_away(x, ZP_STATE_PARAMS, ZP_MOVE_PARAMETERS, 2, room);
 }
 
-static const char *refuses(const zp_choice *c, const zp_spec *spec) { return zp_refuse_home(c, spec, ZP_STATE_PARAMS); }
+static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  return zp_refuse_shared_by_heads(c, spec, ZP_STATE_PARAMS);
+}
 
 static const char *lacks(const zp_choice *c) {
   const zp_home *home = &c->home[ZP_STATE_PARAMS];

@@ -1,7 +1,8 @@
-/* Gradients of which every tensor rank has a part (norm weights under sequence sharding). They are summed over the
- * tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard, after the buckets have
- * been scattered, because sums over tensor ranks and over data ranks may come in either order and a shard is less to
- * send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
+/* Gradients of which every tensor rank has a part (norm weights under sequence sharding, weights that heads share).
+ * They are summed over the tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard,
+ * after the buckets have been scattered, because sums over tensor ranks and over data ranks may come in either order
+ * and a shard is less to send. Every layer's norms lie at the same places of its bucket, so one data rank may have most
+ * of them. */
 #include "strategy.h"
 
 #include <assert.h>
@@ -61,7 +62,7 @@ static void count_shared(counting *k, const zp_stage *stage, int param) {
 zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   assert(stage && p->stages);
   zp_partial found = {0};
-  if (!p->choice.sequence) return found;
+  if (!p->lowered->sharding->partial) return found;
   counting k = {.program = p, .scratch = zp_arena_new("partial gradients")};
   if (zp_shards_state(&p->choice)) k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
   for (int r = 0; r < stage->runs.len; r++) count_run(&k, &stage->runs.data[r]);
@@ -78,7 +79,9 @@ zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
 
 /* ---- the move ---- */
 
-static bool applies(const zp_move_scope *x) { return x->program && x->choice->sequence && x->choice->tensor > 1; }
+static bool applies(const zp_move_scope *x) {
+  return x->program && x->choice->tensor > 1 && x->lowered->sharding->partial;
+}
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_partial elements = zp_partial_elements(x->program, x->stage);

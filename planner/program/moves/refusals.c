@@ -17,6 +17,22 @@ const char *zp_refuse_home(const zp_choice *c, const zp_spec *spec, zp_state sta
   return NULL;
 }
 
+static bool has_norms_of_heads(const zp_model *model) {
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++)
+      if (graph->nodes.data[n].op == ZP_OP_RMS_NORM && graph->nodes.data[n].attr.heads > 0) return true;
+  }
+  return false;
+}
+
+const char *zp_refuse_shared_by_heads(const zp_choice *c, const zp_spec *spec, zp_state state) {
+  if (c->home[state].eighths > 0 && c->tensor > 1 && has_norms_of_heads(spec->model))
+    return "of parameters and gradients off the device no part of another tensor rank is summed, which norms of heads "
+           "need";
+  return zp_refuse_home(c, spec, state);
+}
+
 const char *zp_moves_lacking(const zp_choice *choice) {
   assert(choice);
   const char *why = NULL;

@@ -67,6 +67,8 @@ int64_t zp_scope_shard(const zp_move_scope *x);
 
 /* Refusals of a class that may live off the device, which every strategy of one has. */
 const char *zp_refuse_home(const zp_choice *choice, const zp_spec *spec, zp_state state);
+/* Likewise of parameters and gradients: nor those of a model whose tensor ranks have parts of gradients. */
+const char *zp_refuse_shared_by_heads(const zp_choice *choice, const zp_spec *spec, zp_state state);
 
 /* ---- making records ---- */
 /* A record of the scope's unit or stage. */

@@ -394,7 +394,7 @@ void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int6
 void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
                  void *lse); /* adds to c->loss */
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                 const void *lse, int64_t rows, void *dlogits);
+                 const void *lse, zpk_targets targets, int64_t rows, void *dlogits);
 /* Mixture of experts; r->B samples. */
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot);
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,

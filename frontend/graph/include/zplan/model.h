@@ -108,14 +108,16 @@ typedef enum zp_op_class {
   X(SILU, "silu", ROW)                                                                                                 \
   X(GELU, "gelu", ROW)             /* attr.tanh_form: tanh approximation, else erf */                                  \
   X(LAYER_NORM, "layer_norm", ROW) /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                    \
-  X(RMS_NORM, "rms_norm", ROW)     /* x, weight[n] -> as x; attr.eps */                                                \
-  X(SOFTMAX, "softmax", ROW)       /* over the last dim */                                                             \
-  X(DROPOUT, "dropout", ROW)       /* attr.rate, attr.stream: Philox stream number, unique per op in model */          \
-  X(ROPE, "rope", ROW)             /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                 \
-  X(SPLIT, "split", VIEW)          /* x -> attr.parts equal views of the last dim */                                   \
+  /* x, weight[n] -> as x; attr.eps; by weight + attr.value. attr.heads > 0: over the columns of each head, weight[n / \
+   * heads] */                                                                                                         \
+  X(RMS_NORM, "rms_norm", ROW)                                                                                         \
+  X(SOFTMAX, "softmax", ROW) /* over the last dim */                                                                   \
+  X(DROPOUT, "dropout", ROW) /* attr.rate, attr.stream: Philox stream number, unique per op in model */                \
+  X(ROPE, "rope", ROW)       /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                       \
+  X(SPLIT, "split", VIEW)    /* x -> attr.parts equal views of the last dim */                                         \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
   /* nobody, and the outputs of queries there are zero -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */  \
-  /* sparse */                                                                                                         \
+  /* sparse window softcap alibi_heads */                                                                              \
   X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
@@ -182,6 +184,14 @@ typedef struct zp_op_attr {
   /* Attention: NULL where it is dense. The layout is made from the pattern by the op's rule. Arena. */
   const struct zp_sparse *sparse;
   const struct zp_layout *layout;
+  int64_t window; /* attention: a query sees keys less than so many positions away; 0: all. Without a pattern */
+  /* Attention: what becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), 0: s; then - slope *
+   * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
+  double softcap;
+  int64_t alibi_heads;
+  /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
+   * log-sum-exp. */
+  double smoothing, z_loss;
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
@@ -209,6 +219,9 @@ typedef struct zp_fused {
   ZP_VEC(zp_fused_op) ops;
   zp_ints out_value;       /* value number of every output of the FUSED node, in order of node.out */
   int64_t rows_per_sample; /* S: rows of one sample (position = row % rows_per_sample) */
+  /* Rows of a tensor are so many rows of the group, side by side: heads that are normalised each by itself. 1: rows are
+   * rows. Then the tensors are no views, and every op is of `in_cols` of the first operand columns. */
+  int64_t row_parts;
   /* The rank's share of this group, for dropout counters. split: of the columns: logical column of local column c is
    * rank * local_cols + c (legal for outer == 1 only). split_rows: of every sample's positions: the position of local
    * row r is rank * rows_per_sample + r % rows_per_sample. Otherwise c, and r % rows_per_sample. */
@@ -323,6 +336,16 @@ int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_spa
 int64_t zp_model_input_elements(const zp_model *model, int n);
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
+/* Keys that a query of so many positions sees on average: of causal attention half of all, as it is counted everywhere.
+ */
+double zp_attention_keys(const zp_op_attr *attr, int64_t sequence);
+/* The sequence of dense attention whose tiles lie as much in what is not seen as those of this one do: of a window its
+ * size, because both ends of a row's keys cut a tile instead of one. */
+double zp_attention_reach(const zp_op_attr *attr, double sequence);
+/* The share of dense attention. */
+double zp_attention_density(const zp_op_attr *attr, int64_t sequence);
+/* What attentions of the model see, where some do not see all: one text a kind, in the order of the model. Arena. */
+zp_strings zp_attention_texts(zp_arena *arena, const zp_model *model);
 /* Opens a new segment, with one iteration unless it is a repeat; its graph's carry_in are fresh tensors with these
  * shapes (n may be 0). */
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,

@@ -69,6 +69,7 @@ typedef struct zp_attention_shape {
   int float_bytes;
   bool causal;
   const zp_layout *layout; /* NULL: dense */
+  int64_t window;          /* of tokens, as zp_op_attr.window; 0: none. Without a layout */
 } zp_attention_shape;
 /* The geometry of zpd_mma_rows, zpd_mma_sharers and zpd_mma_step of the kernels (zplan/zpd.h), which the planner may
  * not see: rows of a block's tile, warps that share a step out, rows of the other side in a step. block: of the layout;

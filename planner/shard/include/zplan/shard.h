@@ -18,7 +18,8 @@ typedef struct zp_param_split {
   zp_shape local;
   bool spread;       /* on dimension 0 (then split_dim), and further over the expert ranks: tensor * expert shares */
   bool grad_partial; /* replicated, but every rank has only its rows' share of the gradient: one all-reduce of `local`
-                      * over the tensor ranks a step. Only with `sequence`: norm weights, biases added to split rows */
+                      * over the tensor ranks a step. With `sequence` norm weights and biases added to split rows;
+                      * weights that heads share, of which a rank has some */
 } zp_param_split;
 
 /* Graphs of the pieces of layers, made when the first of them is asked for. */
@@ -47,6 +48,7 @@ typedef struct zp_sharding {
   zp_shard_pieces *pieces;
   zp_shard_chunks_list *in_chunks;
   zp_param_split *param; /* per model parameter */
+  bool partial;          /* grad_partial of one of them */
 } zp_sharding;
 
 /* Exact for the stated space: states R, S(last), S(experts), P; conversions all-reduce forward and its transpose

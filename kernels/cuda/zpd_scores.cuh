@@ -1,0 +1,53 @@
+/* What happens to scores between the product and the softmax: soft caps, and biases that grow with the distance, as
+ * zpk_attention_args says. Shared by both kinds of attention. A model that has none pays nothing: its text has no
+ * ZPD_SCORES, and all of this is the identity. */
+#ifndef ZPD_SCORES_CUH
+#define ZPD_SCORES_CUH
+
+#include "zpd_device.h"
+
+#ifdef ZPD_SCORES
+/* How scores of one head are bent. They are products times a scale; here they stay in units of the products, so that
+ * everything behind is the same with and without. */
+struct zpd_bend {
+  real inverse, cap, slope;
+
+  /* head: of this rank. */
+  __device__ __forceinline__ void begin(const zpd_attention &a, zpd_int head, real scale) {
+    inverse = a.softcap > 0 ? scale / (real)a.softcap : 0;
+    cap = a.softcap > 0 ? (real)a.softcap / scale : 0;
+    slope = a.alibi_heads > 0 ? slope_of(a.alibi_first + head, a.alibi_heads) / scale : 0;
+  }
+  static __device__ __forceinline__ real slope_of(zpd_int head, zpd_int heads) {
+    zpd_int power = 1;
+    while (2 * power <= heads) power *= 2;
+    const int number = (int)(head < power ? 2 * (head + 1) : 2 * (head - power) + 1);
+#ifdef ZPD_NARROW
+    return exp2f(-4.0f * (float)number / (float)power);
+#else
+    return (real)exp2(-4.0 * number / (double)power);
+#endif
+  }
+  /* A product to a score; *grad: of the score by the product. */
+  __device__ __forceinline__ real score(real product, int query, int key, real *grad) const {
+    real bent = product;
+    *grad = 1;
+    if (cap != 0) {
+      const real t = zpd_tanh(product * inverse);
+      bent = t * cap;
+      *grad = 1 - t * t;
+    }
+    return bent - slope * (real)(query < key ? key - query : query - key);
+  }
+};
+#else
+struct zpd_bend {
+  __device__ __forceinline__ void begin(const zpd_attention &, zpd_int, real) {}
+  __device__ __forceinline__ real score(real product, int, int, real *grad) const {
+    *grad = 1;
+    return product;
+  }
+};
+#endif
+
+#endif

@@ -1,0 +1,82 @@
+/* Device attention in windows of tokens, with soft caps and with biases by distance, with and without tensor cores:
+ * against the naive f64 reference; on tensor cores without races, and with as many products as the planner prices. */
+#include <zplan/own_gpu.h>
+#include "attention_device.h"
+#include "lengths_testing.h"
+
+static const char plain_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_attention.cuh\"\n";
+static const char mma_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
+static const char volta_text[] =
+    "#define ZPD_VOLTA\n#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
+
+enum { HEAD = 64 };
+/* Every shape causal and full on sm_80's tensor cores, one of the two elsewhere. */
+static const struct {
+  int64_t B, S, H, G, valid, hd, window;
+  double softcap; /* scores go from about -1.5 to 1.5 */
+  int64_t alibi_heads, alibi_first;
+  int32_t lengths[2];
+} shapes[] = {
+    {1, 150, 2, 1, 1, 40, 3, 0, 0, 0, {0}},     {2, 131, 4, 2, 1, 17, 63, 0, 0, 0, {0}},
+    {1, 200, 2, 1, 1, 64, 65, 0, 0, 0, {0}},    {2, 200, 1, 1, 1, 24, 95, 0.7, 0, 0, {200, 137}},
+    {1, 100, 1, 1, 1, 8, 0, 0, 0, 0, {0}}, /* layers without have the same kernels */
+    {1, 140, 1, 1, 1, 33, 1000, 50, 0, 0, {0}}, {1, 130, 4, 2, 2, 16, 0, 0, 6, 2, {0}},
+};
+
+static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
+  if (sanitized && dtype != ZPK_F32) cr_skip_test("sanitizers see f32");
+  host_object k = device_open(text, dtype, HEAD);
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (int causal = 0; causal < 2; causal++) {
+      if (text != mma_text && causal != (int)i % 2) continue;
+      problem p = make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd,
+                               causal);
+      char what[80];
+      snprintf(what, sizeof what, "shape %zu, dtype %d, %s", i, (int)dtype, causal ? "causal" : "full");
+      if (shapes[i].lengths[0]) use_lengths(&p, shapes[i].lengths);
+      if (((int)i / 2 + causal) % 2) align(&p);
+      p.a.window = shapes[i].window;
+      p.a.softcap = shapes[i].softcap;
+      p.a.alibi_heads = shapes[i].alibi_heads;
+      p.a.alibi_first = shapes[i].alibi_first;
+      reference(&p);
+      spoil_results(&p);
+      if (cores)
+        run_mma(&k, &p, HEAD);
+      else
+        run_plain(&k, &p);
+      check(&p, what);
+      free_problem(&p);
+    }
+  host_unload(&k);
+}
+
+Test(kernels_cuda_scores, plain_f32) { run_kind(plain_text, ZPK_F32, false); }
+Test(kernels_cuda_scores, mma_bf16) { run_kind(mma_text, ZPK_BF16, true); }
+Test(kernels_cuda_scores, volta_f16) { run_kind(volta_text, ZPK_F16, true); }
+
+/* Tiles that a window does not reach are not multiplied. */
+Test(kernels_cuda_scores, walks_as_the_planner_counts) {
+  enum { S = 200, WINDOW = 70 };
+  static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
+  if (sanitized) cr_skip_test("watched text is compiled without sanitizers");
+  long before[3] = {0};
+  host_object k = device_open_as(mma_text, ZPK_BF16, HEAD, true);
+  for (int causal = 0; causal < 2; causal++) {
+    problem p = make_problem(ZPK_BF16, 1, S, 2, 1, 1, HEAD, causal);
+    p.a.window = WINDOW;
+    align(&p);
+    reference(&p);
+    run_mma(&k, &p, HEAD);
+    check(&p, causal ? "watched, causal" : "watched, full");
+    for (int i = 0; i < 3; i++) {
+      const zp_attention_shape shape = {1, 2, 1, S, HEAD, HEAD, 2, causal, NULL, WINDOW};
+      double flop = (double)(host_counts(&k, names[i]).mma - before[i]) * 2 * 16 * 8 * 16;
+      before[i] = host_counts(&k, names[i]).mma;
+      double priced = zp_attention_walk_of((zp_tensor_kernel)i, &shape).flop;
+      cr_expect_eq(flop, priced, "%s, %d: %g, the planner counts %g FLOP", names[i], causal, flop, priced);
+    }
+    free_problem(&p);
+  }
+  host_unload(&k);
+}
