@@ -42,6 +42,7 @@ static void open_rows(zp_cuda_text *t) {
   zp_cuda_close(t);
   zp_cuda_open(t, zp_format(t->arena, "while (ahead < %s) {", end));
   zp_buf_line(&t->out, "const zpd_int row = ahead;");
+  zp_buf_line(&t->out, "(void)row;");
 }
 
 /* What was read ahead has left for `held`, and the next row is asked for; or this row is. */

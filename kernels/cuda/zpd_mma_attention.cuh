@@ -198,8 +198,7 @@ ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t
     const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
     ZPD_EACH (m, SHAPE::M)
       ZPD_EACH (i, 4)
-        if (key + i % 2 > last[m][i / 2] ||
-            (zpd_window(a) > 0 && key + i % 2 < zpd_first_seen(a, t.query(m, i / 2))))
+        if (key + i % 2 > last[m][i / 2] || (zpd_window(a) > 0 && key + i % 2 < zpd_first_seen(a, t.query(m, i / 2))))
           score[m][n][i] = -zpd_infinity();
   }
 }

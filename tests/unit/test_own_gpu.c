@@ -201,7 +201,14 @@ Test(own_gpu, rates_are_those_of_an_h100) {
     c.node.device.cores = 132;
     zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
     int64_t hd = runs[i].head;
-    zp_attention_shape s = {runs[i].samples, runs[i].heads, runs[i].heads, runs[i].sequence, hd, hd, 2, true, NULL};
+    zp_attention_shape s = {.samples = runs[i].samples,
+                            .heads = runs[i].heads,
+                            .kv_heads = runs[i].heads,
+                            .sequence = runs[i].sequence,
+                            .width = hd,
+                            .head = hd,
+                            .float_bytes = 2,
+                            .causal = true};
     zp_kernel_work work;
     double forward = 1e6 * zp_cost_tensor_attention(&m, &s, false, &work);
     double backward = 1e6 * zp_cost_tensor_attention(&m, &s, true, &work);
