@@ -1,7 +1,7 @@
 /* What one cut costs in branch and bound by chains: exactly what the simulation uses, but for ties in the middle, and
  * what the step waits for. One chunk a stage: the edges of the cut say it (cut_space.c). Several: what a stage runs,
- * its reduction and its update are known with its last chunk, until then its chunks have the least costs of all modes.
- */
+ * its reduction and its update are known with its last chunk, until then its chunks have the least costs of all modes,
+ * of which the stage has at least the sum. */
 #include <math.h>
 #include "chain_tree.h"
 
@@ -49,23 +49,36 @@ static double ties_of(const zp_chain_tree *t, int stage) {
 }
 
 void zp_chain_end(const zp_chain_tree *t, zp_chain *chain, int stage, int updated) {
-  chain->reduce[t->last_place[stage]] = chain->update[updated] = 1;
+  for (int k = 0; k < t->places; k++) {
+    if (t->stage_of[k] == stage) chain->reduce[k] = 1;
+    if (t->stage_of[k] == updated) chain->update[k] = 1;
+  }
   chain->constant_s = t->update_s + ties_of(t, stage);
+}
+
+/* What follows the micro-batches on a stage. */
+static zp_cut_cost after_stage(const zp_chain_tree *t, int stage) {
+  zp_cut_cost sum = {0};
+  for (int k = 0; k < t->places; k++) {
+    if (t->stage_of[k] != stage) continue;
+    sum.reduce_s += t->cost[k].reduce_s;
+    sum.update_s += t->cost[k].update_s;
+  }
+  return sum;
 }
 
 void zp_chain_simulate(zp_chain_tree *t, zp_chain *chain) {
   int last = 0, longest = 0;
-  double end = -1;
-  for (int k = 0; k < t->places; k++) {
-    t->message_s[k] = t->cost[k].message_s;
-    if (t->cost[k].update_s > t->cost[longest].update_s) longest = k;
-  }
+  double end = -1, most = -1;
+  for (int k = 0; k < t->places; k++) t->message_s[k] = t->cost[k].message_s;
   const zp_cut_problem *p = t->problem;
   p->run(p->user, t->cost, t->end_s);
   zp_chain_spend(t, p->microbatches * t->places);
   for (int s = 0; s < t->stages; s++) {
-    double over = t->end_s[s] + t->cost[t->last_place[s]].reduce_s + ties_of(t, s);
+    zp_cut_cost after = after_stage(t, s);
+    double over = t->end_s[s] + after.reduce_s + ties_of(t, s);
     if (over > end) end = over, last = s;
+    if (after.update_s > most) most = after.update_s, longest = s;
   }
   p->chain(p->user, last, chain->at);
   zp_chain_end(t, chain, last, longest);

@@ -24,7 +24,8 @@ static double all_at(const zp_chain_tree *t, const zp_chain *row, int place) {
   const zp_cut_problem *p = t->problem;
   double forward = p->forward_s[p->units], work = p->work_s[p->units], input = p->split ? p->input_s[p->units] : work;
   zp_cut_cost all = {.forward_s = forward, .backward_s = input - forward, .weights_s = work - input};
-  double seconds = row->constant_s + zp_chain_of_edge(&row->at[place], 0, 0, &all);
+  if (zp_chain_chunked(t) && p->least) all.reduce_s = fmax(0, p->least(p->user, 0, p->units).reduce_s);
+  double seconds = row->constant_s + zp_chain_of_edge(&row->at[place], row->reduce[place], 0, &all);
   for (int k = 0; k + 1 < t->places; k++) seconds += row->at[k].messages * t->message_s[k];
   return seconds;
 }
@@ -52,7 +53,7 @@ static void add_plain_rows(zp_chain_tree *t) {
     for (int end = stage;; end = 0) {
       zp_chain *row = add_row(t);
       t->problem->through(t->problem->user, end, stage, row->at);
-      zp_chain_end(t, row, end, t->last_place[stage]);
+      zp_chain_end(t, row, end, stage);
       play_row(t, row);
       if (end == 0) break;
     }

@@ -74,8 +74,7 @@ bool zp_chain_fix_place(zp_chain_tree *t, int place);
 bool zp_chain_fix_cut(zp_chain_tree *t);
 /* Seconds of the chain for t->cost. */
 double zp_chain_of_fixed(const zp_chain_tree *t, const zp_chain *chain);
-/* What follows a chain that ends with this stage's last action, when the update of the stage with place `updated`
- * counts. */
+/* What follows a chain that ends with this stage's last action, when the update of stage `updated` counts. */
 void zp_chain_end(const zp_chain_tree *t, zp_chain *chain, int stage, int updated);
 /* Simulates t->cost; adds the chain of what the step waits for. */
 void zp_chain_simulate(zp_chain_tree *t, zp_chain *chain);

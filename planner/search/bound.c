@@ -333,6 +333,39 @@ static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v,
   return (zp_shards_state(c) ? pass_s : all_reduce_s)(s, c, whole, spread, v->lowered->grad_bytes);
 }
 
+/* Seconds of an element beyond the latency of the sum. */
+static double sum_slope(zp_search_cache *s, const zp_point *point, bool spread) {
+  const zp_variant *v = zp_variant_of(s, point);
+  double n = (double)(spread ? v->spread_elements : v->elements);
+  if (n < 1) return 0;
+  double all = spread ? sum_s(s, &point->choice, v, 0, n) - sum_s(s, &point->choice, v, 0, 1)
+                      : sum_s(s, &point->choice, v, n, 0) - sum_s(s, &point->choice, v, 0, 0);
+  return all / n * (1 - ZP_BOUND_SLACK);
+}
+
+/* Shared elements that the stage with the first unit has. */
+static int64_t shared_of_first(const zp_variant *v) {
+  int first;
+  int64_t iteration;
+  zp_unit(v->lowered, 0, &first, &iteration);
+  for (int i = 0; i < v->lowered->shared.len; i++)
+    if (!v->lowered->segments[first].uses_shared[i]) return 0;
+  return v->elements - v->elements_before[v->lowered->n_units];
+}
+
+/* Beyond its latency R is proportional to the parameters, so it is a sum over units. Shared parameters count with the
+ * first unit, where it has them. Loose: latencies, buckets, shared parameters that another stage has, too. */
+const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
+  if (!sums_beside(s, &point->choice)) return NULL;
+  const zp_variant *v = zp_variant_of(s, point);
+  int64_t units = zp_point_units(s, point), shared = shared_of_first(v);
+  double *before = ZP_NEW_ARRAY(arena, double, units + 1), whole = sum_slope(s, point, false),
+         spread = sum_slope(s, point, true);
+  for (int64_t u = 1; u <= units; u++)
+    before[u] = whole * (double)(v->elements_before[u] + shared) + spread * (double)v->spread_before[u];
+  return before;
+}
+
 /* When the last gradients are summed, at least. A stage's sum takes R, of which its last backwards hide no more than
  * they take; these are the backwards of one micro-batch, where backward is split the weights' part.
  *   - Some stage has the mean of the parameters. Its last backwards come after all forwards of the last micro-batch:
@@ -344,10 +377,9 @@ static double bound_sums(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if (!sums_beside(s, c)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  int64_t units = v->lowered->n_units;
   double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
-  double mean_s = sum_s(s, c, v, (double)v->elements_before[units] / P, (double)v->spread_before[units] / P),
-         latency_s = sum_s(s, c, v, 0, v->spread_before[units] > 0 ? 1 : 0);
+  double mean_s = sum_s(s, c, v, (double)v->elements / P, (double)v->spread_elements / P),
+         latency_s = sum_s(s, c, v, 0, v->spread_elements > 0 ? 1 : 0);
   double hops = zp_model_chunks(c) - 1 - (c->schedule == ZP_SCHEDULE_ZB_V);
   double once = zp_schedule_splits(c->schedule) ? v->all_s.input : v->all_s.forward;
   return fmax(v->all_s.forward + hops * zp_least_message(s, point) + mean_s - (v->spread_elements > 0 ? latency_s : 0),

@@ -36,6 +36,11 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point);
 /* The part of zp_bound_step_end that homes change, and what they do not but for reductions: at most the above. O(1). */
 double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point);
 
+/* Seconds in which the gradients of the units before each are summed over the data ranks, [units + 1], whatever hides
+ * it: those of a stage's units add up to no more than its sum takes. From the arena. NULL: they are not summed once a
+ * step beside the last backward. */
+const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp_point *point);
+
 /* ---- flights.c ---- */
 /* What the chunks of the stages have in flight; flight[] is at least ZP_LEAST_FLIGHT, because a stage has one in flight
  * for all of its chunks. */

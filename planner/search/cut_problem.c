@@ -1,5 +1,6 @@
 /* The cuts of one point as plain numbers: callbacks that ask the layout, the memory limits, the cost model and the
  * order tables of the point. Stages take the fastest mode that fits (modes.c). */
+#include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "bound.h"
@@ -23,8 +24,9 @@ typedef struct asked {
   const zp_variant *v; /* the least of all modes */
   zp_cut_problem problem;
   zp_limits limits;
+  const double *sums_s;  /* of gradients, before each unit; NULL: nothing is known */
   zp_group_link link;    /* between stages */
-  zp_stage_costs *costs; /* one chunk a stage */
+  zp_stage_costs *costs; /* NULL: several chunks a stage, and some state is away */
   last_range last;
   zp_choice choice;        /* of runs; cut: room */
   zp_pipeline_run run;     /* of all stages, or of the first ones */
@@ -79,11 +81,31 @@ static zp_cut_cost cost(void *user, int place, int64_t first, int64_t end) {
   return cost;
 }
 
-static zp_cut_cost least(void *user, int64_t first, int64_t end) {
-  const asked *a = user;
+/* The least of all modes of the point, whatever memory allows. */
+static zp_cut_cost least_of_sums(const asked *a, int64_t first, int64_t end) {
   zp_part_seconds all = zp_stage_seconds(a->v, first, end);
   double input = a->problem.split ? all.input : all.work;
   return (zp_cut_cost){.forward_s = all.forward, .backward_s = input - all.forward, .weights_s = all.work - input};
+}
+
+/* With what moves beside the units. A sum of gradients is, beside the last backward, where it is split beside the
+ * weights' part, no shorter than all of it less all of that (zp_cost_exposed_reduce): in the slowest mode. */
+static zp_cut_cost least(void *user, int64_t first, int64_t end) {
+  asked *a = user;
+  if (!a->costs) return least_of_sums(a, first, end);
+  zp_cut_cost cost = {.forward_s = HUGE_VAL, .backward_s = HUGE_VAL, .weights_s = HUGE_VAL};
+  double hidden = 0;
+  for (int i = 0; i < a->point->n_modes; i++) {
+    const zp_lowered *lowered = a->s->variants.data[a->point->modes[i]].lowered;
+    zp_stage_time time = zp_stage_cost_of(a->costs, lowered, 0, first, end).time;
+    zp_cut_cost own = cost_of_time(a, &time);
+    cost.forward_s = fmin(cost.forward_s, own.forward_s);
+    cost.backward_s = fmin(cost.backward_s, own.backward_s);
+    cost.weights_s = fmin(cost.weights_s, own.weights_s);
+    hidden = fmax(hidden, zp_cost_beside(&a->choice, &time));
+  }
+  if (a->sums_s) cost.reduce_s = a->sums_s[end] - a->sums_s[first] - hidden;
+  return cost;
 }
 
 static int64_t alike(void *user, int64_t first, int64_t end) {
@@ -206,6 +228,13 @@ static void set_run(asked *a) {
                              .message_s = a->message_s};
 }
 
+/* Then times of a chunk are the same whatever else its stage has. */
+static bool all_on_device(const zp_search_cache *s, const zp_choice *c) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (c->home[i].eighths > 0) return false;
+  return !zp_has_types(s);
+}
+
 zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   asked *a = ZP_NEW(arena, asked);
@@ -214,7 +243,8 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
   a->last.place = -1;
   a->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   bool whole = zp_chunks(c) == 1;
-  if (whole) a->costs = zp_stage_costs_new(arena, s, point);
+  if (whole || all_on_device(s, c)) a->costs = zp_stage_costs_new(arena, s, point);
+  if (!whole && a->costs) a->sums_s = zp_bound_sums_before(arena, s, point);
   a->problem = (zp_cut_problem){.stages = c->pipeline,
                                 .chunks = zp_chunks(c),
                                 .units = zp_point_units(s, point),
@@ -245,6 +275,8 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
   set_run(a);
   set_places(a, ZP_NEW_ARRAY(arena, int, zp_cut_places(&a->problem)),
              ZP_NEW_ARRAY(arena, int, zp_cut_places(&a->problem)));
+  /* Where backwards hide more than sums take, nothing is said of what is left of them. */
+  if (a->sums_s && least(a, 0, a->problem.units).reduce_s <= 0) a->sums_s = NULL;
   return &a->problem;
 }
 
@@ -254,9 +286,10 @@ bool zp_prover_applies(const zp_search_input *in, const zp_cut_problem *problem,
 
 static double enough_of(void *user) { return *(const double *)user; }
 
-double zp_bound_before_cuts(zp_arena *arena, zp_search_cache *s, const zp_point *point, double enough_s) {
+double zp_bound_before_cuts(zp_arena *arena, zp_search_cache *s, const zp_point *point, double end_s, double enough_s) {
   const zp_cut_task task = {.limit_s = enough_of, .user = &enough_s};
-  const zp_cut_problem *problem = zp_cut_problem_of(arena, s, point);
+  zp_cut_problem *problem = zp_cut_problem_of(arena, s, point);
+  problem->end_s = end_s;
   double bound = problem->bound_s;
   for (int i = 0; i < ZP_CUT_PROVERS; i++)
     if (zp_prover_applies(s->in, problem, i, ZP_CUT_BEFORE))

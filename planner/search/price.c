@@ -185,7 +185,8 @@ zp_outcome zp_price_work(zp_refiner *x) {
 zp_outcome zp_price_memory(zp_refiner *x) {
   zp_rejection why;
   if (x->point->every_cut) {
-    zp_raise_bound(x, zp_bound_before_cuts(x->scratch, x->run->s, x->point, zp_point_cutoff(x)));
+    double end = zp_bound_step_end(x->run->s, x->point);
+    zp_raise_bound(x, zp_bound_before_cuts(x->scratch, x->run->s, x->point, end, zp_point_cutoff(x)));
     return ZP_BETTER_BOUND;
   }
   if (!zp_point_fits(x->run->s, x->point, &why)) return zp_refuse(x, why);

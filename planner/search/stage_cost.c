@@ -21,7 +21,7 @@ struct zp_stage_costs {
 
 zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_search_cache *s, const zp_point *point) {
   zp_stage_costs *costs = ZP_NEW(arena, zp_stage_costs);
-  int stages = point->choice.pipeline;
+  int stages = point->choice.pipeline, places = zp_model_chunks(&point->choice);
   const zp_lowered **lowered = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
   for (int i = 0; i < stages; i++) lowered[i] = zp_variant_of(s, point)->lowered;
   costs->stage_lowered = lowered;
@@ -29,7 +29,7 @@ zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_search_cache *s, co
   costs->s = s;
   costs->program = (zp_program){
       .arena = arena, .spec = s->in->spec, .choice = point->choice, .lowered = lowered[0], .stage_lowered = lowered};
-  costs->program.choice.cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
+  costs->program.choice.cut = ZP_NEW_ARRAY(arena, int64_t, places + 1);
   costs->program.stages = ZP_NEW_ARRAY(arena, zp_stage, stages);
   costs->n_slots = 64;
   costs->slots = ZP_NEW_ARRAY(arena, slot, costs->n_slots);
@@ -64,14 +64,16 @@ static void grow(zp_stage_costs *costs) {
     if (old[i].lowered) *find(costs, old[i].lowered, old[i].first, old[i].end) = old[i];
 }
 
-static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end) {
+/* The stage has these units on the place, and no others. */
+static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int place, int64_t first, int64_t end) {
   zp_program *p = &costs->program;
+  int chunk, stage = zp_chunk_stage(&p->choice, place, &chunk);
   costs->stage_lowered[stage] = lowered;
   const zp_machine *machine = &costs->s->machine;
-  p->choice.cut[stage] = first, p->choice.cut[stage + 1] = end;
+  for (int k = 0; k <= zp_model_chunks(&p->choice); k++) p->choice.cut[k] = k <= place ? first : end;
   zp_arena_mark mark = zp_arena_get_mark(costs->arena);
   zp_layout_stage(costs->arena, lowered, &p->choice, stage, &p->stages[stage]);
-  zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], 0);
+  zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], chunk);
   zp_step_end after = zp_cost_least_stage_end(p, machine, stage, zp_cost_beside(&p->choice, &time));
   zp_arena_rewind(costs->arena, mark);
   return (zp_stage_cost){.time = time,
@@ -80,7 +82,7 @@ static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int
                          .offload_s = after.offload_s};
 }
 
-zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first,
+zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int place, int64_t first,
                                int64_t end) {
   int64_t start = zp_stage_canonical(lowered, first, end), stop = start + end - first;
   slot *at = find(costs, lowered, start, stop);
@@ -89,7 +91,7 @@ zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered,
     grow(costs);
     at = find(costs, lowered, start, stop);
   }
-  *at = (slot){lowered, start, stop, price(costs, lowered, stage, first, end)};
+  *at = (slot){lowered, start, stop, price(costs, lowered, place, first, end)};
   return at->cost;
 }
 

@@ -2,6 +2,7 @@
  * is bounded here, over all cuts, and counts in the certificate's gap. */
 #include <math.h>
 #include "bound.h"
+#include "cut_problem.h"
 #include "space.h"
 
 static bool has_one_cut(const zp_search_cache *s, const zp_point *point) {
@@ -28,6 +29,16 @@ bool zp_may_note_unsearched(const zp_search_run *run, const zp_point *point, zp_
          least_of_any(run->s, point, what, &any) < run->unsearched_s;
 }
 
+/* Chains of actions bound every cut, and hold wherever state is. */
+static double bound_by_chains(zp_search_run *run, zp_point *any, double least_s, double end_s) {
+  if (zp_model_chunks(&any->choice) > ZP_MOST_FREE_CHUNKS) return least_s;
+  zp_arena *arena = zp_arena_new_beside("unsearched", run->s->arena);
+  any->bound_s = least_s;
+  double bound = zp_bound_before_cuts(arena, run->s, any, end_s, run->unsearched_s);
+  zp_arena_free(arena);
+  return bound;
+}
+
 void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched what) {
   if (run->keeps_all || !zp_has_stated_cuts(run->s, point)) return;
   zp_point any;
@@ -41,5 +52,6 @@ void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched
   }
   if (!zp_find_least_work(run->s, &any, ZP_ASK_WORK)) return;
   least = fmax(least, zp_bound_any_chunks(run->s, &any, true, run->unsearched_s - end) + end);
+  if (least < run->unsearched_s) least = fmax(least, bound_by_chains(run, &any, least, end));
   run->unsearched_s = fmin(run->unsearched_s, least);
 }

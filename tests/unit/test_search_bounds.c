@@ -69,6 +69,32 @@ static void check_rooms(trial *t, const zp_point *point, int64_t limit_bytes) {
   }
 }
 
+/* What provers are told of chunks whose stages are not known yet, against those of a program, in whatever modes. */
+static void check_chunks(zp_arena *scratch, const trial *t, const zp_point *point, const zp_program *program) {
+  const zp_choice *c = &program->choice;
+  const zp_cut_problem *problem = zp_cut_problem_of(scratch, t->run.s, point);
+  for (int s = 0; s < c->pipeline; s++) {
+    const zp_lowered *lowered = zp_program_lowered(program, s);
+    double beside = 0, reduce = 0;
+    for (int k = 0; k < zp_cut_places(problem); k++) {
+      if (problem->stage_of[k] != s) continue;
+      zp_cut_cost least = problem->least(problem->user, c->cut[k], c->cut[k + 1]);
+      zp_stage_time time = zp_cost_chunk(lowered, &t->run.s->machine, c, &program->stages[s], problem->chunk_of[k]);
+      double weights = problem->split ? time.weights_s : 0, more = 1 + 1e-12;
+      cr_assert(least.forward_s <= time.forward_s * more && least.weights_s <= weights * more &&
+                    least.backward_s <= (time.backward_s - weights) * more,
+                "%s, ZeRO %d, chunk %d of %d: %.9g, %.9g, %.9g of %.9g, %.9g, %.9g", zp_schedule_name(c->schedule),
+                c->zero, k, zp_cut_places(problem), least.forward_s, least.backward_s, least.weights_s, time.forward_s,
+                time.backward_s - weights, weights);
+      reduce += least.reduce_s;
+      beside += zp_cost_beside(c, &time);
+    }
+    double summed = zp_cost_least_stage_end(program, &t->run.s->machine, s, beside).reduce_s;
+    cr_assert(reduce <= summed * (1 + 1e-9) + 1e-15, "%s, ZeRO %d, stage %d of %d: sum %.9g of %.9g",
+              zp_schedule_name(c->schedule), c->zero, s, c->pipeline, reduce, summed);
+  }
+}
+
 static void check_bounds(trial *t, zp_point *point) {
   zp_arena *scratch = zp_arena_new("bounds");
   int chunks = zp_model_chunks(&point->choice);
@@ -116,9 +142,10 @@ static void check_bounds(trial *t, zp_point *point) {
               c.data, any, step);
     zp_point unbounded = *point;
     unbounded.bound_s = 0;
-    double chains = zp_bound_before_cuts(scratch, t->run.s, &unbounded, 3 * step);
+    double chains = zp_bound_before_cuts(scratch, t->run.s, &unbounded, zp_bound_step_end(t->run.s, point), 3 * step);
     cr_assert(chains <= step && chains > zp_bound_step_end(t->run.s, point), "%s, %d x %d x %d: chains %.9g of %.9g",
               zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, chains, step);
+    check_chunks(scratch, t, point, program);
   }
   double end = zp_bound_step_end(t->run.s, point), of_homes = zp_bound_end_of_homes(t->run.s, point);
   cr_assert(of_homes <= end && zp_bound_moving(t->run.s, point) + of_homes <= step, "end of step: %.9g of %.9g",

@@ -81,8 +81,8 @@ typedef struct zp_cut_problem {
   int64_t (*alike)(void *user, int64_t first, int64_t end);
   /* The part of their update that never shrinks when units are added, whether they fit or not. One chunk a stage. */
   double (*growing_update_s)(void *user, int stage, int64_t first, int64_t end);
-  /* What they cost on any place at least, message_s, reduce_s and update_s left out. Several chunks a stage. NULL: what
-   * the sums above say. */
+  /* What they cost on any place at least, message_s and update_s left out; reduce_s, which may be below zero, adds up
+   * to no more than that of a stage with these units. Several chunks a stage. NULL: what the sums above say. */
   zp_cut_cost (*least)(void *user, int64_t first, int64_t end);
   /* The least message behind the unit before `end`. Several chunks a stage. */
   double (*message_behind_s)(void *user, int64_t end);
@@ -122,8 +122,8 @@ typedef struct zp_cut_proof {
 } zp_cut_proof;
 
 /* When a problem is looked at: before any of its cuts is simulated, where only the bound is wanted; with little of the
- * work that is left, because others want theirs; with much of it. */
-typedef enum zp_cut_depth { ZP_CUT_BEFORE, ZP_CUT_SHALLOW, ZP_CUT_DEEP } zp_cut_depth;
+ * work that is left, because others want theirs; with much of it; with all of it. */
+typedef enum zp_cut_depth { ZP_CUT_BEFORE, ZP_CUT_SHALLOW, ZP_CUT_DEEP, ZP_CUT_WHOLE } zp_cut_depth;
 
 /* One way to raise the bound. */
 typedef struct zp_cut_prover {
