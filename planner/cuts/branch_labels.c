@@ -187,7 +187,7 @@ zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task
   assert(problem->run_first && zp_cut_problem_is_sound(problem));
   assert(task && effort);
   /* With few micro-batches windows of stages say little (labels.c): there labels get a small share at first. */
-  bool deep = turn == ZP_CUT_DEEP || problem->microbatches > 2 * problem->stages;
+  bool deep = turn >= ZP_CUT_DEEP || problem->microbatches > 2 * problem->stages;
   zp_tree t = {.problem = problem, .task = task, .effort = effort};
   t.stop_at = effort->work_left -
               effort->work_left / (deep ? ZP_LABELS_DEEP_PART : ZP_LABELS_PART); /* others want their share */

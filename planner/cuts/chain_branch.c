@@ -12,8 +12,8 @@
  * ones behind it miss the target. A whole cut that misses it yields the chain that it waited for, which is a chain of
  * the tree from then on; the search goes back to the first place where that chain alone would have pruned.
  *
- * Several chunks a stage: what a stage runs is known with its last chunk. Only then its memory, mode, reduction and
- * update count. Work is counted in simulated actions. */
+ * Several chunks a stage: what a stage runs is known with its last chunk. Only then its memory and mode count, and all
+ * of its reduction and update. Work is counted in simulated actions. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -214,12 +214,12 @@ zp_cut_proof zp_prove_by_chains(const zp_cut_problem *problem, const zp_cut_task
                                 zp_cut_depth turn) {
   assert(zp_cut_problem_is_sound(problem));
   assert(task && effort);
-  bool deep = turn == ZP_CUT_DEEP;
+  bool deep = turn >= ZP_CUT_DEEP;
   zp_chain_tree t = {.problem = problem, .task = task, .effort = effort, .low_s = problem->bound_s};
   t.arena = zp_arena_new_beside("chain_branch", problem->beside);
   t.scratch = zp_arena_new_beside("chain_branch.scratch", problem->beside);
-  t.stop_at = effort->work_left -
-              effort->work_left / (deep ? ZP_CHAINS_DEEP_PART : ZP_CHAINS_PART); /* other problems want their share */
+  if (turn != ZP_CUT_WHOLE) /* other problems want their share */
+    t.stop_at = effort->work_left - effort->work_left / (deep ? ZP_CHAINS_DEEP_PART : ZP_CHAINS_PART);
   t.target_s = limit_s(&t) * (1 - ZP_BOUND_SLACK);
   if (plant(&t)) {
     if (t.space->possible && zp_chain_start_root(&t))

@@ -11,7 +11,7 @@ static bool bounds_before(const zp_cut_problem *p, zp_cut_depth turn) { return t
 static bool labels_apply(const zp_cut_problem *p, zp_cut_depth turn) { return turn != ZP_CUT_BEFORE && has_labels(p); }
 
 static bool chains_apply(const zp_cut_problem *p, zp_cut_depth turn) {
-  return turn == ZP_CUT_DEEP || (turn == ZP_CUT_SHALLOW && !has_labels(p));
+  return turn >= ZP_CUT_DEEP || (turn == ZP_CUT_SHALLOW && !has_labels(p));
 }
 
 static bool has_callbacks(const zp_cut_problem *p) {

@@ -1,5 +1,5 @@
 /* Cutting units into several model chunks a stage. A stage's memory then depends on chunks that are far apart in the
- * model. Up to 4,096 ways to cut, every one is in the space, and planner/cuts looks for the best. Where there are
+ * model. Up to 32,768 ways to cut, every one is in the space, and planner/cuts looks for the best. Where there are
  * more, unless they take little work and all state is on the device, and on several node types cuts are stated: the
  * longest chunk as short as possible, and of these cuts the ones with the longest first or the longest last chunks. */
 #include <math.h>
@@ -43,9 +43,9 @@ void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_uni
 
 /* ---- every cut ---- */
 
-/* As many as are looked at one by one with one chunk a stage (cut.c), of no more chunks than can be simulated often. */
+/* zp_every_chunk_cut asks for no more chunks than can be simulated often. */
 bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point) {
-  return zp_few_ways(zp_point_units(s, point), zp_model_chunks(&point->choice), ZP_MOST_CUTS);
+  return zp_few_ways(zp_point_units(s, point), zp_model_chunks(&point->choice), ZP_MOST_CHUNK_CUTS);
 }
 
 bool zp_every_chunk_cut(const zp_search_cache *s, const zp_point *point) {

@@ -97,24 +97,30 @@ static void settle_points(zp_refiner *x, const zp_open_points *points) {
     }
 }
 
-/* The point with many cuts of several chunks a stage that has the least bound; NULL: there is none. */
-static zp_point *least_wide(zp_refiner *x, const zp_open_points *points) {
+/* The point with the least bound, and whether it is the only one that is not settled; NULL: all are. */
+static zp_point *least_open(zp_refiner *x, const zp_open_points *points, bool *alone) {
   zp_point *least = NULL;
-  for (int i = 0; i < points->len; i++)
-    if (is_wide(x->run->s, &points->data[i]) && (!least || points->data[i].bound_s < least->bound_s))
-      least = &points->data[i];
+  int open = 0;
+  for (int i = 0; i < points->len; i++) {
+    x->point = &points->data[i];
+    if (is_settled(x)) continue;
+    open++;
+    if (!least || x->point->bound_s < least->bound_s) least = x->point;
+  }
+  *alone = open == 1;
   return least;
 }
 
-/* More work for the wide point that the certificate's bound hangs on, as long as that raises it: not where cuts that
- * nobody looks at may be as fast. */
+/* More work for the point that the certificate's bound hangs on, as long as that raises it, and as long as there are
+ * others first a share of what there is: the bound may hang on them next. Not where cuts that nobody looks at may be as
+ * fast. */
 static void raise_least(zp_refiner *x, const zp_open_points *points) {
   int64_t *work = &x->run->effort.least_work_left;
-  for (zp_point *least; (least = least_wide(x, points)) && least->bound_s < x->run->unsearched_s;) {
+  bool alone;
+  for (zp_point *least; (least = least_open(x, points, &alone)) && least->bound_s < x->run->unsearched_s;) {
     double before_s = least->bound_s;
-    x->point = least;
-    if (is_settled(x)) return;
-    settle_point(x, least, ZP_CUT_DEEP, work);
+    if (!alone) settle_point(x, least, ZP_CUT_DEEP, work);
+    if (least->bound_s <= before_s) settle_point(x, least, ZP_CUT_WHOLE, work);
     if (least->bound_s <= before_s) return;
   }
 }

@@ -170,12 +170,12 @@ static bool modes_are_ordered(const brute *b) {
   return true;
 }
 
-/* With state off the device every cut is in the space up to 4,096 of them. */
+/* With state off the device every cut is in the space up to 32,768 of them. */
 static bool has_few_cuts(const brute *b, const zp_choice *choice) {
   int chunks = choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
   double ways = 1;
   for (int k = 1; k < chunks; k++) ways *= (double)(b->mode[0].any->n_units - k) / k;
-  return ways < 4096.5;
+  return ways < 32768.5;
 }
 
 /* The sets of modes that the stages choose among: all, or every mode alone. */

@@ -30,7 +30,7 @@ static const search_work searches[] = {
     {"gpt1t", 16384, {"idle=0"}, 3, 115, 110, 0, 0, 290000, 0, 0},
     {"gpt1t", 1024, {OFFLOAD}, 0, 250, 420, 120, 8000000, 980000, 230000000, 1120000},
     {"gpt1t", 4096, {OFFLOAD}, 0, 95, 110, 0, 0, 1450000, 0, 840000},
-    {"data/moe_235b", 1024, {NULL}, 0, 64, 20, 30, 6300000, 225000, 220000000, 0},
+    {"data/moe_235b", 1024, {NULL}, 0, 64, 20, 70, 6300000, 225000, 220000000, 0},
 };
 
 static zp_spec *load(zp_arena *arena, const search_work *w) {

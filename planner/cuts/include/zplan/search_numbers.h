@@ -40,7 +40,7 @@
 #define ZP_SEARCH_COUNTS(X)                                                                                            \
   X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: about a second")                        \
   X(ZP_MOST_CHUNK_WORK, 6000000, "simulated actions", "many cuts of several chunks: improved, but seldom settled")     \
-  X(ZP_MOST_LEAST_WORK, 800000000, "simulated actions", "the point of these that the bound hangs on: two seconds")     \
+  X(ZP_MOST_LEAST_WORK, 2000000000, "simulated actions", "the point that the bound hangs on: five seconds")            \
   X(ZP_LOSS_ROWS_CPU, 256, "tokens", "of a chunk of the loss: products with more rows are as fast")                    \
   X(ZP_LOSS_ROWS_GPU, 1024, "tokens", "of a chunk of the loss: the weight's gradient is read and written for each")    \
   X(ZP_DEFAULT_TOP, 3, "plans", "alternatives on the first screen")                                                    \
@@ -65,8 +65,10 @@
   X(ZP_MOST_LABELS, 1 << 24, "numbers", "of labels, one a node: larger graphs of stages are left to their bounds")     \
   X(ZP_MOST_EDGES, 1 << 20, "edges", "cuts of a problem as a graph: larger ones are left to their bounds")             \
   X(ZP_MOST_CUTS, 4096, "cuts", "of a point that are all looked at one by one")                                        \
+  X(ZP_MOST_CHUNK_CUTS, 32768, "cuts", "into several chunks a stage that are few: settled, wherever state is")         \
   X(ZP_MOST_FREE_CHUNKS, 64, "chunks", "of all stages, where every cut of them is looked for")                         \
-  X(ZP_MOST_FREE_ACTIONS, 2048, "actions", "of orders, where every cut is looked for among more than ZP_MOST_CUTS")    \
+  X(ZP_MOST_FREE_ACTIONS, 2048, "actions",                                                                             \
+    "of orders, where every cut is looked for among more than ZP_MOST_CHUNK_CUTS")                                     \
   X(ZP_MOST_FREE_RANGES, 1 << 17, "ranges of units", "over all chunks: as above")                                      \
   X(ZP_MOST_FREE_STEPS, 10000, "ends of chunks", "tried to find any cut of several chunks a stage that fits")          \
   X(ZP_MOST_FREE_MICROBATCH, 64, "sequences", "without a constraint on the micro-batch")                               \
