@@ -13,8 +13,10 @@ const zp_cut_cost *zp_chain_edge(const zp_chain_tree *t, int place) {
 static bool settle_stage(zp_chain_tree *t, int stage) {
   const zp_cut_problem *p = t->problem;
   zp_cut_cost own[ZP_CUT_MOST_CHUNKS];
-  if (!p->stage(p->user, stage, t->cut, own)) return false;
-  zp_chain_spend(t, ZP_STAGE_WORK);
+  int64_t work = 0;
+  bool fits = p->stage(p->user, stage, t->cut, own, &work);
+  zp_chain_spend(t, work);
+  if (!fits) return false;
   for (int k = 0; k < t->places; k++) {
     if (t->stage_of[k] != stage) continue;
     t->cost[k] = own[p->chunk_of[k]];

@@ -2,6 +2,7 @@
  * order tables of the point. Stages take the fastest mode that fits (modes.c). */
 #include <math.h>
 #include <zplan/cost.h>
+#include <zplan/hash.h>
 #include <zplan/schedule.h>
 #include "bound.h"
 #include "budget.h"
@@ -17,6 +18,14 @@ typedef struct last_range {
   const zp_variant *own;
 } last_range;
 
+/* What stages of several chunks cost that were asked for before: of known chunks, whatever the others are. */
+enum { STAGE_SLOTS = 4096 };
+typedef struct known_stage {
+  int64_t key[1 + 2 * ZP_CUT_MOST_CHUNKS]; /* the stage, and units of each chunk; all zero: empty */
+  bool fits;
+  zp_cut_cost cost[ZP_CUT_MOST_CHUNKS];
+} known_stage;
+
 typedef struct asked {
   zp_arena *arena;
   zp_search_cache *s;
@@ -28,6 +37,7 @@ typedef struct asked {
   zp_group_link link;    /* between stages */
   zp_stage_costs *costs; /* NULL: several chunks a stage, and some state is away */
   last_range last;
+  known_stage *known;      /* [STAGE_SLOTS]; NULL: one chunk a stage */
   zp_choice choice;        /* of runs; cut: room */
   zp_pipeline_run run;     /* of all stages, or of the first ones */
   zp_stage_time *time;     /* run.time */
@@ -117,22 +127,37 @@ static double growing_update_s(void *user, int stage, int64_t first, int64_t end
   return zp_stage_cost_of(a->costs, a->v->lowered, stage, first, end).update_s;
 }
 
-static bool stage(void *user, int stage, const int64_t *cut, zp_cut_cost *cost) {
-  asked *a = user;
-  zp_units part[ZP_MOST_CHUNKS];
-  int chunks = a->problem.chunks, places = zp_cut_places(&a->problem), last = 0;
-  memcpy(a->choice.cut, cut, sizeof *cut * (size_t)(places + 1));
-  zp_parts_of_stage(&a->choice, stage, cut, part);
+static bool cost_of_stage(asked *a, int stage, const zp_units *part, zp_cut_cost *cost) {
+  int chunks = a->problem.chunks, last = 0;
   const zp_variant *own = zp_stage_variant(a->s, a->point, stage, part, &a->limits);
   if (!own) return false;
   zp_stage_time time[ZP_MOST_CHUNKS];
   zp_step_end end = zp_chunks_cost(a->arena, a->s, &a->choice, own->lowered, stage, time);
   for (int k = 0; k < chunks; k++) cost[k] = cost_of_time(a, &time[k]);
-  for (int k = 0; k < places; k++)
+  for (int k = 0; k < zp_cut_places(&a->problem); k++)
     if (a->problem.stage_of[k] == stage) last = a->problem.chunk_of[k];
   cost[last].reduce_s = end.reduce_s;
   cost[last].update_s = end.optimizer_s + end.offload_s + end.gather_s;
   return true;
+}
+
+static bool stage(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, int64_t *work) {
+  asked *a = user;
+  zp_units part[ZP_MOST_CHUNKS];
+  int64_t key[1 + 2 * ZP_CUT_MOST_CHUNKS] = {stage + 1};
+  int chunks = a->problem.chunks;
+  memcpy(a->choice.cut, cut, sizeof *cut * (size_t)(zp_cut_places(&a->problem) + 1));
+  zp_parts_of_stage(&a->choice, stage, cut, part);
+  for (int k = 0; k < chunks; k++) key[1 + 2 * k] = part[k].first, key[2 + 2 * k] = part[k].count;
+  known_stage *at = &a->known[zp_hash(ZP_HASH_START, key, sizeof key) % STAGE_SLOTS];
+  bool known = memcmp(at->key, key, sizeof key) == 0;
+  *work = known ? ZP_CHUNKS_KNOWN : ZP_CHUNKS_WORK;
+  if (!known) {
+    memcpy(at->key, key, sizeof key);
+    at->fits = cost_of_stage(a, stage, part, at->cost);
+  }
+  if (at->fits) memcpy(cost, at->cost, sizeof *cost * (size_t)chunks);
+  return at->fits;
 }
 
 /* ---- running the point's schedule ---- */
@@ -243,6 +268,7 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
   a->last.place = -1;
   a->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   bool whole = zp_chunks(c) == 1;
+  if (!whole) a->known = ZP_NEW_ARRAY(arena, known_stage, STAGE_SLOTS);
   if (whole || all_on_device(s, c)) a->costs = zp_stage_costs_new(arena, s, point);
   if (!whole && a->costs) a->sums_s = zp_bound_sums_before(arena, s, point);
   a->problem = (zp_cut_problem){.stages = c->pipeline,

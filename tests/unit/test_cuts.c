@@ -104,7 +104,8 @@ static int64_t alike(void *user, int64_t first, int64_t end) {
 
 static double message_behind_s(void *user, int64_t end) { return ((const row *)user)->message_s[end]; }
 
-static bool stage_cost(void *user, int stage, const int64_t *cut, zp_cut_cost *cost) {
+static bool stage_cost(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, int64_t *work) {
+  *work = 1;
   const row *r = user;
   double bytes = 0, elements = 0;
   int last = 0;
@@ -308,7 +309,8 @@ static double step_of(row *r, const int64_t *cut) {
   zp_cut_cost all[MOST_PLACES], own[ZP_CUT_MOST_CHUNKS];
   double end_s[MOST_STAGES], reduce_s[MOST_STAGES] = {0}, update = 0, step = 0;
   for (int s = 0; s < p->stages; s++) {
-    if (!stage_cost(r, s, cut, own)) return HUGE_VAL;
+    int64_t work;
+    if (!stage_cost(r, s, cut, own, &work)) return HUGE_VAL;
     for (int k = s; k < zp_cut_places(p); k += p->stages) {
       all[k] = own[r->chunk_of[k]];
       reduce_s[s] += all[k].reduce_s;

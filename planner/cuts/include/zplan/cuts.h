@@ -87,8 +87,8 @@ typedef struct zp_cut_problem {
   /* The least message behind the unit before `end`. Several chunks a stage. */
   double (*message_behind_s)(void *user, int64_t end);
   /* What a stage costs whose chunks are known: cost[chunks], message_s left out, reduce_s and update_s on its last
-   * place. False: it does not fit. Several chunks a stage. */
-  bool (*stage)(void *user, int stage, const int64_t *cut, zp_cut_cost *cost);
+   * place. False: it does not fit. *work: what asking took, in simulated actions. Several chunks a stage. */
+  bool (*stage)(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, int64_t *work);
 
   /* Ends of the last actions of the first stages of 1F1B, into end_s[known]. NULL: the schedule is another one. */
   void (*run_first)(void *user, const zp_cut_first *first, double *end_s);

@@ -55,6 +55,8 @@
   X(ZP_GAME_SOLVED, 16, "entries an action", "solving the game: dense rows, one after the other")                      \
   X(ZP_IMPROVE_PART, 4, "1 / work left", "moving single units before the tree, and a row for every stage")             \
   X(ZP_STAGE_WORK, 512, "simulated actions", "laying out and pricing a stage takes so long")                           \
+  X(ZP_CHUNKS_WORK, 512, "simulated actions", "the same of several chunks, mode after mode until one fits")            \
+  X(ZP_CHUNKS_KNOWN, 16, "simulated actions", "finding what was laid out and priced before")                           \
   X(ZP_WIDER, 4, "factor", "labels a node in the next round, and gaps that are near in the next search")               \
   X(ZP_MOST_SUFFIXES, 16, "labels a node", "each is held against every prefix")                                        \
   X(ZP_MOST_SINCE, 12, "means", "in a row that raise the bound by little end the root")                                \
