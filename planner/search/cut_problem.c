@@ -37,7 +37,7 @@ typedef struct asked {
   zp_group_link link;    /* between stages */
   zp_stage_costs *costs; /* NULL: several chunks a stage, and some state is away */
   last_range last;
-  known_stage *known;      /* [STAGE_SLOTS]; NULL: one chunk a stage */
+  known_stage *known;      /* [STAGE_SLOTS]; NULL: nothing was asked for yet */
   zp_choice choice;        /* of runs; cut: room */
   zp_pipeline_run run;     /* of all stages, or of the first ones */
   zp_stage_time *time;     /* run.time */
@@ -149,13 +149,14 @@ static bool stage(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, 
   memcpy(a->choice.cut, cut, sizeof *cut * (size_t)(zp_cut_places(&a->problem) + 1));
   zp_parts_of_stage(&a->choice, stage, cut, part);
   for (int k = 0; k < chunks; k++) key[1 + 2 * k] = part[k].first, key[2 + 2 * k] = part[k].count;
+  if (!a->known) a->known = ZP_NEW_ARRAY(a->arena, known_stage, STAGE_SLOTS);
   known_stage *at = &a->known[zp_hash(ZP_HASH_START, key, sizeof key) % STAGE_SLOTS];
   bool known = memcmp(at->key, key, sizeof key) == 0;
-  *work = known ? ZP_CHUNKS_KNOWN : ZP_CHUNKS_WORK;
   if (!known) {
     memcpy(at->key, key, sizeof key);
     at->fits = cost_of_stage(a, stage, part, at->cost);
   }
+  *work = known ? ZP_CHUNKS_KNOWN : at->fits ? ZP_CHUNKS_WORK : ZP_CHUNKS_MISSED;
   if (at->fits) memcpy(cost, at->cost, sizeof *cost * (size_t)chunks);
   return at->fits;
 }
@@ -268,7 +269,6 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
   a->last.place = -1;
   a->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   bool whole = zp_chunks(c) == 1;
-  if (!whole) a->known = ZP_NEW_ARRAY(arena, known_stage, STAGE_SLOTS);
   if (whole || all_on_device(s, c)) a->costs = zp_stage_costs_new(arena, s, point);
   if (!whole && a->costs) a->sums_s = zp_bound_sums_before(arena, s, point);
   a->problem = (zp_cut_problem){.stages = c->pipeline,

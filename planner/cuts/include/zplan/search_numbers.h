@@ -40,7 +40,7 @@
 #define ZP_SEARCH_COUNTS(X)                                                                                            \
   X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: about a second")                        \
   X(ZP_MOST_CHUNK_WORK, 6000000, "simulated actions", "many cuts of several chunks: improved, but seldom settled")     \
-  X(ZP_MOST_LEAST_WORK, 2000000000, "simulated actions", "the point that the bound hangs on: five seconds")            \
+  X(ZP_MOST_LEAST_WORK, 1200000000, "simulated actions", "the point that the bound hangs on: two seconds")             \
   X(ZP_LOSS_ROWS_CPU, 256, "tokens", "of a chunk of the loss: products with more rows are as fast")                    \
   X(ZP_LOSS_ROWS_GPU, 1024, "tokens", "of a chunk of the loss: the weight's gradient is read and written for each")    \
   X(ZP_DEFAULT_TOP, 3, "plans", "alternatives on the first screen")                                                    \
@@ -55,7 +55,8 @@
   X(ZP_GAME_SOLVED, 16, "entries an action", "solving the game: dense rows, one after the other")                      \
   X(ZP_IMPROVE_PART, 4, "1 / work left", "moving single units before the tree, and a row for every stage")             \
   X(ZP_STAGE_WORK, 512, "simulated actions", "laying out and pricing a stage takes so long")                           \
-  X(ZP_CHUNKS_WORK, 512, "simulated actions", "the same of several chunks, mode after mode until one fits")            \
+  X(ZP_CHUNKS_WORK, 1024, "simulated actions", "the same of several chunks")                                           \
+  X(ZP_CHUNKS_MISSED, 64, "simulated actions", "laying one out that does not fit")                                     \
   X(ZP_CHUNKS_KNOWN, 16, "simulated actions", "finding what was laid out and priced before")                           \
   X(ZP_WIDER, 4, "factor", "labels a node in the next round, and gaps that are near in the next search")               \
   X(ZP_MOST_SUFFIXES, 16, "labels a node", "each is held against every prefix")                                        \
