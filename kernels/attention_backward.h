@@ -133,11 +133,13 @@ static void NAME(dense_backward)(const zpk_attention_args *args, int64_t b, int6
   for (int64_t key = 0; key < S; key += BLOCK) {
     int64_t keys = S - key < BLOCK ? S - key : BLOCK;
     NAME(begin_keys)(args, b, g, key, keys, &w);
+    int64_t begin = args->causal ? key : zpk_first_met(args, key), end = zpk_end_met(args, key + keys - 1);
     for (int64_t h = g * group; h < (g + 1) * group; h++)
-      for (int64_t first = args->causal ? key : zpk_first_met(args, key), end = zpk_end_met(args, key + keys - 1);
-           first < end; first += BLOCK)
-        NAME(backward_pair)
-    (args, b, h, first, S - first < BLOCK ? S - first : BLOCK, key, keys, key > zpk_first_met(args, first), &w);
+      for (int64_t first = begin; first < end; first += BLOCK) {
+        int64_t rows = S - first < BLOCK ? S - first : BLOCK;
+        bool add = key > zpk_first_met(args, first);
+        NAME(backward_pair)(args, b, h, first, rows, key, keys, add, &w);
+      }
     NAME(end_keys)(args, b, g, key, keys, &w);
   }
   NAME(end_queries)(args, b, g, &w);

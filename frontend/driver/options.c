@@ -247,6 +247,13 @@ static bool parse_size(const char *option, const char *text, int64_t *out) {
 }
 
 /* 1%, or 0.01. */
+/* 1: always, 0: never, -1: auto. */
+static bool parse_color(const char *text, int *out) {
+  *out = strcmp(text, "always") == 0 ? 1 : strcmp(text, "never") == 0 ? 0 : -1;
+  if (*out >= 0 || strcmp(text, "auto") == 0) return true;
+  return zp_usage_error("--color is auto, always or never, not `%s`", text), false;
+}
+
 static bool parse_share(const char *option, const char *text, double *out) {
   char *end;
   double number = strtod(text, &end);
@@ -345,11 +352,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_WHY_NOT: o->why_not = v; return true;
   case O_CHECK: return o->check = true;
   case O_CHECK_MEMORY: return o->check_memory = true;
-  case O_COLOR:
-    o->color = strcmp(v, "always") == 0 ? 1 : strcmp(v, "never") == 0 ? 0 : -1;
-    if (o->color < 0 && strcmp(v, "auto") != 0)
-      return zp_usage_error("--color is auto, always or never, not `%s`", v), false;
-    return true;
+  case O_COLOR: return parse_color(v, &o->color);
   case O_FORMAT:
     o->message_json = strcmp(v, "json") == 0;
     if (!o->message_json && strcmp(v, "human") != 0)

@@ -202,16 +202,11 @@ static double limit_s(const zp_chain_tree *t) { return t->task->limit_s(t->task-
  * best plan itself. */
 static void search(zp_chain_tree *t, bool deep) {
   double high, share = ZP_NEAR_TARGET;
-  int near = 0; /* searches of several chunks a stage, which seldom end: two of them begin near */
   while (high = limit_s(t), t->low_s < high * (1 - ZP_BOUND_SLACK) && !t->spent) {
     int64_t nodes = t->effort->nodes;
     search_below(t, fmin(t->low_s + share * (high - t->low_s), high * (1 - ZP_BOUND_SLACK)), deep);
     bool searched = t->effort->nodes > nodes;
-    near += searched && zp_chain_chunked(t);
-    if (limit_s(t) < high || near == 1)
-      share = ZP_NEAR_TARGET;
-    else
-      share = searched || share >= ZP_FIRST_TARGET ? 1 : ZP_FIRST_TARGET;
+    share = limit_s(t) < high ? ZP_NEAR_TARGET : searched || share >= ZP_FIRST_TARGET ? 1 : ZP_FIRST_TARGET;
   }
 }
 

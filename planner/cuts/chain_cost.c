@@ -51,36 +51,30 @@ static double ties_of(const zp_chain_tree *t, int stage) {
 }
 
 void zp_chain_end(const zp_chain_tree *t, zp_chain *chain, int stage, int updated) {
-  for (int k = 0; k < t->places; k++) {
+  for (int k = 0; k < t->places; k++)
     if (t->stage_of[k] == stage) chain->reduce[k] = 1;
-    if (t->stage_of[k] == updated) chain->update[k] = 1;
-  }
+  chain->update[t->last_place[updated]] = 1;
   chain->constant_s = t->update_s + ties_of(t, stage);
 }
 
-/* What follows the micro-batches on a stage. */
-static zp_cut_cost after_stage(const zp_chain_tree *t, int stage) {
-  zp_cut_cost sum = {0};
-  for (int k = 0; k < t->places; k++) {
-    if (t->stage_of[k] != stage) continue;
-    sum.reduce_s += t->cost[k].reduce_s;
-    sum.update_s += t->cost[k].update_s;
-  }
+static double reduce_of(const zp_chain_tree *t, int stage) {
+  double sum = 0;
+  for (int k = 0; k < t->places; k++)
+    if (t->stage_of[k] == stage) sum += t->cost[k].reduce_s;
   return sum;
 }
 
 void zp_chain_simulate(zp_chain_tree *t, zp_chain *chain) {
   int last = 0, longest = 0;
-  double end = -1, most = -1;
+  double end = -1;
   for (int k = 0; k < t->places; k++) t->message_s[k] = t->cost[k].message_s;
   const zp_cut_problem *p = t->problem;
   p->run(p->user, t->cost, t->end_s);
   zp_chain_spend(t, p->microbatches * t->places);
   for (int s = 0; s < t->stages; s++) {
-    zp_cut_cost after = after_stage(t, s);
-    double over = t->end_s[s] + after.reduce_s + ties_of(t, s);
+    double over = t->end_s[s] + reduce_of(t, s) + ties_of(t, s);
     if (over > end) end = over, last = s;
-    if (after.update_s > most) most = after.update_s, longest = s;
+    if (t->cost[t->last_place[s]].update_s > t->cost[t->last_place[longest]].update_s) longest = s;
   }
   p->chain(p->user, last, chain->at);
   zp_chain_end(t, chain, last, longest);

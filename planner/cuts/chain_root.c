@@ -21,11 +21,7 @@ static zp_chain *add_row(zp_chain_tree *t) {
 
 /* All units on one place: no cut, but shares of rows that let it weigh less than cuts do are not worth trying. */
 static double all_at(const zp_chain_tree *t, const zp_chain *row, int place) {
-  const zp_cut_problem *p = t->problem;
-  double forward = p->forward_s[p->units], work = p->work_s[p->units], input = p->split ? p->input_s[p->units] : work;
-  zp_cut_cost all = {.forward_s = forward, .backward_s = input - forward, .weights_s = work - input};
-  if (zp_chain_chunked(t) && p->least) all.reduce_s = fmax(0, p->least(p->user, 0, p->units).reduce_s);
-  double seconds = row->constant_s + zp_chain_of_edge(&row->at[place], row->reduce[place], 0, &all);
+  double seconds = row->constant_s + zp_chain_of_edge(&row->at[place], row->reduce[place], 0, &t->all);
   for (int k = 0; k + 1 < t->places; k++) seconds += row->at[k].messages * t->message_s[k];
   return seconds;
 }
@@ -184,7 +180,15 @@ bool zp_chain_search_root(zp_chain_tree *t) {
   return true;
 }
 
+static zp_cut_cost cost_of_all(const zp_cut_problem *p) {
+  double forward = p->forward_s[p->units], work = p->work_s[p->units], input = p->split ? p->input_s[p->units] : work;
+  zp_cut_cost all = {.forward_s = forward, .backward_s = input - forward, .weights_s = work - input};
+  if (p->chunks > 1 && p->least) all.reduce_s = fmax(0, p->least(p->user, 0, p->units).reduce_s);
+  return all;
+}
+
 static void make_room(zp_chain_tree *t) {
+  t->all = cost_of_all(t->problem);
   zp_arena *arena = t->arena;
   t->most_rows = 2 * t->stages + ZP_MOST_SEEN + 1;
   t->rows = ZP_NEW_ARRAY(arena, zp_chain, t->most_rows);

@@ -34,7 +34,8 @@ typedef struct zp_chain_tree {
   double *end_s;       /* [stage]: room */
 
   /* chain_root.c */
-  zp_chain *rows; /* chains */
+  zp_cut_cost all; /* of all units */
+  zp_chain *rows;  /* chains */
   int n_rows, most_rows;
   int64_t *cuts[ZP_MOST_SEEN];
   int n_cuts;

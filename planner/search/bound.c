@@ -138,12 +138,6 @@ static double pipeline_bound(zp_search_cache *s, const zp_point *point, double W
 
 /* ---- the end of the step ---- */
 
-static bool all_on_device(const zp_choice *c) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (c->home[i].eighths > 0) return false;
-  return true;
-}
-
 /* What follows the micro-batches on a stage with `whole` elements that all data ranks hold and `spread` ones. */
 static zp_step_end end_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c, int64_t whole,
                           int64_t spread) {
@@ -193,7 +187,7 @@ static double step_end(zp_search_cache *s, const zp_point *point, double backwar
   const zp_choice *c = &point->choice;
   const zp_step_end_memo *memo = recall_end(s, point);
   double reduce = c->pipeline == 1 ? reduce_s(s, point, backward) : memo->reduce_s;
-  zp_step_end end = all_on_device(c) ? memo->update : update_of(s, zp_variant_of(s, point), c);
+  zp_step_end end = zp_all_on_device(c) ? memo->update : update_of(s, zp_variant_of(s, point), c);
   return reduce + end.optimizer_s + end.least_offload_s + memo->gather_s;
 }
 

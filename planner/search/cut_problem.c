@@ -254,13 +254,6 @@ static void set_run(asked *a) {
                              .message_s = a->message_s};
 }
 
-/* Then times of a chunk are the same whatever else its stage has. */
-static bool all_on_device(const zp_search_cache *s, const zp_choice *c) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (c->home[i].eighths > 0) return false;
-  return !zp_has_types(s);
-}
-
 zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   asked *a = ZP_NEW(arena, asked);
@@ -269,7 +262,8 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
   a->last.place = -1;
   a->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   bool whole = zp_chunks(c) == 1;
-  if (whole || all_on_device(s, c)) a->costs = zp_stage_costs_new(arena, s, point);
+  /* With all on the device times of a chunk are the same whatever else its stage has. */
+  if (whole || (zp_all_on_device(c) && !zp_has_types(s))) a->costs = zp_stage_costs_new(arena, s, point);
   if (!whole && a->costs) a->sums_s = zp_bound_sums_before(arena, s, point);
   a->problem = (zp_cut_problem){.stages = c->pipeline,
                                 .chunks = zp_chunks(c),

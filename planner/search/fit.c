@@ -119,12 +119,6 @@ static bool some_cut_fits(zp_search_cache *s, const zp_point *point, zp_limits l
   return fits;
 }
 
-static bool any_away(const zp_choice *c) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (c->home[i].eighths > 0) return true;
-  return false;
-}
-
 bool zp_fits_device(zp_search_cache *s, const zp_point *point) {
   zp_point trial = *point;
   zp_limits limits = {s->limit_bytes, INT64_MAX, INT64_MAX};
@@ -136,6 +130,6 @@ bool zp_point_fits(zp_search_cache *s, zp_point *point, zp_rejection *why) {
   zp_limits limits = zp_search_limits(s);
   zp_remember_fits(s, point, &limits);
   if (some_cut_fits(s, point, limits)) return true;
-  *why = any_away(&point->choice) && zp_fits_device(s, point) ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
+  *why = !zp_all_on_device(&point->choice) && zp_fits_device(s, point) ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
   return false;
 }

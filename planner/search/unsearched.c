@@ -52,6 +52,6 @@ void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched
   }
   if (!zp_find_least_work(run->s, &any, ZP_ASK_WORK)) return;
   least = fmax(least, zp_bound_any_chunks(run->s, &any, true, run->unsearched_s - end) + end);
-  if (least < run->unsearched_s) least = fmax(least, bound_by_chains(run, &any, least, end));
+  if (least < run->unsearched_s) least = bound_by_chains(run, &any, least, end);
   run->unsearched_s = fmin(run->unsearched_s, least);
 }

@@ -20,7 +20,8 @@ for word; do
   last=$word
 done
 if [ -z "${KEPT_OBJECTS:-}" ] || [ ! -f "$text" ] || [ -z "$out" ]; then exec c++ "$@" -O0; fi
-kept=$KEPT_OBJECTS/$( (echo "$words" && c++ -fpreprocessed -dD -E -P "$text") | sha256sum | cut -d ' ' -f 1)
+read_text() { c++ -fpreprocessed -dD -E -P "$text" 2>/dev/null || cat "$text"; } # a compiler that cannot leave comments out keeps less
+kept=$KEPT_OBJECTS/$( (echo "$words" && read_text) | sha256sum | cut -d ' ' -f 1)
 if ! cp "$kept" "$out" 2>/dev/null; then
   c++ "$@" -Og || exit
   cp "$out" "$kept.$$" && mv "$kept.$$" "$kept"

@@ -5,6 +5,14 @@
 #include "attention_testing.h"
 
 /* Sets lengths, and what is read at positions behind them to NaN. */
+/* What attention has beside heads: scores go from about -1.5 to 1.5. lengths: of two samples, 0: all are whole. */
+typedef struct attention_options {
+  int64_t window;
+  double softcap;
+  int64_t alibi_heads, alibi_first;
+  int32_t lengths[2];
+} attention_options;
+
 static inline void use_lengths(problem *p, const int32_t *lengths) {
   zpk_attention_args *a = &p->a;
   p->lengths = malloc((size_t)a->B * sizeof *p->lengths);
@@ -18,6 +26,14 @@ static inline void use_lengths(problem *p, const int32_t *lengths) {
 }
 
 /* NaN where results will be. */
+static inline void use_options(problem *p, const attention_options *options) {
+  if (options->lengths[0]) use_lengths(p, options->lengths);
+  p->a.window = options->window;
+  p->a.softcap = options->softcap;
+  p->a.alibi_heads = options->alibi_heads;
+  p->a.alibi_first = options->alibi_first;
+}
+
 static inline void spoil_results(problem *p) {
   const zpk_attention_args *a = &p->a;
   size_t rows = (size_t)(a->B * a->S), e = (size_t)zpk_bytes(a->dtype);
@@ -73,5 +89,22 @@ static inline void check_same(const problem *all, int64_t b, const problem *one,
   cr_expect_eq(memcmp((char *)all->lse_out + row * a->H * real, one->lse_out, (size_t)(rows * a->H * real)), 0,
                "%s, sample %lld: log-sum-exp", what, (long long)b);
 }
+
+/* A test of run(level, name) for every instruction set that the machine has. Requires: attention.h. */
+#if ZPK_X86_LEVELS
+#define TEST_LEVELS(suite, run)                                                                                        \
+  Test(suite, base) { run(&zpk_attention_base, "base"); }                                                              \
+  Test(suite, v3) {                                                                                                    \
+    if (!__builtin_cpu_supports("x86-64-v3")) cr_skip_test("no AVX2");                                                 \
+    run(&zpk_attention_v3, "v3");                                                                                      \
+  }                                                                                                                    \
+  Test(suite, v4) {                                                                                                    \
+    if (!__builtin_cpu_supports("x86-64-v4")) cr_skip_test("no AVX-512");                                              \
+    run(&zpk_attention_v4, "v4");                                                                                      \
+  }
+#else
+#define TEST_LEVELS(suite, run)                                                                                        \
+  Test(suite, base) { run(&zpk_attention_base, "base"); }
+#endif
 
 #endif

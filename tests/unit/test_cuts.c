@@ -104,9 +104,19 @@ static int64_t alike(void *user, int64_t first, int64_t end) {
 
 static double message_behind_s(void *user, int64_t end) { return ((const row *)user)->message_s[end]; }
 
-static bool stage_cost(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, int64_t *work) {
-  *work = 1;
+/* A little less than the sum that a stage with these units has to reduce: below zero where they have few elements. */
+static zp_cut_cost least(void *user, int64_t first, int64_t end) {
   const row *r = user;
+  zp_cut_cost least = cost_of(r, zp_cut_places(&r->problem) - 1, first, end, 1);
+  set_end(r, &least, sum_of(r->elements, first, end));
+  least.reduce_s -= r->update_s_an_element * 0.1;
+  least.update_s = 0;
+  return least;
+}
+
+static bool stage_cost(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, int64_t *work) {
+  const row *r = user;
+  *work = 1;
   double bytes = 0, elements = 0;
   int last = 0;
   for (int k = stage; k < zp_cut_places(&r->problem); k += r->problem.stages) {
@@ -290,6 +300,7 @@ static row *random_row(zp_arena *arena) {
                         .chain = chain,
                         .through = through};
   if (!p->split && chunks == 1) p->run_first = run_first;
+  if (chunks > 1 && random_below(2)) p->least = least;
   for (int k = 0; k < places; k++) r->stage_of[k] = k % stages, r->chunk_of[k] = k / stages;
   r->uniform = random_below(2);
   r->update_s_an_element = random_s(0.5);

@@ -95,17 +95,7 @@ static void run_both(const zpk_attention_level *level, const char *name) {
   run_sparse(level, name);
 }
 
-Test(kernels_attention_lengths, base) { run_both(&zpk_attention_base, "base"); }
-#if ZPK_X86_LEVELS
-Test(kernels_attention_lengths, v3) {
-  if (!__builtin_cpu_supports("x86-64-v3")) cr_skip_test("no AVX2");
-  run_both(&zpk_attention_v3, "v3");
-}
-Test(kernels_attention_lengths, v4) {
-  if (!__builtin_cpu_supports("x86-64-v4")) cr_skip_test("no AVX-512");
-  run_both(&zpk_attention_v4, "v4");
-}
-#endif
+TEST_LEVELS(kernels_attention_lengths, run_both)
 
 /* ---- a short sample is a sample of a short sequence ---- */
 

@@ -24,24 +24,22 @@ static void run(const zpk_attention_level *level, problem *p) {
 }
 
 static const struct {
-  int64_t B, S, H, G, valid, hd, window;
-  double softcap; /* scores go from about -1.5 to 1.5 */
-  int64_t alibi_heads, alibi_first;
-  int32_t lengths[2];
+  int64_t B, S, H, G, valid, hd;
+  attention_options options;
 } shapes[] = {
-    {1, 40, 1, 1, 1, 8, 3, 0, 0, 0, {0}},
-    {1, 97, 2, 1, 1, 17, 2, 0, 0, 0, {0}},
-    {2, 150, 4, 2, 1, 24, 48, 0, 0, 0, {0}},
-    {1, 145, 2, 2, 2, 16, 49, 0, 0, 0, {0}},
-    {1, 300, 1, 1, 1, 5, 47, 0, 0, 0, {0}},
-    {1, 200, 2, 1, 1, 12, 97, 0, 0, 0, {0}},
-    {1, 131, 1, 1, 1, 32, 1000, 0, 0, 0, {0}},
-    {2, 190, 2, 1, 1, 20, 30, 0, 0, 0, {190, 101}},
-    {1, 100, 2, 1, 1, 16, 0, 0.8, 0, 0, {0}},
-    {1, 50, 1, 1, 1, 32, 0, 0.1, 0, 0, {0}},
-    {1, 131, 4, 4, 4, 8, 0, 0, 4, 0, {0}},
-    {1, 131, 3, 3, 2, 8, 0, 0, 6, 3, {0}},
-    {2, 110, 2, 1, 1, 24, 20, 50, 12, 8, {110, 60}},
+    {1, 40, 1, 1, 1, 8, {3, 0, 0, 0, {0}}},
+    {1, 97, 2, 1, 1, 17, {2, 0, 0, 0, {0}}},
+    {2, 150, 4, 2, 1, 24, {48, 0, 0, 0, {0}}},
+    {1, 145, 2, 2, 2, 16, {49, 0, 0, 0, {0}}},
+    {1, 300, 1, 1, 1, 5, {47, 0, 0, 0, {0}}},
+    {1, 200, 2, 1, 1, 12, {97, 0, 0, 0, {0}}},
+    {1, 131, 1, 1, 1, 32, {1000, 0, 0, 0, {0}}},
+    {2, 190, 2, 1, 1, 20, {30, 0, 0, 0, {190, 101}}},
+    {1, 100, 2, 1, 1, 16, {0, 0.8, 0, 0, {0}}},
+    {1, 50, 1, 1, 1, 32, {0, 0.1, 0, 0, {0}}},
+    {1, 131, 4, 4, 4, 8, {0, 0, 4, 0, {0}}},
+    {1, 131, 3, 3, 2, 8, {0, 0, 6, 3, {0}}},
+    {2, 110, 2, 1, 1, 24, {20, 50, 12, 8, {110, 60}}},
 };
 
 static void run_level(const zpk_attention_level *level, const char *name) {
@@ -52,11 +50,7 @@ static void run_level(const zpk_attention_level *level, const char *name) {
                                  shapes[i].hd, causal);
         char what[80];
         snprintf(what, sizeof what, "%s, shape %zu, dtype %d, %s", name, i, dtype, causal ? "causal" : "full");
-        if (shapes[i].lengths[0]) use_lengths(&p, shapes[i].lengths);
-        p.a.window = shapes[i].window;
-        p.a.softcap = shapes[i].softcap;
-        p.a.alibi_heads = shapes[i].alibi_heads;
-        p.a.alibi_first = shapes[i].alibi_first;
+        use_options(&p, &shapes[i].options);
         reference(&p);
         run(level, &p);
         check(&p, what);
@@ -64,17 +58,7 @@ static void run_level(const zpk_attention_level *level, const char *name) {
       }
 }
 
-Test(kernels_attention_options, base) { run_level(&zpk_attention_base, "base"); }
-#if ZPK_X86_LEVELS
-Test(kernels_attention_options, v3) {
-  if (!__builtin_cpu_supports("x86-64-v3")) cr_skip_test("no AVX2");
-  run_level(&zpk_attention_v3, "v3");
-}
-Test(kernels_attention_options, v4) {
-  if (!__builtin_cpu_supports("x86-64-v4")) cr_skip_test("no AVX-512");
-  run_level(&zpk_attention_v4, "v4");
-}
-#endif
+TEST_LEVELS(kernels_attention_options, run_level)
 
 Test(kernels_attention_options, a_window_of_all_is_none) {
   for (int causal = 0; causal < 2; causal++) {

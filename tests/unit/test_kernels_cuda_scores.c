@@ -12,15 +12,13 @@ static const char volta_text[] =
 enum { HEAD = 64 };
 /* Every shape causal and full on sm_80's tensor cores, one of the two elsewhere. */
 static const struct {
-  int64_t B, S, H, G, valid, hd, window;
-  double softcap; /* scores go from about -1.5 to 1.5 */
-  int64_t alibi_heads, alibi_first;
-  int32_t lengths[2];
+  int64_t B, S, H, G, valid, hd;
+  attention_options options;
 } shapes[] = {
-    {1, 150, 2, 1, 1, 40, 3, 0, 0, 0, {0}},     {2, 131, 4, 2, 1, 17, 63, 0, 0, 0, {0}},
-    {1, 200, 2, 1, 1, 64, 65, 0, 0, 0, {0}},    {2, 200, 1, 1, 1, 24, 95, 0.7, 0, 0, {200, 137}},
-    {1, 100, 1, 1, 1, 8, 0, 0, 0, 0, {0}}, /* layers without have the same kernels */
-    {1, 140, 1, 1, 1, 33, 1000, 50, 0, 0, {0}}, {1, 130, 4, 2, 2, 16, 0, 0, 6, 2, {0}},
+    {1, 150, 2, 1, 1, 40, {3, 0, 0, 0, {0}}},     {2, 131, 4, 2, 1, 17, {63, 0, 0, 0, {0}}},
+    {1, 200, 2, 1, 1, 64, {65, 0, 0, 0, {0}}},    {2, 200, 1, 1, 1, 24, {95, 0.7, 0, 0, {200, 137}}},
+    {1, 100, 1, 1, 1, 8, {0, 0, 0, 0, {0}}}, /* layers without have the same kernels */
+    {1, 140, 1, 1, 1, 33, {1000, 50, 0, 0, {0}}}, {1, 130, 4, 2, 2, 16, {0, 0, 6, 2, {0}}},
 };
 
 static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
@@ -33,12 +31,8 @@ static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
                                causal);
       char what[80];
       snprintf(what, sizeof what, "shape %zu, dtype %d, %s", i, (int)dtype, causal ? "causal" : "full");
-      if (shapes[i].lengths[0]) use_lengths(&p, shapes[i].lengths);
+      use_options(&p, &shapes[i].options);
       if (((int)i / 2 + causal) % 2) align(&p);
-      p.a.window = shapes[i].window;
-      p.a.softcap = shapes[i].softcap;
-      p.a.alibi_heads = shapes[i].alibi_heads;
-      p.a.alibi_first = shapes[i].alibi_first;
       reference(&p);
       spoil_results(&p);
       if (cores)

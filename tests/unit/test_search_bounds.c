@@ -95,6 +95,24 @@ static void check_chunks(zp_arena *scratch, const trial *t, const zp_point *poin
   }
 }
 
+/* What stages cost does not depend on what was asked for before: cuts that differ in one end. */
+static void check_stages(zp_arena *scratch, const trial *t, const zp_point *point, const int64_t *cut) {
+  const zp_cut_problem *asked = zp_cut_problem_of(scratch, t->run.s, point);
+  int places = zp_cut_places(asked);
+  int64_t *other = ZP_NEW_ARRAY(scratch, int64_t, places + 1), work;
+  for (int moved = 0; moved < places; moved++) {
+    const zp_cut_problem *fresh = zp_cut_problem_of(scratch, t->run.s, point);
+    memcpy(other, cut, sizeof *cut * (size_t)(places + 1));
+    if (moved > 0 && cut[moved + 1] - cut[moved] > 1) other[moved]++;
+    for (int s = 0; s < asked->stages; s++) {
+      zp_cut_cost a[ZP_CUT_MOST_CHUNKS] = {0}, b[ZP_CUT_MOST_CHUNKS] = {0};
+      bool fits = asked->stage(asked->user, s, other, a, &work);
+      cr_assert(fits == fresh->stage(fresh->user, s, other, b, &work) && memcmp(a, b, sizeof a) == 0,
+                "stage %d of %d, end %d moved", s, asked->stages, moved);
+    }
+  }
+}
+
 static void check_bounds(trial *t, zp_point *point) {
   zp_arena *scratch = zp_arena_new("bounds");
   int chunks = zp_model_chunks(&point->choice);
@@ -146,6 +164,7 @@ static void check_bounds(trial *t, zp_point *point) {
     cr_assert(chains <= step && chains > zp_bound_step_end(t->run.s, point), "%s, %d x %d x %d: chains %.9g of %.9g",
               zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, chains, step);
     check_chunks(scratch, t, point, program);
+    if (random_below(32) == 0) check_stages(scratch, t, point, c.cut);
   }
   double end = zp_bound_step_end(t->run.s, point), of_homes = zp_bound_end_of_homes(t->run.s, point);
   cr_assert(of_homes <= end && zp_bound_moving(t->run.s, point) + of_homes <= step, "end of step: %.9g of %.9g",

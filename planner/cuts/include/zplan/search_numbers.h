@@ -40,7 +40,7 @@
 #define ZP_SEARCH_COUNTS(X)                                                                                            \
   X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: about a second")                        \
   X(ZP_MOST_CHUNK_WORK, 6000000, "simulated actions", "many cuts of several chunks: improved, but seldom settled")     \
-  X(ZP_MOST_LEAST_WORK, 1200000000, "simulated actions", "the point that the bound hangs on: two seconds")             \
+  X(ZP_MOST_LEAST_WORK, 1200000000, "simulated actions", "the point that the bound hangs on: some seconds")            \
   X(ZP_LOSS_ROWS_CPU, 256, "tokens", "of a chunk of the loss: products with more rows are as fast")                    \
   X(ZP_LOSS_ROWS_GPU, 1024, "tokens", "of a chunk of the loss: the weight's gradient is read and written for each")    \
   X(ZP_DEFAULT_TOP, 3, "plans", "alternatives on the first screen")                                                    \
