@@ -29,13 +29,6 @@ void zp_chain_add(zp_chain *sum, const zp_chain *chain, double share, int places
   sum->constant_s += share * chain->constant_s;
 }
 
-bool zp_chain_meets(double seconds, double target_s) { return seconds * (1 - ZP_PATH_SLACK) < target_s; }
-
-double zp_chain_of_edge(const zp_cut_weights *w, double reduce, double update, const zp_cut_cost *cost) {
-  return w->forwards * cost->forward_s + w->backwards * cost->backward_s + w->weights * cost->weights_s +
-         w->messages * cost->message_s + reduce * cost->reduce_s + update * cost->update_s;
-}
-
 static double seconds_of(const zp_chain *chain, int place, const zp_cut_cost *cost) {
   return zp_chain_of_edge(&chain->at[place], chain->reduce[place], chain->update[place], cost);
 }

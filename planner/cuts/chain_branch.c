@@ -24,38 +24,72 @@ enum { BYTES_AN_ACTION = 64 }; /* in the order tables and their graph, at most *
 
 /* ---- chains of the tree ---- */
 
+/* Does the end of the place tell what its stage costs? */
+static bool settles_stage(const zp_chain_tree *t, int place) {
+  return zp_chain_chunked(t) && t->last_place[t->stage_of[place]] == place;
+}
+
+/* What a fixed place adds to chains: its own seconds, and with those of its stage what its other chunks take more than
+ * they cost at least. */
+typedef struct added {
+  int n, at[ZP_CUT_MOST_CHUNKS]; /* places */
+  zp_cut_cost cost[ZP_CUT_MOST_CHUNKS];
+} added;
+
+static zp_cut_cost minus(const zp_cut_cost *a, const zp_cut_cost *b) {
+  return (zp_cut_cost){.forward_s = a->forward_s - b->forward_s,
+                       .backward_s = a->backward_s - b->backward_s,
+                       .weights_s = a->weights_s - b->weights_s,
+                       .message_s = a->message_s - b->message_s,
+                       .reduce_s = a->reduce_s - b->reduce_s,
+                       .update_s = a->update_s - b->update_s};
+}
+
+/* settled: t->cost has what the stage costs. */
+static added added_by(const zp_chain_tree *t, int place, bool settled) {
+  added x = {.n = 1, .at = {place}, .cost = {settled ? t->cost[place] : *zp_chain_edge(t, place)}};
+  for (int k = 0; k < place && settled; k++) {
+    if (t->stage_of[k] != t->stage_of[place]) continue;
+    x.at[x.n] = k;
+    x.cost[x.n++] = minus(&t->cost[k], zp_chain_edge(t, k));
+  }
+  return x;
+}
+
 /* A chain's seconds up to the end of a fixed place. */
-static void add_place(const zp_chain_tree *t, zp_held_chain *h, int place) {
-  int stage = t->stage_of[place];
-  double sum = h->sum_s[place] + zp_chain_seconds(&h->chain, place, zp_chain_edge(t, place));
-  for (int k = stage; k <= place && zp_chain_chunked(t) && t->last_place[stage] == place; k++)
-    if (t->stage_of[k] == stage)
-      sum += zp_chain_seconds(&h->chain, k, &t->cost[k]) - zp_chain_seconds(&h->chain, k, zp_chain_edge(t, k));
-  h->sum_s[place + 1] = sum;
+static double add_place(zp_held_chain *h, int place, const added *x) {
+  double sum = h->sum_s[place];
+  for (int i = 0; i < x->n; i++) sum += zp_chain_seconds(&h->chain, x->at[i], &x->cost[i]);
+  return h->sum_s[place + 1] = sum;
 }
 
 static double rest_of(const zp_chain_tree *t, const zp_held_chain *h, int place, int64_t end) {
   return h->rest_s[t->space->base[place] + end - t->space->low[place]];
 }
 
-/* Room for one more: the one that has not pruned for longest goes. */
+/* The chain at this position of the order is asked first from now on. */
+static void ask_first(zp_chain_tree *t, int at) {
+  int chain = t->order[at];
+  memmove(t->order + 1, t->order, sizeof *t->order * (size_t)at);
+  t->order[0] = chain;
+}
+
+/* Room for one more, asked first: the one that has not pruned for longest goes. */
 static zp_held_chain *hold_chain(zp_chain_tree *t) {
-  int oldest = 0;
   if (t->n_chains < ZP_MOST_CHAINS) {
-    zp_held_chain *h = &t->chains[t->n_chains++];
-    if (h->rest_s) {
-      zp_chain_clear(&h->chain, t->places);
-      return h;
-    }
-    h->chain = zp_chain_new(t->arena, t->places);
-    h->rest_s = ZP_NEW_ARRAY(t->arena, double, t->space->ends);
-    h->sum_s = ZP_NEW_ARRAY(t->arena, double, t->places + 1);
+    t->order[t->n_chains] = t->n_chains;
+    t->n_chains++;
+  }
+  ask_first(t, t->n_chains - 1);
+  zp_held_chain *h = &t->chains[t->order[0]];
+  if (h->rest_s) {
+    zp_chain_clear(&h->chain, t->places);
     return h;
   }
-  for (int i = 1; i < t->n_chains; i++)
-    if (t->chains[i].used < t->chains[oldest].used) oldest = i;
-  zp_chain_clear(&t->chains[oldest].chain, t->places);
-  return &t->chains[oldest];
+  h->chain = zp_chain_new(t->arena, t->places);
+  h->rest_s = ZP_NEW_ARRAY(t->arena, double, t->space->ends);
+  h->sum_s = ZP_NEW_ARRAY(t->arena, double, t->places + 1);
+  return h;
 }
 
 /* ---- the tree ---- */
@@ -71,22 +105,30 @@ static int by_child(const void *a, const void *b) {
   return x->end < y->end ? 1 : -1;
 }
 
-/* The most that a chain says of the cuts that start with the fixed places up to this one. */
-static double bound_of_place(zp_chain_tree *t, int place) {
+/* The most that a chain says of the cuts that start with the fixed places up to this one, or what the first one says
+ * that rules them out: neighbours are mostly ruled out by the same. Counts the places that chains were asked about. */
+static double bound_of_place(zp_chain_tree *t, int place, bool settled, int64_t *asked) {
   double most = 0;
-  for (int r = 0; r < t->n_chains; r++) {
-    zp_held_chain *h = &t->chains[r];
-    add_place(t, h, place);
-    double seconds = h->sum_s[place + 1] + rest_of(t, h, place + 1, t->cut[place + 1]);
+  const added x = added_by(t, place, settled);
+  for (int i = 0; i < t->n_chains; i++) {
+    zp_held_chain *h = &t->chains[t->order[i]];
+    *asked += x.n;
+    double seconds = add_place(h, place, &x) + rest_of(t, h, place + 1, t->cut[place + 1]);
+    if (!zp_chain_meets(seconds, t->target_s)) {
+      ask_first(t, i);
+      return seconds;
+    }
     if (seconds > most) most = seconds;
-    if (!zp_chain_meets(seconds, t->target_s)) h->used = ++t->now;
   }
   return most;
 }
 
 /* The fewest of the fixed places that miss the target by the chain; all when they do not. */
 static int blame(zp_chain_tree *t, zp_held_chain *h) {
-  for (int k = 0; k < t->places; k++) add_place(t, h, k);
+  for (int k = 0; k < t->places; k++) {
+    const added x = added_by(t, k, settles_stage(t, k));
+    add_place(h, k, &x);
+  }
   for (int k = 0; k <= t->places; k++)
     if (!zp_chain_meets(h->sum_s[k] + rest_of(t, h, k, t->cut[k]), t->target_s)) return k;
   return t->places;
@@ -97,7 +139,6 @@ static int visit_leaf(zp_chain_tree *t) {
   zp_held_chain *h = hold_chain(t);
   zp_chain_simulate(t, &h->chain);
   h->sum_s[0] = h->chain.constant_s;
-  h->used = ++t->now;
   if (!zp_chain_ask(t, &h->chain, h->rest_s)) return 0;
   int miss = blame(t, h);
   if (zp_chain_meets(h->sum_s[t->places], t->target_s)) {
@@ -108,31 +149,43 @@ static int visit_leaf(zp_chain_tree *t) {
   return miss;
 }
 
+/* Fixes the place, whose end is set. False: nothing below the target starts so. A stage is priced only where its
+ * chunks allow that by themselves. */
+static bool fix(zp_chain_tree *t, int place, double *bound_s, int64_t *asked) {
+  bool last = settles_stage(t, place);
+  if (last && !zp_chain_meets(bound_of_place(t, place, false, asked), t->target_s)) {
+    t->effort->pruned[ZP_CUT_CHAIN]++;
+    return false;
+  }
+  if (!zp_chain_fix_place(t, place)) return false;
+  *bound_s = bound_of_place(t, place, last, asked);
+  bool meets = zp_chain_meets(*bound_s, t->target_s);
+  t->effort->pruned[ZP_CUT_CHAIN] += !meets;
+  return meets;
+}
+
 static int visit(zp_chain_tree *t, int place) {
   t->effort->nodes++;
   if (place == t->places) return visit_leaf(t);
   const zp_cut_space *x = t->space;
-  int64_t at = x->base[place] + t->cut[place] - x->low[place], n = 0;
+  int64_t at = x->base[place] + t->cut[place] - x->low[place], n = 0, asked = 0;
   zp_arena_mark mark = zp_arena_get_mark(t->scratch);
   child *children = ZP_NEW_ARRAY(t->scratch, child, x->stop[at] - x->begin[at] + 1);
   for (int64_t e = x->begin[at]; e < x->stop[at]; e++) {
     int64_t end = x->nearest[at] + e - x->first_edge[at];
     if (!x->alive[e]) continue;
     t->cut[place + 1] = end;
-    if (!zp_chain_fix_place(t, place)) continue;
-    double bound = bound_of_place(t, place);
-    if (zp_chain_meets(bound, t->target_s))
-      children[n++] = (child){end, bound};
-    else
-      t->effort->pruned[ZP_CUT_CHAIN]++;
+    double bound;
+    if (fix(t, place, &bound, &asked)) children[n++] = (child){end, bound};
   }
-  zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at]) * t->n_chains / ZP_CHAIN_ENDS);
+  zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at] + asked) / ZP_CHAIN_ENDS);
   if (n) qsort(children, (size_t)n, sizeof *children, by_child);
   int miss = place + 1;
   for (int64_t i = 0; i < n && !t->spent && miss > place; i++) {
     t->cut[place + 1] = children[i].end;
-    zp_chain_fix_place(t, place);
-    if (!zp_chain_meets(bound_of_place(t, place), t->target_s)) continue;
+    asked = 0;
+    if (!fix(t, place, &children[i].bound_s, &asked)) continue;
+    zp_chain_spend(t, asked / ZP_CHAIN_ENDS);
     miss = visit(t, place + 1);
   }
   zp_arena_rewind(t->scratch, mark);

@@ -8,7 +8,6 @@
 typedef struct zp_held_chain {
   zp_chain chain;
   double *rest_s, *sum_s; /* [ends] behind; [places + 1] of the places fixed so far */
-  int64_t used;           /* when it pruned last */
 } zp_held_chain;
 
 typedef struct zp_chain_tree {
@@ -48,8 +47,8 @@ typedef struct zp_chain_tree {
 
   /* chain_branch.c */
   zp_held_chain chains[ZP_MOST_CHAINS];
+  int order[ZP_MOST_CHAINS]; /* in which they are asked: what pruned last comes first */
   int n_chains;
-  int64_t now;
 } zp_chain_tree;
 
 static inline bool zp_chain_chunked(const zp_chain_tree *t) { return t->places > t->stages; }

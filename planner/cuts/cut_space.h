@@ -49,7 +49,10 @@ typedef struct zp_chain {
 zp_chain zp_chain_new(zp_arena *arena, int places);
 void zp_chain_clear(zp_chain *chain, int places);
 void zp_chain_add(zp_chain *sum, const zp_chain *chain, double share, int places);
-double zp_chain_of_edge(const zp_cut_weights *w, double reduce, double update, const zp_cut_cost *cost);
+static inline double zp_chain_of_edge(const zp_cut_weights *w, double reduce, double update, const zp_cut_cost *cost) {
+  return w->forwards * cost->forward_s + w->backwards * cost->backward_s + w->weights * cost->weights_s +
+         w->messages * cost->message_s + reduce * cost->reduce_s + update * cost->update_s;
+}
 /* Seconds of the chain in a cut whose edges are all there. */
 double zp_chain_of_cut(const zp_cut_space *x, const zp_chain *chain, const int64_t *cut);
 /* Least seconds behind every end, [ends]. Returns how many edges it took. */
@@ -59,7 +62,7 @@ void zp_chain_drop(zp_cut_space *x, const zp_chain *chain, const double *rest_s,
 /* The cut that the chain allows most. */
 void zp_chain_cut(const zp_cut_space *x, const zp_chain *chain, const double *rest_s, int64_t *cut);
 /* May a cut of which a chain takes so long be below the target? */
-bool zp_chain_meets(double seconds, double target_s);
+static inline bool zp_chain_meets(double seconds, double target_s) { return seconds * (1 - ZP_PATH_SLACK) < target_s; }
 
 /* ---- matrix_game.c ---- */
 typedef struct zp_matrix_game zp_matrix_game;
