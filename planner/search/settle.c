@@ -1,5 +1,6 @@
 /* Branch and bound over the cuts of points that are open below the best plan of all: the provers of planner/cuts. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include "budget.h"
 #include "cut.h"
@@ -111,13 +112,18 @@ static zp_point *least_open(zp_refiner *x, const zp_open_points *points, bool *a
   return least;
 }
 
+/* Cuts that nobody looks at keep their part of the gap: is more of it the point's? */
+static bool is_worth_raising(const zp_refiner *x, const zp_point *least) {
+  double best_s = x->ranking->best[0].estimate.step_s, most_s = fmin(x->run->unsearched_s, best_s);
+  return most_s - least->bound_s > best_s - most_s;
+}
+
 /* More work for the point that the certificate's bound hangs on, as long as that raises it, and as long as there are
- * others first a share of what there is: the bound may hang on them next. Not where cuts that nobody looks at may be as
- * fast. */
+ * others first a share of what there is: the bound may hang on them next. */
 static void raise_least(zp_refiner *x, const zp_open_points *points) {
   int64_t *work = &x->run->effort.least_work_left;
   bool alone;
-  for (zp_point *least; (least = least_open(x, points, &alone)) && least->bound_s < x->run->unsearched_s;) {
+  for (zp_point *least; (least = least_open(x, points, &alone)) && is_worth_raising(x, least);) {
     double before_s = least->bound_s;
     if (!alone) settle_point(x, least, ZP_CUT_DEEP, work);
     if (least->bound_s <= before_s) settle_point(x, least, ZP_CUT_WHOLE, work);
