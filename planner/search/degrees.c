@@ -6,6 +6,7 @@
  *
  * Counted as one candidate, because rejected as a whole: a tensor degree, the stages that are more than there are
  * units, the data degrees of a tensor and pipeline degree that do not divide the batch. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/schedule.h>
 #include "bound.h"
@@ -122,7 +123,6 @@ static bool is_too_wide(const zp_search_cache *s, int tensor) {
 /* What degrees have so far: the least bound, and why there is none. */
 typedef struct findings {
   bool incomplete;          /* of some procedures nothing is known: see zp_runnable */
-  bool some_groups;         /* a size of expert groups is allowed and possible */
   double bound_s, cutoff_s; /* cutoff: as zp_search_run has it */
   zp_rejection why;
   bool short_of_host; /* some would fit with more host memory */
@@ -159,7 +159,7 @@ static double bound_in_chunks(const zp_search_cache *s, const zp_point *point) {
 /* The degrees may be had with any of these procedures. */
 static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
                      findings *found) {
-  found->some_groups = true;
+  if (found->why == ZP_REJECT_BATCH && !all->least.len) found->why = all->why_none;
   found->incomplete |= all->incomplete;
   int64_t samples = s->in->spec->train.batch / d->data;
   for (int i = 0; i < all->least.len; i++) {
@@ -192,45 +192,62 @@ static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smalles
   }
 }
 
-/* Expert groups larger than one, in both rank orders. */
-static void consider_experts(zp_search_cache *s, zp_degrees *d, findings *found) {
-  for (int expert = 2; expert <= d->data && zp_model_has_experts(s->in->spec->model) && !found->incomplete; expert++) {
-    if (d->data % expert || !zp_limit_allows(&s->in->constraints->expert, expert) ||
-        zp_shard_refuse_experts(s->arena, s->in->spec->model, d->tensor, expert))
-      continue;
-    for (int order = 0; order < (d->pipeline > 1 ? ZP_ORDER_COUNT : 1); order++) {
-      zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor,
-                                                     .pipeline = d->pipeline,
-                                                     .data = d->data,
-                                                     .expert = expert,
-                                                     .order = (zp_rank_order)order});
-      zp_runnable all = measure_all(s, choice);
-      consider(s, d, &choice, &all, found);
-    }
+/* Prices of expert groups depend on the rank order, those without do not. */
+static void consider_orders(zp_search_cache *s, zp_degrees *d, zp_choice choice, findings *found) {
+  if (d->expert == 1) {
+    consider(s, d, &choice, of_groups(s, d->tensor), found);
+    return;
+  }
+  for (int order = 0; order < (d->pipeline > 1 ? ZP_ORDER_COUNT : 1) && !found->incomplete; order++) {
+    choice.order = (zp_rank_order)order;
+    zp_runnable all = measure_all(s, choice);
+    consider(s, d, &choice, &all, found);
   }
 }
 
 bool zp_measure_degrees(zp_search_run *run, zp_degrees *d) {
+  assert(d->expert > 0 && d->next == ZP_REFINE_PROCEDURES);
   zp_search_use(run->s, d->tensor * d->pipeline * d->data);
-  const zp_runnable *all = of_groups(run->s, d->tensor);
-  zp_choice choice = zp_smallest(run->s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
-  findings found = {
-      .bound_s = HUGE_VAL, .cutoff_s = run->cutoff_s, .why = all->least.len ? ZP_REJECT_BATCH : all->why_none};
+  zp_choice choice = zp_smallest(
+      run->s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
+  findings found = {.bound_s = HUGE_VAL, .cutoff_s = run->cutoff_s, .why = ZP_REJECT_BATCH};
   d->floor_bytes = INT64_MAX;
-  if (zp_limit_allows(&run->in->constraints->expert, 1)) consider(run->s, d, &choice, all, &found);
-  consider_experts(run->s, d, &found);
+  consider_orders(run->s, d, choice, &found);
   if (found.incomplete) {
     zp_leave_out(run, d->bound_s);
     return false;
   }
   d->next = ZP_REFINE_DEGREES;
-  if (!found.some_groups) return true; /* zp_search_expand says why */
   d->bound_s = fmax(d->bound_s, found.bound_s);
   if (isfinite(found.bound_s)) return true;
   if (found.why == ZP_REJECT_NONE) found.why = found.short_of_host ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
   zp_search_reject(run, found.why);
   if (found.why == ZP_REJECT_MEMORY) zp_push(run->s->arena, &run->too_small, *d);
   return false;
+}
+
+/* ---- expert groups ---- */
+
+/* They divide the data ranks and the experts of a tensor rank. Without experts, or where their numbers do not divide,
+ * there is one size, unless others are asked for. */
+void zp_open_groups(zp_search_run *run, const zp_degrees *open) {
+  assert(open->expert == 0);
+  const zp_limit *limit = &run->in->constraints->expert;
+  for (int expert = 1; expert <= open->data; expert++) {
+    if (open->data % expert) continue;
+    const char *refused = zp_shard_refuse_experts(run->s->arena, run->in->spec->model, open->tensor, expert);
+    if (refused && !limit->set) continue;
+    if (!zp_search_takes(run, limit, expert, true)) continue;
+    if (refused) {
+      run->s->reason = refused;
+      zp_search_reject(run, ZP_REJECT_SPLIT);
+      continue;
+    }
+    zp_degrees fresh = *open;
+    fresh.expert = expert;
+    fresh.next = ZP_REFINE_PROCEDURES;
+    zp_push(run->s->arena, &run->degrees, fresh);
+  }
 }
 
 /* Forward products and attention, and as much again backward, on every rank at its full rate. */
@@ -248,6 +265,9 @@ static void add_degrees(zp_search_run *run, zp_degrees d) {
     return;
   }
   d.bound_s = bound_products(run->s);
+  bool one_size = !run->in->constraints->expert.set && !zp_model_has_experts(run->in->spec->model);
+  d.expert = one_size ? 1 : 0;
+  d.next = one_size ? ZP_REFINE_PROCEDURES : ZP_REFINE_GROUPS;
   zp_push(run->s->arena, &run->degrees, d);
 }
 

@@ -9,7 +9,7 @@
 
 /* ---- a queue ---- */
 
-static bool is_of_degrees(const zp_search_node *x) { return x->next < ZP_REFINE_SCHEDULES; }
+static bool is_of_degrees(const zp_search_node *x) { return zp_refines_degrees(x->next); }
 
 /* Equal bounds: degrees before points, then what came first. */
 static bool is_before(const zp_search_node *x, const zp_search_node *y) {

@@ -10,7 +10,7 @@
 typedef struct zp_search_node {
   double bound_s;
   zp_refinement next;
-  int item; /* in run->degrees before ZP_REFINE_SCHEDULES, then in run->points */
+  int item; /* in run->degrees while zp_refines_degrees, then in run->points */
 } zp_search_node;
 
 /* Lanes of one queue: a node of the lanes that are open is taken, others wait until theirs is opened. */

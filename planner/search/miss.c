@@ -113,7 +113,8 @@ static int by_degrees_floor(const void *a, const void *b) {
   const zp_degrees *x = a, *y = b;
   if (x->floor_bytes != y->floor_bytes) return x->floor_bytes < y->floor_bytes ? -1 : 1;
   if (x->tensor != y->tensor) return x->tensor - y->tensor;
-  return x->pipeline != y->pipeline ? x->pipeline - y->pipeline : x->data - y->data;
+  if (x->pipeline != y->pipeline) return x->pipeline - y->pipeline;
+  return x->data != y->data ? x->data - y->data : x->expert - y->expert;
 }
 
 /* Degrees in the order of their floors are looked into once more. */

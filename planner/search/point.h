@@ -19,8 +19,10 @@ typedef struct zp_least_work {
 /* How what is decided so far is refined, in this order: from the degrees to a plan (refine.c). A row of the table
  * decides something, or raises the bound of what is decided. */
 typedef enum zp_refinement {
-  ZP_REFINE_PROCEDURES, /* degrees: bounded by the procedures that they can run */
-  ZP_REFINE_DEGREES,    /* become procedures: expert groups, rank order, micro-batch, sequence, modes, cuts inside */
+  ZP_REFINE_GROUPS,     /* degrees: expert groups of every size */
+  ZP_REFINE_PROCEDURES, /* bounded by the procedures that they can run */
+  ZP_REFINE_DEGREES,    /* become procedures: rank order, micro-batch, sequence, the loss in chunks, modes */
+  ZP_REFINE_INSIDE,     /* procedures with whole layers: become those with layers in parts */
   ZP_REFINE_SCHEDULES,  /* of procedures are open: every one, with every number of chunks */
   ZP_REFINE_ZERO,       /* the ZeRO stage, compression and homes of a schedule are open */
   ZP_REFINE_CLASSES,    /* the homes of all classes of state are open: becomes families with one class open */
@@ -62,12 +64,15 @@ static inline bool zp_is_subspace(const zp_point *point) { return point->next < 
 /* Tensor x pipeline x data of a subspace that has not been looked into. */
 typedef struct zp_degrees {
   int tensor, pipeline, data;
+  int expert;          /* ranks of an expert group; 0: open */
   double bound_s;      /* no plan of these degrees is faster */
   zp_refinement next;  /* ZP_REFINE_DEGREES: the next two are known */
   int64_t floor_bytes; /* no plan of these degrees needs less on its fullest stage */
   bool may_fit;        /* as far as a guess knows */
 } zp_degrees;
 typedef ZP_VEC(zp_degrees) zp_degrees_list;
+/* Is what is refined next so of degrees, and not of a point? */
+static inline bool zp_refines_degrees(zp_refinement next) { return next <= ZP_REFINE_DEGREES; }
 
 /* Bytes of one rank. */
 typedef struct zp_limits {

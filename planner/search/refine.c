@@ -18,6 +18,15 @@ static bool may_grow(zp_refiner *x, zp_growth what, double bound_s) {
   return false;
 }
 
+/* The node is copied, because the list that it is in grows. */
+static zp_outcome open_groups(zp_refiner *x) {
+  zp_degrees open = *x->degrees;
+  int before = x->run->degrees.len;
+  zp_open_groups(x->run, &open);
+  for (int i = before; i < x->run->degrees.len; i++) zp_frontier_add_degrees(x->frontier, i);
+  return ZP_CHILDREN;
+}
+
 static zp_outcome bound_degrees(zp_refiner *x) {
   if (!may_grow(x, ZP_GROW_PROCEDURES, x->degrees->bound_s)) return ZP_CHILDREN;
   return zp_measure_degrees(x->run, x->degrees) ? ZP_BETTER_BOUND : ZP_CHILDREN;
@@ -43,7 +52,13 @@ static zp_outcome expand_degrees(zp_refiner *x) {
 
 /* ---- procedures, schedules ---- */
 
-/* The node is copied, because the list that it is in grows. */
+static zp_outcome open_inside(zp_refiner *x) {
+  zp_point whole = *x->point;
+  if (!may_grow(x, opening(x), whole.bound_s)) return ZP_CHILDREN;
+  zp_open_inside(x->run, &whole);
+  return add_points(x);
+}
+
 static zp_outcome open_schedules(zp_refiner *x) {
   zp_point procedures = *x->point;
   if (!may_grow(x, opening(x), procedures.bound_s)) return ZP_CHILDREN;
@@ -96,7 +111,8 @@ typedef struct refinement {
 } refinement;
 
 static const refinement REFINEMENTS[ZP_REFINEMENTS] = {
-    [ZP_REFINE_PROCEDURES] = {bound_degrees, false}, [ZP_REFINE_DEGREES] = {expand_degrees, false},
+    [ZP_REFINE_GROUPS] = {open_groups, false},       [ZP_REFINE_PROCEDURES] = {bound_degrees, false},
+    [ZP_REFINE_DEGREES] = {expand_degrees, false},   [ZP_REFINE_INSIDE] = {open_inside, false},
     [ZP_REFINE_SCHEDULES] = {open_schedules, false}, [ZP_REFINE_ZERO] = {open_zero, false},
     [ZP_REFINE_CLASSES] = {open_family, false},      [ZP_REFINE_ROOM] = {bound_room, true},
     [ZP_REFINE_STATED] = {bound_stated, true},       [ZP_REFINE_SHARE] = {fit_share, true},
@@ -180,7 +196,7 @@ void zp_refine_all(zp_search_run *run, zp_ranking *r) {
   x.own = ZP_NEW_ARRAY(run->s->arena, const zp_variant *, zp_most_stages(run->in));
   zp_open_points open = {0};
   for (zp_search_node node; zp_frontier_next(&frontier, r, &node);)
-    if (node.next < ZP_REFINE_SCHEDULES)
+    if (zp_refines_degrees(node.next))
       refine_degrees(&x, &node);
     else
       take_turn(&x, &node, &open);

@@ -1,15 +1,14 @@
-/* The space of some degrees (degrees.c) inside the plan block's constraints, in three rows of the table. Expert groups,
- * rank order, micro-batch, sequence, recomputation and cuts inside layers or not are procedures; these have schedules
- * with chunks; a schedule has ZeRO stages, compression, and homes (homes.c). What cannot beat the plans that are known
- * by then, or has no room, is left out as a whole before it is opened.
+/* The space of some degrees (degrees.c) inside the plan block's constraints, in four rows of the table. Rank order,
+ * micro-batch, sequence and recomputation are procedures, with whole layers or with layers in parts; these have
+ * schedules with chunks; a schedule has ZeRO stages, compression, and homes (homes.c). What cannot beat the plans that
+ * are known by then, or has no room, is left out as a whole before it is opened.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
- * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; expert groups divide the data
- * ranks and the experts of a tensor rank; interleaving has 2 to 8 chunks a stage; the second rank order is looked at
- * where it changes a link; the loss in chunks by rules of its own (zp_next_loss_chunks). On CPU clusters, what no
- * trainer is generated for, and schedules other than 1F1B, are looked at only where a constraint names them. A subtree
- * that is rejected as a whole counts as one candidate. */
+ * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
+ * a stage; the second rank order is looked at where it changes a link; the loss in chunks by rules of its own
+ * (zp_next_loss_chunks). On CPU clusters, what no trainer is generated for, and schedules other than 1F1B, are looked
+ * at only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>
@@ -35,9 +34,7 @@ bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool p
   return plain || limit->set || !(s->in->generated_only || s->machine.node->device.is_cpu);
 }
 
-/* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint
- * excludes are counted. */
-static bool takes(zp_search_run *run, const zp_limit *limit, int value, bool plain) {
+bool zp_search_takes(zp_search_run *run, const zp_limit *limit, int value, bool plain) {
   if (!zp_search_considers(run->s, limit, plain)) return false;
   if (zp_limit_allows(limit, value)) return true;
   zp_search_reject(run, ZP_REJECT_CONSTRAINT);
@@ -72,11 +69,11 @@ void zp_open_zero(zp_search_run *run, const zp_point *schedule) {
   const zp_constraints *c = run->in->constraints;
   bool one = choice.data == 1 && zp_limit_allows(&c->zero, 0); /* one rank: all stages are the same */
   for (int zero = 0; zero <= (one ? 0 : 3); zero++) {
-    if (!takes(run, &c->zero, zero, zero <= 1)) continue;
+    if (!zp_search_takes(run, &c->zero, zero, zero <= 1)) continue;
     choice.zero = zero;
     for (int compress = 0; compress <= 1; compress++) {
       if (compress && (!c->compress.set || choice.data == 1 || zero > 0)) continue;
-      if (!takes(run, &c->compress, compress, compress == 0)) continue;
+      if (!zp_search_takes(run, &c->compress, compress, compress == 0)) continue;
       choice.compress = compress;
       try_choice(run, &p, choice);
     }
@@ -151,7 +148,7 @@ void zp_open_schedules(zp_search_run *run, const zp_point *procedures) {
   for (int schedule = 0; schedule < (one ? 1 : ZP_SCHEDULE_COUNT); schedule++) {
     zp_choice choice = procedures->choice;
     choice.schedule = (zp_schedule)schedule;
-    if (takes(run, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(run, procedures, choice);
+    if (zp_search_takes(run, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(run, procedures, choice);
   }
 }
 
@@ -188,6 +185,17 @@ static void try_procedures(zp_search_run *run, const zp_point *point) {
     zp_keep_point(run, &procedures);
 }
 
+void zp_open_inside(zp_search_run *run, const zp_point *whole) {
+  zp_choice choice = whole->choice;
+  zp_point parts;
+  choice.fine = true;
+  run->expanding_s = whole->bound_s;
+  if (zp_measure_point(run->s, &choice, zp_variant_of(run->s, whole)->modes, &parts))
+    try_procedures(run, &parts);
+  else if (!zp_limit_allows(&run->in->constraints->cut, 0))
+    zp_search_reject(run, ZP_REJECT_CUT);
+}
+
 /* Why none of these procedures with the loss in chunks can be had, layers whole or in parts; ZP_REJECT_NONE: some may.
  */
 static zp_rejection refuse_chunks(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
@@ -213,16 +221,16 @@ static void try_modes(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
     zp_search_reject(run, ZP_REJECT_SPLIT);
     return;
   }
-  modes = zp_variant_of(run->s, &point)->modes;
   if (layers) try_procedures(run, &point);
   if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
   if (layers && (zp_has_types(run->s) || !is_unbalanced(run->s, &point)))
     return; /* on several node types there is no mean */
-  choice.fine = true;
-  if (zp_measure_point(run->s, &choice, modes, &point))
-    try_procedures(run, &point);
-  else if (!layers)
-    zp_search_reject(run, ZP_REJECT_CUT);
+  point.next = ZP_REFINE_INSIDE;
+  point.bound_s = run->expanding_s;
+  if (run->keeps_all)
+    zp_open_inside(run, &point);
+  else
+    zp_keep_point(run, &point);
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */
@@ -279,7 +287,7 @@ static void try_losses(zp_search_run *run, zp_choice choice) {
 
 static void try_sequence(zp_search_run *run, zp_choice choice) {
   for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
-    if (!takes(run, &run->in->constraints->sequence, sequence, sequence == 0)) continue;
+    if (!zp_search_takes(run, &run->in->constraints->sequence, sequence, sequence == 0)) continue;
     choice.sequence = sequence;
     try_losses(run, choice);
   }
@@ -329,32 +337,14 @@ static void try_orders(zp_search_run *run, zp_choice choice) {
   const zp_limit *limit = &run->in->constraints->rank_order;
   bool one = !order_matters(run->s, &choice) && zp_limit_allows(limit, ZP_ORDER_TDP);
   for (int order = 0; order < (one ? 1 : ZP_ORDER_COUNT); order++) {
-    if (!takes(run, limit, order, true)) continue;
+    if (!zp_search_takes(run, limit, order, true)) continue;
     choice.order = (zp_rank_order)order;
     try_microbatches(run, choice);
-  }
-}
-
-/* Without experts, or where their numbers do not divide, there is one value, unless others are asked for. */
-static void try_experts(zp_search_run *run, zp_choice choice) {
-  const zp_limit *limit = &run->in->constraints->expert;
-  for (int expert = 1; expert <= choice.data; expert++) {
-    if (choice.data % expert) continue;
-    const char *refused = zp_shard_refuse_experts(run->s->arena, run->in->spec->model, choice.tensor, expert);
-    if (refused && !limit->set) continue;
-    if (!takes(run, limit, expert, true)) continue;
-    choice.expert = expert;
-    if (!refused) {
-      try_orders(run, choice);
-    } else {
-      run->s->reason = refused;
-      zp_search_reject(run, ZP_REJECT_SPLIT);
-    }
   }
 }
 
 void zp_search_expand(zp_search_run *run, const zp_degrees *d) {
   zp_search_use(run->s, d->tensor * d->pipeline * d->data);
   run->expanding_s = d->bound_s;
-  try_experts(run, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+  try_orders(run, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
 }

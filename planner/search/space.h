@@ -7,7 +7,10 @@
 /* ---- degrees.c ---- */
 /* All degrees that the constraints allow, with bounds by their products alone. Counts the rest. */
 void zp_search_degrees(zp_search_run *run);
-/* The bound of their procedures. False: there are none, or they do not fit, which is counted. */
+/* Degrees whose expert groups are open become some for each of their sizes, behind run->degrees. Counts the rest. */
+void zp_open_groups(zp_search_run *run, const zp_degrees *degrees);
+/* The bound of their procedures. False: there are none, or they do not fit, which is counted. Requires: expert groups
+ * of a known size. */
 bool zp_measure_degrees(zp_search_run *run, zp_degrees *degrees);
 
 /* ---- space.c ---- */
@@ -28,12 +31,17 @@ void zp_explain_loss_chunks(zp_search_cache *s);
 zp_rejection zp_refuse_in_chunks(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
 
 /* ---- space.c ---- */
+/* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint
+ * excludes are counted. */
+bool zp_search_takes(zp_search_run *run, const zp_limit *limit, int value, bool plain);
 /* Nothing with this bound beats the plans that are known: counted. */
 bool zp_is_beaten(zp_search_run *run, double bound_s);
 /* Some degrees become the procedures that they may run: counts candidates and rejections, keeps what may fit and may be
  * faster than run->cutoff_s. With run->keeps_all they become points at once. */
 void zp_search_expand(zp_search_run *run, const zp_degrees *degrees);
-/* What procedures, a schedule of them, consist of: in the same way. */
+/* Procedures of the same choice with layers in parts; what procedures, a schedule of them, consist of: in the same way.
+ */
+void zp_open_inside(zp_search_run *run, const zp_point *whole);
 void zp_open_schedules(zp_search_run *run, const zp_point *procedures);
 void zp_open_zero(zp_search_run *run, const zp_point *schedule);
 /* A schedule is not opened: run->unsearched_s follows. */
