@@ -27,7 +27,7 @@ static int64_t shifted(int64_t limit, int64_t smallest, int64_t own) {
 
 zp_limits zp_limits_of_stage(zp_search_cache *s, const zp_choice *choice, int stage, const zp_limits *smallest) {
   if (!zp_has_types(s)) return *smallest;
-  const zp_limits *own = &zp_find_places(s, choice)->limits[stage];
+  const zp_limits *own = &zp_find_stage_nodes(s, choice)->limits[stage];
   return (zp_limits){shifted(smallest->device, s->limit_bytes, own->device),
                      shifted(smallest->host, s->host_bytes, own->host),
                      shifted(smallest->nvme, s->nvme_bytes, own->nvme)};

@@ -3,8 +3,8 @@
  * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each in
  * eighths, to the host or to disks, and only when those before it that may leave have left. Every share is a point of
  * its own, so more memory adds points and takes none. There are up to 240 of a choice, so they come in families: all
- * points with the same classes gone and a share of the next one, whatever the places. A family stands for them on the
- * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
+ * points with the same classes gone and a share of the next one, whatever the tiers. A family stands for them on the
+ * fastest tier of every class, with the least share that may fit. It is looked at in steps that take ever longer
  * (refine.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
 #include <math.h>
 #include <zplan/abilities.h>
@@ -208,7 +208,7 @@ static zp_rejection refuse_family_room(zp_search_cache *s, const zp_point *famil
   return has_some_room(s, family) ? ZP_REJECT_NONE : ZP_REJECT_MEMORY;
 }
 
-/* The least end of a step of all shares from the family's one on, on the fastest places: the end of a step may take
+/* The least end of a step of all shares from the family's one on, on the fastest tiers: the end of a step may take
  * less with more of a class off the device (gradients need not go down to an update on the host). */
 double zp_least_family_end(zp_search_cache *s, const zp_point *family) {
   zp_point point = *family;
@@ -408,8 +408,8 @@ zp_rejection zp_fit_family(zp_search_run *run, zp_point *family) { return look_a
 
 /* ---- its points ---- */
 
-/* Every place of the classes up to the family's one. */
-static void add_places(zp_search_run *run, const zp_point *point, int state, int last) {
+/* Every tier of the classes up to the family's one. */
+static void add_tiers(zp_search_run *run, const zp_point *point, int state, int last) {
   if (state > last) {
     if (zp_choice_refusal(&point->choice, run->in->spec))
       zp_search_reject(run, ZP_REJECT_SCHEDULE);
@@ -422,7 +422,7 @@ static void add_places(zp_search_run *run, const zp_point *point, int state, int
   for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++) {
     if (left && !zp_limit_allows(&run->in->constraints->offload[state], tier)) continue;
     if (left) placed.choice.home[state].tier = (zp_tier)tier;
-    add_places(run, &placed, state + 1, last);
+    add_tiers(run, &placed, state + 1, last);
     if (!left) break;
   }
 }
@@ -443,6 +443,6 @@ void zp_open_family(zp_search_run *run, const zp_point *family) {
   for (int eighths = family->choice.home[state].eighths; eighths <= ZP_EIGHTHS; eighths++) {
     point.choice.home[state].eighths = eighths;
     if (zp_is_beaten(run, zp_bound_moving(run->s, &point))) break; /* and more moves more */
-    add_places(run, &point, 0, state);
+    add_tiers(run, &point, 0, state);
   }
 }

@@ -7,14 +7,14 @@
 
 /* Clusters of several node types: where the stages of the choice at hand stand. Groups of many ranks are slow to look
  * through. */
-typedef struct zp_places_memo {
+typedef struct zp_stage_nodes_memo {
   bool known;
   zp_choice choice;   /* tensor, pipeline, data and order count */
   zp_node_set *types; /* [pipeline]; room for the most stages */
   zp_limits *limits;  /* [pipeline] */
   zp_node_set *sets;  /* the different ones among `types` */
   int n_sets;
-} zp_places_memo;
+} zp_stage_nodes_memo;
 
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
 typedef struct zp_step_end_memo {
@@ -97,7 +97,7 @@ typedef struct zp_communicators_memo {
   int64_t bytes;
 } zp_communicators_memo;
 typedef struct zp_search_memo {
-  zp_places_memo places;
+  zp_stage_nodes_memo stage_nodes;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];

@@ -66,9 +66,9 @@ static bool ordered_on(const zp_search_cache *s, const zp_point *point, zp_node_
 
 bool zp_modes_are_ordered(zp_search_cache *s, const zp_point *point) {
   if (!zp_has_types(s)) return ordered_on(s, point, 0);
-  const zp_places_memo *places = zp_find_places(s, &point->choice);
-  for (int i = 0; i < places->n_sets; i++)
-    if (!ordered_on(s, point, places->sets[i])) return false;
+  const zp_stage_nodes_memo *nodes = zp_find_stage_nodes(s, &point->choice);
+  for (int i = 0; i < nodes->n_sets; i++)
+    if (!ordered_on(s, point, nodes->sets[i])) return false;
   return true;
 }
 

@@ -29,7 +29,7 @@ typedef enum zp_refinement {
   ZP_REFINE_ROOM,       /* the share of one class is open: bounded by the room that the stages have together */
   ZP_REFINE_STATED,     /* by the stated cuts, whatever their memory */
   ZP_REFINE_SHARE,      /* by cuts that fit on the devices */
-  ZP_REFINE_PLACES,     /* becomes points, with every share and place */
+  ZP_REFINE_TIERS,      /* becomes points, with every share and tier */
   ZP_REFINE_WORK,       /* a point: bounded by what memory forces on its stages */
   ZP_REFINE_MEMORY,     /* by the cuts that fit */
   ZP_REFINE_CUTS,       /* its cuts are simulated: plans */

@@ -24,7 +24,7 @@ int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set m
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
 
 /* Where the stages of a choice stand; clusters of several node types only. */
-const zp_places_memo *zp_find_places(zp_search_cache *s, const zp_choice *choice);
+const zp_stage_nodes_memo *zp_find_stage_nodes(zp_search_cache *s, const zp_choice *choice);
 /* The variant of one mode with the prices of a stage's node types; itself in a plain cluster. */
 const zp_variant *zp_on_stage(zp_search_cache *s, const zp_choice *choice, const zp_variant *of_mode, int stage);
 /* The variant of the same mode for a set of node types. */

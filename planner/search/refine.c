@@ -116,7 +116,7 @@ static const refinement REFINEMENTS[ZP_REFINEMENTS] = {
     [ZP_REFINE_SCHEDULES] = {open_schedules, false}, [ZP_REFINE_ZERO] = {open_zero, false},
     [ZP_REFINE_CLASSES] = {open_family, false},      [ZP_REFINE_ROOM] = {bound_room, true},
     [ZP_REFINE_STATED] = {bound_stated, true},       [ZP_REFINE_SHARE] = {fit_share, true},
-    [ZP_REFINE_PLACES] = {open_family, false},       [ZP_REFINE_WORK] = {zp_price_work, false},
+    [ZP_REFINE_TIERS] = {open_family, false},        [ZP_REFINE_WORK] = {zp_price_work, false},
     [ZP_REFINE_MEMORY] = {zp_price_memory, false},   [ZP_REFINE_CUTS] = {zp_price_cuts, false}};
 
 /* ---- a turn of degrees ---- */

@@ -174,9 +174,9 @@ static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   zp_use_limits(s);
   int64_t most_stages = zp_most_stages(in);
-  s->memo.places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
-  s->memo.places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
-  s->memo.places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);
+  s->memo.stage_nodes.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
+  s->memo.stage_nodes.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
+  s->memo.stage_nodes.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);
 }
 
 void zp_search_start(zp_search_run *run, const zp_spec *spec, const zp_machine *machine,

@@ -84,13 +84,13 @@ static void add_variant(zp_search_cache *s, const zp_variant *v) {
 
 /* ---- node types ---- */
 
-static bool same_places(const zp_choice *a, const zp_choice *b) {
+static bool same_nodes(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
-const zp_places_memo *zp_find_places(zp_search_cache *s, const zp_choice *c) {
-  zp_places_memo *memo = &s->memo.places;
-  if (memo->known && same_places(&memo->choice, c)) return memo;
+const zp_stage_nodes_memo *zp_find_stage_nodes(zp_search_cache *s, const zp_choice *c) {
+  zp_stage_nodes_memo *memo = &s->memo.stage_nodes;
+  if (memo->known && same_nodes(&memo->choice, c)) return memo;
   memo->known = true;
   memo->choice = *c;
   memo->n_sets = 0;
@@ -111,7 +111,7 @@ const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mod
 }
 
 const zp_variant *zp_on_stage(zp_search_cache *s, const zp_choice *c, const zp_variant *of_mode, int stage) {
-  return zp_has_types(s) ? zp_on_types(s, of_mode, zp_find_places(s, c)->types[stage]) : of_mode;
+  return zp_has_types(s) ? zp_on_types(s, of_mode, zp_find_stage_nodes(s, c)->types[stage]) : of_mode;
 }
 
 /* ---- making ---- */
@@ -217,11 +217,11 @@ static void make_least(zp_search_cache *s, zp_variant *v) {
 }
 
 /* The modes on the node types of the choice's stages: other degrees with the same variant stand elsewhere. */
-static bool make_places(zp_search_cache *s, const zp_choice *c, const zp_variant *like) {
-  const zp_places_memo *places = zp_find_places(s, c);
+static bool lower_on_nodes(zp_search_cache *s, const zp_choice *c, const zp_variant *like) {
+  const zp_stage_nodes_memo *nodes = zp_find_stage_nodes(s, c);
   for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
-    for (int i = 0; like->modes & zp_set_of_mode(mode) && i < places->n_sets; i++)
-      if (!lowered_on(s, like, mode, places->sets[i])) return false;
+    for (int i = 0; like->modes & zp_set_of_mode(mode) && i < nodes->n_sets; i++)
+      if (!lowered_on(s, like, mode, nodes->sets[i])) return false;
   return true;
 }
 
@@ -245,7 +245,7 @@ static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int
 int zp_search_variant(zp_search_cache *s, const zp_choice *c, zp_mode_set modes) {
   zp_variant v = variant_like(s, c, zp_use_groups(s, c->tensor));
   v.modes = modes;
-  if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
+  if (zp_has_types(s) && !lower_on_nodes(s, c, &v)) return -1;
   int known = find_variant(s, &v, modes, 0);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
   while (zp_set_of_mode(v.mode) < modes) v.mode++;
@@ -259,13 +259,13 @@ int zp_search_variant(zp_search_cache *s, const zp_choice *c, zp_mode_set modes)
 
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *c) {
   const zp_variant like = variant_like(s, c, zp_find_groups(s, c->tensor));
-  const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
+  const zp_stage_nodes_memo *nodes = zp_has_types(s) ? zp_find_stage_nodes(s, c) : NULL;
   const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_stage_mode mode = zp_choice_mode(c, stage);
-    zp_node_set types = places ? places->types[stage] : 0;
-    if (places && stage > 0 && types != places->types[stage - 1]) memset(of_mode, 0, sizeof of_mode);
+    zp_node_set types = nodes ? nodes->types[stage] : 0;
+    if (nodes && stage > 0 && types != nodes->types[stage - 1]) memset(of_mode, 0, sizeof of_mode);
     if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, &like, zp_set_of_mode(mode), types)].lowered;
     stages[stage] = of_mode[mode];
   }
