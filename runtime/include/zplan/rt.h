@@ -382,6 +382,10 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
                         int64_t cols, void *grad);
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad);
+/* Stretches of positions: what of them `to` has no place for is left out. */
+void zpr_move_positions(zpr *c, const zpk_positions *positions);
+void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y);
+void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx);
 /* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a
  * GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be NULL. args->lengths lies
  * where the tensors do. */
