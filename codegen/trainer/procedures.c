@@ -119,6 +119,10 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
   return zp_format(f->e->arena, "c->t * %lld", ZP_LL(t->shape.dim[dim]));
 }
 
+const char *zp_frame_positions(const zp_frame *f, int64_t positions) {
+  return positions == f->model->sequence ? "SEQUENCE" : zp_format(f->e->arena, "%lld", ZP_LL(positions));
+}
+
 /* Address of a parameter declared outside repeats. */
 static const char *shared_place(const zp_frame *f, int use) {
   if (f->gathers) return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "w");

@@ -302,3 +302,35 @@ Test(gradients, identity_needs_no_kernel) {
   cr_assert_eq(count_nodes(graph, ZP_OP_EMBEDDING_GRAD), 1);
   kit_free(&k);
 }
+
+/* ---- positions of samples ---- */
+
+static int slice(kit *k, const char *name, int x, int64_t begin, int64_t count) {
+  return apply(k, ZP_OP_SLICE, (zp_op_attr){.begin = begin, .count = count}, name, x, -1, -1);
+}
+
+/* Every op alone: nothing but its own rule decides what flows back. */
+Test(gradients, one_operation_on_positions) {
+  check_alone(ZP_OP_MEAN, (zp_op_attr){0});
+  check_alone(ZP_OP_SLICE, (zp_op_attr){.begin = 2});
+  check_alone(ZP_OP_SLICE, (zp_op_attr){.begin = 1, .count = 3});
+  check_alone(ZP_OP_SLICE, (zp_op_attr){.count = S});
+}
+
+/* Parameters before and behind what is carried, both halves of it read apart, once more joined, and averaged. */
+Test(gradients, joined_positions) {
+  kit k = kit_new(S, 2, D);
+  int x = k.graph->carry_in.data[0], y = k.graph->carry_in.data[1];
+  int all = op2(&k, ZP_OP_CONCAT, param(&k, "first", shape2(2, D)), op1(&k, ZP_OP_TANH, x));
+  all = op2(&k, ZP_OP_CONCAT, op2(&k, ZP_OP_CONCAT, all, y), param(&k, "last", shape2(1, D)));
+  cr_assert_eq(k.graph->tensors.data[all].shape.dim[1], 2 * S + 3);
+  all = op2(&k, ZP_OP_ADD, all, param(&k, "position", shape2(2 * S + 3, D)));
+  int head = slice(&k, "head", all, 0, 3), tail = slice(&k, "tail", all, 2, 2 * S + 1);
+  carry_out(&k, op1(&k, ZP_OP_MEAN, op2(&k, ZP_OP_MUL, tail, tail)));
+  carry_out(&k, op2(&k, ZP_OP_CONCAT, op1(&k, ZP_OP_TANH, head), tail));
+  carry_out(&k, slice(&k, "one", all, 1, 0));
+  zp_graph *graph = check_gradients(&k, 10, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_POSITION_GRAD), 3, "two parameters that samples share, and the positions");
+  cr_expect_eq(count_nodes(graph, ZP_OP_MEAN_GRAD), 1);
+  kit_free(&k);
+}

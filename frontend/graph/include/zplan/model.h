@@ -84,8 +84,9 @@ typedef enum zp_op_class {
   ZP_CLASS_VIEW,
   ZP_CLASS_COMM,
   ZP_CLASS_FUSED,
-  ZP_CLASS_GROUPED, /* one matrix product an expert */
-  ZP_CLASS_ROUTING, /* tokens to the slots of experts and back */
+  ZP_CLASS_GROUPED,   /* one matrix product an expert */
+  ZP_CLASS_ROUTING,   /* tokens to the slots of experts and back */
+  ZP_CLASS_POSITIONS, /* positions of samples copied or summed */
 } zp_op_class;
 
 #define ZP_OPS(X)                                                                                                      \
@@ -129,7 +130,13 @@ typedef enum zp_op_class {
   X(DISPATCH, "dispatch", ROUTING)     /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */   \
   X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k] */       \
   X(COMBINE, "combine", ROUTING) /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */         \
-  X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all tokens) */   \
+  X(MEAN, "mean", POSITIONS)     /* x[B,S,d] -> [B,d]: the sum over positions times attr.value (0: 1 / S) */           \
+  X(SLICE, "slice", POSITIONS)   /* x[B,S,d] -> [B,attr.count,d]: positions from attr.begin on; count 0: [B,d]. Of a   \
+                                    rank's share of the positions a partial sum: others' are zero */                   \
+  X(CONCAT, "concat", POSITIONS) /* two, each x[B,S,d] or a parameter [S,d] that all samples share -> [B,sum of S,d],  \
+                                    or where attr.parts > 1 the rank's share of its positions */                       \
+  X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all labels);     \
+                                             or [B,V] and [B] */                                                       \
   /* Local graphs: collectives over the tensor axis. */                                                                \
   X(ALL_REDUCE, "all_reduce", COMM) /* partial -> replicated, in place; backward: identity */                          \
   X(ENTER, "enter", COMM)           /* identity (same storage); backward: all-reduce of the gradient */                \
@@ -143,9 +150,10 @@ typedef enum zp_op_class {
   /* all members, in their order. Each is the other's derivative. */                                                   \
   X(SPREAD_SLOTS, "spread_slots", COMM) /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */  \
   X(RETURN_SLOTS, "return_slots", COMM) /* and back                                                                */  \
+  /* Labels of samples, [B], are as if S were 1: stat[B,3], gathered [B,t,3]. */                                       \
   X(CE_STATS, "ce_stats", LOSS)         /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */     \
   X(GATHER_STATS, "gather_stats", COMM) /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */    \
-  X(CE_LOSS, "ce_loss", LOSS)           /* stat[t,B*S,3], labels -> lse stat[B,S]; adds the loss to the step sum */    \
+  X(CE_LOSS, "ce_loss", LOSS) /* stat[t,B*S,3], labels -> lse stat as labels; adds the loss to the step sum */         \
   /* Fused groups of ROW ops (zp_fuse) and their derivatives. */                                                       \
   X(FUSED, "fused", FUSED)                                                                                             \
   X(FUSED_GRAD, "fused_grad", FUSED)                                                                                   \
@@ -161,6 +169,8 @@ typedef enum zp_op_class {
     ROUTING)                                 /* scores, slot, d weight -> d scores, the balancing loss's included */   \
   X(DISPATCH_GRAD, "dispatch_grad", ROUTING) /* slot, dy[B,E,C,d] -> dx[B,S,d] */                                      \
   X(COMBINE_GRAD, "combine_grad", ROUTING)   /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                       \
+  X(MEAN_GRAD, "mean_grad", POSITIONS)       /* dy[B,d] -> dx[B,S,d]: dy times attr.value at every position */         \
+  X(SLICE_GRAD, "slice_grad", POSITIONS)     /* dy -> dx[B,S,d]: dy where it was taken from, zeros elsewhere */        \
   X(CE_GRAD, "ce_grad", LOSS) /* logits, labels, lse -> dlogits = (softmax - onehot) / tokens in batch */              \
   X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
 
@@ -189,6 +199,7 @@ typedef struct zp_op_attr {
    * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
   double softcap;
   int64_t alibi_heads;
+  int64_t begin, count; /* slice: the first position; how many, 0: that one without its dimension */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
   double smoothing, z_loss;
@@ -367,6 +378,8 @@ int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */
 /* Makes dimension i `size`, a share or a multiple of what it was: its extent follows. */
 void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size);
+/* The shape of a cross-entropy's statistics that are gathered from so many ranks. */
+zp_shape zp_gathered_stats(zp_arena *arena, const zp_shape *stat, int64_t ranks);
 /* Dimension i in symbols, B being the symbol of a micro-batch of that size; a plain number where no more is known. */
 const zp_extent *zp_shape_extent(zp_arena *arena, const zp_shape *shape, int i, int64_t microbatch);
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */
