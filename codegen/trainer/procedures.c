@@ -184,7 +184,10 @@ static void declare_buffer(zp_frame *f, int b) {
     zp_buf_line(out, "const real *%s = %s; /* %s */", name, shared_place(f, x->index), param_shape(f, b));
     break;
   case ZP_AT_INPUT:
-    zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb); /* %s */", name, x->index, param_shape(f, b));
+    if (x->element == ZP_ELEM_I32)
+      zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb); /* %s */", name, x->index, param_shape(f, b));
+    else
+      zp_buf_line(out, "const real *%s = zpr_numbers(c, %d, mb); /* %s */", name, x->index, param_shape(f, b));
     break;
   case ZP_AT_SAVED:
     zp_buf_line(out, "real *%s = at(saved, %lld); /* %s, kept for backward */", name, ZP_LL(x->offset),

@@ -374,8 +374,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"error", zp_claim(a, "at_error"), error},
       {"server error", zp_claim(a, "at_server_error"), server_error},
       {"inputs", zp_claim(a, "at_inputs"),
-       zp_model_input_elements(v->spec->model, v->spec->model->inputs.len) * v->microbatches * v->choice.microbatch *
-           4},
+       v->microbatches * zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, v->choice.microbatch,
+                                               (int)v->compute_bytes)},
       {"slots", zp_claim(a, "at_slots"), slots},
       {"saved ring", zp_claim(a, "at_saved_ring"), ring},
       {"pending", zp_claim(a, "at_pending"), n.pending},

@@ -334,3 +334,22 @@ Test(gradients, joined_positions) {
   cr_expect_eq(count_nodes(graph, ZP_OP_MEAN_GRAD), 1);
   kit_free(&k);
 }
+
+/* A model of images: numbers from outside are normalised and need no gradient; labels are of samples. */
+Test(gradients, images_with_labels_of_samples) {
+  enum { CLASSES = 7, PIXELS = 6 };
+  kit k = kit_new(S, 0, D);
+  int images = zp_model_add_array(k.model, "images", ZP_ELEM_FLOAT, shape3(ZP_DIM_B, S, PIXELS), ZP_NO_SPAN);
+  int classes = zp_model_add_array(k.model, "classes", ZP_ELEM_I32, shape1(ZP_DIM_B), ZP_NO_SPAN);
+  int x = zp_graph_input(k.graph, k.model, images);
+  x = apply(&k, ZP_OP_MUL_CONST, (zp_op_attr){.value = 2}, "scaled", x, -1, -1);
+  x = linear(&k, "patch", layer_norm(&k, "norm", x), D, true);
+  x = op2(&k, ZP_OP_CONCAT, param(&k, "class_token", shape2(1, D)), x);
+  x = layer_norm(&k, "ln", op2(&k, ZP_OP_ADD, x, param(&k, "position", shape2(S + 1, D))));
+  int y = op2(&k, ZP_OP_ADD, slice(&k, "class", x, 0, 0), op1(&k, ZP_OP_MEAN, x));
+  int logits = linear(&k, "head", dropout(&k, "drop", y, 0.2), CLASSES, true);
+  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, logits, zp_graph_input(k.graph, k.model, classes));
+  zp_graph *graph = check_gradients(&k, CLASSES, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_MATMUL_DGRAD), 2, "the head's, and the patches' for the norm before them");
+  kit_free(&k);
+}

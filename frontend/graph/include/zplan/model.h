@@ -301,8 +301,13 @@ typedef struct zp_param {
 } zp_param;
 
 typedef struct zp_input {
-  const char *name; /* "tokens", "labels" */
-  zp_shape shape;   /* i32[B, S] */
+  const char *name;   /* "tokens", "labels", "images" */
+  zp_shape shape;     /* [B], [B, n] or [B, S, n] */
+  zp_element element; /* FLOAT: read in the compute type; or I32 */
+  /* I32: what the loss, lookups and attention take, from `least` to before `limit`. labels: those of the loss, where -1
+   * stands for none. Known when the whole model is (zp_model_find_ranges). */
+  int64_t least, limit;
+  bool labels;
   zp_span span;
 } zp_input;
 
@@ -321,8 +326,8 @@ typedef struct zp_model {
   ZP_VEC(zp_input) inputs;
   ZP_VEC(zp_segment) segments;
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
-  int64_t sequence;                  /* S: dim[1] of the first input */
-  int64_t vocabulary;                /* rows of the loss's logits: valid token ids are below it */
+  int64_t sequence;   /* S: positions of a sample, dim[1] of the first input that has them; 1: none has */
+  int64_t vocabulary; /* rows of the loss's logits: valid token ids are below it */
   zp_span span;
 } zp_model;
 
@@ -342,9 +347,17 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
 zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
-/* Elements of all inputs of one sample, or of the first n. Inputs stand in this order in memory: tokens i32[B, S],
- * labels i32[B, S], lengths i32[B], those that a model has. */
-int64_t zp_model_input_elements(const zp_model *model, int n);
+int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp_shape shape, zp_span span);
+/* Bytes of one micro-batch of input i, and of the first n inputs. They stand in memory one behind the other, each with
+ * all of its micro-batches: first those of numbers, each micro-batch at a multiple of ZP_INPUT_ALIGN, then i32: tokens,
+ * labels, lengths where a model has them, and others. */
+enum { ZP_INPUT_ALIGN = 256 };
+int64_t zp_model_input_bytes(const zp_model *model, int i, int64_t microbatch, int compute_bytes);
+int64_t zp_model_inputs_bytes(const zp_model *model, int n, int64_t microbatch, int compute_bytes);
+/* Are its inputs tokens [B, S] and perhaps their labels [B, S] and lengths [B]? Sources of text feed those alone. */
+bool zp_model_reads_tokens(const zp_model *model);
+/* Fills in the ranges of i32 inputs from what reads them. Requires: all segments are there. */
+void zp_model_find_ranges(zp_model *model);
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
 /* Keys that a query of so many positions sees on average: of causal attention half of all, as it is counted everywhere.
