@@ -12,8 +12,8 @@
  * angles are made, has none.
  *
  * A mean over the positions, or some of them, of Q is a partial sum, whose gradient every rank has for its own
- * positions. What is joined may become Q: each rank writes its own positions of the result and has a part of the
- * operands' gradients, zeros for the others'.
+ * positions. What is joined may become Q, also of what is gathered from it, because positions move from rank to rank:
+ * each rank writes its own positions of the result and has a part of the operands' gradients, zeros for the others'.
  *
  * A norm of heads stands between products that are divided by heads: a rank has some of them, so a part of the gradient
  * of the weight that they share (H).
@@ -142,6 +142,11 @@ static const row table[] = {
     {ZP_OP_CONCAT, {{E_, E_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{H_, E_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{E_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{G_, G_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{H_, G_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{G_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{E_, G_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{G_, E_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_TOP_K_GATE, {{G_}, ZP_FORM_ENTERED}},
     {ZP_OP_TOP_K_GATE, {{R_}, ZP_FORM_R}},

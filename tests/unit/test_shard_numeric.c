@@ -353,7 +353,8 @@ Test(shard_numeric, normalised_columns_are_not_padded) {
   for (int i = 0; i < model->segments.len; i++) check_segment(model, s, model->segments.data[i].graph, s->local[i]);
 }
 
-/* Images behind a class token: 12 positions, of which the head reads the first one, some, and the mean of all. */
+/* Images behind a class token: 12 positions, of which the head reads the first one, the mean of all, and that of some
+ * when they are joined with others. */
 static zp_model *vision(void) {
   enum { PATCHES = 11, PIXELS = 18, CLASSES = 29 };
   builder b = {.model = zp_model_new(arena, "vision"), .diags = zp_diags_new(arena), .segment = -1};
@@ -370,7 +371,11 @@ static zp_model *vision(void) {
   x = layer_norm(&b, b.graph->carry_in.data[0], size.d);
   x = add2(&b, product(&b, product(&b, x, size.d, 50, "up"), 50, size.d, "down"), x);
   int y = apply(&b, ZP_OP_SLICE, x, -1, -1, (zp_op_attr){0}, "class");
-  int some = apply(&b, ZP_OP_SLICE, x, -1, -1, (zp_op_attr){.begin = 4, .count = 5}, "some");
+  int tail = weight(&b, "tail", shape_of_rank(2, size.S, size.d, 0));
+  int joined = apply(&b, ZP_OP_GELU, x, -1, -1, (zp_op_attr){0}, "gelu");
+  joined = apply(&b, ZP_OP_CONCAT, joined, tail, -1, (zp_op_attr){0}, "two");
+  joined = apply(&b, ZP_OP_CONCAT, x, joined, -1, (zp_op_attr){0}, "three");
+  int some = apply(&b, ZP_OP_SLICE, joined, -1, -1, (zp_op_attr){.begin = 4, .count = 25}, "some");
   y = add2(&b, add2(&b, y, apply(&b, ZP_OP_MEAN, x, -1, -1, (zp_op_attr){0}, "all")),
            apply(&b, ZP_OP_MEAN, some, -1, -1, (zp_op_attr){0}, "some_mean"));
   y = product(&b, y, size.d, CLASSES, "head");
