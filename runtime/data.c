@@ -231,7 +231,8 @@ static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
   const zpr_program *p = data->c->program;
   zpr_error error = {0};
   for (int k = 0; k < p->n_named; k++) {
-    char *to = inputs + zpr_named_at(p, k, i / p->microbatch);
+    if (!zpr_has_named(data->c, k)) continue;
+    char *to = inputs + zpr_named_at(data->c, k, i / p->microbatch);
     int64_t at = i % p->microbatch * p->named[k].elements;
     if (data->source.kind == ZPR_SYNTHETIC)
       zpr_named_make_up(data->c, data->source.seed, (uint64_t)n, k, to, at);
@@ -242,7 +243,7 @@ static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
 
 static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
-  int64_t samples = p->microbatches * p->microbatch, bytes = zpr_named_at(p, p->n_named, 0);
+  int64_t samples = p->microbatches * p->microbatch, bytes = zpr_named_at(c, p->n_named, 0);
   c->token_weight = 1 / (double)counted_labels(data, first, data->labels);
   int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), bytes / (int64_t)sizeof(int32_t));
   for (int64_t i = 0; i < samples; i++) read_arrays(data, first + c->first_sample + i, i, (char *)inputs);
@@ -272,7 +273,7 @@ const int32_t *zpr_input(zpr *c, int input, int64_t mb) {
   const char *inputs = zpr_at(c, c->stage->inputs);
   if (p->n_named > 0) {
     assert(input >= 0 && input < p->n_named && !p->named[input].numbers);
-    return (const int32_t *)(const void *)(inputs + zpr_named_at(p, input, mb));
+    return (const int32_t *)(const void *)(inputs + zpr_named_at(c, input, mb));
   }
   assert(input >= 0 && input < p->n_inputs + p->lengths && mb >= 0 && mb < p->microbatches);
   return (const int32_t *)(const void *)inputs + input_at(p, input) +
@@ -281,5 +282,6 @@ const int32_t *zpr_input(zpr *c, int input, int64_t mb) {
 
 const void *zpr_numbers(zpr *c, int input, int64_t mb) {
   assert(input >= 0 && input < c->program->n_named && c->program->named[input].numbers);
-  return (const char *)zpr_at(c, c->stage->inputs) + zpr_named_at(c->program, input, mb);
+  assert(!c->stage->lacks_numbers);
+  return (const char *)zpr_at(c, c->stage->inputs) + zpr_named_at(c, input, mb);
 }

@@ -82,7 +82,9 @@ void zpr_npy_files_close(zpr_npy_files *arrays);
 /* Hash of the first `samples` samples of all arrays, their names and kinds. */
 uint64_t zpr_npy_files_hash(const zpr *c, const zpr_npy_files *arrays, int64_t samples);
 /* Where the input stands, bytes behind the first one; of one micro-batch. */
-int64_t zpr_named_at(const zpr_program *p, int input, int64_t mb);
+int64_t zpr_named_at(const zpr *c, int input, int64_t mb);
+/* Has this rank's stage a place for it? */
+bool zpr_has_named(const zpr *c, int input);
 /* The elements of sample `window` of an array to element `at` of `to`, int32 or of the program's
  * dtype. False and an error (Z0803) when an id is out of its range. */
 bool zpr_named_read(const zpr *c, const zpr_npy_files *arrays, int input, int64_t window, void *to, int64_t at,

@@ -123,10 +123,14 @@ static int64_t bytes_of(const zpr_program *p, int input) {
   return (bytes + ZPR_INPUT_ALIGN - 1) / ZPR_INPUT_ALIGN * ZPR_INPUT_ALIGN;
 }
 
-int64_t zpr_named_at(const zpr_program *p, int input, int64_t mb) {
+bool zpr_has_named(const zpr *c, int input) { return !(c->stage->lacks_numbers && c->program->named[input].numbers); }
+
+int64_t zpr_named_at(const zpr *c, int input, int64_t mb) {
+  const zpr_program *p = c->program;
   assert(input >= 0 && input <= p->n_named && mb >= 0 && mb <= p->microbatches);
   int64_t before = 0;
-  for (int i = 0; i < input; i++) before += bytes_of(p, i) * p->microbatches;
+  for (int i = 0; i < input; i++)
+    if (zpr_has_named(c, i)) before += bytes_of(p, i) * p->microbatches;
   return input < p->n_named ? before + mb * bytes_of(p, input) : before;
 }
 

@@ -11,11 +11,22 @@ int64_t zp_model_input_bytes(const zp_model *model, int i, int64_t microbatch, i
   return (elements * compute_bytes + ZP_INPUT_ALIGN - 1) / ZP_INPUT_ALIGN * ZP_INPUT_ALIGN;
 }
 
-int64_t zp_model_inputs_bytes(const zp_model *model, int n, int64_t microbatch, int compute_bytes) {
+int64_t zp_model_inputs_bytes(const zp_model *model, int n, int64_t microbatch, int compute_bytes, bool numbers) {
   assert(n >= 0 && n <= model->inputs.len);
   int64_t bytes = 0;
-  for (int i = 0; i < n; i++) bytes += zp_model_input_bytes(model, i, microbatch, compute_bytes);
+  for (int i = 0; i < n; i++)
+    if (numbers || model->inputs.data[i].element == ZP_ELEM_I32)
+      bytes += zp_model_input_bytes(model, i, microbatch, compute_bytes);
   return bytes;
+}
+
+bool zp_graph_reads_numbers(const zp_graph *graph) {
+  for (int n = 0; n < graph->nodes.len; n++)
+    for (int i = 0; i < graph->nodes.data[n].in.len; i++) {
+      const zp_tensor *t = &graph->tensors.data[graph->nodes.data[n].in.data[i]];
+      if (t->role == ZP_ROLE_INPUT && t->element == ZP_ELEM_FLOAT) return true;
+    }
+  return false;
 }
 
 bool zp_model_reads_tokens(const zp_model *model) {

@@ -257,6 +257,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   if (!l.reason) refuse_strided(&l, &out->backward);
   if (!l.reason) refuse_strided(&l, &out->loss);
   if (l.reason && !*reason) *reason = l.reason;
+  out->reads_numbers = zp_graph_reads_numbers(out->graph);
   if (has_products(&out->forward) || has_products(&out->backward))
     out->products_bytes = zp_products_bytes(lowered->spec);
   move_procedure(arena, &out->forward);

@@ -121,6 +121,15 @@ def check_layouts(tally, folder, data):
         tally.check("layout %s: losses" % layout, len(got) == len(reference) == STEPS + 3 and error <= 1e-10, "%.2e" % error)
 
 
+def check_stages(tally, folder):
+    """Numbers stand where they are read: of two stages on the first one. (check_layouts has built the tree.)"""
+    with open(os.path.join(folder, "tree-t2p2-fp64", "plan.json"), encoding="utf-8") as file:
+        plan = json.load(file)
+    room = [stage["arena"]["at_slots"] - stage["arena"]["at_inputs"] for stage in plan["stages"]]
+    numbers = 4 * PATCHES * PIXELS * 8  # of a batch, f64
+    tally.check("images are on the first stage alone", room[0] >= numbers and 0 < room[1] < numbers, "%s" % room)
+
+
 def check_tokens(tally, folder):
     """What a text is, sample by sample, in two files."""
     text = bytes((i * i + 3 * i) % 61 for i in range(16 * 12 + 1))
@@ -210,6 +219,7 @@ def main():
         check_resume(tally, folder, data)
         check_other_data(tally, folder, data)
         check_layouts(tally, folder, data)
+        check_stages(tally, folder)
         check_tokens(tally, folder)
         check_eval(tally, folder, data)
         check_narrow(tally, folder, data)

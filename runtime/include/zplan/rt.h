@@ -118,6 +118,7 @@ typedef struct zpr_stage {
   /* GPUs: byte of the arena where the next message of every channel that comes from another stage arrives, before the
    * chunk begins that reads it, and bytes from one to the next. 0: messages are received where they are needed. */
   int64_t arrivals, arrival_stride;
+  bool lacks_numbers; /* of the inputs: it reads none, and they have no place at `inputs` */
   int n_runs;
   const zpr_run *runs;
   /* Predicted, for the closing table of a run. */

@@ -350,10 +350,11 @@ int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_spa
 int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp_shape shape, zp_span span);
 /* Bytes of one micro-batch of input i, and of the first n inputs. They stand in memory one behind the other, each with
  * all of its micro-batches: first those of numbers, each micro-batch at a multiple of ZP_INPUT_ALIGN, then i32: tokens,
- * labels, lengths where a model has them, and others. */
+ * labels, lengths where a model has them, and others. Every stage has the latter; numbers only where it reads some. */
 enum { ZP_INPUT_ALIGN = 256 };
 int64_t zp_model_input_bytes(const zp_model *model, int i, int64_t microbatch, int compute_bytes);
-int64_t zp_model_inputs_bytes(const zp_model *model, int n, int64_t microbatch, int compute_bytes);
+int64_t zp_model_inputs_bytes(const zp_model *model, int n, int64_t microbatch, int compute_bytes, bool numbers);
+bool zp_graph_reads_numbers(const zp_graph *graph);
 /* Are its inputs tokens [B, S] and perhaps their labels [B, S] and lengths [B]? Sources of text feed those alone. */
 bool zp_model_reads_tokens(const zp_model *model);
 /* Fills in the ranges of i32 inputs from what reads them. Requires: all segments are there. */
