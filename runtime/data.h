@@ -70,11 +70,23 @@ enum { ZPR_NPY_RANK = 4 };
 /* False and an error (Z0802) where it is not what NumPy writes, in C order, little-endian, whole. */
 bool zpr_npy_read(const zpr_shard *file, zpr_npy *npy, zpr_error *error);
 
+/* ---- whole images where the input is rows of their patches (data_patches.c) ---- */
+typedef struct zpr_patches {
+  int64_t side; /* of a square; 0: the file has the input as it is */
+  int64_t channels, height, width;
+  bool channels_first;
+} zpr_patches;
+/* Are the samples of the file images whose patches are the input's rows? */
+bool zpr_patches_fit(const zpr_named *input, const zpr_npy *npy, zpr_patches *patches);
+/* Which element of the image is element `element` of the rows. */
+int64_t zpr_patch_element(const zpr_patches *patches, int64_t element);
+
 /* The files of a folder, one for every input of the program, or made-up inputs: no file. */
 typedef struct zpr_npy_files {
   zpr_stream files;
-  zpr_npy *npy;    /* [n_named]; NULL: made up */
-  int64_t samples; /* 0: made up */
+  zpr_npy *npy;         /* [n_named]; NULL: made up */
+  zpr_patches *patches; /* [n_named] */
+  int64_t samples;      /* 0: made up */
 } zpr_npy_files;
 /* False and an error when a file is missing or does not fit the program. */
 bool zpr_npy_files_open(zpr *c, const char *folder, zpr_npy_files *arrays, zpr_error *error);

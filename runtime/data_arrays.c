@@ -1,6 +1,7 @@
 /* Inputs by name: a folder has a file of NumPy for each of them, NAME.npy, whose first dimension are the samples and
  * whose others are those of the input. Numbers may be stored as f4 or f8, or as u1: then 0 to 255 stands for 0 to 1, as
- * torchvision's ToTensor has it. Ids may be i4, i8 or u1. */
+ * torchvision's ToTensor has it. Ids may be i4, i8 or u1. Rows of patches may be stored as the images (data_patches.c).
+ */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 #define FNV_START UINT64_C(14695981039346656037)
 #define FNV_PRIME UINT64_C(1099511628211)
-enum { HASHED_BLOCK = 4096, HASHED_BLOCKS = 64 };
+enum { HASHED_BLOCK = 4096, HASHED_BLOCKS = 64, BLOCK = 512 /* numbers that are converted together */ };
 
 /* ---- opening ---- */
 
@@ -33,10 +34,11 @@ static void npy_text(char text[96], const zpr_npy *npy) {
   snprintf(text + n, 96 - (size_t)n, npy->rank == 1 ? ",)" : ")");
 }
 
-static bool fits(const zpr_named *input, const zpr_npy *npy, const char *path, zpr_error *error) {
+static bool fits(const zpr_named *input, const zpr_npy *npy, zpr_patches *patches, const char *path, zpr_error *error) {
   char wanted[96], found[96];
   bool same = npy->rank == input->rank + 1;
   for (int i = 0; same && i < input->rank; i++) same = npy->dim[i + 1] == input->shape[i];
+  same |= zpr_patches_fit(input, npy, patches);
   shape_text(wanted, input);
   npy_text(found, npy);
   if (!fits_kind(input, npy))
@@ -55,7 +57,7 @@ static bool open_one(const zpr_program *p, int input, const char *folder, zpr_np
   snprintf(path, sizeof path, "%s/%s.npy", folder, p->named[input].name);
   const zpr_shard *file = zpr_stream_map(&arrays->files, path, error);
   if (!file || !zpr_npy_read(file, &arrays->npy[input], error) ||
-      !fits(&p->named[input], &arrays->npy[input], path, error))
+      !fits(&p->named[input], &arrays->npy[input], &arrays->patches[input], path, error))
     return false;
   int64_t samples = arrays->npy[input].dim[0];
   if (input > 0 && samples != arrays->samples) {
@@ -71,6 +73,7 @@ bool zpr_npy_files_open(zpr *c, const char *folder, zpr_npy_files *arrays, zpr_e
   const zpr_program *p = c->program;
   assert(p->n_named > 0 && folder);
   arrays->npy = zpr_alloc(c, (size_t)p->n_named, sizeof *arrays->npy);
+  arrays->patches = zpr_alloc(c, (size_t)p->n_named, sizeof *arrays->patches);
   for (int i = 0; i < p->n_named; i++)
     if (!open_one(p, i, folder, arrays, error)) return false;
   return true;
@@ -79,6 +82,7 @@ bool zpr_npy_files_open(zpr *c, const char *folder, zpr_npy_files *arrays, zpr_e
 void zpr_npy_files_close(zpr_npy_files *arrays) {
   zpr_stream_close(&arrays->files);
   free(arrays->npy);
+  free(arrays->patches);
   *arrays = (zpr_npy_files){0};
 }
 
@@ -109,6 +113,7 @@ uint64_t zpr_npy_files_hash(const zpr *c, const zpr_npy_files *arrays, int64_t s
     const zpr_npy *npy = &arrays->npy[i];
     char kind[2] = {npy->kind, (char)('0' + npy->width)};
     hash = hash_bytes(p->named[i].name, (int64_t)strlen(p->named[i].name) + 1, hash);
+    hash = hash_bytes(npy->dim + 1, (int64_t)sizeof *npy->dim * (npy->rank - 1), hash);
     hash = hash_array(npy, samples * p->named[i].elements * npy->width, hash_bytes(kind, 2, hash));
   }
   return hash;
@@ -153,6 +158,53 @@ static double number_at(const zpr_npy *npy, int64_t i) {
   return memcpy(&narrow, npy->body + i * 4, sizeof narrow), narrow;
 }
 
+/* n numbers of the file, each `stride` behind the one before. */
+static void read_run(const zpr_npy *npy, int64_t from, int64_t stride, int64_t n, float *to) {
+  const unsigned char *body = npy->body + from * npy->width;
+  if (npy->width == 1)
+    for (int64_t i = 0; i < n; i++) to[i] = (float)body[i * stride] / 255;
+  else
+    for (int64_t i = 0; i < n; i++) to[i] = (float)number_at(npy, from + i * stride);
+}
+
+/* Elements first .. first + n - 1 of a sample that begins at element `sample` of the file. */
+static void read_block(const zpr_npy *npy, const zpr_patches *patches, int64_t sample, int64_t first, int64_t n,
+                       float *to) {
+  if (!patches->side) {
+    read_run(npy, sample + first, 1, n, to);
+    return;
+  }
+  int64_t stride = patches->channels_first ? 1 : patches->channels, run;
+  for (int64_t i = 0; i < n; i += run) { /* rows of patches */
+    run = patches->side - (first + i) % patches->side;
+    if (run > n - i) run = n - i;
+    read_run(npy, sample + zpr_patch_element(patches, first + i), stride, run, to + i);
+  }
+}
+
+static void read_wide(const zpr_npy *npy, const zpr_patches *patches, int64_t sample, int64_t n, double *to) {
+  for (int64_t i = 0; i < n; i++) to[i] = number_at(npy, sample + (patches->side ? zpr_patch_element(patches, i) : i));
+}
+
+/* A sample, in blocks that are rounded together. */
+static void read_numbers(zpk_dtype dtype, const zpr_named *input, const zpr_npy *npy, const zpr_patches *patches,
+                         int64_t sample, void *to, int64_t to_at) {
+  float block[BLOCK];
+  if (dtype == ZPK_F64) {
+    read_wide(npy, patches, sample, input->elements, (double *)to + to_at);
+    return;
+  }
+  for (int64_t first = 0; first < input->elements; first += BLOCK) {
+    int64_t n = input->elements - first < BLOCK ? input->elements - first : BLOCK, at = to_at + first;
+    float *read = dtype == ZPK_F32 ? (float *)to + at : block;
+    if (npy->width == 4 && !patches->side)
+      memcpy(read, npy->body + (sample + first) * 4, (size_t)n * sizeof *read);
+    else
+      read_block(npy, patches, sample, first, n, read);
+    if (dtype != ZPK_F32) zpk_round(dtype, block, (uint16_t *)to + at, n);
+  }
+}
+
 static int64_t id_at(const zpr_npy *npy, int64_t i) {
   int64_t wide;
   int32_t id;
@@ -182,12 +234,7 @@ bool zpr_named_read(const zpr *c, const zpr_npy_files *arrays, int input, int64_
   const zpr_npy *npy = &arrays->npy[input];
   assert(window >= 0 && window < arrays->samples);
   if (!a->numbers) return read_ids(a, npy, arrays->files.shards[input].path, window, (int32_t *)to + at, error);
-  if (c->program->dtype == ZPK_F32 && npy->width == 4) {
-    memcpy((float *)to + at, npy->body + window * a->elements * 4, (size_t)a->elements * sizeof(float));
-    return true;
-  }
-  for (int64_t i = 0; i < a->elements; i++)
-    put_number(c->program->dtype, to, at + i, number_at(npy, window * a->elements + i));
+  read_numbers(c->program->dtype, a, npy, &arrays->patches[input], window * a->elements, to, at);
   return true;
 }
 

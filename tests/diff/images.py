@@ -4,7 +4,7 @@
 - 3 steps and 3 more with --resume are 6 to the last bit, in order and shuffled; another layout goes on within 1e-10;
 - other data, or the same in another order, is refused when a run goes on, more samples behind the first ones are told;
 - every layout has the same batches: losses in f64 within 1e-10, of a validation too;
-- tokens from arrays train as the same tokens from a text, to the last bit;
+- images, channels first or last, train as their patches; tokens from arrays train as the same tokens from a text, to the last bit;
 - `zplan eval` agrees with a validation of the same samples, and finds what was learned; `zplan sample` is refused;
 - in bf16 and f16 an emulated GPU trains in 2 steps what one CPU rank does. The bounds are those of bf16.py after 2 steps, 2e-4 of a loss and 3e-3 of a
   norm, of f16 an eighth; a loss is here the mean of 4 rows and not of 128, whose roundings cancel less: times the root of 32;
@@ -145,6 +145,23 @@ def check_tokens(tally, folder):
         tally.check("tokens from arrays are those of a text", losses_of(runs[0][1]) == losses_of(runs[1][1]), "%s" % [losses_of(run[1]) for run in runs])
 
 
+def check_patches(tally, folder):
+    """Images of 6 x 10 with 3 channels, last or first, are the 15 patches of 2 x 2 that somebody else has cut."""
+    side, height, width, channels = 2, 6, 10, 3
+    pixel = lambda n, y, x, c: (n * 31 + y * 17 + x * 5 + c * 71) % 256
+    each = [(n, y, x, c) for n in range(SAMPLES) for y in range(height) for x in range(width) for c in range(channels)]
+    first = sorted(each, key=lambda at: (at[0], at[3], at[1], at[2]))
+    cut = sorted(each, key=lambda at: (at[0], at[1] // side, at[2] // side, at[3], at[1], at[2]))
+    results = []
+    for name, order, shape in (("last", each, (height, width, channels)), ("first", first, (channels, height, width)), ("cut", cut, (PATCHES, PIXELS))):
+        place = write_data(os.path.join(folder, "channels-" + name))
+        write_npy(os.path.join(place, "images.npy"), "|u1", (SAMPLES,) + shape, bytes(pixel(*at) for at in order))
+        outcome, steps, _ = train(folder, "ck-channels-" + name, arrays(place), 2)
+        tally.check("channels %s: run" % name, outcome.status == 0, outcome.tail())
+        results.append(losses_of(steps))
+    tally.check("images are cut into patches", results[0] == results[1] == results[2] and len(results[0]) == 2, "%s" % results)
+
+
 def check_eval(tally, folder, data):
     """A validation of all samples, 3 batches of 4, has the mean that `eval` says; 200 steps on 12 samples learn them all."""
     validate = ("--set", 'train.validate.data=arrays("%s")' % data, "--set", "validate.every=200", "--set", "validate.batches=3")
@@ -221,6 +238,7 @@ def main():
         check_layouts(tally, folder, data)
         check_stages(tally, folder)
         check_tokens(tally, folder)
+        check_patches(tally, folder)
         check_eval(tally, folder, data)
         check_narrow(tally, folder, data)
         check_bad(tally, folder)

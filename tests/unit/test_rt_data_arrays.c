@@ -134,6 +134,61 @@ Test(data_arrays, bytes_stand_for_0_to_1_and_labels_may_be_narrow) {
   zpr_close(&l.c);
 }
 
+/* ---- images as patches ---- */
+
+/* Pixel (y, x) of channel c is a number of its own; the model reads [S, 3 * 2 * 2] of images of 4 x 6. */
+static int color(int64_t y, int64_t x, int64_t c) { return (int)(100 * c + 10 * y + x); }
+
+static double stored(zpk_dtype dtype, int byte) {
+  if (dtype == ZPK_F64) return (double)byte / 255;
+  float x = (float)byte / 255;
+  return dtype == ZPK_F32 ? (double)x : wide_of(dtype, narrow_of(dtype, (double)x));
+}
+
+static void check_patches(zpk_dtype dtype, bool channels_first, bool transposed) {
+  enum { H = 4, W = 6, C = 3, SIDE = 2, N = 2 };
+  static const zpr_named rows[] = {
+      {.name = "images", .rank = 2, .shape = {6, 12}, .elements = 72, .numbers = true},
+      {.name = "labels", .shape = {1}, .elements = 1, .least = -1, .limit = CLASSES, .labels = true}};
+  unsigned char body[N * H * W * C];
+  char dictionary[96];
+  int64_t height = transposed ? W : H, width = transposed ? H : W;
+  loader l;
+  for (int64_t i = 0; i < N * H * W * C; i++) {
+    int64_t in = i % (H * W * C);
+    int64_t c = channels_first ? in / (H * W) : in % C, yx = channels_first ? in % (H * W) : in / C;
+    body[i] = (unsigned char)(color(yx / width, yx % width, c) % 256);
+  }
+  snprintf(dictionary, sizeof dictionary, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d, %d, %d), }", N,
+           channels_first ? C : (int)height, channels_first ? (int)height : (int)width,
+           channels_first ? (int)width : C);
+  write_npy("images", dictionary, body, sizeof body);
+  write_labels(some_labels, N);
+  open_loader(&l, dtype);
+  zpr_close(&l.c);
+  l.program.named = rows;
+  l.stage.arena_bytes = 2 * 5 * ZPR_INPUT_ALIGN + 4 * 4; /* two samples of 72 doubles are 1,152 bytes */
+  int argc = 0;
+  char **argv = NULL;
+  zpr_open(&l.c, &l.program, &zpr_default_options, &argc, &argv);
+  zpr_data *data = zpr_data_open(&l.c, &(zpr_source){.kind = ZPR_NPY, .path = folder});
+  zpr_data_load(&l.c, data, 0);
+  const void *numbers = zpr_numbers(&l.c, 0, 0);
+  for (int64_t i = 0; i < 72; i++) {
+    int64_t patch = i / 12, c = i % 12 / 4, y = patch / (width / SIDE) * SIDE + i % 4 / 2;
+    int64_t x = patch % (width / SIDE) * SIDE + i % 2;
+    cr_expect_eq(get_as(dtype, numbers, i), stored(dtype, color(y, x, c) % 256), "element %d", (int)i);
+    cr_expect_eq(get_as(dtype, numbers, 72 + i), get_as(dtype, numbers, i), "both images are alike");
+  }
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+Test(data_arrays, images_are_cut_into_patches) {
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++)
+    for (int i = 0; i < 4; i++) check_patches((zpk_dtype)dtype, i % 2, i / 2);
+}
+
 Test(data_arrays, shuffled_epoch_shows_every_sample_once) {
   loader l;
   int seen[8] = {0};
@@ -229,7 +284,7 @@ static void expect_error(const char *code, const char *words) {
 }
 
 Test(data_arrays, files_that_do_not_fit_the_model) {
-  float body[64] = {0};
+  float body[128] = {0};
   static const struct {
     const char *dictionary;
     size_t bytes;
@@ -247,6 +302,8 @@ Test(data_arrays, files_that_do_not_fit_the_model) {
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (2000000000, 2000000000, 2000000000), }", 120, "Z0802",
        "truncated"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2, 3), }", 0, "Z0804", "no sample"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2, 1, 4), }", 160, "Z0802", "(5, 2, 1, 4)"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 3, 2, 3), }", 360, "Z0802", "(5, 3, 2, 3)"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2, 3", 120, "Z0802", "is not a NumPy file"},
       {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (5, 2, 3), }", 120, "Z0802", "is not a NumPy file"},
       {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (5,), }", 20, "Z0802", "is not a NumPy file"},
