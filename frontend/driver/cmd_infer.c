@@ -202,9 +202,10 @@ static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
 /* A token that is to come next must not be seen by those before it. */
 static bool looks_back(inference *i) {
   const zp_model *model = i->spec->model;
-  if (!zp_model_reads_tokens(model)) {
-    zp_report(i->run->diags, ZP_Z0818, model->inputs.data[0].span,
-              "the model reads `%s`: there is no text to go on with", model->inputs.data[0].name);
+  const zp_input *foreign = zp_model_foreign_input(model);
+  if (foreign) {
+    zp_report(i->run->diags, ZP_Z0818, foreign->span, "the model reads `%s` %s: there is no text to go on with",
+              foreign->name, zp_shape_text(i->run->arena, &foreign->shape));
     return false;
   }
   for (int s = 0; s < model->segments.len; s++)

@@ -29,16 +29,20 @@ bool zp_graph_reads_numbers(const zp_graph *graph) {
   return false;
 }
 
-bool zp_model_reads_tokens(const zp_model *model) {
+const zp_input *zp_model_foreign_input(const zp_model *model) {
   bool tokens = false;
   for (int i = 0; i < model->inputs.len; i++) {
     const zp_input *input = &model->inputs.data[i];
     bool lengths = strcmp(input->name, "lengths") == 0, is_tokens = strcmp(input->name, "tokens") == 0;
-    if (input->element != ZP_ELEM_I32 || input->shape.rank != (lengths ? 1 : 2)) return false;
-    if (!lengths && !is_tokens && strcmp(input->name, "labels") != 0) return false;
+    if (input->element != ZP_ELEM_I32 || input->shape.rank != (lengths ? 1 : 2)) return input;
+    if (!lengths && !is_tokens && strcmp(input->name, "labels") != 0) return input;
     tokens |= is_tokens;
   }
-  return tokens;
+  return tokens || model->inputs.len == 0 ? NULL : &model->inputs.data[0];
+}
+
+bool zp_model_reads_tokens(const zp_model *model) {
+  return model->inputs.len > 0 && zp_model_foreign_input(model) == NULL;
 }
 
 /* Narrows the range of an input that a node reads as operand i. */

@@ -208,10 +208,10 @@ static void check_source(zp_diags *diags, const zp_spec *spec, const zp_data *da
   if (!spec->model || spec->model->inputs.len == 0 || data->kind == ZP_DATA_NONE || data->kind == ZP_DATA_ARRAYS ||
       zp_model_reads_tokens(spec->model) || (data->kind == ZP_DATA_SYNTHETIC && can_be_made_up(spec->model)))
     return;
-  const zp_input *first = &spec->model->inputs.data[0];
+  const zp_input *first = zp_model_foreign_input(spec->model);
   zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` does not feed the inputs of this model",
                          data->mask_rate > 0 ? "masked" : source_words[data->kind]);
-  zp_diag_also(d, first->span, "it reads `%s`", first->name);
+  zp_diag_also(d, first->span, "it reads `%s` %s", first->name, zp_shape_text(spec->model->arena, &first->shape));
   zp_diag_help(d, "`arrays(\"FOLDER\")` feeds any input from a file of its name: %s.npy", first->name);
 }
 

@@ -5,6 +5,7 @@
 - other data, or the same in another order, is refused when a run goes on, more samples behind the first ones are told;
 - every layout has the same batches: losses in f64 within 1e-10, of a validation too;
 - images, channels first or last, train as their patches; tokens from arrays train as the same tokens from a text, to the last bit;
+- lines of tokens with a class each train alike on every layout, whatever stands behind their lengths;
 - `zplan eval` agrees with a validation of the same samples, and finds what was learned; `zplan sample` is refused;
 - in bf16 and f16 an emulated GPU trains in 2 steps what one CPU rank does. The bounds are those of bf16.py after 2 steps, 2e-4 of a loss and 3e-3 of a
   norm, of f16 an eighth; a loss is here the mean of 4 rows and not of 128, whose roundings cancel less: times the root of 32;
@@ -162,6 +163,48 @@ def check_patches(tally, folder):
     tally.check("images are cut into patches", results[0] == results[1] == results[2] and len(results[0]) == 2, "%s" % results)
 
 
+CLASSES_OF_LINES = """use std.nn
+use std.models
+use std.hw
+model m(V = 29, S = 16, d = 32, classes = 3) {
+  input tokens: i32[B, S]
+  input labels: i32[B]
+  input lengths: i32[B]
+  param word: [V, d] ~ normal(std = 0.02)
+  x = embedding(tokens, word)
+  repeat h in 0..3 { x = bert_layer(x, lengths, heads = 4, ff = 64) }
+  pooled = tanh(sample_linear(select(x, 0), d))
+  head   = sample_linear(pooled, classes)
+  output loss = cross_entropy(head, labels)
+}
+cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 4, memory = 8GiB) }
+train { model = m  data = arrays("lines")  batch = 4  steps = 6  precision = "fp64"  optimizer = adamw(lr = 1e-3) }
+"""
+
+
+def check_lines(tally, folder):
+    """A class for every line of tokens: BERT's layers, its pooler, lengths; behind them tokens mean nothing."""
+    model, lengths = os.path.join(folder, "lines.dz"), (16, 3, 9, 1, 5, 12, 16, 8)
+    with open(model, "w", encoding="utf-8") as file:
+        file.write(CLASSES_OF_LINES)
+    results = []
+    for turn, layout in enumerate(("one", "t2p2", "d2z3")):
+        place = os.path.join(folder, "lines-%d" % turn)
+        os.makedirs(place)
+        tokens = [(n * 7 + s * 3) % 29 if s < lengths[n] else turn for n in range(8) for s in range(16)]
+        write_npy(os.path.join(place, "tokens.npy"), "<i4", (8, 16), array.array("i", tokens).tobytes())
+        write_npy(os.path.join(place, "labels.npy"), "|u1", (8,), bytes(n % 3 for n in range(8)))
+        write_npy(os.path.join(place, "lengths.npy"), "<i8", (8,), struct.pack("<8q", *lengths))
+        outcome, steps, _ = train(os.path.join(folder), "ck-lines-%d" % turn, arrays(place), STEPS, layout=layout, model=model, order="shuffled")
+        tally.check("lines on %s" % layout, outcome.status == 0, outcome.tail())
+        results.append(losses_of(steps))
+    for other in results[1:]:
+        error = max(map(harness.number_error, other, results[0]), default=1.0)
+        tally.check("lines: losses", len(other) == STEPS and error <= 1e-10, "%.2e" % error)
+    outcome, _, _ = train(folder, "ck-lines-text", 'text("lines.dz")', 1, model=model)
+    tally.check("lines: a text has no class", outcome.status == EXIT_REFUSED and "Z0238" in outcome.err and "`labels` [B]" in outcome.err, outcome.tail())
+
+
 def check_eval(tally, folder, data):
     """A validation of all samples, 3 batches of 4, has the mean that `eval` says; 200 steps on 12 samples learn them all."""
     validate = ("--set", 'train.validate.data=arrays("%s")' % data, "--set", "validate.every=200", "--set", "validate.batches=3")
@@ -239,6 +282,7 @@ def main():
         check_stages(tally, folder)
         check_tokens(tally, folder)
         check_patches(tally, folder)
+        check_lines(tally, folder)
         check_eval(tally, folder, data)
         check_narrow(tally, folder, data)
         check_bad(tally, folder)

@@ -357,6 +357,8 @@ int64_t zp_model_inputs_bytes(const zp_model *model, int n, int64_t microbatch, 
 bool zp_graph_reads_numbers(const zp_graph *graph);
 /* Are its inputs tokens [B, S] and perhaps their labels [B, S] and lengths [B]? Sources of text feed those alone. */
 bool zp_model_reads_tokens(const zp_model *model);
+/* The first input that is none of these; NULL: there is none. */
+const zp_input *zp_model_foreign_input(const zp_model *model);
 /* Fills in the ranges of i32 inputs from what reads them. Requires: all segments are there. */
 void zp_model_find_ranges(zp_model *model);
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
