@@ -4,26 +4,12 @@
 #include <criterion/redirect.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "data.h"
+#include "folder_testing.h"
 #include "narrow_testing.h"
 
 enum { SAMPLES = 5, S = 2, PIXELS = 3, CLASSES = 4 };
 
-static char folder[64];
-
-/* Also after tests that end in exit(). */
-static void remove_folder(void) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf ./%s", folder);
-  if (system(command) != 0) fprintf(stderr, "could not remove %s\n", folder);
-}
-
-static void make_folder(void) {
-  snprintf(folder, sizeof folder, "rt_arrays_XXXXXX");
-  cr_assert(mkdtemp(folder) != NULL);
-  atexit(remove_folder);
-}
 TestSuite(data_arrays, .init = make_folder);
 
 /* As numpy.save does: version 1.0, the header filled up with blanks to a multiple of 64. */
