@@ -7,6 +7,7 @@
  * - shuffled: sample n is window perm(seed, n / W)[n mod W], a new permutation for every pass over the data.
  * - synthetic: sample n is made up from (seed, n); there are no windows.
  * - lines: a window is a line of the text, and its loss counts as far as it goes.
+ * - arrays: a window is a row of every array.
  * - masked: of any of these; a sample that comes again is masked anew.
  *
  * The permutation is a four-round Feistel network over the smallest even number of bits that holds W, walked again
@@ -23,9 +24,10 @@ struct zpr_data {
   zpr_source source;
   zpr_stream stream;
   zpr_lines lines;
+  zpr_npy_files arrays;
   int64_t windows;
   int32_t *window; /* [S + 1] */
-  int32_t *labels; /* [S], of programs that have none */
+  int32_t *labels; /* of a sample, where they have no place in the arena */
 };
 
 /* ---- order ---- */
@@ -57,6 +59,10 @@ int64_t zpr_permute(uint64_t seed, uint64_t epoch, int64_t windows, int64_t inde
 static void open_stream(zpr_data *data, zpr_error *error) {
   const zpr_source *s = &data->source;
   int64_t S = data->c->program->sequence;
+  if (s->kind == ZPR_NPY) {
+    if (zpr_npy_files_open(data->c, s->path, &data->arrays, error)) data->windows = data->arrays.samples;
+    return;
+  }
   bool ok = s->kind == ZPR_TOKENS ? zpr_stream_add_token_files(&data->stream, s->path, error)
                                   : zpr_stream_add_text(&data->stream, s->path, error);
   if (!ok) return;
@@ -78,7 +84,10 @@ zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
   data->c = c;
   data->source = *source;
   data->window = zpr_alloc(c, (size_t)c->program->sequence + 1, sizeof *data->window);
-  data->labels = zpr_alloc(c, (size_t)c->program->sequence, sizeof *data->labels);
+  int64_t most = c->program->sequence; /* labels of a sample, by whatever source */
+  for (int i = 0; i < c->program->n_named; i++)
+    if (c->program->named[i].labels && c->program->named[i].elements > most) most = c->program->named[i].elements;
+  data->labels = zpr_alloc(c, (size_t)most, sizeof *data->labels);
   if (source->kind == ZPR_NO_DATA)
     zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
   else if (source->kind != ZPR_SYNTHETIC)
@@ -91,6 +100,7 @@ void zpr_data_close(zpr_data *data) {
   if (!data) return;
   zpr_stream_close(&data->stream);
   zpr_lines_close(&data->lines);
+  zpr_npy_files_close(&data->arrays);
   free(data->window);
   free(data->labels);
   free(data);
@@ -98,7 +108,7 @@ void zpr_data_close(zpr_data *data) {
 
 /* ---- identity ---- */
 
-static const char *const kind_names[] = {"", "tokens", "text", "synthetic", "lines"};
+static const char *const kind_names[] = {"", "tokens", "text", "synthetic", "lines", "arrays"};
 enum { KINDS = sizeof kind_names / sizeof *kind_names };
 
 const char *zpr_data_kind_name(int64_t kind) {
@@ -123,14 +133,22 @@ zpr_data_identity zpr_data_identify(const zpr_data *data) {
     snprintf(id.masks, sizeof id.masks, "token %lld, rate %.9g, seed %llu", (long long)data->source.mask_token,
              data->source.mask_rate, (unsigned long long)data->source.mask_seed);
   if (id.kind == ZPR_SYNTHETIC) return id;
+  if (id.kind == ZPR_NPY) {
+    id.tokens = data->arrays.samples;
+    id.hash = zpr_npy_files_hash(data->c, &data->arrays, id.tokens);
+    return id;
+  }
   id.tokens = data->stream.tokens;
   id.hash = zpr_stream_hash(&data->stream, id.tokens);
   return id;
 }
 
 bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier) {
-  bool made_up = data->source.kind == ZPR_SYNTHETIC;
-  if (made_up != (earlier->kind == ZPR_SYNTHETIC)) return false;
+  bool made_up = data->source.kind == ZPR_SYNTHETIC, arrays = data->source.kind == ZPR_NPY;
+  if (made_up != (earlier->kind == ZPR_SYNTHETIC) || arrays != (earlier->kind == ZPR_NPY)) return false;
+  if (arrays)
+    return earlier->tokens <= data->arrays.samples &&
+           zpr_npy_files_hash(data->c, &data->arrays, earlier->tokens) == earlier->hash;
   return made_up ||
          (earlier->tokens <= data->stream.tokens && zpr_stream_hash(&data->stream, earlier->tokens) == earlier->hash);
 }
@@ -187,8 +205,57 @@ static int64_t input_at(const zpr_program *p, int i) { return i * p->microbatche
 
 int64_t zpr_data_windows(const zpr_data *data) { return data->windows > 0 ? data->windows : 1; }
 
+/* ---- inputs by name ---- */
+
+static bool is_by_name(const zpr_data *data) { return data->source.kind == ZPR_NPY || data->c->program->n_inputs == 0; }
+
+/* Labels of the batch that begins with sample `first`, of all ranks, which need not ask each other: each looks at them
+ * all. */
+static int64_t counted_labels(const zpr_data *data, int64_t first, int32_t *labels) {
+  const zpr_program *p = data->c->program;
+  zpr_error error = {0};
+  int64_t counted = 0;
+  if (data->source.kind == ZPR_SYNTHETIC) return p->batch;
+  for (int i = 0; i < p->n_named; i++)
+    for (int64_t n = first; p->named[i].labels && n < first + p->batch; n++) {
+      if (!zpr_named_read(data->c, &data->arrays, i, window_of(data, n), labels, 0, &error))
+        zpr_fail(data->c, error.code, "%s", error.text);
+      for (int64_t k = 0; k < p->named[i].elements; k++) counted += labels[k] >= 0;
+    }
+  if (counted == 0) zpr_fail(data->c, "Z0803", "no sample of the batch has a label");
+  return counted;
+}
+
+/* Sample n of the data to place i of the rank's samples. */
+static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
+  const zpr_program *p = data->c->program;
+  zpr_error error = {0};
+  for (int k = 0; k < p->n_named; k++) {
+    if (!zpr_has_named(data->c, k)) continue;
+    char *to = inputs + zpr_named_at(data->c, k, i / p->microbatch);
+    int64_t at = i % p->microbatch * p->named[k].elements;
+    if (data->source.kind == ZPR_SYNTHETIC)
+      zpr_named_make_up(data->c, data->source.seed, (uint64_t)n, k, to, at);
+    else if (!zpr_named_read(data->c, &data->arrays, k, window_of(data, n), to, at, &error))
+      zpr_fail(data->c, error.code, "%s", error.text);
+  }
+}
+
+static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
+  const zpr_program *p = c->program;
+  int64_t samples = p->microbatches * p->microbatch, bytes = zpr_named_at(c, p->n_named, 0);
+  c->token_weight = 1 / (double)counted_labels(data, first, data->labels);
+  int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), bytes / (int64_t)sizeof(int32_t));
+  for (int64_t i = 0; i < samples; i++) read_arrays(data, first + c->first_sample + i, i, (char *)inputs);
+  zpr_tokens_close(c);
+}
+
 void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
+  if (is_by_name(data)) {
+    load_arrays(c, data, first);
+    return;
+  }
   int64_t S = p->sequence, samples = p->microbatches * p->microbatch, count = input_at(p, p->n_inputs);
   int32_t *tokens = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), count + (p->lengths ? samples : 0));
   for (int64_t i = 0; i < samples; i++) {
@@ -203,7 +270,18 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
 
 const int32_t *zpr_input(zpr *c, int input, int64_t mb) {
   const zpr_program *p = c->program;
+  const char *inputs = zpr_at(c, c->stage->inputs);
+  if (p->n_named > 0) {
+    assert(input >= 0 && input < p->n_named && !p->named[input].numbers);
+    return (const int32_t *)(const void *)(inputs + zpr_named_at(c, input, mb));
+  }
   assert(input >= 0 && input < p->n_inputs + p->lengths && mb >= 0 && mb < p->microbatches);
-  const int32_t *inputs = zpr_at(c, c->stage->inputs);
-  return inputs + input_at(p, input) + mb * p->microbatch * (input < p->n_inputs ? p->sequence : 1);
+  return (const int32_t *)(const void *)inputs + input_at(p, input) +
+         mb * p->microbatch * (input < p->n_inputs ? p->sequence : 1);
+}
+
+const void *zpr_numbers(zpr *c, int input, int64_t mb) {
+  assert(input >= 0 && input < c->program->n_named && c->program->named[input].numbers);
+  assert(!c->stage->lacks_numbers);
+  return (const char *)zpr_at(c, c->stage->inputs) + zpr_named_at(c, input, mb);
 }

@@ -57,6 +57,53 @@ int64_t zpr_masked_tokens(const zpr_source *source, int64_t length);
 /* Masks tokens of sample n and makes them its only labels. */
 void zpr_mask(const zpr_source *source, int64_t n, int64_t sequence, int64_t vocabulary, const zpr_sample *sample);
 
+/* ---- inputs by name (data_arrays.c, npy.c) ---- */
+/* An array of NumPy: what its header says, and where its elements begin. */
+typedef struct zpr_npy {
+  char kind; /* 'f', 'i', 'u' */
+  int width; /* bytes of an element */
+  int rank;  /* at most ZPR_NPY_RANK */
+  int64_t dim[4];
+  const unsigned char *body;
+} zpr_npy;
+enum { ZPR_NPY_RANK = 4 };
+/* False and an error (Z0802) where it is not what NumPy writes, in C order, little-endian, whole. */
+bool zpr_npy_read(const zpr_shard *file, zpr_npy *npy, zpr_error *error);
+
+/* ---- whole images where the input is rows of their patches (data_patches.c) ---- */
+typedef struct zpr_patches {
+  int64_t side; /* of a square; 0: the file has the input as it is */
+  int64_t channels, height, width;
+  bool channels_first;
+} zpr_patches;
+/* Are the samples of the file images whose patches are the input's rows? */
+bool zpr_patches_fit(const zpr_named *input, const zpr_npy *npy, zpr_patches *patches);
+/* Which element of the image is element `element` of the rows. */
+int64_t zpr_patch_element(const zpr_patches *patches, int64_t element);
+
+/* The files of a folder, one for every input of the program, or made-up inputs: no file. */
+typedef struct zpr_npy_files {
+  zpr_stream files;
+  zpr_npy *npy;         /* [n_named]; NULL: made up */
+  zpr_patches *patches; /* [n_named] */
+  int64_t samples;      /* 0: made up */
+} zpr_npy_files;
+/* False and an error when a file is missing or does not fit the program. */
+bool zpr_npy_files_open(zpr *c, const char *folder, zpr_npy_files *arrays, zpr_error *error);
+void zpr_npy_files_close(zpr_npy_files *arrays);
+/* Hash of the first `samples` samples of all arrays, their names and kinds. */
+uint64_t zpr_npy_files_hash(const zpr *c, const zpr_npy_files *arrays, int64_t samples);
+/* Where the input stands, bytes behind the first one; of one micro-batch. */
+int64_t zpr_named_at(const zpr *c, int input, int64_t mb);
+/* Has this rank's stage a place for it? */
+bool zpr_has_named(const zpr *c, int input);
+/* The elements of sample `window` of an array to element `at` of `to`, int32 or of the program's
+ * dtype. False and an error (Z0803) when an id is out of its range. */
+bool zpr_named_read(const zpr *c, const zpr_npy_files *arrays, int input, int64_t window, void *to, int64_t at,
+                    zpr_error *error);
+/* Sample n of made-up inputs: numbers that its label shows in, among noise. */
+void zpr_named_make_up(const zpr *c, uint64_t seed, uint64_t n, int input, void *to, int64_t at);
+
 /* Sample n of the made-up language: count ids below vocabulary. */
 void zpr_synthetic(uint64_t seed, uint64_t sample, int64_t vocabulary, int64_t count, int32_t *out);
 

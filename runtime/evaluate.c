@@ -24,10 +24,16 @@ static void add_row(evaluator *e, const void *logits, int64_t first, int32_t lab
   e->tokens++;
 }
 
+static int64_t labels_of_sample(const zpr_program *p) {
+  for (int i = 0; i < p->n_named; i++)
+    if (p->named[i].labels) return p->named[i].elements;
+  return p->sequence;
+}
+
 /* Samples behind the last one come round again: they do not count. */
 static void add_rows(void *arg, const void *logits, int64_t rows, int64_t V, const int32_t *labels) {
   evaluator *e = arg;
-  int64_t S = e->c->program->sequence;
+  int64_t S = labels_of_sample(e->c->program);
   for (int64_t r = 0; r < rows; r++)
     if (e->sample + r / S < e->samples && labels[r] >= 0) add_row(e, logits, r * V, labels[r]);
   e->sample += rows / S;

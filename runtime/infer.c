@@ -79,7 +79,7 @@ static const char *cannot(const zpr *c) {
   const zpr_program *p = c->program;
   if (p->device_image) return "the trainer is one for GPUs";
   if (c->ranks > 1) return "it has several ranks";
-  if (p->n_inputs < 2) return "the model has no labels";
+  if (p->n_inputs < 2 && p->n_named == 0) return "the model has no labels";
   return NULL;
 }
 

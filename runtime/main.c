@@ -26,14 +26,15 @@ static int explain(const zpr_program *program, int parsed, const char *message, 
 }
 
 /* A path on the command line replaces the program's source and keeps its order: *.bin are token files, the rest is
- * text, or lines where the program has lines. */
-static zpr_source source_of(const zpr_source *source, const char *path) {
+ * text, or lines where the program has lines; of arrays it is a folder. */
+static zpr_source source_of(const zpr_program *program, const zpr_source *source, const char *path) {
   zpr_source s = *source;
   if (!path) return s;
   size_t length = strlen(path);
   s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? ZPR_TOKENS
            : source->kind == ZPR_LINES                           ? ZPR_LINES
                                                                  : ZPR_TEXT;
+  if (source->kind == ZPR_NPY || program->n_inputs == 0) s.kind = ZPR_NPY;
   s.path = path;
   return s;
 }
@@ -147,8 +148,8 @@ static int run(zpr *c) {
   int64_t last = options->steps;
   zpr_data *validate = NULL;
   int status = 0;
-  zpr_source source = source_of(&program->train, options->data_path);
-  zpr_source held_out = source_of(&program->validate, options->validate_path);
+  zpr_source source = source_of(program, &program->train, options->data_path);
+  zpr_source held_out = source_of(program, &program->validate, options->validate_path);
   if (last > 0) c->state->data = zpr_data_open(c, &source); /* the initial checkpoint needs no data */
   if (last > 0 && held_out.kind != ZPR_NO_DATA) validate = zpr_data_open(c, &held_out);
   zpr_update_open(c);
@@ -183,7 +184,8 @@ static bool program_is_sound(const zpr_program *p) {
   if (p->tensor < 1 || p->pipeline < 1 || p->data < 1 || p->data % zpr_expert_ranks(p) != 0) return false;
   if (p->zero < 0 || p->zero > 3 || p->dtype > ZPK_F16 || p->chunks < 0 || p->messages < 0) return false;
   if (p->microbatch < 1 || p->microbatches < 1 || p->batch != p->microbatches * p->microbatch * p->data) return false;
-  return p->stages && p->micro_batches && p->sequence >= 1 && (p->n_inputs == 1 || p->n_inputs == 2);
+  return p->stages && p->micro_batches && p->sequence >= 1 && p->n_inputs >= 0 && p->n_inputs <= 2 &&
+         (p->n_inputs > 0 || p->n_named > 0);
 }
 
 int zpr_main(int argc, char **argv, const zpr_program *program) {

@@ -49,36 +49,43 @@ static const char *order(bool shuffled) { return shuffled ? "shuffled" : "sequen
 
 static const char *masks(const zpr_data_identity *d) { return d->masks[0] ? d->masks : "none"; }
 
+/* What an identity counts of the data. */
+static const char *counted(const zpr_data_identity *d) { return d->kind == ZPR_NPY ? "samples" : "tokens"; }
+
 static const char *data_text(char buf[160], const zpr_data_identity *d) {
   if (d->tokens > 0)
-    snprintf(buf, 160, "\"%.60s\" (%lld tokens, hash %08llx)", tail(d->path), (long long)d->tokens,
+    snprintf(buf, 160, "\"%.60s\" (%lld %s, hash %08llx)", tail(d->path), (long long)d->tokens, counted(d),
              (unsigned long long)(d->hash & 0xffffffff));
   else
     snprintf(buf, 160, "%s", zpr_data_kind_name(d->kind));
   return buf;
 }
 
-static int64_t windows(int64_t tokens, int64_t sequence) { return tokens > sequence ? (tokens - 1) / sequence : 1; }
+static int64_t windows(const zpr_data_identity *d, int64_t sequence) {
+  if (d->kind == ZPR_NPY) return d->tokens;
+  return d->tokens > sequence ? (d->tokens - 1) / sequence : 1;
+}
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 /* The first sample of the new length behind all tokens that were used. */
 static int64_t after_resizing(const changes *ch) {
   const zpr_manifest *m = ch->m;
-  int64_t S = ch->c->program->sequence, tokens = ch->now.tokens;
-  if (tokens == 0) return m->samples; /* made up: any sample that was not used yet */
-  int64_t W = windows(tokens, m->sequence), passes = m->samples / W, used = m->samples % W * m->sequence;
-  return passes * windows(tokens, S) + ceil_div(used, S);
+  int64_t S = ch->c->program->sequence;
+  /* Made up: any sample that was not used yet. Arrays: samples stay what they are. */
+  if (ch->now.tokens == 0 || ch->now.kind == ZPR_NPY) return m->samples;
+  int64_t W = windows(&ch->now, m->sequence), passes = m->samples / W, used = m->samples % W * m->sequence;
+  return passes * windows(&ch->now, S) + ceil_div(used, S);
 }
 
 static void compare_data(changes *ch) {
   char before[160], after[160];
   const zpr_data_identity *was = &ch->m->data, *is = &ch->now;
   if (was->kind == ZPR_NO_DATA || is->kind == ZPR_NO_DATA) return;
-  if (!ch->begins_alike || (ch->longer && (was->shuffled || ch->m->samples > windows(was->tokens, ch->m->sequence))))
+  if (!ch->begins_alike || (ch->longer && (was->shuffled || ch->m->samples > windows(was, ch->m->sequence))))
     REFUSE("data %s, this run has %s", data_text(before, was), data_text(after, is));
   else if (ch->longer)
-    TELL("data of %lld tokens, now there are %lld, the first ones alike", (long long)was->tokens,
+    TELL("data of %lld %s, now there are %lld, the first ones alike", (long long)was->tokens, counted(was),
          (long long)is->tokens);
   if (was->shuffled != is->shuffled && is->tokens > 0)
     REFUSE("%s data, this run has %s", order(was->shuffled), order(is->shuffled));

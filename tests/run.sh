@@ -127,6 +127,7 @@ sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1
 resume|python3 tests/diff/resume.py
+images|python3 tests/diff/images.py
 gradients|python3 tests/diff/gradients.py
 launches|python3 tests/diff/launches.py
 products|python3 tests/diff/products.py

@@ -37,6 +37,8 @@ const char *zp_frame_gradient(const zp_frame *f, int use);
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum);
 /* First logical row or column of this rank's share, as C text: "c->t * 25152" or "0". Arena. */
 const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
+/* So many positions of a sample, as C text: by their name where there are as many as the model reads. Arena. */
+const char *zp_frame_positions(const zp_frame *f, int64_t positions);
 
 /* steps.c: the comment and the call of one step. */
 void zp_emit_step(zp_frame *f, const zp_step *s);
@@ -59,6 +61,8 @@ void zp_emit_rows(zp_frame *f, const zp_step *s);
 /* step_products.c: a product with an epilogue; what the epilogue is, for the comment of a step. */
 void zp_emit_epilogue(zp_frame *f, const zp_step *s);
 const char *zp_epilogue_words(const zp_step *s);
+/* step_positions.c: copies of positions, their mean and its gradient. */
+void zp_emit_positions(zp_frame *f, const zp_step *s);
 /* step_experts.c: products of experts, and what routes tokens to them. */
 void zp_emit_grouped(zp_frame *f, const zp_step *s);
 void zp_emit_route(zp_frame *f, const zp_step *s);

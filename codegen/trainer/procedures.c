@@ -119,6 +119,10 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
   return zp_format(f->e->arena, "c->t * %lld", ZP_LL(t->shape.dim[dim]));
 }
 
+const char *zp_frame_positions(const zp_frame *f, int64_t positions) {
+  return positions == f->model->sequence ? "SEQUENCE" : zp_format(f->e->arena, "%lld", ZP_LL(positions));
+}
+
 /* Address of a parameter declared outside repeats. */
 static const char *shared_place(const zp_frame *f, int use) {
   if (f->gathers) return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "w");
@@ -180,7 +184,10 @@ static void declare_buffer(zp_frame *f, int b) {
     zp_buf_line(out, "const real *%s = %s; /* %s */", name, shared_place(f, x->index), param_shape(f, b));
     break;
   case ZP_AT_INPUT:
-    zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb); /* %s */", name, x->index, param_shape(f, b));
+    if (x->element == ZP_ELEM_I32)
+      zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb); /* %s */", name, x->index, param_shape(f, b));
+    else
+      zp_buf_line(out, "const real *%s = zpr_numbers(c, %d, mb); /* %s */", name, x->index, param_shape(f, b));
     break;
   case ZP_AT_SAVED:
     zp_buf_line(out, "real *%s = at(saved, %lld); /* %s, kept for backward */", name, ZP_LL(x->offset),

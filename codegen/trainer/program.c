@@ -20,17 +20,42 @@ static const char *quoted(const zp_emit *e, const char *text) {
 }
 
 static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
-  static const char *const kind[] = {[ZP_DATA_NONE] = "ZPR_NO_DATA",
-                                     [ZP_DATA_TOKENS] = "ZPR_TOKENS",
-                                     [ZP_DATA_TEXT] = "ZPR_TEXT",
-                                     [ZP_DATA_LINES] = "ZPR_LINES",
-                                     [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC"};
+  static const char *const kind[] = {
+      [ZP_DATA_NONE] = "ZPR_NO_DATA", [ZP_DATA_TOKENS] = "ZPR_TOKENS", [ZP_DATA_TEXT] = "ZPR_TEXT",
+      [ZP_DATA_LINES] = "ZPR_LINES",  [ZP_DATA_ARRAYS] = "ZPR_NPY",    [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC"};
   const char *masks = "";
   if (d->mask_rate > 0)
     masks = zp_format(e->arena, ", .mask_rate = %s, .mask_token = %lld, .mask_seed = %lluu",
                       zp_decimal(e->arena, d->mask_rate), LL(d->mask_token), (unsigned long long)d->mask_seed);
   zp_buf_line(&e->out, "    .%s = {.kind = %s, .path = %s, .seed = %lluu, .shuffled = %s%s},", field, kind[d->kind],
               quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false", masks);
+}
+
+/* Inputs of a name each: where they are no tokens, or where data has them so. */
+static bool has_named_inputs(const zp_emit *e) {
+  const zp_train *t = &e->plan->spec->train;
+  return e->model->inputs.len > 0 && (!zp_model_reads_tokens(e->model) || t->data.kind == ZP_DATA_ARRAYS ||
+                                      t->validate_data.kind == ZP_DATA_ARRAYS);
+}
+
+static void emit_named_inputs(zp_emit *e) {
+  zp_buf *out = &e->out;
+  if (!has_named_inputs(e)) return;
+  zp_buf_line(out, "static const zpr_named named_inputs[] = {");
+  for (int i = 0; i < e->model->inputs.len; i++) {
+    const zp_input *input = &e->model->inputs.data[i];
+    zp_buf_printf(out, "    {.name = %s, .rank = %d, .shape = {", quoted(e, input->name), input->shape.rank - 1);
+    for (int k = 1; k < input->shape.rank; k++)
+      zp_buf_printf(out, "%s%lld", k > 1 ? ", " : "", LL(input->shape.dim[k]));
+    if (input->shape.rank == 1) zp_buf_printf(out, "1");
+    zp_buf_printf(out, "}, .elements = %lld,", LL(zp_shape_elements(&input->shape, 1)));
+    if (input->element == ZP_ELEM_FLOAT)
+      zp_buf_line(out, " .numbers = true},");
+    else
+      zp_buf_line(out, " .least = %lld, .limit = %lld%s},", LL(input->least), LL(input->limit),
+                  input->labels ? ", .labels = true" : "");
+  }
+  zp_buf_line(out, "};");
 }
 
 static void emit_main(zp_emit *e) {
@@ -50,7 +75,8 @@ static void emit_main(zp_emit *e) {
 static void emit_shape(zp_emit *e) {
   zp_buf *out = &e->out;
   const zp_choice *c = &e->program->choice;
-  bool lengths = e->model->inputs.len > 0 && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
+  bool tokens = zp_model_reads_tokens(e->model);
+  bool lengths = tokens && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
   zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
               zp_plan_hash(e->arena, e->program));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
@@ -67,7 +93,8 @@ static void emit_shape(zp_emit *e) {
   zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,",
               LL(e->plan->spec->train.batch));
   zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,%s",
-              e->model->inputs.len - lengths, lengths ? " .lengths = true," : "");
+              tokens ? e->model->inputs.len - lengths : 0, lengths ? " .lengths = true," : "");
+  if (has_named_inputs(e)) zp_buf_line(out, "    .n_named = %d, .named = named_inputs,", e->model->inputs.len);
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
@@ -147,6 +174,7 @@ static void emit_device(zp_emit *e) {
 void zp_emit_program(zp_emit *e) {
   zp_buf *out = &e->out;
   zp_emit_end_of_step(e);
+  emit_named_inputs(e);
   zp_buf_line(out, "static const zpr_program program = {");
   emit_shape(e);
   zp_emit_end_fields(e);

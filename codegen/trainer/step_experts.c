@@ -55,13 +55,21 @@ static void emit_slots(zp_frame *f, int b) {
               ZP_LL(n_slots));
 }
 
+/* Positions of a sample: of the first operand that has them, as token by token the gate, weights and slots have. */
+static int64_t positions_of(const zp_frame *f, const zp_step *s) {
+  int i = 0;
+  while (zp_frame_tensor(f, operand_of(s, i))->shape.rank != 3) i++;
+  return zp_frame_tensor(f, operand_of(s, i))->shape.dim[1];
+}
+
 void zp_emit_route(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   const zp_op_attr *attr = &s->node->attr;
   const route *r = routes;
   while (r->op != s->op) r++;
   zp_buf_line(out, "%s(c, &(zpk_routing){", r->function);
-  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .k = %lld,", ZP_LL(attr->top_k));
+  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .k = %lld,",
+              zp_frame_positions(f, positions_of(f, s)), ZP_LL(attr->top_k));
   if (r->slots == NOTHING) {
     assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
     zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %s,", ZP_LL(attr->experts),

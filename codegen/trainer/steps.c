@@ -1,5 +1,5 @@
-/* Prints steps: a comment with place and price, and one call of the runtime for each kind of step. Row programs and
- * experts have files of their own. */
+/* Prints steps: a comment with place and price, and one call of the runtime for each kind of step. Row programs,
+ * positions and experts have files of their own. */
 #include "procedure.h"
 #include "sparse.h"
 
@@ -47,17 +47,17 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   const zp_node *n = s->node;
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
   zpk_dtype dtype = zp_trainer_dtype(f->e->plan);
-  assert(f->e->gpu || zp_frame_buffer(f, s->workspace)->bytes ==
-                          ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, f->model->sequence, n->attr.head_size,
-                                                                    n->attr.heads / n->attr.kv_heads, grad));
   zp_buf *out = &f->e->out;
   const int *in = s->in.data, *o = s->out.data;
   const zp_tensor *q = zp_frame_tensor(f, in[0]), *k = zp_frame_tensor(f, in[1]);
+  assert(f->e->gpu || zp_frame_buffer(f, s->workspace)->bytes ==
+                          ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, q->shape.dim[1], n->attr.head_size,
+                                                                    n->attr.heads / n->attr.kv_heads, grad));
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
   zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : "");
-  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .H = %lld, .G = %lld, .hd = %lld,",
-              ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
+  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .H = %lld, .G = %lld, .hd = %lld,",
+              zp_frame_positions(f, q->shape.dim[1]), ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
   if (k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
     zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %s, .causal = %s,", ZP_LL(total),
                 ZP_LL(G), zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
@@ -106,9 +106,8 @@ static void emit_lookup(zp_frame *f, const zp_step *s) {
                 ZP_LL(dy->rows), ZP_LL(dy->cols), zp_frame_gradient(f, use));
   else
     zp_buf_line(out, "zpr_position_grad(c, %s, %lld, MICROBATCH, %s, %lld, %s, %s);", zp_frame_name(f, s->in.data[0]),
-                ZP_LL(dy->ld),
-                param->split_dim == 0 ? zp_format(f->e->arena, "%lld", ZP_LL(param->shape.dim[0])) : "SEQUENCE",
-                ZP_LL(dy->cols), zp_frame_accumulate(f, &s->sums.data[0]), zp_frame_gradient(f, use));
+                ZP_LL(dy->ld), zp_frame_positions(f, param->shape.dim[0]), ZP_LL(dy->cols),
+                zp_frame_accumulate(f, &s->sums.data[0]), zp_frame_gradient(f, use));
 }
 
 static void emit_loss(zp_frame *f, const zp_step *s) {
@@ -212,6 +211,7 @@ void zp_emit_step(zp_frame *f, const zp_step *s) {
   case ZP_CLASS_FUSED: zp_emit_rows(f, s); break;
   case ZP_CLASS_ATTENTION: emit_attention(f, s); break;
   case ZP_CLASS_LOOKUP: emit_lookup(f, s); break;
+  case ZP_CLASS_POSITIONS: zp_emit_positions(f, s); break;
   case ZP_CLASS_LOSS: emit_loss(f, s); break;
   case ZP_CLASS_COMM: emit_comm(f, s); break;
   case ZP_CLASS_ROW:

@@ -243,6 +243,10 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
                 LL(st->window_elements), LL(st->state_windows), LL(st->host_grads_in), LL(st->host_weights_out));
 }
 
+static bool has_numbers(const zp_model *model) { /* they stand first */
+  return model->inputs.len > 0 && model->inputs.data[0].element == ZP_ELEM_FLOAT;
+}
+
 static void emit_stages(zp_emit *e) {
   zp_buf_line(&e->out, "static const zpr_stage stages[PIPELINE] = {");
   for (int s = 0; s < e->program->choice.pipeline; s++) {
@@ -255,6 +259,7 @@ static void emit_stages(zp_emit *e) {
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
         LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+    if (!st->reads_numbers && has_numbers(e->model)) zp_buf_line(&e->out, "     .lacks_numbers = true,");
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
     emit_away(e, st);

@@ -202,6 +202,12 @@ static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
 /* A token that is to come next must not be seen by those before it. */
 static bool looks_back(inference *i) {
   const zp_model *model = i->spec->model;
+  const zp_input *foreign = zp_model_foreign_input(model);
+  if (foreign) {
+    zp_report(i->run->diags, ZP_Z0818, foreign->span, "the model reads `%s` %s: there is no text to go on with",
+              foreign->name, zp_shape_text(i->run->arena, &foreign->shape));
+    return false;
+  }
   for (int s = 0; s < model->segments.len; s++)
     for (int k = 0; k < model->segments.data[s].graph->nodes.len; k++) {
       const zp_node *n = &model->segments.data[s].graph->nodes.data[k];
@@ -288,7 +294,9 @@ int zp_cmd_eval(zp_run_state *run) {
   run->options = own;
   if (trained) i.spec = spec_for(run, trained, EVAL_BATCH);
   if (i.spec) {
-    zp_data_kind kind = is_token_file(o->data)                      ? ZP_DATA_TOKENS
+    bool arrays = trained->train.data.kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model);
+    zp_data_kind kind = arrays                                      ? ZP_DATA_ARRAYS
+                        : is_token_file(o->data)                    ? ZP_DATA_TOKENS
                         : trained->train.data.kind == ZP_DATA_LINES ? ZP_DATA_LINES
                                                                     : ZP_DATA_TEXT;
     i.spec->train.data = (zp_data){.kind = kind, .path = o->data, .span = ZP_NO_SPAN};
@@ -305,9 +313,9 @@ int zp_cmd_eval(zp_run_state *run) {
     zp_print_json(run->arena, answer);
     return finish(&i, status);
   }
-  printf("loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld tokens of %lld samples\n", loss, exp(loss),
+  printf("loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),
          100 * zp_json_get_real(answer, "accuracy", NAN), (long long)zp_json_get_int(answer, "tokens", 0),
-         (long long)zp_json_get_int(answer, "samples", 0));
+         zp_model_reads_tokens(i.spec->model) ? "tokens" : "labels", (long long)zp_json_get_int(answer, "samples", 0));
   zp_json_free(answer);
   return finish(&i, status);
 }

@@ -246,7 +246,8 @@ bool zp_has_product_loss(const zp_model *model) {
     int loss = g->loss >= 0 ? producer_of(g, g->loss) : -1;
     if (op_of(g, loss) != ZP_OP_CROSS_ENTROPY) continue;
     int logits = g->nodes.data[loss].in.data[0];
-    return op_of(g, producer_of(g, logits)) == ZP_OP_MATMUL && count_readers(g, logits) == 1;
+    return op_of(g, producer_of(g, logits)) == ZP_OP_MATMUL && count_readers(g, logits) == 1 &&
+           g->tensors.data[logits].shape.rank == 3;
   }
   return false;
 }

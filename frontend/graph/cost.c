@@ -61,6 +61,12 @@ static double fused_flop(const zp_graph *graph, const zp_node *node, int64_t mic
   return rows * per_row * (node->op == ZP_OP_FUSED_GRAD ? 3 : 1);
 }
 
+/* A mean adds every element once, its gradient scales it; the others only copy. */
+static double positions_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  if (node->op == ZP_OP_MEAN) return elements(graph, node->in.data[0], microbatch);
+  return node->op == ZP_OP_MEAN_GRAD ? elements(graph, node->out.data[0], microbatch) : 0;
+}
+
 /* Per logit: subtract, exponential (10, as in the op table), add; backward also the scaling. */
 enum { LOSS_FLOP_PER_LOGIT = 12 };
 
@@ -76,6 +82,7 @@ double zp_node_flop(const zp_graph *graph, const zp_node *node, int64_t microbat
   case ZP_CLASS_LOSS: return LOSS_FLOP_PER_LOGIT * elements(graph, node->in.data[0], microbatch);
   case ZP_CLASS_LOOKUP: /* lookups only move bytes; their gradients add once per element */
     return node->op == ZP_OP_EMBEDDING ? 0 : elements(graph, node->in.data[0], microbatch);
+  case ZP_CLASS_POSITIONS: return positions_flop(graph, node, microbatch);
   case ZP_CLASS_VIEW:
   case ZP_CLASS_COMM: return 0;
   }
@@ -105,6 +112,7 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
   assert(microbatch >= 1 && float_bytes >= 2 && float_bytes <= 8);
   if (node->op == ZP_OP_SPLIT || node->op == ZP_OP_ENTER) return 0;
   double bytes = param_grad_bytes(graph, node, microbatch, float_bytes);
+  if (node->op == ZP_OP_SLICE) return 2 * tensor_bytes(graph, node->out.data[0], microbatch, float_bytes);
   for (int i = 0; i < node->in.len; i++)
     bytes += node->op == ZP_OP_EMBEDDING && i == 1 ? tensor_bytes(graph, node->out.data[0], microbatch, float_bytes)
                                                    : tensor_bytes(graph, node->in.data[i], microbatch, float_bytes);

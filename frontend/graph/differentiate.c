@@ -92,6 +92,55 @@ static void diff_combine(diff_pass *pass, const zp_node *node) {
   zp_graph_add_node(pass->graph, grad);
 }
 
+static void diff_positions(diff_pass *pass, const zp_node *node, zp_op op) {
+  zp_node grad = zp_diff_node(node, op);
+  add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
+  add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+/* Positions of dy that operand i stands at, [B, positions, d]. */
+static zp_node slice_of(const zp_node *node, int dy, const zp_shape *operand, int64_t begin, zp_arena *arena) {
+  zp_node slice = zp_diff_node(node, ZP_OP_SLICE);
+  slice.attr = (zp_op_attr){.begin = begin, .count = operand->dim[operand->rank - 2]};
+  zp_push(arena, &slice.in, dy);
+  return slice;
+}
+
+/* What all samples share has their gradients' sum, as a learned position has. */
+static void diff_shared_rows(diff_pass *pass, const zp_node *node, zp_node slice, int param) {
+  zp_shape rows = pass->graph->tensors.data[node->out.data[0]].shape;
+  const zp_tensor *t = &pass->graph->tensors.data[param];
+  rows.dim[1] = slice.attr.count;
+  rows.extent[1] = NULL;
+  const char *name = zp_format(pass->arena, "%s.rows", t->name);
+  int each = zp_graph_add_tensor(pass->graph, zp_tensor_make(name, ZP_ELEM_FLOAT, rows, node->span));
+  pass->graph->tensors.data[each].parts[2] = pass->graph->tensors.data[node->out.data[0]].parts[2];
+  zp_push(pass->arena, &slice.out, each);
+  zp_graph_add_node(pass->graph, slice);
+  zp_node sum = zp_diff_node(node, ZP_OP_POSITION_GRAD);
+  add_in(pass, &sum, each);
+  add_param_grad(pass, &sum, param);
+  zp_graph_add_node(pass->graph, sum);
+}
+
+static void diff_concat(diff_pass *pass, const zp_node *node) {
+  int dy = zp_diff_total(pass, node->out.data[0]);
+  int64_t begin = 0;
+  for (int i = 0; i < node->in.len; i++) {
+    int x = node->in.data[i];
+    const zp_shape shape = pass->graph->tensors.data[x].shape;
+    zp_node slice = slice_of(node, dy, &shape, begin, pass->arena);
+    begin += slice.attr.count;
+    if (pass->graph->tensors.data[x].role == ZP_ROLE_PARAM) {
+      diff_shared_rows(pass, node, slice, x);
+    } else if (pass->needs[x]) {
+      add_gradient_of(pass, &slice, x);
+      zp_graph_add_node(pass->graph, slice);
+    }
+  }
+}
+
 static void diff_embedding(diff_pass *pass, const zp_node *node) {
   zp_node grad = zp_diff_node(node, ZP_OP_EMBEDDING_GRAD);
   add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
@@ -192,6 +241,9 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_MATMUL: diff_matmul(pass, &node); break;
   case ZP_OP_EMBEDDING: diff_embedding(pass, &node); break;
   case ZP_OP_ATTENTION: diff_attention(pass, &node); break;
+  case ZP_OP_MEAN: diff_positions(pass, &node, ZP_OP_MEAN_GRAD); break;
+  case ZP_OP_SLICE: diff_positions(pass, &node, ZP_OP_SLICE_GRAD); break;
+  case ZP_OP_CONCAT: diff_concat(pass, &node); break;
   case ZP_OP_TOP_K_GATE: diff_gate(pass, &node); break;
   case ZP_OP_DISPATCH: diff_dispatch(pass, &node); break;
   case ZP_OP_BATCHED_MATMUL:

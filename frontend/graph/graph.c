@@ -47,7 +47,7 @@ int zp_graph_input(zp_graph *graph, const zp_model *model, int input) {
   for (int i = 0; i < graph->tensors.len; i++)
     if (graph->tensors.data[i].role == ZP_ROLE_INPUT && graph->tensors.data[i].index == input) return i;
   const zp_input *in = &model->inputs.data[input];
-  zp_tensor tensor = zp_tensor_make(in->name, ZP_ELEM_I32, in->shape, in->span);
+  zp_tensor tensor = zp_tensor_make(in->name, in->element, in->shape, in->span);
   tensor.role = ZP_ROLE_INPUT;
   tensor.index = input;
   return zp_graph_add_tensor(graph, tensor);

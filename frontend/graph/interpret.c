@@ -81,6 +81,8 @@ void zp_interpret_node(zp_interpreter *in, const zp_node *node) {
     zp_interpret_fused_grad(in, node);
   else if (zp_op_get_class(node->op) == ZP_CLASS_GROUPED || zp_op_get_class(node->op) == ZP_CLASS_ROUTING)
     zp_interpret_experts(in, node);
+  else if (zp_op_get_class(node->op) == ZP_CLASS_POSITIONS)
+    zp_interpret_positions(in, node);
   else
     zp_interpret_op(in, node);
   for (int i = 0; i < node->out.len; i++)

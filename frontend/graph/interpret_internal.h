@@ -28,6 +28,9 @@ void zp_interpret_op(zp_interpreter *in, const zp_node *node);
 /* ---- interpret_experts.c: routing and the products of experts ---- */
 void zp_interpret_experts(zp_interpreter *in, const zp_node *node);
 
+/* ---- interpret_positions.c: means, slices and joins of positions ---- */
+void zp_interpret_positions(zp_interpreter *in, const zp_node *node);
+
 static inline const zp_shape *zp_in_shape(const zp_interpreter *in, int tensor) {
   return &in->graph->tensors.data[tensor].shape;
 }

@@ -21,18 +21,15 @@ int zp_model_add_param(zp_model *model, zp_param param) {
 }
 
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span) {
-  assert(name && shape.rank >= 1 && shape.rank <= ZP_MAX_RANK);
-  zp_input input = {.name = zp_strdup(model->arena, name), .shape = shape, .span = span};
+  return zp_model_add_array(model, name, ZP_ELEM_I32, shape, span);
+}
+
+int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp_shape shape, zp_span span) {
+  assert(name && shape.rank >= 1 && shape.rank <= ZP_MAX_RANK && element != ZP_ELEM_STAT);
+  zp_input input = {.name = zp_strdup(model->arena, name), .shape = shape, .element = element, .span = span};
   if (model->inputs.len == 0 && shape.rank > 1) model->sequence = shape.dim[1];
   zp_push(model->arena, &model->inputs, input);
   return model->inputs.len - 1;
-}
-
-int64_t zp_model_input_elements(const zp_model *model, int n) {
-  assert(n >= 0 && n <= model->inputs.len);
-  int64_t elements = 0;
-  for (int i = 0; i < n; i++) elements += zp_shape_elements(&model->inputs.data[i].shape, 1);
-  return elements;
 }
 
 int zp_attention_lengths(const zp_node *node) {

@@ -71,6 +71,8 @@ int zp_op_arity(zp_op op) {
   if (zp_op_is_row(op)) return rows[op].arity;
   switch (op) {
   case ZP_OP_SPLIT:
+  case ZP_OP_MEAN:
+  case ZP_OP_SLICE:
   case ZP_OP_TOP_K_GATE:
   case ZP_OP_ALL_REDUCE:
   case ZP_OP_ENTER:
@@ -83,6 +85,7 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_MATMUL:
   case ZP_OP_BATCHED_MATMUL:
   case ZP_OP_DISPATCH:
+  case ZP_OP_CONCAT:
   case ZP_OP_CROSS_ENTROPY:
   case ZP_OP_CE_STATS:
   case ZP_OP_CE_LOSS: return 2;

@@ -90,6 +90,11 @@ static void visit(parts_pass *pass, const zp_node *node) {
     break;
   case ZP_OP_SPLIT: tie_split(pass, node); break;
   case ZP_OP_ATTENTION: tie_attention(pass, node); break;
+  case ZP_OP_MEAN:
+  case ZP_OP_SLICE: tie(pass, x, 2, y, last_dim(pass, y)); break;
+  case ZP_OP_CONCAT:
+    for (int i = 0; i < node->in.len; i++) tie(pass, node->in.data[i], last_dim(pass, node->in.data[i]), y, 2);
+    break;
   case ZP_OP_TOP_K_GATE: tie_trailing(pass, x, y, 1); break;
   case ZP_OP_DISPATCH: tie(pass, x, 2, y, 3); break;
   case ZP_OP_COMBINE: tie(pass, x, 3, y, 2); break;
@@ -99,7 +104,9 @@ static void visit(parts_pass *pass, const zp_node *node) {
     tie(pass, node->in.data[1], node->attr.trans ? 1 : 2, y, 3);
     tie_trailing(pass, x, y, 1);
     break;
-  case ZP_OP_CROSS_ENTROPY: tie(pass, x, 1, node->in.data[1], 1); break;
+  case ZP_OP_CROSS_ENTROPY:
+    if (shape_of(pass, x)->rank == 3) tie(pass, x, 1, node->in.data[1], 1);
+    break;
   default:
     assert(zp_op_is_row(node->op)); /* a logical graph */
     if (zp_op_row_parts(node) > 1) {

@@ -98,11 +98,13 @@ static bool want_positive(zp_rule *rule, const char *what, double value) {
   return false;
 }
 
-/* ids [B, S] beside rows [B, S, n]. */
+/* ids [B, S] beside rows [B, S, n], or [B] beside [B, n]. */
 static bool want_labels(zp_rule *rule, int ids, int rows) {
   const zp_shape *a = shape_of(rule, ids), *b = shape_of(rule, rows);
   if (!want_element(rule, ids, ZP_ELEM_I32)) return false;
-  if (a->rank == 2 && b->rank == 3 && a->dim[0] == b->dim[0] && a->dim[1] == b->dim[1]) return true;
+  bool fits = a->rank >= 1 && a->rank <= 2 && b->rank == a->rank + 1;
+  for (int i = 0; fits && i < a->rank; i++) fits = a->dim[i] == b->dim[i];
+  if (fits) return true;
   fail(rule, ZP_Z0204, "`%s` needs one label per row, but `%s` is %s and `%s` is %s", zp_op_name(rule->op),
        operand(rule, rows)->name, text_of(rule, rows), operand(rule, ids)->name, text_of(rule, ids));
   return false;
@@ -313,6 +315,73 @@ static void attention(zp_rule *rule) {
          with_last(shape_of(rule, 0), attr->heads, heads && heads->value == attr->heads ? heads : NULL));
 }
 
+/* ---- positions ---- */
+
+/* Kernels of positions read whole rows, one behind the other. */
+static bool want_samples(zp_rule *rule, int i) {
+  if (!want_activation(rule, i) || !want_rank(rule, i, 3)) return false;
+  if (operand(rule, i)->base < 0) return true;
+  help(fail(rule, ZP_Z0216, "`%s` of `%s`, a part of a split, is known but not built yet", zp_op_name(rule->op),
+            operand(rule, i)->name),
+       "apply it to what is split, or to something that is computed from the part");
+  return false;
+}
+
+/* Positions of whole samples, also where x is a rank's share of them. */
+static int64_t positions_of(const zp_tensor *x) { return x->split_dim == 1 ? x->full_dim : x->shape.dim[1]; }
+
+static zp_shape without_positions(const zp_shape *x) {
+  zp_shape shape = {.rank = 2, .dim = {x->dim[0]}};
+  put_dim(&shape, 1, x, 2);
+  return shape;
+}
+
+static void mean(zp_rule *rule) {
+  if (!want_samples(rule, 0)) return;
+  if (rule->attr.value == 0) rule->attr.value = 1 / (double)positions_of(operand(rule, 0));
+  answer(rule, ZP_ELEM_FLOAT, without_positions(shape_of(rule, 0)));
+}
+
+static void slice(zp_rule *rule) {
+  const zp_op_attr *attr = &rule->attr;
+  if (!want_samples(rule, 0)) return;
+  int64_t count = attr->count ? attr->count : 1, positions = positions_of(operand(rule, 0));
+  if (attr->begin < 0 || count < 1 || attr->begin >= positions || count > positions - attr->begin) {
+    fail(rule, ZP_Z0208, "`%s` has positions 0 to %lld, not %lld to %lld", operand(rule, 0)->name,
+         (long long)positions - 1, (long long)attr->begin, (long long)(attr->begin + count - 1));
+    return;
+  }
+  zp_shape some = *shape_of(rule, 0);
+  some.dim[1] = count;
+  some.extent[1] = NULL;
+  answer(rule, ZP_ELEM_FLOAT, attr->count ? some : without_positions(&some));
+}
+
+/* Rows of every sample, or of a parameter: the same rows of all samples. */
+static bool want_rows_of_samples(zp_rule *rule, int i) {
+  if (operand(rule, i)->role != ZP_ROLE_PARAM) return want_samples(rule, i);
+  return want_element(rule, i, ZP_ELEM_FLOAT) && want_rank(rule, i, 2);
+}
+
+static void concat(zp_rule *rule) {
+  if (!want_rows_of_samples(rule, 0) || !want_rows_of_samples(rule, 1)) return;
+  int of_samples = operand(rule, 0)->role == ZP_ROLE_PARAM;
+  if (of_samples == 1 && !want_samples(rule, 1)) return;
+  const zp_shape *a = shape_of(rule, 0), *b = shape_of(rule, 1);
+  if (zp_shape_cols(a) != zp_shape_cols(b)) {
+    help(fail(rule, ZP_Z0204, "cannot put `%s` %s and `%s` %s one behind the other", operand(rule, 0)->name,
+              text_of(rule, 0), operand(rule, 1)->name, text_of(rule, 1)),
+         "both are [B, positions, d], or a parameter [positions, d] for all samples, with one d");
+    return;
+  }
+  zp_arena *arena = rule->graph->arena;
+  zp_shape joined = *shape_of(rule, of_samples);
+  joined.extent[1] = zp_extent_sum(arena, a->extent[a->rank - 2], b->extent[b->rank - 2]);
+  joined.dim[1] = a->dim[a->rank - 2] + b->dim[b->rank - 2];
+  if (rule->attr.parts > 1) resize(rule, &joined, 1, joined.dim[1] / rule->attr.parts);
+  answer(rule, ZP_ELEM_FLOAT, joined);
+}
+
 /* ---- experts ---- */
 
 /* Most slots of a sample: they are numbered in 32 bits. */
@@ -497,19 +566,19 @@ static void slots_collective(zp_rule *rule) {
 
 /* Shapes name B in front only, so [ranks, B*S, 3] is written [B, ranks*S, 3]; rank-major in memory all the same. */
 static void gather_stats(zp_rule *rule) {
-  if (!want_element(rule, 0, ZP_ELEM_STAT) || !want_rank(rule, 0, 3) ||
+  zp_shape shape = *shape_of(rule, 0);
+  if (!want_element(rule, 0, ZP_ELEM_STAT) || (shape.rank != 2 && !want_rank(rule, 0, 3)) ||
       !want_positive(rule, "parts", (double)rule->attr.parts))
     return;
-  zp_shape shape = *shape_of(rule, 0);
-  resize(rule, &shape, 1, shape.dim[1] * rule->attr.parts);
-  answer(rule, ZP_ELEM_STAT, shape);
+  answer(rule, ZP_ELEM_STAT, zp_gathered_stats(rule->graph->arena, &shape, rule->attr.parts));
 }
 
 static void ce_loss(zp_rule *rule) {
-  if (!want_element(rule, 0, ZP_ELEM_STAT) || !want_element(rule, 1, ZP_ELEM_I32) || !want_rank(rule, 0, 3) ||
-      !want_rank(rule, 1, 2))
-    return;
-  if (shape_of(rule, 0)->dim[1] % shape_of(rule, 1)->dim[1] || shape_of(rule, 0)->dim[2] != 3) {
+  if (!want_element(rule, 0, ZP_ELEM_STAT) || !want_element(rule, 1, ZP_ELEM_I32)) return;
+  const zp_shape *stat = shape_of(rule, 0), *labels = shape_of(rule, 1);
+  bool fits = labels->rank == 1 ? stat->rank == 2 || stat->rank == 3
+                                : labels->rank == 2 && stat->rank == 3 && stat->dim[1] % labels->dim[1] == 0;
+  if (!fits || zp_shape_cols(stat) != 3) {
     fail(rule, ZP_Z0204, "statistics `%s` %s do not belong to labels `%s` %s", operand(rule, 0)->name, text_of(rule, 0),
          operand(rule, 1)->name, text_of(rule, 1));
     return;
@@ -539,6 +608,9 @@ bool zp_rule_apply(zp_rule *rule) {
   case ZP_OP_ROPE: rope(rule); break;
   case ZP_OP_SPLIT: split(rule); break;
   case ZP_OP_ATTENTION: attention(rule); break;
+  case ZP_OP_MEAN: mean(rule); break;
+  case ZP_OP_SLICE: slice(rule); break;
+  case ZP_OP_CONCAT: concat(rule); break;
   case ZP_OP_TOP_K_GATE: top_k_gate(rule); break;
   case ZP_OP_DISPATCH: dispatch(rule); break;
   case ZP_OP_BATCHED_MATMUL: batched_matmul(rule); break;

@@ -47,6 +47,19 @@ void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size) {
   shape->dim[i] = size;
 }
 
+zp_shape zp_gathered_stats(zp_arena *arena, const zp_shape *stat, int64_t ranks) {
+  assert(stat->rank == 2 || stat->rank == 3);
+  zp_shape shape = *stat;
+  if (stat->rank == 2) { /* of samples: one row of each */
+    shape.rank = 3;
+    shape.dim[2] = stat->dim[1], shape.extent[2] = stat->extent[1];
+    shape.dim[1] = ranks, shape.extent[1] = NULL;
+  } else {
+    zp_shape_resize(arena, &shape, 1, stat->dim[1] * ranks);
+  }
+  return shape;
+}
+
 const zp_extent *zp_shape_extent(zp_arena *arena, const zp_shape *shape, int i, int64_t microbatch) {
   if (shape->dim[i] == ZP_DIM_B) return zp_extent_symbol(arena, "B", microbatch);
   return shape->extent[i] ? shape->extent[i] : zp_extent_number(arena, shape->dim[i]);

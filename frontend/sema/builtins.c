@@ -1,5 +1,6 @@
 /* The operations of the language: one table, one function per kind of arguments. */
 #include "elaborate.h"
+#include <math.h>
 
 typedef struct builtin builtin;
 typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
@@ -128,6 +129,68 @@ static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, cons
   return true;
 }
 
+/* `axis` of an operation that is built along the positions alone: 1, or -2 from the end. */
+static bool check_axis(zp_elab *e, const builtin *op, const zp_slot *slot) {
+  double axis;
+  if (!zp_slot_number(e, slot, "axis", 1, &axis)) return false;
+  if (axis == 1 || axis == -2) return true;
+  zp_diag *d =
+      zp_report(e->diags, ZP_Z0216, slot->value.span, "`%s` along axis %g is known but not built yet", op->name, axis);
+  zp_diag_help(d, "axis 1, the positions of a sample, is the one that is built");
+  return false;
+}
+
+static bool apply_concat(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  return check_axis(e, op, &slots[2]) && apply_plain(e, op, call, slots, value);
+}
+
+static bool apply_mean(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  return check_axis(e, op, &slots[1]) && apply_plain(e, op, call, slots, value);
+}
+
+/* Positions begin .. end - 1; negative ones count from the end, as in Python. */
+static bool apply_slice(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {0};
+  double begin, end;
+  zp_value x;
+  if (!tensors(e, op, slots, &x) || !check_axis(e, op, &slots[3])) return false;
+  zp_shape shape = zp_elab_value_shape(e, &x);
+  double positions = shape.rank == 3 ? (double)shape.dim[1] : 0; /* of another rank: told by the shape rule */
+  if (!zp_elab_require(e, call, op->name, "begin", &slots[1]) || !zp_slot_number(e, &slots[1], "begin", 0, &begin) ||
+      !zp_slot_number(e, &slots[2], "end", positions, &end))
+    return false;
+  if (begin < 0) begin += positions;
+  if (end < 0) end += positions;
+  if (shape.rank == 3 &&
+      !(begin >= 0 && begin < end && end <= positions && begin == floor(begin) && end == floor(end))) {
+    zp_report(e->diags, ZP_Z0237, call->span,
+              "`slice` takes positions from `begin` to before `end`, 0 to %g: not %g to %g", positions, begin, end);
+    return false;
+  }
+  attr.begin = (int64_t)begin;
+  attr.count = shape.rank == 3 ? (int64_t)(end - begin) : 1;
+  return apply_with(e, op, call, slots, attr, value);
+}
+
+/* One position, without its dimension. */
+static bool apply_select(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {0};
+  double index;
+  zp_value x;
+  if (!tensors(e, op, slots, &x) || !check_axis(e, op, &slots[2]) ||
+      !zp_elab_require(e, call, op->name, "index", &slots[1]) || !zp_slot_number(e, &slots[1], "index", 0, &index))
+    return false;
+  zp_shape shape = zp_elab_value_shape(e, &x);
+  double positions = shape.rank == 3 ? (double)shape.dim[1] : 0, from_start = index < 0 ? index + positions : index;
+  if (shape.rank == 3 && !(from_start >= 0 && from_start < positions && from_start == floor(from_start))) {
+    zp_report(e->diags, ZP_Z0237, slots[1].value.span, "`index` of `select` lies in 0 .. %g, this is %g", positions - 1,
+              index);
+    return false;
+  }
+  attr.begin = (int64_t)from_start;
+  return apply_with(e, op, call, slots, attr, value);
+}
+
 /* Places of arguments of attention. */
 enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11 };
 
@@ -238,6 +301,10 @@ static const builtin builtins[] = {
     {"dropout", 1, {"x", "rate"}, apply_dropout, ZP_OP_DROPOUT},
     {"rope", 1, {"x", "heads", "theta", "style"}, apply_rope, ZP_OP_ROPE},
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
+    {"mean", 1, {"x", "axis"}, apply_mean, ZP_OP_MEAN},
+    {"slice", 1, {"x", "begin", "end", "axis"}, apply_slice, ZP_OP_SLICE},
+    {"select", 1, {"x", "index", "axis"}, apply_select, ZP_OP_SLICE},
+    {"concat", 2, {"a", "b", "axis"}, apply_concat, ZP_OP_CONCAT},
     {"attention",
      3,
      {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
@@ -258,7 +325,7 @@ enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 
 /* The rest of the language's standard operations. */
 static const char *const not_built[] = {
-    "einsum", "relative_bias", "cast", "concat", "reshape", "slice", "gather", "mse", "sum", "mean", "max", "logsumexp",
+    "einsum", "relative_bias", "cast", "reshape", "gather", "mse", "sum", "max", "logsumexp",
 };
 
 static const builtin *find_builtin(const char *name) {

@@ -1,5 +1,4 @@
 /* Elaboration of one model: choose it, bind its arguments, execute its body, check the result. */
-#include <assert.h>
 #include "elaborate.h"
 
 bool zp_elab_eval(zp_elab *e, const zp_expr *expr, zp_value *value) {
@@ -122,33 +121,39 @@ static void keep_symbols(zp_elab *e, const zp_item *item) {
   }
 }
 
-static int find_input(const zp_model *model, const char *name) {
-  for (int i = 0; i < model->inputs.len; i++)
-    if (strcmp(model->inputs.data[i].name, name) == 0) return i;
-  return -1;
-}
-
-/* Labels and lengths are those of tokens. */
+/* Labels and lengths are of something: tokens, or another input. */
 static void check_inputs(zp_elab *e) {
-  if (e->model->inputs.len == 0 || find_input(e->model, "tokens") >= 0) return;
+  if (e->model->inputs.len == 0) return;
+  for (int i = 0; i < e->model->inputs.len; i++) {
+    const char *name = e->model->inputs.data[i].name;
+    if (strcmp(name, "labels") != 0 && strcmp(name, "lengths") != 0) return;
+  }
   const zp_input *first = &e->model->inputs.data[0];
   zp_diag *d = zp_report(e->diags, ZP_Z0238, first->span, "trainers feed `%s` beside `tokens` only", first->name);
   zp_diag_help(d, "declare `input tokens: i32[B, S]`, too, and read it");
 }
 
-/* Trainers feed tokens, labels, lengths in this order, in whatever order they are declared. */
-static void order_inputs(zp_model *model) {
+/* Numbers come first, then what has the names of `names` in their order, then the rest. */
+static int place_of_input(const zp_input *input) {
   static const char *const names[] = {"tokens", "labels", "lengths"};
   enum { NAMES = sizeof names / sizeof *names };
-  zp_input ordered[NAMES];
-  int n = 0, now[NAMES];
-  for (int k = 0; k < NAMES; k++) {
-    int was = find_input(model, names[k]);
-    if (was < 0) continue;
-    ordered[n] = model->inputs.data[was];
-    now[was] = n++;
-  }
-  assert(n == model->inputs.len);
+  if (input->element == ZP_ELEM_FLOAT) return 0;
+  int k = 0;
+  while (k < NAMES && strcmp(input->name, names[k]) != 0) k++;
+  return 1 + k;
+}
+
+/* In whatever order inputs are declared, they stand in one order in memory (zp_model_inputs_bytes). */
+static void order_inputs(zp_model *model) {
+  int n = model->inputs.len, next = 0;
+  zp_input *ordered = ZP_NEW_ARRAY(model->arena, zp_input, n + 1);
+  int *now = ZP_NEW_ARRAY(model->arena, int, n + 1);
+  for (int place = 0; next < n; place++)
+    for (int i = 0; i < n; i++) {
+      if (place_of_input(&model->inputs.data[i]) != place) continue;
+      ordered[next] = model->inputs.data[i];
+      now[i] = next++;
+    }
   for (int i = 0; i < n; i++) model->inputs.data[i] = ordered[i];
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
@@ -159,6 +164,14 @@ static void order_inputs(zp_model *model) {
   }
 }
 
+static int64_t positions_of_inputs(const zp_model *model) {
+  for (int i = 0; i < model->inputs.len; i++) {
+    const zp_input *input = &model->inputs.data[i];
+    if (input->shape.rank == (input->element == ZP_ELEM_I32 ? 2 : 3)) return input->shape.dim[1];
+  }
+  return 1;
+}
+
 static void finish(zp_elab *e) {
   zp_model *model = e->model;
   order_inputs(model);
@@ -166,7 +179,8 @@ static void finish(zp_elab *e) {
   const zp_graph *last = model->segments.data[model->segments.len - 1].graph;
   const zp_node *loss = &last->nodes.data[last->tensors.data[last->loss].producer];
   model->vocabulary = zp_shape_cols(&last->tensors.data[loss->in.data[0]].shape);
-  if (model->inputs.len) model->sequence = model->inputs.data[0].shape.dim[1];
+  model->sequence = positions_of_inputs(model);
+  zp_model_find_ranges(model);
 }
 
 static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_item *item, const choice *c) {

@@ -1,10 +1,12 @@
-/* Labels are the tokens that follow, but of masked data. Where attention sees them, the loss falls because they are
- * copied, and nothing is learned that helps without them. The model is legal and cheap to train by mistake: a warning.
+/* Labels are the tokens that follow, but of masked data and arrays. Where attention sees them, the loss falls because
+ * they are copied, and nothing is learned that helps without them. The model is legal and cheap to train by mistake: a
+ * warning.
  */
 #include "eval.h"
 #include <string.h>
 
 static bool has_labels(const zp_model *model) {
+  if (!zp_model_reads_tokens(model)) return false;
   for (int i = 0; i < model->inputs.len; i++)
     if (strcmp(model->inputs.data[i].name, "labels") == 0) return true;
   return false;
@@ -21,7 +23,8 @@ void zp_check_lookahead(zp_diags *diags, const zp_spec *spec) {
   enum { MOST = 8 }; /* a model has few kinds of attention */
   zp_span told[MOST];
   int n = 0;
-  if (!has_labels(spec->model) || spec->train.data.mask_rate > 0) return;
+  bool others = spec->train.data.mask_rate > 0 || spec->train.data.kind == ZP_DATA_ARRAYS;
+  if (others || !has_labels(spec->model)) return;
   for (int s = 0; s < spec->model->segments.len; s++) {
     const zp_graph *graph = spec->model->segments.data[s].graph;
     for (int i = 0; i < graph->nodes.len && n < MOST; i++) {

@@ -109,7 +109,7 @@ zp_shape zp_elab_value_shape(const zp_elab *e, const zp_value *value) {
 zp_element zp_elab_value_element(const zp_elab *e, const zp_value *value) {
   const zp_handle *handle = handle_of(e, value);
   if (handle->kind == ZP_HANDLE_PARAM) return ZP_ELEM_FLOAT;
-  if (handle->kind == ZP_HANDLE_INPUT) return ZP_ELEM_I32;
+  if (handle->kind == ZP_HANDLE_INPUT) return e->model->inputs.data[handle->index].element;
   return graph_at(e, handle->segment)->tensors.data[handle->index].element;
 }
 

@@ -190,6 +190,31 @@ static void check_labels(zp_diags *diags, const zp_spec *spec, const zp_data *da
   zp_diag_help(d, "declare `input labels: i32[B, S]`: where nothing counts there are none, and no loss");
 }
 
+static const char *const source_words[] = {
+    [ZP_DATA_NONE] = "",       [ZP_DATA_TOKENS] = "tokens", [ZP_DATA_TEXT] = "text", [ZP_DATA_SYNTHETIC] = "synthetic",
+    [ZP_DATA_LINES] = "lines", [ZP_DATA_ARRAYS] = "arrays"};
+
+/* Made-up samples are numbers with a label; nothing says what other ids would mean. */
+static bool can_be_made_up(const zp_model *model) {
+  for (int i = 0; i < model->inputs.len; i++) {
+    const zp_input *input = &model->inputs.data[i];
+    if (input->element == ZP_ELEM_I32 && !(input->labels && input->shape.rank == 1)) return false;
+  }
+  return true;
+}
+
+/* Does the source have what the model reads? Arrays have any input by its name; all others have tokens. */
+static void check_source(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
+  if (!spec->model || spec->model->inputs.len == 0 || data->kind == ZP_DATA_NONE || data->kind == ZP_DATA_ARRAYS ||
+      zp_model_reads_tokens(spec->model) || (data->kind == ZP_DATA_SYNTHETIC && can_be_made_up(spec->model)))
+    return;
+  const zp_input *first = zp_model_foreign_input(spec->model);
+  zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` does not feed the inputs of this model",
+                         data->mask_rate > 0 ? "masked" : source_words[data->kind]);
+  zp_diag_also(d, first->span, "it reads `%s` %s", first->name, zp_shape_text(spec->model->arena, &first->shape));
+  zp_diag_help(d, "`arrays(\"FOLDER\")` feeds any input from a file of its name: %s.npy", first->name);
+}
+
 /* Sequences of a step. Published runs stay below 1e5; far above 1e8 micro-batches could not be simulated one by one. */
 enum { MOST_BATCH = 100000000 };
 
@@ -199,6 +224,8 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   if (train->batch == 0) return true; /* a file without a train block */
   if (train->batch > MOST_BATCH)
     zp_report(diags, ZP_Z0306, train->batch_span, "`batch` must be at most %d sequences", MOST_BATCH);
+  check_source(diags, spec, &train->data);
+  check_source(diags, spec, &train->validate_data);
   check_labels(diags, spec, &train->data);
   check_labels(diags, spec, &train->validate_data);
   zp_check_groups(diags, spec);

@@ -46,6 +46,11 @@ static const zp_field synthetic_fields[] = {
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
 };
+static const zp_field arrays_fields[] = {
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+};
 /* Some tokens of another source are masked, and they are the labels. */
 static const zp_field masked_fields[] = {
     {"source", ZP_FIELD_CUSTOM, .read = read_masked_source},
@@ -59,9 +64,10 @@ static const zp_function data_functions[] = {
     {"text", ZP_DATA_TEXT, ZP_SCHEMA("text", text_fields, 1)},
     {"lines", ZP_DATA_LINES, ZP_SCHEMA("lines", lines_fields, 1)},
     {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA("synthetic", synthetic_fields, 1)},
-    {"masked", MASKED, ZP_SCHEMA("masked", masked_fields, 1)}, /* last: it is made of one of the others */
+    {"arrays", ZP_DATA_ARRAYS, ZP_SCHEMA("arrays", arrays_fields, 1)},
+    {"masked", MASKED, ZP_SCHEMA("masked", masked_fields, 1)}, /* of one of the sources of tokens, the first ones */
 };
-enum { DATA_FUNCTIONS = sizeof data_functions / sizeof *data_functions, SOURCES = DATA_FUNCTIONS - 1 };
+enum { DATA_FUNCTIONS = sizeof data_functions / sizeof *data_functions, SOURCES = DATA_FUNCTIONS - 2 };
 
 /* Paths in a file are relative to the file's folder, so that an example works from anywhere; paths of --set are
  * relative to the current folder, where the shell completed them. */
@@ -89,7 +95,9 @@ static bool check_source(zp_reader *reader, const zp_function *function, const d
   if (!made_up && (!args->data.path || !args->data.path[0])) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, span, "`%s` needs a path", function->name);
     zp_diag_help(d, "for example `%s(\"%s\")`", function->name,
-                 function->value == ZP_DATA_TOKENS ? "train_*.bin" : "book.txt");
+                 function->value == ZP_DATA_TOKENS   ? "train_*.bin"
+                 : function->value == ZP_DATA_ARRAYS ? "images"
+                                                     : "book.txt");
     return false;
   }
   if (args->format != ANY_FORMAT && is_index(args->data.path) != (args->format == FORMAT_MEGATRON)) {

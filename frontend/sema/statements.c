@@ -96,36 +96,58 @@ static void assign(zp_elab *e, const zp_stmt *stmt) {
   }
 }
 
+/* Names that mean something to sources of text have one form each. */
+static bool has_form_of_name(const char *name, zp_element element, const zp_shape *shape) {
+  bool ids = element == ZP_ELEM_I32;
+  if (strcmp(name, "tokens") == 0) return ids && shape->rank == 2;
+  if (strcmp(name, "lengths") == 0) return ids && shape->rank == 1;
+  if (strcmp(name, "labels") == 0) return ids && shape->rank <= 2;
+  return ids ? shape->rank <= 2 : shape->rank == 2 || shape->rank == 3;
+}
+
+/* i32 or f32, which stands for whatever the plan computes in. */
+static bool read_element(const zp_type_expr *type, zp_element *element) {
+  const char *word = type->element.text ? type->element.text : "f32";
+  *element = strcmp(word, "i32") == 0 ? ZP_ELEM_I32 : ZP_ELEM_FLOAT;
+  return *element == ZP_ELEM_I32 || strcmp(word, "f32") == 0;
+}
+
+/* Tokens and labels of tokens are as long as each other. */
+static bool is_of_tokens(const char *name, const zp_shape *shape) {
+  return shape->rank == 2 && (strcmp(name, "tokens") == 0 || strcmp(name, "labels") == 0);
+}
+
 static void declare_input(zp_elab *e, const zp_stmt *stmt) {
   const zp_name *name = &stmt->names.data[0];
   const zp_type_expr *type = stmt->type;
   zp_shape shape = {0};
+  zp_element element;
   zp_scope_set(e->frame->scope, name->text, (zp_value){.kind = ZP_VAL_POISON, .span = name->span});
   if (e->frame->kind != ZP_FRAME_MODEL) {
     zp_report(e->diags, ZP_Z0232, stmt->span, "an input can only be declared at the top level of a model");
     return;
   }
   if (!zp_elab_shape(e, type, &shape)) return;
-  bool lengths = strcmp(name->text, "lengths") == 0;
-  bool known = lengths || strcmp(name->text, "tokens") == 0 || strcmp(name->text, "labels") == 0;
-  bool ids = type->element.text && strcmp(type->element.text, "i32") == 0;
-  if (!known || !ids || shape.rank != (lengths ? 1 : 2) || shape.dim[0] != ZP_DIM_B) {
+  if (!read_element(type, &element) || shape.rank < 1 || shape.dim[0] != ZP_DIM_B ||
+      !has_form_of_name(name->text, element, &shape)) {
     zp_diag *d = zp_report(e->diags, ZP_Z0238, stmt->span, "trainers cannot feed the input `%s`", name->text);
-    zp_diag_help(d, "inputs are `input tokens: i32[B, S]`, `input labels: i32[B, S]` and `input lengths: i32[B]`");
+    zp_diag_help(d,
+                 "inputs are `input tokens: i32[B, S]`, `input labels: i32[B, S]` or i32[B], `input lengths: i32[B]`, "
+                 "and others of i32[B], i32[B, n], f32[B, n] or f32[B, S, n]");
     return;
   }
   for (int i = 0; i < e->model->inputs.len; i++) {
     const zp_input *other = &e->model->inputs.data[i];
     bool twice = strcmp(other->name, name->text) == 0;
-    bool alone = lengths || strcmp(other->name, "lengths") == 0; /* has no sequence */
-    if (!twice && (alone || other->shape.dim[1] == shape.dim[1])) continue;
+    bool pair = is_of_tokens(name->text, &shape) && is_of_tokens(other->name, &other->shape);
+    if (!twice && (!pair || other->shape.dim[1] == shape.dim[1])) continue;
     zp_diag *d =
         twice ? zp_report(e->diags, ZP_Z0201, name->span, "input `%s` is declared twice", name->text)
               : zp_report(e->diags, ZP_Z0238, type->span, "`%s` and `%s` differ in length", name->text, other->name);
     zp_diag_also(d, other->span, "%s", zp_shape_text(e->arena, &other->shape));
     return;
   }
-  int index = zp_model_add_input(e->model, name->text, shape, name->span);
+  int index = zp_model_add_array(e->model, name->text, element, shape, name->span);
   zp_handle handle = {.kind = ZP_HANDLE_INPUT, .segment = -1, .index = index};
   zp_scope_set(e->frame->scope, name->text, zp_elab_tensor(e, handle, name->span));
 }

@@ -100,6 +100,7 @@ double zp_own_step_s(const zp_lowered *lowered, const zp_machine *machine, const
   case ZP_CLASS_GROUPED: return product_s(&o, given_s, step);
   case ZP_CLASS_ATTENTION: return attention_s(&o, step);
   case ZP_CLASS_LOSS: return moved_s(&o, ZP_KERNEL_LOSS, 1, step);
+  case ZP_CLASS_POSITIONS:
   case ZP_CLASS_LOOKUP: return moved_s(&o, ZP_KERNEL_LOOKUP, 1, step);
   case ZP_CLASS_ROUTING: return moved_s(&o, ZP_KERNEL_ROUTING, step->op == ZP_OP_TOP_K_GATE ? 2 : 1, step);
   default: return row_s(&o, step);

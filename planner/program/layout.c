@@ -178,6 +178,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
   t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
   t->products_bytes = max64(t->products_bytes, s->products_bytes);
+  t->reads_numbers |= s->reads_numbers;
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);

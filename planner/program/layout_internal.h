@@ -18,6 +18,7 @@ typedef struct zp_totals {
   int64_t pending_bytes;            /* waiting weight gradients */
   int64_t transient_bytes;
   int64_t products_bytes; /* scratch memory of products */
+  bool reads_numbers;     /* some unit: inputs that are numbers */
   bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */
   int64_t carry_elements; /* largest tensor that flows between units */
   int64_t units;

@@ -167,11 +167,11 @@ bool zp_step_is_exchange(const zp_step *step) {
   return step->kind == ZP_STEP_NODE && (step->op == ZP_OP_SPREAD_SLOTS || step->op == ZP_OP_RETURN_SLOTS);
 }
 
-/* Kernels that take no leading dimension: losses, collectives, lookups, routing, copies. */
+/* Kernels that take no leading dimension: losses, collectives, lookups, routing, positions, copies. */
 static bool wants_whole_rows(const zp_step *step) {
   if (step->kind != ZP_STEP_NODE) return true;
   zp_op_class class = zp_op_get_class(step->op);
-  return class == ZP_CLASS_LOSS || class == ZP_CLASS_COMM || class == ZP_CLASS_ROUTING ||
+  return class == ZP_CLASS_LOSS || class == ZP_CLASS_COMM || class == ZP_CLASS_ROUTING || class == ZP_CLASS_POSITIONS ||
          (class == ZP_CLASS_LOOKUP && step->op != ZP_OP_POSITION_GRAD);
 }
 
@@ -257,6 +257,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   if (!l.reason) refuse_strided(&l, &out->backward);
   if (!l.reason) refuse_strided(&l, &out->loss);
   if (l.reason && !*reason) *reason = l.reason;
+  out->reads_numbers = zp_graph_reads_numbers(out->graph);
   if (has_products(&out->forward) || has_products(&out->backward))
     out->products_bytes = zp_products_bytes(lowered->spec);
   move_procedure(arena, &out->forward);

@@ -304,7 +304,10 @@ void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_tot
   size_flat_buffers(&p);
   place_flat_buffers(&p);
   int64_t before = p.top;
-  s->at_inputs = region(&p.top, zp_model_input_elements(spec->model, spec->model->inputs.len) * m * l->microbatch * 4);
+  s->reads_numbers = t->reads_numbers;
+  int64_t mb_inputs =
+      zp_model_inputs_bytes(spec->model, spec->model->inputs.len, l->microbatch, l->compute_bytes, t->reads_numbers);
+  s->at_inputs = region(&p.top, m * mb_inputs);
   int64_t inputs = p.top - before;
   int64_t saved_away = place_slots(&p, m);
   before = p.top;

@@ -287,12 +287,23 @@ static void zero_gradient(zp_replay *r, const zp_replay_call *call, int use) {
 }
 
 static int64_t input_bytes(const zp_replay *r, int input) {
-  return zp_shape_elements(&r->program->spec->model->inputs.data[input].shape, r->lowered->microbatch) * 4;
+  return zp_model_input_bytes(r->program->spec->model, input, r->lowered->microbatch, r->lowered->compute_bytes);
+}
+
+/* Without what lies between micro-batches. */
+static int64_t input_value_bytes(const zp_replay *r, int input) {
+  const zp_input *in = &r->program->spec->model->inputs.data[input];
+  return zp_shape_elements(&in->shape, r->lowered->microbatch) * zp_element_bytes(r->lowered, in->element);
 }
 
 int64_t zp_replay_input_at(const zp_replay *r, int input, int64_t mb) {
-  int64_t before = zp_model_input_elements(r->program->spec->model, input) * r->lowered->microbatch * 4;
+  int64_t before = zp_model_inputs_bytes(r->program->spec->model, input, r->lowered->microbatch,
+                                         r->lowered->compute_bytes, r->stage->reads_numbers);
   return r->stage->at_inputs + before * r->program->microbatches + mb * input_bytes(r, input);
+}
+
+static bool has_input(const zp_replay *r, int input) {
+  return r->stage->reads_numbers || r->program->spec->model->inputs.data[input].element == ZP_ELEM_I32;
 }
 
 void zp_replay_load(zp_replay *r) {
@@ -302,8 +313,8 @@ void zp_replay_load(zp_replay *r) {
   for (int i = 0; i < n; i++)
     zp_shadow_write(&r->device, zp_shadow_whole(region[i].at, region[i].bytes), zp_replay_value(ZP_TAG_STATE, i, 0, 0));
   for (int i = 0; i < model->inputs.len && r->stage->at_inputs >= 0; i++)
-    for (int64_t mb = 0; mb < r->microbatches; mb++)
-      zp_shadow_write(&r->device, zp_shadow_whole(zp_replay_input_at(r, i, mb), input_bytes(r, i)),
+    for (int64_t mb = 0; mb < r->microbatches && has_input(r, i); mb++)
+      zp_shadow_write(&r->device, zp_shadow_whole(zp_replay_input_at(r, i, mb), input_value_bytes(r, i)),
                       zp_replay_value(ZP_TAG_INPUT, i, 0, mb));
   for (int k = 0; k < r->stage->n_chunks && !zp_moves_params(choice_of(r)); k++)
     for (int64_t j = 0; j < r->chunk[k].calls; j++) put_params(r, &r->chunk[k].call[j], -1);

@@ -50,6 +50,7 @@ typedef struct needs {
   int64_t away, largest_away, unit_away;                       /* of slots elsewhere */
   int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
   bool products;             /* some unit multiplies matrices */
+  bool numbers;              /* some unit reads inputs that are numbers */
   bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
 } needs;
 
@@ -96,6 +97,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);
+  n->numbers |= zp_graph_reads_numbers(segment->graph);
   n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim(program, "carry_in_elements");
 }
 
@@ -374,8 +376,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"error", zp_claim(a, "at_error"), error},
       {"server error", zp_claim(a, "at_server_error"), server_error},
       {"inputs", zp_claim(a, "at_inputs"),
-       zp_model_input_elements(v->spec->model, v->spec->model->inputs.len) * v->microbatches * v->choice.microbatch *
-           4},
+       v->microbatches * zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, v->choice.microbatch,
+                                               (int)v->compute_bytes, n.numbers)},
       {"slots", zp_claim(a, "at_slots"), slots},
       {"saved ring", zp_claim(a, "at_saved_ring"), ring},
       {"pending", zp_claim(a, "at_pending"), n.pending},

@@ -77,8 +77,9 @@ static int replicated(localizer *l, const zp_node *near, int id) {
   return l->reduced[id];
 }
 
+/* Inputs have no gradient, so there is no sum of it to arrange for. */
 static int entered(localizer *l, const zp_node *near, int id) {
-  if (l->state[id] == ZP_FORM_ENTERED) return l->local[id];
+  if (l->state[id] == ZP_FORM_ENTERED || l->from->tensors.data[id].role == ZP_ROLE_INPUT) return l->local[id];
   if (l->entered[id] < 0) l->entered[id] = add_collective(l, ZP_OP_ENTER, near, replicated(l, near, id), "enter");
   return l->entered[id];
 }
@@ -161,6 +162,7 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
     node.attr.heads = local_heads(node.attr.heads, x, l->tensor);
     if (node.attr.kv_heads) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
   }
+  if (node.op == ZP_OP_CONCAT && pattern->out == ZP_FORM_SEQ) node.attr.parts = l->tensor;
   if (node.op == ZP_OP_DISPATCH) node.attr.experts = l->to->tensors.data[node.out.data[0]].shape.dim[1];
   if (node.op == ZP_OP_COMBINE) node.attr.experts = x->shape.dim[1];
   /* Every rank adds its part of the scores' gradient: each a part of the balancing loss's as well. */
@@ -196,7 +198,7 @@ static void add_cross_entropy(localizer *l, const zp_node *logical, const int *i
   shape.extent[shape.rank - 1] = NULL;
   int stat = add_loss_node(l, ZP_OP_CE_STATS, logical, in[0], in[1], (zp_op_attr){0}, "stats", shape);
   if (l->to->tensors.data[in[0]].split_dim >= 0) {
-    zp_shape_resize(l->arena, &shape, 1, shape.dim[1] * l->tensor); /* rank-major in memory */
+    shape = zp_gathered_stats(l->arena, &shape, l->tensor);
     stat = add_loss_node(l, ZP_OP_GATHER_STATS, logical, stat, -1, (zp_op_attr){.parts = l->tensor}, "gathered", shape);
   }
   zp_shape rows = l->to->tensors.data[in[1]].shape;

@@ -11,6 +11,10 @@
  * and cross-entropy: their rows read the whole sequence, or all ranks' columns. None for rope: attention, for which its
  * angles are made, has none.
  *
+ * A mean over the positions, or some of them, of Q is a partial sum, whose gradient every rank has for its own
+ * positions. What is joined may become Q, also of what is gathered from it, because positions move from rank to rank:
+ * each rank writes its own positions of the result and has a part of the operands' gradients, zeros for the others'.
+ *
  * A norm of heads stands between products that are divided by heads: a rank has some of them, so a part of the gradient
  * of the weight that they share (H).
  *
@@ -126,6 +130,24 @@ static const row table[] = {
     {ZP_OP_SPLIT, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_SPLIT, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SPLIT, {{R_}, ZP_FORM_R}},
+    {ZP_OP_MEAN, {{S_}, ZP_FORM_S}},
+    {ZP_OP_MEAN, {{P_}, ZP_FORM_P}},
+    {ZP_OP_MEAN, {{Q_}, ZP_FORM_P}},
+    {ZP_OP_MEAN, {{R_}, ZP_FORM_R}},
+    {ZP_OP_SLICE, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SLICE, {{P_}, ZP_FORM_P}},
+    {ZP_OP_SLICE, {{Q_}, ZP_FORM_P}}, /* positions of other ranks give zeros */
+    {ZP_OP_SLICE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_CONCAT, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_CONCAT, {{E_, E_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{H_, E_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{E_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{G_, G_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{H_, G_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{G_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{E_, G_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{G_, E_}, ZP_FORM_SEQ}},
+    {ZP_OP_CONCAT, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_TOP_K_GATE, {{G_}, ZP_FORM_ENTERED}},
     {ZP_OP_TOP_K_GATE, {{R_}, ZP_FORM_R}},
     {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_EXPERTS}},
@@ -232,12 +254,16 @@ bool zp_divides_sequence(const zp_tensor *t, int tensor) {
 
 /* Everything that the pattern splits along the sequence falls apart in equal shares of the same positions. */
 static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern, int tensor) {
+  if (node->op == ZP_OP_CONCAT && pattern->out == ZP_FORM_SEQ &&
+      !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor))
+    return false;
   for (int i = 0; i < node->in.len; i++) {
     const zp_tensor *t = tensor_of(graph, node->in.data[i]);
     zp_need need = pattern->in[i];
     if ((need == ZP_NEED_SEQ || need == ZP_NEED_GATHER) && !zp_divides_sequence(t, tensor)) return false;
     if (pattern->out != ZP_FORM_SEQ) continue;
-    if (need == ZP_NEED_SHARED && node->op != ZP_OP_MATMUL && t->shape.rank != 1) return false;
+    bool any_rank = node->op == ZP_OP_MATMUL || node->op == ZP_OP_CONCAT;
+    if (need == ZP_NEED_SHARED && !any_rank && t->shape.rank != 1) return false;
     if (need == ZP_NEED_ROWS && (t->shape.rank != 2 || t->parts[0].outer != 1 || t->parts[0].units % tensor))
       return false;
   }
@@ -268,7 +294,7 @@ int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_p
     if (table[i].op != node->op) continue;
     bool divided = pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_P || pattern->in[0] == ZP_NEED_S ||
                    pattern->out == ZP_FORM_EXPERTS || pattern->out == ZP_FORM_ENTERED;
-    bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER;
+    bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER || pattern->in[0] == ZP_NEED_SEQ;
     if ((divided && problem->tensor == 1) || (sequence && !problem->sequence)) continue;
     if (cuts_experts(problem, pattern, node->op)) continue;
     if (params_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&

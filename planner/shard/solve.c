@@ -155,6 +155,7 @@ static bool use_operand(solver *s, const zp_node *node, int i, zp_need need, uns
   int tensor = node->in.data[i];
   if (need == ZP_NEED_ANY) return true;
   if (s->graph->tensors.data[tensor].role == ZP_ROLE_PARAM) return use_param(s, node, i, need, live, cost);
+  if (s->graph->tensors.data[tensor].role == ZP_ROLE_INPUT) return need == ZP_NEED_R || need == ZP_NEED_ENTER;
   switch (need) {
   case ZP_NEED_S: return *live == SPLIT;
   case ZP_NEED_EXPERTS: return *live == EXPERTS;

@@ -14,6 +14,9 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(embedding)                                                                                                         \
   X(embedding_grad)                                                                                                    \
   X(position_grad)                                                                                                     \
+  X(move_positions)                                                                                                    \
+  X(mean_positions)                                                                                                    \
+  X(spread_positions)                                                                                                  \
   X(attention_forward)                                                                                                 \
   X(attention_grad_q)                                                                                                  \
   X(attention_grad_kv)                                                                                                 \

@@ -7,7 +7,7 @@
    are played by one thread. Losses, gradient norms and parameters against the CPU trainer on one rank, within the bounds of
    trainings.py. Every run has --check-memory: arena peak and bytes sent are the plan's.
 2. Compiled: trainers of the example models for sm_90, where NVRTC is on this machine.
-3. Samples of different lengths against PyTorch's committed values.
+3. Samples of different lengths, and images, against PyTorch's committed values.
 4. Algorithms of products are in the log and in checkpoints, and a run that goes on with others says so.
 5. Without a driver such a trainer ends with one message.
 """
@@ -111,15 +111,16 @@ def check_algorithms(tally, folder):
     tally.check("other algorithms", outcome.status == 0 and outcome.out.count(told) == 1, outcome.tail())
 
 
-# ---- samples of different lengths ----
+# ---- samples of different lengths, and images ----
 
 # Model, precision, tensor, pipeline; the bound of losses and norms against PyTorch's in f32: that of tests/torch/compare.py in f32, there 2^-8 / 20 in bf16.
 LENGTHS = (("bert", "fp64", 1, 1, 1e-5), ("lines", "fp64", 2, 2, 1e-5), ("lines", "fp32", 2, 1, 1e-5), ("bert", "mixed_bf16", 2, 1, 2.0 ** -8 / 20),
-           ("lines", "mixed_bf16", 1, 2, 2.0 ** -8 / 20))
+           ("lines", "mixed_bf16", 1, 2, 2.0 ** -8 / 20), ("vit", "fp64", 1, 2, 1e-12), ("vit", "fp64", 2, 1, 1e-12),
+           ("vit", "fp32", 2, 1, 1e-5))  # in 16 bits: images.py
 
 
 def check_lengths(tally, folder):
-    """Encoders that see whole lines, padding masked: what PyTorch says of their first steps (tests/torch/expected_*.json)."""
+    """Encoders that see whole lines, padding masked, or images: what PyTorch says of their first steps (tests/torch/expected_*.json)."""
     for model, precision, tensor, pipeline, bound in LENGTHS:
         place = os.path.join(harness.ROOT, "tests", "torch")
         with open(os.path.join(place, "expected_%s.json" % model), encoding="utf-8") as file:

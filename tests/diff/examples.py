@@ -13,12 +13,14 @@ import harness  # noqa: E402
 
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
               "dbrx_132b": 131596523520, "bert": 109514298 - 768,
-              "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920}
+              "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656}
+# torchvision's documentation has vit_b_16 with 86,567,656 parameters and vit_l_16 with 304,326,632, for 1,000 classes at 224.
 # What published models of the same layers have. Gemma 2: arXiv 2408.00118, table 2, without the embedding, with its 256,000 rows;
 # BERT-Large with its masked-language head has two segments: one embedding more than ours.
 OTHER_SIZES = {("bert", "BERT-Large"): ("layers=24 d=1024 heads=16", 335174458 - 1024),
+               ("vit_b16", "ViT-L/16"): ("layers=24 d=1024 heads=16", 304326632),
                ("gemma2_2b", "Gemma 2 9B"): ("pairs=21 d=3584 heads=16 kv_heads=8 ff=14336", 8324201984 + 256000 * 3584)}
-TRAINERS = {"gpt_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "moe_tiny": (1, 2, 4), "gpt_long": (1, 2), "gpt2": (1, 2)}
+TRAINERS = {"gpt_tiny": (1, 2, 4), "vit_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "moe_tiny": (1, 2, 4), "gpt_long": (1, 2), "gpt2": (1, 2)}
 MAX_LINES, MAX_BUILD_S = 1200, 15
 MAX_PLAN_S = 10  # of processor time: how fast it is tests/bench/search_speed.sh prints, this only catches blow-ups
 V100_BYTES = 32 * 10**9

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damaged inputs of every kind: models, plan files, run tables, calibrations, configurations of Hugging Face, topologies, jobs,
-tokenizers, logs and command lines through the code of the command (tests/fuzz/inputs.c), checkpoints and token files through a
-trainer. Whatever they hold, the program ends by itself within its limits, with a documented status, and says what is wrong.
+tokenizers, logs and command lines through the code of the command (tests/fuzz/inputs.c), checkpoints, token files and
+arrays through a trainer. Whatever they hold, the program ends by itself within its limits, with a documented status, and says what is wrong.
 
     inputs.py [--seconds N] [--seed N] [--only NAME] [--keep FOLDER] [--jobs N]
 
@@ -168,6 +168,10 @@ def damage_bytes(rng, data):
     return bytes(data)
 
 
+# What a trainer reads, and the files of it.
+DATA = {"tokens.bin": ("tokens.bin",), "set.idx": ("set.idx", "set.bin"), "images": ("images/images.npy", "images/labels.npy")}
+
+
 class Trainer:
     """A small model, trained for two steps; its checkpoint and its data."""
 
@@ -181,8 +185,9 @@ class Trainer:
         write(self.path("set.bin"), bytes(b for i in range(ids) for b in (i * 41 % 256, 0)))
         write(self.path("set.idx"), b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1) +
               struct.pack("<20i", *lengths) + struct.pack("<20q", *range(0, 4000, 200)) + struct.pack("<21q", *range(21)))
+        shutil.copytree(os.path.join(TESTS, "torch", "images"), self.path("images"))
         self.results = {}
-        for data in ("tokens.bin", "set.idx"):
+        for data in DATA:
             self.write_model(data)
             done = harness.zplan("run", self.model, "--ranks", "1", "--steps", "2", "-o", self.path("out-" + data), "--", "--checkpoint",
                                  self.path("ck-" + data))
@@ -193,6 +198,9 @@ class Trainer:
         return os.path.join(self.folder, name)
 
     def write_model(self, data):
+        if data == "images":  # bytes: damaged ones are numbers from 0 to 1 all the same
+            write(self.model, read(os.path.join(TESTS, "torch", "vit.dz"), "r").replace('"images"', '"%s"' % self.path(data)))
+            return
         text = read(os.path.join(TESTS, "fault", "tiny.dz"), "r").replace("../../examples", EXAMPLES)
         write(self.model, text.replace('text("tiny.dz", order = "shuffled")', 'tokens("%s")' % self.path(data)))
 
@@ -203,7 +211,7 @@ class Trainer:
 
     def try_one(self, rng):
         """A copy of a checkpoint with one file damaged, resumed; or damaged data, from the start."""
-        data, now = rng.choice(("tokens.bin", "set.idx")), self.path("ck-now")
+        data, now = rng.choice(sorted(DATA)), self.path("ck-now")
         shutil.rmtree(now, ignore_errors=True)
         resumes = rng.randrange(3) > 0
         if resumes:
@@ -211,7 +219,7 @@ class Trainer:
             victims = [os.path.join(where, name) for where, _, names in os.walk(now) for name in sorted(names)]
             victims = [name for name in victims if not os.path.islink(name)]
         else:
-            victims = [self.path(data)] + ([self.path("set.bin")] if data == "set.idx" else [])
+            victims = [self.path(name) for name in DATA[data]]
         victim = rng.choice(victims)
         sound = read(victim)
         damaged = damage_bytes(rng, sound)

@@ -209,6 +209,30 @@ def qwen3(w, tokens, layers, smoothing, z_loss, **sizes):
     return logits, extra
 
 
+# ---- images ----
+
+def vit_layer(w, at, x, heads):
+    norm = lambda y, name: F.layer_norm(y, y.shape[-1:], w[at + name + ".weight"], w[at + name + ".bias"], eps=1e-6)
+    batch, length, d = x.shape
+    y = F.linear(norm(x, "norm1"), w[at + "attn.qkv.weight"], w[at + "attn.qkv.bias"])
+    q, k, v = (part.reshape(batch, length, heads, -1).transpose(1, 2) for part in y.chunk(3, -1))
+    scores = q @ k.transpose(-1, -2) / math.sqrt(d // heads)
+    y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, d)
+    x = x + F.linear(y, w[at + "attn.proj.weight"], w[at + "attn.proj.bias"])
+    y = F.gelu(F.linear(norm(x, "norm2"), w[at + "mlp.fc1.weight"], w[at + "mlp.fc1.bias"]))
+    return x + F.linear(y, w[at + "mlp.fc2.weight"], w[at + "mlp.fc2.bias"])
+
+
+def vit(w, patches, layers, heads):
+    """A class token before the patches; the head reads it and the mean of all positions."""
+    x = F.linear(patches, w["embed.patch_embed.weight"], w["embed.patch_embed.bias"])
+    x = torch.cat([w["embed.cls_token"].expand(len(x), 1, -1), x], 1) + w["embed.pos_embed"]
+    for layer in range(layers):
+        x = vit_layer(w, "blocks.%d." % layer, x, heads)
+    x = F.layer_norm(x, x.shape[-1:], w["norm.weight"], w["norm.bias"], eps=1e-6)
+    return F.linear(x[:, 0] + x.mean(1), w["head.weight"], w["head.bias"])
+
+
 # ---- experts ----
 
 def route(scores, top_k, capacity):

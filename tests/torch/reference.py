@@ -3,9 +3,10 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, moe, lines, bert, gemma2 or qwen3. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, moe, lines, bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
+import ast
 import datetime
 import json
 import math
@@ -65,7 +66,28 @@ def masked_batches():
         yield tokens, labels, lengths
 
 
-BATCHES = {"lines": line_batches, "bert": masked_batches}
+def read_npy(path):
+    """The elements of an array of bytes or of 64-bit integers, and its shape: what images.npy and labels.npy are."""
+    with open(path, "rb") as file:
+        content = file.read()
+    end = 10 + int.from_bytes(content[8:10], "little")
+    header = ast.literal_eval(content[10:end].decode())
+    body = content[end:]
+    values = list(body) if header["descr"] == "|u1" else [int.from_bytes(body[i:i + 8], "little", signed=True) for i in range(0, len(body), 8)]
+    return torch.tensor(values), header["shape"]
+
+
+def image_batches():
+    """Samples in order; bytes stand for 0 to 1."""
+    images, shape = read_npy(os.path.join(settings.IMAGES, "images.npy"))
+    labels, _ = read_npy(os.path.join(settings.IMAGES, "labels.npy"))
+    images = images.reshape(shape).to(getattr(torch, settings.DTYPES["vit"])) / 255
+    for step in range(settings.STEPS):
+        at = [(step * settings.BATCH + i) % len(labels) for i in range(settings.BATCH)]
+        yield images[at], labels[at]
+
+
+BATCHES = {"lines": line_batches, "bert": masked_batches, "vit": image_batches}
 
 
 def learning_rate(step):
@@ -78,7 +100,7 @@ def learning_rate(step):
 
 def train(name, weights):
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "lines": model.lines, "bert": model.bert,
-               "gemma2": model.gemma2, "qwen3": model.qwen3}[name]
+               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit}[name]
     optimizer = model.adamw(weights, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
     losses, norms = [], []
     for step, (tokens, labels, *lengths) in enumerate(BATCHES.get(name, batches)()):
@@ -87,7 +109,7 @@ def train(name, weights):
         optimizer.zero_grad()
         output = forward(weights, tokens, *lengths, **settings.ARCHITECTURES[name])
         logits, extra = output if isinstance(output, tuple) else (output, 0.0)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
         (loss + (extra(labels) if callable(extra) else extra)).backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), settings.CLIP)))
         optimizer.step()

@@ -151,7 +151,8 @@ static inline void fill_outside(zp_interpreter *in, int64_t vocabulary, double c
       double v = test_value(t, i);
       if (tensor->role == ZP_ROLE_PARAM) in->value[t][i] = center + 0.5 * v;
       if (tensor->role == ZP_ROLE_CARRY_IN) in->value[t][i] = v;
-      if (tensor->role == ZP_ROLE_INPUT) in->value[t][i] = floor((v + 1) / 2 * (double)vocabulary);
+      if (tensor->role == ZP_ROLE_INPUT)
+        in->value[t][i] = tensor->element == ZP_ELEM_I32 ? floor((v + 1) / 2 * (double)vocabulary) : v;
       if (tensor->role == ZP_ROLE_INPUT && tensor->shape.rank == 1) in->value[t][i] = (double)(3 - i % 2); /* lengths */
       if (tensor->role == ZP_ROLE_GRAD_IN) in->value[t][i] = test_value(1000 + tensor->index, i);
     }

@@ -302,3 +302,54 @@ Test(gradients, identity_needs_no_kernel) {
   cr_assert_eq(count_nodes(graph, ZP_OP_EMBEDDING_GRAD), 1);
   kit_free(&k);
 }
+
+/* ---- positions of samples ---- */
+
+static int slice(kit *k, const char *name, int x, int64_t begin, int64_t count) {
+  return apply(k, ZP_OP_SLICE, (zp_op_attr){.begin = begin, .count = count}, name, x, -1, -1);
+}
+
+/* Every op alone: nothing but its own rule decides what flows back. */
+Test(gradients, one_operation_on_positions) {
+  check_alone(ZP_OP_MEAN, (zp_op_attr){0});
+  check_alone(ZP_OP_SLICE, (zp_op_attr){.begin = 2});
+  check_alone(ZP_OP_SLICE, (zp_op_attr){.begin = 1, .count = 3});
+  check_alone(ZP_OP_SLICE, (zp_op_attr){.count = S});
+}
+
+/* Parameters before and behind what is carried, both halves of it read apart, once more joined, and averaged. */
+Test(gradients, joined_positions) {
+  kit k = kit_new(S, 2, D);
+  int x = k.graph->carry_in.data[0], y = k.graph->carry_in.data[1];
+  int all = op2(&k, ZP_OP_CONCAT, param(&k, "first", shape2(2, D)), op1(&k, ZP_OP_TANH, x));
+  all = op2(&k, ZP_OP_CONCAT, op2(&k, ZP_OP_CONCAT, all, y), param(&k, "last", shape2(1, D)));
+  cr_assert_eq(k.graph->tensors.data[all].shape.dim[1], 2 * S + 3);
+  all = op2(&k, ZP_OP_ADD, all, param(&k, "position", shape2(2 * S + 3, D)));
+  int head = slice(&k, "head", all, 0, 3), tail = slice(&k, "tail", all, 2, 2 * S + 1);
+  carry_out(&k, op1(&k, ZP_OP_MEAN, op2(&k, ZP_OP_MUL, tail, tail)));
+  carry_out(&k, op2(&k, ZP_OP_CONCAT, op1(&k, ZP_OP_TANH, head), tail));
+  carry_out(&k, slice(&k, "one", all, 1, 0));
+  zp_graph *graph = check_gradients(&k, 10, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_POSITION_GRAD), 3, "two parameters that samples share, and the positions");
+  cr_expect_eq(count_nodes(graph, ZP_OP_MEAN_GRAD), 1);
+  kit_free(&k);
+}
+
+/* A model of images: numbers from outside are normalised and need no gradient; labels are of samples. */
+Test(gradients, images_with_labels_of_samples) {
+  enum { CLASSES = 7, PIXELS = 6 };
+  kit k = kit_new(S, 0, D);
+  int images = zp_model_add_array(k.model, "images", ZP_ELEM_FLOAT, shape3(ZP_DIM_B, S, PIXELS), ZP_NO_SPAN);
+  int classes = zp_model_add_array(k.model, "classes", ZP_ELEM_I32, shape1(ZP_DIM_B), ZP_NO_SPAN);
+  int x = zp_graph_input(k.graph, k.model, images);
+  x = apply(&k, ZP_OP_MUL_CONST, (zp_op_attr){.value = 2}, "scaled", x, -1, -1);
+  x = linear(&k, "patch", layer_norm(&k, "norm", x), D, true);
+  x = op2(&k, ZP_OP_CONCAT, param(&k, "class_token", shape2(1, D)), x);
+  x = layer_norm(&k, "ln", op2(&k, ZP_OP_ADD, x, param(&k, "position", shape2(S + 1, D))));
+  int y = op2(&k, ZP_OP_ADD, slice(&k, "class", x, 0, 0), op1(&k, ZP_OP_MEAN, x));
+  int logits = linear(&k, "head", dropout(&k, "drop", y, 0.2), CLASSES, true);
+  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, logits, zp_graph_input(k.graph, k.model, classes));
+  zp_graph *graph = check_gradients(&k, CLASSES, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_MATMUL_DGRAD), 2, "the head's, and the patches' for the norm before them");
+  kit_free(&k);
+}

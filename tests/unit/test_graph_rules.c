@@ -212,3 +212,30 @@ Test(check, views_lie_in_their_base) {
   cr_assert_not_null(strstr(zp_graph_check(k.arena, k.graph), "does not lie in"));
   kit_free(&k);
 }
+
+Test(rules, positions_that_are_there) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_SLICE, (zp_op_attr){.begin = 2, .count = 3}, "s", carry(&k), -1, -1), "Z0208",
+               "`x` has positions 0 to 3, not 2 to 4");
+  k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_SLICE, (zp_op_attr){.begin = 4}, "s", carry(&k), -1, -1), "Z0208", "not 4 to 4");
+  k = kit_new(4, 1, 8);
+  expect_error(&k, op2(&k, ZP_OP_CONCAT, param(&k, "w", shape2(1, 7)), carry(&k)), "Z0204",
+               "cannot put `w` [1, 7] and `x` [B, 4, 8] one behind the other");
+  k = kit_new(4, 1, 8);
+  expect_error(&k, op2(&k, ZP_OP_CONCAT, param(&k, "w", shape2(1, 8)), param(&k, "v", shape2(1, 8))), "Z0207",
+               "must be an activation, but `v` [1, 8] is a parameter");
+  k = kit_new(4, 1, 8);
+  expect_error(&k, op1(&k, ZP_OP_MEAN, op1(&k, ZP_OP_MEAN, carry(&k))), "Z0209", "must have 3 dimensions");
+  k = kit_new(4, 1, 8);
+  int halves = apply(&k, ZP_OP_SPLIT, (zp_op_attr){.parts = 2}, "halves", carry(&k), -1, -1);
+  expect_error(&k, op1(&k, ZP_OP_MEAN, halves), "Z0216", "a part of a split");
+}
+
+Test(rules, a_label_a_sample) {
+  kit k = kit_new(4, 1, 8);
+  int labels = zp_model_add_input(k.model, "classes", shape1(ZP_DIM_B), ZP_NO_SPAN);
+  labels = zp_graph_input(k.graph, k.model, labels);
+  cr_expect_geq(op2(&k, ZP_OP_CROSS_ENTROPY, op1(&k, ZP_OP_MEAN, carry(&k)), labels), 0);
+  expect_error(&k, op2(&k, ZP_OP_CROSS_ENTROPY, carry(&k), labels), "Z0204", "needs one label per row");
+}

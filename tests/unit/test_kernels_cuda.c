@@ -7,6 +7,7 @@
 
 /* The last kernel calls what blocks compute together twice, one call right after the other. */
 static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_step.cuh\"\n"
+                           "#include \"zpd_positions.cuh\"\n"
                            "ZPD_KERNEL(together, zpd_rank_sum) {\n"
                            "  real *y = (real *)a.mine + threadIdx.x * 8, x = ((const real *)a.others)[threadIdx.x];\n"
                            "  int total, more;\n"
@@ -158,6 +159,31 @@ Test(kernels_cuda, position_grad) {
       launch((zpk_dtype)dtype, "zpd_position_grad", &a, 4);
       cr_expect_arr_eq(got, want, (size_t)bytes, "accumulate %d", accumulate);
       free(dy), free(want), free(got);
+    }
+}
+
+Test(kernels_cuda, positions) {
+  enum { SAMPLES = 3, S = 11, N = 4 };
+  static const int widths[] = {270, 64};
+  for (int dtype = 0; dtype < DTYPES; dtype++)
+    for (int w = 0; w < 4; w++) {
+      int64_t cols = widths[w / 2], size = zpk_bytes((zpk_dtype)dtype), count = SAMPLES * S * cols;
+      void *x = numbers((zpk_dtype)dtype, count, 4), *want = numbers((zpk_dtype)dtype, count, 5);
+      void *got = copy_of((zpk_dtype)dtype, want, count);
+      zpk_positions p = {.from = x, .from_S = S, .from_at = S - 2, .to = want, .to_S = 2 * N, .to_at = 1};
+      p.samples = SAMPLES, p.n = N, p.cols = cols, p.shared = w % 2;
+      zpd_positions a = {.from = x, .to = got, .from_S = S, .from_at = S - 2, .to_S = 2 * N, .to_at = 1};
+      a.samples = SAMPLES, a.n = N, a.cols = cols, a.shared = w % 2, a.S = S, a.scale = 1.0 / S;
+      zpk_move_positions((zpk_dtype)dtype, &p, 0, SAMPLES * N);
+      launch((zpk_dtype)dtype, "zpd_move_positions", &a, 5);
+      cr_expect_arr_eq(got, want, (size_t)(count * size), "moved, %d columns", (int)cols);
+      zpk_mean_positions((zpk_dtype)dtype, x, SAMPLES, S, cols, a.scale, want, 0, cols);
+      launch((zpk_dtype)dtype, "zpd_mean_positions", &a, 2);
+      cr_expect_arr_eq(got, want, (size_t)(count * size), "mean, %d columns", (int)cols);
+      zpk_spread_positions((zpk_dtype)dtype, x, S, cols, a.scale, want, 0, SAMPLES * S);
+      launch((zpk_dtype)dtype, "zpd_spread_positions", &a, 5);
+      cr_expect_arr_eq(got, want, (size_t)(count * size), "spread, %d columns", (int)cols);
+      free(x), free(want), free(got);
     }
 }
 

@@ -121,6 +121,28 @@ EACH_DTYPE(lookups) {
   zpr_close(c);
 }
 
+EACH_DTYPE(positions) {
+  zpr *c = open_gpu(*dtype);
+  enum { SAMPLES = 3, S = 5, COLS = 33, TO = 4 };
+  used = 0;
+  buffer x = make(c, SAMPLES * S * COLS), part = make(c, SAMPLES * TO * COLS), mean = make(c, SAMPLES * COLS);
+  zpk_positions p = {.from = x.host, .from_S = S, .to = part.host, .to_S = TO, .to_at = -2, .n = S, .cols = COLS};
+  p.samples = SAMPLES;
+  zpk_positions clipped = zpk_clip_positions(&p);
+  zpk_move_positions(*dtype, &clipped, 0, SAMPLES * clipped.n);
+  p.from = x.gpu, p.to = part.gpu;
+  zpr_move_positions(c, &p);
+  compare(&part, 0, "positions that moved");
+  zpk_mean_positions(*dtype, x.host, SAMPLES, S, COLS, 1.0 / S, mean.host, 0, COLS);
+  zpr_mean_positions(c, x.gpu, SAMPLES, S, COLS, 1.0 / S, mean.gpu);
+  compare(&mean, rounding(c), "mean of positions");
+  zpk_spread_positions(*dtype, mean.host, S, COLS, 1.0 / S, x.host, 0, SAMPLES * S);
+  zpr_spread_positions(c, mean.gpu, SAMPLES, S, COLS, 1.0 / S, x.gpu);
+  compare(&x, rounding(c), "gradient of the mean");
+  free(x.host), free(part.host), free(mean.host);
+  zpr_close(c);
+}
+
 /* ---- attention ---- */
 
 /* `lengths`: of two samples, or NULL. */

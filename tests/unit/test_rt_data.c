@@ -4,23 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "data.h"
-
-static char folder[64];
-
-/* Also after tests that end in exit(). */
-static void remove_folder(void) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf ./%s", folder);
-  if (system(command) != 0) fprintf(stderr, "could not remove %s\n", folder);
-}
-
-static void make_folder(void) {
-  snprintf(folder, sizeof folder, "rt_data_XXXXXX");
-  cr_assert(mkdtemp(folder) != NULL);
-  atexit(remove_folder);
-}
+#include "folder_testing.h"
 
 static const char *path_of(char buf[128], const char *name) {
   snprintf(buf, 128, "%s/%s", folder, name);

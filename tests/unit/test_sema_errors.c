@@ -123,7 +123,16 @@ Test(sema_errors, arguments) {
       {"window and pattern",
        HEAD "  x = attention(x, x, x, heads = 2, window = 3, pattern = sparse.sliding(block = 16, window = 1))\n" TAIL,
        "Z0216|a pattern and a window|leave one of the two away"},
-      {"split axis", HEAD "  x, y = split(x, 2, axis = 1)\n" TAIL, "Z0216|axis 1|axis = -1"});
+      {"split axis", HEAD "  x, y = split(x, 2, axis = 1)\n" TAIL, "Z0216|axis 1|axis = -1"},
+      {"mean of columns", HEAD "  x = mean(x, axis = 2)\n" TAIL, "Z0216|`mean` along axis 2|the positions"},
+      {"joined columns", HEAD "  x = concat(x, x, axis = -1)\n" TAIL, "Z0216|`concat` along axis -1"},
+      {"slice behind the end", HEAD "  x = slice(x, 3, 9)\n" TAIL, "Z0237|0 to 8: not 3 to 9"},
+      {"empty slice", HEAD "  x = slice(x, 3, -5)\n" TAIL, "Z0237|not 3 to 3"},
+      {"slice of half a position", HEAD "  x = slice(x, 0.5)\n" TAIL, "Z0237|not 0.5 to 8"},
+      {"no such position", HEAD "  x = select(x, -9)\n" TAIL, "Z0237|`index` of `select` lies in 0 .. 7, this is -9"},
+      {"position of a mean", HEAD "  x = select(mean(x), 0)\n" TAIL, "Z0209|must have 3 dimensions"},
+      {"joined widths", HEAD "  param w: [1, d + 1]\n  x = concat(w, x)\n" TAIL, "Z0204|one behind the other"},
+      {"a label a token", HEAD "  x = mean(x)\n" TAIL, "Z0204|one label per row|[B, 32]"});
 }
 
 Test(sema_errors, shapes) {
@@ -245,7 +254,10 @@ Test(sema_errors, statements) {
        "Z0232|`f` ends without `return`"},
       {"input in a block", "block f(x: [B, S, d]) { input t: i32[B, S] return x }\n" HEAD "  x = f(x)\n" TAIL,
        "Z0232|top level"},
-      {"foreign input", "model m(S = 8) { input pixels: i32[B, S] }\n", "Z0238|`pixels`|input tokens"},
+      {"input without samples", "model m(S = 8) { input pixels: f32[S, S] }\n", "Z0238|`pixels`|input tokens"},
+      {"input of four sizes", "model m(S = 8) { input pixels: f32[B, S, S, S] }\n", "Z0238|`pixels`|f32[B, S, n]"},
+      {"input of other elements", "model m(S = 8) { input pixels: bf16[B, S, S] }\n", "Z0238|`pixels`"},
+      {"labels of numbers", "model m(S = 8) { input labels: f32[B, S] }\n", "Z0238|`labels`"},
       {"input of numbers", "model m(S = 8) { input tokens: f32[B, S] }\n", "Z0238|`tokens`"},
       {"inputs of two lengths", "model m(S = 8) { input tokens: i32[B, S]\n input labels: i32[B, S + 1] }\n",
        "Z0238|differ in length|[B, 8]"},

@@ -75,7 +75,8 @@ static void fill_whole(zp_interpreter *in, int64_t vocabulary) {
     const zp_tensor *tensor = &in->graph->tensors.data[t];
     for (int64_t i = 0; i < zp_shape_elements(&tensor->shape, BATCH); i++) {
       double v = value(100 * (int)tensor->role + tensor->index, i);
-      if (tensor->role == ZP_ROLE_INPUT) in->value[t][i] = floor((v + 1) / 2 * (double)vocabulary);
+      if (tensor->role == ZP_ROLE_INPUT)
+        in->value[t][i] = tensor->element == ZP_ELEM_I32 ? floor((v + 1) / 2 * (double)vocabulary) : v;
       if (tensor->role == ZP_ROLE_PARAM) in->value[t][i] = tensor->shape.rank == 1 ? 0.7 + 0.5 * v : 0.4 * v;
       if (tensor->role == ZP_ROLE_CARRY_IN || tensor->role == ZP_ROLE_GRAD_IN) in->value[t][i] = v;
     }
@@ -350,6 +351,49 @@ Test(shard_numeric, normalised_columns_are_not_padded) {
     if (s->local[1]->tensors.data[i].full_dim == 29) words = zp_shape_cols(&s->local[1]->tensors.data[i].shape);
   cr_expect_eq(words, 32);
   for (int i = 0; i < model->segments.len; i++) check_segment(model, s, model->segments.data[i].graph, s->local[i]);
+}
+
+/* Images behind a class token: 12 positions, of which the head reads the first one, the mean of all, and that of some
+ * when they are joined with others. */
+static zp_model *vision(void) {
+  enum { PATCHES = 11, PIXELS = 18, CLASSES = 29 };
+  builder b = {.model = zp_model_new(arena, "vision"), .diags = zp_diags_new(arena), .segment = -1};
+  model_size size = {.V = CLASSES, .S = PATCHES + 1, .d = 40};
+  zp_shape patches = shape_of_rank(3, ZP_DIM_B, PATCHES, PIXELS), token = shape_of_rank(2, 1, size.d, 0);
+  int images = zp_model_add_array(b.model, "images", ZP_ELEM_FLOAT, patches, ZP_NO_SPAN);
+  int labels = zp_model_add_input(b.model, "labels", shape_of_rank(1, ZP_DIM_B, 0, 0), ZP_NO_SPAN);
+  b.graph = open_segment(&b, &size, "begin", 1, false);
+  int x = product(&b, zp_graph_input(b.graph, b.model, images), PIXELS, size.d, "patch");
+  x = apply(&b, ZP_OP_CONCAT, weight(&b, "class_token", token), x, -1, (zp_op_attr){0}, "joined");
+  x = add2(&b, x, weight(&b, "position", shape_of_rank(2, size.S, size.d, 0)));
+  zp_push(arena, &b.graph->carry_out, x);
+  b.graph = open_segment(&b, &size, "end", 1, true);
+  x = layer_norm(&b, b.graph->carry_in.data[0], size.d);
+  x = add2(&b, product(&b, product(&b, x, size.d, 50, "up"), 50, size.d, "down"), x);
+  int y = apply(&b, ZP_OP_SLICE, x, -1, -1, (zp_op_attr){0}, "class");
+  int tail = weight(&b, "tail", shape_of_rank(2, size.S, size.d, 0));
+  int joined = apply(&b, ZP_OP_GELU, x, -1, -1, (zp_op_attr){0}, "gelu");
+  joined = apply(&b, ZP_OP_CONCAT, joined, tail, -1, (zp_op_attr){0}, "two");
+  joined = apply(&b, ZP_OP_CONCAT, x, joined, -1, (zp_op_attr){0}, "three");
+  int some = apply(&b, ZP_OP_SLICE, joined, -1, -1, (zp_op_attr){.begin = 4, .count = 25}, "some");
+  y = add2(&b, add2(&b, y, apply(&b, ZP_OP_MEAN, x, -1, -1, (zp_op_attr){0}, "all")),
+           apply(&b, ZP_OP_MEAN, some, -1, -1, (zp_op_attr){0}, "some_mean"));
+  y = product(&b, y, size.d, CLASSES, "head");
+  b.graph->loss =
+      apply(&b, ZP_OP_CROSS_ENTROPY, y, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  b.model->vocabulary = CLASSES;
+  return b.model;
+}
+
+Test(shard_numeric, images_and_labels_of_samples) {
+  zp_cluster cpus = cpu_cluster(), gpus = gpu_cluster(1);
+  gpus.trainer = ZP_TRAINER_ZPLAN;
+  for (int tensor = 1; tensor <= MAX_RANKS; tensor++)
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      zp_machine cpu = zp_machine_make(&cpus, ZP_PREC_F64, tensor), gpu = zp_machine_make(&gpus, ZP_PREC_MIXED_BF16, 4);
+      check_degree(vision(), &cpu, tensor, sequence, false);
+      check_degree(vision(), &gpu, tensor, sequence, false);
+    }
 }
 
 /* Experts that the ranks divide go to them whole; where padding would be more work, every expert is cut along its

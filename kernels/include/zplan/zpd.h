@@ -87,6 +87,16 @@ typedef struct zpd_lookup {
   zpd_int accumulate;     /* position_grad */
 } zpd_lookup;             /* kernels zpd_embedding, zpd_embedding_grad, zpd_position_grad */
 
+/* ---- positions of samples: as zpk_move_positions, zpk_mean_positions, zpk_spread_positions over all tasks ---- */
+typedef struct zpd_positions {
+  const void *from;
+  void *to;
+  zpd_int from_S, from_at, to_S, to_at, n, shared; /* move_positions */
+  zpd_int S;                                       /* mean_positions, spread_positions */
+  zpd_int samples, cols;
+  double scale;
+} zpd_positions; /* kernels zpd_move_positions, zpd_mean_positions, zpd_spread_positions; any gridDim.x */
+
 /* ---- attention: as zpk_attention and zpk_attention_grad. For sm_80 and later with 16-bit operands the kernels
  * zpd_mma_*, on tensor cores; else zpd_attention_*, which have no workspace: backward computes the row sums of o * d_o
  * again where it needs them ---- */

@@ -63,6 +63,28 @@ void zpk_embedding_grad(zpk_dtype dtype, const int32_t *ids, const void *dy, int
 void zpk_position_grad(zpk_dtype dtype, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols,
                        bool accumulate, void *grad, int64_t begin, int64_t end);
 
+/* ---- positions of samples ---- */
+/* to[b][to_at + i] = from[b][from_at + i] for i in [0, n), zeros where `from` has no such position; from[b] and to[b]
+ * are [from_S, cols] and [to_S, cols]. shared: all samples read one from[from_S, cols]. */
+typedef struct zpk_positions {
+  const void *from;
+  int64_t from_S, from_at;
+  void *to;
+  int64_t to_S, to_at;
+  int64_t samples, n, cols;
+  bool shared;
+} zpk_positions;
+/* Positions without what `to` has no place for. */
+zpk_positions zpk_clip_positions(const zpk_positions *positions);
+/* Tasks are the samples * n rows that are written. Requires: all of them have a place in `to`. */
+void zpk_move_positions(zpk_dtype dtype, const zpk_positions *p, int64_t begin, int64_t end);
+/* y[b] = scale * the sum over s of x[b * S + s]: tasks are columns. */
+void zpk_mean_positions(zpk_dtype dtype, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y,
+                        int64_t begin, int64_t end);
+/* dx[r] = scale * dy[r / S]: tasks are the rows of dx. */
+void zpk_spread_positions(zpk_dtype dtype, const void *dy, int64_t S, int64_t cols, double scale, void *dx,
+                          int64_t begin, int64_t end);
+
 /* ---- attention: causal or full, dense or block-sparse, grouped queries, never stores S x S scores ---- */
 /* Blocks first .. end - 1. */
 typedef struct zpk_run {

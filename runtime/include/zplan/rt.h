@@ -24,7 +24,7 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB } zpr_optimizer;
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
-typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES } zpr_source_kind;
+typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES, ZPR_NPY } zpr_source_kind;
 
 /* What the optimizer has for a parameter alone: of its group, or of all that are in none. */
 typedef struct zpr_recipe {
@@ -118,6 +118,7 @@ typedef struct zpr_stage {
   /* GPUs: byte of the arena where the next message of every channel that comes from another stage arrives, before the
    * chunk begins that reads it, and bytes from one to the next. 0: messages are received where they are needed. */
   int64_t arrivals, arrival_stride;
+  bool lacks_numbers; /* of the inputs: it reads none, and they have no place at `inputs` */
   int n_runs;
   const zpr_run *runs;
   /* Predicted, for the closing table of a run. */
@@ -125,7 +126,8 @@ typedef struct zpr_stage {
 } zpr_stage;
 
 typedef struct zpr_source {
-  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes; ZPR_LINES: bytes, a line a sample */
+  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes; ZPR_LINES: bytes, a line a sample; ZPR_NPY:
+                           a folder with NAME.npy of every input */
   const char *path;
   uint64_t seed;
   bool shuffled;
@@ -133,6 +135,18 @@ typedef struct zpr_source {
   int64_t mask_token;
   uint64_t mask_seed;
 } zpr_source;
+
+/* An input of a name, of one sample: shape[rank], so many elements. */
+typedef struct zpr_named {
+  const char *name;
+  int rank;
+  int64_t shape[2], elements;
+  bool numbers; /* of the program's dtype; else int32 from `least` to before `limit` */
+  bool labels;  /* those of the loss; -1 where there is none */
+  int64_t least, limit;
+} zpr_named;
+/* Micro-batches of numbers begin at multiples of this in the arena. */
+enum { ZPR_INPUT_ALIGN = 256 };
 
 /* ---- trainers built with --profile: what their steps are, and what the plan says of them ---- */
 
@@ -204,8 +218,10 @@ typedef struct zpr_program {
   int64_t messages; /* buffers of a chunk in each direction (0: one); micro-batch mb takes buffer mb % messages */
   int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
   int64_t sequence, vocabulary;
-  int n_inputs;            /* 1: tokens; 2: tokens, labels */
+  int n_inputs;            /* 1: tokens; 2: tokens, labels; 0: none of these, see named */
   bool lengths;            /* one input more: how many positions of every sample are there */
+  int n_named;             /* all inputs by their names, where they are others, or data has them so; else 0 */
+  const zpr_named *named;  /* numbers first */
   const zpr_stage *stages; /* [pipeline] */
   int n_ties;
   const zpr_tie *ties;
@@ -264,7 +280,7 @@ struct zpr {
   int64_t samples;      /* of the data used so far: the number of the next one */
   int64_t frozen_steps; /* those of them that left the variance as it was: 1-bit Adam */
   bool training;        /* false during validation */
-  double token_weight;  /* 1 / (tokens of the batch whose loss counts: batch * sequence, but of lines their lengths) */
+  double token_weight;  /* 1 / (labels of the batch whose loss counts: batch * sequence, but of lines their lengths) */
   double loss;          /* this rank's share of the step's loss: sums times token_weight */
   /* f16: what gradients are multiplied by, so that small ones do not vanish; a power of two, 1 with other dtypes. */
   int64_t loss_scale;
@@ -299,6 +315,8 @@ static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
 /* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]; behind them, where the program
  * has lengths, input n_inputs: int32 [microbatch]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
+/* Input i where it is numbers, of the program's dtype. */
+const void *zpr_numbers(zpr *c, int input, int64_t mb);
 
 /* Products of 16-bit operands that are widened are made of tiles of this size, in f32: a worker's share of
  * zpr_stage.products holds one of either operand and one of the result. */
@@ -382,6 +400,10 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
                         int64_t cols, void *grad);
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad);
+/* Stretches of positions: what of them `to` has no place for is left out. */
+void zpr_move_positions(zpr *c, const zpk_positions *positions);
+void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y);
+void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx);
 /* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a
  * GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be NULL. args->lengths lies
  * where the tensors do. */

@@ -99,7 +99,7 @@ class Drawing:
         if depth <= 0 or self.chance(0.12):
             return self.variable(scope, width)
         forms = ((self.elementwise, 30), (self.with_number, 22), (self.of_two, 24), (self.with_parameter, 14), (self.normal, 9),
-                 (self.multiplied, 9), (self.turned, 4), (self.positive, 7), (self.dropped, 4), (self.divided, 7))
+                 (self.multiplied, 9), (self.turned, 4), (self.positive, 7), (self.dropped, 4), (self.divided, 7), (self.joined_positions, 3))
         form = self.random.choices([f for f, _ in forms], [w for _, w in forms])[0]
         return form(scope, width, depth - 1)
 
@@ -172,6 +172,20 @@ class Drawing:
         elif depth > 0 and self.chance(0.3):
             result = ["log", {}, ["add", {}, result, 1.2]]
         return result
+
+    def joined_positions(self, scope, width, depth):
+        """Positions of all samples, or one of another value, before or behind, and as many taken out again."""
+        def own(x):  # parts of a split cannot be joined, and a dropout may be what it is of
+            return ["tanh", {}, x] if isinstance(x, str) or x[0] == "dropout" else x
+        x, count = own(self.expression(scope, width, depth)), 1
+        if self.chance(0.3):
+            other = ["slice", {"begin": 0, "end": 1}, own(self.expression(scope, width, depth - 1))]
+        else:
+            count = self.random.randint(1, 3)
+            other = self.parameter(scope, [count, width], "vector")
+        begin = self.random.randint(0, count)
+        options = {"begin": begin, "end": begin - count} if begin < count else {"begin": begin}
+        return ["slice", options, ["concat", {}, *((x, other) if self.chance(0.5) else (other, x))]]
 
     # ---- statements ----
 

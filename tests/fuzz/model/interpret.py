@@ -346,6 +346,13 @@ class Run:
         width = x.value.shape[-1] // options["n"]
         return [t.take(x, np.arange(i * width, (i + 1) * width), x.value.ndim - 1) for i in range(options["n"])]
 
+    def concat(self, options, *parts):
+        samples = self.tokens.shape[0]
+        return t.join(*(t.add(part, np.zeros((samples,) + part.value.shape)) if part.value.ndim == 2 else part for part in parts))
+
+    def slice(self, options, x):
+        return t.take(x, np.arange(x.value.shape[1])[options["begin"]:options.get("end")], 1)
+
     def attention(self, options, q, k, v):
         heads = options["heads"]
         return attention(q, k, v, heads, options.get("kv_heads", heads), options.get("causal", True), options.get("scale"),

@@ -103,6 +103,12 @@ def einsum(formula, a, b):
                            (b, lambda g: np.einsum("%s,%s->%s" % (out, left, right), g, x))))
 
 
+def join(a, b):
+    """Along the second axis."""
+    n = a.value.shape[1]
+    return a.tape.add(np.concatenate((a.value, b.value), 1), (a, lambda g: g[:, :n]), (b, lambda g: g[:, n:]))
+
+
 # ---- one operand ----
 
 def unary(a, value, slope):

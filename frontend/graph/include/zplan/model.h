@@ -84,8 +84,9 @@ typedef enum zp_op_class {
   ZP_CLASS_VIEW,
   ZP_CLASS_COMM,
   ZP_CLASS_FUSED,
-  ZP_CLASS_GROUPED, /* one matrix product an expert */
-  ZP_CLASS_ROUTING, /* tokens to the slots of experts and back */
+  ZP_CLASS_GROUPED,   /* one matrix product an expert */
+  ZP_CLASS_ROUTING,   /* tokens to the slots of experts and back */
+  ZP_CLASS_POSITIONS, /* positions of samples copied or summed */
 } zp_op_class;
 
 #define ZP_OPS(X)                                                                                                      \
@@ -129,7 +130,13 @@ typedef enum zp_op_class {
   X(DISPATCH, "dispatch", ROUTING)     /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */   \
   X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k] */       \
   X(COMBINE, "combine", ROUTING) /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */         \
-  X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all tokens) */   \
+  X(MEAN, "mean", POSITIONS)     /* x[B,S,d] -> [B,d]: the sum over positions times attr.value (0: 1 / S) */           \
+  X(SLICE, "slice", POSITIONS)   /* x[B,S,d] -> [B,attr.count,d]: positions from attr.begin on; count 0: [B,d]. Of a   \
+                                    rank's share of the positions a partial sum: others' are zero */                   \
+  X(CONCAT, "concat", POSITIONS) /* two, each x[B,S,d] or a parameter [S,d] that all samples share -> [B,sum of S,d],  \
+                                    or where attr.parts > 1 the rank's share of its positions */                       \
+  X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all labels);     \
+                                             or [B,V] and [B] */                                                       \
   /* Local graphs: collectives over the tensor axis. */                                                                \
   X(ALL_REDUCE, "all_reduce", COMM) /* partial -> replicated, in place; backward: identity */                          \
   X(ENTER, "enter", COMM)           /* identity (same storage); backward: all-reduce of the gradient */                \
@@ -143,9 +150,10 @@ typedef enum zp_op_class {
   /* all members, in their order. Each is the other's derivative. */                                                   \
   X(SPREAD_SLOTS, "spread_slots", COMM) /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */  \
   X(RETURN_SLOTS, "return_slots", COMM) /* and back                                                                */  \
+  /* Labels of samples, [B], are as if S were 1: stat[B,3], gathered [B,t,3]. */                                       \
   X(CE_STATS, "ce_stats", LOSS)         /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */     \
   X(GATHER_STATS, "gather_stats", COMM) /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */    \
-  X(CE_LOSS, "ce_loss", LOSS)           /* stat[t,B*S,3], labels -> lse stat[B,S]; adds the loss to the step sum */    \
+  X(CE_LOSS, "ce_loss", LOSS) /* stat[t,B*S,3], labels -> lse stat as labels; adds the loss to the step sum */         \
   /* Fused groups of ROW ops (zp_fuse) and their derivatives. */                                                       \
   X(FUSED, "fused", FUSED)                                                                                             \
   X(FUSED_GRAD, "fused_grad", FUSED)                                                                                   \
@@ -161,6 +169,8 @@ typedef enum zp_op_class {
     ROUTING)                                 /* scores, slot, d weight -> d scores, the balancing loss's included */   \
   X(DISPATCH_GRAD, "dispatch_grad", ROUTING) /* slot, dy[B,E,C,d] -> dx[B,S,d] */                                      \
   X(COMBINE_GRAD, "combine_grad", ROUTING)   /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                       \
+  X(MEAN_GRAD, "mean_grad", POSITIONS)       /* dy[B,d] -> dx[B,S,d]: dy times attr.value at every position */         \
+  X(SLICE_GRAD, "slice_grad", POSITIONS)     /* dy -> dx[B,S,d]: dy where it was taken from, zeros elsewhere */        \
   X(CE_GRAD, "ce_grad", LOSS) /* logits, labels, lse -> dlogits = (softmax - onehot) / tokens in batch */              \
   X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
 
@@ -189,6 +199,7 @@ typedef struct zp_op_attr {
    * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
   double softcap;
   int64_t alibi_heads;
+  int64_t begin, count; /* slice: the first position; how many, 0: that one without its dimension */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
   double smoothing, z_loss;
@@ -290,8 +301,13 @@ typedef struct zp_param {
 } zp_param;
 
 typedef struct zp_input {
-  const char *name; /* "tokens", "labels" */
-  zp_shape shape;   /* i32[B, S] */
+  const char *name;   /* "tokens", "labels", "images" */
+  zp_shape shape;     /* [B], [B, n] or [B, S, n] */
+  zp_element element; /* FLOAT: read in the compute type; or I32 */
+  /* I32: what the loss, lookups and attention take, from `least` to before `limit`. labels: those of the loss, where -1
+   * stands for none. Known when the whole model is (zp_model_find_ranges). */
+  int64_t least, limit;
+  bool labels;
   zp_span span;
 } zp_input;
 
@@ -310,8 +326,8 @@ typedef struct zp_model {
   ZP_VEC(zp_input) inputs;
   ZP_VEC(zp_segment) segments;
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
-  int64_t sequence;                  /* S: dim[1] of the first input */
-  int64_t vocabulary;                /* rows of the loss's logits: valid token ids are below it */
+  int64_t sequence;   /* S: positions of a sample, dim[1] of the first input that has them; 1: none has */
+  int64_t vocabulary; /* rows of the loss's logits: valid token ids are below it */
   zp_span span;
 } zp_model;
 
@@ -331,9 +347,20 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
 zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
-/* Elements of all inputs of one sample, or of the first n. Inputs stand in this order in memory: tokens i32[B, S],
- * labels i32[B, S], lengths i32[B], those that a model has. */
-int64_t zp_model_input_elements(const zp_model *model, int n);
+int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp_shape shape, zp_span span);
+/* Bytes of one micro-batch of input i, and of the first n inputs. They stand in memory one behind the other, each with
+ * all of its micro-batches: first those of numbers, each micro-batch at a multiple of ZP_INPUT_ALIGN, then i32: tokens,
+ * labels, lengths where a model has them, and others. Every stage has the latter; numbers only where it reads some. */
+enum { ZP_INPUT_ALIGN = 256 };
+int64_t zp_model_input_bytes(const zp_model *model, int i, int64_t microbatch, int compute_bytes);
+int64_t zp_model_inputs_bytes(const zp_model *model, int n, int64_t microbatch, int compute_bytes, bool numbers);
+bool zp_graph_reads_numbers(const zp_graph *graph);
+/* Are its inputs tokens [B, S] and perhaps their labels [B, S] and lengths [B]? Sources of text feed those alone. */
+bool zp_model_reads_tokens(const zp_model *model);
+/* The first input that is none of these; NULL: there is none. */
+const zp_input *zp_model_foreign_input(const zp_model *model);
+/* Fills in the ranges of i32 inputs from what reads them. Requires: all segments are there. */
+void zp_model_find_ranges(zp_model *model);
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
 /* Keys that a query of so many positions sees on average: of causal attention half of all, as it is counted everywhere.
@@ -367,6 +394,8 @@ int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */
 /* Makes dimension i `size`, a share or a multiple of what it was: its extent follows. */
 void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size);
+/* The shape of a cross-entropy's statistics that are gathered from so many ranks. */
+zp_shape zp_gathered_stats(zp_arena *arena, const zp_shape *stat, int64_t ranks);
 /* Dimension i in symbols, B being the symbol of a micro-batch of that size; a plain number where no more is known. */
 const zp_extent *zp_shape_extent(zp_arena *arena, const zp_shape *shape, int i, int64_t microbatch);
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */

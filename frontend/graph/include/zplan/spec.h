@@ -114,7 +114,14 @@ typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PRE
 const char *zp_precision_name(zp_precision precision); /* as in the language: "mixed_bf16" */
 typedef enum zp_optimizer_kind { ZP_OPT_ADAMW, ZP_OPT_ADAM, ZP_OPT_SGD, ZP_OPT_LION, ZP_OPT_LAMB } zp_optimizer_kind;
 typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD } zp_lr_kind;
-typedef enum zp_data_kind { ZP_DATA_NONE, ZP_DATA_TOKENS, ZP_DATA_TEXT, ZP_DATA_SYNTHETIC, ZP_DATA_LINES } zp_data_kind;
+typedef enum zp_data_kind {
+  ZP_DATA_NONE,
+  ZP_DATA_TOKENS,
+  ZP_DATA_TEXT,
+  ZP_DATA_SYNTHETIC,
+  ZP_DATA_LINES,
+  ZP_DATA_ARRAYS, /* path: a folder with a .npy file of the name of every input */
+} zp_data_kind;
 
 typedef struct zp_data {
   zp_data_kind kind;

@@ -93,6 +93,7 @@ typedef struct zp_segment_program {
   bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;  /* per entry of zp_lowered.shared */
   int64_t products_bytes; /* scratch memory of its products (zp_products_bytes); 0: none */
+  bool reads_numbers;     /* inputs that are numbers */
 } zp_segment_program;
 
 /* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types.
@@ -188,6 +189,7 @@ typedef struct zp_stage {
   int64_t away_slots;   /* byte offset of all that: in the rank's memory on the host, or in its file; -1: nothing */
   int64_t away_staging; /* disks: byte offset of the host buffers that it passes through; -1: none */
   bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
+  bool reads_numbers;   /* some unit does: then the inputs in the arena have the numbers */
   /* byte offsets in the arena; -1 when absent */
   int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
   int64_t at_carry[2]; /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to

@@ -1,0 +1,64 @@
+/* Prints calls of kernels over the positions of samples. Where a tensor is a rank's share of them, `c->t` says which.
+ */
+#include "procedure.h"
+
+#include <assert.h>
+
+/* x[from_at + i] of every sample goes to y[to_at + i], i in [0, n); what either has not is zero, or left out. */
+static void emit_move(zp_frame *f, int x, const char *from_at, int y, const char *to_at, int64_t n) {
+  const zp_shape *from = &zp_frame_tensor(f, x)->shape, *to = &zp_frame_tensor(f, y)->shape;
+  bool shared = zp_frame_tensor(f, x)->role == ZP_ROLE_PARAM;
+  int64_t from_S = shared ? from->dim[0] : from->rank == 2 ? 1 : from->dim[1], to_S = to->rank == 2 ? 1 : to->dim[1];
+  zp_buf *out = &f->e->out;
+  zp_buf_line(out, "zpr_move_positions(c, &(zpk_positions){");
+  zp_buf_line(out, "    .from = %s, .from_S = %s, .from_at = %s,%s", zp_frame_name(f, x), zp_frame_positions(f, from_S),
+              from_at, shared ? " .shared = true," : "");
+  zp_buf_line(out, "    .to = %s, .to_S = %s, .to_at = %s,", zp_frame_name(f, y), zp_frame_positions(f, to_S), to_at);
+  zp_buf_line(out, "    .samples = MICROBATCH, .n = %s, .cols = %lld,", zp_frame_positions(f, n),
+              ZP_LL(zp_shape_cols(to)));
+  zp_buf_line(out, "});");
+}
+
+/* Position `at` of whole samples in the rank's share of them: "5", or "5 - c->t * 8". */
+static const char *place_in(const zp_frame *f, int buffer, int64_t at) {
+  const char *first = zp_frame_first(f, zp_frame_tensor(f, buffer), 1);
+  if (strcmp(first, "0") == 0) return zp_format(f->e->arena, "%lld", ZP_LL(at));
+  return zp_format(f->e->arena, "%lld - %s", ZP_LL(at), first);
+}
+
+static void emit_slice(zp_frame *f, const zp_step *s) {
+  const zp_op_attr *attr = &s->node->attr;
+  int x = s->in.data[0], y = s->out.data[0];
+  if (s->op == ZP_OP_SLICE) {
+    emit_move(f, x, place_in(f, x, attr->begin), y, "0", attr->count ? attr->count : 1);
+    return;
+  }
+  const char *first = zp_frame_first(f, zp_frame_tensor(f, y), 1);
+  emit_move(f, x, zp_format(f->e->arena, "%s - %lld", first, ZP_LL(attr->begin)), y, "0",
+            zp_frame_tensor(f, y)->shape.dim[1]);
+}
+
+static void emit_concat(zp_frame *f, const zp_step *s) {
+  int y = s->out.data[0];
+  int64_t at = 0;
+  for (int i = 0; i < s->in.len; i++) {
+    const zp_shape *x = &zp_frame_tensor(f, s->in.data[i])->shape;
+    emit_move(f, s->in.data[i], "0", y, place_in(f, y, at), x->dim[x->rank - 2]);
+    at += x->dim[x->rank - 2];
+  }
+}
+
+void zp_emit_positions(zp_frame *f, const zp_step *s) {
+  bool mean = s->op == ZP_OP_MEAN;
+  if (mean || s->op == ZP_OP_MEAN_GRAD) {
+    const zp_shape *all = &zp_frame_tensor(f, mean ? s->in.data[0] : s->out.data[0])->shape;
+    zp_buf_line(&f->e->out, "zpr_%s_positions(c, %s, MICROBATCH, %s, %lld, %s, %s);", mean ? "mean" : "spread",
+                zp_frame_name(f, s->in.data[0]), zp_frame_positions(f, all->dim[1]), ZP_LL(zp_shape_cols(all)),
+                zp_decimal(f->e->arena, s->node->attr.value), zp_frame_name(f, s->out.data[0]));
+  } else if (s->op == ZP_OP_CONCAT) {
+    emit_concat(f, s);
+  } else {
+    assert(s->op == ZP_OP_SLICE || s->op == ZP_OP_SLICE_GRAD);
+    emit_slice(f, s);
+  }
+}

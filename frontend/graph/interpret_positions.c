@@ -1,0 +1,83 @@
+/* Means, slices and joins of positions in plain loops, position by position of whole samples: what is not on the rank
+ * is left out. */
+#include <assert.h>
+#include "interpret_internal.h"
+
+/* Positions of a tensor [B, S, d] or [S, d]: where the rank's begin in whole samples, how many it has. */
+typedef struct stretch {
+  int64_t first, count;
+} stretch;
+
+static stretch stretch_of(const zp_interpreter *in, int tensor) {
+  const zp_tensor *t = &in->graph->tensors.data[tensor];
+  int64_t count = t->shape.dim[t->shape.rank - 2];
+  return (stretch){t->split_dim == 1 && t->shape.rank == 3 ? in->rank * count : 0, count};
+}
+
+static bool is_in(stretch s, int64_t position) { return position >= s.first && position < s.first + s.count; }
+
+static void mean(zp_interpreter *in, const zp_node *node) {
+  const double *x = zp_in_value(in, node, 0);
+  double *y = zp_out_value(in, node, 0);
+  int64_t S = zp_in_shape(in, node->in.data[0])->dim[1], d = zp_shape_cols(zp_in_shape(in, node->in.data[0]));
+  for (int64_t i = 0; i < in->microbatch * d; i++) {
+    y[i] = 0;
+    for (int64_t s = 0; s < S; s++) y[i] += x[(i / d * S + s) * d + i % d];
+    y[i] *= node->attr.value;
+  }
+}
+
+static void mean_grad(zp_interpreter *in, const zp_node *node) {
+  const double *dy = zp_in_value(in, node, 0);
+  double *dx = zp_out_value(in, node, 0);
+  int64_t S = zp_in_shape(in, node->out.data[0])->dim[1], d = zp_shape_cols(zp_in_shape(in, node->out.data[0]));
+  for (int64_t i = 0; i < in->microbatch * S * d; i++) dx[i] = node->attr.value * dy[i / (S * d) * d + i % d];
+}
+
+/* y[b][k] is x[b][begin + k]. */
+static void slice(zp_interpreter *in, const zp_node *node) {
+  const double *x = zp_in_value(in, node, 0);
+  double *y = zp_out_value(in, node, 0);
+  stretch has = stretch_of(in, node->in.data[0]);
+  int64_t count = node->attr.count ? node->attr.count : 1, d = zp_shape_cols(zp_in_shape(in, node->in.data[0]));
+  for (int64_t i = 0; i < in->microbatch * count * d; i++) {
+    int64_t b = i / (count * d), position = node->attr.begin + i / d % count;
+    y[i] = is_in(has, position) ? x[(b * has.count + position - has.first) * d + i % d] : 0;
+  }
+}
+
+static void slice_grad(zp_interpreter *in, const zp_node *node) {
+  const double *dy = zp_in_value(in, node, 0);
+  double *dx = zp_out_value(in, node, 0);
+  stretch wants = stretch_of(in, node->out.data[0]);
+  int64_t count = node->attr.count ? node->attr.count : 1, d = zp_shape_cols(zp_in_shape(in, node->out.data[0]));
+  for (int64_t i = 0; i < in->microbatch * wants.count * d; i++) {
+    int64_t b = i / (wants.count * d), k = wants.first + i / d % wants.count - node->attr.begin;
+    dx[i] = k >= 0 && k < count ? dy[(b * count + k) * d + i % d] : 0;
+  }
+}
+
+static void concat(zp_interpreter *in, const zp_node *node) {
+  double *y = zp_out_value(in, node, 0);
+  stretch wants = stretch_of(in, node->out.data[0]);
+  int64_t d = zp_shape_cols(zp_in_shape(in, node->out.data[0]));
+  for (int64_t i = 0; i < in->microbatch * wants.count * d; i++) {
+    int64_t b = i / (wants.count * d), position = wants.first + i / d % wants.count;
+    int from = 0;
+    for (; position >= stretch_of(in, node->in.data[from]).count; from++)
+      position -= stretch_of(in, node->in.data[from]).count;
+    bool shared = zp_in_shape(in, node->in.data[from])->rank == 2;
+    int64_t S = stretch_of(in, node->in.data[from]).count;
+    y[i] = zp_in_value(in, node, from)[((shared ? 0 : b * S) + position) * d + i % d];
+  }
+}
+
+void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
+  switch (node->op) {
+  case ZP_OP_MEAN: mean(in, node); break;
+  case ZP_OP_MEAN_GRAD: mean_grad(in, node); break;
+  case ZP_OP_SLICE: slice(in, node); break;
+  case ZP_OP_SLICE_GRAD: slice_grad(in, node); break;
+  default: assert(node->op == ZP_OP_CONCAT); concat(in, node);
+  }
+}

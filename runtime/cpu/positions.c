@@ -1,0 +1,51 @@
+/* Copies, means and gradients of positions over the threads of a rank. */
+#include <assert.h>
+#include "state.h"
+
+enum { ROW_GRAIN = 16, COLUMN_GRAIN = 16 };
+
+typedef struct positions_task {
+  zpk_dtype dtype;
+  const void *from;
+  void *to;
+  int64_t samples, S, cols;
+  double scale;
+  zpk_positions moved;
+} positions_task;
+
+static void move(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const positions_task *a = arg;
+  zpk_move_positions(a->dtype, &a->moved, begin, end);
+}
+
+void zpr_move_positions(zpr *c, const zpk_positions *positions) {
+  positions_task a = {.dtype = c->program->dtype, .moved = zpk_clip_positions(positions)};
+  zpr_parallel(c, a.moved.samples * a.moved.n, ROW_GRAIN, move, &a);
+}
+
+static void mean(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const positions_task *a = arg;
+  zpk_mean_positions(a->dtype, a->from, a->samples, a->S, a->cols, a->scale, a->to, begin, end);
+}
+
+void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y) {
+  assert(samples >= 1 && S >= 1 && cols >= 1);
+  positions_task a = {
+      .dtype = c->program->dtype, .from = x, .to = y, .samples = samples, .S = S, .cols = cols, .scale = scale};
+  zpr_parallel(c, cols, COLUMN_GRAIN, mean, &a);
+}
+
+static void spread(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const positions_task *a = arg;
+  zpk_spread_positions(a->dtype, a->from, a->S, a->cols, a->scale, a->to, begin, end);
+}
+
+void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx) {
+  assert(samples >= 1 && S >= 1 && cols >= 1);
+  positions_task a = {
+      .dtype = c->program->dtype, .from = dy, .to = dx, .samples = samples, .S = S, .cols = cols, .scale = scale};
+  zpr_parallel(c, samples * S, ROW_GRAIN, spread, &a);
+}

@@ -1,0 +1,78 @@
+/* Positions of samples: sums of small integers, so the reference needs no tolerance, in every dtype. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zplan/zpk.h>
+#include "narrow_testing.h"
+
+enum { SAMPLES = 3, COLS = 21 };
+
+/* Numbers 0 to 7, which every dtype has. */
+static int number(int64_t i) { return (int)(i * 5 % 8); }
+
+static void *numbers(zpk_dtype dtype, int64_t count) {
+  void *x = malloc((size_t)(count * zpk_bytes(dtype)));
+  for (int64_t i = 0; i < count; i++) put_as(dtype, x, i, number(i));
+  return x;
+}
+
+/* What position i of sample b in `to` is after the move; -1: as it was. */
+static int moved(const zpk_positions *p, int64_t b, int64_t i, int64_t j) {
+  int64_t k = i - p->to_at, at = p->from_at + k;
+  if (k < 0 || k >= p->n) return -1;
+  if (at < 0 || at >= p->from_S) return 0;
+  return number(((p->shared ? 0 : b) * p->from_S + at) * COLS + j);
+}
+
+static void check_move(zpk_dtype dtype, zpk_positions p) {
+  enum { BEFORE = 9 };
+  void *from = numbers(dtype, SAMPLES * p.from_S * COLS), *to = numbers(dtype, SAMPLES * p.to_S * COLS);
+  for (int64_t i = 0; i < SAMPLES * p.to_S * COLS; i++) put_as(dtype, to, i, BEFORE);
+  p.from = from, p.to = to, p.samples = SAMPLES, p.cols = COLS;
+  zpk_positions c = zpk_clip_positions(&p);
+  int64_t rows = SAMPLES * c.n;
+  zpk_move_positions(dtype, &c, rows / 2, rows);
+  zpk_move_positions(dtype, &c, 0, rows / 2);
+  for (int64_t b = 0; b < SAMPLES; b++)
+    for (int64_t i = 0; i < p.to_S; i++)
+      for (int64_t j = 0; j < COLS; j++) {
+        int want = moved(&p, b, i, j);
+        cr_assert_eq(get_as(dtype, to, (b * p.to_S + i) * COLS + j), want < 0 ? BEFORE : want,
+                     "sample %d position %d of %d", (int)b, (int)i, (int)p.to_S);
+      }
+  free(from), free(to);
+}
+
+Test(kernels_positions, move) {
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 5, .to_S = 7, .to_at = 2, .n = 5});   /* into a larger one */
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 7, .from_at = 3, .to_S = 2, .n = 2}); /* a part */
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 2, .from_at = -3, .to_S = 7, .n = 7}); /* zeros around it */
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 2, .to_S = 4, .n = 2, .shared = true});
+    /* Clipped in front, behind, and away altogether. */
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 6, .to_S = 4, .to_at = -3, .n = 6});
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 6, .to_S = 4, .to_at = 1, .n = 6});
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 6, .to_S = 4, .to_at = -8, .n = 6});
+    check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 6, .to_S = 4, .to_at = 5, .n = 6});
+  }
+}
+
+/* Scale 0.5 of sums and of single numbers is exact, too: below 28 by halves even bf16 has them. */
+Test(kernels_positions, mean_and_its_gradient) {
+  enum { S = 4 };
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
+    void *x = numbers((zpk_dtype)dtype, SAMPLES * S * COLS), *y = numbers((zpk_dtype)dtype, SAMPLES * COLS);
+    zpk_mean_positions((zpk_dtype)dtype, x, SAMPLES, S, COLS, 0.5, y, 13, COLS);
+    zpk_mean_positions((zpk_dtype)dtype, x, SAMPLES, S, COLS, 0.5, y, 0, 13);
+    for (int64_t i = 0; i < SAMPLES * COLS; i++) {
+      int sum = 0;
+      for (int64_t s = 0; s < S; s++) sum += number((i / COLS * S + s) * COLS + i % COLS);
+      cr_assert_eq(get_as((zpk_dtype)dtype, y, i), 0.5 * sum, "element %d", (int)i);
+    }
+    zpk_spread_positions((zpk_dtype)dtype, y, S, COLS, 0.5, x, 5, SAMPLES * S);
+    zpk_spread_positions((zpk_dtype)dtype, y, S, COLS, 0.5, x, 0, 5);
+    for (int64_t i = 0; i < SAMPLES * S * COLS; i++)
+      cr_assert_eq(get_as((zpk_dtype)dtype, x, i), 0.5 * get_as((zpk_dtype)dtype, y, i / COLS / S * COLS + i % COLS));
+    free(x), free(y);
+  }
+}
