@@ -207,12 +207,13 @@ typedef struct zpd_decision {
  * state. */
 typedef struct zpd_updates {
   int kind, n; /* zpk_update.kind; segments */
-  double lr, beta1, beta2, eps, momentum;
+  double lr, beta1, beta2, eps, momentum, ema;
   const zpd_step *step;
   void *params; /* what is computed with */
   void *master; /* with 16-bit operands f32 copies of the parameters, which are updated; else NULL */
   const void *grads;
   void *m, *v;
+  void *average;               /* of the weights, which follows them; NULL: there is none */
   const zpd_segment *segments; /* NULL: `one` */
   zpd_segment one;
   zpd_int blocks;

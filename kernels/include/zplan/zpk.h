@@ -186,10 +186,16 @@ typedef struct zpk_update {
   double lr, beta1, beta2, eps, weight_decay, momentum;
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
+  double ema;          /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
 /* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
  * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
+/* The average of the weights after a step: average += (1 - ema) (param - average). It has the type of param. */
+void zpk_average(const zpk_update *u, const void *param, void *average, int64_t begin, int64_t end);
+/* Both, while what is new is in the processor's cache. average NULL: there is none. */
+void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *grad, void *m, void *v, void *average,
+                               int64_t begin, int64_t end);
 /* LAMB in two passes: new moments, with the squares of the parameters and of their updates, sums[0] and sums[1], in
  * f64; then the parameters, where lr has the trust ratio of the tensor in it. Arrays as those of zpk_optimizer. */
 void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
