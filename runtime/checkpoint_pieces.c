@@ -61,7 +61,7 @@ static array_list arrays_of(zpr *c, int file) {
     list_errors(c, &list);
     return list;
   }
-  list.array = zpr_alloc(c, 3, sizeof *list.array);
+  list.array = zpr_alloc(c, ZPR_ARRAYS, sizeof *list.array);
   if (file == ZPR_MODEL) {
     list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
     return list;
@@ -71,10 +71,13 @@ static array_list arrays_of(zpr *c, int file) {
   if (zpk_is_narrow(c->program->dtype)) list.array[list.n++] = state;
   state.state = ZPR_MOMENT1;
   state.suffix = sgd ? ".momentum_buffer" : ".exp_avg";
-  if (zpr_has_moment(c->program, ZPR_MOMENT1)) list.array[list.n++] = state;
+  if (zpr_has_array(c->program, ZPR_MOMENT1)) list.array[list.n++] = state;
   state.state = ZPR_MOMENT2;
   state.suffix = ".exp_avg_sq";
-  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list.array[list.n++] = state;
+  if (zpr_has_array(c->program, ZPR_MOMENT2)) list.array[list.n++] = state;
+  state.state = ZPR_AVERAGE;
+  state.suffix = ".ema";
+  if (zpr_has_array(c->program, ZPR_AVERAGE)) list.array[list.n++] = state;
   return list;
 }
 

@@ -236,7 +236,8 @@ static zpk_update rule_of(const zpr *c, double lr) {
                       .beta1 = p->beta1,
                       .beta2 = p->beta2,
                       .eps = p->eps,
-                      .momentum = p->momentum};
+                      .momentum = p->momentum,
+                      .ema = p->ema};
 }
 
 static void update(zpr *c, double lr, double grad_scale) {

@@ -93,6 +93,7 @@ static void emit_training(zp_emit *e) {
               zp_decimal(e->arena, t->clip), zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
+  if (t->ema > 0) zp_buf_line(out, "    .ema = %s,", zp_decimal(e->arena, t->ema));
   if (t->init.path) zp_buf_line(out, "    .starts_from_weights = true,");
   emit_source(e, "train", &t->data);
   emit_source(e, "validate", &t->validate_data);

@@ -251,6 +251,7 @@ static void emit_stages(zp_emit *e) {
                 LL(st->arena_bytes), LL(st->at_params < 0 ? 0 : st->at_params), LL(st->at_grads), LL(st->at_moment1),
                 LL(st->at_moment2));
     zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at_master), LL(st->at_products));
+    if (e->plan->spec->train.ema > 0) zp_buf_line(&e->out, "     .average = %lld,", LL(st->at_average));
     zp_buf_line(
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",

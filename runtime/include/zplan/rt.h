@@ -91,6 +91,7 @@ typedef struct zpr_stage {
    * shard_elements. */
   int64_t params, grads;
   int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
+  int64_t average;          /* of the weights, as moments; only where program->ema > 0 */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
    * who hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
@@ -222,6 +223,7 @@ typedef struct zpr_program {
   /* Training settings. */
   zpr_optimizer optimizer;
   double lr, beta1, beta2, eps, momentum, clip, min_lr;
+  double ema;              /* what a step leaves of the average of the weights; 0: there is none */
   int64_t loss_scale;      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
   int64_t scale_window;    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
   int64_t freeze_step;     /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */

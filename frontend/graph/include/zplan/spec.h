@@ -161,6 +161,7 @@ typedef struct zp_train {
   double freeze_threshold;       /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
+  double ema;                    /* what a step leaves of the average of the weights; 0: there is none */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;

@@ -104,7 +104,8 @@ typedef struct zp_lowered {
   zp_recompute recompute;
   bool recompute_shard;
   int loss_chunks; /* parts of the tokens that the loss is made by; 1: all at once, in forward */
-  int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
+  /* Per element. State: master copy, moments and the average of the weights. */
+  int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes, average_bytes;
   const zp_pieces *pieces;
   int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
   zp_segment_program *segments;
@@ -189,7 +190,7 @@ typedef struct zp_stage {
   int64_t away_staging; /* disks: byte offset of the host buffers that it passes through; -1: none */
   bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   /* byte offsets in the arena; -1 when absent */
-  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
+  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_average, at_inputs, at_slots;
   int64_t at_carry[2]; /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to
                           at_send_up */
   int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one
@@ -213,8 +214,8 @@ typedef struct zp_stage {
   /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when
    * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
    * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
-   * then moments. What is off the device are the last of shard_elements; of a class that a rank holds whole it has as
-   * many of every data rank's (zp_stage_away). */
+   * then moments, then the average. What is off the device are the last of shard_elements; of a class that a rank holds
+   * whole it has as many of every data rank's (zp_stage_away). */
   int64_t state_offloaded, grads_offloaded, window_elements, state_windows;
   int64_t host_grads_in, host_weights_out, host_state, file_state;
   /* What lives on disks passes through four windows at host_grads and host_params, of grads_window and params_window
