@@ -81,6 +81,15 @@ static array_list arrays_of(zpr *c, int file) {
   return list;
 }
 
+/* A matrix of Muon has momentum and no second moment: its update comes about there. */
+static bool has_array(const array *a, const zpr_param *param) {
+  return !param->orthogonal || a->where != STATE || a->state != ZPR_MOMENT2;
+}
+
+static const char *suffix_of(const array *a, const zpr_param *param) {
+  return param->orthogonal && a->where == STATE && a->state == ZPR_MOMENT1 ? ".momentum_buffer" : a->suffix;
+}
+
 static void free_arrays(array_list *list) {
   free(list->array);
   free(list->suffix);
@@ -111,7 +120,8 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
       for (int64_t i = 0; i < run->count; i++)
         for (int k = 0; k < run->n_params; k++)
           for (int a = 0; a < arrays.n; a++) {
-            tensor_name(name, run, i, k, arrays.array[a].suffix);
+            if (!has_array(&arrays.array[a], &run->params[k])) continue;
+            tensor_name(name, run, i, k, suffix_of(&arrays.array[a], &run->params[k]));
             zpr_tensors_add(c, list, name, dtype_of(c, file), &run->params[k], p, local_start(run, i, k));
           }
     }
@@ -205,7 +215,8 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
   t->stored = part.stored;
   t->array = a;
   for (int k = 0; k < run->n_params && !t->failed; k++) {
-    tensor_name(name, run, i, k, a->suffix);
+    if (!has_array(a, &run->params[k])) continue;
+    tensor_name(name, run, i, k, suffix_of(a, &run->params[k]));
     const zpr_tensor *tensor = zpr_tensors_find(list, name);
     if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
     t->file_offset = list->data_start + tensor->begin;

@@ -201,6 +201,13 @@ void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *gra
 void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
                       int64_t end, double sums[2]);
 void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+/* Muon (formulas in muon.c), all of the type of the master weights but for the gradient: momentum, and the update
+ * before it is orthogonalised, with the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
+void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end,
+                       double *sum);
+void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end);
+void zpk_muon_diagonal(zpk_dtype dtype, double value, void *x, int64_t n);
+void zpk_muon_apply(const zpk_update *u, void *param, const void *x, double scale, int64_t begin, int64_t end);
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
  * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
  * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with

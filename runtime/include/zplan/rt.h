@@ -21,7 +21,7 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 /* ---- tables that the generator prints ---- */
 
 /* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
-typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB } zpr_optimizer;
+typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON } zpr_optimizer;
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
 typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES } zpr_source_kind;
@@ -48,6 +48,7 @@ typedef struct zpr_param {
   zpr_recipe recipe;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
   bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
+  bool orthogonal;   /* a matrix that Muon updates; others take AdamW beside it */
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
@@ -104,7 +105,7 @@ typedef struct zpr_stage {
    * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
    * for records. */
   int64_t error, server_error, host_error, host_server_error, host_records;
-  int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together */
+  int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together, where Muon works */
   zpr_away params_away;            /* of the elements of `params` */
   int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
