@@ -75,11 +75,9 @@ static void emit_shape(zp_emit *e) {
 
 /* The train block. */
 static void emit_training(zp_emit *e) {
-  static const char *const optimizer[] = {[ZP_OPT_ADAMW] = "ZPR_ADAMW",
-                                          [ZP_OPT_ADAM] = "ZPR_ADAM",
-                                          [ZP_OPT_SGD] = "ZPR_SGD",
-                                          [ZP_OPT_LION] = "ZPR_LION",
-                                          [ZP_OPT_LAMB] = "ZPR_LAMB"};
+  static const char *const optimizer[] = {
+      [ZP_OPT_ADAMW] = "ZPR_ADAMW", [ZP_OPT_ADAM] = "ZPR_ADAM", [ZP_OPT_SGD] = "ZPR_SGD",
+      [ZP_OPT_LION] = "ZPR_LION",   [ZP_OPT_LAMB] = "ZPR_LAMB", [ZP_OPT_MUON] = "ZPR_MUON"};
   static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
                                      [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
                                      [ZP_LR_COSINE] = "ZPR_RATE_COSINE",

@@ -185,6 +185,7 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   zp_read_attrs(reader, env, &zp_train_schema, attrs, train);
   train->batch_span = span_of(attrs, "batch", span);
   train->precision_span = span_of(attrs, "precision", span);
+  train->optimizer_span = span_of(attrs, "optimizer", span);
   train->schedule_span = span_of(attrs, "schedule", span);
   require(reader, attrs, span, "batch", "batch = 16");
   require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");

@@ -116,6 +116,26 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
   }
 }
 
+/* Muon: momentum to the place of the second moment and scaled, three products a step of Newton-Schulz, of the shorter
+ * side n and the longer one m: n x n of two m x n, n x n, n x m. What all parameters' update reads and writes is the
+ * list's; here are the 8 bytes an f32 element more of scaling. */
+static double orthogonal_s(const pricer *p) {
+  double sum = 0;
+  for (int i = 0; i < p->graph->params.len; i++) {
+    const zp_param *param = &p->lowered->spec->model->params.data[p->graph->params.data[i].param];
+    if (!zp_recipe_of(&p->lowered->spec->train, param).orthogonal) continue;
+    double rows = (double)param->shape.dim[0], cols = (double)param->shape.dim[1], n = fmin(rows, cols),
+           m = fmax(rows, cols);
+    int bytes = p->lowered->stat_bytes;
+    bool wide = rows <= cols;
+    double step = zp_cost_product(p->machine, wide ? ZP_PRODUCT_NT : ZP_PRODUCT_TN, 1, n, n, m, bytes) +
+                  zp_cost_matmul(p->machine, n, n, n, bytes) +
+                  (wide ? zp_cost_matmul(p->machine, n, m, n, bytes) : zp_cost_matmul(p->machine, m, n, n, bytes));
+    sum += 5 * step + zp_cost_update(p->machine, 0, 2 * rows * cols * bytes);
+  }
+  return sum;
+}
+
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert) {
   assert(tensor && expert);
@@ -124,6 +144,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
   p.tensor_head = p.own ? zp_tensor_core_head(lowered->spec) : 0;
   for (int i = 0; i < lowered->n_segments; i++) {
     p.graph = lowered->segments[i].graph;
+    lowered->segments[i].orthogonal_s = orthogonal_s(&p);
     price_procedure(&p, &lowered->segments[i].forward);
     price_procedure(&p, &lowered->segments[i].backward);
     price_procedure(&p, &lowered->segments[i].split);

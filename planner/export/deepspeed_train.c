@@ -22,8 +22,7 @@ static void put_optimizer(zp_exporter *e, zp_json *root) {
   zp_json *optimizer = zp_json_set(root, "optimizer", zp_json_object()), *params = zp_json_object();
   bool sgd = t->optimizer == ZP_OPT_SGD;
   if (t->optimizer > ZP_OPT_SGD)
-    zp_export_refuse(e, "adamw", "%s: its settings for DeepSpeed are not written",
-                     t->optimizer == ZP_OPT_LION ? "lion" : "lamb");
+    zp_export_refuse(e, "adamw", "%s: its settings for DeepSpeed are not written", zp_optimizer_name(t->optimizer));
   if (e->choice->compress)
     put_onebit(e, optimizer, params);
   else

@@ -11,7 +11,7 @@ static void put_optimizer(zp_megatron *m) {
   bool sgd = t->optimizer == ZP_OPT_SGD;
   if (t->optimizer > ZP_OPT_SGD)
     zp_export_refuse(m->e, "adamw", "%s: its settings for Megatron-LM are not written",
-                     t->optimizer == ZP_OPT_LION ? "lion" : "lamb");
+                     zp_optimizer_name(t->optimizer));
   if (t->weight_decay > 0 && t->optimizer == ZP_OPT_ADAM)
     zp_export_refuse(
         m->e, "`adamw` in place of `adam`, which is what Megatron-LM's `adam` is",

@@ -234,6 +234,10 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     int64_t *sum = lowered->sharding->param[param].spread ? &out->spread_elements : &out->elements;
     out->param_offset[i] = shared ? -1 : *sum;
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
+    const zp_param *own = &lowered->spec->model->params.data[param];
+    if (!zp_recipe_of(&lowered->spec->train, own).orthogonal) continue;
+    int64_t bytes = zp_orthogonal_bytes(own, lowered->stat_bytes);
+    if (out->orthogonal_bytes < bytes) out->orthogonal_bytes = bytes;
   }
   int64_t t = lowered->sharding->tensor;
   out->carry_in_elements = carry_elements(out->graph, &out->graph->carry_in, lowered->microbatch);

@@ -63,6 +63,19 @@ static bool multiplies(const zp_graph *g) {
   return false;
 }
 
+/* What Muon's update of the largest matrix works in: a copy of it, and two squares of its shorter side. */
+static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g) {
+  int64_t most = 0;
+  for (int i = 0; i < g->params.len; i++) {
+    const zp_param *param = &v->spec->model->params.data[g->params.data[i].param];
+    if (!zp_recipe_of(&v->spec->train, param).orthogonal) continue;
+    int64_t a = param->shape.dim[0], b = param->shape.dim[1], side = a < b ? a : b;
+    most = max64(most, zp_up(a * b * v->stat_bytes, 256) + zp_up(side * side * v->stat_bytes, 256) +
+                           side * side * v->stat_bytes);
+  }
+  return most;
+}
+
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
   if (carry->len == 0) return 0;
   int64_t elements = zp_shape_elements(&g->tensors.data[carry->data[0]].shape, v->choice.microbatch);
@@ -93,6 +106,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   if (zp_json_get(program, "loss"))
     n->transient = max64(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
+  n->transient = max64(n->transient, orthogonalised(v, segment->graph));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);

@@ -48,6 +48,19 @@ Test(spec_train, defaults) {
   unload(&f);
 }
 
+Test(spec_train, muon) {
+  fixture f = good(MODEL CLUSTER "train { batch = 8  steps = 10  optimizer = muon(lr = 0.1) }\n");
+  const zp_train *t = &f.spec->train;
+  cr_expect(t->optimizer == ZP_OPT_MUON && t->momentum == 0.95 && t->beta1 == 0.9 && t->beta2 == 0.95 &&
+            t->eps == 1e-8);
+  unload(&f);
+  f = good(MODEL CLUSTER
+           "train { batch = 8  steps = 10  optimizer = muon(lr = 0.1, momentum = 0, betas = [0.8, 0.9]) }\n");
+  t = &f.spec->train;
+  cr_expect(t->momentum == 0 && t->beta1 == 0.8 && t->beta2 == 0.9);
+  unload(&f);
+}
+
 /* Checks what the block `train { ... settings }` gives. */
 static void check_loss_scale(const char *settings, int64_t scale, int64_t window) {
   char text[1500];

@@ -92,7 +92,9 @@ typedef struct zp_segment_program {
   bool keeps_gradient;   /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;  /* per entry of zp_lowered.shared */
-  int64_t products_bytes; /* scratch memory of its products (zp_products_bytes); 0: none */
+  int64_t products_bytes;   /* scratch memory of its products (zp_products_bytes); 0: none */
+  int64_t orthogonal_bytes; /* of the transient region, that the update of its largest matrix works in (Muon) */
+  double orthogonal_s;      /* priced: seconds that Muon's products of one unit take */
 } zp_segment_program;
 
 /* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types.
@@ -273,10 +275,11 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
-/* Bytes of the transient region that calls of the segment's procedures need. */
+/* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters. */
 static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_schedule schedule) {
   int64_t most = zp_backward_of(segment, schedule)->transient_bytes;
   if (most < segment->forward.transient_bytes) most = segment->forward.transient_bytes;
+  if (most < segment->orthogonal_bytes) most = segment->orthogonal_bytes;
   return most < segment->loss.transient_bytes ? segment->loss.transient_bytes : most;
 }
 /* Do gradients of a split backward's first part wait for the second one, which scatters them? */
