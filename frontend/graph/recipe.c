@@ -48,10 +48,10 @@ double zp_orthogonal_flop(const zp_param *param) {
 
 static int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-int64_t zp_orthogonal_bytes(const zp_param *param, int64_t element_bytes) {
-  int64_t n = shorter(param);
-  return aligned(param->shape.dim[0] * param->shape.dim[1] * element_bytes) + aligned(n * n * element_bytes) +
-         n * n * element_bytes;
+int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes) {
+  assert(local->rank == 2);
+  int64_t rows = local->dim[0], cols = local->dim[1], n = rows < cols ? rows : cols;
+  return aligned(rows * cols * element_bytes) + aligned(n * n * element_bytes) + n * n * element_bytes;
 }
 
 const char *zp_optimizer_name(zp_optimizer_kind kind) {

@@ -118,20 +118,23 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
 
 /* Muon: momentum to the place of the second moment and scaled, three products a step of Newton-Schulz, of the shorter
  * side n and the longer one m: n x n of two m x n, n x n, n x m. What all parameters' update reads and writes is the
- * list's; here are the 8 bytes an f32 element more of scaling. */
+ * list's; here are the 8 bytes an f32 element more of scaling. Products are of the type of the master weights. */
 static double orthogonal_s(const pricer *p) {
+  const zp_lowered *l = p->lowered;
+  const zp_device *device = &p->machine->node->device;
+  zp_machine own = *p->machine;
   double sum = 0;
+  if (zp_is_mixed(&l->spec->train) && device->flop_per_s_half > 0)
+    own.flop_per_s *= device->flop_per_s_fp32 / device->flop_per_s_half;
   for (int i = 0; i < p->graph->params.len; i++) {
-    const zp_param *param = &p->lowered->spec->model->params.data[p->graph->params.data[i].param];
-    if (!zp_recipe_of(&p->lowered->spec->train, param).orthogonal) continue;
-    double rows = (double)param->shape.dim[0], cols = (double)param->shape.dim[1], n = fmin(rows, cols),
-           m = fmax(rows, cols);
-    int bytes = p->lowered->stat_bytes;
+    int param = p->graph->params.data[i].param;
+    if (!zp_recipe_of(&l->spec->train, &l->spec->model->params.data[param]).orthogonal) continue;
+    const zp_shape *local = &l->sharding->param[param].local;
+    double rows = (double)local->dim[0], cols = (double)local->dim[1], n = fmin(rows, cols), m = fmax(rows, cols);
     bool wide = rows <= cols;
-    double step = zp_cost_product(p->machine, wide ? ZP_PRODUCT_NT : ZP_PRODUCT_TN, 1, n, n, m, bytes) +
-                  zp_cost_matmul(p->machine, n, n, n, bytes) +
-                  (wide ? zp_cost_matmul(p->machine, n, m, n, bytes) : zp_cost_matmul(p->machine, m, n, n, bytes));
-    sum += 5 * step + zp_cost_update(p->machine, 0, 2 * rows * cols * bytes);
+    double step = zp_cost_product(&own, wide ? ZP_PRODUCT_NT : ZP_PRODUCT_TN, 1, n, n, m, l->stat_bytes) +
+                  zp_cost_matmul(&own, n, n, n, l->stat_bytes) + zp_cost_matmul(&own, rows, cols, n, l->stat_bytes);
+    sum += 5 * step + zp_cost_update(p->machine, 0, 2 * rows * cols * l->stat_bytes);
   }
   return sum;
 }

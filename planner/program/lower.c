@@ -236,7 +236,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
     const zp_param *own = &lowered->spec->model->params.data[param];
     if (!zp_recipe_of(&lowered->spec->train, own).orthogonal) continue;
-    int64_t bytes = zp_orthogonal_bytes(own, lowered->stat_bytes);
+    int64_t bytes = zp_orthogonal_bytes(&lowered->sharding->param[param].local, lowered->stat_bytes);
     if (out->orthogonal_bytes < bytes) out->orthogonal_bytes = bytes;
   }
   int64_t t = lowered->sharding->tensor;

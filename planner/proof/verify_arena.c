@@ -67,11 +67,15 @@ static bool multiplies(const zp_graph *g) {
 static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g) {
   int64_t most = 0;
   for (int i = 0; i < g->params.len; i++) {
-    const zp_param *param = &v->spec->model->params.data[g->params.data[i].param];
+    int number = g->params.data[i].param;
+    const zp_param *param = &v->spec->model->params.data[number];
     if (!zp_recipe_of(&v->spec->train, param).orthogonal) continue;
-    int64_t a = param->shape.dim[0], b = param->shape.dim[1], side = a < b ? a : b;
-    most = max64(most, zp_up(a * b * v->stat_bytes, 256) + zp_up(side * side * v->stat_bytes, 256) +
-                           side * side * v->stat_bytes);
+    int64_t a = param->shape.dim[0], b = param->shape.dim[1];
+    if (v->split_dim[number] == 0) a = v->elements[number] / b;
+    if (v->split_dim[number] == 1) b = v->elements[number] / a;
+    int64_t side = a < b ? a : b;
+    int64_t copy = zp_times(zp_times(a, b), v->stat_bytes), square = zp_times(zp_times(side, side), v->stat_bytes);
+    most = max64(most, zp_up(copy, 256) + zp_up(square, 256) + square);
   }
   return most;
 }

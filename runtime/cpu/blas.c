@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include "blas.h"
+#include "muon.h"
 #include "product.h"
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * Where nobody else has a say the GPU decides itself and the host hears of it later: the outcome of a step is copied to
  * pinned memory behind it, while the host starts the next one. */
 #include "cuda.h"
-#include "muon.h"
 #include "update.h"
 #include <assert.h>
 #include <stddef.h>
@@ -192,11 +191,6 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
                       .m = stage->moment1 >= 0 ? (char *)zpr_at(c, stage->moment1) + state : NULL,
                       .v = stage->moment2 >= 0 ? (char *)zpr_at(c, stage->moment2) + state : NULL,
                       .count = b->end - b->begin};
-}
-
-void zpr_muon_matrix(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, double *sums) {
-  (void)c, (void)matrix, (void)rule, (void)sums;
-  assert(!"plans for GPUs have no Muon");
 }
 
 /* ---- loss ---- */

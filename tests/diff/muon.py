@@ -24,6 +24,7 @@ import trainings  # noqa: E402
 STEPS, BEFORE, LR, DECAY, MOMENTUM = 4, 3, 3e-3, 0.1, 0.9
 BETAS, EPS = (0.9, 0.95), 1e-8
 SHARES = (3.4445, -4.7750, 2.0315)
+GPU = ("--cluster", "gpu", "--arch", "host")
 MUON = "muon(lr = %g, momentum = %g, betas = [%g, %g], eps = %g, weight_decay = %g)" % (LR, MOMENTUM, *BETAS, EPS, DECAY)
 GROUPS = 'train.groups=[group("*.mlp.c_fc.weight", optimizer = "adamw"), group("*.attn.c_proj.weight", lr_factor = 0.5, weight_decay = 0)]'
 # Of the formula in f64; in f32 its roundings, of which a weight has a share of 0.2 lr sqrt(longer side).
@@ -171,6 +172,9 @@ LAYOUTS = (
     case(1, 1, 2),
     case(1, 2, 2, recompute="full"),
     case(1, 2, 1, schedule="zb_h1"),
+    case(1, 1, 1, words=GPU),
+    case(1, 2, 2, words=GPU),
+    case(1, 1, 2, words=GPU + ("--", "--comm", "nccl")), # an emulated one
 )
 
 
@@ -183,9 +187,12 @@ def check_layouts(tally, folder, verbose):
     for i, one in enumerate(LAYOUTS):
         place = os.path.join(folder, "layout%d" % i)
         got = train(one, place, words_of())
-        errors = trainings.judge(tally, one.name + ": as one rank", got, want, trainings.BOUNDS["fp64"])
+        name = " ".join((one.name,) + one.words[2:])
+        errors = trainings.judge(tally, name + ": as one rank", got, want, trainings.BOUNDS["fp64"])
+        if errors:
+            check_formula(tally, name, place, EXACT)
         if verbose:
-            print("%5.2f s  %s: %s" % (got.seconds, one.name, errors), flush=True)
+            print("%5.2f s  %s: %s" % (got.seconds, name, errors), flush=True)
     plain = os.path.join(folder, "plain")
     got = train(case(1, 1, 1, model="llama"), plain, words_of(groups=False))
     if tally.check("llama runs", not got.error, got.error or ""):
@@ -202,11 +209,19 @@ def check_layouts(tally, folder, verbose):
 
 def check_16_bits(tally, folder):
     """Products of the f32 masters, in f32."""
-    for precision in ("fp32", "mixed_bf16", "mixed_fp16"):
-        place = os.path.join(folder, precision)
-        got = train(case(1, 1, 1, precision), place, words_of() + (("--set", "train.loss_scale=128") if precision == "mixed_fp16" else ()))
+    for precision, words in (("fp32", ()), ("mixed_bf16", ()), ("mixed_fp16", ()), ("mixed_bf16", GPU), ("fp32", GPU)):
+        place = os.path.join(folder, precision + "".join(words[-1:]))
+        got = train(case(1, 1, 1, precision, words=words), place, words_of() + (("--set", "train.loss_scale=128") if precision == "mixed_fp16" else ()))
         if tally.check(precision + " runs", not got.error, got.error or ""):
             check_formula(tally, precision, place, F32)
+
+
+def check_padding(tally, folder):
+    """With tensor cores a side of 50 is one of 56 inside."""
+    place = os.path.join(folder, "padded")
+    got = train(case(1, 1, 1, "mixed_bf16", model="llama", words=GPU), place, words_of(groups=False))
+    if tally.check("padded runs", not got.error, got.error or ""):
+        check_formula(tally, "padded", place, F32, groups=False)
 
 
 def check_resume(tally, folder):
@@ -250,8 +265,8 @@ def check_refusals(tally):
                         (("compress=true", "data=2"), "compress is for adam and adamw")):
         outcome = harness.zplan("plan", model, "--ranks", 2, *muon_words, *(w for s in words for w in ("--set", "plan." + s)))
         tally.check("refused: muon with %s" % (words,), outcome.status == 3 and text in outcome.out + outcome.err, outcome.tail())
-    outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *muon_words)
-    tally.check("refused: muon on GPUs", outcome.status == 3 and "muon is computed by CPU ranks alone" in outcome.out + outcome.err, outcome.tail())
+    outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *muon_words, "--set", 'offload[optimizer]="cpu"')
+    tally.check("refused: muon with state on the host", outcome.status == 3 and "muon does not go with optimizer state" in outcome.out + outcome.err, outcome.tail())
     for words in (("export", "deepspeed"), ("export", "megatron")):
         outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", *muon_words)
         tally.check("refused: %s with muon" % words[1], outcome.status != 0 and "muon" in outcome.out + outcome.err, outcome.tail())
@@ -279,6 +294,7 @@ def main():
         check_refusals(tally)
         check_layouts(tally, folder, options.verbose)
         check_16_bits(tally, folder)
+        check_padding(tally, folder)
         check_resume(tally, folder)
         check_learning(tally, folder)
     return tally.finish()

@@ -237,6 +237,36 @@ typedef struct zpd_update {
                * grid-stride
                */
 
+/* Muon: new momentum, and the update of a matrix before it is orthogonalised, with its squares in every block of
+ * threads. */
+typedef struct zpd_muon_update {
+  double momentum, grad_scale;
+  const void *grad;
+  void *m, *x;
+  double *sums; /* [gridDim.x] */
+  zpd_int count;
+} zpd_muon_update; /* kernel zpd_muon_momentum: grid-stride */
+
+/* y = factor x, with `diagonal` on the diagonal of n x n (n 0: none); or y = x / max(sqrt(their sum), least) where
+ * there are sums. x may be y. */
+typedef struct zpd_muon_mixture {
+  const void *x;
+  void *y;
+  zpd_int count, n;
+  double factor, diagonal, least;
+  const double *sums;
+  zpd_int n_sums;
+} zpd_muon_mixture; /* kernel zpd_muon_mix: grid-stride */
+
+typedef struct zpd_muon_weights {
+  double lr, weight_decay, scale, ema;
+  void *param;   /* with 16-bit operands the master copy, */
+  void *weight;  /* and what is rounded from it; else NULL */
+  void *average; /* NULL: there is none */
+  const void *x;
+  zpd_int count;
+} zpd_muon_weights; /* kernel zpd_muon_apply: grid-stride */
+
 /* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over the first blocks of records; a warp a
  * block of 64 elements, grid-stride. */
 typedef struct zpd_signs {

@@ -216,7 +216,7 @@ static inline bool zp_can_be_orthogonal(const zp_param *param) { return param->s
  * of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a copy of the matrix and two of n
  * x n. */
 double zp_orthogonal_flop(const zp_param *param);
-int64_t zp_orthogonal_bytes(const zp_param *param, int64_t element_bytes);
+int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes); /* local: padding included */
 /* The group that the parameter is in; -1: in none. */
 int zp_group_of(const zp_train *train, const zp_param *param);
 bool zp_matches_pattern(const char *pattern, const char *name);
