@@ -10,6 +10,8 @@
  *           p -= lr (sign(c) + wd p);  sign(0) is 0
  *   LAMB    (arXiv 1904.00962, algorithm 2) m and v as Adam's;  r = m / bias1 / (sqrt(v) / sqrt(bias2) + eps) + wd p;
  *           p -= lr |p| / |r| r, lengths of whole tensors
+ *   EMA     a += (1 - ema) (p - a), as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(ema), whose lerp
+ * it is: what is the same in both stays, while ema and 1 - ema, each rounded, may not add up to 1
  *
  * Coefficients are computed in f64 and rounded once. */
 #include "clones.h"
@@ -32,6 +34,23 @@ void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, 
     ZPK_BY_DTYPE(u->dtype, lion, u, param, grad, m, begin, end);
   else
     ZPK_BY_DTYPE(u->dtype, adam, u, param, grad, m, v, begin, end);
+}
+
+void zpk_average(const zpk_update *u, const void *param, void *average, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && u->ema > 0 && u->ema < 1 && begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(u->dtype, average, u, param, average, begin, end);
+}
+
+void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *grad, void *m, void *v, void *average,
+                               int64_t begin, int64_t end) {
+  enum { AT_ONCE = 4096 }; /* elements; their arrays fit into any cache of the second level */
+  assert(!average || u->ema > 0);
+  int64_t step = average ? AT_ONCE : end - begin;
+  for (int64_t at = begin, to; at < end; at = to) {
+    to = end - at < step ? end : at + step;
+    zpk_optimizer(u, param, grad, m, v, at, to);
+    if (average) zpk_average(u, param, average, at, to);
+  }
 }
 
 void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,

@@ -46,6 +46,12 @@ ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param
   for (int64_t i = begin; i < end; i++) param[i] -= lr * (GET(grad[i]) * scale + wd * param[i]);
 }
 
+ZPK_CLONES static void NAME(average)(const zpk_update *u, const REAL *restrict param, REAL *restrict average,
+                                     int64_t begin, int64_t end) {
+  REAL rest = (REAL)(1 - u->ema);
+  for (int64_t i = begin; i < end; i++) average[i] += rest * (param[i] - average[i]);
+}
+
 /* The update of LAMB before it is scaled. */
 typedef struct NAME(lamb_rule) {
   REAL per_bias1, per_root_bias2, eps, wd;

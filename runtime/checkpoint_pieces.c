@@ -61,7 +61,7 @@ static array_list arrays_of(zpr *c, int file) {
     list_errors(c, &list);
     return list;
   }
-  list.array = zpr_alloc(c, 3, sizeof *list.array);
+  list.array = zpr_alloc(c, ZPR_ARRAYS, sizeof *list.array);
   if (file == ZPR_MODEL) {
     list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
     return list;
@@ -71,11 +71,23 @@ static array_list arrays_of(zpr *c, int file) {
   if (zpk_is_narrow(c->program->dtype)) list.array[list.n++] = state;
   state.state = ZPR_MOMENT1;
   state.suffix = sgd ? ".momentum_buffer" : ".exp_avg";
-  if (zpr_has_moment(c->program, ZPR_MOMENT1)) list.array[list.n++] = state;
+  if (zpr_has_array(c->program, ZPR_MOMENT1)) list.array[list.n++] = state;
   state.state = ZPR_MOMENT2;
   state.suffix = ".exp_avg_sq";
-  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list.array[list.n++] = state;
+  if (zpr_has_array(c->program, ZPR_MOMENT2)) list.array[list.n++] = state;
+  state.state = ZPR_AVERAGE;
+  state.suffix = ".ema";
+  if (zpr_has_array(c->program, ZPR_AVERAGE)) list.array[list.n++] = state;
   return list;
+}
+
+/* A matrix of Muon has momentum and no second moment: its update comes about there. */
+static bool has_array(const array *a, const zpr_param *param) {
+  return !param->orthogonal || a->where != STATE || a->state != ZPR_MOMENT2;
+}
+
+static const char *suffix_of(const array *a, const zpr_param *param) {
+  return param->orthogonal && a->where == STATE && a->state == ZPR_MOMENT1 ? ".momentum_buffer" : a->suffix;
 }
 
 static void free_arrays(array_list *list) {
@@ -108,7 +120,8 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
       for (int64_t i = 0; i < run->count; i++)
         for (int k = 0; k < run->n_params; k++)
           for (int a = 0; a < arrays.n; a++) {
-            tensor_name(name, run, i, k, arrays.array[a].suffix);
+            if (!has_array(&arrays.array[a], &run->params[k])) continue;
+            tensor_name(name, run, i, k, suffix_of(&arrays.array[a], &run->params[k]));
             zpr_tensors_add(c, list, name, dtype_of(c, file), &run->params[k], p, local_start(run, i, k));
           }
     }
@@ -202,7 +215,8 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
   t->stored = part.stored;
   t->array = a;
   for (int k = 0; k < run->n_params && !t->failed; k++) {
-    tensor_name(name, run, i, k, a->suffix);
+    if (!has_array(a, &run->params[k])) continue;
+    tensor_name(name, run, i, k, suffix_of(a, &run->params[k]));
     const zpr_tensor *tensor = zpr_tensors_find(list, name);
     if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
     t->file_offset = list->data_start + tensor->begin;

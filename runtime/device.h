@@ -90,8 +90,9 @@ typedef struct zpr_block {
   int64_t begin, end;
   int64_t to_params, to_state; /* from there to the same elements of the parameters and of the optimizer state */
   zpr_recipe recipe;
-  int64_t tensor; /* its number (lamb.h) */
-  bool counted;   /* in the norm: otherwise somebody else has the same elements and counts them */
+  int64_t tensor;  /* its number (lamb.h) */
+  bool counted;    /* in the norm: otherwise somebody else has the same elements and counts them */
+  bool orthogonal; /* Muon's, whose update is not element by element (muon.h) */
 } zpr_block;
 /* The rule for a block, from the rule for all. */
 static inline zpk_update zpr_rule_with(const zpk_update *rule, zpr_recipe recipe) {

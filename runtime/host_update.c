@@ -185,7 +185,8 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   int64_t landed = w->at_home ? zpr_own_here(w->c, ZPR_CLASS_GRADS) : INT64_MAX;
   char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
   void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
-       *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
+       *v = counted_from(p->array[ZPR_MOMENT2], p->first, real),
+       *average = counted_from(p->array[ZPR_AVERAGE], p->first, real);
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
     int64_t cut = most(b->begin, least(b->end, landed));
@@ -194,8 +195,8 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
       zpk_momentum(&rule, weights, counted_from(w->landed, p->first, size), m, b->begin, b->end);
     if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(&rule, weights, m, v, b->begin, b->end);
     if (w->pass != ZPR_PASS_UPDATE) continue;
-    zpk_optimizer(&rule, weights, counted_from(w->landed, p->first, size), m, v, b->begin, cut);
-    zpk_optimizer(&rule, weights, counted_from(w->at_home, -b->to_host, size), m, v, cut, b->end);
+    zpk_optimizer_and_average(&rule, weights, counted_from(w->landed, p->first, size), m, v, average, b->begin, cut);
+    zpk_optimizer_and_average(&rule, weights, counted_from(w->at_home, -b->to_host, size), m, v, average, cut, b->end);
   }
 }
 

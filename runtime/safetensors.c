@@ -117,12 +117,23 @@ static bool same_tensor(const zpr_tensor *ours, const zpr_tensor *theirs, const 
   return same;
 }
 
+/* An average of the weights. */
+static bool is_average(const zpr_tensor *t) {
+  size_t n = strlen(t->name);
+  return n > 4 && strcmp(t->name + n - 4, ".ema") == 0;
+}
+
 bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const char *path, zpr_error *error) {
   for (int64_t i = 0; i < program->n || i < file->n; i++) {
     const zpr_tensor *ours = i < program->n ? &program->tensor[i] : NULL;
     const zpr_tensor *theirs = i < file->n ? &file->tensor[i] : NULL;
     int order = !ours ? 1 : !theirs ? -1 : strcmp(ours->name, theirs->name);
-    if (order < 0)
+    if (order < 0 && is_average(ours))
+      zpr_error_set(error, "Z0813", "\"%s\" has no average of the weights, which `ema` asks for: it began without",
+                    path);
+    else if (order > 0 && is_average(theirs))
+      zpr_error_set(error, "Z0813", "\"%s\" has an average of the weights, and this training has no `ema`", path);
+    else if (order < 0)
       zpr_error_set(error, "Z0813", "\"%s\" has no tensor \"%s\", which this model has", path, ours->name);
     else if (order > 0)
       zpr_error_set(error, "Z0813", "\"%s\" has a tensor \"%s\", which this model does not have", path, theirs->name);

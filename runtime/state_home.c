@@ -7,9 +7,10 @@
 
 enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the plan rounds to it */
 
-bool zpr_has_moment(const zpr_program *program, zpr_array moment) {
-  if (moment == ZPR_MOMENT1) return program->optimizer != ZPR_SGD || program->momentum != 0;
-  return moment == ZPR_MOMENT2 && program->optimizer != ZPR_SGD && program->optimizer != ZPR_LION;
+bool zpr_has_array(const zpr_program *program, zpr_array array) {
+  if (array == ZPR_MOMENT1) return program->optimizer != ZPR_SGD || program->momentum != 0;
+  if (array == ZPR_AVERAGE) return program->ema > 0;
+  return array == ZPR_MOMENT2 && program->optimizer != ZPR_SGD && program->optimizer != ZPR_LION;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -28,7 +29,8 @@ static int64_t whole_pages(const zpr *c, int64_t k) {
 }
 
 static int64_t element_bytes(const zpr *c) {
-  int arrays = 1 + zpr_has_moment(c->program, ZPR_MOMENT1) + zpr_has_moment(c->program, ZPR_MOMENT2);
+  int arrays = 1;
+  for (int a = ZPR_MOMENT1; a < ZPR_ARRAYS; a++) arrays += zpr_has_array(c->program, (zpr_array)a);
   return arrays * zpk_real_bytes(c->program->dtype);
 }
 
@@ -37,6 +39,13 @@ static int64_t window_of(const zpr *c, int64_t k) { return (zpr_state_pieces(c) 
 
 int64_t zpr_piece_before(const zpr *c, int64_t k) {
   return c->stage->state_away.on_disk && k >= c->stage->state_windows ? k - c->stage->state_windows : -1;
+}
+
+/* On the device; -1: there is none of it. */
+static int64_t place_of(const zpr *c, zpr_array array) {
+  const zpr_stage *s = c->stage;
+  const int64_t places[ZPR_ARRAYS] = {s->master, s->moment1, s->moment2, c->program->ema > 0 ? s->average : -1};
+  return places[array];
 }
 
 static char *window_at(zpr *c, int64_t k) {
@@ -51,7 +60,7 @@ zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k) {
   int64_t stride = (away->on_disk ? whole_pages(c, k) : away->elements) * real;
   char *at = away->on_disk ? window_at(c, k) : (char *)zpr_host_at(c, away->host) + first * real;
   for (int a = 0; a < ZPR_ARRAYS; a++) {
-    if (a != ZPR_WEIGHTS && !zpr_has_moment(c->program, (zpr_array)a)) continue;
+    if (a != ZPR_WEIGHTS && !zpr_has_array(c->program, (zpr_array)a)) continue;
     p.array[a] = at;
     at += stride;
   }
@@ -94,11 +103,10 @@ void *zpr_state_open(zpr *c, zpr_array array, int64_t at, int64_t *count, bool t
   const zpr_stage *s = c->stage;
   zpr_open_state *h = &c->state->open_state;
   int64_t here = zpr_state_here(c), size = zpk_real_bytes(c->program->dtype);
-  int64_t place = array == ZPR_WEIGHTS ? s->master : array == ZPR_MOMENT1 ? s->moment1 : s->moment2;
   h->device = at < here;
   if (h->device) {
     *count = least(least(*count, here - at), zpr_window_bytes(c) / size);
-    return zpr_window_open(c, (char *)zpr_at(c, place) + at * size, *count * size, to_read);
+    return zpr_window_open(c, (char *)zpr_at(c, place_of(c, array)) + at * size, *count * size, to_read);
   }
   int64_t k = (at - here) / s->window_elements;
   open_piece(c, k);
@@ -115,9 +123,8 @@ void zpr_state_close(zpr *c) {
 void zpr_state_zero(zpr *c) {
   const zpr_stage *s = c->stage;
   int64_t here = zpr_state_here(c) * zpk_real_bytes(c->program->dtype);
-  const int64_t places[ZPR_ARRAYS] = {s->master, s->moment1, s->moment2};
   for (int a = 0; a < ZPR_ARRAYS; a++)
-    if (places[a] >= 0) zpr_zero(c, zpr_at(c, places[a]), here);
+    if (place_of(c, (zpr_array)a) >= 0) zpr_zero(c, zpr_at(c, place_of(c, (zpr_array)a)), here);
   zpr_state_flush(c);
   if (!s->state_away.on_disk && s->state_away.elements > 0)
     memset(zpr_host_at(c, s->state_away.host), 0, (size_t)(s->state_away.elements * element_bytes(c)));

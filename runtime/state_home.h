@@ -8,10 +8,10 @@
 #include "device.h"
 #include "home.h"
 
-typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_ARRAYS } zpr_array;
+typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_AVERAGE, ZPR_ARRAYS } zpr_array;
 
-/* Does the optimizer have this moment? On the device it may have none of its elements. */
-bool zpr_has_moment(const zpr_program *program, zpr_array moment);
+/* Does the state have this array beside the weights? On the device it may have none of its elements. */
+bool zpr_has_array(const zpr_program *program, zpr_array array);
 /* Elements of state on the device. */
 static inline int64_t zpr_state_here(const zpr *c) { return c->stage->shard_elements - c->stage->state_away.elements; }
 

@@ -13,6 +13,7 @@
 #include "compress.h"
 #include "host_grads.h"
 #include "lamb.h"
+#include "muon.h"
 #include "profile.h"
 #include "state.h"
 #include "param_home.h"
@@ -30,6 +31,7 @@ struct zpr_updater {
   zpr_block_list list;   /* the same */
   zpr_host_update *away; /* the others; NULL: none */
   zpr_lamb *lamb;        /* NULL: another optimizer */
+  zpr_muon *muon;        /* NULL: another optimizer */
   bool runs_ahead;
   int signal[STEPS_OPEN];             /* of the steps whose outcome was not asked for */
   zpr_step_result result[STEPS_OPEN]; /* of those that the host decided */
@@ -90,10 +92,12 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
   while (begin < end) {
     int64_t cut = (begin / zpr_block_elements + 1) * zpr_block_elements;
     if (cut > end) cut = end;
-    add_block(
-        c,
-        (zpr_block){
-            .begin = begin + back, .end = cut + back, .recipe = param->recipe, .tensor = tensor, .counted = counted});
+    add_block(c, (zpr_block){.begin = begin + back,
+                             .end = cut + back,
+                             .recipe = param->recipe,
+                             .tensor = tensor,
+                             .counted = counted,
+                             .orthogonal = param->orthogonal});
     begin = cut;
   }
 }
@@ -107,10 +111,11 @@ static void split_blocks(zpr *c) {
   u->here = zpr_alloc(c, (size_t)u->n + 1, sizeof *u->here);
   for (int64_t i = 0; i < u->n; i++) {
     zpr_block b = zpr_block_here(&u->stretches, &u->blocks[i], end);
-    if (b.begin < b.end) u->here[u->n_here++] = b;
+    if (b.begin < b.end && !b.orthogonal) u->here[u->n_here++] = b;
   }
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
+  if (c->program->optimizer == ZPR_MUON) u->muon = zpr_muon_open(c);
   if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list);
 }
 
@@ -133,6 +138,7 @@ void zpr_update_close(zpr *c) {
   if (!u) return;
   zpr_block_list_close(c, &u->list);
   zpr_lamb_close(u->lamb);
+  zpr_muon_close(u->muon);
   free(u->blocks);
   free(u->squares);
   free(u->here);
@@ -210,12 +216,13 @@ static double squares_of_step(const zpr *c, double squares) {
 
 /* ---- update ---- */
 
-/* Only what is on the device can be left to it. LAMB asks all ranks for the lengths of their tensors, 1-bit Adam asks
+/* Only what is on the device can be left to it. LAMB asks all ranks for the lengths of their tensors, Muon's kernels do
+ * not ask whether the step is applied, 1-bit Adam asks
  * every step whether its variance is frozen, and a step whose time is measured ends before the next one begins. */
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !zpr_compresses(c->program) &&
+  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !u->muon && !zpr_compresses(c->program) &&
                   !c->program->profile && c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
@@ -231,12 +238,13 @@ static void update_here(zpr *c, void *arg) {
 static zpk_update rule_of(const zpr *c, double lr) {
   const zpr_program *p = c->program;
   return (zpk_update){.dtype = p->dtype,
-                      .kind = p->optimizer,
+                      .kind = p->optimizer == ZPR_MUON ? ZPR_ADAMW : p->optimizer, /* what is no matrix */
                       .lr = lr,
                       .beta1 = p->beta1,
                       .beta2 = p->beta2,
                       .eps = p->eps,
-                      .momentum = p->momentum};
+                      .momentum = p->momentum,
+                      .ema = p->ema};
 }
 
 static void update(zpr *c, double lr, double grad_scale) {
@@ -253,6 +261,7 @@ static void update(zpr *c, double lr, double grad_scale) {
     zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
     return;
   }
+  if (u->muon) zpr_muon_update(c, u->muon, &rule);
   if (u->lamb)
     zpr_lamb_update(c, u->lamb, &u->list, &rule);
   else if (u->away)

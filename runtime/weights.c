@@ -73,10 +73,12 @@ const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64
 
 /* ---- initial values ---- */
 
-/* What is initialised: the weights of the flat buffers, or this rank's shards of their f32 master copy. */
+/* What is initialised: the weights of the flat buffers, or this rank's shards of their f32 master copy, or of their
+ * average, which begins with them. */
 typedef struct init_target {
   zpk_dtype dtype;
-  bool master;    /* the f32 copy */
+  bool of_state; /* `array` of the optimizer's state */
+  zpr_array array;
   zpr_slice kept; /* elements of the flat buffers that are there */
 } init_target;
 
@@ -129,13 +131,13 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
     int64_t stored = a->to.kept.stored + at - a->to.kept.begin;
     n = end - at < most ? end - at : most;
     a->values =
-        a->to.master ? zpr_state_open(c, ZPR_WEIGHTS, stored, &n, false) : zpr_params_open(c, stored, &n, false);
+        a->to.of_state ? zpr_state_open(c, a->to.array, stored, &n, false) : zpr_params_open(c, stored, &n, false);
     a->global = global + at - local;
     if (!a->given)
       zpr_parallel(c, n, 1024, init_range, a);
     else if (!a->error->code[0])
       zpr_given_read(c, a->given, a->name, a->global, n, a->to.dtype, a->values, a->error);
-    if (a->to.master)
+    if (a->to.of_state)
       zpr_state_close(c);
     else
       zpr_params_close(c);
@@ -146,14 +148,18 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *
   char name[256];
   const zpr_stage *stage = c->stage;
   bool mixed = zpk_is_narrow(c->program->dtype), sharded = zpr_shards_params(c->program);
-  zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
+  zpk_dtype real = mixed ? ZPK_F32 : c->program->dtype;
+  zpr_slice all = {0, stage->flat_elements, 0}, shard = all;
+  const bool has[ZPR_ARRAYS] = {[ZPR_WEIGHTS] = mixed, [ZPR_AVERAGE] = c->program->ema > 0};
+  if (mixed || sharded || has[ZPR_AVERAGE]) shard = zpr_slice_of(c, run, i);
   init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
-  a.to = (init_target){c->program->dtype, false, sharded ? shard : all};
+  a.to = (init_target){.dtype = c->program->dtype, .kept = sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
-  if (!mixed) return;
-  a.to = (init_target){ZPK_F32, true, shard};
-  zpr_param_pieces(c, run, i, k, init_piece, &a);
+  for (int array = 0; array < ZPR_ARRAYS; array++) {
+    a.to = (init_target){real, true, (zpr_array)array, shard};
+    if (has[array]) zpr_param_pieces(c, run, i, k, init_piece, &a);
+  }
 }
 
 void zpr_init_weights(zpr *c, zpr_given *given, zpr_error *error) {

@@ -102,11 +102,9 @@ static void emit_shape(zp_emit *e) {
 
 /* The train block. */
 static void emit_training(zp_emit *e) {
-  static const char *const optimizer[] = {[ZP_OPT_ADAMW] = "ZPR_ADAMW",
-                                          [ZP_OPT_ADAM] = "ZPR_ADAM",
-                                          [ZP_OPT_SGD] = "ZPR_SGD",
-                                          [ZP_OPT_LION] = "ZPR_LION",
-                                          [ZP_OPT_LAMB] = "ZPR_LAMB"};
+  static const char *const optimizer[] = {
+      [ZP_OPT_ADAMW] = "ZPR_ADAMW", [ZP_OPT_ADAM] = "ZPR_ADAM", [ZP_OPT_SGD] = "ZPR_SGD",
+      [ZP_OPT_LION] = "ZPR_LION",   [ZP_OPT_LAMB] = "ZPR_LAMB", [ZP_OPT_MUON] = "ZPR_MUON"};
   static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
                                      [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
                                      [ZP_LR_COSINE] = "ZPR_RATE_COSINE",
@@ -120,6 +118,7 @@ static void emit_training(zp_emit *e) {
               zp_decimal(e->arena, t->clip), zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
+  if (t->ema > 0) zp_buf_line(out, "    .ema = %s,", zp_decimal(e->arena, t->ema));
   if (t->init.path) zp_buf_line(out, "    .starts_from_weights = true,");
   emit_source(e, "train", &t->data);
   emit_source(e, "validate", &t->validate_data);

@@ -89,11 +89,11 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 LL(s->split_dim < 0 ? 1 : s->units), s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
                 "     .offset = %lld, .elements = %lld, .init = %s, .init_a = %s, .init_b = %s,\n     "
-                ".recipe = {%s, %s}, .zero_first = %s%s},\n",
+                ".recipe = {%s, %s}, .zero_first = %s%s%s},\n",
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], zp_decimal(e->arena, p->init_a),
                 zp_decimal(e->arena, p->init_b), zp_decimal(e->arena, recipe.lr_factor),
                 zp_decimal(e->arena, recipe.weight_decay), e->lowered->zero_first[param] ? "true" : "false",
-                s->grad_partial ? ", .grad_partial = true" : "");
+                s->grad_partial ? ", .grad_partial = true" : "", recipe.orthogonal ? ", .orthogonal = true" : "");
 }
 
 /* Parameters of a segment stand in two tables, those that are spread over expert groups in the second. */
@@ -255,6 +255,7 @@ static void emit_stages(zp_emit *e) {
                 LL(st->arena_bytes), LL(st->at_params < 0 ? 0 : st->at_params), LL(st->at_grads), LL(st->at_moment1),
                 LL(st->at_moment2));
     zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at_master), LL(st->at_products));
+    if (e->plan->spec->train.ema > 0) zp_buf_line(&e->out, "     .average = %lld,", LL(st->at_average));
     zp_buf_line(
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
@@ -274,7 +275,7 @@ static void emit_stages(zp_emit *e) {
     if (st->at_landing >= 0)
       zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at_landing),
                   LL(st->message_stride));
-    if (e->lowered->sharding->partial)
+    if (e->lowered->sharding->partial || e->plan->spec->train.optimizer == ZP_OPT_MUON)
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
                   LL(st->arena_bytes - st->at_transient));
     if (st->spread_elements)

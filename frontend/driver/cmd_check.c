@@ -113,6 +113,24 @@ static void print_groups(zp_run_state *run, const zp_spec *spec) {
   }
 }
 
+/* "muon: 12 matrices of the layers, 220.2 M FLOP a step for Newton-Schulz; 8 parameters take adamw". */
+static void print_muon(zp_run_state *run, const zp_spec *spec) {
+  int64_t matrices = 0;
+  int others = 0;
+  double flop = 0;
+  for (int i = 0; i < spec->model->params.len && spec->train.optimizer == ZP_OPT_MUON; i++) {
+    const zp_param *param = &spec->model->params.data[i];
+    bool orthogonal = zp_recipe_of(&spec->train, param).orthogonal;
+    int64_t copies = orthogonal ? spec->model->segments.data[param->segment].count : 0;
+    others += !orthogonal;
+    matrices += copies;
+    if (orthogonal) flop += (double)copies * zp_orthogonal_flop(param);
+  }
+  if (matrices == 0) return;
+  printf("muon: %s matrices of the layers, %s FLOP a step for Newton-Schulz; %d parameter%s adamw\n",
+         grouped(run->arena, matrices), zp_show_count(run->arena, flop), others, others == 1 ? " takes" : "s take");
+}
+
 int zp_cmd_check(zp_run_state *run) {
   zp_json *json;
   run->options.load.model_only = true;
@@ -131,6 +149,7 @@ int zp_cmd_check(zp_run_state *run) {
     zp_strings attention = zp_attention_texts(run->arena, m);
     for (int i = 0; i < attention.len; i++) printf("attention %s\n", attention.data[i]);
     print_groups(run, spec);
+    print_muon(run, spec);
     print_cluster(&spec->cluster);
   }
   return ZP_EXIT_OK;

@@ -68,6 +68,7 @@ int zp_cmd_export(zp_run_state *run) {
                       : o->dtype       ? "--dtype"
                       : o->shard_bytes ? "--shard-size"
                       : o->tokenizer   ? "--tokenizer"
+                      : o->ema         ? "--ema"
                                        : NULL;
   if (of_hf) return zp_usage_error("%s is of `zplan export hf`; a plan has no weights", of_hf);
   format = (zp_export_format)index;

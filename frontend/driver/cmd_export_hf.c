@@ -162,12 +162,14 @@ int zp_export_hf(zp_run_state *run) {
   export_hf e = {.run = run};
   if (!check_words(run)) return ZP_EXIT_USAGE;
   zp_strings files = run->options.files;
-  const zp_weight_folder *checkpoint = zp_weights_open(run->arena, run->diags, files.data[0]);
+  zp_weight_folder *checkpoint = zp_weights_open(run->arena, run->diags, files.data[0]);
   if (checkpoint && !checkpoint->of_zplan) {
     zp_report(run->diags, ZP_Z0691, ZP_NO_SPAN, "%s is no checkpoint of zplan: it has no manifest.json",
               checkpoint->path);
     checkpoint = NULL;
   }
+  bool averages = checkpoint && run->options.ema;
+  if (averages && !zp_weights_take_averages(run->arena, run->diags, checkpoint)) checkpoint = NULL;
   e.job.checkpoint = checkpoint;
   if (checkpoint) e.spec = zp_spec_of_checkpoint(run, checkpoint, files.len == 2 ? files.data[1] : NULL);
   if (e.spec) {

@@ -119,6 +119,7 @@ static const zp_spec *open_model(inference *i) {
   zp_run_state *run = i->run;
   zp_strings files = run->options.files;
   i->folder = zp_weights_open(run->arena, run->diags, files.data[0]);
+  if (i->folder && run->options.ema && !zp_weights_take_averages(run->arena, run->diags, i->folder)) return NULL;
   return i->folder ? zp_spec_of_checkpoint(run, i->folder, files.len == 2 ? files.data[1] : NULL) : NULL;
 }
 

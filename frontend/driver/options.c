@@ -59,6 +59,7 @@ typedef enum option_id {
   O_TOP_P,
   O_SEED,
   O_DATA,
+  O_EMA,
   O_COUNT
 } option_id;
 
@@ -147,6 +148,8 @@ static const option_row rows[] = {
     {"--top-p", O_TOP_P, "SHARE", "sample",
      "with --temperature: among the fewest tokens that have this share: 95%, 0.95"},
     {"--seed", O_SEED, "N", "sample", "with --temperature: of the draws (default 0)"},
+    {"--ema", O_EMA, NULL, "sample eval export",
+     "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf"},
     {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx) or a text"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
@@ -337,6 +340,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_TOP_P: return parse_share(row->name, v, &o->top_p);
   case O_SEED: return parse_count(row->name, v, 0, &o->seed);
   case O_DATA: o->data = v; return true;
+  case O_EMA: return o->ema = true;
   case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);
   case O_SHARD_SIZE: return parse_size(row->name, v, &o->shard_bytes);

@@ -1,6 +1,8 @@
 /* What the optimizer has for a parameter alone: of the first group whose pattern its name matches, or of all others. */
 #include <zplan/spec.h>
 
+#include <assert.h>
+
 bool zp_matches_pattern(const char *pattern, const char *name) {
   for (; *pattern && *pattern != '*'; pattern++, name++)
     if (!*name || (*pattern != '?' && *pattern != *name)) return false;
@@ -21,9 +23,40 @@ zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param) {
   bool decays = train->decay_all || param->shape.rank >= 2;
   zp_recipe recipe = {.lr_factor = 1, .weight_decay = decays ? train->weight_decay : 0};
   int i = zp_group_of(train, param);
+  recipe.orthogonal = train->optimizer == ZP_OPT_MUON && zp_can_be_orthogonal(param);
   if (i < 0) return recipe;
   const zp_param_group *group = &train->groups.data[i];
   recipe.lr_factor = group->lr_factor;
   if (group->decays) recipe.weight_decay = group->weight_decay;
+  if (group->muon == ZP_MUON_NO) recipe.orthogonal = false;
   return recipe;
+}
+
+/* ---- Muon ---- */
+
+enum { NEWTON_SCHULZ = 5 /* steps */ };
+
+static int64_t shorter(const zp_param *param) {
+  assert(zp_can_be_orthogonal(param));
+  return param->shape.dim[0] < param->shape.dim[1] ? param->shape.dim[0] : param->shape.dim[1];
+}
+
+double zp_orthogonal_flop(const zp_param *param) {
+  double n = (double)shorter(param), m = (double)param->shape.dim[0] * (double)param->shape.dim[1] / n;
+  return NEWTON_SCHULZ * (4 * n * n * m + 2 * n * n * n);
+}
+
+static int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes) {
+  assert(local->rank == 2);
+  int64_t rows = local->dim[0], cols = local->dim[1], n = rows < cols ? rows : cols;
+  return aligned(rows * cols * element_bytes) + aligned(n * n * element_bytes) + n * n * element_bytes;
+}
+
+const char *zp_optimizer_name(zp_optimizer_kind kind) {
+  static const char *const names[] = {[ZP_OPT_ADAMW] = "adamw", [ZP_OPT_ADAM] = "adam", [ZP_OPT_SGD] = "sgd",
+                                      [ZP_OPT_LION] = "lion",   [ZP_OPT_LAMB] = "lamb", [ZP_OPT_MUON] = "muon"};
+  assert(kind <= ZP_OPT_MUON);
+  return names[kind];
 }

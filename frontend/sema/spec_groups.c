@@ -5,10 +5,18 @@
 /* Only what is written counts, and what is written is not negative. */
 static const double unwritten = -1;
 
+static void read_muon(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  static const zp_word words[] = {{"adamw", ZP_MUON_NO}, {"muon", ZP_MUON_YES}, {NULL, 0}};
+  int word;
+  if (zp_read_word(reader, env, attr->value, "optimizer", words, &word))
+    ((zp_param_group *)base)->muon = (zp_muon_choice)word;
+}
+
 static const zp_field group_fields[] = {
     {"pattern", ZP_FIELD_STRING, .offset = offsetof(zp_param_group, pattern)},
     {"lr_factor", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, lr_factor), .range = ZP_RANGE_NOT_NEGATIVE},
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"optimizer", ZP_FIELD_CUSTOM, .read = read_muon},
     {"lr", ZP_FIELD_FOREIGN, .note = "a group has a factor of the optimizer's learning rate: `lr_factor = 0.1`"},
 };
 static const zp_function group_functions[] = {{"group", 0, ZP_SCHEMA("group", group_fields, 1)}};
@@ -47,9 +55,43 @@ static const char *some_names(const zp_model *model) {
   return out.data ? out.data : "";
 }
 
+/* What a group says of Muon. */
+static void check_muon_group(zp_diags *diags, const zp_spec *spec, int g) {
+  const zp_train *train = &spec->train;
+  const zp_param_group *group = &train->groups.data[g];
+  if (group->muon == ZP_MUON_UNSAID) return;
+  if (train->optimizer != ZP_OPT_MUON) {
+    zp_diag *d =
+        zp_report(diags, ZP_Z0304, group->span, "a group chooses between `muon` and `adamw`, and all take `%s`",
+                  zp_optimizer_name(train->optimizer));
+    zp_diag_help(d, "write `optimizer = muon(...)` in `train`, or leave the group's out");
+    return;
+  }
+  for (int i = 0; i < spec->model->params.len && group->muon == ZP_MUON_YES; i++) {
+    const zp_param *param = &spec->model->params.data[i];
+    if (zp_group_of(train, param) != g || zp_can_be_orthogonal(param)) continue;
+    zp_diag *d =
+        zp_report(diags, ZP_Z0304, group->span, "`%s` cannot take muon: it is no matrix of a layer", param->name);
+    zp_diag_help(d, "two dimensions inside a `repeat`: embeddings, heads, norms and biases take adamw");
+    return;
+  }
+}
+
+static void check_muon(zp_diags *diags, const zp_spec *spec) {
+  if (spec->train.optimizer != ZP_OPT_MUON || !spec->model) return;
+  for (int i = 0; i < spec->model->params.len; i++)
+    if (zp_recipe_of(&spec->train, &spec->model->params.data[i]).orthogonal) return;
+  zp_diag *d = zp_report(diags, ZP_Z0304, spec->train.optimizer_span, "`muon` finds no matrix to orthogonalise");
+  zp_diag_note(d,
+               "it takes parameters of two dimensions inside a `repeat`, unless a group says `optimizer = \"adamw\"`");
+  zp_diag_help(d, "for this model write `adamw(...)`");
+}
+
 void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
   const zp_train *train = &spec->train;
+  check_muon(diags, spec);
   for (int g = 0; g < train->groups.len; g++) {
+    check_muon_group(diags, spec, g);
     const zp_param_group *group = &train->groups.data[g];
     bool alone = false, any = false;
     for (int i = 0; i < spec->model->params.len; i++) {

@@ -47,6 +47,24 @@ static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *
   if (zp_read_word(reader, env, attr->value, "precision", words, &word)) train->precision = (zp_precision)word;
 }
 
+/* ema = 0.999: an average of the weights that follows them. */
+static void read_ema(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  static const char meaning[] = "it is what a step leaves of the average of the weights: `ema = 0.999`";
+  zp_train *train = base;
+  double ema;
+  if (attr->op != ZP_ATTR_SET) {
+    zp_diag_help(zp_report(reader->diags, ZP_Z0305, attr->span, "`ema` is set with `=`"), "%s", meaning);
+    return;
+  }
+  if (!zp_read_number(reader, env, attr->value, "ema", ZP_DIM_NONE, ZP_RANGE_ANY, &ema)) return;
+  if (ema > 0 && ema < 1) {
+    train->ema = ema;
+    return;
+  }
+  zp_diag *d = zp_report(reader->diags, ZP_Z0306, attr->value->span, "`ema` must be above 0 and below 1, not %g", ema);
+  zp_diag_help(d, "%s; without the key there is no average", meaning);
+}
+
 static const zp_field validate_fields[] = {
     {"data", ZP_FIELD_CUSTOM, .read = read_validate_data},
     {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, validate_every), .range = ZP_RANGE_ONE_OR_MORE},
@@ -84,6 +102,7 @@ static const zp_field train_fields[] = {
     {"loss_scale", ZP_FIELD_CUSTOM, .read = zp_read_loss_scale},
     {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer},
     {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups},
+    {"ema", ZP_FIELD_CUSTOM, .read = read_ema},
     {"schedule", ZP_FIELD_CUSTOM, .read = zp_read_schedule},
     {"clip", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip), .range = ZP_RANGE_NOT_NEGATIVE},
     {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_train, dropout), .range = ZP_RANGE_BELOW_ONE},
@@ -166,6 +185,7 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   zp_read_attrs(reader, env, &zp_train_schema, attrs, train);
   train->batch_span = span_of(attrs, "batch", span);
   train->precision_span = span_of(attrs, "precision", span);
+  train->optimizer_span = span_of(attrs, "optimizer", span);
   train->schedule_span = span_of(attrs, "schedule", span);
   require(reader, attrs, span, "batch", "batch = 16");
   require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");

@@ -252,12 +252,21 @@ static const zp_field lion_fields[] = {
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
 };
+static const zp_field muon_fields[] = {
+    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
+    {"momentum", ZP_FIELD_REAL, .offset = offsetof(zp_train, momentum), .range = ZP_RANGE_BELOW_ONE},
+    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
+    {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
+};
 static const zp_function optimizers[] = {
     {"adamw", ZP_OPT_ADAMW, ZP_SCHEMA("adamw", adam_fields, 0)},
     {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
     {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
     {"lion", ZP_OPT_LION, ZP_SCHEMA("lion", lion_fields, 0)},
     {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", lamb_fields, 0)},
+    {"muon", ZP_OPT_MUON, ZP_SCHEMA("muon", muon_fields, 0)},
 };
 
 /* The runtime follows the variance by the norm of the gradients, in which decay that is added to them is missing. */
@@ -273,22 +282,28 @@ static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train)
   }
 }
 
-/* Defaults of Adam: Kingma and Ba 2015, algorithm 1; of Lion: arXiv 2302.06675, algorithm 2. There is no default
- * learning rate. */
-static const double unwritten_beta2 = -1;
+/* Defaults of Adam: Kingma and Ba 2015, algorithm 1; of Lion: arXiv 2302.06675, algorithm 2; of Muon: torch.optim.Muon,
+ * and of the AdamW beside it arXiv 2502.16982, section 3.1. There is no default learning rate. */
+static const double unwritten = -1;
+
+static void set_defaults(zp_train *train) {
+  bool lion = train->optimizer == ZP_OPT_LION, muon = train->optimizer == ZP_OPT_MUON;
+  if (train->beta2 == unwritten) train->beta2 = lion ? 0.99 : muon ? 0.95 : 0.999;
+  if (train->momentum == unwritten) train->momentum = muon ? 0.95 : 0;
+}
 
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
   int before = zp_diags_errors(reader->diags);
   if (!is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
   train->beta1 = 0.9;
-  train->beta2 = unwritten_beta2;
+  train->beta2 = train->momentum = unwritten;
   train->eps = 1e-8;
   const zp_function *function =
       zp_read_call(reader, env, attr->value, "optimizer", optimizers, sizeof optimizers / sizeof *optimizers, train);
   if (!function || zp_diags_errors(reader->diags) != before) return;
   train->optimizer = (zp_optimizer_kind)function->value;
-  if (train->beta2 == unwritten_beta2) train->beta2 = train->optimizer == ZP_OPT_LION ? 0.99 : 0.999;
+  set_defaults(train);
   if (train->lr == 0) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a learning rate", function->name);
     zp_diag_help(d, "for example `%s(lr = %s)`", function->name, train->optimizer == ZP_OPT_SGD ? "0.1" : "6e-4");

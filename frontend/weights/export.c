@@ -130,9 +130,7 @@ static zp_buf header_of(exporter *e, int begin, int end) {
 static const zp_weight_tensor *source_of(const exporter *e, const char *ours) {
   const zp_weight_tensor *t = zp_weights_find(e->job->checkpoint, ours);
   bool wants_more = t && e->size > zp_weight_dtype_bytes(t->dtype);
-  const zp_weight_tensor *master =
-      wants_more ? zp_weights_find(e->job->checkpoint, zp_format(e->arena, "%s.master", ours)) : NULL;
-  return master ? master : t;
+  return zp_weights_source(e->arena, e->job->checkpoint, ours, wants_more);
 }
 
 static bool read_source(exporter *e, const zp_weight_tensor *t, int64_t first, int64_t count, void *data) {

@@ -38,6 +38,27 @@ const zp_weight_tensor *zp_weights_find(const zp_weight_folder *f, const char *n
   return bsearch(&wanted, f->tensors.data, (size_t)f->tensors.len, sizeof wanted, by_name);
 }
 
+static const zp_weight_tensor *find_kind(zp_arena *arena, const zp_weight_folder *f, const char *name,
+                                         const char *kind) {
+  return f->of_zplan ? zp_weights_find(f, zp_format(arena, "%s.%s", name, kind)) : NULL;
+}
+
+const zp_weight_tensor *zp_weights_source(zp_arena *arena, const zp_weight_folder *f, const char *name, bool exact) {
+  if (f->averages) return find_kind(arena, f, name, "ema");
+  const zp_weight_tensor *master = exact ? find_kind(arena, f, name, "master") : NULL;
+  return master ? master : zp_weights_find(f, name);
+}
+
+bool zp_weights_take_averages(zp_arena *arena, zp_diags *diags, zp_weight_folder *f) {
+  for (int i = 0; i < f->tensors.len && !f->averages; i++)
+    f->averages = find_kind(arena, f, f->tensors.data[i].name, "ema") != NULL;
+  if (f->averages) return true;
+  zp_diag *d =
+      zp_report(diags, ZP_Z0691, ZP_NO_SPAN, "%s holds no average of the weights, which --ema asks for", f->path);
+  zp_diag_help(d, "a training keeps one where it says so: `train { ema = 0.999 }`");
+  return false;
+}
+
 const char *zp_weight_shape(zp_arena *arena, int rank, const int64_t *shape) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_puts(&out, "[");

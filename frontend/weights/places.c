@@ -96,16 +96,9 @@ static void write_parts(placer *p, const zp_mapped_tensor *tensor, const zp_weig
   }
 }
 
-/* Weights of 16-bit trainings are more exact in the optimizer's copy. */
-static const zp_weight_tensor *find(const placer *p, const char *name) {
-  const zp_weight_tensor *master = NULL;
-  if (p->folder->of_zplan) master = zp_weights_find(p->folder, zp_format(p->arena, "%s.master", name));
-  return master ? master : zp_weights_find(p->folder, name);
-}
-
 static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_out) {
   const char *name = tensor->name + (begins_with(tensor->name, left_out) ? strlen(left_out) : 0);
-  const zp_weight_tensor *found = find(p, name);
+  const zp_weight_tensor *found = zp_weights_source(p->arena, p->folder, name, true);
   if (!found) {
     wrong(p, "missing: %s %s", name, zp_weight_shape(p->arena, tensor->rank, tensor->shape));
     return;
@@ -127,7 +120,7 @@ static void look_for_more(placer *p) {
   for (int i = 0; i < p->folder->tensors.len; i++) {
     const zp_weight_tensor *t = &p->folder->tensors.data[i];
     if (p->used[i] || (t->file > 0 && p->folder->of_zplan)) continue;
-    if (p->folder->of_zplan && zp_weights_find(p->folder, zp_format(p->arena, "%s.master", t->name))) continue;
+    if (p->folder->of_zplan && zp_weights_source(p->arena, p->folder, t->name, true) != t) continue;
     if (imported && zp_hf_is_buffer(t->name)) continue;
     if (head && strcmp(t->name, head) == 0)
       zp_push(p->arena, p->notes,

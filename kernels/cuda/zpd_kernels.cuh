@@ -16,5 +16,6 @@
 #include "zpd_experts.cuh"
 #include "zpd_flat.cuh"
 #include "zpd_lookup.cuh"
+#include "zpd_muon.cuh"
 #include "zpd_positions.cuh"
 #include "zpd_step.cuh"

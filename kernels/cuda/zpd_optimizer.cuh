@@ -10,7 +10,7 @@
 /* Rounded coefficients. Those of a segment come last. */
 struct zpd_rule {
   int kind;
-  real scale, beta1, beta2, rest1, rest2, eps, per_root_bias2, momentum;
+  real scale, beta1, beta2, rest1, rest2, eps, per_root_bias2, momentum, into_average;
   double per_bias1;
   real keep, into_grad; /* of the old parameter: in the new one, in the gradient */
   real lr, step;
@@ -23,6 +23,7 @@ ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
   r.beta1 = (real)a.beta1, r.beta2 = (real)a.beta2;
   r.rest1 = (real)(1 - a.beta1), r.rest2 = (real)(1 - a.beta2);
   r.eps = (real)a.eps, r.momentum = (real)a.momentum;
+  r.into_average = (real)(1 - a.ema);
   r.per_bias1 = 1 / a.step->bias1, r.per_root_bias2 = (real)(1 / sqrt(a.step->bias2));
   return r;
 }
@@ -64,6 +65,7 @@ struct zpd_arrays {
   const elem *grad;
   elem *weight;        /* what is computed with, where it is not what is updated; else NULL */
   real *param, *m, *v; /* no m: SGD without momentum; no v: SGD, Lion */
+  real *average;       /* of the weights; NULL: there is none */
 };
 
 ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, zpd_int i) {
@@ -75,6 +77,7 @@ ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, 
   x.param = a.master ? (real *)a.master + state : (real *)(void *)param;
   x.m = a.m ? (real *)a.m + state : 0;
   x.v = a.v ? (real *)a.v + state : 0;
+  x.average = a.average ? (real *)a.average + state : 0;
   return x;
 }
 
@@ -85,6 +88,7 @@ ZPD_DEVICE void zpd_update_one(const zpd_rule &r, const zpd_arrays &x, int i) {
   if (x.v) x.v[i] = v;
   x.param[i] = param;
   if (x.weight) x.weight[i] = param;
+  if (x.average) x.average[i] += r.into_average * (param - x.average[i]);
 }
 
 /* 16 bytes of gradients and the state of as many parameters. */
@@ -98,13 +102,17 @@ ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, const zpd_arrays &x, int i) {
   if (x.v) zpd_reals_store(x.v + i, v);
   zpd_reals_store(x.param + i, param);
   if (x.weight) zpd_raw_store(x.weight + i, zpd_raw_of(param.at), ZPD_VEC, true);
+  if (!x.average) return;
+  zpd_reals average = zpd_reals_load(x.average + i);
+  ZPD_EACH (k, ZPD_VEC) average.at[k] += r.into_average * (param.at[k] - average.at[k]);
+  zpd_reals_store(x.average + i, average);
 }
 
 /* Elements [i, i + count) of the gradients, by a block. */
 ZPD_DEVICE void zpd_update_some(const zpd_updates &a, const zpd_rule &r, const zpd_segment &s, zpd_int i, int count) {
   const zpd_arrays x = zpd_arrays_at(a, s, i);
   const bool packs = zpd_begins_pack(x.grad) && zpd_begins_pack(x.weight) && zpd_begins_pack(x.param) &&
-                     zpd_begins_pack(x.m) && zpd_begins_pack(x.v);
+                     zpd_begins_pack(x.m) && zpd_begins_pack(x.v) && zpd_begins_pack(x.average);
   const int whole = packs ? count / ZPD_VEC * ZPD_VEC : 0;
   for (int k = threadIdx.x * ZPD_VEC; k < whole; k += ZPD_FLAT_THREADS * ZPD_VEC) zpd_update_pack(r, x, k);
   for (int k = whole + (int)threadIdx.x; k < count; k += ZPD_FLAT_THREADS) zpd_update_one(r, x, k);

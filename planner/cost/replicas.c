@@ -4,7 +4,9 @@
  * GPUs sum beside backward of the last micro-batch, where backward is split beside its gradients of weights alone. The
  * last bucket has nothing left to hide behind: that of the stage's first unit, with the shared parameters that it uses,
  * whose gradients wait for it; at least it is counted as long as the mean. 1-bit Adam exchanges momentum after the
- * micro-batches: exposed, as all of it is on CPU ranks. */
+ * micro-batches: exposed, as all of it is on CPU ranks.
+ *
+ * The update of a known stage has its Muon products, too, of which its elements say nothing. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
@@ -71,6 +73,8 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   const zp_lowered *l = zp_program_lowered(program, stage);
   const zp_choice *c = &program->choice;
   zp_step_end end = zp_cost_step_end(l, machine, c, at->flat_elements, at->spread_elements, at->shard_elements);
+  for (int r = 0; r < at->runs.len; r++)
+    end.optimizer_s += (double)at->runs.data[r].count * l->segments[at->runs.data[r].segment].orthogonal_s;
   zp_move_scope scope = zp_move_scope_of(l, c);
   double last_s;
   scope.cpu = machine->node->device.is_cpu;

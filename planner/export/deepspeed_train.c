@@ -22,8 +22,7 @@ static void put_optimizer(zp_exporter *e, zp_json *root) {
   zp_json *optimizer = zp_json_set(root, "optimizer", zp_json_object()), *params = zp_json_object();
   bool sgd = t->optimizer == ZP_OPT_SGD;
   if (t->optimizer > ZP_OPT_SGD)
-    zp_export_refuse(e, "adamw", "%s: its settings for DeepSpeed are not written",
-                     t->optimizer == ZP_OPT_LION ? "lion" : "lamb");
+    zp_export_refuse(e, "adamw", "%s: its settings for DeepSpeed are not written", zp_optimizer_name(t->optimizer));
   if (e->choice->compress)
     put_onebit(e, optimizer, params);
   else
@@ -39,6 +38,7 @@ static void put_optimizer(zp_exporter *e, zp_json *root) {
   }
   zp_json_set_real(params, "weight_decay", t->weight_decay);
   if (t->optimizer == ZP_OPT_ADAM && !e->choice->compress) zp_json_set_bool(params, "adam_w_mode", false);
+  if (t->ema > 0) zp_export_refuse(e, "no ema", "ema = %g: DeepSpeed keeps no average of the weights", t->ema);
   if (t->groups.len > 0)
     zp_export_refuse(e, "no groups", "groups of parameters: DeepSpeed takes them from the program, not from this file");
   zp_json_set(optimizer, "params", params);

@@ -11,12 +11,13 @@ static void put_optimizer(zp_megatron *m) {
   bool sgd = t->optimizer == ZP_OPT_SGD;
   if (t->optimizer > ZP_OPT_SGD)
     zp_export_refuse(m->e, "adamw", "%s: its settings for Megatron-LM are not written",
-                     t->optimizer == ZP_OPT_LION ? "lion" : "lamb");
+                     zp_optimizer_name(t->optimizer));
   if (t->weight_decay > 0 && t->optimizer == ZP_OPT_ADAM)
     zp_export_refuse(
         m->e, "`adamw` in place of `adam`, which is what Megatron-LM's `adam` is",
         "adam with weight_decay %g adds it to the gradients; Megatron-LM's adam shrinks the weights beside them",
         t->weight_decay);
+  if (t->ema > 0) zp_export_refuse(m->e, "no ema", "ema = %g: Megatron-LM keeps no average of the weights", t->ema);
   if (t->groups.len > 0)
     zp_export_refuse(m->e, "no groups", "groups of parameters by name: Megatron-LM has no argument for them");
   if (t->weight_decay > 0 && t->decay_all)

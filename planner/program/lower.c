@@ -234,6 +234,10 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     int64_t *sum = lowered->sharding->param[param].spread ? &out->spread_elements : &out->elements;
     out->param_offset[i] = shared ? -1 : *sum;
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
+    const zp_param *own = &lowered->spec->model->params.data[param];
+    if (!zp_recipe_of(&lowered->spec->train, own).orthogonal) continue;
+    int64_t bytes = zp_orthogonal_bytes(&lowered->sharding->param[param].local, lowered->stat_bytes);
+    if (out->orthogonal_bytes < bytes) out->orthogonal_bytes = bytes;
   }
   int64_t t = lowered->sharding->tensor;
   out->carry_in_elements = carry_elements(out->graph, &out->graph->carry_in, lowered->microbatch);
@@ -273,14 +277,15 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
 }
 
 /* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1): 2-byte weights
- * and gradients, 4-byte master weights; moments have the accumulation type. */
+ * and gradients, 4-byte master weights; moments and the average of the weights have the accumulation type. */
 static void set_formats(zp_lowered *l, const zp_train *train, const zp_software *software) {
   bool mixed = zp_is_mixed(train);
   l->compute_bytes = train->precision == ZP_PREC_F64 ? 8 : mixed ? 2 : 4;
   l->stat_bytes = train->precision == ZP_PREC_F64 ? 8 : 4;
   l->param_bytes = l->compute_bytes;
   l->grad_bytes = zp_software_grad_bytes(software, l->compute_bytes);
-  l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0);
+  l->average_bytes = train->ema > 0 ? l->stat_bytes : 0;
+  l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
 }
 
 static bool feeds_lookup(const zp_graph *g, int tensor) {

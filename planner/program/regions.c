@@ -1,8 +1,8 @@
 /* The arena of a stage, to the byte, and what of its state lives on the host or on disks.
  *
- * Order of regions: flat buffers (parameters, gradients, master copy, moments, compression errors), model inputs, slots
- * of saved values, rings, ping-pong buffers, tiles of products, message and gradient buffers, transients last: the top
- * of the arena is then a buffer that every step writes.
+ * Order of regions: flat buffers (parameters, gradients, master copy, moments, average of the weights, compression
+ * errors), model inputs, slots of saved values, rings, ping-pong buffers, tiles of products, message and gradient
+ * buffers, transients last: the top of the arena is then a buffer that every step writes.
  *
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
  * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. Of a class
@@ -114,6 +114,7 @@ static void place_flat_buffers(placing *p) {
   s->at_master = region(&p->top, mixed ? p->state.here * 4 : 0);
   s->at_moment1 = region(&p->top, moments > 0 ? p->state.here * l->stat_bytes : 0);
   s->at_moment2 = region(&p->top, moments > 1 ? p->state.here * l->stat_bytes : 0);
+  s->at_average = region(&p->top, p->state.here * l->average_bytes);
   /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888).
    * They are where their elements' state is: of a part the beginning, the more the earlier the part. */
   s->at_error = region(&p->top, p->c->compress ? p->state.here * 4 : 0);

@@ -40,6 +40,8 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
 const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const zp_choice *choice) {
   assert(trainer < ZP_TRAINER_COUNT && zp_choice_has_degrees(choice));
   bool other = trainer == ZP_TRAINER_MEGATRON || trainer == ZP_TRAINER_DEEPSPEED || trainer == ZP_TRAINER_FSDP;
+  if (other && train->ema > 0) return "an average of the weights is planned for zplan's own trainer alone";
+  if (other && train->optimizer == ZP_OPT_MUON) return "muon is planned for zplan's own trainer alone";
   if (other && zp_loss_chunks(choice) > 1) return "the loss in chunks is planned for zplan's own trainer alone";
   switch (trainer) {
   case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice);

@@ -243,7 +243,7 @@ typedef struct state_region {
   int64_t at, bytes;
 } state_region;
 
-/* What lies in the arena and no step of a micro-batch works with by itself. out: room for 7. */
+/* What lies in the arena and no step of a micro-batch works with by itself. out: room for 8. */
 static int state_regions(const zp_replay *r, state_region *out) {
   const zp_choice *c = choice_of(r);
   const zp_stage *s = r->stage;
@@ -259,6 +259,7 @@ static int state_regions(const zp_replay *r, state_region *out) {
       {"the master copy", s->at_master, state * 4},
       {"the first moment", s->at_moment1, state * l->stat_bytes},
       {"the second moment", s->at_moment2, state * l->stat_bytes},
+      {"the average of the weights", s->at_average, state * l->average_bytes},
       {"the workers' error", s->at_error, state * 4},
       {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
   };
@@ -307,7 +308,7 @@ static bool has_input(const zp_replay *r, int input) {
 }
 
 void zp_replay_load(zp_replay *r) {
-  state_region region[7];
+  state_region region[8];
   int n = state_regions(r, region);
   const zp_model *model = r->program->spec->model;
   for (int i = 0; i < n; i++)
@@ -344,7 +345,7 @@ static void check_gradients(zp_replay *r) {
 }
 
 void zp_replay_check_end(zp_replay *r) {
-  state_region region[7];
+  state_region region[8];
   int n = state_regions(r, region);
   for (int i = 0; i < 2; i++) let_go(r, &r->leaving[i]);
   if (!zp_moves_gradients(choice_of(r))) check_gradients(r);

@@ -177,6 +177,7 @@ static void check_param(zp_verifier *v, int i, const zp_json *j) {
     zp_find(v, "parameter `%s` is split on dimension %lld", p->name, (long long)dim);
     return;
   }
+  v->split_dim[i] = (int)dim;
   v->spread[i] = zp_json_get_bool(j, "spread", false);
   if (v->spread[i] != is_spread(v, i))
     zp_find(v, "parameter `%s` is %sspread over expert groups in the file", p->name, v->spread[i] ? "" : "not ");
@@ -196,6 +197,7 @@ static void check_params(zp_verifier *v) {
   const zp_json *params = zp_json_get(v->program, "parameters");
   v->elements = ZP_NEW_ARRAY(v->arena, int64_t, v->spec->model->params.len + 1);
   v->spread = ZP_NEW_ARRAY(v->arena, bool, v->spec->model->params.len + 1);
+  v->split_dim = ZP_NEW_ARRAY(v->arena, int, v->spec->model->params.len + 1);
   if (zp_json_count(params) != v->spec->model->params.len) {
     zp_find(v, "the file lists %d parameters, the model has %d", zp_json_count(params), v->spec->model->params.len);
     return;

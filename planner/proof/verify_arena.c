@@ -64,6 +64,23 @@ static bool multiplies(const zp_graph *g) {
   return false;
 }
 
+/* What Muon's update of the largest matrix works in: a copy of it, and two squares of its shorter side. */
+static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g) {
+  int64_t most = 0;
+  for (int i = 0; i < g->params.len; i++) {
+    int number = g->params.data[i].param;
+    const zp_param *param = &v->spec->model->params.data[number];
+    if (!zp_recipe_of(&v->spec->train, param).orthogonal) continue;
+    int64_t a = param->shape.dim[0], b = param->shape.dim[1];
+    if (v->split_dim[number] == 0) a = v->elements[number] / b;
+    if (v->split_dim[number] == 1) b = v->elements[number] / a;
+    int64_t side = a < b ? a : b;
+    int64_t copy = zp_times(zp_times(a, b), v->stat_bytes), square = zp_times(zp_times(side, side), v->stat_bytes);
+    most = max64(most, zp_up(copy, 256) + zp_up(square, 256) + square);
+  }
+  return most;
+}
+
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
   if (carry->len == 0) return 0;
   int64_t elements = zp_shape_elements(&g->tensors.data[carry->data[0]].shape, v->choice.microbatch);
@@ -94,6 +111,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   if (zp_json_get(program, "loss"))
     n->transient = max64(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
+  n->transient = max64(n->transient, orthogonalised(v, segment->graph));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);
@@ -267,7 +285,8 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int64_t params_away = zp_shards_params(c) ? params_offloaded : of_all_owners(sizes, params_offloaded),
           grads_away = zp_shards_gradients(c) ? grads_offloaded : of_all_owners(sizes, grads_offloaded);
   int64_t state_bytes =
-      (has_moment1(&v->spec->train) + has_moment2(&v->spec->train)) * v->stat_bytes + (cb == 2 ? 4 : cb);
+      (has_moment1(&v->spec->train) + has_moment2(&v->spec->train) + (v->spec->train.ema > 0)) * v->stat_bytes +
+      (cb == 2 ? 4 : cb);
   classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : zp_shards_params(c) ? 1 + ahead : 0;
@@ -365,6 +384,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   classes held = find_classes(v, s, &sizes, &n, gone);
   int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = has_moment1(train) * held.state * v->stat_bytes;
   int64_t moment2 = has_moment2(train) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
+  int64_t average = (train->ema > 0) * held.state * v->stat_bytes;
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0, bucket = sizes.bucket * cb;
   const region regions[] = {
@@ -373,6 +393,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"master weights", zp_claim(a, "at_master"), master},
       {"first moment", zp_claim(a, "at_moment1"), moment1},
       {"second moment", zp_claim(a, "at_moment2"), moment2},
+      {"average of the weights", zp_claim(a, "at_average"), average},
       {"error", zp_claim(a, "at_error"), error},
       {"server error", zp_claim(a, "at_server_error"), server_error},
       {"inputs", zp_claim(a, "at_inputs"),
@@ -395,7 +416,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
-  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + server_error, 5);
+  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + average + error + server_error, 6);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);
   check_state_home(v, s, a, &held.home);

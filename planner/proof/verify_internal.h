@@ -22,6 +22,7 @@ typedef struct zp_verifier {
   const zp_pieces *pieces;      /* of the model: what a stage may run */
   int64_t *elements;            /* local elements per model parameter */
   bool *spread;                 /* per model parameter: over expert groups */
+  int *split_dim;               /* per model parameter: the dimension that ranks share or that is padded; -1: none */
   zp_verify_elements *instance; /* per piece: flat elements of one instance */
   int chunks;                   /* of a stage */
   zp_played_order played;       /* what the stated orders keep */

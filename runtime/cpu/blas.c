@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include "blas.h"
+#include "muon.h"
 #include "product.h"
 #include <string.h>
 
@@ -93,21 +94,34 @@ static void column_strip(void *arg, int64_t begin, int64_t end, int worker) {
  * waking another thread costs more than it saves. */
 enum { STRIP = 32, SMALL = 64 * 64 * 64 };
 
+static void share_out(zpr *c, const zpr_product *p) {
+  const zpr_operands *o = &p->of;
+  assert(o->m >= 0 && o->n >= 0 && o->k >= 0);
+  assert(o->lda >= (o->trans_a ? o->m : o->k) && o->ldb >= (o->trans_b ? o->k : o->n) && o->ldy >= o->n);
+  assert(o->m <= INT_MAX && o->n <= INT_MAX && o->k <= INT_MAX && o->lda <= INT_MAX && o->ldb <= INT_MAX);
+  assert(o->ldy <= INT_MAX);
+  if (o->m == 0 || o->n == 0) return;
+  zpr_comm_progress(c);
+  if (o->m * o->n * o->k < SMALL)
+    multiply(p, 0);
+  else if (o->m > o->n)
+    zpr_parallel(c, o->m, STRIP, row_strip, (void *)(uintptr_t)p);
+  else
+    zpr_parallel(c, o->n, STRIP, column_strip, (void *)(uintptr_t)p);
+  check_memory(c);
+}
+
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
-  assert(m >= 0 && n >= 0 && k >= 0);
-  assert(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldy >= n);
-  assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
-  if (m == 0 || n == 0) return;
   zpr_product p = product_of(c, (zpr_operands){trans_a, trans_b, accumulate, m, n, k, lda, ldb, ldy, a, b, y});
-  zpr_comm_progress(c);
-  if (m * n * k < SMALL)
-    multiply(&p, 0);
-  else if (m > n)
-    zpr_parallel(c, m, STRIP, row_strip, &p);
-  else
-    zpr_parallel(c, n, STRIP, column_strip, &p);
-  check_memory(c);
+  share_out(c, &p);
+}
+
+void zpr_gemm_real(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
+                   const void *b, int64_t ldb, void *y, int64_t ldy) {
+  zpr_product p = product_of(c, (zpr_operands){trans_a, trans_b, false, m, n, k, lda, ldb, ldy, a, b, y});
+  if (zpk_is_narrow(p.dtype)) p.dtype = ZPK_F32;
+  share_out(c, &p);
 }
 
 /* ---- experts ---- */

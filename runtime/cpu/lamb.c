@@ -13,7 +13,7 @@ typedef struct lamb_task {
 typedef struct lamb_arrays {
   int64_t begin, end;
   char *param, *grad, *weights; /* weights: what is computed with, its first element, where it is rounded; else NULL */
-  void *m, *v;
+  void *m, *v, *average;        /* average NULL: there is none */
 } lamb_arrays;
 
 static lamb_arrays arrays_of(zpr *c, const zpr_block *b) {
@@ -27,7 +27,8 @@ static lamb_arrays arrays_of(zpr *c, const zpr_block *b) {
                        .weights = mixed ? first : NULL,
                        .grad = (char *)zpr_at(c, stage->grads) - b->to_state * size,
                        .m = zpr_at(c, stage->moment1),
-                       .v = zpr_at(c, stage->moment2)};
+                       .v = zpr_at(c, stage->moment2),
+                       .average = c->program->ema > 0 ? zpr_at(c, stage->average) : NULL};
 }
 
 static void lamb_moments(void *arg, int64_t begin, int64_t end, int worker) {
@@ -53,6 +54,7 @@ static void lamb_apply(void *arg, int64_t begin, int64_t end, int worker) {
     lamb_arrays x = arrays_of(a->c, &a->blocks[i]);
     rule.lr *= a->ratio[i];
     zpk_lamb_apply(&rule, x.param, x.m, x.v, x.begin, x.end);
+    if (x.average) zpk_average(&rule, x.param, x.average, x.begin, x.end);
     if (x.weights)
       zpk_round(rule.dtype, (float *)(void *)x.param + x.begin, (uint16_t *)(void *)x.weights, x.end - x.begin);
   }

@@ -40,14 +40,15 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   float *master = mixed ? zpr_at(c, stage->master) : NULL;
   void *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
   void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
+  void *average = a->rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
     int64_t at = b->begin + b->to_state, n = b->end - b->begin;
     char *first = param + (b->begin + b->to_params) * size;
     /* all count in elements of the state */
     const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
-    zpk_optimizer(&rule, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * size, m, v, at,
-                  at + n);
+    zpk_optimizer_and_average(&rule, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * size, m,
+                              v, average, at, at + n);
     if (mixed) zpk_round(a->rule->dtype, master + at, first, n);
   }
 }

@@ -48,6 +48,9 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(frozen_update)                                                                                                     \
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
+  X(muon_momentum)                                                                                                     \
+  X(muon_mix)                                                                                                          \
+  X(muon_apply)                                                                                                        \
   X(lamb_moments)                                                                                                      \
   X(decide)                                                                                                            \
   X(sum_parts)

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <limits.h>
 #include "cuda.h"
+#include "muon.h"
 
 static int type_of(zpk_dtype dtype) {
   switch (dtype) {
@@ -39,7 +40,7 @@ bool zpr_device_product_text(zpr *c, int i, char *text, size_t size) {
 }
 
 /* Row-major y = op(a) op(b) is column-major y' = op(b)' op(a)', of the same memory. */
-static void multiply(zpr *c, gpu_shape shape, const gpu_operands *operands) {
+static void multiply_as(zpr *c, zpk_dtype dtype, gpu_shape shape, const gpu_operands *operands) {
   enum { NOT_SUPPORTED = 15 };
   static const struct {
     int32_t epilogue;
@@ -53,7 +54,7 @@ static void multiply(zpr *c, gpu_shape shape, const gpu_operands *operands) {
   const char *with = "";
   if (shape.m == 0 || shape.n == 0 || shape.count == 0) return;
   assert(shape.k >= 1 && c->stage->products >= 0);
-  shape.type = type_of(c->program->dtype);
+  shape.type = type_of(dtype);
   if (c->state->rehearses && gpu_products_has(d->products, &shape, operands)) return;
   zpr_comm_progress(c);
   int status = gpu_products_run(d->products, &shape, operands, zpr_gpu(c->arena + c->stage->products),
@@ -66,11 +67,15 @@ static void multiply(zpr *c, gpu_shape shape, const gpu_operands *operands) {
   zpr_cublas(c, status, "multiply matrices");
 }
 
-void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
-              const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
+static void multiply(zpr *c, gpu_shape shape, const gpu_operands *operands) {
+  multiply_as(c, c->program->dtype, shape, operands);
+}
+
+static gpu_shape shape_of(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb,
+                          int64_t ldy) {
   assert(m >= 0 && n >= 0 && k >= 0);
   assert(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldy >= n);
-  gpu_shape shape = {.trans_a = trans_b,
+  return (gpu_shape){.trans_a = trans_b,
                      .trans_b = trans_a,
                      .m = n,
                      .n = m,
@@ -81,7 +86,19 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
                      .d_ld = ldy,
                      .count = 1,
                      .epilogue = GPU_EPILOGUE_NONE};
-  multiply(c, shape, &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), accumulate, 0, 0});
+}
+
+void zpr_gemm_real(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
+                   const void *b, int64_t ldb, void *y, int64_t ldy) {
+  zpk_dtype real = zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
+  multiply_as(c, real, shape_of(trans_a, trans_b, m, n, k, lda, ldb, ldy),
+              &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), false, 0, 0});
+}
+
+void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
+              const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
+  multiply(c, shape_of(trans_a, trans_b, m, n, k, lda, ldb, ldy),
+           &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), accumulate, 0, 0});
 }
 
 /* ---- products with an epilogue ---- */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cuda.h"
+#include "muon.h"
 
 void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size) {
   assert(n <= *room);
@@ -33,12 +34,20 @@ static void rehearse(zpr *c) {
   c->state->rehearses = false;
 }
 
+/* The shapes of its products; other optimizers have none. */
+static void rehearse_muon(zpr *c) {
+  c->state->rehearses = true;
+  zpr_muon_rehearse(c);
+  c->state->rehearses = false;
+}
+
 /* What is started for sums over ranks and at the end of a step, with every optimizer. */
 static void load_the_rest(zpr *c) {
   zpr_kernels *k = &c->state->device->kernels;
   zpr_device_kernel *const rest[] = {&k->sum_parts,     &k->square_segments, &k->decide,        &k->optimizer,
                                      &k->pack_signs,    &k->unpack_signs,    &k->average_signs, &k->momentum,
-                                     &k->frozen_update, &k->lamb_moments};
+                                     &k->frozen_update, &k->lamb_moments,    &k->muon_momentum, &k->muon_mix,
+                                     &k->muon_apply};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zpr_load_kernel(c, rest[i], 0);
 }
 
@@ -46,6 +55,7 @@ void zpr_prepare(zpr *c) {
   zpr_device *d = c->state->device;
   if (!d->nccl) return;
   if (c->program->micro_batches) rehearse(c);
+  if (c->program->optimizer == ZPR_MUON) rehearse_muon(c);
   load_the_rest(c);
   zpr_cuda_wait(c);
   zpr_nccl_connect(c);

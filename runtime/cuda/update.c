@@ -139,12 +139,14 @@ zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule) {
                        .beta2 = rule->beta2,
                        .eps = rule->eps,
                        .momentum = rule->momentum,
+                       .ema = rule->ema,
                        .step = step_of(c),
                        .params = zpr_at(c, stage->params),
                        .master = zpk_is_narrow(rule->dtype) ? zpr_at(c, stage->master) : NULL,
                        .grads = zpr_at(c, stage->grads),
                        .m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL,
-                       .v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL};
+                       .v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL,
+                       .average = rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL};
 }
 
 /* One block needs no table: it goes along with the arguments. */

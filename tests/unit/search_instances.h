@@ -108,6 +108,7 @@ static inline zp_spec *random_spec_on(bool mixed, int *devices) {
   if (mixed) mix_cluster(&cluster, *devices);
   zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
+  if (size.V % 5 == 0) spec->train.ema = 0.999; /* a fifth of the instances have more state */
   constrain(&spec->plans.data[0]);
   zp_limit *cut = &spec->plans.data[0].cut;
   if (size.layers > 4) /* brute force has to end */

@@ -116,8 +116,8 @@ typedef struct priced {
   zp_program *program;
 } priced;
 
-static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choice choice, const int64_t *cut) {
-  priced p = {.spec = build_spec(arena, &size, cluster, batch)};
+static priced price_spec(zp_spec *spec, zp_choice choice, const int64_t *cut) {
+  priced p = {.spec = spec};
   const char *reason = NULL;
   p.machine = zp_machine_make(&p.spec->cluster, p.spec->train.precision, choice.tensor * choice.pipeline * choice.data);
   zp_sharding *sharding = zp_shard(arena, p.spec->model, &p.machine, choice.tensor, 1, choice.sequence, &reason);
@@ -128,6 +128,10 @@ static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choic
   choice.cut = (int64_t *)cut;
   p.program = zp_program_make(arena, zp_price_stages(stages, &p.machine, &choice), &choice);
   return p;
+}
+
+static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choice choice, const int64_t *cut) {
+  return price_spec(build_spec(arena, &size, cluster, batch), choice, cut);
 }
 
 static const zp_step *find_step(const zp_procedure *procedure, zp_op op) {
@@ -171,6 +175,65 @@ Test(cost, experts_are_products_of_their_slots) {
   expect_near(step->flop, 2.0 * 2 * 4 * 15 * 64 * 128, "FLOP of the weights' gradient");
   double shape = 64.0 / 68 * 128 / 136 * 30 / 46;
   expect_near(step->cost_s, 1e-6 + 4 * 2.0 * 64 * 128 * 30 / (100e9 * 0.8 * shape), "gradient of the weights");
+}
+
+/* By the CPU rule: with the call, 80 GFLOP/s and 8 GB/s of one rank. */
+static double product_s(double m, double n, double k) {
+  double shape = m / (m + 4) * n / (n + 8) * k / (k + 16);
+  return 1e-6 + fmax(2 * m * n * k / (80e9 * shape), (m * k + k * n + m * n) * 4 / 8e9);
+}
+
+/* A layer of width 64 has matrices of 64 x 192, 64 x 64, 64 x 256 and 256 x 64. Five steps each: their shorter sides
+ * squared, that squared, and times the matrix; one more pass to scale it. The rest is AdamW's. */
+Test(cost, muon_is_adamw_and_products) {
+  const int64_t cut[] = {0, 6};
+  const zp_choice one = {.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1};
+  static const double sides[4][2] = {{64, 192}, {64, 64}, {64, 256}, {256, 64}};
+  zp_spec *spec[2];
+  double seconds[2], flop = 0, want = 0, by_hand = 0;
+  for (int i = 0; i < 2; i++) {
+    spec[i] = build_spec(arena, &TINY, cpu_cluster(), 1);
+    if (i) spec[i]->train.optimizer = ZP_OPT_MUON;
+    priced p = price_spec(spec[i], one, cut);
+    seconds[i] = zp_simulate(arena, p.program, &p.machine).optimizer_s;
+    if (i) cr_expect_eq(p.lowered->segments[1].orthogonal_bytes, (256 * 64 + 2 * 64 * 64) * 4);
+    cr_expect_eq(p.lowered->segments[0].orthogonal_bytes, 0, "embeddings are AdamW's");
+    cr_expect_eq(p.lowered->segments[2].orthogonal_bytes, 0);
+  }
+  for (int i = 0; i < 4; i++) {
+    double rows = sides[i][0], cols = sides[i][1], n = fmin(rows, cols), m = fmax(rows, cols);
+    by_hand += 4 * 5 * (2 * n * n * m + 2 * n * n * n + 2 * n * n * m);
+    want +=
+        4 * (5 * (product_s(n, n, m) + product_s(n, n, n) + product_s(rows, cols, n)) + 1e-6 + 8 * rows * cols / 8e9);
+  }
+  for (int i = 0; i < spec[1]->model->params.len; i++) {
+    const zp_param *param = &spec[1]->model->params.data[i];
+    if (zp_recipe_of(&spec[1]->train, param).orthogonal) flop += 4 * zp_orthogonal_flop(param);
+    cr_expect(!zp_recipe_of(&spec[0]->train, param).orthogonal);
+  }
+  expect_near(flop, by_hand, "FLOP");
+  cr_expect_eq(by_hand, 4 * 73400320.0);
+  expect_near(seconds[1] - seconds[0], want, "products");
+}
+
+/* In 16 bits the masters are multiplied, at the rate of f32: as long as without. */
+Test(cost, muon_multiplies_masters) {
+  const int64_t cut[] = {0, 6};
+  const zp_choice one = {.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1};
+  double more[2];
+  for (int mixed = 0; mixed < 2; mixed++) {
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+      zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 1);
+      if (mixed) spec->train.precision = ZP_PREC_MIXED_FP16;
+      if (i) spec->train.optimizer = ZP_OPT_MUON;
+      priced p = price_spec(spec, one, cut);
+      seconds[i] = zp_simulate(arena, p.program, &p.machine).optimizer_s;
+    }
+    more[mixed] = seconds[1] - seconds[0];
+  }
+  cr_expect_gt(more[0], 16 * 15 * 1e-6, "16 matrices of three products a step");
+  expect_near(more[1], more[0], "products");
 }
 
 /* The three products of a linear layer cost about the same; wgrad sums over rows instead of columns. */

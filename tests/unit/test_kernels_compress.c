@@ -95,7 +95,7 @@ Test(kernels_compress, momentum_of_16_bit_gradients) {
   for (int k = 0; k < 4; k++) {
     uint16_t grad[ZPK_SIGNS];
     float wide[ZPK_SIGNS], master[ZPK_SIGNS], m[ZPK_SIGNS], want[ZPK_SIGNS];
-    zpk_update u = {narrow[k % 2], k / 2, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 1.0 / 1024};
+    zpk_update u = {narrow[k % 2], k / 2, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 1.0 / 1024, 0};
     for (int i = 0; i < ZPK_SIGNS; i++) {
       wide[i] = (float)(1000 * random_number());
       master[i] = (float)random_number(), m[i] = want[i] = (float)random_number();
@@ -112,7 +112,7 @@ Test(kernels_compress, momentum_of_16_bit_gradients) {
 /* The formulas of compress.c once more, with decay, and a step that Adam could not make either. */
 Test(kernels_compress, momentum_and_update) {
   for (int kind = 0; kind < 2; kind++) {
-    zpk_update u = {ZPK_F64, kind, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 2};
+    zpk_update u = {ZPK_F64, kind, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 2, 0};
     double p[2] = {1, 1}, g[2] = {0.3, 0.3}, m[2] = {0.2, 0.2}, v[2] = {1e-2, 1e-12};
     zpk_momentum(&u, p, g, m, 0, 2);
     double gradient = 2 * 0.3 + (kind == 1 ? 0.1 : 0), want = 0.9 * 0.2 + 0.1 * gradient;

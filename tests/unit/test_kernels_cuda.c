@@ -8,6 +8,7 @@
 /* The last kernel calls what blocks compute together twice, one call right after the other. */
 static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_step.cuh\"\n"
                            "#include \"zpd_positions.cuh\"\n"
+                           "#include \"zpd_muon.cuh\"\n"
                            "ZPD_KERNEL(together, zpd_rank_sum) {\n"
                            "  real *y = (real *)a.mine + threadIdx.x * 8, x = ((const real *)a.others)[threadIdx.x];\n"
                            "  int total, more;\n"
@@ -337,6 +338,7 @@ static zpd_updates device_update(const zpk_update *u, const zpd_step *step) {
                        .beta2 = u->beta2,
                        .eps = u->eps,
                        .momentum = u->momentum,
+                       .ema = 0.9,
                        .step = step};
 }
 
@@ -346,14 +348,14 @@ enum { N = 4500, STEPS = 5 };
  * of which takes two blocks. SGD and Lion have no second moment, SGD without momentum (PLAIN_SGD) no first one. */
 enum { SGD = 2, LION, PLAIN_SGD };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
-  static double want_p[N], want_m[N], want_v[N];
-  _Alignas(16) double p[N], m[N], v[N], g[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */
+  static double want_p[N], want_m[N], want_v[N], want_a[N];
+  _Alignas(16) double p[N], m[N], v[N], g[N], average[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
   zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
   _Alignas(16) uint16_t weight[N];
   uint16_t rounded[N];
   memset(want_m, 0, sizeof want_m), memset(want_v, 0, sizeof want_v), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
-  for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i));
+  for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i)), put(real, average, i, want_a[i] = start(i));
   for (int step = 1; step <= STEPS; step++) {
     zpk_update u = settings(dtype, kind == PLAIN_SGD ? SGD : kind, decay, step);
     if (kind == PLAIN_SGD) u.momentum = 0;
@@ -361,6 +363,7 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
       put(dtype, g, i, gradient(i, step));
       torch_step(&u, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i], &want_m[i],
                  &want_v[i]);
+      want_a[i] = 0.9 * want_a[i] + (1 - 0.9) * want_p[i];
     }
     const zpd_step decided = {.grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
     const double wd = u.weight_decay;
@@ -369,13 +372,14 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
                                      {.begin = N - 10, .count = 10, .first = 3, .lr_factor = 1, .weight_decay = wd}};
     zpd_updates a = device_update(&u, &decided);
     a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
-    a.m = kind == PLAIN_SGD ? NULL : m, a.v = kind >= SGD ? NULL : v;
+    a.m = kind == PLAIN_SGD ? NULL : m, a.v = kind >= SGD ? NULL : v, a.average = average;
     a.one = (zpd_segment){.count = N, .lr_factor = 1, .weight_decay = wd}, a.blocks = 2;
     if (step % 2) a.segments = segments, a.n = 3, a.blocks = 4;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
   }
   for (int i = 0; i < N; i++) {
     cr_expect_float_eq(get(real, p, i), want_p[i], bound, "kind %d element %d", kind, i);
+    cr_expect_float_eq(get(real, average, i), want_a[i], bound, "kind %d: average %d", kind, i);
     if (kind != PLAIN_SGD) cr_expect_float_eq(get(real, m, i), want_m[i], 10 * bound);
     cr_expect_float_eq(get(real, v, i), want_v[i], 10 * bound);
   }
@@ -425,6 +429,69 @@ static void lamb(zpk_dtype dtype) {
 
 Test(kernels_cuda, lamb) {
   for (int dtype = 0; dtype < DTYPES; dtype++) lamb((zpk_dtype)dtype);
+}
+
+/* Muon beside its products against the CPU's kernels: the length by three blocks' sums, squares, weights, an average.
+ */
+static void muon(zpk_dtype dtype) {
+  enum { SIDE = 60, BLOCKS = 3 };
+  zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
+  _Alignas(16) double p[N], m[N], x[N], y[N], g[N], average[N], want_p[N], want_m[N], want_x[N], want_y[N], want_a[N];
+  _Alignas(16) uint16_t weight[N];
+  uint16_t rounded[N];
+  double sums[BLOCKS], want = 0, bound = dtype == ZPK_F64 ? 1e-14 : 3e-7;
+  zpk_update u = settings(dtype, 0, true, 2);
+  u.ema = 0.9;
+  for (int i = 0; i < N; i++) {
+    put(real, p, i, start(i)), put(real, m, i, gradient(i, 3)), put(real, average, i, start(i + 1));
+    put(dtype, g, i, gradient(i, 1));
+  }
+  memcpy(want_p, p, sizeof p), memcpy(want_m, m, sizeof m), memcpy(want_a, average, sizeof average);
+  const zpd_muon_update first = {
+      .momentum = u.momentum, .grad_scale = u.grad_scale, .grad = g, .m = m, .x = x, .sums = sums, .count = N};
+  const zpd_muon_mixture scale = {.x = x, .y = y, .count = N, .sums = sums, .n_sums = BLOCKS, .least = 1e-7};
+  launch(dtype, "zpd_muon_momentum", &first, BLOCKS);
+  zpk_muon_momentum(&u, g, want_m, want_x, 0, N, &want);
+  cr_expect_float_eq(sums[0] + sums[1] + sums[2], want, 10 * bound * want);
+  launch(dtype, "zpd_muon_mix", &scale, 2);
+  zpk_muon_scale(dtype, 1 / sqrt(want), want_x, want_y, 0, N);
+  for (int i = 0; i < N; i++) {
+    cr_expect_float_eq(get(real, m, i), get(real, want_m, i), 10 * bound, "momentum %d", i);
+    cr_expect_float_eq(get(real, y, i), get(real, want_y, i), bound, "scaled %d", i);
+  }
+  const zpd_muon_weights last = {.lr = u.lr,
+                                 .weight_decay = 0.1,
+                                 .scale = 3,
+                                 .ema = 0.9,
+                                 .param = p,
+                                 .weight = zpk_is_narrow(dtype) ? weight : NULL,
+                                 .average = average,
+                                 .x = y,
+                                 .count = N};
+  launch(dtype, "zpd_muon_apply", &last, 2);
+  zpk_muon_apply(&u, want_p, y, 3, 0, N);
+  zpk_average(&u, want_p, want_a, 0, N);
+  for (int i = 0; i < N; i++) {
+    cr_expect_float_eq(get(real, p, i), get(real, want_p, i), bound, "weight %d", i);
+    cr_expect_float_eq(get(real, average, i), get(real, want_a, i), bound, "average %d", i);
+  }
+  if (zpk_is_narrow(dtype)) zpk_round(dtype, (const float *)(const void *)p, rounded, N);
+  if (zpk_is_narrow(dtype)) cr_expect_arr_eq(weight, rounded, sizeof weight);
+  const zpd_muon_mixture square = {.x = x, .y = x, .count = SIDE * SIDE, .n = SIDE, .factor = 2, .diagonal = -5};
+  launch(dtype, "zpd_muon_mix", &square, 1);
+  zpk_muon_scale(dtype, 2, want_x, want_y, 0, SIDE * SIDE);
+  zpk_muon_diagonal(dtype, -5, want_y, SIDE);
+  for (int i = 0; i < SIDE * SIDE; i++)
+    cr_expect_float_eq(get(real, x, i), get(real, want_y, i), 20 * bound, "square %d", i);
+  const zpd_muon_mixture nothing = {.x = y, .y = y, .count = N, .sums = (double[]){0, 0}, .n_sums = 2, .least = 0.5};
+  memcpy(want_y, y, sizeof y);
+  launch(dtype, "zpd_muon_mix", &nothing, 1);
+  for (int i = 0; i < N; i++)
+    cr_expect_float_eq(get(real, y, i), 2 * get(real, want_y, i), bound, "a length of nothing");
+}
+
+Test(kernels_cuda, muon) {
+  for (int dtype = 0; dtype < DTYPES; dtype++) muon((zpk_dtype)dtype);
 }
 
 /* The other offsets of a segment, and a step that does not apply. */

@@ -100,6 +100,53 @@ Test(kernels_optimizer, lamb_moves_by_the_tensors_length) {
   lamb(ZPK_F32, true, 1e-6);
 }
 
+/* a = ema a + (1 - ema) p of the new p, in any ranges; what equals the weights stays to the bit. */
+static void average(zpk_dtype dtype, double bound) {
+  enum { LONG = 9000, CUT = 4097 }; /* more than one piece of the cache */
+  static double p[LONG], m[LONG], v[LONG], a[LONG], g[LONG], want[LONG], alone[LONG];
+  float *p32 = (float *)(void *)p, *a32 = (float *)(void *)a, *g32 = (float *)(void *)g;
+  bool wide = dtype == ZPK_F64;
+  size_t bytes = LONG * (wide ? sizeof *p : sizeof *p32);
+  memset(m, 0, sizeof m), memset(v, 0, sizeof v);
+  for (int i = 0; i < LONG; i++) {
+    want[i] = start(i);
+    if (wide)
+      p[i] = want[i];
+    else
+      p32[i] = (float)want[i], want[i] = p32[i];
+  }
+  memcpy(a, p, sizeof a);
+  for (int step = 1; step <= 5; step++) {
+    zpk_update u = settings(dtype, 0, true, step);
+    u.ema = 0.9;
+    for (int i = 0; i < LONG; i++)
+      if (wide)
+        g[i] = gradient(i, step);
+      else
+        g32[i] = (float)gradient(i, step);
+    memcpy(alone, p, sizeof alone);
+    if (step == 1) { /* the weights are those of the optimizer alone */
+      static double m1[LONG], v1[LONG];
+      memset(m1, 0, sizeof m1), memset(v1, 0, sizeof v1);
+      zpk_optimizer(&u, alone, g, m1, v1, 0, LONG);
+    }
+    zpk_optimizer_and_average(&u, p, g, m, v, a, 0, CUT);
+    zpk_optimizer_and_average(&u, p, g, m, v, a, CUT, LONG);
+    if (step == 1) cr_expect(memcmp(alone, p, bytes) == 0);
+    for (int i = 0; i < LONG; i++) want[i] = 0.9 * want[i] + (1 - 0.9) * (wide ? p[i] : p32[i]);
+  }
+  for (int i = 0; i < LONG; i++) cr_expect_float_eq(wide ? a[i] : a32[i], want[i], bound, "element %d", i);
+  zpk_update u = {.dtype = dtype, .ema = 0.999};
+  memcpy(a, p, sizeof a);
+  for (int step = 0; step < 100; step++) zpk_average(&u, p, a, 0, LONG);
+  cr_expect(memcmp(a, p, bytes) == 0, "what equals the weights stays");
+}
+
+Test(kernels_optimizer, averages_follow_the_weights) {
+  average(ZPK_F64, 1e-15);
+  average(ZPK_F32, 2e-7);
+}
+
 /* Without momentum a plan has no place for m. */
 static void plain_sgd(zpk_dtype dtype, double bound) {
   double want[N], p[N], g[N];

@@ -101,6 +101,20 @@ Test(moves, one_device) {
             list.data[1].element_bytes == UPDATE_BYTES);
 }
 
+/* An average of the weights is read and written once more; LAMB's first pass does not look at it. */
+Test(moves, an_average_is_read_and_written) {
+  zp_program *p = program_of(&TINY, true, choice_of(1, 1, 0), 8);
+  zp_spec *spec = (zp_spec *)(uintptr_t)p->spec;
+  zp_lowered *l = (zp_lowered *)(uintptr_t)zp_program_lowered(p, 0);
+  spec->train.ema = 0.999;
+  l->average_bytes = 4, l->state_bytes += 4;
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  cr_assert_eq(list.len, 2);
+  cr_expect_eq(list.data[1].element_bytes, UPDATE_BYTES + 8);
+  spec->train.optimizer = ZP_OPT_LAMB; /* weight and two moments once more */
+  cr_expect_eq(zp_stage_moves(arena, p, 0).data[1].element_bytes, UPDATE_BYTES + 8 + 12);
+}
+
 /* GPUs bucket by bucket beside backward, the table once; CPU ranks all at once. */
 Test(moves, zero_0) {
   EXPECT_ROWS(program_of(&TINY, true, choice_of(1, 2, 0), 8), 0, SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, TABLE),

@@ -219,25 +219,27 @@ Test(program_layout, optimizers_have_their_state) {
     double momentum;
     zp_precision precision;
     int64_t bytes;
-  } row[] = {{ZP_OPT_ADAMW, 0, ZP_PREC_F32, 8},
-             {ZP_OPT_SGD, 0, ZP_PREC_F32, 0},
-             {ZP_OPT_SGD, 0.9, ZP_PREC_F32, 4},
-             {ZP_OPT_ADAM, 0, ZP_PREC_F64, 16},
-             {ZP_OPT_ADAMW, 0, ZP_PREC_MIXED_BF16, 12}};
+    double ema;
+  } row[] = {{ZP_OPT_ADAMW, 0, ZP_PREC_F32, 8, 0},         {ZP_OPT_SGD, 0, ZP_PREC_F32, 0, 0},
+             {ZP_OPT_SGD, 0.9, ZP_PREC_F32, 4, 0},         {ZP_OPT_ADAM, 0, ZP_PREC_F64, 16, 0},
+             {ZP_OPT_ADAMW, 0, ZP_PREC_MIXED_BF16, 12, 0}, {ZP_OPT_ADAMW, 0, ZP_PREC_F32, 12, 0.999},
+             {ZP_OPT_SGD, 0, ZP_PREC_F64, 8, 0.999},       {ZP_OPT_LION, 0, ZP_PREC_MIXED_BF16, 12, 0.5}};
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     zp_spec *spec = spec_of(GPT);
     spec->train.optimizer = row[i].kind, spec->train.momentum = row[i].momentum,
-    spec->train.precision = row[i].precision;
+    spec->train.precision = row[i].precision, spec->train.ema = row[i].ema;
     zp_lowered *l = lower(spec, 1, 1, false, false);
     zp_choice c = {.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1, .cut = (int64_t[]){0, 9}};
     zp_stage s;
     zp_layout_stage(arena, l, &c, 0, &s);
     cr_expect_eq(l->state_bytes, row[i].bytes);
-    int64_t gap = s.memory.optimizer - s.flat_elements * row[i].bytes; /* alignment of three regions */
-    cr_expect(gap >= 0 && gap < 3 * 256, "row %zu", i);
+    int64_t gap = s.memory.optimizer - s.flat_elements * row[i].bytes; /* alignment of four regions */
+    cr_expect(gap >= 0 && gap < 4 * 256, "row %zu", i);
     cr_expect_eq(s.memory.weights, s.flat_elements * l->param_bytes);
     cr_expect_eq(s.at_master >= 0, row[i].precision == ZP_PREC_MIXED_BF16);
-    cr_expect_eq(s.at_moment1 >= 0, row[i].bytes > 0);
+    bool first = row[i].kind != ZP_OPT_SGD || row[i].momentum > 0;
+    cr_expect_eq(s.at_moment1 >= 0, first);
+    cr_expect_eq(s.at_average >= 0, row[i].ema > 0);
   }
 }
 

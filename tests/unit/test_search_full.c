@@ -3,9 +3,9 @@
 #include "search_instances.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 31, MIXED_INSTANCES = 41, OFFLOAD_INSTANCES = 12 };
+enum { INSTANCES = 31, MIXED_INSTANCES = 41, OFFLOAD_INSTANCES = 12, MUON_INSTANCES = 20 };
 #else
-enum { INSTANCES = 280, MIXED_INSTANCES = 84, OFFLOAD_INSTANCES = 48 };
+enum { INSTANCES = 280, MIXED_INSTANCES = 84, OFFLOAD_INSTANCES = 48, MUON_INSTANCES = 80 };
 #endif
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);
@@ -354,6 +354,18 @@ static void set_offload(zp_constraints *c, bool offload) {
   allow(limit, 1 + random_below(2));
 }
 
+/* An update that takes longer where layers are, and whose matrices are whole. */
+static bool takes_muon;
+static void take_muon(zp_spec *spec) {
+  zp_constraints *c = &spec->plans.data[0];
+  spec->train.optimizer = ZP_OPT_MUON;
+  spec->train.precision = ZP_PREC_F32; /* 16 bits have tiles that are larger than these devices */
+  spec->cluster.node.device.is_cpu = true;
+  spec->cluster.node.device.memory_bytes *= 16;
+  if (!c->idle.set) c->idle = (zp_limit){.set = true, .high = 4}; /* else CPU ranks are all started */
+  allow(&c->zero, 0);
+}
+
 static void expect_optima(bool several_types, bool offload, int instances) {
   int feasible = 0, mixed = 0, left_out = 0;
   for (int i = 0; i < instances; i++) {
@@ -361,6 +373,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     int devices;
     zp_spec *spec = random_spec_on(several_types, &devices);
     set_offload(&spec->plans.data[0], offload);
+    if (takes_muon) take_muon(spec);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices, i);
     if (isnan(best)) {
@@ -388,6 +401,12 @@ static void expect_optima(bool several_types, bool offload, int instances) {
 Test(search_full, equals_brute_force) {
   state = 1;
   expect_optima(false, false, INSTANCES);
+}
+
+Test(search_full, equals_brute_force_with_muon) {
+  state = 3;
+  takes_muon = true;
+  expect_optima(false, false, MUON_INSTANCES);
 }
 
 Test(search_full, equals_brute_force_on_mixed_nodes) {

@@ -8,7 +8,8 @@ Test(spec_train, all_keys) {
       "tokens = 1e6\n"
       "  precision = \"fp64\"\n  optimizer = adamw(lr = 6e-4, betas = [0.9, 0.95], eps = 1e-7, weight_decay = "
       "0.1, decay = \"all\")\n"
-      "  schedule = wsd(warmup = 100, decay = 50, min_lr = 6e-5)\n  clip = 1.0\n  dropout = 10%\n  seed = 1337\n"
+      "  schedule = wsd(warmup = 100, decay = 50, min_lr = 6e-5)\n  ema = 0.999\n  clip = 1.0\n  dropout = 10%\n  seed "
+      "= 1337\n"
       "  validate { data = text(\"/abs/val.txt\")  every = 250  batches = 20 }\n"
       "  checkpoint { dir = \"out/m\"  every = 500  keep = 3  format = \"safetensors\" }\n"
       "  log { jsonl = \"out/log.jsonl\"  every = 5 }\n}\n");
@@ -23,7 +24,7 @@ Test(spec_train, all_keys) {
   cr_expect(t->lr == 6e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 && t->eps == 1e-7 && t->weight_decay == 0.1 &&
             t->decay_all);
   cr_expect(t->schedule == ZP_LR_WSD && t->warmup == 100 && t->decay_steps == 50 && t->min_lr == 6e-5);
-  cr_expect(t->clip == 1.0 && t->seed == 1337);
+  cr_expect(t->clip == 1.0 && t->seed == 1337 && t->ema == 0.999);
   cr_expect_float_eq(t->dropout, 0.1, 1e-12);
   cr_expect_eq(t->validate_data.kind, ZP_DATA_TEXT);
   cr_expect_str_eq(t->validate_data.path, "/abs/val.txt");
@@ -42,8 +43,21 @@ Test(spec_train, defaults) {
   cr_expect_eq(t->data.kind, ZP_DATA_NONE);
   cr_expect_eq(t->precision, ZP_PREC_F32);
   cr_expect(t->optimizer == ZP_OPT_SGD && t->momentum == 0.9 && t->weight_decay == 0);
-  cr_expect(t->schedule == ZP_LR_CONSTANT && t->clip == 0 && t->dropout == 0);
+  cr_expect(t->schedule == ZP_LR_CONSTANT && t->clip == 0 && t->dropout == 0 && t->ema == 0);
   cr_expect(!t->checkpoint_dir && !t->log_path && t->validate_every == 0 && t->log_every == 1);
+  unload(&f);
+}
+
+Test(spec_train, muon) {
+  fixture f = good(MODEL CLUSTER "train { batch = 8  steps = 10  optimizer = muon(lr = 0.1) }\n");
+  const zp_train *t = &f.spec->train;
+  cr_expect(t->optimizer == ZP_OPT_MUON && t->momentum == 0.95 && t->beta1 == 0.9 && t->beta2 == 0.95 &&
+            t->eps == 1e-8);
+  unload(&f);
+  f = good(MODEL CLUSTER
+           "train { batch = 8  steps = 10  optimizer = muon(lr = 0.1, momentum = 0, betas = [0.8, 0.9]) }\n");
+  t = &f.spec->train;
+  cr_expect(t->momentum == 0 && t->beta1 == 0.8 && t->beta2 == 0.9);
   unload(&f);
 }
 
@@ -75,6 +89,12 @@ Test(spec_train, errors) {
   } cases[] = {
       {"batch = 8 optimizer = adamw(lr = 1)", 1, "Z0502|neither `steps` nor `tokens`"},
       {"steps = 8", 2, "`train` does not say `batch`|`train` does not say `optimizer`"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) ema = 1.5", 1,
+       "Z0306|`ema` must be above 0 and below 1, not 1.5|leaves of the average"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) ema = 0", 1, "Z0306|`ema` must be above 0 and below 1"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) ema = 1", 1, "Z0306|`ema` must be above 0 and below 1"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) ema = 99%", 1, "Z0303|a number without unit"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) ema <= 0.9", 1, "Z0305|set with `=`"},
       {"batch = 8 step = 5 optimizer = adamw(lr = 1)", 1, "Z0301|did you mean `steps`"},
       {"batch = 8 steps = 5 tokens = 5 optimizer = adamw(lr = 1)", 1, "Z0503|already"},
       {"batch = 8 steps = 5 optimizer = adamw(lr = 1, betas = [0.9])", 1, "Z0304|a list of two numbers"},

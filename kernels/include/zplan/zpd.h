@@ -217,12 +217,13 @@ typedef struct zpd_decision {
  * state. */
 typedef struct zpd_updates {
   int kind, n; /* zpk_update.kind; segments */
-  double lr, beta1, beta2, eps, momentum;
+  double lr, beta1, beta2, eps, momentum, ema;
   const zpd_step *step;
   void *params; /* what is computed with */
   void *master; /* with 16-bit operands f32 copies of the parameters, which are updated; else NULL */
   const void *grads;
   void *m, *v;
+  void *average;               /* of the weights, which follows them; NULL: there is none */
   const zpd_segment *segments; /* NULL: `one` */
   zpd_segment one;
   zpd_int blocks;
@@ -245,6 +246,36 @@ typedef struct zpd_update {
 } zpd_update; /* kernels zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an element,
                * grid-stride
                */
+
+/* Muon: new momentum, and the update of a matrix before it is orthogonalised, with its squares in every block of
+ * threads. */
+typedef struct zpd_muon_update {
+  double momentum, grad_scale;
+  const void *grad;
+  void *m, *x;
+  double *sums; /* [gridDim.x] */
+  zpd_int count;
+} zpd_muon_update; /* kernel zpd_muon_momentum: grid-stride */
+
+/* y = factor x, with `diagonal` on the diagonal of n x n (n 0: none); or y = x / max(sqrt(their sum), least) where
+ * there are sums. x may be y. */
+typedef struct zpd_muon_mixture {
+  const void *x;
+  void *y;
+  zpd_int count, n;
+  double factor, diagonal, least;
+  const double *sums;
+  zpd_int n_sums;
+} zpd_muon_mixture; /* kernel zpd_muon_mix: grid-stride */
+
+typedef struct zpd_muon_weights {
+  double lr, weight_decay, scale, ema;
+  void *param;   /* with 16-bit operands the master copy, */
+  void *weight;  /* and what is rounded from it; else NULL */
+  void *average; /* NULL: there is none */
+  const void *x;
+  zpd_int count;
+} zpd_muon_weights; /* kernel zpd_muon_apply: grid-stride */
 
 /* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over the first blocks of records; a warp a
  * block of 64 elements, grid-stride. */

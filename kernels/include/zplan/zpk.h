@@ -208,15 +208,28 @@ typedef struct zpk_update {
   double lr, beta1, beta2, eps, weight_decay, momentum;
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
+  double ema;          /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
 /* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
  * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
+/* The average of the weights after a step: average += (1 - ema) (param - average). It has the type of param. */
+void zpk_average(const zpk_update *u, const void *param, void *average, int64_t begin, int64_t end);
+/* Both, while what is new is in the processor's cache. average NULL: there is none. */
+void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *grad, void *m, void *v, void *average,
+                               int64_t begin, int64_t end);
 /* LAMB in two passes: new moments, with the squares of the parameters and of their updates, sums[0] and sums[1], in
  * f64; then the parameters, where lr has the trust ratio of the tensor in it. Arrays as those of zpk_optimizer. */
 void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
                       int64_t end, double sums[2]);
 void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+/* Muon (formulas in muon.c), all of the type of the master weights but for the gradient: momentum, and the update
+ * before it is orthogonalised, with the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
+void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end,
+                       double *sum);
+void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end);
+void zpk_muon_diagonal(zpk_dtype dtype, double value, void *x, int64_t n);
+void zpk_muon_apply(const zpk_update *u, void *param, const void *x, double scale, int64_t begin, int64_t end);
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
  * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
  * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with

@@ -21,7 +21,7 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 /* ---- tables that the generator prints ---- */
 
 /* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
-typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB } zpr_optimizer;
+typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON } zpr_optimizer;
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
 typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES, ZPR_NPY } zpr_source_kind;
@@ -48,6 +48,7 @@ typedef struct zpr_param {
   zpr_recipe recipe;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
   bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
+  bool orthogonal;   /* a matrix that Muon updates; others take AdamW beside it */
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
@@ -91,6 +92,7 @@ typedef struct zpr_stage {
    * shard_elements. */
   int64_t params, grads;
   int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
+  int64_t average;          /* of the weights, as moments; only where program->ema > 0 */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
    * who hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
@@ -103,7 +105,7 @@ typedef struct zpr_stage {
    * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
    * for records. */
   int64_t error, server_error, host_error, host_server_error, host_records;
-  int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together */
+  int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together, where Muon works */
   zpr_away params_away;            /* of the elements of `params` */
   int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
@@ -238,6 +240,7 @@ typedef struct zpr_program {
   /* Training settings. */
   zpr_optimizer optimizer;
   double lr, beta1, beta2, eps, momentum, clip, min_lr;
+  double ema;              /* what a step leaves of the average of the weights; 0: there is none */
   int64_t loss_scale;      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
   int64_t scale_window;    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
   int64_t freeze_step;     /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */

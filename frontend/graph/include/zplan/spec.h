@@ -112,7 +112,16 @@ double zp_cluster_price(const zp_cluster *cluster, int64_t devices);
 /* ---- training ---- */
 typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16 } zp_precision;
 const char *zp_precision_name(zp_precision precision); /* as in the language: "mixed_bf16" */
-typedef enum zp_optimizer_kind { ZP_OPT_ADAMW, ZP_OPT_ADAM, ZP_OPT_SGD, ZP_OPT_LION, ZP_OPT_LAMB } zp_optimizer_kind;
+/* MUON: matrices of layers are orthogonalised (arXiv 2502.16982), and all others take AdamW. */
+typedef enum zp_optimizer_kind {
+  ZP_OPT_ADAMW,
+  ZP_OPT_ADAM,
+  ZP_OPT_SGD,
+  ZP_OPT_LION,
+  ZP_OPT_LAMB,
+  ZP_OPT_MUON
+} zp_optimizer_kind;
+const char *zp_optimizer_name(zp_optimizer_kind kind); /* as in the language: "adamw" */
 typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD } zp_lr_kind;
 typedef enum zp_data_kind {
   ZP_DATA_NONE,
@@ -143,12 +152,16 @@ typedef struct zp_initial {
   zp_span span;
 } zp_initial;
 
+/* Whether a group says that Muon takes its parameters. */
+typedef enum zp_muon_choice { ZP_MUON_UNSAID, ZP_MUON_NO, ZP_MUON_YES } zp_muon_choice;
+
 /* Parameters with names like the pattern, in which `*` stands for any characters and `?` for one. */
 typedef struct zp_param_group {
   const char *pattern;
   double lr_factor;    /* of the learning rate */
   double weight_decay; /* instead of the optimizer's, whatever the parameter's dimensions; only where it `decays` */
   bool decays;
+  zp_muon_choice muon;
   zp_span span;
 } zp_param_group;
 
@@ -168,6 +181,7 @@ typedef struct zp_train {
   double freeze_threshold;       /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
+  double ema;                    /* what a step leaves of the average of the weights; 0: there is none */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
@@ -180,7 +194,7 @@ typedef struct zp_train {
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
   const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
-  zp_span span, batch_span, precision_span, schedule_span;
+  zp_span span, batch_span, precision_span, optimizer_span, schedule_span;
 } zp_train;
 
 /* 16-bit operands, fp32 master weights. */
@@ -200,8 +214,16 @@ static inline int zp_moments(const zp_train *train) {
 /* What the optimizer has for a parameter alone. */
 typedef struct zp_recipe {
   double lr_factor, weight_decay;
+  bool orthogonal; /* Muon's: its update is orthogonalised */
 } zp_recipe;
 zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
+/* Can Muon take it? It is a matrix, and a layer's own. */
+static inline bool zp_can_be_orthogonal(const zp_param *param) { return param->segment >= 0 && param->shape.rank == 2; }
+/* FLOP of the Newton-Schulz products of a matrix, and bytes that they work in beside its state (runtime/muon.h):
+ * of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a copy of the matrix and two of n
+ * x n. */
+double zp_orthogonal_flop(const zp_param *param);
+int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes); /* local: padding included */
 /* The group that the parameter is in; -1: in none. */
 int zp_group_of(const zp_train *train, const zp_param *param);
 bool zp_matches_pattern(const char *pattern, const char *name);

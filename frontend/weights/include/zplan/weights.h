@@ -31,6 +31,7 @@ typedef struct zp_weight_folder {
   ZP_VEC(zp_weight_file) files;
   ZP_VEC(zp_weight_tensor) tensors; /* by name */
   bool of_zplan;                    /* a checkpoint: names are the model's */
+  bool averages;                    /* what is taken are the averages of its weights (zp_weights_take_averages) */
   const char *config_path;          /* config.json; NULL: there is none */
 } zp_weight_folder;
 
@@ -38,6 +39,13 @@ typedef struct zp_weight_folder {
  * after reporting what is missing or damaged (Z0691), or in a format that is not read (Z0692). */
 zp_weight_folder *zp_weights_open(zp_arena *arena, zp_diags *diags, const char *path);
 const zp_weight_tensor *zp_weights_find(const zp_weight_folder *folder, const char *name); /* NULL: none */
+/* From now on the averages of the weights that a checkpoint holds (`ema`) stand for its weights. False after reporting
+ * that it holds none (Z0691). */
+bool zp_weights_take_averages(zp_arena *arena, zp_diags *diags, zp_weight_folder *folder);
+/* The tensor that is read for a parameter of the model: of a checkpoint of zplan its average where that is asked for,
+ * else its f32 master copy where there is one and `exact` asks for it. NULL: none. */
+const zp_weight_tensor *zp_weights_source(zp_arena *arena, const zp_weight_folder *folder, const char *name,
+                                          bool exact);
 /* Bytes of an element; 0: a dtype that is not read. */
 int zp_weight_dtype_bytes(const char *dtype);
 /* "[2, 3]". Arena. */

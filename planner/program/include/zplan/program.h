@@ -92,8 +92,10 @@ typedef struct zp_segment_program {
   bool keeps_gradient;   /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;  /* per entry of zp_lowered.shared */
-  int64_t products_bytes; /* scratch memory of its products (zp_products_bytes); 0: none */
-  bool reads_numbers;     /* inputs that are numbers */
+  int64_t products_bytes;   /* scratch memory of its products (zp_products_bytes); 0: none */
+  int64_t orthogonal_bytes; /* of the transient region, that the update of its largest matrix works in (Muon) */
+  double orthogonal_s;      /* priced: seconds that Muon's products of one unit take */
+  bool reads_numbers;       /* inputs that are numbers */
 } zp_segment_program;
 
 /* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types.
@@ -105,7 +107,8 @@ typedef struct zp_lowered {
   zp_recompute recompute;
   bool recompute_shard;
   int loss_chunks; /* parts of the tokens that the loss is made by; 1: all at once, in forward */
-  int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
+  /* Per element. State: master copy, moments and the average of the weights. */
+  int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes, average_bytes;
   const zp_pieces *pieces;
   int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
   zp_segment_program *segments;
@@ -191,7 +194,7 @@ typedef struct zp_stage {
   bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   bool reads_numbers;   /* some unit does: then the inputs in the arena have the numbers */
   /* byte offsets in the arena; -1 when absent */
-  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
+  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_average, at_inputs, at_slots;
   int64_t at_carry[2]; /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to
                           at_send_up */
   int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one
@@ -215,8 +218,8 @@ typedef struct zp_stage {
   /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when
    * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
    * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
-   * then moments. What is off the device are the last of shard_elements; of a class that a rank holds whole it has as
-   * many of every data rank's (zp_stage_away). */
+   * then moments, then the average. What is off the device are the last of shard_elements; of a class that a rank holds
+   * whole it has as many of every data rank's (zp_stage_away). */
   int64_t state_offloaded, grads_offloaded, window_elements, state_windows;
   int64_t host_grads_in, host_weights_out, host_state, file_state;
   /* What lives on disks passes through four windows at host_grads and host_params, of grads_window and params_window
@@ -274,10 +277,11 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
-/* Bytes of the transient region that calls of the segment's procedures need. */
+/* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters. */
 static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_schedule schedule) {
   int64_t most = zp_backward_of(segment, schedule)->transient_bytes;
   if (most < segment->forward.transient_bytes) most = segment->forward.transient_bytes;
+  if (most < segment->orthogonal_bytes) most = segment->orthogonal_bytes;
   return most < segment->loss.transient_bytes ? segment->loss.transient_bytes : most;
 }
 /* Do gradients of a split backward's first part wait for the second one, which scatters them? */

@@ -1,0 +1,98 @@
+/* What Muon does beside products over the threads of a rank (../muon.c), by pieces of a fixed size, so that sums do not
+ * depend on the threads. */
+#include "muon.h"
+#include <math.h>
+#include "device.h"
+
+enum { PIECE = ZPR_MUON_PIECE };
+static const double LEAST_LENGTH = 1e-7;
+
+typedef struct muon_work {
+  zpr *c;
+  const zpk_update *rule;
+  zpk_dtype real;
+  int64_t elements;
+  const char *grad;
+  char *m, *x, *param; /* x: where the second moment would be; param: what is updated */
+  char *weights;       /* what is computed with, where it is rounded; else NULL */
+  char *average;       /* NULL: there is none */
+  double *sums;        /* of pieces */
+  const char *from;    /* of scaling, of the update */
+  char *to;
+  double factor;
+} muon_work;
+
+static zpk_dtype real_of(const zpr *c) { return zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype; }
+
+static muon_work work_of(zpr *c, const zpr_matrix *matrix, const zpk_update *rule) {
+  const zpr_stage *s = c->stage;
+  bool mixed = zpk_is_narrow(rule->dtype);
+  int64_t size = zpk_bytes(rule->dtype), state = matrix->begin * zpk_real_bytes(rule->dtype);
+  char *weights = (char *)zpr_at(c, s->params) + matrix->begin * size;
+  return (muon_work){.c = c,
+                     .rule = rule,
+                     .real = real_of(c),
+                     .elements = matrix->rows * matrix->cols,
+                     .grad = (char *)zpr_at(c, s->grads) + matrix->begin * size,
+                     .m = (char *)zpr_at(c, s->moment1) + state,
+                     .x = (char *)zpr_at(c, s->moment2) + state,
+                     .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
+                     .weights = mixed ? weights : NULL,
+                     .average = rule->ema > 0 ? (char *)zpr_at(c, s->average) + state : NULL};
+}
+
+static int64_t pieces_of(int64_t elements) { return (elements + PIECE - 1) / PIECE; }
+
+static int64_t end_of(int64_t piece, int64_t elements) {
+  return (piece + 1) * PIECE < elements ? (piece + 1) * PIECE : elements;
+}
+
+static void momentum(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const muon_work *w = arg;
+  for (int64_t i = begin; i < end; i++)
+    zpk_muon_momentum(w->rule, w->grad, w->m, w->x, i * PIECE, end_of(i, w->elements), &w->sums[i]);
+}
+
+static void scale(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const muon_work *w = arg;
+  for (int64_t i = begin; i < end; i++)
+    zpk_muon_scale(w->real, w->factor, w->from, w->to, i * PIECE, end_of(i, w->elements));
+}
+
+void zpr_muon_first(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, void *y, const zpr_muon_room *room) {
+  muon_work w = work_of(c, matrix, rule);
+  int64_t pieces = pieces_of(w.elements);
+  double sum = 0;
+  w.sums = room->sums, w.from = w.x, w.to = y;
+  zpr_parallel(c, pieces, 1, momentum, &w);
+  for (int64_t i = 0; i < pieces; i++) sum += w.sums[i];
+  w.factor = 1 / fmax(sqrt(sum), LEAST_LENGTH);
+  zpr_parallel(c, pieces, 1, scale, &w);
+}
+
+void zpr_muon_mix(zpr *c, double factor, double diagonal, const void *x, void *y, int64_t n) {
+  muon_work w = {.c = c, .real = real_of(c), .elements = n * n, .from = x, .to = y, .factor = factor};
+  if (x != y || factor != 1) zpr_parallel(c, pieces_of(w.elements), 1, scale, &w);
+  zpk_muon_diagonal(w.real, diagonal, y, n);
+}
+
+static void apply(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const muon_work *w = arg;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t first = i * PIECE, last = end_of(i, w->elements);
+    zpk_muon_apply(w->rule, w->param, w->from, w->factor, first, last);
+    if (w->average) zpk_average(w->rule, w->param, w->average, first, last);
+    if (w->weights)
+      zpk_round(w->rule->dtype, (const float *)(const void *)w->param + first, (uint16_t *)(void *)w->weights + first,
+                last - first);
+  }
+}
+
+void zpr_muon_apply(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, const void *x, double factor) {
+  muon_work w = work_of(c, matrix, rule);
+  w.from = x, w.factor = factor;
+  zpr_parallel(c, pieces_of(w.elements), 1, apply, &w);
+}

@@ -1,0 +1,56 @@
+/* What Muon does beside products on the GPU (../muon.c): a launch each, of the whole matrix. */
+#include "muon.h"
+#include "cuda.h"
+
+static int64_t groups_of(int64_t count) { return (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS; }
+
+static void launch(zpr *c, zpr_device_kernel *kernel, const void *a, size_t bytes, int64_t count) {
+  zpr_launch(c, kernel, a, bytes, zpr_grid(c, groups_of(count)), 1, 1, ZPD_FLAT_THREADS);
+}
+
+/* As many blocks of threads as its elements fill, and sums have room for: up to these alone, so that the length has the
+ * same bits on every GPU. */
+static int64_t blocks_of(int64_t count, int64_t free_bytes) {
+  int64_t blocks = (count + ZPD_SQUARES_ELEMENTS - 1) / ZPD_SQUARES_ELEMENTS,
+          room = free_bytes / (int64_t)sizeof(double);
+  if (blocks > ZPD_SQUARES_BLOCKS) blocks = ZPD_SQUARES_BLOCKS;
+  return blocks < room ? blocks : room;
+}
+
+void zpr_muon_first(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, void *y, const zpr_muon_room *room) {
+  const zpr_stage *s = c->stage;
+  int64_t size = zpk_bytes(rule->dtype), state = matrix->begin * zpk_real_bytes(rule->dtype),
+          count = matrix->rows * matrix->cols, blocks = blocks_of(count, room->free_bytes);
+  zpd_muon_update a = {.momentum = rule->momentum,
+                       .grad_scale = rule->grad_scale,
+                       .grad = (char *)zpr_at(c, s->grads) + matrix->begin * size,
+                       .m = (char *)zpr_at(c, s->moment1) + state,
+                       .x = (char *)zpr_at(c, s->moment2) + state,
+                       .sums = room->free,
+                       .count = count};
+  zpd_muon_mixture scale = {.x = a.x, .y = y, .count = count, .sums = a.sums, .n_sums = blocks, .least = 1e-7};
+  zpr_launch(c, &c->state->device->kernels.muon_momentum, &a, sizeof a, blocks, 1, 1, ZPD_FLAT_THREADS);
+  launch(c, &c->state->device->kernels.muon_mix, &scale, sizeof scale, count);
+}
+
+void zpr_muon_mix(zpr *c, double factor, double diagonal, const void *x, void *y, int64_t n) {
+  zpd_muon_mixture a = {.x = x, .y = y, .count = n * n, .n = n, .factor = factor, .diagonal = diagonal};
+  launch(c, &c->state->device->kernels.muon_mix, &a, sizeof a, a.count);
+}
+
+void zpr_muon_apply(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, const void *x, double scale) {
+  const zpr_stage *s = c->stage;
+  bool mixed = zpk_is_narrow(rule->dtype);
+  int64_t size = zpk_bytes(rule->dtype), state = matrix->begin * zpk_real_bytes(rule->dtype);
+  char *weights = (char *)zpr_at(c, s->params) + matrix->begin * size;
+  zpd_muon_weights a = {.lr = rule->lr,
+                        .weight_decay = rule->weight_decay,
+                        .scale = scale,
+                        .ema = rule->ema,
+                        .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
+                        .weight = mixed ? weights : NULL,
+                        .average = rule->ema > 0 ? (char *)zpr_at(c, s->average) + state : NULL,
+                        .x = x,
+                        .count = matrix->rows * matrix->cols};
+  launch(c, &c->state->device->kernels.muon_apply, &a, sizeof a, a.count);
+}
