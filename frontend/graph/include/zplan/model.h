@@ -71,6 +71,7 @@ typedef struct zp_tensor {
   int split_dim;
   int64_t full_dim;
   bool partial;
+  bool frozen; /* PARAM: it is not trained, so zp_differentiate gives it no gradient */
 } zp_tensor;
 
 /* The op table: enum name, printed name, class. Classes: ROW ops are computed row by row by generated kernels and may
@@ -271,6 +272,7 @@ typedef struct zp_graph {
   ZP_VEC(zp_param_use) params; /* in order of first use: the order of the flat parameter buffer */
   zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours */
   int loss;                    /* tensor index of the loss, -1 when this segment has none */
+  bool first_trained;          /* nothing before it is trained: nobody asks for gradients of what is carried in */
   /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role
    * GRAD_IN) of the gradient of carry_out[i]; grad_out[i] that of carry_in[i]. */
   int n_forward;
@@ -286,6 +288,7 @@ typedef struct zp_param {
   zp_init_kind init;
   double init_a, init_b; /* normal: mean, std; uniform: low, high; constant: value */
   int segment; /* the repeat segment that owns it, one copy per iteration; -1: declared outside repeats, one copy */
+  bool frozen; /* it is not trained: no gradient, no optimizer state (zp_model_freeze) */
   zp_span span;
 } zp_param;
 
@@ -330,6 +333,8 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
 /* ---- building (graph.c): used by sema, and by tests directly ---- */
 zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
+/* The parameter is not trained, nor are its tensors in the segments' graphs. */
+void zp_model_freeze(zp_model *model, int param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
 /* Elements of all inputs of one sample, or of the first n. Inputs stand in this order in memory: tokens i32[B, S],
  * labels i32[B, S], lengths i32[B], those that a model has. */
@@ -372,10 +377,15 @@ const zp_extent *zp_shape_extent(zp_arena *arena, const zp_shape *shape, int i, 
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */
 /* Parameters, tied ones once, all iterations counted. */
 int64_t zp_model_parameters(const zp_model *model);
+/* Is some parameter not trained? Are matrices of experts? */
+bool zp_model_has_frozen(const zp_model *model);
+bool zp_model_has_frozen_experts(const zp_model *model);
+/* Parameters that are trained, counted likewise. */
+int64_t zp_model_trained_parameters(const zp_model *model);
 /* Parameters that one token meets: all of them, but of matrices of experts only its top_k. */
 int64_t zp_model_active_parameters(const zp_model *model);
 /* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal, all
- * slots of all experts, filled or not). */
+ * slots of all experts, filled or not). The gradients of frozen weights are no work. */
 double zp_model_flop_per_sequence(const zp_model *model);
 /* "h.3.mlp.c_fc.weight" for iteration 3. Arena. */
 const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration);
