@@ -146,12 +146,12 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *
   char name[256];
   const zpr_stage *stage = c->stage;
   bool mixed = zpk_is_narrow(c->program->dtype), sharded = zpr_shards_params(c->program);
-  zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
+  zpr_slice all = {0, zpr_all_elements(stage), 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
   init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
   a.to = (init_target){c->program->dtype, false, sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
-  if (!mixed) return;
+  if (!mixed || run->frozen) return;
   a.to = (init_target){ZPK_F32, true, shard};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }
