@@ -354,6 +354,9 @@ static void set_offload(zp_constraints *c, bool offload) {
   allow(limit, 1 + random_below(2));
 }
 
+/* Some parameters are frozen. */
+static bool freezes;
+
 static void expect_optima(bool several_types, bool offload, int instances) {
   int feasible = 0, mixed = 0, left_out = 0;
   for (int i = 0; i < instances; i++) {
@@ -361,6 +364,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     int devices;
     zp_spec *spec = random_spec_on(several_types, &devices);
     set_offload(&spec->plans.data[0], offload);
+    if (freezes) freeze_some(spec);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices, i);
     if (isnan(best)) {
@@ -388,6 +392,20 @@ static void expect_optima(bool several_types, bool offload, int instances) {
 Test(search_full, equals_brute_force) {
   state = 1;
   expect_optima(false, false, INSTANCES);
+}
+
+/* In a quarter of the instances all parameters but one: what is left has next to no state, and weights fill the memory.
+ */
+Test(search_full, equals_brute_force_with_frozen_parameters) {
+  state = 21;
+  freezes = true;
+  expect_optima(false, false, INSTANCES / 2);
+}
+
+Test(search_full, equals_brute_force_with_frozen_parameters_and_offloading) {
+  state = 25;
+  freezes = true;
+  expect_optima(false, true, OFFLOAD_INSTANCES / 2);
 }
 
 Test(search_full, equals_brute_force_on_mixed_nodes) {
