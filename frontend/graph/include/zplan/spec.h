@@ -145,6 +145,13 @@ typedef struct zp_param_group {
   zp_span span;
 } zp_param_group;
 
+/* Names of parameters: `*` stands for any characters, `?` for one. */
+typedef struct zp_name_pattern {
+  const char *pattern;
+  zp_span span;
+} zp_name_pattern;
+typedef ZP_VEC(zp_name_pattern) zp_name_patterns;
+
 typedef struct zp_train {
   zp_data data;
   zp_initial init; /* init = weights("FOLDER") */
@@ -161,6 +168,8 @@ typedef struct zp_train {
   double freeze_threshold;       /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
+  /* Parameters in `frozen` are not trained, but those in `trained` are. With `trained` alone all others are frozen. */
+  zp_name_patterns frozen, trained;
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
@@ -198,6 +207,7 @@ zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
 /* The group that the parameter is in; -1: in none. */
 int zp_group_of(const zp_train *train, const zp_param *param);
 bool zp_matches_pattern(const char *pattern, const char *name);
+bool zp_matches_some(const zp_name_patterns *patterns, const char *name);
 
 /* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that
  * the authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
