@@ -149,6 +149,7 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *
   zpr_slice all = {0, zpr_all_elements(stage), 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
   init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
+  if (given && run->params[k].adapter && !zpr_given_find(given, name, 0)) a.given = NULL;
   a.to = (init_target){c->program->dtype, false, sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
   if (!mixed || run->frozen) return;

@@ -93,7 +93,8 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], zp_decimal(e->arena, p->init_a),
                 zp_decimal(e->arena, p->init_b), zp_decimal(e->arena, recipe.lr_factor),
                 zp_decimal(e->arena, recipe.weight_decay), e->lowered->zero_first[param] ? "true" : "false",
-                s->grad_partial ? ", .grad_partial = true" : "");
+                zp_format(e->arena, "%s%s", s->grad_partial ? ", .grad_partial = true" : "",
+                          zp_model_is_adapter(e->model, param) ? ", .adapter = true" : ""));
 }
 
 zp_param_kind zp_emit_kind(const zp_emit *e, int param) {

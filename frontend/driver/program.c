@@ -36,7 +36,7 @@ static void check_frozen(zp_run_state *run, const zp_spec *spec) {
   if (spec->cluster.trainer == ZP_TRAINER_ZPLAN || !zp_model_has_frozen(spec->model)) return;
   zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.span, "%s is planned with all parameters trained",
                          zp_trainer_title(spec->cluster.trainer));
-  zp_diag_help(d, "frozen parameters are planned for zplan's own trainer: --for zplan");
+  zp_diag_help(d, "frozen parameters and adapters are planned for zplan's own trainer: --for zplan");
 }
 
 static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const zp_lacking *lacking) {

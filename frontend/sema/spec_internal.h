@@ -154,7 +154,8 @@ const char *zp_some_names(const zp_model *model);
 /* spec_frozen.c */
 void zp_read_frozen(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 void zp_read_trained(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
-/* Freezes what is not trained. */
+void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+/* Gives the model its adapters, and freezes what is not trained. */
 void zp_freeze(zp_diags *diags, zp_spec *spec);
 extern const zp_schema zp_cluster_schema, zp_train_schema, zp_plan_schema;
 

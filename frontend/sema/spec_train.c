@@ -86,6 +86,7 @@ static const zp_field train_fields[] = {
     {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups},
     {"frozen", ZP_FIELD_CUSTOM, .read = zp_read_frozen},
     {"trained", ZP_FIELD_CUSTOM, .read = zp_read_trained},
+    {"adapt", ZP_FIELD_CUSTOM, .read = zp_read_adapt},
     {"schedule", ZP_FIELD_CUSTOM, .read = zp_read_schedule},
     {"clip", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip), .range = ZP_RANGE_NOT_NEGATIVE},
     {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_train, dropout), .range = ZP_RANGE_BELOW_ONE},

@@ -106,6 +106,7 @@ static const zp_weight_tensor *find(const placer *p, const char *name) {
 static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_out) {
   const char *name = tensor->name + (begins_with(tensor->name, left_out) ? strlen(left_out) : 0);
   const zp_weight_tensor *found = find(p, name);
+  if (!found && tensor->optional) return;
   if (!found) {
     wrong(p, "missing: %s %s", name, zp_weight_shape(p->arena, tensor->rank, tensor->shape));
     return;

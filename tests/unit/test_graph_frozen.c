@@ -1,4 +1,5 @@
-/* Parameters that are not trained: backward without their gradients, and the same ones for all others. */
+/* Parameters that are not trained: backward without their gradients, and the same ones for all others. Adapters: what
+ * they add to a product, by hand; their gradients by differences. */
 #include "graph_testing.h"
 
 enum { S = 3, D = 6, HEADS = 2 };
@@ -114,5 +115,94 @@ Test(frozen, begin_without_trained_parameters) {
   freeze(&k, "wpe");
   graph = differentiated(&k);
   cr_expect_eq(graph->nodes.len, graph->n_forward);
+  kit_free(&k);
+}
+
+/* ---- adapters ---- */
+
+enum { RANK = 2 };
+
+static int tensor_of(const kit *k, int param) { return zp_graph_param(k->graph, k->model, param); }
+
+/* Numbers by the parameters' names, whatever its index; b of an adapter begins with something. */
+static double run(kit *k, const kit *like, const double *merged, int weight) {
+  zp_interpreter *in = zp_interpreter_new(k->arena, k->graph, TEST_BATCH);
+  zp_interpreter *from = zp_interpreter_new(like->arena, like->graph, TEST_BATCH);
+  fill_outside(in, 1, 0.1);
+  fill_outside(from, 1, 0.1);
+  for (int i = 0; i < k->model->params.len; i++) {
+    const zp_param *p = &k->model->params.data[i];
+    int t = tensor_of(k, i), other = tensor_of(like, find_param(like, p->name));
+    int64_t n = zp_shape_elements(&p->shape, 1);
+    for (int64_t e = 0; e < n; e++) in->value[t][e] = merged && i == weight ? merged[e] : from->value[other][e];
+  }
+  return objective(in);
+}
+
+/* x w + s x a b is x (w + s a b). */
+static void check_product(bool trans) {
+  const double scale = 1.75;
+  kit plain = kit_new(S, 1, D), adapted = kit_new(S, 1, D);
+  kit *both[] = {&plain, &adapted};
+  for (int i = 0; i < 2; i++) {
+    int w = param(both[i], "f.weight", trans ? shape2(5, D) : shape2(D, 5)), x = both[i]->graph->carry_in.data[0];
+    int y = apply(both[i], ZP_OP_MATMUL, (zp_op_attr){.trans = trans}, "f", x, w, -1);
+    carry_out(both[i], op1(both[i], ZP_OP_TANH, y));
+  }
+  zp_model_adapt(adapted.model, 0, RANK, scale);
+  must_be_sound(&adapted, adapted.graph);
+  const zp_adapter *adapter = &adapted.model->adapters.data[0];
+  const zp_param *a = &adapted.model->params.data[adapter->a], *b = &adapted.model->params.data[adapter->b];
+  cr_expect_str_eq(a->name, "f.lora_A.weight");
+  cr_expect_str_eq(b->name, "f.lora_B.weight");
+  cr_expect_float_eq(a->init_b, 1 / sqrt(D), 1e-15);
+  cr_expect(b->init == ZP_INIT_CONSTANT && b->init_a == 0);
+  zp_interpreter *in = zp_interpreter_new(adapted.arena, adapted.graph, TEST_BATCH);
+  fill_outside(in, 1, 0.1);
+  const double *w = in->value[tensor_of(&adapted, 0)], *av = in->value[tensor_of(&adapted, adapter->a)],
+               *bv = in->value[tensor_of(&adapted, adapter->b)];
+  double merged[5 * D];
+  for (int i = 0; i < D; i++)
+    for (int o = 0; o < 5; o++) {
+      double sum = 0;
+      for (int r = 0; r < RANK; r++) sum += trans ? av[r * D + i] * bv[o * RANK + r] : av[i * RANK + r] * bv[r * 5 + o];
+      int e = trans ? o * D + i : i * 5 + o;
+      merged[e] = w[e] + scale * sum;
+    }
+  double want = run(&plain, &adapted, merged, 0), got = run(&adapted, &adapted, NULL, -1);
+  cr_expect(fabs(want - got) <= 1e-13 * fabs(want), "%.17g merged, %.17g beside", want, got);
+  cr_expect(fabs(run(&plain, &adapted, NULL, -1) - got) > 1e-3 * fabs(got), "the adapter does something");
+  kit_free(&plain);
+  kit_free(&adapted);
+}
+
+Test(adapters, add_a_product) {
+  check_product(false);
+  check_product(true);
+}
+
+Test(adapters, gradients_of_adapters_alone) {
+  kit k = kit_new(S, 1, D);
+  gpt_layer(&k, HEADS, 0.1);
+  freeze_all(&k);
+  int n = k.model->params.len;
+  for (int i = 0; i < n; i++)
+    if (k.model->params.data[i].shape.rank == 2) zp_model_adapt(k.model, i, RANK, 0.5);
+  zp_graph *graph = check_both(&k, 0.1);
+  cr_expect_eq(k.model->adapters.len, 4);
+  cr_expect_eq(count_nodes(graph, ZP_OP_MATMUL_WGRAD), 8, "two products an adapter");
+  kit_free(&k);
+}
+
+Test(adapters, what_is_refused) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  int w = param(&k, "twice", shape2(D, D)), y = op2(&k, ZP_OP_MATMUL, x, w);
+  carry_out(&k, rms_norm(&k, "norm", op2(&k, ZP_OP_MATMUL, y, w)));
+  linear(&k, "once", x, 4, false);
+  cr_expect(strstr(zp_model_refuse_adapter(k.model, find_param(&k, "twice"), 1), "read 2 times"));
+  cr_expect(strstr(zp_model_refuse_adapter(k.model, find_param(&k, "norm.weight"), 1), "no matrix product"));
+  cr_expect(strstr(zp_model_refuse_adapter(k.model, find_param(&k, "once.weight"), 5), "can have, 4"));
+  cr_expect_null(zp_model_refuse_adapter(k.model, find_param(&k, "once.weight"), 4));
   kit_free(&k);
 }

@@ -298,6 +298,12 @@ typedef struct zp_input {
   zp_span span;
 } zp_input;
 
+/* x w + scale x a b: w[k, n], a[k, r] and b[r, n], or transposed as w is; a and b are parameters of their own. */
+typedef struct zp_adapter {
+  int weight, a, b; /* indices into zp_model.params */
+  double scale;
+} zp_adapter;
+
 typedef struct zp_segment {
   const char *name; /* the repeat variable ("h"), or "begin", "middle1", "end" */
   int64_t count;    /* iterations; 1 outside repeats */
@@ -312,6 +318,7 @@ typedef struct zp_model {
   ZP_VEC(zp_param) params;
   ZP_VEC(zp_input) inputs;
   ZP_VEC(zp_segment) segments;
+  ZP_VEC(zp_adapter) adapters;       /* zp_model_adapt */
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
   int64_t sequence;                  /* S: dim[1] of the first input */
   int64_t vocabulary;                /* rows of the loss's logits: valid token ids are below it */
@@ -335,6 +342,14 @@ zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
 /* The parameter is not trained, nor are its tensors in the segments' graphs. */
 void zp_model_freeze(zp_model *model, int param);
+/* Why the weight cannot have an adapter of that rank; NULL: it can. Arena. */
+const char *zp_model_refuse_adapter(const zp_model *model, int weight, int64_t rank);
+/* Gives a weight an adapter: `NAME.lora_A.weight` and `NAME.lora_B.weight` of a weight `NAME.weight`, with the start
+ * values of PEFT: a uniform within 1 / sqrt(k) (Kaiming's with a slope of sqrt(5)), b zero. Requires: not refused; no
+ * parts were inferred, or they are once more. */
+void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale);
+/* Is the parameter a matrix of an adapter? */
+bool zp_model_is_adapter(const zp_model *model, int param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
 /* Elements of all inputs of one sample, or of the first n. Inputs stand in this order in memory: tokens i32[B, S],
  * labels i32[B, S], lengths i32[B], those that a model has. */

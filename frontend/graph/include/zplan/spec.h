@@ -152,6 +152,15 @@ typedef struct zp_name_pattern {
 } zp_name_pattern;
 typedef ZP_VEC(zp_name_pattern) zp_name_patterns;
 
+/* Low-rank adapters (LoRA, arXiv 2106.09685): a product x w of a weight in `of` gets + alpha / rank x a b. They are
+ * trained, and of the model's own parameters those in zp_train.trained. */
+typedef struct zp_adapt {
+  int64_t rank; /* 0: none */
+  double alpha; /* 0: as the rank, so that the product is added as it is */
+  zp_name_patterns of;
+  zp_span span;
+} zp_adapt;
+
 typedef struct zp_train {
   zp_data data;
   zp_initial init; /* init = weights("FOLDER") */
@@ -170,6 +179,7 @@ typedef struct zp_train {
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   /* Parameters in `frozen` are not trained, but those in `trained` are. With `trained` alone all others are frozen. */
   zp_name_patterns frozen, trained;
+  zp_adapt adapt;
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
@@ -322,6 +332,7 @@ typedef struct zp_source_text {
 } zp_source_text;
 typedef struct zp_spec {
   zp_model *model;
+  zp_model *base; /* as it is written, where `model` has adapters: parameters have the same indices; else NULL */
   zp_cluster cluster;
   zp_train train;
   ZP_VEC(zp_constraints) plans;   /* at least one; the unnamed or first is the default */
@@ -332,6 +343,8 @@ typedef struct zp_spec {
       options; /* command-line words that shaped it ("--gpus", "800", "--set", "tensor=8"): kept in the plan file */
 } zp_spec;
 
+/* The model without adapters. */
+static inline zp_model *zp_spec_base(const zp_spec *spec) { return spec->base ? spec->base : spec->model; }
 /* Does the limit allow the value? Unset limits allow everything. */
 bool zp_limit_allows(const zp_limit *limit, double value);
 /* The limit of a class of state (zp_constraints.offload): may it leave the device? */

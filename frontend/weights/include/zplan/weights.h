@@ -78,6 +78,7 @@ typedef struct zp_mapped_tensor {
   int rank;
   int64_t shape[ZP_HF_DIMS];
   ZP_VEC(zp_weight_part) parts;
+  bool optional; /* of an adapter, which is drawn where a folder has none */
 } zp_mapped_tensor;
 
 typedef struct zp_weight_map {
