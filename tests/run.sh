@@ -144,6 +144,7 @@ edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 weights|python3 tests/weights/weights.py
+adapters|python3 tests/weights/adapters.py
 interop|python3 tests/interop/interop.py
 compare|python3 tests/verify/compare.py
 proof|python3 tests/verify/proof.py

@@ -111,6 +111,7 @@ const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec
 typedef struct zp_weight_export {
   const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
   const zp_weight_map *map;           /* of Hugging Face */
+  const zp_model *model;              /* whose adapters are added to their weights */
   const zp_weight_folder *like;       /* the folder that the run began with: its names and files; NULL: none */
   const char *config;                 /* text of config.json */
   size_t config_len;
@@ -121,5 +122,17 @@ typedef struct zp_weight_export {
 } zp_weight_export;
 /* False after reporting (Z0695; Z0691 what cannot be read): then there is no folder. */
 bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export *job);
+
+/* ---- adapters in the format of PEFT (peft.c) ---- */
+typedef struct zp_peft_export {
+  const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
+  const zp_weight_map *map;           /* of Hugging Face: of the model without adapters */
+  const zp_spec *spec;
+  const char *base;   /* folder of the model that they are for; NULL: not known */
+  const char *dtype;  /* "F32" */
+  const char *folder; /* to be made: adapter_config.json, adapter_model.safetensors */
+} zp_peft_export;
+/* Tensors written; 0 after reporting (Z0682 what PEFT has no adapter for, Z0695, Z0691): then there is no folder. */
+int zp_weights_export_peft(zp_arena *arena, zp_diags *diags, const zp_peft_export *job);
 
 #endif
