@@ -123,6 +123,7 @@ fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
 optimizers|python3 tests/diff/optimizers.py
+frozen parameters|python3 tests/diff/frozen.py --jobs 1
 sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1
