@@ -13,7 +13,8 @@ import harness  # noqa: E402
 
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
               "dbrx_132b": 131596523520, "bert": 109514298 - 768,
-              "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920}
+              "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920,
+              "llama_7b_lora": 6738415616 + 16777216}
 # What published models of the same layers have. Gemma 2: arXiv 2408.00118, table 2, without the embedding, with its 256,000 rows;
 # BERT-Large with its masked-language head has two segments: one embedding more than ours.
 OTHER_SIZES = {("bert", "BERT-Large"): ("layers=24 d=1024 heads=16", 335174458 - 1024),
