@@ -89,6 +89,8 @@ static bool has_array(const array *a, const zpr_param *param) {
 static const char *suffix_of(const array *a, const zpr_param *param) {
   return param->orthogonal && a->where == STATE && a->state == ZPR_MOMENT1 ? ".momentum_buffer" : a->suffix;
 }
+/* Frozen parameters have values alone. */
+static bool has(int file, const zpr_run *run) { return file == ZPR_MODEL || !run->frozen; }
 
 static void free_arrays(array_list *list) {
   free(list->array);
@@ -117,7 +119,7 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
   for (int p = 0; p < c->program->pipeline; p++)
     for (int r = 0; r < c->program->stages[p].n_runs; r++) {
       const zpr_run *run = &c->program->stages[p].runs[r];
-      for (int64_t i = 0; i < run->count; i++)
+      for (int64_t i = 0; i < run->count && has(file, run); i++)
         for (int k = 0; k < run->n_params; k++)
           for (int a = 0; a < arrays.n; a++) {
             if (!has_array(&arrays.array[a], &run->params[k])) continue;
@@ -202,7 +204,7 @@ static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_p
  * as the flat buffers do; of a server's errors a rank has those of its part. */
 static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int64_t i) {
   int64_t part = c->stage->flat_elements / c->program->data;
-  if (!a->sharded) return (zpr_slice){0, c->stage->flat_elements, 0};
+  if (!a->sharded) return (zpr_slice){0, zpr_all_elements(c->stage), 0};
   return file == ZPR_ERRORS ? (zpr_slice){c->d * part, (c->d + 1) * part, 0} : zpr_slice_of(c, run, i);
 }
 
@@ -231,7 +233,8 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
     const array *a = &arrays.array[n];
     if (a->replica > 0 && a->replica != 1 + c->d) continue;
     for (int r = 0; r < c->stage->n_runs; r++)
-      for (int64_t i = 0; i < c->stage->runs[r].count; i++) move_instance(c, file, list, a, &c->stage->runs[r], i, t);
+      for (int64_t i = 0; i < c->stage->runs[r].count && has(file, &c->stage->runs[r]); i++)
+        move_instance(c, file, list, a, &c->stage->runs[r], i, t);
   }
   zpr_state_flush(c);
   zpr_away_flush(c);

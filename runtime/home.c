@@ -39,13 +39,15 @@ int64_t zpr_held_here(zpr *c, zpr_class class) {
 
 zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, int64_t i) {
   bool spread = run->params[0].spread, whole = holds_whole(c, class);
-  zpr_part part = zpr_part_of(c, spread);
-  int owners = owners_of(c, spread);
+  zpr_part part = zpr_part_of_run(c, run);
+  int owners = run->frozen && whole ? 1 : owners_of(c, spread);
+  assert(!run->frozen || class == ZPR_CLASS_PARAMS);
   int64_t first = run->base + i * run->stride, end = zpr_own_here(c, class);
   zpr_bucket_home home = {.shards = whole ? owners : 1, .mine = whole && owners > 1 ? part.place : 0};
   home.size = run->stride / owners;
   home.own = part.state_begin + (first - part.begin) / owners;
   home.flat = first + (owners > 1 ? part.place * home.size : 0);
+  if (run->frozen) end = home.own + home.size; /* never leaves the device */
   home.here = end <= home.own ? 0 : end < home.own + home.size ? end - home.own : home.size;
   home.device = whole ? first : home.own;
   home.host = home.device + home.shards * home.here - (whole ? held_before(c, end) : end);
@@ -103,7 +105,8 @@ zpr_stretches zpr_find_stretches(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) buckets += c->stage->runs[r].count;
   all.item = zpr_alloc(c, (size_t)buckets, sizeof *all.item);
   for (int r = 0; r < c->stage->n_runs; r++)
-    for (int64_t i = 0; i < c->stage->runs[r].count; i++) all.item[n++] = stretch_of(c, &c->stage->runs[r], i);
+    for (int64_t i = 0; i < c->stage->runs[r].count && !c->stage->runs[r].frozen; i++)
+      all.item[n++] = stretch_of(c, &c->stage->runs[r], i);
   qsort(all.item, (size_t)n, sizeof *all.item, by_begin);
   for (int64_t k = 0; k < n; k++) {
     zpr_stretch *last = all.n > 0 ? &all.item[all.n - 1] : NULL;

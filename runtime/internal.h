@@ -241,8 +241,12 @@ typedef struct zpr_part {
   int64_t state_begin;     /* of the part in the optimizer state, and in all buffers of shards */
 } zpr_part;
 enum { ZPR_PARTS = 2 };
-/* The part of parameters that are spread, or of all others. */
+/* The part of parameters that are spread, or of all others that are trained. */
 zpr_part zpr_part_of(zpr *c, bool spread);
+/* The part that the run lies in. Of what is frozen state_begin is the place among the parameters that a rank keeps. */
+zpr_part zpr_part_of_run(zpr *c, const zpr_run *run);
+/* Elements that instances of runs lie in: of the flat buffers, and what is frozen behind them. */
+static inline int64_t zpr_all_elements(const zpr_stage *stage) { return stage->flat_elements + stage->frozen_elements; }
 
 /* ---- shards of units (shards.c) ---- */
 /* What this rank updates: flat elements [begin, end), which stand at `stored` of the optimizer state, with ZeRO 2 of

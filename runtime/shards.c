@@ -10,7 +10,7 @@
 #include "state.h"
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
-  zpr_part part = zpr_part_of(c, run->params[0].spread);
+  zpr_part part = zpr_part_of_run(c, run);
   if (!zpr_shards_state(c->program)) return (zpr_slice){part.begin, part.begin + part.elements, part.state_begin};
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
   return (zpr_slice){home.flat, home.flat + home.size, home.own};
@@ -63,7 +63,7 @@ void zpr_sum_buckets(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
-    for (int64_t i = 0; i < run->count && holders.n > 1; i++) {
+    for (int64_t i = 0; i < run->count && holders.n > 1 && !run->frozen; i++) {
       zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
       if (moved)
         zpr_sum_replicas(c, &holders, &bucket);
@@ -100,7 +100,7 @@ void zpr_gather_updated(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
-    for (int64_t i = 0; i < run->count; i++) {
+    for (int64_t i = 0; i < run->count && !run->frozen; i++) {
       zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
       zpr_gather_bucket(c, &holders, &bucket, number++);
     }

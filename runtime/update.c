@@ -75,6 +75,17 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
   return part;
 }
 
+zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
+  const zpr_stage *stage = c->stage;
+  if (!run->frozen) return zpr_part_of(c, run->params[0].spread);
+  zpr_part part = zpr_part_of(c, false);
+  part.begin = stage->flat_elements;
+  part.elements = stage->frozen_elements;
+  part.shard_elements = stage->frozen_shard_elements;
+  part.state_begin = zpr_shards_params(c->program) ? stage->shard_elements : stage->flat_elements;
+  return part;
+}
+
 /* Cut at multiples in the flat buffers. */
 static void add_param(zpr *c, int r, int64_t i, int k) {
   const zpr_program *p = c->program;
@@ -124,7 +135,7 @@ void zpr_update_open(zpr *c) {
   u->stretches = zpr_find_stretches(c);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    for (int64_t i = 0; i < run->count; i++)
+    for (int64_t i = 0; i < run->count && !run->frozen; i++)
       for (int k = 0; k < run->n_params; k++) add_param(c, r, i, k);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);

@@ -149,11 +149,13 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *
   const zpr_stage *stage = c->stage;
   bool mixed = zpk_is_narrow(c->program->dtype), sharded = zpr_shards_params(c->program);
   zpk_dtype real = mixed ? ZPK_F32 : c->program->dtype;
-  zpr_slice all = {0, stage->flat_elements, 0}, shard = all;
-  const bool has[ZPR_ARRAYS] = {[ZPR_WEIGHTS] = mixed, [ZPR_AVERAGE] = c->program->ema > 0};
-  if (mixed || sharded || has[ZPR_AVERAGE]) shard = zpr_slice_of(c, run, i);
+  zpr_slice all = {0, zpr_all_elements(stage), 0}, shard = all;
+  const bool has[ZPR_ARRAYS] = {
+      [ZPR_WEIGHTS] = mixed && !run->frozen, [ZPR_AVERAGE] = c->program->ema > 0 && !run->frozen};
+  if (has[ZPR_WEIGHTS] || sharded || has[ZPR_AVERAGE]) shard = zpr_slice_of(c, run, i);
   init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
+  if (given && run->params[k].adapter && !zpr_given_find(given, name, 0)) a.given = NULL;
   a.to = (init_target){.dtype = c->program->dtype, .kept = sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
   for (int array = 0; array < ZPR_ARRAYS; array++) {

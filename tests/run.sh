@@ -125,6 +125,7 @@ sharded state|python3 tests/diff/zero.py
 optimizers|python3 tests/diff/optimizers.py
 averages|python3 tests/diff/ema.py
 Muon|python3 tests/diff/muon.py
+frozen parameters|python3 tests/diff/frozen.py --jobs 1
 sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1
@@ -147,6 +148,7 @@ edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 weights|python3 tests/weights/weights.py
+adapters|python3 tests/weights/adapters.py
 interop|python3 tests/interop/interop.py
 compare|python3 tests/verify/compare.py
 proof|python3 tests/verify/proof.py

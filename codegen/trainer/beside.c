@@ -32,7 +32,8 @@ static void emit_move(zp_emit *e, bool gather) {
 void zp_emit_beside(zp_emit *e) {
   if (!zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) return;
   zp_buf_line(&e->out, "static real *ring_at(zpr *c, int64_t ring, const layout *s, int64_t j) {");
-  zp_buf_line(&e->out, "  return at(c->arena, ring + j %% 2 * s->bucket_stride);");
+  zp_buf_line(&e->out, "  return at(c->arena, ring + j %% 2 * %s);",
+              zp_emit_freezes(e) ? "(ring == s->grad_ring ? s->grad_stride : s->bucket_stride)" : "s->bucket_stride");
   zp_buf_line(&e->out, "}");
   zp_buf_puts(&e->out, "\n");
   if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE)) emit_move(e, true);

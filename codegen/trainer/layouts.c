@@ -19,6 +19,7 @@ static void emit_run_type(zp_emit *e) {
   zp_buf_line(out, "  enum segment segment;");
   zp_buf_line(out, "  int64_t first, count, base, stride, saved, saved_stride;");
   if (spreads(e)) zp_buf_line(out, "  int64_t spread_base, spread_stride; /* of what expert groups share */");
+  if (zp_emit_freezes(e)) zp_buf_line(out, "  int64_t frozen_base, frozen_stride; /* of what is not trained */");
   if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
     zp_buf_line(out, "  int64_t away, away_stride, away_bytes; /* of what a slot has off the device */");
   zp_buf_line(out, "  bool keeps_input; /* whole, in the slot; otherwise its input comes in a carry buffer */");
@@ -53,6 +54,8 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
     zp_buf_line(out, "  int64_t bucket_stride; /* bytes between the two buffers of a ring */");
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) && zp_emit_freezes(e))
+    zp_buf_line(out, "  int64_t grad_stride; /* of the ring of gradients, which frozen parameters have none of */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
     if (e->model->params.data[p].segment < 0)
@@ -65,7 +68,8 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, "} layout;");
   zp_buf_line(out, "/* One unit (iteration of a segment or of a part of it) at work: arguments of the procedures. */");
   zp_buf_line(out, "typedef struct unit {");
-  zp_buf_line(out, spreads(e) ? "  int64_t layer, base, spread_base;" : "  int64_t layer, base;");
+  zp_buf_line(out, "  int64_t layer, base%s%s;", spreads(e) ? ", spread_base" : "",
+              zp_emit_freezes(e) ? ", frozen_base" : "");
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
   zp_buf_line(out, "  real *x, *y, *dy, *dx;");
   if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "  real *w; /* its parameters */");
@@ -88,6 +92,8 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
   const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
   const char *spread =
       spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
+  const char *frozen =
+      zp_emit_freezes(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->frozen_base), LL(run->frozen_stride)) : "";
   const char *pending =
       splits(e) ? zp_format(e->arena, ", %lld, %lld, %s%s", LL(run->pending),
                             LL(zp_unit_pending_bytes(seg, &e->program->choice)), seg->keeps_gradient ? "true" : "false",
@@ -100,9 +106,9 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
                          ? zp_format(e->arena, "%lld, %lld, %lld, ", LL(run->saved_away),
                                      LL(zp_saved_away_stride(&e->program->choice, seg->saved_bytes)), LL(gone))
                          : "";
-  zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s},",
+  zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s%s},",
               zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first), LL(run->count),
-              LL(run->base), LL(run->stride), LL(run->saved), LL(seg->saved_bytes - gone), spread, away,
+              LL(run->base), LL(run->stride), LL(run->saved), LL(seg->saved_bytes - gone), spread, frozen, away,
               seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false", pending);
 }
 
@@ -145,11 +151,14 @@ static void emit_layout(zp_emit *e, int s, int k) {
               LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]),
               LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
   emit_chunk_fields(e, st, k);
-  if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "     .param_stride = %lld,", LL(st->bucket_elements));
+  if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS))
+    zp_buf_line(out, "     .param_stride = %lld,", LL(zp_stage_ring_elements(st)));
   if (zp_emit_buckets_move(e))
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
-    zp_buf_line(out, "     .bucket_stride = %lld,", LL(st->bucket_elements * e->lowered->param_bytes));
+    zp_buf_line(out, "     .bucket_stride = %lld,", LL(zp_stage_ring_elements(st) * e->lowered->param_bytes));
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) && zp_emit_freezes(e))
+    zp_buf_line(out, "     .grad_stride = %lld,", LL(st->bucket_elements * e->lowered->grad_bytes));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));
   for (int p = 0; p < e->model->params.len; p++)

@@ -14,7 +14,8 @@ typedef struct zp_frame {
   const zp_model *model;
   int first, last;   /* steps [first, last) */
   const char **name; /* C identifier per buffer, NULL when no step names it */
-  bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
+  bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_wf, uses_x, uses_y, uses_dy, uses_dx,
+      uses_layer;
   zp_pass pass;
   int segment;
   zp_stage_mode mode;
@@ -46,7 +47,7 @@ void zp_emit_step(zp_frame *f, const zp_step *s);
 void zp_emit_find_buckets(zp_frame *f, int segment);
 /* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
  */
-const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base);
+const char *zp_frame_gathered(const zp_frame *f, int param, zp_param_kind kind, const char *base);
 /* The first element of a bucket in the flat buffers, as C text. Arena. */
 const char *zp_frame_first_element(const zp_frame *f, int bucket);
 /* Address of a gradient that waits for the second part of a split backward, as C text. Arena. */

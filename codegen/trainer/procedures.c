@@ -6,8 +6,8 @@
 
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
-  static const char *const own[] = {"c", "s",  "t",  "w",  "g",     "we",    "ge",     "x",
-                                    "y", "dx", "dy", "mb", "layer", "saved", "pending"};
+  static const char *const own[] = {"c", "s", "t",  "w",  "g",  "we",    "ge",    "wf",
+                                    "x", "y", "dx", "dy", "mb", "layer", "saved", "pending"};
   const char *name = wanted;
   for (int suffix = 2;; suffix++) {
     bool taken = false;
@@ -40,16 +40,19 @@ static void name_buffers(zp_frame *f) {
       f->name[b] = "dy";
     else if (x->base < 0 && x->place == ZP_AT_GRAD_OUT)
       f->name[b] = "dx";
-    else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SPREAD || x->place == ZP_AT_SHARED))
+    else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SPREAD || x->place == ZP_AT_FROZEN ||
+                             x->place == ZP_AT_SHARED))
       f->name[b] = unique_name(f, b, param_identifier(f, x->index));
     else
       f->name[b] = unique_name(f, b, zp_emit_identifier(f->e->arena, x->name));
   }
 }
 
-static bool is_spread(const zp_frame *f, int use) {
-  return f->e->lowered->sharding->param[f->seg->graph->params.data[use].param].spread;
+static zp_param_kind kind_of(const zp_frame *f, int use) {
+  return zp_emit_kind(f->e, f->seg->graph->params.data[use].param);
 }
+
+static bool is_spread(const zp_frame *f, int use) { return kind_of(f, use) == ZP_KIND_SPREAD; }
 
 /* Which buffers and arguments the steps really name. */
 static void note_use(zp_frame *f, bool *used, int b) {
@@ -75,6 +78,7 @@ static bool *find_used(zp_frame *f) {
     f->uses_saved |= x->place == ZP_AT_SAVED;
     f->uses_pending |= x->place == ZP_AT_PENDING;
     f->uses_we |= x->place == ZP_AT_SPREAD;
+    f->uses_wf |= x->place == ZP_AT_FROZEN;
     f->uses_w |= x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED;
     f->uses_x |= x->place == ZP_AT_CARRY_IN;
     f->uses_y |= x->place == ZP_AT_CARRY_OUT;
@@ -105,7 +109,7 @@ const char *zp_frame_gradient(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
   if (f->keeps_early) return zp_frame_early(f, use);
   if (offset < 0 && f->scatters)
-    return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "g");
+    return zp_frame_gathered(f, f->seg->graph->params.data[use].param, kind_of(f, use), "g");
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
   return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "ge" : "g", ZP_LL(offset));
 }
@@ -125,7 +129,7 @@ const char *zp_frame_positions(const zp_frame *f, int64_t positions) {
 
 /* Address of a parameter declared outside repeats. */
 static const char *shared_place(const zp_frame *f, int use) {
-  if (f->gathers) return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "w");
+  if (f->gathers) return zp_frame_gathered(f, f->seg->graph->params.data[use].param, kind_of(f, use), "w");
   return zp_format(f->e->arena, "params(c) + s->%s", shared_field(f, use));
 }
 
@@ -180,6 +184,9 @@ static void declare_buffer(zp_frame *f, int b) {
   case ZP_AT_SPREAD:
     zp_buf_line(out, "const real *%s = we + %lld; /* %s */", name, ZP_LL(x->offset), param_shape(f, b));
     break;
+  case ZP_AT_FROZEN:
+    zp_buf_line(out, "const real *%s = wf + %lld; /* %s, not trained */", name, ZP_LL(x->offset), param_shape(f, b));
+    break;
   case ZP_AT_SHARED:
     zp_buf_line(out, "const real *%s = %s; /* %s */", name, shared_place(f, x->index), param_shape(f, b));
     break;
@@ -217,7 +224,7 @@ static void declare_parameters(const zp_frame *f) {
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
   if (f->gathers && zp_emit_calls(f->e, ZP_CALL_FETCH_PARAMS))
     zp_buf_line(out, "real *w = u->w;");
-  else if (f->gathers && zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && (f->uses_w || f->uses_we))
+  else if (f->gathers && zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && (f->uses_w || f->uses_we || f->uses_wf))
     zp_buf_line(out, "const real *w = u->w;");
   else if (f->gathers && !zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE))
     zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
@@ -232,9 +239,13 @@ static void declare_parameters(const zp_frame *f) {
     zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we)
     zp_buf_line(out, "const real *we = %s;",
-                f->gathers ? zp_frame_gathered(f, -1, true, "w") : "params(c) + u->spread_base");
+                f->gathers ? zp_frame_gathered(f, -1, ZP_KIND_SPREAD, "w") : "params(c) + u->spread_base");
+  if (own && f->uses_wf)
+    zp_buf_line(out, "const real *wf = %s;",
+                f->gathers ? zp_frame_gathered(f, -1, ZP_KIND_FROZEN, "w") : "params(c) + u->frozen_base");
   if (own && f->uses_ge)
-    zp_buf_line(out, "real *ge = %s;", f->scatters ? zp_frame_gathered(f, -1, true, "g") : "grads(c) + u->spread_base");
+    zp_buf_line(out, "real *ge = %s;",
+                f->scatters ? zp_frame_gathered(f, -1, ZP_KIND_SPREAD, "g") : "grads(c) + u->spread_base");
 }
 
 /* What comes from the units around this one or goes to them. */
@@ -317,8 +328,7 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
   declare_arguments(&f);
   for (int b = 0; b < f.p->buffers.len; b++)
     if (used[b]) declare_buffer(&f, b);
-  zp_buf_line(&e->out, pass == ZP_PASS_WEIGHTS && f.first == f.last ? "(void)c, (void)s, (void)u, (void)mb;"
-                                                                    : "(void)s, (void)u, (void)mb;");
+  zp_buf_line(&e->out, f.first == f.last ? "(void)c, (void)s, (void)u, (void)mb;" : "(void)s, (void)u, (void)mb;");
   zp_buf_put(&e->out, steps.data, steps.len);
   e->out.indent--;
   zp_buf_line(&e->out, "}");

@@ -4,7 +4,10 @@
  * once a step, in functions that the runtime calls. */
 #include "emit.h"
 
-static bool is_shared(const zp_emit *e, int param) { return e->model->params.data[param].segment < 0; }
+/* Is it declared outside repeats, and trained? */
+static bool is_shared(const zp_emit *e, int param) {
+  return e->model->params.data[param].segment < 0 && !e->model->params.data[param].frozen;
+}
 
 static const char *field(const zp_emit *e, int param) {
   return zp_format(e->arena, "%s_last", zp_emit_identifier(e->arena, e->model->params.data[param].name));

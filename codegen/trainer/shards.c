@@ -16,14 +16,18 @@ void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->gathers = f->gathered.len > 0;
   f->scatters = f->scattered.len > 0;
   f->keeps_early = f->pass == ZP_PASS_INPUTS && later.len > 0;
-  f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
+  f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 3 + f->e->lowered->shared.len);
   if (f->gathers || f->scatters || f->keeps_early)
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
 }
 
-static const zp_bucket *find(const zp_frame *f, int param, bool spread) {
+static zp_param_kind kind_of(const zp_bucket *b) {
+  return b->frozen ? ZP_KIND_FROZEN : b->spread ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
+}
+
+static const zp_bucket *find(const zp_frame *f, int param, zp_param_kind kind) {
   for (int i = 0; i < f->n_buckets; i++)
-    if (f->bucket[i].param == param && f->bucket[i].spread == spread) return &f->bucket[i];
+    if (f->bucket[i].param == param && kind_of(&f->bucket[i]) == kind) return &f->bucket[i];
   return NULL;
 }
 
@@ -31,8 +35,8 @@ static const char *place(const zp_frame *f, const char *base, int64_t at) {
   return at ? zp_format(f->e->arena, "%s + %lld", base, ZP_LL(at)) : base;
 }
 
-const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base) {
-  const zp_bucket *bucket = find(f, param, spread);
+const char *zp_frame_gathered(const zp_frame *f, int param, zp_param_kind kind, const char *base) {
+  const zp_bucket *bucket = find(f, param, kind);
   return bucket ? place(f, base, bucket->at) : NULL;
 }
 
@@ -40,7 +44,7 @@ const char *zp_frame_first_element(const zp_frame *f, int bucket) {
   const zp_bucket *b = &f->bucket[bucket];
   if (b->param >= 0)
     return zp_format(f->e->arena, "s->%s", zp_emit_identifier(f->e->arena, f->model->params.data[b->param].name));
-  return b->spread ? "u->spread_base" : "u->base";
+  return b->frozen ? "u->frozen_base" : b->spread ? "u->spread_base" : "u->base";
 }
 
 void zp_emit_gathers(zp_frame *f) {
@@ -63,7 +67,7 @@ const char *zp_frame_early(const zp_frame *f, int use) {
 static const char *in_bucket(const zp_frame *f, int use) {
   int param = f->seg->graph->params.data[use].param;
   int64_t offset = f->seg->param_offset[use];
-  const zp_bucket *bucket = find(f, offset < 0 ? param : -1, f->e->lowered->sharding->param[param].spread);
+  const zp_bucket *bucket = find(f, offset < 0 ? param : -1, zp_emit_kind(f->e, param));
   return place(f, "g", bucket->at + (offset < 0 ? 0 : offset));
 }
 

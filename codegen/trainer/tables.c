@@ -89,81 +89,94 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 LL(s->split_dim < 0 ? 1 : s->units), s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
                 "     .offset = %lld, .elements = %lld, .init = %s, .init_a = %s, .init_b = %s,\n     "
-                ".recipe = {%s, %s}, .zero_first = %s%s%s},\n",
+                ".recipe = {%s, %s}, .zero_first = %s%s%s%s},\n",
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], zp_decimal(e->arena, p->init_a),
                 zp_decimal(e->arena, p->init_b), zp_decimal(e->arena, recipe.lr_factor),
                 zp_decimal(e->arena, recipe.weight_decay), e->lowered->zero_first[param] ? "true" : "false",
-                s->grad_partial ? ", .grad_partial = true" : "", recipe.orthogonal ? ", .orthogonal = true" : "");
+                s->grad_partial ? ", .grad_partial = true" : "", recipe.orthogonal ? ", .orthogonal = true" : "",
+                zp_model_is_adapter(e->model, param) ? ", .adapter = true" : "");
 }
 
-/* Parameters of a segment stand in two tables, those that are spread over expert groups in the second. */
-static const char *const table_suffix[] = {"params", "spread"};
-
-static int64_t own_elements(const zp_segment_program *s, bool spread) {
-  return spread ? s->spread_elements : s->elements;
+zp_param_kind zp_emit_kind(const zp_emit *e, int param) {
+  return e->model->params.data[param].frozen         ? ZP_KIND_FROZEN
+         : e->lowered->sharding->param[param].spread ? ZP_KIND_SPREAD
+                                                     : ZP_KIND_WHOLE;
 }
 
-static bool is_own(const zp_emit *e, const zp_segment_program *seg, int use, bool spread) {
-  return seg->param_offset[use] >= 0 &&
-         e->lowered->sharding->param[seg->graph->params.data[use].param].spread == spread;
+/* Parameters of a segment stand in three tables: those that are spread over expert groups in the second, those that are
+ * not trained in the third. */
+static const char *const table_suffix[ZP_KIND_COUNT] = {"params", "spread", "frozen"};
+
+static int64_t own_elements(const zp_segment_program *s, zp_param_kind kind) {
+  return kind == ZP_KIND_FROZEN ? s->frozen_elements : kind == ZP_KIND_SPREAD ? s->spread_elements : s->elements;
 }
 
-static bool is_shared(const zp_emit *e, const zp_stage *st, int i, bool spread) {
-  return e->lowered->sharding->param[st->shared.data[i].param].spread == spread;
+static bool is_own(const zp_emit *e, const zp_segment_program *seg, int use, zp_param_kind kind) {
+  return seg->param_offset[use] >= 0 && zp_emit_kind(e, seg->graph->params.data[use].param) == kind;
 }
 
-static int own_params(const zp_emit *e, const zp_segment_program *seg, bool spread) {
+static bool is_shared(const zp_emit *e, const zp_stage *st, int i, zp_param_kind kind) {
+  return zp_emit_kind(e, st->shared.data[i].param) == kind;
+}
+
+static int own_params(const zp_emit *e, const zp_segment_program *seg, zp_param_kind kind) {
   int n = 0;
-  for (int i = 0; i < seg->graph->params.len; i++) n += is_own(e, seg, i, spread);
+  for (int i = 0; i < seg->graph->params.len; i++) n += is_own(e, seg, i, kind);
   return n;
 }
 
-static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
+static int shared_params(const zp_emit *e, const zp_stage *st, zp_param_kind kind) {
   int n = 0;
-  for (int i = 0; i < st->shared.len; i++) n += is_shared(e, st, i, spread);
+  for (int i = 0; i < st->shared.len; i++) n += is_shared(e, st, i, kind);
   return n;
 }
 
-/* Where buckets move one by one, every shared parameter is one, a run of its own. */
-static bool moves_alone(const zp_emit *e) {
-  return zp_emit_buckets_move(e) || zp_emit_calls(e, ZP_CALL_REDUCE_GRADS) || zp_shards_state(&e->program->choice);
+/* Where buckets move one by one, every shared parameter is one, a run of its own; frozen ones always are. */
+static bool moves_alone(const zp_emit *e, zp_param_kind kind) {
+  return kind == ZP_KIND_FROZEN || zp_emit_buckets_move(e) || zp_emit_calls(e, ZP_CALL_REDUCE_GRADS) ||
+         zp_shards_state(&e->program->choice);
 }
 
 static void emit_params(zp_emit *e) {
-  for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
-    const zp_segment_program *seg = &e->lowered->segments[k / 2];
-    if (own_elements(seg, k % 2) == 0) continue;
+  for (int i = 0; i < ZP_KIND_COUNT * e->lowered->n_segments; i++) {
+    zp_param_kind kind = (zp_param_kind)(i % ZP_KIND_COUNT);
+    const zp_segment_program *seg = &e->lowered->segments[i / ZP_KIND_COUNT];
+    if (own_elements(seg, kind) == 0) continue;
     zp_buf_line(&e->out, "static const zpr_param %s_%s[] = {", zp_emit_identifier(e->arena, seg->segment->name),
-                table_suffix[k % 2]);
-    for (int i = 0; i < seg->graph->params.len; i++)
-      if (is_own(e, seg, i, k % 2)) emit_param(e, seg->graph->params.data[i].param, seg->param_offset[i]);
+                table_suffix[kind]);
+    for (int use = 0; use < seg->graph->params.len; use++)
+      if (is_own(e, seg, use, kind)) emit_param(e, seg->graph->params.data[use].param, seg->param_offset[use]);
     zp_buf_line(&e->out, "};");
   }
-  for (int k = 0; k < 2 * e->program->choice.pipeline; k++) {
-    const zp_stage *st = &e->program->stages[k / 2];
-    if (shared_params(e, st, k % 2) == 0) continue;
-    zp_buf_line(&e->out, "static const zpr_param stage%d_shared_%s[] = {", k / 2, table_suffix[k % 2]);
-    for (int i = 0; i < st->shared.len; i++)
-      if (is_shared(e, st, i, k % 2))
-        emit_param(e, st->shared.data[i].param, moves_alone(e) ? 0 : st->shared.data[i].offset);
+  for (int i = 0; i < ZP_KIND_COUNT * e->program->choice.pipeline; i++) {
+    zp_param_kind kind = (zp_param_kind)(i % ZP_KIND_COUNT);
+    const zp_stage *st = &e->program->stages[i / ZP_KIND_COUNT];
+    if (shared_params(e, st, kind) == 0) continue;
+    zp_buf_line(&e->out, "static const zpr_param stage%d_shared_%s[] = {", i / ZP_KIND_COUNT, table_suffix[kind]);
+    for (int k = 0; k < st->shared.len; k++)
+      if (is_shared(e, st, k, kind))
+        emit_param(e, st->shared.data[k].param, moves_alone(e, kind) ? 0 : st->shared.data[k].offset);
     zp_buf_line(&e->out, "};");
   }
 }
 
-static void emit_run(zp_emit *e, const zp_run *run, bool spread) {
+static const char *frozen_field(zp_param_kind kind) { return kind == ZP_KIND_FROZEN ? ".frozen = true, " : ""; }
+
+static void emit_run(zp_emit *e, const zp_run *run, zp_param_kind kind) {
   const zp_segment_program *seg = &e->lowered->segments[run->segment];
-  if (own_elements(seg, spread) == 0) return;
+  const int64_t base[] = {run->base, run->spread_base, run->frozen_base},
+                stride[] = {run->stride, run->spread_stride, run->frozen_stride};
+  if (own_elements(seg, kind) == 0) return;
   zp_buf_line(&e->out,
-              "    {.segment = \"%s\", .first = %lld, .count = %lld, .base = %lld, .stride = %lld, .n_params = %d, "
+              "    {.segment = \"%s\", %s.first = %lld, .count = %lld, .base = %lld, .stride = %lld, .n_params = %d, "
               ".params = %s_%s},",
-              seg->segment->name, LL(run->first), LL(run->count), LL(spread ? run->spread_base : run->base),
-              LL(spread ? run->spread_stride : run->stride), own_params(e, seg, spread),
-              zp_emit_identifier(e->arena, seg->segment->name), table_suffix[spread]);
+              seg->segment->name, frozen_field(kind), LL(run->first), LL(run->count), LL(base[kind]), LL(stride[kind]),
+              own_params(e, seg, kind), zp_emit_identifier(e->arena, seg->segment->name), table_suffix[kind]);
 }
 
 static int64_t shared_elements(const zp_emit *e, int stage, int param) {
   const zp_stage *st = &e->program->stages[stage];
-  zp_bucket *bucket = ZP_NEW_ARRAY(e->arena, zp_bucket, 2 + e->lowered->shared.len);
+  zp_bucket *bucket = ZP_NEW_ARRAY(e->arena, zp_bucket, 3 + e->lowered->shared.len);
   for (int r = 0; r < st->runs.len; r++) {
     int n = zp_unit_buckets(e->lowered, &e->program->choice, st->runs.data[r].segment, bucket);
     for (int i = 0; i < n; i++)
@@ -174,29 +187,29 @@ static int64_t shared_elements(const zp_emit *e, int stage, int param) {
 }
 
 /* Shared parameters of a stage, together or one by one. */
-static void emit_shared_runs(zp_emit *e, int stage, bool spread) {
+static void emit_shared_runs(zp_emit *e, int stage, zp_param_kind kind) {
   const zp_stage *st = &e->program->stages[stage];
-  if (!moves_alone(e) && shared_params(e, st, spread))
+  if (!moves_alone(e, kind) && shared_params(e, st, kind))
     zp_buf_line(&e->out,
                 "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
                 ".params = stage%d_shared_%s},",
-                shared_params(e, st, spread), stage, table_suffix[spread]);
-  for (int i = 0, k = 0; i < st->shared.len && moves_alone(e); i++)
-    if (is_shared(e, st, i, spread))
+                shared_params(e, st, kind), stage, table_suffix[kind]);
+  for (int i = 0, k = 0; i < st->shared.len && moves_alone(e, kind); i++)
+    if (is_shared(e, st, i, kind))
       zp_buf_line(&e->out,
-                  "    {.segment = \"shared\", .first = 0, .count = 1, .base = %lld, .stride = %lld, .n_params = 1, "
+                  "    {.segment = \"shared\", %s.first = 0, .count = 1, .base = %lld, .stride = %lld, .n_params = 1, "
                   ".params = &stage%d_shared_%s[%d]},",
-                  LL(st->shared.data[i].offset), LL(shared_elements(e, stage, st->shared.data[i].param)), stage,
-                  table_suffix[spread], k++);
+                  frozen_field(kind), LL(st->shared.data[i].offset),
+                  LL(shared_elements(e, stage, st->shared.data[i].param)), stage, table_suffix[kind], k++);
 }
 
 static void emit_runs(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "static const zpr_run stage%d_runs[] = {", s);
-    for (int spread = 0; spread <= 1; spread++) {
-      emit_shared_runs(e, s, spread);
-      for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], spread);
+    for (int kind = 0; kind < ZP_KIND_COUNT; kind++) {
+      emit_shared_runs(e, s, (zp_param_kind)kind);
+      for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], (zp_param_kind)kind);
     }
     zp_buf_line(&e->out, "};");
   }
@@ -204,11 +217,11 @@ static void emit_runs(zp_emit *e) {
 
 static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   int n = 0;
-  for (int spread = 0; spread <= 1; spread++) {
-    int shared = shared_params(e, st, spread);
-    n += moves_alone(e) ? shared : shared > 0;
-    for (int r = 0; r < st->runs.len; r++)
-      n += own_elements(&e->lowered->segments[st->runs.data[r].segment], spread) > 0;
+  for (int i = 0; i < ZP_KIND_COUNT; i++) {
+    zp_param_kind kind = (zp_param_kind)i;
+    int shared = shared_params(e, st, kind);
+    n += moves_alone(e, kind) ? shared : shared > 0;
+    for (int r = 0; r < st->runs.len; r++) n += own_elements(&e->lowered->segments[st->runs.data[r].segment], kind) > 0;
   }
   return n;
 }
@@ -278,6 +291,9 @@ static void emit_stages(zp_emit *e) {
     if (e->lowered->sharding->partial || e->plan->spec->train.optimizer == ZP_OPT_MUON)
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
                   LL(st->arena_bytes - st->at_transient));
+    if (st->frozen_elements)
+      zp_buf_line(&e->out, "     .frozen_elements = %lld, .frozen_shard_elements = %lld,", LL(st->frozen_elements),
+                  LL(st->frozen_shard_elements));
     if (st->spread_elements)
       zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,", LL(st->spread_elements),
                   LL(st->spread_shard_elements));

@@ -127,9 +127,10 @@ static void emit_slot(zp_emit *e) {
 }
 
 const char *zp_emit_unit_elements(const zp_emit *e) {
-  return zp_expert_ranks(&e->program->choice) > 1
-             ? ".base = r->base + i * r->stride, .spread_base = r->spread_base + i * r->spread_stride"
-             : ".base = r->base + i * r->stride";
+  return zp_format(e->arena, ".base = r->base + i * r->stride%s%s",
+                   zp_expert_ranks(&e->program->choice) > 1 ? ", .spread_base = r->spread_base + i * r->spread_stride"
+                                                            : "",
+                   zp_emit_freezes(e) ? ", .frozen_base = r->frozen_base + i * r->frozen_stride" : "");
 }
 
 void zp_emit_unit(zp_emit *e, bool pending) {

@@ -34,6 +34,7 @@ static void print_json(zp_run_state *run, const zp_spec *spec) {
   zp_json *o = zp_json_object();
   zp_json_set_string(o, "model", model->name);
   zp_json_set_int(o, "parameters", zp_model_parameters(model));
+  if (zp_model_has_frozen(model)) zp_json_set_int(o, "trained_parameters", zp_model_trained_parameters(model));
   zp_json_set_int(o, "active_parameters", zp_model_active_parameters(model));
   zp_json_set_int(o, "sequence", model->sequence);
   zp_json_set_int(o, "vocabulary", model->vocabulary);
@@ -52,6 +53,7 @@ static void print_json(zp_run_state *run, const zp_spec *spec) {
     zp_json *shape = zp_json_set(j, "shape", zp_json_array());
     for (int i = 0; i < model->params.data[p].shape.rank; i++)
       zp_json_append_int(shape, model->params.data[p].shape.dim[i]);
+    if (model->params.data[p].frozen) zp_json_set_bool(j, "frozen", true);
   }
   if (spec->cluster.name) zp_json_set(o, "cluster", cluster_json(&spec->cluster));
   printf("%s\n", zp_json_text(run->arena, o, true));
@@ -88,6 +90,12 @@ static const char *active_text(zp_arena *arena, const zp_model *model) {
   int64_t active = zp_model_active_parameters(model);
   return active == zp_model_parameters(model) ? ""
                                               : zp_format(arena, ", of which a token uses %s", grouped(arena, active));
+}
+
+/* ", of which 294,912 are trained": with frozen ones. */
+static const char *trained_text(zp_arena *arena, const zp_model *model) {
+  if (!zp_model_has_frozen(model)) return "";
+  return zp_format(arena, ", of which %s are trained", grouped(arena, zp_model_trained_parameters(model)));
 }
 
 /* "groups: `*.bias` 25 parameters, learning rate x 1, weight decay 0". */
@@ -142,10 +150,10 @@ int zp_cmd_check(zp_run_state *run) {
   if (run->options.json) {
     print_json(run, spec);
   } else {
-    printf("%s: %s parameters (%s)%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name,
+    printf("%s: %s parameters (%s)%s%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name,
            grouped(run->arena, zp_model_parameters(m)), zp_show_count(run->arena, (double)zp_model_parameters(m)),
-           active_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
-           zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
+           active_text(run->arena, m), trained_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence,
+           (long long)m->vocabulary, zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
     zp_strings attention = zp_attention_texts(run->arena, m);
     for (int i = 0; i < attention.len; i++) printf("attention %s\n", attention.data[i]);
     print_groups(run, spec);

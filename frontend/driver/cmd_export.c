@@ -58,11 +58,11 @@ static zp_plan *obtain(zp_run_state *run) {
 }
 
 int zp_cmd_export(zp_run_state *run) {
-  const char *words[ZP_EXPORT_COUNT + 1] = {[ZP_EXPORT_COUNT] = "hf"}; /* weights, not a plan */
+  const char *words[ZP_EXPORT_COUNT + 2] = {[ZP_EXPORT_COUNT] = "hf", "peft"}; /* weights, not a plan */
   for (int i = 0; i < ZP_EXPORT_COUNT; i++) words[i] = zp_export_word((zp_export_format)i);
-  int index = zp_take_format(run, words, ZP_EXPORT_COUNT + 1);
+  int index = zp_take_format(run, words, ZP_EXPORT_COUNT + 2);
   if (index < 0) return ZP_EXIT_USAGE;
-  if (index == ZP_EXPORT_COUNT) return zp_export_hf(run);
+  if (index >= ZP_EXPORT_COUNT) return index == ZP_EXPORT_COUNT ? zp_export_hf(run) : zp_export_peft(run);
   const zp_options *o = &run->options;
   const char *of_hf = o->like          ? "--like"
                       : o->dtype       ? "--dtype"

@@ -1,4 +1,5 @@
-/* zplan export hf: a checkpoint of zplan as a folder of Hugging Face. The model is that of the plan in the checkpoint,
+/* zplan export hf: a checkpoint of zplan as a folder of Hugging Face, adapters added to their weights. zplan export
+ * peft: its adapters alone. The model is that of the plan in the checkpoint,
  * or of the file that is named behind it; config.json is that of the weights that the run began with, or of --like, or
  * made from the model. */
 #include "driver.h"
@@ -22,13 +23,13 @@ static const char *in(zp_run_state *run, const char *folder, const char *file) {
   return zp_format(run->arena, "%s%s%s", folder, n > 0 && folder[n - 1] == '/' ? "" : "/", file);
 }
 
-static bool check_words(zp_run_state *run) {
+static bool check_words(zp_run_state *run, const char *word) {
   zp_strings *files = &run->options.files;
   if (files->len == 1 || files->len == 2) {
     if (run->options.output) return true;
-    return zp_usage_error("`zplan export hf` wants the folder to make: -o FOLDER"), false;
+    return zp_usage_error("`zplan export %s` wants the folder to make: -o FOLDER", word), false;
   }
-  return zp_usage_error("usage: zplan export hf CHECKPOINT [FILE.dz|PLAN.json] -o FOLDER"), false;
+  return zp_usage_error("usage: zplan export %s CHECKPOINT [FILE.dz|PLAN.json] -o FOLDER", word), false;
 }
 
 const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const zp_weight_folder *checkpoint, const char *file) {
@@ -60,10 +61,14 @@ static const char *began_with(zp_run_state *run, const char *checkpoint) {
   return folder;
 }
 
+static const char *folder_like(const export_hf *e) {
+  return e->run->options.like ? e->run->options.like : began_with(e->run, e->job.checkpoint->path);
+}
+
 /* config.json and, where they are the same model's, names and files of the folder it is in. */
 static bool take_config(export_hf *e) {
   zp_run_state *run = e->run;
-  const char *folder = run->options.like ? run->options.like : began_with(run, e->job.checkpoint->path);
+  const char *folder = folder_like(e);
   const char *error = NULL, *path = "the model's own config.json";
   if (folder) {
     path = in(run, folder, "config.json");
@@ -79,7 +84,7 @@ static bool take_config(export_hf *e) {
     zp_span span;
     for (int i = 0; i < 4; i++)
       if (strcmp(names[i][0], e->job.dtype) == 0) dtype = names[i][1];
-    e->job.config = zp_export_hf_config(run->arena, e->spec->model, dtype, &reason, &span);
+    e->job.config = zp_export_hf_config(run->arena, zp_spec_base(e->spec), dtype, &reason, &span);
     if (!e->job.config) {
       zp_diag *d = zp_report(run->diags, ZP_Z0682, span, "transformers has no model like this one: %s", reason);
       zp_diag_help(d, "where it has one that is written otherwise, name a folder with its config.json: --like FOLDER");
@@ -144,6 +149,20 @@ static bool check_checkpoint(export_hf *e) {
                           &notes) != NULL;
 }
 
+/* A checkpoint of the model before it had adapters has none to give. */
+static bool check_adapters(export_hf *e) {
+  zp_run_state *run = e->run;
+  const zp_model *model = e->spec->model;
+  for (int i = 0; i < model->adapters.len; i++) {
+    const zp_param *a = &model->params.data[model->adapters.data[i].a];
+    const char *name = zp_param_instance_name(run->arena, a, 0);
+    if (zp_weights_find(e->job.checkpoint, name)) continue;
+    zp_report(run->diags, ZP_Z0694, model->span, "%s has no adapter `%s`", e->job.checkpoint->path, name);
+    return false;
+  }
+  return true;
+}
+
 /* transformers' experts take every token that chose them. */
 static void note_dropped_tokens(const zp_model *model) {
   for (int s = 0; s < model->segments.len; s++)
@@ -158,9 +177,9 @@ static void note_dropped_tokens(const zp_model *model) {
     }
 }
 
-int zp_export_hf(zp_run_state *run) {
-  export_hf e = {.run = run};
-  if (!check_words(run)) return ZP_EXIT_USAGE;
+/* The checkpoint, its model, and which of its elements are which of a model of Hugging Face. */
+static bool prepare(export_hf *e, const char *word) {
+  zp_run_state *run = e->run;
   zp_strings files = run->options.files;
   zp_weight_folder *checkpoint = zp_weights_open(run->arena, run->diags, files.data[0]);
   if (checkpoint && !checkpoint->of_zplan) {
@@ -170,18 +189,65 @@ int zp_export_hf(zp_run_state *run) {
   }
   bool averages = checkpoint && run->options.ema;
   if (averages && !zp_weights_take_averages(run->arena, run->diags, checkpoint)) checkpoint = NULL;
-  e.job.checkpoint = checkpoint;
-  if (checkpoint) e.spec = zp_spec_of_checkpoint(run, checkpoint, files.len == 2 ? files.data[1] : NULL);
-  if (e.spec) {
-    e.job.dtype = dtype_of(run, e.spec);
-    e.job.shard_bytes = run->options.shard_bytes;
-    e.job.folder = run->options.output;
+  e->job.checkpoint = checkpoint;
+  if (checkpoint) e->spec = zp_spec_of_checkpoint(run, checkpoint, files.len == 2 ? files.data[1] : NULL);
+  if (!e->spec) return false;
+  e->job.model = e->spec->model;
+  e->job.dtype = dtype_of(run, e->spec);
+  e->job.shard_bytes = run->options.shard_bytes;
+  e->job.folder = run->options.output;
+  if (strcmp(word, "peft") == 0 && e->spec->model->adapters.len == 0) {
+    zp_diag *d =
+        zp_report(run->diags, ZP_Z0682, e->spec->model->span, "model `%s` has no adapters", e->spec->model->name);
+    zp_diag_help(d, "`zplan export hf` writes whole models; adapters are those of `adapt = lora(...)` in `train`");
+    return false;
   }
-  bool good = e.spec && check_checkpoint(&e) && take_config(&e) && take_tokenizer(&e) &&
-              zp_weights_export(run->arena, run->diags, &e.job);
+  return check_checkpoint(e) && check_adapters(e) && take_config(e);
+}
+
+int zp_export_hf(zp_run_state *run) {
+  export_hf e = {.run = run};
+  if (!check_words(run, "hf")) return ZP_EXIT_USAGE;
+  bool good = prepare(&e, "hf") && take_tokenizer(&e) && zp_weights_export(run->arena, run->diags, &e.job);
   if (!zp_flush_diags(run) || !good) return ZP_EXIT_ERROR;
   note_dropped_tokens(e.spec->model);
   printf("%s: %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported), e.job.map->tensors.len,
+         e.job.dtype);
+  return ZP_EXIT_OK;
+}
+
+/* What is trained beside the adapters would be lost. */
+static bool is_adapters_alone(export_hf *e) {
+  const zp_model *model = e->spec->model;
+  for (int i = 0; i < model->params.len; i++) {
+    if (model->params.data[i].frozen || zp_model_is_adapter(model, i)) continue;
+    zp_diag *d = zp_report(e->run->diags, ZP_Z0682, e->spec->train.adapt.span, "`%s` is trained beside the adapters",
+                           model->params.data[i].name);
+    zp_diag_help(d, "`zplan export hf` writes the whole model");
+    return false;
+  }
+  return true;
+}
+
+int zp_export_peft(zp_run_state *run) {
+  export_hf e = {.run = run};
+  const zp_options *o = &run->options;
+  if (!check_words(run, "peft")) return ZP_EXIT_USAGE;
+  if (o->shard_bytes || o->tokenizer)
+    return zp_usage_error("%s is of `zplan export hf`; adapters are one file",
+                          o->tokenizer ? "--tokenizer" : "--shard-size");
+  int tensors = 0;
+  if (prepare(&e, "peft") && is_adapters_alone(&e)) {
+    zp_peft_export job = {.checkpoint = e.job.checkpoint,
+                          .map = e.job.map,
+                          .spec = e.spec,
+                          .base = folder_like(&e),
+                          .dtype = e.job.dtype,
+                          .folder = e.job.folder};
+    tensors = zp_weights_export_peft(run->arena, run->diags, &job);
+  }
+  if (!zp_flush_diags(run) || tensors == 0) return ZP_EXIT_ERROR;
+  printf("%s: adapters for %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported), tensors,
          e.job.dtype);
   return ZP_EXIT_OK;
 }

@@ -46,6 +46,7 @@ static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch) {
   zp_spec *spec = zp_load(run->arena, run->diags, source.path, &source, 1, &options);
   if (!spec) return NULL;
   spec->model = trained->model;
+  spec->base = trained->base;
   spec->path = trained->path;
   spec->train.span = trained->train.span;
   spec->cluster.trainer = ZP_TRAINER_ZPLAN;

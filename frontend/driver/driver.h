@@ -219,6 +219,7 @@ struct zp_weight_folder;
 /* The spec of the plan in a checkpoint's folder, or of `file`. NULL after saying why not. */
 const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const struct zp_weight_folder *checkpoint, const char *file);
 int zp_export_hf(zp_run_state *run);
+int zp_export_peft(zp_run_state *run);
 
 /* ---- launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout

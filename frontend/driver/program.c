@@ -31,6 +31,14 @@ static void check_device(zp_run_state *run, const zp_cluster *cluster) {
                   "--cluster");
 }
 
+/* Profiles of other programs know nothing of weights without gradients and state. */
+static void check_frozen(zp_run_state *run, const zp_spec *spec) {
+  if (spec->cluster.trainer == ZP_TRAINER_ZPLAN || !zp_model_has_frozen(spec->model)) return;
+  zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.span, "%s is planned with all parameters trained",
+                         zp_trainer_title(spec->cluster.trainer));
+  zp_diag_help(d, "frozen parameters and adapters are planned for zplan's own trainer: --for zplan");
+}
+
 static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const zp_lacking *lacking) {
   zp_diag *d = cluster->node.device.is_cpu
                    ? zp_report(run->diags, ZP_Z0627, lacking->span, "`%s`: %s", lacking->key, lacking->why)
@@ -58,6 +66,7 @@ bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   const char *word = run->options.program ? run->options.program : otherwise;
   (void)zp_software_find(word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN), &cluster->trainer, &cluster->software);
   check_device(run, cluster);
+  check_frozen(run, spec);
   check_verb(run, cluster);
   zp_narrowing done = zp_trainer_narrow(run->arena, spec);
   for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)

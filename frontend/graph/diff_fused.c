@@ -135,7 +135,8 @@ static void choose_outputs(group_diff *g, zp_node *grad, outputs *outs) {
     for (int v = 0; v < g->fused->n_in; v++) {
       if (g->fused->operand[v] != order[pass]) continue;
       int t = g->node->in.data[v];
-      if (!g->flows[v] || (order[pass] == ZP_OPERAND_ROWS && !g->pass->needs[t]))
+      bool wanted = order[pass] == ZP_OPERAND_ROWS ? g->pass->needs[t] : zp_diff_trains(g->pass, t);
+      if (!g->flows[v] || !wanted)
         g->pass->pending[t]--;
       else if (order[pass] == ZP_OPERAND_ROWS)
         rows_output(g, grad, outs, v);

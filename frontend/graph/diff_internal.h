@@ -20,6 +20,8 @@ typedef struct diff_pass {
 } diff_pass;
 
 /* ---- diff_tensors.c ---- */
+/* Is the tensor a parameter that is trained? */
+bool zp_diff_trains(const diff_pass *pass, int tensor);
 /* A tensor for the gradient of forward tensor t. For a view whose only contribution this will be, its slot. */
 int zp_diff_target(diff_pass *pass, int t);
 /* A plain tensor of the gradient of t. */

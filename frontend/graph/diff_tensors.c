@@ -2,6 +2,11 @@
 #include <assert.h>
 #include "diff_internal.h"
 
+bool zp_diff_trains(const diff_pass *pass, int tensor) {
+  const zp_tensor *t = &pass->graph->tensors.data[tensor];
+  return t->role == ZP_ROLE_PARAM && t->element == ZP_ELEM_FLOAT && !t->frozen;
+}
+
 int zp_diff_tensor(diff_pass *pass, int t) {
   const zp_tensor *forward = &pass->graph->tensors.data[t];
   zp_tensor gradient =

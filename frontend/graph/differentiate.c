@@ -40,7 +40,8 @@ static int kept_value(diff_pass *pass, int t) {
 /* The gradient of x first: the collective that may follow it can then run beside the weight's gradient. */
 static void diff_product(diff_pass *pass, const zp_node *node, int product, zp_op dgrad_op, zp_op wgrad_op) {
   int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, product);
-  int kept = kept_value(pass, x);
+  bool trained = zp_diff_trains(pass, w);
+  int kept = trained ? kept_value(pass, x) : -1;
   if (pass->needs[x]) {
     zp_node dgrad = zp_diff_node(node, dgrad_op);
     add_in(pass, &dgrad, dy);
@@ -48,6 +49,7 @@ static void diff_product(diff_pass *pass, const zp_node *node, int product, zp_o
     add_gradient_of(pass, &dgrad, x);
     zp_graph_add_node(pass->graph, dgrad);
   }
+  if (!trained) return;
   zp_node wgrad = zp_diff_node(node, wgrad_op);
   add_in(pass, &wgrad, dy);
   add_in(pass, &wgrad, kept);
@@ -142,6 +144,7 @@ static void diff_concat(diff_pass *pass, const zp_node *node) {
 }
 
 static void diff_embedding(diff_pass *pass, const zp_node *node) {
+  if (!zp_diff_trains(pass, node->in.data[1])) return;
   zp_node grad = zp_diff_node(node, ZP_OP_EMBEDDING_GRAD);
   add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
   add_in(pass, &grad, node->in.data[0]);
@@ -265,14 +268,11 @@ static void diff_node(diff_pass *pass, int index) {
 
 /* ---- preparation ---- */
 
-static bool operand_needs(const diff_pass *pass, int t) {
-  const zp_tensor *tensor = &pass->graph->tensors.data[t];
-  return pass->needs[t] || (tensor->role == ZP_ROLE_PARAM && tensor->element == ZP_ELEM_FLOAT);
-}
+static bool operand_needs(const diff_pass *pass, int t) { return pass->needs[t] || zp_diff_trains(pass, t); }
 
 static void find_needs(diff_pass *pass) {
   zp_graph *graph = pass->graph;
-  for (int i = 0; i < graph->carry_in.len; i++) pass->needs[graph->carry_in.data[i]] = true;
+  for (int i = 0; i < graph->carry_in.len; i++) pass->needs[graph->carry_in.data[i]] = !graph->first_trained;
   for (int n = 0; n < graph->nodes.len; n++) {
     const zp_node *node = &graph->nodes.data[n];
     bool any = false;

@@ -287,10 +287,9 @@ zp_graph *zp_fold_gradients(const zp_graph *graph, bool gelu) {
     place[n] = taker;
     changed[taker] = grad->out.len > 0 ? with_gelu_grad(arena, &product, grad) : with_bias_sum(arena, &product, grad);
   }
-  for (int n = 0; n < graph->nodes.len; n++) {
-    if (n == graph->n_forward) result->n_forward = result->nodes.len;
+  result->n_forward = graph->n_forward; /* whose nodes all stay */
+  for (int n = 0; n < graph->nodes.len; n++)
     if (!gone[n]) place[n] = zp_graph_add_node(result, changed[n]);
-  }
   keep_producers(graph, place, result);
   assert(!zp_graph_check(arena, result));
   return result;

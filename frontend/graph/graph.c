@@ -140,6 +140,7 @@ zp_graph *zp_graph_copy_tensors(const zp_graph *graph) {
   zp_graph *copy = ZP_NEW(arena, zp_graph);
   copy->arena = arena;
   copy->loss = graph->loss;
+  copy->first_trained = graph->first_trained;
   for (int i = 0; i < graph->tensors.len; i++) {
     zp_push(arena, &copy->tensors, graph->tensors.data[i]);
     copy->tensors.data[i].producer = -1;

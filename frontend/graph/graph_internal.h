@@ -64,4 +64,9 @@ int zp_graph_crossing(const zp_graph *graph, int node);
  * Tensors keep their indices. Requires: one tensor crosses at an end that is not the graph's own. */
 zp_graph *zp_graph_slice(const zp_graph *graph, int first, int end);
 
+/* ---- model.c ---- */
+/* Sets first_trained of the segments' graphs: called after parameters were frozen, or trained ones added to a model
+ * that has frozen ones. */
+void zp_model_find_first_trained(zp_model *model);
+
 #endif

@@ -20,6 +20,34 @@ int zp_model_add_param(zp_model *model, zp_param param) {
   return model->params.len - 1;
 }
 
+static bool trains_something(const zp_graph *graph) {
+  for (int i = 0; i < graph->params.len; i++)
+    if (!graph->tensors.data[graph->params.data[i].tensor].frozen) return true;
+  return false;
+}
+
+/* Iterations of a repeat share a graph: a later one has trained parameters before it where the repeat has any. */
+void zp_model_find_first_trained(zp_model *model) {
+  bool before = false;
+  for (int s = 0; s < model->segments.len; s++) {
+    zp_segment *segment = &model->segments.data[s];
+    bool own = trains_something(segment->graph);
+    segment->graph->first_trained = !before && !(own && segment->count > 1);
+    before |= own;
+  }
+}
+
+void zp_model_freeze(zp_model *model, int param) {
+  assert(param >= 0 && param < model->params.len);
+  model->params.data[param].frozen = true;
+  for (int s = 0; s < model->segments.len; s++) {
+    zp_graph *graph = model->segments.data[s].graph;
+    for (int i = 0; i < graph->params.len; i++)
+      if (graph->params.data[i].param == param) graph->tensors.data[graph->params.data[i].tensor].frozen = true;
+  }
+  zp_model_find_first_trained(model);
+}
+
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span) {
   return zp_model_add_array(model, name, ZP_ELEM_I32, shape, span);
 }
@@ -58,15 +86,35 @@ zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t coun
   return &model->segments.data[model->segments.len - 1];
 }
 
-int64_t zp_model_parameters(const zp_model *model) {
+static int64_t count_parameters(const zp_model *model, bool frozen) {
   int64_t total = 0;
   for (int i = 0; i < model->params.len; i++) {
     const zp_param *param = &model->params.data[i];
     int64_t copies = param->segment < 0 ? 1 : model->segments.data[param->segment].count;
-    total += copies * zp_shape_elements(&param->shape, 1);
+    if (frozen || !param->frozen) total += copies * zp_shape_elements(&param->shape, 1);
   }
   return total;
 }
+
+int64_t zp_model_parameters(const zp_model *model) { return count_parameters(model, true); }
+bool zp_model_has_frozen(const zp_model *model) {
+  for (int i = 0; i < model->params.len; i++)
+    if (model->params.data[i].frozen) return true;
+  return false;
+}
+
+bool zp_model_has_frozen_experts(const zp_model *model) {
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_node *node = &graph->nodes.data[n];
+      if (node->op == ZP_OP_BATCHED_MATMUL && graph->tensors.data[node->in.data[1]].frozen) return true;
+    }
+  }
+  return false;
+}
+
+int64_t zp_model_trained_parameters(const zp_model *model) { return count_parameters(model, false); }
 
 /* The dispatch that filled the slots of a tensor; NULL when another segment did. */
 static const zp_node *dispatch_of(const zp_graph *graph, int tensor) {
@@ -100,21 +148,27 @@ int64_t zp_model_active_parameters(const zp_model *model) {
   return zp_model_parameters(model) - idle;
 }
 
+/* Forward, the gradient of its input and that of its weight. */
+static double passes_of(const zp_graph *graph, const zp_node *node) {
+  if (graph->first_trained && !trains_something(graph)) return 1;
+  return node->op != ZP_OP_ATTENTION && graph->tensors.data[node->in.data[1]].frozen ? 2 : 3;
+}
+
 /* Convention of the field (Narayanan et al. 2021, appendix): matrix products and attention scores only, and twice the
  * forward work for the backward pass. Experts count by their slots: what a capacity above 1 adds is work as well. */
 double zp_model_flop_per_sequence(const zp_model *model) {
-  double forward = 0;
+  double all = 0;
   for (int s = 0; s < model->segments.len; s++) {
     const zp_segment *segment = &model->segments.data[s];
     double once = 0;
     for (int i = 0; i < segment->graph->nodes.len; i++) {
       const zp_node *node = &segment->graph->nodes.data[i];
       if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL || node->op == ZP_OP_ATTENTION)
-        once += zp_node_flop(segment->graph, node, 1);
+        once += passes_of(segment->graph, node) * zp_node_flop(segment->graph, node, 1);
     }
-    forward += once * (double)segment->count;
+    all += once * (double)segment->count;
   }
-  return 3 * forward;
+  return all;
 }
 
 const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration) {

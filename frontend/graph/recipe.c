@@ -13,6 +13,12 @@ bool zp_matches_pattern(const char *pattern, const char *name) {
   return false;
 }
 
+bool zp_matches_some(const zp_name_patterns *patterns, const char *name) {
+  for (int i = 0; i < patterns->len; i++)
+    if (zp_matches_pattern(patterns->data[i].pattern, name)) return true;
+  return false;
+}
+
 int zp_group_of(const zp_train *train, const zp_param *param) {
   for (int i = 0; i < train->groups.len; i++)
     if (zp_matches_pattern(train->groups.data[i].pattern, param->name)) return i;

@@ -34,6 +34,16 @@ static void cut_off_before(zp_graph *slice, int crossing) {
   zp_push(slice->arena, &slice->carry_in, crossing);
 }
 
+/* Does a node before this one read a parameter that is trained? */
+static bool trains_before(const zp_graph *graph, int node) {
+  for (int n = 0; n < node; n++)
+    for (int i = 0; i < graph->nodes.data[n].in.len; i++) {
+      const zp_tensor *t = &graph->tensors.data[graph->nodes.data[n].in.data[i]];
+      if (t->role == ZP_ROLE_PARAM && !t->frozen) return true;
+    }
+  return false;
+}
+
 zp_graph *zp_graph_slice(const zp_graph *graph, int first, int end) {
   int before = first > 0 ? zp_graph_crossing(graph, first) : -1;
   int after = end < graph->nodes.len ? zp_graph_crossing(graph, end) : -1;
@@ -52,6 +62,7 @@ zp_graph *zp_graph_slice(const zp_graph *graph, int first, int end) {
       used = zp_ints_has(&graph->nodes.data[n].in, graph->params.data[i].tensor);
     if (used) zp_push(slice->arena, &slice->params, graph->params.data[i]);
   }
+  slice->first_trained = graph->first_trained && !trains_before(graph, first);
   slice->n_forward = slice->nodes.len;
   return slice;
 }

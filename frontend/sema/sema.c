@@ -24,6 +24,8 @@ zp_spec *zp_load(zp_arena *arena, zp_diags *diags, const char *path, const zp_so
    * in what chooses the model. */
   if (ok || model_call || has_one_model(main))
     ok = zp_elaborate(arena, diags, spec, main, options, model_call, spec->train.dropout) && ok;
+  if (ok && spec->train.adapt.rank > 0) spec->base = spec->model;
+  if (spec->base) ok = zp_elaborate(arena, diags, spec, main, options, model_call, spec->train.dropout);
   ok = ok && zp_spec_finish(diags, spec);
   if (ok) zp_check_lookahead(diags, spec);
   return ok && zp_diags_errors(diags) == errors ? spec : NULL;

@@ -45,8 +45,7 @@ void zp_read_groups(zp_reader *reader, const zp_env *env, const zp_attr *attr, v
   for (int i = 0; i < list->args.len; i++) read_group(reader, env, list->args.data[i].value, base);
 }
 
-/* Some names of the model, for somebody whose pattern fits none. */
-static const char *some_names(const zp_model *model) {
+const char *zp_some_names(const zp_model *model) {
   enum { MOST = 6 };
   zp_buf out = zp_buf_new(model->arena);
   for (int i = 0; i < model->params.len && i < MOST; i++)
@@ -104,7 +103,7 @@ void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
       zp_diag_note(d,
                    "names are %s: {} stands for the layer, whose number no group can tell apart; `*` stands for "
                    "anything, `?` for one character",
-                   some_names(spec->model));
+                   zp_some_names(spec->model));
     } else if (!alone) {
       zp_report(diags, ZP_Z0304, group->span, "every parameter with a name like `%s` is in a group before this one",
                 group->pattern);

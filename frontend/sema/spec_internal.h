@@ -149,6 +149,14 @@ void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, z
 /* spec_groups.c; the check needs the model. */
 void zp_read_groups(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 void zp_check_groups(zp_diags *diags, const zp_spec *spec);
+/* Some names of the model, for somebody whose pattern fits none. Arena of the model. */
+const char *zp_some_names(const zp_model *model);
+/* spec_frozen.c */
+void zp_read_frozen(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+void zp_read_trained(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+/* Gives the model its adapters, and freezes what is not trained. */
+void zp_freeze(zp_diags *diags, zp_spec *spec);
 extern const zp_schema zp_cluster_schema, zp_train_schema, zp_plan_schema;
 
 /* ---- spec_train_calls.c: the function-like values of train ---- */

@@ -103,6 +103,9 @@ static const zp_field train_fields[] = {
     {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer},
     {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups},
     {"ema", ZP_FIELD_CUSTOM, .read = read_ema},
+    {"frozen", ZP_FIELD_CUSTOM, .read = zp_read_frozen},
+    {"trained", ZP_FIELD_CUSTOM, .read = zp_read_trained},
+    {"adapt", ZP_FIELD_CUSTOM, .read = zp_read_adapt},
     {"schedule", ZP_FIELD_CUSTOM, .read = zp_read_schedule},
     {"clip", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip), .range = ZP_RANGE_NOT_NEGATIVE},
     {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_train, dropout), .range = ZP_RANGE_BELOW_ONE},
@@ -248,7 +251,8 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   check_source(diags, spec, &train->validate_data);
   check_labels(diags, spec, &train->data);
   check_labels(diags, spec, &train->validate_data);
-  zp_check_groups(diags, spec);
+  zp_freeze(diags, spec);
+  if (zp_diags_errors(diags) == before) zp_check_groups(diags, spec);
   if (train->tokens > 0)
     train->steps = (int64_t)ceil((double)train->tokens / ((double)train->batch * (double)spec->model->sequence));
   if (train->warmup + train->decay_steps > train->steps) {

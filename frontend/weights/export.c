@@ -6,11 +6,8 @@
 #include "weights_internal.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <zplan/buf.h>
 #include <zplan/json.h>
 
@@ -32,6 +29,7 @@ typedef struct exporter {
   const char *dtype;
   int size;                     /* of an element */
   const zp_strings *like_files; /* names of files; NULL: by size */
+  const zp_merges *merges;      /* adapters that weights take in */
 } exporter;
 
 static const char *file_name(const exporter *e, int file) {
@@ -105,23 +103,15 @@ static void lay_out(exporter *e) {
         i > 0 && e->list[i - 1].file == e->list[i].file ? e->list[i - 1].begin + e->list[i - 1].elements * e->size : 0;
 }
 
-/* {"__metadata__":{"format":"pt"},"NAME":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...}, with its length
- * before it and blanks behind it, as the reference writes them. */
 static zp_buf header_of(exporter *e, int begin, int end) {
-  zp_buf out = zp_buf_new(e->arena);
-  zp_buf_puts(&out, "        {\"__metadata__\":{\"format\":\"pt\"}");
+  zp_out_tensor *list = ZP_NEW_ARRAY(e->arena, zp_out_tensor, end - begin + 1);
   for (int i = begin; i < end; i++) {
     const written *w = &e->list[i];
-    zp_buf_printf(&out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", w->name, e->dtype);
-    for (int k = 0; k < w->tensor->rank; k++)
-      zp_buf_printf(&out, "%s%lld", k ? "," : "", (long long)w->tensor->shape[k]);
-    zp_buf_printf(&out, "],\"data_offsets\":[%lld,%lld]}", (long long)w->begin,
-                  (long long)(w->begin + w->elements * e->size));
+    list[i - begin] =
+        (zp_out_tensor){.name = w->name, .rank = w->tensor->rank, .begin = w->begin, .bytes = w->elements * e->size};
+    memcpy(list[i - begin].shape, w->tensor->shape, sizeof w->tensor->shape);
   }
-  zp_buf_puts(&out, "}");
-  while (out.len % 8 != 0) zp_buf_puts(&out, " ");
-  for (int i = 0; i < 8; i++) out.data[i] = (char)((uint64_t)(out.len - 8) >> (8 * i));
-  return out;
+  return zp_safetensors_header(e->arena, e->dtype, list, end - begin);
 }
 
 /* ---- values ---- */
@@ -131,21 +121,6 @@ static const zp_weight_tensor *source_of(const exporter *e, const char *ours) {
   const zp_weight_tensor *t = zp_weights_find(e->job->checkpoint, ours);
   bool wants_more = t && e->size > zp_weight_dtype_bytes(t->dtype);
   return zp_weights_source(e->arena, e->job->checkpoint, ours, wants_more);
-}
-
-static bool read_source(exporter *e, const zp_weight_tensor *t, int64_t first, int64_t count, void *data) {
-  const char *path = e->job->checkpoint->files.data[t->file].path;
-  int64_t size = zp_weight_dtype_bytes(t->dtype), at = 0, bytes = count * size;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  for (ssize_t got = 1; fd >= 0 && at < bytes && got > 0; at += got > 0 ? got : 0) {
-    do got = pread(fd, (char *)data + at, (size_t)(bytes - at), t->offset + first * size + at);
-    while (got < 0 && errno == EINTR);
-  }
-  if (at < bytes)
-    zp_report(e->diags, ZP_Z0691, ZP_NO_SPAN, "cannot read the weights in %s: %s", path,
-              fd < 0 || errno ? strerror(errno) : "it is shorter than its header says");
-  if (fd >= 0) close(fd);
-  return at == bytes;
 }
 
 static int64_t elements_of(const zp_weight_part *p) {
@@ -171,6 +146,20 @@ static void scatter(const exporter *e, const zp_weight_part *p, const char *dtyp
   }
 }
 
+/* The sum is in f64, and rounded once. */
+static bool add_adapter(exporter *e, const zp_merge *merge, const zp_weight_part *p, const char *dtype, const void *raw,
+                        void *data) {
+  int64_t count = elements_of(p);
+  double *sum = malloc((size_t)count * sizeof *sum);
+  bool good = sum != NULL;
+  for (int64_t i = 0; good && i < count; i++) sum[i] = zp_element_read(dtype, raw, i);
+  good = good && zp_merge_add(e->diags, e->job->checkpoint, merge, p->begin, count, sum);
+  if (!sum) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for the adapter of %s", p->ours);
+  if (good) scatter(e, p, "F64", sum, data);
+  free(sum);
+  return good;
+}
+
 static bool fill(exporter *e, const written *w, void *data) {
   for (int i = 0; i < w->tensor->parts.len; i++) {
     const zp_weight_part *p = &w->tensor->parts.data[i];
@@ -178,9 +167,11 @@ static bool fill(exporter *e, const written *w, void *data) {
     assert(t); /* the checkpoint was compared with the model */
     int64_t count = elements_of(p);
     void *raw = malloc((size_t)(count * zp_weight_dtype_bytes(t->dtype)));
-    bool good = raw && read_source(e, t, p->begin, count, raw);
+    bool good = raw && zp_weights_read(e->diags, e->job->checkpoint, t, p->begin, count, raw);
+    const zp_merge *merge = zp_merge_of(e->merges, p->ours);
     if (!raw) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", w->name);
-    if (good) scatter(e, p, t->dtype, raw, data);
+    if (good && !merge) scatter(e, p, t->dtype, raw, data);
+    if (good && merge) good = add_adapter(e, merge, p, t->dtype, raw, data);
     free(raw);
     if (!good) return false;
   }
@@ -229,6 +220,7 @@ bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export 
   exporter e = {.arena = arena, .diags = diags, .job = job, .dtype = job->dtype};
   e.size = zp_weight_dtype_bytes(job->dtype);
   assert(e.size > 0 && job->map && job->checkpoint && job->config);
+  e.merges = zp_merges_of(arena, job->model);
   lay_out(&e);
   e.out = zp_out_open(arena, diags, job->folder);
   if (!e.out) return false;

@@ -44,7 +44,8 @@ static const zp_weight_tensor *find_kind(zp_arena *arena, const zp_weight_folder
 }
 
 const zp_weight_tensor *zp_weights_source(zp_arena *arena, const zp_weight_folder *f, const char *name, bool exact) {
-  if (f->averages) return find_kind(arena, f, name, "ema");
+  const zp_weight_tensor *average = f->averages ? find_kind(arena, f, name, "ema") : NULL;
+  if (average) return average; /* frozen parameters have none: they are the same after every step */
   const zp_weight_tensor *master = exact ? find_kind(arena, f, name, "master") : NULL;
   return master ? master : zp_weights_find(f, name);
 }

@@ -1,8 +1,8 @@
 /* The tensors that a checkpoint of a model has, and where their elements stand in the model's parameters.
  *
  * Hugging Face: config.json -> .dz text (frontend/import) -> a model, which is matched with the user's. Its parameters
- * are named as in checkpoints, and frontend/import says how each stands in one; here that is carried over to the
- * user's parameters, of which one may be a part of theirs, or hold several. */
+ * are named as in checkpoints, which know nothing of adapters, and frontend/import says how each stands in one; here
+ * that is carried over to the user's parameters, of which one may be a part of theirs, or hold several. */
 #include "weights_internal.h"
 
 #include <assert.h>
@@ -146,7 +146,7 @@ static const zp_model *model_of(zp_arena *arena, zp_diags *diags, const zp_impor
 
 zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
                                  const char *path, const char *json, size_t len) {
-  mapper m = {.arena = arena, .ours = spec->model, .map = ZP_NEW(arena, zp_weight_map)};
+  mapper m = {.arena = arena, .ours = zp_spec_base(spec), .map = ZP_NEW(arena, zp_weight_map)};
   m.map->imported = zp_import_hf(arena, diags, path, json, len);
   if (!m.map->imported) return NULL;
   m.theirs = model_of(arena, diags, m.map->imported, m.ours, library_dir, path);
@@ -175,7 +175,8 @@ zp_weight_map *zp_weights_map_own(zp_arena *arena, const zp_spec *spec) {
     const zp_param *param = &spec->model->params.data[i];
     for (int64_t n = 0; n < iterations_of(spec->model, param); n++) {
       const char *name = zp_param_instance_name(arena, param, n);
-      zp_mapped_tensor tensor = {.name = name, .rank = param->shape.rank};
+      zp_mapped_tensor tensor = {
+          .name = name, .rank = param->shape.rank, .optional = zp_model_is_adapter(spec->model, i)};
       for (int k = 0; k < tensor.rank; k++) tensor.shape[k] = param->shape.dim[k];
       zp_weight_part part = {.ours = name, .n = 1, .extents = {zp_shape_elements(&param->shape, 1)}, .strides = {1}};
       zp_push(arena, &tensor.parts, part);

@@ -99,6 +99,7 @@ static void write_parts(placer *p, const zp_mapped_tensor *tensor, const zp_weig
 static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_out) {
   const char *name = tensor->name + (begins_with(tensor->name, left_out) ? strlen(left_out) : 0);
   const zp_weight_tensor *found = zp_weights_source(p->arena, p->folder, name, true);
+  if (!found && tensor->optional) return;
   if (!found) {
     wrong(p, "missing: %s %s", name, zp_weight_shape(p->arena, tensor->rank, tensor->shape));
     return;

@@ -1,5 +1,7 @@
 /* Headers of safetensors files: 8 bytes of length, JSON, then the data. Nothing in them is trusted: every tensor lies
- * inside the file, has as many bytes as its shape says, and touches no other. */
+ * inside the file, has as many bytes as its shape says, and touches no other. What tensors hold, and headers to write.
+ */
+#include "element.h"
 #include "weights_internal.h"
 
 #include <errno.h>
@@ -132,4 +134,50 @@ bool zp_safetensors_read(zp_arena *arena, zp_diags *diags, zp_weight_folder *fol
   }
   if (h.wrong) zp_report(diags, ZP_Z0691, ZP_NO_SPAN, "cannot read the weights in %s: %s", path, h.wrong);
   return !h.wrong;
+}
+
+/* {"__metadata__":{"format":"pt"},"NAME":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...}, with its length
+ * before it and blanks behind it, as the reference writes them. */
+zp_buf zp_safetensors_header(zp_arena *arena, const char *dtype, const zp_out_tensor *tensors, int n) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_puts(&out, "        {\"__metadata__\":{\"format\":\"pt\"}");
+  for (int i = 0; i < n; i++) {
+    const zp_out_tensor *t = &tensors[i];
+    zp_buf_printf(&out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, dtype);
+    for (int k = 0; k < t->rank; k++) zp_buf_printf(&out, "%s%lld", k ? "," : "", (long long)t->shape[k]);
+    zp_buf_printf(&out, "],\"data_offsets\":[%lld,%lld]}", (long long)t->begin, (long long)(t->begin + t->bytes));
+  }
+  zp_buf_puts(&out, "}");
+  while (out.len % 8 != 0) zp_buf_puts(&out, " ");
+  for (int i = 0; i < 8; i++) out.data[i] = (char)((uint64_t)(out.len - 8) >> (8 * i));
+  return out;
+}
+
+bool zp_weights_read(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *t, int64_t first,
+                     int64_t count, void *data) {
+  const char *path = folder->files.data[t->file].path;
+  int64_t size = zp_weight_dtype_bytes(t->dtype), at = 0, bytes = count * size;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  for (ssize_t got = 1; fd >= 0 && at < bytes && got > 0; at += got > 0 ? got : 0) {
+    do got = pread(fd, (char *)data + at, (size_t)(bytes - at), t->offset + first * size + at);
+    while (got < 0 && errno == EINTR);
+  }
+  if (at < bytes)
+    zp_report(diags, ZP_Z0691, ZP_NO_SPAN, "cannot read the weights in %s: %s", path,
+              fd < 0 || errno ? strerror(errno) : "it is shorter than its header says");
+  if (fd >= 0) close(fd);
+  return at == bytes;
+}
+
+double *zp_weights_read_all(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *t) {
+  double *values = malloc((size_t)t->elements * sizeof *values);
+  void *raw = malloc((size_t)(t->elements * zp_weight_dtype_bytes(t->dtype)));
+  bool good = values && raw;
+  if (!good) zp_report(diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", t->name);
+  good = good && zp_weights_read(diags, folder, t, 0, t->elements, raw);
+  for (int64_t i = 0; good && i < t->elements; i++) values[i] = zp_element_read(t->dtype, raw, i);
+  free(raw);
+  if (good) return values;
+  free(values);
+  return NULL;
 }

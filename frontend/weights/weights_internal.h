@@ -2,10 +2,41 @@
 #ifndef ZPLAN_WEIGHTS_INTERNAL_H
 #define ZPLAN_WEIGHTS_INTERNAL_H
 
+#include <zplan/buf.h>
 #include <zplan/weights.h>
 
 /* Reads the header of a safetensors file and adds its tensors. False after reporting (Z0691). */
 bool zp_safetensors_read(zp_arena *arena, zp_diags *diags, zp_weight_folder *folder, const char *path);
+
+/* A tensor of a safetensors file that is written: bytes [begin, begin + bytes) behind the header. */
+typedef struct zp_out_tensor {
+  const char *name;
+  int rank;
+  int64_t shape[ZP_HF_DIMS], begin, bytes;
+} zp_out_tensor;
+/* The header's length and text. */
+zp_buf zp_safetensors_header(zp_arena *arena, const char *dtype, const zp_out_tensor *tensors, int n);
+/* Reads `count` elements of a tensor, as they are in the file, from element `first` on. False after reporting (Z0691).
+ */
+bool zp_weights_read(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *tensor, int64_t first,
+                     int64_t count, void *data);
+/* Reads a whole tensor as doubles. NULL after reporting (Z0691, Z0695). The caller's to free. */
+double *zp_weights_read_all(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *tensor);
+
+/* ---- merge.c: adapters as what they add to their weights ---- */
+typedef struct zp_merge {
+  const char *weight, *a, *b; /* names of instances */
+  int64_t in, out, rank;
+  bool trans; /* stored [out, in]; a and b then are [rank, in] and [out, rank], else [in, rank] and [rank, out] */
+  double scale;
+} zp_merge;
+typedef ZP_VEC(zp_merge) zp_merges;
+/* Adapters of all instances. Arena. */
+const zp_merges *zp_merges_of(zp_arena *arena, const zp_model *model);
+const zp_merge *zp_merge_of(const zp_merges *merges, const char *weight); /* NULL: the weight has none */
+/* Adds scale a b to `count` elements of the weight from `first` on. False after reporting. */
+bool zp_merge_add(zp_diags *diags, const zp_weight_folder *checkpoint, const zp_merge *merge, int64_t first,
+                  int64_t count, double *values);
 
 /* The prefix of the family where the folder's tensors have none; "" where they have it. */
 const char *zp_weights_prefix_left_out(const zp_weight_map *map, const zp_weight_folder *folder);

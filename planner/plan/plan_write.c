@@ -106,6 +106,8 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "stride", run->stride);
     zp_json_set_int(j, "spread_base", run->spread_base);
     zp_json_set_int(j, "spread_stride", run->spread_stride);
+    if (run->frozen_stride > 0) zp_json_set_int(j, "frozen_base", run->frozen_base);
+    if (run->frozen_stride > 0) zp_json_set_int(j, "frozen_stride", run->frozen_stride);
     zp_json_set_int(j, "saved", run->saved);
     zp_json_set_int(j, "saved_away", run->saved_away);
     zp_json_set_int(j, "pending", run->pending);
@@ -171,6 +173,10 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"grads_window", s->grads_window},
                {"params_window", s->params_window}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
+  if (s->frozen_elements == 0) return;
+  zp_json_set_int(a, "frozen_elements", s->frozen_elements);
+  zp_json_set_int(a, "frozen_shard_elements", s->frozen_shard_elements);
+  zp_json_set_int(a, "frozen_bucket_elements", s->frozen_bucket_elements);
 }
 
 static zp_json *stage_json(const zp_program *p, const zp_stage *s) {

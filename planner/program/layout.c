@@ -2,8 +2,9 @@
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *
  * Flat buffers: shared parameters first, then unit after unit; behind all that the same for what is spread over expert
- * groups. ZeRO shards them in buckets: what a unit has of its own, and every shared parameter alone, because a unit
- * uses some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements. */
+ * groups, and last, in the buffer of parameters alone, the same for what is not trained. ZeRO shards them in buckets:
+ * what a unit has of its own, and every shared parameter alone, because a unit uses some of these and stages share a
+ * few of them. So each of them is padded to whole shards of 64 elements. */
 #include "layout_internal.h"
 
 #include <assert.h>
@@ -49,22 +50,29 @@ int64_t zp_shard_align(const zp_choice *c) {
 static zp_flat padded(const zp_choice *c, zp_flat elements) {
   int64_t shard = zp_shard_align(c), owners = zp_shards_state(c) ? c->data : 1;
   int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
-  return (zp_flat){zp_round_up(elements.whole, shard * owners), zp_round_up(elements.spread, shard * replicas)};
+  int64_t keepers = zp_shards_params(c) ? c->data : 1;                      /* of what is frozen */
+  return (zp_flat){zp_round_up(elements.whole, shard * owners), zp_round_up(elements.spread, shard * replicas),
+                   zp_round_up(elements.frozen, shard * keepers)};
 }
 
 static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {
-  return padded(c, (zp_flat){l->segments[segment].elements, l->segments[segment].spread_elements});
+  const zp_segment_program *s = &l->segments[segment];
+  return padded(c, (zp_flat){s->elements, s->spread_elements, s->frozen_elements});
 }
+
+static bool is_frozen(const zp_lowered *l, int param) { return l->spec->model->params.data[param].frozen; }
 
 /* Elements of a parameter declared outside repeats, as the flat buffers have them. */
 static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, int param) {
   int64_t elements = zp_round_up(l->param_elements[param], ZP_ALIGN_ELEMENTS);
+  if (is_frozen(l, param)) return padded(c, (zp_flat){.frozen = elements});
   return padded(c, l->sharding->param[param].spread ? (zp_flat){.spread = elements} : (zp_flat){.whole = elements});
 }
 
 static void add(zp_flat *sum, zp_flat elements) {
   sum->whole += elements.whole;
   sum->spread += elements.spread;
+  sum->frozen += elements.frozen;
 }
 
 zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
@@ -74,19 +82,20 @@ zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
   return needs;
 }
 
-/* Its own and the shared ones that all data ranks hold, then the same of what is spread. */
+/* Its own and the shared ones that all data ranks hold, then the same of what is spread, and of what is frozen. */
 bool zp_next_bucket(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket_walk *walk) {
   assert(segment >= 0 && segment < l->n_segments);
   assert(walk->next >= 0);
   int n = 1 + l->shared.len;
-  while (walk->next < 2 * n) {
-    int i = walk->next % n - 1, param = i < 0 ? -1 : l->shared.data[i];
-    bool spread = walk->next++ >= n;
+  while (walk->next < 3 * n) {
+    int i = walk->next % n - 1, kind = walk->next / n, param = i < 0 ? -1 : l->shared.data[i];
+    walk->next++;
     if (i >= 0 && !l->segments[segment].uses_shared[i]) continue;
-    zp_flat both = i < 0 ? unit_elements(l, c, segment) : shared_elements(l, c, param);
-    int64_t elements = spread ? both.spread : both.whole;
+    zp_flat all = i < 0 ? unit_elements(l, c, segment) : shared_elements(l, c, param);
+    int64_t elements = kind == 2 ? all.frozen : kind == 1 ? all.spread : all.whole;
     if (elements == 0) continue;
-    walk->bucket = (zp_bucket){.param = param, .spread = spread, .elements = elements, .at = walk->end};
+    walk->bucket =
+        (zp_bucket){.param = param, .spread = kind == 1, .frozen = kind == 2, .elements = elements, .at = walk->end};
     walk->end += elements;
     return true;
   }
@@ -102,7 +111,7 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 }
 
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
-  assert(param >= 0);
+  assert(param >= 0 && !is_frozen(l, param));
   zp_flat all = shared_elements(l, c, param);
   if (!zp_shards_state(c)) return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
   return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
@@ -145,9 +154,10 @@ static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_unit
   zp_flat elements = {0};
   for (int i = 0; i < l->shared.len; i++) {
     if (noted && i < MOST_NOTED ? !(*noted >> i & 1) : !any_part_uses(l, part, zp_chunks(c), i)) continue;
-    bool spread = l->sharding->param[l->shared.data[i]].spread;
+    bool spread = l->sharding->param[l->shared.data[i]].spread, frozen = is_frozen(l, l->shared.data[i]);
     zp_shared shared = {l->shared.data[i], spread ? elements.spread : elements.whole};
     if (spread && out) shared.offset += spread_start(out);
+    if (frozen) shared.offset = (out ? out->flat_elements : 0) + elements.frozen;
     if (out) zp_push(arena, &out->shared, shared);
     add(&elements, shared_elements(l, c, shared.param));
   }
@@ -164,7 +174,9 @@ typedef struct adding {
   int64_t slot_bytes, away_bytes, pending_bytes, calls; /* of the chunk at hand */
 } adding;
 
-static zp_flat most(zp_flat a, zp_flat b) { return (zp_flat){max64(a.whole, b.whole), max64(a.spread, b.spread)}; }
+static zp_flat most(zp_flat a, zp_flat b) {
+  return (zp_flat){max64(a.whole, b.whole), max64(a.spread, b.spread), max64(a.frozen, b.frozen)};
+}
 
 static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   adding *a = arg;
@@ -174,7 +186,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   zp_flat elements = unit_elements(a->l, a->c, segment);
   for (int i = 0; i < a->l->shared.len && i < MOST_NOTED; i++)
     if (s->uses_shared[i]) a->noted |= UINT64_C(1) << i;
-  add(&t->all, (zp_flat){elements.whole * count, elements.spread * count});
+  add(&t->all, (zp_flat){elements.whole * count, elements.spread * count, elements.frozen * count});
   t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
   t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
   t->products_bytes = max64(t->products_bytes, s->products_bytes);
@@ -312,12 +324,15 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
                 .stride = stride.whole,
                 .spread_base = a->base.spread,
                 .spread_stride = stride.spread,
+                .frozen_base = a->base.frozen,
+                .frozen_stride = stride.frozen,
                 .saved = a->saved,
                 .saved_away = a->saved_away,
                 .pending = a->pending};
   zp_push(a->arena, &a->s->runs, run);
   a->base.whole += stride.whole * count;
   a->base.spread += stride.spread * count;
+  a->base.frozen += stride.frozen * count;
   int64_t saved = a->l->segments[segment].saved_bytes, away = zp_saved_away(a->c, saved);
   a->saved += (saved - away) * count;
   a->saved_away += zp_saved_away_stride(a->c, saved) * count;
@@ -345,6 +360,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   all_shared(lowered, choice, part, NULL, arena, out);
   struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared};
   runs.base.spread += spread_start(out);
+  runs.base.frozen += out->flat_elements;
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
     runs.saved = runs.saved_away = runs.pending = 0;

@@ -232,6 +232,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     int param = out->graph->params.data[i].param;
     bool shared = lowered->spec->model->params.data[param].segment < 0;
     int64_t *sum = lowered->sharding->param[param].spread ? &out->spread_elements : &out->elements;
+    if (lowered->spec->model->params.data[param].frozen) sum = &out->frozen_elements;
     out->param_offset[i] = shared ? -1 : *sum;
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
     const zp_param *own = &lowered->spec->model->params.data[param];
@@ -294,7 +295,8 @@ static bool feeds_lookup(const zp_graph *g, int tensor) {
   return false;
 }
 
-/* Gradients that are only ever added to: of parameters that several units use, and of lookup tables. */
+/* Gradients that are only ever added to: of parameters that several units use, and of lookup tables. Frozen parameters
+ * have none. */
 static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *model) {
   int64_t *uses = ZP_NEW_ARRAY(scratch, int64_t, model->params.len + 1);
   for (int s = 0; s < model->segments.len; s++) {
@@ -305,8 +307,10 @@ static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *mod
       if (feeds_lookup(segment->graph, segment->graph->params.data[i].tensor)) l->zero_first[param] = true;
     }
   }
-  for (int p = 0; p < model->params.len; p++)
+  for (int p = 0; p < model->params.len; p++) {
     if (uses[p] > 1) l->zero_first[p] = true;
+    if (model->params.data[p].frozen) l->zero_first[p] = false;
+  }
 }
 
 /* A parameter that the loss does not depend on has gradient zero, which no step writes. */
@@ -319,7 +323,7 @@ static void zero_unreached(zp_arena *scratch, zp_lowered *l, const zp_model *mod
         reached[seg->graph->params.data[seg->backward.steps.data[k].sums.data[i].use].param] = true;
   }
   for (int p = 0; p < model->params.len; p++)
-    if (!reached[p]) l->zero_first[p] = true;
+    if (!reached[p] && !model->params.data[p].frozen) l->zero_first[p] = true;
 }
 
 /* The segment's graph of one tensor rank, with its loss by parts where it has one. */

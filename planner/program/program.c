@@ -15,6 +15,7 @@ int zp_count_ties(const zp_model *model) {
   int ties = 0;
   for (int p = 0; p < model->params.len; p++) {
     int users = 0;
+    if (model->params.data[p].frozen) continue; /* no gradients to sum */
     for (int s = 0; s < model->segments.len; s++) users += uses(&model->segments.data[s], p);
     ties += users > 1;
   }
@@ -24,7 +25,7 @@ int zp_count_ties(const zp_model *model) {
 static void find_tied(zp_program *p) {
   const zp_model *model = p->spec->model;
   for (int param = 0; param < model->params.len; param++) {
-    if (model->params.data[param].segment >= 0) continue;
+    if (model->params.data[param].segment >= 0 || model->params.data[param].frozen) continue;
     zp_tied tied = {.param = param,
                     .elements = p->lowered->param_elements[param],
                     .summed = zp_tied_elements(p->lowered, &p->choice, param)};
@@ -89,8 +90,8 @@ const zp_segment_program *zp_program_segment(const zp_program *p, int segment, z
 }
 
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {
-  static const char *const place[] = {"param", "spread",   "shared",    "pending", "saved",   "transient",
-                                      "input", "carry_in", "carry_out", "grad_in", "grad_out"};
+  static const char *const place[] = {"param",     "spread", "frozen",   "shared",    "pending", "saved",
+                                      "transient", "input",  "carry_in", "carry_out", "grad_in", "grad_out"};
   static const char *const kind[] = {"", "keep_shard", "gather_shard", "copy"};
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "procedure %s: %d steps (%d recomputed), transient %lld bytes", p->name, p->steps.len,

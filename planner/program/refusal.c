@@ -21,6 +21,8 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   if (why) return why;
   if (choice->zero < 0 || choice->zero > 3) return "ZeRO stages are 0 to 3";
   if (choice->data % zp_expert_ranks(choice)) return "expert groups divide the data ranks";
+  if (zp_expert_ranks(choice) > 1 && zp_model_has_frozen_experts(spec->model))
+    return "frozen experts are not spread over data ranks";
   if (choice->sequence && choice->tensor < 2) return "sequence sharding needs two or more tensor ranks";
   return refuse_modes(choice);
 }

@@ -7,7 +7,8 @@
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
  * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. Of a class
  * with a home elsewhere the last eighths leave the device, of what a rank has of all owners' the last of every one's.
- * What is not whole on the device passes through rings of buffers that hold what a unit works with: parameters gathered
+ * What is not trained has no state and no home elsewhere; ZeRO 3 shards it like the other parameters. What is not whole
+ * on the device passes through rings of buffers that hold what a unit works with: parameters gathered
  * (ZeRO 3) or copied in, gradients about to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a
  * ring, or the flat buffer, and pinned host memory, so copies need no buffers of their own on the device.
  *
@@ -91,10 +92,14 @@ static void size_flat_buffers(placing *p) {
   s->spread_shard_elements = s->spread_elements / replicas;
   s->flat_elements = whole + s->spread_elements;
   s->shard_elements = whole / shards + s->spread_shard_elements;
-  p->bucket =
-      (zp_flat){zp_round_up(p->t->bucket.whole, shards * align), zp_round_up(p->t->bucket.spread, replicas * align)};
+  p->bucket = (zp_flat){.whole = zp_round_up(p->t->bucket.whole, shards * align),
+                        .spread = zp_round_up(p->t->bucket.spread, replicas * align)};
   s->bucket_elements = p->bucket.whole + p->bucket.spread;
   p->bucket_shard = p->bucket.whole / shards + p->bucket.spread / replicas;
+  int64_t keepers = zp_shards_params(c) ? c->data : 1;
+  s->frozen_elements = zp_round_up(p->t->all.frozen, keepers * align);
+  s->frozen_shard_elements = s->frozen_elements / keepers;
+  s->frozen_bucket_elements = zp_shards_params(c) ? p->t->bucket.frozen : 0;
   p->params = split(p, ZP_STATE_PARAMS, zp_shards_params(c));
   p->grads = split(p, ZP_STATE_GRADIENTS, zp_shards_gradients(c));
   p->state = split(p, ZP_STATE_OPTIMIZER, true);
@@ -106,7 +111,7 @@ static void place_flat_buffers(placing *p) {
   zp_stage *s = p->s;
   bool mixed = l->compute_bytes == 2;
   int moments = zp_moments(train);
-  s->at_params = region(&p->top, p->params.here * l->param_bytes);
+  s->at_params = region(&p->top, (p->params.here + s->frozen_shard_elements) * l->param_bytes);
   s->memory.weights = p->top;
   s->at_grads = region(&p->top, p->grads.here * l->grad_bytes);
   s->memory.gradients = p->top - s->memory.weights;
@@ -195,7 +200,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t landings = zp_stage_landings(l->spec, c, s->index);
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
-  s->at_param_ring = region(&p->top, p->room.buffers[ZP_MOVE_PARAMETERS] * s->bucket_elements * l->param_bytes);
+  s->at_param_ring = region(&p->top, p->room.buffers[ZP_MOVE_PARAMETERS] * zp_stage_ring_elements(s) * l->param_bytes);
   s->at_grad_ring = region(&p->top, p->room.buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
   /* Not behind the messages: small products leave the end of the tiles alone, and the top is what every step writes. */

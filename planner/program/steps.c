@@ -23,6 +23,7 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
   case ZP_ROLE_PARAM:
     b->index = param_use(l->graph, tensor);
     b->place = l->lowered->sharding->param[t->index].spread ? ZP_AT_SPREAD : ZP_AT_PARAM;
+    if (l->lowered->spec->model->params.data[t->index].frozen) b->place = ZP_AT_FROZEN;
     if (l->out->param_offset[b->index] < 0) b->place = ZP_AT_SHARED;
     b->offset = b->place == ZP_AT_SHARED ? 0 : l->out->param_offset[b->index];
     break;

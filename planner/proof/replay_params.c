@@ -55,11 +55,16 @@ static bool is_spread(const zp_replay *r, const zp_segment_program *seg, int use
   return r->lowered->sharding->param[seg->graph->params.data[use].param].spread;
 }
 
+static bool is_frozen(const zp_replay *r, const zp_segment_program *seg, int use) {
+  return r->program->spec->model->params.data[seg->graph->params.data[use].param].frozen;
+}
+
 /* Elements from the start of a flat buffer. */
 static int64_t flat_element(const zp_replay *r, const zp_replay_call *call, int use) {
   int64_t own = call->seg->param_offset[use];
   const zp_run *run = call->run;
   if (own < 0) return zp_stage_shared(r->stage, call->seg->graph->params.data[use].param);
+  if (is_frozen(r, call->seg, use)) return own + run->frozen_base + call->i * run->frozen_stride;
   return own + (is_spread(r, call->seg, use) ? run->spread_base + call->i * run->spread_stride
                                              : run->base + call->i * run->stride);
 }
@@ -67,12 +72,13 @@ static int64_t flat_element(const zp_replay *r, const zp_replay_call *call, int 
 /* Elements from the start of a ring's buffer; -1: in no bucket of the unit. */
 static int64_t bucket_element(const zp_replay *r, const zp_replay_call *call, int use) {
   zp_arena_mark mark = zp_arena_get_mark(r->arena);
-  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, 2 + r->lowered->shared.len);
+  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, 3 + r->lowered->shared.len);
   int n = zp_unit_buckets(r->lowered, choice_of(r), call->run->segment, bucket);
   int64_t own = call->seg->param_offset[use], at = -1;
   int wanted = own < 0 ? call->seg->graph->params.data[use].param : -1;
   for (int b = 0; b < n && at < 0; b++)
-    if (bucket[b].param == wanted && bucket[b].spread == is_spread(r, call->seg, use))
+    if (bucket[b].param == wanted && bucket[b].spread == is_spread(r, call->seg, use) &&
+        bucket[b].frozen == is_frozen(r, call->seg, use))
       at = bucket[b].at + (own < 0 ? 0 : own);
   zp_arena_rewind(r->arena, mark);
   return at;
@@ -133,7 +139,7 @@ bool zp_replay_gathers_ahead(const zp_replay *r) {
 }
 
 static int64_t params_of(const zp_replay *r, int64_t j) {
-  int64_t stride = r->stage->bucket_elements * r->lowered->param_bytes;
+  int64_t stride = zp_stage_ring_elements(r->stage) * r->lowered->param_bytes;
   return r->stage->at_param_ring + (zp_replay_gathers_ahead(r) ? j % 2 : 0) * stride;
 }
 
@@ -161,6 +167,7 @@ static void let_go(zp_replay *r, zp_replay_leaving *leaving) {
     int64_t at = gradient_at(r, f, use);
     uint64_t sum = nothing_added(r, f->call, use) + contributions(f->call, f->mb, use);
     const char *name = r->program->spec->model->params.data[f->call->seg->graph->params.data[use].param].name;
+    if (is_frozen(r, f->call->seg, use)) continue;
     if (at < 0)
       zp_replay_find(r, f, "the gradient of `%s` has no place in a bucket", name);
     else
@@ -181,7 +188,7 @@ static void begin_gradients(zp_replay *r, const zp_replay_frame *f) {
     int64_t at = gradient_at(r, f, use), bytes = grad_bytes(r, seg, use);
     uint64_t sum = nothing_added(r, f->call, use);
     int param = seg->graph->params.data[use].param;
-    if (at < 0) continue;
+    if (at < 0 || is_frozen(r, seg, use)) continue;
     if (early && scatters(r, f)) {
       sum += early_contributions(f->call, f->mb, use);
       zp_replay_want(r, f, zp_shadow_whole(early_at(f, use), bytes), gradient(sum),
@@ -223,7 +230,7 @@ void zp_replay_sum(zp_replay *r, const zp_replay_frame *f, const zp_step *step) 
     const zp_param_sum *sum = &step->sums.data[i];
     int64_t at = gradient_at(r, f, sum->use), bytes = grad_bytes(r, f->call->seg, sum->use);
     const char *name = r->program->spec->model->params.data[f->call->seg->graph->params.data[sum->use].param].name;
-    if (at < 0) {
+    if (at < 0 || is_frozen(r, f->call->seg, sum->use)) {
       zp_replay_find(r, f, "the gradient of `%s` has no place", name);
       continue;
     }
@@ -254,7 +261,7 @@ static int state_regions(const zp_replay *r, state_region *out) {
                                          : s->flat_elements - zp_stage_away(c, s, s->grads_offloaded);
   int64_t state = s->shard_elements - s->state_offloaded, part = s->flat_elements / c->data;
   const state_region all[] = {
-      {"parameters", zp_moves_params(c) ? s->at_params : -1, params * l->param_bytes},
+      {"parameters", zp_moves_params(c) ? s->at_params : -1, (params + s->frozen_shard_elements) * l->param_bytes},
       {"gradients", zp_moves_gradients(c) ? s->at_grads : -1, grads * l->grad_bytes},
       {"the master copy", s->at_master, state * 4},
       {"the first moment", s->at_moment1, state * l->stat_bytes},
@@ -338,6 +345,7 @@ static void check_gradients(zp_replay *r) {
             sum += contributions(call, mb, use);
           if (pass == 0 && is_shared) shared[param] += sum;
           if (pass == 0) continue;
+          if (model->params.data[param].frozen) continue;
           sum = nothing_added(r, call, use) + (is_shared ? shared[param] : sum);
           zp_replay_want(r, NULL, flat_gradient(r, call, use), gradient(sum), model->params.data[param].name);
         }

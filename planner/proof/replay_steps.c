@@ -38,6 +38,7 @@ static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_bu
   switch (root->place) {
   case ZP_AT_PARAM:
   case ZP_AT_SPREAD:
+  case ZP_AT_FROZEN:
   case ZP_AT_SHARED: return zp_replay_param_at(r, f, root->index);
   case ZP_AT_INPUT: return s->at_inputs < 0 ? -1 : zp_replay_input_at(r, root->index, f->mb);
   case ZP_AT_SAVED: base = f->saved; break;

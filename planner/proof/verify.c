@@ -27,6 +27,7 @@ static int64_t clamp(int64_t value) {
 }
 
 int64_t zp_claim(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, INT64_MIN)); }
+int64_t zp_claim_some(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, 0)); }
 
 int64_t zp_times(int64_t a, int64_t b) {
   int64_t product;

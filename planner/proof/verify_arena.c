@@ -287,7 +287,9 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int64_t state_bytes =
       (has_moment1(&v->spec->train) + has_moment2(&v->spec->train) + (v->spec->train.ema > 0)) * v->stat_bytes +
       (cb == 2 ? 4 : cb);
-  classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
+  classes held = {.params = params - params_away + sizes->frozen_shard,
+                  .grads = grads - grads_away,
+                  .state = sizes->shard - state_away};
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : zp_shards_params(c) ? 1 + ahead : 0;
   held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : zp_shards_gradients(c) ? 1 + ahead : 0;
@@ -386,7 +388,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t moment2 = has_moment2(train) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
   int64_t average = (train->ema > 0) * held.state * v->stat_bytes;
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
-  int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0, bucket = sizes.bucket * cb;
+  int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
+          bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},

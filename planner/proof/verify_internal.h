@@ -5,9 +5,9 @@
 #include <zplan/proof.h>
 #include <zplan/software.h>
 
-/* Elements that all data ranks hold, and those that are spread over expert groups. */
+/* Elements that all data ranks hold, those that are spread over expert groups, and those that are not trained. */
 typedef struct zp_verify_elements {
-  int64_t whole, spread;
+  int64_t whole, spread, frozen;
 } zp_verify_elements;
 
 typedef struct zp_verifier {
@@ -34,6 +34,8 @@ void zp_find(zp_verifier *v, const char *format, ...) __attribute__((format(prin
 
 /* A file may say anything: integers are clamped, and products saturate, so that no sum of a few of them overflows. */
 int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest value */
+/* A claim that a file only makes where there is something; missing: 0. */
+int64_t zp_claim_some(const zp_json *object, const char *key);
 int64_t zp_times(int64_t a, int64_t b);
 /* Index of the piece that a layer names, -1 when there is none; and its object in the file, for the mode of the stage
  * that lists the layer. */
@@ -52,9 +54,10 @@ void zp_verify_order(zp_verifier *v);                                           
 static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 /* ---- verify_flat.c: flat buffers ---- */
 typedef struct zp_flat_sizes {
-  int64_t flat, shard, bucket;  /* elements: all; this rank's share; of the largest unit */
-  int64_t bucket_shard;         /* a rank's share of that */
-  int64_t spread, spread_shard; /* of flat and shard: what is spread over expert groups */
+  int64_t flat, shard, bucket;         /* elements: all; this rank's share; of the largest unit */
+  int64_t bucket_shard;                /* a rank's share of that */
+  int64_t spread, spread_shard;        /* of flat and shard: what is spread over expert groups */
+  int64_t frozen_shard, frozen_bucket; /* beside these, of what is not trained */
 } zp_flat_sizes;
 /* Elements that shards and parts of a class are multiples of: 64, or a page of disks where gradients or parameters live
  * there. */

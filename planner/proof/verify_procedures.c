@@ -26,7 +26,9 @@ static bool is_at(const zp_json *buffer, const char *place) {
   return strcmp(zp_json_get_string(buffer, "place", ""), place) == 0;
 }
 
-static bool is_param(const zp_json *buffer) { return is_at(buffer, "param") || is_at(buffer, "spread"); }
+static bool is_param(const zp_json *buffer) {
+  return is_at(buffer, "param") || is_at(buffer, "spread") || is_at(buffer, "frozen");
+}
 
 static int root_of(const procedure *p, int b) {
   int64_t base = zp_claim(zp_json_at(p->buffers, b), "base");
@@ -71,7 +73,9 @@ static bool is_kept_shard(const procedure *p, const zp_json *b) {
 
 static void check_storage(procedure *p, const zp_json *b) {
   int64_t at = zp_claim(b, "offset"), bytes = zp_claim(b, "bytes");
-  int64_t elements = is_at(b, "spread") ? p->elements.spread : p->elements.whole;
+  int64_t elements = is_at(b, "frozen")   ? p->elements.frozen
+                     : is_at(b, "spread") ? p->elements.spread
+                                          : p->elements.whole;
   if (is_param(b) && (at < 0 || at % 64 != 0 || at + span_of(b) > elements))
     zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(elements));
   bool transient = is_at(b, "transient"), saved = is_at(b, "saved");
@@ -243,8 +247,9 @@ static zp_verify_elements instance_elements(const zp_verifier *v, const zp_segme
   zp_verify_elements sum = {0};
   for (int i = 0; i < s->graph->params.len; i++) {
     int param = s->graph->params.data[i].param;
-    if (v->spec->model->params.data[param].segment >= 0)
-      *(v->spread[param] ? &sum.spread : &sum.whole) += zp_up(v->elements[param], 64);
+    const zp_param *p = &v->spec->model->params.data[param];
+    if (p->segment >= 0)
+      *(p->frozen ? &sum.frozen : v->spread[param] ? &sum.spread : &sum.whole) += zp_up(v->elements[param], 64);
   }
   return sum;
 }
@@ -308,6 +313,9 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
   if (zp_claim(j, "elements") != own->whole || zp_claim(j, "spread_elements") != own->spread)
     zp_find(v, "segment `%s` has %lld parameter elements and %lld spread ones, the file says %lld and %lld", s->name,
             LL(own->whole), LL(own->spread), LL(zp_claim(j, "elements")), LL(zp_claim(j, "spread_elements")));
+  if (zp_claim_some(j, "frozen_elements") != own->frozen)
+    zp_find(v, "segment `%s` has %lld frozen parameter elements, the file says %lld", s->name, LL(own->frozen),
+            LL(zp_claim_some(j, "frozen_elements")));
   if (zp_claim(j, "carry_in_elements") != in || zp_claim(j, "carry_kept_elements") != kept)
     zp_find(v, "segment `%s` receives %lld elements and keeps %lld, the file says %lld and %lld", s->name, LL(in),
             LL(kept), LL(zp_claim(j, "carry_in_elements")), LL(zp_claim(j, "carry_kept_elements")));

@@ -8,13 +8,20 @@
 
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
+/* ", 294.9 k of them trained" */
+static const char *trained_words(zp_arena *arena, const zp_model *model) {
+  if (!zp_model_has_frozen(model)) return "";
+  return zp_format(arena, ", %s of them trained", zp_show_count(arena, (double)zp_model_trained_parameters(model)));
+}
+
 static void put_title(zp_buf *out, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
   zp_arena *arena = out->arena;
   long long units = (long long)zp_words_units(plan);
-  zp_buf_line(out, "%s: %s parameters, %lld unit%s  |  %s  |  batch %lld x %lld tokens", spec->model->name,
-              zp_show_count(arena, (double)zp_model_parameters(spec->model)), units, units == 1 ? "" : "s",
-              zp_words_devices(arena, plan), (long long)spec->train.batch, (long long)spec->model->sequence);
+  zp_buf_line(out, "%s: %s parameters%s, %lld unit%s  |  %s  |  batch %lld x %lld tokens", spec->model->name,
+              zp_show_count(arena, (double)zp_model_parameters(spec->model)), trained_words(arena, spec->model), units,
+              units == 1 ? "" : "s", zp_words_devices(arena, plan), (long long)spec->train.batch,
+              (long long)spec->model->sequence);
 }
 
 /* Devices that are left out, and why. They are paid for. */

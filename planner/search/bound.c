@@ -256,7 +256,7 @@ static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *p
   const zp_variant *v = zp_variant_of(s, point);
   zp_moving_memo *memo = &s->memo.moving;
   int64_t units = zp_point_units(s, point);
-  zp_relaxed_unit mean = {{v->elements / c->pipeline, v->spread_elements / c->pipeline},
+  zp_relaxed_unit mean = {{.whole = v->elements / c->pipeline, .spread = v->spread_elements / c->pipeline},
                           v->saved_bytes / c->pipeline,
                           (units + c->pipeline - 1) / c->pipeline};
   if (same_moving(memo, c, &mean)) return memo;
@@ -327,6 +327,11 @@ static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v,
   return (zp_shards_state(c) ? pass_s : all_reduce_s)(s, c, whole, spread, v->lowered->grad_bytes);
 }
 
+/* The sum of a stage that may have no gradients that all data ranks hold, and so not the latency of their sum. */
+static double stage_sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, double whole, double spread) {
+  return sum_s(s, c, v, whole, spread) - (whole > 0 ? 0 : sum_s(s, c, v, 0, 0));
+}
+
 /* Seconds of an element beyond the latency of the sum. */
 static double sum_slope(zp_search_cache *s, const zp_point *point, bool spread) {
   const zp_variant *v = zp_variant_of(s, point);
@@ -372,7 +377,7 @@ static double bound_sums(zp_search_cache *s, const zp_point *point) {
   if (!sums_beside(s, c)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
-  double mean_s = sum_s(s, c, v, (double)v->elements / P, (double)v->spread_elements / P),
+  double mean_s = stage_sum_s(s, c, v, (double)v->elements / P, (double)v->spread_elements / P),
          latency_s = sum_s(s, c, v, 0, v->spread_elements > 0 ? 1 : 0);
   double hops = zp_model_chunks(c) - 1 - (c->schedule == ZP_SCHEDULE_ZB_V);
   double once = zp_schedule_splits(c->schedule) ? v->all_s.input : v->all_s.forward;
@@ -437,7 +442,7 @@ static double own_reduce_s(const stage_at *a) {
   const zp_variant *v = a->own;
   double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),
          spread = (double)(v->spread_before[a->end] - v->spread_before[a->first]);
-  double reduce = sum_s(a->s, c, v, whole, spread);
+  double reduce = stage_sum_s(a->s, c, v, whole, spread);
   return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce, 0,
                                 a->own_s.work - a->own_s.forward, a->end - a->first);
 }

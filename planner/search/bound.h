@@ -73,16 +73,16 @@ double zp_bytes_beside(zp_search_cache *s, const zp_point *point, const zp_varia
 /* Are all units but the first and the last one of the model, and perhaps these, of a segment? */
 bool zp_is_all_between(const zp_lowered *lowered, int segment);
 
-/* Shares of the classes of state that are in one memory, 0 to 1. */
+/* Shares of the classes of state that are in one memory, 0 to 1; of parameters those that are trained. */
 typedef struct zp_shares {
-  double of[ZP_STATE_COUNT];
+  double of[ZP_STATE_COUNT], frozen;
 } zp_shares;
 /* On the device. */
 zp_shares zp_shares_here(const zp_choice *choice);
-/* Bytes of a parameter, its gradient and optimizer state on a rank: where all data ranks hold it, and where it is
- * spread. */
+/* Bytes of a parameter, its gradient and optimizer state on a rank: where all data ranks hold it, where it is spread,
+ * and where it is not trained. */
 typedef struct zp_state_bytes {
-  double whole, spread;
+  double whole, spread, frozen;
 } zp_state_bytes;
 zp_state_bytes zp_bytes_of_state(const zp_choice *choice, const zp_lowered *lowered, const zp_shares *shares);
 

@@ -47,6 +47,7 @@ static int64_t floor_eighths(const zp_search_cache *s, const zp_point *point) {
   int64_t whole = v->elements, spread = v->spread_elements;
   int64_t saved_bytes = v->saved_bytes - (point->stands_for_chunks ? v->saved_for_loss : 0);
   int64_t eighths = saved_bytes * flight * zp_eighths_here(c, ZP_STATE_ACTIVATIONS);
+  eighths += v->frozen_elements / (zp_shards_params(c) ? c->data : 1) * l->param_bytes * ZP_EIGHTHS;
   eighths +=
       zp_held_elements(c, whole, spread, zp_shards_params(c)) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
   eighths += zp_held_elements(c, whole, spread, zp_shards_gradients(c)) * l->grad_bytes *

@@ -21,8 +21,8 @@
  * longer; parts. */
 enum { SECONDS, PARTS, VALUES };
 typedef struct item {
-  double whole, spread; /* elements held by all data ranks, spread ones */
-  double kept, waits;   /* bytes saved of a micro-batch; of one whose weight gradients wait */
+  double whole, spread, frozen; /* elements held by all data ranks, spread ones, those that are not trained */
+  double kept, waits;           /* bytes saved of a micro-batch; of one whose weight gradients wait */
   double value[VALUES];
 } item;
 
@@ -62,6 +62,7 @@ static int heaviest_repeat(const zp_variant *v) {
 static void add_part(item *sum, const item *part) {
   sum->whole += part->whole;
   sum->spread += part->spread;
+  sum->frozen += part->frozen;
   sum->kept += part->kept;
   sum->waits += part->waits;
   for (int i = 0; i < VALUES; i++) sum->value[i] += part->value[i];
@@ -73,11 +74,10 @@ static mode_items items_of(const zp_variant *v, int segment, const zp_variant *s
   int n = v->lowered->pieces->parts[segment];
   for (int i = 0; i < n; i++) {
     int piece = zp_pieces_find(v->lowered->pieces, segment, i, i + 1);
-    part[i] = (item){v->part_elements[piece],
-                     v->part_spread[piece],
-                     v->kept_bytes[piece],
-                     v->waiting_bytes[piece],
-                     {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
+    part[i] =
+        (item){v->part_elements[piece], v->part_spread[piece],
+               v->part_frozen[piece],   v->kept_bytes[piece],
+               v->waiting_bytes[piece], {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
     add_part(&g.layer, &part[i]);
   }
   for (int first = 0; first < n; first++) {
@@ -91,7 +91,8 @@ static mode_items items_of(const zp_variant *v, int segment, const zp_variant *s
 }
 
 static bool item_needs_no_more(const item *a, const item *b) {
-  return a->kept <= b->kept && a->waits <= b->waits && a->whole <= b->whole && a->spread <= b->spread;
+  return a->kept <= b->kept && a->waits <= b->waits && a->whole <= b->whole && a->spread <= b->spread &&
+         a->frozen <= b->frozen;
 }
 
 /* Needs a no more for every run of parts than b? */
@@ -175,8 +176,8 @@ typedef struct microbatches {
 } microbatches;
 
 static double bytes_of(const prices *p, const item *x, microbatches n) {
-  return p->each.whole * x->whole + p->each.spread * x->spread + n.flight * p->kept * x->kept +
-         n.waiting * p->waits * x->waits;
+  return p->each.whole * x->whole + p->each.spread * x->spread + p->each.frozen * x->frozen +
+         n.flight * p->kept * x->kept + n.waiting * p->waits * x->waits;
 }
 
 /* The most value a byte: that of the item with the largest v / c. A stage is a sum of items, so its value is at most

@@ -36,7 +36,7 @@ typedef struct filling {
 
 /* Shares that are on the host, at least: of a family, no disks are open to the class. */
 static zp_shares shares_on_host(const zp_search_cache *s, const zp_point *point) {
-  zp_shares shares;
+  zp_shares shares = {.frozen = 0};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     const zp_home *home = &point->choice.home[i];
     bool open = zp_is_family(point) && zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
@@ -64,7 +64,8 @@ static filling start(zp_search_cache *s, const zp_point *point, const zp_shares 
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
   const zp_segment_program *unit = &fastest->lowered->segments[f.segment];
   zp_state_bytes each = zp_bytes_of_state(&point->choice, fastest->lowered, shares);
-  f.state = each.whole * (double)unit->elements + each.spread * (double)unit->spread_elements;
+  f.state = each.whole * (double)unit->elements + each.spread * (double)unit->spread_elements +
+            each.frozen * (double)unit->frozen_elements;
   f.between = zp_is_all_between(fastest->lowered, f.segment);
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];

@@ -14,7 +14,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
 /* Seconds of one iteration of a segment or piece; backward by what it yields: gradients of inputs, of weights. */
 typedef struct unit_costs {
   double forward_s, inputs_s, weights_s, backward_share;
-  int64_t saved_bytes, waiting_bytes, elements, spread_elements;
+  int64_t saved_bytes, waiting_bytes, elements, spread_elements, frozen_elements;
 } unit_costs;
 
 static unit_costs costs_of(const zp_segment_program *segment) {
@@ -26,7 +26,8 @@ static unit_costs costs_of(const zp_segment_program *segment) {
                       .saved_bytes = segment->saved_bytes,
                       .waiting_bytes = segment->pending_bytes,
                       .elements = segment->elements,
-                      .spread_elements = segment->spread_elements};
+                      .spread_elements = segment->spread_elements,
+                      .frozen_elements = segment->frozen_elements};
 }
 
 /* The least in everything of several modes. */
@@ -59,6 +60,7 @@ static double saved_of(const unit_costs *c) { return (double)c->saved_bytes; }
 static double waiting_of(const unit_costs *c) { return (double)c->waiting_bytes; }
 static double elements_of(const unit_costs *c) { return (double)c->elements; }
 static double spread_of(const unit_costs *c) { return (double)c->spread_elements; }
+static double frozen_of(const unit_costs *c) { return (double)c->frozen_elements; }
 
 /* Gives every part a cost such that no piece costs less than its parts together: the part's own cost, scaled by the
  * largest factor for which that holds. (Pieces may cost more than the layer, where kernels were fused across the cut,
@@ -131,7 +133,8 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
   double forward[ZP_MOST_PARTS], inputs[ZP_MOST_PARTS], weights[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
-      waiting[ZP_MOST_PARTS], elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS], work[ZP_MOST_PARTS];
+      waiting[ZP_MOST_PARTS], elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS], frozen[ZP_MOST_PARTS],
+      work[ZP_MOST_PARTS];
   range_costs r = costs_of_ranges(v, modes, n, segment);
   share_out(&r, forward_of, forward);
   share_out(&r, inputs_of, inputs);
@@ -140,12 +143,14 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   share_out(&r, waiting_of, waiting);
   share_out(&r, elements_of, elements);
   share_out(&r, spread_of, spread);
+  share_out(&r, frozen_of, frozen);
   for (int part = 0; part < r.parts; part++) work[part] = forward[part] + inputs[part] + weights[part];
   measure_pieces(v, &r, segment, forward, inputs, weights);
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
   v->spread_elements += whole->spread_elements * whole->segment->count;
+  v->frozen_elements += whole->frozen_elements * whole->segment->count;
   int64_t saved_bytes = least_saved(&r) * whole->segment->count;
   v->saved_bytes += saved_bytes;
   if (l->sharding->trained[segment]->loss >= 0) v->saved_for_loss += saved_bytes;
@@ -157,6 +162,7 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->waiting_bytes[piece] = waiting[part];
     v->part_elements[piece] = elements[part];
     v->part_spread[piece] = spread[part];
+    v->part_frozen[piece] = frozen[part];
   }
   for (int first = 0; first < r.parts; first++)
     for (int end = first + 1; end <= r.parts; end++)
@@ -241,11 +247,14 @@ void zp_measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *mode
   v->waiting_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->part_elements = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->part_spread = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  v->part_frozen = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i);
   add_units(v);
-  for (int p = 0; p < s->in->spec->model->params.len; p++)
-    if (s->in->spec->model->params.data[p].segment < 0)
-      *(l->sharding->param[p].spread ? &v->spread_elements : &v->elements) += l->param_elements[p];
+  for (int p = 0; p < s->in->spec->model->params.len; p++) {
+    const zp_param *param = &s->in->spec->model->params.data[p];
+    int64_t *sum = l->sharding->param[p].spread ? &v->spread_elements : &v->elements;
+    if (param->segment < 0) *(param->frozen ? &v->frozen_elements : sum) += l->param_elements[p];
+  }
 }

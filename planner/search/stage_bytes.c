@@ -5,7 +5,7 @@
 #include "fit.h"
 
 zp_shares zp_shares_here(const zp_choice *c) {
-  zp_shares shares;
+  zp_shares shares = {.frozen = 1};
   for (int i = 0; i < ZP_STATE_COUNT; i++) shares.of[i] = zp_eighths_here(c, (zp_state)i) / (double)ZP_EIGHTHS;
   return shares;
 }
@@ -21,7 +21,8 @@ static double bytes_among(const zp_choice *c, const zp_lowered *l, const zp_shar
 
 zp_state_bytes zp_bytes_of_state(const zp_choice *c, const zp_lowered *l, const zp_shares *shares) {
   return (zp_state_bytes){.whole = bytes_among(c, l, shares, c->data),
-                          .spread = bytes_among(c, l, shares, (double)c->data / zp_expert_ranks(c))};
+                          .spread = bytes_among(c, l, shares, (double)c->data / zp_expert_ranks(c)),
+                          .frozen = shares->frozen * l->param_bytes / (zp_shards_params(c) ? c->data : 1)};
 }
 
 /* Buffers that a class has for the unit at work, at least: with all of it off the device, and, where the ZeRO stage is

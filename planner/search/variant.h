@@ -39,10 +39,10 @@ typedef struct zp_variant {
   zp_part_seconds all_s;    /* of all units */
   double *prefix_s;         /* forward and backward */
   double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
-  double *kept_bytes, *waiting_bytes;  /* saved for one micro-batch; of one whose weight gradients wait: of parts,
-                                        * [segments]. No piece has less than its parts together */
-  double *part_elements, *part_spread; /* parameters, as below: likewise */
-  double *forward_s;                   /* forward alone */
+  double *kept_bytes, *waiting_bytes; /* saved for one micro-batch; of one whose weight gradients wait: of parts,
+                                       * [segments]. No piece has less than its parts together */
+  double *part_elements, *part_spread, *part_frozen; /* parameters, as below: likewise */
+  double *forward_s;                                 /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
                              * the rest, prefix_s - input_s, are each the least by itself */
   int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; one array a sharding */
@@ -54,6 +54,7 @@ typedef struct zp_variant {
   int64_t carry_elements;   /* smallest carry between two units */
   int64_t elements; /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
   int64_t spread_elements; /* the same of those that are spread over expert groups: what one rank has */
+  int64_t frozen_elements; /* the same of those that are not trained, which are in neither of the two */
   int64_t saved_bytes;     /* of one micro-batch in all units */
   int64_t saved_for_loss;  /* of these in the units whose graph has the loss */
 } zp_variant;

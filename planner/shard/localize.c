@@ -230,6 +230,7 @@ zp_graph *zp_shard_localize(zp_arena *arena, const zp_shard_problem *problem, co
   int n = graph->tensors.len;
   l.to->arena = arena;
   l.to->loss = -1;
+  l.to->first_trained = graph->first_trained;
   l.local = ZP_NEW_ARRAY(arena, int, n), l.reduced = ZP_NEW_ARRAY(arena, int, n);
   l.entered = ZP_NEW_ARRAY(arena, int, n), l.state = ZP_NEW_ARRAY(arena, zp_form, n);
   for (int i = 0; i < n; i++) l.local[i] = l.reduced[i] = l.entered[i] = -1;

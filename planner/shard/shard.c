@@ -123,7 +123,8 @@ static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_s
       if (!first && (here.split_dim != split->split_dim || here.outer != split->outer || here.units != split->units))
         return false;
       here.spread = sharding->expert > 1 && is_matrix_of_experts(sharding->local[i], p);
-      here.grad_partial = is_shared(s->model->segments.data[i].graph, answers[i].pattern, p);
+      here.grad_partial =
+          !s->model->params.data[p].frozen && is_shared(s->model->segments.data[i].graph, answers[i].pattern, p);
       assert(first || here.grad_partial == split->grad_partial);
       sharding->partial = sharding->partial || here.grad_partial;
       *split = here;

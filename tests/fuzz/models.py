@@ -36,6 +36,7 @@ import tree  # noqa: E402
 KEPT = os.path.join(HERE, "kept")
 ATTEMPTS = 50  # at a model whose values make it a test
 LAYOUTS = 8  # drawn until zplan has a plan
+FROZEN = 0.25  # share of trainings with frozen parameters
 DIFFERENCES = 0.1  # share of trainings on one CPU rank whose loss is differentiated numerically
 
 Result = collections.namedtuple("Result", "number verdict case left_out refusals")
@@ -120,11 +121,15 @@ class Fuzzer:
     def one(self, number):
         case, left_out = make_case(self.options.seed, number)
         folder, chance = os.path.join(self.scratch, "%d" % (number % 64)), random.Random("settings %d/%d" % (self.options.seed, number))
+        freezes = random.Random("frozen %d/%d" % (self.options.seed, number))  # of its own, so that layouts stay what they were
         refusals, verdict = [], check.Verdict("refused", "no layout")
         try:
             for _ in range(1 if self.options.one_rank else LAYOUTS):
                 if not self.options.one_rank:
-                    drawn = check.Case(case.model, *settings.draw(chance, case.model))
+                    chosen, words = settings.draw(chance, case.model)
+                    if freezes.random() < FROZEN:
+                        words += settings.freeze(freezes, case.values)
+                    drawn = check.Case(case.model, chosen, words)
                     if drawn.why:  # rounded to another precision its values are no test
                         continue
                     case = drawn
@@ -146,6 +151,7 @@ class Fuzzer:
             self.operations.update(tree.operations(case.model))
             self.counts["gpu" if settings.on_gpu(case.words) else "%d ranks" % settings.trainings.ranks_of(case.settings)] += 1
             self.counts[case.precision()] += 1
+            self.counts["frozen"] += bool(case.frozen)
             self.counts["differences"] += verdict.text == "differences"
             self.tally.check("model %d, %s" % (result.number, shown), verdict.kind == "good", verdict.text)
         if verdict.kind == "bad":

@@ -127,6 +127,21 @@ def llama(w, tokens, layers, heads, kv_heads, theta=10000.0):
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"])
 
 
+# ---- LLaMA with adapters (arXiv 2106.09685) ----
+
+def is_adapter(name):
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def lora(w, tokens, alpha, **sizes):
+    """Every adapted weight with what its adapter adds: W + alpha / rank * B A."""
+    adapted = {}
+    for name, value in w.items():
+        a, b = (w.get("%s.lora_%s.weight" % (name.removesuffix(".weight"), which)) for which in "AB")
+        adapted[name] = value if a is None else value + alpha / a.shape[0] * (b @ a)
+    return llama(adapted, tokens, **sizes)
+
+
 # ---- Gemma 2 and Qwen 3 ----
 
 def grouped_scores(q, k, heads, kv_heads):

@@ -3,11 +3,12 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, moe, lines, bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, lines, bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
 import datetime
+import functools
 import json
 import math
 import os
@@ -99,9 +100,15 @@ def learning_rate(step):
 
 
 def train(name, weights):
-    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "lines": model.lines, "bert": model.bert,
+    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe,
+               "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert,
                "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit}[name]
-    optimizer = model.adamw(weights, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
+    trained = weights
+    if name == "lora":
+        trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}
+        for w in set(weights) - set(trained):
+            weights[w].requires_grad_(False)
+    optimizer = model.adamw(trained, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
     losses, norms = [], []
     for step, (tokens, labels, *lengths) in enumerate(BATCHES.get(name, batches)()):
         for group in optimizer.param_groups:
@@ -111,7 +118,7 @@ def train(name, weights):
         logits, extra = output if isinstance(output, tuple) else (output, 0.0)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
         (loss + (extra(labels) if callable(extra) else extra)).backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), settings.CLIP)))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(trained.values(), settings.CLIP)))
         optimizer.step()
         losses.append(float(loss))
     return losses, norms

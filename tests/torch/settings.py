@@ -1,4 +1,4 @@
-"""The comparisons: what gpt2.dz, llama.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz and vit.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz and vit.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -9,6 +9,7 @@ BETAS, EPS, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
 ARCHITECTURES = {
     "gpt2": {"layers": 3, "heads": 4},
     "llama": {"layers": 3, "heads": 6, "kv_heads": 2},
+    "lora": {"layers": 3, "heads": 6, "kv_heads": 2},
     "moe": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1},
     "lines": {"layers": 3, "heads": 4},
     "bert": {"layers": 3, "heads": 4},
@@ -18,7 +19,8 @@ ARCHITECTURES = {
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
 DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32", "bert": "float32",
-          "gemma2": "float64", "qwen3": "float64", "vit": "float64"}
+          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "lora": "float64"}
+LORA = {"alpha": 6, "trained": ("norm.weight",)}  # the rank is in the shapes
 MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 
 

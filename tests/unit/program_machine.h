@@ -146,6 +146,7 @@ static inline void *pm_address(const pm *m, const pm_unit *u, int t, int b) {
   switch (root->place) {
   case ZP_AT_PARAM: at = u->stage->at_params + (u->base + root->offset) * 8; break;
   case ZP_AT_SPREAD: break; /* the machine has one data rank */
+  case ZP_AT_FROZEN: break; /* and trains everything */
   case ZP_AT_SHARED:
     at = u->stage->at_params + zp_stage_shared(u->stage, u->seg->graph->params.data[root->index].param) * 8;
     break;

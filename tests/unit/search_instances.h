@@ -122,6 +122,13 @@ static inline zp_spec *random_spec_on(bool mixed, int *devices) {
   return spec;
 }
 
+/* Freezes parameters, in a quarter of the instances all but one. */
+static inline void freeze_some(zp_spec *spec) {
+  int n = spec->model->params.len, kept = (int)random_below(n), one_in = 1 + (int)random_below(4);
+  for (int i = 0; i < n; i++)
+    if (i != kept && (one_in == 1 || random_below(one_in) > 0)) zp_model_freeze(spec->model, i);
+}
+
 /* One node type: devices have this share of the memory that the best plan without offloading uses, and hosts plenty. */
 static inline void tighten(zp_spec *spec, int devices, double share) {
   zp_node_type *node = &spec->cluster.node;

@@ -365,6 +365,8 @@ static void take_muon(zp_spec *spec) {
   if (!c->idle.set) c->idle = (zp_limit){.set = true, .high = 4}; /* else CPU ranks are all started */
   allow(&c->zero, 0);
 }
+/* Some parameters are frozen. */
+static bool freezes;
 
 static void expect_optima(bool several_types, bool offload, int instances) {
   int feasible = 0, mixed = 0, left_out = 0;
@@ -374,6 +376,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     zp_spec *spec = random_spec_on(several_types, &devices);
     set_offload(&spec->plans.data[0], offload);
     if (takes_muon) take_muon(spec);
+    if (freezes) freeze_some(spec);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices, i);
     if (isnan(best)) {
@@ -407,6 +410,20 @@ Test(search_full, equals_brute_force_with_muon) {
   state = 3;
   takes_muon = true;
   expect_optima(false, false, MUON_INSTANCES);
+}
+
+/* In a quarter of the instances all parameters but one: what is left has next to no state, and weights fill the memory.
+ */
+Test(search_full, equals_brute_force_with_frozen_parameters) {
+  state = 21;
+  freezes = true;
+  expect_optima(false, false, INSTANCES / 2);
+}
+
+Test(search_full, equals_brute_force_with_frozen_parameters_and_offloading) {
+  state = 25;
+  freezes = true;
+  expect_optima(false, true, OFFLOAD_INSTANCES / 2);
 }
 
 Test(search_full, equals_brute_force_on_mixed_nodes) {

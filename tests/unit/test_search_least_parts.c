@@ -116,13 +116,13 @@ static void check_point(trial *t, seen *n) {
   n->forced += has_room && point.work_s > free_s * (1 + 1e-6);
 }
 
-Test(search_least_parts, no_cut_that_fits_has_less_work) {
+static void expect_least(bool freezes, int points) {
   seen n = {0};
-  state = 21;
-  while (n.points < POINTS) {
+  while (n.points < points) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
     trial t = {.spec = random_below(2) ? random_spec(&devices) : deep_spec(&devices)};
+    if (freezes) freeze_some(t.spec);
     zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, devices);
     zp_search_start(&t.run, t.spec, &machine, NULL);
     for (int k = 0; k < 20; k++)
@@ -132,4 +132,14 @@ Test(search_least_parts, no_cut_that_fits_has_less_work) {
   }
   cr_expect(n.fit > n.points / 4 && n.fit < n.points, "%d of %d fit", n.fit, n.points);
   cr_expect(n.forced > n.points / 100, "%d of %d have more work than the fastest modes", n.forced, n.points);
+}
+
+Test(search_least_parts, no_cut_that_fits_has_less_work) {
+  state = 21;
+  expect_least(false, POINTS);
+}
+
+Test(search_least_parts, no_cut_that_fits_has_less_work_with_frozen_parameters) {
+  state = 31;
+  expect_least(true, POINTS / 3);
 }

@@ -65,7 +65,9 @@ Test(stage_sums, tied_elements_of_spread_parameters) {
   int64_t elements[] = {96 * 64};
   zp_param_split param[1] = {{.spread = true}};
   zp_sharding sharding = {.param = param};
-  zp_lowered l = {.param_elements = elements, .sharding = &sharding};
+  zp_spec spec = {.model = zp_model_new(arena, "m")};
+  zp_model_add_param(spec.model, (zp_param){.name = "w", .shape = {.rank = 2, .dim = {96, 64}}, .segment = -1});
+  zp_lowered l = {.spec = &spec, .param_elements = elements, .sharding = &sharding};
   for (int zero = 0; zero <= 3; zero++) {
     zp_choice c = {.tensor = 1, .pipeline = 2, .data = 8, .expert = 4, .zero = zero};
     param[0].spread = true;

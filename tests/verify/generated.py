@@ -26,6 +26,7 @@ FOLDERS = (
     ("tensor", "examples/llama_tiny", ("--ranks", "2", "--set", "tensor=2")),
     ("experts", "examples/moe_tiny", ("--ranks", "2", "--set", "tensor=2")),
     ("gpt2", "examples/gpt2", ("--ranks", "1")),
+    ("adapters", "examples/gpt_tiny", ("--ranks", "2", "--set", "data=2", "--set", "zero=3", "--set", 'train.adapt=lora(rank = 4, of = ["*attn*"])')),
     ("sparse", "examples/gpt_long", ("--ranks", "1")),
     ("chunks", "examples/gpt_tiny", ("--ranks", "2", "--set", "pipeline=2", "--set", "schedule=interleaved", "--set", "chunks=2", "--set", "zero=0")),
 )

@@ -12,7 +12,7 @@ static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
   zp_move move = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER);
-  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk) && !walk.bucket.frozen; move.bucket++) {
     int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_GRADIENTS);
     int param = walk.bucket.param;
     zp_move sum = move;

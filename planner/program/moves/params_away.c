@@ -42,7 +42,10 @@ static void make_room(const zp_move_scope *x, zp_move_room *room) {
   zp_raise_away(x, ZP_STATE_PARAMS, ZP_MOVE_PARAMETERS, 2, room);
 }
 
+/* Frozen parameters are all on the device, or sharded over the data ranks. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  if (c->home[ZP_STATE_PARAMS].eighths > 0 && zp_model_has_frozen(spec->model))
+    return "parameters off the device do not go with frozen ones";
   return zp_refuse_shared_by_heads(c, spec, ZP_STATE_PARAMS);
 }
 

@@ -38,15 +38,17 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
     while (zp_next_bucket(x->lowered, x->choice, x->segment, walk)) {
       int param = walk->bucket.param;
       if (x->moment != ZP_MOMENT_BUCKETS) return true;
+      if (walk->bucket.frozen) return false; /* the last ones, which nothing happens to at the end of a step */
       if (param < 0 ? x->buckets != ZP_BUCKETS_SHARED : x->buckets != ZP_BUCKETS_OWN && zp_is_first_user(x, param))
         return true;
     }
     return false;
   }
-  while (walk->next < 2) {
-    bool spread = walk->next++ == 1;
-    int64_t elements = spread ? x->together->spread : x->together->whole;
-    walk->bucket = (zp_bucket){.param = -1, .spread = spread, .elements = elements};
+  while (walk->next < (x->moment == ZP_MOMENT_BUCKETS ? 2 : 3)) {
+    int kind = walk->next++;
+    const zp_flat *all = x->together;
+    int64_t elements = kind == 2 ? all->frozen : kind == 1 ? all->spread : all->whole;
+    walk->bucket = (zp_bucket){.param = -1, .spread = kind == 1, .frozen = kind == 2, .elements = elements};
     if (elements > 0) return true;
   }
   return false;
@@ -80,7 +82,7 @@ int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state stat
 
 zp_flat zp_scope_flat(const zp_move_scope *x) {
   if (x->together) return *x->together;
-  return (zp_flat){x->stage->flat_elements - x->stage->spread_elements, x->stage->spread_elements};
+  return (zp_flat){.whole = x->stage->flat_elements - x->stage->spread_elements, .spread = x->stage->spread_elements};
 }
 
 int64_t zp_scope_shard(const zp_move_scope *x) { return x->together ? x->shard_elements : x->stage->shard_elements; }

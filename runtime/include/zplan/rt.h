@@ -49,14 +49,16 @@ typedef struct zpr_param {
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
   bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
   bool orthogonal;   /* a matrix that Muon updates; others take AdamW beside it */
+  bool adapter;      /* where weights are given without it, it is drawn */
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
- * all spread over expert groups, or none of them is. zero >= 1, moves_gradients, zpr_reduce_grads: an instance is a
- * bucket, what moves over the ranks that hold the same at once; a parameter declared outside repeats has a run of its
- * own. With zero >= 1 its stride divides by those ranks. */
+ * all spread over expert groups, or none of them is, and all of them are trained, or none of them is. zero >= 1,
+ * moves_gradients, zpr_reduce_grads: an instance is a bucket, what moves over the ranks that hold the same at once; a
+ * parameter declared outside repeats has a run of its own. With zero >= 1 its stride divides by those ranks. */
 typedef struct zpr_run {
   const char *segment;
+  bool frozen;          /* they are not trained: no gradients, no state */
   int64_t first, count; /* first instance: names h.{first} ... */
   int64_t base, stride; /* elements in the flat buffers */
   int n_params;
@@ -97,6 +99,9 @@ typedef struct zpr_stage {
    * who hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
+  /* Behind them `params` has what is not trained, numbered from flat_elements on; with zero == 3 a rank has its shards,
+   * otherwise all of it. */
+  int64_t frozen_elements, frozen_shard_elements;
   int64_t master;   /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded
                        from; else -1 */
   int64_t products; /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; GPUs: the

@@ -24,6 +24,7 @@ import math
 import numpy as np
 
 import interpret
+import settings as settings_of
 import tree
 import trainer
 
@@ -53,6 +54,7 @@ class Case:
 
     def __init__(self, model, settings, words=()):
         self.model, self.settings, self.words = model, settings, words
+        self.frozen = settings_of.frozen_in(words)
         self.tokens, self.why = tokens_of(model), None
         try:
             self.values = interpret.Run(model, None, 0, self.tokens).values
@@ -69,6 +71,9 @@ class Case:
         else:
             self.why = "gradients out of range"
 
+    def is_frozen(self, name):
+        return settings_of.general(name) in self.frozen
+
     def precision(self):
         return self.settings["precision"]
 
@@ -76,7 +81,8 @@ class Case:
         return tree.dz(self.model, self.lr, why)
 
     def train(self, folder):
-        return trainer.train(folder, self.text(), self.tokens, self.model["seed"], self.values, self.settings, self.words)
+        return trainer.train(folder, self.text(), self.tokens, self.model["seed"], self.values, self.settings, self.words,
+                             {name for name in self.values if self.is_frozen(name)})
 
 
 # ---- gradients ----
@@ -128,11 +134,15 @@ def compare_step(case, step, before, trained):
     except interpret.Unfit:
         return None
     off, want = [], case.gradients if step == 0 else run.gradients()
+    want = {name: g for name, g in want.items() if not case.is_frozen(name)}
     if not in_range(want):
         return None
     if not abs(trained.losses[step] - run.loss) <= loss_bound(case, step, values, run):
         off.append("loss of step %d: %r, not %r" % (step + 1, trained.losses[step], run.loss))
     got = {name: (before[name] - trained.values[step][name]) / case.lr for name in before}
+    moved = [name for name in before if case.is_frozen(name) and got[name].any()]
+    if moved:
+        off.append("frozen, and moved in step %d: %s" % (step + 1, moved[:6]))
     errors = (gradient_errors if case.precision() == "fp64" else noisy_errors)(case, step, values, got, want)
     bad = sorted((name for name in errors if not errors[name] <= 1), key=lambda name: -errors[name])
     if bad:

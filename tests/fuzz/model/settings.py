@@ -3,6 +3,7 @@
 A setting is drawn from what may be legal; zplan refuses what does not fit the model (more stages than pieces, experts that no group
 divides), and a refusal is counted, not judged.
 """
+import json
 import os
 import sys
 
@@ -94,6 +95,26 @@ def draw(random, model, several=0.4, gpu=0.07):
     return chosen, words
 
 
+FROZEN = "train.frozen="
+
+
+def general(name):
+    """As the language names it: without the number of the iteration."""
+    return ".".join("{}" if part.isdigit() else part for part in name.split("."))
+
+
+def freeze(random, names):
+    """Words that freeze some of the parameters with these names, but not all of them."""
+    groups = sorted({general(name) for name in names})
+    kept, share = random.choice(groups), random.choice((0.2, 0.5, 1))
+    chosen = [group for group in groups if group != kept and random.random() < share]
+    return ("--set", FROZEN + json.dumps(chosen)) if chosen else ()
+
+
+def frozen_in(words):
+    return {name for word in words if word.startswith(FROZEN) for name in json.loads(word[len(FROZEN):])}
+
+
 def on_gpu(words):
     return words[:len(GPU)] == GPU
 
@@ -102,4 +123,5 @@ def shown(settings, words):
     """What differs from one rank that keeps everything, as one word a setting."""
     listed = ["%s=%s" % (key, ",".join(value) if isinstance(value, list) else value) for key, value in settings.items()
               if key not in ("batch",) and trainings.ONE_RANK.get(key, "fp64") != value]
-    return " ".join(listed + (["gpu"] if on_gpu(words) else [])) or "one rank"
+    frozen = len(frozen_in(words))
+    return " ".join(listed + (["gpu"] if on_gpu(words) else []) + (["%d frozen" % frozen] if frozen else [])) or "one rank"

@@ -9,7 +9,7 @@ What is no model (shapes that do not fit, names that are not there) is left out 
 import copy
 
 import tree
-from settings import GPU, on_gpu
+from settings import GPU, frozen_in, on_gpu
 
 # What a layout has that one rank has not, and what takes its place; in this order.
 SIMPLER = (("sequence", False), ("recompute_shard", "none"), ("stage_recompute", None), ("zero", 0), ("plan.expert", None), ("rank_order", "tdp"),
@@ -17,6 +17,8 @@ SIMPLER = (("sequence", False), ("recompute_shard", "none"), ("stage_recompute",
 
 
 def simpler_settings(model, settings, words):
+    if frozen_in(words):
+        yield model, settings, words[:-2]  # where freeze() has put them
     if on_gpu(words):
         yield model, settings, words[len(GPU):]
     if settings["precision"] != "fp64":

@@ -63,12 +63,12 @@ def write(path, data):
         file.write(data)
 
 
-def write_checkpoint(folder, seed, values, precision="fp64"):
-    """Step 0 of a run by sgd without momentum. values: those that the precision can hold; mixed ones have masters in f32."""
+def write_checkpoint(folder, seed, values, precision="fp64", frozen=()):
+    """Step 0 of a run by sgd without momentum. values: those that the precision can hold; mixed ones have masters in f32, but frozen ones."""
     place = harness.step_folder(folder, 0)
     os.makedirs(place, exist_ok=True)
     files = []
-    masters = {name + ".master": v for name, v in values.items()} if precision.startswith("mixed") else {}
+    masters = {name + ".master": v for name, v in values.items() if name not in frozen} if precision.startswith("mixed") else {}
     for name, data in (("model.safetensors", safetensors(values, precision)), ("optimizer.safetensors", safetensors(masters, "fp32"))):
         write(os.path.join(place, name), data)
         files.append({"name": name, "bytes": len(data), "fnv1a64x8": checksum(data)})
@@ -82,10 +82,12 @@ def write_checkpoint(folder, seed, values, precision="fp64"):
 
 def read_checkpoint(folder, step, precision):
     """Values of all parameters; masters where there are any."""
-    mixed = precision.startswith("mixed")
-    file = "optimizer.safetensors" if mixed else "model.safetensors"
-    tensors = harness.read_safetensors(os.path.join(harness.step_folder(folder, step), file))
-    return {name[:-7] if mixed else name: np.array(values, dtype=np.float64).reshape(shape) for name, (shape, values) in tensors.items()}
+    place = harness.step_folder(folder, step)
+    tensors = harness.read_safetensors(os.path.join(place, "model.safetensors"))
+    if precision.startswith("mixed"):
+        masters = harness.read_safetensors(os.path.join(place, "optimizer.safetensors"))
+        tensors.update({name[:-7]: tensor for name, tensor in masters.items()})
+    return {name: np.array(values, dtype=np.float64).reshape(shape) for name, (shape, values) in tensors.items()}
 
 
 def write_tokens(path, tokens):
@@ -110,7 +112,7 @@ class Trained:
         self.values = [read_checkpoint(os.path.join(folder, "ck"), step + 1, precision) for step in range(STEPS)]
 
 
-def train(folder, text, tokens, seed, values, settings, words=()):
+def train(folder, text, tokens, seed, values, settings, words=(), frozen=()):
     """Builds and runs in `folder`, which is made anew."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -118,7 +120,7 @@ def train(folder, text, tokens, seed, values, settings, words=()):
     write(source, text.encode())
     write_tokens(os.path.join(folder, "tokens.bin"), tokens)
     precision = settings["precision"]
-    write_checkpoint(os.path.join(folder, "ck"), seed, values, precision)
+    write_checkpoint(os.path.join(folder, "ck"), seed, values, precision, frozen)
     command = ["run", source, "--ranks", trainings.ranks_of(settings), "-o", os.path.join(folder, "tree")]
     command += ["--log", os.path.join(folder, "log.jsonl")]
     for key, value in settings.items():

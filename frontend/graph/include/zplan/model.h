@@ -71,6 +71,7 @@ typedef struct zp_tensor {
   int split_dim;
   int64_t full_dim;
   bool partial;
+  bool frozen; /* PARAM: it is not trained, so zp_differentiate gives it no gradient */
 } zp_tensor;
 
 /* The op table: enum name, printed name, class. Classes: ROW ops are computed row by row by generated kernels and may
@@ -282,6 +283,7 @@ typedef struct zp_graph {
   ZP_VEC(zp_param_use) params; /* in order of first use: the order of the flat parameter buffer */
   zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours */
   int loss;                    /* tensor index of the loss, -1 when this segment has none */
+  bool first_trained;          /* nothing before it is trained: nobody asks for gradients of what is carried in */
   /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role
    * GRAD_IN) of the gradient of carry_out[i]; grad_out[i] that of carry_in[i]. */
   int n_forward;
@@ -297,6 +299,7 @@ typedef struct zp_param {
   zp_init_kind init;
   double init_a, init_b; /* normal: mean, std; uniform: low, high; constant: value */
   int segment; /* the repeat segment that owns it, one copy per iteration; -1: declared outside repeats, one copy */
+  bool frozen; /* it is not trained: no gradient, no optimizer state (zp_model_freeze) */
   zp_span span;
 } zp_param;
 
@@ -310,6 +313,12 @@ typedef struct zp_input {
   bool labels;
   zp_span span;
 } zp_input;
+
+/* x w + scale x a b: w[k, n], a[k, r] and b[r, n], or transposed as w is; a and b are parameters of their own. */
+typedef struct zp_adapter {
+  int weight, a, b; /* indices into zp_model.params */
+  double scale;
+} zp_adapter;
 
 typedef struct zp_segment {
   const char *name; /* the repeat variable ("h"), or "begin", "middle1", "end" */
@@ -325,6 +334,7 @@ typedef struct zp_model {
   ZP_VEC(zp_param) params;
   ZP_VEC(zp_input) inputs;
   ZP_VEC(zp_segment) segments;
+  ZP_VEC(zp_adapter) adapters;       /* zp_model_adapt */
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
   int64_t sequence;   /* S: positions of a sample, dim[1] of the first input that has them; 1: none has */
   int64_t vocabulary; /* rows of the loss's logits: valid token ids are below it */
@@ -346,6 +356,16 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
 /* ---- building (graph.c): used by sema, and by tests directly ---- */
 zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
+/* The parameter is not trained, nor are its tensors in the segments' graphs. */
+void zp_model_freeze(zp_model *model, int param);
+/* Why the weight cannot have an adapter of that rank; NULL: it can. Arena. */
+const char *zp_model_refuse_adapter(const zp_model *model, int weight, int64_t rank);
+/* Gives a weight an adapter: `NAME.lora_A.weight` and `NAME.lora_B.weight` of a weight `NAME.weight`, with the start
+ * values of PEFT: a uniform within 1 / sqrt(k) (Kaiming's with a slope of sqrt(5)), b zero. Requires: not refused; no
+ * parts were inferred, or they are once more. */
+void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale);
+/* Is the parameter a matrix of an adapter? */
+bool zp_model_is_adapter(const zp_model *model, int param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
 int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp_shape shape, zp_span span);
 /* Bytes of one micro-batch of input i, and of the first n inputs. They stand in memory one behind the other, each with
@@ -401,10 +421,15 @@ const zp_extent *zp_shape_extent(zp_arena *arena, const zp_shape *shape, int i, 
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */
 /* Parameters, tied ones once, all iterations counted. */
 int64_t zp_model_parameters(const zp_model *model);
+/* Is some parameter not trained? Are matrices of experts? */
+bool zp_model_has_frozen(const zp_model *model);
+bool zp_model_has_frozen_experts(const zp_model *model);
+/* Parameters that are trained, counted likewise. */
+int64_t zp_model_trained_parameters(const zp_model *model);
 /* Parameters that one token meets: all of them, but of matrices of experts only its top_k. */
 int64_t zp_model_active_parameters(const zp_model *model);
 /* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal, all
- * slots of all experts, filled or not). */
+ * slots of all experts, filled or not). The gradients of frozen weights are no work. */
 double zp_model_flop_per_sequence(const zp_model *model);
 /* "h.3.mlp.c_fc.weight" for iteration 3. Arena. */
 const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration);

@@ -165,6 +165,22 @@ typedef struct zp_param_group {
   zp_span span;
 } zp_param_group;
 
+/* Names of parameters: `*` stands for any characters, `?` for one. */
+typedef struct zp_name_pattern {
+  const char *pattern;
+  zp_span span;
+} zp_name_pattern;
+typedef ZP_VEC(zp_name_pattern) zp_name_patterns;
+
+/* Low-rank adapters (LoRA, arXiv 2106.09685): a product x w of a weight in `of` gets + alpha / rank x a b. They are
+ * trained, and of the model's own parameters those in zp_train.trained. */
+typedef struct zp_adapt {
+  int64_t rank; /* 0: none */
+  double alpha; /* 0: as the rank, so that the product is added as it is */
+  zp_name_patterns of;
+  zp_span span;
+} zp_adapt;
+
 typedef struct zp_train {
   zp_data data;
   zp_initial init; /* init = weights("FOLDER") */
@@ -182,6 +198,9 @@ typedef struct zp_train {
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   double ema;                    /* what a step leaves of the average of the weights; 0: there is none */
+  /* Parameters in `frozen` are not trained, but those in `trained` are. With `trained` alone all others are frozen. */
+  zp_name_patterns frozen, trained;
+  zp_adapt adapt;
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
@@ -218,7 +237,9 @@ typedef struct zp_recipe {
 } zp_recipe;
 zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
 /* Can Muon take it? It is a matrix, and a layer's own. */
-static inline bool zp_can_be_orthogonal(const zp_param *param) { return param->segment >= 0 && param->shape.rank == 2; }
+static inline bool zp_can_be_orthogonal(const zp_param *param) {
+  return param->segment >= 0 && param->shape.rank == 2 && !param->frozen;
+}
 /* FLOP of the Newton-Schulz products of a matrix, and bytes that they work in beside its state (runtime/muon.h):
  * of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a copy of the matrix and two of n
  * x n. */
@@ -227,6 +248,7 @@ int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes); /* lo
 /* The group that the parameter is in; -1: in none. */
 int zp_group_of(const zp_train *train, const zp_param *param);
 bool zp_matches_pattern(const char *pattern, const char *name);
+bool zp_matches_some(const zp_name_patterns *patterns, const char *name);
 
 /* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that
  * the authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
@@ -341,6 +363,7 @@ typedef struct zp_source_text {
 } zp_source_text;
 typedef struct zp_spec {
   zp_model *model;
+  zp_model *base; /* as it is written, where `model` has adapters: parameters have the same indices; else NULL */
   zp_cluster cluster;
   zp_train train;
   ZP_VEC(zp_constraints) plans;   /* at least one; the unnamed or first is the default */
@@ -351,6 +374,8 @@ typedef struct zp_spec {
       options; /* command-line words that shaped it ("--gpus", "800", "--set", "tensor=8"): kept in the plan file */
 } zp_spec;
 
+/* The model without adapters. */
+static inline zp_model *zp_spec_base(const zp_spec *spec) { return spec->base ? spec->base : spec->model; }
 /* Does the limit allow the value? Unset limits allow everything. */
 bool zp_limit_allows(const zp_limit *limit, double value);
 /* The limit of a class of state (zp_constraints.offload): may it leave the device? */

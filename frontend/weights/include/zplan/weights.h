@@ -42,8 +42,8 @@ const zp_weight_tensor *zp_weights_find(const zp_weight_folder *folder, const ch
 /* From now on the averages of the weights that a checkpoint holds (`ema`) stand for its weights. False after reporting
  * that it holds none (Z0691). */
 bool zp_weights_take_averages(zp_arena *arena, zp_diags *diags, zp_weight_folder *folder);
-/* The tensor that is read for a parameter of the model: of a checkpoint of zplan its average where that is asked for,
- * else its f32 master copy where there is one and `exact` asks for it. NULL: none. */
+/* The tensor that is read for a parameter of the model: of a checkpoint of zplan its average where that is asked for
+ * and it has one, else its f32 master copy where there is one and `exact` asks for it. NULL: none. */
 const zp_weight_tensor *zp_weights_source(zp_arena *arena, const zp_weight_folder *folder, const char *name,
                                           bool exact);
 /* Bytes of an element; 0: a dtype that is not read. */
@@ -86,6 +86,7 @@ typedef struct zp_mapped_tensor {
   int rank;
   int64_t shape[ZP_HF_DIMS];
   ZP_VEC(zp_weight_part) parts;
+  bool optional; /* of an adapter, which is drawn where a folder has none */
 } zp_mapped_tensor;
 
 typedef struct zp_weight_map {
@@ -118,6 +119,7 @@ const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec
 typedef struct zp_weight_export {
   const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
   const zp_weight_map *map;           /* of Hugging Face */
+  const zp_model *model;              /* whose adapters are added to their weights */
   const zp_weight_folder *like;       /* the folder that the run began with: its names and files; NULL: none */
   const char *config;                 /* text of config.json */
   size_t config_len;
@@ -128,5 +130,17 @@ typedef struct zp_weight_export {
 } zp_weight_export;
 /* False after reporting (Z0695; Z0691 what cannot be read): then there is no folder. */
 bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export *job);
+
+/* ---- adapters in the format of PEFT (peft.c) ---- */
+typedef struct zp_peft_export {
+  const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
+  const zp_weight_map *map;           /* of Hugging Face: of the model without adapters */
+  const zp_spec *spec;
+  const char *base;   /* folder of the model that they are for; NULL: not known */
+  const char *dtype;  /* "F32" */
+  const char *folder; /* to be made: adapter_config.json, adapter_model.safetensors */
+} zp_peft_export;
+/* Tensors written; 0 after reporting (Z0682 what PEFT has no adapter for, Z0695, Z0691): then there is no folder. */
+int zp_weights_export_peft(zp_arena *arena, zp_diags *diags, const zp_peft_export *job);
 
 #endif

@@ -15,6 +15,7 @@
 typedef enum zp_place {
   ZP_AT_PARAM,   /* parameter of a repeat: flat buffer, instance base + offset (elements) */
   ZP_AT_SPREAD,  /* the same of a parameter that is spread over expert groups: instance spread base + offset */
+  ZP_AT_FROZEN,  /* the same of a parameter that is not trained: instance frozen base + offset */
   ZP_AT_SHARED,  /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
   ZP_AT_PENDING, /* the unit's area in what waits for gradients of weights: kept from BI to BW (split backward only) */
   ZP_AT_SAVED,   /* the unit's area in the micro-batch's slot: kept from forward to backward */
@@ -77,10 +78,11 @@ typedef struct zp_segment_program {
   /* What makes the loss behind a forward that no backward follows (a validation), where training makes it in backward;
    * reads the slot. No steps: forward makes the loss itself. */
   zp_procedure loss;
-  int64_t *param_offset; /* elements from the instance's start (its spread start), per graph->params entry; -1: shared,
-                          * see zp_stage.shared */
-  int64_t elements;      /* of one instance in the flat buffers (aligned); shared and spread parameters not counted */
+  int64_t *param_offset; /* elements from the instance's start (its spread or frozen start), per graph->params entry;
+                          * -1: shared, see zp_stage.shared */
+  int64_t elements;      /* of one instance in the flat buffers (aligned); shared, spread and frozen ones not counted */
   int64_t spread_elements;                       /* the same of its spread parameters */
+  int64_t frozen_elements;                       /* the same of its frozen parameters */
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
   int64_t carry_kept_elements;                   /* what the slot keeps of the input: all, or the rank's shard */
   int64_t saved_bytes;   /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
@@ -115,7 +117,7 @@ typedef struct zp_lowered {
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
   zp_ints shared;          /* model parameters declared outside repeats */
-  int ties;                /* those of them that several segments use */
+  int ties;                /* trained ones that several segments use */
   bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
 } zp_lowered;
 
@@ -126,6 +128,7 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t base;         /* element offset of the first instance in the flat buffers */
   int64_t stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
+  int64_t frozen_base, frozen_stride; /* the same of frozen parameters */
   int64_t saved; /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment, less
                   * zp_saved_away */
   int64_t saved_away; /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
@@ -138,17 +141,18 @@ typedef struct zp_shared {
   int64_t offset; /* elements in the flat buffers */
 } zp_shared;
 
-/* Elements of parameters: those that all data ranks hold, and those that are spread over expert groups. */
+/* Elements of parameters: those that all data ranks hold, those that are spread over expert groups, and those that are
+ * not trained. */
 typedef struct zp_flat {
-  int64_t whole, spread;
+  int64_t whole, spread, frozen;
 } zp_flat;
 
 /* Parameters that lie together in the flat buffers; over those who hold the same they move, and ZeRO shards them,
- * together. A unit works with one bucket of its own parameters, one for every shared parameter that it uses, and the
- * same of spread ones. */
+ * together. A unit works with one bucket of its own parameters, one for every shared parameter that it uses, the same
+ * of spread ones, and the same of frozen ones, which have no gradients. */
 typedef struct zp_bucket {
   int param; /* the shared one; -1: the unit's own */
-  bool spread;
+  bool spread, frozen;
   int64_t elements; /* with ZeRO 1 to 3 whole shards of 64 */
   int64_t at;       /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
 } zp_bucket;
@@ -186,9 +190,13 @@ typedef struct zp_stage {
    * ranks hold. ZeRO shards either over those who hold the same. */
   int64_t flat_elements, shard_elements;          /* of both */
   int64_t spread_elements, spread_shard_elements; /* of the second */
-  int64_t bucket_elements;    /* largest unit's parameters, shared ones included: a buffer of a ring */
-  int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
-  int64_t away_stride;        /* of what a slot has off the device, likewise */
+  /* Parameters that are not trained stand behind these in the buffer of parameters, and have no place in any other one.
+   * frozen_shard_elements: what a rank keeps of them, with ZeRO 3 its shard. */
+  int64_t frozen_elements, frozen_shard_elements;
+  int64_t bucket_elements;        /* largest unit's parameters, shared ones included: a buffer of a ring */
+  int64_t frozen_bucket_elements; /* with ZeRO 3: the same of frozen ones, behind these in a buffer of the parameters */
+  int64_t slots, slot_stride;     /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
+  int64_t away_stride;            /* of what a slot has off the device, likewise */
   int64_t away_slots;   /* byte offset of all that: in the rank's memory on the host, or in its file; -1: nothing */
   int64_t away_staging; /* disks: byte offset of the host buffers that it passes through; -1: none */
   bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
@@ -288,6 +296,10 @@ static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_s
 static inline bool zp_early_gradients_wait(const zp_choice *choice) {
   return zp_moves_gradients(choice) && zp_schedule_splits(choice->schedule);
 }
+/* Elements of a buffer of the ring of parameters. */
+static inline int64_t zp_stage_ring_elements(const zp_stage *stage) {
+  return stage->bucket_elements + stage->frozen_bucket_elements;
+}
 /* Bytes that one unit keeps between the parts of a split backward. */
 static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
   return segment->pending_bytes + (zp_early_gradients_wait(choice) ? segment->early_bytes : 0);
@@ -295,7 +307,7 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
 /* Does the step exchange slots in an expert group? */
 bool zp_step_is_exchange(const zp_step *step);
 
-/* Parameters that several segments use. */
+/* Trained parameters that several segments use. */
 int zp_count_ties(const zp_model *model);
 
 /* ---- layout ---- */
@@ -316,7 +328,7 @@ typedef struct zp_inner_stage {
 } zp_inner_stage;
 zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
 zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage);
-/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 +
+/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 3 +
  * lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
 /* Shards of buckets, and parts of a class that are off the device, are multiples of so many elements: a page of a disk

@@ -1,0 +1,195 @@
+/* Adapters of a checkpoint as PEFT keeps them: adapter_config.json and adapter_model.safetensors, in which the module
+ * of a weight `transformer.h.0.attn.c_attn.weight` has `base_model.model.transformer.h.0.attn.c_attn.lora_A.weight`
+ * [rank, in] and `...lora_B.weight` [out, rank].
+ *
+ * A module of theirs may be some rows of a weight of ours (q, k and v fused here and apart there): then it has our a
+ * whole, and its rows of b. Several weights of ours in one of theirs have adapters of their own, of which no single
+ * pair is the sum: refused. */
+#include "element.h"
+#include "weights_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <zplan/json.h>
+
+/* A module of theirs with an adapter. */
+typedef struct module {
+  const char *name; /* "transformer.h.0.attn.c_attn" */
+  const zp_merge *adapter;
+  int64_t out;
+  int64_t *row; /* [out]: of our weight's outputs */
+  bool fan_in;  /* it is stored [in, out] */
+} module;
+
+typedef struct peft {
+  zp_arena *arena;
+  zp_diags *diags;
+  const zp_peft_export *job;
+  const zp_merges *adapters;
+  ZP_VEC(module) modules;
+} peft;
+
+static bool refuse(peft *p, const char *tensor, const char *why) {
+  zp_diag *d = zp_report(p->diags, ZP_Z0682, p->job->spec->train.adapt.span,
+                         "PEFT has no adapter like that of `%s`: %s", tensor, why);
+  zp_diag_help(d, "`zplan export hf` writes the model with its adapters added to its weights");
+  return false;
+}
+
+/* Are elements (i, o) of our weight elements (i, row) of theirs, all of one row together? Fills in m->row. */
+static bool find_rows(module *m, const zp_weight_part *part, const int64_t shape[2], bool fan_in) {
+  const zp_merge *x = m->adapter;
+  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = part->from, count = 1;
+  for (int k = 0; k < part->n; k++) count *= part->extents[k];
+  for (int64_t i = 0; i < count; i++) {
+    int64_t e = part->begin + i, cols = x->trans ? x->in : x->out;
+    int64_t in = x->trans ? e % cols : e / cols, out = x->trans ? e / cols : e % cols;
+    int64_t their_in = fan_in ? place / shape[1] : place % shape[1], row = fan_in ? place % shape[1] : place / shape[1];
+    if (their_in != in || (m->row[row] >= 0 && m->row[row] != out)) return false;
+    m->row[row] = out;
+    for (int k = part->n - 1; k >= 0; k--) {
+      place += part->strides[k];
+      if (++index[k] < part->extents[k]) break;
+      place -= part->strides[k] * part->extents[k];
+      index[k] = 0;
+    }
+  }
+  return true;
+}
+
+static bool find_module_rows(peft *p, module *m, const zp_mapped_tensor *t, bool fan_in) {
+  m->fan_in = fan_in;
+  m->out = t->shape[fan_in ? 1 : 0];
+  m->row = ZP_NEW_ARRAY(p->arena, int64_t, m->out);
+  for (int64_t i = 0; i < m->out; i++) m->row[i] = -1;
+  if (t->shape[fan_in ? 0 : 1] != m->adapter->in) return false;
+  for (int i = 0; i < t->parts.len; i++)
+    if (!find_rows(m, &t->parts.data[i], t->shape, fan_in)) return false;
+  for (int64_t i = 0; i < m->out; i++)
+    if (m->row[i] < 0) return false;
+  return true;
+}
+
+static bool add_module(peft *p, const zp_mapped_tensor *t) {
+  static const char tail[] = ".weight";
+  module m = {.adapter = NULL};
+  size_t len = strlen(t->name), n = sizeof tail - 1;
+  for (int i = 0; i < t->parts.len; i++) {
+    const zp_merge *x = zp_merge_of(p->adapters, t->parts.data[i].ours);
+    if (i > 0 && x != m.adapter) return refuse(p, t->name, "it is made of several weights here");
+    m.adapter = x;
+  }
+  if (!m.adapter) return true;
+  if (t->rank != 2 || len <= n || strcmp(t->name + len - n, tail) != 0)
+    return refuse(p, t->name, "it is no weight of a linear layer");
+  m.name = zp_strndup(p->arena, t->name, len - n);
+  if (!find_module_rows(p, &m, t, false) && !find_module_rows(p, &m, t, true))
+    return refuse(p, t->name, "it is only a part of its inputs");
+  zp_push(p->arena, &p->modules, m);
+  return true;
+}
+
+/* ---- adapter_config.json ---- */
+
+/* "transformer.h.0.attn.c_attn" -> "attn.c_attn": PEFT takes every module that ends so. */
+static const char *target_of(const char *name) {
+  const char *rest = name;
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+    size_t digits = strspn(dot + 1, "0123456789");
+    if (digits > 0 && dot[1 + digits] == '.') rest = dot + 2 + digits;
+  }
+  return rest;
+}
+
+static void add_targets(peft *p, zp_json *list) {
+  zp_strings seen = {0};
+  for (int i = 0; i < p->modules.len; i++) {
+    const char *target = target_of(p->modules.data[i].name);
+    bool known = false;
+    for (int k = 0; k < seen.len && !known; k++) known = strcmp(seen.data[k], target) == 0;
+    if (known) continue;
+    zp_push(p->arena, &seen, target);
+    zp_json_append_string(list, target);
+  }
+}
+
+static bool write_config(peft *p, zp_out_folder *out) {
+  const zp_adapt *adapt = &p->job->spec->train.adapt;
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "peft_type", "LORA");
+  zp_json_set_string(o, "task_type", "CAUSAL_LM");
+  zp_json_set_string(o, "base_model_name_or_path", p->job->base ? p->job->base : "");
+  zp_json_set_int(o, "r", adapt->rank);
+  if (adapt->alpha == (double)(int64_t)adapt->alpha) /* a whole number in nearly all of them */
+    zp_json_set_int(o, "lora_alpha", (int64_t)adapt->alpha);
+  else
+    zp_json_set_real(o, "lora_alpha", adapt->alpha);
+  zp_json_set_real(o, "lora_dropout", 0);
+  zp_json_set_string(o, "bias", "none");
+  zp_json_set_bool(o, "fan_in_fan_out", p->modules.data[0].fan_in);
+  zp_json_set_bool(o, "init_lora_weights", true);
+  zp_json_set_bool(o, "use_rslora", false);
+  zp_json_set_bool(o, "inference_mode", true);
+  add_targets(p, zp_json_set(o, "target_modules", zp_json_array()));
+  const char *text = zp_format(p->arena, "%s\n", zp_json_text(p->arena, o, true));
+  zp_json_free(o);
+  return zp_out_file(out, "adapter_config.json", text, strlen(text));
+}
+
+/* ---- adapter_model.safetensors ---- */
+
+static const zp_weight_tensor *find(const peft *p, const char *name) {
+  bool exact = zp_weight_dtype_bytes(p->job->dtype) >= 4;
+  const zp_weight_tensor *master =
+      exact ? zp_weights_find(p->job->checkpoint, zp_format(p->arena, "%s.master", name)) : NULL;
+  return master ? master : zp_weights_find(p->job->checkpoint, name);
+}
+
+/* a is [rank, in], b [out, rank] there, whichever way they are stored here. */
+static bool write_matrix(peft *p, zp_out_folder *out, const module *m, bool is_b) {
+  const zp_merge *x = m->adapter;
+  int64_t rows = is_b ? m->out : x->rank, cols = is_b ? x->rank : x->in, size = zp_weight_dtype_bytes(p->job->dtype);
+  double *from = zp_weights_read_all(p->diags, p->job->checkpoint, find(p, is_b ? x->b : x->a));
+  void *to = from ? malloc((size_t)(rows * cols * size)) : NULL;
+  if (from && !to) zp_report(p->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for an adapter of %s", m->name);
+  for (int64_t i = 0; to && i < rows; i++)
+    for (int64_t k = 0; k < cols; k++) {
+      int64_t row = is_b ? m->row[i] : i, height = is_b ? x->out : x->rank;
+      zp_element_write(p->job->dtype, to, i * cols + k, from[x->trans ? row * cols + k : k * height + row]);
+    }
+  bool good = to && zp_out_put(out, to, (size_t)(rows * cols * size));
+  free(from);
+  free(to);
+  return good;
+}
+
+static bool write_tensors(peft *p, zp_out_folder *out) {
+  zp_out_tensor *list = ZP_NEW_ARRAY(p->arena, zp_out_tensor, 2 * p->modules.len);
+  int64_t begin = 0, size = zp_weight_dtype_bytes(p->job->dtype);
+  for (int i = 0; i < 2 * p->modules.len; i++) {
+    const module *m = &p->modules.data[i / 2];
+    int64_t rank = m->adapter->rank, rows = i % 2 ? m->out : rank, cols = i % 2 ? rank : m->adapter->in;
+    list[i] = (zp_out_tensor){.rank = 2, .shape = {rows, cols}, .begin = begin, .bytes = rows * cols * size};
+    list[i].name = zp_format(p->arena, "base_model.model.%s.lora_%c.weight", m->name, "AB"[i % 2]);
+    begin += list[i].bytes;
+  }
+  zp_buf header = zp_safetensors_header(p->arena, p->job->dtype, list, 2 * p->modules.len);
+  bool good = zp_out_begin(out, "adapter_model.safetensors") && zp_out_put(out, header.data, header.len);
+  for (int i = 0; good && i < 2 * p->modules.len; i++) good = write_matrix(p, out, &p->modules.data[i / 2], i % 2);
+  return zp_out_end(out) && good;
+}
+
+int zp_weights_export_peft(zp_arena *arena, zp_diags *diags, const zp_peft_export *job) {
+  assert(job->checkpoint && job->map && job->spec->model->adapters.len > 0);
+  peft p = {.arena = arena, .diags = diags, .job = job, .adapters = zp_merges_of(arena, job->spec->model)};
+  for (int i = 0; i < job->map->tensors.len; i++)
+    if (!add_module(&p, &job->map->tensors.data[i])) return 0;
+  for (int i = 1; i < p.modules.len; i++)
+    if (p.modules.data[i].fan_in != p.modules.data[0].fan_in)
+      return refuse(&p, p.modules.data[i].name, "some weights are stored [in, out] and others [out, in]"), 0;
+  assert(p.modules.len > 0);
+  zp_out_folder *out = zp_out_open(arena, diags, job->folder);
+  if (!out) return 0;
+  bool good = write_config(&p, out) && write_tensors(&p, out);
+  return zp_out_close(out, good) ? 2 * p.modules.len : 0;
+}
