@@ -134,7 +134,7 @@ static void diff_concat(diff_pass *pass, const zp_node *node) {
     const zp_shape shape = pass->graph->tensors.data[x].shape;
     zp_node slice = slice_of(node, dy, &shape, begin, pass->arena);
     begin += slice.attr.count;
-    if (pass->graph->tensors.data[x].role == ZP_ROLE_PARAM) {
+    if (zp_diff_trains(pass, x)) {
       diff_shared_rows(pass, node, slice, x);
     } else if (pass->needs[x]) {
       add_gradient_of(pass, &slice, x);

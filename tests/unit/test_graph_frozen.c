@@ -67,6 +67,24 @@ Test(frozen, one_parameter_and_all_others) {
     }
 }
 
+/* What samples share before and behind their positions: each of them alone, and all but it. */
+Test(frozen, joined_positions) {
+  static const char *const names[] = {"first", "last", "position", "ln.weight", "ln.bias"};
+  enum { N = sizeof names / sizeof *names };
+  for (int which = 0; which < N; which++)
+    for (int others = 0; others < 2; others++) {
+      kit k = kit_new(S, 1, D);
+      int x = op2(&k, ZP_OP_CONCAT, param(&k, "first", shape2(2, D)), k.graph->carry_in.data[0]);
+      x = op2(&k, ZP_OP_CONCAT, x, param(&k, "last", shape2(1, D)));
+      x = layer_norm(&k, "ln", op2(&k, ZP_OP_ADD, x, param(&k, "position", shape2(S + 3, D))));
+      carry_out(&k, op2(&k, ZP_OP_MUL, x, x));
+      for (int i = 0; i < N; i++)
+        if ((i == which) != others) freeze(&k, names[i]);
+      check_both(&k, 0.1);
+      kit_free(&k);
+    }
+}
+
 Test(frozen, no_products_for_frozen_weights) {
   kit k = kit_new(S, 1, D);
   gpt_layer(&k, HEADS, 0);
