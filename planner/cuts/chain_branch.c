@@ -46,14 +46,15 @@ static zp_cut_cost minus(const zp_cut_cost *a, const zp_cut_cost *b) {
 }
 
 /* settled: t->cost has what the stage costs. */
-static added added_by(const zp_chain_tree *t, int place, bool settled) {
-  added x = {.n = 1, .at = {place}, .cost = {settled ? t->cost[place] : *zp_chain_edge(t, place)}};
+static void set_added(const zp_chain_tree *t, int place, bool settled, added *x) {
+  x->n = 1;
+  x->at[0] = place;
+  x->cost[0] = settled ? t->cost[place] : *zp_chain_edge(t, place);
   for (int k = 0; k < place && settled; k++) {
     if (t->stage_of[k] != t->stage_of[place]) continue;
-    x.at[x.n] = k;
-    x.cost[x.n++] = minus(&t->cost[k], zp_chain_edge(t, k));
+    x->at[x->n] = k;
+    x->cost[x->n++] = minus(&t->cost[k], zp_chain_edge(t, k));
   }
-  return x;
 }
 
 /* A chain's seconds up to the end of a fixed place. */
@@ -106,10 +107,13 @@ static int by_child(const void *a, const void *b) {
 }
 
 /* The most that a chain says of the cuts that start with the fixed places up to this one, or what the first one says
- * that rules them out: neighbours are mostly ruled out by the same. Counts the places that chains were asked about. */
+ * that rules them out: neighbours are mostly ruled out by the same. Counts the places that chains were asked about,
+ * each as an action. */
 static double bound_of_place(zp_chain_tree *t, int place, bool settled, int64_t *asked) {
   double most = 0;
-  const added x = added_by(t, place, settled);
+  added x;
+  set_added(t, place, settled, &x);
+  *asked += 2; /* the place itself */
   for (int i = 0; i < t->n_chains; i++) {
     zp_held_chain *h = &t->chains[t->order[i]];
     *asked += x.n;
@@ -126,7 +130,8 @@ static double bound_of_place(zp_chain_tree *t, int place, bool settled, int64_t 
 /* The fewest of the fixed places that miss the target by the chain; all when they do not. */
 static int blame(zp_chain_tree *t, zp_held_chain *h) {
   for (int k = 0; k < t->places; k++) {
-    const added x = added_by(t, k, settles_stage(t, k));
+    added x;
+    set_added(t, k, settles_stage(t, k), &x);
     add_place(h, k, &x);
   }
   for (int k = 0; k <= t->places; k++)
@@ -178,14 +183,14 @@ static int visit(zp_chain_tree *t, int place) {
     double bound;
     if (fix(t, place, &bound, &asked)) children[n++] = (child){end, bound};
   }
-  zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at] + asked) / ZP_CHAIN_ENDS);
+  zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at]) / ZP_CHAIN_ENDS + asked);
   if (n) qsort(children, (size_t)n, sizeof *children, by_child);
   int miss = place + 1;
   for (int64_t i = 0; i < n && !t->spent && miss > place; i++) {
     t->cut[place + 1] = children[i].end;
     asked = 0;
     if (!fix(t, place, &children[i].bound_s, &asked)) continue;
-    zp_chain_spend(t, asked / ZP_CHAIN_ENDS);
+    zp_chain_spend(t, asked);
     miss = visit(t, place + 1);
   }
   zp_arena_rewind(t->scratch, mark);
