@@ -70,15 +70,16 @@ def read(place, step):
 
 # ---- the formula ----
 
-def check_formula(tally, name, place, bound, steps=STEPS):
+def check_formula(tally, name, place, bound, steps=STEPS, frozen=()):
     worst, moved = 0.0, 0
     for step in range(1, steps + 1):
         (_, before), (weights, after) = read(place, step - 1) if step > 1 else (None, None), read(place, step)
         if before is None:
             continue
-        if not tally.check("%s: step %d has all averages" % (name, step), sorted(after) == sorted(weights) == sorted(before), str(sorted(after))[:200]):
+        trained = {param: values for param, values in weights.items() if not param.endswith(tuple(frozen))}
+        if not tally.check("%s: step %d has all averages" % (name, step), sorted(after) == sorted(trained) == sorted(before), str(sorted(after))[:200]):
             return
-        for param, values in weights.items():
+        for param, values in trained.items():
             want = [EMA * a + (1 - EMA) * w for a, w in zip(before[param], values)]
             worst = max(worst, harness.tensor_error(after[param], want))
             moved += list(after[param]) != list(before[param])
@@ -99,13 +100,25 @@ def check_start(tally, folder):
 
 def check_optimizers(tally, folder, verbose):
     for optimizer in ("adam(lr = 3e-3, weight_decay = 0.1)", "sgd(lr = 3e-2, momentum = 0.8)", "sgd(lr = 3e-2)", "lion(lr = 3e-4)", "lamb(lr = 3e-3)"):
-        for precision, more in (("fp64", ()), ("mixed_bf16", ()), ("fp64", GPU)):
+        for precision, more in (("fp64", ()), ("mixed_bf16", GPU if optimizer.startswith("sgd") else ()), *((("fp64", GPU),) if optimizer.startswith("l") else ())):
             place = os.path.join(folder, "optimizer")
             got = train(case(1, 1, 1, precision, words=more), place, words_of(optimizer))
             name = " ".join((optimizer, precision) + more[2:])
             if tally.check(name + " runs", not got.error, got.error or ""):
                 check_formula(tally, name, place, EXACT if precision == "fp64" else F32)
             shutil.rmtree(place)
+
+
+def check_frozen(tally, folder):
+    """What is not trained has no average."""
+    frozen = ("--set", 'train.frozen=["wte", "*.bias"]')
+    for name, one in (("one rank", case(1, 1, 1, words=frozen)), ("data 2, ZeRO 3", case(1, 1, 2, zero=3, words=frozen)),
+                      ("pipeline 2 in bf16", case(1, 2, 1, "mixed_bf16", words=frozen)), ("an emulated GPU", case(1, 1, 1, words=frozen + GPU))):
+        place = os.path.join(folder, "frozen")
+        got = train(one, place, words_of())
+        if tally.check("%s with frozen parameters runs" % name, not got.error, got.error or ""):
+            check_formula(tally, "%s with frozen parameters" % name, place, F32 if "bf16" in name else EXACT, frozen=("wte", ".bias"))
+        shutil.rmtree(place)
 
 
 def check_weights(tally, folder):
@@ -312,6 +325,7 @@ def main():
         check_plan(tally)
         check_start(tally, folder)
         check_weights(tally, folder)
+        check_frozen(tally, folder)
         check_layouts(tally, folder, options.verbose)
         check_optimizers(tally, folder, options.verbose)
         check_overflow(tally, folder)

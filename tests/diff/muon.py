@@ -124,10 +124,13 @@ def read(place, step):
     return harness.read_safetensors(os.path.join(folder, "model.safetensors")), state
 
 
-def check_formula(tally, name, place, bound, groups=True, ema=0.0):
+def check_formula(tally, name, place, bound, groups=True, ema=0.0, adapters=False):
     (old, old_state), (new, new_state) = (read(place, step) for step in (BEFORE, STEPS))
     worst, where, torch_case, after = 0.0, "", [], []
     for param, (shape, weights) in old.items():
+        if adapters and ".lora_" not in param:
+            tally.check("%s: %s is frozen" % (name, param), param not in new_state and list(weights) == list(new[param][1]))
+            continue
         a, b = old_state[param], new_state[param]
         w, found = a.get("master", weights), b.get("master", new[param][1])
         lr, decay = recipe_of(param, shape, groups)
@@ -201,6 +204,12 @@ def check_layouts(tally, folder, verbose):
     got = train(case(1, 1, 1), averaged, words_of() + ("--set", "train.ema=0.9"))
     if tally.check("with an average runs", not got.error, got.error or ""):
         check_formula(tally, "with an average", averaged, EXACT, ema=0.9)
+    adapters = ("--set", 'train.adapt=lora(rank = 4, of = ["h.{}.attn.*weight"])')
+    for i, one in enumerate((case(1, 1, 1, words=adapters), case(1, 2, 2, words=adapters))):
+        place = os.path.join(folder, "adapters%d" % i)
+        got = train(one, place, words_of(groups=False))
+        if tally.check("%s: adapters run" % one.name, not got.error, got.error or ""):
+            check_formula(tally, "%s, adapters" % one.name, place, EXACT, groups=False, adapters=True)
     experts = case(1, 1, 2, model="moe", more={"plan.expert": 2, "model.n": 2})
     one = case(1, 1, 1, model="moe", more={"model.n": 2})
     results = [train(one, os.path.join(folder, "moe%d" % i), words_of(groups=False)) for i, one in enumerate((experts, one))]

@@ -330,7 +330,7 @@ def refused(name, args, status, *words):
 def refused_exports(folder):
     card = CARDS + "zero2_13b.dz"
     mixtral = EXAMPLES + "mixtral_8x7b.dz"
-    refused("no format", ["export"], 2, "deepspeed, megatron, slurm or hf")
+    refused("no format", ["export"], 2, "deepspeed, megatron, slurm, hf or peft")
     refused("misspelt format", ["export", "megatronn", card], 2, "did you mean `megatron`?")
     refused("unknown format", ["export", "pytorch", card], 2, "unknown format `pytorch`")
     refused("no file", ["export", "slurm"], 2)
