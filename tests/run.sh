@@ -115,7 +115,7 @@ libraries of CUDA|python3 tests/verify/libraries.py
 faults of a GPU|python3 tests/fault/gpu.py
 surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
-model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 48
+model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 40
 1-bit Adam|python3 tests/diff/compress.py
 switch of 1-bit Adam|python3 tests/diff/freeze.py
 values of 1-bit Adam|python3 tests/diff/compress_values.py

@@ -218,7 +218,7 @@ def check_layouts(tally, folder, verbose):
 
 def check_16_bits(tally, folder):
     """Products of the f32 masters, in f32."""
-    for precision, words in (("fp32", ()), ("mixed_bf16", ()), ("mixed_fp16", ()), ("mixed_bf16", GPU), ("fp32", GPU)):
+    for precision, words in (("fp32", ()), ("mixed_bf16", ()), ("mixed_fp16", ()), ("mixed_bf16", GPU)):
         place = os.path.join(folder, precision + "".join(words[-1:]))
         got = train(case(1, 1, 1, precision, words=words), place, words_of() + (("--set", "train.loss_scale=128") if precision == "mixed_fp16" else ()))
         if tally.check(precision + " runs", not got.error, got.error or ""):
