@@ -1,0 +1,43 @@
+/* Shared by the files of shape rules: what they ask of operands, and how they answer. */
+#ifndef ZPLAN_GRAPH_RULES_H
+#define ZPLAN_GRAPH_RULES_H
+
+#include "graph_internal.h"
+
+/* ---- rule_checks.c ---- */
+const zp_tensor *zp_rule_operand(const zp_rule *rule, int i);
+const zp_shape *zp_rule_shape(const zp_rule *rule, int i);
+const char *zp_rule_text(const zp_rule *rule, int i); /* of that shape */
+/* Sets the rule's error. The diagnostic, to which help may be added; NULL: nobody asked for one. */
+__attribute__((format(printf, 3, 4))) zp_diag *zp_rule_fail(zp_rule *rule, zp_diag_code code, const char *format, ...);
+void zp_rule_help(zp_diag *diag, const char *text); /* diag may be NULL */
+/* One more result. */
+void zp_rule_answer(zp_rule *rule, zp_element element, zp_shape shape);
+/* Puts dimension j of `from`, its extent with it, at place i. */
+void zp_rule_put_dim(zp_shape *to, int i, const zp_shape *from, int j);
+/* The shape with another last dimension; that of dimension j of `from`. */
+zp_shape zp_rule_with_last(const zp_shape *shape, int64_t last, const zp_extent *extent);
+zp_shape zp_rule_with_last_of(const zp_shape *shape, const zp_shape *from, int j);
+void zp_rule_resize(const zp_rule *rule, zp_shape *shape, int i, int64_t size);
+/* Checks: false after reporting. */
+bool zp_want_element(zp_rule *rule, int i, zp_element want);
+bool zp_want_param(zp_rule *rule, int i);
+bool zp_want_activation(zp_rule *rule, int i);
+bool zp_want_rank(zp_rule *rule, int i, int rank);
+bool zp_want_same_shape(zp_rule *rule, int i, int j);
+bool zp_want_positive(zp_rule *rule, const char *what, double value);
+/* ids [B, S] beside rows [B, S, n], or [B] beside [B, n]. */
+bool zp_want_labels(zp_rule *rule, int ids, int rows);
+
+/* ---- rules_positions.c ---- */
+void zp_rule_mean(zp_rule *rule);
+void zp_rule_slice(zp_rule *rule);
+void zp_rule_concat(zp_rule *rule);
+
+/* ---- rules_experts.c ---- */
+void zp_rule_top_k_gate(zp_rule *rule);
+void zp_rule_dispatch(zp_rule *rule);
+void zp_rule_batched_matmul(zp_rule *rule);
+void zp_rule_combine(zp_rule *rule);
+
+#endif

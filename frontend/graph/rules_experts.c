@@ -1,0 +1,131 @@
+/* Shape rules of mixtures of experts: the gate, its slots, products of the experts. */
+#include <math.h>
+#include "rules.h"
+
+/* Most slots of a sample: they are numbered in 32 bits. */
+#define MAX_SLOTS ((double)INT32_MAX)
+
+/* Slots of one expert: its share of the choices times the capacity, and never more than there are tokens, because a
+ * token chooses an expert once. The small factor keeps a product such as 1.1 * 80 / 8 from being rounded up twice. */
+static int64_t slots_of(const zp_op_attr *attr, int64_t positions) {
+  double share = attr->capacity * (double)positions * (double)attr->top_k / (double)attr->experts;
+  return (int64_t)fmin(ceil(share * (1 - 1e-12)), (double)positions);
+}
+
+void zp_rule_top_k_gate(zp_rule *rule) {
+  zp_op_attr *attr = &rule->attr;
+  if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !zp_want_positive(rule, "capacity", attr->capacity))
+    return;
+  attr->experts = zp_shape_cols(zp_rule_shape(rule, 0));
+  if (attr->top_k < 1 || attr->top_k > attr->experts) {
+    zp_rule_fail(rule, ZP_Z0208, "`k` of `top_k_gate` is %lld, but `%s` %s has scores of %lld experts",
+                 (long long)attr->top_k, zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0),
+                 (long long)attr->experts);
+    return;
+  }
+  if (attr->top_k > ZP_MAX_TOP_K || attr->experts > ZP_MAX_EXPERTS) {
+    zp_rule_fail(rule, ZP_Z0208, "a gate chooses at most %d of at most %d experts, not %lld of %lld", ZP_MAX_TOP_K,
+                 ZP_MAX_EXPERTS, (long long)attr->top_k, (long long)attr->experts);
+    return;
+  }
+  if (attr->top_k == 1 && attr->normalize) {
+    zp_rule_help(
+        zp_rule_fail(rule, ZP_Z0208, "with k = 1 a normalized weight is always 1, and the router would not learn"),
+        "write `normalize = false`: the weight is then the probability among all experts");
+    return;
+  }
+  if (!(attr->balance >= 0 && isfinite(attr->balance))) {
+    zp_rule_fail(rule, ZP_Z0208, "`balance` of `top_k_gate` must not be negative, and is %g", attr->balance);
+    return;
+  }
+  attr->slots = slots_of(attr, zp_rule_shape(rule, 0)->dim[1]);
+  if ((double)attr->slots * (double)attr->experts > MAX_SLOTS) {
+    zp_rule_fail(rule, ZP_Z0208, "%lld experts of %lld slots are more than 32 bits number", (long long)attr->experts,
+                 (long long)attr->slots);
+    return;
+  }
+  zp_shape choices = zp_rule_with_last(zp_rule_shape(rule, 0), attr->top_k, NULL);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, choices);
+  zp_rule_answer(rule, ZP_ELEM_I32, choices);
+}
+
+/* Takes experts and slots over from the gate that made operand i; the passes have them in the attributes already. */
+static bool want_slots(zp_rule *rule, int i) {
+  const zp_tensor *slot = zp_rule_operand(rule, i);
+  if (!zp_want_element(rule, i, ZP_ELEM_I32)) return false;
+  if (rule->attr.slots) return true;
+  const zp_node *gate = slot->producer >= 0 ? &rule->graph->nodes.data[slot->producer] : NULL;
+  if (!gate || gate->op != ZP_OP_TOP_K_GATE) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0207, "operand %d of `%s` must be the slots of a `top_k_gate`, but `%s` is not",
+                              i + 1, zp_op_name(rule->op), slot->name),
+                 "write `weight, slot = top_k_gate(scores, k = 2)`");
+    return false;
+  }
+  rule->attr.experts = gate->attr.experts;
+  rule->attr.slots = gate->attr.slots;
+  rule->attr.top_k = gate->attr.top_k;
+  return true;
+}
+
+static bool want_positions(zp_rule *rule, int i, int j) {
+  if (zp_rule_shape(rule, i)->dim[1] == zp_rule_shape(rule, j)->dim[1]) return true;
+  zp_rule_fail(rule, ZP_Z0204, "`%s` needs the tokens that the gate saw, but `%s` is %s and `%s` is %s",
+               zp_op_name(rule->op), zp_rule_operand(rule, i)->name, zp_rule_text(rule, i),
+               zp_rule_operand(rule, j)->name, zp_rule_text(rule, j));
+  return false;
+}
+
+/* The number of experts as the scores of the gate have it that made operand i. */
+static const zp_extent *experts_extent(const zp_rule *rule, int i) {
+  const zp_tensor *slot = zp_rule_operand(rule, i);
+  const zp_node *gate = slot->producer >= 0 ? &rule->graph->nodes.data[slot->producer] : NULL;
+  if (!gate || gate->op != ZP_OP_TOP_K_GATE) return NULL;
+  const zp_shape *scores = &rule->graph->tensors.data[gate->in.data[0]].shape;
+  const zp_extent *experts = scores->extent[scores->rank - 1];
+  return experts && experts->value == rule->attr.experts ? experts : NULL;
+}
+
+void zp_rule_dispatch(zp_rule *rule) {
+  if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !want_slots(rule, 1) || !want_positions(rule, 0, 1))
+    return;
+  const zp_shape *x = zp_rule_shape(rule, 0);
+  zp_shape slots = {.rank = 4, .dim = {x->dim[0], rule->attr.experts, rule->attr.slots}};
+  slots.extent[1] = experts_extent(rule, 1);
+  zp_rule_put_dim(&slots, 3, x, 2);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, slots);
+}
+
+void zp_rule_batched_matmul(zp_rule *rule) {
+  if (!zp_want_activation(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_FLOAT) || !zp_want_param(rule, 1) ||
+      !zp_want_rank(rule, 0, 4) || !zp_want_rank(rule, 1, 3))
+    return;
+  const zp_shape *x = zp_rule_shape(rule, 0), *w = zp_rule_shape(rule, 1);
+  int64_t k = w->dim[rule->attr.trans ? 2 : 1];
+  if (w->dim[0] != x->dim[1] || x->dim[3] != k) {
+    zp_rule_fail(rule, ZP_Z0204,
+                 "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
+                 " %lld experts and %lld rows",
+                 zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), rule->attr.trans ? "the transposes of " : "",
+                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1), (long long)x->dim[1], (long long)x->dim[3],
+                 (long long)w->dim[0], (long long)k);
+    return;
+  }
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last_of(x, w, rule->attr.trans ? 1 : 2));
+}
+
+void zp_rule_combine(zp_rule *rule) {
+  if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 4) || !zp_want_activation(rule, 1) || !want_slots(rule, 2))
+    return;
+  const zp_shape *y = zp_rule_shape(rule, 0), *weight = zp_rule_shape(rule, 1);
+  if (y->dim[1] != rule->attr.experts || y->dim[2] != rule->attr.slots) {
+    zp_rule_fail(rule, ZP_Z0204, "the gate has %lld experts of %lld slots, but `%s` is %s",
+                 (long long)rule->attr.experts, (long long)rule->attr.slots, zp_rule_operand(rule, 0)->name,
+                 zp_rule_text(rule, 0));
+    return;
+  }
+  if (!zp_want_same_shape(rule, 1, 2)) return;
+  zp_shape combined = {.rank = 3, .dim = {y->dim[0]}};
+  zp_rule_put_dim(&combined, 1, weight, 1);
+  zp_rule_put_dim(&combined, 2, y, 3);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, combined);
+}

@@ -1,0 +1,68 @@
+/* Shape rules of positions: their mean, some of them, one behind the other. */
+#include "rules.h"
+
+/* Kernels of positions read whole rows, one behind the other. */
+static bool want_samples(zp_rule *rule, int i) {
+  if (!zp_want_activation(rule, i) || !zp_want_rank(rule, i, 3)) return false;
+  if (zp_rule_operand(rule, i)->base < 0) return true;
+  zp_rule_help(zp_rule_fail(rule, ZP_Z0216, "`%s` of `%s`, a part of a split, is known but not built yet",
+                            zp_op_name(rule->op), zp_rule_operand(rule, i)->name),
+               "apply it to what is split, or to something that is computed from the part");
+  return false;
+}
+
+/* Positions of whole samples, also where x is a rank's share of them. */
+static int64_t positions_of(const zp_tensor *x) { return x->split_dim == 1 ? x->full_dim : x->shape.dim[1]; }
+
+static zp_shape without_positions(const zp_shape *x) {
+  zp_shape shape = {.rank = 2, .dim = {x->dim[0]}};
+  zp_rule_put_dim(&shape, 1, x, 2);
+  return shape;
+}
+
+void zp_rule_mean(zp_rule *rule) {
+  if (!want_samples(rule, 0)) return;
+  if (rule->attr.value == 0) rule->attr.value = 1 / (double)positions_of(zp_rule_operand(rule, 0));
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, without_positions(zp_rule_shape(rule, 0)));
+}
+
+void zp_rule_slice(zp_rule *rule) {
+  const zp_op_attr *attr = &rule->attr;
+  if (!want_samples(rule, 0)) return;
+  int64_t count = attr->count ? attr->count : 1, positions = positions_of(zp_rule_operand(rule, 0));
+  if (attr->begin < 0 || count < 1 || attr->begin >= positions || count > positions - attr->begin) {
+    zp_rule_fail(rule, ZP_Z0208, "`%s` has positions 0 to %lld, not %lld to %lld", zp_rule_operand(rule, 0)->name,
+                 (long long)positions - 1, (long long)attr->begin, (long long)(attr->begin + count - 1));
+    return;
+  }
+  zp_shape some = *zp_rule_shape(rule, 0);
+  some.dim[1] = count;
+  some.extent[1] = NULL;
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, attr->count ? some : without_positions(&some));
+}
+
+/* Rows of every sample, or of a parameter: the same rows of all samples. */
+static bool want_rows_of_samples(zp_rule *rule, int i) {
+  if (zp_rule_operand(rule, i)->role != ZP_ROLE_PARAM) return want_samples(rule, i);
+  return zp_want_element(rule, i, ZP_ELEM_FLOAT) && zp_want_rank(rule, i, 2);
+}
+
+void zp_rule_concat(zp_rule *rule) {
+  if (!want_rows_of_samples(rule, 0) || !want_rows_of_samples(rule, 1)) return;
+  int of_samples = zp_rule_operand(rule, 0)->role == ZP_ROLE_PARAM;
+  if (of_samples == 1 && !want_samples(rule, 1)) return;
+  const zp_shape *a = zp_rule_shape(rule, 0), *b = zp_rule_shape(rule, 1);
+  if (zp_shape_cols(a) != zp_shape_cols(b)) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "cannot put `%s` %s and `%s` %s one behind the other",
+                              zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), zp_rule_operand(rule, 1)->name,
+                              zp_rule_text(rule, 1)),
+                 "both are [B, positions, d], or a parameter [positions, d] for all samples, with one d");
+    return;
+  }
+  zp_arena *arena = rule->graph->arena;
+  zp_shape joined = *zp_rule_shape(rule, of_samples);
+  joined.extent[1] = zp_extent_sum(arena, a->extent[a->rank - 2], b->extent[b->rank - 2]);
+  joined.dim[1] = a->dim[a->rank - 2] + b->dim[b->rank - 2];
+  if (rule->attr.parts > 1) zp_rule_resize(rule, &joined, 1, joined.dim[1] / rule->attr.parts);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, joined);
+}
