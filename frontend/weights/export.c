@@ -153,7 +153,7 @@ static bool add_adapter(exporter *e, const zp_merge *merge, const zp_weight_part
   double *sum = malloc((size_t)count * sizeof *sum);
   bool good = sum != NULL;
   for (int64_t i = 0; good && i < count; i++) sum[i] = zp_element_read(dtype, raw, i);
-  good = good && zp_merge_add(e->diags, e->job->checkpoint, merge, p->begin, count, sum);
+  good = good && zp_merge_add(e->arena, e->diags, e->job->checkpoint, merge, p->begin, count, sum);
   if (!sum) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for the adapter of %s", p->ours);
   if (good) scatter(e, p, "F64", sum, data);
   free(sum);

@@ -53,10 +53,10 @@ static double product(const zp_merge *m, const double *a, const double *b, int64
   return sum;
 }
 
-bool zp_merge_add(zp_diags *diags, const zp_weight_folder *checkpoint, const zp_merge *m, int64_t first, int64_t count,
-                  double *values) {
-  double *a = zp_weights_read_all(diags, checkpoint, zp_weights_find(checkpoint, m->a));
-  double *b = a ? zp_weights_read_all(diags, checkpoint, zp_weights_find(checkpoint, m->b)) : NULL;
+bool zp_merge_add(zp_arena *arena, zp_diags *diags, const zp_weight_folder *checkpoint, const zp_merge *m,
+                  int64_t first, int64_t count, double *values) {
+  double *a = zp_weights_read_all(diags, checkpoint, zp_weights_source(arena, checkpoint, m->a, true));
+  double *b = a ? zp_weights_read_all(diags, checkpoint, zp_weights_source(arena, checkpoint, m->b, true)) : NULL;
   for (int64_t k = 0; b && k < count; k++) {
     int64_t e = first + k, row = m->trans ? m->in : m->out;
     values[k] += m->scale * (m->trans ? product(m, a, b, e % row, e / row) : product(m, a, b, e / row, e % row));

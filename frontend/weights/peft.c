@@ -138,18 +138,12 @@ static bool write_config(peft *p, zp_out_folder *out) {
 
 /* ---- adapter_model.safetensors ---- */
 
-static const zp_weight_tensor *find(const peft *p, const char *name) {
-  bool exact = zp_weight_dtype_bytes(p->job->dtype) >= 4;
-  const zp_weight_tensor *master =
-      exact ? zp_weights_find(p->job->checkpoint, zp_format(p->arena, "%s.master", name)) : NULL;
-  return master ? master : zp_weights_find(p->job->checkpoint, name);
-}
-
 /* a is [rank, in], b [out, rank] there, whichever way they are stored here. */
 static bool write_matrix(peft *p, zp_out_folder *out, const module *m, bool is_b) {
   const zp_merge *x = m->adapter;
   int64_t rows = is_b ? m->out : x->rank, cols = is_b ? x->rank : x->in, size = zp_weight_dtype_bytes(p->job->dtype);
-  double *from = zp_weights_read_all(p->diags, p->job->checkpoint, find(p, is_b ? x->b : x->a));
+  const zp_weight_tensor *source = zp_weights_source(p->arena, p->job->checkpoint, is_b ? x->b : x->a, size >= 4);
+  double *from = zp_weights_read_all(p->diags, p->job->checkpoint, source);
   void *to = from ? malloc((size_t)(rows * cols * size)) : NULL;
   if (from && !to) zp_report(p->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for an adapter of %s", m->name);
   for (int64_t i = 0; to && i < rows; i++)

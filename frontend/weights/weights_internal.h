@@ -35,8 +35,8 @@ typedef ZP_VEC(zp_merge) zp_merges;
 const zp_merges *zp_merges_of(zp_arena *arena, const zp_model *model);
 const zp_merge *zp_merge_of(const zp_merges *merges, const char *weight); /* NULL: the weight has none */
 /* Adds scale a b to `count` elements of the weight from `first` on. False after reporting. */
-bool zp_merge_add(zp_diags *diags, const zp_weight_folder *checkpoint, const zp_merge *merge, int64_t first,
-                  int64_t count, double *values);
+bool zp_merge_add(zp_arena *arena, zp_diags *diags, const zp_weight_folder *checkpoint, const zp_merge *merge,
+                  int64_t first, int64_t count, double *values);
 
 /* The prefix of the family where the folder's tensors have none; "" where they have it. */
 const char *zp_weights_prefix_left_out(const zp_weight_map *map, const zp_weight_folder *folder);

@@ -6,7 +6,7 @@
 The loss of the first step is the model's (committed in expected.json), also where the adapted weights are fused here and apart there. After 3 steps
 `zplan export peft` has for every module what PEFT writes (huggingface.co/docs/peft/developer_guides/checkpoint: base_model.model.MODULE.lora_A.weight [r, in],
 lora_B.weight [out, r]; adapter_config.json), and `zplan export hf` the weights W + alpha / r * B A of the published ones, by f64 sums here; nothing else of the model has changed
-by a bit. On one rank and on 4. A checkpoint of zplan starts a training with adapters, too; `sample` and `eval` look at both exports' model. What cannot be written is refused.
+by a bit. On one rank and on 4. With --ema both are of the averages, with 16 bits of the f32 copies. A checkpoint of zplan starts a training with adapters, too; `sample` and `eval` look at both exports' model. What cannot be written is refused.
 """
 import json
 import os
@@ -49,10 +49,17 @@ def merged(base, a, b, fan_in):
     return out
 
 
-def check_exports(bench, title, base, checkpoint, modules, fan_in):
+def turned(tensor):
+    """Ours is [out, in], GPT-2's [in, out]."""
+    (rows, cols), values = tensor
+    return [cols, rows], [values[i * cols + k] for k in range(cols) for i in range(rows)]
+
+
+def check_exports(bench, title, base, checkpoint, modules, fan_in, kind=None, words=()):
+    """kind: adapters are these tensors of the optimizer's state, to the last bit of f32."""
     peft, whole = bench.path("peft"), bench.path("whole")
     for word, out in (("peft", peft), ("hf", whole)):
-        outcome = harness.zplan("export", word, checkpoint, "-o", out, "--dtype", "f32")
+        outcome = harness.zplan("export", word, checkpoint, "-o", out, "--dtype", "f32", *words)
         if not bench.tally.check("%s: export %s" % (title, word), outcome.status == 0, outcome.tail()):
             return
     with open(os.path.join(peft, "adapter_config.json"), encoding="utf-8") as file:
@@ -65,6 +72,9 @@ def check_exports(bench, title, base, checkpoint, modules, fan_in):
     want = {"base_model.model.%s.lora_%s.weight" % (module, which) for module in modules for which in "AB"}
     bench.tally.check("%s: PEFT's names" % title, set(adapters) == want, "%s" % sorted(set(adapters) ^ want)[:4])
     worst, moved = 0.0, 0
+    state, weight = ({}, {}) if not kind else (harness.read_safetensors(os.path.join(harness.step_folder(checkpoint, 3), file)) for file in ("optimizer.safetensors", "model.safetensors"))
+    if kind == ".master":  # what is frozen is kept in 16 bits
+        before.update({module + ".weight": turned(weight[module.split(".", 1)[1] + ".weight"]) for module in modules})
     for module in modules:
         a, b = (adapters.get("base_model.model.%s.lora_%s.weight" % (module, which)) for which in "AB")
         w = before[module + ".weight"]
@@ -73,8 +83,13 @@ def check_exports(bench, title, base, checkpoint, modules, fan_in):
             return
         worst = max(worst, harness.tensor_error(after[module + ".weight"][1], merged(w, a, b, fan_in)))
         moved += any(x != 0 for x in b[1])
+        if kind:
+            for which, (_, got) in zip("AB", (a, b)):
+                name = "%s.lora_%s.weight" % (module.split(".", 1)[1], which)
+                own = state[name + kind][1]
+                bench.tally.check("%s: %s is of %s" % (title, name, kind), sorted(own) == sorted(got) and sorted(got) != sorted(weight[name][1]))
     bench.tally.check("%s: merged weights by the formula" % title, worst <= F32 and moved == len(modules), "%.1e, %d of %d adapters moved" % (worst, moved, len(modules)))
-    same = [name for name in before if name[:-7] not in modules and bytes(before[name][1]) != bytes(after[name][1])]
+    same = [name for name in before if name[:-7] not in modules and kind != ".master" and bytes(before[name][1]) != bytes(after[name][1])]
     bench.tally.check("%s: all else is as published" % title, not same and set(before) == set(after), str(same[:4]))
     shutil.rmtree(peft), shutil.rmtree(whole)
 
@@ -89,6 +104,16 @@ def round_trip(bench, name, of, projections, fan_in, layers, ranks=(1, 4)):
         bench.check_loss(title + ": the first loss is the model's", outcome, loss, want)
         if outcome.status == 0:
             check_exports(bench, title, bench.path(name), checkpoint, modules, fan_in)
+
+
+def averages(bench):
+    """What --ema asks for, and what 16 bits leave exact."""
+    model = weights.imported(bench, "gpt2")
+    modules = ["transformer.h.%d.attn.c_attn" % layer for layer in range(3)]
+    for title, more, kind, words in (("averages", ("train.ema=0.5",), ".ema", ("--ema",)), ("bf16", ('precision="mixed_bf16"',), ".master", ())):
+        outcome, _, checkpoint = bench.train(model, "--init", bench.path("gpt2"), steps=3, settings=adapted(["*c_attn.weight"]) + more)
+        if bench.tally.check("%s: runs" % title, outcome.status == 0, outcome.tail()):
+            check_exports(bench, title, bench.path("gpt2"), checkpoint, modules, True, kind, words)
 
 
 def fused(bench):
@@ -151,6 +176,7 @@ def main():
         round_trip(bench, "gpt2", ["h.{}.attn.*", "*.mlp.c_fc.weight"], ("transformer.h", "attn.c_attn", "attn.c_proj", "mlp.c_fc"), True, 3)
         round_trip(bench, "llama", ["*.self_attn.*"], ("model.layers", *("self_attn.%s_proj" % which for which in "qkvo")), False, 3)
         round_trip(bench, "gpt_neox", ["*query_key_value.weight"], ("gpt_neox.layers", "attention.query_key_value"), False, 2, (1,))
+        averages(bench)
         fused(bench)
         checkpoints(bench)
         return tally.finish()
