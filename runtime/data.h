@@ -34,6 +34,12 @@ bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int
 void zpr_stream_close(zpr_stream *stream);
 /* Hash of the first `tokens` ids, which the stream must have (data_identity.c). */
 uint64_t zpr_stream_hash(const zpr_stream *stream, int64_t tokens);
+/* FNV-1a. */
+#define ZPR_HASH_START UINT64_C(14695981039346656037)
+uint64_t zpr_hash_bytes(const void *bytes, int64_t n, uint64_t hash);
+/* What is long is hashed by blocks: where block k of them begins, evenly spread from the first place to the last. */
+enum { ZPR_HASHED_BLOCKS = 64 };
+int64_t zpr_hashed_block(int64_t size, int64_t block, int64_t k);
 
 /* What a sample is: S tokens and the labels that belong to them; behind its length there are none (label -1). */
 typedef struct zpr_sample {

@@ -9,9 +9,7 @@
 #include "data.h"
 #include "state.h"
 
-#define FNV_START UINT64_C(14695981039346656037)
-#define FNV_PRIME UINT64_C(1099511628211)
-enum { HASHED_BLOCK = 4096, HASHED_BLOCKS = 64, BLOCK = 512 /* numbers that are converted together */ };
+enum { HASHED_BLOCK = 4096, BLOCK = 512 /* numbers that are converted together */ };
 
 /* ---- opening ---- */
 
@@ -88,33 +86,24 @@ void zpr_npy_files_close(zpr_npy_files *arrays) {
 
 /* ---- identity ---- */
 
-static uint64_t hash_bytes(const void *bytes, int64_t n, uint64_t hash) {
-  const unsigned char *b = bytes;
-  for (int64_t i = 0; i < n; i++) hash = (hash ^ b[i]) * FNV_PRIME;
-  return hash;
-}
-
 /* Blocks evenly spread from the first byte to the last, or all of what is not longer. */
 static uint64_t hash_array(const zpr_npy *npy, int64_t bytes, uint64_t hash) {
-  if (bytes <= HASHED_BLOCK * HASHED_BLOCKS) return hash_bytes(npy->body, bytes, hash);
-  int64_t room = bytes - HASHED_BLOCK; /* (room / 63) k + ... : no product of two large numbers */
-  for (int64_t k = 0; k < HASHED_BLOCKS; k++) {
-    int64_t at = room / (HASHED_BLOCKS - 1) * k + room % (HASHED_BLOCKS - 1) * k / (HASHED_BLOCKS - 1);
-    hash = hash_bytes(npy->body + at, HASHED_BLOCK, hash);
-  }
+  if (bytes <= HASHED_BLOCK * ZPR_HASHED_BLOCKS) return zpr_hash_bytes(npy->body, bytes, hash);
+  for (int64_t k = 0; k < ZPR_HASHED_BLOCKS; k++)
+    hash = zpr_hash_bytes(npy->body + zpr_hashed_block(bytes, HASHED_BLOCK, k), HASHED_BLOCK, hash);
   return hash;
 }
 
 uint64_t zpr_npy_files_hash(const zpr *c, const zpr_npy_files *arrays, int64_t samples) {
   const zpr_program *p = c->program;
   assert(arrays->npy && samples >= 0 && samples <= arrays->samples);
-  uint64_t hash = FNV_START;
+  uint64_t hash = ZPR_HASH_START;
   for (int i = 0; i < p->n_named; i++) {
     const zpr_npy *npy = &arrays->npy[i];
     char kind[2] = {npy->kind, (char)('0' + npy->width)};
-    hash = hash_bytes(p->named[i].name, (int64_t)strlen(p->named[i].name) + 1, hash);
-    hash = hash_bytes(npy->dim + 1, (int64_t)sizeof *npy->dim * (npy->rank - 1), hash);
-    hash = hash_array(npy, samples * p->named[i].elements * npy->width, hash_bytes(kind, 2, hash));
+    hash = zpr_hash_bytes(p->named[i].name, (int64_t)strlen(p->named[i].name) + 1, hash);
+    hash = zpr_hash_bytes(npy->dim + 1, (int64_t)sizeof *npy->dim * (npy->rank - 1), hash);
+    hash = hash_array(npy, samples * p->named[i].elements * npy->width, zpr_hash_bytes(kind, 2, hash));
   }
   return hash;
 }
