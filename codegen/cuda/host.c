@@ -24,7 +24,7 @@ static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strin
       "-Wall",      "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function", "-DZPD_HOST"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, argv, fixed[i]);
   if (zp_cuda_define(source->dtype)) zp_push(arena, argv, zp_cuda_define(source->dtype));
-  zp_push(arena, argv, source->sanitize ? "-O1" : "-O2");
+  zp_push(arena, argv, source->sanitize ? "-Og" : "-O2");
   if (source->sanitize) {
     zp_push(arena, argv, "-g1"); /* lines for backtraces, in two thirds of the time */
     zp_push(arena, argv, "-fsanitize=address,undefined");
