@@ -131,6 +131,8 @@ static void add_node_of_part(loss_pass *p, int n, int part) {
   const zp_node *whole = &p->graph->nodes.data[n];
   zp_node node = *whole;
   node.in = node.out = (zp_ints){0};
+  zp_reserve(p->arena, &node.in, whole->in.len);
+  zp_reserve(p->arena, &node.out, whole->out.len);
   for (int i = 0; i < whole->in.len; i++) zp_push(p->arena, &node.in, part_of(p, whole->in.data[i], part));
   for (int i = 0; i < whole->out.len; i++) zp_push(p->arena, &node.out, part_of(p, whole->out.data[i], part));
   zp_graph_add_node(p->result, node);
@@ -183,6 +185,14 @@ static void add_loss_part(loss_pass *p, int part, bool backward) {
   add_node_of_part(p, p->wgrad, part);
 }
 
+/* Lists that grow as they are filled leave as much behind in the arena as they have in the end. */
+static void make_room(loss_pass *p) {
+  enum { OF_PART = 7, FORWARD = 4 }; /* nodes of a part, forward and backward: add_loss_part */
+  const int made_twice = 4;          /* logits and their two numbers a row, forward and backward */
+  zp_reserve(p->arena, &p->result->nodes, p->graph->nodes.len + p->chunks * (OF_PART + FORWARD));
+  zp_reserve(p->arena, &p->result->tensors, p->graph->tensors.len + p->chunks * (VIEWS + OF_PART + made_twice));
+}
+
 static void add_forward(loss_pass *p) {
   for (int n = 0; n < p->graph->n_forward; n++)
     if (n != p->product && n != p->stats && n != p->gather && n != p->loss && n != p->together)
@@ -230,6 +240,7 @@ zp_graph *zp_chunk_loss(const zp_graph *graph, int chunks, const char **reason) 
   *reason = p.reason;
   if (p.reason) return NULL;
   p.result = zp_graph_copy_tensors(graph);
+  make_room(&p);
   p.tensor_of = ZP_NEW_ARRAY(p.arena, int, graph->tensors.len + 1);
   p.view = ZP_NEW_ARRAY(p.arena, int, VIEWS *chunks);
   for (int i = 0; i < VIEWS * chunks; i++) p.view[i] = -1;

@@ -141,6 +141,8 @@ zp_graph *zp_graph_copy_tensors(const zp_graph *graph) {
   copy->arena = arena;
   copy->loss = graph->loss;
   copy->first_trained = graph->first_trained;
+  zp_reserve(arena, &copy->tensors, graph->tensors.len);
+  zp_reserve(arena, &copy->params, graph->params.len);
   for (int i = 0; i < graph->tensors.len; i++) {
     zp_push(arena, &copy->tensors, graph->tensors.data[i]);
     copy->tensors.data[i].producer = -1;
@@ -160,6 +162,7 @@ bool zp_graph_is_forward(const zp_graph *graph) {
 
 zp_graph *zp_graph_copy(const zp_graph *graph) {
   zp_graph *copy = zp_graph_copy_tensors(graph);
+  zp_reserve(graph->arena, &copy->nodes, graph->nodes.len);
   for (int i = 0; i < graph->nodes.len; i++) zp_graph_add_node(copy, graph->nodes.data[i]);
   copy->n_forward = graph->n_forward;
   return copy;

@@ -340,11 +340,12 @@ static const zp_graph *graph_to_lower(const zp_lowered *l, int segment, const ch
 
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason) {
-  return zp_lower_chunked(arena, spec, sharding, microbatch, recompute, recompute_shard, 1, reason);
+  return zp_lower_chunked(arena, spec, sharding, microbatch, recompute, recompute_shard, 1, NULL, reason);
 }
 
 zp_lowered *zp_lower_chunked(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
-                             zp_recompute recompute, bool recompute_shard, int loss_chunks, const char **reason) {
+                             zp_recompute recompute, bool recompute_shard, int loss_chunks,
+                             const zp_lowered_list *before, const char **reason) {
   assert(spec && sharding && reason);
   assert(microbatch >= 1 && recompute <= ZP_RECOMPUTE_SELECTIVE);
   const zp_model *model = spec->model;
@@ -369,13 +370,17 @@ zp_lowered *zp_lower_chunked(zp_arena *arena, const zp_spec *spec, const zp_shar
   zp_arena *scratch = zp_arena_new_beside("lower", arena);
   set_zero_first(scratch, l, model);
   *reason = NULL;
-  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, scratch, l, s, graph_to_lower(l, s, reason), reason);
+  for (int s = 0; s < l->n_segments; s++) {
+    const zp_graph *graph = graph_to_lower(l, s, reason);
+    if (!zp_lower_find_segment(arena, l, s, graph, before)) lower_segment(arena, scratch, l, s, graph, reason);
+  }
   zero_unreached(scratch, l, model);
   zp_arena_free(scratch);
   return *reason ? NULL : l;
 }
 
-zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char **reason) {
+zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const zp_lowered_list *before,
+                            const char **reason) {
   assert(whole && reason);
   zp_lowered *l = ZP_NEW(arena, zp_lowered);
   *l = *whole;
@@ -390,11 +395,11 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
   memcpy(l->segments, whole->segments, sizeof *l->segments * (size_t)whole->n_segments);
   zp_arena *scratch = zp_arena_new_beside("lower", arena);
   for (int i = l->pieces->n_whole; i < l->n_segments && !*reason; i++) {
-    if (pieces->trained[i])
-      lower_segment(arena, scratch, l, i, pieces->trained[i], reason);
-    else
+    if (!pieces->trained[i])
       *reason = zp_format(arena, "what flows on after a part of `%s` is divided over the tensor ranks",
                           l->pieces->piece[l->pieces->piece[i].whole].segment.name);
+    else if (!zp_lower_find_segment(arena, l, i, pieces->trained[i], before))
+      lower_segment(arena, scratch, l, i, pieces->trained[i], reason);
   }
   zp_arena_free(scratch);
   return *reason ? NULL : l;
@@ -415,8 +420,8 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
       if (zp_choice_mode(choice, k) == mode && types[k] == types[s]) stages[s] = stages[k];
     if (stages[s]) continue;
     zp_lowered *l = zp_lower_chunked(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
-                                     zp_stage_mode_split(mode), zp_loss_chunks(choice), reason);
-    stages[s] = l && choice->fine ? zp_lower_pieces(arena, l, reason) : l;
+                                     zp_stage_mode_split(mode), zp_loss_chunks(choice), NULL, reason);
+    stages[s] = l && choice->fine ? zp_lower_pieces(arena, l, NULL, reason) : l;
     if (!stages[s]) return NULL;
   }
   return stages;

@@ -1,8 +1,8 @@
-/* Procedures that are lowered already, for expert groups on other links: only what an exchange takes differs, so all
- * but the steps around exchanges is shared. */
-#include <zplan/program.h>
-
+/* Procedures that are lowered already. For expert groups on other links only what an exchange takes differs, so all
+ * but the steps around exchanges is shared. What stages recompute concerns repeats alone, and parts of the loss the
+ * segment that has it: every other segment is the same with and without. */
 #include <assert.h>
+#include "lower_internal.h"
 
 static bool exchanges(const zp_procedure *p) {
   for (int i = 0; i < p->steps.len; i++)
@@ -34,4 +34,22 @@ zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lo
     again->segments[i] =
         whole && i < whole->n_segments ? whole->segments[i] : segment_again(arena, &known->segments[i]);
   return again;
+}
+
+static bool is_same_segment(const zp_lowered *l, const zp_lowered *known, int index, const zp_graph *graph) {
+  bool same_mode = l->recompute == known->recompute && l->recompute_shard == known->recompute_shard;
+  assert(l->sharding == known->sharding);
+  return l->microbatch == known->microbatch && (same_mode || !l->pieces->piece[index].segment.is_repeat) &&
+         (graph->loss < 0 || l->loss_chunks == known->loss_chunks);
+}
+
+bool zp_lower_find_segment(zp_arena *arena, zp_lowered *l, int index, const zp_graph *graph,
+                           const zp_lowered_list *before) {
+  for (int i = 0; before && i < before->len; i++) {
+    const zp_lowered *known = before->data[i];
+    if (index >= known->n_segments || !is_same_segment(l, known, index, graph)) continue;
+    l->segments[index] = segment_again(arena, &known->segments[index]);
+    return true;
+  }
+  return false;
 }

@@ -64,6 +64,11 @@ bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_s
 void zp_lower_mark_deferred(zp_procedure *backward);
 /* Sets `split` of the segment, and what waits between its parts. Requires: the backward procedure, marked. */
 void zp_lower_split(zp_lowering *l);
+
+/* ---- lower_again.c ---- */
+/* Segment or piece `index` of l is one of `before` (may be NULL) once more, whose graph is the same. False: none is. */
+bool zp_lower_find_segment(zp_arena *arena, zp_lowered *l, int index, const zp_graph *graph,
+                           const zp_lowered_list *before);
 /* Live ranges, offsets of transients, transient_bytes. Requires: all steps. */
 void zp_color_transients(zp_arena *arena, zp_procedure *p);
 /* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */

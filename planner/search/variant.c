@@ -142,10 +142,11 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   if (!t->sharding) return NULL;
   const zp_lowered *before = lowered_before(s, t, v);
   if (before) return zp_lower_again(s->arena, before, whole);
+  const zp_lowered_list *same = zp_has_types(s) ? NULL : &t->lowered[v->fine];
   zp_lowered *fresh =
-      v->fine ? zp_lower_pieces(s->arena, whole, &s->cut_reason)
+      v->fine ? zp_lower_pieces(s->arena, whole, same, &s->cut_reason)
               : zp_lower_chunked(s->arena, s->in->spec, t->sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
-                                 zp_stage_mode_split(v->mode), v->loss_chunks, &s->reason);
+                                 zp_stage_mode_split(v->mode), v->loss_chunks, same, &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
   return fresh;
 }

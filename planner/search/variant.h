@@ -64,7 +64,7 @@ typedef struct zp_sharding_try {
   int expert;
   bool sequence;
   const zp_sharding *sharding;
-  ZP_VEC(const zp_lowered *) lowered[2];          /* one of every micro-batch and mode: layers whole, and in parts */
+  zp_lowered_list lowered[2];                     /* one of every micro-batch and mode: layers whole, and in parts */
   int64_t *elements_before[2], *spread_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */
 } zp_sharding_try;
 

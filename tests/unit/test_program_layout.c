@@ -66,7 +66,7 @@ Test(program_layout, stage_bytes_are_those_of_the_layout) { for_variants(check_l
 
 static zp_lowered *with_pieces(const zp_lowered *l) {
   const char *reason = NULL;
-  zp_lowered *fine = zp_lower_pieces(arena, l, &reason);
+  zp_lowered *fine = zp_lower_pieces(arena, l, NULL, &reason);
   cr_assert(fine, "%s", reason);
   return fine;
 }

@@ -179,7 +179,8 @@ static void check_recompute(model_style style) {
         check_layout(spec, &reference, w);
         const zp_lowered *whole = make_program(spec, w)->lowered;
         const char *reason;
-        if (!zp_lower_pieces(arena, whole, &reason)) continue; /* no place inside the layer where one tensor flows */
+        if (!zp_lower_pieces(arena, whole, NULL, &reason))
+          continue; /* no place inside the layer where one tensor flows */
         w.fine = true;
         check_layout(spec, &reference, w);
       }

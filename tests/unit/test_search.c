@@ -78,7 +78,7 @@ static void try_choice(brute *b, zp_choice choice) {
   b->misfits += b->simulated == before;
   if (!looks_inside_layers(of_mode[0], &b->spec->plans.data[0].cut, choice.pipeline)) return;
   for (int i = 0; i < MODES && of_mode[i]; i++) {
-    of_mode[i] = zp_lower_pieces(arena, of_mode[i], &reason);
+    of_mode[i] = zp_lower_pieces(arena, of_mode[i], NULL, &reason);
     cr_assert(of_mode[i], "%s", reason);
     zp_price_choice(of_mode[i], &b->machine, &choice);
   }

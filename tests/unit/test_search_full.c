@@ -247,7 +247,7 @@ static bool price_mode(const brute *b, const zp_choice *c, const zp_sharding *sh
     if (set & ~b->machine.types) continue;
     zp_machine at = b->spec->cluster.groups.len ? zp_machine_of_types(&b->machine, set) : b->machine;
     zp_lowered *l = zp_lower(arena, b->spec, sharding, c->microbatch, recompute, shard, &reason);
-    if (l && c->fine) l = zp_lower_pieces(arena, l, &reason);
+    if (l && c->fine) l = zp_lower_pieces(arena, l, NULL, &reason);
     if (!l) return false;
     zp_price(l, &at, c->tensor, c->pipeline, c->data);
     mode->any = mode->on[set] = l;

@@ -264,16 +264,21 @@ typedef struct zp_program {
 } zp_program;
 
 /* ---- lowering ---- */
+/* What was lowered before of the same sharding and priced for the same ranks, expert groups apart. */
+typedef ZP_VEC(const zp_lowered *) zp_lowered_list;
 /* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason);
-/* zp_lower with the loss by so many parts of the tokens, in backward (zp_chunk_loss). Of one part: zp_lower. */
+/* zp_lower with the loss by so many parts of the tokens, in backward (zp_chunk_loss). Of one part: zp_lower. Procedures
+ * that are the same as in one of `before` (may be NULL) are shared with it. */
 zp_lowered *zp_lower_chunked(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
-                             zp_recompute recompute, bool recompute_shard, int loss_chunks, const char **reason);
+                             zp_recompute recompute, bool recompute_shard, int loss_chunks,
+                             const zp_lowered_list *before, const char **reason);
 /* Adds the pieces of layers to what zp_lower made, for plans that cut inside them. Shares the segments' procedures with
- * `lowered`; the pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with
- * this sharding. */
-zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const char **reason);
+ * `lowered`, and pieces with those of `before` (may be NULL) that are the same; the pieces' are not priced. NULL with
+ * *reason (arena) when no layer of the model can be cut, or not with this sharding. */
+zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const zp_lowered_list *before,
+                            const char **reason);
 /* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is
  * shared. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
 zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole);
