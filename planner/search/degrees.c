@@ -273,13 +273,25 @@ static void add_degrees(zp_search_run *run, zp_degrees d) {
 
 /* ---- all ---- */
 
+/* Devices that are in use, or left idle: all degrees that use every device wait one by one, those that leave some as
+ * one node, until they are opened. Whatever is not looked at is counted when the others are found. */
+typedef struct degrees_walk {
+  zp_search_run *run;
+  bool wants_idle, has_idle;
+} degrees_walk;
+
+static void count(const degrees_walk *w, zp_rejection why) {
+  if (!w->wants_idle) zp_search_reject(w->run, why);
+}
+
 /* Are plans that leave so many devices out in the space? */
 static bool considers_idle(const zp_search_cache *s, int idle) {
   return idle == 0 || (zp_search_considers(s, &s->in->constraints->idle, false) &&
                        !zp_uses_all_devices(s->in->constraints, s->machine.cluster));
 }
 
-static void try_data(zp_search_run *run, int tensor, int pipeline) {
+static void try_data(degrees_walk *w, int tensor, int pipeline) {
+  zp_search_run *run = w->run;
   const zp_constraints *c = run->in->constraints;
   bool some_do_not_divide = false;
   for (int data = 1; data <= run->in->devices / tensor / pipeline; data++) {
@@ -287,34 +299,48 @@ static void try_data(zp_search_run *run, int tensor, int pipeline) {
     if (!considers_idle(run->s, idle)) continue;
     if (run->in->spec->train.batch % data)
       some_do_not_divide = true;
-    else if (zp_limit_allows(&c->data, data) && zp_limit_allows(&c->idle, idle))
+    else if (!zp_limit_allows(&c->data, data) || !zp_limit_allows(&c->idle, idle))
+      count(w, ZP_REJECT_CONSTRAINT);
+    else if (idle > 0 && !w->wants_idle)
+      w->has_idle = true;
+    else if ((idle > 0) == w->wants_idle)
       add_degrees(run, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
-    else
-      zp_search_reject(run, ZP_REJECT_CONSTRAINT);
   }
-  if (some_do_not_divide) zp_search_reject(run, ZP_REJECT_BATCH);
+  if (some_do_not_divide) count(w, ZP_REJECT_BATCH);
 }
 
-static void try_pipelines(zp_search_run *run, int tensor) {
+static void try_pipelines(degrees_walk *w, int tensor) {
+  const zp_search_run *run = w->run;
   int64_t most = run->in->devices / tensor;
   for (int pipeline = 1; pipeline <= most && pipeline <= run->in->most_units; pipeline++) {
     if (zp_limit_allows(&run->in->constraints->pipeline, pipeline))
-      try_data(run, tensor, pipeline);
+      try_data(w, tensor, pipeline);
     else
-      zp_search_reject(run, ZP_REJECT_CONSTRAINT);
+      count(w, ZP_REJECT_CONSTRAINT);
   }
-  if (most > run->in->most_units) zp_search_reject(run, ZP_REJECT_UNITS);
+  if (most > run->in->most_units) count(w, ZP_REJECT_UNITS);
 }
 
-void zp_search_degrees(zp_search_run *run) {
+static void try_all(degrees_walk *w) {
+  zp_search_run *run = w->run;
   const zp_limit *limit = &run->in->constraints->tensor;
   for (int tensor = 1; tensor <= run->in->devices; tensor++) {
     zp_search_use(run->s, run->in->devices); /* the widest nodes */
     if (!zp_limit_allows(limit, tensor))
-      zp_search_reject(run, ZP_REJECT_CONSTRAINT);
+      count(w, ZP_REJECT_CONSTRAINT);
     else if (is_too_wide(run->s, tensor))
-      zp_search_reject(run, ZP_REJECT_NODE);
+      count(w, ZP_REJECT_NODE);
     else
-      try_pipelines(run, tensor);
+      try_pipelines(w, tensor);
   }
 }
+
+void zp_search_degrees(zp_search_run *run) {
+  degrees_walk walk = {.run = run};
+  try_all(&walk);
+  if (!walk.has_idle) return;
+  zp_search_use(run->s, run->in->devices); /* fewer are no faster */
+  zp_push(run->s->arena, &run->degrees, ((zp_degrees){.bound_s = bound_products(run->s), .next = ZP_REFINE_IDLE}));
+}
+
+void zp_open_idle(zp_search_run *run) { try_all(&(degrees_walk){.run = run, .wants_idle = true}); }

@@ -1,7 +1,7 @@
 /* The order in which nodes are refined: the least bound first. Degrees wait as a whole until their turn comes, because
  * most of them never have one. Before that a plan of some degrees that look as if they fit is found for every place of
- * the ranking: plans that are known early leave most degrees out. For the same reason degrees that leave devices idle
- * wait until all others are settled: they are many, and seldom the best. */
+ * the ranking: plans that are known early leave most degrees out. For the same reason the node of all degrees that
+ * leave devices idle waits until all others are settled: they are many, and seldom the best. */
 #include <assert.h>
 #include "budget.h"
 #include "frontier.h"
@@ -60,15 +60,11 @@ static void open_lane(zp_frontier *f, zp_lane from, zp_lane to) {
 
 /* ---- what waits ---- */
 
-static bool leaves_idle(const zp_frontier *f, const zp_degrees *d) {
-  return d->tensor * d->pipeline * d->data < f->run->in->devices;
-}
-
 zp_frontier zp_frontier_new(zp_search_run *run) {
   zp_frontier f = {.run = run};
   for (int i = 0; i < run->degrees.len; i++) {
     const zp_degrees *d = &run->degrees.data[i];
-    push(&f, leaves_idle(&f, d) ? ZP_LANE_IDLE : ZP_LANE_DEGREES, (zp_search_node){d->bound_s, d->next, i});
+    push(&f, d->next == ZP_REFINE_IDLE ? ZP_LANE_IDLE : ZP_LANE_DEGREES, (zp_search_node){d->bound_s, d->next, i});
   }
   return f;
 }
@@ -137,9 +133,9 @@ static bool next(zp_frontier *f, const zp_ranking *r, zp_search_node *node) {
 bool zp_frontier_next(zp_frontier *f, const zp_ranking *r, zp_search_node *node) {
   if (next(f, r, node)) return true;
   if (is_empty(f, ZP_LANE_IDLE)) return false;
-  open_lane(f, ZP_LANE_IDLE, ZP_LANE_DEGREES);
+  *node = pop(f, ZP_LANE_IDLE);
   f->none_likely = false;
   f->one_by_one = f->run->opens_families = zp_some_state_may_leave(f->run->in);
   f->takes_least = false;
-  return next(f, r, node);
+  return true;
 }

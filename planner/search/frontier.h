@@ -19,7 +19,7 @@ typedef enum zp_lane {
   ZP_LANE_POINTS,   /* open */
   ZP_LANE_UNLIKELY, /* degrees that do not look as if they fit: until the first plans are known */
   ZP_LANE_FAMILIES, /* until the first plans are known */
-  ZP_LANE_IDLE,     /* degrees that leave devices idle: until no other nodes are left */
+  ZP_LANE_IDLE,     /* the node of all degrees that leave devices idle: until no other nodes are left */
   ZP_LANES
 } zp_lane;
 typedef ZP_VEC(zp_search_node) zp_search_nodes;

@@ -19,9 +19,11 @@ typedef struct zp_least_work {
 /* How what is decided so far is refined, in this order: from the degrees to a plan (refine.c). A row of the table
  * decides something, or raises the bound of what is decided. */
 typedef enum zp_refinement {
+  ZP_REFINE_IDLE,       /* all degrees that leave devices idle: become degrees */
   ZP_REFINE_GROUPS,     /* degrees: expert groups of every size */
   ZP_REFINE_PROCEDURES, /* bounded by the procedures that they can run */
-  ZP_REFINE_DEGREES,    /* become procedures: rank order, micro-batch, sequence, the loss in chunks, modes */
+  ZP_REFINE_DEGREES,    /* become choices of rank order, micro-batch, sequence and the parts of the loss */
+  ZP_REFINE_MODES,      /* such a choice: becomes procedures, with the modes that its stages may have */
   ZP_REFINE_INSIDE,     /* procedures with whole layers: become those with layers in parts */
   ZP_REFINE_SCHEDULES,  /* of procedures are open: every one, with every number of chunks */
   ZP_REFINE_ZERO,       /* the ZeRO stage, compression and homes of a schedule are open */
@@ -40,7 +42,7 @@ typedef enum zp_refinement {
 typedef struct zp_point {
   zp_choice
       choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
-  int variant; /* index, of all modes together */
+  int variant; /* index, of all modes together; none yet before ZP_REFINE_INSIDE */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
   bool stands_for_chunks;            /* its variant has the loss at once, and is asked for those in chunks (losses.c) */
   bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
@@ -63,12 +65,12 @@ static inline bool zp_is_subspace(const zp_point *point) { return point->next < 
 
 /* Tensor x pipeline x data of a subspace that has not been looked into. */
 typedef struct zp_degrees {
-  int tensor, pipeline, data;
-  int expert;          /* ranks of an expert group; 0: open */
-  double bound_s;      /* no plan of these degrees is faster */
-  zp_refinement next;  /* ZP_REFINE_DEGREES: the next two are known */
-  int64_t floor_bytes; /* no plan of these degrees needs less on its fullest stage */
-  bool may_fit;        /* as far as a guess knows */
+  int tensor, pipeline, data; /* 0: all degrees that leave devices idle */
+  int expert;                 /* ranks of an expert group; 0: open */
+  double bound_s;             /* no plan of these degrees is faster */
+  zp_refinement next;         /* ZP_REFINE_DEGREES: the next two are known */
+  int64_t floor_bytes;        /* no plan of these degrees needs less on its fullest stage */
+  bool may_fit;               /* as far as a guess knows */
 } zp_degrees;
 typedef ZP_VEC(zp_degrees) zp_degrees_list;
 /* Is what is refined next so of degrees, and not of a point? */

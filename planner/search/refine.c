@@ -18,6 +18,32 @@ static bool may_grow(zp_refiner *x, zp_growth what, double bound_s) {
   return false;
 }
 
+static double cutoff_of(const zp_refiner *x, const zp_degrees *d) {
+  return zp_cutoff(x->ranking, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+}
+
+static void leave_degrees(zp_search_run *run, const zp_degrees *d) {
+  run->left_out_s = fmin(run->left_out_s, d->bound_s);
+  zp_search_reject(run, ZP_REJECT_WORK);
+}
+
+/* Those that cannot win by now are not kept. */
+static zp_outcome open_idle(zp_refiner *x) {
+  zp_degrees_list *all = &x->run->degrees;
+  int before = all->len, kept = before;
+  zp_open_idle(x->run);
+  for (int i = before; i < all->len; i++) {
+    const zp_degrees *d = &all->data[i];
+    if (d->bound_s >= cutoff_of(x, d))
+      leave_degrees(x->run, d);
+    else
+      all->data[kept++] = *d;
+  }
+  all->len = kept;
+  for (int i = before; i < kept; i++) zp_frontier_add_degrees(x->frontier, i);
+  return ZP_CHILDREN;
+}
+
 /* The node is copied, because the list that it is in grows. */
 static zp_outcome open_groups(zp_refiner *x) {
   zp_degrees open = *x->degrees;
@@ -51,6 +77,13 @@ static zp_outcome expand_degrees(zp_refiner *x) {
 }
 
 /* ---- procedures, schedules ---- */
+
+static zp_outcome open_modes(zp_refiner *x) {
+  zp_point choice = *x->point;
+  if (!may_grow(x, opening(x), choice.bound_s)) return ZP_CHILDREN;
+  zp_open_modes(x->run, &choice);
+  return add_points(x);
+}
 
 static zp_outcome open_inside(zp_refiner *x) {
   zp_point whole = *x->point;
@@ -111,8 +144,9 @@ typedef struct refinement {
 } refinement;
 
 static const refinement REFINEMENTS[ZP_REFINEMENTS] = {
-    [ZP_REFINE_GROUPS] = {open_groups, false},       [ZP_REFINE_PROCEDURES] = {bound_degrees, false},
-    [ZP_REFINE_DEGREES] = {expand_degrees, false},   [ZP_REFINE_INSIDE] = {open_inside, false},
+    [ZP_REFINE_IDLE] = {open_idle, false},           [ZP_REFINE_GROUPS] = {open_groups, false},
+    [ZP_REFINE_PROCEDURES] = {bound_degrees, false}, [ZP_REFINE_DEGREES] = {expand_degrees, false},
+    [ZP_REFINE_MODES] = {open_modes, false},         [ZP_REFINE_INSIDE] = {open_inside, false},
     [ZP_REFINE_SCHEDULES] = {open_schedules, false}, [ZP_REFINE_ZERO] = {open_zero, false},
     [ZP_REFINE_CLASSES] = {open_family, false},      [ZP_REFINE_ROOM] = {bound_room, true},
     [ZP_REFINE_STATED] = {bound_stated, true},       [ZP_REFINE_SHARE] = {fit_share, true},
@@ -126,13 +160,11 @@ static void refine_degrees(zp_refiner *x, const zp_search_node *node) {
   zp_degrees *d = x->degrees = &run->degrees.data[node->item];
   x->point = NULL;
   assert(d->next == node->next && d->bound_s == node->bound_s && "degrees stay as they are while they wait");
-  run->cutoff_s = zp_cutoff(x->ranking, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
-  if (d->bound_s >= run->cutoff_s) {
-    run->left_out_s = fmin(run->left_out_s, d->bound_s);
-    zp_search_reject(run, ZP_REJECT_WORK);
-  } else if (REFINEMENTS[d->next].refine(x) == ZP_BETTER_BOUND) {
+  run->cutoff_s = d->next == ZP_REFINE_IDLE ? zp_most_cutoff(x->ranking) : cutoff_of(x, d);
+  if (d->bound_s >= run->cutoff_s)
+    leave_degrees(run, d);
+  else if (REFINEMENTS[d->next].refine(x) == ZP_BETTER_BOUND)
     zp_frontier_add_degrees(x->frontier, node->item);
-  }
 }
 
 /* ---- a turn of a point or family ---- */

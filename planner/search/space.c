@@ -1,5 +1,5 @@
-/* The space of some degrees (degrees.c) inside the plan block's constraints, in four rows of the table. Rank order,
- * micro-batch, sequence and recomputation are procedures, with whole layers or with layers in parts; these have
+/* The space of some degrees (degrees.c) inside the plan block's constraints, in five rows of the table. Rank order,
+ * micro-batch, sequence, and with them recomputation, are procedures, with whole layers or in parts; these have
  * schedules with chunks; a schedule has ZeRO stages, compression, and homes (homes.c). What cannot beat the plans that
  * are known by then, or has no room, is left out as a whole before it is opened.
  *
@@ -265,7 +265,9 @@ zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequenc
   return modes;
 }
 
-static void try_recompute(zp_search_run *run, zp_choice choice) {
+void zp_open_modes(zp_search_run *run, const zp_point *point) {
+  zp_choice choice = point->choice;
+  run->expanding_s = point->bound_s;
   if (run->in->constraints->stage_recompute.len) {
     try_pinned_modes(run, choice);
     return;
@@ -276,12 +278,22 @@ static void try_recompute(zp_search_run *run, zp_choice choice) {
   if (modes) try_modes(run, choice, modes);
 }
 
+/* ---- rank order, micro-batch, sequence, loss ---- */
+
+static void keep_choice(zp_search_run *run, const zp_choice *choice) {
+  zp_point point = {.choice = *choice, .next = ZP_REFINE_MODES, .bound_s = run->expanding_s};
+  if (run->keeps_all)
+    zp_open_modes(run, &point);
+  else
+    zp_keep_point(run, &point);
+}
+
 /* The loss at once and in chunks of the tokens. */
 static void try_losses(zp_search_run *run, zp_choice choice) {
   int chunks = zp_next_loss_chunks(run->s, &choice, 0);
   for (; chunks > 0; chunks = zp_next_loss_chunks(run->s, &choice, chunks)) {
     choice.loss_chunks = chunks > 1 ? chunks : 0;
-    try_recompute(run, choice);
+    keep_choice(run, &choice);
   }
 }
 

@@ -5,8 +5,11 @@
 #include "run.h"
 
 /* ---- degrees.c ---- */
-/* All degrees that the constraints allow, with bounds by their products alone. Counts the rest. */
+/* All degrees that the constraints allow, with bounds by their products alone; those that leave devices idle as one.
+ * Counts the rest. */
 void zp_search_degrees(zp_search_run *run);
+/* Those that leave devices idle, one by one, behind run->degrees. */
+void zp_open_idle(zp_search_run *run);
 /* Degrees whose expert groups are open become some for each of their sizes, behind run->degrees. Counts the rest. */
 void zp_open_groups(zp_search_run *run, const zp_degrees *degrees);
 /* The bound of their procedures. False: there are none, or they do not fit, which is counted. Requires: expert groups
@@ -36,9 +39,11 @@ zp_rejection zp_refuse_in_chunks(zp_search_cache *s, const zp_choice *choice, zp
 bool zp_search_takes(zp_search_run *run, const zp_limit *limit, int value, bool plain);
 /* Nothing with this bound beats the plans that are known: counted. */
 bool zp_is_beaten(zp_search_run *run, double bound_s);
-/* Some degrees become the procedures that they may run: counts candidates and rejections, keeps what may fit and may be
- * faster than run->cutoff_s. With run->keeps_all they become points at once. */
+/* Some degrees become choices of rank order, micro-batch, sequence and parts of the loss, and these the procedures that
+ * they may run: counts candidates and rejections, keeps what may fit and may be faster than run->cutoff_s. With
+ * run->keeps_all they become points at once. */
 void zp_search_expand(zp_search_run *run, const zp_degrees *degrees);
+void zp_open_modes(zp_search_run *run, const zp_point *choice);
 /* Procedures of the same choice with layers in parts; what procedures, a schedule of them, consist of: in the same way.
  */
 void zp_open_inside(zp_search_run *run, const zp_point *whole);
