@@ -22,30 +22,32 @@ bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes) {
   return may;
 }
 
-void zp_leave_out(zp_search_run *run, double bound_s) {
-  run->left_out_s = fmin(run->left_out_s, bound_s);
-  zp_search_reject(run, ZP_REJECT_BUDGET);
+void zp_leave_out(zp_search_progress *progress, double bound_s) {
+  progress->left_out_s = fmin(progress->left_out_s, bound_s);
+  zp_search_reject(progress, ZP_REJECT_BUDGET);
 }
 
-static void reuse_place(zp_search_run *run, const zp_point *point) {
-  int at = run->done.data[--run->done.len];
-  run->points.data[at] = *point;
-  zp_push(run->s->arena, &run->fresh, at);
+static void reuse_place(zp_search_progress *progress, const zp_point *point) {
+  int at = progress->done.data[--progress->done.len];
+  progress->points.data[at] = *point;
+  zp_push(progress->s->arena, &progress->fresh, at);
 }
 
-bool zp_keep_point(zp_search_run *run, const zp_point *point) {
-  if (run->done.len > 0) {
-    reuse_place(run, point);
+bool zp_keep_point(zp_search_progress *progress, const zp_point *point) {
+  if (progress->done.len > 0) {
+    reuse_place(progress, point);
     return true;
   }
-  bool grows = run->points.len == run->points.cap;
-  if (grows && !zp_may_grow(run->s, ZP_GROW_MORE, 2 * sizeof *point * (size_t)run->points.cap)) {
-    zp_leave_out(run, point->bound_s);
+  bool grows = progress->points.len == progress->points.cap;
+  if (grows && !zp_may_grow(progress->s, ZP_GROW_MORE, 2 * sizeof *point * (size_t)progress->points.cap)) {
+    zp_leave_out(progress, point->bound_s);
     return false;
   }
-  zp_push(run->s->arena, &run->fresh, run->points.len);
-  zp_push(run->s->arena, &run->points, *point);
+  zp_push(progress->s->arena, &progress->fresh, progress->points.len);
+  zp_push(progress->s->arena, &progress->points, *point);
   return true;
 }
 
-void zp_forget_points(zp_search_run *run) { run->points.len = run->fresh.len = run->done.len = 0; }
+void zp_forget_points(zp_search_progress *progress) {
+  progress->points.len = progress->fresh.len = progress->done.len = 0;
+}

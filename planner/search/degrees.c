@@ -123,7 +123,7 @@ static bool is_too_wide(const zp_search_cache *s, int tensor) {
 /* What degrees have so far: the least bound, and why there is none. */
 typedef struct findings {
   bool incomplete;          /* of some procedures nothing is known: see zp_runnable */
-  double bound_s, cutoff_s; /* cutoff: as zp_search_run has it */
+  double bound_s, cutoff_s; /* cutoff: as zp_search_progress has it */
   zp_rejection why;
   bool short_of_host; /* some would fit with more host memory */
 } findings;
@@ -205,24 +205,24 @@ static void consider_orders(zp_search_cache *s, zp_degrees *d, zp_choice choice,
   }
 }
 
-bool zp_measure_degrees(zp_search_run *run, zp_degrees *d) {
+bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *d) {
   assert(d->expert > 0 && d->next == ZP_REFINE_PROCEDURES);
-  zp_search_use(run->s, d->tensor * d->pipeline * d->data);
+  zp_search_use(progress->s, d->tensor * d->pipeline * d->data);
   zp_choice choice = zp_smallest(
-      run->s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
-  findings found = {.bound_s = HUGE_VAL, .cutoff_s = run->cutoff_s, .why = ZP_REJECT_BATCH};
+      progress->s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
+  findings found = {.bound_s = HUGE_VAL, .cutoff_s = progress->cutoff_s, .why = ZP_REJECT_BATCH};
   d->floor_bytes = INT64_MAX;
-  consider_orders(run->s, d, choice, &found);
+  consider_orders(progress->s, d, choice, &found);
   if (found.incomplete) {
-    zp_leave_out(run, d->bound_s);
+    zp_leave_out(progress, d->bound_s);
     return false;
   }
   d->next = ZP_REFINE_DEGREES;
   d->bound_s = fmax(d->bound_s, found.bound_s);
   if (isfinite(found.bound_s)) return true;
   if (found.why == ZP_REJECT_NONE) found.why = found.short_of_host ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
-  zp_search_reject(run, found.why);
-  if (found.why == ZP_REJECT_MEMORY) zp_push(run->s->arena, &run->too_small, *d);
+  zp_search_reject(progress, found.why);
+  if (found.why == ZP_REJECT_MEMORY) zp_push(progress->s->arena, &progress->too_small, *d);
   return false;
 }
 
@@ -230,23 +230,23 @@ bool zp_measure_degrees(zp_search_run *run, zp_degrees *d) {
 
 /* They divide the data ranks and the experts of a tensor rank. Without experts, or where their numbers do not divide,
  * there is one size, unless others are asked for. */
-void zp_open_groups(zp_search_run *run, const zp_degrees *open) {
+void zp_open_groups(zp_search_progress *progress, const zp_degrees *open) {
   assert(open->expert == 0);
-  const zp_limit *limit = &run->in->constraints->expert;
+  const zp_limit *limit = &progress->in->constraints->expert;
   for (int expert = 1; expert <= open->data; expert++) {
     if (open->data % expert) continue;
-    const char *refused = zp_shard_refuse_experts(run->s->arena, run->in->spec->model, open->tensor, expert);
+    const char *refused = zp_shard_refuse_experts(progress->s->arena, progress->in->spec->model, open->tensor, expert);
     if (refused && !limit->set) continue;
-    if (!zp_search_takes(run, limit, expert, true)) continue;
+    if (!zp_search_takes(progress, limit, expert, true)) continue;
     if (refused) {
-      run->s->reason = refused;
-      zp_search_reject(run, ZP_REJECT_SPLIT);
+      progress->s->reason = refused;
+      zp_search_reject(progress, ZP_REJECT_SPLIT);
       continue;
     }
     zp_degrees fresh = *open;
     fresh.expert = expert;
     fresh.next = ZP_REFINE_PROCEDURES;
-    zp_push(run->s->arena, &run->degrees, fresh);
+    zp_push(progress->s->arena, &progress->degrees, fresh);
   }
 }
 
@@ -258,17 +258,17 @@ static double bound_products(const zp_search_cache *s) {
   return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - ZP_BOUND_SLACK);
 }
 
-static void add_degrees(zp_search_run *run, zp_degrees d) {
-  zp_search_use(run->s, d.tensor * d.pipeline * d.data);
-  if (is_too_wide(run->s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
-    zp_search_reject(run, ZP_REJECT_NODE);
+static void add_degrees(zp_search_progress *progress, zp_degrees d) {
+  zp_search_use(progress->s, d.tensor * d.pipeline * d.data);
+  if (is_too_wide(progress->s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
+    zp_search_reject(progress, ZP_REJECT_NODE);
     return;
   }
-  d.bound_s = bound_products(run->s);
-  bool one_size = !run->in->constraints->expert.set && !zp_model_has_experts(run->in->spec->model);
+  d.bound_s = bound_products(progress->s);
+  bool one_size = !progress->in->constraints->expert.set && !zp_model_has_experts(progress->in->spec->model);
   d.expert = one_size ? 1 : 0;
   d.next = one_size ? ZP_REFINE_PROCEDURES : ZP_REFINE_GROUPS;
-  zp_push(run->s->arena, &run->degrees, d);
+  zp_push(progress->s->arena, &progress->degrees, d);
 }
 
 /* ---- all ---- */
@@ -276,12 +276,12 @@ static void add_degrees(zp_search_run *run, zp_degrees d) {
 /* Devices that are in use, or left idle: all degrees that use every device wait one by one, those that leave some as
  * one node, until they are opened. Whatever is not looked at is counted when the others are found. */
 typedef struct degrees_walk {
-  zp_search_run *run;
+  zp_search_progress *progress;
   bool wants_idle, has_idle;
 } degrees_walk;
 
 static void count(const degrees_walk *w, zp_rejection why) {
-  if (!w->wants_idle) zp_search_reject(w->run, why);
+  if (!w->wants_idle) zp_search_reject(w->progress, why);
 }
 
 /* Are plans that leave so many devices out in the space? */
@@ -291,56 +291,57 @@ static bool considers_idle(const zp_search_cache *s, int idle) {
 }
 
 static void try_data(degrees_walk *w, int tensor, int pipeline) {
-  zp_search_run *run = w->run;
-  const zp_constraints *c = run->in->constraints;
+  zp_search_progress *progress = w->progress;
+  const zp_constraints *c = progress->in->constraints;
   bool some_do_not_divide = false;
-  for (int data = 1; data <= run->in->devices / tensor / pipeline; data++) {
-    int idle = run->in->devices - tensor * pipeline * data;
-    if (!considers_idle(run->s, idle)) continue;
-    if (run->in->spec->train.batch % data)
+  for (int data = 1; data <= progress->in->devices / tensor / pipeline; data++) {
+    int idle = progress->in->devices - tensor * pipeline * data;
+    if (!considers_idle(progress->s, idle)) continue;
+    if (progress->in->spec->train.batch % data)
       some_do_not_divide = true;
     else if (!zp_limit_allows(&c->data, data) || !zp_limit_allows(&c->idle, idle))
       count(w, ZP_REJECT_CONSTRAINT);
     else if (idle > 0 && !w->wants_idle)
       w->has_idle = true;
     else if ((idle > 0) == w->wants_idle)
-      add_degrees(run, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
+      add_degrees(progress, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
   }
   if (some_do_not_divide) count(w, ZP_REJECT_BATCH);
 }
 
 static void try_pipelines(degrees_walk *w, int tensor) {
-  const zp_search_run *run = w->run;
-  int64_t most = run->in->devices / tensor;
-  for (int pipeline = 1; pipeline <= most && pipeline <= run->in->most_units; pipeline++) {
-    if (zp_limit_allows(&run->in->constraints->pipeline, pipeline))
+  const zp_search_progress *progress = w->progress;
+  int64_t most = progress->in->devices / tensor;
+  for (int pipeline = 1; pipeline <= most && pipeline <= progress->in->most_units; pipeline++) {
+    if (zp_limit_allows(&progress->in->constraints->pipeline, pipeline))
       try_data(w, tensor, pipeline);
     else
       count(w, ZP_REJECT_CONSTRAINT);
   }
-  if (most > run->in->most_units) count(w, ZP_REJECT_UNITS);
+  if (most > progress->in->most_units) count(w, ZP_REJECT_UNITS);
 }
 
 static void try_all(degrees_walk *w) {
-  zp_search_run *run = w->run;
-  const zp_limit *limit = &run->in->constraints->tensor;
-  for (int tensor = 1; tensor <= run->in->devices; tensor++) {
-    zp_search_use(run->s, run->in->devices); /* the widest nodes */
+  zp_search_progress *progress = w->progress;
+  const zp_limit *limit = &progress->in->constraints->tensor;
+  for (int tensor = 1; tensor <= progress->in->devices; tensor++) {
+    zp_search_use(progress->s, progress->in->devices); /* the widest nodes */
     if (!zp_limit_allows(limit, tensor))
       count(w, ZP_REJECT_CONSTRAINT);
-    else if (is_too_wide(run->s, tensor))
+    else if (is_too_wide(progress->s, tensor))
       count(w, ZP_REJECT_NODE);
     else
       try_pipelines(w, tensor);
   }
 }
 
-void zp_search_degrees(zp_search_run *run) {
-  degrees_walk walk = {.run = run};
+void zp_search_degrees(zp_search_progress *progress) {
+  degrees_walk walk = {.progress = progress};
   try_all(&walk);
   if (!walk.has_idle) return;
-  zp_search_use(run->s, run->in->devices); /* fewer are no faster */
-  zp_push(run->s->arena, &run->degrees, ((zp_degrees){.bound_s = bound_products(run->s), .next = ZP_REFINE_IDLE}));
+  zp_search_use(progress->s, progress->in->devices); /* fewer are no faster */
+  zp_push(progress->s->arena, &progress->degrees,
+          ((zp_degrees){.bound_s = bound_products(progress->s), .next = ZP_REFINE_IDLE}));
 }
 
-void zp_open_idle(zp_search_run *run) { try_all(&(degrees_walk){.run = run, .wants_idle = true}); }
+void zp_open_idle(zp_search_progress *progress) { try_all(&(degrees_walk){.progress = progress, .wants_idle = true}); }

@@ -19,7 +19,7 @@ static bool is_before(const zp_search_node *x, const zp_search_node *y) {
 
 static void push(zp_frontier *f, zp_lane lane, zp_search_node fresh) {
   zp_search_nodes *heap = &f->lane[lane];
-  zp_push(f->run->s->arena, heap, fresh);
+  zp_push(f->progress->s->arena, heap, fresh);
   zp_search_node *at = heap->data;
   int i = heap->len - 1;
   for (; i > 0 && is_before(&fresh, &at[(i - 1) / 2]); i = (i - 1) / 2) at[i] = at[(i - 1) / 2];
@@ -60,23 +60,23 @@ static void open_lane(zp_frontier *f, zp_lane from, zp_lane to) {
 
 /* ---- what waits ---- */
 
-zp_frontier zp_frontier_new(zp_search_run *run) {
-  zp_frontier f = {.run = run};
-  for (int i = 0; i < run->degrees.len; i++) {
-    const zp_degrees *d = &run->degrees.data[i];
+zp_frontier zp_frontier_new(zp_search_progress *progress) {
+  zp_frontier f = {.progress = progress};
+  for (int i = 0; i < progress->degrees.len; i++) {
+    const zp_degrees *d = &progress->degrees.data[i];
     push(&f, d->next == ZP_REFINE_IDLE ? ZP_LANE_IDLE : ZP_LANE_DEGREES, (zp_search_node){d->bound_s, d->next, i});
   }
   return f;
 }
 
 void zp_frontier_add_degrees(zp_frontier *f, int degrees) {
-  const zp_degrees *d = &f->run->degrees.data[degrees];
+  const zp_degrees *d = &f->progress->degrees.data[degrees];
   f->none_likely &= d->next == ZP_REFINE_DEGREES && !d->may_fit;
   push(f, ZP_LANE_DEGREES, (zp_search_node){d->bound_s, d->next, degrees});
 }
 
 void zp_frontier_add_point(zp_frontier *f, int point) {
-  const zp_point *p = &f->run->points.data[point];
+  const zp_point *p = &f->progress->points.data[point];
   push(f, zp_is_family(p) && !f->opens ? ZP_LANE_FAMILIES : ZP_LANE_POINTS,
        (zp_search_node){p->bound_s, p->next, point});
 }
@@ -86,8 +86,8 @@ void zp_frontier_add_point(zp_frontier *f, int point) {
 /* Degrees that the first plans are not looked for in: as far as is known they do not fit, or there is no room to know.
  */
 static bool is_unlikely(const zp_frontier *f, const zp_search_node *node) {
-  if (node->next == ZP_REFINE_DEGREES) return !f->run->degrees.data[node->item].may_fit;
-  return !f->opens && !zp_has_room(f->run->s, ZP_GROW_EARLY, 0);
+  if (node->next == ZP_REFINE_DEGREES) return !f->progress->degrees.data[node->item].may_fit;
+  return !f->opens && !zp_has_room(f->progress->s, ZP_GROW_EARLY, 0);
 }
 
 /* Degrees that may fit are looked into one by one, each until it has given a plan. False: none are left. */
@@ -135,7 +135,7 @@ bool zp_frontier_next(zp_frontier *f, const zp_ranking *r, zp_search_node *node)
   if (is_empty(f, ZP_LANE_IDLE)) return false;
   *node = pop(f, ZP_LANE_IDLE);
   f->none_likely = false;
-  f->one_by_one = f->run->opens_families = zp_some_state_may_leave(f->run->in);
+  f->one_by_one = f->progress->opens_families = zp_some_state_may_leave(f->progress->in);
   f->takes_least = false;
   return true;
 }

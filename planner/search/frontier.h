@@ -3,14 +3,14 @@
 #define ZPLAN_SEARCH_FRONTIER_H
 
 #include "ranking.h"
-#include "run.h"
+#include "progress.h"
 
 /* What is decided so far (the degrees, point or family of that index), a proven bound of all plans that decide so, and
  * what is refined next. Bounds lie beside the indices, because what waits is far apart in memory. */
 typedef struct zp_search_node {
   double bound_s;
   zp_refinement next;
-  int item; /* in run->degrees while zp_refines_degrees, then in run->points */
+  int item; /* in progress->degrees while zp_refines_degrees, then in progress->points */
 } zp_search_node;
 
 /* Lanes of one queue: a node of the lanes that are open is taken, others wait until theirs is opened. */
@@ -25,7 +25,7 @@ typedef enum zp_lane {
 typedef ZP_VEC(zp_search_node) zp_search_nodes;
 
 typedef struct zp_frontier {
-  zp_search_run *run;
+  zp_search_progress *progress;
   zp_search_nodes lane[ZP_LANES]; /* heaps */
   bool opens;                     /* the first plans are known, and so is what others must leave */
   bool takes_least;               /* the next point is the one with the least bound of all nodes */
@@ -35,7 +35,7 @@ typedef struct zp_frontier {
 } zp_frontier;
 
 /* All degrees of the run wait. */
-zp_frontier zp_frontier_new(zp_search_run *run);
+zp_frontier zp_frontier_new(zp_search_progress *progress);
 /* The next node, which does not wait any more. False: none is left. */
 bool zp_frontier_next(zp_frontier *f, const zp_ranking *r, zp_search_node *node);
 /* The degrees or the point wait, with the bound that they have now. */

@@ -99,37 +99,37 @@ zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice) {
 
 /* Why the point cannot be had, as far as that is known at once: what takes longest to find comes last. Raises its
  * bound. */
-static zp_rejection refuse(zp_search_run *run, zp_point *point) {
-  point->bound_s = zp_bound_moving(run->s, point);
-  if (point->bound_s >= run->cutoff_s) return ZP_REJECT_NONE;
-  if (zp_memory_floor(run->s, point) > run->s->most_bytes) return ZP_REJECT_MEMORY;
-  zp_limits away = zp_away_floor(run->s, point);
-  if (away.host > run->s->host_bytes || away.nvme > run->s->nvme_bytes) return ZP_REJECT_HOST;
-  point->bound_s = zp_bound(run->s, point);
-  if (point->bound_s >= run->cutoff_s) return ZP_REJECT_NONE;
-  if (!zp_hosts_have_room(run->s, point)) return ZP_REJECT_HOST;
-  if (!zp_find_least_work(run->s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
-  point->bound_s = zp_bound(run->s, point);
+static zp_rejection refuse(zp_search_progress *progress, zp_point *point) {
+  point->bound_s = zp_bound_moving(progress->s, point);
+  if (point->bound_s >= progress->cutoff_s) return ZP_REJECT_NONE;
+  if (zp_memory_floor(progress->s, point) > progress->s->most_bytes) return ZP_REJECT_MEMORY;
+  zp_limits away = zp_away_floor(progress->s, point);
+  if (away.host > progress->s->host_bytes || away.nvme > progress->s->nvme_bytes) return ZP_REJECT_HOST;
+  point->bound_s = zp_bound(progress->s, point);
+  if (point->bound_s >= progress->cutoff_s) return ZP_REJECT_NONE;
+  if (!zp_hosts_have_room(progress->s, point)) return ZP_REJECT_HOST;
+  if (!zp_find_least_work(progress->s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
+  point->bound_s = zp_bound(progress->s, point);
   return ZP_REJECT_NONE;
 }
 
-static void add_point(zp_search_run *run, const zp_point *point) {
-  if (zp_trainer_refusal(run->in->trainer, &run->in->spec->train, &point->choice)) {
-    zp_search_reject(run, ZP_REJECT_GENERATED);
+static void add_point(zp_search_progress *progress, const zp_point *point) {
+  if (zp_trainer_refusal(progress->in->trainer, &progress->in->spec->train, &point->choice)) {
+    zp_search_reject(progress, ZP_REJECT_GENERATED);
     return;
   }
   zp_point fresh = *point;
-  fresh.every_cut = zp_every_chunk_cut(run->s, point);
-  zp_rejection why = refuse(run, &fresh);
+  fresh.every_cut = zp_every_chunk_cut(progress->s, point);
+  zp_rejection why = refuse(progress, &fresh);
   if (why != ZP_REJECT_NONE) {
-    zp_search_reject(run, why);
-    if (run->keeps_all) zp_keep_point(run, &fresh);
+    zp_search_reject(progress, why);
+    if (progress->keeps_all) zp_keep_point(progress, &fresh);
     return;
   }
-  run->certificate.stated_cuts += zp_has_stated_cuts(run->s, &fresh);
-  zp_note_unsearched(run, &fresh, ZP_UNSEARCHED_POINT);
-  if (zp_is_beaten(run, fresh.bound_s)) return;
-  if (zp_keep_point(run, &fresh)) run->certificate.candidates++;
+  progress->certificate.stated_cuts += zp_has_stated_cuts(progress->s, &fresh);
+  zp_note_unsearched(progress, &fresh, ZP_UNSEARCHED_POINT);
+  if (zp_is_beaten(progress, fresh.bound_s)) return;
+  if (zp_keep_point(progress, &fresh)) progress->certificate.candidates++;
 }
 
 /* Stages choose among all modes. One mode for all of them with saved values off the device, where keeping more moves
@@ -223,8 +223,8 @@ double zp_least_family_end(zp_search_cache *s, const zp_point *family) {
 }
 
 /* A measured family. */
-static void keep_family(zp_search_run *run, zp_point *family) {
-  if (!zp_is_beaten(run, family->bound_s)) zp_keep_point(run, family);
+static void keep_family(zp_search_progress *progress, zp_point *family) {
+  if (!zp_is_beaten(progress, family->bound_s)) zp_keep_point(progress, family);
 }
 
 zp_mode_points zp_find_modes(zp_search_cache *s, const zp_point *all) {
@@ -244,25 +244,25 @@ zp_point zp_with_choice(const zp_search_cache *s, const zp_point *like, const zp
 }
 
 /* Calls for every family of a choice; all before its class of state have left, as far as they may. */
-typedef void zp_on_family(zp_search_run *run, zp_point *family, void *user);
-static void each_family(zp_search_run *run, const zp_point *all, const zp_mode_points *p, zp_on_family *on_family,
-                        void *user) {
+typedef void zp_on_family(zp_search_progress *progress, zp_point *family, void *user);
+static void each_family(zp_search_progress *progress, const zp_point *all, const zp_mode_points *p,
+                        zp_on_family *on_family, void *user) {
   zp_choice c = all->choice;
-  int last = last_to_leave(run->in);
+  int last = last_to_leave(progress->in);
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
-    if (!run->in->may_leave[state]) continue;
-    c.home[state] = (zp_home){fastest_tier(run->in, (zp_state)state), 1};
-    if (zp_choice_refusal(&c, run->in->spec)) return;
+    if (!progress->in->may_leave[state]) continue;
+    c.home[state] = (zp_home){fastest_tier(progress->in, (zp_state)state), 1};
+    if (zp_choice_refusal(&c, progress->in->spec)) return;
     if (state < last) {
       c.home[state].eighths = ZP_EIGHTHS;
       continue;
     }
-    bool one = has_one_mode(run->s, all, state);
+    bool one = has_one_mode(progress->s, all, state);
     for (int i = 0; i < (one ? all->n_modes : 1); i++) {
-      zp_point family = zp_with_choice(run->s, one ? &p->one[i] : all, &c);
+      zp_point family = zp_with_choice(progress->s, one ? &p->one[i] : all, &c);
       family.next = ZP_REFINE_ROOM;
       family.leaving = (zp_state)state;
-      on_family(run, &family, user);
+      on_family(progress, &family, user);
     }
     c.home[state].eighths = ZP_EIGHTHS;
   }
@@ -286,106 +286,107 @@ static bool is_known_beaten(const findings *found, zp_mode_set modes) {
 }
 
 /* A family whose bound beats nothing is left out with it, and nobody asks whether it has room. */
-static void find_family(zp_search_run *run, zp_point *family, void *user) {
+static void find_family(zp_search_progress *progress, zp_point *family, void *user) {
   findings *found = user;
-  zp_mode_set modes = zp_variant_of(run->s, family)->modes;
+  zp_mode_set modes = zp_variant_of(progress->s, family)->modes;
   if (is_known_beaten(found, modes)) return;
-  zp_rejection why = measure_family(run->s, family);
-  bool beaten = why == ZP_REJECT_NONE && family->bound_s >= run->cutoff_s &&
-                !zp_may_note_unsearched(run, family, ZP_UNSEARCHED_FAMILY);
+  zp_rejection why = measure_family(progress->s, family);
+  bool beaten = why == ZP_REJECT_NONE && family->bound_s >= progress->cutoff_s &&
+                !zp_may_note_unsearched(progress, family, ZP_UNSEARCHED_FAMILY);
   if (beaten) found->beaten[found->n_beaten++] = modes;
-  if (why == ZP_REJECT_NONE && !beaten) why = refuse_family_room(run->s, family);
+  if (why == ZP_REJECT_NONE && !beaten) why = refuse_family_room(progress->s, family);
   if (why != ZP_REJECT_NONE) {
     found->why[found->n_rejected++] = why;
     return;
   }
-  zp_note_unsearched(run, family, ZP_UNSEARCHED_FAMILY);
+  zp_note_unsearched(progress, family, ZP_UNSEARCHED_FAMILY);
   found->bound_s = fmin(found->bound_s, family->bound_s);
   found->family[found->len++] = *family;
 }
 
-static void find_families(zp_search_run *run, const zp_point *all, const zp_mode_points *p, findings *found) {
+static void find_families(zp_search_progress *progress, const zp_point *all, const zp_mode_points *p, findings *found) {
   found->len = found->n_rejected = found->n_beaten = 0;
   found->bound_s = HUGE_VAL;
-  each_family(run, all, p, find_family, found);
+  each_family(progress, all, p, find_family, found);
 }
 
-static void keep_families(zp_search_run *run, findings *found) {
-  for (int i = 0; i < found->n_rejected; i++) zp_search_reject(run, found->why[i]);
-  for (int i = 0; i < found->len; i++) keep_family(run, &found->family[i]);
+static void keep_families(zp_search_progress *progress, findings *found) {
+  for (int i = 0; i < found->n_rejected; i++) zp_search_reject(progress, found->why[i]);
+  for (int i = 0; i < found->len; i++) keep_family(progress, &found->family[i]);
 }
 
 /* No share needs less than all of the class. */
-static void keep_smallest(zp_search_run *run, zp_point *family, void *user) {
+static void keep_smallest(zp_search_progress *progress, zp_point *family, void *user) {
   (void)user;
   set_share(family, ZP_EIGHTHS);
   family->next = ZP_REFINE_WORK;
-  add_point(run, family);
+  add_point(progress, family);
 }
 
 /* The families of a choice wait as one until its turn comes: most never have it. all: everything on the device, which
  * moves least. */
-static void add_families(zp_search_run *run, const zp_point *all, const zp_mode_points *p) {
-  if (run->keeps_all) {
-    each_family(run, all, p, keep_smallest, NULL);
+static void add_families(zp_search_progress *progress, const zp_point *all, const zp_mode_points *p) {
+  if (progress->keeps_all) {
+    each_family(progress, all, p, keep_smallest, NULL);
     return;
   }
   zp_point family = *all;
-  family.every_cut &= zp_few_chunk_cuts(run->s, all); /* with state away */
-  if (zp_is_beaten(run, zp_bound_moving(run->s, &family))) {
-    zp_note_unsearched(run, &family, ZP_UNSEARCHED_CHOICE);
+  family.every_cut &= zp_few_chunk_cuts(progress->s, all); /* with state away */
+  if (zp_is_beaten(progress, zp_bound_moving(progress->s, &family))) {
+    zp_note_unsearched(progress, &family, ZP_UNSEARCHED_CHOICE);
     return;
   }
   findings found;
-  find_families(run, all, p, &found);
+  find_families(progress, all, p, &found);
   family.next = ZP_REFINE_CLASSES;
   family.bound_s = found.bound_s;
   if (found.len == 0)
-    zp_search_reject(run, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
-  else if (zp_is_beaten(run, family.bound_s))
+    zp_search_reject(progress, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
+  else if (zp_is_beaten(progress, family.bound_s))
     return;
-  else if (run->opens_families)
-    keep_families(run, &found);
+  else if (progress->opens_families)
+    keep_families(progress, &found);
   else
-    zp_keep_point(run, &family);
+    zp_keep_point(progress, &family);
 }
 
-void zp_try_homes(zp_search_run *run, const zp_choice *choice, const zp_mode_points *p) {
-  zp_point all = zp_with_choice(run->s, &p->all, choice);
-  if (last_to_leave(run->in) >= 0)
-    zp_search_reject(run, ZP_REJECT_CONSTRAINT);
-  else if (!has_one_mode(run->s, &all, ZP_STATE_COUNT))
-    add_point(run, &all);
+void zp_try_homes(zp_search_progress *progress, const zp_choice *choice, const zp_mode_points *p) {
+  zp_point all = zp_with_choice(progress->s, &p->all, choice);
+  if (last_to_leave(progress->in) >= 0)
+    zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
+  else if (!has_one_mode(progress->s, &all, ZP_STATE_COUNT))
+    add_point(progress, &all);
   else
     for (int i = 0; i < all.n_modes; i++) {
-      zp_point one = zp_with_choice(run->s, &p->one[i], choice);
-      add_point(run, &one);
+      zp_point one = zp_with_choice(progress->s, &p->one[i], choice);
+      add_point(progress, &one);
     }
-  if (zp_some_state_may_leave(run->in)) add_families(run, &all, p);
+  if (zp_some_state_may_leave(progress->in)) add_families(progress, &all, p);
 }
 
 /* ---- looks at a family ---- */
 
 /* With a share: what moves, and the work that memory forces on the stages. *moves: the first decides. */
-static double bound_share(zp_search_run *run, const zp_point *family, double alone_s, int eighths, bool *moves) {
+static double bound_share(zp_search_progress *progress, const zp_point *family, double alone_s, int eighths,
+                          bool *moves) {
   zp_point point = *family;
   point.choice.home[family->leaving].eighths = eighths;
-  double moving = zp_bound_moving_beside(run->s, &point, alone_s);
+  double moving = zp_bound_moving_beside(progress->s, &point, alone_s);
   *moves = true;
-  if (moving >= run->cutoff_s || !zp_find_least_work(run->s, &point, ZP_ASK_WORK)) return moving;
-  double all = zp_bound_moving_beside(run->s, &point, alone_s);
+  if (moving >= progress->cutoff_s || !zp_find_least_work(progress->s, &point, ZP_ASK_WORK)) return moving;
+  double all = zp_bound_moving_beside(progress->s, &point, alone_s);
   *moves = all <= moving;
   return all;
 }
 
 /* What moves takes ever longer with the share, and the work that memory forces on the stages ever less, so the least is
  * where they meet. What moves alone is added to the work: that of the least share counts for all. */
-static double least_of_shares(zp_search_run *run, const zp_point *family) {
-  double least = HUGE_VAL, alone_s = zp_bound_alone(run->s, family);
+static double least_of_shares(zp_search_progress *progress, const zp_point *family) {
+  double least = HUGE_VAL, alone_s = zp_bound_alone(progress->s, family);
   for (int low = family->choice.home[family->leaving].eighths, high = ZP_EIGHTHS; low <= high;) {
     int middle = low + (high - low) / 2;
     bool moves;
-    least = fmin(least, bound_share(run, family, alone_s, middle, &moves));
+    least = fmin(least, bound_share(progress, family, alone_s, middle, &moves));
     if (moves)
       high = middle - 1;
     else
@@ -394,47 +395,51 @@ static double least_of_shares(zp_search_run *run, const zp_point *family) {
   return least;
 }
 
-static zp_rejection look_at_share(zp_search_run *run, zp_point *family, zp_fits_share *fits) {
-  if (!raise_share(run->s, family, fits)) return ZP_REJECT_MEMORY;
-  if (!away_may_fit(run->s, family)) return ZP_REJECT_HOST;
-  family->end_s = zp_least_family_end(run->s, family);
-  family->bound_s = fmax(family->bound_s, least_of_shares(run, family) + family->end_s);
+static zp_rejection look_at_share(zp_search_progress *progress, zp_point *family, zp_fits_share *fits) {
+  if (!raise_share(progress->s, family, fits)) return ZP_REJECT_MEMORY;
+  if (!away_may_fit(progress->s, family)) return ZP_REJECT_HOST;
+  family->end_s = zp_least_family_end(progress->s, family);
+  family->bound_s = fmax(family->bound_s, least_of_shares(progress, family) + family->end_s);
   return ZP_REJECT_NONE;
 }
 
-zp_rejection zp_bound_family(zp_search_run *run, zp_point *family) { return look_at_share(run, family, has_room); }
+zp_rejection zp_bound_family(zp_search_progress *progress, zp_point *family) {
+  return look_at_share(progress, family, has_room);
+}
 
-zp_rejection zp_fit_family(zp_search_run *run, zp_point *family) { return look_at_share(run, family, zp_fits_device); }
+zp_rejection zp_fit_family(zp_search_progress *progress, zp_point *family) {
+  return look_at_share(progress, family, zp_fits_device);
+}
 
 /* ---- its points ---- */
 
 /* Every tier of the classes up to the family's one. */
-static void add_tiers(zp_search_run *run, const zp_point *point, int state, int last) {
+static void add_tiers(zp_search_progress *progress, const zp_point *point, int state, int last) {
   if (state > last) {
-    if (zp_choice_refusal(&point->choice, run->in->spec))
-      zp_search_reject(run, ZP_REJECT_SCHEDULE);
+    if (zp_choice_refusal(&point->choice, progress->in->spec))
+      zp_search_reject(progress, ZP_REJECT_SCHEDULE);
     else
-      add_point(run, point);
+      add_point(progress, point);
     return;
   }
   zp_point placed = *point;
   bool left = placed.choice.home[state].tier != ZP_TIER_DEVICE;
   for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++) {
-    if (left && !zp_limit_allows(&run->in->constraints->offload[state], tier)) continue;
+    if (left && !zp_limit_allows(&progress->in->constraints->offload[state], tier)) continue;
     if (left) placed.choice.home[state].tier = (zp_tier)tier;
-    add_tiers(run, &placed, state + 1, last);
+    add_tiers(progress, &placed, state + 1, last);
     if (!left) break;
   }
 }
 
-void zp_open_family(zp_search_run *run, const zp_point *family) {
+void zp_open_family(zp_search_progress *progress, const zp_point *family) {
   if (family->next == ZP_REFINE_CLASSES) {
     zp_point all = *family;
     all.next = ZP_REFINE_WORK;
-    zp_mode_points p = zp_find_modes(run->s, &all);
+    zp_mode_points p = zp_find_modes(progress->s, &all);
     findings found;
-    find_families(run, &all, &p, &found);
-    keep_families(run, &found);
+    find_families(progress, &all, &p, &found);
+    keep_families(progress, &found);
     return;
   }
   int state = family->leaving;
@@ -442,7 +447,7 @@ void zp_open_family(zp_search_run *run, const zp_point *family) {
   point.next = ZP_REFINE_WORK;
   for (int eighths = family->choice.home[state].eighths; eighths <= ZP_EIGHTHS; eighths++) {
     point.choice.home[state].eighths = eighths;
-    if (zp_is_beaten(run, zp_bound_moving(run->s, &point))) break; /* and more moves more */
-    add_tiers(run, &point, 0, state);
+    if (zp_is_beaten(progress, zp_bound_moving(progress->s, &point))) break; /* and more moves more */
+    add_tiers(progress, &point, 0, state);
   }
 }

@@ -30,38 +30,39 @@ static zp_miss miss_of_cut(zp_search_cache *s, const zp_point *point, int64_t *c
   return miss;
 }
 
-static void note_miss(zp_search_run *run, const zp_point *point) {
-  int64_t context = run->s->machine.context_bytes, have = run->s->limit_bytes + context;
-  int64_t *cut = ZP_NEW_ARRAY(run->s->arena, int64_t, point->choice.pipeline + 1);
+static void note_miss(zp_search_progress *progress, const zp_point *point) {
+  int64_t context = progress->s->machine.context_bytes, have = progress->s->limit_bytes + context;
+  int64_t *cut = ZP_NEW_ARRAY(progress->s->arena, int64_t, point->choice.pipeline + 1);
   if (have <= 0) have = 1;
-  if (run->miss_ratio > 0) { /* not nearer than the nearest so far? one pass instead of a bisection */
-    int64_t beat = (int64_t)(run->miss_ratio * (double)have * (1 - ZP_CLOSE_STEP)) - context;
-    if (!zp_cut_fits(run->s, point, &(zp_limits){beat, INT64_MAX, INT64_MAX}, cut)) return;
+  if (progress->miss_ratio > 0) { /* not nearer than the nearest so far? one pass instead of a bisection */
+    int64_t beat = (int64_t)(progress->miss_ratio * (double)have * (1 - ZP_CLOSE_STEP)) - context;
+    if (!zp_cut_fits(progress->s, point, &(zp_limits){beat, INT64_MAX, INT64_MAX}, cut)) return;
   }
-  int64_t least = zp_cut_least_memory(run->s, point, cut);
-  run->miss_ratio = (double)(least + context) / (double)have;
-  const zp_variant **own = ZP_NEW_ARRAY(run->s->arena, const zp_variant *, point->choice.pipeline);
-  bool fits = zp_cut_variants(run->s, point, &(zp_limits){least, INT64_MAX, INT64_MAX}, cut, own);
+  int64_t least = zp_cut_least_memory(progress->s, point, cut);
+  progress->miss_ratio = (double)(least + context) / (double)have;
+  const zp_variant **own = ZP_NEW_ARRAY(progress->s->arena, const zp_variant *, point->choice.pipeline);
+  bool fits = zp_cut_variants(progress->s, point, &(zp_limits){least, INT64_MAX, INT64_MAX}, cut, own);
   assert(fits);
   (void)fits;
-  run->miss = miss_of_cut(run->s, point, cut, own, have);
+  progress->miss = miss_of_cut(progress->s, point, cut, own, have);
 }
 
 /* Several chunks a stage, asked for by a constraint: of the cuts by every mode, all stages in it, the one that needs
  * least. */
-static void note_chunks_miss(zp_search_run *run, const zp_point *point) {
+static void note_chunks_miss(zp_search_progress *progress, const zp_point *point) {
   static const zp_limits none = {INT64_MAX, INT64_MAX, INT64_MAX};
-  int64_t have = run->s->limit_bytes + run->s->machine.context_bytes;
-  const zp_variant **own = ZP_NEW_ARRAY(run->s->arena, const zp_variant *, point->choice.pipeline);
+  int64_t have = progress->s->limit_bytes + progress->s->machine.context_bytes;
+  const zp_variant **own = ZP_NEW_ARRAY(progress->s->arena, const zp_variant *, point->choice.pipeline);
   for (int i = 0; i < 2 * point->n_modes; i++) {
-    int64_t *cut = ZP_NEW_ARRAY(run->s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
-    if (!zp_state_cut(run->s, point, i / 2, i % 2, cut) || !zp_chunks_fit(run->s, point, &none, cut)) continue;
-    for (int k = 0; k < point->choice.pipeline; k++) own[k] = &run->s->variants.data[point->modes[i / 2]];
-    zp_miss miss = miss_of_cut(run->s, point, cut, own, have > 0 ? have : 1);
+    int64_t *cut = ZP_NEW_ARRAY(progress->s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
+    if (!zp_state_cut(progress->s, point, i / 2, i % 2, cut) || !zp_chunks_fit(progress->s, point, &none, cut))
+      continue;
+    for (int k = 0; k < point->choice.pipeline; k++) own[k] = &progress->s->variants.data[point->modes[i / 2]];
+    zp_miss miss = miss_of_cut(progress->s, point, cut, own, have > 0 ? have : 1);
     double ratio = (double)miss.need_bytes / (double)miss.have_bytes;
-    if (run->miss_ratio > 0 && ratio >= run->miss_ratio) continue;
-    run->miss = miss;
-    run->miss_ratio = ratio;
+    if (progress->miss_ratio > 0 && ratio >= progress->miss_ratio) continue;
+    progress->miss = miss;
+    progress->miss_ratio = ratio;
   }
 }
 
@@ -77,36 +78,37 @@ static int by_floor(const void *a, const void *b) {
 }
 
 /* Floors of the points with low to high chunks a stage; how many. */
-static int floors_of(const zp_search_run *run, int low, int high, floor_of *floors) {
+static int floors_of(const zp_search_progress *progress, int low, int high, floor_of *floors) {
   int n = 0;
-  for (int i = 0; i < run->points.len; i++) {
-    int chunks = zp_chunks(&run->points.data[i].choice);
-    if (chunks >= low && chunks <= high) floors[n++] = (floor_of){zp_memory_floor(run->s, &run->points.data[i]), i};
+  for (int i = 0; i < progress->points.len; i++) {
+    int chunks = zp_chunks(&progress->points.data[i].choice);
+    if (chunks >= low && chunks <= high)
+      floors[n++] = (floor_of){zp_memory_floor(progress->s, &progress->points.data[i]), i};
   }
   return n;
 }
 
-static bool is_nearer(const zp_search_run *run, int64_t floor_bytes) {
-  double need = (double)(floor_bytes + run->s->machine.context_bytes);
-  return run->miss_ratio == 0 || need < run->miss_ratio * (double)run->miss.have_bytes;
+static bool is_nearer(const zp_search_progress *progress, int64_t floor_bytes) {
+  double need = (double)(floor_bytes + progress->s->machine.context_bytes);
+  return progress->miss_ratio == 0 || need < progress->miss_ratio * (double)progress->miss.have_bytes;
 }
 
 /* Points with one chunk a stage (or, where there are none, some with several), the lowest floors first, until no floor
  * is below the nearest miss. */
-static void note_points(zp_search_run *run) {
-  floor_of *floors = ZP_NEW_ARRAY(run->s->arena, floor_of, run->points.len + 1);
-  int n = floors_of(run, 1, 1, floors);
+static void note_points(zp_search_progress *progress) {
+  floor_of *floors = ZP_NEW_ARRAY(progress->s->arena, floor_of, progress->points.len + 1);
+  int n = floors_of(progress, 1, 1, floors);
   bool chunked = n == 0;
-  if (chunked) n = floors_of(run, 2, ZP_MOST_CHUNKS, floors);
+  if (chunked) n = floors_of(progress, 2, ZP_MOST_CHUNKS, floors);
   if (n) qsort(floors, (size_t)n, sizeof *floors, by_floor);
   if (chunked && n > ZP_CHUNKED_MISSES) n = ZP_CHUNKED_MISSES;
   for (int i = 0; i < n; i++) {
-    const zp_point *point = &run->points.data[floors[i].point];
-    if (!is_nearer(run, floors[i].bytes)) break;
-    zp_search_use(run->s, zp_choice_ranks(&point->choice));
-    (chunked ? note_chunks_miss : note_miss)(run, point);
+    const zp_point *point = &progress->points.data[floors[i].point];
+    if (!is_nearer(progress, floors[i].bytes)) break;
+    zp_search_use(progress->s, zp_choice_ranks(&point->choice));
+    (chunked ? note_chunks_miss : note_miss)(progress, point);
   }
-  zp_forget_points(run);
+  zp_forget_points(progress);
 }
 
 static int by_degrees_floor(const void *a, const void *b) {
@@ -118,18 +120,19 @@ static int by_degrees_floor(const void *a, const void *b) {
 }
 
 /* Degrees in the order of their floors are looked into once more. */
-void zp_note_misses(zp_search_run *run) {
-  zp_degrees_list *all = &run->too_small;
-  for (int i = 0; i < run->degrees.len; i++)
-    if (run->degrees.data[i].next == ZP_REFINE_DEGREES && isfinite(run->degrees.data[i].bound_s))
-      zp_push(run->s->arena, all, run->degrees.data[i]);
+void zp_note_misses(zp_search_progress *progress) {
+  zp_degrees_list *all = &progress->too_small;
+  for (int i = 0; i < progress->degrees.len; i++)
+    if (progress->degrees.data[i].next == ZP_REFINE_DEGREES && isfinite(progress->degrees.data[i].bound_s))
+      zp_push(progress->s->arena, all, progress->degrees.data[i]);
   if (all->len) qsort(all->data, (size_t)all->len, sizeof *all->data, by_degrees_floor);
-  run->keeps_all = true;
-  run->cutoff_s = HUGE_VAL;
-  zp_forget_points(run);
-  for (int i = 0; i < all->len && is_nearer(run, all->data[i].floor_bytes) && zp_may_grow(run->s, ZP_GROW_POINTS, 0);
+  progress->keeps_all = true;
+  progress->cutoff_s = HUGE_VAL;
+  zp_forget_points(progress);
+  for (int i = 0;
+       i < all->len && is_nearer(progress, all->data[i].floor_bytes) && zp_may_grow(progress->s, ZP_GROW_POINTS, 0);
        i++) {
-    zp_search_expand(run, &all->data[i]);
-    note_points(run);
+    zp_search_expand(progress, &all->data[i]);
+    note_points(progress);
   }
 }

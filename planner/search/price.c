@@ -27,23 +27,25 @@ enum { BYTES_AN_ACTION = 40 };
 static size_t simulation_bytes(const zp_refiner *x) {
   const zp_choice *c = &x->point->choice;
   size_t actions = (zp_schedule_splits(c->schedule) ? 3 : 2) * (size_t)zp_model_chunks(c);
-  return c->schedule == ZP_SCHEDULE_1F1B ? 0 : actions * (size_t)zp_microbatches(x->run->in->spec, c) * BYTES_AN_ACTION;
+  return c->schedule == ZP_SCHEDULE_1F1B
+             ? 0
+             : actions * (size_t)zp_microbatches(x->progress->in->spec, c) * BYTES_AN_ACTION;
 }
 
 /* Seconds of the step; the plan may enter the ranking. */
 static double simulate_program(zp_refiner *x, zp_candidate *candidate, const zp_program *program) {
-  candidate->estimate.step_s = zp_cost_step(x->scratch, program, &x->run->s->machine);
-  zp_rank(x->run->s, x->ranking, candidate);
+  candidate->estimate.step_s = zp_cost_step(x->scratch, program, &x->progress->s->machine);
+  zp_rank(x->progress->s, x->ranking, candidate);
   x->simulated++;
-  x->run->certificate.simulated++;
+  x->progress->certificate.simulated++;
   return candidate->estimate.step_s;
 }
 
 /* Requires: x->own is what the stages of this cut run. */
 double zp_simulate_cut(zp_refiner *x, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(x->scratch);
-  zp_candidate candidate = {.choice = zp_choice_of_cut(x->run->s, x->point, cut, x->own)};
-  double seconds = simulate_program(x, &candidate, zp_search_program(x->scratch, x->run->s, &candidate.choice));
+  zp_candidate candidate = {.choice = zp_choice_of_cut(x->progress->s, x->point, cut, x->own)};
+  double seconds = simulate_program(x, &candidate, zp_search_program(x->scratch, x->progress->s, &candidate.choice));
   zp_arena_rewind(x->scratch, mark);
   return seconds;
 }
@@ -58,15 +60,15 @@ static bool is_worth_it(const zp_refiner *x, double bound_s) {
 
 static void bound_cut(void *user, int64_t *cut) {
   zp_refiner *x = user;
-  zp_limits limits = zp_search_limits(x->run->s);
-  if (!zp_cut_variants(x->run->s, x->point, &limits, cut, x->own)) return;
-  x->least_s = fmin(x->least_s, zp_bound_of_cut(x->run->s, x->point, cut, x->own));
+  zp_limits limits = zp_search_limits(x->progress->s);
+  if (!zp_cut_variants(x->progress->s, x->point, &limits, cut, x->own)) return;
+  x->least_s = fmin(x->least_s, zp_bound_of_cut(x->progress->s, x->point, cut, x->own));
 }
 
 /* A bound that knows transfers and messages of this cut, unlike zp_bound_of_cut, says whether it is simulated. Order
  * tables are made only then. */
 static double price_program(zp_refiner *x, int64_t *cut, double bound_s) {
-  zp_search_cache *s = x->run->s;
+  zp_search_cache *s = x->progress->s;
   zp_arena_mark mark = zp_arena_get_mark(x->scratch), own = zp_arena_get_mark(s->arena);
   zp_candidate candidate = {.choice = zp_choice_of_cut(s, x->point, cut, x->own)};
   zp_arena_mark stages = zp_arena_get_mark(s->arena);
@@ -82,33 +84,34 @@ static double price_program(zp_refiner *x, int64_t *cut, double bound_s) {
     zp_arena_rewind(s->arena, own);
   zp_arena_rewind(x->scratch, mark);
   if (may && has_tables) return zp_simulate_cut(x, cut);
-  if (worth_it && !may) zp_leave_out(x->run, seconds);
+  if (worth_it && !may) zp_leave_out(x->progress, seconds);
   return seconds;
 }
 
 static void price_cut(void *user, int64_t *cut) {
   zp_refiner *x = user;
-  zp_limits limits = zp_search_limits(x->run->s);
-  if (!zp_cut_variants(x->run->s, x->point, &limits, cut, x->own)) return;
-  double seconds = zp_bound_of_cut(x->run->s, x->point, cut, x->own);
+  zp_limits limits = zp_search_limits(x->progress->s);
+  if (!zp_cut_variants(x->progress->s, x->point, &limits, cut, x->own)) return;
+  double seconds = zp_bound_of_cut(x->progress->s, x->point, cut, x->own);
   if (is_worth_it(x, seconds)) seconds = price_program(x, cut, seconds);
   x->least_s = fmin(x->least_s, seconds);
 }
 
 /* The least bound of the stated cuts, whatever their memory and homes. Points that differ in these ask for the same. */
 double zp_bound_stated_cuts(const zp_refiner *x) {
-  zp_search_run *run = x->run;
+  zp_search_progress *progress = x->progress;
   const zp_choice *c = &x->point->choice;
   const int64_t key[] = {x->point->variant, (int64_t)c->schedule, zp_chunks(c), c->pipeline, c->data};
   zp_stated_bound_memo *memo =
-      &run->s->memo.stated_bound[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_BOUND_SLOTS];
+      &progress->s->memo.stated_bound[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_BOUND_SLOTS];
   if (memo->known && memcmp(memo->key, key, sizeof key) == 0) return memo->seconds;
-  zp_arena_mark mark = zp_arena_get_mark(run->s->arena);
-  zp_stated_cuts stated = zp_state_cuts(run->s->arena, run->s, x->point);
-  for (int k = 0; k < c->pipeline; k++) x->own[k] = zp_variant_of(run->s, x->point);
+  zp_arena_mark mark = zp_arena_get_mark(progress->s->arena);
+  zp_stated_cuts stated = zp_state_cuts(progress->s->arena, progress->s, x->point);
+  for (int k = 0; k < c->pipeline; k++) x->own[k] = zp_variant_of(progress->s, x->point);
   double least = HUGE_VAL;
-  for (int i = 0; i < stated.n; i++) least = fmin(least, zp_bound_of_chunks(run->s, x->point, stated.cut[i], x->own));
-  zp_arena_rewind(run->s->arena, mark);
+  for (int i = 0; i < stated.n; i++)
+    least = fmin(least, zp_bound_of_chunks(progress->s, x->point, stated.cut[i], x->own));
+  zp_arena_rewind(progress->s->arena, mark);
   memo->known = true;
   memcpy(memo->key, key, sizeof key);
   memo->seconds = least;
@@ -117,27 +120,27 @@ double zp_bound_stated_cuts(const zp_refiner *x) {
 
 /* Calls on_cut for the stated cuts that fit into memory. */
 static void each_stated_cut(zp_refiner *x, zp_on_cut *on_cut) {
-  zp_limits limits = zp_search_limits(x->run->s);
-  zp_stated_cuts stated = zp_state_cuts(x->scratch, x->run->s, x->point);
+  zp_limits limits = zp_search_limits(x->progress->s);
+  zp_stated_cuts stated = zp_state_cuts(x->scratch, x->progress->s, x->point);
   for (int i = 0; i < stated.n; i++)
-    if (zp_chunks_fit(x->run->s, x->point, &limits, stated.cut[i])) on_cut(x, stated.cut[i]);
+    if (zp_chunks_fit(x->progress->s, x->point, &limits, stated.cut[i])) on_cut(x, stated.cut[i]);
 }
 
 /* A point with every cut: no plan is known yet when no stated cut fits. False: no cut fits. */
 static bool price_any_chunks(zp_refiner *x) {
   int64_t *cut = ZP_NEW_ARRAY(x->scratch, int64_t, zp_model_chunks(&x->point->choice) + 1);
   each_stated_cut(x, price_cut);
-  if (zp_point_units(x->run->s, x->point) == zp_model_chunks(&x->point->choice))
+  if (zp_point_units(x->progress->s, x->point) == zp_model_chunks(&x->point->choice))
     x->point->bound_s = x->least_s; /* one way */
   if (isfinite(x->least_s)) return true;
-  zp_any_cut found = zp_find_chunk_cut(x->run->s, x->point, cut);
+  zp_any_cut found = zp_find_chunk_cut(x->progress->s, x->point, cut);
   if (found == ZP_ANY_CUT) price_cut(x, cut);
   return found != ZP_NO_CUT;
 }
 
 /* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
 static bool price_least_bound(zp_refiner *x) {
-  zp_search_cache *s = x->run->s;
+  zp_search_cache *s = x->progress->s;
   int64_t *cut = ZP_NEW_ARRAY(x->scratch, int64_t, x->point->choice.pipeline + 1);
   double end = zp_bound_step_end(s, x->point), limit = zp_point_cutoff(x);
   double least = zp_cut_least_bound(s, x->point, x->point->bound_s - end, limit - end, cut);
@@ -151,7 +154,7 @@ static bool price_least_bound(zp_refiner *x) {
 }
 
 static void price_extremes(zp_refiner *x) {
-  zp_search_cache *s = x->run->s;
+  zp_search_cache *s = x->progress->s;
   int stages = x->point->choice.pipeline;
   int64_t *front = ZP_NEW_ARRAY(x->scratch, int64_t, stages + 1), *back = ZP_NEW_ARRAY(x->scratch, int64_t, stages + 1);
   double longest = zp_cut_bottleneck(s, x->point, front) * (1 + ZP_FILL_SLACK);
@@ -167,16 +170,16 @@ static void price_extremes(zp_refiner *x) {
 /* What memory forces on its stages, and the stated cuts whatever their memory. */
 zp_outcome zp_price_work(zp_refiner *x) {
   if (!x->point->choice.fine) { /* else space.c knew all of it */
-    zp_find_least_work(x->run->s, x->point, ZP_ASK_ALL);
-    zp_raise_bound(x, zp_bound(x->run->s, x->point));
+    zp_find_least_work(x->progress->s, x->point, ZP_ASK_ALL);
+    zp_raise_bound(x, zp_bound(x->progress->s, x->point));
   }
   if (x->point->every_cut) {
-    double end = zp_bound_step_end(x->run->s, x->point);
-    zp_raise_bound(x, zp_bound_any_chunks(x->run->s, x->point, true, zp_point_cutoff(x) - end) + end);
+    double end = zp_bound_step_end(x->progress->s, x->point);
+    zp_raise_bound(x, zp_bound_any_chunks(x->progress->s, x->point, true, zp_point_cutoff(x) - end) + end);
   }
   if (zp_only_stated_cuts(x) && x->point->cut_s == 0) {
     x->point->cut_s = zp_bound_stated_cuts(x);
-    zp_raise_bound(x, zp_bound(x->run->s, x->point));
+    zp_raise_bound(x, zp_bound(x->progress->s, x->point));
   }
   return ZP_BETTER_BOUND;
 }
@@ -185,11 +188,11 @@ zp_outcome zp_price_work(zp_refiner *x) {
 zp_outcome zp_price_memory(zp_refiner *x) {
   zp_rejection why;
   if (x->point->every_cut) {
-    double end = zp_bound_step_end(x->run->s, x->point);
-    zp_raise_bound(x, zp_bound_before_cuts(x->scratch, x->run->s, x->point, end, zp_point_cutoff(x)));
+    double end = zp_bound_step_end(x->progress->s, x->point);
+    zp_raise_bound(x, zp_bound_before_cuts(x->scratch, x->progress->s, x->point, end, zp_point_cutoff(x)));
     return ZP_BETTER_BOUND;
   }
-  if (!zp_point_fits(x->run->s, x->point, &why)) return zp_refuse(x, why);
+  if (!zp_point_fits(x->progress->s, x->point, &why)) return zp_refuse(x, why);
   if (!zp_only_stated_cuts(x)) return ZP_BETTER_BOUND;
   x->least_s = HUGE_VAL;
   each_stated_cut(x, bound_cut);
@@ -206,7 +209,7 @@ zp_outcome zp_price_cuts(zp_refiner *x) {
   } else if (zp_only_stated_cuts(x)) {
     each_stated_cut(x, price_cut);
     x->point->bound_s = x->least_s;
-  } else if (zp_cut_all(x->run->s, x->point, price_cut, x)) {
+  } else if (zp_cut_all(x->progress->s, x->point, price_cut, x)) {
     x->point->bound_s = x->least_s;
   } else {
     if (!price_least_bound(x)) return zp_refuse(x, ZP_REJECT_BOUND);

@@ -13,8 +13,8 @@
 /* ---- degrees ---- */
 
 static bool may_grow(zp_refiner *x, zp_growth what, double bound_s) {
-  if (zp_may_grow(x->run->s, what, 0)) return true;
-  zp_leave_out(x->run, bound_s);
+  if (zp_may_grow(x->progress->s, what, 0)) return true;
+  zp_leave_out(x->progress, bound_s);
   return false;
 }
 
@@ -22,20 +22,20 @@ static double cutoff_of(const zp_refiner *x, const zp_degrees *d) {
   return zp_cutoff(x->ranking, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
 }
 
-static void leave_degrees(zp_search_run *run, const zp_degrees *d) {
-  run->left_out_s = fmin(run->left_out_s, d->bound_s);
-  zp_search_reject(run, ZP_REJECT_WORK);
+static void leave_degrees(zp_search_progress *progress, const zp_degrees *d) {
+  progress->left_out_s = fmin(progress->left_out_s, d->bound_s);
+  zp_search_reject(progress, ZP_REJECT_WORK);
 }
 
 /* Those that cannot win by now are not kept. */
 static zp_outcome open_idle(zp_refiner *x) {
-  zp_degrees_list *all = &x->run->degrees;
+  zp_degrees_list *all = &x->progress->degrees;
   int before = all->len, kept = before;
-  zp_open_idle(x->run);
+  zp_open_idle(x->progress);
   for (int i = before; i < all->len; i++) {
     const zp_degrees *d = &all->data[i];
     if (d->bound_s >= cutoff_of(x, d))
-      leave_degrees(x->run, d);
+      leave_degrees(x->progress, d);
     else
       all->data[kept++] = *d;
   }
@@ -47,19 +47,19 @@ static zp_outcome open_idle(zp_refiner *x) {
 /* The node is copied, because the list that it is in grows. */
 static zp_outcome open_groups(zp_refiner *x) {
   zp_degrees open = *x->degrees;
-  int before = x->run->degrees.len;
-  zp_open_groups(x->run, &open);
-  for (int i = before; i < x->run->degrees.len; i++) zp_frontier_add_degrees(x->frontier, i);
+  int before = x->progress->degrees.len;
+  zp_open_groups(x->progress, &open);
+  for (int i = before; i < x->progress->degrees.len; i++) zp_frontier_add_degrees(x->frontier, i);
   return ZP_CHILDREN;
 }
 
 static zp_outcome bound_degrees(zp_refiner *x) {
   if (!may_grow(x, ZP_GROW_PROCEDURES, x->degrees->bound_s)) return ZP_CHILDREN;
-  return zp_measure_degrees(x->run, x->degrees) ? ZP_BETTER_BOUND : ZP_CHILDREN;
+  return zp_measure_degrees(x->progress, x->degrees) ? ZP_BETTER_BOUND : ZP_CHILDREN;
 }
 
 static zp_outcome add_points(zp_refiner *x) {
-  zp_ints *fresh = &x->run->fresh;
+  zp_ints *fresh = &x->progress->fresh;
   for (int i = 0; i < fresh->len; i++) zp_frontier_add_point(x->frontier, fresh->data[i]);
   fresh->len = 0;
   return ZP_CHILDREN;
@@ -72,7 +72,7 @@ static zp_growth opening(const zp_refiner *x) { return x->frontier->opens ? ZP_G
 static zp_outcome expand_degrees(zp_refiner *x) {
   if (!may_grow(x, opening(x), x->degrees->bound_s)) return ZP_CHILDREN;
   x->frontier->known = x->ranking->len;
-  zp_search_expand(x->run, x->degrees);
+  zp_search_expand(x->progress, x->degrees);
   return add_points(x);
 }
 
@@ -81,30 +81,30 @@ static zp_outcome expand_degrees(zp_refiner *x) {
 static zp_outcome open_modes(zp_refiner *x) {
   zp_point choice = *x->point;
   if (!may_grow(x, opening(x), choice.bound_s)) return ZP_CHILDREN;
-  zp_open_modes(x->run, &choice);
+  zp_open_modes(x->progress, &choice);
   return add_points(x);
 }
 
 static zp_outcome open_inside(zp_refiner *x) {
   zp_point whole = *x->point;
   if (!may_grow(x, opening(x), whole.bound_s)) return ZP_CHILDREN;
-  zp_open_inside(x->run, &whole);
+  zp_open_inside(x->progress, &whole);
   return add_points(x);
 }
 
 static zp_outcome open_schedules(zp_refiner *x) {
   zp_point procedures = *x->point;
   if (!may_grow(x, opening(x), procedures.bound_s)) return ZP_CHILDREN;
-  zp_open_schedules(x->run, &procedures);
+  zp_open_schedules(x->progress, &procedures);
   return add_points(x);
 }
 
 static zp_outcome open_zero(zp_refiner *x) {
   zp_point schedule = *x->point;
   if (may_grow(x, opening(x), schedule.bound_s))
-    zp_open_zero(x->run, &schedule);
+    zp_open_zero(x->progress, &schedule);
   else
-    zp_note_open_zero(x->run, &schedule);
+    zp_note_open_zero(x->progress, &schedule);
   return add_points(x);
 }
 
@@ -114,7 +114,7 @@ static zp_outcome bounded(zp_refiner *x, zp_rejection why) {
   return why == ZP_REJECT_NONE ? ZP_BETTER_BOUND : zp_refuse(x, why);
 }
 
-static zp_outcome bound_room(zp_refiner *x) { return bounded(x, zp_bound_family(x->run, x->point)); }
+static zp_outcome bound_room(zp_refiner *x) { return bounded(x, zp_bound_family(x->progress, x->point)); }
 
 static zp_outcome bound_stated(zp_refiner *x) {
   if (!zp_only_stated_cuts(x)) return ZP_BETTER_BOUND;
@@ -125,13 +125,13 @@ static zp_outcome bound_stated(zp_refiner *x) {
 
 /* Where every cut is looked at, none says by itself whether a share fits. */
 static zp_outcome fit_share(zp_refiner *x) {
-  return x->point->every_cut ? ZP_BETTER_BOUND : bounded(x, zp_fit_family(x->run, x->point));
+  return x->point->every_cut ? ZP_BETTER_BOUND : bounded(x, zp_fit_family(x->progress, x->point));
 }
 
 static zp_outcome open_family(zp_refiner *x) {
   zp_point family = *x->point;
   if (!may_grow(x, ZP_GROW_POINTS, family.bound_s)) return ZP_CHILDREN;
-  zp_open_family(x->run, &family);
+  zp_open_family(x->progress, &family);
   return add_points(x);
 }
 
@@ -156,13 +156,13 @@ static const refinement REFINEMENTS[ZP_REFINEMENTS] = {
 /* ---- a turn of degrees ---- */
 
 static void refine_degrees(zp_refiner *x, const zp_search_node *node) {
-  zp_search_run *run = x->run;
-  zp_degrees *d = x->degrees = &run->degrees.data[node->item];
+  zp_search_progress *progress = x->progress;
+  zp_degrees *d = x->degrees = &progress->degrees.data[node->item];
   x->point = NULL;
   assert(d->next == node->next && d->bound_s == node->bound_s && "degrees stay as they are while they wait");
-  run->cutoff_s = d->next == ZP_REFINE_IDLE ? zp_most_cutoff(x->ranking) : cutoff_of(x, d);
-  if (d->bound_s >= run->cutoff_s)
-    leave_degrees(run, d);
+  progress->cutoff_s = d->next == ZP_REFINE_IDLE ? zp_most_cutoff(x->ranking) : cutoff_of(x, d);
+  if (d->bound_s >= progress->cutoff_s)
+    leave_degrees(progress, d);
   else if (REFINEMENTS[d->next].refine(x) == ZP_BETTER_BOUND)
     zp_frontier_add_degrees(x->frontier, node->item);
 }
@@ -180,8 +180,8 @@ static void count_behind(const zp_refiner *x) {
 static zp_outcome refine_point(zp_refiner *x) {
   zp_point *point = x->point;
   double before_s = point->bound_s;
-  x->run->cutoff_s = zp_point_cutoff(x);
-  if (before_s >= x->run->cutoff_s) return zp_refuse(x, ZP_REJECT_BOUND);
+  x->progress->cutoff_s = zp_point_cutoff(x);
+  if (before_s >= x->progress->cutoff_s) return zp_refuse(x, ZP_REJECT_BOUND);
   count_behind(x);
   for (;;) {
     assert(point->next < ZP_REFINEMENTS);
@@ -195,43 +195,45 @@ static zp_outcome refine_point(zp_refiner *x) {
 
 /* Points were counted as candidates when they were found. What stands for many points was not: it counts as one. */
 static void refuse(zp_refiner *x) {
-  if (x->point->next == ZP_REFINE_ZERO) zp_note_open_zero(x->run, x->point);
+  if (x->point->next == ZP_REFINE_ZERO) zp_note_open_zero(x->progress, x->point);
   if (x->point->next < ZP_REFINE_WORK)
-    zp_search_reject(x->run, x->why);
+    zp_search_reject(x->progress, x->why);
   else
-    x->run->certificate.rejected[x->why]++;
+    x->progress->certificate.rejected[x->why]++;
 }
 
 static void take_turn(zp_refiner *x, const zp_search_node *node, zp_open_points *open) {
   x->degrees = NULL;
-  x->point = &x->run->points.data[node->item];
+  x->point = &x->progress->points.data[node->item];
   assert(x->point->next == node->next && x->point->bound_s == node->bound_s && "a point stays as it is while it waits");
-  zp_search_use(x->run->s, zp_choice_ranks(&x->point->choice));
+  zp_search_use(x->progress->s, zp_choice_ranks(&x->point->choice));
   zp_arena_mark mark = zp_arena_get_mark(x->scratch);
   zp_outcome outcome = refine_point(x);
   zp_arena_rewind(x->scratch, mark);
   switch (outcome) {
   case ZP_BETTER_BOUND: zp_frontier_add_point(x->frontier, node->item); return;
   case ZP_CHILDREN: break;
-  case ZP_PLANS: x->run->certificate.priced++; break;
+  case ZP_PLANS: x->progress->certificate.priced++; break;
   case ZP_REFUSED: refuse(x); break;
   }
-  x->point = &x->run->points.data[node->item]; /* the list may have grown */
+  x->point = &x->progress->points.data[node->item]; /* the list may have grown */
   if (outcome == ZP_PLANS || (outcome == ZP_REFUSED && x->why == ZP_REJECT_BOUND)) zp_keep_open(x, open);
-  zp_push(x->run->s->arena, &x->run->done, node->item);
+  zp_push(x->progress->s->arena, &x->progress->done, node->item);
 }
 
-void zp_refine_all(zp_search_run *run, zp_ranking *r) {
-  zp_frontier frontier = zp_frontier_new(run);
-  zp_refiner x = {
-      .run = run, .ranking = r, .frontier = &frontier, .scratch = zp_arena_new_beside("simulate", run->s->arena)};
-  x.own = ZP_NEW_ARRAY(run->s->arena, const zp_variant *, zp_most_stages(run->in));
+void zp_refine_all(zp_search_progress *progress, zp_ranking *r) {
+  zp_frontier frontier = zp_frontier_new(progress);
+  zp_refiner x = {.progress = progress,
+                  .ranking = r,
+                  .frontier = &frontier,
+                  .scratch = zp_arena_new_beside("simulate", progress->s->arena)};
+  x.own = ZP_NEW_ARRAY(progress->s->arena, const zp_variant *, zp_most_stages(progress->in));
   zp_open_points open = {0};
   for (zp_search_node node; zp_frontier_next(&frontier, r, &node);)
     if (zp_refines_degrees(node.next))
       refine_degrees(&x, &node);
     else
       take_turn(&x, &node, &open);
-  run->certificate.searched_s = r->len ? zp_settle(&x, &open, run->left_out_s) : 0;
+  progress->certificate.searched_s = r->len ? zp_settle(&x, &open, progress->left_out_s) : 0;
   zp_arena_free(x.scratch);
 }

@@ -15,7 +15,7 @@ typedef enum zp_outcome {
 } zp_outcome;
 
 typedef struct zp_refiner {
-  zp_search_run *run;
+  zp_search_progress *progress;
   zp_ranking *ranking;
   zp_frontier *frontier;
   zp_arena *scratch;      /* of one turn */
@@ -43,7 +43,7 @@ static inline bool zp_only_stated_cuts(const zp_refiner *x) {
 
 /* ---- refine.c ---- */
 /* The best plans of the space, and in the certificate what is proven of all others. */
-void zp_refine_all(zp_search_run *run, zp_ranking *r);
+void zp_refine_all(zp_search_progress *progress, zp_ranking *r);
 
 /* ---- price.c: the rows of a point; x->own has room for its stages ---- */
 /* What memory forces on its stages, and the stated cuts whatever their memory. */
@@ -64,7 +64,7 @@ typedef ZP_VEC(zp_point) zp_open_points;
 /* The point at hand waits in `open` for the provers, if it may still have a plan that is faster than the best one. */
 void zp_keep_open(zp_refiner *x, zp_open_points *open);
 /* The provers of planner/cuts, as far as the work goes. The least bound of what is open then, up to bound_s; points
- * with many cuts of several chunks count in run->unsearched_s. Requires: a plan is known. */
+ * with many cuts of several chunks count in progress->unsearched_s. Requires: a plan is known. */
 double zp_settle(zp_refiner *x, const zp_open_points *open, double bound_s);
 
 #endif

@@ -34,18 +34,18 @@ static zp_candidate explain(const zp_plan *plan, zp_search_cache *s, const zp_ch
   return c;
 }
 
-static const char *explain_empty(zp_arena *arena, const zp_search_run *run, const char *reason) {
+static const char *explain_empty(zp_arena *arena, const zp_search_progress *progress, const char *reason) {
   static const zp_rejection order[] = {ZP_REJECT_CUT,   ZP_REJECT_GENERATED, ZP_REJECT_HOST,
                                        ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,  ZP_REJECT_UNITS,
                                        ZP_REJECT_BATCH, ZP_REJECT_NODE,      ZP_REJECT_CONSTRAINT};
-  const int64_t *rejected = run->certificate.rejected;
-  if (rejected[ZP_REJECT_CUT]) reason = run->s->cut_reason;
+  const int64_t *rejected = progress->certificate.rejected;
+  if (rejected[ZP_REJECT_CUT]) reason = progress->s->cut_reason;
   if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED] || rejected[ZP_REJECT_CUT]) && reason)
     return zp_strdup(arena, reason);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (rejected[order[i]])
       return zp_format(arena, "none of the %lld candidates is legal; one reason: %s",
-                       (long long)run->certificate.candidates, zp_rejection_text(order[i]));
+                       (long long)progress->certificate.candidates, zp_rejection_text(order[i]));
   return "there is nothing to choose from";
 }
 
@@ -56,50 +56,51 @@ static double rounded_bound(double bound_s, double best_s, double closer) {
   return bound_s > wanted * (1 - ZP_GAP_TOLERANCE) ? fmax(bound_s, wanted) : bound_s;
 }
 
-static void fill_certificate(zp_certificate *c, const zp_search_run *run) {
-  *c = run->certificate;
-  c->cut_nodes = run->effort.cuts.nodes;
-  c->cut_work = ZP_MOST_WORK - run->effort.cuts.work_left + ZP_MOST_CHUNK_WORK - run->effort.chunk_work_left +
-                ZP_MOST_LEAST_WORK - run->effort.least_work_left;
-  c->laid_out = run->s->memo.fits.laid_out;
-  c->short_of_memory = run->s->short_of_memory;
-  c->memory_bytes = (int64_t)run->budget.limit_bytes;
-  c->held_bytes = (int64_t)run->budget.peak_bytes;
-  memcpy(c->cut_pruned, run->effort.cuts.pruned, sizeof run->effort.cuts.pruned);
+static void fill_certificate(zp_certificate *c, const zp_search_progress *progress) {
+  *c = progress->certificate;
+  c->cut_nodes = progress->effort.cuts.nodes;
+  c->cut_work = ZP_MOST_WORK - progress->effort.cuts.work_left + ZP_MOST_CHUNK_WORK - progress->effort.chunk_work_left +
+                ZP_MOST_LEAST_WORK - progress->effort.least_work_left;
+  c->laid_out = progress->s->memo.fits.laid_out;
+  c->short_of_memory = progress->s->short_of_memory;
+  c->memory_bytes = (int64_t)progress->budget.limit_bytes;
+  c->held_bytes = (int64_t)progress->budget.peak_bytes;
+  memcpy(c->cut_pruned, progress->effort.cuts.pruned, sizeof progress->effort.cuts.pruned);
 }
 
 /* Without a plan: why there is none. */
-static void explain_none(zp_plan *plan, zp_search_run *run) {
-  const int64_t *rejected = run->certificate.rejected;
+static void explain_none(zp_plan *plan, zp_search_progress *progress) {
+  const int64_t *rejected = progress->certificate.rejected;
   if (rejected[ZP_REJECT_BUDGET]) {
     plan->stopped = true;
     plan->why_not = zp_format(plan->arena, "the search reached its memory budget of %s before it found a plan",
                               zp_show_bytes(plan->arena, plan->certificate.memory_bytes));
     return;
   }
-  if (run->in->wants_miss && rejected[ZP_REJECT_HOST] == 0) zp_note_misses(run); /* else the devices are not short */
-  if (run->miss.need_bytes > run->miss.have_bytes) {
-    plan->miss = run->miss;
-    plan->miss.choice = zp_choice_copy(plan->arena, &run->miss.choice);
+  if (progress->in->wants_miss && rejected[ZP_REJECT_HOST] == 0)
+    zp_note_misses(progress); /* else the devices are not short */
+  if (progress->miss.need_bytes > progress->miss.have_bytes) {
+    plan->miss = progress->miss;
+    plan->miss.choice = zp_choice_copy(plan->arena, &progress->miss.choice);
   } else {
-    plan->why_not = explain_empty(plan->arena, run, run->s->reason);
+    plan->why_not = explain_empty(plan->arena, progress, progress->s->reason);
   }
 }
 
-static void fill_plan(zp_plan *plan, zp_search_run *run, const zp_ranking *r) {
-  fill_certificate(&plan->certificate, run);
+static void fill_plan(zp_plan *plan, zp_search_progress *progress, const zp_ranking *r) {
+  fill_certificate(&plan->certificate, progress);
   if (r->len == 0) {
-    explain_none(plan, run);
+    explain_none(plan, progress);
     return;
   }
   adopt(plan, &r->best[0].choice);
   zp_certificate *c = &plan->certificate;
   c->best_s = plan->best.estimate.step_s;
   c->searched_s = rounded_bound(c->searched_s, c->best_s, r->closer);
-  c->bound_s = rounded_bound(fmin(c->searched_s, run->unsearched_s), c->best_s, r->closer);
+  c->bound_s = rounded_bound(fmin(c->searched_s, progress->unsearched_s), c->best_s, r->closer);
   plan->exact_alternatives = r->exact;
   for (int i = 1; i < r->len && r->best[i].estimate.step_s <= r->range * r->best[0].estimate.step_s; i++)
-    zp_push(plan->arena, &plan->alternatives, explain(plan, run->s, &r->best[i].choice));
+    zp_push(plan->arena, &plan->alternatives, explain(plan, progress->s, &r->best[i].choice));
 }
 
 /* ---- plans with the loss in chunks ---- */
@@ -113,38 +114,38 @@ static void add_counts(zp_certificate *to, const zp_certificate *from) {
 }
 
 /* The degrees wait once more. */
-static void begin_chunks(zp_search_run *run) {
-  run->s->in_chunks = true;
-  run->s->reason = NULL;
-  run->certificate = (zp_certificate){0};
-  run->degrees.len = run->too_small.len = 0;
-  zp_forget_points(run);
-  zp_search_degrees(run);
+static void begin_chunks(zp_search_progress *progress) {
+  progress->s->in_chunks = true;
+  progress->s->reason = NULL;
+  progress->certificate = (zp_certificate){0};
+  progress->degrees.len = progress->too_small.len = 0;
+  zp_forget_points(progress);
+  zp_search_degrees(progress);
 }
 
 /* A plan whose loss is made in chunks is never faster than the same plan without: what it saves is memory, and what
  * that allows may be faster. So these plans are a space of their own, looked at when the best of all others is known;
  * bounds leave nearly all of it out then. What bounds the rest bounds both spaces. */
-static void search_chunks(zp_search_run *run, zp_ranking *r) {
-  const zp_certificate whole = run->certificate;
-  const zp_degrees_list degrees = run->degrees, too_small = run->too_small;
-  const char *reason = run->s->reason;
+static void search_chunks(zp_search_progress *progress, zp_ranking *r) {
+  const zp_certificate whole = progress->certificate;
+  const zp_degrees_list degrees = progress->degrees, too_small = progress->too_small;
+  const char *reason = progress->s->reason;
   bool any = r->len > 0;
-  if (!run->in->chunks_loss) return;
-  run->degrees = run->too_small = (zp_degrees_list){0};
+  if (!progress->in->chunks_loss) return;
+  progress->degrees = progress->too_small = (zp_degrees_list){0};
   if (any && !r->exact) r->behind = ZP_MOST_BEHIND; /* alternatives are known */
-  begin_chunks(run);
-  zp_refine_all(run, r);
-  zp_certificate chunks = run->certificate;
-  run->certificate = whole;
-  run->certificate.searched_s = any ? fmin(whole.searched_s, chunks.searched_s) : chunks.searched_s;
-  run->certificate.in_chunks = chunks.candidates;
-  if (r->len && zp_loss_chunks(&r->best[0].choice) > 1) add_counts(&run->certificate, &chunks);
+  begin_chunks(progress);
+  zp_refine_all(progress, r);
+  zp_certificate chunks = progress->certificate;
+  progress->certificate = whole;
+  progress->certificate.searched_s = any ? fmin(whole.searched_s, chunks.searched_s) : chunks.searched_s;
+  progress->certificate.in_chunks = chunks.candidates;
+  if (r->len && zp_loss_chunks(&r->best[0].choice) > 1) add_counts(&progress->certificate, &chunks);
   if (r->len) return;
-  run->s->in_chunks = false; /* the nearest miss, and why there is no plan: of the others */
-  run->s->reason = reason;
-  run->degrees = degrees;
-  run->too_small = too_small;
+  progress->s->in_chunks = false; /* the nearest miss, and why there is no plan: of the others */
+  progress->s->reason = reason;
+  progress->degrees = degrees;
+  progress->too_small = too_small;
 }
 
 static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, int devices,
@@ -179,29 +180,29 @@ static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_
   s->memo.stage_nodes.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);
 }
 
-void zp_search_start(zp_search_run *run, const zp_spec *spec, const zp_machine *machine,
+void zp_search_start(zp_search_progress *progress, const zp_spec *spec, const zp_machine *machine,
                      const zp_search_options *options) {
-  assert(!run->s && "a run starts once");
+  assert(!progress->s && "a run starts once");
   const zp_constraints *c = &spec->plans.data[spec->plan];
-  zp_arena *arena = zp_arena_new_within("search", &run->budget);
-  run->budget.limit_bytes = (size_t)(c->search_memory ? c->search_memory : ZP_SEARCH_MEMORY);
-  run->in = make_input(arena, spec, machine->devices, options);
-  run->s = ZP_NEW(arena, zp_search_cache);
-  run->s->budget = &run->budget;
-  run->s->arena = arena;
-  start_cache(run->s, run->in, machine);
-  run->cutoff_s = run->left_out_s = run->unsearched_s = HUGE_VAL;
-  run->effort.cuts.work_left = ZP_MOST_WORK;
-  run->effort.chunk_work_left = ZP_MOST_CHUNK_WORK;
-  run->effort.least_work_left = ZP_MOST_LEAST_WORK;
+  zp_arena *arena = zp_arena_new_within("search", &progress->budget);
+  progress->budget.limit_bytes = (size_t)(c->search_memory ? c->search_memory : ZP_SEARCH_MEMORY);
+  progress->in = make_input(arena, spec, machine->devices, options);
+  progress->s = ZP_NEW(arena, zp_search_cache);
+  progress->s->budget = &progress->budget;
+  progress->s->arena = arena;
+  start_cache(progress->s, progress->in, machine);
+  progress->cutoff_s = progress->left_out_s = progress->unsearched_s = HUGE_VAL;
+  progress->effort.cuts.work_left = ZP_MOST_WORK;
+  progress->effort.chunk_work_left = ZP_MOST_CHUNK_WORK;
+  progress->effort.least_work_left = ZP_MOST_LEAST_WORK;
 }
 
-void zp_search_end(zp_search_run *run) {
-  if (!run->s) return;
-  zp_arena *arena = run->s->arena; /* the cache lies in it */
-  zp_arena_free(run->s->kept);
+void zp_search_end(zp_search_progress *progress) {
+  if (!progress->s) return;
+  zp_arena *arena = progress->s->arena; /* the cache lies in it */
+  zp_arena_free(progress->s->kept);
   zp_arena_free(arena);
-  run->s = NULL;
+  progress->s = NULL;
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
@@ -213,18 +214,18 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   plan->spec = spec;
   plan->devices = devices;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
-  zp_search_run run = {0};
+  zp_search_progress progress = {0};
   bool many = options && options->top > 0;
-  zp_search_start(&run, spec, &plan->machine, options);
-  zp_search_degrees(&run);
+  zp_search_start(&progress, spec, &plan->machine, options);
+  zp_search_degrees(&progress);
   zp_ranking r = {.cap = 1 + (many ? options->top : ZP_DEFAULT_TOP),
                   .range = many ? HUGE_VAL : ZP_ALTERNATIVES_RANGE,
                   .exact = many,
-                  .closer = 1 + (options && options->gap > 0 ? options->gap : run.in->constraints->search_gap)};
-  r.best = ZP_NEW_ARRAY(run.s->arena, zp_candidate, r.cap + 1);
-  zp_refine_all(&run, &r);
-  search_chunks(&run, &r);
-  fill_plan(plan, &run, &r);
-  zp_search_end(&run);
+                  .closer = 1 + (options && options->gap > 0 ? options->gap : progress.in->constraints->search_gap)};
+  r.best = ZP_NEW_ARRAY(progress.s->arena, zp_candidate, r.cap + 1);
+  zp_refine_all(&progress, &r);
+  search_chunks(&progress, &r);
+  fill_plan(plan, &progress, &r);
+  zp_search_end(&progress);
   return plan;
 }

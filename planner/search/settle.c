@@ -21,8 +21,8 @@ static bool is_settled(zp_refiner *x) { return x->point->bound_s >= branch_limit
 
 static double branch_cut(void *user, int64_t *cut) {
   zp_refiner *x = user;
-  zp_limits limits = zp_search_limits(x->run->s);
-  if (!zp_cut_variants(x->run->s, x->point, &limits, cut, x->own)) return HUGE_VAL;
+  zp_limits limits = zp_search_limits(x->progress->s);
+  if (!zp_cut_variants(x->progress->s, x->point, &limits, cut, x->own)) return HUGE_VAL;
   return zp_simulate_cut(x, cut);
 }
 
@@ -35,14 +35,14 @@ static bool is_wide(const zp_search_cache *s, const zp_point *point) {
 static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *prover, zp_cut_depth turn,
                   int64_t *own_work) {
   const zp_cut_task task = {branch_limit, branch_cut, x};
-  zp_effort *effort = &x->run->effort;
+  zp_effort *effort = &x->progress->effort;
   int64_t others = effort->cuts.work_left;
-  zp_limits limits = zp_search_limits(x->run->s);
-  zp_remember_fits(x->run->s, x->point, &limits);
+  zp_limits limits = zp_search_limits(x->progress->s);
+  zp_remember_fits(x->progress->s, x->point, &limits);
   if (own_work) effort->cuts.work_left = *own_work;
   zp_cut_proof proof = prover->prove(problem, &task, &effort->cuts, turn);
   x->point->bound_s = problem->bound_s = proof.bound_s;
-  x->run->s->short_of_memory |= proof.short_of_memory;
+  x->progress->s->short_of_memory |= proof.short_of_memory;
   if (!own_work) return;
   *own_work = effort->cuts.work_left;
   effort->cuts.work_left = others;
@@ -51,20 +51,20 @@ static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *p
 /* First what takes little of every point, then what is left. Provers take equal ranges of a repeat for one stage, which
  * they are not on different node types: these points stay open down to their bounds. */
 static void settle(zp_refiner *x, zp_cut_depth turn, int64_t *own_work) {
-  if (zp_has_types(x->run->s) || zp_only_stated_cuts(x) || is_settled(x)) return;
-  zp_arena *arena = zp_arena_new_beside("cut_problem", x->run->s->arena);
-  zp_cut_problem *problem = zp_cut_problem_of(arena, x->run->s, x->point);
+  if (zp_has_types(x->progress->s) || zp_only_stated_cuts(x) || is_settled(x)) return;
+  zp_arena *arena = zp_arena_new_beside("cut_problem", x->progress->s->arena);
+  zp_cut_problem *problem = zp_cut_problem_of(arena, x->progress->s, x->point);
   for (int i = 0; i < ZP_CUT_PROVERS && !is_settled(x); i++)
-    if (zp_prover_applies(x->run->in, problem, i, turn)) prove(x, problem, &zp_cut_provers[i], turn, own_work);
+    if (zp_prover_applies(x->progress->in, problem, i, turn)) prove(x, problem, &zp_cut_provers[i], turn, own_work);
   zp_arena_free(arena);
 }
 
 void zp_keep_open(zp_refiner *x, zp_open_points *open) {
-  zp_search_run *run = x->run;
+  zp_search_progress *progress = x->progress;
   if (x->ranking->len && is_settled(x))
-    run->left_out_s = fmin(run->left_out_s, x->point->bound_s);
+    progress->left_out_s = fmin(progress->left_out_s, x->point->bound_s);
   else
-    zp_push(run->s->arena, open, *x->point);
+    zp_push(progress->s->arena, open, *x->point);
 }
 
 /* Those with many cuts of several chunks a stage last, and of these the ones with the best plans so far first. */
@@ -76,24 +76,24 @@ static int by_promise(const void *a, const void *b) {
 
 static void settle_point(zp_refiner *x, zp_point *point, zp_cut_depth turn, int64_t *own_work) {
   x->point = point;
-  zp_search_use(x->run->s, zp_choice_ranks(&point->choice));
+  zp_search_use(x->progress->s, zp_choice_ranks(&point->choice));
   zp_arena_mark mark = zp_arena_get_mark(x->scratch);
   settle(x, turn, own_work);
   zp_arena_rewind(x->scratch, mark);
 }
 
 static void settle_points(zp_refiner *x, const zp_open_points *points) {
-  zp_point **order = ZP_NEW_ARRAY(x->run->s->arena, zp_point *, points->len + 1);
+  zp_point **order = ZP_NEW_ARRAY(x->progress->s->arena, zp_point *, points->len + 1);
   int wide = 0;
   for (int turn = 0; turn < 2; turn++)
     for (int i = 0; i < points->len; i++)
-      if (is_wide(x->run->s, &points->data[i]) == (turn == 1)) order[wide++] = &points->data[i];
+      if (is_wide(x->progress->s, &points->data[i]) == (turn == 1)) order[wide++] = &points->data[i];
   wide = 0;
-  while (wide < points->len && !is_wide(x->run->s, order[wide])) wide++;
+  while (wide < points->len && !is_wide(x->progress->s, order[wide])) wide++;
   if (points->len > wide) qsort(order + wide, (size_t)(points->len - wide), sizeof *order, by_promise);
   for (int turn = 0; turn < 2; turn++)
     for (int i = 0; i < points->len; i++) {
-      int64_t *own_work = is_wide(x->run->s, order[i]) ? &x->run->effort.chunk_work_left : NULL;
+      int64_t *own_work = is_wide(x->progress->s, order[i]) ? &x->progress->effort.chunk_work_left : NULL;
       settle_point(x, order[i], turn == 0 ? ZP_CUT_SHALLOW : ZP_CUT_DEEP, own_work);
     }
 }
@@ -114,14 +114,14 @@ static zp_point *least_open(zp_refiner *x, const zp_open_points *points, bool *a
 
 /* Cuts that nobody looks at keep their part of the gap: is more of it the point's? */
 static bool is_worth_raising(const zp_refiner *x, const zp_point *least) {
-  double best_s = x->ranking->best[0].estimate.step_s, most_s = fmin(x->run->unsearched_s, best_s);
+  double best_s = x->ranking->best[0].estimate.step_s, most_s = fmin(x->progress->unsearched_s, best_s);
   return most_s - least->bound_s > best_s - most_s;
 }
 
 /* More work for the point that the certificate's bound hangs on, as long as that raises it, and as long as there are
  * others first a share of what there is: the bound may hang on them next. */
 static void raise_least(zp_refiner *x, const zp_open_points *points) {
-  int64_t *work = &x->run->effort.least_work_left;
+  int64_t *work = &x->progress->effort.least_work_left;
   bool alone;
   for (zp_point *least; (least = least_open(x, points, &alone)) && is_worth_raising(x, least);) {
     double before_s = least->bound_s;
@@ -136,7 +136,7 @@ double zp_settle(zp_refiner *x, const zp_open_points *open, double bound_s) {
   settle_points(x, open);
   raise_least(x, open);
   for (int i = 0; i < open->len; i++) {
-    double *least_s = is_wide(x->run->s, &open->data[i]) ? &x->run->unsearched_s : &bound_s;
+    double *least_s = is_wide(x->progress->s, &open->data[i]) ? &x->progress->unsearched_s : &bound_s;
     *least_s = fmin(*least_s, open->data[i].bound_s);
   }
   return bound_s;

@@ -21,9 +21,9 @@
 #include "procedures.h"
 #include "space.h"
 
-void zp_search_reject(zp_search_run *run, zp_rejection why) {
-  run->certificate.candidates++;
-  run->certificate.rejected[why]++;
+void zp_search_reject(zp_search_progress *progress, zp_rejection why) {
+  progress->certificate.candidates++;
+  progress->certificate.rejected[why]++;
 }
 
 bool zp_limit_is_pin(const zp_limit *limit) {
@@ -34,48 +34,48 @@ bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool p
   return plain || limit->set || !(s->in->generated_only || s->machine.node->device.is_cpu);
 }
 
-bool zp_search_takes(zp_search_run *run, const zp_limit *limit, int value, bool plain) {
-  if (!zp_search_considers(run->s, limit, plain)) return false;
+bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain) {
+  if (!zp_search_considers(progress->s, limit, plain)) return false;
   if (zp_limit_allows(limit, value)) return true;
-  zp_search_reject(run, ZP_REJECT_CONSTRAINT);
+  zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
   return false;
 }
 
-bool zp_is_beaten(zp_search_run *run, double bound_s) {
-  if (bound_s < run->cutoff_s) return false;
-  run->left_out_s = fmin(run->left_out_s, bound_s);
-  zp_search_reject(run, ZP_REJECT_BOUND);
+bool zp_is_beaten(zp_search_progress *progress, double bound_s) {
+  if (bound_s < progress->cutoff_s) return false;
+  progress->left_out_s = fmin(progress->left_out_s, bound_s);
+  zp_search_reject(progress, ZP_REJECT_BOUND);
   return true;
 }
 
 /* ---- ZeRO and compression of a schedule ---- */
 
-static void try_choice(zp_search_run *run, const zp_mode_points *p, zp_choice choice) {
+static void try_choice(zp_search_progress *progress, const zp_mode_points *p, zp_choice choice) {
   const char *why;
-  if (zp_choice_refusal(&choice, run->in->spec)) {
-    zp_search_reject(run, ZP_REJECT_SCHEDULE);
-  } else if ((why = zp_trainer_refusal(run->in->trainer, &run->in->spec->train, &choice))) {
-    run->s->reason = why;
-    zp_search_reject(run, ZP_REJECT_GENERATED);
+  if (zp_choice_refusal(&choice, progress->in->spec)) {
+    zp_search_reject(progress, ZP_REJECT_SCHEDULE);
+  } else if ((why = zp_trainer_refusal(progress->in->trainer, &progress->in->spec->train, &choice))) {
+    progress->s->reason = why;
+    zp_search_reject(progress, ZP_REJECT_GENERATED);
   } else {
-    zp_try_homes(run, &choice, p);
+    zp_try_homes(progress, &choice, p);
   }
 }
 
-void zp_open_zero(zp_search_run *run, const zp_point *schedule) {
+void zp_open_zero(zp_search_progress *progress, const zp_point *schedule) {
   zp_choice choice = schedule->choice;
-  zp_mode_points p = zp_find_modes(run->s, schedule);
+  zp_mode_points p = zp_find_modes(progress->s, schedule);
   p.all.next = ZP_REFINE_WORK;
-  const zp_constraints *c = run->in->constraints;
+  const zp_constraints *c = progress->in->constraints;
   bool one = choice.data == 1 && zp_limit_allows(&c->zero, 0); /* one rank: all stages are the same */
   for (int zero = 0; zero <= (one ? 0 : 3); zero++) {
-    if (!zp_search_takes(run, &c->zero, zero, zero <= 1)) continue;
+    if (!zp_search_takes(progress, &c->zero, zero, zero <= 1)) continue;
     choice.zero = zero;
     for (int compress = 0; compress <= 1; compress++) {
       if (compress && (!c->compress.set || choice.data == 1 || zero > 0)) continue;
-      if (!zp_search_takes(run, &c->compress, compress, compress == 0)) continue;
+      if (!zp_search_takes(progress, &c->compress, compress, compress == 0)) continue;
       choice.compress = compress;
-      try_choice(run, &p, choice);
+      try_choice(progress, &p, choice);
     }
   }
 }
@@ -88,9 +88,9 @@ static zp_point smallest_of(const zp_search_cache *s, const zp_point *schedule) 
   return zp_with_choice(s, schedule, &smallest);
 }
 
-void zp_note_open_zero(zp_search_run *run, const zp_point *schedule) {
-  zp_point smallest = smallest_of(run->s, schedule);
-  zp_note_unsearched(run, &smallest, ZP_UNSEARCHED_CHOICE);
+void zp_note_open_zero(zp_search_progress *progress, const zp_point *schedule) {
+  zp_point smallest = smallest_of(progress->s, schedule);
+  zp_note_unsearched(progress, &smallest, ZP_UNSEARCHED_CHOICE);
 }
 
 /* Whatever the ZeRO stage and the homes: why the layers have no room. */
@@ -102,53 +102,55 @@ static zp_rejection refuse_room(zp_search_cache *s, const zp_point *smallest) {
 
 /* Whatever the ZeRO stage and the homes: do the layers have no room, or does the work that memory forces on the stages
  * take too long? Raises the schedule's bound, of its micro-batches alone. */
-static bool is_hopeless(zp_search_run *run, zp_point *schedule) {
-  zp_point smallest = smallest_of(run->s, schedule);
-  bool beaten = zp_is_beaten(run, zp_bound_microbatches(run->s, &smallest));
-  zp_rejection why = beaten ? ZP_REJECT_NONE : refuse_room(run->s, &smallest);
-  if (!beaten && why == ZP_REJECT_NONE && !zp_find_least_work(run->s, &smallest, ZP_ASK_WORK)) why = ZP_REJECT_MEMORY;
+static bool is_hopeless(zp_search_progress *progress, zp_point *schedule) {
+  zp_point smallest = smallest_of(progress->s, schedule);
+  bool beaten = zp_is_beaten(progress, zp_bound_microbatches(progress->s, &smallest));
+  zp_rejection why = beaten ? ZP_REJECT_NONE : refuse_room(progress->s, &smallest);
+  if (!beaten && why == ZP_REJECT_NONE && !zp_find_least_work(progress->s, &smallest, ZP_ASK_WORK))
+    why = ZP_REJECT_MEMORY;
   if (why != ZP_REJECT_NONE) {
-    zp_search_reject(run, why);
+    zp_search_reject(progress, why);
     return true;
   }
   schedule->work_s = smallest.work_s;
-  schedule->bound_s = fmax(schedule->bound_s, zp_bound_microbatches(run->s, &smallest));
-  beaten = beaten || zp_is_beaten(run, schedule->bound_s);
-  if (beaten) zp_note_unsearched(run, &smallest, ZP_UNSEARCHED_CHOICE);
+  schedule->bound_s = fmax(schedule->bound_s, zp_bound_microbatches(progress->s, &smallest));
+  beaten = beaten || zp_is_beaten(progress, schedule->bound_s);
+  if (beaten) zp_note_unsearched(progress, &smallest, ZP_UNSEARCHED_CHOICE);
   return beaten;
 }
 
 /* Not refused when the nearest miss is looked for. */
-static void try_schedule(zp_search_run *run, const zp_point *procedures, const zp_choice *choice) {
-  zp_point schedule = zp_with_choice(run->s, procedures, choice);
+static void try_schedule(zp_search_progress *progress, const zp_point *procedures, const zp_choice *choice) {
+  zp_point schedule = zp_with_choice(progress->s, procedures, choice);
   schedule.next = ZP_REFINE_ZERO;
-  if (run->keeps_all)
-    zp_open_zero(run, &schedule);
-  else if (!is_hopeless(run, &schedule))
-    zp_keep_point(run, &schedule);
+  if (progress->keeps_all)
+    zp_open_zero(progress, &schedule);
+  else if (!is_hopeless(progress, &schedule))
+    zp_keep_point(progress, &schedule);
 }
 
-static void try_chunks(zp_search_run *run, const zp_point *procedures, zp_choice choice) {
+static void try_chunks(zp_search_progress *progress, const zp_point *procedures, zp_choice choice) {
   int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || choice.schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
   for (int chunks = low; chunks <= high; chunks++) {
     choice.chunks = chunks == 1 ? 0 : chunks;
-    if ((int64_t)choice.pipeline * chunks > (choice.fine ? run->in->most_units : run->in->n_units))
-      zp_search_reject(run, ZP_REJECT_UNITS);
-    else if (!zp_limit_allows(&run->in->constraints->chunks, chunks))
-      zp_search_reject(run, ZP_REJECT_CONSTRAINT);
+    if ((int64_t)choice.pipeline * chunks > (choice.fine ? progress->in->most_units : progress->in->n_units))
+      zp_search_reject(progress, ZP_REJECT_UNITS);
+    else if (!zp_limit_allows(&progress->in->constraints->chunks, chunks))
+      zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
     else
-      try_schedule(run, procedures, &choice);
+      try_schedule(progress, procedures, &choice);
   }
 }
 
-void zp_open_schedules(zp_search_run *run, const zp_point *procedures) {
-  const zp_constraints *c = run->in->constraints;
+void zp_open_schedules(zp_search_progress *progress, const zp_point *procedures) {
+  const zp_constraints *c = progress->in->constraints;
   bool one = procedures->choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
   for (int schedule = 0; schedule < (one ? 1 : ZP_SCHEDULE_COUNT); schedule++) {
     zp_choice choice = procedures->choice;
     choice.schedule = (zp_schedule)schedule;
-    if (zp_search_takes(run, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(run, procedures, choice);
+    if (zp_search_takes(progress, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B))
+      try_chunks(progress, procedures, choice);
   }
 }
 
@@ -165,77 +167,77 @@ static bool is_unbalanced(zp_search_cache *s, const zp_point *point) {
 }
 
 /* Procedures, unless none of their plans can be the answer. */
-static void try_procedures(zp_search_run *run, const zp_point *point) {
+static void try_procedures(zp_search_progress *progress, const zp_point *point) {
   zp_point procedures = *point, smallest = *point;
-  smallest.choice = zp_smallest(run->s, &point->choice);
+  smallest.choice = zp_smallest(progress->s, &point->choice);
   procedures.next = ZP_REFINE_SCHEDULES;
-  procedures.bound_s = fmax(run->expanding_s, zp_bound_work(run->s, point));
-  if (!run->keeps_all) {
-    if (zp_is_beaten(run, procedures.bound_s)) return;
-    zp_rejection why = zp_refuse_floor(run->s, &smallest);
+  procedures.bound_s = fmax(progress->expanding_s, zp_bound_work(progress->s, point));
+  if (!progress->keeps_all) {
+    if (zp_is_beaten(progress, procedures.bound_s)) return;
+    zp_rejection why = zp_refuse_floor(progress->s, &smallest);
     if (why != ZP_REJECT_NONE) {
-      zp_search_reject(run, why);
+      zp_search_reject(progress, why);
       return;
     }
   }
-  zp_make_point_sums(run->s, point); /* long ones, where layers fall into parts: made for what is kept alone */
-  if (run->keeps_all)
-    zp_open_schedules(run, &procedures);
+  zp_make_point_sums(progress->s, point); /* long ones, where layers fall into parts: made for what is kept alone */
+  if (progress->keeps_all)
+    zp_open_schedules(progress, &procedures);
   else
-    zp_keep_point(run, &procedures);
+    zp_keep_point(progress, &procedures);
 }
 
-void zp_open_inside(zp_search_run *run, const zp_point *whole) {
+void zp_open_inside(zp_search_progress *progress, const zp_point *whole) {
   zp_choice choice = whole->choice;
   zp_point parts;
   choice.fine = true;
-  run->expanding_s = whole->bound_s;
-  if (zp_measure_point(run->s, &choice, zp_variant_of(run->s, whole)->modes, &parts))
-    try_procedures(run, &parts);
-  else if (!zp_limit_allows(&run->in->constraints->cut, 0))
-    zp_search_reject(run, ZP_REJECT_CUT);
+  progress->expanding_s = whole->bound_s;
+  if (zp_measure_point(progress->s, &choice, zp_variant_of(progress->s, whole)->modes, &parts))
+    try_procedures(progress, &parts);
+  else if (!zp_limit_allows(&progress->in->constraints->cut, 0))
+    zp_search_reject(progress, ZP_REJECT_CUT);
 }
 
 /* Why none of these procedures with the loss in chunks can be had, layers whole or in parts; ZP_REJECT_NONE: some may.
  */
-static zp_rejection refuse_chunks(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
-  const zp_limit *cut = &run->in->constraints->cut;
-  bool inside = choice.pipeline > 1 && run->in->pieces && zp_limit_allows(cut, 1);
-  zp_rejection why = zp_limit_allows(cut, 0) ? zp_refuse_in_chunks(run->s, &choice, modes) : ZP_REJECT_CUT;
+static zp_rejection refuse_chunks(zp_search_progress *progress, zp_choice choice, zp_mode_set modes) {
+  const zp_limit *cut = &progress->in->constraints->cut;
+  bool inside = choice.pipeline > 1 && progress->in->pieces && zp_limit_allows(cut, 1);
+  zp_rejection why = zp_limit_allows(cut, 0) ? zp_refuse_in_chunks(progress->s, &choice, modes) : ZP_REJECT_CUT;
   if (why == ZP_REJECT_NONE || !inside) return why;
   choice.fine = true;
-  return zp_refuse_in_chunks(run->s, &choice, modes) == ZP_REJECT_NONE ? ZP_REJECT_NONE : why;
+  return zp_refuse_in_chunks(progress->s, &choice, modes) == ZP_REJECT_NONE ? ZP_REJECT_NONE : why;
 }
 
 /* Only modes that can be lowered are left. */
-static void try_modes(zp_search_run *run, zp_choice choice, zp_mode_set modes) {
-  const zp_limit *cut = &run->in->constraints->cut;
+static void try_modes(zp_search_progress *progress, zp_choice choice, zp_mode_set modes) {
+  const zp_limit *cut = &progress->in->constraints->cut;
   bool layers = zp_limit_allows(cut, 0);
-  zp_rejection why = run->s->in_chunks ? refuse_chunks(run, choice, modes) : ZP_REJECT_NONE;
+  zp_rejection why = progress->s->in_chunks ? refuse_chunks(progress, choice, modes) : ZP_REJECT_NONE;
   zp_point point;
   if (why != ZP_REJECT_NONE) {
-    zp_search_reject(run, why);
+    zp_search_reject(progress, why);
     return;
   }
-  if (!zp_measure_point(run->s, &choice, modes, &point)) {
-    zp_search_reject(run, ZP_REJECT_SPLIT);
+  if (!zp_measure_point(progress->s, &choice, modes, &point)) {
+    zp_search_reject(progress, ZP_REJECT_SPLIT);
     return;
   }
-  if (layers) try_procedures(run, &point);
+  if (layers) try_procedures(progress, &point);
   if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
-  if (layers && (zp_has_types(run->s) || !is_unbalanced(run->s, &point)))
+  if (layers && (zp_has_types(progress->s) || !is_unbalanced(progress->s, &point)))
     return; /* on several node types there is no mean */
   point.next = ZP_REFINE_INSIDE;
-  point.bound_s = run->expanding_s;
-  if (run->keeps_all)
-    zp_open_inside(run, &point);
+  point.bound_s = progress->expanding_s;
+  if (progress->keeps_all)
+    zp_open_inside(progress, &point);
   else
-    zp_keep_point(run, &point);
+    zp_keep_point(progress, &point);
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */
-static void try_pinned_modes(zp_search_run *run, zp_choice choice) {
-  const zp_constraints *c = run->in->constraints;
+static void try_pinned_modes(zp_search_progress *progress, zp_choice choice) {
+  const zp_constraints *c = progress->in->constraints;
   bool possible = choice.pipeline == c->stage_recompute.len;
   zp_mode_set modes = 0;
   for (int i = 0; i < c->stage_recompute.len; i++) {
@@ -243,11 +245,11 @@ static void try_pinned_modes(zp_search_run *run, zp_choice choice) {
     if (choice.tensor == 1 && zp_stage_mode_split(c->stage_recompute.data[i])) possible = false;
   }
   if (!possible) {
-    zp_search_reject(run, ZP_REJECT_CONSTRAINT);
+    zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
     return;
   }
   zp_choice_set_modes(&choice, c->stage_recompute.data);
-  try_modes(run, choice, modes);
+  try_modes(progress, choice, modes);
 }
 
 zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded) {
@@ -265,60 +267,60 @@ zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequenc
   return modes;
 }
 
-void zp_open_modes(zp_search_run *run, const zp_point *point) {
+void zp_open_modes(zp_search_progress *progress, const zp_point *point) {
   zp_choice choice = point->choice;
-  run->expanding_s = point->bound_s;
-  if (run->in->constraints->stage_recompute.len) {
-    try_pinned_modes(run, choice);
+  progress->expanding_s = point->bound_s;
+  if (progress->in->constraints->stage_recompute.len) {
+    try_pinned_modes(progress, choice);
     return;
   }
   int excluded;
-  zp_mode_set modes = zp_allowed_modes(run->in, choice.tensor, choice.sequence, &excluded);
-  for (int i = 0; i < excluded; i++) zp_search_reject(run, ZP_REJECT_CONSTRAINT);
-  if (modes) try_modes(run, choice, modes);
+  zp_mode_set modes = zp_allowed_modes(progress->in, choice.tensor, choice.sequence, &excluded);
+  for (int i = 0; i < excluded; i++) zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
+  if (modes) try_modes(progress, choice, modes);
 }
 
 /* ---- rank order, micro-batch, sequence, loss ---- */
 
-static void keep_choice(zp_search_run *run, const zp_choice *choice) {
-  zp_point point = {.choice = *choice, .next = ZP_REFINE_MODES, .bound_s = run->expanding_s};
-  if (run->keeps_all)
-    zp_open_modes(run, &point);
+static void keep_choice(zp_search_progress *progress, const zp_choice *choice) {
+  zp_point point = {.choice = *choice, .next = ZP_REFINE_MODES, .bound_s = progress->expanding_s};
+  if (progress->keeps_all)
+    zp_open_modes(progress, &point);
   else
-    zp_keep_point(run, &point);
+    zp_keep_point(progress, &point);
 }
 
 /* The loss at once and in chunks of the tokens. */
-static void try_losses(zp_search_run *run, zp_choice choice) {
-  int chunks = zp_next_loss_chunks(run->s, &choice, 0);
-  for (; chunks > 0; chunks = zp_next_loss_chunks(run->s, &choice, chunks)) {
+static void try_losses(zp_search_progress *progress, zp_choice choice) {
+  int chunks = zp_next_loss_chunks(progress->s, &choice, 0);
+  for (; chunks > 0; chunks = zp_next_loss_chunks(progress->s, &choice, chunks)) {
     choice.loss_chunks = chunks > 1 ? chunks : 0;
-    keep_choice(run, &choice);
+    keep_choice(progress, &choice);
   }
 }
 
-static void try_sequence(zp_search_run *run, zp_choice choice) {
+static void try_sequence(zp_search_progress *progress, zp_choice choice) {
   for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
-    if (!zp_search_takes(run, &run->in->constraints->sequence, sequence, sequence == 0)) continue;
+    if (!zp_search_takes(progress, &progress->in->constraints->sequence, sequence, sequence == 0)) continue;
     choice.sequence = sequence;
-    try_losses(run, choice);
+    try_losses(progress, choice);
   }
 }
 
-static void try_microbatches(zp_search_run *run, zp_choice choice) {
-  int64_t samples = run->in->spec->train.batch / choice.data; /* of one replica and step */
-  const zp_limit *limit = &run->in->constraints->microbatch;
+static void try_microbatches(zp_search_progress *progress, zp_choice choice) {
+  int64_t samples = progress->in->spec->train.batch / choice.data; /* of one replica and step */
+  const zp_limit *limit = &progress->in->constraints->microbatch;
   bool any = false;
   for (int64_t b = 1; b <= samples && (limit->set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
     if (samples % b || !zp_limit_allows(limit, (double)b)) continue;
     any = true;
     choice.microbatch = b;
-    if (zp_may_grow(run->s, ZP_GROW_MORE, 0))
-      try_sequence(run, choice);
+    if (zp_may_grow(progress->s, ZP_GROW_MORE, 0))
+      try_sequence(progress, choice);
     else
-      zp_leave_out(run, run->expanding_s);
+      zp_leave_out(progress, progress->expanding_s);
   }
-  if (!any) zp_search_reject(run, ZP_REJECT_BATCH);
+  if (!any) zp_search_reject(progress, ZP_REJECT_BATCH);
 }
 
 static bool same_link(const zp_group_link *a, const zp_group_link *b) {
@@ -345,18 +347,18 @@ static bool order_matters(const zp_search_cache *s, const zp_choice *c) {
          !same_link(&replicas[0], &replicas[1]);
 }
 
-static void try_orders(zp_search_run *run, zp_choice choice) {
-  const zp_limit *limit = &run->in->constraints->rank_order;
-  bool one = !order_matters(run->s, &choice) && zp_limit_allows(limit, ZP_ORDER_TDP);
+static void try_orders(zp_search_progress *progress, zp_choice choice) {
+  const zp_limit *limit = &progress->in->constraints->rank_order;
+  bool one = !order_matters(progress->s, &choice) && zp_limit_allows(limit, ZP_ORDER_TDP);
   for (int order = 0; order < (one ? 1 : ZP_ORDER_COUNT); order++) {
-    if (!zp_search_takes(run, limit, order, true)) continue;
+    if (!zp_search_takes(progress, limit, order, true)) continue;
     choice.order = (zp_rank_order)order;
-    try_microbatches(run, choice);
+    try_microbatches(progress, choice);
   }
 }
 
-void zp_search_expand(zp_search_run *run, const zp_degrees *d) {
-  zp_search_use(run->s, d->tensor * d->pipeline * d->data);
-  run->expanding_s = d->bound_s;
-  try_orders(run, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
+void zp_search_expand(zp_search_progress *progress, const zp_degrees *d) {
+  zp_search_use(progress->s, d->tensor * d->pipeline * d->data);
+  progress->expanding_s = d->bound_s;
+  try_orders(progress, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
 }

@@ -2,24 +2,25 @@
 #ifndef ZPLAN_SEARCH_SPACE_H
 #define ZPLAN_SEARCH_SPACE_H
 
-#include "run.h"
+#include "progress.h"
 
 /* ---- degrees.c ---- */
 /* All degrees that the constraints allow, with bounds by their products alone; those that leave devices idle as one.
  * Counts the rest. */
-void zp_search_degrees(zp_search_run *run);
-/* Those that leave devices idle, one by one, behind run->degrees. */
-void zp_open_idle(zp_search_run *run);
-/* Degrees whose expert groups are open become some for each of their sizes, behind run->degrees. Counts the rest. */
-void zp_open_groups(zp_search_run *run, const zp_degrees *degrees);
+void zp_search_degrees(zp_search_progress *progress);
+/* Those that leave devices idle, one by one, behind progress->degrees. */
+void zp_open_idle(zp_search_progress *progress);
+/* Degrees whose expert groups are open become some for each of their sizes, behind progress->degrees. Counts the rest.
+ */
+void zp_open_groups(zp_search_progress *progress, const zp_degrees *degrees);
 /* The bound of their procedures. False: there are none, or they do not fit, which is counted. Requires: expert groups
  * of a known size. */
-bool zp_measure_degrees(zp_search_run *run, zp_degrees *degrees);
+bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *degrees);
 
 /* ---- space.c ---- */
 /* Only this value is allowed. */
 bool zp_limit_is_pin(const zp_limit *limit);
-void zp_search_reject(zp_search_run *run, zp_rejection why);
+void zp_search_reject(zp_search_progress *progress, zp_rejection why);
 /* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
 bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool plain);
 /* Modes that the plan block allows; *excluded: how many others there would be. */
@@ -36,21 +37,21 @@ zp_rejection zp_refuse_in_chunks(zp_search_cache *s, const zp_choice *choice, zp
 /* ---- space.c ---- */
 /* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint
  * excludes are counted. */
-bool zp_search_takes(zp_search_run *run, const zp_limit *limit, int value, bool plain);
+bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain);
 /* Nothing with this bound beats the plans that are known: counted. */
-bool zp_is_beaten(zp_search_run *run, double bound_s);
+bool zp_is_beaten(zp_search_progress *progress, double bound_s);
 /* Some degrees become choices of rank order, micro-batch, sequence and parts of the loss, and these the procedures that
- * they may run: counts candidates and rejections, keeps what may fit and may be faster than run->cutoff_s. With
- * run->keeps_all they become points at once. */
-void zp_search_expand(zp_search_run *run, const zp_degrees *degrees);
-void zp_open_modes(zp_search_run *run, const zp_point *choice);
+ * they may run: counts candidates and rejections, keeps what may fit and may be faster than progress->cutoff_s. With
+ * progress->keeps_all they become points at once. */
+void zp_search_expand(zp_search_progress *progress, const zp_degrees *degrees);
+void zp_open_modes(zp_search_progress *progress, const zp_point *choice);
 /* Procedures of the same choice with layers in parts; what procedures, a schedule of them, consist of: in the same way.
  */
-void zp_open_inside(zp_search_run *run, const zp_point *whole);
-void zp_open_schedules(zp_search_run *run, const zp_point *procedures);
-void zp_open_zero(zp_search_run *run, const zp_point *schedule);
-/* A schedule is not opened: run->unsearched_s follows. */
-void zp_note_open_zero(zp_search_run *run, const zp_point *schedule);
+void zp_open_inside(zp_search_progress *progress, const zp_point *whole);
+void zp_open_schedules(zp_search_progress *progress, const zp_point *procedures);
+void zp_open_zero(zp_search_progress *progress, const zp_point *schedule);
+/* A schedule is not opened: progress->unsearched_s follows. */
+void zp_note_open_zero(zp_search_progress *progress, const zp_point *schedule);
 
 /* ---- homes.c ---- */
 /* May parts of the class leave the device in some plan of the space? Asked once: zp_search_input.may_leave. */
@@ -71,15 +72,15 @@ zp_mode_points zp_find_modes(zp_search_cache *s, const zp_point *all);
 /* The point of another choice of the same procedures. */
 zp_point zp_with_choice(const zp_search_cache *s, const zp_point *like, const zp_choice *choice);
 /* The points of a choice, given those of another one of the same procedures: like zp_search_expand. */
-void zp_try_homes(zp_search_run *run, const zp_choice *choice, const zp_mode_points *like);
+void zp_try_homes(zp_search_progress *progress, const zp_choice *choice, const zp_mode_points *like);
 /* Raise the least share and the bound of a family: by the room that the stages have together; by cuts that fit on the
  * devices. Why none of its points fits; ZP_REJECT_NONE: some may. */
-zp_rejection zp_bound_family(zp_search_run *run, zp_point *family);
-zp_rejection zp_fit_family(zp_search_run *run, zp_point *family);
+zp_rejection zp_bound_family(zp_search_progress *progress, zp_point *family);
+zp_rejection zp_fit_family(zp_search_progress *progress, zp_point *family);
 /* Seconds between the micro-batches and the end of the step of any of its points, at least. Requires: its share. */
 double zp_least_family_end(zp_search_cache *s, const zp_point *family);
 /* What a family consists of, in the same way as zp_search_expand: points, or families of one class. */
-void zp_open_family(zp_search_run *run, const zp_point *family);
+void zp_open_family(zp_search_progress *progress, const zp_point *family);
 
 /* ---- unsearched.c ---- */
 /* Are the point's cuts stated ones, and others left out? */
@@ -87,13 +88,13 @@ bool zp_has_stated_cuts(const zp_search_cache *s, const zp_point *point);
 /* What is left out: cuts of a point; of all points of a measured family; of all points of a choice, whose homes and
  * ZeRO stage are those of zp_smallest. */
 typedef enum zp_unsearched { ZP_UNSEARCHED_POINT, ZP_UNSEARCHED_FAMILY, ZP_UNSEARCHED_CHOICE } zp_unsearched;
-/* May run->unsearched_s fall? Quick. */
-bool zp_may_note_unsearched(const zp_search_run *run, const zp_point *point, zp_unsearched what);
-/* run->unsearched_s follows, whatever becomes of the point. */
-void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched what);
+/* May progress->unsearched_s fall? Quick. */
+bool zp_may_note_unsearched(const zp_search_progress *progress, const zp_point *point, zp_unsearched what);
+/* progress->unsearched_s follows, whatever becomes of the point. */
+void zp_note_unsearched(zp_search_progress *progress, const zp_point *point, zp_unsearched what);
 
 /* ---- miss.c ---- */
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
-void zp_note_misses(zp_search_run *run);
+void zp_note_misses(zp_search_progress *progress);
 
 #endif

@@ -23,35 +23,35 @@ static double least_of_any(zp_search_cache *s, const zp_point *point, zp_unsearc
                                         : zp_bound(s, any);
 }
 
-bool zp_may_note_unsearched(const zp_search_run *run, const zp_point *point, zp_unsearched what) {
+bool zp_may_note_unsearched(const zp_search_progress *progress, const zp_point *point, zp_unsearched what) {
   zp_point any;
-  return !run->keeps_all && zp_has_stated_cuts(run->s, point) &&
-         least_of_any(run->s, point, what, &any) < run->unsearched_s;
+  return !progress->keeps_all && zp_has_stated_cuts(progress->s, point) &&
+         least_of_any(progress->s, point, what, &any) < progress->unsearched_s;
 }
 
 /* Chains of actions bound every cut, and hold wherever state is. */
-static double bound_by_chains(zp_search_run *run, zp_point *any, double least_s, double end_s) {
+static double bound_by_chains(zp_search_progress *progress, zp_point *any, double least_s, double end_s) {
   if (zp_model_chunks(&any->choice) > ZP_MOST_FREE_CHUNKS) return least_s;
-  zp_arena *arena = zp_arena_new_beside("unsearched", run->s->arena);
+  zp_arena *arena = zp_arena_new_beside("unsearched", progress->s->arena);
   any->bound_s = least_s;
-  double bound = zp_bound_before_cuts(arena, run->s, any, end_s, run->unsearched_s);
+  double bound = zp_bound_before_cuts(arena, progress->s, any, end_s, progress->unsearched_s);
   zp_arena_free(arena);
   return bound;
 }
 
-void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched what) {
-  if (run->keeps_all || !zp_has_stated_cuts(run->s, point)) return;
+void zp_note_unsearched(zp_search_progress *progress, const zp_point *point, zp_unsearched what) {
+  if (progress->keeps_all || !zp_has_stated_cuts(progress->s, point)) return;
   zp_point any;
-  double least = least_of_any(run->s, point, what, &any);
-  if (least >= run->unsearched_s) return;
-  double end = what == ZP_UNSEARCHED_POINT ? zp_bound_step_end(run->s, &any) : 0;
+  double least = least_of_any(progress->s, point, what, &any);
+  if (least >= progress->unsearched_s) return;
+  double end = what == ZP_UNSEARCHED_POINT ? zp_bound_step_end(progress->s, &any) : 0;
   if (what == ZP_UNSEARCHED_FAMILY) {
-    end = zp_least_family_end(run->s, &any);
+    end = zp_least_family_end(progress->s, &any);
     least += end;
     any.choice.home[any.leaving].eighths = ZP_EIGHTHS; /* the most room of its shares */
   }
-  if (!zp_find_least_work(run->s, &any, ZP_ASK_WORK)) return;
-  least = fmax(least, zp_bound_any_chunks(run->s, &any, true, run->unsearched_s - end) + end);
-  if (least < run->unsearched_s) least = bound_by_chains(run, &any, least, end);
-  run->unsearched_s = fmin(run->unsearched_s, least);
+  if (!zp_find_least_work(progress->s, &any, ZP_ASK_WORK)) return;
+  least = fmax(least, zp_bound_any_chunks(progress->s, &any, true, progress->unsearched_s - end) + end);
+  if (least < progress->unsearched_s) least = bound_by_chains(progress, &any, least, end);
+  progress->unsearched_s = fmin(progress->unsearched_s, least);
 }

@@ -7,7 +7,7 @@
 #include "../../planner/search/fit.h"
 #include "../../planner/search/procedures.h"
 #include "../../planner/search/ranking.h"
-#include "../../planner/search/run.h"
+#include "../../planner/search/progress.h"
 #include "planner_models.h"
 
 static zp_arena *arena;

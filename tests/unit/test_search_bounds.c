@@ -14,7 +14,7 @@ TestSuite(search_bounds, .init = setup, .fini = teardown, .timeout = 1200);
 /* ---- bounds ---- */
 
 typedef struct trial {
-  zp_search_run run;
+  zp_search_progress progress;
   zp_spec *spec;
   int devices;
 } trial;
@@ -30,7 +30,7 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
   c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
-  random_degrees(&c, t->devices, t->run.in->most_units);
+  random_degrees(&c, t->devices, t->progress.in->most_units);
   c.fine = c.pipeline > 1 && random_below(2);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
@@ -46,7 +46,8 @@ static bool random_point(trial *t, zp_point *point) {
   if (zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
-  return zp_search_point(t->run.s, &c, modes | more, point) && zp_model_chunks(&c) <= zp_point_units(t->run.s, point);
+  return zp_search_point(t->progress.s, &c, modes | more, point) &&
+         zp_model_chunks(&c) <= zp_point_units(t->progress.s, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -59,27 +60,29 @@ static void random_cut(int64_t *cut, int chunks, int64_t units) {
 
 /* Where one mode has room, all together have. */
 static void check_rooms(trial *t, const zp_point *point, int64_t limit_bytes) {
-  t->run.s->limit_bytes = limit_bytes;
+  t->progress.s->limit_bytes = limit_bytes;
   zp_point all = *point;
-  bool has_room = zp_find_least_work(t->run.s, &all, ZP_ASK_WORK);
+  bool has_room = zp_find_least_work(t->progress.s, &all, ZP_ASK_WORK);
   for (int i = 0; i < point->n_modes && !has_room; i++) {
     zp_point one;
-    zp_search_point(t->run.s, &point->choice, zp_set_of_mode(t->run.s->variants.data[point->modes[i]].mode), &one);
-    cr_assert(!zp_find_least_work(t->run.s, &one, ZP_ASK_WORK), "mode %d of %d has room", i, point->n_modes);
+    zp_search_point(t->progress.s, &point->choice, zp_set_of_mode(t->progress.s->variants.data[point->modes[i]].mode),
+                    &one);
+    cr_assert(!zp_find_least_work(t->progress.s, &one, ZP_ASK_WORK), "mode %d of %d has room", i, point->n_modes);
   }
 }
 
 /* What provers are told of chunks whose stages are not known yet, against those of a program, in whatever modes. */
 static void check_chunks(zp_arena *scratch, const trial *t, const zp_point *point, const zp_program *program) {
   const zp_choice *c = &program->choice;
-  const zp_cut_problem *problem = zp_cut_problem_of(scratch, t->run.s, point);
+  const zp_cut_problem *problem = zp_cut_problem_of(scratch, t->progress.s, point);
   for (int s = 0; s < c->pipeline; s++) {
     const zp_lowered *lowered = zp_program_lowered(program, s);
     double beside = 0, reduce = 0;
     for (int k = 0; k < zp_cut_places(problem); k++) {
       if (problem->stage_of[k] != s) continue;
       zp_cut_cost least = problem->least(problem->user, c->cut[k], c->cut[k + 1]);
-      zp_stage_time time = zp_cost_chunk(lowered, &t->run.s->machine, c, &program->stages[s], problem->chunk_of[k]);
+      zp_stage_time time =
+          zp_cost_chunk(lowered, &t->progress.s->machine, c, &program->stages[s], problem->chunk_of[k]);
       double weights = problem->split ? time.weights_s : 0, more = 1 + 1e-12;
       double rounding = 1e-12 * (time.forward_s + time.backward_s); /* leasts are differences of sums */
       cr_assert(least.forward_s <= time.forward_s * more && least.weights_s <= weights * more + rounding &&
@@ -90,7 +93,7 @@ static void check_chunks(zp_arena *scratch, const trial *t, const zp_point *poin
       reduce += least.reduce_s;
       beside += zp_cost_beside(c, &time);
     }
-    double summed = zp_cost_least_stage_end(program, &t->run.s->machine, s, beside).reduce_s;
+    double summed = zp_cost_least_stage_end(program, &t->progress.s->machine, s, beside).reduce_s;
     cr_assert(reduce <= summed * (1 + 1e-9) + 1e-15, "%s, ZeRO %d, stage %d of %d: sum %.9g of %.9g",
               zp_schedule_name(c->schedule), c->zero, s, c->pipeline, reduce, summed);
   }
@@ -98,11 +101,11 @@ static void check_chunks(zp_arena *scratch, const trial *t, const zp_point *poin
 
 /* What stages cost does not depend on what was asked for before: cuts that differ in one end. */
 static void check_stages(zp_arena *scratch, const trial *t, const zp_point *point, const int64_t *cut) {
-  const zp_cut_problem *asked = zp_cut_problem_of(scratch, t->run.s, point);
+  const zp_cut_problem *asked = zp_cut_problem_of(scratch, t->progress.s, point);
   int places = zp_cut_places(asked);
   int64_t *other = ZP_NEW_ARRAY(scratch, int64_t, places + 1), work;
   for (int moved = 0; moved < places; moved++) {
-    const zp_cut_problem *fresh = zp_cut_problem_of(scratch, t->run.s, point);
+    const zp_cut_problem *fresh = zp_cut_problem_of(scratch, t->progress.s, point);
     memcpy(other, cut, sizeof *cut * (size_t)(places + 1));
     if (moved > 0 && cut[moved + 1] - cut[moved] > 1) other[moved]++;
     for (int s = 0; s < asked->stages; s++) {
@@ -119,14 +122,15 @@ static void check_bounds(trial *t, zp_point *point) {
   int chunks = zp_model_chunks(&point->choice);
   zp_choice c = point->choice;
   c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
-  random_cut(c.cut, chunks, zp_point_units(t->run.s, point));
+  random_cut(c.cut, chunks, zp_point_units(t->progress.s, point));
   if (c.chunks > 1 && !point->every_cut) /* bounds hold for the cuts of the space */
-    cr_assert(zp_state_cut(t->run.s, point, (int)random_below(point->n_modes), random_below(2), c.cut));
+    cr_assert(zp_state_cut(t->progress.s, point, (int)random_below(point->n_modes), random_below(2), c.cut));
   const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
   for (int i = 0; i < c.pipeline; i++)
-    own[i] = zp_on_stage(t->run.s, &c, &t->run.s->variants.data[point->modes[random_below(point->n_modes)]], i);
-  c = zp_choice_of_cut(t->run.s, point, c.cut, own);
-  const zp_program *program = zp_program_make(scratch, zp_search_stages(t->run.s, &c), &c);
+    own[i] =
+        zp_on_stage(t->progress.s, &c, &t->progress.s->variants.data[point->modes[random_below(point->n_modes)]], i);
+  c = zp_choice_of_cut(t->progress.s, point, c.cut, own);
+  const zp_program *program = zp_program_make(scratch, zp_search_stages(t->progress.s, &c), &c);
   int64_t most = 0, host = 0, nvme = 0;
   for (int s = 0; s < c.pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
@@ -135,42 +139,45 @@ static void check_bounds(trial *t, zp_point *point) {
     if (stage->memory.nvme > nvme) nvme = stage->memory.nvme;
   }
   if (!point->choice.fine && random_below(8) == 0) check_rooms(t, point, random_below(most));
-  t->run.s->limit_bytes = most; /* what memory forces is a bound of plans that fit */
+  t->progress.s->limit_bytes = most; /* what memory forces is a bound of plans that fit */
   zp_point quick = *point;
-  bool has_room = zp_find_least_work(t->run.s, &quick, ZP_ASK_WORK);
-  cr_assert(has_room == zp_find_least_work(t->run.s, point, ZP_ASK_ALL) && quick.work_s == point->work_s && has_room,
+  bool has_room = zp_find_least_work(t->progress.s, &quick, ZP_ASK_WORK);
+  cr_assert(has_room == zp_find_least_work(t->progress.s, point, ZP_ASK_ALL) && quick.work_s == point->work_s &&
+                has_room,
             "%s, %d x %d x %d: room %d, work %.9g and %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data,
             has_room, quick.work_s, point->work_s);
-  t->run.s->host_bytes = host;
-  cr_assert(zp_hosts_have_room(t->run.s, point),
+  t->progress.s->host_bytes = host;
+  cr_assert(zp_hosts_have_room(t->progress.s, point),
             "%s, %d x %d x %d, zero %d, %d eighths of saved values: no room in %lld", zp_schedule_name(c.schedule),
             c.tensor, c.pipeline, c.data, c.zero, c.home[ZP_STATE_ACTIVATIONS].eighths, (long long)host);
-  double step = zp_simulate(scratch, program, &t->run.s->machine).step_s;
-  double whole = zp_bound(t->run.s, point), of_cut = zp_bound_of_cut(t->run.s, point, c.cut, own);
+  double step = zp_simulate(scratch, program, &t->progress.s->machine).step_s;
+  double whole = zp_bound(t->progress.s, point), of_cut = zp_bound_of_cut(t->progress.s, point, c.cut, own);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
             "%s, %d x %d x %d, zero %d, chunks %d, %lld micro-batches: bounds %.9g, %.9g of %.9g",
             zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
             (long long)program->microbatches, whole, of_cut, step);
-  cr_assert(zp_memory_floor(t->run.s, point) <= most);
-  zp_limits away = zp_away_floor(t->run.s, point);
+  cr_assert(zp_memory_floor(t->progress.s, point) <= most);
+  zp_limits away = zp_away_floor(t->progress.s, point);
   cr_assert(away.host <= host && away.nvme <= nvme, "ZeRO %d, expert %d: %lld of %lld bytes on the host, %lld of %lld",
             c.zero, c.expert, (long long)away.host, (long long)host, (long long)away.nvme, (long long)nvme);
   if (c.chunks > 1) {
-    double any = zp_bound_any_chunks(t->run.s, point, true, 2 * step) + zp_bound_step_end(t->run.s, point);
+    double any = zp_bound_any_chunks(t->progress.s, point, true, 2 * step) + zp_bound_step_end(t->progress.s, point);
     cr_assert(any <= step, "%s, %d x %d x %d: any cut %.9g of %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline,
               c.data, any, step);
     zp_point unbounded = *point;
     unbounded.bound_s = 0;
-    double chains = zp_bound_before_cuts(scratch, t->run.s, &unbounded, zp_bound_step_end(t->run.s, point), 3 * step);
-    cr_assert(chains <= step && chains > zp_bound_step_end(t->run.s, point), "%s, %d x %d x %d: chains %.9g of %.9g",
-              zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, chains, step);
+    double chains =
+        zp_bound_before_cuts(scratch, t->progress.s, &unbounded, zp_bound_step_end(t->progress.s, point), 3 * step);
+    cr_assert(chains <= step && chains > zp_bound_step_end(t->progress.s, point),
+              "%s, %d x %d x %d: chains %.9g of %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data,
+              chains, step);
     check_chunks(scratch, t, point, program);
     if (random_below(32) == 0) check_stages(scratch, t, point, c.cut);
   }
-  double end = zp_bound_step_end(t->run.s, point), of_homes = zp_bound_end_of_homes(t->run.s, point);
-  cr_assert(of_homes <= end && zp_bound_moving(t->run.s, point) + of_homes <= step, "end of step: %.9g of %.9g",
+  double end = zp_bound_step_end(t->progress.s, point), of_homes = zp_bound_end_of_homes(t->progress.s, point);
+  cr_assert(of_homes <= end && zp_bound_moving(t->progress.s, point) + of_homes <= step, "end of step: %.9g of %.9g",
             of_homes, end);
-  double least = zp_cost_step_least(scratch, program, &t->run.s->machine);
+  double least = zp_cost_step_least(scratch, program, &t->progress.s->machine);
   cr_assert(least <= step && least > 0.2 * step, "%s, %d stages, chunks %d, %lld micro-batches: %.9g of %.9g",
             zp_schedule_name(c.schedule), c.pipeline, c.chunks, (long long)program->microbatches, least, step);
   zp_arena_free(scratch);
@@ -184,14 +191,14 @@ static void expect_bounds(bool mixed, bool freezes, int plans) {
     t.spec = random_spec_on(mixed, &t.devices);
     if (freezes) freeze_some(t.spec);
     zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, t.devices);
-    zp_search_start(&t.run, t.spec, &machine, NULL);
+    zp_search_start(&t.progress, t.spec, &machine, NULL);
     for (int k = 0; k < 400; k++) {
       zp_point point;
       if (!random_point(&t, &point)) continue;
       check_bounds(&t, &point);
       checked++;
     }
-    zp_search_end(&t.run);
+    zp_search_end(&t.progress);
     zp_arena_rewind(arena, mark);
   }
 }

@@ -32,7 +32,7 @@ static int64_t random_below(int64_t n) {
 /* ---- random pipelines: links from much faster to much slower than the stages, few and many micro-batches ---- */
 
 typedef struct trial {
-  zp_search_run run;
+  zp_search_progress progress;
   zp_point point;
 } trial;
 
@@ -78,14 +78,15 @@ static bool random_trial(trial *t, int stages, int64_t layers) {
   zp_spec *spec = build_spec(arena, &size, cluster, data * (1 + random_below(random_below(2) ? 8 : 60)));
   zp_machine *machine = ZP_NEW(arena, zp_machine);
   *machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
-  zp_search_start(&t->run, spec, machine, NULL);
+  zp_search_start(&t->progress, spec, machine, NULL);
   zp_mode_set modes = random_below(2) ? zp_set_of_mode(zp_stage_mode_of(c.recompute, false))
                                       : zp_set_of_mode(ZP_RECOMPUTE_NONE) | zp_set_of_mode(ZP_RECOMPUTE_SELECTIVE) |
                                             zp_set_of_mode(ZP_RECOMPUTE_FULL);
-  if (zp_choice_refusal(&c, spec) || !zp_search_point(t->run.s, &c, modes, &t->point)) return false;
-  if (random_below(2)) t->run.s->limit_bytes = zp_memory_floor(t->run.s, &t->point) * (10 + random_below(20)) / 10;
-  zp_find_least_work(t->run.s, &t->point, ZP_ASK_ALL);
-  return zp_modes_are_ordered(t->run.s, &t->point);
+  if (zp_choice_refusal(&c, spec) || !zp_search_point(t->progress.s, &c, modes, &t->point)) return false;
+  if (random_below(2))
+    t->progress.s->limit_bytes = zp_memory_floor(t->progress.s, &t->point) * (10 + random_below(20)) / 10;
+  zp_find_least_work(t->progress.s, &t->point, ZP_ASK_ALL);
+  return zp_modes_are_ordered(t->progress.s, &t->point);
 }
 
 static bool random_1f1b(trial *t, int stages, int64_t layers) {
@@ -104,15 +105,15 @@ static void random_cut(int64_t *cut, int stages, int64_t units) {
 static double step_of(trial *t, int64_t *cut) {
   const zp_variant *own[32];
   zp_units part[ZP_MOST_CHUNKS];
-  zp_limits limits = zp_search_limits(t->run.s);
+  zp_limits limits = zp_search_limits(t->progress.s);
   for (int i = 0; i < t->point.choice.pipeline; i++) {
     zp_parts_of_stage(&t->point.choice, i, cut, part);
-    own[i] = zp_stage_variant(t->run.s, &t->point, i, part, &limits);
+    own[i] = zp_stage_variant(t->progress.s, &t->point, i, part, &limits);
     if (!own[i]) return HUGE_VAL;
   }
   zp_arena *scratch = zp_arena_new("step");
-  zp_choice c = zp_choice_of_cut(t->run.s, &t->point, cut, own);
-  double step = zp_cost_step(scratch, zp_search_program(scratch, t->run.s, &c), &t->run.s->machine);
+  zp_choice c = zp_choice_of_cut(t->progress.s, &t->point, cut, own);
+  double step = zp_cost_step(scratch, zp_search_program(scratch, t->progress.s, &c), &t->progress.s->machine);
   zp_arena_free(scratch);
   return step;
 }
@@ -128,20 +129,20 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
     int64_t layers = stages + random_below(3 * stages), cut[32];
     trial t = {0};
     for (bool made = random_1f1b(&t, stages, layers); made && random_below(8);) {
-      random_cut(cut, stages, zp_point_units(t.run.s, &t.point));
+      random_cut(cut, stages, zp_point_units(t.progress.s, &t.point));
       double step = step_of(&t, cut);
       if (!isfinite(step)) continue;
       plans++;
-      const zp_cut_problem *problem = zp_cut_problem_of(t.run.s->arena, t.run.s, &t.point);
+      const zp_cut_problem *problem = zp_cut_problem_of(t.progress.s->arena, t.progress.s, &t.point);
       int by = zp_cut_refusal(problem, cut, step * (1 + 1e-9));
       cr_assert(by < 0, "plan %d: of %d stages, zero %d: %.12g s is dropped after %d stages", plans, stages,
                 t.point.choice.zero, step, by);
       by = zp_cut_refusal(problem, cut, step * (1 - 1e-6));
-      cr_assert(by >= 0 || t.run.in->spec->model == NULL, "plan %d: a cut that is too slow is kept", plans);
+      cr_assert(by >= 0 || t.progress.in->spec->model == NULL, "plan %d: a cut that is too slow is kept", plans);
       refused += by < stages;
       partial += stages;
     }
-    zp_search_end(&t.run);
+    zp_search_end(&t.progress);
   }
   cr_expect(partial >= 8 * (int64_t)PLANS, "%lld partial plans", (long long)partial);
   cr_expect(refused > PLANS / 2, "only %d of %d slow cuts are dropped before they are whole", refused, plans);
@@ -157,27 +158,28 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
     int stages = 2 + (int)random_below(5);
     trial t = {0};
     if (random_trial(&t, stages, stages + random_below(12))) {
-      zp_limits limits = zp_search_limits(t.run.s);
-      zp_remember_fits(t.run.s, &t.point, &limits);
+      zp_limits limits = zp_search_limits(t.progress.s);
+      zp_remember_fits(t.progress.s, &t.point, &limits);
       for (int k = 0; k < 100; k++) {
-        int64_t units = zp_point_units(t.run.s, &t.point), first = random_below(units);
+        int64_t units = zp_point_units(t.progress.s, &t.point), first = random_below(units);
         zp_units part = {first, 1 + random_below(units - first)};
         int stage = (int)random_below(stages), mode = (int)random_below(t.point.n_modes);
-        const zp_lowered *lowered = t.run.s->variants.data[t.point.modes[mode]].lowered;
+        const zp_lowered *lowered = t.progress.s->variants.data[t.point.modes[mode]].lowered;
         zp_limits of_arena = limits;
-        of_arena.device -= zp_communicators_of(&t.run.in->spec->cluster, &t.point.choice, lowered->ties).total_bytes;
+        of_arena.device -=
+            zp_communicators_of(&t.progress.in->spec->cluster, &t.point.choice, lowered->ties).total_bytes;
         zp_memory need = zp_stage_footprint(lowered, &t.point.choice, stage, &part, NULL);
         bool fits =
             zp_memory_of_arena(&need) <= of_arena.device && need.host <= limits.host && need.nvme <= limits.nvme;
-        bool found = zp_first_mode_that_fits(t.run.s, &t.point, mode, mode + 1, stage, &part, &limits) == mode;
+        bool found = zp_first_mode_that_fits(t.progress.s, &t.point, mode, mode + 1, stage, &part, &limits) == mode;
         cr_assert_eq(found, fits);
         fitting += fits;
         asked++;
       }
-      laid_out += t.run.s->memo.fits.laid_out;
+      laid_out += t.progress.s->memo.fits.laid_out;
       i++;
     }
-    zp_search_end(&t.run);
+    zp_search_end(&t.progress);
   }
   cr_expect(fitting > asked / 10 && fitting < asked * 9 / 10, "%d of %lld fit", fitting, (long long)asked);
   cr_expect(2 * laid_out < asked, "%lld of %lld stages were laid out", (long long)laid_out, (long long)asked);
@@ -193,10 +195,10 @@ typedef struct labelled_cut {
 } labelled_cut;
 
 static void price_stages(trial *t, zp_stage_costs *costs, labelled_cut *c) {
-  zp_limits limits = zp_search_limits(t->run.s);
+  zp_limits limits = zp_search_limits(t->progress.s);
   for (int i = 0; i < t->point.choice.pipeline; i++) {
     zp_units part = {c->cut[i], c->cut[i + 1] - c->cut[i]};
-    const zp_variant *own = zp_stage_variant(t->run.s, &t->point, i, &part, &limits);
+    const zp_variant *own = zp_stage_variant(t->progress.s, &t->point, i, &part, &limits);
     zp_stage_cost cost = zp_stage_cost_of(costs, own->lowered, i, c->cut[i], c->cut[i + 1]);
     c->cost[i] =
         (zp_range_cost){cost.time.forward_s, cost.time.backward_s, cost.reduce_s, cost.update_s + cost.offload_s};
@@ -205,7 +207,7 @@ static void price_stages(trial *t, zp_stage_costs *costs, labelled_cut *c) {
 
 static bool random_labelled_cut(trial *t, zp_stage_costs *costs, zp_labels *labels, labelled_cut *c) {
   int stages = t->point.choice.pipeline;
-  random_cut(c->cut, stages, zp_point_units(t->run.s, &t->point));
+  random_cut(c->cut, stages, zp_point_units(t->progress.s, &t->point));
   c->step_s = step_of(t, c->cut);
   if (!isfinite(c->step_s)) return false;
   price_stages(t, costs, c);
@@ -239,13 +241,13 @@ Test(search_cuts, labels_are_below_the_simulation) {
     trial t = {0};
     if (random_1f1b(&t, stages, stages + random_below(3 * stages))) {
       const zp_pipe pipe = {stages,
-                            zp_point_units(t.run.s, &t.point),
-                            zp_microbatches(t.run.in->spec, &t.point.choice),
-                            zp_least_message(t.run.s, &t.point),
-                            zp_least_ties(t.run.s->arena, t.run.s, &t.point),
+                            zp_point_units(t.progress.s, &t.point),
+                            zp_microbatches(t.progress.in->spec, &t.point.choice),
+                            zp_least_message(t.progress.s, &t.point),
+                            zp_least_ties(t.progress.s->arena, t.progress.s, &t.point),
                             0};
-      zp_labels *labels = zp_labels_new(t.run.s->arena, &pipe);
-      zp_stage_costs *costs = zp_stage_costs_new(t.run.s->arena, t.run.s, &t.point);
+      zp_labels *labels = zp_labels_new(t.progress.s->arena, &pipe);
+      zp_stage_costs *costs = zp_stage_costs_new(t.progress.s->arena, t.progress.s, &t.point);
       static labelled_cut c, other;
       bool fits = random_labelled_cut(&t, costs, labels, &other);
       for (int i = 0; i < 8 && fits && random_labelled_cut(&t, costs, labels, &c); i++) {
@@ -256,7 +258,7 @@ Test(search_cuts, labels_are_below_the_simulation) {
         plans++;
       }
     }
-    zp_search_end(&t.run);
+    zp_search_end(&t.progress);
   }
   cr_expect(close > PLANS / 2, "only %d of %d whole cuts are bounded within a thousandth", close, plans);
 }
@@ -282,8 +284,8 @@ static double price_of(void *user, int64_t *cut) {
 
 static double branch(trial *t, best_cut *found) {
   const zp_cut_task task = {limit_of, price_of, found};
-  const zp_cut_problem *problem = zp_cut_problem_of(t->run.s->arena, t->run.s, &t->point);
-  return (problem->run_first ? zp_prove_by_labels : zp_prove_by_chains)(problem, &task, &t->run.effort.cuts,
+  const zp_cut_problem *problem = zp_cut_problem_of(t->progress.s->arena, t->progress.s, &t->point);
+  return (problem->run_first ? zp_prove_by_labels : zp_prove_by_chains)(problem, &task, &t->progress.effort.cuts,
                                                                         ZP_CUT_DEEP)
       .bound_s;
 }
@@ -297,11 +299,11 @@ Test(search_cuts, equal_to_all_cuts) {
     trial t = {0};
     if (random_trial(&t, stages, layers)) {
       best_cut all = {&t, HUGE_VAL}, found = {&t, HUGE_VAL};
-      cr_assert(zp_cut_all(t.run.s, &t.point, see_cut, &all));
-      random_cut(cut, stages, zp_point_units(t.run.s, &t.point));
+      cr_assert(zp_cut_all(t.progress.s, &t.point, see_cut, &all));
+      random_cut(cut, stages, zp_point_units(t.progress.s, &t.point));
       if (isfinite(all.best_s)) found.best_s = fmin(fmax(step_of(&t, cut), all.best_s * 1.5), all.best_s * 3);
       double first = found.best_s;
-      t.point.bound_s = zp_bound(t.run.s, &t.point);
+      t.point.bound_s = zp_bound(t.progress.s, &t.point);
       double bound = isfinite(first) ? branch(&t, &found) : 0;
       if (isfinite(first)) {
         cr_assert(fabs(found.best_s / all.best_s - 1) < 1e-9, "instance %d: found %.12g, optimum %.12g", i,
@@ -312,7 +314,7 @@ Test(search_cuts, equal_to_all_cuts) {
       }
       i++;
     }
-    zp_search_end(&t.run);
+    zp_search_end(&t.progress);
   }
   cr_expect(improved > INSTANCES / 2, "%d instances had a cut to find", improved);
 }
@@ -344,12 +346,12 @@ static void make_chunks(trial *t, zp_point *point) {
   c.schedule = schedules[random_below(2)];
   c.chunks = 2;
   zp_mode_set modes = 0;
-  for (int i = 0; i < point->n_modes; i++) modes |= zp_set_of_mode(t->run.s->variants.data[point->modes[i]].mode);
+  for (int i = 0; i < point->n_modes; i++) modes |= zp_set_of_mode(t->progress.s->variants.data[point->modes[i]].mode);
   zp_point chunked;
-  if (zp_point_units(t->run.s, point) < 2 * c.pipeline || zp_choice_refusal(&c, t->run.in->spec) ||
-      !zp_search_point(t->run.s, &c, modes, &chunked))
+  if (zp_point_units(t->progress.s, point) < 2 * c.pipeline || zp_choice_refusal(&c, t->progress.in->spec) ||
+      !zp_search_point(t->progress.s, &c, modes, &chunked))
     return;
-  zp_find_least_work(t->run.s, &chunked, ZP_ASK_ALL);
+  zp_find_least_work(t->progress.s, &chunked, ZP_ASK_ALL);
   *point = chunked;
 }
 
@@ -363,14 +365,15 @@ Test(search_cuts, chains_equal_to_all_cuts) {
     if (random_trial(&t, stages, layers)) {
       if (random_below(2)) make_chunks(&t, &t.point);
       best_cut all = {&t, HUGE_VAL}, found = {&t, HUGE_VAL};
-      see_chunks(&(every_cut){&all, cut, zp_point_units(t.run.s, &t.point), zp_model_chunks(&t.point.choice)}, 0);
+      see_chunks(&(every_cut){&all, cut, zp_point_units(t.progress.s, &t.point), zp_model_chunks(&t.point.choice)}, 0);
       if (isfinite(all.best_s)) found.best_s = all.best_s * (1.2 + 0.01 * (double)random_below(100));
       double first = found.best_s;
       t.point.bound_s = 0;
-      t.run.effort.cuts.work_left = 1 << 28;
+      t.progress.effort.cuts.work_left = 1 << 28;
       const zp_cut_task task = {limit_of, price_of, &found};
-      const zp_cut_problem *problem = zp_cut_problem_of(t.run.s->arena, t.run.s, &t.point);
-      double bound = isfinite(first) ? zp_prove_by_chains(problem, &task, &t.run.effort.cuts, ZP_CUT_DEEP).bound_s : 0;
+      const zp_cut_problem *problem = zp_cut_problem_of(t.progress.s->arena, t.progress.s, &t.point);
+      double bound =
+          isfinite(first) ? zp_prove_by_chains(problem, &task, &t.progress.effort.cuts, ZP_CUT_DEEP).bound_s : 0;
       if (isfinite(first)) {
         cr_assert(bound <= all.best_s * (1 + 1e-15), "instance %d: %s, bound %.12g of %.12g", i,
                   zp_schedule_name(t.point.choice.schedule), bound, all.best_s);
@@ -385,7 +388,7 @@ Test(search_cuts, chains_equal_to_all_cuts) {
       }
       i++;
     }
-    zp_search_end(&t.run);
+    zp_search_end(&t.progress);
   }
   cr_expect(improved == closed && chunked > CHAINS / 20, "%d improved of %d, %d with chunks", improved, closed,
             chunked);

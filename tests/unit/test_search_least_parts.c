@@ -12,7 +12,7 @@ enum { MOST_CUTS = 3000 };
 TestSuite(search_least_parts, .init = setup, .fini = teardown, .timeout = 1200);
 
 typedef struct trial {
-  zp_search_run run;
+  zp_search_progress progress;
   zp_spec *spec;
   zp_point point;
   zp_choice choice;
@@ -22,7 +22,9 @@ typedef struct trial {
   int cuts;
 } trial;
 
-static const zp_lowered *mode_of(const trial *t, int i) { return t->run.s->variants.data[t->point.modes[i]].lowered; }
+static const zp_lowered *mode_of(const trial *t, int i) {
+  return t->progress.s->variants.data[t->point.modes[i]].lowered;
+}
 
 static int64_t stage_bytes(const trial *t, int mode, int stage) {
   zp_arena *scratch = zp_arena_new("stage");
@@ -80,7 +82,7 @@ static bool random_point(trial *t) {
   if (t->spec->train.batch % c.microbatch || zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = (zp_mode_set)(1 + random_below(7));
   t->choice = c;
-  return zp_search_point(t->run.s, &c, modes, &t->point) && c.pipeline <= zp_point_units(t->run.s, &t->point);
+  return zp_search_point(t->progress.s, &c, modes, &t->point) && c.pipeline <= zp_point_units(t->progress.s, &t->point);
 }
 
 /* Many layers beside a small vocabulary: what is bounded is most of the memory. */
@@ -103,11 +105,12 @@ static void check_point(trial *t, seen *n) {
   if (!brute_force(t, INT64_MAX)) return;
   double free_s = t->least_s, share = 0.01 * (double)random_below(100);
   brute_force(t, t->least + (int64_t)(share * share * (double)(t->largest - t->least)));
-  t->run.s->limit_bytes = t->limit_bytes + zp_choice_communicator_bytes(t->run.s, &t->choice, mode_of(t, 0)->ties);
+  t->progress.s->limit_bytes =
+      t->limit_bytes + zp_choice_communicator_bytes(t->progress.s, &t->choice, mode_of(t, 0)->ties);
   zp_point point = t->point;
-  bool has_room = zp_find_least_work(t->run.s, &point, ZP_ASK_WORK);
+  bool has_room = zp_find_least_work(t->progress.s, &point, ZP_ASK_WORK);
   zp_point again = t->point;
-  cr_assert_eq(has_room, zp_find_least_work(t->run.s, &again, ZP_ASK_ROOM));
+  cr_assert_eq(has_room, zp_find_least_work(t->progress.s, &again, ZP_ASK_ROOM));
   cr_assert(has_room || isinf(t->least_s), "no room, but %g s fit into %lld bytes", t->least_s,
             (long long)t->limit_bytes);
   cr_assert(point.work_s <= t->least_s * (1 + 1e-9), "least work %.9g, but a cut has %.9g", point.work_s, t->least_s);
@@ -124,10 +127,10 @@ static void expect_least(bool freezes, int points) {
     trial t = {.spec = random_below(2) ? random_spec(&devices) : deep_spec(&devices)};
     if (freezes) freeze_some(t.spec);
     zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, devices);
-    zp_search_start(&t.run, t.spec, &machine, NULL);
+    zp_search_start(&t.progress, t.spec, &machine, NULL);
     for (int k = 0; k < 20; k++)
       if (devices > 3 && random_point(&t)) check_point(&t, &n);
-    zp_search_end(&t.run);
+    zp_search_end(&t.progress);
     zp_arena_rewind(arena, mark);
   }
   cr_expect(n.fit > n.points / 4 && n.fit < n.points, "%d of %d fit", n.fit, n.points);

@@ -3,7 +3,7 @@
 #include "../../planner/search/cut.h"
 #include "../../planner/search/fit.h"
 #include "../../planner/search/procedures.h"
-#include "../../planner/search/run.h"
+#include "../../planner/search/progress.h"
 #include "small_layers.h"
 
 static zp_arena *arena;
@@ -50,18 +50,18 @@ static zp_model *uneven_model(int light, int wide, int behind) {
 }
 
 typedef struct trial {
-  zp_search_run run;
+  zp_search_progress progress;
   zp_point point;
   zp_limits limits;
 } trial;
 
 static bool takes(const trial *t, int stage, int64_t first, int64_t end) {
-  return zp_stage_variant(t->run.s, &t->point, stage, &(zp_units){first, end - first}, &t->limits);
+  return zp_stage_variant(t->progress.s, &t->point, stage, &(zp_units){first, end - first}, &t->limits);
 }
 
 /* Is there any cut? Every one is tried. */
 static bool any_cut(const trial *t, int stage, int64_t first) {
-  int64_t units = zp_point_units(t->run.s, &t->point);
+  int64_t units = zp_point_units(t->progress.s, &t->point);
   int later = t->point.choice.pipeline - 1 - stage;
   if (later == 0) return takes(t, stage, first, units);
   for (int64_t end = first + 1; end <= units - later; end++)
@@ -72,7 +72,7 @@ static bool any_cut(const trial *t, int stage, int64_t first) {
 static void check_cut(const trial *t, const int64_t *cut) {
   for (int k = 0; k < t->point.choice.pipeline; k++)
     cr_assert(cut[k] < cut[k + 1] && takes(t, k, cut[k], cut[k + 1]), "stage %d", k);
-  cr_assert(cut[0] == 0 && cut[t->point.choice.pipeline] == zp_point_units(t->run.s, &t->point));
+  cr_assert(cut[0] == 0 && cut[t->point.choice.pipeline] == zp_point_units(t->progress.s, &t->point));
 }
 
 /* Limits from too little to enough, filled from either side: as many cuts are found as there are. */
@@ -80,12 +80,12 @@ static void check_limits(trial *t, int *possible, int *impossible) {
   for (int64_t limit = 20000; limit < 4000000; limit += limit / 12)
     for (int side = ZP_FILL_FRONT; side <= ZP_FILL_BACK; side++) {
       int64_t cut[8];
-      t->run.s->limit_bytes = limit;
-      t->limits = zp_search_limits(t->run.s);
-      bool any = any_cut(t, 0, 0), found = zp_cut_balanced_within(t->run.s, &t->point, HUGE_VAL, side, cut);
+      t->progress.s->limit_bytes = limit;
+      t->limits = zp_search_limits(t->progress.s);
+      bool any = any_cut(t, 0, 0), found = zp_cut_balanced_within(t->progress.s, &t->point, HUGE_VAL, side, cut);
       cr_assert_eq(found, any, "%d stages, %d bytes, %s: %s", t->point.choice.pipeline, (int)limit,
                    side == ZP_FILL_BACK ? "from the back" : "from the front", any ? "a cut was lost" : "no cut fits");
-      cr_assert_eq(zp_cut_fits(t->run.s, &t->point, &t->limits, cut), any);
+      cr_assert_eq(zp_cut_fits(t->progress.s, &t->point, &t->limits, cut), any);
       if (found) check_cut(t, cut);
       ++*(any ? possible : impossible);
     }
@@ -101,10 +101,10 @@ Test(search_room, every_cut_that_fits_is_found) {
         zp_spec *spec = build_spec(arena, &SIZE, gpu_cluster(stages), 8);
         spec->model = uneven_model(2 + wide % 2, wide, 2);
         zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, stages);
-        zp_search_start(&t.run, spec, &machine, NULL);
-        cr_assert(zp_search_point(t.run.s, &c, zp_set_of_mode(ZP_RECOMPUTE_NONE), &t.point));
+        zp_search_start(&t.progress, spec, &machine, NULL);
+        cr_assert(zp_search_point(t.progress.s, &c, zp_set_of_mode(ZP_RECOMPUTE_NONE), &t.point));
         check_limits(&t, &possible, &impossible);
-        zp_search_end(&t.run);
+        zp_search_end(&t.progress);
       }
   cr_expect(possible > 300 && impossible > 300, "%d and %d", possible, impossible);
 }

@@ -93,12 +93,12 @@ static void check_pipeline(zp_search_cache *s, const zp_choice *c) {
 
 Test(search_stages, flights_do_not_turn) {
   int devices;
-  zp_search_run run = {0};
+  zp_search_progress progress = {0};
   state = 8;
   zp_spec *spec = random_spec(&devices);
   spec->train.batch = 96;
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
-  zp_search_start(&run, spec, &machine, NULL);
+  zp_search_start(&progress, spec, &machine, NULL);
   for (int i = 0; i < PIPELINES; i++) {
     zp_choice c = {.tensor = 1, .data = 1, .pipeline = 2 + (int)random_below(70)};
     do c.microbatch = 1 + random_below(96);
@@ -106,9 +106,9 @@ Test(search_stages, flights_do_not_turn) {
     c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
     if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
     if (c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2 + (int)random_below(7);
-    check_pipeline(run.s, &c);
+    check_pipeline(progress.s, &c);
   }
-  zp_search_end(&run);
+  zp_search_end(&progress);
 }
 
 /* ---- seconds ---- */
@@ -180,18 +180,18 @@ Test(search_stages, seconds_are_below_what_is_laid_out_and_grow) {
   for (int checked = 0; checked < RANGES;) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
-    zp_search_run run = {0};
+    zp_search_progress progress = {0};
     zp_spec *spec = random_spec(&devices);
     zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
-    zp_search_start(&run, spec, &machine, NULL);
+    zp_search_start(&progress, spec, &machine, NULL);
     for (int k = 0; k < 8; k++) {
       zp_choice c = {.tensor = devices % 2 ? 1 : 1 + (int)random_below(2), .pipeline = 1, .data = 1, .microbatch = 1};
       c.fine = random_below(4) > 0;
       zp_point point;
-      if (!zp_search_point(run.s, &c, zp_set_of_mode((zp_stage_mode)random_below(3)), &point)) continue;
-      for (int i = 0; i < 40; i++, checked++) check_range(zp_variant_of(run.s, &point), &c, &closer);
+      if (!zp_search_point(progress.s, &c, zp_set_of_mode((zp_stage_mode)random_below(3)), &point)) continue;
+      for (int i = 0; i < 40; i++, checked++) check_range(zp_variant_of(progress.s, &point), &c, &closer);
     }
-    zp_search_end(&run);
+    zp_search_end(&progress);
     zp_arena_rewind(arena, mark);
   }
   cr_expect(closer > RANGES / 20, "%d of %d ranges take more than their parts", closer, RANGES);

@@ -1,6 +1,6 @@
 /* How far a search is: what waits, the bounds of what was left out, the counts of the certificate. */
-#ifndef ZPLAN_SEARCH_RUN_H
-#define ZPLAN_SEARCH_RUN_H
+#ifndef ZPLAN_SEARCH_PROGRESS_H
+#define ZPLAN_SEARCH_PROGRESS_H
 
 #include <zplan/search_numbers.h>
 #include "cache.h"
@@ -13,7 +13,7 @@ typedef struct zp_effort {
   int64_t chunk_work_left, least_work_left;
 } zp_effort;
 
-typedef struct zp_search_run {
+typedef struct zp_search_progress {
   const zp_search_input *in;
   zp_search_cache *s;
   zp_arena_budget budget;    /* of the cache's arenas */
@@ -31,13 +31,13 @@ typedef struct zp_search_run {
   zp_effort effort;
   zp_miss miss;
   double miss_ratio; /* need / have of the nearest miss */
-} zp_search_run;
+} zp_search_progress;
 
 /* Fills in what follows from the input, with arenas of its own; the rest of the run is zero, and it stays where it is.
  * The specification is borrowed; options may be NULL. */
-void zp_search_start(zp_search_run *run, const zp_spec *spec, const zp_machine *machine,
+void zp_search_start(zp_search_progress *progress, const zp_spec *spec, const zp_machine *machine,
                      const zp_search_options *options);
 /* Gives the memory back; started or not. */
-void zp_search_end(zp_search_run *run);
+void zp_search_end(zp_search_progress *progress);
 
 #endif
