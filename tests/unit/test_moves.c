@@ -458,3 +458,13 @@ Test(moves, text) {
   }
   cr_expect_eq(n, 9, "gather, scatter, four classes away, messages, ties, update");
 }
+
+/* A choice that needs what no strategy of the list provides is refused: every need has exactly one that does. */
+Test(moves, every_need_has_its_strategy) {
+  unsigned provided = 0;
+  for (int i = 0; zp_move_strategies[i]; i++) {
+    cr_expect(!(provided & zp_move_strategies[i]->provides), "%s", zp_move_strategies[i]->name);
+    provided |= zp_move_strategies[i]->provides;
+  }
+  cr_expect_eq(provided, (1u << ZP_MOVE_NEED_COUNT) - 1);
+}

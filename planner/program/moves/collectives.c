@@ -65,7 +65,7 @@ static const char *explain_tensor(zp_arena *arena, const zp_move_scope *x) {
 }
 
 const zp_move_strategy zp_tensor_collectives = {
-    "tensor collectives", tensor_applies, make_tensor, explain_tensor, NULL, NULL, NULL};
+    "tensor collectives", tensor_applies, make_tensor, explain_tensor, NULL, NULL, NULL, 0};
 
 static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
 
@@ -81,4 +81,4 @@ static const char *explain_experts(zp_arena *arena, const zp_move_scope *x) {
 }
 
 const zp_move_strategy zp_expert_exchange = {
-    "expert exchange", experts_apply, make_experts, explain_experts, NULL, NULL, NULL};
+    "expert exchange", experts_apply, make_experts, explain_experts, NULL, NULL, NULL, 1u << ZP_MOVE_NEED_EXCHANGE};

@@ -38,4 +38,5 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    (long long)x->microbatches);
 }
 
-const zp_move_strategy zp_pipeline_messages = {"pipeline messages", applies, make, explain, NULL, NULL, NULL};
+const zp_move_strategy zp_pipeline_messages = {"pipeline messages",        applies, make, explain, NULL, NULL, NULL,
+                                               1u << ZP_MOVE_NEED_MESSAGES};

@@ -40,4 +40,5 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
 }
 
-const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain, make_room, refuses, NULL};
+const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain,
+                                            make_room,        refuses, NULL, 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY};

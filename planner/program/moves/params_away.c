@@ -56,4 +56,5 @@ static const char *lacks(const zp_choice *c) {
   return NULL;
 }
 
-const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, make_room, refuses, lacks};
+const zp_move_strategy zp_params_away = {"parameters away", applies, make,  explain,
+                                         make_room,         refuses, lacks, 1u << ZP_MOVE_NEED_PARAMS_AWAY};

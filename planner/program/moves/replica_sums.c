@@ -49,4 +49,5 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                        : "bucket by bucket beside the last backward");
 }
 
-const zp_move_strategy zp_replica_sums = {"sums over replicas", applies, make, explain, NULL, NULL, NULL};
+const zp_move_strategy zp_replica_sums = {"sums over replicas",   applies, make, explain, NULL, NULL, NULL,
+                                          1u << ZP_MOVE_NEED_SUMS};

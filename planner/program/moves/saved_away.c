@@ -55,4 +55,5 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_ACTIVATIONS);
 }
 
-const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain, make_room, refuses, NULL};
+const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain,
+                                                 make_room,           refuses, NULL, 1u << ZP_MOVE_NEED_SAVED_AWAY};

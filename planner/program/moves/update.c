@@ -56,4 +56,4 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-const zp_move_strategy zp_device_update = {"update", applies, make, explain, NULL, refuses, NULL};
+const zp_move_strategy zp_device_update = {"update", applies, make, explain, NULL, refuses, NULL, 0};

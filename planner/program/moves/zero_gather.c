@@ -27,4 +27,5 @@ static void make_room(const zp_move_scope *x, zp_move_room *room) {
   zp_raise(&room->buffers[ZP_MOVE_PARAMETERS], x->cpu ? 1 : 2);
 }
 
-const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain, make_room, NULL, NULL};
+const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain,
+                                         make_room,     NULL,    NULL, 1u << ZP_MOVE_NEED_GATHER};

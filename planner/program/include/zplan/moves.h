@@ -187,6 +187,22 @@ typedef struct zp_move_room {
   int buffers[ZP_MOVE_WHAT_COUNT], windows[ZP_MOVE_WHAT_COUNT];
 } zp_move_room;
 
+/* What a choice may need that one strategy alone provides. Without it in the list such choices are refused. */
+typedef enum zp_move_need {
+  ZP_MOVE_NEED_PARAMS_AWAY,
+  ZP_MOVE_NEED_GRADIENTS_AWAY,
+  ZP_MOVE_NEED_OPTIMIZER_AWAY,
+  ZP_MOVE_NEED_SAVED_AWAY,
+  ZP_MOVE_NEED_GATHER,   /* ZeRO 3 */
+  ZP_MOVE_NEED_SCATTER,  /* ZeRO 2 and 3 */
+  ZP_MOVE_NEED_SUMS,     /* ZeRO 0 and 1, several data ranks */
+  ZP_MOVE_NEED_BACK,     /* ZeRO 1 and 2 */
+  ZP_MOVE_NEED_SIGNS,    /* 1-bit Adam */
+  ZP_MOVE_NEED_MESSAGES, /* several stages */
+  ZP_MOVE_NEED_EXCHANGE, /* experts over data ranks */
+  ZP_MOVE_NEED_COUNT
+} zp_move_need;
+
 struct zp_move_strategy {
   const char *name;
   /* Does a plan of such a choice have it? */
@@ -201,12 +217,15 @@ struct zp_move_strategy {
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
   /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
   const char *(*lacks)(const zp_choice *choice);
+  unsigned provides; /* bits 1 << zp_move_need */
 };
 
 /* All strategies; the last entry is NULL. */
 extern const zp_move_strategy *const zp_move_strategies[];
 
-/* What the first strategy that refuses or lacks something says; NULL: none does. */
+/* What the choice needs and no strategy of the list provides; NULL: nothing. */
+const char *zp_moves_missing(const zp_choice *choice);
+/* What is missing, or what the first strategy that refuses or lacks something says; NULL: none does. */
 const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec);
 const char *zp_moves_lacking(const zp_choice *choice);
 /* May the trainer generator print this choice, in any format? Otherwise the first reason why not (zp_moves_lacking). */
