@@ -188,11 +188,11 @@ Test(gradients, attention_with_bent_scores) {
   check_scores(2, 4, true);
 }
 
-static void check_sparse(zp_sparse sparse, bool causal) {
+static void check_sparse(zp_sparse sparse, int heads, bool causal) {
   enum { POSITIONS = 64, COLUMNS = 4 };
   kit k = kit_new(POSITIONS, 1, COLUMNS);
   int x = k.graph->carry_in.data[0];
-  zp_op_attr attr = {.heads = 2, .kv_heads = 1, .causal = causal, .sparse = &sparse};
+  zp_op_attr attr = {.heads = heads, .kv_heads = heads / 2, .causal = causal, .sparse = &sparse};
   carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, COLUMNS, false),
                       linear(&k, "k", x, COLUMNS / 2, false), linear(&k, "v", x, COLUMNS / 2, false)));
   check_gradients(&k, 10, 0);
@@ -200,8 +200,10 @@ static void check_sparse(zp_sparse sparse, bool causal) {
 }
 
 Test(gradients, sparse_attention) {
-  check_sparse((zp_sparse){.kind = ZP_SPARSE_SLIDING, .block = 16, .window = 3}, true);
-  check_sparse((zp_sparse){.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1}, false);
+  check_sparse((zp_sparse){.kind = ZP_SPARSE_SLIDING, .block = 16, .window = 3}, 2, true);
+  check_sparse((zp_sparse){.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1, .patterns = 1}, 2, false);
+  zp_sparse sets = {.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1, .patterns = 2, .horizontal = true};
+  check_sparse(sets, 4, false);
 }
 
 /* Samples of 1 to S positions: what stands behind them is 0, and has no gradient. */

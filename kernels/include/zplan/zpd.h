@@ -104,8 +104,8 @@ typedef struct zpd_attention {
   zpd_int B, S, H, G, hd, kv_heads_valid;
   double scale;
   int causal;
-  int layout; /* 0: dense; else what zpd_layout_of, which stands before zpd_attention.cuh with ZPD_LAYOUTS, is asked for
-               */
+  int layout; /* 0: dense; else what zpd_layout_of, which stands before zpd_attention.cuh with ZPD_LAYOUTS, is asked
+               * for, of head 0 of the model where heads have different ones */
   const void *q, *k, *v;
   zpd_int q_ld, k_ld, v_ld;
   void *o;
@@ -116,8 +116,10 @@ typedef struct zpd_attention {
   void *dq, *dk, *dv;
   zpd_int dq_ld, dk_ld, dv_ld;
   zpd_int window; /* as zpk_attention_args.window; in texts with ZPD_WINDOWS, else 0 */
-  double softcap; /* this and the next two likewise; in texts with ZPD_SCORES, else 0. Then scale is not 0 */
-  zpd_int alibi_heads, alibi_first;
+  double softcap; /* this and the next one likewise; in texts with ZPD_SCORES, else 0. Then scale is not 0 */
+  zpd_int alibi_heads;
+  zpd_int first_head, other_layouts; /* as zpk_attention_args.first_head, zpk_layout.others; the latter in texts with
+                                        ZPD_HEAD_LAYOUTS, else 0 */
   const int *lengths; /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
   void *facts;   /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
                     [B, H]: log-sum-exp over log 2, sum of o * d_o */

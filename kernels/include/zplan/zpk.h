@@ -95,12 +95,14 @@ typedef struct zpk_block_list {
   const int32_t *first; /* [S / block + 1] */
   const zpk_run *run;
 } zpk_block_list;
-/* Which blocks of keys the blocks of queries see, of all heads. Every block sees itself, so every query a key. */
+/* Which blocks of keys the blocks of queries see. Every block sees itself, so every query a key. */
 typedef struct zpk_layout {
   int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: zpd.h */
   zpk_block_list keys;    /* of query blocks; when causal none behind the block itself */
   zpk_block_list queries; /* the same pairs by key block */
   int id;                 /* on a GPU: number of the table in the device kernels, from 1 on */
+  int others; /* further layouts of the attention, behind this one in memory, on a GPU in the numbers: head h of the
+               * model has number h % (1 + others). All have the same block */
 } zpk_layout;
 enum { ZPK_SPARSE_UNIT = 16 };
 typedef struct zpk_attention_args {
@@ -109,15 +111,16 @@ typedef struct zpk_attention_args {
   int64_t kv_heads_valid; /* kv heads that are not padding; the rest: outputs and gradients are zero */
   double scale;
   bool causal;
-  const zpk_layout *layout; /* NULL: dense */
+  const zpk_layout *layout; /* NULL: dense. The first one, where heads have different ones */
   /* A query sees keys that are less than so many positions away from it, so causal itself and the window - 1 before it;
    * 0: however far away. Dense attention alone. Time follows it. */
   int64_t window;
   /* What becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), where that is above 0 (Gemma 2,
-   * arXiv 2408.00118); then, where alibi_heads is above 0, - slope * |query - key| (ALiBi, arXiv 2108.12409). The model
-   * has so many heads, and the first one here is its head alibi_first. */
+   * arXiv 2408.00118); then, where alibi_heads, the model's number of heads, is above 0, - slope * |query - key|
+   * (ALiBi, arXiv 2108.12409). */
   double softcap;
-  int64_t alibi_heads, alibi_first;
+  int64_t alibi_heads;
+  int64_t first_head;    /* the number that the first one here has among the model's heads */
   const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
   void *o; /* [R, H*hd]; backward: input */
