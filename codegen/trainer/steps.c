@@ -90,6 +90,10 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
 
 static void emit_lookup(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
+  if (s->op == ZP_OP_LOAD_GRAD) {
+    zp_emit_expert_load(f, s);
+    return;
+  }
   if (s->op == ZP_OP_EMBEDDING) {
     const zp_buffer *table = zp_frame_buffer(f, s->in.data[1]), *y = zp_frame_buffer(f, s->out.data[0]);
     zp_buf_line(out, "zpr_embedding(c, %s, %s, %s, %lld, %lld, %lld, %s);", zp_frame_name(f, s->in.data[0]),

@@ -51,6 +51,9 @@ Test(sema_errors, names_and_calls) {
 }
 
 /* What does not depend on the sequence is refused first: that of HEAD, 8, is too short for any pattern. */
+#define GATE(more)                                                                                                     \
+  HEAD "  param b: [4] ~ zeros()\n  param w: [4, d] ~ zeros()\n  gate = matmul(x, transpose(w))\n"                     \
+       "  weight, slot = top_k_gate(gate, k = 2, " more ")\n" TAIL
 #define SPARSE(pattern) HEAD "  x = attention(x, x, x, heads = 2, pattern = " pattern ")\n" TAIL
 Test(sema_errors, patterns) {
   CHECK(
@@ -65,6 +68,16 @@ Test(sema_errors, patterns) {
        "Z0237|4 `patterns` of `global` = 2 blocks need as many blocks, `local` is 6"},
       {"patterns of another kind", SPARSE("sparse.bigbird(patterns = 2)"),
        "Z0214|`sparse.bigbird` has no argument `patterns`"},
+      {"bias of a softmax", GATE("bias = b"), "Z0208|`bias` of `top_k_gate`|affinity = \"sigmoid\""},
+      {"bias of another size", GATE("bias = w, affinity = \"sigmoid\""),
+       "Z0204|is a parameter [4], one number an expert"},
+      {"bias that is no parameter", GATE("bias = gate, affinity = \"sigmoid\""), "Z0204|one number an expert"},
+      {"rate of a bias", GATE("bias = b, affinity = \"sigmoid\", bias_rate = -1"), "Z0208|`bias_rate`|must be above 0"},
+      {"bias read elsewhere",
+       GATE("bias = b, affinity = \"sigmoid\")\n  x = x + combine(dispatch(x, slot), weight, slot)\n  x = x + "
+            "matmul(gate + b, w"),
+       "Z0208|nothing else may read it"},
+      {"affinity", GATE("affinity = \"relu\""), "`affinity`|softmax"},
       {"no window", SPARSE("sparse.sliding(window = 0)"),
        "Z0237|`window` must be a whole number of at least 1, this is 0"},
       {"even window", SPARSE("sparse.bigbird(window = 4)"), "Z0237|`window`|odd, this is 4"},

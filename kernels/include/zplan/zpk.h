@@ -164,14 +164,21 @@ typedef struct zpk_routing {
   int64_t B, S, k;        /* k: choices of a token */
   int64_t experts, slots; /* gates: of all ranks; slots of one expert for one sample */
   bool normalize;         /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
-  double balance;         /* gates: weight of the balancing loss, only in the gradient */
-  int64_t d;              /* the others: columns of a token */
+  bool sigmoid;   /* gates: affinities are sigmoids of scores, and such weights are these; probabilities are their
+                     parts of the sum (arXiv 2412.19437, section 2.1.2). Else softmax */
+  double balance; /* gates: weight of the balancing loss, only in the gradient */
+  int64_t d;      /* the others: columns of a token */
   /* the others: this rank's share of a sample's experts * slots, padding experts included */
   int64_t first_slot, n_slots;
 } zpk_routing;
 /* Scores [R, experts] -> weights and slots [R, k]: expert * slots + place, positions in order, or -1 - expert when it
- * has no place left. Equal scores go to the lower expert. Tasks: samples. */
-void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end);
+ * has no place left. Equal scores go to the lower expert. bias [experts]: of sigmoids, added to them for the choice
+ * alone; NULL: none. Tasks: samples. */
+void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot,
+                    int64_t begin, int64_t end);
+/* What stands for the gradient of the bias: E * choices of the expert - all choices, over the next power of two of
+ * E * all choices, so that f32 and f64 hold it exactly; [+]= grad [E]. */
+void zpk_load_grad(const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end);
 /* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed. Tasks: tokens. */
@@ -207,12 +214,14 @@ void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_c
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {
   zpk_dtype dtype;
-  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion, 4 LAMB */
+  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion, 4 LAMB;
+             * ZPK_SIGN: lr against the sign of the gradient, without state */
   double lr, beta1, beta2, eps, weight_decay, momentum;
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
   double ema;          /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
+enum { ZPK_SIGN = 5 };
 /* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
  * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
