@@ -106,10 +106,10 @@ void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
   for (int g = 0; g < train->groups.len; g++) {
     check_muon_group(diags, spec, g);
     const zp_param_group *group = &train->groups.data[g];
-    bool alone = false, any = false;
+    bool alone = false, any = false, moved = true; /* moved: by the load of experts alone */
     for (int i = 0; i < spec->model->params.len; i++) {
       const zp_param *param = &spec->model->params.data[i];
-      any |= zp_matches_pattern(group->pattern, param->name);
+      if (zp_matches_pattern(group->pattern, param->name)) any = true, moved &= param->sign_rate > 0;
       alone |= zp_group_of(train, param) == g;
     }
     if (!any) {
@@ -118,6 +118,10 @@ void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
                    "names are %s: {} stands for the layer, whose number no group can tell apart; `*` stands for "
                    "anything, `?` for one character",
                    zp_some_names(spec->model));
+    } else if (moved) {
+      zp_report(diags, ZP_Z0304, group->span,
+                "`%s` names biases of gates alone, which move by the load of experts: `bias_rate` says how far",
+                group->pattern);
     } else if (!alone) {
       zp_report(diags, ZP_Z0304, group->span, "every parameter with a name like `%s` is in a group before this one",
                 group->pattern);

@@ -314,6 +314,34 @@ def moe(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, theta=1000
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
 
 
+def deepseek_layer(w, at, x, heads, kv_heads, theta, top_k, capacity, scale, loads):
+    """Sigmoids of the scores; the bias decides which are taken and weighs nothing (arXiv 2412.19437, equations 12 to 16). The balancing loss
+    has their parts of their sum (equations 17 to 20)."""
+    x = llama_attention(w, at, x, heads, kv_heads, theta)
+    y = rms_norm(x, w[at + "post_attention_layernorm.weight"])
+    at += "mlp."
+    affinity, bias = F.linear(y, w[at + "gate.weight"]).sigmoid(), at + "e_score_correction_bias"
+    _, expert, kept = route(affinity.detach() + w[bias].detach(), top_k, capacity)
+    loads[bias] = F.one_hot(expert, affinity.shape[-1]).sum((0, 1, 2)).to(affinity)
+    weight = affinity.gather(-1, expert)
+    weight = weight / weight.sum(-1, keepdim=True)
+    share = (F.one_hot(expert, affinity.shape[-1]) * (weight * kept).unsqueeze(-1)).sum(2)
+    hidden = F.silu(torch.einsum("bsd,efd->bsef", y, w[at + "w1"])) * torch.einsum("bsd,efd->bsef", y, w[at + "w3"])
+    routed = torch.einsum("bsef,edf,bse->bsd", hidden, w[at + "w2"], share)
+    at += "shared_experts."
+    shared = F.linear(F.silu(F.linear(y, w[at + "gate_proj.weight"])) * F.linear(y, w[at + "up_proj.weight"]), w[at + "down_proj.weight"])
+    return x + scale * routed + shared, balancing_loss((affinity / affinity.sum(-1, keepdim=True)).log(), expert)
+
+
+def deepseek(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, scale, loads, theta=10000.0):
+    """Logits, and the balancing losses of all layers; loads: how many choices every expert has, of every layer."""
+    x, extra = F.embedding(tokens, w["embed_tokens"]), 0.0
+    for layer in range(layers):
+        x, loss = deepseek_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta, top_k, capacity, scale, loads)
+        extra = extra + balance * loss
+    return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
+
+
 # ---- optimizer ----
 
 def adamw(weights, lr, betas, eps, weight_decay):

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, lines, bert, sparse_bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -101,10 +101,11 @@ def learning_rate(step):
 
 
 def train(name, weights):
-    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe,
+    loads = {}  # of experts, by the name of the bias that they move
+    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": functools.partial(model.deepseek, loads=loads),
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert,
                "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit}[name]
-    trained = weights
+    trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}
         for w in set(weights) - set(trained):
@@ -121,6 +122,9 @@ def train(name, weights):
         (loss + (extra(labels) if callable(extra) else extra)).backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained.values(), settings.CLIP)))
         optimizer.step()
+        with torch.no_grad():
+            for bias, load in loads.items():
+                weights[bias] -= settings.BIAS_RATE * (load - load.mean()).sign()
         losses.append(float(loss))
     return losses, norms
 

@@ -297,6 +297,8 @@ class Drawing:
             options["normalize"] = False
         if self.chance(0.4):
             options["balance"] = self.one((0.01, 0.1, 1.0))
+        if self.chance(0.4):
+            options["affinity"] = "sigmoid"
         tokens, weight, slot = self.name("t"), self.name("weight"), self.name("slot")
         x = self.expression(scope, source, 2)
         # Part of a wider tensor cannot be dispatched: the planner refuses it.

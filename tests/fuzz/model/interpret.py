@@ -370,11 +370,19 @@ class Run:
     def top_k_gate(self, options, scores):
         k, experts = options["k"], scores.value.shape[-1]
         routing = Routing(scores.value, k, options.get("capacity", 1.25))
-        chosen = softmax(t.take_along_rows(scores, routing.choice)) if options.get("normalize", True) else \
-            t.take_along_rows(softmax(scores), routing.choice)
+        if options.get("affinity") == "sigmoid":
+            affinity = t.sigmoid(scores)
+            probability = t.div(affinity, t.row_sum(affinity))
+            chosen = t.take_along_rows(affinity, routing.choice)
+            if options.get("normalize", True):
+                chosen = t.div(chosen, t.row_sum(chosen))
+        else:
+            probability = softmax(scores)
+            chosen = softmax(t.take_along_rows(scores, routing.choice)) if options.get("normalize", True) else \
+                t.take_along_rows(probability, routing.choice)
         if options.get("balance", 0):
             share = routing.share[:, None, :] * (options["balance"] * experts / scores.value.shape[0] / scores.value.shape[1])
-            self.extra.append(t.total(t.mul(softmax(scores), share)))
+            self.extra.append(t.total(t.mul(probability, share)))
         return [chosen, routing]
 
     def dispatch(self, options, x, routing):
