@@ -34,7 +34,7 @@ static const struct {
   int32_t lengths[MOST_SAMPLES];
 } set_shapes[] = {
     {FIRST_OF_SETS, 2, 2, 4, 2, 2, 17, 3, {192, 90}},
-    {FIRST_OF_SETS + 2, 3, 2, 8, 2, 1, 40, 4, {100, 192}},
+    {FIRST_OF_SETS + 2, 3, 1, 6, 2, 1, 24, 4, {140}},
 };
 enum {
   FIRST_LAYOUT = 6,
@@ -145,8 +145,9 @@ static problem set_problem(const compiled *c, zpk_dtype dtype, int i) {
   return p;
 }
 
-static void run_sets(const compiled *c, zpk_dtype dtype) {
-  for (int i = 0; i < c->kind->n_sets; i++) {
+/* `few`: the last one. */
+static void run_sets(const compiled *c, zpk_dtype dtype, bool few) {
+  for (int i = few ? c->kind->n_sets - 1 : 0; i < c->kind->n_sets; i++) {
     problem p = set_problem(c, dtype, i);
     char what[64];
     snprintf(what, sizeof what, "sets %d, dtype %d", i, (int)dtype);
@@ -200,7 +201,7 @@ static void run_all(const kernels *kind, zpk_dtype dtype, int head, bool watch) 
   compiled c = compile(kind, dtype, head, watch);
   run_dense(&c, dtype, few);
   run_sparse(&c, dtype, few);
-  run_sets(&c, dtype);
+  run_sets(&c, dtype, few);
   for (int i = 0; i < kind->n_sparse && head == 64 && !watch && !sanitized; i++) {
     problem p = sparse_problem(&c, dtype, i);
     compare_bits(&c, &p);
