@@ -33,7 +33,7 @@ static inline void NAME(bend)(const zpk_attention_args *args, REAL scale, REAL s
 }
 
 static inline REAL NAME(slope_of)(const zpk_attention_args *args, int64_t h) {
-  return args->alibi_heads ? (REAL)zpk_alibi_slope(args->alibi_first + h, args->alibi_heads) : 0;
+  return args->alibi_heads ? (REAL)zpk_alibi_slope(args->first_head + h, args->alibi_heads) : 0;
 }
 
 static inline bool NAME(bends)(const zpk_attention_args *args) { return args->softcap > 0 || args->alibi_heads > 0; }

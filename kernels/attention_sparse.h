@@ -15,10 +15,15 @@ static void NAME(panel_scores)(const zpk_attention_args *args, const NAME(query_
    BLOCK);
 }
 
+/* The layout that head h has, of those here. */
+static inline const zpk_layout *NAME(layout_of)(const zpk_attention_args *args, int64_t h) {
+  return &args->layout[(args->first_head + h) % (1 + args->layout->others)];
+}
+
 /* Queries first .. first + rows - 1, all of one block. */
 static void NAME(sparse_queries)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t rows,
                                  const REAL *keys_t, const REAL *values, REAL *workspace) {
-  const zpk_layout *layout = args->layout;
+  const zpk_layout *layout = NAME(layout_of)(args, h);
   int64_t i = first / layout->block;
   NAME(query_block) x;
   NAME(begin_queries)(args, b, h, first, rows, workspace, &x);
@@ -55,7 +60,7 @@ static void NAME(sparse_forward)(const zpk_attention_args *args, int64_t b, int6
 /* All queries of head h that see the keys, which are of one block. */
 static void NAME(sparse_keys)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t key, int64_t keys,
                               const NAME(backward_blocks) * w) {
-  const zpk_layout *layout = args->layout;
+  const zpk_layout *layout = NAME(layout_of)(args, h);
   int64_t j = key / layout->block;
   for (int r = layout->queries.first[j]; r < layout->queries.first[j + 1]; r++) {
     int64_t first = layout->queries.run[r].first * layout->block, end = layout->queries.run[r].end * layout->block;

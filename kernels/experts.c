@@ -27,10 +27,22 @@ static double exponentials(const double *score, int64_t n, double *out) {
   return sum;
 }
 
+/* Affinities before they are divided by their sum. */
+static double affinities(const zpk_routing *r, const double *score, int64_t n, double *out) {
+  double sum = 0;
+  if (!r->sigmoid) return exponentials(score, n, out);
+  for (int64_t i = 0; i < n; i++) sum += out[i] = 1 / (1 + exp(-score[i]));
+  return sum;
+}
+
+/* Sigmoids of their own: weights that do not know of other experts. */
+static bool are_apart(const zpk_routing *r) { return r->sigmoid && !r->normalize; }
+
 static void weigh(const zpk_routing *r, const double *score, const int32_t *choice, double *weight) {
   double chosen[ZPK_MAX_TOP_K], all[ZPK_MAX_EXPERTS];
   for (int64_t j = 0; j < r->k; j++) chosen[j] = score[choice[j]];
-  double sum = r->normalize ? exponentials(chosen, r->k, weight) : exponentials(score, r->experts, all);
+  double sum = r->normalize ? affinities(r, chosen, r->k, weight) : affinities(r, score, r->experts, all);
+  if (are_apart(r)) sum = 1;
   for (int64_t j = 0; j < r->k; j++) weight[j] = (r->normalize ? weight[j] : all[choice[j]]) / sum;
 }
 
@@ -45,21 +57,23 @@ static void find_shares(const zpk_routing *r, const int32_t *slot, double *share
 }
 
 /* Softmax backward over the chosen or over all experts, and the gradient of the balancing loss
- * balance * E * sum of share * mean probability (arXiv 2101.03961, equation 4), whose shares are constants. */
+ * balance * E * sum of share * mean probability (arXiv 2101.03961, equation 4), whose shares are constants. Parts of
+ * sums of sigmoids have the derivatives of a softmax, times 1 - sigmoid. */
 static void gate_grad(const zpk_routing *r, const double *score, const int32_t *slot, const double *d_weight,
                       const double *share, double loss_scale, double *d_score) {
   double p[ZPK_MAX_EXPERTS], weight[ZPK_MAX_TOP_K], mean = 0, mean_share = 0;
   int32_t choice[ZPK_MAX_TOP_K] = {0};
-  double sum = exponentials(score, r->experts, p);
+  double sum = affinities(r, score, r->experts, p);
   for (int64_t j = 0; j < r->k; j++) choice[j] = expert_of(r, slot[j]);
   weigh(r, score, choice, weight);
-  for (int64_t j = 0; j < r->k; j++) mean += weight[j] * d_weight[j];
+  for (int64_t j = 0; j < r->k && !are_apart(r); j++) mean += weight[j] * d_weight[j];
   for (int64_t e = 0; e < r->experts; e++) mean_share += share[e] * p[e] / sum;
   for (int64_t e = 0; e < r->experts; e++) {
     d_score[e] = r->balance * (double)r->experts * loss_scale * p[e] / sum * (share[e] - mean_share);
     if (!r->normalize) d_score[e] -= p[e] / sum * mean;
   }
   for (int64_t j = 0; j < r->k; j++) d_score[choice[j]] += weight[j] * (d_weight[j] - (r->normalize ? mean : 0));
+  for (int64_t e = 0; e < r->experts && r->sigmoid; e++) d_score[e] *= 1 - p[e];
 }
 
 enum { BLOCK = 256 }; /* columns whose sums are kept at once */
@@ -67,10 +81,12 @@ enum { BLOCK = 256 }; /* columns whose sums are kept at once */
 #define TEMPLATE "experts_template.h"
 #include "every_dtype.h"
 
-void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end) {
+void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot,
+                    int64_t begin, int64_t end) {
+  assert(!bias || r->sigmoid);
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   assert(begin >= 0 && begin <= end && end <= r->B);
-  ZPK_BY_DTYPE(r->dtype, top_k_gate, r, score, weight, slot, begin, end);
+  ZPK_BY_DTYPE(r->dtype, top_k_gate, r, score, bias, weight, slot, begin, end);
 }
 
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
@@ -78,6 +94,14 @@ void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t 
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   assert(begin >= 0 && begin <= end && end <= r->B);
   ZPK_BY_DTYPE(r->dtype, top_k_gate_grad, r, score, slot, d_weight, loss_scale, d_score, begin, end);
+}
+
+void zpk_load_grad(const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad) {
+  int64_t n = r->B * r->S * r->k, all = 1, count[ZPK_MAX_EXPERTS] = {0};
+  assert(n >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
+  while (all < r->experts * n) all *= 2;
+  for (int64_t i = 0; i < n; i++) count[expert_of(r, slot[i])]++;
+  ZPK_BY_DTYPE(r->dtype, load_grad, r, count, n, (double)all, accumulate, grad);
 }
 
 void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end) {

@@ -12,15 +12,17 @@ static void NAME(to_double)(const ELEM *from, int64_t n, double *to) {
   for (int64_t i = 0; i < n; i++) to[i] = (double)GET(from[i]);
 }
 
-static void NAME(top_k_gate)(const zpk_routing *r, const ELEM *score, ELEM *weight, int32_t *slot, int64_t begin,
-                             int64_t end) {
-  double token[ZPK_MAX_EXPERTS], w[ZPK_MAX_TOP_K];
+static void NAME(top_k_gate)(const zpk_routing *r, const ELEM *score, const ELEM *bias, ELEM *weight, int32_t *slot,
+                             int64_t begin, int64_t end) {
+  double token[ZPK_MAX_EXPERTS], preferred[ZPK_MAX_EXPERTS], w[ZPK_MAX_TOP_K];
   int32_t used[ZPK_MAX_EXPERTS], choice[ZPK_MAX_TOP_K];
   for (int64_t b = begin; b < end; b++) {
     memset(used, 0, (size_t)r->experts * sizeof *used);
     for (int64_t t = b * r->S; t < (b + 1) * r->S; t++) {
       NAME(to_double)(score + t * r->experts, r->experts, token);
-      choose(token, r->experts, r->k, choice);
+      if (r->sigmoid) affinities(r, token, r->experts, preferred);
+      for (int64_t e = 0; e < r->experts && bias; e++) preferred[e] += (double)GET(bias[e]);
+      choose(r->sigmoid ? preferred : token, r->experts, r->k, choice);
       weigh(r, token, choice, w);
       for (int64_t j = 0; j < r->k; j++) {
         int32_t e = choice[j];
@@ -42,6 +44,14 @@ static void NAME(top_k_gate_grad)(const zpk_routing *r, const ELEM *score, const
       gate_grad(r, token, slot + t * r->k, d_w, share, loss_scale, d_token);
       for (int64_t e = 0; e < r->experts; e++) d_score[t * r->experts + e] = PUT((REAL)d_token[e]);
     }
+  }
+}
+
+static void NAME(load_grad)(const zpk_routing *r, const int64_t *count, int64_t n, double all, bool accumulate,
+                            ELEM *grad) {
+  for (int64_t e = 0; e < r->experts; e++) {
+    REAL more = (REAL)((double)(r->experts * count[e] - n) / all);
+    grad[e] = PUT(accumulate ? GET(grad[e]) + more : more);
   }
 }
 

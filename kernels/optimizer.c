@@ -23,10 +23,12 @@
 #include "every_dtype.h"
 
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end) {
-  assert(u->dtype <= ZPK_F16 && u->kind >= 0 && u->kind <= 3);
-  assert((m && v) || u->kind == 2 || (m && u->kind == 3));
+  assert(u->dtype <= ZPK_F16 && ((u->kind >= 0 && u->kind <= 3) || u->kind == ZPK_SIGN));
+  assert((m && v) || u->kind == 2 || (m && u->kind == 3) || u->kind == ZPK_SIGN);
   assert(begin >= 0 && begin <= end);
-  if (u->kind == 2 && !m)
+  if (u->kind == ZPK_SIGN)
+    ZPK_BY_DTYPE(u->dtype, sign, u, param, grad, begin, end);
+  else if (u->kind == 2 && !m)
     ZPK_BY_DTYPE(u->dtype, plain_sgd, u, param, grad, begin, end);
   else if (u->kind == 2)
     ZPK_BY_DTYPE(u->dtype, sgd, u, param, grad, m, begin, end);

@@ -46,6 +46,12 @@ ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param
   for (int64_t i = begin; i < end; i++) param[i] -= lr * (GET(grad[i]) * scale + wd * param[i]);
 }
 
+ZPK_CLONES static void NAME(sign)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad, int64_t begin,
+                                  int64_t end) {
+  REAL lr = (REAL)u->lr;
+  for (int64_t i = begin; i < end; i++) param[i] -= (REAL)((GET(grad[i]) > 0) - (GET(grad[i]) < 0)) * lr;
+}
+
 ZPK_CLONES static void NAME(average)(const zpk_update *u, const REAL *restrict param, REAL *restrict average,
                                      int64_t begin, int64_t end) {
   REAL rest = (REAL)(1 - u->ema);

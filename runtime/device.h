@@ -91,7 +91,7 @@ typedef struct zpr_block {
   int64_t to_params, to_state; /* from there to the same elements of the parameters and of the optimizer state */
   zpr_recipe recipe;
   int64_t tensor;  /* its number (lamb.h) */
-  bool counted;    /* in the norm: otherwise somebody else has the same elements and counts them */
+  bool counted;    /* in the norm: otherwise somebody else counts the same elements, or nobody does (sign_rate) */
   bool orthogonal; /* Muon's, whose update is not element by element (muon.h) */
 } zpr_block;
 /* The rule for a block, from the rule for all. */
@@ -99,6 +99,7 @@ static inline zpk_update zpr_rule_with(const zpk_update *rule, zpr_recipe recipe
   zpk_update own = *rule;
   own.lr *= recipe.lr_factor;
   own.weight_decay = recipe.weight_decay;
+  if (recipe.sign_rate > 0) own.kind = ZPK_SIGN, own.lr = recipe.sign_rate;
   return own;
 }
 /* Blocks are cut at multiples of this. */

@@ -97,7 +97,7 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
           back = home.own - home.flat;
   bool compresses = zpr_compresses(p); /* then every replica counts, see squares_of_step */
   bool alone = zpr_shards_state(p) || zpr_part_of(c, param->spread).place == 0 || compresses;
-  bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
+  bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
   if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
   if (zpr_shards_state(p) && end > home.flat + home.size) end = home.flat + home.size;
   while (begin < end) {

@@ -67,5 +67,6 @@ void zp_emit_positions(zp_frame *f, const zp_step *s);
 /* step_experts.c: products of experts, and what routes tokens to them. */
 void zp_emit_grouped(zp_frame *f, const zp_step *s);
 void zp_emit_route(zp_frame *f, const zp_step *s);
+void zp_emit_expert_load(zp_frame *f, const zp_step *s);
 
 #endif

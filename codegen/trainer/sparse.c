@@ -3,12 +3,19 @@
 
 #include <assert.h>
 
+/* Number of the first table of the layout at this place of the list. */
+static int first_number(const zp_layouts *list, int at) {
+  int number = 1;
+  for (int i = 0; i < at; i++) number += list->data[i]->sets;
+  return number;
+}
+
 int zp_layout_number(const zp_model *model, const zp_layout *layout) {
   if (!layout) return 0;
   zp_layouts list = zp_model_layouts(model);
   int at = zp_layouts_find(&list, layout);
   assert(at >= 0);
-  return at + 1;
+  return first_number(&list, at);
 }
 
 enum { WIDTH = 118 };
@@ -40,52 +47,71 @@ static void put_title(zp_buf *out, const zp_layout *layout) {
   zp_buf_printf(out, "/* %s.", zp_layout_text(out->arena, layout));
 }
 
+/* Two lists for each set, "layout1_keys" and "layout1_queries" with the number of the first. */
+static void put_sets(zp_buf *out, const char *first_type, const char *run_type, const zp_layout *layout, int number) {
+  for (int i = 0; i < layout->sets; i++) {
+    const zp_pair_set *set = &layout->set[i];
+    put_list(out, first_type, run_type, zp_format(out->arena, "layout%d_keys", number + i), &set->keys, layout->n);
+    put_list(out, first_type, run_type, zp_format(out->arena, "layout%d_queries", number + i), &set->queries,
+             layout->n);
+  }
+}
+
 static void put_trainer_layout(zp_buf *out, const zp_layout *layout, int number) {
-  static const char first[] = "static const int32_t", run[] = "static const zpk_run";
   zp_buf_line(out, "\n * Block i sees the keys of runs first[i] .. first[i + 1] - 1, {first block, end}; then the same "
                    "by key block. */");
-  put_list(out, first, run, zp_format(out->arena, "layout%d_keys", number), &layout->keys, layout->n);
-  put_list(out, first, run, zp_format(out->arena, "layout%d_queries", number), &layout->queries, layout->n);
-  zp_buf_line(out, "static const zpk_layout layout%d = {", number);
-  zp_buf_line(out, "    .block = %lld,", (long long)layout->block);
-  zp_buf_line(out, "    .keys = {layout%d_keys_first, layout%d_keys},", number, number);
-  zp_buf_line(out, "    .queries = {layout%d_queries_first, layout%d_queries},", number, number);
+  put_sets(out, "static const int32_t", "static const zpk_run", layout, number);
+  zp_buf_line(out, "static const zpk_layout layout%d[] = {", number);
+  for (int i = number; i < number + layout->sets; i++) {
+    zp_buf_line(out, "    {.block = %lld,", (long long)layout->block);
+    if (layout->sets > 1) zp_buf_line(out, "     .others = %d,", layout->sets - 1);
+    zp_buf_line(out, "     .keys = {layout%d_keys_first, layout%d_keys},", i, i);
+    zp_buf_line(out, "     .queries = {layout%d_queries_first, layout%d_queries}},", i, i);
+  }
   zp_buf_line(out, "};");
 }
 
 void zp_print_layouts(zp_buf *out, const zp_model *model, bool gpu) {
   zp_layouts list = zp_model_layouts(model);
   for (int i = 0; i < list.len; i++) {
-    put_title(out, list.data[i]);
-    if (gpu) {
-      zp_buf_line(out, "\n * kernels.cu has its tables. */");
-      zp_buf_line(out, "static const zpk_layout layout%d = {.block = %lld, .id = %d};", i + 1,
-                  (long long)list.data[i]->block, i + 1);
-    } else
-      put_trainer_layout(out, list.data[i], i + 1);
+    const zp_layout *layout = list.data[i];
+    int number = first_number(&list, i);
+    put_title(out, layout);
+    if (!gpu) {
+      put_trainer_layout(out, layout, number);
+      continue;
+    }
+    zp_buf_line(out, "\n * kernels.cu has its tables. */");
+    zp_buf_line(out, "static const zpk_layout layout%d[] = {{.block = %lld, %s.id = %d}};", number,
+                (long long)layout->block,
+                layout->sets > 1 ? zp_format(out->arena, ".others = %d, ", layout->sets - 1) : "", number);
   }
   if (list.len) zp_buf_puts(out, "\n");
 }
 
 void zp_print_device_layouts(zp_buf *out, const zp_model *model) {
   zp_layouts list = zp_model_layouts(model);
+  int tables = 0, most = 1;
   if (!list.len) return;
   zp_buf_line(out, "/* Block-sparse attention: which runs of blocks a block meets. */");
   for (int i = 0; i < list.len; i++) {
     put_title(out, list.data[i]);
     zp_buf_puts(out, " */\n");
-    put_list(out, "ZPD_TABLE int", "ZPD_TABLE zpd_run", zp_format(out->arena, "layout%d_keys", i + 1),
-             &list.data[i]->keys, list.data[i]->n);
-    put_list(out, "ZPD_TABLE int", "ZPD_TABLE zpd_run", zp_format(out->arena, "layout%d_queries", i + 1),
-             &list.data[i]->queries, list.data[i]->n);
+    put_sets(out, "ZPD_TABLE int", "ZPD_TABLE zpd_run", list.data[i], tables + 1);
+    tables += list.data[i]->sets;
+    if (list.data[i]->sets > most) most = list.data[i]->sets;
   }
-  zp_buf_line(out, "#define ZPD_LAYOUTS %d", list.len);
+  zp_buf_line(out, "#define ZPD_LAYOUTS %d", tables);
+  if (most > 1) zp_buf_line(out, "#define ZPD_HEAD_LAYOUTS /* heads have different ones */");
   zp_buf_line(out, "ZPD_DEVICE zpd_layout zpd_layout_of(int id) {");
   zp_buf_line(out, "  switch (id) {");
-  for (int i = list.len; i > 0; i--)
+  for (int at = list.len - 1, number = tables; number > 0; number--) {
+    if (number < first_number(&list, at)) at--;
     zp_buf_line(
         out, "  %s: return {%lld, {layout%d_keys_first, layout%d_keys}, {layout%d_queries_first, layout%d_queries}};",
-        i > 1 ? zp_format(out->arena, "case %d", i) : "default", (long long)list.data[i - 1]->block, i, i, i, i);
+        number > 1 ? zp_format(out->arena, "case %d", number) : "default", (long long)list.data[at]->block, number,
+        number, number, number);
+  }
   zp_buf_line(out, "  }");
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");

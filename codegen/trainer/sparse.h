@@ -6,7 +6,8 @@
 #include <zplan/model.h>
 #include <zplan/sparse.h>
 
-/* Different layouts of a model count from 1 on, in the order of its ops; 0: dense. */
+/* The tables of a layout have numbers, those of its sets one after the other; this is the first one's. They count from
+ * 1 on, layouts in the order of the model's ops; 0: dense. */
 int zp_layout_number(const zp_model *model, const zp_layout *layout);
 /* The tables `layout1`, ... of trainer.c. Those of a GPU trainer only name the ones that its kernels have. */
 void zp_print_layouts(zp_buf *out, const zp_model *model, bool gpu);

@@ -32,16 +32,18 @@ void zp_emit_grouped(zp_frame *f, const zp_step *s) {
 enum { NOTHING = -1 };
 typedef struct route {
   zp_op op;
+  int inputs; /* of steps with so many; 0: any */
   const char *function;
   int slots, n_args, args[6];
 } route;
 static const route routes[] = {
-    {ZP_OP_TOP_K_GATE, "zpr_top_k_gate", NOTHING, 3, {0, 1, 2}},
-    {ZP_OP_TOP_K_GATE_GRAD, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
-    {ZP_OP_DISPATCH, "zpr_dispatch", 2, 3, {0, 1, 2}},
-    {ZP_OP_DISPATCH_GRAD, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
-    {ZP_OP_COMBINE, "zpr_combine", 0, 4, {0, 1, 2, 3}},
-    {ZP_OP_COMBINE_GRAD, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 4, 5}},
+    {ZP_OP_TOP_K_GATE, 1, "zpr_top_k_gate", NOTHING, 4, {0, NOTHING, 1, 2}},
+    {ZP_OP_TOP_K_GATE, 2, "zpr_top_k_gate", NOTHING, 4, {0, 1, 2, 3}},
+    {ZP_OP_TOP_K_GATE_GRAD, 0, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
+    {ZP_OP_DISPATCH, 0, "zpr_dispatch", 2, 3, {0, 1, 2}},
+    {ZP_OP_DISPATCH_GRAD, 0, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
+    {ZP_OP_COMBINE, 0, "zpr_combine", 0, 4, {0, 1, 2, 3}},
+    {ZP_OP_COMBINE_GRAD, 0, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 4, 5}},
 };
 
 static int operand_of(const zp_step *s, int i) { return i < s->in.len ? s->in.data[i] : s->out.data[i - s->in.len]; }
@@ -66,7 +68,7 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   const zp_op_attr *attr = &s->node->attr;
   const route *r = routes;
-  while (r->op != s->op) r++;
+  while (r->op != s->op || (r->inputs > 0 && r->inputs != s->in.len)) r++;
   zp_buf_line(out, "%s(c, &(zpk_routing){", r->function);
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .k = %lld,",
               zp_frame_positions(f, positions_of(f, s)), ZP_LL(attr->top_k));
@@ -74,6 +76,7 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
     assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
     zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %s,", ZP_LL(attr->experts),
                 ZP_LL(attr->slots), attr->normalize ? "true" : "false", zp_decimal(f->e->arena, attr->balance));
+    if (attr->sigmoid) zp_buf_line(out, "    .sigmoid = true,");
   } else {
     emit_slots(f, operand_of(s, r->slots));
   }
@@ -82,4 +85,13 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
     list = zp_format(f->e->arena, "%s, %s", list,
                      r->args[i] == NOTHING ? "NULL" : zp_frame_name(f, operand_of(s, r->args[i])));
   zp_buf_line(out, "}%s);", list);
+}
+
+void zp_emit_expert_load(zp_frame *f, const zp_step *s) {
+  const zp_op_attr *attr = &s->node->attr;
+  zp_buf_line(&f->e->out, "zpr_load_grad(c, &(zpk_routing){");
+  zp_buf_line(&f->e->out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .k = %lld, .experts = %lld, .slots = %lld,",
+              zp_frame_positions(f, positions_of(f, s)), ZP_LL(attr->top_k), ZP_LL(attr->experts), ZP_LL(attr->slots));
+  zp_buf_line(&f->e->out, "}, %s, %s, %s);", zp_frame_name(f, s->in.data[0]), zp_frame_accumulate(f, &s->sums.data[0]),
+              zp_frame_gradient(f, s->sums.data[0].use));
 }

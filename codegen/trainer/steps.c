@@ -64,11 +64,11 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   else
     zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %s, .causal = %s,", ZP_LL(G),
                 zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
-  if (n->attr.layout) zp_buf_line(out, "    .layout = &layout%d,", zp_layout_number(f->model, n->attr.layout));
+  if (n->attr.layout) zp_buf_line(out, "    .layout = layout%d,", zp_layout_number(f->model, n->attr.layout));
   if (n->attr.softcap > 0) zp_buf_line(out, "    .softcap = %s,", zp_decimal(f->e->arena, n->attr.softcap));
-  if (n->attr.alibi_heads)
-    zp_buf_line(out, "    .alibi_heads = %lld, .alibi_first = %s%lld,", ZP_LL(n->attr.alibi_heads),
-                q->split_dim >= 0 ? "c->t * " : "", ZP_LL(q->split_dim >= 0 ? n->attr.heads : 0));
+  if (n->attr.alibi_heads) zp_buf_line(out, "    .alibi_heads = %lld,", ZP_LL(n->attr.alibi_heads));
+  if (q->split_dim >= 0 && (n->attr.alibi_heads || (n->attr.layout && n->attr.layout->sets > 1)))
+    zp_buf_line(out, "    .first_head = c->t * %lld,", ZP_LL(n->attr.heads));
   if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
@@ -90,6 +90,10 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
 
 static void emit_lookup(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
+  if (s->op == ZP_OP_LOAD_GRAD) {
+    zp_emit_expert_load(f, s);
+    return;
+  }
   if (s->op == ZP_OP_EMBEDDING) {
     const zp_buffer *table = zp_frame_buffer(f, s->in.data[1]), *y = zp_frame_buffer(f, s->out.data[0]);
     zp_buf_line(out, "zpr_embedding(c, %s, %s, %s, %lld, %lld, %lld, %s);", zp_frame_name(f, s->in.data[0]),

@@ -89,11 +89,13 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 LL(s->split_dim < 0 ? 1 : s->units), s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
                 "     .offset = %lld, .elements = %lld, .init = %s, .init_a = %s, .init_b = %s,\n     "
-                ".recipe = {%s, %s}, .zero_first = %s%s%s%s},\n",
+                ".recipe = {%s, %s%s}, .zero_first = %s%s%s%s},\n",
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], zp_decimal(e->arena, p->init_a),
                 zp_decimal(e->arena, p->init_b), zp_decimal(e->arena, recipe.lr_factor),
-                zp_decimal(e->arena, recipe.weight_decay), e->lowered->zero_first[param] ? "true" : "false",
-                s->grad_partial ? ", .grad_partial = true" : "", recipe.orthogonal ? ", .orthogonal = true" : "",
+                zp_decimal(e->arena, recipe.weight_decay),
+                recipe.sign_rate > 0 ? zp_format(e->arena, ", %s", zp_decimal(e->arena, recipe.sign_rate)) : "",
+                e->lowered->zero_first[param] ? "true" : "false", s->grad_partial ? ", .grad_partial = true" : "",
+                recipe.orthogonal ? ", .orthogonal = true" : "",
                 zp_model_is_adapter(e->model, param) ? ", .adapter = true" : "");
 }
 

@@ -14,7 +14,7 @@ static double window_keys(const zp_op_attr *attr, double sequence) {
 
 double zp_attention_keys(const zp_op_attr *attr, int64_t sequence) {
   assert(sequence >= 1 && attr->window >= 0 && attr->window < sequence + 1);
-  if (attr->layout) return zp_layout_positions(attr->layout) / (double)sequence;
+  if (attr->layout) return zp_layout_longest(attr->layout, attr->heads).seen / (double)sequence;
   if (attr->window) return window_keys(attr, (double)sequence);
   return (double)sequence * (attr->causal ? 0.5 : 1);
 }

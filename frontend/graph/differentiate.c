@@ -74,6 +74,11 @@ static void diff_gate(diff_pass *pass, const zp_node *node) {
   add_in(pass, &grad, d_weight);
   add_gradient_of(pass, &grad, node->in.data[0]);
   zp_graph_add_node(pass->graph, grad);
+  if (node->in.len < 2 || !zp_diff_trains(pass, node->in.data[1])) return;
+  zp_node load = zp_diff_node(node, ZP_OP_LOAD_GRAD);
+  add_in(pass, &load, node->out.data[1]);
+  add_param_grad(pass, &load, node->in.data[1]);
+  zp_graph_add_node(pass->graph, load);
 }
 
 static void diff_dispatch(diff_pass *pass, const zp_node *node) {

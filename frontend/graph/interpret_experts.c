@@ -27,12 +27,31 @@ static double log_sum_exp(const double *score, int64_t n) {
   return max + log(sum);
 }
 
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+static double sum_of_sigmoids(const double *score, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += sigmoid(score[i]);
+  return sum;
+}
+
+/* An expert's part of all affinities to a token. */
+static double probability(const zp_op_attr *attr, const double *score, int64_t e) {
+  if (attr->sigmoid) return sigmoid(score[e]) / sum_of_sigmoids(score, attr->experts);
+  return exp(score[e] - log_sum_exp(score, attr->experts));
+}
+
 static int64_t expert_of(double slot, int64_t slots) { return slot < 0 ? -1 - (int64_t)slot : (int64_t)slot / slots; }
 
 /* Weights: the softmax of all scores, or of the chosen ones alone (arXiv 2401.04088, section 2.1). */
 static void weigh(const zp_op_attr *attr, const double *score, const int64_t *choice, double *weight) {
   double chosen[ZP_MAX_TOP_K];
   for (int64_t j = 0; j < attr->top_k; j++) chosen[j] = score[choice[j]];
+  if (attr->sigmoid) { /* arXiv 2412.19437, equations 12 to 15 */
+    double sum = attr->normalize ? sum_of_sigmoids(chosen, attr->top_k) : 1;
+    for (int64_t j = 0; j < attr->top_k; j++) weight[j] = sigmoid(chosen[j]) / sum;
+    return;
+  }
   double log_sum = attr->normalize ? log_sum_exp(chosen, attr->top_k) : log_sum_exp(score, attr->experts);
   for (int64_t j = 0; j < attr->top_k; j++) weight[j] = exp(chosen[j] - log_sum);
 }
@@ -54,18 +73,25 @@ static double share_of(const zp_op_attr *attr, const double *slot, int64_t posit
 static double sample_balance(const zp_interpreter *in, const zp_op_attr *attr, const double *score, const double *slot,
                              int64_t positions) {
   double sum = 0;
-  for (int64_t s = 0; s < positions; s++) {
-    double log_sum = log_sum_exp(score + s * attr->experts, attr->experts);
+  for (int64_t s = 0; s < positions; s++)
     for (int64_t e = 0; e < attr->experts; e++)
-      sum += share_of(attr, slot, positions, e) * exp(score[s * attr->experts + e] - log_sum);
-  }
+      sum += share_of(attr, slot, positions, e) * probability(attr, score + s * attr->experts, e);
   return attr->balance * (double)attr->experts * sum * in->loss_scale;
 }
 
-static void route_sample(const zp_op_attr *attr, const double *score, int64_t positions, double *weight, double *slot) {
+/* What a token chooses by: scores, or affinities and the bias; bias NULL: none. */
+static const double *preferences(const zp_op_attr *attr, const double *score, const double *bias, double *out) {
+  if (!attr->sigmoid) return score;
+  for (int64_t e = 0; e < attr->experts; e++) out[e] = sigmoid(score[e]) + (bias ? bias[e] : 0);
+  return out;
+}
+
+static void route_sample(const zp_op_attr *attr, const double *score, const double *bias, int64_t positions,
+                         double *weight, double *slot) {
   int64_t k = attr->top_k, choice[ZP_MAX_TOP_K];
+  double preferred[ZP_MAX_EXPERTS];
   for (int64_t s = 0; s < positions; s++) {
-    choose(score + s * attr->experts, attr->experts, k, choice);
+    choose(preferences(attr, score + s * attr->experts, bias, preferred), attr->experts, k, choice);
     weigh(attr, score + s * attr->experts, choice, weight + s * k);
     for (int64_t j = 0; j < k; j++) {
       int64_t used = count_choices(attr, slot, s * k + j, choice[j]);
@@ -79,29 +105,33 @@ static void top_k_gate(zp_interpreter *in, const zp_node *node) {
   for (int64_t b = 0; b < in->microbatch; b++) {
     const double *score = zp_in_value(in, node, 0) + b * positions * node->attr.experts;
     double *slot = zp_out_value(in, node, 1) + b * positions * k;
-    route_sample(&node->attr, score, positions, zp_out_value(in, node, 0) + b * positions * k, slot);
+    route_sample(&node->attr, score, node->in.len > 1 ? zp_in_value(in, node, 1) : NULL, positions,
+                 zp_out_value(in, node, 0) + b * positions * k, slot);
     in->balance += sample_balance(in, &node->attr, score, slot, positions);
   }
 }
 
 /* d score = weight * (d weight - their mean under the weights), over the chosen or over all experts; the balancing loss
- * gives balance * E * p * (share - mean share under p), times the loss scale. `slots` are the whole sample's. */
+ * gives balance * E * p * (share - mean share under p), times the loss scale. Of sigmoids times 1 - sigmoid; their
+ * weights, where not normalised, do not know of each other. `slots` are the whole sample's. */
 static void gate_grad_token(const zp_interpreter *in, const zp_op_attr *attr, const double *score, const double *slot,
                             const double *d_weight, const double *slots, int64_t positions, double *d_score) {
   int64_t choice[ZP_MAX_TOP_K];
-  double weight[ZP_MAX_TOP_K], mean = 0, mean_share = 0, log_sum = log_sum_exp(score, attr->experts);
+  double weight[ZP_MAX_TOP_K], mean = 0, mean_share = 0;
+  bool apart = attr->sigmoid && !attr->normalize;
   for (int64_t j = 0; j < attr->top_k; j++) choice[j] = expert_of(slot[j], attr->slots);
   weigh(attr, score, choice, weight);
-  for (int64_t j = 0; j < attr->top_k; j++) mean += weight[j] * d_weight[j];
+  for (int64_t j = 0; j < attr->top_k && !apart; j++) mean += weight[j] * d_weight[j];
   for (int64_t e = 0; e < attr->experts; e++)
-    mean_share += share_of(attr, slots, positions, e) * exp(score[e] - log_sum);
+    mean_share += share_of(attr, slots, positions, e) * probability(attr, score, e);
   for (int64_t e = 0; e < attr->experts; e++) {
-    double p = exp(score[e] - log_sum), above = share_of(attr, slots, positions, e) - mean_share;
+    double p = probability(attr, score, e), above = share_of(attr, slots, positions, e) - mean_share;
     d_score[e] = attr->balance * (double)attr->experts * p * above * in->loss_scale;
     if (!attr->normalize) d_score[e] -= p * mean;
   }
   for (int64_t j = 0; j < attr->top_k; j++)
     d_score[choice[j]] += weight[j] * (d_weight[j] - (attr->normalize ? mean : 0));
+  for (int64_t e = 0; e < attr->experts && attr->sigmoid; e++) d_score[e] *= 1 - sigmoid(score[e]);
 }
 
 static void top_k_gate_grad(zp_interpreter *in, const zp_node *node) {
@@ -112,6 +142,17 @@ static void top_k_gate_grad(zp_interpreter *in, const zp_node *node) {
     gate_grad_token(in, attr, zp_in_value(in, node, 0) + t * experts, slots + t % positions * k,
                     zp_in_value(in, node, 2) + t * k, slots, positions, zp_out_value(in, node, 0) + t * experts);
   }
+}
+
+/* E * choices of an expert - all choices: above 0 where an expert has more than the mean. Divided by a power of two, so
+ * that it is exact and at most 1. */
+static void load_grad(zp_interpreter *in, const zp_node *node) {
+  const zp_op_attr *attr = &node->attr;
+  int64_t n = in->microbatch * zp_in_shape(in, node->in.data[0])->dim[1] * attr->top_k;
+  double *grad = in->param_grad[node->param_grad.data[0]], scale = 1;
+  while (scale < (double)(attr->experts * n)) scale *= 2;
+  for (int64_t e = 0; e < attr->experts; e++)
+    grad[e] += (double)(attr->experts * count_choices(attr, zp_in_value(in, node, 0), n, e) - n) / scale;
 }
 
 /* ---- tokens to slots and back ---- */
@@ -244,6 +285,7 @@ void zp_interpret_experts(zp_interpreter *in, const zp_node *node) {
   switch (node->op) {
   case ZP_OP_TOP_K_GATE: top_k_gate(in, node); break;
   case ZP_OP_TOP_K_GATE_GRAD: top_k_gate_grad(in, node); break;
+  case ZP_OP_LOAD_GRAD: load_grad(in, node); break;
   case ZP_OP_DISPATCH: dispatch(in, node); break;
   case ZP_OP_DISPATCH_GRAD: dispatch_grad(in, node); break;
   case ZP_OP_COMBINE: combine(in, node); break;

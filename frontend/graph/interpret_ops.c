@@ -93,19 +93,24 @@ static void position_grad(zp_interpreter *in, const zp_node *node) {
 /* One (sample, query head) pair and the shapes around it. */
 typedef struct head {
   int64_t sequence, d, q_cols, kv_cols, q_at, kv_at, lse_at, heads;
+  int64_t number; /* of the head in the model */
   bool causal;
   const zp_layout *layout;      /* NULL: dense */
   double scale, softcap, slope; /* slope: of ALiBi, 0: none */
   int64_t length, window;       /* positions that are there; how far a query sees, 0: all */
 } head;
 
-/* ALiBi's slope of a head: 2^(-8 k / n), k = 1 to n, for a power of two n of heads; of other numbers those of the power
- * below, then the odd k of the power above. */
-static double slope_of(const zp_interpreter *in, const zp_node *node, int64_t h) {
+/* The number that the rank's head h has in the model. */
+static int64_t number_of(const zp_interpreter *in, const zp_node *node, int64_t h) {
   const zp_tensor *q = &in->graph->tensors.data[node->in.data[0]];
-  int64_t heads = node->attr.alibi_heads, n = 1, at = h;
+  return q->split_dim == q->shape.rank - 1 ? h + in->rank * node->attr.heads : h;
+}
+
+/* ALiBi's slope of a head of the model: 2^(-8 k / n), k = 1 to n, for a power of two n of heads; of other numbers those
+ * of the power below, then the odd k of the power above. */
+static double slope_of(int64_t at, int64_t heads) {
+  int64_t n = 1;
   if (heads == 0) return 0;
-  if (q->split_dim == q->shape.rank - 1) at += in->rank * node->attr.heads;
   while (2 * n <= heads) n *= 2;
   return at < n ? pow(2, -8 * (double)(at + 1) / (double)n) : pow(2, -8 * (double)(2 * (at - n) + 1) / (double)(2 * n));
 }
@@ -120,7 +125,8 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .scale = attr->scale,
              .window = attr->window,
              .softcap = attr->softcap,
-             .slope = slope_of(in, node, h)};
+             .number = number_of(in, node, h)};
+  at.slope = slope_of(at.number, attr->alibi_heads);
   int lengths = zp_attention_lengths(node);
   at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.sequence;
   at.q_cols = cols_of(in, node->in.data[0]);
@@ -139,7 +145,7 @@ static int64_t keys_of(const head *at, int64_t query) {
 
 static double score(const head *at, const double *q, const double *k, int64_t i, int64_t j) {
   double sum = 0;
-  if (at->layout && !zp_layout_sees(at->layout, i, j)) return -INFINITY;
+  if (at->layout && !zp_layout_sees(at->layout, at->number, i, j)) return -INFINITY;
   if (at->window && llabs(i - j) >= at->window) return -INFINITY;
   for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
   sum *= at->scale;

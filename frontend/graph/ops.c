@@ -64,7 +64,8 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
 }
 
 bool zp_op_takes(zp_op op, int operands) {
-  return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands == 4);
+  return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands == 4) ||
+         (op == ZP_OP_TOP_K_GATE && operands == 2);
 }
 
 int zp_op_arity(zp_op op) {

@@ -28,6 +28,7 @@ int zp_group_of(const zp_train *train, const zp_param *param) {
 zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param) {
   bool decays = train->decay_all || param->shape.rank >= 2;
   zp_recipe recipe = {.lr_factor = 1, .weight_decay = decays ? train->weight_decay : 0};
+  if (param->sign_rate > 0) return (zp_recipe){.lr_factor = 1, .sign_rate = param->sign_rate};
   int i = zp_group_of(train, param);
   recipe.orthogonal = train->optimizer == ZP_OPT_MUON && zp_can_be_orthogonal(param);
   if (i < 0) return recipe;

@@ -163,7 +163,7 @@ static bool want_layout(zp_rule *rule) {
   int64_t sequence = zp_rule_shape(rule, 0)->dim[1];
   if (!attr->sparse || (attr->layout && attr->layout->n * attr->layout->block == sequence)) return true;
   const char *error;
-  attr->layout = zp_layout_make(rule->graph->arena, attr->sparse, sequence, attr->causal, &error);
+  attr->layout = zp_layout_make(rule->graph->arena, attr->sparse, attr->heads, sequence, attr->causal, &error);
   if (!attr->layout) zp_rule_fail(rule, ZP_Z0205, "`attention` with a pattern: %s", error);
   return attr->layout != NULL;
 }

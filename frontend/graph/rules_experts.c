@@ -12,6 +12,27 @@ static int64_t slots_of(const zp_op_attr *attr, int64_t positions) {
   return (int64_t)fmin(ceil(share * (1 - 1e-12)), (double)positions);
 }
 
+/* A parameter of the model, one number an expert. */
+static bool want_bias(zp_rule *rule) {
+  const zp_tensor *bias = zp_rule_operand(rule, 1);
+  const zp_op_attr *attr = &rule->attr;
+  if (!attr->sigmoid) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0208, "`bias` of `top_k_gate` is added to affinities that are sigmoids"),
+                 "write `affinity = \"sigmoid\"` beside it");
+    return false;
+  }
+  if (bias->role != ZP_ROLE_PARAM || bias->shape.rank != 1 || bias->shape.dim[0] != attr->experts) {
+    zp_rule_fail(rule, ZP_Z0204, "`bias` of `top_k_gate` is a parameter [%lld], one number an expert, not `%s` %s",
+                 (long long)attr->experts, bias->name, zp_rule_text(rule, 1));
+    return false;
+  }
+  if (!(attr->bias_rate > 0 && isfinite(attr->bias_rate))) {
+    zp_rule_fail(rule, ZP_Z0208, "`bias_rate` of `top_k_gate` must be above 0, and is %g", attr->bias_rate);
+    return false;
+  }
+  return true;
+}
+
 void zp_rule_top_k_gate(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !zp_want_positive(rule, "capacity", attr->capacity))
@@ -38,6 +59,7 @@ void zp_rule_top_k_gate(zp_rule *rule) {
     zp_rule_fail(rule, ZP_Z0208, "`balance` of `top_k_gate` must not be negative, and is %g", attr->balance);
     return;
   }
+  if (rule->n_in > 1 && !want_bias(rule)) return;
   attr->slots = slots_of(attr, zp_rule_shape(rule, 0)->dim[1]);
   if ((double)attr->slots * (double)attr->experts > MAX_SLOTS) {
     zp_rule_fail(rule, ZP_Z0208, "%lld experts of %lld slots are more than 32 bits number", (long long)attr->experts,

@@ -21,15 +21,18 @@ const char *zp_sparse_text(zp_arena *arena, const zp_sparse *s) {
   assert(s->kind <= ZP_SPARSE_STRIDED);
 #define N(x) ((long long)s->x)
   const char *head = zp_format(arena, "%s(block = %lld, ", names[s->kind], N(block));
-  const char *random = s->random ? zp_format(arena, ", random = %lld, seed = %lld)", N(random), N(seed)) : ")";
+  const char *random = s->random ? zp_format(arena, ", random = %lld, seed = %lld", N(random), N(seed)) : "";
+  const char *rows = s->horizontal ? ", horizontal = true" : "";
   switch (s->kind) {
-  case ZP_SPARSE_FIXED: return zp_format(arena, "%slocal = %lld, global = %lld)", head, N(local), N(global));
+  case ZP_SPARSE_FIXED:
+    return zp_format(arena, "%slocal = %lld, global = %lld%s%s)", head, N(local), N(global),
+                     s->patterns > 1 ? zp_format(arena, ", patterns = %lld", N(patterns)) : "", rows);
   case ZP_SPARSE_VARIABLE:
-    return zp_format(arena, "%swindows = %s, global = %s%s", head, list_text(arena, &s->windows),
-                     list_text(arena, &s->globals), random);
+    return zp_format(arena, "%swindows = %s, global = %s%s%s)", head, list_text(arena, &s->windows),
+                     list_text(arena, &s->globals), random, rows);
   case ZP_SPARSE_SLIDING: return zp_format(arena, "%swindow = %lld)", head, N(window));
   case ZP_SPARSE_BIGBIRD:
-    return zp_format(arena, "%swindow = %lld, global = %lld%s", head, N(window), N(global), random);
+    return zp_format(arena, "%swindow = %lld, global = %lld%s)", head, N(window), N(global), random);
   case ZP_SPARSE_LONGFORMER:
     return zp_format(arena, "%swindow = %lld, global = %s)", head, N(window), list_text(arena, &s->globals));
   case ZP_SPARSE_STRIDED: return zp_format(arena, "%slocal = %lld, stride = %lld)", head, N(local), N(stride));
@@ -45,11 +48,12 @@ static bool in_window(const zp_sparse *s, int i, int j) {
   return apart <= s->window / 2;
 }
 
-/* Does block j stand for its run of `local` blocks, at the end of the run? A run that the sequence cuts off has the
- * last blocks of the sequence. */
-static bool is_representative(const zp_sparse *s, int j, int n) {
-  int64_t end = (j / s->local + 1) * s->local;
-  return j >= (end < n ? end : n) - s->global;
+/* Does block j stand for its run of `local` blocks? The last ones do, or those that the number of the set is before
+ * them. A run that the sequence cuts off has at most the last blocks of the sequence. */
+static bool is_representative(const zp_sparse *s, int number, int j, int n) {
+  int64_t begin = j / s->local * s->local, first = begin + s->local - (1 + number) * s->global;
+  if (begin + s->local > n && first > n - s->global) first = n - s->global;
+  return j >= first && j < first + s->global;
 }
 
 static int window_of(const zp_ints *windows, int block) {
@@ -67,11 +71,16 @@ static bool listed(const zp_ints *list, int block) {
   return false;
 }
 
-static bool meets(const zp_sparse *s, int i, int j, int n) {
+/* Whether block i sees block j in the set of this number. */
+static bool meets(const zp_sparse *s, int number, int i, int j, int n) {
   int64_t apart = i < j ? j - i : i - j;
   switch (s->kind) {
-  case ZP_SPARSE_FIXED: return i / s->local == j / s->local || is_representative(s, j, n);
-  case ZP_SPARSE_VARIABLE: return window_of(&s->windows, i) == window_of(&s->windows, j) || listed(&s->globals, j);
+  case ZP_SPARSE_FIXED:
+    return i / s->local == j / s->local || is_representative(s, number, j, n) ||
+           (s->horizontal && is_representative(s, number, i, n));
+  case ZP_SPARSE_VARIABLE:
+    return window_of(&s->windows, i) == window_of(&s->windows, j) || listed(&s->globals, j) ||
+           (s->horizontal && listed(&s->globals, i));
   case ZP_SPARSE_SLIDING: return in_window(s, i, j);
   case ZP_SPARSE_BIGBIRD: return in_window(s, i, j) || i < s->global || j < s->global;
   case ZP_SPARSE_LONGFORMER: return in_window(s, i, j) || listed(&s->globals, i) || listed(&s->globals, j);
@@ -92,11 +101,11 @@ static void draw(const zp_sparse *s, int i, int limit, bool *drawn, bool *row) {
   }
 }
 
-static bool *matrix_of(zp_arena *arena, const zp_sparse *s, int n, bool causal) {
+static bool *matrix_of(zp_arena *arena, const zp_sparse *s, int number, int n, bool causal) {
   bool *seen = ZP_NEW_ARRAY(arena, bool, (size_t)n *(size_t)n), *drawn = ZP_NEW_ARRAY(arena, bool, (size_t)n);
   for (int i = 0; i < n; i++) {
     int limit = causal ? i + 1 : n;
-    for (int j = 0; j < limit; j++) seen[(size_t)i * (size_t)n + (size_t)j] = meets(s, i, j, n);
+    for (int j = 0; j < limit; j++) seen[(size_t)i * (size_t)n + (size_t)j] = meets(s, number, i, j, n);
     draw(s, i, limit, drawn, seen + (size_t)i * (size_t)n);
     assert(seen[(size_t)i * (size_t)n + (size_t)i]);
   }
@@ -123,7 +132,8 @@ static zp_block_list list_of(zp_arena *arena, const bool *seen, int n, size_t li
   return (zp_block_list){first, runs.data};
 }
 
-static const char *unfit(zp_arena *arena, const zp_sparse *s, int64_t sequence) {
+static const char *unfit(zp_arena *arena, const zp_sparse *s, int64_t sequence, bool causal) {
+  if (s->horizontal && causal) return "`horizontal` lets global blocks see all keys, which is for `causal = false`";
   if (sequence % s->block)
     return zp_format(arena, "a sequence of %lld positions is no multiple of the pattern's block of %lld",
                      (long long)sequence, (long long)s->block);
@@ -139,30 +149,41 @@ static const char *unfit(zp_arena *arena, const zp_sparse *s, int64_t sequence) 
   return NULL;
 }
 
-const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_t sequence, bool causal,
+static zp_pair_set pairs_of(zp_arena *arena, const zp_sparse *sparse, int number, size_t n, bool causal) {
+  const bool *seen = matrix_of(arena, sparse, number, (int)n, causal);
+  zp_pair_set set = {.keys = list_of(arena, seen, (int)n, n, 1), .queries = list_of(arena, seen, (int)n, 1, n)};
+  for (size_t i = 0; i < n * n; i++) set.pairs += seen[i];
+  return set;
+}
+
+const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_t heads, int64_t sequence, bool causal,
                                 const char **error) {
-  assert(sparse && error);
-  *error = unfit(arena, sparse, sequence);
+  assert(sparse && error && heads >= 1 && (sparse->kind != ZP_SPARSE_FIXED || sparse->patterns >= 1));
+  *error = unfit(arena, sparse, sequence, causal);
   if (*error) return NULL;
-  size_t n = (size_t)(sequence / sparse->block);
-  const bool *seen = matrix_of(arena, sparse, (int)n, causal);
+  int64_t n = sequence / sparse->block, sets = sparse->kind == ZP_SPARSE_FIXED ? sparse->patterns : 1;
+  if (sets > heads) sets = heads;
+  zp_pair_set *set = ZP_NEW_ARRAY(arena, zp_pair_set, (size_t)sets);
+  for (int64_t i = 0; i < sets; i++) set[i] = pairs_of(arena, sparse, (int)i, (size_t)n, causal);
   zp_layout *layout = ZP_NEW(arena, zp_layout);
   *layout = (zp_layout){.sparse = sparse, .block = sparse->block, .n = (int)n, .causal = causal};
-  layout->keys = list_of(arena, seen, (int)n, n, 1);
-  layout->queries = list_of(arena, seen, (int)n, 1, n);
-  for (size_t i = 0; i < n * n; i++) layout->pairs += seen[i];
+  layout->heads = heads;
+  layout->sets = (int)sets;
+  layout->set = set;
   return layout;
 }
 
 /* ---- questions ---- */
 
-bool zp_layout_sees(const zp_layout *layout, int64_t query, int64_t key) {
+bool zp_layout_sees(const zp_layout *layout, int64_t head, int64_t query, int64_t key) {
+  assert(head >= 0);
   assert(query >= 0 && query < layout->n * layout->block);
   assert(key >= 0 && key < layout->n * layout->block);
   if (layout->causal && key > query) return false;
   int64_t i = query / layout->block, j = key / layout->block;
-  for (int r = layout->keys.first[i]; r < layout->keys.first[i + 1]; r++)
-    if (layout->keys.run[r].first <= j && j < layout->keys.run[r].end) return true;
+  const zp_block_list *keys = &layout->set[head % layout->sets].keys;
+  for (int r = keys->first[i]; r < keys->first[i + 1]; r++)
+    if (keys->run[r].first <= j && j < keys->run[r].end) return true;
   return false;
 }
 
@@ -172,24 +193,34 @@ static bool same_list(const zp_block_list *a, const zp_block_list *b, int n) {
 }
 
 bool zp_layout_equal(const zp_layout *a, const zp_layout *b) {
-  return a->block == b->block && a->n == b->n && a->causal == b->causal && same_list(&a->keys, &b->keys, a->n);
+  if (a->block != b->block || a->n != b->n || a->causal != b->causal || a->sets != b->sets) return false;
+  for (int i = 0; i < a->sets; i++)
+    if (!same_list(&a->set[i].keys, &b->set[i].keys, a->n)) return false;
+  return true;
 }
 
-/* In blocks: pairs, without the unseen halves. */
-static double whole_pairs(const zp_layout *layout) {
-  return (double)layout->pairs - (layout->causal ? layout->n / 2.0 : 0);
+zp_layout_work zp_layout_longest(const zp_layout *layout, int64_t heads) {
+  assert(heads >= 1 && heads <= layout->heads);
+  int64_t most = 0, first_head = 0;
+  for (int64_t first = 0; first < layout->heads; first += heads) {
+    int64_t pairs = 0;
+    for (int64_t h = first; h < first + heads; h++) pairs += layout->set[h % layout->sets].pairs;
+    if (pairs > most) most = pairs, first_head = first;
+  }
+  double of_head = (double)most / (double)heads, halves = layout->causal ? layout->n / 2.0 : 0;
+  double positions = (double)layout->block * (double)layout->block;
+  return (zp_layout_work){first_head, (of_head - halves) * positions, of_head * positions};
 }
 
-double zp_layout_positions(const zp_layout *layout) {
-  return whole_pairs(layout) * (double)layout->block * (double)layout->block;
+double zp_layout_excess(const zp_layout *layout, int64_t heads) {
+  zp_layout_work work = zp_layout_longest(layout, heads);
+  return work.computed / work.seen;
 }
 
 double zp_layout_density(const zp_layout *layout) {
-  double n = layout->n;
-  return whole_pairs(layout) / (n * n * (layout->causal ? 0.5 : 1));
+  double sequence = (double)layout->n * (double)layout->block;
+  return zp_layout_longest(layout, layout->heads).seen / (sequence * sequence * (layout->causal ? 0.5 : 1));
 }
-
-double zp_layout_excess(const zp_layout *layout) { return (double)layout->pairs / whole_pairs(layout); }
 
 int zp_layouts_find(const zp_layouts *list, const zp_layout *layout) {
   for (int i = 0; i < list->len; i++)

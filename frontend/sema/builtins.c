@@ -224,17 +224,27 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
   return zp_elab_apply(e, call, op->op, in, 4, attr, op->name, value);
 }
 
-/* Capacity 1.25 and no balancing loss unless given; Mixtral's weights (normalized over the chosen experts). */
+/* Capacity 1.25 and no balancing loss unless given; Mixtral's weights (normalized over the chosen experts). The rate of
+ * a bias is DeepSeek-V3's (arXiv 2412.19437, section 4.2). */
 static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  static const char *const affinities[] = {"softmax", "sigmoid", NULL};
+  enum { BIAS = 6 };
   zp_op_attr attr = {0};
+  int affinity;
   bool ok = zp_elab_require(e, call, op->name, "k", &slots[1]) && zp_slot_count(e, &slots[1], "k", 1, &attr.top_k) &&
             zp_slot_number(e, &slots[2], "capacity", 1.25, &attr.capacity) &&
             zp_slot_bool(e, &slots[3], "normalize", true, &attr.normalize) &&
-            zp_slot_number(e, &slots[4], "balance", 0, &attr.balance);
-  zp_value weight;
+            zp_slot_number(e, &slots[4], "balance", 0, &attr.balance) &&
+            zp_slot_choice(e, &slots[5], "affinity", affinities, &affinity) &&
+            zp_slot_number(e, &slots[BIAS + 1], "bias_rate", 0.001, &attr.bias_rate);
+  attr.sigmoid = affinity == 1;
+  if (!slots[BIAS].given) attr.bias_rate = 0;
+  zp_value weight, in[2];
   zp_whole statement = e->whole;
   e->whole = (zp_whole){0}; /* a statement that takes weights and slots names neither of them the gate */
-  ok = ok && apply_with(e, op, call, slots, attr, &weight);
+  ok = ok && tensors(e, op, slots, in) && (!slots[BIAS].given || is_tensor(e, op, slots, BIAS));
+  in[1] = slots[BIAS].value;
+  ok = ok && zp_elab_apply(e, call, op->op, in, slots[BIAS].given ? 2 : 1, attr, op->name, &weight);
   e->whole = statement;
   if (!ok) return false;
   *value = (zp_value){.kind = ZP_VAL_LIST, .span = call->span};
@@ -311,7 +321,11 @@ static const builtin builtins[] = {
       "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
-    {"top_k_gate", 1, {"scores", "k", "capacity", "normalize", "balance"}, apply_gate, ZP_OP_TOP_K_GATE},
+    {"top_k_gate",
+     1,
+     {"scores", "k", "capacity", "normalize", "balance", "affinity", "bias", "bias_rate"},
+     apply_gate,
+     ZP_OP_TOP_K_GATE},
     {"dispatch", 2, {"x", "slot"}, apply_plain, ZP_OP_DISPATCH},
     {"batched_matmul", 2, {"x", "w"}, apply_matmul, ZP_OP_BATCHED_MATMUL},
     {"combine", 3, {"y", "weight", "slot"}, apply_plain, ZP_OP_COMBINE},

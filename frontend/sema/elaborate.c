@@ -181,6 +181,10 @@ static void finish(zp_elab *e) {
   model->vocabulary = zp_shape_cols(&last->tensors.data[loss->in.data[0]].shape);
   model->sequence = positions_of_inputs(model);
   zp_model_find_ranges(model);
+  const zp_node *wrong = zp_model_find_biases(model);
+  if (wrong)
+    zp_report(e->diags, ZP_Z0208, wrong->span,
+              "the `bias` of a gate moves by its load: nothing else may read it, nor gates with another `bias_rate`");
 }
 
 static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_item *item, const choice *c) {

@@ -8,7 +8,7 @@ static const char prefix[] = "sparse.";
 typedef enum argument_kind {
   COUNT, /* a whole number of at least `least` */
   LIST,  /* whole numbers of at least `least` */
-  REFUSED,
+  FLAG,  /* true or false */
 } argument_kind;
 
 typedef struct argument {
@@ -25,13 +25,12 @@ typedef struct argument {
 #define BLOCK COUNTED(block, 1, 64)
 #define RANDOM(missing) COUNTED(random, 0, missing), COUNTED(seed, 0, 0)
 #define HORIZONTAL                                                                                                     \
-  { "!horizontal", REFUSED, 0, 0, 0 }
+  { "horizontal", FLAG, offsetof(zp_sparse, horizontal), 0, false }
 
 /* Defaults are DeepSpeed's but for the block, which is 16 there. */
 enum { MAX_ARGUMENTS = 7 };
 static const argument arguments[][MAX_ARGUMENTS] = {
-    [ZP_SPARSE_FIXED] =
-        {BLOCK, COUNTED(local, 1, 4), COUNTED(global, 1, 1), {"!patterns", REFUSED, 0, 0, 0}, HORIZONTAL},
+    [ZP_SPARSE_FIXED] = {BLOCK, COUNTED(local, 1, 4), COUNTED(global, 1, 1), COUNTED(patterns, 1, 1), HORIZONTAL},
     [ZP_SPARSE_VARIABLE] = {BLOCK, LISTED("windows", windows, 1, 4), LISTED("global", globals, 0, 0), RANDOM(0),
                             HORIZONTAL},
     [ZP_SPARSE_SLIDING] = {BLOCK, COUNTED(window, 1, 3)},
@@ -74,7 +73,7 @@ static bool read_list(zp_elab *e, const argument *arg, const zp_slot *slot, zp_i
 
 static bool read_argument(zp_elab *e, const argument *arg, const zp_slot *slot, zp_sparse *sparse) {
   void *field = (char *)sparse + arg->offset;
-  if (arg->kind == REFUSED) return true;
+  if (arg->kind == FLAG) return zp_slot_bool(e, slot, arg->name, arg->missing, field);
   if (arg->kind == LIST) return read_list(e, arg, slot, field);
   *(int64_t *)field = arg->missing;
   return !slot->given || whole(&slot->value, arg->least, field) || reject(e, &slot->value, arg, "a whole number");
@@ -88,6 +87,9 @@ static const char *contradiction(zp_elab *e, const zp_sparse *s) {
     return zp_format(e->arena, "`window` is centred on a block, so it must be odd, this is %lld", (long long)s->window);
   if (s->kind == ZP_SPARSE_FIXED && s->global > s->local)
     return zp_format(e->arena, "`global` is %lld of `local` = %lld blocks", (long long)s->global, (long long)s->local);
+  if (s->kind == ZP_SPARSE_FIXED && s->patterns * s->global > s->local)
+    return zp_format(e->arena, "%lld `patterns` of `global` = %lld blocks need as many blocks, `local` is %lld",
+                     (long long)s->patterns, (long long)s->global, (long long)s->local);
   if (s->kind == ZP_SPARSE_VARIABLE && s->windows.len == 0) return "`windows` must have a size at least";
   return NULL;
 }

@@ -86,16 +86,30 @@ static void check_muon(zp_diags *diags, const zp_spec *spec) {
   zp_diag_help(d, "for this model write `adamw(...)`");
 }
 
+/* LAMB scales every tensor's update by its length; biases of gates have none. */
+static void check_gate_biases(zp_diags *diags, const zp_spec *spec) {
+  if (spec->train.optimizer != ZP_OPT_LAMB) return;
+  for (int i = 0; i < spec->model->params.len; i++) {
+    const zp_param *param = &spec->model->params.data[i];
+    if (param->sign_rate == 0 || param->frozen) continue;
+    zp_diag *d =
+        zp_report(diags, ZP_Z0304, param->span, "`lamb` is not built for the bias of a gate, `%s`", param->name);
+    zp_diag_help(d, "take another optimizer, or freeze the bias: `frozen = [\"%s\"]`", param->name);
+    return;
+  }
+}
+
 void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
   const zp_train *train = &spec->train;
   check_muon(diags, spec);
+  check_gate_biases(diags, spec);
   for (int g = 0; g < train->groups.len; g++) {
     check_muon_group(diags, spec, g);
     const zp_param_group *group = &train->groups.data[g];
-    bool alone = false, any = false;
+    bool alone = false, any = false, moved = true; /* moved: by the load of experts alone */
     for (int i = 0; i < spec->model->params.len; i++) {
       const zp_param *param = &spec->model->params.data[i];
-      any |= zp_matches_pattern(group->pattern, param->name);
+      if (zp_matches_pattern(group->pattern, param->name)) any = true, moved &= param->sign_rate > 0;
       alone |= zp_group_of(train, param) == g;
     }
     if (!any) {
@@ -104,6 +118,10 @@ void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
                    "names are %s: {} stands for the layer, whose number no group can tell apart; `*` stands for "
                    "anything, `?` for one character",
                    zp_some_names(spec->model));
+    } else if (moved) {
+      zp_report(diags, ZP_Z0304, group->span,
+                "`%s` names biases of gates alone, which move by the load of experts: `bias_rate` says how far",
+                group->pattern);
     } else if (!alone) {
       zp_report(diags, ZP_Z0304, group->span, "every parameter with a name like `%s` is in a group before this one",
                 group->pattern);

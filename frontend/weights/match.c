@@ -216,6 +216,9 @@ static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
     return same_number(x->value, y->value) ||
            differ(m, a->span, "the number is %g here, and %g in %s", x->value, y->value, m->their_name);
   case ZP_OP_TOP_K_GATE:
+    if (x->sigmoid != y->sigmoid)
+      return differ(m, a->span, "affinities to experts are %s here, and %s in %s",
+                    x->sigmoid ? "sigmoids" : "a softmax", y->sigmoid ? "sigmoids" : "a softmax", m->their_name);
     if (x->normalize != y->normalize)
       return differ(m, a->span, "weights of experts are normalized over %s here, and not so in %s",
                     x->normalize ? "those that a token takes" : "all", m->their_name);

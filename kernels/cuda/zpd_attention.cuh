@@ -139,7 +139,7 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
     s.sum[i] = 0;
     ZPD_EACH (c, ZPD_O_MINE) o[i][c] = 0;
   }
-  const zpd_met met = zpd_meets(a, t.first, true);
+  const zpd_met met = zpd_meets(a, t.head, t.first, true);
   for (int r = 0; r < met.runs; r++) {
     const zpd_tiles tiles = met.tiles(r, t.keys);
     for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
@@ -188,7 +188,7 @@ ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t,
   bend.begin(a, t.head, (real)a.scale);
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_O_MINE) dq[i][c] = 0;
-  const zpd_met met = zpd_meets(a, t.first, true);
+  const zpd_met met = zpd_meets(a, t.head, t.first, true);
   for (int r = 0; r < met.runs; r++) {
     const zpd_tiles tiles = met.tiles(r, t.keys);
     for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
@@ -293,15 +293,16 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int length, int first, 
   real dk[ZPD_MINE][ZPD_KV_MINE], dv[ZPD_MINE][ZPD_KV_MINE];
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_KV_MINE) dk[i][c] = dv[i][c] = 0;
-  const zpd_met met = zpd_meets(a, first, false);
   const int from = a.causal ? first : zpd_first_met(a, first, ZPD_QUERIES),
             end = zpd_end_met(a, first + ZPD_ATTENTION_ROWS - 1, length);
-  for (zpd_int head = g * group; head < (g + 1) * group; head++)
+  for (zpd_int head = g * group; head < (g + 1) * group; head++) {
+    const zpd_met met = zpd_meets(a, head, first, false);
     for (int r = 0; r < met.runs; r++) {
       const zpd_tiles tiles = met.tiles(r, end);
       for (int query = tiles.first < from ? from : tiles.first; query < tiles.end; query += ZPD_QUERIES)
         zpd_grad_kv_step(a, k, v, length, first, head, query, col, shared, dk, dv);
     }
+  }
   const real ones[ZPD_MINE] = {1, 1, 1, 1};
   zpd_store_rows<ZPD_KV_COLS>(dk, ones, dk_out, col);
   zpd_store_rows<ZPD_KV_COLS>(dv, ones, dv_out, col);

@@ -10,36 +10,57 @@ ZPD_DEVICE int zpd_expert_of(const zpd_routing &a, int slot) { return slot < 0 ?
 
 /* ---- the gate ---- */
 
-/* Softmax over some of a token's scores: exp(x - shift) / sum. */
+/* Affinities to some of the experts, divided by their sum: exp(x - shift) of a softmax, or sigmoids. */
 struct zpd_gate_softmax {
   double shift, sum;
+  bool sigmoid;
 };
-ZPD_DEVICE double zpd_gate_share(const zpd_gate_softmax &s, real score) { return exp((double)score - s.shift) / s.sum; }
+ZPD_DEVICE double zpd_gate_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+ZPD_DEVICE double zpd_gate_affinity(const zpd_gate_softmax &s, real score) {
+  return s.sigmoid ? zpd_gate_sigmoid((double)score) : exp((double)score - s.shift);
+}
+ZPD_DEVICE double zpd_gate_share(const zpd_gate_softmax &s, real score) { return zpd_gate_affinity(s, score) / s.sum; }
 
 ZPD_DEVICE zpd_gate_softmax zpd_gate_over_all(const zpd_routing &a, const elem *score) {
-  zpd_gate_softmax s = {(double)(real)score[0], 0};
+  zpd_gate_softmax s = {(double)(real)score[0], 0, a.sigmoid != 0};
   for (int e = 1; e < a.experts; e++) {
     const double x = (double)(real)score[e];
     if (x > s.shift) s.shift = x;
   }
-  for (int e = 0; e < a.experts; e++) s.sum += exp((double)(real)score[e] - s.shift);
+  for (int e = 0; e < a.experts; e++) s.sum += zpd_gate_affinity(s, score[e]);
   return s;
 }
 
-/* The chosen ones stand in falling order. */
+/* The chosen ones stand in falling order, but for a bias. */
 ZPD_DEVICE zpd_gate_softmax zpd_gate_over_chosen(const zpd_routing &a, const elem *score, const int *slot) {
-  zpd_gate_softmax s = {(double)(real)score[zpd_expert_of(a, slot[0])], 0};
-  for (int j = 0; j < a.k; j++) s.sum += exp((double)(real)score[zpd_expert_of(a, slot[j])] - s.shift);
+  zpd_gate_softmax s = {(double)(real)score[zpd_expert_of(a, slot[0])], 0, a.sigmoid != 0};
+  for (int j = 0; j < a.k; j++) s.sum += zpd_gate_affinity(s, score[zpd_expert_of(a, slot[j])]);
   return s;
+}
+
+/* What a token's weights are parts of. Sigmoids that are not normalised are weights themselves. */
+ZPD_DEVICE zpd_gate_softmax zpd_gate_of_weights(const zpd_routing &a, const elem *score, const int *slot) {
+  if (a.normalize) return zpd_gate_over_chosen(a, score, slot);
+  if (!a.sigmoid) return zpd_gate_over_all(a, score);
+  const zpd_gate_softmax apart = {0, 1, true};
+  return apart;
+}
+
+/* What a token chooses by. */
+ZPD_DEVICE double zpd_preference(const zpd_routing &a, const elem *score, int e) {
+  if (!a.sigmoid) return (double)(real)score[e];
+  return zpd_gate_sigmoid((double)(real)score[e]) + (a.bias ? (double)(real)((const elem *)a.bias)[e] : 0);
 }
 
 /* The highest score that is not among the `taken` ones; of equal ones the lower expert. */
 ZPD_DEVICE int zpd_best_expert(const zpd_routing &a, const elem *score, const int *choice, int taken) {
   int best = -1;
+  double most = 0;
   for (int e = 0; e < a.experts; e++) {
+    const double preference = zpd_preference(a, score, e);
     bool left = true;
     for (int i = 0; i < taken; i++) left = left && choice[i] != -1 - e;
-    if (left && (best < 0 || (real)score[e] > (real)score[best])) best = e;
+    if (left && (best < 0 || preference > most)) best = e, most = preference;
   }
   return best;
 }
@@ -52,7 +73,7 @@ ZPD_KERNEL(zpd_gate_choose, zpd_routing) {
     elem *weight = (elem *)a.out + t * a.k;
     int *choice = a.choice + t * a.k;
     for (int j = 0; j < a.k; j++) choice[j] = -1 - zpd_best_expert(a, score, choice, j);
-    const zpd_gate_softmax s = a.normalize ? zpd_gate_over_chosen(a, score, choice) : zpd_gate_over_all(a, score);
+    const zpd_gate_softmax s = zpd_gate_of_weights(a, score, choice);
     for (int j = 0; j < a.k; j++) weight[j] = elem((real)zpd_gate_share(s, score[-1 - choice[j]]));
   }
 }
@@ -108,9 +129,11 @@ ZPD_DEVICE void zpd_gate_grad_of(const zpd_routing &a, zpd_int t, const int *cho
   elem *d_score = (elem *)a.out + t * a.experts;
   const double choices = (double)(a.S * a.k), loss_scale = a.loss_scale * (a.scale_there ? *a.scale_there : 1);
   const zpd_gate_softmax all = zpd_gate_over_all(a, score);
-  const zpd_gate_softmax s = a.normalize ? zpd_gate_over_chosen(a, score, slot) : all;
+  const zpd_gate_softmax s = zpd_gate_of_weights(a, score, slot);
+  const bool apart = a.sigmoid && !a.normalize;
   double mean = 0, mean_share = 0;
-  for (int j = 0; j < a.k; j++) mean += zpd_gate_share(s, score[zpd_expert_of(a, slot[j])]) * (double)(real)d_weight[j];
+  for (int j = 0; j < a.k && !apart; j++)
+    mean += zpd_gate_share(s, score[zpd_expert_of(a, slot[j])]) * (double)(real)d_weight[j];
   for (int e = 0; e < a.experts && a.balance != 0; e++)
     mean_share += chosen[e] / choices * zpd_gate_share(all, score[e]);
   for (int e = 0; e < a.experts; e++) {
@@ -120,6 +143,7 @@ ZPD_DEVICE void zpd_gate_grad_of(const zpd_routing &a, zpd_int t, const int *cho
     for (int j = 0; j < a.k; j++)
       if (zpd_expert_of(a, slot[j]) == e)
         d += zpd_gate_share(s, score[e]) * ((double)(real)d_weight[j] - (a.normalize ? mean : 0));
+    if (a.sigmoid) d *= 1 - zpd_gate_sigmoid((double)(real)score[e]);
     d_score[e] = elem((real)d);
   }
 }
@@ -131,6 +155,24 @@ ZPD_KERNEL(zpd_gate_grad, zpd_routing) {
   const zpd_int b = blockIdx.y, t = (zpd_int)blockIdx.x * ZPD_GATE_TOKENS + threadIdx.x;
   if (a.balance != 0) zpd_count_choices(a, a.slot + b * a.S * a.k, list, chosen);
   if (t < a.S) zpd_gate_grad_of(a, b * a.S + t, chosen);
+}
+
+/* As zpk_load_grad: a block for so many experts as it has threads. */
+ZPD_KERNEL(zpd_load_grad, zpd_routing) {
+  __shared__ int list[ZPD_CHOICES];
+  const zpd_int n = a.B * a.S * a.k;
+  const int e = (int)blockIdx.x * ZPD_FLAT_THREADS + (int)threadIdx.x;
+  zpd_int mine = 0, all = 1;
+  while (all < a.experts * n) all *= 2;
+  for (zpd_int at = 0; at < n; at += ZPD_CHOICES) {
+    const int count = n - at < ZPD_CHOICES ? (int)(n - at) : (int)ZPD_CHOICES;
+    zpd_list_experts(a, a.slot + at, count, list);
+    for (int i = 0; i < count; i++) mine += list[i] == e;
+  }
+  if (e >= a.experts) return;
+  elem *grad = (elem *)a.out + e;
+  const real more = (real)((double)(a.experts * mine - n) / (double)all);
+  *grad = elem(a.accumulate ? (real)*grad + more : more);
 }
 
 /* ---- tokens and slots: a block a token ---- */

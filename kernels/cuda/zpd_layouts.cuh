@@ -81,11 +81,12 @@ struct zpd_met {
   }
 };
 
+/* keys: of a query in this row; else of a key, which queries meet. id: of a layout, 0: dense. */
 #ifdef ZPD_LAYOUTS
-ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &a, int row, bool keys) {
+ZPD_DEVICE zpd_met zpd_met_of(int id, int row, bool keys) {
   zpd_met met = {nullptr, 1, 0};
-  if (a.layout) {
-    const zpd_layout layout = zpd_layout_of(a.layout);
+  if (id) {
+    const zpd_layout layout = zpd_layout_of(id);
     const zpd_block_list &list = keys ? layout.keys : layout.queries;
     const int i = row / layout.block;
     met.run = list.run + list.first[i];
@@ -95,7 +96,21 @@ ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &a, int row, bool keys) {
   return met;
 }
 #else
-ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &, int, bool) { return {nullptr, 1, 0}; }
+ZPD_DEVICE zpd_met zpd_met_of(int, int, bool) { return {nullptr, 1, 0}; }
 #endif
+
+/* Which of the attention's layouts a head has. Different ones cost nothing in a model whose text has no
+ * ZPD_HEAD_LAYOUTS. */
+#ifdef ZPD_HEAD_LAYOUTS
+ZPD_DEVICE int zpd_layout_number(const zpd_attention &a, zpd_int head) {
+  return (int)(a.first_head + head) % (int)(1 + a.other_layouts);
+}
+#else
+ZPD_DEVICE constexpr int zpd_layout_number(const zpd_attention &, zpd_int) { return 0; }
+#endif
+
+ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &a, zpd_int head, int row, bool keys) {
+  return zpd_met_of(a.layout + zpd_layout_number(a, head), row, keys);
+}
 
 #endif

@@ -126,7 +126,7 @@ template <class SHAPE> struct zpd_query_block {
   __device__ __forceinline__ int query(int m, int half) const { return my_first + 16 * m + 8 * half + zpd_group(); }
   __device__ __forceinline__ zpd_walk<SHAPE::UNIT> keys(const zpd_attention &a) const {
     zpd_walk<SHAPE::UNIT> walk;
-    walk.begin(zpd_meets(a, first, true), zpd_first_met(a, first, SHAPE::STEP),
+    walk.begin(zpd_meets(a, head, first, true), zpd_first_met(a, first, SHAPE::STEP),
                (int)(a.causal ? zpd_min(length, first + SHAPE::ROWS) : zpd_end_met(a, first + SHAPE::ROWS - 1, length)),
                kv_head, 1);
     return walk;

@@ -185,8 +185,8 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
   if (DK) zpd_fetch<SHAPE::ROWS>(shared + SHAPE::TILE_BYTES, v, first);
   zpd_cp_async_commit();
   zpd_walk<SHAPE::UNIT> walk;
-  walk.begin(zpd_meets(a, first, false), a.causal ? first : zpd_first_met(a, first, SHAPE::STEP),
-             zpd_end_met(a, first + SHAPE::ROWS - 1, length), g * group, group);
+  walk.begin_heads(a, first, a.causal ? first : zpd_first_met(a, first, SHAPE::STEP),
+                   zpd_end_met(a, first + SHAPE::ROWS - 1, length), g * group, group);
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
   zpd_each_step<SHAPE>(
       walk, stages,

@@ -349,6 +349,9 @@ template <int UNIT> struct zpd_walk {
   zpd_met met;
   int heads_left, head, run, from, to; /* the next unit begins at `from`, the run ends before `to` */
   int first, end;
+#ifdef ZPD_HEAD_LAYOUTS
+  int key, layout, number, others; /* the key that several heads meet, in layouts that they take in turns */
+#endif
 
   __device__ __forceinline__ void begin(const zpd_met &m, int first_row, int end_row, int first_head, int heads) {
     met = m;
@@ -360,6 +363,17 @@ template <int UNIT> struct zpd_walk {
     from = to = 0;
     seek();
   }
+  /* What the tile of keys from key_row on meets, of several heads. */
+  __device__ __forceinline__ void begin_heads(const zpd_attention &a, int key_row, int first_row, int end_row,
+                                              int first_head, int heads) {
+#ifdef ZPD_HEAD_LAYOUTS
+    key = key_row;
+    layout = a.layout;
+    number = zpd_layout_number(a, first_head);
+    others = (int)a.other_layouts;
+#endif
+    begin(zpd_meets(a, first_head, key_row, false), first_row, end_row, first_head, heads);
+  }
   /* To a run that is not empty, of this head or one of the next. */
   __device__ __forceinline__ void seek() {
 #ifdef ZPD_LAYOUTS
@@ -368,6 +382,12 @@ template <int UNIT> struct zpd_walk {
         run = -1;
         head++;
         heads_left--;
+#ifdef ZPD_HEAD_LAYOUTS
+        if (heads_left > 0) {
+          number = number < others ? number + 1 : 0;
+          met = zpd_met_of(layout + number, key, false);
+        }
+#endif
         continue;
       }
       const zpd_tiles tiles = met.tiles(run, end);

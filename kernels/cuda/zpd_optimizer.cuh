@@ -28,9 +28,12 @@ ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
   return r;
 }
 
+enum { ZPD_SIGN = 5 }; /* as ZPK_SIGN */
+
 /* ratio: of LAMB, 1 with others. */
 ZPD_DEVICE void zpd_rule_for(zpd_rule &r, const zpd_updates &a, const zpd_segment &s, double ratio) {
-  const double lr = a.lr * s.lr_factor * ratio;
+  const double lr = s.sign_rate > 0 ? s.sign_rate : a.lr * s.lr_factor * ratio;
+  r.kind = s.sign_rate > 0 ? ZPD_SIGN : a.kind;
   const bool decoupled = a.kind == 0 || a.kind == 3;
   r.keep = (real)(decoupled ? 1 - lr * s.weight_decay : 1);
   r.into_grad = (real)(decoupled ? 0 : s.weight_decay);
@@ -44,6 +47,7 @@ ZPD_DEVICE real zpd_lamb_update(const zpd_rule &r, real param, real m, real v) {
 
 /* The new parameter; m and v become the new moments. */
 ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, real &v) {
+  if (r.kind == ZPD_SIGN) return old - r.lr * (real)((grad > 0) - (grad < 0));
   if (r.kind == 4) return old - r.lr * zpd_lamb_update(r, old, m, v); /* its moments are new already */
   const real g = grad * r.scale + r.into_grad * old;
   if (r.kind == 2) {

@@ -16,7 +16,7 @@ struct zpd_bend {
   __device__ __forceinline__ void begin(const zpd_attention &a, zpd_int head, real scale) {
     inverse = a.softcap > 0 ? scale / (real)a.softcap : 0;
     cap = a.softcap > 0 ? (real)a.softcap / scale : 0;
-    slope = a.alibi_heads > 0 ? slope_of(a.alibi_first + head, a.alibi_heads) / scale : 0;
+    slope = a.alibi_heads > 0 ? slope_of(a.first_head + head, a.alibi_heads) / scale : 0;
   }
   static __device__ __forceinline__ real slope_of(zpd_int head, zpd_int heads) {
     zpd_int power = 1;

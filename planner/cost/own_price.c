@@ -47,7 +47,7 @@ static double product_s(const own *o, double library_s, const zp_step *step) {
  * which is in its rate: a row's keys in a window end in two tiles, where causality cuts one of twice as many keys. */
 static double excess(const zp_op_attr *attr, double sequence) {
   enum { TILE = 64 };
-  if (attr->layout) return zp_layout_excess(attr->layout);
+  if (attr->layout) return zp_layout_excess(attr->layout, attr->heads);
   return attr->window ? (1 + TILE / (double)attr->window) / (1 + TILE / sequence) : 1;
 }
 

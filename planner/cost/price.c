@@ -66,8 +66,8 @@ static double attention_s(const pricer *p, const zp_step *step) {
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
   const zp_layout *layout = step->node->attr.layout;
   if (layout)
-    return zp_cost_sparse_attention(p->machine, step->flop * zp_layout_excess(layout), step->bytes,
-                                    (double)layout->block, head, backward);
+    return zp_cost_sparse_attention(p->machine, step->flop * zp_layout_excess(layout, step->node->attr.heads),
+                                    step->bytes, (double)layout->block, head, backward);
   return zp_cost_attention(p->machine, step->flop, step->bytes, zp_attention_reach(&step->node->attr, sequence), head,
                            backward);
 }

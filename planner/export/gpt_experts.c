@@ -47,6 +47,7 @@ bool zp_gpt_match_experts(zp_gpt_reader *r, const zp_node *combine, int *x) {
   const zp_node *gate = zp_gpt_node(r, combine->in.data[1]), *dispatch = zp_gpt_node(r, dispatched);
   if (!gate || gate->op != ZP_OP_TOP_K_GATE || !dispatch || dispatch->op != ZP_OP_DISPATCH)
     return zp_gpt_stop(r, combine->span, "experts are not fed by a top-k gate");
+  if (gate->attr.sigmoid) return zp_gpt_stop(r, gate->span, "affinities to experts are sigmoids");
   if (!zp_gpt_match_linear(r, gate->in.data[0], &router) || !zp_gpt_note_std(r, router.param, ZP_GPT_INNER))
     return false;
   if (router.bias) return zp_gpt_stop(r, router.span, "the router has a bias");

@@ -101,12 +101,14 @@ typedef struct pairs {
   double computed, waited;
 } pairs;
 
-static pairs pairs_of_tile(const walk *w, int64_t first) {
+/* A tile's pairs with a head that has this set of a layout's. */
+static pairs pairs_of_tile(const walk *w, int set, int64_t first) {
   const zp_attention_shape *s = w->shape;
   int64_t low = s->causal && w->over_queries ? first : window_begin(s, first, w->tile.step), units = 0, seen = 0;
   int64_t end = window_end(s, first + w->tile.rows - 1);
   if (s->causal && !w->over_queries && first + w->tile.rows < end) end = first + w->tile.rows;
-  const zp_block_list *list = s->layout ? w->over_queries ? &s->layout->queries : &s->layout->keys : NULL;
+  const zp_pair_set *seen_of = s->layout ? &s->layout->set[set] : NULL;
+  const zp_block_list *list = seen_of ? w->over_queries ? &seen_of->queries : &seen_of->keys : NULL;
   int64_t block = s->layout ? s->layout->block : end, i = first / block;
   static const zp_block_run dense = {0, 1};
   const zp_block_run *run = list ? list->run + list->first[i] : &dense;
@@ -120,6 +122,25 @@ static pairs pairs_of_tile(const walk *w, int64_t first) {
   return (pairs){(double)(seen * w->warp_rows * w->part), (double)(steps * w->tile.step * w->tile.rows)};
 }
 
+/* Pairs, of one sample, of the blocks whose first query head has this set, of `sets` that heads take in turns. */
+static void add_blocks(const walk *w, int set, int sets, zp_attention_walk *sum) {
+  const zp_attention_shape *s = w->shape;
+  int64_t group = w->over_queries ? s->heads / s->kv_heads : 1, blocks = 0;
+  int64_t from = s->layout ? zp_layout_longest(s->layout, s->heads).first_head : 0;
+  for (int64_t h = from; h < from + s->heads; h += group) blocks += h % sets == set;
+  for (int64_t first = 0; first < s->sequence && blocks > 0; first += w->tile.rows) {
+    pairs all = {0};
+    for (int64_t h = 0; h < group; h++) {
+      pairs p = pairs_of_tile(w, (int)((set + h) % sets), first);
+      all.computed += p.computed;
+      all.waited += p.waited;
+    }
+    sum->flop += (double)blocks * all.computed;
+    sum->waited_flop += (double)blocks * all.waited;
+    sum->longest_flop = fmax(sum->longest_flop, all.waited);
+  }
+}
+
 zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attention_shape *shape) {
   assert(shape->samples >= 1 && shape->kv_heads >= 1 && shape->sequence >= 1 && shape->width <= shape->head);
   assert(shape->float_bytes == 2 && !(shape->layout && shape->layout->causal != shape->causal));
@@ -131,19 +152,13 @@ zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attenti
   w.warp_rows = w.tile.rows / row_warps;
   w.part = w.tile.step / w.tile.sharers;
   w.unit = w.tile.rows < 64 ? w.tile.rows : w.tile.step;
+  zp_attention_walk sum = {.blocks = (double)(heads * ceil_div(shape->sequence, w.tile.rows) * shape->samples)};
+  int sets = shape->layout ? shape->layout->sets : 1;
+  for (int set = 0; set < sets; set++) add_blocks(&w, set, sets, &sum);
   double flop = 2.0 * (double)columns_of(shape->head) * products(kernel, shape->head);
-  double group = w.over_queries ? (double)shape->heads / (double)shape->kv_heads : 1;
-  zp_attention_walk sum = {0};
-  for (int64_t first = 0; first < shape->sequence; first += w.tile.rows) {
-    pairs p = pairs_of_tile(&w, first);
-    sum.flop += p.computed * flop * group;
-    sum.waited_flop += p.waited * flop * group;
-    sum.longest_flop = fmax(sum.longest_flop, p.waited * flop * group);
-  }
-  double times = (double)(shape->samples * heads);
-  sum.blocks = times * (double)ceil_div(shape->sequence, w.tile.rows);
-  sum.flop *= times;
-  sum.waited_flop *= times;
+  sum.flop *= flop * (double)shape->samples;
+  sum.waited_flop *= flop * (double)shape->samples;
+  sum.longest_flop *= flop;
   return sum;
 }
 

@@ -148,8 +148,8 @@ static const row table[] = {
     {ZP_OP_CONCAT, {{E_, G_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{G_, E_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_TOP_K_GATE, {{G_}, ZP_FORM_ENTERED}},
-    {ZP_OP_TOP_K_GATE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_TOP_K_GATE, {{G_, R_}, ZP_FORM_ENTERED}}, /* every rank counts all choices for the bias */
+    {ZP_OP_TOP_K_GATE, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_EXPERTS}},
     {ZP_OP_DISPATCH, {{G_, N_}, ZP_FORM_EXPERTS}},
     {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_ENTERED}},

@@ -24,6 +24,14 @@ static double work_share(const zp_shard_problem *problem, const zp_node *node, c
   return 1;
 }
 
+/* FLOP that kernels of sparse attention do where ranks have a share of the heads: of the rank that has most to do. */
+static double sparse_flop(const zp_node *node, double share, double flop) {
+  const zp_layout *layout = node->attr.layout;
+  int64_t heads = (int64_t)(share * (double)node->attr.heads + 0.5);
+  double counted = zp_layout_longest(layout, node->attr.heads).seen;
+  return flop * zp_layout_longest(layout, heads > 0 ? heads : 1).computed / counted;
+}
+
 double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *node, const zp_pattern *pattern) {
   const zp_machine *machine = problem->machine;
   double share = work_share(problem, node, pattern);
@@ -37,7 +45,7 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
     double head = (double)node->attr.head_size;
     const zp_layout *layout = node->attr.layout;
     return FORWARD_AND_BACKWARD *
-           (layout ? zp_cost_sparse_attention(machine, flop * zp_layout_excess(layout), bytes, (double)layout->block,
+           (layout ? zp_cost_sparse_attention(machine, sparse_flop(node, share, flop), bytes, (double)layout->block,
                                               head, false)
                    : zp_cost_attention(machine, flop, bytes, zp_attention_reach(&node->attr, sequence), head, false));
   }

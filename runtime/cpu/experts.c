@@ -8,7 +8,7 @@ enum { TOKEN_GRAIN = 16 };
 
 typedef struct expert_task {
   const zpk_routing *r;
-  const void *score, *x, *weight, *d_out;
+  const void *score, *bias, *x, *weight, *d_out;
   const int32_t *slot;
   void *out, *d_weight;
   int32_t *slot_out;
@@ -18,12 +18,12 @@ typedef struct expert_task {
 static void gate(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const expert_task *a = arg;
-  zpk_top_k_gate(a->r, a->score, a->out, a->slot_out, begin, end);
+  zpk_top_k_gate(a->r, a->score, a->bias, a->out, a->slot_out, begin, end);
 }
 
-void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot) {
+void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot) {
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
-  expert_task a = {.r = r, .score = score, .out = weight, .slot_out = slot};
+  expert_task a = {.r = r, .score = score, .bias = bias, .out = weight, .slot_out = slot};
   zpr_parallel(c, r->B, 1, gate, &a);
 }
 
@@ -39,6 +39,11 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
   expert_task a = {
       .r = r, .score = score, .slot = slot, .weight = d_weight, .loss_scale = zpr_gradient_weight(c), .out = d_score};
   zpr_parallel(c, r->B, 1, gate_grad, &a);
+}
+
+void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad) {
+  (void)c;
+  zpk_load_grad(r, slot, accumulate, grad);
 }
 
 static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }

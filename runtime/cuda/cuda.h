@@ -38,6 +38,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(gate_choose)                                                                                                       \
   X(gate_places)                                                                                                       \
   X(gate_grad)                                                                                                         \
+  X(load_grad)                                                                                                         \
   X(dispatch)                                                                                                          \
   X(combine)                                                                                                           \
   X(combine_grad)                                                                                                      \

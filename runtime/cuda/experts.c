@@ -16,14 +16,15 @@ static zpd_routing routing_args(const zpk_routing *r) {
                        .first_slot = r->first_slot,
                        .n_slots = r->n_slots,
                        .normalize = r->normalize,
+                       .sigmoid = r->sigmoid,
                        .balance = r->balance};
 }
 
-void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot) {
+void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot) {
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   zpr_kernels *k = &c->state->device->kernels;
   zpd_routing a = routing_args(r);
-  a.in = score, a.out = weight, a.choice = slot;
+  a.in = score, a.bias = bias, a.out = weight, a.choice = slot;
   int64_t groups = (r->B * r->S + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
   zpr_launch(c, &k->gate_choose, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
   zpr_launch(c, &k->gate_places, &a, sizeof a, zpr_grid(c, r->B), 1, 1, ZPD_FLAT_THREADS);
@@ -38,6 +39,14 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
   a.loss_scale = a.scale_there ? c->token_weight : zpr_gradient_weight(c);
   int64_t groups = (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS;
   zpr_launch(c, &c->state->device->kernels.gate_grad, &a, sizeof a, groups, r->B, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad) {
+  assert(r->k >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
+  zpd_routing a = routing_args(r);
+  a.slot = slot, a.accumulate = accumulate, a.out = grad;
+  zpr_launch(c, &c->state->device->kernels.load_grad, &a, sizeof a,
+             (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS, 1, 1, ZPD_FLAT_THREADS);
 }
 
 static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }

@@ -102,7 +102,8 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .window = x->window,
                          .softcap = x->softcap,
                          .alibi_heads = x->alibi_heads,
-                         .alibi_first = x->alibi_first,
+                         .first_head = x->first_head,
+                         .other_layouts = x->layout ? x->layout->others : 0,
                          .lengths = x->lengths,
                          .facts = x->workspace};
 }

@@ -31,7 +31,8 @@ static zpd_segment segment_of(const zpr_block *b) {
                        .to_params = b->to_params,
                        .to_state = b->to_state,
                        .lr_factor = b->recipe.lr_factor,
-                       .weight_decay = b->recipe.weight_decay};
+                       .weight_decay = b->recipe.weight_decay,
+                       .sign_rate = b->recipe.sign_rate};
 }
 
 /* Is the block in the table? */

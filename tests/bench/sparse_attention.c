@@ -52,14 +52,14 @@ static zpk_block_list kernel_list(zp_arena *arena, const zp_block_list *list, in
 
 static void compare(zp_arena *arena, const zp_sparse *sparse, int64_t length, int rounds) {
   const char *error;
-  const zp_layout *layout = zp_layout_make(arena, sparse, length, true, &error);
+  const zp_layout *layout = zp_layout_make(arena, sparse, HEADS, length, true, &error);
   if (!layout) {
     fprintf(stderr, "%s\n", error);
     exit(1);
   }
   zpk_layout blocks = {.block = layout->block,
-                       .keys = kernel_list(arena, &layout->keys, layout->n),
-                       .queries = kernel_list(arena, &layout->queries, layout->n)};
+                       .keys = kernel_list(arena, &layout->set->keys, layout->n),
+                       .queries = kernel_list(arena, &layout->set->queries, layout->n)};
   size_t elements = (size_t)length * WIDTH;
   float *x[TENSORS], *lse = memory((size_t)length * HEADS * sizeof(float));
   for (int i = 0; i < TENSORS; i++) x[i] = memory(elements * sizeof(float));
@@ -124,8 +124,8 @@ int main(int argc, char **argv) {
   zp_ints first = {0};
   zp_push(arena, &first, 0);
   const zp_sparse patterns[] = {
-      {.kind = ZP_SPARSE_FIXED, .block = 16, .local = 4, .global = 1}, /* DeepSpeed's default */
-      {.kind = ZP_SPARSE_FIXED, .block = 64, .local = 4, .global = 1},
+      {.kind = ZP_SPARSE_FIXED, .block = 16, .local = 4, .global = 1, .patterns = 1}, /* DeepSpeed's default */
+      {.kind = ZP_SPARSE_FIXED, .block = 64, .local = 4, .global = 1, .patterns = 1},
       {.kind = ZP_SPARSE_LONGFORMER, .block = 64, .window = 15, .globals = first},
       {.kind = ZP_SPARSE_BIGBIRD, .block = 64, .window = 3, .global = 1, .random = 1},
   };

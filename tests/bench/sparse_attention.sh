@@ -1,7 +1,7 @@
 #!/bin/sh
 # Dense against block-sparse attention on this machine's CPU, in turn: the kernels, then training steps. Prints medians and ratios.
 #
-#   sparse_attention.sh [ROUNDS [MOST POSITIONS]]   3 rounds and 8192 positions unless told otherwise, about a minute
+#   sparse_attention.sh [ROUNDS [MOST POSITIONS]]   3 rounds and 8192 positions unless told otherwise, about four minutes
 #   ZPLAN=path                                      another binary than build/release/zplan; its tests/bench_sparse_attention is used
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 zplan=${ZPLAN:-$here/../../build/release/zplan}

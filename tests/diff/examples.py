@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the examples promise: parameter counts, the trillion-parameter plan within memory, sound plan files,
+"""What the examples promise: parameter counts, published plans and those found, the trillion-parameter plan within memory, sound plan files,
 and generated C that is short, free of warnings and the same every time."""
 import json
 import os
@@ -11,14 +11,23 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
+def gpt_parameters(layers, d, words, positions):
+    """GPT-2's: two norms, attention of 4 d^2, an MLP of 8 d^2 and their biases in a layer; tied embeddings, a last norm."""
+    return layers * (12 * d * d + 13 * d) + (words + positions + 2) * d
+
+
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
               "dbrx_132b": 131596523520, "bert": 109514298 - 768,
               "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656,
-              "llama_7b_lora": 6738415616 + 16777216}
+              "llama_7b_lora": 6738415616 + 16777216, "megatron_8b": gpt_parameters(72, 3072, 51200, 1024),
+              "tnlg_17b": gpt_parameters(78, 4256, 51200, 1024)}
+# Billions as published: arXiv 1909.08053, table 2, which pads GPT-2's words to 51,200; Microsoft Research blog, 10 February 2020.
+PUBLISHED = {"megatron_8b": "8.3", "megatron_8b of 2.5 billion": "2.5", "tnlg_17b": "17"}
 # torchvision's documentation has vit_b_16 with 86,567,656 parameters and vit_l_16 with 304,326,632, for 1,000 classes at 224.
 # What published models of the same layers have. Gemma 2: arXiv 2408.00118, table 2, without the embedding, with its 256,000 rows;
 # BERT-Large with its masked-language head has two segments: one embedding more than ours.
-OTHER_SIZES = {("bert", "BERT-Large"): ("layers=24 d=1024 heads=16", 335174458 - 1024),
+OTHER_SIZES = {("megatron_8b", "megatron_8b of 2.5 billion"): ("layers=54 d=1920 heads=20", gpt_parameters(54, 1920, 51200, 1024)),
+               ("bert", "BERT-Large"): ("layers=24 d=1024 heads=16", 335174458 - 1024),
                ("vit_b16", "ViT-L/16"): ("layers=24 d=1024 heads=16", 304326632),
                ("gemma2_2b", "Gemma 2 9B"): ("pairs=21 d=3584 heads=16 kv_heads=8 ff=14336", 8324201984 + 256000 * 3584)}
 TRAINERS = {"gpt_tiny": (1, 2, 4), "vit_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "moe_tiny": (1, 2, 4), "gpt_long": (1, 2), "gpt2": (1, 2)}
@@ -46,6 +55,24 @@ def check_counts(tally):
         outcome = zplan("check", example(name), "--json", *(word for s in settings.split() for word in ("--set", "model." + s)))
         tally.check("%s has %d parameters" % (title, count),
                     outcome.status == 0 and json.loads(outcome.out)["parameters"] == count, outcome.tail())
+
+
+    counts = dict(PARAMETERS, **{title: count for (_, title), (_, count) in OTHER_SIZES.items()})
+    for name, billions in PUBLISHED.items():
+        digits = len(billions.partition(".")[2])
+        tally.check("%s is published as %s billion" % (name, billions), "%.*f" % (digits, counts[name] / 1e9) == billions, "%d" % counts[name])
+
+
+def check_published(tally):
+    """The plans that were published fit, and the best ones are no slower."""
+    for name, gpus, settings in (("megatron_8b", 512, ("tensor=8", "pipeline=1", "zero=0")), ("tnlg_17b", 256, ("tensor=4", "pipeline=1", "zero=1"))):
+        seconds = []
+        for words in (settings, ()):
+            outcome = zplan(example(name), "--gpus", gpus, "--json", *(word for s in words for word in ("--set", s)))
+            if not tally.check("%s plans on %d GPUs %s" % (name, gpus, " ".join(words)), outcome.status == 0, outcome.tail()):
+                return
+            seconds.append(json.loads(outcome.out)["estimate"]["step_s"])
+        tally.check("%s: the best plan is no slower than the published one" % name, seconds[1] <= seconds[0], "%s" % seconds)
 
 
 def check_trillion(tally, folder):
@@ -133,6 +160,7 @@ def main():
     tally = harness.Tally()
     with harness.Scratch() as folder:
         check_counts(tally)
+        check_published(tally)
         check_trillion(tally, folder)
         for name, counts in TRAINERS.items():
             for ranks in counts:

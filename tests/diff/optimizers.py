@@ -227,6 +227,12 @@ def check_refusals(tally):
             ("[3]", "written like a call")):
         outcome = harness.zplan("check", model, "--set", "train.groups=" + groups)
         tally.check("refused: %s" % groups, outcome.status == 1 and text in outcome.out + outcome.err, outcome.tail())
+    gates = os.path.join(HERE, "moe.dz")
+    for word, text in (("train.groups=[group(\"*.experts.bias\", lr_factor = 2)]", "names biases of gates alone"),
+                       ("train.optimizer=lamb(lr = 1e-3)", "not built for the bias of a gate"),
+                       ("compress=true", "compress does not go with biases of gates")):
+        outcome = harness.zplan("plan", gates, "--ranks", 2, "--set", word)
+        tally.check("refused: %s" % word, outcome.status in (1, 3) and text in outcome.out + outcome.err, outcome.tail())
     example, groups = os.path.join(harness.ROOT, "examples", "gpt2.dz"), ("--set", "train.groups=[group(\"wte\", lr_factor = 0.1)]")
     outcome = harness.zplan("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=lion(lr = 1e-2)")
     for words, text in ((("compress=true",), "compress is for adam and adamw"), (('offload[optimizer]="cpu"',), "lamb does not go with optimizer state")):
@@ -258,7 +264,8 @@ def main():
         check_family(tally, folder, "adamw", (), (), options.verbose)
         check_family(tally, folder, "lion", LLAMA_GROUPS, layouts("llama"), options.verbose, "llama")
         check_family(tally, folder, "lamb", GROUPS, layouts("gpt")[:-1], options.verbose)
-        check_family(tally, folder, "lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, "model.n": 2}),), options.verbose, "moe", {"model.n": 2})
+        scaled = {"model.n": 2, "model.corrected": False}  # biases of gates do not go with lamb
+        check_family(tally, folder, "lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, **scaled}),), options.verbose, "moe", scaled)
         check_resume(tally, folder)
         check_state(tally)
         check_16_bits(tally, folder, options.verbose)

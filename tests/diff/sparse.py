@@ -3,9 +3,10 @@
 
     sparse.py [--only TEXT] [--list] [--verbose]
 
-Layouts of sparse.dz (three patterns a layer, causal and both ways, grouped queries) against one rank. What must be so for the test to
-mean anything is checked too: one rank computes what the f64 definition says (tests/unit has that of the kernels), so here only
-that a pattern changes the loss, that a pattern with all blocks does not, and that trainers hold the tables.
+Layouts of sparse.dz (three patterns a layer, causal and both ways, grouped queries, other global blocks for other heads, samples of
+different lengths) against one rank. What must be so for the test to mean anything is checked too: one rank computes what the f64
+definition says (tests/unit has that of the kernels, tests/torch a whole model), so here only that a pattern changes the loss, that a
+pattern with all blocks does not, and that trainers hold the tables.
 """
 import os
 import sys

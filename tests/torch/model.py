@@ -68,7 +68,33 @@ def bert_norm(w, name, x):
     return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], 1e-12)
 
 
-def bert(w, tokens, lengths, layers, heads):
+def fixed_pattern(heads, length, block, local, number, patterns):
+    """[heads, length, length]: which keys a query sees, of blocks of positions. A query sees its own run of `local` blocks and all global
+    blocks, and global blocks see everything. Global are `number` blocks of every run: of head 0 its last ones, of head 1 those before,
+    and so on through `patterns` heads, then as of head 0 again. (FixedSparsityConfig of DeepSpeed, both ways, horizontal.)"""
+    at = torch.arange(length) // block
+    run, place = at // local, at % local
+    seen = (run[:, None] == run[None]).repeat(heads, 1, 1)
+    for head in range(heads):
+        end = local - head % patterns * number
+        everywhere = (place >= end - number) & (place < end)
+        seen[head] |= everywhere[:, None] | everywhere[None]
+    return seen
+
+
+def masked_attention(q, k, v, lengths, seen):
+    """PyTorch's own. What padding sees does not matter, but it must see something."""
+    there = torch.arange(q.shape[-2])[None] < lengths[:, None]
+    mask = seen[None] & there[:, None, None] | ~there[:, None, :, None]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask) * there[:, None, :, None]
+
+
+def sparse_bert(w, tokens, lengths, layers, heads, pattern):
+    seen = fixed_pattern(heads, tokens.shape[1], **pattern)
+    return bert(w, tokens, lengths, layers, heads, lambda q, k, v, lengths: masked_attention(q, k, v, lengths, seen))
+
+
+def bert(w, tokens, lengths, layers, heads, attention=padded_attention):
     """Norms behind the sums; a head of its own before the tied output projection."""
     def linear(name, y):
         return F.linear(y, w[name + ".weight"], w[name + ".bias"])
@@ -77,7 +103,7 @@ def bert(w, tokens, lengths, layers, heads):
     for layer in range(layers):
         at = "layer.%d." % layer
         q, k, v = (to_heads(part, heads) for part in linear(at + "attention.qkv", x).chunk(3, -1))
-        x = bert_norm(w, at + "attention_norm", x + linear(at + "attention.dense", from_heads(padded_attention(q, k, v, lengths))))
+        x = bert_norm(w, at + "attention_norm", x + linear(at + "attention.dense", from_heads(attention(q, k, v, lengths))))
         x = bert_norm(w, at + "output_norm", x + linear(at + "mlp.dense", F.gelu(linear(at + "mlp.intermediate", x))))
     return bert_norm(w, "head_norm", F.gelu(linear("transform", x))) @ w["word"].t() + w["head_bias"]
 
@@ -284,6 +310,34 @@ def moe(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, theta=1000
     x, extra = F.embedding(tokens, w["embed_tokens"]), 0.0
     for layer in range(layers):
         x, loss = experts_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta, top_k, capacity)
+        extra = extra + balance * loss
+    return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
+
+
+def deepseek_layer(w, at, x, heads, kv_heads, theta, top_k, capacity, scale, loads):
+    """Sigmoids of the scores; the bias decides which are taken and weighs nothing (arXiv 2412.19437, equations 12 to 16). The balancing loss
+    has their parts of their sum (equations 17 to 20)."""
+    x = llama_attention(w, at, x, heads, kv_heads, theta)
+    y = rms_norm(x, w[at + "post_attention_layernorm.weight"])
+    at += "mlp."
+    affinity, bias = F.linear(y, w[at + "gate.weight"]).sigmoid(), at + "e_score_correction_bias"
+    _, expert, kept = route(affinity.detach() + w[bias].detach(), top_k, capacity)
+    loads[bias] = F.one_hot(expert, affinity.shape[-1]).sum((0, 1, 2)).to(affinity)
+    weight = affinity.gather(-1, expert)
+    weight = weight / weight.sum(-1, keepdim=True)
+    share = (F.one_hot(expert, affinity.shape[-1]) * (weight * kept).unsqueeze(-1)).sum(2)
+    hidden = F.silu(torch.einsum("bsd,efd->bsef", y, w[at + "w1"])) * torch.einsum("bsd,efd->bsef", y, w[at + "w3"])
+    routed = torch.einsum("bsef,edf,bse->bsd", hidden, w[at + "w2"], share)
+    at += "shared_experts."
+    shared = F.linear(F.silu(F.linear(y, w[at + "gate_proj.weight"])) * F.linear(y, w[at + "up_proj.weight"]), w[at + "down_proj.weight"])
+    return x + scale * routed + shared, balancing_loss((affinity / affinity.sum(-1, keepdim=True)).log(), expert)
+
+
+def deepseek(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, scale, loads, theta=10000.0):
+    """Logits, and the balancing losses of all layers; loads: how many choices every expert has, of every layer."""
+    x, extra = F.embedding(tokens, w["embed_tokens"]), 0.0
+    for layer in range(layers):
+        x, loss = deepseek_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta, top_k, capacity, scale, loads)
         extra = extra + balance * loss
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
 

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, lines, bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -41,13 +41,13 @@ def batches():
         yield torch.stack([stream[a:a + length] for a in at]), torch.stack([stream[a + 1:a + length + 1] for a in at])
 
 
-def line_batches():
-    """Lines that are not empty, in order: tokens, labels (the next byte, the newline at last), lengths. Cut at LENGTH; label -100: none."""
+def line_batches(size=settings.LENGTH):
+    """Lines that are not empty, in order: tokens, labels (the next byte, the newline at last), lengths. Cut at `size`; label -100: none."""
     with open(settings.LINES, "rb") as file:
         lines = [line + b"\n" for line in file.read().split(b"\n") if line]
     for step in range(settings.STEPS):
-        chosen = [lines[(step * settings.BATCH + i) % len(lines)][: settings.LENGTH + 1] for i in range(settings.BATCH)]
-        tokens = torch.zeros(settings.BATCH, settings.LENGTH, dtype=torch.int64)
+        chosen = [lines[(step * settings.BATCH + i) % len(lines)][: size + 1] for i in range(settings.BATCH)]
+        tokens = torch.zeros(settings.BATCH, size, dtype=torch.int64)
         labels = torch.full_like(tokens, -100)
         for i, line in enumerate(chosen):
             tokens[i, : len(line) - 1] = torch.tensor(list(line[:-1]))
@@ -55,9 +55,9 @@ def line_batches():
         yield tokens, labels, torch.tensor([len(line) - 1 for line in chosen])
 
 
-def masked_batches():
+def masked_batches(size=settings.LENGTH):
     """Those lines, with masks: labels are what stood there, and all else has none."""
-    for step, (tokens, labels, lengths) in enumerate(line_batches()):
+    for step, (tokens, labels, lengths) in enumerate(line_batches(size)):
         labels = torch.full_like(labels, -100)
         for i, length in enumerate(lengths.tolist()):
             changed, there = masks.masked(tokens[i, :length].tolist(), step * settings.BATCH + i, **settings.MASKS)
@@ -88,7 +88,8 @@ def image_batches():
         yield images[at], labels[at]
 
 
-BATCHES = {"lines": line_batches, "bert": masked_batches, "vit": image_batches}
+BATCHES = {"lines": line_batches, "bert": masked_batches, "vit": image_batches,
+           "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
 def learning_rate(step):
@@ -100,10 +101,11 @@ def learning_rate(step):
 
 
 def train(name, weights):
-    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe,
-               "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert,
+    loads = {}  # of experts, by the name of the bias that they move
+    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": functools.partial(model.deepseek, loads=loads),
+               "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert,
                "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit}[name]
-    trained = weights
+    trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}
         for w in set(weights) - set(trained):
@@ -120,6 +122,9 @@ def train(name, weights):
         (loss + (extra(labels) if callable(extra) else extra)).backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained.values(), settings.CLIP)))
         optimizer.step()
+        with torch.no_grad():
+            for bias, load in loads.items():
+                weights[bias] -= settings.BIAS_RATE * (load - load.mean()).sign()
         losses.append(float(loss))
     return losses, norms
 

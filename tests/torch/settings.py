@@ -11,15 +11,22 @@ ARCHITECTURES = {
     "llama": {"layers": 3, "heads": 6, "kv_heads": 2},
     "lora": {"layers": 3, "heads": 6, "kv_heads": 2},
     "moe": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1},
+    "deepseek": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1, "scale": 2.5},
     "lines": {"layers": 3, "heads": 4},
     "bert": {"layers": 3, "heads": 4},
+    "sparse_bert": {"layers": 3, "heads": 4, "pattern": {"block": 16, "local": 2, "number": 1, "patterns": 2}},
     "gemma2": {"pairs": 2, "heads": 4, "kv_heads": 2, "head": 16, "window": 7, "softcap": 0.5, "final_softcap": 2.0},
     "qwen3": {"layers": 3, "heads": 4, "kv_heads": 2, "head": 16, "smoothing": 0.1, "z_loss": 0.01},
     "vit": {"layers": 3, "heads": 4},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
-DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32", "bert": "float32",
+DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64",
           "gemma2": "float64", "qwen3": "float64", "vit": "float64", "lora": "float64"}
+# Where the model is not that of the file of its name, as it stands there.
+FILES = {"deepseek": ("moe", ("model.deepseek=true",)),
+         "sparse_bert": ("bert", ("model.sparse=true", "model.S=64", 'precision="fp64"'))}
+BIAS_RATE = 0.01  # of what choices of experts are corrected by
+LENGTHS = {"sparse_bert": 64}
 LORA = {"alpha": 6, "trained": ("norm.weight",)}  # the rank is in the shapes
 MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 

@@ -38,7 +38,8 @@ static inline zpd_attention device_args(const zpk_attention_args *a) {
                          .window = a->window,
                          .softcap = a->softcap,
                          .alibi_heads = a->alibi_heads,
-                         .alibi_first = a->alibi_first,
+                         .first_head = a->first_head,
+                         .other_layouts = a->layout ? a->layout->others : 0,
                          .lengths = a->lengths};
 }
 
@@ -71,7 +72,8 @@ static inline void put_lines(zp_buf *out, const char *name, int id, const zpk_bl
   zp_buf_puts(out, "};\n");
 }
 
-/* As generated kernels have it: the tables of all layouts, numbered from 1, what finds them, the kernels. */
+/* As generated kernels have it: the tables of all layouts, numbered from 1, what finds them, the kernels. Heads may
+ * have different ones. */
 static inline const char *text_with(zp_arena *arena, const char *text, const blocks *layouts, int n) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_puts(&out, "#include \"zpd_device.h\"\n");
@@ -79,7 +81,10 @@ static inline const char *text_with(zp_arena *arena, const char *text, const blo
     put_lines(&out, "keys", i + 1, &layouts[i].layout.keys, layouts[i].n);
     put_lines(&out, "queries", i + 1, &layouts[i].layout.queries, layouts[i].n);
   }
-  zp_buf_printf(&out, "#define ZPD_LAYOUTS %d\nZPD_DEVICE zpd_layout zpd_layout_of(int id) {\n  switch (id) {\n", n);
+  zp_buf_printf(&out,
+                "#define ZPD_LAYOUTS %d\n#define ZPD_HEAD_LAYOUTS\nZPD_DEVICE zpd_layout zpd_layout_of(int id) {\n  "
+                "switch (id) {\n",
+                n);
   for (int i = 1; i <= n; i++)
     zp_buf_printf(&out, "  case %d: %sreturn {%d, {keys_first%d, keys%d}, {queries_first%d, queries%d}};\n", i,
                   i < n ? "" : "default: ", (int)layouts[i - 1].layout.block, i, i, i, i);
@@ -89,7 +94,8 @@ static inline const char *text_with(zp_arena *arena, const char *text, const blo
 }
 
 /* Layouts of all tests of device attention, so that they ask for one text a kind of kernel, which is compiled once
- * (kept_objects.h). Those from PLAIN_LAYOUTS on have blocks for tensor cores alone. */
+ * (kept_objects.h). Some have blocks for tensor cores alone. Those from FIRST_OF_SETS on are taken in turns by heads,
+ * two and three. */
 static const struct {
   int64_t n, block;
   int some; /* of a hundred pairs of blocks */
@@ -98,9 +104,10 @@ static const struct {
     {5, 64, 30, true},  {3, 64, 40, false},  {2, 128, 50, true}, {3, 192, 0, true},  {2, 128, 0, false},
     {4, 64, 100, true}, {5, 64, 40, true},   {3, 64, 50, false}, {2, 128, 0, false}, {2, 192, 0, true},
     {9, 16, 30, true},  {5, 32, 40, false},  {3, 48, 50, false}, {6, 32, 40, false}, {3, 128, 50, true},
-    {3, 48, 0, true},   {2, 192, 100, true}, {7, 16, 60, false},
+    {3, 48, 0, true},   {2, 192, 100, true}, {7, 16, 60, false}, {3, 64, 20, false}, {3, 64, 70, false},
+    {6, 32, 20, true},  {6, 32, 70, true},   {6, 32, 45, true},
 };
-enum { PLAIN_LAYOUTS = 10, ALL_LAYOUTS = sizeof drawn_layouts / sizeof *drawn_layouts };
+enum { FIRST_OF_SETS = 18, ALL_LAYOUTS = sizeof drawn_layouts / sizeof *drawn_layouts };
 
 /* The layouts, numbered as their text numbers them. */
 static inline void draw_layouts(blocks all[ALL_LAYOUTS]) {

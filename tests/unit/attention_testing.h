@@ -15,7 +15,9 @@ typedef struct problem {
   double *o, *lse, *dq, *dk, *dv; /* what the reference says */
   void *qkv, *d_qkv, *o_out, *d_o_in, *lse_out;
   int32_t *lengths;
-  const bool *seen; /* [blocks][blocks] of the layout; NULL: dense */
+  const struct blocks *sets; /* head h of the model has set h % n_sets */
+  int n_sets;                /* 0: dense */
+  zpk_layout *layouts;       /* owned; of several sets */
 } problem;
 
 static inline double pseudo(uint64_t i) {
@@ -89,7 +91,21 @@ static inline void free_blocks(blocks *b) {
 
 static inline void use_blocks(problem *p, const blocks *b) {
   p->a.layout = &b->layout;
-  p->seen = b->seen;
+  p->sets = b;
+  p->n_sets = 1;
+}
+
+/* Heads take `n` sets of equal blocks in turns, the model's head first_head being the first one here. */
+static inline void use_sets(problem *p, const blocks *b, int n, int64_t first_head) {
+  p->layouts = malloc((size_t)n * sizeof *p->layouts);
+  for (int i = 0; i < n; i++) {
+    p->layouts[i] = b[i].layout;
+    p->layouts[i].others = n - 1;
+  }
+  p->a.layout = p->layouts;
+  p->a.first_head = first_head;
+  p->sets = b;
+  p->n_sets = n;
 }
 
 /* A packed q,k,v matrix as a fused projection makes it, so that every operand is a strided view. */
@@ -147,8 +163,8 @@ static inline problem make_problem(zpk_dtype dtype, int64_t B, int64_t S, int64_
 }
 
 static inline void free_problem(problem *p) {
-  void *all[] = {p->q,  p->k,   p->v,     p->d_o,   p->o,      p->lse,     p->dq,     p->dk,
-                 p->dv, p->qkv, p->d_qkv, p->o_out, p->d_o_in, p->lse_out, p->lengths};
+  void *all[] = {p->q,  p->k,   p->v,     p->d_o,   p->o,      p->lse,     p->dq,      p->dk,
+                 p->dv, p->qkv, p->d_qkv, p->o_out, p->d_o_in, p->lse_out, p->lengths, p->layouts};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -167,11 +183,17 @@ static inline int64_t length_of(const zpk_attention_args *a, int64_t b) { return
 /* The slopes of arXiv 2108.12409, as its authors' code makes them: of a power of two of heads a geometric sequence;
  * else of the power below, and then every second of the power above. */
 static inline double alibi_of(const zpk_attention_args *a, int64_t h) {
-  int64_t head = a->alibi_first + h, power = 1;
+  int64_t head = a->first_head + h, power = 1;
   if (a->alibi_heads == 0) return 0;
   while (2 * power <= a->alibi_heads) power *= 2;
   double first = pow(2, -8.0 / (double)power), between = pow(2, -4.0 / (double)power);
   return head < power ? pow(first, (double)(head + 1)) : pow(between, (double)(2 * (head - power) + 1));
+}
+
+static inline bool sees_block(const problem *p, int64_t h, int64_t query, int64_t key) {
+  if (p->n_sets == 0) return true;
+  const blocks *b = &p->sets[(p->a.first_head + h) % p->n_sets];
+  return b->seen[query / b->layout.block * b->n + key / b->layout.block];
 }
 
 /* One query row of one head, forward and backward, by the definition. */
@@ -183,7 +205,7 @@ static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query
   double *o = p->o + (row * a->H + h) * hd, *score = malloc((size_t)(2 * keys) * sizeof *score), *slope = score + keys,
          max = -INFINITY, sum = 0, alibi = alibi_of(a, h);
   for (int64_t j = 0; j < keys; j++) {
-    bool seen = !p->seen || p->seen[query / a->layout->block * (S / a->layout->block) + j / a->layout->block];
+    bool seen = sees_block(p, h, query, j);
     if (a->window) seen = llabs(query - j) < a->window;
     double scaled = a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd);
     double capped = a->softcap > 0 ? a->softcap * tanh(scaled / a->softcap) : scaled;

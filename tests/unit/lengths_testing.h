@@ -9,7 +9,7 @@
 typedef struct attention_options {
   int64_t window;
   double softcap;
-  int64_t alibi_heads, alibi_first;
+  int64_t alibi_heads, first_head;
   int32_t lengths[2];
 } attention_options;
 
@@ -31,7 +31,7 @@ static inline void use_options(problem *p, const attention_options *options) {
   p->a.window = options->window;
   p->a.softcap = options->softcap;
   p->a.alibi_heads = options->alibi_heads;
-  p->a.alibi_first = options->alibi_first;
+  p->a.first_head = options->first_head;
 }
 
 static inline void spoil_results(problem *p) {

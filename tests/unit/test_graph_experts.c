@@ -36,6 +36,15 @@ Test(experts, gradients_of_the_balancing_loss) {
   check_layer(gate_attr(2, 1.25, true, 0.3));
   check_layer(gate_attr(2, 1, false, 0.3));
 }
+static zp_op_attr sigmoid_gate(bool normalize, double balance) {
+  zp_op_attr attr = gate_attr(2, 1, normalize, balance);
+  attr.sigmoid = true;
+  return attr;
+}
+Test(experts, gradients_of_sigmoid_gates) {
+  check_layer(sigmoid_gate(true, 0.3));
+  check_layer(sigmoid_gate(false, 0));
+}
 Test(experts, gradients_with_dropped_tokens) { check_layer(gate_attr(2, 0.4, true, 0.1)); }
 
 /* ---- what routing decides ---- */

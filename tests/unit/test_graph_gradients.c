@@ -188,11 +188,11 @@ Test(gradients, attention_with_bent_scores) {
   check_scores(2, 4, true);
 }
 
-static void check_sparse(zp_sparse sparse, bool causal) {
+static void check_sparse(zp_sparse sparse, int heads, bool causal) {
   enum { POSITIONS = 64, COLUMNS = 4 };
   kit k = kit_new(POSITIONS, 1, COLUMNS);
   int x = k.graph->carry_in.data[0];
-  zp_op_attr attr = {.heads = 2, .kv_heads = 1, .causal = causal, .sparse = &sparse};
+  zp_op_attr attr = {.heads = heads, .kv_heads = heads / 2, .causal = causal, .sparse = &sparse};
   carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, COLUMNS, false),
                       linear(&k, "k", x, COLUMNS / 2, false), linear(&k, "v", x, COLUMNS / 2, false)));
   check_gradients(&k, 10, 0);
@@ -200,18 +200,22 @@ static void check_sparse(zp_sparse sparse, bool causal) {
 }
 
 Test(gradients, sparse_attention) {
-  check_sparse((zp_sparse){.kind = ZP_SPARSE_SLIDING, .block = 16, .window = 3}, true);
-  check_sparse((zp_sparse){.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1}, false);
+  check_sparse((zp_sparse){.kind = ZP_SPARSE_SLIDING, .block = 16, .window = 3}, 2, true);
+  check_sparse((zp_sparse){.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1, .patterns = 1}, 2, false);
+  zp_sparse sets = {.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1, .patterns = 2, .horizontal = true};
+  check_sparse(sets, 4, false);
 }
 
-/* Samples of 1 to S positions: what stands behind them is 0, and has no gradient. */
-static void check_lengths(bool causal) {
-  kit k = kit_new(S, 1, D);
+/* Samples of 1 to all positions: what stands behind them is 0, and has no gradient. sparse: NULL, or in blocks of 16.
+ */
+static void check_lengths(const zp_sparse *sparse, bool causal) {
+  int positions = sparse ? 48 : S;
+  kit k = kit_new(positions, 1, D);
   int lengths = zp_model_add_input(k.model, "lengths", shape1(ZP_DIM_B), ZP_NO_SPAN);
   int x = k.graph->carry_in.data[0];
   int in[4] = {linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false), linear(&k, "v", x, D / 2, false),
                zp_graph_input(k.graph, k.model, lengths)};
-  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal};
+  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal, .sparse = sparse};
   int y = zp_graph_apply(k.graph, k.diags, ZP_OP_ATTENTION, in, 4, attr, "y", ZP_NO_SPAN);
   cr_assert_geq(y, 0);
   carry_out(&k, y);
@@ -221,9 +225,9 @@ static void check_lengths(bool causal) {
   zp_interpret(interpreter, 0, graph->nodes.len);
   int behind = 0;
   for (int sample = 0; sample < TEST_BATCH; sample++)
-    for (int64_t i = (int64_t)interpreter->value[in[3]][sample]; i < S; i++, behind++)
+    for (int64_t i = (int64_t)interpreter->value[in[3]][sample]; i < positions; i++, behind++)
       for (int c = 0; c < D; c++) {
-        int64_t at = (sample * S + i) * D + c;
+        int64_t at = (sample * positions + i) * D + c;
         cr_expect_eq(interpreter->value[graph->carry_out.data[0]][at], 0);
         cr_expect_eq(interpreter->value[graph->grad_out.data[0]][at], 0);
       }
@@ -232,8 +236,10 @@ static void check_lengths(bool causal) {
 }
 
 Test(gradients, attention_of_samples_with_lengths) {
-  check_lengths(false);
-  check_lengths(true);
+  check_lengths(NULL, false);
+  check_lengths(NULL, true);
+  zp_sparse sets = {.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1, .patterns = 2, .horizontal = true};
+  check_lengths(&sets, false);
 }
 
 /* q, k and v one and the same tensor: three contributions to one gradient. */

@@ -90,12 +90,35 @@ static void run_sparse(const zpk_attention_level *level, const char *name) {
       }
 }
 
-static void run_both(const zpk_attention_level *level, const char *name) {
-  run_level(level, name);
-  run_sparse(level, name);
+/* Heads that take sets of pairs in turns; of two kv heads the second one's queries begin in the middle of a turn. */
+static void run_sets(const zpk_attention_level *level, const char *name) {
+  enum { SETS = 3, N = 5, BLOCK_SIZE = 32, FIRST = 2 };
+  static const int32_t lengths[] = {160, 75};
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++)
+    for (int causal = 0; causal < 2; causal++) {
+      blocks b[SETS];
+      for (int i = 0; i < SETS; i++) b[i] = make_blocks(N, BLOCK_SIZE, causal, 20 + 20 * i, (uint64_t)i);
+      problem p = make_problem((zpk_dtype)dtype, 2, N * BLOCK_SIZE, 4, 2, 2, 24, causal);
+      char what[80];
+      snprintf(what, sizeof what, "%s, sets, dtype %d, %s", name, dtype, causal ? "causal" : "full");
+      use_sets(&p, b, SETS, FIRST);
+      use_lengths(&p, lengths);
+      reference(&p);
+      run(level, &p);
+      check(&p, what);
+      check_zeros(&p, what);
+      free_problem(&p);
+      for (int i = 0; i < SETS; i++) free_blocks(&b[i]);
+    }
 }
 
-TEST_LEVELS(kernels_attention_lengths, run_both)
+static void run_all(const zpk_attention_level *level, const char *name) {
+  run_level(level, name);
+  run_sparse(level, name);
+  run_sets(level, name);
+}
+
+TEST_LEVELS(kernels_attention_lengths, run_all)
 
 /* ---- a short sample is a sample of a short sequence ---- */
 

@@ -388,6 +388,25 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   cr_expect_arr_eq(weight, rounded, sizeof weight, "kind %d: weights are the rounded master copy", kind);
 }
 
+/* A segment that moves by the sign of its gradient, whatever the optimizer, beside one that does not. */
+Test(kernels_cuda, sign) {
+  _Alignas(16) double p[8] = {1, 2, 3, 4, 1, 2, 3, 4}, m[8] = {0}, v[8] = {0};
+  _Alignas(16) double g[8] = {3, -1e-9, 0, -7, 3, -1e-9, 0, -7};
+  zpk_update u = settings(ZPK_F64, 0, false, 1);
+  const zpd_step decided = {.grad_scale = 0.5, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+  const zpd_segment segments[2] = {{.count = 4, .lr_factor = 1, .weight_decay = 0.1, .sign_rate = 0.25},
+                                   {.begin = 4, .count = 4, .first = 1, .lr_factor = 1}};
+  zpd_updates a = device_update(&u, &decided);
+  a.params = p, a.grads = g, a.m = m, a.v = v, a.segments = segments, a.n = 2, a.blocks = 2;
+  launch(ZPK_F64, "zpd_optimizer", &a, 1);
+  for (int i = 0; i < 4; i++) {
+    cr_expect_eq(p[i], ((double[]){0.75, 2.25, 3, 4.25})[i], "element %d", i);
+    cr_expect_eq(m[i], 0);
+    cr_expect_eq(v[i], 0);
+  }
+  cr_expect(m[4] != 0 && p[4] != 1 && p[4] != 0.75);
+}
+
 /* LAMB against the CPU's kernels: three segments as above, each with a ratio of its own. */
 static void lamb(zpk_dtype dtype) {
   enum { SEGMENTS = 3 };

@@ -63,7 +63,7 @@ static void run_sparse(zpk_dtype dtype) {
   enum { N = sizeof sparse_shapes / sizeof *sparse_shapes };
   blocks all[ALL_LAYOUTS];
   draw_layouts(all);
-  host_object k = device_open_with(text, all, PLAIN_LAYOUTS, dtype, 64, false);
+  host_object k = device_open_with(text, all, ALL_LAYOUTS, dtype, 64, false);
   for (int i = 0; i < N; i += sanitized ? 2 : 1)
     for (int sparse = 0; sparse < 2; sparse++) { /* a model may have both: the same kernels, dense and sparse */
       problem p =

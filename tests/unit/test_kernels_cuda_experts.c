@@ -66,6 +66,7 @@ static zpd_routing device_routing(const zpk_routing *r) {
                        .first_slot = r->first_slot,
                        .n_slots = r->n_slots,
                        .normalize = r->normalize,
+                       .sigmoid = r->sigmoid,
                        .balance = r->balance};
 }
 
@@ -73,16 +74,32 @@ static void launch(const zpk_routing *r, const char *name, const zpd_routing *a,
   device_launch(device_text(&texts, r->dtype), name, a, x, y, 1, ZPD_FLAT_THREADS);
 }
 
+/* To the bit, also when it is added to itself. */
+static void check_load(const zpk_routing *r, const int32_t *slot) {
+  int64_t bytes = r->experts * zpk_bytes(r->dtype);
+  void *grad = filled(bytes), *want = filled(bytes);
+  zpd_routing a = device_routing(r);
+  a.slot = slot, a.out = grad;
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    zpk_load_grad(r, slot, accumulate, want);
+    a.accumulate = accumulate;
+    launch(r, "zpd_load_grad", &a, (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS, 1);
+    cr_expect_arr_eq(grad, want, (size_t)bytes, "load, dtype %d", (int)r->dtype);
+  }
+  free(grad), free(want);
+}
+
 static void check_gate(const zpk_routing *r) {
   int64_t tokens = r->B * r->S, choices = tokens * r->k, size = zpk_bytes(r->dtype);
   void *score = numbers(r->dtype, tokens * r->experts, 1, 40), *d_weight = numbers(r->dtype, choices, 2, 1000);
   void *weight = filled(choices * size), *want_weight = filled(choices * size);
+  void *bias = r->sigmoid ? numbers(r->dtype, r->experts, 3, 1000) : NULL;
   int32_t *slot = filled(choices * 4), *want_slot = filled(choices * 4);
   void *d_score = filled(tokens * r->experts * size), *want = filled(tokens * r->experts * size);
-  zpk_top_k_gate(r, score, want_weight, want_slot, 0, r->B);
+  zpk_top_k_gate(r, score, bias, want_weight, want_slot, 0, r->B);
   zpk_top_k_gate_grad(r, score, want_slot, d_weight, 0.3, want, 0, r->B);
   zpd_routing a = device_routing(r);
-  a.in = score, a.out = weight, a.choice = slot;
+  a.in = score, a.bias = bias, a.out = weight, a.choice = slot;
   launch(r, "zpd_gate_choose", &a, 2, 1);
   launch(r, "zpd_gate_places", &a, 2, 1);
   cr_expect_arr_eq(slot, want_slot, (size_t)choices * 4, "slots, dtype %d", (int)r->dtype);
@@ -90,14 +107,17 @@ static void check_gate(const zpk_routing *r) {
   a.slot = want_slot, a.weight = d_weight, a.out = d_score, a.loss_scale = 0.3;
   launch(r, "zpd_gate_grad", &a, (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS, r->B);
   expect_near(r->dtype, d_score, want, tokens * r->experts, "gradient of scores");
+  check_load(r, want_slot);
   free(score), free(d_weight), free(weight), free(want_weight), free(slot), free(want_slot), free(d_score), free(want);
+  free(bias);
 }
 
 Test(kernels_cuda_experts, gate) {
   for (int s = 0; s < SHAPES; s++)
     for (int dtype = 0; dtype < DTYPES; dtype++)
-      for (int way = 0; way < 3; way++) {
-        zpk_routing r = routing(&shapes[s], (zpk_dtype)dtype, way & 1, way < 2 ? 0.7 : 0);
+      for (int way = 0; way < 5; way++) { /* the last two: sigmoids */
+        zpk_routing r = routing(&shapes[s], (zpk_dtype)dtype, way & 1, way != 2 && way != 4 ? 0.7 : 0);
+        r.sigmoid = way > 2;
         check_gate(&r);
       }
 }
@@ -109,7 +129,7 @@ static void check_tokens(const zpk_routing *r) {
   void *x = numbers(r->dtype, tokens * r->d, 3, 1000), *y = numbers(r->dtype, rows, 4, 1000);
   void *out = filled((rows + tokens * r->d) * size), *want = filled((rows + tokens * r->d) * size);
   void *d_weight = filled(choices * size), *want_weight = filled(choices * size);
-  zpk_top_k_gate(r, score, weight, slot, 0, r->B);
+  zpk_top_k_gate(r, score, NULL, weight, slot, 0, r->B);
   zpd_routing a = device_routing(r);
   a.slot = slot, a.out = out, a.in = x;
   memset(out, 0, (size_t)(rows * size)), memset(want, 0, (size_t)(rows * size)); /* dispatch is given zeros */

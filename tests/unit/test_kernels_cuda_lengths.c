@@ -27,8 +27,18 @@ static const struct {
     {3, 1, 1, 8, {64, 200, 384}},     {3, 2, 1, 40, {17, 96, 143}}, {3, 1, 1, 64, {33, 160, 79}},
     {2, 2, 2, 24, {49, 143}},
 };
+/* Heads that take drawn layouts in turns, n of them from `layout` on. */
+static const struct {
+  int layout, n;
+  int64_t B, H, G, valid, hd, first_head;
+  int32_t lengths[MOST_SAMPLES];
+} set_shapes[] = {
+    {FIRST_OF_SETS, 2, 2, 4, 2, 2, 17, 3, {192, 90}},
+    {FIRST_OF_SETS + 2, 3, 1, 6, 2, 1, 24, 4, {140}},
+};
 enum {
   FIRST_LAYOUT = 6,
+  SETS = sizeof set_shapes / sizeof *set_shapes,
   SHAPES = sizeof shapes / sizeof *shapes,
   ALL_SPARSE = sizeof sparse_shapes / sizeof *sparse_shapes
 };
@@ -37,7 +47,7 @@ enum {
 typedef struct kernels {
   const char *text;
   void (*run)(const host_object *k, const problem *p, int head);
-  int n_sparse, n_layouts; /* sparse shapes that they run; layouts of their text */
+  int n_sparse, n_sets; /* sparse shapes and shapes of sets that they run */
   const char *names[3];
 } kernels;
 
@@ -51,10 +61,10 @@ static void run_plain_of(const host_object *k, const problem *p, int head) {
 static const kernels plain = {plain_text,
                               run_plain_of,
                               4,
-                              PLAIN_LAYOUTS,
+                              1,
                               {"zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv"}},
-                     mma = {mma_text, run_mma, ALL_SPARSE, ALL_LAYOUTS, MMA_NAMES},
-                     volta = {volta_text, run_mma, ALL_SPARSE, ALL_LAYOUTS, MMA_NAMES};
+                     mma = {mma_text, run_mma, ALL_SPARSE, SETS, MMA_NAMES},
+                     volta = {volta_text, run_mma, ALL_SPARSE, SETS, MMA_NAMES};
 
 /* A kind compiled for heads up to `head`, with the layouts. */
 typedef struct compiled {
@@ -67,7 +77,7 @@ typedef struct compiled {
 static compiled compile(const kernels *kind, zpk_dtype dtype, int head, bool watch) {
   compiled c = {.kind = kind, .head = head};
   draw_layouts(c.layouts);
-  c.k = device_open_with(kind->text, c.layouts, kind->n_layouts, dtype, head, watch);
+  c.k = device_open_with(kind->text, c.layouts, ALL_LAYOUTS, dtype, head, watch);
   return c;
 }
 
@@ -126,6 +136,27 @@ static void run_sparse(const compiled *c, zpk_dtype dtype, bool few) {
   }
 }
 
+static problem set_problem(const compiled *c, zpk_dtype dtype, int i) {
+  const blocks *layout = &c->layouts[set_shapes[i].layout];
+  problem p = make_problem(dtype, set_shapes[i].B, layout->n * layout->layout.block, set_shapes[i].H, set_shapes[i].G,
+                           set_shapes[i].valid, set_shapes[i].hd, drawn_layouts[set_shapes[i].layout].causal);
+  use_sets(&p, layout, set_shapes[i].n, set_shapes[i].first_head);
+  use_lengths(&p, set_shapes[i].lengths);
+  return p;
+}
+
+/* `few`: the last one. */
+static void run_sets(const compiled *c, zpk_dtype dtype, bool few) {
+  for (int i = few ? c->kind->n_sets - 1 : 0; i < c->kind->n_sets; i++) {
+    problem p = set_problem(c, dtype, i);
+    char what[64];
+    snprintf(what, sizeof what, "sets %d, dtype %d", i, (int)dtype);
+    if (i % 2) align(&p);
+    check_run(c, &p, what);
+    free_problem(&p);
+  }
+}
+
 /* ---- a short sample is a sample of a short sequence ---- */
 
 /* Both give the same bits: in a layout that sequence ends in the middle of a block. */
@@ -136,6 +167,7 @@ static void compare_bits(const compiled *c, problem *all) {
   for (int64_t b = 0; b < a->B; b++) {
     problem one = make_problem(a->dtype, 1, length_of(a, b), a->H, a->G, a->kv_heads_valid, a->hd, a->causal);
     one.a.layout = a->layout;
+    one.a.first_head = a->first_head;
     copy_sample(all, b, &one);
     c->kind->run(&c->k, &one, c->head);
     check_same(all, b, &one, a->layout ? "sparse" : "dense");
@@ -169,6 +201,7 @@ static void run_all(const kernels *kind, zpk_dtype dtype, int head, bool watch) 
   compiled c = compile(kind, dtype, head, watch);
   run_dense(&c, dtype, few);
   run_sparse(&c, dtype, few);
+  run_sets(&c, dtype, few);
   for (int i = 0; i < kind->n_sparse && head == 64 && !watch && !sanitized; i++) {
     problem p = sparse_problem(&c, dtype, i);
     compare_bits(&c, &p);

@@ -47,38 +47,50 @@ static int rank_of(const double *score, int e) {
   return before;
 }
 
-static void check_gate(zpk_dtype dtype, bool normalize) {
-  double score[TOKENS * E], weight[TOKENS * K];
+static double affinity(const zpk_routing *r, double score) { return r->sigmoid ? 1 / (1 + exp(-score)) : exp(score); }
+
+/* With sigmoids a bias decides some choices, and no weight. */
+static void check_gate(zpk_dtype dtype, bool normalize, bool sigmoid) {
+  double score[TOKENS * E], bias[E], weight[TOKENS * K];
   int32_t slot[TOKENS * K];
   zpk_routing r = routing(dtype, normalize, 0);
+  r.sigmoid = sigmoid;
   fill(dtype, score, TOKENS * E, 1);
-  zpk_top_k_gate(&r, score, weight, slot, 1, B);
-  zpk_top_k_gate(&r, score, weight, slot, 0, 1);
-  int dropped = 0;
+  fill(dtype, bias, E, 4);
+  zpk_top_k_gate(&r, score, sigmoid ? bias : NULL, weight, slot, 1, B);
+  zpk_top_k_gate(&r, score, sigmoid ? bias : NULL, weight, slot, 0, 1);
+  int dropped = 0, decided = 0;
   for (int b = 0; b < B; b++) {
     int used[E] = {0};
     for (int t = b * S; t < (b + 1) * S; t++) {
-      double token[E], sum = 0;
+      double token[E], preferred[E], sum = 0;
       for (int e = 0; e < E; e++) token[e] = get(dtype, score, t * E + e);
-      for (int e = 0; e < E; e++) sum += normalize && rank_of(token, e) >= K ? 0 : exp(token[e]);
+      for (int e = 0; e < E; e++) preferred[e] = sigmoid ? affinity(&r, token[e]) + get(dtype, bias, e) : token[e];
+      for (int e = 0; e < E; e++) sum += normalize && rank_of(preferred, e) >= K ? 0 : affinity(&r, token[e]);
+      if (sigmoid && !normalize) sum = 1;
       for (int j = 0; j < K; j++)
         for (int e = 0; e < E; e++) {
-          if (rank_of(token, e) != j) continue;
+          if (rank_of(preferred, e) != j) continue;
+          decided += rank_of(token, e) != j;
           bool fits = used[e] < SLOTS;
           cr_expect_eq(slot[t * K + j], fits ? e * SLOTS + used[e] : -1 - e, "token %d, choice %d", t, j);
-          cr_expect_float_eq(get(dtype, weight, t * K + j), exp(token[e]) / sum, dtype == ZPK_F64 ? 1e-15 : 1e-7);
+          cr_expect_float_eq(get(dtype, weight, t * K + j), affinity(&r, token[e]) / sum,
+                             dtype == ZPK_F64 ? 1e-15 : 1e-7);
           used[e] += fits;
           dropped += !fits;
         }
     }
   }
   cr_expect(dropped > 0, "a capacity that drops nothing tests nothing");
+  cr_expect_eq(decided > 0, sigmoid, "the bias decides %d choices", decided);
 }
 
 Test(kernels_experts, gate) {
   for (int normalize = 0; normalize < 2; normalize++) {
-    check_gate(ZPK_F32, normalize);
-    check_gate(ZPK_F64, normalize);
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+      check_gate(ZPK_F32, normalize, sigmoid);
+      check_gate(ZPK_F64, normalize, sigmoid);
+    }
   }
 }
 
@@ -86,7 +98,7 @@ Test(kernels_experts, equal_scores_go_to_the_lower_expert) {
   double score[TOKENS * E] = {0}, weight[TOKENS * K];
   int32_t slot[TOKENS * K];
   zpk_routing r = routing(ZPK_F64, true, 0);
-  zpk_top_k_gate(&r, score, weight, slot, 0, B);
+  zpk_top_k_gate(&r, score, NULL, weight, slot, 0, B);
   for (int i = 0; i < K; i++) cr_expect_eq(slot[i], i * SLOTS);
   cr_expect_eq(slot[(S - 1) * K], -1);
   cr_expect_eq(slot[(S - 1) * K + 1], -2);
@@ -96,26 +108,27 @@ Test(kernels_experts, equal_scores_go_to_the_lower_expert) {
 static double objective(const zpk_routing *r, const double *score, double loss_scale) {
   double weight[TOKENS * K], sum = 0;
   int32_t slot[TOKENS * K];
-  zpk_top_k_gate(r, score, weight, slot, 0, B);
+  zpk_top_k_gate(r, score, NULL, weight, slot, 0, B);
   for (int i = 0; i < TOKENS * K; i++) sum += weight[i] * value(2, i);
   for (int t = 0; t < TOKENS; t++) {
     double all = 0;
-    for (int e = 0; e < E; e++) all += exp(score[t * E + e]);
+    for (int e = 0; e < E; e++) all += affinity(r, score[t * E + e]);
     for (int i = t / S * S * K; i < (t / S + 1) * S * K; i++) {
       int e = slot[i] < 0 ? -1 - slot[i] : slot[i] / SLOTS;
-      sum += r->balance * E / (S * K) * exp(score[t * E + e]) / all * loss_scale;
+      sum += r->balance * E / (S * K) * affinity(r, score[t * E + e]) / all * loss_scale;
     }
   }
   return sum;
 }
 
-static void check_gate_gradient(bool normalize, double balance) {
+static void check_gate_gradient(bool normalize, bool sigmoid, double balance) {
   double score[TOKENS * E], weight[TOKENS * K], d_weight[TOKENS * K], d_score[TOKENS * E];
   int32_t slot[TOKENS * K];
   zpk_routing r = routing(ZPK_F64, normalize, balance);
+  r.sigmoid = sigmoid;
   fill(ZPK_F64, score, TOKENS * E, 1);
   fill(ZPK_F64, d_weight, TOKENS * K, 2);
-  zpk_top_k_gate(&r, score, weight, slot, 0, B);
+  zpk_top_k_gate(&r, score, NULL, weight, slot, 0, B);
   zpk_top_k_gate_grad(&r, score, slot, d_weight, 0.3, d_score, 0, B);
   const double h = 1e-5;
   for (int i = 0; i < TOKENS * E; i++) {
@@ -132,9 +145,34 @@ static void check_gate_gradient(bool normalize, double balance) {
 
 Test(kernels_experts, gradient_of_the_gate) {
   for (int normalize = 0; normalize < 2; normalize++) {
-    check_gate_gradient(normalize, 0);
-    check_gate_gradient(normalize, 0.7);
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+      check_gate_gradient(normalize, sigmoid, 0);
+      check_gate_gradient(normalize, sigmoid, 0.7);
+    }
   }
+}
+
+/* E * choices - all, over the power of two above 5 * 42: the same numbers in both dtypes, and twice them when added. */
+Test(kernels_experts, load_of_experts) {
+  double score[TOKENS * E], weight[TOKENS * K], exact[E];
+  float single[E];
+  int32_t slot[TOKENS * K];
+  zpk_routing r = routing(ZPK_F64, true, 0), narrow = r;
+  narrow.dtype = ZPK_F32;
+  fill(ZPK_F64, score, TOKENS * E, 1);
+  zpk_top_k_gate(&r, score, NULL, weight, slot, 0, B);
+  zpk_load_grad(&r, slot, false, exact);
+  zpk_load_grad(&narrow, slot, false, single);
+  zpk_load_grad(&narrow, slot, true, single);
+  int sum = 0;
+  for (int e = 0; e < E; e++) {
+    int count = 0;
+    for (int i = 0; i < TOKENS * K; i++) count += slot[i] == -1 - e || (slot[i] >= 0 && slot[i] / SLOTS == e);
+    cr_expect_eq(exact[e], (E * count - TOKENS * K) / 256.0, "expert %d", e);
+    cr_expect_eq((double)single[e], 2 * exact[e]);
+    sum += exact[e] != 0;
+  }
+  cr_expect_gt(sum, 0);
 }
 
 /* ---- dispatch and combine ---- */
@@ -149,7 +187,7 @@ static tokens route(const zpk_routing *r) {
   double score[TOKENS * E];
   fill(r->dtype, score, TOKENS * E, 1);
   fill(r->dtype, t.x, TOKENS * D, 3);
-  zpk_top_k_gate(r, score, t.weight, t.slot, 0, B);
+  zpk_top_k_gate(r, score, NULL, t.weight, t.slot, 0, B);
   memset(t.y, 0, sizeof t.y);
   zpk_dispatch(r, t.x, t.slot, t.y, 5, TOKENS);
   zpk_dispatch(r, t.x, t.slot, t.y, 0, 5);

@@ -208,8 +208,8 @@ EITHER(experts) {
   pair score = numbers(B * T * E, 9), weight = numbers(B * T * K, 10), x = numbers(B * E * SLOTS * D, 11),
        out = numbers(B * T * D, 12);
   int32_t slot[B * T * K], slot_f64[B * T * K];
-  zpk_top_k_gate(&r, score.narrow, weight.narrow, slot, 0, B);
-  zpk_top_k_gate(&exact, score.exact, weight.exact, slot_f64, 0, B);
+  zpk_top_k_gate(&r, score.narrow, NULL, weight.narrow, slot, 0, B);
+  zpk_top_k_gate(&exact, score.exact, NULL, weight.exact, slot_f64, 0, B);
   cr_expect_arr_eq(slot, slot_f64, sizeof slot);
   check(weight, B * T * K, "weights");
   for (int i = 0; i < B * T * K; i++) weight.exact[i] = wide(weight.narrow[i]);

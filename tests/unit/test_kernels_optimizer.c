@@ -53,6 +53,15 @@ Test(kernels_optimizer, f32_follows_f64) {
   }
 }
 
+/* Biases of gates: no state, no factor of the gradient, nothing where it is 0. */
+Test(kernels_optimizer, sign) {
+  static const double grad[4] = {3, -1e-9, 0, -7};
+  double p[4] = {1, 2, 3, 4};
+  zpk_update u = {.dtype = ZPK_F64, .kind = ZPK_SIGN, .lr = 0.25, .grad_scale = 0.5, .weight_decay = 0.1};
+  zpk_optimizer(&u, p, grad, NULL, NULL, 0, 4);
+  cr_expect_arr_eq(p, ((double[]){0.75, 2.25, 3, 4.25}), sizeof p);
+}
+
 /* LAMB of one tensor in two ranges, as the paper writes it. */
 static void lamb(zpk_dtype dtype, bool decay, double bound) {
   double want[N], m[N] = {0}, v[N] = {0}, update[N], got[3][N], g[N];

@@ -51,6 +51,9 @@ Test(sema_errors, names_and_calls) {
 }
 
 /* What does not depend on the sequence is refused first: that of HEAD, 8, is too short for any pattern. */
+#define GATE(more)                                                                                                     \
+  HEAD "  param b: [4] ~ zeros()\n  param w: [4, d] ~ zeros()\n  gate = matmul(x, transpose(w))\n"                     \
+       "  weight, slot = top_k_gate(gate, k = 2, " more ")\n" TAIL
 #define SPARSE(pattern) HEAD "  x = attention(x, x, x, heads = 2, pattern = " pattern ")\n" TAIL
 Test(sema_errors, patterns) {
   CHECK(
@@ -58,8 +61,23 @@ Test(sema_errors, patterns) {
       {"unknown", SPARSE("sparse.slidng(window = 3)"), "Z0215|`sparse.slidng`|did you mean `sliding`"},
       {"far off", SPARSE("sparse.zzzzzzzzz()"), "Z0215|patterns are `sparse.fixed`, `sparse.variable`"},
       {"argument", SPARSE("sparse.sliding(local = 3)"), "Z0214|`sparse.sliding` has no argument `local`"},
-      {"horizontal", SPARSE("sparse.fixed(horizontal = true)"), "Z0216|`horizontal` of `sparse.fixed`"},
-      {"patterns of heads", SPARSE("sparse.fixed(patterns = 4)"), "Z0216|`patterns` of `sparse.fixed`"},
+      {"horizontal and causal", SPARSE("sparse.fixed(block = 16, horizontal = true)"),
+       "Z0205|`horizontal` lets global blocks see all keys|causal = false"},
+      {"horizontal of a number", SPARSE("sparse.variable(horizontal = 1)"), "Z0202|`horizontal` must be true or false"},
+      {"too many patterns", SPARSE("sparse.fixed(local = 6, global = 2, patterns = 4)"),
+       "Z0237|4 `patterns` of `global` = 2 blocks need as many blocks, `local` is 6"},
+      {"patterns of another kind", SPARSE("sparse.bigbird(patterns = 2)"),
+       "Z0214|`sparse.bigbird` has no argument `patterns`"},
+      {"bias of a softmax", GATE("bias = b"), "Z0208|`bias` of `top_k_gate`|affinity = \"sigmoid\""},
+      {"bias of another size", GATE("bias = w, affinity = \"sigmoid\""),
+       "Z0204|is a parameter [4], one number an expert"},
+      {"bias that is no parameter", GATE("bias = gate, affinity = \"sigmoid\""), "Z0204|one number an expert"},
+      {"rate of a bias", GATE("bias = b, affinity = \"sigmoid\", bias_rate = -1"), "Z0208|`bias_rate`|must be above 0"},
+      {"bias read elsewhere",
+       GATE("bias = b, affinity = \"sigmoid\")\n  x = x + combine(dispatch(x, slot), weight, slot)\n  x = x + "
+            "matmul(gate + b, w"),
+       "Z0208|nothing else may read it"},
+      {"affinity", GATE("affinity = \"relu\""), "`affinity`|softmax"},
       {"no window", SPARSE("sparse.sliding(window = 0)"),
        "Z0237|`window` must be a whole number of at least 1, this is 0"},
       {"even window", SPARSE("sparse.bigbird(window = 4)"), "Z0237|`window`|odd, this is 4"},

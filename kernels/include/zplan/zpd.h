@@ -104,8 +104,8 @@ typedef struct zpd_attention {
   zpd_int B, S, H, G, hd, kv_heads_valid;
   double scale;
   int causal;
-  int layout; /* 0: dense; else what zpd_layout_of, which stands before zpd_attention.cuh with ZPD_LAYOUTS, is asked for
-               */
+  int layout; /* 0: dense; else what zpd_layout_of, which stands before zpd_attention.cuh with ZPD_LAYOUTS, is asked
+               * for, of head 0 of the model where heads have different ones */
   const void *q, *k, *v;
   zpd_int q_ld, k_ld, v_ld;
   void *o;
@@ -116,8 +116,10 @@ typedef struct zpd_attention {
   void *dq, *dk, *dv;
   zpd_int dq_ld, dk_ld, dv_ld;
   zpd_int window; /* as zpk_attention_args.window; in texts with ZPD_WINDOWS, else 0 */
-  double softcap; /* this and the next two likewise; in texts with ZPD_SCORES, else 0. Then scale is not 0 */
-  zpd_int alibi_heads, alibi_first;
+  double softcap; /* this and the next one likewise; in texts with ZPD_SCORES, else 0. Then scale is not 0 */
+  zpd_int alibi_heads;
+  zpd_int first_head, other_layouts; /* as zpk_attention_args.first_head, zpk_layout.others; the latter in texts with
+                                        ZPD_HEAD_LAYOUTS, else 0 */
   const int *lengths; /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
   void *facts;   /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
                     [B, H]: log-sum-exp over log 2, sum of o * d_o */
@@ -129,17 +131,19 @@ typedef struct zpd_attention {
  */
 typedef struct zpd_routing {
   zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
-  zpd_int normalize;
+  zpd_int normalize, sigmoid, accumulate; /* accumulate: load_grad */
   double balance, loss_scale;
   const double *scale_there; /* gate_grad: a further factor of loss_scale that only the device knows; NULL: 1 */
   const void *in;            /* scores; x of dispatch, y of the others */
+  const void *bias;          /* gate_choose; NULL: none */
   const void *weight;        /* combine: NULL, 1; gate_grad: d_weight */
   const void *d_out;         /* combine_grad */
   const int *slot;           /* all but gate_choose and gate_places */
-  void *out;                 /* gate_choose: weights; else d_scores, slots, tokens, dy */
+  void *out;                 /* gate_choose: weights; else d_scores, slots, tokens, dy; the gradient of the bias */
   void *d_weight;            /* combine_grad */
   int *choice;               /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
-} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_dispatch, zpd_combine, zpd_combine_grad
+} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_load_grad, zpd_dispatch, zpd_combine,
+                * zpd_combine_grad
                 */
 
 /* ---- cross-entropy: as zpk_ce_stats, zpk_ce_loss, zpk_ce_grad ---- */
@@ -188,6 +192,7 @@ typedef struct zpd_outcome {
 typedef struct zpd_segment {
   zpd_int begin, count, to_params, to_state, first;
   double lr_factor, weight_decay; /* lr_factor: of zpd_updates.lr */
+  double sign_rate;               /* above 0: so much against the sign of the gradient, instead of the optimizer */
 } zpd_segment;
 
 /* sums[b] = sum of x^2, in f64, over the part of block b: how many blocks a segment has is up to its elements alone. */

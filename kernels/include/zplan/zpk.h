@@ -95,12 +95,14 @@ typedef struct zpk_block_list {
   const int32_t *first; /* [S / block + 1] */
   const zpk_run *run;
 } zpk_block_list;
-/* Which blocks of keys the blocks of queries see, of all heads. Every block sees itself, so every query a key. */
+/* Which blocks of keys the blocks of queries see. Every block sees itself, so every query a key. */
 typedef struct zpk_layout {
   int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: zpd.h */
   zpk_block_list keys;    /* of query blocks; when causal none behind the block itself */
   zpk_block_list queries; /* the same pairs by key block */
   int id;                 /* on a GPU: number of the table in the device kernels, from 1 on */
+  int others; /* further layouts of the attention, behind this one in memory, on a GPU in the numbers: head h of the
+               * model has number h % (1 + others). All have the same block */
 } zpk_layout;
 enum { ZPK_SPARSE_UNIT = 16 };
 typedef struct zpk_attention_args {
@@ -109,15 +111,16 @@ typedef struct zpk_attention_args {
   int64_t kv_heads_valid; /* kv heads that are not padding; the rest: outputs and gradients are zero */
   double scale;
   bool causal;
-  const zpk_layout *layout; /* NULL: dense */
+  const zpk_layout *layout; /* NULL: dense. The first one, where heads have different ones */
   /* A query sees keys that are less than so many positions away from it, so causal itself and the window - 1 before it;
    * 0: however far away. Dense attention alone. Time follows it. */
   int64_t window;
   /* What becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), where that is above 0 (Gemma 2,
-   * arXiv 2408.00118); then, where alibi_heads is above 0, - slope * |query - key| (ALiBi, arXiv 2108.12409). The model
-   * has so many heads, and the first one here is its head alibi_first. */
+   * arXiv 2408.00118); then, where alibi_heads, the model's number of heads, is above 0, - slope * |query - key|
+   * (ALiBi, arXiv 2108.12409). */
   double softcap;
-  int64_t alibi_heads, alibi_first;
+  int64_t alibi_heads;
+  int64_t first_head;    /* the number that the first one here has among the model's heads */
   const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
   void *o; /* [R, H*hd]; backward: input */
@@ -161,14 +164,21 @@ typedef struct zpk_routing {
   int64_t B, S, k;        /* k: choices of a token */
   int64_t experts, slots; /* gates: of all ranks; slots of one expert for one sample */
   bool normalize;         /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
-  double balance;         /* gates: weight of the balancing loss, only in the gradient */
-  int64_t d;              /* the others: columns of a token */
+  bool sigmoid;   /* gates: affinities are sigmoids of scores, and such weights are these; probabilities are their
+                     parts of the sum (arXiv 2412.19437, section 2.1.2). Else softmax */
+  double balance; /* gates: weight of the balancing loss, only in the gradient */
+  int64_t d;      /* the others: columns of a token */
   /* the others: this rank's share of a sample's experts * slots, padding experts included */
   int64_t first_slot, n_slots;
 } zpk_routing;
 /* Scores [R, experts] -> weights and slots [R, k]: expert * slots + place, positions in order, or -1 - expert when it
- * has no place left. Equal scores go to the lower expert. Tasks: samples. */
-void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end);
+ * has no place left. Equal scores go to the lower expert. bias [experts]: of sigmoids, added to them for the choice
+ * alone; NULL: none. Tasks: samples. */
+void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot,
+                    int64_t begin, int64_t end);
+/* What stands for the gradient of the bias: E * choices of the expert - all choices, over the next power of two of
+ * E * all choices, so that f32 and f64 hold it exactly; [+]= grad [E]. */
+void zpk_load_grad(const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end);
 /* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed. Tasks: tokens. */
@@ -204,12 +214,14 @@ void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_c
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {
   zpk_dtype dtype;
-  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion, 4 LAMB */
+  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion, 4 LAMB;
+             * ZPK_SIGN: lr against the sign of the gradient, without state */
   double lr, beta1, beta2, eps, weight_decay, momentum;
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
   double ema;          /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
+enum { ZPK_SIGN = 5 };
 /* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
  * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);

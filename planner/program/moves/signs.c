@@ -53,6 +53,8 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!zp_is_adam(&spec->train)) return "compress is for adam and adamw";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_model_has_frozen(spec->model)) return "compress does not go with frozen parameters";
+  if (zp_model_has_gate_biases(spec->model))
+    return "compress does not go with biases of gates, which move by their load";
   if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
   if (zp_shards_state(c)) return "compress does not go with ZeRO 1 to 3";
   if (c->home[ZP_STATE_GRADIENTS].eighths > 0 || c->home[ZP_STATE_PARAMS].eighths > 0)

@@ -29,6 +29,7 @@ typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC,
 /* What the optimizer has for a parameter alone: of its group, or of all that are in none. */
 typedef struct zpr_recipe {
   double lr_factor, weight_decay; /* lr_factor: of the learning rate */
+  double sign_rate;               /* above 0: so much against the sign of the gradient; it counts in no norm */
 } zpr_recipe;
 
 /* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
@@ -426,7 +427,8 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
                  const void *lse, zpk_targets targets, int64_t rows, void *dlogits);
 /* Mixture of experts; r->B samples. */
-void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot);
+void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot);
+void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score);
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out);

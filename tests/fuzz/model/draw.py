@@ -229,7 +229,7 @@ class Drawing:
             x = [self.one(NONLINEAR), {}, x]
         self.let(scope, names, ["split", {"n": parts}, x], [width] * parts)
 
-    def pattern(self, length):
+    def pattern(self, length, causal):
         block, kind = 16 if length < 128 else 64, self.one(PATTERNS)
         n = length // block
         listed = sorted(self.random.sample(range(n), self.random.randint(0, min(n, 2))))
@@ -239,6 +239,8 @@ class Drawing:
         if kind == "fixed":
             o["local"] = self.random.randint(1, n)
             o["global"] = self.random.randint(1, o["local"])
+            o["patterns"] = self.random.randint(1, o["local"] // o["global"])
+            o["horizontal"] = not causal and self.chance(0.5)
         elif kind == "strided":
             o.update(local=self.random.randint(1, n), stride=self.random.randint(1, n))
         elif kind == "longformer":
@@ -247,7 +249,8 @@ class Drawing:
             o.update({"global": self.random.randint(0, 1), "random": self.random.randint(0, 1), "seed": self.random.randint(0, 99)})
         elif kind == "variable":
             o.update({"windows": [self.random.randint(1, 2) for _ in range(self.random.randint(1, 2))], "global": listed,
-                      "random": self.random.randint(0, 1), "seed": self.random.randint(0, 99)})
+                      "random": self.random.randint(0, 1), "seed": self.random.randint(0, 99),
+                      "horizontal": not causal and self.chance(0.5)})
         return [kind, o]
 
     def attention_statement(self, scope):
@@ -261,7 +264,7 @@ class Drawing:
         if self.chance(0.3):
             options["scale"] = self.one((0.2, 0.5, 1.0))
         if length % 16 == 0 and self.chance(0.8):
-            options["pattern"] = self.pattern(length)
+            options["pattern"] = self.pattern(length, options.get("causal", True))
         source, names = self.width(), [self.name(stem) for stem in "qkv"]
         if kv_heads == heads and self.chance(0.5):
             x = self.product(scope, self.expression(scope, source, 2), source, 3 * heads * size)
@@ -294,6 +297,8 @@ class Drawing:
             options["normalize"] = False
         if self.chance(0.4):
             options["balance"] = self.one((0.01, 0.1, 1.0))
+        if self.chance(0.4):
+            options["affinity"] = "sigmoid"
         tokens, weight, slot = self.name("t"), self.name("weight"), self.name("slot")
         x = self.expression(scope, source, 2)
         # Part of a wider tensor cannot be dispatched: the planner refuses it.

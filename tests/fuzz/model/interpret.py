@@ -54,12 +54,20 @@ def window_of(windows, block):
         window += 1
 
 
-def meets(kind, o, i, j, n):
+def is_global(o, head, j, n):
+    """Is block j of a fixed pattern global for the head? A run that the sequence cuts off has its last blocks instead, if these are earlier."""
+    run = j - j % o["local"]
+    last = run + o["local"] - head % o["patterns"] * o["global"]
+    if run + o["local"] > n:
+        last = min(last, n)
+    return last - o["global"] <= j < last
+
+
+def meets(kind, o, head, i, j, n):
     """Does block i see block j, but for random ones?"""
     near = "window" in o and abs(i - j) <= o["window"] // 2
     if kind == "fixed":
-        end = min((j // o["local"] + 1) * o["local"], n)
-        return i // o["local"] == j // o["local"] or j >= end - o["global"]
+        return i // o["local"] == j // o["local"] or is_global(o, head, j, n) or (o["horizontal"] and is_global(o, head, i, n))
     if kind == "strided":
         return abs(i - j) < o["local"] or abs(i - j) % o["stride"] == 0
     if kind == "sliding":
@@ -68,14 +76,14 @@ def meets(kind, o, i, j, n):
         return near or i in o["global"] or j in o["global"]
     if kind == "bigbird":
         return near or i < o["global"] or j < o["global"]
-    return window_of(o["windows"], i) == window_of(o["windows"], j) or j in o["global"]
+    return window_of(o["windows"], i) == window_of(o["windows"], j) or j in o["global"] or (o["horizontal"] and i in o["global"])
 
 
-def block_matrix(kind, o, n, causal):
+def block_matrix(kind, o, head, n, causal):
     seen = np.zeros((n, n), dtype=bool)
     for i in range(n):
         limit = i + 1 if causal else n
-        seen[i, :limit] = [meets(kind, o, i, j, n) for j in range(limit)]
+        seen[i, :limit] = [meets(kind, o, head, i, j, n) for j in range(limit)]
         drawn = set()
         for k in range(min(o.get("random", 0), limit)):
             j = int(float(uniform(o.get("seed", 0), 0, i, 0, 0, k)) * limit)
@@ -86,13 +94,14 @@ def block_matrix(kind, o, n, causal):
     return seen
 
 
-def visible(length, causal, pattern):
-    """[queries, keys]"""
-    seen = np.ones((length, length), dtype=bool)
+def visible(heads, length, causal, pattern):
+    """[heads, queries, keys]"""
+    seen = np.ones((heads, length, length), dtype=bool)
     if pattern:
         kind, o = pattern
-        seen = np.kron(block_matrix(kind, o, length // o["block"], causal), np.ones((o["block"], o["block"]), dtype=bool)).astype(bool)
-    return seen & np.tril(np.ones_like(seen)) if causal else seen
+        blocks = [block_matrix(kind, o, head, length // o["block"], causal) for head in range(heads)]
+        seen = np.kron(np.array(blocks), np.ones((1, o["block"], o["block"]), dtype=bool)).astype(bool)
+    return seen & np.tril(np.ones((length, length), dtype=bool)) if causal else seen
 
 
 # ---- compositions ----
@@ -144,7 +153,7 @@ def attention(q, k, v, heads, kv_heads, causal, scale, pattern):
     shared = np.arange(heads) // (heads // kv_heads)  # the key/value head of every query head
     q, k, v = to_heads(q, heads), t.take(to_heads(k, kv_heads), shared, 2), t.take(to_heads(v, kv_heads), shared, 2)
     scores = t.mul(t.einsum("bqhd,bkhd->bhqk", q, k), scale or 1 / math.sqrt(size))
-    weights = softmax(t.add(scores, np.where(visible(shape[1], causal, pattern), 0.0, -1e300)))
+    weights = softmax(t.add(scores, np.where(visible(heads, shape[1], causal, pattern), 0.0, -1e300)))
     weights = t.rounded(weights, np.abs(scores.value).max(-1, keepdims=True))
     return t.reshape(t.einsum("bhqk,bkhd->bqhd", weights, v), shape)
 
@@ -361,11 +370,19 @@ class Run:
     def top_k_gate(self, options, scores):
         k, experts = options["k"], scores.value.shape[-1]
         routing = Routing(scores.value, k, options.get("capacity", 1.25))
-        chosen = softmax(t.take_along_rows(scores, routing.choice)) if options.get("normalize", True) else \
-            t.take_along_rows(softmax(scores), routing.choice)
+        if options.get("affinity") == "sigmoid":
+            affinity = t.sigmoid(scores)
+            probability = t.div(affinity, t.row_sum(affinity))
+            chosen = t.take_along_rows(affinity, routing.choice)
+            if options.get("normalize", True):
+                chosen = t.div(chosen, t.row_sum(chosen))
+        else:
+            probability = softmax(scores)
+            chosen = softmax(t.take_along_rows(scores, routing.choice)) if options.get("normalize", True) else \
+                t.take_along_rows(probability, routing.choice)
         if options.get("balance", 0):
             share = routing.share[:, None, :] * (options["balance"] * experts / scores.value.shape[0] / scores.value.shape[1])
-            self.extra.append(t.total(t.mul(softmax(scores), share)))
+            self.extra.append(t.total(t.mul(probability, share)))
         return [chosen, routing]
 
     def dispatch(self, options, x, routing):

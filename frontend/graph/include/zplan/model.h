@@ -127,7 +127,8 @@ typedef enum zp_op_class {
   /* choice whose expert has no slot left is dropped. So a sample's result depends on no other sample and on no plan.  \
    */                                                                                                                  \
   X(TOP_K_GATE, "top_k_gate", ROUTING) /* scores[B,S,E] -> weight[B,S,k], slot i32[B,S,k]: e * C + place, or -1-e */   \
-                                       /* when dropped; attr.top_k capacity normalize balance                     */   \
+                                       /* when dropped; attr.top_k capacity normalize balance sigmoid. With a      */  \
+                                       /* second operand bias[E], a parameter, that is added for the choice alone  */  \
   X(DISPATCH, "dispatch", ROUTING)     /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */   \
   X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k] */       \
   X(COMBINE, "combine", ROUTING) /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */         \
@@ -167,7 +168,8 @@ typedef enum zp_op_class {
   X(BATCHED_MATMUL_DGRAD, "batched_matmul_dgrad", GROUPED) /* dy, w -> dx */                                           \
   X(BATCHED_MATMUL_WGRAD, "batched_matmul_wgrad", GROUPED) /* dy, x -> gradient of parameter (accumulates) */          \
   X(TOP_K_GATE_GRAD, "top_k_gate_grad",                                                                                \
-    ROUTING)                                 /* scores, slot, d weight -> d scores, the balancing loss's included */   \
+    ROUTING)                        /* scores, slot, d weight -> d scores, the balancing loss's included */            \
+  X(LOAD_GRAD, "load_grad", LOOKUP) /* slot -> "gradient" of a gate's bias[E]: choices above the mean (accumulates) */ \
   X(DISPATCH_GRAD, "dispatch_grad", ROUTING) /* slot, dy[B,E,C,d] -> dx[B,S,d] */                                      \
   X(COMBINE_GRAD, "combine_grad", ROUTING)   /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                       \
   X(MEAN_GRAD, "mean_grad", POSITIONS)       /* dy[B,d] -> dx[B,S,d]: dy times attr.value at every position */         \
@@ -191,7 +193,9 @@ typedef struct zp_op_attr {
    * balancing loss. experts: local number in local graphs; slots: of one expert for one sample. */
   double capacity, balance;
   int64_t top_k, experts, slots;
-  bool trans, tanh_form, causal, interleaved, normalize;
+  /* sigmoid: an affinity is the sigmoid of its score, else the softmax. bias_rate: of the bias in a step. */
+  double bias_rate;
+  bool trans, tanh_form, causal, interleaved, normalize, sigmoid;
   /* Attention: NULL where it is dense. The layout is made from the pattern by the op's rule. Arena. */
   const struct zp_sparse *sparse;
   const struct zp_layout *layout;
@@ -300,6 +304,9 @@ typedef struct zp_param {
   double init_a, init_b; /* normal: mean, std; uniform: low, high; constant: value */
   int segment; /* the repeat segment that owns it, one copy per iteration; -1: declared outside repeats, one copy */
   bool frozen; /* it is not trained: no gradient, no optimizer state (zp_model_freeze) */
+  /* The bias of a gate: a step takes that much off or adds it, by the sign of what stands for its gradient, which
+   * counts in no norm (zp_model_find_biases); 0: any other parameter. */
+  double sign_rate;
   zp_span span;
 } zp_param;
 
@@ -381,6 +388,10 @@ bool zp_model_reads_tokens(const zp_model *model);
 const zp_input *zp_model_foreign_input(const zp_model *model);
 /* Fills in the ranges of i32 inputs from what reads them. Requires: all segments are there. */
 void zp_model_find_ranges(zp_model *model);
+/* Fills in sign_rate. The first node that reads such a bias otherwise, or at another rate; NULL: none does. Likewise.
+ */
+const zp_node *zp_model_find_biases(zp_model *model);
+bool zp_model_has_gate_biases(const zp_model *model); /* that are not frozen */
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
 /* Keys that a query of so many positions sees on average: of causal attention half of all, as it is counted everywhere.

@@ -233,7 +233,8 @@ static inline int zp_moments(const zp_train *train) {
 /* What the optimizer has for a parameter alone. */
 typedef struct zp_recipe {
   double lr_factor, weight_decay;
-  bool orthogonal; /* Muon's: its update is orthogonalised */
+  bool orthogonal;  /* Muon's: its update is orthogonalised */
+  double sign_rate; /* zp_param's: above 0, the optimizer leaves it alone */
 } zp_recipe;
 zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
 /* Can Muon take it? It is a matrix, and a layer's own. */

@@ -68,7 +68,7 @@ typedef struct zp_attention_shape {
   int64_t samples, heads, kv_heads, sequence, width, head;
   int float_bytes;
   bool causal;
-  const zp_layout *layout; /* NULL: dense */
+  const zp_layout *layout; /* NULL: dense. Where heads see different pairs: of the rank that has most to do */
   int64_t window;          /* of tokens, as zp_op_attr.window; 0: none. Without a layout */
 } zp_attention_shape;
 /* The geometry of zpd_mma_rows, zpd_mma_sharers and zpd_mma_step of the kernels (zplan/zpd.h), which the planner may
