@@ -240,8 +240,8 @@ static int64_t made_up_label(const zpr_named *input, uint64_t seed, uint64_t n) 
  * for every seed, and so in training and validation. */
 void zpr_named_make_up(const zpr *c, uint64_t seed, uint64_t n, int input, void *to, int64_t at) {
   const zpr_program *p = c->program;
-  const zpr_named *a = &p->named[input], *labels = NULL;
-  for (int i = 0; i < p->n_named; i++)
+  const zpr_named *a = &p->named[input], *labels = a->labels ? a : NULL;
+  for (int i = 0; i < p->n_named && !labels; i++)
     if (p->named[i].labels) labels = &p->named[i];
   assert(labels && labels->elements == 1);
   int64_t label = made_up_label(labels, seed, n);

@@ -73,7 +73,6 @@ zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t coun
   zp_arena *arena = model->arena;
   zp_graph *graph = ZP_NEW(arena, zp_graph);
   graph->arena = arena;
-  graph->loss = -1;
   for (int i = 0; i < n_carry; i++) {
     zp_tensor tensor = zp_tensor_make(zp_strdup(arena, carry_names[i]), ZP_ELEM_FLOAT, carry[i], span);
     tensor.role = ZP_ROLE_CARRY_IN;

@@ -172,23 +172,27 @@ static bool apply_slice(zp_elab *e, const builtin *op, const zp_expr *call, cons
   return apply_with(e, op, call, slots, attr, value);
 }
 
-/* One position, without its dimension. */
+/* One position, or one column of every position, without its dimension. */
 static bool apply_select(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
   double index;
   zp_value x;
-  if (!tensors(e, op, slots, &x) || !check_axis(e, op, &slots[2]) ||
-      !zp_elab_require(e, call, op->name, "index", &slots[1]) || !zp_slot_number(e, &slots[1], "index", 0, &index))
+  double axis = 1;
+  if (!tensors(e, op, slots, &x) || !zp_slot_number(e, &slots[2], "axis", 1, &axis)) return false;
+  bool column = axis == 2 || axis == -1;
+  if (!(column || check_axis(e, op, &slots[2])) || !zp_elab_require(e, call, op->name, "index", &slots[1]) ||
+      !zp_slot_number(e, &slots[1], "index", 0, &index))
     return false;
   zp_shape shape = zp_elab_value_shape(e, &x);
-  double positions = shape.rank == 3 ? (double)shape.dim[1] : 0, from_start = index < 0 ? index + positions : index;
-  if (shape.rank == 3 && !(from_start >= 0 && from_start < positions && from_start == floor(from_start))) {
-    zp_report(e->diags, ZP_Z0237, slots[1].value.span, "`index` of `select` lies in 0 .. %g, this is %g", positions - 1,
+  double size = shape.rank == 3 ? (double)shape.dim[column ? 2 : 1] : 0, from_start = index < 0 ? index + size : index;
+  if (shape.rank == 3 && !(from_start >= 0 && from_start < size && from_start == floor(from_start))) {
+    zp_report(e->diags, ZP_Z0237, slots[1].value.span, "`index` of `select` lies in 0 .. %g, this is %g", size - 1,
               index);
     return false;
   }
   attr.begin = (int64_t)from_start;
-  return apply_with(e, op, call, slots, attr, value);
+  if (!column) return apply_with(e, op, call, slots, attr, value);
+  return zp_elab_apply(e, call, ZP_OP_COLUMN, &x, 1, attr, op->name, value);
 }
 
 /* Places of arguments of attention. */
@@ -246,6 +250,8 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
   return true;
 }
 
+enum { CLASSES = 5 }; /* place of the lengths of cross_entropy */
+
 static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots,
                                 zp_value *value) {
   zp_op_attr attr = {0};
@@ -257,9 +263,19 @@ static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *ca
               attr.smoothing);
     return false;
   }
-  if (attr.z_loss >= 0) return apply_with(e, op, call, slots, attr, value);
-  zp_report(e->diags, ZP_Z0237, slots[4].value.span, "`z_loss` must not be negative, this is %g", attr.z_loss);
-  return false;
+  if (attr.z_loss < 0) {
+    zp_report(e->diags, ZP_Z0237, slots[4].value.span, "`z_loss` must not be negative, this is %g", attr.z_loss);
+    return false;
+  }
+  if (!slots[CLASSES].given) return apply_with(e, op, call, slots, attr, value);
+  if (attr.smoothing > 0) {
+    zp_report(e->diags, ZP_Z0237, slots[CLASSES].value.span, "`lengths` do not go with `label_smoothing`");
+    return false;
+  }
+  zp_value in[3];
+  if (!tensors(e, op, slots, in) || !is_tensor(e, op, slots, CLASSES)) return false;
+  in[2] = slots[CLASSES].value;
+  return zp_elab_apply(e, call, op->op, in, 3, attr, op->name, value);
 }
 
 static bool apply_matmul(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
@@ -317,7 +333,7 @@ static const builtin builtins[] = {
     {"combine", 3, {"y", "weight", "slot"}, apply_plain, ZP_OP_COMBINE},
     {"cross_entropy",
      2,
-     {"logits", "labels", "!ignore_index", "label_smoothing", "z_loss"},
+     {"logits", "labels", "!ignore_index", "label_smoothing", "z_loss", "lengths"},
      apply_cross_entropy,
      ZP_OP_CROSS_ENTROPY},
 };

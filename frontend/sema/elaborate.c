@@ -99,7 +99,7 @@ static void check_output(zp_elab *e, const zp_item *item) {
   if (!e->has_output) {
     zp_diag *d = zp_report(e->diags, ZP_Z0227, item->name.span, "model `%s` has no output", item->name.text);
     zp_diag_help(d, "end it with `output loss = cross_entropy(logits, labels)`");
-  } else if (!last || last->graph->loss < 0) {
+  } else if (!last || last->graph->losses.len == 0) {
     zp_report(e->diags, ZP_Z0227, e->output_span, "a repeat follows the output");
   }
 }
@@ -177,7 +177,7 @@ static void finish(zp_elab *e) {
   order_inputs(model);
   for (int s = 0; s < model->segments.len; s++) zp_graph_infer_parts(model->segments.data[s].graph);
   const zp_graph *last = model->segments.data[model->segments.len - 1].graph;
-  const zp_node *loss = &last->nodes.data[last->tensors.data[last->loss].producer];
+  const zp_node *loss = &last->nodes.data[last->tensors.data[last->losses.data[0]].producer];
   model->vocabulary = zp_shape_cols(&last->tensors.data[loss->in.data[0]].shape);
   model->sequence = positions_of_inputs(model);
   zp_model_find_ranges(model);

@@ -95,10 +95,10 @@ Test(data_arrays, samples_in_order_in_every_dtype) {
     cr_expect_eq(zpr_data_windows(data), SAMPLES);
     zpr_data_load(&l.c, data, 0);
     for (int i = 0; i < 4; i++) expect_sample(&l, i, i);
-    cr_expect_float_eq(l.c.token_weight, 1.0 / 3, 1e-15, "one of four has no label");
+    cr_expect_float_eq(l.c.token_weight[0], 1.0 / 3, 1e-15, "one of four has no label");
     zpr_data_load(&l.c, data, 4); /* 4, and around */
     for (int i = 0; i < 4; i++) expect_sample(&l, i, (4 + i) % SAMPLES);
-    cr_expect_float_eq(l.c.token_weight, 1.0 / 4, 1e-15);
+    cr_expect_float_eq(l.c.token_weight[0], 1.0 / 4, 1e-15);
     zpr_data_close(data);
     zpr_close(&l.c);
   }
@@ -221,7 +221,7 @@ Test(data_arrays, made_up_inputs) {
       cr_expect_gt(apart, 0.3, "patterns of labels %d and %d", a, b); /* noise of such a mean: about 0.04 */
     }
   }
-  cr_expect_float_eq(l.c.token_weight, 1.0 / 4, 1e-15);
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / 4, 1e-15);
   zpr_data_close(data);
   zpr_close(&l.c);
 }
