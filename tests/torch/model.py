@@ -68,18 +68,37 @@ def bert_norm(w, name, x):
     return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], 1e-12)
 
 
+def bert_layers(w, x, lengths, layers, heads):
+    def linear(name, y):
+        return F.linear(y, w[name + ".weight"], w[name + ".bias"])
+
+    for layer in range(layers):
+        at = "layer.%d." % layer
+        q, k, v = (to_heads(part, heads) for part in linear(at + "attention.qkv", x).chunk(3, -1))
+        x = bert_norm(w, at + "attention_norm", x + linear(at + "attention.dense", from_heads(padded_attention(q, k, v, lengths))))
+        x = bert_norm(w, at + "output_norm", x + linear(at + "mlp.dense", F.gelu(linear(at + "mlp.intermediate", x))))
+    return x
+
+
 def bert(w, tokens, lengths, layers, heads):
     """Norms behind the sums; a head of its own before the tied output projection."""
     def linear(name, y):
         return F.linear(y, w[name + ".weight"], w[name + ".bias"])
 
     x = bert_norm(w, "embeddings", F.embedding(tokens, w["word"]) + w["position"][: tokens.shape[1]] + w["segment"])
-    for layer in range(layers):
-        at = "layer.%d." % layer
-        q, k, v = (to_heads(part, heads) for part in linear(at + "attention.qkv", x).chunk(3, -1))
-        x = bert_norm(w, at + "attention_norm", x + linear(at + "attention.dense", from_heads(padded_attention(q, k, v, lengths))))
-        x = bert_norm(w, at + "output_norm", x + linear(at + "mlp.dense", F.gelu(linear(at + "mlp.intermediate", x))))
+    x = bert_layers(w, x, lengths, layers, heads)
     return bert_norm(w, "head_norm", F.gelu(linear("transform", x))) @ w["word"].t() + w["head_bias"]
+
+
+def squad(w, tokens, lengths, types, layers, heads):
+    """Logits of the first and the last position of a span, none behind the sample's end, and of whether there is one."""
+    x = F.embedding(tokens, w["word"]) + F.embedding(types, w["segment"]) + w["position"][: tokens.shape[1]]
+    x = bert_layers(w, bert_norm(w, "embeddings", x), lengths, layers, heads)
+    start, end = F.linear(x, w["span.weight"], w["span.bias"]).split(1, dim=-1)
+    behind = torch.arange(tokens.shape[1])[None] >= lengths[:, None]
+    answer = F.linear(torch.tanh(F.linear(x[:, 0], w["pooler.weight"], w["pooler.bias"])), w["answer.weight"], w["answer.bias"])
+    return {"start_loss": start.squeeze(-1).masked_fill(behind, float("-inf")),
+            "end_loss": end.squeeze(-1).masked_fill(behind, float("-inf")), "possible_loss": answer}
 
 
 # ---- LLaMA ----
