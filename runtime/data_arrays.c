@@ -206,6 +206,10 @@ static bool read_ids(const zpr_named *input, const zpr_npy *npy, const char *pat
                      zpr_error *error) {
   for (int64_t i = 0; i < input->elements; i++) {
     int64_t id = id_at(npy, window * input->elements + i);
+    if (input->recoded && id == input->none) {
+      to[i] = -1;
+      continue;
+    }
     if (id < input->least || id >= input->limit) {
       zpr_error_set(error, "Z0803", "\"%s\" has %lld in sample %lld, `%s` of the model goes from %lld to %lld", path,
                     (long long)id, (long long)window, input->name, (long long)input->least,

@@ -250,13 +250,36 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
   return true;
 }
 
-enum { CLASSES = 5 }; /* place of the lengths of cross_entropy */
+enum { IGNORE = 2, CLASSES = 5 }; /* places of arguments of cross_entropy */
+
+/* What stands for none is a matter of the data: the input says it to those who read them. */
+static bool set_ignored(zp_elab *e, const zp_slot *slots) {
+  const zp_slot *slot = &slots[IGNORE];
+  double none;
+  if (!zp_slot_number(e, slot, "ignore_index", -1, &none)) return false;
+  if (none != floor(none) || fabs(none) > INT32_MAX) {
+    zp_report(e->diags, ZP_Z0237, slot->value.span, "`ignore_index` is a label, this is %g", none);
+    return false;
+  }
+  const zp_handle *labels = slots[1].value.kind == ZP_VAL_TENSOR ? &e->handles.data[slots[1].value.tensor] : NULL;
+  if (!labels || labels->kind != ZP_HANDLE_INPUT) return true; /* told by the shape rule */
+  zp_input *input = &e->model->inputs.data[labels->index];
+  if (input->labels && input->none != (int64_t)none) {
+    zp_report(e->diags, ZP_Z0237, slot->given ? slot->value.span : slots[1].value.span,
+              "`ignore_index` of `%s` is %lld in another cross-entropy, and %lld here", input->name,
+              (long long)input->none, (long long)none);
+    return false;
+  }
+  input->labels = true;
+  input->none = (int64_t)none;
+  return true;
+}
 
 static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots,
                                 zp_value *value) {
   zp_op_attr attr = {0};
   if (!zp_slot_number(e, &slots[3], "label_smoothing", 0, &attr.smoothing) ||
-      !zp_slot_number(e, &slots[4], "z_loss", 0, &attr.z_loss))
+      !zp_slot_number(e, &slots[4], "z_loss", 0, &attr.z_loss) || !set_ignored(e, slots))
     return false;
   if (attr.smoothing < 0 || attr.smoothing >= 1) {
     zp_report(e->diags, ZP_Z0237, slots[3].value.span, "`label_smoothing` lies in 0 .. 1 (1 excluded), this is %g",
@@ -333,7 +356,7 @@ static const builtin builtins[] = {
     {"combine", 3, {"y", "weight", "slot"}, apply_plain, ZP_OP_COMBINE},
     {"cross_entropy",
      2,
-     {"logits", "labels", "!ignore_index", "label_smoothing", "z_loss", "lengths"},
+     {"logits", "labels", "ignore_index", "label_smoothing", "z_loss", "lengths"},
      apply_cross_entropy,
      ZP_OP_CROSS_ENTROPY},
 };

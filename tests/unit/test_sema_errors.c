@@ -140,6 +140,12 @@ Test(sema_errors, arguments) {
        "Z0227|losses are added"},
       {"a sum is read", HEAD "  a = cross_entropy(matmul(x, transpose(wte)), labels)\n  output loss = exp(a + a)\n}\n",
        "Z0227|a sum of losses is read by an operation"},
+      {"two marks for none",
+       HEAD "  a = cross_entropy(matmul(x, transpose(wte)), labels, ignore_index = -100)\n"
+            "  output l = a + cross_entropy(matmul(exp(x), transpose(wte)), labels)\n}\n",
+       "Z0237|`ignore_index` of `labels` is -100 in another cross-entropy, and -1 here"},
+      {"half a label", HEAD "  output l = cross_entropy(matmul(x, transpose(wte)), labels, ignore_index = 0.5)\n}\n",
+       "Z0237|`ignore_index` is a label, this is 0.5"},
       {"lengths of words", HEAD "  output l = cross_entropy(matmul(x, transpose(wte)), labels, lengths = labels)\n}\n",
        "Z0209|must have 2 dimensions"},
       {"position of a mean", HEAD "  x = select(mean(x), 0)\n" TAIL, "Z0209|must have 3 dimensions"},

@@ -149,7 +149,9 @@ typedef struct zpr_named {
   int rank;
   int64_t shape[2], elements;
   bool numbers; /* of the program's dtype; else int32 from `least` to before `limit` */
-  bool labels;  /* those of the loss; -1 where there is none */
+  bool labels;  /* those of a loss; -1 where there is none */
+  bool recoded; /* labels: the file has `none` instead of -1 */
+  int64_t none;
   int64_t least, limit;
 } zpr_named;
 /* A cross-entropy of the model: the loss that is trained is their sum, each times its weight. */

@@ -319,6 +319,7 @@ typedef struct zp_input {
    * stands for none. Known when the whole model is (zp_model_find_ranges). */
   int64_t least, limit;
   bool labels;
+  int64_t none; /* labels: what stands for none in the data; trainers have -1 for it */
   zp_span span;
 } zp_input;
 
