@@ -181,6 +181,8 @@ static void finish(zp_elab *e) {
   model->vocabulary = zp_shape_cols(&last->tensors.data[loss->in.data[0]].shape);
   model->sequence = positions_of_inputs(model);
   zp_model_find_ranges(model);
+  for (int i = 0; i < model->inputs.len && !zp_model_reads_tokens(model); i++)
+    if (strcmp(model->inputs.data[i].name, "tokens") == 0) model->vocabulary = model->inputs.data[i].limit;
 }
 
 static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_item *item, const choice *c) {

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
-              "dbrx_132b": 131596523520, "bert": 109514298 - 768,
+              "dbrx_132b": 131596523520, "bert": 109514298 - 768, "bert_squad": 108893186,
               "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656,
               "llama_7b_lora": 6738415616 + 16777216}
 # torchvision's documentation has vit_b_16 with 86,567,656 parameters and vit_l_16 with 304,326,632, for 1,000 classes at 224.

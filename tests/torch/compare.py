@@ -86,6 +86,29 @@ def compare(tally, title, steps, reference, loss_bound=BOUND, norm_bound=None):
         print("%s: largest difference of %s %.2e" % (title, key, error))
 
 
+def compare_numbers(tally, title, got, want, bound):
+    for key, value in want.items():
+        if isinstance(value, dict):
+            compare_numbers(tally, "%s %s" % (title, key), got.get(key, {}), value, bound)
+        else:
+            tally.check("%s %s" % (title, key), harness.number_error(got.get(key), value) <= bound, "%s, not %s" % (got.get(key), value))
+
+
+def check_looked_at(tally, name, reference, log, checkpoints, bound):
+    """The validation behind the last step, and zplan eval of the last checkpoint; right answers are counted, so their shares are equal."""
+    with open(log, encoding="utf-8") as lines:
+        events = [event for event in map(json.loads, lines) if event.get("event") == "validate"]
+    compare_numbers(tally, "validation of %s," % name, events[-1] if events else {}, reference["validation"], bound)
+    if checkpoints is None:
+        return
+    outcome = harness.zplan("eval", checkpoints, "--data", settings.SPANS, "--json", "-o", checkpoints + "-eval")
+    if tally.check("eval of %s" % name, outcome.status == 0, outcome.tail()):
+        answer = json.loads(outcome.out)
+        got = {"exact_match": answer["exact_match"], "losses": {n: one["loss"] for n, one in answer["losses"].items()},
+               "accuracies": {n: one["accuracy"] for n, one in answer["losses"].items()}}
+        compare_numbers(tally, "eval of %s," % name, got, reference["eval"], 1e-5)  # in f32
+
+
 def references_of(tally, name, python, folder, update, dtype=None):
     """{where from: what PyTorch says}"""
     references, path = {}, settings.expected_file("_".join(filter(None, (name, dtype))))
@@ -117,12 +140,14 @@ def check_model(tally, name, python, folder, update):
         tensor, _, data, expert = LAYOUTS[layout]
         if (expert > 1 and name != "moe") or (tensor == 1 and data > 1 and name not in EXACT) or (layout == SEQUENCE and name not in ("vit", "squad")):
             continue
-        outcome, log, _ = zplan_run(name, layout, folder, settings.STEPS)
+        outcome, log, checkpoints = zplan_run(name, layout, folder, settings.STEPS)
         if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):
             continue
         steps, _ = harness.read_log(log)
         for source, reference in references.items():
             compare(tally, "%s on %s, %s" % (name, layout, source), steps, reference, EXACT_BOUND if name in EXACT else BOUND)
+            if "validation" in reference:
+                check_looked_at(tally, "%s on %s, %s" % (name, layout, source), reference, log, checkpoints if layout == "one rank" else None, EXACT_BOUND)
     if name not in EXACT:
         return
     outcome, log, _ = zplan_run(name, "one rank", folder, settings.STEPS, "fp32")

@@ -89,14 +89,47 @@ def image_batches():
         yield images[at], labels[at]
 
 
+@functools.cache
+def span_arrays():
+    arrays = {name: read_npy(os.path.join(settings.SPANS, name + ".npy")) for name in ("tokens", "types", "lengths", "start", "end", "possible")}
+    return {name: values.reshape(shape) for name, (values, shape) in arrays.items()}
+
+
+def spans(at):
+    """Samples: tokens, labels of every loss, -1 where there is none, lengths, types."""
+    arrays, at = span_arrays(), list(at)
+    labels = {name: arrays[name.removesuffix("_loss")][at] for name in settings.LOSSES}
+    return arrays["tokens"][at], labels, arrays["lengths"][at], arrays["types"][at]
+
+
+def judged(weights, at):
+    """Of samples: every loss, its accuracy, and which samples have no label that is wrong, of those that have one."""
+    tokens, labels, lengths, types = spans(at)
+    with torch.no_grad():
+        output = model.squad(weights, tokens, lengths, types, **settings.ARCHITECTURES["squad"])
+    losses = {name: float(value) for name, value in losses_of(output, labels)[2].items()}
+    there = {name: label >= 0 for name, label in labels.items()}
+    right = {name: output[name].argmax(-1) == labels[name] for name in labels}
+    accuracies = {name: float(right[name][there[name]].double().mean()) for name in labels}
+    some = sum(there.values()) > 0
+    wrong = sum(there[name] & ~right[name] for name in labels) > 0
+    return losses, accuracies, float((~wrong)[some].double().mean())
+
+
+def looked_at(weights):
+    """What zplan eval says of all samples, and a validation of the first batches: means over batches."""
+    losses, accuracies, exact = judged(weights, range(len(span_arrays()["start"])))
+    batches = [judged(weights, range(b * settings.BATCH, (b + 1) * settings.BATCH)) for b in range(settings.VALIDATED)]
+    return {"eval": {"losses": losses, "accuracies": accuracies, "exact_match": exact},
+            "validation": {key: {name: sum(b[i][name] for b in batches) / len(batches) for name in settings.LOSSES}
+                           for i, key in enumerate(("losses", "accuracies"))}}
+
+
 def span_batches():
     """Samples in order; labels of every loss, -1: none."""
-    arrays = {name: read_npy(os.path.join(settings.SPANS, name + ".npy")) for name in ("tokens", "types", "lengths", "start", "end", "possible")}
-    arrays = {name: values.reshape(shape) for name, (values, shape) in arrays.items()}
+    samples = len(span_arrays()["start"])
     for step in range(settings.STEPS):
-        at = [(step * settings.BATCH + i) % len(arrays["start"]) for i in range(settings.BATCH)]
-        labels = {name: arrays[name.removesuffix("_loss")][at] for name in settings.LOSSES}
-        yield arrays["tokens"][at], labels, arrays["lengths"][at], arrays["types"][at]
+        yield spans([(step * settings.BATCH + i) % samples for i in range(settings.BATCH)])
 
 
 BATCHES = {"squad": span_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches}
@@ -151,9 +184,10 @@ def main():
         sys.exit(__doc__)
     torch.set_num_threads(2)
     dtype = settings.DTYPES[sys.argv[1]]
-    losses, norms, parts = train(sys.argv[1], load_weights(sys.argv[2], getattr(torch, dtype)))
+    weights = load_weights(sys.argv[2], getattr(torch, dtype))
+    losses, norms, parts = train(sys.argv[1], weights)
     result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": dtype,
-              "losses": losses, "grad_norms": norms, **({"parts": parts} if parts else {})}
+              "losses": losses, "grad_norms": norms, **({"parts": parts, **looked_at(weights)} if parts else {})}
     text = json.dumps(result, indent=1) + "\n"
     if len(sys.argv) == 4:
         with open(sys.argv[3], "w", encoding="utf-8") as file:

@@ -23,6 +23,7 @@ DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "flo
           "gemma2": "float64", "qwen3": "float64", "vit": "float64", "squad": "float64", "lora": "float64"}
 LORA = {"alpha": 6, "trained": ("norm.weight",)}  # the rank is in the shapes
 LOSSES = {"start_loss": 0.5, "end_loss": 0.5, "possible_loss": 0.25}  # of squad, with their weights
+VALIDATED = 3  # batches of squad's validation
 MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 
 
