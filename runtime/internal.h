@@ -234,6 +234,8 @@ static inline const char *zpr_loss_name(const zpr_program *p, int loss) {
 static inline double zpr_gradient_weight(const zpr *c, int loss) {
   return c->token_weight[loss] * zpr_loss_weight(c->program, loss) * (double)c->loss_scale;
 }
+/* What the gradient of a token's part of a balancing loss is multiplied by: tokens weigh as for the first loss. */
+static inline double zpr_balance_weight(const zpr *c) { return c->token_weight[0] * (double)c->loss_scale; }
 
 /* Initial parameters; gradients and optimizer state zero. given: where parameters come from (given.h), with what goes
  * wrong in *error; NULL: they are drawn. */

@@ -40,7 +40,7 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
                    .score = score,
                    .slot = slot,
                    .weight = d_weight,
-                   .loss_scale = zpr_gradient_weight(c, 0),
+                   .loss_scale = zpr_balance_weight(c),
                    .out = d_score};
   zpr_parallel(c, r->B, 1, gate_grad, &a);
 }
