@@ -144,6 +144,35 @@ def encoder(folder, tokenizer, path):
     return encode
 
 
+# ---- a trainer ----
+
+def check_trainer(tally, folder):
+    """The model of tests/torch/squad.dz over bytes: an array that is missing, labels behind a sample's end, two steps."""
+    rng = random.Random(5)
+    place = check(tally, folder, "arrays of a trainer", drawn(rng), 24, None, lambda text: [(b, bytes([b])) for b in text.encode()], BYTE_CLS, BYTE_SEP)
+
+    def train():
+        return harness.zplan("run", os.path.join(harness.ROOT, "tests", "torch", "squad.dz"), "--ranks", 1, "--steps", 2, "-o", os.path.join(folder, "trainer"),
+                             "--set", "model.V=259", "--set", 'train.data=arrays("%s")' % place, "--set", 'train.validate.data=arrays("%s")' % place)
+    outcome = train()
+    tally.check("an array is missing", outcome.status == 1 and "Z0801" in outcome.err and "possible.npy" in outcome.err, outcome.err)
+    starts = os.path.join(place, "start.npy")
+    with open(starts, "rb") as file:
+        content = file.read()
+    with open(os.path.join(place, "possible.npy"), "wb") as file:  # 0 or 1: there is an answer
+        file.write(content[:128] + b"".join(struct.pack("<i", row[0] > 0) for row in read_array(starts)))
+    outcome = train()
+    tally.check("two steps", outcome.status == 0 and "step 2/2" in outcome.out, outcome.tail())
+    for name in ("lengths", "start"):  # sample 2 has 20 tokens, of which the last is 19
+        path = os.path.join(place, name + ".npy")
+        with open(path, "r+b") as file:
+            file.seek(128 + 4 * 2)
+            file.write(struct.pack("<i", 20))
+    outcome = train()
+    tally.check("a label behind the end", outcome.status == 1 and "Z0803" in outcome.err and "`start` of sample 2 is 20, but its `lengths` are 20" in outcome.err,
+                outcome.err)
+
+
 # ---- what is refused ----
 
 def check_refusals(tally, folder, tokenizer):
@@ -188,6 +217,7 @@ def main():
         tokenizer, path = tokenizer_with_marks(folder)
         check(tally, folder, "a tokenizer", drawn(rng), 24, None, encoder(folder, tokenizer, path), 640, 641, "--tokenizer", path)
         check_refusals(tally, folder, tokenizer)
+        check_trainer(tally, folder)
         return tally.finish()
 
 
