@@ -34,10 +34,11 @@ __attribute__((always_inline)) static inline REAL NAME(sum_exp)(const ELEM *x, i
 }
 
 ZPK_CLONES static void NAME(ce_stats)(const ELEM *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                                      const int32_t *labels, REAL *stat, int64_t begin, int64_t end) {
-  int64_t valid = valid_columns(V, first_col, vocabulary);
+                                      const int32_t *labels, const int32_t *lengths, REAL *stat, int64_t begin,
+                                      int64_t end) {
   for (int64_t r = begin; r < end; r++) {
     const ELEM *x = logits + r * V;
+    int64_t valid = valid_columns(V, first_col, lengths ? lengths[r] : vocabulary);
     REAL max = NAME(maximum)(x, valid);
     int64_t label = labels[r] - first_col;
     stat[r * 3] = max;
@@ -47,7 +48,7 @@ ZPK_CLONES static void NAME(ce_stats)(const ELEM *logits, int64_t V, int64_t fir
 }
 
 static double NAME(ce_loss)(const REAL *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
-                            REAL *lse, int64_t begin, int64_t end) {
+                            REAL *lse, int64_t *right, int64_t begin, int64_t end) {
   double loss = 0;
   for (int64_t r = begin; r < end; r++) {
     double max = -INFINITY, label_logit = -INFINITY, sum = 0;
@@ -62,7 +63,9 @@ static double NAME(ce_loss)(const REAL *stat, int ranks, int64_t rows, int64_t v
     }
     double row_lse = max + log(sum);
     lse[r] = (REAL)row_lse;
-    if (labels[r] >= 0 && labels[r] < vocabulary) loss += row_lse - label_logit;
+    if (labels[r] < 0 || labels[r] >= vocabulary) continue;
+    loss += row_lse - label_logit;
+    *right += label_logit == max;
   }
   return loss;
 }
@@ -83,14 +86,14 @@ __attribute__((always_inline)) static inline void NAME(softmax_row)(const ELEM *
 }
 
 ZPK_CLONES static void NAME(ce_grad)(const ELEM *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                                     const int32_t *labels, const REAL *lse, zpk_targets targets, double scale,
-                                     ELEM *dlogits, int64_t begin, int64_t end) {
-  int64_t valid = valid_columns(V, first_col, vocabulary);
+                                     const int32_t *labels, const int32_t *lengths, const REAL *lse,
+                                     zpk_targets targets, double scale, ELEM *dlogits, int64_t begin, int64_t end) {
   NAME(slope) s = {.even = (REAL)(targets.smoothing / (double)vocabulary), .factor = (REAL)scale};
   REAL hit = (REAL)(1 - targets.smoothing);
   for (int64_t r = begin; r < end; r++) {
     const ELEM *x = logits + r * V;
     ELEM *dx = dlogits + r * V;
+    int64_t valid = valid_columns(V, first_col, lengths ? lengths[r] : vocabulary);
     s.lse = lse[r];
     s.grown = (REAL)(1 + 2 * targets.z * (double)lse[r]);
     if (labels[r] < 0 || labels[r] >= vocabulary) {

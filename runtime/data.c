@@ -209,21 +209,45 @@ int64_t zpr_data_windows(const zpr_data *data) { return data->windows > 0 ? data
 
 static bool is_by_name(const zpr_data *data) { return data->source.kind == ZPR_NPY || data->c->program->n_inputs == 0; }
 
+static void read_named(const zpr_data *data, int input, int64_t window, int32_t *to) {
+  zpr_error error = {0};
+  if (!zpr_named_read(data->c, &data->arrays, input, window, to, 0, &error))
+    zpr_fail(data->c, error.code, "%s", error.text);
+}
+
+/* The classes of a loss with lengths are the first ones of a sample. */
+static void check_label(const zpr_data *data, const zpr_loss *loss, int64_t window, int32_t label) {
+  const zpr_named *named = data->c->program->named;
+  int32_t length;
+  if (loss->lengths < 0 || label < 0) return;
+  read_named(data, loss->lengths, window, &length);
+  if (label >= length)
+    zpr_fail(data->c, "Z0803", "`%s` of sample %lld is %d, but its `%s` are %d", named[loss->labels].name,
+             (long long)window, (int)label, named[loss->lengths].name, (int)length);
+}
+
 /* Labels of the batch that begins with sample `first`, of all ranks, which need not ask each other: each looks at them
  * all. */
-static int64_t counted_labels(const zpr_data *data, int64_t first, int32_t *labels) {
+static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_loss *loss, int32_t *labels) {
   const zpr_program *p = data->c->program;
-  zpr_error error = {0};
   int64_t counted = 0;
   if (data->source.kind == ZPR_SYNTHETIC) return p->batch;
-  for (int i = 0; i < p->n_named; i++)
-    for (int64_t n = first; p->named[i].labels && n < first + p->batch; n++) {
-      if (!zpr_named_read(data->c, &data->arrays, i, window_of(data, n), labels, 0, &error))
-        zpr_fail(data->c, error.code, "%s", error.text);
-      for (int64_t k = 0; k < p->named[i].elements; k++) counted += labels[k] >= 0;
-    }
-  if (counted == 0) zpr_fail(data->c, "Z0803", "no sample of the batch has a label");
+  for (int64_t n = first; n < first + p->batch; n++) {
+    read_named(data, loss->labels, window_of(data, n), labels);
+    for (int64_t k = 0; k < p->named[loss->labels].elements; k++) counted += labels[k] >= 0;
+    check_label(data, loss, window_of(data, n), labels[0]);
+  }
+  if (counted == 0)
+    zpr_fail(data->c, "Z0803", "no sample of the batch has a label in `%s`", p->named[loss->labels].name);
   return counted;
+}
+
+static void count_labels(zpr *c, const zpr_data *data, int64_t first) {
+  const zpr_program *p = c->program;
+  zpr_loss alone = {.lengths = -1}; /* of the one input with labels */
+  while (!p->losses && alone.labels < p->n_named - 1 && !p->named[alone.labels].labels) alone.labels++;
+  for (int i = 0; i < zpr_n_losses(p); i++)
+    c->token_weight[i] = 1 / (double)counted_labels(data, first, p->losses ? &p->losses[i] : &alone, data->labels);
 }
 
 /* Sample n of the data to place i of the rank's samples. */
@@ -244,7 +268,7 @@ static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
 static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
   int64_t samples = p->microbatches * p->microbatch, bytes = zpr_named_at(c, p->n_named, 0);
-  c->token_weight = 1 / (double)counted_labels(data, first, data->labels);
+  count_labels(c, data, first);
   int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), bytes / (int64_t)sizeof(int32_t));
   for (int64_t i = 0; i < samples; i++) read_arrays(data, first + c->first_sample + i, i, (char *)inputs);
   zpr_tokens_close(c);
@@ -265,7 +289,7 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
     if (p->lengths) tokens[count + i] = sample.length;
   }
   zpr_tokens_close(c);
-  c->token_weight = 1 / (double)counted_tokens(data, first);
+  for (int i = 0; i < zpr_n_losses(p); i++) c->token_weight[i] = 1 / (double)counted_tokens(data, first);
 }
 
 const int32_t *zpr_input(zpr *c, int input, int64_t mb) {

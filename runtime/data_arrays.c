@@ -206,6 +206,10 @@ static bool read_ids(const zpr_named *input, const zpr_npy *npy, const char *pat
                      zpr_error *error) {
   for (int64_t i = 0; i < input->elements; i++) {
     int64_t id = id_at(npy, window * input->elements + i);
+    if (input->recoded && id == input->none) {
+      to[i] = -1;
+      continue;
+    }
     if (id < input->least || id >= input->limit) {
       zpr_error_set(error, "Z0803", "\"%s\" has %lld in sample %lld, `%s` of the model goes from %lld to %lld", path,
                     (long long)id, (long long)window, input->name, (long long)input->least,
@@ -240,8 +244,8 @@ static int64_t made_up_label(const zpr_named *input, uint64_t seed, uint64_t n) 
  * for every seed, and so in training and validation. */
 void zpr_named_make_up(const zpr *c, uint64_t seed, uint64_t n, int input, void *to, int64_t at) {
   const zpr_program *p = c->program;
-  const zpr_named *a = &p->named[input], *labels = NULL;
-  for (int i = 0; i < p->n_named; i++)
+  const zpr_named *a = &p->named[input], *labels = a->labels ? a : NULL;
+  for (int i = 0; i < p->n_named && !labels; i++)
     if (p->named[i].labels) labels = &p->named[i];
   assert(labels && labels->elements == 1);
   int64_t label = made_up_label(labels, seed, n);

@@ -82,7 +82,7 @@ void zpr_point(zpr *c, int i, bool first);
 void zpr_points_read(zpr *c, int n, double *at_ns);
 
 /* ---- the step's end ---- */
-/* Adds to c->loss what zpr_ce_loss has summed on the device since the last call. */
+/* Adds to c->loss and c->tally what zpr_ce_loss has summed on the device since the last call. */
 void zpr_collect_loss(zpr *c);
 
 /* Elements of the gradients that lie in one parameter. */
@@ -130,6 +130,7 @@ void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const 
                 const zpr_biases *biases);
 typedef struct zpr_decided {
   double loss, grad_norm, loss_scale;
+  zpr_tally tally[ZPR_MOST_LOSSES];
   bool applied;
 } zpr_decided;
 /* Waits for what was decided about the oldest step that was not asked for; at most two are under way. */

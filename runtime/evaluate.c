@@ -1,54 +1,113 @@
-/* Loss and accuracy of a model on all samples of the data, each once, in the order of the windows. */
+/* Losses and accuracies of a model on all samples of the data, each once, in the order of the windows. Where several
+ * losses have a label a sample, as the first and the last position of a span, also the exact match: the share of the
+ * samples all of whose labels are right. */
 #include <math.h>
+#include <stdlib.h>
 #include "infer.h"
 #include "state.h"
 
+/* What is counted over the labels of one loss. right: the largest logit is the label's, of equal ones that of the lower
+ * class. */
+typedef struct judged {
+  int64_t labels, right;
+  double loss; /* their sum */
+} judged;
+
+/* What losses with one label a sample say of a sample. */
+typedef struct match {
+  bool labelled, wrong;
+} match;
+
 typedef struct evaluator {
   zpr *c;
-  int64_t sample, samples; /* the first one of the micro-batch in work; how many there are */
-  int64_t tokens, right;   /* that have a label; whose largest logit is the label's, of equal ones the lower token's */
-  double loss;             /* their sum */
+  int64_t samples, seen[ZPR_MOST_LOSSES]; /* how many there are; how many every loss has seen */
+  judged of[ZPR_MOST_LOSSES];
+  match *match; /* [samples] */
 } evaluator;
 
-static void add_row(evaluator *e, const void *logits, int64_t first, int32_t label) {
-  const zpr_program *p = e->c->program;
-  int64_t best = 0;
-  double top = zpr_logit(p->dtype, logits, first), sum = 0;
-  for (int64_t v = 1; v < p->vocabulary; v++) {
-    double x = zpr_logit(p->dtype, logits, first + v);
+/* False: another class has a larger logit. */
+static bool add_row(evaluator *e, const zpr_looked *seen, int64_t r) {
+  zpk_dtype dtype = e->c->program->dtype;
+  judged *to = &e->of[seen->loss];
+  int64_t best = 0, first = r * seen->V, classes = seen->lengths ? seen->lengths[r] : seen->classes;
+  double top = zpr_logit(dtype, seen->logits, first), sum = 0;
+  for (int64_t v = 1; v < classes; v++) {
+    double x = zpr_logit(dtype, seen->logits, first + v);
     if (x > top) top = x, best = v;
   }
-  for (int64_t v = 0; v < p->vocabulary; v++) sum += exp(zpr_logit(p->dtype, logits, first + v) - top);
-  e->loss += top + log(sum) - zpr_logit(p->dtype, logits, first + label);
-  e->right += best == label;
-  e->tokens++;
-}
-
-static int64_t labels_of_sample(const zpr_program *p) {
-  for (int i = 0; i < p->n_named; i++)
-    if (p->named[i].labels) return p->named[i].elements;
-  return p->sequence;
+  for (int64_t v = 0; v < classes; v++) sum += exp(zpr_logit(dtype, seen->logits, first + v) - top);
+  to->loss += top + log(sum) - zpr_logit(dtype, seen->logits, first + seen->labels[r]);
+  to->right += best == seen->labels[r];
+  to->labels++;
+  return best == seen->labels[r];
 }
 
 /* Samples behind the last one come round again: they do not count. */
-static void add_rows(void *arg, const void *logits, int64_t rows, int64_t V, const int32_t *labels) {
+static void add_rows(void *arg, const zpr_looked *seen) {
   evaluator *e = arg;
-  int64_t S = labels_of_sample(e->c->program);
-  for (int64_t r = 0; r < rows; r++)
-    if (e->sample + r / S < e->samples && labels[r] >= 0) add_row(e, logits, r * V, labels[r]);
-  e->sample += rows / S;
+  int64_t *at = &e->seen[seen->loss], rows = seen->rows / e->c->program->microbatch; /* of a sample */
+  for (int64_t r = 0; r < seen->rows; r++) {
+    int64_t sample = *at + r / rows;
+    if (sample >= e->samples || seen->labels[r] < 0) continue;
+    bool right = add_row(e, seen, r);
+    if (rows > 1) continue;
+    e->match[sample].labelled = true;
+    e->match[sample].wrong |= !right;
+  }
+  *at += seen->rows / rows;
+}
+
+static double share(int64_t some, int64_t all) { return (double)some / (double)(all > 0 ? all : 1); }
+
+/* Losses that have one label a sample. */
+static int losses_of_samples(const zpr_program *p) {
+  int n = 0;
+  for (int i = 0; i < p->n_losses; i++) n += p->losses[i].labels >= 0 && p->named[p->losses[i].labels].elements == 1;
+  return n;
+}
+
+static void put_exact_match(const evaluator *e, FILE *out) {
+  int64_t labelled = 0, exact = 0;
+  for (int64_t s = 0; s < e->samples; s++) {
+    labelled += e->match[s].labelled;
+    exact += e->match[s].labelled && !e->match[s].wrong;
+  }
+  fprintf(out, ", \"exact_match\": %.17g", share(exact, labelled));
+}
+
+static void put_losses(const evaluator *e, FILE *out) {
+  const zpr_program *p = e->c->program;
+  int n = zpr_n_losses(p);
+  fprintf(out, ", \"losses\": {");
+  for (int i = 0; i < n; i++)
+    fprintf(out, "%s\"%s\": {\"loss\": %.17g, \"accuracy\": %.17g, \"labels\": %lld}", i ? ", " : "",
+            zpr_loss_name(p, i), e->of[i].loss / (double)(e->of[i].labels ? e->of[i].labels : 1),
+            share(e->of[i].right, e->of[i].labels), (long long)e->of[i].labels);
+  fprintf(out, "}");
 }
 
 void zpr_evaluate(zpr *c, FILE *out) {
+  const zpr_program *p = c->program;
   evaluator e = {.c = c, .samples = zpr_data_windows(c->state->data)};
+  e.match = zpr_alloc(c, (size_t)e.samples, sizeof *e.match);
   c->state->look = add_rows;
   c->state->look_arg = &e;
-  for (int64_t first = 0; first < e.samples; first += c->program->batch) {
+  for (int64_t first = 0; first < e.samples; first += p->batch) {
     zpr_data_load(c, c->state->data, first);
     zpr_run_forwards(c);
   }
   c->state->look = NULL;
-  double loss = e.loss / (double)(e.tokens > 0 ? e.tokens : 1);
-  fprintf(out, "{\"loss\": %.17g, \"accuracy\": %.17g, \"tokens\": %lld, \"samples\": %lld}\n", loss,
-          (double)e.right / (double)(e.tokens > 0 ? e.tokens : 1), (long long)e.tokens, (long long)e.samples);
+  double loss = 0;
+  int64_t labels = 0, right = 0;
+  for (int i = 0; i < zpr_n_losses(p); i++) {
+    loss += zpr_loss_weight(p, i) * e.of[i].loss / (double)(e.of[i].labels ? e.of[i].labels : 1);
+    labels += e.of[i].labels;
+    right += e.of[i].right;
+  }
+  fprintf(out, "{\"loss\": %.17g, \"accuracy\": %.17g, \"tokens\": %lld, \"samples\": %lld", loss, share(right, labels),
+          (long long)labels, (long long)e.samples);
+  if (zpr_n_losses(p) > 1) put_losses(&e, out);
+  if (losses_of_samples(p) > 1) put_exact_match(&e, out);
+  fprintf(out, "}\n");
+  free(e.match);
 }

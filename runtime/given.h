@@ -30,7 +30,9 @@ typedef struct zpr_given {
   zpr_given_file *files;
   zpr_given_part *parts; /* by name and begin */
   int64_t loaded;        /* the part whose elements are all in `raw`; -1: none */
-  char *raw;             /* bytes of the file, room for raw_bytes */
+  int64_t n_drawn;
+  char **drawn; /* names of parameters that the map leaves to be drawn; owned */
+  char *raw;    /* bytes of the file, room for raw_bytes */
   int64_t raw_bytes;
 } zpr_given;
 
@@ -39,6 +41,8 @@ typedef struct zpr_given {
  * the map says. NULL with the error. */
 zpr_given *zpr_given_open(const char *path, zpr_error *error);
 void zpr_given_close(zpr_given *given); /* NULL: nothing */
+/* Does the map leave the parameter to be drawn? */
+bool zpr_given_draws(const zpr_given *given, const char *name);
 /* The part that holds element `at` of a parameter; NULL: none does. */
 zpr_given_part *zpr_given_find(const zpr_given *given, const char *name, int64_t at);
 

@@ -2,7 +2,7 @@
  *
  *   {"format": "zplan-weights", "version": 1, "source": "gpt2/", "files": [{"path": "gpt2/model.safetensors", "bytes":
  * 548105171}], "parts": [{"name": "h.0.attn.c_attn.weight", "begin": 0, "file": 0, "offset": 16384, "dtype": "F32",
- * "extents": [2304, 768], "strides": [1, 2304]}, ...]}
+ * "extents": [2304, 768], "strides": [1, 2304]}, ...], "drawn": ["span.weight"]}
  *
  * It is read as strictly as if somebody else had written it: no number in it leads outside of a file or a parameter. */
 #include <errno.h>
@@ -110,6 +110,15 @@ static bool read_part(zpr_json *j, zpr_given *g) {
   return true;
 }
 
+static bool read_drawn(zpr_json *j, zpr_given *g) {
+  char name[ZPR_TENSOR_NAME] = "";
+  zpr_json_string(j, name, sizeof name);
+  if (j->failed || !name[0] || !grow((void **)&g->drawn, g->n_drawn, sizeof *g->drawn)) return false;
+  if (!(g->drawn[g->n_drawn] = strdup(name))) return false;
+  g->n_drawn++;
+  return true;
+}
+
 static int by_place(const void *a, const void *b) {
   const zpr_given_part *x = a, *y = b;
   int names = strcmp(x->name, y->name);
@@ -123,18 +132,18 @@ static bool parse(zpr_given *g, const char *text, size_t bytes) {
   zpr_json j = zpr_json_open(text, bytes);
   zpr_json_object(&j);
   while (zpr_json_key(&j, key, sizeof key)) {
-    bool files = strcmp(key, "files") == 0;
+    bool files = strcmp(key, "files") == 0, drawn = strcmp(key, "drawn") == 0;
     if (strcmp(key, "format") == 0)
       zpr_json_string(&j, format, sizeof format);
     else if (strcmp(key, "version") == 0)
       zpr_json_int(&j, &version);
     else if (strcmp(key, "source") == 0)
       zpr_json_string(&j, g->source, sizeof g->source);
-    else if (!files && strcmp(key, "parts") != 0)
+    else if (!files && !drawn && strcmp(key, "parts") != 0)
       zpr_json_skip(&j);
     else
       for (zpr_json_array(&j); zpr_json_item(&j);)
-        if (!(files ? read_file(&j, g) : read_part(&j, g))) return false;
+        if (!(files ? read_file(&j, g) : drawn ? read_drawn(&j, g) : read_part(&j, g))) return false;
   }
   if (!zpr_json_done(&j) || strcmp(format, "zplan-weights") != 0 || version != 1 || g->n_parts == 0) return false;
   qsort(g->parts, (size_t)g->n_parts, sizeof *g->parts, by_place);
@@ -197,10 +206,18 @@ void zpr_given_close(zpr_given *g) {
     if (g->files[i].fd >= 0) close(g->files[i].fd);
   }
   for (int64_t i = 0; i < g->n_parts; i++) free(g->parts[i].name);
+  for (int64_t i = 0; i < g->n_drawn; i++) free(g->drawn[i]);
   free(g->files);
+  free(g->drawn);
   free(g->parts);
   free(g->raw);
   free(g);
+}
+
+bool zpr_given_draws(const zpr_given *g, const char *name) {
+  for (int64_t i = 0; i < g->n_drawn; i++)
+    if (strcmp(g->drawn[i], name) == 0) return true;
+  return false;
 }
 
 zpr_given_part *zpr_given_find(const zpr_given *g, const char *name, int64_t at) {

@@ -203,10 +203,11 @@ void zpr_partial_close(zpr *c);
 void zpr_begin_step(zpr *c);
 typedef struct zpr_step_result {
   double loss, grad_norm; /* of the whole batch; the norm is the one before clipping */
-  bool applied;           /* false: loss or norm is not finite and nothing was changed */
-  bool rescaled;          /* f16: it was not applied, and the next one has half the loss scale */
-  int64_t loss_scale;     /* that the step had */
-  int signal;             /* a signal that some rank received, or 0 */
+  zpr_tally tally[ZPR_MOST_LOSSES];
+  bool applied;       /* false: loss or norm is not finite and nothing was changed */
+  bool rescaled;      /* f16: it was not applied, and the next one has half the loss scale */
+  int64_t loss_scale; /* that the step had */
+  int signal;         /* a signal that some rank received, or 0 */
 } zpr_step_result;
 /* After micro_batches: ties, data-parallel reduction, norm, clipping, update, all-gather. signal: what this rank
  * received. Collective over all ranks; the outcome is the same on all. */
@@ -224,8 +225,17 @@ void zpr_loss_scale_resume(zpr *c, int64_t scale, int64_t steps);
 void zpr_loss_scale_step(zpr *c, bool applied);
 bool zpr_loss_scale_can_fall(const zpr *c);
 bool zpr_loss_scale_moves(const zpr_program *program);
+static inline int zpr_n_losses(const zpr_program *p) { return p->n_losses > 0 ? p->n_losses : 1; }
+static inline double zpr_loss_weight(const zpr_program *p, int loss) { return p->losses ? p->losses[loss].weight : 1; }
+static inline const char *zpr_loss_name(const zpr_program *p, int loss) {
+  return p->losses ? p->losses[loss].name : "loss";
+}
 /* What the gradient of a token's loss is multiplied by. */
-static inline double zpr_gradient_weight(const zpr *c) { return c->token_weight * (double)c->loss_scale; }
+static inline double zpr_gradient_weight(const zpr *c, int loss) {
+  return c->token_weight[loss] * zpr_loss_weight(c->program, loss) * (double)c->loss_scale;
+}
+/* What the gradient of a token's part of a balancing loss is multiplied by: tokens weigh as for the first loss. */
+static inline double zpr_balance_weight(const zpr *c) { return c->token_weight[0] * (double)c->loss_scale; }
 
 /* Initial parameters; gradients and optimizer state zero. given: where parameters come from (given.h), with what goes
  * wrong in *error; NULL: they are drawn. */
@@ -298,6 +308,7 @@ bool zpr_loss_is_spike(zpr_losses *losses, double loss, double *usual);
 typedef struct zpr_record {
   int64_t step;
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
+  const zpr_tally *tally;      /* of every loss */
   int64_t loss_scale, skipped; /* f16: that of this step, 0 with other dtypes; steps that were skipped so far */
   int64_t device_peak_bytes;
   bool spike; /* the loss is far above the recent ones */
@@ -305,7 +316,8 @@ typedef struct zpr_record {
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);
 void zpr_log_step(zpr *c, const zpr_record *record, double cpu_ms, int64_t steps, double eta_s);
-void zpr_log_validation(zpr *c, int64_t step, double loss);
+/* tally: of every loss. */
+void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally);
 void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir);
 void zpr_log_event(zpr *c, const char *json); /* one line of the JSON log: a complete object */
 void zpr_log_note(zpr *c, const char *format, ...) __attribute__((format(printf, 2, 3))); /* a line on the screen */

@@ -3,6 +3,7 @@
  * On a terminal the current step is a status line with a progress bar that is rewritten in place; every log_every steps
  * it stays. Elsewhere there are only lines. Trouble with the log file after it was opened is told once and training
  * goes on: a full disk must not cost the run. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -88,6 +89,8 @@ void zpr_log_note(zpr *c, const char *format, ...) {
 
 /* ---- JSON lines ---- */
 
+enum { LOSSES_TEXT = 2048 }; /* of ZPR_MOST_LOSSES names of 64 bytes and twice as many numbers */
+
 void zpr_log_event(zpr *c, const char *json) {
   zpr_log *log = c->state->log;
   if (!log || !log->json) return;
@@ -108,26 +111,58 @@ static const char *number(char buf[32], double x) {
   return buf;
 }
 
+/* ", \"losses\": {\"start\": 1.5, \"end\": 1.25}", with their accuracies where asked; "" of a single loss. */
+static void put_losses(char *buf, size_t size, const zpr_program *p, const zpr_tally *tally, bool accuracies) {
+  char text[32];
+  size_t n = 0;
+  buf[0] = 0;
+  for (int kind = 0; kind <= accuracies && zpr_n_losses(p) > 1; kind++) {
+    n += (size_t)snprintf(buf + n, size - n, ", \"%s\": {", kind ? "accuracies" : "losses");
+    for (int i = 0; i < zpr_n_losses(p) && n < size; i++)
+      n += (size_t)snprintf(buf + n, size - n, "%s\"%.64s\": %s", i ? ", " : "", zpr_loss_name(p, i),
+                            number(text, kind ? tally[i].right : tally[i].loss));
+    if (n < size) n += (size_t)snprintf(buf + n, size - n, "}");
+    assert(n < size);
+  }
+}
+
+/* "  (start 1.500000, end 1.250000)"; "" of a single loss. */
+static void show_losses(char *buf, size_t size, const zpr_program *p, const zpr_tally *tally, bool accuracies) {
+  size_t n = 0;
+  buf[0] = 0;
+  for (int i = 0; i < zpr_n_losses(p) && zpr_n_losses(p) > 1 && n < size; i++) {
+    n += (size_t)snprintf(buf + n, size - n, "%s%.64s %.6f", i ? ", " : "  (", zpr_loss_name(p, i), tally[i].loss);
+    if (accuracies && n < size) n += (size_t)snprintf(buf + n, size - n, " accuracy %.2f%%", 100 * tally[i].right);
+  }
+  if (n > 0 && n < size) n += (size_t)snprintf(buf + n, size - n, ")");
+}
+
 static void log_step_json(zpr *c, const zpr_record *r) {
-  char line[640], loss[32], norm[32], lr[32], mfu[32], scale[96] = "";
+  char line[640 + LOSSES_TEXT], loss[32], norm[32], lr[32], mfu[32], scale[96] = "", losses[LOSSES_TEXT];
+  put_losses(losses, sizeof losses, c->program, r->tally, false);
   if (r->loss_scale > 0)
     snprintf(scale, sizeof scale, ", \"scale\": %lld, \"skipped\": %lld", (long long)r->loss_scale,
              (long long)r->skipped);
   snprintf(line, sizeof line,
-           "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
+           "{\"step\": %lld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
            "\"mfu\": %s, \"device_peak_bytes\": %lld%s%s}",
-           (long long)r->step, number(loss, r->loss), number(norm, r->grad_norm), number(lr, r->lr), r->step_ms,
+           (long long)r->step, number(loss, r->loss), losses, number(norm, r->grad_norm), number(lr, r->lr), r->step_ms,
            r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes, scale,
            r->spike ? ", \"loss_spike\": true" : "");
   zpr_log_event(c, line);
 }
 
-void zpr_log_validation(zpr *c, int64_t step, double loss) {
-  char line[128], text[32];
-  snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s}", (long long)step,
-           number(text, loss));
+void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally) {
+  char line[128 + LOSSES_TEXT], text[32], right[32], losses[LOSSES_TEXT], accuracy[64] = "";
+  bool alone = zpr_n_losses(c->program) == 1;
+  put_losses(losses, sizeof losses, c->program, tally, true);
+  if (alone) snprintf(accuracy, sizeof accuracy, ", \"accuracy\": %s", number(right, tally->right));
+  snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s%s%s}", (long long)step,
+           number(text, loss), accuracy, losses);
   zpr_log_event(c, line);
-  zpr_log_note(c, "validation after step %lld  loss %.6f", (long long)step, loss);
+  show_losses(losses, sizeof losses, c->program, tally, true);
+  if (alone) snprintf(accuracy, sizeof accuracy, "  accuracy %.2f%%", 100 * tally->right);
+  zpr_log_note(c, "validation after step %lld  loss %.6f%s%s", (long long)step, loss, alone ? accuracy : "", losses);
 }
 
 void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir) {
@@ -141,15 +176,16 @@ void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir) {
 
 static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, double cpu_ms, int64_t steps,
                         double eta_s) {
-  char plan[48] = "", mfu[32] = "", scale[32] = "";
+  char plan[48] = "", mfu[32] = "", scale[32] = "", losses[LOSSES_TEXT];
+  show_losses(losses, sizeof losses, c->program, r->tally, false);
   if (c->program->predicted_step_s > 0) snprintf(plan, sizeof plan, " (plan %.1f)", c->program->predicted_step_s * 1e3);
   if (isfinite(r->mfu)) snprintf(mfu, sizeof mfu, "  mfu %.1f%%", r->mfu * 100);
   if (r->loss_scale > 0) snprintf(scale, sizeof scale, "  scale %lld", (long long)r->loss_scale);
   long long eta = (long long)(eta_s + 0.5);
   snprintf(
       buf, size,
-      "step %lld/%lld  loss %.6f  gnorm %.4f%s  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
-      (long long)r->step, (long long)steps, r->loss, fabs(r->grad_norm), scale, r->lr, r->step_ms, plan, cpu_ms,
+      "step %lld/%lld  loss %.6f%s  gnorm %.4f%s  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
+      (long long)r->step, (long long)steps, r->loss, losses, fabs(r->grad_norm), scale, r->lr, r->step_ms, plan, cpu_ms,
       r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
 }
 
@@ -180,7 +216,7 @@ void zpr_log_step(zpr *c, const zpr_record *record, double cpu_ms, int64_t steps
   if (!log) return;
   log_step_json(c, record);
   if (log->first < 0) log->first = record->step;
-  char line[320];
+  char line[320 + LOSSES_TEXT];
   format_step(c, line, sizeof line, record, cpu_ms, steps, eta_s);
   bool stays = record->step % log->every == 0 || record->step == log->first || record->step == steps;
   if (stays)

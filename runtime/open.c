@@ -40,7 +40,8 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   check_ranks(c);
   c->stage = &program->stages[c->p];
   zpr_loss_scale_start(c);
-  c->token_weight = 1 / ((double)program->batch * (double)program->sequence);
+  for (int i = 0; i < ZPR_MOST_LOSSES; i++)
+    c->token_weight[i] = 1 / ((double)program->batch * (double)program->sequence);
   c->first_sample = c->d * program->microbatches * program->microbatch;
   start_threads(c);
   zpr_device_open(c);

@@ -14,12 +14,11 @@ typedef struct sampler {
   int32_t *order;
 } sampler;
 
-static void keep_row(void *arg, const void *logits, int64_t rows, int64_t V, const int32_t *labels) {
+static void keep_row(void *arg, const zpr_looked *seen) {
   sampler *s = arg;
-  (void)labels;
   const zpr_program *p = s->c->program;
-  if (s->row >= rows) return;
-  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, logits, s->row * V + v);
+  if (s->row >= seen->rows) return;
+  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, seen->logits, s->row * seen->V + v);
 }
 
 /* Larger logits first, of equal ones the lower token. */

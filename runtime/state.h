@@ -23,6 +23,14 @@ typedef struct zpr_open_state {
   bool changed, device;
 } zpr_open_state;
 
+/* Logits of a forward pass, as zpr_ce_stats has them. */
+typedef struct zpr_looked {
+  int loss;
+  const void *logits;
+  int64_t rows, V, classes;
+  const int32_t *labels, *lengths;
+} zpr_looked;
+
 struct zpr_state {
   zpr_options options;
   bool rehearses; /* the walk is for loading alone (zpr_prepare) */
@@ -41,8 +49,8 @@ struct zpr_state {
   zpr_partial *partial;
   zpr_log *log;
   zpr_profile *profile; /* NULL: no step is measured */
-  /* Whoever looks at the logits of a forward pass, [rows][V], with their labels; NULL: nobody. CPU ranks. */
-  void (*look)(void *arg, const void *logits, int64_t rows, int64_t V, const int32_t *labels);
+  /* Whoever looks at the logits of a forward pass; NULL: nobody. CPU ranks. */
+  void (*look)(void *arg, const zpr_looked *seen);
   void *look_arg;
   zpr_data *data;              /* trained on; NULL: none is opened */
   char initial[4096];          /* folder of the weights that the run began with; "": they were drawn. Rank 0 */

@@ -123,6 +123,7 @@ static void start_step(loop *l) {
   zpr_data_load(c, c->state->data, c->samples);
   zpr_leave(c, at);
   c->loss = 0;
+  memset(c->tally, 0, sizeof c->tally);
   at = zpr_enter(c, ZPR_AT_ZERO);
   zpr_begin_step(c);
   zpr_leave(c, at);
@@ -157,6 +158,7 @@ static void log_step(loop *l, const started *s, const zpr_step_result *result) {
   l->smooth_ms = l->totals.steps <= 2 ? ms : 0.9 * l->smooth_ms + 0.1 * ms; /* the first step also touches its memory */
   zpr_record record = {.step = s->step,
                        .loss = result->loss,
+                       .tally = result->tally,
                        .grad_norm = result->grad_norm,
                        .lr = s->lr,
                        .loss_scale = p->dtype == ZPK_F16 ? result->loss_scale : 0,
@@ -206,24 +208,32 @@ static int end_step(loop *l) {
 
 /* ---- between steps ---- */
 
-/* Mean loss over the first batches of the validation data, always the same ones. */
+/* Mean loss and accuracy over the first batches of the validation data, always the same ones. */
 static void validate(loop *l) {
   zpr *c = l->c;
   const zpr_program *p = c->program;
   int64_t batches = p->validate_batches > 0 ? p->validate_batches : 1;
-  double saved_loss = c->loss;
+  double saved_loss = c->loss, sum[1 + 2 * ZPR_MOST_LOSSES] = {0};
+  zpr_tally saved[ZPR_MOST_LOSSES], mean[ZPR_MOST_LOSSES];
+  int losses = zpr_n_losses(p);
+  memcpy(saved, c->tally, sizeof saved);
   c->training = false;
   c->loss = 0;
+  memset(c->tally, 0, sizeof c->tally);
   for (int64_t b = 0; b < batches; b++) {
     zpr_data_load(c, l->validate, b * p->batch);
     zpr_run_forwards(c);
   }
   zpr_collect_loss(c);
-  double sum = c->t == 0 ? c->loss : 0; /* 0 on stages without the end of the model */
-  zpr_world_sum(c, &sum, 1);
+  if (c->t == 0) sum[0] = c->loss; /* 0 on stages without the end of the model */
+  for (int i = 0; c->t == 0 && i < losses; i++) sum[1 + 2 * i] = c->tally[i].loss, sum[2 + 2 * i] = c->tally[i].right;
+  zpr_world_sum(c, sum, 1 + 2 * losses);
+  for (int i = 0; i < losses; i++)
+    mean[i] = (zpr_tally){sum[1 + 2 * i] / (double)batches, sum[2 + 2 * i] / (double)batches};
   c->training = true;
   c->loss = saved_loss;
-  zpr_log_validation(c, c->step, sum / (double)batches);
+  memcpy(c->tally, saved, sizeof saved);
+  zpr_log_validation(c, c->step, sum[0] / (double)batches, mean);
 }
 
 static void save(loop *l) {

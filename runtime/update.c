@@ -305,7 +305,8 @@ static void leave_to_device(zpr *c, double lr) {
 static zpr_step_result decide(zpr *c, double lr, int signal) {
   /* One exchange for everything that all ranks must agree on. The loss lives where the model ends, equal on the tensor
    * ranks there, and is 0 elsewhere. */
-  enum { SQUARES, LOSS, SIGNALS, VALUES = SIGNALS + 3 };
+  enum { SQUARES, LOSS, SIGNALS, TALLIES = SIGNALS + 3, VALUES = TALLIES + 2 * ZPR_MOST_LOSSES };
+  int losses = zpr_n_losses(c->program);
   static const int signals[3] = {SIGINT, SIGTERM, SIGUSR1};
   int before = zpr_enter(c, ZPR_AT_UPDATE);
   zpr_collect_loss(c);
@@ -313,10 +314,13 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
   zpr_leave(c, before);
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
   before = zpr_enter(c, ZPR_AT_MEET);
-  zpr_world_sum(c, sum, VALUES);
+  for (int i = 0; c->t == 0 && i < losses; i++)
+    sum[TALLIES + 2 * i] = c->tally[i].loss, sum[TALLIES + 2 * i + 1] = c->tally[i].right;
+  zpr_world_sum(c, sum, TALLIES + (losses > 1 ? 2 * losses : 0));
   zpr_leave(c, before);
   double scale = (double)c->loss_scale;
   zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES])) / scale};
+  for (int i = 0; i < losses; i++) result.tally[i] = (zpr_tally){sum[TALLIES + 2 * i], sum[TALLIES + 2 * i + 1]};
   for (int i = 0; i < 3 && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
@@ -356,6 +360,7 @@ zpr_step_result zpr_step_outcome(zpr *c) {
     zpr_decided d = zpr_decided_wait(c);
     result =
         (zpr_step_result){.loss = d.loss, .grad_norm = d.grad_norm, .applied = d.applied, .signal = u->signal[turn]};
+    memcpy(result.tally, d.tally, sizeof result.tally);
     assert(d.loss_scale == (double)c->loss_scale);
   }
   result.loss_scale = c->loss_scale;

@@ -156,6 +156,7 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *
   init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
   if (given && run->params[k].adapter && !zpr_given_find(given, name, 0)) a.given = NULL;
+  if (given && zpr_given_draws(given, name)) a.given = NULL;
   a.to = (init_target){.dtype = c->program->dtype, .kept = sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
   for (int array = 0; array < ZPR_ARRAYS; array++) {

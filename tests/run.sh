@@ -149,11 +149,13 @@ examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 weights|python3 tests/weights/weights.py
 adapters|python3 tests/weights/adapters.py
+parts of weights|python3 tests/weights/partial.py
 interop|python3 tests/interop/interop.py
 compare|python3 tests/verify/compare.py
 proof|python3 tests/verify/proof.py
 topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
+questions|python3 tests/interop/squad.py
 messages|tests/golden/run_errors.sh
 accuracy|python3 tests/accuracy/goals.py
 errors of measured runs|python3 tests/accuracy/families.py

@@ -52,10 +52,33 @@ static void emit_named_inputs(zp_emit *e) {
     if (input->element == ZP_ELEM_FLOAT)
       zp_buf_line(out, " .numbers = true},");
     else
-      zp_buf_line(out, " .least = %lld, .limit = %lld%s},", LL(input->least), LL(input->limit),
-                  input->labels ? ", .labels = true" : "");
+      zp_buf_line(out, " .least = %lld, .limit = %lld%s%s},", LL(input->least), LL(input->limit),
+                  input->labels ? ", .labels = true" : "",
+                  input->none == -1 ? "" : zp_format(e->arena, ", .recoded = true, .none = %lld", LL(input->none)));
   }
   zp_buf_line(out, "};");
+}
+
+static int input_of(const zp_graph *graph, const zp_node *node, int operand) {
+  return operand < node->in.len ? graph->tensors.data[node->in.data[operand]].index : -1;
+}
+
+/* The losses of a model that has several, or classes of some samples. */
+static int emit_losses(zp_emit *e) {
+  const zp_graph *last = e->model->segments.data[e->model->segments.len - 1].graph;
+  bool named = has_named_inputs(e), some = false;
+  for (int i = 0; i < last->losses.len; i++)
+    some |= last->nodes.data[last->tensors.data[last->losses.data[i]].producer].in.len > 2;
+  if (last->losses.len == 1 && !some) return 0;
+  zp_buf_line(&e->out, "static const zpr_loss losses[] = {");
+  for (int i = 0; i < last->losses.len; i++) {
+    const zp_node *node = &last->nodes.data[last->tensors.data[last->losses.data[i]].producer];
+    zp_buf_line(&e->out, "    {.name = %s, .weight = %s, .labels = %d, .lengths = %d},", quoted(e, node->name),
+                zp_decimal(e->arena, node->attr.weight), named ? input_of(last, node, 1) : -1,
+                named ? input_of(last, node, 2) : -1);
+  }
+  zp_buf_line(&e->out, "};");
+  return last->losses.len;
 }
 
 static void emit_main(zp_emit *e) {
@@ -72,7 +95,7 @@ static void emit_main(zp_emit *e) {
 }
 
 /* What is trained, divided how. */
-static void emit_shape(zp_emit *e) {
+static void emit_shape(zp_emit *e, int losses) {
   zp_buf *out = &e->out;
   const zp_choice *c = &e->program->choice;
   bool tokens = zp_model_reads_tokens(e->model);
@@ -95,6 +118,7 @@ static void emit_shape(zp_emit *e) {
   zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,%s",
               tokens ? e->model->inputs.len - lengths : 0, lengths ? " .lengths = true," : "");
   if (has_named_inputs(e)) zp_buf_line(out, "    .n_named = %d, .named = named_inputs,", e->model->inputs.len);
+  if (losses > 0) zp_buf_line(out, "    .n_losses = %d, .losses = losses,", losses);
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
@@ -174,8 +198,9 @@ void zp_emit_program(zp_emit *e) {
   zp_buf *out = &e->out;
   zp_emit_end_of_step(e);
   emit_named_inputs(e);
+  int losses = emit_losses(e);
   zp_buf_line(out, "static const zpr_program program = {");
-  emit_shape(e);
+  emit_shape(e, losses);
   zp_emit_end_fields(e);
   emit_training(e);
   emit_predictions(e);

@@ -48,6 +48,21 @@ static void emit_concat(zp_frame *f, const zp_step *s) {
   }
 }
 
+/* Every position is a sample whose positions are its columns, of one column each. */
+static void emit_column(zp_frame *f, const zp_step *s) {
+  bool grad = s->op == ZP_OP_COLUMN_GRAD;
+  const zp_shape *wide = &zp_frame_tensor(f, grad ? s->out.data[0] : s->in.data[0])->shape;
+  int64_t at = s->node->attr.begin, n = zp_shape_cols(wide);
+  zp_buf *out = &f->e->out;
+  zp_buf_line(out, "zpr_move_positions(c, &(zpk_positions){");
+  zp_buf_line(out, "    .from = %s, .from_S = %lld, .from_at = %lld,", zp_frame_name(f, s->in.data[0]),
+              ZP_LL(grad ? 1 : n), ZP_LL(grad ? -at : at));
+  zp_buf_line(out, "    .to = %s, .to_S = %lld, .to_at = 0,", zp_frame_name(f, s->out.data[0]), ZP_LL(grad ? n : 1));
+  zp_buf_line(out, "    .samples = MICROBATCH * %s, .n = %lld, .cols = 1,", zp_frame_positions(f, wide->dim[1]),
+              ZP_LL(grad ? n : 1));
+  zp_buf_line(out, "});");
+}
+
 void zp_emit_positions(zp_frame *f, const zp_step *s) {
   bool mean = s->op == ZP_OP_MEAN;
   if (mean || s->op == ZP_OP_MEAN_GRAD) {
@@ -57,6 +72,8 @@ void zp_emit_positions(zp_frame *f, const zp_step *s) {
                 zp_decimal(f->e->arena, s->node->attr.value), zp_frame_name(f, s->out.data[0]));
   } else if (s->op == ZP_OP_CONCAT) {
     emit_concat(f, s);
+  } else if (s->op == ZP_OP_COLUMN || s->op == ZP_OP_COLUMN_GRAD) {
+    emit_column(f, s);
   } else {
     assert(s->op == ZP_OP_SLICE || s->op == ZP_OP_SLICE_GRAD);
     emit_slice(f, s);

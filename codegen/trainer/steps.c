@@ -114,25 +114,33 @@ static void emit_lookup(zp_frame *f, const zp_step *s) {
                 zp_frame_accumulate(f, &s->sums.data[0]), zp_frame_gradient(f, use));
 }
 
+/* Operand i, which some cross-entropies have. */
+static const char *lengths_of(const zp_frame *f, const zp_step *s, int i) {
+  return s->in.len > i ? zp_frame_name(f, s->in.data[i]) : "NULL";
+}
+
 static void emit_loss(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
+  const zp_op_attr *attr = &s->node->attr;
   const char *in0 = zp_frame_name(f, s->in.data[0]), *in1 = zp_frame_name(f, s->in.data[1]),
              *o = zp_frame_name(f, s->out.data[0]);
   const zp_tensor *x = zp_frame_tensor(f, s->in.data[0]);
   const zp_buffer *b = zp_frame_buffer(f, s->in.data[0]);
+  const char *classes =
+      attr->classes == f->model->vocabulary ? "VOCABULARY" : zp_format(f->e->arena, "%lld", ZP_LL(attr->classes));
   if (s->op == ZP_OP_CE_STATS)
-    zp_buf_line(out, "zpr_ce_stats(c, %s, %lld, %s, VOCABULARY, %s, %lld, %s);", in0, ZP_LL(b->cols),
-                zp_frame_first(f, x, x->shape.rank - 1), in1, ZP_LL(b->rows), o);
+    zp_buf_line(out, "zpr_ce_stats(c, %d, %s, %lld, %s, %s, %s, %s, %lld, %s);", attr->loss, in0, ZP_LL(b->cols),
+                zp_frame_first(f, x, x->shape.rank - 1), classes, in1, lengths_of(f, s, 2), ZP_LL(b->rows), o);
   else if (s->op == ZP_OP_CE_LOSS) {
     const zp_buffer *lse = zp_frame_buffer(f, s->out.data[0]);
     int64_t rows = lse->rows * lse->cols;
-    zp_buf_line(out, "zpr_ce_loss(c, %s, %lld, %lld, VOCABULARY, %s, %s);", in0, ZP_LL(b->rows * b->cols / (3 * rows)),
-                ZP_LL(rows), in1, o);
+    zp_buf_line(out, "zpr_ce_loss(c, %d, %s, %lld, %lld, %s, %s, %s);", attr->loss, in0,
+                ZP_LL(b->rows * b->cols / (3 * rows)), ZP_LL(rows), classes, in1, o);
   } else
-    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, (zpk_targets){%s, %s}, %lld, %s);", in0,
-                ZP_LL(b->cols), zp_frame_first(f, x, x->shape.rank - 1), in1, zp_frame_name(f, s->in.data[2]),
-                zp_decimal(f->e->arena, s->node->attr.smoothing), zp_decimal(f->e->arena, s->node->attr.z_loss),
-                ZP_LL(b->rows), o);
+    zp_buf_line(out, "zpr_ce_grad(c, %d, %s, %lld, %s, %s, %s, %s, %s, (zpk_targets){%s, %s}, %lld, %s);", attr->loss,
+                in0, ZP_LL(b->cols), zp_frame_first(f, x, x->shape.rank - 1), classes, in1, lengths_of(f, s, 3),
+                zp_frame_name(f, s->in.data[2]), zp_decimal(f->e->arena, attr->smoothing),
+                zp_decimal(f->e->arena, attr->z_loss), ZP_LL(b->rows), o);
 }
 
 /* The slots of one expert for one sample travel together. */

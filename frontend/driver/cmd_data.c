@@ -202,6 +202,8 @@ static bool write_file(shard_writer *w) {
 int zp_cmd_data(zp_run_state *run) {
   const zp_options *o = &run->options;
   shard_writer w = {.run = run, .format = &narrow};
+  if (o->files.len > 0 && strcmp(o->files.data[0], "squad") == 0) return zp_data_squad(run);
+  if (o->length || o->stride) return zp_usage_error("--length and --stride are for `zplan data squad`");
   if (o->files.len == 0 || !o->output)
     return zp_usage_error("usage: zplan data FILES... -o TOKENS.bin [--tokenizer FILE.json [--eod TOKEN]]");
   if (o->eod && !o->tokenizer)

@@ -257,6 +257,22 @@ static void print_texts(inference *i, const zp_json *answer) {
   }
 }
 
+/* A line for the sum of several losses, and one for each. */
+static void show_losses(const inference *i, zp_json *answer, const zp_json *losses) {
+  printf("loss %.6f", zp_json_get_real(answer, "loss", NAN));
+  if (zp_json_get(answer, "exact_match"))
+    printf("  exact match %.2f%%", 100 * zp_json_get_real(answer, "exact_match", NAN));
+  printf("  %lld samples\n", (long long)zp_json_get_int(answer, "samples", 0));
+  const zp_graph *last = i->spec->model->segments.data[i->spec->model->segments.len - 1].graph;
+  for (int k = 0; k < last->losses.len; k++) {
+    const char *name = last->nodes.data[last->tensors.data[last->losses.data[k]].producer].name;
+    const zp_json *one = zp_json_get(losses, name);
+    printf("%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
+           100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
+  }
+  zp_json_free(answer);
+}
+
 int zp_cmd_sample(zp_run_state *run) {
   inference i = {.run = run, .name = "sample"};
   const zp_options *o = &run->options;
@@ -310,9 +326,14 @@ int zp_cmd_eval(zp_run_state *run) {
   zp_json *answer = ask(&i, &status);
   if (!answer) return finish(&i, status);
   double loss = zp_json_get_real(answer, "loss", NAN);
-  zp_json_set_real(answer, "perplexity", exp(loss));
+  const zp_json *losses = zp_json_get(answer, "losses");
+  if (!losses) zp_json_set_real(answer, "perplexity", exp(loss));
   if (o->json) {
     zp_print_json(run->arena, answer);
+    return finish(&i, status);
+  }
+  if (losses) {
+    show_losses(&i, answer, losses);
     return finish(&i, status);
   }
   printf("loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),

@@ -60,6 +60,8 @@ typedef enum option_id {
   O_SEED,
   O_DATA,
   O_EMA,
+  O_LENGTH,
+  O_STRIDE,
   O_COUNT
 } option_id;
 
@@ -135,6 +137,9 @@ static const option_row rows[] = {
      "weights)"},
     {"--eod", O_EOD, "TOKEN", "data sample",
      "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
+    {"--length", O_LENGTH, "N", "data", "squad: tokens of a sample"},
+    {"--stride", O_STRIDE, "N", "data",
+     "squad: tokens from one window of a long context to the next (default: half a window)"},
     {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
     {"--like", O_LIKE, "FOLDER", "export",
      "hf: config.json, tokenizer and files as in this folder (default: that which the run began with, or made anew)"},
@@ -340,6 +345,8 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_TOP_P: return parse_share(row->name, v, &o->top_p);
   case O_SEED: return parse_count(row->name, v, 0, &o->seed);
   case O_DATA: o->data = v; return true;
+  case O_LENGTH: return parse_count(row->name, v, 1, &o->length);
+  case O_STRIDE: return parse_count(row->name, v, 1, &o->stride);
   case O_EMA: return o->ema = true;
   case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);

@@ -46,7 +46,11 @@ static int count_readers(const zp_graph *g, int tensor) {
 
 static void find_forward(loss_pass *p) {
   const zp_graph *g = p->graph;
-  p->loss = producer_of(g, g->loss);
+  if (g->losses.len > 1) {
+    p->reason = "the model has several losses";
+    return;
+  }
+  p->loss = producer_of(g, g->losses.data[0]);
   assert(op_of(g, p->loss) == ZP_OP_CE_LOSS);
   int made = producer_of(g, g->nodes.data[p->loss].in.data[0]);
   p->gather = op_of(g, made) == ZP_OP_GATHER_STATS ? made : -1;
@@ -177,7 +181,7 @@ static void add_loss_part(loss_pass *p, int part, bool backward) {
   add_node_of_part(p, p->gather, part);
   add_node_of_part(p, p->loss, part);
   if (!backward) {
-    p->result->loss = p->tensor_of[p->graph->loss];
+    p->result->losses.data[0] = p->tensor_of[p->graph->losses.data[0]];
     return;
   }
   add_node_of_part(p, p->slope, part);
@@ -232,7 +236,7 @@ static void set_producers(const loss_pass *p) {
 }
 
 zp_graph *zp_chunk_loss(const zp_graph *graph, int chunks, const char **reason) {
-  assert(graph->loss >= 0 && graph->n_forward < graph->nodes.len && chunks >= 2 && reason);
+  assert(graph->losses.len > 0 && graph->n_forward < graph->nodes.len && chunks >= 2 && reason);
   loss_pass p = {.graph = graph, .arena = graph->arena, .chunks = chunks};
   find_forward(&p);
   if (!p.reason) find_backward(&p);
@@ -254,7 +258,7 @@ zp_graph *zp_chunk_loss(const zp_graph *graph, int chunks, const char **reason) 
 bool zp_has_product_loss(const zp_model *model) {
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *g = model->segments.data[s].graph;
-    int loss = g->loss >= 0 ? producer_of(g, g->loss) : -1;
+    int loss = g->losses.len == 1 ? producer_of(g, g->losses.data[0]) : -1;
     if (op_of(g, loss) != ZP_OP_CROSS_ENTROPY) continue;
     int logits = g->nodes.data[loss].in.data[0];
     return op_of(g, producer_of(g, logits)) == ZP_OP_MATMUL && count_readers(g, logits) == 1 &&

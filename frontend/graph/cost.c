@@ -112,7 +112,8 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
   assert(microbatch >= 1 && float_bytes >= 2 && float_bytes <= 8);
   if (node->op == ZP_OP_SPLIT || node->op == ZP_OP_ENTER) return 0;
   double bytes = param_grad_bytes(graph, node, microbatch, float_bytes);
-  if (node->op == ZP_OP_SLICE) return 2 * tensor_bytes(graph, node->out.data[0], microbatch, float_bytes);
+  if (node->op == ZP_OP_SLICE || node->op == ZP_OP_COLUMN)
+    return 2 * tensor_bytes(graph, node->out.data[0], microbatch, float_bytes);
   for (int i = 0; i < node->in.len; i++)
     bytes += node->op == ZP_OP_EMBEDDING && i == 1 ? tensor_bytes(graph, node->out.data[0], microbatch, float_bytes)
                                                    : tensor_bytes(graph, node->in.data[i], microbatch, float_bytes);

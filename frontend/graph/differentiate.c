@@ -238,6 +238,7 @@ static void diff_loss(diff_pass *pass, const zp_node *node) {
   add_in(pass, &grad, stats->in.data[0]);
   add_in(pass, &grad, stats->in.data[1]);
   add_in(pass, &grad, node->out.data[0]);
+  if (stats->in.len > 2) add_in(pass, &grad, stats->in.data[2]);
   add_gradient_of(pass, &grad, stats->in.data[0]);
   zp_graph_add_node(pass->graph, grad);
 }
@@ -251,6 +252,7 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_ATTENTION: diff_attention(pass, &node); break;
   case ZP_OP_MEAN: diff_positions(pass, &node, ZP_OP_MEAN_GRAD); break;
   case ZP_OP_SLICE: diff_positions(pass, &node, ZP_OP_SLICE_GRAD); break;
+  case ZP_OP_COLUMN: diff_positions(pass, &node, ZP_OP_COLUMN_GRAD); break;
   case ZP_OP_CONCAT: diff_concat(pass, &node); break;
   case ZP_OP_TOP_K_GATE: diff_gate(pass, &node); break;
   case ZP_OP_DISPATCH: diff_dispatch(pass, &node); break;

@@ -32,7 +32,7 @@ static void count_readers(const zp_graph *g, int *readers) {
     for (int i = 0; i < lists[k]->len; i++) readers[lists[k]->data[i]]++;
   for (int t = 0; t < g->tensors.len; t++)
     if (g->tensors.data[t].base >= 0) readers[g->tensors.data[t].base]++;
-  if (g->loss >= 0) readers[g->loss]++;
+  for (int i = 0; i < g->losses.len; i++) readers[g->losses.data[i]]++;
 }
 
 /* The other operand of an addition that adds to `value`, -1 when the op is none. */

@@ -134,7 +134,7 @@ static bool needed_outside(const fuse_pass *pass, int tensor, int group) {
   const zp_ints *users = &pass->users[tensor];
   for (int u = 0; u < users->len; u++)
     if (pass->group[users->data[u]] != group) return true;
-  return zp_ints_has(&pass->graph->carry_out, tensor) || pass->graph->loss == tensor;
+  return zp_ints_has(&pass->graph->carry_out, tensor) || zp_ints_has(&pass->graph->losses, tensor);
 }
 
 static bool made_inside(const fuse_pass *pass, int tensor, int group) {

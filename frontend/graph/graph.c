@@ -29,6 +29,15 @@ int zp_graph_add_node(zp_graph *graph, zp_node node) {
   return id;
 }
 
+void zp_graph_add_loss(zp_graph *graph, int tensor, double weight) {
+  assert(tensor >= 0 && weight > 0);
+  zp_node *node = &graph->nodes.data[graph->tensors.data[tensor].producer];
+  assert(node->op == ZP_OP_CROSS_ENTROPY || node->op == ZP_OP_CE_LOSS);
+  node->attr.weight = weight;
+  node->attr.loss = graph->losses.len;
+  zp_push(graph->arena, &graph->losses, tensor);
+}
+
 int zp_graph_param(zp_graph *graph, const zp_model *model, int param) {
   assert(param >= 0 && param < model->params.len);
   for (int i = 0; i < graph->params.len; i++)
@@ -139,7 +148,7 @@ zp_graph *zp_graph_copy_tensors(const zp_graph *graph) {
   zp_arena *arena = graph->arena;
   zp_graph *copy = ZP_NEW(arena, zp_graph);
   copy->arena = arena;
-  copy->loss = graph->loss;
+  zp_ints_copy(arena, &copy->losses, &graph->losses);
   copy->first_trained = graph->first_trained;
   zp_reserve(arena, &copy->tensors, graph->tensors.len);
   zp_reserve(arena, &copy->params, graph->params.len);

@@ -232,6 +232,15 @@ static vocabulary vocabulary_of(const zp_interpreter *in, int logits) {
   return (vocabulary){first, left < 0 ? 0 : left < cols ? left : cols, t->full_dim};
 }
 
+/* The classes of row t: as many as operand i says, where there is such. */
+static vocabulary classes_of_row(const zp_interpreter *in, const zp_node *node, int i, int64_t t) {
+  vocabulary v = vocabulary_of(in, node->in.data[0]);
+  if (node->in.len <= i) return v;
+  int64_t left = (int64_t)zp_in_value(in, node, i)[t] - v.first;
+  v.here = left < 0 ? 0 : left < v.here ? left : v.here;
+  return v;
+}
+
 /* max, sum of exp(x - max), logit of the label: -inf on the ranks that do not have it */
 static void row_stats(const double *logits, vocabulary v, int64_t label, double stat[3]) {
   stat[0] = stat[2] = -INFINITY;
@@ -244,9 +253,9 @@ static void row_stats(const double *logits, vocabulary v, int64_t label, double 
 static void ce_stats(zp_interpreter *in, const zp_node *node) {
   int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
   const double *labels = zp_in_value(in, node, 1);
-  vocabulary v = vocabulary_of(in, node->in.data[0]);
   for (int64_t t = 0; t < rows; t++)
-    row_stats(zp_in_value(in, node, 0) + t * n, v, (int64_t)labels[t], zp_out_value(in, node, 0) + 3 * t);
+    row_stats(zp_in_value(in, node, 0) + t * n, classes_of_row(in, node, 2, t), (int64_t)labels[t],
+              zp_out_value(in, node, 0) + 3 * t);
 }
 
 /* Statistics [ranks][rows][3] of the parts of the vocabulary into those of all of it. */
@@ -267,7 +276,7 @@ static void ce_loss(zp_interpreter *in, const zp_node *node) {
   for (int64_t t = 0; t < rows; t++) {
     join_stats(zp_in_value(in, node, 0), ranks, rows, t, all);
     lse[t] = all[0] + log(all[1]);
-    in->loss += (lse[t] - all[2]) * in->loss_scale;
+    in->loss += (lse[t] - all[2]) * in->loss_scale * node->attr.weight;
   }
 }
 
@@ -276,10 +285,10 @@ static void cross_entropy(zp_interpreter *in, const zp_node *node) {
   const double *labels = zp_in_value(in, node, 1);
   double total = 0, stat[3];
   for (int64_t t = 0; t < rows; t++) {
-    row_stats(zp_in_value(in, node, 0) + t * n, vocabulary_of(in, node->in.data[0]), (int64_t)labels[t], stat);
+    row_stats(zp_in_value(in, node, 0) + t * n, classes_of_row(in, node, 2, t), (int64_t)labels[t], stat);
     total += stat[0] + log(stat[1]) - stat[2];
   }
-  in->loss += total * in->loss_scale;
+  in->loss += total * in->loss_scale * node->attr.weight;
   *zp_out_value(in, node, 0) = total / (double)rows;
 }
 
@@ -287,14 +296,15 @@ static void ce_grad(zp_interpreter *in, const zp_node *node) {
   const double *logits = zp_in_value(in, node, 0), *labels = zp_in_value(in, node, 1), *lse = zp_in_value(in, node, 2);
   double *d_logits = zp_out_value(in, node, 0);
   int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
-  vocabulary v = vocabulary_of(in, node->in.data[0]);
   double smoothing = node->attr.smoothing;
-  for (int64_t t = 0; t < rows; t++)
+  for (int64_t t = 0; t < rows; t++) {
+    vocabulary v = classes_of_row(in, node, 3, t);
     for (int64_t c = 0; c < n; c++) {
       double p = exp(logits[t * n + c] - lse[t]) * (1 + 2 * node->attr.z_loss * lse[t]);
       double target = smoothing / (double)v.all + (v.first + c == (int64_t)labels[t] ? 1 - smoothing : 0);
-      d_logits[t * n + c] = c < v.here ? (p - target) * in->loss_scale : 0;
+      d_logits[t * n + c] = c < v.here ? (p - target) * in->loss_scale * node->attr.weight : 0;
     }
+  }
 }
 
 /* ---- views and collectives ---- */

@@ -72,12 +72,28 @@ static void concat(zp_interpreter *in, const zp_node *node) {
   }
 }
 
+/* One column of every position that the rank has; both tensors have the same positions. */
+static void column(zp_interpreter *in, const zp_node *node) {
+  int64_t n = zp_shape_cols(zp_in_shape(in, node->in.data[0]));
+  int64_t rows = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
+  for (int64_t i = 0; i < rows; i++) zp_out_value(in, node, 0)[i] = zp_in_value(in, node, 0)[i * n + node->attr.begin];
+}
+
+static void column_grad(zp_interpreter *in, const zp_node *node) {
+  int64_t n = zp_shape_cols(zp_in_shape(in, node->out.data[0]));
+  int64_t elements = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
+  for (int64_t i = 0; i < elements; i++)
+    zp_out_value(in, node, 0)[i] = i % n == node->attr.begin ? zp_in_value(in, node, 0)[i / n] : 0;
+}
+
 void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
   switch (node->op) {
   case ZP_OP_MEAN: mean(in, node); break;
   case ZP_OP_MEAN_GRAD: mean_grad(in, node); break;
   case ZP_OP_SLICE: slice(in, node); break;
   case ZP_OP_SLICE_GRAD: slice_grad(in, node); break;
+  case ZP_OP_COLUMN: column(in, node); break;
+  case ZP_OP_COLUMN_GRAD: column_grad(in, node); break;
   default: assert(node->op == ZP_OP_CONCAT); concat(in, node);
   }
 }

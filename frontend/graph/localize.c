@@ -3,13 +3,14 @@
 
 #include <assert.h>
 
-static int add_stat(zp_graph *graph, const zp_node *loss, zp_op op, int in0, int in1, zp_shape shape,
+static int add_stat(zp_graph *graph, const zp_node *loss, zp_op op, int in0, int in1, zp_shape shape, int lengths,
                     const char *suffix) {
   const char *name = zp_format(graph->arena, "%s.%s", loss->name, suffix);
   zp_node node = {.op = op, .attr = loss->attr, .span = loss->span, .name = loss->name};
   int out = zp_graph_add_tensor(graph, zp_tensor_make(name, ZP_ELEM_STAT, shape, loss->span));
   zp_push(graph->arena, &node.in, in0);
   zp_push(graph->arena, &node.in, in1);
+  if (lengths >= 0) zp_push(graph->arena, &node.in, lengths);
   zp_push(graph->arena, &node.out, out);
   zp_graph_add_node(graph, node);
   return out;
@@ -24,13 +25,14 @@ zp_graph *zp_graph_localize_trivial(const zp_graph *graph) {
       zp_graph_add_node(local, *node);
       continue;
     }
-    int logits = node->in.data[0], labels = node->in.data[1];
+    int logits = node->in.data[0], labels = node->in.data[1], lengths = node->in.len > 2 ? node->in.data[2] : -1;
     zp_shape stat = graph->tensors.data[logits].shape;
     stat.dim[stat.rank - 1] = 3;
     stat.extent[stat.rank - 1] = NULL;
-    int stats = add_stat(local, node, ZP_OP_CE_STATS, logits, labels, stat, "stats");
-    int lse = add_stat(local, node, ZP_OP_CE_LOSS, stats, labels, graph->tensors.data[labels].shape, "lse");
-    if (local->loss == node->out.data[0]) local->loss = lse;
+    int stats = add_stat(local, node, ZP_OP_CE_STATS, logits, labels, stat, lengths, "stats");
+    int lse = add_stat(local, node, ZP_OP_CE_LOSS, stats, labels, graph->tensors.data[labels].shape, -1, "lse");
+    for (int k = 0; k < local->losses.len; k++)
+      if (local->losses.data[k] == node->out.data[0]) local->losses.data[k] = lse;
   }
   local->n_forward = local->nodes.len;
   return local;

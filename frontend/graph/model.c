@@ -54,7 +54,8 @@ int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_spa
 
 int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp_shape shape, zp_span span) {
   assert(name && shape.rank >= 1 && shape.rank <= ZP_MAX_RANK && element != ZP_ELEM_STAT);
-  zp_input input = {.name = zp_strdup(model->arena, name), .shape = shape, .element = element, .span = span};
+  zp_input input = {
+      .name = zp_strdup(model->arena, name), .shape = shape, .element = element, .none = -1, .span = span};
   if (model->inputs.len == 0 && shape.rank > 1) model->sequence = shape.dim[1];
   zp_push(model->arena, &model->inputs, input);
   return model->inputs.len - 1;
@@ -73,7 +74,6 @@ zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t coun
   zp_arena *arena = model->arena;
   zp_graph *graph = ZP_NEW(arena, zp_graph);
   graph->arena = arena;
-  graph->loss = -1;
   for (int i = 0; i < n_carry; i++) {
     zp_tensor tensor = zp_tensor_make(zp_strdup(arena, carry_names[i]), ZP_ELEM_FLOAT, carry[i], span);
     tensor.role = ZP_ROLE_CARRY_IN;

@@ -65,7 +65,8 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
 
 bool zp_op_takes(zp_op op, int operands) {
   return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands == 4) ||
-         (op == ZP_OP_TOP_K_GATE && operands == 2);
+         (op == ZP_OP_TOP_K_GATE && operands == 2) ||
+         ((op == ZP_OP_CROSS_ENTROPY || op == ZP_OP_CE_STATS) && operands == 3);
 }
 
 int zp_op_arity(zp_op op) {
@@ -74,6 +75,7 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_SPLIT:
   case ZP_OP_MEAN:
   case ZP_OP_SLICE:
+  case ZP_OP_COLUMN:
   case ZP_OP_TOP_K_GATE:
   case ZP_OP_ALL_REDUCE:
   case ZP_OP_ENTER:

@@ -92,6 +92,7 @@ static void visit(parts_pass *pass, const zp_node *node) {
   case ZP_OP_ATTENTION: tie_attention(pass, node); break;
   case ZP_OP_MEAN:
   case ZP_OP_SLICE: tie(pass, x, 2, y, last_dim(pass, y)); break;
+  case ZP_OP_COLUMN: tie(pass, x, 1, y, 1); break;
   case ZP_OP_CONCAT:
     for (int i = 0; i < node->in.len; i++) tie(pass, node->in.data[i], last_dim(pass, node->in.data[i]), y, 2);
     break;

@@ -232,8 +232,20 @@ static void unary(zp_rule *rule) {
     zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
 }
 
+/* Classes of a sample: all positions of its logits have labels of their own, so these are [B, V]. */
+static bool want_lengths_of_classes(zp_rule *rule) {
+  const zp_shape *lengths = zp_rule_shape(rule, 2);
+  if (!zp_want_element(rule, 2, ZP_ELEM_I32) || !zp_want_rank(rule, 0, 2)) return false;
+  if (lengths->rank == 1 && zp_rule_operand(rule, 2)->role == ZP_ROLE_INPUT) return true;
+  zp_rule_fail(rule, ZP_Z0204, "lengths are an input i32[B], `%s` is %s", zp_rule_operand(rule, 2)->name,
+               zp_rule_text(rule, 2));
+  return false;
+}
+
 static void cross_entropy(zp_rule *rule) {
   if (!zp_want_activation(rule, 0) || !zp_want_labels(rule, 1, 0)) return;
+  if (rule->n_in > 2 && !want_lengths_of_classes(rule)) return;
+  if (!rule->attr.classes) rule->attr.classes = zp_shape_cols(zp_rule_shape(rule, 0));
   if (rule->op == ZP_OP_CE_STATS)
     zp_rule_answer(rule, ZP_ELEM_STAT, zp_rule_with_last(zp_rule_shape(rule, 0), 3, NULL));
   else
@@ -327,6 +339,7 @@ bool zp_rule_apply(zp_rule *rule) {
   case ZP_OP_ATTENTION: attention(rule); break;
   case ZP_OP_MEAN: zp_rule_mean(rule); break;
   case ZP_OP_SLICE: zp_rule_slice(rule); break;
+  case ZP_OP_COLUMN: zp_rule_column(rule); break;
   case ZP_OP_CONCAT: zp_rule_concat(rule); break;
   case ZP_OP_TOP_K_GATE: zp_rule_top_k_gate(rule); break;
   case ZP_OP_DISPATCH: zp_rule_dispatch(rule); break;

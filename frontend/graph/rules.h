@@ -32,6 +32,7 @@ bool zp_want_labels(zp_rule *rule, int ids, int rows);
 /* ---- rules_positions.c ---- */
 void zp_rule_mean(zp_rule *rule);
 void zp_rule_slice(zp_rule *rule);
+void zp_rule_column(zp_rule *rule);
 void zp_rule_concat(zp_rule *rule);
 
 /* ---- rules_experts.c ---- */

@@ -1,4 +1,4 @@
-/* Shape rules of positions: their mean, some of them, one behind the other. */
+/* Shape rules of positions: their mean, some of them, one column of all, one behind the other. */
 #include "rules.h"
 
 /* Kernels of positions read whole rows, one behind the other. */
@@ -39,6 +39,19 @@ void zp_rule_slice(zp_rule *rule) {
   some.dim[1] = count;
   some.extent[1] = NULL;
   zp_rule_answer(rule, ZP_ELEM_FLOAT, attr->count ? some : without_positions(&some));
+}
+
+void zp_rule_column(zp_rule *rule) {
+  if (!want_samples(rule, 0)) return;
+  const zp_shape *x = zp_rule_shape(rule, 0);
+  if (rule->attr.begin < 0 || rule->attr.begin >= zp_shape_cols(x)) {
+    zp_rule_fail(rule, ZP_Z0208, "`%s` has columns 0 to %lld, not %lld", zp_rule_operand(rule, 0)->name,
+                 (long long)zp_shape_cols(x) - 1, (long long)rule->attr.begin);
+    return;
+  }
+  zp_shape shape = {.rank = 2, .dim = {x->dim[0]}};
+  zp_rule_put_dim(&shape, 1, x, 1);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, shape);
 }
 
 /* Rows of every sample, or of a parameter: the same rows of all samples. */

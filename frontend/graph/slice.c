@@ -52,7 +52,7 @@ zp_graph *zp_graph_slice(const zp_graph *graph, int first, int end) {
   if (after >= 0) {
     slice->carry_out = (zp_ints){0};
     zp_push(slice->arena, &slice->carry_out, after);
-    slice->loss = -1;
+    slice->losses.len = 0;
   }
   for (int n = first; n < end; n++) zp_graph_add_node(slice, graph->nodes.data[n]);
   slice->params.len = 0;

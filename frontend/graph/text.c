@@ -79,7 +79,13 @@ const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
     put_list(&text, graph, &graph->carry_out);
     zp_buf_puts(&text, "\n");
   }
-  if (graph->loss >= 0) zp_buf_printf(&text, "    loss: %s\n", tensor_text(graph, graph->loss));
+  for (int i = 0; i < graph->losses.len; i++) {
+    int loss = graph->losses.data[i];
+    zp_buf_printf(&text, "    loss: %s", tensor_text(graph, loss));
+    double weight = graph->nodes.data[graph->tensors.data[loss].producer].attr.weight;
+    if (graph->losses.len > 1) zp_buf_printf(&text, " times %g", weight);
+    zp_buf_puts(&text, "\n");
+  }
   if (graph->grad_out.len) {
     zp_buf_puts(&text, "    gradients of carry in: ");
     put_list(&text, graph, &graph->grad_out);

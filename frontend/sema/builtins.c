@@ -172,23 +172,27 @@ static bool apply_slice(zp_elab *e, const builtin *op, const zp_expr *call, cons
   return apply_with(e, op, call, slots, attr, value);
 }
 
-/* One position, without its dimension. */
+/* One position, or one column of every position, without its dimension. */
 static bool apply_select(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
   double index;
   zp_value x;
-  if (!tensors(e, op, slots, &x) || !check_axis(e, op, &slots[2]) ||
-      !zp_elab_require(e, call, op->name, "index", &slots[1]) || !zp_slot_number(e, &slots[1], "index", 0, &index))
+  double axis = 1;
+  if (!tensors(e, op, slots, &x) || !zp_slot_number(e, &slots[2], "axis", 1, &axis)) return false;
+  bool column = axis == 2 || axis == -1;
+  if (!(column || check_axis(e, op, &slots[2])) || !zp_elab_require(e, call, op->name, "index", &slots[1]) ||
+      !zp_slot_number(e, &slots[1], "index", 0, &index))
     return false;
   zp_shape shape = zp_elab_value_shape(e, &x);
-  double positions = shape.rank == 3 ? (double)shape.dim[1] : 0, from_start = index < 0 ? index + positions : index;
-  if (shape.rank == 3 && !(from_start >= 0 && from_start < positions && from_start == floor(from_start))) {
-    zp_report(e->diags, ZP_Z0237, slots[1].value.span, "`index` of `select` lies in 0 .. %g, this is %g", positions - 1,
+  double size = shape.rank == 3 ? (double)shape.dim[column ? 2 : 1] : 0, from_start = index < 0 ? index + size : index;
+  if (shape.rank == 3 && !(from_start >= 0 && from_start < size && from_start == floor(from_start))) {
+    zp_report(e->diags, ZP_Z0237, slots[1].value.span, "`index` of `select` lies in 0 .. %g, this is %g", size - 1,
               index);
     return false;
   }
   attr.begin = (int64_t)from_start;
-  return apply_with(e, op, call, slots, attr, value);
+  if (!column) return apply_with(e, op, call, slots, attr, value);
+  return zp_elab_apply(e, call, ZP_OP_COLUMN, &x, 1, attr, op->name, value);
 }
 
 /* Places of arguments of attention. */
@@ -256,20 +260,55 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
   return true;
 }
 
+enum { IGNORE = 2, CLASSES = 5 }; /* places of arguments of cross_entropy */
+
+/* What stands for none is a matter of the data: the input says it to those who read them. */
+static bool set_ignored(zp_elab *e, const zp_slot *slots) {
+  const zp_slot *slot = &slots[IGNORE];
+  double none;
+  if (!zp_slot_number(e, slot, "ignore_index", -1, &none)) return false;
+  if (none != floor(none) || fabs(none) > INT32_MAX) {
+    zp_report(e->diags, ZP_Z0237, slot->value.span, "`ignore_index` is a label, this is %g", none);
+    return false;
+  }
+  const zp_handle *labels = slots[1].value.kind == ZP_VAL_TENSOR ? &e->handles.data[slots[1].value.tensor] : NULL;
+  if (!labels || labels->kind != ZP_HANDLE_INPUT) return true; /* told by the shape rule */
+  zp_input *input = &e->model->inputs.data[labels->index];
+  if (input->labels && input->none != (int64_t)none) {
+    zp_report(e->diags, ZP_Z0237, slot->given ? slot->value.span : slots[1].value.span,
+              "`ignore_index` of `%s` is %lld in another cross-entropy, and %lld here", input->name,
+              (long long)input->none, (long long)none);
+    return false;
+  }
+  input->labels = true;
+  input->none = (int64_t)none;
+  return true;
+}
+
 static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots,
                                 zp_value *value) {
   zp_op_attr attr = {0};
   if (!zp_slot_number(e, &slots[3], "label_smoothing", 0, &attr.smoothing) ||
-      !zp_slot_number(e, &slots[4], "z_loss", 0, &attr.z_loss))
+      !zp_slot_number(e, &slots[4], "z_loss", 0, &attr.z_loss) || !set_ignored(e, slots))
     return false;
   if (attr.smoothing < 0 || attr.smoothing >= 1) {
     zp_report(e->diags, ZP_Z0237, slots[3].value.span, "`label_smoothing` lies in 0 .. 1 (1 excluded), this is %g",
               attr.smoothing);
     return false;
   }
-  if (attr.z_loss >= 0) return apply_with(e, op, call, slots, attr, value);
-  zp_report(e->diags, ZP_Z0237, slots[4].value.span, "`z_loss` must not be negative, this is %g", attr.z_loss);
-  return false;
+  if (attr.z_loss < 0) {
+    zp_report(e->diags, ZP_Z0237, slots[4].value.span, "`z_loss` must not be negative, this is %g", attr.z_loss);
+    return false;
+  }
+  if (!slots[CLASSES].given) return apply_with(e, op, call, slots, attr, value);
+  if (attr.smoothing > 0) {
+    zp_report(e->diags, ZP_Z0237, slots[CLASSES].value.span, "`lengths` do not go with `label_smoothing`");
+    return false;
+  }
+  zp_value in[3];
+  if (!tensors(e, op, slots, in) || !is_tensor(e, op, slots, CLASSES)) return false;
+  in[2] = slots[CLASSES].value;
+  return zp_elab_apply(e, call, op->op, in, 3, attr, op->name, value);
 }
 
 static bool apply_matmul(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
@@ -331,7 +370,7 @@ static const builtin builtins[] = {
     {"combine", 3, {"y", "weight", "slot"}, apply_plain, ZP_OP_COMBINE},
     {"cross_entropy",
      2,
-     {"logits", "labels", "!ignore_index", "label_smoothing", "z_loss"},
+     {"logits", "labels", "ignore_index", "label_smoothing", "z_loss", "lengths"},
      apply_cross_entropy,
      ZP_OP_CROSS_ENTROPY},
 };

@@ -99,7 +99,7 @@ static void check_output(zp_elab *e, const zp_item *item) {
   if (!e->has_output) {
     zp_diag *d = zp_report(e->diags, ZP_Z0227, item->name.span, "model `%s` has no output", item->name.text);
     zp_diag_help(d, "end it with `output loss = cross_entropy(logits, labels)`");
-  } else if (!last || last->graph->loss < 0) {
+  } else if (!last || last->graph->losses.len == 0) {
     zp_report(e->diags, ZP_Z0227, e->output_span, "a repeat follows the output");
   }
 }
@@ -177,7 +177,7 @@ static void finish(zp_elab *e) {
   order_inputs(model);
   for (int s = 0; s < model->segments.len; s++) zp_graph_infer_parts(model->segments.data[s].graph);
   const zp_graph *last = model->segments.data[model->segments.len - 1].graph;
-  const zp_node *loss = &last->nodes.data[last->tensors.data[last->loss].producer];
+  const zp_node *loss = &last->nodes.data[last->tensors.data[last->losses.data[0]].producer];
   model->vocabulary = zp_shape_cols(&last->tensors.data[loss->in.data[0]].shape);
   model->sequence = positions_of_inputs(model);
   zp_model_find_ranges(model);
@@ -185,6 +185,8 @@ static void finish(zp_elab *e) {
   if (wrong)
     zp_report(e->diags, ZP_Z0208, wrong->span,
               "the `bias` of a gate moves by its load: nothing else may read it, nor gates with another `bias_rate`");
+  for (int i = 0; i < model->inputs.len && !zp_model_reads_tokens(model); i++)
+    if (strcmp(model->inputs.data[i].name, "tokens") == 0) model->vocabulary = model->inputs.data[i].limit;
 }
 
 static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_item *item, const choice *c) {

@@ -12,6 +12,7 @@ typedef enum zp_handle_kind {
   ZP_HANDLE_VALUE,     /* tensor `index` of the graph of `segment` */
   ZP_HANDLE_PARAM,     /* model parameter `index` */
   ZP_HANDLE_INPUT,     /* model input `index` */
+  ZP_HANDLE_LOSSES,    /* a sum of losses, the first of which is tensor `index` of the graph of `segment` */
   ZP_HANDLE_ITERATION, /* the variable of a repeat: no value at all, may only be named on the repeat itself */
 } zp_handle_kind;
 
@@ -19,7 +20,15 @@ typedef struct zp_handle {
   zp_handle_kind kind;
   int segment, index;
   bool transposed; /* made by transpose(w) for the matmul around it */
+  int sum;         /* LOSSES: index into zp_elab.sums */
 } zp_handle;
+
+/* A loss in a sum of losses. */
+typedef struct zp_loss_term {
+  int tensor; /* of the segment's graph */
+  double weight;
+} zp_loss_term;
+typedef ZP_VEC(zp_loss_term) zp_loss_terms;
 
 typedef enum zp_frame_kind { ZP_FRAME_MODEL, ZP_FRAME_REPEAT, ZP_FRAME_BLOCK } zp_frame_kind;
 
@@ -55,6 +64,7 @@ typedef struct zp_elab {
   double dropout;              /* train's rate */
   int64_t streams;             /* dropout streams given out */
   ZP_VEC(zp_handle) handles;
+  ZP_VEC(zp_loss_terms) sums;
   int segment;                    /* open segment, -1: the next op opens one */
   int middles;                    /* segments between repeats so far */
   zp_handle carry;                /* what flows into the open (or next) segment; carry.segment -1: nothing yet */
@@ -134,6 +144,15 @@ bool zp_elab_tensor_operator(void *user, const zp_expr *expr, const zp_value *le
 /* Applies an op to values and gives its first output back. `word` names the node when the statement does not. */
 bool zp_elab_apply(zp_elab *e, const zp_expr *expr, zp_op op, const zp_value *in, int n_in, zp_op_attr attr,
                    const char *word, zp_value *value);
+
+/* ---- losses.c ---- */
+/* Is the value a loss, or a sum of losses? */
+bool zp_elab_is_loss(const zp_elab *e, const zp_value *value);
+/* Requires: it is. */
+zp_loss_terms zp_elab_loss_terms(zp_elab *e, const zp_value *value);
+/* An operator with a loss on at least one side. */
+bool zp_elab_loss_operator(zp_elab *e, const zp_expr *expr, const zp_value *left, const zp_value *right,
+                           zp_value *value);
 
 /* ---- builtins.c ---- */
 bool zp_is_builtin(const char *name);

@@ -83,6 +83,8 @@ static bool of_two_tensors(zp_elab *e, const zp_expr *expr, const zp_value *left
 bool zp_elab_tensor_operator(void *user, const zp_expr *expr, const zp_value *left, const zp_value *right,
                              zp_value *value) {
   zp_elab *e = user;
+  if (zp_elab_is_loss(e, left) || (right && zp_elab_is_loss(e, right)))
+    return zp_elab_loss_operator(e, expr, left, right, value);
   if (!right) {
     if (expr->op != ZP_OPR_NEG) return reject(e, expr, left, NULL);
     return zp_elab_apply(e, expr, ZP_OP_MUL_CONST, left, 1, (zp_op_attr){.value = -1}, "neg", value);

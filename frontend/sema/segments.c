@@ -50,6 +50,11 @@ int zp_elab_operand(zp_elab *e, const zp_value *value) {
   switch (handle->kind) {
   case ZP_HANDLE_PARAM: return zp_graph_param(graph, e->model, handle->index);
   case ZP_HANDLE_INPUT: return zp_graph_input(graph, e->model, handle->index);
+  case ZP_HANDLE_LOSSES: {
+    zp_diag *d = zp_report(e->diags, ZP_Z0227, value->span, "a sum of losses is read by an operation");
+    zp_diag_help(d, "nothing but `output` takes it");
+    return -1;
+  }
   default: return handle->segment == e->segment ? handle->index : graph->carry_in.data[0];
   }
 }

@@ -2,8 +2,7 @@
  * `adapt = lora(rank = 16, alpha = 32, of = ["h.{}.attn.*"])`, beside which nothing else is. */
 #include "spec_internal.h"
 
-/* Patterns of names, in a list. */
-static void read_patterns(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_name_patterns *to) {
+void zp_read_patterns(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_name_patterns *to) {
   const zp_expr *list = attr->value;
   const char *key = attr->key.text;
   if (attr->op != ZP_ATTR_SET || attr->index.text || !list || list->kind != ZP_EXPR_LIST) {
@@ -24,17 +23,17 @@ static void read_patterns(zp_reader *reader, const zp_env *env, const zp_attr *a
 }
 
 void zp_read_frozen(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  read_patterns(reader, env, attr, &((zp_train *)base)->frozen);
+  zp_read_patterns(reader, env, attr, &((zp_train *)base)->frozen);
 }
 
 void zp_read_trained(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  read_patterns(reader, env, attr, &((zp_train *)base)->trained);
+  zp_read_patterns(reader, env, attr, &((zp_train *)base)->trained);
 }
 
 /* ---- adapters ---- */
 
 static void read_of(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  read_patterns(reader, env, attr, &((zp_adapt *)base)->of);
+  zp_read_patterns(reader, env, attr, &((zp_adapt *)base)->of);
 }
 
 static const zp_field lora_fields[] = {

@@ -152,6 +152,8 @@ void zp_check_groups(zp_diags *diags, const zp_spec *spec);
 /* Some names of the model, for somebody whose pattern fits none. Arena of the model. */
 const char *zp_some_names(const zp_model *model);
 /* spec_frozen.c */
+/* Patterns of names, in a list. */
+void zp_read_patterns(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_name_patterns *to);
 void zp_read_frozen(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 void zp_read_trained(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);

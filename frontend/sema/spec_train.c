@@ -217,6 +217,18 @@ static const char *const source_words[] = {
     [ZP_DATA_NONE] = "",       [ZP_DATA_TOKENS] = "tokens", [ZP_DATA_TEXT] = "text", [ZP_DATA_SYNTHETIC] = "synthetic",
     [ZP_DATA_LINES] = "lines", [ZP_DATA_ARRAYS] = "arrays"};
 
+/* What stands for none is read as such from arrays alone: labels of text are the tokens that follow. */
+static void check_ignored(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
+  if (!spec->model || data->kind == ZP_DATA_NONE || data->kind == ZP_DATA_ARRAYS) return;
+  for (int i = 0; i < spec->model->inputs.len; i++) {
+    const zp_input *input = &spec->model->inputs.data[i];
+    if (input->none == -1) continue;
+    zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`ignore_index = %lld` of `%s` is read from arrays alone",
+                           (long long)input->none, input->name);
+    zp_diag_help(d, "leave it out: where `%s` has no label it has -1", source_words[data->kind]);
+  }
+}
+
 /* Made-up samples are numbers with a label; nothing says what other ids would mean. */
 static bool can_be_made_up(const zp_model *model) {
   for (int i = 0; i < model->inputs.len; i++) {
@@ -251,6 +263,8 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   check_source(diags, spec, &train->validate_data);
   check_labels(diags, spec, &train->data);
   check_labels(diags, spec, &train->validate_data);
+  check_ignored(diags, spec, &train->data);
+  check_ignored(diags, spec, &train->validate_data);
   zp_freeze(diags, spec);
   if (zp_diags_errors(diags) == before) zp_check_groups(diags, spec);
   if (train->tokens > 0)

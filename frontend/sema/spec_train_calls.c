@@ -161,7 +161,17 @@ void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
 }
 
 /* ---- weights to start from ---- */
-static const zp_field weights_fields[] = {{"path", ZP_FIELD_STRING, .offset = offsetof(zp_initial, path)}};
+static void read_drawn(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_read_patterns(reader, env, attr, &((zp_initial *)base)->drawn);
+}
+
+static void read_unread(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_read_patterns(reader, env, attr, &((zp_initial *)base)->unread);
+}
+
+static const zp_field weights_fields[] = {{"path", ZP_FIELD_STRING, .offset = offsetof(zp_initial, path)},
+                                          {"drawn", ZP_FIELD_CUSTOM, .read = read_drawn},
+                                          {"unread", ZP_FIELD_CUSTOM, .read = read_unread}};
 static const zp_function initials[] = {{"weights", 0, ZP_SCHEMA("weights", weights_fields, 1)}};
 
 void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_initial *init) {

@@ -168,13 +168,17 @@ static void set_output(zp_elab *e, const zp_stmt *stmt) {
   zp_value value;
   zp_whole whole = {.expr = stmt->expr, .name = name->text};
   if (!eval_whole(e, whole, &value)) return;
-  int tensor = value.kind == ZP_VAL_TENSOR ? zp_elab_operand(e, &value) : -1;
   zp_graph *graph = zp_elab_graph(e);
-  int producer = tensor >= 0 ? graph->tensors.data[tensor].producer : -1;
-  if (producer >= 0 && graph->nodes.data[producer].op == ZP_OP_CROSS_ENTROPY) {
-    graph->loss = tensor;
+  if (zp_elab_is_loss(e, &value)) {
+    zp_loss_terms terms = zp_elab_loss_terms(e, &value);
+    for (int i = 0; i < terms.len && i < ZP_MOST_LOSSES; i++)
+      zp_graph_add_loss(graph, terms.data[i].tensor, terms.data[i].weight);
+    if (terms.len > ZP_MOST_LOSSES)
+      zp_report(e->diags, ZP_Z0227, stmt->expr->span, "a model has at most %d losses, this is the sum of %d",
+                ZP_MOST_LOSSES, terms.len);
     return;
   }
+  int tensor = value.kind == ZP_VAL_TENSOR ? zp_elab_operand(e, &value) : -1;
   zp_shape shape = tensor >= 0 ? graph->tensors.data[tensor].shape : (zp_shape){0};
   zp_diag *d = zp_report(e->diags, ZP_Z0227, stmt->expr->span, "the output must be a loss");
   zp_diag_label(d, "%s", tensor >= 0 ? zp_shape_text(e->arena, &shape) : zp_value_kind_name(&value));

@@ -15,7 +15,7 @@ static void mark_tensor(const zp_graph *graph, marks *m, int tensor) {
 /* Nodes are in topological order, so one walk from the end reaches everything. */
 static marks mark_live(zp_elab *e, const zp_graph *graph) {
   marks m = {ZP_NEW_ARRAY(e->arena, bool, graph->tensors.len), ZP_NEW_ARRAY(e->arena, bool, graph->nodes.len)};
-  if (graph->loss >= 0) mark_tensor(graph, &m, graph->loss);
+  for (int i = 0; i < graph->losses.len; i++) mark_tensor(graph, &m, graph->losses.data[i]);
   for (int i = 0; i < graph->carry_out.len; i++) mark_tensor(graph, &m, graph->carry_out.data[i]);
   for (int n = graph->nodes.len - 1; n >= 0; n--)
     for (int i = 0; m.nodes[n] && i < graph->nodes.data[n].in.len; i++)

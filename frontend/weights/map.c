@@ -175,8 +175,10 @@ zp_weight_map *zp_weights_map_own(zp_arena *arena, const zp_spec *spec) {
     const zp_param *param = &spec->model->params.data[i];
     for (int64_t n = 0; n < iterations_of(spec->model, param); n++) {
       const char *name = zp_param_instance_name(arena, param, n);
-      zp_mapped_tensor tensor = {
-          .name = name, .rank = param->shape.rank, .optional = zp_model_is_adapter(spec->model, i)};
+      zp_mapped_tensor tensor = {.name = name,
+                                 .rank = param->shape.rank,
+                                 .optional = zp_model_is_adapter(spec->model, i),
+                                 .param = param->name};
       for (int k = 0; k < tensor.rank; k++) tensor.shape[k] = param->shape.dim[k];
       zp_weight_part part = {.ours = name, .n = 1, .extents = {zp_shape_elements(&param->shape, 1)}, .strides = {1}};
       zp_push(arena, &tensor.parts, part);

@@ -339,7 +339,12 @@ static bool match_segment(matcher *m, int s) {
     return differ(m, a->span, "`%s` is another part of the model here than in %s", a->name, m->their_name);
   for (int i = 0; i < x->carry_out.len; i++)
     if (!match(m, x->carry_out.data[i], y->carry_out.data[i])) return false;
-  return (x->loss < 0) == (y->loss < 0) && (x->loss < 0 || match(m, x->loss, y->loss));
+  if (x->losses.len != y->losses.len)
+    return differ(m, a->span, "`%s` has %d losses here, and %d in %s", a->name, x->losses.len, y->losses.len,
+                  m->their_name);
+  for (int i = 0; i < x->losses.len; i++)
+    if (!match(m, x->losses.data[i], y->losses.data[i])) return false;
+  return true;
 }
 
 zp_param_matches zp_match_models(zp_arena *arena, const zp_model *ours, const zp_model *theirs, const char *their_name,

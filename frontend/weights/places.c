@@ -114,6 +114,12 @@ static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_ou
     write_parts(p, tensor, found);
 }
 
+static bool is_drawn(const zp_weight_map *map, const char *name) {
+  for (int i = 0; i < map->drawn.len; i++)
+    if (strcmp(map->drawn.data[i], name) == 0) return true;
+  return false;
+}
+
 /* What nobody asked for. The optimizer's file of a checkpoint of zplan holds more, which is not looked at. */
 static void look_for_more(placer *p) {
   const zp_imported *imported = p->map->imported;
@@ -123,6 +129,7 @@ static void look_for_more(placer *p) {
     if (p->used[i] || (t->file > 0 && p->folder->of_zplan)) continue;
     if (p->folder->of_zplan && zp_weights_source(p->arena, p->folder, t->name, true) != t) continue;
     if (imported && zp_hf_is_buffer(t->name)) continue;
+    if ((p->map->unread && zp_matches_some(p->map->unread, t->name)) || is_drawn(p->map, t->name)) continue;
     if (head && strcmp(t->name, head) == 0)
       zp_push(p->arena, p->notes,
               zp_format(p->arena, "`%s` is not read: config.json says that it is the embedding", head));
@@ -155,6 +162,8 @@ static const char *text_of(placer *p) {
     zp_json_set_string(file, "path", p->folder->files.data[i].path);
     zp_json_set_int(file, "bytes", p->folder->files.data[i].bytes);
   }
+  zp_json *drawn = p->map->drawn.len ? zp_json_set(root, "drawn", zp_json_array()) : NULL;
+  for (int i = 0; i < p->map->drawn.len; i++) zp_json_append_string(drawn, p->map->drawn.data[i]);
   zp_json_set(root, "parts", p->parts);
   const char *text = zp_json_text(p->arena, root, false);
   zp_json_free(root);
@@ -190,6 +199,7 @@ zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *s
 const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
                            const char *path, zp_strings *notes) {
   const zp_weight_folder *folder = zp_weights_open(arena, diags, path);
-  const zp_weight_map *map = folder ? zp_weights_map(arena, diags, spec, library_dir, folder) : NULL;
+  zp_weight_map *map = folder ? zp_weights_map(arena, diags, spec, library_dir, folder) : NULL;
+  if (map && !zp_weights_take_part(arena, diags, &spec->train.init, map, folder)) return NULL;
   return map ? zp_weights_place(arena, diags, spec, map, folder, notes) : NULL;
 }

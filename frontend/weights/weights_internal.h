@@ -3,6 +3,7 @@
 #define ZPLAN_WEIGHTS_INTERNAL_H
 
 #include <zplan/buf.h>
+#include <zplan/out_folder.h>
 #include <zplan/weights.h>
 
 /* Reads the header of a safetensors file and adds its tensors. False after reporting (Z0691). */
@@ -41,15 +42,9 @@ bool zp_merge_add(zp_arena *arena, zp_diags *diags, const zp_weight_folder *chec
 /* The prefix of the family where the folder's tensors have none; "" where they have it. */
 const char *zp_weights_prefix_left_out(const zp_weight_map *map, const zp_weight_folder *folder);
 
-/* ---- out_folder.c: a folder that appears whole or not at all. What goes wrong is reported (Z0695). ---- */
-typedef struct zp_out_folder zp_out_folder;
-zp_out_folder *zp_out_open(zp_arena *arena, zp_diags *diags, const char *path);
-bool zp_out_begin(zp_out_folder *out, const char *name); /* a file, which zp_out_put fills and zp_out_end ends */
-bool zp_out_put(zp_out_folder *out, const void *data, size_t bytes);
-bool zp_out_end(zp_out_folder *out);
-bool zp_out_file(zp_out_folder *out, const char *name, const char *data, size_t bytes);
-bool zp_out_copy(zp_out_folder *out, const char *path); /* under its own name */
-/* good: everything has been written. Returns whether the folder is there. */
-bool zp_out_close(zp_out_folder *out, bool good);
+/* partial.c: leaves out of the map what the train block says is drawn or not read. False after reporting a name that
+ * nothing has (Z0304), or a folder that is read whole alone (Z0216). `init` outlives the map. */
+bool zp_weights_take_part(zp_arena *arena, zp_diags *diags, const zp_initial *init, zp_weight_map *map,
+                          const zp_weight_folder *folder);
 
 #endif

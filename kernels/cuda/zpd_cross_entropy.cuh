@@ -6,9 +6,9 @@
 
 #include "zpd_device.h"
 
-/* Columns that are words; the rest of the last rank's columns are padding. */
-ZPD_DEVICE int zpd_ce_valid(const zpd_ce &a) {
-  const zpd_int valid = a.vocabulary - a.first_col;
+/* Columns of row r that are classes; the rest of the last rank's columns are padding. */
+ZPD_DEVICE int zpd_ce_valid(const zpd_ce &a, zpd_int r) {
+  const zpd_int valid = (a.lengths ? a.lengths[r] : a.vocabulary) - a.first_col;
   return (int)(valid < 0 ? 0 : valid > a.V ? a.V : valid);
 }
 
@@ -60,8 +60,8 @@ ZPD_DEVICE zpd_ce_sum zpd_ce_row(const elem *x, int valid) {
 
 /* A sum of 0 means that no column had a finite logit: then the maximum is -inf, as zpk_ce_stats says. */
 ZPD_KERNEL(zpd_ce_stats, zpd_ce) {
-  const int valid = zpd_ce_valid(a);
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
+    const int valid = zpd_ce_valid(a, r);
     const elem *x = (const elem *)a.logits + r * a.V;
     const zpd_ce_sum mine = zpd_ce_row(x, valid);
     const real max = zpd_block_max(mine.max), sum = zpd_block_sum(mine.sum * zpd_exp(mine.max - max));
@@ -75,8 +75,9 @@ ZPD_KERNEL(zpd_ce_stats, zpd_ce) {
   }
 }
 
-/* The log-sum-exp of one row over all ranks, in f64; *label_logit: of the rank that has the label. */
-ZPD_DEVICE double zpd_ce_combine(const zpd_ce &a, zpd_int r, double *label_logit) {
+/* The log-sum-exp of one row over all ranks, in f64; *label_logit: of the rank that has the label; *right: it is the
+ * largest. */
+ZPD_DEVICE double zpd_ce_combine(const zpd_ce &a, zpd_int r, double *label_logit, bool *right) {
   const real *stat = (const real *)a.stat;
   double max = -(double)zpd_infinity(), label = max, sum = 0;
   for (int i = 0; i < a.ranks; i++) {
@@ -90,30 +91,40 @@ ZPD_DEVICE double zpd_ce_combine(const zpd_ce &a, zpd_int r, double *label_logit
     sum += below == 0 ? (double)s[1] : (double)s[1] * exp(below);
   }
   *label_logit = label;
+  *right = label == max;
   return max + log(sum);
 }
 
 /* A thread a row, or several where there are more rows than threads; the sums of the blocks are added in order by the
  * block that comes last. How many blocks there are depends on the rows alone. */
 ZPD_KERNEL(zpd_ce_loss, zpd_ce) {
-  __shared__ double of_block[ZPD_LOSS_BLOCKS];
+  __shared__ double of_block[2][ZPD_LOSS_BLOCKS];
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_CE_THREADS;
-  double loss = 0;
+  double loss = 0, right = 0;
   for (zpd_int r = (zpd_int)blockIdx.x * ZPD_CE_THREADS + threadIdx.x; r < a.rows; r += stride) {
     double label_logit;
-    const double lse = zpd_ce_combine(a, r, &label_logit);
+    bool largest;
+    const double lse = zpd_ce_combine(a, r, &label_logit, &largest);
     ((real *)a.out)[r] = (real)lse;
-    if (a.labels[r] >= 0 && a.labels[r] < a.vocabulary) loss += lse - label_logit;
+    if (a.labels[r] < 0 || a.labels[r] >= a.vocabulary) continue;
+    loss += lse - label_logit;
+    right += largest;
   }
   loss = zpd_block_sum_f64(loss);
+  right = zpd_block_sum_f64(right);
   if (threadIdx.x == 0) a.parts[blockIdx.x] = loss;
+  if (threadIdx.x == 0) a.parts[ZPD_LOSS_BLOCKS + blockIdx.x] = right;
   if (!zpd_comes_last(a.ticket, gridDim.x)) return;
-  if (threadIdx.x < gridDim.x) of_block[threadIdx.x] = zpd_read_others(a.parts + threadIdx.x);
+  for (int i = 0; i < 2 && threadIdx.x < gridDim.x; i++)
+    of_block[i][threadIdx.x] = zpd_read_others(a.parts + i * ZPD_LOSS_BLOCKS + threadIdx.x);
   __syncthreads();
   if (threadIdx.x != 0) return;
-  loss = 0;
-  for (unsigned b = 0; b < gridDim.x; b++) loss += of_block[b];
-  *a.loss += a.scale * loss;
+  loss = right = 0;
+  for (unsigned b = 0; b < gridDim.x; b++) loss += of_block[0][b];
+  for (unsigned b = 0; b < gridDim.x; b++) right += of_block[1][b];
+  *a.loss += a.scale * a.weight * loss;
+  a.tally->loss += a.scale * loss;
+  a.tally->right += a.scale * right;
 }
 
 /* What a row's gradient is made of: probability * grown - even - [label] * hit, all times scale. */
@@ -138,11 +149,12 @@ ZPD_DEVICE void zpd_ce_slopes(const elem *x, elem *dx, int j, int count, int use
 
 /* dlogits may be logits: a thread writes what only it reads. */
 ZPD_KERNEL(zpd_ce_grad, zpd_ce) {
-  const int valid = zpd_ce_valid(a), V = (int)a.V;
+  const int V = (int)a.V;
   const real scale = (real)(a.loss_scale ? a.scale * *a.loss_scale : a.scale);
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
     const elem *x = (const elem *)a.logits + r * a.V;
     elem *dx = (elem *)a.out + r * a.V;
+    const int valid = zpd_ce_valid(a, r);
     const bool counts = a.labels[r] >= 0 && a.labels[r] < a.vocabulary;
     const zpd_int column = a.labels[r] - a.first_col;
     const int label = column >= 0 && column < valid ? (int)column : -1, used = counts ? valid : 0;

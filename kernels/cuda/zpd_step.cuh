@@ -93,10 +93,12 @@ ZPD_KERNEL(zpd_decide, zpd_decision) {
   const bool skipped = step->skipped_steps > a.skipped_steps;
   const double factor = a.clip > 0 ? a.clip / (norm + 1e-6) : 1;
   a.outcome->loss = loss;
+  for (int i = 0; i < ZPD_MOST_LOSSES; i++) a.outcome->tally[i] = step->tally[i];
   a.outcome->grad_norm = norm;
   a.outcome->applied = applied;
   a.outcome->loss_scale = scale;
   step->loss = 0;
+  for (int i = 0; i < ZPD_MOST_LOSSES; i++) step->tally[i].loss = step->tally[i].right = 0;
   step->grad_scale = (factor < 1 ? factor : 1) / scale;
   step->bias1 = skipped ? a.bias1[1] : a.bias1[0];
   step->bias2 = skipped ? a.bias2[1] : a.bias2[0];

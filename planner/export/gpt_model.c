@@ -116,7 +116,7 @@ static bool match_begin(zp_gpt_reader *r, int *table) {
 /* cross_entropy(linear(norm(x)), labels) */
 static bool match_end(zp_gpt_reader *r, int table) {
   const zp_graph *g = r->graph;
-  const zp_node *loss = g->loss >= 0 ? zp_gpt_node(r, g->loss) : NULL;
+  const zp_node *loss = g->losses.len == 1 ? zp_gpt_node(r, g->losses.data[0]) : NULL;
   if (!loss || loss->op != ZP_OP_CROSS_ENTROPY || g->carry_in.len != 1)
     return zp_gpt_stop(r, r->model->span, "the model does not end with a cross-entropy");
   if (loss->attr.smoothing > 0 || loss->attr.z_loss > 0)

@@ -329,7 +329,7 @@ static void zero_unreached(zp_arena *scratch, zp_lowered *l, const zp_model *mod
 /* The segment's graph of one tensor rank, with its loss by parts where it has one. */
 static const zp_graph *graph_to_lower(const zp_lowered *l, int segment, const char **reason) {
   const zp_graph *graph = l->sharding->trained[segment];
-  if (l->loss_chunks < 2 || graph->loss < 0 || *reason) return graph;
+  if (l->loss_chunks < 2 || graph->losses.len == 0 || *reason) return graph;
   const char *why;
   const zp_graph *parts = zp_shard_chunk_loss(l->sharding, segment, l->loss_chunks, &why);
   if (parts) return parts;

@@ -255,7 +255,7 @@ static zp_verify_elements instance_elements(const zp_verifier *v, const zp_segme
 }
 
 static bool makes_loss_by_parts(const zp_verifier *v, const zp_segment *s) {
-  return s->graph->loss >= 0 && zp_loss_chunks(&v->choice) > 1;
+  return s->graph->losses.len > 0 && zp_loss_chunks(&v->choice) > 1;
 }
 
 static int count_steps(const zp_json *json, zp_op op) {
@@ -270,7 +270,7 @@ static int count_steps(const zp_json *json, zp_op op) {
  * more for a validation. */
 static void check_loss(zp_verifier *v, const zp_json *j, const zp_segment *s) {
   bool by_parts = makes_loss_by_parts(v, s);
-  int parts = zp_loss_chunks(&v->choice), whole = s->graph->loss >= 0;
+  int parts = zp_loss_chunks(&v->choice), whole = s->graph->losses.len;
   const int wanted[] = {by_parts ? 0 : whole, by_parts ? parts : 0, by_parts ? parts : 0};
   static const char *const which[] = {"forward", "backward", "loss"};
   for (int i = 0; i < 3; i++) {

@@ -153,7 +153,7 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   v->frozen_elements += whole->frozen_elements * whole->segment->count;
   int64_t saved_bytes = least_saved(&r) * whole->segment->count;
   v->saved_bytes += saved_bytes;
-  if (l->sharding->trained[segment]->loss >= 0) v->saved_for_loss += saved_bytes;
+  if (l->sharding->trained[segment]->losses.len > 0) v->saved_for_loss += saved_bytes;
   for (int part = 0; part < r.parts; part++) {
     int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
     v->longest_s = fmax(v->longest_s, work[part]);

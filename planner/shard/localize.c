@@ -196,13 +196,16 @@ static void add_cross_entropy(localizer *l, const zp_node *logical, const int *i
   zp_shape shape = l->to->tensors.data[in[0]].shape;
   shape.dim[shape.rank - 1] = 3;
   shape.extent[shape.rank - 1] = NULL;
-  int stat = add_loss_node(l, ZP_OP_CE_STATS, logical, in[0], in[1], (zp_op_attr){0}, "stats", shape);
+  int stat = add_loss_node(l, ZP_OP_CE_STATS, logical, in[0], in[1], logical->attr, "stats", shape);
+  if (logical->in.len > 2) zp_push(l->arena, &l->to->nodes.data[l->to->nodes.len - 1].in, in[2]);
   if (l->to->tensors.data[in[0]].split_dim >= 0) {
     shape = zp_gathered_stats(l->arena, &shape, l->tensor);
     stat = add_loss_node(l, ZP_OP_GATHER_STATS, logical, stat, -1, (zp_op_attr){.parts = l->tensor}, "gathered", shape);
   }
   zp_shape rows = l->to->tensors.data[in[1]].shape;
-  l->to->loss = add_loss_node(l, ZP_OP_CE_LOSS, logical, stat, in[1], logical->attr, "lse", rows);
+  int lse = add_loss_node(l, ZP_OP_CE_LOSS, logical, stat, in[1], logical->attr, "lse", rows);
+  for (int i = 0; i < l->to->losses.len; i++)
+    if (l->from->losses.data[i] == logical->out.data[0]) l->to->losses.data[i] = lse;
 }
 
 static void add_all_outside(localizer *l) {
@@ -229,7 +232,7 @@ zp_graph *zp_shard_localize(zp_arena *arena, const zp_shard_problem *problem, co
                  .sequence = problem->sequence};
   int n = graph->tensors.len;
   l.to->arena = arena;
-  l.to->loss = -1;
+  for (int i = 0; i < graph->losses.len; i++) zp_push(arena, &l.to->losses, graph->losses.data[i]);
   l.to->first_trained = graph->first_trained;
   l.local = ZP_NEW_ARRAY(arena, int, n), l.reduced = ZP_NEW_ARRAY(arena, int, n);
   l.entered = ZP_NEW_ARRAY(arena, int, n), l.state = ZP_NEW_ARRAY(arena, zp_form, n);

@@ -15,6 +15,9 @@
  * positions. What is joined may become Q, also of what is gathered from it, because positions move from rank to rank:
  * each rank writes its own positions of the result and has a part of the operands' gradients, zeros for the others'.
  *
+ * One column of Q is [B, S] divided by its columns, which are the positions: what a cross-entropy over the positions
+ * takes as it is.
+ *
  * A norm of heads stands between products that are divided by heads: a rank has some of them, so a part of the gradient
  * of the weight that they share (H).
  *
@@ -138,6 +141,9 @@ static const row table[] = {
     {ZP_OP_SLICE, {{P_}, ZP_FORM_P}},
     {ZP_OP_SLICE, {{Q_}, ZP_FORM_P}}, /* positions of other ranks give zeros */
     {ZP_OP_SLICE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_COLUMN, {{P_}, ZP_FORM_P}},
+    {ZP_OP_COLUMN, {{Q_}, ZP_FORM_S}},
+    {ZP_OP_COLUMN, {{R_}, ZP_FORM_R}},
     {ZP_OP_CONCAT, {{S_, S_}, ZP_FORM_S}},
     {ZP_OP_CONCAT, {{E_, E_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{H_, E_}, ZP_FORM_SEQ}},

@@ -320,7 +320,7 @@ const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const z
 }
 
 const zp_graph *zp_shard_chunk_loss(const zp_sharding *sharding, int segment, int chunks, const char **reason) {
-  assert(sharding && sharding->trained[segment]->loss >= 0 && chunks >= 2 && reason);
+  assert(sharding && sharding->trained[segment]->losses.len > 0 && chunks >= 2 && reason);
   zp_shard_chunks_list *known = sharding->in_chunks;
   zp_shard_chunks fresh = {.segment = segment, .chunks = chunks};
   for (int i = 0; i < known->len; i++) {

@@ -210,7 +210,7 @@ zp_model *zp_run_model(zp_arena *arena, const zp_measured *run) {
   int last[] = {norm(&b, b.graph->carry_in.data[0]), zp_graph_param(b.graph, b.model, head)};
   x = apply(&b, ZP_OP_MATMUL, last, 2, (zp_op_attr){.trans = true}, "head");
   int loss[] = {x, zp_graph_input(b.graph, b.model, labels)};
-  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, loss, 2, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, loss, 2, (zp_op_attr){0}, "loss"), 1);
   b.model->vocabulary = run->vocab;
   b.model->sequence = run->seq;
   return zp_diags_errors(b.diags) ? NULL : b.model;

@@ -191,79 +191,88 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
 typedef struct ce_task {
   zpk_dtype dtype;
   const void *logits, *stat;
-  int64_t V, first_col, vocabulary, rows;
-  const int32_t *labels;
+  int64_t V, first_col, classes, rows;
+  const int32_t *labels, *lengths;
   int ranks;
   zpk_targets targets;
   double scale;
   void *out; /* stat, lse or dlogits */
   const void *lse;
   double loss[ZPK_CHUNKS];
+  int64_t right[ZPK_CHUNKS];
 } ce_task;
 
 static void ce_stats(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const ce_task *a = arg;
-  zpk_ce_stats(a->dtype, a->logits, a->V, a->first_col, a->vocabulary, a->labels, a->out, begin, end);
+  zpk_ce_stats(a->dtype, a->logits, a->V, a->first_col, a->classes, a->labels, a->lengths, a->out, begin, end);
 }
 
-void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                  int64_t rows, void *stat) {
-  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
+void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
+                  const int32_t *labels, const int32_t *lengths, int64_t rows, void *stat) {
+  assert(V >= 1 && first_col >= 0 && classes >= 1 && rows >= 0 && loss >= 0 && loss < zpr_n_losses(c->program));
   ce_task a = {.dtype = c->program->dtype,
                .logits = logits,
                .V = V,
                .first_col = first_col,
-               .vocabulary = vocabulary,
+               .classes = classes,
                .labels = labels,
+               .lengths = lengths,
                .out = stat};
   zpr_parallel(c, rows, ROW_GRAIN, ce_stats, &a);
-  if (c->state->look) c->state->look(c->state->look_arg, logits, rows, V, labels);
+  if (!c->state->look) return;
+  zpr_looked seen = {loss, logits, rows, V, classes, labels, lengths};
+  c->state->look(c->state->look_arg, &seen);
 }
 
 static void ce_loss(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   ce_task *a = arg;
   for (int64_t chunk = begin; chunk < end; chunk++)
-    a->loss[chunk] = zpk_ce_loss(a->dtype, a->stat, a->ranks, a->rows, a->vocabulary, a->labels, a->out,
+    a->loss[chunk] = zpk_ce_loss(a->dtype, a->stat, a->ranks, a->rows, a->classes, a->labels, a->out, &a->right[chunk],
                                  chunk_begin(a->rows, chunk), chunk_begin(a->rows, chunk + 1));
 }
 
-void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
+void zpr_ce_loss(zpr *c, int loss, const void *stat, int ranks, int64_t rows, int64_t classes, const int32_t *labels,
                  void *lse) {
-  assert(ranks >= 1 && rows >= 0 && vocabulary >= 1);
+  assert(ranks >= 1 && rows >= 0 && classes >= 1 && loss >= 0 && loss < zpr_n_losses(c->program));
   ce_task a = {.dtype = c->program->dtype,
                .stat = stat,
                .ranks = ranks,
                .rows = rows,
-               .vocabulary = vocabulary,
+               .classes = classes,
                .labels = labels,
                .out = lse};
   zpr_parallel(c, ZPK_CHUNKS, 1, ce_loss, &a);
   double sum = 0;
-  for (int i = 0; i < ZPK_CHUNKS; i++) sum += a.loss[i];
-  c->loss += sum * c->token_weight;
+  int64_t right = 0;
+  for (int i = 0; i < ZPK_CHUNKS; i++) sum += a.loss[i], right += a.right[i];
+  c->loss += sum * c->token_weight[loss] * zpr_loss_weight(c->program, loss);
+  c->tally[loss].loss += sum * c->token_weight[loss];
+  c->tally[loss].right += (double)right * c->token_weight[loss];
 }
 
 static void ce_grad(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const ce_task *a = arg;
-  zpk_ce_grad(a->dtype, a->logits, a->V, a->first_col, a->vocabulary, a->labels, a->lse, a->targets, a->scale, a->out,
-              begin, end);
+  zpk_ce_grad(a->dtype, a->logits, a->V, a->first_col, a->classes, a->labels, a->lengths, a->lse, a->targets, a->scale,
+              a->out, begin, end);
 }
 
-void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                 const void *lse, zpk_targets targets, int64_t rows, void *dlogits) {
-  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
+void zpr_ce_grad(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
+                 const int32_t *labels, const int32_t *lengths, const void *lse, zpk_targets targets, int64_t rows,
+                 void *dlogits) {
+  assert(V >= 1 && first_col >= 0 && classes >= 1 && rows >= 0 && loss >= 0 && loss < zpr_n_losses(c->program));
   ce_task a = {.dtype = c->program->dtype,
                .logits = logits,
                .V = V,
                .first_col = first_col,
-               .vocabulary = vocabulary,
+               .classes = classes,
                .labels = labels,
+               .lengths = lengths,
                .lse = lse,
                .targets = targets,
-               .scale = zpr_gradient_weight(c),
+               .scale = zpr_gradient_weight(c, loss),
                .out = dlogits};
   zpr_parallel(c, rows, ROW_GRAIN, ce_grad, &a);
 }

@@ -70,7 +70,7 @@ enum { ZPR_DECISIONS = 2 };
 typedef struct zpr_scalars {
   zpd_step step;
   zpd_outcome outcome[ZPR_DECISIONS];
-  double loss_parts[ZPD_LOSS_BLOCKS];
+  double loss_parts[2 * ZPD_LOSS_BLOCKS];
   unsigned loss_ticket;
 } zpr_scalars;
 

@@ -163,51 +163,56 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
 
 /* ---- cross-entropy ---- */
 
-void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                  int64_t rows, void *stat) {
-  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
+void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
+                  const int32_t *labels, const int32_t *lengths, int64_t rows, void *stat) {
+  assert(V >= 1 && first_col >= 0 && classes >= 1 && rows >= 0 && loss >= 0 && loss < zpr_n_losses(c->program));
   zpd_ce a = {.logits = logits,
               .out = stat,
               .labels = labels,
+              .lengths = lengths,
               .V = V,
               .first_col = first_col,
-              .vocabulary = vocabulary,
+              .vocabulary = classes,
               .rows = rows};
   zpr_launch(c, &c->state->device->kernels.ce_stats, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
 }
 
 /* Into a double of the device, which zpr_collect_loss fetches once a step. */
-void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
+void zpr_ce_loss(zpr *c, int loss, const void *stat, int ranks, int64_t rows, int64_t classes, const int32_t *labels,
                  void *lse) {
-  assert(ranks >= 1 && rows >= 0 && vocabulary >= 1);
+  assert(ranks >= 1 && rows >= 0 && classes >= 1 && loss >= 0 && loss < zpr_n_losses(c->program));
   zpr_device *d = c->state->device;
   zpr_scalars *there = (zpr_scalars *)(void *)zpr_gpu_host(d->scalars);
   zpd_ce a = {.stat = stat,
               .out = lse,
               .labels = labels,
-              .vocabulary = vocabulary,
+              .vocabulary = classes,
               .rows = rows,
               .ranks = ranks,
-              .scale = c->token_weight,
+              .scale = c->token_weight[loss],
+              .weight = zpr_loss_weight(c->program, loss),
               .loss = &there->step.loss,
+              .tally = &there->step.tally[loss],
               .parts = there->loss_parts,
               .ticket = &there->loss_ticket};
   zpr_launch(c, &d->kernels.ce_loss, &a, sizeof a, zpd_loss_blocks(rows), 1, 1, ZPD_CE_THREADS);
 }
 
-void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                 const void *lse, zpk_targets targets, int64_t rows, void *dlogits) {
-  assert(V >= 1 && first_col >= 0 && vocabulary >= 1 && rows >= 0);
+void zpr_ce_grad(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
+                 const int32_t *labels, const int32_t *lengths, const void *lse, zpk_targets targets, int64_t rows,
+                 void *dlogits) {
+  assert(V >= 1 && first_col >= 0 && classes >= 1 && rows >= 0 && loss >= 0 && loss < zpr_n_losses(c->program));
   const double *there = zpr_loss_scale_there(c);
   zpd_ce a = {.logits = logits,
               .lse = lse,
               .out = dlogits,
               .labels = labels,
+              .lengths = lengths,
               .V = V,
               .first_col = first_col,
-              .vocabulary = vocabulary,
+              .vocabulary = classes,
               .rows = rows,
-              .scale = there ? c->token_weight : zpr_gradient_weight(c),
+              .scale = there ? c->token_weight[loss] * zpr_loss_weight(c->program, loss) : zpr_gradient_weight(c, loss),
               .smoothing = targets.smoothing,
               .z = targets.z,
               .loss_scale = there};

@@ -197,12 +197,17 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
 /* ---- loss ---- */
 
 void zpr_collect_loss(zpr *c) {
-  void *place = &step_of(c)->loss;
-  double sum;
-  memcpy(&sum, zpr_window_open(c, place, sizeof sum, true), sizeof sum);
+  enum { BYTES = offsetof(zpd_step, tally) + sizeof(((zpd_step *)NULL)->tally) };
+  static_assert(offsetof(zpd_step, loss) == 0, "the loss and the tallies stand side by side");
+  zpd_step sums;
+  memcpy(&sums, zpr_window_open(c, step_of(c), BYTES, true), BYTES);
   zpr_window_close(c);
-  c->loss += sum;
-  zpr_zero(c, place, sizeof sum);
+  c->loss += sums.loss;
+  for (int i = 0; i < ZPR_MOST_LOSSES; i++) {
+    c->tally[i].loss += sums.tally[i].loss;
+    c->tally[i].right += sums.tally[i].right;
+  }
+  zpr_zero(c, step_of(c), BYTES);
 }
 
 /* ---- decisions of the GPU ---- */
@@ -269,6 +274,9 @@ zpr_decided zpr_decided_wait(zpr *c) {
   int turn = (int)(d->heard++ % ZPR_DECISIONS);
   zpr_cuda(c, d->api.await_event(d->told[turn]), "finish a step");
   const zpd_outcome *o = &d->outcome[turn];
-  return (zpr_decided){
+  zpr_decided told = {
       .loss = o->loss, .grad_norm = o->grad_norm, .loss_scale = o->loss_scale, .applied = o->applied != 0};
+  static_assert((int)ZPR_MOST_LOSSES == (int)ZPD_MOST_LOSSES, "tallies of all losses");
+  for (int i = 0; i < ZPR_MOST_LOSSES; i++) told.tally[i] = (zpr_tally){o->tally[i].loss, o->tally[i].right};
+  return told;
 }

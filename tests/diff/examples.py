@@ -17,7 +17,7 @@ def gpt_parameters(layers, d, words, positions):
 
 
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
-              "dbrx_132b": 131596523520, "bert": 109514298 - 768,
+              "dbrx_132b": 131596523520, "bert": 109514298 - 768, "bert_squad": 108893186,
               "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656,
               "llama_7b_lora": 6738415616 + 16777216, "megatron_8b": gpt_parameters(72, 3072, 51200, 1024),
               "tnlg_17b": gpt_parameters(78, 4256, 51200, 1024)}

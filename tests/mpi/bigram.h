@@ -34,9 +34,9 @@ static inline void bigram_forward(zpr *c, int64_t mb) {
   int64_t real = zpk_real_bytes(p->dtype), block = rows * 3 * real;
   char *logits = zpr_at(c, the_bigram.logits), *stats = zpr_at(c, the_bigram.stats);
   zpr_embedding(c, zpr_input(c, 0, mb), bigram_table(c), 0, p->vocabulary, rows, cols, logits);
-  zpr_ce_stats(c, logits, cols, first, p->vocabulary, zpr_input(c, 1, mb), rows, stats + c->t * block);
+  zpr_ce_stats(c, 0, logits, cols, first, p->vocabulary, zpr_input(c, 1, mb), NULL, rows, stats + c->t * block);
   zpr_all_gather(c, ZPR_TENSOR, stats + c->t * block, block / zpk_bytes(p->dtype), stats);
-  zpr_ce_loss(c, stats, p->tensor, rows, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse));
+  zpr_ce_loss(c, 0, stats, p->tensor, rows, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse));
 }
 
 static inline void bigram_forwards(zpr *c) {
@@ -49,7 +49,7 @@ static inline void bigram_micro_batches(zpr *c) {
   char *logits = zpr_at(c, the_bigram.logits);
   for (int64_t mb = 0; mb < p->microbatches; mb++) {
     bigram_forward(c, mb);
-    zpr_ce_grad(c, logits, cols, c->t * cols, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse),
+    zpr_ce_grad(c, 0, logits, cols, c->t * cols, p->vocabulary, zpr_input(c, 1, mb), NULL, zpr_at(c, the_bigram.lse),
                 (zpk_targets){0}, rows, logits);
     char *grads = zpr_at(c, p->zero >= 2 ? the_bigram.grad_ring : c->stage->grads);
     if (p->zero >= 2) zpr_zero(c, grads, the_bigram.param.elements * zpk_bytes(p->dtype));

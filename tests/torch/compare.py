@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """zplan against PyTorch: the losses of 20 AdamW steps (f32; with experts f64) from the same weights on the same tokens agree to 1e-5,
-of Gemma 2, Qwen 3, a Vision Transformer, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
+of Gemma 2, Qwen 3, a Vision Transformer, BERT with three losses, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
 in bf16 and fp16, against mixed precision by hand (mixed.py), to 2e-4 and 2.5e-5.
 
     compare.py [--update]
@@ -28,7 +28,7 @@ MIXED = {"bfloat16": ("mixed_bf16", 2.0 ** -8 / 20), "float16": ("mixed_fp16", 2
 LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "tensor 3 x data 2, expert 2": (3, 1, 2, 2),
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of images alone: tests/diff/sequence.py has the rest
-WIDELY = ("gemma2", "qwen3", "vit", "lora")  # in f64, also on data ranks, and once in f32
+WIDELY = ("gemma2", "qwen3", "vit", "squad", "lora")  # in f64, also on data ranks, and once in f32
 EXACT = WIDELY + ("sparse_bert", "deepseek")
 EXACT_BOUND = 1e-12
 
@@ -76,13 +76,39 @@ def live_reference(tally, name, python, folder, dtype=None):
 
 
 def compare(tally, title, steps, reference, loss_bound=BOUND, norm_bound=None):
-    for key, log_key in (("losses", "loss"), ("grad_norms", "grad_norm")):
-        got = [record[log_key] for record in steps]
-        complete = len(got) == len(reference[key]) == settings.STEPS
-        error = max(map(harness.number_error, got, reference[key]), default=1.0)
-        bound = loss_bound if key == "losses" else norm_bound or 10 * loss_bound  # norms: a sum over all parameters, shown beside the losses
+    logged = {"losses": [record["loss"] for record in steps], "grad_norms": [record["grad_norm"] for record in steps]}
+    wanted = {key: reference[key] for key in logged}
+    for part, values in reference.get("parts", {}).items():
+        logged[part], wanted[part] = [record["losses"].get(part) for record in steps], values
+    for key, got in logged.items():
+        complete = len(got) == len(wanted[key]) == settings.STEPS
+        error = max(map(harness.number_error, got, wanted[key]), default=1.0)
+        bound = loss_bound if key != "grad_norms" else norm_bound or 10 * loss_bound  # norms: a sum over all parameters, shown beside the losses
         tally.check("%s: %s" % (title, key), complete and error <= bound, "%.2e > %.0e" % (error, bound))
         print("%s: largest difference of %s %.2e" % (title, key, error))
+
+
+def compare_numbers(tally, title, got, want, bound):
+    for key, value in want.items():
+        if isinstance(value, dict):
+            compare_numbers(tally, "%s %s" % (title, key), got.get(key, {}), value, bound)
+        else:
+            tally.check("%s %s" % (title, key), harness.number_error(got.get(key), value) <= bound, "%s, not %s" % (got.get(key), value))
+
+
+def check_looked_at(tally, name, reference, log, checkpoints, bound):
+    """The validation behind the last step, and zplan eval of the last checkpoint; right answers are counted, so their shares are equal."""
+    with open(log, encoding="utf-8") as lines:
+        events = [event for event in map(json.loads, lines) if event.get("event") == "validate"]
+    compare_numbers(tally, "validation of %s," % name, events[-1] if events else {}, reference["validation"], bound)
+    if checkpoints is None:
+        return
+    outcome = harness.zplan("eval", checkpoints, "--data", settings.SPANS, "--json", "-o", checkpoints + "-eval")
+    if tally.check("eval of %s" % name, outcome.status == 0, outcome.tail()):
+        answer = json.loads(outcome.out)
+        got = {"exact_match": answer["exact_match"], "losses": {n: one["loss"] for n, one in answer["losses"].items()},
+               "accuracies": {n: one["accuracy"] for n, one in answer["losses"].items()}}
+        compare_numbers(tally, "eval of %s," % name, got, reference["eval"], 1e-5)  # in f32
 
 
 def references_of(tally, name, python, folder, update, dtype=None):
@@ -114,14 +140,17 @@ def check_model(tally, name, python, folder, update):
     references = references_of(tally, name, python, folder, update)
     for layout in LAYOUTS:
         tensor, _, data, expert = LAYOUTS[layout]
-        if (expert > 1 and name not in ("moe", "deepseek")) or (tensor == 1 and data > 1 and name not in WIDELY) or (layout == SEQUENCE and name != "vit"):
+        if ((expert > 1 and name not in ("moe", "deepseek")) or (tensor == 1 and data > 1 and name not in WIDELY) or
+                (layout == SEQUENCE and name not in ("vit", "squad"))):
             continue
-        outcome, log, _ = zplan_run(name, layout, folder, settings.STEPS)
+        outcome, log, checkpoints = zplan_run(name, layout, folder, settings.STEPS)
         if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):
             continue
         steps, _ = harness.read_log(log)
         for source, reference in references.items():
             compare(tally, "%s on %s, %s" % (name, layout, source), steps, reference, EXACT_BOUND if name in EXACT else BOUND)
+            if "validation" in reference:
+                check_looked_at(tally, "%s on %s, %s" % (name, layout, source), reference, log, checkpoints if layout == "one rank" else None, EXACT_BOUND)
     if name not in WIDELY:
         return
     outcome, log, _ = zplan_run(name, "one rank", folder, settings.STEPS, "fp32")

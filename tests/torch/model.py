@@ -94,18 +94,37 @@ def sparse_bert(w, tokens, lengths, layers, heads, pattern):
     return bert(w, tokens, lengths, layers, heads, lambda q, k, v, lengths: masked_attention(q, k, v, lengths, seen))
 
 
+def bert_layers(w, x, lengths, layers, heads, attention=padded_attention):
+    def linear(name, y):
+        return F.linear(y, w[name + ".weight"], w[name + ".bias"])
+
+    for layer in range(layers):
+        at = "layer.%d." % layer
+        q, k, v = (to_heads(part, heads) for part in linear(at + "attention.qkv", x).chunk(3, -1))
+        x = bert_norm(w, at + "attention_norm", x + linear(at + "attention.dense", from_heads(attention(q, k, v, lengths))))
+        x = bert_norm(w, at + "output_norm", x + linear(at + "mlp.dense", F.gelu(linear(at + "mlp.intermediate", x))))
+    return x
+
+
 def bert(w, tokens, lengths, layers, heads, attention=padded_attention):
     """Norms behind the sums; a head of its own before the tied output projection."""
     def linear(name, y):
         return F.linear(y, w[name + ".weight"], w[name + ".bias"])
 
     x = bert_norm(w, "embeddings", F.embedding(tokens, w["word"]) + w["position"][: tokens.shape[1]] + w["segment"])
-    for layer in range(layers):
-        at = "layer.%d." % layer
-        q, k, v = (to_heads(part, heads) for part in linear(at + "attention.qkv", x).chunk(3, -1))
-        x = bert_norm(w, at + "attention_norm", x + linear(at + "attention.dense", from_heads(attention(q, k, v, lengths))))
-        x = bert_norm(w, at + "output_norm", x + linear(at + "mlp.dense", F.gelu(linear(at + "mlp.intermediate", x))))
+    x = bert_layers(w, x, lengths, layers, heads, attention)
     return bert_norm(w, "head_norm", F.gelu(linear("transform", x))) @ w["word"].t() + w["head_bias"]
+
+
+def squad(w, tokens, lengths, types, layers, heads):
+    """Logits of the first and the last position of a span, none behind the sample's end, and of whether there is one."""
+    x = F.embedding(tokens, w["word"]) + F.embedding(types, w["segment"]) + w["position"][: tokens.shape[1]]
+    x = bert_layers(w, bert_norm(w, "embeddings", x), lengths, layers, heads)
+    start, end = F.linear(x, w["span.weight"], w["span.bias"]).split(1, dim=-1)
+    behind = torch.arange(tokens.shape[1])[None] >= lengths[:, None]
+    answer = F.linear(torch.tanh(F.linear(x[:, 0], w["pooler.weight"], w["pooler.bias"])), w["answer.weight"], w["answer.bias"])
+    return {"start_loss": start.squeeze(-1).masked_fill(behind, float("-inf")),
+            "end_loss": end.squeeze(-1).masked_fill(behind, float("-inf")), "possible_loss": answer}
 
 
 # ---- LLaMA ----

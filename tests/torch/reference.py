@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3, vit or squad. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -68,13 +68,14 @@ def masked_batches(size=settings.LENGTH):
 
 
 def read_npy(path):
-    """The elements of an array of bytes or of 64-bit integers, and its shape: what images.npy and labels.npy are."""
+    """The elements of an array of bytes or of wider integers, and its shape."""
     with open(path, "rb") as file:
         content = file.read()
     end = 10 + int.from_bytes(content[8:10], "little")
     header = ast.literal_eval(content[10:end].decode())
     body = content[end:]
-    values = list(body) if header["descr"] == "|u1" else [int.from_bytes(body[i:i + 8], "little", signed=True) for i in range(0, len(body), 8)]
+    width = int(header["descr"][2:])
+    values = [int.from_bytes(body[i:i + width], "little", signed=width > 1) for i in range(0, len(body), width)]
     return torch.tensor(values), header["shape"]
 
 
@@ -88,7 +89,50 @@ def image_batches():
         yield images[at], labels[at]
 
 
-BATCHES = {"lines": line_batches, "bert": masked_batches, "vit": image_batches,
+@functools.cache
+def span_arrays():
+    arrays = {name: read_npy(os.path.join(settings.SPANS, name + ".npy")) for name in ("tokens", "types", "lengths", "start", "end", "possible")}
+    return {name: values.reshape(shape) for name, (values, shape) in arrays.items()}
+
+
+def spans(at):
+    """Samples: tokens, labels of every loss, -1 where there is none, lengths, types."""
+    arrays, at = span_arrays(), list(at)
+    labels = {name: arrays[name.removesuffix("_loss")][at] for name in settings.LOSSES}
+    return arrays["tokens"][at], labels, arrays["lengths"][at], arrays["types"][at]
+
+
+def judged(weights, at):
+    """Of samples: every loss, its accuracy, and which samples have no label that is wrong, of those that have one."""
+    tokens, labels, lengths, types = spans(at)
+    with torch.no_grad():
+        output = model.squad(weights, tokens, lengths, types, **settings.ARCHITECTURES["squad"])
+    losses = {name: float(value) for name, value in losses_of(output, labels)[2].items()}
+    there = {name: label >= 0 for name, label in labels.items()}
+    right = {name: output[name].argmax(-1) == labels[name] for name in labels}
+    accuracies = {name: float(right[name][there[name]].double().mean()) for name in labels}
+    some = sum(there.values()) > 0
+    wrong = sum(there[name] & ~right[name] for name in labels) > 0
+    return losses, accuracies, float((~wrong)[some].double().mean())
+
+
+def looked_at(weights):
+    """What zplan eval says of all samples, and a validation of the first batches: means over batches."""
+    losses, accuracies, exact = judged(weights, range(len(span_arrays()["start"])))
+    batches = [judged(weights, range(b * settings.BATCH, (b + 1) * settings.BATCH)) for b in range(settings.VALIDATED)]
+    return {"eval": {"losses": losses, "accuracies": accuracies, "exact_match": exact},
+            "validation": {key: {name: sum(b[i][name] for b in batches) / len(batches) for name in settings.LOSSES}
+                           for i, key in enumerate(("losses", "accuracies"))}}
+
+
+def span_batches():
+    """Samples in order; labels of every loss, -1: none."""
+    samples = len(span_arrays()["start"])
+    for step in range(settings.STEPS):
+        yield spans([(step * settings.BATCH + i) % samples for i in range(settings.BATCH)])
+
+
+BATCHES = {"squad": span_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches,
            "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
@@ -100,33 +144,44 @@ def learning_rate(step):
     return settings.MIN_LR + (settings.LR - settings.MIN_LR) * 0.5 * (1 + math.cos(math.pi * done))
 
 
+def losses_of(output, labels):
+    """The loss that is logged, what else is trained, and every loss by itself where there are several."""
+    if isinstance(output, dict):
+        each = {name: torch.nn.functional.cross_entropy(logits, labels[name], ignore_index=-1) for name, logits in output.items()}
+        return sum(settings.LOSSES[name] * loss for name, loss in each.items()), 0.0, each
+    logits, extra = output if isinstance(output, tuple) else (output, 0.0)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+    return loss, extra(labels) if callable(extra) else extra, {}
+
+
 def train(name, weights):
     loads = {}  # of experts, by the name of the bias that they move
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": functools.partial(model.deepseek, loads=loads),
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert,
-               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit}[name]
+               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "squad": model.squad}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}
         for w in set(weights) - set(trained):
             weights[w].requires_grad_(False)
     optimizer = model.adamw(trained, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
-    losses, norms = [], []
+    losses, norms, parts = [], [], {}
     for step, (tokens, labels, *lengths) in enumerate(BATCHES.get(name, batches)()):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         optimizer.zero_grad()
         output = forward(weights, tokens, *lengths, **settings.ARCHITECTURES[name])
-        logits, extra = output if isinstance(output, tuple) else (output, 0.0)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
-        (loss + (extra(labels) if callable(extra) else extra)).backward()
+        loss, extra, each = losses_of(output, labels)
+        (loss + extra).backward()
+        for part, value in each.items():
+            parts.setdefault(part, []).append(float(value))
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained.values(), settings.CLIP)))
         optimizer.step()
         with torch.no_grad():
             for bias, load in loads.items():
                 weights[bias] -= settings.BIAS_RATE * (load - load.mean()).sign()
         losses.append(float(loss))
-    return losses, norms
+    return losses, norms, parts
 
 
 def main():
@@ -134,9 +189,10 @@ def main():
         sys.exit(__doc__)
     torch.set_num_threads(2)
     dtype = settings.DTYPES[sys.argv[1]]
-    losses, norms = train(sys.argv[1], load_weights(sys.argv[2], getattr(torch, dtype)))
+    weights = load_weights(sys.argv[2], getattr(torch, dtype))
+    losses, norms, parts = train(sys.argv[1], weights)
     result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": dtype,
-              "losses": losses, "grad_norms": norms}
+              "losses": losses, "grad_norms": norms, **({"parts": parts, **looked_at(weights)} if parts else {})}
     text = json.dumps(result, indent=1) + "\n"
     if len(sys.argv) == 4:
         with open(sys.argv[3], "w", encoding="utf-8") as file:

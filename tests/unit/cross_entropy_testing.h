@@ -17,21 +17,36 @@ static const int32_t labels[ROWS] = {0, 202, 67, 68, -1, 203, 101, 5, 134};
 static const zpk_targets all_targets[] = {{0, 0}, {0.1, 0}, {0, 0.01}, {0.3, 1e-4}};
 enum { N_TARGETS = sizeof all_targets / sizeof *all_targets };
 
-/* The reference loss sum, of the labels, and the gradient [ROWS][WORDS] of (loss of the targets) * scale. */
-static inline double reference(double *grad, zpk_targets targets, double scale) {
-  double loss = 0;
+/* Classes of every row that there are, each label among them. */
+static const int32_t some_classes[ROWS] = {1, 203, 100, 69, 50, 7, 150, 30, 135};
+
+/* What is counted over the labels. */
+typedef struct counted {
+  double loss;
+  int64_t right;
+} counted;
+
+/* The reference loss sum, of the labels, and the gradient [ROWS][WORDS] of (loss of the targets) * scale. lengths: the
+ * classes of every row; NULL: WORDS. */
+static inline counted reference(double *grad, zpk_targets targets, const int32_t *lengths, double scale) {
+  counted all = {0, 0};
   for (int64_t r = 0; r < ROWS; r++) {
-    double sum = 0;
-    for (int64_t c = 0; c < WORDS; c++) sum += exp(logit(r, c));
+    double sum = 0, top = -INFINITY;
+    int64_t classes = lengths ? lengths[r] : WORDS;
+    for (int64_t c = 0; c < classes; c++) sum += exp(logit(r, c));
+    for (int64_t c = 0; c < classes; c++) top = fmax(top, logit(r, c));
     bool counts = labels[r] >= 0 && labels[r] < WORDS;
     for (int64_t c = 0; c < WORDS; c++)
-      grad[r * WORDS + c] = counts ? (exp(logit(r, c)) / sum * (1 + 2 * targets.z * log(sum)) -
-                                      (targets.smoothing / WORDS + (c == labels[r] ? 1 - targets.smoothing : 0))) *
-                                         scale
-                                   : 0;
-    if (counts) loss += log(sum) - logit(r, labels[r]);
+      grad[r * WORDS + c] = counts && c < classes
+                                ? (exp(logit(r, c)) / sum * (1 + 2 * targets.z * log(sum)) -
+                                   (targets.smoothing / WORDS + (c == labels[r] ? 1 - targets.smoothing : 0))) *
+                                      scale
+                                : 0;
+    if (!counts) continue;
+    all.loss += log(sum) - logit(r, labels[r]);
+    all.right += logit(r, labels[r]) == top;
   }
-  return loss;
+  return all;
 }
 
 static inline double get(zpk_dtype dtype, const void *x, int64_t i) {

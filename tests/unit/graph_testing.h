@@ -153,7 +153,8 @@ static inline void fill_outside(zp_interpreter *in, int64_t vocabulary, double c
       if (tensor->role == ZP_ROLE_CARRY_IN) in->value[t][i] = v;
       if (tensor->role == ZP_ROLE_INPUT)
         in->value[t][i] = tensor->element == ZP_ELEM_I32 ? floor((v + 1) / 2 * (double)vocabulary) : v;
-      if (tensor->role == ZP_ROLE_INPUT && tensor->shape.rank == 1) in->value[t][i] = (double)(3 - i % 2); /* lengths */
+      if (tensor->role == ZP_ROLE_INPUT && tensor->shape.rank == 1) /* lengths, and labels that are less */
+        in->value[t][i] = (double)((strcmp(tensor->name, "lengths") == 0 ? 3 : 1) - i % 2);
       if (tensor->role == ZP_ROLE_GRAD_IN) in->value[t][i] = test_value(1000 + tensor->index, i);
     }
   }

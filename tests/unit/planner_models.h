@@ -227,7 +227,8 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   x = apply(&b, ZP_OP_MATMUL, x, zp_graph_param(b.graph, b.model, head), -1, (zp_op_attr){.trans = true}, "head");
   zp_op_attr targets = {0};
   if (m->style == STYLE_BENT) targets.smoothing = 0.2, targets.z_loss = 0.01;
-  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, targets, "loss");
+  zp_graph_add_loss(
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, targets, "loss"), 1);
   b.model->vocabulary = m->V;
   return b.model;
 }

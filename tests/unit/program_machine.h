@@ -245,7 +245,7 @@ static inline void pm_ce_loss(pm *m, const pm_unit *u, const zp_step *step, int 
       label += stat[(k * rows + r) * 3 + 2];
     }
     lse[r] = max + log(sum);
-    if (t == 0) m->loss += (lse[r] - label) * scale;
+    if (t == 0) m->loss += (lse[r] - label) * scale * step->node->attr.weight;
   }
 }
 
@@ -261,8 +261,8 @@ static inline void pm_ce_grad(pm *m, const pm_unit *u, const zp_step *step, int 
       const zp_op_attr *attr = &step->node->attr;
       double p = exp(logits[r * cols + c] - lse[r]) * (1 + 2 * attr->z_loss * lse[r]);
       p -= (1 - attr->smoothing) * (labels[r] == c + pm_first(x, 2, t));
-      p -= attr->smoothing / (double)m->l->spec->model->vocabulary;
-      grad[r * cols + c] = c < valid ? p * scale : 0;
+      p -= attr->smoothing / (double)attr->classes;
+      grad[r * cols + c] = c < valid ? p * scale * attr->weight : 0;
     }
 }
 

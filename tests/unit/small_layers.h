@@ -24,8 +24,9 @@ static inline zp_model *small_layers(zp_arena *in, const model_size *size, int b
   b.graph = open_segment(&b, size, "end", 1, true);
   b.segment = -1;
   x = product(&b, b.graph->carry_in.data[0], size->d, size->V, "head");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss"),
+      1);
   b.model->vocabulary = size->V;
   return b.model;
 }

@@ -13,7 +13,7 @@ static void small_model(kit *k, bool whole) {
   else
     x = k->graph->carry_in.data[0];
   int logits = apply(k, ZP_OP_MATMUL, (zp_op_attr){.trans = true}, "logits", layer_norm(k, "ln_f", x), wte, -1);
-  k->graph->loss = op2(k, ZP_OP_CROSS_ENTROPY, logits, labels);
+  zp_graph_add_loss(k->graph, op2(k, ZP_OP_CROSS_ENTROPY, logits, labels), 1);
 }
 
 static zp_interpreter *filled(kit *k, const zp_graph *graph) {
@@ -99,7 +99,7 @@ Test(chunk_loss, refusals) {
   k = kit_new(S, 1, D); /* logits that are bounded, as in Gemma 2 */
   int labels = zp_graph_input(k.graph, k.model, 1), x = k.graph->carry_in.data[0];
   int logits = apply(&k, ZP_OP_MATMUL, (zp_op_attr){.trans = true}, "logits", x, param(&k, "w", shape2(V, D)), -1);
-  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, op1(&k, ZP_OP_TANH, logits), labels);
+  zp_graph_add_loss(k.graph, op2(&k, ZP_OP_CROSS_ENTROPY, op1(&k, ZP_OP_TANH, logits), labels), 1);
   expect_refusal(differentiated(&k), 2, "not taken of a matrix product");
   kit_free(&k);
 }

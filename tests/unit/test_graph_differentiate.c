@@ -240,11 +240,11 @@ Test(differentiate, loss_through_gathered_statistics) {
   int logits = linear(&k, "head", k.graph->carry_in.data[0], 7, false);
   int stats = op2(&k, ZP_OP_CE_STATS, logits, labels);
   int all = apply(&k, ZP_OP_GATHER_STATS, (zp_op_attr){.parts = 1}, "gather", stats, -1, -1);
-  k.graph->loss = op2(&k, ZP_OP_CE_LOSS, all, labels);
+  zp_graph_add_loss(k.graph, op2(&k, ZP_OP_CE_LOSS, all, labels), 1);
   zp_graph *graph = check_gradients(&k, 7, 0.1);
   const zp_node *grad = nth(graph, ZP_OP_CE_GRAD, 0);
   cr_assert_eq(grad->in.data[0], logits);
-  cr_assert_eq(grad->in.data[2], k.graph->loss);
+  cr_assert_eq(grad->in.data[2], k.graph->losses.data[0]);
   kit_free(&k);
 }
 

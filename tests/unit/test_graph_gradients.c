@@ -287,7 +287,7 @@ Test(gradients, tied_embedding_and_head) {
   int x = op2(&k, ZP_OP_ADD, op2(&k, ZP_OP_EMBEDDING, tokens, wte), wpe);
   x = layer_norm(&k, "ln_f", dropout(&k, "drop", x, 0.2));
   int logits = apply(&k, ZP_OP_MATMUL, (zp_op_attr){.trans = true}, "logits", x, wte, -1);
-  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, logits, labels);
+  zp_graph_add_loss(k.graph, op2(&k, ZP_OP_CROSS_ENTROPY, logits, labels), 1);
   zp_graph *graph = check_gradients(&k, V, 0.2);
   int uses = 0;
   for (int i = 0; i < graph->nodes.len; i++)
@@ -321,6 +321,8 @@ Test(gradients, one_operation_on_positions) {
   check_alone(ZP_OP_SLICE, (zp_op_attr){.begin = 2});
   check_alone(ZP_OP_SLICE, (zp_op_attr){.begin = 1, .count = 3});
   check_alone(ZP_OP_SLICE, (zp_op_attr){.count = S});
+  check_alone(ZP_OP_COLUMN, (zp_op_attr){0});
+  check_alone(ZP_OP_COLUMN, (zp_op_attr){.begin = D - 1});
 }
 
 /* Parameters before and behind what is carried, both halves of it read apart, once more joined, and averaged. */
@@ -341,6 +343,29 @@ Test(gradients, joined_positions) {
   kit_free(&k);
 }
 
+/* Columns as logits over the positions, as many as a sample has; three losses, one of them of logits that another
+ * reads.
+ */
+Test(gradients, spans) {
+  kit k = kit_new(S, 1, D);
+  int first = zp_model_add_array(k.model, "first", ZP_ELEM_I32, shape1(ZP_DIM_B), ZP_NO_SPAN);
+  int last = zp_model_add_array(k.model, "last", ZP_ELEM_I32, shape1(ZP_DIM_B), ZP_NO_SPAN);
+  int some = zp_model_add_array(k.model, "lengths", ZP_ELEM_I32, shape1(ZP_DIM_B), ZP_NO_SPAN);
+  int lengths = zp_graph_input(k.graph, k.model, some), end = zp_graph_input(k.graph, k.model, last);
+  int span = linear(&k, "span", layer_norm(&k, "norm", k.graph->carry_in.data[0]), 3, true);
+  int starts = apply(&k, ZP_OP_COLUMN, (zp_op_attr){.begin = 2}, "starts", span, -1, -1);
+  int ends = apply(&k, ZP_OP_COLUMN, (zp_op_attr){0}, "ends", span, -1, -1);
+  int start_loss = apply(&k, ZP_OP_CROSS_ENTROPY, (zp_op_attr){0}, "start", starts,
+                         zp_graph_input(k.graph, k.model, first), lengths);
+  zp_graph_add_loss(k.graph, start_loss, 0.5);
+  zp_graph_add_loss(k.graph, apply(&k, ZP_OP_CROSS_ENTROPY, (zp_op_attr){0}, "end", ends, end, lengths), 2);
+  zp_graph_add_loss(k.graph, apply(&k, ZP_OP_CROSS_ENTROPY, (zp_op_attr){0}, "any_end", ends, end, -1), 0.25);
+  zp_graph *graph = check_gradients(&k, S, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_CE_GRAD), 3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_COLUMN_GRAD), 2);
+  kit_free(&k);
+}
+
 /* A model of images: numbers from outside are normalised and need no gradient; labels are of samples. */
 Test(gradients, images_with_labels_of_samples) {
   enum { CLASSES = 7, PIXELS = 6 };
@@ -354,7 +379,7 @@ Test(gradients, images_with_labels_of_samples) {
   x = layer_norm(&k, "ln", op2(&k, ZP_OP_ADD, x, param(&k, "position", shape2(S + 1, D))));
   int y = op2(&k, ZP_OP_ADD, slice(&k, "class", x, 0, 0), op1(&k, ZP_OP_MEAN, x));
   int logits = linear(&k, "head", dropout(&k, "drop", y, 0.2), CLASSES, true);
-  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, logits, zp_graph_input(k.graph, k.model, classes));
+  zp_graph_add_loss(k.graph, op2(&k, ZP_OP_CROSS_ENTROPY, logits, zp_graph_input(k.graph, k.model, classes)), 1);
   zp_graph *graph = check_gradients(&k, CLASSES, 0.3);
   cr_expect_eq(count_nodes(graph, ZP_OP_MATMUL_DGRAD), 2, "the head's, and the patches' for the norm before them");
   kit_free(&k);

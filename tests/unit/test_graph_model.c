@@ -74,7 +74,7 @@ Test(model, bytes) {
   int wte = param(&k, "wte", shape2(V, D)), labels = zp_graph_input(k.graph, k.model, 1);
   int x = op2(&k, ZP_OP_EMBEDDING, zp_graph_input(k.graph, k.model, 0), wte);
   int logits = apply(&k, ZP_OP_MATMUL, (zp_op_attr){.trans = true}, "logits", op1(&k, ZP_OP_SILU, x), wte, -1);
-  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, logits, labels);
+  zp_graph_add_loss(k.graph, op2(&k, ZP_OP_CROSS_ENTROPY, logits, labels), 1);
   zp_graph *graph = differentiated(&k);
   const int rows = B * S;
   cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_EMBEDDING), B, 2), rows * 4 + 2 * rows * D * 2, 1e-9);

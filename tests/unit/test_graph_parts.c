@@ -112,7 +112,7 @@ Test(parts, vocabulary_and_tied_table) {
   int wte = param(&k, "wte", shape2(11, 8));
   int x = op2(&k, ZP_OP_EMBEDDING, zp_graph_input(k.graph, k.model, 0), wte);
   int logits = apply(&k, ZP_OP_MATMUL, (zp_op_attr){.trans = true}, "logits", x, wte, -1);
-  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, logits, zp_graph_input(k.graph, k.model, 1));
+  zp_graph_add_loss(k.graph, op2(&k, ZP_OP_CROSS_ENTROPY, logits, zp_graph_input(k.graph, k.model, 1)), 1);
   zp_graph_infer_parts(k.graph);
   expect(&k, "wte", 0, 1, 11);
   expect(&k, "wte", 1, 1, 8);

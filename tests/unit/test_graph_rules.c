@@ -232,6 +232,27 @@ Test(rules, positions_that_are_there) {
   expect_error(&k, op1(&k, ZP_OP_MEAN, halves), "Z0216", "a part of a split");
 }
 
+Test(rules, columns_and_classes_of_samples) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_COLUMN, (zp_op_attr){.begin = 8}, "c", carry(&k), -1, -1), "Z0208",
+               "`x` has columns 0 to 7, not 8");
+  k = kit_new(4, 1, 8);
+  int labels = zp_graph_input(k.graph, k.model, zp_model_add_input(k.model, "l", shape1(ZP_DIM_B), ZP_NO_SPAN));
+  int column = apply(&k, ZP_OP_COLUMN, (zp_op_attr){.begin = 7}, "c", carry(&k), -1, -1);
+  cr_expect(k.graph->tensors.data[column].shape.rank == 2 && k.graph->tensors.data[column].shape.dim[1] == 4);
+  int loss = apply(&k, ZP_OP_CROSS_ENTROPY, (zp_op_attr){0}, "loss", column, labels, labels);
+  cr_expect_eq(k.graph->nodes.data[k.graph->tensors.data[loss].producer].attr.classes, 4);
+  int tokens = zp_graph_input(k.graph, k.model, 0);
+  expect_error(&k, apply(&k, ZP_OP_CROSS_ENTROPY, (zp_op_attr){0}, "loss", carry(&k), tokens, labels), "Z0209",
+               "must have 2 dimensions");
+  k = kit_new(4, 1, 8);
+  labels = zp_graph_input(k.graph, k.model, zp_model_add_input(k.model, "l", shape1(ZP_DIM_B), ZP_NO_SPAN));
+  column = apply(&k, ZP_OP_COLUMN, (zp_op_attr){0}, "c", carry(&k), -1, -1);
+  expect_error(
+      &k, apply(&k, ZP_OP_CROSS_ENTROPY, (zp_op_attr){0}, "loss", column, labels, zp_graph_input(k.graph, k.model, 0)),
+      "Z0204", "lengths are an input i32[B]");
+}
+
 Test(rules, a_label_a_sample) {
   kit k = kit_new(4, 1, 8);
   int labels = zp_model_add_input(k.model, "classes", shape1(ZP_DIM_B), ZP_NO_SPAN);

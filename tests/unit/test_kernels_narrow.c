@@ -127,15 +127,15 @@ EITHER(cross_entropy) {
   pair logits = numbers(R * V, 5), d = numbers(R * V, 6);
   float stat[R * 3], lse[R];
   double stat_f64[R * 3], lse_f64[R];
-  zpk_ce_stats(dtype, logits.narrow, V, 0, VOCABULARY, labels, stat, 0, R);
-  zpk_ce_stats(ZPK_F64, logits.exact, V, 0, VOCABULARY, labels, stat_f64, 0, R);
-  double loss = zpk_ce_loss(dtype, stat, 1, R, VOCABULARY, labels, lse, 0, R);
-  double want = zpk_ce_loss(ZPK_F64, stat_f64, 1, R, VOCABULARY, labels, lse_f64, 0, R);
+  zpk_ce_stats(dtype, logits.narrow, V, 0, VOCABULARY, labels, NULL, stat, 0, R);
+  zpk_ce_stats(ZPK_F64, logits.exact, V, 0, VOCABULARY, labels, NULL, stat_f64, 0, R);
+  double loss = zpk_ce_loss(dtype, stat, 1, R, VOCABULARY, labels, lse, NULL, 0, R);
+  double want = zpk_ce_loss(ZPK_F64, stat_f64, 1, R, VOCABULARY, labels, lse_f64, NULL, 0, R);
   cr_expect_float_eq(loss, want, 1e-6 * want, "statistics are f32: %.9g, not %.9g", loss, want);
-  zpk_ce_grad(dtype, logits.narrow, V, 0, VOCABULARY, labels, lse, (zpk_targets){0}, 0.37, d.narrow, 0, R);
-  zpk_ce_grad(ZPK_F64, logits.exact, V, 0, VOCABULARY, labels, lse_f64, (zpk_targets){0}, 0.37, d.exact, 0, R);
+  zpk_ce_grad(dtype, logits.narrow, V, 0, VOCABULARY, labels, NULL, lse, (zpk_targets){0}, 0.37, d.narrow, 0, R);
+  zpk_ce_grad(ZPK_F64, logits.exact, V, 0, VOCABULARY, labels, NULL, lse_f64, (zpk_targets){0}, 0.37, d.exact, 0, R);
   check(d, R * V, "gradient");
-  zpk_ce_grad(dtype, logits.narrow, V, 0, VOCABULARY, labels, lse, (zpk_targets){0}, 0.37, logits.narrow, 0, R);
+  zpk_ce_grad(dtype, logits.narrow, V, 0, VOCABULARY, labels, NULL, lse, (zpk_targets){0}, 0.37, logits.narrow, 0, R);
   cr_expect_arr_eq(logits.narrow, d.narrow, R * V * sizeof *d.narrow, "in place");
   drop(logits), drop(d);
 }

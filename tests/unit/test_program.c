@@ -349,8 +349,9 @@ Test(program, strided_logits_are_refused) {
   builder b = two_segments(8);
   int x = product(&b, rows_of_table(&b, 8), 8, 16, "head");
   int half = apply(&b, ZP_OP_SPLIT, x, -1, -1, (zp_op_attr){.parts = 2}, "half");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, half + 1, zp_graph_input(b.graph, b.model, 0), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b.graph,
+      apply(&b, ZP_OP_CROSS_ENTROPY, half + 1, zp_graph_input(b.graph, b.model, 0), -1, (zp_op_attr){0}, "loss"), 1);
   cr_expect_str_eq(refusal(b.model), "`half.1` is a part of a wider tensor where ce_stats needs one of its own");
 }
 
@@ -362,6 +363,7 @@ Test(program, two_carried_tensors_are_refused) {
   const char *names[2] = {"x", "z"};
   b.graph = zp_model_add_segment(b.model, "end", 1, false, shape, names, 2, ZP_NO_SPAN)->graph;
   int x = add2(&b, b.graph->carry_in.data[0], b.graph->carry_in.data[1]);
-  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, 0), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, 0), -1, (zp_op_attr){0}, "loss"), 1);
   cr_expect_str_eq(refusal(b.model), "segment `begin` carries more than one tensor");
 }

@@ -220,8 +220,9 @@ static int table_rows(builder *b, int tokens, int64_t width) {
 }
 
 static void loss_of(builder *b, int x, int labels) {
-  b->graph->loss =
-      apply(b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b->graph, b->model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b->graph,
+      apply(b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b->graph, b->model, labels), -1, (zp_op_attr){0}, "loss"), 1);
 }
 
 static zp_spec *spec_of(zp_model *model) {

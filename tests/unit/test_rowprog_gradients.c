@@ -337,7 +337,7 @@ static void check_expression(int e, bool is_loss) {
   operands o = operands_of(&k);
   int y = expressions[e].make(&o, o.x);
   if (is_loss)
-    k.graph->loss = two(&o, ZP_OP_CROSS_ENTROPY, y, zp_graph_input(k.graph, k.model, 1));
+    zp_graph_add_loss(k.graph, two(&o, ZP_OP_CROSS_ENTROPY, y, zp_graph_input(k.graph, k.model, 1)), 1);
   else
     carry_out(&k, linear(&k, "after", y, N, false));
   cr_assert(check_model(k, expressions[e].name), "%s is left out", expressions[e].name);

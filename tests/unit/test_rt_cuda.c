@@ -211,12 +211,12 @@ EACH_DTYPE(cross_entropy) {
   buffer logits = make(c, 2 * ROWS * V), stat = make(c, 2 * ROWS * 3), lse = make(c, ROWS), grad = make(c, ROWS * V);
   int64_t block = ROWS * V * logits.size, stats = ROWS * 3 * logits.size;
   for (int t = 0; t < 2; t++) {
-    zpk_ce_stats(*dtype, logits.host + t * block, V, t * V, WORDS, labels, stat.host + t * stats, 0, ROWS);
-    zpr_ce_stats(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, ROWS, stat.gpu + t * stats);
+    zpk_ce_stats(*dtype, logits.host + t * block, V, t * V, WORDS, labels, NULL, stat.host + t * stats, 0, ROWS);
+    zpr_ce_stats(c, 0, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, NULL, ROWS, stat.gpu + t * stats);
   }
-  double loss = zpk_ce_loss(*dtype, stat.host, 2, ROWS, WORDS, labels, lse.host, 0, ROWS) * c->token_weight;
-  zpr_ce_loss(c, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
-  zpr_ce_loss(c, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
+  double loss = zpk_ce_loss(*dtype, stat.host, 2, ROWS, WORDS, labels, lse.host, NULL, 0, ROWS) * c->token_weight[0];
+  zpr_ce_loss(c, 0, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
+  zpr_ce_loss(c, 0, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
   compare(&lse, rounding(c), "log-sum-exp");
   c->loss = 1;
   zpr_collect_loss(c);
@@ -225,9 +225,9 @@ EACH_DTYPE(cross_entropy) {
   cr_assert_float_eq(c->loss, 1 + 2 * loss, (*dtype == ZPK_F64 ? 1e-13 : 1e-5) * loss);
   const zpk_targets targets = {0.1, 1e-3};
   for (int t = 0; t < 2; t++) {
-    zpk_ce_grad(*dtype, logits.host + t * block, V, t * V, WORDS, labels, lse.host, targets, c->token_weight, grad.host,
-                0, ROWS);
-    zpr_ce_grad(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, lse.gpu, targets, ROWS, grad.gpu);
+    zpk_ce_grad(*dtype, logits.host + t * block, V, t * V, WORDS, labels, NULL, lse.host, targets, c->token_weight[0],
+                grad.host, 0, ROWS);
+    zpr_ce_grad(c, 0, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, NULL, lse.gpu, targets, ROWS, grad.gpu);
     compare(&grad, rounding(c), "gradient of the loss");
   }
   free(logits.host), free(stat.host), free(lse.host), free(grad.host);

@@ -235,10 +235,10 @@ Test(data, lines_are_samples_of_their_own_length) {
     }
     cr_expect_eq(zpr_input(&l.c, 2, i / 2)[i % 2], lengths[i], "length of sample %d", i);
   }
-  cr_expect_float_eq(l.c.token_weight, 1.0 / 8, 1e-15);
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / 8, 1e-15);
   zpr_data_load(&l.c, data, 4); /* sample 4 is the second line */
   cr_expect_eq(zpr_input(&l.c, 0, 0)[0], 'w');
-  cr_expect_float_eq(l.c.token_weight, 1.0 / (3 + 1 + 2 + 3), 1e-15);
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / (3 + 1 + 2 + 3), 1e-15);
   zpr_data_close(data);
   zpr_close(&l.c);
 }
@@ -319,7 +319,7 @@ Test(data, masked_samples_weigh_their_labels) {
   zpr_source source = {.kind = ZPR_TEXT, .path = path_of(path, "text"), .mask_rate = 0.3, .mask_token = '?'};
   zpr_data *data = zpr_data_open(&l.c, &source);
   zpr_data_load(&l.c, data, 0);
-  cr_expect_float_eq(l.c.token_weight, 1.0 / 4, 1e-15);
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / 4, 1e-15);
   for (int i = 0; i < 4; i++) {
     int labels = 0;
     for (int k = 0; k < 3; k++) {

@@ -84,6 +84,29 @@ static void expect_sample(loader *l, int place, int sample) {
   cr_expect_eq(zpr_input(&l->c, 1, place / 2)[place % 2], some_labels[sample]);
 }
 
+/* What stands for none in the file is none, though it were a class. */
+Test(data_arrays, labels_with_another_mark_for_none) {
+  loader l;
+  write_images("images", SAMPLES);
+  write_labels(some_labels, SAMPLES);
+  open_loader(&l, ZPK_F32);
+  zpr_named recoded[2] = {inputs[0], inputs[1]};
+  recoded[1].recoded = true, recoded[1].none = some_labels[0];
+  l.program.named = recoded;
+  zpr_source source = {.kind = ZPR_NPY, .path = folder};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  zpr_data_load(&l.c, data, 0);
+  int counted = 0;
+  for (int i = 0; i < 4; i++) {
+    int32_t want = some_labels[i] == some_labels[0] ? -1 : (int32_t)some_labels[i];
+    cr_expect_eq(zpr_input(&l.c, 1, i / 2)[i % 2], want, "label %d", i);
+    counted += want >= 0;
+  }
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / counted, 1e-15);
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
 Test(data_arrays, samples_in_order_in_every_dtype) {
   write_images("images", SAMPLES);
   write_labels(some_labels, SAMPLES);
@@ -95,10 +118,10 @@ Test(data_arrays, samples_in_order_in_every_dtype) {
     cr_expect_eq(zpr_data_windows(data), SAMPLES);
     zpr_data_load(&l.c, data, 0);
     for (int i = 0; i < 4; i++) expect_sample(&l, i, i);
-    cr_expect_float_eq(l.c.token_weight, 1.0 / 3, 1e-15, "one of four has no label");
+    cr_expect_float_eq(l.c.token_weight[0], 1.0 / 3, 1e-15, "one of four has no label");
     zpr_data_load(&l.c, data, 4); /* 4, and around */
     for (int i = 0; i < 4; i++) expect_sample(&l, i, (4 + i) % SAMPLES);
-    cr_expect_float_eq(l.c.token_weight, 1.0 / 4, 1e-15);
+    cr_expect_float_eq(l.c.token_weight[0], 1.0 / 4, 1e-15);
     zpr_data_close(data);
     zpr_close(&l.c);
   }
@@ -221,7 +244,7 @@ Test(data_arrays, made_up_inputs) {
       cr_expect_gt(apart, 0.3, "patterns of labels %d and %d", a, b); /* noise of such a mean: about 0.04 */
     }
   }
-  cr_expect_float_eq(l.c.token_weight, 1.0 / 4, 1e-15);
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / 4, 1e-15);
   zpr_data_close(data);
   zpr_close(&l.c);
 }

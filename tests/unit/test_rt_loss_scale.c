@@ -7,7 +7,7 @@ static zpr c;
 
 static void start(int64_t scale, int64_t window) {
   program = (zpr_program){.dtype = ZPK_F16, .loss_scale = scale, .scale_window = window};
-  c = (zpr){.program = &program, .token_weight = 0.25};
+  c = (zpr){.program = &program, .token_weight = {0.25}};
   zpr_loss_scale_start(&c);
 }
 
@@ -26,7 +26,7 @@ Test(loss_scale, halves_and_doubles) {
   cr_expect_eq(c.loss_scale, 256);
   cr_expect_eq(c.scale_steps, 0);
   cr_expect_eq(c.skipped_steps, 3);
-  cr_expect_eq(zpr_gradient_weight(&c), 64);
+  cr_expect_eq(zpr_gradient_weight(&c, 0), 64);
 }
 
 Test(loss_scale, ends_at_1_and_at_the_largest) {

@@ -43,8 +43,9 @@ static zp_model *uneven_model(int light, int wide, int behind) {
   b.graph = open_segment(&b, &SIZE, "end", 1, true);
   b.segment = -1;
   x = product(&b, b.graph->carry_in.data[0], SIZE.d, SIZE.V, "head");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss"),
+      1);
   b.model->vocabulary = SIZE.V;
   return b.model;
 }

@@ -197,7 +197,7 @@ Test(shard, one_rank_needs_no_collectives) {
     }
   }
   cr_expect_eq(count(s->local[END], ZP_OP_CE_LOSS), 1);
-  cr_expect_geq(s->local[END]->loss, 0);
+  cr_expect_eq(s->local[END]->losses.len, 1);
 }
 
 /* sigmoid(0) is not 0: padding would be trained. It may only be split where the units divide. */
@@ -243,8 +243,9 @@ static zp_model *tied_table(int64_t columns, bool in, bool out) {
   x = b.graph->carry_in.data[0];
   if (out) x = product(&b, x, WIDTH, columns, "out");
   x = apply(&b, ZP_OP_MATMUL, x, zp_graph_param(b.graph, b.model, table), -1, (zp_op_attr){.trans = true}, "logits");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss"),
+      1);
   b.model->vocabulary = WORDS;
   return b.model;
 }
@@ -283,9 +284,9 @@ Test(shard, tied_table_is_split_as_all_uses_can) {
 Test(shard, only_the_segment_with_cross_entropy_has_a_loss) {
   for (int tensor = 1; tensor <= 2; tensor++) {
     zp_sharding *s = shard_size(GPT, tensor);
-    cr_expect_eq(s->local[BEGIN]->loss, -1);
-    cr_expect_eq(s->local[LAYER]->loss, -1);
-    cr_expect_geq(s->local[END]->loss, 0);
+    cr_expect_eq(s->local[BEGIN]->losses.len, 0);
+    cr_expect_eq(s->local[LAYER]->losses.len, 0);
+    cr_expect_eq(s->local[END]->losses.len, 1);
   }
 }
 

@@ -77,6 +77,9 @@ static void fill_whole(zp_interpreter *in, int64_t vocabulary) {
       double v = value(100 * (int)tensor->role + tensor->index, i);
       if (tensor->role == ZP_ROLE_INPUT)
         in->value[t][i] = tensor->element == ZP_ELEM_I32 ? floor((v + 1) / 2 * (double)vocabulary) : v;
+      if (tensor->role == ZP_ROLE_INPUT && tensor->shape.rank == 1) /* lengths, and labels that are less */
+        in->value[t][i] = strcmp(tensor->name, "lengths") == 0 ? (double)(vocabulary - i % 2)
+                                                               : floor((v + 1) / 2 * (double)(vocabulary - 1));
       if (tensor->role == ZP_ROLE_PARAM) in->value[t][i] = tensor->shape.rank == 1 ? 0.7 + 0.5 * v : 0.4 * v;
       if (tensor->role == ZP_ROLE_CARRY_IN || tensor->role == ZP_ROLE_GRAD_IN) in->value[t][i] = v;
     }
@@ -313,8 +316,9 @@ static zp_model *two_biases(bool tied, bool norm) {
   b.graph = open_segment(&b, &size, "end", 1, true);
   x = add2(&b, b.graph->carry_in.data[0], zp_graph_param(b.graph, b.model, second));
   x = product(&b, x, size.d, size.V, "head");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss"),
+      1);
   b.model->vocabulary = size.V;
   return b.model;
 }
@@ -379,8 +383,9 @@ static zp_model *vision(void) {
   y = add2(&b, add2(&b, y, apply(&b, ZP_OP_MEAN, x, -1, -1, (zp_op_attr){0}, "all")),
            apply(&b, ZP_OP_MEAN, some, -1, -1, (zp_op_attr){0}, "some_mean"));
   y = product(&b, y, size.d, CLASSES, "head");
-  b.graph->loss =
-      apply(&b, ZP_OP_CROSS_ENTROPY, y, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  zp_graph_add_loss(
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, y, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss"),
+      1);
   b.model->vocabulary = CLASSES;
   return b.model;
 }
@@ -393,6 +398,47 @@ Test(shard_numeric, images_and_labels_of_samples) {
       zp_machine cpu = zp_machine_make(&cpus, ZP_PREC_F64, tensor), gpu = zp_machine_make(&gpus, ZP_PREC_MIXED_BF16, 4);
       check_degree(vision(), &cpu, tensor, sequence, false);
       check_degree(vision(), &gpu, tensor, sequence, false);
+    }
+}
+
+/* BERT's span: two columns as logits over the positions, and a third loss with other classes. */
+static zp_model *spans(void) {
+  builder b = {.model = zp_model_new(arena, "spans"), .diags = zp_diags_new(arena), .segment = -1};
+  model_size size = {.V = 12, .S = 12, .d = 40};
+  static const char *const names[] = {"start", "end", "possible", "lengths"};
+  int in[4], losses[3];
+  for (int i = 0; i < 4; i++)
+    in[i] = zp_model_add_array(b.model, names[i], ZP_ELEM_I32, shape_of_rank(1, ZP_DIM_B, 0, 0), ZP_NO_SPAN);
+  int tokens = zp_model_add_input(b.model, "tokens", shape_of_rank(2, ZP_DIM_B, size.S, 0), ZP_NO_SPAN);
+  b.graph = open_segment(&b, &size, "begin", 1, false);
+  int table = weight(&b, "table", shape_of_rank(2, size.V, size.d, 0));
+  int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), table, -1, (zp_op_attr){0}, "words");
+  zp_push(arena, &b.graph->carry_out, x);
+  b.graph = open_segment(&b, &size, "end", 1, true);
+  x = layer_norm(&b, b.graph->carry_in.data[0], size.d);
+  x = add2(&b, product(&b, product(&b, x, size.d, 50, "up"), 50, size.d, "down"), x);
+  int span = product(&b, x, size.d, 2, "span"), lengths = zp_graph_input(b.graph, b.model, in[3]);
+  for (int i = 0; i < 2; i++) {
+    int column = apply(&b, ZP_OP_COLUMN, span, -1, -1, (zp_op_attr){.begin = i}, "column");
+    losses[i] = apply(&b, ZP_OP_CROSS_ENTROPY, column, zp_graph_input(b.graph, b.model, in[i]), lengths,
+                      (zp_op_attr){0}, names[i]);
+  }
+  int head = product(&b, apply(&b, ZP_OP_SLICE, x, -1, -1, (zp_op_attr){0}, "class"), size.d, 29, "head");
+  losses[2] =
+      apply(&b, ZP_OP_CROSS_ENTROPY, head, zp_graph_input(b.graph, b.model, in[2]), -1, (zp_op_attr){0}, "loss");
+  for (int i = 0; i < 3; i++) zp_graph_add_loss(b.graph, losses[i], 0.5 + i);
+  b.model->vocabulary = size.S;
+  return b.model;
+}
+
+Test(shard_numeric, spans_and_several_losses) {
+  zp_cluster cpus = cpu_cluster(), gpus = gpu_cluster(1);
+  gpus.trainer = ZP_TRAINER_ZPLAN;
+  for (int tensor = 1; tensor <= MAX_RANKS; tensor++)
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      zp_machine cpu = zp_machine_make(&cpus, ZP_PREC_F64, tensor), gpu = zp_machine_make(&gpus, ZP_PREC_MIXED_BF16, 4);
+      check_degree(spans(), &cpu, tensor, sequence, false);
+      check_degree(spans(), &gpu, tensor, sequence, false);
     }
 }
 

@@ -154,17 +154,24 @@ static inline int zpd_loss_blocks(zpd_int rows) {
   return full < 1 ? 1 : full < ZPD_LOSS_BLOCKS ? (int)full : ZPD_LOSS_BLOCKS;
 }
 #endif
+enum { ZPD_MOST_LOSSES = 8 };
+/* Sums over the labels of one loss, times the scale; right: how many have the largest logit. */
+typedef struct zpd_tally {
+  double loss, right;
+} zpd_tally;
 typedef struct zpd_ce {
   const void *logits, *stat, *lse;
-  void *out; /* stat; lse; dlogits */
-  const int *labels;
+  void *out;                   /* stat; lse; dlogits */
+  const int *labels, *lengths; /* lengths: classes of every row; NULL: vocabulary */
   zpd_int V, first_col, vocabulary, rows;
   zpd_int ranks;
   double scale;
   double smoothing, z;      /* ce_grad: zpk_targets */
   const double *loss_scale; /* ce_grad: a further factor that only the device knows; NULL: 1 */
-  double *loss;             /* ce_loss, zpd_loss_blocks: *loss += scale * the summed loss, in a fixed order */
-  double *parts;            /* [ZPD_LOSS_BLOCKS] */
+  double weight;            /* ce_loss: of this loss in the sum of all */
+  double *loss;             /* ce_loss, zpd_loss_blocks: *loss += weight * scale * the summed loss, in a fixed order */
+  zpd_tally *tally;         /* ce_loss: the same without the weight, and what is right */
+  double *parts;            /* [2 * ZPD_LOSS_BLOCKS] */
   unsigned *ticket;         /* 0, and 0 again when the kernel ends */
 } zpd_ce;                   /* kernels zpd_ce_stats, zpd_ce_loss, zpd_ce_grad */
 
@@ -172,7 +179,8 @@ typedef struct zpd_ce {
 
 /* What stays on the device from step to step. The runtime writes it where it decides itself. */
 typedef struct zpd_step {
-  double loss; /* grows with every zpd_ce_loss; decide clears it */
+  double loss; /* grows with every zpd_ce_loss, as does the tally of the loss; decide clears both */
+  zpd_tally tally[ZPD_MOST_LOSSES];
   /* of the update */
   double grad_scale, bias1, bias2; /* see zpd_update */
   double applies;                  /* 0: it changes nothing */
@@ -185,6 +193,7 @@ typedef struct zpd_step {
 typedef struct zpd_outcome {
   double loss, grad_norm, applied;
   double loss_scale; /* that the step had */
+  zpd_tally tally[ZPD_MOST_LOSSES];
 } zpd_outcome;
 
 /* Elements of the gradients that are treated alike, as zpr_block; `first`: of the blocks of threads that share out all

@@ -192,24 +192,24 @@ void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, c
 
 /* ---- cross-entropy over a vocabulary that may be split over tensor ranks ---- */
 /* stat and lse are `real`. stat[r] = {max, sum exp(x - max), logit of the label or -inf when the label is not here};
- * columns first_col + j >= vocabulary are padding and do not count. Labels outside [0, vocabulary) mean: ignore this
- * row. */
+ * columns first_col + j >= vocabulary are padding and do not count, nor, where there are lengths, those from lengths[r]
+ * on. Labels outside [0, vocabulary) mean: ignore this row; others lie before lengths[r]. */
 void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                  const int32_t *labels, void *stat, int64_t begin, int64_t end);
+                  const int32_t *labels, const int32_t *lengths, void *stat, int64_t begin, int64_t end);
 /* Combines `ranks` stat blocks [ranks][rows][3] into lse[rows] and returns the summed loss of rows [begin, end) in f64.
- */
+ * *right grows by the rows whose label has the largest logit, also where others have the same; NULL: nobody asks. */
 double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary,
-                   const int32_t *labels, void *lse, int64_t begin, int64_t end);
+                   const int32_t *labels, void *lse, int64_t *right, int64_t begin, int64_t end);
 /* dlogits[r][j] = (exp(logit - lse[r]) * (1 + 2 z lse[r]) - (1 - smoothing) [first_col + j == label] - smoothing /
  * vocabulary) * scale; zero in padding columns and ignored rows: the gradient of cross-entropy whose targets are
  * smoothed (Szegedy et al., arXiv 1512.00567), plus z lse^2 (PaLM, arXiv 2204.02311). dlogits may be logits (in place).
- */
+ * Where there are lengths nothing is smoothed. */
 typedef struct zpk_targets {
   double smoothing, z; /* 0, 0: the labels themselves */
 } zpk_targets;
 void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                 const int32_t *labels, const void *lse, zpk_targets targets, double scale, void *dlogits,
-                 int64_t begin, int64_t end);
+                 const int32_t *labels, const int32_t *lengths, const void *lse, zpk_targets targets, double scale,
+                 void *dlogits, int64_t begin, int64_t end);
 
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {

@@ -150,9 +150,23 @@ typedef struct zpr_named {
   int rank;
   int64_t shape[2], elements;
   bool numbers; /* of the program's dtype; else int32 from `least` to before `limit` */
-  bool labels;  /* those of the loss; -1 where there is none */
+  bool labels;  /* those of a loss; -1 where there is none */
+  bool recoded; /* labels: the file has `none` instead of -1 */
+  int64_t none;
   int64_t least, limit;
 } zpr_named;
+/* A cross-entropy of the model: the loss that is trained is their sum, each times its weight. */
+typedef struct zpr_loss {
+  const char *name;
+  double weight;
+  int labels, lengths; /* the named inputs with its labels, and with how many classes a sample has; -1: none is named */
+} zpr_loss;
+enum { ZPR_MOST_LOSSES = 8 };
+/* This rank's sums over the labels of one loss, times its token weight; right: of those that have the largest logit. */
+typedef struct zpr_tally {
+  double loss, right;
+} zpr_tally;
+
 /* Micro-batches of numbers begin at multiples of this in the arena. */
 enum { ZPR_INPUT_ALIGN = 256 };
 
@@ -226,16 +240,18 @@ typedef struct zpr_program {
   int64_t messages; /* buffers of a chunk in each direction (0: one); micro-batch mb takes buffer mb % messages */
   int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
   int64_t sequence, vocabulary;
-  int n_inputs;            /* 1: tokens; 2: tokens, labels; 0: none of these, see named */
-  bool lengths;            /* one input more: how many positions of every sample are there */
-  int n_named;             /* all inputs by their names, where they are others, or data has them so; else 0 */
-  const zpr_named *named;  /* numbers first */
+  int n_inputs;           /* 1: tokens; 2: tokens, labels; 0: none of these, see named */
+  bool lengths;           /* one input more: how many positions of every sample are there */
+  int n_named;            /* all inputs by their names, where they are others, or data has them so; else 0 */
+  const zpr_named *named; /* numbers first */
+  int n_losses;           /* 0: one, called "loss", with weight 1 */
+  const zpr_loss *losses;
   const zpr_stage *stages; /* [pipeline] */
   int n_ties;
   const zpr_tie *ties;
   /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
-   * replica's gradient of (sum of token losses * token_weight * loss_scale), or where it has called zpr_scatter_grads
-   * with zero >= 2, or zpr_reduce_grads, that of all replicas. */
+   * replica's gradient of (sum of token losses * token_weight * weight * loss_scale), or where it has called
+   * zpr_scatter_grads with zero >= 2, or zpr_reduce_grads, that of all replicas. */
   void (*micro_batches)(zpr *c);
   /* What is sent once a step, before the norm and after the update: calls of zpr_sum_flat .. zpr_gather_updated. NULL:
    * nothing is. */
@@ -289,8 +305,10 @@ struct zpr {
   int64_t samples;      /* of the data used so far: the number of the next one */
   int64_t frozen_steps; /* those of them that left the variance as it was: 1-bit Adam */
   bool training;        /* false during validation */
-  double token_weight;  /* 1 / (labels of the batch whose loss counts: batch * sequence, but of lines their lengths) */
-  double loss;          /* this rank's share of the step's loss: sums times token_weight */
+  /* For every loss 1 / (labels of the batch that count: batch * sequence, but of lines their lengths). */
+  double token_weight[ZPR_MOST_LOSSES];
+  double loss; /* this rank's share of the step's loss: the losses of the tally times their weights */
+  zpr_tally tally[ZPR_MOST_LOSSES];
   /* f16: what gradients are multiplied by, so that small ones do not vanish; a power of two, 1 with other dtypes. */
   int64_t loss_scale;
   int64_t scale_steps; /* applied with this scale and no overflow between them: doubled after program->scale_window */
@@ -420,12 +438,14 @@ void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 /* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */
 #define ZPR_MAX_WORKERS 8
-void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                  int64_t rows, void *stat);
-void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
-                 void *lse); /* adds to c->loss */
-void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                 const void *lse, zpk_targets targets, int64_t rows, void *dlogits);
+/* Cross-entropy over `classes` classes. loss: which one of the program's; lengths: as for zpk_ce_stats, or NULL. */
+void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
+                  const int32_t *labels, const int32_t *lengths, int64_t rows, void *stat);
+void zpr_ce_loss(zpr *c, int loss, const void *stat, int ranks, int64_t rows, int64_t classes, const int32_t *labels,
+                 void *lse); /* adds to c->loss and to the loss's tally */
+void zpr_ce_grad(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
+                 const int32_t *labels, const int32_t *lengths, const void *lse, zpk_targets targets, int64_t rows,
+                 void *dlogits);
 /* Mixture of experts; r->B samples. */
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot);
 void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);

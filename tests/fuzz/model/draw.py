@@ -23,7 +23,7 @@ class Scope:
 
 class Drawing:
     def __init__(self, seed, depth=4):
-        self.random, self.depth = random.Random(seed), depth
+        self.random, self.depth, self.seed = random.Random(seed), depth, seed
         self.count = 0
         self.sizes = self.draw_sizes()
         self.outer_params = {}  # of the model, tied wherever their shape fits
@@ -384,6 +384,21 @@ class Drawing:
             x = ["add", {}, x, self.parameter(scope, ["S", "d"], "vector")]
         return (["mul", {}, x, self.one((2.0, 0.5, 1.5))] if self.chance(0.2) else x), table
 
+    def losses(self, logits):
+        """The last statements: the loss, now and then a sum of two or three, of the same logits and of others made of them."""
+        def loss(x):
+            return ["cross_entropy", {}, x, "labels"]
+        chosen = random.Random("losses %s" % self.seed)  # draws of its own: all else of a seed's model is as it was
+        if chosen.random() < 0.8 or isinstance(logits, str):
+            return [["output", loss(logits)]]
+        others = [loss("logits"), loss(["mul", {}, "logits", chosen.choice((0.5, -1.0, 2.0))]), loss(["tanh", {}, "logits"])]
+        chosen.shuffle(others)
+        others = others[:chosen.randint(1, 2)]
+        result = ["mul", {}, loss("logits"), chosen.choice((0.5, 1.5))]
+        for other in others:
+            result = ["add", {}, result, chosen.choice((other, ["mul", {}, 0.75, other], ["div", {}, other, 4.0]))]
+        return [["let", ["logits"], logits], ["output", result]]
+
     def model(self):
         first = Scope({}, self.outer_params)
         x, table = self.embedding(first)
@@ -408,7 +423,7 @@ class Drawing:
                 logits = [self.one(("mul", "div", "add", "sub")), {}, logits, self.one(NUMBERS)]
         elif self.chance(0.15):
             logits = ["mul", {}, ["tanh", {}, ["div", {}, logits, 3.0]], 3.0]  # soft capping
-        body += end.statements + [["output", ["cross_entropy", {}, logits, "labels"]]]
+        body += end.statements + self.losses(logits)
         batch = self.one((1, 2, 3, 4, 4, 6)) if self.sizes["S"] < 10 else self.one((1, 2))
         return {"sizes": self.sizes, "batch": batch, "seed": self.random.randint(0, 2 ** 31), "dropout": self.one((0, 0, 0.1, 0.3)), "body": body}
 

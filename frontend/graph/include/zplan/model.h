@@ -135,10 +135,12 @@ typedef enum zp_op_class {
   X(MEAN, "mean", POSITIONS)     /* x[B,S,d] -> [B,d]: the sum over positions times attr.value (0: 1 / S) */           \
   X(SLICE, "slice", POSITIONS)   /* x[B,S,d] -> [B,attr.count,d]: positions from attr.begin on; count 0: [B,d]. Of a   \
                                     rank's share of the positions a partial sum: others' are zero */                   \
+  X(COLUMN, "column", POSITIONS) /* x[B,S,n] -> [B,S]: column attr.begin of every position */                          \
   X(CONCAT, "concat", POSITIONS) /* two, each x[B,S,d] or a parameter [S,d] that all samples share -> [B,sum of S,d],  \
                                     or where attr.parts > 1 the rank's share of its positions */                       \
   X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all labels);     \
-                                             or [B,V] and [B] */                                                       \
+                                             or [B,V] and [B], and maybe lengths i32[B], how many of the V             \
+                                             classes a sample has */                                                   \
   /* Local graphs: collectives over the tensor axis. */                                                                \
   X(ALL_REDUCE, "all_reduce", COMM) /* partial -> replicated, in place; backward: identity */                          \
   X(ENTER, "enter", COMM)           /* identity (same storage); backward: all-reduce of the gradient */                \
@@ -153,7 +155,8 @@ typedef enum zp_op_class {
   X(SPREAD_SLOTS, "spread_slots", COMM) /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */  \
   X(RETURN_SLOTS, "return_slots", COMM) /* and back                                                                */  \
   /* Labels of samples, [B], are as if S were 1: stat[B,3], gathered [B,t,3]. */                                       \
-  X(CE_STATS, "ce_stats", LOSS)         /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */     \
+  X(CE_STATS, "ce_stats", LOSS)         /* logits[B,S,Vlocal], labels, maybe lengths -> stat[B,S,3]: max, sum exp,     \
+                                           label logit */                                                              \
   X(GATHER_STATS, "gather_stats", COMM) /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */    \
   X(CE_LOSS, "ce_loss", LOSS) /* stat[t,B*S,3], labels -> lse stat as labels; adds the loss to the step sum */         \
   /* Fused groups of ROW ops (zp_fuse) and their derivatives. */                                                       \
@@ -174,7 +177,9 @@ typedef enum zp_op_class {
   X(COMBINE_GRAD, "combine_grad", ROUTING)   /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                       \
   X(MEAN_GRAD, "mean_grad", POSITIONS)       /* dy[B,d] -> dx[B,S,d]: dy times attr.value at every position */         \
   X(SLICE_GRAD, "slice_grad", POSITIONS)     /* dy -> dx[B,S,d]: dy where it was taken from, zeros elsewhere */        \
-  X(CE_GRAD, "ce_grad", LOSS) /* logits, labels, lse -> dlogits = (softmax - onehot) / tokens in batch */              \
+  X(COLUMN_GRAD, "column_grad", POSITIONS)   /* dy[B,S] -> dx[B,S,n]: dy in its column, zeros elsewhere */             \
+  X(CE_GRAD, "ce_grad",                                                                                                \
+    LOSS) /* logits, labels, lse, maybe lengths -> dlogits = (softmax - onehot) / tokens in batch */                   \
   X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
 
 typedef enum zp_op {
@@ -204,10 +209,13 @@ typedef struct zp_op_attr {
    * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
   double softcap;
   int64_t alibi_heads;
-  int64_t begin, count; /* slice: the first position; how many, 0: that one without its dimension */
+  int64_t begin, count; /* slice: the first position; how many, 0: that one without its dimension. column: which one */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
   double smoothing, z_loss;
+  int64_t classes; /* of a cross-entropy, on all ranks */
+  double weight;   /* of a cross-entropy that is a loss, in the sum of the losses */
+  int loss;        /* which one of the graph's losses it is */
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
@@ -286,8 +294,8 @@ typedef struct zp_graph {
   ZP_VEC(zp_node) nodes;       /* topological order */
   ZP_VEC(zp_param_use) params; /* in order of first use: the order of the flat parameter buffer */
   zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours */
-  int loss;                    /* tensor index of the loss, -1 when this segment has none */
-  bool first_trained;          /* nothing before it is trained: nobody asks for gradients of what is carried in */
+  zp_ints losses; /* tensor indices of the losses, which are summed by the weights of their nodes (zp_graph_add_loss) */
+  bool first_trained; /* nothing before it is trained: nobody asks for gradients of what is carried in */
   /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role
    * GRAD_IN) of the gradient of carry_out[i]; grad_out[i] that of carry_in[i]. */
   int n_forward;
@@ -318,6 +326,7 @@ typedef struct zp_input {
    * stands for none. Known when the whole model is (zp_model_find_ranges). */
   int64_t least, limit;
   bool labels;
+  int64_t none; /* labels: what stands for none in the data; trainers have -1 for it */
   zp_span span;
 } zp_input;
 
@@ -344,7 +353,8 @@ typedef struct zp_model {
   ZP_VEC(zp_adapter) adapters;       /* zp_model_adapt */
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
   int64_t sequence;   /* S: positions of a sample, dim[1] of the first input that has them; 1: none has */
-  int64_t vocabulary; /* rows of the loss's logits: valid token ids are below it */
+  int64_t vocabulary; /* rows of the (first) loss's logits, or with other inputs beside them those of the table of
+                       * `tokens`: valid token ids are below it */
   zp_span span;
 } zp_model;
 
@@ -417,6 +427,9 @@ int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, in
                    const char *name, zp_span span);
 int zp_graph_add_tensor(zp_graph *graph, zp_tensor tensor);
 int zp_graph_add_node(zp_graph *graph, zp_node node);
+enum { ZP_MOST_LOSSES = 8 }; /* as zplan/rt.h has it */
+/* One loss more of the graph, made by a CROSS_ENTROPY or CE_LOSS. Requires: weight > 0. */
+void zp_graph_add_loss(zp_graph *graph, int tensor, double weight);
 
 /* ---- questions ---- */
 int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch);
@@ -454,7 +467,8 @@ const char *zp_graph_check(zp_arena *arena, const zp_graph *graph);
  * columns), as a fixed point over the ops. Requires: a logical graph. */
 void zp_graph_infer_parts(zp_graph *graph);
 /* The local graph at tensor degree 1: CROSS_ENTROPY becomes CE_STATS and CE_LOSS, which reads stat[B,S,3] = [1,B*S,3]
- * directly; graph.loss is then CE_LOSS's output. Tensors keep their indices. Returns a new graph in the same arena. */
+ * directly; graph.losses are then CE_LOSS's outputs. Tensors keep their indices. Returns a new graph in the same arena.
+ */
 zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
 /* The graph of one rank of an expert group of `parts` data ranks, from that of its tensor rank (undifferentiated): it
  * has a share of the tensor rank's experts. Tensors keep their indices. A new graph in the same arena; NULL with

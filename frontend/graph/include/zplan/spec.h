@@ -146,12 +146,6 @@ typedef struct zp_data {
   zp_span span;
 } zp_data;
 
-/* Where weights come from: a folder, relative to that of the .dz file as data is. */
-typedef struct zp_initial {
-  const char *path; /* NULL: they are drawn */
-  zp_span span;
-} zp_initial;
-
 /* Whether a group says that Muon takes its parameters. */
 typedef enum zp_muon_choice { ZP_MUON_UNSAID, ZP_MUON_NO, ZP_MUON_YES } zp_muon_choice;
 
@@ -171,6 +165,14 @@ typedef struct zp_name_pattern {
   zp_span span;
 } zp_name_pattern;
 typedef ZP_VEC(zp_name_pattern) zp_name_patterns;
+
+/* Where weights come from: a folder, relative to that of the .dz file as data is. Of a checkpoint of another model:
+ * parameters that are drawn, and tensors that are not read. */
+typedef struct zp_initial {
+  const char *path; /* NULL: all are drawn */
+  zp_name_patterns drawn, unread;
+  zp_span span;
+} zp_initial;
 
 /* Low-rank adapters (LoRA, arXiv 2106.09685): a product x w of a weight in `of` gets + alpha / rank x a b. They are
  * trained, and of the model's own parameters those in zp_train.trained. */

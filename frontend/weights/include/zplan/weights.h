@@ -86,11 +86,15 @@ typedef struct zp_mapped_tensor {
   int rank;
   int64_t shape[ZP_HF_DIMS];
   ZP_VEC(zp_weight_part) parts;
-  bool optional; /* of an adapter, which is drawn where a folder has none */
+  bool optional;     /* of an adapter, which is drawn where a folder has none */
+  const char *param; /* of zplan: the name of the parameter, {} for the layer */
 } zp_mapped_tensor;
 
 typedef struct zp_weight_map {
   const zp_imported *imported; /* the family's; NULL: of zplan */
+  /* zp_weights_take_part: tensors that are drawn, and names of those of the folder that are not read. */
+  zp_strings drawn;
+  const zp_name_patterns *unread; /* NULL: none */
   ZP_VEC(zp_mapped_tensor) tensors;
 } zp_weight_map;
 
