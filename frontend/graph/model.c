@@ -66,6 +66,15 @@ int zp_attention_lengths(const zp_node *node) {
   return node->in.len > last ? node->in.data[last] : -1;
 }
 
+int zp_graph_add_carry(zp_graph *graph, const zp_tensor *from) {
+  zp_tensor tensor = zp_tensor_make(from->name, from->element, from->shape, from->span);
+  tensor.role = ZP_ROLE_CARRY_IN;
+  tensor.index = graph->carry_in.len;
+  int id = zp_graph_add_tensor(graph, tensor);
+  zp_push(graph->arena, &graph->carry_in, id);
+  return id;
+}
+
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
                                  const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span) {
   assert(name && n_carry >= 0);
@@ -76,10 +85,7 @@ zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t coun
   graph->loss = -1;
   for (int i = 0; i < n_carry; i++) {
     zp_tensor tensor = zp_tensor_make(zp_strdup(arena, carry_names[i]), ZP_ELEM_FLOAT, carry[i], span);
-    tensor.role = ZP_ROLE_CARRY_IN;
-    tensor.index = i;
-    int id = zp_graph_add_tensor(graph, tensor);
-    zp_push(arena, &graph->carry_in, id);
+    zp_graph_add_carry(graph, &tensor);
   }
   zp_segment segment = {zp_strdup(arena, name), count, is_repeat, graph, span};
   zp_push(arena, &model->segments, segment);

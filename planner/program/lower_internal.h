@@ -56,6 +56,8 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
 void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, int last, const bool *keep);
 /* The buffer of a tensor in this procedure, made on first use. */
 int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor);
+/* Sets the place of carried tensor `index`, or its gradient, among the arguments of the procedure. */
+void zp_lower_place_carried(const zp_lowering *l, zp_buffer *b, zp_place place, int index);
 int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer);
 /* Has an earlier step of the procedure, an earlier sum of this one, or the step's zeroing already written to the
  * gradient? */

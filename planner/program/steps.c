@@ -14,6 +14,15 @@ static int param_use(const zp_graph *g, int tensor) {
   return -1;
 }
 
+void zp_lower_place_carried(const zp_lowering *l, zp_buffer *b, zp_place place, int index) {
+  const zp_graph *g = l->graph;
+  bool in = place == ZP_AT_CARRY_IN || place == ZP_AT_GRAD_OUT;
+  b->place = place;
+  b->index = index;
+  b->offset = zp_carried_elements(g, in ? &g->carry_in : &g->carry_out, index, l->lowered->microbatch) *
+              l->lowered->compute_bytes;
+}
+
 static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tensor) {
   switch (t->role) {
   case ZP_ROLE_INPUT:
@@ -27,8 +36,8 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
     if (l->out->param_offset[b->index] < 0) b->place = ZP_AT_SHARED;
     b->offset = b->place == ZP_AT_SHARED ? 0 : l->out->param_offset[b->index];
     break;
-  case ZP_ROLE_CARRY_IN: b->place = ZP_AT_CARRY_IN; break;
-  case ZP_ROLE_GRAD_IN: b->place = ZP_AT_GRAD_IN; break;
+  case ZP_ROLE_CARRY_IN: zp_lower_place_carried(l, b, ZP_AT_CARRY_IN, t->index); break;
+  case ZP_ROLE_GRAD_IN: zp_lower_place_carried(l, b, ZP_AT_GRAD_IN, t->index); break;
   case ZP_ROLE_VALUE:
     if (l->saved[tensor] && !l->recompute) {
       b->place = ZP_AT_SAVED;

@@ -281,7 +281,8 @@ typedef struct zp_graph {
   ZP_VEC(zp_tensor) tensors;
   ZP_VEC(zp_node) nodes;       /* topological order */
   ZP_VEC(zp_param_use) params; /* in order of first use: the order of the flat parameter buffer */
-  zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours */
+  zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours, and in a repeat
+                                * between iterations. A tensor that is only handed on is in both */
   int loss;                    /* tensor index of the loss, -1 when this segment has none */
   bool first_trained;          /* nothing before it is trained: nobody asks for gradients of what is carried in */
   /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role
@@ -397,6 +398,8 @@ zp_strings zp_attention_texts(zp_arena *arena, const zp_model *model);
  * shapes (n may be 0). */
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
                                  const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span);
+/* One more tensor that comes from the segment before, like the one that flows out there. */
+int zp_graph_add_carry(zp_graph *graph, const zp_tensor *from);
 int zp_graph_param(zp_graph *graph, const zp_model *model, int param); /* the tensor of a parameter (made once) */
 int zp_graph_input(zp_graph *graph, const zp_model *model, int input);
 /* Applies an op. Shape errors are reported to diags (Z0204 and the like, naming the shapes) and -1 is returned;
@@ -409,6 +412,8 @@ int zp_graph_add_node(zp_graph *graph, zp_node node);
 
 /* ---- questions ---- */
 int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch);
+/* Elements of the first n carried tensors of a list. On their way they stand one behind the other, without gaps. */
+int64_t zp_carried_elements(const zp_graph *graph, const zp_ints *carry, int n, int64_t microbatch);
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1, but of [B] B */
 int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 and [B] */
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */

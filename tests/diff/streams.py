@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Models with several tensors between units train the same in every layout.
+
+    streams.py [--only TEXT] [--list] [--jobs N] [--verbose]
+
+streams.dz: two streams that a repeat carries, skip connections over repeats, a matrix that layers share. Pipelines cut everywhere, schedules
+which split backward or fold, kept shards, ZeRO, the loss by parts, the emulated GPU; losses, norms and parameters of 3 steps in f64 against one
+rank, 1e-10 as in layouts.py; the arena and all messages to the byte (--check-memory).
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import trainings  # noqa: E402
+
+STEPS = 3
+GPU = ("--cluster", "gpu", "--arch", "host")
+
+
+def case(t=1, p=1, d=1, words=(), **settings):
+    return trainings.layout("streams", t, p, d, words=words, **settings)
+
+
+TABLE = (
+    case(2, 1, 1, recompute="full", recompute_shard="tensor"),
+    case(1, 4, 1),
+    case(1, 3, 1, schedule="zb_h1"),
+    case(1, 2, 2, zero=1, recompute="selective"),
+    case(2, 2, 2, zero=3, recompute="full"),
+    case(1, 2, 2, zero=2, schedule="zb_v", chunks=2),
+    case(1, 2, 1, schedule="interleaved", chunks=2, recompute="full"),
+    case(1, 2, 1, words=GPU),
+)
+
+if __name__ == "__main__":
+    sys.exit(trainings.main("several streams train the same", TABLE, steps=STEPS))
