@@ -62,8 +62,13 @@ int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp
 
 int zp_attention_lengths(const zp_node *node) {
   assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
-  int last = node->op == ZP_OP_ATTENTION ? 3 : 6;
-  return node->in.len > last ? node->in.data[last] : -1;
+  int first = node->op == ZP_OP_ATTENTION ? 3 : 6, biases = node->attr.max_distance > 0;
+  return node->in.len - biases > first ? node->in.data[first] : -1;
+}
+
+int zp_attention_bias(const zp_node *node) {
+  assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
+  return node->attr.max_distance > 0 ? node->in.data[node->in.len - 1] : -1;
 }
 
 int zp_graph_add_carry(zp_graph *graph, const zp_tensor *from) {

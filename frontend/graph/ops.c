@@ -64,7 +64,7 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
 }
 
 bool zp_op_takes(zp_op op, int operands) {
-  return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands == 4);
+  return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands <= 5 && operands > 3);
 }
 
 int zp_op_arity(zp_op op) {

@@ -316,9 +316,13 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
 }
 
+/* Tables whose rows are looked up: of embeddings, of relative biases. */
 static bool feeds_lookup(const zp_graph *g, int tensor) {
-  for (int n = 0; n < g->nodes.len; n++)
-    if (g->nodes.data[n].op == ZP_OP_EMBEDDING && g->nodes.data[n].in.data[1] == tensor) return true;
+  for (int n = 0; n < g->nodes.len; n++) {
+    const zp_node *node = &g->nodes.data[n];
+    if (node->op == ZP_OP_EMBEDDING && node->in.data[1] == tensor) return true;
+    if (node->op == ZP_OP_ATTENTION && zp_attention_bias(node) == tensor) return true;
+  }
   return false;
 }
 

@@ -119,11 +119,13 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
     return cols * chunks * l->lowered->stat_bytes;
   }
   bool attends = node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD;
-  int64_t positions = attends ? l->graph->tensors.data[node->in.data[0]].shape.dim[1] : 0;
+  bool grad = node->op == ZP_OP_ATTENTION_GRAD;
+  int64_t positions = attends ? l->graph->tensors.data[node->in.data[grad ? 0 : 1]].shape.dim[1] : 0;
   if (l->lowered->spec->cluster.node.device.is_cpu && attends)
     return zp_attention_workspace(l->lowered->compute_bytes, positions, node->attr.head_size,
-                                  node->attr.heads / node->attr.kv_heads, node->op == ZP_OP_ATTENTION_GRAD) *
-           ZP_MAX_WORKERS;
+                                  node->attr.heads / node->attr.kv_heads, grad) *
+               ZP_MAX_WORKERS +
+           zp_attention_bias_bytes(l, node, grad);
   if (node->op == ZP_OP_ATTENTION_GRAD && zp_tensor_core_head(l->lowered->spec) > 0)
     return zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, positions);
   return bias_sum_bytes(l, node);

@@ -118,8 +118,8 @@ typedef enum zp_op_class {
   X(ROPE, "rope", ROW)       /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                       \
   X(SPLIT, "split", VIEW)    /* x -> attr.parts equal views of the last dim */                                         \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
-  /* nobody, and the outputs of queries there are zero -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */  \
-  /* sparse window softcap alibi_heads */                                                                              \
+  /* nobody, and the outputs of queries there are zero; and maybe a relative bias, [buckets,heads] -> o, lse */        \
+  /* stat[B,S,heads]; attr.heads kv_heads causal cross scale sparse window softcap alibi_heads max_distance */         \
   X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
@@ -163,7 +163,7 @@ typedef enum zp_op_class {
   X(MATMUL_WGRAD, "matmul_wgrad", MATMUL)     /* dy, x -> gradient of parameter (accumulates) */                       \
   X(EMBEDDING_GRAD, "embedding_grad", LOOKUP) /* dy, ids -> gradient of parameter (adds; zeroed at step start) */      \
   X(POSITION_GRAD, "position_grad", LOOKUP)   /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */ \
-  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do, maybe lengths -> dq,dk,dv */             \
+  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do, maybe lengths, bias -> dq,dk,dv */       \
   X(BATCHED_MATMUL_DGRAD, "batched_matmul_dgrad", GROUPED) /* dy, w -> dx */                                           \
   X(BATCHED_MATMUL_WGRAD, "batched_matmul_wgrad", GROUPED) /* dy, x -> gradient of parameter (accumulates) */          \
   X(TOP_K_GATE_GRAD, "top_k_gate_grad",                                                                                \
@@ -200,6 +200,10 @@ typedef struct zp_op_attr {
    * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
   double softcap;
   int64_t alibi_heads;
+  /* Attention: keys are of another sequence than queries, and lengths are those of the keys alone. */
+  bool cross;
+  /* Attention: with a relative bias the distance from which on all keys have one bucket (zpk_bias_bucket); 0: none. */
+  int64_t max_distance;
   int64_t begin, count; /* slice: the first position; how many, 0: that one without its dimension */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
@@ -384,7 +388,9 @@ const zp_input *zp_model_foreign_input(const zp_model *model);
 void zp_model_find_ranges(zp_model *model);
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
-/* Keys that a query of so many positions sees on average: of causal attention half of all, as it is counted everywhere.
+/* The operand that is the table of its relative bias; -1: it has none. */
+int zp_attention_bias(const zp_node *node);
+/* Keys that a query sees on average of so many: of causal attention half of all, as it is counted everywhere.
  */
 double zp_attention_keys(const zp_op_attr *attr, int64_t sequence);
 /* The sequence of dense attention whose tiles lie as much in what is not seen as those of this one do: of a window its
