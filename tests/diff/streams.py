@@ -3,7 +3,7 @@
 
     streams.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
-streams.dz: two streams that a repeat carries, skip connections over repeats, a matrix that layers share. Pipelines cut everywhere, schedules
+t5.dz: an encoder and a decoder, lengths, relative biases that share a table. streams.dz: two streams that a repeat carries, skip connections over repeats, a matrix that layers share. Pipelines cut everywhere, schedules
 which split backward or fold, kept shards, ZeRO, the loss by parts, the emulated GPU; losses, norms and parameters of 3 steps in f64 against one
 rank, 1e-10 as in layouts.py; the arena and all messages to the byte (--check-memory).
 """
@@ -17,19 +17,20 @@ STEPS = 3
 GPU = ("--cluster", "gpu", "--arch", "host")
 
 
-def case(t=1, p=1, d=1, words=(), **settings):
-    return trainings.layout("streams", t, p, d, words=words, **settings)
+def case(model, t=1, p=1, d=1, words=(), **settings):
+    return trainings.layout(model, t, p, d, words=words, **settings)
 
 
 TABLE = (
-    case(2, 1, 1, recompute="full", recompute_shard="tensor"),
-    case(1, 4, 1),
-    case(1, 3, 1, schedule="zb_h1"),
-    case(1, 2, 2, zero=1, recompute="selective"),
-    case(2, 2, 2, zero=3, recompute="full"),
-    case(1, 2, 2, zero=2, schedule="zb_v", chunks=2),
-    case(1, 2, 1, schedule="interleaved", chunks=2, recompute="full"),
-    case(1, 2, 1, words=GPU),
+    case("streams", 2, 1, 1, recompute="full", recompute_shard="tensor"),
+    case("streams", 1, 4, 1),
+    case("streams", 2, 2, 2, zero=3, recompute="full"),
+    case("streams", 1, 2, 2, zero=2, schedule="zb_v", chunks=2),
+    case("streams", 1, 2, 1, words=GPU),
+    case("t5", 3, 1, 1, recompute="selective"),
+    case("t5", 2, 2, 1, sequence=True),
+    case("t5", 1, 2, 2, zero=3, cut="block"),
+    case("t5", 1, 2, 1, schedule="zb_h2", microbatch=2, loss_chunks=2),
 )
 
 if __name__ == "__main__":

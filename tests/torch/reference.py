@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, lines, bert, gemma2, qwen3 or vit. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, lines, bert, gemma2, qwen3, vit, t5 or t5_v1_1. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -68,13 +68,14 @@ def masked_batches():
 
 
 def read_npy(path):
-    """The elements of an array of bytes or of 64-bit integers, and its shape: what images.npy and labels.npy are."""
+    """The elements of an array of bytes or of whole numbers, and its shape."""
     with open(path, "rb") as file:
         content = file.read()
     end = 10 + int.from_bytes(content[8:10], "little")
     header = ast.literal_eval(content[10:end].decode())
     body = content[end:]
-    values = list(body) if header["descr"] == "|u1" else [int.from_bytes(body[i:i + 8], "little", signed=True) for i in range(0, len(body), 8)]
+    size = int(header["descr"][2])
+    values = list(body) if size == 1 else [int.from_bytes(body[i:i + size], "little", signed=True) for i in range(0, len(body), size)]
     return torch.tensor(values), header["shape"]
 
 
@@ -88,7 +89,24 @@ def image_batches():
         yield images[at], labels[at]
 
 
-BATCHES = {"lines": line_batches, "bert": masked_batches, "vit": image_batches}
+def pair_batches():
+    """Samples in order: (source, target), labels, lengths; label -100: none."""
+    arrays = {}
+    for name in ("source", "target", "labels", "lengths"):
+        values, shape = read_npy(os.path.join(settings.PAIRS, name + ".npy"))
+        arrays[name] = values.reshape(shape)
+    arrays["labels"][arrays["labels"] < 0] = -100
+    for step in range(settings.STEPS):
+        at = [(step * settings.BATCH + i) % len(arrays["lengths"]) for i in range(settings.BATCH)]
+        yield arrays["source"][at], arrays["labels"][at], arrays["target"][at], arrays["lengths"][at]
+
+
+def t5(*arguments, **architecture):
+    import encoder_decoder  # transformers, which the others do without
+    return encoder_decoder.t5(*arguments, **architecture)
+
+
+BATCHES = {"lines": line_batches, "bert": masked_batches, "vit": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches}
 
 
 def learning_rate(step):
@@ -102,7 +120,7 @@ def learning_rate(step):
 def train(name, weights):
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe,
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert,
-               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit}[name]
+               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "t5": t5, "t5_v1_1": t5}[name]
     trained = weights
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}

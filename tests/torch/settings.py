@@ -1,8 +1,8 @@
-"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz and vit.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz, vit.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TEXT, LINES, IMAGES = (os.path.join(HERE, name) for name in ("text.txt", "lines.txt", "images"))
+TEXT, LINES, IMAGES, PAIRS = (os.path.join(HERE, name) for name in ("text.txt", "lines.txt", "images", "../data/pairs"))
 STEPS, BATCH, LENGTH = 20, 4, 32
 LR, MIN_LR, WARMUP = 1e-3, 1e-4, 5
 BETAS, EPS, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -16,10 +16,12 @@ ARCHITECTURES = {
     "gemma2": {"pairs": 2, "heads": 4, "kv_heads": 2, "head": 16, "window": 7, "softcap": 0.5, "final_softcap": 2.0},
     "qwen3": {"layers": 3, "heads": 4, "kv_heads": 2, "head": 16, "smoothing": 0.1, "z_loss": 0.01},
     "vit": {"layers": 3, "heads": 4},
+    "t5": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
+    "t5_v1_1": {"heads": 4, "head": 12, "gated": True, "max_distance": 16},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
 DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "lines": "float32", "bert": "float32",
-          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "lora": "float64"}
+          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "t5": "float64", "t5_v1_1": "float64", "lora": "float64"}
 LORA = {"alpha": 6, "trained": ("norm.weight",)}  # the rank is in the shapes
 MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 
