@@ -14,7 +14,8 @@ import harness  # noqa: E402
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
               "dbrx_132b": 131596523520, "bert": 109514298 - 768,
               "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656,
-              "llama_7b_lora": 6738415616 + 16777216}
+              "llama_7b_lora": 6738415616 + 16777216, "t5_small": 60506624, "t5_11b": 11307321344}
+# T5's are what transformers 5.24 counts for the configurations of google-t5/t5-small and t5-11b.
 # torchvision's documentation has vit_b_16 with 86,567,656 parameters and vit_l_16 with 304,326,632, for 1,000 classes at 224.
 # What published models of the same layers have. Gemma 2: arXiv 2408.00118, table 2, without the embedding, with its 256,000 rows;
 # BERT-Large with its masked-language head has two segments: one embedding more than ours.
