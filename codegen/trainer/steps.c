@@ -66,10 +66,10 @@ static void emit_bias(zp_frame *f, const zp_step *s, zpk_dtype dtype, int64_t sh
   const char *scratch = zp_frame_name(f, s->workspace);
   zp_buf_line(&f->e->out, "    .buckets = %lld, .max_distance = %lld, .bias = %s, .bias_ld = %lld,",
               ZP_LL(shape->dim[0]), ZP_LL(s->node->attr.max_distance), zp_frame_name(f, table), ZP_LL(shape->dim[1]));
-  zp_buf_line(&f->e->out, "    .bias_lines = at(%s, %lld),", scratch, ZP_LL(shares));
+  zp_buf_line(&f->e->out, "    .bias_lines = (char *)%s + %lld,", scratch, ZP_LL(shares));
   if (s->sums.len > 0)
-    zp_buf_line(&f->e->out, "    .d_bias = %s, .bias_sums = at(%s, %lld),", zp_frame_gradient(f, s->sums.data[0].use),
-                scratch, ZP_LL(shares + bias_lines(f, s, dtype)));
+    zp_buf_line(&f->e->out, "    .d_bias = %s, .bias_sums = (char *)%s + %lld,",
+                zp_frame_gradient(f, s->sums.data[0].use), scratch, ZP_LL(shares + bias_lines(f, s, dtype)));
 }
 
 static void emit_attention(zp_frame *f, const zp_step *s) {

@@ -11,6 +11,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import harness  # noqa: E402
 import trainings  # noqa: E402
 
 STEPS = 3
@@ -33,5 +34,16 @@ TABLE = (
     case("t5", 1, 2, 1, schedule="zb_h2", microbatch=2, loss_chunks=2),
 )
 
+
+def check_text(tally, folder):
+    """The generated C has no warning, with biases, lengths and arguments of several tensors."""
+    tree = os.path.join(folder, "strict")
+    outcome = harness.zplan("build", os.path.join(trainings.MODELS, "t5.dz"), "--ranks", 2, "--set", "pipeline=2", "-o", tree)
+    if tally.check("t5 builds", outcome.status == 0 and "warning" not in outcome.err, outcome.tail()):
+        includes = ["-I" + os.path.join(harness.ROOT, part, "include") for part in ("runtime", "kernels")]
+        strict = harness.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", *includes, os.path.join(tree, "trainer.c")])
+        tally.check("t5: no warning", strict.status == 0, strict.tail())
+
+
 if __name__ == "__main__":
-    sys.exit(trainings.main("several streams train the same", TABLE, steps=STEPS))
+    sys.exit(trainings.main("several streams train the same", TABLE, check_text, steps=STEPS))
