@@ -224,7 +224,7 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
     return false;
   }
   if (alibi) attr.alibi_heads = attr.heads;
-  zp_value in[5];
+  zp_value in[ZP_MAX_OPERANDS];
   int n = 3;
   if (!tensors(e, op, slots, in)) return false;
   for (int i = LENGTHS; i <= BIAS; i += BIAS - LENGTHS) {

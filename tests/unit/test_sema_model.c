@@ -352,6 +352,31 @@ Test(sema_model, attributes_of_ops) {
 }
 
 /* A window of the whole sequence is none. */
+/* Every operand that attention may have, and what becomes of `max_distance`. */
+Test(sema_model, attention_with_lengths_and_a_bias) {
+  fixture f =
+      load_good("model m(V = 32, S = 8, d = 16) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n"
+                "  input lengths: i32[B]\n  param wte: [V, d]\n  param t: [8, 2]\n  x = embedding(tokens, wte)\n"
+                "  x = attention(x, x, x, heads = 2, lengths = lengths, relative_bias = t)\n"
+                "  x = attention(x, slice(x, 0, 5), slice(x, 1, 6), heads = 2, causal = false, cross = true, lengths = "
+                "lengths)\n" TAIL);
+  const zp_graph *g = f.spec->model->segments.data[0].graph;
+  int found = 0;
+  for (int n = 0; n < g->nodes.len; n++) {
+    const zp_node *node = &g->nodes.data[n];
+    if (node->op != ZP_OP_ATTENTION) continue;
+    bool cross = found++ == 1;
+    cr_expect_eq(node->in.len, cross ? 4 : 5);
+    cr_expect_eq(node->attr.cross, cross);
+    cr_expect_eq(node->attr.max_distance, cross ? 0 : 128);
+    cr_expect_eq(zp_attention_lengths(node), node->in.data[3]);
+    cr_expect_eq(zp_attention_bias(node), cross ? -1 : node->in.data[4]);
+  }
+  cr_expect_eq(found, 2);
+  cr_expect_eq(f.spec->model->inputs.data[2].limit, 6, "of the shortest keys that lengths are of");
+  unload(&f);
+}
+
 Test(sema_model, windows) {
   fixture f = load_good(HEAD "  x = attention(x, x, x, heads = 4, window = S - 1)\n"
                              "  x = attention(x, x, x, heads = 4, window = S)\n" TAIL);

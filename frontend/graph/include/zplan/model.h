@@ -15,6 +15,7 @@
 #include <zplan/vec.h>
 
 #define ZP_MAX_RANK 4
+#define ZP_MAX_OPERANDS 5 /* of an operation that users write: attention's */
 #define ZP_MAX_EXPERTS 1024
 #define ZP_MAX_TOP_K 16 /* experts that one token may choose */
 #define ZP_DIM_B (-1)   /* the micro-batch size; only as dim[0] */
