@@ -28,8 +28,7 @@ TABLE = (
     case("streams", 2, 2, 2, zero=3, recompute="full"),
     case("streams", 1, 2, 2, zero=2, schedule="zb_v", chunks=2),
     case("streams", 1, 2, 1, words=GPU),
-    case("t5", 3, 1, 1, recompute="selective"),
-    case("t5", 2, 2, 1, sequence=True),
+    case("t5", 2, 2, 1, sequence=True, recompute="selective"),
     case("t5", 1, 2, 2, zero=3, cut="block"),
     case("t5", 1, 2, 1, schedule="zb_h2", microbatch=2, loss_chunks=2),
 )

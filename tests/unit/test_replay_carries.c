@@ -25,18 +25,9 @@ static void hand_on(zp_model *model) {
 
 static zp_program *make(zp_choice c) {
   static const model_size size = {STYLE_LLAMA, 64, 8, 24, 6, 4, 4, 32, true};
-  const char *reason = NULL;
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), BATCH);
   hand_on(spec->model);
-  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&c));
-  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, c.tensor, c.microbatch, false, &reason);
-  cr_assert(sharding, "%s", reason);
-  zp_lowered **l = zp_lower_stages(arena, spec, sharding, &c, &reason);
-  cr_assert(l, "%s", reason);
-  int64_t parts = c.pipeline * zp_chunks(&c);
-  c.cut = ZP_NEW_ARRAY(arena, int64_t, parts + 1);
-  for (int64_t k = 0; k <= parts; k++) c.cut[k] = l[0]->n_units * k / parts;
-  return zp_program_make(arena, (const zp_lowered *const *)l, &c);
+  return evenly_cut(arena, spec, c);
 }
 
 static zp_strings play(const zp_program *program) {
