@@ -119,7 +119,7 @@ typedef struct zp_lowered {
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
   zp_ints shared;          /* model parameters declared outside repeats */
-  int ties;                /* trained ones that several segments use */
+  int ties;                /* trained ones that several units use */
   bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
 } zp_lowered;
 
@@ -309,7 +309,7 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
 /* Does the step exchange slots in an expert group? */
 bool zp_step_is_exchange(const zp_step *step);
 
-/* Trained parameters that several segments use. */
+/* Trained parameters that several units use, and so perhaps several stages. */
 int zp_count_ties(const zp_model *model);
 
 /* ---- layout ---- */
