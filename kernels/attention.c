@@ -20,6 +20,11 @@ int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t 
   return (backward ? backward_elements : forward_elements) * zpk_real_bytes(dtype);
 }
 
+int64_t zpk_attention_bias_line(zpk_dtype dtype, int64_t S, int64_t group, bool backward) {
+  assert(dtype <= ZPK_F16 && S >= 1 && group >= 1);
+  return zpk_line_elements(S) * group * (backward ? 2 : 1) * zpk_real_bytes(dtype);
+}
+
 /* All samples as long as S, or cut there by a length. */
 static int64_t unwritten_by(const zpk_attention_args *args, int64_t S, bool backward) {
   int64_t ld = zpk_padded_head(args->dtype, args->hd), real = zpk_real_bytes(args->dtype);
@@ -33,36 +38,52 @@ static int64_t unwritten_by(const zpk_attention_args *args, int64_t S, bool back
 
 int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
   assert(args->S >= 1 && args->hd >= 1);
-  int64_t longest = args->lengths ? 1 : args->S, group = args->H / args->G;
+  int64_t keys = zpk_keys(args), longest = args->lengths ? 1 : keys, group = args->H / args->G;
   for (int64_t b = 0; args->lengths && b < args->B; b++)
     if (args->lengths[b] > longest) longest = args->lengths[b];
-  return zpk_attention_workspace(args->dtype, args->S, args->hd, group, backward) -
-         zpk_attention_workspace(args->dtype, longest, args->hd, group, backward) +
-         unwritten_by(args, longest, backward);
+  int64_t planned = backward ? args->S : keys, rows = args->keys ? args->S : longest;
+  return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward) -
+         zpk_attention_workspace(args->dtype, backward ? rows : longest, args->hd, group, backward) +
+         unwritten_by(args, rows, backward);
 }
 
 /* ---- what is not there: zeros ---- */
 
-/* Zero `heads` heads from `head` on, of rows [first, S) of sample b. */
-static void clear_heads(const zpk_attention_args *args, int64_t b, int64_t first, void *x, int64_t ld, int64_t head,
-                        int64_t heads) {
+/* Zero `heads` heads from `head` on, of rows [first, rows) of sample b. */
+static void clear_heads(const zpk_attention_args *args, int64_t b, int64_t first, int64_t rows, void *x, int64_t ld,
+                        int64_t head, int64_t heads) {
   int64_t bytes = zpk_bytes(args->dtype);
-  for (int64_t row = b * args->S + first; row < (b + 1) * args->S; row++)
+  for (int64_t row = b * rows + first; row < (b + 1) * rows; row++)
     memset((char *)x + (row * ld + head * args->hd) * bytes, 0, (size_t)(heads * args->hd * bytes));
 }
 
-static void clear_forward(const zpk_attention_args *args, int64_t b, int64_t g, int64_t first) {
+static void clear_forward(const zpk_attention_args *args, int64_t b, int64_t g, int64_t query) {
   int64_t group = args->H / args->G, bytes = zpk_real_bytes(args->dtype);
-  clear_heads(args, b, first, args->o, args->o_ld, g * group, group);
-  for (int64_t row = b * args->S + first; row < (b + 1) * args->S; row++)
+  clear_heads(args, b, query, args->S, args->o, args->o_ld, g * group, group);
+  for (int64_t row = b * args->S + query; row < (b + 1) * args->S; row++)
     memset((char *)args->lse + (row * args->H + g * group) * bytes, 0, (size_t)(group * bytes));
 }
 
-static void clear_backward(const zpk_attention_args *args, int64_t b, int64_t g, int64_t first) {
+static void clear_backward(const zpk_attention_args *args, int64_t b, int64_t g, int64_t query, int64_t key) {
   int64_t group = args->H / args->G;
-  clear_heads(args, b, first, args->dq, args->dq_ld, g * group, group);
-  clear_heads(args, b, first, args->dk, args->dk_ld, g, 1);
-  clear_heads(args, b, first, args->dv, args->dv_ld, g, 1);
+  clear_heads(args, b, query, args->S, args->dq, args->dq_ld, g * group, group);
+  clear_heads(args, b, key, zpk_keys(args), args->dk, args->dk_ld, g, 1);
+  clear_heads(args, b, key, zpk_keys(args), args->dv, args->dv_ld, g, 1);
+}
+
+static void clear_sums(const zpk_attention_args *args, int64_t b, int64_t g) {
+  int64_t group = args->H / args->G, row = args->buckets * zpk_real_bytes(args->dtype);
+  memset((char *)args->bias_sums + (b * args->H + g * group) * row, 0, (size_t)(group * row));
+}
+
+/* What a task of `length` positions leaves out. */
+static void clear_rest(const zpk_attention_args *args, int64_t b, int64_t g, int64_t length, bool backward) {
+  int64_t query = args->keys && length > 0 ? args->S : length;
+  if (backward)
+    clear_backward(args, b, g, query, length);
+  else
+    clear_forward(args, b, g, query);
+  if (backward && length == 0 && args->d_bias) clear_sums(args, b, g);
 }
 
 /* ---- tasks ---- */
@@ -70,18 +91,20 @@ static void clear_backward(const zpk_attention_args *args, int64_t b, int64_t g,
 /* Sample b alone, as long as it is. */
 static zpk_attention_args one_sample(const zpk_attention_args *args, int64_t b, int64_t length) {
   zpk_attention_args one = *args;
-  int64_t row = b * args->S, e = zpk_bytes(args->dtype);
-  const void **in[] = {&one.q, &one.k, &one.v, &one.d_o};
+  int64_t e = zpk_bytes(args->dtype), real = zpk_real_bytes(args->dtype), query = b * args->S, key = b * zpk_keys(args);
+  const void **in[] = {&one.q, &one.d_o, &one.k, &one.v};
   void **out[] = {&one.o, &one.dq, &one.dk, &one.dv};
-  const int64_t in_ld[] = {one.q_ld, one.k_ld, one.v_ld, one.d_o_ld};
+  const int64_t in_ld[] = {one.q_ld, one.d_o_ld, one.k_ld, one.v_ld};
   const int64_t out_ld[] = {one.o_ld, one.dq_ld, one.dk_ld, one.dv_ld};
   for (int i = 0; i < 4; i++) {
+    int64_t row = i < 2 ? query : key;
     if (*in[i]) *in[i] = (const char *)*in[i] + row * in_ld[i] * e;
     if (*out[i]) *out[i] = (char *)*out[i] + row * out_ld[i] * e;
   }
-  one.lse = (char *)one.lse + row * one.H * zpk_real_bytes(args->dtype);
+  one.lse = (char *)one.lse + query * one.H * real;
+  if (one.bias_sums) one.bias_sums = (char *)one.bias_sums + b * one.H * one.buckets * real;
   one.B = 1;
-  one.S = length;
+  *(one.keys ? &one.keys : &one.S) = length;
   one.lengths = NULL;
   return one;
 }
@@ -90,23 +113,32 @@ void zpk_attention_on(const zpk_attention_level *level, bool backward, const zpk
                       int64_t end, int worker) {
   assert(args->G >= 1 && args->H % args->G == 0 && worker >= 0);
   assert(begin >= 0 && begin <= end && end <= args->B * args->G);
-  int64_t bytes = zpk_attention_workspace(args->dtype, args->S, args->hd, args->H / args->G, backward);
+  assert(!args->keys || (!args->causal && !args->window && !args->layout && !args->buckets));
+  int64_t all = zpk_keys(args), group = args->H / args->G, lines = 0;
+  int64_t bytes = zpk_attention_workspace(args->dtype, backward ? args->S : all, args->hd, group, backward);
+  if (args->buckets) lines = zpk_attention_bias_line(args->dtype, args->S, group, backward);
   void *share = (char *)args->workspace + worker * bytes;
+  void *line = args->buckets ? (char *)args->bias_lines + worker * lines : NULL;
   zpk_attention_task *run = (backward ? level->backward : level->forward)[args->dtype];
   for (int64_t task = begin; task < end; task++) {
     int64_t b = task / args->G, g = task % args->G;
-    int64_t length = g >= args->kv_heads_valid ? 0 : args->lengths ? args->lengths[b] : args->S;
-    assert(g >= args->kv_heads_valid || (length >= 1 && length <= args->S));
-    if (length == args->S)
-      run(args, b, g, share);
+    int64_t length = g >= args->kv_heads_valid ? 0 : args->lengths ? args->lengths[b] : all;
+    assert(g >= args->kv_heads_valid || (length >= 1 && length <= all));
+    if (length == all)
+      run(args, b, g, share, line);
     else {
       if (length > 0) {
         zpk_attention_args one = one_sample(args, b, length);
-        run(&one, 0, g, share);
+        run(&one, 0, g, share, line);
       }
-      (backward ? clear_backward : clear_forward)(args, b, g, length);
+      clear_rest(args, b, g, length, backward);
     }
   }
+}
+
+void zpk_attention_bias_grad(const zpk_attention_args *args) {
+  assert(args->buckets > 0 && args->d_bias && args->bias_sums);
+  zpk_attention_base.bias_grad[args->dtype](args);
 }
 
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker) {

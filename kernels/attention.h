@@ -16,6 +16,8 @@ static inline int64_t zpk_padded_head(zpk_dtype dtype, int64_t hd) {
   return (hd + lanes - 1) / lanes * lanes;
 }
 
+static inline int64_t zpk_keys(const zpk_attention_args *args) { return args->keys ? args->keys : args->S; }
+
 /* Positions of a sample in whole units of a layout: where they end in the middle of one, zeros follow. */
 static inline int64_t zpk_padded_keys(int64_t S) {
   return (S + ZPK_SPARSE_UNIT - 1) / ZPK_SPARSE_UNIT * ZPK_SPARSE_UNIT;
@@ -42,17 +44,22 @@ static inline int64_t zpk_first_met(const zpk_attention_args *args, int64_t firs
   return args->window && first >= args->window ? (first - args->window + 1) / BLOCK * BLOCK : 0;
 }
 
-/* Behind the last position that rows up to `last` may meet. */
-static inline int64_t zpk_end_met(const zpk_attention_args *args, int64_t last) {
-  return args->window && last + args->window < args->S ? last + args->window : args->S;
+/* Behind the last position that rows up to `last` may meet, of `all`. */
+static inline int64_t zpk_end_met(const zpk_attention_args *args, int64_t last, int64_t all) {
+  return args->window && last + args->window < all ? last + args->window : all;
 }
 
-/* One task: sample b, kv head g; `workspace` is the worker's share. Lengths do not get here: a shorter sample is a
- * task of one sample with S positions, in a layout maybe no multiple of the block. */
-typedef void zpk_attention_task(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace);
+/* Elements of a line with the bias of every distance: that of a key `behind` the query stands at behind + S - 1. Whole
+ * blocks of keys are read, so there is room behind the last one. */
+static inline int64_t zpk_line_elements(int64_t S) { return (2 * S + BLOCK + 15) / 16 * 16; }
+
+/* One task: sample b, kv head g; `workspace` is the worker's share, `line` that of bias_lines. Lengths do not get here:
+ * a shorter sample is a task of one sample with S positions, in a layout maybe no multiple of the block. */
+typedef void zpk_attention_task(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace, void *line);
 
 typedef struct zpk_attention_level {
   zpk_attention_task *forward[ZPK_DTYPES], *backward[ZPK_DTYPES]; /* by zpk_dtype */
+  void (*bias_grad[ZPK_DTYPES])(const zpk_attention_args *args);
 } zpk_attention_level;
 
 /* As zpk_attention and zpk_attention_grad, with the code of one level. */

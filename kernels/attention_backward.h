@@ -76,10 +76,11 @@ static REAL *NAME(dq_place)(const zpk_attention_args *args, int64_t b, int64_t h
 
 /* One pair of blocks: queries from `first` of head h, keys from `key`. add: dQ has something to be added to. */
 static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t rows,
-                                int64_t key, int64_t keys, bool add, const NAME(backward_blocks) * w) {
+                                int64_t key, int64_t keys, bool add, const NAME(backward_blocks) * w, REAL *lines) {
   int64_t hd = args->hd, ld = w->ld, row = b * args->S + first;
   const ELEM *o = (const ELEM *)args->o + row * args->o_ld + h * hd;
-  const REAL *lse = (const REAL *)args->lse + row * args->H + h, slope = NAME(slope_of)(args, h);
+  const REAL *lse = (const REAL *)args->lse + row * args->H + h;
+  NAME(by_distance) bias = NAME(bias_of)(args, h, lines, true);
   NAME(pack_rows)((const ELEM *)args->q + row * args->q_ld + h * hd, args->q_ld, rows, hd, w->q, ld);
   NAME(pack_rows)((const ELEM *)args->d_o + row * args->d_o_ld + h * hd, args->d_o_ld, rows, hd, w->d_o, ld);
   NAME(multiply)(w->q, ld, 1, w->keys_t, BLOCK, rows, keys, hd, false, w->p, BLOCK);
@@ -89,8 +90,9 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
     REAL delta = NAME(dot)(w->d_o + i * ld, o + i * args->o_ld, hd);
     REAL *p = w->p + i * BLOCK, *ds = w->ds + i * BLOCK, grad[BLOCK];
     if (NAME(bends)(args)) {
-      NAME(bend)(args, (REAL)args->scale, slope, first + i - key, p, grad);
+      NAME(bend)(args, (REAL)args->scale, &bias, first + i - key, p, grad);
       NAME(softmax_grad)(p, ds, seen, 1, lse[i * args->H], delta);
+      if (bias.d_line) NAME(sum_bias)(args, &bias, first + i - key, seen, ds);
       for (int64_t j = seen.from; j < seen.to; j++) ds[j] *= grad[j];
     } else
       NAME(softmax_grad)(p, ds, seen, (REAL)args->scale, lse[i * args->H], delta);
@@ -104,7 +106,7 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
 
 static void NAME(begin_keys)(const zpk_attention_args *args, int64_t b, int64_t g, int64_t key, int64_t keys,
                              const NAME(backward_blocks) * w) {
-  int64_t hd = args->hd, ld = w->ld, row = b * args->S + key;
+  int64_t hd = args->hd, ld = w->ld, row = b * zpk_keys(args) + key;
   const ELEM *k = (const ELEM *)args->k + row * args->k_ld + g * hd;
   NAME(pack_transposed)(k, args->k_ld, keys, hd, w->keys_t, BLOCK);
   NAME(pack_rows)(k, args->k_ld, keys, hd, w->keys, ld);
@@ -115,7 +117,7 @@ static void NAME(begin_keys)(const zpk_attention_args *args, int64_t b, int64_t 
 
 static void NAME(end_keys)(const zpk_attention_args *args, int64_t b, int64_t g, int64_t key, int64_t keys,
                            const NAME(backward_blocks) * w) {
-  int64_t hd = args->hd, row = b * args->S + key;
+  int64_t hd = args->hd, row = b * zpk_keys(args) + key;
   NAME(unpack)(w->dk, w->ld, keys, hd, (ELEM *)args->dk + row * args->dk_ld + g * hd, args->dk_ld);
   NAME(unpack)(w->dv, w->ld, keys, hd, (ELEM *)args->dv + row * args->dv_ld + g * hd, args->dv_ld);
 }
@@ -127,20 +129,28 @@ static void NAME(end_queries)(const zpk_attention_args *args, int64_t b, int64_t
   (NAME(dq_place)(args, b, h, 0, w), w->ld, S, hd, (ELEM *)args->dq + b * S * args->dq_ld + h * hd, args->dq_ld);
 }
 
-static void NAME(dense_backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
-  int64_t S = args->S, group = args->H / args->G;
+static void NAME(dense_backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace, REAL *lines) {
+  int64_t S = args->S, all = zpk_keys(args), group = args->H / args->G;
   NAME(backward_blocks) w = NAME(cut_workspace)(workspace, zpk_padded_head(args->dtype, args->hd));
-  for (int64_t key = 0; key < S; key += BLOCK) {
-    int64_t keys = S - key < BLOCK ? S - key : BLOCK;
+  for (int64_t h = g * group; h < (g + 1) * group; h++) {
+    NAME(by_distance) bias = NAME(bias_of)(args, h, lines, true);
+    NAME(begin_bias)(args, h, &bias);
+  }
+  for (int64_t key = 0; key < all; key += BLOCK) {
+    int64_t keys = all - key < BLOCK ? all - key : BLOCK;
     NAME(begin_keys)(args, b, g, key, keys, &w);
-    int64_t begin = args->causal ? key : zpk_first_met(args, key), end = zpk_end_met(args, key + keys - 1);
+    int64_t begin = args->causal ? key : zpk_first_met(args, key), end = zpk_end_met(args, key + keys - 1, S);
     for (int64_t h = g * group; h < (g + 1) * group; h++)
       for (int64_t first = begin; first < end; first += BLOCK) {
         int64_t rows = S - first < BLOCK ? S - first : BLOCK;
         bool add = key > zpk_first_met(args, first);
-        NAME(backward_pair)(args, b, h, first, rows, key, keys, add, &w);
+        NAME(backward_pair)(args, b, h, first, rows, key, keys, add, &w, lines);
       }
     NAME(end_keys)(args, b, g, key, keys, &w);
   }
   NAME(end_queries)(args, b, g, &w);
+  for (int64_t h = g * group; h < (g + 1) * group; h++) {
+    NAME(by_distance) bias = NAME(bias_of)(args, h, lines, true);
+    NAME(end_bias)(args, b, h, &bias);
+  }
 }

@@ -13,9 +13,16 @@ static inline REAL NAME(tanh)(REAL x) {
   return size < (REAL)0.625 ? near : x < 0 ? -far : far;
 }
 
-/* Products of one query with the keys of a block to scores. slope: of the head, 0: no bias; away: positions from the
- * first key to the query. grad, where it is wanted: of every score by its product. */
-static inline void NAME(bend)(const zpk_attention_args *args, REAL scale, REAL slope, int64_t away,
+/* What is added to scores of a head by distance. */
+typedef struct NAME(by_distance) {
+  REAL slope;   /* of ALiBi; 0: none */
+  REAL *line;   /* a relative bias: of a key `behind` the query at behind + S - 1; NULL: none */
+  REAL *d_line; /* likewise the sum of its gradients */
+} NAME(by_distance);
+
+/* Products of one query with the keys of a block to scores. away: positions from the first key to the query. grad,
+ * where it is wanted: of every score by its product. */
+static inline void NAME(bend)(const zpk_attention_args *args, REAL scale, const NAME(by_distance) * bias, int64_t away,
                               REAL *restrict score, REAL *restrict grad) {
   const REAL cap = (REAL)args->softcap, inverse = cap > 0 ? scale / cap : 0;
   if (cap > 0)
@@ -29,11 +36,53 @@ static inline void NAME(bend)(const zpk_attention_args *args, REAL scale, REAL s
       score[j] *= scale;
       if (grad) grad[j] = scale;
     }
+  const REAL slope = bias->slope;
   for (int64_t j = 0; slope != 0 && j < BLOCK; j++) score[j] -= slope * (REAL)(away < j ? j - away : away - j);
+  const REAL *line = bias->line ? bias->line + args->S - 1 - away : NULL;
+  for (int64_t j = 0; line && j < BLOCK; j++) score[j] += line[j];
 }
 
-static inline REAL NAME(slope_of)(const zpk_attention_args *args, int64_t h) {
-  return args->alibi_heads ? (REAL)zpk_alibi_slope(args->first_head + h, args->alibi_heads) : 0;
+static inline bool NAME(bends)(const zpk_attention_args *args) {
+  return args->softcap > 0 || args->alibi_heads > 0 || args->buckets > 0;
 }
 
-static inline bool NAME(bends)(const zpk_attention_args *args) { return args->softcap > 0 || args->alibi_heads > 0; }
+/* What head h has in the worker's lines. */
+static inline NAME(by_distance) NAME(bias_of)(const zpk_attention_args *args, int64_t h, REAL *lines, bool backward) {
+  NAME(by_distance) bias = {0};
+  if (args->alibi_heads) bias.slope = (REAL)zpk_alibi_slope(args->first_head + h, args->alibi_heads);
+  if (!args->buckets) return bias;
+  int64_t n = zpk_line_elements(args->S), group = args->H / args->G;
+  bias.line = lines + h % group * n;
+  if (backward && args->d_bias) bias.d_line = lines + (group + h % group) * n;
+  return bias;
+}
+
+/* Writes its line, clears that of the gradient. */
+static inline void NAME(begin_bias)(const zpk_attention_args *args, int64_t h, const NAME(by_distance) * bias) {
+  int64_t n = zpk_line_elements(args->S), S = args->S;
+  if (!bias->line) return;
+  memset(bias->line, 0, (size_t)n * sizeof(REAL));
+  for (int64_t behind = 1 - S; behind < (args->causal ? 1 : S); behind++) {
+    int64_t bucket = zpk_bias_bucket(behind, args->buckets, args->causal ? 1 : 2, args->max_distance);
+    bias->line[behind + S - 1] = GET(((const ELEM *)args->bias)[bucket * args->bias_ld + h]);
+  }
+  if (bias->d_line) memset(bias->d_line, 0, (size_t)n * sizeof(REAL));
+}
+
+/* Gradients of one query's scores, which are ds / slope where scores are bent. */
+static inline void NAME(sum_bias)(const zpk_attention_args *args, const NAME(by_distance) * bias, int64_t away,
+                                  zpk_span seen, const REAL *ds) {
+  REAL *line = bias->d_line + args->S - 1 - away;
+  for (int64_t j = seen.from; j < seen.to; j++) line[j] += ds[j];
+}
+
+/* The line of gradients to the sums of sample b and head h. */
+static inline void NAME(end_bias)(const zpk_attention_args *args, int64_t b, int64_t h,
+                                  const NAME(by_distance) * bias) {
+  if (!bias->d_line) return;
+  REAL *sums = (REAL *)args->bias_sums + (b * args->H + h) * args->buckets;
+  memset(sums, 0, (size_t)args->buckets * sizeof(REAL));
+  for (int64_t behind = 1 - args->S; behind < (args->causal ? 1 : args->S); behind++)
+    sums[zpk_bias_bucket(behind, args->buckets, args->causal ? 1 : 2, args->max_distance)] +=
+        bias->d_line[behind + args->S - 1];
+}

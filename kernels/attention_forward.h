@@ -41,17 +41,17 @@ static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_
 typedef struct NAME(query_block) {
   int64_t first, rows, ld;
   REAL *q, *o, *p; /* [BLOCK][ld] twice, [BLOCK][BLOCK] */
-  REAL slope;      /* of the head */
+  NAME(by_distance) bias;
   NAME(rows) state;
 } NAME(query_block);
 
 static void NAME(begin_queries)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t rows,
-                                REAL *workspace, NAME(query_block) * x) {
+                                REAL *workspace, REAL *lines, NAME(query_block) * x) {
   int64_t hd = args->hd, ld = zpk_padded_head(args->dtype, hd);
   x->first = first;
   x->rows = rows;
   x->ld = ld;
-  x->slope = NAME(slope_of)(args, h);
+  x->bias = NAME(bias_of)(args, h, lines, false);
   x->q = workspace;
   x->o = x->q + BLOCK * ld;
   x->p = x->o + BLOCK * ld;
@@ -70,7 +70,7 @@ static void NAME(add_keys)(const zpk_attention_args *args, NAME(query_block) * x
   int64_t ld = x->ld;
   for (int64_t i = 0; i < x->rows; i++) {
     zpk_span seen = zpk_seen_keys(args, x->first + i, key, keys);
-    if (NAME(bends)(args)) NAME(bend)(args, 1, x->slope, x->first + i - key, x->p + i * BLOCK, NULL);
+    if (NAME(bends)(args)) NAME(bend)(args, 1, &x->bias, x->first + i - key, x->p + i * BLOCK, NULL);
     if (seen.from < seen.to)
       NAME(softmax_step)(x->p + i * BLOCK, seen, &x->state, i, x->o + i * ld, ld);
     else
@@ -80,11 +80,11 @@ static void NAME(add_keys)(const zpk_attention_args *args, NAME(query_block) * x
 }
 
 static void NAME(forward_block)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, const REAL *keys_t,
-                                const REAL *values, REAL *workspace) {
+                                const REAL *values, REAL *workspace, REAL *lines) {
   int64_t S = args->S, rows = S - first < BLOCK ? S - first : BLOCK;
-  int64_t end = args->causal ? first + rows : zpk_end_met(args, first + rows - 1);
+  int64_t end = args->causal ? first + rows : zpk_end_met(args, first + rows - 1, zpk_keys(args));
   NAME(query_block) x;
-  NAME(begin_queries)(args, b, h, first, rows, workspace, &x);
+  NAME(begin_queries)(args, b, h, first, rows, workspace, lines, &x);
   for (int64_t key = zpk_first_met(args, first); key < end; key += BLOCK) {
     int64_t keys = end - key < BLOCK ? end - key : BLOCK;
     NAME(multiply)(x.q, x.ld, 1, keys_t + key * x.ld, BLOCK, rows, keys, args->hd, false, x.p, BLOCK);
@@ -93,16 +93,20 @@ static void NAME(forward_block)(const zpk_attention_args *args, int64_t b, int64
   NAME(store_output)(args, b, h, first, rows, &x.state, x.o, x.ld);
 }
 
-static void NAME(dense_forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
-  int64_t S = args->S, hd = args->hd, ld = zpk_padded_head(args->dtype, hd), group = args->H / args->G;
-  int64_t padded_S = (S + BLOCK - 1) / BLOCK * BLOCK;
-  REAL *keys_t = workspace, *values = keys_t + padded_S * ld, *block = values + padded_S * ld;
-  for (int64_t key = 0; key < S; key += BLOCK) {
-    int64_t keys = S - key < BLOCK ? S - key : BLOCK, row = b * S + key;
+static void NAME(dense_forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace, REAL *lines) {
+  int64_t S = args->S, all = zpk_keys(args), hd = args->hd, ld = zpk_padded_head(args->dtype, hd);
+  int64_t padded = (all + BLOCK - 1) / BLOCK * BLOCK, group = args->H / args->G;
+  REAL *keys_t = workspace, *values = keys_t + padded * ld, *block = values + padded * ld;
+  for (int64_t key = 0; key < all; key += BLOCK) {
+    int64_t keys = all - key < BLOCK ? all - key : BLOCK, row = b * all + key;
     NAME(pack_transposed)
     ((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, keys, hd, keys_t + key * ld, BLOCK);
     NAME(pack_rows)((const ELEM *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, values + key * ld, ld);
   }
-  for (int64_t h = g * group; h < (g + 1) * group; h++)
-    for (int64_t first = 0; first < S; first += BLOCK) NAME(forward_block)(args, b, h, first, keys_t, values, block);
+  for (int64_t h = g * group; h < (g + 1) * group; h++) {
+    NAME(by_distance) bias = NAME(bias_of)(args, h, lines, false);
+    NAME(begin_bias)(args, h, &bias);
+    for (int64_t first = 0; first < S; first += BLOCK)
+      NAME(forward_block)(args, b, h, first, keys_t, values, block, lines);
+  }
 }

@@ -26,7 +26,7 @@ static void NAME(sparse_queries)(const zpk_attention_args *args, int64_t b, int6
   const zpk_layout *layout = NAME(layout_of)(args, h);
   int64_t i = first / layout->block;
   NAME(query_block) x;
-  NAME(begin_queries)(args, b, h, first, rows, workspace, &x);
+  NAME(begin_queries)(args, b, h, first, rows, workspace, NULL, &x);
   for (int r = layout->keys.first[i]; r < layout->keys.first[i + 1]; r++) {
     int64_t end = layout->keys.run[r].end * layout->block;
     end = MIN(end, args->causal ? first + rows : args->S);
@@ -66,7 +66,8 @@ static void NAME(sparse_keys)(const zpk_attention_args *args, int64_t b, int64_t
     int64_t first = layout->queries.run[r].first * layout->block, end = layout->queries.run[r].end * layout->block;
     if (args->causal && first < key) first = key;
     end = MIN(end, args->S);
-    for (; first < end; first += BLOCK) NAME(backward_pair)(args, b, h, first, TILE(end - first), key, keys, true, w);
+    for (; first < end; first += BLOCK)
+      NAME(backward_pair)(args, b, h, first, TILE(end - first), key, keys, true, w, NULL);
   }
 }
 
@@ -93,10 +94,28 @@ static void NAME(sparse_backward)(const zpk_attention_args *args, int64_t b, int
 #undef TILE
 #undef MIN
 
-static void NAME(forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
-  (args->layout ? NAME(sparse_forward) : NAME(dense_forward))(args, b, g, workspace);
+static void NAME(forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace, void *lines) {
+  if (args->layout)
+    NAME(sparse_forward)(args, b, g, workspace);
+  else
+    NAME(dense_forward)(args, b, g, workspace, lines);
 }
 
-static void NAME(backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
-  (args->layout ? NAME(sparse_backward) : NAME(dense_backward))(args, b, g, workspace);
+static void NAME(backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace, void *lines) {
+  if (args->layout)
+    NAME(sparse_backward)(args, b, g, workspace);
+  else
+    NAME(dense_backward)(args, b, g, workspace, lines);
+}
+
+/* Row b of every sum is one sample's; the order is the same whoever made them. */
+static void NAME(add_bias_grad)(const zpk_attention_args *args) {
+  for (int64_t bucket = 0; bucket < args->buckets; bucket++)
+    for (int64_t h = 0; h < args->H; h++) {
+      REAL sum = 0;
+      for (int64_t b = 0; b < args->B; b++)
+        sum += ((const REAL *)args->bias_sums)[(b * args->H + h) * args->buckets + bucket];
+      ELEM *to = (ELEM *)args->d_bias + bucket * args->bias_ld + h;
+      *to = PUT(GET(*to) + sum);
+    }
 }

@@ -128,6 +128,7 @@ Muon|python3 tests/diff/muon.py
 frozen parameters|python3 tests/diff/frozen.py --jobs 1
 sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
+streams|python3 tests/diff/streams.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1
 resume|python3 tests/diff/resume.py
 images|python3 tests/diff/images.py

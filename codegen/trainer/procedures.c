@@ -28,18 +28,24 @@ static const char *param_identifier(const zp_frame *f, int use) {
   return zp_emit_identifier(f->e->arena, hole ? hole + 3 : name);
 }
 
+/* What the unit calls what comes from the units around it or goes to them; NULL: another place. */
+static const char *argument_name(zp_place place) {
+  switch (place) {
+  case ZP_AT_CARRY_IN: return "x";
+  case ZP_AT_CARRY_OUT: return "y";
+  case ZP_AT_GRAD_IN: return "dy";
+  case ZP_AT_GRAD_OUT: return "dx";
+  default: return NULL;
+  }
+}
+
 static void name_buffers(zp_frame *f) {
   f->name = ZP_NEW_ARRAY(f->e->arena, const char *, f->p->buffers.len + 1);
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
-    if (x->base < 0 && x->place == ZP_AT_CARRY_IN)
-      f->name[b] = "x";
-    else if (x->base < 0 && x->place == ZP_AT_CARRY_OUT)
-      f->name[b] = "y";
-    else if (x->base < 0 && x->place == ZP_AT_GRAD_IN)
-      f->name[b] = "dy";
-    else if (x->base < 0 && x->place == ZP_AT_GRAD_OUT)
-      f->name[b] = "dx";
+    const char *argument = x->base < 0 && x->index == 0 ? argument_name(x->place) : NULL;
+    if (argument)
+      f->name[b] = argument; /* the first carried tensor; others have their own names */
     else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SPREAD || x->place == ZP_AT_FROZEN ||
                              x->place == ZP_AT_SHARED))
       f->name[b] = unique_name(f, b, param_identifier(f, x->index));
@@ -80,10 +86,6 @@ static bool *find_used(zp_frame *f) {
     f->uses_we |= x->place == ZP_AT_SPREAD;
     f->uses_wf |= x->place == ZP_AT_FROZEN;
     f->uses_w |= x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED;
-    f->uses_x |= x->place == ZP_AT_CARRY_IN;
-    f->uses_y |= x->place == ZP_AT_CARRY_OUT;
-    f->uses_dy |= x->place == ZP_AT_GRAD_IN;
-    f->uses_dx |= x->place == ZP_AT_GRAD_OUT;
   }
   return used;
 }
@@ -249,27 +251,29 @@ static void declare_parameters(const zp_frame *f) {
 }
 
 /* What comes from the units around this one or goes to them. */
-static void declare_carried(const zp_frame *f, const char *name, zp_place place) {
+static void declare_carried(const zp_frame *f, const bool *used, zp_place place) {
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
-    if (x->base >= 0 || x->place != place) continue;
-    zp_buf_line(&f->e->out, "real *%s = u->%s; /* %s */", name, name, shape_text(f, b));
-    return;
+    if (x->base >= 0 || x->place != place || !used[b]) continue;
+    if (x->offset == 0)
+      zp_buf_line(&f->e->out, "real *%s = u->%s; /* %s */", f->name[b], argument_name(place), shape_text(f, b));
+    else
+      zp_buf_line(&f->e->out, "real *%s = u->%s + %lld; /* %s */", f->name[b], argument_name(place),
+                  ZP_LL(x->offset / f->e->lowered->compute_bytes), shape_text(f, b));
   }
-  assert(!"some buffer is there");
 }
 
 /* Pointers to the places that the steps name, before the buffers that are offsets from them. */
-static void declare_arguments(const zp_frame *f) {
+static void declare_arguments(const zp_frame *f, const bool *used) {
   zp_buf *out = &f->e->out;
   if (f->uses_t) zp_buf_line(out, "char *t = zpr_at(c, s->transient);");
   if (f->uses_saved) zp_buf_line(out, "char *saved = u->saved;");
   if (f->uses_pending) zp_buf_line(out, "char *pending = u->pending;");
   declare_parameters(f);
-  if (f->uses_x) declare_carried(f, "x", ZP_AT_CARRY_IN);
-  if (f->uses_y) declare_carried(f, "y", ZP_AT_CARRY_OUT);
-  if (f->uses_dy) declare_carried(f, "dy", ZP_AT_GRAD_IN);
-  if (f->uses_dx) declare_carried(f, "dx", ZP_AT_GRAD_OUT);
+  declare_carried(f, used, ZP_AT_CARRY_IN);
+  declare_carried(f, used, ZP_AT_CARRY_OUT);
+  declare_carried(f, used, ZP_AT_GRAD_IN);
+  declare_carried(f, used, ZP_AT_GRAD_OUT);
   if (f->uses_layer) zp_buf_line(out, "const int64_t layer = u->layer;");
 }
 
@@ -325,7 +329,7 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
               zp_emit_function_name(e, segment, mode, pass));
   e->out.indent++;
   zp_buf steps = print_steps(&f);
-  declare_arguments(&f);
+  declare_arguments(&f, used);
   for (int b = 0; b < f.p->buffers.len; b++)
     if (used[b]) declare_buffer(&f, b);
   zp_buf_line(&e->out, f.first == f.last ? "(void)c, (void)s, (void)u, (void)mb;" : "(void)s, (void)u, (void)mb;");

@@ -43,6 +43,35 @@ static void emit_product(zp_frame *f, const zp_step *s) {
     emit_matmul(f, s);
 }
 
+/* Bytes that a relative bias has behind the shares of attention's workspace: lines of all workers, then sums of its
+ * gradient. */
+static int64_t bias_lines(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
+  const zp_op_attr *attr = &s->node->attr;
+  if (!attr->max_distance) return 0;
+  return ZPR_MAX_WORKERS * zpk_attention_bias_line(dtype, zp_frame_tensor(f, s->in.data[0])->shape.dim[1],
+                                                   attr->heads / attr->kv_heads, s->op == ZP_OP_ATTENTION_GRAD);
+}
+
+static int64_t bias_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
+  int64_t sums = 0;
+  if (s->sums.len > 0)
+    sums = f->e->lowered->microbatch * s->node->attr.heads *
+           zp_frame_tensor(f, s->in.data[s->in.len - 1])->shape.dim[0] * zpk_real_bytes(dtype);
+  return bias_lines(f, s, dtype) + sums;
+}
+
+static void emit_bias(zp_frame *f, const zp_step *s, zpk_dtype dtype, int64_t shares) {
+  int table = s->in.data[s->in.len - 1];
+  const zp_shape *shape = &zp_frame_tensor(f, table)->shape;
+  const char *scratch = zp_frame_name(f, s->workspace);
+  zp_buf_line(&f->e->out, "    .buckets = %lld, .max_distance = %lld, .bias = %s, .bias_ld = %lld,",
+              ZP_LL(shape->dim[0]), ZP_LL(s->node->attr.max_distance), zp_frame_name(f, table), ZP_LL(shape->dim[1]));
+  zp_buf_line(&f->e->out, "    .bias_lines = (char *)%s + %lld,", scratch, ZP_LL(shares));
+  if (s->sums.len > 0)
+    zp_buf_line(&f->e->out, "    .d_bias = %s, .bias_sums = (char *)%s + %lld,",
+                zp_frame_gradient(f, s->sums.data[0].use), scratch, ZP_LL(shares + bias_lines(f, s, dtype)));
+}
+
 static void emit_attention(zp_frame *f, const zp_step *s) {
   const zp_node *n = s->node;
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
@@ -50,14 +79,14 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   const int *in = s->in.data, *o = s->out.data;
   const zp_tensor *q = zp_frame_tensor(f, in[0]), *k = zp_frame_tensor(f, in[1]);
-  assert(f->e->gpu || zp_frame_buffer(f, s->workspace)->bytes ==
-                          ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, q->shape.dim[1], n->attr.head_size,
-                                                                    n->attr.heads / n->attr.kv_heads, grad));
+  int64_t S = q->shape.dim[1], keys = k->shape.dim[1], group = n->attr.heads / n->attr.kv_heads;
+  int64_t shares = ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, grad ? S : keys, n->attr.head_size, group, grad);
+  assert(f->e->gpu || zp_frame_buffer(f, s->workspace)->bytes == shares + bias_bytes(f, s, dtype));
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
   zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : "");
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .H = %lld, .G = %lld, .hd = %lld,",
-              zp_frame_positions(f, q->shape.dim[1]), ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
+              zp_frame_positions(f, S), ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
   if (k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
     zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %s, .causal = %s,", ZP_LL(total),
                 ZP_LL(G), zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
@@ -70,6 +99,8 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   if (q->split_dim >= 0 && (n->attr.alibi_heads || (n->attr.layout && n->attr.layout->sets > 1)))
     zp_buf_line(out, "    .first_head = c->t * %lld,", ZP_LL(n->attr.heads));
   if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
+  if (n->attr.cross) zp_buf_line(out, "    .keys = %s,", zp_frame_positions(f, keys));
+  if (n->attr.max_distance) emit_bias(f, s, dtype, shares);
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
               zp_frame_name(f, in[2]), ZP_LL(zp_frame_buffer(f, in[2])->ld));
@@ -83,7 +114,7 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
                 ZP_LL(zp_frame_buffer(f, o[1])->ld), zp_frame_name(f, o[2]), ZP_LL(zp_frame_buffer(f, o[2])->ld));
   }
   int lengths = grad ? 6 : 3; /* operand */
-  if (s->in.len > lengths) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[lengths]));
+  if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[lengths]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
   zp_buf_line(out, "});");
 }

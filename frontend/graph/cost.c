@@ -43,11 +43,13 @@ static double routing_flop(const zp_graph *graph, const zp_node *node, int64_t m
   }
 }
 
-/* Forward: scores q k^T and p v, 2 B S^2 heads head_size each, half of it when causal, less where not all is seen.
- * Backward: dv, dp, dq, dk and the scores once more, because they are never stored: 2.5 times the forward work. */
+/* Forward: scores q k^T and p v, 2 B S^2 heads head_size each (S times the keys of another sequence), half of it when
+ * causal, less where not all is seen. Backward: dv, dp, dq, dk and the scores once more, because they are never
+ * stored: 2.5 times the forward work. */
 static double attention_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
   const zp_shape *q = &tensor_of(graph, node->in.data[0])->shape;
-  double forward = 4 * (double)zp_shape_elements(q, microbatch) * zp_attention_keys(&node->attr, q->dim[1]);
+  int64_t keys = tensor_of(graph, node->in.data[1])->shape.dim[1];
+  double forward = 4 * (double)zp_shape_elements(q, microbatch) * zp_attention_keys(&node->attr, keys);
   return node->op == ZP_OP_ATTENTION_GRAD ? 2.5 * forward : forward;
 }
 

@@ -163,7 +163,10 @@ static void diff_attention(diff_pass *pass, const zp_node *node) {
   for (int i = 0; i < 3; i++) add_in(pass, &grad, node->in.data[i]);
   for (int i = 0; i < 2; i++) add_in(pass, &grad, node->out.data[i]);
   add_in(pass, &grad, dy);
+  int bias = zp_attention_bias(node);
   if (zp_attention_lengths(node) >= 0) add_in(pass, &grad, zp_attention_lengths(node));
+  if (bias >= 0) add_in(pass, &grad, bias);
+  if (bias >= 0 && zp_diff_trains(pass, bias)) add_param_grad(pass, &grad, bias);
   for (int i = 0; i < 3; i++) add_gradient_of(pass, &grad, node->in.data[i]);
   zp_graph_add_node(pass->graph, grad);
 }

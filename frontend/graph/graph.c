@@ -176,3 +176,10 @@ zp_graph *zp_graph_copy(const zp_graph *graph) {
   copy->n_forward = graph->n_forward;
   return copy;
 }
+
+int64_t zp_carried_elements(const zp_graph *graph, const zp_ints *carry, int n, int64_t microbatch) {
+  assert(n >= 0 && n <= carry->len);
+  int64_t elements = 0;
+  for (int i = 0; i < n; i++) elements += zp_shape_elements(&graph->tensors.data[carry->data[i]].shape, microbatch);
+  return elements;
+}

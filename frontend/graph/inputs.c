@@ -58,7 +58,7 @@ static void narrow(zp_input *input, const zp_graph *graph, const zp_node *node, 
     limit = zp_shape_cols(&graph->tensors.data[node->in.data[0]].shape) + 1;
     least = 1;
   } else if (node->op == ZP_OP_ATTENTION && i == 3) {
-    limit = graph->tensors.data[node->in.data[0]].shape.dim[1] + 1;
+    limit = graph->tensors.data[node->in.data[1]].shape.dim[1] + 1;
     least = 1;
   }
   if (limit < input->limit) input->limit = limit;

@@ -45,7 +45,7 @@ static int64_t expert_of(double slot, int64_t slots) { return slot < 0 ? -1 - (i
 
 /* Weights: the softmax of all scores, or of the chosen ones alone (arXiv 2401.04088, section 2.1). */
 static void weigh(const zp_op_attr *attr, const double *score, const int64_t *choice, double *weight) {
-  double chosen[ZP_MAX_TOP_K];
+  double chosen[ZP_MAX_TOP_K] = {0};
   for (int64_t j = 0; j < attr->top_k; j++) chosen[j] = score[choice[j]];
   if (attr->sigmoid) { /* arXiv 2412.19437, equations 12 to 15 */
     double sum = attr->normalize ? sum_of_sigmoids(chosen, attr->top_k) : 1;

@@ -92,12 +92,17 @@ static void position_grad(zp_interpreter *in, const zp_node *node) {
 
 /* One (sample, query head) pair and the shapes around it. */
 typedef struct head {
-  int64_t sequence, d, q_cols, kv_cols, q_at, kv_at, lse_at, heads;
+  int64_t queries, keys, d, q_cols, kv_cols, q_at, kv_at, lse_at, heads;
   int64_t number; /* of the head in the model */
   bool causal;
   const zp_layout *layout;      /* NULL: dense */
   double scale, softcap, slope; /* slope: of ALiBi, 0: none */
-  int64_t length, window;       /* positions that are there; how far a query sees, 0: all */
+  int64_t window;               /* how far a query sees, 0: all */
+  int64_t length;               /* keys that are there; of one sequence queries, too */
+  bool cross;
+  const double *bias; /* of the first bucket, one every `heads`; NULL: none */
+  double *d_bias;     /* likewise */
+  int64_t buckets, max_distance;
 } head;
 
 /* The number that the rank's head h has in the model. */
@@ -117,7 +122,10 @@ static double slope_of(int64_t at, int64_t heads) {
 
 static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sample, int64_t h) {
   const zp_op_attr *attr = &node->attr;
-  head at = {.sequence = zp_in_shape(in, node->in.data[0])->dim[1],
+  head at = {.queries = zp_in_shape(in, node->in.data[0])->dim[1],
+             .keys = zp_in_shape(in, node->in.data[1])->dim[1],
+             .cross = attr->cross,
+             .max_distance = attr->max_distance,
              .d = attr->head_size,
              .heads = attr->heads,
              .causal = attr->causal,
@@ -128,19 +136,39 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .number = number_of(in, node, h)};
   at.slope = slope_of(at.number, attr->alibi_heads);
   int lengths = zp_attention_lengths(node);
-  at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.sequence;
+  at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.keys;
+  int bias = zp_attention_bias(node);
+  if (bias >= 0) {
+    at.bias = in->value[bias] + h;
+    at.buckets = zp_in_shape(in, bias)->dim[0];
+    if (node->param_grad.len > 0) at.d_bias = in->param_grad[node->param_grad.data[0]] + h;
+  }
   at.q_cols = cols_of(in, node->in.data[0]);
   at.kv_cols = cols_of(in, node->in.data[1]);
   int64_t kv_head = h / (attr->heads / attr->kv_heads);
-  at.q_at = sample * at.sequence * at.q_cols + h * at.d;
-  at.kv_at = sample * at.sequence * at.kv_cols + kv_head * at.d;
-  at.lse_at = sample * at.sequence * attr->heads + h;
+  at.q_at = sample * at.queries * at.q_cols + h * at.d;
+  at.kv_at = sample * at.keys * at.kv_cols + kv_head * at.d;
+  at.lse_at = sample * at.queries * attr->heads + h;
   return at;
 }
 
 static int64_t keys_of(const head *at, int64_t query) {
-  if (query >= at->length) return 0;
+  if (query >= at->length && !at->cross) return 0;
   return at->causal ? query + 1 : at->length;
+}
+
+/* T5's bucket of a key (arXiv 1910.10683, section 2.1): keys behind the query have the second half of them, where they
+ * are seen; of a side half are single distances, the others grow with the logarithm up to max_distance. */
+static int64_t bucket_of(const head *at, int64_t query, int64_t key) {
+  int64_t side = at->causal ? at->buckets : at->buckets / 2, exact = side / 2, distance = llabs(key - query);
+  int64_t first = key > query ? side : 0;
+  if (distance < exact) return first + distance;
+  double share = log((double)distance / (double)exact) / log((double)at->max_distance / (double)exact);
+  return first + (int64_t)fmin((double)exact + floor(share * (double)(side - exact) + 1e-6), (double)(side - 1));
+}
+
+static double bias_of(const head *at, int64_t query, int64_t key) {
+  return at->bias ? at->bias[bucket_of(at, query, key) * at->heads] : 0;
 }
 
 static double score(const head *at, const double *q, const double *k, int64_t i, int64_t j) {
@@ -150,18 +178,18 @@ static double score(const head *at, const double *q, const double *k, int64_t i,
   for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
   sum *= at->scale;
   if (at->softcap > 0) sum = at->softcap * tanh(sum / at->softcap);
-  return sum - at->slope * (double)llabs(i - j);
+  return sum - at->slope * (double)llabs(i - j) + bias_of(at, i, j);
 }
 
 /* The derivative of a score by its product, given the score. */
 static double score_slope(const head *at, double score, int64_t i, int64_t j) {
   if (at->softcap == 0 || score == -INFINITY) return at->scale;
-  double bent = (score + at->slope * (double)llabs(i - j)) / at->softcap;
+  double bent = (score + at->slope * (double)llabs(i - j) - bias_of(at, i, j)) / at->softcap;
   return at->scale * (1 - bent * bent);
 }
 
 static void attention_head(const head *at, const double *q, const double *k, const double *v, double *o, double *lse) {
-  for (int64_t i = 0; i < at->sequence; i++) {
+  for (int64_t i = 0; i < at->queries; i++) {
     double max = -INFINITY, sum = 0, *out = o + at->q_at + i * at->q_cols;
     for (int64_t j = 0; j < keys_of(at, i); j++) max = fmax(max, score(at, q, k, i, j));
     for (int64_t j = 0; j < keys_of(at, i); j++) sum += exp(score(at, q, k, i, j) - max);
@@ -176,7 +204,7 @@ static void attention_head(const head *at, const double *q, const double *k, con
 /* p = exp(s - lse); dv += p do; ds = p (do v - do o) scale; dq += ds k; dk += ds q. in: q, k, v, o, lse, do. */
 static void attention_head_grad(const head *at, double *const in[6], double *dq, double *dk, double *dv) {
   const double *q = in[0], *k = in[1], *v = in[2], *o = in[3], *lse = in[4], *d_o = in[5];
-  for (int64_t i = 0; i < at->sequence; i++) {
+  for (int64_t i = 0; i < at->queries; i++) {
     int64_t qi = at->q_at + i * at->q_cols;
     double dot = 0;
     for (int64_t c = 0; c < at->d; c++) dot += d_o[qi + c] * o[qi + c];
@@ -185,6 +213,7 @@ static void attention_head_grad(const head *at, double *const in[6], double *dq,
       double s = score(at, q, k, i, j), p = exp(s - lse[at->lse_at + i * at->heads]), dp = 0;
       for (int64_t c = 0; c < at->d; c++) dp += d_o[qi + c] * v[kj + c];
       double ds = p * (dp - dot) * score_slope(at, s, i, j);
+      if (at->d_bias) at->d_bias[bucket_of(at, i, j) * at->heads] += p * (dp - dot);
       for (int64_t c = 0; c < at->d; c++) {
         dv[kj + c] += p * d_o[qi + c];
         dq[qi + c] += ds * k[kj + c];

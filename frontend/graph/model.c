@@ -63,8 +63,22 @@ int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp
 
 int zp_attention_lengths(const zp_node *node) {
   assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
-  int last = node->op == ZP_OP_ATTENTION ? 3 : 6;
-  return node->in.len > last ? node->in.data[last] : -1;
+  int first = node->op == ZP_OP_ATTENTION ? 3 : 6, biases = node->attr.max_distance > 0;
+  return node->in.len - biases > first ? node->in.data[first] : -1;
+}
+
+int zp_attention_bias(const zp_node *node) {
+  assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
+  return node->attr.max_distance > 0 ? node->in.data[node->in.len - 1] : -1;
+}
+
+int zp_graph_add_carry(zp_graph *graph, const zp_tensor *from) {
+  zp_tensor tensor = zp_tensor_make(from->name, from->element, from->shape, from->span);
+  tensor.role = ZP_ROLE_CARRY_IN;
+  tensor.index = graph->carry_in.len;
+  int id = zp_graph_add_tensor(graph, tensor);
+  zp_push(graph->arena, &graph->carry_in, id);
+  return id;
 }
 
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
@@ -76,10 +90,7 @@ zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t coun
   graph->arena = arena;
   for (int i = 0; i < n_carry; i++) {
     zp_tensor tensor = zp_tensor_make(zp_strdup(arena, carry_names[i]), ZP_ELEM_FLOAT, carry[i], span);
-    tensor.role = ZP_ROLE_CARRY_IN;
-    tensor.index = i;
-    int id = zp_graph_add_tensor(graph, tensor);
-    zp_push(arena, &graph->carry_in, id);
+    zp_graph_add_carry(graph, &tensor);
   }
   zp_segment segment = {zp_strdup(arena, name), count, is_repeat, graph, span};
   zp_push(arena, &model->segments, segment);

@@ -64,7 +64,7 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
 }
 
 bool zp_op_takes(zp_op op, int operands) {
-  return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands == 4) ||
+  return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands <= 5 && operands > 3) ||
          (op == ZP_OP_TOP_K_GATE && operands == 2) ||
          ((op == ZP_OP_CROSS_ENTROPY || op == ZP_OP_CE_STATS) && operands == 3);
 }

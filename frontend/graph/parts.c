@@ -55,12 +55,16 @@ static void tie_trailing(parts_pass *pass, int a, int b, int skip) {
 
 /* Attention maps unit to unit: the same number of units everywhere, of different sizes. */
 static void tie_attention(parts_pass *pass, const zp_node *node) {
-  int ids[4] = {node->in.data[0], node->in.data[1], node->in.data[2], node->out.data[0]};
+  int ids[4] = {node->in.data[0], node->out.data[0], node->in.data[1], node->in.data[2]};
+  int bias = zp_attention_bias(node);
   for (int i = 0; i < 4; i++) {
     require(pass, ids[i], 2, (zp_parts){1, node->attr.kv_heads});
     tie(pass, ids[0], 2, ids[i], 2);
-    tie(pass, ids[0], 1, ids[i], 1);
+    tie(pass, node->attr.cross && i > 1 ? ids[2] : ids[0], 1, ids[i], 1);
   }
+  if (bias < 0) return;
+  require(pass, bias, 1, (zp_parts){1, node->attr.kv_heads});
+  tie(pass, ids[0], 2, bias, 1);
 }
 
 static void tie_split(parts_pass *pass, const zp_node *node) {

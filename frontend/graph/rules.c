@@ -187,6 +187,59 @@ static bool want_window(zp_rule *rule) {
   return false;
 }
 
+/* Queries and keys are of one sequence, or of two that are told apart. */
+static bool want_sequences(zp_rule *rule) {
+  const zp_op_attr *attr = &rule->attr;
+  if (!attr->cross && zp_rule_shape(rule, 0)->dim[1] != zp_rule_shape(rule, 1)->dim[1]) {
+    zp_rule_help(
+        zp_rule_fail(rule, ZP_Z0204,
+                     "`attention` needs queries and keys of one sequence length, but `%s` is %s and `%s` is %s",
+                     zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), zp_rule_operand(rule, 1)->name,
+                     zp_rule_text(rule, 1)),
+        "where keys are of another sequence, as an encoder's output is, write `cross = true, causal = false`");
+    return false;
+  }
+  const char *along = attr->causal         ? "`causal = true`"
+                      : attr->sparse       ? "a pattern"
+                      : attr->window       ? "a window"
+                      : attr->alibi_heads  ? "ALiBi"
+                      : attr->max_distance ? "a relative bias"
+                                           : NULL;
+  if (!attr->cross || !along) return true;
+  zp_rule_help(zp_rule_fail(rule, ZP_Z0205,
+                            "`attention` with `cross = true` has %s, which counts positions of one sequence", along),
+               "positions of two sequences have no distance: write `cross = true, causal = false`");
+  return false;
+}
+
+/* A parameter [buckets, heads]. Without causality half of the buckets are for keys behind the query; of those of a
+ * side, half are single distances and the others longer and longer stretches. */
+static bool want_bias(zp_rule *rule) {
+  const zp_op_attr *attr = &rule->attr;
+  if (!attr->max_distance) return true;
+  int i = rule->n_in - 1;
+  const zp_tensor *t = zp_rule_operand(rule, i);
+  const zp_shape *shape = zp_rule_shape(rule, i);
+  if (t->role != ZP_ROLE_PARAM || shape->rank != 2 || shape->dim[1] != attr->heads) {
+    zp_rule_fail(rule, ZP_Z0204, "`relative_bias` of `attention` is a parameter [buckets, heads], not `%s` %s", t->name,
+                 zp_rule_text(rule, i));
+    return false;
+  }
+  int64_t side = attr->causal ? shape->dim[0] : shape->dim[0] / 2;
+  if (side < 2 || side % 2 || (!attr->causal && shape->dim[0] % 2) || attr->max_distance <= side / 2) {
+    zp_rule_fail(
+        rule, ZP_Z0205,
+        "a relative bias has an even number of buckets for each side that is seen, and `max_distance` is above "
+        "half of it: not %lld buckets and %lld",
+        (long long)shape->dim[0], (long long)attr->max_distance);
+    return false;
+  }
+  if (!attr->sparse && !attr->alibi_heads) return true;
+  zp_rule_fail(rule, ZP_Z0216, "`attention` with a relative bias and %s is known but not built yet",
+               attr->sparse ? "a pattern" : "ALiBi");
+  return false;
+}
+
 static void attention(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   for (int i = 0; i < 3; i++)
@@ -199,17 +252,13 @@ static void attention(zp_rule *rule) {
     return;
   }
   if (!want_heads(rule, 1, attr->kv_heads, "kv_heads") || !zp_want_same_shape(rule, 1, 2)) return;
-  if (zp_rule_shape(rule, 0)->dim[1] != zp_rule_shape(rule, 1)->dim[1]) {
-    zp_rule_fail(
-        rule, ZP_Z0204, "`attention` needs queries and keys of one sequence length, but `%s` is %s and `%s` is %s",
-        zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1));
-    return;
-  }
+  if (!want_sequences(rule)) return;
   if (!(attr->softcap >= 0 && isfinite(attr->softcap))) {
     zp_rule_fail(rule, ZP_Z0208, "`softcap` of `attention` must be positive, not %g", attr->softcap);
     return;
   }
-  if (!want_window(rule) || !want_layout(rule) || (rule->n_in > 3 && !want_lengths(rule, 3))) return;
+  bool lengths = rule->n_in - (attr->max_distance > 0) > 3;
+  if (!want_window(rule) || !want_layout(rule) || (lengths && !want_lengths(rule, 3)) || !want_bias(rule)) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
   const zp_extent *heads = attr->heads_extent;

@@ -4,7 +4,7 @@
 
 typedef struct builtin builtin;
 typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
-enum { MAX_BUILTIN_ARGS = 14 };
+enum { MAX_BUILTIN_ARGS = 16 };
 struct builtin {
   const char *name;
   int required; /* the first ones must be given, and are tensors */
@@ -196,7 +196,7 @@ static bool apply_select(zp_elab *e, const builtin *op, const zp_expr *call, con
 }
 
 /* Places of arguments of attention. */
-enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11 };
+enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11, CROSS = 12, BIAS = 13, MAX_DISTANCE = 14 };
 
 static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
@@ -209,7 +209,9 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
             zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse) &&
             zp_slot_count(e, &slots[WINDOW], "window", 0, &attr.window) &&
             zp_slot_number(e, &slots[SOFTCAP], "softcap", 0, &attr.softcap) &&
-            zp_slot_bool(e, &slots[ALIBI], "alibi", false, &alibi);
+            zp_slot_bool(e, &slots[ALIBI], "alibi", false, &alibi) &&
+            zp_slot_bool(e, &slots[CROSS], "cross", false, &attr.cross) &&
+            zp_slot_count(e, &slots[MAX_DISTANCE], "max_distance", slots[BIAS].given ? 128 : 0, &attr.max_distance);
   if (!ok) return false;
   attr.heads_extent = slots[3].value.extent;
   if (slots[6].given && attr.scale <= 0) {
@@ -220,19 +222,28 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
     zp_report(e->diags, ZP_Z0237, slots[SOFTCAP].value.span, "`softcap` must be above 0, this is %g", attr.softcap);
     return false;
   }
+  if (slots[MAX_DISTANCE].given && !slots[BIAS].given) {
+    zp_report(e->diags, ZP_Z0237, slots[MAX_DISTANCE].value.span,
+              "`max_distance` is of a `relative_bias`, and there is none");
+    return false;
+  }
   if (alibi) attr.alibi_heads = attr.heads;
-  if (!slots[LENGTHS].given) return apply_with(e, op, call, slots, attr, value);
-  zp_value in[4];
-  if (!tensors(e, op, slots, in) || !is_tensor(e, op, slots, LENGTHS)) return false;
-  in[3] = slots[LENGTHS].value;
-  return zp_elab_apply(e, call, op->op, in, 4, attr, op->name, value);
+  zp_value in[ZP_MAX_OPERANDS];
+  int n = 3;
+  if (!tensors(e, op, slots, in)) return false;
+  for (int i = LENGTHS; i <= BIAS; i += BIAS - LENGTHS) {
+    if (!slots[i].given) continue;
+    if (!is_tensor(e, op, slots, i)) return false;
+    in[n++] = slots[i].value;
+  }
+  return zp_elab_apply(e, call, op->op, in, n, attr, op->name, value);
 }
 
 /* Capacity 1.25 and no balancing loss unless given; Mixtral's weights (normalized over the chosen experts). The rate of
  * a bias is DeepSeek-V3's (arXiv 2412.19437, section 4.2). */
 static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   static const char *const affinities[] = {"softmax", "sigmoid", NULL};
-  enum { BIAS = 6 };
+  enum { GATE_BIAS = 6 };
   zp_op_attr attr = {0};
   int affinity;
   bool ok = zp_elab_require(e, call, op->name, "k", &slots[1]) && zp_slot_count(e, &slots[1], "k", 1, &attr.top_k) &&
@@ -240,15 +251,15 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
             zp_slot_bool(e, &slots[3], "normalize", true, &attr.normalize) &&
             zp_slot_number(e, &slots[4], "balance", 0, &attr.balance) &&
             zp_slot_choice(e, &slots[5], "affinity", affinities, &affinity) &&
-            zp_slot_number(e, &slots[BIAS + 1], "bias_rate", 0.001, &attr.bias_rate);
+            zp_slot_number(e, &slots[GATE_BIAS + 1], "bias_rate", 0.001, &attr.bias_rate);
   attr.sigmoid = affinity == 1;
-  if (!slots[BIAS].given) attr.bias_rate = 0;
+  if (!slots[GATE_BIAS].given) attr.bias_rate = 0;
   zp_value weight, in[2];
   zp_whole statement = e->whole;
   e->whole = (zp_whole){0}; /* a statement that takes weights and slots names neither of them the gate */
-  ok = ok && tensors(e, op, slots, in) && (!slots[BIAS].given || is_tensor(e, op, slots, BIAS));
-  in[1] = slots[BIAS].value;
-  ok = ok && zp_elab_apply(e, call, op->op, in, slots[BIAS].given ? 2 : 1, attr, op->name, &weight);
+  ok = ok && tensors(e, op, slots, in) && (!slots[GATE_BIAS].given || is_tensor(e, op, slots, GATE_BIAS));
+  in[1] = slots[GATE_BIAS].value;
+  ok = ok && zp_elab_apply(e, call, op->op, in, slots[GATE_BIAS].given ? 2 : 1, attr, op->name, &weight);
   e->whole = statement;
   if (!ok) return false;
   *value = (zp_value){.kind = ZP_VAL_LIST, .span = call->span};
@@ -357,7 +368,7 @@ static const builtin builtins[] = {
     {"attention",
      3,
      {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
-      "!bias"},
+      "cross", "relative_bias", "max_distance", "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate",
@@ -378,7 +389,7 @@ enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 
 /* The rest of the language's standard operations. */
 static const char *const not_built[] = {
-    "einsum", "relative_bias", "cast", "reshape", "gather", "mse", "sum", "max", "logsumexp",
+    "einsum", "cast", "reshape", "gather", "mse", "sum", "max", "logsumexp",
 };
 
 static const builtin *find_builtin(const char *name) {

@@ -67,7 +67,7 @@ typedef struct zp_elab {
   ZP_VEC(zp_loss_terms) sums;
   int segment;                    /* open segment, -1: the next op opens one */
   int middles;                    /* segments between repeats so far */
-  zp_handle carry;                /* what flows into the open (or next) segment; carry.segment -1: nothing yet */
+  zp_ints replaced;               /* places of what comes into the open repeat that its body assigns again */
   zp_taken_names paths;           /* parameter paths given out */
   zp_taken_names segment_names;   /* given out, and those that flat segments have */
   zp_taken_names names;           /* node names given out in the open segment */

@@ -1,4 +1,5 @@
 /* Operators with a tensor on at least one side, and the one place where ops enter the graph. */
+#include <assert.h>
 #include "elaborate.h"
 
 /* Node names: the path of the instance, then the name on the left if the op is the whole right side, else `word`. An op
@@ -14,7 +15,8 @@ static const char *node_name(zp_elab *e, const zp_expr *expr, const char *word) 
 
 bool zp_elab_apply(zp_elab *e, const zp_expr *expr, zp_op op, const zp_value *in, int n_in, zp_op_attr attr,
                    const char *word, zp_value *value) {
-  int tensors[4];
+  int tensors[ZP_MAX_OPERANDS];
+  assert(n_in <= ZP_MAX_OPERANDS);
   for (int i = 0; i < n_in; i++) {
     tensors[i] = zp_elab_operand(e, &in[i]);
     if (tensors[i] < 0) return false;

@@ -1,8 +1,12 @@
-/* Segments: where repeats cut the model, and the one tensor that flows across every cut.
+/* Segments: where repeats cut the model, and the tensors that flow across every cut.
+ *
+ * What flows is found as it is read. A repeat carries the tensors that its body assigns again; a tensor of an earlier
+ * segment that is read later is added to every boundary between, and segments that only hand it on have the same tensor
+ * among what comes in and what goes out. So boundaries have what is live there, and no more.
  *
  * Invariants: while a segment is open, e->segment is its index. After a repeat none is open; the statements that follow
- * open one at their first op, so that nothing empty arises. e->carry is the tensor that flows into the open or next
- * segment, as the segment before knows it. */
+ * open one at their first op, so that nothing empty arises. What goes out of a segment comes into the next one place by
+ * place; what comes into a closed repeat goes out of it place by place. An open segment has nothing that goes out. */
 #include <math.h>
 #include "elaborate.h"
 
@@ -19,13 +23,13 @@ static zp_handle value_handle(int segment, int tensor) {
 }
 
 static void open_segment(zp_elab *e, const char *name, int64_t count, bool is_repeat, zp_span span) {
-  if (e->carry.segment < 0) {
-    zp_model_add_segment(e->model, name, count, is_repeat, NULL, NULL, 0, span);
-  } else {
-    zp_tensor carried = graph_at(e, e->carry.segment)->tensors.data[e->carry.index];
-    zp_model_add_segment(e->model, name, count, is_repeat, &carried.shape, &carried.name, 1, span);
+  int last = e->model->segments.len - 1;
+  zp_graph *graph = zp_model_add_segment(e->model, name, count, is_repeat, NULL, NULL, 0, span)->graph;
+  for (int i = 0; last >= 0 && i < graph_at(e, last)->carry_out.len; i++) {
+    const zp_graph *from = graph_at(e, last);
+    zp_graph_add_carry(graph, &from->tensors.data[from->carry_out.data[i]]);
   }
-  e->segment = e->model->segments.len - 1;
+  e->segment = last + 1;
   zp_taken_names_clear(&e->names);
 }
 
@@ -39,9 +43,58 @@ zp_graph *zp_elab_graph(zp_elab *e) {
 
 bool zp_elab_in_repeat(const zp_elab *e) { return e->segment >= 0 && e->model->segments.data[e->segment].is_repeat; }
 
-/* May a value of another segment be used here? Outside repeats: the carried tensor, under any name it has. */
-static bool arrives(const zp_elab *e, const zp_handle *handle) {
-  return !zp_elab_in_repeat(e) && handle->segment == e->carry.segment && handle->index == e->carry.index;
+/* ---- tensors of earlier segments ---- */
+
+/* -1: it is not there. */
+static int index_of(const zp_ints *list, int item) {
+  for (int i = 0; i < list->len; i++)
+    if (list->data[i] == item) return i;
+  return -1;
+}
+
+/* Does the body of a repeat assign what comes in at this place again? */
+static bool is_replaced(const zp_elab *e, int segment, int place) {
+  const zp_graph *graph = graph_at(e, segment);
+  if (segment == e->segment) return index_of(&e->replaced, place) >= 0;
+  return graph->carry_out.data[place] != graph->carry_in.data[place];
+}
+
+/* Where the tensor comes out of `segment` and stays what it is in the next one; -1: nowhere yet. */
+static int find_place(const zp_elab *e, int segment, int tensor) {
+  const zp_graph *graph = graph_at(e, segment);
+  for (int i = 0; i < graph->carry_out.len; i++)
+    if (graph->carry_out.data[i] == tensor &&
+        !(e->model->segments.data[segment + 1].is_repeat && is_replaced(e, segment + 1, i)))
+      return i;
+  return -1;
+}
+
+/* One more place of what flows out, for a tensor of the segment. A closed repeat takes in as much as it gives: a tensor
+ * that has just come in is handed on; where it has a place already, what comes in there comes in twice. */
+static void add_out(const zp_elab *e, int segment, int tensor) {
+  zp_graph *graph = graph_at(e, segment);
+  if (e->model->segments.data[segment].is_repeat && graph->carry_in.len == graph->carry_out.len) {
+    int from = graph_at(e, segment - 1)->carry_out.data[index_of(&graph->carry_out, tensor)];
+    add_out(e, segment - 1, from);
+    zp_graph_add_carry(graph, &graph_at(e, segment - 1)->tensors.data[from]);
+  }
+  zp_push(e->arena, &graph->carry_out, tensor);
+}
+
+/* The tensor of an earlier segment in the graph of segment `to`: it flows there from now on. */
+static int bring(const zp_elab *e, zp_handle handle, int to) {
+  int tensor = handle.index;
+  for (int s = handle.segment; s < to; s++) {
+    zp_graph *graph = graph_at(e, s), *next = graph_at(e, s + 1);
+    int place = find_place(e, s, tensor);
+    if (place < 0) {
+      place = graph->carry_out.len;
+      add_out(e, s, tensor);
+      zp_graph_add_carry(next, &graph->tensors.data[tensor]);
+    }
+    tensor = next->carry_in.data[place];
+  }
+  return tensor;
 }
 
 int zp_elab_operand(zp_elab *e, const zp_value *value) {
@@ -55,27 +108,24 @@ int zp_elab_operand(zp_elab *e, const zp_value *value) {
     zp_diag_help(d, "nothing but `output` takes it");
     return -1;
   }
-  default: return handle->segment == e->segment ? handle->index : graph->carry_in.data[0];
+  default: return bring(e, *handle, e->segment);
   }
 }
 
-static void report_crossing(zp_elab *e, const zp_expr *name, const zp_handle *handle) {
-  const zp_tensor *tensor = &graph_at(e, handle->segment)->tensors.data[handle->index];
-  const zp_segment *here = e->segment >= 0 ? &e->model->segments.data[e->segment] : NULL;
-  zp_diag *d;
-  if (here && here->is_repeat) {
-    d = zp_report(e->diags, ZP_Z0223, name->span, "`%s` is computed outside `repeat %s` and read inside", name->text,
-                  here->name);
-    zp_diag_help(d,
-                 "only the tensor that the body assigns again goes from iteration to iteration; compute `%s` inside "
-                 "the body",
-                 name->text);
-  } else {
-    d = zp_report(e->diags, ZP_Z0222, name->span,
-                  "`%s` would have to cross a segment boundary beside the carried tensor", name->text);
-    zp_diag_note(d, "exactly one tensor flows across the boundary of a repeat");
-  }
-  zp_diag_also(d, tensor->span, "computed here, %s", zp_shape_text(e->arena, &tensor->shape));
+/* What may flow between segments: activations with storage of their own. Reports. */
+static bool check_carry(zp_elab *e, const char *name, zp_span span, const zp_value *value) {
+  const zp_handle *handle = handle_of(e, value);
+  const zp_tensor *tensor =
+      handle->kind == ZP_HANDLE_VALUE ? &graph_at(e, handle->segment)->tensors.data[handle->index] : NULL;
+  if (tensor && tensor->base < 0 && tensor->element == ZP_ELEM_FLOAT && tensor->shape.rank > 0 &&
+      tensor->shape.dim[0] == ZP_DIM_B)
+    return true;
+  zp_diag *d = zp_report(e->diags, ZP_Z0222, span, "`%s` cannot flow into or out of a repeat", name);
+  if (tensor && tensor->base >= 0)
+    zp_diag_note(d, "it is a part of a tensor, made by `split`");
+  else
+    zp_diag_note(d, "only a computed tensor whose first size is `B` can");
+  return false;
 }
 
 bool zp_elab_check_name(void *user, const zp_expr *name, zp_value *value) {
@@ -87,19 +137,8 @@ bool zp_elab_check_name(void *user, const zp_expr *name, zp_value *value) {
     zp_diag_note(d, "one body serves all iterations of the repeat");
     return false;
   }
-  if (handle->kind == ZP_HANDLE_PARAM) {
-    if (!zp_elab_in_repeat(e) || handle->segment == e->segment) return true;
-    const zp_param *param = &e->model->params.data[handle->index];
-    zp_diag *d =
-        zp_report(e->diags, ZP_Z0224, name->span, "parameter `%s` is declared outside `repeat %s` and used inside",
-                  name->text, e->model->segments.data[e->segment].name);
-    zp_diag_also(d, param->span, "declared here");
-    zp_diag_help(d, "declare it inside the body: every iteration then has its own");
-    return false;
-  }
-  if (handle->segment == e->segment || arrives(e, handle)) return true;
-  report_crossing(e, name, handle);
-  return false;
+  if (handle->kind == ZP_HANDLE_PARAM || handle->segment == e->segment) return true;
+  return check_carry(e, name->text, name->span, value);
 }
 
 zp_shape zp_elab_value_shape(const zp_elab *e, const zp_value *value) {
@@ -160,62 +199,33 @@ static bool assigned_names(zp_elab *e, const zp_stmts *stmts, zp_names *names) {
   return true;
 }
 
-/* The one outer name that the body assigns again. */
-static bool find_carried(zp_elab *e, const zp_stmt *stmt, zp_name *carried) {
+static bool is_listed(const zp_names *names, const char *text) {
+  for (int i = 0; i < names->len; i++)
+    if (strcmp(names->data[i].text, text) == 0) return true;
+  return false;
+}
+
+/* The outer names that the body assigns again. */
+static bool find_carried(zp_elab *e, const zp_stmt *stmt, zp_names *carried) {
   zp_names names = {0};
   if (!assigned_names(e, &stmt->body, &names)) return false;
-  *carried = (zp_name){0};
   for (int i = 0; i < names.len; i++) {
     const zp_value *outer = zp_scope_get(e->frame->scope, names.data[i].text);
-    if (!outer || (carried->text && strcmp(carried->text, names.data[i].text) == 0)) continue;
+    if (!outer || is_listed(carried, names.data[i].text)) continue;
     if (outer->kind == ZP_VAL_POISON) return false;
-    if (carried->text) {
-      zp_diag *d = zp_report(e->diags, ZP_Z0222, names.data[i].span,
-                             "`repeat %s` would carry a second value, `%s`, from iteration to iteration",
-                             stmt->names.data[0].text, names.data[i].text);
-      zp_diag_also(d, carried->span, "`%s` is carried already", carried->text);
-      return false;
-    }
     if (outer->kind != ZP_VAL_TENSOR) {
       zp_diag *d = zp_report(e->diags, ZP_Z0222, names.data[i].span, "`%s` cannot change from iteration to iteration",
                              names.data[i].text);
-      zp_diag_note(d, "it is %s; a repeat carries one tensor", zp_value_kind_name(outer));
+      zp_diag_note(d, "it is %s; a repeat carries tensors", zp_value_kind_name(outer));
       return false;
     }
-    *carried = names.data[i];
+    zp_push(e->arena, carried, names.data[i]);
   }
-  if (carried->text) return true;
+  if (carried->len > 0) return true;
   zp_diag *d = zp_report(e->diags, ZP_Z0222, stmt->names.data[0].span, "nothing flows through `repeat %s`",
                          stmt->names.data[0].text);
   zp_diag_help(d, "assign a tensor from before the repeat again in its body: `x = layer(x)`");
   return false;
-}
-
-/* What may flow between segments: activations with storage of their own. */
-static bool check_carry(zp_elab *e, const zp_name *name, const zp_value *value) {
-  const zp_handle *handle = handle_of(e, value);
-  const zp_tensor *tensor =
-      handle->kind == ZP_HANDLE_VALUE ? &graph_at(e, handle->segment)->tensors.data[handle->index] : NULL;
-  if (tensor && tensor->base < 0 && tensor->element == ZP_ELEM_FLOAT && tensor->shape.rank > 0 &&
-      tensor->shape.dim[0] == ZP_DIM_B)
-    return true;
-  zp_diag *d = zp_report(e->diags, ZP_Z0222, name->span, "`%s` cannot flow into or out of a repeat", name->text);
-  if (tensor && tensor->base >= 0)
-    zp_diag_note(d, "it is a part of a tensor, made by `split`");
-  else
-    zp_diag_note(d, "only a computed tensor whose first size is `B` can");
-  return false;
-}
-
-/* Closes the open segment with `value` as what flows out; afterwards none is open. */
-static void close_segment(zp_elab *e, const zp_value *value) {
-  zp_handle out = *handle_of(e, value);
-  if (e->segment >= 0) {
-    out = value_handle(e->segment, zp_elab_operand(e, value));
-    zp_push(e->arena, &graph_at(e, e->segment)->carry_out, out.index);
-  }
-  e->carry = out;
-  e->segment = -1;
 }
 
 /* The statements before this repeat are not the end after all. */
@@ -225,26 +235,55 @@ static void rename_middle(zp_elab *e) {
     last->name = zp_taken_names_give(e->arena, &e->segment_names, zp_format(e->arena, "middle%d", ++e->middles));
 }
 
-static bool check_result(zp_elab *e, const zp_stmt *stmt, const zp_name *carried, const zp_value *result) {
-  const zp_handle *handle = handle_of(e, result);
-  if (!check_carry(e, carried, result)) return false;
+/* The tensor that the body leaves for `carried`, which came in at `place`; -1 after reporting. */
+static int find_result(zp_elab *e, const zp_stmt *stmt, const zp_name *carried, int place, const zp_value *result) {
+  if (result->kind == ZP_VAL_POISON) return -1;
+  if (result->kind != ZP_VAL_TENSOR) {
+    zp_report(e->diags, ZP_Z0202, carried->span, "`%s` was a tensor before the repeat and is %s now", carried->text,
+              zp_value_kind_name(result));
+    return -1;
+  }
+  if (!check_carry(e, carried->text, carried->span, result)) return -1;
   const zp_graph *graph = graph_at(e, e->segment);
-  const zp_tensor *in = &graph->tensors.data[graph->carry_in.data[0]];
-  const zp_tensor *out = &graph->tensors.data[handle->index];
+  int tensor = zp_elab_operand(e, result);
+  const zp_tensor *in = &graph->tensors.data[graph->carry_in.data[place]], *out = &graph->tensors.data[tensor];
   if (out->role == ZP_ROLE_CARRY_IN) {
     zp_report(e->diags, ZP_Z0222, carried->span, "`%s` leaves `repeat %s` as it came", carried->text,
               stmt->names.data[0].text);
-    return false;
+    return -1;
   }
-  if (zp_shape_equal(&in->shape, &out->shape)) return true;
+  if (zp_shape_equal(&in->shape, &out->shape)) return tensor;
   zp_diag *d = zp_report(e->diags, ZP_Z0226, carried->span, "`%s` changes its shape in `repeat %s`", carried->text,
                          stmt->names.data[0].text);
   zp_diag_label(d, "%s on entry, %s at the end", zp_shape_text(e->arena, &in->shape),
                 zp_shape_text(e->arena, &out->shape));
-  return false;
+  return -1;
 }
 
-static void run_body(zp_elab *e, const zp_stmt *stmt, const zp_name *carried) {
+/* The body has been read: what comes in goes out, what it assigned again in its place. Names mean that from here on. */
+static void close_repeat(zp_elab *e, const zp_stmt *stmt, const zp_names *carried, const zp_scope *body,
+                         zp_scope *outer) {
+  zp_ints result = {0};
+  bool ok = true;
+  for (int i = 0; i < carried->len; i++) {
+    const zp_name *name = &carried->data[i];
+    zp_push(e->arena, &result, find_result(e, stmt, name, e->replaced.data[i], zp_scope_get(body, name->text)));
+    ok = ok && result.data[i] >= 0;
+  }
+  zp_graph *graph = graph_at(e, e->segment);
+  for (int i = 0; i < graph->carry_in.len; i++) zp_push(e->arena, &graph->carry_out, graph->carry_in.data[i]);
+  for (int i = 0; i < carried->len; i++) {
+    zp_value after = {.kind = ZP_VAL_POISON, .span = carried->data[i].span};
+    if (ok) {
+      graph->carry_out.data[e->replaced.data[i]] = result.data[i];
+      after = zp_elab_tensor(e, value_handle(e->segment, result.data[i]), after.span);
+    }
+    zp_scope_set(outer, carried->data[i].text, after);
+  }
+  e->segment = -1;
+}
+
+static void run_body(zp_elab *e, const zp_stmt *stmt, const zp_names *carried) {
   const char *variable = stmt->names.data[0].text;
   zp_frame *outer = e->frame;
   zp_frame body = {.kind = ZP_FRAME_REPEAT,
@@ -255,42 +294,53 @@ static void run_body(zp_elab *e, const zp_stmt *stmt, const zp_name *carried) {
   body.param_path = zp_format(e->arena, "%s.{}", zp_taken_names_give(e->arena, &e->paths, variable));
   zp_handle iteration = {.kind = ZP_HANDLE_ITERATION, .segment = e->segment};
   zp_scope_set(body.scope, variable, zp_elab_tensor(e, iteration, stmt->names.data[0].span));
-  zp_handle entry = value_handle(e->segment, graph_at(e, e->segment)->carry_in.data[0]);
-  zp_scope_set(body.scope, carried->text, zp_elab_tensor(e, entry, carried->span));
+  for (int i = 0; i < carried->len; i++) {
+    zp_handle entry = value_handle(e->segment, graph_at(e, e->segment)->carry_in.data[e->replaced.data[i]]);
+    zp_scope_set(body.scope, carried->data[i].text, zp_elab_tensor(e, entry, carried->data[i].span));
+  }
   e->frame = &body;
   zp_elab_statements(e, &stmt->body);
   e->frame = outer;
-  const zp_value *result = zp_scope_get(body.scope, carried->text);
-  zp_value after = {.kind = ZP_VAL_POISON, .span = carried->span};
-  if (result->kind == ZP_VAL_TENSOR && check_result(e, stmt, carried, result)) {
-    close_segment(e, result);
-    after = zp_elab_tensor(e, e->carry, carried->span);
-  } else {
-    e->segment = -1;
-    e->carry = value_handle(-1, -1);
-    if (result->kind != ZP_VAL_TENSOR && result->kind != ZP_VAL_POISON)
-      zp_report(e->diags, ZP_Z0202, carried->span, "`%s` was a tensor before the repeat and is %s now", carried->text,
-                zp_value_kind_name(result));
+  close_repeat(e, stmt, carried, body.scope, outer->scope);
+}
+
+/* Lets a value flow out of the last segment, and returns its place there, which no other carried name has. */
+static int flow_out(const zp_elab *e, const zp_value *value) {
+  int last = e->model->segments.len - 1;
+  zp_graph *graph = graph_at(e, last);
+  int tensor = bring(e, *handle_of(e, value), last);
+  for (int i = 0; i < graph->carry_out.len; i++)
+    if (graph->carry_out.data[i] == tensor && index_of(&e->replaced, i) < 0) return i;
+  add_out(e, last, tensor);
+  return graph->carry_out.len - 1;
+}
+
+/* Closes what is open; what is carried into the repeat flows out of it. */
+static bool close_before(zp_elab *e, const zp_names *carried) {
+  for (int i = 0; i < carried->len; i++) {
+    const zp_name *name = &carried->data[i];
+    if (!check_carry(e, name->text, name->span, zp_scope_get(e->frame->scope, name->text))) return false;
   }
-  zp_scope_set(outer->scope, carried->text, after);
+  rename_middle(e);
+  e->replaced = (zp_ints){0};
+  for (int i = 0; i < carried->len; i++) {
+    int place = flow_out(e, zp_scope_get(e->frame->scope, carried->data[i].text));
+    zp_push(e->arena, &e->replaced, place);
+  }
+  e->segment = -1;
+  return true;
 }
 
 void zp_elab_repeat(zp_elab *e, const zp_stmt *stmt) {
   int64_t count = 0;
-  zp_name carried = {0};
+  zp_names carried = {0};
   bool ok = read_count(e, stmt, &count);
-  if (!find_carried(e, stmt, &carried) || !ok) {
-    if (carried.text) zp_scope_set(e->frame->scope, carried.text, (zp_value){.kind = ZP_VAL_POISON});
+  ok = find_carried(e, stmt, &carried) && ok && close_before(e, &carried);
+  if (!ok) {
+    for (int i = 0; i < carried.len; i++)
+      zp_scope_set(e->frame->scope, carried.data[i].text, (zp_value){.kind = ZP_VAL_POISON});
     return;
   }
-  zp_value entry = *zp_scope_get(e->frame->scope, carried.text);
-  zp_expr name = {.kind = ZP_EXPR_NAME, .text = carried.text, .span = carried.span};
-  if (!check_carry(e, &carried, &entry) || !zp_elab_check_name(e, &name, &entry)) {
-    zp_scope_set(e->frame->scope, carried.text, (zp_value){.kind = ZP_VAL_POISON});
-    return;
-  }
-  rename_middle(e);
-  close_segment(e, &entry);
   open_segment(e, zp_taken_names_give(e->arena, &e->segment_names, stmt->names.data[0].text), count, true, stmt->span);
   run_body(e, stmt, &carried);
 }

@@ -42,6 +42,15 @@ static void check_node(zp_elab *e, const zp_graph *graph, const zp_node *node, c
   }
 }
 
+/* Does the segment only hand on what it gives at this place, or give it at another place, too? Then somebody reads it.
+ */
+static bool is_read_elsewhere(const zp_model *model, int segment, int place) {
+  const zp_graph *graph = model->segments.data[segment].graph;
+  int tensor = graph->carry_out.data[place], places = 0;
+  for (int i = 0; i < graph->carry_out.len; i++) places += graph->carry_out.data[i] == tensor;
+  return graph->tensors.data[tensor].role == ZP_ROLE_CARRY_IN || places > 1;
+}
+
 static void check_segment(zp_elab *e, int index, bool *param_used, bool *input_used) {
   const zp_segment *segment = &e->model->segments.data[index];
   const zp_graph *graph = segment->graph;
@@ -50,7 +59,7 @@ static void check_segment(zp_elab *e, int index, bool *param_used, bool *input_u
     if (!m.nodes[n] || graph->nodes.data[n].op == ZP_OP_SPLIT || graph->nodes.data[n].op == ZP_OP_TOP_K_GATE)
       check_node(e, graph, &graph->nodes.data[n], &m);
   for (int i = 0; i < graph->carry_in.len; i++) {
-    if (m.tensors[graph->carry_in.data[i]]) continue;
+    if (m.tensors[graph->carry_in.data[i]] || is_read_elsewhere(e->model, index - 1, i)) continue;
     zp_diag *d =
         zp_report(e->diags, ZP_Z0231, segment->span, "segment `%s` does not use what flows into it", segment->name);
     zp_diag_note(d, "`%s` from the segment before is lost here", graph->tensors.data[graph->carry_in.data[i]].name);

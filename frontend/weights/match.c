@@ -170,7 +170,8 @@ static bool same_attention(matcher *m, const zp_node *a, const zp_node *b) {
   if (kv_x != kv_y)
     return differ(m, a->span, "attention has %lld key/value heads here, and %lld in %s", (long long)kv_x,
                   (long long)kv_y, m->their_name);
-  if (x->causal != y->causal || x->sparse || x->window != y->window || a->in.len != b->in.len)
+  if (x->causal != y->causal || x->cross != y->cross || x->max_distance != y->max_distance || x->sparse ||
+      x->window != y->window || a->in.len != b->in.len)
     return differ(m, a->span, "attention sees other positions here than in %s, where it sees all before",
                   m->their_name);
   if (!same_number(x->softcap, y->softcap))

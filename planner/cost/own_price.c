@@ -67,7 +67,9 @@ static double attention_s(const own *o, const zp_step *step) {
                               .causal = attr->causal,
                               .layout = attr->layout,
                               .window = attr->window};
-  return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
+  /* Keys of another sequence: as many times what it takes with those of the queries'. */
+  double sequences = (double)in_shape(o, step, 1)->dim[1] / (double)shape.sequence;
+  return sequences * zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
 }
 
 /* Bytes of the sums over columns of one chunk of rows. */

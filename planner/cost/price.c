@@ -62,7 +62,7 @@ static double grouped_s(const pricer *p, const zp_node *node) {
 }
 
 static double attention_s(const pricer *p, const zp_step *step) {
-  double sequence = (double)in_shape(p, step->node, 0)->dim[1], head = (double)step->node->attr.head_size;
+  double sequence = (double)in_shape(p, step->node, 1)->dim[1], head = (double)step->node->attr.head_size;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
   const zp_layout *layout = step->node->attr.layout;
   if (layout)

@@ -39,20 +39,32 @@ static void add_copy(zp_lowering *l, zp_procedure *p, int from, int to) {
   zp_push(l->scratch, &p->steps, step);
 }
 
-/* A buffer shaped like a carried tensor at one of the procedure's argument places. */
-static int carry_buffer(zp_lowering *l, zp_procedure *p, int tensor, zp_place place, const char *name) {
+/* A buffer shaped like a tensor of the graph. */
+static zp_buffer shaped_like(const zp_lowering *l, int tensor, const char *name) {
   const zp_tensor *t = &l->graph->tensors.data[tensor];
   int64_t rows = zp_shape_rows(&t->shape, l->lowered->microbatch), cols = zp_shape_cols(&t->shape);
-  return zp_lower_add_buffer(l, p,
-                             (zp_buffer){.name = name,
-                                         .place = place,
-                                         .element = ZP_ELEM_FLOAT,
-                                         .rows = rows,
-                                         .cols = cols,
-                                         .ld = cols,
-                                         .base = -1,
-                                         .tensor = -1,
-                                         .index = -1});
+  return (zp_buffer){.name = name,
+                     .element = ZP_ELEM_FLOAT,
+                     .rows = rows,
+                     .cols = cols,
+                     .ld = cols,
+                     .base = -1,
+                     .tensor = -1,
+                     .index = -1};
+}
+
+/* What flows out of a procedure: carried tensors, or the gradients of what came in. */
+typedef struct flow {
+  const zp_ints *tensors;
+  zp_place place;
+  const char *name; /* of the first one; the others have their own */
+} flow;
+
+/* A buffer for tensor `index` of them among the procedure's arguments. */
+static int flow_buffer(zp_lowering *l, zp_procedure *p, const flow *f, int index, int tensor) {
+  zp_buffer b = shaped_like(l, tensor, index > 0 ? l->graph->tensors.data[tensor].name : f->name);
+  zp_lower_place_carried(l, &b, f->place, index);
+  return zp_lower_add_buffer(l, p, b);
 }
 
 static int *no_buffers(const zp_lowering *l) {
@@ -76,32 +88,43 @@ static int kept_shard_buffer(zp_lowering *l, zp_procedure *p) {
                                          .index = -1});
 }
 
-/* Carried tensors whose storage is an argument: assigned before the steps are made. A value that must also be kept, or
- * that is the input itself, is copied at the end instead. Returns whether a copy is due. */
-static bool bind_output(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor, zp_place place, const char *name) {
-  int root = zp_lower_root(l, tensor);
-  const zp_tensor *t = &l->graph->tensors.data[root];
-  bool own = t->role == ZP_ROLE_VALUE && !(l->saved[root] && !l->recompute) &&
-             zp_shape_equal(&t->shape, &l->graph->tensors.data[tensor].shape);
-  if (!own) return true;
-  int b = carry_buffer(l, p, root, place, name);
-  p->buffers.data[b].tensor = root;
-  buffer_of[root] = b;
-  return false;
+/* Tensors whose storage is an argument: assigned before the steps are made. A value that must also be kept, that is the
+ * input itself, or that flows out twice, is copied at the end instead: `copy`, for each. */
+static void bind_outputs(zp_lowering *l, zp_procedure *p, int *buffer_of, const flow *f, bool *copy) {
+  for (int i = 0; i < f->tensors->len; i++) {
+    int tensor = f->tensors->data[i], root = zp_lower_root(l, tensor);
+    const zp_tensor *t = &l->graph->tensors.data[root];
+    copy[i] = t->role != ZP_ROLE_VALUE || (l->saved[root] && !l->recompute) || buffer_of[root] >= 0 ||
+              !zp_shape_equal(&t->shape, &l->graph->tensors.data[tensor].shape);
+    if (copy[i]) continue;
+    buffer_of[root] = flow_buffer(l, p, f, i, root);
+    p->buffers.data[buffer_of[root]].tensor = root;
+  }
+}
+
+static void copy_outputs(zp_lowering *l, zp_procedure *p, int *buffer_of, const flow *f, const bool *copy) {
+  for (int i = 0; i < f->tensors->len; i++) {
+    if (!copy[i]) continue;
+    int from = zp_lower_buffer(l, p, buffer_of, f->tensors->data[i]);
+    add_copy(l, p, from, flow_buffer(l, p, f, i, f->tensors->data[i]));
+  }
 }
 
 /* A buffer for every tensor and workspace, a step for every node, and what is around them. */
 static void make_room(zp_lowering *l, zp_procedure *p, int tensors, int nodes) {
-  zp_reserve(l->scratch, &p->buffers, tensors + nodes + 4);
-  zp_reserve(l->scratch, &p->steps, nodes + 4);
+  int around = 4 + l->graph->carry_in.len + l->graph->carry_out.len;
+  zp_reserve(l->scratch, &p->buffers, tensors + nodes + around);
+  zp_reserve(l->scratch, &p->steps, nodes + around);
 }
 
 static void lower_forward(zp_lowering *l, zp_procedure *p) {
   const zp_graph *g = l->graph;
   make_room(l, p, g->tensors.len, g->n_forward);
   int *buffer_of = no_buffers(l);
-  bool copy = g->carry_out.len > 0 && bind_output(l, p, buffer_of, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y");
-  if (l->shard) {
+  flow out = {&g->carry_out, ZP_AT_CARRY_OUT, "y"};
+  bool *copy = ZP_NEW_ARRAY(l->scratch, bool, g->carry_out.len + 1);
+  bind_outputs(l, p, buffer_of, &out, copy);
+  if (l->shard) { /* the first tensor stands where all of them begin */
     zp_step keep = {.kind = ZP_STEP_KEEP_SHARD, .workspace = -1};
     zp_push(l->arena, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[0]));
     int kept = kept_shard_buffer(l, p);
@@ -110,10 +133,7 @@ static void lower_forward(zp_lowering *l, zp_procedure *p) {
     zp_push(l->scratch, &p->steps, keep);
   }
   zp_lower_nodes(l, p, buffer_of, 0, g->n_forward - g->n_loss, NULL);
-  if (copy) {
-    int from = zp_lower_buffer(l, p, buffer_of, g->carry_out.data[0]);
-    add_copy(l, p, from, carry_buffer(l, p, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y"));
-  }
+  copy_outputs(l, p, buffer_of, &out, copy);
   zp_color_transients(l->scratch, p);
 }
 
@@ -125,15 +145,31 @@ static void lower_loss(zp_lowering *l, zp_procedure *p) {
   zp_color_transients(l->scratch, p);
 }
 
-/* Backward's input x: the argument, or gathered from the shards into a transient buffer. */
+/* Backward's input x: the argument, or gathered from the shards into a transient buffer, where several tensors are
+ * parts of it. */
 static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
-  int tensor = l->graph->carry_in.data[0], tensor_ranks = l->lowered->sharding->tensor;
+  const zp_graph *g = l->graph;
+  int64_t all = l->out->carry_kept_elements * l->lowered->sharding->tensor;
   zp_step gather = {.kind = ZP_STEP_GATHER_SHARD, .workspace = -1, .comm_elements = l->out->carry_kept_elements};
   zp_push(l->arena, &gather.in, kept_shard_buffer(l, p));
-  int b = carry_buffer(l, p, tensor, ZP_AT_TRANSIENT, "x");
-  p->buffers.data[b].bytes = l->out->carry_kept_elements * tensor_ranks * l->lowered->compute_bytes;
-  p->buffers.data[b].tensor = tensor;
-  buffer_of[tensor] = b;
+  zp_buffer whole = shaped_like(l, g->carry_in.data[0], "x");
+  whole.place = ZP_AT_TRANSIENT;
+  whole.bytes = all * l->lowered->compute_bytes;
+  if (g->carry_in.len == 1)
+    whole.tensor = g->carry_in.data[0];
+  else
+    whole.rows = 1, whole.cols = whole.ld = all;
+  int b = zp_lower_add_buffer(l, p, whole);
+  if (g->carry_in.len == 1) buffer_of[g->carry_in.data[0]] = b;
+  for (int i = 0; i < g->carry_in.len && g->carry_in.len > 1; i++) {
+    int tensor = g->carry_in.data[i];
+    zp_buffer part = shaped_like(l, tensor, g->tensors.data[tensor].name);
+    part.place = ZP_AT_TRANSIENT;
+    part.offset = zp_carried_elements(g, &g->carry_in, i, l->lowered->microbatch);
+    part.base = b;
+    part.tensor = tensor;
+    buffer_of[tensor] = zp_lower_add_buffer(l, p, part);
+  }
   zp_push(l->arena, &gather.out, b);
   gather.bytes = 2.0 * (double)p->buffers.data[b].bytes;
   zp_push(l->scratch, &p->steps, gather);
@@ -143,23 +179,20 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
   const zp_graph *g = l->graph;
   make_room(l, p, g->tensors.len, g->nodes.len);
   int *buffer_of = no_buffers(l);
-  bool copy = false;
-  if (g->carry_in.len > 0) {
-    if (g->grad_out.len == 0 || g->grad_out.data[0] < 0) {
+  flow out = {&g->grad_out, ZP_AT_GRAD_OUT, "dx"};
+  bool *copy = ZP_NEW_ARRAY(l->scratch, bool, g->grad_out.len + 1);
+  for (int i = 0; i < g->carry_in.len; i++)
+    if (i >= g->grad_out.len || g->grad_out.data[i] < 0) {
       l->reason = zp_format(l->arena, "no gradient flows back through segment `%s`", l->out->segment->name);
       return;
     }
-    copy = bind_output(l, p, buffer_of, g->grad_out.data[0], ZP_AT_GRAD_OUT, "dx");
-  }
+  bind_outputs(l, p, buffer_of, &out, copy);
   if (l->shard) gather_input(l, p, buffer_of);
   if (l->recompute) zp_lower_nodes(l, p, buffer_of, 0, g->n_forward, find_needed(l));
   for (int i = 0; i < l->rebuilds.len; i++) zp_lower_node(l, p, buffer_of, l->rebuilds.data[i]);
   p->n_recompute = p->steps.len;
   zp_lower_nodes(l, p, buffer_of, g->n_forward, g->nodes.len, NULL);
-  if (copy) {
-    int from = zp_lower_buffer(l, p, buffer_of, g->grad_out.data[0]);
-    add_copy(l, p, from, carry_buffer(l, p, g->grad_out.data[0], ZP_AT_GRAD_OUT, "dx"));
-  }
+  copy_outputs(l, p, buffer_of, &out, copy);
   zp_color_transients(l->scratch, p);
 }
 
@@ -186,10 +219,6 @@ static void refuse_strided(zp_lowering *l, const zp_procedure *p) {
                               step->node ? zp_op_name(step->op) : "the carried tensor");
     }
   }
-}
-
-static int64_t carry_elements(const zp_graph *g, const zp_ints *carry, int64_t microbatch) {
-  return carry->len ? zp_shape_elements(&g->tensors.data[carry->data[0]].shape, microbatch) : 0;
 }
 
 /* From where it grew to where it stays. */
@@ -241,8 +270,8 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     if (out->orthogonal_bytes < bytes) out->orthogonal_bytes = bytes;
   }
   int64_t t = lowered->sharding->tensor;
-  out->carry_in_elements = carry_elements(out->graph, &out->graph->carry_in, lowered->microbatch);
-  out->carry_out_elements = carry_elements(out->graph, &out->graph->carry_out, lowered->microbatch);
+  out->carry_in_elements = zp_carried_elements(graph, &graph->carry_in, graph->carry_in.len, lowered->microbatch);
+  out->carry_out_elements = zp_carried_elements(graph, &graph->carry_out, graph->carry_out.len, lowered->microbatch);
   out->carry_kept_elements = l.shard ? (out->carry_in_elements + t - 1) / t : out->carry_in_elements;
   zp_lower_find_aliases(&l);
   zp_lower_find_saved(&l);
@@ -250,8 +279,6 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   zp_lower_place_saved(&l);
   out->forward.name = zp_format(arena, "%s_forward", segment->name);
   out->backward.name = zp_format(arena, "%s_backward", segment->name);
-  if (l.graph->carry_in.len > 1 || l.graph->carry_out.len > 1)
-    l.reason = zp_format(arena, "segment `%s` carries more than one tensor", segment->name);
   out->loss.name = zp_format(arena, "%s_loss", segment->name);
   if (!l.reason) lower_forward(&l, &out->forward);
   if (!l.reason && l.graph->n_loss > 0) lower_loss(&l, &out->loss);
@@ -289,9 +316,13 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
 }
 
+/* Tables whose rows are looked up: of embeddings, of relative biases. */
 static bool feeds_lookup(const zp_graph *g, int tensor) {
-  for (int n = 0; n < g->nodes.len; n++)
-    if (g->nodes.data[n].op == ZP_OP_EMBEDDING && g->nodes.data[n].in.data[1] == tensor) return true;
+  for (int n = 0; n < g->nodes.len; n++) {
+    const zp_node *node = &g->nodes.data[n];
+    if (node->op == ZP_OP_EMBEDDING && node->in.data[1] == tensor) return true;
+    if (node->op == ZP_OP_ATTENTION && zp_attention_bias(node) == tensor) return true;
+  }
   return false;
 }
 

@@ -40,7 +40,7 @@ static bool is_same_segment(const zp_lowered *l, const zp_lowered *known, int in
   bool same_mode = l->recompute == known->recompute && l->recompute_shard == known->recompute_shard;
   assert(l->sharding == known->sharding);
   return l->microbatch == known->microbatch && (same_mode || !l->pieces->piece[index].segment.is_repeat) &&
-         (graph->loss < 0 || l->loss_chunks == known->loss_chunks);
+         (graph->losses.len == 0 || l->loss_chunks == known->loss_chunks);
 }
 
 bool zp_lower_find_segment(zp_arena *arena, zp_lowered *l, int index, const zp_graph *graph,

@@ -56,6 +56,8 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
 void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, int last, const bool *keep);
 /* The buffer of a tensor in this procedure, made on first use. */
 int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor);
+/* Sets the place of carried tensor `index`, or its gradient, among the arguments of the procedure. */
+void zp_lower_place_carried(const zp_lowering *l, zp_buffer *b, zp_place place, int index);
 int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer);
 /* Has an earlier step of the procedure, an earlier sum of this one, or the step's zeroing already written to the
  * gradient? */
@@ -71,6 +73,9 @@ bool zp_lower_find_segment(zp_arena *arena, zp_lowered *l, int index, const zp_g
                            const zp_lowered_list *before);
 /* Live ranges, offsets of transients, transient_bytes. Requires: all steps. */
 void zp_color_transients(zp_arena *arena, zp_procedure *p);
+/* Bytes of scratch memory of a relative bias on CPU ranks: lines of all workers (zpk_attention_bias_line), then the
+ * sums of its gradient. 0: there is none. */
+int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool backward);
 /* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */
 int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_size, int64_t group, bool backward);
 /* Bytes that backward of attention on tensor cores takes: zpd_attention.facts. */

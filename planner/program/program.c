@@ -14,9 +14,10 @@ static bool uses(const zp_segment *segment, int param) {
 int zp_count_ties(const zp_model *model) {
   int ties = 0;
   for (int p = 0; p < model->params.len; p++) {
-    int users = 0;
-    if (model->params.data[p].frozen) continue; /* no gradients to sum */
-    for (int s = 0; s < model->segments.len; s++) users += uses(&model->segments.data[s], p);
+    int64_t users = 0;                                                                /* units */
+    if (model->params.data[p].segment >= 0 || model->params.data[p].frozen) continue; /* no gradients to sum */
+    for (int s = 0; s < model->segments.len; s++)
+      if (uses(&model->segments.data[s], p)) users += model->segments.data[s].count;
     ties += users > 1;
   }
   return ties;

@@ -66,10 +66,10 @@ static void keep_for_weights(zp_lowering *l, zp_procedure *p) {
   bool *read = ZP_NEW_ARRAY(l->scratch, bool, p->buffers.len + 1);
   for (int s = p->n_inputs; s < p->steps.len; s++)
     for (int i = 0; i < p->steps.data[s].in.len; i++) read[root_of(p, p->steps.data[s].in.data[i])] = true;
-  for (int b = 0; b < p->buffers.len; b++) /* dy stands first */
+  for (int b = 0; b < p->buffers.len; b++) /* dy stands first, all of it */
     if (read[b] && p->buffers.data[b].place == ZP_AT_GRAD_IN) {
       l->out->keeps_gradient = true;
-      l->out->pending_bytes = zp_round_up(p->buffers.data[b].bytes, ZP_ALIGN_BYTES);
+      l->out->pending_bytes = zp_round_up(l->out->carry_out_elements * l->lowered->compute_bytes, ZP_ALIGN_BYTES);
     }
   for (int b = 0; b < p->buffers.len; b++) {
     zp_buffer *x = &p->buffers.data[b];

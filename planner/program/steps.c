@@ -14,6 +14,15 @@ static int param_use(const zp_graph *g, int tensor) {
   return -1;
 }
 
+void zp_lower_place_carried(const zp_lowering *l, zp_buffer *b, zp_place place, int index) {
+  const zp_graph *g = l->graph;
+  bool in = place == ZP_AT_CARRY_IN || place == ZP_AT_GRAD_OUT;
+  b->place = place;
+  b->index = index;
+  b->offset = zp_carried_elements(g, in ? &g->carry_in : &g->carry_out, index, l->lowered->microbatch) *
+              l->lowered->compute_bytes;
+}
+
 static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tensor) {
   switch (t->role) {
   case ZP_ROLE_INPUT:
@@ -27,8 +36,8 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
     if (l->out->param_offset[b->index] < 0) b->place = ZP_AT_SHARED;
     b->offset = b->place == ZP_AT_SHARED ? 0 : l->out->param_offset[b->index];
     break;
-  case ZP_ROLE_CARRY_IN: b->place = ZP_AT_CARRY_IN; break;
-  case ZP_ROLE_GRAD_IN: b->place = ZP_AT_GRAD_IN; break;
+  case ZP_ROLE_CARRY_IN: zp_lower_place_carried(l, b, ZP_AT_CARRY_IN, t->index); break;
+  case ZP_ROLE_GRAD_IN: zp_lower_place_carried(l, b, ZP_AT_GRAD_IN, t->index); break;
   case ZP_ROLE_VALUE:
     if (l->saved[tensor] && !l->recompute) {
       b->place = ZP_AT_SAVED;
@@ -110,11 +119,13 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
     return cols * chunks * l->lowered->stat_bytes;
   }
   bool attends = node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD;
-  int64_t positions = attends ? l->graph->tensors.data[node->in.data[0]].shape.dim[1] : 0;
+  bool grad = node->op == ZP_OP_ATTENTION_GRAD;
+  int64_t positions = attends ? l->graph->tensors.data[node->in.data[grad ? 0 : 1]].shape.dim[1] : 0;
   if (l->lowered->spec->cluster.node.device.is_cpu && attends)
     return zp_attention_workspace(l->lowered->compute_bytes, positions, node->attr.head_size,
-                                  node->attr.heads / node->attr.kv_heads, node->op == ZP_OP_ATTENTION_GRAD) *
-           ZP_MAX_WORKERS;
+                                  node->attr.heads / node->attr.kv_heads, grad) *
+               ZP_MAX_WORKERS +
+           zp_attention_bias_bytes(l, node, grad);
   if (node->op == ZP_OP_ATTENTION_GRAD && zp_tensor_core_head(l->lowered->spec) > 0)
     return zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, positions);
   return bias_sum_bytes(l, node);

@@ -77,7 +77,7 @@ typedef struct zp_replay {
 typedef enum zp_replay_kind {
   ZP_TAG_POISON,
   ZP_TAG_TENSOR,     /* tensor a of the unit's graph, made by unit b for micro-batch c */
-  ZP_TAG_CARRY,      /* what flows into unit b for micro-batch c */
+  ZP_TAG_CARRY,      /* tensor a of what flows into unit b for micro-batch c */
   ZP_TAG_CARRY_GRAD, /* its gradient */
   ZP_TAG_SHARD,      /* the rank's shard of it */
   ZP_TAG_INPUT,      /* input a of micro-batch c */
@@ -98,6 +98,8 @@ bool zp_replay_want(zp_replay *r, const zp_replay_frame *frame, zp_shadow_place 
 
 /* ---- replay_walks.c ---- */
 void zp_replay_act(zp_replay *r, const zp_action *action);
+/* Where tensor i of what flows into the call, or out of it, stands when all of it begins at byte `at`. */
+zp_shadow_place zp_replay_carried(const zp_replay *r, const zp_replay_call *call, bool in, int64_t at, int i);
 /* The message of micro-batch mb may be on its way until its buffer is wanted again, and is whole until then. No such
  * micro-batch: nothing is wanted. */
 void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb);

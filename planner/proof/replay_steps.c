@@ -18,8 +18,8 @@ uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int te
   }
   switch (t->role) {
   case ZP_ROLE_INPUT: return zp_replay_value(ZP_TAG_INPUT, t->index, 0, f->mb);
-  case ZP_ROLE_CARRY_IN: return zp_replay_value(ZP_TAG_CARRY, 0, f->call->first, f->mb);
-  case ZP_ROLE_GRAD_IN: return zp_replay_value(ZP_TAG_CARRY_GRAD, 0, f->call->end, f->mb);
+  case ZP_ROLE_CARRY_IN: return zp_replay_value(ZP_TAG_CARRY, t->index, f->call->first, f->mb);
+  case ZP_ROLE_GRAD_IN: return zp_replay_value(ZP_TAG_CARRY_GRAD, t->index, f->call->end, f->mb);
   case ZP_ROLE_PARAM: {
     bool shared = r->program->spec->model->params.data[t->index].segment < 0;
     return zp_replay_value(ZP_TAG_PARAM, t->index, shared ? 0 : f->call->run->first + f->call->i, 0);
@@ -30,6 +30,9 @@ uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int te
 }
 
 /* ---- where buffers are ---- */
+
+/* Byte address of a tensor among the arguments. */
+static int64_t argument(int64_t all, const zp_buffer *root) { return all < 0 ? -1 : all + root->offset; }
 
 /* Byte address of what owns storage; -1: nowhere. */
 static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_buffer *root) {
@@ -44,10 +47,10 @@ static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_bu
   case ZP_AT_SAVED: base = f->saved; break;
   case ZP_AT_PENDING: base = f->pending; break;
   case ZP_AT_TRANSIENT: base = s->at_transient; break;
-  case ZP_AT_CARRY_IN: return f->x;
-  case ZP_AT_CARRY_OUT: return f->y;
-  case ZP_AT_GRAD_IN: return f->dy;
-  case ZP_AT_GRAD_OUT: return f->dx;
+  case ZP_AT_CARRY_IN: return argument(f->x, root);
+  case ZP_AT_CARRY_OUT: return argument(f->y, root);
+  case ZP_AT_GRAD_IN: return argument(f->dy, root);
+  case ZP_AT_GRAD_OUT: return argument(f->dx, root);
   }
   return base < 0 ? -1 : base + root->offset;
 }
@@ -141,21 +144,35 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   zp_replay_sum(r, f, step);
 }
 
-static void run_around(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
+/* A result goes to its place among the arguments. */
+static void run_copy(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
+  const zp_graph *g = f->call->seg->graph;
+  const zp_ints *out = f->pass == ZP_REPLAY_FORWARD ? &g->carry_out : &g->grad_out;
   int from = step->in.data[0], to = step->out.data[0];
-  uint64_t carry = zp_replay_value(ZP_TAG_CARRY, 0, f->call->first, f->mb),
-           shard = zp_replay_value(ZP_TAG_SHARD, 0, f->call->first, f->mb);
-  zp_replay_part part = {0};
-  uint64_t in = step->kind == ZP_STEP_GATHER_SHARD ? shard : carry,
-           out = step->kind == ZP_STEP_KEEP_SHARD ? shard : carry;
-  if (step->kind == ZP_STEP_COPY) {
-    bool forward = f->pass == ZP_REPLAY_FORWARD;
-    const zp_graph *g = f->call->seg->graph;
-    in = out = zp_replay_value_of(r, f, forward ? g->carry_out.data[0] : g->grad_out.data[0], &part);
-  }
-  read_operand(r, f, from, in, part);
+  zp_replay_part part;
+  uint64_t value = zp_replay_value_of(r, f, out->data[f->p->buffers.data[to].index], &part);
+  read_operand(r, f, from, value, part);
   want_apart(r, f, step, 0);
-  write_operand(r, f, to, out, (zp_replay_part){0});
+  write_operand(r, f, to, value, (zp_replay_part){0});
+}
+
+/* The unit's input becomes the rank's shard, or comes of the shards again. */
+static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *step, bool keep) {
+  const zp_graph *g = f->call->seg->graph;
+  int from = step->in.data[0], to = step->out.data[0], whole = keep ? from : to;
+  uint64_t shard = zp_replay_value(ZP_TAG_SHARD, 0, f->call->first, f->mb);
+  int64_t at = address(r, f, &f->p->buffers.data[root_of(f->p, whole)]);
+  if (!keep) read_operand(r, f, from, shard, (zp_replay_part){0});
+  want_apart(r, f, step, 0);
+  for (int i = 0; at >= 0 && i < g->carry_in.len; i++) {
+    uint64_t carry = zp_replay_value(ZP_TAG_CARRY, i, f->call->first, f->mb);
+    zp_shadow_place place = zp_replay_carried(r, f->call, true, at, i);
+    if (keep)
+      zp_replay_want(r, f, place, carry, g->tensors.data[g->carry_in.data[i]].name);
+    else
+      zp_shadow_write(&r->device, place, carry);
+  }
+  if (keep) write_operand(r, f, to, shard, (zp_replay_part){0});
 }
 
 void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
@@ -167,8 +184,10 @@ void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
       zp_shadow_poison(&r->device, scratch.at, f->p->buffers.data[step->workspace].bytes);
     if (step->kind == ZP_STEP_NODE)
       run_node(r, f, step);
+    else if (step->kind == ZP_STEP_COPY)
+      run_copy(r, f, step);
     else
-      run_around(r, f, step);
+      run_shard(r, f, step, step->kind == ZP_STEP_KEEP_SHARD);
   }
   f->step = -1;
 }

@@ -73,24 +73,34 @@ static int64_t message_at(const zp_replay *r, const zp_replay_chunk *chunk, bool
 
 /* ---- what flows between units ---- */
 
-static zp_shadow_place carried(const zp_replay *r, const zp_replay_call *call, bool in, int64_t at) {
+zp_shadow_place zp_replay_carried(const zp_replay *r, const zp_replay_call *call, bool in, int64_t at, int i) {
   const zp_graph *g = call->seg->graph;
-  int64_t elements = in ? call->seg->carry_in_elements : call->seg->carry_out_elements;
-  int64_t row = zp_shape_cols(&g->tensors.data[in ? g->carry_in.data[0] : g->carry_out.data[0]].shape);
-  int64_t size = r->lowered->compute_bytes;
-  return (zp_shadow_place){at, elements * size, row * size, 0, row * size, 0, 0};
+  const zp_ints *carry = in ? &g->carry_in : &g->carry_out;
+  const zp_shape *shape = &g->tensors.data[carry->data[i]].shape;
+  int64_t size = r->lowered->compute_bytes, mb = r->lowered->microbatch, row = zp_shape_cols(shape) * size;
+  return (zp_shadow_place){
+      at + zp_carried_elements(g, carry, i, mb) * size, zp_shape_elements(shape, mb) * size, row, 0, row, 0, 0};
+}
+
+/* What a tensor that flows before unit `unit` is known by, or its gradient. */
+static uint64_t flowing(bool up, int i, int64_t unit, int64_t mb) {
+  return zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, i, unit, mb);
+}
+
+static int carried_tensors(const zp_replay_call *call, bool in) {
+  return in ? call->seg->graph->carry_in.len : call->seg->graph->carry_out.len;
 }
 
 /* The call has made what flows on: from here it is known by the place between two units. */
 static void hand_on(zp_replay *r, const zp_replay_frame *f, bool up, int64_t at) {
   const zp_graph *g = f->call->seg->graph;
-  int tensor = up ? g->carry_out.data[0] : g->grad_out.data[0];
+  const zp_ints *made = up ? &g->carry_out : &g->grad_out;
   zp_replay_part part;
-  uint64_t made = zp_replay_value_of(r, f, tensor, &part);
-  zp_shadow_place place = carried(r, f->call, !up, at);
-  zp_replay_want(r, f, place, made, g->tensors.data[tensor].name);
-  zp_shadow_write(&r->device, place,
-                  zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, 0, up ? f->call->end : f->call->first, f->mb));
+  for (int i = 0; i < made->len; i++) {
+    zp_shadow_place place = zp_replay_carried(r, f->call, !up, at, i);
+    zp_replay_want(r, f, place, zp_replay_value_of(r, f, made->data[i], &part), g->tensors.data[made->data[i]].name);
+    zp_shadow_write(&r->device, place, flowing(up, i, up ? f->call->end : f->call->first, f->mb));
+  }
 }
 
 static void receive(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb) {
@@ -98,11 +108,10 @@ static void receive(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t
   const zp_replay_call *call = &chunk->call[j];
   int64_t at = up ? input_of(r, chunk, 0, mb) : gradient_of(r, chunk, j, mb);
   if ((up ? chunk->part == 0 : chunk->is_last)) return;
-  if (at < 0)
-    zp_replay_find(r, NULL, "nothing receives the message of micro-batch %lld", LL(mb));
-  else
-    zp_shadow_write(&r->device, carried(r, call, up, at),
-                    zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, 0, up ? call->first : call->end, mb));
+  if (at < 0) zp_replay_find(r, NULL, "nothing receives the message of micro-batch %lld", LL(mb));
+  for (int i = 0; at >= 0 && i < carried_tensors(call, up); i++)
+    zp_shadow_write(&r->device, zp_replay_carried(r, call, up, at, i),
+                    flowing(up, i, up ? call->first : call->end, mb));
 }
 
 /* The message of micro-batch mb may be on its way until its buffer is wanted again, and is whole until then. */
@@ -110,9 +119,9 @@ void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool u
   const zp_replay_call *call = &chunk->call[up ? chunk->calls - 1 : 0];
   int64_t at = message_at(r, chunk, up, mb);
   if (mb < 0 || mb >= r->microbatches || at < 0) return;
-  zp_replay_want(r, NULL, carried(r, call, !up, at),
-                 zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, 0, up ? call->end : call->first, mb),
-                 up ? "a message to the next stage" : "a message to the stage before");
+  for (int i = 0; i < carried_tensors(call, !up); i++)
+    zp_replay_want(r, NULL, zp_replay_carried(r, call, !up, at, i), flowing(up, i, up ? call->end : call->first, mb),
+                   up ? "a message to the next stage" : "a message to the stage before");
 }
 
 /* ---- saved values that leave the device ---- */

@@ -82,8 +82,9 @@ static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g) {
 }
 
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
-  if (carry->len == 0) return 0;
-  int64_t elements = zp_shape_elements(&g->tensors.data[carry->data[0]].shape, v->choice.microbatch);
+  int64_t elements = 0;
+  for (int i = 0; i < carry->len; i++)
+    elements += zp_shape_elements(&g->tensors.data[carry->data[i]].shape, v->choice.microbatch);
   return v->choice.sequence ? elements / v->choice.tensor : elements;
 }
 

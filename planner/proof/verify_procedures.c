@@ -164,10 +164,21 @@ static void check_steps(procedure *p) {
   }
 }
 
-static void check_result(procedure *p, const char *place) {
-  for (int b = 0; b < p->n; b++)
-    if (is_at(zp_json_at(p->buffers, b), place) && p->range[b].written) return;
-  zp_find(p->v, "%s: nothing is written to %s", p->name, place);
+/* Everything that flows out of the segment is written, one behind the other. */
+static void check_results(procedure *p, const zp_graph *g, const zp_ints *carry, const char *place) {
+  int64_t at = 0, microbatch = p->v->choice.microbatch;
+  for (int i = 0; i < carry->len; i++) {
+    int64_t bytes = zp_shape_elements(&g->tensors.data[carry->data[i]].shape, microbatch) * p->v->compute_bytes;
+    bool found = false;
+    if (p->v->choice.sequence) bytes /= p->v->choice.tensor;
+    for (int b = 0; b < p->n && !found; b++) {
+      const zp_json *x = zp_json_at(p->buffers, b);
+      found = is_at(x, place) && p->range[b].written && zp_claim(x, "base") < 0 && zp_claim(x, "offset") == at &&
+              zp_times(span_of(x), p->v->compute_bytes) == bytes;
+    }
+    if (!found) zp_find(p->v, "%s: `%s` is not written to %s", p->name, g->tensors.data[carry->data[i]].name, place);
+    at += bytes;
+  }
 }
 
 /* ---- storage against storage ---- */
@@ -234,8 +245,8 @@ static procedure check_procedure(zp_verifier *v, const zp_json *segment, int ind
   for (int b = 0; b < p.n; b++) p.range[b].first = p.range[b].last = -1;
   check_buffers(&p);
   check_steps(&p);
-  if (forward && s->graph->carry_out.len) check_result(&p, "carry_out");
-  if (backward && s->graph->carry_in.len) check_result(&p, "grad_out");
+  if (forward) check_results(&p, s->graph, &s->graph->carry_out, "carry_out");
+  if (backward) check_results(&p, s->graph, &s->graph->carry_in, "grad_out");
   check_overlaps(&p, zp_claim(json, "transient_bytes"));
   return p;
 }
@@ -302,8 +313,9 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
   const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_choice *c = &v->choice;
   const zp_graph *g = s->graph;
-  int64_t in = g->carry_in.len ? zp_shape_elements(&g->tensors.data[g->carry_in.data[0]].shape, c->microbatch) : 0,
-          kept;
+  int64_t in = 0, kept;
+  for (int i = 0; i < g->carry_in.len; i++)
+    in += zp_shape_elements(&g->tensors.data[g->carry_in.data[i]].shape, c->microbatch);
   if (c->sequence) in /= c->tensor;
   kept = in;
   if (zp_stage_mode_split(mode) && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;

@@ -169,7 +169,11 @@ static const row table[] = {
     {ZP_OP_COMBINE, {{P_, E_, N_}, ZP_FORM_P}},
     {ZP_OP_COMBINE, {{R_, R_, N_}, ZP_FORM_R}},
     {ZP_OP_ATTENTION, {{S_, S_, S_}, ZP_FORM_S}},
+    {ZP_OP_ATTENTION, {{S_, S_, S_, S_}, ZP_FORM_S}},     /* with a relative bias, */
+    {ZP_OP_ATTENTION, {{S_, S_, S_, N_, S_}, ZP_FORM_S}}, /* and lengths */
     {ZP_OP_ATTENTION, {{R_, R_, R_}, ZP_FORM_R}},
+    {ZP_OP_ATTENTION, {{R_, R_, R_, R_}, ZP_FORM_R}},
+    {ZP_OP_ATTENTION, {{R_, R_, R_, N_, R_}, ZP_FORM_R}},
     {ZP_OP_CROSS_ENTROPY, {{S_, N_}, ZP_FORM_NONE}},
     {ZP_OP_CROSS_ENTROPY, {{R_, N_}, ZP_FORM_NONE}},
 };
@@ -293,11 +297,20 @@ static bool cuts_experts(const zp_shard_problem *problem, const zp_pattern *patt
   return op == ZP_OP_BATCHED_MATMUL && problem->expert > 1 && problem->tensor > 1 && pattern->out != ZP_FORM_EXPERTS;
 }
 
+/* Attention has a row for every list of operands. */
+static bool has_operands(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern) {
+  for (int i = 3; node->op == ZP_OP_ATTENTION && i < ZP_SHARD_OPERANDS; i++) {
+    bool bias = i < node->in.len && tensor_of(graph, node->in.data[i])->role == ZP_ROLE_PARAM;
+    if ((pattern->in[i] != ZP_NEED_ANY) != bias) return false;
+  }
+  return true;
+}
+
 int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_pattern out[ZP_SHARD_PATTERNS]) {
   int n = 0;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     const zp_pattern *pattern = &table[i].pattern;
-    if (table[i].op != node->op) continue;
+    if (table[i].op != node->op || !has_operands(problem->graph, node, pattern)) continue;
     bool divided = pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_P || pattern->in[0] == ZP_NEED_S ||
                    pattern->out == ZP_FORM_EXPERTS || pattern->out == ZP_FORM_ENTERED;
     bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER || pattern->in[0] == ZP_NEED_SEQ;

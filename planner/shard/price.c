@@ -41,7 +41,7 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
   if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL)
     return FORWARD_AND_BACKWARD * zp_cost_roofline(machine, flop, machine->node->device.eff_matmul, bytes);
   if (node->op == ZP_OP_ATTENTION) {
-    double sequence = (double)problem->graph->tensors.data[node->in.data[0]].shape.dim[1];
+    double sequence = (double)problem->graph->tensors.data[node->in.data[1]].shape.dim[1];
     double head = (double)node->attr.head_size;
     const zp_layout *layout = node->attr.layout;
     return FORWARD_AND_BACKWARD *

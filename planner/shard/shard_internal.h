@@ -4,7 +4,7 @@
 
 #include <zplan/shard.h>
 
-enum { ZP_SHARD_OPERANDS = 4, ZP_SHARD_PATTERNS = 12 };
+enum { ZP_SHARD_OPERANDS = ZP_MAX_OPERANDS, ZP_SHARD_PATTERNS = 12 };
 
 /* What a pattern wants of an operand. */
 typedef enum zp_need {

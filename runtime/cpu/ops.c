@@ -151,7 +151,8 @@ static void attention_grad(void *arg, int64_t begin, int64_t end, int worker) {
 /* With --check-memory: does a share have as many bytes as the kernel needs? Then the shares of threads that did not
  * take part, which the plan reserves as well, count as written. */
 static void run_checked(zpr *c, const zpk_attention_args *a, bool backward, zpr_task *task) {
-  int64_t share = zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, backward), most = 0;
+  int64_t positions = backward || !a->keys ? a->S : a->keys, group = a->H / a->G, most = 0;
+  int64_t share = zpk_attention_workspace(a->dtype, positions, a->hd, group, backward);
   char *shares = a->workspace;
   int threads = zpr_threads(c) < ZPR_MAX_WORKERS ? zpr_threads(c) : ZPR_MAX_WORKERS;
   zpr_arena_forget(shares, threads * share);
@@ -165,6 +166,8 @@ static void run_checked(zpr *c, const zpk_attention_args *a, bool backward, zpr_
     zpr_fail(c, "Z0840", "attention needs %lld bytes of workspace a thread, the plan reserves %lld", (long long)needed,
              (long long)share);
   shares[ZPR_MAX_WORKERS * share - 1] = 0;
+  if (a->buckets)
+    ((char *)a->bias_lines)[ZPR_MAX_WORKERS * zpk_attention_bias_line(a->dtype, a->S, group, backward) - 1] = 0;
 }
 
 static void run_attention(zpr *c, const zpk_attention_args *args, bool backward, zpr_task *task) {
@@ -174,6 +177,7 @@ static void run_attention(zpr *c, const zpk_attention_args *args, bool backward,
     run_checked(c, &a, backward, task);
   else
     zpr_parallel(c, a.B * a.G, 1, task, &a);
+  if (backward && a.d_bias) zpk_attention_bias_grad(&a);
 }
 
 void zpr_attention(zpr *c, const zpk_attention_args *args) {

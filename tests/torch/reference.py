@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3, vit or squad. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3, vit, squad, t5 or t5_v1_1. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -132,7 +132,24 @@ def span_batches():
         yield spans([(step * settings.BATCH + i) % samples for i in range(settings.BATCH)])
 
 
-BATCHES = {"squad": span_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches,
+def pair_batches():
+    """Samples in order: (source, target), labels, lengths; label -100: none."""
+    arrays = {}
+    for name in ("source", "target", "labels", "lengths"):
+        values, shape = read_npy(os.path.join(settings.PAIRS, name + ".npy"))
+        arrays[name] = values.reshape(shape)
+    arrays["labels"][arrays["labels"] < 0] = -100
+    for step in range(settings.STEPS):
+        at = [(step * settings.BATCH + i) % len(arrays["lengths"]) for i in range(settings.BATCH)]
+        yield arrays["source"][at], arrays["labels"][at], arrays["target"][at], arrays["lengths"][at]
+
+
+def t5(*arguments, **architecture):
+    import encoder_decoder  # transformers, which the others do without
+    return encoder_decoder.t5(*arguments, **architecture)
+
+
+BATCHES = {"squad": span_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches,
            "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
@@ -158,7 +175,7 @@ def train(name, weights):
     loads = {}  # of experts, by the name of the bias that they move
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": functools.partial(model.deepseek, loads=loads),
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert,
-               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "squad": model.squad}[name]
+               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "squad": model.squad, "t5": t5, "t5_v1_1": t5}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}

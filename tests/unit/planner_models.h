@@ -337,4 +337,19 @@ static inline void pin(zp_limit *limit, double value) {
   limit->low = limit->high = value;
 }
 
+/* The program of a choice but for its cut: chunks have as many units as each other. */
+static inline zp_program *evenly_cut(zp_arena *arena, zp_spec *spec, zp_choice c) {
+  const char *reason = NULL;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&c));
+  zp_sharding *sharding =
+      zp_shard_experts(arena, spec->model, &machine, c.tensor, zp_expert_ranks(&c), c.sequence, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_lowered **l = zp_lower_stages(arena, spec, sharding, &c, &reason);
+  cr_assert(l, "%s", reason);
+  int64_t parts = c.pipeline * zp_chunks(&c);
+  c.cut = ZP_NEW_ARRAY(arena, int64_t, parts + 1);
+  for (int64_t k = 0; k <= parts; k++) c.cut[k] = l[0]->n_units * k / parts;
+  return zp_program_make(arena, (const zp_lowered *const *)l, &c);
+}
+
 #endif

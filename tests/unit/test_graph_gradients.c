@@ -243,6 +243,51 @@ Test(gradients, attention_of_samples_with_lengths) {
 }
 
 /* q, k and v one and the same tensor: three contributions to one gradient. */
+/* Keys of another sequence, of three times as many positions as there are queries, with lengths. */
+static void check_cross(bool lengths) {
+  kit k = kit_new(S, 1, D);
+  int in[4] = {linear(&k, "q", k.graph->carry_in.data[0], D, false)};
+  zp_tensor source = k.graph->tensors.data[k.graph->carry_in.data[0]];
+  source.shape.dim[1] = 3 * S;
+  int other = zp_graph_add_carry(k.graph, &source);
+  in[1] = linear(&k, "k", other, D / 2, false);
+  in[2] = linear(&k, "v", other, D / 2, false);
+  if (lengths)
+    in[3] = zp_graph_input(k.graph, k.model, zp_model_add_input(k.model, "lengths", shape1(ZP_DIM_B), ZP_NO_SPAN));
+  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .cross = true};
+  int y = zp_graph_apply(k.graph, k.diags, ZP_OP_ATTENTION, in, lengths ? 4 : 3, attr, "y", ZP_NO_SPAN);
+  cr_assert_geq(y, 0);
+  carry_out(&k, y);
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, cross_attention) {
+  check_cross(false);
+  check_cross(true);
+}
+
+static void check_relative_bias(bool causal, bool lengths, double softcap) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0], n = 3;
+  int in[5] = {linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false), linear(&k, "v", x, D / 2, false)};
+  if (lengths)
+    in[n++] = zp_graph_input(k.graph, k.model, zp_model_add_input(k.model, "lengths", shape1(ZP_DIM_B), ZP_NO_SPAN));
+  in[n++] = param(&k, "table", shape2(8, 4));
+  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal, .max_distance = 5, .softcap = softcap};
+  int y = zp_graph_apply(k.graph, k.diags, ZP_OP_ATTENTION, in, n, attr, "y", ZP_NO_SPAN);
+  cr_assert_geq(y, 0);
+  carry_out(&k, y);
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, relative_bias) {
+  check_relative_bias(true, false, 0);
+  check_relative_bias(false, true, 0);
+  check_relative_bias(false, false, 0.7);
+}
+
 Test(gradients, attention_of_one_tensor) {
   kit k = kit_new(S, 1, D);
   int x = k.graph->carry_in.data[0];

@@ -133,8 +133,8 @@ static void run_level(const zpk_attention_level *level, const char *name) {
   for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
     problem p = make_problem((zpk_dtype)dtype, 2, 67, 4, 2, 2, 24, true);
     p.a.workspace = malloc((size_t)share_bytes(&p.a));
-    for (int64_t task = 0; task < 4; task++) level->forward[dtype](&p.a, task / 2, task % 2, p.a.workspace);
-    for (int64_t task = 0; task < 4; task++) level->backward[dtype](&p.a, task / 2, task % 2, p.a.workspace);
+    for (int64_t task = 0; task < 4; task++) level->forward[dtype](&p.a, task / 2, task % 2, p.a.workspace, NULL);
+    for (int64_t task = 0; task < 4; task++) level->backward[dtype](&p.a, task / 2, task % 2, p.a.workspace, NULL);
     reference(&p);
     check(&p, name);
     free(p.a.workspace);
@@ -148,8 +148,8 @@ static void run_sparse_level(const zpk_attention_level *level, const char *name)
     problem p = make_problem((zpk_dtype)dtype, 1, 320, 2, 1, 1, 24, true);
     use_blocks(&p, &b);
     p.a.workspace = malloc((size_t)share_bytes(&p.a));
-    level->forward[dtype](&p.a, 0, 0, p.a.workspace);
-    level->backward[dtype](&p.a, 0, 0, p.a.workspace);
+    level->forward[dtype](&p.a, 0, 0, p.a.workspace, NULL);
+    level->backward[dtype](&p.a, 0, 0, p.a.workspace, NULL);
     reference(&p);
     check(&p, name);
     free(p.a.workspace);

@@ -96,19 +96,9 @@ static zp_cluster roomy(void) {
 
 /* A program of its own for every call: mutants change it. */
 static zp_program *make(const model_size *size, zp_choice c) {
-  const char *reason = NULL;
   zp_spec *spec = build_spec(arena, size, roomy(), BATCH);
   spec->train.precision = ZP_PREC_MIXED_FP16;
-  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&c));
-  zp_sharding *sharding =
-      zp_shard_experts(arena, spec->model, &machine, c.tensor, zp_expert_ranks(&c), c.sequence, &reason);
-  cr_assert(sharding, "%s", reason);
-  zp_lowered **l = zp_lower_stages(arena, spec, sharding, &c, &reason);
-  cr_assert(l, "%s", reason);
-  int64_t parts = c.pipeline * zp_chunks(&c);
-  c.cut = ZP_NEW_ARRAY(arena, int64_t, parts + 1);
-  for (int64_t k = 0; k <= parts; k++) c.cut[k] = l[0]->n_units * k / parts;
-  return zp_program_make(arena, (const zp_lowered *const *)l, &c);
+  return evenly_cut(arena, spec, c);
 }
 
 static zp_strings play(const zp_program *program) {

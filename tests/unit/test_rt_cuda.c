@@ -246,9 +246,9 @@ static void check_update(zpr *c, int kind, int64_t from) {
   to_arena(c, v.gpu, v.host, STATE * v.size);
   stage.params = param.gpu - c->arena, stage.grads = grad.gpu - c->arena;
   stage.moment1 = m.gpu - c->arena, stage.moment2 = v.gpu - c->arena;
-  const zpr_block blocks[PARAMS] = {{from, from + 1, FROM - from, -from, {1, 0.1}, 0, true, false},
-                                    {from + 1, from + 5000, FROM - from, -from, {0.3, 0}, 1, true, false},
-                                    {from + 5000, from + STATE, FROM - from, -from, {2, 0.3}, 2, false, false}};
+  const zpr_block blocks[PARAMS] = {{from, from + 1, FROM - from, -from, {1, 0.1, 0}, 0, true, false},
+                                    {from + 1, from + 5000, FROM - from, -from, {0.3, 0, 0}, 1, true, false},
+                                    {from + 5000, from + STATE, FROM - from, -from, {2, 0.3, 0}, 2, false, false}};
   double squares[PARAMS] = {-1, -1, -1};
   zpr_block_list list = {.block = blocks, .n = PARAMS};
   zpr_square_blocks(c, &list, squares);

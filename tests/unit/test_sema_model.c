@@ -190,6 +190,67 @@ Test(sema_model, several_repeats) {
   unload(&f);
 }
 
+/* "b: left memory left' x" for every segment: what comes in, and behind an arrow what goes out, by the number of what
+ * came in where it is handed on. */
+static const char *flows(const fixture *f) {
+  zp_buf text = zp_buf_new(f->arena);
+  for (int s = 0; s < f->spec->model->segments.len; s++) {
+    const zp_segment *segment = &f->spec->model->segments.data[s];
+    const zp_graph *g = segment->graph;
+    zp_buf_printf(&text, "%s %d ->", segment->name, g->carry_in.len);
+    for (int i = 0; i < g->carry_out.len; i++) {
+      const zp_tensor *t = &g->tensors.data[g->carry_out.data[i]];
+      if (t->role == ZP_ROLE_CARRY_IN)
+        zp_buf_printf(&text, " %d", t->index);
+      else
+        zp_buf_printf(&text, " %s", t->name);
+    }
+    zp_buf_puts(&text, "\n");
+    if (s == 0) continue;
+    const zp_graph *before = f->spec->model->segments.data[s - 1].graph;
+    cr_expect_eq(before->carry_out.len, g->carry_in.len);
+    for (int i = 0; i < g->carry_in.len; i++)
+      cr_expect(zp_shape_equal(&before->tensors.data[before->carry_out.data[i]].shape,
+                               &g->tensors.data[g->carry_in.data[i]].shape));
+    if (segment->is_repeat) cr_expect_eq(g->carry_in.len, g->carry_out.len);
+  }
+  return text.data;
+}
+
+static void check_flows(const char *statements, const char *expected) {
+  zp_arena *arena = zp_arena_new("text");
+  fixture f = load_good(zp_format(arena, "%s%s%s", HEAD, statements, TAIL));
+  check_sound(&f);
+  cr_expect_str_eq(flows(&f), expected, "%s\n%s", statements, flows(&f));
+  unload(&f);
+  zp_arena_free(arena);
+}
+
+/* Boundaries have what is read behind them. */
+Test(sema_model, what_flows) {
+  check_flows("  y = exp(x)\n  repeat h in 0..n { x = tanh(x) }\n  x = x + y\n",
+              "begin 0 -> x y\nh 2 -> x 1\nend 2 ->\n");
+  check_flows("  y = exp(x)\n  repeat h in 0..n { x = tanh(x) + y }\n", "begin 0 -> x y\nh 2 -> x 1\nend 2 ->\n");
+  check_flows("  y = exp(x)\n  repeat h in 0..n {\n x = tanh(x)\n y = sqrt(x) + y\n }\n  x = x + y\n",
+              "begin 0 -> x y\nh 2 -> x y\nend 2 ->\n");
+  check_flows(
+      "  y = x\n  repeat h in 0..n { x = exp(x) + y }\n", /* what it was before the repeat, not what it becomes */
+      "begin 0 -> x x\nh 2 -> x 1\nend 2 ->\n");
+  check_flows("  y = exp(x)\n  repeat h in 0..n { x = tanh(x) }\n  repeat k in 0..n { y = sqrt(y) }\n  x = x + y\n",
+              "begin 0 -> x y\nh 2 -> x 1\nk 2 -> 0 y\nend 2 ->\n");
+  check_flows("  repeat h in 0..n { x = tanh(x) }\n  y = x\n  repeat k in 0..n { x = sqrt(x) }\n  x = x + y\n",
+              "begin 0 -> x x\nh 2 -> x x\nk 2 -> x 1\nend 2 ->\n");
+}
+
+/* A parameter declared outside is one for all iterations. */
+Test(sema_model, outer_parameter) {
+  fixture f = load_good(HEAD "  param w: [d, d]\n  repeat h in 0..n { x = matmul(x, w) }\n" TAIL);
+  check_sound(&f);
+  cr_expect_eq(f.spec->model->params.data[1].segment, -1);
+  cr_expect_eq(zp_model_parameters(f.spec->model), 32 * 16 + 16 * 16);
+  unload(&f);
+}
+
 /* Inputs and parameters may be read in any segment; their tensors are made there again. */
 Test(sema_model, inputs_reach_every_segment) {
   fixture f = load_good(HEAD "  repeat a in 0..n {\n param t: [V, d]\n x = x + embedding(tokens, t)\n }\n" TAIL);
@@ -291,6 +352,31 @@ Test(sema_model, attributes_of_ops) {
 }
 
 /* A window of the whole sequence is none. */
+/* Every operand that attention may have, and what becomes of `max_distance`. */
+Test(sema_model, attention_with_lengths_and_a_bias) {
+  fixture f =
+      load_good("model m(V = 32, S = 8, d = 16) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n"
+                "  input lengths: i32[B]\n  param wte: [V, d]\n  param t: [8, 2]\n  x = embedding(tokens, wte)\n"
+                "  x = attention(x, x, x, heads = 2, lengths = lengths, relative_bias = t)\n"
+                "  x = attention(x, slice(x, 0, 5), slice(x, 1, 6), heads = 2, causal = false, cross = true, lengths = "
+                "lengths)\n" TAIL);
+  const zp_graph *g = f.spec->model->segments.data[0].graph;
+  int found = 0;
+  for (int n = 0; n < g->nodes.len; n++) {
+    const zp_node *node = &g->nodes.data[n];
+    if (node->op != ZP_OP_ATTENTION) continue;
+    bool cross = found++ == 1;
+    cr_expect_eq(node->in.len, cross ? 4 : 5);
+    cr_expect_eq(node->attr.cross, cross);
+    cr_expect_eq(node->attr.max_distance, cross ? 0 : 128);
+    cr_expect_eq(zp_attention_lengths(node), node->in.data[3]);
+    cr_expect_eq(zp_attention_bias(node), cross ? -1 : node->in.data[4]);
+  }
+  cr_expect_eq(found, 2);
+  cr_expect_eq(f.spec->model->inputs.data[2].limit, 6, "of the shortest keys that lengths are of");
+  unload(&f);
+}
+
 Test(sema_model, windows) {
   fixture f = load_good(HEAD "  x = attention(x, x, x, heads = 4, window = S - 1)\n"
                              "  x = attention(x, x, x, heads = 4, window = S)\n" TAIL);

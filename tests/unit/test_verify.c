@@ -296,7 +296,7 @@ Test(verify, tampered_programs_are_found) {
       {"program.segments[1].carry_kept_elements", ADD, 1, NULL, "keeps 960"},
       {"program.segments[1].backward.transient_bytes", ADD, -256, NULL, "reaches beyond its region"},
       {"program.segments[1].backward.steps[0].comm_elements", ADD, 8, NULL, "communicates 960 elements"},
-      {"program.segments[1].backward.steps", TEXT, 0, NULL, "nothing is written to grad_out"},
+      {"program.segments[1].backward.steps", TEXT, 0, NULL, "`x` is not written to grad_out"},
   };
   EXPECT_FINDINGS(rich_plan(), table);
 }
@@ -397,7 +397,7 @@ Test(verify, tampered_steps_are_found) {
   expect_step_finding(plan, 1, "in", 1000, "names buffer 1000");
   expect_step_finding(plan, 1, "out", -5, "names buffer -5");
   expect_step_finding(plan, 1, "out", param, "writes to");
-  expect_step_finding(plan, f->steps.len - 1, "out", f->steps.data[0].out.data[0], "nothing is written to carry_out");
+  expect_step_finding(plan, f->steps.len - 1, "out", f->steps.data[0].out.data[0], "is not written to carry_out");
 }
 
 Test(verify, workspace_of_a_step_must_exist) {

@@ -108,6 +108,9 @@ enum { ZPK_SPARSE_UNIT = 16 };
 typedef struct zpk_attention_args {
   zpk_dtype dtype;
   int64_t B, S, H, G, hd; /* H a multiple of G; query head h reads kv head h / (H / G) */
+  /* Keys of a sample, where they are of another sequence than its S queries; 0: of the same. Dense attention without
+   * causality and windows alone. */
+  int64_t keys;
   int64_t kv_heads_valid; /* kv heads that are not padding; the rest: outputs and gradients are zero */
   double scale;
   bool causal;
@@ -121,6 +124,10 @@ typedef struct zpk_attention_args {
   double softcap;
   int64_t alibi_heads;
   int64_t first_head;    /* the number that the first one here has among the model's heads */
+  /* Where buckets is above 0, + bias[zpk_bias_bucket(...), head] (T5, arXiv 1910.10683, section 2.1), rows of bias_ld
+   * elements. Dense attention of one sequence alone. */
+  int64_t buckets, max_distance, bias_ld;
+  const void *bias;
   const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
   void *o; /* [R, H*hd]; backward: input */
@@ -130,11 +137,16 @@ typedef struct zpk_attention_args {
   int64_t d_o_ld;
   void *dq, *dk, *dv;
   int64_t dq_ld, dk_ld, dv_ld;
+  void *d_bias; /* [buckets, bias_ld], NULL: not wanted. zpk_attention_bias_grad adds to it when all tasks are done */
   /* [B], 1..S: positions of each sample that are there; NULL: all. Keys at and behind it are seen by no query and not
    * read, nor are queries there, which have no meaning: their outputs, their log-sum-exps and their gradients are 0, as
-   * are dk and dv there. A query that is there sees itself, in every layout. Time follows the lengths. */
+   * are dk and dv there. A query that is there sees itself, in every layout. Time follows the lengths. Of keys of
+   * another sequence: 1..keys, and all queries are there. */
   const int32_t *lengths;
   void *workspace; /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
+  /* Where buckets is above 0: zpk_attention_bias_line bytes a worker, and where d_bias is wanted [B, H, buckets]
+   * `real`. */
+  void *bias_lines, *bias_sums;
 } zpk_attention_args;
 /* The slopes of ALiBi: a geometric sequence down to 2^-8, where the number of heads is a power of two; else that of the
  * next smaller one, followed by every second of the next larger one's. Padding has slopes, too, that nobody sees. */
@@ -144,9 +156,23 @@ static inline double zpk_alibi_slope(int64_t head, int64_t heads) {
   return head < power ? exp2(-8.0 * (double)(head + 1) / (double)power)
                       : exp2(-4.0 * (double)(2 * (head - power) + 1) / (double)power);
 }
-/* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48:
- * forward 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit operands group S hd' more, where the
- * gradient of queries is summed. */
+/* The bucket of a key so many positions behind the query (before it: negative). sides: 1 where queries see no keys
+ * behind them, else 2, and these have the second half of the buckets. Half of a side's buckets are one distance each,
+ * the others stretches that grow with the logarithm; the last one has all distances from max_distance on. Distances at
+ * the edge of a stretch belong to it, as in f32, in which T5 computes. */
+static inline int64_t zpk_bias_bucket(int64_t behind, int64_t buckets, int sides, int64_t max_distance) {
+  int64_t side = buckets / sides, exact = side / 2, distance = behind < 0 ? -behind : behind;
+  int64_t first = behind > 0 ? side : 0;
+  if (distance < exact) return first + distance;
+  double share = log((double)distance / (double)exact) / log((double)max_distance / (double)exact);
+  int64_t bucket = exact + (int64_t)(share * (double)(side - exact) + 1e-6);
+  return first + (bucket < side ? bucket : side - 1);
+}
+/* Bytes of a worker's share of bias_lines, of `group` heads: the bias of every distance, backward also its gradient. */
+int64_t zpk_attention_bias_line(zpk_dtype dtype, int64_t S, int64_t group, bool backward);
+/* Bytes of one share; S: of keys, backward of queries; `group` is H / G. In `real`, with hd' = hd rounded up to 64
+ * bytes and S' = S rounded up to 48: forward 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit
+ * operands group S hd' more, where the gradient of queries is summed. */
 int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward);
 /* Bytes at the end of a share that a task of this size, its head no padding, may leave unwritten: rows of a tile that
  * are not there, the padding of the last row of sums, what the longest sample leaves of S. Exactly so many for dense
@@ -155,6 +181,8 @@ int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward);
 /* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
 void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
+/* Adds the tasks' sums to d_bias, in the order of the samples. Once, when all tasks of the gradient are done. */
+void zpk_attention_bias_grad(const zpk_attention_args *args);
 
 /* ---- mixture of experts: every sample routes its own tokens to the slots of experts ---- */
 #define ZPK_MAX_EXPERTS 1024

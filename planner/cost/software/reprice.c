@@ -53,7 +53,9 @@ typedef struct attention_size {
 
 static attention_size size_of(const pricer *p, const zp_node *node) {
   const zp_shape *q = &p->graph->tensors.data[node->in.data[0]].shape;
-  double heads = (double)node->attr.heads, s = (double)q->dim[1];
+  /* Two sequences count as one whose square is their product. */
+  double keys = (double)p->graph->tensors.data[node->in.data[1]].shape.dim[1];
+  double heads = (double)node->attr.heads, s = sqrt((double)q->dim[1] * keys);
   attention_size a = {
       .batch = (double)p->lowered->microbatch * heads, .s = s, .head = (double)zp_shape_cols(q) / heads};
   a.scores = a.batch * s * s;

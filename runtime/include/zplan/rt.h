@@ -431,9 +431,9 @@ void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int6
 void zpr_move_positions(zpr *c, const zpk_positions *positions);
 void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y);
 void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx);
-/* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a
- * GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be NULL. args->lengths lies
- * where the tensors do. */
+/* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes, bias_lines as many lines; kernels run
+ * one BLAS thread each. On a GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be
+ * NULL. args->lengths lies where the tensors do. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 /* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */

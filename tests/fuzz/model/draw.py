@@ -27,6 +27,7 @@ class Drawing:
         self.count = 0
         self.sizes = self.draw_sizes()
         self.outer_params = {}  # of the model, tied wherever their shape fits
+        self.others = random.Random("streams %s" % seed)  # so that models without streams are drawn as if there were none
 
     # ---- choices ----
 
@@ -363,6 +364,7 @@ class Drawing:
     def segment(self, values, params, count, carry):
         """Statements that end by assigning `carry` again."""
         scope = Scope(values, params)
+        scope.unread |= set(values) if len(values) > 1 and carry in values else set()  # what flows in has to be read
         self.some_statements(scope, count)
         keep = carry if carry in scope.values and scope.values[carry] == "d" and (self.chance(0.6) or not scope.unread) else None
         x = self.joined(scope, "d", keep)
@@ -373,9 +375,25 @@ class Drawing:
         scope.statements.append(["let", [carry], x])
         return scope
 
-    def repeat(self, carry):
-        inner = self.segment({carry: "d"}, {}, self.random.randint(1, 3), carry)
-        return ["repeat", self.name("h"), self.random.randint(1, 3), inner.statements, carry]
+    def streams(self, scope):
+        """Values of a segment that later ones may read, or carry beside `x`: computed, with storage of their own."""
+        found = [s[1][0] for s in scope.statements if s[0] == "let" and len(s[1]) == 1 and isinstance(s[2], list)
+                 and s[2][0] not in ("split", "dropout") and s[1][0] != "x" and s[1][0] in scope.values]
+        chosen = self.others.sample(found, min(len(found), self.others.randint(1, 2))) if self.others.random() < 0.4 else []
+        return {name: scope.values[name] for name in chosen}
+
+    def repeat(self, carry, streams):
+        """Reads some of the streams and of the model's parameters, and may assign a stream again."""
+        read = {name: width for name, width in streams.items() if self.others.random() < 0.7}
+        shared = dict(self.outer_params) if streams and self.others.random() < 0.5 else {}
+        inner = self.segment({carry: "d", **read}, shared, self.random.randint(1, 3), carry)
+        carried = carry
+        for name, width in read.items():
+            if self.others.random() < 0.5:
+                inner.statements.append(["let", [name], ["add", {}, ["mul", {}, name, 0.5], ["tanh", {}, self.product(inner, carry, "d", width)]]])
+                carried = [carry, name]
+                break
+        return ["repeat", self.name("h"), self.random.randint(1, 3), inner.statements, carried]
 
     def embedding(self, scope):
         table = self.parameter(scope, ["V", "d"], "table")
@@ -404,13 +422,13 @@ class Drawing:
         x, table = self.embedding(first)
         self.let(first, ["x"], x, ["d"])
         begin = self.segment(first.values, self.outer_params, self.random.randint(0, 3), "x")
-        body = first.statements + begin.statements
+        body, streams = first.statements + begin.statements, self.streams(begin)
         for _ in range(self.one((0, 1, 1, 1, 2))):
-            body.append(self.repeat("x"))
+            body.append(self.repeat("x", streams))
             if self.chance(0.3):
-                body += self.segment({"x": "d"}, self.outer_params, 1, "x").statements
-        end = Scope({"x": "d"}, self.outer_params)
-        end.unread.add("x")
+                body += self.segment({"x": "d", **streams}, self.outer_params, 1, "x").statements
+        end = Scope({"x": "d", **streams}, self.outer_params)
+        end.unread |= {"x", *streams}
         self.some_statements(end, self.random.randint(0, 2))
         last = self.joined(end, "d", None)
         if self.chance(0.5):

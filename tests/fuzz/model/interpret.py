@@ -222,15 +222,14 @@ class Run:
             self.scope[name] = part
 
     def repeat_statement(self, variable, count, body, carry):
-        outside, first = self.scope, self.stream
-        value = outside[carry]
+        outside, first = dict(self.scope), self.stream
         for iteration in range(count):
-            self.scope = {"tokens": None, "labels": None, carry: value}
+            self.scope = dict(outside)
             self.prefix, self.iteration, self.stream = "%s.%d." % (variable, iteration), iteration, first
             self.body(body)
-            value = self.scope[carry]
-        self.scope, self.prefix, self.iteration = dict(outside), "", 0
-        self.scope[carry] = value
+            for name in carry if isinstance(carry, list) else [carry]:
+                outside[name] = self.scope[name]
+        self.scope, self.prefix, self.iteration = outside, "", 0
 
     def output_statement(self, expression):
         self.loss_node = self.value(expression)

@@ -109,10 +109,9 @@ def without_aliases(body, names):
     kept = []
     for statement in body:
         if statement[0] == "repeat":
-            carry = names.pop(statement[4], statement[4])
-            inner = without_aliases(statement[3], {})
-            kept += [["let", [statement[4]], carry]] if carry != statement[4] else []
-            kept.append(statement[:3] + [inner, statement[4]])
+            read = {name for s in statement[3] if s[0] == "let" for name in tree.names_in(s[2])}
+            kept += [["let", [name], names.pop(name)] for name in sorted(read | set(tree.carried(statement))) if name in names]
+            kept.append(statement[:3] + [without_aliases(statement[3], {}), statement[4]])
             continue
         if statement[0] in ("let", "output"):
             statement = statement[:-1] + [renamed(statement[-1], names)]

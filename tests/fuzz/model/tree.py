@@ -6,7 +6,7 @@ A model is made of lists, strings and numbers, so that it is kept as JSON:
 
     statement   ["param", name, [size...], kind]       size: a name of `sizes` or a number; kind: one of KINDS
                 ["let", [name...], expression]
-                ["repeat", variable, count, [statement...], carried name]
+                ["repeat", variable, count, [statement...], carried name, or a list of several]
                 ["output", expression]
     expression  a name | a number | [operation, {option: value}, operand...]
 
@@ -70,6 +70,11 @@ def names_in(expression):
     if isinstance(expression, str):
         return [expression]
     return [name for operand in operands(expression) for name in names_in(operand)]
+
+
+def carried(statement):
+    """Names that a repeat carries."""
+    return statement[4] if isinstance(statement[4], list) else [statement[4]]
 
 
 def walk(expression):
@@ -180,8 +185,9 @@ def prune(body, read=()):
             if statement[1] not in wanted:
                 continue
         else:
-            inner = prune(statement[3], [statement[4]])
+            inner = prune(statement[3], carried(statement))
             statement = statement[:3] + [inner, statement[4]]
-            wanted |= {statement[4]}
+            made = {name for s in inner for name in ([s[1]] if s[0] == "param" else s[1])}
+            wanted |= {name for s in inner if s[0] == "let" for name in names_in(s[2])} - made | set(carried(statement))
         kept.append(statement)
     return kept[::-1]

@@ -15,6 +15,7 @@
 #include <zplan/vec.h>
 
 #define ZP_MAX_RANK 4
+#define ZP_MAX_OPERANDS 5 /* of an operation that users write: attention's */
 #define ZP_MAX_EXPERTS 1024
 #define ZP_MAX_TOP_K 16 /* experts that one token may choose */
 #define ZP_DIM_B (-1)   /* the micro-batch size; only as dim[0] */
@@ -118,8 +119,8 @@ typedef enum zp_op_class {
   X(ROPE, "rope", ROW)       /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                       \
   X(SPLIT, "split", VIEW)    /* x -> attr.parts equal views of the last dim */                                         \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
-  /* nobody, and the outputs of queries there are zero -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */  \
-  /* sparse window softcap alibi_heads */                                                                              \
+  /* nobody, and the outputs of queries there are zero; and maybe a relative bias, [buckets,heads] -> o, lse */        \
+  /* stat[B,S,heads]; attr.heads kv_heads causal cross scale sparse window softcap alibi_heads max_distance */         \
   X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
@@ -167,7 +168,7 @@ typedef enum zp_op_class {
   X(MATMUL_WGRAD, "matmul_wgrad", MATMUL)     /* dy, x -> gradient of parameter (accumulates) */                       \
   X(EMBEDDING_GRAD, "embedding_grad", LOOKUP) /* dy, ids -> gradient of parameter (adds; zeroed at step start) */      \
   X(POSITION_GRAD, "position_grad", LOOKUP)   /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */ \
-  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do, maybe lengths -> dq,dk,dv */             \
+  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do, maybe lengths, bias -> dq,dk,dv */       \
   X(BATCHED_MATMUL_DGRAD, "batched_matmul_dgrad", GROUPED) /* dy, w -> dx */                                           \
   X(BATCHED_MATMUL_WGRAD, "batched_matmul_wgrad", GROUPED) /* dy, x -> gradient of parameter (accumulates) */          \
   X(TOP_K_GATE_GRAD, "top_k_gate_grad",                                                                                \
@@ -209,6 +210,10 @@ typedef struct zp_op_attr {
    * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
   double softcap;
   int64_t alibi_heads;
+  /* Attention: keys are of another sequence than queries, and lengths are those of the keys alone. */
+  bool cross;
+  /* Attention: with a relative bias the distance from which on all keys have one bucket (zpk_bias_bucket); 0: none. */
+  int64_t max_distance;
   int64_t begin, count; /* slice: the first position; how many, 0: that one without its dimension. column: which one */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
@@ -293,7 +298,8 @@ typedef struct zp_graph {
   ZP_VEC(zp_tensor) tensors;
   ZP_VEC(zp_node) nodes;       /* topological order */
   ZP_VEC(zp_param_use) params; /* in order of first use: the order of the flat parameter buffer */
-  zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours */
+  zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours, and in a repeat
+                                * between iterations. A tensor that is only handed on is in both */
   zp_ints losses; /* tensor indices of the losses, which are summed by the weights of their nodes (zp_graph_add_loss) */
   bool first_trained; /* nothing before it is trained: nobody asks for gradients of what is carried in */
   /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role
@@ -404,7 +410,9 @@ const zp_node *zp_model_find_biases(zp_model *model);
 bool zp_model_has_gate_biases(const zp_model *model); /* that are not frozen */
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
-/* Keys that a query of so many positions sees on average: of causal attention half of all, as it is counted everywhere.
+/* The operand that is the table of its relative bias; -1: it has none. */
+int zp_attention_bias(const zp_node *node);
+/* Keys that a query sees on average of so many: of causal attention half of all, as it is counted everywhere.
  */
 double zp_attention_keys(const zp_op_attr *attr, int64_t sequence);
 /* The sequence of dense attention whose tiles lie as much in what is not seen as those of this one do: of a window its
@@ -418,6 +426,8 @@ zp_strings zp_attention_texts(zp_arena *arena, const zp_model *model);
  * shapes (n may be 0). */
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
                                  const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span);
+/* One more tensor that comes from the segment before, like the one that flows out there. */
+int zp_graph_add_carry(zp_graph *graph, const zp_tensor *from);
 int zp_graph_param(zp_graph *graph, const zp_model *model, int param); /* the tensor of a parameter (made once) */
 int zp_graph_input(zp_graph *graph, const zp_model *model, int input);
 /* Applies an op. Shape errors are reported to diags (Z0204 and the like, naming the shapes) and -1 is returned;
@@ -433,6 +443,8 @@ void zp_graph_add_loss(zp_graph *graph, int tensor, double weight);
 
 /* ---- questions ---- */
 int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch);
+/* Elements of the first n carried tensors of a list. On their way they stand one behind the other, without gaps. */
+int64_t zp_carried_elements(const zp_graph *graph, const zp_ints *carry, int n, int64_t microbatch);
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1, but of [B] B */
 int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 and [B] */
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */

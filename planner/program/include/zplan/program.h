@@ -21,10 +21,11 @@ typedef enum zp_place {
   ZP_AT_SAVED,   /* the unit's area in the micro-batch's slot: kept from forward to backward */
   ZP_AT_TRANSIENT, /* the stage's transient region: lives inside one procedure call */
   ZP_AT_INPUT,     /* model inputs of the whole step */
-  ZP_AT_CARRY_IN,  /* x: argument of the procedure */
-  ZP_AT_CARRY_OUT, /* y: argument */
-  ZP_AT_GRAD_IN,   /* dy: argument of backward */
-  ZP_AT_GRAD_OUT,  /* dx: argument of backward */
+  /* Arguments: all carried tensors, or their gradients, one behind the other (zp_carried_elements). */
+  ZP_AT_CARRY_IN,  /* x */
+  ZP_AT_CARRY_OUT, /* y */
+  ZP_AT_GRAD_IN,   /* dy, of backward */
+  ZP_AT_GRAD_OUT,  /* dx, of backward */
 } zp_place;
 
 typedef struct zp_buffer {
@@ -37,7 +38,8 @@ typedef struct zp_buffer {
   int base;                  /* buffer whose storage a view or alias uses; -1 */
   int first_step, last_step; /* live range inside its procedure (TRANSIENT only) */
   int tensor;                /* of the graph; -1: workspace or a kept shard */
-  int index;                 /* PARAM, SHARED: entry of graph->params; INPUT: model input */
+  int index;                 /* PARAM, SHARED: entry of graph->params; INPUT: model input; arguments: which of the
+                              * carried tensors */
 } zp_buffer;
 
 typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient */
@@ -117,7 +119,7 @@ typedef struct zp_lowered {
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
   zp_ints shared;          /* model parameters declared outside repeats */
-  int ties;                /* trained ones that several segments use */
+  int ties;                /* trained ones that several units use */
   bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
 } zp_lowered;
 
@@ -312,7 +314,7 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
 /* Does the step exchange slots in an expert group? */
 bool zp_step_is_exchange(const zp_step *step);
 
-/* Trained parameters that several segments use. */
+/* Trained parameters that several units use, and so perhaps several stages. */
 int zp_count_ties(const zp_model *model);
 
 /* ---- layout ---- */
