@@ -369,7 +369,8 @@ Test(program, carried_tensors_stand_one_behind_the_other) {
   int sum = add2(&b, b.graph->carry_in.data[0], b.graph->carry_in.data[2]);
   int all = add2(&b, sum, product(&b, b.graph->carry_in.data[1], 16, 8, "narrow"));
   zp_graph_add_loss(
-      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, all, zp_graph_input(b.graph, b.model, 0), -1, (zp_op_attr){0}, "loss"), 1);
+      b.graph, apply(&b, ZP_OP_CROSS_ENTROPY, all, zp_graph_input(b.graph, b.model, 0), -1, (zp_op_attr){0}, "loss"),
+      1);
   spec->model = b.model;
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 1);
   zp_sharding *sharding = zp_shard(arena, b.model, &machine, 1, 1, false, &reason);

@@ -123,7 +123,7 @@ typedef struct zpk_attention_args {
    * (ALiBi, arXiv 2108.12409). */
   double softcap;
   int64_t alibi_heads;
-  int64_t first_head;    /* the number that the first one here has among the model's heads */
+  int64_t first_head; /* the number that the first one here has among the model's heads */
   /* Where buckets is above 0, + bias[zpk_bias_bucket(...), head] (T5, arXiv 1910.10683, section 2.1), rows of bias_ld
    * elements. Dense attention of one sequence alone. */
   int64_t buckets, max_distance, bias_ld;
