@@ -16,10 +16,11 @@
     int len, cap;                                                                                                      \
   }
 
+/* The first room is for exactly so many. */
 #define zp_reserve(arena, vec, count)                                                                                  \
   do {                                                                                                                 \
     if ((vec)->cap < (count)) {                                                                                        \
-      int zp_new_cap = (vec)->cap ? (vec)->cap * 2 : 8;                                                                \
+      int zp_new_cap = (vec)->cap * 2;                                                                                 \
       if (zp_new_cap < (count)) zp_new_cap = (count);                                                                  \
       (vec)->data = zp_grow((arena), (vec)->data, sizeof *(vec)->data * (size_t)(vec)->cap,                            \
                             sizeof *(vec)->data * (size_t)zp_new_cap);                                                 \
@@ -29,7 +30,7 @@
 
 #define zp_push(arena, vec, item)                                                                                      \
   do {                                                                                                                 \
-    zp_reserve((arena), (vec), (vec)->len + 1);                                                                        \
+    zp_reserve((arena), (vec), (vec)->cap ? (vec)->len + 1 : 8);                                                       \
     (vec)->data[(vec)->len++] = (item);                                                                                \
   } while (0)
 
