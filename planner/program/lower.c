@@ -284,7 +284,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   if (!l.reason && l.graph->n_loss > 0) lower_loss(&l, &out->loss);
   if (!l.reason) lower_backward(&l, &out->backward);
   if (!l.reason) zp_lower_mark_deferred(&out->backward);
-  if (!l.reason) zp_lower_split(&l);
+  if (!l.reason && lowered->splits) zp_lower_split(&l);
   if (!l.reason) refuse_strided(&l, &out->forward);
   if (!l.reason) refuse_strided(&l, &out->backward);
   if (!l.reason) refuse_strided(&l, &out->loss);
@@ -371,22 +371,24 @@ static const zp_graph *graph_to_lower(const zp_lowered *l, int segment, const ch
 
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason) {
-  return zp_lower_chunked(arena, spec, sharding, microbatch, recompute, recompute_shard, 1, NULL, reason);
+  const zp_procedures_for what = {
+      .microbatch = microbatch, .mode = zp_stage_mode_of(recompute, recompute_shard), .loss_chunks = 1, .splits = true};
+  return zp_lower_for(arena, spec, sharding, &what, NULL, reason);
 }
 
-zp_lowered *zp_lower_chunked(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
-                             zp_recompute recompute, bool recompute_shard, int loss_chunks,
-                             const zp_lowered_list *before, const char **reason) {
-  assert(spec && sharding && reason);
-  assert(microbatch >= 1 && recompute <= ZP_RECOMPUTE_SELECTIVE);
+zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
+                         const zp_procedures_for *what, const zp_lowered_list *before, const char **reason) {
+  assert(spec && sharding && what && reason);
+  assert(what->microbatch >= 1 && what->loss_chunks >= 1);
   const zp_model *model = spec->model;
   zp_lowered *l = ZP_NEW(arena, zp_lowered);
   l->spec = spec;
   l->sharding = sharding;
-  l->microbatch = microbatch;
-  l->recompute = recompute;
-  l->recompute_shard = recompute_shard;
-  l->loss_chunks = loss_chunks > 1 ? loss_chunks : 1;
+  l->microbatch = what->microbatch;
+  l->recompute = zp_stage_mode_recompute(what->mode);
+  l->recompute_shard = zp_stage_mode_split(what->mode);
+  l->loss_chunks = what->loss_chunks;
+  l->splits = what->splits;
   set_formats(l, &spec->train, spec->cluster.software);
   l->pieces = zp_pieces_whole(arena, model);
   l->n_segments = l->pieces->n;
@@ -450,8 +452,11 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
     for (int k = 0; k < s && !stages[s]; k++)
       if (zp_choice_mode(choice, k) == mode && types[k] == types[s]) stages[s] = stages[k];
     if (stages[s]) continue;
-    zp_lowered *l = zp_lower_chunked(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
-                                     zp_stage_mode_split(mode), zp_loss_chunks(choice), NULL, reason);
+    const zp_procedures_for what = {.microbatch = choice->microbatch,
+                                    .mode = mode,
+                                    .loss_chunks = zp_loss_chunks(choice),
+                                    .splits = zp_schedule_splits(choice->schedule)};
+    zp_lowered *l = zp_lower_for(arena, spec, sharding, &what, NULL, reason);
     stages[s] = l && choice->fine ? zp_lower_pieces(arena, l, NULL, reason) : l;
     if (!stages[s]) return NULL;
   }

@@ -38,7 +38,7 @@ zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lo
 
 static bool is_same_segment(const zp_lowered *l, const zp_lowered *known, int index, const zp_graph *graph) {
   bool same_mode = l->recompute == known->recompute && l->recompute_shard == known->recompute_shard;
-  assert(l->sharding == known->sharding);
+  assert(l->sharding == known->sharding && l->splits == known->splits);
   return l->microbatch == known->microbatch && (same_mode || !l->pieces->piece[index].segment.is_repeat) &&
          (graph->losses.len == 0 || l->loss_chunks == known->loss_chunks);
 }

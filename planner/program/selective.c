@@ -61,6 +61,12 @@ static void add_input(part *p, zp_fused *to, int value, int tensor) {
   p->value_of[value] = to->n_in++;
 }
 
+static int count_wanted(const part *p, int n) {
+  int wanted = 0;
+  for (int v = p->node->fused->n_in; v < n; v++) wanted += p->wanted[v] && p->value_of[v] < 0;
+  return wanted;
+}
+
 /* The group that computes the target alone. Rows must lead: a group's first input tells its number of rows. */
 static void build_part(part *p, int target, int target_value) {
   zp_arena *arena = p->l->arena;
@@ -79,6 +85,7 @@ static void build_part(part *p, int target, int target_value) {
       bool rows = v >= from->n_in || from->operand[v] == ZP_OPERAND_ROWS;
       if (tensor >= 0 && rows == (pass == 0)) add_input(p, to, v, tensor);
     }
+  zp_reserve(arena, &to->ops, count_wanted(p, n));
   for (int v = from->n_in; v < n; v++) {
     if (!p->wanted[v] || p->value_of[v] >= 0) continue;
     zp_fused_op op = from->ops.data[v - from->n_in];
@@ -94,15 +101,18 @@ static void build_part(part *p, int target, int target_value) {
 /* The node that rebuilds output i of a FUSED node, or NULL. */
 static zp_node *rebuild(const zp_lowering *l, const zp_node *node, int i) {
   int n = node->fused->n_in + node->fused->ops.len, target = node->out.data[i], value = node->fused->out_value.data[i];
-  zp_node *out = ZP_NEW(l->arena, zp_node);
-  *out = (zp_node){.op = ZP_OP_FUSED, .span = node->span, .name = node->name};
-  part p = {l, node, out, ZP_NEW_ARRAY(l->arena, int, n), ZP_NEW_ARRAY(l->arena, bool, n)};
+  part p = {l, node, NULL, ZP_NEW_ARRAY(l->scratch, int, n), ZP_NEW_ARRAY(l->scratch, bool, n)};
   for (int v = 0; v < n; v++) p.value_of[v] = -1;
   if (value < node->fused->n_in || !find_wanted(&p, target, value)) return NULL;
+  zp_arena_mark mark = zp_arena_get_mark(l->arena);
+  zp_node *out = p.out = ZP_NEW(l->arena, zp_node);
+  *out = (zp_node){.op = ZP_OP_FUSED, .span = node->span, .name = node->name};
   build_part(&p, target, value);
   double bytes = (double)zp_lower_tensor_bytes(l, target);
   double flop = zp_node_flop(l->graph, out, l->lowered->microbatch);
-  return bytes >= zp_cost_constant(ZP_COST_SELECTIVE_BYTES_PER_FLOP) * flop ? out : NULL;
+  if (bytes >= zp_cost_constant(ZP_COST_SELECTIVE_BYTES_PER_FLOP) * flop) return out;
+  zp_arena_rewind(l->arena, mark);
+  return NULL;
 }
 
 /* Appends the parts of one group, chosen last output first, so that each stands behind those whose values it reads. A

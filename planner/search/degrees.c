@@ -69,7 +69,7 @@ static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
     choice.microbatch = b;
     for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
       if (all.why_none == ZP_REJECT_BATCH) all.why_none = ZP_REJECT_CONSTRAINT;
-      if (!zp_search_considers(s, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
+      if (!zp_search_considers(s->in, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
       choice.sequence = sequence;
       measure_losses(s, choice, &all);
     }
@@ -286,7 +286,7 @@ static void count(const degrees_walk *w, zp_rejection why) {
 
 /* Are plans that leave so many devices out in the space? */
 static bool considers_idle(const zp_search_cache *s, int idle) {
-  return idle == 0 || (zp_search_considers(s, &s->in->constraints->idle, false) &&
+  return idle == 0 || (zp_search_considers(s->in, &s->in->constraints->idle, false) &&
                        !zp_uses_all_devices(s->in->constraints, s->machine.cluster));
 }
 

@@ -89,7 +89,7 @@ zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice) {
   for (int i = 0; i < ZP_STATE_COUNT; i++) /* wherever and however much of it */
     if (s->in->may_leave[i]) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
   for (int zero = 1; zero <= 3 && c.data > 1; zero++)
-    if (zp_search_considers(s, &s->in->constraints->zero, zero <= 1) &&
+    if (zp_search_considers(s->in, &s->in->constraints->zero, zero <= 1) &&
         zp_limit_allows(&s->in->constraints->zero, zero))
       c.zero = zero;
   return c;

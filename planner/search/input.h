@@ -11,6 +11,7 @@ typedef struct zp_search_input {
   const zp_constraints *constraints;
   int devices; /* given: plans use at most so many */
   bool generated_only;
+  bool plain_only;                /* of what no constraint names, the plain alone is looked at (zp_search_considers) */
   zp_trainer trainer;             /* what it can do bounds the space */
   zp_software_floor floor;        /* terms of the generated trainer that bound those of the program */
   bool wants_miss;                /* where nothing fits */
@@ -18,6 +19,7 @@ typedef struct zp_search_input {
   int64_t n_units;                /* cut between layers; of a point: zp_point_units */
   const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
+  bool splits;                    /* some schedule of the space splits backward */
   bool chunks_loss;               /* plans with the loss in chunks are in the space though none is named */
   bool may_leave[ZP_STATE_COUNT]; /* parts of the class leave the device in some plan of the space */
 } zp_search_input;

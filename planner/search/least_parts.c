@@ -125,7 +125,7 @@ static zp_unit_bytes least_with_part(zp_search_cache *s, const zp_point *point, 
       for (int end = part + 1; end <= l->pieces->parts[segment]; end++) {
         const zp_segment_program *piece = &l->segments[zp_pieces_find(l->pieces, segment, first, end)];
         least = least_of(least, zp_bytes_of_unit(piece, ZP_SCHEDULE_1F1B));
-        least = least_of(least, zp_bytes_of_unit(piece, ZP_SCHEDULE_ZB_H1));
+        if (l->splits) least = least_of(least, zp_bytes_of_unit(piece, ZP_SCHEDULE_ZB_H1));
       }
   }
   return least;

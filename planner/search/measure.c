@@ -17,8 +17,11 @@ typedef struct unit_costs {
   int64_t saved_bytes, waiting_bytes, elements, spread_elements, frozen_elements;
 } unit_costs;
 
-static unit_costs costs_of(const zp_segment_program *segment) {
-  double seconds = segment->forward.cost_s + segment->backward.cost_s, weights = weight_gradients_s(&segment->backward);
+/* Where no schedule splits backward, all of it yields gradients of inputs. */
+static unit_costs costs_of(const zp_lowered *l, int i) {
+  const zp_segment_program *segment = &l->segments[i];
+  double seconds = segment->forward.cost_s + segment->backward.cost_s;
+  double weights = l->splits ? weight_gradients_s(&segment->backward) : 0;
   return (unit_costs){.forward_s = segment->forward.cost_s,
                       .inputs_s = segment->backward.cost_s - weights,
                       .weights_s = weights,
@@ -32,9 +35,9 @@ static unit_costs costs_of(const zp_segment_program *segment) {
 
 /* The least in everything of several modes. */
 static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
-  unit_costs least = costs_of(&modes[0]->segments[segment]);
+  unit_costs least = costs_of(modes[0], segment);
   for (int i = 1; i < n; i++) {
-    unit_costs c = costs_of(&modes[i]->segments[segment]);
+    unit_costs c = costs_of(modes[i], segment);
     least.forward_s = fmin(least.forward_s, c.forward_s);
     least.inputs_s = fmin(least.inputs_s, c.inputs_s);
     least.weights_s = fmin(least.weights_s, c.weights_s);
@@ -198,7 +201,8 @@ void zp_make_sums(zp_search_cache *s, int variant) {
   if (v->prefix_s) return;
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, v->lowered->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, v->lowered->n_units + 1);
-  v->input_s = ZP_NEW_ARRAY(s->arena, double, v->lowered->n_units + 1);
+  /* Where no schedule splits backward they are the same numbers. */
+  v->input_s = v->lowered->splits ? ZP_NEW_ARRAY(s->arena, double, v->lowered->n_units + 1) : v->prefix_s;
   add_units(v);
 }
 

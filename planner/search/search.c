@@ -148,19 +148,29 @@ static void search_chunks(zp_search_progress *progress, zp_ranking *r) {
   progress->too_small = too_small;
 }
 
-static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, int devices,
+static bool some_schedule_splits(const zp_search_input *in) {
+  const zp_limit *limit = &in->constraints->schedule;
+  for (int i = 0; i < ZP_SCHEDULE_COUNT; i++)
+    if (zp_schedule_splits((zp_schedule)i) && zp_limit_allows(limit, i) && zp_search_considers(in, limit, false))
+      return true;
+  return false;
+}
+
+static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, const zp_machine *machine,
                                          const zp_search_options *options) {
   zp_search_input *in = ZP_NEW(arena, zp_search_input);
   in->spec = spec;
   in->constraints = &spec->plans.data[spec->plan];
-  in->devices = devices;
+  in->devices = machine->devices;
   in->generated_only = options && options->generated_only;
+  in->plain_only = in->generated_only || machine->node->device.is_cpu;
   in->floor = zp_software_floor_of(spec->cluster.software);
   in->trainer = in->generated_only ? ZP_TRAINER_ZPLAN : spec->cluster.trainer;
   in->wants_miss = !(options && options->no_miss);
   in->without = options ? options->without : 0;
   for (int i = 0; i < spec->model->segments.len; i++) in->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
+  in->splits = some_schedule_splits(in);
   in->most_units = in->pieces ? in->pieces->n_units : in->n_units;
   in->chunks_loss =
       in->trainer == ZP_TRAINER_ZPLAN && !in->constraints->loss_chunks.set && zp_has_product_loss(spec->model);
@@ -186,7 +196,7 @@ void zp_search_start(zp_search_progress *progress, const zp_spec *spec, const zp
   const zp_constraints *c = &spec->plans.data[spec->plan];
   zp_arena *arena = zp_arena_new_within("search", &progress->budget);
   progress->budget.limit_bytes = (size_t)(c->search_memory ? c->search_memory : ZP_SEARCH_MEMORY);
-  progress->in = make_input(arena, spec, machine->devices, options);
+  progress->in = make_input(arena, spec, machine, options);
   progress->s = ZP_NEW(arena, zp_search_cache);
   progress->s->budget = &progress->budget;
   progress->s->arena = arena;

@@ -30,12 +30,12 @@ bool zp_limit_is_pin(const zp_limit *limit) {
   return limit->set && (limit->in.len == 1 || (limit->in.len == 0 && limit->low == limit->high));
 }
 
-bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool plain) {
-  return plain || limit->set || !(s->in->generated_only || s->machine.node->device.is_cpu);
+bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool plain) {
+  return plain || limit->set || !in->plain_only;
 }
 
 bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain) {
-  if (!zp_search_considers(progress->s, limit, plain)) return false;
+  if (!zp_search_considers(progress->in, limit, plain)) return false;
   if (zp_limit_allows(limit, value)) return true;
   zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
   return false;

@@ -22,7 +22,7 @@ bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *degrees);
 bool zp_limit_is_pin(const zp_limit *limit);
 void zp_search_reject(zp_search_progress *progress, zp_rejection why);
 /* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
-bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool plain);
+bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool plain);
 /* Modes that the plan block allows; *excluded: how many others there would be. */
 zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
 /* ---- losses.c ---- */

@@ -143,10 +143,10 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   const zp_lowered *before = lowered_before(s, t, v);
   if (before) return zp_lower_again(s->arena, before, whole);
   const zp_lowered_list *same = zp_has_types(s) ? NULL : &t->lowered[v->fine];
-  zp_lowered *fresh =
-      v->fine ? zp_lower_pieces(s->arena, whole, same, &s->cut_reason)
-              : zp_lower_chunked(s->arena, s->in->spec, t->sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
-                                 zp_stage_mode_split(v->mode), v->loss_chunks, same, &s->reason);
+  const zp_procedures_for what = {
+      .microbatch = v->microbatch, .mode = v->mode, .loss_chunks = v->loss_chunks, .splits = s->in->splits};
+  zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, same, &s->cut_reason)
+                              : zp_lower_for(s->arena, s->in->spec, t->sharding, &what, same, &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
   return fresh;
 }

@@ -43,8 +43,9 @@ typedef struct zp_variant {
                                        * [segments]. No piece has less than its parts together */
   double *part_elements, *part_spread, *part_frozen; /* parameters, as below: likewise */
   double *forward_s;                                 /* forward alone */
-  double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
-                             * the rest, prefix_s - input_s, are each the least by itself */
+  double *input_s;          /* forward and the part of backward that yields gradients of inputs: all of it where no
+                             * schedule splits it. Forward, this part and the rest, prefix_s - input_s, are each the
+                             * least by itself */
   int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; one array a sharding */
   int64_t *spread_before;   /* the same of those that are spread over expert groups */
   double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c);

@@ -337,6 +337,11 @@ static inline void pin(zp_limit *limit, double value) {
   limit->low = limit->high = value;
 }
 
+/* For choices that a test makes: what is made for no schedule of the space is not there. */
+static inline void name_every_schedule(zp_spec *spec) {
+  spec->plans.data[spec->plan].schedule = (zp_limit){.set = true, .high = ZP_SCHEDULE_COUNT};
+}
+
 /* The program of a choice but for its cut: chunks have as many units as each other. */
 static inline zp_program *evenly_cut(zp_arena *arena, zp_spec *spec, zp_choice c) {
   const char *reason = NULL;

@@ -190,6 +190,7 @@ static void expect_bounds(bool mixed, bool freezes, int plans) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     t.spec = random_spec_on(mixed, &t.devices);
     if (freezes) freeze_some(t.spec);
+    name_every_schedule(t.spec);
     zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, t.devices);
     zp_search_start(&t.progress, t.spec, &machine, NULL);
     for (int k = 0; k < 400; k++) {

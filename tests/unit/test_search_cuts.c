@@ -76,6 +76,7 @@ static bool random_trial(trial *t, int stages, int64_t layers) {
                  .recompute = (zp_recompute)random_below(3)};
   zp_cluster cluster = random_cluster(devices);
   zp_spec *spec = build_spec(arena, &size, cluster, data * (1 + random_below(random_below(2) ? 8 : 60)));
+  name_every_schedule(spec);
   zp_machine *machine = ZP_NEW(arena, zp_machine);
   *machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
   zp_search_start(&t->progress, spec, machine, NULL);

@@ -113,7 +113,8 @@ Test(search_stages, flights_do_not_turn) {
 
 /* ---- seconds ---- */
 
-/* What the procedures of a stage take that has these units: each called as the layout says. */
+/* What the procedures of a stage take that has these units: each called as the layout says. Where no schedule splits
+ * backward, all of it is for gradients of inputs. */
 static zp_part_seconds laid_out(const zp_variant *v, const zp_choice *like, int64_t first, int64_t end) {
   zp_arena *scratch = zp_arena_new("stage");
   int64_t n = v->lowered->n_units, cut[4] = {0};
@@ -128,7 +129,7 @@ static zp_part_seconds laid_out(const zp_variant *v, const zp_choice *like, int6
   for (int r = 0; r < x.runs.len; r++) {
     const zp_segment_program *called = &v->lowered->segments[x.runs.data[r].segment];
     double count = (double)x.runs.data[r].count, weights = 0;
-    for (int i = 0; i < called->backward.steps.len; i++)
+    for (int i = 0; i < called->backward.steps.len && v->lowered->splits; i++)
       if (called->backward.steps.data[i].deferred) weights += called->backward.steps.data[i].cost_s;
     sum.forward += count * called->forward.cost_s;
     sum.work += count * (called->forward.cost_s + called->backward.cost_s);
@@ -182,6 +183,7 @@ Test(search_stages, seconds_are_below_what_is_laid_out_and_grow) {
     int devices;
     zp_search_progress progress = {0};
     zp_spec *spec = random_spec(&devices);
+    if (random_below(2)) name_every_schedule(spec);
     zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
     zp_search_start(&progress, spec, &machine, NULL);
     for (int k = 0; k < 8; k++) {

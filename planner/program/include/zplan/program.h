@@ -30,12 +30,12 @@ typedef enum zp_place {
 
 typedef struct zp_buffer {
   const char *name;
-  zp_place place;
-  zp_element element;
+  zp_place place : 8;
+  zp_element element : 8;
+  int base;                  /* buffer whose storage a view or alias uses; -1 */
   int64_t rows, cols, ld;    /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
   int64_t offset;            /* bytes (elements for parameters); of a view or alias: elements from its base's start */
   int64_t bytes;             /* of own storage, 0 for views and aliases */
-  int base;                  /* buffer whose storage a view or alias uses; -1 */
   int first_step, last_step; /* live range inside its procedure (TRANSIENT only) */
   int tensor;                /* of the graph; -1: workspace or a kept shard */
   int index;                 /* PARAM, SHARED: entry of graph->params; INPUT: model input; arguments: which of the
@@ -50,13 +50,13 @@ typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient
 
 typedef struct zp_step {
   zp_op op;
+  enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind : 8;
+  bool deferred;       /* backward: of BW when it is split, a product for weights or a sum over columns */
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
-  enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind;
-  zp_ints in, out; /* buffer indices of the procedure, in the order of the node's in/out */
+  zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
   int workspace;         /* buffer index, -1 */
   int row_chunks;        /* that sums over rows are made in; 0: there are none */
-  bool deferred;         /* backward: of BW when it is split, a product for weights or a sum over columns */
   double flop, bytes;    /* work of one call */
   int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
   double cost_s;         /* filled in by pricing */
@@ -76,7 +76,8 @@ typedef struct zp_segment_program {
   const zp_segment *segment; /* of the model, or a piece of one */
   const zp_graph *graph;     /* local, fused, differentiated */
   zp_procedure forward, backward;
-  zp_procedure split; /* backward for schedules that split it; zp_backward_of says which */
+  /* Backward for schedules that split it, where zp_lowered.splits; zp_backward_of says which. */
+  zp_procedure split;
   /* What makes the loss behind a forward that no backward follows (a validation), where training makes it in backward;
    * reads the slot. No steps: forward makes the loss itself. */
   zp_procedure loss;
@@ -111,6 +112,7 @@ typedef struct zp_lowered {
   zp_recompute recompute;
   bool recompute_shard;
   int loss_chunks; /* parts of the tokens that the loss is made by; 1: all at once, in forward */
+  bool splits;     /* backward is there in two parts, too, and what waits between them is counted */
   /* Per element. State: master copy, moments and the average of the weights. */
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes, average_bytes;
   const zp_pieces *pieces;
@@ -271,11 +273,17 @@ typedef ZP_VEC(const zp_lowered *) zp_lowered_list;
 /* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason);
-/* zp_lower with the loss by so many parts of the tokens, in backward (zp_chunk_loss). Of one part: zp_lower. Procedures
- * that are the same as in one of `before` (may be NULL) are shared with it. */
-zp_lowered *zp_lower_chunked(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
-                             zp_recompute recompute, bool recompute_shard, int loss_chunks,
-                             const zp_lowered_list *before, const char **reason);
+/* What procedures are made for. */
+typedef struct zp_procedures_for {
+  int64_t microbatch;
+  zp_stage_mode mode;
+  int loss_chunks; /* the loss by so many parts of the tokens, in backward (zp_chunk_loss); 1: at once */
+  bool splits;     /* some schedule splits backward */
+} zp_procedures_for;
+/* As zp_lower, which is for a loss made at once and any schedule. Procedures that are the same as in one of `before`
+ * (may be NULL) are shared with it. */
+zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
+                         const zp_procedures_for *what, const zp_lowered_list *before, const char **reason);
 /* Adds the pieces of layers to what zp_lower made, for plans that cut inside them. Shares the segments' procedures with
  * `lowered`, and pieces with those of `before` (may be NULL) that are the same; the pieces' are not priced. NULL with
  * *reason (arena) when no layer of the model can be cut, or not with this sharding. */
@@ -290,6 +298,7 @@ zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lo
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason);
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
+  assert(!zp_schedule_splits(schedule) || segment->split.name);
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
 /* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters. */
@@ -307,8 +316,9 @@ static inline bool zp_early_gradients_wait(const zp_choice *choice) {
 static inline int64_t zp_stage_ring_elements(const zp_stage *stage) {
   return stage->bucket_elements + stage->frozen_bucket_elements;
 }
-/* Bytes that one unit keeps between the parts of a split backward. */
+/* Bytes that one unit keeps between the parts of a split backward; 0 where the schedule splits none. */
 static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
+  if (!zp_schedule_splits(choice->schedule)) return 0;
   return segment->pending_bytes + (zp_early_gradients_wait(choice) ? segment->early_bytes : 0);
 }
 /* Does the step exchange slots in an expert group? */
