@@ -82,8 +82,8 @@ part() { # NAME COMMAND...: runs it, keeps its counts, prints one line
 }
 
 # shellcheck disable=SC2317 # called through part
-build() { # PRESET: counts as one test
-  cmake --preset "$1" && cmake --build --preset "$1" && echo '1 passed, 0 failed'
+build() { # PRESET OPTION: counts as one test
+  cmake --preset "$1" "$2" && cmake --build --preset "$1" && echo '1 passed, 0 failed'
 }
 
 # shellcheck disable=SC2317 # called through part
@@ -186,7 +186,7 @@ take_parts() {
 # What runs beside the list, one after the other: the build with sanitizers and its tests; then what is left of the list.
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
-  part 'build dev' in_background build dev && part 'unit dev' in_background unit dev 2 &&
+  part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF && part 'unit dev' in_background unit dev 2 &&
     part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 20
   take_parts
 }
@@ -214,6 +214,8 @@ run_side_by_side() {
   done
 }
 
-part 'build release' build release || finish
+once=ON # unit tests of the compiler's layers, and of several ranks, run with sanitizers alone
+[ "$dev" = yes ] || once=OFF
+part 'build release' build release -DZPLAN_TESTS_ONCE=$once || finish
 run_side_by_side
 finish
