@@ -132,6 +132,7 @@ streams|python3 tests/diff/streams.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1
 resume|python3 tests/diff/resume.py
 images|python3 tests/diff/images.py
+sources|python3 tests/diff/sources.py
 gradients|python3 tests/diff/gradients.py
 launches|python3 tests/diff/launches.py
 products|python3 tests/diff/products.py

@@ -312,7 +312,7 @@ int zp_cmd_eval(zp_run_state *run) {
   run->options = own;
   if (trained) i.spec = spec_for(run, trained, EVAL_BATCH);
   if (i.spec) {
-    bool arrays = trained->train.data.kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model);
+    bool arrays = zp_data_is_arrays(&trained->train.data) || !zp_model_reads_tokens(trained->model);
     zp_data_kind kind = arrays                                      ? ZP_DATA_ARRAYS
                         : is_token_file(o->data)                    ? ZP_DATA_TOKENS
                         : trained->train.data.kind == ZP_DATA_LINES ? ZP_DATA_LINES

@@ -29,6 +29,7 @@ static bool starts_here(const zp_run_state *run) {
 }
 
 static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data *data, const char *replacement) {
+  for (int i = 0; i < data->n_parts; i++) find_one(run, file, is_plan, &data->parts[i], replacement);
   if (!data->path || is_there(data, data->path)) return;
   const char *beside_model = data->path;
   const char *beside_plan = is_plan && data->written ? zp_path_beside(run->arena, file, data->written) : beside_model;

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Mixtures of sources and spans that are cut out of them, as a user meets them. The model is t5.dz.
+
+- 4 steps on spans of a mixture, in f64, are 4 steps on the arrays that tests/torch/spans.py makes of the same files, to the last bit: it draws every
+  sample from its definition;
+- 2 steps and 2 more with --resume in another layout (tensor 2 x pipeline 2) are those within 1e-10, and the epochs of each source go on;
+- the log counts the epochs of every source, exactly;
+- a run on a mixture is not resumed with other weights, or other spans.
+"""
+import array
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(os.path.dirname(HERE), name) for name in ("support", "torch")]
+import harness  # noqa: E402
+import images  # noqa: E402
+import masks  # noqa: E402
+import spans  # noqa: E402
+
+MODEL = os.path.join(HERE, "t5.dz")
+SOURCE, TARGET, BATCH, STEPS, HALF = 20, 12, 8, 4, 2
+WORDS, EOS, SENTINEL = 56, 57, 60  # ids of the files are below WORDS
+RULE = {"rate": "0.25", "mean": "2", "sentinel": SENTINEL, "eos": EOS, "start": 0, "seed": 9}
+WEIGHTS, SEED = ("0.6", "0.4"), 5
+LAYOUTS = {"one": {}, "t2p2": {"tensor": 2, "pipeline": 2}}
+MIX = "spans(mix(%s * tokens(\"%%s/a.bin\", order = \"shuffled\", seed = %d), %s * lines(\"%%s/b.txt\")), rate = %%s, length = 2, eos = %d, seed = 9)" % (
+    WEIGHTS[0], SEED, WEIGHTS[1], EOS)
+
+
+def write_files(folder):
+    """(tokens of a shard, lines of bytes below WORDS), written as well. The lines are of 1 to 30 bytes."""
+    shard = [(7 * i * i + 3 * i + i // 11) % WORDS for i in range(150)]
+    lines = [bytes(11 + (5 * i + n) % (WORDS - 11) for i in range(1 + 7 * n % 30)) for n in range(9)]
+    with open(os.path.join(folder, "a.bin"), "wb") as file:
+        file.write(array.array("i", [20240520, 1, len(shard)] + [0] * 253).tobytes() + array.array("H", shard).tobytes())
+    with open(os.path.join(folder, "b.txt"), "wb") as file:
+        file.write(b"\n".join(lines) + b"\n")
+    return shard, lines
+
+
+def samples_of(shard, lines, count):
+    """What the first samples of the run are, and (source, its sample) of each."""
+    length = spans.longest(SOURCE, TARGET, RULE["rate"], RULE["mean"])
+    windows = (len(shard) - 1) // length
+    for number, (source, n) in enumerate(spans.turns(WEIGHTS, count)):
+        window = masks.permuted(SEED, n // windows, windows, n % windows)
+        tokens = lines[n % len(lines)][:length] if source else shard[window * length:(window + 1) * length]
+        yield spans.corrupted(list(tokens), number, SOURCE, TARGET, **RULE), (source, n), windows
+
+
+def write_arrays(folder, samples):
+    os.makedirs(folder)
+    for name, width, rows in zip(("source", "target", "labels", "lengths"), (SOURCE, TARGET, TARGET, 0), zip(*samples)):
+        flat = [value for row in rows for value in (row if width else [row])]
+        images.write_npy(os.path.join(folder, name + ".npy"), "<i4", (len(rows),) + (width,) * (width > 0), array.array("i", flat).tobytes())
+    return folder
+
+
+def train(folder, name, data, steps, layout="one", resume=False):
+    images.LAYOUTS.update(LAYOUTS)
+    return images.train(folder, name, data, steps, layout=layout, resume=resume, model=MODEL, more=("--set", "log.every=1"))
+
+
+def check_samples(tally, folder, data, made):
+    whole, steps, records = train(folder, "whole", data, STEPS)
+    arrays, same, _ = train(folder, "arrays", 'arrays("%s")' % write_arrays(os.path.join(folder, "arrays-data"), [sample for sample, _, _ in made]), STEPS)
+    if not tally.check("spans of a mixture train", whole.status == arrays.status == 0, whole.tail() + arrays.tail()):
+        return None
+    tally.check("samples are those of their definition", images.losses_of(steps) == images.losses_of(same), "%s and %s" % (images.losses_of(steps), images.losses_of(same)))
+    tally.check("parameters to the last byte", harness.same_bytes(*(images.model_of(folder, name, STEPS) for name in ("whole", "arrays"))))
+    windows = (made[0][2], 9)
+    for step in range(1, STEPS + 1):
+        came = [sum(source == i for _, (source, _), _ in made[:BATCH * step]) for i in (0, 1)]
+        wanted = [count / n for count, n in zip(came, windows)]
+        tally.check("epochs of step %d" % step, all(abs(a - b) < 1e-8 for a, b in zip(steps[step - 1]["epochs"], wanted)), "%s, not %s" % (steps[step - 1]["epochs"], wanted))
+    end = [record for record in records if record.get("event") == "end"][0]
+    tally.check("samples of each source", end["source_samples"] == came, "%s" % end)
+    return steps
+
+
+def check_resume(tally, folder, data, steps):
+    first, begin, _ = train(folder, "half", data, HALF)
+    second, rest, _ = train(folder, "half", data, STEPS, layout="t2p2", resume=True)
+    if not tally.check("another layout goes on", first.status == second.status == 0, first.tail() + second.tail()):
+        return
+    error = max(abs(a - b) / abs(b) for a, b in zip(images.losses_of(begin + rest), images.losses_of(steps)))
+    tally.check("losses of another layout", error <= 1e-10, "%.2e" % error)
+    tally.check("epochs go on", [step["epochs"] for step in begin + rest] == [step["epochs"] for step in steps])
+
+
+def check_changes(tally, folder, files):
+    """Only the program is another; nothing is trained."""
+    changes = {"other weights": (MIX % (files, files, "0.25")).replace("0.6", "0.5"), "other spans": MIX % (files, files, "0.26")}
+    for name, data in changes.items():
+        outcome, _, _ = train(folder, "half", data, STEPS + 1, resume=True)
+        tally.check("%s are refused" % name, outcome.status == images.EXIT_REFUSED and "Z0814" in outcome.err, outcome.tail())
+
+
+def main():
+    if sys.argv[1:]:
+        sys.exit(__doc__)
+    harness.require_zplan()
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        shard, lines = write_files(folder)
+        data = MIX % (folder, folder, RULE["rate"])
+        made = list(samples_of(shard, lines, BATCH * STEPS))
+        steps = check_samples(tally, folder, data, made)
+        if steps:
+            check_resume(tally, folder, data, steps)
+            check_changes(tally, folder, folder)
+        return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
