@@ -158,6 +158,7 @@ proof|python3 tests/verify/proof.py
 topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
 questions|python3 tests/interop/squad.py
+rows|python3 tests/interop/rows.py
 messages|tests/golden/run_errors.sh
 accuracy|python3 tests/accuracy/goals.py
 errors of measured runs|python3 tests/accuracy/families.py
