@@ -69,6 +69,11 @@ static uint64_t hash_of(const zpr *c, const zpr_data_part *part, int64_t count) 
   return zpr_stream_hash(&part->stream, count);
 }
 
+static const char *last_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 static void identify_mix(const zpr_data *data, zpr_data_identity *id) {
   size_t n = 0;
   id->hash = ZPR_HASH_START;
@@ -82,7 +87,7 @@ static void identify_mix(const zpr_data *data, zpr_data_identity *id) {
     id->tokens += count;
     if (n < sizeof id->path)
       n += (size_t)snprintf(id->path + n, sizeof id->path - n, "%s%.9g %s", i ? " + " : "", data->source.weights[i],
-                            s->path ? s->path : zpr_data_kind_name(s->kind));
+                            s->path ? last_name(s->path) : zpr_data_kind_name(s->kind));
   }
 }
 

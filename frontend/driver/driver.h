@@ -211,6 +211,9 @@ bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
 /* Data of a plan file that is not beside its model is looked for beside the plan. false, when a trainer is to be
  * started here and now, after saying where data was looked for in vain. */
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec);
+/* Data at a path, in order, as a training had it: a folder of arrays, token files, lines or a text; what was masked or
+ * cut out is. */
+zp_data zp_data_at(const zp_spec *trained, const char *path);
 
 /* ---- initial.c ---- */
 /* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the

@@ -5,6 +5,7 @@
 #include <zplan/path.h>
 
 #include <glob.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Is there data at this path? For tokens("shards/train_*.bin"): is there any file of the pattern? */
@@ -51,4 +52,30 @@ bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *sp
   find_one(run, file, is_plan, &spec->train.data, "--data");
   find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
   return zp_flush_diags(run);
+}
+
+static bool is_folder(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_token_file(const char *path) {
+  size_t n = strlen(path);
+  return n > 4 && (strcmp(path + n - 4, ".bin") == 0 || strcmp(path + n - 4, ".idx") == 0);
+}
+
+zp_data zp_data_at(const zp_spec *trained, const char *path) {
+  const zp_data *data = &trained->train.data, *first = data->kind == ZP_DATA_MIX ? &data->parts[0] : data;
+  bool spans = data->spans.rate > 0 && !is_folder(path);
+  zp_data at = {.path = path, .span = ZP_NO_SPAN};
+  if (!spans && (first->kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model))) {
+    at.kind = ZP_DATA_ARRAYS;
+    return at;
+  }
+  at.kind = is_token_file(path) ? ZP_DATA_TOKENS : first->kind == ZP_DATA_LINES ? ZP_DATA_LINES : ZP_DATA_TEXT;
+  at.mask_rate = data->mask_rate;
+  at.mask_token = data->mask_token;
+  at.mask_seed = data->mask_seed;
+  at.spans = data->spans;
+  return at;
 }

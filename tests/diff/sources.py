@@ -5,9 +5,11 @@
   sample from its definition;
 - 2 steps and 2 more with --resume in another layout (tensor 2 x pipeline 2) are those within 1e-10, and the epochs of each source go on;
 - the log counts the epochs of every source, exactly;
+- `zplan eval` of a token file cuts spans out of it as the training did, equal to the last bit to the arrays of those samples;
 - a run on a mixture is not resumed with other weights, or other spans.
 """
 import array
+import json
 import os
 import sys
 
@@ -89,6 +91,17 @@ def check_resume(tally, folder, data, steps):
     tally.check("epochs go on", [step["epochs"] for step in begin + rest] == [step["epochs"] for step in steps])
 
 
+def check_eval(tally, folder, shard):
+    """Every window of the file once, in order: window n is cut as sample n."""
+    length = spans.longest(SOURCE, TARGET, RULE["rate"], RULE["mean"])
+    made = [spans.corrupted(shard[n * length:(n + 1) * length], n, SOURCE, TARGET, **RULE) for n in range((len(shard) - 1) // length)]
+    places = os.path.join(folder, "a.bin"), write_arrays(os.path.join(folder, "eval-data"), made)
+    got = [harness.zplan("eval", harness.step_folder(os.path.join(folder, "whole"), STEPS), "--data", place, "--json", "-o", os.path.join(folder, "eval")) for place in places]
+    if tally.check("eval", all(outcome.status == 0 for outcome in got), got[0].tail() + got[1].tail()):
+        file, arrays = (json.loads(outcome.out) for outcome in got)
+        tally.check("eval of a file is that of its spans", file == arrays and file["samples"] == len(made), "%s and %s" % (file, arrays))
+
+
 def check_changes(tally, folder, files):
     """Only the program is another; nothing is trained."""
     changes = {"other weights": (MIX % (files, files, "0.25")).replace("0.6", "0.5"), "other spans": MIX % (files, files, "0.26")}
@@ -109,6 +122,7 @@ def main():
         steps = check_samples(tally, folder, data, made)
         if steps:
             check_resume(tally, folder, data, steps)
+            check_eval(tally, folder, shard)
             check_changes(tally, folder, folder)
         return tally.finish()
 
