@@ -44,20 +44,6 @@ uint64_t zpr_stream_hash(const zpr_stream *stream, int64_t tokens) {
   return hash;
 }
 
-static const char *const kind_names[] = {"", "tokens", "text", "synthetic", "lines", "arrays", "mix"};
-enum { KINDS = sizeof kind_names / sizeof *kind_names };
-
-const char *zpr_data_kind_name(int64_t kind) {
-  assert(kind > ZPR_NO_DATA && kind < KINDS);
-  return kind_names[kind];
-}
-
-int64_t zpr_data_kind_of(const char *name) {
-  for (int64_t kind = ZPR_NO_DATA + 1; kind < KINDS; kind++)
-    if (strcmp(name, kind_names[kind]) == 0) return kind;
-  return ZPR_NO_DATA;
-}
-
 static int64_t count_of(const zpr_data_part *part) {
   return part->source.kind == ZPR_NPY ? part->arrays.samples : part->stream.tokens;
 }

@@ -17,12 +17,13 @@ zp_diag *zp_bad_row(zp_run_state *run, zp_row_place place, const char *format, .
 }
 
 /* "a.b": the field of that name, or else `b` of the object `a`. */
-static const zp_json *find(zp_arena *arena, const zp_json *object, const char *name) {
+static const zp_json *find(const zp_json *object, const char *name) {
+  char outer[256];
   const zp_json *value = zp_json_get(object, name);
   const char *dot = value ? NULL : strchr(name, '.');
-  if (!dot) return value;
-  const zp_json *outer = zp_json_get(object, zp_strndup(arena, name, (size_t)(dot - name)));
-  return outer ? find(arena, outer, dot + 1) : NULL;
+  if (!dot || dot - name >= (ptrdiff_t)sizeof outer) return value;
+  snprintf(outer, sizeof outer, "%.*s", (int)(dot - name), name);
+  return find(zp_json_get(object, outer), dot + 1);
 }
 
 static zp_cell cell_of(const zp_json *value) {
@@ -47,7 +48,7 @@ static bool read_line(zp_run_state *run, zp_row_place place, const char *line, s
   }
   bool ok = zp_json_is_object(object);
   if (!ok) zp_diag_help(zp_bad_row(run, place, "no JSON object"), "a line is {\"text\": \"...\", ...}");
-  for (int i = 0; ok && i < columns->len; i++) cells[i] = cell_of(find(run->arena, object, columns->data[i]));
+  for (int i = 0; ok && i < columns->len; i++) cells[i] = cell_of(find(object, columns->data[i]));
   ok = ok && on_row(user, place, cells);
   zp_json_free(object);
   return ok;
