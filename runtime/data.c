@@ -6,7 +6,8 @@
  * - sequential: sample n is window n mod W.
  * - shuffled: sample n is window perm(seed, n / W)[n mod W], a new permutation for every pass over the data.
  * - synthetic: sample n is made up from (seed, n); there are no windows.
- * - lines: a window is a line of the text, and its loss counts as far as it goes.
+ * - lines, documents: a window is a line of the text, a document or a piece of one, and its loss counts as far as it
+ *   goes.
  * - arrays: a window is a row of every array.
  * - mixed: sample n is sample m of one of several of these (data_order.c).
  * - masked, or with spans cut out: of any source of tokens; a sample that comes again is changed anew. */
@@ -120,9 +121,10 @@ static int64_t counted_of_sample(const zpr_data *data, int64_t n) {
   return data->source.mask_rate > 0 ? zpr_masked_tokens(&data->source, length) : length;
 }
 
-static bool has_lines(const zpr_data *data) {
+/* Are samples of several lengths? */
+static bool has_documents(const zpr_data *data) {
   for (int i = 0; i < data->n_parts; i++)
-    if (data->parts[i].source.kind == ZPR_LINES) return true;
+    if (data->parts[i].documents.n > 0) return true;
   return false;
 }
 
@@ -130,7 +132,7 @@ static bool has_lines(const zpr_data *data) {
  */
 static int64_t counted_tokens(const zpr_data *data, int64_t first) {
   const zpr_program *p = data->c->program;
-  if (!has_lines(data)) return p->batch * counted_of_sample(data, first);
+  if (!has_documents(data)) return p->batch * counted_of_sample(data, first);
   int64_t tokens = 0;
   for (int64_t i = 0; i < p->batch; i++) tokens += counted_of_sample(data, first + i);
   return tokens;

@@ -1,5 +1,5 @@
 /* The seams between data.c, which knows samples, the order that they come in (data_order.c), the sources of tokens
- * (data_part.c; data_tokens.c, data_megatron.c, data_text.c, data_lines.c, data_synthetic.c) and what is made of
+ * (data_part.c; data_tokens.c, data_megatron.c, data_text.c, data_documents.c, data_synthetic.c) and what is made of
  * samples (data_masked.c, data_spans.c). */
 #ifndef ZPLAN_RT_DATA_H
 #define ZPLAN_RT_DATA_H
@@ -33,6 +33,8 @@ zpr_shard *zpr_stream_map(zpr_stream *stream, const char *path, zpr_error *error
 bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int64_t vocabulary, int32_t *out,
                      zpr_error *error);
 void zpr_stream_close(zpr_stream *stream);
+/* The first place from `begin` on where the stream has that id; its end where it has none. */
+int64_t zpr_stream_find(const zpr_stream *stream, int64_t begin, int64_t id);
 /* Hash of the first `tokens` ids, which the stream must have (data_identity.c). */
 uint64_t zpr_stream_hash(const zpr_stream *stream, int64_t tokens);
 /* FNV-1a. */
@@ -48,16 +50,19 @@ typedef struct zpr_sample {
   int32_t length;           /* 1 to S */
 } zpr_sample;
 
-/* Lines of a stream of one text. */
-typedef struct zpr_lines {
-  int64_t n, *begin; /* the first byte of every line that is not empty */
-} zpr_lines;
-void zpr_lines_open(zpr *c, const zpr_stream *stream, zpr_lines *lines);
-void zpr_lines_close(zpr_lines *lines);
-int64_t zpr_lines_length(const zpr_lines *lines, const zpr_stream *stream, int64_t line, int64_t sequence);
-/* False and an error (Z0803) when a byte is not below `vocabulary`. */
-bool zpr_lines_read(const zpr_lines *lines, const zpr_stream *stream, int64_t line, int64_t sequence,
-                    int64_t vocabulary, zpr_sample *sample, zpr_error *error);
+/* Places of documents in a stream (data_documents.c). */
+typedef struct zpr_documents {
+  int64_t n, room, *begin; /* the first token of every sample */
+  int32_t *length;         /* tokens of it */
+  int32_t end;             /* the token behind a document */
+} zpr_documents;
+/* splits: a document that is longer than the sequence is several samples; otherwise it is cut. */
+bool zpr_documents_open(const zpr_stream *stream, int32_t end, bool splits, int64_t sequence, zpr_documents *documents,
+                        zpr_error *error);
+void zpr_documents_close(zpr_documents *documents);
+/* False and an error (Z0803) when a token is not below `vocabulary`. */
+bool zpr_documents_read(const zpr_documents *documents, const zpr_stream *stream, int64_t document, int64_t sequence,
+                        int64_t vocabulary, zpr_sample *sample, zpr_error *error);
 
 /* ---- span corruption (data_spans.c) ---- */
 /* What is made of samples of at most `length` tokens. */
@@ -158,9 +163,9 @@ void zpr_mix_count(const zpr_mix *mix, int64_t n, int64_t count[ZPR_MOST_PARTS])
 typedef struct zpr_data_part {
   zpr_source source;
   zpr_stream stream;
-  zpr_lines lines;
+  zpr_documents documents;
   zpr_npy_files arrays;
-  int64_t length;  /* tokens of a sample; of lines at most */
+  int64_t length;  /* tokens of a sample; of documents at most */
   int64_t windows; /* 0: made up */
 } zpr_data_part;
 /* False and an error when it cannot be used. */

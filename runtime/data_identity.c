@@ -52,7 +52,8 @@ static int64_t count_of(const zpr_data_part *part) {
 static uint64_t hash_of(const zpr *c, const zpr_data_part *part, int64_t count) {
   if (part->source.kind == ZPR_SYNTHETIC) return 0;
   if (part->source.kind == ZPR_NPY) return zpr_npy_files_hash(c, &part->arrays, count);
-  return zpr_stream_hash(&part->stream, count);
+  uint64_t hash = zpr_stream_hash(&part->stream, count);
+  return part->source.kind == ZPR_DOCUMENTS ? zpr_hash_bytes(&part->source.end, sizeof part->source.end, hash) : hash;
 }
 
 static const char *last_name(const char *path) {
@@ -106,7 +107,8 @@ zpr_data_identity zpr_data_identify(const zpr_data *data) {
 }
 
 bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier) {
-  static const int64_t apart[] = {ZPR_SYNTHETIC, ZPR_NPY, ZPR_MIX}; /* the others are all streams of tokens */
+  /* the others are windows of streams of tokens */
+  static const int64_t apart[] = {ZPR_SYNTHETIC, ZPR_NPY, ZPR_MIX, ZPR_LINES, ZPR_DOCUMENTS};
   for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
     if (((int64_t)data->source.kind == apart[i]) != (earlier->kind == apart[i])) return false;
   if (data->source.kind == ZPR_SYNTHETIC) return true;

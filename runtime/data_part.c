@@ -25,12 +25,23 @@ static bool open_text(zpr *c, zpr_data_part *part, zpr_error *error) {
   return zpr_stream_add_text(&part->stream, part->source.path, error) && count_stretches(part, error);
 }
 
-static bool open_lines(zpr *c, zpr_data_part *part, zpr_error *error) {
-  if (!zpr_stream_add_text(&part->stream, part->source.path, error)) return false;
-  zpr_lines_open(c, &part->stream, &part->lines);
-  part->windows = part->lines.n;
-  if (part->windows < 1) zpr_error_set(error, "Z0804", "\"%s\" has no line that is not empty", part->source.path);
+static bool find_documents(zpr_data_part *part, int32_t end, bool splits, const char *what, zpr_error *error) {
+  if (!zpr_documents_open(&part->stream, end, splits, part->length, &part->documents, error)) return false;
+  part->windows = part->documents.n;
+  if (part->windows < 1) zpr_error_set(error, "Z0804", "\"%s\" has no %s that is not empty", part->source.path, what);
   return part->windows >= 1;
+}
+
+static bool open_lines(zpr *c, zpr_data_part *part, zpr_error *error) {
+  (void)c;
+  return zpr_stream_add_text(&part->stream, part->source.path, error) &&
+         find_documents(part, '\n', false, "line", error);
+}
+
+static bool open_documents(zpr *c, zpr_data_part *part, zpr_error *error) {
+  (void)c;
+  return zpr_stream_add_token_files(&part->stream, part->source.path, error) &&
+         find_documents(part, (int32_t)part->source.end, true, "document", error);
 }
 
 static bool open_arrays(zpr *c, zpr_data_part *part, zpr_error *error) {
@@ -72,11 +83,11 @@ static bool make_up(const zpr_data_part *part, int64_t n, int64_t vocabulary, in
   return true;
 }
 
-static bool read_line(const zpr_data_part *part, int64_t n, int64_t vocabulary, int32_t *stretch, zpr_sample *sample,
-                      zpr_error *error) {
+static bool read_document(const zpr_data_part *part, int64_t n, int64_t vocabulary, int32_t *stretch,
+                          zpr_sample *sample, zpr_error *error) {
   (void)stretch;
-  int64_t line = zpr_data_part_window(part, n);
-  return zpr_lines_read(&part->lines, &part->stream, line, part->length, vocabulary, sample, error);
+  int64_t document = zpr_data_part_window(part, n);
+  return zpr_documents_read(&part->documents, &part->stream, document, part->length, vocabulary, sample, error);
 }
 
 /* ---- the list ---- */
@@ -89,7 +100,8 @@ static const struct {
     [ZPR_TOKENS] = {"tokens", open_tokens, read_stretch},
     [ZPR_TEXT] = {"text", open_text, read_stretch},
     [ZPR_SYNTHETIC] = {"synthetic", open_nothing, make_up},
-    [ZPR_LINES] = {"lines", open_lines, read_line},
+    [ZPR_LINES] = {"lines", open_lines, read_document},
+    [ZPR_DOCUMENTS] = {"documents", open_documents, read_document},
     [ZPR_NPY] = {"arrays", open_arrays, NULL},
     [ZPR_MIX] = {"mix", NULL, NULL}, /* of others */
 };
@@ -114,7 +126,7 @@ bool zpr_data_part_open(zpr *c, const zpr_source *source, int64_t length, zpr_da
 
 void zpr_data_part_close(zpr_data_part *part) {
   zpr_stream_close(&part->stream);
-  zpr_lines_close(&part->lines);
+  zpr_documents_close(&part->documents);
   zpr_npy_files_close(&part->arrays);
 }
 
@@ -125,8 +137,7 @@ int64_t zpr_data_part_window(const zpr_data_part *part, int64_t n) {
 }
 
 int64_t zpr_data_part_tokens(const zpr_data_part *part, int64_t n) {
-  if (part->source.kind != ZPR_LINES) return part->length;
-  return zpr_lines_length(&part->lines, &part->stream, zpr_data_part_window(part, n), part->length);
+  return part->documents.n > 0 ? part->documents.length[zpr_data_part_window(part, n)] : part->length;
 }
 
 bool zpr_data_part_read(const zpr_data_part *part, int64_t n, int64_t vocabulary, int32_t *stretch, zpr_sample *sample,

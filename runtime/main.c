@@ -37,9 +37,11 @@ static zpr_source source_of(const zpr_program *program, const zpr_source *source
     s.seed = source->parts[0].seed;
     source = &source->parts[0];
   }
-  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? ZPR_TOKENS
-           : source->kind == ZPR_LINES                           ? ZPR_LINES
-                                                                 : ZPR_TEXT;
+  s.end = source->end;
+  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0
+               ? (source->kind == ZPR_DOCUMENTS ? ZPR_DOCUMENTS : ZPR_TOKENS)
+           : source->kind == ZPR_LINES ? ZPR_LINES
+                                       : ZPR_TEXT;
   if (source->kind == ZPR_NPY || (program->n_inputs == 0 && s.spans.rate == 0)) s.kind = ZPR_NPY;
   s.path = path;
   return s;

@@ -7,7 +7,8 @@
  *   other tokens                     accepted: begins at the first sample of the new data
  *   another order, or seed of it     accepted: as many samples of the new order are passed over
  *   another sample length, shuffled  accepted: likewise, as many tokens
- *   another sample length, mixed     accepted: likewise, all sources together
+ *   another sample length, mixed,    accepted: likewise, all sources together
+ *   or pieces of documents
  *   other masks                      accepted: the same samples are masked by the new rule
  *   another seed of the run          accepted: dropout goes on with other random numbers
  *
@@ -58,8 +59,11 @@ static const char *counted(const zpr_data_identity *d) {
 
 static const char *data_text(char buf[160], const zpr_data_identity *d) {
   if (d->tokens > 0)
-    snprintf(buf, 160, "\"%.60s\" (%lld %s, hash %08llx)", tail(d->path), (long long)d->tokens, counted(d),
-             (unsigned long long)(d->hash & 0xffffffff));
+    snprintf(buf, 160, "%s\"%.60s\" (%lld %s, hash %08llx)",
+             d->kind == ZPR_LINES       ? "lines of "
+             : d->kind == ZPR_DOCUMENTS ? "documents of "
+                                        : "",
+             tail(d->path), (long long)d->tokens, counted(d), (unsigned long long)(d->hash & 0xffffffff));
   else
     snprintf(buf, 160, "%s", zpr_data_kind_name(d->kind));
   return buf;
@@ -76,9 +80,9 @@ static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static int64_t after_resizing(const changes *ch) {
   const zpr_manifest *m = ch->m;
   int64_t S = ch->sequence;
-  /* Made up: any sample that was not used yet. Arrays: samples stay what they are. */
-  if (ch->now.tokens == 0 || ch->now.kind == ZPR_NPY) return m->samples;
-  if (ch->now.kind == ZPR_MIX) return ceil_div(m->samples * m->sequence, S);
+  /* Made up: any sample that was not used yet. Arrays, lines: samples stay what they are. */
+  if (ch->now.tokens == 0 || ch->now.kind == ZPR_NPY || ch->now.kind == ZPR_LINES) return m->samples;
+  if (ch->now.kind == ZPR_MIX || ch->now.kind == ZPR_DOCUMENTS) return ceil_div(m->samples * m->sequence, S);
   int64_t W = windows(&ch->now, m->sequence), passes = m->samples / W, used = m->samples % W * m->sequence;
   return passes * windows(&ch->now, S) + ceil_div(used, S);
 }
@@ -87,7 +91,8 @@ static void compare_data(changes *ch) {
   char before[160], after[160];
   const zpr_data_identity *was = &ch->m->data, *is = &ch->now;
   if (was->kind == ZPR_NO_DATA || is->kind == ZPR_NO_DATA) return;
-  if (!ch->begins_alike || (ch->longer && (was->shuffled || ch->m->samples > windows(was, ch->m->sequence))))
+  bool unknown = was->kind == ZPR_DOCUMENTS; /* how many there were */
+  if (!ch->begins_alike || (ch->longer && (unknown || was->shuffled || ch->m->samples > windows(was, ch->m->sequence))))
     REFUSE("data %s, this run has %s", data_text(before, was), data_text(after, is));
   else if (ch->longer)
     TELL("data of %lld %s, now there are %lld, the first ones alike", (long long)was->tokens, counted(was),
@@ -106,9 +111,12 @@ static void compare(changes *ch) {
   if (m->seed != (int64_t)p->seed) REFUSE("seed %lld, this run has %lld", (long long)m->seed, (long long)p->seed);
   if (m->samples == 0) return; /* nothing is trained yet */
   compare_data(ch);
-  bool mixed = ch->now.kind == ZPR_MIX;
-  if (m->sequence != ch->sequence && (mixed || ch->now.shuffled) && ch->now.tokens > 0)
-    REFUSE("samples of %lld tokens, %s, this run has %lld", (long long)m->sequence, mixed ? "mixed" : "shuffled",
+  bool mixed = ch->now.kind == ZPR_MIX, pieces = ch->now.kind == ZPR_DOCUMENTS;
+  if (m->sequence != ch->sequence && (mixed || pieces || ch->now.shuffled) && ch->now.tokens > 0)
+    REFUSE("samples of %lld tokens, %s, this run has %lld", (long long)m->sequence,
+           mixed    ? "mixed"
+           : pieces ? "of documents"
+                    : "shuffled",
            (long long)ch->sequence);
   else if (m->sequence != ch->sequence)
     TELL("samples of %lld tokens, now %lld", (long long)m->sequence, (long long)ch->sequence);

@@ -23,9 +23,9 @@ static const char *quoted(const zp_emit *e, const char *text) {
 /* "{.kind = ZPR_TEXT, ...}" */
 static const char *source_text(const zp_emit *e, const char *field, const zp_data *d) {
   static const char *const kind[] = {
-      [ZP_DATA_NONE] = "ZPR_NO_DATA", [ZP_DATA_TOKENS] = "ZPR_TOKENS", [ZP_DATA_TEXT] = "ZPR_TEXT",
-      [ZP_DATA_LINES] = "ZPR_LINES",  [ZP_DATA_ARRAYS] = "ZPR_NPY",    [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC",
-      [ZP_DATA_MIX] = "ZPR_MIX"};
+      [ZP_DATA_NONE] = "ZPR_NO_DATA", [ZP_DATA_TOKENS] = "ZPR_TOKENS",      [ZP_DATA_TEXT] = "ZPR_TEXT",
+      [ZP_DATA_LINES] = "ZPR_LINES",  [ZP_DATA_ARRAYS] = "ZPR_NPY",         [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC",
+      [ZP_DATA_MIX] = "ZPR_MIX",      [ZP_DATA_DOCUMENTS] = "ZPR_DOCUMENTS"};
   zp_buf out = zp_buf_new(e->arena);
   zp_buf_printf(&out, "{.kind = %s", kind[d->kind]);
   if (d->kind == ZP_DATA_MIX)
@@ -33,6 +33,7 @@ static const char *source_text(const zp_emit *e, const char *field, const zp_dat
   else
     zp_buf_printf(&out, ", .path = %s, .seed = %lluu, .shuffled = %s", quoted(e, d->path), (unsigned long long)d->seed,
                   d->shuffled ? "true" : "false");
+  if (d->kind == ZP_DATA_DOCUMENTS) zp_buf_printf(&out, ", .end = %lld", LL(d->end));
   if (d->mask_rate > 0)
     zp_buf_printf(&out, ", .mask_rate = %s, .mask_token = %lld, .mask_seed = %lluu", zp_decimal(e->arena, d->mask_rate),
                   LL(d->mask_token), (unsigned long long)d->mask_seed);

@@ -11,7 +11,7 @@
 /* Is there data at this path? For tokens("shards/train_*.bin"): is there any file of the pattern? */
 static bool is_there(const zp_data *data, const char *path) {
   glob_t found;
-  if (data->kind != ZP_DATA_TOKENS) return access(path, F_OK) == 0;
+  if (data->kind != ZP_DATA_TOKENS && data->kind != ZP_DATA_DOCUMENTS) return access(path, F_OK) == 0;
   bool any = glob(path, 0, NULL, &found) == 0;
   globfree(&found);
   return any;
@@ -72,7 +72,9 @@ zp_data zp_data_at(const zp_spec *trained, const char *path) {
     at.kind = ZP_DATA_ARRAYS;
     return at;
   }
-  at.kind = is_token_file(path) ? ZP_DATA_TOKENS : first->kind == ZP_DATA_LINES ? ZP_DATA_LINES : ZP_DATA_TEXT;
+  zp_data_kind tokens = first->kind == ZP_DATA_DOCUMENTS ? ZP_DATA_DOCUMENTS : ZP_DATA_TOKENS;
+  at.kind = is_token_file(path) ? tokens : first->kind == ZP_DATA_LINES ? ZP_DATA_LINES : ZP_DATA_TEXT;
+  at.end = first->end;
   at.mask_rate = data->mask_rate;
   at.mask_token = data->mask_token;
   at.mask_seed = data->mask_seed;

@@ -43,6 +43,12 @@ static const zp_field lines_fields[] = {
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
 };
+static const zp_field documents_fields[] = {
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
+    {"end", ZP_FIELD_INT64, .offset = offsetof(data_args, data.end), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+};
 static const zp_field synthetic_fields[] = {
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
@@ -75,6 +81,7 @@ static const zp_function data_functions[] = {
     {"tokens", ZP_DATA_TOKENS, ZP_SCHEMA("tokens", tokens_fields, 1)},
     {"text", ZP_DATA_TEXT, ZP_SCHEMA("text", text_fields, 1)},
     {"lines", ZP_DATA_LINES, ZP_SCHEMA("lines", lines_fields, 1)},
+    {"documents", ZP_DATA_DOCUMENTS, ZP_SCHEMA("documents", documents_fields, 1)},
     {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA("synthetic", synthetic_fields, 1)},
     {"arrays", ZP_DATA_ARRAYS, ZP_SCHEMA("arrays", arrays_fields, 1)},
     {"masked", MASKED, ZP_SCHEMA("masked", masked_fields, 1)},
@@ -84,9 +91,9 @@ static const zp_function data_functions[] = {
 typedef struct choices {
   int first, count;
 } choices;
-static const choices everything = {0, sizeof data_functions / sizeof *data_functions}, of_tokens = {0, 5};
+static const choices everything = {0, sizeof data_functions / sizeof *data_functions}, of_tokens = {0, 6};
 /* What a mixture may be of, where its own place takes `outer`. */
-static choices in_mixture(choices outer) { return (choices){1, outer.count > 5 ? 5 : 4}; }
+static choices in_mixture(choices outer) { return (choices){1, outer.count > of_tokens.count ? 6 : 5}; }
 
 /* Paths in a file are relative to the file's folder, so that an example works from anywhere; paths of --set are
  * relative to the current folder, where the shell completed them. */
@@ -114,9 +121,14 @@ static bool check_source(zp_reader *reader, const zp_function *function, const d
   if (!made_up && (!args->data.path || !args->data.path[0])) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, span, "`%s` needs a path", function->name);
     zp_diag_help(d, "for example `%s(\"%s\")`", function->name,
-                 function->value == ZP_DATA_TOKENS   ? "train_*.bin"
-                 : function->value == ZP_DATA_ARRAYS ? "images"
-                                                     : "book.txt");
+                 function->value == ZP_DATA_TOKENS || function->value == ZP_DATA_DOCUMENTS ? "train_*.bin"
+                 : function->value == ZP_DATA_ARRAYS                                       ? "images"
+                                                                                           : "book.txt");
+    return false;
+  }
+  if (function->value == ZP_DATA_DOCUMENTS && args->data.end < 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, span, "`documents` needs the token that ends one");
+    zp_diag_help(d, "for example `documents(\"train_*.bin\", end = 50256)`");
     return false;
   }
   if (args->format != ANY_FORMAT && is_index(args->data.path) != (args->format == FORMAT_MEGATRON)) {
@@ -203,7 +215,7 @@ static bool read_change(zp_reader *reader, const zp_expr *expr, bool masks, cons
 static bool read_source(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, choices allowed,
                         zp_data *data) {
   int before = zp_diags_errors(reader->diags);
-  data_args args = {.mask_token = -1, .mask_rate = 0.15};                         /* the share of arXiv 1810.04805 */
+  data_args args = {.data.end = -1, .mask_token = -1, .mask_rate = 0.15};         /* the share of arXiv 1810.04805 */
   args.spans = (zp_span_rule){.rate = 0.15, .mean = 3, .sentinel = -1, .eos = 1}; /* as in arXiv 1910.10683 */
   if (expr->kind == ZP_EXPR_STRING) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0304, expr->span, "`%s` must say what the file holds", key);

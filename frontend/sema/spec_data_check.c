@@ -2,16 +2,34 @@
  * among the model's? */
 #include "spec_internal.h"
 
-static bool has_lines(const zp_data *data) {
+static const char *word_of(const zp_data *data) {
+  static const char *const words[] = {[ZP_DATA_NONE] = "",       [ZP_DATA_TOKENS] = "tokens",
+                                      [ZP_DATA_TEXT] = "text",   [ZP_DATA_SYNTHETIC] = "synthetic",
+                                      [ZP_DATA_LINES] = "lines", [ZP_DATA_ARRAYS] = "arrays",
+                                      [ZP_DATA_MIX] = "mix",     [ZP_DATA_DOCUMENTS] = "documents"};
+  return data->spans.rate > 0 ? "spans" : data->mask_rate > 0 ? "masked" : words[data->kind];
+}
+
+static bool is_documents(const zp_data *data) { return data->kind == ZP_DATA_LINES || data->kind == ZP_DATA_DOCUMENTS; }
+
+static bool has_documents(const zp_data *data) {
   for (int i = 0; i < data->n_parts; i++)
-    if (data->parts[i].kind == ZP_DATA_LINES) return true;
-  return data->kind == ZP_DATA_LINES;
+    if (is_documents(&data->parts[i])) return true;
+  return is_documents(data);
+}
+
+/* The end of a document is the label of its last token. */
+static void check_ends(zp_diags *diags, const zp_model *model, const zp_data *data) {
+  for (int i = 0; i < data->n_parts; i++) check_ends(diags, model, &data->parts[i]);
+  if (data->kind != ZP_DATA_DOCUMENTS || data->end < model->vocabulary) return;
+  zp_report(diags, ZP_Z0306, data->span, "`end` %lld is not one of the model's %lld tokens", (long long)data->end,
+            (long long)model->vocabulary);
 }
 
 /* Where a line ends before the sequence does, and where no token is masked, labels say that nothing counts there. */
 static void check_labels(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
   bool masked = data->mask_rate > 0;
-  if (!masked && !has_lines(data)) return;
+  if (!masked && !has_documents(data)) return;
   if (masked && data->mask_token >= spec->model->vocabulary) {
     zp_diag *d = zp_report(diags, ZP_Z0306, data->span, "mask token %lld is not one of the model's %lld tokens",
                            (long long)data->mask_token, (long long)spec->model->vocabulary);
@@ -20,16 +38,8 @@ static void check_labels(zp_diags *diags, const zp_spec *spec, const zp_data *da
   for (int i = 0; i < spec->model->inputs.len; i++)
     if (strcmp(spec->model->inputs.data[i].name, "labels") == 0) return;
   zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` feeds labels, which the model does not have",
-                         masked ? "masked" : "lines");
+                         masked ? "masked" : word_of(data));
   zp_diag_help(d, "declare `input labels: i32[B, S]`: where nothing counts there are none, and no loss");
-}
-
-static const char *word_of(const zp_data *data) {
-  static const char *const words[] = {[ZP_DATA_NONE] = "",       [ZP_DATA_TOKENS] = "tokens",
-                                      [ZP_DATA_TEXT] = "text",   [ZP_DATA_SYNTHETIC] = "synthetic",
-                                      [ZP_DATA_LINES] = "lines", [ZP_DATA_ARRAYS] = "arrays",
-                                      [ZP_DATA_MIX] = "mix"};
-  return data->spans.rate > 0 ? "spans" : data->mask_rate > 0 ? "masked" : words[data->kind];
 }
 
 /* What stands for none is read as such from arrays alone: labels of text are the tokens that follow. */
@@ -113,6 +123,7 @@ static void check_spans(zp_diags *diags, const zp_model *model, zp_data *data) {
 
 void zp_check_data(zp_diags *diags, const zp_spec *spec, zp_data *data) {
   if (!spec->model || data->kind == ZP_DATA_NONE) return;
+  check_ends(diags, spec->model, data);
   if (data->spans.rate > 0) {
     check_spans(diags, spec->model, data);
     check_ignored(diags, spec, data);

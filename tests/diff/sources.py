@@ -22,33 +22,44 @@ import spans  # noqa: E402
 
 MODEL = os.path.join(HERE, "t5.dz")
 SOURCE, TARGET, BATCH, STEPS, HALF = 20, 12, 8, 4, 2
-WORDS, EOS, SENTINEL = 56, 57, 60  # ids of the files are below WORDS
+WORDS, END, EOS, SENTINEL = 55, 55, 57, 60  # ids of the files are below WORDS, but for what ends documents
 RULE = {"rate": "0.25", "mean": "2", "sentinel": SENTINEL, "eos": EOS, "start": 0, "seed": 9}
-WEIGHTS, SEED = ("0.6", "0.4"), 5
+WEIGHTS, SEED = ("0.5", "0.2", "0.3"), 5
 LAYOUTS = {"one": {}, "t2p2": {"tensor": 2, "pipeline": 2}}
-MIX = "spans(mix(%s * tokens(\"%%s/a.bin\", order = \"shuffled\", seed = %d), %s * lines(\"%%s/b.txt\")), rate = %%s, length = 2, eos = %d, seed = 9)" % (
-    WEIGHTS[0], SEED, WEIGHTS[1], EOS)
+MIX = ('spans(mix(%s * tokens("%%s/a.bin", order = "shuffled", seed = %d), %s * lines("%%s/b.txt"), %s * documents("%%s/c.bin", end = %d)), rate = %%s, length = 2, '
+       'eos = %d, seed = 9)' % (WEIGHTS[0], SEED, *WEIGHTS[1:], END, EOS))
+
+
+def write_shard(path, ids):
+    with open(path, "wb") as file:
+        file.write(array.array("i", [20240520, 1, len(ids)] + [0] * 253).tobytes() + array.array("H", ids).tobytes())
 
 
 def write_files(folder):
-    """(tokens of a shard, lines of bytes below WORDS), written as well. The lines are of 1 to 30 bytes."""
+    """(tokens of a shard, lines of bytes below WORDS, documents), written as well. They are of 1 to 50 tokens."""
     shard = [(7 * i * i + 3 * i + i // 11) % WORDS for i in range(150)]
     lines = [bytes(11 + (5 * i + n) % (WORDS - 11) for i in range(1 + 7 * n % 30)) for n in range(9)]
-    with open(os.path.join(folder, "a.bin"), "wb") as file:
-        file.write(array.array("i", [20240520, 1, len(shard)] + [0] * 253).tobytes() + array.array("H", shard).tobytes())
+    documents = [[(3 * i * i + n) % WORDS for i in range(1 + 17 * n % 50)] for n in range(7)]
+    write_shard(os.path.join(folder, "a.bin"), shard)
     with open(os.path.join(folder, "b.txt"), "wb") as file:
         file.write(b"\n".join(lines) + b"\n")
-    return shard, lines
+    write_shard(os.path.join(folder, "c.bin"), sum(([*document, END] for document in documents), [END])[:-1])  # an empty one first, no end at the last
+    return shard, lines, documents
 
 
-def samples_of(shard, lines, count):
-    """What the first samples of the run are, and (source, its sample) of each."""
+def samples_of(shard, lines, documents, count):
+    """What the first samples of the run are, its source of each, and how many windows each source has."""
     length = spans.longest(SOURCE, TARGET, RULE["rate"], RULE["mean"])
-    windows = (len(shard) - 1) // length
-    for number, (source, n) in enumerate(spans.turns(WEIGHTS, count)):
-        window = masks.permuted(SEED, n // windows, windows, n % windows)
-        tokens = lines[n % len(lines)][:length] if source else shard[window * length:(window + 1) * length]
-        yield spans.corrupted(list(tokens), number, SOURCE, TARGET, **RULE), (source, n), windows
+    windows = [shard[i * length:(i + 1) * length] for i in range((len(shard) - 1) // length)]
+    pieces = [document[i:i + length] for document in documents for i in range(0, len(document), length)]
+    sources = windows, [line[:length] for line in lines], pieces
+    samples, turns = [], list(spans.turns(WEIGHTS, count))
+    for number, (source, n) in enumerate(turns):
+        place = n % len(sources[source])
+        if source == 0:
+            place = masks.permuted(SEED, n // len(windows), len(windows), place)
+        samples.append(spans.corrupted(list(sources[source][place]), number, SOURCE, TARGET, **RULE))
+    return samples, [source for source, _ in turns], [len(source) for source in sources]
 
 
 def write_arrays(folder, samples):
@@ -64,16 +75,15 @@ def train(folder, name, data, steps, layout="one", resume=False):
     return images.train(folder, name, data, steps, layout=layout, resume=resume, model=MODEL, more=("--set", "log.every=1"))
 
 
-def check_samples(tally, folder, data, made):
+def check_samples(tally, folder, data, samples, sources, windows):
     whole, steps, records = train(folder, "whole", data, STEPS)
-    arrays, same, _ = train(folder, "arrays", 'arrays("%s")' % write_arrays(os.path.join(folder, "arrays-data"), [sample for sample, _, _ in made]), STEPS)
+    arrays, same, _ = train(folder, "arrays", 'arrays("%s")' % write_arrays(os.path.join(folder, "arrays-data"), samples), STEPS)
     if not tally.check("spans of a mixture train", whole.status == arrays.status == 0, whole.tail() + arrays.tail()):
         return None
     tally.check("samples are those of their definition", images.losses_of(steps) == images.losses_of(same), "%s and %s" % (images.losses_of(steps), images.losses_of(same)))
     tally.check("parameters to the last byte", harness.same_bytes(*(images.model_of(folder, name, STEPS) for name in ("whole", "arrays"))))
-    windows = (made[0][2], 9)
     for step in range(1, STEPS + 1):
-        came = [sum(source == i for _, (source, _), _ in made[:BATCH * step]) for i in (0, 1)]
+        came = [sources[:BATCH * step].count(i) for i in range(3)]
         wanted = [count / n for count, n in zip(came, windows)]
         tally.check("epochs of step %d" % step, all(abs(a - b) < 1e-8 for a, b in zip(steps[step - 1]["epochs"], wanted)), "%s, not %s" % (steps[step - 1]["epochs"], wanted))
     end = [record for record in records if record.get("event") == "end"][0]
@@ -104,7 +114,7 @@ def check_eval(tally, folder, shard):
 
 def check_changes(tally, folder, files):
     """Only the program is another; nothing is trained."""
-    changes = {"other weights": (MIX % (files, files, "0.25")).replace("0.6", "0.5"), "other spans": MIX % (files, files, "0.26")}
+    changes = {"other weights": (MIX % (files, files, files, "0.25")).replace("0.2 *", "0.1 *"), "other spans": MIX % (files, files, files, "0.26")}
     for name, data in changes.items():
         outcome, _, _ = train(folder, "half", data, STEPS + 1, resume=True)
         tally.check("%s are refused" % name, outcome.status == images.EXIT_REFUSED and "Z0814" in outcome.err, outcome.tail())
@@ -116,10 +126,9 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        shard, lines = write_files(folder)
-        data = MIX % (folder, folder, RULE["rate"])
-        made = list(samples_of(shard, lines, BATCH * STEPS))
-        steps = check_samples(tally, folder, data, made)
+        shard, lines, documents = write_files(folder)
+        data = MIX % (folder, folder, folder, RULE["rate"])
+        steps = check_samples(tally, folder, data, *samples_of(shard, lines, documents, BATCH * STEPS))
         if steps:
             check_resume(tally, folder, data, steps)
             check_eval(tally, folder, shard)

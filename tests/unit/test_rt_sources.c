@@ -134,6 +134,43 @@ Test(sources, mixed_samples_come_in_the_order_of_their_sources) {
   zpr_close(&l.c);
 }
 
+/* Tokens 1 to 4, 9 as the end: an empty document, one of two tokens, one of five, which is two samples of three
+ * positions, and one that the stream ends. The last label of a document is its end, of a piece what goes on. */
+Test(sources, documents_are_samples_and_longer_ones_are_several) {
+  static const uint16_t ids[] = {9, 1, 2, 9, 3, 4, 1, 2, 3, 9, 9, 4};
+  enum { IDS = sizeof ids / sizeof *ids };
+  char path[128];
+  loader l;
+  int32_t header[256] = {20240520, 1, IDS};
+  snprintf(path, sizeof path, "%s/c.bin", folder);
+  FILE *f = fopen(path, "wb");
+  cr_assert(f && fwrite(header, sizeof header, 1, f) == 1 && fwrite(ids, sizeof ids, 1, f) == 1 && fclose(f) == 0);
+  zpr_source source = {.kind = ZPR_DOCUMENTS, .path = path, .end = 9};
+  open_loader(&l, decoder, 2 * 4 * 3 * 4);
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  cr_assert_eq(zpr_data_windows(data), 4);
+  zpr_data_load(&l.c, data, 0);
+  static const int32_t tokens[4][3] = {{1, 2, 0}, {3, 4, 1}, {2, 3, 0}, {4, 0, 0}};
+  static const int32_t labels[4][3] = {{2, 9, -1}, {4, 1, 2}, {3, 9, -1}, {9, -1, -1}};
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 3; k++) {
+      cr_expect_eq(zpr_input(&l.c, 0, i / 2)[i % 2 * 3 + k], tokens[i][k], "token %d of sample %d", k, i);
+      cr_expect_eq(zpr_input(&l.c, 1, i / 2)[i % 2 * 3 + k], labels[i][k], "label %d of sample %d", k, i);
+    }
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / 8, 1e-15);
+  zpr_data_identity was = zpr_data_identify(data);
+  zpr_data_close(data);
+  source.end = 4;
+  data = zpr_data_open(&l.c, &source);
+  cr_expect_not(zpr_data_begins_with(data, &was), "another end, other documents");
+  zpr_data_close(data);
+  source.kind = ZPR_TOKENS;
+  data = zpr_data_open(&l.c, &source);
+  cr_expect_not(zpr_data_begins_with(data, &was), "a stream is no documents");
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
 Test(sources, a_source_that_is_missing_ends_the_run, .exit_code = 1) {
   char a[128];
   loader l;

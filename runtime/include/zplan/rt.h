@@ -31,6 +31,7 @@ typedef enum zpr_source_kind {
   ZPR_SYNTHETIC,
   ZPR_LINES,
   ZPR_NPY,
+  ZPR_DOCUMENTS,
   ZPR_MIX
 } zpr_source_kind;
 
@@ -152,9 +153,11 @@ typedef struct zpr_span_rule {
 
 enum { ZPR_MOST_PARTS = 16 };
 typedef struct zpr_source {
-  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes; ZPR_LINES: bytes, a line a sample; ZPR_NPY:
-                           a folder with NAME.npy of every input; ZPR_MIX: `parts` */
+  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes; ZPR_LINES: bytes, a line a sample;
+                           ZPR_DOCUMENTS: tokens between those that are `end`; ZPR_NPY: a folder with NAME.npy of every
+                           input; ZPR_MIX: `parts` */
   const char *path;
+  int64_t end;
   uint64_t seed;
   bool shuffled;
   double mask_rate; /* share of a sample's tokens that are masked, and are its labels; 0: the next tokens are */

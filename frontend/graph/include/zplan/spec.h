@@ -129,8 +129,9 @@ typedef enum zp_data_kind {
   ZP_DATA_TEXT,
   ZP_DATA_SYNTHETIC,
   ZP_DATA_LINES,
-  ZP_DATA_ARRAYS, /* path: a folder with a .npy file of the name of every input */
-  ZP_DATA_MIX,    /* several of these by weight, all of tokens or all arrays */
+  ZP_DATA_ARRAYS,    /* path: a folder with a .npy file of the name of every input */
+  ZP_DATA_DOCUMENTS, /* tokens, where `end` ends a sample */
+  ZP_DATA_MIX,       /* several of these by weight, all of tokens or all arrays */
 } zp_data_kind;
 enum { ZP_MOST_SOURCES = 16 };
 
@@ -145,6 +146,7 @@ typedef struct zp_span_rule {
 typedef struct zp_data {
   zp_data_kind kind;
   const char *path;    /* relative paths: to the folder of the .dz file (resolved by sema); globs for TOKENS */
+  int64_t end;         /* DOCUMENTS: the token behind each */
   const char *written; /* such a relative path as the file says it; NULL: `path` is as it was given */
   uint64_t seed;       /* of what is synthetic, or of the order */
   bool shuffled; /* order = "shuffled", by `seed`; default "sequential": sample n starts at token n * S (mod windows) */
