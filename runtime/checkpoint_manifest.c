@@ -139,7 +139,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   if (program->dtype == ZPK_F16)
     fprintf(out, "  \"loss_scale\": %" PRId64 ",\n  \"scale_steps\": %" PRId64 ",\n", c->loss_scale, c->scale_steps);
   fprintf(out, "  \"batch\": %" PRId64 ",\n  \"sequence\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n", program->batch,
-          program->sequence, program->seed);
+          c->state->data ? zpr_data_length(c->state->data) : program->sequence, program->seed);
   if (c->state->algorithms[0]) {
     fputs("  \"products\": ", out);
     print_string(out, c->state->algorithms);

@@ -6,12 +6,11 @@
  * - sequential: sample n is window n mod W.
  * - shuffled: sample n is window perm(seed, n / W)[n mod W], a new permutation for every pass over the data.
  * - synthetic: sample n is made up from (seed, n); there are no windows.
- * - lines: a window is a line of the text, and its loss counts as far as it goes.
+ * - lines, documents: a window is a line of the text, a document or a piece of one, and its loss counts as far as it
+ *   goes.
  * - arrays: a window is a row of every array.
- * - masked: of any of these; a sample that comes again is masked anew.
- *
- * The permutation is a four-round Feistel network over the smallest even number of bits that holds W, walked again
- * until the result is below W: any entry is computed on its own, so no table has to be kept or resumed. */
+ * - mixed: sample n is sample m of one of several of these (data_order.c).
+ * - masked, or with spans cut out: of any source of tokens; a sample that comes again is changed anew. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,63 +18,21 @@
 #include "device.h"
 #include "state.h"
 
-struct zpr_data {
-  zpr *c;
-  zpr_source source;
-  zpr_stream stream;
-  zpr_lines lines;
-  zpr_npy_files arrays;
-  int64_t windows;
-  int32_t *window; /* [S + 1] */
-  int32_t *labels; /* of a sample, where they have no place in the arena */
-};
-
-/* ---- order ---- */
-
-static uint32_t feistel_round(uint64_t seed, uint64_t epoch, uint32_t round, uint32_t half) {
-  uint32_t counter[4] = {half, round, (uint32_t)epoch, (uint32_t)(epoch >> 32)};
-  zpk_philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
-  return counter[0];
-}
-
-int64_t zpr_permute(uint64_t seed, uint64_t epoch, int64_t windows, int64_t index) {
-  unsigned half_bits = 1;
-  while (half_bits < 31 && ((int64_t)1 << (2 * half_bits)) < windows) half_bits++;
-  uint64_t mask = ((uint64_t)1 << half_bits) - 1, x = (uint64_t)index;
-  do {
-    uint64_t left = x >> half_bits, right = x & mask;
-    for (uint32_t round = 0; round < 4; round++) {
-      uint64_t next = left ^ (feistel_round(seed, epoch, round, (uint32_t)right) & mask);
-      left = right;
-      right = next;
-    }
-    x = left << half_bits | right;
-  } while (x >= (uint64_t)windows);
-  return (int64_t)x;
-}
+static bool cuts_spans(const zpr_data *data) { return data->source.spans.rate > 0; }
 
 /* ---- opening ---- */
 
-static void open_stream(zpr_data *data, zpr_error *error) {
+static void open_parts(zpr_data *data, zpr_error *error) {
   const zpr_source *s = &data->source;
-  int64_t S = data->c->program->sequence;
-  if (s->kind == ZPR_NPY) {
-    if (zpr_npy_files_open(data->c, s->path, &data->arrays, error)) data->windows = data->arrays.samples;
-    return;
+  static const double alone = 1;
+  int n = s->kind == ZPR_MIX ? s->n_parts : 1;
+  assert(n >= 1 && n <= ZPR_MOST_PARTS);
+  data->parts = zpr_alloc(data->c, (size_t)n, sizeof *data->parts);
+  data->mix = zpr_mix_of(n, s->kind == ZPR_MIX ? s->weights : &alone);
+  for (int i = 0; i < n && !error->code[0]; i++) {
+    data->n_parts++;
+    zpr_data_part_open(data->c, s->kind == ZPR_MIX ? &s->parts[i] : s, data->length, &data->parts[i], error);
   }
-  bool ok = s->kind == ZPR_TOKENS ? zpr_stream_add_token_files(&data->stream, s->path, error)
-                                  : zpr_stream_add_text(&data->stream, s->path, error);
-  if (!ok) return;
-  if (s->kind == ZPR_LINES) {
-    zpr_lines_open(data->c, &data->stream, &data->lines);
-    data->windows = data->lines.n;
-    if (data->windows < 1) zpr_error_set(error, "Z0804", "\"%s\" has no line that is not empty", s->path);
-    return;
-  }
-  data->windows = (data->stream.tokens - 1) / S;
-  if (data->windows < 1)
-    zpr_error_set(error, "Z0804", "\"%s\" has %lld tokens, too few for one sample of %lld and its last label", s->path,
-                  (long long)data->stream.tokens, (long long)S);
 }
 
 zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
@@ -83,147 +40,132 @@ zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
   zpr_error error = {0};
   data->c = c;
   data->source = *source;
-  data->window = zpr_alloc(c, (size_t)c->program->sequence + 1, sizeof *data->window);
-  int64_t most = c->program->sequence; /* labels of a sample, by whatever source */
+  data->length = c->program->sequence;
+  if (source->kind == ZPR_NO_DATA)
+    zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
+  else if (cuts_spans(data) && zpr_spans_open(c, &source->spans, &data->spans, &error))
+    data->length = data->spans.length;
+  int64_t most = data->length; /* labels of a sample, by whatever source */
   for (int i = 0; i < c->program->n_named; i++)
     if (c->program->named[i].labels && c->program->named[i].elements > most) most = c->program->named[i].elements;
   data->labels = zpr_alloc(c, (size_t)most, sizeof *data->labels);
-  if (source->kind == ZPR_NO_DATA)
-    zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
-  else if (source->kind != ZPR_SYNTHETIC)
-    open_stream(data, &error);
+  data->window = zpr_alloc(c, (size_t)data->length + 1, sizeof *data->window);
+  if (cuts_spans(data)) data->tokens = zpr_alloc(c, (size_t)data->length, sizeof *data->tokens);
+  if (!error.code[0]) open_parts(data, &error);
   zpr_agree(c, &error);
   return data;
 }
 
 void zpr_data_close(zpr_data *data) {
   if (!data) return;
-  zpr_stream_close(&data->stream);
-  zpr_lines_close(&data->lines);
-  zpr_npy_files_close(&data->arrays);
+  for (int i = 0; i < data->n_parts; i++) zpr_data_part_close(&data->parts[i]);
+  zpr_spans_close(&data->spans);
+  free(data->parts);
   free(data->window);
+  free(data->tokens);
   free(data->labels);
   free(data);
 }
 
-/* ---- identity ---- */
+/* ---- what is counted ---- */
 
-static const char *const kind_names[] = {"", "tokens", "text", "synthetic", "lines", "arrays"};
-enum { KINDS = sizeof kind_names / sizeof *kind_names };
+int64_t zpr_data_length(const zpr_data *data) { return data->length; }
 
-const char *zpr_data_kind_name(int64_t kind) {
-  assert(kind > ZPR_NO_DATA && kind < KINDS);
-  return kind_names[kind];
+int64_t zpr_data_windows(const zpr_data *data) {
+  int64_t windows = 0;
+  for (int i = 0; i < data->n_parts; i++) windows += data->parts[i].windows;
+  return windows > 0 ? windows : 1;
 }
 
-int64_t zpr_data_kind_of(const char *name) {
-  for (int64_t kind = ZPR_NO_DATA + 1; kind < KINDS; kind++)
-    if (strcmp(name, kind_names[kind]) == 0) return kind;
-  return ZPR_NO_DATA;
-}
-
-zpr_data_identity zpr_data_identify(const zpr_data *data) {
-  zpr_data_identity id = {0};
-  if (!data) return id;
-  id.kind = data->source.kind;
-  id.shuffled = data->source.shuffled;
-  id.seed = (int64_t)data->source.seed;
-  if (data->source.path) snprintf(id.path, sizeof id.path, "%s", data->source.path);
-  if (data->source.mask_rate > 0)
-    snprintf(id.masks, sizeof id.masks, "token %lld, rate %.9g, seed %llu", (long long)data->source.mask_token,
-             data->source.mask_rate, (unsigned long long)data->source.mask_seed);
-  if (id.kind == ZPR_SYNTHETIC) return id;
-  if (id.kind == ZPR_NPY) {
-    id.tokens = data->arrays.samples;
-    id.hash = zpr_npy_files_hash(data->c, &data->arrays, id.tokens);
-    return id;
+int zpr_data_passes(const zpr_data *data, int64_t samples, zpr_passes passes[ZPR_MOST_PARTS]) {
+  int64_t count[ZPR_MOST_PARTS];
+  if (data->source.kind != ZPR_MIX) return 0;
+  zpr_mix_count(&data->mix, samples, count);
+  for (int i = 0; i < data->n_parts; i++) {
+    const zpr_data_part *part = &data->parts[i];
+    passes[i] = (zpr_passes){.kind = zpr_data_kind_name(part->source.kind),
+                             .path = part->source.path,
+                             .samples = count[i],
+                             .passes = part->windows > 0 ? (double)count[i] / (double)part->windows : 0};
   }
-  id.tokens = data->stream.tokens;
-  id.hash = zpr_stream_hash(&data->stream, id.tokens);
-  return id;
-}
-
-bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier) {
-  bool made_up = data->source.kind == ZPR_SYNTHETIC, arrays = data->source.kind == ZPR_NPY;
-  if (made_up != (earlier->kind == ZPR_SYNTHETIC) || arrays != (earlier->kind == ZPR_NPY)) return false;
-  if (arrays)
-    return earlier->tokens <= data->arrays.samples &&
-           zpr_npy_files_hash(data->c, &data->arrays, earlier->tokens) == earlier->hash;
-  return made_up ||
-         (earlier->tokens <= data->stream.tokens && zpr_stream_hash(&data->stream, earlier->tokens) == earlier->hash);
+  return data->n_parts;
 }
 
 /* ---- loading ---- */
 
-static int64_t window_of(const zpr_data *data, int64_t n) {
-  int64_t w = n % data->windows;
-  return data->source.shuffled ? zpr_permute(data->source.seed, (uint64_t)(n / data->windows), data->windows, w) : w;
-}
+/* Sample n of the run: sample m of one of the sources. */
+typedef struct place {
+  const zpr_data_part *part;
+  int64_t m;
+} place;
 
-/* A stretch of S + 1 tokens: the labels are those that follow. */
-static bool read_stretch(zpr_data *data, int64_t n, zpr_sample *sample, zpr_error *error) {
-  int64_t S = data->c->program->sequence, V = data->c->program->vocabulary;
-  if (data->source.kind == ZPR_SYNTHETIC)
-    zpr_synthetic(data->source.seed, (uint64_t)n, V, S + 1, data->window);
-  else if (!zpr_stream_read(&data->stream, window_of(data, n) * S, S + 1, V, data->window, error))
-    return false;
-  memcpy(sample->tokens, data->window, (size_t)S * sizeof(int32_t));
-  memcpy(sample->labels, data->window + 1, (size_t)S * sizeof(int32_t));
-  sample->length = (int32_t)S;
-  return true;
+static place place_of(const zpr_data *data, int64_t n) {
+  place at;
+  at.part = &data->parts[zpr_mix_source(&data->mix, n, &at.m)];
+  return at;
 }
 
 static void read_sample(zpr_data *data, int64_t n, zpr_sample *sample) {
   const zpr_program *p = data->c->program;
   zpr_error error = {0};
-  bool ok = data->source.kind == ZPR_LINES ? zpr_lines_read(&data->lines, &data->stream, window_of(data, n),
-                                                            p->sequence, p->vocabulary, sample, &error)
-                                           : read_stretch(data, n, sample, &error);
-  if (!ok) zpr_fail(data->c, error.code, "%s", error.text);
+  place at = place_of(data, n);
+  if (!zpr_data_part_read(at.part, at.m, p->vocabulary, data->window, sample, &error))
+    zpr_fail(data->c, error.code, "%s", error.text);
   if (data->source.mask_rate > 0) zpr_mask(&data->source, n, p->sequence, p->vocabulary, sample);
 }
 
 static int64_t counted_of_sample(const zpr_data *data, int64_t n) {
-  int64_t length = data->c->program->sequence;
-  if (data->source.kind == ZPR_LINES)
-    length = zpr_lines_length(&data->lines, &data->stream, window_of(data, n), length);
+  place at = place_of(data, n);
+  int64_t length = zpr_data_part_tokens(at.part, at.m);
+  if (cuts_spans(data)) return zpr_span_labels(&data->source.spans, length);
   return data->source.mask_rate > 0 ? zpr_masked_tokens(&data->source, length) : length;
+}
+
+/* Are samples of several lengths? */
+static bool has_documents(const zpr_data *data) {
+  for (int i = 0; i < data->n_parts; i++)
+    if (data->parts[i].documents.n > 0) return true;
+  return false;
 }
 
 /* Tokens of the batch that begins with sample `first` whose loss counts: of all ranks, which need not ask each other.
  */
 static int64_t counted_tokens(const zpr_data *data, int64_t first) {
   const zpr_program *p = data->c->program;
-  if (data->source.kind != ZPR_LINES) return p->batch * counted_of_sample(data, first);
+  if (!has_documents(data)) return p->batch * counted_of_sample(data, first);
   int64_t tokens = 0;
   for (int64_t i = 0; i < p->batch; i++) tokens += counted_of_sample(data, first + i);
   return tokens;
 }
 
+static void weigh_tokens(zpr *c, const zpr_data *data, int64_t first) {
+  for (int i = 0; i < zpr_n_losses(c->program); i++) c->token_weight[i] = 1 / (double)counted_tokens(data, first);
+}
+
 /* Elements of all samples in front of input i. */
 static int64_t input_at(const zpr_program *p, int i) { return i * p->microbatches * p->microbatch * p->sequence; }
 
-int64_t zpr_data_windows(const zpr_data *data) { return data->windows > 0 ? data->windows : 1; }
-
 /* ---- inputs by name ---- */
 
-static bool is_by_name(const zpr_data *data) { return data->source.kind == ZPR_NPY || data->c->program->n_inputs == 0; }
+static bool is_by_name(const zpr_data *data) {
+  return data->parts[0].source.kind == ZPR_NPY || data->c->program->n_inputs == 0;
+}
 
-static void read_named(const zpr_data *data, int input, int64_t window, int32_t *to) {
+static void read_named(const zpr_data *data, int input, place from, int32_t *to) {
   zpr_error error = {0};
-  if (!zpr_named_read(data->c, &data->arrays, input, window, to, 0, &error))
+  if (!zpr_named_read(data->c, &from.part->arrays, input, zpr_data_part_window(from.part, from.m), to, 0, &error))
     zpr_fail(data->c, error.code, "%s", error.text);
 }
 
 /* The classes of a loss with lengths are the first ones of a sample. */
-static void check_label(const zpr_data *data, const zpr_loss *loss, int64_t window, int32_t label) {
+static void check_label(const zpr_data *data, const zpr_loss *loss, place from, int32_t label) {
   const zpr_named *named = data->c->program->named;
   int32_t length;
   if (loss->lengths < 0 || label < 0) return;
-  read_named(data, loss->lengths, window, &length);
+  read_named(data, loss->lengths, from, &length);
   if (label >= length)
     zpr_fail(data->c, "Z0803", "`%s` of sample %lld is %d, but its `%s` are %d", named[loss->labels].name,
-             (long long)window, (int)label, named[loss->lengths].name, (int)length);
+             (long long)zpr_data_part_window(from.part, from.m), (int)label, named[loss->lengths].name, (int)length);
 }
 
 /* Labels of the batch that begins with sample `first`, of all ranks, which need not ask each other: each looks at them
@@ -233,9 +175,10 @@ static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_los
   int64_t counted = 0;
   if (data->source.kind == ZPR_SYNTHETIC) return p->batch;
   for (int64_t n = first; n < first + p->batch; n++) {
-    read_named(data, loss->labels, window_of(data, n), labels);
+    place from = place_of(data, n);
+    read_named(data, loss->labels, from, labels);
     for (int64_t k = 0; k < p->named[loss->labels].elements; k++) counted += labels[k] >= 0;
-    check_label(data, loss, window_of(data, n), labels[0]);
+    check_label(data, loss, from, labels[0]);
   }
   if (counted == 0)
     zpr_fail(data->c, "Z0803", "no sample of the batch has a label in `%s`", p->named[loss->labels].name);
@@ -254,23 +197,51 @@ static void count_labels(zpr *c, const zpr_data *data, int64_t first) {
 static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
   const zpr_program *p = data->c->program;
   zpr_error error = {0};
+  place from = place_of(data, n);
   for (int k = 0; k < p->n_named; k++) {
     if (!zpr_has_named(data->c, k)) continue;
     char *to = inputs + zpr_named_at(data->c, k, i / p->microbatch);
     int64_t at = i % p->microbatch * p->named[k].elements;
-    if (data->source.kind == ZPR_SYNTHETIC)
-      zpr_named_make_up(data->c, data->source.seed, (uint64_t)n, k, to, at);
-    else if (!zpr_named_read(data->c, &data->arrays, k, window_of(data, n), to, at, &error))
+    if (from.part->source.kind == ZPR_SYNTHETIC)
+      zpr_named_make_up(data->c, from.part->source.seed, (uint64_t)from.m, k, to, at);
+    else if (!zpr_named_read(data->c, &from.part->arrays, k, zpr_data_part_window(from.part, from.m), to, at, &error))
       zpr_fail(data->c, error.code, "%s", error.text);
   }
+}
+
+/* Where an input of sample i of the rank's goes; input -1: nowhere. */
+static int32_t *ids_at(const zpr *c, char *inputs, int input, int64_t i) {
+  const zpr_program *p = c->program;
+  if (input < 0) return NULL;
+  char *to = inputs + zpr_named_at(c, input, i / p->microbatch);
+  return (int32_t *)(void *)to + i % p->microbatch * p->named[input].elements;
+}
+
+/* Sample n of the run, without its spans, to place i of the rank's samples. */
+static void cut_sample(zpr_data *data, int64_t n, int64_t i, char *inputs) {
+  const zpr *c = data->c;
+  const zpr_spans *spans = &data->spans;
+  zpr_error error = {0};
+  zpr_sample sample = {.tokens = data->tokens, .labels = data->labels};
+  zpr_span_places places = {.source = ids_at(c, inputs, spans->source, i),
+                            .target = ids_at(c, inputs, spans->target, i),
+                            .labels = ids_at(c, inputs, spans->labels, i),
+                            .length = ids_at(c, inputs, spans->lengths, i)};
+  read_sample(data, n, &sample);
+  if (!zpr_spans_make(spans, n, sample.tokens, sample.length, &places, &error))
+    zpr_fail(data->c, error.code, "%s", error.text);
 }
 
 static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
   int64_t samples = p->microbatches * p->microbatch, bytes = zpr_named_at(c, p->n_named, 0);
-  count_labels(c, data, first);
+  if (cuts_spans(data))
+    weigh_tokens(c, data, first);
+  else
+    count_labels(c, data, first);
   int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), bytes / (int64_t)sizeof(int32_t));
-  for (int64_t i = 0; i < samples; i++) read_arrays(data, first + c->first_sample + i, i, (char *)inputs);
+  for (int64_t i = 0; i < samples; i++)
+    (cuts_spans(data) ? cut_sample : read_arrays)(data, first + c->first_sample + i, i, (char *)inputs);
   zpr_tokens_close(c);
 }
 
@@ -289,7 +260,7 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
     if (p->lengths) tokens[count + i] = sample.length;
   }
   zpr_tokens_close(c);
-  for (int i = 0; i < zpr_n_losses(p); i++) c->token_weight[i] = 1 / (double)counted_tokens(data, first);
+  weigh_tokens(c, data, first);
 }
 
 const int32_t *zpr_input(zpr *c, int input, int64_t mb) {

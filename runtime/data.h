@@ -1,5 +1,6 @@
-/* The seam between data.c, which knows samples, and the sources of tokens (data_tokens.c,
- * data_megatron.c, data_text.c, data_lines.c, data_synthetic.c) and masks of them (data_masked.c). */
+/* The seams between data.c, which knows samples, the order that they come in (data_order.c), the sources of tokens
+ * (data_part.c; data_tokens.c, data_megatron.c, data_text.c, data_documents.c, data_synthetic.c) and what is made of
+ * samples (data_masked.c, data_spans.c). */
 #ifndef ZPLAN_RT_DATA_H
 #define ZPLAN_RT_DATA_H
 
@@ -32,6 +33,8 @@ zpr_shard *zpr_stream_map(zpr_stream *stream, const char *path, zpr_error *error
 bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int64_t vocabulary, int32_t *out,
                      zpr_error *error);
 void zpr_stream_close(zpr_stream *stream);
+/* The first place from `begin` on where the stream has that id; its end where it has none. */
+int64_t zpr_stream_find(const zpr_stream *stream, int64_t begin, int64_t id);
 /* Hash of the first `tokens` ids, which the stream must have (data_identity.c). */
 uint64_t zpr_stream_hash(const zpr_stream *stream, int64_t tokens);
 /* FNV-1a. */
@@ -47,16 +50,44 @@ typedef struct zpr_sample {
   int32_t length;           /* 1 to S */
 } zpr_sample;
 
-/* Lines of a stream of one text. */
-typedef struct zpr_lines {
-  int64_t n, *begin; /* the first byte of every line that is not empty */
-} zpr_lines;
-void zpr_lines_open(zpr *c, const zpr_stream *stream, zpr_lines *lines);
-void zpr_lines_close(zpr_lines *lines);
-int64_t zpr_lines_length(const zpr_lines *lines, const zpr_stream *stream, int64_t line, int64_t sequence);
-/* False and an error (Z0803) when a byte is not below `vocabulary`. */
-bool zpr_lines_read(const zpr_lines *lines, const zpr_stream *stream, int64_t line, int64_t sequence,
-                    int64_t vocabulary, zpr_sample *sample, zpr_error *error);
+/* Places of documents in a stream (data_documents.c). */
+typedef struct zpr_documents {
+  int64_t n, room, *begin; /* the first token of every sample */
+  int32_t *length;         /* tokens of it */
+  int32_t end;             /* the token behind a document */
+} zpr_documents;
+/* splits: a document that is longer than the sequence is several samples; otherwise it is cut. */
+bool zpr_documents_open(const zpr_stream *stream, int32_t end, bool splits, int64_t sequence, zpr_documents *documents,
+                        zpr_error *error);
+void zpr_documents_close(zpr_documents *documents);
+/* False and an error (Z0803) when a token is not below `vocabulary`. */
+bool zpr_documents_read(const zpr_documents *documents, const zpr_stream *stream, int64_t document, int64_t sequence,
+                        int64_t vocabulary, zpr_sample *sample, zpr_error *error);
+
+/* ---- span corruption (data_spans.c) ---- */
+/* What is made of samples of at most `length` tokens. */
+typedef struct zpr_spans {
+  zpr_span_rule rule;
+  int64_t length;                      /* the longest sample whose inputs and targets have room */
+  int source, target, labels, lengths; /* named inputs; lengths -1: the model does not read them */
+  int64_t source_room, target_room;    /* positions */
+  unsigned char *cuts;                 /* [2 * length], scratch */
+} zpr_spans;
+/* How many tokens of a sample of n are cut out, and in how many spans. Requires: n >= 1. */
+int64_t zpr_span_noise(const zpr_span_rule *rule, int64_t n);
+int64_t zpr_span_count(const zpr_span_rule *rule, int64_t n);
+/* Labels of a sample of n tokens: what is cut out, a token for each span, and the end. */
+int64_t zpr_span_labels(const zpr_span_rule *rule, int64_t n);
+/* False and an error where the model has not the inputs, or not enough tokens. */
+bool zpr_spans_open(zpr *c, const zpr_span_rule *rule, zpr_spans *spans, zpr_error *error);
+void zpr_spans_close(zpr_spans *spans);
+/* Where the inputs of one sample go. */
+typedef struct zpr_span_places {
+  int32_t *source, *target, *labels, *length; /* length NULL: nowhere */
+} zpr_span_places;
+/* Sample n of the run, `tokens`. False and an error (Z0803) when one of them is used as a sentinel. */
+bool zpr_spans_make(const zpr_spans *spans, int64_t n, const int32_t *tokens, int64_t length,
+                    const zpr_span_places *places, zpr_error *error);
 
 /* How many tokens of a sample of `length` are masked: max(1, rate * length to the nearest). Requires: mask_rate > 0. */
 int64_t zpr_masked_tokens(const zpr_source *source, int64_t length);
@@ -113,7 +144,54 @@ void zpr_named_make_up(const zpr *c, uint64_t seed, uint64_t n, int input, void 
 /* Sample n of the made-up language: count ids below vocabulary. */
 void zpr_synthetic(uint64_t seed, uint64_t sample, int64_t vocabulary, int64_t count, int32_t *out);
 
+/* ---- order (data_order.c) ---- */
 /* Where window `index` of `windows` goes in the order of epoch `epoch`: a permutation for every (seed, epoch). */
 int64_t zpr_permute(uint64_t seed, uint64_t epoch, int64_t windows, int64_t index);
+/* Sources that take turns. */
+typedef struct zpr_mix {
+  int n;
+  uint64_t share[ZPR_MOST_PARTS]; /* of a source among those from it on, times 2^32 */
+} zpr_mix;
+/* Requires: 1 to ZPR_MOST_PARTS weights, all above 0. */
+zpr_mix zpr_mix_of(int n, const double *weights);
+/* Which source sample n of the run is of, and which sample of this source. */
+int zpr_mix_source(const zpr_mix *mix, int64_t n, int64_t *sample);
+/* How many of the first n samples of the run are of each source. */
+void zpr_mix_count(const zpr_mix *mix, int64_t n, int64_t count[ZPR_MOST_PARTS]);
+
+/* ---- one source, neither mixed nor masked (data_part.c) ---- */
+typedef struct zpr_data_part {
+  zpr_source source;
+  zpr_stream stream;
+  zpr_documents documents;
+  zpr_npy_files arrays;
+  int64_t length;  /* tokens of a sample; of documents at most */
+  int64_t windows; /* 0: made up */
+} zpr_data_part;
+/* False and an error when it cannot be used. */
+bool zpr_data_part_open(zpr *c, const zpr_source *source, int64_t length, zpr_data_part *part, zpr_error *error);
+void zpr_data_part_close(zpr_data_part *part);
+/* Which window sample n of the source is. Requires: it is not made up. */
+int64_t zpr_data_part_window(const zpr_data_part *part, int64_t n);
+/* How many tokens sample n has. */
+int64_t zpr_data_part_tokens(const zpr_data_part *part, int64_t n);
+/* Sample n and the tokens that follow its own; stretch [length + 1] is scratch. False and an error (Z0803) when one is
+ * not below `vocabulary`. */
+bool zpr_data_part_read(const zpr_data_part *part, int64_t n, int64_t vocabulary, int32_t *stretch, zpr_sample *sample,
+                        zpr_error *error);
+
+/* ---- all of it (data.c, data_identity.c) ---- */
+struct zpr_data {
+  zpr *c;
+  zpr_source source;
+  int n_parts; /* 0: there is no data */
+  zpr_data_part *parts;
+  zpr_mix mix;
+  zpr_spans spans; /* where source.spans has a rate */
+  int64_t length;  /* tokens of a sample */
+  int32_t *window; /* [length + 1] */
+  int32_t *tokens; /* [length], where spans are cut out of them */
+  int32_t *labels; /* of a sample, where they have no place in the arena */
+};
 
 #endif

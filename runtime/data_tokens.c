@@ -149,6 +149,24 @@ bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int
   return true;
 }
 
+static int64_t find_in(const zpr_shard *shard, int64_t from, int64_t id) {
+  if (shard->width == 1 && !shard->is_signed && id >= 0 && id <= UINT8_MAX) {
+    const unsigned char *at = memchr(shard->body + from, (int)id, (size_t)(shard->tokens - from));
+    return at ? at - shard->body : shard->tokens;
+  }
+  while (from < shard->tokens && token_at(shard, from) != id) from++;
+  return from;
+}
+
+int64_t zpr_stream_find(const zpr_stream *stream, int64_t begin, int64_t id) {
+  if (begin >= stream->tokens) return stream->tokens;
+  for (const zpr_shard *shard = find_shard(stream, begin); shard < stream->shards + stream->n; shard++) {
+    int64_t from = begin > shard->first ? begin - shard->first : 0, found = find_in(shard, from, id);
+    if (found < shard->tokens) return shard->first + found;
+  }
+  return stream->tokens;
+}
+
 void zpr_stream_close(zpr_stream *stream) {
   for (int i = 0; i < stream->n; i++) {
     munmap(stream->shards[i].map, stream->shards[i].map_bytes);

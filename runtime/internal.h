@@ -164,18 +164,30 @@ void zpr_data_close(zpr_data *data);
 /* Fills the arena's inputs with this replica's samples of the batch that begins with sample `first` of the run: sample
  * first + c->first_sample + i. Order: see data.c's header comment. */
 void zpr_data_load(zpr *c, zpr_data *data, int64_t first);
-/* Samples of one pass over the data; of made-up data, which has no end, 1. */
+/* Samples of one pass over the data; of made-up data, which has no end, 1. Of a mixture all samples of its sources. */
 int64_t zpr_data_windows(const zpr_data *data);
+/* Tokens of a sample as the source counts them: the program's sequence, but where spans are cut out of longer samples.
+ */
+int64_t zpr_data_length(const zpr_data *data);
+/* How often each of the sources that are mixed was gone through in the first `samples` samples of the run: whole passes
+ * and a fraction, by its name. Returns how many sources there are; 0: it is no mixture. Made-up sources have no passes:
+ * 0. */
+typedef struct zpr_passes {
+  const char *kind, *path; /* borrowed; path NULL: made up */
+  int64_t samples;
+  double passes;
+} zpr_passes;
+int zpr_data_passes(const zpr_data *data, int64_t samples, zpr_passes passes[ZPR_MOST_PARTS]);
 /* What a checkpoint says of the data that it was trained on, and what a resumed run has. */
 enum { ZPR_DATA_NAME = 256 };
 typedef struct zpr_data_identity {
   int64_t kind;             /* of zpr_source; 0: nothing is known */
   char path[ZPR_DATA_NAME]; /* as given; for messages only */
   bool shuffled;
-  int64_t seed;   /* of the order, or of made-up samples */
-  int64_t tokens; /* of the stream; 0 of made-up samples */
-  uint64_t hash;  /* of tokens of the stream, see data_identity.c */
-  char masks[80]; /* which tokens are masked, in words; "": none */
+  int64_t seed;    /* of the order, or of made-up samples */
+  int64_t tokens;  /* of the stream; 0 of made-up samples */
+  uint64_t hash;   /* of tokens of the stream, see data_identity.c */
+  char masks[160]; /* which tokens are masked or cut out, in words; "": none */
 } zpr_data_identity;
 /* Reads some pages all over the data. data NULL: nothing is known. */
 zpr_data_identity zpr_data_identify(const zpr_data *data);
@@ -311,7 +323,8 @@ typedef struct zpr_record {
   const zpr_tally *tally;      /* of every loss */
   int64_t loss_scale, skipped; /* f16: that of this step, 0 with other dtypes; steps that were skipped so far */
   int64_t device_peak_bytes;
-  bool spike; /* the loss is far above the recent ones */
+  bool spike;      /* the loss is far above the recent ones */
+  int64_t samples; /* that the run has used, those of this step included */
 } zpr_record;
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);

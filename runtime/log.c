@@ -90,6 +90,7 @@ void zpr_log_note(zpr *c, const char *format, ...) {
 /* ---- JSON lines ---- */
 
 enum { LOSSES_TEXT = 2048 }; /* of ZPR_MOST_LOSSES names of 64 bytes and twice as many numbers */
+enum { EPOCHS_TEXT = 24 * (ZPR_MOST_PARTS + 1) };
 
 void zpr_log_event(zpr *c, const char *json) {
   zpr_log *log = c->state->log;
@@ -137,17 +138,31 @@ static void show_losses(char *buf, size_t size, const zpr_program *p, const zpr_
   if (n > 0 && n < size) n += (size_t)snprintf(buf + n, size - n, ")");
 }
 
+/* ", \"epochs\": [0.35, 1.2]" of sources that are mixed, in their order; "" of one. */
+static void put_epochs(char *buf, size_t size, const zpr *c, int64_t samples) {
+  zpr_passes passes[ZPR_MOST_PARTS];
+  int n = c->state->data ? zpr_data_passes(c->state->data, samples, passes) : 0;
+  size_t used = 0;
+  buf[0] = 0;
+  for (int i = 0; i < n; i++)
+    used += (size_t)snprintf(buf + used, size - used, "%s%.9g", i ? ", " : ", \"epochs\": [", passes[i].passes);
+  if (n > 0) used += (size_t)snprintf(buf + used, size - used, "]");
+  assert(used < size);
+}
+
 static void log_step_json(zpr *c, const zpr_record *r) {
-  char line[640 + LOSSES_TEXT], loss[32], norm[32], lr[32], mfu[32], scale[96] = "", losses[LOSSES_TEXT];
+  char line[640 + EPOCHS_TEXT + LOSSES_TEXT], loss[32], norm[32], lr[32], mfu[32], scale[96] = "", losses[LOSSES_TEXT],
+                                                                                   epochs[EPOCHS_TEXT];
+  put_epochs(epochs, sizeof epochs, c, r->samples);
   put_losses(losses, sizeof losses, c->program, r->tally, false);
   if (r->loss_scale > 0)
     snprintf(scale, sizeof scale, ", \"scale\": %lld, \"skipped\": %lld", (long long)r->loss_scale,
              (long long)r->skipped);
   snprintf(line, sizeof line,
            "{\"step\": %lld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
-           "\"mfu\": %s, \"device_peak_bytes\": %lld%s%s}",
+           "\"mfu\": %s, \"device_peak_bytes\": %lld%s%s%s}",
            (long long)r->step, number(loss, r->loss), losses, number(norm, r->grad_norm), number(lr, r->lr), r->step_ms,
-           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes, scale,
+           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes, epochs, scale,
            r->spike ? ", \"loss_spike\": true" : "");
   zpr_log_event(c, line);
 }

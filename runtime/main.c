@@ -25,16 +25,24 @@ static int explain(const zpr_program *program, int parsed, const char *message, 
   return parsed == ZPR_OPTIONS_HELP ? 0 : ZPR_EXIT_USAGE;
 }
 
-/* A path on the command line replaces the program's source and keeps its order: *.bin are token files, the rest is
- * text, or lines where the program has lines; of arrays it is a folder. */
+/* A path on the command line replaces the program's source and keeps its order, of a mixture that of the first source:
+ * *.bin are token files, the rest is text, or lines where the program has lines; of arrays it is a folder. What is
+ * masked or cut out stays. */
 static zpr_source source_of(const zpr_program *program, const zpr_source *source, const char *path) {
   zpr_source s = *source;
   if (!path) return s;
   size_t length = strlen(path);
-  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? ZPR_TOKENS
-           : source->kind == ZPR_LINES                           ? ZPR_LINES
-                                                                 : ZPR_TEXT;
-  if (source->kind == ZPR_NPY || program->n_inputs == 0) s.kind = ZPR_NPY;
+  if (source->kind == ZPR_MIX) {
+    s.shuffled = source->parts[0].shuffled;
+    s.seed = source->parts[0].seed;
+    source = &source->parts[0];
+  }
+  s.end = source->end;
+  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0
+               ? (source->kind == ZPR_DOCUMENTS ? ZPR_DOCUMENTS : ZPR_TOKENS)
+           : source->kind == ZPR_LINES ? ZPR_LINES
+                                       : ZPR_TEXT;
+  if (source->kind == ZPR_NPY || (program->n_inputs == 0 && s.spans.rate == 0)) s.kind = ZPR_NPY;
   s.path = path;
   return s;
 }

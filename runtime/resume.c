@@ -7,6 +7,8 @@
  *   other tokens                     accepted: begins at the first sample of the new data
  *   another order, or seed of it     accepted: as many samples of the new order are passed over
  *   another sample length, shuffled  accepted: likewise, as many tokens
+ *   another sample length, mixed,    accepted: likewise, all sources together
+ *   or pieces of documents
  *   other masks                      accepted: the same samples are masked by the new rule
  *   another seed of the run          accepted: dropout goes on with other random numbers
  *
@@ -22,6 +24,7 @@ typedef struct changes {
   const zpr *c;
   const zpr_manifest *m;
   zpr_data_identity now;
+  int64_t sequence;          /* tokens of a sample */
   bool begins_alike, longer; /* than what the checkpoint was trained on */
   char refused[400], told[400];
 } changes;
@@ -50,12 +53,17 @@ static const char *order(bool shuffled) { return shuffled ? "shuffled" : "sequen
 static const char *masks(const zpr_data_identity *d) { return d->masks[0] ? d->masks : "none"; }
 
 /* What an identity counts of the data. */
-static const char *counted(const zpr_data_identity *d) { return d->kind == ZPR_NPY ? "samples" : "tokens"; }
+static const char *counted(const zpr_data_identity *d) {
+  return d->kind == ZPR_NPY ? "samples" : d->kind == ZPR_MIX ? "tokens or samples" : "tokens";
+}
 
 static const char *data_text(char buf[160], const zpr_data_identity *d) {
   if (d->tokens > 0)
-    snprintf(buf, 160, "\"%.60s\" (%lld %s, hash %08llx)", tail(d->path), (long long)d->tokens, counted(d),
-             (unsigned long long)(d->hash & 0xffffffff));
+    snprintf(buf, 160, "%s\"%.60s\" (%lld %s, hash %08llx)",
+             d->kind == ZPR_LINES       ? "lines of "
+             : d->kind == ZPR_DOCUMENTS ? "documents of "
+                                        : "",
+             tail(d->path), (long long)d->tokens, counted(d), (unsigned long long)(d->hash & 0xffffffff));
   else
     snprintf(buf, 160, "%s", zpr_data_kind_name(d->kind));
   return buf;
@@ -71,9 +79,10 @@ static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 /* The first sample of the new length behind all tokens that were used. */
 static int64_t after_resizing(const changes *ch) {
   const zpr_manifest *m = ch->m;
-  int64_t S = ch->c->program->sequence;
-  /* Made up: any sample that was not used yet. Arrays: samples stay what they are. */
-  if (ch->now.tokens == 0 || ch->now.kind == ZPR_NPY) return m->samples;
+  int64_t S = ch->sequence;
+  /* Made up: any sample that was not used yet. Arrays, lines: samples stay what they are. */
+  if (ch->now.tokens == 0 || ch->now.kind == ZPR_NPY || ch->now.kind == ZPR_LINES) return m->samples;
+  if (ch->now.kind == ZPR_MIX || ch->now.kind == ZPR_DOCUMENTS) return ceil_div(m->samples * m->sequence, S);
   int64_t W = windows(&ch->now, m->sequence), passes = m->samples / W, used = m->samples % W * m->sequence;
   return passes * windows(&ch->now, S) + ceil_div(used, S);
 }
@@ -82,7 +91,8 @@ static void compare_data(changes *ch) {
   char before[160], after[160];
   const zpr_data_identity *was = &ch->m->data, *is = &ch->now;
   if (was->kind == ZPR_NO_DATA || is->kind == ZPR_NO_DATA) return;
-  if (!ch->begins_alike || (ch->longer && (was->shuffled || ch->m->samples > windows(was, ch->m->sequence))))
+  bool unknown = was->kind == ZPR_DOCUMENTS; /* how many there were */
+  if (!ch->begins_alike || (ch->longer && (unknown || was->shuffled || ch->m->samples > windows(was, ch->m->sequence))))
     REFUSE("data %s, this run has %s", data_text(before, was), data_text(after, is));
   else if (ch->longer)
     TELL("data of %lld %s, now there are %lld, the first ones alike", (long long)was->tokens, counted(was),
@@ -101,22 +111,29 @@ static void compare(changes *ch) {
   if (m->seed != (int64_t)p->seed) REFUSE("seed %lld, this run has %lld", (long long)m->seed, (long long)p->seed);
   if (m->samples == 0) return; /* nothing is trained yet */
   compare_data(ch);
-  if (m->sequence != p->sequence && ch->now.shuffled && ch->now.tokens > 0)
-    REFUSE("samples of %lld tokens, shuffled, this run has %lld", (long long)m->sequence, (long long)p->sequence);
-  else if (m->sequence != p->sequence)
-    TELL("samples of %lld tokens, now %lld", (long long)m->sequence, (long long)p->sequence);
+  bool mixed = ch->now.kind == ZPR_MIX, pieces = ch->now.kind == ZPR_DOCUMENTS;
+  if (m->sequence != ch->sequence && (mixed || pieces || ch->now.shuffled) && ch->now.tokens > 0)
+    REFUSE("samples of %lld tokens, %s, this run has %lld", (long long)m->sequence,
+           mixed    ? "mixed"
+           : pieces ? "of documents"
+                    : "shuffled",
+           (long long)ch->sequence);
+  else if (m->sequence != ch->sequence)
+    TELL("samples of %lld tokens, now %lld", (long long)m->sequence, (long long)ch->sequence);
   if (m->batch != p->batch) TELL("batch %lld, now %lld", (long long)m->batch, (long long)p->batch);
 }
 
 int64_t zpr_resume_sample(const zpr *c, const zpr_manifest *m, zpr_error *error) {
   assert(c->rank == 0);
-  changes change = {.c = c, .m = m, .now = zpr_data_identify(c->state->data)}, *ch = &change;
+  const zpr_data *data = c->state->data;
+  changes change = {.c = c, .m = m, .now = zpr_data_identify(data)}, *ch = &change;
+  ch->sequence = data ? zpr_data_length(data) : c->program->sequence;
   if (m->batch == 0) {
     fprintf(stderr, "note: the checkpoint does not say what it was trained on: not compared with this run's data\n");
     return m->samples >= 0 ? m->samples : m->step * c->program->batch;
   }
   bool known = m->data.kind != ZPR_NO_DATA && ch->now.kind != ZPR_NO_DATA;
-  ch->begins_alike = !known || zpr_data_begins_with(c->state->data, &m->data);
+  ch->begins_alike = !known || zpr_data_begins_with(data, &m->data);
   ch->longer = known && ch->now.tokens > m->data.tokens;
   compare(ch);
   bool accepts = c->state->options.accept_changes;
@@ -125,7 +142,7 @@ int64_t zpr_resume_sample(const zpr *c, const zpr_manifest *m, zpr_error *error)
                   (long long)m->step, ch->refused);
     return 0;
   }
-  int64_t next = !ch->begins_alike ? 0 : m->sequence != c->program->sequence ? after_resizing(ch) : m->samples;
+  int64_t next = !ch->begins_alike ? 0 : m->sequence != ch->sequence ? after_resizing(ch) : m->samples;
   if (ch->refused[0] || ch->told[0])
     fprintf(stderr,
             "warning: the checkpoint of step %lld was trained with %s%s%s; goes on with sample %lld of the data\n",

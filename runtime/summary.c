@@ -132,6 +132,23 @@ static void print_moves(zpr *c, const rank_report *reports, const zpr_totals *to
                  moved_per_step(c, reports, totals, m));
 }
 
+/* How far each source of a mixture has been gone through since the first step of all. */
+static void print_sources(zpr *c) {
+  zpr_passes passes[ZPR_MOST_PARTS];
+  int n = c->state->data ? zpr_data_passes(c->state->data, c->samples, passes) : 0;
+  if (n > 0) zpr_log_note(c, "%-10s %16s %16s  %s", "source", "samples", "epochs", "of");
+  for (int i = 0; i < n; i++)
+    zpr_log_note(c, "%-10s %16lld %16.3f  %s", passes[i].kind, (long long)passes[i].samples, passes[i].passes,
+                 passes[i].path ? passes[i].path : "made-up samples");
+}
+
+static void log_sources(const zpr *c, FILE *f) {
+  zpr_passes passes[ZPR_MOST_PARTS];
+  int n = c->state->data ? zpr_data_passes(c->state->data, c->samples, passes) : 0;
+  for (int i = 0; i < n; i++) fprintf(f, "%s%lld", i ? ", " : ", \"source_samples\": [", (long long)passes[i].samples);
+  if (n > 0) fputc(']', f);
+}
+
 /* ---- the "end" event ---- */
 
 static void print_list(FILE *f, const zpr *c, const char *name, const rank_report *reports, size_t offset) {
@@ -178,6 +195,7 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
       fprintf(f, "%s\"%s\": %.17g", m ? ", " : "", move_names[m], moved_per_step(c, reports, totals, m));
     fputc('}', f);
   }
+  log_sources(c, f);
   fputc('}', f);
   if (fclose(f) == 0) zpr_log_event(c, text);
   free(text);
@@ -245,6 +263,7 @@ bool zpr_summary(zpr *c, const zpr_totals *totals) {
   print_communication(c, reports, totals);
   print_one_bit(c, reports, totals);
   print_moves(c, reports, totals);
+  print_sources(c);
   log_end(c, reports, totals);
   bool same = !c->state->options.check_memory || check_plan(c, reports, totals);
   free(reports);

@@ -25,6 +25,7 @@ typedef struct started {
   double lr;
   int64_t moved_bytes[ZPR_MOVE_COUNT], data_bytes; /* data_bytes: sent over the data ranks */
   bool frozen;
+  int64_t samples; /* used when it has ended */
 } started;
 
 typedef struct loop {
@@ -133,7 +134,7 @@ static void start_step(loop *l) {
   now->data_bytes = zpr_comm_sent_bytes(c, ZPR_DATA) - before[ZPR_DATA];
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) now->moved_bytes[m] = zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   now->step = ++c->step;
-  c->samples += c->program->batch;
+  now->samples = c->samples += c->program->batch;
 }
 
 static void count_step(loop *l, const started *s, const zpr_step_result *result) {
@@ -167,7 +168,8 @@ static void log_step(loop *l, const started *s, const zpr_step_result *result) {
                        .tokens_per_s = (double)(p->batch * p->sequence) / ms * 1e3,
                        .mfu = p->peak_flop_per_s > 0 ? p->model_flop_per_step / (ms / 1e3) / p->peak_flop_per_s : NAN,
                        .device_peak_bytes = device_peak_bytes(p),
-                       .spike = l->spike};
+                       .spike = l->spike,
+                       .samples = s->samples};
   zpr_log_step(c, &record, cpu_ms, l->last, (double)(l->last - s->step) * l->smooth_ms / 1e3);
   if (l->spike && !before)
     zpr_log_note(c, "warning: loss %.6f of step %lld is far above the recent ones, whose median is %.6f", result->loss,

@@ -132,6 +132,7 @@ streams|python3 tests/diff/streams.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1
 resume|python3 tests/diff/resume.py
 images|python3 tests/diff/images.py
+sources|python3 tests/diff/sources.py
 gradients|python3 tests/diff/gradients.py
 launches|python3 tests/diff/launches.py
 products|python3 tests/diff/products.py
@@ -157,6 +158,7 @@ proof|python3 tests/verify/proof.py
 topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
 questions|python3 tests/interop/squad.py
+rows|python3 tests/interop/rows.py
 messages|tests/golden/run_errors.sh
 accuracy|python3 tests/accuracy/goals.py
 errors of measured runs|python3 tests/accuracy/families.py

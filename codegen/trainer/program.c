@@ -1,5 +1,6 @@
 /* Prints the program table and main. */
 #include "emit.h"
+#include <zplan/rt.h>
 
 #define LL(x) ((long long)(x))
 
@@ -19,23 +20,55 @@ static const char *quoted(const zp_emit *e, const char *text) {
   return out.data;
 }
 
-static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
+/* "{.kind = ZPR_TEXT, ...}" */
+static const char *source_text(const zp_emit *e, const char *field, const zp_data *d) {
   static const char *const kind[] = {
-      [ZP_DATA_NONE] = "ZPR_NO_DATA", [ZP_DATA_TOKENS] = "ZPR_TOKENS", [ZP_DATA_TEXT] = "ZPR_TEXT",
-      [ZP_DATA_LINES] = "ZPR_LINES",  [ZP_DATA_ARRAYS] = "ZPR_NPY",    [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC"};
-  const char *masks = "";
+      [ZP_DATA_NONE] = "ZPR_NO_DATA", [ZP_DATA_TOKENS] = "ZPR_TOKENS",      [ZP_DATA_TEXT] = "ZPR_TEXT",
+      [ZP_DATA_LINES] = "ZPR_LINES",  [ZP_DATA_ARRAYS] = "ZPR_NPY",         [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC",
+      [ZP_DATA_MIX] = "ZPR_MIX",      [ZP_DATA_DOCUMENTS] = "ZPR_DOCUMENTS"};
+  zp_buf out = zp_buf_new(e->arena);
+  zp_buf_printf(&out, "{.kind = %s", kind[d->kind]);
+  if (d->kind == ZP_DATA_MIX)
+    zp_buf_printf(&out, ", .n_parts = %d, .parts = %s_parts, .weights = %s_weights", d->n_parts, field, field);
+  else
+    zp_buf_printf(&out, ", .path = %s, .seed = %lluu, .shuffled = %s", quoted(e, d->path), (unsigned long long)d->seed,
+                  d->shuffled ? "true" : "false");
+  if (d->kind == ZP_DATA_DOCUMENTS) zp_buf_printf(&out, ", .end = %lld", LL(d->end));
   if (d->mask_rate > 0)
-    masks = zp_format(e->arena, ", .mask_rate = %s, .mask_token = %lld, .mask_seed = %lluu",
-                      zp_decimal(e->arena, d->mask_rate), LL(d->mask_token), (unsigned long long)d->mask_seed);
-  zp_buf_line(&e->out, "    .%s = {.kind = %s, .path = %s, .seed = %lluu, .shuffled = %s%s},", field, kind[d->kind],
-              quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false", masks);
+    zp_buf_printf(&out, ", .mask_rate = %s, .mask_token = %lld, .mask_seed = %lluu", zp_decimal(e->arena, d->mask_rate),
+                  LL(d->mask_token), (unsigned long long)d->mask_seed);
+  if (d->spans.rate > 0)
+    zp_buf_printf(&out,
+                  ", .spans = {.rate = %s, .mean = %s, .sentinel = %lld, .eos = %lld, .start = %lld, .seed = %lluu}",
+                  zp_decimal(e->arena, d->spans.rate), zp_decimal(e->arena, d->spans.mean), LL(d->spans.sentinel),
+                  LL(d->spans.eos), LL(d->spans.start), (unsigned long long)d->spans.seed);
+  zp_buf_puts(&out, "}");
+  return out.data;
+}
+
+static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
+  zp_buf_line(&e->out, "    .%s = %s,", field, source_text(e, field, d));
+}
+
+_Static_assert((int)ZP_MOST_SOURCES == (int)ZPR_MOST_PARTS, "a trainer takes every mixture of the language");
+
+/* The sources of a mixture, which the program names. */
+static void emit_parts(zp_emit *e, const char *field, const zp_data *d) {
+  zp_buf *out = &e->out;
+  if (d->kind != ZP_DATA_MIX) return;
+  zp_buf_line(out, "static const zpr_source %s_parts[] = {", field);
+  for (int i = 0; i < d->n_parts; i++) zp_buf_line(out, "    %s,", source_text(e, field, &d->parts[i]));
+  zp_buf_line(out, "};");
+  zp_buf_printf(out, "static const double %s_weights[] = {", field);
+  for (int i = 0; i < d->n_parts; i++) zp_buf_printf(out, "%s%s", i ? ", " : "", zp_decimal(e->arena, d->weights[i]));
+  zp_buf_line(out, "};");
 }
 
 /* Inputs of a name each: where they are no tokens, or where data has them so. */
 static bool has_named_inputs(const zp_emit *e) {
   const zp_train *t = &e->plan->spec->train;
-  return e->model->inputs.len > 0 && (!zp_model_reads_tokens(e->model) || t->data.kind == ZP_DATA_ARRAYS ||
-                                      t->validate_data.kind == ZP_DATA_ARRAYS);
+  return e->model->inputs.len > 0 &&
+         (!zp_model_reads_tokens(e->model) || zp_data_is_arrays(&t->data) || zp_data_is_arrays(&t->validate_data));
 }
 
 static void emit_named_inputs(zp_emit *e) {
@@ -198,6 +231,8 @@ void zp_emit_program(zp_emit *e) {
   zp_buf *out = &e->out;
   zp_emit_end_of_step(e);
   emit_named_inputs(e);
+  emit_parts(e, "train", &e->plan->spec->train.data);
+  emit_parts(e, "validate", &e->plan->spec->train.validate_data);
   int losses = emit_losses(e);
   zp_buf_line(out, "static const zpr_program program = {");
   emit_shape(e, losses);

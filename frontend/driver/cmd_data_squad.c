@@ -6,10 +6,7 @@
  * `stride` tokens behind the one before; every window is a sample, and where it does not hold the whole answer, or
  * there is none, both labels are 0, the position of [CLS], as in BERT's own preparation. The first answer of a question
  * counts that stands in the context where the file says; a question none of whose answers does is left out and told. */
-#include "driver.h"
-#include <zplan/buf.h>
-#include <zplan/out_folder.h>
-#include <zplan/tokenizer.h>
+#include "make_data.h"
 
 #include <stdio.h>
 
@@ -25,7 +22,7 @@ enum {
   TOLD = 8
 };
 
-typedef ZP_VEC(int32_t) id_list;
+typedef zp_ids id_list;
 
 /* A text in tokens: token i is bytes [at[i], at[i + 1]) of it. */
 typedef struct tokens {
@@ -268,30 +265,16 @@ static bool open_tokenizer(squad *s) {
 
 /* ---- the arrays ---- */
 
-/* The header of NumPy's format 1.0: as long as a multiple of 64 bytes, its shape with a comma in any case. */
 static bool write_array(squad *s, zp_out_folder *out, const char *name, const id_list *list, bool whole) {
-  char header[192];
-  long long samples = s->lengths.len;
-  int n =
-      snprintf(header + 10, sizeof header - 10, "{'descr': '<i4', 'fortran_order': False, 'shape': (%lld,", samples);
-  if (whole) n += snprintf(header + 10 + n, sizeof header - 10 - (size_t)n, " %lld", (long long)s->length);
-  n += snprintf(header + 10 + n, sizeof header - 10 - (size_t)n, "), }");
-  int total = (10 + n + 1 + 63) / 64 * 64;
-  memset(header + 10 + n, ' ', (size_t)(total - 10 - n));
-  header[total - 1] = '\n';
-  memcpy(header, "\x93NUMPY\x01\x00", 8);
-  header[8] = (char)(total - 10), header[9] = 0;
-  bool good = zp_out_begin(out, name) && zp_out_put(out, header, (size_t)total) &&
-              zp_out_put(out, list->data, sizeof *list->data * (size_t)list->len);
-  return zp_out_end(out) && good;
+  return zp_npy_write(out, name, "i4", s->lengths.len, whole ? s->length : 0, list->data);
 }
 
 static bool write_arrays(squad *s) {
   zp_out_folder *out = zp_out_open(s->arena, s->run->diags, s->run->options.output);
   if (!out) return false;
-  bool good = write_array(s, out, "tokens.npy", &s->input, true) && write_array(s, out, "types.npy", &s->types, true) &&
-              write_array(s, out, "lengths.npy", &s->lengths, false) &&
-              write_array(s, out, "start.npy", &s->start, false) && write_array(s, out, "end.npy", &s->end, false);
+  bool good = write_array(s, out, "tokens", &s->input, true) && write_array(s, out, "types", &s->types, true) &&
+              write_array(s, out, "lengths", &s->lengths, false) && write_array(s, out, "start", &s->start, false) &&
+              write_array(s, out, "end", &s->end, false);
   return zp_out_close(out, good);
 }
 

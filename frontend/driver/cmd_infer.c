@@ -54,11 +54,6 @@ static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch) {
   return spec;
 }
 
-static bool is_token_file(const char *path) {
-  size_t n = strlen(path);
-  return n > 4 && (strcmp(path + n - 4, ".bin") == 0 || strcmp(path + n - 4, ".idx") == 0);
-}
-
 static const char *tree_of(const inference *i) {
   if (i->run->options.output) return i->run->options.output;
   return zp_format(i->run->arena, "%s.%s", i->spec->model->name, i->name);
@@ -311,14 +306,7 @@ int zp_cmd_eval(zp_run_state *run) {
   const zp_spec *trained = open_model(&i);
   run->options = own;
   if (trained) i.spec = spec_for(run, trained, EVAL_BATCH);
-  if (i.spec) {
-    bool arrays = trained->train.data.kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model);
-    zp_data_kind kind = arrays                                      ? ZP_DATA_ARRAYS
-                        : is_token_file(o->data)                    ? ZP_DATA_TOKENS
-                        : trained->train.data.kind == ZP_DATA_LINES ? ZP_DATA_LINES
-                                                                    : ZP_DATA_TEXT;
-    i.spec->train.data = (zp_data){.kind = kind, .path = o->data, .span = ZP_NO_SPAN};
-  }
+  if (i.spec) i.spec->train.data = zp_data_at(trained, o->data);
   if (!i.spec || !build(&i)) return finish(&i, ZP_EXIT_ERROR);
   i.request = zp_json_object();
   zp_json_set_string(i.request, "task", "eval");

@@ -40,13 +40,17 @@ typedef struct zp_options {
   const char *tokenizer, *eod, *gpu;
   zp_strings prompts; /* sample: --prompt */
   int64_t tokens, top_k, seed;
-  int64_t length, stride;    /* data squad: tokens of a sample, from window to window; 0: not given */
-  double temperature, top_p; /* 0: greedy; 1: all */
-  const char *data;          /* eval */
-  bool ema;                  /* sample, eval, export hf: the average of the weights */
-  const char *like, *dtype;  /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
-  int64_t shard_bytes;       /* export hf: most of one file; 0: not said */
-  const char *init;          /* folder of weights; NULL: the train block's, or none */
+  int64_t length, stride;     /* data: tokens of a sample; squad: from window to window; 0: not given */
+  const char *field;          /* data jsonl, table: the column of texts; NULL: none */
+  zp_strings numbers, labels; /* data jsonl, table: NAME=COLUMN,... */
+  int64_t classes;            /* data jsonl, table: labels are below; 0: not given */
+  bool pack;                  /* data jsonl, table: whole texts share samples */
+  double temperature, top_p;  /* 0: greedy; 1: all */
+  const char *data;           /* eval */
+  bool ema;                   /* sample, eval, export hf: the average of the weights */
+  const char *like, *dtype;   /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
+  int64_t shard_bytes;        /* export hf: most of one file; 0: not said */
+  const char *init;           /* folder of weights; NULL: the train block's, or none */
   const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
@@ -207,6 +211,9 @@ bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
 /* Data of a plan file that is not beside its model is looked for beside the plan. false, when a trainer is to be
  * started here and now, after saying where data was looked for in vain. */
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec);
+/* Data at a path, in order, as a training had it: a folder of arrays, token files, lines or a text; what was masked or
+ * cut out is. */
+zp_data zp_data_at(const zp_spec *trained, const char *path);
 
 /* ---- initial.c ---- */
 /* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the
@@ -237,7 +244,6 @@ int zp_cmd_explain(zp_run_state *run);
 int zp_cmd_verify(zp_run_state *run);
 int zp_cmd_validate(zp_run_state *run);
 int zp_cmd_data(zp_run_state *run);
-int zp_data_squad(zp_run_state *run); /* cmd_data_squad.c */
 int zp_cmd_fmt(zp_run_state *run);
 int zp_cmd_doctor(zp_run_state *run);
 int zp_cmd_calibrate(zp_run_state *run);

@@ -5,12 +5,13 @@
 #include <zplan/path.h>
 
 #include <glob.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Is there data at this path? For tokens("shards/train_*.bin"): is there any file of the pattern? */
 static bool is_there(const zp_data *data, const char *path) {
   glob_t found;
-  if (data->kind != ZP_DATA_TOKENS) return access(path, F_OK) == 0;
+  if (data->kind != ZP_DATA_TOKENS && data->kind != ZP_DATA_DOCUMENTS) return access(path, F_OK) == 0;
   bool any = glob(path, 0, NULL, &found) == 0;
   globfree(&found);
   return any;
@@ -29,6 +30,7 @@ static bool starts_here(const zp_run_state *run) {
 }
 
 static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data *data, const char *replacement) {
+  for (int i = 0; i < data->n_parts; i++) find_one(run, file, is_plan, &data->parts[i], replacement);
   if (!data->path || is_there(data, data->path)) return;
   const char *beside_model = data->path;
   const char *beside_plan = is_plan && data->written ? zp_path_beside(run->arena, file, data->written) : beside_model;
@@ -50,4 +52,32 @@ bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *sp
   find_one(run, file, is_plan, &spec->train.data, "--data");
   find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
   return zp_flush_diags(run);
+}
+
+static bool is_folder(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_token_file(const char *path) {
+  size_t n = strlen(path);
+  return n > 4 && (strcmp(path + n - 4, ".bin") == 0 || strcmp(path + n - 4, ".idx") == 0);
+}
+
+zp_data zp_data_at(const zp_spec *trained, const char *path) {
+  const zp_data *data = &trained->train.data, *first = data->kind == ZP_DATA_MIX ? &data->parts[0] : data;
+  bool spans = data->spans.rate > 0 && !is_folder(path);
+  zp_data at = {.path = path, .span = ZP_NO_SPAN};
+  if (!spans && (first->kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model))) {
+    at.kind = ZP_DATA_ARRAYS;
+    return at;
+  }
+  zp_data_kind tokens = first->kind == ZP_DATA_DOCUMENTS ? ZP_DATA_DOCUMENTS : ZP_DATA_TOKENS;
+  at.kind = is_token_file(path) ? tokens : first->kind == ZP_DATA_LINES ? ZP_DATA_LINES : ZP_DATA_TEXT;
+  at.end = first->end;
+  at.mask_rate = data->mask_rate;
+  at.mask_token = data->mask_token;
+  at.mask_seed = data->mask_seed;
+  at.spans = data->spans;
+  return at;
 }

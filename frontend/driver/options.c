@@ -62,6 +62,11 @@ typedef enum option_id {
   O_EMA,
   O_LENGTH,
   O_STRIDE,
+  O_FIELD,
+  O_NUMBERS,
+  O_LABELS,
+  O_CLASSES,
+  O_PACK,
   O_COUNT
 } option_id;
 
@@ -137,9 +142,14 @@ static const option_row rows[] = {
      "weights)"},
     {"--eod", O_EOD, "TOKEN", "data sample",
      "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
-    {"--length", O_LENGTH, "N", "data", "squad: tokens of a sample"},
+    {"--length", O_LENGTH, "N", "data", "squad, jsonl, table: tokens of a sample"},
     {"--stride", O_STRIDE, "N", "data",
      "squad: tokens from one window of a long context to the next (default: half a window)"},
+    {"--field", O_FIELD, "COLUMN", "data", "jsonl, table: where the texts stand"},
+    {"--numbers", O_NUMBERS, "NAME=COLUMN,...", "data", "jsonl, table: columns of the array NAME; several add up"},
+    {"--labels", O_LABELS, "NAME=COLUMN", "data", "jsonl, table: classes of the array NAME; several add up"},
+    {"--classes", O_CLASSES, "N", "data", "jsonl, table: labels are below N (default: any number)"},
+    {"--pack", O_PACK, NULL, "data", "jsonl, table, with --length: whole texts share a sample (default: one each)"},
     {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
     {"--like", O_LIKE, "FOLDER", "export",
      "hf: config.json, tokenizer and files as in this folder (default: that which the run began with, or made anew)"},
@@ -347,6 +357,11 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_DATA: o->data = v; return true;
   case O_LENGTH: return parse_count(row->name, v, 1, &o->length);
   case O_STRIDE: return parse_count(row->name, v, 1, &o->stride);
+  case O_FIELD: o->field = v; return true;
+  case O_NUMBERS: zp_push(run->arena, &o->numbers, v); return true;
+  case O_LABELS: zp_push(run->arena, &o->labels, v); return true;
+  case O_CLASSES: return parse_count(row->name, v, 1, &o->classes);
+  case O_PACK: return o->pack = true;
   case O_EMA: return o->ema = true;
   case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);
@@ -391,7 +406,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
 /* May an option be given twice? If two different answers were given, one would be lost. --set and compare's --plan add
  * up; --color is often in an alias. */
 static bool may_repeat(const zp_run_state *run, option_id id) {
-  return id == O_SET || id == O_PROMPT || id == O_COLOR || id == O_FORMAT ||
+  return id == O_SET || id == O_PROMPT || id == O_NUMBERS || id == O_LABELS || id == O_COLOR || id == O_FORMAT ||
          (id == O_PLAN && strcmp(run->command, "compare") == 0);
 }
 

@@ -26,7 +26,7 @@ static bool differs_from(const named_path *result, const char *what, const char 
 }
 
 bool zp_results_are_apart(const zp_run_state *run) {
-  /* The -o of data: cmd_data.c; of the other verbs it is a folder. */
+  /* The -o of data: shard_file.c; of the other verbs it is a folder. */
   static const char *const to_file[] = {"plan", "verify", "calibrate", "export", "import"};
   const zp_options *o = &run->options;
   bool reads_log = strcmp(run->command, "report") == 0;

@@ -23,7 +23,7 @@ void zp_check_lookahead(zp_diags *diags, const zp_spec *spec) {
   enum { MOST = 8 }; /* a model has few kinds of attention */
   zp_span told[MOST];
   int n = 0;
-  bool others = spec->train.data.mask_rate > 0 || spec->train.data.kind == ZP_DATA_ARRAYS;
+  bool others = spec->train.data.mask_rate > 0 || zp_data_is_arrays(&spec->train.data);
   if (others || !has_labels(spec->model)) return;
   for (int s = 0; s < spec->model->segments.len; s++) {
     const zp_graph *graph = spec->model->segments.data[s].graph;

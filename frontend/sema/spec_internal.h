@@ -161,8 +161,16 @@ void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, vo
 void zp_freeze(zp_diags *diags, zp_spec *spec);
 extern const zp_schema zp_cluster_schema, zp_train_schema, zp_plan_schema;
 
-/* ---- spec_train_calls.c: the function-like values of train ---- */
+/* ---- spec_data.c, spec_data_check.c: where samples come from ---- */
 void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data);
+/* Has the model the inputs that the data feed? Fills in what the model decides. */
+void zp_check_data(zp_diags *diags, const zp_spec *spec, zp_data *data);
+/* Is it `key = value`? Reports where not. */
+bool zp_is_assignment(zp_reader *reader, const zp_attr *attr, const char *example);
+/* A path as the program finds it. */
+const char *zp_resolve(const zp_reader *reader, zp_span span, const char *path);
+
+/* ---- spec_train_calls.c: the function-like values of train ---- */
 void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_initial *init);
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
 void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);

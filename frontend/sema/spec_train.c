@@ -197,59 +197,6 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }
 
-/* Where a line ends before the sequence does, and where no token is masked, labels say that nothing counts there. */
-static void check_labels(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
-  bool masked = data->mask_rate > 0;
-  if (!spec->model || (!masked && data->kind != ZP_DATA_LINES)) return;
-  if (masked && data->mask_token >= spec->model->vocabulary) {
-    zp_diag *d = zp_report(diags, ZP_Z0306, data->span, "mask token %lld is not one of the model's %lld tokens",
-                           (long long)data->mask_token, (long long)spec->model->vocabulary);
-    zp_diag_help(d, "take an id from 0 to %lld that the data do not use", (long long)spec->model->vocabulary - 1);
-  }
-  for (int i = 0; i < spec->model->inputs.len; i++)
-    if (strcmp(spec->model->inputs.data[i].name, "labels") == 0) return;
-  zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` feeds labels, which the model does not have",
-                         masked ? "masked" : "lines");
-  zp_diag_help(d, "declare `input labels: i32[B, S]`: where nothing counts there are none, and no loss");
-}
-
-static const char *const source_words[] = {
-    [ZP_DATA_NONE] = "",       [ZP_DATA_TOKENS] = "tokens", [ZP_DATA_TEXT] = "text", [ZP_DATA_SYNTHETIC] = "synthetic",
-    [ZP_DATA_LINES] = "lines", [ZP_DATA_ARRAYS] = "arrays"};
-
-/* What stands for none is read as such from arrays alone: labels of text are the tokens that follow. */
-static void check_ignored(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
-  if (!spec->model || data->kind == ZP_DATA_NONE || data->kind == ZP_DATA_ARRAYS) return;
-  for (int i = 0; i < spec->model->inputs.len; i++) {
-    const zp_input *input = &spec->model->inputs.data[i];
-    if (input->none == -1) continue;
-    zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`ignore_index = %lld` of `%s` is read from arrays alone",
-                           (long long)input->none, input->name);
-    zp_diag_help(d, "leave it out: where `%s` has no label it has -1", source_words[data->kind]);
-  }
-}
-
-/* Made-up samples are numbers with a label; nothing says what other ids would mean. */
-static bool can_be_made_up(const zp_model *model) {
-  for (int i = 0; i < model->inputs.len; i++) {
-    const zp_input *input = &model->inputs.data[i];
-    if (input->element == ZP_ELEM_I32 && !(input->labels && input->shape.rank == 1)) return false;
-  }
-  return true;
-}
-
-/* Does the source have what the model reads? Arrays have any input by its name; all others have tokens. */
-static void check_source(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
-  if (!spec->model || spec->model->inputs.len == 0 || data->kind == ZP_DATA_NONE || data->kind == ZP_DATA_ARRAYS ||
-      zp_model_reads_tokens(spec->model) || (data->kind == ZP_DATA_SYNTHETIC && can_be_made_up(spec->model)))
-    return;
-  const zp_input *first = zp_model_foreign_input(spec->model);
-  zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` does not feed the inputs of this model",
-                         data->mask_rate > 0 ? "masked" : source_words[data->kind]);
-  zp_diag_also(d, first->span, "it reads `%s` %s", first->name, zp_shape_text(spec->model->arena, &first->shape));
-  zp_diag_help(d, "`arrays(\"FOLDER\")` feeds any input from a file of its name: %s.npy", first->name);
-}
-
 /* Sequences of a step. Published runs stay below 1e5; far above 1e8 micro-batches could not be simulated one by one. */
 enum { MOST_BATCH = 100000000 };
 
@@ -259,12 +206,8 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   if (train->batch == 0) return true; /* a file without a train block */
   if (train->batch > MOST_BATCH)
     zp_report(diags, ZP_Z0306, train->batch_span, "`batch` must be at most %d sequences", MOST_BATCH);
-  check_source(diags, spec, &train->data);
-  check_source(diags, spec, &train->validate_data);
-  check_labels(diags, spec, &train->data);
-  check_labels(diags, spec, &train->validate_data);
-  check_ignored(diags, spec, &train->data);
-  check_ignored(diags, spec, &train->validate_data);
+  zp_check_data(diags, spec, &train->data);
+  zp_check_data(diags, spec, &train->validate_data);
   zp_freeze(diags, spec);
   if (zp_diags_errors(diags) == before) zp_check_groups(diags, spec);
   if (train->tokens > 0)

@@ -1,164 +1,6 @@
-/* The values of `train` that are written like calls: where the data comes from, the optimizer, its schedule. */
+/* The values of `train` that are written like calls: the weights to start from, the optimizer, its schedule. Data has
+ * spec_data.c. */
 #include "spec_internal.h"
-
-static bool is_assignment(zp_reader *reader, const zp_attr *attr, const char *example) {
-  if (attr->op == ZP_ATTR_SET && !attr->index.text) return true;
-  zp_diag *d = zp_report(reader->diags, ZP_Z0305, attr->span, "`%s` is set with `=`", attr->key.text);
-  zp_diag_help(d, "for example `%s`", example);
-  return false;
-}
-
-/* ---- data ---- */
-static const zp_word orders[] = {{"sequential", false}, {"shuffled", true}, {NULL, 0}};
-/* "llmc": shards of llm.c, which `zplan data` also writes; "megatron": indexed datasets. Files say themselves what they
- * are; a format that is named must agree with the name of the file. */
-enum { ANY_FORMAT, FORMAT_LLMC, FORMAT_MEGATRON };
-static const zp_word formats[] = {{"llmc", FORMAT_LLMC}, {"megatron", FORMAT_MEGATRON}, {NULL, 0}};
-
-typedef struct data_args {
-  zp_data data;
-  int shuffled, format;
-  int64_t seed, mask_token;
-  double mask_rate;
-} data_args;
-
-static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
-
-static const zp_field tokens_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"format", ZP_FIELD_WORD, .offset = offsetof(data_args, format), .words = formats},
-};
-static const zp_field text_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"tokenizer", ZP_FIELD_REFUSED,
-     .note = "`text` uses bytes as tokens; make others with `zplan data --tokenizer` and read them with `tokens`"},
-};
-static const zp_field lines_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-};
-static const zp_field synthetic_fields[] = {
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-};
-static const zp_field arrays_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-};
-/* Some tokens of another source are masked, and they are the labels. */
-static const zp_field masked_fields[] = {
-    {"source", ZP_FIELD_CUSTOM, .read = read_masked_source},
-    {"token", ZP_FIELD_INT64, .offset = offsetof(data_args, mask_token), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, mask_rate), .range = ZP_RANGE_FRACTION},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-};
-enum { MASKED = -1 };
-static const zp_function data_functions[] = {
-    {"tokens", ZP_DATA_TOKENS, ZP_SCHEMA("tokens", tokens_fields, 1)},
-    {"text", ZP_DATA_TEXT, ZP_SCHEMA("text", text_fields, 1)},
-    {"lines", ZP_DATA_LINES, ZP_SCHEMA("lines", lines_fields, 1)},
-    {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA("synthetic", synthetic_fields, 1)},
-    {"arrays", ZP_DATA_ARRAYS, ZP_SCHEMA("arrays", arrays_fields, 1)},
-    {"masked", MASKED, ZP_SCHEMA("masked", masked_fields, 1)}, /* of one of the sources of tokens, the first ones */
-};
-enum { DATA_FUNCTIONS = sizeof data_functions / sizeof *data_functions, SOURCES = DATA_FUNCTIONS - 2 };
-
-/* Paths in a file are relative to the file's folder, so that an example works from anywhere; paths of --set are
- * relative to the current folder, where the shell completed them. */
-static const char *resolve(const zp_reader *reader, zp_span span, const char *path) {
-  const char *file = zp_diags_source_path(reader->diags, span.file);
-  const char *slash = strrchr(file, '/');
-  if (path[0] == '/' || zp_is_setting(reader, span) || !slash) return path;
-  return zp_format(reader->arena, "%.*s/%s", (int)(slash - file), file, path);
-}
-
-static void resolve_path(const zp_reader *reader, zp_span span, zp_data *data) {
-  if (data->path[0] == '/' || zp_is_setting(reader, span)) return;
-  data->written = data->path;
-  data->path = resolve(reader, span, data->path);
-}
-
-static bool is_index(const char *path) {
-  size_t len = strlen(path);
-  return len > 4 && strcmp(path + len - 4, ".idx") == 0;
-}
-
-/* What a source says besides its kind: does it agree with itself? */
-static bool check_source(zp_reader *reader, const zp_function *function, const data_args *args, zp_span span) {
-  bool made_up = function->value == ZP_DATA_SYNTHETIC;
-  if (!made_up && (!args->data.path || !args->data.path[0])) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0307, span, "`%s` needs a path", function->name);
-    zp_diag_help(d, "for example `%s(\"%s\")`", function->name,
-                 function->value == ZP_DATA_TOKENS   ? "train_*.bin"
-                 : function->value == ZP_DATA_ARRAYS ? "images"
-                                                     : "book.txt");
-    return false;
-  }
-  if (args->format != ANY_FORMAT && is_index(args->data.path) != (args->format == FORMAT_MEGATRON)) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`%s` is not a file of that format", args->data.path);
-    zp_diag_help(d, "Megatron's datasets are named by their .idx, all other files are shards of llm.c");
-    return false;
-  }
-  if (!made_up && args->seed > 0 && !args->shuffled) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`seed` decides nothing where samples are in order");
-    zp_diag_help(d, "it is that of `order = \"shuffled\"`");
-    return false;
-  }
-  return true;
-}
-
-/* One of the first `count` functions, with all that it was given. */
-static bool read_source(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, int count,
-                        zp_data *data) {
-  int before = zp_diags_errors(reader->diags);
-  data_args args = {.mask_token = -1, .mask_rate = 0.15}; /* the share of arXiv 1810.04805 */
-  if (expr->kind == ZP_EXPR_STRING) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, expr->span, "`%s` must say what the file holds", key);
-    zp_diag_help(d, "write `text(\"%s\")` for plain text or `tokens(\"%s\")` for token ids", expr->text, expr->text);
-    return false;
-  }
-  const zp_function *function = zp_read_call(reader, env, expr, key, data_functions, count, &args);
-  if (!function || zp_diags_errors(reader->diags) != before) return false;
-  if (function->value == MASKED) {
-    bool whole = args.data.kind != ZP_DATA_NONE && args.mask_token >= 0;
-    if (!whole) {
-      zp_diag *d = zp_report(reader->diags, ZP_Z0307, expr->span, "`masked` needs %s",
-                             args.data.kind == ZP_DATA_NONE ? "what it masks" : "the id of the mask token");
-      zp_diag_help(d, "for example `masked(tokens(\"train_*.bin\"), token = 103)`");
-      return false;
-    }
-    *data = args.data;
-    data->mask_token = args.mask_token;
-    data->mask_rate = args.mask_rate;
-    data->mask_seed = (uint64_t)args.seed;
-    data->span = expr->span;
-    return true;
-  }
-  if (!check_source(reader, function, &args, expr->span)) return false;
-  *data = args.data;
-  data->kind = (zp_data_kind)function->value;
-  data->seed = (uint64_t)args.seed;
-  data->shuffled = args.shuffled;
-  data->span = expr->span;
-  if (data->path) resolve_path(reader, expr->span, data);
-  return true;
-}
-
-static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  data_args *args = base;
-  read_source(reader, env, attr->value, attr->key.text, SOURCES, &args->data);
-}
-
-void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data) {
-  if (is_assignment(reader, attr, "data = tokens(\"train_*.bin\")"))
-    read_source(reader, env, attr->value, attr->key.text, DATA_FUNCTIONS, data);
-}
 
 /* ---- weights to start from ---- */
 static void read_drawn(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
@@ -178,7 +20,7 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
   static const char example[] = "init = weights(\"gpt2\")";
   int before = zp_diags_errors(reader->diags);
   zp_initial read = {.span = attr->value ? attr->value->span : attr->span};
-  if (!is_assignment(reader, attr, example)) return;
+  if (!zp_is_assignment(reader, attr, example)) return;
   if (attr->value->kind == ZP_EXPR_STRING) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->value->span, "`init` says what the folder holds");
     zp_diag_help(d, "write `weights(\"%s\")` for a checkpoint of Hugging Face or of zplan", attr->value->text);
@@ -191,7 +33,7 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
     zp_diag_help(d, "for example `%s`", example);
     return;
   }
-  read.path = resolve(reader, read.span, read.path);
+  read.path = zp_resolve(reader, read.span, read.path);
   *init = read;
 }
 
@@ -305,7 +147,7 @@ static void set_defaults(zp_train *train) {
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
   int before = zp_diags_errors(reader->diags);
-  if (!is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
+  if (!zp_is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
   train->beta1 = 0.9;
   train->beta2 = train->momentum = unwritten;
   train->eps = 1e-8;
@@ -349,7 +191,7 @@ bool zp_is_schedule_name(const char *name) {
 
 void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
-  if (!is_assignment(reader, attr, "schedule = cosine(warmup = 100, min_lr = 6e-5)")) return;
+  if (!zp_is_assignment(reader, attr, "schedule = cosine(warmup = 100, min_lr = 6e-5)")) return;
   if (attr->value->kind == ZP_EXPR_STRING && !zp_is_schedule_name(attr->value->text)) {
     zp_diag *d =
         zp_report(reader->diags, ZP_Z0304, attr->value->span, "`schedule` in `train` is that of the learning rate");
@@ -380,7 +222,7 @@ enum { FIRST_SCALE = 65536, WINDOW = 2000, MOST_SCALE = 1 << 30 };
 void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
   double scale;
-  if (!is_assignment(reader, attr, "loss_scale = dynamic(initial = 65536, window = 2000)")) return;
+  if (!zp_is_assignment(reader, attr, "loss_scale = dynamic(initial = 65536, window = 2000)")) return;
   if (attr->value->kind == ZP_EXPR_CALL) {
     train->loss_scale = FIRST_SCALE;
     train->scale_window = WINDOW;

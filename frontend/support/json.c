@@ -123,6 +123,8 @@ const char *zp_json_get_string(const zp_json *object, const char *key, const cha
 bool zp_json_is_object(const zp_json *value) { return json_is_object(raw(value)); }
 bool zp_json_is_array(const zp_json *value) { return json_is_array(raw(value)); }
 bool zp_json_is_int(const zp_json *value) { return json_is_integer(raw(value)); }
+bool zp_json_is_bool(const zp_json *value) { return json_is_boolean(raw(value)); }
+bool zp_json_bool(const zp_json *value) { return json_is_true(raw(value)); }
 bool zp_json_is_null(const zp_json *value) { return json_is_null(raw(value)); }
 
 const char *zp_json_key(const zp_json *object, int index) {

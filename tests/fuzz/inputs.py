@@ -67,6 +67,8 @@ class Kinds:
         table = b"".join(read(os.path.join(TESTS, "data", "published_runs.csv")).splitlines(True)[:HEADER_ROWS])
         table = write(self.path("runs.csv"), table)
         text = write(self.path("text"), "whatever is in them, the command ends by itself\n" * 20)
+        rows = write(self.path("rows"), "".join('{"a": {"t": "row %d"}, "n": [%d, null, 1e3], "t": "\\u00e4 \\"so\\""}\n' % (i, i) for i in range(6)))
+        cells = write(self.path("cells"), 'n,t\r\n1,"a ""b"", c"\r\n2,d\r\n' * 4)
         log = write(self.path("log"), '{"event":"begin","ranks":2}\n' + "".join(
             '{"step":%d,"loss":%g,"grad_norm":1.5,"lr":0.001,"step_ms":12.5,"tokens_per_s":1e4,"mfu":0.3,"device_peak_bytes":4096}\n'
             % (i, 5 - 0.1 * i) for i in range(1, 9)) + '{"event":"end"}\n')
@@ -96,6 +98,8 @@ class Kinds:
             ("nccl", ("import", "nccl", "@", "-o", out), topologies),
             ("slurm", ("import", "slurm", "@", "-o", out), jobs),
             ("tokenizer", ("data", "--tokenizer", "@", text, "-o", out), tokenizers),
+            ("jsonl", ("data", "jsonl", "@", "--field", "a.t", "-o", out), [rows]),
+            ("table", ("data", "table", "@", "--field", "t", "-o", out), [table, cells]),
             ("words", (tiny, plans[0], table, out, other), lines),
         ]
 

@@ -17,9 +17,9 @@ static char folder[ZPR_PATH];
 static int32_t stream[2 * TOKENS]; /* what the token files are made of */
 
 static const char *in_folder(const char *name) {
-  static char path[4][ZPR_PATH];
+  static char path[8][ZPR_PATH];
   static int next;
-  return zpr_path(path[next++ % 4], "%s/%s", folder, name);
+  return zpr_path(path[next++ % 8], "%s/%s", folder, name);
 }
 
 static void write_tokens(const char *name, int count, int first_changed) {
@@ -70,6 +70,7 @@ typedef struct settings {
   bool shuffled;
   const char *data; /* NULL: data.bin */
   double mask_rate;
+  double weight; /* of data.bin, mixed with other.bin of weight 1; 0: data.bin alone */
 } settings;
 
 static void child(const settings *s, int ends, const char *const *words) {
@@ -85,6 +86,9 @@ static void child(const settings *s, int ends, const char *const *words) {
                           .seed = s->order_seed,
                           .shuffled = s->shuffled,
                           .mask_rate = s->mask_rate};
+  const zpr_source parts[] = {p->train, {.kind = ZPR_TOKENS, .path = in_folder("other.bin"), .shuffled = true}};
+  const double weights[] = {s->weight, 1};
+  if (s->weight > 0) p->train = (zpr_source){.kind = ZPR_MIX, .n_parts = 2, .parts = parts, .weights = weights};
   p->validate_every = 0;
   p->micro_batches = record;
   trained = fopen(in_folder("trained"), "ab");
@@ -389,4 +393,34 @@ Test(resume, a_loss_spike_is_told_and_logged) {
     marked += strstr(line, "warning: loss 9.000000 of step 31 is far above the recent ones") != NULL;
   fclose(f);
   cr_expect_eq(marked, 1);
+}
+
+/* Turns of sources are counted over the whole run, whatever the batch: every sample is that of a run without an end. */
+Test(resume, a_mixture_goes_on_with_the_next_sample_also_with_another_batch) {
+  static int32_t whole[TOKENS], parts[TOKENS];
+  write_tokens("other.bin", 900, 0);
+  cr_assert_eq(TRAIN(((settings){.weight = 2.5}), "--steps", "6"), 0, "%s", said);
+  int64_t n = read_trained(whole, TOKENS);
+  cr_assert_eq(n, 6 * 8 * BIGRAM_S);
+  SAYS("source");
+  cr_assert_eq(remove(in_folder("trained")), 0);
+  cr_assert_eq(TRAIN(((settings){.weight = 2.5}), "--steps", "2", "--overwrite"), 0, "%s", said);
+  cr_assert_eq(TRAIN(((settings){.weight = 2.5, .batch = 4}), "--steps", "10", "--resume"), 0, "%s", said);
+  SAYS("batch 8, now 4");
+  cr_expect_eq(read_trained(parts, TOKENS), n);
+  cr_expect_arr_eq(parts, whole, (size_t)n * sizeof *whole);
+}
+
+Test(resume, another_mixture_is_refused) {
+  write_tokens("other.bin", 900, 0);
+  cr_assert_eq(TRAIN(((settings){.weight = 2.5}), "--steps", "2"), 0, "%s", said);
+  cr_expect_eq(TRAIN(((settings){.weight = 2}), "--steps", "3", "--resume"), 1);
+  SAYS("Z0814");
+  SAYS("2.5 data.bin + 1 other.bin");
+  cr_expect_eq(TRAIN(((settings){0}), "--steps", "3", "--resume"), 1);
+  SAYS("Z0814");
+  cr_expect_eq(TRAIN(((settings){.weight = 2.5, .sequence = 8}), "--steps", "3", "--resume"), 1);
+  SAYS("samples of 16 tokens, mixed, this run has 8");
+  cr_expect_eq(TRAIN(((settings){.weight = 2.5, .sequence = 8}), "--steps", "3", "--resume", "--accept-changes"), 0);
+  SAYS("goes on with sample 33");
 }

@@ -138,3 +138,38 @@ Test(spec_train, errors) {
     unload(&f);
   }
 }
+
+/* A number stands before a source as before a device; percentages as everywhere, none is 1. */
+Test(spec_train, mixtures) {
+  fixture f = good(MODEL CLUSTER
+                   "train { batch = 8  steps = 10  optimizer = sgd(lr = 0.1)\n"
+                   "  data = mix(70% * tokens(\"a_*.bin\", order = \"shuffled\", seed = 3), 0.3 * text(\"b.txt\"),\n"
+                   "    synthetic(seed = 2)) }\n");
+  const zp_data *d = &f.spec->train.data;
+  cr_assert(d->kind == ZP_DATA_MIX && d->n_parts == 3);
+  cr_expect_float_eq(d->weights[0], 0.7, 1e-12);
+  cr_expect(d->weights[1] == 0.3 && d->weights[2] == 1);
+  cr_expect(d->parts[0].kind == ZP_DATA_TOKENS && d->parts[0].shuffled && d->parts[0].seed == 3);
+  cr_expect_str_eq(d->parts[1].path, "folder/b.txt");
+  cr_expect(d->parts[2].kind == ZP_DATA_SYNTHETIC && d->parts[2].seed == 2);
+  cr_expect_not(zp_data_is_arrays(d));
+  unload(&f);
+}
+
+#define ENCODER_DECODER                                                                                                \
+  "use std.hw\nmodel m(V = 64, S = 16, T = 8, d = 8) {\n  input source: i32[B, S]\n  input target: i32[B, T]\n"        \
+  "  input labels: i32[B, T]\n  param wte: [V, d]\n  x = embedding(source, wte)\n  y = embedding(target, wte)\n"       \
+  "  z = y + attention(y, x, x, heads = 2, causal = false, cross = true)\n"                                            \
+  "  output loss = cross_entropy(matmul(z, transpose(wte)), labels)\n}\n"
+
+/* Sentinels begin at the end of the vocabulary unless they are said to begin elsewhere. */
+Test(spec_train, spans) {
+  fixture f = good(ENCODER_DECODER CLUSTER
+                   "train { batch = 8  steps = 10  optimizer = sgd(lr = 0.1)\n"
+                   "  data = spans(mix(2 * text(\"a\"), lines(\"b\")), rate = 25%, length = 2.5, seed = 4) "
+                   "}\n");
+  const zp_data *d = &f.spec->train.data;
+  cr_expect(d->kind == ZP_DATA_MIX && d->weights[0] == 2 && d->spans.rate == 0.25 && d->spans.mean == 2.5);
+  cr_expect(d->spans.sentinel == 63 && d->spans.eos == 1 && d->spans.start == 0 && d->spans.seed == 4);
+  unload(&f);
+}

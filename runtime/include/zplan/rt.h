@@ -24,7 +24,16 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON } zpr_optimizer;
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
-typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC, ZPR_LINES, ZPR_NPY } zpr_source_kind;
+typedef enum zpr_source_kind {
+  ZPR_NO_DATA,
+  ZPR_TOKENS,
+  ZPR_TEXT,
+  ZPR_SYNTHETIC,
+  ZPR_LINES,
+  ZPR_NPY,
+  ZPR_DOCUMENTS,
+  ZPR_MIX
+} zpr_source_kind;
 
 /* What the optimizer has for a parameter alone: of its group, or of all that are in none. */
 typedef struct zpr_recipe {
@@ -133,15 +142,32 @@ typedef struct zpr_stage {
   int64_t weights_bytes, gradient_bytes, optimizer_bytes, saved_bytes, buffer_bytes;
 } zpr_stage;
 
+/* Span corruption (runtime/data_spans.c). */
+typedef struct zpr_span_rule {
+  double rate;      /* share of a sample's tokens that are cut out; 0: there is none */
+  double mean;      /* length of a span that is cut out */
+  int64_t sentinel; /* the token in place of the first span; the next ones count down */
+  int64_t eos, start;
+  uint64_t seed;
+} zpr_span_rule;
+
+enum { ZPR_MOST_PARTS = 16 };
 typedef struct zpr_source {
-  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes; ZPR_LINES: bytes, a line a sample; ZPR_NPY:
-                           a folder with NAME.npy of every input */
+  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes; ZPR_LINES: bytes, a line a sample;
+                           ZPR_DOCUMENTS: tokens between those that are `end`; ZPR_NPY: a folder with NAME.npy of every
+                           input; ZPR_MIX: `parts` */
   const char *path;
+  int64_t end;
   uint64_t seed;
   bool shuffled;
   double mask_rate; /* share of a sample's tokens that are masked, and are its labels; 0: the next tokens are */
   int64_t mask_token;
   uint64_t mask_seed;
+  zpr_span_rule spans;
+  int n_parts; /* sources that are mixed, at most ZPR_MOST_PARTS, each with its weight; none of them is a mixture,
+                  masked or cut */
+  const struct zpr_source *parts;
+  const double *weights;
 } zpr_source;
 
 /* An input of a name, of one sample: shape[rank], so many elements. */

@@ -129,12 +129,24 @@ typedef enum zp_data_kind {
   ZP_DATA_TEXT,
   ZP_DATA_SYNTHETIC,
   ZP_DATA_LINES,
-  ZP_DATA_ARRAYS, /* path: a folder with a .npy file of the name of every input */
+  ZP_DATA_ARRAYS,    /* path: a folder with a .npy file of the name of every input */
+  ZP_DATA_DOCUMENTS, /* tokens, where `end` ends a sample */
+  ZP_DATA_MIX,       /* several of these by weight, all of tokens or all arrays */
 } zp_data_kind;
+enum { ZP_MOST_SOURCES = 16 };
+
+/* spans(...): what T5 does with a sample (runtime/data_spans.c). */
+typedef struct zp_span_rule {
+  double rate, mean; /* rate 0: no spans are cut out */
+  int64_t sentinel;  /* of the first span; -1 until the model is known: its last token */
+  int64_t eos, start;
+  uint64_t seed;
+} zp_span_rule;
 
 typedef struct zp_data {
   zp_data_kind kind;
   const char *path;    /* relative paths: to the folder of the .dz file (resolved by sema); globs for TOKENS */
+  int64_t end;         /* DOCUMENTS: the token behind each */
   const char *written; /* such a relative path as the file says it; NULL: `path` is as it was given */
   uint64_t seed;       /* of what is synthetic, or of the order */
   bool shuffled; /* order = "shuffled", by `seed`; default "sequential": sample n starts at token n * S (mod windows) */
@@ -143,8 +155,16 @@ typedef struct zp_data {
   double mask_rate;
   int64_t mask_token;
   uint64_t mask_seed;
+  zp_span_rule spans;
+  int n_parts; /* of a mixture, 2 to ZP_MOST_SOURCES; arena */
+  struct zp_data *parts;
+  double *weights;
   zp_span span;
 } zp_data;
+
+static inline bool zp_data_is_arrays(const zp_data *data) {
+  return (data->kind == ZP_DATA_MIX ? data->parts[0].kind : data->kind) == ZP_DATA_ARRAYS;
+}
 
 /* Whether a group says that Muon takes its parameters. */
 typedef enum zp_muon_choice { ZP_MUON_UNSAID, ZP_MUON_NO, ZP_MUON_YES } zp_muon_choice;

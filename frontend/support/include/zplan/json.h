@@ -48,6 +48,8 @@ bool zp_json_next(const zp_json *object, void **at, const char **key, const zp_j
 bool zp_json_is_object(const zp_json *value);
 bool zp_json_is_array(const zp_json *value);
 bool zp_json_is_int(const zp_json *value);
+bool zp_json_is_bool(const zp_json *value);
+bool zp_json_bool(const zp_json *value); /* false where it is none */
 bool zp_json_is_null(const zp_json *value);
 
 #endif
