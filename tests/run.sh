@@ -149,6 +149,7 @@ edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 weights|python3 tests/weights/weights.py
+weights of encoders|python3 tests/weights/encoders.py
 adapters|python3 tests/weights/adapters.py
 parts of weights|python3 tests/weights/partial.py
 interop|python3 tests/interop/interop.py

@@ -94,7 +94,10 @@ static bool take_config(export_hf *e) {
   }
   e->job.map = zp_weights_map_hf(run->arena, run->diags, e->spec, run->options.load.library_dir, path, e->job.config,
                                  e->job.config_len);
-  return e->job.map != NULL;
+  if (!e->job.map) return false;
+  const char *changed = zp_hf_config_of_head(run->arena, e->job.map->imported, e->job.config, e->job.config_len);
+  if (changed) e->job.config = changed, e->job.config_len = strlen(changed);
+  return true;
 }
 
 /* What of a folder transformers' tokenizers are made of. */
