@@ -168,13 +168,9 @@ static void clean_up_on_signals(const char *temp) {
 static bool read_tokenizer(shard_writer *w) {
   zp_run_state *run = w->run;
   const zp_options *o = &run->options;
-  const char *error = NULL;
   size_t len;
-  const char *json = zp_read_file(run->arena, o->tokenizer, &len, &error);
-  if (!json) {
-    zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error);
-    return false;
-  }
+  const char *json = zp_tokenizer_text(run->arena, run->diags, o->tokenizer, &len);
+  if (!json) return false;
   w->tokenizer = zp_tokenizer_read(run->arena, run->diags, o->tokenizer, json, len);
   if (!w->tokenizer) return false;
   if (o->eod && zp_tokenizer_added(w->tokenizer, o->eod) < 0) {

@@ -27,11 +27,6 @@ enum {
 
 typedef ZP_VEC(int32_t) id_list;
 
-/* A text in tokens: token i is bytes [at[i], at[i + 1]) of it. */
-typedef struct tokens {
-  id_list ids, at;
-} tokens;
-
 typedef struct squad {
   zp_run_state *run;
   zp_arena *arena;
@@ -40,7 +35,7 @@ typedef struct squad {
   const zp_decoder *decoder;
   int32_t cls, sep;
   int64_t length, stride; /* stride 0: half of a window */
-  tokens context;
+  zp_token_places context;
   const char *text;                          /* of the context */
   id_list input, types, lengths, start, end; /* the arrays */
   int64_t questions, answered, cut, windows;
@@ -59,45 +54,51 @@ static bool malformed(squad *s, const char *what) {
 
 typedef struct adding {
   zp_arena *arena;
-  id_list *to;
+  zp_token_places *to;
 } adding;
 
 static bool add_ids(void *user, const int32_t *ids, int n) {
   adding *a = user;
-  for (int i = 0; i < n; i++) zp_push(a->arena, a->to, ids[i]);
+  for (int i = 0; i < n; i++) zp_push(a->arena, &a->to->ids, ids[i]);
   return true;
 }
 
-/* Where tokens of a tokenizer begin: their texts, one behind the other, are the text itself, or it is refused. */
-static bool find_places(squad *s, const char *text, size_t len, tokens *t) {
+/* Where tokens of a tokenizer that changes nothing stand: their texts, one behind the other, are the text itself. */
+static bool find_places(squad *s, const char *text, size_t len, zp_token_places *t) {
   zp_buf back = zp_buf_new(s->arena);
   for (int i = 0; i < t->ids.len; i++) {
-    zp_push(s->arena, &t->at, (int32_t)back.len);
+    zp_push(s->arena, &t->begin, (int32_t)back.len);
     zp_decode(s->decoder, t->ids.data[i], &back);
+    zp_push(s->arena, &t->end, (int32_t)back.len);
   }
-  zp_push(s->arena, &t->at, (int32_t)back.len);
   if (back.len == len && memcmp(back.data, text, len) == 0) return true;
   zp_diag *d = zp_report(s->run->diags, ZP_Z0807, ZP_NO_SPAN,
                          "%s changes texts, so the places of answers are not known", s->run->options.tokenizer);
-  zp_diag_help(d, "take a byte-level BPE without normalizers, or leave --tokenizer away: then bytes are tokens");
+  zp_diag_help(d,
+               "take BERT's WordPiece or a byte-level BPE without normalizers, or leave --tokenizer away: then bytes "
+               "are tokens");
   return false;
 }
 
-static bool tokenize(squad *s, const char *text, tokens *t) {
+static bool tokenize(squad *s, const char *text, zp_token_places *t) {
   size_t len = strlen(text);
-  *t = (tokens){0};
+  *t = (zp_token_places){0};
   if (len > INT32_MAX / 2) return malformed(s, "a text is longer than 1 GiB");
   if (!s->tokenizer) {
     for (size_t i = 0; i < len; i++) {
       zp_push(s->arena, &t->ids, (unsigned char)text[i]);
-      zp_push(s->arena, &t->at, (int32_t)i);
+      zp_push(s->arena, &t->begin, (int32_t)i);
+      zp_push(s->arena, &t->end, (int32_t)i + 1);
     }
-    zp_push(s->arena, &t->at, (int32_t)len);
     return true;
   }
   const char *error = NULL;
-  adding a = {s->arena, &t->ids};
-  if (zp_tokenize(s->tokenizer, text, len, add_ids, &a, &error)) return find_places(s, text, len, t);
+  adding a = {s->arena, t};
+  if (zp_tokenizer_has_places(s->tokenizer)) {
+    if (zp_tokenize_places(s->tokenizer, text, len, t, &error)) return true;
+  } else if (zp_tokenize(s->tokenizer, text, len, add_ids, &a, &error)) {
+    return find_places(s, text, len, t);
+  }
   zp_report(s->run->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", s->path, error ? error : "not tokenized");
   return false;
 }
@@ -112,7 +113,7 @@ typedef struct span {
 static span tokens_of(const squad *s, size_t begin, size_t end) {
   span found = {-1, -1};
   for (int i = 0; i < s->context.ids.len; i++) {
-    size_t from = (size_t)s->context.at.data[i], to = (size_t)s->context.at.data[i + 1];
+    size_t from = (size_t)s->context.begin.data[i], to = (size_t)s->context.end.data[i];
     if (from >= end || to <= begin) continue;
     if (found.first < 0) found.first = i;
     found.last = i;
@@ -126,7 +127,7 @@ static void put(squad *s, int32_t id, int32_t type) {
 }
 
 /* Tokens [begin, end) of the context behind the first n of the question. */
-static void add_window(squad *s, const tokens *question, int n, int begin, int end, span answer) {
+static void add_window(squad *s, const zp_token_places *question, int n, int begin, int end, span answer) {
   bool whole = answer.first >= begin && answer.last < end;
   int32_t used = n + end - begin + 3, before = n + 2 - begin;
   put(s, s->cls, 0);
@@ -141,7 +142,7 @@ static void add_window(squad *s, const tokens *question, int n, int begin, int e
   s->windows += whole;
 }
 
-static void add_question(squad *s, const tokens *question, span answer) {
+static void add_question(squad *s, const zp_token_places *question, span answer) {
   int n = question->ids.len, all = s->context.ids.len;
   if (n > s->length / 4) n = (int)(s->length / 4), s->cut++;
   int room = (int)s->length - n - 3, step = s->stride > 0 && s->stride < room ? (int)s->stride : (room + 1) / 2;
@@ -185,7 +186,7 @@ static bool read_question(squad *s, const zp_json *qa) {
   const char *question = zp_json_get_string(qa, "question", NULL), *id = zp_json_get_string(qa, "id", "without an id");
   const zp_json *answers = zp_json_get(qa, "answers");
   span answer = {-1, -1};
-  tokens t;
+  zp_token_places t;
   if (!question) return malformed(s, "a member of `qas` has no `question`");
   if (!zp_json_is_array(answers)) return malformed(s, zp_format(s->arena, "question %s has no list `answers`", id));
   s->questions++;
@@ -247,15 +248,12 @@ static int32_t special(const squad *s, const char *const names[2]) {
 
 static bool open_tokenizer(squad *s) {
   static const char *const cls[] = {"[CLS]", "<s>"}, *const sep[] = {"[SEP]", "</s>"};
-  const char *path = s->run->options.tokenizer, *error = NULL;
+  const char *path = s->run->options.tokenizer;
   size_t len;
   s->cls = BYTE_CLS, s->sep = BYTE_SEP;
   if (!path) return true;
-  const char *json = zp_read_file(s->arena, path, &len, &error);
-  if (!json) {
-    zp_report(s->run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error);
-    return false;
-  }
+  const char *json = zp_tokenizer_text(s->arena, s->run->diags, path, &len);
+  if (!json) return false;
   s->tokenizer = zp_tokenizer_read(s->arena, s->run->diags, path, json, len);
   if (!s->tokenizer) return false;
   s->decoder = zp_decoder_read(s->arena, json, len);

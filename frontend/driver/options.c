@@ -133,8 +133,8 @@ static const option_row rows[] = {
     {"--search-memory", O_SEARCH_MEMORY, "SIZE", "plan build run explain bench export compare",
      "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap"},
     {"--tokenizer", O_TOKENIZER, "FILE", "data export sample",
-     "tokenizer.json of a Hugging Face model: BPE, unigram (data, sample: default bytes; export hf: goes with the "
-     "weights)"},
+     "tokenizer.json of a Hugging Face model: BPE, unigram, WordPiece; or BERT's vocab.txt (data, sample: default "
+     "bytes; export hf: goes with the weights)"},
     {"--eod", O_EOD, "TOKEN", "data sample",
      "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
     {"--length", O_LENGTH, "N", "data", "squad: tokens of a sample"},
