@@ -6,34 +6,19 @@
  * `stride` tokens behind the one before; every window is a sample, and where it does not hold the whole answer, or
  * there is none, both labels are 0, the position of [CLS], as in BERT's own preparation. The first answer of a question
  * counts that stands in the context where the file says; a question none of whose answers does is left out and told. */
-#include "driver.h"
-#include <zplan/buf.h>
-#include <zplan/out_folder.h>
-#include <zplan/tokenizer.h>
+#include "make_data.h"
 
 #include <stdio.h>
 
-/* Bytes are the first 256 ids; [CLS], [SEP] and [MASK] follow. */
-enum {
-  BYTES = 256,
-  BYTE_CLS = BYTES,
-  BYTE_SEP,
-  BYTE_MASK,
-  BYTE_VOCABULARY,
-  SHORTEST = 8,
-  MOST_LENGTH = 1 << 20,
-  TOLD = 8
-};
+enum { SHORTEST = 8, MOST_LENGTH = 1 << 20, TOLD = 8 };
 
-typedef ZP_VEC(int32_t) id_list;
+typedef zp_ids id_list;
 
 typedef struct squad {
   zp_run_state *run;
   zp_arena *arena;
-  const char *path;        /* of the file being read */
-  zp_tokenizer *tokenizer; /* NULL: a byte is a token */
-  const zp_decoder *decoder;
-  int32_t cls, sep;
+  const char *path; /* of the file being read */
+  zp_marks marks;
   int64_t length, stride; /* stride 0: half of a window */
   zp_token_places context;
   const char *text;                          /* of the context */
@@ -68,7 +53,7 @@ static bool find_places(squad *s, const char *text, size_t len, zp_token_places 
   zp_buf back = zp_buf_new(s->arena);
   for (int i = 0; i < t->ids.len; i++) {
     zp_push(s->arena, &t->begin, (int32_t)back.len);
-    zp_decode(s->decoder, t->ids.data[i], &back);
+    zp_decode(s->marks.decoder, t->ids.data[i], &back);
     zp_push(s->arena, &t->end, (int32_t)back.len);
   }
   if (back.len == len && memcmp(back.data, text, len) == 0) return true;
@@ -84,7 +69,7 @@ static bool tokenize(squad *s, const char *text, zp_token_places *t) {
   size_t len = strlen(text);
   *t = (zp_token_places){0};
   if (len > INT32_MAX / 2) return malformed(s, "a text is longer than 1 GiB");
-  if (!s->tokenizer) {
+  if (!s->marks.tokenizer) {
     for (size_t i = 0; i < len; i++) {
       zp_push(s->arena, &t->ids, (unsigned char)text[i]);
       zp_push(s->arena, &t->begin, (int32_t)i);
@@ -94,9 +79,9 @@ static bool tokenize(squad *s, const char *text, zp_token_places *t) {
   }
   const char *error = NULL;
   adding a = {s->arena, t};
-  if (zp_tokenizer_has_places(s->tokenizer)) {
-    if (zp_tokenize_places(s->tokenizer, text, len, t, &error)) return true;
-  } else if (zp_tokenize(s->tokenizer, text, len, add_ids, &a, &error)) {
+  if (zp_tokenizer_has_places(s->marks.tokenizer)) {
+    if (zp_tokenize_places(s->marks.tokenizer, text, len, t, &error)) return true;
+  } else if (zp_tokenize(s->marks.tokenizer, text, len, add_ids, &a, &error)) {
     return find_places(s, text, len, t);
   }
   zp_report(s->run->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", s->path, error ? error : "not tokenized");
@@ -130,11 +115,11 @@ static void put(squad *s, int32_t id, int32_t type) {
 static void add_window(squad *s, const zp_token_places *question, int n, int begin, int end, span answer) {
   bool whole = answer.first >= begin && answer.last < end;
   int32_t used = n + end - begin + 3, before = n + 2 - begin;
-  put(s, s->cls, 0);
+  put(s, s->marks.cls, 0);
   for (int i = 0; i < n; i++) put(s, question->ids.data[i], 0);
-  put(s, s->sep, 0);
+  put(s, s->marks.sep, 0);
   for (int i = begin; i < end; i++) put(s, s->context.ids.data[i], 1);
-  put(s, s->sep, 1);
+  put(s, s->marks.sep, 1);
   for (int64_t i = used; i < s->length; i++) put(s, 0, 0);
   zp_push(s->arena, &s->lengths, used);
   zp_push(s->arena, &s->start, whole ? answer.first + before : 0);
@@ -239,63 +224,24 @@ static bool read_file(squad *s, const char *path) {
   return ok;
 }
 
-/* ---- tokenizer ---- */
-
-static int32_t special(const squad *s, const char *const names[2]) {
-  int32_t id = zp_tokenizer_added(s->tokenizer, names[0]);
-  return id >= 0 ? id : zp_tokenizer_added(s->tokenizer, names[1]);
-}
-
-static bool open_tokenizer(squad *s) {
-  static const char *const cls[] = {"[CLS]", "<s>"}, *const sep[] = {"[SEP]", "</s>"};
-  const char *path = s->run->options.tokenizer;
-  size_t len;
-  s->cls = BYTE_CLS, s->sep = BYTE_SEP;
-  if (!path) return true;
-  const char *json = zp_tokenizer_text(s->arena, s->run->diags, path, &len);
-  if (!json) return false;
-  s->tokenizer = zp_tokenizer_read(s->arena, s->run->diags, path, json, len);
-  if (!s->tokenizer) return false;
-  s->decoder = zp_decoder_read(s->arena, json, len);
-  s->cls = special(s, cls), s->sep = special(s, sep);
-  if (s->cls >= 0 && s->sep >= 0) return true;
-  zp_diag *d = zp_report(s->run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no tokens to put around questions", path);
-  zp_diag_help(d, "it takes the added tokens [CLS] and [SEP], or <s> and </s>");
-  return false;
-}
-
 /* ---- the arrays ---- */
 
-/* The header of NumPy's format 1.0: as long as a multiple of 64 bytes, its shape with a comma in any case. */
 static bool write_array(squad *s, zp_out_folder *out, const char *name, const id_list *list, bool whole) {
-  char header[192];
-  long long samples = s->lengths.len;
-  int n =
-      snprintf(header + 10, sizeof header - 10, "{'descr': '<i4', 'fortran_order': False, 'shape': (%lld,", samples);
-  if (whole) n += snprintf(header + 10 + n, sizeof header - 10 - (size_t)n, " %lld", (long long)s->length);
-  n += snprintf(header + 10 + n, sizeof header - 10 - (size_t)n, "), }");
-  int total = (10 + n + 1 + 63) / 64 * 64;
-  memset(header + 10 + n, ' ', (size_t)(total - 10 - n));
-  header[total - 1] = '\n';
-  memcpy(header, "\x93NUMPY\x01\x00", 8);
-  header[8] = (char)(total - 10), header[9] = 0;
-  bool good = zp_out_begin(out, name) && zp_out_put(out, header, (size_t)total) &&
-              zp_out_put(out, list->data, sizeof *list->data * (size_t)list->len);
-  return zp_out_end(out) && good;
+  return zp_npy_write(out, name, "i4", s->lengths.len, whole ? s->length : 0, list->data);
 }
 
 static bool write_arrays(squad *s) {
   zp_out_folder *out = zp_out_open(s->arena, s->run->diags, s->run->options.output);
   if (!out) return false;
-  bool good = write_array(s, out, "tokens.npy", &s->input, true) && write_array(s, out, "types.npy", &s->types, true) &&
-              write_array(s, out, "lengths.npy", &s->lengths, false) &&
-              write_array(s, out, "start.npy", &s->start, false) && write_array(s, out, "end.npy", &s->end, false);
+  bool good = write_array(s, out, "tokens", &s->input, true) && write_array(s, out, "types", &s->types, true) &&
+              write_array(s, out, "lengths", &s->lengths, false) && write_array(s, out, "start", &s->start, false) &&
+              write_array(s, out, "end", &s->end, false);
   return zp_out_close(out, good);
 }
 
 static void tell(const squad *s) {
   const zp_options *o = &s->run->options;
-  int64_t vocabulary = s->tokenizer ? zp_tokenizer_vocabulary(s->tokenizer) : BYTE_VOCABULARY;
+  int64_t vocabulary = zp_marks_vocabulary(&s->marks);
   printf(
       "%s: %d samples of %lld tokens from %lld questions, %lld with an answer, which %lld samples hold (%s, vocabulary "
       "%lld)\n",
@@ -318,7 +264,7 @@ int zp_data_squad(zp_run_state *run) {
   if (o->eod) return zp_usage_error("--eod is for texts, not for questions");
   if (o->length < SHORTEST || o->length > MOST_LENGTH)
     return zp_usage_error("--length is %d to %d tokens", SHORTEST, MOST_LENGTH);
-  bool ok = open_tokenizer(&s);
+  bool ok = zp_marks_open(run, &s.marks);
   for (int i = 1; ok && i < o->files.len; i++) ok = read_file(&s, o->files.data[i]);
   if (ok && s.lengths.len == 0) {
     s.path = o->files.data[1];
@@ -326,7 +272,7 @@ int zp_data_squad(zp_run_state *run) {
   }
   ok = ok && write_arrays(&s);
   if (ok) tell(&s);
-  zp_tokenizer_free(s.tokenizer);
+  zp_marks_close(&s.marks);
   if (ok) return ZP_EXIT_OK;
   zp_flush_diags(run);
   return ZP_EXIT_ERROR;
