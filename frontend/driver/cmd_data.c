@@ -1,9 +1,7 @@
 /* zplan data: text files to tokens, bytes or those of a tokenizer, in llm.c's shard format (256 int32 header words:
  * magic, version, count; then the tokens: uint16, or uint32 for large vocabularies). Memory does not grow with the
  * input. */
-#include "driver.h"
-#include <zplan/buf.h>
-#include <zplan/tokenizer.h>
+#include "make_data.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -198,6 +196,8 @@ static bool write_file(shard_writer *w) {
 int zp_cmd_data(zp_run_state *run) {
   const zp_options *o = &run->options;
   shard_writer w = {.run = run, .format = &narrow};
+  if (o->files.len > 0 && strcmp(o->files.data[0], "pairs") == 0) return zp_data_pairs(run);
+  if (o->copies || o->seed) return zp_usage_error("--copies and --seed are for `zplan data pairs`");
   if (o->files.len > 0 && strcmp(o->files.data[0], "squad") == 0) return zp_data_squad(run);
   if (o->length || o->stride) return zp_usage_error("--length and --stride are for `zplan data squad`");
   if (o->files.len == 0 || !o->output)

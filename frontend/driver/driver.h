@@ -41,6 +41,7 @@ typedef struct zp_options {
   zp_strings prompts; /* sample: --prompt */
   int64_t tokens, top_k, seed;
   int64_t length, stride;    /* data squad: tokens of a sample, from window to window; 0: not given */
+  int64_t copies;            /* data pairs: how often the texts are read; 0: once */
   double temperature, top_p; /* 0: greedy; 1: all */
   const char *data;          /* eval */
   bool ema;                  /* sample, eval, export hf: the average of the weights */
@@ -237,7 +238,6 @@ int zp_cmd_explain(zp_run_state *run);
 int zp_cmd_verify(zp_run_state *run);
 int zp_cmd_validate(zp_run_state *run);
 int zp_cmd_data(zp_run_state *run);
-int zp_data_squad(zp_run_state *run); /* cmd_data_squad.c */
 int zp_cmd_fmt(zp_run_state *run);
 int zp_cmd_doctor(zp_run_state *run);
 int zp_cmd_calibrate(zp_run_state *run);

@@ -62,6 +62,7 @@ typedef enum option_id {
   O_EMA,
   O_LENGTH,
   O_STRIDE,
+  O_COPIES,
   O_COUNT
 } option_id;
 
@@ -137,7 +138,8 @@ static const option_row rows[] = {
      "bytes; export hf: goes with the weights)"},
     {"--eod", O_EOD, "TOKEN", "data sample",
      "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
-    {"--length", O_LENGTH, "N", "data", "squad: tokens of a sample"},
+    {"--length", O_LENGTH, "N", "data", "squad, pairs: tokens of a sample"},
+    {"--copies", O_COPIES, "N", "data", "pairs: how often the texts are read, each time drawn anew (default 1)"},
     {"--stride", O_STRIDE, "N", "data",
      "squad: tokens from one window of a long context to the next (default: half a window)"},
     {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
@@ -152,7 +154,7 @@ static const option_row rows[] = {
     {"--top-k", O_TOP_K, "K", "sample", "with --temperature: among the K likeliest tokens"},
     {"--top-p", O_TOP_P, "SHARE", "sample",
      "with --temperature: among the fewest tokens that have this share: 95%, 0.95"},
-    {"--seed", O_SEED, "N", "sample", "with --temperature: of the draws (default 0)"},
+    {"--seed", O_SEED, "N", "data sample", "pairs, sample with --temperature: of the draws (default 0)"},
     {"--ema", O_EMA, NULL, "sample eval export",
      "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf"},
     {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx) or a text"},
@@ -347,6 +349,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_DATA: o->data = v; return true;
   case O_LENGTH: return parse_count(row->name, v, 1, &o->length);
   case O_STRIDE: return parse_count(row->name, v, 1, &o->stride);
+  case O_COPIES: return parse_count(row->name, v, 1, &o->copies);
   case O_EMA: return o->ema = true;
   case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);

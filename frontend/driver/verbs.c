@@ -32,8 +32,10 @@ static const zp_verb verbs[] = {
      "let a trained model go on with a text"},
     {"eval", zp_cmd_eval, "CHECKPOINT [FILE.dz] --data FILE [--json]",
      "loss, perplexity and accuracy of a trained model"},
-    {"data", zp_cmd_data, "FILES... -o TOKENS.bin [--tokenizer F.json] | squad F.json... -o FOLDER --length N",
-     "text files to token ids; questions and answers to arrays"},
+    {"data", zp_cmd_data,
+     "FILES... -o TOKENS.bin [--tokenizer F.json] | squad F.json... -o FOLDER --length N | pairs FILES... -o FOLDER "
+     "--length N",
+     "text files to token ids; questions and answers, pairs of sentences to arrays"},
     {"fmt", zp_cmd_fmt, "FILE.dz... [--check]", "canonical layout"},
     {"doctor", zp_cmd_doctor, "", "what was found on this machine"},
     {"completion", zp_cmd_completion, "bash|zsh|fish", "completion for a shell, on standard output"},
