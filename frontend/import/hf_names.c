@@ -24,13 +24,10 @@ static bool is_one_of(const char *name, const char *const *endings) {
 }
 
 bool zp_hf_is_buffer(const char *name) {
-  static const char *const endings[] = {".attn.bias",
-                                        ".attn.masked_bias",
-                                        ".attention.bias",
-                                        ".attention.masked_bias",
-                                        ".rotary_emb.inv_freq",
-                                        "embeddings.position_ids",
-                                        NULL};
+  static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias",
+                                        ".rotary_emb.inv_freq", "embeddings.position_ids",
+                                        /* The first checkpoints of T5 have it, and nothing reads it. */
+                                        ".EncDecAttention.relative_attention_bias.weight", NULL};
   return is_one_of(name, endings);
 }
 
