@@ -122,6 +122,14 @@ def check_variants(folder):
             expect("%s, text %r" % (variant["name"], text), got == ids, "%s, not %s" % (got, ids))
 
 
+def bert_like():
+    with open(os.path.join(TOKENIZERS, "bert_vocab.txt"), encoding="utf-8") as file:
+        tokens = file.read().splitlines()
+    whole = load("wordpiece")["variants"][0]["file"]
+    whole["model"]["vocab"] = {token: i for i, token in enumerate(tokens)}
+    return whole
+
+
 def check_wordpiece(folder):
     """BERT's tokenizer: its vocabulary with the settings beside it, and the tokenizer.json that transformers makes of both."""
     cases = load("wordpiece")
@@ -200,7 +208,7 @@ def refuse_sentencepiece(folder):
 def check_damaged(folder):
     """Tokenizers with parts exchanged from a seed: ids or a refusal, never a crash."""
     draw, bad = random.Random(3), []
-    names = ("gpt2_like", "llama_like", "t5_like")
+    names = ("gpt2_like", "llama_like", "t5_like", "bert_like")
     values = [0, -1, 2 ** 31, 1e300, None, True, "", "x", "\u2581", [], {}, [0], ["a", "b"], {"type": "NFC"}, {"type": "Metaspace"}]
 
     def places(value, found):
@@ -210,7 +218,7 @@ def check_damaged(folder):
                 places(value[key], found)
         return found
 
-    bases = [load(name) for name in names]
+    bases = [bert_like() if name == "bert_like" else load(name) for name in names]
     for i in range(200):
         tokenizer = json.loads(json.dumps(draw.choice(bases)))
         found = places({key: value for key, value in tokenizer.items() if key != "model"}, [])
