@@ -150,9 +150,11 @@ edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 weights|python3 tests/weights/weights.py
+weights of encoders|python3 tests/weights/encoders.py
 adapters|python3 tests/weights/adapters.py
 parts of weights|python3 tests/weights/partial.py
 interop|python3 tests/interop/interop.py
+pairs of sentences|python3 tests/interop/pairs.py
 compare|python3 tests/verify/compare.py
 proof|python3 tests/verify/proof.py
 topologies|python3 tests/interop/nccl.py

@@ -10,34 +10,17 @@
 
 #include <stdio.h>
 
-/* Bytes are the first 256 ids; [CLS], [SEP] and [MASK] follow. */
-enum {
-  BYTES = 256,
-  BYTE_CLS = BYTES,
-  BYTE_SEP,
-  BYTE_MASK,
-  BYTE_VOCABULARY,
-  SHORTEST = 8,
-  MOST_LENGTH = 1 << 20,
-  TOLD = 8
-};
+enum { SHORTEST = 8, MOST_LENGTH = 1 << 20, TOLD = 8 };
 
 typedef zp_ids id_list;
-
-/* A text in tokens: token i is bytes [at[i], at[i + 1]) of it. */
-typedef struct tokens {
-  id_list ids, at;
-} tokens;
 
 typedef struct squad {
   zp_run_state *run;
   zp_arena *arena;
-  const char *path;        /* of the file being read */
-  zp_tokenizer *tokenizer; /* NULL: a byte is a token */
-  const zp_decoder *decoder;
-  int32_t cls, sep;
+  const char *path; /* of the file being read */
+  zp_marks marks;
   int64_t length, stride; /* stride 0: half of a window */
-  tokens context;
+  zp_token_places context;
   const char *text;                          /* of the context */
   id_list input, types, lengths, start, end; /* the arrays */
   int64_t questions, answered, cut, windows;
@@ -56,45 +39,51 @@ static bool malformed(squad *s, const char *what) {
 
 typedef struct adding {
   zp_arena *arena;
-  id_list *to;
+  zp_token_places *to;
 } adding;
 
 static bool add_ids(void *user, const int32_t *ids, int n) {
   adding *a = user;
-  for (int i = 0; i < n; i++) zp_push(a->arena, a->to, ids[i]);
+  for (int i = 0; i < n; i++) zp_push(a->arena, &a->to->ids, ids[i]);
   return true;
 }
 
-/* Where tokens of a tokenizer begin: their texts, one behind the other, are the text itself, or it is refused. */
-static bool find_places(squad *s, const char *text, size_t len, tokens *t) {
+/* Where tokens of a tokenizer that changes nothing stand: their texts, one behind the other, are the text itself. */
+static bool find_places(squad *s, const char *text, size_t len, zp_token_places *t) {
   zp_buf back = zp_buf_new(s->arena);
   for (int i = 0; i < t->ids.len; i++) {
-    zp_push(s->arena, &t->at, (int32_t)back.len);
-    zp_decode(s->decoder, t->ids.data[i], &back);
+    zp_push(s->arena, &t->begin, (int32_t)back.len);
+    zp_decode(s->marks.decoder, t->ids.data[i], &back);
+    zp_push(s->arena, &t->end, (int32_t)back.len);
   }
-  zp_push(s->arena, &t->at, (int32_t)back.len);
   if (back.len == len && memcmp(back.data, text, len) == 0) return true;
   zp_diag *d = zp_report(s->run->diags, ZP_Z0807, ZP_NO_SPAN,
                          "%s changes texts, so the places of answers are not known", s->run->options.tokenizer);
-  zp_diag_help(d, "take a byte-level BPE without normalizers, or leave --tokenizer away: then bytes are tokens");
+  zp_diag_help(d,
+               "take BERT's WordPiece or a byte-level BPE without normalizers, or leave --tokenizer away: then bytes "
+               "are tokens");
   return false;
 }
 
-static bool tokenize(squad *s, const char *text, tokens *t) {
+static bool tokenize(squad *s, const char *text, zp_token_places *t) {
   size_t len = strlen(text);
-  *t = (tokens){0};
+  *t = (zp_token_places){0};
   if (len > INT32_MAX / 2) return malformed(s, "a text is longer than 1 GiB");
-  if (!s->tokenizer) {
+  if (!s->marks.tokenizer) {
     for (size_t i = 0; i < len; i++) {
       zp_push(s->arena, &t->ids, (unsigned char)text[i]);
-      zp_push(s->arena, &t->at, (int32_t)i);
+      zp_push(s->arena, &t->begin, (int32_t)i);
+      zp_push(s->arena, &t->end, (int32_t)i + 1);
     }
-    zp_push(s->arena, &t->at, (int32_t)len);
     return true;
   }
   const char *error = NULL;
-  adding a = {s->arena, &t->ids};
-  if (zp_tokenize(s->tokenizer, text, len, add_ids, &a, &error)) return find_places(s, text, len, t);
+  adding a = {s->arena, t};
+  if (zp_tokenizer_has_places(s->marks.tokenizer)) {
+    if (zp_tokenize_places(s->marks.tokenizer, text, len, t, &error)) return true;
+  } else if (zp_tokenize(s->marks.tokenizer, text, len, add_ids, &a, &error)) {
+    return find_places(s, text, len, t);
+  }
   zp_report(s->run->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", s->path, error ? error : "not tokenized");
   return false;
 }
@@ -109,7 +98,7 @@ typedef struct span {
 static span tokens_of(const squad *s, size_t begin, size_t end) {
   span found = {-1, -1};
   for (int i = 0; i < s->context.ids.len; i++) {
-    size_t from = (size_t)s->context.at.data[i], to = (size_t)s->context.at.data[i + 1];
+    size_t from = (size_t)s->context.begin.data[i], to = (size_t)s->context.end.data[i];
     if (from >= end || to <= begin) continue;
     if (found.first < 0) found.first = i;
     found.last = i;
@@ -123,14 +112,14 @@ static void put(squad *s, int32_t id, int32_t type) {
 }
 
 /* Tokens [begin, end) of the context behind the first n of the question. */
-static void add_window(squad *s, const tokens *question, int n, int begin, int end, span answer) {
+static void add_window(squad *s, const zp_token_places *question, int n, int begin, int end, span answer) {
   bool whole = answer.first >= begin && answer.last < end;
   int32_t used = n + end - begin + 3, before = n + 2 - begin;
-  put(s, s->cls, 0);
+  put(s, s->marks.cls, 0);
   for (int i = 0; i < n; i++) put(s, question->ids.data[i], 0);
-  put(s, s->sep, 0);
+  put(s, s->marks.sep, 0);
   for (int i = begin; i < end; i++) put(s, s->context.ids.data[i], 1);
-  put(s, s->sep, 1);
+  put(s, s->marks.sep, 1);
   for (int64_t i = used; i < s->length; i++) put(s, 0, 0);
   zp_push(s->arena, &s->lengths, used);
   zp_push(s->arena, &s->start, whole ? answer.first + before : 0);
@@ -138,7 +127,7 @@ static void add_window(squad *s, const tokens *question, int n, int begin, int e
   s->windows += whole;
 }
 
-static void add_question(squad *s, const tokens *question, span answer) {
+static void add_question(squad *s, const zp_token_places *question, span answer) {
   int n = question->ids.len, all = s->context.ids.len;
   if (n > s->length / 4) n = (int)(s->length / 4), s->cut++;
   int room = (int)s->length - n - 3, step = s->stride > 0 && s->stride < room ? (int)s->stride : (room + 1) / 2;
@@ -182,7 +171,7 @@ static bool read_question(squad *s, const zp_json *qa) {
   const char *question = zp_json_get_string(qa, "question", NULL), *id = zp_json_get_string(qa, "id", "without an id");
   const zp_json *answers = zp_json_get(qa, "answers");
   span answer = {-1, -1};
-  tokens t;
+  zp_token_places t;
   if (!question) return malformed(s, "a member of `qas` has no `question`");
   if (!zp_json_is_array(answers)) return malformed(s, zp_format(s->arena, "question %s has no list `answers`", id));
   s->questions++;
@@ -235,34 +224,6 @@ static bool read_file(squad *s, const char *path) {
   return ok;
 }
 
-/* ---- tokenizer ---- */
-
-static int32_t special(const squad *s, const char *const names[2]) {
-  int32_t id = zp_tokenizer_added(s->tokenizer, names[0]);
-  return id >= 0 ? id : zp_tokenizer_added(s->tokenizer, names[1]);
-}
-
-static bool open_tokenizer(squad *s) {
-  static const char *const cls[] = {"[CLS]", "<s>"}, *const sep[] = {"[SEP]", "</s>"};
-  const char *path = s->run->options.tokenizer, *error = NULL;
-  size_t len;
-  s->cls = BYTE_CLS, s->sep = BYTE_SEP;
-  if (!path) return true;
-  const char *json = zp_read_file(s->arena, path, &len, &error);
-  if (!json) {
-    zp_report(s->run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error);
-    return false;
-  }
-  s->tokenizer = zp_tokenizer_read(s->arena, s->run->diags, path, json, len);
-  if (!s->tokenizer) return false;
-  s->decoder = zp_decoder_read(s->arena, json, len);
-  s->cls = special(s, cls), s->sep = special(s, sep);
-  if (s->cls >= 0 && s->sep >= 0) return true;
-  zp_diag *d = zp_report(s->run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no tokens to put around questions", path);
-  zp_diag_help(d, "it takes the added tokens [CLS] and [SEP], or <s> and </s>");
-  return false;
-}
-
 /* ---- the arrays ---- */
 
 static bool write_array(squad *s, zp_out_folder *out, const char *name, const id_list *list, bool whole) {
@@ -280,7 +241,7 @@ static bool write_arrays(squad *s) {
 
 static void tell(const squad *s) {
   const zp_options *o = &s->run->options;
-  int64_t vocabulary = s->tokenizer ? zp_tokenizer_vocabulary(s->tokenizer) : BYTE_VOCABULARY;
+  int64_t vocabulary = zp_marks_vocabulary(&s->marks);
   printf(
       "%s: %d samples of %lld tokens from %lld questions, %lld with an answer, which %lld samples hold (%s, vocabulary "
       "%lld)\n",
@@ -303,7 +264,7 @@ int zp_data_squad(zp_run_state *run) {
   if (o->eod) return zp_usage_error("--eod is for texts, not for questions");
   if (o->length < SHORTEST || o->length > MOST_LENGTH)
     return zp_usage_error("--length is %d to %d tokens", SHORTEST, MOST_LENGTH);
-  bool ok = open_tokenizer(&s);
+  bool ok = zp_marks_open(run, &s.marks);
   for (int i = 1; ok && i < o->files.len; i++) ok = read_file(&s, o->files.data[i]);
   if (ok && s.lengths.len == 0) {
     s.path = o->files.data[1];
@@ -311,7 +272,7 @@ int zp_data_squad(zp_run_state *run) {
   }
   ok = ok && write_arrays(&s);
   if (ok) tell(&s);
-  zp_tokenizer_free(s.tokenizer);
+  zp_marks_close(&s.marks);
   if (ok) return ZP_EXIT_OK;
   zp_flush_diags(run);
   return ZP_EXIT_ERROR;

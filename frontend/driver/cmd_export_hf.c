@@ -94,25 +94,35 @@ static bool take_config(export_hf *e) {
   }
   e->job.map = zp_weights_map_hf(run->arena, run->diags, e->spec, run->options.load.library_dir, path, e->job.config,
                                  e->job.config_len);
-  return e->job.map != NULL;
+  if (!e->job.map) return false;
+  const char *changed = zp_hf_config_of_head(run->arena, e->job.map->imported, e->job.config, e->job.config_len);
+  if (changed) e->job.config = changed, e->job.config_len = strlen(changed);
+  return true;
 }
 
 /* What of a folder transformers' tokenizers are made of. */
 static bool take_tokenizer(export_hf *e) {
-  static const char *const names[] = {
-      "tokenizer.json",  "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json",
-      "tokenizer.model", "generation_config.json"};
+  static const char *const names[] = {"tokenizer.json",
+                                      "tokenizer_config.json",
+                                      "vocab.txt",
+                                      "vocab.json",
+                                      "merges.txt",
+                                      "special_tokens_map.json",
+                                      "tokenizer.model",
+                                      "spiece.model",
+                                      "generation_config.json"};
   zp_run_state *run = e->run;
-  const char *given = run->options.tokenizer, *error = NULL;
+  const char *given = run->options.tokenizer, *slash = given ? strrchr(given, '/') : NULL;
+  const char *name = slash ? slash + 1 : given;
   for (size_t i = 0; e->job.like && i < sizeof names / sizeof *names; i++) {
     const char *path = in(run, e->job.like->path, names[i]);
-    bool replaced = given && i == 0;
+    bool replaced = given && (i == 0 || strcmp(names[i], "vocab.txt") == 0);
     if (!replaced && access(path, R_OK) == 0) zp_push(run->arena, &e->job.copies, path);
   }
   if (!given) return true;
   size_t len;
-  const char *json = zp_read_file(run->arena, given, &len, &error), *slash = strrchr(given, '/');
-  if (!json) return zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error), false;
+  const char *json = zp_tokenizer_text(run->arena, run->diags, given, &len);
+  if (!json) return false;
   zp_tokenizer *tokenizer = zp_tokenizer_read(run->arena, run->diags, given, json, len);
   if (!tokenizer) return false;
   int64_t tokens = zp_tokenizer_vocabulary(tokenizer);
@@ -123,9 +133,9 @@ static bool take_tokenizer(export_hf *e) {
     zp_diag_help(d, "it is the tokenizer of another model");
     return false;
   }
-  if (strcmp(slash ? slash + 1 : given, "tokenizer.json") != 0) {
+  if (strcmp(name, "tokenizer.json") != 0 && strcmp(name, "vocab.txt") != 0) {
     zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN,
-              "%s would be copied under its own name: transformers reads tokenizer.json", given);
+              "%s would be copied under its own name: transformers reads tokenizer.json, or vocab.txt", given);
     return false;
   }
   zp_push(run->arena, &e->job.copies, given);

@@ -129,11 +129,11 @@ static int finish(inference *i, int status) {
 
 static bool read_tokenizer(inference *i) {
   zp_run_state *run = i->run;
-  const char *path = run->options.tokenizer, *error = NULL;
+  const char *path = run->options.tokenizer;
   size_t len;
   if (!path) return true;
-  const char *json = zp_read_file(run->arena, path, &len, &error);
-  if (!json) return zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error), false;
+  const char *json = zp_tokenizer_text(run->arena, run->diags, path, &len);
+  if (!json) return false;
   i->tokenizer = zp_tokenizer_read(run->arena, run->diags, path, json, len);
   if (!i->tokenizer) return false;
   i->decoder = zp_decoder_read(run->arena, json, len);

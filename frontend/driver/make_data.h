@@ -1,5 +1,5 @@
-/* What the forms of `zplan data` share: token files and arrays that appear whole or not at all, tokens of texts, rows
- * of JSON lines and tables. */
+/* What the forms of `zplan data` share: token files and arrays that appear whole or not at all, tokens of texts, also
+ * with those around them that BERT reads, rows of JSON lines and tables. */
 #ifndef ZPLAN_MAKE_DATA_H
 #define ZPLAN_MAKE_DATA_H
 
@@ -82,8 +82,22 @@ bool zp_documents_add(zp_documents *documents, zp_row_place place, const char *t
 bool zp_documents_write(zp_documents *documents, zp_out_folder *out);
 void zp_documents_tell(const zp_documents *documents);
 
+/* ---- tokens around texts (marks.c) ---- */
+/* [CLS], [SEP] and [MASK], or <s>, </s> and <mask>: added tokens of the tokenizer. Without one bytes are the first 256
+ * ids, and these three follow. */
+typedef struct zp_marks {
+  zp_tokenizer *tokenizer; /* NULL: a byte is a token */
+  const zp_decoder *decoder;
+  int32_t cls, sep, mask; /* mask -1: there is none */
+} zp_marks;
+/* --tokenizer. False after reporting, also where [CLS] or [SEP] is missing. */
+bool zp_marks_open(zp_run_state *run, zp_marks *marks);
+void zp_marks_close(zp_marks *marks);
+int64_t zp_marks_vocabulary(const zp_marks *marks);
+
 /* ---- the forms ---- */
 int zp_data_squad(zp_run_state *run); /* cmd_data_squad.c */
 int zp_data_rows(zp_run_state *run);  /* cmd_data_rows.c */
+int zp_data_pairs(zp_run_state *run); /* cmd_data_pairs.c */
 
 #endif

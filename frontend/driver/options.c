@@ -67,6 +67,7 @@ typedef enum option_id {
   O_LABELS,
   O_CLASSES,
   O_PACK,
+  O_COPIES,
   O_COUNT
 } option_id;
 
@@ -138,11 +139,12 @@ static const option_row rows[] = {
     {"--search-memory", O_SEARCH_MEMORY, "SIZE", "plan build run explain bench export compare",
      "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap"},
     {"--tokenizer", O_TOKENIZER, "FILE", "data export sample",
-     "tokenizer.json of a Hugging Face model: BPE, unigram (data, sample: default bytes; export hf: goes with the "
-     "weights)"},
+     "tokenizer.json of a Hugging Face model: BPE, unigram, WordPiece; or BERT's vocab.txt (data, sample: default "
+     "bytes; export hf: goes with the weights)"},
     {"--eod", O_EOD, "TOKEN", "data sample",
      "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
-    {"--length", O_LENGTH, "N", "data", "squad, jsonl, table: tokens of a sample"},
+    {"--length", O_LENGTH, "N", "data", "squad, pairs, jsonl, table: tokens of a sample"},
+    {"--copies", O_COPIES, "N", "data", "pairs: how often the texts are read, each time drawn anew (default 1)"},
     {"--stride", O_STRIDE, "N", "data",
      "squad: tokens from one window of a long context to the next (default: half a window)"},
     {"--field", O_FIELD, "COLUMN", "data", "jsonl, table: where the texts stand"},
@@ -162,7 +164,7 @@ static const option_row rows[] = {
     {"--top-k", O_TOP_K, "K", "sample", "with --temperature: among the K likeliest tokens"},
     {"--top-p", O_TOP_P, "SHARE", "sample",
      "with --temperature: among the fewest tokens that have this share: 95%, 0.95"},
-    {"--seed", O_SEED, "N", "sample", "with --temperature: of the draws (default 0)"},
+    {"--seed", O_SEED, "N", "data sample", "pairs, sample with --temperature: of the draws (default 0)"},
     {"--ema", O_EMA, NULL, "sample eval export",
      "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf"},
     {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx) or a text"},
@@ -362,6 +364,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_LABELS: zp_push(run->arena, &o->labels, v); return true;
   case O_CLASSES: return parse_count(row->name, v, 1, &o->classes);
   case O_PACK: return o->pack = true;
+  case O_COPIES: return parse_count(row->name, v, 1, &o->copies);
   case O_EMA: return o->ema = true;
   case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);

@@ -3,15 +3,11 @@
 
 bool zp_texts_open(zp_run_state *run, zp_texts *texts) {
   const zp_options *o = &run->options;
-  const char *error = NULL;
   size_t len;
   *texts = (zp_texts){.eod = -1};
   if (!o->tokenizer) return true;
-  const char *json = zp_read_file(run->arena, o->tokenizer, &len, &error);
-  if (!json) {
-    zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s", error);
-    return false;
-  }
+  const char *json = zp_tokenizer_text(run->arena, run->diags, o->tokenizer, &len);
+  if (!json) return false;
   texts->tokenizer = zp_tokenizer_read(run->arena, run->diags, o->tokenizer, json, len);
   if (!texts->tokenizer) return false;
   if (o->eod) texts->eod = zp_tokenizer_added(texts->tokenizer, o->eod);

@@ -3,7 +3,10 @@
 
 #include <assert.h>
 
-zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
+enum { AS_WRITTEN = -1 };
+
+static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
+                                int head) {
   assert(path && (json || len == 0));
   const char *error = NULL;
   int before = zp_diags_errors(diags);
@@ -19,8 +22,33 @@ zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, co
   r.root = root;
   if (hf_read_model(&r)) hf_note_unused(&r);
   bool ok = zp_diags_errors(diags) == before;
+  if (head != AS_WRITTEN) r.model->head = head;
   if (ok) r.result->text = hf_write(arena, r.model);
   r.result->model = r.model;
   zp_json_free(root);
   return ok ? r.result : NULL;
+}
+
+zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
+  return import_head(arena, diags, path, json, len, AS_WRITTEN);
+}
+
+zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
+                               int head) {
+  return import_head(arena, diags, path, json, len, head);
+}
+
+const char *zp_hf_config_of_head(zp_arena *arena, const zp_imported *imported, const char *json, size_t len) {
+  const hf_model *m = imported->model;
+  const char *error = NULL;
+  zp_json *root = m->layers_are == HF_BERT ? zp_json_parse(arena, json, len, &error) : NULL;
+  if (!root) return NULL; /* files of T5 are the same, tied or not: what is loaded decides */
+  const char *class = zp_json_string(zp_json_at(zp_json_get(root, "architectures"), 0), "");
+  const char *text = NULL;
+  if (strcmp(class, hf_bert_classes[m->head]) != 0) {
+    zp_json_append_string(zp_json_set(root, "architectures", zp_json_array()), hf_bert_classes[m->head]);
+    text = zp_format(arena, "%s\n", zp_json_text(arena, root, true));
+  }
+  zp_json_free(root);
+  return text;
 }

@@ -6,7 +6,10 @@
 #include <zplan/import.h>
 #include <zplan/json.h>
 
-typedef enum hf_layers { HF_GPT2, HF_NEOX, HF_LLAMA } hf_layers; /* which blocks are written */
+typedef enum hf_layers { HF_GPT2, HF_NEOX, HF_LLAMA, HF_BERT, HF_T5 } hf_layers; /* which blocks are written */
+/* What stands on the layers, of families whose checkpoints come with several heads. */
+enum { HF_BERT_MASKED, HF_BERT_PRETRAINING, HF_BERT_QUESTIONS, HF_BERT_HEADS };
+enum { HF_T5_TIED, HF_T5_UNTIED, HF_T5_HEADS };
 
 /* What the families have in common. */
 typedef struct hf_model {
@@ -19,8 +22,18 @@ typedef struct hf_model {
   double embedding_dropout, dropout;
   int64_t experts, top_k; /* 0: none */
   double balance;
-  int64_t window; /* positions that attention sees; 0: all */
+  int64_t window;    /* positions that attention sees; 0: all */
+  int head, n_heads; /* of those above; n_heads 1: the family has one */
+  int64_t types;     /* BERT: rows of the table of token types */
+  /* T5 */
+  int64_t decoder_layers, buckets, max_distance;
+  bool gated, scaled; /* gelus with gates; logits times 1 / sqrt(hidden) */
 } hf_model;
+
+/* Parameter "layer.{}.dense" here, tensor "encoder.layer.{}.output.dense" there; {} is the number of the layer. */
+typedef struct hf_name {
+  const char *ours, *theirs;
+} hf_name;
 
 typedef struct hf_reader {
   zp_arena *arena;
@@ -53,7 +66,29 @@ zp_span hf_place(const hf_reader *r, const char *key);
 /* False after reporting an unknown or missing model_type. */
 bool hf_read_model(hf_reader *r);
 
+/* What fields of several families mean. */
+enum { HF_MOST_WIDTH = 1 << 24, HF_MOST_LAYERS = 100000 };
+void hf_read_activation(hf_reader *r, const char *key, const char *usual);
+void hf_note_attention_dropout(hf_reader *r, const char *key, double usual);
+void hf_check_heads(hf_reader *r, const char *heads_key);
+
+/* ---- hf_bert.c ---- */
+void hf_read_bert(hf_reader *r);
+void hf_write_bert(zp_buf *out, const hf_model *m); /* blocks and model */
+extern const hf_name hf_bert_names[];               /* ends with NULL */
+extern const char *const hf_bert_classes[HF_BERT_HEADS];
+
+/* ---- hf_t5.c ---- */
+void hf_read_t5(hf_reader *r);
+void hf_write_t5(zp_buf *out, const hf_model *m);
+extern const hf_name hf_t5_names[];
+
 /* ---- hf_write.c, hf_blocks.c ---- */
+const char *hf_dropped(const zp_buf *out, const hf_model *m, const char *x); /* "dropout(x)" */
+/* ", bias = false, std = 0.01": what differs from the defaults of std.nn's linear. */
+const char *hf_linear_options(const zp_buf *out, const hf_model *m, bool bias);
+/* The activation with `argument` in the place of its x. */
+const char *hf_activation_of(const zp_buf *out, const hf_model *m, const char *argument);
 const char *hf_write(zp_arena *arena, const hf_model *m);
 void hf_write_blocks(zp_buf *out, const hf_model *m);
 /* Shortest text that is the same double again, as the language writes it. Arena. */

@@ -1,16 +1,14 @@
 /* The blocks of a layer as .dz text, with parameters named as in the checkpoints of Hugging Face. */
 #include "hf.h"
 
-/* ", bias = false, std = 0.01": what differs from the defaults of std.nn's linear. */
-static const char *linear_options(const zp_buf *out, const hf_model *m, bool bias) {
+const char *hf_linear_options(const zp_buf *out, const hf_model *m, bool bias) {
   const char *std = m->std == 0.02 ? "" : zp_format(out->arena, ", std = %s", hf_number(out->arena, m->std));
   return zp_format(out->arena, "%s%s", bias ? "" : ", bias = false", std);
 }
 
 static const char *eps_of(const zp_buf *out, const hf_model *m) { return hf_number(out->arena, m->eps); }
 
-/* The expression with `x` replaced. */
-static const char *activation_of(const zp_buf *out, const hf_model *m, const char *argument) {
+const char *hf_activation_of(const zp_buf *out, const hf_model *m, const char *argument) {
   const char *x = strchr(m->activation, 'x');
   while (x[-1] != '(') x = strchr(x + 1, 'x');
   return zp_format(out->arena, "%.*s%s%s", (int)(x - m->activation), m->activation, argument, x + 1);
@@ -18,10 +16,10 @@ static const char *activation_of(const zp_buf *out, const hf_model *m, const cha
 
 /* GPT-2 scales the matrices that end a branch, so that the sum over all layers keeps its size. */
 static void write_gpt2(zp_buf *out, const hf_model *m) {
-  const char *plain = linear_options(out, m, true);
+  const char *plain = hf_linear_options(out, m, true);
   zp_buf_printf(out, "block mlp(x: [B, S, d], ff: int, residual_std: float) -> [B, S, d] {\n");
   zp_buf_printf(out, "  c_fc   = linear(x, ff%s)\n", plain);
-  zp_buf_printf(out, "  c_proj = linear(%s, d, std = residual_std)\n", activation_of(out, m, "c_fc"));
+  zp_buf_printf(out, "  c_proj = linear(%s, d, std = residual_std)\n", hf_activation_of(out, m, "c_fc"));
   zp_buf_puts(out, "  return dropout(c_proj)\n}\n\n");
   zp_buf_puts(out, "block self_attention(x: [B, S, d], heads: int, residual_std: float) -> [B, S, d] {\n");
   zp_buf_printf(out, "  c_attn  = linear(x, 3 * d%s)\n  q, k, v = split(c_attn, 3)\n", plain);
@@ -35,10 +33,10 @@ static void write_gpt2(zp_buf *out, const hf_model *m) {
 }
 
 static void write_neox(zp_buf *out, const hf_model *m) {
-  const char *attention = linear_options(out, m, m->qkv_bias), *plain = linear_options(out, m, true);
+  const char *attention = hf_linear_options(out, m, m->qkv_bias), *plain = hf_linear_options(out, m, true);
   zp_buf_puts(out, "block mlp(x: [B, S, d], ff: int) -> [B, S, d] {\n");
   zp_buf_printf(out, "  dense_h_to_4h = linear(x, ff%s)\n", plain);
-  zp_buf_printf(out, "  dense_4h_to_h = linear(%s, d%s)\n", activation_of(out, m, "dense_h_to_4h"), plain);
+  zp_buf_printf(out, "  dense_4h_to_h = linear(%s, d%s)\n", hf_activation_of(out, m, "dense_h_to_4h"), plain);
   zp_buf_puts(out, "  return dropout(dense_4h_to_h)\n}\n\n");
   zp_buf_puts(out, "block self_attention(x: [B, S, d], heads: int, theta: float) -> [B, S, d] {\n");
   zp_buf_printf(out, "  query_key_value = linear(x, 3 * d%s)\n  q, k, v         = split(query_key_value, 3)\n",
@@ -58,7 +56,7 @@ static void write_neox(zp_buf *out, const hf_model *m) {
 }
 
 static void write_swiglu(zp_buf *out, const hf_model *m) {
-  const char *options = linear_options(out, m, m->mlp_bias);
+  const char *options = hf_linear_options(out, m, m->mlp_bias);
   zp_buf_puts(out, "block swiglu(x: [B, S, d], ff: int) -> [B, S, d] {\n");
   zp_buf_printf(out, "  gate_proj = linear(x, ff%s)\n  up_proj   = linear(x, ff%s)\n", options, options);
   zp_buf_printf(out, "  down_proj = linear(silu(gate_proj) * up_proj, d%s)\n  return down_proj\n}\n\n", options);
@@ -76,7 +74,7 @@ static void write_experts(zp_buf *out, const hf_model *m) {
                 "  param w1: [experts, ff, d] ~ normal(std = %s)\n  param w2: [experts, d, ff] ~ normal(std = %s)\n"
                 "  param w3: [experts, ff, d] ~ normal(std = %s)\n",
                 std, std, std);
-  zp_buf_printf(out, "  gate         = linear(x, experts%s)\n", linear_options(out, m, false));
+  zp_buf_printf(out, "  gate         = linear(x, experts%s)\n", hf_linear_options(out, m, false));
   zp_buf_puts(out,
               "  weight, slot = top_k_gate(gate, k = top_k, capacity = capacity, balance = balance)\n"
               "  tokens       = dispatch(x, slot)\n"
@@ -85,7 +83,7 @@ static void write_experts(zp_buf *out, const hf_model *m) {
 }
 
 static void write_llama(zp_buf *out, const hf_model *m) {
-  const char *qkv = linear_options(out, m, m->qkv_bias), *proj = linear_options(out, m, m->proj_bias);
+  const char *qkv = hf_linear_options(out, m, m->qkv_bias), *proj = hf_linear_options(out, m, m->proj_bias);
   zp_buf_puts(
       out,
       "block attention_layer(x: [B, S, d], heads: int, kv_heads: int, head_size: int, theta: float) -> [B, S, d] {\n");

@@ -3,9 +3,9 @@
  * lacks. */
 #include "hf.h"
 
-enum { MOST_WIDTH = 1 << 24, MOST_LAYERS = 100000, MOST_EXPERTS = 1024, MOST_TOP_K = 16 };
+enum { MOST_WIDTH = HF_MOST_WIDTH, MOST_LAYERS = HF_MOST_LAYERS, MOST_EXPERTS = 1024, MOST_TOP_K = 16 };
 
-static void read_activation(hf_reader *r, const char *key, const char *usual) {
+void hf_read_activation(hf_reader *r, const char *key, const char *usual) {
   static const struct {
     const char *word, *text;
   } rows[] = {{"gelu_new", "gelu(x, approximate = \"tanh\")"},
@@ -24,7 +24,7 @@ static void read_activation(hf_reader *r, const char *key, const char *usual) {
               word);
 }
 
-static void note_attention_dropout(hf_reader *r, const char *key, double usual) {
+void hf_note_attention_dropout(hf_reader *r, const char *key, double usual) {
   double rate = hf_real(r, key, usual, 0, 1);
   if (rate > 0) hf_note(r, "`%s` %g was left out: attention has no dropout on its probabilities", key, rate);
 }
@@ -34,7 +34,7 @@ static void read_dropouts(hf_reader *r, const char *embedding, const char *resid
   r->model->dropout = hf_real(r, residual, usual, 0, 0.999);
 }
 
-static void check_heads(hf_reader *r, const char *heads_key) {
+void hf_check_heads(hf_reader *r, const char *heads_key) {
   hf_model *m = r->model;
   if (m->hidden % m->heads != 0 && m->head_size * m->heads == m->hidden / m->heads * m->heads)
     zp_report(r->diags, ZP_Z0683, hf_place(r, heads_key), "%lld heads do not divide the hidden size %lld",
@@ -58,9 +58,9 @@ static void read_gpt2(hf_reader *r) {
   m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
   m->tied = hf_flag(r, "tie_word_embeddings", true);
   m->qkv_bias = m->proj_bias = m->mlp_bias = true;
-  read_activation(r, "activation_function", "gelu_new");
+  hf_read_activation(r, "activation_function", "gelu_new");
   read_dropouts(r, "embd_pdrop", "resid_pdrop", 0.1);
-  note_attention_dropout(r, "attn_pdrop", 0.1);
+  hf_note_attention_dropout(r, "attn_pdrop", 0.1);
   if (!hf_flag(r, "scale_attn_weights", true))
     hf_refuse(r, "scale_attn_weights", NULL,
               "scores of attention are not scaled; the import writes 1 / sqrt(head size)");
@@ -69,7 +69,7 @@ static void read_gpt2(hf_reader *r) {
               "every layer has another scale: all layers of a repeat are alike");
   if (hf_flag(r, "add_cross_attention", false))
     hf_refuse(r, "add_cross_attention", NULL, "cross-attention: the import writes decoders alone");
-  check_heads(r, "n_head");
+  hf_check_heads(r, "n_head");
 }
 
 /* rope_scaling of today's files; rope_parameters of newer ones, which hold theta too. */
@@ -109,9 +109,9 @@ static void read_neox(hf_reader *r) {
   m->parallel = hf_flag(r, "use_parallel_residual", true);
   m->qkv_bias = m->proj_bias = hf_flag(r, "attention_bias", true);
   m->mlp_bias = true;
-  read_activation(r, "hidden_act", "gelu");
+  hf_read_activation(r, "hidden_act", "gelu");
   read_dropouts(r, "hidden_dropout", "hidden_dropout", 0);
-  note_attention_dropout(r, "attention_dropout", 0);
+  hf_note_attention_dropout(r, "attention_dropout", 0);
   read_rope(r, 10000);
   if (hf_value(r, "rotary_emb_base")) m->theta = hf_real(r, "rotary_emb_base", m->theta, 1, 1e12);
   /* Newer files have it among rope_parameters. */
@@ -124,7 +124,7 @@ static void read_neox(hf_reader *r) {
   hf_note(r, "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "
              "k, then "
              "all v");
-  check_heads(r, "num_attention_heads");
+  hf_check_heads(r, "num_attention_heads");
 }
 
 /* Attention that sees a window is the same as full attention for samples that are no longer. */
@@ -150,12 +150,12 @@ static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_h
   const char *act = hf_word(r, "hidden_act", "silu");
   if (strcmp(act, "silu") != 0)
     hf_refuse(r, "hidden_act", NULL, "the gate of the MLP is `%s`; the import writes silu", act);
-  note_attention_dropout(r, "attention_dropout", 0);
+  hf_note_attention_dropout(r, "attention_dropout", 0);
   read_rope(r, theta);
   if (m->head_size % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
               (long long)m->head_size);
-  check_heads(r, "num_attention_heads");
+  hf_check_heads(r, "num_attention_heads");
 }
 
 static void read_llama(hf_reader *r) {
@@ -202,8 +202,8 @@ static void read_mixtral(hf_reader *r) {
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"gpt2", read_gpt2},       {"gpt_neox", read_neox},   {"llama", read_llama},
-                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2}};
+} families[] = {{"bert", hf_read_bert},    {"gpt2", read_gpt2},       {"gpt_neox", read_neox}, {"llama", read_llama},
+                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2},   {"t5", hf_read_t5}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 bool hf_read_model(hf_reader *r) {

@@ -7,7 +7,8 @@
 #include <assert.h>
 
 /* What stands in front of all tensors but the head's in a checkpoint of a model with a head, and of none without. */
-static const char *const prefixes[] = {[HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model."};
+static const char *const prefixes[] = {
+    [HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.", [HF_BERT] = "bert.", [HF_T5] = ""};
 
 const char *zp_hf_prefix(const zp_imported *imported) { return prefixes[imported->model->layers_are]; }
 
@@ -23,8 +24,15 @@ static bool is_one_of(const char *name, const char *const *endings) {
 }
 
 bool zp_hf_is_buffer(const char *name) {
-  static const char *const endings[] = {
-      ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq", NULL};
+  static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias",
+                                        ".rotary_emb.inv_freq", "embeddings.position_ids",
+                                        /* The first checkpoints of T5 have it, and nothing reads it. */
+                                        ".EncDecAttention.relative_attention_bias.weight", NULL};
+  return is_one_of(name, endings);
+}
+
+bool zp_hf_is_position_table(const char *name) {
+  static const char *const endings[] = {"wpe.weight", "position_embeddings.weight", NULL};
   return is_one_of(name, endings);
 }
 
@@ -78,10 +86,49 @@ static void push_experts(zp_arena *arena, zp_hf_parts *parts, const char *name, 
   }
 }
 
+/* "layer.3.dense.bias" by the row {"layer.{}.dense", "encoder.layer.{}.output.dense"}:
+ * "encoder.layer.3.output.dense.bias". NULL: another name. */
+static const char *renamed(zp_arena *arena, const hf_name *row, const char *name) {
+  static const char digits[] = "0123456789";
+  const char *place = strstr(row->ours, "{}"), *number = NULL, *rest = name;
+  size_t before = place ? (size_t)(place - row->ours) : strlen(row->ours), n = 0;
+  if (strncmp(name, row->ours, before) != 0) return NULL;
+  rest += before;
+  if (place) {
+    number = rest;
+    n = strspn(rest, digits);
+    rest += n;
+    size_t after = strlen(place + 2);
+    if (n == 0 || strncmp(rest, place + 2, after) != 0) return NULL;
+    rest += after;
+  }
+  if (*rest && *rest != '.') return NULL;
+  const char *to = strstr(row->theirs, "{}");
+  if (!to) return zp_format(arena, "%s%s", row->theirs, rest);
+  return zp_format(arena, "%.*s%.*s%s%s", (int)(to - row->theirs), row->theirs, (int)n, number, to + 2, rest);
+}
+
+static const char *by_table(zp_arena *arena, const hf_name *table, const char *name) {
+  for (; table->ours; table++) {
+    const char *theirs = renamed(arena, table, name);
+    if (theirs) return theirs;
+  }
+  assert(!"a parameter of the import has no name in checkpoints");
+  return name;
+}
+
+static const hf_name *table_of(const hf_model *m) {
+  return m->layers_are == HF_BERT ? hf_bert_names : m->layers_are == HF_T5 ? hf_t5_names : NULL;
+}
+
 zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const zp_hf_param *p) {
   const hf_model *m = imported->model;
   zp_hf_parts parts = {0};
   const char *name = p->name, *head = m->layers_are == HF_NEOX ? "embed_out" : "lm_head";
+  if (table_of(m)) {
+    zp_push(arena, &parts, plain(by_table(arena, table_of(m), name), p));
+    return parts;
+  }
   bool is_head = strcmp(name, head) == 0, is_table = !strchr(name, '.');
   if (p->rank == 3) {
     push_experts(arena, &parts, zp_format(arena, "%s%s", prefixes[m->layers_are], name), p);
@@ -96,9 +143,26 @@ zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const z
   return parts;
 }
 
-const char *zp_hf_tied_head(const zp_imported *imported) {
+bool zp_hf_is_tied_copy(const zp_imported *imported, const char *name) {
   const hf_model *m = imported->model;
-  return !m->tied ? NULL : m->layers_are == HF_NEOX ? "embed_out.weight" : "lm_head.weight";
+  static const char *const of_bert[] = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", NULL};
+  static const char *const of_t5[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", NULL};
+  if (m->layers_are == HF_BERT) return m->head != HF_BERT_QUESTIONS && is_one_of(name, of_bert);
+  if (m->layers_are == HF_T5 && is_one_of(name, of_t5)) return true;
+  /* An unscaled head of T5 is a matrix of its own, whatever config.json says. */
+  bool tied = m->layers_are == HF_T5 ? m->head == HF_T5_TIED && m->scaled : m->tied;
+  return tied && strcmp(name, m->layers_are == HF_NEOX ? "embed_out.weight" : "lm_head.weight") == 0;
 }
+
+const char *zp_hf_old_name(zp_arena *arena, const zp_imported *imported, const char *name) {
+  static const char *const rows[][2] = {{"LayerNorm.weight", "gamma"}, {"LayerNorm.bias", "beta"}};
+  for (int i = 0; imported->model->layers_are == HF_BERT && i < 2; i++)
+    if (ends_with(name, rows[i][0]))
+      return zp_format(arena, "%.*s.%s", (int)(strrchr(name, '.') - name), name, rows[i][1]);
+  return NULL;
+}
+
+int zp_hf_heads(const zp_imported *imported) { return imported->model->n_heads > 1 ? imported->model->n_heads : 1; }
+int zp_hf_head(const zp_imported *imported) { return imported->model->head; }
 
 const char *zp_hf_type(const zp_imported *imported) { return imported->model->type; }

@@ -18,7 +18,7 @@ const char *hf_number(zp_arena *arena, double value) {
 
 /* Learned positions fix the sample; rotary ones allow any that attention sees whole. */
 static int64_t sample_of(const hf_model *m) {
-  if (m->layers_are == HF_GPT2) return m->positions;
+  if (m->layers_are == HF_GPT2 || m->layers_are == HF_BERT) return m->positions;
   int64_t s = m->positions < USUAL_SAMPLE ? m->positions : USUAL_SAMPLE;
   return m->window && m->window < s ? m->window : s;
 }
@@ -32,10 +32,10 @@ static void write_comment(zp_buf *out, const hf_model *m) {
       out,
       "#\n#   zplan check FILE.dz        shapes, parameter count\n#   zplan FILE.dz --gpus 8     the best plan\n#\n");
   zp_buf_puts(out, "# The blocks `cluster`, `train` and `plan` at the end are to be filled in.");
-  if (m->layers_are != HF_GPT2)
+  if (m->layers_are == HF_NEOX || m->layers_are == HF_LLAMA)
     zp_buf_printf(out, "\n# S, the length of a sample, may be up to %lld.",
                   (long long)(m->window && m->window < m->positions ? m->window : m->positions));
-  zp_buf_puts(out, "\nuse std.nn\nuse std.hw\n\n");
+  zp_buf_printf(out, "\nuse std.nn\n%suse std.hw\n\n", m->layers_are == HF_T5 ? "use std.models\n" : "");
 }
 
 static void write_formals(zp_buf *out, const hf_model *m) {
@@ -75,7 +75,7 @@ static const names names_of[] = {[HF_GPT2] = {"wte", "lm_head", "h", "ln_f", "la
                                  [HF_NEOX] = {"embed_in", "embed_out", "layers", "final_layer_norm", "layer_norm"},
                                  [HF_LLAMA] = {"embed_tokens", "lm_head", "layers", "norm", "rms_norm"}};
 
-static const char *dropped(const zp_buf *out, const hf_model *m, const char *x) {
+const char *hf_dropped(const zp_buf *out, const hf_model *m, const char *x) {
   if (m->layers_are == HF_LLAMA) return x;
   if (m->embedding_dropout == m->dropout) return zp_format(out->arena, "dropout(%s)", x);
   return zp_format(out->arena, "dropout(%s, rate = %s)", x, hf_number(out->arena, m->embedding_dropout));
@@ -89,7 +89,7 @@ static void write_model(zp_buf *out, const hf_model *m) {
   if (m->layers_are == HF_GPT2) zp_buf_printf(out, "  param wpe: [S, d] ~ normal(std = %s)\n", std);
   if (!m->tied) zp_buf_printf(out, "  param %s: [V, d] ~ normal(std = %s)\n", n->head, std);
   const char *x = zp_format(out->arena, "embedding(tokens, %s)%s", n->table, m->layers_are == HF_GPT2 ? " + wpe" : "");
-  zp_buf_printf(out, "\n  x = %s\n  repeat %s in 0..layers {\n", dropped(out, m, x), n->layers);
+  zp_buf_printf(out, "\n  x = %s\n  repeat %s in 0..layers {\n", hf_dropped(out, m, x), n->layers);
   write_layer_call(out, m);
   int width = (int)strlen(n->norm) > 6 ? (int)strlen(n->norm) : 6;
   zp_buf_printf(out, "  }\n  %-*s = %s(x, eps = %s)\n", width, n->norm, n->norm_op, hf_number(out->arena, m->eps));
@@ -101,8 +101,10 @@ static void write_model(zp_buf *out, const hf_model *m) {
 static void write_rest(zp_buf *out, const hf_model *m) {
   zp_buf_puts(out, "\ncluster gpus {\n  nodes = 1\n  node  = std.hw.dgx_h100\n}\n\n");
   zp_buf_printf(out, "train {\n  model     = %s\n", m->type);
-  zp_buf_puts(out, "  data      = synthetic(seed = 1)  # or text(\"book.txt\"), tokens(\"data/*.bin\")\n"
-                   "  batch     = 256                  # sequences per optimizer step\n"
+  zp_buf_puts(out, m->layers_are == HF_BERT || m->layers_are == HF_T5
+                       ? "  data      = arrays(\"data\")       # a file of NumPy for every input\n"
+                       : "  data      = synthetic(seed = 1)  # or text(\"book.txt\"), tokens(\"data/*.bin\")\n");
+  zp_buf_puts(out, "  batch     = 256                  # sequences per optimizer step\n"
                    "  steps     = 10000\n  precision = \"mixed_bf16\"\n");
   if (m->dropout > 0) zp_buf_printf(out, "  dropout   = %s\n", hf_number(out->arena, m->dropout));
   zp_buf_puts(out, "  optimizer = adamw(lr = 3e-4, betas = [0.9, 0.95], eps = 1e-8, weight_decay = 0.1)\n"
@@ -113,9 +115,15 @@ static void write_rest(zp_buf *out, const hf_model *m) {
 const char *hf_write(zp_arena *arena, const hf_model *m) {
   zp_buf out = zp_buf_new(arena);
   write_comment(&out, m);
-  hf_write_blocks(&out, m);
-  zp_buf_puts(&out, "\n");
-  write_model(&out, m);
+  if (m->layers_are == HF_BERT) {
+    hf_write_bert(&out, m);
+  } else if (m->layers_are == HF_T5) {
+    hf_write_t5(&out, m);
+  } else {
+    hf_write_blocks(&out, m);
+    zp_buf_puts(&out, "\n");
+    write_model(&out, m);
+  }
   write_rest(&out, m);
   return out.data;
 }

@@ -8,6 +8,7 @@ struct zp_decoder {
   zp_strings text; /* by id; NULL: no such token */
   ZP_VEC(bool) added;
   bool byte_level;
+  const char *prefix; /* WordPiece: of tokens that go on with a word; NULL: another model */
 };
 
 static void put(zp_decoder *d, int64_t id, const char *text, bool added) {
@@ -38,7 +39,10 @@ zp_decoder *zp_decoder_read(zp_arena *arena, const char *json, size_t len) {
   zp_decoder *d = ZP_NEW(arena, zp_decoder);
   d->arena = arena;
   d->byte_level = has_byte_level(zp_json_get(root, "pre_tokenizer")) || has_byte_level(zp_json_get(root, "decoder"));
-  const zp_json *vocab = zp_json_get(zp_json_get(root, "model"), "vocab"), *added = zp_json_get(root, "added_tokens");
+  const zp_json *model = zp_json_get(root, "model"), *vocab = zp_json_get(model, "vocab");
+  if (strcmp(zp_json_get_string(model, "type", ""), "WordPiece") == 0)
+    d->prefix = zp_strdup(arena, zp_json_get_string(model, "continuing_subword_prefix", "##"));
+  const zp_json *added = zp_json_get(root, "added_tokens");
   for (int i = 0; zp_json_is_array(vocab) && i < zp_json_count(vocab); i++)
     put(d, i, zp_json_string(zp_json_at(zp_json_at(vocab, i), 0), ""), false);
   for (void *at = NULL; zp_json_is_object(vocab) && zp_json_next(vocab, &at, &key, &value);)
@@ -71,6 +75,13 @@ static void decode_bytes(zp_buf *out, const char *text) {
   }
 }
 
+static void decode_pieces(zp_buf *out, const char *text, const char *prefix) {
+  size_t n = strlen(prefix);
+  bool goes_on = strncmp(text, prefix, n) == 0 && text[n];
+  if (!goes_on && out->len > 0) zp_buf_puts(out, " ");
+  zp_buf_puts(out, goes_on ? text + n : text);
+}
+
 static void decode_marks(zp_buf *out, const char *text) {
   static const char mark[] = "\xE2\x96\x81";
   unsigned byte;
@@ -90,7 +101,9 @@ static void decode_marks(zp_buf *out, const char *text) {
 void zp_decode(const zp_decoder *d, int32_t id, zp_buf *out) {
   const char *text = id >= 0 && id < d->text.len ? d->text.data[id] : NULL;
   if (!text) return;
-  if (d->added.data[id])
+  if (d->prefix)
+    decode_pieces(out, text, d->prefix);
+  else if (d->added.data[id])
     zp_buf_puts(out, text);
   else if (d->byte_level)
     decode_bytes(out, text);

@@ -114,6 +114,9 @@ bool normalize_step(const normal_step *step, zp_arena *arena, const char **text,
   case BY_CHARSMAP:
     ok = charsmap_apply(&step->map, arena, *text, *len, out) || fail(error, "`precompiled_charsmap` is damaged");
     break;
+  case CLEAN: bert_clean(*text, *len, arena, out); break;
+  case SEPARATE: bert_separate(*text, *len, arena, out); break;
+  case STRIP_ACCENTS: bert_strip_accents(*text, *len, arena, out); break;
   case STRIP: strip(step, text, len); return true;
   }
   *text = out->data;

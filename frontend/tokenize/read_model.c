@@ -1,4 +1,4 @@
-/* The model of a tokenizer.json: vocabulary and rules of BPE, pieces and scores of unigram. */
+/* The model of a tokenizer.json: vocabulary and rules of BPE, pieces and scores of unigram, tokens of WordPiece. */
 #include "tokenize.h"
 
 #include <math.h>
@@ -155,10 +155,29 @@ static bool read_unigram(reader *r, const zp_json *model) {
   return read_fallback(r, model, &t->unigram.other);
 }
 
+/* ---- WordPiece ---- */
+
+static bool read_wordpiece(reader *r, const zp_json *model) {
+  zp_tokenizer *t = r->t;
+  const char *unknown = zp_json_get_string(model, "unk_token", "[UNK]");
+  if (r->byte_level) return refuse(r, "WordPiece of bytes (`ByteLevel`)");
+  for (int i = 0; i < t->n_stages; i++)
+    if (t->stages[i].kind == MARK) return refuse(r, "WordPiece behind `Metaspace`");
+  if (!read_vocabulary(r, zp_json_get(model, "vocab"))) return false;
+  t->wordpiece =
+      (wordpiece){.arena = t->arena,
+                  .vocabulary = &t->vocabulary,
+                  .prefix = zp_strdup(t->arena, zp_json_get_string(model, "continuing_subword_prefix", "##")),
+                  .unknown = vocabulary_find(&t->vocabulary, unknown, strlen(unknown)),
+                  .most_characters = zp_json_get_int(model, "max_input_chars_per_word", 100)};
+  return t->wordpiece.unknown >= 0 || malformed(r, name_in(r, "`unk_token` `%s` is not in the vocabulary", unknown));
+}
+
 bool read_model(reader *r, const zp_json *model) {
   const char *type = zp_json_get_string(model, "type", "BPE");
   if (!zp_json_is_object(model)) return malformed(r, "`model` is no object");
-  r->t->by_unigram = strcmp(type, "Unigram") == 0;
-  if (r->t->by_unigram) return read_unigram(r, model);
+  r->t->kind = strcmp(type, "Unigram") == 0 ? BY_SCORES : strcmp(type, "WordPiece") == 0 ? BY_LONGEST : BY_RULES;
+  if (r->t->kind == BY_SCORES) return read_unigram(r, model);
+  if (r->t->kind == BY_LONGEST) return read_wordpiece(r, model);
   return strcmp(type, "BPE") == 0 ? read_bpe(r, model) : refuse(r, name_in(r, "a model of type `%s`", type));
 }

@@ -5,6 +5,8 @@
 static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 /* White space as Unicode has it: PCRE2 counts U+180E, too. */
 static const char space_pattern[] = "(?:(?!\\x{180E})\\s)+";
+/* BERT's: all of ASCII that is no letter, digit or space, and Unicode's. */
+static const char punctuation_pattern[] = "[!-/:-@\\[-`{-~]|\\p{P}";
 
 /* ---- normalizers ---- */
 
@@ -47,6 +49,25 @@ static bool read_step(reader *r, const zp_json *step, const char *type, normal_s
   return true;
 }
 
+/* Several steps of ours. Accents go with the capitals unless the file says otherwise. */
+static bool read_bert(reader *r, const zp_json *step) {
+  bool lower = zp_json_get_bool(step, "lowercase", true), strip = zp_json_get_bool(step, "strip_accents", lower);
+  const struct {
+    bool wanted;
+    normal_step step;
+  } steps[] = {{zp_json_get_bool(step, "clean_text", true), {.kind = CLEAN}},
+               {zp_json_get_bool(step, "handle_chinese_chars", true), {.kind = SEPARATE}},
+               {strip, {.kind = TO_FORM, .form = "NFD"}},
+               {strip, {.kind = STRIP_ACCENTS}},
+               {lower, {.kind = TO_LOWER}}};
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    if (!steps[i].wanted) continue;
+    if (r->t->n_normalizers == MOST_NORMALIZERS) return refuse(r, "more than sixteen normalizers in a row");
+    r->t->normalizers[r->t->n_normalizers++] = steps[i].step;
+  }
+  return true;
+}
+
 bool read_normalizer(reader *r, const zp_json *step) {
   zp_tokenizer *t = r->t;
   if (!step || zp_json_is_null(step)) return true;
@@ -57,6 +78,7 @@ bool read_normalizer(reader *r, const zp_json *step) {
       if (!read_normalizer(r, zp_json_at(steps, i))) return false;
     return true;
   }
+  if (strcmp(type, "BertNormalizer") == 0) return read_bert(r, step);
   if (t->n_normalizers == MOST_NORMALIZERS) return refuse(r, "more than sixteen normalizers in a row");
   return read_step(r, step, type, &t->normalizers[t->n_normalizers++]);
 }
@@ -128,6 +150,8 @@ bool read_words(reader *r, const zp_json *step) {
   if (strcmp(type, "Split") == 0) return read_split(r, step);
   if (strcmp(type, "Metaspace") == 0) return read_mark(r, step);
   if (strcmp(type, "WhitespaceSplit") == 0) return add_pattern(r, REMOVE, space_pattern, false);
+  if (strcmp(type, "BertPreTokenizer") == 0)
+    return add_pattern(r, REMOVE, space_pattern, false) && add_pattern(r, ISOLATE, punctuation_pattern, false);
   if (strcmp(type, "Digits") == 0)
     return add_pattern(r, ISOLATE, zp_json_get_bool(step, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", false);
   if (strcmp(type, "ByteLevel") != 0) return refuse(r, name_in(r, "`pre_tokenizer` has a step `%s`", type));

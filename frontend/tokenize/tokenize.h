@@ -135,6 +135,22 @@ void unigram_sort(unigram *u);
 /* As merge_word: the pieces with the greatest sum of scores. */
 const int32_t *unigram_word(unigram *u, const char *word, int len, int *n);
 
+/* ---- wordpiece.c ---- */
+
+typedef struct wordpiece {
+  zp_arena *arena;
+  const vocabulary *vocabulary;
+  const char *prefix; /* of tokens that do not begin a word */
+  int32_t unknown;
+  int64_t most_characters; /* of a word; longer ones are unknown */
+  ZP_VEC(int32_t) ids;
+  ZP_VEC(int) ends; /* of every token in the word */
+  ZP_VEC(char) key;
+} wordpiece;
+
+/* As merge_word; every word has ids, and `ends` is of the last one. */
+const int32_t *wordpiece_word(wordpiece *p, const char *word, int len, int *n);
+
 /* ---- split.c ---- */
 
 /* A pattern whose matches, and what lies between them, become pieces of their own. */
@@ -169,9 +185,24 @@ bool charsmap_read(charsmap *m, zp_arena *arena, const char *base64);
 /* Appends to `out`. False: the map is damaged. */
 bool charsmap_apply(const charsmap *m, zp_arena *arena, const char *text, size_t len, characters *out);
 
+/* ---- bert_text.c: each appends to `out` ---- */
+void bert_clean(const char *text, size_t len, zp_arena *arena, characters *out);
+void bert_separate(const char *text, size_t len, zp_arena *arena, characters *out);      /* spaces around ideographs */
+void bert_strip_accents(const char *text, size_t len, zp_arena *arena, characters *out); /* of text in NFD */
+
 /* ---- normalize.c ---- */
 
-typedef enum normal_kind { TO_FORM, TO_LOWER, PREPEND, REPLACE, STRIP, BY_CHARSMAP } normal_kind;
+typedef enum normal_kind {
+  TO_FORM,
+  TO_LOWER,
+  PREPEND,
+  REPLACE,
+  STRIP,
+  BY_CHARSMAP,
+  CLEAN,
+  SEPARATE,
+  STRIP_ACCENTS
+} normal_kind;
 
 /* One normalizer of the file. */
 typedef struct normal_step {
@@ -225,12 +256,15 @@ typedef struct stage {
 
 enum { MOST_STAGES = 8, MOST_NORMALIZERS = 16 };
 
+typedef enum model_kind { BY_RULES, BY_SCORES, BY_LONGEST } model_kind; /* BPE, unigram, WordPiece */
+
 struct zp_tokenizer {
   zp_arena *arena;
   vocabulary vocabulary;
-  bool by_unigram;
+  model_kind kind;
   merger merger;
   unigram unigram;
+  wordpiece wordpiece;
   added_tokens raw, normal; /* found before, and after the normalizers */
   normal_step normalizers[MOST_NORMALIZERS];
   int n_normalizers;
@@ -242,6 +276,22 @@ struct zp_tokenizer {
 
 /* Through all normalizers: the text itself where there are none, else a place that is valid until the next call. */
 bool normalize(zp_tokenizer *t, const char **text, size_t *len, const char **error);
+
+/* ---- places.c ---- */
+
+/* Which bytes of the text every byte of its normalized form is from. */
+typedef struct places {
+  const char *text;   /* the whole of it */
+  const char *normal; /* the part in work, normalized */
+  ZP_VEC(int32_t) begin, end;
+  characters one[2];
+  zp_token_places *out;
+} places;
+
+/* Finds them for the part of the text that begins at `begin`. False with *error where characters are changed together.
+ */
+bool places_find(zp_tokenizer *t, places *p, const char *text, size_t begin, size_t len, const char *normal,
+                 size_t normal_len, const char **error);
 
 /* ---- read.c: shared by its parts ---- */
 

@@ -13,6 +13,7 @@ typedef struct walk {
   zp_on_tokens *on_tokens;
   void *user;
   const char **error;
+  places *places; /* NULL: they are not asked for */
 } walk;
 
 /* Part of the text; `first`: it is where the text begins. */
@@ -31,14 +32,40 @@ static part part_of(part p, size_t begin, size_t end) {
   return (part){p.text + begin, end - begin, p.first && begin == 0};
 }
 
+static void add_place(const walk *w, int32_t id, int32_t begin, int32_t end) {
+  zp_token_places *out = w->places->out;
+  zp_push(w->t->arena, &out->ids, id);
+  zp_push(w->t->arena, &out->begin, begin);
+  zp_push(w->t->arena, &out->end, end);
+}
+
+static bool on_pieces(const walk *w, part p, const int32_t *ids, int n) {
+  const places *map = w->places;
+  if (!map) return w->on_tokens(w->user, ids, n);
+  size_t at = (size_t)(p.text - map->normal);
+  for (int i = 0; i < n; i++) {
+    size_t first = at + (i > 0 ? (size_t)w->t->wordpiece.ends.data[i - 1] : 0);
+    size_t last = at + (size_t)w->t->wordpiece.ends.data[i] - 1;
+    add_place(w, ids[i], map->begin.data[first], map->end.data[last]);
+  }
+  return true;
+}
+
+static const int32_t *ids_of(zp_tokenizer *t, part p, int *n) {
+  switch (t->kind) {
+  case BY_SCORES: return unigram_word(&t->unigram, p.text, (int)p.len, n);
+  case BY_LONGEST: return wordpiece_word(&t->wordpiece, p.text, (int)p.len, n);
+  default: return merge_word(&t->merger, p.text, (int)p.len, n);
+  }
+}
+
 static bool on_word(const walk *w, part p) {
   zp_tokenizer *t = w->t;
-  size_t most = t->by_unigram ? LONGEST_UNIGRAM : LONGEST_WORD;
+  size_t most = t->kind == BY_SCORES ? LONGEST_UNIGRAM : LONGEST_WORD;
   if (p.len > most) return fail(w, zp_format(t->arena, "a word of %zu bytes; at most %zu are possible", p.len, most));
   int n;
-  const int32_t *ids = t->by_unigram ? unigram_word(&t->unigram, p.text, (int)p.len, &n)
-                                     : merge_word(&t->merger, p.text, (int)p.len, &n);
-  if (ids) return w->on_tokens(w->user, ids, n);
+  const int32_t *ids = ids_of(t, p, &n);
+  if (ids) return on_pieces(w, p, ids, n);
   return fail(w, zp_format(t->arena, "the tokenizer has no token for `%.*s`, and none for unknown characters",
                            character_bytes((unsigned char)p.text[n]), p.text + n));
 }
@@ -98,7 +125,14 @@ static bool on_piece(const walk *w, int at, part p) {
 static bool on_added(const walk *w, const added_tokens *added, const char *text, size_t len) {
   for (int i = 0; i < added->tokens.len; i++) {
     const added_token *a = &added->tokens.data[i];
-    if (a->len == len && memcmp(a->content, text, len) == 0) return w->on_tokens(w->user, &a->id, 1);
+    if (a->len != len || memcmp(a->content, text, len) != 0) continue;
+    if (!w->places) return w->on_tokens(w->user, &a->id, 1);
+    const places *map = w->places;
+    bool raw = added == &w->t->raw;
+    size_t at = (size_t)(text - (raw ? map->text : map->normal));
+    add_place(w, a->id, raw ? (int32_t)at : map->begin.data[at],
+              raw ? (int32_t)(at + len) : map->end.data[at + len - 1]);
+    return true;
   }
   return fail(w, "an added token is not in its own list");
 }
@@ -120,7 +154,10 @@ static bool on_normal(const walk *w, part p) { return on_piece(w, 0, p); }
 
 static bool on_raw(const walk *w, part p) {
   if (p.len == 0) return true;
-  return normalize(w->t, &p.text, &p.len, w->error) && take_out(w, &w->t->normal, p, on_normal);
+  size_t begin = w->places ? (size_t)(p.text - w->places->text) : 0, len = p.len;
+  if (!normalize(w->t, &p.text, &p.len, w->error)) return false;
+  if (w->places && !places_find(w->t, w->places, w->places->text, begin, len, p.text, p.len, w->error)) return false;
+  return take_out(w, &w->t->normal, p, on_normal);
 }
 
 /* ---- the text ---- */
@@ -146,14 +183,26 @@ size_t find_not_utf8(const unsigned char *s, size_t len) {
   return len;
 }
 
+static bool walk_text(const walk *w, const char *text, size_t len) {
+  *w->error = NULL;
+  size_t bad = find_not_utf8((const unsigned char *)text, len);
+  if (bad < len) return fail(w, zp_format(w->t->arena, "byte %zu (0x%02X) is no UTF-8", bad, (unsigned char)text[bad]));
+  return take_out(w, &w->t->raw, (part){text, len, true}, on_raw);
+}
+
 bool zp_tokenize(zp_tokenizer *t, const char *text, size_t len, zp_on_tokens *on_tokens, void *user,
                  const char **error) {
   assert((text || len == 0) && on_tokens && error);
-  walk w = {t, on_tokens, user, error};
-  *error = NULL;
-  size_t bad = find_not_utf8((const unsigned char *)text, len);
-  if (bad < len) return fail(&w, zp_format(t->arena, "byte %zu (0x%02X) is no UTF-8", bad, (unsigned char)text[bad]));
-  return take_out(&w, &t->raw, (part){text, len, true}, on_raw);
+  return walk_text(&(walk){t, on_tokens, user, error, NULL}, text, len);
+}
+
+bool zp_tokenizer_has_places(const zp_tokenizer *t) { return t->kind == BY_LONGEST; }
+
+bool zp_tokenize_places(zp_tokenizer *t, const char *text, size_t len, zp_token_places *out, const char **error) {
+  assert((text || len == 0) && out && error && zp_tokenizer_has_places(t));
+  if (len > INT32_MAX / 2) return *error = "a text is longer than 1 GiB", false;
+  places map = {.text = text, .out = out};
+  return walk_text(&(walk){t, NULL, NULL, error, &map}, text, len);
 }
 
 int64_t zp_tokenizer_vocabulary(const zp_tokenizer *t) { return t->largest_id + 1; }

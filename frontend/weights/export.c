@@ -60,11 +60,9 @@ static void divide(exporter *e) {
 static bool divide_alike(exporter *e) {
   const zp_weight_folder *like = e->job->like;
   if (e->job->shard_bytes > 0 || !like) return false;
-  for (int i = 0; i < e->n; i++) {
-    const zp_weight_tensor *t = zp_weights_find(like, e->list[i].name);
-    if (!t) return false;
-    e->list[i].file = t->file;
-  }
+  for (int i = 0; i < e->n; i++)
+    if (!zp_weights_find(like, e->list[i].name)) return false;
+  for (int i = 0; i < e->n; i++) e->list[i].file = zp_weights_find(like, e->list[i].name)->file;
   zp_strings *names = ZP_NEW(e->arena, zp_strings);
   for (int i = 0; i < like->files.len; i++) {
     const char *slash = strrchr(like->files.data[i].path, '/');

@@ -59,7 +59,7 @@ static void push_part(mapper *m, zp_mapped_tensor *tensor, const zp_hf_part *par
   int64_t end = match->turned ? zp_shape_elements(&theirs->shape, 1) : begin + match->rows * row;
   int64_t low = begin > part->begin ? begin : part->begin, high = end < part->begin + count ? end : part->begin + count;
   if (low >= high) return;
-  zp_weight_part p = {.ours = zp_param_instance_name(m->arena, ours, iteration), .n = part->n};
+  zp_weight_part p = {.ours = zp_param_instance_name(m->arena, ours, iteration), .param = ours->name, .n = part->n};
   memcpy(p.extents, part->extents, sizeof part->extents);
   memcpy(p.strides, part->strides, sizeof part->strides);
   slice(&p, low - part->begin, high - part->begin);
@@ -144,6 +144,27 @@ static const zp_model *model_of(zp_arena *arena, zp_diags *diags, const zp_impor
   return NULL;
 }
 
+/* The model with another head of its family, where that one is the user's: a fine-tuning begins with what stands below.
+ * False: none is. */
+static bool try_heads(mapper *m, const char *library_dir, const char *path, const char *json, size_t len) {
+  zp_diags *quiet = zp_diags_new(m->arena);
+  int as_written = zp_hf_head(m->map->imported), heads = zp_hf_heads(m->map->imported);
+  for (int head = 0; head < heads; head++) {
+    if (head == as_written) continue;
+    const zp_imported *imported = zp_import_hf_head(m->arena, quiet, path, json, len, head);
+    const zp_model *theirs = imported ? model_of(m->arena, quiet, imported, m->ours, library_dir, path) : NULL;
+    if (!theirs) continue;
+    zp_model_difference difference;
+    zp_param_matches matches = zp_match_models(m->arena, m->ours, theirs, path, &difference);
+    if (difference.text) continue;
+    m->map->imported = imported;
+    m->theirs = theirs;
+    m->matches = matches;
+    return true;
+  }
+  return false;
+}
+
 zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
                                  const char *path, const char *json, size_t len) {
   mapper m = {.arena = arena, .ours = zp_spec_base(spec), .map = ZP_NEW(arena, zp_weight_map)};
@@ -153,7 +174,7 @@ zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec
   if (!m.theirs) return NULL;
   zp_model_difference difference;
   m.matches = zp_match_models(arena, m.ours, m.theirs, path, &difference);
-  if (difference.text) {
+  if (difference.text && !try_heads(&m, library_dir, path, json, len)) {
     bool of_library = zp_diags_in_library(diags, difference.span); /* a place there would not help */
     zp_diag *d = zp_report(diags, ZP_Z0693, of_library ? m.ours->span : difference.span,
                            "the model computes something else than that of %s", path);
@@ -175,12 +196,11 @@ zp_weight_map *zp_weights_map_own(zp_arena *arena, const zp_spec *spec) {
     const zp_param *param = &spec->model->params.data[i];
     for (int64_t n = 0; n < iterations_of(spec->model, param); n++) {
       const char *name = zp_param_instance_name(arena, param, n);
-      zp_mapped_tensor tensor = {.name = name,
-                                 .rank = param->shape.rank,
-                                 .optional = zp_model_is_adapter(spec->model, i),
-                                 .param = param->name};
+      zp_mapped_tensor tensor = {
+          .name = name, .rank = param->shape.rank, .optional = zp_model_is_adapter(spec->model, i)};
       for (int k = 0; k < tensor.rank; k++) tensor.shape[k] = param->shape.dim[k];
-      zp_weight_part part = {.ours = name, .n = 1, .extents = {zp_shape_elements(&param->shape, 1)}, .strides = {1}};
+      zp_weight_part part = {
+          .ours = name, .param = param->name, .n = 1, .extents = {zp_shape_elements(&param->shape, 1)}, .strides = {1}};
       zp_push(arena, &tensor.parts, part);
       zp_push(arena, &map->tensors, tensor);
     }

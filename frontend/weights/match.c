@@ -14,6 +14,7 @@ typedef struct matcher {
   const zp_graph *graph[2];
   const char *their_name;
   zp_param_matches found;
+  int *input;           /* of an input of ours: 1 + that of theirs which stands for it; 0: none yet */
   int *partner;         /* of a tensor of ours in the graph in work: 1 + its partner; 0: none yet */
   int n_matched, depth; /* tensors that match, and operations between the output and here */
   int best;             /* their sum where the difference was met that is told */
@@ -120,6 +121,17 @@ static bool read_linear(const matcher *m, int side, int tensor, linear *l) {
   return true;
 }
 
+/* Inputs stand in any order and have any names; one of theirs is one of ours. */
+static bool bind_input(matcher *m, const zp_tensor *ours, const zp_tensor *theirs) {
+  const zp_input *a = &m->model[OURS]->inputs.data[ours->index], *b = &m->model[THEIRS]->inputs.data[theirs->index];
+  bool taken = false;
+  for (int i = 0; i < m->model[OURS]->inputs.len; i++) taken |= i != ours->index && m->input[i] == 1 + theirs->index;
+  if (taken || (m->input[ours->index] && m->input[ours->index] != 1 + theirs->index) || a->element != b->element)
+    return differ(m, ours->span, "`%s` stands where %s reads another input", ours->name, m->their_name);
+  m->input[ours->index] = 1 + theirs->index;
+  return true;
+}
+
 static bool bind_rows(matcher *m, int a, int b, int64_t our_row, int64_t their_row, int64_t rows, zp_span span) {
   zp_param_match one;
   memset(&one, 0, sizeof one);
@@ -171,7 +183,7 @@ static bool same_attention(matcher *m, const zp_node *a, const zp_node *b) {
     return differ(m, a->span, "attention has %lld key/value heads here, and %lld in %s", (long long)kv_x,
                   (long long)kv_y, m->their_name);
   if (x->causal != y->causal || x->cross != y->cross || x->max_distance != y->max_distance || x->sparse ||
-      x->window != y->window || a->in.len != b->in.len)
+      x->window != y->window)
     return differ(m, a->span, "attention sees other positions here than in %s, where it sees all before",
                   m->their_name);
   if (!same_number(x->softcap, y->softcap))
@@ -216,6 +228,11 @@ static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
   case ZP_OP_MUL_CONST:
     return same_number(x->value, y->value) ||
            differ(m, a->span, "the number is %g here, and %g in %s", x->value, y->value, m->their_name);
+  case ZP_OP_SLICE:
+  case ZP_OP_COLUMN:
+    return (x->begin == y->begin && x->count == y->count) ||
+           differ(m, a->span, "another %s is taken here than in %s", a->op == ZP_OP_COLUMN ? "column" : "position",
+                  m->their_name);
   case ZP_OP_TOP_K_GATE:
     if (x->sigmoid != y->sigmoid)
       return differ(m, a->span, "affinities to experts are %s here, and %s in %s",
@@ -238,13 +255,14 @@ static int output_index(const zp_node *n, int tensor) {
 /* State before a try, to come back to. */
 typedef struct saved {
   int found, n_matched;
-  int *partner;
+  int *partner, *input;
 } saved;
 
 static saved save(matcher *m) {
-  int n = m->graph[OURS]->tensors.len;
-  saved s = {m->found.len, m->n_matched, ZP_NEW_ARRAY(m->arena, int, n)};
+  int n = m->graph[OURS]->tensors.len, inputs = m->model[OURS]->inputs.len;
+  saved s = {m->found.len, m->n_matched, ZP_NEW_ARRAY(m->arena, int, n), ZP_NEW_ARRAY(m->arena, int, inputs)};
   memcpy(s.partner, m->partner, sizeof *s.partner * (size_t)n);
+  memcpy(s.input, m->input, sizeof *s.input * (size_t)inputs);
   return s;
 }
 
@@ -252,6 +270,44 @@ static void restore(matcher *m, const saved *s) {
   m->found.len = s->found;
   m->n_matched = s->n_matched;
   memcpy(m->partner, s->partner, sizeof *m->partner * (size_t)m->graph[OURS]->tensors.len);
+  memcpy(m->input, s->input, sizeof *m->input * (size_t)m->model[OURS]->inputs.len);
+}
+
+/* ---- sums of three terms and more, which may be written in any order ---- */
+
+enum { MOST_TERMS = 4 };
+
+/* The terms of a sum. False: there are too many to try all orders. */
+static bool terms_of(const matcher *m, int side, int tensor, int terms[MOST_TERMS], int *n) {
+  tensor = without_dropout(m, side, tensor);
+  const zp_node *node = node_of(m, side, tensor);
+  if (node && node->op == ZP_OP_ADD && tensor_of(m, side, tensor)->base < 0)
+    return terms_of(m, side, node->in.data[0], terms, n) && terms_of(m, side, node->in.data[1], terms, n);
+  if (*n == MOST_TERMS) return false;
+  terms[(*n)++] = tensor;
+  return true;
+}
+
+/* Terms i and up of ours against those of theirs that are not taken yet. */
+static bool match_terms(matcher *m, const int *ours, int *theirs, int i, int n) {
+  if (i == n) return true;
+  for (int k = i; k < n; k++) {
+    saved before = save(m);
+    int chosen = theirs[k];
+    theirs[k] = theirs[i];
+    theirs[i] = chosen;
+    if (match(m, ours[i], chosen) && match_terms(m, ours, theirs, i + 1, n)) return true;
+    theirs[i] = theirs[k];
+    theirs[k] = chosen;
+    restore(m, &before);
+  }
+  return false;
+}
+
+static bool match_sum(matcher *m, const zp_node *a, const zp_node *b) {
+  int ours[MOST_TERMS], theirs[MOST_TERMS], n = 0, k = 0;
+  bool few = terms_of(m, OURS, a->out.data[0], ours, &n) && terms_of(m, THEIRS, b->out.data[0], theirs, &k);
+  return few && n > 2 && n == k && match_terms(m, ours, theirs, 0, n);
 }
 
 static bool match_operands(matcher *m, const zp_node *a, const zp_node *b) {
@@ -264,7 +320,27 @@ static bool match_operands(matcher *m, const zp_node *a, const zp_node *b) {
   for (int i = 0; good && i < a->in.len; i++) good = match(m, a->in.data[i], b->in.data[i]);
   if (good || !commutes) return good;
   restore(m, &before);
-  return match(m, a->in.data[0], b->in.data[1]) && match(m, a->in.data[1], b->in.data[0]);
+  if (match(m, a->in.data[0], b->in.data[1]) && match(m, a->in.data[1], b->in.data[0])) return true;
+  restore(m, &before);
+  return a->op == ZP_OP_ADD && match_sum(m, a, b);
+}
+
+/* q, k, v, and a bias; lengths only where both have them: without, every position is there. */
+static bool match_attention(matcher *m, const zp_node *a, const zp_node *b) {
+  for (int i = 0; i < 3; i++)
+    if (!match(m, a->in.data[i], b->in.data[i])) return false;
+  int lengths[2] = {zp_attention_lengths(a), zp_attention_lengths(b)};
+  if (lengths[OURS] >= 0 && lengths[THEIRS] >= 0 && !match(m, lengths[OURS], lengths[THEIRS])) return false;
+  if (lengths[OURS] >= 0 && lengths[THEIRS] < 0)
+    return differ(m, a->span, "attention sees as far as lengths say here, and all positions in %s", m->their_name);
+  int bias[2] = {zp_attention_bias(a), zp_attention_bias(b)};
+  return bias[OURS] < 0 || match(m, bias[OURS], bias[THEIRS]);
+}
+
+/* Logits and labels; where samples have classes of their own, lengths as well. */
+static bool match_loss(matcher *m, const zp_node *a, const zp_node *b) {
+  return match(m, a->in.data[0], b->in.data[0]) && match(m, a->in.data[1], b->in.data[1]) &&
+         (a->in.len < 3 || b->in.len < 3 || match(m, a->in.data[2], b->in.data[2]));
 }
 
 /* x W: the weight may be written [out, in] or [in, out]. */
@@ -280,6 +356,16 @@ static bool match_product(matcher *m, const zp_node *a, const zp_node *b) {
   return bind_whole(m, w, v, !a->attr.trans, turned, a->span);
 }
 
+static bool match_by_op(matcher *m, const zp_node *a, const zp_node *b) {
+  switch (a->op) {
+  case ZP_OP_MATMUL:
+  case ZP_OP_BATCHED_MATMUL: return match_product(m, a, b);
+  case ZP_OP_ATTENTION: return match_attention(m, a, b);
+  case ZP_OP_CROSS_ENTROPY: return match_loss(m, a, b);
+  default: return match_operands(m, a, b);
+  }
+}
+
 static bool match_nodes(matcher *m, int a, int b) {
   const zp_node *x = node_of(m, OURS, a), *y = node_of(m, THEIRS, b);
   zp_span span = tensor_of(m, OURS, a)->span;
@@ -287,9 +373,7 @@ static bool match_nodes(matcher *m, int a, int b) {
   if (x->op != y->op || output_index(x, a) != output_index(y, b))
     return differ(m, x->span, "`%s` stands here, and `%s` in %s", zp_op_name(x->op), zp_op_name(y->op), m->their_name);
   m->depth++;
-  bool good =
-      same_settings(m, x, y) &&
-      (x->op == ZP_OP_MATMUL || x->op == ZP_OP_BATCHED_MATMUL ? match_product(m, x, y) : match_operands(m, x, y));
+  bool good = same_settings(m, x, y) && match_by_op(m, x, y);
   m->depth--;
   return good;
 }
@@ -315,6 +399,8 @@ static bool match(matcher *m, int a, int b) {
     good = differ(m, x->span, "`%s` is made otherwise here than in %s", x->name, m->their_name);
   else if (x->role == ZP_ROLE_PARAM)
     good = bind_whole(m, a, b, false, false, x->span);
+  else if (x->role == ZP_ROLE_INPUT)
+    good = bind_input(m, x, y);
   else if (x->role != ZP_ROLE_VALUE)
     good =
         x->index == y->index || differ(m, x->span, "`%s` stands where %s reads another input", x->name, m->their_name);
@@ -351,6 +437,7 @@ static bool match_segment(matcher *m, int s) {
 zp_param_matches zp_match_models(zp_arena *arena, const zp_model *ours, const zp_model *theirs, const char *their_name,
                                  zp_model_difference *difference) {
   matcher m = {.arena = arena, .model = {ours, theirs}, .their_name = their_name, .best = -1};
+  m.input = ZP_NEW_ARRAY(arena, int, ours->inputs.len + 1);
   *difference = (zp_model_difference){NULL, ours->span};
   bool good =
       ours->segments.len == theirs->segments.len ||

@@ -14,7 +14,8 @@ static bool is_unread(const zp_weight_folder *folder, const zp_weight_map *map, 
 
 static bool is_drawn(const zp_weight_map *map, const zp_name_pattern *pattern) {
   for (int i = 0; i < map->tensors.len; i++)
-    if (zp_matches_pattern(pattern->pattern, map->tensors.data[i].param)) return true;
+    for (int k = 0; k < map->tensors.data[i].parts.len; k++)
+      if (zp_matches_pattern(pattern->pattern, map->tensors.data[i].parts.data[k].param)) return true;
   return false;
 }
 
@@ -35,22 +36,33 @@ static void check_patterns(zp_diags *diags, const zp_initial *init, const zp_wei
   }
 }
 
+/* A tensor of a checkpoint may be parts of several parameters, and several tensors make up one. */
+static bool take_drawn(zp_arena *arena, zp_diags *diags, const zp_initial *init, zp_weight_map *map,
+                       const zp_mapped_tensor *tensor) {
+  int n = 0;
+  for (int k = 0; k < tensor->parts.len; k++) n += zp_matches_some(&init->drawn, tensor->parts.data[k].param);
+  if (n == 0) return false;
+  if (n < tensor->parts.len)
+    zp_report(diags, ZP_Z0694, init->span, "`%s` is drawn, and `%s` is not: both are parts of the tensor %s",
+              tensor->parts.data[0].param, tensor->parts.data[1].param, tensor->name);
+  for (int k = 0; k < tensor->parts.len; k++) {
+    bool known = false;
+    for (int i = 0; i < map->drawn.len && !known; i++)
+      known = strcmp(map->drawn.data[i], tensor->parts.data[k].ours) == 0;
+    if (!known) zp_push(arena, &map->drawn, tensor->parts.data[k].ours);
+  }
+  zp_push(arena, &map->left, tensor->name);
+  return true;
+}
+
 bool zp_weights_take_part(zp_arena *arena, zp_diags *diags, const zp_initial *init, zp_weight_map *map,
                           const zp_weight_folder *folder) {
   int before = zp_diags_errors(diags), kept = 0;
   if (init->drawn.len == 0 && init->unread.len == 0) return true;
-  if (!folder->of_zplan) {
-    zp_diag *d = zp_report(diags, ZP_Z0216, init->span, "a part of a checkpoint of Hugging Face is not built yet");
-    zp_diag_help(d, "`drawn` and `unread` go with checkpoints of zplan");
-    return false;
-  }
   check_patterns(diags, init, map, folder);
   for (int i = 0; i < map->tensors.len; i++) {
-    const zp_mapped_tensor *tensor = &map->tensors.data[i];
-    if (zp_matches_some(&init->drawn, tensor->param))
-      zp_push(arena, &map->drawn, tensor->name);
-    else
-      map->tensors.data[kept++] = *tensor;
+    const zp_mapped_tensor tensor = map->tensors.data[i];
+    if (!take_drawn(arena, diags, init, map, &tensor)) map->tensors.data[kept++] = tensor;
   }
   map->tensors.len = kept;
   map->unread = &init->unread;

@@ -69,8 +69,7 @@ static bool shape_fits(placer *p, const zp_mapped_tensor *want, const zp_weight_
   for (int k = 1; same && k < want->rank; k++) same = want->shape[k] == got->shape[k];
   if (!same || got->rank == 0) return false;
   if (want->shape[0] == got->shape[0]) return true;
-  size_t n = strlen(want->name);
-  bool positions = p->map->imported && n >= 10 && strcmp(want->name + n - 10, "wpe.weight") == 0;
+  bool positions = p->map->imported && zp_hf_is_position_table(want->name);
   if (!positions || got->shape[0] < want->shape[0]) return false;
   zp_push(p->arena, p->notes,
           zp_format(p->arena, "`%s` has %lld positions, of which samples of %lld use the first ones", got->name,
@@ -99,6 +98,8 @@ static void write_parts(placer *p, const zp_mapped_tensor *tensor, const zp_weig
 static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_out) {
   const char *name = tensor->name + (begins_with(tensor->name, left_out) ? strlen(left_out) : 0);
   const zp_weight_tensor *found = zp_weights_source(p->arena, p->folder, name, true);
+  const char *old = !found && p->map->imported ? zp_hf_old_name(p->arena, p->map->imported, name) : NULL;
+  if (old) found = zp_weights_find(p->folder, old);
   if (!found && tensor->optional) return;
   if (!found) {
     wrong(p, "missing: %s %s", name, zp_weight_shape(p->arena, tensor->rank, tensor->shape));
@@ -114,25 +115,24 @@ static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_ou
     write_parts(p, tensor, found);
 }
 
-static bool is_drawn(const zp_weight_map *map, const char *name) {
-  for (int i = 0; i < map->drawn.len; i++)
-    if (strcmp(map->drawn.data[i], name) == 0) return true;
+static bool is_left(const zp_weight_map *map, const char *name) {
+  for (int i = 0; i < map->left.len; i++)
+    if (strcmp(map->left.data[i], name) == 0) return true;
   return false;
 }
 
 /* What nobody asked for. The optimizer's file of a checkpoint of zplan holds more, which is not looked at. */
 static void look_for_more(placer *p) {
   const zp_imported *imported = p->map->imported;
-  const char *head = imported ? zp_hf_tied_head(imported) : NULL;
   for (int i = 0; i < p->folder->tensors.len; i++) {
     const zp_weight_tensor *t = &p->folder->tensors.data[i];
     if (p->used[i] || (t->file > 0 && p->folder->of_zplan)) continue;
     if (p->folder->of_zplan && zp_weights_source(p->arena, p->folder, t->name, true) != t) continue;
     if (imported && zp_hf_is_buffer(t->name)) continue;
-    if ((p->map->unread && zp_matches_some(p->map->unread, t->name)) || is_drawn(p->map, t->name)) continue;
-    if (head && strcmp(t->name, head) == 0)
+    if ((p->map->unread && zp_matches_some(p->map->unread, t->name)) || is_left(p->map, t->name)) continue;
+    if (imported && zp_hf_is_tied_copy(imported, t->name))
       zp_push(p->arena, p->notes,
-              zp_format(p->arena, "`%s` is not read: config.json says that it is the embedding", head));
+              zp_format(p->arena, "`%s` is not read: by config.json it is another tensor once more", t->name));
     else
       wrong(p, "too much: %s %s", t->name, zp_weight_shape(p->arena, t->rank, t->shape));
   }

@@ -43,7 +43,7 @@ bool zp_merge_add(zp_arena *arena, zp_diags *diags, const zp_weight_folder *chec
 const char *zp_weights_prefix_left_out(const zp_weight_map *map, const zp_weight_folder *folder);
 
 /* partial.c: leaves out of the map what the train block says is drawn or not read. False after reporting a name that
- * nothing has (Z0304), or a folder that is read whole alone (Z0216). `init` outlives the map. */
+ * nothing has (Z0304), or of which one half would be drawn (Z0694). `init` outlives the map. */
 bool zp_weights_take_part(zp_arena *arena, zp_diags *diags, const zp_initial *init, zp_weight_map *map,
                           const zp_weight_folder *folder);
 

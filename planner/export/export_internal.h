@@ -40,6 +40,11 @@ void zp_export_megatron(zp_exporter *e);
 void zp_export_deepspeed(zp_exporter *e);
 void zp_export_slurm(zp_exporter *e);
 
+/* ---- hf_encoders.c ---- */
+/* config.json of the BERT or T5 that the model may be: its sizes, read off single operations. That it is that model is
+ * proven elsewhere, by matching. The caller's to free. NULL: it is neither. */
+struct zp_json *zp_export_encoder_config(const zp_model *model);
+
 /* ---- gpt_model.c, gpt_layer.c: the model as a GPT ---- */
 typedef enum zp_gpt_activation { ZP_GPT_GELU_TANH, ZP_GPT_GELU_ERF, ZP_GPT_RELU, ZP_GPT_SWIGLU } zp_gpt_activation;
 

@@ -82,8 +82,18 @@ static void set_llama(zp_json *o, const zp_gpt *g, const char *type) {
   zp_json_set_string(o, "sliding_window", NULL);
 }
 
+static const char *finish(zp_arena *arena, zp_json *o, const char *dtype) {
+  zp_json_set_string(o, "torch_dtype", dtype);
+  zp_json_set_bool(o, "use_cache", true);
+  const char *text = zp_format(arena, "%s\n", zp_json_text(arena, o, true));
+  zp_json_free(o);
+  return text;
+}
+
 const char *zp_export_hf_config(zp_arena *arena, const zp_model *model, const char *dtype, const char **reason,
                                 zp_span *span) {
+  zp_json *encoder = zp_export_encoder_config(model);
+  if (encoder) return finish(arena, encoder, dtype);
   const zp_gpt *g = zp_gpt_recognise(arena, model, reason, span);
   const family *f = NULL;
   if (g) {
@@ -103,11 +113,7 @@ const char *zp_export_hf_config(zp_arena *arena, const zp_model *model, const ch
     set_llama(o, g, f->type);
   zp_json_set_real(o, "initializer_range", g->std[ZP_GPT_INNER]);
   zp_json_set_bool(o, "tie_word_embeddings", g->tied);
-  zp_json_set_string(o, "torch_dtype", dtype);
   zp_json_set_string(o, "bos_token_id", NULL);
   zp_json_set_string(o, "eos_token_id", NULL);
-  zp_json_set_bool(o, "use_cache", true);
-  const char *text = zp_format(arena, "%s\n", zp_json_text(arena, o, true));
-  zp_json_free(o);
-  return text;
+  return finish(arena, o, dtype);
 }

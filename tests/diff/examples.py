@@ -17,7 +17,7 @@ def gpt_parameters(layers, d, words, positions):
 
 
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
-              "dbrx_132b": 131596523520, "bert": 109514298 - 768, "bert_squad": 108893186,
+              "dbrx_132b": 131596523520, "bert": 109514298 - 768, "bert_pretraining": 110106428, "bert_squad": 108893186,
               "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656,
               "llama_7b_lora": 6738415616 + 16777216, "megatron_8b": gpt_parameters(72, 3072, 51200, 1024),
               "tnlg_17b": gpt_parameters(78, 4256, 51200, 1024), "t5_small": 60506624, "t5_11b": 11307321344}
@@ -29,6 +29,7 @@ PUBLISHED = {"megatron_8b": "8.3", "megatron_8b of 2.5 billion": "2.5", "tnlg_17
 # BERT-Large with its masked-language head has two segments: one embedding more than ours.
 OTHER_SIZES = {("megatron_8b", "megatron_8b of 2.5 billion"): ("layers=54 d=1920 heads=20", gpt_parameters(54, 1920, 51200, 1024)),
                ("bert", "BERT-Large"): ("layers=24 d=1024 heads=16", 335174458 - 1024),
+               ("bert_pretraining", "BERT-Large and next sentences"): ("layers=24 d=1024 heads=16", 336226108),
                ("vit_b16", "ViT-L/16"): ("layers=24 d=1024 heads=16", 304326632),
                ("gemma2_2b", "Gemma 2 9B"): ("pairs=21 d=3584 heads=16 kv_heads=8 ff=14336", 8324201984 + 256000 * 3584)}
 TRAINERS = {"gpt_tiny": (1, 2, 4), "vit_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "moe_tiny": (1, 2, 4), "gpt_long": (1, 2), "gpt2": (1, 2)}

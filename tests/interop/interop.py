@@ -64,6 +64,8 @@ GOLDEN = [
     ("mixtral_8x7b.dz", ["import", "hf", HF + "mixtral_8x7b.json"]),
     ("gpt_neox_20b.dz", ["import", "hf", HF + "gpt_neox_20b.json"]),
     ("qwen2_0_5b.dz", ["import", "hf", HF + "qwen2_0_5b.json"]),
+    ("bert_base.dz", ["import", "hf", HF + "bert_base.json"]),
+    ("t5_v1_1_small.dz", ["import", "hf", HF + "t5_v1_1_small.json"]),
     ("gpt1t.megatron.sh", ["export", "megatron", *GPT1T]),
     ("mixtral.megatron.sh", ["export", "megatron", *MIXTRAL]),
     ("t_nlg.megatron.sh", ["export", "megatron", *T_NLG]),
@@ -440,6 +442,7 @@ plan { tensor = 1 }
 PARAMETERS = {  # as published, or counted from the fields
     "gpt2": 124439808, "gpt2_xl": 1557611200, "gpt_neox_20b": 20554567680, "llama2_7b": 6738415616, "llama3_8b": 8030261248,
     "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768,
+    "bert_base": 109514298, "t5_small": 60506624, "t5_v1_1_small": 76961152,  # the last with its head, untied
     "gpt_neox_sequential": 2 * 50304 * 512 + 6 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512) + 2 * 512,
     "llama_options": 2 * 1000 * 1024 + 1024 + 4 * (1024 * (512 + 2 * 256) + 512 + 2 * 256 + 512 * 1024 + 1024 +
                                                    3 * 1024 * 2816 + 2 * 2816 + 1024 + 2 * 1024),
@@ -487,7 +490,7 @@ def refused_imports(folder):
             file.write(text)
         refused("import " + name, ["import", "hf", path], 1, "Z0683")
     refused("import of an empty type", changed(folder, "gpt2", model_type=""), 1, "Z0684", "model_type `` is not known")
-    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "gpt2, gpt_neox, llama, mistral, mixtral, qwen2")
+    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, t5")
     refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
     for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),
                        ("n_embd", True), ("n_layer", [12]), ("vocab_size", None), ("n_head", 7),

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import random
+import shutil
 import struct
 import sys
 
@@ -144,6 +145,42 @@ def encoder(folder, tokenizer, path):
     return encode
 
 
+# ---- WordPiece, which changes texts ----
+
+def check_wordpiece(tally, folder):
+    """Answers of one to nine characters anywhere in the texts of wordpiece.json: their tokens by the offsets that Hugging Face gave."""
+    with open(os.path.join(HERE, "tokenizers", "wordpiece.json"), encoding="utf-8") as file:
+        cases = json.load(file)
+    draw, length = random.Random(9), 256
+    for variant in cases["variants"][:2]:
+        shutil.copy(os.path.join(HERE, "tokenizers", "bert_vocab.txt"), os.path.join(folder, "vocab.txt"))
+        write_json(os.path.join(folder, "tokenizer_config.json"), variant["settings"])
+        paragraphs, want = [], {name: [] for name in ("tokens", "start", "end")}
+        for text, ids, places in zip(cases["texts"], variant["ids"], variant["places"]):
+            for _ in range(3 if len(text) > 1 else 0):
+                begin = draw.randrange(len(text))
+                answer = text[begin:begin + draw.randint(1, 9)]
+                first, last = len(text[:begin].encode()), len((text[:begin] + answer).encode())
+                touched = [i for i, (a, b) in enumerate(places) if a < last and b > first]
+                paragraphs.append({"context": text, "qas": [{"id": "q", "question": "x", "answers": [{"text": answer, "answer_start": begin}]}]})
+                want["tokens"].append(([2, ids_of_x(variant, cases), 3] + ids + [3]))
+                want["start"].append([touched[0] + 3 if touched else 0])
+                want["end"].append([touched[-1] + 3 if touched else 0])
+        source, target = write_json(os.path.join(folder, "questions.json"), {"data": [{"paragraphs": paragraphs}]}), os.path.join(folder, variant["name"])
+        outcome = harness.zplan("data", "squad", source, "-o", target, "--length", length, "--tokenizer", os.path.join(folder, "vocab.txt"))
+        title = "WordPiece, %s" % variant["name"]
+        if not tally.check(title, outcome.status == 0, outcome.tail()):
+            continue
+        got = {name: read_array(os.path.join(target, name + ".npy")) for name in want}
+        want["tokens"] = [row + [0] * (length - len(row)) for row in want["tokens"]]
+        for name in want:
+            tally.check("%s: %s" % (title, name), got[name] == want[name], str([(a, b) for a, b in zip(got[name], want[name]) if a != b][:2]))
+
+
+def ids_of_x(variant, cases):
+    return variant["ids"][cases["texts"].index("x")][0]
+
+
 # ---- a trainer ----
 
 def check_trainer(tally, folder):
@@ -216,6 +253,7 @@ def main():
                   lambda text: [(b, bytes([b])) for b in text.encode()], BYTE_CLS, BYTE_SEP)
         tokenizer, path = tokenizer_with_marks(folder)
         check(tally, folder, "a tokenizer", drawn(rng), 24, None, encoder(folder, tokenizer, path), 640, 641, "--tokenizer", path)
+        check_wordpiece(tally, folder)
         check_refusals(tally, folder, tokenizer)
         check_trainer(tally, folder)
         return tally.finish()

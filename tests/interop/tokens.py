@@ -122,6 +122,44 @@ def check_variants(folder):
             expect("%s, text %r" % (variant["name"], text), got == ids, "%s, not %s" % (got, ids))
 
 
+def bert_like():
+    with open(os.path.join(TOKENIZERS, "bert_vocab.txt"), encoding="utf-8") as file:
+        tokens = file.read().splitlines()
+    whole = load("wordpiece")["variants"][0]["file"]
+    whole["model"]["vocab"] = {token: i for i, token in enumerate(tokens)}
+    return whole
+
+
+def check_wordpiece(folder):
+    """BERT's tokenizer: its vocabulary with the settings beside it, and the tokenizer.json that transformers makes of both."""
+    cases = load("wordpiece")
+    with open(os.path.join(TOKENIZERS, "bert_vocab.txt"), "rb") as file:
+        vocabulary = file.read()
+    tokens = vocabulary.decode().splitlines()
+    for variant in cases["variants"]:
+        path = write(os.path.join(folder, "vocab.txt"), vocabulary)
+        write(os.path.join(folder, "tokenizer_config.json"), json.dumps(variant["settings"]).encode())
+        whole = json.loads(json.dumps(variant["file"]))
+        whole["model"]["vocab"] = {token: i for i, token in enumerate(tokens)}
+        for kind, tokenizer in (("vocab.txt", path), ("tokenizer.json", write(os.path.join(folder, "whole.json"), json.dumps(whole).encode()))):
+            outcome, out = tokenize(folder, cases["texts"], tokenizer)
+            want = [id for ids in variant["ids"] for id in ids]
+            if outcome.status == 0 and read_shard(out)[0] == want:
+                passed[0] += 1
+                continue
+            for text, ids in zip(cases["texts"], variant["ids"]):
+                outcome, out = tokenize(folder, [text], tokenizer)
+                got = read_shard(out)[0] if outcome.status == 0 else outcome.err
+                expect("WordPiece, %s, %s, text %r" % (variant["name"], kind, text), got == ids, "%s, not %s" % (got, ids))
+    outcome, out = tokenize(folder, ["The the"], write(os.path.join(folder, "vocab.txt"), b"[UNK]\r\nthe\r\n"))
+    expect("lines of Windows", outcome.status == 0 and read_shard(out)[0] == [1, 1], outcome.err)
+    for name, content, words in (("no unknown token", b"the\n", ("Z0806", "`[UNK]`")), ("no text", b"\xff\n", ("Z0806", "no vocabulary"))):
+        refused("WordPiece: " + name, tokenize(folder, ["x"], write(os.path.join(folder, "vocab.txt"), content))[0], *words)
+    for name, change in (("bytes", {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}}),
+                         ("marks", {"pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always"}})):
+        refused("WordPiece of " + name, tokenize(folder, ["x"], write(os.path.join(folder, "whole.json"), json.dumps(dict(whole, **change)).encode()))[0], "Z0807", "WordPiece")
+
+
 def refuse_sentencepiece(folder):
     """The same for files of SentencePiece's kind."""
     bases = {name: load(name) for name in ("llama_like", "t5_like")}
@@ -170,7 +208,7 @@ def refuse_sentencepiece(folder):
 def check_damaged(folder):
     """Tokenizers with parts exchanged from a seed: ids or a refusal, never a crash."""
     draw, bad = random.Random(3), []
-    names = ("gpt2_like", "llama_like", "t5_like")
+    names = ("gpt2_like", "llama_like", "t5_like", "bert_like")
     values = [0, -1, 2 ** 31, 1e300, None, True, "", "x", "\u2581", [], {}, [0], ["a", "b"], {"type": "NFC"}, {"type": "Metaspace"}]
 
     def places(value, found):
@@ -180,7 +218,7 @@ def check_damaged(folder):
                 places(value[key], found)
         return found
 
-    bases = [load(name) for name in names]
+    bases = [bert_like() if name == "bert_like" else load(name) for name in names]
     for i in range(200):
         tokenizer = json.loads(json.dumps(draw.choice(bases)))
         found = places({key: value for key, value in tokenizer.items() if key != "model"}, [])
@@ -214,7 +252,7 @@ def check_refusals(folder):
 
     changed("normalizer", lambda t: t.update(normalizer={"type": "StripAccents"}), "Z0807", "StripAccents")
     changed("unigram of bytes", lambda t: t["model"].update(type="Unigram"), "Z0807", "ByteLevel")
-    changed("words", lambda t: t["model"].update(type="WordPiece"), "Z0807", "WordPiece")
+    changed("words", lambda t: t["model"].update(type="WordLevel"), "Z0807", "WordLevel")
     changed("dropout", lambda t: t["model"].update(dropout=0.1), "Z0807", "dropout")
     changed("space before", lambda t: t["pre_tokenizer"].update(add_prefix_space=True), "Z0807", "add_prefix_space")
     changed("other steps", lambda t: t.update(pre_tokenizer={"type": "Whitespace"}), "Z0807", "Whitespace")
@@ -311,6 +349,7 @@ def main():
     with harness.Scratch() as folder:
         check_tokenizers(folder)
         check_variants(folder)
+        check_wordpiece(folder)
         check_refusals(folder)
         check_damaged(folder)
         check_megatron(folder)

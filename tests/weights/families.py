@@ -10,7 +10,8 @@ VOCABULARY, SEQUENCE, BATCH = 256, 32, 4
 
 
 def with_biases(name, rows, columns, conv=False):
-    return [(name + ".weight", [columns, rows] if conv else [rows, columns]), (name + ".bias", [rows])]
+    """columns 0: of a norm"""
+    return [(name + ".weight", [columns, rows] if conv else [rows, columns][:2 if columns else 1]), (name + ".bias", [rows])]
 
 
 def gpt2(d=48, layers=3):
@@ -49,6 +50,37 @@ def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0):
     return tensors + [("model.norm.weight", [d])]
 
 
+def bert(head, d=32, layers=2, ff=64):
+    tensors = [("bert.embeddings.%s_embeddings.weight" % name, [rows, d]) for name, rows in (("word", VOCABULARY), ("position", SEQUENCE), ("token_type", 2))]
+    tensors += with_biases("bert.embeddings.LayerNorm", d, 0)
+    for i in range(layers):
+        at = "bert.encoder.layer.%d." % i
+        for name, rows, columns in (("attention.self.query", d, d), ("attention.self.key", d, d), ("attention.self.value", d, d),
+                                    ("attention.output.dense", d, d), ("attention.output.LayerNorm", d, 0), ("intermediate.dense", ff, d),
+                                    ("output.dense", d, ff), ("output.LayerNorm", d, 0)):
+            tensors += with_biases(at + name, rows, columns)
+    if head == "BertForQuestionAnswering":
+        return tensors + with_biases("qa_outputs", 2, d)
+    tensors += with_biases("cls.predictions.transform.dense", d, d) + with_biases("cls.predictions.transform.LayerNorm", d, 0)
+    tensors += [("cls.predictions.bias", [VOCABULARY])]
+    return tensors if head == "BertForMaskedLM" else tensors + with_biases("bert.pooler.dense", d, d) + with_biases("cls.seq_relationship", 2, d)
+
+
+def t5(gated, d=32, heads=4, head=12, ff=48, layers=2, decoder_layers=3):
+    tensors = [("shared.weight", [VOCABULARY, d])] + ([("lm_head.weight", [VOCABULARY, d])] if gated else [])
+    for stack, n, mlp in (("encoder", layers, 1), ("decoder", decoder_layers, 2)):
+        tensors += [(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight", [32, heads]), (stack + ".final_layer_norm.weight", [d])]
+        for i in range(n):
+            at = stack + ".block.%d.layer." % i
+            for attention in ("0.SelfAttention", "1.EncDecAttention")[:mlp]:
+                tensors += [("%s%s.%s.weight" % (at, attention, part), [heads * head, d]) for part in "qkv"]
+                tensors += [(at + attention + ".o.weight", [d, heads * head])]
+            tensors += [("%s%d.DenseReluDense.%s.weight" % (at, mlp, wi), [ff, d]) for wi in (("wi_0", "wi_1") if gated else ("wi",))]
+            tensors += [("%s%d.DenseReluDense.wo.weight" % (at, mlp), [d, ff])]
+            tensors += [("%s%d.layer_norm.weight" % (at, k), [d]) for k in range(mlp + 1)]
+    return tensors
+
+
 GROUPED = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 64,
            "bos_token_id": None, "eos_token_id": None}
 FAMILIES = {  # config, tensors, dtype, files
@@ -67,12 +99,33 @@ FAMILIES = {  # config, tensors, dtype, files
 }
 
 
+def bert_config(head):
+    return {"architectures": [head], "attention_probs_dropout_prob": 0.0, "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "hidden_size": 32,
+            "intermediate_size": 64, "layer_norm_eps": 1e-12, "max_position_embeddings": SEQUENCE, "model_type": "bert", "num_attention_heads": 4,
+            "num_hidden_layers": 2, "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": VOCABULARY}
+
+
+def t5_config(gated):
+    return {"architectures": ["T5ForConditionalGeneration"], "d_ff": 48, "d_kv": 12, "d_model": 32, "decoder_start_token_id": 0, "dropout_rate": 0.0,
+            "feed_forward_proj": "gated-gelu" if gated else "relu", "model_type": "t5", "num_decoder_layers": 3, "num_heads": 4, "num_layers": 2,
+            "relative_attention_max_distance": 24, "relative_attention_num_buckets": 32, "tie_word_embeddings": not gated, "vocab_size": VOCABULARY}
+
+
+ENCODERS = {  # as above; published checkpoints of T5 v1.1 have a head of their own
+    "bert_masked": (bert_config("BertForMaskedLM"), bert("BertForMaskedLM"), "F16", 1),
+    "bert_pretraining": (bert_config("BertForPreTraining"), bert("BertForPreTraining"), "F32", 2),
+    "bert_questions": (bert_config("BertForQuestionAnswering"), bert("BertForQuestionAnswering"), "BF16", 1),
+    "t5": (t5_config(False), t5(False), "F32", 3),
+    "t5_v1_1": (t5_config(True), t5(True), "F16", 1),
+}
+
+
 def values(name, tensor, shape):
     """f32 numbers of a tensor; gains around 1."""
     draw, count = random.Random(name + tensor), 1
     for size in shape:
         count *= size
-    middle, spread = (1.0, 0.1) if len(shape) == 1 and tensor.endswith(".weight") else (0.0, 0.2)
+    middle, spread = (1.0, 0.1) if len(shape) == 1 and tensor.endswith(".weight") else (0.0, 1.0 if tensor == "shared.weight" else 0.2)
     return array.array("f", (draw.gauss(middle, spread) for _ in range(count)))
 
 
@@ -99,7 +152,7 @@ def write_safetensors(path, tensors):
 
 def write(folder, name):
     """A folder as save_pretrained makes it. Returns it."""
-    config, tensors, dtype, files = FAMILIES[name]
+    config, tensors, dtype, files = (FAMILIES if name in FAMILIES else ENCODERS)[name]
     os.makedirs(folder)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         file.write(json.dumps(config, indent=2) + "\n")

@@ -535,16 +535,22 @@ def damaged(bench):
     bench.tally.check("damaged headers, indices and configs", not bad, str(bad[:3]))
 
 
-def main():
+def asked(usage):
+    """(are committed values to be written?, a Python with transformers or None)"""
     update = sys.argv[1:] == ["--update"]
     if sys.argv[1:] and not update:
-        sys.exit(__doc__)
+        sys.exit(usage)
     harness.require_zplan()
     python = python_with_transformers()
     if not python:
         print("no Python with transformers here: comparing with the committed values only")
     if update and not python:
         sys.exit("--update needs a Python with transformers: set PYTHON")
+    return update, python
+
+
+def main():
+    update, python = asked(__doc__)
     tally = harness.Tally()
     with harness.Scratch() as folder:
         bench = Bench(tally, folder)

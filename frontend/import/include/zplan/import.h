@@ -12,10 +12,19 @@ typedef struct zp_imported {
   const struct hf_model *model; /* private; NULL: no model */
 } zp_imported;
 
-/* The config.json of a Hugging Face model: gpt2, gpt_neox, llama, mistral, mixtral, qwen2. `path` and `json` are
- * borrowed and become a source of diags. NULL after reporting what is malformed (Z0683), or what the language cannot
- * say (Z0684). */
+/* The config.json of a Hugging Face model: bert, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, t5. `path` and `json`
+ * are borrowed and become a source of diags. NULL after reporting what is malformed (Z0683), or what the language
+ * cannot say (Z0684). */
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
+
+/* The model with another head of its family, number `head` below zp_hf_heads: BERT's for masked tokens, with the next
+ * sentence, for spans; T5's tied and untied. */
+zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
+                               int head);
+int zp_hf_heads(const zp_imported *imported); /* of the family; 1: there is no other */
+int zp_hf_head(const zp_imported *imported);
+/* config.json where it says another head than the imported model has: changed. NULL: it says that one. Arena. */
+const char *zp_hf_config_of_head(zp_arena *arena, const zp_imported *imported, const char *json, size_t len);
 
 /* ---- checkpoints of an imported model (hf_names.c) ---- */
 
@@ -44,10 +53,15 @@ typedef ZP_VEC(zp_hf_part) zp_hf_parts;
 zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const zp_hf_param *param);
 /* "transformer.": in front of all tensors but the head's, where a checkpoint was saved with its head. */
 const char *zp_hf_prefix(const zp_imported *imported);
-/* The head's tensor where the embedding is used for it: checkpoints may hold it once more. NULL: it is not tied. */
-const char *zp_hf_tied_head(const zp_imported *imported);
+/* Is it a tensor that checkpoints may hold once more under another name, such as a head that is the embedding? */
+bool zp_hf_is_tied_copy(const zp_imported *imported, const char *name);
+/* What the first checkpoints of the family called the tensor: "gamma" for the weight of a norm of BERT. NULL: the same.
+ * Arena. */
+const char *zp_hf_old_name(zp_arena *arena, const zp_imported *imported, const char *name);
 /* Is it what some versions of the library saved with the weights and compute anew: masks, frequencies? */
 bool zp_hf_is_buffer(const char *name);
+/* Is it a table of positions, of which shorter samples use the first rows? */
+bool zp_hf_is_position_table(const char *name);
 const char *zp_hf_type(const zp_imported *imported); /* "llama" */
 
 /* What Slurm says about a job (its environment, `scontrol show job`) or about nodes (`scontrol show node`): a cluster

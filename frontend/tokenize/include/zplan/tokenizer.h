@@ -1,15 +1,20 @@
 /* Text to token ids with the tokenizer.json of a Hugging Face model: byte-level BPE (Sennrich et al. 2016 over bytes,
  * as in GPT-2; GPT-NeoX, Llama 3, Qwen), and SentencePiece's BPE and unigram (Kudo and Richardson 2018; LLaMA-2,
- * Mistral, T5) with their normalizers. What the file asks for and this does not do is refused by name: WordPiece,
- * dropout, tokens that swallow spaces, other normalizers. No tokens are put around a text: those that a file's
+ * Mistral, T5) with their normalizers, and WordPiece as in BERT. What the file asks for and this does not do is refused
+ * by name: dropout, tokens that swallow spaces, other normalizers. No tokens are put around a text: those that a file's
  * post-processor would add are the caller's to ask for. */
 #ifndef ZPLAN_TOKENIZER_H
 #define ZPLAN_TOKENIZER_H
 
 #include <zplan/buf.h>
 #include <zplan/diag.h>
+#include <zplan/vec.h>
 
 typedef struct zp_tokenizer zp_tokenizer;
+
+/* The text of a tokenizer.json; of a vocab.txt, BERT's vocabulary, that of the tokenizer.json that it means, with what
+ * a tokenizer_config.json beside it says of case, accents and ideographs. NULL after reporting (Z0806). */
+const char *zp_tokenizer_text(zp_arena *arena, zp_diags *diags, const char *path, size_t *len);
 
 /* `path` and `json` are borrowed until it returns. NULL after reporting what is malformed (Z0806) or not done here
  * (Z0807). Freed with zp_tokenizer_free; the rest is of the arena. */
@@ -32,11 +37,22 @@ typedef bool zp_on_tokens(void *user, const int32_t *ids, int n);
 bool zp_tokenize(zp_tokenizer *tokenizer, const char *text, size_t len, zp_on_tokens *on_tokens, void *user,
                  const char **error);
 
+/* Tokens and the bytes [begin, end) of the text that each stands for; these may overlap. */
+typedef struct zp_token_places {
+  ZP_VEC(int32_t) ids, begin, end;
+} zp_token_places;
+/* Does it know the places of its tokens? WordPiece does. */
+bool zp_tokenizer_has_places(const zp_tokenizer *tokenizer);
+/* As zp_tokenize, with places; appends to *out. Requires: it has them. */
+bool zp_tokenize_places(zp_tokenizer *tokenizer, const char *text, size_t len, zp_token_places *out,
+                        const char **error);
+
 /* ---- decode.c: ids back to text ---- */
 typedef struct zp_decoder zp_decoder;
 /* Requires: a file that zp_tokenizer_read has read. Arena. */
 zp_decoder *zp_decoder_read(zp_arena *arena, const char *json, size_t len);
-/* Appends the bytes of a token; of ids that are none nothing. A character may be several tokens. */
+/* Appends the bytes of a token; of ids that are none nothing. A character may be several tokens. Words of WordPiece
+ * have a space between them, whatever stood there. */
 void zp_decode(const zp_decoder *decoder, int32_t id, zp_buf *out);
 
 #endif

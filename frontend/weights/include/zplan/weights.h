@@ -75,7 +75,7 @@ zp_param_matches zp_match_models(zp_arena *arena, const zp_model *ours, const zp
 /* Elements of a tensor of a checkpoint, and of a parameter's instance. As zp_hf_part; `from`: the first one of the
  * tensor. */
 typedef struct zp_weight_part {
-  const char *ours;
+  const char *ours, *param; /* the instance, "h.3.mlp.weight", and its parameter, "h.{}.mlp.weight" */
   int64_t begin, from;
   int n;
   int64_t extents[ZP_WEIGHT_DIMS], strides[ZP_WEIGHT_DIMS];
@@ -86,14 +86,14 @@ typedef struct zp_mapped_tensor {
   int rank;
   int64_t shape[ZP_HF_DIMS];
   ZP_VEC(zp_weight_part) parts;
-  bool optional;     /* of an adapter, which is drawn where a folder has none */
-  const char *param; /* of zplan: the name of the parameter, {} for the layer */
+  bool optional; /* of an adapter, which is drawn where a folder has none */
 } zp_mapped_tensor;
 
 typedef struct zp_weight_map {
   const zp_imported *imported; /* the family's; NULL: of zplan */
   /* zp_weights_take_part: tensors that are drawn, and names of those of the folder that are not read. */
-  zp_strings drawn;
+  zp_strings drawn;               /* instances of the model's parameters */
+  zp_strings left;                /* tensors of which these would be */
   const zp_name_patterns *unread; /* NULL: none */
   ZP_VEC(zp_mapped_tensor) tensors;
 } zp_weight_map;

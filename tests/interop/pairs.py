@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""zplan data pairs: what every sample must be, found again in the texts; shares of what is drawn; the same bytes from the same seed; BERT with both losses
+trained on the arrays, on one rank and on data 2 x pipeline 2; what is refused."""
+import os
+import random
+import re
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+from squad import read_array  # noqa: E402
+
+ARRAYS = ("tokens", "types", "labels", "lengths", "random_next")
+LENGTH, CLS, SEP, MASK, VOCABULARY = 48, 256, 257, 258, 259
+
+
+def texts(rng):
+    """Documents of sentences; every sentence begins with its number, so that it stands in one place alone."""
+    number, documents = 0, []
+    for _ in range(60):
+        sentences = []
+        for _ in range(rng.randrange(1, 12)):
+            sentences.append("%d %s" % (number, "".join(rng.choice("abcdeé ") for _ in range(rng.randrange(3, 30))).strip() or "x"))
+            number += 1
+        documents.append(sentences)
+    return documents
+
+
+def write_texts(folder, documents):
+    """Two files; blank lines and spaces that count for nothing."""
+    paths = []
+    for name, part in (("one.txt", documents[:25]), ("two.txt", documents[25:])):
+        paths.append(os.path.join(folder, name))
+        with open(paths[-1], "wb") as file:
+            file.write(b"\n \t\n\n".join(b"\r\n".join(b"  " + sentence.encode() for sentence in document) for document in part))
+    return paths
+
+
+def make(folder, name, paths, *words):
+    target = os.path.join(folder, name)
+    outcome = harness.zplan("data", "pairs", *paths, "-o", target, "--length", LENGTH, *words)
+    return outcome, {a: read_array(os.path.join(target, a + ".npy")) for a in ARRAYS} if outcome.status == 0 else {}
+
+
+def parts(row):
+    """(A, B, places of labels) of a sample without its masks. A text where the sample is none."""
+    length = row["lengths"][0]
+    tokens = [label if label >= 0 else token for token, label in zip(row["tokens"], row["labels"])]
+    seps = [i for i in range(length) if tokens[i] == SEP]
+    masked = [i for i, label in enumerate(row["labels"]) if label >= 0]
+    if tokens[0] != CLS or len(seps) != 2 or seps[1] != length - 1 or seps[0] < 2 or seps[1] < seps[0] + 2:
+        return "not [CLS] A [SEP] B [SEP]"
+    if row["types"] != [0] * (seps[0] + 1) + [1] * (length - seps[0] - 1) + [0] * (LENGTH - length):
+        return "other types"
+    if any(tokens[length:]) or len(masked) != max(1, int(0.15 * length + 0.5)):
+        return "%d of %d are masked" % (len(masked), length)
+    return bytes(tokens[1:seps[0]]), bytes(tokens[seps[0] + 1:seps[1]]), masked
+
+
+def place(stretches, part):
+    """[(document, begin)] of all places where the part stands."""
+    return [(d, m.start()) for d, text in enumerate(stretches) for m in re.finditer(b"(?=%s)" % re.escape(part), text)]
+
+
+def check_samples(tally, title, documents, arrays):
+    stretches = ["".join(document).encode() for document in documents]
+    kinds, bad = {"mask": 0, "same": 0, "other": 0}, []
+    for i in range(len(arrays["lengths"])):
+        row = {name: arrays[name][i] for name in ARRAYS}
+        found = parts(row)
+        if isinstance(found, str):
+            bad.append((i, found))
+            continue
+        a, b, masked = found
+        at = [(x, y) for x in place(stretches, a) for y in place(stretches, b)]
+        if row["random_next"][0]:
+            good = any(x[0] != y[0] for x, y in at)
+        else:  # what both lost to the length may lie between
+            good = any(x[0] == y[0] and x[1] + len(a) <= y[1] for x, y in at)
+            whole = len(a) + len(b) + 3 < LENGTH
+            good = good and (not whole or any(x[0] == y[0] and x[1] + len(a) == y[1] for x, y in at))
+        if not good:
+            bad.append((i, row["random_next"], a, b))
+        for k in masked:
+            kinds["mask" if row["tokens"][k] == MASK else "same" if row["tokens"][k] == row["labels"][k] else "other"] += 1
+    tally.check("%s: samples" % title, not bad, "%d of %d: %s" % (len(bad), len(arrays["lengths"]), bad[:2]))
+    return kinds
+
+
+def check_trainer(tally, folder, place_of):
+    """examples/bert_pretraining.dz, small: both losses in the log, the same on every layout."""
+    with open(os.path.join(harness.ROOT, "examples", "bert_pretraining.dz"), encoding="utf-8") as file:
+        text = file.read()
+    text = text[:text.index("cluster")].replace("V = 30522, S = 512, d = 768, layers = 12, heads = 12", "V = %d, S = %d, d = 16, layers = 3, heads = 2" % (VOCABULARY, LENGTH))
+    text += """cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 4, memory = 8GiB) }
+train { model = bert  data = arrays("%s", order = "shuffled", seed = 4)  batch = 8  steps = 3  precision = "fp64"  seed = 1  optimizer = adamw(lr = 1e-3) }
+""" % place_of
+    model, losses = os.path.join(folder, "bert.dz"), []
+    with open(model, "w", encoding="utf-8") as file:
+        file.write(text)
+    for ranks, settings in ((1, ()), (4, ("data=2", "pipeline=2", "tensor=1", "zero=1"))):
+        log = os.path.join(folder, "log%d.jsonl" % ranks)
+        outcome = harness.zplan("run", model, "--ranks", ranks, "-o", os.path.join(folder, "tree%d" % ranks), "--log", log,
+                                *(word for s in settings for word in ("--set", s)))
+        if not tally.check("trained on %d ranks" % ranks, outcome.status == 0, outcome.tail()):
+            return
+        steps = harness.read_log(log)[0]
+        losses.append([dict(step["losses"], loss=step["loss"]) for step in steps])
+        tally.check("two losses are summed", all(set(s) == {"masked_loss", "next_loss", "loss"} and abs(s["masked_loss"] + s["next_loss"] - s["loss"]) < 1e-6
+                                                 for s in losses[-1]), str(losses[-1]))
+    error = max(harness.number_error(a[name], b[name]) for a, b in zip(*losses) for name in a)
+    tally.check("the same losses on every layout", len(losses[0]) == 3 and error < 1e-12, "%.1e" % error)
+
+
+def check_wordpiece(tally, folder, paths):
+    shutil.copy(os.path.join(HERE, "tokenizers", "bert_vocab.txt"), os.path.join(folder, "vocab.txt"))
+    outcome, arrays = make(folder, "pieces", paths, "--tokenizer", os.path.join(folder, "vocab.txt"))
+    tally.check("WordPiece", outcome.status == 0 and {row[0] for row in arrays["tokens"]} == {2} and any(4 in row for row in arrays["tokens"]), outcome.tail())
+
+
+def check_refusals(tally, folder, paths):
+    def refused(title, status, word, *words):
+        outcome = harness.zplan("data", "pairs", *words, "-o", os.path.join(folder, "none"))
+        tally.check(title, outcome.status == status and word in outcome.err and not os.path.exists(os.path.join(folder, "none")), outcome.err)
+
+    lone = os.path.join(folder, "lone.txt")
+    with open(lone, "w", encoding="utf-8") as file:
+        file.write("A sentence.\nAnother one.\n")
+    with open(os.path.join(folder, "few.txt"), "w", encoding="utf-8") as file:
+        file.write("[UNK]\n[CLS]\n[SEP]\n")
+    refused("one document", 1, "Z0804", lone, "--length", 32)
+    refused("no document", 1, "there is no sentence", os.devnull, "--length", 32)
+    refused("no file", 1, "Z0801", os.path.join(folder, "absent.txt"), "--length", 32)
+    refused("no mask", 1, "no token to mask with", *paths, "--length", 32, "--tokenizer", os.path.join(folder, "few.txt"))
+    refused("too short", 2, "--length is 8 to", *paths, "--length", 7)
+    refused("no length", 2, "usage", *paths)
+    refused("a stride", 2, "--stride", *paths, "--length", 32, "--stride", 4)
+    outcome = harness.zplan("data", *paths, "-o", os.path.join(folder, "none"), "--copies", 2)
+    tally.check("copies of token files", outcome.status == 2 and "data pairs" in outcome.err, outcome.err)
+
+
+def main():
+    harness.require_zplan()
+    tally, rng = harness.Tally(), random.Random(8)
+    with harness.Scratch() as folder:
+        documents = texts(rng)
+        paths = write_texts(folder, documents)
+        outcome, arrays = make(folder, "pairs", paths, "--copies", 8)
+        if not tally.check("made", outcome.status == 0, outcome.tail()):
+            return tally.finish()
+        kinds = check_samples(tally, "eight copies", documents, arrays)
+        labels, n = sum(kinds.values()), len(arrays["lengths"])
+        drawn = sum(row[0] for row in arrays["random_next"])
+        tally.check("what stands for masked tokens", abs(kinds["mask"] / labels - 0.8) < 0.02 and abs(kinds["same"] / labels - 0.1) < 0.02, str(kinds))
+        tally.check("second parts", 0.5 < drawn / n < 0.75 and "%d with a second part that was drawn" % drawn in outcome.out, "%d of %d" % (drawn, n))
+        _, once = make(folder, "once", paths)
+        tally.check("the first copy", all(arrays[name][:len(once[name])] == once[name] for name in ARRAYS) and len(once["tokens"]) < n / 6)
+        _, again = make(folder, "again", paths, "--seed", 1)
+        tally.check("another seed", again["tokens"] != once["tokens"])
+        check_wordpiece(tally, folder, paths)
+        check_trainer(tally, folder, os.path.join(folder, "pairs"))
+        check_refusals(tally, folder, paths)
+        return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
