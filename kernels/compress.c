@@ -14,16 +14,32 @@
  * occur. A scale divided by their eps would throw them far away, so they take no part and keep their value. Others have
  * a variance that is tiny beside that of their block, as key biases have, whose gradient is rounding noise: their
  * momentum comes back as large as their neighbours'. The clamp is the bound that Adam's own steps keep (Kingma and Ba
- * 2015, section 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps. */
+ * 2015, section 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps.
+ *
+ * With ZeRO 1 a rank has variance, momentum and exact weights p of the elements that it owns alone, and only the
+ * weights w with which it computes of all. While the variance stays as it is Adam is linear in the gradients up to
+ * momentum, so the worker's error may stand before it, and the owner's is what its own weights have and those of all
+ * ranks have not:
+ *
+ *   worker   x = (1 - b1) g + e;    c = scale(x) sign(x);  e = x - c
+ *   owner    m = b1 m + mean of the workers' c;  p as above by m;  x = p - w;  c as above
+ *   all      w += c
+ *
+ * With 16 bits p is the master copy; otherwise p = w + E, E = x - c. The owner's elements with variance zero keep
+ * momentum 0, but their weights take part in the exchange of differences: what is added to them in one step is taken
+ * back later. */
 #include "clones.h"
 
 #include <assert.h>
+#include <string.h>
 #include <zplan/zpk.h>
 
 #include "real_f32.h"
 #include "compress_template.h"
+#include "compress_shards_template.h"
 #include "real_f64.h"
 #include "compress_template.h"
+#include "compress_shards_template.h"
 #define TEMPLATE "momentum_template.h"
 #include "every_dtype.h"
 
@@ -64,4 +80,57 @@ void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const vo
     frozen_f64(u, param, m, v, begin, end);
   else
     frozen_f32(u, param, m, v, begin, end);
+}
+
+/* ---- ZeRO 1 ---- */
+
+static int64_t block_end(int64_t at, int64_t count) { return at + ZPK_SIGNS < count ? at + ZPK_SIGNS : count; }
+
+void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count) {
+  assert(dtype <= ZPK_F16 && count >= 0);
+  if (dtype == ZPK_F64) owe_f64(grad, scale, error, count);
+  if (dtype == ZPK_F32) owe_f32(grad, scale, error, count);
+  for (int64_t at = 0, end; zpk_is_narrow(dtype) && at < count; at = end) {
+    float wide[ZPK_SIGNS];
+    end = block_end(at, count);
+    zpk_widen(dtype, (const uint16_t *)grad + at, wide, end - at);
+    owe_f32(wide, scale, error + at, end - at);
+  }
+}
+
+void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block) {
+  for (int64_t at = 0, end; at < count; at = end, block++) {
+    float x[ZPK_SIGNS];
+    end = block_end(at, count);
+    memcpy(x, error + at, (size_t)(end - at) * sizeof *x);
+    pack_f32(x, NULL, (int)(end - at), error + at, to, block);
+  }
+}
+
+void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t block,
+                      int64_t count) {
+  assert(u->dtype <= ZPK_F16 && in.n >= 1 && count >= 0 && !owner->master == !zpk_is_narrow(u->dtype));
+  assert(!owner->owed == zpk_is_narrow(u->dtype));
+  if (u->dtype == ZPK_F64) owner_update_f64(u, owner, in, to, block, count);
+  if (u->dtype == ZPK_F32) owner_update_f32(u, owner, in, to, block, count);
+  for (int64_t at = 0, end; zpk_is_narrow(u->dtype) && at < count; at = end, block++) {
+    float wide[ZPK_SIGNS];
+    end = block_end(at, count);
+    zpk_widen(u->dtype, (const uint16_t *)owner->weights + at, wide, end - at);
+    zpk_owner o = {wide, (float *)owner->master + at, (float *)owner->m + at, (const float *)owner->v + at, NULL};
+    owner_update_f32(u, &o, in, to, block, end - at);
+  }
+}
+
+void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weights, int64_t count) {
+  assert(dtype <= ZPK_F16 && count >= 0);
+  if (dtype == ZPK_F64) apply_signs_f64(from, block, weights, count);
+  if (dtype == ZPK_F32) apply_signs_f32(from, block, weights, count);
+  for (int64_t at = 0, end; zpk_is_narrow(dtype) && at < count; at = end, block++) {
+    float wide[ZPK_SIGNS];
+    end = block_end(at, count);
+    zpk_widen(dtype, (uint16_t *)weights + at, wide, end - at);
+    apply_signs_f32(from, block, wide, end - at);
+    zpk_round(dtype, wide, (uint16_t *)weights + at, end - at);
+  }
 }

@@ -105,6 +105,7 @@ typedef struct zpr_manifest {
   int64_t samples, batch, sequence, seed; /* samples -1, batch 0: written before manifests said them */
   zpr_data_identity data;
   int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
+  int64_t error_zero;              /* the ZeRO stage that they belong to */
   int64_t freezes_at;              /* 1-bit Adam: applied steps after which its variance freezes; 0: not decided */
   zpr_variance variance;           /* 1-bit Adam: its norms until then */
   int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */

@@ -134,7 +134,10 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, c->samples);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
   zpr_freeze_write(c, out);
-  if (zpr_file_count(c) > ZPR_ERRORS) fprintf(out, "  \"error_ranks\": %d,\n", program->data);
+  if (zpr_file_count(c) > ZPR_ERRORS) {
+    fprintf(out, "  \"error_ranks\": %d,\n", program->data);
+    if (program->zero > 0) fprintf(out, "  \"error_zero\": %d,\n", program->zero);
+  }
   if (c->skipped_steps > 0) fprintf(out, "  \"skipped_steps\": %" PRId64 ",\n", c->skipped_steps);
   if (program->dtype == ZPK_F16)
     fprintf(out, "  \"loss_scale\": %" PRId64 ",\n  \"scale_steps\": %" PRId64 ",\n", c->loss_scale, c->scale_steps);
@@ -219,6 +222,7 @@ static int64_t *count_of(zpr_manifest *m, const char *key) {
                 {"freezes_at", offsetof(zpr_manifest, freezes_at)},
                 {"skipped_steps", offsetof(zpr_manifest, skipped_steps)},
                 {"error_ranks", offsetof(zpr_manifest, error_ranks)},
+                {"error_zero", offsetof(zpr_manifest, error_zero)},
                 {"samples", offsetof(zpr_manifest, samples)},
                 {"batch", offsetof(zpr_manifest, batch)},
                 {"sequence", offsetof(zpr_manifest, sequence)},

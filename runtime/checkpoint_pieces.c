@@ -7,7 +7,7 @@
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
  *                     a replica is such a group: its ranks write their own experts;
  *   errors            of 1-bit Adam: replica d those that it has as a worker, under the number d, and those of the
- *                     elements that it averages.
+ *                     elements that it averages, or with ZeRO 1 owns.
  * Everybody reads what it holds, of errors its own. */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,8 +51,10 @@ static void list_errors(zpr *c, array_list *list) {
     snprintf(list->suffix[d], sizeof *list->suffix, ".worker_error.%d", d);
     list->array[d] = (array){.suffix = list->suffix[d], .where = ERRORS, .side = ZPR_WORKER, .replica = 1 + d};
   }
+  bool owner = zpr_shards_state(c->program);
+  if (owner && zpk_is_narrow(c->program->dtype)) list->n--; /* what its master copy has more than the weights */
   list->array[c->program->data] =
-      (array){.suffix = ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
+      (array){.suffix = owner ? ".owner_error" : ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
 }
 
 static array_list arrays_of(zpr *c, int file) {
@@ -201,11 +203,12 @@ static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_p
 }
 
 /* The elements that this rank has of an array, of an instance of a run or more of its neighbours. What is whole stands
- * as the flat buffers do; of a server's errors a rank has those of its part. */
+ * as the flat buffers do; of a server's errors a rank has those of its part, or of what it owns. */
 static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int64_t i) {
   int64_t part = c->stage->flat_elements / c->program->data;
   if (!a->sharded) return (zpr_slice){0, zpr_all_elements(c->stage), 0};
-  return file == ZPR_ERRORS ? (zpr_slice){c->d * part, (c->d + 1) * part, 0} : zpr_slice_of(c, run, i);
+  return file == ZPR_ERRORS && !zpr_shards_state(c->program) ? (zpr_slice){c->d * part, (c->d + 1) * part, 0}
+                                                             : zpr_slice_of(c, run, i);
 }
 
 static void move_instance(zpr *c, int file, const zpr_tensors *list, const array *a, const zpr_run *run, int64_t i,

@@ -389,6 +389,10 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t moment2 = has_moment2(train) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
   int64_t average = (train->ema > 0) * held.state * v->stat_bytes;
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
+  if (v->choice.compress && v->choice.zero == 1) {
+    error = sizes.flat * 4;
+    server_error = cb == 2 ? 0 : part; /* then the master copy has it */
+  }
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
   const region regions[] = {

@@ -300,6 +300,29 @@ void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t bloc
 void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, int64_t begin, int64_t end);
 /* The parameters by momentum, the variance as it is; elements. bias2: of the last step that changed the variance. */
 void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+/* With ZeRO 1, of `count` elements of one parameter, the first of which begins block `block` of a record; the last
+ * block may be shorter. error += scale grad: */
+void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count);
+/* The worker's side: of the error, which becomes what is not sent. */
+void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block);
+/* The owner's side. */
+typedef struct zpk_records {
+  int n; /* workers */
+  const void *records;
+  int64_t blocks; /* of each record */
+} zpk_records;
+typedef struct zpk_owner {
+  const void *weights; /* of all ranks */
+  void *master;        /* 16-bit dtypes: the owner's; else NULL, and */
+  void *m;
+  const void *v;
+  float *owed; /* what it has more than `weights` */
+} zpk_owner;
+/* Momentum by the mean of the workers' records, the owner's weights by momentum, and in `to` what all shall add. */
+void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t block,
+                      int64_t count);
+/* weights += signs and scales */
+void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weights, int64_t count);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the
