@@ -129,7 +129,8 @@ double zpr_owing_squares(zpr *c, zpr_owing *o) {
   return sum;
 }
 
-/* Of the weights, and of what this rank, as an owner, has more than they have. */
+/* Of the weights, of what this rank, as an owner, has more than they have, and of what it owes others: no checkpoint
+ * has that. */
 static void clear_padding(zpr *c, const zpr_owing *o) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *weights = zpr_at(c, c->stage->params);
@@ -137,6 +138,7 @@ static void clear_padding(zpr *c, const zpr_owing *o) {
   for (int64_t i = 0; i < o->n_padding; i++) {
     const zpr_block *b = &o->padding[i].block;
     zpr_zero(c, weights + b->begin * size, (b->end - b->begin) * size);
+    zpr_zero(c, (float *)zpr_at(c, c->stage->error) + b->begin, (b->end - b->begin) * 4);
     if (owed && o->padding[i].owner == c->d) zpr_zero(c, owed + b->begin + b->to_state, (b->end - b->begin) * 4);
   }
 }

@@ -420,6 +420,21 @@ Test(moves, one_bit_exchange) {
   cr_expect_eq(t.warmup_data, 2 * 2634 * 64 * 4);
 }
 
+/* With ZeRO 1 the same records once the variance is frozen; before, shards of gradients go to their owners and weights
+ * come back. A worker has an error of every element, an owner one of its own; what is tied is summed whole. */
+Test(moves, one_bit_exchange_of_shards) {
+  zp_choice c = choice_of(1, 2, 1);
+  zp_program *plain = program_of(&TINY, true, c, 8);
+  c.compress = true;
+  zp_program *p = program_of(&TINY, true, c, 8);
+  zp_traffic t = zp_program_traffic(p), before = zp_program_traffic(plain);
+  int64_t all = p->stages[0].flat_elements;
+  cr_expect_eq(all, plain->stages[0].flat_elements);
+  cr_expect_eq(t.data, 2 * (all / 64) * 12);
+  cr_expect_eq(t.warmup_data, before.data);
+  cr_expect_eq(p->stages[0].memory.optimizer, plain->stages[0].memory.optimizer + all * 4 + all / 2 * 4);
+}
+
 /* Two ranks, and all state on the host: of 2634 records each rank sends all up, has half of the two ranks' come down,
  * the same number, half of the means go up and all of them down. Gradients and weights move in every step. */
 Test(moves, one_bit_exchange_on_the_host) {
