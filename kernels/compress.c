@@ -27,7 +27,11 @@
  *
  * With 16 bits p is the master copy; otherwise p = w + E, E = x - c. The owner's elements with variance zero keep
  * momentum 0, but their weights take part in the exchange of differences: what is added to them in one step is taken
- * back later. */
+ * back later.
+ *
+ * 1-bit LAMB (arXiv 2104.06069) exchanges momentum likewise. How the variance would have gone on it follows by the
+ * gradient that the exchanged momenta m and m' of this step and the one before stand for, (m - b1 m') / (1 - b1):
+ * `fresh` begins as v. The steps are clamped as above. */
 #include "clones.h"
 
 #include <assert.h>
@@ -37,9 +41,11 @@
 #include "real_f32.h"
 #include "compress_template.h"
 #include "compress_shards_template.h"
+#include "compress_lamb_template.h"
 #include "real_f64.h"
 #include "compress_template.h"
 #include "compress_shards_template.h"
+#include "compress_lamb_template.h"
 #define TEMPLATE "momentum_template.h"
 #include "every_dtype.h"
 
@@ -133,4 +139,21 @@ void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weigh
     apply_signs_f32(from, block, wide, end - at);
     zpk_round(dtype, wide, (uint16_t *)weights + at, end - at);
   }
+}
+
+/* ---- LAMB ---- */
+
+double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, const void *v, void *fresh,
+                      double fresh_bias2, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end && fresh_bias2 > 0);
+  if (u->dtype == ZPK_F64) return lamb_fresh_f64(u, m, before, v, fresh, fresh_bias2, begin, end);
+  return lamb_fresh_f32(u, m, before, v, fresh, fresh_bias2, begin, end);
+}
+
+void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  if (u->dtype == ZPK_F64)
+    lamb_frozen_f64(u, param, m, v, begin, end);
+  else
+    lamb_frozen_f32(u, param, m, v, begin, end);
 }

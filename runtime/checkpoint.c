@@ -205,7 +205,8 @@ static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
 
 /* Rank 0: everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. */
 static bool check_checkpoint(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error) {
-  if (!zpr_manifest_check(folder, manifest, error)) return false;
+  if (!zpr_manifest_check(c, folder, manifest, error)) return false;
+  if (!zpr_coefficients_check(c, &manifest->coefficients, manifest->frozen_steps > 0, error)) return false;
   for (int f = 0; f < files_to_load(c, manifest); f++)
     if (!load_file(c, folder, f, true, error)) return false;
   return true;
@@ -238,6 +239,8 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   c->skipped_steps = zpr_world_min(c, m.skipped_steps);
   m.freezes_at = zpr_world_min(c, m.freezes_at);
   zpr_freeze_resume(c, &m.variance, m.freezes_at, m.step - c->skipped_steps, m.frozen_steps);
+  zpr_coefficients_resume(c, &m.coefficients, files_to_load(c, &m) > ZPR_ERRORS && m.frozen_steps > 0);
+  free(m.coefficients.item);
   m.loss_scale = zpr_world_min(c, m.loss_scale);
   m.scale_steps = zpr_world_min(c, m.scale_steps);
   zpr_loss_scale_resume(c, m.loss_scale, m.scale_steps);

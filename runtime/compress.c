@@ -21,7 +21,7 @@ static void momentum_here(zpr *c, void *arg) {
 
 static void nothing(zpr *c, void *arg) { (void)c, (void)arg; }
 
-void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
   int64_t part = c->stage->flat_elements / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
@@ -40,6 +40,11 @@ void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr
   zpr_group_exchange(c, &g, ZPR_DATA, mine, 0, record, mean);
   for (int r = 0; r < g.n; r++) zpr_unpack_part(c, r, mean + r * record);
   if (away) zpr_unpack_away(c, mean);
+}
+
+void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+                           const zpk_update *rule) {
+  zpr_exchange_momentum(c, blocks, n, away, rule);
   zpr_frozen_blocks(c, blocks, n, rule);
   if (away) zpr_host_update_run(c, away, ZPR_PASS_FROZEN, rule, nothing, NULL);
 }

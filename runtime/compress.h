@@ -13,9 +13,12 @@ static inline bool zpr_is_frozen(const zpr *c) {
   int64_t applied = c->step - c->skipped_steps, at = p->freeze_threshold > 0 ? c->state->freeze.at : p->freeze_step;
   return at > 0 && applied >= at;
 }
-/* From the gradients of this replica to new parameters, those of the blocks, whose state is on the device, and those
+/* From the gradients of this replica to the momentum of all, of the blocks, whose state is on the device, and of those
  * that the host updates (NULL: none). rule->grad_scale counts on a gradient that is the replicas'
  * sum, so it has the number of replicas in it. Collective over the data ranks. */
+void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+                           const zpk_update *rule);
+/* Then to new parameters. */
 void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule);
 

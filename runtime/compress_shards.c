@@ -129,7 +129,7 @@ double zpr_owing_squares(zpr *c, zpr_owing *o) {
   return sum;
 }
 
-/* Of the weights, of what this rank, as an owner, has more than they have, and of what it owes others: no checkpoint
+/* Weights, what this rank, as an owner, has more than they have, and what it owes others: no checkpoint
  * has that. */
 static void clear_padding(zpr *c, const zpr_owing *o) {
   int64_t size = zpk_bytes(c->program->dtype);

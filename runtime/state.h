@@ -46,6 +46,7 @@ struct zpr_state {
   int64_t returned[2]; /* and those that take what was gathered down, from either buffer of the ring */
   zpr_updater *updater;
   zpr_freeze freeze;
+  struct zpr_coefficients *coefficients; /* compress_lamb.c; NULL: not asked for */
   zpr_partial *partial;
   zpr_log *log;
   zpr_profile *profile; /* NULL: no step is measured */

@@ -109,19 +109,20 @@ static one_bit count_one_bit(const zpr *c, const rank_report *reports, const zpr
 static void print_one_bit(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   const zpr_program *p = c->program;
   if (totals->steps == 0 || !zpr_compresses(p)) return;
+  const char *name = zpr_compressed_name(p);
   one_bit sum = count_one_bit(c, reports, totals);
   double all = (double)(sum.plain_bytes + sum.exchanged_bytes),
          plain = (double)p->predicted_warmup_data_bytes * (double)totals->steps;
   if (totals->frozen_steps == 0)
-    zpr_log_note(c, "1-bit Adam: all %lld steps were plain Adam's, the variance did not freeze",
-                 (long long)totals->steps);
+    zpr_log_note(c, "1-bit %s: all %lld steps were plain %s's, the variance did not freeze", name,
+                 (long long)totals->steps, name);
   else
     zpr_log_note(
         c,
-        "1-bit Adam: over data ranks %lld steps sent %lld bytes in all, %lld frozen ones %lld: %.1f times less "
-        "than plain Adam",
-        (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
-        (long long)sum.exchanged_bytes, plain / all);
+        "1-bit %s: over data ranks %lld steps sent %lld bytes in all, %lld frozen ones %lld: %.1f times less "
+        "than plain %s",
+        name, (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
+        (long long)sum.exchanged_bytes, plain / all, name);
 }
 
 static void print_moves(zpr *c, const rank_report *reports, const zpr_totals *totals) {

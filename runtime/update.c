@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "compress.h"
+#include "compress_lamb.h"
 #include "compress_shards.h"
 #include "host_grads.h"
 #include "lamb.h"
@@ -155,6 +156,7 @@ void zpr_update_close(zpr *c) {
   if (!u) return;
   zpr_block_list_close(c, &u->list);
   zpr_lamb_close(u->lamb);
+  zpr_coefficients_close(c);
   zpr_muon_close(u->muon);
   zpr_owing_close(c, u->owing);
   free(u->blocks);
@@ -280,7 +282,9 @@ static void update(zpr *c, double lr, double grad_scale) {
   rule.grad_scale = grad_scale;
   if (zpr_is_frozen(c)) {
     rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
-    if (u->owing)
+    if (u->lamb)
+      zpr_lamb_frozen_update(c, &u->list, &rule, 1 - pow(p->beta2, t));
+    else if (u->owing)
       zpr_owing_update(c, u->owing, u->here, u->n_here, &rule);
     else
       zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);

@@ -249,13 +249,6 @@ static const zp_field sgd_fields[] = {
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
 };
-static const zp_field lamb_fields[] = {
-    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
-    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
-    {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
-};
 static const zp_field lion_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
     {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
@@ -275,7 +268,7 @@ static const zp_function optimizers[] = {
     {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
     {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
     {"lion", ZP_OPT_LION, ZP_SCHEMA("lion", lion_fields, 0)},
-    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", lamb_fields, 0)},
+    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", adam_fields, 0)},
     {"muon", ZP_OPT_MUON, ZP_SCHEMA("muon", muon_fields, 0)},
 };
 

@@ -94,7 +94,7 @@ ZPD_DEVICE void zpd_set_weight(const zpd_update &a, zpd_int i, real x) {
 }
 
 ZPD_KERNEL(zpd_momentum, zpd_update) {
-  const real into_grad = (real)(a.kind == 0 ? 0 : a.weight_decay), scale = (real)a.grad_scale;
+  const real into_grad = (real)(a.kind == 1 ? a.weight_decay : 0), scale = (real)a.grad_scale;
   const real beta1 = (real)a.beta1, rest1 = (real)(1 - a.beta1);
   const real *param = (const real *)a.param;
   const elem *grad = (const elem *)a.grad;

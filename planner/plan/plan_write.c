@@ -140,6 +140,8 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"at_average", s->at_average},
                {"at_error", s->at_error},
                {"at_server_error", s->at_server_error},
+               {"at_fresh", s->at_fresh},
+               {"at_momentum_before", s->at_momentum_before},
                {"at_inputs", s->at_inputs},
                {"at_slots", s->at_slots},
                {"at_saved_ring", s->at_saved_ring},

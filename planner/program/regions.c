@@ -127,6 +127,9 @@ static void place_flat_buffers(placing *p) {
   int64_t of_a_part = mixed && zp_shards_state(p->c) ? 0 : least(p->state.here, s->flat_elements / p->c->data);
   s->at_error = region(&p->top, p->c->compress ? owed * 4 : 0);
   s->at_server_error = region(&p->top, p->c->compress ? of_a_part * 4 : 0);
+  int64_t followed = p->c->compress && train->optimizer == ZP_OPT_LAMB ? p->state.here * l->stat_bytes : 0;
+  s->at_fresh = region(&p->top, followed);
+  s->at_momentum_before = region(&p->top, followed);
   s->memory.optimizer = p->top - before;
 }
 

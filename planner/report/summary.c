@@ -141,7 +141,7 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
     text = zp_format(arena, "%s; %s of stage %d's optimizer state is what a rank owes the others", text,
                      zp_show_bytes(arena, (at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements)) * 4),
                      at->index);
-  zp_buf_line(out, "  1-bit Adam   %s", zp_words_wrap(arena, text, 15));
+  zp_buf_line(out, "  1-bit %s   %s", train->optimizer == ZP_OPT_LAMB ? "LAMB" : "Adam", zp_words_wrap(arena, text, 15));
 }
 
 static void put_next_best(zp_buf *out, const zp_plan *plan) {

@@ -323,6 +323,11 @@ void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records i
                       int64_t count);
 /* weights += signs and scales */
 void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weights, int64_t count);
+/* 1-bit LAMB: the variance goes on by momentum and momentum before; the largest sqrt(v) / sqrt(fresh), both corrected.
+ * Then the parameters, as zpk_lamb_apply, with steps that keep Adam's bound. */
+double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, const void *v, void *fresh,
+                      double fresh_bias2, int64_t begin, int64_t end);
+void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the

@@ -30,10 +30,14 @@ static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, v
 
 static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 
+/* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. */
+static int lamb_bytes(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_LAMB ? 7 * l->stat_bytes : 0; }
+
 static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_on_move *emit, void *user) {
   bool shards = zp_shards_state(x->choice);
   int64_t here = all - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
-  int worker = shards ? x->lowered->grad_bytes + OWED_BYTES + 2 * x->lowered->param_bytes : WORKER_BYTES;
+  int worker = shards ? x->lowered->grad_bytes + OWED_BYTES + 2 * x->lowered->param_bytes
+                      : WORKER_BYTES + lamb_bytes(x->lowered);
   int server = shards ? x->lowered->param_bytes + (x->lowered->compute_bytes == 2 ? 0 : OWNER_BYTES) : SERVER_BYTES;
   zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, shards ? all : here, worker, emit, user);
   zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, (shards ? all : here) / x->choice->data, server, emit, user);
@@ -65,7 +69,10 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
  * there at once. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!c->compress) return NULL;
-  if (!zp_is_adam(&spec->train)) return "compress is for adam and adamw";
+  bool lamb = spec->train.optimizer == ZP_OPT_LAMB;
+  if (!zp_is_adam(&spec->train) && !lamb) return "compress is for adam, adamw and lamb";
+  if (lamb && zp_shards_state(c)) return "1-bit lamb does not go with ZeRO";
+  if (lamb && !spec->cluster.node.device.is_cpu) return "1-bit lamb is for CPU ranks";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_model_has_frozen(spec->model)) return "compress does not go with frozen parameters";
   if (zp_model_has_gate_biases(spec->model))

@@ -111,6 +111,7 @@ typedef struct zpr_stage {
    * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
    * for records. */
   int64_t error, server_error, host_error, host_server_error, host_records;
+  int64_t fresh, momentum_before;  /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step */
   int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together, where Muon works */
   zpr_away params_away;            /* of the elements of `params` */
   int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */

@@ -220,7 +220,8 @@ typedef struct zp_stage {
   int64_t at_saved_ring; /* ZP_SAVED_BUFFERS units' saved values: where units work when a part of their slots is off the
                             device */
   int64_t at_pending;    /* waiting weight gradients */
-  int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
+  int64_t at_fresh, at_momentum_before; /* 1-bit LAMB: the variance as it would be, and scratch of the step's end */
+  int64_t at_error, at_server_error;    /* 1-bit compression: what the worker and the server side still owe, f32 */
   /* Where the state of elements is off the device, their errors are, too, and records of the exchange pass by; bytes of
    * the host arena, -1 when absent. */
   int64_t host_error, host_server_error, host_records;
