@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include "device.h"
 
-/* Of every tensor (lamb.h has their numbers), the same on all ranks. */
+/* A number for every tensor (lamb.h), the same on all ranks. */
 typedef struct zpr_coefficients {
   int64_t n;
   double *average; /* of LAMB's ratios until the variance froze; 0: of none */

@@ -117,12 +117,11 @@ static void print_one_bit(zpr *c, const rank_report *reports, const zpr_totals *
     zpr_log_note(c, "1-bit %s: all %lld steps were plain %s's, the variance did not freeze", name,
                  (long long)totals->steps, name);
   else
-    zpr_log_note(
-        c,
-        "1-bit %s: over data ranks %lld steps sent %lld bytes in all, %lld frozen ones %lld: %.1f times less "
-        "than plain %s",
-        name, (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
-        (long long)sum.exchanged_bytes, plain / all, name);
+    zpr_log_note(c,
+                 "1-bit %s: over data ranks %lld steps sent %lld bytes in all, %lld frozen ones %lld: %.1f times less "
+                 "than plain %s",
+                 name, (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
+                 (long long)sum.exchanged_bytes, plain / all, name);
 }
 
 static void print_moves(zpr *c, const rank_report *reports, const zpr_totals *totals) {

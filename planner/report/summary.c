@@ -136,12 +136,14 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
                 "duration are those of compressed steps",
                 zp_show_bytes(arena, traffic.data), zp_show_bytes(arena, traffic.warmup_data),
                 (double)traffic.warmup_data / (double)traffic.data, when);
+  bool lamb = train->optimizer == ZP_OPT_LAMB;
   const zp_stage *at = &plan->program->stages[plan->best.estimate.peak_stage];
-  if (zp_shards_state(&plan->best.choice))
+  if (zp_shards_state(&plan->best.choice)) {
+    int64_t owed = at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements);
     text = zp_format(arena, "%s; %s of stage %d's optimizer state is what a rank owes the others", text,
-                     zp_show_bytes(arena, (at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements)) * 4),
-                     at->index);
-  zp_buf_line(out, "  1-bit %s   %s", train->optimizer == ZP_OPT_LAMB ? "LAMB" : "Adam", zp_words_wrap(arena, text, 15));
+                     zp_show_bytes(arena, owed * 4), at->index);
+  }
+  zp_buf_line(out, "  1-bit %s   %s", lamb ? "LAMB" : "Adam", zp_words_wrap(arena, text, 15));
 }
 
 static void put_next_best(zp_buf *out, const zp_plan *plan) {
