@@ -42,10 +42,12 @@
 #include "compress_template.h"
 #include "compress_shards_template.h"
 #include "compress_lamb_template.h"
+#include "compress_local_template.h"
 #include "real_f64.h"
 #include "compress_template.h"
 #include "compress_shards_template.h"
 #include "compress_lamb_template.h"
+#include "compress_local_template.h"
 #define TEMPLATE "momentum_template.h"
 #include "every_dtype.h"
 
@@ -156,4 +158,34 @@ void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void
     lamb_frozen_f64(u, param, m, v, begin, end);
   else
     lamb_frozen_f32(u, param, m, v, begin, end);
+}
+
+/* ---- 0/1 Adam ---- */
+
+#define BY_REAL(dtype, f, ...) ((dtype) == ZPK_F64 ? f##_f64(__VA_ARGS__) : f##_f32(__VA_ARGS__))
+
+void zpk_variance(const zpk_update *u, const void *grad, void *v, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(u->dtype, variance, u, grad, v, begin, end);
+}
+
+void zpk_local_sum(zpk_dtype dtype, double weight, const void *m, void *sum, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  BY_REAL(dtype, local_sum, weight, m, sum, begin, end);
+}
+
+void zpk_local_mean(zpk_dtype dtype, double total, void *m, void *sum, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end && total > 0);
+  BY_REAL(dtype, local_mean, total, m, sum, begin, end);
+}
+
+void zpk_local_decay(zpk_dtype dtype, double keep, void *anchor, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  BY_REAL(dtype, local_decay, keep, anchor, begin, end);
+}
+
+void zpk_local_weights(const zpk_update *u, double total, const void *anchor, const void *sum, const void *v, void *out,
+                       int64_t count) {
+  assert(u->dtype <= ZPK_F16 && count >= 0 && total > 0);
+  BY_REAL(u->dtype, local_weights, u, total, anchor, sum, v, out, count);
 }

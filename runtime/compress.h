@@ -10,6 +10,7 @@
  * anything. */
 static inline bool zpr_is_frozen(const zpr *c) {
   const zpr_program *p = c->program;
+  if (p->n_phases > 0) return true; /* 0/1 Adam compresses from the first step on */
   int64_t applied = c->step - c->skipped_steps, at = p->freeze_threshold > 0 ? c->state->freeze.at : p->freeze_step;
   return at > 0 && applied >= at;
 }
@@ -18,6 +19,8 @@ static inline bool zpr_is_frozen(const zpr *c) {
  * sum, so it has the number of replicas in it. Collective over the data ranks. */
 void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule);
+/* Of momentum that is there alone. */
+void zpr_exchange_signs(zpr *c, const zpr_host_update *away);
 /* Then to new parameters. */
 void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule);
@@ -39,7 +42,7 @@ typedef enum zpr_error_side { ZPR_WORKER, ZPR_SERVER } zpr_error_side;
 /* Host access as zpr_state_open. */
 void *zpr_error_open(zpr *c, zpr_error_side side, int64_t at, int64_t *count, bool to_read);
 void zpr_error_close(zpr *c, zpr_error_side side, int64_t at);
-/* All of them zero. */
+/* All of them zero, and what 0/1 Adam adds up. */
 void zpr_errors_zero(zpr *c);
 
 /* ---- by the back ends: cpu/compress.c, cuda/compress.c ---- */

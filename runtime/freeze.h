@@ -17,8 +17,10 @@ typedef struct zpr_freeze {
 } zpr_freeze;
 
 /* Is it 1-bit Adam, at whatever step it begins to compress? */
-static inline bool zpr_compresses(const zpr_program *p) { return p->freeze_step > 0 || p->freeze_threshold > 0; }
-/* "LAMB" or "Adam": what it compresses. */
+static inline bool zpr_compresses(const zpr_program *p) {
+  return p->freeze_step > 0 || p->freeze_threshold > 0 || p->n_phases > 0;
+}
+/* What it compresses: "LAMB" or "Adam". */
 static inline const char *zpr_compressed_name(const zpr_program *p) {
   return p->optimizer == ZPR_LAMB ? "LAMB" : "Adam";
 }

@@ -25,7 +25,8 @@ static double planned_per_step(const zpr *c, const zpr_totals *totals, int axis)
   double planned = (double)p->predicted_bytes[axis];
   if (axis != ZPR_DATA || !zpr_compresses(p) || totals->steps == 0) return planned;
   return (planned * (double)totals->exchanges +
-          (double)p->predicted_warmup_data_bytes * (double)(totals->steps - totals->frozen_steps)) /
+          (double)p->predicted_warmup_data_bytes *
+              (double)(totals->steps - totals->frozen_steps + totals->summed_steps)) /
          (double)totals->steps;
 }
 
@@ -113,7 +114,13 @@ static void print_one_bit(zpr *c, const rank_report *reports, const zpr_totals *
   one_bit sum = count_one_bit(c, reports, totals);
   double all = (double)(sum.plain_bytes + sum.exchanged_bytes),
          plain = (double)p->predicted_warmup_data_bytes * (double)totals->steps;
-  if (totals->frozen_steps == 0)
+  if (p->n_phases > 0)
+    zpr_log_note(c,
+                 "0/1 Adam: of %lld steps %lld exchanged signs and %lld summed gradients: %lld bytes over data ranks, "
+                 "%.1f times less than plain Adam",
+                 (long long)totals->steps, (long long)totals->exchanges, (long long)totals->summed_steps,
+                 (long long)sum.exchanged_bytes, plain / all);
+  else if (totals->frozen_steps == 0)
     zpr_log_note(c, "1-bit %s: all %lld steps were plain %s's, the variance did not freeze", name,
                  (long long)totals->steps, name);
   else

@@ -278,11 +278,14 @@ static void update(zpr *c, double lr, double grad_scale) {
   double t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* of the variance */
   zpk_update rule = rule_of(c, lr);
   rule.bias1 = 1 - pow(p->beta1, t);
+  if (zpr_is_local(p)) t2 = (double)zpr_variance_updates(c);
   rule.bias2 = 1 - pow(p->beta2, t2);
   rule.grad_scale = grad_scale;
   if (zpr_is_frozen(c)) {
     rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
-    if (u->lamb)
+    if (zpr_is_local(p))
+      zpr_local_update(c, u->here, u->n_here, &rule);
+    else if (u->lamb)
       zpr_lamb_frozen_update(c, &u->list, &rule, 1 - pow(p->beta2, t));
     else if (u->owing)
       zpr_owing_update(c, u->owing, u->here, u->n_here, &rule);
@@ -297,6 +300,13 @@ static void update(zpr *c, double lr, double grad_scale) {
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
   else
     update_here(c, &rule);
+}
+
+static void skip_local(zpr *c, double lr) {
+  const zpr_updater *u = c->state->updater;
+  zpk_update rule = rule_of(c, lr);
+  rule.bias2 = 1 - pow(rule.beta2, (double)zpr_variance_updates(c));
+  zpr_local_skip(c, u->here, u->n_here, &rule);
 }
 
 /* As torch.nn.utils.clip_grad_norm_. */
@@ -344,7 +354,11 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
   before = zpr_enter(c, ZPR_AT_UPDATE);
   double factor = clip_factor(c->program->clip, result.grad_norm);
-  if (result.applied) update(c, lr, factor / scale);
+  if (result.signal) c->state->local.meets = true; /* a checkpoint follows */
+  if (result.applied)
+    update(c, lr, factor / scale);
+  else if (zpr_is_local(c->program))
+    skip_local(c, lr);
   if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
     zpr_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);

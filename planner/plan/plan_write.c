@@ -141,6 +141,8 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"at_error", s->at_error},
                {"at_server_error", s->at_server_error},
                {"at_fresh", s->at_fresh},
+               {"at_local_sum", s->at_local_sum},
+               {"at_anchor", s->at_anchor},
                {"at_momentum_before", s->at_momentum_before},
                {"at_inputs", s->at_inputs},
                {"at_slots", s->at_slots},

@@ -245,7 +245,7 @@ void zp_replay_sum(zp_replay *r, const zp_replay_frame *f, const zp_step *step) 
 
 /* ---- the beginning and the end of a step ---- */
 
-enum { STATE_REGIONS = 10 };
+enum { STATE_REGIONS = 12 };
 typedef struct state_region {
   const char *name;
   int64_t at, bytes;
@@ -270,6 +270,8 @@ static int state_regions(const zp_replay *r, state_region *out) {
       {"the average of the weights", s->at_average, state * l->average_bytes},
       {"the workers' error", s->at_error, (zp_shards_state(c) ? s->flat_elements : state) * 4},
       {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
+      {"the sum of local steps", s->at_local_sum, state * l->stat_bytes},
+      {"the weights of the last exchange", s->at_anchor, state * l->stat_bytes},
       {"the fresh variance", s->at_fresh, state * l->stat_bytes},
       {"the momentum before", s->at_momentum_before, state * l->stat_bytes},
   };

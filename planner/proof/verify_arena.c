@@ -396,6 +396,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
   int64_t followed = v->choice.compress && train->optimizer == ZP_OPT_LAMB ? held.state * v->stat_bytes : 0;
+  int64_t local = v->choice.compress && train->variance_every > 0 ? held.state * v->stat_bytes : 0;
+  int64_t anchor = cb == 2 ? 0 : local;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},
@@ -405,6 +407,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"average of the weights", zp_claim(a, "at_average"), average},
       {"error", zp_claim(a, "at_error"), error},
       {"server error", zp_claim(a, "at_server_error"), server_error},
+      {"sum of local steps", zp_claim(a, "at_local_sum"), local},
+      {"weights of the last exchange", zp_claim(a, "at_anchor"), anchor},
       {"fresh variance", zp_claim(a, "at_fresh"), followed},
       {"momentum before", zp_claim(a, "at_momentum_before"), followed},
       {"inputs", zp_claim(a, "at_inputs"),
@@ -427,7 +431,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
-  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + average + error + server_error + 2 * followed, 8);
+  check_class(v, s, memory, "optimizer",
+              master + moment1 + moment2 + average + error + server_error + 2 * followed + local + anchor, 10);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);
   check_state_home(v, s, a, &held.home);

@@ -328,6 +328,15 @@ void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weigh
 double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, const void *v, void *fresh,
                       double fresh_bias2, int64_t begin, int64_t end);
 void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+/* 0/1 Adam: v = beta2 v + (1 - beta2) (grad_scale grad)^2; sum += weight m; m = sum / total and sum = 0; anchor *=
+ * keep; out = anchor - lr clamp(sum / total / denominator), `real` whatever the dtype, of the elements at the pointers.
+ */
+void zpk_variance(const zpk_update *u, const void *grad, void *v, int64_t begin, int64_t end);
+void zpk_local_sum(zpk_dtype dtype, double weight, const void *m, void *sum, int64_t begin, int64_t end);
+void zpk_local_mean(zpk_dtype dtype, double total, void *m, void *sum, int64_t begin, int64_t end);
+void zpk_local_decay(zpk_dtype dtype, double keep, void *anchor, int64_t begin, int64_t end);
+void zpk_local_weights(const zpk_update *u, double total, const void *anchor, const void *sum, const void *v, void *out,
+                       int64_t count);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the

@@ -71,6 +71,11 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!c->compress) return NULL;
   bool lamb = spec->train.optimizer == ZP_OPT_LAMB;
   if (!zp_is_adam(&spec->train) && !lamb) return "compress is for adam, adamw and lamb";
+  if (spec->train.variance_every > 0) {
+    if (lamb) return "freeze = growing is for adam and adamw";
+    if (zp_shards_state(c)) return "freeze = growing does not go with ZeRO";
+    if (!spec->cluster.node.device.is_cpu) return "freeze = growing is for CPU ranks";
+  }
   if (lamb && zp_shards_state(c)) return "1-bit lamb does not go with ZeRO";
   if (lamb && !spec->cluster.node.device.is_cpu) return "1-bit lamb is for CPU ranks";
   if (c->data < 2) return "compress needs two or more data ranks";
