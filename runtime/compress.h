@@ -19,7 +19,7 @@ static inline bool zpr_is_frozen(const zpr *c) {
  * sum, so it has the number of replicas in it. Collective over the data ranks. */
 void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule);
-/* Of momentum that is there alone. */
+/* The exchange alone, of momentum that is there. */
 void zpr_exchange_signs(zpr *c, const zpr_host_update *away);
 /* Then to new parameters. */
 void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,

@@ -110,6 +110,18 @@ static void expect_near(zpk_dtype dtype, const void *got, const void *want, cons
   }
 }
 
+static zpd_update arguments_of(const zpk_update *u) {
+  return (zpd_update){.kind = u->kind,
+                      .lr = u->lr,
+                      .beta1 = u->beta1,
+                      .beta2 = u->beta2,
+                      .eps = u->eps,
+                      .weight_decay = u->weight_decay,
+                      .bias1 = u->bias1,
+                      .bias2 = u->bias2,
+                      .grad_scale = u->grad_scale};
+}
+
 /* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. With 16-bit gradients
  * the rest is f32, and weights are rounded from the parameters. */
 Test(kernels_cuda_compress, update) {
@@ -130,21 +142,9 @@ Test(kernels_cuda_compress, update) {
       uint16_t weight[COUNT], rounded[COUNT];
       void *param = numbers(kept, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(kept, 3, false),
            *v = numbers(kept, 4, true), *got_m = copy_of(m, bytes), *got = copy_of(param, bytes);
-      zpd_update a = {.kind = u.kind,
-                      .lr = u.lr,
-                      .beta1 = u.beta1,
-                      .beta2 = u.beta2,
-                      .eps = u.eps,
-                      .weight_decay = u.weight_decay,
-                      .bias1 = u.bias1,
-                      .bias2 = u.bias2,
-                      .grad_scale = u.grad_scale,
-                      .param = got,
-                      .weight = zpk_is_narrow(u.dtype) ? weight : NULL,
-                      .grad = grad,
-                      .m = got_m,
-                      .v = v,
-                      .count = COUNT};
+      zpd_update a = arguments_of(&u);
+      a.param = got, a.weight = zpk_is_narrow(u.dtype) ? weight : NULL;
+      a.grad = grad, a.m = got_m, a.v = v, a.count = COUNT;
       zpk_momentum(&u, param, grad, m, 0, COUNT);
       device_launch(device_text(&texts, dtype), "zpd_momentum", &a, 2, 1, 1, ZPD_FLAT_THREADS);
       expect_near(kept, got_m, m, "momentum");
@@ -194,19 +194,9 @@ Test(kernels_cuda_compress, owners) {
     zpk_records in = {RANKS, records, BLOCKS};
     zpk_owner_update(&u, &owner, in, zpk_signs_of(want, BLOCKS, 0), FIRST, SHORT);
     zpk_apply_signs(dtype, zpk_signs_of(want, BLOCKS, 0), FIRST, weight, SHORT);
-    a.update = (zpd_update){.kind = u.kind,
-                            .lr = u.lr,
-                            .beta1 = u.beta1,
-                            .beta2 = u.beta2,
-                            .eps = u.eps,
-                            .weight_decay = u.weight_decay,
-                            .bias1 = u.bias1,
-                            .bias2 = u.bias2,
-                            .param = got_master,
-                            .weight = got_weight,
-                            .m = got_m,
-                            .v = v,
-                            .count = SHORT};
+    a.update = arguments_of(&u);
+    a.update.param = got_master, a.update.weight = got_weight;
+    a.update.m = got_m, a.update.v = v, a.update.count = SHORT;
     a.error = narrow ? NULL : got_owed, a.records = records, a.n = RANKS;
     device_launch(device_text(&texts, dtype), "zpd_owner_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
     expect_near(kept, got_m, m, "momentum");
