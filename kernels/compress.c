@@ -14,16 +14,40 @@
  * occur. A scale divided by their eps would throw them far away, so they take no part and keep their value. Others have
  * a variance that is tiny beside that of their block, as key biases have, whose gradient is rounding noise: their
  * momentum comes back as large as their neighbours'. The clamp is the bound that Adam's own steps keep (Kingma and Ba
- * 2015, section 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps. */
+ * 2015, section 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps.
+ *
+ * With ZeRO 1 a rank has variance, momentum and exact weights p of the elements that it owns alone, and only the
+ * weights w with which it computes of all. While the variance stays as it is Adam is linear in the gradients up to
+ * momentum, so the worker's error may stand before it, and the owner's is what its own weights have and those of all
+ * ranks have not:
+ *
+ *   worker   x = (1 - b1) g + e;    c = scale(x) sign(x);  e = x - c
+ *   owner    m = b1 m + mean of the workers' c;  p as above by m;  x = p - w;  c as above
+ *   all      w += c
+ *
+ * With 16 bits p is the master copy; otherwise p = w + E, E = x - c. The owner's elements with variance zero keep
+ * momentum 0, but their weights take part in the exchange of differences: what is added to them in one step is taken
+ * back later.
+ *
+ * 1-bit LAMB (arXiv 2104.06069) exchanges momentum likewise. How the variance would have gone on it follows by the
+ * gradient that the exchanged momenta m and m' of this step and the one before stand for, (m - b1 m') / (1 - b1):
+ * `fresh` begins as v. The steps are clamped as above. */
 #include "clones.h"
 
 #include <assert.h>
+#include <string.h>
 #include <zplan/zpk.h>
 
 #include "real_f32.h"
 #include "compress_template.h"
+#include "compress_shards_template.h"
+#include "compress_lamb_template.h"
+#include "compress_local_template.h"
 #include "real_f64.h"
 #include "compress_template.h"
+#include "compress_shards_template.h"
+#include "compress_lamb_template.h"
+#include "compress_local_template.h"
 #define TEMPLATE "momentum_template.h"
 #include "every_dtype.h"
 
@@ -64,4 +88,104 @@ void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const vo
     frozen_f64(u, param, m, v, begin, end);
   else
     frozen_f32(u, param, m, v, begin, end);
+}
+
+/* ---- ZeRO 1 ---- */
+
+static int64_t block_end(int64_t at, int64_t count) { return at + ZPK_SIGNS < count ? at + ZPK_SIGNS : count; }
+
+void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count) {
+  assert(dtype <= ZPK_F16 && count >= 0);
+  if (dtype == ZPK_F64) owe_f64(grad, scale, error, count);
+  if (dtype == ZPK_F32) owe_f32(grad, scale, error, count);
+  for (int64_t at = 0, end; zpk_is_narrow(dtype) && at < count; at = end) {
+    float wide[ZPK_SIGNS];
+    end = block_end(at, count);
+    zpk_widen(dtype, (const uint16_t *)grad + at, wide, end - at);
+    owe_f32(wide, scale, error + at, end - at);
+  }
+}
+
+void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block) {
+  for (int64_t at = 0, end; at < count; at = end, block++) {
+    float x[ZPK_SIGNS];
+    end = block_end(at, count);
+    memcpy(x, error + at, (size_t)(end - at) * sizeof *x);
+    pack_f32(x, NULL, (int)(end - at), error + at, to, block);
+  }
+}
+
+void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t block,
+                      int64_t count) {
+  assert(u->dtype <= ZPK_F16 && in.n >= 1 && count >= 0 && !owner->master == !zpk_is_narrow(u->dtype));
+  assert(!owner->owed == zpk_is_narrow(u->dtype));
+  if (u->dtype == ZPK_F64) owner_update_f64(u, owner, in, to, block, count);
+  if (u->dtype == ZPK_F32) owner_update_f32(u, owner, in, to, block, count);
+  for (int64_t at = 0, end; zpk_is_narrow(u->dtype) && at < count; at = end, block++) {
+    float wide[ZPK_SIGNS];
+    end = block_end(at, count);
+    zpk_widen(u->dtype, (const uint16_t *)owner->weights + at, wide, end - at);
+    zpk_owner o = {wide, (float *)owner->master + at, (float *)owner->m + at, (const float *)owner->v + at, NULL};
+    owner_update_f32(u, &o, in, to, block, end - at);
+  }
+}
+
+void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weights, int64_t count) {
+  assert(dtype <= ZPK_F16 && count >= 0);
+  if (dtype == ZPK_F64) apply_signs_f64(from, block, weights, count);
+  if (dtype == ZPK_F32) apply_signs_f32(from, block, weights, count);
+  for (int64_t at = 0, end; zpk_is_narrow(dtype) && at < count; at = end, block++) {
+    float wide[ZPK_SIGNS];
+    end = block_end(at, count);
+    zpk_widen(dtype, (uint16_t *)weights + at, wide, end - at);
+    apply_signs_f32(from, block, wide, end - at);
+    zpk_round(dtype, wide, (uint16_t *)weights + at, end - at);
+  }
+}
+
+/* ---- LAMB ---- */
+
+double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, const void *v, void *fresh,
+                      double fresh_bias2, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end && fresh_bias2 > 0);
+  if (u->dtype == ZPK_F64) return lamb_fresh_f64(u, m, before, v, fresh, fresh_bias2, begin, end);
+  return lamb_fresh_f32(u, m, before, v, fresh, fresh_bias2, begin, end);
+}
+
+void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  if (u->dtype == ZPK_F64)
+    lamb_frozen_f64(u, param, m, v, begin, end);
+  else
+    lamb_frozen_f32(u, param, m, v, begin, end);
+}
+
+/* ---- 0/1 Adam ---- */
+
+#define BY_REAL(dtype, f, ...) ((dtype) == ZPK_F64 ? f##_f64(__VA_ARGS__) : f##_f32(__VA_ARGS__))
+
+void zpk_variance(const zpk_update *u, const void *grad, void *v, int64_t begin, int64_t end) {
+  assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(u->dtype, variance, u, grad, v, begin, end);
+}
+
+void zpk_local_sum(zpk_dtype dtype, double weight, const void *m, void *sum, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  BY_REAL(dtype, local_sum, weight, m, sum, begin, end);
+}
+
+void zpk_local_mean(zpk_dtype dtype, double total, void *m, void *sum, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end && total > 0);
+  BY_REAL(dtype, local_mean, total, m, sum, begin, end);
+}
+
+void zpk_local_decay(zpk_dtype dtype, double keep, void *anchor, int64_t begin, int64_t end) {
+  assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
+  BY_REAL(dtype, local_decay, keep, anchor, begin, end);
+}
+
+void zpk_local_weights(const zpk_update *u, double total, const void *anchor, const void *sum, const void *v, void *out,
+                       int64_t count) {
+  assert(u->dtype <= ZPK_F16 && count >= 0 && total > 0);
+  BY_REAL(u->dtype, local_weights, u, total, anchor, sum, v, out, count);
 }

@@ -1,21 +1,23 @@
 /* Signs, scales and the frozen update in what momentum is kept in, f32 or f64: see compress.c. */
 
-/* Bits and scale of the ZPK_SIGNS elements x, whose errors are what the two leave out. */
-static void NAME(pack)(const REAL *x, const REAL *v, float *error, uint32_t *bits, float *scale) {
+/* Bits and scale of the first `count` of ZPK_SIGNS elements x, whose errors are what the two leave out. v NULL: all of
+ * them take part. error NULL: it is not kept. */
+static void NAME(pack)(const REAL *x, const REAL *v, int count, float *error, zpk_signs to, int64_t b) {
   double sum = 0;
   int n = 0;
-  for (int i = 0; i < ZPK_SIGNS; i++) {
-    if (!(v[i] > 0)) continue;
+  for (int i = 0; i < count; i++) {
+    if (v && !(v[i] > 0)) continue;
     sum += fabs((double)x[i]);
     n++;
   }
-  *scale = n > 0 ? (float)(sum / n) : 0;
-  bits[0] = bits[1] = 0;
-  for (int i = 0; i < ZPK_SIGNS; i++) {
+  float scale = n > 0 ? (float)(sum / n) : 0;
+  to.scale[b] = scale;
+  to.bits[2 * b] = to.bits[2 * b + 1] = 0;
+  for (int i = 0; i < count; i++) {
     bool positive = !(x[i] < 0);
-    REAL sent = (REAL)(positive ? *scale : -*scale);
-    bits[i / 32] |= (uint32_t)positive << i % 32;
-    error[i] = v[i] > 0 ? (float)(x[i] - sent) : 0;
+    REAL sent = (REAL)(positive ? scale : -scale);
+    to.bits[2 * b + i / 32] |= (uint32_t)positive << i % 32;
+    if (error) error[i] = !v || v[i] > 0 ? (float)(x[i] - sent) : 0;
   }
 }
 
@@ -23,7 +25,7 @@ static void NAME(pack_signs)(const REAL *m, const REAL *v, float *error, zpk_sig
   for (int64_t b = begin; b < end; b++) {
     REAL x[ZPK_SIGNS];
     for (int i = 0; i < ZPK_SIGNS; i++) x[i] = m[b * ZPK_SIGNS + i] + (REAL)error[b * ZPK_SIGNS + i];
-    NAME(pack)(x, v + b * ZPK_SIGNS, error + b * ZPK_SIGNS, &to.bits[2 * b], &to.scale[b]);
+    NAME(pack)(x, v + b * ZPK_SIGNS, ZPK_SIGNS, error + b * ZPK_SIGNS, to, b);
   }
 }
 
@@ -41,7 +43,7 @@ static void NAME(average_signs)(int n, const void *records, int64_t blocks, cons
       for (int i = 0; i < ZPK_SIGNS; i++) x[i] += NAME(sent)(from, b, i);
     }
     for (int i = 0; i < ZPK_SIGNS; i++) x[i] = x[i] / (REAL)n + (REAL)error[b * ZPK_SIGNS + i];
-    NAME(pack)(x, v + b * ZPK_SIGNS, error + b * ZPK_SIGNS, &to.bits[2 * b], &to.scale[b]);
+    NAME(pack)(x, v + b * ZPK_SIGNS, ZPK_SIGNS, error + b * ZPK_SIGNS, to, b);
   }
 }
 

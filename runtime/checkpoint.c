@@ -184,10 +184,14 @@ static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_e
   return good;
 }
 
-/* Errors of 1-bit Adam are those of data ranks, and mean nothing to other numbers of them. */
+/* Errors of 1-bit Adam are those of data ranks, and mean nothing to other numbers of them; with ZeRO 1 an owner owes
+ * weights, not momentum. */
 static int files_to_load(const zpr *c, const zpr_manifest *m) {
-  return zpr_compresses(c->program) && m->error_ranks == c->program->data ? ZPR_FILES : ZPR_ERRORS;
+  bool same = m->error_ranks == c->program->data && m->error_zero == c->program->zero;
+  return zpr_compresses(c->program) && same ? ZPR_FILES : ZPR_ERRORS;
 }
+
+static const char *with_zero(int64_t zero) { return zero > 0 ? " with ZeRO 1" : ""; }
 
 static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
   if (!zpr_compresses(c->program) || m->frozen_steps == 0 || files_to_load(c, m) > ZPR_ERRORS) return;
@@ -195,13 +199,14 @@ static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
     fprintf(stderr, "note: the checkpoint does not hold the errors of 1-bit Adam, they start at zero\n");
   else
     fprintf(stderr,
-            "note: the checkpoint holds the errors of 1-bit Adam on %lld data ranks; on %d they start at zero\n",
-            (long long)m->error_ranks, c->program->data);
+            "note: the checkpoint holds the errors of 1-bit Adam on %lld data ranks%s; on %d%s they start at zero\n",
+            (long long)m->error_ranks, with_zero(m->error_zero), c->program->data, with_zero(c->program->zero));
 }
 
 /* Rank 0: everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. */
 static bool check_checkpoint(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error) {
-  if (!zpr_manifest_check(folder, manifest, error)) return false;
+  if (!zpr_manifest_check(c, folder, manifest, error)) return false;
+  if (!zpr_coefficients_check(c, &manifest->coefficients, manifest->frozen_steps > 0, error)) return false;
   for (int f = 0; f < files_to_load(c, manifest); f++)
     if (!load_file(c, folder, f, true, error)) return false;
   return true;
@@ -217,6 +222,7 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
                     .skipped_steps = INT64_MAX,
                     .samples = INT64_MAX,
                     .error_ranks = INT64_MAX,
+                    .error_zero = INT64_MAX,
                     .loss_scale = INT64_MAX,
                     .scale_steps = INT64_MAX}; /* of rank 0; then of all */
   if (newest < 0) return -1;
@@ -229,9 +235,12 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   c->samples = zpr_world_min(c, m.samples);
   m.frozen_steps = c->frozen_steps = zpr_world_min(c, m.frozen_steps);
   m.error_ranks = zpr_world_min(c, m.error_ranks);
+  m.error_zero = zpr_world_min(c, m.error_zero);
   c->skipped_steps = zpr_world_min(c, m.skipped_steps);
   m.freezes_at = zpr_world_min(c, m.freezes_at);
   zpr_freeze_resume(c, &m.variance, m.freezes_at, m.step - c->skipped_steps, m.frozen_steps);
+  zpr_coefficients_resume(c, &m.coefficients, files_to_load(c, &m) > ZPR_ERRORS && m.frozen_steps > 0);
+  free(m.coefficients.item);
   m.loss_scale = zpr_world_min(c, m.loss_scale);
   m.scale_steps = zpr_world_min(c, m.scale_steps);
   zpr_loss_scale_resume(c, m.loss_scale, m.scale_steps);

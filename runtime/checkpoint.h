@@ -2,6 +2,7 @@
 #ifndef ZPLAN_RT_CHECKPOINT_H
 #define ZPLAN_RT_CHECKPOINT_H
 
+#include "compress_lamb.h"
 #include "freeze.h"
 #include "internal.h"
 
@@ -104,15 +105,17 @@ typedef struct zpr_manifest {
   int64_t step, frozen_steps, skipped_steps;
   int64_t samples, batch, sequence, seed; /* samples -1, batch 0: written before manifests said them */
   zpr_data_identity data;
-  int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
-  int64_t freezes_at;              /* 1-bit Adam: applied steps after which its variance freezes; 0: not decided */
-  zpr_variance variance;           /* 1-bit Adam: its norms until then */
-  int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
-  char products[256];              /* their algorithms (algorithms.c); "" */
-  char initial[ZPR_PATH];          /* folder of the weights that the run began with; "": they were drawn */
+  int64_t error_ranks;                 /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
+  int64_t error_zero;                  /* the ZeRO stage that they belong to */
+  int64_t freezes_at;                  /* 1-bit Adam: applied steps after which its variance freezes; 0: not decided */
+  zpr_variance variance;               /* 1-bit Adam: its norms until then */
+  zpr_saved_coefficients coefficients; /* 1-bit LAMB */
+  int64_t loss_scale, scale_steps;     /* 0, 0 where the manifest does not say them */
+  char products[256];                  /* their algorithms (algorithms.c); "" */
+  char initial[ZPR_PATH];              /* folder of the weights that the run began with; "": they were drawn */
 } zpr_manifest;
 /* Reads it, and checks sizes and checksums of the files against it. */
-bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error);
+bool zpr_manifest_check(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error);
 
 /* ---- what changed since (resume.c) ---- */
 /* Rank 0: where in the data a run goes on from a checkpoint: its next sample. Warns of changes that it can go on with;

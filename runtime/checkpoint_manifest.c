@@ -5,7 +5,8 @@
  * errors.safetensors. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been
  * applied with it. `samples`: how many of the data have been used, which is where a resumed run goes on; `batch`,
  * `sequence`, `seed` and `data`: what it compares itself with (resume.c). `products`: the algorithms of GPUs
- * (algorithms.c). `initial_weights`: the folder that the run began with, where its weights were not drawn.
+ * (algorithms.c). `coefficients` of 1-bit LAMB (compress_lamb.c). `initial_weights`: the folder that the run began
+ * with, where its weights were not drawn.
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "batch": 32, "sequence": 64, "seed": 1, "data": {"source": "text", "path": "book.txt", "order": "shuffled", "seed":
@@ -24,7 +25,7 @@
 #include "checkpoint.h"
 #include "state.h"
 
-enum { CHAINS = 8, BUFFER = 1 << 20, LONGEST_MANIFEST = 1 << 16 };
+enum { CHAINS = 8, BUFFER = 1 << 20, LONGEST_MANIFEST = 1 << 22 };
 #define FNV_START UINT64_C(14695981039346656037)
 #define FNV_PRIME UINT64_C(1099511628211)
 
@@ -134,7 +135,11 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, c->samples);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
   zpr_freeze_write(c, out);
-  if (zpr_file_count(c) > ZPR_ERRORS) fprintf(out, "  \"error_ranks\": %d,\n", program->data);
+  zpr_coefficients_write(c, out);
+  if (zpr_file_count(c) > ZPR_ERRORS) {
+    fprintf(out, "  \"error_ranks\": %d,\n", program->data);
+    if (program->zero > 0) fprintf(out, "  \"error_zero\": %d,\n", program->zero);
+  }
   if (c->skipped_steps > 0) fprintf(out, "  \"skipped_steps\": %" PRId64 ",\n", c->skipped_steps);
   if (program->dtype == ZPK_F16)
     fprintf(out, "  \"loss_scale\": %" PRId64 ",\n  \"scale_steps\": %" PRId64 ",\n", c->loss_scale, c->scale_steps);
@@ -219,6 +224,7 @@ static int64_t *count_of(zpr_manifest *m, const char *key) {
                 {"freezes_at", offsetof(zpr_manifest, freezes_at)},
                 {"skipped_steps", offsetof(zpr_manifest, skipped_steps)},
                 {"error_ranks", offsetof(zpr_manifest, error_ranks)},
+                {"error_zero", offsetof(zpr_manifest, error_zero)},
                 {"samples", offsetof(zpr_manifest, samples)},
                 {"batch", offsetof(zpr_manifest, batch)},
                 {"sequence", offsetof(zpr_manifest, sequence)},
@@ -241,7 +247,7 @@ static bool is_plausible(const zpr_manifest *m) {
 }
 
 /* Entries in any order; each of our files must be there, that of errors where there are any. */
-static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry files[ZPR_FILES]) {
+static bool read_manifest(zpr *c, const char *text, size_t bytes, zpr_manifest *m, entry files[ZPR_FILES]) {
   char key[64], format[64] = "";
   int64_t version = 0;
   *m = (zpr_manifest){.step = -1, .samples = -1};
@@ -256,6 +262,8 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
       zpr_json_int(&j, count_of(m, key));
     else if (strcmp(key, "variance") == 0)
       zpr_freeze_read(&j, &m->variance);
+    else if (strcmp(key, "coefficients") == 0)
+      zpr_coefficients_read(c, &j, &m->coefficients);
     else if (strcmp(key, "data") == 0)
       read_data(&j, &m->data);
     else if (strcmp(key, "products") == 0)
@@ -296,7 +304,7 @@ static bool check_file(const char *folder, const entry *e, zpr_error *error) {
   return false;
 }
 
-bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error) {
+bool zpr_manifest_check(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error) {
   char path[ZPR_PATH], *text = malloc(LONGEST_MANIFEST);
   entry files[ZPR_FILES] = {0};
   zpr_path(path, "%s/manifest.json", folder);
@@ -304,7 +312,7 @@ bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *e
   int64_t bytes = text && fd >= 0 ? read_full(fd, (unsigned char *)text, LONGEST_MANIFEST) : -1;
   if (bytes < 0) zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, strerror(errno));
   bool good = bytes >= 0;
-  if (good && !read_manifest(text, (size_t)bytes, manifest, files)) {
+  if (good && !read_manifest(c, text, (size_t)bytes, manifest, files)) {
     zpr_error_set(error, "Z0812", "\"%s\" is corrupt: it is not the manifest of a checkpoint", path);
     good = false;
   }

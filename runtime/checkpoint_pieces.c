@@ -7,7 +7,7 @@
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
  *                     a replica is such a group: its ranks write their own experts;
  *   errors            of 1-bit Adam: replica d those that it has as a worker, under the number d, and those of the
- *                     elements that it averages.
+ *                     elements that it averages, or with ZeRO 1 owns.
  * Everybody reads what it holds, of errors its own. */
 #include <errno.h>
 #include <stdlib.h>
@@ -44,15 +44,19 @@ typedef struct array_list {
 } array_list;
 
 static void list_errors(zpr *c, array_list *list) {
+  bool lamb = zpr_has_array(c->program, ZPR_FRESH);
   list->n = c->program->data + 1;
-  list->array = zpr_alloc(c, (size_t)list->n, sizeof *list->array);
+  list->array = zpr_alloc(c, (size_t)list->n + 1, sizeof *list->array);
   list->suffix = zpr_alloc(c, (size_t)list->n, sizeof *list->suffix);
   for (int d = 0; d < c->program->data; d++) {
     snprintf(list->suffix[d], sizeof *list->suffix, ".worker_error.%d", d);
     list->array[d] = (array){.suffix = list->suffix[d], .where = ERRORS, .side = ZPR_WORKER, .replica = 1 + d};
   }
+  bool owner = zpr_shards_state(c->program);
+  if (owner && zpk_is_narrow(c->program->dtype)) list->n--; /* what its master copy has more than the weights */
   list->array[c->program->data] =
-      (array){.suffix = ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
+      (array){.suffix = owner ? ".owner_error" : ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
+  if (lamb) list->array[list->n++] = (array){.suffix = ".exp_avg_sq_fresh", .where = STATE, .state = ZPR_FRESH};
 }
 
 static array_list arrays_of(zpr *c, int file) {
@@ -108,9 +112,9 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
 }
 
 /* State is kept in what is computed in. */
-static zpk_dtype dtype_of(const zpr *c, int file) {
-  if (file == ZPR_ERRORS) return ZPK_F32;
-  return file == ZPR_OPTIMIZER && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
+static zpk_dtype dtype_of(const zpr *c, const array *a) {
+  if (a->where == ERRORS) return ZPK_F32;
+  return a->where == STATE && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
 }
 
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
@@ -124,7 +128,7 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
           for (int a = 0; a < arrays.n; a++) {
             if (!has_array(&arrays.array[a], &run->params[k])) continue;
             tensor_name(name, run, i, k, suffix_of(&arrays.array[a], &run->params[k]));
-            zpr_tensors_add(c, list, name, dtype_of(c, file), &run->params[k], p, local_start(run, i, k));
+            zpr_tensors_add(c, list, name, dtype_of(c, &arrays.array[a]), &run->params[k], p, local_start(run, i, k));
           }
     }
   free_arrays(&arrays);
@@ -201,11 +205,12 @@ static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_p
 }
 
 /* The elements that this rank has of an array, of an instance of a run or more of its neighbours. What is whole stands
- * as the flat buffers do; of a server's errors a rank has those of its part. */
+ * as the flat buffers do; of a server's errors a rank has those of its part, or of what it owns. */
 static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int64_t i) {
   int64_t part = c->stage->flat_elements / c->program->data;
   if (!a->sharded) return (zpr_slice){0, zpr_all_elements(c->stage), 0};
-  return file == ZPR_ERRORS ? (zpr_slice){c->d * part, (c->d + 1) * part, 0} : zpr_slice_of(c, run, i);
+  return file == ZPR_ERRORS && !zpr_shards_state(c->program) ? (zpr_slice){c->d * part, (c->d + 1) * part, 0}
+                                                             : zpr_slice_of(c, run, i);
 }
 
 static void move_instance(zpr *c, int file, const zpr_tensors *list, const array *a, const zpr_run *run, int64_t i,
@@ -228,10 +233,10 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
 
 static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
   array_list arrays = arrays_of(c, file);
-  t->element_bytes = zpk_bytes(dtype_of(c, file));
   for (int n = 0; n < arrays.n; n++) {
     const array *a = &arrays.array[n];
     if (a->replica > 0 && a->replica != 1 + c->d) continue;
+    t->element_bytes = zpk_bytes(dtype_of(c, a));
     for (int r = 0; r < c->stage->n_runs; r++)
       for (int64_t i = 0; i < c->stage->runs[r].count && has(file, &c->stage->runs[r]); i++)
         move_instance(c, file, list, a, &c->stage->runs[r], i, t);

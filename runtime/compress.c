@@ -21,17 +21,11 @@ static void momentum_here(zpr *c, void *arg) {
 
 static void nothing(zpr *c, void *arg) { (void)c, (void)arg; }
 
-void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
-                           const zpk_update *rule) {
+void zpr_exchange_signs(zpr *c, const zpr_host_update *away) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
   int64_t part = c->stage->flat_elements / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
   char *mine = zpr_at(c, c->stage->grads), *theirs = mine + g.n * record, *mean = theirs + g.n * record;
   assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
-  momentum here = {blocks, n, rule};
-  if (away)
-    zpr_host_update_run(c, away, ZPR_PASS_MOMENTUM, rule, momentum_here, &here);
-  else
-    momentum_here(c, &here);
   for (int r = 0; r < g.n; r++) zpr_pack_part(c, r, mine + r * record);
   if (away) zpr_pack_away(c, mine);
   zpr_group_exchange(c, &g, ZPR_DATA, mine, record, record, theirs);
@@ -40,6 +34,21 @@ void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr
   zpr_group_exchange(c, &g, ZPR_DATA, mine, 0, record, mean);
   for (int r = 0; r < g.n; r++) zpr_unpack_part(c, r, mean + r * record);
   if (away) zpr_unpack_away(c, mean);
+}
+
+void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+                           const zpk_update *rule) {
+  momentum here = {blocks, n, rule};
+  if (away)
+    zpr_host_update_run(c, away, ZPR_PASS_MOMENTUM, rule, momentum_here, &here);
+  else
+    momentum_here(c, &here);
+  zpr_exchange_signs(c, away);
+}
+
+void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+                           const zpk_update *rule) {
+  zpr_exchange_momentum(c, blocks, n, away, rule);
   zpr_frozen_blocks(c, blocks, n, rule);
   if (away) zpr_host_update_run(c, away, ZPR_PASS_FROZEN, rule, nothing, NULL);
 }

@@ -10,14 +10,23 @@
  * anything. */
 static inline bool zpr_is_frozen(const zpr *c) {
   const zpr_program *p = c->program;
+  if (p->n_phases > 0) return true; /* 0/1 Adam compresses from the first step on */
   int64_t applied = c->step - c->skipped_steps, at = p->freeze_threshold > 0 ? c->state->freeze.at : p->freeze_step;
   return at > 0 && applied >= at;
 }
-/* From the gradients of this replica to new parameters, those of the blocks, whose state is on the device, and those
+/* From the gradients of this replica to the momentum of all, of the blocks, whose state is on the device, and of those
  * that the host updates (NULL: none). rule->grad_scale counts on a gradient that is the replicas'
  * sum, so it has the number of replicas in it. Collective over the data ranks. */
+void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+                           const zpk_update *rule);
+/* The exchange alone, of momentum that is there. */
+void zpr_exchange_signs(zpr *c, const zpr_host_update *away);
+/* Then to new parameters. */
 void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule);
+
+/* Does this rank count a parameter, from element `begin` of the flat buffers on, in the norm of the gradients? */
+bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin);
 
 /* ---- compress_away.c ---- */
 /* Blocks of ZPK_SIGNS elements at the beginning of a part whose state is on the device. */
@@ -33,7 +42,7 @@ typedef enum zpr_error_side { ZPR_WORKER, ZPR_SERVER } zpr_error_side;
 /* Host access as zpr_state_open. */
 void *zpr_error_open(zpr *c, zpr_error_side side, int64_t at, int64_t *count, bool to_read);
 void zpr_error_close(zpr *c, zpr_error_side side, int64_t at);
-/* All of them zero. */
+/* All of them zero, and what 0/1 Adam adds up. */
 void zpr_errors_zero(zpr *c);
 
 /* ---- by the back ends: cpu/compress.c, cuda/compress.c ---- */

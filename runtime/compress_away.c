@@ -128,6 +128,7 @@ void zpr_unpack_away(zpr *c, const char *records) {
 /* ---- errors ---- */
 
 static int64_t errors_here(const zpr *c, zpr_error_side side) {
+  if (zpr_shards_state(c->program)) return side == ZPR_WORKER ? c->stage->flat_elements : c->stage->shard_elements;
   return side == ZPR_WORKER ? zpr_state_here(c) : elements_here(c, c->d);
 }
 
@@ -152,8 +153,9 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 void zpr_errors_zero(zpr *c) {
   const zpr_stage *s = c->stage;
   int64_t here = zpr_state_here(c), gone = s->state_away.elements, part = part_elements(c);
-  if (s->error >= 0) zpr_zero(c, zpr_at(c, s->error), here * 4);
+  if (s->error >= 0) zpr_zero(c, zpr_at(c, s->error), errors_here(c, ZPR_WORKER) * 4);
   if (s->server_error >= 0) zpr_zero(c, zpr_at(c, s->server_error), least(here, part) * 4);
+  if (zpr_is_local(c->program)) zpr_zero(c, zpr_at(c, s->local_sum), here * zpk_real_bytes(c->program->dtype));
   if (gone == 0) return;
   memset(zpr_host_at(c, s->host_error), 0, (size_t)gone * 4);
   memset(zpr_host_at(c, s->host_server_error), 0, (size_t)least(gone, part) * 4);

@@ -63,8 +63,8 @@ void zpr_freeze_tell(zpr *c) {
     snprintf(why, sizeof why, "the variance changed by %.2f %% in %lld updates; ", change * 100, span);
     snprintf(event, sizeof event, "\"change\": %.17g, \"updates\": %lld, ", change, span);
   }
-  zpr_log_note(c, "1-bit Adam from step %lld on: %sover data ranks %lld bytes a step, before %lld",
-               (long long)c->step + 1, why, (long long)p->predicted_bytes[ZPR_DATA],
+  zpr_log_note(c, "1-bit %s from step %lld on: %sover data ranks %lld bytes a step, before %lld",
+               zpr_compressed_name(p), (long long)c->step + 1, why, (long long)p->predicted_bytes[ZPR_DATA],
                (long long)p->predicted_warmup_data_bytes);
   snprintf(line, sizeof line, "{\"event\": \"freeze\", \"step\": %lld, %s\"bytes\": %lld, \"bytes_before\": %lld}",
            (long long)c->step + 1, event, (long long)p->predicted_bytes[ZPR_DATA],

@@ -347,6 +347,7 @@ typedef struct zpr_totals {
   int64_t frozen_steps;                /* of 1-bit Adam: with a frozen variance, */
   int64_t exchanges;                   /* and those of them that were applied: a skipped one exchanges no momentum */
   int64_t exchanged_bytes;             /* sent over the data ranks in them, by this rank */
+  int64_t summed_steps;                /* 0/1 Adam: those of them that also summed gradients */
 } zpr_totals;
 /* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's.
  * Collective. */

@@ -5,6 +5,8 @@
  * stages with copies of a tied one. Each element is counted by one rank, as in the norm of the gradients, and all ranks
  * sum all tensors' squares in rank order: they have the same bits, so copies stay equal. */
 #include "lamb.h"
+#include "compress.h"
+#include "compress_lamb.h"
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,20 +17,21 @@ struct zpr_lamb {
   double *squares; /* [tensors][2]: of the parameters, of the updates */
   double *sums;    /* [blocks][2] */
   double *ratio;   /* [blocks] */
+  double *ratios;  /* [tensors] */
 };
 
 /* ---- numbers of tensors ---- */
 
-static int64_t tensors_of(const zpr_stage *stage) {
+int64_t zpr_tensors_of_stage(const zpr_stage *stage) {
   int64_t n = 0;
   for (int r = 0; r < stage->n_runs; r++) n += stage->runs[r].count * stage->runs[r].n_params;
   return n;
 }
 
-static int64_t number_on(const zpr *c, int stage, int r, int64_t i, int k) {
+int64_t zpr_tensor_number_on(const zpr *c, int stage, int r, int64_t i, int k) {
   const zpr_stage *s = &c->program->stages[stage];
   int64_t n = i * s->runs[r].n_params + k;
-  for (int p = 0; p < stage; p++) n += tensors_of(&c->program->stages[p]);
+  for (int p = 0; p < stage; p++) n += zpr_tensors_of_stage(&c->program->stages[p]);
   for (int before = 0; before < r; before++) n += s->runs[before].count * s->runs[before].n_params;
   return n;
 }
@@ -40,7 +43,7 @@ static int64_t number_at(const zpr *c, int stage, int64_t element) {
     for (int64_t i = 0; i < s->runs[r].count; i++)
       for (int k = 0; k < s->runs[r].n_params; k++)
         if (s->runs[r].base + i * s->runs[r].stride + s->runs[r].params[k].offset == element)
-          return number_on(c, stage, r, i, k);
+          return zpr_tensor_number_on(c, stage, r, i, k);
   assert(!"a tie begins where a parameter does");
   return 0;
 }
@@ -53,15 +56,16 @@ int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k) {
     for (int s = 1; s < tie->n_stages; s++)
       if (tie->stages[s] == c->p && tie->offset[s] == begin) return number_at(c, tie->stages[0], tie->offset[0]);
   }
-  return number_on(c, c->p, r, i, k);
+  return zpr_tensor_number_on(c, c->p, r, i, k);
 }
 
 /* ---- the update ---- */
 
 zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list) {
   zpr_lamb *l = zpr_alloc(c, 1, sizeof *l);
-  for (int p = 0; p < c->program->pipeline; p++) l->tensors += tensors_of(&c->program->stages[p]);
+  for (int p = 0; p < c->program->pipeline; p++) l->tensors += zpr_tensors_of_stage(&c->program->stages[p]);
   l->squares = zpr_alloc(c, (size_t)l->tensors * 2, sizeof *l->squares);
+  l->ratios = zpr_alloc(c, (size_t)l->tensors + 1, sizeof *l->ratios);
   l->sums = zpr_alloc(c, (size_t)list->n * 2 + 1, sizeof *l->sums);
   l->ratio = zpr_alloc(c, (size_t)list->n + 1, sizeof *l->ratio);
   return l;
@@ -72,6 +76,7 @@ void zpr_lamb_close(zpr_lamb *l) {
   free(l->squares);
   free(l->sums);
   free(l->ratio);
+  free(l->ratios);
   free(l);
 }
 
@@ -90,9 +95,11 @@ void zpr_lamb_update(zpr *c, zpr_lamb *l, zpr_block_list *list, const zpk_update
     of[1] += l->sums[2 * i + 1];
   }
   sum_over_ranks(c, l->squares, 2 * l->tensors);
-  for (int64_t i = 0; i < list->n; i++) {
-    const double *of = &l->squares[2 * list->block[i].tensor];
-    l->ratio[i] = of[0] > 0 && of[1] > 0 ? sqrt(of[0] / of[1]) : 1;
+  for (int64_t i = 0; i < l->tensors; i++) {
+    const double *of = &l->squares[2 * i];
+    l->ratios[i] = of[0] > 0 && of[1] > 0 ? sqrt(of[0] / of[1]) : 1;
   }
+  for (int64_t i = 0; i < list->n; i++) l->ratio[i] = l->ratios[list->block[i].tensor];
+  if (zpr_compresses(c->program)) zpr_coefficients_average(c, l->ratios);
   zpr_lamb_apply(c, list, rule, l->ratio);
 }

@@ -1,12 +1,13 @@
 /* Gradients of which every tensor rank has a part: of parameters that all of them hold whole, where each has its own
  * positions of every sample (norm weights, biases). Summed once a step.
  * With ZeRO 1 to 3 the data ranks have scattered them before, and every rank sums what it has in its shards: the same
- * elements as the other tensor ranks at its place.
+ * elements as the other tensor ranks at its place. With 1-bit Adam they are summed first, all of them.
  *
  * They are many and small, and stand scattered over the flat buffers, so they travel together: packed into the stage's
  * scratch region, a piece of them at a time where it is too small, summed, and put back. */
 #include <assert.h>
 #include <stdlib.h>
+#include "freeze.h"
 #include "home.h"
 #include "state.h"
 
@@ -22,7 +23,7 @@ struct zpr_partial {
 
 /* Where the gradients of flat elements [begin, end) of instance i of a run stand. */
 static range place_of(zpr *c, const zpr_run *run, int64_t i, int64_t begin, int64_t end) {
-  if (!zpr_shards_state(c->program)) return (range){begin, end - begin};
+  if (!zpr_shards_state(c->program) || zpr_compresses(c->program)) return (range){begin, end - begin};
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   assert(home.here == home.size); /* such plans are not generated otherwise */
   if (begin < home.flat) begin = home.flat;

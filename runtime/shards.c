@@ -3,6 +3,7 @@
  * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with
  * ZeRO 2 of gradients, with ZeRO 3 of parameters, too. */
 #include <assert.h>
+#include "compress.h"
 #include "device.h"
 #include "host_grads.h"
 #include "param_home.h"
@@ -60,6 +61,7 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
 
 void zpr_sum_buckets(zpr *c) {
   bool moved = zpr_moves_gradients(c->program);
+  if (zpr_is_frozen(c)) return; /* then signs travel */
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
@@ -96,6 +98,7 @@ void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
 void zpr_gather_updated(zpr *c) {
   bool away = c->stage->params_away.elements > 0;
   int64_t number = 0;
+  if (zpr_is_frozen(c)) return; /* they have what the signs were */
   if (!away) zpr_together(c, true);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];

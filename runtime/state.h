@@ -3,6 +3,7 @@
 #ifndef ZPLAN_RT_STATE_H
 #define ZPLAN_RT_STATE_H
 
+#include "compress_local.h"
 #include "freeze.h"
 #include "internal.h"
 
@@ -46,6 +47,8 @@ struct zpr_state {
   int64_t returned[2]; /* and those that take what was gathered down, from either buffer of the ring */
   zpr_updater *updater;
   zpr_freeze freeze;
+  zpr_local local;
+  struct zpr_coefficients *coefficients; /* compress_lamb.c; NULL: not asked for */
   zpr_partial *partial;
   zpr_log *log;
   zpr_profile *profile; /* NULL: no step is measured */

@@ -2,6 +2,7 @@
 #include "state_home.h"
 #include <string.h>
 #include "device.h"
+#include "freeze.h"
 #include "state.h"
 #include "tier.h"
 
@@ -10,6 +11,7 @@ enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the pla
 bool zpr_has_array(const zpr_program *program, zpr_array array) {
   if (array == ZPR_MOMENT1) return program->optimizer != ZPR_SGD || program->momentum != 0;
   if (array == ZPR_AVERAGE) return program->ema > 0;
+  if (array == ZPR_FRESH) return program->optimizer == ZPR_LAMB && zpr_compresses(program);
   return array == ZPR_MOMENT2 && program->optimizer != ZPR_SGD && program->optimizer != ZPR_LION;
 }
 
@@ -44,7 +46,8 @@ int64_t zpr_piece_before(const zpr *c, int64_t k) {
 /* On the device; -1: there is none of it. */
 static int64_t place_of(const zpr *c, zpr_array array) {
   const zpr_stage *s = c->stage;
-  const int64_t places[ZPR_ARRAYS] = {s->master, s->moment1, s->moment2, c->program->ema > 0 ? s->average : -1};
+  const int64_t places[ZPR_ARRAYS] = {s->master, s->moment1, s->moment2, c->program->ema > 0 ? s->average : -1,
+                                      zpr_has_array(c->program, ZPR_FRESH) ? s->fresh : -1};
   return places[array];
 }
 

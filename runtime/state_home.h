@@ -8,7 +8,7 @@
 #include "device.h"
 #include "home.h"
 
-typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_AVERAGE, ZPR_ARRAYS } zpr_array;
+typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_AVERAGE, ZPR_FRESH, ZPR_ARRAYS } zpr_array;
 
 /* Does the state have this array beside the weights? On the device it may have none of its elements. */
 bool zpr_has_array(const zpr_program *program, zpr_array array);

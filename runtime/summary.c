@@ -25,7 +25,8 @@ static double planned_per_step(const zpr *c, const zpr_totals *totals, int axis)
   double planned = (double)p->predicted_bytes[axis];
   if (axis != ZPR_DATA || !zpr_compresses(p) || totals->steps == 0) return planned;
   return (planned * (double)totals->exchanges +
-          (double)p->predicted_warmup_data_bytes * (double)(totals->steps - totals->frozen_steps)) /
+          (double)p->predicted_warmup_data_bytes *
+              (double)(totals->steps - totals->frozen_steps + totals->summed_steps)) /
          (double)totals->steps;
 }
 
@@ -109,19 +110,25 @@ static one_bit count_one_bit(const zpr *c, const rank_report *reports, const zpr
 static void print_one_bit(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   const zpr_program *p = c->program;
   if (totals->steps == 0 || !zpr_compresses(p)) return;
+  const char *name = zpr_compressed_name(p);
   one_bit sum = count_one_bit(c, reports, totals);
   double all = (double)(sum.plain_bytes + sum.exchanged_bytes),
          plain = (double)p->predicted_warmup_data_bytes * (double)totals->steps;
-  if (totals->frozen_steps == 0)
-    zpr_log_note(c, "1-bit Adam: all %lld steps were plain Adam's, the variance did not freeze",
-                 (long long)totals->steps);
+  if (p->n_phases > 0)
+    zpr_log_note(c,
+                 "0/1 Adam: of %lld steps %lld exchanged signs and %lld summed gradients: %lld bytes over data ranks, "
+                 "%.1f times less than plain Adam",
+                 (long long)totals->steps, (long long)totals->exchanges, (long long)totals->summed_steps,
+                 (long long)sum.exchanged_bytes, plain / all);
+  else if (totals->frozen_steps == 0)
+    zpr_log_note(c, "1-bit %s: all %lld steps were plain %s's, the variance did not freeze", name,
+                 (long long)totals->steps, name);
   else
-    zpr_log_note(
-        c,
-        "1-bit Adam: over data ranks %lld steps sent %lld bytes in all, %lld frozen ones %lld: %.1f times less "
-        "than plain Adam",
-        (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
-        (long long)sum.exchanged_bytes, plain / all);
+    zpr_log_note(c,
+                 "1-bit %s: over data ranks %lld steps sent %lld bytes in all, %lld frozen ones %lld: %.1f times less "
+                 "than plain %s",
+                 name, (long long)sum.plain_steps, (long long)sum.plain_bytes, (long long)totals->frozen_steps,
+                 (long long)sum.exchanged_bytes, plain / all, name);
 }
 
 static void print_moves(zpr *c, const rank_report *reports, const zpr_totals *totals) {

@@ -111,8 +111,11 @@ static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
 
 void zpr_run_forwards(zpr *c) { run_micro_batches(c, c->program->forwards); }
 
+static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
 static void start_step(loop *l) {
   zpr *c = l->c;
+  c->state->local.meets = c->step + 1 == l->last || due(c->step + 1, c->program->checkpoint_every);
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
   started *now = &l->open[l->n_open++];
   if (l->n_open == 1) restart_clocks(l);
@@ -141,7 +144,9 @@ static void count_step(loop *l, const started *s, const zpr_step_result *result)
   l->totals.applied_steps += result->applied;
   for (int m = 0; m < ZPR_MOVE_COUNT && result->applied; m++) l->totals.moved_bytes[m] += s->moved_bytes[m];
   l->totals.frozen_steps += s->frozen;
-  l->totals.exchanges += s->frozen && result->applied;
+  bool local = zpr_is_local(l->c->program);
+  l->totals.exchanges += local ? l->c->state->local.synced : s->frozen && result->applied;
+  l->totals.summed_steps += local && l->c->state->local.summed;
   l->totals.exchanged_bytes += s->frozen ? s->data_bytes : 0;
   l->c->frozen_steps += s->frozen && result->applied;
 }
@@ -246,8 +251,6 @@ static void save(loop *l) {
   zpr_log_checkpoint(c, c->step, dir);
   l->saved = c->step;
 }
-
-static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
 /* Does something follow the step that needs its outcome? */
 static bool stops_here(const loop *l) {

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "compress.h"
+#include "compress_lamb.h"
+#include "compress_shards.h"
 #include "host_grads.h"
 #include "lamb.h"
 #include "muon.h"
@@ -32,6 +34,7 @@ struct zpr_updater {
   zpr_host_update *away; /* the others; NULL: none */
   zpr_lamb *lamb;        /* NULL: another optimizer */
   zpr_muon *muon;        /* NULL: another optimizer */
+  zpr_owing *owing;      /* 1-bit Adam with ZeRO 1; else NULL */
   bool runs_ahead;
   int signal[STEPS_OPEN];             /* of the steps whose outcome was not asked for */
   zpr_step_result result[STEPS_OPEN]; /* of those that the host decided */
@@ -86,6 +89,11 @@ zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
   return part;
 }
 
+bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin) {
+  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
+  return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
+}
+
 /* Cut at multiples in the flat buffers. */
 static void add_param(zpr *c, int r, int64_t i, int k) {
   const zpr_program *p = c->program;
@@ -95,9 +103,7 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = home.own - home.flat;
-  bool compresses = zpr_compresses(p); /* then every replica counts, see squares_of_step */
-  bool alone = zpr_shards_state(p) || zpr_part_of(c, param->spread).place == 0 || compresses;
-  bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
+  bool counted = zpr_counts(c, param, begin);
   if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
   if (zpr_shards_state(p) && end > home.flat + home.size) end = home.flat + home.size;
   while (begin < end) {
@@ -128,6 +134,7 @@ static void split_blocks(zpr *c) {
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
   if (c->program->optimizer == ZPR_MUON) u->muon = zpr_muon_open(c);
   if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list);
+  if (zpr_compresses(c->program) && zpr_shards_state(c->program)) u->owing = zpr_owing_open(c);
 }
 
 void zpr_update_open(zpr *c) {
@@ -149,7 +156,9 @@ void zpr_update_close(zpr *c) {
   if (!u) return;
   zpr_block_list_close(c, &u->list);
   zpr_lamb_close(u->lamb);
+  zpr_coefficients_close(c);
   zpr_muon_close(u->muon);
+  zpr_owing_close(c, u->owing);
   free(u->blocks);
   free(u->squares);
   free(u->here);
@@ -189,10 +198,12 @@ void zpr_sum_flat(zpr *c) {
   }
 }
 
-/* Where ranks own pieces, or gradients move, a tie is a bucket. All sums add in rank order, so the stages of a tie get
+/* Where ranks own pieces, or gradients move, a tie is a bucket, but with 1-bit Adam, whose ranks send all elements of
+ * their own gradients. All sums add in rank order, so the stages of a tie get
  * the same bits and their copies of the weight stay equal for good. */
 void zpr_sum_ties(zpr *c) {
-  bool buckets = zpr_moves_gradients(c->program) || zpr_shards_state(c->program);
+  bool whole = !zpr_shards_state(c->program) || zpr_compresses(c->program);
+  bool buckets = zpr_moves_gradients(c->program) || !whole;
   char *grads = zpr_at(c, c->stage->grads);
   for (int i = 0; i < c->program->n_ties; i++) {
     const zpr_tie *tie = &c->program->ties[i];
@@ -211,6 +222,7 @@ static void sum_gradients(zpr *c) {
 
 static double sum_squares(zpr *c) {
   const zpr_updater *u = c->state->updater;
+  if (u->owing && zpr_is_frozen(c)) return zpr_owing_squares(c, u->owing);
   zpr_square_gradients(c, &u->stretches, u->blocks, u->n, u->squares);
   double sum = 0;
   for (int64_t i = 0; i < u->n; i++) sum += u->squares[i];
@@ -218,11 +230,12 @@ static double sum_squares(zpr *c) {
 }
 
 /* Square of the gradient's norm, from the sum of all ranks' squares. 1-bit Adam counts the gradients of every replica:
- * the same of each while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and
- * the norm is the root mean square of their n g. */
+ * while they are summed the same of each, or with ZeRO 1 shards of the sum; once the variance is frozen a replica has
+ * its own part g of the sum of n, and the norm is the root mean square of their n g. */
 static double squares_of_step(const zpr *c, double squares) {
   if (!zpr_compresses(c->program)) return squares;
-  return zpr_is_frozen(c) ? squares * c->program->data : squares / c->program->data;
+  if (zpr_is_frozen(c)) return squares * c->program->data;
+  return zpr_shards_state(c->program) ? squares : squares / c->program->data;
 }
 
 /* ---- update ---- */
@@ -265,11 +278,19 @@ static void update(zpr *c, double lr, double grad_scale) {
   double t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* of the variance */
   zpk_update rule = rule_of(c, lr);
   rule.bias1 = 1 - pow(p->beta1, t);
+  if (zpr_is_local(p)) t2 = (double)zpr_variance_updates(c);
   rule.bias2 = 1 - pow(p->beta2, t2);
   rule.grad_scale = grad_scale;
   if (zpr_is_frozen(c)) {
     rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
-    zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
+    if (zpr_is_local(p))
+      zpr_local_update(c, u->here, u->n_here, &rule);
+    else if (u->lamb)
+      zpr_lamb_frozen_update(c, &u->list, &rule, 1 - pow(p->beta2, t));
+    else if (u->owing)
+      zpr_owing_update(c, u->owing, u->here, u->n_here, &rule);
+    else
+      zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
     return;
   }
   if (u->muon) zpr_muon_update(c, u->muon, &rule);
@@ -279,6 +300,13 @@ static void update(zpr *c, double lr, double grad_scale) {
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
   else
     update_here(c, &rule);
+}
+
+static void skip_local(zpr *c, double lr) {
+  const zpr_updater *u = c->state->updater;
+  zpk_update rule = rule_of(c, lr);
+  rule.bias2 = 1 - pow(rule.beta2, (double)zpr_variance_updates(c));
+  zpr_local_skip(c, u->here, u->n_here, &rule);
 }
 
 /* As torch.nn.utils.clip_grad_norm_. */
@@ -326,7 +354,11 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
   before = zpr_enter(c, ZPR_AT_UPDATE);
   double factor = clip_factor(c->program->clip, result.grad_norm);
-  if (result.applied) update(c, lr, factor / scale);
+  if (result.signal) c->state->local.meets = true; /* a checkpoint follows */
+  if (result.applied)
+    update(c, lr, factor / scale);
+  else if (zpr_is_local(c->program))
+    skip_local(c, lr);
   if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
     zpr_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);

@@ -186,12 +186,30 @@ static void emit_training(zp_emit *e) {
   zp_buf_line(out, "    .log_path = %s, .log_every = %lld,", quoted(e, t->log_path), LL(t->log_every));
 }
 
+/* 0/1 Adam: when gradients are summed, and when signs are exchanged. */
+static void emit_intervals(zp_emit *e) {
+  const zp_intervals x = zp_train_intervals(e->arena, &e->plan->spec->train);
+  if (x.phases.len == 0 || !zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) return;
+  zp_buf_line(&e->out, "/* Steps that sum gradients for the variance. */");
+  zp_buf_puts(&e->out, "static const int64_t variance_steps[] = {");
+  for (int i = 0; i < x.variance.len; i++)
+    zp_buf_printf(&e->out, "%s%lld", i == 0 ? "" : i % 16 == 0 ? ",\n  " : ", ", LL(x.variance.data[i]));
+  zp_buf_line(&e->out, "};");
+  zp_buf_line(&e->out, "/* From a step on, one of so many exchanges signs. */");
+  zp_buf_puts(&e->out, "static const zpr_phase phases[] = {");
+  for (int i = 0; i < x.phases.len; i++)
+    zp_buf_printf(&e->out, "%s{%lld, %lld}", i ? ", " : "", LL(x.phases.data[i].begin), LL(x.phases.data[i].every));
+  zp_buf_line(&e->out, "};");
+  zp_buf_puts(&e->out, "\n");
+}
+
 /* What a run is compared with, and the steps of plain Adam before it compresses. */
 static void emit_predictions(zp_emit *e) {
   zp_buf *out = &e->out;
   const zp_train *t = &e->plan->spec->train;
   const zp_choice *c = &e->program->choice;
   const zp_traffic traffic = zp_program_traffic(e->program);
+  const zp_intervals intervals = zp_train_intervals(e->arena, t);
   zp_buf_line(out, "    .predicted_step_s = %.9g, .model_flop_per_step = %.9g, .peak_flop_per_s = %.9g,",
               e->plan->best.estimate.step_s, zp_model_flop_per_sequence(e->model) * (double)t->batch,
               e->plan->machine.flop_per_s * c->tensor * c->pipeline * c->data);
@@ -211,7 +229,10 @@ static void emit_predictions(zp_emit *e) {
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
   if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {
-    if (t->freeze_threshold > 0)
+    if (t->variance_every > 0)
+      zp_buf_printf(out, "    .n_variance = %d, .variance_at = variance_steps, .n_phases = %d, .phases = phases,",
+                    intervals.variance.len, intervals.phases.len);
+    else if (t->freeze_threshold > 0)
       zp_buf_printf(out, "    .freeze_threshold = %s,", zp_decimal(e->arena, t->freeze_threshold));
     else
       zp_buf_printf(out, "    .freeze_step = %lld,", LL(zp_freeze_step(t)));
@@ -234,6 +255,7 @@ void zp_emit_program(zp_emit *e) {
   emit_parts(e, "train", &e->plan->spec->train.data);
   emit_parts(e, "validate", &e->plan->spec->train.validate_data);
   int losses = emit_losses(e);
+  emit_intervals(e);
   zp_buf_line(out, "static const zpr_program program = {");
   emit_shape(e, losses);
   zp_emit_end_fields(e);

@@ -98,14 +98,18 @@ static void emit_call(zp_emit *e, zp_call call, const char *text) {
   if (zp_emit_calls(e, call)) zp_buf_line(&e->out, "  %s", text);
 }
 
+/* 1-bit Adam's ranks exchange all elements of their own gradients with ZeRO 1, too, so over other axes all are summed
+ * before the buckets fall to their owners; otherwise shards are less to sum. */
 void zp_emit_end_of_step(zp_emit *e) {
+  bool whole = zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS);
   if (sums(e)) {
     zp_buf_line(&e->out, "/* Gradients that ranks sum once a step, behind the micro-batches. */");
     zp_buf_line(&e->out, "static void sum_gradients(zpr *c) {");
     emit_call(e, ZP_CALL_SUM_FLAT, "zpr_sum_flat(c); /* over the data ranks */");
-    emit_call(e, ZP_CALL_SUM_BUCKETS, "zpr_sum_buckets(c); /* over the data ranks */");
+    if (!whole) emit_call(e, ZP_CALL_SUM_BUCKETS, "zpr_sum_buckets(c); /* over the data ranks */");
     emit_call(e, ZP_CALL_SUM_TIES, "zpr_sum_ties(c);");
     emit_call(e, ZP_CALL_SUM_PARTIAL, "zpr_sum_partial(c);");
+    if (whole) emit_call(e, ZP_CALL_SUM_BUCKETS, "zpr_sum_buckets(c); /* over the data ranks */");
     zp_buf_line(&e->out, "}");
     zp_buf_puts(&e->out, "\n");
   }

@@ -284,6 +284,11 @@ static void emit_stages(zp_emit *e) {
                   LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));
     if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
       zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
+    if (st->at_local_sum >= 0)
+      zp_buf_line(&e->out, "     .local_sum = %lld, .anchor = %lld,", LL(st->at_local_sum), LL(st->at_anchor));
+    if (st->at_fresh >= 0)
+      zp_buf_line(&e->out, "     .fresh = %lld, .momentum_before = %lld,", LL(st->at_fresh),
+                  LL(st->at_momentum_before));
     if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->state_offloaded > 0)
       zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
                   LL(st->host_error), LL(st->host_server_error), LL(st->host_records));

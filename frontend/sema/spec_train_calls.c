@@ -68,12 +68,28 @@ static void read_decay(zp_reader *reader, const zp_env *env, const zp_attr *attr
 static const zp_field freeze_fields[] = {
     {"threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, freeze_threshold), .range = ZP_RANGE_FRACTION},
 };
-static const zp_function freezes[] = {{"auto", 0, ZP_SCHEMA("auto", freeze_fields, 1)}};
+/* freeze = growing(every = 16, local_after = 12500, local_doubles = 32678, local_most = 16): 0/1 Adam. The defaults are
+ * those of arXiv 2202.06009 for BERT, but for local_after, there the end of the rate's warm-up. */
+static const zp_field growing_fields[] = {
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, variance_every), .range = ZP_RANGE_ONE_OR_MORE},
+    {"local_after", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_after), .range = ZP_RANGE_ONE_OR_MORE},
+    {"local_doubles", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_doubles), .range = ZP_RANGE_ONE_OR_MORE},
+    {"local_most", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_most), .range = ZP_RANGE_ONE_OR_MORE},
+};
+enum { FREEZE_AUTO, FREEZE_GROWING };
+static const zp_function freezes[] = {{"auto", FREEZE_AUTO, ZP_SCHEMA("auto", freeze_fields, 1)},
+                                      {"growing", FREEZE_GROWING, ZP_SCHEMA("growing", growing_fields, 0)}};
 
 static void read_freeze(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
   train->freeze_threshold = 0.96;
-  zp_read_call(reader, env, attr->value, "freeze", freezes, 1, train);
+  train->variance_every = 16;
+  train->local_after = 12500;
+  train->local_doubles = 32678;
+  train->local_most = 16;
+  const zp_function *call = zp_read_call(reader, env, attr->value, "freeze", freezes, 2, train);
+  if (call && call->value == FREEZE_GROWING) train->freeze_threshold = 0;
+  if (!call || call->value == FREEZE_AUTO) train->variance_every = 0;
 }
 
 static const zp_field adam_fields[] = {
@@ -88,13 +104,6 @@ static const zp_field adam_fields[] = {
 static const zp_field sgd_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
     {"momentum", ZP_FIELD_REAL, .offset = offsetof(zp_train, momentum), .range = ZP_RANGE_BELOW_ONE},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
-};
-static const zp_field lamb_fields[] = {
-    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
-    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
-    {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
 };
@@ -117,19 +126,20 @@ static const zp_function optimizers[] = {
     {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
     {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
     {"lion", ZP_OPT_LION, ZP_SCHEMA("lion", lion_fields, 0)},
-    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", lamb_fields, 0)},
+    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", adam_fields, 0)},
     {"muon", ZP_OPT_MUON, ZP_SCHEMA("muon", muon_fields, 0)},
 };
 
 /* The runtime follows the variance by the norm of the gradients, in which decay that is added to them is missing. */
 static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train) {
-  if (train->freeze_threshold == 0) return;
+  if (train->freeze_threshold == 0 && train->variance_every == 0) return;
   if (train->freeze_step > 0) {
     zp_diag *d =
         zp_report(reader->diags, ZP_Z0304, span, "`freeze` and `freeze_step` both say when the variance freezes");
     zp_diag_help(d, "leave one of them out");
   } else if (train->optimizer == ZP_OPT_ADAM && train->weight_decay > 0) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`freeze = auto` does not go with `adam` and `weight_decay`");
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`freeze = %s` does not go with `adam` and `weight_decay`",
+                           train->variance_every > 0 ? "growing" : "auto");
     zp_diag_help(d, "take `adamw`, whose decay is not in the variance, or say `freeze_step`");
   }
 }

@@ -94,7 +94,7 @@ ZPD_DEVICE void zpd_set_weight(const zpd_update &a, zpd_int i, real x) {
 }
 
 ZPD_KERNEL(zpd_momentum, zpd_update) {
-  const real into_grad = (real)(a.kind == 0 ? 0 : a.weight_decay), scale = (real)a.grad_scale;
+  const real into_grad = (real)(a.kind == 1 ? a.weight_decay : 0), scale = (real)a.grad_scale;
   const real beta1 = (real)a.beta1, rest1 = (real)(1 - a.beta1);
   const real *param = (const real *)a.param;
   const elem *grad = (const elem *)a.grad;
@@ -116,6 +116,93 @@ ZPD_KERNEL(zpd_frozen_update, zpd_update) {
     const real step = m[i] * per_bias1 / (zpd_sqrt(v[i]) * per_root_bias2 + eps);
     zpd_set_weight(a, i, param[i] = param[i] * keep - lr * (step > most ? most : step < -most ? -most : step));
   }
+}
+
+/* ---- ZeRO 1: elements of one parameter, whose last block may be shorter ---- */
+
+ZPD_DEVICE zpd_int zpd_owned_blocks(const zpd_owned &a) { return (a.update.count + ZPD_SIGNS - 1) / ZPD_SIGNS; }
+
+/* Block b of the elements: signs and scale of x, whose errors go to `error` (NULL: nowhere). All lanes call it. */
+ZPD_DEVICE void zpd_pack_owned(const zpd_owned &a, zpd_int b, const real x[2], float *error) {
+  const zpd_record to = zpd_record_of(a.record, a.blocks, 0);
+  const zpd_int begin = b * ZPD_SIGNS + zpd_lane(), rest = a.update.count - b * ZPD_SIGNS;
+  double sum = 0;
+  unsigned bits[2];
+  ZPD_EACH (half, 2) {
+    const bool is = begin + half * ZPD_WARP < a.update.count;
+    sum += is ? fabs((double)x[half]) : 0;
+    bits[half] = (unsigned)(is && !(x[half] < 0)) << zpd_lane();
+  }
+  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+    ZPD_EACH (half, 2) bits[half] |= __shfl_xor_sync(0xffffffffu, bits[half], lane);
+  }
+  const float scale = (float)(sum / (double)(rest < ZPD_SIGNS ? rest : ZPD_SIGNS));
+  ZPD_EACH (half, 2) {
+    const zpd_int i = begin + half * ZPD_WARP;
+    if (error && i < a.update.count) error[i] = (float)(x[half] - (real)(x[half] < 0 ? -scale : scale));
+    if (zpd_lane() == half) to.bits[2 * (a.first + b) + half] = bits[half];
+  }
+  if (zpd_lane() == 2) to.scale[a.first + b] = scale;
+}
+
+ZPD_KERNEL(zpd_owe, zpd_owned) {
+  const elem *grad = (const elem *)a.update.grad;
+  const real by = (real)a.update.grad_scale;
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
+  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.update.count; i += stride)
+    a.error[i] = (float)((real)a.error[i] + (real)grad[i] * by);
+}
+
+ZPD_KERNEL(zpd_pack_owed, zpd_owned) {
+  for (zpd_int b = zpd_first_warp(); b < zpd_owned_blocks(a); b += zpd_warp_stride()) {
+    real x[2] = {0, 0};
+    ZPD_EACH (half, 2) {
+      const zpd_int i = b * ZPD_SIGNS + half * ZPD_WARP + zpd_lane();
+      if (i < a.update.count) x[half] = (real)a.error[i];
+    }
+    zpd_pack_owned(a, b, x, a.error);
+  }
+}
+
+/* New momentum of element i, and what its weight shall change by. */
+ZPD_DEVICE real zpd_change(const zpd_owned &a, zpd_int b, int half, zpd_int i) {
+  const zpd_update &u = a.update;
+  const double rest1 = 1 - u.beta1, rest2 = 1 - u.beta2;
+  const real into_grad = (real)(u.kind == 0 ? 0 : u.weight_decay * rest1);
+  const real decay = (real)(u.kind == 0 ? u.lr * u.weight_decay : 0);
+  const real most = (real)(rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1);
+  const real v = ((const real *)u.v)[i], w = (real)((const elem *)u.weight)[i];
+  real *m = (real *)u.m + i, *master = u.param ? (real *)u.param + i : (real *)0, sum = 0;
+  const real owed = master ? (real)0 : (real)a.error[i], p = master ? *master : w + owed;
+  for (int r = 0; r < (int)a.n; r++) sum += zpd_sent(zpd_record_of(a.records, a.blocks, r), a.first + b, half);
+  *m = v > 0 ? *m * (real)u.beta1 + sum / (real)a.n + into_grad * p : 0;
+  real step = *m * (real)(1 / u.bias1) / (zpd_sqrt(v) * (real)(1 / sqrt(u.bias2)) + (real)u.eps);
+  step = step > most ? most : step < -most ? -most : step;
+  if (!master) return owed - decay * p - (real)u.lr * step;
+  *master = p * (1 - decay) - (real)u.lr * step;
+  return *master - w;
+}
+
+ZPD_KERNEL(zpd_owner_update, zpd_owned) {
+  for (zpd_int b = zpd_first_warp(); b < zpd_owned_blocks(a); b += zpd_warp_stride()) {
+    real x[2] = {0, 0};
+    ZPD_EACH (half, 2) {
+      const zpd_int i = b * ZPD_SIGNS + half * ZPD_WARP + zpd_lane();
+      if (i < a.update.count) x[half] = zpd_change(a, b, half, i);
+    }
+    zpd_pack_owned(a, b, x, a.error);
+  }
+}
+
+ZPD_KERNEL(zpd_apply_signs, zpd_owned) {
+  elem *weight = (elem *)a.update.weight;
+  const zpd_record from = zpd_record_of(a.records, a.blocks, 0);
+  for (zpd_int b = zpd_first_warp(); b < zpd_owned_blocks(a); b += zpd_warp_stride())
+    ZPD_EACH (half, 2) {
+      const zpd_int i = b * ZPD_SIGNS + half * ZPD_WARP + zpd_lane();
+      if (i < a.update.count) weight[i] = (real)weight[i] + zpd_sent(from, a.first + b, half);
+    }
 }
 
 #endif

@@ -26,6 +26,7 @@ static void add_bucket(void *user, const zp_move *m) {
   sums *to = user;
   zp_move_end peers = zp_move_peers(m);
   bool spread = peers == ZP_END_REPLICAS, gather = m->when == ZP_WHEN_AFTER_UPDATE;
+  if (m->warmup) return; /* not priced */
   to->beside |= m->when == ZP_WHEN_BESIDE_BACKWARD;
   if (m->way == ZP_WAY_COPY) return; /* zp_cost_step_end has them, of the same share of all units */
   if (!to->known[spread]) to->link[spread] = zp_cost_link_of(to->machine, to->choice, peers);

@@ -6,6 +6,7 @@
 static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
   const zp_train *t = &e->spec->train;
   zp_json_set_string(optimizer, "type", "OneBitAdam");
+  if (t->variance_every > 0) zp_export_refuse(e, "freeze_step = N", "freeze = growing: exports have no 0/1 Adam");
   if (t->freeze_threshold > 0)
     zp_export_refuse(e, "freeze_step = N", "freeze = auto: DeepSpeed's 1-bit Adam is told the step");
   zp_json_set_int(params, "freeze_step", zp_freeze_step(t));

@@ -113,7 +113,8 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
   assert(param >= 0 && !is_frozen(l, param));
   zp_flat all = shared_elements(l, c, param);
-  if (!zp_shards_state(c)) return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
+  if (!zp_shards_state(c) || c->compress)
+    return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
   return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
 }
 

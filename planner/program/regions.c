@@ -121,9 +121,18 @@ static void place_flat_buffers(placing *p) {
   s->at_moment2 = region(&p->top, moments > 1 ? p->state.here * l->stat_bytes : 0);
   s->at_average = region(&p->top, p->state.here * l->average_bytes);
   /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888).
-   * They are where their elements' state is: of a part the beginning, the more the earlier the part. */
-  s->at_error = region(&p->top, p->c->compress ? p->state.here * 4 : 0);
-  s->at_server_error = region(&p->top, p->c->compress ? least(p->state.here, s->flat_elements / p->c->data) * 4 : 0);
+   * They are where their elements' state is: of a part the beginning, the more the earlier the part. With ZeRO 1 the
+   * state is that of the part alone, and with a master copy the second error is what that has more than the weights. */
+  int64_t owed = zp_shards_state(p->c) ? s->flat_elements : p->state.here;
+  int64_t of_a_part = mixed && zp_shards_state(p->c) ? 0 : least(p->state.here, s->flat_elements / p->c->data);
+  s->at_error = region(&p->top, p->c->compress ? owed * 4 : 0);
+  s->at_server_error = region(&p->top, p->c->compress ? of_a_part * 4 : 0);
+  int64_t followed = p->c->compress && train->optimizer == ZP_OPT_LAMB ? p->state.here * l->stat_bytes : 0;
+  s->at_fresh = region(&p->top, followed);
+  s->at_momentum_before = region(&p->top, followed);
+  int64_t local = p->c->compress && train->variance_every > 0 ? p->state.here * l->stat_bytes : 0;
+  s->at_local_sum = region(&p->top, local);
+  s->at_anchor = region(&p->top, mixed ? 0 : local); /* with a master copy that is it */
   s->memory.optimizer = p->top - before;
 }
 

@@ -245,6 +245,7 @@ void zp_replay_sum(zp_replay *r, const zp_replay_frame *f, const zp_step *step) 
 
 /* ---- the beginning and the end of a step ---- */
 
+enum { STATE_REGIONS = 12 };
 typedef struct state_region {
   const char *name;
   int64_t at, bytes;
@@ -260,15 +261,19 @@ static int state_regions(const zp_replay *r, state_region *out) {
   int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->grads_offloaded
                                          : s->flat_elements - zp_stage_away(c, s, s->grads_offloaded);
   int64_t state = s->shard_elements - s->state_offloaded, part = s->flat_elements / c->data;
-  const state_region all[] = {
+  const state_region all[STATE_REGIONS] = {
       {"parameters", zp_moves_params(c) ? s->at_params : -1, (params + s->frozen_shard_elements) * l->param_bytes},
       {"gradients", zp_moves_gradients(c) ? s->at_grads : -1, grads * l->grad_bytes},
       {"the master copy", s->at_master, state * 4},
       {"the first moment", s->at_moment1, state * l->stat_bytes},
       {"the second moment", s->at_moment2, state * l->stat_bytes},
       {"the average of the weights", s->at_average, state * l->average_bytes},
-      {"the workers' error", s->at_error, state * 4},
+      {"the workers' error", s->at_error, (zp_shards_state(c) ? s->flat_elements : state) * 4},
       {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
+      {"the sum of local steps", s->at_local_sum, state * l->stat_bytes},
+      {"the weights of the last exchange", s->at_anchor, state * l->stat_bytes},
+      {"the fresh variance", s->at_fresh, state * l->stat_bytes},
+      {"the momentum before", s->at_momentum_before, state * l->stat_bytes},
   };
   int n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -315,7 +320,7 @@ static bool has_input(const zp_replay *r, int input) {
 }
 
 void zp_replay_load(zp_replay *r) {
-  state_region region[8];
+  state_region region[STATE_REGIONS];
   int n = state_regions(r, region);
   const zp_model *model = r->program->spec->model;
   for (int i = 0; i < n; i++)
@@ -353,7 +358,7 @@ static void check_gradients(zp_replay *r) {
 }
 
 void zp_replay_check_end(zp_replay *r) {
-  state_region region[8];
+  state_region region[STATE_REGIONS];
   int n = state_regions(r, region);
   for (int i = 0; i < 2; i++) let_go(r, &r->leaving[i]);
   if (!zp_moves_gradients(choice_of(r))) check_gradients(r);

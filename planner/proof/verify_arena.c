@@ -389,8 +389,15 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t moment2 = has_moment2(train) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
   int64_t average = (train->ema > 0) * held.state * v->stat_bytes;
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
+  if (v->choice.compress && v->choice.zero == 1) {
+    error = sizes.flat * 4;
+    server_error = cb == 2 ? 0 : part; /* then the master copy has it */
+  }
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
+  int64_t followed = v->choice.compress && train->optimizer == ZP_OPT_LAMB ? held.state * v->stat_bytes : 0;
+  int64_t local = v->choice.compress && train->variance_every > 0 ? held.state * v->stat_bytes : 0;
+  int64_t anchor = cb == 2 ? 0 : local;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},
@@ -400,6 +407,10 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"average of the weights", zp_claim(a, "at_average"), average},
       {"error", zp_claim(a, "at_error"), error},
       {"server error", zp_claim(a, "at_server_error"), server_error},
+      {"sum of local steps", zp_claim(a, "at_local_sum"), local},
+      {"weights of the last exchange", zp_claim(a, "at_anchor"), anchor},
+      {"fresh variance", zp_claim(a, "at_fresh"), followed},
+      {"momentum before", zp_claim(a, "at_momentum_before"), followed},
       {"inputs", zp_claim(a, "at_inputs"),
        v->microbatches * zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, v->choice.microbatch,
                                                (int)v->compute_bytes, n.numbers)},
@@ -420,7 +431,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
-  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + average + error + server_error, 6);
+  check_class(v, s, memory, "optimizer",
+              master + moment1 + moment2 + average + error + server_error + 2 * followed + local + anchor, 10);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);
   check_state_home(v, s, a, &held.home);

@@ -120,12 +120,31 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, "\n");
 }
 
+/* What 0/1 Adam sends over data ranks in a step on average. */
+static const char *interval_words(zp_arena *arena, const zp_plan *plan, const zp_traffic *traffic) {
+  const zp_train *train = &plan->spec->train;
+  zp_intervals x = zp_train_intervals(arena, train);
+  double sent = (double)x.exchanges * (double)traffic->data + (double)x.sums * (double)traffic->warmup_data;
+  double steps = (double)(train->steps > 0 ? train->steps : 1);
+  return zp_format(arena,
+                   "%s a step over data ranks on average, %.1f times less than plain Adam: of %lld steps %lld exchange "
+                   "signs (%s) and %lld sum gradients as well (%s). step time and duration are those of steps that "
+                   "exchange signs",
+                   zp_show_bytes(arena, sent / steps), (double)traffic->warmup_data * steps / sent,
+                   (long long)train->steps, (long long)x.exchanges, zp_show_bytes(arena, traffic->data),
+                   (long long)x.sums, zp_show_bytes(arena, traffic->warmup_data));
+}
+
 /* Plain Adam comes first, and no time here knows of it. */
 static void put_one_bit(zp_buf *out, const zp_plan *plan) {
   if (!plan->best.choice.compress) return;
   const zp_train *train = &plan->spec->train;
   zp_arena *arena = out->arena;
   zp_traffic traffic = zp_program_traffic(plan->program);
+  if (train->variance_every > 0) {
+    zp_buf_line(out, "  0/1 Adam     %s", zp_words_wrap(arena, interval_words(arena, plan, &traffic), 15));
+    return;
+  }
   const char *when =
       train->freeze_threshold > 0
           ? zp_format(arena, "when the variance has come to rest (threshold %g)", train->freeze_threshold)
@@ -136,7 +155,14 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
                 "duration are those of compressed steps",
                 zp_show_bytes(arena, traffic.data), zp_show_bytes(arena, traffic.warmup_data),
                 (double)traffic.warmup_data / (double)traffic.data, when);
-  zp_buf_line(out, "  1-bit Adam   %s", zp_words_wrap(arena, text, 15));
+  bool lamb = train->optimizer == ZP_OPT_LAMB;
+  const zp_stage *at = &plan->program->stages[plan->best.estimate.peak_stage];
+  if (zp_shards_state(&plan->best.choice)) {
+    int64_t owed = at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements);
+    text = zp_format(arena, "%s; %s of stage %d's optimizer state is what a rank owes the others", text,
+                     zp_show_bytes(arena, owed * 4), at->index);
+  }
+  zp_buf_line(out, "  1-bit %s   %s", lamb ? "LAMB" : "Adam", zp_words_wrap(arena, text, 15));
 }
 
 static void put_next_best(zp_buf *out, const zp_plan *plan) {

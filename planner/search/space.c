@@ -72,7 +72,7 @@ void zp_open_zero(zp_search_progress *progress, const zp_point *schedule) {
     if (!zp_search_takes(progress, &c->zero, zero, zero <= 1)) continue;
     choice.zero = zero;
     for (int compress = 0; compress <= 1; compress++) {
-      if (compress && (!c->compress.set || choice.data == 1 || zero > 0)) continue;
+      if (compress && (!c->compress.set || choice.data == 1 || zero > 1)) continue;
       if (!zp_search_takes(progress, &c->compress, compress, compress == 0)) continue;
       choice.compress = compress;
       try_choice(progress, &p, choice);

@@ -47,6 +47,10 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(unpack_signs)                                                                                                      \
   X(momentum)                                                                                                          \
   X(frozen_update)                                                                                                     \
+  X(owe)                                                                                                               \
+  X(pack_owed)                                                                                                         \
+  X(owner_update)                                                                                                      \
+  X(apply_signs)                                                                                                       \
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
   X(muon_momentum)                                                                                                     \

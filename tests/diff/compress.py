@@ -36,9 +36,9 @@ EXIT_NO_PLAN = 3
 SENT_LESS = 2 * 8 / (2 * 12 / 64)  # f64 against 12 bytes for 64 elements, two passes both
 
 
-def case(model, p, d, micro, t=1, recompute="none", cut="layer", order="tdp"):
+def case(model, p, d, micro, t=1, recompute="none", cut="layer", order="tdp", **more):
     return trainings.layout(model, tensor=t, pipeline=p, data=d, microbatch=micro, recompute=recompute, cut=cut, rank_order=order, batch=8,
-                            compress=True)
+                            compress=True, **more)
 
 
 def train(one, place, words, steps=STEPS):
@@ -53,6 +53,7 @@ FAMILIES = (  # of each, all train what the first does
     (case("llama", 1, 2, 2), case("llama", 3, 2, 2, recompute="full"), case("llama", 2, 2, 1, cut="block", order="tpd")),
     (case("gpt", 1, 4, 1), case("gpt", 2, 4, 1, recompute="selective")),
     (case("gpt", 2, 2, 2, t=2),),  # shares of tensors with padding
+    (case("llama", 1, 2, 2, zero=1), case("llama", 3, 2, 2, recompute="full", zero=1)),
 )
 
 
@@ -175,10 +176,12 @@ LEARNING_BOUND = 0.1
 
 
 def check_refusals(tally):
-    """ZeRO and SGD."""
+    """ZeRO 2, with ZeRO 1 state on hosts, and SGD."""
     model = os.path.join(HERE, "gpt.dz")
     for words, text, status in (
-            (("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "zero=1"), "compress does not go with ZeRO", EXIT_NO_PLAN),
+            (("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "zero=2"), "compress does not go with ZeRO 2 and 3", EXIT_NO_PLAN),
+            (("plan", model, "--gpus", 2, "--cluster", "gpu", "--set", "compress=true", "--set", "zero=1", "--set", 'offload[optimizer]="cpu"'),
+             "compress with ZeRO 1 does not go with optimizer state off the device", EXIT_NO_PLAN),
             (("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=sgd(lr = 0.1)"), "compress is for adam", EXIT_NO_PLAN),
             (("check", model, "--set", "optimizer=adamw(lr = 1e-3, freeze_step = 0)"), "freeze_step", 1)):
         outcome = harness.zplan(*words)

@@ -7,6 +7,8 @@
    mean gradient. What 1-bit Adam sent and what it owes more than before, worker's and server's side, is that momentum, element by element:
    nothing is lost, also when state leaves the device or comes back at the checkpoint. The master weights follow from momentum and variance by
    the formula, in f64; weights are the rounded master weights; the variance stays to the bit; the elements of a block of 64 have one magnitude.
+   With ZeRO 1 the owner of an element owes no momentum: its exact weights follow by the formula, and what all ranks' weights changed by has one
+   magnitude in a block; padding stays zero.
 2. Until the variance freezes losses are those of plain Adam to the bit (where the host updates, whose arithmetic rounds differently, as near as
    f32). A run that stops in either phase and goes on writes what one that does not stop writes, to the last byte.
 3. With f16, steps that overflow are skipped in both phases: they send and move no momentum, and the variance freezes after so many applied ones.
@@ -55,9 +57,11 @@ VALUES = (
     case("llama", 1, 1, 2, "mixed_bf16", {"away.optimizer": "host:8"}, words=GPU),
     case("llama", 2, 2, 2, "mixed_fp16", {"away.optimizer": "host:5", "away.activations": "host:8"}, words=GPU),
     case("llama", 1, 1, 4, "fp64", {"away.optimizer": "host:3"}, words=GPU),
+    case("gpt", 2, 2, 2, "fp64", zero=1),  # a tied weight on two stages, shares of tensors with padding
+    case("llama", 1, 1, 2, "mixed_fp16", zero=1, words=GPU),
 )
-WHOLE = (VALUES[1], VALUES[-1])  # these are also trained at once
-HERE_BEFORE, HERE_AFTER = VALUES[-3], VALUES[-2]  # all state is on the device until the checkpoint, and after it
+WHOLE = (VALUES[1], VALUES[4], VALUES[5])  # these are also trained at once
+HERE_BEFORE, HERE_AFTER = VALUES[2], VALUES[3]  # all state is on the device until the checkpoint, and after it
 
 
 def is_away(settings):
@@ -103,19 +107,21 @@ def tensors_of(place, step):
 
 # ---- one step, element by element ----
 
-def check_momentum(before, after, plain, name, data, rounding):
-    """What came out and what is owed more than before is plain Adam's momentum; the largest error, in units of its bound."""
+def check_momentum(before, after, plain, name, data, rounding, zero):
+    """What came out and what is owed more than before is plain Adam's momentum; the largest error, in units of its bound. With ZeRO 1 a
+    worker also owes to elements without variance, which no owner takes."""
     def values(tensors, suffix):
         return tensors[name + suffix][1]
 
     m, m_plain, m_before = values(after, ".exp_avg"), values(plain, ".exp_avg"), values(before, ".exp_avg")
     moves = values(before, ".exp_avg_sq")
-    new = [values(after, ".worker_error.%d" % d) for d in range(data)] + [values(after, ".server_error")]
-    old = [values(before, ".worker_error.%d" % d) for d in range(data)] + [values(before, ".server_error")]
+    nothing = [0.0] * len(m)
+    new = [values(after, ".worker_error.%d" % d) for d in range(data)] + [nothing if zero else values(after, ".server_error")]
+    old = [values(before, ".worker_error.%d" % d) for d in range(data)] + [nothing if zero else values(before, ".server_error")]
     worst = 0.0
     for i, variance in enumerate(moves):
         if variance == 0:
-            if m[i] != 0 or any(error[i] != 0 for error in new):
+            if m[i] != 0 or any(error[i] != 0 for error in new) and not zero:
                 return math.inf
             continue
         owed = new[data][i] - old[data][i] + sum(new[d][i] - old[d][i] for d in range(data)) / data
@@ -126,10 +132,17 @@ def check_momentum(before, after, plain, name, data, rounding):
     return worst
 
 
+def exact(tensors, name, mixed):
+    """The weights of who updates them."""
+    owed = name + ".owner_error"
+    if owed in tensors:
+        return [w + e for w, e in zip(tensors[name][1], tensors[owed][1])]
+    return tensors[name + (".master" if mixed else "")][1]
+
+
 def check_update(before, after, name, mixed, lr):
     """Master weights from those before, in units of the bound; both ways of decay are tried, a tensor has one."""
-    weights = name + (".master" if mixed else "")
-    old, new, m, v = (tensors[key][1] for tensors, key in ((before, weights), (after, weights), (after, name + ".exp_avg"), (before, name + ".exp_avg_sq")))
+    old, new, m, v = exact(before, name, mixed), exact(after, name, mixed), after[name + ".exp_avg"][1], before[name + ".exp_avg_sq"][1]
     bias1, root_bias2 = 1 - BETA1 ** STEPS, math.sqrt(1 - BETA2 ** FREEZE)
     most = max(1, (1 - BETA1) / math.sqrt(1 - BETA2))
     steps = [max(-most, min(most, a / bias1 / (math.sqrt(b) / root_bias2 + EPS))) * lr for a, b in zip(m, v)]
@@ -143,6 +156,12 @@ def blocks_are_even(shape, m, padded):
     if padded and width % 8:
         m = [x for i in range(0, len(m), width) for x in list(m[i:i + width]) + [0] * (8 - width % 8)]
     return all(len({abs(x) for x in m[i:i + BLOCK] if x != 0}) <= 1 for i in range(0, len(m), BLOCK))
+
+
+def changes(before, after, name):
+    """Of the weights of all ranks, in f64, to what an addition leaves of a difference."""
+    shape, new = after[name]
+    return shape, [float("%.9g" % (y - x)) for x, y in zip(before[name][1], new)]
 
 
 def rounded(x, precision):
@@ -190,9 +209,9 @@ def check_values(tally, folder, number, one, verbose):
     lr = harness.read_log(os.path.join(place, "log.jsonl"))[0][-1]["lr"]
     before, after, reference = tensors_of(place, KEPT), tensors_of(place, STEPS), tensors_of(other, STEPS)
     names = [name[:-len(".exp_avg")] for name in after if name.endswith(".exp_avg")]
-    mixed = settings["precision"] != "fp64"
+    mixed, zero = settings["precision"] != "fp64", settings["zero"]
     rounding = SUM_ROUNDING[settings["precision"]]
-    momentum = {name: check_momentum(before, after, reference, name, settings["plan.data"], rounding) for name in names}
+    momentum = {name: check_momentum(before, after, reference, name, settings["plan.data"], rounding, zero) for name in names}
     update = {name: check_update(before, after, name, mixed, lr) for name in names}
     for what, errors in (("nothing is lost", momentum), ("the update", update)):
         worst, where = harness.worst(errors)
@@ -201,9 +220,12 @@ def check_values(tally, folder, number, one, verbose):
             print("%s: %s, %.2f of the bound (%s)" % (one.name, what, worst, where), flush=True)
     tally.check(one.name + ": something is owed", any(x != 0 for name in names for x in after[name + ".worker_error.1"][1]))
     tally.check(one.name + ": the variance stays", all(before[n + ".exp_avg_sq"][1] == after[n + ".exp_avg_sq"][1] for n in names))
-    if mixed:
+    if mixed and not zero:
         tally.check(one.name + ": weights are the rounded master weights", all(are_rounded(after, name, settings["precision"]) for name in names))
-    if settings["tensor"] == 1:
+    if zero and not mixed and settings["tensor"] == 1:
+        bad = [name for name in names if not blocks_are_even(*changes(before, after, name), False)]
+        tally.check(one.name + ": a block changes by one scale", not bad, str(bad))
+    if settings["tensor"] == 1 and not zero:
         padded = mixed and "gpu" in one.words
         bad = [name for name in names if not blocks_are_even(*after[name + ".exp_avg"], padded)]
         tally.check(one.name + ": a block has one scale", not bad, str(bad))

@@ -4,7 +4,7 @@
     optimizers.py [--verbose]
 
 1. From the parameters before a step and the moments before and after it, the parameters after it follow by the formulas of the papers, written here in f64:
-   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), LAMB (arXiv 1904.00962, algorithm 2). A group's learning rate and decay are those of its parameters
+   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), LAMB (arXiv 1904.00962, algorithm 2), 1-bit LAMB (arXiv 2104.06069). A group's learning rate and decay are those of its parameters
    alone, whatever order the patterns come in and whatever else the parameter is.
    Lion is looked at in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
 2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
@@ -191,6 +191,68 @@ def check_one_bit(tally, folder, verbose):
     tally.check("1-bit Adam: every parameter by the formula", worst <= EXACT, "%.1e" % worst)
 
 
+LAMB_FREEZE, AVERAGE, FACTORS, MOVE = 3, 0.9, (0.5, 4), 0.1
+
+
+def coefficients(place, step):
+    with open(os.path.join(harness.step_folder(os.path.join(place, "ck"), step), "manifest.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    return {name: [float(x) for x in values] for name, values in manifest["coefficients"].items()}
+
+
+def check_average(tally, place):
+    """The last step of LAMB: the ratio of every tensor, which its average follows."""
+    (old, _), (_, state), before, after = read(os.path.join(place, "ck"), 2), read(os.path.join(place, "ck"), 3), coefficients(place, 2), coefficients(place, 3)
+    worst = 0.0
+    for param, (shape, values) in old.items():
+        lr, decay = recipe_of(LLAMA_GROUPS, param, shape)
+        root, bias1 = math.sqrt(1 - BETAS[1] ** 3), 1 - BETAS[0] ** 3
+        update = [m / bias1 / (math.sqrt(v) / root + EPS) + decay * x for x, m, v in zip(values, state[param]["exp_avg"], state[param]["exp_avg_sq"])]
+        ratio = math.sqrt(math.fsum(x * x for x in values) / math.fsum(x * x for x in update))
+        worst = max(worst, harness.number_error(after[param][0], AVERAGE * before[param][0] + (1 - AVERAGE) * ratio))
+    tally.check("1-bit LAMB: averages of the ratios", worst <= EXACT and all(factor == 1 for _, factor in after.values()), "%.1e" % worst)
+
+
+def check_one_bit_lamb(tally, folder, verbose):
+    """A frozen step by arXiv 2104.06069, computed again from the checkpoints around it: the variance goes on by the gradient that the exchanged
+    momenta stand for, the factor of a tensor by the largest ratio of the roots, the parameters by both. A run in two parts on two stages is
+    one at once on one stage."""
+    one, words = case(1, 1, 2, model="llama", compress=True), words_of("lamb", LLAMA_GROUPS, ", freeze_step = %d" % LAMB_FREEZE)
+    words += ("--set", "train.checkpoint.keep=%d" % STEPS)
+    place, parts = os.path.join(folder, "one_bit_lamb"), os.path.join(folder, "one_bit_lamb_parts")
+    got = train(one, place, words)
+    if not tally.check("1-bit LAMB runs", not got.error, got.error or ""):
+        return
+    check_average(tally, place)
+    (old, old_state), (new, state), before, after = read(os.path.join(place, "ck"), BEFORE), read(os.path.join(place, "ck"), STEPS), coefficients(place, BEFORE), coefficients(place, STEPS)
+    fresh = [harness.read_safetensors(os.path.join(harness.step_folder(os.path.join(place, "ck"), step), "errors.safetensors")) for step in (BEFORE, STEPS)]
+    most, errors = max(1.0, (1 - BETAS[0]) / math.sqrt(1 - BETAS[1])), {"variance": 0.0, "factor": 0.0, "parameter": 0.0}
+    root, fresh_root, bias1 = math.sqrt(1 - BETAS[1] ** LAMB_FREEZE), math.sqrt(1 - BETAS[1] ** STEPS), 1 - BETAS[0] ** STEPS
+    for param, (shape, values) in old.items():
+        lr, decay = recipe_of(LLAMA_GROUPS, param, shape)
+        m, v = state[param]["exp_avg"], state[param]["exp_avg_sq"]
+        was, now = (tensors[param + ".exp_avg_sq_fresh"][1] for tensors in fresh)
+        want = [BETAS[1] * f + (1 - BETAS[1]) * ((b - BETAS[0] * a) / (1 - BETAS[0])) ** 2 for f, a, b in zip(was, old_state[param]["exp_avg"], m)]
+        errors["variance"] = max(errors["variance"], harness.tensor_error(now, want))
+        ratio = max((math.sqrt(a) / root + EPS) / (math.sqrt(b) / fresh_root + EPS) for a, b in zip(v, want) if a > 0)
+        factor = max(FACTORS[0], min(FACTORS[1], ratio))
+        factor = max(before[param][1] * (1 - MOVE), min(before[param][1] * (1 + MOVE), factor))
+        errors["factor"] = max(errors["factor"], harness.number_error(after[param][1], factor))
+        scaled = lr * after[param][0] * factor
+        want = [x - scaled * (max(-most, min(most, a / bias1 / (math.sqrt(b) / root + EPS))) + decay * x) for x, a, b in zip(values, m, v)]
+        errors["parameter"] = max(errors["parameter"], harness.tensor_error(new[param][1], want))
+    tally.check("1-bit LAMB: a step by the formulas", max(errors.values()) <= EXACT, str(errors))
+    tally.check("1-bit LAMB: factors move", any(abs(factor - 1) > 0.05 for _, factor in after.values()), str(after))
+    two = case(1, 2, 2, model="llama", compress=True)
+    os.makedirs(parts)
+    first = trainings.train(two.model, dict(two.settings), parts, BEFORE, words)
+    rest = trainings.train(two.model, dict(two.settings), parts, STEPS, words + ("--resume",))
+    error, tensor = harness.model_error(rest.checkpoint, got.checkpoint) if rest.checkpoint else (math.inf, "")
+    tally.check("1-bit LAMB in parts on two stages", error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s %s %s" % (error, tensor, first.error, rest.error))
+    if verbose:
+        print("1-bit LAMB: %s; on two stages in parts %.1e" % (errors, error), flush=True)
+
+
 def check_resume(tally, folder):
     """From one rank to ZeRO 2."""
     whole, place = (os.path.join(folder, name) for name in ("whole", "goes on"))
@@ -235,10 +297,14 @@ def check_refusals(tally):
         tally.check("refused: %s" % word, outcome.status in (1, 3) and text in outcome.out + outcome.err, outcome.tail())
     example, groups = os.path.join(harness.ROOT, "examples", "gpt2.dz"), ("--set", "train.groups=[group(\"wte\", lr_factor = 0.1)]")
     outcome = harness.zplan("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=lion(lr = 1e-2)")
-    for words, text in ((("compress=true",), "compress is for adam and adamw"), (('offload[optimizer]="cpu"',), "lamb does not go with optimizer state")):
-        outcome2 = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, "--set", "optimizer=lamb(lr = 1e-2)", "--set", *words)
-        tally.check("refused: lamb with %s" % words, outcome2.status == 3 and text in outcome2.out + outcome2.err, outcome2.tail())
-    tally.check("refused: 1-bit lion", outcome.status == 3 and "compress is for adam and adamw" in outcome.out + outcome.err, outcome.tail())
+    for words, text in (
+            (("compress=true",), "1-bit lamb is for CPU ranks"),
+            (("compress=true", "zero=1"), "1-bit lamb does not go with ZeRO"),
+            (('offload[optimizer]="cpu"',), "lamb does not go with optimizer state")):
+        said = [part for word in words for part in ("--set", word)]
+        outcome2 = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, "--set", "optimizer=lamb(lr = 1e-2)", *said)
+        tally.check("refused: lamb with %s" % " ".join(words), outcome2.status == 3 and text in outcome2.out + outcome2.err, outcome2.tail())
+    tally.check("refused: 1-bit lion", outcome.status == 3 and "compress is for adam, adamw and lamb" in outcome.out + outcome.err, outcome.tail())
     for words in (("export", "deepspeed"), ("export", "megatron")):
         for name in ("lion", "lamb"):
             outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", "--set", "optimizer=%s(lr = 1e-4)" % name)
@@ -270,6 +336,7 @@ def main():
         check_state(tally)
         check_16_bits(tally, folder, options.verbose)
         check_one_bit(tally, folder, options.verbose)
+        check_one_bit_lamb(tally, folder, options.verbose)
     return tally.finish()
 
 

@@ -125,3 +125,43 @@ Test(kernels_compress, momentum_and_update) {
   }
   cr_expect_float_eq(zpk_most_of_adam(0.9, 0.999), 0.1 / sqrt(0.001), 1e-12);
 }
+
+/* ZeRO 1, three workers and one owner of elements whose last block is shorter: gradients that momentum lacks are owed
+ * by the workers, and weights of all ranks and what the owner owes are together the weights by the formula. */
+Test(kernels_compress, owners) {
+  enum { COUNT = N - 30 };
+  zpk_update u = {ZPK_F64, 0, 1e-2, 0, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 1, 0}; /* beta1 0: momentum is the mean */
+  exchange *x = new_exchange();
+  static double w[N], m[N], p[N], in[N], out[N];
+  static float owed[N];
+  zpk_owner owner = {w, NULL, m, x->v, owed};
+  zpk_records records = {WORKERS, x->records, BLOCKS};
+  for (int i = 0; i < COUNT; i++) w[i] = p[i] = random_number();
+  for (int step = 0; step < 100; step++) {
+    for (int r = 0; r < WORKERS; r++) {
+      double g[N];
+      for (int i = 0; i < COUNT; i++) {
+        g[i] = random_number() * 1e-2 * pow(10, i % 3);
+        in[i] += g[i] / WORKERS;
+      }
+      zpk_owe(ZPK_F64, g, 1, x->error[r], COUNT);
+      zpk_pack_owed(x->error[r], COUNT, zpk_signs_of(x->records, BLOCKS, r), 0);
+    }
+    zpk_owner_update(&u, &owner, records, zpk_signs_of(x->mean, BLOCKS, 0), 0, COUNT);
+    zpk_apply_signs(ZPK_F64, zpk_signs_of(x->mean, BLOCKS, 0), 0, w, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+      double most = zpk_most_of_adam(0, 0.95), by = m[i] / 0.5 / (sqrt(x->v[i] / 0.25) + 1e-8);
+      out[i] += m[i];
+      p[i] = p[i] * (1 - 1e-2 * 0.1) - 1e-2 * fmax(-most, fmin(most, by));
+    }
+  }
+  cr_expect_eq(out[MASKED], 0);
+  for (int i = 0; i < COUNT; i++) {
+    double late = 0;
+    for (int r = 0; r < WORKERS; r++) late += (double)x->error[r][i] / WORKERS;
+    if (i != MASKED) cr_expect_float_eq(in[i] - out[i], late, 1e-5, "element %d: %g %g", i, in[i] - out[i], late);
+    cr_expect_float_eq(w[i] + (double)owed[i], p[i], 1e-6, "element %d: %g %g", i, w[i] + (double)owed[i], p[i]);
+  }
+  for (int i = COUNT; i < N; i++) cr_expect(w[i] == 0 && owed[i] == 0 && x->error[0][i] == 0, "element %d", i);
+  free(x);
+}

@@ -110,6 +110,18 @@ static void expect_near(zpk_dtype dtype, const void *got, const void *want, cons
   }
 }
 
+static zpd_update arguments_of(const zpk_update *u) {
+  return (zpd_update){.kind = u->kind,
+                      .lr = u->lr,
+                      .beta1 = u->beta1,
+                      .beta2 = u->beta2,
+                      .eps = u->eps,
+                      .weight_decay = u->weight_decay,
+                      .bias1 = u->bias1,
+                      .bias2 = u->bias2,
+                      .grad_scale = u->grad_scale};
+}
+
 /* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. With 16-bit gradients
  * the rest is f32, and weights are rounded from the parameters. */
 Test(kernels_cuda_compress, update) {
@@ -130,21 +142,9 @@ Test(kernels_cuda_compress, update) {
       uint16_t weight[COUNT], rounded[COUNT];
       void *param = numbers(kept, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(kept, 3, false),
            *v = numbers(kept, 4, true), *got_m = copy_of(m, bytes), *got = copy_of(param, bytes);
-      zpd_update a = {.kind = u.kind,
-                      .lr = u.lr,
-                      .beta1 = u.beta1,
-                      .beta2 = u.beta2,
-                      .eps = u.eps,
-                      .weight_decay = u.weight_decay,
-                      .bias1 = u.bias1,
-                      .bias2 = u.bias2,
-                      .grad_scale = u.grad_scale,
-                      .param = got,
-                      .weight = zpk_is_narrow(u.dtype) ? weight : NULL,
-                      .grad = grad,
-                      .m = got_m,
-                      .v = v,
-                      .count = COUNT};
+      zpd_update a = arguments_of(&u);
+      a.param = got, a.weight = zpk_is_narrow(u.dtype) ? weight : NULL;
+      a.grad = grad, a.m = got_m, a.v = v, a.count = COUNT;
       zpk_momentum(&u, param, grad, m, 0, COUNT);
       device_launch(device_text(&texts, dtype), "zpd_momentum", &a, 2, 1, 1, ZPD_FLAT_THREADS);
       expect_near(kept, got_m, m, "momentum");
@@ -157,4 +157,58 @@ Test(kernels_cuda_compress, update) {
       }
       free(param), free(grad), free(m), free(v), free(got_m), free(got);
     }
+}
+
+/* ZeRO 1: what is owed and packed, the owner's update and what all add, of elements that begin block FIRST of records
+ * and whose last block is shorter. */
+Test(kernels_cuda_compress, owners) {
+  enum { FIRST = 2, SHORT = COUNT - FIRST * ZPK_SIGNS - 41 };
+  for (int way = 0; way < 2 * DTYPES; way++) {
+    zpk_dtype dtype = (zpk_dtype)(way / 2), kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    bool narrow = zpk_is_narrow(dtype);
+    zpk_update u = {dtype, way % 2, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
+    int64_t bytes = COUNT * zpk_bytes(kept), weight_bytes = COUNT * zpk_bytes(dtype);
+    char records[RANKS * RECORD], want[RECORD], record[RECORD];
+    void *grad = numbers(dtype, 2, false), *weight = numbers(dtype, 1, false), *m = numbers(kept, 3, false),
+         *v = numbers(kept, 4, true), *master = narrow ? numbers(kept, 1, false) : NULL;
+    float *error = numbers(ZPK_F32, 5, false), *owed = numbers(ZPK_F32, 6, false);
+    void *got_weight = copy_of(weight, weight_bytes), *got_m = copy_of(m, bytes),
+         *got_master = narrow ? copy_of(master, bytes) : NULL;
+    float *got_error = copy_of(error, COUNT * 4), *got_owed = copy_of(owed, COUNT * 4);
+    memset(record, 0, sizeof record), memset(want, 0, sizeof want);
+    zpd_owned a = {.update = {.grad = grad, .grad_scale = 0.5, .count = SHORT}, .error = got_error};
+    a.record = record, a.blocks = BLOCKS, a.first = FIRST;
+    zpk_owe(dtype, grad, 0.5, error, SHORT);
+    zpk_pack_owed(error, SHORT, zpk_signs_of(want, BLOCKS, 0), FIRST);
+    device_launch(device_text(&texts, dtype), "zpd_owe", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    device_launch(device_text(&texts, dtype), "zpd_pack_owed", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    expect_same(record, want, RECORD, "record", dtype);
+    expect_same(got_error, error, COUNT * 4, "error", dtype);
+
+    for (int r = 0; r < RANKS; r++) {
+      float *other = numbers(ZPK_F32, 10 + r, false);
+      zpk_pack_owed(other, SHORT, zpk_signs_of(records, BLOCKS, r), FIRST);
+      free(other);
+    }
+    zpk_owner owner = {weight, master, m, v, narrow ? NULL : owed};
+    zpk_records in = {RANKS, records, BLOCKS};
+    zpk_owner_update(&u, &owner, in, zpk_signs_of(want, BLOCKS, 0), FIRST, SHORT);
+    zpk_apply_signs(dtype, zpk_signs_of(want, BLOCKS, 0), FIRST, weight, SHORT);
+    a.update = arguments_of(&u);
+    a.update.param = got_master, a.update.weight = got_weight;
+    a.update.m = got_m, a.update.v = v, a.update.count = SHORT;
+    a.error = narrow ? NULL : got_owed, a.records = records, a.n = RANKS;
+    device_launch(device_text(&texts, dtype), "zpd_owner_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    expect_near(kept, got_m, m, "momentum");
+    if (narrow) expect_near(kept, got_master, master, "master weights");
+    for (int b = FIRST; b < BLOCKS; b++) {
+      float got = zpk_signs_of(record, BLOCKS, 0).scale[b], should = zpk_signs_of(want, BLOCKS, 0).scale[b];
+      cr_expect(fabsf(got - should) <= 1e-6f, "scale of block %d: %g, %g", b, (double)got, (double)should);
+    }
+    a.records = want;
+    device_launch(device_text(&texts, dtype), "zpd_apply_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    cr_expect_arr_eq(got_weight, weight, (size_t)weight_bytes, "weights, dtype %d", (int)dtype);
+    free(grad), free(weight), free(m), free(v), free(master), free(error), free(owed);
+    free(got_weight), free(got_m), free(got_master), free(got_error), free(got_owed);
+  }
 }

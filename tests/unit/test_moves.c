@@ -420,6 +420,41 @@ Test(moves, one_bit_exchange) {
   cr_expect_eq(t.warmup_data, 2 * 2634 * 64 * 4);
 }
 
+/* With ZeRO 1 the same records once the variance is frozen; before, shards of gradients go to their owners and weights
+ * come back. A worker has an error of every element, an owner one of its own; what is tied is summed whole. */
+Test(moves, one_bit_exchange_of_shards) {
+  zp_choice c = choice_of(1, 2, 1);
+  zp_program *plain = program_of(&TINY, true, c, 8);
+  c.compress = true;
+  zp_program *p = program_of(&TINY, true, c, 8);
+  zp_traffic t = zp_program_traffic(p), before = zp_program_traffic(plain);
+  int64_t all = p->stages[0].flat_elements;
+  cr_expect_eq(all, plain->stages[0].flat_elements);
+  cr_expect_eq(t.data, 2 * (all / 64) * 12);
+  cr_expect_eq(t.warmup_data, before.data);
+  cr_expect_eq(p->stages[0].memory.optimizer, plain->stages[0].memory.optimizer + all * 4 + all / 2 * 4);
+}
+
+/* 0/1 Adam: the variance follows until ranks go on by themselves; exchanges at the ends of intervals, before another
+ * kind of interval begins, before checkpoints, and at the end. */
+Test(moves, intervals) {
+  zp_train t = {.steps = 20, .variance_every = 2, .local_after = 6, .local_doubles = 5, .local_most = 4};
+  static const int64_t variance[] = {0, 1, 2, 4};
+  zp_intervals x = zp_train_intervals(arena, &t);
+  cr_assert_eq(x.variance.len, 4);
+  cr_expect_arr_eq(x.variance.data, variance, sizeof variance);
+  cr_assert_eq(x.phases.len, 3);
+  cr_expect(x.phases.data[1].begin == 6 && x.phases.data[1].every == 2);
+  cr_expect(x.phases.data[2].begin == 11 && x.phases.data[2].every == 4);
+  cr_expect_eq(x.sums, 4);
+  cr_expect_eq(x.exchanges, 6 + 3 + 2 + 1, "%lld", (long long)x.exchanges); /* 0 .. 5; 7, 9, 10; 14, 18; 19 */
+  t.checkpoint_every = 7;
+  x = zp_train_intervals(arena, &t);
+  cr_expect_eq(x.exchanges, 12 + 2, "%lld", (long long)x.exchanges); /* 6, 13 */
+  t.variance_every = 0;
+  cr_expect_eq(zp_train_intervals(arena, &t).phases.len, 0);
+}
+
 /* Two ranks, and all state on the host: of 2634 records each rank sends all up, has half of the two ranks' come down,
  * the same number, half of the means go up and all of them down. Gradients and weights move in every step. */
 Test(moves, one_bit_exchange_on_the_host) {

@@ -303,6 +303,19 @@ typedef struct zpd_signs {
   zpd_int n;
 } zpd_signs; /* kernels zpd_pack_signs, zpd_average_signs, zpd_unpack_signs */
 
+/* 1-bit Adam with ZeRO 1: as zpk_owe, zpk_pack_owed, zpk_owner_update, zpk_apply_signs of the elements of `update`,
+ * whose `weight` is that of all ranks and whose `param` is the owner's master copy or NULL; grad_scale is zpk_owe's
+ * scale. */
+typedef struct zpd_owned {
+  zpd_update update;
+  float *error;        /* the worker's, or what the owner has more than the weights (NULL with a master copy) */
+  const void *records; /* owner: n of them; apply: one */
+  void *record;        /* pack, owner */
+  zpd_int blocks;      /* of a record */
+  zpd_int first;       /* of them the one that the first element begins */
+  zpd_int n;
+} zpd_owned; /* kernels zpd_owe, zpd_pack_owed, zpd_owner_update, zpd_apply_signs: a warp a block, grid-stride */
+
 typedef struct zpd_flat {
   void *y;
   double value;

@@ -300,6 +300,43 @@ void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t bloc
 void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, int64_t begin, int64_t end);
 /* The parameters by momentum, the variance as it is; elements. bias2: of the last step that changed the variance. */
 void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+/* With ZeRO 1, of `count` elements of one parameter, the first of which begins block `block` of a record; the last
+ * block may be shorter. error += scale grad: */
+void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count);
+/* The worker's side: of the error, which becomes what is not sent. */
+void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block);
+/* The owner's side. */
+typedef struct zpk_records {
+  int n; /* workers */
+  const void *records;
+  int64_t blocks; /* of each record */
+} zpk_records;
+typedef struct zpk_owner {
+  const void *weights; /* of all ranks */
+  void *master;        /* 16-bit dtypes: the owner's; else NULL, and */
+  void *m;
+  const void *v;
+  float *owed; /* what it has more than `weights` */
+} zpk_owner;
+/* Momentum by the mean of the workers' records, the owner's weights by momentum, and in `to` what all shall add. */
+void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t block,
+                      int64_t count);
+/* weights += signs and scales */
+void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weights, int64_t count);
+/* 1-bit LAMB: the variance goes on by momentum and momentum before; the largest sqrt(v) / sqrt(fresh), both corrected.
+ * Then the parameters, as zpk_lamb_apply, with steps that keep Adam's bound. */
+double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, const void *v, void *fresh,
+                      double fresh_bias2, int64_t begin, int64_t end);
+void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+/* 0/1 Adam: v = beta2 v + (1 - beta2) (grad_scale grad)^2; sum += weight m; m = sum / total and sum = 0; anchor *=
+ * keep; out = anchor - lr clamp(sum / total / denominator), `real` whatever the dtype, of the elements at the pointers.
+ */
+void zpk_variance(const zpk_update *u, const void *grad, void *v, int64_t begin, int64_t end);
+void zpk_local_sum(zpk_dtype dtype, double weight, const void *m, void *sum, int64_t begin, int64_t end);
+void zpk_local_mean(zpk_dtype dtype, double total, void *m, void *sum, int64_t begin, int64_t end);
+void zpk_local_decay(zpk_dtype dtype, double keep, void *anchor, int64_t begin, int64_t end);
+void zpk_local_weights(const zpk_update *u, double total, const void *anchor, const void *sum, const void *v, void *out,
+                       int64_t count);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the

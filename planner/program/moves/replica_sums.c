@@ -1,14 +1,19 @@
 /* ZeRO 0 and 1: gradients are summed over the data ranks once a step. GPUs do it bucket by bucket beside the backward
  * of the last micro-batch, from the unit on that was the last to add to them; CPU ranks after it, with ZeRO 0 all at
  * once. Gradients that are off the device come up bucket by bucket, and the sums go down again: with ZeRO 1 those that
- * the rank updates.
+ * the rank updates. 1-bit Adam's ranks sum them so with ZeRO 1 until the variance freezes, after all other sums.
  */
 #include "strategy.h"
 
 #include <zplan/buf.h>
 
 static bool applies(const zp_move_scope *x) {
-  return x->choice->data > 1 && !zp_shards_gradients(x->choice) && !x->choice->compress;
+  bool signs = x->choice->compress && !zp_shards_state(x->choice); /* their strategy's */
+  return x->choice->data > 1 && !zp_shards_gradients(x->choice) && !signs;
+}
+
+static bool is_after(const zp_move_scope *x) {
+  return x->cpu || x->choice->compress || zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0;
 }
 
 static zp_move_way way_of(const zp_move_scope *x) {
@@ -28,9 +33,9 @@ static void make_bucket(const zp_move_scope *x, zp_move move, const zp_bucket *b
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
-  bool after = x->cpu || zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0;
-  zp_move_when when = after ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
+  zp_move_when when = is_after(x) ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
   zp_move move = zp_move_begin(x, &zp_replica_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
+  move.warmup = x->choice->compress;
   bool at_once = x->cpu && !zp_shards_state(x->choice);
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
@@ -44,9 +49,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "gradients are summed over %d data ranks once a step, %s", x->choice->data,
                    x->cpu && !zp_shards_state(x->choice) ? "all at once"
-                   : x->cpu || zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0
-                       ? "bucket by bucket"
-                       : "bucket by bucket beside the last backward");
+                   : is_after(x)                         ? "bucket by bucket"
+                                                         : "bucket by bucket beside the last backward");
 }
 
 const zp_move_strategy zp_replica_sums = {"sums over replicas",   applies, make, explain, NULL, NULL, NULL,

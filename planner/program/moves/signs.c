@@ -1,12 +1,17 @@
 /* 1-bit Adam (arXiv 2102.02888): after the micro-batches ranks exchange chunks of momentum, one bit an element and a
  * scale for a block of ZP_SIGNS_BLOCK of them; each averages a chunk and all gather it. Packing passes over momentum
  * and error in f32: the worker's side reads both, writes error and signs' sources; the server's side, of a chunk,
- * unpacks, reads and writes its error. Before the variance freezes gradients are summed instead. */
+ * unpacks, reads and writes its error. Before the variance freezes gradients are summed instead.
+ *
+ * With ZeRO 1 it is what ranks owe of their gradients that goes to the owners of the elements, and what weights shall
+ * change by that comes back (kernels/compress.c): the same records. The worker reads its gradients, and reads and
+ * writes its error twice; the owner, beside its update, the weights of all ranks and what it has more than these; all
+ * of them their weights. Until then it is ZeRO 1. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
 
-enum { F32 = 4, WORKER_BYTES = 4 * F32, SERVER_BYTES = 3 * F32 };
+enum { F32 = 4, WORKER_BYTES = 4 * F32, SERVER_BYTES = 3 * F32, OWED_BYTES = 4 * F32, OWNER_BYTES = 2 * F32 };
 
 /* Errors are where their elements' state is, so the host packs and unpacks what it updates: records go up to be sent,
  * come down to be averaged (each rank's part of the elements: all of them together once), go up as means and come down
@@ -25,6 +30,19 @@ static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, v
 
 static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 
+/* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. */
+static int lamb_bytes(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_LAMB ? 7 * l->stat_bytes : 0; }
+
+static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_on_move *emit, void *user) {
+  bool shards = zp_shards_state(x->choice);
+  int64_t here = all - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
+  int worker = shards ? x->lowered->grad_bytes + OWED_BYTES + 2 * x->lowered->param_bytes
+                      : WORKER_BYTES + lamb_bytes(x->lowered);
+  int server = shards ? x->lowered->param_bytes + (x->lowered->compute_bytes == 2 ? 0 : OWNER_BYTES) : SERVER_BYTES;
+  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, shards ? all : here, worker, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, (shards ? all : here) / x->choice->data, server, emit, user);
+}
+
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_flat flat;
   flat = zp_scope_flat(x);
@@ -32,9 +50,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
   zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
-  int64_t here = all - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
-  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, here, WORKER_BYTES, emit, user);
-  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, here / x->choice->data, SERVER_BYTES, emit, user);
+  make_packing(x, &move, all, emit, user);
+  if (zp_shards_state(x->choice)) return;
   zp_move away = move;
   make_away(x, &away, emit, user);
   move.what = ZP_MOVE_GRADIENTS;
@@ -43,20 +60,32 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "%d data ranks exchange the signs of their momentum, %d bytes for %d elements",
-                   x->choice->data, ZP_SIGNS_BLOCK_BYTES, ZP_SIGNS_BLOCK);
+  const char *what = zp_shards_state(x->choice) ? "gradients and of what weights change by" : "momentum";
+  return zp_format(arena, "%d data ranks exchange the signs of their %s, %d bytes for %d elements", x->choice->data,
+                   what, ZP_SIGNS_BLOCK_BYTES, ZP_SIGNS_BLOCK);
 }
 
-/* Ranks send momentum instead of gradients and keep errors for the whole vector. */
+/* Ranks send momentum instead of gradients and keep errors for the whole vector, so that all of a rank's gradients are
+ * there at once. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!c->compress) return NULL;
-  if (!zp_is_adam(&spec->train)) return "compress is for adam and adamw";
+  bool lamb = spec->train.optimizer == ZP_OPT_LAMB;
+  if (!zp_is_adam(&spec->train) && !lamb) return "compress is for adam, adamw and lamb";
+  if (spec->train.variance_every > 0) {
+    if (lamb) return "freeze = growing is for adam and adamw";
+    if (zp_shards_state(c)) return "freeze = growing does not go with ZeRO";
+    if (!spec->cluster.node.device.is_cpu) return "freeze = growing is for CPU ranks";
+  }
+  if (lamb && zp_shards_state(c)) return "1-bit lamb does not go with ZeRO";
+  if (lamb && !spec->cluster.node.device.is_cpu) return "1-bit lamb is for CPU ranks";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_model_has_frozen(spec->model)) return "compress does not go with frozen parameters";
   if (zp_model_has_gate_biases(spec->model))
     return "compress does not go with biases of gates, which move by their load";
   if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
-  if (zp_shards_state(c)) return "compress does not go with ZeRO 1 to 3";
+  if (zp_shards_gradients(c)) return "compress does not go with ZeRO 2 and 3";
+  if (zp_shards_state(c) && c->home[ZP_STATE_OPTIMIZER].eighths > 0)
+    return "compress with ZeRO 1 does not go with optimizer state off the device";
   if (c->home[ZP_STATE_GRADIENTS].eighths > 0 || c->home[ZP_STATE_PARAMS].eighths > 0)
     return "compress does not go with gradients or parameters off the device";
   if (c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME) return "compress does not go with optimizer state on disks";

@@ -120,9 +120,11 @@ typedef struct zpr_stage {
    * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
    * for records. */
   int64_t error, server_error, host_error, host_server_error, host_records;
-  int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together, where Muon works */
-  zpr_away params_away;            /* of the elements of `params` */
-  int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
+  int64_t local_sum, anchor;      /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
+  int64_t fresh, momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step */
+  int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together, where Muon works */
+  zpr_away params_away;           /* of the elements of `params` */
+  int64_t param_ring, grad_ring;  /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
    * windows each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
@@ -250,6 +252,10 @@ typedef struct zpr zpr;
 /* A loss scale does not grow beyond this. */
 #define ZPR_MOST_LOSS_SCALE ((int64_t)1 << 30)
 
+typedef struct zpr_phase {
+  int64_t begin, every;
+} zpr_phase;
+
 typedef struct zpr_program {
   const char *name, *plan_hash;
   zpk_dtype dtype;
@@ -288,12 +294,15 @@ typedef struct zpr_program {
   /* Training settings. */
   zpr_optimizer optimizer;
   double lr, beta1, beta2, eps, momentum, clip, min_lr;
-  double ema;              /* what a step leaves of the average of the weights; 0: there is none */
-  int64_t loss_scale;      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
-  int64_t scale_window;    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
-  int64_t freeze_step;     /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
-  double freeze_threshold; /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
-  zpr_rate schedule;       /* of the learning rate */
+  double ema;                 /* what a step leaves of the average of the weights; 0: there is none */
+  int64_t loss_scale;         /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window;       /* f16: steps without overflow after which it doubles; 0: it stays as it is */
+  int64_t freeze_step;        /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
+  double freeze_threshold;    /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
+  int n_variance, n_phases;   /* 0/1 Adam: applied steps, from 0 on, that sum gradients and update the variance; and */
+  const int64_t *variance_at; /* from which on one of how many exchanges signs */
+  const zpr_phase *phases;
+  zpr_rate schedule; /* of the learning rate */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
   bool starts_from_weights; /* those that weights.json beside the trainer maps, unless --init names another map */

@@ -215,8 +215,11 @@ typedef struct zp_train {
   int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
-  int64_t freeze_step;           /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
-  double freeze_threshold;       /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
+  int64_t freeze_step;     /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
+  double freeze_threshold; /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
+  /* 0/1 Adam: freeze = growing(every = ..., ...), which planner/program/intervals.c says; variance_every 0: not that.
+   */
+  int64_t variance_every, local_after, local_doubles, local_most;
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   double ema;                    /* what a step leaves of the average of the weights; 0: there is none */

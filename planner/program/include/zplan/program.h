@@ -222,7 +222,9 @@ typedef struct zp_stage {
   int64_t at_saved_ring; /* ZP_SAVED_BUFFERS units' saved values: where units work when a part of their slots is off the
                             device */
   int64_t at_pending;    /* waiting weight gradients */
-  int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
+  int64_t at_fresh, at_momentum_before; /* 1-bit LAMB: the variance as it would be, and scratch of the step's end */
+  int64_t at_local_sum, at_anchor;      /* 0/1 Adam: what momentum adds up to since the last exchange; its weights */
+  int64_t at_error, at_server_error;    /* 1-bit compression: what the worker and the server side still owe, f32 */
   /* Where the state of elements is off the device, their errors are, too, and records of the exchange pass by; bytes of
    * the host arena, -1 when absent. */
   int64_t host_error, host_server_error, host_records;
@@ -405,6 +407,18 @@ int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice);
 /* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole
  * block. */
 enum { ZP_SIGNS_BLOCK = 64, ZP_SIGNS_BLOCK_BYTES = ZP_SIGNS_BLOCK / 8 + 4 };
+/* 0/1 Adam: steps, from 0 on, that update the variance, by gradients that are summed; and from which step on one of how
+ * many exchanges signs. sums, exchanges: of the steps of the training. Empty where it is another optimizer. */
+typedef struct zp_interval_phase {
+  int64_t begin, every;
+} zp_interval_phase;
+typedef struct zp_intervals {
+  ZP_VEC(int64_t) variance;
+  ZP_VEC(zp_interval_phase) phases;
+  int64_t sums, exchanges;
+} zp_intervals;
+zp_intervals zp_train_intervals(zp_arena *arena, const zp_train *train);
+
 /* Gradients of a stage that are partial over its tensor ranks (sequence sharding), summed over them once a step:
  * elements of all data ranks together, and of the data rank that has most. */
 typedef struct zp_partial {

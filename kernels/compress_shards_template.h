@@ -1,0 +1,45 @@
+/* 1-bit Adam with ZeRO 1 in what momentum is kept in, f32 or f64: see compress.c. */
+
+ZPK_CLONES static void NAME(owe)(const REAL *restrict grad, double scale, float *restrict error, int64_t count) {
+  REAL by = (REAL)scale;
+  for (int64_t i = 0; i < count; i++) error[i] = (float)((REAL)error[i] + grad[i] * by);
+}
+
+/* What the weights shall change by, and new momentum: of n elements of block b of the records. */
+static void NAME(change)(const zpk_update *u, const zpk_owner *o, zpk_records in, int64_t b, int n, REAL *x) {
+  REAL beta1 = (REAL)u->beta1, into_grad = (REAL)(u->kind == 0 ? 0 : u->weight_decay * (1 - u->beta1));
+  REAL decay = (REAL)(u->kind == 0 ? u->lr * u->weight_decay : 0), eps = (REAL)u->eps, lr = (REAL)u->lr;
+  REAL per_bias1 = (REAL)(1 / u->bias1), per_root_bias2 = (REAL)(1 / sqrt(u->bias2));
+  REAL most = (REAL)zpk_most_of_adam(u->beta1, u->beta2);
+  const REAL *w = o->weights, *v = o->v;
+  REAL *master = o->master, *m = o->m;
+  for (int i = 0; i < n; i++) {
+    REAL sum = 0, owed = master ? 0 : (REAL)o->owed[i], p = master ? master[i] : w[i] + owed;
+    for (int r = 0; r < in.n; r++) sum += NAME(sent)(zpk_signs_of(in.records, in.blocks, r), b, i);
+    m[i] = v[i] > 0 ? m[i] * beta1 + sum / (REAL)in.n + into_grad * p : 0;
+    REAL step = m[i] * per_bias1 / (REAL_SQRT(v[i]) * per_root_bias2 + eps);
+    step = step > most ? most : step < -most ? -most : step;
+    x[i] = owed - decay * p - lr * step;
+    if (master) x[i] = (master[i] = p * (1 - decay) - lr * step) - w[i];
+  }
+}
+
+static void NAME(owner_update)(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t b,
+                               int64_t count) {
+  zpk_owner o = *owner;
+  for (int64_t at = 0; at < count; at += ZPK_SIGNS, b++) {
+    REAL x[ZPK_SIGNS];
+    int n = (int)(count - at < ZPK_SIGNS ? count - at : ZPK_SIGNS);
+    NAME(change)(u, &o, in, b, n, x);
+    NAME(pack)(x, NULL, n, o.owed, to, b);
+    o.weights = (REAL *)o.weights + n;
+    o.m = (REAL *)o.m + n;
+    o.v = (const REAL *)o.v + n;
+    if (o.master) o.master = (REAL *)o.master + n;
+    if (o.owed) o.owed += n;
+  }
+}
+
+static void NAME(apply_signs)(zpk_signs from, int64_t b, REAL *weights, int64_t count) {
+  for (int64_t i = 0; i < count; i++) weights[i] += NAME(sent)(from, b + i / ZPK_SIGNS, (int)(i % ZPK_SIGNS));
+}

@@ -1,0 +1,45 @@
+/* Private to the step's end: 1-bit LAMB (compress_lamb.c). */
+#ifndef ZPLAN_RT_COMPRESS_LAMB_H
+#define ZPLAN_RT_COMPRESS_LAMB_H
+
+#include <stdio.h>
+#include "device.h"
+
+/* A number for every tensor (lamb.h), the same on all ranks. */
+typedef struct zpr_coefficients {
+  int64_t n;
+  double *average; /* of LAMB's ratios until the variance froze; 0: of none */
+  double *factor;  /* how far the ratio has moved since */
+  bool followed;   /* the variance as it would be goes on from what the stage has; otherwise it begins as it froze */
+} zpr_coefficients;
+/* What a run with 1-bit LAMB has; made when it is first asked for. */
+zpr_coefficients *zpr_coefficients_of(zpr *c);
+void zpr_coefficients_close(zpr *c);
+/* After a step of LAMB, by the ratios of all tensors. */
+void zpr_coefficients_average(zpr *c, const double *ratio);
+/* A step with a frozen variance. fresh_bias2: of as many updates as the parameters have had. Collective. */
+void zpr_lamb_frozen_update(zpr *c, zpr_block_list *list, const zpk_update *rule, double fresh_bias2);
+
+/* ---- checkpoints: a member of the manifest ---- */
+typedef struct zpr_saved_coefficient {
+  char name[256];
+  double average, factor;
+} zpr_saved_coefficient;
+typedef struct zpr_saved_coefficients {
+  int64_t n;
+  zpr_saved_coefficient *item; /* owned; for the length of the run */
+} zpr_saved_coefficients;
+void zpr_coefficients_write(zpr *c, FILE *out);
+struct zpr_json;
+bool zpr_coefficients_read(zpr *c, struct zpr_json *json, zpr_saved_coefficients *saved);
+/* Rank 0: Z0813 when a run whose variance is frozen lacks one. */
+bool zpr_coefficients_check(zpr *c, const zpr_saved_coefficients *saved, bool frozen, zpr_error *error);
+/* From rank 0's to all ranks'. followed: the errors' file was read. Collective. */
+void zpr_coefficients_resume(zpr *c, const zpr_saved_coefficients *saved, bool followed);
+
+/* ---- by the back ends: cpu/compress_lamb.c; 1-bit LAMB is refused on GPUs ---- */
+/* Goes on with the variance as it would be; most[i]: of block i, the largest ratio (zpk_lamb_fresh). */
+void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double fresh_bias2, double *most);
+void zpr_lamb_frozen(zpr *c, zpr_block_list *list, const zpk_update *rule, const double *ratio);
+
+#endif

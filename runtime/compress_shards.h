@@ -1,0 +1,33 @@
+/* Private to the step's end: 1-bit Adam with ZeRO 1 (compress_shards.c). */
+#ifndef ZPLAN_RT_COMPRESS_SHARDS_H
+#define ZPLAN_RT_COMPRESS_SHARDS_H
+
+#include "device.h"
+
+/* Neighbouring elements of a parameter that one rank updates: begin and end count in the flat buffers, and + to_state
+ * in its own elements. */
+typedef struct zpr_owned_block {
+  zpr_block block;
+  int owner;
+} zpr_owned_block;
+
+typedef struct zpr_owing zpr_owing;
+zpr_owing *zpr_owing_open(zpr *c);
+void zpr_owing_close(zpr *c, zpr_owing *owing);
+/* Sum of squares of this replica's gradients, those of other stages and tensor ranks left out. */
+double zpr_owing_squares(zpr *c, zpr_owing *owing);
+/* A step with a frozen variance: as zpr_compressed_update; `mine` are the blocks that this rank updates. Collective
+ * over the data ranks. */
+void zpr_owing_update(zpr *c, zpr_owing *owing, const zpr_block *mine, int64_t n, const zpk_update *rule);
+
+/* ---- by the back ends: cpu/compress_shards.c, cuda/compress_shards.c ---- */
+/* error += scale gradient; then what of it is sent, to the owners' records, side by side. */
+void zpr_owe_blocks(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale);
+void zpr_pack_owed(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records);
+/* The owner's side, by all ranks' records of what it owns; to the record of what they shall add to their weights. */
+void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const void *records,
+                      void *record);
+/* Adds the owners' records, side by side, to the weights. */
+void zpr_apply_signs(zpr *c, const zpr_owned_block *blocks, int64_t n, const void *records);
+
+#endif
