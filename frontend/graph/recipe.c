@@ -55,10 +55,12 @@ double zp_orthogonal_flop(const zp_param *param) {
 
 static int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes) {
-  assert(local->rank == 2);
-  int64_t rows = local->dim[0], cols = local->dim[1], n = rows < cols ? rows : cols;
-  return aligned(rows * cols * element_bytes) + aligned(n * n * element_bytes) + n * n * element_bytes;
+int64_t zp_orthogonal_bytes(const zp_shape *whole, int64_t parts, int64_t element_bytes) {
+  assert(whole->rank == 2);
+  int64_t rows = whole->dim[0], cols = whole->dim[1], n = rows < cols ? rows : cols, elements = rows * cols;
+  int64_t copies = aligned((parts > 0 ? parts : elements) * element_bytes);
+  if (parts > 0) copies += aligned(elements * element_bytes);
+  return copies + aligned(n * n * element_bytes) + n * n * element_bytes;
 }
 
 const char *zp_optimizer_name(zp_optimizer_kind kind) {

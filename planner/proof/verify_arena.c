@@ -64,21 +64,26 @@ static bool multiplies(const zp_graph *g) {
   return false;
 }
 
-/* What Muon's update of the largest matrix works in: a copy of it, and two squares of its shorter side. */
-static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g) {
+/* What Muon's update of the largest matrix works in: a copy of it, and two squares of its shorter side. Of a matrix
+ * that tensor ranks share all parts, and itself. With ZeRO a whole instance besides, and room for one. */
+static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g, int64_t stride) {
   int64_t most = 0;
   for (int i = 0; i < g->params.len; i++) {
     int number = g->params.data[i].param;
     const zp_param *param = &v->spec->model->params.data[number];
     if (!zp_recipe_of(&v->spec->train, param).orthogonal) continue;
     int64_t a = param->shape.dim[0], b = param->shape.dim[1];
-    if (v->split_dim[number] == 0) a = v->elements[number] / b;
-    if (v->split_dim[number] == 1) b = v->elements[number] / a;
+    bool shared = v->split_dim[number] >= 0 && v->choice.tensor > 1;
+    if (!shared && v->split_dim[number] == 0) a = v->elements[number] / b;
+    if (!shared && v->split_dim[number] == 1) b = v->elements[number] / a;
     int64_t side = a < b ? a : b;
     int64_t copy = zp_times(zp_times(a, b), v->stat_bytes), square = zp_times(zp_times(side, side), v->stat_bytes);
-    most = max64(most, zp_up(copy, 256) + zp_up(square, 256) + square);
+    int64_t parts = shared ? zp_times(zp_times(v->elements[number], v->choice.tensor), v->stat_bytes) : 0;
+    most = max64(most, zp_up(parts, 256) + zp_up(copy, 256) + zp_up(square, 256) + square);
   }
-  return most;
+  if (most == 0 || v->choice.zero == 0 || v->choice.data < 2) return most;
+  int64_t instance = zp_times(stride, v->stat_bytes);
+  return zp_up(instance, 256) + max64(most, instance);
 }
 
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
@@ -112,7 +117,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   if (zp_json_get(program, "loss"))
     n->transient = max64(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
-  n->transient = max64(n->transient, orthogonalised(v, segment->graph));
+  n->transient = max64(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride")));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);

@@ -50,6 +50,8 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
   X(muon_momentum)                                                                                                     \
+  X(muon_squares)                                                                                                      \
+  X(muon_place)                                                                                                        \
   X(muon_mix)                                                                                                          \
   X(muon_apply)                                                                                                        \
   X(lamb_moments)                                                                                                      \

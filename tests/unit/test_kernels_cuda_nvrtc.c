@@ -43,9 +43,9 @@ static const char *const kernels[] = {
     "zpd_lamb_moments",      "zpd_decide",           "zpd_sum_parts",         "zpd_fill",
     "zpd_gate_choose",       "zpd_gate_places",      "zpd_gate_grad",         "zpd_dispatch",
     "zpd_combine",           "zpd_combine_grad",     "zpd_pack_signs",        "zpd_average_signs",
-    "zpd_muon_momentum",     "zpd_muon_mix",         "zpd_muon_apply",        "zpd_unpack_signs",
-    "zpd_momentum",          "zpd_frozen_update",    "zpd_move_positions",    "zpd_mean_positions",
-    "zpd_spread_positions"};
+    "zpd_muon_momentum",     "zpd_muon_squares",     "zpd_muon_place",        "zpd_muon_mix",
+    "zpd_muon_apply",        "zpd_unpack_signs",     "zpd_momentum",          "zpd_frozen_update",
+    "zpd_move_positions",    "zpd_mean_positions",   "zpd_spread_positions"};
 enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
 
 /* f64: division and square root are calls, for which ptxas saves registers; so only attention is looked at. */

@@ -283,7 +283,8 @@ static void try_rank_orders(brute *b, zp_choice choice, bool allowed) {
 
 static void try_degrees(brute *b, int tensor, int pipeline, int data) {
   const zp_constraints *c = &b->spec->plans.data[0];
-  if (tensor > b->machine.devices_per_node || has_enough(b)) return;
+  bool one_host = b->spec->cluster.node.device.is_cpu;
+  if ((!one_host && tensor > b->machine.devices_per_node) || has_enough(b)) return;
   for (int64_t microbatch = 1; microbatch <= 4; microbatch++)
     for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
       if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
@@ -363,7 +364,6 @@ static void take_muon(zp_spec *spec) {
   spec->cluster.node.device.is_cpu = true;
   spec->cluster.node.device.memory_bytes *= 16;
   if (!c->idle.set) c->idle = (zp_limit){.set = true, .high = 4}; /* else CPU ranks are all started */
-  allow(&c->zero, 0);
 }
 /* Some parameters are frozen. */
 static bool freezes;

@@ -267,9 +267,21 @@ typedef struct zpd_muon_update {
   double momentum, grad_scale;
   const void *grad;
   void *m, *x;
-  double *sums; /* [gridDim.x] */
   zpd_int count;
 } zpd_muon_update; /* kernel zpd_muon_momentum: grid-stride */
+
+typedef struct zpd_muon_length {
+  const void *x;
+  double *sums; /* of squares, [gridDim.x] */
+  zpd_int count;
+} zpd_muon_length; /* kernel zpd_muon_squares: grid-stride */
+
+/* Blocks of `width` elements, strides from one to the next. */
+typedef struct zpd_muon_blocks {
+  const void *from;
+  void *to;
+  zpd_int blocks, width, from_stride, to_stride;
+} zpd_muon_blocks; /* kernel zpd_muon_place: grid-stride */
 
 /* y = factor x, with `diagonal` on the diagonal of n x n (n 0: none); or y = x / max(sqrt(their sum), least) where
  * there are sums. x may be y. */

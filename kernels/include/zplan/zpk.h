@@ -264,9 +264,9 @@ void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, 
                       int64_t end, double sums[2]);
 void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* Muon (formulas in muon.c), all of the type of the master weights but for the gradient: momentum, and the update
- * before it is orthogonalised, with the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
-void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end,
-                       double *sum);
+ * before it is orthogonalised; the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
+void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end);
+double zpk_muon_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end);
 void zpk_muon_diagonal(zpk_dtype dtype, double value, void *x, int64_t n);
 void zpk_muon_apply(const zpk_update *u, void *param, const void *x, double scale, int64_t begin, int64_t end);

@@ -244,10 +244,11 @@ static inline bool zp_can_be_orthogonal(const zp_param *param) {
   return param->segment >= 0 && param->shape.rank == 2 && !param->frozen;
 }
 /* FLOP of the Newton-Schulz products of a matrix, and bytes that they work in beside its state (runtime/muon.h):
- * of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a copy of the matrix and two of n
- * x n. */
+ * of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a copy of the matrix, and two of
+ * n x n. whole: padding included where nobody shares it. parts: elements of all tensor ranks' parts of a matrix that
+ * they share, which stand in the copy's place, with the matrix behind them; else 0. */
 double zp_orthogonal_flop(const zp_param *param);
-int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes); /* local: padding included */
+int64_t zp_orthogonal_bytes(const zp_shape *whole, int64_t parts, int64_t element_bytes);
 /* The group that the parameter is in; -1: in none. */
 int zp_group_of(const zp_train *train, const zp_param *param);
 bool zp_matches_pattern(const char *pattern, const char *name);

@@ -292,7 +292,15 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
-/* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters. */
+/* ---- Muon (moves/whole_matrices.c) ---- */
+/* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
+bool zp_shares_matrix(const zp_lowered *lowered, int param);
+/* How many of `count` instances of a run a rank works on. */
+int64_t zp_matrix_rounds(const zp_choice *choice, int64_t count);
+/* Bytes of the transient region that the update of the segment works in; 0: it has no such matrix. */
+int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment);
+/* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters, at
+ * least. */
 static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_schedule schedule) {
   int64_t most = zp_backward_of(segment, schedule)->transient_bytes;
   if (most < segment->forward.transient_bytes) most = segment->forward.transient_bytes;
