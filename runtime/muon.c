@@ -153,23 +153,12 @@ static void orthogonalise(zpr *c, const zpr_muon *muon, const zpr_run *run, cons
 
 /* ---- the instances of a run ---- */
 
-/* The part of a matrix that this rank updates; empty: it has none. */
-static zpr_block own_part(zpr *c, const zpr_muon *muon, const zpr_run *run, int64_t i, const zpr_param *param) {
-  zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
-  int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
-          to_own = home.own - home.flat;
-  if (zpr_shards_state(c->program) && begin < home.flat) begin = home.flat;
-  if (zpr_shards_state(c->program) && end > home.flat + home.size) end = home.flat + home.size;
-  if (begin >= end) return (zpr_block){0};
-  zpr_block own = {.begin = begin + to_own, .end = end + to_own, .recipe = param->recipe};
-  return zpr_block_here(&muon->stretches, &own, own.end);
-}
-
 static void element_by_element(zpr *c, const zpr_muon *muon, const matrices *of, const zpk_update *rule, bool apply) {
   for (int64_t i = 0; i < of->run->count; i++)
     for (int k = 0; k < of->n; k++) {
       const zpr_param *param = of->item[k].param;
-      zpr_block part = own_part(c, muon, of->run, i, param);
+      int64_t first;
+      zpr_block part = zpr_own_block(c, &muon->stretches, of->run, i, param, &first);
       const zpk_update own = zpr_rule_with(rule, param->recipe);
       if (part.begin >= part.end) continue;
       if (apply)

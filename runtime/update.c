@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "adafactor.h"
 #include "compress.h"
 #include "host_grads.h"
 #include "lamb.h"
@@ -32,6 +33,7 @@ struct zpr_updater {
   zpr_host_update *away; /* the others; NULL: none */
   zpr_lamb *lamb;        /* NULL: another optimizer */
   zpr_muon *muon;        /* NULL: another optimizer */
+  zpr_adafactor *factor; /* NULL: another optimizer */
   bool runs_ahead;
   int signal[STEPS_OPEN];             /* of the steps whose outcome was not asked for */
   zpr_step_result result[STEPS_OPEN]; /* of those that the host decided */
@@ -86,6 +88,14 @@ zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
   return part;
 }
 
+/* Is a parameter of a run's instance this rank's to count, where all ranks sum what they have of each? */
+bool zpr_counts(zpr *c, const zpr_run *run, int64_t i, const zpr_param *param) {
+  /* Every replica counts with 1-bit Adam, see squares_of_step. */
+  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
+  return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, run->base + i * run->stride + param->offset) &&
+         param->recipe.sign_rate == 0;
+}
+
 /* Cut at multiples in the flat buffers. */
 static void add_param(zpr *c, int r, int64_t i, int k) {
   const zpr_program *p = c->program;
@@ -95,9 +105,7 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = home.own - home.flat;
-  bool compresses = zpr_compresses(p); /* then every replica counts, see squares_of_step */
-  bool alone = zpr_shards_state(p) || zpr_part_of(c, param->spread).place == 0 || compresses;
-  bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
+  bool counted = zpr_counts(c, run, i, param);
   if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
   if (zpr_shards_state(p) && end > home.flat + home.size) end = home.flat + home.size;
   while (begin < end) {
@@ -127,6 +135,7 @@ static void split_blocks(zpr *c) {
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
   if (c->program->optimizer == ZPR_MUON) u->muon = zpr_muon_open(c);
+  if (c->program->optimizer == ZPR_ADAFACTOR) u->factor = zpr_adafactor_open(c);
   if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list);
 }
 
@@ -150,6 +159,7 @@ void zpr_update_close(zpr *c) {
   zpr_block_list_close(c, &u->list);
   zpr_lamb_close(u->lamb);
   zpr_muon_close(u->muon);
+  zpr_adafactor_close(u->factor);
   free(u->blocks);
   free(u->squares);
   free(u->here);
@@ -273,7 +283,9 @@ static void update(zpr *c, double lr, double grad_scale) {
     return;
   }
   if (u->muon) zpr_muon_update(c, u->muon, &rule);
-  if (u->lamb)
+  if (u->factor)
+    zpr_adafactor_update(c, u->factor, &rule, c->step + 1 - c->skipped_steps);
+  else if (u->lamb)
     zpr_lamb_update(c, u->lamb, &u->list, &rule);
   else if (u->away)
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);

@@ -265,6 +265,9 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     out->param_offset[i] = shared ? -1 : *sum;
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
     const zp_param *own = &lowered->spec->model->params.data[param];
+    int64_t statistics = shared ? 0 : zp_statistics(&lowered->spec->train, own);
+    out->statistics += statistics;
+    if (zp_splits_statistics(lowered, param)) out->split_statistics += statistics;
     if (!zp_recipe_of(&lowered->spec->train, own).orthogonal) continue;
     bool shared_out = zp_shares_matrix(lowered, param);
     int64_t parts = shared_out ? lowered->param_elements[param] * lowered->sharding->tensor : 0,

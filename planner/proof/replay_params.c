@@ -267,6 +267,7 @@ static int state_regions(const zp_replay *r, state_region *out) {
       {"the first moment", s->at_moment1, state * l->stat_bytes},
       {"the second moment", s->at_moment2, state * l->stat_bytes},
       {"the average of the weights", s->at_average, state * l->average_bytes},
+      {"the statistics", s->at_statistics, s->statistics * l->stat_bytes},
       {"the workers' error", s->at_error, state * 4},
       {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
   };

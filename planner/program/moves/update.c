@@ -1,7 +1,7 @@
 /* The update on the device, inside its memory, of one element (AdamW in f32: 32 bytes): the norm reads the gradient;
  * the update reads gradient, state (moments, master copy, average of the weights) and, without a master copy, weights,
- * and writes state and weights. LAMB needs the lengths of tensors in between and reads weights and moments once more.
- */
+ * and writes state and weights. LAMB needs the lengths of tensors in between and reads weights and moments once more,
+ * Adafactor gradients twice and weights once. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -11,6 +11,8 @@ static bool has_master(const zp_lowered *l) { return l->compute_bytes == 2; }
 
 int zp_update_bytes(const zp_lowered *l) {
   int once = l->grad_bytes + 2 * l->state_bytes + (has_master(l) ? 1 : 2) * l->param_bytes;
+  if (l->spec->train.optimizer == ZP_OPT_ADAFACTOR)
+    return once + 2 * l->grad_bytes + (has_master(l) ? 4 : l->param_bytes);
   return once + (l->spec->train.optimizer == ZP_OPT_LAMB ? zp_update_state_bytes(l) - l->average_bytes : 0);
 }
 

@@ -97,6 +97,8 @@ typedef struct zp_segment_program {
   bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;  /* per entry of zp_lowered.shared */
   int64_t products_bytes;   /* scratch memory of its products (zp_products_bytes); 0: none */
+  int64_t statistics;       /* of one instance: zp_statistics of its own parameters, and of them, */
+  int64_t split_statistics; /* of those that tensor ranks share */
   int64_t orthogonal_bytes; /* of the transient region, that the update of its largest matrix works in (Muon) */
   double orthogonal_s;      /* priced: seconds that Muon's products of one unit take */
   bool reads_numbers;       /* inputs that are numbers */
@@ -204,7 +206,8 @@ typedef struct zp_stage {
   bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   bool reads_numbers;   /* some unit does: then the inputs in the arena have the numbers */
   /* byte offsets in the arena; -1 when absent */
-  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_average, at_inputs, at_slots;
+  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_average, at_statistics, at_inputs, at_slots;
+  int64_t statistics;  /* Adafactor's, of all parameters of the stage, which every rank has */
   int64_t at_carry[2]; /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to
                           at_send_up */
   int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one
@@ -299,6 +302,11 @@ bool zp_shares_matrix(const zp_lowered *lowered, int param);
 int64_t zp_matrix_rounds(const zp_choice *choice, int64_t count);
 /* Bytes of the transient region that the update of the segment works in; 0: it has no such matrix. */
 int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment);
+/* ---- Adafactor (moves/statistics.c) ---- */
+/* Is the parameter shared out over the tensor ranks? Then so are the sums of squares that its statistics come from. */
+bool zp_splits_statistics(const zp_lowered *lowered, int param);
+/* Bytes of the transient region that the update of an instance works in, or of a parameter alone. */
+int64_t zp_statistics_room(const zp_choice *choice, int64_t statistics);
 /* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters, at
  * least. */
 static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_schedule schedule) {
