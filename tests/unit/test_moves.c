@@ -439,6 +439,41 @@ Test(moves, muon_gathers_matrices) {
   }
 }
 
+#define STATISTICS(elements, times)                                                                                    \
+  { "statistics", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, elements, 8, times, ZP_QUEUE_DATA, 2 }
+/* Rows and columns of a layer's four matrices: 64 + 192, 64 + 64, 64 + 256 and 256 + 64; all of its vectors: 192 + 64 +
+ * 256 + 64 and four of 64. The table has 256 + 64, positions 32 + 64, the last norm two vectors. */
+enum { OF_LAYER = 1024 + 832, OF_TABLE = 320, OF_POSITIONS = 96 };
+Test(moves, adafactor_sums_rows_and_columns) {
+  zp_program *p = program_with(ZP_OPT_ADAFACTOR, &TINY, false, choice_of(1, 2, 2), 8);
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  static const row rows[] = {STATISTICS(OF_LAYER, 3), STATISTICS(OF_TABLE, 1), STATISTICS(OF_POSITIONS, 1),
+                             STATISTICS(NORM, 1), STATISTICS(NORM, 1)};
+  int found = 0;
+  for (int i = 0; i < list.len; i++) {
+    if (strcmp(list.data[i].strategy->name, "statistics")) continue;
+    cr_assert_lt(found, 5);
+    cr_expect(list.data[i].elements == rows[found].elements && list.data[i].times == rows[found].times,
+              "record %d: %lld", found, (long long)list.data[i].elements);
+    cr_expect_eq(zp_move_sent_bytes(&list.data[i]), 2 * rows[found].elements * 8 * rows[found].times);
+    found++;
+  }
+  cr_expect_eq(found, 5);
+  cr_expect_eq(p->stages[0].statistics, 3 * OF_LAYER + OF_TABLE + OF_POSITIONS + 2 * NORM);
+  cr_expect_eq(p->stages[0].memory.optimizer, p->stages[0].statistics * 4, "no other state");
+}
+
+/* Two tensor ranks share a layer's matrices and the vectors of the split sides, 192 and 256, and the table's rows. */
+Test(moves, adafactor_sums_what_tensor_ranks_share) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.tensor = 2;
+  zp_move_list list = zp_stage_moves(arena, program_with(ZP_OPT_ADAFACTOR, &TINY, false, c, 8), 0);
+  int64_t bytes = 0;
+  for (int i = 0; i < list.len; i++)
+    if (strcmp(list.data[i].strategy->name, "statistics") == 0) bytes += zp_move_sent_bytes(&list.data[i]);
+  cr_expect_eq(bytes, 2 * (3 * (1024 + 192 + 256) + OF_TABLE) * 8);
+}
+
 /* 168512 elements are 2633 blocks of 64, which two ranks share: 2634. A sign an element and 4 bytes a block, two
  * passes. */
 Test(moves, one_bit_exchange) {
