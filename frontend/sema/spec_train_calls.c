@@ -196,21 +196,34 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
 }
 
 /* ---- optimizer ---- */
-/* betas = [0.9, 0.95]: decay rates of the two moments. */
-static void read_betas(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  zp_train *train = base;
+/* NAME = [0.9, 0.95], where the schema has the name. */
+static void read_pair(zp_reader *reader, const zp_env *env, const zp_attr *attr, const char *example, zp_range range,
+                      double *const to[2]) {
   zp_value value = {0};
+  double number[2];
   if (!zp_eval(reader->arena, reader->diags, env->scope, attr->value, &value)) return;
   if (value.kind != ZP_VAL_LIST || value.list.len != 2) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`betas` is a list of two numbers");
-    zp_diag_help(d, "for example `betas = [0.9, 0.95]`");
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`%s` is a list of two numbers", attr->key.text);
+    zp_diag_help(d, "for example `%s`", example);
     return;
   }
-  double beta[2];
   for (int i = 0; i < 2; i++)
-    if (!zp_check_number(reader, &value.list.data[i], "betas", ZP_DIM_NONE, ZP_RANGE_BELOW_ONE, &beta[i])) return;
-  train->beta1 = beta[0];
-  train->beta2 = beta[1];
+    if (!zp_check_number(reader, &value.list.data[i], attr->key.text, ZP_DIM_NONE, range, &number[i])) return;
+  *to[0] = number[0];
+  *to[1] = number[1];
+}
+
+/* Decay rates of the two moments. */
+static void read_betas(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  read_pair(reader, env, attr, "betas = [0.9, 0.95]", ZP_RANGE_BELOW_ONE, (double *[2]){&train->beta1, &train->beta2});
+}
+
+/* Adafactor's: added to squares of gradients; the least root mean square of a parameter. */
+static void read_two_eps(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  read_pair(reader, env, attr, "eps = [1e-30, 1e-3]", ZP_RANGE_POSITIVE,
+            (double *[2]){&train->eps, &train->least_scale});
 }
 
 /* decay = "matrices" or "all": which parameters weight_decay shrinks. */
@@ -270,21 +283,6 @@ static const zp_field muon_fields[] = {
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
 };
-/* eps = [1e-30, 1e-3]: added to squares of gradients; the least root mean square of a parameter. */
-static void read_two_eps(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  zp_train *train = base;
-  zp_value value = {0};
-  if (!zp_eval(reader->arena, reader->diags, env->scope, attr->value, &value)) return;
-  if (value.kind != ZP_VAL_LIST || value.list.len != 2) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`eps` of `adafactor` is a list of two numbers");
-    zp_diag_help(d, "for example `eps = [1e-30, 1e-3]`: beside squares of gradients, beside the size of a parameter");
-    return;
-  }
-  double *const eps[2] = {&train->eps, &train->least_scale};
-  for (int i = 0; i < 2; i++)
-    if (!zp_check_number(reader, &value.list.data[i], "eps", ZP_DIM_NONE, ZP_RANGE_POSITIVE, eps[i])) return;
-}
-
 static const zp_field adafactor_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
     {"eps", ZP_FIELD_CUSTOM, .read = read_two_eps},

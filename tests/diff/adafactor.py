@@ -195,7 +195,7 @@ def check_refusals(tally):
     tally.check("refused: a GPU's trainer", outcome.status == 1 and "error[Z0702]: `adafactor` is generated for CPU clusters only" in outcome.err, outcome.tail())
     outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 1, *words)
     tally.check("planned on GPUs, with a warning", outcome.status == 0 and "warning[Z0707]: `adafactor`" in outcome.err, outcome.tail())
-    for words, text in ((("optimizer=adafactor()",), "has a schedule of its own"), (("optimizer=adafactor(lr = 1e-2, eps = 1e-8)",), "`eps` of `adafactor` is a list of two numbers"),
+    for words, text in ((("optimizer=adafactor()",), "has a schedule of its own"), (("optimizer=adafactor(lr = 1e-2, eps = 1e-8)",), "`eps` is a list of two numbers"),
                         (("optimizer=adafactor(lr = 1e-2, beta1 = 1)",), "`beta1` must be"), (("optimizer=adafactor(lr = 1e-2, decay_rate = 0)",), "`decay_rate` must be")):
         outcome = harness.zplan("check", model, *(w for s in words for w in ("--set", s)))
         tally.check("refused: %s" % (words,), outcome.status == 1 and "error[Z03" in outcome.err and text in outcome.err, outcome.tail(12))
