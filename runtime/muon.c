@@ -173,6 +173,15 @@ static void orthogonalise_instance(zpr *c, const zpr_muon *muon, const matrices 
     orthogonalise(c, muon, of->run, &of->item[k], instance + of->item[k].param->offset * real_bytes(c));
 }
 
+/* The plan has room to work in for every rank; one that never has an instance uses it, too. */
+static void use_work(zpr *c, const matrices *of) {
+  for (int k = 0; k < of->n; k++) {
+    const zpr_matrix *m = &of->item[k];
+    int64_t n = m->rows < m->cols ? m->rows : m->cols;
+    zpr_zero(c, places_of(c, of->run, m, NULL).factor, n * n * real_bytes(c));
+  }
+}
+
 /* Shards stand one behind the other, instance by instance. */
 static void orthogonalise_shards(zpr *c, const zpr_muon *muon, const matrices *of) {
   const zpr_run *run = of->run;
@@ -183,10 +192,14 @@ static void orthogonalise_shards(zpr *c, const zpr_muon *muon, const matrices *o
     int64_t left = run->count - first < owners.n ? run->count - first : owners.n, bytes = home.size * real_bytes(c);
     char *shards = (char *)zpr_at(c, c->stage->moment2) + home.own * real_bytes(c);
     char *sent = left == owners.n ? shards : passing;
-    assert(passing + owners.n * bytes <= (char *)zpr_at(c, c->stage->scratch) + c->stage->scratch_bytes);
+    assert(sent == shards ||
+           passing + owners.n * bytes <= (char *)zpr_at(c, c->stage->scratch) + c->stage->scratch_bytes);
     if (sent != shards) zpr_copy(c, sent, shards, left * bytes);
     zpr_group_exchange(c, &owners, ZPR_DATA, sent, bytes, bytes, whole);
-    if (owners.me < left) orthogonalise_instance(c, muon, of, whole);
+    if (owners.me < left)
+      orthogonalise_instance(c, muon, of, whole);
+    else if (first == 0)
+      use_work(c, of);
     zpr_group_exchange(c, &owners, ZPR_DATA, whole, bytes, bytes, sent);
     if (sent != shards) zpr_copy(c, shards, sent, left * bytes);
   }

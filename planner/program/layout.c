@@ -193,7 +193,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   add(&t->all, (zp_flat){elements.whole * count, elements.spread * count, elements.frozen * count});
   t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
   t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
-  t->transient_bytes = max64(t->transient_bytes, zp_matrix_room(a->l, a->c, segment));
+  t->transient_bytes = max64(t->transient_bytes, zp_matrix_room(a->l, a->c, segment, count));
   t->transient_bytes = max64(t->transient_bytes, zp_statistics_room(a->c, s->statistics));
   t->statistics += s->statistics * count;
   t->products_bytes = max64(t->products_bytes, s->products_bytes);

@@ -67,8 +67,9 @@ static bool multiplies(const zp_graph *g) {
 }
 
 /* What Muon's update of the largest matrix works in: a copy of it, and two squares of its shorter side. Of a matrix
- * that tensor ranks share all parts, and itself. With ZeRO a whole instance besides, and room for one. */
-static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g, int64_t stride) {
+ * that tensor ranks share all parts, and itself. With ZeRO a whole instance besides, and where those of
+ * a run are no whole number for each data rank, room for one. */
+static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g, int64_t stride, int64_t count) {
   int64_t most = 0;
   for (int i = 0; i < g->params.len; i++) {
     int number = g->params.data[i].param;
@@ -85,7 +86,7 @@ static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g, int64_t s
   }
   if (most == 0 || v->choice.zero == 0 || v->choice.data < 2) return most;
   int64_t instance = zp_times(stride, v->stat_bytes);
-  return zp_up(instance, 256) + max64(most, instance);
+  return zp_up(instance, 256) + (count % v->choice.data ? max64(most, instance) : most);
 }
 
 /* What Adafactor keeps of a parameter: of a matrix, or of several, a number a row and one a column. */
@@ -150,7 +151,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   if (zp_json_get(program, "loss"))
     n->transient = max64(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
-  n->transient = max64(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride")));
+  n->transient = max64(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride"), count));
   if (v->spec->train.optimizer == ZP_OPT_ADAFACTOR) add_statistics(v, segment->graph, count, n);
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));

@@ -28,11 +28,11 @@ static int64_t bucket_elements(const zp_lowered *l, const zp_choice *c, int segm
   return 0;
 }
 
-int64_t zp_matrix_room(const zp_lowered *l, const zp_choice *c, int segment) {
+int64_t zp_matrix_room(const zp_lowered *l, const zp_choice *c, int segment, int64_t count) {
   int64_t work = l->segments[segment].orthogonal_bytes;
   if (work == 0 || !shards(c)) return work;
-  int64_t bucket = bucket_elements(l, c, segment) * l->stat_bytes;
-  return zp_round_up(bucket, ZP_ALIGN_BYTES) + (work > bucket ? work : bucket);
+  int64_t bucket = bucket_elements(l, c, segment) * l->stat_bytes, passing = count % c->data ? bucket : 0;
+  return zp_round_up(bucket, ZP_ALIGN_BYTES) + (work > passing ? work : passing);
 }
 
 static bool applies(const zp_move_scope *x) {

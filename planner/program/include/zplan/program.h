@@ -300,8 +300,9 @@ static inline const zp_procedure *zp_backward_of(const zp_segment_program *segme
 bool zp_shares_matrix(const zp_lowered *lowered, int param);
 /* How many of `count` instances of a run a rank works on. */
 int64_t zp_matrix_rounds(const zp_choice *choice, int64_t count);
-/* Bytes of the transient region that the update of the segment works in; 0: it has no such matrix. */
-int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment);
+/* Bytes of the transient region that the update of `count` instances of a segment works in; 0: it has no such matrix.
+ */
+int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
 /* ---- Adafactor (moves/statistics.c) ---- */
 /* Is the parameter shared out over the tensor ranks? Then so are the sums of squares that its statistics come from. */
 bool zp_splits_statistics(const zp_lowered *lowered, int param);
