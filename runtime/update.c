@@ -237,14 +237,15 @@ static double squares_of_step(const zpr *c, double squares) {
 
 /* ---- update ---- */
 
-/* Only what is on the device can be left to it. LAMB asks all ranks for the lengths of their tensors, Muon's kernels do
- * not ask whether the step is applied, 1-bit Adam asks
- * every step whether its variance is frozen, and a step whose time is measured ends before the next one begins. */
+/* Only what is on the device can be left to it. LAMB and Adafactor ask all ranks for the lengths of their tensors,
+ * Muon's kernels do not ask whether the step is applied, 1-bit Adam asks every step whether its variance is frozen, and
+ * a step whose time is measured ends before the next one begins. */
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !u->muon && !zpr_compresses(c->program) &&
-                  !c->program->profile && c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
+  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !u->muon && !u->factor &&
+                  !zpr_compresses(c->program) && !c->program->profile && c->stage->grads_away.elements == 0 &&
+                  c->stage->params_away.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
 

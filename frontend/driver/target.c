@@ -89,19 +89,10 @@ static void report_cpu_attention(zp_run_state *run, const zp_spec *spec, zp_diag
   }
 }
 
-/* The sums by row and column of GPU trainers are not built. */
-static void report_adafactor(zp_run_state *run, const zp_spec *spec, zp_diag_code code) {
-  if (!is_gpu(spec) || spec->train.optimizer != ZP_OPT_ADAFACTOR) return;
-  zp_diag *d =
-      zp_report(run->diags, code, spec->train.optimizer_span, "`adafactor` is generated for CPU clusters only");
-  zp_diag_help(d, "for GPUs take `adamw`, or `lamb`, which scales updates by lengths of tensors, too");
-}
-
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec) {
   if (spec->cluster.trainer == ZP_TRAINER_ZPLAN) {
     report_small_blocks(run, spec, ZP_Z0707);
     report_cpu_attention(run, spec, ZP_Z0707);
-    report_adafactor(run, spec, ZP_Z0707);
   }
   zp_flush_diags(run);
 }
@@ -110,7 +101,6 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   check_target(run, spec);
   report_small_blocks(run, spec, ZP_Z0702);
   report_cpu_attention(run, spec, ZP_Z0702);
-  report_adafactor(run, spec, ZP_Z0702);
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");

@@ -11,6 +11,7 @@
 #else
 #include "zpd_attention.cuh"
 #endif
+#include "zpd_adafactor.cuh"
 #include "zpd_compress.cuh"
 #include "zpd_cross_entropy.cuh"
 #include "zpd_experts.cuh"

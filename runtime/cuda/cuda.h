@@ -49,6 +49,13 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(frozen_update)                                                                                                     \
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
+  X(adafactor_rows)                                                                                                    \
+  X(adafactor_cols)                                                                                                    \
+  X(adafactor_add)                                                                                                     \
+  X(adafactor_means)                                                                                                   \
+  X(adafactor_factors)                                                                                                 \
+  X(adafactor_squares)                                                                                                 \
+  X(adafactor_apply)                                                                                                   \
   X(muon_momentum)                                                                                                     \
   X(muon_squares)                                                                                                      \
   X(muon_place)                                                                                                        \
