@@ -15,10 +15,16 @@
 #define TEMPLATE "muon_template.h"
 #include "every_dtype.h"
 
-void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end,
-                       double *sum) {
+void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && u->momentum >= 0 && u->momentum < 1 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, muon_momentum, u, grad, m, x, begin, end, sum);
+  ZPK_BY_DTYPE(u->dtype, muon_momentum, u, grad, m, x, begin, end);
+}
+
+double zpk_muon_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end) {
+  double sum;
+  assert(begin >= 0 && begin <= end);
+  ZPK_BY_DTYPE(dtype, muon_squares, x, begin, end, &sum);
+  return sum;
 }
 
 void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end) {

@@ -1,15 +1,18 @@
 /* Muon in one dtype: see muon.c. */
 
 ZPK_CLONES static void NAME(muon_momentum)(const zpk_update *u, const ELEM *restrict grad, REAL *restrict m,
-                                           REAL *restrict x, int64_t begin, int64_t end, double *sum) {
+                                           REAL *restrict x, int64_t begin, int64_t end) {
   REAL scale = (REAL)u->grad_scale, momentum = (REAL)u->momentum, rest = (REAL)(1 - u->momentum);
-  double squares = 0;
   for (int64_t i = begin; i < end; i++) {
     REAL g = GET(grad[i]) * scale;
     m[i] += rest * (g - m[i]);
     x[i] = g + momentum * (m[i] - g);
-    squares += (double)x[i] * (double)x[i];
   }
+}
+
+ZPK_CLONES static void NAME(muon_squares)(const REAL *x, int64_t begin, int64_t end, double *sum) {
+  double squares = 0;
+  for (int64_t i = begin; i < end; i++) squares += (double)x[i] * (double)x[i];
   *sum = squares;
 }
 

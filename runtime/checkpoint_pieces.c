@@ -3,6 +3,7 @@
  * Files hold logical tensors, so a rank's part of one is a list of pieces (zpr_param_pieces). Who writes:
  *   parameters        replica 0 (all replicas have all of them), of the first stage that holds a tied parameter; with
  *                     ZeRO 3 every replica its own shards, which may begin and end inside a tensor;
+ *   statistics        of Adafactor: tensor rank 0 of the first of these, all of a tensor;
  *   optimizer state   the same, but every replica its own shards from ZeRO 1 on;
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
  *                     a replica is such a group: its ranks write their own experts;
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "adafactor.h"
 #include "checkpoint.h"
 #include "compress.h"
 #include "device.h"
@@ -29,8 +31,10 @@ int zpr_file_count(const zpr *c) { return zpr_compresses(c->program) && c->froze
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  enum { PARAMS, STATE, ERRORS } where; /* parameters, optimizer state, or errors of 1-bit Adam */
+  /* parameters, optimizer state by element, Adafactor's statistics, errors of 1-bit Adam */
+  enum { PARAMS, STATE, STATISTICS, ERRORS } where;
   zpr_array state;
+  enum { ROWS, COLS, ALL } of; /* statistics: of a matrix by row or column, of a vector all */
   zpr_error_side side;
   bool sharded; /* this rank has its shards only */
   int replica;  /* 1 + the replica that has it and moves it; 0: all have it */
@@ -65,7 +69,7 @@ static array_list arrays_of(zpr *c, int file) {
     list_errors(c, &list);
     return list;
   }
-  list.array = zpr_alloc(c, ZPR_ARRAYS, sizeof *list.array);
+  list.array = zpr_alloc(c, ZPR_ARRAYS + ALL + 1, sizeof *list.array);
   if (file == ZPR_MODEL) {
     list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
     return list;
@@ -82,17 +86,31 @@ static array_list arrays_of(zpr *c, int file) {
   state.state = ZPR_AVERAGE;
   state.suffix = ".ema";
   if (zpr_has_array(c->program, ZPR_AVERAGE)) list.array[list.n++] = state;
+  static const char *const of[] = {[ROWS] = ".exp_avg_sq_row", [COLS] = ".exp_avg_sq_col", [ALL] = ".exp_avg_sq"};
+  for (int i = 0; i <= ALL && c->program->optimizer == ZPR_ADAFACTOR; i++)
+    list.array[list.n++] = (array){.where = STATISTICS, .of = i, .suffix = of[i]};
   return list;
 }
 
 /* A matrix of Muon has momentum and no second moment: its update comes about there. */
 static bool has_array(const array *a, const zpr_param *param) {
+  if (a->where == STATISTICS) return (a->of == ALL) == (param->rank < 2);
   return !param->orthogonal || a->where != STATE || a->state != ZPR_MOMENT2;
 }
 
 static const char *suffix_of(const array *a, const zpr_param *param) {
   return param->orthogonal && a->where == STATE && a->state == ZPR_MOMENT1 ? ".momentum_buffer" : a->suffix;
 }
+
+/* The tensor that the parameter's array is: its own shape, or without the last or the last but one dimension. */
+static zpr_param tensor_of(const array *a, const zpr_param *param) {
+  zpr_param tensor = *param;
+  if (a->where != STATISTICS || a->of == ALL) return tensor;
+  if (a->of == COLS) tensor.shape[param->rank - 2] = param->shape[param->rank - 1];
+  tensor.rank--;
+  return tensor;
+}
+
 /* Frozen parameters have values alone. */
 static bool has(int file, const zpr_run *run) { return file == ZPR_MODEL || !run->frozen; }
 
@@ -128,7 +146,8 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
           for (int a = 0; a < arrays.n; a++) {
             if (!has_array(&arrays.array[a], &run->params[k])) continue;
             tensor_name(name, run, i, k, suffix_of(&arrays.array[a], &run->params[k]));
-            zpr_tensors_add(c, list, name, dtype_of(c, &arrays.array[a]), &run->params[k], p, local_start(run, i, k));
+            zpr_param tensor = tensor_of(&arrays.array[a], &run->params[k]);
+            zpr_tensors_add(c, list, name, dtype_of(c, &arrays.array[a]), &tensor, p, local_start(run, i, k));
           }
     }
   free_arrays(&arrays);
@@ -170,6 +189,9 @@ static char *open_window(const transfer *t, int64_t stored, int64_t *count) {
   switch (t->array->where) {
   case PARAMS: return zpr_params_open(t->c, stored, count, t->write);
   case STATE: return zpr_state_open(t->c, t->array->state, stored, count, t->write);
+  case STATISTICS:
+    return zpr_window_open(t->c, (char *)zpr_at(t->c, t->c->stage->statistics) + stored * t->element_bytes,
+                           *count * t->element_bytes, t->write);
   case ERRORS: return zpr_error_open(t->c, t->array->side, stored, count, t->write);
   }
   return NULL;
@@ -179,6 +201,7 @@ static void close_window(const transfer *t, int64_t stored) {
   switch (t->array->where) {
   case PARAMS: zpr_params_close(t->c); break;
   case STATE: zpr_state_close(t->c); break;
+  case STATISTICS: zpr_window_close(t->c); break;
   case ERRORS: zpr_error_close(t->c, t->array->side, stored); break;
   }
 }
@@ -200,7 +223,7 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
 
 static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
   if (tensor->stage != c->p || tensor->local != local) return false;
-  if (param->split_dim < 0 && c->t != 0) return false;
+  if ((param->split_dim < 0 || a->where == STATISTICS) && c->t != 0) return false;
   return a->sharded || a->replica > 0 || zpr_part_of(c, param->spread).place == 0;
 }
 
@@ -211,6 +234,15 @@ static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int6
   if (!a->sharded) return (zpr_slice){0, zpr_all_elements(c->stage), 0};
   return file == ZPR_ERRORS && !zpr_shards_state(c->program) ? (zpr_slice){c->d * part, (c->d + 1) * part, 0}
                                                              : zpr_slice_of(c, run, i);
+}
+
+/* All of them stand together on every rank. */
+static void move_statistics(zpr *c, const array *a, const zpr_run *run, int64_t i, int k, transfer *t) {
+  zpr_statistics has = zpr_statistics_of(&run->params[k]);
+  t->begin = 0;
+  t->end = a->of == ROWS ? has.rows : has.cols;
+  t->stored = zpr_statistics_at(c, run, i, k) + (a->of == COLS ? has.rows : 0);
+  move_piece(t, 0, 0, t->end);
 }
 
 static void move_instance(zpr *c, int file, const zpr_tensors *list, const array *a, const zpr_run *run, int64_t i,
@@ -227,7 +259,10 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
     const zpr_tensor *tensor = zpr_tensors_find(list, name);
     if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
     t->file_offset = list->data_start + tensor->begin;
-    zpr_param_pieces(c, run, i, k, move_piece, t);
+    if (a->where == STATISTICS)
+      move_statistics(c, a, run, i, k, t);
+    else
+      zpr_param_pieces(c, run, i, k, move_piece, t);
   }
 }
 

@@ -25,8 +25,6 @@ void zpr_exchange_signs(zpr *c, const zpr_host_update *away);
 void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule);
 
-/* Does this rank count a parameter, from element `begin` of the flat buffers on, in the norm of the gradients? */
-bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin);
 
 /* ---- compress_away.c ---- */
 /* Blocks of ZPK_SIGNS elements at the beginning of a part whose state is on the device. */

@@ -21,7 +21,7 @@ zpr_coefficients *zpr_coefficients_of(zpr *c) {
   zpr_coefficients *k = c->state->coefficients;
   if (k) return k;
   k = c->state->coefficients = zpr_alloc(c, 1, sizeof *k);
-  for (int p = 0; p < c->program->pipeline; p++) k->n += zpr_tensors_of_stage(&c->program->stages[p]);
+  for (int p = 0; p < c->program->pipeline; p++) k->n += zpr_tensors_of(&c->program->stages[p]);
   k->average = zpr_alloc(c, (size_t)k->n + 1, sizeof *k->average);
   k->factor = zpr_alloc(c, (size_t)k->n + 1, sizeof *k->factor);
   for (int64_t i = 0; i < k->n; i++) k->factor[i] = 1;

@@ -143,3 +143,16 @@ zpr_block zpr_block_here(const zpr_stretches *all, const zpr_block *own, int64_t
   b.to_state = -to_grads;
   return b;
 }
+
+zpr_block zpr_own_block(zpr *c, const zpr_stretches *all, const zpr_run *run, int64_t i, const zpr_param *param,
+                        int64_t *first) {
+  zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
+  int64_t start = run->base + i * run->stride + param->offset, begin = start, end = start + param->elements,
+          to_own = home.own - home.flat;
+  if (zpr_shards_state(c->program) && begin < home.flat) begin = home.flat;
+  if (zpr_shards_state(c->program) && end > home.flat + home.size) end = home.flat + home.size;
+  *first = begin - start;
+  if (begin >= end) return (zpr_block){0};
+  zpr_block own = {.begin = begin + to_own, .end = end + to_own, .recipe = param->recipe};
+  return zpr_block_here(all, &own, own.end);
+}

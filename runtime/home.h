@@ -55,6 +55,10 @@ typedef struct zpr_stretches {
 } zpr_stretches;
 zpr_stretches zpr_find_stretches(zpr *c);
 const zpr_stretch *zpr_stretch_of(const zpr_stretches *all, int64_t own);
+/* What this rank updates of a parameter of instance i of a run, as the device's buffers have it, all of it there;
+ * empty: nothing. *first: of the elements that the rank's share of the parameter has. */
+zpr_block zpr_own_block(zpr *c, const zpr_stretches *all, const zpr_run *run, int64_t i, const zpr_param *param,
+                        int64_t *first);
 /* What of a block of own elements comes before own element `end`, as the device's buffers have it; not counted where
  * that is nothing. */
 zpr_block zpr_block_here(const zpr_stretches *all, const zpr_block *own, int64_t end);

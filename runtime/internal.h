@@ -290,6 +290,15 @@ void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages);
 typedef void zpr_piece_fn(void *arg, int64_t local, int64_t global, int64_t count);
 /* Pieces of instance `i` (0-based in the run) of run->params[k] on this rank, padding left out. */
 void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn *fn, void *arg);
+/* Does this rank count a parameter, from element `begin` of the flat buffers on, where all ranks sum what they have of
+ * each (norm, lengths)? (update.c) */
+bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin);
+/* What a share of a parameter is: blocks of `width` elements, padding left out, the first at `first` of the logical
+ * tensor and at 0 of the share, strides from one to the next. */
+typedef struct zpr_share {
+  int64_t blocks, width, first, stride, local_stride;
+} zpr_share;
+zpr_share zpr_share_of(const zpr_program *program, const zpr_param *param, int share);
 /* "h.3.attn.weight" into buf. */
 const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64_t instance);
 

@@ -22,7 +22,7 @@ struct zpr_lamb {
 
 /* ---- numbers of tensors ---- */
 
-int64_t zpr_tensors_of_stage(const zpr_stage *stage) {
+int64_t zpr_tensors_of(const zpr_stage *stage) {
   int64_t n = 0;
   for (int r = 0; r < stage->n_runs; r++) n += stage->runs[r].count * stage->runs[r].n_params;
   return n;
@@ -31,7 +31,7 @@ int64_t zpr_tensors_of_stage(const zpr_stage *stage) {
 int64_t zpr_tensor_number_on(const zpr *c, int stage, int r, int64_t i, int k) {
   const zpr_stage *s = &c->program->stages[stage];
   int64_t n = i * s->runs[r].n_params + k;
-  for (int p = 0; p < stage; p++) n += zpr_tensors_of_stage(&c->program->stages[p]);
+  for (int p = 0; p < stage; p++) n += zpr_tensors_of(&c->program->stages[p]);
   for (int before = 0; before < r; before++) n += s->runs[before].count * s->runs[before].n_params;
   return n;
 }
@@ -63,7 +63,7 @@ int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k) {
 
 zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list) {
   zpr_lamb *l = zpr_alloc(c, 1, sizeof *l);
-  for (int p = 0; p < c->program->pipeline; p++) l->tensors += zpr_tensors_of_stage(&c->program->stages[p]);
+  for (int p = 0; p < c->program->pipeline; p++) l->tensors += zpr_tensors_of(&c->program->stages[p]);
   l->squares = zpr_alloc(c, (size_t)l->tensors * 2, sizeof *l->squares);
   l->ratios = zpr_alloc(c, (size_t)l->tensors + 1, sizeof *l->ratios);
   l->sums = zpr_alloc(c, (size_t)list->n * 2 + 1, sizeof *l->sums);

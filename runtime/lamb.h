@@ -11,9 +11,10 @@ zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list);
 void zpr_lamb_close(zpr_lamb *lamb);
 /* The number of parameter k of instance i of run r on this stage, among those of all stages; tied ones have one. */
 int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k);
-/* By the stage, where a tied one has a number on every stage; and how many a stage has. */
+/* By the stage, where a tied one has a number on every stage. */
 int64_t zpr_tensor_number_on(const zpr *c, int stage, int r, int64_t i, int k);
-int64_t zpr_tensors_of_stage(const zpr_stage *stage);
+/* How many parameters a stage has, of all instances. */
+int64_t zpr_tensors_of(const zpr_stage *stage);
 /* The whole update. Collective. */
 void zpr_lamb_update(zpr *c, zpr_lamb *lamb, zpr_block_list *list, const zpk_update *rule);
 

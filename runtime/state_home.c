@@ -9,10 +9,12 @@
 enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the plan rounds to it */
 
 bool zpr_has_array(const zpr_program *program, zpr_array array) {
+  if (array == ZPR_MOMENT1 && program->optimizer == ZPR_ADAFACTOR) return program->beta1 > 0;
   if (array == ZPR_MOMENT1) return program->optimizer != ZPR_SGD || program->momentum != 0;
   if (array == ZPR_AVERAGE) return program->ema > 0;
   if (array == ZPR_FRESH) return program->optimizer == ZPR_LAMB && zpr_compresses(program);
-  return array == ZPR_MOMENT2 && program->optimizer != ZPR_SGD && program->optimizer != ZPR_LION;
+  return array == ZPR_MOMENT2 && program->optimizer != ZPR_SGD && program->optimizer != ZPR_LION &&
+         program->optimizer != ZPR_ADAFACTOR;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -128,6 +130,7 @@ void zpr_state_zero(zpr *c) {
   int64_t here = zpr_state_here(c) * zpk_real_bytes(c->program->dtype);
   for (int a = 0; a < ZPR_ARRAYS; a++)
     if (place_of(c, (zpr_array)a) >= 0) zpr_zero(c, zpr_at(c, place_of(c, (zpr_array)a)), here);
+  if (s->n_statistics > 0) zpr_zero(c, zpr_at(c, s->statistics), s->n_statistics * zpk_real_bytes(c->program->dtype));
   zpr_state_flush(c);
   if (!s->state_away.on_disk && s->state_away.elements > 0)
     memset(zpr_host_at(c, s->state_away.host), 0, (size_t)(s->state_away.elements * element_bytes(c)));

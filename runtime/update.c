@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "adafactor.h"
 #include "compress.h"
 #include "compress_lamb.h"
 #include "compress_shards.h"
@@ -35,6 +36,7 @@ struct zpr_updater {
   zpr_lamb *lamb;        /* NULL: another optimizer */
   zpr_muon *muon;        /* NULL: another optimizer */
   zpr_owing *owing;      /* 1-bit Adam with ZeRO 1; else NULL */
+  zpr_adafactor *factor; /* NULL: another optimizer */
   bool runs_ahead;
   int signal[STEPS_OPEN];             /* of the steps whose outcome was not asked for */
   zpr_step_result result[STEPS_OPEN]; /* of those that the host decided */
@@ -89,6 +91,8 @@ zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
   return part;
 }
 
+/* Every replica counts with 1-bit Adam, see squares_of_step. */
+/* Every replica counts with 1-bit Adam, see squares_of_step. */
 bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin) {
   bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
@@ -133,6 +137,7 @@ static void split_blocks(zpr *c) {
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
   if (c->program->optimizer == ZPR_MUON) u->muon = zpr_muon_open(c);
+  if (c->program->optimizer == ZPR_ADAFACTOR) u->factor = zpr_adafactor_open(c);
   if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list);
   if (zpr_compresses(c->program) && zpr_shards_state(c->program)) u->owing = zpr_owing_open(c);
 }
@@ -159,6 +164,7 @@ void zpr_update_close(zpr *c) {
   zpr_coefficients_close(c);
   zpr_muon_close(u->muon);
   zpr_owing_close(c, u->owing);
+  zpr_adafactor_close(u->factor);
   free(u->blocks);
   free(u->squares);
   free(u->here);
@@ -240,14 +246,15 @@ static double squares_of_step(const zpr *c, double squares) {
 
 /* ---- update ---- */
 
-/* Only what is on the device can be left to it. LAMB asks all ranks for the lengths of their tensors, Muon's kernels do
- * not ask whether the step is applied, 1-bit Adam asks
- * every step whether its variance is frozen, and a step whose time is measured ends before the next one begins. */
+/* Only what is on the device can be left to it. LAMB and Adafactor ask all ranks for the lengths of their tensors,
+ * Muon's kernels do not ask whether the step is applied, 1-bit Adam asks every step whether its variance is frozen, and
+ * a step whose time is measured ends before the next one begins. */
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !u->muon && !zpr_compresses(c->program) &&
-                  !c->program->profile && c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
+  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !u->muon && !u->factor &&
+                  !zpr_compresses(c->program) && !c->program->profile && c->stage->grads_away.elements == 0 &&
+                  c->stage->params_away.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
 
@@ -294,7 +301,9 @@ static void update(zpr *c, double lr, double grad_scale) {
     return;
   }
   if (u->muon) zpr_muon_update(c, u->muon, &rule);
-  if (u->lamb)
+  if (u->factor)
+    zpr_adafactor_update(c, u->factor, &rule, c->step + 1 - c->skipped_steps);
+  else if (u->lamb)
     zpr_lamb_update(c, u->lamb, &u->list, &rule);
   else if (u->away)
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);

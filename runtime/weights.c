@@ -28,7 +28,7 @@ static int shares_of(const zpr_program *program, const zpr_param *param) {
   return program->tensor * (param->spread ? zpr_expert_ranks(program) : 1);
 }
 
-static split split_of(const zpr *c, const zpr_param *param) {
+static split split_among(const zpr_program *program, const zpr_param *param, int share) {
   int64_t before = 1, after = 1, all = 1;
   for (int k = 0; k < param->rank; k++) {
     all *= param->shape[k];
@@ -38,8 +38,7 @@ static split split_of(const zpr *c, const zpr_param *param) {
   if (param->split_dim < 0) return (split){1, all, 1, 1, 0, 1};
   int64_t unit = param->shape[param->split_dim] / (param->outer * param->units);
   split s = {.blocks = before * param->outer, .unit_elements = unit * after, .units = param->units};
-  int shares = shares_of(c->program, param), share = c->t;
-  if (param->spread) share = c->t * zpr_expert_ranks(c->program) + c->d % zpr_expert_ranks(c->program);
+  int shares = shares_of(program, param);
   s.local = param->elements / (s.blocks * s.unit_elements);
   s.first = share * s.local;
   s.held = s.units - s.first;
@@ -47,6 +46,20 @@ static split split_of(const zpr *c, const zpr_param *param) {
   if (s.held < 0) s.held = 0;
   assert(param->elements == s.blocks * s.local * s.unit_elements && s.local * shares >= s.units);
   return s;
+}
+
+static split split_of(const zpr *c, const zpr_param *param) {
+  int experts = zpr_expert_ranks(c->program);
+  return split_among(c->program, param, param->spread ? c->t * experts + c->d % experts : c->t);
+}
+
+zpr_share zpr_share_of(const zpr_program *program, const zpr_param *param, int share) {
+  split s = split_among(program, param, share);
+  return (zpr_share){.blocks = s.blocks,
+                     .width = s.held * s.unit_elements,
+                     .first = s.first * s.unit_elements,
+                     .stride = s.units * s.unit_elements,
+                     .local_stride = s.local * s.unit_elements};
 }
 
 void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn *fn, void *arg) {

@@ -126,6 +126,7 @@ sharded state|python3 tests/diff/zero.py
 optimizers|python3 tests/diff/optimizers.py
 averages|python3 tests/diff/ema.py
 Muon|python3 tests/diff/muon.py
+Adafactor|python3 tests/diff/adafactor.py
 frozen parameters|python3 tests/diff/frozen.py --jobs 1
 sequence|python3 tests/diff/sequence.py
 recomputation|python3 tests/diff/recompute.py --jobs 1

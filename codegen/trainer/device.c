@@ -54,6 +54,8 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
     zp_buf_line(&out, "#define ZPD_TENSOR_CORES /* attention uses them, where the arch has some for its dtype */");
   if (zp_tensor_core_head(plan->spec) > 0 && zp_arch_is_volta(plan->spec->cluster.node.device.arch))
     zp_buf_line(&out, "#define ZPD_VOLTA /* the emulated GPU has those of the cluster's */");
+  if (plan->spec->train.optimizer == ZP_OPT_ADAFACTOR) zp_buf_line(&out, "#define ZPD_ADAFACTOR");
+  if (plan->spec->train.optimizer == ZP_OPT_MUON) zp_buf_line(&out, "#define ZPD_MUON");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);
   zp_buf_puts(&out, rows);

@@ -160,12 +160,14 @@ static void emit_shape(zp_emit *e, int losses) {
 /* The train block. */
 static void emit_training(zp_emit *e) {
   static const char *const optimizer[] = {
-      [ZP_OPT_ADAMW] = "ZPR_ADAMW", [ZP_OPT_ADAM] = "ZPR_ADAM", [ZP_OPT_SGD] = "ZPR_SGD",
-      [ZP_OPT_LION] = "ZPR_LION",   [ZP_OPT_LAMB] = "ZPR_LAMB", [ZP_OPT_MUON] = "ZPR_MUON"};
+      [ZP_OPT_ADAMW] = "ZPR_ADAMW",        [ZP_OPT_ADAM] = "ZPR_ADAM", [ZP_OPT_SGD] = "ZPR_SGD",
+      [ZP_OPT_LION] = "ZPR_LION",          [ZP_OPT_LAMB] = "ZPR_LAMB", [ZP_OPT_MUON] = "ZPR_MUON",
+      [ZP_OPT_ADAFACTOR] = "ZPR_ADAFACTOR"};
   static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
                                      [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
                                      [ZP_LR_COSINE] = "ZPR_RATE_COSINE",
-                                     [ZP_LR_WSD] = "ZPR_RATE_STABLE_DECAY"};
+                                     [ZP_LR_WSD] = "ZPR_RATE_STABLE_DECAY",
+                                     [ZP_LR_RELATIVE] = "ZPR_RATE_RELATIVE"};
   zp_buf *out = &e->out;
   const zp_train *t = &e->plan->spec->train;
   zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", optimizer[t->optimizer],
@@ -175,6 +177,10 @@ static void emit_training(zp_emit *e) {
               zp_decimal(e->arena, t->clip), zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
+  if (t->optimizer == ZP_OPT_ADAFACTOR)
+    zp_buf_line(out, "    .decay_rate = %s, .clip_threshold = %s, .least_scale = %s, .scale_parameter = %s,",
+                zp_decimal(e->arena, t->decay_rate), zp_decimal(e->arena, t->clip_threshold),
+                zp_decimal(e->arena, t->least_scale), t->scale_parameter ? "true" : "false");
   if (t->ema > 0) zp_buf_line(out, "    .ema = %s,", zp_decimal(e->arena, t->ema));
   if (t->init.path) zp_buf_line(out, "    .starts_from_weights = true,");
   emit_source(e, "train", &t->data);

@@ -55,15 +55,29 @@ double zp_orthogonal_flop(const zp_param *param) {
 
 static int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-int64_t zp_orthogonal_bytes(const zp_shape *local, int64_t element_bytes) {
-  assert(local->rank == 2);
-  int64_t rows = local->dim[0], cols = local->dim[1], n = rows < cols ? rows : cols;
-  return aligned(rows * cols * element_bytes) + aligned(n * n * element_bytes) + n * n * element_bytes;
+int64_t zp_orthogonal_bytes(const zp_shape *whole, int64_t parts, int64_t element_bytes) {
+  assert(whole->rank == 2);
+  int64_t rows = whole->dim[0], cols = whole->dim[1], n = rows < cols ? rows : cols, elements = rows * cols;
+  int64_t copies = aligned((parts > 0 ? parts : elements) * element_bytes);
+  if (parts > 0) copies += aligned(elements * element_bytes);
+  return copies + aligned(n * n * element_bytes) + n * n * element_bytes;
+}
+
+/* ---- Adafactor ---- */
+
+int64_t zp_statistics(const zp_train *train, const zp_param *param) {
+  int rank = param->shape.rank;
+  int64_t elements = 1;
+  if (train->optimizer != ZP_OPT_ADAFACTOR || param->frozen) return 0;
+  for (int i = 0; i < rank; i++) elements *= param->shape.dim[i];
+  if (rank < 2) return elements;
+  return elements / param->shape.dim[rank - 1] + elements / param->shape.dim[rank - 2];
 }
 
 const char *zp_optimizer_name(zp_optimizer_kind kind) {
-  static const char *const names[] = {[ZP_OPT_ADAMW] = "adamw", [ZP_OPT_ADAM] = "adam", [ZP_OPT_SGD] = "sgd",
-                                      [ZP_OPT_LION] = "lion",   [ZP_OPT_LAMB] = "lamb", [ZP_OPT_MUON] = "muon"};
-  assert(kind <= ZP_OPT_MUON);
+  static const char *const names[] = {[ZP_OPT_ADAMW] = "adamw",        [ZP_OPT_ADAM] = "adam", [ZP_OPT_SGD] = "sgd",
+                                      [ZP_OPT_LION] = "lion",          [ZP_OPT_LAMB] = "lamb", [ZP_OPT_MUON] = "muon",
+                                      [ZP_OPT_ADAFACTOR] = "adafactor"};
+  assert(kind <= ZP_OPT_ADAFACTOR);
   return names[kind];
 }

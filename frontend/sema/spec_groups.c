@@ -86,14 +86,14 @@ static void check_muon(zp_diags *diags, const zp_spec *spec) {
   zp_diag_help(d, "for this model write `adamw(...)`");
 }
 
-/* LAMB scales every tensor's update by its length; biases of gates have none. */
+/* LAMB and Adafactor scale every tensor's update by its length; biases of gates have none. */
 static void check_gate_biases(zp_diags *diags, const zp_spec *spec) {
-  if (spec->train.optimizer != ZP_OPT_LAMB) return;
+  if (spec->train.optimizer != ZP_OPT_LAMB && spec->train.optimizer != ZP_OPT_ADAFACTOR) return;
   for (int i = 0; i < spec->model->params.len; i++) {
     const zp_param *param = &spec->model->params.data[i];
     if (param->sign_rate == 0 || param->frozen) continue;
-    zp_diag *d =
-        zp_report(diags, ZP_Z0304, param->span, "`lamb` is not built for the bias of a gate, `%s`", param->name);
+    zp_diag *d = zp_report(diags, ZP_Z0304, param->span, "`%s` is not built for the bias of a gate, `%s`",
+                           zp_optimizer_name(spec->train.optimizer), param->name);
     zp_diag_help(d, "take another optimizer, or freeze the bias: `frozen = [\"%s\"]`", param->name);
     return;
   }

@@ -177,6 +177,7 @@ void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr,
 void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
 /* When all of `train` has been read: the default, and whether there is something to scale. */
 void zp_check_loss_scale(zp_reader *reader, const zp_attrs *attrs, zp_train *train);
+void zp_check_relative_step(zp_reader *reader, const zp_attrs *attrs, zp_train *train);
 bool zp_is_schedule_name(const char *name);
 
 /* ---- spec_set.c: --set ---- */

@@ -194,6 +194,7 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");
   check_length(reader, attrs, span);
   zp_check_loss_scale(reader, attrs, train);
+  if (zp_diags_errors(reader->diags) == before) zp_check_relative_step(reader, attrs, train);
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }
 

@@ -38,21 +38,34 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
 }
 
 /* ---- optimizer ---- */
-/* betas = [0.9, 0.95]: decay rates of the two moments. */
-static void read_betas(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  zp_train *train = base;
+/* NAME = [0.9, 0.95], where the schema has the name. */
+static void read_pair(zp_reader *reader, const zp_env *env, const zp_attr *attr, const char *example, zp_range range,
+                      double *const to[2]) {
   zp_value value = {0};
+  double number[2];
   if (!zp_eval(reader->arena, reader->diags, env->scope, attr->value, &value)) return;
   if (value.kind != ZP_VAL_LIST || value.list.len != 2) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`betas` is a list of two numbers");
-    zp_diag_help(d, "for example `betas = [0.9, 0.95]`");
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`%s` is a list of two numbers", attr->key.text);
+    zp_diag_help(d, "for example `%s`", example);
     return;
   }
-  double beta[2];
   for (int i = 0; i < 2; i++)
-    if (!zp_check_number(reader, &value.list.data[i], "betas", ZP_DIM_NONE, ZP_RANGE_BELOW_ONE, &beta[i])) return;
-  train->beta1 = beta[0];
-  train->beta2 = beta[1];
+    if (!zp_check_number(reader, &value.list.data[i], attr->key.text, ZP_DIM_NONE, range, &number[i])) return;
+  *to[0] = number[0];
+  *to[1] = number[1];
+}
+
+/* Decay rates of the two moments. */
+static void read_betas(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  read_pair(reader, env, attr, "betas = [0.9, 0.95]", ZP_RANGE_BELOW_ONE, (double *[2]){&train->beta1, &train->beta2});
+}
+
+/* Adafactor's: added to squares of gradients; the least root mean square of a parameter. */
+static void read_two_eps(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  read_pair(reader, env, attr, "eps = [1e-30, 1e-3]", ZP_RANGE_POSITIVE,
+            (double *[2]){&train->eps, &train->least_scale});
 }
 
 /* decay = "matrices" or "all": which parameters weight_decay shrinks. */
@@ -121,6 +134,16 @@ static const zp_field muon_fields[] = {
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
 };
+static const zp_field adafactor_fields[] = {
+    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
+    {"eps", ZP_FIELD_CUSTOM, .read = read_two_eps},
+    {"clip_threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip_threshold), .range = ZP_RANGE_POSITIVE},
+    {"decay_rate", ZP_FIELD_REAL, .offset = offsetof(zp_train, decay_rate), .range = ZP_RANGE_POSITIVE},
+    {"beta1", ZP_FIELD_REAL, .offset = offsetof(zp_train, beta1), .range = ZP_RANGE_BELOW_ONE},
+    {"scale_parameter", ZP_FIELD_BOOL, .offset = offsetof(zp_train, scale_parameter)},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
+};
 static const zp_function optimizers[] = {
     {"adamw", ZP_OPT_ADAMW, ZP_SCHEMA("adamw", adam_fields, 0)},
     {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
@@ -128,6 +151,7 @@ static const zp_function optimizers[] = {
     {"lion", ZP_OPT_LION, ZP_SCHEMA("lion", lion_fields, 0)},
     {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", adam_fields, 0)},
     {"muon", ZP_OPT_MUON, ZP_SCHEMA("muon", muon_fields, 0)},
+    {"adafactor", ZP_OPT_ADAFACTOR, ZP_SCHEMA("adafactor", adafactor_fields, 0)},
 };
 
 /* The runtime follows the variance by the norm of the gradients, in which decay that is added to them is missing. */
@@ -145,11 +169,18 @@ static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train)
 }
 
 /* Defaults of Adam: Kingma and Ba 2015, algorithm 1; of Lion: arXiv 2302.06675, algorithm 2; of Muon: torch.optim.Muon,
- * and of the AdamW beside it arXiv 2502.16982, section 3.1. There is no default learning rate. */
+ * and of the AdamW beside it arXiv 2502.16982, section 3.1; of Adafactor: arXiv 1804.04235, algorithm 6. There is no
+ * default learning rate, but Adafactor has one of its own. */
 static const double unwritten = -1;
 
 static void set_defaults(zp_train *train) {
   bool lion = train->optimizer == ZP_OPT_LION, muon = train->optimizer == ZP_OPT_MUON;
+  if (train->optimizer == ZP_OPT_ADAFACTOR) {
+    if (train->beta1 == unwritten) train->beta1 = 0;
+    if (train->eps == unwritten) train->eps = 1e-30;
+  }
+  if (train->beta1 == unwritten) train->beta1 = 0.9;
+  if (train->eps == unwritten) train->eps = 1e-8;
   if (train->beta2 == unwritten) train->beta2 = lion ? 0.99 : muon ? 0.95 : 0.999;
   if (train->momentum == unwritten) train->momentum = muon ? 0.95 : 0;
 }
@@ -158,15 +189,14 @@ void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr
   zp_train *train = base;
   int before = zp_diags_errors(reader->diags);
   if (!zp_is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
-  train->beta1 = 0.9;
-  train->beta2 = train->momentum = unwritten;
-  train->eps = 1e-8;
+  train->beta1 = train->beta2 = train->momentum = train->eps = unwritten;
+  train->decay_rate = 0.8, train->clip_threshold = 1, train->least_scale = 1e-3, train->scale_parameter = true;
   const zp_function *function =
       zp_read_call(reader, env, attr->value, "optimizer", optimizers, sizeof optimizers / sizeof *optimizers, train);
   if (!function || zp_diags_errors(reader->diags) != before) return;
   train->optimizer = (zp_optimizer_kind)function->value;
   set_defaults(train);
-  if (train->lr == 0) {
+  if (train->lr == 0 && train->optimizer != ZP_OPT_ADAFACTOR) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a learning rate", function->name);
     zp_diag_help(d, "for example `%s(lr = %s)`", function->name, train->optimizer == ZP_OPT_SGD ? "0.1" : "6e-4");
   }
@@ -215,6 +245,18 @@ void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr,
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`wsd` needs the length of its last phase");
     zp_diag_help(d, "for example `wsd(warmup = 100, decay = 500)`, in steps");
   }
+}
+
+/* Adafactor without a learning rate takes relative steps, which a schedule would not know. */
+void zp_check_relative_step(zp_reader *reader, const zp_attrs *attrs, zp_train *train) {
+  const zp_attr *attr = zp_find_attr(attrs, "schedule");
+  if (train->optimizer != ZP_OPT_ADAFACTOR || train->lr > 0) return;
+  train->schedule = ZP_LR_RELATIVE;
+  train->lr = 1;
+  if (!attr) return;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->span,
+                         "`adafactor` without `lr` has a schedule of its own, min(1e-2, 1 / sqrt(step))");
+  zp_diag_help(d, "leave `schedule` out, or write a learning rate: `adafactor(lr = 1e-2)`");
 }
 
 /* ---- loss scale ---- */

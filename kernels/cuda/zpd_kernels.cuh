@@ -1,5 +1,6 @@
 /* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES:
- * attention on tensor cores where the arch has them for the dtype: bf16 and f16 since sm_80, f16 on sm_70 and sm_72. */
+ * attention on tensor cores where the arch has them for the dtype: bf16 and f16 since sm_80, f16 on sm_70 and sm_72.
+ * ZPD_ADAFACTOR, ZPD_MUON: what these optimizers need, which others' images leave out. */
 #if !defined(ZPD_TENSOR_CORES)
 #elif defined(ZPD_HOST) || __CUDA_ARCH__ >= 800
 #define ZPD_ATTENTION_ON_TENSOR_CORES
@@ -11,11 +12,16 @@
 #else
 #include "zpd_attention.cuh"
 #endif
+#ifdef ZPD_ADAFACTOR
+#include "zpd_adafactor.cuh"
+#endif
 #include "zpd_compress.cuh"
 #include "zpd_cross_entropy.cuh"
 #include "zpd_experts.cuh"
 #include "zpd_flat.cuh"
 #include "zpd_lookup.cuh"
+#ifdef ZPD_MUON
 #include "zpd_muon.cuh"
+#endif
 #include "zpd_positions.cuh"
 #include "zpd_step.cuh"

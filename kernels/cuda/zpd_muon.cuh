@@ -9,14 +9,28 @@ ZPD_KERNEL(zpd_muon_momentum, zpd_muon_update) {
   const elem *grad = (const elem *)a.grad;
   real *m = (real *)a.m, *x = (real *)a.x;
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
-  double sum = 0;
   for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride) {
-    const real g = (real)grad[i] * scale, next = m[i] + rest * (g - m[i]), update = g + momentum * (next - g);
-    m[i] = next, x[i] = update;
-    sum += (double)update * (double)update;
+    const real g = (real)grad[i] * scale, next = m[i] + rest * (g - m[i]);
+    m[i] = next, x[i] = g + momentum * (next - g);
   }
+}
+
+ZPD_KERNEL(zpd_muon_squares, zpd_muon_length) {
+  const real *x = (const real *)a.x;
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
+  double sum = 0;
+  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride)
+    sum += (double)x[i] * (double)x[i];
   sum = zpd_block_sum_f64(sum);
   if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
+}
+
+ZPD_KERNEL(zpd_muon_place, zpd_muon_blocks) {
+  const real *from = (const real *)a.from;
+  real *to = (real *)a.to;
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
+  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.blocks * a.width; i += stride)
+    to[i / a.width * a.to_stride + i % a.width] = from[i / a.width * a.from_stride + i % a.width];
 }
 
 /* Sums are added in order, by every thread. */

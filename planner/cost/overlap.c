@@ -74,7 +74,8 @@ static const zp_group_link *link_of(mover *m, zp_move_end peers) {
 }
 
 double zp_cost_collective(const zp_group_link *link, const zp_move *move) {
-  assert(move->way == ZP_WAY_ALL_REDUCE || move->way == ZP_WAY_REDUCE_SCATTER || move->way == ZP_WAY_ALL_GATHER);
+  assert(move->way == ZP_WAY_ALL_REDUCE || move->way == ZP_WAY_REDUCE_SCATTER || move->way == ZP_WAY_ALL_GATHER ||
+         move->way == ZP_WAY_EXCHANGE);
   double bytes = (double)move->elements * move->element_bytes;
   return move->way == ZP_WAY_ALL_REDUCE ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
 }

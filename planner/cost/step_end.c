@@ -163,7 +163,7 @@ static void add_crossing(void *user, const zp_move *m) {
     x->ties.n = m->ranks;
     x->sums.ties_s += zp_cost_collective(&x->ties, m);
   }
-  if (m->queue == ZP_QUEUE_TENSOR) x->sums.partial_s += zp_cost_collective(&x->tensor, m);
+  if (m->queue == ZP_QUEUE_TENSOR) x->sums.partial_s += (double)m->times * zp_cost_collective(&x->tensor, m);
 }
 
 zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *machine, const zp_machine *own,

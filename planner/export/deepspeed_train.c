@@ -53,6 +53,7 @@ static void put_optimizer(zp_exporter *e, zp_json *root) {
 static void put_scheduler(zp_exporter *e, zp_json *root) {
   const zp_train *t = &e->spec->train;
   int64_t end = t->decay_steps > 0 ? t->decay_steps : t->steps;
+  if (t->schedule == ZP_LR_RELATIVE) return; /* refused with its optimizer */
   if (t->schedule == ZP_LR_WSD) {
     zp_export_refuse(e, "constant, linear or cosine",
                      "learning rate schedule wsd: DeepSpeed has none that stays and then falls");

@@ -36,6 +36,7 @@ static void put_optimizer(zp_megatron *m) {
 
 static void put_schedule(zp_megatron *m) {
   const zp_train *t = &m->e->spec->train;
+  if (t->schedule == ZP_LR_RELATIVE) return; /* refused with its optimizer */
   static const char *const styles[] = {
       [ZP_LR_CONSTANT] = "constant", [ZP_LR_LINEAR] = "linear", [ZP_LR_COSINE] = "cosine", [ZP_LR_WSD] = "WSD"};
   int64_t end = t->schedule != ZP_LR_WSD && t->decay_steps > 0 ? t->decay_steps : t->steps;

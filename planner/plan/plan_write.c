@@ -138,6 +138,7 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"at_moment1", s->at_moment1},
                {"at_moment2", s->at_moment2},
                {"at_average", s->at_average},
+               {"at_statistics", s->at_statistics},
                {"at_error", s->at_error},
                {"at_server_error", s->at_server_error},
                {"at_fresh", s->at_fresh},

@@ -148,13 +148,17 @@ static int64_t spread_start(const zp_stage *stage) { return stage->flat_elements
 /* Which of the first shared parameters the parts use, where that is known. */
 enum { MOST_NOTED = 64 };
 
+static bool is_used(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted, int shared) {
+  return noted && shared < MOST_NOTED ? *noted >> shared & 1 : any_part_uses(l, part, zp_chunks(c), shared);
+}
+
 /* Elements of the shared parameters that the parts use, each once a stage. noted: of the first MOST_NOTED ones, NULL:
  * not known yet. out may be NULL, else it has its regions. */
 static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
                           zp_arena *arena, zp_stage *out) {
   zp_flat elements = {0};
   for (int i = 0; i < l->shared.len; i++) {
-    if (noted && i < MOST_NOTED ? !(*noted >> i & 1) : !any_part_uses(l, part, zp_chunks(c), i)) continue;
+    if (!is_used(l, c, part, noted, i)) continue;
     bool spread = l->sharding->param[l->shared.data[i]].spread, frozen = is_frozen(l, l->shared.data[i]);
     zp_shared shared = {l->shared.data[i], spread ? elements.spread : elements.whole};
     if (spread && out) shared.offset += spread_start(out);
@@ -190,6 +194,9 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   add(&t->all, (zp_flat){elements.whole * count, elements.spread * count, elements.frozen * count});
   t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
   t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
+  t->transient_bytes = max64(t->transient_bytes, zp_matrix_room(a->l, a->c, segment, count));
+  t->transient_bytes = max64(t->transient_bytes, zp_statistics_room(a->c, s->statistics));
+  t->statistics += s->statistics * count;
   t->products_bytes = max64(t->products_bytes, s->products_bytes);
   t->reads_numbers |= s->reads_numbers;
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
@@ -202,6 +209,15 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   a->away_bytes += away_stride * count;
   a->pending_bytes += zp_unit_pending_bytes(s, a->c) * count;
   a->calls += count;
+}
+
+static void add_shared_statistics(adding *a, const zp_units *part) {
+  for (int i = 0; i < a->l->shared.len; i++) {
+    if (!is_used(a->l, a->c, part, &a->noted, i)) continue;
+    int64_t n = zp_statistics(&a->l->spec->train, &a->l->spec->model->params.data[a->l->shared.data[i]]);
+    a->t->transient_bytes = max64(a->t->transient_bytes, zp_statistics_room(a->c, n));
+    a->t->statistics += n;
+  }
 }
 
 /* flight: of the stage's chunks; NULL: not known yet. */
@@ -230,6 +246,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
     t.units += part[k].count;
     if (chunks) chunks[k] = chunk;
   }
+  if (l->spec->train.optimizer == ZP_OPT_ADAFACTOR) add_shared_statistics(&a, part);
   t.shared = all_shared(l, c, part, &a.noted, NULL, NULL);
   add(&t.all, t.shared);
   return t;

@@ -17,6 +17,7 @@ typedef struct zp_totals {
   int64_t unit_away_bytes;          /* of it off the device, whole pages on disks */
   int64_t pending_bytes;            /* waiting weight gradients */
   int64_t transient_bytes;
+  int64_t statistics;     /* Adafactor's */
   int64_t products_bytes; /* scratch memory of products */
   bool reads_numbers;     /* some unit: inputs that are numbers */
   bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */

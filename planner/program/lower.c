@@ -265,8 +265,14 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     out->param_offset[i] = shared ? -1 : *sum;
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
     const zp_param *own = &lowered->spec->model->params.data[param];
+    int64_t statistics = shared ? 0 : zp_statistics(&lowered->spec->train, own);
+    out->statistics += statistics;
+    if (zp_splits_statistics(lowered, param)) out->split_statistics += statistics;
     if (!zp_recipe_of(&lowered->spec->train, own).orthogonal) continue;
-    int64_t bytes = zp_orthogonal_bytes(&lowered->sharding->param[param].local, lowered->stat_bytes);
+    bool shared_out = zp_shares_matrix(lowered, param);
+    int64_t parts = shared_out ? lowered->param_elements[param] * lowered->sharding->tensor : 0,
+            bytes = zp_orthogonal_bytes(shared_out ? &own->shape : &lowered->sharding->param[param].local, parts,
+                                        lowered->stat_bytes);
     if (out->orthogonal_bytes < bytes) out->orthogonal_bytes = bytes;
   }
   int64_t t = lowered->sharding->tensor;

@@ -120,6 +120,8 @@ static void place_flat_buffers(placing *p) {
   s->at_moment1 = region(&p->top, moments > 0 ? p->state.here * l->stat_bytes : 0);
   s->at_moment2 = region(&p->top, moments > 1 ? p->state.here * l->stat_bytes : 0);
   s->at_average = region(&p->top, p->state.here * l->average_bytes);
+  s->statistics = p->t->statistics;
+  s->at_statistics = region(&p->top, s->statistics * l->stat_bytes);
   /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888).
    * They are where their elements' state is: of a part the beginning, the more the earlier the part. With ZeRO 1 the
    * state is that of the part alone, and with a master copy the second error is what that has more than the weights. */

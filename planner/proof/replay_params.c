@@ -245,7 +245,7 @@ void zp_replay_sum(zp_replay *r, const zp_replay_frame *f, const zp_step *step) 
 
 /* ---- the beginning and the end of a step ---- */
 
-enum { STATE_REGIONS = 12 };
+enum { STATE_REGIONS = 13 };
 typedef struct state_region {
   const char *name;
   int64_t at, bytes;
@@ -268,6 +268,7 @@ static int state_regions(const zp_replay *r, state_region *out) {
       {"the first moment", s->at_moment1, state * l->stat_bytes},
       {"the second moment", s->at_moment2, state * l->stat_bytes},
       {"the average of the weights", s->at_average, state * l->average_bytes},
+      {"the statistics", s->at_statistics, s->statistics * l->stat_bytes},
       {"the workers' error", s->at_error, (zp_shards_state(c) ? s->flat_elements : state) * 4},
       {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
       {"the sum of local steps", s->at_local_sum, state * l->stat_bytes},

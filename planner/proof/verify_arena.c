@@ -49,6 +49,8 @@ typedef struct needs {
   int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes, of slots on the device */
   int64_t away, largest_away, unit_away;                       /* of slots elsewhere */
   int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
+  int64_t statistics;        /* Adafactor's */
+  bool *seen;                /* of the parameters: those that units share and that are in it */
   bool products;             /* some unit multiplies matrices */
   bool numbers;              /* some unit reads inputs that are numbers */
   bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
@@ -64,21 +66,58 @@ static bool multiplies(const zp_graph *g) {
   return false;
 }
 
-/* What Muon's update of the largest matrix works in: a copy of it, and two squares of its shorter side. */
-static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g) {
+/* What Muon's update of the largest matrix works in: a copy of it, and two squares of its shorter side. Of a matrix
+ * that tensor ranks share all parts, and itself. With ZeRO a whole instance besides, and where those of
+ * a run are no whole number for each data rank, room for one. */
+static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g, int64_t stride, int64_t count) {
   int64_t most = 0;
   for (int i = 0; i < g->params.len; i++) {
     int number = g->params.data[i].param;
     const zp_param *param = &v->spec->model->params.data[number];
     if (!zp_recipe_of(&v->spec->train, param).orthogonal) continue;
     int64_t a = param->shape.dim[0], b = param->shape.dim[1];
-    if (v->split_dim[number] == 0) a = v->elements[number] / b;
-    if (v->split_dim[number] == 1) b = v->elements[number] / a;
+    bool shared = v->split_dim[number] >= 0 && v->choice.tensor > 1;
+    if (!shared && v->split_dim[number] == 0) a = v->elements[number] / b;
+    if (!shared && v->split_dim[number] == 1) b = v->elements[number] / a;
     int64_t side = a < b ? a : b;
     int64_t copy = zp_times(zp_times(a, b), v->stat_bytes), square = zp_times(zp_times(side, side), v->stat_bytes);
-    most = max64(most, zp_up(copy, 256) + zp_up(square, 256) + square);
+    int64_t parts = shared ? zp_times(zp_times(v->elements[number], v->choice.tensor), v->stat_bytes) : 0;
+    most = max64(most, zp_up(parts, 256) + zp_up(copy, 256) + zp_up(square, 256) + square);
   }
-  return most;
+  if (most == 0 || v->choice.zero == 0 || v->choice.data < 2) return most;
+  int64_t instance = zp_times(stride, v->stat_bytes);
+  return zp_up(instance, 256) + (count % v->choice.data ? max64(most, instance) : most);
+}
+
+/* What Adafactor keeps of a parameter: of a matrix, or of several, a number a row and one a column. */
+static int64_t statistics_of(const zp_param *param) {
+  int rank = param->shape.rank;
+  int64_t n = zp_shape_elements(&param->shape, 1);
+  if (param->frozen) return 0;
+  return rank < 2 ? n : n / param->shape.dim[rank - 1] + n / param->shape.dim[rank - 2];
+}
+
+/* Two arrays of f64, for whole shares of tensor ranks and of data ranks. */
+static int64_t statistics_room(const zp_verifier *v, int64_t n) {
+  int64_t ranks = zp_times(v->choice.tensor, v->choice.data);
+  return n == 0 ? 0 : zp_times(zp_up(n, ranks) + ranks, 16);
+}
+
+/* Parameters that several units share count once a stage. */
+static void add_statistics(const zp_verifier *v, const zp_graph *g, int64_t count, needs *n) {
+  int64_t own = 0;
+  for (int i = 0; i < g->params.len; i++) {
+    int number = g->params.data[i].param;
+    const zp_param *param = &v->spec->model->params.data[number];
+    int64_t here = statistics_of(param);
+    if (param->segment >= 0) own += here;
+    if (param->segment >= 0 || n->seen[number]) continue;
+    n->seen[number] = true;
+    n->statistics += here;
+    n->transient = max64(n->transient, statistics_room(v, here));
+  }
+  n->statistics += zp_times(own, count);
+  n->transient = max64(n->transient, statistics_room(v, own));
 }
 
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
@@ -112,7 +151,8 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   if (zp_json_get(program, "loss"))
     n->transient = max64(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
-  n->transient = max64(n->transient, orthogonalised(v, segment->graph));
+  n->transient = max64(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride"), count));
+  if (v->spec->train.optimizer == ZP_OPT_ADAFACTOR) add_statistics(v, segment->graph, count, n);
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);
@@ -144,7 +184,7 @@ static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int6
 
 static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
   const zp_json *layers = zp_json_get(stage, "layers"), *chunks = zp_json_get(stage, "chunks");
-  needs n = {0};
+  needs n = {.seen = ZP_NEW_ARRAY(v->arena, bool, v->spec->model->params.len + 1)};
   for (int k = 0; k < v->chunks; k++) {
     const zp_json *chunk = zp_json_at(chunks, k);
     int64_t slot = 0, gone = 0, pending = 0, calls = 0;
@@ -271,9 +311,12 @@ typedef struct classes { /* elements on the device */
 } classes;
 
 /* SGD without momentum has no state, Lion and SGD have one moment. */
-static bool has_moment1(const zp_train *train) { return train->optimizer != ZP_OPT_SGD || train->momentum != 0; }
+static bool has_moment1(const zp_train *train) {
+  if (train->optimizer == ZP_OPT_ADAFACTOR) return train->beta1 > 0;
+  return train->optimizer != ZP_OPT_SGD || train->momentum != 0;
+}
 static bool has_moment2(const zp_train *train) {
-  return train->optimizer != ZP_OPT_SGD && train->optimizer != ZP_OPT_LION;
+  return train->optimizer != ZP_OPT_SGD && train->optimizer != ZP_OPT_LION && train->optimizer != ZP_OPT_ADAFACTOR;
 }
 
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
@@ -387,7 +430,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   classes held = find_classes(v, s, &sizes, &n, gone);
   int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = has_moment1(train) * held.state * v->stat_bytes;
   int64_t moment2 = has_moment2(train) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
-  int64_t average = (train->ema > 0) * held.state * v->stat_bytes;
+  int64_t average = (train->ema > 0) * held.state * v->stat_bytes, statistics = zp_times(n.statistics, v->stat_bytes);
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   if (v->choice.compress && v->choice.zero == 1) {
     error = sizes.flat * 4;
@@ -405,6 +448,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"first moment", zp_claim(a, "at_moment1"), moment1},
       {"second moment", zp_claim(a, "at_moment2"), moment2},
       {"average of the weights", zp_claim(a, "at_average"), average},
+      {"statistics", zp_claim(a, "at_statistics"), statistics},
       {"error", zp_claim(a, "at_error"), error},
       {"server error", zp_claim(a, "at_server_error"), server_error},
       {"sum of local steps", zp_claim(a, "at_local_sum"), local},
@@ -432,7 +476,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
   check_class(v, s, memory, "optimizer",
-              master + moment1 + moment2 + average + error + server_error + 2 * followed + local + anchor, 10);
+              master + moment1 + moment2 + average + statistics + error + server_error + 2 * followed + local + anchor,
+              11);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);
   check_state_home(v, s, a, &held.home);

@@ -2,6 +2,7 @@
  * depend on the threads. */
 #include "muon.h"
 #include <math.h>
+#include <string.h>
 #include "device.h"
 
 enum { PIECE = ZPR_MUON_PIECE };
@@ -17,23 +18,24 @@ typedef struct muon_work {
   char *weights;       /* what is computed with, where it is rounded; else NULL */
   char *average;       /* NULL: there is none */
   double *sums;        /* of pieces */
-  const char *from;    /* of scaling, of the update */
+  const char *from;    /* of scaling */
   char *to;
   double factor;
+  int64_t width, from_bytes, to_bytes; /* of blocks: bytes of one, and from one to the next */
 } muon_work;
 
 static zpk_dtype real_of(const zpr *c) { return zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype; }
 
-static muon_work work_of(zpr *c, const zpr_matrix *matrix, const zpk_update *rule) {
+static muon_work work_of(zpr *c, const zpr_block *block, const zpk_update *rule) {
   const zpr_stage *s = c->stage;
   bool mixed = zpk_is_narrow(rule->dtype);
-  int64_t size = zpk_bytes(rule->dtype), state = matrix->begin * zpk_real_bytes(rule->dtype);
-  char *weights = (char *)zpr_at(c, s->params) + matrix->begin * size;
+  int64_t size = zpk_bytes(rule->dtype), state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
+  char *weights = (char *)zpr_at(c, s->params) + (block->begin + block->to_params) * size;
   return (muon_work){.c = c,
                      .rule = rule,
                      .real = real_of(c),
-                     .elements = matrix->rows * matrix->cols,
-                     .grad = (char *)zpr_at(c, s->grads) + matrix->begin * size,
+                     .elements = block->end - block->begin,
+                     .grad = (char *)zpr_at(c, s->grads) + block->begin * size,
                      .m = (char *)zpr_at(c, s->moment1) + state,
                      .x = (char *)zpr_at(c, s->moment2) + state,
                      .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
@@ -51,7 +53,19 @@ static void momentum(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const muon_work *w = arg;
   for (int64_t i = begin; i < end; i++)
-    zpk_muon_momentum(w->rule, w->grad, w->m, w->x, i * PIECE, end_of(i, w->elements), &w->sums[i]);
+    zpk_muon_momentum(w->rule, w->grad, w->m, w->x, i * PIECE, end_of(i, w->elements));
+}
+
+void zpr_muon_momentum(zpr *c, const zpr_block *block, const zpk_update *rule) {
+  muon_work w = work_of(c, block, rule);
+  zpr_parallel(c, pieces_of(w.elements), 1, momentum, &w);
+}
+
+static void squares(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const muon_work *w = arg;
+  for (int64_t i = begin; i < end; i++)
+    w->sums[i] = zpk_muon_squares(w->real, w->from, i * PIECE, end_of(i, w->elements));
 }
 
 static void scale(void *arg, int64_t begin, int64_t end, int worker) {
@@ -61,12 +75,11 @@ static void scale(void *arg, int64_t begin, int64_t end, int worker) {
     zpk_muon_scale(w->real, w->factor, w->from, w->to, i * PIECE, end_of(i, w->elements));
 }
 
-void zpr_muon_first(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, void *y, const zpr_muon_room *room) {
-  muon_work w = work_of(c, matrix, rule);
-  int64_t pieces = pieces_of(w.elements);
+void zpr_muon_unit(zpr *c, const void *x, void *y, int64_t elements, const zpr_muon_room *room) {
+  muon_work w = {.c = c, .real = real_of(c), .elements = elements, .from = x, .to = y, .sums = room->sums};
+  int64_t pieces = pieces_of(elements);
   double sum = 0;
-  w.sums = room->sums, w.from = w.x, w.to = y;
-  zpr_parallel(c, pieces, 1, momentum, &w);
+  zpr_parallel(c, pieces, 1, squares, &w);
   for (int64_t i = 0; i < pieces; i++) sum += w.sums[i];
   w.factor = 1 / fmax(sqrt(sum), LEAST_LENGTH);
   zpr_parallel(c, pieces, 1, scale, &w);
@@ -78,12 +91,26 @@ void zpr_muon_mix(zpr *c, double factor, double diagonal, const void *x, void *y
   zpk_muon_diagonal(w.real, diagonal, y, n);
 }
 
+static void place(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const muon_work *w = arg;
+  for (int64_t i = begin; i < end; i++) memcpy(w->to + i * w->to_bytes, w->from + i * w->from_bytes, (size_t)w->width);
+}
+
+void zpr_muon_place(zpr *c, void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t width,
+                    int64_t blocks) {
+  int64_t real = zpk_real_bytes(c->program->dtype);
+  muon_work w = {
+      .from = from, .to = to, .width = width * real, .from_bytes = from_stride * real, .to_bytes = to_stride * real};
+  zpr_parallel(c, blocks, PIECE / width + 1, place, &w);
+}
+
 static void apply(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const muon_work *w = arg;
   for (int64_t i = begin; i < end; i++) {
     int64_t first = i * PIECE, last = end_of(i, w->elements);
-    zpk_muon_apply(w->rule, w->param, w->from, w->factor, first, last);
+    zpk_muon_apply(w->rule, w->param, w->x, w->factor, first, last);
     if (w->average) zpk_average(w->rule, w->param, w->average, first, last);
     if (w->weights)
       zpk_round(w->rule->dtype, (const float *)(const void *)w->param + first, (uint16_t *)(void *)w->weights + first,
@@ -91,8 +118,8 @@ static void apply(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-void zpr_muon_apply(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, const void *x, double factor) {
-  muon_work w = work_of(c, matrix, rule);
-  w.from = x, w.factor = factor;
+void zpr_muon_apply(zpr *c, const zpr_block *block, const zpk_update *rule, double factor) {
+  muon_work w = work_of(c, block, rule);
+  w.factor = factor;
   zpr_parallel(c, pieces_of(w.elements), 1, apply, &w);
 }

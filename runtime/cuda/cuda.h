@@ -53,7 +53,16 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(apply_signs)                                                                                                       \
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
+  X(adafactor_rows)                                                                                                    \
+  X(adafactor_cols)                                                                                                    \
+  X(adafactor_add)                                                                                                     \
+  X(adafactor_means)                                                                                                   \
+  X(adafactor_factors)                                                                                                 \
+  X(adafactor_squares)                                                                                                 \
+  X(adafactor_apply)                                                                                                   \
   X(muon_momentum)                                                                                                     \
+  X(muon_squares)                                                                                                      \
+  X(muon_place)                                                                                                        \
   X(muon_mix)                                                                                                          \
   X(muon_apply)                                                                                                        \
   X(lamb_moments)                                                                                                      \

@@ -17,20 +17,31 @@ static int64_t blocks_of(int64_t count, int64_t free_bytes) {
   return blocks < room ? blocks : room;
 }
 
-void zpr_muon_first(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, void *y, const zpr_muon_room *room) {
+void zpr_muon_momentum(zpr *c, const zpr_block *block, const zpk_update *rule) {
   const zpr_stage *s = c->stage;
-  int64_t size = zpk_bytes(rule->dtype), state = matrix->begin * zpk_real_bytes(rule->dtype),
-          count = matrix->rows * matrix->cols, blocks = blocks_of(count, room->free_bytes);
+  int64_t size = zpk_bytes(rule->dtype), state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
   zpd_muon_update a = {.momentum = rule->momentum,
                        .grad_scale = rule->grad_scale,
-                       .grad = (char *)zpr_at(c, s->grads) + matrix->begin * size,
+                       .grad = (char *)zpr_at(c, s->grads) + block->begin * size,
                        .m = (char *)zpr_at(c, s->moment1) + state,
                        .x = (char *)zpr_at(c, s->moment2) + state,
-                       .sums = room->free,
-                       .count = count};
-  zpd_muon_mixture scale = {.x = a.x, .y = y, .count = count, .sums = a.sums, .n_sums = blocks, .least = 1e-7};
-  zpr_launch(c, &c->state->device->kernels.muon_momentum, &a, sizeof a, blocks, 1, 1, ZPD_FLAT_THREADS);
-  launch(c, &c->state->device->kernels.muon_mix, &scale, sizeof scale, count);
+                       .count = block->end - block->begin};
+  launch(c, &c->state->device->kernels.muon_momentum, &a, sizeof a, a.count);
+}
+
+void zpr_muon_unit(zpr *c, const void *x, void *y, int64_t elements, const zpr_muon_room *room) {
+  zpd_muon_length a = {.x = x, .sums = room->free, .count = elements};
+  zpd_muon_mixture scale = {.x = x, .y = y, .count = elements, .sums = a.sums, .least = 1e-7};
+  scale.n_sums = blocks_of(elements, room->free_bytes);
+  zpr_launch(c, &c->state->device->kernels.muon_squares, &a, sizeof a, scale.n_sums, 1, 1, ZPD_FLAT_THREADS);
+  launch(c, &c->state->device->kernels.muon_mix, &scale, sizeof scale, elements);
+}
+
+void zpr_muon_place(zpr *c, void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t width,
+                    int64_t blocks) {
+  zpd_muon_blocks a = {
+      .from = from, .to = to, .blocks = blocks, .width = width, .from_stride = from_stride, .to_stride = to_stride};
+  launch(c, &c->state->device->kernels.muon_place, &a, sizeof a, blocks * width);
 }
 
 void zpr_muon_mix(zpr *c, double factor, double diagonal, const void *x, void *y, int64_t n) {
@@ -38,11 +49,11 @@ void zpr_muon_mix(zpr *c, double factor, double diagonal, const void *x, void *y
   launch(c, &c->state->device->kernels.muon_mix, &a, sizeof a, a.count);
 }
 
-void zpr_muon_apply(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, const void *x, double scale) {
+void zpr_muon_apply(zpr *c, const zpr_block *block, const zpk_update *rule, double scale) {
   const zpr_stage *s = c->stage;
   bool mixed = zpk_is_narrow(rule->dtype);
-  int64_t size = zpk_bytes(rule->dtype), state = matrix->begin * zpk_real_bytes(rule->dtype);
-  char *weights = (char *)zpr_at(c, s->params) + matrix->begin * size;
+  int64_t size = zpk_bytes(rule->dtype), state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
+  char *weights = (char *)zpr_at(c, s->params) + (block->begin + block->to_params) * size;
   zpd_muon_weights a = {.lr = rule->lr,
                         .weight_decay = rule->weight_decay,
                         .scale = scale,
@@ -50,7 +61,7 @@ void zpr_muon_apply(zpr *c, const zpr_matrix *matrix, const zpk_update *rule, co
                         .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
                         .weight = mixed ? weights : NULL,
                         .average = rule->ema > 0 ? (char *)zpr_at(c, s->average) + state : NULL,
-                        .x = x,
-                        .count = matrix->rows * matrix->cols};
+                        .x = (char *)zpr_at(c, s->moment2) + state,
+                        .count = block->end - block->begin};
   launch(c, &c->state->device->kernels.muon_apply, &a, sizeof a, a.count);
 }

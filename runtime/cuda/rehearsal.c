@@ -41,15 +41,31 @@ static void rehearse_muon(zpr *c) {
   c->state->rehearses = false;
 }
 
-/* What is started for sums over ranks and at the end of a step, with every optimizer. */
+static void load_all(zpr *c, zpr_device_kernel *const *kernels, size_t n) {
+  for (size_t i = 0; i < n; i++) zpr_load_kernel(c, kernels[i], 0);
+}
+#define LOAD_ALL(c, kernels) load_all(c, kernels, sizeof kernels / sizeof *kernels)
+
+/* What some optimizers have alone. */
+static void load_optimizer(zpr *c) {
+  zpr_kernels *k = &c->state->device->kernels;
+  zpr_device_kernel *const muon[] = {&k->muon_momentum, &k->muon_squares, &k->muon_place, &k->muon_mix, &k->muon_apply};
+  zpr_device_kernel *const adafactor[] = {&k->adafactor_rows,  &k->adafactor_cols,    &k->adafactor_add,
+                                          &k->adafactor_means, &k->adafactor_factors, &k->adafactor_squares,
+                                          &k->adafactor_apply};
+  if (c->program->optimizer == ZPR_MUON) LOAD_ALL(c, muon);
+  if (c->program->optimizer == ZPR_ADAFACTOR) LOAD_ALL(c, adafactor);
+}
+
+/* What is started for sums over ranks and at the end of a step. */
 static void load_the_rest(zpr *c) {
   zpr_kernels *k = &c->state->device->kernels;
-  zpr_device_kernel *const rest[] = {
-      &k->sum_parts,     &k->square_segments, &k->decide,     &k->optimizer,     &k->pack_signs,
-      &k->unpack_signs,  &k->average_signs,   &k->momentum,   &k->frozen_update, &k->lamb_moments,
-      &k->muon_momentum, &k->muon_mix,        &k->muon_apply, &k->owe,           &k->pack_owed,
-      &k->owner_update,  &k->apply_signs};
-  for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zpr_load_kernel(c, rest[i], 0);
+  zpr_device_kernel *const rest[] = {&k->sum_parts,     &k->square_segments, &k->decide,        &k->optimizer,
+                                     &k->pack_signs,    &k->unpack_signs,    &k->average_signs, &k->momentum,
+                                     &k->frozen_update, &k->lamb_moments,    &k->owe,           &k->pack_owed,
+                                     &k->owner_update,  &k->apply_signs};
+  LOAD_ALL(c, rest);
+  load_optimizer(c);
 }
 
 void zpr_prepare(zpr *c) {

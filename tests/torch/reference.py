@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The same training in PyTorch: 20 AdamW steps from the weights that zplan publishes, on the same tokens.
+"""The same training in PyTorch: 20 steps of AdamW, or Adafactor, from the weights that zplan publishes, on the same tokens.
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3, vit, squad, t5 or t5_v1_1. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3, vit, squad, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -144,12 +144,20 @@ def pair_batches():
         yield arrays["source"][at], arrays["labels"][at], arrays["target"][at], arrays["lengths"][at]
 
 
+def adafactor(name, weights):
+    """transformers' own, with the learning rates of the schedule; decay for matrices alone."""
+    import transformers
+    options = settings.ADAFACTOR[name]
+    groups = [{"params": [w for w in weights.values() if (w.dim() > 1) == decays], "weight_decay": options["weight_decay"] * decays} for decays in (True, False)]
+    return transformers.Adafactor(groups, lr=settings.LR, beta1=options["beta1"], relative_step=False, scale_parameter=True)
+
+
 def t5(*arguments, **architecture):
     import encoder_decoder  # transformers, which the others do without
     return encoder_decoder.t5(*arguments, **architecture)
 
 
-BATCHES = {"squad": span_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches,
+BATCHES = {"squad": span_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
            "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
@@ -175,13 +183,16 @@ def train(name, weights):
     loads = {}  # of experts, by the name of the bias that they move
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": functools.partial(model.deepseek, loads=loads),
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert,
-               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "squad": model.squad, "t5": t5, "t5_v1_1": t5}[name]
+               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "squad": model.squad, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}
         for w in set(weights) - set(trained):
             weights[w].requires_grad_(False)
-    optimizer = model.adamw(trained, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
+    if name in settings.ADAFACTOR:
+        optimizer = adafactor(name, trained)
+    else:
+        optimizer = model.adamw(trained, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
     losses, norms, parts = [], [], {}
     for step, (tokens, labels, *lengths) in enumerate(BATCHES.get(name, batches)()):
         for group in optimizer.param_groups:

@@ -21,13 +21,16 @@ ARCHITECTURES = {
     "squad": {"layers": 3, "heads": 4},
     "t5": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
     "t5_v1_1": {"heads": 4, "head": 12, "gated": True, "max_distance": 16},
+    "t5_adafactor": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
 DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64",
-          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "lora": "float64"}
+          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64"}
 # Where the model is not that of the file of its name, as it stands there.
 FILES = {"deepseek": ("moe", ("model.deepseek=true",)),
+         "t5_adafactor": ("t5", ("optimizer=adafactor(lr = 1e-3, beta1 = 0.9, weight_decay = 0.1)",)),
          "sparse_bert": ("bert", ("model.sparse=true", "model.S=64", 'precision="fp64"'))}
+ADAFACTOR = {"t5_adafactor": {"beta1": 0.9, "weight_decay": 0.1}}  # models that transformers' Adafactor trains
 BIAS_RATE = 0.01  # of what choices of experts are corrected by
 LENGTHS = {"sparse_bert": 64}
 LORA = {"alpha": 6, "trained": ("norm.weight",)}  # the rank is in the shapes

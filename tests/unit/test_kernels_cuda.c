@@ -467,10 +467,13 @@ static void muon(zpk_dtype dtype) {
   }
   memcpy(want_p, p, sizeof p), memcpy(want_m, m, sizeof m), memcpy(want_a, average, sizeof average);
   const zpd_muon_update first = {
-      .momentum = u.momentum, .grad_scale = u.grad_scale, .grad = g, .m = m, .x = x, .sums = sums, .count = N};
+      .momentum = u.momentum, .grad_scale = u.grad_scale, .grad = g, .m = m, .x = x, .count = N};
+  const zpd_muon_length length = {.x = x, .sums = sums, .count = N};
   const zpd_muon_mixture scale = {.x = x, .y = y, .count = N, .sums = sums, .n_sums = BLOCKS, .least = 1e-7};
-  launch(dtype, "zpd_muon_momentum", &first, BLOCKS);
-  zpk_muon_momentum(&u, g, want_m, want_x, 0, N, &want);
+  launch(dtype, "zpd_muon_momentum", &first, 2);
+  zpk_muon_momentum(&u, g, want_m, want_x, 0, N);
+  launch(dtype, "zpd_muon_squares", &length, BLOCKS);
+  want = zpk_muon_squares(dtype, want_x, 0, N);
   cr_expect_float_eq(sums[0] + sums[1] + sums[2], want, 10 * bound * want);
   launch(dtype, "zpd_muon_mix", &scale, 2);
   zpk_muon_scale(dtype, 1 / sqrt(want), want_x, want_y, 0, N);
@@ -502,6 +505,10 @@ static void muon(zpk_dtype dtype) {
   zpk_muon_diagonal(dtype, -5, want_y, SIDE);
   for (int i = 0; i < SIDE * SIDE; i++)
     cr_expect_float_eq(get(real, x, i), get(real, want_y, i), 20 * bound, "square %d", i);
+  const zpd_muon_blocks blocks = {.from = x, .to = y, .blocks = 7, .width = 5, .from_stride = 11, .to_stride = 6};
+  launch(dtype, "zpd_muon_place", &blocks, 2);
+  for (int i = 0; i < 7 * 5; i++)
+    cr_expect_eq(get(real, y, i / 5 * 6 + i % 5), get(real, x, i / 5 * 11 + i % 5), "block %d", i / 5);
   const zpd_muon_mixture nothing = {.x = y, .y = y, .count = N, .sums = (double[]){0, 0}, .n_sums = 2, .least = 0.5};
   memcpy(want_y, y, sizeof y);
   launch(dtype, "zpd_muon_mix", &nothing, 1);

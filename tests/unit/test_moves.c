@@ -17,9 +17,11 @@ enum { BEGIN, LAYERS, END, UPDATE_BYTES = 28 };
 static const model_size TINY = {STYLE_GPT, 256, 32, 64, 3, 4, 4, 256, true};
 static const zp_home HOST = {ZP_TIER_HOST, 8}, DISK = {ZP_TIER_NVME, 8};
 
-static zp_program *program_of(const model_size *size, bool gpu, zp_choice c, int64_t batch) {
+static zp_program *program_with(zp_optimizer_kind optimizer, const model_size *size, bool gpu, zp_choice c,
+                                int64_t batch) {
   const char *reason = NULL;
   zp_spec *spec = build_spec(arena, size, gpu ? gpu_cluster(1) : cpu_cluster(), batch);
+  spec->train.optimizer = optimizer;
   zp_machine machine = zp_machine_make(&spec->cluster, ZP_PREC_F32, c.tensor);
   zp_sharding *sharding =
       zp_shard_experts(arena, spec->model, &machine, c.tensor, c.expert ? c.expert : 1, c.sequence, &reason);
@@ -27,6 +29,10 @@ static zp_program *program_of(const model_size *size, bool gpu, zp_choice c, int
   zp_lowered **stages = zp_lower_stages(arena, spec, sharding, &c, &reason);
   cr_assert(stages, "%s", reason);
   return zp_program_make(arena, (const zp_lowered *const *)stages, &c);
+}
+
+static zp_program *program_of(const model_size *size, bool gpu, zp_choice c, int64_t batch) {
+  return program_with(ZP_OPT_ADAMW, size, gpu, c, batch);
 }
 
 static zp_choice choice_of(int pipeline, int data, int zero) {
@@ -401,6 +407,71 @@ Test(moves, partial_sums) {
     cr_expect_eq(zp_move_sent_bytes(&list.data[i]), 2 * list.data[i].elements * 4);
   }
   cr_expect_eq(found, 1);
+}
+
+#define WHOLE(elements, times, queue)                                                                                  \
+  { "whole matrices", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, elements, 4, times, queue, 2 }
+/* Two data ranks exchange two of the three layers, then one and what stands for a second, there and back. */
+Test(moves, muon_exchanges_shards) {
+  zp_program *p = program_with(ZP_OPT_MUON, &TINY, false, choice_of(1, 2, 1), 8);
+  EXPECT_ROWS(p, 0, SUM(ZP_WHEN_AFTER_BACKWARD, BEGIN, 1, TABLE), SUM(ZP_WHEN_AFTER_BACKWARD, BEGIN, 1, POSITIONS),
+              SUM(ZP_WHEN_AFTER_BACKWARD, LAYERS, 3, PADDED), SUM(ZP_WHEN_AFTER_BACKWARD, END, 1, NORM_PADDED),
+              SUM(ZP_WHEN_AFTER_BACKWARD, END, 1, NORM_PADDED), WHOLE(PADDED, 4, ZP_QUEUE_DATA), BACK(BEGIN, 1, TABLE),
+              BACK(BEGIN, 1, POSITIONS), BACK(LAYERS, 3, PADDED), BACK(END, 1, NORM_PADDED), BACK(END, 1, NORM_PADDED));
+}
+
+/* Two tensor ranks gather a layer's four matrices, which both work on: three times; and with ZeRO each pair those of
+ * one layer, and a pair of the two those of the third. */
+Test(moves, muon_gathers_matrices) {
+  static const int64_t matrices[] = {64 * 192, 64 * 64, 64 * 256, 256 * 64};
+  for (int zero = 0; zero <= 1; zero++) {
+    zp_choice c = choice_of(1, 1 + zero, zero);
+    c.tensor = 2;
+    zp_move_list list = zp_stage_moves(arena, program_with(ZP_OPT_MUON, &TINY, false, c, 8), 0);
+    int64_t found = 0, bytes = 0;
+    for (int i = 0; i < list.len; i++) {
+      if (strcmp(list.data[i].strategy->name, "whole matrices") || list.data[i].queue != ZP_QUEUE_TENSOR) continue;
+      cr_expect_eq(list.data[i].elements, matrices[found++ / (1 + zero)]);
+      bytes += zp_move_sent_bytes(&list.data[i]);
+    }
+    cr_expect_eq(found, 4 * (1 + zero));
+    cr_expect_eq(bytes, 3 * 12 * 64 * 64 * 4, "every layer once, half of it from either rank to the other");
+  }
+}
+
+#define STATISTICS(elements, times)                                                                                    \
+  { "statistics", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, elements, 8, times, ZP_QUEUE_DATA, 2 }
+/* Rows and columns of a layer's four matrices: 64 + 192, 64 + 64, 64 + 256 and 256 + 64; all of its vectors: 192 + 64 +
+ * 256 + 64 and four of 64. The table has 256 + 64, positions 32 + 64, the last norm two vectors. */
+enum { OF_LAYER = 1024 + 832, OF_TABLE = 320, OF_POSITIONS = 96 };
+Test(moves, adafactor_sums_rows_and_columns) {
+  zp_program *p = program_with(ZP_OPT_ADAFACTOR, &TINY, false, choice_of(1, 2, 2), 8);
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  static const row rows[] = {STATISTICS(OF_LAYER, 3), STATISTICS(OF_TABLE, 1), STATISTICS(OF_POSITIONS, 1),
+                             STATISTICS(NORM, 1), STATISTICS(NORM, 1)};
+  int found = 0;
+  for (int i = 0; i < list.len; i++) {
+    if (strcmp(list.data[i].strategy->name, "statistics")) continue;
+    cr_assert_lt(found, 5);
+    cr_expect(list.data[i].elements == rows[found].elements && list.data[i].times == rows[found].times,
+              "record %d: %lld", found, (long long)list.data[i].elements);
+    cr_expect_eq(zp_move_sent_bytes(&list.data[i]), 2 * rows[found].elements * 8 * rows[found].times);
+    found++;
+  }
+  cr_expect_eq(found, 5);
+  cr_expect_eq(p->stages[0].statistics, 3 * OF_LAYER + OF_TABLE + OF_POSITIONS + 2 * NORM);
+  cr_expect_eq(p->stages[0].memory.optimizer, p->stages[0].statistics * 4, "no other state");
+}
+
+/* Two tensor ranks share a layer's matrices and the vectors of the split sides, 192 and 256, and the table's rows. */
+Test(moves, adafactor_sums_what_tensor_ranks_share) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.tensor = 2;
+  zp_move_list list = zp_stage_moves(arena, program_with(ZP_OPT_ADAFACTOR, &TINY, false, c, 8), 0);
+  int64_t bytes = 0;
+  for (int i = 0; i < list.len; i++)
+    if (strcmp(list.data[i].strategy->name, "statistics") == 0) bytes += zp_move_sent_bytes(&list.data[i]);
+  cr_expect_eq(bytes, 2 * (3 * (1024 + 192 + 256) + OF_TABLE) * 8);
 }
 
 /* 168512 elements are 2633 blocks of 64, which two ranks share: 2634. A sign an element and 4 bytes a block, two

@@ -283,7 +283,8 @@ static void try_rank_orders(brute *b, zp_choice choice, bool allowed) {
 
 static void try_degrees(brute *b, int tensor, int pipeline, int data) {
   const zp_constraints *c = &b->spec->plans.data[0];
-  if (tensor > b->machine.devices_per_node || has_enough(b)) return;
+  bool one_host = b->spec->cluster.node.device.is_cpu;
+  if ((!one_host && tensor > b->machine.devices_per_node) || has_enough(b)) return;
   for (int64_t microbatch = 1; microbatch <= 4; microbatch++)
     for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
       if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
@@ -355,15 +356,14 @@ static void set_offload(zp_constraints *c, bool offload) {
 }
 
 /* An update that takes longer where layers are, and whose matrices are whole. */
-static bool takes_muon;
+static bool takes_muon, takes_adafactor;
 static void take_muon(zp_spec *spec) {
   zp_constraints *c = &spec->plans.data[0];
-  spec->train.optimizer = ZP_OPT_MUON;
+  spec->train.optimizer = takes_adafactor ? ZP_OPT_ADAFACTOR : ZP_OPT_MUON;
   spec->train.precision = ZP_PREC_F32; /* 16 bits have tiles that are larger than these devices */
   spec->cluster.node.device.is_cpu = true;
   spec->cluster.node.device.memory_bytes *= 16;
   if (!c->idle.set) c->idle = (zp_limit){.set = true, .high = 4}; /* else CPU ranks are all started */
-  allow(&c->zero, 0);
 }
 /* Some parameters are frozen. */
 static bool freezes;
@@ -410,6 +410,13 @@ Test(search_full, equals_brute_force_with_muon) {
   state = 3;
   takes_muon = true;
   expect_optima(false, false, MUON_INSTANCES);
+}
+
+/* State that no element has a share of, and sums that bounds leave out. */
+Test(search_full, equals_brute_force_with_adafactor) {
+  state = 5;
+  takes_muon = takes_adafactor = true;
+  expect_optima(false, false, MUON_INSTANCES / 2);
 }
 
 /* In a quarter of the instances all parameters but one: what is left has next to no state, and weights fill the memory.

@@ -243,6 +243,7 @@ Test(verify, tampered_arenas_are_found) {
       {"stages[0].arena.at_master", SET, 0, NULL, "master weights is placed but has no bytes"},
       {"stages[0].arena.at_moment1", ADD, -256, NULL, "gradients and first moment overlap"},
       {"stages[0].arena.at_average", SET, 0, NULL, "average of the weights is placed but has no bytes"},
+      {"stages[0].arena.at_statistics", SET, 0, NULL, "statistics is placed but has no bytes"},
       {"stages[0].arena.at_moment2", ADD, -4, NULL, "second moment stands at byte"},
       {"stages[0].arena.at_inputs", SET, 0, NULL, "params and inputs overlap"},
       {"stages[0].arena.at_slots", ADD, 256, NULL, "overlap"},

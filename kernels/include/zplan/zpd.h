@@ -261,15 +261,48 @@ typedef struct zpd_update {
                * grid-stride
                */
 
+/* Adafactor, of a tensor whose last two dimensions are rows and cols (a vector has one row): `count` elements that a
+ * rank updates, from element `first` of its share on, which is blocks of `width` of the tensor's, the first at
+ * share_first, strides from one to the next in either. Statistics, sums and factors are n_rows, then n_cols. */
+typedef struct zpd_factored {
+  double grad_scale, beta1, beta2, eps, ema, keep, factor; /* keep: of parameters */
+  const void *grad;
+  void *param, *weight; /* as those of zpd_update */
+  void *m, *average;    /* NULL: there is none */
+  void *state, *factors;
+  double *sums; /* of rows and columns; squares: of parameters and of updates, [gridDim.x][2] */
+  zpd_int count, first, width, share_first, stride, local_stride;
+  zpd_int rows, cols, n_rows, n_cols;
+} zpd_factored; /* kernels zpd_adafactor_rows, _cols, _means, _factors, _squares, _apply: any grid */
+
+/* to[i] = from[i] + from[count + i] + .., of n ranks. */
+typedef struct zpd_arrivals {
+  double *to;
+  const double *from;
+  zpd_int count, n;
+} zpd_arrivals; /* kernel zpd_adafactor_add: grid-stride */
+
 /* Muon: new momentum, and the update of a matrix before it is orthogonalised, with its squares in every block of
  * threads. */
 typedef struct zpd_muon_update {
   double momentum, grad_scale;
   const void *grad;
   void *m, *x;
-  double *sums; /* [gridDim.x] */
   zpd_int count;
 } zpd_muon_update; /* kernel zpd_muon_momentum: grid-stride */
+
+typedef struct zpd_muon_length {
+  const void *x;
+  double *sums; /* of squares, [gridDim.x] */
+  zpd_int count;
+} zpd_muon_length; /* kernel zpd_muon_squares: grid-stride */
+
+/* Blocks of `width` elements, strides from one to the next. */
+typedef struct zpd_muon_blocks {
+  const void *from;
+  void *to;
+  zpd_int blocks, width, from_stride, to_stride;
+} zpd_muon_blocks; /* kernel zpd_muon_place: grid-stride */
 
 /* y = factor x, with `diagonal` on the diagonal of n x n (n 0: none); or y = x / max(sqrt(their sum), least) where
  * there are sums. x may be y. */

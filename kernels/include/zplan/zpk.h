@@ -263,10 +263,23 @@ void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *gra
 void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
                       int64_t end, double sums[2]);
 void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+/* Adafactor (formulas in adafactor.c): `count` elements from element `first` on of a tensor whose last two dimensions
+ * are rows and cols; a vector has one row. What they are multiplied by, and sums, are those of the whole tensor, `rows`
+ * NULL: none. The sums of squared gradients by row and column are added to. Sums of squares of parameters and of
+ * updates, as well. The parameters: `factor` of the update before it, which is m's with momentum, else m is NULL; lr
+ * only decays. */
+typedef struct zpk_rows {
+  int64_t rows, cols, first, count;
+} zpk_rows;
+void zpk_adafactor_sums(const zpk_update *u, const zpk_rows *at, const void *grad, double *rows, double *cols);
+void zpk_adafactor_squares(const zpk_update *u, const zpk_rows *at, const void *param, const void *grad,
+                           const void *rows, const void *cols, double sums[2]);
+void zpk_adafactor_apply(const zpk_update *u, const zpk_rows *at, void *param, const void *grad, void *m,
+                         const void *rows, const void *cols, double factor);
 /* Muon (formulas in muon.c), all of the type of the master weights but for the gradient: momentum, and the update
- * before it is orthogonalised, with the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
-void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end,
-                       double *sum);
+ * before it is orthogonalised; the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
+void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end);
+double zpk_muon_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end);
 void zpk_muon_diagonal(zpk_dtype dtype, double value, void *x, int64_t n);
 void zpk_muon_apply(const zpk_update *u, void *param, const void *x, double scale, int64_t begin, int64_t end);

@@ -22,6 +22,8 @@
   X(zp_tied_weights, ON_STEP)                                                                                          \
   X(zp_partial_sums, ON_STEP)                                                                                          \
   X(zp_optimizer_away, ON_STEP)                                                                                        \
+  X(zp_statistics_sums, ON_STEP)                                                                                       \
+  X(zp_whole_matrices, ON_STEP)                                                                                        \
   X(zp_device_update, ON_STEP)                                                                                         \
   X(zp_weights_back, ON_BUCKETS | ON_STEP)
 #define ZP_MOVE_ROW(strategy, moments) extern const zp_move_strategy strategy;

@@ -1,7 +1,7 @@
 /* The update on the device, inside its memory, of one element (AdamW in f32: 32 bytes): the norm reads the gradient;
  * the update reads gradient, state (moments, master copy, average of the weights) and, without a master copy, weights,
- * and writes state and weights. LAMB needs the lengths of tensors in between and reads weights and moments once more.
- */
+ * and writes state and weights. LAMB needs the lengths of tensors in between and reads weights and moments once more,
+ * Adafactor gradients twice and weights once. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -11,6 +11,8 @@ static bool has_master(const zp_lowered *l) { return l->compute_bytes == 2; }
 
 int zp_update_bytes(const zp_lowered *l) {
   int once = l->grad_bytes + 2 * l->state_bytes + (has_master(l) ? 1 : 2) * l->param_bytes;
+  if (l->spec->train.optimizer == ZP_OPT_ADAFACTOR)
+    return once + 2 * l->grad_bytes + (has_master(l) ? 4 : l->param_bytes);
   return once + (l->spec->train.optimizer == ZP_OPT_LAMB ? zp_update_state_bytes(l) - l->average_bytes : 0);
 }
 
@@ -35,23 +37,13 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    8 - zp_eighths_away(x, ZP_STATE_OPTIMIZER), zp_update_bytes(x->lowered));
 }
 
-/* A matrix is orthogonalised as a whole, by the processor that holds it. */
-static const char *refuse_muon(const zp_choice *c) {
-  if (c->tensor > 1) return "muon needs whole matrices: tensor = 1";
-  if (c->zero > 0) return "muon needs whole matrices: zero = 0";
-  return NULL;
-}
-
 /* Lengths of tensors come between LAMB's two passes, over what is on the device. The steps of 1-bit Adam that exchange
  * momentum have kernels of their own, without an average. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   static const zp_state states[] = {ZP_STATE_OPTIMIZER, ZP_STATE_GRADIENTS, ZP_STATE_PARAMS};
   for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-    if (spec->train.optimizer == ZP_OPT_MUON && c->home[states[i]].eighths > 0)
-      return "muon does not go with optimizer state, gradients or parameters off the device";
-    else if (spec->train.optimizer == ZP_OPT_LAMB && c->home[states[i]].eighths > 0)
+    if (spec->train.optimizer == ZP_OPT_LAMB && c->home[states[i]].eighths > 0)
       return "lamb does not go with optimizer state, gradients or parameters off the device";
-  if (spec->train.optimizer == ZP_OPT_MUON && refuse_muon(c)) return refuse_muon(c);
   if (c->compress && spec->train.ema > 0) return "compress does not go with ema";
   return NULL;
 }

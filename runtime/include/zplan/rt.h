@@ -21,9 +21,15 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 /* ---- tables that the generator prints ---- */
 
 /* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
-typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON } zpr_optimizer;
+typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON, ZPR_ADAFACTOR } zpr_optimizer;
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
-typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
+typedef enum zpr_rate {
+  ZPR_RATE_CONSTANT,
+  ZPR_RATE_LINEAR,
+  ZPR_RATE_COSINE,
+  ZPR_RATE_STABLE_DECAY,
+  ZPR_RATE_RELATIVE
+} zpr_rate;
 typedef enum zpr_source_kind {
   ZPR_NO_DATA,
   ZPR_TOKENS,
@@ -105,6 +111,8 @@ typedef struct zpr_stage {
   int64_t params, grads;
   int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
   int64_t average;          /* of the weights, as moments; only where program->ema > 0 */
+  int64_t statistics,
+      n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
    * who hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
@@ -122,9 +130,10 @@ typedef struct zpr_stage {
   int64_t error, server_error, host_error, host_server_error, host_records;
   int64_t local_sum, anchor;      /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
   int64_t fresh, momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step */
-  int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together, where Muon works */
-  zpr_away params_away;           /* of the elements of `params` */
-  int64_t param_ring, grad_ring;  /* where either leave: byte of the arena with two buffers of bucket_elements */
+  int64_t scratch,
+      scratch_bytes;    /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
+  zpr_away params_away; /* of the elements of `params` */
+  int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
    * windows each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
@@ -294,6 +303,9 @@ typedef struct zpr_program {
   /* Training settings. */
   zpr_optimizer optimizer;
   double lr, beta1, beta2, eps, momentum, clip, min_lr;
+  /* Adafactor: beta2 of step t is 1 - t^-decay_rate; what updates and parameters are scaled by */
+  double decay_rate, clip_threshold, least_scale;
+  bool scale_parameter;
   double ema;                 /* what a step leaves of the average of the weights; 0: there is none */
   int64_t loss_scale;         /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
   int64_t scale_window;       /* f16: steps without overflow after which it doubles; 0: it stays as it is */

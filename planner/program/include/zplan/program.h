@@ -98,6 +98,8 @@ typedef struct zp_segment_program {
   bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;  /* per entry of zp_lowered.shared */
   int64_t products_bytes;   /* scratch memory of its products (zp_products_bytes); 0: none */
+  int64_t statistics;       /* of one instance: zp_statistics of its own parameters, and of them, */
+  int64_t split_statistics; /* of those that tensor ranks share */
   int64_t orthogonal_bytes; /* of the transient region, that the update of its largest matrix works in (Muon) */
   double orthogonal_s;      /* priced: seconds that Muon's products of one unit take */
   bool reads_numbers;       /* inputs that are numbers */
@@ -206,7 +208,8 @@ typedef struct zp_stage {
   bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   bool reads_numbers;   /* some unit does: then the inputs in the arena have the numbers */
   /* byte offsets in the arena; -1 when absent */
-  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_average, at_inputs, at_slots;
+  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_average, at_statistics, at_inputs, at_slots;
+  int64_t statistics;  /* Adafactor's, of all parameters of the stage, which every rank has */
   int64_t at_carry[2]; /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to
                           at_send_up */
   int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one
@@ -303,7 +306,21 @@ static inline const zp_procedure *zp_backward_of(const zp_segment_program *segme
   assert(!zp_schedule_splits(schedule) || segment->split.name);
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
-/* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters. */
+/* ---- Muon (moves/whole_matrices.c) ---- */
+/* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
+bool zp_shares_matrix(const zp_lowered *lowered, int param);
+/* How many of `count` instances of a run a rank works on. */
+int64_t zp_matrix_rounds(const zp_choice *choice, int64_t count);
+/* Bytes of the transient region that the update of `count` instances of a segment works in; 0: it has no such matrix.
+ */
+int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
+/* ---- Adafactor (moves/statistics.c) ---- */
+/* Is the parameter shared out over the tensor ranks? Then so are the sums of squares that its statistics come from. */
+bool zp_splits_statistics(const zp_lowered *lowered, int param);
+/* Bytes of the transient region that the update of an instance works in, or of a parameter alone. */
+int64_t zp_statistics_room(const zp_choice *choice, int64_t statistics);
+/* Bytes of the transient region that calls of the segment's procedures need, and the update of its parameters, at
+ * least. */
 static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_schedule schedule) {
   int64_t most = zp_backward_of(segment, schedule)->transient_bytes;
   if (most < segment->forward.transient_bytes) most = segment->forward.transient_bytes;

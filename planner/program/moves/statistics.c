@@ -1,0 +1,80 @@
+/* Adafactor (arXiv 1804.04235): means of a matrix's squared gradients by row and column, of whole tensors, which every
+ * rank has. So whoever has a part of a tensor gives its sums of squares, in f64: tensor ranks of what they share, and
+ * with ZeRO 1 to 3 the data ranks, of a unit at a time. The lengths of tensors are summed over all ranks beside, as the
+ * norm is (runtime/adafactor.c). */
+#include "strategy.h"
+
+#include <assert.h>
+#include <zplan/buf.h>
+
+enum { SUM_BYTES = 8 };
+
+static bool shards(const zp_choice *c) { return zp_shards_state(c) && c->data > 1; }
+
+static bool is_adafactor(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_ADAFACTOR; }
+
+bool zp_splits_statistics(const zp_lowered *l, int param) {
+  return l->sharding->tensor > 1 && l->sharding->param[param].split_dim >= 0;
+}
+
+/* Sums, then those that arrive, where factors stand later: room for whole shares of all ranks, twice. */
+int64_t zp_statistics_room(const zp_choice *c, int64_t statistics) {
+  int64_t ranks = (int64_t)c->tensor * c->data;
+  return statistics == 0 ? 0 : 2 * (zp_round_up(statistics, ranks) + ranks) * SUM_BYTES;
+}
+
+static bool applies(const zp_move_scope *x) {
+  return is_adafactor(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
+}
+
+/* The sums of an instance, or of a parameter that is shared between units; times: how many of them. */
+static void sum(const zp_move_scope *x, int64_t all, int64_t split, int64_t times, zp_on_move *emit, void *user) {
+  zp_move move = zp_move_begin(x, &zp_statistics_sums, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_AT_ONCE);
+  move.times = times;
+  if (split > 0) {
+    move.way = ZP_WAY_ALL_REDUCE;
+    move.queue = ZP_QUEUE_TENSOR;
+    move.from = ZP_END_DEVICE;
+    move.to = ZP_END_TENSOR_RANKS;
+    move.ranks = x->choice->tensor;
+    move.elements = zp_round_up(split, x->choice->tensor);
+    move.all_elements = move.elements * x->choice->data;
+    move.element_bytes = SUM_BYTES;
+    emit(user, &move);
+  }
+  if (shards(x->choice))
+    zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false,
+                          zp_round_up(all - split + zp_round_up(split, x->choice->tensor), x->choice->data), SUM_BYTES,
+                          emit, user);
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  const zp_lowered *l = x->lowered;
+  for (int r = 0; r < x->stage->runs.len; r++) {
+    const zp_segment_program *s = &l->segments[x->stage->runs.data[r].segment];
+    if (s->statistics > 0) sum(x, s->statistics, s->split_statistics, x->stage->runs.data[r].count, emit, user);
+  }
+  for (int i = 0; i < x->stage->shared.len; i++) {
+    int param = x->stage->shared.data[i].param;
+    int64_t n = zp_statistics(&l->spec->train, &l->spec->model->params.data[param]);
+    if (n > 0) sum(x, n, zp_splits_statistics(l, param) ? n : 0, 1, emit, user);
+  }
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  const char *who = !shards(x->choice)      ? "tensor ranks"
+                    : x->choice->tensor > 1 ? "tensor and data ranks"
+                                            : "data ranks";
+  return zp_format(arena, "adafactor: %s sum squares of gradients by rows and columns, a unit at a time", who);
+}
+
+static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  if (spec->train.optimizer != ZP_OPT_ADAFACTOR) return NULL;
+  if (zp_expert_ranks(c) > 1) return "adafactor does not go with experts spread over data ranks";
+  if (c->home[ZP_STATE_OPTIMIZER].eighths > 0 || c->home[ZP_STATE_GRADIENTS].eighths > 0 ||
+      c->home[ZP_STATE_PARAMS].eighths > 0)
+    return "adafactor does not go with optimizer state, gradients or parameters off the device";
+  return NULL;
+}
+
+const zp_move_strategy zp_statistics_sums = {"statistics", applies, make, explain, NULL, refuses, NULL, 0};

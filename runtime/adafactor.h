@@ -1,0 +1,61 @@
+/* Private to the step's end: Adafactor (adafactor.c). */
+#ifndef ZPLAN_RT_ADAFACTOR_H
+#define ZPLAN_RT_ADAFACTOR_H
+
+#include "device.h"
+#include "state.h"
+
+/* What Adafactor keeps of a parameter whole: of a matrix means of its rows, then of its columns; of a vector all of
+ * them, as columns. Tensors of several matrices have those of all of them one behind the other. */
+typedef struct zpr_statistics {
+  int64_t rows, cols; /* numbers of either */
+  int64_t height, width, elements;
+} zpr_statistics;
+zpr_statistics zpr_statistics_of(const zpr_param *param);
+/* Where those of parameter k of instance i of a run of this stage begin, in elements of stage->statistics. */
+int64_t zpr_statistics_at(const zpr *c, const zpr_run *run, int64_t i, int k);
+
+typedef struct zpr_adafactor zpr_adafactor;
+zpr_adafactor *zpr_adafactor_open(zpr *c);
+void zpr_adafactor_close(zpr_adafactor *adafactor);
+/* The whole update, the `step`-th that is applied, from 1. Collective. */
+void zpr_adafactor_update(zpr *c, zpr_adafactor *adafactor, const zpk_update *rule, int64_t step);
+
+/* ---- by the back ends: cpu/adafactor.c, cuda/adafactor.c ---- */
+/* A parameter of an instance, and what this rank updates of it. */
+typedef struct zpr_factored {
+  const zpr_run *run;
+  const zpr_param *param;
+  zpr_statistics has;
+  int64_t state;   /* its first statistic */
+  int64_t sums;    /* its first sum among those of the instance */
+  int64_t number;  /* lamb.h */
+  zpr_block own;   /* what this rank updates, */
+  int64_t first;   /* from this element of its share of the parameter on */
+  zpr_share share; /* of the tensor rank */
+  bool counted;
+} zpr_factored;
+enum { ZPR_FACTORED_PIECE = 65536 }; /* elements that a thread of a CPU rank takes */
+
+/* Everything but `squares` is on the device. Sums of squared gradients of n tensors of an instance, by row and column;
+ * they are zero before. */
+void zpr_adafactor_sums(zpr *c, const zpk_update *rule, const zpr_factored *tensors, int n, double *sums);
+/* to[i] = from[i] + from[count + i] + .., of n ranks. */
+void zpr_adafactor_add(zpr *c, double *to, const double *from, int64_t count, int n);
+/* New statistics: beta2 of the old ones, the rest from the sums and eps. */
+void zpr_adafactor_means(zpr *c, const zpk_update *rule, const zpr_factored *tensor, const double *sums);
+/* What gradients are multiplied by: 1 / sqrt(row / mean of the matrix' rows), then 1 / sqrt(col). */
+void zpr_adafactor_factors(zpr *c, const zpr_factored *tensor, void *to);
+/* Squares of parameters, and of updates. room: 16 bytes or more of the device; pieces: [pieces of the tensor][2]. */
+typedef struct zpr_adafactor_room {
+  void *free;
+  int64_t free_bytes;
+  double *pieces;
+} zpr_adafactor_room;
+void zpr_adafactor_squares(zpr *c, const zpk_update *rule, const zpr_factored *tensor, const void *factors,
+                           const zpr_adafactor_room *room, double squares[2]);
+/* New parameters: `factor` of the update; lr only decays. */
+void zpr_adafactor_apply(zpr *c, const zpk_update *rule, const zpr_factored *tensor, const void *factors,
+                         double factor);
+
+#endif

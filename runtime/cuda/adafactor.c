@@ -1,0 +1,87 @@
+/* Adafactor's passes on the GPU (../adafactor.c): a launch each, a tensor at a time. */
+#include "adafactor.h"
+#include "cuda.h"
+
+static int64_t grid_of(zpr *c, int64_t count) { return zpr_grid(c, (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS); }
+
+static void launch(zpr *c, zpr_device_kernel *kernel, const zpd_factored *a, int64_t blocks) {
+  zpr_launch(c, kernel, a, sizeof *a, blocks, 1, 1, ZPD_FLAT_THREADS);
+}
+
+static zpd_factored tensor_of(zpr *c, const zpk_update *rule, const zpr_factored *t) {
+  const zpr_stage *s = c->stage;
+  bool mixed = zpk_is_narrow(c->program->dtype);
+  int64_t size = zpk_bytes(c->program->dtype), real = zpk_real_bytes(c->program->dtype),
+          state = (t->own.begin + t->own.to_state) * real;
+  char *weights = (char *)zpr_at(c, s->params) + (t->own.begin + t->own.to_params) * size;
+  zpd_factored a = {.grad = (char *)zpr_at(c, s->grads) + t->own.begin * size,
+                    .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
+                    .weight = mixed ? weights : NULL,
+                    .state = (char *)zpr_at(c, s->statistics) + t->state * real,
+                    .count = t->own.end - t->own.begin,
+                    .first = t->first,
+                    .width = t->share.width,
+                    .share_first = t->share.first,
+                    .stride = t->share.stride,
+                    .local_stride = t->share.local_stride,
+                    .rows = t->has.height,
+                    .cols = t->has.width,
+                    .n_rows = t->has.rows,
+                    .n_cols = t->has.cols};
+  if (!rule) return a;
+  a.grad_scale = rule->grad_scale, a.beta1 = rule->beta1, a.beta2 = rule->beta2, a.eps = rule->eps, a.ema = rule->ema;
+  a.keep = 1 - rule->lr * rule->weight_decay;
+  if (rule->beta1 > 0) a.m = (char *)zpr_at(c, s->moment1) + state;
+  if (rule->ema > 0) a.average = (char *)zpr_at(c, s->average) + state;
+  return a;
+}
+
+void zpr_adafactor_sums(zpr *c, const zpk_update *rule, const zpr_factored *tensors, int n, double *sums) {
+  zpr_kernels *k = &c->state->device->kernels;
+  for (int i = 0; i < n; i++) {
+    zpd_factored a = tensor_of(c, rule, &tensors[i]);
+    if (a.count == 0) continue;
+    a.sums = sums + tensors[i].sums;
+    if (a.n_rows > 0) launch(c, &k->adafactor_rows, &a, zpr_grid(c, a.n_rows));
+    launch(c, &k->adafactor_cols, &a, zpr_grid(c, (a.cols + 31) / 32 * (a.n_cols / a.cols)));
+  }
+}
+
+void zpr_adafactor_add(zpr *c, double *to, const double *from, int64_t count, int n) {
+  zpd_arrivals a = {.to = to, .from = from, .count = count, .n = n};
+  zpr_launch(c, &c->state->device->kernels.adafactor_add, &a, sizeof a, grid_of(c, count), 1, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_adafactor_means(zpr *c, const zpk_update *rule, const zpr_factored *t, const double *sums) {
+  zpd_factored a = tensor_of(c, rule, t);
+  a.sums = (double *)(uintptr_t)sums;
+  launch(c, &c->state->device->kernels.adafactor_means, &a, grid_of(c, a.n_rows + a.n_cols));
+}
+
+void zpr_adafactor_factors(zpr *c, const zpr_factored *t, void *to) {
+  zpd_factored a = tensor_of(c, NULL, t);
+  a.factors = to;
+  launch(c, &c->state->device->kernels.adafactor_factors, &a, zpr_grid(c, a.n_cols / a.cols));
+}
+
+void zpr_adafactor_squares(zpr *c, const zpk_update *rule, const zpr_factored *t, const void *factors,
+                           const zpr_adafactor_room *room, double squares[2]) {
+  zpd_factored a = tensor_of(c, rule, t);
+  int64_t blocks = (a.count + ZPD_SQUARES_ELEMENTS - 1) / ZPD_SQUARES_ELEMENTS, most = room->free_bytes / 16;
+  if (blocks > ZPD_SQUARES_BLOCKS) blocks = ZPD_SQUARES_BLOCKS;
+  if (blocks > most) blocks = most;
+  a.factors = (void *)(uintptr_t)factors;
+  a.sums = room->free;
+  launch(c, &c->state->device->kernels.adafactor_squares, &a, blocks);
+  const double *part = zpr_window_open(c, room->free, blocks * 16, true);
+  squares[0] = squares[1] = 0;
+  for (int64_t i = 0; i < 2 * blocks; i++) squares[i % 2] += part[i];
+  zpr_window_close(c);
+}
+
+void zpr_adafactor_apply(zpr *c, const zpk_update *rule, const zpr_factored *t, const void *factors, double factor) {
+  zpd_factored a = tensor_of(c, rule, t);
+  a.factors = (void *)(uintptr_t)factors;
+  a.factor = factor;
+  launch(c, &c->state->device->kernels.adafactor_apply, &a, grid_of(c, a.count));
+}
