@@ -45,7 +45,8 @@ static const char *const kernels[] = {
     "zpd_combine",           "zpd_combine_grad",     "zpd_pack_signs",        "zpd_average_signs",
     "zpd_muon_momentum",     "zpd_muon_mix",         "zpd_muon_apply",        "zpd_unpack_signs",
     "zpd_momentum",          "zpd_frozen_update",    "zpd_move_positions",    "zpd_mean_positions",
-    "zpd_spread_positions"};
+    "zpd_spread_positions",  "zpd_gather",           "zpd_gather_grad",       "zpd_reduce",
+    "zpd_reduce_grad",       "zpd_squared_error",    "zpd_squared_error_grad"};
 enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
 
 /* f64: division and square root are calls, for which ptxas saves registers; so only attention is looked at. */
