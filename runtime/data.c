@@ -231,6 +231,7 @@ static void check_label(const zpr_data *data, const zpr_loss *loss, int64_t wind
 static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_loss *loss, int32_t *labels) {
   const zpr_program *p = data->c->program;
   int64_t counted = 0;
+  if (loss->rows > 0) return p->batch * loss->rows;
   if (data->source.kind == ZPR_SYNTHETIC) return p->batch;
   for (int64_t n = first; n < first + p->batch; n++) {
     read_named(data, loss->labels, window_of(data, n), labels);
@@ -289,7 +290,9 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
     if (p->lengths) tokens[count + i] = sample.length;
   }
   zpr_tokens_close(c);
-  for (int i = 0; i < zpr_n_losses(p); i++) c->token_weight[i] = 1 / (double)counted_tokens(data, first);
+  for (int i = 0; i < zpr_n_losses(p); i++)
+    c->token_weight[i] =
+        1 / (double)(p->losses && p->losses[i].rows > 0 ? p->batch * p->losses[i].rows : counted_tokens(data, first));
 }
 
 const int32_t *zpr_input(zpr *c, int input, int64_t mb) {

@@ -267,8 +267,12 @@ static void show_losses(const inference *i, zp_json *answer, const zp_json *loss
   for (int k = 0; k < last->losses.len; k++) {
     const char *name = last->nodes.data[last->tensors.data[last->losses.data[k]].producer].name;
     const zp_json *one = zp_json_get(losses, name);
-    printf("%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
-           100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
+    if (zp_json_get(one, "rows"))
+      printf("%s  loss %.6f  %lld rows\n", name, zp_json_get_real(one, "loss", NAN),
+             (long long)zp_json_get_int(one, "rows", 0));
+    else
+      printf("%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
+             100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
   }
   zp_json_free(answer);
 }
@@ -327,13 +331,19 @@ int zp_cmd_eval(zp_run_state *run) {
   if (!answer) return finish(&i, status);
   double loss = zp_json_get_real(answer, "loss", NAN);
   const zp_json *losses = zp_json_get(answer, "losses");
-  if (!losses) zp_json_set_real(answer, "perplexity", exp(loss));
+  bool judged = zp_json_get(answer, "accuracy") != NULL; /* not of squared errors */
+  if (!losses && judged) zp_json_set_real(answer, "perplexity", exp(loss));
   if (o->json) {
     zp_print_json(run->arena, answer);
     return finish(&i, status);
   }
   if (losses) {
     show_losses(&i, answer, losses);
+    return finish(&i, status);
+  }
+  if (!judged) {
+    printf("loss %.6f  %lld samples\n", loss, (long long)zp_json_get_int(answer, "samples", 0));
+    zp_json_free(answer);
     return finish(&i, status);
   }
   printf("loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),
