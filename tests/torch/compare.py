@@ -29,7 +29,7 @@ LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "ten
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
 WIDELY = ("gemma2", "qwen3", "vit", "squad", "lora", "mla", "t5", "t5_v1_1")  # in f64, also on data ranks, and once in f32
-EXACT = WIDELY + ("sparse_bert", "deepseek")
+EXACT = WIDELY + ("sparse_bert", "deepseek", "axes")
 EXACT_BOUND = 1e-12
 ON_ONE_RANK = ("t5_v1_1",)  # T5 has the layouts
 
@@ -142,7 +142,7 @@ def check_model(tally, name, python, folder, update):
     for layout in LAYOUTS:
         tensor, _, data, expert = LAYOUTS[layout]
         if ((expert > 1 and name not in ("moe", "deepseek")) or (tensor == 1 and data > 1 and name not in WIDELY) or
-                (layout == SEQUENCE and name not in ("vit", "squad", "mla")) or (name in ON_ONE_RANK and layout != "one rank")):
+                (layout == SEQUENCE and name not in ("vit", "squad", "axes", "mla")) or (name in ON_ONE_RANK and layout != "one rank")):
             continue
         outcome, log, checkpoints = zplan_run(name, layout, folder, settings.STEPS)
         if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):

@@ -384,7 +384,7 @@ typedef struct zp_model {
   ZP_VEC(zp_segment) segments;
   ZP_VEC(zp_adapter) adapters;       /* zp_model_adapt */
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
-  int64_t sequence;   /* S: positions of a sample, dim[1] of the first input that has them; 1: none has */
+  int64_t sequence;   /* S: positions of a sample, dim[1] of `tokens` or the first input that has them; 1: none */
   int64_t vocabulary; /* rows of the (first) loss's logits, or with other inputs beside them those of the table of
                        * `tokens`: valid token ids are below it */
   zp_span span;
