@@ -1,5 +1,6 @@
-/* Prints calls that copy columns of heads, repeat them and sum over them, and copies to other shapes. Heads stand as
- * samples, and stretches of their columns as positions: as wide as they may be, so that rows of a kernel are long. */
+/* Prints calls that copy columns of heads, repeat them and sum over them, and copies to other shapes, turned over or
+ * not. Heads stand as samples, and stretches of their columns as positions: as wide as they may be, so that rows of a
+ * kernel are long. */
 #include "procedure.h"
 
 #include <assert.h>
@@ -34,6 +35,12 @@ static void emit_reshape(zp_frame *f, const zp_step *s) {
               zp_frame_name(f, s->in.data[0]), ZP_LL(y->rows * y->cols));
 }
 
+static void emit_transpose(zp_frame *f, const zp_step *s) {
+  const zp_shape *x = &zp_frame_tensor(f, s->in.data[0])->shape;
+  zp_buf_line(&f->e->out, "zpr_transpose(c, %s, MICROBATCH, %s, %lld, %s);", zp_frame_name(f, s->in.data[0]),
+              zp_frame_positions(f, x->dim[1]), ZP_LL(x->dim[2]), zp_frame_name(f, s->out.data[0]));
+}
+
 /* Every position is a sample whose positions are the heads: repeated, or summed. */
 static void emit_repeat(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_REPEAT_GRAD;
@@ -48,6 +55,8 @@ void zp_emit_columns(zp_frame *f, const zp_step *s) {
   int x = s->in.data[0], y = s->out.data[0];
   if (s->op == ZP_OP_RESHAPE) {
     emit_reshape(f, s);
+  } else if (s->op == ZP_OP_TRANSPOSE) {
+    emit_transpose(f, s);
   } else if (s->op == ZP_OP_COLUMNS) {
     emit_move(f, attr->heads, x, attr->begin, y, 0, attr->count);
   } else if (s->op == ZP_OP_JOIN_COLUMNS) {

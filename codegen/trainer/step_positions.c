@@ -103,6 +103,7 @@ void zp_emit_positions(zp_frame *f, const zp_step *s) {
   case ZP_OP_GATHER:
   case ZP_OP_GATHER_GRAD: emit_gather(f, s); return;
   case ZP_OP_RESHAPE:
+  case ZP_OP_TRANSPOSE:
   case ZP_OP_COLUMNS:
   case ZP_OP_JOIN_COLUMNS:
   case ZP_OP_REPEAT_COLUMNS:

@@ -93,6 +93,15 @@ static void reshape(zp_interpreter *in, const zp_node *node) {
   memcpy(zp_out_value(in, node, 0), zp_in_value(in, node, 0), sizeof(double) * (size_t)n);
 }
 
+static void transpose(zp_interpreter *in, const zp_node *node) {
+  const zp_shape *x = zp_in_shape(in, node->in.data[0]);
+  int64_t S = x->dim[1], d = x->dim[2];
+  for (int64_t i = 0; i < in->microbatch * S * d; i++) {
+    int64_t b = i / (S * d), s = i / d % S, c = i % d;
+    zp_out_value(in, node, 0)[(b * d + c) * S + s] = zp_in_value(in, node, 0)[i];
+  }
+}
+
 void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
   switch (node->op) {
   case ZP_OP_MEAN: mean(in, node); break;
@@ -103,6 +112,7 @@ void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
   case ZP_OP_GATHER: gather(in, node, false); break;
   case ZP_OP_GATHER_GRAD: gather(in, node, true); break;
   case ZP_OP_RESHAPE: reshape(in, node); break;
+  case ZP_OP_TRANSPOSE: transpose(in, node); break;
   default: zp_interpret_columns(in, node);
   }
 }

@@ -124,6 +124,10 @@ static void visit(parts_pass *pass, const zp_node *node) {
     tie(pass, x, 1, y, 1);
     break;
   case ZP_OP_RESHAPE: tie_reshaped(pass, x, y); break;
+  case ZP_OP_TRANSPOSE:
+    tie(pass, x, 1, y, 2);
+    tie(pass, x, 2, y, 1);
+    break;
   case ZP_OP_CONCAT:
     for (int i = 0; i < node->in.len; i++) tie(pass, node->in.data[i], last_dim(pass, node->in.data[i]), y, 2);
     break;

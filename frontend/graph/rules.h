@@ -36,6 +36,7 @@ void zp_rule_concat(zp_rule *rule);
 void zp_rule_reduce(zp_rule *rule);
 void zp_rule_gather(zp_rule *rule);
 void zp_rule_reshape(zp_rule *rule);
+void zp_rule_transpose(zp_rule *rule);
 
 /* ---- rules_columns.c ---- */
 /* Kernels of positions read whole rows, one behind the other. */

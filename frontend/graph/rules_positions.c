@@ -103,3 +103,12 @@ void zp_rule_reshape(zp_rule *rule) {
   }
   zp_rule_answer(rule, ZP_ELEM_FLOAT, shape);
 }
+
+void zp_rule_transpose(zp_rule *rule) {
+  if (!zp_want_samples(rule, 0)) return;
+  const zp_shape *x = zp_rule_shape(rule, 0);
+  zp_shape turned = *x;
+  zp_rule_put_dim(&turned, 1, x, 2);
+  zp_rule_put_dim(&turned, 2, x, 1);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, turned);
+}

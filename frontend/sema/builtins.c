@@ -260,9 +260,12 @@ static bool apply_transpose(zp_elab *e, const zp_builtin *op, const zp_expr *cal
                             zp_value *value) {
   zp_value operand;
   if (!zp_builtin_tensors(e, op, slots, &operand)) return false;
+  if (call != e->transposable && e->handles.data[operand.tensor].kind == ZP_HANDLE_VALUE)
+    return zp_elab_apply(e, call, ZP_OP_TRANSPOSE, &operand, 1, (zp_op_attr){0}, op->name, value);
   if (call != e->transposable) {
-    zp_diag *d = zp_report(e->diags, ZP_Z0229, call->span,
-                           "`transpose` is built as the second operand of `matmul` or `batched_matmul` only");
+    zp_diag *d =
+        zp_report(e->diags, ZP_Z0229, call->span,
+                  "`transpose` of a parameter is built as the second operand of `matmul` or `batched_matmul` only");
     zp_diag_help(d, "write `matmul(x, transpose(w))`, or `batched_matmul(x, transpose(w))`");
     return false;
   }

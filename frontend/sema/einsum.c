@@ -8,9 +8,10 @@ typedef struct equation {
 } equation;
 
 static const char *const HELP =
-    "built are products with a parameter, \"bsd,df->bsf\", \"bsd,fd->bsf\" and of experts \"becd,edf->becf\", "
+    "built are products with a parameter, \"bsd,df->bsf\", \"bsd,fd->bsf\" and of experts \"becd,edf->becf\"; "
     "elementwise "
-    "ones, \"bsd,d->bsd\" and \"bsd,sd->bsd\", those summed over the positions or the columns, and sums, \"bsd->bs\"";
+    "ones, \"bsd,d->bsd\" and \"bsd,sd->bsd\"; those summed over the positions or the columns; sums, \"bsd->bs\"; "
+    "and \"bsd->bds\"";
 
 static bool wrong(zp_elab *e, const zp_slot *slot, const char *why) {
   zp_diag *d = zp_report(e->diags, ZP_Z0237, slot->value.span, "`equation` of `einsum`: %s", why);
@@ -73,11 +74,13 @@ static bool refuse(zp_elab *e, const zp_slot *slot) {
   return false;
 }
 
-/* x summed as the letters say; *built: that is one of the sums that there are. */
+/* x summed, or turned over, as the letters say; *built: that is one of the sums that there are. */
 static bool sum(zp_elab *e, const zp_expr *call, const char *all, const char *out, zp_value *x, bool *built) {
   zp_value in = *x;
   *built = true;
   if (strcmp(all, out) == 0) return true;
+  if (strlen(all) == 3 && strlen(out) == 3 && out[0] == all[0] && out[1] == all[2] && out[2] == all[1])
+    return zp_elab_apply(e, call, ZP_OP_TRANSPOSE, &in, 1, (zp_op_attr){0}, "einsum", x);
   bool columns = is_without(out, all, 2), positions = is_without(out, all, 1);
   *built = strlen(all) == 3 && (columns || positions);
   if (!*built) return false;

@@ -22,3 +22,4 @@
 #include "zpd_reduce.cuh"
 #include "zpd_squared_error.cuh"
 #include "zpd_step.cuh"
+#include "zpd_transpose.cuh"

@@ -176,6 +176,10 @@ static const row table[] = {
     {ZP_OP_RESHAPE, {{P_}, ZP_FORM_P}},
     {ZP_OP_RESHAPE, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_RESHAPE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_TRANSPOSE, {{P_}, ZP_FORM_P}},
+    {ZP_OP_TRANSPOSE, {{Q_}, ZP_FORM_S}},   /* positions become columns, */
+    {ZP_OP_TRANSPOSE, {{S_}, ZP_FORM_SEQ}}, /* and columns positions */
+    {ZP_OP_TRANSPOSE, {{R_}, ZP_FORM_R}},
     {ZP_OP_COLUMNS, {{S_}, ZP_FORM_S}},
     {ZP_OP_COLUMNS, {{P_}, ZP_FORM_P}},
     {ZP_OP_COLUMNS, {{Q_}, ZP_FORM_SEQ}},
@@ -307,8 +311,12 @@ bool zp_divides_sequence(const zp_tensor *t, int tensor) {
 
 /* Everything that the pattern splits along the sequence falls apart in equal shares of the same positions. */
 static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern, int tensor) {
-  if ((node->op == ZP_OP_CONCAT || node->op == ZP_OP_RESHAPE) && pattern->out == ZP_FORM_SEQ &&
-      !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor))
+  if (node->op == ZP_OP_TRANSPOSE && pattern->out == ZP_FORM_SEQ) {
+    zp_parts columns = tensor_of(graph, node->in.data[0])->parts[2];
+    if (columns.outer != 1 || columns.units < 2 || columns.units % tensor) return false;
+  }
+  bool moves = node->op == ZP_OP_CONCAT || node->op == ZP_OP_RESHAPE || node->op == ZP_OP_TRANSPOSE;
+  if (moves && pattern->out == ZP_FORM_SEQ && !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor))
     return false;
   for (int i = 0; i < node->in.len; i++) {
     const zp_tensor *t = tensor_of(graph, node->in.data[i]);

@@ -1,4 +1,5 @@
-/* One axis made one number, positions by number, and squared errors, over the threads of a rank. */
+/* One axis made one number, positions by number, matrices turned over, and squared errors, over the threads of a rank.
+ */
 #include <assert.h>
 #include "state.h"
 
@@ -56,6 +57,25 @@ void zpr_gather(zpr *c, const zpk_gather_args *args) {
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args) {
   gather_task a = {c->program->dtype, args};
   zpr_parallel(c, args->samples * args->S, ROW_GRAIN, gather_grad, &a);
+}
+
+typedef struct transpose_task {
+  zpk_dtype dtype;
+  const void *x;
+  int64_t rows, cols;
+  void *y;
+} transpose_task;
+
+static void transpose(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const transpose_task *a = arg;
+  zpk_transpose(a->dtype, a->x, a->rows, a->cols, a->y, begin, end);
+}
+
+void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t cols, void *y) {
+  assert(samples >= 1 && rows >= 1 && cols >= 1);
+  transpose_task a = {c->program->dtype, x, rows, cols, y};
+  zpr_parallel(c, zpk_transpose_tasks(samples, cols), 1, transpose, &a);
 }
 
 typedef struct error_task {

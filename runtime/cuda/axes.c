@@ -1,4 +1,4 @@
-/* One axis made one number, positions by number, and squared errors, on the GPU. */
+/* One axis made one number, positions by number, matrices turned over, and squared errors, on the GPU. */
 #include "cuda.h"
 #include <assert.h>
 
@@ -46,6 +46,14 @@ void zpr_gather(zpr *c, const zpk_gather_args *args) {
 
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args) {
   launch_gather(c, &c->state->device->kernels.gather_grad, args, args->samples * args->S);
+}
+
+void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t cols, void *y) {
+  assert(samples >= 1 && rows >= 1 && cols >= 1);
+  enum { TILE = ZPD_TRANSPOSE_TILE };
+  zpd_transpose_args a = {.x = x, .y = y, .samples = samples, .rows = rows, .cols = cols};
+  int64_t tiles = samples * ((rows + TILE - 1) / TILE) * ((cols + TILE - 1) / TILE);
+  zpr_launch(c, &c->state->device->kernels.transpose, &a, sizeof a, zpr_grid(c, tiles), 1, 1, ZPD_FLAT_THREADS);
 }
 
 void zpr_squared_error(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols, void *stat) {

@@ -21,6 +21,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(gather_grad)                                                                                                       \
   X(reduce)                                                                                                            \
   X(reduce_grad)                                                                                                       \
+  X(transpose)                                                                                                         \
   X(squared_error)                                                                                                     \
   X(squared_error_grad)                                                                                                \
   X(attention_forward)                                                                                                 \

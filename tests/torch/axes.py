@@ -1,4 +1,4 @@
-"""A model of axes and shapes in PyTorch: what axes.dz says, with the parameter names of zplan's checkpoints."""
+"""Models of axes and shapes in PyTorch: what axes.dz and mixer.dz say, with the parameter names of zplan's checkpoints."""
 import torch
 import torch.nn.functional as F
 
@@ -29,3 +29,22 @@ def axes(w, tokens, which, last, layers, heads):
     taken = norm.gather(1, which[..., None].expand(-1, -1, norm.shape[-1]))
     place = norm.logsumexp(-1) + norm.max(-1).values + F.gelu(norm).sum(-1) + x.mean(-1)
     return {"target_loss": head, "numbers_loss": taken, "place_loss": place}
+
+
+def mixer(w, patches, layers):
+    """MLP-Mixer: logits of classes."""
+    def linear(name, y):
+        return F.linear(y, w[name + ".weight"], w[name + ".bias"])
+
+    def norm(name, y):
+        return F.layer_norm(y, y.shape[-1:], w[name + ".weight"], w[name + ".bias"], 1e-6)
+
+    def network(name, y):
+        return linear(name + ".fc2", F.gelu(linear(name + ".fc1", y)))
+
+    x = linear("stem", patches)
+    for i in range(layers):
+        at = "blocks.%d." % i
+        x = x + network(at + "mlp_tokens", norm(at + "norm1", x).transpose(1, 2)).transpose(1, 2)
+        x = x + network(at + "mlp_channels", norm(at + "norm2", x))
+    return linear("head", norm("norm", x).mean(1))

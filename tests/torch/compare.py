@@ -29,7 +29,7 @@ LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "ten
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
 WIDELY = ("gemma2", "qwen3", "vit", "squad", "lora", "mla", "t5", "t5_v1_1")  # in f64, also on data ranks, and once in f32
-EXACT = WIDELY + ("sparse_bert", "deepseek", "axes")
+EXACT = WIDELY + ("sparse_bert", "deepseek", "axes", "mixer")
 EXACT_BOUND = 1e-12
 ON_ONE_RANK = ("t5_v1_1",)  # T5 has the layouts
 

@@ -1,4 +1,4 @@
-"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz, vit.dz, squad.dz, axes.dz, mla.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz, vit.dz, squad.dz, axes.dz, mixer.dz, mla.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -20,13 +20,14 @@ ARCHITECTURES = {
     "vit": {"layers": 3, "heads": 4},
     "squad": {"layers": 3, "heads": 4},
     "axes": {"layers": 2, "heads": 4},
+    "mixer": {"layers": 2},
     "mla": {"heads": 4, "nope": 10, "rotary": 6, "value": 12},
     "t5": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
     "t5_v1_1": {"heads": 4, "head": 12, "gated": True, "max_distance": 16},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
 DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64",
-          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "lora": "float64", "mla": "float64", "axes": "float64"}
+          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "lora": "float64", "mla": "float64", "axes": "float64", "mixer": "float64"}
 # Where the model is not that of the file of its name, as it stands there.
 FILES = {"deepseek": ("moe", ("model.deepseek=true",)),
          "sparse_bert": ("bert", ("model.sparse=true", "model.S=64", 'precision="fp64"'))}

@@ -379,6 +379,7 @@ Test(gradients, one_operation_on_an_axis) {
   }
   check_alone(ZP_OP_RESHAPE, (zp_op_attr){.to = {S * 2, D / 2}});
   check_alone(ZP_OP_RESHAPE, (zp_op_attr){.to = {S * D}});
+  check_alone(ZP_OP_TRANSPOSE, (zp_op_attr){0});
   check_alone(ZP_OP_RESHAPE, (zp_op_attr){.to = {S, 4, 2}});
   check_alone(ZP_OP_COLUMNS, (zp_op_attr){.heads = 2, .begin = 1, .count = 2});
   check_alone(ZP_OP_COLUMNS, (zp_op_attr){.heads = 2, .begin = -1, .count = 7});

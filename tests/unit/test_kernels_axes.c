@@ -102,6 +102,22 @@ Test(kernels_axes, positions_by_number) {
   }
 }
 
+Test(kernels_axes, matrices_turned_over) {
+  enum { SAMPLES = 2, ROWS = 37, COLS = 21 };
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
+    void *x = numbers((zpk_dtype)dtype, SAMPLES * ROWS * COLS, 1.3),
+         *y = numbers((zpk_dtype)dtype, SAMPLES * ROWS * COLS, 0);
+    int64_t tasks = zpk_transpose_tasks(SAMPLES, COLS);
+    zpk_transpose((zpk_dtype)dtype, x, ROWS, COLS, y, 1, tasks);
+    zpk_transpose((zpk_dtype)dtype, x, ROWS, COLS, y, 0, 1);
+    for (int64_t i = 0; i < SAMPLES * ROWS * COLS; i++) {
+      int64_t b = i / (ROWS * COLS), at = (b * COLS + i % COLS) * ROWS + i / COLS % ROWS;
+      cr_assert_eq(get_as((zpk_dtype)dtype, y, at), get_as((zpk_dtype)dtype, x, i), "element %d", (int)i);
+    }
+    free(x), free(y);
+  }
+}
+
 /* As statistics of a loss without labels: all rows count, and none is right. */
 Test(kernels_axes, squared_errors) {
   enum { ROWS = 7, COLS = 35 };

@@ -11,6 +11,7 @@ static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh
                            "#include \"zpd_gather.cuh\"\n"
                            "#include \"zpd_reduce.cuh\"\n"
                            "#include \"zpd_squared_error.cuh\"\n"
+                           "#include \"zpd_transpose.cuh\"\n"
                            "#include \"zpd_muon.cuh\"\n"
                            "ZPD_KERNEL(together, zpd_rank_sum) {\n"
                            "  real *y = (real *)a.mine + threadIdx.x * 8, x = ((const real *)a.others)[threadIdx.x];\n"
@@ -242,6 +243,19 @@ Test(kernels_cuda, reductions) {
         expect_close((zpk_dtype)dtype, got, want, count, "gradient", kind);
         free(x), free(dy), free(want), free(got);
       }
+}
+
+Test(kernels_cuda, matrices_turned_over) {
+  enum { SAMPLES = 2, ROWS = 70, COLS = 33, COUNT = SAMPLES * ROWS * COLS };
+  for (int dtype = 0; dtype < DTYPES; dtype++) {
+    void *x = numbers((zpk_dtype)dtype, COUNT, 4), *want = numbers((zpk_dtype)dtype, COUNT, 5);
+    void *got = copy_of((zpk_dtype)dtype, want, COUNT);
+    zpd_transpose_args a = {.x = x, .y = got, .samples = SAMPLES, .rows = ROWS, .cols = COLS};
+    zpk_transpose((zpk_dtype)dtype, x, ROWS, COLS, want, 0, zpk_transpose_tasks(SAMPLES, COLS));
+    launch((zpk_dtype)dtype, "zpd_transpose", &a, 5);
+    cr_expect_arr_eq(got, want, (size_t)(COUNT * zpk_bytes((zpk_dtype)dtype)));
+    free(x), free(want), free(got);
+  }
 }
 
 Test(kernels_cuda, squared_errors) {

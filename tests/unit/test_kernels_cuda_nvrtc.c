@@ -38,15 +38,15 @@ static long number_before(const char *from, const char *what) {
 
 static const char *const kernels[] = {
     "zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv", /* the first three: also in f64 */
-    "zpd_embedding",         "zpd_embedding_grad",   "zpd_position_grad",     "zpd_ce_stats",
-    "zpd_ce_loss",           "zpd_ce_grad",          "zpd_optimizer",         "zpd_square_segments",
-    "zpd_lamb_moments",      "zpd_decide",           "zpd_sum_parts",         "zpd_fill",
-    "zpd_gate_choose",       "zpd_gate_places",      "zpd_gate_grad",         "zpd_dispatch",
-    "zpd_combine",           "zpd_combine_grad",     "zpd_pack_signs",        "zpd_average_signs",
-    "zpd_muon_momentum",     "zpd_muon_mix",         "zpd_muon_apply",        "zpd_unpack_signs",
-    "zpd_momentum",          "zpd_frozen_update",    "zpd_move_positions",    "zpd_mean_positions",
-    "zpd_spread_positions",  "zpd_gather",           "zpd_gather_grad",       "zpd_reduce",
-    "zpd_reduce_grad",       "zpd_squared_error",    "zpd_squared_error_grad"};
+    "zpd_embedding",         "zpd_embedding_grad",   "zpd_position_grad",      "zpd_ce_stats",
+    "zpd_ce_loss",           "zpd_ce_grad",          "zpd_optimizer",          "zpd_square_segments",
+    "zpd_lamb_moments",      "zpd_decide",           "zpd_sum_parts",          "zpd_fill",
+    "zpd_gate_choose",       "zpd_gate_places",      "zpd_gate_grad",          "zpd_dispatch",
+    "zpd_combine",           "zpd_combine_grad",     "zpd_pack_signs",         "zpd_average_signs",
+    "zpd_muon_momentum",     "zpd_muon_mix",         "zpd_muon_apply",         "zpd_unpack_signs",
+    "zpd_momentum",          "zpd_frozen_update",    "zpd_move_positions",     "zpd_mean_positions",
+    "zpd_spread_positions",  "zpd_gather",           "zpd_gather_grad",        "zpd_reduce",
+    "zpd_reduce_grad",       "zpd_squared_error",    "zpd_squared_error_grad", "zpd_transpose"};
 enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
 
 /* f64: division and square root are calls, for which ptxas saves registers; so only attention is looked at. */

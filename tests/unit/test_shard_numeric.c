@@ -487,6 +487,10 @@ static zp_model *axes(void) {
   int wide = apply(&b, ZP_OP_RESHAPE, x, -1, -1, (zp_op_attr){.to = {size.S / 3, 3 * size.d}}, "threes");
   wide = product(&b, wide, 3 * size.d, 3 * size.d, "mix");
   x = add2(&b, x, apply(&b, ZP_OP_RESHAPE, wide, -1, -1, (zp_op_attr){.to = {size.S, size.d}}, "apart"));
+  int turned = apply(&b, ZP_OP_TRANSPOSE, x, -1, -1, (zp_op_attr){0}, "turned");
+  turned = apply(&b, ZP_OP_GELU, product(&b, turned, size.S, 28, "tokens"), -1, -1, (zp_op_attr){0}, "mixed");
+  turned = product(&b, turned, 28, size.S, "back");
+  x = add2(&b, x, apply(&b, ZP_OP_TRANSPOSE, turned, -1, -1, (zp_op_attr){0}, "upright"));
   int taken = apply(&b, ZP_OP_GATHER, x, zp_graph_input(b.graph, m, which), -1, (zp_op_attr){0}, "taken");
   zp_op_attr top = {.reduction = ZP_REDUCE_MAX}, soft = {.reduction = ZP_REDUCE_LOG_SUM_EXP};
   zp_op_attr sum = {.reduction = ZP_REDUCE_SUM, .value = 0.25};

@@ -115,6 +115,14 @@ typedef struct zpd_reduce_args {
 } zpd_reduce_args; /* kernels zpd_reduce, zpd_reduce_grad */
 enum { ZPD_SUM, ZPD_MAX, ZPD_LOG_SUM_EXP };
 
+/* ---- matrices of samples turned over: as zpk_transpose over all tasks; any gridDim.x ---- */
+typedef struct zpd_transpose_args {
+  const void *x;
+  void *y;
+  zpd_int samples, rows, cols;
+} zpd_transpose_args; /* kernel zpd_transpose */
+enum { ZPD_TRANSPOSE_TILE = 32 };
+
 /* ---- squared errors: as zpk_squared_error and its gradient over all rows; any gridDim.x ---- */
 typedef struct zpd_squared_error_args {
   const void *x, *target;

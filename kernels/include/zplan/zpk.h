@@ -115,6 +115,11 @@ void zpk_reduce(zpk_dtype dtype, const zpk_reduce_args *a, int64_t begin, int64_
 /* Likewise; reads x but for a sum. */
 void zpk_reduce_grad(zpk_dtype dtype, const zpk_reduce_args *a, int64_t begin, int64_t end);
 
+/* ---- matrices of samples turned over ---- */
+/* y[b][j][i] = x[b][i][j] of x[samples, rows, cols]. Tasks are strips of columns of a sample, so many: */
+int64_t zpk_transpose_tasks(int64_t samples, int64_t cols);
+void zpk_transpose(zpk_dtype dtype, const void *x, int64_t rows, int64_t cols, void *y, int64_t begin, int64_t end);
+
 /* ---- squared errors ---- */
 /* Statistics of rows as zpk_ce_loss takes them: the mean of (x - target)^2, 1, 0. Tasks are rows of `cols`. */
 void zpk_squared_error(zpk_dtype dtype, const void *x, const void *target, int64_t cols, void *stat, int64_t begin,

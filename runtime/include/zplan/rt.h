@@ -437,6 +437,8 @@ void zpr_gather(zpr *c, const zpk_gather_args *args);
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args);
 void zpr_reduce(zpr *c, const zpk_reduce_args *args);
 void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args);
+/* y[b] is x[b] turned over, of x[samples, rows, cols]. */
+void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t cols, void *y);
 /* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes, bias_lines as many lines; kernels run
  * one BLAS thread each. On a GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be
  * NULL. args->lengths lies where the tensors do. */

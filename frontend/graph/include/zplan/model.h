@@ -143,9 +143,10 @@ typedef enum zp_op_class {
                                      of the gradient is this rank's */                                                 \
   X(REDUCE_COLUMNS, "reduce_columns", POSITIONS) /* x[B,S,n] -> [B,S]: attr.reduction of the columns; a sum times      \
                                                      attr.value */                                                     \
-  X(GATHER, "gather", POSITIONS)   /* x[B,S,d], index i32[B,n] or [B] -> [B,n,d] or [B,d]: positions by number. Of a   \
-                                       rank's share of the positions a partial sum: others' are zero */                \
-  X(RESHAPE, "reshape", POSITIONS) /* x -> [B,attr.to]: the elements of every sample in their order */                 \
+  X(GATHER, "gather", POSITIONS) /* x[B,S,d], index i32[B,n] or [B] -> [B,n,d] or [B,d]: positions by number. Of a     \
+                                     rank's share of the positions a partial sum: others' are zero */                  \
+  X(TRANSPOSE, "transpose", POSITIONS) /* x[B,S,d] -> [B,d,S] */                                                       \
+  X(RESHAPE, "reshape", POSITIONS)     /* x -> [B,attr.to]: the elements of every sample in their order */             \
   /* Heads, attr.heads of them, stand side by side in the columns: */                                                  \
   X(COLUMNS, "columns", POSITIONS) /* x[B,S,h*w] -> [B,S,h*attr.count]: columns from attr.begin on, which may be below \
                                        0; zeros where there are none */                                                \
