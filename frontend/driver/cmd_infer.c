@@ -201,6 +201,19 @@ static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
   return false;
 }
 
+/* Does the node make a position of others, so perhaps of later ones? Columns stay where they are. */
+static bool mixes_positions(const zp_node *n) {
+  switch (n->op) {
+  case ZP_OP_COLUMN:
+  case ZP_OP_REDUCE_COLUMNS:
+  case ZP_OP_COLUMNS:
+  case ZP_OP_JOIN_COLUMNS:
+  case ZP_OP_REPEAT_COLUMNS: return false;
+  case ZP_OP_ATTENTION: return !n->attr.causal;
+  default: return zp_op_get_class(n->op) == ZP_CLASS_POSITIONS;
+  }
+}
+
 /* A token that is to come next must not be seen by those before it. */
 static bool looks_back(inference *i) {
   const zp_model *model = i->spec->model;
@@ -213,8 +226,9 @@ static bool looks_back(inference *i) {
   for (int s = 0; s < model->segments.len; s++)
     for (int k = 0; k < model->segments.data[s].graph->nodes.len; k++) {
       const zp_node *n = &model->segments.data[s].graph->nodes.data[k];
-      if (n->op != ZP_OP_ATTENTION || n->attr.causal) continue;
-      zp_report(i->run->diags, ZP_Z0818, n->span, "attention sees what comes behind a token: there is no next one");
+      if (!mixes_positions(n)) continue;
+      zp_report(i->run->diags, ZP_Z0818, n->span, "%s sees what comes behind a token: there is no next one",
+                n->op == ZP_OP_ATTENTION ? "attention" : zp_format(i->run->arena, "`%s`", zp_op_name(n->op)));
       return false;
     }
   return true;

@@ -48,16 +48,6 @@ ZPD_DEVICE void zpd_reduce_line(const zpd_reduce_args &a, zpd_int r, bool alone)
                                                  : l.max + zpd_log(l.sum));
 }
 
-ZPD_KERNEL(zpd_reduce, zpd_reduce_args) {
-  const zpd_int lines = a.outer * a.inner;
-  if (a.inner == 1)
-    for (zpd_int r = blockIdx.x; r < lines; r += gridDim.x) zpd_reduce_line(a, r, false);
-  else
-    for (zpd_int r = blockIdx.x * (zpd_int)ZPD_FLAT_THREADS + threadIdx.x; r < lines;
-         r += gridDim.x * (zpd_int)ZPD_FLAT_THREADS)
-      zpd_reduce_line(a, r, true);
-}
-
 /* Where the largest first stands. */
 ZPD_DEVICE zpd_int zpd_line_hit(const zpd_reduce_args &a, const elem *x, real max, bool alone) {
   const zpd_int step = alone ? 1 : (zpd_int)ZPD_FLAT_THREADS;
@@ -83,14 +73,20 @@ ZPD_DEVICE void zpd_reduce_line_grad(const zpd_reduce_args &a, zpd_int r, bool a
   }
 }
 
-ZPD_KERNEL(zpd_reduce_grad, zpd_reduce_args) {
-  const zpd_int lines = a.outer * a.inner;
-  if (a.inner == 1)
-    for (zpd_int r = blockIdx.x; r < lines; r += gridDim.x) zpd_reduce_line_grad(a, r, false);
-  else
-    for (zpd_int r = blockIdx.x * (zpd_int)ZPD_FLAT_THREADS + threadIdx.x; r < lines;
-         r += gridDim.x * (zpd_int)ZPD_FLAT_THREADS)
-      zpd_reduce_line_grad(a, r, true);
+/* Lines one after the other: of a block each, or of a thread each. */
+template <bool GRAD> ZPD_DEVICE void zpd_reduce_lines(const zpd_reduce_args &a) {
+  const bool alone = a.inner > 1;
+  const zpd_int first = alone ? blockIdx.x * (zpd_int)ZPD_FLAT_THREADS + threadIdx.x : (zpd_int)blockIdx.x;
+  const zpd_int step = alone ? gridDim.x * (zpd_int)ZPD_FLAT_THREADS : (zpd_int)gridDim.x;
+  for (zpd_int r = first; r < a.outer * a.inner; r += step)
+    if (GRAD)
+      zpd_reduce_line_grad(a, r, alone);
+    else
+      zpd_reduce_line(a, r, alone);
 }
+
+ZPD_KERNEL(zpd_reduce, zpd_reduce_args) { zpd_reduce_lines<false>(a); }
+
+ZPD_KERNEL(zpd_reduce_grad, zpd_reduce_args) { zpd_reduce_lines<true>(a); }
 
 #endif

@@ -5,58 +5,56 @@
 
 enum { ROW_GRAIN = 16, LINE_GRAIN = 64 };
 
-typedef struct reduce_task {
+/* A kernel on the tasks of one call. */
+typedef struct axes_task {
   zpk_dtype dtype;
-  const zpk_reduce_args *args;
-} reduce_task;
+  const zpk_reduce_args *reduced;
+  const zpk_gather_args *gathered;
+} axes_task;
 
 static void reduce(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
-  const reduce_task *a = arg;
-  zpk_reduce(a->dtype, a->args, begin, end);
+  const axes_task *a = arg;
+  zpk_reduce(a->dtype, a->reduced, begin, end);
 }
 
 static void reduce_grad(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
-  const reduce_task *a = arg;
-  zpk_reduce_grad(a->dtype, a->args, begin, end);
+  const axes_task *a = arg;
+  zpk_reduce_grad(a->dtype, a->reduced, begin, end);
 }
-
-void zpr_reduce(zpr *c, const zpk_reduce_args *args) {
-  reduce_task a = {c->program->dtype, args};
-  zpr_parallel(c, args->outer * args->inner, LINE_GRAIN, reduce, &a);
-}
-
-void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args) {
-  reduce_task a = {c->program->dtype, args};
-  zpr_parallel(c, args->outer * args->inner, LINE_GRAIN, reduce_grad, &a);
-}
-
-typedef struct gather_task {
-  zpk_dtype dtype;
-  const zpk_gather_args *args;
-} gather_task;
 
 static void gather(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
-  const gather_task *a = arg;
-  zpk_gather(a->dtype, a->args, begin, end);
+  const axes_task *a = arg;
+  zpk_gather(a->dtype, a->gathered, begin, end);
 }
 
 static void gather_grad(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
-  const gather_task *a = arg;
-  zpk_gather_grad(a->dtype, a->args, begin, end);
+  const axes_task *a = arg;
+  zpk_gather_grad(a->dtype, a->gathered, begin, end);
+}
+
+static void run(zpr *c, axes_task task, int64_t tasks, int64_t grain, zpr_task *kernel) {
+  task.dtype = c->program->dtype;
+  zpr_parallel(c, tasks, grain, kernel, &task);
+}
+
+void zpr_reduce(zpr *c, const zpk_reduce_args *args) {
+  run(c, (axes_task){.reduced = args}, args->outer * args->inner, LINE_GRAIN, reduce);
+}
+
+void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args) {
+  run(c, (axes_task){.reduced = args}, args->outer * args->inner, LINE_GRAIN, reduce_grad);
 }
 
 void zpr_gather(zpr *c, const zpk_gather_args *args) {
-  gather_task a = {c->program->dtype, args};
-  zpr_parallel(c, args->samples * args->n, ROW_GRAIN, gather, &a);
+  run(c, (axes_task){.gathered = args}, args->samples * args->n, ROW_GRAIN, gather);
 }
 
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args) {
-  gather_task a = {c->program->dtype, args};
-  zpr_parallel(c, args->samples * args->S, ROW_GRAIN, gather_grad, &a);
+  run(c, (axes_task){.gathered = args}, args->samples * args->S, ROW_GRAIN, gather_grad);
 }
 
 typedef struct transpose_task {
