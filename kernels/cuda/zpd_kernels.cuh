@@ -15,11 +15,14 @@
 #include "zpd_cross_entropy.cuh"
 #include "zpd_experts.cuh"
 #include "zpd_flat.cuh"
-#include "zpd_gather.cuh"
 #include "zpd_lookup.cuh"
 #include "zpd_muon.cuh"
 #include "zpd_positions.cuh"
+#include "zpd_step.cuh"
+/* Of models that have such operations alone. */
+#ifdef ZPD_AXES
+#include "zpd_gather.cuh"
 #include "zpd_reduce.cuh"
 #include "zpd_squared_error.cuh"
-#include "zpd_step.cuh"
 #include "zpd_transpose.cuh"
+#endif
