@@ -19,7 +19,7 @@
 #include "zpd_muon.cuh"
 #include "zpd_positions.cuh"
 #include "zpd_step.cuh"
-/* Of models that have such operations alone. */
+/* Only models with such operations have these. */
 #ifdef ZPD_AXES
 #include "zpd_gather.cuh"
 #include "zpd_reduce.cuh"

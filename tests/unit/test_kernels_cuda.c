@@ -8,10 +8,6 @@
 /* The last kernel calls what blocks compute together twice, one call right after the other. */
 static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_step.cuh\"\n"
                            "#include \"zpd_positions.cuh\"\n"
-                           "#include \"zpd_gather.cuh\"\n"
-                           "#include \"zpd_reduce.cuh\"\n"
-                           "#include \"zpd_squared_error.cuh\"\n"
-                           "#include \"zpd_transpose.cuh\"\n"
                            "#include \"zpd_muon.cuh\"\n"
                            "ZPD_KERNEL(together, zpd_rank_sum) {\n"
                            "  real *y = (real *)a.mine + threadIdx.x * 8, x = ((const real *)a.others)[threadIdx.x];\n"
@@ -190,92 +186,6 @@ Test(kernels_cuda, positions) {
       cr_expect_arr_eq(got, want, (size_t)(count * size), "spread, %d columns", (int)cols);
       free(x), free(want), free(got);
     }
-}
-
-Test(kernels_cuda, positions_by_number) {
-  enum { SAMPLES = 3, S = 11, N = 4, BEGIN = 2 };
-  static const int widths[] = {270, 64}, index[SAMPLES * N] = {2, 12, 2, 0, 13, 5, 5, 5, 1, 3, 12, 2};
-  for (int dtype = 0; dtype < DTYPES; dtype++)
-    for (int w = 0; w < 2; w++) {
-      int64_t cols = widths[w], size = zpk_bytes((zpk_dtype)dtype), count = SAMPLES * S * cols;
-      void *x = numbers((zpk_dtype)dtype, count, 4), *want = numbers((zpk_dtype)dtype, count, 5);
-      void *got = copy_of((zpk_dtype)dtype, want, count);
-      zpk_gather_args p = {.from = x, .to = want, .index = index, .samples = SAMPLES, .S = S, .first = BEGIN, .n = N};
-      zpd_gather_args a = {.from = x, .to = got, .index = index, .samples = SAMPLES, .S = S, .first = BEGIN, .n = N};
-      p.cols = a.cols = cols;
-      zpk_gather((zpk_dtype)dtype, &p, 0, SAMPLES * N);
-      launch((zpk_dtype)dtype, "zpd_gather", &a, 5);
-      cr_expect_arr_eq(got, want, (size_t)(count * size), "taken, %d columns", (int)cols);
-      zpk_gather_grad((zpk_dtype)dtype, &p, 0, SAMPLES * S);
-      launch((zpk_dtype)dtype, "zpd_gather_grad", &a, 5);
-      cr_expect_arr_eq(got, want, (size_t)(count * size), "gradient, %d columns", (int)cols);
-      free(x), free(want), free(got);
-    }
-}
-
-/* Sums in another order: within the rounding of their largest numbers, here 1e3, and of what is stored. */
-static void expect_close(zpk_dtype dtype, const void *got, const void *want, int64_t count, const char *what,
-                         int kind) {
-  double unit = dtype == ZPK_F64 ? 1e-13 : fmax(4e-6, 3 * narrow_unit(dtype));
-  for (int64_t i = 0; i < count; i++) {
-    double a = get(dtype, got, i), b = get(dtype, want, i);
-    cr_assert(fabs(a - b) <= unit * fmax(fabs(b), 1e-3 + (kind == ZPK_SUM ? 1e3 : 1)), "%s %d, %lld: %g, not %g", what,
-              kind, (long long)i, a, b);
-  }
-}
-
-Test(kernels_cuda, reductions) {
-  static const int sizes[][3] = {{3, 11, 300}, {7, 300, 1}, {2, 1, 1}};
-  for (int dtype = 0; dtype < DTYPES; dtype++)
-    for (int s = 0; s < 3; s++)
-      for (int kind = ZPK_SUM; kind <= ZPK_LOG_SUM_EXP; kind++) {
-        int64_t n = sizes[s][1], lines = (int64_t)sizes[s][0] * sizes[s][2], count = lines * n;
-        void *x = numbers((zpk_dtype)dtype, count, 4), *dy = numbers((zpk_dtype)dtype, lines, 3);
-        void *want = numbers((zpk_dtype)dtype, count, 5), *got = copy_of((zpk_dtype)dtype, want, count);
-        zpk_reduce_args p = {.kind = (zpk_reduction)kind, .x = x, .dy = dy, .to = want, .outer = sizes[s][0], .n = n};
-        zpd_reduce_args a = {.kind = kind, .x = x, .dy = dy, .to = got, .outer = sizes[s][0], .n = n};
-        p.inner = a.inner = sizes[s][2], p.scale = a.scale = 0.75;
-        zpk_reduce((zpk_dtype)dtype, &p, 0, lines);
-        launch((zpk_dtype)dtype, "zpd_reduce", &a, 3);
-        expect_close((zpk_dtype)dtype, got, want, count, "reduced", kind);
-        zpk_reduce_grad((zpk_dtype)dtype, &p, 0, lines);
-        launch((zpk_dtype)dtype, "zpd_reduce_grad", &a, 3);
-        expect_close((zpk_dtype)dtype, got, want, count, "gradient", kind);
-        free(x), free(dy), free(want), free(got);
-      }
-}
-
-Test(kernels_cuda, matrices_turned_over) {
-  enum { SAMPLES = 2, ROWS = 70, COLS = 33, COUNT = SAMPLES * ROWS * COLS };
-  for (int dtype = 0; dtype < DTYPES; dtype++) {
-    void *x = numbers((zpk_dtype)dtype, COUNT, 4), *want = numbers((zpk_dtype)dtype, COUNT, 5);
-    void *got = copy_of((zpk_dtype)dtype, want, COUNT);
-    zpd_transpose_args a = {.x = x, .y = got, .samples = SAMPLES, .rows = ROWS, .cols = COLS};
-    zpk_transpose((zpk_dtype)dtype, x, ROWS, COLS, want, 0, zpk_transpose_tasks(SAMPLES, COLS));
-    launch((zpk_dtype)dtype, "zpd_transpose", &a, 5);
-    cr_expect_arr_eq(got, want, (size_t)(COUNT * zpk_bytes((zpk_dtype)dtype)));
-    free(x), free(want), free(got);
-  }
-}
-
-Test(kernels_cuda, squared_errors) {
-  enum { ROWS = 5, COLS = 270 };
-  for (int dtype = 0; dtype < DTYPES; dtype++) {
-    void *x = numbers((zpk_dtype)dtype, ROWS * COLS, 4), *target = numbers((zpk_dtype)dtype, ROWS * COLS, 5);
-    void *want = numbers((zpk_dtype)dtype, ROWS * COLS, 6), *got = copy_of((zpk_dtype)dtype, want, ROWS * COLS);
-    double stat[2][ROWS * 3] = {{0}}, scale = 8;
-    zpd_squared_error_args a = {.x = x, .target = target, .to = stat[1], .rows = ROWS, .cols = COLS, .scale = 0.25};
-    zpk_squared_error((zpk_dtype)dtype, x, target, COLS, stat[0], 0, ROWS);
-    launch((zpk_dtype)dtype, "zpd_squared_error", &a, 2);
-    zpk_dtype real = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
-    for (int i = 0; i < ROWS * 3; i++)
-      cr_expect_float_eq(get(real, stat[1], i), get(real, stat[0], i), 1e-6 * fabs(get(real, stat[0], i)), "%d", i);
-    a.to = got, a.loss_scale = &scale;
-    zpk_squared_error_grad((zpk_dtype)dtype, x, target, COLS, 2, want, 0, ROWS);
-    launch((zpk_dtype)dtype, "zpd_squared_error_grad", &a, 3);
-    cr_expect_arr_eq(got, want, (size_t)(ROWS * COLS * zpk_bytes((zpk_dtype)dtype)), "gradient");
-    free(x), free(target), free(want), free(got);
-  }
 }
 
 /* ---- flat buffers: lengths around packs and blocks, aligned and not ---- */
