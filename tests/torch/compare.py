@@ -31,7 +31,7 @@ SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.
 WIDELY = ("gemma2", "qwen3", "vit", "squad", "lora", "mla", "t5", "t5_v1_1")  # in f64, also on data ranks, and once in f32
 EXACT = WIDELY + ("sparse_bert", "deepseek", "axes", "mixer")
 EXACT_BOUND = 1e-12
-ON_ONE_RANK = ("t5_v1_1",)  # T5 has the layouts
+ON_ONE_RANK = ("t5_v1_1", "mixer")  # T5, and the model of axes, have the layouts
 
 
 def python_with_torch():
