@@ -63,9 +63,9 @@ static double NAME(ce_loss)(const REAL *stat, int ranks, int64_t rows, int64_t v
     }
     double row_lse = max + log(sum);
     lse[r] = (REAL)row_lse;
-    if (labels[r] < 0 || labels[r] >= vocabulary) continue;
+    if (labels && (labels[r] < 0 || labels[r] >= vocabulary)) continue;
     loss += row_lse - label_logit;
-    *right += label_logit == max;
+    *right += labels && label_logit == max;
   }
   return loss;
 }

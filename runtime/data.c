@@ -139,7 +139,10 @@ static int64_t counted_tokens(const zpr_data *data, int64_t first) {
 }
 
 static void weigh_tokens(zpr *c, const zpr_data *data, int64_t first) {
-  for (int i = 0; i < zpr_n_losses(c->program); i++) c->token_weight[i] = 1 / (double)counted_tokens(data, first);
+  const zpr_program *p = c->program;
+  for (int i = 0; i < zpr_n_losses(p); i++)
+    c->token_weight[i] =
+        1 / (double)(p->losses && p->losses[i].rows > 0 ? p->batch * p->losses[i].rows : counted_tokens(data, first));
 }
 
 /* Elements of all samples in front of input i. */
@@ -173,6 +176,7 @@ static void check_label(const zpr_data *data, const zpr_loss *loss, place from, 
 static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_loss *loss, int32_t *labels) {
   const zpr_program *p = data->c->program;
   int64_t counted = 0;
+  if (loss->rows > 0) return p->batch * loss->rows;
   if (data->source.kind == ZPR_SYNTHETIC) return p->batch;
   for (int64_t n = first; n < first + p->batch; n++) {
     place from = place_of(data, n);

@@ -247,8 +247,8 @@ void zpr_named_make_up(const zpr *c, uint64_t seed, uint64_t n, int input, void 
   const zpr_named *a = &p->named[input], *labels = a->labels ? a : NULL;
   for (int i = 0; i < p->n_named && !labels; i++)
     if (p->named[i].labels) labels = &p->named[i];
-  assert(labels && labels->elements == 1);
-  int64_t label = made_up_label(labels, seed, n);
+  assert(!labels || labels->elements == 1);
+  int64_t label = labels ? made_up_label(labels, seed, n) : 0; /* without any: one pattern */
   if (!a->numbers) {
     ((int32_t *)to)[at] = (int32_t)label;
     return;

@@ -42,13 +42,21 @@ static bool add_row(evaluator *e, const zpr_looked *seen, int64_t r) {
   return best == seen->labels[r];
 }
 
+static double error_of_row(zpk_dtype dtype, const void *stat, int64_t r) {
+  return dtype == ZPK_F64 ? ((const double *)stat)[3 * r] : (double)((const float *)stat)[3 * r];
+}
+
 /* Samples behind the last one come round again: they do not count. */
 static void add_rows(void *arg, const zpr_looked *seen) {
   evaluator *e = arg;
   int64_t *at = &e->seen[seen->loss], rows = seen->rows / e->c->program->microbatch; /* of a sample */
   for (int64_t r = 0; r < seen->rows; r++) {
     int64_t sample = *at + r / rows;
-    if (sample >= e->samples || seen->labels[r] < 0) continue;
+    if (sample < e->samples && !seen->labels) {
+      e->of[seen->loss].labels++;
+      e->of[seen->loss].loss += error_of_row(e->c->program->dtype, seen->logits, r);
+    }
+    if (sample >= e->samples || !seen->labels || seen->labels[r] < 0) continue;
     bool right = add_row(e, seen, r);
     if (rows > 1) continue;
     e->match[sample].labelled = true;
@@ -75,14 +83,23 @@ static void put_exact_match(const evaluator *e, FILE *out) {
   fprintf(out, ", \"exact_match\": %.17g", share(exact, labelled));
 }
 
+/* A squared error has rows, none of which is right or wrong. */
+static void put_loss(const evaluator *e, int i, FILE *out) {
+  const zpr_program *p = e->c->program;
+  const judged *of = &e->of[i];
+  fprintf(out, "%s\"%s\": {\"loss\": %.17g", i ? ", " : "", zpr_loss_name(p, i),
+          of->loss / (double)(of->labels ? of->labels : 1));
+  if (zpr_is_error(p, i))
+    fprintf(out, ", \"rows\": %lld}", (long long)of->labels);
+  else
+    fprintf(out, ", \"accuracy\": %.17g, \"labels\": %lld}", share(of->right, of->labels), (long long)of->labels);
+}
+
 static void put_losses(const evaluator *e, FILE *out) {
   const zpr_program *p = e->c->program;
   int n = zpr_n_losses(p);
   fprintf(out, ", \"losses\": {");
-  for (int i = 0; i < n; i++)
-    fprintf(out, "%s\"%s\": {\"loss\": %.17g, \"accuracy\": %.17g, \"labels\": %lld}", i ? ", " : "",
-            zpr_loss_name(p, i), e->of[i].loss / (double)(e->of[i].labels ? e->of[i].labels : 1),
-            share(e->of[i].right, e->of[i].labels), (long long)e->of[i].labels);
+  for (int i = 0; i < n; i++) put_loss(e, i, out);
   fprintf(out, "}");
 }
 
@@ -101,11 +118,13 @@ void zpr_evaluate(zpr *c, FILE *out) {
   int64_t labels = 0, right = 0;
   for (int i = 0; i < zpr_n_losses(p); i++) {
     loss += zpr_loss_weight(p, i) * e.of[i].loss / (double)(e.of[i].labels ? e.of[i].labels : 1);
+    if (zpr_is_error(p, i)) continue;
     labels += e.of[i].labels;
     right += e.of[i].right;
   }
-  fprintf(out, "{\"loss\": %.17g, \"accuracy\": %.17g, \"tokens\": %lld, \"samples\": %lld", loss, share(right, labels),
-          (long long)labels, (long long)e.samples);
+  fprintf(out, "{\"loss\": %.17g", loss);
+  if (labels > 0) fprintf(out, ", \"accuracy\": %.17g, \"tokens\": %lld", share(right, labels), (long long)labels);
+  fprintf(out, ", \"samples\": %lld", (long long)e.samples);
   if (zpr_n_losses(p) > 1) put_losses(&e, out);
   if (losses_of_samples(p) > 1) put_exact_match(&e, out);
   fprintf(out, "}\n");

@@ -239,6 +239,8 @@ bool zpr_loss_scale_can_fall(const zpr *c);
 bool zpr_loss_scale_moves(const zpr_program *program);
 static inline int zpr_n_losses(const zpr_program *p) { return p->n_losses > 0 ? p->n_losses : 1; }
 static inline double zpr_loss_weight(const zpr_program *p, int loss) { return p->losses ? p->losses[loss].weight : 1; }
+/* Is it a squared error? Nothing is right or wrong then. */
+static inline bool zpr_is_error(const zpr_program *p, int loss) { return p->losses && p->losses[loss].rows > 0; }
 static inline const char *zpr_loss_name(const zpr_program *p, int loss) {
   return p->losses ? p->losses[loss].name : "loss";
 }

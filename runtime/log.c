@@ -112,16 +112,18 @@ static const char *number(char buf[32], double x) {
   return buf;
 }
 
-/* ", \"losses\": {\"start\": 1.5, \"end\": 1.25}", with their accuracies where asked; "" of a single loss. */
+/* ", \"losses\": {\"start\": 1.5, \"end\": 1.25}", with their accuracies, which squared errors have not, where asked;
+ * "" of a single loss. */
 static void put_losses(char *buf, size_t size, const zpr_program *p, const zpr_tally *tally, bool accuracies) {
   char text[32];
   size_t n = 0;
   buf[0] = 0;
   for (int kind = 0; kind <= accuracies && zpr_n_losses(p) > 1; kind++) {
     n += (size_t)snprintf(buf + n, size - n, ", \"%s\": {", kind ? "accuracies" : "losses");
-    for (int i = 0; i < zpr_n_losses(p) && n < size; i++)
-      n += (size_t)snprintf(buf + n, size - n, "%s\"%.64s\": %s", i ? ", " : "", zpr_loss_name(p, i),
-                            number(text, kind ? tally[i].right : tally[i].loss));
+    for (int i = 0, put = 0; i < zpr_n_losses(p) && n < size; i++)
+      if (!kind || !zpr_is_error(p, i))
+        n += (size_t)snprintf(buf + n, size - n, "%s\"%.64s\": %s", put++ ? ", " : "", zpr_loss_name(p, i),
+                              number(text, kind ? tally[i].right : tally[i].loss));
     if (n < size) n += (size_t)snprintf(buf + n, size - n, "}");
     assert(n < size);
   }
@@ -133,7 +135,8 @@ static void show_losses(char *buf, size_t size, const zpr_program *p, const zpr_
   buf[0] = 0;
   for (int i = 0; i < zpr_n_losses(p) && zpr_n_losses(p) > 1 && n < size; i++) {
     n += (size_t)snprintf(buf + n, size - n, "%s%.64s %.6f", i ? ", " : "  (", zpr_loss_name(p, i), tally[i].loss);
-    if (accuracies && n < size) n += (size_t)snprintf(buf + n, size - n, " accuracy %.2f%%", 100 * tally[i].right);
+    if (accuracies && n < size && !zpr_is_error(p, i))
+      n += (size_t)snprintf(buf + n, size - n, " accuracy %.2f%%", 100 * tally[i].right);
   }
   if (n > 0 && n < size) n += (size_t)snprintf(buf + n, size - n, ")");
 }
@@ -169,7 +172,7 @@ static void log_step_json(zpr *c, const zpr_record *r) {
 
 void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally) {
   char line[128 + LOSSES_TEXT], text[32], right[32], losses[LOSSES_TEXT], accuracy[64] = "";
-  bool alone = zpr_n_losses(c->program) == 1;
+  bool alone = zpr_n_losses(c->program) == 1 && !zpr_is_error(c->program, 0);
   put_losses(losses, sizeof losses, c->program, tally, true);
   if (alone) snprintf(accuracy, sizeof accuracy, ", \"accuracy\": %s", number(right, tally->right));
   snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s%s%s}", (long long)step,

@@ -24,7 +24,7 @@ typedef struct zpr_open_state {
   bool changed, device;
 } zpr_open_state;
 
-/* Logits of a forward pass, as zpr_ce_stats has them. */
+/* Logits of a forward pass, as zpr_ce_stats has them; or without labels the statistics of squared errors. */
 typedef struct zpr_looked {
   int loss;
   const void *logits;

@@ -35,6 +35,22 @@ static void put_attention_options(zp_buf *out, const zp_model *model) {
   if (scores) zp_buf_line(out, "#define ZPD_SCORES /* attention with soft caps or ALiBi */");
 }
 
+/* Kernels that few models need: without them an image is a tenth smaller. */
+static bool has_axes(const zp_model *model) {
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++) switch (graph->nodes.data[n].op) {
+      case ZP_OP_REDUCE:
+      case ZP_OP_REDUCE_COLUMNS:
+      case ZP_OP_GATHER:
+      case ZP_OP_TRANSPOSE:
+      case ZP_OP_SQUARED_ERROR: return true;
+      default: break;
+      }
+  }
+  return false;
+}
+
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
                                   const char **error) {
   assert(plan->feasible && !plan->spec->cluster.node.device.is_cpu && kernels && error);
@@ -58,6 +74,8 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (plan->spec->train.optimizer == ZP_OPT_MUON) zp_buf_line(&out, "#define ZPD_MUON");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);
+  if (has_axes(plan->spec->model))
+    zp_buf_line(&out, "#define ZPD_AXES /* reductions, positions by number, matrices turned over, squared errors */");
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
   zp_print_device_layouts(&out, plan->spec->model);

@@ -63,6 +63,8 @@ void zp_emit_epilogue(zp_frame *f, const zp_step *s);
 const char *zp_epilogue_words(const zp_step *s);
 /* step_positions.c: copies of positions, their mean and its gradient. */
 void zp_emit_positions(zp_frame *f, const zp_step *s);
+/* step_columns.c: columns of heads copied, repeated and summed; other shapes. */
+void zp_emit_columns(zp_frame *f, const zp_step *s);
 /* step_experts.c: products of experts, and what routes tokens to them. */
 void zp_emit_grouped(zp_frame *f, const zp_step *s);
 void zp_emit_route(zp_frame *f, const zp_step *s);

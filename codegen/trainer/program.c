@@ -96,16 +96,30 @@ static int input_of(const zp_graph *graph, const zp_node *node, int operand) {
   return operand < node->in.len ? graph->tensors.data[node->in.data[operand]].index : -1;
 }
 
-/* The losses of a model that has several, or classes of some samples. */
+static const zp_node *loss_node(const zp_graph *last, int i) {
+  return &last->nodes.data[last->tensors.data[last->losses.data[i]].producer];
+}
+
+/* Rows of a sample whose errors count. */
+static int64_t rows_of_error(const zp_graph *last, const zp_node *node) {
+  return zp_shape_rows(&last->tensors.data[node->in.data[0]].shape, 1);
+}
+
+/* The losses of a model that has several, or classes of some samples, or errors of numbers. */
 static int emit_losses(zp_emit *e) {
   const zp_graph *last = e->model->segments.data[e->model->segments.len - 1].graph;
   bool named = has_named_inputs(e), some = false;
   for (int i = 0; i < last->losses.len; i++)
-    some |= last->nodes.data[last->tensors.data[last->losses.data[i]].producer].in.len > 2;
+    some |= loss_node(last, i)->in.len > 2 || loss_node(last, i)->op == ZP_OP_SQUARED_ERROR;
   if (last->losses.len == 1 && !some) return 0;
   zp_buf_line(&e->out, "static const zpr_loss losses[] = {");
   for (int i = 0; i < last->losses.len; i++) {
-    const zp_node *node = &last->nodes.data[last->tensors.data[last->losses.data[i]].producer];
+    const zp_node *node = loss_node(last, i);
+    if (node->op == ZP_OP_SQUARED_ERROR) {
+      zp_buf_line(&e->out, "    {.name = %s, .weight = %s, .labels = -1, .lengths = -1, .rows = %lld},",
+                  quoted(e, node->name), zp_decimal(e->arena, node->attr.weight), (long long)rows_of_error(last, node));
+      continue;
+    }
     zp_buf_line(&e->out, "    {.name = %s, .weight = %s, .labels = %d, .lengths = %d},", quoted(e, node->name),
                 zp_decimal(e->arena, node->attr.weight), named ? input_of(last, node, 1) : -1,
                 named ? input_of(last, node, 2) : -1);

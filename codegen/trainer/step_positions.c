@@ -48,6 +48,38 @@ static void emit_concat(zp_frame *f, const zp_step *s) {
   }
 }
 
+static void emit_gather(zp_frame *f, const zp_step *s) {
+  bool grad = s->op == ZP_OP_GATHER_GRAD;
+  int whole = grad ? s->out.data[0] : s->in.data[0];
+  const zp_shape *x = &zp_frame_tensor(f, whole)->shape, *index = &zp_frame_tensor(f, s->in.data[1])->shape;
+  zp_buf *out = &f->e->out;
+  zp_buf_line(out, "zpr_gather%s(c, &(zpk_gather_args){", grad ? "_grad" : "");
+  zp_buf_line(out, "    .from = %s, .to = %s, .index = %s,", zp_frame_name(f, s->in.data[0]),
+              zp_frame_name(f, s->out.data[0]), zp_frame_name(f, s->in.data[1]));
+  zp_buf_line(out, "    .samples = MICROBATCH, .S = %s, .first = %s, .n = %lld, .cols = %lld,",
+              zp_frame_positions(f, x->dim[1]), zp_frame_first(f, zp_frame_tensor(f, whole), 1),
+              ZP_LL(index->rank == 2 ? index->dim[1] : 1), ZP_LL(zp_shape_cols(x)));
+  zp_buf_line(out, "});");
+}
+
+static void emit_reduce(zp_frame *f, const zp_step *s) {
+  static const char *const kinds[] = {"ZPK_SUM", "ZPK_MAX", "ZPK_LOG_SUM_EXP"};
+  bool grad = s->op == ZP_OP_REDUCE_GRAD, columns = grad ? s->node->attr.last : s->op == ZP_OP_REDUCE_COLUMNS;
+  const zp_shape *x = &zp_frame_tensor(f, s->in.data[0])->shape;
+  const char *positions = zp_frame_positions(f, x->dim[1]);
+  zp_buf *out = &f->e->out;
+  zp_buf_line(out, "zpr_reduce%s(c, &(zpk_reduce_args){", grad ? "_grad" : "");
+  zp_buf_line(out, "    .kind = %s, .x = %s, .to = %s,", kinds[s->node->attr.reduction],
+              zp_frame_name(f, s->in.data[0]), zp_frame_name(f, s->out.data[0]));
+  if (grad) zp_buf_line(out, "    .dy = %s,", zp_frame_name(f, s->in.data[1]));
+  if (columns)
+    zp_buf_line(out, "    .outer = MICROBATCH * %s, .n = %lld, .inner = 1,", positions, ZP_LL(x->dim[2]));
+  else
+    zp_buf_line(out, "    .outer = MICROBATCH, .n = %s, .inner = %lld,", positions, ZP_LL(x->dim[2]));
+  zp_buf_line(out, "    .scale = %s,", zp_decimal(f->e->arena, s->node->attr.value));
+  zp_buf_line(out, "});");
+}
+
 /* Every position is a sample whose positions are its columns, of one column each. */
 static void emit_column(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_COLUMN_GRAD;
@@ -64,6 +96,20 @@ static void emit_column(zp_frame *f, const zp_step *s) {
 }
 
 void zp_emit_positions(zp_frame *f, const zp_step *s) {
+  switch (s->op) {
+  case ZP_OP_REDUCE:
+  case ZP_OP_REDUCE_COLUMNS:
+  case ZP_OP_REDUCE_GRAD: emit_reduce(f, s); return;
+  case ZP_OP_GATHER:
+  case ZP_OP_GATHER_GRAD: emit_gather(f, s); return;
+  case ZP_OP_RESHAPE:
+  case ZP_OP_TRANSPOSE:
+  case ZP_OP_COLUMNS:
+  case ZP_OP_JOIN_COLUMNS:
+  case ZP_OP_REPEAT_COLUMNS:
+  case ZP_OP_REPEAT_GRAD: zp_emit_columns(f, s); return;
+  default: break;
+  }
   bool mean = s->op == ZP_OP_MEAN;
   if (mean || s->op == ZP_OP_MEAN_GRAD) {
     const zp_shape *all = &zp_frame_tensor(f, mean ? s->in.data[0] : s->out.data[0])->shape;

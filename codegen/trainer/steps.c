@@ -150,15 +150,29 @@ static const char *lengths_of(const zp_frame *f, const zp_step *s, int i) {
   return s->in.len > i ? zp_frame_name(f, s->in.data[i]) : "NULL";
 }
 
+static void emit_squared_error(zp_frame *f, const zp_step *s) {
+  const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]);
+  bool grad = s->op == ZP_OP_SE_GRAD;
+  zp_buf_line(&f->e->out, "zpr_squared_error%s(c, %d, %s, %s, %lld, %lld, %s%s%s);", grad ? "_grad" : "",
+              s->node->attr.loss, zp_frame_name(f, s->in.data[0]), zp_frame_name(f, s->in.data[1]), ZP_LL(x->rows),
+              ZP_LL(x->cols), grad ? zp_decimal(f->e->arena, s->node->attr.value) : "", grad ? ", " : "",
+              zp_frame_name(f, s->out.data[0]));
+}
+
 static void emit_loss(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   const zp_op_attr *attr = &s->node->attr;
-  const char *in0 = zp_frame_name(f, s->in.data[0]), *in1 = zp_frame_name(f, s->in.data[1]),
+  const char *in0 = zp_frame_name(f, s->in.data[0]), *in1 = s->in.len > 1 ? zp_frame_name(f, s->in.data[1]) : "NULL",
              *o = zp_frame_name(f, s->out.data[0]);
   const zp_tensor *x = zp_frame_tensor(f, s->in.data[0]);
   const zp_buffer *b = zp_frame_buffer(f, s->in.data[0]);
   const char *classes =
       attr->classes == f->model->vocabulary ? "VOCABULARY" : zp_format(f->e->arena, "%lld", ZP_LL(attr->classes));
+  if (s->in.len == 1) classes = "1"; /* of an error, which has none */
+  if (s->op == ZP_OP_SE_STATS || s->op == ZP_OP_SE_GRAD) {
+    emit_squared_error(f, s);
+    return;
+  }
   if (s->op == ZP_OP_CE_STATS)
     zp_buf_line(out, "zpr_ce_stats(c, %d, %s, %lld, %s, %s, %s, %s, %lld, %s);", attr->loss, in0, ZP_LL(b->cols),
                 zp_frame_first(f, x, x->shape.rank - 1), classes, in1, lengths_of(f, s, 2), ZP_LL(b->rows), o);

@@ -196,6 +196,19 @@ static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
   return false;
 }
 
+/* Does the node make a position of others, so perhaps of later ones? Columns stay where they are. */
+static bool mixes_positions(const zp_node *n) {
+  switch (n->op) {
+  case ZP_OP_COLUMN:
+  case ZP_OP_REDUCE_COLUMNS:
+  case ZP_OP_COLUMNS:
+  case ZP_OP_JOIN_COLUMNS:
+  case ZP_OP_REPEAT_COLUMNS: return false;
+  case ZP_OP_ATTENTION: return !n->attr.causal;
+  default: return zp_op_get_class(n->op) == ZP_CLASS_POSITIONS;
+  }
+}
+
 /* A token that is to come next must not be seen by those before it. */
 static bool looks_back(inference *i) {
   const zp_model *model = i->spec->model;
@@ -208,8 +221,9 @@ static bool looks_back(inference *i) {
   for (int s = 0; s < model->segments.len; s++)
     for (int k = 0; k < model->segments.data[s].graph->nodes.len; k++) {
       const zp_node *n = &model->segments.data[s].graph->nodes.data[k];
-      if (n->op != ZP_OP_ATTENTION || n->attr.causal) continue;
-      zp_report(i->run->diags, ZP_Z0818, n->span, "attention sees what comes behind a token: there is no next one");
+      if (!mixes_positions(n)) continue;
+      zp_report(i->run->diags, ZP_Z0818, n->span, "%s sees what comes behind a token: there is no next one",
+                n->op == ZP_OP_ATTENTION ? "attention" : zp_format(i->run->arena, "`%s`", zp_op_name(n->op)));
       return false;
     }
   return true;
@@ -262,8 +276,12 @@ static void show_losses(const inference *i, zp_json *answer, const zp_json *loss
   for (int k = 0; k < last->losses.len; k++) {
     const char *name = last->nodes.data[last->tensors.data[last->losses.data[k]].producer].name;
     const zp_json *one = zp_json_get(losses, name);
-    printf("%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
-           100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
+    if (zp_json_get(one, "rows"))
+      printf("%s  loss %.6f  %lld rows\n", name, zp_json_get_real(one, "loss", NAN),
+             (long long)zp_json_get_int(one, "rows", 0));
+    else
+      printf("%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
+             100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
   }
   zp_json_free(answer);
 }
@@ -315,13 +333,19 @@ int zp_cmd_eval(zp_run_state *run) {
   if (!answer) return finish(&i, status);
   double loss = zp_json_get_real(answer, "loss", NAN);
   const zp_json *losses = zp_json_get(answer, "losses");
-  if (!losses) zp_json_set_real(answer, "perplexity", exp(loss));
+  bool judged = zp_json_get(answer, "accuracy") != NULL; /* not of squared errors */
+  if (!losses && judged) zp_json_set_real(answer, "perplexity", exp(loss));
   if (o->json) {
     zp_print_json(run->arena, answer);
     return finish(&i, status);
   }
   if (losses) {
     show_losses(&i, answer, losses);
+    return finish(&i, status);
+  }
+  if (!judged) {
+    printf("loss %.6f  %lld samples\n", loss, (long long)zp_json_get_int(answer, "samples", 0));
+    zp_json_free(answer);
     return finish(&i, status);
   }
   printf("loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),

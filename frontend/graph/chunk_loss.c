@@ -56,7 +56,7 @@ static void find_forward(loss_pass *p) {
   p->gather = op_of(g, made) == ZP_OP_GATHER_STATS ? made : -1;
   p->stats = p->gather >= 0 ? producer_of(g, g->nodes.data[made].in.data[0]) : made;
   p->product = producer_of(g, g->nodes.data[p->stats].in.data[0]);
-  if (op_of(g, p->product) != ZP_OP_MATMUL || g->nodes.data[p->product].fused)
+  if (op_of(g, p->stats) != ZP_OP_CE_STATS || op_of(g, p->product) != ZP_OP_MATMUL || g->nodes.data[p->product].fused)
     p->reason = "the loss is not taken of a matrix product as it is";
 }
 

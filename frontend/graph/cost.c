@@ -63,10 +63,20 @@ static double fused_flop(const zp_graph *graph, const zp_node *node, int64_t mic
   return rows * per_row * (node->op == ZP_OP_FUSED_GRAD ? 3 : 1);
 }
 
-/* A mean adds every element once, its gradient scales it; the others only copy. */
+/* A mean adds every element once, its gradient scales it; the others only copy. A log-sum-exp takes an exponential of
+ * every element (10, as in the op table), each way. */
 static double positions_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
-  if (node->op == ZP_OP_MEAN) return elements(graph, node->in.data[0], microbatch);
-  return node->op == ZP_OP_MEAN_GRAD ? elements(graph, node->out.data[0], microbatch) : 0;
+  switch (node->op) {
+  case ZP_OP_REDUCE:
+  case ZP_OP_REDUCE_COLUMNS:
+  case ZP_OP_REDUCE_GRAD:
+    return (node->attr.reduction == ZP_REDUCE_LOG_SUM_EXP ? 12 : 1) * elements(graph, node->in.data[0], microbatch);
+  case ZP_OP_MEAN:
+  case ZP_OP_REPEAT_GRAD:
+  case ZP_OP_GATHER_GRAD: return elements(graph, node->in.data[0], microbatch);
+  case ZP_OP_MEAN_GRAD: return elements(graph, node->out.data[0], microbatch);
+  default: return 0;
+  }
 }
 
 /* Per logit: subtract, exponential (10, as in the op table), add; backward also the scaling. */
@@ -114,7 +124,7 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
   assert(microbatch >= 1 && float_bytes >= 2 && float_bytes <= 8);
   if (node->op == ZP_OP_SPLIT || node->op == ZP_OP_ENTER) return 0;
   double bytes = param_grad_bytes(graph, node, microbatch, float_bytes);
-  if (node->op == ZP_OP_SLICE || node->op == ZP_OP_COLUMN)
+  if (node->op == ZP_OP_SLICE || node->op == ZP_OP_COLUMN || node->op == ZP_OP_COLUMNS || node->op == ZP_OP_GATHER)
     return 2 * tensor_bytes(graph, node->out.data[0], microbatch, float_bytes);
   for (int i = 0; i < node->in.len; i++)
     bytes += node->op == ZP_OP_EMBEDDING && i == 1 ? tensor_bytes(graph, node->out.data[0], microbatch, float_bytes)

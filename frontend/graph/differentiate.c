@@ -148,6 +148,55 @@ static void diff_concat(diff_pass *pass, const zp_node *node) {
   }
 }
 
+/* The gradient is made of x once more: what is stored of a result in 16 bits is too short for that. A sum needs no
+ * value, but has the operand. */
+static void diff_reduce(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_REDUCE_GRAD);
+  int dy = zp_diff_total(pass, node->out.data[0]);
+  grad.attr.last = node->op == ZP_OP_REDUCE_COLUMNS;
+  add_in(pass, &grad, kept_value(pass, node->in.data[0]));
+  add_in(pass, &grad, dy);
+  add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void diff_gather(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_GATHER_GRAD);
+  add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
+  add_in(pass, &grad, node->in.data[1]);
+  add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void diff_reshape(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_RESHAPE);
+  const zp_tensor *x = &pass->graph->tensors.data[node->in.data[0]];
+  for (int i = 1; i < ZP_MAX_RANK; i++)
+    grad.attr.to[i - 1] = i >= x->shape.rank ? 0 : i == x->split_dim ? x->full_dim : x->shape.dim[i];
+  add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
+  add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+/* Columns of the heads of dy, from `begin` on as many as operand i has, zeros around them. */
+static void diff_heads(diff_pass *pass, const zp_node *node, int i, int dy, int64_t begin) {
+  int x = node->in.data[i];
+  if (!pass->needs[x]) return;
+  zp_node grad = zp_diff_node(node, ZP_OP_COLUMNS);
+  int64_t width = zp_shape_cols(&pass->graph->tensors.data[x].shape) / node->attr.heads;
+  grad.attr = (zp_op_attr){.heads = node->attr.heads, .begin = begin, .count = width};
+  add_in(pass, &grad, dy);
+  add_gradient_of(pass, &grad, x);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void diff_join_columns(diff_pass *pass, const zp_node *node) {
+  int dy = zp_diff_total(pass, node->out.data[0]);
+  int64_t first = zp_shape_cols(&pass->graph->tensors.data[node->in.data[0]].shape) / node->attr.heads;
+  diff_heads(pass, node, 0, dy, 0);
+  diff_heads(pass, node, 1, dy, first);
+}
+
 static void diff_embedding(diff_pass *pass, const zp_node *node) {
   if (!zp_diff_trains(pass, node->in.data[1])) return;
   zp_node grad = zp_diff_node(node, ZP_OP_EMBEDDING_GRAD);
@@ -228,7 +277,7 @@ static void diff_pair(diff_pass *pass, const zp_node *node) {
 /* The seed: from the statistics back to the logits that they were taken of. */
 static const zp_node *stats_of_loss(const diff_pass *pass, const zp_node *loss) {
   const zp_node *node = loss;
-  while (node->op != ZP_OP_CE_STATS) {
+  while (node->op != ZP_OP_CE_STATS && node->op != ZP_OP_SE_STATS) {
     assert(node->op == ZP_OP_CE_LOSS || node->op == ZP_OP_GATHER_STATS);
     node = &pass->graph->nodes.data[pass->graph->tensors.data[node->in.data[0]].producer];
   }
@@ -237,10 +286,11 @@ static const zp_node *stats_of_loss(const diff_pass *pass, const zp_node *loss) 
 
 static void diff_loss(diff_pass *pass, const zp_node *node) {
   const zp_node *stats = stats_of_loss(pass, node);
-  zp_node grad = zp_diff_node(node, ZP_OP_CE_GRAD);
+  bool squares = stats->op == ZP_OP_SE_STATS;
+  zp_node grad = zp_diff_node(node, squares ? ZP_OP_SE_GRAD : ZP_OP_CE_GRAD);
   add_in(pass, &grad, stats->in.data[0]);
   add_in(pass, &grad, stats->in.data[1]);
-  add_in(pass, &grad, node->out.data[0]);
+  if (!squares) add_in(pass, &grad, node->out.data[0]);
   if (stats->in.len > 2) add_in(pass, &grad, stats->in.data[2]);
   add_gradient_of(pass, &grad, stats->in.data[0]);
   zp_graph_add_node(pass->graph, grad);
@@ -257,6 +307,14 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_SLICE: diff_positions(pass, &node, ZP_OP_SLICE_GRAD); break;
   case ZP_OP_COLUMN: diff_positions(pass, &node, ZP_OP_COLUMN_GRAD); break;
   case ZP_OP_CONCAT: diff_concat(pass, &node); break;
+  case ZP_OP_REDUCE:
+  case ZP_OP_REDUCE_COLUMNS: diff_reduce(pass, &node); break;
+  case ZP_OP_GATHER: diff_gather(pass, &node); break;
+  case ZP_OP_RESHAPE: diff_reshape(pass, &node); break;
+  case ZP_OP_TRANSPOSE: diff_positions(pass, &node, ZP_OP_TRANSPOSE); break;
+  case ZP_OP_COLUMNS: diff_heads(pass, &node, 0, zp_diff_total(pass, node.out.data[0]), -node.attr.begin); break;
+  case ZP_OP_JOIN_COLUMNS: diff_join_columns(pass, &node); break;
+  case ZP_OP_REPEAT_COLUMNS: diff_positions(pass, &node, ZP_OP_REPEAT_GRAD); break;
   case ZP_OP_TOP_K_GATE: diff_gate(pass, &node); break;
   case ZP_OP_DISPATCH: diff_dispatch(pass, &node); break;
   case ZP_OP_BATCHED_MATMUL:
@@ -272,7 +330,8 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_RETURN_SLOTS: diff_pair(pass, &node); break;
   case ZP_OP_CE_LOSS: diff_loss(pass, &node); break;
   case ZP_OP_FUSED: zp_diff_fused(pass, &node); break;
-  default: assert(node.op == ZP_OP_CE_STATS || node.op == ZP_OP_GATHER_STATS); /* seen through by diff_loss */
+  default: /* seen through by diff_loss */
+    assert(node.op == ZP_OP_CE_STATS || node.op == ZP_OP_SE_STATS || node.op == ZP_OP_GATHER_STATS);
   }
 }
 

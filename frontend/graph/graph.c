@@ -32,7 +32,7 @@ int zp_graph_add_node(zp_graph *graph, zp_node node) {
 void zp_graph_add_loss(zp_graph *graph, int tensor, double weight) {
   assert(tensor >= 0 && weight > 0);
   zp_node *node = &graph->nodes.data[graph->tensors.data[tensor].producer];
-  assert(node->op == ZP_OP_CROSS_ENTROPY || node->op == ZP_OP_CE_LOSS);
+  assert(node->op == ZP_OP_CROSS_ENTROPY || node->op == ZP_OP_SQUARED_ERROR || node->op == ZP_OP_CE_LOSS);
   node->attr.weight = weight;
   node->attr.loss = graph->losses.len;
   zp_push(graph->arena, &graph->losses, tensor);

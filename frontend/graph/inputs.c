@@ -57,6 +57,8 @@ static void narrow(zp_input *input, const zp_graph *graph, const zp_node *node, 
   } else if (node->op == ZP_OP_CROSS_ENTROPY && i == 2) {
     limit = zp_shape_cols(&graph->tensors.data[node->in.data[0]].shape) + 1;
     least = 1;
+  } else if (node->op == ZP_OP_GATHER && i == 1) {
+    limit = graph->tensors.data[node->in.data[0]].shape.dim[1];
   } else if (node->op == ZP_OP_ATTENTION && i == 3) {
     limit = graph->tensors.data[node->in.data[1]].shape.dim[1] + 1;
     least = 1;

@@ -31,6 +31,9 @@ void zp_interpret_experts(zp_interpreter *in, const zp_node *node);
 /* ---- interpret_positions.c: means, slices and joins of positions ---- */
 void zp_interpret_positions(zp_interpreter *in, const zp_node *node);
 
+/* ---- interpret_columns.c: columns of heads, one number made of an axis ---- */
+void zp_interpret_columns(zp_interpreter *in, const zp_node *node);
+
 static inline const zp_shape *zp_in_shape(const zp_interpreter *in, int tensor) {
   return &in->graph->tensors.data[tensor].shape;
 }

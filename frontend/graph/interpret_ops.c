@@ -299,7 +299,7 @@ static void join_stats(const double *stat, int64_t ranks, int64_t rows, int64_t 
 }
 
 static void ce_loss(zp_interpreter *in, const zp_node *node) {
-  int64_t rows = zp_shape_elements(zp_in_shape(in, node->in.data[1]), in->microbatch);
+  int64_t rows = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
   int64_t ranks = rows_of(in, node->in.data[0]) / rows;
   double *lse = zp_out_value(in, node, 0), all[3];
   for (int64_t t = 0; t < rows; t++) {
@@ -336,6 +336,35 @@ static void ce_grad(zp_interpreter *in, const zp_node *node) {
   }
 }
 
+/* ---- squared errors ---- */
+
+static double squared_error_of_row(const double *x, const double *target, int64_t n) {
+  double sum = 0;
+  for (int64_t c = 0; c < n; c++) sum += (x[c] - target[c]) * (x[c] - target[c]);
+  return sum / (double)n;
+}
+
+/* The loss itself, or statistics of its rows. */
+static void squared_error(zp_interpreter *in, const zp_node *node) {
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
+  double total = 0, *out = zp_out_value(in, node, 0);
+  for (int64_t t = 0; t < rows; t++) {
+    double of_row = squared_error_of_row(zp_in_value(in, node, 0) + t * n, zp_in_value(in, node, 1) + t * n, n);
+    if (node->op == ZP_OP_SE_STATS) out[t * 3] = of_row, out[t * 3 + 1] = 1, out[t * 3 + 2] = 0;
+    total += of_row;
+  }
+  if (node->op == ZP_OP_SE_STATS) return;
+  in->loss += total * in->loss_scale * node->attr.weight;
+  *out = total / (double)rows;
+}
+
+static void squared_error_grad(zp_interpreter *in, const zp_node *node) {
+  int64_t count = zp_shape_elements(zp_in_shape(in, node->in.data[0]), in->microbatch);
+  double factor = 2 * node->attr.value / (double)cols_of(in, node->in.data[0]) * in->loss_scale * node->attr.weight;
+  for (int64_t i = 0; i < count; i++)
+    zp_out_value(in, node, 0)[i] = factor * (zp_in_value(in, node, 0)[i] - zp_in_value(in, node, 1)[i]);
+}
+
 /* ---- views and collectives ---- */
 
 static void copy(zp_interpreter *in, const zp_node *node) {
@@ -366,6 +395,9 @@ void zp_interpret_op(zp_interpreter *in, const zp_node *node) {
   case ZP_OP_CE_STATS: ce_stats(in, node); break;
   case ZP_OP_CE_LOSS: ce_loss(in, node); break;
   case ZP_OP_CE_GRAD: ce_grad(in, node); break;
+  case ZP_OP_SQUARED_ERROR:
+  case ZP_OP_SE_STATS: squared_error(in, node); break;
+  case ZP_OP_SE_GRAD: squared_error_grad(in, node); break;
   case ZP_OP_SPLIT: split(in, node); break;
   case ZP_OP_ALL_REDUCE:
   case ZP_OP_ENTER:

@@ -1,6 +1,6 @@
 /* Means, slices and joins of positions in plain loops, position by position of whole samples: what is not on the rank
  * is left out. */
-#include <assert.h>
+#include <string.h>
 #include "interpret_internal.h"
 
 /* Positions of a tensor [B, S, d] or [S, d]: where the rank's begin in whole samples, how many it has. */
@@ -72,18 +72,34 @@ static void concat(zp_interpreter *in, const zp_node *node) {
   }
 }
 
-/* One column of every position that the rank has; both tensors have the same positions. */
-static void column(zp_interpreter *in, const zp_node *node) {
-  int64_t n = zp_shape_cols(zp_in_shape(in, node->in.data[0]));
-  int64_t rows = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
-  for (int64_t i = 0; i < rows; i++) zp_out_value(in, node, 0)[i] = zp_in_value(in, node, 0)[i * n + node->attr.begin];
+/* y[b][i] is x[b][index[b][i]]; positions of other ranks give zeros. grad: backward, dy into dx. */
+static void gather(zp_interpreter *in, const zp_node *node, bool grad) {
+  const zp_shape *index = zp_in_shape(in, node->in.data[1]);
+  int which = grad ? node->out.data[0] : node->in.data[0];
+  stretch has = stretch_of(in, which);
+  int64_t d = zp_shape_cols(zp_in_shape(in, which)), n = index->rank == 2 ? index->dim[1] : 1;
+  double *y = zp_out_value(in, node, 0);
+  if (grad) memset(y, 0, sizeof(double) * (size_t)(in->microbatch * has.count * d));
+  for (int64_t i = 0; i < in->microbatch * n * d; i++) {
+    int64_t position = (int64_t)zp_in_value(in, node, 1)[i / d], b = i / (n * d);
+    int64_t at = (b * has.count + position - has.first) * d + i % d;
+    if (grad && is_in(has, position)) y[at] += zp_in_value(in, node, 0)[i];
+    if (!grad) y[i] = is_in(has, position) ? zp_in_value(in, node, 0)[at] : 0;
+  }
 }
 
-static void column_grad(zp_interpreter *in, const zp_node *node) {
-  int64_t n = zp_shape_cols(zp_in_shape(in, node->out.data[0]));
-  int64_t elements = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
-  for (int64_t i = 0; i < elements; i++)
-    zp_out_value(in, node, 0)[i] = i % n == node->attr.begin ? zp_in_value(in, node, 0)[i / n] : 0;
+static void reshape(zp_interpreter *in, const zp_node *node) {
+  int64_t n = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
+  memcpy(zp_out_value(in, node, 0), zp_in_value(in, node, 0), sizeof(double) * (size_t)n);
+}
+
+static void transpose(zp_interpreter *in, const zp_node *node) {
+  const zp_shape *x = zp_in_shape(in, node->in.data[0]);
+  int64_t S = x->dim[1], d = x->dim[2];
+  for (int64_t i = 0; i < in->microbatch * S * d; i++) {
+    int64_t b = i / (S * d), s = i / d % S, c = i % d;
+    zp_out_value(in, node, 0)[(b * d + c) * S + s] = zp_in_value(in, node, 0)[i];
+  }
 }
 
 void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
@@ -92,8 +108,11 @@ void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
   case ZP_OP_MEAN_GRAD: mean_grad(in, node); break;
   case ZP_OP_SLICE: slice(in, node); break;
   case ZP_OP_SLICE_GRAD: slice_grad(in, node); break;
-  case ZP_OP_COLUMN: column(in, node); break;
-  case ZP_OP_COLUMN_GRAD: column_grad(in, node); break;
-  default: assert(node->op == ZP_OP_CONCAT); concat(in, node);
+  case ZP_OP_CONCAT: concat(in, node); break;
+  case ZP_OP_GATHER: gather(in, node, false); break;
+  case ZP_OP_GATHER_GRAD: gather(in, node, true); break;
+  case ZP_OP_RESHAPE: reshape(in, node); break;
+  case ZP_OP_TRANSPOSE: transpose(in, node); break;
+  default: zp_interpret_columns(in, node);
   }
 }

@@ -9,7 +9,7 @@ static int add_stat(zp_graph *graph, const zp_node *loss, zp_op op, int in0, int
   zp_node node = {.op = op, .attr = loss->attr, .span = loss->span, .name = loss->name};
   int out = zp_graph_add_tensor(graph, zp_tensor_make(name, ZP_ELEM_STAT, shape, loss->span));
   zp_push(graph->arena, &node.in, in0);
-  zp_push(graph->arena, &node.in, in1);
+  if (in1 >= 0) zp_push(graph->arena, &node.in, in1);
   if (lengths >= 0) zp_push(graph->arena, &node.in, lengths);
   zp_push(graph->arena, &node.out, out);
   zp_graph_add_node(graph, node);
@@ -21,7 +21,8 @@ zp_graph *zp_graph_localize_trivial(const zp_graph *graph) {
   zp_graph *local = zp_graph_copy_tensors(graph);
   for (int i = 0; i < graph->nodes.len; i++) {
     const zp_node *node = &graph->nodes.data[i];
-    if (node->op != ZP_OP_CROSS_ENTROPY) {
+    bool squares = node->op == ZP_OP_SQUARED_ERROR;
+    if (node->op != ZP_OP_CROSS_ENTROPY && !squares) {
       zp_graph_add_node(local, *node);
       continue;
     }
@@ -29,8 +30,11 @@ zp_graph *zp_graph_localize_trivial(const zp_graph *graph) {
     zp_shape stat = graph->tensors.data[logits].shape;
     stat.dim[stat.rank - 1] = 3;
     stat.extent[stat.rank - 1] = NULL;
-    int stats = add_stat(local, node, ZP_OP_CE_STATS, logits, labels, stat, lengths, "stats");
-    int lse = add_stat(local, node, ZP_OP_CE_LOSS, stats, labels, graph->tensors.data[labels].shape, -1, "lse");
+    zp_shape rows = graph->tensors.data[logits].shape;
+    rows.rank--;
+    int stats =
+        add_stat(local, node, squares ? ZP_OP_SE_STATS : ZP_OP_CE_STATS, logits, labels, stat, lengths, "stats");
+    int lse = add_stat(local, node, ZP_OP_CE_LOSS, stats, squares ? -1 : labels, rows, -1, "lse");
     for (int k = 0; k < local->losses.len; k++)
       if (local->losses.data[k] == node->out.data[0]) local->losses.data[k] = lse;
   }

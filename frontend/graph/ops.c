@@ -66,7 +66,8 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
 bool zp_op_takes(zp_op op, int operands) {
   return operands == zp_op_arity(op) || (op == ZP_OP_ATTENTION && operands <= 5 && operands > 3) ||
          (op == ZP_OP_TOP_K_GATE && operands == 2) ||
-         ((op == ZP_OP_CROSS_ENTROPY || op == ZP_OP_CE_STATS) && operands == 3);
+         ((op == ZP_OP_CROSS_ENTROPY || op == ZP_OP_CE_STATS) && operands == 3) ||
+         (op == ZP_OP_CE_LOSS && operands == 1);
 }
 
 int zp_op_arity(zp_op op) {
@@ -76,6 +77,12 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_MEAN:
   case ZP_OP_SLICE:
   case ZP_OP_COLUMN:
+  case ZP_OP_REDUCE:
+  case ZP_OP_REDUCE_COLUMNS:
+  case ZP_OP_RESHAPE:
+  case ZP_OP_TRANSPOSE:
+  case ZP_OP_COLUMNS:
+  case ZP_OP_REPEAT_COLUMNS:
   case ZP_OP_TOP_K_GATE:
   case ZP_OP_ALL_REDUCE:
   case ZP_OP_ENTER:
@@ -89,6 +96,10 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_BATCHED_MATMUL:
   case ZP_OP_DISPATCH:
   case ZP_OP_CONCAT:
+  case ZP_OP_GATHER:
+  case ZP_OP_JOIN_COLUMNS:
+  case ZP_OP_SQUARED_ERROR:
+  case ZP_OP_SE_STATS:
   case ZP_OP_CROSS_ENTROPY:
   case ZP_OP_CE_STATS:
   case ZP_OP_CE_LOSS: return 2;

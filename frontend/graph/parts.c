@@ -67,6 +67,23 @@ static void tie_attention(parts_pass *pass, const zp_node *node) {
   tie(pass, ids[0], 2, bias, 1);
 }
 
+/* Heads of so many columns each, here and there, at the same positions. */
+static void tie_heads(parts_pass *pass, const zp_node *node) {
+  int y = node->out.data[0];
+  require(pass, y, 2, (zp_parts){1, node->attr.heads});
+  for (int i = 0; i < node->in.len; i++) {
+    require(pass, node->in.data[i], 2, (zp_parts){1, node->attr.heads});
+    tie(pass, node->in.data[i], 2, y, 2);
+    tie(pass, node->in.data[i], 1, y, 1);
+  }
+}
+
+/* Only shares of the positions go through another shape, and those are equal. */
+static void tie_reshaped(parts_pass *pass, int x, int y) {
+  require(pass, x, last_dim(pass, x), bottom());
+  require(pass, y, last_dim(pass, y), bottom());
+}
+
 static void tie_split(parts_pass *pass, const zp_node *node) {
   int whole = node->in.data[0], dim = last_dim(pass, whole);
   int64_t parts = node->attr.parts, n = shape_of(pass, whole)->dim[dim];
@@ -96,7 +113,21 @@ static void visit(parts_pass *pass, const zp_node *node) {
   case ZP_OP_ATTENTION: tie_attention(pass, node); break;
   case ZP_OP_MEAN:
   case ZP_OP_SLICE: tie(pass, x, 2, y, last_dim(pass, y)); break;
-  case ZP_OP_COLUMN: tie(pass, x, 1, y, 1); break;
+  case ZP_OP_COLUMN:
+  case ZP_OP_REDUCE_COLUMNS: tie(pass, x, 1, y, 1); break;
+  case ZP_OP_REDUCE:
+  case ZP_OP_GATHER: tie(pass, x, 2, y, last_dim(pass, y)); break;
+  case ZP_OP_COLUMNS:
+  case ZP_OP_JOIN_COLUMNS: tie_heads(pass, node); break;
+  case ZP_OP_REPEAT_COLUMNS:
+    require(pass, y, 2, (zp_parts){1, node->attr.heads});
+    tie(pass, x, 1, y, 1);
+    break;
+  case ZP_OP_RESHAPE: tie_reshaped(pass, x, y); break;
+  case ZP_OP_TRANSPOSE:
+    tie(pass, x, 1, y, 2);
+    tie(pass, x, 2, y, 1);
+    break;
   case ZP_OP_CONCAT:
     for (int i = 0; i < node->in.len; i++) tie(pass, node->in.data[i], last_dim(pass, node->in.data[i]), y, 2);
     break;
@@ -112,6 +143,7 @@ static void visit(parts_pass *pass, const zp_node *node) {
   case ZP_OP_CROSS_ENTROPY:
     if (shape_of(pass, x)->rank == 3) tie(pass, x, 1, node->in.data[1], 1);
     break;
+  case ZP_OP_SQUARED_ERROR: break;
   default:
     assert(zp_op_is_row(node->op)); /* a logical graph */
     if (zp_op_row_parts(node) > 1) {

@@ -301,6 +301,21 @@ static void cross_entropy(zp_rule *rule) {
     zp_rule_answer(rule, ZP_ELEM_STAT, (zp_shape){0});
 }
 
+/* Numbers beside numbers of the data. */
+static void squared_error(zp_rule *rule) {
+  if (!zp_want_activation(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_FLOAT)) return;
+  const zp_tensor *x = zp_rule_operand(rule, 0), *target = zp_rule_operand(rule, 1);
+  if (target->role != ZP_ROLE_INPUT || !zp_shape_equal(&x->shape, &target->shape)) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "`target` of `mse` is an input of the shape of `%s` %s, not `%s` %s",
+                              x->name, zp_rule_text(rule, 0), target->name, zp_rule_text(rule, 1)),
+                 "declare `input target: f32[B, n]` or `f32[B, S, n]`");
+    return;
+  }
+  if (rule->attr.value == 0) rule->attr.value = 1;
+  zp_rule_answer(rule, ZP_ELEM_STAT,
+                 rule->op == ZP_OP_SE_STATS ? zp_rule_with_last(&x->shape, 3, NULL) : (zp_shape){0});
+}
+
 static void collective(zp_rule *rule) {
   if (zp_want_activation(rule, 0)) zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
 }
@@ -351,8 +366,20 @@ static void gather_stats(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_STAT, zp_gathered_stats(rule->graph->arena, &shape, rule->attr.parts));
 }
 
+/* Statistics of one rank that say all of a row. */
+static void loss_alone(zp_rule *rule) {
+  zp_shape rows = *zp_rule_shape(rule, 0);
+  rows.rank--;
+  zp_rule_answer(rule, ZP_ELEM_STAT, rows);
+}
+
 static void ce_loss(zp_rule *rule) {
-  if (!zp_want_element(rule, 0, ZP_ELEM_STAT) || !zp_want_element(rule, 1, ZP_ELEM_I32)) return;
+  if (!zp_want_element(rule, 0, ZP_ELEM_STAT)) return;
+  if (rule->n_in == 1) {
+    loss_alone(rule);
+    return;
+  }
+  if (!zp_want_element(rule, 1, ZP_ELEM_I32)) return;
   const zp_shape *stat = zp_rule_shape(rule, 0), *labels = zp_rule_shape(rule, 1);
   bool fits = labels->rank == 1 ? stat->rank == 2 || stat->rank == 3
                                 : labels->rank == 2 && stat->rank == 3 && stat->dim[1] % labels->dim[1] == 0;
@@ -390,12 +417,22 @@ bool zp_rule_apply(zp_rule *rule) {
   case ZP_OP_SLICE: zp_rule_slice(rule); break;
   case ZP_OP_COLUMN: zp_rule_column(rule); break;
   case ZP_OP_CONCAT: zp_rule_concat(rule); break;
+  case ZP_OP_REDUCE: zp_rule_reduce(rule); break;
+  case ZP_OP_REDUCE_COLUMNS: zp_rule_reduce_columns(rule); break;
+  case ZP_OP_GATHER: zp_rule_gather(rule); break;
+  case ZP_OP_RESHAPE: zp_rule_reshape(rule); break;
+  case ZP_OP_TRANSPOSE: zp_rule_transpose(rule); break;
+  case ZP_OP_COLUMNS: zp_rule_columns(rule); break;
+  case ZP_OP_JOIN_COLUMNS: zp_rule_join_columns(rule); break;
+  case ZP_OP_REPEAT_COLUMNS: zp_rule_repeat_columns(rule); break;
   case ZP_OP_TOP_K_GATE: zp_rule_top_k_gate(rule); break;
   case ZP_OP_DISPATCH: zp_rule_dispatch(rule); break;
   case ZP_OP_BATCHED_MATMUL: zp_rule_batched_matmul(rule); break;
   case ZP_OP_COMBINE: zp_rule_combine(rule); break;
   case ZP_OP_CROSS_ENTROPY:
   case ZP_OP_CE_STATS: cross_entropy(rule); break;
+  case ZP_OP_SQUARED_ERROR:
+  case ZP_OP_SE_STATS: squared_error(rule); break;
   case ZP_OP_ALL_GATHER_SEQ:
   case ZP_OP_REDUCE_SCATTER_SEQ: sequence_collective(rule); break;
   case ZP_OP_SPREAD_SLOTS:

@@ -32,8 +32,21 @@ bool zp_want_labels(zp_rule *rule, int ids, int rows);
 /* ---- rules_positions.c ---- */
 void zp_rule_mean(zp_rule *rule);
 void zp_rule_slice(zp_rule *rule);
-void zp_rule_column(zp_rule *rule);
 void zp_rule_concat(zp_rule *rule);
+void zp_rule_reduce(zp_rule *rule);
+void zp_rule_gather(zp_rule *rule);
+void zp_rule_reshape(zp_rule *rule);
+void zp_rule_transpose(zp_rule *rule);
+
+/* ---- rules_columns.c ---- */
+/* Kernels of positions read whole rows, one behind the other. */
+bool zp_want_samples(zp_rule *rule, int i);
+bool zp_want_whole(zp_rule *rule, int i); /* no part of a split */
+void zp_rule_column(zp_rule *rule);
+void zp_rule_reduce_columns(zp_rule *rule);
+void zp_rule_columns(zp_rule *rule);
+void zp_rule_join_columns(zp_rule *rule);
+void zp_rule_repeat_columns(zp_rule *rule);
 
 /* ---- rules_experts.c ---- */
 void zp_rule_top_k_gate(zp_rule *rule);

@@ -1,15 +1,6 @@
-/* Shape rules of positions: their mean, some of them, one column of all, one behind the other. */
+/* Shape rules of positions: what one number is made of them, some of them, one behind the other; other shapes of the
+ * same elements. */
 #include "rules.h"
-
-/* Kernels of positions read whole rows, one behind the other. */
-static bool want_samples(zp_rule *rule, int i) {
-  if (!zp_want_activation(rule, i) || !zp_want_rank(rule, i, 3)) return false;
-  if (zp_rule_operand(rule, i)->base < 0) return true;
-  zp_rule_help(zp_rule_fail(rule, ZP_Z0216, "`%s` of `%s`, a part of a split, is known but not built yet",
-                            zp_op_name(rule->op), zp_rule_operand(rule, i)->name),
-               "apply it to what is split, or to something that is computed from the part");
-  return false;
-}
 
 /* Positions of whole samples, also where x is a rank's share of them. */
 static int64_t positions_of(const zp_tensor *x) { return x->split_dim == 1 ? x->full_dim : x->shape.dim[1]; }
@@ -21,14 +12,14 @@ static zp_shape without_positions(const zp_shape *x) {
 }
 
 void zp_rule_mean(zp_rule *rule) {
-  if (!want_samples(rule, 0)) return;
+  if (!zp_want_samples(rule, 0)) return;
   if (rule->attr.value == 0) rule->attr.value = 1 / (double)positions_of(zp_rule_operand(rule, 0));
   zp_rule_answer(rule, ZP_ELEM_FLOAT, without_positions(zp_rule_shape(rule, 0)));
 }
 
 void zp_rule_slice(zp_rule *rule) {
   const zp_op_attr *attr = &rule->attr;
-  if (!want_samples(rule, 0)) return;
+  if (!zp_want_samples(rule, 0)) return;
   int64_t count = attr->count ? attr->count : 1, positions = positions_of(zp_rule_operand(rule, 0));
   if (attr->begin < 0 || count < 1 || attr->begin >= positions || count > positions - attr->begin) {
     zp_rule_fail(rule, ZP_Z0208, "`%s` has positions 0 to %lld, not %lld to %lld", zp_rule_operand(rule, 0)->name,
@@ -41,29 +32,16 @@ void zp_rule_slice(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_FLOAT, attr->count ? some : without_positions(&some));
 }
 
-void zp_rule_column(zp_rule *rule) {
-  if (!want_samples(rule, 0)) return;
-  const zp_shape *x = zp_rule_shape(rule, 0);
-  if (rule->attr.begin < 0 || rule->attr.begin >= zp_shape_cols(x)) {
-    zp_rule_fail(rule, ZP_Z0208, "`%s` has columns 0 to %lld, not %lld", zp_rule_operand(rule, 0)->name,
-                 (long long)zp_shape_cols(x) - 1, (long long)rule->attr.begin);
-    return;
-  }
-  zp_shape shape = {.rank = 2, .dim = {x->dim[0]}};
-  zp_rule_put_dim(&shape, 1, x, 1);
-  zp_rule_answer(rule, ZP_ELEM_FLOAT, shape);
-}
-
 /* Rows of every sample, or of a parameter: the same rows of all samples. */
 static bool want_rows_of_samples(zp_rule *rule, int i) {
-  if (zp_rule_operand(rule, i)->role != ZP_ROLE_PARAM) return want_samples(rule, i);
+  if (zp_rule_operand(rule, i)->role != ZP_ROLE_PARAM) return zp_want_samples(rule, i);
   return zp_want_element(rule, i, ZP_ELEM_FLOAT) && zp_want_rank(rule, i, 2);
 }
 
 void zp_rule_concat(zp_rule *rule) {
   if (!want_rows_of_samples(rule, 0) || !want_rows_of_samples(rule, 1)) return;
   int of_samples = zp_rule_operand(rule, 0)->role == ZP_ROLE_PARAM;
-  if (of_samples == 1 && !want_samples(rule, 1)) return;
+  if (of_samples == 1 && !zp_want_samples(rule, 1)) return;
   const zp_shape *a = zp_rule_shape(rule, 0), *b = zp_rule_shape(rule, 1);
   if (zp_shape_cols(a) != zp_shape_cols(b)) {
     zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "cannot put `%s` %s and `%s` %s one behind the other",
@@ -78,4 +56,59 @@ void zp_rule_concat(zp_rule *rule) {
   joined.dim[1] = a->dim[a->rank - 2] + b->dim[b->rank - 2];
   if (rule->attr.parts > 1) zp_rule_resize(rule, &joined, 1, joined.dim[1] / rule->attr.parts);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, joined);
+}
+
+/* A sum over the positions is a mean times their number. */
+void zp_rule_reduce(zp_rule *rule) {
+  if (!zp_want_samples(rule, 0)) return;
+  if (rule->attr.value == 0) rule->attr.value = 1;
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, without_positions(zp_rule_shape(rule, 0)));
+}
+
+void zp_rule_gather(zp_rule *rule) {
+  if (!zp_want_samples(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_I32)) return;
+  const zp_shape *index = zp_rule_shape(rule, 1);
+  if (zp_rule_operand(rule, 1)->role != ZP_ROLE_INPUT || index->rank > 2) {
+    zp_rule_fail(rule, ZP_Z0204, "`index` of `gather` is an input i32[B, n] or i32[B], not `%s` %s",
+                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1));
+    return;
+  }
+  zp_shape taken = *zp_rule_shape(rule, 0);
+  if (index->rank == 2) zp_rule_put_dim(&taken, 1, index, 1);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, index->rank == 2 ? taken : without_positions(&taken));
+}
+
+/* The shape of whole samples, and of a rank's share of the positions: a share of them as well. */
+static bool reshaped(zp_rule *rule, zp_shape *shape) {
+  const zp_tensor *x = zp_rule_operand(rule, 0);
+  int64_t ways = x->split_dim == 1 ? x->full_dim / x->shape.dim[1] : 1;
+  *shape = (zp_shape){.rank = 1, .dim = {ZP_DIM_B}};
+  for (; shape->rank < ZP_MAX_RANK && rule->attr.to[shape->rank - 1] > 0; shape->rank++)
+    shape->dim[shape->rank] = rule->attr.to[shape->rank - 1];
+  if (ways > 1 && shape->dim[1] % ways) return false;
+  if (ways > 1) shape->dim[1] /= ways;
+  return shape->rank > 1;
+}
+
+void zp_rule_reshape(zp_rule *rule) {
+  zp_shape shape;
+  if (!zp_want_activation(rule, 0) || !zp_want_whole(rule, 0)) return;
+  if (!reshaped(rule, &shape) || zp_shape_elements(&shape, 1) != zp_shape_elements(zp_rule_shape(rule, 0), 1)) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "`%s` %s has %lld elements a sample, %s has %lld",
+                              zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0),
+                              (long long)zp_shape_elements(zp_rule_shape(rule, 0), 1),
+                              zp_shape_text(rule->graph->arena, &shape), (long long)zp_shape_elements(&shape, 1)),
+                 "`reshape(x, n, m)` is [B, n, m]: the sizes behind B, with one product");
+    return;
+  }
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, shape);
+}
+
+void zp_rule_transpose(zp_rule *rule) {
+  if (!zp_want_samples(rule, 0)) return;
+  const zp_shape *x = zp_rule_shape(rule, 0);
+  zp_shape turned = *x;
+  zp_rule_put_dim(&turned, 1, x, 2);
+  zp_rule_put_dim(&turned, 2, x, 1);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, turned);
 }

@@ -1,19 +1,9 @@
-/* The operations of the language: one table, one function per kind of arguments. */
-#include "elaborate.h"
+/* The operations of the language: one table, one function per kind of arguments; those along axes and einsum have files
+ * of their own. */
 #include <math.h>
+#include "builtins.h"
 
-typedef struct builtin builtin;
-typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
-enum { MAX_BUILTIN_ARGS = 16 };
-struct builtin {
-  const char *name;
-  int required; /* the first ones must be given, and are tensors */
-  const char *args[MAX_BUILTIN_ARGS];
-  builtin_apply *apply;
-  zp_op op;
-};
-
-static bool is_tensor(zp_elab *e, const builtin *op, const zp_slot *slots, int i) {
+bool zp_builtin_is_tensor(zp_elab *e, const zp_builtin *op, const zp_slot *slots, int i) {
   if (slots[i].value.kind == ZP_VAL_TENSOR) return true;
   zp_report(e->diags, ZP_Z0202, slots[i].value.span, "`%s` of `%s` must be a tensor, this is %s", op->args[i], op->name,
             zp_value_kind_name(&slots[i].value));
@@ -21,51 +11,53 @@ static bool is_tensor(zp_elab *e, const builtin *op, const zp_slot *slots, int i
 }
 
 /* The first `required` arguments as tensors. */
-static bool tensors(zp_elab *e, const builtin *op, const zp_slot *slots, zp_value *in) {
+bool zp_builtin_tensors(zp_elab *e, const zp_builtin *op, const zp_slot *slots, zp_value *in) {
   for (int i = 0; i < op->required; i++) {
-    if (!is_tensor(e, op, slots, i)) return false;
+    if (!zp_builtin_is_tensor(e, op, slots, i)) return false;
     in[i] = slots[i].value;
   }
   return true;
 }
 
-static bool apply_with(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_op_attr attr,
-                       zp_value *value) {
+bool zp_builtin_apply(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_op_attr attr,
+                      zp_value *value) {
   zp_value in[3];
-  return tensors(e, op, slots, in) && zp_elab_apply(e, call, op->op, in, op->required, attr, op->name, value);
+  return zp_builtin_tensors(e, op, slots, in) &&
+         zp_elab_apply(e, call, op->op, in, op->required, attr, op->name, value);
 }
 
-static bool apply_plain(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
-  return apply_with(e, op, call, slots, (zp_op_attr){0}, value);
+static bool apply_plain(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  return zp_builtin_apply(e, op, call, slots, (zp_op_attr){0}, value);
 }
 
 /* sqrt and rsqrt work on numbers as well. */
-static bool apply_root(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_root(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   if (slots[0].value.kind != ZP_VAL_NUMBER) return apply_plain(e, op, call, slots, value);
   return zp_eval_root(e->diags, call, &slots[0].value, op->op == ZP_OP_SQRT, value);
 }
 
-static bool apply_gelu(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_gelu(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   static const char *const forms[] = {"none", "tanh", NULL};
   int form;
   return zp_slot_choice(e, &slots[1], "approximate", forms, &form) &&
-         apply_with(e, op, call, slots, (zp_op_attr){.tanh_form = form == 1}, value);
+         zp_builtin_apply(e, op, call, slots, (zp_op_attr){.tanh_form = form == 1}, value);
 }
 
-static bool apply_norm_of(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_op_attr attr,
+static bool apply_norm_of(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_op_attr attr,
                           zp_value *value) {
   const zp_slot *slot = &slots[op->required];
   if (!zp_slot_number(e, slot, "eps", 1e-5, &attr.eps)) return false;
-  if (attr.eps > 0) return apply_with(e, op, call, slots, attr, value);
+  if (attr.eps > 0) return zp_builtin_apply(e, op, call, slots, attr, value);
   zp_report(e->diags, ZP_Z0237, slot->value.span, "`eps` must be above 0, this is %g", attr.eps);
   return false;
 }
 
-static bool apply_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_norm(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   return apply_norm_of(e, op, call, slots, (zp_op_attr){0}, value);
 }
 
-static bool apply_rms_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_rms_norm(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
+                           zp_value *value) {
   zp_op_attr attr = {0};
   return zp_slot_number(e, &slots[3], "offset", 0, &attr.value) &&
          zp_slot_count(e, &slots[4], "heads", 0, &attr.heads) && apply_norm_of(e, op, call, slots, attr, value);
@@ -73,7 +65,8 @@ static bool apply_rms_norm(zp_elab *e, const builtin *op, const zp_expr *call, c
 
 /* The rate is train's unless given. Every dropout has a stream of random numbers of its own, also when its rate is 0:
  * the streams of the others must not depend on it. */
-static bool apply_dropout(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_dropout(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
+                          zp_value *value) {
   zp_op_attr attr = {.stream = e->streams++};
   if (!zp_slot_number(e, &slots[1], "rate", e->dropout, &attr.rate)) return false;
   if (attr.rate < 0 || attr.rate >= 1) {
@@ -81,12 +74,12 @@ static bool apply_dropout(zp_elab *e, const builtin *op, const zp_expr *call, co
               "a dropout rate lies in 0 .. 1 (1 excluded), this is %g", attr.rate);
     return false;
   }
-  if (attr.rate > 0) return apply_with(e, op, call, slots, attr, value);
+  if (attr.rate > 0) return zp_builtin_apply(e, op, call, slots, attr, value);
   *value = slots[0].value;
-  return tensors(e, op, slots, value);
+  return zp_builtin_tensors(e, op, slots, value);
 }
 
-static bool apply_rope(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_rope(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   static const char *const styles[] = {"half", "interleaved", NULL};
   zp_op_attr attr = {0};
   int style;
@@ -96,18 +89,18 @@ static bool apply_rope(zp_elab *e, const builtin *op, const zp_expr *call, const
             zp_slot_choice(e, &slots[3], "style", styles, &style);
   if (!ok) return false;
   attr.interleaved = style == 1;
-  if (attr.theta > 0) return apply_with(e, op, call, slots, attr, value);
+  if (attr.theta > 0) return zp_builtin_apply(e, op, call, slots, attr, value);
   zp_report(e->diags, ZP_Z0237, slots[2].value.span, "`theta` must be above 0, this is %g", attr.theta);
   return false;
 }
 
-static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_split(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   zp_op_attr attr = {0};
   double axis;
   zp_value first;
   bool ok = zp_elab_require(e, call, op->name, "n", &slots[1]) && zp_slot_count(e, &slots[1], "n", 1, &attr.parts) &&
             zp_slot_number(e, &slots[2], "axis", -1, &axis);
-  if (!ok || !tensors(e, op, slots, &first)) return false;
+  if (!ok || !zp_builtin_tensors(e, op, slots, &first)) return false;
   zp_shape shape = zp_elab_value_shape(e, &first);
   if (axis != -1 && axis != shape.rank - 1) {
     zp_diag *d =
@@ -119,7 +112,7 @@ static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, cons
     *value = first;
     return true;
   }
-  if (!apply_with(e, op, call, slots, attr, &first)) return false;
+  if (!zp_builtin_apply(e, op, call, slots, attr, &first)) return false;
   zp_handle handle = e->handles.data[first.tensor];
   *value = (zp_value){.kind = ZP_VAL_LIST, .span = call->span};
   for (int64_t i = 0; i < attr.parts; i++, handle.index++) {
@@ -129,76 +122,11 @@ static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, cons
   return true;
 }
 
-/* `axis` of an operation that is built along the positions alone: 1, or -2 from the end. */
-static bool check_axis(zp_elab *e, const builtin *op, const zp_slot *slot) {
-  double axis;
-  if (!zp_slot_number(e, slot, "axis", 1, &axis)) return false;
-  if (axis == 1 || axis == -2) return true;
-  zp_diag *d =
-      zp_report(e->diags, ZP_Z0216, slot->value.span, "`%s` along axis %g is known but not built yet", op->name, axis);
-  zp_diag_help(d, "axis 1, the positions of a sample, is the one that is built");
-  return false;
-}
-
-static bool apply_concat(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
-  return check_axis(e, op, &slots[2]) && apply_plain(e, op, call, slots, value);
-}
-
-static bool apply_mean(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
-  return check_axis(e, op, &slots[1]) && apply_plain(e, op, call, slots, value);
-}
-
-/* Positions begin .. end - 1; negative ones count from the end, as in Python. */
-static bool apply_slice(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
-  zp_op_attr attr = {0};
-  double begin, end;
-  zp_value x;
-  if (!tensors(e, op, slots, &x) || !check_axis(e, op, &slots[3])) return false;
-  zp_shape shape = zp_elab_value_shape(e, &x);
-  double positions = shape.rank == 3 ? (double)shape.dim[1] : 0; /* of another rank: told by the shape rule */
-  if (!zp_elab_require(e, call, op->name, "begin", &slots[1]) || !zp_slot_number(e, &slots[1], "begin", 0, &begin) ||
-      !zp_slot_number(e, &slots[2], "end", positions, &end))
-    return false;
-  if (begin < 0) begin += positions;
-  if (end < 0) end += positions;
-  if (shape.rank == 3 &&
-      !(begin >= 0 && begin < end && end <= positions && begin == floor(begin) && end == floor(end))) {
-    zp_report(e->diags, ZP_Z0237, call->span,
-              "`slice` takes positions from `begin` to before `end`, 0 to %g: not %g to %g", positions, begin, end);
-    return false;
-  }
-  attr.begin = (int64_t)begin;
-  attr.count = shape.rank == 3 ? (int64_t)(end - begin) : 1;
-  return apply_with(e, op, call, slots, attr, value);
-}
-
-/* One position, or one column of every position, without its dimension. */
-static bool apply_select(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
-  zp_op_attr attr = {0};
-  double index;
-  zp_value x;
-  double axis = 1;
-  if (!tensors(e, op, slots, &x) || !zp_slot_number(e, &slots[2], "axis", 1, &axis)) return false;
-  bool column = axis == 2 || axis == -1;
-  if (!(column || check_axis(e, op, &slots[2])) || !zp_elab_require(e, call, op->name, "index", &slots[1]) ||
-      !zp_slot_number(e, &slots[1], "index", 0, &index))
-    return false;
-  zp_shape shape = zp_elab_value_shape(e, &x);
-  double size = shape.rank == 3 ? (double)shape.dim[column ? 2 : 1] : 0, from_start = index < 0 ? index + size : index;
-  if (shape.rank == 3 && !(from_start >= 0 && from_start < size && from_start == floor(from_start))) {
-    zp_report(e->diags, ZP_Z0237, slots[1].value.span, "`index` of `select` lies in 0 .. %g, this is %g", size - 1,
-              index);
-    return false;
-  }
-  attr.begin = (int64_t)from_start;
-  if (!column) return apply_with(e, op, call, slots, attr, value);
-  return zp_elab_apply(e, call, ZP_OP_COLUMN, &x, 1, attr, op->name, value);
-}
-
 /* Places of arguments of attention. */
 enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11, CROSS = 12, BIAS = 13, MAX_DISTANCE = 14 };
 
-static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_attention(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
+                            zp_value *value) {
   zp_op_attr attr = {0};
   bool alibi;
   bool ok = zp_elab_require(e, call, op->name, "heads", &slots[3]) &&
@@ -230,10 +158,10 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
   if (alibi) attr.alibi_heads = attr.heads;
   zp_value in[ZP_MAX_OPERANDS];
   int n = 3;
-  if (!tensors(e, op, slots, in)) return false;
+  if (!zp_builtin_tensors(e, op, slots, in)) return false;
   for (int i = LENGTHS; i <= BIAS; i += BIAS - LENGTHS) {
     if (!slots[i].given) continue;
-    if (!is_tensor(e, op, slots, i)) return false;
+    if (!zp_builtin_is_tensor(e, op, slots, i)) return false;
     in[n++] = slots[i].value;
   }
   return zp_elab_apply(e, call, op->op, in, n, attr, op->name, value);
@@ -241,7 +169,7 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
 
 /* Capacity 1.25 and no balancing loss unless given; Mixtral's weights (normalized over the chosen experts). The rate of
  * a bias is DeepSeek-V3's (arXiv 2412.19437, section 4.2). */
-static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_gate(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   static const char *const affinities[] = {"softmax", "sigmoid", NULL};
   enum { GATE_BIAS = 6 };
   zp_op_attr attr = {0};
@@ -257,7 +185,8 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
   zp_value weight, in[2];
   zp_whole statement = e->whole;
   e->whole = (zp_whole){0}; /* a statement that takes weights and slots names neither of them the gate */
-  ok = ok && tensors(e, op, slots, in) && (!slots[GATE_BIAS].given || is_tensor(e, op, slots, GATE_BIAS));
+  ok = ok && zp_builtin_tensors(e, op, slots, in) &&
+       (!slots[GATE_BIAS].given || zp_builtin_is_tensor(e, op, slots, GATE_BIAS));
   in[1] = slots[GATE_BIAS].value;
   ok = ok && zp_elab_apply(e, call, op->op, in, slots[GATE_BIAS].given ? 2 : 1, attr, op->name, &weight);
   e->whole = statement;
@@ -296,7 +225,7 @@ static bool set_ignored(zp_elab *e, const zp_slot *slots) {
   return true;
 }
 
-static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots,
+static bool apply_cross_entropy(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
                                 zp_value *value) {
   zp_op_attr attr = {0};
   if (!zp_slot_number(e, &slots[3], "label_smoothing", 0, &attr.smoothing) ||
@@ -311,28 +240,32 @@ static bool apply_cross_entropy(zp_elab *e, const builtin *op, const zp_expr *ca
     zp_report(e->diags, ZP_Z0237, slots[4].value.span, "`z_loss` must not be negative, this is %g", attr.z_loss);
     return false;
   }
-  if (!slots[CLASSES].given) return apply_with(e, op, call, slots, attr, value);
+  if (!slots[CLASSES].given) return zp_builtin_apply(e, op, call, slots, attr, value);
   if (attr.smoothing > 0) {
     zp_report(e->diags, ZP_Z0237, slots[CLASSES].value.span, "`lengths` do not go with `label_smoothing`");
     return false;
   }
   zp_value in[3];
-  if (!tensors(e, op, slots, in) || !is_tensor(e, op, slots, CLASSES)) return false;
+  if (!zp_builtin_tensors(e, op, slots, in) || !zp_builtin_is_tensor(e, op, slots, CLASSES)) return false;
   in[2] = slots[CLASSES].value;
   return zp_elab_apply(e, call, op->op, in, 3, attr, op->name, value);
 }
 
-static bool apply_matmul(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_matmul(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   bool trans = slots[1].value.kind == ZP_VAL_TENSOR && e->handles.data[slots[1].value.tensor].transposed;
-  return apply_with(e, op, call, slots, (zp_op_attr){.trans = trans}, value);
+  return zp_builtin_apply(e, op, call, slots, (zp_op_attr){.trans = trans}, value);
 }
 
-static bool apply_transpose(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+static bool apply_transpose(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
+                            zp_value *value) {
   zp_value operand;
-  if (!tensors(e, op, slots, &operand)) return false;
+  if (!zp_builtin_tensors(e, op, slots, &operand)) return false;
+  if (call != e->transposable && e->handles.data[operand.tensor].kind == ZP_HANDLE_VALUE)
+    return zp_elab_apply(e, call, ZP_OP_TRANSPOSE, &operand, 1, (zp_op_attr){0}, op->name, value);
   if (call != e->transposable) {
-    zp_diag *d = zp_report(e->diags, ZP_Z0229, call->span,
-                           "`transpose` is built as the second operand of `matmul` or `batched_matmul` only");
+    zp_diag *d =
+        zp_report(e->diags, ZP_Z0229, call->span,
+                  "`transpose` of a parameter is built as the second operand of `matmul` or `batched_matmul` only");
     zp_diag_help(d, "write `matmul(x, transpose(w))`, or `batched_matmul(x, transpose(w))`");
     return false;
   }
@@ -342,7 +275,7 @@ static bool apply_transpose(zp_elab *e, const builtin *op, const zp_expr *call, 
   return true;
 }
 
-static const builtin builtins[] = {
+static const zp_builtin builtins[] = {
     {"embedding", 2, {"ids", "table"}, apply_plain, ZP_OP_EMBEDDING},
     {"matmul", 2, {"x", "w"}, apply_matmul, ZP_OP_MATMUL},
     {"transpose", 1, {"w"}, apply_transpose, ZP_OP_MATMUL},
@@ -361,10 +294,20 @@ static const builtin builtins[] = {
     {"dropout", 1, {"x", "rate"}, apply_dropout, ZP_OP_DROPOUT},
     {"rope", 1, {"x", "heads", "theta", "style"}, apply_rope, ZP_OP_ROPE},
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
-    {"mean", 1, {"x", "axis"}, apply_mean, ZP_OP_MEAN},
-    {"slice", 1, {"x", "begin", "end", "axis"}, apply_slice, ZP_OP_SLICE},
-    {"select", 1, {"x", "index", "axis"}, apply_select, ZP_OP_SLICE},
-    {"concat", 2, {"a", "b", "axis"}, apply_concat, ZP_OP_CONCAT},
+    {"mean", 1, {"x", "axis"}, zp_apply_reduction, ZP_OP_MEAN},
+    {"sum", 1, {"x", "axis"}, zp_apply_reduction, ZP_OP_MEAN},
+    {"max", 1, {"x", "axis"}, zp_apply_reduction, ZP_OP_REDUCE},
+    {"logsumexp", 1, {"x", "axis"}, zp_apply_reduction, ZP_OP_REDUCE},
+    {"slice", 1, {"x", "begin", "end", "axis", "heads"}, zp_apply_slice, ZP_OP_SLICE},
+    {"select", 1, {"x", "index", "axis"}, zp_apply_select, ZP_OP_SLICE},
+    {"gather", 2, {"x", "index", "axis"}, zp_apply_gather, ZP_OP_GATHER},
+    {"concat", 2, {"a", "b", "axis", "heads"}, zp_apply_concat, ZP_OP_CONCAT},
+    {"pad", 1, {"x", "width", "heads"}, zp_apply_pad, ZP_OP_COLUMNS},
+    {"repeat_heads", 1, {"x", "heads"}, zp_apply_repeat_heads, ZP_OP_REPEAT_COLUMNS},
+    {"reshape", 1, {"x", "n", "m", "k"}, zp_apply_reshape, ZP_OP_RESHAPE},
+    {"einsum", 0, {"equation", "a", "b"}, zp_apply_einsum, ZP_OP_MATMUL},
+    {"mse", 2, {"x", "target"}, apply_plain, ZP_OP_SQUARED_ERROR},
+    {"cast", ZP_REFUSED, {NULL}, zp_refuse_cast, ZP_OP_COUNT},
     {"attention",
      3,
      {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
@@ -387,12 +330,7 @@ static const builtin builtins[] = {
 };
 enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 
-/* The rest of the language's standard operations. */
-static const char *const not_built[] = {
-    "einsum", "cast", "reshape", "gather", "mse", "sum", "max", "logsumexp",
-};
-
-static const builtin *find_builtin(const char *name) {
+static const zp_builtin *find_builtin(const char *name) {
   for (int i = 0; i < N_BUILTINS; i++)
     if (strcmp(builtins[i].name, name) == 0) return &builtins[i];
   return NULL;
@@ -401,11 +339,6 @@ static const builtin *find_builtin(const char *name) {
 bool zp_is_builtin(const char *name) { return find_builtin(name) != NULL; }
 
 static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
-  for (size_t i = 0; i < sizeof not_built / sizeof *not_built; i++) {
-    if (strcmp(not_built[i], name) != 0) continue;
-    zp_report(e->diags, ZP_Z0216, call->at, "op `%s` is known but not built yet", name);
-    return false;
-  }
   zp_strings names = {0};
   zp_module_names(e->arena, e->frame->module, 1u << ZP_ITEM_BLOCK, &names);
   for (int i = 0; i < N_BUILTINS; i++) zp_push(e->arena, &names, builtins[i].name);
@@ -419,10 +352,11 @@ static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
   return false;
 }
 
-static bool call_builtin(zp_elab *e, const builtin *op, const zp_expr *call, zp_value *value) {
+static bool call_builtin(zp_elab *e, const zp_builtin *op, const zp_expr *call, zp_value *value) {
+  if (op->required == ZP_REFUSED) return op->apply(e, op, call, NULL, value);
   int count = 0;
-  while (count < MAX_BUILTIN_ARGS && op->args[count]) count++;
-  zp_slot slots[MAX_BUILTIN_ARGS] = {0};
+  while (count < ZP_MAX_BUILTIN_ARGS && op->args[count]) count++;
+  zp_slot slots[ZP_MAX_BUILTIN_ARGS] = {0};
   const zp_expr *outer = e->transposable;
   if (op->apply == apply_matmul) e->transposable = call->args.len > 1 ? call->args.data[1].value : NULL;
   bool ok = zp_elab_collect(e, call, op->name, op->args, count, slots);
@@ -438,7 +372,7 @@ bool zp_elab_call(void *user, const zp_expr *call, zp_value *value) {
     zp_report(e->diags, ZP_Z0202, call->span, "this value cannot be called");
     return false;
   }
-  const builtin *op = find_builtin(name);
+  const zp_builtin *op = find_builtin(name);
   if (op) return call_builtin(e, op, call, value);
   if (zp_is_sparse(name)) return zp_elab_sparse(e, call, name, value);
   zp_module *where;

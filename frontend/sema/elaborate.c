@@ -164,7 +164,11 @@ static void order_inputs(zp_model *model) {
   }
 }
 
+/* Those of `tokens` where the model has them, else of the first input that has some. */
 static int64_t positions_of_inputs(const zp_model *model) {
+  for (int i = 0; i < model->inputs.len; i++)
+    if (strcmp(model->inputs.data[i].name, "tokens") == 0 && model->inputs.data[i].shape.rank == 2)
+      return model->inputs.data[i].shape.dim[1];
   for (int i = 0; i < model->inputs.len; i++) {
     const zp_input *input = &model->inputs.data[i];
     if (input->shape.rank == (input->element == ZP_ELEM_I32 ? 2 : 3)) return input->shape.dim[1];

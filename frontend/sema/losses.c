@@ -1,5 +1,6 @@
-/* Several losses of a model: `0.5 * start + 0.5 * end`, a sum of cross-entropies times numbers. No node computes the
- * sum: every loss keeps its weight, by which its gradient is multiplied, and is logged by itself as well. */
+/* Several losses of a model: `0.5 * start + 0.5 * end`, a sum of cross-entropies and squared errors times numbers. No
+ * node computes the sum: every loss keeps its weight, by which its gradient is multiplied, and is logged by itself as
+ * well. */
 #include <math.h>
 #include "elaborate.h"
 

@@ -182,7 +182,7 @@ static void set_output(zp_elab *e, const zp_stmt *stmt) {
   zp_shape shape = tensor >= 0 ? graph->tensors.data[tensor].shape : (zp_shape){0};
   zp_diag *d = zp_report(e->diags, ZP_Z0227, stmt->expr->span, "the output must be a loss");
   zp_diag_label(d, "%s", tensor >= 0 ? zp_shape_text(e->arena, &shape) : zp_value_kind_name(&value));
-  zp_diag_help(d, "`output %s = cross_entropy(logits, labels)`", name->text);
+  zp_diag_help(d, "`output %s = cross_entropy(logits, labels)`, or of numbers `mse(x, target)`", name->text);
 }
 
 /* Values of the names in a condition, for the message of a failed assertion. */

@@ -106,9 +106,9 @@ ZPD_KERNEL(zpd_ce_loss, zpd_ce) {
     bool largest;
     const double lse = zpd_ce_combine(a, r, &label_logit, &largest);
     ((real *)a.out)[r] = (real)lse;
-    if (a.labels[r] < 0 || a.labels[r] >= a.vocabulary) continue;
+    if (a.labels && (a.labels[r] < 0 || a.labels[r] >= a.vocabulary)) continue;
     loss += lse - label_logit;
-    right += largest;
+    right += a.labels && largest;
   }
   loss = zpd_block_sum_f64(loss);
   right = zpd_block_sum_f64(right);

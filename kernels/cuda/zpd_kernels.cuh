@@ -25,3 +25,10 @@
 #endif
 #include "zpd_positions.cuh"
 #include "zpd_step.cuh"
+/* Only models with such operations have these. */
+#ifdef ZPD_AXES
+#include "zpd_gather.cuh"
+#include "zpd_reduce.cuh"
+#include "zpd_squared_error.cuh"
+#include "zpd_transpose.cuh"
+#endif

@@ -162,6 +162,10 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
     node.attr.heads = local_heads(node.attr.heads, x, l->tensor);
     if (node.attr.kv_heads) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
   }
+  if (node.op == ZP_OP_COLUMNS || node.op == ZP_OP_JOIN_COLUMNS || node.op == ZP_OP_REPEAT_COLUMNS)
+    node.attr.heads = local_heads(node.attr.heads, &l->to->tensors.data[node.out.data[0]], l->tensor);
+  /* Every rank makes all of it, and has a part of the gradient. */
+  if (node.op == ZP_OP_REDUCE && pattern->in[0] == ZP_NEED_GATHER) node.attr.value /= l->tensor;
   if (node.op == ZP_OP_CONCAT && pattern->out == ZP_FORM_SEQ) node.attr.parts = l->tensor;
   if (node.op == ZP_OP_DISPATCH) node.attr.experts = l->to->tensors.data[node.out.data[0]].shape.dim[1];
   if (node.op == ZP_OP_COMBINE) node.attr.experts = x->shape.dim[1];
@@ -208,6 +212,20 @@ static void add_cross_entropy(localizer *l, const zp_node *logical, const int *i
     if (l->from->losses.data[i] == logical->out.data[0]) l->to->losses.data[i] = lse;
 }
 
+/* All ranks make the loss of all columns. */
+static void add_squared_error(localizer *l, const zp_node *logical, const zp_pattern *pattern, const int *in) {
+  zp_shape shape = l->to->tensors.data[in[0]].shape, rows = shape;
+  zp_op_attr attr = logical->attr;
+  if (pattern->in[0] == ZP_NEED_GATHER) attr.value /= l->tensor; /* of its gradient every rank adds a part */
+  shape.dim[shape.rank - 1] = 3;
+  shape.extent[shape.rank - 1] = NULL;
+  rows.rank--;
+  int stat = add_loss_node(l, ZP_OP_SE_STATS, logical, in[0], in[1], attr, "stats", shape);
+  int loss = add_loss_node(l, ZP_OP_CE_LOSS, logical, stat, -1, attr, "loss", rows);
+  for (int i = 0; i < l->to->losses.len; i++)
+    if (l->from->losses.data[i] == logical->out.data[0]) l->to->losses.data[i] = loss;
+}
+
 static void add_all_outside(localizer *l) {
   const zp_graph *from = l->from;
   for (int i = 0; i < from->carry_in.len; i++) {
@@ -244,6 +262,8 @@ zp_graph *zp_shard_localize(zp_arena *arena, const zp_shard_problem *problem, co
     for (int k = 0; k < node->in.len; k++) in[k] = operand(&l, node, k, pattern[i].in[k]);
     if (node->op == ZP_OP_CROSS_ENTROPY)
       add_cross_entropy(&l, node, in);
+    else if (node->op == ZP_OP_SQUARED_ERROR)
+      add_squared_error(&l, node, &pattern[i], in);
     else
       add_plain(&l, node, &pattern[i], in);
   }

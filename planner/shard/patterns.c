@@ -9,7 +9,7 @@
  * replicated, its gradient a part) or has a row per position and falls apart with them (ROWS). There is no row for
  * embedding -> Q: it would want the whole table on every rank, and a table can always be divided. None for attention
  * and cross-entropy: their rows read the whole sequence, or all ranks' columns. None for rope: attention, for which its
- * angles are made, has none.
+ * angles are made, has none; what turns before it is repeated for the heads is gathered.
  *
  * A mean over the positions, or some of them, of Q is a partial sum, whose gradient every rank has for its own
  * positions. What is joined may become Q, also of what is gathered from it, because positions move from rank to rank:
@@ -17,6 +17,13 @@
  *
  * One column of Q is [B, S] divided by its columns, which are the positions: what a cross-entropy over the positions
  * takes as it is.
+ *
+ * The largest, or the log-sum-exp, of all positions of Q is made of all of them on every rank (G), each of which takes
+ * its part of the gradient: as with a squared error, a ranks-th of it. Of the columns of Q it is split by the
+ * positions.
+ *
+ * What every head has is repeated for a rank's heads, so a part of the gradient comes from each. Columns that the heads
+ * share turn before that: gathered from Q they have a partial gradient (ENTERED), as do angles of no heads.
  *
  * A norm of heads stands between products that are divided by heads: a rank has some of them, so a part of the gradient
  * of the weight that they share (H).
@@ -128,6 +135,7 @@ static const row table[] = {
     {ZP_OP_DROPOUT, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_DROPOUT, {{R_}, ZP_FORM_R}},
     {ZP_OP_ROPE, {{S_}, ZP_FORM_S}},
+    {ZP_OP_ROPE, {{G_}, ZP_FORM_ENTERED}},
     {ZP_OP_ROPE, {{R_}, ZP_FORM_R}},
     {ZP_OP_SPLIT, {{S_}, ZP_FORM_S}},
     {ZP_OP_SPLIT, {{X_}, ZP_FORM_EXPERTS}},
@@ -154,6 +162,37 @@ static const row table[] = {
     {ZP_OP_CONCAT, {{E_, G_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{G_, E_}, ZP_FORM_SEQ}},
     {ZP_OP_CONCAT, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_REDUCE, {{S_}, ZP_FORM_S}},
+    {ZP_OP_REDUCE, {{G_}, ZP_FORM_R}},
+    {ZP_OP_REDUCE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_REDUCE_COLUMNS, {{S_}, ZP_FORM_P}}, /* a sum, */
+    {ZP_OP_REDUCE_COLUMNS, {{P_}, ZP_FORM_P}}, /* likewise */
+    {ZP_OP_REDUCE_COLUMNS, {{Q_}, ZP_FORM_S}},
+    {ZP_OP_REDUCE_COLUMNS, {{R_}, ZP_FORM_R}},
+    {ZP_OP_GATHER, {{S_, N_}, ZP_FORM_S}},
+    {ZP_OP_GATHER, {{P_, N_}, ZP_FORM_P}},
+    {ZP_OP_GATHER, {{Q_, N_}, ZP_FORM_P}}, /* positions of other ranks give zeros */
+    {ZP_OP_GATHER, {{R_, N_}, ZP_FORM_R}},
+    {ZP_OP_RESHAPE, {{P_}, ZP_FORM_P}},
+    {ZP_OP_RESHAPE, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_RESHAPE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_TRANSPOSE, {{P_}, ZP_FORM_P}},
+    {ZP_OP_TRANSPOSE, {{Q_}, ZP_FORM_S}},   /* positions become columns, */
+    {ZP_OP_TRANSPOSE, {{S_}, ZP_FORM_SEQ}}, /* and columns positions */
+    {ZP_OP_TRANSPOSE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_COLUMNS, {{S_}, ZP_FORM_S}},
+    {ZP_OP_COLUMNS, {{P_}, ZP_FORM_P}},
+    {ZP_OP_COLUMNS, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_COLUMNS, {{R_}, ZP_FORM_R}},
+    {ZP_OP_JOIN_COLUMNS, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_JOIN_COLUMNS, {{P_, P_}, ZP_FORM_P}},
+    {ZP_OP_JOIN_COLUMNS, {{Q_, Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_JOIN_COLUMNS, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_REPEAT_COLUMNS, {{E_}, ZP_FORM_S}},
+    {ZP_OP_REPEAT_COLUMNS, {{G_}, ZP_FORM_S}},
+    {ZP_OP_REPEAT_COLUMNS, {{P_}, ZP_FORM_P}},
+    {ZP_OP_REPEAT_COLUMNS, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_REPEAT_COLUMNS, {{R_}, ZP_FORM_R}},
     {ZP_OP_TOP_K_GATE, {{G_, R_}, ZP_FORM_ENTERED}}, /* every rank counts all choices for the bias */
     {ZP_OP_TOP_K_GATE, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_EXPERTS}},
@@ -176,6 +215,8 @@ static const row table[] = {
     {ZP_OP_ATTENTION, {{R_, R_, R_, N_, R_}, ZP_FORM_R}},
     {ZP_OP_CROSS_ENTROPY, {{S_, N_}, ZP_FORM_NONE}},
     {ZP_OP_CROSS_ENTROPY, {{R_, N_}, ZP_FORM_NONE}},
+    {ZP_OP_SQUARED_ERROR, {{G_, N_}, ZP_FORM_NONE}},
+    {ZP_OP_SQUARED_ERROR, {{R_, N_}, ZP_FORM_NONE}},
 };
 
 static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph->tensors.data[id]; }
@@ -216,6 +257,9 @@ static bool keeps_zero(const zp_node *node) {
   case ZP_OP_RSQRT:
   case ZP_OP_SIGMOID: return false;
   case ZP_OP_ADD_CONST: return node->attr.value == 0;
+  case ZP_OP_REDUCE: return node->attr.reduction != ZP_REDUCE_LOG_SUM_EXP;
+  case ZP_OP_REDUCE_COLUMNS:               /* gradients of columns past the end would be those of the others */
+  case ZP_OP_REPEAT_COLUMNS: return false; /* heads past the end would have them, too */
   default: return true;
   }
 }
@@ -231,7 +275,10 @@ static bool op_allows(const zp_node *node, zp_parts split, int tensor) {
   case ZP_OP_DROPOUT: /* its random numbers count logical columns, which must be consecutive on a rank */
   case ZP_OP_CROSS_ENTROPY: return split.outer == 1;
   case ZP_OP_RMS_NORM: return node->attr.heads > 0 && split.outer == 1 && node->attr.heads % split.units == 0;
+  case ZP_OP_COLUMNS:
+  case ZP_OP_JOIN_COLUMNS:
   case ZP_OP_ROPE: return split.outer == 1 && node->attr.heads % split.units == 0;
+  case ZP_OP_REPEAT_COLUMNS: return node->attr.heads % split.units == 0 && split.units % tensor == 0;
   case ZP_OP_ATTENTION: return split.outer == 1 && node->attr.kv_heads % split.units == 0;
   default: return keeps_zero(node) || split.units % tensor == 0;
   }
@@ -264,8 +311,12 @@ bool zp_divides_sequence(const zp_tensor *t, int tensor) {
 
 /* Everything that the pattern splits along the sequence falls apart in equal shares of the same positions. */
 static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern, int tensor) {
-  if (node->op == ZP_OP_CONCAT && pattern->out == ZP_FORM_SEQ &&
-      !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor))
+  if (node->op == ZP_OP_TRANSPOSE && pattern->out == ZP_FORM_SEQ) {
+    zp_parts columns = tensor_of(graph, node->in.data[0])->parts[2];
+    if (columns.outer != 1 || columns.units < 2 || columns.units % tensor) return false;
+  }
+  bool moves = node->op == ZP_OP_CONCAT || node->op == ZP_OP_RESHAPE || node->op == ZP_OP_TRANSPOSE;
+  if (moves && pattern->out == ZP_FORM_SEQ && !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor))
     return false;
   for (int i = 0; i < node->in.len; i++) {
     const zp_tensor *t = tensor_of(graph, node->in.data[i]);
@@ -297,6 +348,11 @@ static bool cuts_experts(const zp_shard_problem *problem, const zp_pattern *patt
   return op == ZP_OP_BATCHED_MATMUL && problem->expert > 1 && problem->tensor > 1 && pattern->out != ZP_FORM_EXPERTS;
 }
 
+/* Only a sum of columns is one of partial sums. */
+static bool is_linear(const zp_node *node, const zp_pattern *pattern) {
+  return node->op != ZP_OP_REDUCE_COLUMNS || pattern->out != ZP_FORM_P || node->attr.reduction == ZP_REDUCE_SUM;
+}
+
 /* Attention has a row for every list of operands. */
 static bool has_operands(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern) {
   for (int i = 3; node->op == ZP_OP_ATTENTION && i < ZP_SHARD_OPERANDS; i++) {
@@ -315,7 +371,7 @@ int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_p
                    pattern->out == ZP_FORM_EXPERTS || pattern->out == ZP_FORM_ENTERED;
     bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER || pattern->in[0] == ZP_NEED_SEQ;
     if ((divided && problem->tensor == 1) || (sequence && !problem->sequence)) continue;
-    if (cuts_experts(problem, pattern, node->op)) continue;
+    if (cuts_experts(problem, pattern, node->op) || !is_linear(node, pattern)) continue;
     if (params_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&
         falls_along_sequence(problem->graph, node, pattern, problem->tensor))
       out[n++] = *pattern;

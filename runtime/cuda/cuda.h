@@ -17,6 +17,13 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(move_positions)                                                                                                    \
   X(mean_positions)                                                                                                    \
   X(spread_positions)                                                                                                  \
+  X(gather)                                                                                                            \
+  X(gather_grad)                                                                                                       \
+  X(reduce)                                                                                                            \
+  X(reduce_grad)                                                                                                       \
+  X(transpose)                                                                                                         \
+  X(squared_error)                                                                                                     \
+  X(squared_error_grad)                                                                                                \
   X(attention_forward)                                                                                                 \
   X(attention_grad_q)                                                                                                  \
   X(attention_grad_kv)                                                                                                 \

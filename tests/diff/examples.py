@@ -20,10 +20,13 @@ PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 4670279
               "dbrx_132b": 131596523520, "bert": 109514298 - 768, "bert_pretraining": 110106428, "bert_squad": 108893186,
               "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656,
               "llama_7b_lora": 6738415616 + 16777216, "megatron_8b": gpt_parameters(72, 3072, 51200, 1024),
-              "tnlg_17b": gpt_parameters(78, 4256, 51200, 1024), "t5_small": 60506624, "t5_11b": 11307321344}
+              "tnlg_17b": gpt_parameters(78, 4256, 51200, 1024), "t5_small": 60506624, "t5_11b": 11307321344,
+              "mixer_b16": 59880472, "deepseek_v3": 671026404352 + 58 * 256}
 # Billions as published: arXiv 1909.08053, table 2, which pads GPT-2's words to 51,200; Microsoft Research blog, 10 February 2020.
 PUBLISHED = {"megatron_8b": "8.3", "megatron_8b of 2.5 billion": "2.5", "tnlg_17b": "17"}
 # T5's are what transformers 5.24 counts for the configurations of google-t5/t5-small and t5-11b.
+# DeepSeek-V3's are what transformers 5.24 counts for its default configuration, and the biases of the gates, which it does not count.
+# MLP-Mixer: arXiv 2105.01601, table 1 has 59 million for B/16.
 # torchvision's documentation has vit_b_16 with 86,567,656 parameters and vit_l_16 with 304,326,632, for 1,000 classes at 224.
 # What published models of the same layers have. Gemma 2: arXiv 2408.00118, table 2, without the embedding, with its 256,000 rows;
 # BERT-Large with its masked-language head has two segments: one embedding more than ours.

@@ -75,10 +75,11 @@ EMULATED = {T: ("model.layers=2", "model.S=32", "model.d=64"), "llama_tiny": ("m
 EMULATED_BATCH = 4
 # Tests of kernels that are not packed: attention without tensor cores in 16 bits, which no trainer of these archs runs, and that of Volta;
 # large rows in f64 and f32 (those in bf16 are packed) and rows of 3,073 columns, whose code is large; small rows in f64 and f16, which
-# trainings with experts in f64 and in fp16 have. Watched ones are for the emulated GPU.
+# trainings with experts in f64 and in fp16 have; kernels along axes in these formats. Watched ones are for the emulated GPU.
 LEFT_OUT_KERNELS = ("kernels_cuda_attention.bf16", "kernels_cuda_attention.f16", "kernels_cuda_attention.sparse_bf16",
                     "kernels_cuda_lengths.plain_bf16", "rowprog_cuda.f64_large", "rowprog_cuda.f32_large",
-                    "rowprog_cuda.f32_wide", "rowprog_cuda.f64_small", "rowprog_cuda.f16_small", "without_races", "volta")
+                    "rowprog_cuda.f32_wide", "rowprog_cuda.f64_small", "rowprog_cuda.f16_small", "kernels_cuda_axes.f64",
+                    "kernels_cuda_axes.f16", "without_races", "volta")
 
 # Largest errors of losses and of norms. f32 on two kinds of processors: tests/diff/layouts.py says where these come from; f64 as
 # there. 16-bit formats: bounds between layouts in tests/diff/bf16.py and fp16.py.

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3, vit, squad, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, lines, bert, sparse_bert, gemma2, qwen3, vit, squad, axes, mixer, mla, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -16,6 +16,7 @@ import sys
 
 import torch
 
+import axes
 import masks
 import model
 import settings
@@ -157,7 +158,26 @@ def t5(*arguments, **architecture):
     return encoder_decoder.t5(*arguments, **architecture)
 
 
-BATCHES = {"squad": span_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
+def axes_batches():
+    """Samples in order; bytes of numbers stand for 0 to 1."""
+    arrays = {}
+    for name in ("tokens", "which", "last", "target", "numbers", "label"):
+        values, shape = read_npy(os.path.join(settings.AXES, name + ".npy"))
+        arrays[name] = values.reshape(shape)
+        if name in ("target", "numbers"):
+            arrays[name] = arrays[name].to(torch.float64) / 255
+    for step in range(settings.STEPS):
+        at = [(step * settings.BATCH + i) % len(arrays["label"]) for i in range(settings.BATCH)]
+        labels = {"target_loss": arrays["target"][at], "numbers_loss": arrays["numbers"][at], "place_loss": arrays["label"][at]}
+        yield arrays["tokens"][at], labels, arrays["which"][at], arrays["last"][at]
+
+
+def mla(*arguments, **architecture):
+    import latent  # transformers likewise
+    return latent.mla(*arguments, **architecture)
+
+
+BATCHES = {"squad": span_batches, "axes": axes_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "mixer": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
            "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
@@ -172,8 +192,10 @@ def learning_rate(step):
 def losses_of(output, labels):
     """The loss that is logged, what else is trained, and every loss by itself where there are several."""
     if isinstance(output, dict):
-        each = {name: torch.nn.functional.cross_entropy(logits, labels[name], ignore_index=-1) for name, logits in output.items()}
-        return sum(settings.LOSSES[name] * loss for name, loss in each.items()), 0.0, each
+        each = {name: torch.nn.functional.mse_loss(values, labels[name]) if labels[name].is_floating_point() else
+                torch.nn.functional.cross_entropy(values, labels[name], ignore_index=-1) for name, values in output.items()}
+        weights = dict(settings.LOSSES, **settings.AXES_LOSSES)
+        return sum(weights[name] * loss for name, loss in each.items()), 0.0, each
     logits, extra = output if isinstance(output, tuple) else (output, 0.0)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
     return loss, extra(labels) if callable(extra) else extra, {}
@@ -183,7 +205,7 @@ def train(name, weights):
     loads = {}  # of experts, by the name of the bias that they move
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": functools.partial(model.deepseek, loads=loads),
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert,
-               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "squad": model.squad, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
+               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "squad": model.squad, "axes": axes.axes, "mixer": axes.mixer, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}
@@ -220,7 +242,7 @@ def main():
     weights = load_weights(sys.argv[2], getattr(torch, dtype))
     losses, norms, parts = train(sys.argv[1], weights)
     result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": dtype,
-              "losses": losses, "grad_norms": norms, **({"parts": parts, **looked_at(weights)} if parts else {})}
+              "losses": losses, "grad_norms": norms, **({"parts": parts} if parts else {}), **(looked_at(weights) if sys.argv[1] == "squad" else {})}
     text = json.dumps(result, indent=1) + "\n"
     if len(sys.argv) == 4:
         with open(sys.argv[3], "w", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz, vit.dz, squad.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz, vit.dz, squad.dz, axes.dz, mixer.dz, mla.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TEXT, LINES, IMAGES, SPANS, PAIRS = (os.path.join(HERE, name) for name in ("text.txt", "lines.txt", "images", "squad", "../data/pairs"))
+TEXT, LINES, IMAGES, SPANS, AXES, PAIRS = (os.path.join(HERE, name) for name in ("text.txt", "lines.txt", "images", "squad", "axes", "../data/pairs"))
 STEPS, BATCH, LENGTH = 20, 4, 32
 LR, MIN_LR, WARMUP = 1e-3, 1e-4, 5
 BETAS, EPS, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -19,13 +19,16 @@ ARCHITECTURES = {
     "qwen3": {"layers": 3, "heads": 4, "kv_heads": 2, "head": 16, "smoothing": 0.1, "z_loss": 0.01},
     "vit": {"layers": 3, "heads": 4},
     "squad": {"layers": 3, "heads": 4},
+    "axes": {"layers": 2, "heads": 4},
+    "mixer": {"layers": 2},
+    "mla": {"heads": 4, "nope": 10, "rotary": 6, "value": 12},
     "t5": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
     "t5_v1_1": {"heads": 4, "head": 12, "gated": True, "max_distance": 16},
     "t5_adafactor": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
 DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64",
-          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64"}
+          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64", "mla": "float64", "axes": "float64", "mixer": "float64"}
 # Where the model is not that of the file of its name, as it stands there.
 FILES = {"deepseek": ("moe", ("model.deepseek=true",)),
          "t5_adafactor": ("t5", ("optimizer=adafactor(lr = 1e-3, beta1 = 0.9, weight_decay = 0.1)",)),
@@ -35,6 +38,7 @@ BIAS_RATE = 0.01  # of what choices of experts are corrected by
 LENGTHS = {"sparse_bert": 64}
 LORA = {"alpha": 6, "trained": ("norm.weight",)}  # the rank is in the shapes
 LOSSES = {"start_loss": 0.5, "end_loss": 0.5, "possible_loss": 0.25}  # of squad, with their weights
+AXES_LOSSES = {"target_loss": 1.0, "numbers_loss": 0.5, "place_loss": 0.25}  # the first two are squared errors
 VALIDATED = 3  # batches of squad's validation
 MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 

@@ -370,6 +370,62 @@ Test(gradients, one_operation_on_positions) {
   check_alone(ZP_OP_COLUMN, (zp_op_attr){.begin = D - 1});
 }
 
+/* Likewise along either axis, to other shapes, and on columns of heads, zeros beside them included. */
+Test(gradients, one_operation_on_an_axis) {
+  for (int reduction = ZP_REDUCE_SUM; reduction <= ZP_REDUCE_LOG_SUM_EXP; reduction++) {
+    zp_op_attr attr = {.value = reduction == ZP_REDUCE_SUM ? -1.5 : 0, .reduction = (zp_reduction)reduction};
+    check_alone(ZP_OP_REDUCE_COLUMNS, attr);
+    if (reduction != ZP_REDUCE_SUM) check_alone(ZP_OP_REDUCE, attr);
+  }
+  check_alone(ZP_OP_RESHAPE, (zp_op_attr){.to = {S * 2, D / 2}});
+  check_alone(ZP_OP_RESHAPE, (zp_op_attr){.to = {S * D}});
+  check_alone(ZP_OP_TRANSPOSE, (zp_op_attr){0});
+  check_alone(ZP_OP_RESHAPE, (zp_op_attr){.to = {S, 4, 2}});
+  check_alone(ZP_OP_COLUMNS, (zp_op_attr){.heads = 2, .begin = 1, .count = 2});
+  check_alone(ZP_OP_COLUMNS, (zp_op_attr){.heads = 2, .begin = -1, .count = 7});
+  check_alone(ZP_OP_COLUMNS, (zp_op_attr){.heads = 1, .begin = 5, .count = 3});
+  check_alone(ZP_OP_REPEAT_COLUMNS, (zp_op_attr){.heads = 3});
+}
+
+/* Queries and keys of another width than values, keys in part the same for all heads: latent attention. */
+Test(gradients, columns_of_heads) {
+  enum { HEADS = 2, TURNED = 2 };
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0], y = linear(&k, "y", x, HEADS * 3, true);
+  zp_op_attr heads = {.heads = HEADS}, turns = {.heads = 1, .theta = 100};
+  int shared = apply(&k, ZP_OP_ROPE, turns, "rope", linear(&k, "shared", x, TURNED, true), -1, -1);
+  int key = apply(&k, ZP_OP_JOIN_COLUMNS, heads, "key", y,
+                  apply(&k, ZP_OP_REPEAT_COLUMNS, heads, "each", shared, -1, -1), -1);
+  int value = apply(&k, ZP_OP_COLUMNS, (zp_op_attr){.heads = HEADS, .count = 5}, "value", y, -1, -1);
+  cr_assert_eq(zp_shape_cols(&k.graph->tensors.data[key].shape), HEADS * 5);
+  int query = linear(&k, "query", x, HEADS * 5, true);
+  int o = apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = HEADS, .causal = true}, "o", query, key, value);
+  carry_out(&k, apply(&k, ZP_OP_COLUMNS, (zp_op_attr){.heads = HEADS, .count = 3}, "out", o, -1, -1));
+  zp_graph *graph = check_gradients(&k, 10, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_REPEAT_GRAD), 1);
+  kit_free(&k);
+}
+
+/* Positions that are asked for more than once; a squared error of numbers of samples, and of every position. */
+Test(gradients, positions_by_number_and_squared_errors) {
+  kit k = kit_new(S, 1, D);
+  int which = zp_model_add_array(k.model, "which", ZP_ELEM_I32, shape2(ZP_DIM_B, 3), ZP_NO_SPAN);
+  int one = zp_model_add_array(k.model, "one", ZP_ELEM_I32, shape1(ZP_DIM_B), ZP_NO_SPAN);
+  int target = zp_model_add_array(k.model, "target", ZP_ELEM_FLOAT, shape2(ZP_DIM_B, 2), ZP_NO_SPAN);
+  int all = zp_model_add_array(k.model, "all", ZP_ELEM_FLOAT, shape3(ZP_DIM_B, 3, D), ZP_NO_SPAN);
+  int x = op1(&k, ZP_OP_TANH, k.graph->carry_in.data[0]);
+  int some = op2(&k, ZP_OP_GATHER, x, zp_graph_input(k.graph, k.model, which));
+  int single = op2(&k, ZP_OP_GATHER, x, zp_graph_input(k.graph, k.model, one));
+  int near =
+      op2(&k, ZP_OP_SQUARED_ERROR, linear(&k, "head", single, 2, true), zp_graph_input(k.graph, k.model, target));
+  zp_graph_add_loss(k.graph, near, 0.5);
+  zp_graph_add_loss(k.graph, op2(&k, ZP_OP_SQUARED_ERROR, some, zp_graph_input(k.graph, k.model, all)), 2);
+  zp_graph *graph = check_gradients(&k, S, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_GATHER_GRAD), 2);
+  cr_expect_eq(count_nodes(graph, ZP_OP_SE_GRAD), 2);
+  kit_free(&k);
+}
+
 /* Parameters before and behind what is carried, both halves of it read apart, once more joined, and averaged. */
 Test(gradients, joined_positions) {
   kit k = kit_new(S, 2, D);

@@ -37,29 +37,58 @@ static long number_before(const char *from, const char *what) {
 }
 
 static const char *const kernels[] = {
-    "zpd_attention_forward", "zpd_attention_grad_q",
+    "zpd_attention_forward",
+    "zpd_attention_grad_q",
     "zpd_attention_grad_kv", /* the first three: also in f64 */
-    "zpd_embedding",         "zpd_embedding_grad",
-    "zpd_position_grad",     "zpd_ce_stats",
-    "zpd_ce_loss",           "zpd_ce_grad",
-    "zpd_optimizer",         "zpd_square_segments",
-    "zpd_lamb_moments",      "zpd_decide",
-    "zpd_sum_parts",         "zpd_fill",
-    "zpd_gate_choose",       "zpd_gate_places",
-    "zpd_gate_grad",         "zpd_dispatch",
-    "zpd_combine",           "zpd_combine_grad",
-    "zpd_pack_signs",        "zpd_average_signs",
-    "zpd_muon_momentum",     "zpd_muon_mix",
-    "zpd_muon_apply",        "zpd_unpack_signs",
-    "zpd_momentum",          "zpd_frozen_update",
-    "zpd_move_positions",    "zpd_mean_positions",
-    "zpd_spread_positions",  "zpd_owe",
-    "zpd_pack_owed",         "zpd_owner_update",
-    "zpd_apply_signs",       "zpd_adafactor_rows",
-    "zpd_adafactor_cols",    "zpd_adafactor_add",
-    "zpd_adafactor_means",   "zpd_adafactor_factors",
-    "zpd_adafactor_squares", "zpd_adafactor_apply",
-    "zpd_muon_squares",      "zpd_muon_place",
+    "zpd_embedding",
+    "zpd_embedding_grad",
+    "zpd_position_grad",
+    "zpd_ce_stats",
+    "zpd_ce_loss",
+    "zpd_ce_grad",
+    "zpd_optimizer",
+    "zpd_square_segments",
+    "zpd_lamb_moments",
+    "zpd_decide",
+    "zpd_sum_parts",
+    "zpd_fill",
+    "zpd_gate_choose",
+    "zpd_gate_places",
+    "zpd_gate_grad",
+    "zpd_dispatch",
+    "zpd_combine",
+    "zpd_combine_grad",
+    "zpd_pack_signs",
+    "zpd_average_signs",
+    "zpd_muon_momentum",
+    "zpd_muon_mix",
+    "zpd_muon_apply",
+    "zpd_unpack_signs",
+    "zpd_momentum",
+    "zpd_frozen_update",
+    "zpd_move_positions",
+    "zpd_mean_positions",
+    "zpd_spread_positions",
+    "zpd_owe",
+    "zpd_pack_owed",
+    "zpd_owner_update",
+    "zpd_apply_signs",
+    "zpd_adafactor_rows",
+    "zpd_adafactor_cols",
+    "zpd_adafactor_add",
+    "zpd_adafactor_means",
+    "zpd_adafactor_factors",
+    "zpd_adafactor_squares",
+    "zpd_adafactor_apply",
+    "zpd_muon_squares",
+    "zpd_muon_place",
+    "zpd_gather",
+    "zpd_gather_grad",
+    "zpd_reduce",
+    "zpd_reduce_grad",
+    "zpd_squared_error",
+    "zpd_squared_error_grad",
+    "zpd_transpose",
 };
 enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
 
@@ -68,8 +97,9 @@ static void check(const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
-  char *log = compile(arena, "#define ZPD_ADAFACTOR\n#define ZPD_MUON\n#include \"zpd_kernels.cuh\"\n", arch, head,
-                      f64 ? "-DZPD_F64" : NULL);
+  char *log =
+      compile(arena, "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_MUON\n#include \"zpd_kernels.cuh\"\n", arch,
+              head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
   for (int i = 0; i < KERNELS; i++) {
     char quoted[64], what[128];

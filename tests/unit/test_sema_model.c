@@ -457,3 +457,56 @@ Test(sema_model, a_name_said_thousands_of_times, .timeout = 60) {
   free(text);
   unload(&f);
 }
+
+/* Ops of the first segment and the shapes that they make, one a line. */
+static const char *ops_of(zp_arena *arena, const char *shape, const char *statement) {
+  const char *text = zp_format(arena,
+                               "model m(V = 9, S = 8, d = 6, E = 4) {\n  input tokens: i32[B, S]\n  input t: f32%s\n"
+                               "  param wte: [V, d]\n  param w: [d, 5]\n  param c: [d]\n  param p: [S, d]\n"
+                               "  param e: [E, d, 3]\n  param g: [d, E]\n  x = embedding(tokens, wte)\n"
+                               "  weight, slot = top_k_gate(matmul(x, g), k = 2)\n"
+                               "  n = combine(batched_matmul(dispatch(x, slot), e), weight, slot)\n"
+                               "  q = matmul(x * p * c, w)\n  y = %s\n"
+                               "  output loss = mse(y, t) + mse(n, t2) + mse(q, t3)\n}\n",
+                               shape, statement);
+  const char *inputs = "  input t2: f32[B, S, 3]\n  input t3: f32[B, S, 5]\n";
+  const char *at = strstr(text, "  param wte");
+  fixture f = load_good(zp_format(arena, "%.*s%s%s", (int)(at - text), text, inputs, at));
+  const zp_graph *graph = f.spec->model->segments.data[0].graph;
+  const char *all = "";
+  for (int i = 0; i < graph->nodes.len; i++) {
+    const zp_node *n = &graph->nodes.data[i];
+    all = zp_format(arena, "%s%s%s %s\n", all, zp_op_name(n->op), n->attr.trans ? "'" : "",
+                    zp_shape_text(arena, &graph->tensors.data[n->out.data[0]].shape));
+  }
+  unload(&f);
+  return all;
+}
+
+/* An equation is what could be written without it. */
+Test(sema_model, einsum) {
+  static const struct {
+    const char *shape, *equation, *written_out;
+  } cases[] = {
+      {"[B, S, V]", "einsum(\"bsd,vd->bsv\", x, wte)", "matmul(x, transpose(wte))"},
+      {"[B, S, V]", "einsum(\"vd, bsd -> bsv\", wte, x)", "matmul(x, transpose(wte))"},
+      {"[B, S, 5]", "einsum(\"bsd,dk->bsk\", x, w)", "matmul(x, w)"},
+      {"[B, S, d]", "einsum(\"bsd,d->bsd\", x, c)", "x * c"},
+      {"[B, S, d]", "einsum(\"bsd,sd->bsd\", x, p)", "x * p"},
+      {"[B, S, d]", "einsum(\"bsd,bsd->bsd\", x, x)", "x * x"},
+      {"[B, S, d]", "einsum(\"bsd->bsd\", x)", "x"},
+      {"[B, d, S]", "einsum(\"bsd->bds\", x)", "transpose(x)"},
+      {"[B, d]", "einsum(\"bsd->bd\", x)", "sum(x)"},
+      {"[B, S]", "einsum(\"bsd->bs\", x)", "sum(x, axis = -1)"},
+      {"[B, S]", "einsum(\"bsd,d->bs\", x, c)", "sum(x * c, axis = -1)"},
+      {"[B, d]", "einsum(\"bsd,sd->bd\", x, p)", "sum(x * p)"},
+      {"[B, S, 3]", "combine(einsum(\"becd,edf->becf\", dispatch(x, slot), e), weight, slot)",
+       "combine(batched_matmul(dispatch(x, slot), e), weight, slot)"},
+  };
+  zp_arena *arena = zp_arena_new("einsum");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *got = ops_of(arena, cases[i].shape, cases[i].equation);
+    cr_expect_str_eq(got, ops_of(arena, cases[i].shape, cases[i].written_out), "%s", cases[i].equation);
+  }
+  zp_arena_free(arena);
+}

@@ -327,6 +327,8 @@ def bad_looks(bench):
     bench.refused("too many tokens", sample("--prompt", "xyz", "--tokens", 30), "Z0818", "can add up to 29, not 30")
     bench.model("both_ways", OWN.replace("heads = heads), d)", "heads = heads, causal = false), d)"), called="own")
     bench.refused("both ways", sample("--prompt", "x", model="both_ways"), "Z0818", "there is no next one", "both_ways.dz:8:")
+    bench.model("turned", OWN.replace("return linear(up, d) + a", "return linear(up, d) + transpose(transpose(a))"), called="own")
+    bench.refused("positions mixed", sample("--prompt", "x", model="turned"), "Z0818", "`transpose` sees what comes behind", "turned.dz:10:")
     bench.model("narrow", OWN.replace("V = 256", "V = 128"), called="own")
     bench.refused("a byte without a token", sample("--prompt", "x\u00e9", model="narrow"), "Z0818", "byte 2 of the prompt is 195, and the model has 128", "--tokenizer")
     tokenizer = os.path.join(harness.ROOT, "tests", "interop", "tokenizers", "gpt2_like.json")

@@ -97,6 +97,41 @@ typedef struct zpd_positions {
   double scale;
 } zpd_positions; /* kernels zpd_move_positions, zpd_mean_positions, zpd_spread_positions; any gridDim.x */
 
+/* ---- positions by number: as zpk_gather and zpk_gather_grad over all tasks; any gridDim.x ---- */
+typedef struct zpd_gather_args {
+  const void *from;
+  void *to;
+  const int *index;
+  zpd_int samples, S, first, n, cols;
+} zpd_gather_args; /* kernels zpd_gather, zpd_gather_grad */
+
+/* ---- one axis made one number: as zpk_reduce and zpk_reduce_grad over all tasks; any gridDim.x ---- */
+typedef struct zpd_reduce_args {
+  const void *x, *dy;
+  void *to;
+  zpd_int outer, n, inner; /* n below 2^24 */
+  zpd_int kind;            /* a zpk_reduction */
+  double scale;
+} zpd_reduce_args; /* kernels zpd_reduce, zpd_reduce_grad */
+enum { ZPD_SUM, ZPD_MAX, ZPD_LOG_SUM_EXP };
+
+/* ---- matrices of samples turned over: as zpk_transpose over all tasks; any gridDim.x ---- */
+typedef struct zpd_transpose_args {
+  const void *x;
+  void *y;
+  zpd_int samples, rows, cols;
+} zpd_transpose_args; /* kernel zpd_transpose */
+enum { ZPD_TRANSPOSE_TILE = 32 };
+
+/* ---- squared errors: as zpk_squared_error and its gradient over all rows; any gridDim.x ---- */
+typedef struct zpd_squared_error_args {
+  const void *x, *target;
+  void *to; /* stat, or dx */
+  zpd_int rows, cols;
+  double scale;             /* of the gradient, */
+  const double *loss_scale; /* and this one behind it, where there is one */
+} zpd_squared_error_args;   /* kernels zpd_squared_error, zpd_squared_error_grad */
+
 /* ---- attention: as zpk_attention and zpk_attention_grad. For sm_80 and later with 16-bit operands the kernels
  * zpd_mma_*, on tensor cores; else zpd_attention_*, which have no workspace: backward computes the row sums of o * d_o
  * again where it needs them ---- */
@@ -162,7 +197,7 @@ typedef struct zpd_tally {
 typedef struct zpd_ce {
   const void *logits, *stat, *lse;
   void *out;                   /* stat; lse; dlogits */
-  const int *labels, *lengths; /* lengths: classes of every row; NULL: vocabulary */
+  const int *labels, *lengths; /* lengths: classes of every row; NULL: vocabulary. No labels: all rows count */
   zpd_int V, first_col, vocabulary, rows;
   zpd_int ranks;
   double scale;

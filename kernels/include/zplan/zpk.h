@@ -85,6 +85,49 @@ void zpk_mean_positions(zpk_dtype dtype, const void *x, int64_t samples, int64_t
 void zpk_spread_positions(zpk_dtype dtype, const void *dy, int64_t S, int64_t cols, double scale, void *dx,
                           int64_t begin, int64_t end);
 
+/* ---- positions by number ---- */
+/* y[b * n + i] = x[b * S + index[b * n + i] - first], zeros where a rank's share of the positions, the S from `first`
+ * on, has no such one. Rows are of `cols`. */
+typedef struct zpk_gather_args {
+  const void *from; /* x[samples * S], or dy[samples * n] */
+  void *to;         /* y, or dx */
+  const int32_t *index;
+  int64_t samples, S, first, n, cols;
+} zpk_gather_args;
+/* Tasks are the rows of y. */
+void zpk_gather(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, int64_t end);
+/* dx[b * S + s] = the sum of the dy whose index is s, in their order. Tasks are the rows of dx. */
+void zpk_gather_grad(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, int64_t end);
+
+/* ---- one axis made one number ---- */
+typedef enum zpk_reduction { ZPK_SUM, ZPK_MAX, ZPK_LOG_SUM_EXP } zpk_reduction;
+/* x[outer, n, inner] -> y[outer, inner], and dy[outer, inner] -> dx[outer, n, inner]. The gradient of the largest is of
+ * the first that is as large. scale: of a sum, and of every gradient. */
+typedef struct zpk_reduce_args {
+  zpk_reduction kind;
+  const void *x, *dy;
+  void *to; /* y, or dx */
+  int64_t outer, n, inner;
+  double scale;
+} zpk_reduce_args;
+/* Tasks are the outer * inner results. */
+void zpk_reduce(zpk_dtype dtype, const zpk_reduce_args *a, int64_t begin, int64_t end);
+/* Likewise; reads x but for a sum. */
+void zpk_reduce_grad(zpk_dtype dtype, const zpk_reduce_args *a, int64_t begin, int64_t end);
+
+/* ---- matrices of samples turned over ---- */
+/* y[b][j][i] = x[b][i][j] of x[samples, rows, cols]. Tasks are strips of columns of a sample, so many: */
+int64_t zpk_transpose_tasks(int64_t samples, int64_t cols);
+void zpk_transpose(zpk_dtype dtype, const void *x, int64_t rows, int64_t cols, void *y, int64_t begin, int64_t end);
+
+/* ---- squared errors ---- */
+/* Statistics of rows as zpk_ce_loss takes them: the mean of (x - target)^2, 1, 0. Tasks are rows of `cols`. */
+void zpk_squared_error(zpk_dtype dtype, const void *x, const void *target, int64_t cols, void *stat, int64_t begin,
+                       int64_t end);
+/* dx = scale * the gradient of that mean. */
+void zpk_squared_error_grad(zpk_dtype dtype, const void *x, const void *target, int64_t cols, double scale, void *dx,
+                            int64_t begin, int64_t end);
+
 /* ---- attention: causal or full, dense or block-sparse, grouped queries, never stores S x S scores ---- */
 /* Blocks first .. end - 1. */
 typedef struct zpk_run {
@@ -225,7 +268,8 @@ void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, c
 void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
                   const int32_t *labels, const int32_t *lengths, void *stat, int64_t begin, int64_t end);
 /* Combines `ranks` stat blocks [ranks][rows][3] into lse[rows] and returns the summed loss of rows [begin, end) in f64.
- * *right grows by the rows whose label has the largest logit, also where others have the same; NULL: nobody asks. */
+ * *right grows by the rows whose label has the largest logit, also where others have the same; NULL: nobody asks.
+ * labels NULL: all rows count, and none is right. */
 double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary,
                    const int32_t *labels, void *lse, int64_t *right, int64_t begin, int64_t end);
 /* dlogits[r][j] = (exp(logit - lse[r]) * (1 + 2 z lse[r]) - (1 - smoothing) [first_col + j == label] - smoothing /

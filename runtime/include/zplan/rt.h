@@ -192,11 +192,12 @@ typedef struct zpr_named {
   int64_t none;
   int64_t least, limit;
 } zpr_named;
-/* A cross-entropy of the model: the loss that is trained is their sum, each times its weight. */
+/* A cross-entropy, or a squared error, of the model: the loss that is trained is their sum, each times its weight. */
 typedef struct zpr_loss {
   const char *name;
   double weight;
   int labels, lengths; /* the named inputs with its labels, and with how many classes a sample has; -1: none is named */
+  int64_t rows;        /* a squared error: of a sample, all of which count; else 0 */
 } zpr_loss;
 enum { ZPR_MOST_LOSSES = 8 };
 /* This rank's sums over the labels of one loss, times its token weight; right: of those that have the largest logit. */
@@ -478,6 +479,13 @@ void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int6
 void zpr_move_positions(zpr *c, const zpk_positions *positions);
 void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y);
 void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx);
+/* Positions by number; one axis made one number. */
+void zpr_gather(zpr *c, const zpk_gather_args *args);
+void zpr_gather_grad(zpr *c, const zpk_gather_args *args);
+void zpr_reduce(zpr *c, const zpk_reduce_args *args);
+void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args);
+/* y[b] is x[b] turned over, of x[samples, rows, cols]. */
+void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t cols, void *y);
 /* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes, bias_lines as many lines; kernels run
  * one BLAS thread each. On a GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be
  * NULL. args->lengths lies where the tensors do. */
@@ -493,6 +501,11 @@ void zpr_ce_loss(zpr *c, int loss, const void *stat, int ranks, int64_t rows, in
 void zpr_ce_grad(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
                  const int32_t *labels, const int32_t *lengths, const void *lse, zpk_targets targets, int64_t rows,
                  void *dlogits);
+/* Squared errors of rows beside a target of numbers, as statistics for zpr_ce_loss, which then takes no labels;
+ * `share`: what of the gradient is this rank's. */
+void zpr_squared_error(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols, void *stat);
+void zpr_squared_error_grad(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols,
+                            double share, void *dx);
 /* Mixture of experts; r->B samples. */
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot);
 void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);

@@ -28,6 +28,7 @@ class Drawing:
         self.sizes = self.draw_sizes()
         self.outer_params = {}  # of the model, tied wherever their shape fits
         self.others = random.Random("streams %s" % seed)  # so that models without streams are drawn as if there were none
+        self.shapes = random.Random("shapes %s" % seed)  # likewise
 
     # ---- choices ----
 
@@ -197,8 +198,35 @@ class Drawing:
             scope.unread.add(name)
 
     def plain_statement(self, scope):
-        width = self.width()
-        self.let(scope, [self.name("v")], self.expression(scope, width, self.random.randint(1, self.depth)), [width])
+        width, name = self.width(), self.name("v")
+        self.let(scope, [name], self.expression(scope, width, self.random.randint(1, self.depth)), [width])
+        if self.shapes.random() < 0.25:
+            self.shaped_statement(scope, name, width)
+
+    def shaped_statement(self, scope, source, width):
+        """The same elements in another shape and back, or columns of heads in other places."""
+        draw, size, length = self.shapes, self.size(width), self.sizes["S"]
+        own, name = self.name("s"), self.name("s")
+        self.let(scope, [own], ["tanh", {}, source], [width])  # parts of a split have no other shape
+        heads = draw.choice([h for h in range(1, size + 1) if size % h == 0])
+        each, on_heads = size // heads, {"axis": -1, "heads": heads}
+        forms = ["reshape", "pad", "repeat"] + (["swap"] * 2 if each > 1 else [])
+        form = draw.choice(forms)
+        if form == "reshape":
+            rows = draw.choice([r for r in range(1, length * size + 1) if length * size % r == 0])
+            inner = [draw.choice(NONLINEAR), {}, ["reshape", {"n": rows, "m": length * size // rows}, own]]
+            y = ["reshape", {"n": length, "m": size}, inner]
+        elif form == "swap":
+            cut = draw.randint(1, each - 1)
+            y = ["concat", on_heads, ["slice", dict(on_heads, begin=cut), own], ["slice", dict(on_heads, begin=0, end=cut), own]]
+        elif form == "pad":
+            begin = draw.randint(0, 2)
+            wider = ["pad", {"width": each + begin + draw.randint(0, 2), "heads": heads}, own]
+            y = ["slice", dict(on_heads, begin=begin, end=begin + each), wider]
+        else:
+            y = ["repeat_heads", {"heads": heads}, ["slice", {"axis": -1, "begin": size - each}, own]]
+        scope.unread -= {source, own}
+        self.let(scope, [name], ["add", {}, source, y], [width])
 
     def residual_statement(self, scope):
         """x + scale * norm(f(norm(x))): any of the three may lack, as in models that people train."""

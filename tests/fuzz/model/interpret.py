@@ -355,10 +355,32 @@ class Run:
         return [t.take(x, np.arange(i * width, (i + 1) * width), x.value.ndim - 1) for i in range(options["n"])]
 
     def concat(self, options, *parts):
+        if options.get("axis") == -1:
+            return self.joined_columns(options, *parts)
         samples = self.tokens.shape[0]
         return t.join(*(t.add(part, np.zeros((samples,) + part.value.shape)) if part.value.ndim == 2 else part for part in parts))
 
+    def joined_columns(self, options, a, b):
+        heads, rows = options.get("heads", 1), math.prod(a.value.shape[:-1])
+        parts = [t.reshape(x, (rows * heads, x.value.shape[-1] // heads)) for x in (a, b)]
+        return t.reshape(t.join(*parts), a.value.shape[:-1] + (a.value.shape[-1] + b.value.shape[-1],))
+
+    def pad(self, options, x):
+        heads = options["heads"]
+        zeros = self.tape.leaf(np.zeros(x.value.shape[:-1] + (options["width"] * heads - x.value.shape[-1],)))
+        return self.joined_columns({"heads": heads}, x, zeros) if zeros.value.size else x
+
+    def repeat_heads(self, options, x):
+        return t.take(x, np.tile(np.arange(x.value.shape[-1]), options["heads"]), x.value.ndim - 1)
+
+    def reshape(self, options, x):
+        return t.reshape(x, (x.value.shape[0], options["n"], options["m"]))
+
     def slice(self, options, x):
+        if options.get("axis") == -1:
+            heads, width = options.get("heads", 1), x.value.shape[-1]
+            columns = np.arange(width).reshape(heads, width // heads)[:, options["begin"]:options.get("end")]
+            return t.take(x, columns.ravel(), x.value.ndim - 1)
         return t.take(x, np.arange(x.value.shape[1])[options["begin"]:options.get("end")], 1)
 
     def attention(self, options, q, k, v):

@@ -139,6 +139,20 @@ typedef enum zp_op_class {
   X(COLUMN, "column", POSITIONS) /* x[B,S,n] -> [B,S]: column attr.begin of every position */                          \
   X(CONCAT, "concat", POSITIONS) /* two, each x[B,S,d] or a parameter [S,d] that all samples share -> [B,sum of S,d],  \
                                     or where attr.parts > 1 the rank's share of its positions */                       \
+  X(REDUCE, "reduce", POSITIONS) /* x[B,S,d] -> [B,d]: attr.reduction over the positions, not a sum; attr.value: what  \
+                                     of the gradient is this rank's */                                                 \
+  X(REDUCE_COLUMNS, "reduce_columns", POSITIONS) /* x[B,S,n] -> [B,S]: attr.reduction of the columns; a sum times      \
+                                                     attr.value */                                                     \
+  X(GATHER, "gather", POSITIONS) /* x[B,S,d], index i32[B,n] or [B] -> [B,n,d] or [B,d]: positions by number. Of a     \
+                                     rank's share of the positions a partial sum: others' are zero */                  \
+  X(TRANSPOSE, "transpose", POSITIONS) /* x[B,S,d] -> [B,d,S] */                                                       \
+  X(RESHAPE, "reshape", POSITIONS)     /* x -> [B,attr.to]: the elements of every sample in their order */             \
+  /* Heads, attr.heads of them, stand side by side in the columns: */                                                  \
+  X(COLUMNS, "columns", POSITIONS) /* x[B,S,h*w] -> [B,S,h*attr.count]: columns from attr.begin on, which may be below \
+                                       0; zeros where there are none */                                                \
+  X(JOIN_COLUMNS, "join_columns", POSITIONS)     /* a[B,S,h*w], b[B,S,h*v] -> [B,S,h*(w+v)]: those of a, those of b */ \
+  X(REPEAT_COLUMNS, "repeat_columns", POSITIONS) /* x[B,S,w] -> [B,S,h*w]: every head has them */                      \
+  X(SQUARED_ERROR, "mse", LOSS) /* x[B,S,n] or [B,n], target, an input like it -> loss scalar, the mean of (x-t)^2 */  \
   X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all labels);     \
                                              or [B,V] and [B], and maybe lengths i32[B], how many of the V             \
                                              classes a sample has */                                                   \
@@ -156,10 +170,12 @@ typedef enum zp_op_class {
   X(SPREAD_SLOTS, "spread_slots", COMM) /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */  \
   X(RETURN_SLOTS, "return_slots", COMM) /* and back                                                                */  \
   /* Labels of samples, [B], are as if S were 1: stat[B,3], gathered [B,t,3]. */                                       \
-  X(CE_STATS, "ce_stats", LOSS)         /* logits[B,S,Vlocal], labels, maybe lengths -> stat[B,S,3]: max, sum exp,     \
-                                           label logit */                                                              \
+  X(CE_STATS, "ce_stats", LOSS) /* logits[B,S,Vlocal], labels, maybe lengths -> stat[B,S,3]: max, sum exp,             \
+                                   label logit */                                                                      \
+  X(SE_STATS, "mse_stats",                                                                                             \
+    LOSS) /* x, target -> stat[B,S,3]: squared error of the row, 1, 0: CE_LOSS takes it alone */                       \
   X(GATHER_STATS, "gather_stats", COMM) /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */    \
-  X(CE_LOSS, "ce_loss", LOSS) /* stat[t,B*S,3], labels -> lse stat as labels; adds the loss to the step sum */         \
+  X(CE_LOSS, "ce_loss", LOSS) /* stat[t,B*S,3], maybe labels -> lse stat as labels; adds the loss to the step sum */   \
   /* Fused groups of ROW ops (zp_fuse) and their derivatives. */                                                       \
   X(FUSED, "fused", FUSED)                                                                                             \
   X(FUSED_GRAD, "fused_grad", FUSED)                                                                                   \
@@ -179,6 +195,10 @@ typedef enum zp_op_class {
   X(MEAN_GRAD, "mean_grad", POSITIONS)       /* dy[B,d] -> dx[B,S,d]: dy times attr.value at every position */         \
   X(SLICE_GRAD, "slice_grad", POSITIONS)     /* dy -> dx[B,S,d]: dy where it was taken from, zeros elsewhere */        \
   X(COLUMN_GRAD, "column_grad", POSITIONS)   /* dy[B,S] -> dx[B,S,n]: dy in its column, zeros elsewhere */             \
+  X(REDUCE_GRAD, "reduce_grad", POSITIONS)   /* x, dy -> dx as x, of one of the reductions; attr.last: of columns */   \
+  X(GATHER_GRAD, "gather_grad", POSITIONS)   /* dy, index -> dx[B,S,d]: the sum of what was taken from a position */   \
+  X(REPEAT_GRAD, "repeat_grad", POSITIONS)   /* dy[B,S,h*w] -> dx[B,S,w]: the sum over the heads */                    \
+  X(SE_GRAD, "mse_grad", LOSS) /* x, target -> dx = 2 (x - target) / n, attr.value of it, / rows in batch */           \
   X(CE_GRAD, "ce_grad",                                                                                                \
     LOSS) /* logits, labels, lse, maybe lengths -> dlogits = (softmax - onehot) / tokens in batch */                   \
   X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
@@ -189,6 +209,9 @@ typedef enum zp_op {
 #undef ZP_OP_ROW
       ZP_OP_COUNT
 } zp_op;
+
+/* In the order of zpk_reduction. */
+typedef enum zp_reduction { ZP_REDUCE_SUM, ZP_REDUCE_MAX, ZP_REDUCE_LOG_SUM_EXP } zp_reduction;
 
 typedef struct zp_op_attr {
   double value, eps, rate, scale, theta;
@@ -214,12 +237,16 @@ typedef struct zp_op_attr {
   bool cross;
   /* Attention: with a relative bias the distance from which on all keys have one bucket (zpk_bias_bucket); 0: none. */
   int64_t max_distance;
-  int64_t begin, count; /* slice: the first position; how many, 0: that one without its dimension. column: which one */
+  /* slice: the first position; how many, 0: that one without its dimension. column: which one. columns: of a head */
+  int64_t begin, count;
+  zp_reduction reduction;
+  bool last;                   /* reduce_grad: of the columns */
+  int64_t to[ZP_MAX_RANK - 1]; /* reshape: dimensions behind B of whole samples, 0 behind the last one */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
   double smoothing, z_loss;
   int64_t classes; /* of a cross-entropy, on all ranks */
-  double weight;   /* of a cross-entropy that is a loss, in the sum of the losses */
+  double weight;   /* of a loss, in the sum of the losses */
   int loss;        /* which one of the graph's losses it is */
 } zp_op_attr;
 
@@ -358,7 +385,7 @@ typedef struct zp_model {
   ZP_VEC(zp_segment) segments;
   ZP_VEC(zp_adapter) adapters;       /* zp_model_adapt */
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
-  int64_t sequence;   /* S: positions of a sample, dim[1] of the first input that has them; 1: none has */
+  int64_t sequence;   /* S: positions of a sample, dim[1] of `tokens` or the first input that has them; 1: none */
   int64_t vocabulary; /* rows of the (first) loss's logits, or with other inputs beside them those of the table of
                        * `tokens`: valid token ids are below it */
   zp_span span;
@@ -438,7 +465,7 @@ int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, in
 int zp_graph_add_tensor(zp_graph *graph, zp_tensor tensor);
 int zp_graph_add_node(zp_graph *graph, zp_node node);
 enum { ZP_MOST_LOSSES = 8 }; /* as zplan/rt.h has it */
-/* One loss more of the graph, made by a CROSS_ENTROPY or CE_LOSS. Requires: weight > 0. */
+/* One loss more of the graph, made by a CROSS_ENTROPY, a SQUARED_ERROR or CE_LOSS. Requires: weight > 0. */
 void zp_graph_add_loss(zp_graph *graph, int tensor, double weight);
 
 /* ---- questions ---- */
