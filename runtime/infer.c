@@ -34,6 +34,7 @@ static bool read_real(zpr_json *j, double *value) {
 
 static bool parse(const zpr *c, zpr_request *r, const char *text, size_t bytes) {
   char key[32], task[16] = "";
+  int64_t whole = 0;
   zpr_json j = zpr_json_open(text, bytes);
   zpr_json_object(&j);
   while (zpr_json_key(&j, key, sizeof key)) {
@@ -47,6 +48,8 @@ static bool parse(const zpr *c, zpr_request *r, const char *text, size_t bytes) 
       zpr_json_int(&j, &r->seed);
     else if (strcmp(key, "top_k") == 0)
       zpr_json_int(&j, &r->top_k);
+    else if (strcmp(key, "whole") == 0)
+      zpr_json_int(&j, &whole);
     else if (strcmp(key, "stop") == 0)
       zpr_json_int(&j, &r->stop);
     else if (strcmp(key, "temperature") == 0 || strcmp(key, "top_p") == 0) {
@@ -58,6 +61,7 @@ static bool parse(const zpr *c, zpr_request *r, const char *text, size_t bytes) 
       zpr_json_skip(&j);
   }
   r->sample = strcmp(task, "sample") == 0;
+  r->whole = whole != 0;
   return zpr_json_done(&j) && r->out[0] && (r->sample ? r->n_prompts > 0 : strcmp(task, "eval") == 0);
 }
 

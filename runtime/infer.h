@@ -12,6 +12,7 @@ typedef struct zpr_request {
   char out[4096];                        /* file for the answer, JSON */
   bool sample;                           /* else evaluate */
   int64_t new_tokens, seed, top_k, stop; /* top_k 0: all; stop: a token that ends a text, -1: none */
+  bool whole;                            /* every token by a pass over the whole sample */
   double temperature, top_p;             /* 0: greedy; 1: all */
   int64_t n_prompts, *lengths;           /* owned, as the next */
   int32_t **prompts;
@@ -31,9 +32,9 @@ static inline double zpr_logit(zpk_dtype dtype, const void *logits, int64_t at) 
 
 /* ---- sample.c ---- */
 void zpr_sample(zpr *c, const zpr_request *request, FILE *out);
-/* The next token by logits of `vocabulary` words, which are changed; u in [0, 1) decides where the temperature is not
+/* The next token by logits of `vocabulary` words; u in [0, 1) decides where the temperature is not
  * 0. `order` has room for as many. */
-int32_t zpr_choose(const zpr_request *request, double *logits, int32_t *order, int64_t vocabulary, double u);
+int32_t zpr_choose(const zpr_request *request, const double *logits, int32_t *order, int64_t vocabulary, double u);
 
 /* ---- evaluate.c ---- */
 void zpr_evaluate(zpr *c, FILE *out);

@@ -14,6 +14,8 @@
 typedef struct inference {
   zp_run_state *run;
   const char *name; /* "sample", "eval" */
+  bool samples;     /* it is the former */
+  bool decodes;     /* the trainer goes on position by position */
   zp_spec *spec;    /* the model, on this machine */
   zp_weight_folder *folder;
   const char *binary;
@@ -64,6 +66,15 @@ static const char *tree_of(const inference *i) {
   return zp_format(i->run->arena, "%s.%s", i->spec->model->name, i->name);
 }
 
+/* Does a new token take its own position alone? */
+static bool can_decode(zp_run_state *run, const zp_plan *plan) {
+  zp_span where = ZP_NO_SPAN;
+  const char *why = zp_trainer_cannot_decode(run->arena, plan, &where);
+  const char *place = why && where.file >= 0 ? zp_diags_place(run->diags, run->arena, where) : "";
+  if (why) fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
+  return !why;
+}
+
 static bool build(inference *i) {
   zp_run_state *run = i->run;
   zp_strings notes = {0};
@@ -79,6 +90,7 @@ static bool build(inference *i) {
   if (!zp_can_generate(run, i->spec) || !zp_prove_plan(run, plan)) return false;
   zp_toolchain tools = zp_target_toolchain(run, i->spec);
   const char *error = NULL;
+  tools.extras.decode = i->decodes = i->samples && can_decode(run, plan);
   i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
   const char *path = zp_format(run->arena, "%s/weights.json", tree_of(i));
   if (i->binary && zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
@@ -228,6 +240,7 @@ static bool write_request(inference *i) {
   zp_json_set_int(i->request, "new", o->tokens > 0 ? o->tokens : USUAL_NEW_TOKENS);
   zp_json_set_int(i->request, "seed", o->seed);
   zp_json_set_int(i->request, "top_k", o->top_k);
+  if (o->no_cache) zp_json_set_int(i->request, "whole", 1);
   if (o->eod) zp_json_set_int(i->request, "stop", zp_tokenizer_added(i->tokenizer, o->eod));
   zp_json_set_string(i->request, "temperature", zp_format(run->arena, "%.17g", o->temperature));
   zp_json_set_string(i->request, "top_p", zp_format(run->arena, "%.17g", o->top_p));
@@ -235,6 +248,21 @@ static bool write_request(inference *i) {
   for (int k = 0; k < o->prompts.len; k++)
     if (!push_prompt(i, prompts, o->prompts.data[k])) return false;
   return true;
+}
+
+/* Tokens a second, which differ from run to run, and so are no part of the answer. */
+static void tell_speed(const inference *i, const zp_json *answer) {
+  double prompt_s = zp_json_get_real(answer, "prompt_s", 0), text_s = zp_json_get_real(answer, "text_s", 0);
+  long long prompts = zp_json_get_int(answer, "prompt_tokens", 0), tokens = zp_json_get_int(answer, "text_tokens", 0);
+  fprintf(stderr, "prompts of %lld tokens in %.3f s", prompts, prompt_s);
+  if (tokens > 0 && text_s > 0) fprintf(stderr, ", %lld more at %.1f tokens/s", tokens, (double)tokens / text_s);
+  fprintf(stderr, i->decodes && !i->run->options.no_cache ? "\n" : ", without kept keys and values\n");
+}
+
+static void print_answer(const inference *i, zp_json *answer) {
+  zp_json_remove(answer, "prompt_s");
+  zp_json_remove(answer, "text_s");
+  zp_print_json(i->run->arena, answer);
 }
 
 /* Prompt and what follows, one text after the other. */
@@ -274,7 +302,7 @@ static void show_losses(const inference *i, zp_json *answer, const zp_json *loss
 }
 
 int zp_cmd_sample(zp_run_state *run) {
-  inference i = {.run = run, .name = "sample"};
+  inference i = {.run = run, .name = "sample", .samples = true};
   const zp_options *o = &run->options;
   int n = o->files.len;
   if (n < 1 || n > 2 || o->prompts.len == 0)
@@ -291,8 +319,9 @@ int zp_cmd_sample(zp_run_state *run) {
     return finish(&i, ZP_EXIT_ERROR);
   int status;
   zp_json *answer = ask(&i, &status);
+  if (answer) tell_speed(&i, answer);
   if (answer && o->json)
-    zp_print_json(run->arena, answer);
+    print_answer(&i, answer);
   else if (answer) {
     print_texts(&i, answer);
     zp_json_free(answer);

@@ -59,6 +59,7 @@ typedef enum option_id {
   O_TOP_P,
   O_SEED,
   O_DATA,
+  O_NO_CACHE,
   O_EMA,
   O_LENGTH,
   O_STRIDE,
@@ -153,6 +154,8 @@ static const option_row rows[] = {
     {"--top-p", O_TOP_P, "SHARE", "sample",
      "with --temperature: among the fewest tokens that have this share: 95%, 0.95"},
     {"--seed", O_SEED, "N", "sample", "with --temperature: of the draws (default 0)"},
+    {"--no-cache", O_NO_CACHE, NULL, "sample",
+     "every token by a pass over the whole sample, without kept keys and values"},
     {"--ema", O_EMA, NULL, "sample eval export",
      "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf"},
     {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx) or a text"},
@@ -347,6 +350,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_DATA: o->data = v; return true;
   case O_LENGTH: return parse_count(row->name, v, 1, &o->length);
   case O_STRIDE: return parse_count(row->name, v, 1, &o->stride);
+  case O_NO_CACHE: return o->no_cache = true;
   case O_EMA: return o->ema = true;
   case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);
