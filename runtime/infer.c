@@ -12,6 +12,14 @@
 
 enum { MOST_REQUEST_BYTES = 16 << 20 };
 
+/* Tokens that a prompt may have: of a sample, or of an encoder's. */
+static int64_t most_tokens(const zpr_program *p) {
+  for (int i = 0; i < p->n_named; i++)
+    if (i != p->text_input && !p->named[i].numbers && !p->named[i].labels && p->named[i].elements > 1)
+      return p->named[i].elements;
+  return p->sequence;
+}
+
 static bool read_prompt(zpr_json *j, zpr_request *r, int64_t sequence, int64_t vocabulary) {
   if (r->n_prompts == ZPR_MOST_PROMPTS) return false;
   int32_t *ids = calloc((size_t)sequence, sizeof *ids);
@@ -56,7 +64,7 @@ static bool parse(const zpr *c, zpr_request *r, const char *text, size_t bytes) 
       if (!read_real(&j, key[1] == 'e' ? &r->temperature : &r->top_p)) return false;
     } else if (strcmp(key, "prompts") == 0) {
       for (zpr_json_array(&j); zpr_json_item(&j);)
-        if (!read_prompt(&j, r, c->program->sequence, c->program->vocabulary)) return false;
+        if (!read_prompt(&j, r, most_tokens(c->program), c->program->vocabulary)) return false;
     } else
       zpr_json_skip(&j);
   }
@@ -79,11 +87,12 @@ static char *load(const char *path, size_t *bytes) {
 }
 
 /* Nothing but one CPU rank that makes all logits at once can be looked at. */
-static const char *cannot(const zpr *c) {
+static const char *cannot(const zpr *c, bool sample) {
   const zpr_program *p = c->program;
   if (p->device_image) return "the trainer is one for GPUs";
   if (c->ranks > 1) return "it has several ranks";
   if (p->n_inputs < 2 && p->n_named == 0) return "the model has no labels";
+  if (sample && p->n_named > 0 && !p->decode) return "the model has no text to go on with";
   return NULL;
 }
 
@@ -110,10 +119,11 @@ int zpr_infer(zpr *c, const char *path) {
   r.lengths = zpr_alloc(c, ZPR_MOST_PROMPTS, sizeof *r.lengths);
   r.prompts = zpr_alloc(c, ZPR_MOST_PROMPTS, sizeof *r.prompts);
   char *text = load(path, &bytes);
-  const char *why = cannot(c);
+  bool good = text && parse(c, &r, text, bytes);
+  const char *why = cannot(c, r.sample);
   if (why)
     zpr_error_set(&error, "Z0818", "this trainer cannot look at its model: %s", why);
-  else if (!text || !parse(c, &r, text, bytes))
+  else if (!good)
     zpr_error_set(&error, "Z0818", "\"%s\" is no request of `zplan sample` or `zplan eval`", path);
   else
     answer(c, &r, &error);

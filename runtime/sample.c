@@ -3,16 +3,25 @@
  * sample, whose positions behind the text hold zeros that no causal attention sees. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "device.h"
 #include "infer.h"
 #include "state.h"
 
+/* A text, as it grows. */
+typedef struct sampled {
+  int32_t *ids;           /* [room] */
+  double *shares;         /* [room]: the natural logarithm of each token's share, from `first` on */
+  int64_t first, n, room; /* made from the first one on; tokens so far */
+} sampled;
+
 typedef struct sampler {
   zpr *c;
   const zpr_request *request;
-  int64_t row;  /* whose logits are wanted */
-  int64_t done; /* positions of the text that were decoded */
+  sampled *text; /* of every prompt */
+  int64_t row;   /* whose logits are wanted */
+  int64_t done;  /* positions of the text that were decoded */
   double *logits;
   int32_t *order;
   double prompt_s, text_s; /* seconds of prompts and of tokens behind the first */
@@ -59,7 +68,7 @@ int32_t zpr_choose(const zpr_request *r, const double *logits, int32_t *order, i
 }
 
 /* The first sample of the step is the text, behind it and in the others stand zeros; no label counts. */
-static void load(zpr *c, const int32_t *ids, int64_t n) {
+static void load_tokens(zpr *c, const int32_t *ids, int64_t n) {
   const zpr_program *p = c->program;
   int64_t samples = p->microbatches * p->microbatch, count = samples * p->sequence;
   int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), 2 * count + (p->lengths ? samples : 0));
@@ -71,16 +80,38 @@ static void load(zpr *c, const int32_t *ids, int64_t n) {
   zpr_tokens_close(c);
 }
 
+/* Of an encoder-decoder: the prompt is what the encoder reads, with its length where the model has lengths; the text is
+ * the decoder's input. Of CPU ranks: inputs are where they are read. */
+static void load_pair(zpr *c, const int32_t *prompt, int64_t length, const int32_t *ids, int64_t n) {
+  const zpr_program *p = c->program;
+  for (int i = 0; i < p->n_named; i++) {
+    const zpr_named *named = &p->named[i];
+    int32_t *to = (int32_t *)(uintptr_t)zpr_input(c, i, 0);
+    bool text = i == p->text_input;
+    for (int64_t k = 0; k < named->elements; k++) {
+      if (named->labels)
+        to[k] = -1;
+      else if (named->elements == 1)
+        to[k] = (int32_t)length;
+      else
+        to[k] = text ? (k < n ? ids[k] : 0) : k < length ? prompt[k] : 0;
+    }
+  }
+}
+
 static double seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* The logits of what follows the first n tokens. */
-static void find_logits(sampler *s, const int32_t *ids, int64_t n) {
+/* The logits of what follows the first n tokens of the text. */
+static void find_logits(sampler *s, int64_t prompt, int64_t n) {
   zpr *c = s->c;
-  load(c, ids, n);
+  if (c->program->n_named > 0)
+    load_pair(c, s->request->prompts[prompt], s->request->lengths[prompt], s->text[prompt].ids, n);
+  else
+    load_tokens(c, s->text[prompt].ids, n);
   if (!c->program->decode || s->request->whole) {
     s->row = n - 1;
     zpr_run_forwards(c);
@@ -99,46 +130,54 @@ static double log_share(const sampler *s, int32_t id) {
   return s->logits[id] - top - log(sum);
 }
 
-/* Tokens behind the prompt, and the logarithms of their shares. */
-static void continue_text(sampler *s, int64_t prompt, double *shares) {
+/* Where a text begins: with the prompt, or of an encoder-decoder with token 0, which stands for nothing. */
+static void begin_text(const sampler *s, int64_t prompt) {
   zpr *c = s->c;
-  const zpr_request *r = s->request;
-  int32_t *ids = r->prompts[prompt];
-  int64_t n = r->lengths[prompt], first = n, end = n + r->new_tokens;
-  if (end > c->program->sequence) end = c->program->sequence;
-  s->prompts += n;
-  for (s->done = 0; n < end;) {
-    double begin = seconds();
-    find_logits(s, ids, n);
-    *(n == first ? &s->prompt_s : &s->text_s) += seconds() - begin;
-    s->tokens += n > first;
-    double u = zpk_philox_uniform((uint64_t)r->seed, (uint64_t)n, (uint64_t)prompt, 0, 0, 0);
-    int32_t id = zpr_choose(r, s->logits, s->order, c->program->vocabulary, u);
-    if (id == r->stop) break;
-    shares[n] = log_share(s, id);
-    ids[n++] = id;
-  }
-  r->lengths[prompt] = n;
+  sampled *t = &s->text[prompt];
+  bool pair = c->program->n_named > 0;
+  t->room = pair ? c->program->text_positions : c->program->sequence;
+  t->first = t->n = pair ? 1 : s->request->lengths[prompt];
+  t->ids = zpr_alloc(c, (size_t)t->room, sizeof *t->ids);
+  t->shares = zpr_alloc(c, (size_t)t->room, sizeof *t->shares);
+  if (!pair) memcpy(t->ids, s->request->prompts[prompt], (size_t)t->n * sizeof *t->ids);
 }
 
-static void write_tokens(const sampler *s, FILE *out, const int64_t *first) {
+static void continue_text(sampler *s, int64_t prompt) {
+  zpr *c = s->c;
   const zpr_request *r = s->request;
+  sampled *t = &s->text[prompt];
+  int64_t end = t->first + r->new_tokens < t->room ? t->first + r->new_tokens : t->room;
+  s->prompts += r->lengths[prompt];
+  for (s->done = 0; t->n < end;) {
+    double begin = seconds();
+    find_logits(s, prompt, t->n);
+    *(t->n == t->first ? &s->prompt_s : &s->text_s) += seconds() - begin;
+    s->tokens += t->n > t->first;
+    double u = zpk_philox_uniform((uint64_t)r->seed, (uint64_t)t->n, (uint64_t)prompt, 0, 0, 0);
+    int32_t id = zpr_choose(r, s->logits, s->order, c->program->vocabulary, u);
+    if (id == r->stop) break;
+    t->shares[t->n] = log_share(s, id);
+    t->ids[t->n++] = id;
+  }
+}
+
+static void write_tokens(const sampler *s, FILE *out) {
   fputs("{\"tokens\": [", out);
-  for (int64_t i = 0; i < r->n_prompts; i++) {
+  for (int64_t i = 0; i < s->request->n_prompts; i++) {
+    const sampled *t = &s->text[i];
     fputs(i > 0 ? ", [" : "[", out);
-    for (int64_t n = first[i]; n < r->lengths[i]; n++) fprintf(out, "%s%d", n > first[i] ? ", " : "", r->prompts[i][n]);
+    for (int64_t n = t->first; n < t->n; n++) fprintf(out, "%s%d", n > t->first ? ", " : "", t->ids[n]);
     fputs("]", out);
   }
 }
 
-static void write_shares(const sampler *s, FILE *out, const int64_t *first, double *const *shares) {
-  const zpr_request *r = s->request;
+static void write_shares(const sampler *s, FILE *out) {
   int digits = s->c->program->dtype == ZPK_F64 ? 17 : 9;
   fputs("], \"logprobs\": [", out);
-  for (int64_t i = 0; i < r->n_prompts; i++) {
+  for (int64_t i = 0; i < s->request->n_prompts; i++) {
+    const sampled *t = &s->text[i];
     fputs(i > 0 ? ", [" : "[", out);
-    for (int64_t n = first[i]; n < r->lengths[i]; n++)
-      fprintf(out, "%s%.*g", n > first[i] ? ", " : "", digits, shares[i][n]);
+    for (int64_t n = t->first; n < t->n; n++) fprintf(out, "%s%.*g", n > t->first ? ", " : "", digits, t->shares[n]);
     fputs("]", out);
   }
   fprintf(out, "], \"prompt_tokens\": %lld, \"prompt_s\": %.9g, \"text_tokens\": %lld, \"text_s\": %.9g}\n",
@@ -147,23 +186,23 @@ static void write_shares(const sampler *s, FILE *out, const int64_t *first, doub
 
 void zpr_sample(zpr *c, const zpr_request *request, FILE *out) {
   sampler s = {.c = c, .request = request};
-  int64_t *first = zpr_alloc(c, (size_t)request->n_prompts, sizeof *first);
-  double **shares = zpr_alloc(c, (size_t)request->n_prompts, sizeof *shares);
+  s.text = zpr_alloc(c, (size_t)request->n_prompts, sizeof *s.text);
   s.logits = zpr_alloc(c, (size_t)c->program->vocabulary, sizeof *s.logits);
   s.order = zpr_alloc(c, (size_t)c->program->vocabulary, sizeof *s.order);
   c->state->look = keep_row;
   c->state->look_arg = &s;
   for (int64_t i = 0; i < request->n_prompts; i++) {
-    first[i] = request->lengths[i];
-    shares[i] = zpr_alloc(c, (size_t)c->program->sequence, sizeof **shares);
-    continue_text(&s, i, shares[i]);
+    begin_text(&s, i);
+    continue_text(&s, i);
   }
   c->state->look = NULL;
-  write_tokens(&s, out, first);
-  write_shares(&s, out, first, shares);
-  for (int64_t i = 0; i < request->n_prompts; i++) free(shares[i]);
-  free(shares);
-  free(first);
+  write_tokens(&s, out);
+  write_shares(&s, out);
+  for (int64_t i = 0; i < request->n_prompts; i++) {
+    free(s.text[i].ids);
+    free(s.text[i].shares);
+  }
+  free(s.text);
   free(s.logits);
   free(s.order);
 }

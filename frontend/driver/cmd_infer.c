@@ -22,6 +22,7 @@ typedef struct inference {
   zp_json *request;
   zp_tokenizer *tokenizer;
   zp_decoder *decoder;
+  const zp_input *prompt, *text; /* of an encoder-decoder: what its parts read; NULL: the text begins with the prompt */
 } inference;
 
 enum { USUAL_NEW_TOKENS = 64, EVAL_BATCH = 4 };
@@ -67,7 +68,8 @@ static const char *tree_of(const inference *i) {
 }
 
 /* Does a new token take its own position alone? */
-static bool can_decode(zp_run_state *run, const zp_plan *plan) {
+static bool can_decode(const inference *i, const zp_plan *plan) {
+  zp_run_state *run = i->run;
   zp_span where = ZP_NO_SPAN;
   const char *why = zp_trainer_cannot_decode(run->arena, plan, &where);
   const char *place = why && where.file >= 0 ? zp_diags_place(run->diags, run->arena, where) : "";
@@ -90,7 +92,8 @@ static bool build(inference *i) {
   if (!zp_can_generate(run, i->spec) || !zp_prove_plan(run, plan)) return false;
   zp_toolchain tools = zp_target_toolchain(run, i->spec);
   const char *error = NULL;
-  tools.extras.decode = i->decodes = i->samples && can_decode(run, plan);
+  tools.extras.decode = i->decodes = i->samples && can_decode(i, plan);
+  if (i->text && !i->decodes) return false;
   i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
   const char *path = zp_format(run->arena, "%s/weights.json", tree_of(i));
   if (i->binary && zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
@@ -194,6 +197,22 @@ static bool push_bytes(inference *i, const char *prompt, ids *to) {
   return true;
 }
 
+/* For a prompt of n tokens and those that are asked for. An encoder's prompt may fill its sample, and the text of its
+ * decoder begins with a token of its own. */
+static bool has_room(const inference *i, int64_t n) {
+  int64_t S = i->prompt ? i->prompt->shape.dim[1] : i->spec->model->sequence, most = i->prompt ? S : S - 1;
+  int64_t room = i->text ? i->text->shape.dim[1] - 1 : S - n;
+  int64_t asked = i->run->options.tokens; /* 0: as many as there is room for, at most the usual number */
+  if (n > 0 && n <= most && asked <= room) return true;
+  zp_diag *d = zp_report(i->run->diags, ZP_Z0818, ZP_NO_SPAN,
+                         "the prompt has %lld tokens, and a sample of the model %lld", (long long)n, (long long)S);
+  if (n > 0 && n <= most)
+    zp_diag_help(d, "--tokens can add up to %lld, not %lld", (long long)room, (long long)asked);
+  else
+    zp_diag_help(d, "between 1 and %lld are possible%s", (long long)most, i->text ? "" : ", so that one more has room");
+  return false;
+}
+
 static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
   zp_run_state *run = i->run;
   const char *error = NULL;
@@ -201,22 +220,40 @@ static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
   if (!i->tokenizer && !push_bytes(i, prompt, &to)) return false;
   if (i->tokenizer && !zp_tokenize(i->tokenizer, prompt, strlen(prompt), push_ids, &to, &error))
     return zp_report(run->diags, ZP_Z0808, ZP_NO_SPAN, "the prompt cannot be tokenized: %s", error), false;
-  int64_t S = i->spec->model->sequence;
-  int64_t asked = run->options.tokens; /* 0: as many as there is room for, at most the usual number */
-  if (to.n > 0 && to.n < S && to.n + asked <= S) return true;
-  zp_diag *d = zp_report(run->diags, ZP_Z0818, ZP_NO_SPAN, "the prompt has %lld tokens, and a sample of the model %lld",
-                         (long long)to.n, (long long)S);
-  if (to.n > 0 && to.n < S)
-    zp_diag_help(d, "--tokens can add up to %lld, not %lld", (long long)(S - to.n), (long long)asked);
-  else
-    zp_diag_help(d, "between 1 and %lld are possible, so that one more has room", (long long)S - 1);
-  return false;
+  if (i->text && run->options.eod) {
+    int32_t end = zp_tokenizer_added(i->tokenizer, run->options.eod);
+    push_ids(&to, &end, 1); /* an encoder sees where its text ends */
+  }
+  return has_room(i, to.n);
+}
+
+/* A model of two texts, labels and maybe the first one's length. */
+static bool find_pair(inference *i) {
+  const zp_model *model = i->spec->model;
+  const zp_input *first = NULL, *last = NULL;
+  int texts = 0, lengths = 0, labels = 0, others = 0;
+  for (int k = 0; k < model->inputs.len; k++) {
+    const zp_input *input = &model->inputs.data[k];
+    bool whole = input->element == ZP_ELEM_I32;
+    labels += input->labels;
+    if (whole && !input->labels && input->shape.rank == 2)
+      texts++, first = first ? first : input, last = input;
+    else if (whole && !input->labels && input->shape.rank == 1)
+      lengths++;
+    else
+      others += !input->labels;
+  }
+  if (texts != 2 || labels != 1 || lengths > 1 || others > 0) return false;
+  i->prompt = first;
+  i->text = last;
+  return true;
 }
 
 /* A token that is to come next must not be seen by those before it. */
 static bool looks_back(inference *i) {
   const zp_model *model = i->spec->model;
   const zp_input *foreign = zp_model_foreign_input(model);
+  if (find_pair(i)) return true; /* the trainer's printer finds out which attention sees what */
   if (foreign) {
     zp_report(i->run->diags, ZP_Z0818, foreign->span, "the model reads `%s` %s: there is no text to go on with",
               foreign->name, zp_shape_text(i->run->arena, &foreign->shape));
