@@ -80,8 +80,8 @@ static void load_tokens(zpr *c, const int32_t *ids, int64_t n) {
   zpr_tokens_close(c);
 }
 
-/* Of an encoder-decoder: the prompt is what the encoder reads, with its length where the model has lengths; the text is
- * the decoder's input. Of CPU ranks: inputs are where they are read. */
+/* Inputs of an encoder-decoder: the prompt is what the encoder reads, with its length where the model has lengths; the
+ * text is the decoder's input. Of CPU ranks: inputs are where they are read. */
 static void load_pair(zpr *c, const int32_t *prompt, int64_t length, const int32_t *ids, int64_t n) {
   const zpr_program *p = c->program;
   for (int i = 0; i < p->n_named; i++) {
