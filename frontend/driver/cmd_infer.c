@@ -43,7 +43,10 @@ static const char here[] =
 static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
   const char *precision = trained->train.precision == ZP_PREC_F64 ? "fp64" : "fp32";
-  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, pages / 1024 * (page / 1024), batch, precision);
+  /* Gradients have a place in the arena that nothing is written to: it takes addresses and no memory. */
+  int64_t gradients = zp_model_trained_parameters(trained->model) * (trained->train.precision == ZP_PREC_F64 ? 8 : 4);
+  long mib = pages / 1024 * (page / 1024) + (long)(gradients >> 20);
+  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, mib, batch, precision);
   zp_source_text source = {.path = "here.dz", .text = text, .len = strlen(text)};
   zp_load_options options = {.library_dir = run->options.load.library_dir};
   zp_spec *spec = zp_load(run->arena, run->diags, source.path, &source, 1, &options);
@@ -292,7 +295,7 @@ static void tell_speed(const inference *i, const zp_json *answer) {
   double prompt_s = zp_json_get_real(answer, "prompt_s", 0), text_s = zp_json_get_real(answer, "text_s", 0);
   long long prompts = zp_json_get_int(answer, "prompt_tokens", 0), tokens = zp_json_get_int(answer, "text_tokens", 0);
   fprintf(stderr, "prompts of %lld tokens in %.3f s", prompts, prompt_s);
-  if (tokens > 0 && text_s > 0) fprintf(stderr, ", %lld more at %.1f tokens/s", tokens, (double)tokens / text_s);
+  if (tokens > 0 && text_s > 0) fprintf(stderr, ", %lld more at %.4g tokens/s", tokens, (double)tokens / text_s);
   fprintf(stderr, i->decodes && !i->run->options.no_cache ? "\n" : ", without kept keys and values\n");
 }
 
