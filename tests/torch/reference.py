@@ -144,6 +144,12 @@ def pair_batches():
         yield arrays["source"][at], arrays["labels"][at], arrays["target"][at], arrays["lengths"][at]
 
 
+def texts(name, weights):
+    """What zplan sample makes of prompts with the trained weights."""
+    import encoder_decoder
+    return {"greedy": encoder_decoder.greedy(weights, settings.PROMPTS, settings.NEW_TOKENS, **settings.ARCHITECTURES[name])}
+
+
 def t5(*arguments, **architecture):
     import encoder_decoder  # transformers, which the others do without
     return encoder_decoder.t5(*arguments, **architecture)
@@ -209,7 +215,7 @@ def main():
     weights = load_weights(sys.argv[2], getattr(torch, dtype))
     losses, norms, parts = train(sys.argv[1], weights)
     result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": dtype,
-              "losses": losses, "grad_norms": norms, **({"parts": parts, **looked_at(weights)} if parts else {})}
+              "losses": losses, "grad_norms": norms, **({"parts": parts, **looked_at(weights)} if parts else {}), **(texts(sys.argv[1], weights) if sys.argv[1].startswith("t5") else {})}
     text = json.dumps(result, indent=1) + "\n"
     if len(sys.argv) == 4:
         with open(sys.argv[3], "w", encoding="utf-8") as file:
