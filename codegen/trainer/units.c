@@ -165,6 +165,17 @@ static void emit_send(zp_emit *e, bool up) {
 
 /* ---- the walks ---- */
 
+/* Unit j of a walk from the first one to the last. */
+static void emit_units(zp_emit *e) {
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
+  zp_buf_line(out, "    int64_t i;");
+  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
+  zp_emit_unit(e, false);
+  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
+  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
+}
+
 static void emit_forward(zp_emit *e) {
   zp_buf *out = &e->out;
   bool pipe = e->program->choice.pipeline > 1;
@@ -180,12 +191,7 @@ static void emit_forward(zp_emit *e) {
                 input_at(e, "0"));
   zp_emit_params_begin(e, "0", "1");
   zp_emit_before_walk(e, ZP_PASS_FORWARD, "0");
-  zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
-  zp_buf_line(out, "    int64_t i;");
-  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_emit_unit(e, false);
-  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
-  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
+  emit_units(e);
   if (pipe) emit_send_place(e, true);
   zp_emit_saved_make_room(e);
   zp_emit_params_next(e, (zp_unit_ahead){"j + 1", "j + 1 < s->n_units"},
@@ -279,12 +285,7 @@ static void emit_decode(zp_emit *e) {
   zp_buf_line(out, "static void decode(zpr *c, zpr_positions p) {");
   zp_buf_line(out, "  const int64_t mb = 0;");
   emit_slot(e);
-  zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
-  zp_buf_line(out, "    int64_t i;");
-  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_emit_unit(e, false);
-  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
-  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
+  emit_units(e);
   zp_emit_dispatch(e, ZP_PASS_DECODE);
   zp_buf_line(out, "  }");
   zp_buf_line(out, "}");
