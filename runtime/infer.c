@@ -86,18 +86,18 @@ static char *load(const char *path, size_t *bytes) {
   return NULL;
 }
 
-/* Nothing but one CPU rank that makes all logits at once can be looked at. */
+/* CPU ranks that share every layer can look. */
 static const char *cannot(const zpr *c, bool sample) {
   const zpr_program *p = c->program;
   if (p->device_image) return "the trainer is one for GPUs";
-  if (c->ranks > 1) return "it has several ranks";
+  if (p->pipeline > 1 || p->data > 1) return "it has several stages or replicas";
   if (p->n_inputs < 2 && p->n_named == 0) return "the model has no labels";
   if (sample && p->n_named > 0 && !p->decode) return "the model has no text to go on with";
   return NULL;
 }
 
 static bool answer(zpr *c, const zpr_request *r, zpr_error *error) {
-  FILE *out = fopen(r->out, "w");
+  FILE *out = fopen(c->rank == 0 ? r->out : "/dev/null", "w");
   if (!out) {
     zpr_error_set(error, "Z0818", "cannot write \"%s\": %s", r->out, strerror(errno));
     return false;

@@ -32,7 +32,7 @@ static void keep_row(void *arg, const zpr_looked *seen) {
   sampler *s = arg;
   const zpr_program *p = s->c->program;
   if (s->row >= seen->rows) return;
-  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, seen->logits, s->row * seen->V + v);
+  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, seen, s->row, v);
 }
 
 /* Larger logits first, of equal ones the lower token. */

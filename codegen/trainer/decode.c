@@ -100,6 +100,9 @@ static bool find_growing(finder *f, const zp_step *s) {
   case ZP_CLASS_LOOKUP:
   case ZP_CLASS_LOSS: return all_rows_grow(f, s);
   case ZP_CLASS_ATTENTION: return find_attention(f, s);
+  case ZP_CLASS_COMM:
+    if (s->op == ZP_OP_ALL_REDUCE || s->op == ZP_OP_GATHER_STATS) return all_rows_grow(f, s);
+    return refuse(f, s, "positions are split over the ranks");
   case ZP_CLASS_ROUTING: return all_rows_grow(f, s) && (s->op != ZP_OP_TOP_K_GATE || must_stay(f, s, 0));
   default:
     return refuse(f, s, zp_format(f->arena, "`%s` reads several positions of the text at once", zp_op_name(s->op)));
@@ -125,7 +128,7 @@ static bool find_step(finder *f, int i) {
   bool any = false;
   for (int k = 0; k < s->in.len; k++) any |= grows(f, s->in.data[k]);
   if (any && s->kind != ZP_STEP_NODE && s->kind != ZP_STEP_COPY) return refuse(f, s, "its values are kept in shares");
-  bool loss = s->kind == ZP_STEP_NODE && zp_op_get_class(s->op) == ZP_CLASS_LOSS;
+  bool loss = s->kind == ZP_STEP_NODE && (zp_op_get_class(s->op) == ZP_CLASS_LOSS || s->op == ZP_OP_GATHER_STATS);
   if (loss && !any && s->op == ZP_OP_CE_STATS) return refuse(f, s, "its loss does not depend on the text");
   if (any && s->kind == ZP_STEP_NODE && (!find_growing(f, s) || (!loss && !fixed_stay(f, s)))) return false;
   f->of->step[i] = !any ? ZP_DECODE_ONCE : ZP_DECODE_STRETCH;
@@ -200,7 +203,7 @@ static bool find_all(finder *f) {
 /* The text is the last input that the logits can grow with: an encoder's stands before its decoder's. */
 const zp_decoding *zp_find_decoding(const zp_emit *e, zp_no_decoding *no) {
   const zp_choice *choice = &e->program->choice;
-  assert(choice->tensor == 1 && choice->pipeline == 1 && choice->data == 1 && e->lowered->microbatch == 1);
+  assert(choice->pipeline == 1 && choice->data == 1 && e->lowered->microbatch == 1);
   zp_decoding *decoding = ZP_NEW(e->arena, zp_decoding);
   decoding->of = ZP_NEW_ARRAY(e->arena, zp_decode_procedure, e->model->segments.len);
   *no = (zp_no_decoding){"no input is a text", e->model->span};

@@ -33,7 +33,7 @@ typedef struct zp_no_decoding {
   zp_span span;
 } zp_no_decoding;
 
-/* NULL with *no: every new token takes a pass over the whole sample. Requires: one rank. Arena. */
+/* NULL with *no: every new token takes a pass over the whole sample. Requires: tensor ranks alone. Arena. */
 const zp_decoding *zp_find_decoding(const zp_emit *e, zp_no_decoding *no);
 
 #endif

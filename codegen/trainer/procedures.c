@@ -156,10 +156,11 @@ const char *zp_frame_first_row(const zp_frame *f, int buffer) {
 const char *zp_frame_chosen(const zp_frame *f, int buffer) {
   int slot = f->stretch ? f->decode->slots[buffer] : -1;
   if (slot < 0) return NULL;
-  const zp_shape *shape = &zp_frame_tensor(f, buffer)->shape;
-  int64_t top_k = zp_shape_cols(&zp_frame_tensor(f, slot)->shape);
-  return zp_format(f->e->arena, "(zpr_chosen){%s + p.first * %lld, p.n * %lld, %lld, %lld}", zp_frame_name(f, slot),
-                   ZP_LL(top_k), ZP_LL(top_k), ZP_LL(shape->dim[1]), ZP_LL(shape->dim[2]));
+  const zp_tensor *t = zp_frame_tensor(f, buffer);
+  int64_t top_k = zp_shape_cols(&zp_frame_tensor(f, slot)->shape), experts = t->shape.dim[1], slots = t->shape.dim[2];
+  const char *first = t->split_dim == 1 ? zp_format(f->e->arena, "c->t * %lld", ZP_LL(experts * slots)) : "0";
+  return zp_format(f->e->arena, "(zpr_chosen){%s + p.first * %lld, p.n * %lld, %s, %lld, %lld}", zp_frame_name(f, slot),
+                   ZP_LL(top_k), ZP_LL(top_k), first, ZP_LL(experts), ZP_LL(slots));
 }
 
 /* Address of a parameter declared outside repeats. */

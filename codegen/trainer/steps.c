@@ -204,6 +204,9 @@ static void emit_comm(zp_frame *f, const zp_step *s) {
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %s%lld, %s);", zp_frame_name(f, s->in.data[0]),
                 zp_emit_mixed(f->e) ? "2 * /* an f32 is two elements */ " : "", ZP_LL(s->comm_elements),
                 zp_frame_name(f, s->out.data[0]));
+  else if (f->stretch)
+    zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, p.n * %lld);", zp_frame_first_row(f, s->out.data[0]),
+                ZP_LL(zp_frame_buffer(f, s->out.data[0])->cols));
   else
     zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, %lld);", zp_frame_name(f, s->out.data[0]),
                 ZP_LL(s->comm_elements));

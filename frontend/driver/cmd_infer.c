@@ -1,5 +1,5 @@
-/* zplan sample and zplan eval: a trained model is looked at. A trainer for one CPU rank is generated from the model,
- * with nothing of the plan that it was trained by, starts from the checkpoint's weights in f32, and answers a request
+/* zplan sample and zplan eval: a trained model is looked at. A trainer for CPU ranks is generated from the model, with
+ * nothing of the plan that it was trained by, starts from the checkpoint's weights in f32, and answers a request
  * instead of training (runtime/infer.c). */
 #include "driver.h"
 #include <zplan/buf.h>
@@ -18,6 +18,7 @@ typedef struct inference {
   bool decodes;     /* the trainer goes on position by position */
   zp_spec *spec;    /* the model, on this machine */
   zp_weight_folder *folder;
+  int ranks; /* that share every layer */
   const char *binary;
   zp_json *request;
   zp_tokenizer *tokenizer;
@@ -29,7 +30,7 @@ enum { USUAL_NEW_TOKENS = 64, EVAL_BATCH = 4 };
 
 /* ---- the trainer ---- */
 
-/* Everything but the model: one rank, no moments, nothing recomputed. */
+/* Everything but the model: tensor ranks, no moments, nothing recomputed. */
 static const char here[] =
     "use std.hw\n"
     "model m(V = 8, S = 8, d = 8) {\n"
@@ -38,17 +39,18 @@ static const char here[] =
     "cluster here { nodes = 1  node = std.hw.cpu_generic(cores = %ld, memory = %ldMiB) }\n"
     "train { model = m  data = synthetic(seed = 1)  batch = %d  steps = 1  precision = \"%s\"\n"
     "  optimizer = sgd(lr = 1.0)  dropout = 0.0 }\n"
-    "plan { tensor = 1  pipeline = 1  zero = 0  recompute = \"none\"  loss_chunks = 1  memory <= 100%% }\n";
+    "plan { tensor = %d  pipeline = 1  zero = 0  recompute = \"none\"  loss_chunks = 1  memory <= 100%% }\n";
 
-static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch) {
+static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch, int ranks) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
   const char *precision = trained->train.precision == ZP_PREC_F64 ? "fp64" : "fp32";
   /* Gradients have a place in the arena that nothing is written to: it takes addresses and no memory. */
   int64_t gradients = zp_model_trained_parameters(trained->model) * (trained->train.precision == ZP_PREC_F64 ? 8 : 4);
   long mib = pages / 1024 * (page / 1024) + (long)(gradients >> 20);
-  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, mib, batch, precision);
+  if (run->options.hostfile) mib *= ranks; /* they may be on as many machines */
+  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, mib, batch, precision, ranks);
   zp_source_text source = {.path = "here.dz", .text = text, .len = strlen(text)};
-  zp_load_options options = {.library_dir = run->options.load.library_dir};
+  zp_load_options options = {.gpus = ranks, .library_dir = run->options.load.library_dir};
   zp_spec *spec = zp_load(run->arena, run->diags, source.path, &source, 1, &options);
   if (!spec) return NULL;
   spec->model = trained->model;
@@ -87,7 +89,7 @@ static bool build(inference *i) {
   run->weights = map ? zp_weights_place(run->arena, run->diags, i->spec, map, i->folder, &notes) : NULL;
   if (!run->weights) return false;
   zp_search_options options = {.generated_only = true};
-  zp_plan *plan = zp_search(run->arena, i->spec, 1, &options);
+  zp_plan *plan = zp_search(run->arena, i->spec, i->ranks, &options);
   if (!plan->feasible) {
     fputs(zp_report_infeasible(run->arena, plan), stderr);
     return false;
@@ -115,10 +117,10 @@ static zp_json *ask(inference *i, int *status) {
   *status = ZP_EXIT_ERROR;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
     zp_options own = run->options;
-    run->options = (zp_options){.steps = -1, .threads = own.threads, .color = own.color};
+    run->options = (zp_options){.steps = -1, .threads = own.threads, .color = own.color, .hostfile = own.hostfile};
     zp_push(run->arena, &run->options.trainer_args, "--infer");
     zp_push(run->arena, &run->options.trainer_args, path);
-    *status = zp_launch_trainer(run, i->binary, 1, true);
+    *status = zp_launch_trainer(run, i->binary, i->ranks, true);
     run->options = own;
     if (*status != ZP_EXIT_OK) return NULL;
     size_t len;
@@ -133,13 +135,18 @@ static zp_json *ask(inference *i, int *status) {
 
 /* ---- what both begin with ---- */
 
-/* CHECKPOINT [FILE]: the weights, and the model. */
+/* CHECKPOINT [FILE]: the weights, and the model, which --ranks says nothing about. */
 static const zp_spec *open_model(inference *i) {
   zp_run_state *run = i->run;
   zp_strings files = run->options.files;
+  zp_options own = run->options;
+  i->ranks = own.load.gpus > 0 ? (int)own.load.gpus : 1;
+  run->options.load.gpus = 0;
   i->folder = zp_weights_open(run->arena, run->diags, files.data[0]);
-  if (i->folder && run->options.ema && !zp_weights_take_averages(run->arena, run->diags, i->folder)) return NULL;
-  return i->folder ? zp_spec_of_checkpoint(run, i->folder, files.len == 2 ? files.data[1] : NULL) : NULL;
+  bool good = i->folder && (!own.ema || zp_weights_take_averages(run->arena, run->diags, i->folder));
+  const zp_spec *spec = good ? zp_spec_of_checkpoint(run, i->folder, files.len == 2 ? files.data[1] : NULL) : NULL;
+  run->options = own;
+  return spec;
 }
 
 static int finish(inference *i, int status) {
@@ -351,10 +358,8 @@ int zp_cmd_sample(zp_run_state *run) {
     return zp_usage_error("--eod names a token of a tokenizer: say --tokenizer FILE.json, too");
   if (o->temperature == 0 && (o->top_k || o->top_p < 1 || o->seed))
     return zp_usage_error("--top-k, --top-p and --seed are about tokens that --temperature draws");
-  zp_options own = run->options;
   const zp_spec *trained = open_model(&i);
-  run->options = own;
-  if (trained) i.spec = spec_for(run, trained, 1);
+  if (trained) i.spec = spec_for(run, trained, 1, i.ranks);
   if (!i.spec || !looks_back(&i) || !read_tokenizer(&i) || !write_request(&i) || !build(&i))
     return finish(&i, ZP_EXIT_ERROR);
   int status;
@@ -376,10 +381,8 @@ int zp_cmd_eval(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (o->files.len < 1 || o->files.len > 2 || !o->data)
     return zp_usage_error("usage: zplan eval CHECKPOINT [FILE.dz] --data FILE");
-  zp_options own = run->options;
   const zp_spec *trained = open_model(&i);
-  run->options = own;
-  if (trained) i.spec = spec_for(run, trained, EVAL_BATCH);
+  if (trained) i.spec = spec_for(run, trained, EVAL_BATCH, i.ranks);
   if (i.spec) {
     bool arrays = trained->train.data.kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model);
     zp_data_kind kind = arrays                                      ? ZP_DATA_ARRAYS

@@ -77,7 +77,8 @@ typedef struct option_row {
 static const option_row rows[] = {
     {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench export compare",
      "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table"},
-    {"--ranks", O_GPUS, "N", "plan build run explain bench export compare", "the same as --gpus"},
+    {"--ranks", O_GPUS, "N", "plan build run explain bench export compare sample eval",
+     "the same as --gpus; sample, eval: ranks that share every layer (tensor ranks)"},
     {"--nodes", O_NODES, "N", "plan build run explain bench export compare", "nodes of the cluster"},
     {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench export compare",
      "which cluster block of the file"},
@@ -95,7 +96,7 @@ static const option_row rows[] = {
      "what the trainer runs on (default: the devices of the cluster)"},
     {"--arch", O_ARCH, "sm_NN|host", "build run bench",
      "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
-    {"--hostfile", O_HOSTFILE, "FILE", "run", "given to mpirun"},
+    {"--hostfile", O_HOSTFILE, "FILE", "run sample eval", "given to mpirun"},
     {"--init", O_INIT, "FOLDER", "run",
      "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},

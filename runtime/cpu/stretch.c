@@ -75,8 +75,8 @@ static void find_ranges(const zpr_chosen *chosen, slot_range *range) {
   assert(chosen->experts <= ZPK_MAX_EXPERTS);
   for (int64_t e = 0; e < chosen->experts; e++) range[e] = (slot_range){0, 0};
   for (int64_t i = 0; i < chosen->n; i++) {
-    int64_t slot = chosen->slot[i];
-    if (slot < 0) continue;
+    int64_t slot = chosen->slot[i] - chosen->first;
+    if (chosen->slot[i] < 0 || slot < 0 || slot >= chosen->experts * chosen->slots) continue;
     slot_range *r = &range[slot / chosen->slots];
     if (r->end == 0) *r = (slot_range){slot, slot + 1};
     assert(slot >= r->first);
@@ -106,11 +106,4 @@ void zpr_chosen_gemm(zpr *c, bool trans, int64_t n, int64_t k, const void *x, in
       zpr_gemm(c, false, trans, range[e].end - range[e].first, n, k, (const char *)x + range[e].first * x_ld * size,
                x_ld, (const char *)w + e * k * n * size, trans ? k : n, false, (char *)y + range[e].first * y_ld * size,
                y_ld);
-}
-
-/* ---- logits ---- */
-
-void zpr_show_logits(zpr *c, int loss, const void *logits, int64_t V, int64_t classes) {
-  zpr_looked seen = {.loss = loss, .logits = logits, .rows = 1, .V = V, .classes = classes};
-  if (c->state->look) c->state->look(c->state->look_arg, &seen);
 }

@@ -2,7 +2,8 @@
 """`zplan sample` keeps what earlier positions have computed, and says the same as passes over the whole sample.
 
 decode.dz has every kind of layer that can be continued position by position, t5.dz an encoder that is done once: greedy and drawn tokens with and
-without kept keys and values, in f64, and the logarithms of their shares to 1e-11 (they are printed with 12 digits). What reads several positions
+without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they are printed with 12 digits). `zplan eval`
+of three ranks says what one says. What reads several positions
 otherwise takes whole passes, and a line says so.
 """
 import json
@@ -43,9 +44,9 @@ def sample(place, *words):
     return outcome, json.loads(outcome.out) if outcome.status == 0 else {}
 
 
-def compare(tally, name, place, *words):
-    """The same tokens, as likely as without kept keys and values."""
-    outcome, kept = sample(place, *words)
+def compare(tally, name, place, *words, ranks=1):
+    """The same tokens, as likely as without kept keys and values on one rank."""
+    outcome, kept = sample(place, *words, *(("--ranks", ranks) if ranks > 1 else ()))
     plain, whole = sample(place, *words, "--no-cache")
     good = outcome.status == plain.status == 0 and kept["tokens"] == whole["tokens"] and all(kept["tokens"])
     if not tally.check("%s: the same tokens" % name, good, outcome.tail() + plain.tail()):
@@ -56,6 +57,18 @@ def compare(tally, name, place, *words):
     tally.check("%s: it is told how" % name, told and "tokens/s" in outcome.err, outcome.err + plain.err)
 
 
+def evaluate(tally, folder, place):
+    """Loss and accuracy of two lines on one rank, and on three, which have parts of the vocabulary."""
+    text = os.path.join(folder, "lines.txt")
+    with open(text, "w") as file:
+        file.write("%s\n%s\n" % (LONG, LONG[5:]))
+    one, three = (harness.zplan("eval", place, "--data", text, "--ranks", ranks, "--json", "-o", place + "-eval") for ranks in (1, 3))
+    if tally.check("eval", one.status == three.status == 0, one.tail() + three.tail()):
+        one, three = json.loads(one.out), json.loads(three.out)
+        same = one["accuracy"] == three["accuracy"] and abs(one["loss"] - three["loss"]) <= 1e-11 and one["tokens"] == 2 * len(LONG) - 5
+        tally.check("eval on three ranks", same, "%s %s" % (one, three))
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -64,6 +77,8 @@ def main():
         if place:
             compare(tally, "greedy", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28)
             compare(tally, "drawn", place, "--prompt", LONG, "--tokens", 28, "--temperature", 1, "--seed", 3)
+            compare(tally, "three ranks", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28, ranks=3)
+            evaluate(tally, folder, place)
         place = checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
         if place:
             compare(tally, "encoder and decoder", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)

@@ -476,11 +476,12 @@ void zpr_attention_stretch(zpr *c, const zpk_attention_args *args, zpr_positions
 void zpr_dispatch_stretch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out, zpr_positions p);
 void zpr_combine_stretch(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                          void *out, zpr_positions p);
-/* Some of [experts, slots] rows: those whose numbers are slot[0 .. n - 1], of which negative ones are none's. Tokens
- * take an expert's slots in order, so that those of a stretch lie side by side. */
+/* Some of a rank's [experts, slots] rows, of which row 0 has the number `first`: those whose numbers are slot[0 .. n -
+ * 1], where they are here; negative ones are none's. Tokens take an expert's slots in order, so that those of a stretch
+ * lie side by side. */
 typedef struct zpr_chosen {
   const int32_t *slot;
-  int64_t n, experts, slots;
+  int64_t n, first, experts, slots;
 } zpr_chosen;
 void zpr_chosen_rows(zpr *c, const zpr_rows_call *call, zpr_chosen chosen);
 void zpr_chosen_gemm(zpr *c, bool trans, int64_t n, int64_t k, const void *x, int64_t x_ld, const void *w, void *y,
