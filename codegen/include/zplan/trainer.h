@@ -20,7 +20,8 @@ typedef struct zp_trainer_extras {
 } zp_trainer_extras;
 
 /* Why a trainer of the plan cannot go on with a text position by position, which keeps what earlier positions have
- * computed; NULL: it can. Requires: CPU ranks, tensor ranks alone, micro-batches of one sample, nothing recomputed. Arena. */
+ * computed; NULL: it can. Requires: CPU ranks, tensor ranks alone, micro-batches of one sample, nothing recomputed.
+ * Arena. */
 const char *zp_trainer_cannot_decode(zp_arena *arena, const zp_plan *plan, zp_span *where);
 
 /* Prints the trainer of a plan, for CPU ranks or for GPUs as its cluster has them. arch: of the GPU, for the Makefile;
