@@ -65,7 +65,7 @@ static bool stays(const finder *f, int b) {
 
 static bool must_stay(finder *f, const zp_step *s, int operand) {
   if (stays(f, s->in.data[operand])) return true;
-  return refuse(f, s, "a value of earlier positions is not kept, because nothing in front of it is trained");
+  return refuse(f, s, "a value of earlier positions is not kept");
 }
 
 /* ---- one operation ---- */

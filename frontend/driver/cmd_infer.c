@@ -44,6 +44,7 @@ static const char here[] =
 static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch, int ranks) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
   const char *precision = trained->train.precision == ZP_PREC_F64 ? "fp64" : "fp32";
+  zp_model_unfreeze(trained->model); /* forward keeps only what gradients need, and decoding needs keys and values */
   /* Gradients have a place in the arena that nothing is written to: it takes addresses and no memory. */
   int64_t gradients = zp_model_trained_parameters(trained->model) * (trained->train.precision == ZP_PREC_F64 ? 8 : 4);
   long mib = pages / 1024 * (page / 1024) + (long)(gradients >> 20);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`zplan sample` keeps what earlier positions have computed, and says the same as passes over the whole sample.
 
-decode.dz has every kind of layer that can be continued position by position, t5.dz an encoder that is done once: greedy and drawn tokens with and
-without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they are printed with 12 digits). `zplan eval`
-of three ranks says what one says. What reads several positions
-otherwise takes whole passes, and a line says so.
+decode.dz has every kind of layer that can be continued position by position, trained in its relative bias alone, t5.dz an encoder that is done
+once: greedy and drawn tokens with and without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they
+are printed with 12 digits). `zplan eval` of three ranks says what one says. What reads several positions otherwise takes whole passes, and a line
+says so.
 """
 import json
 import os
@@ -33,9 +33,9 @@ train { model = prefix  data = synthetic(seed = 1)  batch = 1  steps = 1  precis
 """
 
 
-def checkpoint(tally, folder, name, model):
+def checkpoint(tally, folder, name, model, *words):
     place = os.path.join(folder, name)
-    outcome = harness.zplan("run", model, "--ranks", 1, "--steps", 0, "--set", 'train.checkpoint.dir="%s"' % place, "-o", os.path.join(folder, name + "-tree"))
+    outcome = harness.zplan("run", model, "--ranks", 1, "--steps", 0, *words, "--set", 'train.checkpoint.dir="%s"' % place, "-o", os.path.join(folder, name + "-tree"))
     return place if tally.check("%s: weights are drawn" % name, outcome.status == 0, outcome.tail()) else None
 
 
@@ -73,7 +73,7 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        place = checkpoint(tally, folder, "decode", os.path.join(HERE, "decode.dz"))
+        place = checkpoint(tally, folder, "decode", os.path.join(HERE, "decode.dz"), "--set", 'train.trained=["bias"]')
         if place:
             compare(tally, "greedy", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28)
             compare(tally, "drawn", place, "--prompt", LONG, "--tokens", 28, "--temperature", 1, "--seed", 3)
