@@ -136,6 +136,26 @@ void zpk_attention_on(const zpk_attention_level *level, bool backward, const zpk
   }
 }
 
+void zpk_attention_stretch_on(const zpk_attention_level *level, const zpk_attention_args *args, int64_t first,
+                              int64_t n, int64_t begin, int64_t end, int worker) {
+  assert(args->G >= 1 && args->H % args->G == 0 && worker >= 0);
+  assert(begin >= 0 && begin <= end && end <= args->B * args->G);
+  assert(first >= 0 && n >= 1 && first + n <= args->S && (args->keys || args->causal));
+  int64_t group = args->H / args->G;
+  char *share =
+      (char *)args->workspace + worker * zpk_attention_workspace(args->dtype, zpk_keys(args), args->hd, group, false);
+  char *line = NULL;
+  if (args->buckets)
+    line = (char *)args->bias_lines + worker * zpk_attention_bias_line(args->dtype, args->S, group, false);
+  for (int64_t task = begin; task < end; task++)
+    level->stretch[args->dtype](args, task / args->G, task % args->G, first, n, share, line);
+}
+
+void zpk_attention_stretch(const zpk_attention_args *args, int64_t first, int64_t n, int64_t begin, int64_t end,
+                           int worker) {
+  zpk_attention_stretch_on(best_level(), args, first, n, begin, end, worker);
+}
+
 void zpk_attention_bias_grad(const zpk_attention_args *args) {
   assert(args->buckets > 0 && args->d_bias && args->bias_sums);
   zpk_attention_base.bias_grad[args->dtype](args);

@@ -57,14 +57,23 @@ static inline int64_t zpk_line_elements(int64_t S) { return (2 * S + BLOCK + 15)
  * a shorter sample is a task of one sample with S positions, in a layout maybe no multiple of the block. */
 typedef void zpk_attention_task(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace, void *line);
 
+/* Likewise, of queries first .. first + n - 1. */
+typedef void zpk_attention_some(const zpk_attention_args *args, int64_t b, int64_t g, int64_t first, int64_t n,
+                                void *workspace, void *line);
+
 typedef struct zpk_attention_level {
   zpk_attention_task *forward[ZPK_DTYPES], *backward[ZPK_DTYPES]; /* by zpk_dtype */
+  zpk_attention_some *stretch[ZPK_DTYPES];
   void (*bias_grad[ZPK_DTYPES])(const zpk_attention_args *args);
 } zpk_attention_level;
 
 /* As zpk_attention and zpk_attention_grad, with the code of one level. */
 void zpk_attention_on(const zpk_attention_level *level, bool backward, const zpk_attention_args *args, int64_t begin,
                       int64_t end, int worker);
+
+/* As zpk_attention_stretch, likewise. */
+void zpk_attention_stretch_on(const zpk_attention_level *level, const zpk_attention_args *args, int64_t first,
+                              int64_t n, int64_t begin, int64_t end, int worker);
 
 extern const zpk_attention_level zpk_attention_base;
 #if ZPK_X86_LEVELS

@@ -4,3 +4,4 @@
 #include "attention_forward.h"
 #include "attention_backward.h"
 #include "attention_sparse.h"
+#include "attention_stretch.h"

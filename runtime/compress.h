@@ -25,7 +25,6 @@ void zpr_exchange_signs(zpr *c, const zpr_host_update *away);
 void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
                            const zpk_update *rule);
 
-
 /* ---- compress_away.c ---- */
 /* Blocks of ZPK_SIGNS elements at the beginning of a part whose state is on the device. */
 int64_t zpr_blocks_here(const zpr *c, int part);

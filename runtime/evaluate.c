@@ -29,14 +29,14 @@ typedef struct evaluator {
 static bool add_row(evaluator *e, const zpr_looked *seen, int64_t r) {
   zpk_dtype dtype = e->c->program->dtype;
   judged *to = &e->of[seen->loss];
-  int64_t best = 0, first = r * seen->V, classes = seen->lengths ? seen->lengths[r] : seen->classes;
-  double top = zpr_logit(dtype, seen->logits, first), sum = 0;
+  int64_t best = 0, classes = seen->lengths ? seen->lengths[r] : seen->classes;
+  double top = zpr_logit(dtype, seen, r, 0), sum = 0;
   for (int64_t v = 1; v < classes; v++) {
-    double x = zpr_logit(dtype, seen->logits, first + v);
+    double x = zpr_logit(dtype, seen, r, v);
     if (x > top) top = x, best = v;
   }
-  for (int64_t v = 0; v < classes; v++) sum += exp(zpr_logit(dtype, seen->logits, first + v) - top);
-  to->loss += top + log(sum) - zpr_logit(dtype, seen->logits, first + seen->labels[r]);
+  for (int64_t v = 0; v < classes; v++) sum += exp(zpr_logit(dtype, seen, r, v) - top);
+  to->loss += top + log(sum) - zpr_logit(dtype, seen, r, seen->labels[r]);
   to->right += best == seen->labels[r];
   to->labels++;
   return best == seen->labels[r];

@@ -12,6 +12,14 @@
 
 enum { MOST_REQUEST_BYTES = 16 << 20 };
 
+/* Tokens that a prompt may have: of a sample, or of an encoder's. */
+static int64_t most_tokens(const zpr_program *p) {
+  for (int i = 0; i < p->n_named; i++)
+    if (i != p->text_input && !p->named[i].numbers && !p->named[i].labels && p->named[i].elements > 1)
+      return p->named[i].elements;
+  return p->sequence;
+}
+
 static bool read_prompt(zpr_json *j, zpr_request *r, int64_t sequence, int64_t vocabulary) {
   if (r->n_prompts == ZPR_MOST_PROMPTS) return false;
   int32_t *ids = calloc((size_t)sequence, sizeof *ids);
@@ -34,6 +42,7 @@ static bool read_real(zpr_json *j, double *value) {
 
 static bool parse(const zpr *c, zpr_request *r, const char *text, size_t bytes) {
   char key[32], task[16] = "";
+  int64_t whole = 0;
   zpr_json j = zpr_json_open(text, bytes);
   zpr_json_object(&j);
   while (zpr_json_key(&j, key, sizeof key)) {
@@ -47,17 +56,20 @@ static bool parse(const zpr *c, zpr_request *r, const char *text, size_t bytes) 
       zpr_json_int(&j, &r->seed);
     else if (strcmp(key, "top_k") == 0)
       zpr_json_int(&j, &r->top_k);
+    else if (strcmp(key, "whole") == 0)
+      zpr_json_int(&j, &whole);
     else if (strcmp(key, "stop") == 0)
       zpr_json_int(&j, &r->stop);
     else if (strcmp(key, "temperature") == 0 || strcmp(key, "top_p") == 0) {
       if (!read_real(&j, key[1] == 'e' ? &r->temperature : &r->top_p)) return false;
     } else if (strcmp(key, "prompts") == 0) {
       for (zpr_json_array(&j); zpr_json_item(&j);)
-        if (!read_prompt(&j, r, c->program->sequence, c->program->vocabulary)) return false;
+        if (!read_prompt(&j, r, most_tokens(c->program), c->program->vocabulary)) return false;
     } else
       zpr_json_skip(&j);
   }
   r->sample = strcmp(task, "sample") == 0;
+  r->whole = whole != 0;
   return zpr_json_done(&j) && r->out[0] && (r->sample ? r->n_prompts > 0 : strcmp(task, "eval") == 0);
 }
 
@@ -74,17 +86,18 @@ static char *load(const char *path, size_t *bytes) {
   return NULL;
 }
 
-/* Nothing but one CPU rank that makes all logits at once can be looked at. */
-static const char *cannot(const zpr *c) {
+/* CPU ranks that share every layer can look. */
+static const char *cannot(const zpr *c, bool sample) {
   const zpr_program *p = c->program;
   if (p->device_image) return "the trainer is one for GPUs";
-  if (c->ranks > 1) return "it has several ranks";
+  if (p->pipeline > 1 || p->data > 1) return "it has several stages or replicas";
   if (p->n_inputs < 2 && p->n_named == 0) return "the model has no labels";
+  if (sample && p->n_named > 0 && !p->decode) return "the model has no text to go on with";
   return NULL;
 }
 
 static bool answer(zpr *c, const zpr_request *r, zpr_error *error) {
-  FILE *out = fopen(r->out, "w");
+  FILE *out = fopen(c->rank == 0 ? r->out : "/dev/null", "w");
   if (!out) {
     zpr_error_set(error, "Z0818", "cannot write \"%s\": %s", r->out, strerror(errno));
     return false;
@@ -106,10 +119,11 @@ int zpr_infer(zpr *c, const char *path) {
   r.lengths = zpr_alloc(c, ZPR_MOST_PROMPTS, sizeof *r.lengths);
   r.prompts = zpr_alloc(c, ZPR_MOST_PROMPTS, sizeof *r.prompts);
   char *text = load(path, &bytes);
-  const char *why = cannot(c);
+  bool good = text && parse(c, &r, text, bytes);
+  const char *why = cannot(c, r.sample);
   if (why)
     zpr_error_set(&error, "Z0818", "this trainer cannot look at its model: %s", why);
-  else if (!text || !parse(c, &r, text, bytes))
+  else if (!good)
     zpr_error_set(&error, "Z0818", "\"%s\" is no request of `zplan sample` or `zplan eval`", path);
   else
     answer(c, &r, &error);

@@ -1,24 +1,38 @@
-/* Texts that a model makes: token after token, each by a forward pass over the whole sample, whose positions behind the
- * text hold zeros that no causal attention sees. */
+/* Texts that a model makes, token after token. Where the trainer decodes (zpr_program.decode), the prompt is one
+ * stretch of positions, and every token that follows one more; else every token takes a forward pass over the whole
+ * sample, whose positions behind the text hold zeros that no causal attention sees. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include "device.h"
 #include "infer.h"
 #include "state.h"
 
+/* A text, as it grows. */
+typedef struct sampled {
+  int32_t *ids;           /* [room] */
+  double *shares;         /* [room]: the natural logarithm of each token's share, from `first` on */
+  int64_t first, n, room; /* made from the first one on; tokens so far */
+} sampled;
+
 typedef struct sampler {
   zpr *c;
   const zpr_request *request;
-  int64_t row; /* whose logits are wanted */
+  sampled *text; /* of every prompt */
+  int64_t row;   /* whose logits are wanted */
+  int64_t done;  /* positions of the text that were decoded */
   double *logits;
   int32_t *order;
+  double prompt_s, text_s; /* seconds of prompts and of tokens behind the first */
+  int64_t prompts, tokens; /* tokens in them */
 } sampler;
 
 static void keep_row(void *arg, const zpr_looked *seen) {
   sampler *s = arg;
   const zpr_program *p = s->c->program;
   if (s->row >= seen->rows) return;
-  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, seen->logits, s->row * seen->V + v);
+  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, seen, s->row, v);
 }
 
 /* Larger logits first, of equal ones the lower token. */
@@ -36,7 +50,7 @@ static int32_t largest(const double *logits, int64_t vocabulary) {
   return best;
 }
 
-int32_t zpr_choose(const zpr_request *r, double *logits, int32_t *order, int64_t vocabulary, double u) {
+int32_t zpr_choose(const zpr_request *r, const double *logits, int32_t *order, int64_t vocabulary, double u) {
   if (r->temperature <= 0) return largest(logits, vocabulary);
   for (int32_t v = 0; v < vocabulary; v++) order[v] = v;
   sorted_by = logits;
@@ -54,7 +68,7 @@ int32_t zpr_choose(const zpr_request *r, double *logits, int32_t *order, int64_t
 }
 
 /* The first sample of the step is the text, behind it and in the others stand zeros; no label counts. */
-static void load(zpr *c, const int32_t *ids, int64_t n) {
+static void load_tokens(zpr *c, const int32_t *ids, int64_t n) {
   const zpr_program *p = c->program;
   int64_t samples = p->microbatches * p->microbatch, count = samples * p->sequence;
   int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), 2 * count + (p->lengths ? samples : 0));
@@ -66,39 +80,129 @@ static void load(zpr *c, const int32_t *ids, int64_t n) {
   zpr_tokens_close(c);
 }
 
-static void continue_text(sampler *s, int64_t prompt, FILE *out) {
+/* Inputs of an encoder-decoder: the prompt is what the encoder reads, with its length where the model has lengths; the
+ * text is the decoder's input. Of CPU ranks: inputs are where they are read. */
+static void load_pair(zpr *c, const int32_t *prompt, int64_t length, const int32_t *ids, int64_t n) {
+  const zpr_program *p = c->program;
+  for (int i = 0; i < p->n_named; i++) {
+    const zpr_named *named = &p->named[i];
+    int32_t *to = (int32_t *)(uintptr_t)zpr_input(c, i, 0);
+    bool text = i == p->text_input;
+    for (int64_t k = 0; k < named->elements; k++) {
+      if (named->labels)
+        to[k] = -1;
+      else if (named->elements == 1)
+        to[k] = (int32_t)length;
+      else
+        to[k] = text ? (k < n ? ids[k] : 0) : k < length ? prompt[k] : 0;
+    }
+  }
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* The logits of what follows the first n tokens of the text. */
+static void find_logits(sampler *s, int64_t prompt, int64_t n) {
   zpr *c = s->c;
-  const zpr_request *r = s->request;
-  int32_t *ids = r->prompts[prompt];
-  int64_t n = r->lengths[prompt], end = n + r->new_tokens;
-  if (end > c->program->sequence) end = c->program->sequence;
-  fputs("[", out);
-  for (bool first = true; n < end; first = false) {
-    load(c, ids, n);
+  if (c->program->n_named > 0)
+    load_pair(c, s->request->prompts[prompt], s->request->lengths[prompt], s->text[prompt].ids, n);
+  else
+    load_tokens(c, s->text[prompt].ids, n);
+  if (!c->program->decode || s->request->whole) {
     s->row = n - 1;
     zpr_run_forwards(c);
-    double u = zpk_philox_uniform((uint64_t)r->seed, (uint64_t)n, (uint64_t)prompt, 0, 0, 0);
+    return;
+  }
+  s->row = 0;
+  c->program->decode(c, (zpr_positions){s->done, n - s->done});
+  s->done = n;
+}
+
+/* The natural logarithm of the token's share. */
+static double log_share(const sampler *s, int32_t id) {
+  int64_t vocabulary = s->c->program->vocabulary;
+  double top = s->logits[largest(s->logits, vocabulary)], sum = 0;
+  for (int64_t v = 0; v < vocabulary; v++) sum += exp(s->logits[v] - top);
+  return s->logits[id] - top - log(sum);
+}
+
+/* Where a text begins: with the prompt, or of an encoder-decoder with token 0, which stands for nothing. */
+static void begin_text(const sampler *s, int64_t prompt) {
+  zpr *c = s->c;
+  sampled *t = &s->text[prompt];
+  bool pair = c->program->n_named > 0;
+  t->room = pair ? c->program->text_positions : c->program->sequence;
+  t->first = t->n = pair ? 1 : s->request->lengths[prompt];
+  t->ids = zpr_alloc(c, (size_t)t->room, sizeof *t->ids);
+  t->shares = zpr_alloc(c, (size_t)t->room, sizeof *t->shares);
+  if (!pair) memcpy(t->ids, s->request->prompts[prompt], (size_t)t->n * sizeof *t->ids);
+}
+
+static void continue_text(sampler *s, int64_t prompt) {
+  zpr *c = s->c;
+  const zpr_request *r = s->request;
+  sampled *t = &s->text[prompt];
+  int64_t end = t->first + r->new_tokens < t->room ? t->first + r->new_tokens : t->room;
+  s->prompts += r->lengths[prompt];
+  for (s->done = 0; t->n < end;) {
+    double begin = seconds();
+    find_logits(s, prompt, t->n);
+    *(t->n == t->first ? &s->prompt_s : &s->text_s) += seconds() - begin;
+    s->tokens += t->n > t->first;
+    double u = zpk_philox_uniform((uint64_t)r->seed, (uint64_t)t->n, (uint64_t)prompt, 0, 0, 0);
     int32_t id = zpr_choose(r, s->logits, s->order, c->program->vocabulary, u);
     if (id == r->stop) break;
-    fprintf(out, "%s%d", first ? "" : ", ", id);
-    ids[n++] = id;
+    t->shares[t->n] = log_share(s, id);
+    t->ids[t->n++] = id;
   }
-  fputs("]", out);
+}
+
+static void write_tokens(const sampler *s, FILE *out) {
+  fputs("{\"tokens\": [", out);
+  for (int64_t i = 0; i < s->request->n_prompts; i++) {
+    const sampled *t = &s->text[i];
+    fputs(i > 0 ? ", [" : "[", out);
+    for (int64_t n = t->first; n < t->n; n++) fprintf(out, "%s%d", n > t->first ? ", " : "", t->ids[n]);
+    fputs("]", out);
+  }
+}
+
+static void write_shares(const sampler *s, FILE *out) {
+  int digits = s->c->program->dtype == ZPK_F64 ? 17 : 9;
+  fputs("], \"logprobs\": [", out);
+  for (int64_t i = 0; i < s->request->n_prompts; i++) {
+    const sampled *t = &s->text[i];
+    fputs(i > 0 ? ", [" : "[", out);
+    for (int64_t n = t->first; n < t->n; n++) fprintf(out, "%s%.*g", n > t->first ? ", " : "", digits, t->shares[n]);
+    fputs("]", out);
+  }
+  fprintf(out, "], \"prompt_tokens\": %lld, \"prompt_s\": %.9g, \"text_tokens\": %lld, \"text_s\": %.9g}\n",
+          (long long)s->prompts, s->prompt_s, (long long)s->tokens, s->text_s);
 }
 
 void zpr_sample(zpr *c, const zpr_request *request, FILE *out) {
   sampler s = {.c = c, .request = request};
+  s.text = zpr_alloc(c, (size_t)request->n_prompts, sizeof *s.text);
   s.logits = zpr_alloc(c, (size_t)c->program->vocabulary, sizeof *s.logits);
   s.order = zpr_alloc(c, (size_t)c->program->vocabulary, sizeof *s.order);
   c->state->look = keep_row;
   c->state->look_arg = &s;
-  fputs("{\"tokens\": [", out);
   for (int64_t i = 0; i < request->n_prompts; i++) {
-    if (i > 0) fputs(", ", out);
-    continue_text(&s, i, out);
+    begin_text(&s, i);
+    continue_text(&s, i);
   }
-  fputs("]}\n", out);
   c->state->look = NULL;
+  write_tokens(&s, out);
+  write_shares(&s, out);
+  for (int64_t i = 0; i < request->n_prompts; i++) {
+    free(s.text[i].ids);
+    free(s.text[i].shares);
+  }
+  free(s.text);
   free(s.logits);
   free(s.order);
 }

@@ -24,11 +24,12 @@ typedef struct zpr_open_state {
   bool changed, device;
 } zpr_open_state;
 
-/* Logits of a forward pass, as zpr_ce_stats has them; or without labels the statistics of squared errors. */
+/* Logits of a forward pass, as zpr_ce_stats has them: [ranks, rows, V], of which a row's classes are those of all ranks
+ * in order; or without labels the statistics of squared errors. */
 typedef struct zpr_looked {
   int loss;
   const void *logits;
-  int64_t rows, V, classes;
+  int64_t ranks, rows, V, classes;
   const int32_t *labels, *lengths;
 } zpr_looked;
 
@@ -60,6 +61,9 @@ struct zpr_state {
   char algorithms[256];        /* algorithms.c: of this run's products, from the first step on; "": they have none */
   char algorithms_before[256]; /* those of the checkpoint that the run goes on from; rank 0 */
 };
+
+/* cpu/look.c: to whoever looks, from a rank's part of the classes. */
+void zpr_show(zpr *c, const zpr_looked *part);
 
 /* Memory of the runtime itself; ends the run with Z0822 when there is none. Zeroed. */
 void *zpr_alloc(zpr *c, size_t count, size_t size);

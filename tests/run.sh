@@ -138,6 +138,7 @@ sources|python3 tests/diff/sources.py
 gradients|python3 tests/diff/gradients.py
 launches|python3 tests/diff/launches.py
 products|python3 tests/diff/products.py
+decoding|python3 tests/diff/decode.py
 profiles|python3 tests/diff/profile.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU pack|python3 tests/gpu/test_pack.py

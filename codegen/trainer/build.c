@@ -200,7 +200,7 @@ const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diag
   tree t = {.arena = arena, .dir = dir, .tools = tools, .mpi = zp_choice_ranks(&plan->best.choice) > 1};
   t.gpu = !plan->spec->cluster.node.device.is_cpu;
   t.dtype = zp_trainer_dtype(plan);
-  zp_trainer_text text = zp_trainer_print(arena, plan, diags, tools->arch, tools->profile);
+  zp_trainer_text text = zp_trainer_print(arena, plan, diags, tools->arch, tools->extras);
   if (!make_dirs(arena, dir, error)) return NULL;
   zp_json *json = zp_plan_to_json(arena, plan);
   zp_set_model_folder(arena, json, plan->spec, in_tree(&t, "plan.json"));

@@ -52,6 +52,7 @@ typedef struct zp_emit {
   unsigned calls;             /* bit zp_call: some unit has it */
   bool profile;               /* the trainer says where it is: calls of zpr_step, zpr_begin_action and what they mean */
   zp_profiled_steps profiled; /* steps that were printed, in the order of their numbers */
+  const struct zp_decoding *decoding; /* decode.h; NULL: it does not continue texts position by position */
 } zp_emit;
 
 /* moves.c */
@@ -72,8 +73,9 @@ typedef enum zp_pass {
   ZP_PASS_BACKWARD,
   ZP_PASS_INPUTS,
   ZP_PASS_WEIGHTS,
-  ZP_PASS_GATHER, /* beside others: its parameters come */
-  ZP_PASS_SCATTER /* its gradients go */
+  ZP_PASS_GATHER,  /* beside others: its parameters come */
+  ZP_PASS_SCATTER, /* its gradients go */
+  ZP_PASS_DECODE   /* FORWARD of some positions */
 } zp_pass;
 
 /* Which part of the flat buffers a parameter stands in. */

@@ -1,5 +1,5 @@
 /* The order of a generated trainer.c, and names in it. */
-#include "emit.h"
+#include "decode.h"
 #include "wrap.h"
 #include "sparse.h"
 
@@ -44,7 +44,7 @@ static const char *mode_suffix(const zp_emit *e, int segment, zp_stage_mode mode
 }
 
 const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
-  static const char *const name[] = {"forward", "loss", "backward", "inputs", "weights", "gather", "scatter"};
+  static const char *const name[] = {"forward", "loss", "backward", "inputs", "weights", "gather", "scatter", "decode"};
   return zp_format(e->arena, "%s_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
                    name[pass], mode_suffix(e, segment, mode));
 }
@@ -90,17 +90,31 @@ zpk_dtype zp_trainer_dtype(const zp_plan *plan) {
   return dtype[plan->spec->train.precision];
 }
 
+static zp_emit begin(zp_arena *arena, const zp_plan *plan, const zp_diags *diags) {
+  return (zp_emit){.arena = arena,
+                   .plan = plan,
+                   .program = plan->program,
+                   .lowered = plan->program->lowered,
+                   .model = plan->spec->model,
+                   .diags = diags,
+                   .gpu = !plan->spec->cluster.node.device.is_cpu};
+}
+
+const char *zp_trainer_cannot_decode(zp_arena *arena, const zp_plan *plan, zp_span *where) {
+  zp_emit e = begin(arena, plan, NULL);
+  zp_no_decoding no;
+  if (zp_find_decoding(&e, &no)) return NULL;
+  *where = no.span;
+  return no.why;
+}
+
 zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch,
-                                 bool profile) {
+                                 zp_trainer_extras extras) {
   assert(plan->feasible && (arch || plan->spec->cluster.node.device.is_cpu));
-  zp_emit e = {.arena = arena,
-               .plan = plan,
-               .program = plan->program,
-               .lowered = plan->program->lowered,
-               .model = plan->spec->model,
-               .diags = diags,
-               .gpu = !plan->spec->cluster.node.device.is_cpu,
-               .profile = profile};
+  zp_emit e = begin(arena, plan, diags);
+  e.profile = extras.profile;
+  if (extras.decode) e.decoding = zp_find_decoding(&e, &(zp_no_decoding){0});
+  assert(!extras.decode || e.decoding);
   e.calls = zp_emit_find_calls(&e);
   e.kernels = zp_kernels_new(arena, zp_trainer_dtype(plan));
   /* Procedures go to a buffer of their own: the kernels that they use are declared above them. */

@@ -24,6 +24,8 @@ typedef struct zp_frame {
   zp_ints gathered, scattered; /* which of them this function gathers, scatters */
   /* It gathers parameters; the gradients that it yields wait; it scatters gradients. */
   bool gathers, keeps_early, scatters;
+  const struct zp_decode_procedure *decode; /* ZP_PASS_DECODE: what becomes of the steps (decode.h) */
+  bool stretch;                             /* the step at hand is one of the positions of `p` alone */
 } zp_frame;
 
 const char *zp_frame_name(const zp_frame *f, int buffer);
@@ -39,6 +41,14 @@ const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum);
 const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
 /* So many positions of a sample, as C text: by their name where there are as many as the model reads. Arena. */
 const char *zp_frame_positions(const zp_frame *f, int64_t positions);
+
+/* So many rows of a step, and where the first of them stands in a buffer, as C text: of the positions at hand, where
+ * the step is one of these alone. Arena. */
+const char *zp_frame_rows(const zp_frame *f, int64_t rows);
+const char *zp_frame_first_row(const zp_frame *f, int buffer);
+/* Rows of the step are slots: those of the positions at hand, as the initialiser of a zpr_chosen; NULL: they are not.
+ * Arena. */
+const char *zp_frame_chosen(const zp_frame *f, int buffer);
 
 /* steps.c: the comment and the call of one step. */
 void zp_emit_step(zp_frame *f, const zp_step *s);

@@ -1,13 +1,14 @@
 /* Prints procedures: one C function per segment and pass; its buffers and arguments by name, its steps by steps.c.
  */
+#include "decode.h"
 #include "procedure.h"
 
 #include <assert.h>
 
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
-  static const char *const own[] = {"c", "s", "t",  "w",  "g",  "we",    "ge",    "wf",
-                                    "x", "y", "dx", "dy", "mb", "layer", "saved", "pending"};
+  static const char *const own[] = {"c", "s",  "t",  "w",  "g",     "we",    "ge",      "wf", "x",
+                                    "y", "dx", "dy", "mb", "layer", "saved", "pending", "p"};
   const char *name = wanted;
   for (int suffix = 2;; suffix++) {
     bool taken = false;
@@ -67,10 +68,21 @@ static void note_use(zp_frame *f, bool *used, int b) {
   if (x->base >= 0) note_use(f, used, x->base);
 }
 
+/* Steps of the loss name its logits at most. */
+static bool note_decoded(zp_frame *f, bool *used, int s) {
+  zp_decode_step kind = f->decode->step[s];
+  const zp_step *step = &f->p->steps.data[s];
+  if (kind == ZP_DECODE_LOGITS) note_use(f, used, step->in.data[0]);
+  for (int i = 0; kind == ZP_DECODE_STRETCH && i < step->out.len; i++)
+    if (f->decode->slots[step->out.data[i]] >= 0) note_use(f, used, f->decode->slots[step->out.data[i]]);
+  return kind == ZP_DECODE_LOGITS || kind == ZP_DECODE_LEAVE;
+}
+
 static bool *find_used(zp_frame *f) {
   bool *used = ZP_NEW_ARRAY(f->e->arena, bool, f->p->buffers.len + 1);
   for (int s = f->first; s < f->last; s++) {
     const zp_step *step = &f->p->steps.data[s];
+    if (f->decode && note_decoded(f, used, s)) continue;
     for (int i = 0; i < step->in.len; i++) note_use(f, used, step->in.data[i]);
     for (int i = 0; i < step->out.len; i++) note_use(f, used, step->out.data[i]);
     if (step->workspace >= 0) note_use(f, used, step->workspace);
@@ -127,6 +139,28 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
 
 const char *zp_frame_positions(const zp_frame *f, int64_t positions) {
   return positions == f->model->sequence ? "SEQUENCE" : zp_format(f->e->arena, "%lld", ZP_LL(positions));
+}
+
+const char *zp_frame_rows(const zp_frame *f, int64_t rows) {
+  return f->stretch ? "p.n" : zp_format(f->e->arena, "%lld", ZP_LL(rows));
+}
+
+const char *zp_frame_first_row(const zp_frame *f, int buffer) {
+  const zp_buffer *x = zp_frame_buffer(f, buffer);
+  if (!f->stretch) return zp_frame_name(f, buffer);
+  if (x->element == ZP_ELEM_I32 && x->place == ZP_AT_INPUT)
+    return zp_format(f->e->arena, "%s + p.first", zp_frame_name(f, buffer));
+  return zp_format(f->e->arena, "%s + p.first * %lld", zp_frame_name(f, buffer), ZP_LL(x->ld));
+}
+
+const char *zp_frame_chosen(const zp_frame *f, int buffer) {
+  int slot = f->stretch ? f->decode->slots[buffer] : -1;
+  if (slot < 0) return NULL;
+  const zp_tensor *t = zp_frame_tensor(f, buffer);
+  int64_t top_k = zp_shape_cols(&zp_frame_tensor(f, slot)->shape), experts = t->shape.dim[1], slots = t->shape.dim[2];
+  const char *first = t->split_dim == 1 ? zp_format(f->e->arena, "c->t * %lld", ZP_LL(experts * slots)) : "0";
+  return zp_format(f->e->arena, "(zpr_chosen){%s + p.first * %lld, p.n * %lld, %s, %lld, %lld}", zp_frame_name(f, slot),
+                   ZP_LL(top_k), ZP_LL(top_k), first, ZP_LL(experts), ZP_LL(slots));
 }
 
 /* Address of a parameter declared outside repeats. */
@@ -303,11 +337,47 @@ static zp_buf print_steps(zp_frame *f) {
   return steps;
 }
 
+/* The steps of a stretch; those of the text's beginning alone in blocks between them. */
+static zp_buf print_decoded(zp_frame *f) {
+  zp_emit *e = f->e;
+  zp_buf outer = e->out;
+  bool block = false, one = false;
+  e->out = zp_buf_new(e->arena);
+  e->out.indent = outer.indent;
+  for (int s = f->first; s < f->last; s++) {
+    zp_decode_step kind = f->decode->step[s];
+    if (kind == ZP_DECODE_LEAVE) continue;
+    if (block != (kind == ZP_DECODE_ONCE)) {
+      if (!block) zp_buf_line(&e->out, "if (p.first == 0) {");
+      e->out.indent += block ? -1 : 1;
+      if (block) zp_buf_line(&e->out, "}");
+      block = !block;
+    }
+    if (s >= f->decode->last_row_from && !one && !block) {
+      zp_buf_line(&e->out, "p = (zpr_positions){p.first + p.n - 1, 1}; /* the others' logits are not asked for */");
+      one = true;
+    }
+    f->stretch = kind != ZP_DECODE_ONCE;
+    zp_emit_step(f, &f->p->steps.data[s]);
+  }
+  if (block) e->out.indent--;
+  if (block) zp_buf_line(&e->out, "}");
+  zp_buf steps = e->out;
+  e->out = outer;
+  return steps;
+}
+
 static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass, const zp_procedure *p) {
-  static const char *const what[] = {"forward: x -> y", "the loss alone",
-                                     "backward: dy -> dx, gradients of its parameters", "backward for inputs: dy -> dx",
-                                     "backward for weights: gradients of its parameters"};
-  static const char *const passes[] = {"forward", "loss", "backward", "backward for inputs", "backward for weights"};
+  static const char *const what[] = {"forward: x -> y",
+                                     "the loss alone",
+                                     "backward: dy -> dx, gradients of its parameters",
+                                     "backward for inputs: dy -> dx",
+                                     "backward for weights: gradients of its parameters",
+                                     "",
+                                     "",
+                                     "forward for some positions: x -> y"};
+  static const char *const passes[] = {"forward", "loss", "backward", "backward for inputs", "backward for weights",
+                                       "",        "",     "decode"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
   bool tells = e->program->choice.stage_recompute && seg->segment->is_repeat;
   zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .pass = pass};
@@ -315,6 +385,7 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
   f.mode = mode;
   f.title = zp_format(e->arena, "%s %s%s%s", seg->segment->name, passes[pass], tells ? " " : "",
                       tells ? zp_stage_mode_name(mode) : "");
+  if (pass == ZP_PASS_DECODE) f.decode = &e->decoding->of[segment];
   zp_emit_find_buckets(&f, segment);
   if (pass == ZP_PASS_INPUTS) f.last = p->n_inputs;
   if (pass == ZP_PASS_WEIGHTS) f.first = p->n_inputs;
@@ -322,17 +393,18 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
   for (int s = f.first; s < f.last; s++) seconds += p->steps.data[s].cost_s;
   name_buffers(&f);
   bool *used = find_used(&f);
-  zp_buf_line(&e->out, "/* Segment `%s`%s%s, %s; %s. Predicted %.0f ns a call. */", seg->segment->name,
-              tells ? ", recompute " : "", tells ? zp_stage_mode_name(mode) : "", what[pass],
-              zp_emit_place(e, seg->segment->span), seconds * 1e9);
-  zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {",
-              zp_emit_function_name(e, segment, mode, pass));
+  zp_buf_line(&e->out, "/* Segment `%s`%s%s, %s; %s.%s */", seg->segment->name, tells ? ", recompute " : "",
+              tells ? zp_stage_mode_name(mode) : "", what[pass], zp_emit_place(e, seg->segment->span),
+              f.decode ? "" : zp_format(e->arena, " Predicted %.0f ns a call.", seconds * 1e9));
+  zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb%s) {",
+              zp_emit_function_name(e, segment, mode, pass), f.decode ? ", zpr_positions p" : "");
   e->out.indent++;
-  zp_buf steps = print_steps(&f);
+  zp_buf steps = f.decode ? print_decoded(&f) : print_steps(&f);
   declare_arguments(&f, used);
   for (int b = 0; b < f.p->buffers.len; b++)
     if (used[b]) declare_buffer(&f, b);
   zp_buf_line(&e->out, f.first == f.last ? "(void)c, (void)s, (void)u, (void)mb;" : "(void)s, (void)u, (void)mb;");
+  if (f.decode && f.first == f.last) zp_buf_line(&e->out, "(void)p;");
   zp_buf_put(&e->out, steps.data, steps.len);
   e->out.indent--;
   zp_buf_line(&e->out, "}");
@@ -344,6 +416,7 @@ void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode) {
   zp_emit_move_functions(e, segment, mode);
   emit_function(e, segment, mode, ZP_PASS_FORWARD, &seg->forward);
   if (seg->loss.steps.len > 0) emit_function(e, segment, mode, ZP_PASS_LOSS, &seg->loss);
+  if (e->decoding) emit_function(e, segment, mode, ZP_PASS_DECODE, &seg->forward);
   if (zp_schedule_splits(e->program->choice.schedule)) {
     emit_function(e, segment, mode, ZP_PASS_INPUTS, &seg->split);
     emit_function(e, segment, mode, ZP_PASS_WEIGHTS, &seg->split);

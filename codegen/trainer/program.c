@@ -1,5 +1,5 @@
 /* Prints the program table and main. */
-#include "emit.h"
+#include "decode.h"
 #include <zplan/rt.h>
 
 #define LL(x) ((long long)(x))
@@ -169,6 +169,9 @@ static void emit_shape(zp_emit *e, int losses) {
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
+  if (e->decoding)
+    zp_buf_line(out, "    .decode = decode, .text_input = %d, .text_positions = %lld,", e->decoding->input,
+                LL(e->decoding->positions));
 }
 
 /* The train block. */

@@ -6,9 +6,9 @@
 
 void zp_emit_find_buckets(zp_frame *f, int segment) {
   static const zp_act act_of[] = {
-      [ZP_PASS_FORWARD] = ZP_ACT_F, [ZP_PASS_LOSS] = ZP_ACT_F,     [ZP_PASS_BACKWARD] = ZP_ACT_B,
-      [ZP_PASS_INPUTS] = ZP_ACT_BI, [ZP_PASS_WEIGHTS] = ZP_ACT_BW, [ZP_PASS_GATHER] = ZP_ACT_F,
-      [ZP_PASS_SCATTER] = ZP_ACT_BW};
+      [ZP_PASS_FORWARD] = ZP_ACT_F,  [ZP_PASS_LOSS] = ZP_ACT_F,     [ZP_PASS_BACKWARD] = ZP_ACT_B,
+      [ZP_PASS_INPUTS] = ZP_ACT_BI,  [ZP_PASS_WEIGHTS] = ZP_ACT_BW, [ZP_PASS_GATHER] = ZP_ACT_F,
+      [ZP_PASS_SCATTER] = ZP_ACT_BW, [ZP_PASS_DECODE] = ZP_ACT_F};
   zp_act act = act_of[f->pass];
   f->gathered = zp_emit_bucket_calls(f->e, segment, act, ZP_CALL_GATHER_PARAMS);
   f->scattered = zp_emit_bucket_calls(f->e, segment, act, ZP_CALL_SCATTER_GRADS);

@@ -21,6 +21,13 @@ void zp_emit_grouped(zp_frame *f, const zp_step *s) {
   }
   const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *y = zp_frame_buffer(f, s->out.data[0]);
   bool other = (s->op == ZP_OP_BATCHED_MATMUL) == trans; /* dx = dy w' */
+  if (f->stretch) {
+    zp_buf_line(out, "zpr_chosen_gemm(c, %s, %lld, %lld, %s, %lld, %s, %s, %lld, %s);", other ? "true" : "false",
+                ZP_LL(y->cols), ZP_LL(x->cols), zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld),
+                zp_frame_name(f, s->in.data[1]), zp_frame_name(f, s->out.data[0]), ZP_LL(y->ld),
+                zp_frame_chosen(f, s->out.data[0]));
+    return;
+  }
   zp_buf_line(out, "zpr_batched_gemm(c, %s, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %s, %lld);",
               other ? "true" : "false", ZP_LL(experts), ZP_LL(slots), ZP_LL(y->cols), ZP_LL(x->cols),
               zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld), zp_frame_name(f, s->in.data[1]),
@@ -69,10 +76,11 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
   const route *r = routes;
   while (r->op != s->op || (r->inputs > 0 && r->inputs != s->in.len)) r++;
-  zp_buf_line(out, "%s(c, &(zpk_routing){", r->function);
+  bool gate = r->slots == NOTHING, some = f->stretch && !gate;
+  zp_buf_line(out, "%s%s(c, &(zpk_routing){", r->function, some ? "_stretch" : "");
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .k = %lld,",
-              zp_frame_positions(f, positions_of(f, s)), ZP_LL(attr->top_k));
-  if (r->slots == NOTHING) {
+              f->stretch && gate ? "p.first + p.n" : zp_frame_positions(f, positions_of(f, s)), ZP_LL(attr->top_k));
+  if (gate) {
     assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
     zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %s,", ZP_LL(attr->experts),
                 ZP_LL(attr->slots), attr->normalize ? "true" : "false", zp_decimal(f->e->arena, attr->balance));
@@ -84,7 +92,7 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
   for (int i = 0; i < r->n_args; i++)
     list = zp_format(f->e->arena, "%s, %s", list,
                      r->args[i] == NOTHING ? "NULL" : zp_frame_name(f, operand_of(s, r->args[i])));
-  zp_buf_line(out, "}%s);", list);
+  zp_buf_line(out, "}%s%s);", list, some ? ", p" : "");
 }
 
 void zp_emit_expert_load(zp_frame *f, const zp_step *s) {

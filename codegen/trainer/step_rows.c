@@ -81,6 +81,12 @@ static int64_t step_ld(const zp_frame *f, const zp_step *s, int buffer, bool row
   return b->ld / parts;
 }
 
+/* Rows of the group that a position has. */
+static const char *times_parts(const zp_frame *f, const zp_step *s) {
+  int64_t parts = s->node->fused->row_parts;
+  return parts == 1 ? "" : zp_format(f->e->arena, " * %lld", ZP_LL(parts));
+}
+
 void zp_emit_rows(zp_frame *f, const zp_step *s) {
   zp_emit *e = f->e;
   const char *hint =
@@ -106,10 +112,14 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
     zp_push(e->arena, &acc, zp_frame_accumulate(f, &s->sums.data[i]));
   }
   bool streams = has_streams(f, s);
-  zp_buf_line(&e->out, streams ? "zpr_slot_rows(c, &(zpr_rows_call){" : "zpr_rows(c, &(zpr_rows_call){");
+  const char *chosen = s->out.len ? zp_frame_chosen(f, s->out.data[0]) : NULL;
+  zp_buf_line(&e->out, "zpr_%srows(c, &(zpr_rows_call){", streams ? "slot_" : chosen ? "chosen_" : "");
   if (e->gpu)
     zp_buf_line(&e->out, "    .device = &%s, .rows = %lld, .n_in = %d, .n_out = %d,", kernel, ZP_LL(step_rows(f, s)),
                 s->in.len, s->out.len);
+  else if (f->stretch && !chosen)
+    zp_buf_line(&e->out, "    .kernel = %s, .first = p.first%s, .rows = p.n%s,", kernel, times_parts(f, s),
+                times_parts(f, s));
   else
     zp_buf_line(&e->out, "    .kernel = %s, .rows = %lld,", kernel, ZP_LL(step_rows(f, s)));
   emit_list_line(e, "in", "const void *const", &in, "in_ld", &in_ld);
@@ -133,6 +143,8 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
   if (streams)
     zp_buf_line(&e->out, "}, MICROBATCH, %lld, %lld);", ZP_LL(slots->dim[1]),
                 ZP_LL(slots->dim[2] / zp_expert_ranks(&e->program->choice)));
+  else if (chosen)
+    zp_buf_line(&e->out, "}, %s);", chosen);
   else
     zp_buf_line(&e->out, "});");
 }

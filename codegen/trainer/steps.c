@@ -9,13 +9,13 @@
 static void emit_matmul(zp_frame *f, const zp_step *s) {
   const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *w = zp_frame_buffer(f, s->in.data[1]),
                   *y = zp_frame_buffer(f, s->out.data[0]);
-  const char *xn = zp_frame_name(f, s->in.data[0]), *wn = zp_frame_name(f, s->in.data[1]),
-             *yn = zp_frame_name(f, s->out.data[0]);
+  const char *xn = zp_frame_first_row(f, s->in.data[0]), *wn = zp_frame_name(f, s->in.data[1]),
+             *yn = zp_frame_first_row(f, s->out.data[0]);
   bool trans = s->node->attr.trans;
   if (s->op == ZP_OP_MATMUL)
-    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);",
-                trans ? "true" : "false", ZP_LL(x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn,
-                ZP_LL(w->ld), yn, ZP_LL(y->ld));
+    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %s, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);",
+                trans ? "true" : "false", zp_frame_rows(f, x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld),
+                wn, ZP_LL(w->ld), yn, ZP_LL(y->ld));
   else /* dx = dy w: x here is dy */
     zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);",
                 trans ? "false" : "true", ZP_LL(x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn,
@@ -84,7 +84,7 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   assert(f->e->gpu || zp_frame_buffer(f, s->workspace)->bytes == shares + bias_bytes(f, s, dtype));
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
-  zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : "");
+  zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : f->stretch ? "_stretch" : "");
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .H = %lld, .G = %lld, .hd = %lld,",
               zp_frame_positions(f, S), ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
   if (k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
@@ -116,7 +116,7 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   int lengths = grad ? 6 : 3; /* operand */
   if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[lengths]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
-  zp_buf_line(out, "});");
+  zp_buf_line(out, f->stretch ? "}, p);" : "});");
 }
 
 static void emit_lookup(zp_frame *f, const zp_step *s) {
@@ -127,9 +127,9 @@ static void emit_lookup(zp_frame *f, const zp_step *s) {
   }
   if (s->op == ZP_OP_EMBEDDING) {
     const zp_buffer *table = zp_frame_buffer(f, s->in.data[1]), *y = zp_frame_buffer(f, s->out.data[0]);
-    zp_buf_line(out, "zpr_embedding(c, %s, %s, %s, %lld, %lld, %lld, %s);", zp_frame_name(f, s->in.data[0]),
+    zp_buf_line(out, "zpr_embedding(c, %s, %s, %s, %lld, %s, %lld, %s);", zp_frame_first_row(f, s->in.data[0]),
                 zp_frame_name(f, s->in.data[1]), zp_frame_first(f, zp_frame_tensor(f, s->in.data[1]), 0),
-                ZP_LL(table->rows), ZP_LL(y->rows), ZP_LL(y->cols), zp_frame_name(f, s->out.data[0]));
+                ZP_LL(table->rows), zp_frame_rows(f, y->rows), ZP_LL(y->cols), zp_frame_first_row(f, s->out.data[0]));
     return;
   }
   const zp_buffer *dy = zp_frame_buffer(f, s->in.data[0]);
@@ -173,7 +173,10 @@ static void emit_loss(zp_frame *f, const zp_step *s) {
     emit_squared_error(f, s);
     return;
   }
-  if (s->op == ZP_OP_CE_STATS)
+  if (f->stretch)
+    zp_buf_line(out, "zpr_show_logits(c, %d, %s, %lld, %s);", attr->loss, zp_frame_first_row(f, s->in.data[0]),
+                ZP_LL(b->cols), classes);
+  else if (s->op == ZP_OP_CE_STATS)
     zp_buf_line(out, "zpr_ce_stats(c, %d, %s, %lld, %s, %s, %s, %s, %lld, %s);", attr->loss, in0, ZP_LL(b->cols),
                 zp_frame_first(f, x, x->shape.rank - 1), classes, in1, lengths_of(f, s, 2), ZP_LL(b->rows), o);
   else if (s->op == ZP_OP_CE_LOSS) {
@@ -215,6 +218,9 @@ static void emit_comm(zp_frame *f, const zp_step *s) {
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %s%lld, %s);", zp_frame_name(f, s->in.data[0]),
                 zp_emit_mixed(f->e) ? "2 * /* an f32 is two elements */ " : "", ZP_LL(s->comm_elements),
                 zp_frame_name(f, s->out.data[0]));
+  else if (f->stretch)
+    zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, p.n * %lld);", zp_frame_first_row(f, s->out.data[0]),
+                ZP_LL(zp_frame_buffer(f, s->out.data[0])->cols));
   else
     zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, %lld);", zp_frame_name(f, s->out.data[0]),
                 ZP_LL(s->comm_elements));
@@ -227,6 +233,10 @@ static void emit_made_step(zp_frame *f, const zp_step *s) {
                 ZP_LL(f->seg->carry_kept_elements));
   else if (s->kind == ZP_STEP_GATHER_SHARD)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", in, ZP_LL(s->comm_elements), out);
+  else if (f->stretch)
+    zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, p.n * %lld * (int64_t)sizeof(real));",
+                zp_frame_first_row(f, s->out.data[0]), zp_frame_first_row(f, s->in.data[0]),
+                ZP_LL(zp_frame_buffer(f, s->out.data[0])->cols));
   else
     zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real));", out, in,
                 ZP_LL(zp_frame_buffer(f, s->out.data[0])->rows * zp_frame_buffer(f, s->out.data[0])->cols));
@@ -254,9 +264,13 @@ void zp_emit_step(zp_frame *f, const zp_step *s) {
   static const char *const made[] = {"", "keep this rank's shard of x", "gather the kept shards of x", "copy"};
   zp_emit *e = f->e;
   const char *place = s->node ? zp_emit_place(e, s->node->span) : "";
-  zp_buf_line(&e->out, "/* %s%s%s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
-              s->node ? " " : "", s->node ? s->node->name : "", product_shapes(f, s), zp_epilogue_words(s),
-              s->cost_s * 1e9, ZP_LL(s->bytes), *place ? "; " : "", place);
+  if (f->stretch)
+    zp_buf_line(&e->out, "/* %s %s%s%s */", s->node ? zp_op_name(s->op) : made[s->kind], s->node ? s->node->name : "",
+                *place ? "; " : "", place);
+  else
+    zp_buf_line(&e->out, "/* %s%s%s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
+                s->node ? " " : "", s->node ? s->node->name : "", product_shapes(f, s), zp_epilogue_words(s),
+                s->cost_s * 1e9, ZP_LL(s->bytes), *place ? "; " : "", place);
   if (s->kind != ZP_STEP_NODE) {
     emit_made_step(f, s);
     return;

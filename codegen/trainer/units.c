@@ -1,5 +1,5 @@
 /* Prints how a stage, or a chunk of one, walks its units: forward, backward, or backward in two parts. */
-#include "emit.h"
+#include "decode.h"
 
 bool zp_emit_pools(const zp_emit *e) {
   bool pools = false;
@@ -27,7 +27,8 @@ static const char *input_at(const zp_emit *e, const char *j) {
 
 /* Without training the loss follows forward where backward would make it. */
 static void emit_case(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
-  const char *call = zp_format(e->arena, "%s(c, s, &u, mb);", zp_emit_function_name(e, segment, mode, pass));
+  const char *call = zp_format(e->arena, "%s(c, s, &u, mb%s);", zp_emit_function_name(e, segment, mode, pass),
+                               pass == ZP_PASS_DECODE ? ", p" : "");
   if (pass == ZP_PASS_FORWARD && zp_emit_variant(e, segment, mode)->loss.steps.len > 0)
     call = zp_format(e->arena, "%s if (!c->training) %s(c, s, &u, mb);", call,
                      zp_emit_function_name(e, segment, mode, ZP_PASS_LOSS));
@@ -164,6 +165,17 @@ static void emit_send(zp_emit *e, bool up) {
 
 /* ---- the walks ---- */
 
+/* Unit j of a walk from the first one to the last. */
+static void emit_units(zp_emit *e) {
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
+  zp_buf_line(out, "    int64_t i;");
+  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
+  zp_emit_unit(e, false);
+  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
+  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
+}
+
 static void emit_forward(zp_emit *e) {
   zp_buf *out = &e->out;
   bool pipe = e->program->choice.pipeline > 1;
@@ -179,12 +191,7 @@ static void emit_forward(zp_emit *e) {
                 input_at(e, "0"));
   zp_emit_params_begin(e, "0", "1");
   zp_emit_before_walk(e, ZP_PASS_FORWARD, "0");
-  zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
-  zp_buf_line(out, "    int64_t i;");
-  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_emit_unit(e, false);
-  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
-  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
+  emit_units(e);
   if (pipe) emit_send_place(e, true);
   zp_emit_saved_make_room(e);
   zp_emit_params_next(e, (zp_unit_ahead){"j + 1", "j + 1 < s->n_units"},
@@ -272,6 +279,19 @@ static void emit_weights(zp_emit *e) {
   zp_buf_puts(out, "\n");
 }
 
+static void emit_decode(zp_emit *e) {
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "/* All units forward for these positions of the sample. */");
+  zp_buf_line(out, "static void decode(zpr *c, zpr_positions p) {");
+  zp_buf_line(out, "  const int64_t mb = 0;");
+  emit_slot(e);
+  emit_units(e);
+  zp_emit_dispatch(e, ZP_PASS_DECODE);
+  zp_buf_line(out, "  }");
+  zp_buf_line(out, "}");
+  zp_buf_puts(out, "\n");
+}
+
 void zp_emit_walks(zp_emit *e) {
   emit_walk(e);
   zp_emit_fetch(e);
@@ -281,4 +301,5 @@ void zp_emit_walks(zp_emit *e) {
   emit_forward(e);
   emit_backward(e);
   if (splits(e)) emit_weights(e);
+  if (e->decoding) emit_decode(e);
 }

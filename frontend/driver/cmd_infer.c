@@ -1,5 +1,5 @@
-/* zplan sample and zplan eval: a trained model is looked at. A trainer for one CPU rank is generated from the model,
- * with nothing of the plan that it was trained by, starts from the checkpoint's weights in f32, and answers a request
+/* zplan sample and zplan eval: a trained model is looked at. A trainer for CPU ranks is generated from the model, with
+ * nothing of the plan that it was trained by, starts from the checkpoint's weights in f32, and answers a request
  * instead of training (runtime/infer.c). */
 #include "driver.h"
 #include <zplan/buf.h>
@@ -14,19 +14,23 @@
 typedef struct inference {
   zp_run_state *run;
   const char *name; /* "sample", "eval" */
+  bool samples;     /* it is the former */
+  bool decodes;     /* the trainer goes on position by position */
   zp_spec *spec;    /* the model, on this machine */
   zp_weight_folder *folder;
+  int ranks; /* that share every layer */
   const char *binary;
   zp_json *request;
   zp_tokenizer *tokenizer;
   zp_decoder *decoder;
+  const zp_input *prompt, *text; /* of an encoder-decoder: what its parts read; NULL: the text begins with the prompt */
 } inference;
 
 enum { USUAL_NEW_TOKENS = 64, EVAL_BATCH = 4 };
 
 /* ---- the trainer ---- */
 
-/* Everything but the model: one rank, no moments, nothing recomputed. */
+/* Everything but the model: tensor ranks, no moments, nothing recomputed. */
 static const char here[] =
     "use std.hw\n"
     "model m(V = 8, S = 8, d = 8) {\n"
@@ -35,14 +39,19 @@ static const char here[] =
     "cluster here { nodes = 1  node = std.hw.cpu_generic(cores = %ld, memory = %ldMiB) }\n"
     "train { model = m  data = synthetic(seed = 1)  batch = %d  steps = 1  precision = \"%s\"\n"
     "  optimizer = sgd(lr = 1.0)  dropout = 0.0 }\n"
-    "plan { tensor = 1  pipeline = 1  zero = 0  recompute = \"none\"  loss_chunks = 1  memory <= 100%% }\n";
+    "plan { tensor = %d  pipeline = 1  zero = 0  recompute = \"none\"  loss_chunks = 1  memory <= 100%% }\n";
 
-static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch) {
+static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch, int ranks) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
   const char *precision = trained->train.precision == ZP_PREC_F64 ? "fp64" : "fp32";
-  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, pages / 1024 * (page / 1024), batch, precision);
+  zp_model_unfreeze(trained->model); /* forward keeps only what gradients need, and decoding needs keys and values */
+  /* Gradients have a place in the arena that nothing is written to: it takes addresses and no memory. */
+  int64_t gradients = zp_model_trained_parameters(trained->model) * (trained->train.precision == ZP_PREC_F64 ? 8 : 4);
+  long mib = pages / 1024 * (page / 1024) + (long)(gradients >> 20);
+  if (run->options.hostfile) mib *= ranks; /* they may be on as many machines */
+  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, mib, batch, precision, ranks);
   zp_source_text source = {.path = "here.dz", .text = text, .len = strlen(text)};
-  zp_load_options options = {.library_dir = run->options.load.library_dir};
+  zp_load_options options = {.gpus = ranks, .library_dir = run->options.load.library_dir};
   zp_spec *spec = zp_load(run->arena, run->diags, source.path, &source, 1, &options);
   if (!spec) return NULL;
   spec->model = trained->model;
@@ -59,6 +68,16 @@ static const char *tree_of(const inference *i) {
   return zp_format(i->run->arena, "%s.%s", i->spec->model->name, i->name);
 }
 
+/* Does a new token take its own position alone? */
+static bool can_decode(const inference *i, const zp_plan *plan) {
+  zp_run_state *run = i->run;
+  zp_span where = ZP_NO_SPAN;
+  const char *why = zp_trainer_cannot_decode(run->arena, plan, &where);
+  const char *place = why && where.file >= 0 ? zp_diags_place(run->diags, run->arena, where) : "";
+  if (why) fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
+  return !why;
+}
+
 static bool build(inference *i) {
   zp_run_state *run = i->run;
   zp_strings notes = {0};
@@ -66,7 +85,7 @@ static bool build(inference *i) {
   run->weights = map ? zp_weights_place(run->arena, run->diags, i->spec, map, i->folder, &notes) : NULL;
   if (!run->weights) return false;
   zp_search_options options = {.generated_only = true};
-  zp_plan *plan = zp_search(run->arena, i->spec, 1, &options);
+  zp_plan *plan = zp_search(run->arena, i->spec, i->ranks, &options);
   if (!plan->feasible) {
     fputs(zp_report_infeasible(run->arena, plan), stderr);
     return false;
@@ -74,6 +93,8 @@ static bool build(inference *i) {
   if (!zp_can_generate(run, i->spec) || !zp_prove_plan(run, plan)) return false;
   zp_toolchain tools = zp_target_toolchain(run, i->spec);
   const char *error = NULL;
+  tools.extras.decode = i->decodes = i->samples && can_decode(i, plan);
+  if (i->text && !i->decodes) return false;
   i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
   const char *path = zp_format(run->arena, "%s/weights.json", tree_of(i));
   if (i->binary && zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
@@ -92,10 +113,10 @@ static zp_json *ask(inference *i, int *status) {
   *status = ZP_EXIT_ERROR;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
     zp_options own = run->options;
-    run->options = (zp_options){.steps = -1, .threads = own.threads, .color = own.color};
+    run->options = (zp_options){.steps = -1, .threads = own.threads, .color = own.color, .hostfile = own.hostfile};
     zp_push(run->arena, &run->options.trainer_args, "--infer");
     zp_push(run->arena, &run->options.trainer_args, path);
-    *status = zp_launch_trainer(run, i->binary, 1, true);
+    *status = zp_launch_trainer(run, i->binary, i->ranks, true);
     run->options = own;
     if (*status != ZP_EXIT_OK) return NULL;
     size_t len;
@@ -110,13 +131,18 @@ static zp_json *ask(inference *i, int *status) {
 
 /* ---- what both begin with ---- */
 
-/* CHECKPOINT [FILE]: the weights, and the model. */
+/* CHECKPOINT [FILE]: the weights, and the model, which --ranks says nothing about. */
 static const zp_spec *open_model(inference *i) {
   zp_run_state *run = i->run;
   zp_strings files = run->options.files;
+  zp_options own = run->options;
+  i->ranks = own.load.gpus > 0 ? (int)own.load.gpus : 1;
+  run->options.load.gpus = 0;
   i->folder = zp_weights_open(run->arena, run->diags, files.data[0]);
-  if (i->folder && run->options.ema && !zp_weights_take_averages(run->arena, run->diags, i->folder)) return NULL;
-  return i->folder ? zp_spec_of_checkpoint(run, i->folder, files.len == 2 ? files.data[1] : NULL) : NULL;
+  bool good = i->folder && (!own.ema || zp_weights_take_averages(run->arena, run->diags, i->folder));
+  const zp_spec *spec = good ? zp_spec_of_checkpoint(run, i->folder, files.len == 2 ? files.data[1] : NULL) : NULL;
+  run->options = own;
+  return spec;
 }
 
 static int finish(inference *i, int status) {
@@ -177,6 +203,22 @@ static bool push_bytes(inference *i, const char *prompt, ids *to) {
   return true;
 }
 
+/* For a prompt of n tokens and those that are asked for. An encoder's prompt may fill its sample, and the text of its
+ * decoder begins with a token of its own. */
+static bool has_room(const inference *i, int64_t n) {
+  int64_t S = i->prompt ? i->prompt->shape.dim[1] : i->spec->model->sequence, most = i->prompt ? S : S - 1;
+  int64_t room = i->text ? i->text->shape.dim[1] - 1 : S - n;
+  int64_t asked = i->run->options.tokens; /* 0: as many as there is room for, at most the usual number */
+  if (n > 0 && n <= most && asked <= room) return true;
+  zp_diag *d = zp_report(i->run->diags, ZP_Z0818, ZP_NO_SPAN,
+                         "the prompt has %lld tokens, and a sample of the model %lld", (long long)n, (long long)S);
+  if (n > 0 && n <= most)
+    zp_diag_help(d, "--tokens can add up to %lld, not %lld", (long long)room, (long long)asked);
+  else
+    zp_diag_help(d, "between 1 and %lld are possible%s", (long long)most, i->text ? "" : ", so that one more has room");
+  return false;
+}
+
 static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
   zp_run_state *run = i->run;
   const char *error = NULL;
@@ -184,16 +226,33 @@ static bool push_prompt(inference *i, zp_json *prompts, const char *prompt) {
   if (!i->tokenizer && !push_bytes(i, prompt, &to)) return false;
   if (i->tokenizer && !zp_tokenize(i->tokenizer, prompt, strlen(prompt), push_ids, &to, &error))
     return zp_report(run->diags, ZP_Z0808, ZP_NO_SPAN, "the prompt cannot be tokenized: %s", error), false;
-  int64_t S = i->spec->model->sequence;
-  int64_t asked = run->options.tokens; /* 0: as many as there is room for, at most the usual number */
-  if (to.n > 0 && to.n < S && to.n + asked <= S) return true;
-  zp_diag *d = zp_report(run->diags, ZP_Z0818, ZP_NO_SPAN, "the prompt has %lld tokens, and a sample of the model %lld",
-                         (long long)to.n, (long long)S);
-  if (to.n > 0 && to.n < S)
-    zp_diag_help(d, "--tokens can add up to %lld, not %lld", (long long)(S - to.n), (long long)asked);
-  else
-    zp_diag_help(d, "between 1 and %lld are possible, so that one more has room", (long long)S - 1);
-  return false;
+  if (i->text && run->options.eod) {
+    int32_t end = zp_tokenizer_added(i->tokenizer, run->options.eod);
+    push_ids(&to, &end, 1); /* an encoder sees where its text ends */
+  }
+  return has_room(i, to.n);
+}
+
+/* A model of two texts, labels and maybe the first one's length. */
+static bool find_pair(inference *i) {
+  const zp_model *model = i->spec->model;
+  const zp_input *first = NULL, *last = NULL;
+  int texts = 0, lengths = 0, labels = 0, others = 0;
+  for (int k = 0; k < model->inputs.len; k++) {
+    const zp_input *input = &model->inputs.data[k];
+    bool whole = input->element == ZP_ELEM_I32;
+    labels += input->labels;
+    if (whole && !input->labels && input->shape.rank == 2)
+      texts++, first = first ? first : input, last = input;
+    else if (whole && !input->labels && input->shape.rank == 1)
+      lengths++;
+    else
+      others += !input->labels;
+  }
+  if (texts != 2 || labels != 1 || lengths > 1 || others > 0) return false;
+  i->prompt = first;
+  i->text = last;
+  return true;
 }
 
 /* Does the node make a position of others, so perhaps of later ones? Columns stay where they are. */
@@ -213,6 +272,7 @@ static bool mixes_positions(const zp_node *n) {
 static bool looks_back(inference *i) {
   const zp_model *model = i->spec->model;
   const zp_input *foreign = zp_model_foreign_input(model);
+  if (find_pair(i)) return true; /* the trainer's printer finds out which attention sees what */
   if (foreign) {
     zp_report(i->run->diags, ZP_Z0818, foreign->span, "the model reads `%s` %s: there is no text to go on with",
               foreign->name, zp_shape_text(i->run->arena, &foreign->shape));
@@ -237,6 +297,7 @@ static bool write_request(inference *i) {
   zp_json_set_int(i->request, "new", o->tokens > 0 ? o->tokens : USUAL_NEW_TOKENS);
   zp_json_set_int(i->request, "seed", o->seed);
   zp_json_set_int(i->request, "top_k", o->top_k);
+  if (o->no_cache) zp_json_set_int(i->request, "whole", 1);
   if (o->eod) zp_json_set_int(i->request, "stop", zp_tokenizer_added(i->tokenizer, o->eod));
   zp_json_set_string(i->request, "temperature", zp_format(run->arena, "%.17g", o->temperature));
   zp_json_set_string(i->request, "top_p", zp_format(run->arena, "%.17g", o->top_p));
@@ -244,6 +305,21 @@ static bool write_request(inference *i) {
   for (int k = 0; k < o->prompts.len; k++)
     if (!push_prompt(i, prompts, o->prompts.data[k])) return false;
   return true;
+}
+
+/* Tokens a second, which differ from run to run, and so are no part of the answer. */
+static void tell_speed(const inference *i, const zp_json *answer) {
+  double prompt_s = zp_json_get_real(answer, "prompt_s", 0), text_s = zp_json_get_real(answer, "text_s", 0);
+  long long prompts = zp_json_get_int(answer, "prompt_tokens", 0), tokens = zp_json_get_int(answer, "text_tokens", 0);
+  fprintf(stderr, "prompts of %lld tokens in %.3f s", prompts, prompt_s);
+  if (tokens > 0 && text_s > 0) fprintf(stderr, ", %lld more at %.4g tokens/s", tokens, (double)tokens / text_s);
+  fprintf(stderr, i->decodes && !i->run->options.no_cache ? "\n" : ", without kept keys and values\n");
+}
+
+static void print_answer(const inference *i, zp_json *answer) {
+  zp_json_remove(answer, "prompt_s");
+  zp_json_remove(answer, "text_s");
+  zp_print_json(i->run->arena, answer);
 }
 
 /* Prompt and what follows, one text after the other. */
@@ -287,7 +363,7 @@ static void show_losses(const inference *i, zp_json *answer, const zp_json *loss
 }
 
 int zp_cmd_sample(zp_run_state *run) {
-  inference i = {.run = run, .name = "sample"};
+  inference i = {.run = run, .name = "sample", .samples = true};
   const zp_options *o = &run->options;
   int n = o->files.len;
   if (n < 1 || n > 2 || o->prompts.len == 0)
@@ -296,16 +372,15 @@ int zp_cmd_sample(zp_run_state *run) {
     return zp_usage_error("--eod names a token of a tokenizer: say --tokenizer FILE.json, too");
   if (o->temperature == 0 && (o->top_k || o->top_p < 1 || o->seed))
     return zp_usage_error("--top-k, --top-p and --seed are about tokens that --temperature draws");
-  zp_options own = run->options;
   const zp_spec *trained = open_model(&i);
-  run->options = own;
-  if (trained) i.spec = spec_for(run, trained, 1);
+  if (trained) i.spec = spec_for(run, trained, 1, i.ranks);
   if (!i.spec || !looks_back(&i) || !read_tokenizer(&i) || !write_request(&i) || !build(&i))
     return finish(&i, ZP_EXIT_ERROR);
   int status;
   zp_json *answer = ask(&i, &status);
+  if (answer) tell_speed(&i, answer);
   if (answer && o->json)
-    zp_print_json(run->arena, answer);
+    print_answer(&i, answer);
   else if (answer) {
     print_texts(&i, answer);
     zp_json_free(answer);
@@ -320,10 +395,8 @@ int zp_cmd_eval(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (o->files.len < 1 || o->files.len > 2 || !o->data)
     return zp_usage_error("usage: zplan eval CHECKPOINT [FILE.dz] --data FILE");
-  zp_options own = run->options;
   const zp_spec *trained = open_model(&i);
-  run->options = own;
-  if (trained) i.spec = spec_for(run, trained, EVAL_BATCH);
+  if (trained) i.spec = spec_for(run, trained, EVAL_BATCH, i.ranks);
   if (i.spec) i.spec->train.data = zp_data_at(trained, o->data);
   if (!i.spec || !build(&i)) return finish(&i, ZP_EXIT_ERROR);
   i.request = zp_json_object();

@@ -48,6 +48,7 @@ typedef struct zp_options {
   bool pack;                  /* data jsonl, table: whole texts share samples */
   double temperature, top_p;  /* 0: greedy; 1: all */
   const char *data;           /* eval */
+  bool no_cache;              /* sample */
   bool ema;                   /* sample, eval, export hf: the average of the weights */
   const char *like, *dtype;   /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
   int64_t shard_bytes;        /* export hf: most of one file; 0: not said */

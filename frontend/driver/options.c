@@ -59,6 +59,7 @@ typedef enum option_id {
   O_TOP_P,
   O_SEED,
   O_DATA,
+  O_NO_CACHE,
   O_EMA,
   O_LENGTH,
   O_STRIDE,
@@ -82,7 +83,8 @@ typedef struct option_row {
 static const option_row rows[] = {
     {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench export compare",
      "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table"},
-    {"--ranks", O_GPUS, "N", "plan build run explain bench export compare", "the same as --gpus"},
+    {"--ranks", O_GPUS, "N", "plan build run explain bench export compare sample eval",
+     "the same as --gpus; sample, eval: ranks that share every layer (tensor ranks)"},
     {"--nodes", O_NODES, "N", "plan build run explain bench export compare", "nodes of the cluster"},
     {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench export compare",
      "which cluster block of the file"},
@@ -100,7 +102,7 @@ static const option_row rows[] = {
      "what the trainer runs on (default: the devices of the cluster)"},
     {"--arch", O_ARCH, "sm_NN|host", "build run bench",
      "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
-    {"--hostfile", O_HOSTFILE, "FILE", "run", "given to mpirun"},
+    {"--hostfile", O_HOSTFILE, "FILE", "run sample eval", "given to mpirun"},
     {"--init", O_INIT, "FOLDER", "run",
      "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
@@ -165,6 +167,8 @@ static const option_row rows[] = {
     {"--top-p", O_TOP_P, "SHARE", "sample",
      "with --temperature: among the fewest tokens that have this share: 95%, 0.95"},
     {"--seed", O_SEED, "N", "data sample", "pairs, sample with --temperature: of the draws (default 0)"},
+    {"--no-cache", O_NO_CACHE, NULL, "sample",
+     "every token by a pass over the whole sample, without kept keys and values"},
     {"--ema", O_EMA, NULL, "sample eval export",
      "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf"},
     {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx) or a text"},
@@ -365,6 +369,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_CLASSES: return parse_count(row->name, v, 1, &o->classes);
   case O_PACK: return o->pack = true;
   case O_COPIES: return parse_count(row->name, v, 1, &o->copies);
+  case O_NO_CACHE: return o->no_cache = true;
   case O_EMA: return o->ema = true;
   case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);

@@ -113,7 +113,7 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
 zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec) {
   zp_toolchain tools = zp_find_toolchain(run->arena);
   if (is_gpu(spec)) tools.arch = arch_of(run, spec);
-  tools.profile = run->options.profile;
+  tools.extras.profile = run->options.profile;
   if (tools.arch && strcmp(tools.arch, "host") == 0)
     fprintf(stderr, "zplan: --arch host: an emulated GPU takes the place of `%s`; its times say nothing\n",
             spec->cluster.node.device.name);

@@ -37,15 +37,24 @@ void zp_model_find_first_trained(zp_model *model) {
   }
 }
 
-void zp_model_freeze(zp_model *model, int param) {
+static void set_frozen(zp_model *model, int param, bool frozen) {
   assert(param >= 0 && param < model->params.len);
-  model->params.data[param].frozen = true;
+  model->params.data[param].frozen = frozen;
   for (int s = 0; s < model->segments.len; s++) {
     zp_graph *graph = model->segments.data[s].graph;
     for (int i = 0; i < graph->params.len; i++)
-      if (graph->params.data[i].param == param) graph->tensors.data[graph->params.data[i].tensor].frozen = true;
+      if (graph->params.data[i].param == param) graph->tensors.data[graph->params.data[i].tensor].frozen = frozen;
   }
+}
+
+void zp_model_freeze(zp_model *model, int param) {
+  set_frozen(model, param, true);
   zp_model_find_first_trained(model);
+}
+
+void zp_model_unfreeze(zp_model *model) {
+  for (int p = 0; p < model->params.len; p++) set_frozen(model, p, false);
+  for (int s = 0; s < model->segments.len; s++) model->segments.data[s].graph->first_trained = false;
 }
 
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span) {

@@ -42,6 +42,11 @@ static void set(zp_json *object, const char *key, json_t *value) {
   if (json_object_set_new(raw(object), key, value) != 0) must(NULL);
 }
 
+void zp_json_remove(zp_json *object, const char *key) {
+  assert(json_is_object(raw(object)));
+  json_object_del(raw(object), key);
+}
+
 static void append(zp_json *array, json_t *value) {
   assert(json_is_array(raw(array)));
   if (json_array_append_new(raw(array), value) != 0) must(NULL);

@@ -24,7 +24,8 @@ static void run_chunks(void *arg, int64_t begin, int64_t end, int worker) {
   const rows_task *task = arg;
   for (int64_t chunk = begin; chunk < end; chunk++) {
     int64_t first = chunk_begin(task->call->rows, chunk), last = chunk_begin(task->call->rows, chunk + 1);
-    if (first < last) task->call->kernel(&task->args, first, last, chunk);
+    int64_t at = task->call->first;
+    if (first < last) task->call->kernel(&task->args, at + first, at + last, chunk);
   }
 }
 
@@ -43,6 +44,7 @@ static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
 
 void zpr_rows(zpr *c, const zpr_rows_call *call) {
   assert(call->rows >= 0 && call->n_sums >= 0 && (call->workspace || call->n_sums == 0));
+  assert(call->first == 0 || call->n_sums == 0);
   assert(call->n_sums <= MAX_SUMS);
   void *partial[MAX_SUMS];
   char *at = call->workspace;
@@ -64,7 +66,10 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
                              .logical_columns = call->logical_columns,
                              .dropout = c->training}};
   zpr_comm_progress(c);
-  zpr_parallel(c, ZPK_CHUNKS, 1, run_chunks, &task);
+  if (call->rows == 1) /* waking other threads would cost more */
+    run_chunks(&task, 0, ZPK_CHUNKS, 0);
+  else
+    zpr_parallel(c, ZPK_CHUNKS, 1, run_chunks, &task);
   add_sums(c, call, partial);
 }
 
@@ -224,9 +229,7 @@ void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first
                .lengths = lengths,
                .out = stat};
   zpr_parallel(c, rows, ROW_GRAIN, ce_stats, &a);
-  if (!c->state->look) return;
-  zpr_looked seen = {loss, logits, rows, V, classes, labels, lengths};
-  c->state->look(c->state->look_arg, &seen);
+  zpr_show(c, &(zpr_looked){loss, logits, 1, rows, V, classes, labels, lengths});
 }
 
 static void ce_loss(void *arg, int64_t begin, int64_t end, int worker) {

@@ -112,6 +112,19 @@ def check_looked_at(tally, name, reference, log, checkpoints, bound):
         compare_numbers(tally, "eval of %s," % name, got, reference["eval"], 1e-5)  # in f32
 
 
+def check_texts(tally, name, greedy, checkpoints):
+    """zplan sample of the trained weights against generate(), which has logits in f32."""
+    words = [word for prompt in settings.PROMPTS for word in ("--prompt", prompt)]
+    outcome = harness.zplan("sample", checkpoints, *words, "--tokens", settings.NEW_TOKENS, "--json", "-o", checkpoints + "-sample")
+    if not tally.check("sample of %s" % name, outcome.status == 0 and "whole sample" not in outcome.err, outcome.tail()):
+        return
+    answer = json.loads(outcome.out)
+    tally.check("sample of %s: 20 texts token by token" % name, answer["tokens"] == greedy["tokens"], str(answer["tokens"])[:300])
+    apart = max(abs(x - y) for a, b in zip(answer["logprobs"], greedy["logprobs"]) for x, y in zip(a, b))
+    tally.check("sample of %s: shares" % name, apart <= 1e-6, "%.2e" % apart)
+    print("sample of %s: largest difference of a logarithm of a share %.2e" % (name, apart))
+
+
 def references_of(tally, name, python, folder, update, dtype=None):
     """{where from: what PyTorch says}"""
     references, path = {}, settings.expected_file("_".join(filter(None, (name, dtype))))
@@ -150,6 +163,8 @@ def check_model(tally, name, python, folder, update):
         steps, _ = harness.read_log(log)
         for source, reference in references.items():
             compare(tally, "%s on %s, %s" % (name, layout, source), steps, reference, EXACT_BOUND if name in EXACT else BOUND)
+            if "greedy" in reference and layout == "one rank":
+                check_texts(tally, "%s, %s" % (name, source), reference["greedy"], checkpoints)
             if "validation" in reference:
                 check_looked_at(tally, "%s on %s, %s" % (name, layout, source), reference, log, checkpoints if layout == "one rank" else None, EXACT_BOUND)
     if name not in WIDELY or name in ON_ONE_RANK:

@@ -38,16 +38,37 @@ def build(w, heads, head, gated, max_distance):
     return T5ForConditionalGeneration(config).to(w["shared"].dtype)
 
 
+def their_parameters(w, gated):
+    parameters = {their_name(name): tensor for name, tensor in w.items()}
+    if not gated:
+        parameters["lm_head.weight"] = w["shared"]
+    for stack in ("encoder", "decoder"):
+        parameters[stack + ".embed_tokens.weight"] = w["shared"]
+    return parameters
+
+
+def greedy(w, prompts, new, heads, head, gated, max_distance):
+    """What transformers' own generate() makes of prompts of bytes, each by itself: tokens and the logarithms of their shares."""
+    model = build(w, heads, head, gated, max_distance)
+    if gated:
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(w["lm_head.weight"]))  # transformers ties it whatever the config says
+    model.load_state_dict(their_parameters({name: tensor.detach() for name, tensor in w.items()}, gated))
+    model.generation_config.eos_token_id = None
+    tokens, shares = [], []
+    for prompt in prompts:
+        out = model.generate(input_ids=torch.tensor([list(prompt.encode())]), max_new_tokens=new, do_sample=False, output_logits=True, return_dict_in_generate=True)
+        made = out.sequences[0, 1:].tolist()
+        tokens.append(made)
+        shares.append([float(torch.log_softmax(logits[0].double(), -1)[token]) for logits, token in zip(out.logits, made)])
+    return {"tokens": tokens, "logprobs": shares}
+
+
 def t5(w, source, target, lengths, heads, head, gated, max_distance, models={}):
     """Logits. Padding is masked as keys of the encoder and of the decoder's view of it."""
     key = (heads, head, gated)
     if key not in models:
         models[key] = build(w, heads, head, gated, max_distance)
     mask = (torch.arange(source.shape[1])[None] < lengths[:, None]).long()
-    parameters = {their_name(name): tensor for name, tensor in w.items()}
-    if not gated:
-        parameters["lm_head.weight"] = w["shared"]
-    for stack in ("encoder", "decoder"):
-        parameters[stack + ".embed_tokens.weight"] = w["shared"]
+    parameters = their_parameters(w, gated)
     return torch.func.functional_call(models[key], parameters, kwargs={"input_ids": source, "attention_mask": mask, "decoder_input_ids": target,
                                                                        "use_cache": False}, tie_weights=False, strict=True).logits

@@ -153,6 +153,12 @@ def adafactor(name, weights):
     return transformers.Adafactor(groups, lr=settings.LR, beta1=options["beta1"], relative_step=False, scale_parameter=True)
 
 
+def texts(name, weights):
+    """What zplan sample makes of prompts with the trained weights."""
+    import encoder_decoder
+    return {"greedy": encoder_decoder.greedy(weights, settings.PROMPTS, settings.NEW_TOKENS, **settings.ARCHITECTURES[name])}
+
+
 def t5(*arguments, **architecture):
     import encoder_decoder  # transformers, which the others do without
     return encoder_decoder.t5(*arguments, **architecture)
@@ -242,7 +248,8 @@ def main():
     weights = load_weights(sys.argv[2], getattr(torch, dtype))
     losses, norms, parts = train(sys.argv[1], weights)
     result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": dtype,
-              "losses": losses, "grad_norms": norms, **({"parts": parts} if parts else {}), **(looked_at(weights) if sys.argv[1] == "squad" else {})}
+              "losses": losses, "grad_norms": norms, **({"parts": parts} if parts else {}),
+              **(looked_at(weights) if sys.argv[1] == "squad" else {}), **(texts(sys.argv[1], weights) if sys.argv[1] in ("t5", "t5_v1_1") else {})}
     text = json.dumps(result, indent=1) + "\n"
     if len(sys.argv) == 4:
         with open(sys.argv[3], "w", encoding="utf-8") as file:

@@ -45,3 +45,6 @@ MASKS = {"vocabulary": 256, "token": 1, "rate": 0.15, "seed": 3}
 
 def expected_file(name):
     return os.path.join(HERE, "expected_%s.json" % name)
+# 20 texts of 1 to 20 tokens for the encoders, of bytes that the models have tokens for
+PROMPTS = ["".join(chr(33 + (7 * i * i + 5 * k * k + 3 * i * k + k) % 28) for k in range(i + 1)) for i in range(20)]
+NEW_TOKENS = 11

@@ -13,11 +13,22 @@ typedef struct zp_trainer_text {
 
 /* What operands are stored as in the trainer of a plan. */
 zpk_dtype zp_trainer_dtype(const zp_plan *plan);
+/* What a trainer can do beside training. */
+typedef struct zp_trainer_extras {
+  bool profile; /* say where its time goes: --profile */
+  bool decode;  /* go on with a text position by position. Requires: nothing forbids it (zp_trainer_cannot_decode) */
+} zp_trainer_extras;
+
+/* Why a trainer of the plan cannot go on with a text position by position, which keeps what earlier positions have
+ * computed; NULL: it can. Requires: CPU ranks, tensor ranks alone, micro-batches of one sample, nothing recomputed.
+ * Arena. */
+const char *zp_trainer_cannot_decode(zp_arena *arena, const zp_plan *plan, zp_span *where);
+
 /* Prints the trainer of a plan, for CPU ranks or for GPUs as its cluster has them. arch: of the GPU, for the Makefile;
- * NULL for CPU plans. profile: with what --profile of the trainer needs. diags: only to turn spans into file:line for
+ * NULL for CPU plans. diags: only to turn spans into file:line for
  * comments. Deterministic: no dates, host names or absolute paths. */
 zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch,
-                                 bool profile);
+                                 zp_trainer_extras extras);
 /* GPU plans: the CUDA C text of all device kernels, which names arch. Arena. NULL with *error when a row kernel cannot
  * be printed. */
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
@@ -32,7 +43,7 @@ typedef struct zp_toolchain {
   const char *arch;           /* of a GPU plan: "sm_90", or "host" */
   const char *cc;             /* NULL: $CC or cc; plans of several ranks link through mpicc */
   bool sanitize;
-  bool profile; /* a trainer that can say where its time goes */
+  zp_trainer_extras extras;
 } zp_toolchain;
 
 /* Writes DIR/{trainer.c,rows.txt,Makefile,zplan.mk,plan.json}, and for CPU plans kernels.{o,ll}, for GPU plans

@@ -224,6 +224,12 @@ int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward);
 /* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
 void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
+/* Queries first .. first + n - 1 of every sample alone, as zpk_attention has them: of decoding, whose keys and values
+ * stay where they are from call to call. Time and memory traffic follow the keys that these queries see. lse is not
+ * written; lengths, where keys are of the same sequence, are not read: all positions up to the last query are there.
+ * Requires without `keys`: causal. */
+void zpk_attention_stretch(const zpk_attention_args *args, int64_t first, int64_t n, int64_t begin, int64_t end,
+                           int worker);
 /* Adds the tasks' sums to d_bias, in the order of the samples. Once, when all tasks of the gradient are done. */
 void zpk_attention_bias_grad(const zpk_attention_args *args);
 

@@ -259,6 +259,11 @@ typedef struct zpr_profile_table {
 
 typedef struct zpr zpr;
 
+/* Positions first .. first + n - 1 of a sample. */
+typedef struct zpr_positions {
+  int64_t first, n;
+} zpr_positions;
+
 /* A loss scale does not grow beyond this. */
 #define ZPR_MOST_LOSS_SCALE ((int64_t)1 << 30)
 
@@ -301,6 +306,12 @@ typedef struct zpr_program {
   void (*share_weights)(zpr *c);
   /* Forward only for all micro-batches of the loaded inputs (validation). */
   void (*forwards)(zpr *c);
+  /* Forward for these positions of the only sample alone; those before them were done by earlier calls, and what they
+   * left is still in the arena: the keys and values of attention, and what depends on no position of the text. The
+   * input that is the text, and how many positions it has. NULL: it cannot be so. */
+  void (*decode)(zpr *c, zpr_positions p);
+  int text_input;
+  int64_t text_positions;
   /* Training settings. */
   zpr_optimizer optimizer;
   double lr, beta1, beta2, eps, momentum, clip, min_lr;
@@ -449,7 +460,7 @@ typedef struct zpr_device_kernel {
 typedef struct zpr_rows_call {
   zpk_row_kernel *kernel;    /* on the host */
   zpr_device_kernel *device; /* on a GPU */
-  int64_t rows;
+  int64_t first, rows;       /* number of the first one, 0 where there are sums and on a GPU; how many */
   const void *const *in;
   const int64_t *in_ld;
   void *const *out;
@@ -515,6 +526,29 @@ void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *sl
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight);
+/* ---- incremental decoding, of trainers with zpr_program.decode: CPU ranks, one sample ---- */
+
+/* Attention of those queries alone, whose log-sum-exps stay unwritten but where p.first is 0. Keys and values of
+ * positions before them are where earlier calls have left them. */
+void zpr_attention_stretch(zpr *c, const zpk_attention_args *args, zpr_positions p);
+/* What routes those tokens alone; a gate has all positions up to them for a sample of its own. Slots of other tokens
+ * stay as they are. */
+void zpr_dispatch_stretch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out, zpr_positions p);
+void zpr_combine_stretch(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
+                         void *out, zpr_positions p);
+/* Some of a rank's [experts, slots] rows, of which row 0 has the number `first`: those whose numbers are slot[0 .. n -
+ * 1], where they are here; negative ones are none's. Tokens take an expert's slots in order, so that those of a stretch
+ * lie side by side. */
+typedef struct zpr_chosen {
+  const int32_t *slot;
+  int64_t n, first, experts, slots;
+} zpr_chosen;
+void zpr_chosen_rows(zpr *c, const zpr_rows_call *call, zpr_chosen chosen);
+void zpr_chosen_gemm(zpr *c, bool trans, int64_t n, int64_t k, const void *x, int64_t x_ld, const void *w, void *y,
+                     int64_t y_ld, zpr_chosen chosen);
+/* The logits of the last position, which zpr_ce_stats would have seen. */
+void zpr_show_logits(zpr *c, int loss, const void *logits, int64_t V, int64_t classes);
+
 /* Saved values of a unit that leave the device: where the unit works, and its slot, whose first bytes are on the
  * device. */
 typedef struct zpr_saved {

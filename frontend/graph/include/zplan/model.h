@@ -408,6 +408,8 @@ zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
 /* The parameter is not trained, nor are its tensors in the segments' graphs. */
 void zp_model_freeze(zp_model *model, int param);
+/* All parameters are trained. */
+void zp_model_unfreeze(zp_model *model);
 /* Why the weight cannot have an adapter of that rank; NULL: it can. Arena. */
 const char *zp_model_refuse_adapter(const zp_model *model, int weight, int64_t rank);
 /* Gives a weight an adapter: `NAME.lora_A.weight` and `NAME.lora_B.weight` of a weight `NAME.weight`, with the start

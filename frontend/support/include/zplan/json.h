@@ -20,6 +20,7 @@ void zp_json_set_bool(zp_json *object, const char *key, bool value);
 void zp_json_set_string(zp_json *object, const char *key, const char *value); /* NULL becomes null */
 /* Takes over `value`. Returns it. */
 zp_json *zp_json_set(zp_json *object, const char *key, zp_json *value);
+void zp_json_remove(zp_json *object, const char *key);
 zp_json *zp_json_append(zp_json *array, zp_json *value);
 void zp_json_append_int(zp_json *array, int64_t value);
 void zp_json_append_real(zp_json *array, double value);

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""`zplan sample` keeps what earlier positions have computed, and says the same as passes over the whole sample.
+
+decode.dz has every kind of layer that can be continued position by position, trained in its relative bias alone, t5.dz an encoder that is done
+once: greedy and drawn tokens with and without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they
+are printed with 12 digits). `zplan eval` of three ranks says what one says. What reads several positions otherwise takes whole passes, and a line
+says so.
+"""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import harness  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LONG = "0123456789:;<!#%&*()+,-./0123456789"
+PREFIX = """use std.nn
+use std.hw
+model prefix(V = 61, S = 16, P = 4, d = 16) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param wte: [V, d] ~ normal(std = 0.3)
+  param first: [P, d] ~ normal(std = 0.3)
+  x = concat(first, embedding(tokens, wte), axis = 1)
+  q, k, v = split(linear(x, 3 * d), 3)
+  x = x + linear(attention(q, k, v, heads = 2), d)
+  x = slice(x, begin = P, end = P + S)
+  output loss = cross_entropy(matmul(x, transpose(wte)), labels)
+}
+cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 4GiB) }
+train { model = prefix  data = synthetic(seed = 1)  batch = 1  steps = 1  precision = "fp64"  optimizer = adamw(lr = 1e-3) }
+"""
+
+
+def checkpoint(tally, folder, name, model, *words):
+    place = os.path.join(folder, name)
+    outcome = harness.zplan("run", model, "--ranks", 1, "--steps", 0, *words, "--set", 'train.checkpoint.dir="%s"' % place, "-o", os.path.join(folder, name + "-tree"))
+    return place if tally.check("%s: weights are drawn" % name, outcome.status == 0, outcome.tail()) else None
+
+
+def sample(place, *words):
+    outcome = harness.zplan("sample", place, *words, "--json", "-o", place + "-sample")
+    return outcome, json.loads(outcome.out) if outcome.status == 0 else {}
+
+
+def compare(tally, name, place, *words, ranks=1):
+    """The same tokens, as likely as without kept keys and values on one rank."""
+    outcome, kept = sample(place, *words, *(("--ranks", ranks) if ranks > 1 else ()))
+    plain, whole = sample(place, *words, "--no-cache")
+    good = outcome.status == plain.status == 0 and kept["tokens"] == whole["tokens"] and all(kept["tokens"])
+    if not tally.check("%s: the same tokens" % name, good, outcome.tail() + plain.tail()):
+        return
+    apart = max(abs(x - y) for a, b in zip(kept["logprobs"], whole["logprobs"]) for x, y in zip(a, b))
+    tally.check("%s: as likely" % name, apart <= 1e-11, "%.3g" % apart)
+    told = "without kept keys and values" in plain.err and "without kept" not in outcome.err and "whole sample" not in outcome.err
+    tally.check("%s: it is told how" % name, told and "tokens/s" in outcome.err, outcome.err + plain.err)
+
+
+def evaluate(tally, folder, place):
+    """Loss and accuracy of two lines on one rank, and on three, which have parts of the vocabulary."""
+    text = os.path.join(folder, "lines.txt")
+    with open(text, "w") as file:
+        file.write("%s\n%s\n" % (LONG, LONG[5:]))
+    one, three = (harness.zplan("eval", place, "--data", text, "--ranks", ranks, "--json", "-o", place + "-eval") for ranks in (1, 3))
+    if tally.check("eval", one.status == three.status == 0, one.tail() + three.tail()):
+        one, three = json.loads(one.out), json.loads(three.out)
+        same = one["accuracy"] == three["accuracy"] and abs(one["loss"] - three["loss"]) <= 1e-11 and one["tokens"] == 2 * len(LONG) - 5
+        tally.check("eval on three ranks", same, "%s %s" % (one, three))
+
+
+def main():
+    harness.require_zplan()
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        place = checkpoint(tally, folder, "decode", os.path.join(HERE, "decode.dz"), "--set", 'train.trained=["bias"]')
+        if place:
+            compare(tally, "greedy", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28)
+            compare(tally, "drawn", place, "--prompt", LONG, "--tokens", 28, "--temperature", 1, "--seed", 3)
+            compare(tally, "three ranks", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28, ranks=3)
+            evaluate(tally, folder, place)
+        place = checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
+        if place:
+            compare(tally, "encoder and decoder", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)
+            for words, said in ((("--prompt", LONG), "the prompt has 35 tokens, and a sample of the model 20"), (("--prompt", "*", "--tokens", 12), "can add up to 11, not 12")):
+                outcome, _ = sample(place, *words)
+                tally.check("refused: %s" % said, outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
+        model = os.path.join(folder, "prefix.dz")
+        with open(model, "w") as file:
+            file.write(PREFIX)
+        place = checkpoint(tally, folder, "prefix", model)
+        if place:
+            outcome, got = sample(place, "--prompt", "01", "--tokens", 5)
+            said = "every token takes a pass over the whole sample: `concat` reads several positions of the text at once, "
+            tally.check("a prefix takes whole passes", outcome.status == 0 and said in outcome.err and "prefix.dz:8" in outcome.err and len(got["tokens"][0]) == 5, outcome.tail())
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
