@@ -137,7 +137,7 @@ ZPD_DEVICE void zpd_pack_owned(const zpd_owned &a, zpd_int b, const real x[2], f
     sum += __shfl_xor_sync(0xffffffffu, sum, lane);
     ZPD_EACH (half, 2) bits[half] |= __shfl_xor_sync(0xffffffffu, bits[half], lane);
   }
-  const float scale = (float)(sum / (double)(rest < ZPD_SIGNS ? rest : ZPD_SIGNS));
+  const float scale = (float)(sum / (double)(rest < ZPD_SIGNS ? rest : (zpd_int)ZPD_SIGNS));
   ZPD_EACH (half, 2) {
     const zpd_int i = begin + half * ZPD_WARP;
     if (error && i < a.update.count) error[i] = (float)(x[half] - (real)(x[half] < 0 ? -scale : scale));
