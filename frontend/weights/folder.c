@@ -107,8 +107,11 @@ static void refuse(zp_arena *arena, zp_diags *diags, const char *path) {
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     if (!is_there(arena, path, others[i])) continue;
     zp_diag *d = zp_report(diags, ZP_Z0692, ZP_NO_SPAN, "%s holds %s, and no safetensors file", path, others[i]);
-    zp_diag_help(
-        d, "save it once more in Python: AutoModelForCausalLM.from_pretrained(\"%s\").save_pretrained(\"NEW\")", path);
+    zp_diag_help(d,
+                 "save it once more in Python: AutoModelForCausalLM.from_pretrained(\"%s\").save_pretrained(\"NEW\"), "
+                 "or the class that "
+                 "config.json names",
+                 path);
     return;
   }
   zp_diag *d = zp_report(diags, ZP_Z0691, ZP_NO_SPAN, "%s holds no weights%s", path,

@@ -16,6 +16,7 @@ typedef struct matcher {
   zp_param_matches found;
   int *input;           /* of an input of ours: 1 + that of theirs which stands for it; 0: none yet */
   int *partner;         /* of a tensor of ours in the graph in work: 1 + its partner; 0: none yet */
+  int n_sums;           /* that were tried in other orders */
   int n_matched, depth; /* tensors that match, and operations between the output and here */
   int best;             /* their sum where the difference was met that is told */
   zp_model_difference difference;
@@ -275,7 +276,14 @@ static void restore(matcher *m, const saved *s) {
 
 /* ---- sums of three terms and more, which may be written in any order ---- */
 
-enum { MOST_TERMS = 4 };
+/* Where models differ below, every sum above is tried again: so only so many are. */
+enum { MOST_TERMS = 4, MOST_SUMS = 1000 };
+
+/* Made by the same operation, or both the same kind of leaf? */
+static bool alike(const matcher *m, int a, int b) {
+  const zp_node *x = node_of(m, OURS, a), *y = node_of(m, THEIRS, b);
+  return x && y ? x->op == y->op : !x && !y && tensor_of(m, OURS, a)->role == tensor_of(m, THEIRS, b)->role;
+}
 
 /* The terms of a sum. False: there are too many to try all orders. */
 static bool terms_of(const matcher *m, int side, int tensor, int terms[MOST_TERMS], int *n) {
@@ -292,6 +300,7 @@ static bool terms_of(const matcher *m, int side, int tensor, int terms[MOST_TERM
 static bool match_terms(matcher *m, const int *ours, int *theirs, int i, int n) {
   if (i == n) return true;
   for (int k = i; k < n; k++) {
+    if (!alike(m, ours[i], theirs[k])) continue;
     saved before = save(m);
     int chosen = theirs[k];
     theirs[k] = theirs[i];
@@ -306,6 +315,7 @@ static bool match_terms(matcher *m, const int *ours, int *theirs, int i, int n) 
 
 static bool match_sum(matcher *m, const zp_node *a, const zp_node *b) {
   int ours[MOST_TERMS], theirs[MOST_TERMS], n = 0, k = 0;
+  if (m->n_sums++ >= MOST_SUMS) return false;
   bool few = terms_of(m, OURS, a->out.data[0], ours, &n) && terms_of(m, THEIRS, b->out.data[0], theirs, &k);
   return few && n > 2 && n == k && match_terms(m, ours, theirs, 0, n);
 }

@@ -105,21 +105,25 @@ def load(name):
         return json.load(file)
 
 
+def check_texts(folder, name, tokenizer, texts, ids):
+    """All texts as files of one call, singly where they differ."""
+    outcome, out = tokenize(folder, texts, tokenizer)
+    if outcome.status == 0 and read_shard(out)[0] == [id for one in ids for id in one]:
+        passed[0] += 1
+        return
+    for text, want in zip(texts, ids):
+        outcome, out = tokenize(folder, [text], tokenizer)
+        got = read_shard(out)[0] if outcome.status == 0 else outcome.err
+        expect("%s, text %r" % (name, text), got == want, "%s, not %s" % (got, want))
+
+
 def check_variants(folder):
-    """Normalizers, SentencePiece's BPE and unigram: all texts of a variant as files of one call, singly where they differ."""
+    """Normalizers, SentencePiece's BPE and unigram."""
     cases, bases = load("variants"), {}
     for variant in cases["variants"]:
         base = bases.setdefault(variant["base"], load(variant["base"]))
         path = write(os.path.join(folder, "variant.json"), json.dumps(variant_of(base, variant["change"])).encode())
-        outcome, out = tokenize(folder, cases["texts"], path)
-        want = [id for ids in variant["ids"] for id in ids]
-        if outcome.status == 0 and read_shard(out)[0] == want:
-            passed[0] += 1
-            continue
-        for text, ids in zip(cases["texts"], variant["ids"]):
-            outcome, out = tokenize(folder, [text], path)
-            got = read_shard(out)[0] if outcome.status == 0 else outcome.err
-            expect("%s, text %r" % (variant["name"], text), got == ids, "%s, not %s" % (got, ids))
+        check_texts(folder, variant["name"], path, cases["texts"], variant["ids"])
 
 
 def bert_like():
@@ -142,15 +146,7 @@ def check_wordpiece(folder):
         whole = json.loads(json.dumps(variant["file"]))
         whole["model"]["vocab"] = {token: i for i, token in enumerate(tokens)}
         for kind, tokenizer in (("vocab.txt", path), ("tokenizer.json", write(os.path.join(folder, "whole.json"), json.dumps(whole).encode()))):
-            outcome, out = tokenize(folder, cases["texts"], tokenizer)
-            want = [id for ids in variant["ids"] for id in ids]
-            if outcome.status == 0 and read_shard(out)[0] == want:
-                passed[0] += 1
-                continue
-            for text, ids in zip(cases["texts"], variant["ids"]):
-                outcome, out = tokenize(folder, [text], tokenizer)
-                got = read_shard(out)[0] if outcome.status == 0 else outcome.err
-                expect("WordPiece, %s, %s, text %r" % (variant["name"], kind, text), got == ids, "%s, not %s" % (got, ids))
+            check_texts(folder, "WordPiece, %s, %s" % (variant["name"], kind), tokenizer, cases["texts"], variant["ids"])
     outcome, out = tokenize(folder, ["The the"], write(os.path.join(folder, "vocab.txt"), b"[UNK]\r\nthe\r\n"))
     expect("lines of Windows", outcome.status == 0 and read_shard(out)[0] == [1, 1], outcome.err)
     for name, content, words in (("no unknown token", b"the\n", ("Z0806", "`[UNK]`")), ("no text", b"\xff\n", ("Z0806", "no vocabulary"))):

@@ -261,6 +261,23 @@ def refusals(bench):
         bench.refused("import of T5: " + title, outcome, "Z0684", words)
 
 
+def examples(bench):
+    """The examples are the published models: of a folder with their config.json and no tensor of theirs, only tensors are missing."""
+    os.mkdir(bench.path("empty"))
+    for name, config, words in (("bert_pretraining", "bert_base", ("missing: cls.seq_relationship.weight [2, 768]", "missing: bert.embeddings.word_embeddings.weight [30522, 768]")),
+                                ("bert_squad", "bert_base", ("missing: bert.encoder.layer.0.attention.self.query.weight [768, 768], and 11 more like it",)),
+                                ("t5_small", "t5_small", ("missing: decoder.block.0.layer.2.DenseReluDense.wi.weight [2048, 512], and 5 more like it",))):
+        folder = bench.path("config-" + config + name)
+        os.mkdir(folder)
+        shutil.copy(os.path.join(harness.ROOT, "tests", "interop", "hf", config + ".json"), os.path.join(folder, "config.json"))
+        families.write_safetensors(os.path.join(folder, "model.safetensors"), [("odd", "F32", [1], bytes(4))])
+        settings = ('data=arrays("%s")' % bench.path("empty"), 'init=weights("%s")' % folder, "tensor=1", "pipeline=1", "microbatch=1", "batch=1", 'precision="fp32"')
+        settings += ('validate.data=arrays("%s")' % bench.path("empty"),) if name == "bert_squad" else ()
+        outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", name + ".dz"), "--ranks", 1, "-o", bench.path("none"),
+                                *(word for s in settings for word in ("--set", s)))
+        bench.refused("%s.dz is the published model" % name, outcome, "Z0694", "too much: odd [1]", *words)
+
+
 def main():
     update, python = weights.asked(__doc__)
     tally = harness.Tally()
@@ -277,6 +294,7 @@ def main():
         published_quirks(bench, expected)
         trained(bench, python, found, expected)
         refusals(bench)
+        examples(bench)
         print("largest difference of a loss %.1e" % bench.largest)
         return tally.finish()
 
