@@ -19,6 +19,15 @@ static bool is_slots(const zp_graph *graph, int tensor) {
   return t->role == ZP_ROLE_VALUE && t->shape.rank == 4;
 }
 
+/* What has four dimensions counts as slots here, which what is reshaped is not. */
+static const zp_node *reshaped_to_four(const zp_graph *graph) {
+  for (int i = 0; i < graph->nodes.len; i++) {
+    const zp_node *n = &graph->nodes.data[i];
+    if (n->op == ZP_OP_RESHAPE && (is_slots(graph, n->in.data[0]) || is_slots(graph, n->out.data[0]))) return n;
+  }
+  return NULL;
+}
+
 static void share_experts(const spreader *s, zp_shape *slots) {
   zp_shape_resize(s->to->arena, slots, 1, slots->dim[1] / s->parts);
   zp_shape_resize(s->to->arena, slots, 2, slots->dim[2] * s->parts);
@@ -91,6 +100,11 @@ zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char *
   spreader s = {.from = graph, .to = zp_graph_copy_tensors(graph), .parts = parts};
   s.there = ZP_NEW_ARRAY(graph->arena, int, graph->tensors.len);
   for (int i = 0; i < graph->tensors.len; i++) s.there[i] = -1;
+  const zp_node *reshaped = reshaped_to_four(graph);
+  if (parts > 1 && reshaped)
+    s.reason =
+        zp_format(graph->arena, "`%s` is reshaped from or to four dimensions, beside experts of several data ranks",
+                  reshaped->name);
   for (int i = 0; i < graph->nodes.len && !s.reason; i++) add_node(&s, &graph->nodes.data[i]);
   s.to->n_forward = s.to->nodes.len;
   *reason = s.reason;
