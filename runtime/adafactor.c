@@ -166,11 +166,6 @@ static void *find_factors(zpr *c, zpr_adafactor *a, const zpr_factored *t, zpr_a
   return factors;
 }
 
-static void sum_over_ranks(zpr *c, double *values, int64_t n) {
-  enum { AT_ONCE = ZPR_GATHER_BYTES / (int)sizeof(double) };
-  for (int64_t i = 0; i < n; i += AT_ONCE) zpr_world_sum(c, values + i, (int)(n - i < AT_ONCE ? n - i : AT_ONCE));
-}
-
 /* Every tensor's, of all stages. */
 static void find_squares(zpr *c, zpr_adafactor *a, const zpk_update *rule) {
   zpr_adafactor_room room;
@@ -183,7 +178,7 @@ static void find_squares(zpr *c, zpr_adafactor *a, const zpk_update *rule) {
     a->squares[2 * t->number] += squares[0];
     a->squares[2 * t->number + 1] += squares[1];
   }
-  sum_over_ranks(c, a->squares, 2 * a->tensors);
+  zpr_world_sums(c, a->squares, 2 * a->tensors);
 }
 
 void zpr_adafactor_update(zpr *c, zpr_adafactor *a, const zpk_update *rule, int64_t step) {

@@ -305,6 +305,11 @@ void zpr_world_sum(zpr *c, double *values, int count) {
   }
 }
 
+void zpr_world_sums(zpr *c, double *values, int64_t n) {
+  enum { AT_ONCE = ZPR_GATHER_BYTES / (int)sizeof(double) };
+  for (int64_t i = 0; i < n; i += AT_ONCE) zpr_world_sum(c, values + i, (int)(n - i < AT_ONCE ? n - i : AT_ONCE));
+}
+
 int64_t zpr_world_min(zpr *c, int64_t value) {
   const char *all = c->state->comm->gather;
   zpr_world_gather(c, &value, sizeof value, c->state->comm->gather);

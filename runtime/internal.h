@@ -141,6 +141,7 @@ void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes);
 void zpr_world_gather(zpr *c, const void *mine, int64_t bytes,
                       void *all); /* all[rank * bytes]; bytes <= ZPR_GATHER_BYTES */
 void zpr_world_sum(zpr *c, double *values, int count);
+void zpr_world_sums(zpr *c, double *values, int64_t n); /* as many as there are */
 int64_t zpr_world_min(zpr *c, int64_t value);
 void zpr_barrier(zpr *c);
 int zpr_ranks_on_host(zpr *c); /* collective */

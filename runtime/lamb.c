@@ -80,11 +80,6 @@ void zpr_lamb_close(zpr_lamb *l) {
   free(l);
 }
 
-static void sum_over_ranks(zpr *c, double *values, int64_t n) {
-  enum { AT_ONCE = ZPR_GATHER_BYTES / (int)sizeof(double) };
-  for (int64_t i = 0; i < n; i += AT_ONCE) zpr_world_sum(c, values + i, (int)(n - i < AT_ONCE ? n - i : AT_ONCE));
-}
-
 void zpr_lamb_update(zpr *c, zpr_lamb *l, zpr_block_list *list, const zpk_update *rule) {
   zpr_lamb_moments(c, list, rule, l->sums);
   memset(l->squares, 0, (size_t)l->tensors * 2 * sizeof *l->squares);
@@ -94,7 +89,7 @@ void zpr_lamb_update(zpr *c, zpr_lamb *l, zpr_block_list *list, const zpk_update
     of[0] += l->sums[2 * i];
     of[1] += l->sums[2 * i + 1];
   }
-  sum_over_ranks(c, l->squares, 2 * l->tensors);
+  zpr_world_sums(c, l->squares, 2 * l->tensors);
   for (int64_t i = 0; i < l->tensors; i++) {
     const double *of = &l->squares[2 * i];
     l->ratios[i] = of[0] > 0 && of[1] > 0 ? sqrt(of[0] / of[1]) : 1;

@@ -194,7 +194,10 @@ static void orthogonalise_shards(zpr *c, const zpr_muon *muon, const matrices *o
     char *sent = left == owners.n ? shards : passing;
     assert(sent == shards ||
            passing + owners.n * bytes <= (char *)zpr_at(c, c->stage->scratch) + c->stage->scratch_bytes);
-    if (sent != shards) zpr_copy(c, sent, shards, left * bytes);
+    if (sent != shards) {
+      zpr_copy(c, sent, shards, left * bytes);
+      zpr_zero(c, sent + left * bytes, (owners.n - left) * bytes);
+    }
     zpr_group_exchange(c, &owners, ZPR_DATA, sent, bytes, bytes, whole);
     if (owners.me < left)
       orthogonalise_instance(c, muon, of, whole);

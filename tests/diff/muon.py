@@ -231,6 +231,14 @@ def check_16_bits(tally, folder):
             check_formula(tally, precision, place, F32)
 
 
+def check_room(tally, folder):
+    """Where what the update works in is the largest buffer, also on ranks without a layer, all of it is used: --check-memory."""
+    for ranks in (2, 4):
+        one = case(1, 1, ranks, "mixed_bf16", zero=1, more={"model.d": 240, "model.V": 16})
+        got = train(one, os.path.join(folder, "room%d" % ranks), words_of(), 1)
+        tally.check("%s: the room is as planned" % one.name, not got.error, got.error or "")
+
+
 def check_padding(tally, folder):
     """With tensor cores a side of 50 is one of 56 inside."""
     place = os.path.join(folder, "padded")
@@ -307,6 +315,7 @@ def main():
         check_refusals(tally)
         check_layouts(tally, folder, options.verbose)
         check_16_bits(tally, folder)
+        check_room(tally, folder)
         check_padding(tally, folder)
         check_resume(tally, folder)
         check_learning(tally, folder)
