@@ -352,7 +352,7 @@ Test(answers, decisions_that_do_not_go_together_are_named) {
   zp_constraints *c = &spec->plans.data[0];
   pin(&c->zero, 3);
   pin(&c->compress, 1);
-  expect_refusal(spec, 4, "compress does not go with ZeRO 1 to 3");
+  expect_refusal(spec, 4, "compress does not go with ZeRO 2 and 3");
   c->zero = c->compress = (zp_limit){0};
   pin(&c->sequence, 1);
   pin(&c->tensor, 1);

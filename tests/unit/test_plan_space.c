@@ -239,7 +239,7 @@ Test(plan_space, decisions_that_do_not_go_together) {
   for (int i = 10; i < 13; i++) bad[i].compress = true;
   bad[10].home[ZP_STATE_PARAMS] = bad[11].home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 8};
   bad[12].home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_NVME, 8};
-  bad[0].compress = true, bad[0].zero = 1;
+  bad[0].compress = true, bad[0].zero = 2;
   bad[1].compress = true, bad[1].data = 1;
   bad[2].chunks = 2;
   bad[3].schedule = ZP_SCHEDULE_ZB_V;
@@ -256,6 +256,11 @@ Test(plan_space, decisions_that_do_not_go_together) {
   cr_expect_null(zp_choice_refusal(&host, spec));
   host.compress = true;
   cr_expect_null(zp_choice_refusal(&host, spec), "1-bit Adam with state on the host");
+  host.zero = 1;
+  cr_expect_not_null(zp_choice_refusal(&host, spec), "1-bit Adam with ZeRO 1 and state on the host");
+  host.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_DEVICE, 0};
+  cr_expect_null(zp_choice_refusal(&host, spec), "1-bit Adam with ZeRO 1");
+  host.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
   spec->cluster = cpu_cluster();
   cr_expect_not_null(zp_choice_refusal(&host, spec), "CPU ranks have nowhere to offload to");
 }
