@@ -221,7 +221,7 @@ run_side_by_side() {
   done
 }
 
-once=ON # unit tests of the compiler's layers, and of several ranks, run with sanitizers alone
+once=ON # unit tests of layers, of emulated GPUs and of several ranks run with sanitizers alone
 [ "$dev" = yes ] || once=OFF
 part 'build release' build release -DZPLAN_TESTS_ONCE=$once || finish
 run_side_by_side
