@@ -132,7 +132,7 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
 /* State is kept in what is computed in. */
 static zpk_dtype dtype_of(const zpr *c, const array *a) {
   if (a->where == ERRORS) return ZPK_F32;
-  return a->where == STATE && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
+  return a->where != PARAMS && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
 }
 
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {

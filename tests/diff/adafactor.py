@@ -185,7 +185,7 @@ def check_state(tally):
 def check_refusals(tally):
     model, example = os.path.join(HERE, "gpt.dz"), os.path.join(harness.ROOT, "examples", "gpt2.dz")
     words = ("--set", "optimizer=adafactor(lr = 1e-2)")
-    for more, text in ((("compress=true", "data=2"), "compress is for adam and adamw"),):
+    for more, text in ((("compress=true", "data=2"), "compress is for adam, adamw and lamb"),):
         outcome = harness.zplan("plan", model, "--ranks", 2, *words, *(w for s in more for w in ("--set", "plan." + s)))
         tally.check("refused: %s" % (more,), outcome.status == 3 and text in outcome.out + outcome.err, outcome.tail())
     outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *words, "--set", 'offload[optimizer]="cpu"')

@@ -285,7 +285,7 @@ def check_refusals(tally):
     model, example = os.path.join(HERE, "gpt.dz"), os.path.join(harness.ROOT, "examples", "gpt2.dz")
     muon_words = ("--set", "optimizer=muon(lr = 1e-3)")
     outcome = harness.zplan("plan", model, "--ranks", 2, *muon_words, "--set", "plan.compress=true", "--set", "plan.data=2")
-    tally.check("refused: muon with 1-bit exchange", outcome.status == 3 and "compress is for adam and adamw" in outcome.out + outcome.err, outcome.tail())
+    tally.check("refused: muon with 1-bit exchange", outcome.status == 3 and "compress is for adam, adamw and lamb" in outcome.out + outcome.err, outcome.tail())
     outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *muon_words, "--set", 'offload[optimizer]="cpu"')
     tally.check("refused: muon with state on the host", outcome.status == 3 and "muon does not go with optimizer state" in outcome.out + outcome.err, outcome.tail())
     for words in (("export", "deepspeed"), ("export", "megatron")):

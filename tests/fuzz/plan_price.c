@@ -31,7 +31,8 @@ family *family_new(fuzz *f, const zp_choice *choice) {
   zp_sharding *sharding = zp_shard_experts(arena, f->spec->model, &of->machine, choice->tensor, zp_expert_ranks(choice),
                                            choice->sequence, &reason);
   for (int i = 0; i < MODES && sharding; i++) {
-    zp_choice one = of->choice;
+    zp_choice one = of->choice; /* of a schedule whose procedures all others have, too */
+    one.schedule = ZP_SCHEDULE_ZB_H1;
     if (!mode_is_allowed(f, &one, MODE[i])) continue;
     one.recompute = zp_stage_mode_recompute(MODE[i]);
     one.recompute_shard = zp_stage_mode_split(MODE[i]);

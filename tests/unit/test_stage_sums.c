@@ -41,7 +41,7 @@ Test(stage_sums, footprint_of_many_shared_parameters) {
 /* What is known of one inner stage holds for every other one, to the byte and in every field. */
 Test(stage_sums, inner_stages_are_as_laid_out) {
   zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 32);
-  zp_choice c = {.tensor = 1, .pipeline = 4, .data = 1, .microbatch = 1};
+  zp_choice c = {.tensor = 1, .pipeline = 4, .data = 1, .microbatch = 1, .schedule = ZP_SCHEDULE_ZB_H1}; /* has all */
   const char *reason = NULL;
   zp_lowered **l = zp_lower_stages(arena, spec, shard(spec, &c), &c, &reason);
   for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++) {
