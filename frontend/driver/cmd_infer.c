@@ -255,9 +255,12 @@ static bool find_pair(inference *i) {
   return true;
 }
 
-/* Does the node make a position of others, so perhaps of later ones? Columns stay where they are. */
+/* Does the node make a position of others, so perhaps of later ones? Columns stay where they are; a prefix is put in
+ * front, and cut off. */
 static bool mixes_positions(const zp_node *n) {
   switch (n->op) {
+  case ZP_OP_CONCAT:
+  case ZP_OP_SLICE:
   case ZP_OP_COLUMN:
   case ZP_OP_REDUCE_COLUMNS:
   case ZP_OP_COLUMNS:
