@@ -118,7 +118,7 @@ emulated GPU|python3 tests/diff/cuda.py --jobs 1
 model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 40
 1-bit Adam|python3 tests/diff/compress.py
 switch of 1-bit Adam|python3 tests/diff/freeze.py
-0/1 Adam|python3 tests/diff/intervals.py
+steps between exchanges|python3 tests/diff/intervals.py
 values of 1-bit Adam|python3 tests/diff/compress_values.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1

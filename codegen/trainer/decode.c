@@ -91,6 +91,11 @@ static bool all_rows_grow(finder *f, const zp_step *s) {
   return grows(f, s->in.data[0]) ? true : refuse(f, s, "a value of the text is used as a parameter");
 }
 
+/* Columns of heads, of every position by itself. */
+static bool moves_columns(zp_op op) {
+  return op == ZP_OP_COLUMNS || op == ZP_OP_JOIN_COLUMNS || op == ZP_OP_REPEAT_COLUMNS;
+}
+
 /* Positions and slots side by side: a rule for every class of operations. */
 static bool find_growing(finder *f, const zp_step *s) {
   switch (zp_op_get_class(s->op)) {
@@ -105,6 +110,7 @@ static bool find_growing(finder *f, const zp_step *s) {
     return refuse(f, s, "positions are split over the ranks");
   case ZP_CLASS_ROUTING: return all_rows_grow(f, s) && (s->op != ZP_OP_TOP_K_GATE || must_stay(f, s, 0));
   default:
+    if (moves_columns(s->op)) return true;
     return refuse(f, s, zp_format(f->arena, "`%s` reads several positions of the text at once", zp_op_name(s->op)));
   }
 }

@@ -9,10 +9,12 @@ static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 
 static int64_t cols_of(const zp_frame *f, int buffer) { return zp_shape_cols(&zp_frame_tensor(f, buffer)->shape); }
 
-/* "MICROBATCH * SEQUENCE * 12": heads of all positions. */
+/* "MICROBATCH * SEQUENCE * 12": heads of all positions, or of a stretch "p.n * 12"; one head: positions. */
 static const char *heads_of(const zp_frame *f, int buffer, int64_t heads) {
-  return zp_format(f->e->arena, "MICROBATCH * %s * %lld",
-                   zp_frame_positions(f, zp_frame_tensor(f, buffer)->shape.dim[1]), ZP_LL(heads));
+  const char *times = heads > 1 ? zp_format(f->e->arena, " * %lld", ZP_LL(heads)) : "";
+  if (f->stretch) return zp_format(f->e->arena, "p.n%s", times);
+  return zp_format(f->e->arena, "MICROBATCH * %s%s", zp_frame_positions(f, zp_frame_tensor(f, buffer)->shape.dim[1]),
+                   times);
 }
 
 /* Columns [from_at, from_at + n) of every head of x to column to_at of y's. */
@@ -21,9 +23,9 @@ static void emit_move(zp_frame *f, int64_t heads, int x, int64_t from_at, int y,
   int64_t unit = gcd(gcd(gcd(width, to_width), gcd(from_at < 0 ? -from_at : from_at, to_at)), n);
   zp_buf *out = &f->e->out;
   zp_buf_line(out, "zpr_move_positions(c, &(zpk_positions){");
-  zp_buf_line(out, "    .from = %s, .from_S = %lld, .from_at = %lld,", zp_frame_name(f, x), ZP_LL(width / unit),
+  zp_buf_line(out, "    .from = %s, .from_S = %lld, .from_at = %lld,", zp_frame_first_row(f, x), ZP_LL(width / unit),
               ZP_LL(from_at / unit));
-  zp_buf_line(out, "    .to = %s, .to_S = %lld, .to_at = %lld,", zp_frame_name(f, y), ZP_LL(to_width / unit),
+  zp_buf_line(out, "    .to = %s, .to_S = %lld, .to_at = %lld,", zp_frame_first_row(f, y), ZP_LL(to_width / unit),
               ZP_LL(to_at / unit));
   zp_buf_line(out, "    .samples = %s, .n = %lld, .cols = %lld,", heads_of(f, y, heads), ZP_LL(n / unit), ZP_LL(unit));
   zp_buf_line(out, "});");
@@ -45,9 +47,9 @@ static void emit_transpose(zp_frame *f, const zp_step *s) {
 static void emit_repeat(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_REPEAT_GRAD;
   int x = s->in.data[0], y = s->out.data[0];
-  zp_buf_line(&f->e->out, "zpr_%s_positions(c, %s, MICROBATCH * %s, %lld, %lld, 1, %s);", grad ? "mean" : "spread",
-              zp_frame_name(f, x), zp_frame_positions(f, zp_frame_tensor(f, y)->shape.dim[1]),
-              ZP_LL(s->node->attr.heads), ZP_LL(cols_of(f, grad ? y : x)), zp_frame_name(f, y));
+  zp_buf_line(&f->e->out, "zpr_%s_positions(c, %s, %s, %lld, %lld, 1, %s);", grad ? "mean" : "spread",
+              zp_frame_first_row(f, x), heads_of(f, y, 1), ZP_LL(s->node->attr.heads), ZP_LL(cols_of(f, grad ? y : x)),
+              zp_frame_first_row(f, y));
 }
 
 void zp_emit_columns(zp_frame *f, const zp_step *s) {

@@ -85,6 +85,9 @@ def main():
             for words, said in ((("--prompt", LONG), "the prompt has 35 tokens, and a sample of the model 20"), (("--prompt", "*", "--tokens", 12), "can add up to 11, not 12")):
                 outcome, _ = sample(place, *words)
                 tally.check("refused: %s" % said, outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
+        place = checkpoint(tally, folder, "mla", os.path.join(HERE, os.pardir, "torch", "mla.dz"))
+        if place:
+            compare(tally, "latent attention", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 9)
         model = os.path.join(folder, "prefix.dz")
         with open(model, "w") as file:
             file.write(PREFIX)

@@ -206,7 +206,8 @@ def check_interruption(tally, folder):
     place, pipe = os.path.join(folder, "interrupted"), os.path.join(folder, "pipe")
     os.mkdir(place)
     os.mkfifo(pipe)
-    process = subprocess.Popen([harness.ZPLAN, "data", "jsonl", pipe, "--field", "t", "-o", os.path.join(place, "out.bin")])
+    process = subprocess.Popen([harness.ZPLAN, "data", "jsonl", pipe, "--field", "t", "-o", os.path.join(place, "out.bin")],
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # jobs in the background ignore it
     with open(pipe, "w", encoding="utf-8") as file:
         file.write('{"t": "a text"}\n' * 1000)
         file.flush()
