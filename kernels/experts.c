@@ -19,6 +19,31 @@ static void choose(const double *score, int64_t experts, int64_t k, int32_t *cho
   }
 }
 
+/* Requires two or more numbers. */
+static double sum_of_best_two(const double *x, int64_t n) {
+  double best = fmax(x[0], x[1]), second = fmin(x[0], x[1]);
+  for (int64_t i = 2; i < n; i++) {
+    if (x[i] > best)
+      second = best, best = x[i];
+    else if (x[i] > second)
+      second = x[i];
+  }
+  return best + second;
+}
+
+/* What is preferred of experts outside the groups that a token keeps becomes less than anything. */
+static void leave_groups(const zpk_routing *r, double *preferred) {
+  int64_t n = r->experts / r->groups;
+  double score[ZPK_MAX_EXPERT_GROUPS];
+  bool kept[ZPK_MAX_EXPERT_GROUPS] = {false};
+  int32_t best[ZPK_MAX_EXPERT_GROUPS];
+  for (int64_t g = 0; g < r->groups; g++) score[g] = sum_of_best_two(preferred + g * n, n);
+  choose(score, r->groups, r->top_groups, best);
+  for (int64_t i = 0; i < r->top_groups; i++) kept[best[i]] = true;
+  for (int64_t e = 0; e < r->experts; e++)
+    if (!kept[e / n]) preferred[e] = -INFINITY;
+}
+
 /* Numerators of the softmax over n scores, and their sum. */
 static double exponentials(const double *score, int64_t n, double *out) {
   double max = score[0], sum = 0;
@@ -84,6 +109,9 @@ enum { BLOCK = 256 }; /* columns whose sums are kept at once */
 void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot,
                     int64_t begin, int64_t end) {
   assert(!bias || r->sigmoid);
+  assert(!r->groups || (r->sigmoid && r->groups <= ZPK_MAX_EXPERT_GROUPS && r->experts % r->groups == 0 &&
+                        r->experts >= 2 * r->groups && r->top_groups >= 1 && r->top_groups <= r->groups &&
+                        r->k <= r->experts / r->groups * r->top_groups));
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   assert(begin >= 0 && begin <= end && end <= r->B);
   ZPK_BY_DTYPE(r->dtype, top_k_gate, r, score, bias, weight, slot, begin, end);

@@ -22,6 +22,7 @@ static void NAME(top_k_gate)(const zpk_routing *r, const ELEM *score, const ELEM
       NAME(to_double)(score + t * r->experts, r->experts, token);
       if (r->sigmoid) affinities(r, token, r->experts, preferred);
       for (int64_t e = 0; e < r->experts && bias; e++) preferred[e] += (double)GET(bias[e]);
+      if (r->groups) leave_groups(r, preferred);
       choose(r->sigmoid ? preferred : token, r->experts, r->k, choice);
       weigh(r, token, choice, w);
       for (int64_t j = 0; j < r->k; j++) {

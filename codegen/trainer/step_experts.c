@@ -85,6 +85,8 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
     zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %s,", ZP_LL(attr->experts),
                 ZP_LL(attr->slots), attr->normalize ? "true" : "false", zp_decimal(f->e->arena, attr->balance));
     if (attr->sigmoid) zp_buf_line(out, "    .sigmoid = true,");
+    if (attr->groups)
+      zp_buf_line(out, "    .groups = %lld, .top_groups = %lld,", ZP_LL(attr->groups), ZP_LL(attr->top_groups));
   } else {
     emit_slots(f, operand_of(s, r->slots));
   }

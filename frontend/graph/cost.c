@@ -28,13 +28,16 @@ static double grouped_flop(const zp_graph *graph, const zp_node *node, int64_t m
   return 2 * elements(graph, node->in.data[0], microbatch) * (double)other;
 }
 
-/* A score costs the gate an exponential (10, as in the op table) and its comparisons. */
-enum { GATE_FLOP_PER_SCORE = 12 };
+/* A score costs the gate an exponential (10, as in the op table) and its comparisons; where experts lie in groups, two
+ * more, with the two best ones of its group. */
+enum { GATE_FLOP_PER_SCORE = 12, GROUP_FLOP_PER_SCORE = 2 };
 
 /* Combining is a multiply-add for every element of a token and every expert that it chose; dispatching only copies. */
 static double routing_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
   switch (node->op) {
   case ZP_OP_TOP_K_GATE:
+    return (GATE_FLOP_PER_SCORE + (node->attr.groups ? GROUP_FLOP_PER_SCORE : 0)) *
+           elements(graph, node->in.data[0], microbatch);
   case ZP_OP_TOP_K_GATE_GRAD: return GATE_FLOP_PER_SCORE * elements(graph, node->in.data[0], microbatch);
   case ZP_OP_COMBINE:
   case ZP_OP_DISPATCH_GRAD: return 2 * (double)node->attr.top_k * elements(graph, node->out.data[0], microbatch);

@@ -79,10 +79,31 @@ static double sample_balance(const zp_interpreter *in, const zp_op_attr *attr, c
   return attr->balance * (double)attr->experts * sum * in->loss_scale;
 }
 
+/* The two best of a group's n experts, together (arXiv 2412.19437, section 2.1.2, node-limited routing). */
+static double group_score(const double *preferred, int64_t n) {
+  double best = -INFINITY;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < i; j++) best = fmax(best, preferred[i] + preferred[j]);
+  return best;
+}
+
+/* Experts of the groups that a token does not keep come after all others. Of equal groups the lower one is kept. */
+static void leave_groups(const zp_op_attr *attr, double *preferred) {
+  int64_t n = attr->experts / attr->groups;
+  double score[ZP_MAX_EXPERT_GROUPS];
+  for (int64_t g = 0; g < attr->groups; g++) score[g] = group_score(preferred + g * n, n);
+  for (int64_t g = 0; g < attr->groups; g++) {
+    int64_t before = 0;
+    for (int64_t o = 0; o < attr->groups; o++) before += score[o] > score[g] || (score[o] == score[g] && o < g);
+    for (int64_t i = 0; i < n && before >= attr->top_groups; i++) preferred[g * n + i] = -INFINITY;
+  }
+}
+
 /* What a token chooses by: scores, or affinities and the bias; bias NULL: none. */
 static const double *preferences(const zp_op_attr *attr, const double *score, const double *bias, double *out) {
   if (!attr->sigmoid) return score;
   for (int64_t e = 0; e < attr->experts; e++) out[e] = sigmoid(score[e]) + (bias ? bias[e] : 0);
+  if (attr->groups) leave_groups(attr, out);
   return out;
 }
 

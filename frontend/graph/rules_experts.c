@@ -33,6 +33,40 @@ static bool want_bias(zp_rule *rule) {
   return true;
 }
 
+/* Equal groups of two or more experts, some of which are kept, with experts enough. All groups kept are none. */
+static bool want_groups(zp_rule *rule) {
+  zp_op_attr *attr = &rule->attr;
+  if (!attr->sigmoid) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0208, "`groups` of `top_k_gate` compare affinities that are sigmoids"),
+                 "write `affinity = \"sigmoid\"` beside it");
+    return false;
+  }
+  if (attr->groups > ZP_MAX_EXPERT_GROUPS) {
+    zp_rule_fail(rule, ZP_Z0208, "experts lie in at most %d groups, not in %lld", ZP_MAX_EXPERT_GROUPS,
+                 (long long)attr->groups);
+    return false;
+  }
+  if (attr->experts % attr->groups || (attr->groups > 1 && attr->experts / attr->groups < 2)) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0208, "`groups` of `top_k_gate` is %lld, which %lld experts do not fill evenly",
+                              (long long)attr->groups, (long long)attr->experts),
+                 "groups are as large as each other and have two experts or more, whose affinities make their score");
+    return false;
+  }
+  if (attr->top_groups > attr->groups) {
+    zp_rule_fail(rule, ZP_Z0208, "`top_groups` of `top_k_gate` is %lld, but there are %lld `groups`",
+                 (long long)attr->top_groups, (long long)attr->groups);
+    return false;
+  }
+  int64_t left = attr->experts / attr->groups * attr->top_groups;
+  if (attr->top_k > left) {
+    zp_rule_fail(rule, ZP_Z0208, "`k` of `top_k_gate` is %lld, but `top_groups` leaves %lld experts",
+                 (long long)attr->top_k, (long long)left);
+    return false;
+  }
+  if (attr->top_groups == attr->groups) attr->groups = attr->top_groups = 0;
+  return true;
+}
+
 void zp_rule_top_k_gate(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !zp_want_positive(rule, "capacity", attr->capacity))
@@ -60,6 +94,7 @@ void zp_rule_top_k_gate(zp_rule *rule) {
     return;
   }
   if (rule->n_in > 1 && !want_bias(rule)) return;
+  if (attr->groups && !want_groups(rule)) return;
   attr->slots = slots_of(attr, zp_rule_shape(rule, 0)->dim[1]);
   if ((double)attr->slots * (double)attr->experts > MAX_SLOTS) {
     zp_rule_fail(rule, ZP_Z0208, "%lld experts of %lld slots are more than 32 bits number", (long long)attr->experts,

@@ -70,6 +70,8 @@ const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
     if (node->attr.softcap > 0) zp_buf_printf(&text, " softcap %g", node->attr.softcap);
     if (node->attr.alibi_heads) zp_buf_printf(&text, " alibi %lld", (long long)node->attr.alibi_heads);
     if (node->attr.sigmoid) zp_buf_puts(&text, " sigmoid");
+    if (node->attr.groups)
+      zp_buf_printf(&text, " groups %lld of %lld", (long long)node->attr.top_groups, (long long)node->attr.groups);
     if (node->fused) put_fused(&text, node->fused);
     if (node->grad_out.len) put_grad_args(&text, node);
     zp_buf_puts(&text, "\n");

@@ -171,7 +171,7 @@ static bool apply_attention(zp_elab *e, const zp_builtin *op, const zp_expr *cal
  * a bias is DeepSeek-V3's (arXiv 2412.19437, section 4.2). */
 static bool apply_gate(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   static const char *const affinities[] = {"softmax", "sigmoid", NULL};
-  enum { GATE_BIAS = 6 };
+  enum { GATE_BIAS = 6, GROUPS = 8, TOP_GROUPS = 9 };
   zp_op_attr attr = {0};
   int affinity;
   bool ok = zp_elab_require(e, call, op->name, "k", &slots[1]) && zp_slot_count(e, &slots[1], "k", 1, &attr.top_k) &&
@@ -179,7 +179,11 @@ static bool apply_gate(zp_elab *e, const zp_builtin *op, const zp_expr *call, co
             zp_slot_bool(e, &slots[3], "normalize", true, &attr.normalize) &&
             zp_slot_number(e, &slots[4], "balance", 0, &attr.balance) &&
             zp_slot_choice(e, &slots[5], "affinity", affinities, &affinity) &&
-            zp_slot_number(e, &slots[GATE_BIAS + 1], "bias_rate", 0.001, &attr.bias_rate);
+            zp_slot_number(e, &slots[GATE_BIAS + 1], "bias_rate", 0.001, &attr.bias_rate) &&
+            zp_slot_count(e, &slots[GROUPS], "groups", 0, &attr.groups) &&
+            zp_slot_count(e, &slots[TOP_GROUPS], "top_groups", 0, &attr.top_groups) &&
+            (!attr.groups || zp_elab_require(e, call, op->name, "top_groups", &slots[TOP_GROUPS])) &&
+            (!attr.top_groups || zp_elab_require(e, call, op->name, "groups", &slots[GROUPS]));
   attr.sigmoid = affinity == 1;
   if (!slots[GATE_BIAS].given) attr.bias_rate = 0;
   zp_value weight, in[2];
@@ -316,7 +320,7 @@ static const zp_builtin builtins[] = {
      ZP_OP_ATTENTION},
     {"top_k_gate",
      1,
-     {"scores", "k", "capacity", "normalize", "balance", "affinity", "bias", "bias_rate"},
+     {"scores", "k", "capacity", "normalize", "balance", "affinity", "bias", "bias_rate", "groups", "top_groups"},
      apply_gate,
      ZP_OP_TOP_K_GATE},
     {"dispatch", 2, {"x", "slot"}, apply_plain, ZP_OP_DISPATCH},

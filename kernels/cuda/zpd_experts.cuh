@@ -52,16 +52,51 @@ ZPD_DEVICE double zpd_preference(const zpd_routing &a, const elem *score, int e)
   return zpd_gate_sigmoid((double)(real)score[e]) + (a.bias ? (double)(real)((const elem *)a.bias)[e] : 0);
 }
 
-/* The highest score that is not among the `taken` ones; of equal ones the lower expert. */
-ZPD_DEVICE int zpd_best_expert(const zpd_routing &a, const elem *score, const int *choice, int taken) {
+/* The two best of a group of two or more experts, together. */
+ZPD_DEVICE double zpd_group_score(const zpd_routing &a, const elem *score, int first, int n) {
+  double best = zpd_preference(a, score, first), second = zpd_preference(a, score, first + 1);
+  if (second > best) {
+    const double other = best;
+    best = second, second = other;
+  }
+  for (int e = first + 2; e < first + n; e++) {
+    const double preference = zpd_preference(a, score, e);
+    if (preference > best)
+      second = best, best = preference;
+    else if (preference > second)
+      second = preference;
+  }
+  return best + second;
+}
+
+/* A bit a group that a token keeps; of equal groups the lower one. Without groups there is one. */
+ZPD_DEVICE unsigned long long zpd_kept_groups(const zpd_routing &a, const elem *score) {
+  double group[ZPD_MAX_EXPERT_GROUPS];
+  unsigned long long kept = a.groups ? 0 : 1;
+  for (int g = 0; g < a.groups; g++)
+    group[g] = zpd_group_score(a, score, g * (int)(a.experts / a.groups), (int)(a.experts / a.groups));
+  for (int i = 0; i < a.top_groups; i++) {
+    int best = -1;
+    for (int g = 0; g < a.groups; g++)
+      if (!(kept >> g & 1) && (best < 0 || group[g] > group[best])) best = g;
+    kept |= 1ull << best;
+  }
+  return kept;
+}
+
+/* The most preferred expert of the kept groups that is not among the `taken` ones; of equal ones the lower. */
+ZPD_DEVICE int zpd_best_expert(const zpd_routing &a, const elem *score, unsigned long long kept, const int *choice,
+                               int taken) {
+  const int groups = a.groups ? (int)a.groups : 1, n = (int)a.experts / groups;
   int best = -1;
   double most = 0;
-  for (int e = 0; e < a.experts; e++) {
-    const double preference = zpd_preference(a, score, e);
-    bool left = true;
-    for (int i = 0; i < taken; i++) left = left && choice[i] != -1 - e;
-    if (left && (best < 0 || preference > most)) best = e, most = preference;
-  }
+  for (int g = 0; g < groups; g++)
+    for (int e = g * n; e < (g + 1) * n && (kept >> g & 1); e++) {
+      const double preference = zpd_preference(a, score, e);
+      bool left = true;
+      for (int i = 0; i < taken; i++) left = left && choice[i] != -1 - e;
+      if (left && (best < 0 || preference > most)) best = e, most = preference;
+    }
   return best;
 }
 
@@ -72,7 +107,8 @@ ZPD_KERNEL(zpd_gate_choose, zpd_routing) {
     const elem *score = (const elem *)a.in + t * a.experts;
     elem *weight = (elem *)a.out + t * a.k;
     int *choice = a.choice + t * a.k;
-    for (int j = 0; j < a.k; j++) choice[j] = -1 - zpd_best_expert(a, score, choice, j);
+    const unsigned long long kept = zpd_kept_groups(a, score);
+    for (int j = 0; j < a.k; j++) choice[j] = -1 - zpd_best_expert(a, score, kept, choice, j);
     const zpd_gate_softmax s = zpd_gate_of_weights(a, score, choice);
     for (int j = 0; j < a.k; j++) weight[j] = elem((real)zpd_gate_share(s, score[-1 - choice[j]]));
   }

@@ -3,6 +3,7 @@
 #include "cuda.h"
 
 _Static_assert((int)ZPK_MAX_EXPERTS <= (int)ZPD_MAX_EXPERTS, "the kernels count the choices of every expert");
+_Static_assert((int)ZPK_MAX_EXPERT_GROUPS <= (int)ZPD_MAX_EXPERT_GROUPS, "the kernels hold the score of every group");
 
 /* ---- routing ---- */
 
@@ -17,6 +18,8 @@ static zpd_routing routing_args(const zpk_routing *r) {
                        .n_slots = r->n_slots,
                        .normalize = r->normalize,
                        .sigmoid = r->sigmoid,
+                       .groups = r->groups,
+                       .top_groups = r->top_groups,
                        .balance = r->balance};
 }
 

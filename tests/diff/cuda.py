@@ -29,6 +29,8 @@ SMALL = {"model.layers": 2}
 ARCH = "sm_90"
 EXIT_REFUSED = 1
 
+GROUPS = {"plan.expert": 2, "model.n": 4, "model.groups": 2, "model.top_groups": 1}  # of experts
+
 
 def layout(model, precision, t, p, d, more=None, nccl=False, **settings):
     one = trainings.layout(model, t, p, d, dict(SMALL, **(more or {})), words=GPU + (NCCL if nccl else ()), precision=precision, batch=4,
@@ -46,13 +48,13 @@ TABLE = (
     layout("gpt", "fp32", 1, 2, 2, zero=1),
     layout("llama", "fp64", 2, 2, 1, recompute="full"),
     layout("moe", "fp64", 2, 1, 1, recompute="full"),  # experts cut over tensor ranks
-    layout("moe", "fp64", 1, 1, 4, zero=1, more={"plan.expert": 2, "model.n": 4}),  # whole ones over data ranks
-    layout("moe", "fp64", 1, 1, 4, zero=2, more={"plan.expert": 2, "model.n": 4}),  # their buckets come and go beside the units
-    layout("moe", "fp64", 1, 2, 2, zero=3, more={"plan.expert": 2, "model.n": 4}, nccl=True),
+    layout("moe", "fp64", 1, 1, 4, zero=1, more=GROUPS),  # whole ones over data ranks
+    layout("moe", "fp64", 1, 1, 4, zero=2, more=GROUPS),  # their buckets come and go beside the units
+    layout("moe", "fp64", 1, 2, 2, zero=3, more=GROUPS, nccl=True),
     layout("moe", "fp32", 1, 1, 1),
     layout("gpt", "fp64", 1, 2, 2, schedule="interleaved", chunks=2, recompute="full", zero=1, nccl=True),
     layout("gpt", "fp64", 2, 2, 1, schedule="zb_v", chunks=2, nccl=True),
-    layout("moe", "fp64", 1, 2, 2, more={"plan.expert": 2, "model.n": 4}, recompute="full", nccl=True),
+    layout("moe", "fp64", 1, 2, 2, more=GROUPS, recompute="full", nccl=True),
     layout("llama", "fp32", 2, 1, 1, recompute="selective"),
     # Gradients are summed over the data ranks beside the last backward: tied weights on one stage, on two, on one by two chunks; a
     # backward in two parts; sequence-split norms; uneven heads, whose padding takes part in no sum.

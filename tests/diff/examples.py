@@ -16,12 +16,17 @@ def gpt_parameters(layers, d, words, positions):
     return layers * (12 * d * d + 13 * d) + (words + positions + 2) * d
 
 
+def u_parameters(half, d, positions, patch):
+    """Layers of 12 d^2 + 13 d, half of them up, one in the middle; a product of 2 d columns before each one up; patches in and out, positions, a norm."""
+    return (2 * half + 1) * (12 * d * d + 13 * d) + half * (2 * d * d + d) + 2 * patch * d + d + patch + (positions + 2) * d
+
+
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
               "dbrx_132b": 131596523520, "bert": 109514298 - 768, "bert_pretraining": 110106428, "bert_squad": 108893186,
               "gemma2_2b": 2024517888 + 256000 * 2304, "qwen3_0_6b": 596049920, "vit_b16": 86567656,
               "llama_7b_lora": 6738415616 + 16777216, "megatron_8b": gpt_parameters(72, 3072, 51200, 1024),
               "tnlg_17b": gpt_parameters(78, 4256, 51200, 1024), "t5_small": 60506624, "t5_11b": 11307321344,
-              "mixer_b16": 59880472, "deepseek_v3": 671026404352 + 58 * 256}
+              "mixer_b16": 59880472, "uvit_tiny": u_parameters(2, 64, 16, 48), "deepseek_v3": 671026404352 + 58 * 256}
 # Billions as published: arXiv 1909.08053, table 2, which pads GPT-2's words to 51,200; Microsoft Research blog, 10 February 2020.
 PUBLISHED = {"megatron_8b": "8.3", "megatron_8b of 2.5 billion": "2.5", "tnlg_17b": "17"}
 # T5's are what transformers 5.24 counts for the configurations of google-t5/t5-small and t5-11b.
@@ -160,6 +165,22 @@ def check_trainer(tally, folder, name, ranks):
     print("%s: trainer.c %d lines, built in %.1f s" % (title, lines, seconds))
 
 
+def check_mends(tally, folder):
+    """The U between two ranks: it finds the pattern of the made-up images, and beside it the noise, uniform in -1 .. 1, of the numbers that it sees: better than
+    the variance of the noise, 1/3, which the pattern alone leaves."""
+    log = os.path.join(folder, "u.jsonl")
+    outcome = zplan("run", example("uvit_tiny"), "--ranks", 2, "--set", "pipeline=2", "--set", "plan.data=1", "--steps", 40, "-o", os.path.join(folder, "u"), "--log", log, "--", "--checkpoint",
+                    os.path.join(folder, "u-ck"))
+    if not tally.check("uvit_tiny trains", outcome.status == 0, outcome.tail()):
+        return
+    steps, _ = harness.read_log(log)
+    losses = [record["loss"] for record in steps]
+    with open(log, encoding="utf-8") as lines:
+        validated = [event["loss"] for event in map(json.loads, lines) if event.get("event") == "validate"]
+    tally.check("uvit_tiny mends images that it has not seen", losses[0] > 1 / 2 and len(validated) == 2 and validated[-1] < 0.3, "%s, %s" % (losses[:1], validated))
+    print("uvit_tiny: loss %.3f at first, %.3f of unseen images in the end" % (losses[0], validated[-1] if validated else float("nan")))
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -167,6 +188,7 @@ def main():
         check_counts(tally)
         check_published(tally)
         check_trillion(tally, folder)
+        check_mends(tally, folder)
         for name, counts in TRAINERS.items():
             for ranks in counts:
                 check_trainer(tally, folder, name, ranks)

@@ -1,4 +1,6 @@
-"""DeepSeek-V3 with dense layers as transformers has it, as a function of a dictionary with the parameter names of zplan's checkpoints."""
+"""DeepSeek-V3 with dense layers as transformers has it, as a function of a dictionary with the parameter names of zplan's checkpoints; and its gate."""
+from unittest import mock
+
 import torch
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
@@ -21,6 +23,19 @@ def angles(self, x, position_ids):
     frequency = self.config.rope_parameters["rope_theta"] ** -(torch.arange(0, size, 2, dtype=x.dtype) / size)
     angle = position_ids[..., None].to(x.dtype) * frequency
     return torch.cat((angle, angle), -1).cos(), torch.cat((angle, angle), -1).sin()
+
+
+def gate(scores, bias, top_k, groups, top_groups):
+    """Weights and experts [B, S, k] of its router, which computes in f32 whatever the model is in, and is told that this is f64."""
+    experts = scores.shape[-1]
+    config = DeepseekV3Config(hidden_size=experts, n_routed_experts=experts, num_experts_per_tok=top_k, n_group=groups, topk_group=top_groups,
+                              norm_topk_prob=True, routed_scaling_factor=1.0)
+    router = modeling_deepseek_v3.DeepseekV3TopkRouter(config)
+    router.weight = torch.nn.Parameter(torch.eye(experts, dtype=scores.dtype), requires_grad=False)
+    router.e_score_correction_bias = bias.detach()
+    with mock.patch.object(torch, "float32", scores.dtype):
+        _, weight, expert = router(scores)
+    return weight.reshape(*scores.shape[:-1], top_k), expert.reshape(*scores.shape[:-1], top_k)
 
 
 def build(w, heads, nope, rotary, value):

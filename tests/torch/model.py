@@ -296,13 +296,17 @@ def vit(w, patches, layers, heads):
 # ---- experts ----
 
 def route(scores, top_k, capacity):
-    """Every sample by itself: weights [B, S, k], experts [B, S, k], and which choices find a slot, counted in the order of the
-    positions and, within one, of the choices."""
-    batch, length, experts = scores.shape
+    """Every sample by itself: weights [B, S, k], experts [B, S, k], and which choices find a slot."""
     top, expert = scores.topk(top_k, -1)
+    return top.softmax(-1), expert, find_slots(expert, scores.shape[-1], capacity)
+
+
+def find_slots(expert, experts, capacity):
+    """Which choices [B, S, k] find one, counted in the order of the positions and, within one, of the choices."""
+    batch, length, top_k = expert.shape
     chosen = F.one_hot(expert.reshape(batch, length * top_k), experts)
     place = (chosen.cumsum(1) * chosen).sum(-1).reshape(batch, length, top_k)
-    return top.softmax(-1), expert, place <= math.ceil(capacity * length * top_k / experts)
+    return place <= math.ceil(capacity * length * top_k / experts)
 
 
 def balancing_loss(scores, expert):
@@ -333,17 +337,27 @@ def moe(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, theta=1000
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
 
 
-def deepseek_layer(w, at, x, heads, kv_heads, theta, top_k, capacity, scale, loads):
-    """Sigmoids of the scores; the bias decides which are taken and weighs nothing (arXiv 2412.19437, equations 12 to 16). The balancing loss
-    has their parts of their sum (equations 17 to 20)."""
+def deepseek_gate(affinity, bias, top_k):
+    """Weights and experts: the bias decides which are taken and weighs nothing (arXiv 2412.19437, equations 12 to 16)."""
+    _, expert = (affinity.detach() + bias.detach()).topk(top_k, -1)
+    weight = affinity.gather(-1, expert)
+    return weight / weight.sum(-1, keepdim=True), expert
+
+
+def deepseek_layer(w, at, x, heads, kv_heads, theta, top_k, capacity, scale, loads, groups):
+    """Sigmoids of the scores, with groups as transformers has them. The balancing loss has their parts of their sum (equations 17 to 20)."""
     x = llama_attention(w, at, x, heads, kv_heads, theta)
     y = rms_norm(x, w[at + "post_attention_layernorm.weight"])
     at += "mlp."
-    affinity, bias = F.linear(y, w[at + "gate.weight"]).sigmoid(), at + "e_score_correction_bias"
-    _, expert, kept = route(affinity.detach() + w[bias].detach(), top_k, capacity)
+    scores, bias = F.linear(y, w[at + "gate.weight"]), at + "e_score_correction_bias"
+    affinity = scores.sigmoid()
+    if groups:
+        import latent  # transformers, which other models do without
+        weight, expert = latent.gate(scores, w[bias], top_k, *groups)
+    else:
+        weight, expert = deepseek_gate(affinity, w[bias], top_k)
+    kept = find_slots(expert, affinity.shape[-1], capacity)
     loads[bias] = F.one_hot(expert, affinity.shape[-1]).sum((0, 1, 2)).to(affinity)
-    weight = affinity.gather(-1, expert)
-    weight = weight / weight.sum(-1, keepdim=True)
     share = (F.one_hot(expert, affinity.shape[-1]) * (weight * kept).unsqueeze(-1)).sum(2)
     hidden = F.silu(torch.einsum("bsd,efd->bsef", y, w[at + "w1"])) * torch.einsum("bsd,efd->bsef", y, w[at + "w3"])
     routed = torch.einsum("bsef,edf,bse->bsd", hidden, w[at + "w2"], share)
@@ -352,11 +366,11 @@ def deepseek_layer(w, at, x, heads, kv_heads, theta, top_k, capacity, scale, loa
     return x + scale * routed + shared, balancing_loss((affinity / affinity.sum(-1, keepdim=True)).log(), expert)
 
 
-def deepseek(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, scale, loads, theta=10000.0):
+def deepseek(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, scale, loads, groups=None, theta=10000.0):
     """Logits, and the balancing losses of all layers; loads: how many choices every expert has, of every layer."""
     x, extra = F.embedding(tokens, w["embed_tokens"]), 0.0
     for layer in range(layers):
-        x, loss = deepseek_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta, top_k, capacity, scale, loads)
+        x, loss = deepseek_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta, top_k, capacity, scale, loads, groups)
         extra = extra + balance * loss
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
 

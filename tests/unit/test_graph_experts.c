@@ -45,6 +45,12 @@ Test(experts, gradients_of_sigmoid_gates) {
   check_layer(sigmoid_gate(true, 0.3));
   check_layer(sigmoid_gate(false, 0));
 }
+static zp_op_attr grouped_gate(int64_t k, int64_t groups, int64_t top_groups) {
+  zp_op_attr attr = sigmoid_gate(true, 0.3);
+  attr.top_k = k, attr.groups = groups, attr.top_groups = top_groups;
+  return attr;
+}
+Test(experts, gradients_with_groups_of_experts) { check_layer(grouped_gate(2, 2, 1)); }
 Test(experts, gradients_with_dropped_tokens) { check_layer(gate_attr(2, 0.4, true, 0.1)); }
 
 /* ---- what routing decides ---- */
@@ -97,6 +103,23 @@ Test(experts, normalized_weights_are_those_of_the_chosen_alone) {
   cr_expect_float_eq(r.in->value[r.weight][0], 1 / (1 + exp(-1)), 1e-15);
   cr_expect_float_eq(r.in->value[r.weight][1], 1 / (1 + exp(1)), 1e-15);
   kit_free(&r.k);
+}
+
+/* Experts 0 and 1 are a group, 2 and 3 the other one, which has the larger sum although expert 0 is the best. Equal
+ * groups: the lower one. All groups kept are none. */
+Test(experts, a_group_of_experts_counts_by_its_two_best) {
+  const double scores[S * E] = {3, -3, 1, 1, /**/ 0, 2, -1, 1, /**/ 1, 1, 1, 1, /**/ 0, 0, 0, 9, /**/ 2, 2, 1, 1};
+  routed r = route(scores, grouped_gate(2, 2, 1));
+  cr_assert_eq(r.k.graph->nodes.data[0].attr.slots, 3);
+  expect_slots(&r, (double[]){6, 9, 3, 0, 1, 4, 10, 7, 2, 5, -1, -2});
+  cr_expect_float_eq(r.in->value[r.weight][0], 0.5, 1e-15);
+  double flop = zp_node_flop(r.k.graph, &r.k.graph->nodes.data[0], 1);
+  kit_free(&r.k);
+  routed all = route(scores, grouped_gate(2, 2, 2));
+  cr_expect_eq(all.k.graph->nodes.data[0].attr.groups, 0);
+  cr_expect_eq(all.in->value[all.weight + 1][0], 0, "expert 0 is the best of all");
+  cr_expect_float_eq(flop - zp_node_flop(all.k.graph, &all.k.graph->nodes.data[0], 1), 2 * S * E, 0.5);
+  kit_free(&all.k);
 }
 
 /* Equal scores everywhere: all choices go to expert 0, mean probabilities are 1/E: balance * E * (1 * 1/E) = balance.
@@ -203,6 +226,7 @@ Test(experts, what_does_not_fit_is_refused) {
   expect_error(&k, apply(&k, ZP_OP_TOP_K_GATE, gate_attr(2, 0, true, 0), "g", x, -1, -1), "`capacity`");
   expect_error(&k, apply(&k, ZP_OP_TOP_K_GATE, gate_attr(1, 1, true, 0), "g", x, -1, -1), "would not learn");
   expect_error(&k, apply(&k, ZP_OP_TOP_K_GATE, gate_attr(2, 1, true, -1), "g", x, -1, -1), "`balance`");
+  expect_error(&k, apply(&k, ZP_OP_TOP_K_GATE, grouped_gate(3, 2, 1), "g", x, -1, -1), "`top_groups` leaves 2 experts");
   expect_error(&k, op2(&k, ZP_OP_DISPATCH, x, labels), "must be the slots of a `top_k_gate`");
   expect_error(&k, op2(&k, ZP_OP_DISPATCH, x, x), "must hold i32 ids");
   int weight = apply(&k, ZP_OP_TOP_K_GATE, gate_attr(2, 1, true, 0), "g", x, -1, -1);

@@ -67,6 +67,8 @@ static zpd_routing device_routing(const zpk_routing *r) {
                        .n_slots = r->n_slots,
                        .normalize = r->normalize,
                        .sigmoid = r->sigmoid,
+                       .groups = r->groups,
+                       .top_groups = r->top_groups,
                        .balance = r->balance};
 }
 
@@ -118,6 +120,9 @@ Test(kernels_cuda_experts, gate) {
       for (int way = 0; way < 5; way++) { /* the last two: sigmoids */
         zpk_routing r = routing(&shapes[s], (zpk_dtype)dtype, way & 1, way != 2 && way != 4 ? 0.7 : 0);
         r.sigmoid = way > 2;
+        check_gate(&r);
+        if (way != 3 || r.experts % 4) continue;
+        r.groups = r.experts / 2 < 50 ? r.experts / 2 : 50, r.top_groups = (r.k + 1) / 2 + (r.groups > 2);
         check_gate(&r);
       }
 }

@@ -94,6 +94,68 @@ Test(kernels_experts, gate) {
   }
 }
 
+/* Groups of experts by the definition: those before a group are counted, its score is the largest sum of two. */
+enum { GE = 12, GROUPS = 4, TOP_GROUPS = 2, GROUP = GE / GROUPS, GK = 3 };
+
+static double group_score(const double *preferred) {
+  double most = -INFINITY;
+  for (int i = 0; i < GROUP; i++)
+    for (int j = 0; j < i; j++) most = fmax(most, preferred[i] + preferred[j]);
+  return most;
+}
+
+static bool is_kept(const double *preferred, int group) {
+  double own = group_score(preferred + group * GROUP);
+  int before = 0;
+  for (int g = 0; g < GROUPS; g++) {
+    double other = group_score(preferred + g * GROUP);
+    before += other > own || (other == own && g < group);
+  }
+  return before < TOP_GROUPS;
+}
+
+/* Experts before e, of those that are kept, or of all. */
+static int rank_among(const double *preferred, int e, bool all) {
+  int before = 0;
+  for (int o = 0; o < GE; o++)
+    before += (all || is_kept(preferred, o / GROUP)) &&
+              (preferred[o] > preferred[e] || (preferred[o] == preferred[e] && o < e));
+  return before;
+}
+
+/* Every third token has equal scores, so that the bias alone decides, and the bias of the last two groups is equal. */
+static void check_groups(zpk_dtype dtype) {
+  double score[TOKENS * GE], bias[GE], weight[TOKENS * GK];
+  int32_t slot[TOKENS * GK];
+  zpk_routing r = routing(dtype, true, 0);
+  r.sigmoid = true, r.experts = GE, r.k = GK, r.slots = S, r.groups = GROUPS, r.top_groups = TOP_GROUPS;
+  fill(dtype, score, TOKENS * GE, 1);
+  fill(dtype, bias, GE, 4);
+  int64_t size = zpk_bytes(dtype);
+  memcpy((char *)bias + 3 * GROUP * size, (char *)bias + 2 * GROUP * size, (size_t)(GROUP * size));
+  for (int t = 0; t < TOKENS; t += 3) memset((char *)score + t * GE * size, 0, (size_t)(GE * size));
+  zpk_top_k_gate(&r, score, bias, weight, slot, 0, B);
+  int decided = 0;
+  for (int t = 0; t < TOKENS; t++) {
+    double preferred[GE], sum = 0;
+    for (int e = 0; e < GE; e++) preferred[e] = affinity(&r, get(dtype, score, t * GE + e)) + get(dtype, bias, e);
+    for (int j = 0; j < GK; j++) {
+      int e = slot[t * GK + j] / S;
+      cr_expect(is_kept(preferred, e / GROUP), "token %d takes expert %d of a group that it leaves", t, e);
+      cr_expect_eq(rank_among(preferred, e, false), j, "token %d, choice %d: expert %d", t, j, e);
+      decided += rank_among(preferred, e, true) != j;
+      sum += get(dtype, weight, t * GK + j);
+    }
+    cr_expect_float_eq(sum, 1, dtype == ZPK_F64 ? 1e-15 : 3e-7);
+  }
+  cr_expect(decided > 0, "groups that change no choice test nothing");
+}
+
+Test(kernels_experts, groups) {
+  check_groups(ZPK_F32);
+  check_groups(ZPK_F64);
+}
+
 Test(kernels_experts, equal_scores_go_to_the_lower_expert) {
   double score[TOKENS * E] = {0}, weight[TOKENS * K];
   int32_t slot[TOKENS * K];

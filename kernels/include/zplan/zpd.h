@@ -167,6 +167,7 @@ typedef struct zpd_attention {
 typedef struct zpd_routing {
   zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
   zpd_int normalize, sigmoid, accumulate; /* accumulate: load_grad */
+  zpd_int groups, top_groups;             /* gate_choose */
   double balance, loss_scale;
   const double *scale_there; /* gate_grad: a further factor of loss_scale that only the device knows; NULL: 1 */
   const void *in;            /* scores; x of dispatch, y of the others */
@@ -414,6 +415,7 @@ enum {
   ZPD_GATE_TOKENS = 256, /* gate_grad: block (x, y) takes tokens [256 x, 256 x + 256) of sample y; gate_places: a block
                             a sample; dispatch, combine: a block a token */
   ZPD_MAX_EXPERTS = 1024,
+  ZPD_MAX_EXPERT_GROUPS = 64,
   ZPD_CE_THREADS = 256,         /* stats, grad: a block a row; loss: zpd_loss_blocks */
   ZPD_SQUARES_BLOCKS = 256,     /* square_segments: most blocks of a segment, */
   ZPD_SQUARES_ELEMENTS = 16384, /* each with at least as many elements, but the last */

@@ -236,13 +236,17 @@ void zpk_attention_bias_grad(const zpk_attention_args *args);
 /* ---- mixture of experts: every sample routes its own tokens to the slots of experts ---- */
 #define ZPK_MAX_EXPERTS 1024
 #define ZPK_MAX_TOP_K 16
+#define ZPK_MAX_EXPERT_GROUPS 64
 typedef struct zpk_routing {
   zpk_dtype dtype;
   int64_t B, S, k;        /* k: choices of a token */
   int64_t experts, slots; /* gates: of all ranks; slots of one expert for one sample */
   bool normalize;         /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
-  bool sigmoid;   /* gates: affinities are sigmoids of scores, and such weights are these; probabilities are their
-                     parts of the sum (arXiv 2412.19437, section 2.1.2). Else softmax */
+  bool sigmoid; /* gates: affinities are sigmoids of scores, and such weights are these; probabilities are their
+                   parts of the sum (arXiv 2412.19437, section 2.1.2). Else softmax */
+  /* gates: of so many equal groups of experts, scored by their two best affinities with the bias, a token keeps
+   * top_groups (arXiv 2412.19437, section 2.1.2); equal ones: the lower. 0 both: all experts. Requires sigmoid */
+  int64_t groups, top_groups;
   double balance; /* gates: weight of the balancing loss, only in the gradient */
   int64_t d;      /* the others: columns of a token */
   /* the others: this rank's share of a sample's experts * slots, padding experts included */

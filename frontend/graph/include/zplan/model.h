@@ -18,7 +18,8 @@
 #define ZP_MAX_OPERANDS 5 /* of an operation that users write: attention's */
 #define ZP_MAX_EXPERTS 1024
 #define ZP_MAX_TOP_K 16 /* experts that one token may choose */
-#define ZP_DIM_B (-1)   /* the micro-batch size; only as dim[0] */
+#define ZP_MAX_EXPERT_GROUPS 64
+#define ZP_DIM_B (-1) /* the micro-batch size; only as dim[0] */
 
 typedef struct zp_shape {
   int rank;
@@ -128,9 +129,9 @@ typedef enum zp_op_class {
   /* choice whose expert has no slot left is dropped. So a sample's result depends on no other sample and on no plan.  \
    */                                                                                                                  \
   X(TOP_K_GATE, "top_k_gate", ROUTING) /* scores[B,S,E] -> weight[B,S,k], slot i32[B,S,k]: e * C + place, or -1-e */   \
-                                       /* when dropped; attr.top_k capacity normalize balance sigmoid. With a      */  \
-                                       /* second operand bias[E], a parameter, that is added for the choice alone  */  \
-  X(DISPATCH, "dispatch", ROUTING)     /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */   \
+  /* when dropped; attr.top_k capacity normalize balance sigmoid groups. With a */                                     \
+  /* second operand bias[E], a parameter, that is added for the choice alone  */                                       \
+  X(DISPATCH, "dispatch", ROUTING) /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */       \
   X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k] */       \
   X(COMBINE, "combine", ROUTING) /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */         \
   X(MEAN, "mean", POSITIONS)     /* x[B,S,d] -> [B,d]: the sum over positions times attr.value (0: 1 / S) */           \
@@ -222,6 +223,9 @@ typedef struct zp_op_attr {
    * balancing loss. experts: local number in local graphs; slots: of one expert for one sample. */
   double capacity, balance;
   int64_t top_k, experts, slots;
+  /* Gates, with sigmoids: experts lie in so many equal groups one behind the other, of which a token keeps top_groups;
+   * it chooses among their experts. 0 both: among all. */
+  int64_t groups, top_groups;
   /* sigmoid: an affinity is the sigmoid of its score, else the softmax. bias_rate: of the bias in a step. */
   double bias_rate;
   bool trans, tanh_form, causal, interleaved, normalize, sigmoid;
