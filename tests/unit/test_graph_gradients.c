@@ -188,6 +188,24 @@ Test(gradients, attention_with_bent_scores) {
   check_scores(2, 4, true);
 }
 
+/* The mask is a function of the place: slopes are of one and the same function. */
+static void check_attention_dropout(int64_t window, double softcap, bool causal) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  zp_op_attr attr = {
+      .heads = 4, .kv_heads = 2, .causal = causal, .window = window, .softcap = softcap, .rate = 0.4, .stream = 0x8000};
+  carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false),
+                      linear(&k, "v", x, D / 2, false)));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, attention_with_dropout) {
+  check_attention_dropout(0, 0, true);
+  check_attention_dropout(0, 0, false);
+  check_attention_dropout(3, 0.7, false);
+}
+
 static void check_sparse(zp_sparse sparse, int heads, bool causal) {
   enum { POSITIONS = 64, COLUMNS = 4 };
   kit k = kit_new(POSITIONS, 1, COLUMNS);
