@@ -148,8 +148,8 @@ typedef struct zpk_layout {
                * model has number h % (1 + others). All have the same block */
 } zpk_layout;
 enum { ZPK_SPARSE_UNIT = 16 };
-/* Dropout of probabilities: sums of the softmax are of all keys, what is kept weighs 1 / (1 - rate) as much. Numbers are
- * those of zpk_philox_uniform, in which a pair of query and key is zpk_attention_element; nothing is stored. */
+/* Dropout of probabilities: sums of the softmax are of all keys, what is kept weighs 1 / (1 - rate) as much. Numbers
+ * are those of zpk_philox_uniform, in which a pair of query and key is zpk_attention_element; nothing is stored. */
 typedef struct zpk_attention_dropout {
   double rate; /* 0: none, and all else is not read */
   uint64_t seed, step, stream, instance;
