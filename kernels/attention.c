@@ -103,6 +103,7 @@ static zpk_attention_args one_sample(const zpk_attention_args *args, int64_t b, 
   }
   one.lse = (char *)one.lse + query * one.H * real;
   if (one.bias_sums) one.bias_sums = (char *)one.bias_sums + b * one.H * one.buckets * real;
+  one.dropout.first_sample += b;
   one.B = 1;
   *(one.keys ? &one.keys : &one.S) = length;
   one.lengths = NULL;
@@ -113,6 +114,7 @@ void zpk_attention_on(const zpk_attention_level *level, bool backward, const zpk
                       int64_t end, int worker) {
   assert(args->G >= 1 && args->H % args->G == 0 && worker >= 0);
   assert(begin >= 0 && begin <= end && end <= args->B * args->G);
+  assert(args->dropout.rate >= 0 && args->dropout.rate < 1);
   assert(!args->keys || (!args->causal && !args->window && !args->layout && !args->buckets));
   int64_t all = zpk_keys(args), group = args->H / args->G, lines = 0;
   int64_t bytes = zpk_attention_workspace(args->dtype, backward ? args->S : all, args->hd, group, backward);
@@ -140,7 +142,7 @@ void zpk_attention_stretch_on(const zpk_attention_level *level, const zpk_attent
                               int64_t n, int64_t begin, int64_t end, int worker) {
   assert(args->G >= 1 && args->H % args->G == 0 && worker >= 0);
   assert(begin >= 0 && begin <= end && end <= args->B * args->G);
-  assert(first >= 0 && n >= 1 && first + n <= args->S && (args->keys || args->causal));
+  assert(first >= 0 && n >= 1 && first + n <= args->S && (args->keys || args->causal) && args->dropout.rate == 0);
   int64_t group = args->H / args->G;
   char *share =
       (char *)args->workspace + worker * zpk_attention_workspace(args->dtype, zpk_keys(args), args->hd, group, false);

@@ -3,9 +3,10 @@
  *
  *   dV += P^T dO      dS = P * (dO V^T - D) * scale      dQ += dS K      dK += dS^T Q
  *
- * and with bent scores (attention_bend.h) their slope beside the scale.
- * Key blocks outside, query blocks of all query heads of the group inside: dK and dV of a block are finished before the
- * next; dQ is added up in the order of key blocks: in memory, or in the workspace when memory has no REALs. */
+ * and with bent scores (attention_bend.h) their slope beside the scale; with dropout P of dV, and dO V^T, are
+ * multiplied by its factors, and D is what it was. Key blocks outside, query blocks of all query heads of the group
+ * inside: dK and dV of a block are finished before the next; dQ is added up in the order of key blocks: in memory, or
+ * in the workspace when memory has no REALs. */
 
 /* The worker's share: ten blocks, and where ELEM is shorter than REAL the group's sums of dQ, [heads][S][ld]. */
 typedef struct NAME(backward_blocks) {
@@ -88,7 +89,10 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
   for (int64_t i = 0; i < rows; i++) {
     zpk_span seen = zpk_seen_keys(args, first + i, key, keys);
     REAL delta = NAME(dot)(w->d_o + i * ld, o + i * args->o_ld, hd);
-    REAL *p = w->p + i * BLOCK, *ds = w->ds + i * BLOCK, grad[BLOCK];
+    REAL *p = w->p + i * BLOCK, *ds = w->ds + i * BLOCK, grad[BLOCK], factor[BLOCK];
+    bool drops = args->dropout.rate > 0 && seen.from < seen.to;
+    if (drops) NAME(draw_factors)(args, b, h, first + i, key, factor);
+    for (int64_t j = 0; drops && j < BLOCK; j++) ds[j] *= factor[j];
     if (NAME(bends)(args)) {
       NAME(bend)(args, (REAL)args->scale, &bias, first + i - key, p, grad);
       NAME(softmax_grad)(p, ds, seen, 1, lse[i * args->H], delta);
@@ -96,6 +100,7 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
       for (int64_t j = seen.from; j < seen.to; j++) ds[j] *= grad[j];
     } else
       NAME(softmax_grad)(p, ds, seen, (REAL)args->scale, lse[i * args->H], delta);
+    for (int64_t j = 0; drops && j < BLOCK; j++) p[j] *= factor[j];
   }
   NAME(multiply)(w->p, 1, BLOCK, w->d_o, ld, keys, ld, rows, true, w->dv, ld);
   NAME(multiply)(w->ds, 1, BLOCK, w->q, ld, keys, ld, rows, true, w->dk, ld);

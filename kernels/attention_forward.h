@@ -25,6 +25,15 @@ static inline void NAME(softmax_step)(REAL *score, zpk_span seen, NAME(rows) * s
   state->sum[i] += NAME(block_sum)(score);
 }
 
+/* What dropout multiplies probabilities of a query and of a tile's keys with. */
+static inline void NAME(draw_factors)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t query, int64_t key,
+                                      REAL factor[BLOCK]) {
+  uint32_t kept[BLOCK];
+  const REAL more = (REAL)(1 / (1 - args->dropout.rate));
+  draw_keys(args, b, h, query, key, kept);
+  for (int64_t j = 0; j < BLOCK; j++) factor[j] = kept[j] ? more : 0;
+}
+
 /* Output and log-sum-exp of the block's rows, which are queries first .. first + rows - 1 of head h. */
 static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t rows,
                                const NAME(rows) * state, const REAL *o, int64_t ld) {
@@ -39,7 +48,7 @@ static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_
 
 /* A block of queries, first .. first + rows - 1 of a head, while it meets keys. */
 typedef struct NAME(query_block) {
-  int64_t first, rows, ld;
+  int64_t b, h, first, rows, ld;
   REAL *q, *o, *p; /* [BLOCK][ld] twice, [BLOCK][BLOCK] */
   NAME(by_distance) bias;
   NAME(rows) state;
@@ -48,6 +57,8 @@ typedef struct NAME(query_block) {
 static void NAME(begin_queries)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t rows,
                                 REAL *workspace, REAL *lines, NAME(query_block) * x) {
   int64_t hd = args->hd, ld = zpk_padded_head(args->dtype, hd);
+  x->b = b;
+  x->h = h;
   x->first = first;
   x->rows = rows;
   x->ld = ld;
@@ -70,11 +81,15 @@ static void NAME(add_keys)(const zpk_attention_args *args, NAME(query_block) * x
   int64_t ld = x->ld;
   for (int64_t i = 0; i < x->rows; i++) {
     zpk_span seen = zpk_seen_keys(args, x->first + i, key, keys);
-    if (NAME(bends)(args)) NAME(bend)(args, 1, &x->bias, x->first + i - key, x->p + i * BLOCK, NULL);
+    REAL *p = x->p + i * BLOCK, factor[BLOCK];
+    if (NAME(bends)(args)) NAME(bend)(args, 1, &x->bias, x->first + i - key, p, NULL);
     if (seen.from < seen.to)
-      NAME(softmax_step)(x->p + i * BLOCK, seen, &x->state, i, x->o + i * ld, ld);
+      NAME(softmax_step)(p, seen, &x->state, i, x->o + i * ld, ld);
     else
-      memset(x->p + i * BLOCK, 0, BLOCK * sizeof(REAL));
+      memset(p, 0, BLOCK * sizeof(REAL));
+    if (args->dropout.rate == 0 || seen.from >= seen.to) continue;
+    NAME(draw_factors)(args, x->b, x->h, x->first + i, key, factor);
+    for (int64_t j = 0; j < BLOCK; j++) p[j] *= factor[j];
   }
   NAME(multiply)(x->p, BLOCK, 1, values + key * ld, ld, x->rows, ld, keys, true, x->o, ld);
 }

@@ -1,6 +1,8 @@
 /* Everything of attention for one instruction set, all dtypes, and its table. Expects LEVEL, VECTOR_BYTES and VECTORS.
  */
+#include <assert.h>
 #include <string.h>
+#include "attention_drop.h"
 
 #define TEMPLATE "attention_template.h"
 #include "every_dtype.h"

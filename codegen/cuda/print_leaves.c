@@ -6,6 +6,7 @@
  * for all heads of the row. */
 #include <ctype.h>
 #include <string.h>
+#include <zplan/zpk.h>
 #include "text.h"
 
 /* The part of 48 KiB static shared memory that cosines and sines may take. */
@@ -186,7 +187,7 @@ static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
   zp_cuda_open_packs(t, v->cols);
   zp_cuda_open_columns(t);
   zp_buf_line(&t->out, "kept_%s%s |= (unsigned)(zpd_random_word(stream, %s) >= %uu) << %s;", v->name, word,
-              zp_cuda_column_of(t, v), zp_row_keep_threshold(v->imm), bit);
+              zp_cuda_column_of(t, v), zpk_keep_threshold(v->imm), bit);
   zp_cuda_close_columns(t);
   zp_cuda_close_packs(t);
   zp_cuda_close(t);

@@ -68,7 +68,7 @@ static LLVMValueRef kept_bytes(zp_emit *e, const philox *x, double rate) {
   LLVMValueRef byte[4];
   for (int i = 0; i < 4; i++) {
     LLVMValueRef word = low_halves(e, x->word[i]);
-    LLVMValueRef kept = LLVMBuildICmp(e->builder, LLVMIntUGE, word, constant(e, zp_row_keep_threshold(rate)), "");
+    LLVMValueRef kept = LLVMBuildICmp(e->builder, LLVMIntUGE, word, constant(e, zpk_keep_threshold(rate)), "");
     byte[i] = LLVMBuildZExt(e->builder, kept, zp_emit_vector(e->i8, lanes), "");
   }
   return interleave(e, byte, lanes);

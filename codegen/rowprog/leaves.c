@@ -2,12 +2,6 @@
 #include <math.h>
 #include "rowprog.h"
 
-/* number / 2^32 >= rate, in integers. */
-uint32_t zp_row_keep_threshold(double rate) {
-  double scaled = ceil(ldexp(rate, 32));
-  return scaled >= 0x1p32 ? UINT32_MAX : (uint32_t)scaled;
-}
-
 int64_t zp_row_pair_of(zp_row_pairs pairs, int64_t c) { return pairs.interleaved ? c / 2 : c % (pairs.head / 2); }
 bool zp_row_first_of_pair(zp_row_pairs pairs, int64_t c) { return pairs.interleaved ? c % 2 == 0 : c < pairs.head / 2; }
 

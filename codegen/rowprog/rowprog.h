@@ -153,8 +153,6 @@ typedef struct zp_row_schedule {
 zp_row_schedule zp_row_make_schedule(const zp_row_program *program);
 
 /* ---- leaves.c: what the targets must agree on ---- */
-/* Dropout keeps an element when its 32-bit random number is not below this. */
-uint32_t zp_row_keep_threshold(double rate);
 /* Rotary pairs: of column c of a head, its pair and whether it is the pair's first column, whose sine is negative; the
  * angle of a pair (of a COS or SIN) for each position. */
 int64_t zp_row_pair_of(zp_row_pairs pairs, int64_t c);

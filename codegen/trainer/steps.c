@@ -72,6 +72,17 @@ static void emit_bias(zp_frame *f, const zp_step *s, zpk_dtype dtype, int64_t sh
                 zp_frame_gradient(f, s->sums.data[0].use), scratch, ZP_LL(shares + bias_lines(f, s, dtype)));
 }
 
+/* Seed and step are the runtime's, which draws in training alone. */
+static void emit_attention_dropout(zp_frame *f, const zp_step *s, int64_t queries, int64_t keys) {
+  const zp_op_attr *attr = &s->node->attr;
+  zp_buf_line(&f->e->out, "    .dropout = {.rate = %s, .stream = %lld, .instance = %s,",
+              zp_decimal(f->e->arena, attr->rate), ZP_LL(attr->stream), f->seg->segment->is_repeat ? "layer" : "0");
+  zp_buf_line(&f->e->out,
+              "                .first_sample = c->first_sample + mb * MICROBATCH, .queries = %s, .keys = %s},",
+              zp_frame_positions(f, queries), zp_frame_positions(f, keys));
+  f->uses_layer |= f->seg->segment->is_repeat;
+}
+
 static void emit_attention(zp_frame *f, const zp_step *s) {
   const zp_node *n = s->node;
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
@@ -96,11 +107,13 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   if (n->attr.layout) zp_buf_line(out, "    .layout = layout%d,", zp_layout_number(f->model, n->attr.layout));
   if (n->attr.softcap > 0) zp_buf_line(out, "    .softcap = %s,", zp_decimal(f->e->arena, n->attr.softcap));
   if (n->attr.alibi_heads) zp_buf_line(out, "    .alibi_heads = %lld,", ZP_LL(n->attr.alibi_heads));
-  if (q->split_dim >= 0 && (n->attr.alibi_heads || (n->attr.layout && n->attr.layout->sets > 1)))
+  bool drops = n->attr.rate > 0 && !f->stretch;
+  if (q->split_dim >= 0 && (n->attr.alibi_heads || drops || (n->attr.layout && n->attr.layout->sets > 1)))
     zp_buf_line(out, "    .first_head = c->t * %lld,", ZP_LL(n->attr.heads));
   if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
   if (n->attr.cross) zp_buf_line(out, "    .keys = %s,", zp_frame_positions(f, keys));
   if (n->attr.max_distance) emit_bias(f, s, dtype, shares);
+  if (drops) emit_attention_dropout(f, s, S, keys);
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
               zp_frame_name(f, in[2]), ZP_LL(zp_frame_buffer(f, in[2])->ld));

@@ -100,6 +100,9 @@ typedef struct head {
   int64_t window;               /* how far a query sees, 0: all */
   int64_t length;               /* keys that are there; of one sequence queries, too */
   bool cross;
+  const zp_interpreter *random; /* of dropout, with the sample's number in the batch; NULL: none */
+  uint64_t sample, stream;
+  double rate;
   const double *bias; /* of the first bucket, one every `heads`; NULL: none */
   double *d_bias;     /* likewise */
   int64_t buckets, max_distance;
@@ -135,6 +138,12 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .softcap = attr->softcap,
              .number = number_of(in, node, h)};
   at.slope = slope_of(at.number, attr->alibi_heads);
+  if (attr->rate > 0) {
+    at.random = in;
+    at.sample = in->first_sample + (uint64_t)sample;
+    at.stream = (uint64_t)attr->stream;
+    at.rate = attr->rate;
+  }
   int lengths = zp_attention_lengths(node);
   at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.keys;
   int bias = zp_attention_bias(node);
@@ -188,6 +197,15 @@ static double score_slope(const head *at, double score, int64_t i, int64_t j) {
   return at->scale * (1 - bent * bent);
 }
 
+/* What dropout multiplies a probability with: a key in four, and so a row of keys, begins at a multiple of four. */
+static double kept(const head *at, int64_t i, int64_t j) {
+  if (!at->random) return 1;
+  int64_t row = at->number * at->queries + i, row_elements = (at->keys + 3) / 4 * 4;
+  double u = zp_philox_uniform(at->random->seed, at->random->step, at->sample, at->stream, at->random->instance,
+                               (uint64_t)(row * row_elements + j));
+  return u >= at->rate ? 1 / (1 - at->rate) : 0;
+}
+
 static void attention_head(const head *at, const double *q, const double *k, const double *v, double *o, double *lse) {
   for (int64_t i = 0; i < at->queries; i++) {
     double max = -INFINITY, sum = 0, *out = o + at->q_at + i * at->q_cols;
@@ -197,11 +215,12 @@ static void attention_head(const head *at, const double *q, const double *k, con
     for (int64_t c = 0; c < at->d; c++) out[c] = 0;
     for (int64_t j = 0; j < keys_of(at, i); j++)
       for (int64_t c = 0; c < at->d; c++)
-        out[c] += exp(score(at, q, k, i, j) - log_sum) * v[at->kv_at + j * at->kv_cols + c];
+        out[c] += kept(at, i, j) * exp(score(at, q, k, i, j) - log_sum) * v[at->kv_at + j * at->kv_cols + c];
   }
 }
 
-/* p = exp(s - lse); dv += p do; ds = p (do v - do o) scale; dq += ds k; dk += ds q. in: q, k, v, o, lse, do. */
+/* p = exp(s - lse), z dropout's factor: dv += z p do; ds = p (z do v - do o) scale; dq += ds k; dk += ds q. in: q, k,
+ * v, o, lse, do. */
 static void attention_head_grad(const head *at, double *const in[6], double *dq, double *dk, double *dv) {
   const double *q = in[0], *k = in[1], *v = in[2], *o = in[3], *lse = in[4], *d_o = in[5];
   for (int64_t i = 0; i < at->queries; i++) {
@@ -211,11 +230,12 @@ static void attention_head_grad(const head *at, double *const in[6], double *dq,
     for (int64_t j = 0; j < keys_of(at, i); j++) {
       int64_t kj = at->kv_at + j * at->kv_cols;
       double s = score(at, q, k, i, j), p = exp(s - lse[at->lse_at + i * at->heads]), dp = 0;
-      for (int64_t c = 0; c < at->d; c++) dp += d_o[qi + c] * v[kj + c];
+      double factor = kept(at, i, j);
+      for (int64_t c = 0; c < at->d; c++) dp += factor * d_o[qi + c] * v[kj + c];
       double ds = p * (dp - dot) * score_slope(at, s, i, j);
       if (at->d_bias) at->d_bias[bucket_of(at, i, j) * at->heads] += p * (dp - dot);
       for (int64_t c = 0; c < at->d; c++) {
-        dv[kj + c] += p * d_o[qi + c];
+        dv[kj + c] += factor * p * d_o[qi + c];
         dq[qi + c] += ds * k[kj + c];
         dk[kj + c] += ds * q[qi + c];
       }

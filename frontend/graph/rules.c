@@ -240,6 +240,23 @@ static bool want_bias(zp_rule *rule) {
   return false;
 }
 
+/* The numbers of a sample's pairs of positions must have room in the counter, in which rows of keys begin at multiples
+ * of four. */
+static bool want_dropout(zp_rule *rule) {
+  const zp_op_attr *attr = &rule->attr;
+  double keys = ceil((double)zp_rule_shape(rule, 1)->dim[1] / 4) * 4;
+  double pairs = (double)attr->heads * (double)zp_rule_shape(rule, 0)->dim[1] * keys;
+  if (!(attr->rate >= 0 && attr->rate < 1)) {
+    zp_rule_fail(rule, ZP_Z0208, "`dropout` of `attention` must be at least 0 and below 1, not %g", attr->rate);
+    return false;
+  }
+  if (attr->rate == 0 || pairs <= 0x1p34) return true;
+  zp_rule_help(zp_rule_fail(rule, ZP_Z0208,
+                            "`dropout` of `attention` has numbers for 2^34 pairs of positions, not for %.4g", pairs),
+               "heads * queries * keys of one sample: shorter samples, or no dropout on probabilities");
+  return false;
+}
+
 static void attention(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   for (int i = 0; i < 3; i++)
@@ -257,6 +274,7 @@ static void attention(zp_rule *rule) {
     zp_rule_fail(rule, ZP_Z0208, "`softcap` of `attention` must be positive, not %g", attr->softcap);
     return;
   }
+  if (!want_dropout(rule)) return;
   bool lengths = rule->n_in - (attr->max_distance > 0) > 3;
   if (!want_window(rule) || !want_layout(rule) || (lengths && !want_lengths(rule, 3)) || !want_bias(rule)) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);

@@ -69,6 +69,8 @@ const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
     if (node->attr.window) zp_buf_printf(&text, " window %lld", (long long)node->attr.window);
     if (node->attr.softcap > 0) zp_buf_printf(&text, " softcap %g", node->attr.softcap);
     if (node->attr.alibi_heads) zp_buf_printf(&text, " alibi %lld", (long long)node->attr.alibi_heads);
+    if (zp_op_get_class(node->op) == ZP_CLASS_ATTENTION && node->attr.rate > 0)
+      zp_buf_printf(&text, " dropout %g stream %lld", node->attr.rate, (long long)node->attr.stream);
     if (node->attr.sigmoid) zp_buf_puts(&text, " sigmoid");
     if (node->attr.groups)
       zp_buf_printf(&text, " groups %lld of %lld", (long long)node->attr.top_groups, (long long)node->attr.groups);

@@ -74,7 +74,11 @@ void hf_read_t5(hf_reader *r) {
   read_head(r);
   if (hf_real(r, "initializer_factor", 1, 0, 1e6) != 1)
     hf_note(r, "`initializer_factor` was left out: weights begin as those of factor 1");
-  if (m->dropout > 0) hf_note(r, "attention has no dropout on its probabilities, which `dropout_rate` means as well");
+  if (m->dropout > 0)
+    hf_note(
+        r,
+        "`dropout_rate` means probabilities of attention as well: `attention(..., dropout = %g)`, which was left out",
+        m->dropout);
   if (hf_flag(r, "is_decoder", false) || !hf_flag(r, "is_encoder_decoder", true))
     hf_refuse(r, hf_flag(r, "is_decoder", false) ? "is_decoder" : "is_encoder_decoder", NULL,
               "one half of the model: the import writes an encoder and a decoder");

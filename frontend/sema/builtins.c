@@ -123,11 +123,13 @@ static bool apply_split(zp_elab *e, const zp_builtin *op, const zp_expr *call, c
 }
 
 /* Places of arguments of attention. */
-enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11, CROSS = 12, BIAS = 13, MAX_DISTANCE = 14 };
+enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11, CROSS = 12, BIAS = 13, MAX_DISTANCE = 14, DROPOUT = 15 };
+/* Streams of attention's dropout: apart from those of `dropout`, which must not depend on what attention drops. */
+enum { ATTENTION_STREAMS = 0x8000 };
 
 static bool apply_attention(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
                             zp_value *value) {
-  zp_op_attr attr = {0};
+  zp_op_attr attr = {.stream = ATTENTION_STREAMS + e->attention_streams++};
   bool alibi;
   bool ok = zp_elab_require(e, call, op->name, "heads", &slots[3]) &&
             zp_slot_count(e, &slots[3], "heads", 1, &attr.heads) &&
@@ -139,7 +141,8 @@ static bool apply_attention(zp_elab *e, const zp_builtin *op, const zp_expr *cal
             zp_slot_number(e, &slots[SOFTCAP], "softcap", 0, &attr.softcap) &&
             zp_slot_bool(e, &slots[ALIBI], "alibi", false, &alibi) &&
             zp_slot_bool(e, &slots[CROSS], "cross", false, &attr.cross) &&
-            zp_slot_count(e, &slots[MAX_DISTANCE], "max_distance", slots[BIAS].given ? 128 : 0, &attr.max_distance);
+            zp_slot_count(e, &slots[MAX_DISTANCE], "max_distance", slots[BIAS].given ? 128 : 0, &attr.max_distance) &&
+            zp_slot_number(e, &slots[DROPOUT], "dropout", 0, &attr.rate);
   if (!ok) return false;
   attr.heads_extent = slots[3].value.extent;
   if (slots[6].given && attr.scale <= 0) {
@@ -148,6 +151,11 @@ static bool apply_attention(zp_elab *e, const zp_builtin *op, const zp_expr *cal
   }
   if (slots[SOFTCAP].given && attr.softcap <= 0) {
     zp_report(e->diags, ZP_Z0237, slots[SOFTCAP].value.span, "`softcap` must be above 0, this is %g", attr.softcap);
+    return false;
+  }
+  if (attr.rate < 0 || attr.rate >= 1) {
+    zp_report(e->diags, ZP_Z0237, slots[DROPOUT].value.span, "a dropout rate lies in 0 .. 1 (1 excluded), this is %g",
+              attr.rate);
     return false;
   }
   if (slots[MAX_DISTANCE].given && !slots[BIAS].given) {
@@ -315,7 +323,7 @@ static const zp_builtin builtins[] = {
     {"attention",
      3,
      {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
-      "cross", "relative_bias", "max_distance", "!bias"},
+      "cross", "relative_bias", "max_distance", "dropout", "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate",

@@ -63,6 +63,7 @@ typedef struct zp_elab {
   const zp_expr *transposable; /* the second operand of the matmul being read: the one place for transpose() */
   double dropout;              /* train's rate */
   int64_t streams;             /* dropout streams given out */
+  int64_t attention_streams;   /* likewise of attention's probabilities */
   ZP_VEC(zp_handle) handles;
   ZP_VEC(zp_loss_terms) sums;
   int segment;                    /* open segment, -1: the next op opens one */

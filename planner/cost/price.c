@@ -65,10 +65,11 @@ static double attention_s(const pricer *p, const zp_step *step) {
   double sequence = (double)in_shape(p, step->node, 1)->dim[1], head = (double)step->node->attr.head_size;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
   const zp_layout *layout = step->node->attr.layout;
+  double flop = zp_cost_dropped_flop(step->flop, step->node->attr.rate, head, backward);
   if (layout)
-    return zp_cost_sparse_attention(p->machine, step->flop * zp_layout_excess(layout, step->node->attr.heads),
-                                    step->bytes, (double)layout->block, head, backward);
-  return zp_cost_attention(p->machine, step->flop, step->bytes, zp_attention_reach(&step->node->attr, sequence), head,
+    return zp_cost_sparse_attention(p->machine, flop * zp_layout_excess(layout, step->node->attr.heads), step->bytes,
+                                    (double)layout->block, head, backward);
+  return zp_cost_attention(p->machine, flop, step->bytes, zp_attention_reach(&step->node->attr, sequence), head,
                            backward);
 }
 

@@ -62,7 +62,7 @@ typedef struct zp_gpt {
   int64_t positions; /* rows of a learned table; 0: none */
   bool qkv_bias, proj_bias, mlp_bias, tied;
   zp_gpt_activation activation;
-  double dropout;
+  double dropout, attention_dropout;
   int64_t experts, top_k; /* 0: no experts */
   int64_t slots;          /* of an expert for one sample */
   double capacity, balance;

@@ -76,6 +76,7 @@ static bool match_attention(zp_gpt_reader *r, int branch, int carry) {
   if (!n || n->op != ZP_OP_ATTENTION)
     return zp_gpt_stop(r, proj.span, "the first branch of a layer is no attention with an output projection");
   gpt->proj_bias = proj.bias;
+  gpt->attention_dropout = n->attr.rate;
   gpt->heads = n->attr.heads;
   gpt->kv_heads = n->attr.kv_heads ? n->attr.kv_heads : n->attr.heads;
   gpt->head_size = zp_shape_cols(&r->graph->tensors.data[n->in.data[0]].shape) / gpt->heads;

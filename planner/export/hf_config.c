@@ -43,7 +43,7 @@ static void set_gpt2(zp_json *o, const zp_gpt *g) {
   zp_json_set_real(o, "layer_norm_epsilon", g->norm_eps);
   zp_json_set_real(o, "embd_pdrop", g->dropout);
   zp_json_set_real(o, "resid_pdrop", g->dropout);
-  zp_json_set_real(o, "attn_pdrop", 0);
+  zp_json_set_real(o, "attn_pdrop", g->attention_dropout);
 }
 
 static void set_others(zp_json *o, const zp_gpt *g) {
@@ -54,7 +54,7 @@ static void set_others(zp_json *o, const zp_gpt *g) {
   zp_json_set_int(o, "intermediate_size", g->ff);
   zp_json_set_string(o, "hidden_act", activation_of(g));
   zp_json_set_real(o, "rope_theta", g->theta);
-  zp_json_set_real(o, "attention_dropout", 0);
+  zp_json_set_real(o, "attention_dropout", g->attention_dropout);
 }
 
 static void set_neox(zp_json *o, const zp_gpt *g) {

@@ -100,7 +100,7 @@ static zp_json *bert(const zp_model *model, found attention) {
   bool relu = gelu.node && gelu.node->op == ZP_OP_RELU, tanh_form = gelu.node && gelu.node->attr.tanh_form;
   zp_json_set_string(o, "hidden_act", relu ? "relu" : tanh_form ? "gelu_new" : "gelu");
   zp_json_set_real(o, "hidden_dropout_prob", dropout_of(model));
-  zp_json_set_real(o, "attention_probs_dropout_prob", 0);
+  zp_json_set_real(o, "attention_probs_dropout_prob", attention.node->attr.rate);
   zp_json_set_bool(o, "tie_word_embeddings", true);
   zp_json_set_int(o, "pad_token_id", 0);
   return o;

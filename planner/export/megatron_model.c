@@ -133,7 +133,7 @@ void zp_megatron_model(zp_megatron *m) {
   put_biases(m);
   if (!gpt->tied) PUT(UNTIED);
   PUT_REAL(HIDDEN_DROPOUT, gpt->dropout);
-  PUT_REAL(ATTENTION_DROPOUT, 0);
+  PUT_REAL(ATTENTION_DROPOUT, gpt->attention_dropout);
   put_start(m);
   put_precision(m);
 }

@@ -153,6 +153,13 @@ double zp_cost_attention(const zp_machine *machine, double flop, double bytes, d
   return zp_cost_roofline(machine, flop, device_of(machine)->eff_attention, bytes);
 }
 
+double zp_cost_dropped_flop(double flop, double rate, double head, bool backward) {
+  enum { FORWARD = 4, BACKWARD = 10 }; /* for a pair and a column, as zp_node_flop counts */
+  assert(flop >= 0 && rate >= 0 && head > 0);
+  if (rate == 0) return flop;
+  return flop * (1 + zp_cost_constant(ZP_COST_ATTENTION_DROPOUT) / ((backward ? BACKWARD : FORWARD) * head));
+}
+
 double zp_cost_sparse_attention(const zp_machine *machine, double flop, double bytes, double block, double head,
                                 bool backward) {
   assert(flop >= 0 && bytes >= 0 && block > 0 && head > 0);

@@ -44,6 +44,7 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
     double sequence = (double)problem->graph->tensors.data[node->in.data[1]].shape.dim[1];
     double head = (double)node->attr.head_size;
     const zp_layout *layout = node->attr.layout;
+    flop = zp_cost_dropped_flop(flop, node->attr.rate, head, false);
     return FORWARD_AND_BACKWARD *
            (layout ? zp_cost_sparse_attention(machine, sparse_flop(node, share, flop), bytes, (double)layout->block,
                                               head, false)

@@ -177,6 +177,9 @@ static void run_checked(zpr *c, const zpk_attention_args *a, bool backward, zpr_
 
 static void run_attention(zpr *c, const zpk_attention_args *args, bool backward, zpr_task *task) {
   zpk_attention_args a = *args;
+  a.dropout.seed = c->program->seed;
+  a.dropout.step = (uint64_t)c->step;
+  if (!c->training) a.dropout.rate = 0;
   zpr_comm_progress(c);
   if (c->state->options.check_memory)
     run_checked(c, &a, backward, task);

@@ -3,7 +3,7 @@
 
     streams.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
-t5.dz: an encoder and a decoder, lengths, relative biases that share a table. streams.dz: two streams that a repeat carries, skip connections over repeats, a matrix that layers share. Pipelines cut everywhere, schedules
+t5.dz: an encoder and a decoder, lengths, relative biases that share a table, dropout of probabilities. streams.dz: two streams that a repeat carries, skip connections over repeats, a matrix that layers share. Pipelines cut everywhere, schedules
 which split backward or fold, kept shards, ZeRO, the loss by parts, the emulated GPU; losses, norms and parameters of 3 steps in f64 against one
 rank, 1e-10 as in layouts.py; the arena and all messages to the byte (--check-memory).
 """
@@ -42,6 +42,10 @@ def check_text(tally, folder):
         includes = ["-I" + os.path.join(harness.ROOT, part, "include") for part in ("runtime", "kernels")]
         strict = harness.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", *includes, os.path.join(tree, "trainer.c")])
         tally.check("t5: no warning", strict.status == 0, strict.tail())
+    drops = os.path.join(harness.ROOT, "tests", "golden", "errors", "z0707_attention_dropout.dz")
+    outcome = harness.zplan("build", drops, "-o", os.path.join(folder, "none"))
+    tally.check("GPU trainers refuse dropout of probabilities", outcome.status != 0 and "Z0702" in outcome.err and "`dropout`" in outcome.err,
+                outcome.tail())
 
 
 if __name__ == "__main__":

@@ -391,6 +391,7 @@ LAYERS = [  # what is put in place of what, and the words of the refusal; None: 
     ("gelu", "gelu", None),
     ("x + linear", "linear", "a layer is not x + attention"),
     ("heads = 4)", "heads = 4, causal = false)", "looks ahead"),
+    ("heads = 4)", "heads = 4, dropout = 0.1)", None),
     ("heads = 4)", "heads = 4, scale = 0.5)", "`scale = 0.5`"),
     ("heads = 4)", "heads = 4, window = 9)", "a window of 9 tokens"),
     ("heads = 4)", "heads = 4, softcap = 50)", "`softcap = 50`"),
@@ -434,6 +435,7 @@ plan { tensor = 1 }
             file.write(frame % LAYER.replace(old, new, 1))
         run = zplan("export", "megatron", path, "--gpus", "8")
         good = run.returncode == 0 if words is None else run.returncode == 1 and words in run.stderr
+        good = good and ("dropout" not in new or "--attention-dropout 0.1" in run.stdout)
         expect("model with `%s`" % new, good, run.stderr[-400:])
 
 

@@ -29,10 +29,10 @@ LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "ten
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
 WIDELY = ("gemma2", "qwen3", "vit", "squad", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor")  # in f64, also on data ranks, and once in f32
-EXACT = WIDELY + ("sparse_bert", "deepseek", "deepseek_groups", "axes", "mixer")
+EXACT = WIDELY + ("sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
 EXACT_BOUND = 1e-12
 EXPERTS = ("moe", "deepseek", "deepseek_groups")
-ON_ONE_RANK = ("t5_v1_1", "t5_adafactor", "mixer")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
+ON_ONE_RANK = ("t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
 IN_F32 = tuple(name for name in WIDELY if name != "t5_v1_1")
 
 

@@ -1,5 +1,5 @@
-"""Which tokens masked data mask, written once more from what runtime/README.md says: Philox4x32-10 (Salmon et al. 2011) and a Feistel
-network over it."""
+"""Which tokens masked data mask, and which probabilities attention drops, written once more from what runtime/README.md and frontend/library/README.md
+say: Philox4x32-10 (Salmon et al. 2011) and, for tokens, a Feistel network over it."""
 import math
 
 WORD = 0xffffffff
@@ -43,3 +43,11 @@ def masked(tokens, sample, vocabulary, token, rate, seed):
         elif draw < RANDOM * 2 ** 32:
             changed[at] = other * vocabulary >> 32
     return changed, labels
+
+
+def dropped(sample, layer, heads, queries, keys, rate, seed, step, stream=0x8000):
+    """[heads][queries][keys] factors of the probabilities of the first attention of a layer: 0, or 1 / (1 - rate) where a key is kept."""
+    groups = (keys + 3) // 4
+    return [[[(word >= rate * 2 ** 32) / (1 - rate) for group in range(groups)
+              for word in philox(((head * queries + query) * groups + group, stream << 16 | layer, sample, step), seed)][:keys]
+             for query in range(queries)] for head in range(heads)]

@@ -5,6 +5,8 @@ import math
 import torch
 import torch.nn.functional as F
 
+import masks
+
 LAYER_NORM_EPS = RMS_NORM_EPS = 1e-5
 
 
@@ -16,11 +18,11 @@ def causal_attention(q, k, v):
     return scores.masked_fill(future, float("-inf")).softmax(-1) @ v
 
 
-def padded_attention(q, k, v, lengths):
-    """Every position sees all of its sample, and none behind the sample's end; positions there give zeros."""
+def padded_attention(q, k, v, lengths, dropped=1):
+    """Every position sees all of its sample, and none behind the sample's end; positions there give zeros. dropped: factors of probabilities."""
     there = torch.arange(q.shape[-2])[None] < lengths[:, None]
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    return scores.masked_fill(~there[:, None, None], float("-inf")).softmax(-1) @ v * there[:, None, :, None]
+    return scores.masked_fill(~there[:, None, None], float("-inf")).softmax(-1) * dropped @ v * there[:, None, :, None]
 
 
 def to_heads(x, heads):
@@ -92,6 +94,19 @@ def masked_attention(q, k, v, lengths, seen):
 def sparse_bert(w, tokens, lengths, layers, heads, pattern):
     seen = fixed_pattern(heads, tokens.shape[1], **pattern)
     return bert(w, tokens, lengths, layers, heads, lambda q, k, v, lengths: masked_attention(q, k, v, lengths, seen))
+
+
+def dropped_bert(w, tokens, lengths, layers, heads, dropout, step):
+    """Numbers are of the step, of the sample in the batch, of the layer."""
+    batch, length = tokens.shape
+    calls = iter(range(layers))
+
+    def attention(q, k, v, lengths):
+        layer = next(calls)
+        kept = [masks.dropped(sample, layer, heads, length, length, step=step, **dropout) for sample in range(batch)]
+        return padded_attention(q, k, v, lengths, torch.tensor(kept, dtype=q.dtype))
+
+    return bert(w, tokens, lengths, layers, heads, attention)
 
 
 def bert_layers(w, x, lengths, layers, heads, attention=padded_attention):

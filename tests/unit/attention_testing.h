@@ -196,6 +196,28 @@ static inline bool sees_block(const problem *p, int64_t h, int64_t query, int64_
   return b->seen[query / b->layout.block * b->n + key / b->layout.block];
 }
 
+/* Numbers that say which one of them was forgotten. */
+static inline void use_dropout(zpk_attention_args *a, double rate) {
+  a->dropout = (zpk_attention_dropout){.rate = rate,
+                                       .seed = 0x123456789ABCDEF,
+                                       .step = 17,
+                                       .stream = 0x8001,
+                                       .instance = 3,
+                                       .first_sample = 40,
+                                       .queries = a->S,
+                                       .keys = a->keys ? a->keys : a->S};
+}
+
+/* What dropout multiplies the probability of a pair with, by the definition of its numbers. */
+static inline double kept(const zpk_attention_args *a, int64_t b, int64_t h, int64_t query, int64_t key) {
+  const zpk_attention_dropout *d = &a->dropout;
+  if (d->rate == 0) return 1;
+  int64_t row = (a->first_head + h) * d->queries + query, element = row * ((d->keys + 3) / 4) * 4 + key;
+  double u =
+      zpk_philox_uniform(d->seed, d->step, (uint64_t)(d->first_sample + b), d->stream, d->instance, (uint64_t)element);
+  return u < d->rate ? 0 : 1 / (1 - d->rate);
+}
+
 /* One query row of one head, forward and backward, by the definition. */
 static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query) {
   const zpk_attention_args *a = &p->a;
@@ -215,12 +237,14 @@ static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query
   }
   for (int64_t j = 0; j < keys; j++) sum += exp(score[j] - max);
   p->lse[row * a->H + h] = max + log(sum);
-  for (int64_t j = 0; j < keys; j++) axpy(exp(score[j] - max) / sum, p->v + ((b * S + j) * a->G + g) * hd, o, hd);
+  for (int64_t j = 0; j < keys; j++)
+    axpy(kept(a, b, h, query, j) * exp(score[j] - max) / sum, p->v + ((b * S + j) * a->G + g) * hd, o, hd);
   double delta = dot(d_o, o, hd);
   for (int64_t j = 0; j < keys; j++) {
     int64_t kv = ((b * S + j) * a->G + g) * hd;
-    double prob = exp(score[j] - max) / sum, ds = prob * (dot(d_o, p->v + kv, hd) - delta) * a->scale * slope[j];
-    axpy(prob, d_o, p->dv + kv, hd);
+    double prob = exp(score[j] - max) / sum, z = kept(a, b, h, query, j);
+    double ds = prob * (z * dot(d_o, p->v + kv, hd) - delta) * a->scale * slope[j];
+    axpy(z * prob, d_o, p->dv + kv, hd);
     axpy(ds, q, p->dk + kv, hd);
     axpy(ds, p->k + kv, p->dq + (row * a->H + h) * hd, hd);
   }

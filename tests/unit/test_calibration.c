@@ -202,6 +202,9 @@ Test(calibration, attention_costs_what_was_measured_for_its_shape) {
   cr_expect(near(zp_cost_attention(&all, 1e9, 0, 256, 64, true), 2e-6 + 1e9 / (2e6 * 256 * 64), 1e-9));
   cr_expect(near(zp_cost_attention(&quarter, 1e9, 0, 64, 32, true), 2e-6 + 4e9 / (2e6 * 64 * 32), 1e-9));
   cr_expect(near(zp_cost_attention(&all, 1e9, 0, 16, 32, false), 2e-6 + 4e9 / (1e6 * 64 * 32), 1e-9));
+  cr_expect_eq(zp_cost_dropped_flop(1e9, 0, 64, true), 1e9);
+  cr_expect(near(zp_cost_dropped_flop(4 * 64 * 1e6, 0.1, 64, false), (4 * 64 + 240) * 1e6, 1e-12));
+  cr_expect(near(zp_cost_dropped_flop(10 * 64 * 1e6, 0.1, 64, true), (10 * 64 + 240) * 1e6, 1e-12));
   cr_expect(near(zp_cost_sparse_attention(&all, 1e9, 0, 64, 64, false), 2e-6 + 1e9 / (3e6 * 256 * 64), 1e-9));
   cr_expect(near(zp_cost_sparse_attention(&quarter, 1e9, 0, 16, 32, true), 2e-6 + 4e9 / (4e6 * 64 * 32), 1e-9));
 }

@@ -157,10 +157,12 @@ Test(gradients, attention) {
   check_attention(4, 1, false);
 }
 
-static void check_window(int64_t window, bool causal) {
+/* Four heads that share two of keys and values. */
+static void check_grouped(zp_op_attr attr) {
   kit k = kit_new(S, 1, D);
   int x = k.graph->carry_in.data[0];
-  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal, .window = window};
+  attr.heads = 4;
+  attr.kv_heads = 2;
   carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false),
                       linear(&k, "v", x, D / 2, false)));
   check_gradients(&k, 10, 0);
@@ -168,24 +170,21 @@ static void check_window(int64_t window, bool causal) {
 }
 
 Test(gradients, attention_in_windows) {
-  check_window(2, true);
-  check_window(3, false);
-}
-
-static void check_scores(double softcap, int64_t alibi_heads, bool causal) {
-  kit k = kit_new(S, 1, D);
-  int x = k.graph->carry_in.data[0];
-  zp_op_attr attr = {.heads = 4, .kv_heads = 2, .causal = causal, .softcap = softcap, .alibi_heads = alibi_heads};
-  carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false),
-                      linear(&k, "v", x, D / 2, false)));
-  check_gradients(&k, 10, 0);
-  kit_free(&k);
+  check_grouped((zp_op_attr){.window = 2, .causal = true});
+  check_grouped((zp_op_attr){.window = 3});
 }
 
 Test(gradients, attention_with_bent_scores) {
-  check_scores(0.3, 0, true);
-  check_scores(0, 4, false);
-  check_scores(2, 4, true);
+  check_grouped((zp_op_attr){.softcap = 0.3, .causal = true});
+  check_grouped((zp_op_attr){.alibi_heads = 4});
+  check_grouped((zp_op_attr){.softcap = 2, .alibi_heads = 4, .causal = true});
+}
+
+/* The mask is a function of the place: slopes are of one and the same function. */
+Test(gradients, attention_with_dropout) {
+  check_grouped((zp_op_attr){.rate = 0.4, .stream = 0x8000, .causal = true});
+  check_grouped((zp_op_attr){.rate = 0.4, .stream = 0x8000});
+  check_grouped((zp_op_attr){.rate = 0.2, .stream = 0x8001, .window = 3, .softcap = 0.7});
 }
 
 static void check_sparse(zp_sparse sparse, int heads, bool causal) {

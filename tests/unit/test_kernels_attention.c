@@ -147,6 +147,7 @@ static void run_sparse_level(const zpk_attention_level *level, const char *name)
     blocks b = make_blocks(4, 80, true, 40, 3);
     problem p = make_problem((zpk_dtype)dtype, 1, 320, 2, 1, 1, 24, true);
     use_blocks(&p, &b);
+    use_dropout(&p.a, 0.15);
     p.a.workspace = malloc((size_t)share_bytes(&p.a));
     level->forward[dtype](&p.a, 0, 0, p.a.workspace, NULL);
     level->backward[dtype](&p.a, 0, 0, p.a.workspace, NULL);

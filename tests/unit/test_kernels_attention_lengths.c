@@ -102,6 +102,7 @@ static void run_sets(const zpk_attention_level *level, const char *name) {
       char what[80];
       snprintf(what, sizeof what, "%s, sets, dtype %d, %s", name, dtype, causal ? "causal" : "full");
       use_sets(&p, b, SETS, FIRST);
+      use_dropout(&p.a, causal ? 0.2 : 0);
       use_lengths(&p, lengths);
       reference(&p);
       run(level, &p);

@@ -1,4 +1,5 @@
-/* Attention with options: windows of tokens that begin and end everywhere in blocks, soft caps, biases by distance.
+/* Attention with options: windows of tokens that begin and end everywhere in blocks, soft caps, biases by distance,
+ * dropout.
  * Every instruction set and dtype against the naive f64 reference, samples of several lengths; a window of all
  * positions to the bit as none; tanh against the library's. */
 #include "attention.h"
@@ -42,19 +43,27 @@ static const struct {
     {2, 110, 2, 1, 1, 24, {20, 50, 12, 8, {110, 60}}},
 };
 
+static void run_shape(const zpk_attention_level *level, const char *name, zpk_dtype dtype, bool causal, size_t i,
+                      double dropout) {
+  problem p =
+      make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd, causal);
+  char what[80];
+  snprintf(what, sizeof what, "%s, shape %zu, dtype %d, %s, dropout %g", name, i, dtype, causal ? "causal" : "full",
+           dropout);
+  use_options(&p, &shapes[i].options);
+  use_dropout(&p.a, dropout);
+  reference(&p);
+  run(level, &p);
+  check(&p, what);
+  free_problem(&p);
+}
+
 static void run_level(const zpk_attention_level *level, const char *name) {
   for (int dtype = 0; dtype < ZPK_DTYPES; dtype++)
     for (int causal = 0; causal < 2; causal++)
       for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        problem p = make_problem((zpk_dtype)dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid,
-                                 shapes[i].hd, causal);
-        char what[80];
-        snprintf(what, sizeof what, "%s, shape %zu, dtype %d, %s", name, i, dtype, causal ? "causal" : "full");
-        use_options(&p, &shapes[i].options);
-        reference(&p);
-        run(level, &p);
-        check(&p, what);
-        free_problem(&p);
+        run_shape(level, name, (zpk_dtype)dtype, causal, i, 0);
+        if (i % 3 == 0) run_shape(level, name, (zpk_dtype)dtype, causal, i, 0.1 + 0.05 * (double)i);
       }
 }
 
@@ -72,6 +81,48 @@ Test(kernels_attention_options, a_window_of_all_is_none) {
     free_problem(&with);
     free_problem(&without);
   }
+}
+
+/* Samples one by one, and queries heads apart, drop what all of them together do. */
+Test(kernels_attention_options, dropout_is_of_the_sample_and_the_head) {
+  problem all = make_problem(ZPK_F64, 2, 61, 4, 4, 4, 8, false), one = make_problem(ZPK_F64, 1, 61, 2, 2, 2, 8, false);
+  use_dropout(&all.a, 0.4);
+  use_dropout(&one.a, 0.4);
+  one.a.first_head = 2;
+  one.a.dropout.first_sample++;
+  for (int64_t row = 0; row < 61; row++)
+    for (int part = 0; part < 3; part++) {
+      double *to = (double *)one.qkv + row * one.a.q_ld + part * 16;
+      memcpy(to, (double *)all.qkv + (61 + row) * all.a.q_ld + part * 32 + 16, 16 * sizeof *to);
+    }
+  run_pass(&zpk_attention_base, &all, false);
+  run_pass(&zpk_attention_base, &one, false);
+  for (int64_t row = 0; row < 61; row++)
+    cr_expect_eq(
+        memcmp((double *)one.o_out + row * 16, (double *)all.o_out + (61 + row) * 32 + 16, 16 * sizeof(double)), 0);
+  free_problem(&all);
+  free_problem(&one);
+}
+
+/* A probability that is kept is worth more; of many, about the rate are not. */
+Test(kernels_attention_options, shares_are_dropped_at_their_rate) {
+  enum { S = 200, HEADS = 4 };
+  const double rate = 0.15;
+  problem p = make_problem(ZPK_F64, 1, S, HEADS, HEADS, HEADS, 1, false);
+  use_dropout(&p.a, rate);
+  p.a.scale = 0;
+  for (int64_t row = 0; row < S; row++)
+    for (int h = 0; h < HEADS; h++) ((double *)p.qkv)[row * p.a.q_ld + 2 * HEADS + h] = 1;
+  run_pass(&zpk_attention_base, &p, false);
+  double sum = 0, share = S * (1 - rate);
+  for (int64_t i = 0; i < S * HEADS; i++) {
+    double here = ((double *)p.o_out)[i] * share;
+    cr_expect_float_eq(here, round(here), 1e-9, "a whole number of keys is kept");
+    sum += here;
+  }
+  double keys = S * HEADS * S;
+  cr_expect_float_eq(sum / keys, 1 - rate, 4 * sqrt(rate * (1 - rate) / keys), "kept: %g", sum / keys);
+  free_problem(&p);
 }
 
 /* What a window does not reach is not read: keys further away may be anything. */

@@ -40,9 +40,9 @@ static int64_t bucket_by_hand(const pair_case *c, int64_t query, int64_t key) {
   return first + (large < n - 1 ? large : n - 1);
 }
 
-static void row_by_hand(const pair_case *c, arrays *a, double scale, int b, int h, int64_t i) {
+static void row_by_hand(const pair_case *c, arrays *a, const zpk_attention_args *args, int b, int h, int64_t i) {
   int64_t K = keys_of(c), n = c->causal ? i + 1 : there(c, b), row = (b * c->queries + i) * H + h, g = h / (H / G);
-  double score[MOST], slope[MOST], max = -INFINITY, sum = 0, delta = 0;
+  double score[MOST], slope[MOST], scale = args->scale, max = -INFINITY, sum = 0, delta = 0;
   const double *q = a->q + row * HD, *d_o = a->d_o + row * HD;
   double *o = a->o + row * HD;
   for (int64_t j = 0; j < n; j++) {
@@ -55,12 +55,13 @@ static void row_by_hand(const pair_case *c, arrays *a, double scale, int b, int 
   }
   for (int64_t j = 0; j < n; j++) sum += exp(score[j] - max);
   a->lse[row] = max + log(sum);
-  for (int64_t j = 0; j < n; j++) axpy(exp(score[j] - a->lse[row]), a->v + ((b * K + j) * G + g) * HD, o, HD);
+  for (int64_t j = 0; j < n; j++)
+    axpy(kept(args, b, h, i, j) * exp(score[j] - a->lse[row]), a->v + ((b * K + j) * G + g) * HD, o, HD);
   delta = dot(d_o, o, HD);
   for (int64_t j = 0; j < n; j++) {
     int64_t kv = ((b * K + j) * G + g) * HD;
-    double p = exp(score[j] - a->lse[row]), ds = p * (dot(d_o, a->v + kv, HD) - delta);
-    axpy(p, d_o, a->dv + kv, HD);
+    double p = exp(score[j] - a->lse[row]), z = kept(args, b, h, i, j), ds = p * (z * dot(d_o, a->v + kv, HD) - delta);
+    axpy(z * p, d_o, a->dv + kv, HD);
     axpy(ds * scale * slope[j], q, a->dk + kv, HD);
     axpy(ds * scale * slope[j], a->k + kv, a->dq + row * HD, HD);
     if (c->buckets) a->d_bias[bucket_by_hand(c, i, j) * H + h] += ds;
@@ -102,6 +103,7 @@ static void run_case(const zpk_attention_level *level, const char *name, zpk_dty
   zpk_attention_args args = {.dtype = dtype, .B = B, .S = S, .H = H, .G = G, .hd = HD, .keys = c->keys};
   args.kv_heads_valid = c->valid, args.scale = scale, args.causal = c->causal, args.softcap = c->softcap;
   args.buckets = c->buckets, args.max_distance = c->max_distance, args.bias = bias, args.bias_ld = H;
+  use_dropout(&args, number % 2 ? 0.3 : 0);
   args.q = q, args.k = k, args.v = v, args.d_o = d_o;
   args.o = stored(dtype, NULL, sizes[0]), args.dq = stored(dtype, NULL, sizes[0]),
   args.lse = stored(real, NULL, sizes[2]);
@@ -123,7 +125,7 @@ static void run_case(const zpk_attention_level *level, const char *name, zpk_dty
   for (int b = 0; b < B; b++)
     for (int h = 0; h < heads; h++)
       for (int64_t i = 0; i < S; i++)
-        if (is_there(c, b, i)) row_by_hand(c, &a, scale, b, h, i);
+        if (is_there(c, b, i)) row_by_hand(c, &a, &args, b, h, i);
   char what[80];
   snprintf(what, sizeof what, "%s, case %zu, dtype %d", name, number, dtype);
   double exact = (dtype == ZPK_F64 ? 1e-14 : 4e-6) * (1 + (double)(S + K) / 50), bound = exact + 2 * narrow_unit(dtype);

@@ -148,6 +148,8 @@ Test(sema_errors, arguments) {
       {"z loss", HEAD "  output loss = cross_entropy(matmul(x, transpose(wte)), labels, z_loss = -0.1)\n}\n",
        "Z0237|`z_loss` must not be negative"},
       {"softcap", HEAD "  x = attention(x, x, x, heads = 2, softcap = 0)\n" TAIL, "Z0237|`softcap` must be above 0"},
+      {"dropout of all", HEAD "  x = attention(x, x, x, heads = 2, dropout = 1)\n" TAIL,
+       "Z0237|a dropout rate lies in"},
       {"alibi", HEAD "  x = attention(x, x, x, heads = 2, alibi = 2)\n" TAIL, "Z0202|`alibi` must be true or false"},
       {"two sequences", HEAD "  x = attention(x, slice(x, 0, 4), slice(x, 0, 4), heads = 2, causal = false)\n" TAIL,
        "Z0204|one sequence length|cross = true"},

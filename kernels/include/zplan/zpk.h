@@ -148,6 +148,14 @@ typedef struct zpk_layout {
                * model has number h % (1 + others). All have the same block */
 } zpk_layout;
 enum { ZPK_SPARSE_UNIT = 16 };
+/* Dropout of probabilities: sums of the softmax are of all keys, what is kept weighs 1 / (1 - rate) as much. Numbers
+ * are those of zpk_philox_uniform, in which a pair of query and key is zpk_attention_element; nothing is stored. */
+typedef struct zpk_attention_dropout {
+  double rate; /* 0: none, and all else is not read */
+  uint64_t seed, step, stream, instance;
+  int64_t first_sample;  /* the number that the first one here has in the whole batch */
+  int64_t queries, keys; /* positions of whole samples, whatever lengths say */
+} zpk_attention_dropout;
 typedef struct zpk_attention_args {
   zpk_dtype dtype;
   int64_t B, S, H, G, hd; /* H a multiple of G; query head h reads kv head h / (H / G) */
@@ -167,6 +175,7 @@ typedef struct zpk_attention_args {
   double softcap;
   int64_t alibi_heads;
   int64_t first_head; /* the number that the first one here has among the model's heads */
+  zpk_attention_dropout dropout;
   /* Where buckets is above 0, + bias[zpk_bias_bucket(...), head] (T5, arXiv 1910.10683, section 2.1), rows of bias_ld
    * elements. Dense attention of one sequence alone. */
   int64_t buckets, max_distance, bias_ld;
@@ -191,6 +200,11 @@ typedef struct zpk_attention_args {
    * `real`. */
   void *bias_lines, *bias_sums;
 } zpk_attention_args;
+/* Rows of keys begin at multiples of four, as many numbers as are drawn at a time. Must stay below 2^34. */
+static inline int64_t zpk_attention_element(const zpk_attention_dropout *drop, int64_t head, int64_t query,
+                                            int64_t key) {
+  return (head * drop->queries + query) * ((drop->keys + 3) / 4 * 4) + key;
+}
 /* The slopes of ALiBi: a geometric sequence down to 2^-8, where the number of heads is a power of two; else that of the
  * next smaller one, followed by every second of the next larger one's. Padding has slopes, too, that nobody sees. */
 static inline double zpk_alibi_slope(int64_t head, int64_t heads) {
@@ -227,7 +241,7 @@ void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t e
 /* Queries first .. first + n - 1 of every sample alone, as zpk_attention has them: of decoding, whose keys and values
  * stay where they are from call to call. Time and memory traffic follow the keys that these queries see. lse is not
  * written; lengths, where keys are of the same sequence, are not read: all positions up to the last query are there.
- * Requires without `keys`: causal. */
+ * Requires without `keys`: causal; no dropout. */
 void zpk_attention_stretch(const zpk_attention_args *args, int64_t first, int64_t n, int64_t begin, int64_t end,
                            int worker);
 /* Adds the tasks' sums to d_bias, in the order of the samples. Once, when all tasks of the gradient are done. */
@@ -419,6 +433,11 @@ void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
 void zpk_philox(uint32_t counter[4], uint32_t key0, uint32_t key1); /* ten rounds in place */
 double zpk_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance,
                           uint64_t element);
+/* Dropout keeps what has a word not below this: word / 2^32 >= rate, in integers. */
+static inline uint32_t zpk_keep_threshold(double rate) {
+  double scaled = ceil(ldexp(rate, 32));
+  return scaled >= 0x1p32 ? UINT32_MAX : (uint32_t)scaled;
+}
 /* Initial weights: elements [first, first + n) of the parameter whose instance name hashes (FNV-1a 64) to `name_hash`;
  * normal by Box-Muller. kind: 0 normal(a = mean, b = std), 1 uniform(a, b), 2 constant a. Each is the same whichever
  * others are asked for. */

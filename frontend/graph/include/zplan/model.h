@@ -121,7 +121,7 @@ typedef enum zp_op_class {
   X(SPLIT, "split", VIEW)    /* x -> attr.parts equal views of the last dim */                                         \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
   /* nobody, and the outputs of queries there are zero; and maybe a relative bias, [buckets,heads] -> o, lse */        \
-  /* stat[B,S,heads]; attr.heads kv_heads causal cross scale sparse window softcap alibi_heads max_distance */         \
+  /* stat[B,S,heads]; attr.heads kv_heads causal cross scale sparse window softcap alibi_heads max_distance rate */    \
   X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \

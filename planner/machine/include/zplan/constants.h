@@ -77,6 +77,9 @@
   X(OWN_COLUMN_BYTES_PER_S, 3e10, "bytes / s",                                                                         \
     "of one thread block of its kernels with sums over columns: hand count, 8 warps of which each has 3 loads of 3 "   \
     "packs of 512 bytes under way, a row in 1.2 us (latency of memory, about 1,000 instructions); not measured")       \
+  X(ATTENTION_DROPOUT, 240, "FLOP",                                                                                    \
+    "of a pair of query and key, at attention's rate, whose time drawing its number and dropping takes: 164 to 319, "  \
+    "f32, heads of 32 to 128, forward and backward, x86-64-v4 (one core of a shared machine, November 2026)")          \
   X(CPU_GEMM_M_HALF, 4, "rows", "packing and edge loss of a blocked CPU matmul; estimate, to be calibrated")           \
   X(CPU_GEMM_N_HALF, 8, "columns", "as above")                                                                         \
   X(CPU_GEMM_K_HALF, 16, "depth", "as above")                                                                          \

@@ -36,6 +36,8 @@ double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop
 double zp_cost_roofline(const zp_machine *machine, double flop, double efficiency, double bytes);
 double zp_cost_attention(const zp_machine *machine, double flop, double bytes, double sequence, double head,
                          bool backward);
+/* FLOP of attention with those whose time dropout of its probabilities takes, forward and backward alike for a pair. */
+double zp_cost_dropped_flop(double flop, double rate, double head, bool backward);
 /* flop: of whole pairs of blocks of `block` positions. */
 double zp_cost_sparse_attention(const zp_machine *machine, double flop, double bytes, double block, double head,
                                 bool backward);
