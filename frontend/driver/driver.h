@@ -42,6 +42,7 @@ typedef struct zp_options {
   int64_t tokens, top_k, seed;
   int64_t length, stride;     /* data: tokens of a sample; squad: from window to window; 0: not given */
   int64_t copies;             /* data pairs: how often the texts are read; 0: once */
+  bool unmasked;              /* data pairs: masks are left to the trainer */
   const char *field;          /* data jsonl, table: the column of texts; NULL: none */
   zp_strings numbers, labels; /* data jsonl, table: NAME=COLUMN,... */
   int64_t classes;            /* data jsonl, table: labels are below; 0: not given */

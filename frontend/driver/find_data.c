@@ -67,7 +67,11 @@ static bool is_token_file(const char *path) {
 zp_data zp_data_at(const zp_spec *trained, const char *path) {
   const zp_data *data = &trained->train.data, *first = data->kind == ZP_DATA_MIX ? &data->parts[0] : data;
   bool spans = data->spans.rate > 0 && !is_folder(path);
-  zp_data at = {.path = path, .span = ZP_NO_SPAN};
+  zp_data at = {.path = path,
+                .mask_rate = data->mask_rate,
+                .mask_token = data->mask_token,
+                .mask_seed = data->mask_seed,
+                .span = ZP_NO_SPAN};
   if (!spans && (first->kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model))) {
     at.kind = ZP_DATA_ARRAYS;
     return at;
@@ -75,9 +79,6 @@ zp_data zp_data_at(const zp_spec *trained, const char *path) {
   zp_data_kind tokens = first->kind == ZP_DATA_DOCUMENTS ? ZP_DATA_DOCUMENTS : ZP_DATA_TOKENS;
   at.kind = is_token_file(path) ? tokens : first->kind == ZP_DATA_LINES ? ZP_DATA_LINES : ZP_DATA_TEXT;
   at.end = first->end;
-  at.mask_rate = data->mask_rate;
-  at.mask_token = data->mask_token;
-  at.mask_seed = data->mask_seed;
   at.spans = data->spans;
   return at;
 }

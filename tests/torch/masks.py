@@ -30,12 +30,13 @@ def permuted(key, epoch, size, index):
             return index
 
 
-def masked(tokens, sample, vocabulary, token, rate, seed):
-    """(tokens of a sample with masks, {position: label})"""
+def masked(tokens, sample, vocabulary, token, rate, seed, places=None):
+    """(tokens of a sample with masks, {position: label}). places: where tokens may be masked, in order; by default everywhere."""
     changed, labels, key = list(tokens), {}, seed ^ KEY
-    count = min(max(1, math.floor(rate * len(tokens) + 0.5)), len(tokens))
+    places = range(len(tokens)) if places is None else places
+    count = min(max(1, math.floor(rate * len(places) + 0.5)), len(places))
     for i in range(count):
-        at = permuted(key, sample, len(tokens), i)
+        at = places[permuted(key, sample, len(places), i)]
         labels[at] = tokens[at]
         draw, other, _, _ = philox((at, sample & WORD, sample >> 32, 1), key)
         if draw < MASK * 2 ** 32:

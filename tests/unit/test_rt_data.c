@@ -250,15 +250,18 @@ typedef struct masks {
   int masked, kept, random, at[64];
 } masks;
 
-static masks count_masks(const zpr_source *source, int64_t first, int samples, int32_t length) {
-  enum { S = 64, V = 300 };
+enum { S = 64, MASKED_OF = 300 };
+static int32_t places[S];
+#define MASKS(...) ((zpr_masks){.token = 7, .length = S, .vocabulary = MASKED_OF, .places = places, __VA_ARGS__})
+
+static masks count_masks(const zpr_masks *rule, int64_t first, int samples, int32_t length) {
   masks m = {0};
   for (int n = 0; n < samples; n++) {
     int32_t tokens[S], labels[S];
     zpr_sample sample = {tokens, labels, length};
     int there = 0;
     for (int i = 0; i < S; i++) tokens[i] = 100 + i;
-    zpr_mask(source, first + n, S, V, &sample);
+    zpr_mask(rule, first + n, &sample);
     for (int i = 0; i < S; i++) {
       if (labels[i] == -1) {
         cr_assert_eq(tokens[i], 100 + i, "sample %d: token %d", n, i);
@@ -266,11 +269,11 @@ static masks count_masks(const zpr_source *source, int64_t first, int samples, i
       }
       cr_assert_lt(i, length);
       cr_assert_eq(labels[i], 100 + i);
-      cr_assert(tokens[i] >= 0 && tokens[i] < V);
+      cr_assert(tokens[i] >= 0 && tokens[i] < MASKED_OF);
       there++, m.at[i]++;
       *(tokens[i] == 7 ? &m.masked : tokens[i] == 100 + i ? &m.kept : &m.random) += 1;
     }
-    cr_assert_eq(there, zpr_masked_tokens(source, length));
+    cr_assert_eq(there, zpr_masked_tokens(rule, length));
   }
   return m;
 }
@@ -280,8 +283,8 @@ static masks count_masks(const zpr_source *source, int64_t first, int samples, i
  */
 Test(data, masks_hide_eight_of_ten_and_every_position_alike) {
   enum { SAMPLES = 4000, LENGTH = 40, MASKED = 6 };
-  const zpr_source source = {.mask_rate = 0.15, .mask_token = 7, .mask_seed = 5};
-  masks m = count_masks(&source, 0, SAMPLES, LENGTH);
+  const zpr_masks rule = MASKS(.rate = 0.15, .seed = 5);
+  masks m = count_masks(&rule, 0, SAMPLES, LENGTH);
   const double all = SAMPLES * MASKED, mixed = 0.1 / 300;
   cr_expect_float_eq(m.masked / all, 0.8 + mixed, 5 * sqrt(0.8 * 0.2 / all));
   cr_expect_float_eq(m.kept / all, 0.1 + mixed, 5 * sqrt(0.1 * 0.9 / all));
@@ -291,7 +294,7 @@ Test(data, masks_hide_eight_of_ten_and_every_position_alike) {
 }
 
 Test(data, at_least_one_token_of_a_sample_is_masked_and_at_most_all) {
-  const zpr_source few = {.mask_rate = 0.001}, all = {.mask_rate = 1}, some = {.mask_rate = 0.15};
+  const zpr_masks few = MASKS(.rate = 0.001), all = MASKS(.rate = 1), some = MASKS(.rate = 0.15);
   cr_expect_eq(zpr_masked_tokens(&few, 64), 1);
   cr_expect_eq(zpr_masked_tokens(&all, 64), 64);
   cr_expect_eq(zpr_masked_tokens(&some, 3), 1);
@@ -301,13 +304,53 @@ Test(data, at_least_one_token_of_a_sample_is_masked_and_at_most_all) {
 
 /* Another pass over the data masks other tokens, and so does another seed; the same sample twice the same. */
 Test(data, masks_depend_on_sample_and_seed) {
-  const zpr_source source = {.mask_rate = 0.15, .mask_token = 7},
-                   other = {.mask_rate = 0.15, .mask_token = 7, .mask_seed = 1};
-  masks a = count_masks(&source, 11, 1, 64), b = count_masks(&source, 11, 1, 64),
-        next = count_masks(&source, 12, 1, 64), seed = count_masks(&other, 11, 1, 64);
+  const zpr_masks rule = MASKS(.rate = 0.15), other = MASKS(.rate = 0.15, .seed = 1);
+  masks a = count_masks(&rule, 11, 1, 64), b = count_masks(&rule, 11, 1, 64), next = count_masks(&rule, 12, 1, 64),
+        seed = count_masks(&other, 11, 1, 64);
   cr_expect_arr_eq(a.at, b.at, sizeof a.at);
   cr_expect_arr_neq(a.at, next.at, sizeof a.at);
   cr_expect_arr_neq(a.at, seed.at, sizeof a.at);
+}
+
+/* In arrays only what is its own label is masked, and all of it alike; positions of labels are those of tokens. */
+Test(data, arrays_say_what_may_be_masked) {
+  enum { SAMPLES = 1000 };
+  const zpr_masks rule = MASKS(.rate = 0.25);
+  int at[S] = {0};
+  for (int n = 0; n < SAMPLES; n++) {
+    int32_t tokens[S], labels[S];
+    zpr_error e = {0};
+    for (int i = 0; i < S; i++) {
+      tokens[i] = 100 + i;
+      labels[i] = i % 2 && i < 40 ? tokens[i] : -1; /* 20 of them */
+    }
+    cr_assert(zpr_mask_named(&rule, n, 0, tokens, labels, &e), "%s", e.text);
+    for (int i = 0; i < S; i++) {
+      cr_assert(labels[i] == -1 ? tokens[i] == 100 + i : labels[i] == 100 + i);
+      at[i] += labels[i] >= 0;
+    }
+  }
+  for (int i = 0, all = 0; i < S; i++) {
+    if (i % 2 && i < 40)
+      cr_expect_float_eq(at[i] / (double)SAMPLES, 0.25, 5 * sqrt(0.25 * 0.75 / SAMPLES), "position %d: %d", i, at[i]);
+    else
+      cr_expect_eq(at[i], 0);
+    all += at[i];
+    if (i == S - 1) cr_expect_eq(all, SAMPLES * 5);
+  }
+}
+
+Test(data, arrays_that_are_masked_already_are_told) {
+  const zpr_masks rule = MASKS(.rate = 0.25);
+  int32_t tokens[S] = {1, 2, 258}, labels[S];
+  zpr_error e = {0};
+  memset(labels, -1, sizeof labels);
+  cr_expect(zpr_mask_named(&rule, 0, 4, tokens, labels, &e)); /* none may be masked */
+  cr_expect_eq(tokens[2], 258);
+  labels[2] = 3;
+  cr_expect_not(zpr_mask_named(&rule, 0, 4, tokens, labels, &e));
+  cr_expect_str_eq(e.code, "Z0803");
+  cr_expect(strstr(e.text, "label of sample 4 is 3 where the token 258 stands"), "%s", e.text);
 }
 
 /* One of 3 positions is masked: 4 samples have 4 tokens that count. */
