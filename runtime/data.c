@@ -109,19 +109,21 @@ static place place_of(const zpr_data *data, int64_t n) {
   return at;
 }
 
-static void read_sample(zpr_data *data, int64_t n, zpr_sample *sample) {
+/* How many of its tokens are masked. */
+static int64_t read_sample(const zpr_data *data, int64_t n, zpr_sample *sample) {
   const zpr_program *p = data->c->program;
   zpr_error error = {0};
   place at = place_of(data, n);
   if (!zpr_data_part_read(at.part, at.m, p->vocabulary, data->window, sample, &error))
     zpr_fail(data->c, error.code, "%s", error.text);
-  if (masks_tokens(data)) zpr_mask(&data->masks, n, sample);
+  return masks_tokens(data) ? zpr_mask(&data->masks, n, sample) : 0;
 }
 
 static int64_t counted_of_sample(const zpr_data *data, int64_t n) {
   place at = place_of(data, n);
   int64_t length = zpr_data_part_tokens(at.part, at.m);
   if (cuts_spans(data)) return zpr_span_labels(&data->source.spans, length);
+  if (data->masks.whole_words) return read_sample(data, n, &(zpr_sample){data->tokens, data->labels, 0});
   return masks_tokens(data) ? zpr_masked_tokens(&data->masks, length) : length;
 }
 
@@ -136,7 +138,7 @@ static bool has_documents(const zpr_data *data) {
  */
 static int64_t counted_tokens(const zpr_data *data, int64_t first) {
   const zpr_program *p = data->c->program;
-  if (!has_documents(data)) return p->batch * counted_of_sample(data, first);
+  if (!has_documents(data) && !data->masks.whole_words) return p->batch * counted_of_sample(data, first);
   int64_t tokens = 0;
   for (int64_t i = 0; i < p->batch; i++) tokens += counted_of_sample(data, first + i);
   return tokens;

@@ -78,11 +78,16 @@ static void identify_mix(const zpr_data *data, zpr_data_identity *id) {
   }
 }
 
-static void put_masks(const zpr_source *s, char *text, size_t size) {
+static void put_masks(const zpr_data *data, char *text, size_t size) {
+  const zpr_source *s = &data->source;
   const zpr_span_rule *spans = &s->spans;
   if (s->mask_rate > 0)
     snprintf(text, size, "token %lld, rate %.9g, seed %llu", (long long)s->mask_token, s->mask_rate,
              (unsigned long long)s->mask_seed);
+  if (data->masks.whole_words) {
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, ", words %08llx", (unsigned long long)(data->masks.words.hash & 0xffffffff));
+  }
   if (spans->rate > 0)
     snprintf(text, size, "spans of %.9g, rate %.9g, sentinel %lld, eos %lld, start %lld, seed %llu", spans->mean,
              spans->rate, (long long)spans->sentinel, (long long)spans->eos, (long long)spans->start,
@@ -93,7 +98,7 @@ zpr_data_identity zpr_data_identify(const zpr_data *data) {
   zpr_data_identity id = {0};
   if (!data) return id;
   id.kind = data->source.kind;
-  put_masks(&data->source, id.masks, sizeof id.masks);
+  put_masks(data, id.masks, sizeof id.masks);
   if (id.kind == ZPR_MIX) {
     identify_mix(data, &id);
     return id;

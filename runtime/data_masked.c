@@ -4,6 +4,11 @@
  * and on how many samples came before, so a second pass over the data masks others (Liu et al. 2019, arXiv 1907.11692,
  * section 4.1), and the same in every layout.
  *
+ * Whole words: the pieces that continue a word (data_words.c) and stand behind it are masked with it, or none of them.
+ * Words are taken in an order that is drawn, each whose pieces are not more than what is left of that number; where
+ * none is, the first one. So there are exactly as many masked tokens wherever so many words have one piece. What stands
+ * in their places is drawn for every piece.
+ *
  * Of a sample of tokens all may be masked. Arrays say it by their labels: each is the token that stands there, and -1
  * where none may be masked, as at [CLS], [SEP] and behind the end. */
 #include <assert.h>
@@ -48,11 +53,17 @@ bool zpr_masks_open(zpr *c, const zpr_source *source, zpr_masks *masks, zpr_erro
                        .tokens = -1,
                        .labels = -1};
   if (p->n_named > 0 && !find_inputs(p, masks, error)) return false;
-  masks->places = zpr_alloc(c, (size_t)masks->length, sizeof *masks->places);
-  return true;
+  masks->places = zpr_alloc(c, (size_t)masks->length + 1, sizeof *masks->places);
+  masks->begins = zpr_alloc(c, (size_t)masks->length + 1, sizeof *masks->begins);
+  masks->whole_words = source->mask_words != NULL;
+  return !masks->whole_words || zpr_words_open(c, source->mask_words, masks->vocabulary, &masks->words, error);
 }
 
-void zpr_masks_close(zpr_masks *masks) { free(masks->places); }
+void zpr_masks_close(zpr_masks *masks) {
+  free(masks->places);
+  free(masks->begins);
+  zpr_words_close(&masks->words);
+}
 
 /* ---- masking ---- */
 
@@ -82,19 +93,46 @@ static int64_t take_places(const zpr_masks *masks, int32_t *labels) {
   return n;
 }
 
-static void mask_places(const zpr_masks *masks, int64_t n, int64_t places, int32_t *tokens, int32_t *labels) {
-  int64_t masked = places > 0 ? zpr_masked_tokens(masks, places) : 0;
-  for (int64_t i = 0; i < masked; i++) {
-    int64_t at = masks->places[zpr_permute(masks->seed ^ KEY, (uint64_t)n, places, i)];
+/* Words among the places, by the first of them; the place behind the last one ends them. */
+static int64_t find_words(const zpr_masks *masks, int64_t places, const int32_t *tokens) {
+  int64_t words = 0;
+  for (int64_t k = 0; k < places; k++) {
+    bool behind = k > 0 && masks->places[k] == masks->places[k - 1] + 1;
+    bool continues = masks->whole_words && behind && zpr_continues(&masks->words, tokens[masks->places[k]]);
+    if (!continues) masks->begins[words++] = (int32_t)k;
+  }
+  masks->begins[words] = (int32_t)places;
+  return words;
+}
+
+static void mask_word(const zpr_masks *masks, int64_t n, int64_t word, int32_t *tokens, int32_t *labels) {
+  for (int32_t k = masks->begins[word]; k < masks->begins[word + 1]; k++) {
+    int64_t at = masks->places[k];
     labels[at] = tokens[at];
     tokens[at] = instead(masks, n, at, tokens[at]);
   }
 }
 
-void zpr_mask(const zpr_masks *masks, int64_t n, const zpr_sample *sample) {
+static int64_t mask_places(const zpr_masks *masks, int64_t n, int64_t places, int32_t *tokens, int32_t *labels) {
+  if (places == 0) return 0;
+  const uint64_t key = masks->seed ^ KEY;
+  int64_t words = find_words(masks, places, tokens), most = zpr_masked_tokens(masks, places), masked = 0;
+  for (int64_t i = 0; i < words && masked < most; i++) {
+    int64_t word = zpr_permute(key, (uint64_t)n, words, i), pieces = masks->begins[word + 1] - masks->begins[word];
+    if (masked + pieces > most) continue;
+    mask_word(masks, n, word, tokens, labels);
+    masked += pieces;
+  }
+  if (masked > 0) return masked;
+  int64_t word = zpr_permute(key, (uint64_t)n, words, 0);
+  mask_word(masks, n, word, tokens, labels);
+  return masks->begins[word + 1] - masks->begins[word];
+}
+
+int64_t zpr_mask(const zpr_masks *masks, int64_t n, const zpr_sample *sample) {
   assert(sample->length >= 1 && sample->length <= masks->length && masks->token < masks->vocabulary);
   for (int64_t i = 0; i < masks->length; i++) sample->labels[i] = i < sample->length ? sample->tokens[i] : NO_LABEL;
-  mask_places(masks, n, take_places(masks, sample->labels), sample->tokens, sample->labels);
+  return mask_places(masks, n, take_places(masks, sample->labels), sample->tokens, sample->labels);
 }
 
 bool zpr_mask_named(const zpr_masks *masks, int64_t n, int64_t window, int32_t *tokens, int32_t *labels,

@@ -48,9 +48,18 @@ static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data 
   zp_diag_help(d, "name it: zplan run %s -- %s PATH", file, replacement);
 }
 
+/* Other data are masked by the same words. */
+static void find_words(zp_run_state *run, const zp_data *data) {
+  if (!data->mask_words || !starts_here(run) || access(data->mask_words, R_OK) == 0) return;
+  zp_diag *d = zp_report(run->diags, ZP_Z0801, data->span, "the vocabulary `%s` is not there", data->mask_words);
+  zp_diag_help(d, "`words` is the vocab.txt of the tokens, relative to the model's folder");
+}
+
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec) {
   find_one(run, file, is_plan, &spec->train.data, "--data");
   find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
+  find_words(run, &spec->train.data);
+  find_words(run, &spec->train.validate_data);
   return zp_flush_diags(run);
 }
 
@@ -71,6 +80,7 @@ zp_data zp_data_at(const zp_spec *trained, const char *path) {
                 .mask_rate = data->mask_rate,
                 .mask_token = data->mask_token,
                 .mask_seed = data->mask_seed,
+                .mask_words = data->mask_words,
                 .span = ZP_NO_SPAN};
   if (!spans && (first->kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model))) {
     at.kind = ZP_DATA_ARRAYS;

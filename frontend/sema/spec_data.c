@@ -20,6 +20,7 @@ typedef struct data_args {
   int shuffled, format;
   int64_t seed, mask_token;
   double mask_rate;
+  const char *mask_words;
   zp_span_rule spans;
 } data_args;
 
@@ -65,6 +66,7 @@ static const zp_field masked_fields[] = {
     {"token", ZP_FIELD_INT64, .offset = offsetof(data_args, mask_token), .range = ZP_RANGE_NOT_NEGATIVE},
     {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, mask_rate), .range = ZP_RANGE_FRACTION},
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"words", ZP_FIELD_STRING, .offset = offsetof(data_args, mask_words)},
 };
 /* Spans of another source are cut out, and they are the labels. */
 static const zp_field spans_fields[] = {
@@ -206,6 +208,7 @@ static bool read_change(zp_reader *reader, const zp_expr *expr, bool masks, cons
     data->mask_token = args->mask_token;
     data->mask_rate = args->mask_rate;
     data->mask_seed = (uint64_t)args->seed;
+    if (args->mask_words) data->mask_words = zp_resolve(reader, expr->span, args->mask_words);
   } else {
     data->spans = args->spans;
     data->spans.seed = (uint64_t)args->seed;

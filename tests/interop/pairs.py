@@ -3,7 +3,8 @@
 trained on the arrays, on one rank and on data 2 x pipeline 2; what is refused.
 
 Pairs without masks are the same pairs. Masked by the trainer, two passes over them are the arrays that tests/torch/masks.py makes, to the last bit of the losses and of
-the weights; half of these steps, gone on with on data 2 x pipeline 2, are those within 1e-12; `zplan eval` masks each sample once."""
+the weights; half of these steps, gone on with on data 2 x pipeline 2, are those within 1e-12; `zplan eval` masks each sample once.
+Whole words likewise: letters continue words, by a vocabulary made here."""
 import array
 import json
 import os
@@ -21,7 +22,7 @@ from squad import read_array  # noqa: E402
 
 ARRAYS = ("tokens", "types", "labels", "lengths", "random_next")
 LENGTH, CLS, SEP, MASK, VOCABULARY = 48, 256, 257, 258, 259
-BATCH, STEPS, HALF, RATE, MASK_SEED = 104, 4, 2, 0.15, 6
+BATCH, STEPS, HALF, RATE, MASK_SEED = 48, 4, 2, 0.15, 6
 LAYOUTS = {"d2p2": {"plan.data": 2, "pipeline": 2, "zero": 1}}
 
 
@@ -115,12 +116,12 @@ def train(folder, name, data, steps=STEPS, layout="one", resume=False):
     return images.train(folder, name, data, steps, layout=layout, resume=resume, model=os.path.join(folder, "bert.dz"))
 
 
-def masked_by_hand(folder, name, arrays, order):
+def masked_by_hand(folder, name, arrays, order, continues=()):
     """Arrays of the samples that stand at these places, masked as the first samples of a run."""
     rows = {array: [arrays[array][at] for at in order] for array in ARRAYS}
     for n, (tokens, labels) in enumerate(zip(rows["tokens"], rows["labels"])):
         places = [i for i, label in enumerate(labels) if label >= 0]
-        rows["tokens"][n], found = masks.masked(tokens, n, VOCABULARY, MASK, RATE, MASK_SEED, places)
+        rows["tokens"][n], found = masks.masked(tokens, n, VOCABULARY, MASK, RATE, MASK_SEED, places, continues)
         rows["labels"][n] = [found.get(i, -1) for i in range(LENGTH)]
     os.makedirs(os.path.join(folder, name))
     for which, values in rows.items():
@@ -130,12 +131,12 @@ def masked_by_hand(folder, name, arrays, order):
     return rows
 
 
-def check_unmasked(tally, title, arrays, masked):
+def check_unmasked(tally, arrays, masked):
     """The pairs of before, and labels wherever a token may be masked."""
     pairs = [[label if label >= 0 else token for token, label in zip(*row)] for row in zip(masked["tokens"], masked["labels"])]
-    tally.check("%s: the same pairs" % title, arrays["tokens"] == pairs and all(arrays[name] == masked[name] for name in ("types", "lengths", "random_next")))
+    tally.check("without masks: the same pairs", arrays["tokens"] == pairs and all(arrays[name] == masked[name] for name in ("types", "lengths", "random_next")))
     wanted = [[-1 if i >= length or token in (CLS, SEP) else token for i, token in enumerate(row)] for row, (length,) in zip(pairs, arrays["lengths"])]
-    tally.check("%s: labels" % title, arrays["labels"] == wanted)
+    tally.check("without masks: labels", arrays["labels"] == wanted)
 
 
 def check_masked_batches(tally, folder, arrays):
@@ -160,6 +161,26 @@ def check_masked_batches(tally, folder, arrays):
         error = max(harness.number_error(a["losses"][name], b["losses"][name]) for a, b in zip(begin + rest, steps) for name in b["losses"])
         tally.check("its losses", len(begin + rest) == STEPS and error < 1e-12, "%.1e" % error)
     return whole
+
+
+def check_words(tally, folder, arrays):
+    """Letters continue words, as if they were pieces: two steps are those of what is masked by hand."""
+    letters = frozenset(b"abcde")
+    with open(os.path.join(folder, "letters.txt"), "w", encoding="utf-8") as file:
+        file.write("".join("##x\n" if token in letters else "x\n" for token in range(VOCABULARY)))
+    order = [k % len(arrays["tokens"]) for k in range(BATCH * HALF)]
+    rows, may = masked_by_hand(folder, "words-by-hand", arrays, order, letters), [arrays["labels"][at] for at in order]
+    parted = [(k, i) for k, labels in enumerate(rows["labels"]) for i in range(1, LENGTH)
+              if may[k][i] in letters and may[k][i - 1] >= 0 and (labels[i] < 0) != (labels[i - 1] < 0)]
+    share = sum(label >= 0 for row in rows["labels"] for label in row) / sum(label >= 0 for row in may for label in row)
+    tally.check("whole words, 15 %", not parted and abs(share - RATE) < 0.006, "%s, %.4f" % (parted[:3], share))
+    data = 'masked(arrays("%s"), token = %d, seed = %d, words = "%s")' % (os.path.join(folder, "bare"), MASK, MASK_SEED, os.path.join(folder, "letters.txt"))
+    words, steps, _ = train(folder, "words", data, HALF)
+    hand, same, _ = train(folder, "words-hand", 'arrays("%s")' % os.path.join(folder, "words-by-hand"), HALF)
+    if tally.check("whole words train", words.status == hand.status == 0, words.tail() + hand.tail()):
+        tally.check("their batches are those of their definition", [s["losses"] for s in steps] == [s["losses"] for s in same], "%s and %s" % (steps, same))
+    other, _, _ = train(folder, "words", data.replace(", words", ", rate = 15%, words").replace("letters.txt", "absent.txt"), STEPS)
+    tally.check("no vocabulary", other.status == 1 and "Z0801" in other.err and "absent.txt" in other.err, other.tail())
 
 
 def check_eval(tally, folder, arrays):
@@ -219,11 +240,13 @@ def main():
         tally.check("another seed", again["tokens"] != once["tokens"])
         check_wordpiece(tally, folder, paths)
         write_model(folder)
-        outcome, bare = make(folder, "bare", paths, "--unmasked")
-        check_unmasked(tally, "without masks", bare, once)
+        _, few = make(folder, "few", paths[:1])
+        _, bare = make(folder, "bare", paths[:1], "--unmasked")
+        check_unmasked(tally, bare, few)
         if check_masked_batches(tally, folder, bare):
+            check_words(tally, folder, bare)
             check_eval(tally, folder, bare)
-        outcome, _, _ = train(folder, "twice", 'masked(arrays("%s"), token = %d)' % (os.path.join(folder, "once"), MASK), steps=1)
+        outcome, _, _ = train(folder, "twice", 'masked(arrays("%s"), token = %d)' % (os.path.join(folder, "few"), MASK), steps=1)
         tally.check("arrays that are masked already", outcome.status != 0 and "Z0803" in outcome.err and "--unmasked" in outcome.err, outcome.tail())
         check_refusals(tally, folder, paths)
         return tally.finish()
