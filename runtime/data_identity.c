@@ -6,6 +6,7 @@
  * that keeps the number of tokens is not seen. Of a mixture the hash is that of its sources' kinds, weights, orders,
  * numbers and hashes: where one of them changed, it is other data. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include "data.h"
 
@@ -94,11 +95,19 @@ static void put_masks(const zpr_data *data, char *text, size_t size) {
              (unsigned long long)spans->seed);
 }
 
+/* A path that is too long is left out. */
+static void put_words(const zpr_source *s, char *words, size_t size) {
+  char *path = s->mask_words ? realpath(s->mask_words, NULL) : NULL;
+  if (path && strlen(path) < size) snprintf(words, size, "%s", path);
+  free(path);
+}
+
 zpr_data_identity zpr_data_identify(const zpr_data *data) {
   zpr_data_identity id = {0};
   if (!data) return id;
   id.kind = data->source.kind;
   put_masks(data, id.masks, sizeof id.masks);
+  put_words(&data->source, id.words, sizeof id.words);
   if (id.kind == ZPR_MIX) {
     identify_mix(data, &id);
     return id;

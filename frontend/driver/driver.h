@@ -217,6 +217,9 @@ bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *sp
 /* Data at a path, in order, as a training had it: a folder of arrays, token files, lines or a text; what was masked or
  * cut out is. */
 zp_data zp_data_at(const zp_spec *trained, const char *path);
+/* The vocabulary of such data whose whole words are masked: where the model says it, or where the training of this
+ * checkpoint had it. false after saying that it is at neither place. */
+bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data);
 
 /* ---- initial.c ---- */
 /* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the

@@ -2,6 +2,7 @@
  * model names data relative to its own folder. A plan file carries the model's text, and where the model stood as seen
  * from the plan, so both may move together; a plan that was sent away alone may have its data beside it. */
 #include "driver.h"
+#include <zplan/json.h>
 #include <zplan/path.h>
 
 #include <glob.h>
@@ -49,17 +50,45 @@ static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data 
 }
 
 /* Other data are masked by the same words. */
-static void find_words(zp_run_state *run, const zp_data *data) {
+static void look_for_words(zp_run_state *run, const zp_data *data) {
   if (!data->mask_words || !starts_here(run) || access(data->mask_words, R_OK) == 0) return;
   zp_diag *d = zp_report(run->diags, ZP_Z0801, data->span, "the vocabulary `%s` is not there", data->mask_words);
   zp_diag_help(d, "`words` is the vocab.txt of the tokens, relative to the model's folder");
 }
 
+/* Where the training had it, as the checkpoint's manifest says. NULL where that does not tell. */
+static const char *kept_words(zp_run_state *run, const char *checkpoint) {
+  const char *error = NULL, *words = NULL;
+  size_t len;
+  const char *text = zp_read_file(run->arena, zp_format(run->arena, "%s/manifest.json", checkpoint), &len, &error);
+  zp_json *root = text ? zp_json_parse(run->arena, text, len, &error) : NULL;
+  const zp_json *data = zp_json_get(root, "data");
+  if (data) words = zp_json_get_string(data, "words", NULL);
+  if (words) words = zp_strdup(run->arena, words);
+  if (root) zp_json_free(root);
+  return words;
+}
+
+bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data) {
+  if (!data->mask_words || access(data->mask_words, R_OK) == 0) return true;
+  const char *kept = kept_words(run, checkpoint);
+  if (kept && access(kept, R_OK) == 0) {
+    data->mask_words = kept;
+    return true;
+  }
+  zp_diag *d = zp_report(run->diags, ZP_Z0801, ZP_NO_SPAN,
+                         "the vocabulary `%s`, by whose words the training masked, "
+                         "is not there",
+                         kept ? kept : data->mask_words);
+  zp_diag_help(d, "name the model beside it: zplan eval %s FILE.dz --data FILE", checkpoint);
+  return false;
+}
+
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec) {
   find_one(run, file, is_plan, &spec->train.data, "--data");
   find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
-  find_words(run, &spec->train.data);
-  find_words(run, &spec->train.validate_data);
+  look_for_words(run, &spec->train.data);
+  look_for_words(run, &spec->train.validate_data);
   return zp_flush_diags(run);
 }
 

@@ -23,6 +23,7 @@ from squad import read_array  # noqa: E402
 ARRAYS = ("tokens", "types", "labels", "lengths", "random_next")
 LENGTH, CLS, SEP, MASK, VOCABULARY = 48, 256, 257, 258, 259
 BATCH, STEPS, HALF, RATE, MASK_SEED = 48, 4, 2, 0.15, 6
+LETTERS = frozenset(b"abcde")  # which continue words
 LAYOUTS = {"d2p2": {"plan.data": 2, "pipeline": 2, "zero": 1}}
 
 
@@ -165,16 +166,15 @@ def check_masked_batches(tally, folder, arrays):
 
 def check_words(tally, folder, arrays):
     """Letters continue words, as if they were pieces: two steps are those of what is masked by hand."""
-    letters = frozenset(b"abcde")
     with open(os.path.join(folder, "letters.txt"), "w", encoding="utf-8") as file:
-        file.write("".join("##x\n" if token in letters else "x\n" for token in range(VOCABULARY)))
+        file.write("".join("##x\n" if token in LETTERS else "x\n" for token in range(VOCABULARY)))
     order = [k % len(arrays["tokens"]) for k in range(BATCH * HALF)]
-    rows, may = masked_by_hand(folder, "words-by-hand", arrays, order, letters), [arrays["labels"][at] for at in order]
+    rows, may = masked_by_hand(folder, "words-by-hand", arrays, order, LETTERS), [arrays["labels"][at] for at in order]
     parted = [(k, i) for k, labels in enumerate(rows["labels"]) for i in range(1, LENGTH)
-              if may[k][i] in letters and may[k][i - 1] >= 0 and (labels[i] < 0) != (labels[i - 1] < 0)]
+              if may[k][i] in LETTERS and may[k][i - 1] >= 0 and (labels[i] < 0) != (labels[i - 1] < 0)]
     share = sum(label >= 0 for row in rows["labels"] for label in row) / sum(label >= 0 for row in may for label in row)
     tally.check("whole words, 15 %", not parted and abs(share - RATE) < 0.006, "%s, %.4f" % (parted[:3], share))
-    data = 'masked(arrays("%s"), token = %d, seed = %d, words = "%s")' % (os.path.join(folder, "bare"), MASK, MASK_SEED, os.path.join(folder, "letters.txt"))
+    data = 'masked(arrays("%s"), token = %d, seed = %d, words = "%s")' % (os.path.join(folder, "bare"), MASK, MASK_SEED, os.path.relpath(os.path.join(folder, "letters.txt")))
     words, steps, _ = train(folder, "words", data, HALF)
     hand, same, _ = train(folder, "words-hand", 'arrays("%s")' % os.path.join(folder, "words-by-hand"), HALF)
     if tally.check("whole words train", words.status == hand.status == 0, words.tail() + hand.tail()):
@@ -184,10 +184,13 @@ def check_words(tally, folder, arrays):
 
 
 def check_eval(tally, folder, arrays):
-    """Each sample once, in order. The trainer that masks, and another with the same weights that does not."""
-    masked_by_hand(folder, "eval-data", arrays, range(len(arrays["tokens"])))
-    got = [harness.zplan("eval", harness.step_folder(os.path.join(folder, name), STEPS), "--data", os.path.join(folder, data), "--json", "-o", os.path.join(folder, "eval-" + name))
-           for name, data in (("whole", "bare"), ("hand", "eval-data"))]
+    """Each sample once, in order. The trainer that masks whole words, and another with the same weights that does not. The model's path to the vocabulary leads nowhere
+    from another folder: the checkpoint tells where it was."""
+    masked_by_hand(folder, "eval-data", arrays, range(len(arrays["tokens"])), LETTERS)
+    deep = os.path.join(folder, *["deep"] * (os.getcwd().count(os.sep) + 1))
+    os.makedirs(deep)
+    got = [harness.zplan("eval", harness.step_folder(os.path.join(folder, name), HALF), "--data", os.path.join(folder, data), "--json", "-o", os.path.join(folder, "eval-" + name), cwd=deep)
+           for name, data in (("words", "bare"), ("words-hand", "eval-data"))]
     if tally.check("eval", all(outcome.status == 0 for outcome in got), got[0].tail() + got[1].tail()):
         masked, by_hand = (json.loads(outcome.out) for outcome in got)
         tally.check("eval masks", masked == by_hand and masked["samples"] == len(arrays["tokens"]), "%s and %s" % (masked, by_hand))
