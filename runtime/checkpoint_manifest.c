@@ -6,7 +6,8 @@
  * applied with it. `samples`: how many of the data have been used, which is where a resumed run goes on; `batch`,
  * `sequence`, `seed` and `data`: what it compares itself with (resume.c). `products`: the algorithms of GPUs
  * (algorithms.c). `coefficients` of 1-bit LAMB (compress_lamb.c). `initial_weights`: the folder that the run began
- * with, where its weights were not drawn.
+ * with, where its weights were not drawn. `words` of `data`: the vocabulary of masked words, which `zplan eval` looks
+ * for there.
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "batch": 32, "sequence": 64, "seed": 1, "data": {"source": "text", "path": "book.txt", "order": "shuffled", "seed":
@@ -100,6 +101,10 @@ static void print_data(FILE *out, const zpr_data_identity *data) {
   fprintf(out, "  \"data\": {\"source\": \"%s\", \"path\": ", zpr_data_kind_name(data->kind));
   print_string(out, data->path);
   if (data->masks[0]) fprintf(out, ", \"masks\": \"%s\"", data->masks);
+  if (data->words[0]) {
+    fputs(", \"words\": ", out);
+    print_string(out, data->words);
+  }
   fprintf(out,
           ", \"order\": \"%s\", \"seed\": %" PRId64 ", \"tokens\": %" PRId64 ", \"fnv1a64\": \"%016" PRIx64 "\"},\n",
           data->shuffled ? "shuffled" : "sequential", data->seed, data->tokens, data->hash);

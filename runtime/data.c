@@ -10,7 +10,7 @@
  *   goes.
  * - arrays: a window is a row of every array.
  * - mixed: sample n is sample m of one of several of these (data_order.c).
- * - masked, or with spans cut out: of any source of tokens; a sample that comes again is changed anew. */
+ * - masked, or with spans cut out: a sample that comes again is changed anew. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,7 @@
 #include "state.h"
 
 static bool cuts_spans(const zpr_data *data) { return data->source.spans.rate > 0; }
+static bool masks_tokens(const zpr_data *data) { return data->source.mask_rate > 0; }
 
 /* ---- opening ---- */
 
@@ -45,12 +46,14 @@ zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
     zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
   else if (cuts_spans(data) && zpr_spans_open(c, &source->spans, &data->spans, &error))
     data->length = data->spans.length;
+  else if (masks_tokens(data))
+    zpr_masks_open(c, source, &data->masks, &error);
   int64_t most = data->length; /* labels of a sample, by whatever source */
   for (int i = 0; i < c->program->n_named; i++)
     if (c->program->named[i].labels && c->program->named[i].elements > most) most = c->program->named[i].elements;
   data->labels = zpr_alloc(c, (size_t)most, sizeof *data->labels);
   data->window = zpr_alloc(c, (size_t)data->length + 1, sizeof *data->window);
-  if (cuts_spans(data)) data->tokens = zpr_alloc(c, (size_t)data->length, sizeof *data->tokens);
+  if (cuts_spans(data) || masks_tokens(data)) data->tokens = zpr_alloc(c, (size_t)most, sizeof *data->tokens);
   if (!error.code[0]) open_parts(data, &error);
   zpr_agree(c, &error);
   return data;
@@ -60,6 +63,7 @@ void zpr_data_close(zpr_data *data) {
   if (!data) return;
   for (int i = 0; i < data->n_parts; i++) zpr_data_part_close(&data->parts[i]);
   zpr_spans_close(&data->spans);
+  zpr_masks_close(&data->masks);
   free(data->parts);
   free(data->window);
   free(data->tokens);
@@ -105,20 +109,22 @@ static place place_of(const zpr_data *data, int64_t n) {
   return at;
 }
 
-static void read_sample(zpr_data *data, int64_t n, zpr_sample *sample) {
+/* How many of its tokens are masked. */
+static int64_t read_sample(const zpr_data *data, int64_t n, zpr_sample *sample) {
   const zpr_program *p = data->c->program;
   zpr_error error = {0};
   place at = place_of(data, n);
   if (!zpr_data_part_read(at.part, at.m, p->vocabulary, data->window, sample, &error))
     zpr_fail(data->c, error.code, "%s", error.text);
-  if (data->source.mask_rate > 0) zpr_mask(&data->source, n, p->sequence, p->vocabulary, sample);
+  return masks_tokens(data) ? zpr_mask(&data->masks, n, sample) : 0;
 }
 
 static int64_t counted_of_sample(const zpr_data *data, int64_t n) {
   place at = place_of(data, n);
   int64_t length = zpr_data_part_tokens(at.part, at.m);
   if (cuts_spans(data)) return zpr_span_labels(&data->source.spans, length);
-  return data->source.mask_rate > 0 ? zpr_masked_tokens(&data->source, length) : length;
+  if (data->masks.whole_words) return read_sample(data, n, &(zpr_sample){data->tokens, data->labels, 0});
+  return masks_tokens(data) ? zpr_masked_tokens(&data->masks, length) : length;
 }
 
 /* Are samples of several lengths? */
@@ -132,7 +138,7 @@ static bool has_documents(const zpr_data *data) {
  */
 static int64_t counted_tokens(const zpr_data *data, int64_t first) {
   const zpr_program *p = data->c->program;
-  if (!has_documents(data)) return p->batch * counted_of_sample(data, first);
+  if (!has_documents(data) && !data->masks.whole_words) return p->batch * counted_of_sample(data, first);
   int64_t tokens = 0;
   for (int64_t i = 0; i < p->batch; i++) tokens += counted_of_sample(data, first + i);
   return tokens;
@@ -171,6 +177,20 @@ static void check_label(const zpr_data *data, const zpr_loss *loss, place from, 
              (long long)zpr_data_part_window(from.part, from.m), (int)label, named[loss->lengths].name, (int)length);
 }
 
+static void mask_named(const zpr_data *data, int64_t n, place from, int32_t *tokens, int32_t *labels) {
+  zpr_error error = {0};
+  if (!zpr_mask_named(&data->masks, n, zpr_data_part_window(from.part, from.m), tokens, labels, &error))
+    zpr_fail(data->c, error.code, "%s", error.text);
+}
+
+/* The labels of sample n that a loss has, masked as they will be. */
+static void read_labels(const zpr_data *data, int64_t n, place from, int input, int32_t *labels) {
+  read_named(data, input, from, labels);
+  if (!masks_tokens(data) || input != data->masks.labels) return;
+  read_named(data, data->masks.tokens, from, data->tokens);
+  mask_named(data, n, from, data->tokens, labels);
+}
+
 /* Labels of the batch that begins with sample `first`, of all ranks, which need not ask each other: each looks at them
  * all. */
 static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_loss *loss, int32_t *labels) {
@@ -180,7 +200,7 @@ static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_los
   if (data->source.kind == ZPR_SYNTHETIC) return p->batch;
   for (int64_t n = first; n < first + p->batch; n++) {
     place from = place_of(data, n);
-    read_named(data, loss->labels, from, labels);
+    read_labels(data, n, from, loss->labels, labels);
     for (int64_t k = 0; k < p->named[loss->labels].elements; k++) counted += labels[k] >= 0;
     check_label(data, loss, from, labels[0]);
   }
@@ -197,6 +217,14 @@ static void count_labels(zpr *c, const zpr_data *data, int64_t first) {
     c->token_weight[i] = 1 / (double)counted_labels(data, first, p->losses ? &p->losses[i] : &alone, data->labels);
 }
 
+/* Where an input of sample i of the rank's goes; input -1: nowhere. */
+static int32_t *ids_at(const zpr *c, char *inputs, int input, int64_t i) {
+  const zpr_program *p = c->program;
+  if (input < 0) return NULL;
+  char *to = inputs + zpr_named_at(c, input, i / p->microbatch);
+  return (int32_t *)(void *)to + i % p->microbatch * p->named[input].elements;
+}
+
 /* Sample n of the data to place i of the rank's samples. */
 static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
   const zpr_program *p = data->c->program;
@@ -211,14 +239,9 @@ static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
     else if (!zpr_named_read(data->c, &from.part->arrays, k, zpr_data_part_window(from.part, from.m), to, at, &error))
       zpr_fail(data->c, error.code, "%s", error.text);
   }
-}
-
-/* Where an input of sample i of the rank's goes; input -1: nowhere. */
-static int32_t *ids_at(const zpr *c, char *inputs, int input, int64_t i) {
-  const zpr_program *p = c->program;
-  if (input < 0) return NULL;
-  char *to = inputs + zpr_named_at(c, input, i / p->microbatch);
-  return (int32_t *)(void *)to + i % p->microbatch * p->named[input].elements;
+  if (masks_tokens(data))
+    mask_named(data, n, from, ids_at(data->c, inputs, data->masks.tokens, i),
+               ids_at(data->c, inputs, data->masks.labels, i));
 }
 
 /* Sample n of the run, without its spans, to place i of the rank's samples. */

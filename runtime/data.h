@@ -89,10 +89,40 @@ typedef struct zpr_span_places {
 bool zpr_spans_make(const zpr_spans *spans, int64_t n, const int32_t *tokens, int64_t length,
                     const zpr_span_places *places, zpr_error *error);
 
-/* How many tokens of a sample of `length` are masked: max(1, rate * length to the nearest). Requires: mask_rate > 0. */
-int64_t zpr_masked_tokens(const zpr_source *source, int64_t length);
-/* Masks tokens of sample n and makes them its only labels. */
-void zpr_mask(const zpr_source *source, int64_t n, int64_t sequence, int64_t vocabulary, const zpr_sample *sample);
+/* ---- which tokens continue a word (data_words.c) ---- */
+typedef struct zpr_words {
+  int64_t tokens; /* those behind them are words */
+  unsigned char *continues;
+  uint64_t hash;
+} zpr_words;
+/* False and an error where the file is not a vocabulary of at most so many tokens, some of which continue words. */
+bool zpr_words_open(zpr *c, const char *path, int64_t vocabulary, zpr_words *words, zpr_error *error);
+void zpr_words_close(zpr_words *words);
+bool zpr_continues(const zpr_words *words, int32_t token);
+
+/* ---- masks (data_masked.c) ---- */
+typedef struct zpr_masks {
+  double rate; /* 0: nothing is masked */
+  int64_t token;
+  uint64_t seed;
+  int64_t length, vocabulary; /* positions of a sample */
+  int tokens, labels;         /* named inputs; -1 where inputs have no names */
+  int32_t *places;            /* [length + 1], scratch: where tokens may be masked */
+  bool whole_words;           /* all pieces of a word, or none */
+  zpr_words words;
+  int32_t *begins; /* [length + 1], scratch: which of the places begin words */
+} zpr_masks;
+/* False and an error where arrays do not feed tokens and their labels. Requires: source->mask_rate > 0. */
+bool zpr_masks_open(zpr *c, const zpr_source *source, zpr_masks *masks, zpr_error *error);
+void zpr_masks_close(zpr_masks *masks);
+/* How many of n tokens that may be masked are: max(1, rate * n to the nearest). */
+int64_t zpr_masked_tokens(const zpr_masks *masks, int64_t n);
+/* Masks tokens of sample n of the run and makes them its only labels. How many they are. */
+int64_t zpr_mask(const zpr_masks *masks, int64_t n, const zpr_sample *sample);
+/* Likewise those that are their own labels, as arrays say it. False and an error (Z0803) where a label is another token
+ * than stands there; window: which sample of the arrays it is. */
+bool zpr_mask_named(const zpr_masks *masks, int64_t n, int64_t window, int32_t *tokens, int32_t *labels,
+                    zpr_error *error);
 
 /* ---- inputs by name (data_arrays.c, npy.c) ---- */
 /* An array of NumPy: what its header says, and where its elements begin. */
@@ -188,9 +218,10 @@ struct zpr_data {
   zpr_data_part *parts;
   zpr_mix mix;
   zpr_spans spans; /* where source.spans has a rate */
+  zpr_masks masks; /* where source.mask_rate is one */
   int64_t length;  /* tokens of a sample */
   int32_t *window; /* [length + 1] */
-  int32_t *tokens; /* [length], where spans are cut out of them */
+  int32_t *tokens; /* [length], where spans are cut out of them, or they are masked where they have names */
   int32_t *labels; /* of a sample, where they have no place in the arena */
 };
 

@@ -6,6 +6,7 @@
  * that keeps the number of tokens is not seen. Of a mixture the hash is that of its sources' kinds, weights, orders,
  * numbers and hashes: where one of them changed, it is other data. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include "data.h"
 
@@ -78,22 +79,35 @@ static void identify_mix(const zpr_data *data, zpr_data_identity *id) {
   }
 }
 
-static void put_masks(const zpr_source *s, char *text, size_t size) {
+static void put_masks(const zpr_data *data, char *text, size_t size) {
+  const zpr_source *s = &data->source;
   const zpr_span_rule *spans = &s->spans;
   if (s->mask_rate > 0)
     snprintf(text, size, "token %lld, rate %.9g, seed %llu", (long long)s->mask_token, s->mask_rate,
              (unsigned long long)s->mask_seed);
+  if (data->masks.whole_words) {
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, ", words %08llx", (unsigned long long)(data->masks.words.hash & 0xffffffff));
+  }
   if (spans->rate > 0)
     snprintf(text, size, "spans of %.9g, rate %.9g, sentinel %lld, eos %lld, start %lld, seed %llu", spans->mean,
              spans->rate, (long long)spans->sentinel, (long long)spans->eos, (long long)spans->start,
              (unsigned long long)spans->seed);
 }
 
+/* A path that is too long is left out. */
+static void put_words(const zpr_source *s, char *words, size_t size) {
+  char *path = s->mask_words ? realpath(s->mask_words, NULL) : NULL;
+  if (path && strlen(path) < size) snprintf(words, size, "%s", path);
+  free(path);
+}
+
 zpr_data_identity zpr_data_identify(const zpr_data *data) {
   zpr_data_identity id = {0};
   if (!data) return id;
   id.kind = data->source.kind;
-  put_masks(&data->source, id.masks, sizeof id.masks);
+  put_masks(data, id.masks, sizeof id.masks);
+  put_words(&data->source, id.words, sizeof id.words);
   if (id.kind == ZPR_MIX) {
     identify_mix(data, &id);
     return id;

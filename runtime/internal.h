@@ -185,10 +185,11 @@ typedef struct zpr_data_identity {
   int64_t kind;             /* of zpr_source; 0: nothing is known */
   char path[ZPR_DATA_NAME]; /* as given; for messages only */
   bool shuffled;
-  int64_t seed;    /* of the order, or of made-up samples */
-  int64_t tokens;  /* of the stream; 0 of made-up samples */
-  uint64_t hash;   /* of tokens of the stream, see data_identity.c */
-  char masks[160]; /* which tokens are masked or cut out, in words; "": none */
+  int64_t seed;              /* of the order, or of made-up samples */
+  int64_t tokens;            /* of the stream; 0 of made-up samples */
+  uint64_t hash;             /* of tokens of the stream, see data_identity.c */
+  char masks[160];           /* which tokens are masked or cut out, in words; "": none */
+  char words[ZPR_DATA_NAME]; /* the vocabulary of whole words, from the root; for `zplan eval` only; "": none */
 } zpr_data_identity;
 /* Reads some pages all over the data. data NULL: nothing is known. */
 zpr_data_identity zpr_data_identify(const zpr_data *data);

@@ -37,6 +37,7 @@ static const char *source_text(const zp_emit *e, const char *field, const zp_dat
   if (d->mask_rate > 0)
     zp_buf_printf(&out, ", .mask_rate = %s, .mask_token = %lld, .mask_seed = %lluu", zp_decimal(e->arena, d->mask_rate),
                   LL(d->mask_token), (unsigned long long)d->mask_seed);
+  if (d->mask_words) zp_buf_printf(&out, ", .mask_words = %s", quoted(e, d->mask_words));
   if (d->spans.rate > 0)
     zp_buf_printf(&out,
                   ", .spans = {.rate = %s, .mean = %s, .sentinel = %lld, .eos = %lld, .start = %lld, .seed = %lluu}",

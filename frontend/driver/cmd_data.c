@@ -80,7 +80,8 @@ int zp_cmd_data(zp_run_state *run) {
     return zp_usage_error("--field, --numbers, --labels, --classes and --pack are for `zplan data jsonl` and `table`");
   if (rows) return zp_data_rows(run);
   if (strcmp(form, "pairs") == 0) return zp_data_pairs(run);
-  if (o->copies || o->seed) return zp_usage_error("--copies and --seed are for `zplan data pairs`");
+  if (o->copies || o->seed || o->unmasked)
+    return zp_usage_error("--copies, --unmasked and --seed are for `zplan data pairs`");
   if (strcmp(form, "squad") == 0) return zp_data_squad(run);
   if (o->length || o->stride) return zp_usage_error("--length and --stride are for other forms of `zplan data`");
   if (o->files.len == 0 || !o->output)

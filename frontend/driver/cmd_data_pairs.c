@@ -8,7 +8,10 @@
  * from a sentence of another document on, and the sentences that A left are the next stretch's. What is too long loses
  * tokens of the longer part, at its beginning or its end. Then max(1, 15 % to the nearest) of the tokens, but of [CLS]
  * and [SEP], are labels: the model reads [MASK] (8 of 10), a random token (1 of 10) or what was there. All is drawn
- * from --seed, and the samples stand in the order of the documents. */
+ * from --seed, and the samples stand in the order of the documents.
+ *
+ * --unmasked: the same pairs without masks, and all tokens but these are labels; the trainer masks some of them in
+ * every pass over the data (runtime/data_masked.c). */
 #include "make_data.h"
 #include <zplan/interpret.h>
 
@@ -105,7 +108,7 @@ static void put(pairs *p, int32_t id, int32_t type, bool may_mask) {
   if (may_mask) zp_push(p->arena, &p->places, p->tokens.len);
   zp_push(p->arena, &p->tokens, id);
   zp_push(p->arena, &p->types, type);
-  zp_push(p->arena, &p->labels, NO_LABEL);
+  zp_push(p->arena, &p->labels, may_mask && p->run->options.unmasked ? id : NO_LABEL);
 }
 
 static void put_part(pairs *p, range part, int32_t type) {
@@ -119,6 +122,7 @@ static int32_t instead(pairs *p, int32_t token) {
   return kind == 8 ? below(p, (int)zp_marks_vocabulary(&p->marks)) : token;
 }
 
+/* What masks draw is drawn without them, too: so the pairs are the same. */
 static void mask(pairs *p, int used) {
   int n = (int)lround(0.15 * used);
   if (n < 1) n = 1;
@@ -126,8 +130,9 @@ static void mask(pairs *p, int used) {
   for (int i = 0; i < n; i++) {
     int k = i + below(p, p->places.len - i), at = p->places.data[k];
     p->places.data[k] = p->places.data[i];
+    int32_t read = instead(p, p->tokens.data[at]);
     p->labels.data[at] = p->tokens.data[at];
-    p->tokens.data[at] = instead(p, p->tokens.data[at]);
+    if (!p->run->options.unmasked) p->tokens.data[at] = read;
   }
 }
 
@@ -243,7 +248,7 @@ int zp_data_pairs(zp_run_state *run) {
   pairs p = {.run = run, .arena = run->arena, .seed = (uint64_t)o->seed};
   if (o->files.len < 2 || !o->output || o->length == 0)
     return zp_usage_error("usage: zplan data pairs TEXTS... -o FOLDER --length N [--tokenizer FILE] [--seed N] "
-                          "[--copies N]");
+                          "[--copies N] [--unmasked]");
   if (o->eod || o->stride) return zp_usage_error("%s is not for pairs of sentences", o->eod ? "--eod" : "--stride");
   if (o->length < SHORTEST || o->length > MOST_LENGTH)
     return zp_usage_error("--length is %d to %d tokens", SHORTEST, MOST_LENGTH);

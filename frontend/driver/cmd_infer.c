@@ -401,7 +401,8 @@ int zp_cmd_eval(zp_run_state *run) {
   const zp_spec *trained = open_model(&i);
   if (trained) i.spec = spec_for(run, trained, EVAL_BATCH, i.ranks);
   if (i.spec) i.spec->train.data = zp_data_at(trained, o->data);
-  if (!i.spec || !build(&i)) return finish(&i, ZP_EXIT_ERROR);
+  if (!i.spec || !zp_find_words(run, i.folder->path, &i.spec->train.data) || !build(&i))
+    return finish(&i, ZP_EXIT_ERROR);
   i.request = zp_json_object();
   zp_json_set_string(i.request, "task", "eval");
   int status;

@@ -42,6 +42,7 @@ typedef struct zp_options {
   int64_t tokens, top_k, seed;
   int64_t length, stride;     /* data: tokens of a sample; squad: from window to window; 0: not given */
   int64_t copies;             /* data pairs: how often the texts are read; 0: once */
+  bool unmasked;              /* data pairs: masks are left to the trainer */
   const char *field;          /* data jsonl, table: the column of texts; NULL: none */
   zp_strings numbers, labels; /* data jsonl, table: NAME=COLUMN,... */
   int64_t classes;            /* data jsonl, table: labels are below; 0: not given */
@@ -216,6 +217,9 @@ bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *sp
 /* Data at a path, in order, as a training had it: a folder of arrays, token files, lines or a text; what was masked or
  * cut out is. */
 zp_data zp_data_at(const zp_spec *trained, const char *path);
+/* The vocabulary of such data whose whole words are masked: where the model says it, or where the training of this
+ * checkpoint had it. false after saying that it is at neither place. */
+bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data);
 
 /* ---- initial.c ---- */
 /* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the

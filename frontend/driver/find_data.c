@@ -2,6 +2,7 @@
  * model names data relative to its own folder. A plan file carries the model's text, and where the model stood as seen
  * from the plan, so both may move together; a plan that was sent away alone may have its data beside it. */
 #include "driver.h"
+#include <zplan/json.h>
 #include <zplan/path.h>
 
 #include <glob.h>
@@ -48,9 +49,46 @@ static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data 
   zp_diag_help(d, "name it: zplan run %s -- %s PATH", file, replacement);
 }
 
+/* Other data are masked by the same words. */
+static void look_for_words(zp_run_state *run, const zp_data *data) {
+  if (!data->mask_words || !starts_here(run) || access(data->mask_words, R_OK) == 0) return;
+  zp_diag *d = zp_report(run->diags, ZP_Z0801, data->span, "the vocabulary `%s` is not there", data->mask_words);
+  zp_diag_help(d, "`words` is the vocab.txt of the tokens, relative to the model's folder");
+}
+
+/* Where the training had it, as the checkpoint's manifest says. NULL where that does not tell. */
+static const char *kept_words(zp_run_state *run, const char *checkpoint) {
+  const char *error = NULL, *words = NULL;
+  size_t len;
+  const char *text = zp_read_file(run->arena, zp_format(run->arena, "%s/manifest.json", checkpoint), &len, &error);
+  zp_json *root = text ? zp_json_parse(run->arena, text, len, &error) : NULL;
+  const zp_json *data = zp_json_get(root, "data");
+  if (data) words = zp_json_get_string(data, "words", NULL);
+  if (words) words = zp_strdup(run->arena, words);
+  if (root) zp_json_free(root);
+  return words;
+}
+
+bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data) {
+  if (!data->mask_words || access(data->mask_words, R_OK) == 0) return true;
+  const char *kept = kept_words(run, checkpoint);
+  if (kept && access(kept, R_OK) == 0) {
+    data->mask_words = kept;
+    return true;
+  }
+  zp_diag *d = zp_report(run->diags, ZP_Z0801, ZP_NO_SPAN,
+                         "the vocabulary `%s`, by whose words the training masked, "
+                         "is not there",
+                         kept ? kept : data->mask_words);
+  zp_diag_help(d, "name the model beside it: zplan eval %s FILE.dz --data FILE", checkpoint);
+  return false;
+}
+
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec) {
   find_one(run, file, is_plan, &spec->train.data, "--data");
   find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
+  look_for_words(run, &spec->train.data);
+  look_for_words(run, &spec->train.validate_data);
   return zp_flush_diags(run);
 }
 
@@ -67,7 +105,12 @@ static bool is_token_file(const char *path) {
 zp_data zp_data_at(const zp_spec *trained, const char *path) {
   const zp_data *data = &trained->train.data, *first = data->kind == ZP_DATA_MIX ? &data->parts[0] : data;
   bool spans = data->spans.rate > 0 && !is_folder(path);
-  zp_data at = {.path = path, .span = ZP_NO_SPAN};
+  zp_data at = {.path = path,
+                .mask_rate = data->mask_rate,
+                .mask_token = data->mask_token,
+                .mask_seed = data->mask_seed,
+                .mask_words = data->mask_words,
+                .span = ZP_NO_SPAN};
   if (!spans && (first->kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model))) {
     at.kind = ZP_DATA_ARRAYS;
     return at;
@@ -75,9 +118,6 @@ zp_data zp_data_at(const zp_spec *trained, const char *path) {
   zp_data_kind tokens = first->kind == ZP_DATA_DOCUMENTS ? ZP_DATA_DOCUMENTS : ZP_DATA_TOKENS;
   at.kind = is_token_file(path) ? tokens : first->kind == ZP_DATA_LINES ? ZP_DATA_LINES : ZP_DATA_TEXT;
   at.end = first->end;
-  at.mask_rate = data->mask_rate;
-  at.mask_token = data->mask_token;
-  at.mask_seed = data->mask_seed;
   at.spans = data->spans;
   return at;
 }

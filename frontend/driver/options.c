@@ -69,6 +69,7 @@ typedef enum option_id {
   O_CLASSES,
   O_PACK,
   O_COPIES,
+  O_UNMASKED,
   O_COUNT
 } option_id;
 
@@ -147,6 +148,7 @@ static const option_row rows[] = {
      "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
     {"--length", O_LENGTH, "N", "data", "squad, pairs, jsonl, table: tokens of a sample"},
     {"--copies", O_COPIES, "N", "data", "pairs: how often the texts are read, each time drawn anew (default 1)"},
+    {"--unmasked", O_UNMASKED, NULL, "data", "pairs: masks are left to `data = masked(arrays(...))`"},
     {"--stride", O_STRIDE, "N", "data",
      "squad: tokens from one window of a long context to the next (default: half a window)"},
     {"--field", O_FIELD, "COLUMN", "data", "jsonl, table: where the texts stand"},
@@ -368,6 +370,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_LABELS: zp_push(run->arena, &o->labels, v); return true;
   case O_CLASSES: return parse_count(row->name, v, 1, &o->classes);
   case O_PACK: return o->pack = true;
+  case O_UNMASKED: return o->unmasked = true;
   case O_COPIES: return parse_count(row->name, v, 1, &o->copies);
   case O_NO_CACHE: return o->no_cache = true;
   case O_EMA: return o->ema = true;

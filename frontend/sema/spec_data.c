@@ -20,10 +20,12 @@ typedef struct data_args {
   int shuffled, format;
   int64_t seed, mask_token;
   double mask_rate;
+  const char *mask_words;
   zp_span_rule spans;
 } data_args;
 
-static void read_changed_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+static void read_cut_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 
 static const zp_field tokens_fields[] = {
     {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
@@ -60,14 +62,15 @@ static const zp_field arrays_fields[] = {
 };
 /* Some tokens of another source are masked, and they are the labels. */
 static const zp_field masked_fields[] = {
-    {"source", ZP_FIELD_CUSTOM, .read = read_changed_source},
+    {"source", ZP_FIELD_CUSTOM, .read = read_masked_source},
     {"token", ZP_FIELD_INT64, .offset = offsetof(data_args, mask_token), .range = ZP_RANGE_NOT_NEGATIVE},
     {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, mask_rate), .range = ZP_RANGE_FRACTION},
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"words", ZP_FIELD_STRING, .offset = offsetof(data_args, mask_words)},
 };
 /* Spans of another source are cut out, and they are the labels. */
 static const zp_field spans_fields[] = {
-    {"source", ZP_FIELD_CUSTOM, .read = read_changed_source},
+    {"source", ZP_FIELD_CUSTOM, .read = read_cut_source},
     {"sentinel", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.sentinel), .range = ZP_RANGE_NOT_NEGATIVE},
     {"eos", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.eos), .range = ZP_RANGE_NOT_NEGATIVE},
     {"start", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.start), .range = ZP_RANGE_NOT_NEGATIVE},
@@ -91,7 +94,8 @@ static const zp_function data_functions[] = {
 typedef struct choices {
   int first, count;
 } choices;
-static const choices everything = {0, sizeof data_functions / sizeof *data_functions}, of_tokens = {0, 6};
+static const choices everything = {0, sizeof data_functions / sizeof *data_functions}, of_tokens = {0, 6},
+                     unchanged = {0, 7};
 /* What a mixture may be of, where its own place takes `outer`. */
 static choices in_mixture(choices outer) { return (choices){1, outer.count > of_tokens.count ? 6 : 5}; }
 
@@ -204,6 +208,7 @@ static bool read_change(zp_reader *reader, const zp_expr *expr, bool masks, cons
     data->mask_token = args->mask_token;
     data->mask_rate = args->mask_rate;
     data->mask_seed = (uint64_t)args->seed;
+    if (args->mask_words) data->mask_words = zp_resolve(reader, expr->span, args->mask_words);
   } else {
     data->spans = args->spans;
     data->spans.seed = (uint64_t)args->seed;
@@ -240,7 +245,12 @@ static bool read_source(zp_reader *reader, const zp_env *env, const zp_expr *exp
   return true;
 }
 
-static void read_changed_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  data_args *args = base;
+  read_source(reader, env, attr->value, attr->key.text, unchanged, &args->data);
+}
+
+static void read_cut_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   data_args *args = base;
   read_source(reader, env, attr->value, attr->key.text, of_tokens, &args->data);
 }

@@ -26,6 +26,27 @@ static void check_ends(zp_diags *diags, const zp_model *model, const zp_data *da
             (long long)model->vocabulary);
 }
 
+static const zp_input *input_of(const zp_model *model, const char *name) {
+  for (int i = 0; i < model->inputs.len; i++)
+    if (strcmp(model->inputs.data[i].name, name) == 0) return &model->inputs.data[i];
+  return NULL;
+}
+
+static bool is_ids(const zp_input *input, int rank) {
+  return input && input->element == ZP_ELEM_I32 && input->shape.rank == rank;
+}
+
+/* Tokens and the labels that arrays have in their places, of which the masks leave some. */
+static bool check_masked_arrays(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
+  const zp_input *tokens = input_of(spec->model, "tokens"), *labels = input_of(spec->model, "labels");
+  if (data->mask_rate == 0 || !zp_data_is_arrays(data)) return true;
+  if (is_ids(tokens, 2) && is_ids(labels, 2) && tokens->shape.dim[1] == labels->shape.dim[1]) return true;
+  zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`masked` does not feed the inputs of this model");
+  zp_diag_help(d, "of arrays it masks `tokens: i32[B, S]` and leaves labels in `labels: i32[B, S]`; whatever else the "
+                  "model reads stays as it is");
+  return false;
+}
+
 /* Where a line ends before the sequence does, and where no token is masked, labels say that nothing counts there. */
 static void check_labels(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
   bool masked = data->mask_rate > 0;
@@ -35,8 +56,7 @@ static void check_labels(zp_diags *diags, const zp_spec *spec, const zp_data *da
                            (long long)data->mask_token, (long long)spec->model->vocabulary);
     zp_diag_help(d, "take an id from 0 to %lld that the data do not use", (long long)spec->model->vocabulary - 1);
   }
-  for (int i = 0; i < spec->model->inputs.len; i++)
-    if (strcmp(spec->model->inputs.data[i].name, "labels") == 0) return;
+  if (input_of(spec->model, "labels")) return;
   zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` feeds labels, which the model does not have",
                          masked ? "masked" : word_of(data));
   zp_diag_help(d, "declare `input labels: i32[B, S]`: where nothing counts there are none, and no loss");
@@ -65,8 +85,9 @@ static bool can_be_made_up(const zp_model *model) {
 
 /* Does the source have what the model reads? Arrays have any input by its name; all others have tokens. */
 static void check_source(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
+  bool masked = data->mask_rate > 0;
   if (spec->model->inputs.len == 0 || zp_data_is_arrays(data) || zp_model_reads_tokens(spec->model) ||
-      (data->kind == ZP_DATA_SYNTHETIC && can_be_made_up(spec->model)))
+      (data->kind == ZP_DATA_SYNTHETIC && !masked && can_be_made_up(spec->model)))
     return;
   const zp_input *first = zp_model_foreign_input(spec->model);
   zp_diag *d = zp_report(diags, ZP_Z0238, data->span, "`%s` does not feed the inputs of this model", word_of(data));
@@ -75,16 +96,6 @@ static void check_source(zp_diags *diags, const zp_spec *spec, const zp_data *da
 }
 
 /* ---- spans ---- */
-
-static const zp_input *input_of(const zp_model *model, const char *name) {
-  for (int i = 0; i < model->inputs.len; i++)
-    if (strcmp(model->inputs.data[i].name, name) == 0) return &model->inputs.data[i];
-  return NULL;
-}
-
-static bool is_ids(const zp_input *input, int rank) {
-  return input && input->element == ZP_ELEM_I32 && input->shape.rank == rank;
-}
 
 /* Encoder, decoder and labels, which are all that a model may read beside the lengths of the first. */
 static bool reads_spans(const zp_model *model) {
@@ -130,6 +141,6 @@ void zp_check_data(zp_diags *diags, const zp_spec *spec, zp_data *data) {
     return;
   }
   check_source(diags, spec, data);
-  check_labels(diags, spec, data);
+  if (check_masked_arrays(diags, spec, data)) check_labels(diags, spec, data);
   check_ignored(diags, spec, data);
 }

@@ -1,6 +1,12 @@
 #!/usr/bin/env python3
 """zplan data pairs: what every sample must be, found again in the texts; shares of what is drawn; the same bytes from the same seed; BERT with both losses
-trained on the arrays, on one rank and on data 2 x pipeline 2; what is refused."""
+trained on the arrays, on one rank and on data 2 x pipeline 2; what is refused.
+
+Pairs without masks are the same pairs. Masked by the trainer, two passes over them are the arrays that tests/torch/masks.py makes, to the last bit of the losses and of
+the weights; half of these steps, gone on with on data 2 x pipeline 2, are those within 1e-12; `zplan eval` masks each sample once.
+Whole words likewise: letters continue words, by a vocabulary made here."""
+import array
+import json
 import os
 import random
 import re
@@ -8,12 +14,17 @@ import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+sys.path[:0] = [os.path.join(os.path.dirname(HERE), name) for name in ("support", "torch", "diff")]
 import harness  # noqa: E402
+import images  # noqa: E402
+import masks  # noqa: E402
 from squad import read_array  # noqa: E402
 
 ARRAYS = ("tokens", "types", "labels", "lengths", "random_next")
 LENGTH, CLS, SEP, MASK, VOCABULARY = 48, 256, 257, 258, 259
+BATCH, STEPS, HALF, RATE, MASK_SEED = 48, 4, 2, 0.15, 6
+LETTERS = frozenset(b"abcde")  # which continue words
+LAYOUTS = {"d2p2": {"plan.data": 2, "pipeline": 2, "zero": 1}}
 
 
 def texts(rng):
@@ -89,29 +100,100 @@ def check_samples(tally, title, documents, arrays):
     return kinds
 
 
-def check_trainer(tally, folder, place_of):
-    """examples/bert_pretraining.dz, small: both losses in the log, the same on every layout."""
+def write_model(folder):
+    """examples/bert_pretraining.dz, small."""
     with open(os.path.join(harness.ROOT, "examples", "bert_pretraining.dz"), encoding="utf-8") as file:
         text = file.read()
     text = text[:text.index("cluster")].replace("V = 30522, S = 512, d = 768, layers = 12, heads = 12", "V = %d, S = %d, d = 16, layers = 3, heads = 2" % (VOCABULARY, LENGTH))
     text += """cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 4, memory = 8GiB) }
-train { model = bert  data = arrays("%s", order = "shuffled", seed = 4)  batch = 8  steps = 3  precision = "fp64"  seed = 1  optimizer = adamw(lr = 1e-3) }
-""" % place_of
-    model, losses = os.path.join(folder, "bert.dz"), []
-    with open(model, "w", encoding="utf-8") as file:
+train { model = bert  data = arrays("pairs")  batch = %d  steps = %d  precision = "fp64"  seed = 1  optimizer = adamw(lr = 1e-3)  log { every = 1 } }
+""" % (BATCH, STEPS)
+    with open(os.path.join(folder, "bert.dz"), "w", encoding="utf-8") as file:
         file.write(text)
-    for ranks, settings in ((1, ()), (4, ("data=2", "pipeline=2", "tensor=1", "zero=1"))):
-        log = os.path.join(folder, "log%d.jsonl" % ranks)
-        outcome = harness.zplan("run", model, "--ranks", ranks, "-o", os.path.join(folder, "tree%d" % ranks), "--log", log,
-                                *(word for s in settings for word in ("--set", s)))
-        if not tally.check("trained on %d ranks" % ranks, outcome.status == 0, outcome.tail()):
-            return
-        steps = harness.read_log(log)[0]
-        losses.append([dict(step["losses"], loss=step["loss"]) for step in steps])
-        tally.check("two losses are summed", all(set(s) == {"masked_loss", "next_loss", "loss"} and abs(s["masked_loss"] + s["next_loss"] - s["loss"]) < 1e-6
-                                                 for s in losses[-1]), str(losses[-1]))
-    error = max(harness.number_error(a[name], b[name]) for a, b in zip(*losses) for name in a)
-    tally.check("the same losses on every layout", len(losses[0]) == 3 and error < 1e-12, "%.1e" % error)
+
+
+def train(folder, name, data, steps=STEPS, layout="one", resume=False):
+    images.LAYOUTS.update(LAYOUTS)
+    return images.train(folder, name, data, steps, layout=layout, resume=resume, model=os.path.join(folder, "bert.dz"))
+
+
+def masked_by_hand(folder, name, arrays, order, continues=()):
+    """Arrays of the samples that stand at these places, masked as the first samples of a run."""
+    rows = {array: [arrays[array][at] for at in order] for array in ARRAYS}
+    for n, (tokens, labels) in enumerate(zip(rows["tokens"], rows["labels"])):
+        places = [i for i, label in enumerate(labels) if label >= 0]
+        rows["tokens"][n], found = masks.masked(tokens, n, VOCABULARY, MASK, RATE, MASK_SEED, places, continues)
+        rows["labels"][n] = [found.get(i, -1) for i in range(LENGTH)]
+    os.makedirs(os.path.join(folder, name))
+    for which, values in rows.items():
+        flat = array.array("i", [value for row in values for value in row])
+        width = len(flat) // len(order)
+        images.write_npy(os.path.join(folder, name, which + ".npy"), "<i4", (len(order),) + (width,) * (width > 1), flat.tobytes())
+    return rows
+
+
+def check_unmasked(tally, arrays, masked):
+    """The pairs of before, and labels wherever a token may be masked."""
+    pairs = [[label if label >= 0 else token for token, label in zip(*row)] for row in zip(masked["tokens"], masked["labels"])]
+    tally.check("without masks: the same pairs", arrays["tokens"] == pairs and all(arrays[name] == masked[name] for name in ("types", "lengths", "random_next")))
+    wanted = [[-1 if i >= length or token in (CLS, SEP) else token for i, token in enumerate(row)] for row, (length,) in zip(pairs, arrays["lengths"])]
+    tally.check("without masks: labels", arrays["labels"] == wanted)
+
+
+def check_masked_batches(tally, folder, arrays):
+    """What the trainer masks is what is masked by hand, twice over the data."""
+    n, data = len(arrays["tokens"]), 'masked(arrays("%s", order = "shuffled", seed = 4), token = %d, seed = %d)' % (os.path.join(folder, "bare"), MASK, MASK_SEED)
+    order = [masks.permuted(4, k // n, n, k % n) for k in range(BATCH * STEPS)]
+    rows = masked_by_hand(folder, "by-hand", arrays, order)
+    again = [(rows["labels"][k], rows["labels"][order.index(order[k])]) for k in range(n, len(order))]
+    tally.check("two passes", 2 * n < len(order) and all(one != two for one, two in again), "%d samples" % n)
+    share = sum(label >= 0 for row in rows["labels"] for label in row) / sum(label >= 0 for k in order for label in arrays["labels"][k])
+    tally.check("15 %", abs(share - RATE) < 0.006, "%.4f" % share)
+    whole, steps, _ = train(folder, "whole", data)
+    hand, same, _ = train(folder, "hand", 'arrays("%s")' % os.path.join(folder, "by-hand"))
+    if not tally.check("masked arrays train", whole.status == hand.status == 0 and len(steps) == STEPS, whole.tail() + hand.tail()):
+        return None
+    tally.check("batches are those of their definition", all([s[name] for s in steps] == [s[name] for s in same] for name in ("loss", "losses")), "%s and %s" % (steps, same))
+    tally.check("weights to the last byte", harness.same_bytes(*(images.model_of(folder, name, STEPS) for name in ("whole", "hand"))))
+    tally.check("two losses are summed", all(set(s["losses"]) == {"masked_loss", "next_loss"} and abs(sum(s["losses"].values()) - s["loss"]) < 1e-6 for s in steps), str(steps))
+    first, begin, _ = train(folder, "half", data, HALF)
+    second, rest, _ = train(folder, "half", data, layout="d2p2", resume=True)
+    if tally.check("another layout goes on", first.status == second.status == 0, first.tail() + second.tail()):
+        error = max(harness.number_error(a["losses"][name], b["losses"][name]) for a, b in zip(begin + rest, steps) for name in b["losses"])
+        tally.check("its losses", len(begin + rest) == STEPS and error < 1e-12, "%.1e" % error)
+    return whole
+
+
+def check_words(tally, folder, arrays):
+    """Letters continue words, as if they were pieces: two steps are those of what is masked by hand."""
+    with open(os.path.join(folder, "letters.txt"), "w", encoding="utf-8") as file:
+        file.write("".join("##x\n" if token in LETTERS else "x\n" for token in range(VOCABULARY)))
+    order = [k % len(arrays["tokens"]) for k in range(BATCH * HALF)]
+    rows, may = masked_by_hand(folder, "words-by-hand", arrays, order, LETTERS), [arrays["labels"][at] for at in order]
+    parted = [(k, i) for k, labels in enumerate(rows["labels"]) for i in range(1, LENGTH)
+              if may[k][i] in LETTERS and may[k][i - 1] >= 0 and (labels[i] < 0) != (labels[i - 1] < 0)]
+    share = sum(label >= 0 for row in rows["labels"] for label in row) / sum(label >= 0 for row in may for label in row)
+    tally.check("whole words, 15 %", not parted and abs(share - RATE) < 0.006, "%s, %.4f" % (parted[:3], share))
+    data = 'masked(arrays("%s"), token = %d, seed = %d, words = "%s")' % (os.path.join(folder, "bare"), MASK, MASK_SEED, os.path.relpath(os.path.join(folder, "letters.txt")))
+    words, steps, _ = train(folder, "words", data, HALF)
+    hand, same, _ = train(folder, "words-hand", 'arrays("%s")' % os.path.join(folder, "words-by-hand"), HALF)
+    if tally.check("whole words train", words.status == hand.status == 0, words.tail() + hand.tail()):
+        tally.check("their batches are those of their definition", [s["losses"] for s in steps] == [s["losses"] for s in same], "%s and %s" % (steps, same))
+    other, _, _ = train(folder, "words", data.replace(", words", ", rate = 15%, words").replace("letters.txt", "absent.txt"), STEPS)
+    tally.check("no vocabulary", other.status == 1 and "Z0801" in other.err and "absent.txt" in other.err, other.tail())
+
+
+def check_eval(tally, folder, arrays):
+    """Each sample once, in order. The trainer that masks whole words, and another with the same weights that does not. The model's path to the vocabulary leads nowhere
+    from another folder: the checkpoint tells where it was."""
+    masked_by_hand(folder, "eval-data", arrays, range(len(arrays["tokens"])), LETTERS)
+    deep = os.path.join(folder, *["deep"] * (os.getcwd().count(os.sep) + 1))
+    os.makedirs(deep)
+    got = [harness.zplan("eval", harness.step_folder(os.path.join(folder, name), HALF), "--data", os.path.join(folder, data), "--json", "-o", os.path.join(folder, "eval-" + name), cwd=deep)
+           for name, data in (("words", "bare"), ("words-hand", "eval-data"))]
+    if tally.check("eval", all(outcome.status == 0 for outcome in got), got[0].tail() + got[1].tail()):
+        masked, by_hand = (json.loads(outcome.out) for outcome in got)
+        tally.check("eval masks", masked == by_hand and masked["samples"] == len(arrays["tokens"]), "%s and %s" % (masked, by_hand))
 
 
 def check_wordpiece(tally, folder, paths):
@@ -160,7 +242,15 @@ def main():
         _, again = make(folder, "again", paths, "--seed", 1)
         tally.check("another seed", again["tokens"] != once["tokens"])
         check_wordpiece(tally, folder, paths)
-        check_trainer(tally, folder, os.path.join(folder, "pairs"))
+        write_model(folder)
+        _, few = make(folder, "few", paths[:1])
+        _, bare = make(folder, "bare", paths[:1], "--unmasked")
+        check_unmasked(tally, bare, few)
+        if check_masked_batches(tally, folder, bare):
+            check_words(tally, folder, bare)
+            check_eval(tally, folder, bare)
+        outcome, _, _ = train(folder, "twice", 'masked(arrays("%s"), token = %d)' % (os.path.join(folder, "few"), MASK), steps=1)
+        tally.check("arrays that are masked already", outcome.status != 0 and "Z0803" in outcome.err and "--unmasked" in outcome.err, outcome.tail())
         check_refusals(tally, folder, paths)
         return tally.finish()
 

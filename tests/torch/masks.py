@@ -30,12 +30,23 @@ def permuted(key, epoch, size, index):
             return index
 
 
-def masked(tokens, sample, vocabulary, token, rate, seed):
-    """(tokens of a sample with masks, {position: label})"""
+def masked(tokens, sample, vocabulary, token, rate, seed, places=None, continues=()):
+    """(tokens of a sample with masks, {position: label}). places: where tokens may be masked, in order; by default everywhere. continues: tokens that are masked
+    with what stands before them, where that may be masked."""
     changed, labels, key = list(tokens), {}, seed ^ KEY
-    count = min(max(1, math.floor(rate * len(tokens) + 0.5)), len(tokens))
-    for i in range(count):
-        at = permuted(key, sample, len(tokens), i)
+    places = range(len(tokens)) if places is None else places
+    count = min(max(1, math.floor(rate * len(places) + 0.5)), len(places))
+    words = []
+    for at in places:
+        if words and words[-1][-1] == at - 1 and tokens[at] in continues:
+            words[-1].append(at)
+        else:
+            words.append([at])
+    drawn = [words[permuted(key, sample, len(words), i)] for i in range(len(words))]
+    chosen = []
+    for word in drawn:
+        chosen += word if len(chosen) + len(word) <= count else []
+    for at in chosen or (drawn or [[]])[0]:
         labels[at] = tokens[at]
         draw, other, _, _ = philox((at, sample & WORD, sample >> 32, 1), key)
         if draw < MASK * 2 ** 32:

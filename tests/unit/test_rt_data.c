@@ -250,15 +250,19 @@ typedef struct masks {
   int masked, kept, random, at[64];
 } masks;
 
-static masks count_masks(const zpr_source *source, int64_t first, int samples, int32_t length) {
-  enum { S = 64, V = 300 };
+enum { S = 64, MASKED_OF = 300 };
+static int32_t places[S + 1], begins[S + 1];
+#define MASKS(...)                                                                                                     \
+  ((zpr_masks){.token = 7, .length = S, .vocabulary = MASKED_OF, .places = places, .begins = begins, __VA_ARGS__})
+
+static masks count_masks(const zpr_masks *rule, int64_t first, int samples, int32_t length) {
   masks m = {0};
   for (int n = 0; n < samples; n++) {
     int32_t tokens[S], labels[S];
     zpr_sample sample = {tokens, labels, length};
     int there = 0;
     for (int i = 0; i < S; i++) tokens[i] = 100 + i;
-    zpr_mask(source, first + n, S, V, &sample);
+    zpr_mask(rule, first + n, &sample);
     for (int i = 0; i < S; i++) {
       if (labels[i] == -1) {
         cr_assert_eq(tokens[i], 100 + i, "sample %d: token %d", n, i);
@@ -266,11 +270,11 @@ static masks count_masks(const zpr_source *source, int64_t first, int samples, i
       }
       cr_assert_lt(i, length);
       cr_assert_eq(labels[i], 100 + i);
-      cr_assert(tokens[i] >= 0 && tokens[i] < V);
+      cr_assert(tokens[i] >= 0 && tokens[i] < MASKED_OF);
       there++, m.at[i]++;
       *(tokens[i] == 7 ? &m.masked : tokens[i] == 100 + i ? &m.kept : &m.random) += 1;
     }
-    cr_assert_eq(there, zpr_masked_tokens(source, length));
+    cr_assert_eq(there, zpr_masked_tokens(rule, length));
   }
   return m;
 }
@@ -280,8 +284,8 @@ static masks count_masks(const zpr_source *source, int64_t first, int samples, i
  */
 Test(data, masks_hide_eight_of_ten_and_every_position_alike) {
   enum { SAMPLES = 4000, LENGTH = 40, MASKED = 6 };
-  const zpr_source source = {.mask_rate = 0.15, .mask_token = 7, .mask_seed = 5};
-  masks m = count_masks(&source, 0, SAMPLES, LENGTH);
+  const zpr_masks rule = MASKS(.rate = 0.15, .seed = 5);
+  masks m = count_masks(&rule, 0, SAMPLES, LENGTH);
   const double all = SAMPLES * MASKED, mixed = 0.1 / 300;
   cr_expect_float_eq(m.masked / all, 0.8 + mixed, 5 * sqrt(0.8 * 0.2 / all));
   cr_expect_float_eq(m.kept / all, 0.1 + mixed, 5 * sqrt(0.1 * 0.9 / all));
@@ -291,7 +295,7 @@ Test(data, masks_hide_eight_of_ten_and_every_position_alike) {
 }
 
 Test(data, at_least_one_token_of_a_sample_is_masked_and_at_most_all) {
-  const zpr_source few = {.mask_rate = 0.001}, all = {.mask_rate = 1}, some = {.mask_rate = 0.15};
+  const zpr_masks few = MASKS(.rate = 0.001), all = MASKS(.rate = 1), some = MASKS(.rate = 0.15);
   cr_expect_eq(zpr_masked_tokens(&few, 64), 1);
   cr_expect_eq(zpr_masked_tokens(&all, 64), 64);
   cr_expect_eq(zpr_masked_tokens(&some, 3), 1);
@@ -301,13 +305,156 @@ Test(data, at_least_one_token_of_a_sample_is_masked_and_at_most_all) {
 
 /* Another pass over the data masks other tokens, and so does another seed; the same sample twice the same. */
 Test(data, masks_depend_on_sample_and_seed) {
-  const zpr_source source = {.mask_rate = 0.15, .mask_token = 7},
-                   other = {.mask_rate = 0.15, .mask_token = 7, .mask_seed = 1};
-  masks a = count_masks(&source, 11, 1, 64), b = count_masks(&source, 11, 1, 64),
-        next = count_masks(&source, 12, 1, 64), seed = count_masks(&other, 11, 1, 64);
+  const zpr_masks rule = MASKS(.rate = 0.15), other = MASKS(.rate = 0.15, .seed = 1);
+  masks a = count_masks(&rule, 11, 1, 64), b = count_masks(&rule, 11, 1, 64), next = count_masks(&rule, 12, 1, 64),
+        seed = count_masks(&other, 11, 1, 64);
   cr_expect_arr_eq(a.at, b.at, sizeof a.at);
   cr_expect_arr_neq(a.at, next.at, sizeof a.at);
   cr_expect_arr_neq(a.at, seed.at, sizeof a.at);
+}
+
+/* In arrays only what is its own label is masked, and all of it alike; positions of labels are those of tokens. */
+Test(data, arrays_say_what_may_be_masked) {
+  enum { SAMPLES = 1000 };
+  const zpr_masks rule = MASKS(.rate = 0.25);
+  int at[S] = {0};
+  for (int n = 0; n < SAMPLES; n++) {
+    int32_t tokens[S], labels[S];
+    zpr_error e = {0};
+    for (int i = 0; i < S; i++) {
+      tokens[i] = 100 + i;
+      labels[i] = i % 2 && i < 40 ? tokens[i] : -1; /* 20 of them */
+    }
+    cr_assert(zpr_mask_named(&rule, n, 0, tokens, labels, &e), "%s", e.text);
+    for (int i = 0; i < S; i++) {
+      cr_assert(labels[i] == -1 ? tokens[i] == 100 + i : labels[i] == 100 + i);
+      at[i] += labels[i] >= 0;
+    }
+  }
+  for (int i = 0, all = 0; i < S; i++) {
+    if (i % 2 && i < 40)
+      cr_expect_float_eq(at[i] / (double)SAMPLES, 0.25, 5 * sqrt(0.25 * 0.75 / SAMPLES), "position %d: %d", i, at[i]);
+    else
+      cr_expect_eq(at[i], 0);
+    all += at[i];
+    if (i == S - 1) cr_expect_eq(all, SAMPLES * 5);
+  }
+}
+
+/* ---- whole words ---- */
+
+static int64_t labels_of(const int32_t labels[S]) {
+  int64_t n = 0;
+  for (int i = 0; i < S; i++) n += labels[i] >= 0;
+  return n;
+}
+
+/* Masks a sample of 100, 101, ... of which the first `pieces` are words of `word` of them. How many tokens are masked;
+ * no word is masked in part. */
+static int64_t mask_words(int64_t n, double rate, int word, int pieces, int32_t labels[S]) {
+  unsigned char continues[100 + S] = {0};
+  int32_t tokens[S];
+  for (int i = 0; i < S; i++) {
+    tokens[i] = 100 + i;
+    continues[100 + i] = i < pieces && i % word > 0;
+  }
+  const zpr_masks rule = MASKS(.rate = rate, .whole_words = true, .words = {.tokens = 100 + S, .continues = continues});
+  int64_t masked = zpr_mask(&rule, n, &(zpr_sample){tokens, labels, S});
+  cr_expect_eq(masked, labels_of(labels), "sample %d", (int)n);
+  for (int i = 0; i < S; i++)
+    if (continues[100 + i]) cr_assert_eq(labels[i] < 0, labels[i - 1] < 0, "sample %d: piece %d", (int)n, i);
+  return masked;
+}
+
+/* 16 words of 2 pieces, 32 of one: of 64 tokens 10 are masked, always, and both kinds are. A word of two is passed over
+ * where one token is left, so it is masked less often, but not by much. */
+Test(data, whole_words_are_masked_to_the_same_share) {
+  enum { SAMPLES = 2000, LONG = 32 };
+  int seen[2] = {0};
+  for (int n = 0; n < SAMPLES; n++) {
+    int32_t labels[S];
+    cr_assert_eq(mask_words(n, 0.15, 2, LONG, labels), 10);
+    for (int i = 0; i < S; i++) seen[i < LONG] += labels[i] >= 0;
+  }
+  cr_expect_eq(seen[0] + seen[1], SAMPLES * 10);
+  cr_expect(seen[1] > 0.45 * SAMPLES * 10 && seen[1] < 0.5 * SAMPLES * 10, "%d in long words", seen[1]);
+}
+
+/* Where every word is too long, one of them is masked, and none is left out for ever. */
+Test(data, a_word_that_is_too_long_is_masked_where_there_is_no_other) {
+  bool seen[2] = {0};
+  for (int n = 0; n < 40; n++) {
+    int32_t labels[S];
+    cr_assert_eq(mask_words(n, 0.15, 32, S, labels), 32);
+    seen[labels[S - 1] >= 0] = true;
+  }
+  cr_expect(seen[0] && seen[1]);
+}
+
+/* A vocabulary of bytes in which b, c, e and f continue: what a batch weighs is known when its words are. */
+Test(data, masked_words_of_a_stream_weigh_their_labels) {
+  char path[128], words[128], vocabulary[2048] = "";
+  loader l;
+  size_t n = 0;
+  for (int i = 0; i < 'z'; i++) n += (size_t)sprintf(vocabulary + n, "%s\n", strchr("bcef", i) && i ? "##x" : "x");
+  write_file("text", "abcdefghijklm", 13);
+  write_file("vocab.txt", vocabulary, n);
+  open_loader(&l);
+  zpr_source source = {.kind = ZPR_TEXT, .path = path_of(path, "text"), .mask_rate = 0.3, .mask_token = '?'};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  zpr_data_identity apart = zpr_data_identify(data);
+  zpr_data_close(data);
+  source.mask_words = path_of(words, "vocab.txt");
+  data = zpr_data_open(&l.c, &source);
+  zpr_data_load(&l.c, data, 0);
+  for (int i = 0; i < 12; i++) {
+    int32_t label = zpr_input(&l.c, 1, i / 6)[i % 6];
+    cr_expect(i < 6 ? label == 'a' + i : label == -1 || label == 'a' + i, "label %d: %d", i, label);
+  }
+  cr_expect_float_eq(l.c.token_weight[0], 1.0 / (3 + 3 + 1 + 1), 1e-15);
+  cr_expect(strstr(zpr_data_identify(data).masks, ", words ") && !strstr(apart.masks, "words"));
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+static void expect_no_words(zpr *c, const char *text, int64_t vocabulary, const char *told) {
+  char path[128];
+  zpr_words words = {0};
+  zpr_error e = {0};
+  write_file("vocab.txt", text, strlen(text));
+  cr_expect_not(zpr_words_open(c, path_of(path, "vocab.txt"), vocabulary, &words, &e));
+  cr_expect_str_eq(e.code, "Z0802");
+  cr_expect(strstr(e.text, told), "%s", e.text);
+  zpr_words_close(&words);
+}
+
+Test(data, vocabularies_that_name_no_words) {
+  char path[128];
+  loader l;
+  zpr_words words = {0};
+  zpr_error e = {0};
+  open_loader(&l);
+  expect_no_words(&l.c, "a\nb#\n##\n", 9, "no line of");
+  expect_no_words(&l.c, "a\n##b\nc", 2, "has 3 lines, one for each token: the model has 2");
+  write_file("vocab.txt", "a\r\n##b\r\n##c", 11); /* as another system ends lines, the last one not at all */
+  cr_assert(zpr_words_open(&l.c, path_of(path, "vocab.txt"), 4, &words, &e), "%s", e.text);
+  cr_expect(words.tokens == 3 && !zpr_continues(&words, 0) && zpr_continues(&words, 1) && zpr_continues(&words, 2) &&
+            !zpr_continues(&words, 3));
+  zpr_words_close(&words);
+  zpr_close(&l.c);
+}
+
+Test(data, arrays_that_are_masked_already_are_told) {
+  const zpr_masks rule = MASKS(.rate = 0.25);
+  int32_t tokens[S] = {1, 2, 258}, labels[S];
+  zpr_error e = {0};
+  memset(labels, -1, sizeof labels);
+  cr_expect(zpr_mask_named(&rule, 0, 4, tokens, labels, &e)); /* none may be masked */
+  cr_expect_eq(tokens[2], 258);
+  labels[2] = 3;
+  cr_expect_not(zpr_mask_named(&rule, 0, 4, tokens, labels, &e));
+  cr_expect_str_eq(e.code, "Z0803");
+  cr_expect(strstr(e.text, "label of sample 4 is 3 where the token 258 stands"), "%s", e.text);
 }
 
 /* One of 3 positions is masked: 4 samples have 4 tokens that count. */

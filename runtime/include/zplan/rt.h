@@ -174,6 +174,8 @@ typedef struct zpr_source {
   double mask_rate; /* share of a sample's tokens that are masked, and are its labels; 0: the next tokens are */
   int64_t mask_token;
   uint64_t mask_seed;
+  const char
+      *mask_words; /* the vocabulary that says which tokens continue a word; NULL: tokens are masked by themselves */
   zpr_span_rule spans;
   int n_parts; /* sources that are mixed, at most ZPR_MOST_PARTS, each with its weight; none of them is a mixture,
                   masked or cut */

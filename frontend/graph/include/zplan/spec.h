@@ -158,6 +158,7 @@ typedef struct zp_data {
   double mask_rate;
   int64_t mask_token;
   uint64_t mask_seed;
+  const char *mask_words; /* words = ...: WordPiece's vocabulary, relative as `path` is; NULL: not whole words */
   zp_span_rule spans;
   int n_parts; /* of a mixture, 2 to ZP_MOST_SOURCES; arena */
   struct zp_data *parts;
