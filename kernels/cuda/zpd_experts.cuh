@@ -69,16 +69,18 @@ ZPD_DEVICE double zpd_group_score(const zpd_routing &a, const elem *score, int f
   return best + second;
 }
 
-/* A bit a group that a token keeps; of equal groups the lower one. Without groups there is one. */
+/* A bit a group that a token keeps; of equal groups the lower one. Without groups there is one. Scores are made again
+ * for each that is kept: an array of them would be in memory. */
 ZPD_DEVICE unsigned long long zpd_kept_groups(const zpd_routing &a, const elem *score) {
-  double group[ZPD_MAX_EXPERT_GROUPS];
   unsigned long long kept = a.groups ? 0 : 1;
-  for (int g = 0; g < a.groups; g++)
-    group[g] = zpd_group_score(a, score, g * (int)(a.experts / a.groups), (int)(a.experts / a.groups));
   for (int i = 0; i < a.top_groups; i++) {
     int best = -1;
-    for (int g = 0; g < a.groups; g++)
-      if (!(kept >> g & 1) && (best < 0 || group[g] > group[best])) best = g;
+    double most = 0;
+    for (int g = 0; g < a.groups; g++) {
+      if (kept >> g & 1) continue;
+      const double group = zpd_group_score(a, score, g * (int)(a.experts / a.groups), (int)(a.experts / a.groups));
+      if (best < 0 || group > most) best = g, most = group;
+    }
     kept |= 1ull << best;
   }
   return kept;

@@ -3,7 +3,7 @@
 #include "cuda.h"
 
 _Static_assert((int)ZPK_MAX_EXPERTS <= (int)ZPD_MAX_EXPERTS, "the kernels count the choices of every expert");
-_Static_assert((int)ZPK_MAX_EXPERT_GROUPS <= (int)ZPD_MAX_EXPERT_GROUPS, "the kernels hold the score of every group");
+_Static_assert((int)ZPK_MAX_EXPERT_GROUPS <= (int)ZPD_MAX_EXPERT_GROUPS, "the kernels hold a bit of every group");
 
 /* ---- routing ---- */
 
