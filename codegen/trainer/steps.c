@@ -76,7 +76,8 @@ static void emit_bias(zp_frame *f, const zp_step *s, zpk_dtype dtype, int64_t sh
 static void emit_attention_dropout(zp_frame *f, const zp_step *s, int64_t queries, int64_t keys) {
   const zp_op_attr *attr = &s->node->attr;
   zp_buf_line(&f->e->out, "    .dropout = {.rate = %s, .stream = %lld, .instance = %s,",
-              zp_decimal(f->e->arena, attr->rate), ZP_LL(attr->stream), f->seg->segment->is_repeat ? "layer" : "0");
+              zp_decimal(f->e->arena, attr->rate), ZP_LL(attr->stream),
+              f->seg->segment->is_repeat ? "(uint64_t)layer" : "0");
   zp_buf_line(&f->e->out,
               "                .first_sample = c->first_sample + mb * MICROBATCH, .queries = %s, .keys = %s},",
               zp_frame_positions(f, queries), zp_frame_positions(f, keys));
