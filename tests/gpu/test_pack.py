@@ -64,7 +64,7 @@ def check_programs(tally, path, scratch):
             may = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"} | ({"libmpi.so.40"} if ranked else set())
             tally.check("%s needs libc and libm" % name, "libc.so.6" in needed and needed <= may, str(needed))
     blocks = int(harness.run(("du", "-sk", path)).out.split()[0])
-    tally.check("at most 40 MiB", blocks <= 40 * 1024, "%d KiB" % blocks)
+    tally.check("at most 48 MiB", blocks <= 48 * 1024, "%d KiB" % blocks)
 
 
 def check_first(folder):
