@@ -9,7 +9,7 @@
  * none is, the first one. So there are exactly as many masked tokens wherever so many words have one piece. What stands
  * in their places is drawn for every piece.
  *
- * Of a sample of tokens all may be masked. Arrays say it by their labels: each is the token that stands there, and -1
+ * Every token of a text may be masked. Arrays say it by their labels: each is the token that stands there, and -1
  * where none may be masked, as at [CLS], [SEP] and behind the end. */
 #include <assert.h>
 #include <math.h>

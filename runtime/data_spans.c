@@ -1,6 +1,6 @@
 /* Span corruption (Raffel et al., arXiv 1910.10683, sections 3.1.4 and 3.3.4), for an encoder and a decoder.
  *
- * Of a sample of n tokens round(rate n) are cut out, at least one and at most n - 1, in round(of them / mean) spans, at
+ * A sample of n tokens loses round(rate n) of them, at least one and at most n - 1, in round(of them / mean) spans, at
  * least one and not more than tokens are left. What is cut out and what is left are each divided into as many parts as
  * there are spans, none of them empty, every such division alike; they take turns, beginning with what is left. The
  * encoder reads what is left with a sentinel in the place of every span, the first one `sentinel`, the next ones

@@ -298,8 +298,8 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const zp
  * shared. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
 zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole);
 /* What every stage of a choice with the tensor degree of the sharding runs: one zp_lowered for every mode and set of
- * node types that occurs. [pipeline], arena; NULL with *reason. Whatever takes a zp_lowered and a stage, here and
- * below, wants the one of that stage. */
+ * node types that occurs. Backward is in two parts where the choice's schedule splits it, and only there. [pipeline],
+ * arena; NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason);
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
