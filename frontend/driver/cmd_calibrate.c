@@ -75,26 +75,15 @@ static void measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
 static void measure_links(zp_run_state *run, double seconds, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate-mpi", zp_program_dir(run->arena));
   zp_strings argv = {0};
-  zp_push(run->arena, &argv, "mpirun.openmpi");
-  if (geteuid() == 0) zp_push(run->arena, &argv, "--allow-run-as-root");
-  const char *rest[] = {"--oversubscribe",
-                        "--bind-to",
-                        "none",
-                        "--mca",
-                        "mpi_yield_when_idle",
-                        "1",
-                        "-n",
-                        "2",
-                        binary,
-                        "links",
-                        zp_format(run->arena, "%g", seconds),
-                        NULL};
+  const char *folder = zp_push_mpirun(run->arena, &argv, 2, NULL);
+  const char *rest[] = {binary, "links", zp_format(run->arena, "%g", seconds), NULL};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
   int before = c->rows.len;
   if (!zp_run_measuring(run->arena, argv.data, c)) {
     c->rows.len = before;
     fprintf(stderr, "zplan: messages between ranks were not measured (is mpirun.openmpi installed?)\n");
   }
+  zp_remove_mpirun_folder(folder);
 }
 
 /* ---- the file ---- */

@@ -235,6 +235,13 @@ const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const struct zp_weight_f
 int zp_export_hf(zp_run_state *run);
 int zp_export_peft(zp_run_state *run);
 
+/* ---- mpirun.c ---- */
+/* Appends the words that start `ranks` ranks of the program that comes next, on the machines of hostfile or (NULL) on
+ * this one. Returns the folder (path in the arena) that mpirun may fill until it has ended and zp_remove_mpirun_folder
+ * is called; NULL: it takes its own. */
+const char *zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile);
+void zp_remove_mpirun_folder(const char *folder);
+
 /* ---- launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
  * is dropped. */

@@ -82,29 +82,11 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
   push(run, argv, NULL);
 }
 
-/* Ranks share cores: blocked ranks must yield (mpi_yield_when_idle), and no rank is bound to a core. */
-static zp_strings launch_line(zp_run_state *run, const char *binary, int ranks) {
+/* *folder: what mpirun keeps meanwhile. */
+static zp_strings launch_line(zp_run_state *run, const char *binary, int ranks, const char **folder) {
   zp_strings argv = {0};
-  if (ranks > 1) {
-    push(run, &argv, "mpirun.openmpi");
-    if (geteuid() == 0) push(run, &argv, "--allow-run-as-root");
-    const char *fixed[] = {"--oversubscribe",
-                           "--bind-to",
-                           "none",
-                           "--mca",
-                           "mpi_yield_when_idle",
-                           "1",
-                           "--mca",
-                           "btl_base_warn_component_unused",
-                           "0",
-                           "-n"};
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) push(run, &argv, fixed[i]);
-    push(run, &argv, zp_format(run->arena, "%d", ranks));
-    if (run->options.hostfile) {
-      push(run, &argv, "--hostfile");
-      push(run, &argv, run->options.hostfile);
-    }
-  }
+  *folder = NULL;
+  if (ranks > 1) *folder = zp_push_mpirun(run->arena, &argv, ranks, run->options.hostfile);
   push_trainer(run, &argv, binary);
   return argv;
 }
@@ -121,7 +103,7 @@ static bool parse_death(const char *line, int *rank, int *signal_number) {
 typedef struct filter {
   bool in_banner, spoke; /* inside mpirun's ruled-off text; a trainer error line was seen */
   bool spoke_banner;     /* a line of that text was shown */
-  zp_buf banner;         /* what stood there and was not shown */
+  zp_buf unshown;        /* what stood there, or came of MPI itself, and was not shown */
   int dead_rank, dead_signal;
 } filter;
 
@@ -144,12 +126,14 @@ static void filter_line(filter *f, const char *line) {
     if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found"))
       fputs(line, stderr), f->spoke_banner = true;
     else
-      zp_buf_puts(&f->banner, line);
+      zp_buf_puts(&f->unshown, line);
     return;
   }
   if (strncmp(line, "error", 5) == 0) f->spoke = true;
-  if (is_mpi_chatter(line)) return;
-  fputs(line, stderr);
+  if (is_mpi_chatter(line))
+    zp_buf_puts(&f->unshown, line);
+  else
+    fputs(line, stderr);
 }
 
 static void read_errors(filter *f, int fd) {
@@ -225,8 +209,8 @@ static int exit_status(zp_run_state *run, const ending *e, const filter *f, int 
   if (interrupted && interrupted != SIGUSR1 && !failed) return 128 + interrupted;
   report_death(run, e, f, ranks);
   bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0;
-  if (e->code && !said && f->banner.len)
-    fprintf(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->banner.data);
+  if (e->code && !said && f->unshown.len)
+    fprintf(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->unshown.data);
   if (e->out_of_memory) return ZP_EXIT_MEMORY;
   return e->signal && !f->spoke ? 128 + e->signal : known_status(e->code);
 }
@@ -241,9 +225,10 @@ static void pass_screen_width(void) {
 }
 
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet) {
-  zp_strings argv = launch_line(run, binary, ranks);
   int fds[2];
   if (pipe(fds) != 0) return zp_usage_error("cannot make a pipe: %s", strerror(errno)), ZP_EXIT_ERROR;
+  const char *folder;
+  zp_strings argv = launch_line(run, binary, ranks, &folder);
   interrupted = 0;
   long long kills_before = oom_kills();
   pass_screen_width();
@@ -266,11 +251,12 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   child_is_mpirun = ranks > 1;
   child = (sig_atomic_t)pid;
   if (interrupted) kill(pid, SIGTERM); /* before it could be told */
-  filter f = {.dead_rank = -1, .banner = zp_buf_new(run->arena)};
+  filter f = {.dead_rank = -1, .unshown = zp_buf_new(run->arena)};
   if (ranks > 1)
     read_errors(&f, fds[0]);
   else
     close(fds[0]);
   ending e = ending_of(wait_for(pid), &f, kills_before);
+  zp_remove_mpirun_folder(folder);
   return exit_status(run, &e, &f, ranks);
 }

@@ -249,7 +249,8 @@ class Tally:
             self.passed += 1
             return True
         self.failed += 1
-        print("FAILED %s%s" % (name, ": " + detail if detail else ""), flush=True)
+        reason = " | ".join(detail.strip().splitlines())  # tests/run.sh shows the lines that have this word
+        print("FAILED %s%s" % (name, ": " + reason if reason else ""), flush=True)
         return False
 
     def finish(self):
