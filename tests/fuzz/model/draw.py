@@ -8,9 +8,10 @@ reach its result: what nothing has read at the end is added to it.
 """
 import random
 
+from draw_shapes import NONLINEAR, Shapes
+
 # Widths of a model: names of sizes, or numbers where a width must hold heads or parts.
 NUMBERS = (0.5, 2.0, 3.0, 0.25, 1.0, -1.0, 1.5, 0.1, -0.5, 0.3)
-NONLINEAR = ("tanh", "sigmoid", "relu", "silu", "gelu", "softmax")
 PATTERNS = ("sliding", "fixed", "strided", "longformer", "bigbird", "variable")
 
 
@@ -21,14 +22,14 @@ class Scope:
         self.values, self.params, self.unread, self.statements = dict(values), params, set(), []
 
 
-class Drawing:
+class Drawing(Shapes):
     def __init__(self, seed, depth=4):
         self.random, self.depth, self.seed = random.Random(seed), depth, seed
         self.count = 0
         self.sizes = self.draw_sizes()
         self.outer_params = {}  # of the model, tied wherever their shape fits
         self.others = random.Random("streams %s" % seed)  # so that models without streams are drawn as if there were none
-        self.shapes = random.Random("shapes %s" % seed)  # likewise
+        self.shapes, self.sums, self.scores = (random.Random("%s %s" % (what, seed)) for what in ("shapes", "sums", "scores"))  # likewise
 
     # ---- choices ----
 
@@ -202,31 +203,8 @@ class Drawing:
         self.let(scope, [name], self.expression(scope, width, self.random.randint(1, self.depth)), [width])
         if self.shapes.random() < 0.25:
             self.shaped_statement(scope, name, width)
-
-    def shaped_statement(self, scope, source, width):
-        """The same elements in another shape and back, or columns of heads in other places."""
-        draw, size, length = self.shapes, self.size(width), self.sizes["S"]
-        own, name = self.name("s"), self.name("s")
-        self.let(scope, [own], ["tanh", {}, source], [width])  # parts of a split have no other shape
-        heads = draw.choice([h for h in range(1, size + 1) if size % h == 0])
-        each, on_heads = size // heads, {"axis": -1, "heads": heads}
-        forms = ["reshape", "pad", "repeat"] + (["swap"] * 2 if each > 1 else [])
-        form = draw.choice(forms)
-        if form == "reshape":
-            rows = draw.choice([r for r in range(1, length * size + 1) if length * size % r == 0])
-            inner = [draw.choice(NONLINEAR), {}, ["reshape", {"n": rows, "m": length * size // rows}, own]]
-            y = ["reshape", {"n": length, "m": size}, inner]
-        elif form == "swap":
-            cut = draw.randint(1, each - 1)
-            y = ["concat", on_heads, ["slice", dict(on_heads, begin=cut), own], ["slice", dict(on_heads, begin=0, end=cut), own]]
-        elif form == "pad":
-            begin = draw.randint(0, 2)
-            wider = ["pad", {"width": each + begin + draw.randint(0, 2), "heads": heads}, own]
-            y = ["slice", dict(on_heads, begin=begin, end=begin + each), wider]
-        else:
-            y = ["repeat_heads", {"heads": heads}, ["slice", {"axis": -1, "begin": size - each}, own]]
-        scope.unread -= {source, own}
-        self.let(scope, [name], ["add", {}, source, y], [width])
+        if self.sums.random() < 0.3:
+            self.summed_statement(scope, name, width)
 
     def residual_statement(self, scope):
         """x + scale * norm(f(norm(x))): any of the three may lack, as in models that people train."""
@@ -304,6 +282,8 @@ class Drawing:
             for name, width in zip(names, (heads * size, kv_heads * size, kv_heads * size)):
                 self.let(scope, [name], self.product(scope, self.expression(scope, source, 1), source, width), [width])
         q, k, v = names
+        if "pattern" not in options and self.scores.random() < 0.4:
+            return self.scored_attention(scope, names, heads, kv_heads, size, options)
         if size % 2 == 0 and self.chance(0.5):
             o = self.rope_options(heads)
             q, k = ["rope", o, q], ["rope", dict(o, heads=kv_heads), k]
@@ -328,6 +308,8 @@ class Drawing:
             options["balance"] = self.one((0.01, 0.1, 1.0))
         if self.chance(0.4):
             options["affinity"] = "sigmoid"
+        if experts == 4 and k <= 2 and options.get("affinity") and self.scores.random() < 0.5:
+            options["groups"], options["top_groups"] = 2, 1
         tokens, weight, slot = self.name("t"), self.name("weight"), self.name("slot")
         x = self.expression(scope, source, 2)
         # Part of a wider tensor cannot be dispatched: the planner refuses it.

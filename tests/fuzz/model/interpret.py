@@ -147,15 +147,59 @@ def rope(x, heads, theta, style):
     return t.reshape(t.add(t.mul(y, np.cos(angle)), turned), shape)
 
 
-def attention(q, k, v, heads, kv_heads, causal, scale, pattern):
-    shape = q.value.shape
-    size = shape[-1] // heads
+def slopes(heads):
+    """ALiBi's (arXiv 2108.12409): 2^(-8 i / n) for n heads, a power of two; else those of the power below, then every other one of twice it."""
+    n = 2 ** int(math.log2(heads))
+    first = [2.0 ** (-8 * (i + 1) / n) for i in range(n)]
+    return np.array(first + [2.0 ** (-4 * (2 * i + 1) / n) for i in range(heads - n)])
+
+
+def bucket(distance, buckets, max_distance, causal):
+    """T5's (arXiv 1910.10683) of a key so far behind its query: half of a side's buckets are single distances, the others grow."""
+    first = 0
+    if not causal:
+        buckets //= 2
+        first = buckets if distance < 0 else 0  # keys behind the query have the second half
+    distance, exact = (max(distance, 0) if causal else abs(distance)), buckets // 2
+    if distance < exact:
+        return first + distance
+    grown = math.log(distance / exact) / math.log(max_distance / exact) * (buckets - exact)
+    return first + min(exact + int(grown * (1 + 1e-12)), buckets - 1)
+
+
+def attention(q, k, v, options, table, drop):
+    """drop: (batch, heads, queries, keys) -> factors of the probabilities, or None."""
+    heads, causal, shape = options["heads"], options.get("causal", True), q.value.shape
+    kv_heads, size, queries, keys = options.get("kv_heads", heads), shape[-1] // heads, shape[1], k.value.shape[1]
     shared = np.arange(heads) // (heads // kv_heads)  # the key/value head of every query head
     q, k, v = to_heads(q, heads), t.take(to_heads(k, kv_heads), shared, 2), t.take(to_heads(v, kv_heads), shared, 2)
-    scores = t.mul(t.einsum("bqhd,bkhd->bhqk", q, k), scale or 1 / math.sqrt(size))
-    weights = softmax(t.add(scores, np.where(visible(heads, shape[1], causal, pattern), 0.0, -1e300)))
+    scores = t.mul(t.einsum("bqhd,bkhd->bhqk", q, k), options.get("scale") or 1 / math.sqrt(size))
+    distance = np.arange(queries)[:, None] - np.arange(keys)
+    if "softcap" in options:
+        scores = t.mul(t.tanh(t.div(scores, options["softcap"])), options["softcap"])
+    if options.get("alibi"):
+        scores = t.sub(scores, slopes(heads)[:, None, None] * np.abs(distance))
+    if table is not None:
+        of = np.vectorize(lambda d: bucket(d, table.value.shape[0], options["max_distance"], causal))(distance)
+        scores = t.add(scores, t.last_first(t.take(table, of, 0)))
+    seen = np.ones((heads, queries, keys), dtype=bool) if options.get("cross") else visible(heads, queries, causal, options.get("pattern"))
+    seen = seen & (np.abs(distance) < options.get("window", queries + keys))
+    weights = softmax(t.add(scores, np.where(seen, 0.0, -1e300)))
     weights = t.rounded(weights, np.abs(scores.value).max(-1, keepdims=True))
+    if drop is not None:
+        weights = t.mul(weights, drop)
     return t.reshape(t.einsum("bhqk,bkhd->bqhd", weights, v), shape)
+
+
+def within_groups(scores, groups, top_groups):
+    """Experts outside the groups that are taken get a score that none is below; a group has the sum of its two best ones."""
+    by_group = scores.reshape(scores.shape[:2] + (groups, -1))
+    best = np.sort(by_group, -1)[..., -2:].sum(-1)
+    ranked = np.sort(best, -1)
+    if (ranked[..., -top_groups] - ranked[..., -top_groups - 1]).min() < NEAR:
+        raise Unfit("groups of experts are near each other")
+    taken = best >= ranked[..., -top_groups, None]
+    return np.where(taken[..., None], by_group, -np.inf).reshape(scores.shape)
 
 
 class Routing:
@@ -197,7 +241,7 @@ class Run:
         windows = tokens[step * batch * length:][:batch * length + 1]
         self.tokens, self.labels = windows[:-1].reshape(batch, length), windows[1:].reshape(batch, length)
         self.scope, self.taken, self.prefix, self.iteration, self.stream = {"tokens": None, "labels": None}, set(), "", 0, 0
-        self.extra = []  # balancing losses
+        self.extra, self.attentions = [], 0  # balancing losses; calls of attention so far
         with np.errstate(all="ignore"):
             self.body(model["body"])
 
@@ -222,10 +266,11 @@ class Run:
             self.scope[name] = part
 
     def repeat_statement(self, variable, count, body, carry):
-        outside, first = dict(self.scope), self.stream
+        outside, first, attentions = dict(self.scope), self.stream, self.attentions
         for iteration in range(count):
             self.scope = dict(outside)
             self.prefix, self.iteration, self.stream = "%s.%d." % (variable, iteration), iteration, first
+            self.attentions = attentions
             self.body(body)
             for name in carry if isinstance(carry, list) else [carry]:
                 outside[name] = self.scope[name]
@@ -383,16 +428,69 @@ class Run:
             return t.take(x, columns.ravel(), x.value.ndim - 1)
         return t.take(x, np.arange(x.value.shape[1])[options["begin"]:options.get("end")], 1)
 
-    def attention(self, options, q, k, v):
-        heads = options["heads"]
-        return attention(q, k, v, heads, options.get("kv_heads", heads), options.get("causal", True), options.get("scale"),
-                         options.get("pattern"))
+    def attention(self, options, q, k, v, table=None):
+        stream, rate = 0x8000 + self.attentions, options.get("dropout", 0)
+        self.attentions += 1
+        drop, heads, keys = None, options["heads"], k.value.shape[1]
+        if rate:
+            row = np.arange(heads)[:, None, None] * q.value.shape[1] + np.arange(q.value.shape[1])[:, None]
+            element = row * ((keys + 3) // 4 * 4) + np.arange(keys)
+            sample = np.arange(q.value.shape[0])[:, None, None, None]
+            u = uniform(self.model["seed"], self.step, sample, stream, self.iteration, element[None])
+            drop = np.where(u >= rate, 1 / (1 - rate), 0.0)
+        return attention(q, k, v, options, table, drop)
+
+    # ---- sums ----
+
+    def along(self, options, x):
+        """With the axis that is summed last."""
+        return x if options.get("axis", 1) == -1 else t.swap(x)
+
+    def dropped_axis(self, x):
+        return t.reshape(x, x.value.shape[:-1])
+
+    def sum(self, options, x):
+        return self.dropped_axis(t.row_sum(self.along(options, x)))
+
+    def mean(self, options, x):
+        return self.dropped_axis(mean(self.along(options, x)))
+
+    def max(self, options, x):
+        x = self.along(options, x)
+        ranked = np.sort(x.value, -1)
+        if self.guard and x.value.shape[-1] > 1 and (ranked[..., -1] - ranked[..., -2]).min() < NEAR:
+            raise Unfit("two are the largest")
+        return self.dropped_axis(t.take_along_rows(x, x.value.argmax(-1)[..., None]))
+
+    def logsumexp(self, options, x):
+        x = self.along(options, x)
+        top = x.value.max(-1, keepdims=True)
+        return self.dropped_axis(t.add(t.log(t.row_sum(t.exp(t.sub(x, top)))), top))
+
+    def select(self, options, x):
+        x = self.along(options, x)
+        return self.dropped_axis(t.take(x, np.array([options["index"] % x.value.shape[-1]]), x.value.ndim - 1))
+
+    def transpose(self, options, x):
+        return t.swap(x)
+
+    def einsum(self, options, *x):
+        if len(x) == 1:
+            assert options["formula"] == "bds->bsd"
+            return t.swap(x[0])
+        if options["formula"].endswith("->bs"):  # a letter that is summed stands in both operands
+            return self.dropped_axis(t.row_sum(t.mul(*x)))
+        return t.einsum(options["formula"], *x)
 
     def top_k_gate(self, options, scores):
         k, experts = options["k"], scores.value.shape[-1]
-        routing = Routing(scores.value, k, options.get("capacity", 1.25))
+        affinity = t.sigmoid(scores) if options.get("affinity") == "sigmoid" else scores
+        if "groups" in options:
+            choice = within_groups(affinity.value, options["groups"], options["top_groups"])
+        else:
+            choice = scores.value
+        routing = Routing(choice, k, options.get("capacity", 1.25))
         if options.get("affinity") == "sigmoid":
-            affinity = t.sigmoid(scores)
             probability = t.div(affinity, t.row_sum(affinity))
             chosen = t.take_along_rows(affinity, routing.choice)
             if options.get("normalize", True):

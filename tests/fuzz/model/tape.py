@@ -173,6 +173,16 @@ def reshape(a, shape):
     return a.tape.add(a.value.reshape(shape), (a, lambda g: g.reshape(a.value.shape)))
 
 
+def swap(a):
+    """The last two axes."""
+    return a.tape.add(a.value.swapaxes(-1, -2), (a, lambda g: g.swapaxes(-1, -2)))
+
+
+def last_first(a):
+    """[q, k, h] -> [h, q, k]"""
+    return a.tape.add(a.value.transpose(2, 0, 1), (a, lambda g: g.transpose(1, 2, 0)))
+
+
 def take(a, indices, axis):
     """numpy.take; indices of any shape."""
     def back(g):

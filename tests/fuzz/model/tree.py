@@ -132,6 +132,10 @@ def text_of(expression):
     options = dict(options)
     if options.pop("transpose", False):
         words[1] = "transpose(%s)" % words[1]
+    if "formula" in options:
+        words.insert(0, option(options.pop("formula")))
+    if operation == "attention" and len(words) > 3:
+        words[3] = "relative_bias = " + words[3]
     if "out" in options:
         words.append(str(options.pop("out")))
     if "pattern" in options:
