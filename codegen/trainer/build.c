@@ -73,8 +73,12 @@ static void push_libraries(const tree *t, zp_strings *argv) {
   for (size_t i = 0; i < n; i++) zp_push(t->arena, argv, libs[i]);
   /* The emulated driver is opened by its name, as the real one is. The old kind of path also counts when a sanitizer's
    * library is who opens it. */
-  if (is_emulated(t))
-    zp_push(t->arena, argv, zp_format(t->arena, "-Wl,--disable-new-dtags,-rpath,%s", t->tools->library_dirs[0]));
+  if (!is_emulated(t)) return;
+  const char *words[] = {"--disable-new-dtags", "-rpath", t->tools->library_dirs[0]}; /* -Wl would end at a comma */
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    zp_push(t->arena, argv, "-Xlinker");
+    zp_push(t->arena, argv, words[i]);
+  }
 }
 
 static bool compile_trainer(const tree *t, const char **error) {
@@ -86,7 +90,8 @@ static bool compile_trainer(const tree *t, const char **error) {
   for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-I%s", t->tools->include_dirs[i]));
   zp_push(arena, &argv, in_tree(t, "trainer.c"));
   if (t->gpu) {
-    zp_push(arena, &argv, zp_format(arena, "-Wa,-I,%s", t->dir)); /* where .incbin finds kernels.image */
+    const char *beside[] = {"-Xassembler", "-I", "-Xassembler", t->dir}; /* where .incbin finds kernels.image */
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) zp_push(arena, &argv, beside[i]);
     zp_push(arena, &argv, in_tree(t, "kernels_image.S"));
   } else {
     zp_push(arena, &argv, in_tree(t, "kernels.o"));

@@ -43,7 +43,7 @@ static void emit_gpu(zp_buf *out, bool mpi, const char *arch, const char *define
                        "ZPLAN_DIR", "kernels/cuda") " -I" FOLDER("ZPLAN_DIR", "codegen/cuda/emulator"));
   zp_buf_line(out, "LIBS = -lzplanrt -lzplanrt_cuda -lzplanrt %s -lzplan_kernels -lpthread -ldl -lm%s",
               mpi ? "-lzplanrt_mpi" : "-lzplanrt_self",
-              host ? " -Wl,--disable-new-dtags,-rpath," FOLDER("ZPLAN_BUILD", "runtime") : "");
+              host ? " -Xlinker --disable-new-dtags -Xlinker -rpath -Xlinker " FOLDER("ZPLAN_BUILD", "runtime") : "");
   zp_buf_puts(out, "\n");
   zp_buf_line(out, "trainer: trainer.c kernels_image.S kernels.image");
   zp_buf_line(out,

@@ -11,12 +11,12 @@ static const zp_graph *local_piece(const zp_lowered *l, int piece) {
 }
 
 /* --dump-after=PASS: the intermediate forms, for people who work on the compiler. */
-static int dump(zp_run_state *run, const zp_plan *plan) {
+static void dump(zp_run_state *run, const zp_plan *plan) {
   const char *pass = run->options.dump;
   const zp_lowered *l = plan->program->lowered;
   if (strcmp(pass, "moves") == 0) {
     fputs(zp_moves_text(run->arena, plan->program), stdout);
-    return ZP_EXIT_OK;
+    return;
   }
   for (int s = 0; s < l->n_segments; s++) {
     const zp_segment *segment = l->segments[s].segment; /* or a piece of one, where a stage begins inside a layer */
@@ -32,7 +32,6 @@ static int dump(zp_run_state *run, const zp_plan *plan) {
       fputs(zp_procedure_text(run->arena, &l->segments[s].backward), stdout);
     }
   }
-  return ZP_EXIT_OK;
 }
 
 static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxations *nearest) {
@@ -202,7 +201,10 @@ int zp_cmd_plan(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   zp_warn_ungenerated(run, plan->spec);
-  if (o->dump && plan->feasible) return dump(run, plan);
+  if (o->dump && plan->feasible) {
+    dump(run, plan);
+    return zp_prove_plan(run, plan) ? ZP_EXIT_OK : ZP_EXIT_BUG;
+  }
   if (!o->json && plan->feasible && !o->sensitivity) {
     fputs(zp_report_summary(run->arena, plan), stdout);
     fputs("\n", stdout);

@@ -286,9 +286,11 @@ zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan) {
   return NULL;
 }
 
-/* Found, sound, and a trainer is generated where one is wanted; else NULL. */
+/* Found, sound, and a trainer is generated where one is wanted; else NULL. Intermediate forms are for finding out why a
+ * plan is not sound, so it is proven after they were printed. */
 static zp_plan *accept(zp_run_state *run, zp_plan *plan) {
   plan = refuse_ungenerated(run, zp_refuse_stopped(run, plan));
+  if (plan && run->options.dump) return plan;
   if (!plan || !zp_prove_plan(run, plan)) return NULL;
   if (!prints_trainer(run)) zp_prove_alternatives(run, plan);
   return plan;

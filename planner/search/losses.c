@@ -27,12 +27,18 @@ static int few_loss_chunks(const zp_search_cache *s, const zp_choice *choice) {
 int zp_next_loss_chunks(const zp_search_cache *s, const zp_choice *choice, int after) {
   const zp_limit *limit = &s->in->constraints->loss_chunks;
   if (!limit->set) return after > 0 ? 0 : s->in_chunks ? few_loss_chunks(s, choice) : 1;
+  if (!zp_has_product_loss(s->in->spec->model)) return after == 0 && zp_limit_allows(limit, 1) ? 1 : 0;
   for (int chunks = after + 1; chunks <= ZP_MOST_LOSS_CHUNKS; chunks++)
     if (s->in->spec->model->sequence % chunks == 0 && zp_limit_allows(limit, chunks)) return chunks;
   return 0;
 }
 
 void zp_explain_loss_chunks(zp_search_cache *s) {
+  if (!zp_has_product_loss(s->in->spec->model)) {
+    s->reason = "`loss_chunks` allows no loss at once, and only one loss of a matrix product, of every position, that "
+                "nothing else reads is made in parts";
+    return;
+  }
   zp_buf text = zp_buf_new(s->arena);
   int64_t positions = s->in->spec->model->sequence;
   for (int parts = 1; parts <= ZP_MOST_LOSS_CHUNKS; parts++)

@@ -86,6 +86,11 @@ def check_validation(tally, folder):
 def check_refusals(tally):
     outcome = harness.zplan("plan", os.path.join(HERE, "gpt.dz"), "--ranks", 1, "--set", "loss_chunks=3")
     tally.check("sixteen positions have no three equal parts", outcome.status == EXIT_NO_PLAN and "1, 2, 4, 8, 16" in outcome.out + outcome.err, outcome.tail())
+    several = os.path.join(harness.ROOT, "examples", "bert_squad.dz")
+    outcome = harness.zplan("plan", several, "--set", "loss_chunks=2")
+    tally.check("two losses are not made in parts", outcome.status == EXIT_NO_PLAN and "only one loss of a matrix product" in outcome.out + outcome.err, outcome.tail())
+    outcome = harness.zplan("plan", several, "--set", "loss_chunks=1")
+    tally.check("two losses at once", outcome.status == 0, outcome.tail())
     outcome = harness.zplan("plan", os.path.join(HERE, "gpt.dz"), "--cluster", "gpu", "--gpus", 2, "--for", "megatron", "--set", "loss_chunks=4",
                             "--set", "precision=fp32")
     tally.check("Megatron-LM has no such loss", outcome.status == EXIT_NO_PLAN and "zplan's own trainer alone" in outcome.out + outcome.err, outcome.tail())
