@@ -178,6 +178,9 @@ void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size)
 void zpr_cuda_beside_open(zpr *c);
 void zpr_cuda_beside_close(zpr *c);
 
+/* ---- look.c ---- */
+void zpr_cuda_show_errors(zpr *c, int loss, const void *stat, int64_t rows);
+
 /* ---- tokens.c ---- */
 void zpr_cuda_tokens_close(zpr *c);
 

@@ -175,6 +175,7 @@ void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first
               .vocabulary = classes,
               .rows = rows};
   zpr_launch(c, &c->state->device->kernels.ce_stats, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
+  zpr_show(c, &(zpr_looked){loss, logits, 1, rows, V, classes, labels, lengths, 0});
 }
 
 /* Into a double of the device, which zpr_collect_loss fetches once a step. */
