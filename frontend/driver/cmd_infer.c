@@ -40,7 +40,6 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
   zp_run_state *run = i->run;
   zp_span where = ZP_NO_SPAN;
   const char *why = zp_trainer_cannot_decode(run->arena, plan, &where);
-  if (!plan->spec->cluster.node.device.is_cpu) why = "GPUs do not keep keys and values yet";
   const char *place = why && where.file >= 0 ? zp_diags_place(run->diags, run->arena, where) : "";
   if (why) fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
   return !why;
@@ -84,6 +83,11 @@ static zp_json *ask(inference *i, int *status) {
     run->options = (zp_options){.steps = -1, .threads = own.threads, .color = own.color, .hostfile = own.hostfile};
     zp_push(run->arena, &run->options.trainer_args, "--infer");
     zp_push(run->arena, &run->options.trainer_args, path);
+    if (i->decodes && i->ranks > 1 && !i->spec->cluster.node.device.is_cpu) {
+      /* What NCCL's ranks start is loaded before the first message; prompts have shapes that no rehearsal knows. */
+      zp_push(run->arena, &run->options.trainer_args, "--comm");
+      zp_push(run->arena, &run->options.trainer_args, "staged");
+    }
     *status = zp_launch_trainer(run, i->binary, i->ranks, true);
     run->options = own;
     if (*status != ZP_EXIT_OK) return NULL;
