@@ -72,9 +72,7 @@ static bool must_stay(finder *f, const zp_step *s, int operand) {
 
 /* What kernels for GPUs do for whole samples alone; NULL: nothing. */
 static const char *whole_on_gpu(const zp_step *s) {
-  zp_op_class class = zp_op_get_class(s->op);
-  if (class == ZP_CLASS_ROUTING || class == ZP_CLASS_GROUPED) return "a GPU routes whole samples to experts";
-  if (class != ZP_CLASS_ATTENTION) return NULL;
+  if (zp_op_get_class(s->op) != ZP_CLASS_ATTENTION) return NULL;
   if (s->node->attr.cross) return "a GPU attends to another sequence from whole samples";
   if (s->node->attr.max_distance) return "a GPU has a `relative_bias` for whole samples";
   return NULL;
