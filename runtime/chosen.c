@@ -19,7 +19,7 @@ static void take_slot(const zpr_chosen *chosen, int32_t number, slot_range *rang
   if (slot >= r->end) r->end = slot + 1;
 }
 
-/* Of every expert. A GPU is waited for here: the host must know how many rows there are. */
+/* The ranges of all experts. A GPU is waited for here: the host must know how many rows there are. */
 static void find_ranges(zpr *c, const zpr_chosen *chosen, slot_range *range) {
   assert(chosen->experts <= ZPK_MAX_EXPERTS);
   for (int64_t e = 0; e < chosen->experts; e++) range[e] = (slot_range){0, 0};
