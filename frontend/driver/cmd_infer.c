@@ -35,13 +35,16 @@ static const char *tree_of(const inference *i) {
   return zp_format(i->run->arena, "%s.%s", i->spec->model->name, i->name);
 }
 
-/* Does a new token take its own position alone? */
+/* Does a new token take its own position alone? Else it is told what it takes; encoder-decoders know no other way. */
 static bool can_decode(const inference *i, const zp_plan *plan) {
   zp_run_state *run = i->run;
   zp_span where = ZP_NO_SPAN;
   const char *why = zp_trainer_cannot_decode(run->arena, plan, &where);
   const char *place = why && where.file >= 0 ? zp_diags_place(run->diags, run->arena, where) : "";
-  if (why) fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
+  if (why && i->text)
+    zp_report(run->diags, ZP_Z0818, where, "the decoder does not go on with a text position by position: %s", why);
+  else if (why)
+    fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
   return !why;
 }
 

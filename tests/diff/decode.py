@@ -108,6 +108,16 @@ def refuse_machines(tally, place):
         tally.check("refused: %s" % said, outcome.status == (1 if "Z0702" in outcome.err else EXIT_USAGE) and said in outcome.err, outcome.tail())
 
 
+def both_ways(folder):
+    """t5.dz with attention that sees the whole text behind every layer of the decoder."""
+    path, more = os.path.join(folder, "both.dz"), "    q, k, v = split(linear(y, 3 * d), 3)\n    y = y + linear(attention(q, k, v, heads, causal = false), d)\n"
+    with open(os.path.join(HERE, "t5.dz")) as file:
+        text = file.read().replace("  }\n  decoder_norm", more + "  }\n  decoder_norm")
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -131,6 +141,11 @@ def main():
             for words, said in ((("--prompt", LONG), "the prompt has 35 tokens, and a sample of the model 20"), (("--prompt", "*", "--tokens", 12), "can add up to 11, not 12")):
                 outcome, _ = sample(place, *words)
                 tally.check("refused: %s" % said, outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
+        place = checkpoint(tally, folder, "both", both_ways(folder))
+        if place:
+            outcome, _ = sample(place, "--prompt", "*")
+            said = "the decoder does not go on with a text position by position: attention sees what comes behind a token"
+            tally.check("refused: a decoder that sees both ways", outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
         place = checkpoint(tally, folder, "mla", os.path.join(HERE, os.pardir, "torch", "mla.dz"))
         if place:
             compare(tally, "latent attention", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 9)
