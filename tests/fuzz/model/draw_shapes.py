@@ -39,7 +39,7 @@ class Shapes:
         draw, size, length = self.sums, self.size(width), self.sizes["S"]
         own, name = self.name("s"), self.name("s")
         self.let(scope, [own], ["tanh", {}, source], [width])
-        form = draw.choice(("columns", "positions", "one position", "one column", "mixed", "products", "pairs"))
+        form = draw.choice(("columns", "positions", "one position", "one column", "mixed", "products", "pairs", "cast"))
         if form == "mixed":
             inner = draw.randint(1, 7)
             y = ["matmul", {}, ["transpose", {}, own], self.parameter(scope, ["S", inner], "matrix")]
@@ -50,6 +50,8 @@ class Shapes:
             y = ["einsum", {"formula": "bsd,%s->bsf" % letters}, own, self.parameter(scope, [width, width], "matrix")]
             kind, sizes = draw.choice((("d", [width]), ("sd", ["S", width])))
             y = ["einsum", {"formula": "bsd,%s->bsd" % kind}, y, self.parameter(scope, sizes, "vector")]
+        elif form == "cast":
+            y = ["mul", {}, ["cast", {"type": draw.choice(("bf16", "f16", "f32"))}, own], ["neg", {}, own]]
         elif form == "pairs":
             y = self.to_columns(["einsum", {"formula": "bsd,bsd->bs"}, own, ["neg", {}, own]], size, length)
         elif form in ("columns", "one column"):

@@ -471,6 +471,15 @@ class Run:
         x = self.along(options, x)
         return self.dropped_axis(t.take(x, np.array([options["index"] % x.value.shape[-1]]), x.value.ndim - 1))
 
+    def cast(self, options, x):
+        narrow = x.value.astype(np.float32)
+        if options["type"] == "f16":
+            narrow = narrow.astype(np.float16)
+        elif options["type"] == "bf16":
+            bits = narrow.view(np.uint32)
+            narrow = ((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)).view(np.float32)
+        return x.tape.add(narrow.astype(np.float64), (x, lambda g: g))
+
     def transpose(self, options, x):
         return t.swap(x)
 

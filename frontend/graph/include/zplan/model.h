@@ -110,7 +110,10 @@ typedef enum zp_op_class {
   X(SIGMOID, "sigmoid", ROW)                                                                                           \
   X(RELU, "relu", ROW)                                                                                                 \
   X(SILU, "silu", ROW)                                                                                                 \
-  X(GELU, "gelu", ROW)             /* attr.tanh_form: tanh approximation, else erf */                                  \
+  X(GELU, "gelu", ROW)           /* attr.tanh_form: tanh approximation, else erf */                                    \
+  X(CAST_BF16, "cast_bf16", ROW) /* rounded to what bf16 holds, and kept as all else; the gradient passes as it is */  \
+  X(CAST_F16, "cast_f16", ROW)                                                                                         \
+  X(CAST_F32, "cast_f32", ROW)                                                                                         \
   X(LAYER_NORM, "layer_norm", ROW) /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                    \
   /* x, weight[n] -> as x; attr.eps; by weight + attr.value. attr.heads > 0: over the columns of each head, weight[n / \
    * heads] */                                                                                                         \
