@@ -95,7 +95,9 @@ static bool build(inference *i) {
   const char *error = NULL;
   tools.extras.decode = i->decodes = i->samples && can_decode(i, plan);
   if (i->text && !i->decodes) return false;
-  i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
+  /* Held until this process ends: the request and its answer lie there, too. */
+  if (zp_tree_lock(run->arena, tree_of(i), &error) >= 0)
+    i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
   const char *path = zp_format(run->arena, "%s/weights.json", tree_of(i));
   if (i->binary && zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
   zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build what runs the model: %s", error);

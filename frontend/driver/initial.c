@@ -5,6 +5,8 @@
 #include <zplan/weights.h>
 
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 bool zp_find_weights(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
@@ -24,7 +26,13 @@ bool zp_write_weights(zp_run_state *run) {
   if (!run->weights) return true;
   const char *path = zp_format(run->arena, "%s/%s", zp_tree_dir(run), run->options.init ? "init.json" : "weights.json");
   if (run->options.init) run->weights_path = path;
-  if (zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
+  if (zp_tree_in_use(run->arena, zp_tree_dir(run))) {
+    size_t len;
+    const char *old = zp_read_file(run->arena, path, &len, &error);
+    if (old && len == strlen(run->weights) && memcmp(old, run->weights, len) == 0) return true;
+    error = zp_tree_busy(run->arena, zp_tree_dir(run));
+  } else if (zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error))
+    return true;
   zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "%s", error);
   return zp_flush_diags(run);
 }

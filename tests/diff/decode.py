@@ -4,8 +4,9 @@
 decode.dz has every kind of layer that can be continued position by position, trained in its relative bias alone, t5.dz an encoder that is done
 once: greedy and drawn tokens with and without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they
 are printed with 12 digits). `zplan eval` of three ranks says what one says. What reads several positions otherwise takes whole passes, and a line
-says so.
+says so. Two that share a folder answer each its own question.
 """
+import concurrent.futures
 import json
 import os
 import sys
@@ -57,6 +58,15 @@ def compare(tally, name, place, *words, ranks=1):
     tally.check("%s: it is told how" % name, told and "tokens/s" in outcome.err, outcome.err + plain.err)
 
 
+def two_at_once(tally, place):
+    """In one folder: each waits for the other, and answers its own question."""
+    questions = [("--prompt", prompt, "--tokens", 8) for prompt in ("!", LONG)]
+    alone = [sample(place, *words)[1] for words in questions]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        beside = [answer for _, answer in pool.map(lambda words: sample(place, *words), questions)]
+    tally.check("two at once", alone == beside and all(alone), "%s, alone %s" % (beside, alone))
+
+
 def evaluate(tally, folder, place):
     """Loss and accuracy of two lines on one rank, and on three, which have parts of the vocabulary."""
     text = os.path.join(folder, "lines.txt")
@@ -77,6 +87,7 @@ def main():
         if place:
             compare(tally, "greedy", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28)
             compare(tally, "drawn", place, "--prompt", LONG, "--tokens", 28, "--temperature", 1, "--seed", 3)
+            two_at_once(tally, place)
             compare(tally, "three ranks", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28, ranks=3)
             evaluate(tally, folder, place)
         place = checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
