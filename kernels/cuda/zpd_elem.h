@@ -65,7 +65,8 @@ ZPD_DEVICE real zpd_cast_f16(real x) { return zpk_widen_f16(zpk_round_f16((float
 ZPD_DEVICE real zpd_cast_bf16(real x) {
   const float narrow = (float)x;
   const unsigned b = __float_as_uint(narrow);
-  return __uint_as_float(narrow != narrow ? (b & 0xFFFF0000u) | 0x400000u : (b + 0x7FFFu + (b >> 16 & 1u)) & 0xFFFF0000u);
+  return __uint_as_float(narrow != narrow ? (b & 0xFFFF0000u) | 0x400000u
+                                          : (b + 0x7FFFu + (b >> 16 & 1u)) & 0xFFFF0000u);
 }
 ZPD_DEVICE real zpd_cast_f16(real x) {
   unsigned short bits;
