@@ -44,6 +44,7 @@ static bool has_axes(const zp_model *model) {
       case ZP_OP_REDUCE_COLUMNS:
       case ZP_OP_GATHER:
       case ZP_OP_TRANSPOSE:
+      case ZP_OP_UNFOLD:
       case ZP_OP_SQUARED_ERROR: return true;
       default: break;
       }
@@ -75,7 +76,8 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);
   if (has_axes(plan->spec->model))
-    zp_buf_line(&out, "#define ZPD_AXES /* reductions, positions by number, matrices turned over, squared errors */");
+    zp_buf_line(
+        &out, "#define ZPD_AXES /* reductions, positions by number, windows, matrices turned over, squared errors */");
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
   zp_print_device_layouts(&out, plan->spec->model);

@@ -65,11 +65,26 @@ static const char *folder_like(const export_hf *e) {
   return e->run->options.like ? e->run->options.like : began_with(e->run, e->job.checkpoint->path);
 }
 
+/* Is the model that of the folder's config.json still? One that began with a part of its weights may have other sizes.
+ */
+static bool is_model_of(const export_hf *e, const char *folder) {
+  zp_run_state *run = e->run;
+  zp_diags *quiet = zp_diags_new(run->arena);
+  const char *error = NULL, *path = in(run, folder, "config.json");
+  size_t len;
+  const char *json = zp_read_file(run->arena, path, &len, &error);
+  return !json || zp_weights_map_hf(run->arena, quiet, e->spec, run->options.load.library_dir, path, json, len, NULL);
+}
+
 /* config.json and, where they are the same model's, names and files of the folder it is in. */
 static bool take_config(export_hf *e) {
   zp_run_state *run = e->run;
   const char *folder = folder_like(e);
   const char *error = NULL, *path = "the model's own config.json";
+  if (folder && !run->options.like && !is_model_of(e, folder)) {
+    fprintf(stderr, "note: the model is another one than that of %s, so config.json is written anew\n", folder);
+    folder = NULL;
+  }
   if (folder) {
     path = in(run, folder, "config.json");
     e->job.config = zp_read_file(run->arena, path, &e->job.config_len, &error);
@@ -93,7 +108,7 @@ static bool take_config(export_hf *e) {
     e->job.config_len = strlen(e->job.config);
   }
   e->job.map = zp_weights_map_hf(run->arena, run->diags, e->spec, run->options.load.library_dir, path, e->job.config,
-                                 e->job.config_len);
+                                 e->job.config_len, NULL);
   if (!e->job.map) return false;
   const char *changed = zp_hf_config_of_head(run->arena, e->job.map->imported, e->job.config, e->job.config_len);
   if (changed) e->job.config = changed, e->job.config_len = strlen(changed);

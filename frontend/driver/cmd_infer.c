@@ -81,7 +81,8 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
 static bool build(inference *i) {
   zp_run_state *run = i->run;
   zp_strings notes = {0};
-  const zp_weight_map *map = zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder);
+  const zp_weight_map *map =
+      zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder, NULL);
   run->weights = map ? zp_weights_place(run->arena, run->diags, i->spec, map, i->folder, &notes) : NULL;
   if (!run->weights) return false;
   zp_search_options options = {.generated_only = true};

@@ -84,6 +84,7 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_REDUCE_COLUMNS:
   case ZP_OP_RESHAPE:
   case ZP_OP_TRANSPOSE:
+  case ZP_OP_UNFOLD:
   case ZP_OP_COLUMNS:
   case ZP_OP_REPEAT_COLUMNS:
   case ZP_OP_TOP_K_GATE:

@@ -204,8 +204,9 @@ static void read_mixtral(hf_reader *r) {
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"bert", hf_read_bert},    {"gpt2", read_gpt2},       {"gpt_neox", read_neox}, {"llama", read_llama},
-                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2},   {"t5", hf_read_t5}};
+} families[] = {{"bert", hf_read_bert}, {"gpt2", read_gpt2},       {"gpt_neox", read_neox},
+                {"llama", read_llama},  {"mistral", read_mistral}, {"mixtral", read_mixtral},
+                {"qwen2", read_qwen2},  {"t5", hf_read_t5},        {"vit", hf_read_vit}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 bool hf_read_model(hf_reader *r) {

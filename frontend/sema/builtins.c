@@ -328,6 +328,8 @@ static const zp_builtin builtins[] = {
     {"pad", 1, {"x", "width", "heads"}, zp_apply_pad, ZP_OP_COLUMNS},
     {"repeat_heads", 1, {"x", "heads"}, zp_apply_repeat_heads, ZP_OP_REPEAT_COLUMNS},
     {"reshape", 1, {"x", "n", "m", "k"}, zp_apply_reshape, ZP_OP_RESHAPE},
+    {"conv1d", 2, {"x", "w", "stride", "padding"}, zp_apply_conv1d, ZP_OP_MATMUL},
+    {"conv2d", 2, {"x", "w", "height", "stride", "padding"}, zp_apply_conv2d, ZP_OP_MATMUL},
     {"einsum", 0, {"equation", "a", "b"}, zp_apply_einsum, ZP_OP_MATMUL},
     {"mse", 2, {"x", "target"}, apply_plain, ZP_OP_SQUARED_ERROR},
     {"cast", 1, {"x", "type"}, apply_cast, ZP_OP_CAST_F32},

@@ -29,6 +29,9 @@ bool zp_builtin_apply(zp_elab *e, const zp_builtin *op, const zp_expr *call, con
 zp_builtin_function zp_apply_reduction, zp_apply_slice, zp_apply_select, zp_apply_gather, zp_apply_concat, zp_apply_pad,
     zp_apply_repeat_heads, zp_apply_reshape;
 
+/* ---- convolutions.c ---- */
+zp_builtin_function zp_apply_conv1d, zp_apply_conv2d;
+
 /* ---- einsum.c ---- */
 zp_builtin_function zp_apply_einsum;
 

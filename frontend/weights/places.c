@@ -184,12 +184,12 @@ const char *zp_weights_place(zp_arena *arena, zp_diags *diags, const zp_spec *sp
 }
 
 zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                              const zp_weight_folder *folder) {
+                              const zp_weight_folder *folder, const zp_name_patterns *drawn) {
   if (folder->of_zplan) return zp_weights_map_own(arena, spec);
   size_t len;
   const char *error = NULL, *json = NULL;
   if (folder->config_path) json = zp_read_file(arena, folder->config_path, &len, &error);
-  if (json) return zp_weights_map_hf(arena, diags, spec, library_dir, folder->config_path, json, len);
+  if (json) return zp_weights_map_hf(arena, diags, spec, library_dir, folder->config_path, json, len, drawn);
   zp_diag *d = zp_report(diags, ZP_Z0691, ZP_NO_SPAN, "%s",
                          error ? error : zp_format(arena, "%s has no config.json", folder->path));
   zp_diag_help(d, "the names of tensors and the heads of attention follow from it");
@@ -199,7 +199,7 @@ zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *s
 const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
                            const char *path, zp_strings *notes) {
   const zp_weight_folder *folder = zp_weights_open(arena, diags, path);
-  zp_weight_map *map = folder ? zp_weights_map(arena, diags, spec, library_dir, folder) : NULL;
+  zp_weight_map *map = folder ? zp_weights_map(arena, diags, spec, library_dir, folder, &spec->train.init.drawn) : NULL;
   if (map && !zp_weights_take_part(arena, diags, &spec->train.init, map, folder)) return NULL;
   return map ? zp_weights_place(arena, diags, spec, map, folder, notes) : NULL;
 }

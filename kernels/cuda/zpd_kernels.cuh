@@ -31,4 +31,5 @@
 #include "zpd_reduce.cuh"
 #include "zpd_squared_error.cuh"
 #include "zpd_transpose.cuh"
+#include "zpd_unfold.cuh"
 #endif

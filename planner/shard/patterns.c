@@ -25,6 +25,9 @@
  * What every head has is repeated for a rank's heads, so a part of the gradient comes from each. Columns that the heads
  * share turn before that: gathered from Q they have a partial gradient (ENTERED), as do angles of no heads.
  *
+ * Windows reach over the shares of other ranks, so positions are gathered for them. What is unfolded has every position
+ * in several windows: its operand is entered before (ENTERED), where it is smaller.
+ *
  * A norm of heads stands between products that are divided by heads: a rank has some of them, so a part of the gradient
  * of the weight that they share (H).
  *
@@ -188,6 +191,11 @@ static const row table[] = {
     {ZP_OP_RESHAPE, {{P_}, ZP_FORM_P}},
     {ZP_OP_RESHAPE, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_RESHAPE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_UNFOLD, {{S_}, ZP_FORM_S}},
+    {ZP_OP_UNFOLD, {{P_}, ZP_FORM_P}},
+    {ZP_OP_UNFOLD, {{E_}, ZP_FORM_ENTERED}},
+    {ZP_OP_UNFOLD, {{G_}, ZP_FORM_ENTERED}},
+    {ZP_OP_UNFOLD, {{R_}, ZP_FORM_R}},
     {ZP_OP_TRANSPOSE, {{P_}, ZP_FORM_P}},
     {ZP_OP_TRANSPOSE, {{Q_}, ZP_FORM_S}},   /* positions become columns, */
     {ZP_OP_TRANSPOSE, {{S_}, ZP_FORM_SEQ}}, /* and columns positions */

@@ -22,6 +22,8 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(reduce)                                                                                                            \
   X(reduce_grad)                                                                                                       \
   X(transpose)                                                                                                         \
+  X(unfold)                                                                                                            \
+  X(unfold_grad)                                                                                                       \
   X(squared_error)                                                                                                     \
   X(squared_error_grad)                                                                                                \
   X(attention_forward)                                                                                                 \

@@ -105,6 +105,14 @@ typedef struct zpd_gather_args {
   zpd_int samples, S, first, n, cols;
 } zpd_gather_args; /* kernels zpd_gather, zpd_gather_grad */
 
+/* ---- windows over positions: as zpk_unfold and zpk_unfold_grad over all tasks; any gridDim.x ---- */
+typedef struct zpd_unfold_args {
+  const void *from;
+  void *to;
+  zpd_int samples, cols;
+  zpd_int size[2], count[2], kernel[2], stride[2], padding[2];
+} zpd_unfold_args; /* kernels zpd_unfold, zpd_unfold_grad */
+
 /* ---- one axis made one number: as zpk_reduce and zpk_reduce_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_reduce_args {
   const void *x, *dy;

@@ -99,6 +99,21 @@ void zpk_gather(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, int64_
 /* dx[b * S + s] = the sum of the dy whose index is s, in their order. Tasks are the rows of dx. */
 void zpk_gather_grad(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, int64_t end);
 
+/* ---- windows over positions ---- */
+/* Positions are size[0] rows of size[1]; windows of kernel[0] rows of kernel[1], `stride` apart, the first one
+ * `padding` before the first position, are count[0] rows of count[1]. y[window][c][place] = x[position][c], zeros
+ * behind the edges. */
+typedef struct zpk_unfold_args {
+  const void *from; /* x[samples * positions, cols], or dy[samples * windows, cols * places] */
+  void *to;         /* y, or dx */
+  int64_t samples, cols;
+  int64_t size[2], count[2], kernel[2], stride[2], padding[2];
+} zpk_unfold_args;
+/* Tasks are the windows of all samples. */
+void zpk_unfold(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
+/* dx[position] = the sum over the windows that have it, in their order. Tasks are the positions of all samples. */
+void zpk_unfold_grad(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
+
 /* ---- one axis made one number ---- */
 typedef enum zpk_reduction { ZPK_SUM, ZPK_MAX, ZPK_LOG_SUM_EXP } zpk_reduction;
 /* x[outer, n, inner] -> y[outer, inner], and dy[outer, inner] -> dx[outer, n, inner]. The gradient of the largest is of

@@ -492,9 +492,11 @@ void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int6
 void zpr_move_positions(zpr *c, const zpk_positions *positions);
 void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y);
 void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx);
-/* Positions by number; one axis made one number. */
+/* Positions by number; windows over them; one axis made one number. */
 void zpr_gather(zpr *c, const zpk_gather_args *args);
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args);
+void zpr_unfold(zpr *c, const zpk_unfold_args *args);
+void zpr_unfold_grad(zpr *c, const zpk_unfold_args *args);
 void zpr_reduce(zpr *c, const zpk_reduce_args *args);
 void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args);
 /* y[b] is x[b] turned over, of x[samples, rows, cols]. */

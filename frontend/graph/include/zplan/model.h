@@ -151,6 +151,9 @@ typedef enum zp_op_class {
                                      rank's share of the positions a partial sum: others' are zero */                  \
   X(TRANSPOSE, "transpose", POSITIONS) /* x[B,S,d] -> [B,d,S] */                                                       \
   X(RESHAPE, "reshape", POSITIONS)     /* x -> [B,attr.to]: the elements of every sample in their order */             \
+  /* Windows over the positions, which are rows of a picture or one row: x[B,S,C] -> [B,windows,C*places], channel by  \
+   * channel the places of a window, row by row; zeros behind the edges. attr.windows */                               \
+  X(UNFOLD, "unfold", POSITIONS)                                                                                       \
   /* Heads, attr.heads of them, stand side by side in the columns: */                                                  \
   X(COLUMNS, "columns", POSITIONS) /* x[B,S,h*w] -> [B,S,h*attr.count]: columns from attr.begin on, which may be below \
                                        0; zeros where there are none */                                                \
@@ -202,6 +205,7 @@ typedef enum zp_op_class {
   X(REDUCE_GRAD, "reduce_grad", POSITIONS)   /* x, dy -> dx as x, of one of the reductions; attr.last: of columns */   \
   X(GATHER_GRAD, "gather_grad", POSITIONS)   /* dy, index -> dx[B,S,d]: the sum of what was taken from a position */   \
   X(REPEAT_GRAD, "repeat_grad", POSITIONS)   /* dy[B,S,h*w] -> dx[B,S,w]: the sum over the heads */                    \
+  X(UNFOLD_GRAD, "unfold_grad", POSITIONS)   /* dy[B,windows,C*places] -> dx[B,S,C]: the sum over the windows */       \
   X(SE_GRAD, "mse_grad", LOSS) /* x, target -> dx = 2 (x - target) / n, attr.value of it, / rows in batch */           \
   X(CE_GRAD, "ce_grad",                                                                                                \
     LOSS) /* logits, labels, lse, maybe lengths -> dlogits = (softmax - onehot) / tokens in batch */                   \
@@ -216,6 +220,12 @@ typedef enum zp_op {
 
 /* In the order of zpk_reduction. */
 typedef enum zp_reduction { ZP_REDUCE_SUM, ZP_REDUCE_MAX, ZP_REDUCE_LOG_SUM_EXP } zp_reduction;
+
+/* What a convolution looks at: positions are `size[0]` rows of `size[1]`; windows of `kernel[0]` rows of `kernel[1]` of
+ * them begin `padding` before the first one and move by `stride`. In one dimension there is one row. */
+typedef struct zp_windows {
+  int64_t size[2], kernel[2], stride[2], padding[2];
+} zp_windows;
 
 typedef struct zp_op_attr {
   double value, eps, rate, scale, theta;
@@ -249,6 +259,7 @@ typedef struct zp_op_attr {
   zp_reduction reduction;
   bool last;                   /* reduce_grad: of the columns */
   int64_t to[ZP_MAX_RANK - 1]; /* reshape: dimensions behind B of whole samples, 0 behind the last one */
+  zp_windows windows;          /* unfold */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
   double smoothing, z_loss;
@@ -484,6 +495,9 @@ int64_t zp_carried_elements(const zp_graph *graph, const zp_ints *carry, int n, 
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1, but of [B] B */
 int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 and [B] */
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */
+/* How many windows there are along one of the two dimensions, 0 or less: none; how many places one has. */
+int64_t zp_windows_count(const zp_windows *windows, int dimension);
+int64_t zp_windows_places(const zp_windows *windows);
 /* Makes dimension i `size`, a share or a multiple of what it was: its extent follows. */
 void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size);
 /* The shape of a cross-entropy's statistics that are gathered from so many ranks. */

@@ -100,9 +100,9 @@ typedef struct zp_weight_map {
 
 /* The tensors that a checkpoint of Hugging Face has of this model. `path`, `json`: its config.json. NULL after
  * reporting what it asks for that the language lacks (Z0683, Z0684), where it computes something else (Z0693), or has
- * other sizes (Z0694). */
+ * other sizes (Z0694), but for parameters that are `drawn` (NULL: none). */
 zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                                 const char *path, const char *json, size_t len);
+                                 const char *path, const char *json, size_t len, const zp_name_patterns *drawn);
 /* The tensors of a checkpoint of zplan. */
 zp_weight_map *zp_weights_map_own(zp_arena *arena, const zp_spec *spec);
 
@@ -113,7 +113,7 @@ const char *zp_weights_place(zp_arena *arena, zp_diags *diags, const zp_spec *sp
                              const zp_weight_folder *folder, zp_strings *notes);
 /* The map of a folder's kind. */
 zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                              const zp_weight_folder *folder);
+                              const zp_weight_folder *folder, const zp_name_patterns *drawn);
 
 /* From a folder and a model to the trainer's map; all of the above. */
 const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
