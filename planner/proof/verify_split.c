@@ -24,7 +24,7 @@ static bool is_at(const zp_json *buffer, const char *place) {
 
 /* Is it still there when BW runs, other micro-batches later? */
 static bool outlives(const splitting *p, const zp_json *root) {
-  bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim(p->segment, "carry_in_elements");
+  bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim_own(p->segment);
   if (is_at(root, "grad_in")) return zp_json_get_bool(zp_json_get(p->segment, "backward"), "keeps_gradient", false);
   if (is_at(root, "carry_in")) return input_kept;
   if (zp_moves_buckets(&p->v->choice) &&
