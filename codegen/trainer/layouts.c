@@ -32,7 +32,7 @@ static void emit_run_type(zp_emit *e) {
   if (zp_emit_streams(e)) {
     zp_buf_line(out, "  int carried; /* tensors that come in */");
     zp_buf_line(out, "  int64_t own[CARRIED]; /* elements in the unit's own input */");
-    zp_buf_line(out, "  int64_t stream[CARRIED]; /* bytes in the slot, which has the tensor once; -1: the unit's own */");
+    zp_buf_line(out, "  int64_t stream[CARRIED]; /* bytes in the slot, which has it once; -1: the unit's own */");
   }
   zp_buf_line(out, "} run;");
 }

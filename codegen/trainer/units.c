@@ -106,7 +106,7 @@ static void emit_walk(zp_emit *e) {
   if (!leave || zp_emit_streams(e)) zp_buf_puts(&e->out, zp_emit_pools(e) ? pooled_slot : slot);
   if (!leave) zp_buf_puts(&e->out, input);
   if (!zp_emit_streams(e)) return;
-  zp_buf_line(&e->out, "/* Where unit j reads what comes in: streams stand once in the slot, the rest is its own input. */");
+  zp_buf_line(&e->out, "/* Where unit j reads what comes in: streams stand once in the slot, the rest is its own. */");
   zp_buf_line(&e->out, "static void inputs_of(zpr *c, const layout *s, char *slot, int64_t j, real **to) {");
   zp_buf_line(&e->out, "  int64_t i;");
   zp_buf_line(&e->out, "  const run *r = find_run(s, j, &i);");

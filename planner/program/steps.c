@@ -18,10 +18,9 @@ void zp_lower_place_carried(const zp_lowering *l, zp_buffer *b, zp_place place, 
   const zp_graph *g = l->graph;
   b->place = place;
   b->index = index;
-  int64_t at = place == ZP_AT_CARRY_IN
-                   ? l->out->carries[index].at
-                   : zp_carried_elements(g, place == ZP_AT_GRAD_OUT ? &g->carry_in : &g->carry_out, index,
-                                         l->lowered->microbatch);
+  int64_t at = place == ZP_AT_CARRY_IN ? l->out->carries[index].at
+                                       : zp_carried_elements(g, place == ZP_AT_GRAD_OUT ? &g->carry_in : &g->carry_out,
+                                                             index, l->lowered->microbatch);
   b->offset = at * l->lowered->compute_bytes;
 }
 

@@ -35,8 +35,7 @@ void zp_lower_find_streams(zp_arena *arena, zp_lowered *l) {
         *stream = l->stream_of[s - 1][i];
       } else if (l->streams.len < ZP_MOST_STREAMS) {
         *stream = l->streams.len;
-        zp_push(arena, &l->streams,
-                zp_shape_elements(&g->tensors.data[g->carry_in.data[i]].shape, l->microbatch));
+        zp_push(arena, &l->streams, zp_shape_elements(&g->tensors.data[g->carry_in.data[i]].shape, l->microbatch));
       }
     }
   }

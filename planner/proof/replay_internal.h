@@ -36,11 +36,11 @@ typedef struct zp_replay_frame {
   const zp_procedure *p;
   zp_replay_pass pass;
   int64_t j, mb;
-  int step; /* at work, for messages; -1: around the steps */
+  int step;                             /* at work, for messages; -1: around the steps */
   int64_t saved, pending, x, y, dy, dx; /* x: of the unit's own input */
   int64_t slot;                         /* whose first bytes are the chunk's streams */
   const zp_replay_call *next;           /* which y is the own input of; NULL: y is a message */
-  int64_t params, gradients; /* of the rings' buffers; -1: the flat buffers are used */
+  int64_t params, gradients;            /* of the rings' buffers; -1: the flat buffers are used */
 } zp_replay_frame;
 
 /* What a ring of gradients still has to give away: a unit's gradients of one micro-batch. */

@@ -84,7 +84,7 @@ zp_shadow_place zp_replay_carried(const zp_replay *r, const zp_replay_call *call
   return (zp_shadow_place){at, zp_shape_elements(shape, mb) * size, row, 0, row, 0, 0};
 }
 
-/* The same where all of it stands in a row from byte `at` on: messages, gradients. */
+/* Tensor i of messages and gradients, which stand in a row from byte `at` on. */
 static zp_shadow_place in_a_row(const zp_replay *r, const zp_replay_call *call, bool in, int64_t at, int i) {
   const zp_graph *g = call->seg->graph;
   int64_t before = zp_carried_elements(g, in ? &g->carry_in : &g->carry_out, i, r->lowered->microbatch);
@@ -137,8 +137,8 @@ static void hand_on(zp_replay *r, const zp_replay_frame *f, bool up) {
   const zp_ints *made = up ? &g->carry_out : &g->grad_out;
   zp_replay_part part;
   for (int i = 0; i < made->len; i++) {
-    zp_shadow_place place = up ? zp_replay_carried(r, f->call, false, zp_replay_out_at(r, f, i), i)
-                               : in_a_row(r, f->call, true, f->dx, i);
+    zp_shadow_place place =
+        up ? zp_replay_carried(r, f->call, false, zp_replay_out_at(r, f, i), i) : in_a_row(r, f->call, true, f->dx, i);
     if (place.at < 0) {
       zp_replay_find(r, f, "`%s` has no place behind the unit", g->tensors.data[made->data[i]].name);
       continue;
@@ -156,8 +156,7 @@ static void receive(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t
   if ((up ? chunk->part == 0 : chunk->is_last)) return;
   if (at < 0) zp_replay_find(r, NULL, "nothing receives the message of micro-batch %lld", LL(mb));
   for (int i = 0; at >= 0 && i < carried_tensors(call, up); i++)
-    zp_shadow_write(&r->device, in_a_row(r, call, up, at, i),
-                    flowing(r, up, i, up ? call->first : call->end, mb));
+    zp_shadow_write(&r->device, in_a_row(r, call, up, at, i), flowing(r, up, i, up ? call->first : call->end, mb));
   zp_replay_frame f = {.chunk = chunk, .call = call, .x = input_of(r, chunk, j, mb), .slot = slot_at(r, chunk, mb)};
   for (int i = 0; lands && at >= 0 && i < carried_tensors(call, up); i++) {
     zp_shadow_place from = in_a_row(r, call, up, at, i);

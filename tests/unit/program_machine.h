@@ -25,9 +25,9 @@ typedef struct pm_unit {
   const zp_segment_program *seg;
   const zp_procedure *p;
   int64_t base, iteration, mb;
-  int64_t slot;                   /* that the chunk's streams stand first in */
-  uint64_t streams;               /* of the chunk */
-  const zp_segment_program *next; /* whose input y is; NULL: a message */
+  int64_t slot;                         /* that the chunk's streams stand first in */
+  uint64_t streams;                     /* of the chunk */
+  const zp_segment_program *next;       /* whose input y is; NULL: a message */
   int64_t saved, pending, x, y, dy, dx; /* byte offsets in the arena; -1 absent */
 } pm_unit;
 

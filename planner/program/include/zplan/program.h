@@ -73,12 +73,12 @@ typedef struct zp_procedure {
   double cost_s;
 } zp_procedure;
 
-/* A stream is a carried tensor that units read or hand on unchanged, from the unit behind its maker to the last one that
- * it comes into. A chunk's slot has it once; what is changed is each unit's own. streams.c says which are. */
+/* A stream is a carried tensor that units read or hand on unchanged, from the unit behind its maker to the last one
+ * that it comes into. A chunk's slot has it once; what is changed is each unit's own. streams.c says which are. */
 typedef struct zp_carry {
-  int stream; /* entry of zp_lowered.streams, -1: the unit's own */
+  int stream;  /* entry of zp_lowered.streams, -1: the unit's own */
   bool passes; /* the stream goes on behind the unit */
-  int64_t at; /* own ones: elements from where the unit's own input begins */
+  int64_t at;  /* own ones: elements from where the unit's own input begins */
 } zp_carry;
 
 typedef struct zp_segment_program {
@@ -96,9 +96,9 @@ typedef struct zp_segment_program {
   int64_t spread_elements;                       /* the same of its spread parameters */
   int64_t frozen_elements;                       /* the same of its frozen parameters */
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
-  zp_carry *carries;           /* per entry of graph->carry_in */
-  int64_t carry_own_elements;  /* of the input: what is no stream */
-  int64_t carry_kept_elements; /* what the unit's area keeps of that: all, or the rank's shard */
+  zp_carry *carries;                             /* per entry of graph->carry_in */
+  int64_t carry_own_elements;                    /* of the input: what is no stream */
+  int64_t carry_kept_elements;                   /* what the unit's area keeps of that: all, or the rank's shard */
   int64_t saved_bytes;   /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
   int64_t pending_bytes; /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients,
                           * rebuilt inputs of weight gradients) */
@@ -148,8 +148,8 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
   int64_t frozen_base, frozen_stride; /* the same of frozen parameters */
-  int64_t saved; /* byte offset of the first instance's area inside a slot, behind its streams; stride: saved_bytes, less
-                  * zp_saved_away */
+  int64_t saved; /* byte offset of the first instance's area inside a slot, streams before it; stride: saved_bytes of
+                  * the segment, less zp_saved_away */
   int64_t saved_away; /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
   int64_t pending;    /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
