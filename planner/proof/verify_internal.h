@@ -50,9 +50,9 @@ const char *zp_claimed_mode(const zp_json *object);
 void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c; after the order */
 void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of host memory and disks */
 void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
-/* Backward of a segment's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
-void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name); /* verify_split.c */
-void zp_verify_order(zp_verifier *v);                                           /* verify_order.c */
+/* Backward of a piece's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
+void zp_verify_split(zp_verifier *v, const zp_json *segment, int piece, const char *name); /* verify_split.c */
+void zp_verify_order(zp_verifier *v);                                                      /* verify_order.c */
 
 /* ---- verify_streams.c: tensors that units hand on unchanged ---- */
 void zp_verify_find_streams(zp_verifier *v);

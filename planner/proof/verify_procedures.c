@@ -351,7 +351,7 @@ static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_
     procedure loss = check_procedure(v, j, index, "loss");
     check_kept(&forward, &loss);
   }
-  zp_verify_split(v, j, backward.name);
+  zp_verify_split(v, j, index, backward.name);
 }
 
 static int piece_by_name(const zp_pieces *pieces, const char *name) {
