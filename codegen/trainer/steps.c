@@ -242,8 +242,10 @@ static void emit_comm(zp_frame *f, const zp_step *s) {
 
 static void emit_made_step(zp_frame *f, const zp_step *s) {
   const char *in = zp_frame_name(f, s->in.data[0]), *out = zp_frame_name(f, s->out.data[0]);
+  if (s->hands_on) zp_buf_line(&f->e->out, "if (%s != %s) /* a message, not the stream's place */", out, in);
+  f->e->out.indent += s->hands_on;
   if (s->kind == ZP_STEP_KEEP_SHARD)
-    zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, ZP_LL(f->seg->carry_in_elements),
+    zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, ZP_LL(f->seg->carry_own_elements),
                 ZP_LL(f->seg->carry_kept_elements));
   else if (s->kind == ZP_STEP_GATHER_SHARD)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", in, ZP_LL(s->comm_elements), out);
@@ -254,6 +256,7 @@ static void emit_made_step(zp_frame *f, const zp_step *s) {
   else
     zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real));", out, in,
                 ZP_LL(zp_frame_buffer(f, s->out.data[0])->rows * zp_frame_buffer(f, s->out.data[0])->cols));
+  f->e->out.indent -= s->hands_on;
 }
 
 /* ", [B*S, d] x [d, 3*d/2]" of a product of matrices, rows and columns as in the call that follows; "" of other steps.

@@ -322,7 +322,7 @@ static void emit_helpers(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++)
     for (int i = 0; i < e->lowered->n_segments; i++) {
       const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[i];
-      shards |= seg->carry_kept_elements < seg->carry_in_elements;
+      shards |= !zp_keeps_input(seg);
     }
   for (int s = 0; s < e->lowered->n_segments; s++) {
     const zp_segment_program *seg = &e->lowered->segments[s];

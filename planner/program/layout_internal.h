@@ -21,6 +21,7 @@ typedef struct zp_totals {
   int64_t products_bytes; /* scratch memory of products */
   bool reads_numbers;     /* some unit: inputs that are numbers */
   bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */
+  bool any_stream;        /* streams come into some unit */
   int64_t carry_elements; /* largest tensor that flows between units */
   int64_t units;
   int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */

@@ -67,6 +67,12 @@ void zp_lower_mark_deferred(zp_procedure *backward);
 /* Sets `split` of the segment, and what waits between its parts. Requires: the backward procedure, marked. */
 void zp_lower_split(zp_lowering *l);
 
+/* ---- streams.c ---- */
+/* Sets `streams` and `stream_of`. Requires: spec, sharding, microbatch. */
+void zp_lower_find_streams(zp_arena *arena, zp_lowered *lowered);
+/* Sets what a segment, or a piece of one, says of what it carries. */
+void zp_lower_set_carries(zp_arena *arena, const zp_lowered *lowered, int index, zp_segment_program *out);
+
 /* ---- lower_again.c ---- */
 /* Segment or piece `index` of l is one of `before` (may be NULL) once more, whose graph is the same. False: none is. */
 bool zp_lower_find_segment(zp_arena *arena, zp_lowered *l, int index, const zp_graph *graph,

@@ -218,7 +218,8 @@ static void place_buffers(placing *p, int64_t microbatches) {
   s->at_products = region(&p->top, p->t->products_bytes);
   s->at_landing = region(&p->top, landings > 0 ? (landings - 1) * s->message_stride + carry : 0);
   s->at_send_up = region(&p->top, message_bytes(s, up, carry));
-  s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
+  bool lands = c->pipeline > 1 && p->t->any_stream;
+  s->at_grad[0] = region(&p->top, up || n >= 3 || lands ? carry : 0);
   s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
   s->at_send_down = region(&p->top, message_bytes(s, down, carry));
   s->at_transient = region(&p->top, p->t->transient_bytes);

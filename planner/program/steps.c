@@ -16,11 +16,12 @@ static int param_use(const zp_graph *g, int tensor) {
 
 void zp_lower_place_carried(const zp_lowering *l, zp_buffer *b, zp_place place, int index) {
   const zp_graph *g = l->graph;
-  bool in = place == ZP_AT_CARRY_IN || place == ZP_AT_GRAD_OUT;
   b->place = place;
   b->index = index;
-  b->offset = zp_carried_elements(g, in ? &g->carry_in : &g->carry_out, index, l->lowered->microbatch) *
-              l->lowered->compute_bytes;
+  int64_t at = place == ZP_AT_CARRY_IN ? l->out->carries[index].at
+                                       : zp_carried_elements(g, place == ZP_AT_GRAD_OUT ? &g->carry_in : &g->carry_out,
+                                                             index, l->lowered->microbatch);
+  b->offset = at * l->lowered->compute_bytes;
 }
 
 static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tensor) {

@@ -28,6 +28,9 @@ static int64_t clamp(int64_t value) {
 
 int64_t zp_claim(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, INT64_MIN)); }
 int64_t zp_claim_some(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, 0)); }
+int64_t zp_claim_own(const zp_json *segment) {
+  return zp_claim(segment, "carry_in_elements") - zp_claim_some(segment, "carry_stream_elements");
+}
 
 int64_t zp_times(int64_t a, int64_t b) {
   int64_t product;
@@ -248,6 +251,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
     zp_find(v, "the plan cuts inside layers, and no layer of the model can be cut");
     return false;
   }
+  zp_verify_find_streams(v);
   v->chunks = c->chunks > 1 ? c->chunks : 1;
   v->host = ZP_NEW_ARRAY(v->arena, int64_t, c->pipeline);
   v->nvme = ZP_NEW_ARRAY(v->arena, int64_t, c->pipeline);

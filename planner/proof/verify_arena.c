@@ -54,6 +54,7 @@ typedef struct needs {
   bool products;             /* some unit multiplies matrices */
   bool numbers;              /* some unit reads inputs that are numbers */
   bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
+  bool streams;              /* some come into a unit */
 } needs;
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -157,7 +158,25 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);
   n->numbers |= zp_graph_reads_numbers(segment->graph);
-  n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim(program, "carry_in_elements");
+  n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim_own(program);
+}
+
+/* Bytes at the beginning of a chunk's slots: every stream that comes into one of its units, once. */
+static int64_t stream_bytes(zp_verifier *v, const zp_json *layers, int chunk) {
+  int64_t bytes = 0;
+  uint64_t counted = 0;
+  for (int r = 0; r < zp_json_count(layers); r++) {
+    const zp_json *layer = zp_json_at(layers, r);
+    int segment = zp_claimed_piece(v, layer);
+    const zp_ints *carry = &v->pieces->piece[segment].segment.graph->carry_in;
+    for (int i = 0; i < carry->len && zp_claim(layer, "chunk") == chunk; i++) {
+      int stream = zp_verify_stream(v, segment, i);
+      if (stream < 0 || counted >> stream & 1) continue;
+      counted |= UINT64_C(1) << stream;
+      bytes += zp_up(zp_times(zp_verify_stream_elements(v, segment, i), v->compute_bytes), 256);
+    }
+  }
+  return bytes;
 }
 
 /* A chunk's slots hold what the order tables have in flight; more would only cost memory, which the budget bounds. */
@@ -187,7 +206,8 @@ static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
   needs n = {.seen = ZP_NEW_ARRAY(v->arena, bool, v->spec->model->params.len + 1)};
   for (int k = 0; k < v->chunks; k++) {
     const zp_json *chunk = zp_json_at(chunks, k);
-    int64_t slot = 0, gone = 0, pending = 0, calls = 0;
+    int64_t slot = stream_bytes(v, layers, k), gone = 0, pending = 0, calls = 0;
+    n.streams |= slot > 0;
     for (int r = 0; r < zp_json_count(layers); r++) {
       const zp_json *layer = zp_json_at(layers, r);
       if (zp_claim(layer, "chunk") != k) continue;
@@ -467,7 +487,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
       {"landings", zp_claim(a, "at_landing"), message_bytes(landings(v, s), carry)},
       {"message up", zp_claim(a, "at_send_up"), message_bytes(up * messages, carry)},
-      {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
+      {"gradient 0", zp_claim(a, "at_grad0"),
+       up || n.most_calls >= 3 || (n.streams && v->choice.pipeline > 1) ? carry : 0},
       {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},
       {"message down", zp_claim(a, "at_send_down"), message_bytes(down * messages, carry)},
       {"tiles of products", zp_claim(a, "at_products"), n.products ? zp_products_bytes(v->spec) : 0},

@@ -30,7 +30,7 @@ TABLE = (
     case("streams", 1, 2, 1, words=GPU),
     case("t5", 2, 2, 1, sequence=True, recompute="selective"),
     case("t5", 1, 2, 2, zero=3, cut="block"),
-    case("t5", 1, 2, 1, schedule="zb_h2", microbatch=2, loss_chunks=2),
+    case("t5", 2, 2, 1, schedule="zb_h2", microbatch=2, loss_chunks=2, recompute="full", recompute_shard="tensor"),
 )
 
 

@@ -17,6 +17,7 @@
   X(zp_gradients_away, ON_ACTION | ON_STEP)                                                                            \
   X(zp_pipeline_messages, ON_CHUNK)                                                                                    \
   X(zp_hand_over, ON_CHUNK)                                                                                            \
+  X(zp_stream_ends, ON_CHUNK)                                                                                          \
   X(zp_replica_sums, ON_BUCKETS | ON_STEP)                                                                             \
   X(zp_signs_exchange, ON_STEP)                                                                                        \
   X(zp_tied_weights, ON_STEP)                                                                                          \

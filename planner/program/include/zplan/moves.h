@@ -19,7 +19,8 @@
   X(MESSAGE, "message")                                                                                                \
   X(PARTIAL, "partial sums")                                                                                           \
   X(SLOTS, "slots of experts")                                                                                         \
-  X(SIGNS, "signs of momentum")
+  X(SIGNS, "signs of momentum")                                                                                        \
+  X(STREAM, "streams")
 typedef enum zp_move_what {
 #define ZP_MOVE_ROW(name, text) ZP_MOVE_##name,
   ZP_MOVE_WHATS(ZP_MOVE_ROW)
