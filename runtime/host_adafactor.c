@@ -10,13 +10,17 @@
 #include "adafactor.h"
 #include "away.h"
 
+/* Parts of a tensor that are summed at the same time, so that one matrix keeps more than a thread busy: as many for any
+ * number of threads, and added in their order. */
+enum { SHARES = 16, AT_ONCE = 4096 /* sums that a thread takes */ };
+
 struct zpr_factored_away {
   const zpr_host_update *away;
   const zpr_stretches *stretches;
   const zpr_factored *item; /* whole */
   int64_t *number;          /* [tensors]: of a tensor's item; -1: it is on another stage */
   char *factors;            /* of all items, as the device has their statistics */
-  double *sums;             /* of the largest instance */
+  double *sums;             /* [SHARES][of the largest instance] */
   double *squares;          /* [blocks][2] */
 };
 
@@ -39,7 +43,7 @@ zpr_factored_away *zpr_factored_away_open(zpr *c, const zpr_host_update *away, c
   for (int64_t i = 0; i < tensors; i++) a->number[i] = -1;
   for (int64_t i = 0; i < n; i++) a->number[items[i].number] = i;
   a->factors = zpr_alloc(c, (size_t)c->stage->n_statistics + 1, (size_t)zpk_real_bytes(c->program->dtype));
-  a->sums = zpr_alloc(c, (size_t)most_sums + 1, sizeof *a->sums);
+  a->sums = zpr_alloc(c, (size_t)most_sums * SHARES + 1, sizeof *a->sums);
   a->squares = zpr_alloc(c, (size_t)zpr_host_blocks(away) * 2 + 1, sizeof *a->squares);
   return a;
 }
@@ -60,7 +64,8 @@ typedef struct summing {
   const zpr_factored *item;
   int64_t begin, end; /* own elements that are there, the first one at `grads` */
   const char *grads;
-  double *sums;
+  double *sums;          /* [SHARES][count] */
+  int64_t count;         /* of sums */
   const zpr_factored *t; /* at work */
 } summing;
 
@@ -73,15 +78,25 @@ static void sum_neighbours(void *arg, int64_t begin, int64_t end, int64_t at) {
                      t->has.rows > 0 ? sums : NULL, sums + t->has.rows);
 }
 
-static void sum_tensors(void *arg, int64_t begin, int64_t end, int worker) {
+static void sum_shares(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   for (int64_t k = begin; k < end; k++) {
     summing x = *(const summing *)arg;
-    x.t = &x.item[k];
-    int64_t first = first_of(x.t), all = x.t->own.end - x.t->own.begin;
-    int64_t from = most(0, x.begin - first), to = least(all, x.end - first);
-    if (from < to) zpr_factored_walk(x.t, from, to, sum_neighbours, &x);
+    x.t = &x.item[k / SHARES];
+    x.sums += k % SHARES * x.count;
+    int64_t first = first_of(x.t), from = most(0, x.begin - first);
+    int64_t here = least(x.t->own.end - x.t->own.begin, x.end - first) - from;
+    if (here <= 0) continue;
+    zpr_factored_walk(x.t, from + here * (k % SHARES) / SHARES, from + here * (k % SHARES + 1) / SHARES, sum_neighbours,
+                      &x);
   }
+}
+
+static void add_shares(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const summing *x = arg;
+  for (int64_t share = 1; share < SHARES; share++)
+    for (int64_t i = begin; i < end; i++) x->sums[i] += x->sums[share * x->count + i];
 }
 
 /* To the room behind the device's sums, and with them. */
@@ -105,9 +120,11 @@ void zpr_factored_away_sums(zpr *c, zpr_factored_away *a, const zpk_update *rule
   assert(2 * count * (int64_t)sizeof *sums <= c->stage->scratch_bytes);
   const zpr_stretch *stretch = zpr_stretch_of(a->stretches, begin);
   zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, begin + stretch->away[ZPR_CLASS_GRADS], end - begin);
-  summing x = {.rule = rule, .item = items, .begin = begin, .end = end, .grads = view.at, .sums = a->sums};
-  memset(a->sums, 0, (size_t)count * sizeof *a->sums);
-  zpr_parallel(c, n, 1, sum_tensors, &x);
+  summing x = {
+      .rule = rule, .item = items, .begin = begin, .end = end, .grads = view.at, .sums = a->sums, .count = count};
+  memset(a->sums, 0, (size_t)count * SHARES * sizeof *a->sums);
+  zpr_parallel(c, n * SHARES, 1, sum_shares, &x);
+  zpr_parallel(c, count, AT_ONCE, add_shares, &x);
   give_sums(c, a->sums, sums, count);
 }
 
