@@ -9,6 +9,7 @@
 #include "away.h"
 #include "device.h"
 #include "host_grads.h"
+#include "host_walk.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -20,6 +21,8 @@ enum { AT_ONCE = 65536 }; /* elements that a thread takes */
 typedef struct block {
   int64_t begin, end, to_host;
   zpr_recipe recipe;
+  int64_t tensor;
+  bool counted;
 } block;
 
 struct zpr_host_update {
@@ -49,7 +52,7 @@ static void cut_blocks(zpr *c, zpr_host_update *u, const zpr_block *blocks, int6
     while (begin < end) {
       int64_t cut = least(end, here + ((begin - here) / piece + 1) * piece);
       cut = least(cut, begin + AT_ONCE);
-      add_block(u, (block){begin, cut, to_host, blocks[i].recipe});
+      add_block(u, (block){begin, cut, to_host, blocks[i].recipe, blocks[i].tensor, blocks[i].counted});
       begin = cut;
     }
   }
@@ -85,10 +88,21 @@ void zpr_host_update_close(zpr_host_update *u) {
   free(u);
 }
 
+int64_t zpr_host_blocks(const zpr_host_update *u) { return u ? u->n_blocks : 0; }
+
+void zpr_host_add_squares(const zpr_host_update *u, const double *sums, double *squares) {
+  for (int64_t i = 0; i < u->n_blocks; i++) {
+    if (!u->blocks[i].counted) continue;
+    squares[2 * u->blocks[i].tensor] += sums[2 * i];
+    squares[2 * u->blocks[i].tensor + 1] += sums[2 * i + 1];
+  }
+}
+
 /* ---- ways of a piece ---- */
 
 typedef struct tickets {
-  int64_t down, up, read, write;
+  int64_t down, up;
+  zpr_requests read, write;
   int64_t grads, last_grads; /* reads of gradients: the first, the last */
 } tickets;
 
@@ -163,13 +177,13 @@ static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
   return ticket;
 }
 
-/* ---- the optimizer ---- */
+/* ---- a pass ---- */
 
 typedef struct work {
   zpr *c;
-  zpr_host_pass pass;
+  const zpr_host_walk *walk;
   const block *blocks;
-  const zpk_update *rule;
+  int64_t first; /* the number of the first of them */
   zpr_piece_of_state piece;
   char *landed, *rounded; /* element piece.first of gradients that came; of weights */
   char *at_home;          /* gradients on the host */
@@ -177,26 +191,33 @@ typedef struct work {
 
 static void *counted_from(char *array, int64_t first, int64_t size) { return array ? array - first * size : NULL; }
 
-static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+/* Gradients of a block that are on the device end where those off it begin. */
+static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const work *w = arg;
   const zpr_piece_of_state *p = &w->piece;
-  int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
-  int64_t landed = w->at_home ? zpr_own_here(w->c, ZPR_CLASS_GRADS) : INT64_MAX;
-  char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
-  void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
-       *v = counted_from(p->array[ZPR_MOMENT2], p->first, real),
-       *average = counted_from(p->array[ZPR_AVERAGE], p->first, real);
+  const zpk_dtype dtype = w->c->program->dtype;
+  int64_t real = zpk_real_bytes(dtype), size = zpk_bytes(dtype), here = zpr_own_here(w->c, ZPR_CLASS_GRADS);
+  char *landed = counted_from(w->landed, p->first, size);
+  zpr_host_part part = {.weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real),
+                        .m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
+                        .v = counted_from(p->array[ZPR_MOMENT2], p->first, real),
+                        .average = counted_from(p->array[ZPR_AVERAGE], p->first, real)};
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
-    int64_t cut = most(b->begin, least(b->end, landed));
-    const zpk_update rule = zpr_rule_with(w->rule, b->recipe);
-    if (w->pass == ZPR_PASS_MOMENTUM)
-      zpk_momentum(&rule, weights, counted_from(w->landed, p->first, size), m, b->begin, b->end);
-    if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(&rule, weights, m, v, b->begin, b->end);
-    if (w->pass != ZPR_PASS_UPDATE) continue;
-    zpk_optimizer_and_average(&rule, weights, counted_from(w->landed, p->first, size), m, v, average, b->begin, cut);
-    zpk_optimizer_and_average(&rule, weights, counted_from(w->at_home, -b->to_host, size), m, v, average, cut, b->end);
+    int64_t cut = most(b->begin, least(b->end, here));
+    part.block = w->first + i;
+    part.recipe = b->recipe;
+    part.tensor = b->tensor;
+    part.begin = b->begin;
+    part.end = cut;
+    part.grads = w->walk->gradients & ZPR_GRADIENTS_HERE ? landed : NULL;
+    if (part.begin < part.end) w->walk->on_part(w->walk->arg, &part);
+    part.begin = cut;
+    part.end = b->end;
+    part.grads = w->walk->gradients & ZPR_GRADIENTS_AWAY ? landed : NULL;
+    if (part.grads && w->at_home) part.grads = counted_from(w->at_home, -b->to_host, size);
+    if (part.begin < part.end) w->walk->on_part(w->walk->arg, &part);
   }
 }
 
@@ -207,13 +228,14 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_round(w->c->program->dtype, from + begin, (uint16_t *)(void *)w->rounded + begin, end - begin);
 }
 
-static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule, int64_t k) {
+static void work_on_piece(zpr *c, const zpr_host_update *u, const zpr_host_walk *walk, int64_t k) {
   const zpr_stage *s = c->stage;
-  work w = {.c = c, .pass = pass, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
+  work w = {.c = c, .walk = walk, .piece = zpr_state_piece(c, k), .first = u->first[k]};
+  w.blocks = u->blocks + w.first;
   w.landed = turn(c, s->grads_in, k);
   if (s->grads_away.elements > 0 && !s->grads_away.on_disk) w.at_home = zpr_host_at(c, s->grads_away.host);
-  zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
-  if (!zpk_is_narrow(c->program->dtype) || pass == ZPR_PASS_MOMENTUM) return;
+  zpr_parallel(c, u->first[k + 1] - w.first, 1, work_on_blocks, &w);
+  if (!walk->weights || !zpk_is_narrow(c->program->dtype)) return;
   w.rounded = turn(c, s->weights_out, k);
   zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
 }
@@ -221,42 +243,71 @@ static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
 /* Room for the tickets of the few pieces that are on their way at once. */
 enum { ON_THE_WAY = 8 };
 
-static void begin_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, int64_t k, tickets *t) {
+static void begin_piece(zpr *c, const zpr_host_update *u, const zpr_host_walk *walk, int64_t k, tickets *t) {
   int64_t before = zpr_piece_before(c, k);
   if (before >= 0) { /* its window */
     zpr_copy_wait(c, t[before % ON_THE_WAY].up);
-    zpr_file_wait(c, t[before % ON_THE_WAY].write);
+    zpr_requests_wait(c, t[before % ON_THE_WAY].write);
   }
-  t[k % ON_THE_WAY] = (tickets){.read = zpr_read_piece(c, k)};
-  if (pass == ZPR_PASS_FROZEN) return;
-  t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
-  read_gradients(c, u, k, &t[k % ON_THE_WAY]);
+  t[k % ON_THE_WAY] = (tickets){.read = zpr_read_arrays(c, k, walk->reads)};
+  if (walk->gradients & ZPR_GRADIENTS_HERE) t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
+  if (walk->gradients & ZPR_GRADIENTS_AWAY) read_gradients(c, u, k, &t[k % ON_THE_WAY]);
+}
+
+void zpr_host_walk_run(zpr *c, const zpr_host_update *u, const zpr_host_walk *walk, zpr_between *between, void *arg) {
+  zpr_away_settle(c, ZPR_CLASS_GRADS); /* they are read past the windows */
+  tickets t[ON_THE_WAY] = {{0}};
+  int64_t pieces = zpr_state_pieces(c), last = 0;
+  begin_piece(c, u, walk, 0, t);
+  between(c, arg);
+  for (int64_t k = 0; k < pieces; k++) {
+    tickets *now = &t[k % ON_THE_WAY];
+    if (k + 1 < pieces) begin_piece(c, u, walk, k + 1, t);
+    await_gradients(c, now);
+    zpr_requests_wait(c, now->read);
+    if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
+    work_on_piece(c, u, walk, k);
+    now->write = zpr_write_arrays(c, k, walk->writes);
+    if (walk->weights) last = now->up = send_weights(c, u, k);
+  }
+  for (int64_t k = most(0, pieces - ON_THE_WAY); k < pieces; k++) {
+    zpr_copy_wait(c, t[k % ON_THE_WAY].up);
+    zpr_requests_wait(c, t[k % ON_THE_WAY].write);
+  }
+  zpr_away_settle(c, ZPR_CLASS_PARAMS);
+  zpr_copy_before(c, last);
+}
+
+/* ---- optimizers that need one ---- */
+
+typedef struct alone {
+  zpr_host_pass pass;
+  const zpk_update *rule;
+} alone;
+
+static void update_part(void *arg, const zpr_host_part *p) {
+  const alone *a = arg;
+  const zpk_update rule = zpr_rule_with(a->rule, p->recipe);
+  switch (a->pass) {
+  case ZPR_PASS_UPDATE:
+    zpk_optimizer_and_average(&rule, p->weights, p->grads, p->m, p->v, p->average, p->begin, p->end);
+    break;
+  case ZPR_PASS_MOMENTUM: zpk_momentum(&rule, p->weights, p->grads, p->m, p->begin, p->end); break;
+  case ZPR_PASS_FROZEN: zpk_frozen_update(&rule, p->weights, p->m, p->v, p->begin, p->end); break;
+  }
 }
 
 void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
                          zpr_between *between, void *arg) {
+  alone a = {pass, rule};
+  zpr_host_walk walk = {.reads = ZPR_ALL_ARRAYS,
+                        .writes = ZPR_ALL_ARRAYS,
+                        .gradients = pass == ZPR_PASS_FROZEN ? 0 : ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY,
+                        .weights = pass != ZPR_PASS_MOMENTUM,
+                        .on_part = update_part,
+                        .arg = &a};
   assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
-  zpr_away_settle(c, ZPR_CLASS_GRADS); /* they are read past the windows */
-  tickets t[ON_THE_WAY] = {{0}};
-  int64_t pieces = zpr_state_pieces(c), last = 0;
-  begin_piece(c, u, pass, 0, t);
-  between(c, arg);
-  for (int64_t k = 0; k < pieces; k++) {
-    tickets *now = &t[k % ON_THE_WAY];
-    if (k + 1 < pieces) begin_piece(c, u, pass, k + 1, t);
-    await_gradients(c, now);
-    zpr_file_wait(c, now->read);
-    if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
-    update_piece(c, u, pass, rule, k);
-    now->write = zpr_write_piece(c, k);
-    if (pass != ZPR_PASS_MOMENTUM) last = now->up = send_weights(c, u, k);
-  }
-  for (int64_t k = most(0, pieces - ON_THE_WAY); k < pieces; k++) {
-    zpr_copy_wait(c, t[k % ON_THE_WAY].up);
-    zpr_file_wait(c, t[k % ON_THE_WAY].write);
-  }
-  zpr_away_settle(c, ZPR_CLASS_PARAMS);
-  zpr_copy_before(c, last);
+  zpr_host_walk_run(c, u, &walk, between, arg);
 }
 
 /* Piece by piece through the windows, as in a step. */

@@ -9,6 +9,7 @@
 #include "home.h"
 
 typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_AVERAGE, ZPR_FRESH, ZPR_ARRAYS } zpr_array;
+enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
 
 /* Does the state have this array beside the weights? On the device it may have none of its elements. */
 bool zpr_has_array(const zpr_program *program, zpr_array array);
@@ -23,10 +24,13 @@ typedef struct zpr_piece_of_state {
 } zpr_piece_of_state;
 int64_t zpr_state_pieces(const zpr *c);
 zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k);
-/* State on disks: a piece comes to its window, or goes from there; tickets of zpr_file_wait, 0 for state on the host.
- */
-int64_t zpr_read_piece(zpr *c, int64_t k);
-int64_t zpr_write_piece(zpr *c, int64_t k);
+/* State on disks: arrays of a piece (bits by zpr_array) come to its window, or go from there. */
+typedef struct zpr_requests {
+  int64_t first, last; /* tickets of zpr_file_wait; 0: nothing is under way */
+} zpr_requests;
+zpr_requests zpr_read_arrays(zpr *c, int64_t k, unsigned arrays);
+zpr_requests zpr_write_arrays(zpr *c, int64_t k, unsigned arrays);
+void zpr_requests_wait(zpr *c, zpr_requests requests);
 /* The piece that was the last one in the same window before k; -1: none. */
 int64_t zpr_piece_before(const zpr *c, int64_t k);
 

@@ -137,8 +137,8 @@ static void split_blocks(zpr *c) {
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
   if (c->program->optimizer == ZPR_MUON) u->muon = zpr_muon_open(c);
-  if (c->program->optimizer == ZPR_ADAFACTOR) u->factor = zpr_adafactor_open(c);
-  if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list);
+  if (c->program->optimizer == ZPR_ADAFACTOR) u->factor = zpr_adafactor_open(c, u->away);
+  if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list, u->away);
   if (zpr_compresses(c->program) && zpr_shards_state(c->program)) u->owing = zpr_owing_open(c);
 }
 
@@ -304,7 +304,7 @@ static void update(zpr *c, double lr, double grad_scale) {
   if (u->factor)
     zpr_adafactor_update(c, u->factor, &rule, c->step + 1 - c->skipped_steps);
   else if (u->lamb)
-    zpr_lamb_update(c, u->lamb, &u->list, &rule);
+    zpr_lamb_update(c, u->lamb, &u->list, u->away, &rule);
   else if (u->away)
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
   else

@@ -4,6 +4,7 @@
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
+ * LAMB and Adafactor pass twice, one after the other.
  * Records of 1-bit Adam that the host packs and averages are added to these, as if they moved beside the pieces.
  * Copying weights up reads them from host memory once more. Gradients that lie on the host are read for the norm before
  * any of this, because clipping needs the norm first. The device updates its own share meanwhile. Left out: the scalar
@@ -18,7 +19,8 @@ typedef struct ending {
   const zp_choice *choice;
   bool sums;   /* collectives, too */
   bool leaves; /* something is off the device */
-  int64_t norm[ZP_QUEUE_COUNT], on_host[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
+  int64_t norm[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
+  int64_t on_host[ZP_QUEUE_COUNT], lengths[ZP_QUEUE_COUNT];           /* of the update, of a pass before it */
   int64_t beside_sums[ZP_QUEUE_COUNT], beside_gather[ZP_QUEUE_COUNT]; /* bucket by bucket, beside the collectives */
   double reduce_s, gather_s;
 } ending;
@@ -39,6 +41,7 @@ static void add_move(void *user, const zp_move *m) {
   e->leaves |= m->queue != ZP_QUEUE_DEVICE_MEMORY;
   switch (m->when) {
   case ZP_WHEN_AT_NORM: e->norm[m->queue] += bytes; break;
+  case ZP_WHEN_AT_HOST_LENGTHS: e->lengths[m->queue] += bytes; break;
   case ZP_WHEN_AT_HOST_UPDATE: e->on_host[m->queue] += bytes; break;
   case ZP_WHEN_AT_DEVICE_UPDATE: e->on_device[m->queue] += bytes; break;
   case ZP_WHEN_AFTER_BACKWARD:
@@ -77,10 +80,10 @@ static double moved_update_s(const ending *e, const zp_host_rates *rates) {
   return fmax(zp_cost_moving(pcie, rates->pcie_bytes_per_s), disk);
 }
 
-/* Time of the share that is updated on the host. `buckets`: how many pieces it goes through in; *pieces_s: all of them
- * on the slowest link alone. */
-static double host_update_s(const ending *e, const zp_host_rates *rates, double buckets, double *pieces_s) {
-  const int64_t *bytes = e->on_host;
+/* Time of a pass over the share that is updated on the host. `buckets`: how many pieces it goes through in; *pieces_s
+ * grows by all of them on the slowest link alone. */
+static double host_pass_s(const int64_t bytes[ZP_QUEUE_COUNT], const zp_host_rates *rates, double buckets,
+                          double *pieces_s) {
   const double part[] = {zp_cost_moving((double)bytes[ZP_QUEUE_DOWN], rates->pcie_bytes_per_s),
                          zp_cost_moving((double)bytes[ZP_QUEUE_UP], rates->pcie_bytes_per_s),
                          zp_cost_moving((double)bytes[ZP_QUEUE_HOST_MEMORY], rates->host_bytes_per_s),
@@ -91,7 +94,7 @@ static double host_update_s(const ending *e, const zp_host_rates *rates, double 
     longest = fmax(longest, part[i]);
     sum += part[i];
   }
-  *pieces_s = longest;
+  *pieces_s += longest;
   return longest > 0 ? longest + (sum - longest) / buckets : 0;
 }
 
@@ -126,8 +129,8 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
   end.gather_s = beside_buckets_s(&rates, e->gather_s, e->beside_gather);
   double norm = fmax(zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s),
                      zp_cost_moving((double)e->norm[ZP_QUEUE_READ], rates.read_bytes_per_s));
-  double pieces;
-  double update = host_update_s(e, &rates, count_buckets(lowered, flat_elements), &pieces);
+  double pieces = 0, buckets = count_buckets(lowered, flat_elements);
+  double update = host_pass_s(e->lengths, &rates, buckets, &pieces) + host_pass_s(e->on_host, &rates, buckets, &pieces);
   double moved = moved_update_s(e, &rates);
   end.offload_s = fmax(0, norm + update - end.optimizer_s) + moved;
   end.least_offload_s = fmax(0, norm + pieces - end.optimizer_s) + moved;

@@ -193,11 +193,11 @@ Test(moves, parameters_away) {
 
 /* All gradients and all of the state: the sum on the host, two reads and a write for 7 of 8 micro-batches; the norm
  * there; weights up. Disks: whole pages of 2048 elements. */
+enum { PAGES = 83 * 2048 };
 Test(moves, gradients_and_optimizer_away) {
   zp_choice c = choice_of(1, 1, 0);
   c.home[ZP_STATE_GRADIENTS] = HOST;
   c.home[ZP_STATE_OPTIMIZER] = DISK;
-  enum { PAGES = 83 * 2048 };
   cr_assert_eq(3 * LAYER + TABLE + POSITIONS + 2 * NORM, 168512);
 #define DOWN_AND_SUM(run, count, elements, sums)                                                                       \
   COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 4, 8, ZP_QUEUE_DOWN),                  \
@@ -211,6 +211,63 @@ Test(moves, gradients_and_optimizer_away) {
               HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
               HOST_UPDATE(168512, UPDATE_BYTES, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 12, ZP_QUEUE_READ),
               HOST_UPDATE(PAGES, 12, ZP_QUEUE_WRITE));
+}
+
+#define LENGTHS(elements, bytes, queue)                                                                                \
+  COPY("lengths away", ZP_WHEN_AT_HOST_LENGTHS, 0, -1, 0, 1, elements, bytes, 1, queue)
+#define ALL_DOWN                                                                                                       \
+  DOWN(BEGIN, 1, TABLE), DOWN(BEGIN, 1, POSITIONS), DOWN(LAYERS, 3, LAYER), DOWN_AND_SUM(END, 1, TABLE, 8),            \
+      DOWN(END, 1, NORM), DOWN(END, 1, NORM),                                                                          \
+      COPY("gradients away", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY)
+
+/* LAMB reads weight and moments (12), and writes moments (8), with the gradient (4); then it reads these again and
+ * writes weights (4). */
+Test(moves, lamb_on_disks_reads_twice_and_writes_once) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_GRADIENTS] = HOST;
+  c.home[ZP_STATE_OPTIMIZER] = DISK;
+  zp_program *p = program_with(ZP_OPT_LAMB, &TINY, true, c, 8);
+  EXPECT_ROWS(p, 0, ALL_DOWN, LENGTHS(168512, 20, ZP_QUEUE_HOST_MEMORY), LENGTHS(PAGES, 12, ZP_QUEUE_READ),
+              LENGTHS(PAGES, 8, ZP_QUEUE_WRITE), LENGTHS(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 16, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 12, ZP_QUEUE_READ),
+              HOST_UPDATE(PAGES, 4, ZP_QUEUE_WRITE));
+  zp_tier_bytes moved = zp_program_tier_bytes(p), adam = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
+  cr_expect(moved.read == 2 * adam.read && moved.written == adam.written && moved.down == adam.down);
+}
+
+/* Without momentum weights are all the state that a disk has. Gradients are summed, then squared as updates. */
+Test(moves, adafactor_on_disks_reads_weights_twice) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_GRADIENTS] = HOST;
+  c.home[ZP_STATE_OPTIMIZER] = DISK;
+  EXPECT_ROWS(program_with(ZP_OPT_ADAFACTOR, &TINY, true, c, 8), 0, ALL_DOWN, LENGTHS(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              LENGTHS(PAGES, 4, ZP_QUEUE_READ), LENGTHS(168512, 8, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 12, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 4, ZP_QUEUE_READ),
+              HOST_UPDATE(PAGES, 4, ZP_QUEUE_WRITE));
+}
+
+/* Gradients on the device come down once, LAMB's for lengths, Adafactor's for the update: the device squares them. */
+Test(moves, gradients_on_the_device_come_down_once) {
+  static const struct {
+    zp_optimizer_kind optimizer;
+    zp_move_when when;
+  } cases[] = {{ZP_OPT_LAMB, ZP_WHEN_AT_HOST_LENGTHS}, {ZP_OPT_ADAFACTOR, ZP_WHEN_AT_HOST_UPDATE}};
+  for (int k = 0; k < 2; k++) {
+    zp_choice c = choice_of(1, 1, 0);
+    c.home[ZP_STATE_OPTIMIZER] = HOST;
+    zp_move_list list = zp_stage_moves(arena, program_with(cases[k].optimizer, &TINY, true, c, 8), 0);
+    int down = 0;
+    int64_t here = 0;
+    for (int i = 0; i < list.len; i++) {
+      const zp_move *m = &list.data[i];
+      if (m->queue == ZP_QUEUE_DOWN) down += m->when == cases[k].when && m->elements == 168512 ? 1 : 2;
+      if (m->queue == ZP_QUEUE_DEVICE_MEMORY) here += m->elements * m->element_bytes;
+    }
+    cr_expect_eq(down, 1);
+    cr_expect_eq(here, 168512 * (k == 0 ? 4 : 4 + 8), "the norm, Adafactor's sums and squares");
+  }
 }
 
 /* All on disks, in whole pages of 2048 elements of 2 bytes. Every micro-batch reads the parameters of every unit twice

@@ -186,6 +186,24 @@ Test(offload, update_on_the_host) {
   expect_near(end.offload_s, fmax(0, write + (2 * copy + update + read) / buckets - norm), "disks");
 }
 
+/* LAMB passes twice, one pass after the other: gradients down, master copy and moments read, moments written, of which
+ * writing takes longest at 1 GB/s; then all of them read at 2 GB/s, the longest, master copies written, weights up. */
+Test(offload, lamb_passes_twice) {
+  zp_choice c = data_parallel(16, 1);
+  c.home[ZP_STATE_OPTIMIZER] = NVME;
+  case_of x = make(&TINY, c, 16);
+  zp_spec *spec = (zp_spec *)(uintptr_t)x.lowered->spec;
+  spec->train.optimizer = ZP_OPT_LAMB;
+  double n = (double)x.stage.shard_elements, host = 10e9 * stream_share();
+  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
+  zp_step_end end =
+      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  double lengths = 8 * n / 1e9 + (2 * n / 10e9 + (12 + 8 + 2) * n / host + 12 * n / 2e9) / buckets;
+  double update = 12 * n / 2e9 + (2 * n / 10e9 + (12 + 4 + 2 + 2) * n / host + 4 * n / 1e9) / buckets;
+  expect_near(end.offload_s, lengths + update - zp_cost_memory_bound(&x.machine, 2 * n, 0), "two passes");
+  spec->train.optimizer = ZP_OPT_ADAMW;
+}
+
 /* Gradients that are on the host already do not cross again, but the norm reads them there before the update begins. */
 Test(offload, norm_on_the_host) {
   zp_choice c = data_parallel(16, 2);

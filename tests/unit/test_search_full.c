@@ -365,6 +365,9 @@ static void take_muon(zp_spec *spec) {
   spec->cluster.node.device.memory_bytes *= 16;
   if (!c->idle.set) c->idle = (zp_limit){.set = true, .high = 4}; /* else CPU ranks are all started */
 }
+/* Updates that pass twice over what is off the device. */
+static bool asks_for_lengths;
+
 /* Some parameters are frozen. */
 static bool freezes;
 
@@ -377,6 +380,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     set_offload(&spec->plans.data[0], offload);
     if (takes_muon) take_muon(spec);
     if (freezes) freeze_some(spec);
+    if (asks_for_lengths) spec->train.optimizer = i % 3 ? ZP_OPT_LAMB : ZP_OPT_ADAFACTOR;
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices, i);
     if (isnan(best)) {
@@ -446,6 +450,12 @@ Test(search_full, equals_brute_force_with_offloading) {
 Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
   state = 13;
   expect_optima(true, true, OFFLOAD_INSTANCES / 3);
+}
+
+Test(search_full, equals_brute_force_with_lengths_off_the_device) {
+  state = 29;
+  asks_for_lengths = pins_homes = true;
+  expect_optima(false, true, OFFLOAD_INSTANCES / 6);
 }
 
 Test(search_full, equals_brute_force_with_pinned_homes) {

@@ -311,7 +311,7 @@ typedef struct zpd_update {
 typedef struct zpd_factored {
   double grad_scale, beta1, beta2, eps, ema, keep, factor; /* keep: of parameters */
   const void *grad;
-  void *param, *weight; /* as those of zpd_update */
+  void *param, *weight; /* as those of zpd_update; squares: param NULL: of updates alone */
   void *m, *average;    /* NULL: there is none */
   void *state, *factors;
   double *sums; /* of rows and columns; squares: of parameters and of updates, [gridDim.x][2] */

@@ -9,22 +9,36 @@ static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE
 
 static int64_t positive(int64_t value) { return value > 0 ? value : 0; }
 
+int64_t zp_state_pages(const zp_move_scope *x) {
+  int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
+  return x->together ? gone : zp_round_up(gone, ZP_PAGE_BYTES / 2);
+}
+
+/* With mixed precision weights are written beside the master copy. */
+static int update_bytes(const zp_lowered *l, bool takes_gradients) {
+  zp_host_pass pass = zp_host_update(l);
+  return pass.read + pass.written + (takes_gradients ? l->grad_bytes : 0) +
+         (l->compute_bytes == 2 ? l->param_bytes : 0);
+}
+
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   const zp_lowered *l = x->lowered;
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
   int64_t down = positive(gone - zp_scope_offloaded(x, ZP_STATE_GRADIENTS));
   int64_t up = positive(gone - zp_scope_offloaded(x, ZP_STATE_PARAMS));
-  zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
+  zp_host_pass pass = zp_host_update(l);
+  zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, zp_gradients_come_down(l), ZP_WAIT_BY_STEP);
   zp_emit_copy(x, &move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
+  move.when = ZP_WHEN_AT_HOST_UPDATE;
   move.what = ZP_MOVE_PARAMETERS;
   zp_emit_copy(x, &move, ZP_QUEUE_UP, up, l->param_bytes, emit, user);
   zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, up, l->param_bytes, emit, user);
   move.what = ZP_MOVE_OPTIMIZER;
-  zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, zp_update_bytes(l), emit, user);
+  bool takes_gradients = zp_gradients_come_down(l) == ZP_WHEN_AT_HOST_UPDATE;
+  zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, update_bytes(l, takes_gradients), emit, user);
   if (!zp_on_disk(x, ZP_STATE_OPTIMIZER)) return;
-  int64_t pages = x->together ? gone : zp_round_up(gone, ZP_PAGE_BYTES / 2);
-  zp_emit_copy(x, &move, ZP_QUEUE_READ, pages, zp_update_state_bytes(l), emit, user);
-  zp_emit_copy(x, &move, ZP_QUEUE_WRITE, pages, zp_update_state_bytes(l), emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_READ, zp_state_pages(x), pass.read, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_WRITE, zp_state_pages(x), pass.written, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

@@ -22,6 +22,7 @@
   X(zp_signs_exchange, ON_STEP)                                                                                        \
   X(zp_tied_weights, ON_STEP)                                                                                          \
   X(zp_partial_sums, ON_STEP)                                                                                          \
+  X(zp_lengths_away, ON_STEP)                                                                                          \
   X(zp_optimizer_away, ON_STEP)                                                                                        \
   X(zp_statistics_sums, ON_STEP)                                                                                       \
   X(zp_whole_matrices, ON_STEP)                                                                                        \
@@ -108,6 +109,18 @@ void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way wa
 /* Bytes that an update reads and writes of an element; of them its state, and the weights where they are no copy. */
 int zp_update_bytes(const zp_lowered *lowered);
 int zp_update_state_bytes(const zp_lowered *lowered);
+/* What passes over state that is off the device read and write of an element's: lengths of tensors, then the update. */
+typedef struct zp_host_pass {
+  int read, written;
+} zp_host_pass;
+zp_host_pass zp_host_lengths(const zp_lowered *lowered);
+zp_host_pass zp_host_update(const zp_lowered *lowered);
+/* Which of them gradients that are not off the device come down for. */
+zp_move_when zp_gradients_come_down(const zp_lowered *lowered);
+/* Elements of that state, of disks with what fills up pages. */
+int64_t zp_state_pages(const zp_move_scope *x);
+/* LAMB and Adafactor, whose tensors have lengths. */
+bool zp_asks_for_lengths(const zp_train *train);
 /* "3/8 on the host" */
 const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state);
 

@@ -92,6 +92,7 @@ typedef enum zp_move_queue {
   X(BESIDE_BACKWARD, "beside the last backward")                                                                       \
   X(AFTER_BACKWARD, "after the last backward")                                                                         \
   X(AT_NORM, "for the norm")                                                                                           \
+  X(AT_HOST_LENGTHS, "lengths of tensors on the host")                                                                 \
   X(AT_HOST_UPDATE, "update on the host")                                                                              \
   X(AT_DEVICE_UPDATE, "update on the device")                                                                          \
   X(AFTER_UPDATE, "after the update")
