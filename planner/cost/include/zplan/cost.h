@@ -15,6 +15,7 @@ typedef struct zp_step_end {
   double offload_s;    /* how much longer the share that is updated on the host takes */
   double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
   double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
+  double delayed_s;       /* update on the host beside the next step, in none of the others */
 } zp_step_end;
 /* A relaxation of the list, of which no more than elements is known: flat, of the stage's flat buffers; spread, those
  * of them that are spread over expert groups; shard, those that this rank updates. Buckets go all at once. With
