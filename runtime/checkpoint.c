@@ -193,7 +193,7 @@ static bool loads_errors(const zpr *c, const zpr_manifest *m) {
   return zpr_compresses(c->program) && m->error_ranks == c->program->data && m->error_zero == c->program->zero;
 }
 
-/* Of a run without delayed update, or in steps before it, the parameters are those that the last update has made. */
+/* A run without delayed update, or that is before it, goes on with the parameters that the last update has made. */
 static bool loads_stale(const zpr *c, const zpr_manifest *m) {
   return m->stale && c->program->delayed && m->step > c->program->delay_after;
 }
