@@ -4,6 +4,7 @@
  *
  * A piece's elements stand together in the state; in gradients and parameters stretches of them do (home.h). */
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "away.h"
@@ -25,11 +26,21 @@ typedef struct block {
   bool counted;
 } block;
 
+/* The update of a step that goes on beside the next one. */
+typedef struct late_update {
+  bool runs;
+  pthread_t thread;
+  zpr_pool *pool; /* its own: the other one has the step's work */
+  zpk_update rule;
+} late_update;
+
 struct zpr_host_update {
+  zpr *c;
   int64_t n_blocks;
   const zpr_stretches *stretches;
   block *blocks;  /* in the order of the state; each in one piece */
   int64_t *first; /* [pieces + 1]: the first block of a piece */
+  late_update late;
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -67,6 +78,7 @@ zpr_host_update *zpr_host_update_open(zpr *c, const zpr_stretches *stretches, co
   int64_t pieces = zpr_state_pieces(c);
   if (pieces == 0) return NULL;
   zpr_host_update *u = zpr_alloc(c, 1, sizeof *u);
+  u->c = c;
   u->stretches = stretches;
   cut_blocks(c, u, blocks, n);
   u->blocks = zpr_alloc(c, (size_t)u->n_blocks + 1, sizeof *u->blocks);
@@ -78,11 +90,14 @@ zpr_host_update *zpr_host_update_open(zpr *c, const zpr_stretches *stretches, co
     while (i < u->n_blocks && u->blocks[i].begin < begin) i++;
     u->first[k] = k == pieces ? u->n_blocks : i;
   }
+  if (c->program->delayed) u->late.pool = zpr_pool_open(c, zpr_threads(c), false);
   return u;
 }
 
 void zpr_host_update_close(zpr_host_update *u) {
   if (!u) return;
+  zpr_host_update_join(u);
+  zpr_pool_close(u->late.pool);
   free(u->blocks);
   free(u->first);
   free(u);
@@ -106,8 +121,11 @@ typedef struct tickets {
   int64_t grads, last_grads; /* reads of gradients: the first, the last */
 } tickets;
 
-/* Two windows take turns. */
+/* Two windows take turns. Where the update may be delayed every piece has its own, for gradients and then for weights.
+ */
 static char *turn(zpr *c, int64_t windows, int64_t k) {
+  if (c->program->delayed)
+    return (char *)zpr_host_at(c, c->stage->delayed) + k * c->stage->window_elements * zpk_bytes(c->program->dtype);
   return (char *)zpr_host_at(c, windows) + k % 2 * c->stage->window_elements * zpk_bytes(c->program->dtype);
 }
 
@@ -228,16 +246,26 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_round(w->c->program->dtype, from + begin, (uint16_t *)(void *)w->rounded + begin, end - begin);
 }
 
-static void work_on_piece(zpr *c, const zpr_host_update *u, const zpr_host_walk *walk, int64_t k) {
-  const zpr_stage *s = c->stage;
-  work w = {.c = c, .walk = walk, .piece = zpr_state_piece(c, k), .first = u->first[k]};
+static void round_piece(zpr_pool *pool, work *w, int64_t k) {
+  if (!zpk_is_narrow(w->c->program->dtype)) return;
+  w->rounded = turn(w->c, w->c->stage->weights_out, k);
+  zpr_pool_run(pool, w->piece.count, AT_ONCE, round_weights, w);
+}
+
+/* at_home: gradients on the host, NULL: they have all landed. */
+static void work_on_piece(zpr_pool *pool, const zpr_host_update *u, const zpr_host_walk *walk, char *at_home,
+                          int64_t k) {
+  zpr *c = u->c;
+  work w = {.c = c, .walk = walk, .piece = zpr_state_piece(c, k), .first = u->first[k], .at_home = at_home};
   w.blocks = u->blocks + w.first;
-  w.landed = turn(c, s->grads_in, k);
-  if (s->grads_away.elements > 0 && !s->grads_away.on_disk) w.at_home = zpr_host_at(c, s->grads_away.host);
-  zpr_parallel(c, u->first[k + 1] - w.first, 1, work_on_blocks, &w);
-  if (!walk->weights || !zpk_is_narrow(c->program->dtype)) return;
-  w.rounded = turn(c, s->weights_out, k);
-  zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
+  w.landed = turn(c, c->stage->grads_in, k);
+  zpr_pool_run(pool, u->first[k + 1] - w.first, 1, work_on_blocks, &w);
+  if (walk->weights) round_piece(pool, &w, k);
+}
+
+static char *gradients_at_home(zpr *c) {
+  const zpr_away *away = &c->stage->grads_away;
+  return away->elements > 0 && !away->on_disk ? zpr_host_at(c, away->host) : NULL;
 }
 
 /* Room for the tickets of the few pieces that are on their way at once. */
@@ -266,7 +294,7 @@ void zpr_host_walk_run(zpr *c, const zpr_host_update *u, const zpr_host_walk *wa
     await_gradients(c, now);
     zpr_requests_wait(c, now->read);
     if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
-    work_on_piece(c, u, walk, k);
+    work_on_piece(c->state->pool, u, walk, gradients_at_home(c), k);
     now->write = zpr_write_arrays(c, k, walk->writes);
     if (walk->weights) last = now->up = send_weights(c, u, k);
   }
@@ -297,22 +325,118 @@ static void update_part(void *arg, const zpr_host_part *p) {
   }
 }
 
+static zpr_host_walk walk_of(alone *a) {
+  return (zpr_host_walk){.reads = ZPR_ALL_ARRAYS,
+                         .writes = ZPR_ALL_ARRAYS,
+                         .gradients = a->pass == ZPR_PASS_FROZEN ? 0 : ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY,
+                         .weights = a->pass != ZPR_PASS_MOMENTUM,
+                         .on_part = update_part,
+                         .arg = a};
+}
+
 void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
                          zpr_between *between, void *arg) {
   alone a = {pass, rule};
-  zpr_host_walk walk = {.reads = ZPR_ALL_ARRAYS,
-                        .writes = ZPR_ALL_ARRAYS,
-                        .gradients = pass == ZPR_PASS_FROZEN ? 0 : ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY,
-                        .weights = pass != ZPR_PASS_MOMENTUM,
-                        .on_part = update_part,
-                        .arg = &a};
+  const zpr_host_walk walk = walk_of(&a);
   assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
   zpr_host_walk_run(c, u, &walk, between, arg);
 }
 
-/* Piece by piece through the windows, as in a step. */
+/* ---- beside the next step (section 5.2 there) ---- */
+
+static void *update_late(void *arg) {
+  const zpr_host_update *u = arg;
+  alone a = {ZPR_PASS_UPDATE, &u->late.rule};
+  const zpr_host_walk walk = walk_of(&a);
+  for (int64_t k = 0; k < zpr_state_pieces(u->c); k++) work_on_piece(u->late.pool, u, &walk, NULL, k);
+  return NULL;
+}
+
+void zpr_host_update_join(zpr_host_update *u) {
+  if (!u || !u->late.runs) return;
+  pthread_join(u->late.thread, NULL);
+  u->late.runs = false;
+}
+
+typedef struct keeping {
+  char *to;
+  const char *from;
+} keeping;
+
+static void keep_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const keeping *k = arg;
+  memcpy(k->to + begin, k->from + begin, (size_t)(end - begin));
+}
+
+/* The gradients of a piece that are on the host, where the next step's are summed. */
+static void keep_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
+  char *at_home = gradients_at_home(c);
+  zpr_piece_of_state p = zpr_state_piece(c, k);
+  int64_t size = zpk_bytes(c->program->dtype), here = zpr_own_here(c, ZPR_CLASS_GRADS);
+  for (int64_t i = 0; i < u->stretches->n && at_home; i++) {
+    const zpr_stretch *s = &u->stretches->item[i];
+    int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
+    if (a >= b) continue;
+    keeping keep = {turn(c, c->stage->grads_in, k) + (a - p.first) * size,
+                    at_home + (a + s->away[ZPR_CLASS_GRADS]) * size};
+    zpr_parallel(c, (b - a) * size, AT_ONCE, keep_range, &keep);
+  }
+}
+
+static void send_all_weights(zpr *c, const zpr_host_update *u) {
+  int64_t last = 0, pieces = zpr_state_pieces(c);
+  for (int64_t k = 0; k < pieces; k++) {
+    int64_t ticket = send_weights(c, u, k);
+    if (ticket) last = ticket;
+  }
+  zpr_copy_before(c, last);
+  zpr_copy_wait(c, last);
+}
+
+/* A piece's gradients come to where its weights have left from, while the next one's leave. */
+static void exchange_pieces(zpr *c, const zpr_host_update *u) {
+  int64_t pieces = zpr_state_pieces(c), up = send_weights(c, u, 0), last_up = up, last_down = 0;
+  for (int64_t k = 0; k < pieces; k++) {
+    int64_t next = k + 1 < pieces ? send_weights(c, u, k + 1) : 0;
+    zpr_copy_wait(c, up);
+    int64_t down = fetch_gradients(c, u, k);
+    keep_gradients(c, u, k);
+    if (down) last_down = down;
+    if (next) last_up = next;
+    up = next;
+  }
+  zpr_copy_before(c, last_up);
+  zpr_copy_wait(c, last_down);
+}
+
+void zpr_host_update_exchange(zpr *c, zpr_host_update *u, const zpk_update *rule) {
+  assert(c->program->delayed && !c->stage->state_away.on_disk);
+  zpr_host_update_join(u);
+  if (!rule) {
+    send_all_weights(c, u);
+    return;
+  }
+  exchange_pieces(c, u);
+  u->late.rule = *rule;
+  int error = pthread_create(&u->late.thread, NULL, update_late, u);
+  if (error) zpr_fail(c, "Z0822", "cannot start the thread of the delayed update: %s", strerror(error));
+  u->late.runs = true;
+}
+
+const void *zpr_next_weights(zpr *c, int64_t own, int64_t *count) {
+  int64_t k = (own - zpr_state_here(c)) / c->stage->window_elements;
+  zpr_piece_of_state p = zpr_state_piece(c, k);
+  *count = least(*count, p.first + p.count - own);
+  return weights_out(c, &p, k) + (own - p.first) * zpk_bytes(c->program->dtype);
+}
+
+/* Piece by piece through the windows, as in a step. Rounded weights are where they would leave from. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
-  if (!u || zpk_is_narrow(c->program->dtype)) return;
+  if (!u) return;
+  for (int64_t k = 0; k < zpr_state_pieces(c) && c->program->delayed; k++)
+    round_piece(c->state->pool, &(work){.c = c, .piece = zpr_state_piece(c, k)}, k);
+  if (zpk_is_narrow(c->program->dtype)) return;
   int64_t size = zpk_bytes(c->program->dtype);
   for (int64_t i = 0; i < u->stretches->n; i++) {
     const zpr_stretch *s = &u->stretches->item[i];

@@ -8,7 +8,6 @@
 #include "internal.h"
 
 typedef struct zpr_comm zpr_comm;       /* comm.c */
-typedef struct zpr_pool zpr_pool;       /* pool.c */
 typedef struct zpr_device zpr_device;   /* of the back end: cpu/, cuda/ */
 typedef struct zpr_tier zpr_tier;       /* tier.c */
 typedef struct zpr_saving zpr_saving;   /* saved.c */
@@ -56,6 +55,7 @@ struct zpr_state {
   /* Whoever looks at the logits of a forward pass; NULL: nobody. CPU ranks. */
   void (*look)(void *arg, const zpr_looked *seen);
   void *look_arg;
+  int64_t stale_at;            /* step of a checkpoint whose stale weights are to be loaded; -1: none */
   zpr_data *data;              /* trained on; NULL: none is opened */
   char initial[4096];          /* folder of the weights that the run began with; "": they were drawn. Rank 0 */
   char algorithms[256];        /* algorithms.c: of this run's products, from the first step on; "": they have none */

@@ -57,5 +57,12 @@ typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN
 typedef void zpr_between(zpr *c, void *arg);
 void zpr_host_update_run(zpr *c, const zpr_host_update *update, zpr_host_pass pass, const zpk_update *rule,
                          zpr_between *between, void *arg);
+/* A delayed update: waits for that of the step before, sends its weights up, takes this step's gradients and leaves
+ * it to a thread that updates by them; NULL: this step is not applied. */
+void zpr_host_update_exchange(zpr *c, zpr_host_update *update, const zpk_update *rule);
+/* Until no thread works on state any more; NULL: none does. */
+void zpr_host_update_join(zpr_host_update *update);
+/* The weights that go up next, from own element `own` on; *count becomes what there is at once. Requires joined. */
+const void *zpr_next_weights(zpr *c, int64_t own, int64_t *count);
 
 #endif

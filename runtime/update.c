@@ -258,6 +258,19 @@ void zpr_update_begin(zpr *c) {
   if (u->runs_ahead) zpr_decide_begin(c);
 }
 
+/* Is the next step's update one that is delayed? */
+static bool delays(const zpr *c) { return c->program->delayed && c->step >= c->program->delay_after; }
+
+bool zpr_is_behind(const zpr *c) { return c->program->delayed && c->step > c->program->delay_after; }
+
+void zpr_update_join(zpr *c) { zpr_host_update_join(c->state->updater->away); }
+
+void zpr_update_catch_up(zpr *c) {
+  assert(zpr_is_behind(c));
+  if (c->state->updater->away) zpr_host_update_exchange(c, c->state->updater->away, NULL);
+  if (c->program->share_weights) c->program->share_weights(c);
+}
+
 bool zpr_runs_ahead(const zpr *c) { return c->state->updater->runs_ahead; }
 
 static void update_here(zpr *c, void *arg) {
@@ -305,6 +318,8 @@ static void update(zpr *c, double lr, double grad_scale) {
     zpr_adafactor_update(c, u->factor, &rule, c->step + 1 - c->skipped_steps);
   else if (u->lamb)
     zpr_lamb_update(c, u->lamb, &u->list, u->away, &rule);
+  else if (u->away && delays(c))
+    zpr_host_update_exchange(c, u->away, &rule);
   else if (u->away)
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
   else
@@ -368,6 +383,8 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
     update(c, lr, factor / scale);
   else if (zpr_is_local(c->program))
     skip_local(c, lr);
+  else if (delays(c) && c->state->updater->away)
+    zpr_host_update_exchange(c, c->state->updater->away, NULL);
   if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
     zpr_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);

@@ -110,6 +110,7 @@ offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
 plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2
 offload|python3 tests/diff/offload.py --jobs 1
+delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
 libraries of CUDA|python3 tests/verify/libraries.py
 faults of a GPU|python3 tests/fault/gpu.py

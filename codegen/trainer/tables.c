@@ -256,6 +256,7 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
                 "     .window_elements = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = %lld, /* of the "
                 "update on the host */",
                 LL(st->window_elements), LL(st->state_windows), LL(st->host_grads_in), LL(st->host_weights_out));
+  if (st->host_delayed >= 0) zp_buf_line(&e->out, "     .delayed = %lld,", LL(st->host_delayed));
 }
 
 static bool has_numbers(const zp_model *model) { /* they stand first */

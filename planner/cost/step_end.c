@@ -21,6 +21,7 @@ typedef struct ending {
   bool leaves; /* something is off the device */
   int64_t norm[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
   int64_t on_host[ZP_QUEUE_COUNT], lengths[ZP_QUEUE_COUNT];           /* of the update, of a pass before it */
+  int64_t beside_next;
   int64_t beside_sums[ZP_QUEUE_COUNT], beside_gather[ZP_QUEUE_COUNT]; /* bucket by bucket, beside the collectives */
   double reduce_s, gather_s;
 } ending;
@@ -49,6 +50,7 @@ static void add_move(void *user, const zp_move *m) {
     e->beside_sums[m->queue] += bytes;
     break;
   case ZP_WHEN_AFTER_UPDATE: e->beside_gather[m->queue] += bytes; break;
+  case ZP_WHEN_BESIDE_NEXT: e->beside_next += bytes; break; /* of host memory */
   default: break;
   }
 }
@@ -125,6 +127,7 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
   if (e->packed > 0) end.optimizer_s += zp_cost_memory_bound(machine, (double)e->packed, 0);
   if (!e->leaves) return end;
   zp_host_rates rates = zp_cost_host_rates(machine);
+  end.delayed_s = zp_cost_moving((double)e->beside_next, rates.host_bytes_per_s);
   end.reduce_s = beside_buckets_s(&rates, e->reduce_s, e->beside_sums);
   end.gather_s = beside_buckets_s(&rates, e->gather_s, e->beside_gather);
   double norm = fmax(zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s),

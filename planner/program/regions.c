@@ -17,7 +17,8 @@
  *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
  * the master copy is that), two buckets of gradients coming, and with mixed precision two of weights going. For disks:
- * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. */
+ * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. A delayed update
+ * has all its gradients there, and the weights that it writes in their place; windows only where gradients land. */
 #include "layout_internal.h"
 
 #include <assert.h>
@@ -274,8 +275,10 @@ static void place_state_away(placing *p, zp_memory *m) {
   s->state_offloaded = gone;
   s->grads_offloaded = p->grads.gone;
   s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
-  s->host_grads_in = on_host(m, 2 * s->window_elements * l->grad_bytes);
-  s->host_weights_out = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
+  bool delayed = l->spec->train.delayed && gone > 0;
+  s->host_grads_in = on_host(m, delayed && p->grads.away == 0 ? 0 : 2 * s->window_elements * l->grad_bytes);
+  s->host_weights_out = on_host(m, gone > 0 && mixed && !delayed ? 2 * window * l->param_bytes : 0);
+  s->host_delayed = on_host(m, delayed ? gone * l->grad_bytes : 0);
   place_errors_away(p, m);
   int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, ZP_PAGE_ELEMENTS);
   s->state_windows = pieces < windows ? pieces : windows;

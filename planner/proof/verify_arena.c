@@ -255,8 +255,8 @@ static int64_t add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, in
 
 /* Optimizer state off the device, and what its update goes through. */
 typedef struct state_home {
-  int64_t state, grads, params, window;                             /* elements */
-  int64_t grads_in, weights_out, place, file, gradients, params_at; /* bytes; -1: absent */
+  int64_t state, grads, params, window;                                      /* elements */
+  int64_t grads_in, weights_out, delayed, place, file, gradients, params_at; /* bytes; -1: absent */
   int64_t gradients_file, params_file, gradients_window, params_window;
   int64_t error, server_error, records;
 } state_home;
@@ -285,8 +285,10 @@ static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t g
   bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
   int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
   state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
-  h.grads_in = on_host(v, s, 2 * h.window * v->grad_bytes);
-  h.weights_out = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
+  bool late = v->spec->train.delayed && state > 0; /* gradients and weights have one place for all of them */
+  h.grads_in = on_host(v, s, late && grads == 0 ? 0 : 2 * h.window * v->grad_bytes);
+  h.weights_out = on_host(v, s, state > 0 && cb == 2 && !late ? 2 * window * cb : 0);
+  h.delayed = on_host(v, s, late ? state * cb : 0);
   add_errors_away(v, s, state, sizes->flat, &h);
   int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
   if (disk && state > 0) h.file = v->nvme[s];
@@ -305,6 +307,7 @@ static void check_state_home(zp_verifier *v, int s, const zp_json *a, const stat
                 {"window_elements", h->window},
                 {"host_grads_in", h->grads_in},
                 {"host_weights_out", h->weights_out},
+                {"host_delayed", h->delayed},
                 {"host_state", h->place},
                 {"file_state", h->file},
                 {"host_grads", h->gradients},

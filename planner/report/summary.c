@@ -1,6 +1,7 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/cost.h>
 #include <zplan/cpu_kernels.h>
 #include <zplan/software.h>
 #include <zplan/sparse.h>
@@ -118,6 +119,20 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "   $%s at $%.2f per GPU-hour", zp_show_count(arena, seconds / 3600 * plan->devices * price),
                   price);
   zp_buf_puts(out, "\n");
+}
+
+/* What is trained is another thing than without it. */
+static void put_delayed(zp_buf *out, const zp_plan *plan) {
+  const zp_train *train = &plan->spec->train;
+  if (!train->delayed) return;
+  double host_s = zp_cost_longest_delayed(plan->program, &plan->machine);
+  const char *text =
+      zp_format(out->arena,
+                "staleness 1: from step %lld on gradients are those of weights one update old, and hosts update beside "
+                "the next step, est %s of its %s; step time and duration are those of such steps",
+                (long long)train->delay_after + 2, zp_show_seconds(out->arena, host_s),
+                zp_show_seconds(out->arena, plan->best.estimate.step_s));
+  zp_buf_line(out, "  delayed      %s", zp_words_wrap(out->arena, text, 15));
 }
 
 /* What 0/1 Adam sends over data ranks in a step on average. */
@@ -281,6 +296,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_attention(&out, plan);
   put_memory(&out, plan);
   put_duration(&out, plan);
+  put_delayed(&out, plan);
   put_one_bit(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);

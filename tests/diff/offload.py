@@ -109,7 +109,7 @@ def make_plan(model, settings, folder, words=()):
     path = os.path.join(folder, "plan.json")
     command = ["plan", os.path.join(trainings.MODELS, model + ".dz"), "--ranks", trainings.ranks_of(kept), *GPU, *words, "-o", path]
     for key, value in kept.items():
-        command += ["--set", "%s=%s" % (key, json.dumps(value))]
+        command += ["--set", "%s=%s" % (key, trainings.written(value))]
     outcome = harness.zplan(*command)
     if outcome.status != 0:
         return None, outcome.tail()

@@ -270,6 +270,34 @@ Test(moves, gradients_on_the_device_come_down_once) {
   }
 }
 
+/* A delayed update: of 3/8 of the gradients, which are on the host already, a copy there instead of the way down;
+ * weights up; and the update beside the next step. */
+Test(moves, a_delayed_update) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 3};
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  enum { ALL = 168512, THERE = ALL / 8 * 3 / 64 * 64 };
+  zp_program *p = program_of(&TINY, true, c, 8);
+  ((zp_spec *)(uintptr_t)p->spec)->train.delayed = true;
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  const row rows[] = {
+      HOST_UPDATE(ALL - THERE, 4, ZP_QUEUE_DOWN), HOST_UPDATE(ALL, 4, ZP_QUEUE_UP),
+      HOST_UPDATE(ALL, 4, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(THERE, 8, ZP_QUEUE_HOST_MEMORY),
+      COPY("optimizer away", ZP_WHEN_BESIDE_NEXT, 0, -1, 0, 1, ALL, UPDATE_BYTES, 1, ZP_QUEUE_HOST_MEMORY)};
+  int n = 0;
+  for (int i = 0; i < list.len; i++) {
+    const zp_move *m = &list.data[i];
+    if (strcmp(m->strategy->name, "optimizer away") != 0) continue;
+    cr_assert_lt(n, 5);
+    cr_expect(m->when == rows[n].when && m->elements == rows[n].elements && m->element_bytes == rows[n].element_bytes &&
+                  m->queue == rows[n].queue,
+              "record %d", n);
+    cr_expect_eq(m->wait, n == 4 ? ZP_WAIT_BY_NEXT : ZP_WAIT_BY_STEP);
+    n++;
+  }
+  cr_expect_eq(n, 5);
+}
+
 /* All on disks, in whole pages of 2048 elements of 2 bytes. Every micro-batch reads the parameters of every unit twice
  * and writes its gradients, to all but the first of which it adds what it reads; once a step gradients are read for the
  * norm and for the update, and parameters are written. */

@@ -371,6 +371,16 @@ static bool asks_for_lengths;
 /* Some parameters are frozen. */
 static bool freezes;
 
+/* Updates beside the next step, on hosts so slow that it is often the longer one. */
+static bool delays;
+static void delay_updates(zp_spec *spec) {
+  zp_node_type *node = &spec->cluster.node;
+  spec->train.delayed = true;
+  if (node->device.is_cpu) node->device.is_cpu = false;
+  node->host_bytes_per_s /= 1 << random_below(12);
+  (void)zp_trainer_narrow(arena, spec);
+}
+
 static void expect_optima(bool several_types, bool offload, int instances) {
   int feasible = 0, mixed = 0, left_out = 0;
   for (int i = 0; i < instances; i++) {
@@ -381,6 +391,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     if (takes_muon) take_muon(spec);
     if (freezes) freeze_some(spec);
     if (asks_for_lengths) spec->train.optimizer = i % 3 ? ZP_OPT_LAMB : ZP_OPT_ADAFACTOR;
+    if (delays) delay_updates(spec);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices, i);
     if (isnan(best)) {
@@ -462,6 +473,12 @@ Test(search_full, equals_brute_force_with_pinned_homes) {
   state = 17;
   pins_homes = true;
   expect_optima(false, true, OFFLOAD_INSTANCES / 3);
+}
+
+Test(search_full, equals_brute_force_with_delayed_updates) {
+  state = 21;
+  delays = true;
+  expect_optima(false, false, OFFLOAD_INSTANCES / 3);
 }
 
 /* ---- other programs: their profiles change prices and what bounds them ---- */

@@ -138,6 +138,8 @@ typedef struct zpr_stage {
   /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
    * windows each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
   int64_t window_elements, state_windows, grads_in, weights_out;
+  int64_t delayed; /* where program->delayed: of the host arena, in place of these windows room for all of state_away's
+                      gradients, and then for its rounded weights */
   int64_t bucket_elements; /* of a buffer of these rings */
   bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
@@ -320,12 +322,14 @@ typedef struct zpr_program {
   /* Adafactor: beta2 of step t is 1 - t^-decay_rate; what updates and parameters are scaled by */
   double decay_rate, clip_threshold, least_scale;
   bool scale_parameter;
-  double ema;                 /* what a step leaves of the average of the weights; 0: there is none */
-  int64_t loss_scale;         /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
-  int64_t scale_window;       /* f16: steps without overflow after which it doubles; 0: it stays as it is */
-  int64_t freeze_step;        /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
-  double freeze_threshold;    /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
-  int n_variance, n_phases;   /* 0/1 Adam: applied steps, from 0 on, that sum gradients and update the variance; and */
+  double ema;               /* what a step leaves of the average of the weights; 0: there is none */
+  bool delayed;             /* after delay_after steps the update of a step runs beside the next one, whose gradients */
+  int64_t delay_after;      /* are of the weights before it. All optimizer state is on the host */
+  int64_t loss_scale;       /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window;     /* f16: steps without overflow after which it doubles; 0: it stays as it is */
+  int64_t freeze_step;      /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
+  double freeze_threshold;  /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
+  int n_variance, n_phases; /* 0/1 Adam: applied steps, from 0 on, that sum gradients and update the variance; and */
   const int64_t *variance_at; /* from which on one of how many exchanges signs */
   const zpr_phase *phases;
   zpr_rate schedule; /* of the learning rate */

@@ -231,6 +231,11 @@ typedef struct zp_train {
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   double ema;                    /* what a step leaves of the average of the weights; 0: there is none */
+  /* delayed_update = after(40): from step 41 on an update runs on the host beside the next step, whose gradients are
+   * taken of the weights before it (arXiv 2101.06840, section 5.2). */
+  bool delayed;
+  int64_t delay_after; /* steps that are as ever */
+#define ZP_STALENESS 1 /* updates that the weights are behind */
   /* Parameters in `frozen` are not trained, but those in `trained` are. With `trained` alone all others are frozen. */
   zp_name_patterns frozen, trained;
   zp_adapt adapt;
@@ -246,7 +251,7 @@ typedef struct zp_train {
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
   const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
-  zp_span span, batch_span, precision_span, optimizer_span, schedule_span;
+  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span;
 } zp_train;
 
 /* 16-bit operands, fp32 master weights. */

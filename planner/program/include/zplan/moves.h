@@ -95,7 +95,8 @@ typedef enum zp_move_queue {
   X(AT_HOST_LENGTHS, "lengths of tensors on the host")                                                                 \
   X(AT_HOST_UPDATE, "update on the host")                                                                              \
   X(AT_DEVICE_UPDATE, "update on the device")                                                                          \
-  X(AFTER_UPDATE, "after the update")
+  X(AFTER_UPDATE, "after the update")                                                                                  \
+  X(BESIDE_NEXT, "beside the next step")
 typedef enum zp_move_when {
 #define ZP_MOVE_ROW(name, text) ZP_WHEN_##name,
   ZP_MOVE_TIMES(ZP_MOVE_ROW)
@@ -110,7 +111,8 @@ typedef enum zp_move_when {
   X(BY_BUFFER, "by the next unit with its buffer")                                                                     \
   X(BY_RECEIVER, "by the action that receives it")                                                                     \
   X(BY_NORM, "by the norm")                                                                                            \
-  X(BY_STEP, "by the end of the step")
+  X(BY_STEP, "by the end of the step")                                                                                 \
+  X(BY_NEXT, "by the end of the next step")
 typedef enum zp_move_wait {
 #define ZP_MOVE_ROW(name, text) ZP_WAIT_##name,
   ZP_MOVE_WAITS(ZP_MOVE_ROW)

@@ -253,6 +253,9 @@ typedef struct zp_stage {
    * whole it has as many of every data rank's (zp_stage_away). */
   int64_t state_offloaded, grads_offloaded, window_elements, state_windows;
   int64_t host_grads_in, host_weights_out, host_state, file_state;
+  /* A delayed update: its gradients, all of state_offloaded, which the rounded weights then take the place of (mixed
+   * precision); no other windows of the update. */
+  int64_t host_delayed;
   /* What lives on disks passes through four windows at host_grads and host_params, of grads_window and params_window
    * elements: the largest bucket, or a rank's shard of it where it holds no more. 0: none. */
   int64_t host_grads, file_grads, grads_window;
@@ -413,6 +416,9 @@ int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const i
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
  * do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
+/* Why a complete choice has no home for a delayed update; NULL: it has, or none is delayed. The search, which asks
+ * about parts of choices, has limits for it (zp_trainer_narrow). */
+const char *zp_delay_refusal(const zp_choice *choice, const zp_train *train);
 
 /* ---- the whole program ---- */
 /* The whole program of a choice with a cut of all units (zp_choice_is_whole). stage_lowered: [pipeline], of one spec,
