@@ -37,7 +37,7 @@ bool zpr_coefficients_check(zpr *c, const zpr_saved_coefficients *saved, bool fr
 /* From rank 0's to all ranks'. followed: the errors' file was read. Collective. */
 void zpr_coefficients_resume(zpr *c, const zpr_saved_coefficients *saved, bool followed);
 
-/* ---- by the back ends: cpu/compress_lamb.c; 1-bit LAMB is refused on GPUs ---- */
+/* ---- by the back ends: cpu/compress_lamb.c, cuda/compress_lamb.c ---- */
 /* Goes on with the variance as it would be; most[i]: of block i, the largest ratio (zpk_lamb_fresh). */
 void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double fresh_bias2, double *most);
 void zpr_lamb_frozen(zpr *c, zpr_block_list *list, const zpk_update *rule, const double *ratio);

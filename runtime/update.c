@@ -92,7 +92,6 @@ zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
 }
 
 /* Every replica counts with 1-bit Adam, see squares_of_step. */
-/* Every replica counts with 1-bit Adam, see squares_of_step. */
 bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin) {
   bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;

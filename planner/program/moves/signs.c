@@ -73,11 +73,13 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!zp_is_adam(&spec->train) && !lamb) return "compress is for adam, adamw and lamb";
   if (spec->train.variance_every > 0) {
     if (lamb) return "freeze = growing is for adam and adamw";
-    if (zp_shards_state(c)) return "freeze = growing does not go with ZeRO";
-    if (!spec->cluster.node.device.is_cpu) return "freeze = growing is for CPU ranks";
+    if (zp_shards_state(c))
+      return "freeze = growing does not go with ZeRO: between exchanges every rank moves all weights by its own "
+             "momentum, for which it needs all of the optimizer state";
+    if (c->home[ZP_STATE_OPTIMIZER].eighths > 0)
+      return "freeze = growing does not go with optimizer state off the device";
   }
   if (lamb && zp_shards_state(c)) return "1-bit lamb does not go with ZeRO";
-  if (lamb && !spec->cluster.node.device.is_cpu) return "1-bit lamb is for CPU ranks";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_model_has_frozen(spec->model)) return "compress does not go with frozen parameters";
   if (zp_model_has_gate_biases(spec->model))
