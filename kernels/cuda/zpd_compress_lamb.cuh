@@ -3,6 +3,7 @@
 #ifndef ZPD_COMPRESS_LAMB_CUH
 #define ZPD_COMPRESS_LAMB_CUH
 
+#include "zpd_compress.cuh"
 #include "zpd_step.cuh"
 
 ZPD_DEVICE double zpd_block_max_f64(double x) {
@@ -16,22 +17,35 @@ ZPD_DEVICE double zpd_block_max_f64(double x) {
   return x;
 }
 
+/* What all ranks have sent of an element, on average. */
+ZPD_DEVICE real zpd_mean_sent(const zpd_fresh &a, zpd_int own) {
+  const zpd_int b = own / ZPD_SIGNS, i = own % ZPD_SIGNS;
+  real sum = 0;
+  for (int r = 0; r < (int)a.n; r++) {
+    const zpd_record from = zpd_record_of(a.records, a.blocks, r);
+    const real scale = (real)from.scale[b];
+    sum += from.bits[2 * b + i / ZPD_WARP] >> i % ZPD_WARP & 1 ? scale : -scale;
+  }
+  return sum / (real)a.n;
+}
+
 ZPD_KERNEL(zpd_lamb_fresh, zpd_fresh) {
   const zpd_updates &u = a.updates;
   const int which = zpd_segment_of(u.segments, u.n, blockIdx.x);
   const zpd_segment s = u.segments[which];
   const zpd_int blocks = (which + 1 < u.n ? u.segments[which + 1].first : u.blocks) - s.first;
   const zpd_int state = s.begin + s.to_state;
-  const real *m = (const real *)u.m + state, *before = (const real *)a.before + state;
-  const real *v = (const real *)u.v + state;
-  real *fresh = (real *)a.fresh + state;
+  const real *before = a.before ? (const real *)a.before + state : 0, *v = (const real *)u.v + state;
+  real *m = (real *)u.m + state, *fresh = (real *)a.fresh + state;
   const real beta1 = (real)u.beta1, beta2 = (real)u.beta2, rest2 = (real)(1 - u.beta2), eps = (real)u.eps;
   const real per_rest1 = (real)(1 / (1 - u.beta1)), per_root = (real)(1 / sqrt(u.step->bias2));
   const real per_fresh_root = (real)(1 / sqrt(a.fresh_bias2));
   double most = 0;
   for (zpd_int i = ((zpd_int)blockIdx.x - s.first) * ZPD_FLAT_THREADS + threadIdx.x; i < s.count;
        i += blocks * ZPD_FLAT_THREADS) {
-    const real gradient = (m[i] - beta1 * before[i]) * per_rest1;
+    const real mean = a.records && v[i] > 0 ? zpd_mean_sent(a, state + i) : 0;
+    if (a.records) m[i] = v[i] > 0 ? m[i] * beta1 + mean : 0;
+    const real gradient = (a.records ? mean : m[i] - beta1 * before[i]) * per_rest1;
     const real next = fresh[i] = fresh[i] * beta2 + gradient * gradient * rest2;
     if (!(v[i] > 0)) continue;
     most = fmax(most, (double)((zpd_sqrt(v[i]) * per_root + eps) / (zpd_sqrt(next) * per_fresh_root + eps)));

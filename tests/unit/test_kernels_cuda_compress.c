@@ -207,6 +207,59 @@ Test(kernels_cuda_compress, lamb) {
   }
 }
 
+/* With ZeRO 1 an owner's momentum and variance by all ranks' records, of which its elements begin block FIRST; then the
+ * weights by that momentum, with LAMB's decay. */
+Test(kernels_cuda_compress, lamb_owner) {
+  enum { FIRST = 2, OWN = COUNT - FIRST * ZPK_SIGNS };
+  for (int way = 0; way < DTYPES; way++) {
+    zpk_update u = {(zpk_dtype)way, 4, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
+    bool narrow = zpk_is_narrow(u.dtype);
+    zpk_dtype kept = u.dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    int64_t bytes = COUNT * zpk_bytes(kept), at = FIRST * ZPK_SIGNS * zpk_bytes(kept);
+    char records[RANKS * RECORD], want[RECORD], record[RECORD];
+    double most;
+    memset(want, 0, sizeof want), memset(record, 0, sizeof record);
+    for (int r = 0; r < RANKS; r++) {
+      float *other = numbers(ZPK_F32, 10 + r, false);
+      zpk_pack_owed(other, COUNT, zpk_signs_of(records, BLOCKS, r), 0);
+      free(other);
+    }
+    char *m = numbers(kept, 3, false), *v = numbers(kept, 4, true), *fresh = numbers(kept, 6, true),
+         *got_m = copy_of(m, bytes), *got_fresh = copy_of(fresh, bytes);
+    const zpd_step step = {.bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+    zpd_segment segment = {.count = OWN, .to_state = FIRST * ZPK_SIGNS, .lr_factor = 1};
+    zpd_fresh a = {.updates = {.n = 1, .beta1 = u.beta1, .beta2 = u.beta2, .eps = u.eps, .step = &step},
+                   .fresh = got_fresh,
+                   .fresh_bias2 = 0.4,
+                   .records = records,
+                   .blocks = BLOCKS,
+                   .n = RANKS};
+    a.updates.segments = &segment, a.updates.blocks = 1, a.updates.sums = &most;
+    a.updates.m = got_m, a.updates.v = v;
+    device_launch(device_text(&texts, way), "zpd_lamb_fresh", &a, 1, 1, 1, ZPD_FLAT_THREADS);
+    zpk_records in = {RANKS, records, BLOCKS};
+    double largest = zpk_lamb_owner(&u, in, FIRST * ZPK_SIGNS, m + at, v + at, fresh + at, a.fresh_bias2, OWN);
+    expect_near(kept, got_m, m, "momentum");
+    expect_near(kept, got_fresh, fresh, "variance");
+    cr_expect_float_eq(most, largest, 1e-6 * largest, "%g, %g", most, largest);
+
+    void *weight = numbers(u.dtype, 1, false), *master = narrow ? numbers(kept, 7, false) : NULL,
+         *got_master = narrow ? copy_of(master, bytes) : NULL;
+    float *owed = numbers(ZPK_F32, 8, false), *got_owed = copy_of(owed, COUNT * 4);
+    zpk_owner owner = {weight, master, m + at, v + at, narrow ? NULL : owed};
+    zpk_owner_update(&u, &owner, (zpk_records){0, NULL, BLOCKS}, zpk_signs_of(want, BLOCKS, 0), FIRST, OWN);
+    zpd_owned b = {.update = arguments_of(&u), .error = narrow ? NULL : got_owed, .record = record, .blocks = BLOCKS};
+    b.update.weight = weight, b.update.param = got_master, b.update.m = m + at, b.update.v = v + at;
+    b.update.count = OWN, b.first = FIRST;
+    device_launch(device_text(&texts, way), "zpd_owner_update", &b, 2, 1, 1, ZPD_FLAT_THREADS);
+    if (narrow) expect_near(kept, got_master, master, "master weights");
+    for (int i = 0; i < OWN && !narrow; i++)
+      cr_assert(fabsf(got_owed[i] - owed[i]) <= 1e-6f, "owed %d: %g, %g", i, (double)got_owed[i], (double)owed[i]);
+    free(m), free(v), free(fresh), free(got_m), free(got_fresh);
+    free(weight), free(master), free(got_master), free(owed), free(got_owed);
+  }
+}
+
 /* 0/1 Adam: the variance, a step's momentum added and decay of the weights of the last exchange, weights to go on with,
  * and the mean at an exchange. */
 Test(kernels_cuda_compress, local_steps) {
