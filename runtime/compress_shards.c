@@ -143,16 +143,41 @@ static void clear_padding(zpr *c, const zpr_owing *o) {
   }
 }
 
-void zpr_owing_update(zpr *c, zpr_owing *o, const zpr_block *mine, int64_t n, const zpk_update *rule) {
-  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+/* Where the records are: what is sent, what arrives, the changes of all owners. */
+typedef struct places {
+  int64_t record;
+  char *sent, *theirs, *changes;
+} places;
+
+static places places_of(zpr *c) {
+  int n = c->program->data;
   int64_t record = c->stage->shard_elements / ZPK_SIGNS * ZPK_SIGNS_BYTES;
-  char *sent = zpr_at(c, c->stage->grads), *theirs = sent + g.n * record, *changes = theirs + g.n * record;
-  assert(3 * g.n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
+  char *sent = zpr_at(c, c->stage->grads);
+  assert(3 * n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
+  return (places){record, sent, sent + n * record, sent + 2 * n * record};
+}
+
+const void *zpr_owing_send(zpr *c, zpr_owing *o, const zpk_update *rule) {
+  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+  places at = places_of(c);
   zpr_owe_blocks(c, o->blocks, o->n, rule->grad_scale * (1 - rule->beta1));
-  zpr_pack_owed(c, o->blocks, o->n, sent);
-  zpr_group_exchange(c, &g, ZPR_DATA, sent, record, record, theirs);
-  zpr_owner_update(c, mine, n, rule, theirs, sent);
-  zpr_group_exchange(c, &g, ZPR_DATA, sent, 0, record, changes);
-  zpr_apply_signs(c, o->blocks, o->n, changes);
+  zpr_pack_owed(c, o->blocks, o->n, at.sent);
+  zpr_group_exchange(c, &g, ZPR_DATA, at.sent, at.record, at.record, at.theirs);
+  return at.theirs;
+}
+
+void *zpr_owing_record(zpr *c) { return places_of(c).sent; }
+
+void zpr_owing_share(zpr *c, zpr_owing *o) {
+  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+  places at = places_of(c);
+  zpr_group_exchange(c, &g, ZPR_DATA, at.sent, 0, at.record, at.changes);
+  zpr_apply_signs(c, o->blocks, o->n, at.changes);
   clear_padding(c, o);
+}
+
+void zpr_owing_update(zpr *c, zpr_owing *o, const zpr_block *mine, int64_t n, const zpk_update *rule) {
+  const void *theirs = zpr_owing_send(c, o, rule);
+  zpr_owner_update(c, mine, n, rule, NULL, theirs, zpr_owing_record(c));
+  zpr_owing_share(c, o);
 }

@@ -19,14 +19,20 @@ double zpr_owing_squares(zpr *c, zpr_owing *owing);
 /* A step with a frozen variance: as zpr_compressed_update; `mine` are the blocks that this rank updates. Collective
  * over the data ranks. */
 void zpr_owing_update(zpr *c, zpr_owing *owing, const zpr_block *mine, int64_t n, const zpk_update *rule);
+/* Its parts, for an update in several passes (compress_lamb.c). This replica's gradients to the owners: all ranks'
+ * records of what this one owns. In between the owner's change to its record. Then that to all ranks' weights. */
+const void *zpr_owing_send(zpr *c, zpr_owing *owing, const zpk_update *rule);
+void *zpr_owing_record(zpr *c);
+void zpr_owing_share(zpr *c, zpr_owing *owing);
 
 /* ---- by the back ends: cpu/compress_shards.c, cuda/compress_shards.c ---- */
 /* error += scale gradient; then what of it is sent, to the owners' records, side by side. */
 void zpr_owe_blocks(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale);
 void zpr_pack_owed(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records);
-/* The owner's side, by all ranks' records of what it owns; to the record of what they shall add to their weights. */
-void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const void *records,
-                      void *record);
+/* The owner's side, by all ranks' records of what it owns (NULL: momentum is new already); to the record of what they
+ * shall add to their weights. ratio: of the blocks' learning rates; NULL: 1. */
+void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const double *ratio,
+                      const void *records, void *record);
 /* Adds the owners' records, side by side, to the weights. */
 void zpr_apply_signs(zpr *c, const zpr_owned_block *blocks, int64_t n, const void *records);
 

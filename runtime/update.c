@@ -292,7 +292,7 @@ static void update(zpr *c, double lr, double grad_scale) {
     if (zpr_is_local(p))
       zpr_local_update(c, u->here, u->n_here, &rule);
     else if (u->lamb)
-      zpr_lamb_frozen_update(c, &u->list, &rule, 1 - pow(p->beta2, t));
+      zpr_lamb_frozen_update(c, &u->list, u->owing, &rule, 1 - pow(p->beta2, t));
     else if (u->owing)
       zpr_owing_update(c, u->owing, u->here, u->n_here, &rule);
     else

@@ -131,7 +131,7 @@ static void place_flat_buffers(placing *p) {
   s->at_server_error = region(&p->top, p->c->compress ? of_a_part * 4 : 0);
   int64_t followed = p->c->compress && train->optimizer == ZP_OPT_LAMB ? p->state.here * l->stat_bytes : 0;
   s->at_fresh = region(&p->top, followed);
-  s->at_momentum_before = region(&p->top, followed);
+  s->at_momentum_before = region(&p->top, zp_shards_state(p->c) ? 0 : followed); /* owners know the gradient */
   int64_t local = p->c->compress && train->variance_every > 0 ? p->state.here * l->stat_bytes : 0;
   s->at_local_sum = region(&p->top, local);
   s->at_anchor = region(&p->top, mixed ? 0 : local); /* with a master copy that is it */

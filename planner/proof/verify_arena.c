@@ -440,7 +440,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
   int64_t followed = v->choice.compress && train->optimizer == ZP_OPT_LAMB ? held.state * v->stat_bytes : 0;
   int64_t local = v->choice.compress && train->variance_every > 0 ? held.state * v->stat_bytes : 0;
-  int64_t anchor = cb == 2 ? 0 : local;
+  int64_t anchor = cb == 2 ? 0 : local, before = v->choice.zero == 1 ? 0 : followed;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},
@@ -454,7 +454,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"sum of local steps", zp_claim(a, "at_local_sum"), local},
       {"weights of the last exchange", zp_claim(a, "at_anchor"), anchor},
       {"fresh variance", zp_claim(a, "at_fresh"), followed},
-      {"momentum before", zp_claim(a, "at_momentum_before"), followed},
+      {"momentum before", zp_claim(a, "at_momentum_before"), before},
       {"inputs", zp_claim(a, "at_inputs"),
        v->microbatches * zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, v->choice.microbatch,
                                                (int)v->compute_bytes, n.numbers)},
@@ -476,7 +476,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
   check_class(v, s, memory, "optimizer",
-              master + moment1 + moment2 + average + statistics + error + server_error + 2 * followed + local + anchor,
+              master + moment1 + moment2 + average + statistics + error + server_error + followed + before + local +
+                  anchor,
               11);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);

@@ -6,7 +6,8 @@
 #include "cuda.h"
 #include "update.h"
 
-void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double fresh_bias2, double *most) {
+void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double fresh_bias2, const void *records,
+                    double *most) {
   const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_LAMB);
   int64_t bytes = t->blocks * (int64_t)sizeof(double);
   memset(most, 0, (size_t)list->n * sizeof *most);
@@ -14,9 +15,12 @@ void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double
   if (bytes == 0) return;
   assert(bytes <= zpr_window_bytes(c));
   zpd_fresh a = {.updates = zpr_updates_over(c, t, rule),
-                 .before = zpr_at(c, c->stage->momentum_before),
+                 .before = records ? NULL : zpr_at(c, c->stage->momentum_before),
                  .fresh = zpr_at(c, c->stage->fresh),
-                 .fresh_bias2 = fresh_bias2};
+                 .fresh_bias2 = fresh_bias2,
+                 .records = records,
+                 .blocks = c->stage->shard_elements / ZPK_SIGNS,
+                 .n = c->program->data};
   a.updates.sums = zpr_sums_in(t);
   zpr_launch(c, &c->state->device->kernels.lamb_fresh, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
   const double *part = zpr_window_open(c, a.updates.sums, bytes, true);

@@ -506,6 +506,18 @@ Test(moves, one_bit_exchange_of_shards) {
   cr_expect_eq(p->stages[0].memory.optimizer, plain->stages[0].memory.optimizer + all * 4 + all / 2 * 4);
 }
 
+/* 1-bit LAMB keeps the variance as it would be, and without ZeRO the momentum before the step. */
+Test(moves, one_bit_lamb) {
+  for (int zero = 0; zero <= 1; zero++) {
+    zp_choice c = choice_of(1, 2, zero);
+    c.compress = true;
+    zp_program *adam = program_of(&TINY, true, c, 8), *lamb = program_with(ZP_OPT_LAMB, &TINY, true, c, 8);
+    int64_t shard = lamb->stages[0].shard_elements;
+    cr_expect_eq(lamb->stages[0].memory.optimizer, adam->stages[0].memory.optimizer + (zero ? 1 : 2) * shard * 4);
+    cr_expect_eq(zp_program_traffic(lamb).data, zp_program_traffic(adam).data);
+  }
+}
+
 /* 0/1 Adam: the variance follows until ranks go on by themselves; exchanges at the ends of intervals, before another
  * kind of interval begins, before checkpoints, and at the end. */
 Test(moves, intervals) {

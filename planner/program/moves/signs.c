@@ -30,17 +30,21 @@ static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, v
 
 static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 
-/* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. */
-static int lamb_bytes(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_LAMB ? 7 * l->stat_bytes : 0; }
+/* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. An owner needs no
+ * copy, but goes over momentum and variance twice. */
+static int lamb_bytes(const zp_lowered *l, bool owner) {
+  return l->spec->train.optimizer == ZP_OPT_LAMB ? (owner ? 4 : 7) * l->stat_bytes : 0;
+}
 
 static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_on_move *emit, void *user) {
   bool shards = zp_shards_state(x->choice);
   int64_t here = all - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
-  int worker = shards ? x->lowered->grad_bytes + OWED_BYTES + 2 * x->lowered->param_bytes
-                      : WORKER_BYTES + lamb_bytes(x->lowered);
-  int server = shards ? x->lowered->param_bytes + (x->lowered->compute_bytes == 2 ? 0 : OWNER_BYTES) : SERVER_BYTES;
+  const zp_lowered *l = x->lowered;
+  int worker = shards ? l->grad_bytes + OWED_BYTES + 2 * l->param_bytes : WORKER_BYTES + lamb_bytes(l, false);
+  int owner = l->param_bytes + (l->compute_bytes == 2 ? 0 : OWNER_BYTES) + lamb_bytes(l, true);
   zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, shards ? all : here, worker, emit, user);
-  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, (shards ? all : here) / x->choice->data, server, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, (shards ? all : here) / x->choice->data, shards ? owner : SERVER_BYTES,
+               emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
@@ -79,7 +83,6 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
     if (c->home[ZP_STATE_OPTIMIZER].eighths > 0)
       return "freeze = growing does not go with optimizer state off the device";
   }
-  if (lamb && zp_shards_state(c)) return "1-bit lamb does not go with ZeRO";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_model_has_frozen(spec->model)) return "compress does not go with frozen parameters";
   if (zp_model_has_gate_biases(spec->model))
