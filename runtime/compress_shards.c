@@ -98,7 +98,7 @@ static int64_t find_padding(zpr *c, zpr_owned_block *out) {
 
 zpr_owing *zpr_owing_open(zpr *c) {
   zpr_owing *o = zpr_alloc(c, 1, sizeof *o);
-  assert(c->program->zero == 1 && c->stage->spread_elements == 0 && c->stage->state_away.elements == 0);
+  assert(c->program->zero == 1 && c->stage->spread_elements == 0);
   o->n = find_blocks(c, NULL);
   o->blocks = zpr_alloc(c, (size_t)o->n, sizeof *o->blocks);
   find_blocks(c, o->blocks);
@@ -139,7 +139,11 @@ static void clear_padding(zpr *c, const zpr_owing *o) {
     const zpr_block *b = &o->padding[i].block;
     zpr_zero(c, weights + b->begin * size, (b->end - b->begin) * size);
     zpr_zero(c, (float *)zpr_at(c, c->stage->error) + b->begin, (b->end - b->begin) * 4);
-    if (owed && o->padding[i].owner == c->d) zpr_zero(c, owed + b->begin + b->to_state, (b->end - b->begin) * 4);
+    if (o->padding[i].owner != c->d) continue;
+    int64_t begin = b->begin + b->to_state, end = b->end + b->to_state, here = zpr_state_here(c);
+    int64_t cut = here < begin ? begin : here < end ? here : end;
+    if (owed && begin < cut) zpr_zero(c, owed + begin, (cut - begin) * 4);
+    zpr_owner_clear_away(c, cut, end);
   }
 }
 
@@ -176,8 +180,24 @@ void zpr_owing_share(zpr *c, zpr_owing *o) {
   clear_padding(c, o);
 }
 
-void zpr_owing_update(zpr *c, zpr_owing *o, const zpr_block *mine, int64_t n, const zpk_update *rule) {
-  const void *theirs = zpr_owing_send(c, o, rule);
-  zpr_owner_update(c, mine, n, rule, NULL, theirs, zpr_owing_record(c));
+typedef struct owner {
+  const zpr_block *mine;
+  int64_t n;
+  const zpk_update *rule;
+  const void *theirs;
+} owner;
+
+static void update_here(zpr *c, void *arg) {
+  const owner *a = arg;
+  zpr_owner_update(c, a->mine, a->n, a->rule, NULL, a->theirs, zpr_owing_record(c));
+}
+
+void zpr_owing_update(zpr *c, zpr_owing *o, const zpr_block *mine, int64_t n, const zpr_host_update *away,
+                      const zpk_update *rule) {
+  owner here = {mine, n, rule, zpr_owing_send(c, o, rule)};
+  if (away)
+    zpr_owner_away(c, away, rule, here.theirs, zpr_owing_record(c), update_here, &here);
+  else
+    update_here(c, &here);
   zpr_owing_share(c, o);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "away.h"
+#include "compress_shards.h"
 #include "device.h"
 #include "host_grads.h"
 #include "state.h"
@@ -97,17 +98,18 @@ static char *turn(zpr *c, int64_t windows, int64_t k) {
   return (char *)zpr_host_at(c, windows) + k % 2 * c->stage->window_elements * zpk_bytes(c->program->dtype);
 }
 
-/* The gradients of a piece that are on the device. */
-static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
+/* The gradients of a piece, or its weights, that are on the device. */
+static int64_t fetch_piece(zpr *c, const zpr_host_update *u, zpr_class class, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
   int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
-  int64_t end = least(p.first + p.count, zpr_own_here(c, ZPR_CLASS_GRADS));
+  int64_t end = least(p.first + p.count, zpr_own_here(c, class));
+  char *from = zpr_at(c, class == ZPR_CLASS_GRADS ? c->stage->grads : c->stage->params);
   for (int64_t i = 0; i < u->stretches->n; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, end);
     if (a >= b) continue;
-    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size,
-                           (char *)zpr_at(c, c->stage->grads) + (a + s->here[ZPR_CLASS_GRADS]) * size, (b - a) * size);
+    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size, from + (a + s->here[class]) * size,
+                           (b - a) * size);
   }
   return ticket;
 }
@@ -171,7 +173,7 @@ typedef struct work {
   const block *blocks;
   const zpk_update *rule;
   zpr_piece_of_state piece;
-  char *landed, *rounded; /* element piece.first of gradients that came; of weights */
+  char *landed, *rounded; /* element piece.first of what came: gradients, or weights; of weights that go */
   char *at_home;          /* gradients on the host */
 } work;
 
@@ -191,6 +193,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     const block *b = &w->blocks[i];
     int64_t cut = most(b->begin, least(b->end, landed));
     const zpk_update rule = zpr_rule_with(w->rule, b->recipe);
+    if (w->pass == ZPR_PASS_OWNER) zpr_owner_update_away(w->c, &rule, p, w->landed, b->begin, b->end);
     if (w->pass == ZPR_PASS_MOMENTUM)
       zpk_momentum(&rule, weights, counted_from(w->landed, p->first, size), m, b->begin, b->end);
     if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(&rule, weights, m, v, b->begin, b->end);
@@ -207,13 +210,15 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_round(w->c->program->dtype, from + begin, (uint16_t *)(void *)w->rounded + begin, end - begin);
 }
 
+static bool sends_weights(zpr_host_pass pass) { return pass == ZPR_PASS_UPDATE || pass == ZPR_PASS_FROZEN; }
+
 static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule, int64_t k) {
   const zpr_stage *s = c->stage;
   work w = {.c = c, .pass = pass, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
   w.landed = turn(c, s->grads_in, k);
   if (s->grads_away.elements > 0 && !s->grads_away.on_disk) w.at_home = zpr_host_at(c, s->grads_away.host);
   zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
-  if (!zpk_is_narrow(c->program->dtype) || pass == ZPR_PASS_MOMENTUM) return;
+  if (!zpk_is_narrow(c->program->dtype) || !sends_weights(pass)) return;
   w.rounded = turn(c, s->weights_out, k);
   zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
 }
@@ -228,8 +233,9 @@ static void begin_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, in
     zpr_file_wait(c, t[before % ON_THE_WAY].write);
   }
   t[k % ON_THE_WAY] = (tickets){.read = zpr_read_piece(c, k)};
-  if (pass == ZPR_PASS_FROZEN) return;
-  t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
+  if (pass == ZPR_PASS_FROZEN || (pass == ZPR_PASS_OWNER && !zpk_is_narrow(c->program->dtype))) return;
+  t[k % ON_THE_WAY].down = fetch_piece(c, u, pass == ZPR_PASS_OWNER ? ZPR_CLASS_PARAMS : ZPR_CLASS_GRADS, k);
+  if (pass == ZPR_PASS_OWNER) return;
   read_gradients(c, u, k, &t[k % ON_THE_WAY]);
 }
 
@@ -249,7 +255,7 @@ void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
     if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
     update_piece(c, u, pass, rule, k);
     now->write = zpr_write_piece(c, k);
-    if (pass != ZPR_PASS_MOMENTUM) last = now->up = send_weights(c, u, k);
+    if (sends_weights(pass)) last = now->up = send_weights(c, u, k);
   }
   for (int64_t k = most(0, pieces - ON_THE_WAY); k < pieces; k++) {
     zpr_copy_wait(c, t[k % ON_THE_WAY].up);

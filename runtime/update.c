@@ -294,7 +294,7 @@ static void update(zpr *c, double lr, double grad_scale) {
     else if (u->lamb)
       zpr_lamb_frozen_update(c, &u->list, u->owing, &rule, 1 - pow(p->beta2, t));
     else if (u->owing)
-      zpr_owing_update(c, u->owing, u->here, u->n_here, &rule);
+      zpr_owing_update(c, u->owing, u->here, u->n_here, u->away, &rule);
     else
       zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
     return;

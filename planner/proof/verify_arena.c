@@ -253,8 +253,10 @@ static void add_errors_away(zp_verifier *v, int s, int64_t state, int64_t flat, 
   int64_t n = v->choice.data, part = flat / n < state ? flat / n : state;
   int64_t records = state / 64 > (n + 1) * part / 64 ? state / 64 * 12 : (n + 1) * part / 64 * 12;
   if (!v->choice.compress) state = part = records = 0;
-  h->error = on_host(v, s, 4 * state);
-  h->server_error = on_host(v, s, 4 * part);
+  bool shards = v->choice.zero == 1; /* then it has its own elements' records and errors alone */
+  if (shards) records = (n + 1) * part / 64 * 12;
+  h->error = on_host(v, s, shards ? 0 : 4 * state);
+  h->server_error = on_host(v, s, shards && v->compute_bytes == 2 ? 0 : 4 * part);
   h->records = on_host(v, s, zp_up(records, 256));
 }
 
@@ -434,7 +436,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   if (v->choice.compress && v->choice.zero == 1) {
     error = sizes.flat * 4;
-    server_error = cb == 2 ? 0 : part; /* then the master copy has it */
+    if (cb == 2) server_error = 0; /* then the master copy has it */
   }
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;

@@ -556,6 +556,24 @@ Test(moves, one_bit_exchange_on_the_host) {
   cr_expect(b.signs_up == 0 && b.signs_down == 0);
 }
 
+/* With ZeRO 1 a rank's host gets what both ranks sent of its half, and sends up the change; gradients and weights,
+ * which are f32, move no longer. On the device stays what the worker owes. */
+Test(moves, one_bit_exchange_of_shards_on_the_host) {
+  zp_choice c = choice_of(1, 2, 1);
+  c.compress = true;
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  zp_program *p = program_of(&TINY, true, c, 8);
+  const zp_stage *s = &p->stages[0];
+  zp_tier_bytes b = zp_program_tier_bytes(p);
+  int64_t gone = s->flat_elements / 2, blocks = gone / 64;
+  cr_expect_eq(s->state_offloaded, gone);
+  cr_expect_eq(s->memory.optimizer, s->flat_elements * 4);
+  cr_expect(s->host_error < 0 && s->host_server_error >= 0);
+  cr_expect(b.down == 2 * gone * 4 && b.up == 2 * gone * 4);
+  cr_expect_eq(b.signs_down, 2 * (2 * blocks * 12 - gone * 4));
+  cr_expect_eq(b.signs_up, 2 * (blocks * 12 - gone * 4));
+}
+
 /* Every strategy that applies says so in one line, and the text names it. */
 Test(moves, text) {
   zp_choice c = choice_of(2, 2, 3);

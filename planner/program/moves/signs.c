@@ -28,6 +28,21 @@ static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, v
   zp_emit_shared_copy(x, move, ZP_QUEUE_HOST_MEMORY, gone, SERVER_BYTES, emit, user);
 }
 
+/* With ZeRO 1 the host is the owner of what it updates: records of all workers come down, that of the change goes up.
+ * It asks for the weights of all ranks where its own are a master copy; elsewhere it has them, and what it owes beside.
+ */
+static void make_owner_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
+  int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK, n = x->choice->data;
+  bool mixed = x->lowered->compute_bytes == 2;
+  move->when = ZP_WHEN_AT_HOST_UPDATE;
+  move->wait = ZP_WAIT_AT_ONCE;
+  zp_emit_copy(x, move, ZP_QUEUE_DOWN, n * blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_UP, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  if (!mixed) zp_emit_copy(x, move, ZP_QUEUE_HOST_MEMORY, gone, OWNER_BYTES, emit, user);
+  move->what = ZP_MOVE_PARAMETERS;
+  if (mixed) zp_emit_copy(x, move, ZP_QUEUE_DOWN, gone, x->lowered->param_bytes, emit, user);
+}
+
 static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 
 /* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. An owner needs no
@@ -43,8 +58,8 @@ static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_
   int worker = shards ? l->grad_bytes + OWED_BYTES + 2 * l->param_bytes : WORKER_BYTES + lamb_bytes(l, false);
   int owner = l->param_bytes + (l->compute_bytes == 2 ? 0 : OWNER_BYTES) + lamb_bytes(l, true);
   zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, shards ? all : here, worker, emit, user);
-  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, (shards ? all : here) / x->choice->data, shards ? owner : SERVER_BYTES,
-               emit, user);
+  int64_t mine = shards ? all / x->choice->data - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER) : here / x->choice->data;
+  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, mine, shards ? owner : SERVER_BYTES, emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
@@ -55,9 +70,9 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   make_packing(x, &move, all, emit, user);
-  if (zp_shards_state(x->choice)) return;
   zp_move away = move;
-  make_away(x, &away, emit, user);
+  (zp_shards_state(x->choice) ? make_owner_away : make_away)(x, &away, emit, user);
+  if (zp_shards_state(x->choice)) return; /* until then it is ZeRO 1's */
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
@@ -89,8 +104,6 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
     return "compress does not go with biases of gates, which move by their load";
   if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
   if (zp_shards_gradients(c)) return "compress does not go with ZeRO 2 and 3";
-  if (zp_shards_state(c) && c->home[ZP_STATE_OPTIMIZER].eighths > 0)
-    return "compress with ZeRO 1 does not go with optimizer state off the device";
   if (c->home[ZP_STATE_GRADIENTS].eighths > 0 || c->home[ZP_STATE_PARAMS].eighths > 0)
     return "compress does not go with gradients or parameters off the device";
   if (c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME) return "compress does not go with optimizer state on disks";

@@ -344,7 +344,7 @@ typedef struct zpr_program {
   int64_t
       predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
   int64_t predicted_moves[ZPR_MOVE_COUNT];          /* bytes that offloading moves, all ranks together in one step */
-  int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance */
+  int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance, or less */
   int64_t predicted_warmup_data_bytes;              /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object
    * with the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
