@@ -9,10 +9,13 @@
    formula, with decay; the variance is plain Adam's in steps that sum gradients, and stays in others. Intervals of one, two and four steps.
 2. A run in parts is one at once, to the last byte, in 16 bits, on an emulated GPU too; two stages train what one does, and so does an emulated
    GPU. --check-memory: arenas are the plan's, bytes those of the exchanges and sums that the plan's tables say.
-3. With --text, a text: more bytes are saved than by 1-bit Adam (tests/diff/freeze.py), and the loss at the end is not above plain Adam's.
-4. What does not go together is refused.
+3. The plan's bytes of an average step are those that the run sent, and its step time is that of an average step: over schedules it is linear in how
+   many steps exchange and how many sum.
+4. With --text, a text: more bytes are saved than by 1-bit Adam (tests/diff/freeze.py), and the loss at the end is not above plain Adam's.
+5. What does not go together is refused.
 """
 import argparse
+import json
 import math
 import os
 import shutil
@@ -131,6 +134,36 @@ def check_layouts(tally, folder, verbose):
             print("%s: %s" % (name, errors), flush=True)
 
 
+# Of nine steps so many exchange signs, and so many sum gradients.
+SCHEDULES = ((GROWING, EXCHANGES, len(VARIANCE)),
+             (", freeze = growing(every = 1, local_after = 1, local_doubles = 100, local_most = 2)", 5, 1),
+             (", freeze = growing(every = 2, local_after = 1000)", 9, 5),
+             (", freeze = growing(every = 1000, local_after = 1000)", 9, 9))
+
+
+def plan_of(folder, freeze):
+    """As check_layouts trains it."""
+    path, command = os.path.join(folder, "plan.json"), ["plan", os.path.join(HERE, "llama.dz"), "--ranks", 2]
+    for key, value in case().settings:
+        command += ["--set", "%s=%s" % (key, json.dumps(value))]
+    outcome = harness.zplan(*command, *COMMON, *AT_THE_END, "--set", USUAL % freeze, "--set", "steps=%d" % ENDS[-1], "-o", path)
+    with open(path, encoding="utf-8") as file:
+        return json.load(file) if outcome.status == 0 else None
+
+
+def check_prices(tally, folder, verbose):
+    plans = [plan_of(folder, freeze) for freeze, _, _ in SCHEDULES]
+    end = harness.read_log(os.path.join(folder, "whole", "log.jsonl"))[1]
+    planned, sent = plans[0]["traffic_bytes"]["data_average"], end["communicated_bytes"]["data"]
+    tally.check("bytes of an average step", abs(sent / planned - 1) < 1e-6, "%s %s" % (sent, planned))
+    took = [plan["estimate"]["step_s"] * ENDS[-1] for plan in plans]
+    summing, again = (took[3] - took[2]) / (9 - 5), (took[0] - took[1]) / (len(VARIANCE) - 1)
+    exchanging = (took[2] - took[0] - summing * (5 - len(VARIANCE))) / (9 - EXCHANGES)
+    if verbose:
+        print("prices: a step that sums %.3g s and %.3g s, one that exchanges %.3g s" % (summing, again, exchanging), flush=True)
+    tally.check("the price is of the average step", abs(summing / again - 1) < 1e-6 and summing > 0 and exchanging > 0, str(took))
+
+
 TEXT = "growing(every = 16, local_after = 400, local_doubles = 400, local_most = 8)"
 MOST_ABOVE, LEAST_SAVED = 1.0, 10.0
 
@@ -164,6 +197,7 @@ def main():
         check_refusals(tally)
         check_steps(tally, folder, options.verbose)
         check_layouts(tally, folder, options.verbose)
+        check_prices(tally, folder, options.verbose)
         for words in ((), GPU):
             check_parts(tally, folder, words)
         if options.text:

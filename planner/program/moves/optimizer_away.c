@@ -16,13 +16,13 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t down = positive(gone - zp_scope_offloaded(x, ZP_STATE_GRADIENTS));
   int64_t up = positive(gone - zp_scope_offloaded(x, ZP_STATE_PARAMS));
   zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
-  move.warmup = x->choice->compress && zp_shards_state(x->choice);
+  zp_move_warms_up(&move, x->choice->compress && zp_shards_state(x->choice));
   zp_emit_copy(x, &move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
   move.what = ZP_MOVE_PARAMETERS;
   zp_emit_copy(x, &move, ZP_QUEUE_UP, up, l->param_bytes, emit, user);
   zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, up, l->param_bytes, emit, user);
   move.what = ZP_MOVE_OPTIMIZER;
-  move.warmup = false;
+  zp_move_warms_up(&move, false);
   zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, zp_update_bytes(l), emit, user);
   if (!zp_on_disk(x, ZP_STATE_OPTIMIZER)) return;
   int64_t pages = x->together ? gone : zp_round_up(gone, ZP_PAGE_BYTES / 2);

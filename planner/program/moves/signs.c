@@ -62,19 +62,33 @@ static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_
   zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, mine, shards ? owner : SERVER_BYTES, emit, user);
 }
 
+/* 0/1 Adam, beside the update: every step adds momentum to a sum, decays the weights of the last exchange, and makes
+ * those to go on with of both; an exchange makes the mean of the sum, and without a master copy copies weights twice.
+ */
+static int local_bytes(const zp_lowered *l) { return l->spec->train.variance_every > 0 ? 7 * l->stat_bytes : 0; }
+static int mean_bytes(const zp_lowered *l) {
+  if (l->spec->train.variance_every == 0) return 0;
+  return 3 * l->stat_bytes + (l->compute_bytes == 2 ? 0 : 4 * l->param_bytes);
+}
+
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_flat flat;
   flat = zp_scope_flat(x);
   int64_t all = flat.whole + flat.spread, blocks = all / ZP_SIGNS_BLOCK;
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  int local = local_bytes(x->lowered), mean = mean_bytes(x->lowered);
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, local > 0 ? all : 0, local, emit, user);
+  move.share = x->lowered->exchanged;
   zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   make_packing(x, &move, all, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, mean > 0 ? all : 0, mean, emit, user);
   zp_move away = move;
   (zp_shards_state(x->choice) ? make_owner_away : make_away)(x, &away, emit, user);
   if (zp_shards_state(x->choice)) return; /* until then it is ZeRO 1's */
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
+  move.share = x->lowered->summed;
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
 }
 
