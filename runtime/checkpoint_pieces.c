@@ -68,7 +68,8 @@ static void list_errors(zpr *c, array_list *list) {
   if (owner && zpk_is_narrow(c->program->dtype)) list->n--; /* what its master copy has more than the weights */
   list->array[c->program->data] =
       (array){.suffix = owner ? ".owner_error" : ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
-  if (lamb) list->array[list->n++] = (array){.suffix = ".exp_avg_sq_fresh", .where = STATE, .state = ZPR_FRESH};
+  array fresh = {.suffix = ".exp_avg_sq_fresh", .where = STATE, .state = ZPR_FRESH, .sharded = owner};
+  if (lamb) list->array[list->n++] = fresh;
 }
 
 static array_list arrays_of(zpr *c, int file) {

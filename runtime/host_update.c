@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "away.h"
+#include "compress_shards.h"
 #include "device.h"
 #include "host_grads.h"
 #include "host_walk.h"
@@ -129,17 +130,18 @@ static char *turn(zpr *c, int64_t windows, int64_t k) {
   return (char *)zpr_host_at(c, windows) + k % 2 * c->stage->window_elements * zpk_bytes(c->program->dtype);
 }
 
-/* The gradients of a piece that are on the device. */
-static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
+/* The gradients of a piece, or its weights, that are on the device. */
+static int64_t fetch_piece(zpr *c, const zpr_host_update *u, zpr_class class, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
   int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
-  int64_t end = least(p.first + p.count, zpr_own_here(c, ZPR_CLASS_GRADS));
+  int64_t end = least(p.first + p.count, zpr_own_here(c, class));
+  char *from = zpr_at(c, class == ZPR_CLASS_GRADS ? c->stage->grads : c->stage->params);
   for (int64_t i = 0; i < u->stretches->n; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, end);
     if (a >= b) continue;
-    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size,
-                           (char *)zpr_at(c, c->stage->grads) + (a + s->here[ZPR_CLASS_GRADS]) * size, (b - a) * size);
+    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size, from + (a + s->here[class]) * size,
+                           (b - a) * size);
   }
   return ticket;
 }
@@ -203,7 +205,7 @@ typedef struct work {
   const block *blocks;
   int64_t first; /* the number of the first of them */
   zpr_piece_of_state piece;
-  char *landed, *rounded; /* element piece.first of gradients that came; of weights */
+  char *landed, *rounded; /* element piece.first of what came: gradients, or weights; of weights that go */
   char *at_home;          /* gradients on the host */
 } work;
 
@@ -221,6 +223,8 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
                         .m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
                         .v = counted_from(p->array[ZPR_MOMENT2], p->first, real),
                         .average = counted_from(p->array[ZPR_AVERAGE], p->first, real)};
+  part.piece = p;
+  part.landed = w->landed;
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
     int64_t cut = most(b->begin, least(b->end, here));
@@ -278,7 +282,8 @@ static void begin_piece(zpr *c, const zpr_host_update *u, const zpr_host_walk *w
     zpr_requests_wait(c, t[before % ON_THE_WAY].write);
   }
   t[k % ON_THE_WAY] = (tickets){.read = zpr_read_arrays(c, k, walk->reads)};
-  if (walk->gradients & ZPR_GRADIENTS_HERE) t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
+  if (walk->gradients & ZPR_GRADIENTS_HERE) t[k % ON_THE_WAY].down = fetch_piece(c, u, ZPR_CLASS_GRADS, k);
+  if (walk->weights_in) t[k % ON_THE_WAY].down = fetch_piece(c, u, ZPR_CLASS_PARAMS, k);
   if (walk->gradients & ZPR_GRADIENTS_AWAY) read_gradients(c, u, k, &t[k % ON_THE_WAY]);
 }
 
@@ -309,6 +314,7 @@ void zpr_host_walk_run(zpr *c, const zpr_host_update *u, const zpr_host_walk *wa
 /* ---- optimizers that need one ---- */
 
 typedef struct alone {
+  zpr *c;
   zpr_host_pass pass;
   const zpk_update *rule;
 } alone;
@@ -322,21 +328,24 @@ static void update_part(void *arg, const zpr_host_part *p) {
     break;
   case ZPR_PASS_MOMENTUM: zpk_momentum(&rule, p->weights, p->grads, p->m, p->begin, p->end); break;
   case ZPR_PASS_FROZEN: zpk_frozen_update(&rule, p->weights, p->m, p->v, p->begin, p->end); break;
+  case ZPR_PASS_OWNER: zpr_owner_update_away(a->c, &rule, p->piece, p->landed, p->begin, p->end); break;
   }
 }
 
 static zpr_host_walk walk_of(alone *a) {
+  bool reads_gradients = a->pass == ZPR_PASS_UPDATE || a->pass == ZPR_PASS_MOMENTUM;
   return (zpr_host_walk){.reads = ZPR_ALL_ARRAYS,
                          .writes = ZPR_ALL_ARRAYS,
-                         .gradients = a->pass == ZPR_PASS_FROZEN ? 0 : ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY,
-                         .weights = a->pass != ZPR_PASS_MOMENTUM,
+                         .gradients = reads_gradients ? ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY : 0,
+                         .weights_in = a->pass == ZPR_PASS_OWNER && zpk_is_narrow(a->c->program->dtype),
+                         .weights = a->pass == ZPR_PASS_UPDATE || a->pass == ZPR_PASS_FROZEN,
                          .on_part = update_part,
                          .arg = a};
 }
 
 void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
                          zpr_between *between, void *arg) {
-  alone a = {pass, rule};
+  alone a = {c, pass, rule};
   const zpr_host_walk walk = walk_of(&a);
   assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
   zpr_host_walk_run(c, u, &walk, between, arg);
@@ -346,7 +355,7 @@ void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
 
 static void *update_late(void *arg) {
   const zpr_host_update *u = arg;
-  alone a = {ZPR_PASS_UPDATE, &u->late.rule};
+  alone a = {u->c, ZPR_PASS_UPDATE, &u->late.rule};
   const zpr_host_walk walk = walk_of(&a);
   for (int64_t k = 0; k < zpr_state_pieces(u->c); k++) work_on_piece(u->late.pool, u, &walk, NULL, k);
   return NULL;
@@ -400,7 +409,7 @@ static void exchange_pieces(zpr *c, const zpr_host_update *u) {
   for (int64_t k = 0; k < pieces; k++) {
     int64_t next = k + 1 < pieces ? send_weights(c, u, k + 1) : 0;
     zpr_copy_wait(c, up);
-    int64_t down = fetch_gradients(c, u, k);
+    int64_t down = fetch_piece(c, u, ZPR_CLASS_GRADS, k);
     keep_gradients(c, u, k);
     if (down) last_down = down;
     if (next) last_up = next;

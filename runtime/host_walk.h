@@ -14,6 +14,8 @@ typedef struct zpr_host_part {
   zpr_recipe recipe;
   const void *grads; /* NULL: the pass does not ask for them */
   void *weights, *m, *v, *average;
+  const zpr_piece_of_state *piece; /* that it is in */
+  const char *landed;              /* what came, from the piece's first element on */
 } zpr_host_part;
 
 enum { ZPR_GRADIENTS_HERE = 1, ZPR_GRADIENTS_AWAY = 2 }; /* that are on the device; off it */
@@ -21,6 +23,7 @@ enum { ZPR_GRADIENTS_HERE = 1, ZPR_GRADIENTS_AWAY = 2 }; /* that are on the devi
 typedef struct zpr_host_walk {
   unsigned reads, writes;                                /* arrays that disks give and take, bits by zpr_array */
   unsigned gradients;                                    /* those that are needed: ZPR_GRADIENTS_.. */
+  bool weights_in;                                       /* old ones come from where they are computed with */
   bool weights;                                          /* new ones leave for where they are computed with */
   void (*on_part)(void *arg, const zpr_host_part *part); /* called by all threads; those of a block by one */
   void *arg;

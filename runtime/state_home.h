@@ -51,8 +51,9 @@ void zpr_host_update_close(zpr_host_update *update);
 /* Copies parameters to the weights off the device, where these are a copy. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *update);
 /* All of it: gradients down, optimizer, weights up. Of 1-bit Adam's frozen steps one half or the other: gradients down
- * into momentum; weights by momentum, and up. */
-typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN } zpr_host_pass;
+ * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (compress_shards_away.c): weights of all
+ * ranks down, where they are not here. */
+typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN, ZPR_PASS_OWNER } zpr_host_pass;
 /* between: work for the device, given to it while the first piece comes. */
 typedef void zpr_between(zpr *c, void *arg);
 void zpr_host_update_run(zpr *c, const zpr_host_update *update, zpr_host_pass pass, const zpk_update *rule,

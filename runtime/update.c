@@ -92,7 +92,6 @@ zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
 }
 
 /* Every replica counts with 1-bit Adam, see squares_of_step. */
-/* Every replica counts with 1-bit Adam, see squares_of_step. */
 bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin) {
   bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
@@ -306,9 +305,9 @@ static void update(zpr *c, double lr, double grad_scale) {
     if (zpr_is_local(p))
       zpr_local_update(c, u->here, u->n_here, &rule);
     else if (u->lamb)
-      zpr_lamb_frozen_update(c, &u->list, &rule, 1 - pow(p->beta2, t));
+      zpr_lamb_frozen_update(c, &u->list, u->owing, &rule, 1 - pow(p->beta2, t));
     else if (u->owing)
-      zpr_owing_update(c, u->owing, u->here, u->n_here, &rule);
+      zpr_owing_update(c, u->owing, u->here, u->n_here, u->away, &rule);
     else
       zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
     return;

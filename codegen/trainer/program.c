@@ -250,7 +250,7 @@ static void emit_predictions(zp_emit *e) {
     zp_buf_line(out,
                 "    .predicted_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld, [ZPR_READ] = %lld, [ZPR_WRITTEN] = %lld},",
                 LL(moves.down), LL(moves.up), LL(moves.read), LL(moves.written));
-  if (moves.signs_down > 0)
+  if (moves.signs_down != 0 || moves.signs_up != 0)
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
   if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {

@@ -1,6 +1,6 @@
 /* The end of a step: gradients over the data ranks, tied gradients over their stages, the update, and with ZeRO 1 and 2
- * the weights back. What moves, and when, is the list's (zplan/moves.h); 1-bit Adam's steps before the variance
- * freezes, which sum gradients, are not priced.
+ * the weights back. What moves, and when, is the list's (zplan/moves.h); what only a share of the steps has counts by
+ * it, so a price is of 0/1 Adam's average step. 1-bit Adam's steps before the variance freezes are not priced.
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
@@ -28,13 +28,13 @@ typedef struct ending {
 
 static void add_collective(ending *e, const zp_move *m) {
   zp_group_link link = zp_cost_link_of(e->machine, e->choice, zp_move_peers(m));
-  *(m->when == ZP_WHEN_AFTER_UPDATE ? &e->gather_s : &e->reduce_s) += zp_cost_collective(&link, m);
+  *(m->when == ZP_WHEN_AFTER_UPDATE ? &e->gather_s : &e->reduce_s) += m->share * zp_cost_collective(&link, m);
 }
 
 static void add_move(void *user, const zp_move *m) {
   ending *e = user;
-  int64_t bytes = m->elements * m->element_bytes;
-  if (m->warmup) return;
+  int64_t bytes = (int64_t)(m->share * (double)(m->elements * m->element_bytes));
+  if (m->share == 0) return;
   if (m->queue == ZP_QUEUE_DATA) {
     if (e->sums) add_collective(e, m);
     return;

@@ -343,6 +343,10 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json *traffic = zp_json_set(o, "traffic_bytes", zp_json_object());
     zp_json_set_int(traffic, "tensor", t.tensor);
     zp_json_set_int(traffic, "data", t.data);
+    if (plan->best.choice.compress) {
+      zp_json_set_int(traffic, "data_before", t.warmup_data);
+      zp_json_set_real(traffic, "data_average", t.average_data);
+    }
     zp_json_set_int(traffic, "pipeline", t.pipeline);
     zp_json_set_int(traffic, "tie", t.tie);
     zp_json_set_int(traffic, "expert", t.expert);

@@ -335,6 +335,13 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
 }
 
+static void set_shares(zp_arena *scratch, zp_lowered *l, const zp_train *train) {
+  zp_intervals x = zp_train_intervals(scratch, train);
+  bool local = train->variance_every > 0 && train->steps > 0;
+  l->exchanged = local ? (double)x.exchanges / (double)train->steps : 1;
+  l->summed = local ? (double)x.sums / (double)train->steps : 0;
+}
+
 /* Tables whose rows are looked up: of embeddings, of relative biases. */
 static bool feeds_lookup(const zp_graph *g, int tensor) {
   for (int n = 0; n < g->nodes.len; n++) {
@@ -422,6 +429,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
   zp_arena *scratch = zp_arena_new_beside("lower", arena);
   set_zero_first(scratch, l, model);
   zp_lower_find_streams(arena, l);
+  set_shares(scratch, l, &spec->train);
   *reason = NULL;
   for (int s = 0; s < l->n_segments; s++) {
     const zp_graph *graph = graph_to_lower(l, s, reason);

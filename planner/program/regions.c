@@ -132,7 +132,7 @@ static void place_flat_buffers(placing *p) {
   s->at_server_error = region(&p->top, p->c->compress ? of_a_part * 4 : 0);
   int64_t followed = p->c->compress && train->optimizer == ZP_OPT_LAMB ? p->state.here * l->stat_bytes : 0;
   s->at_fresh = region(&p->top, followed);
-  s->at_momentum_before = region(&p->top, followed);
+  s->at_momentum_before = region(&p->top, zp_shards_state(p->c) ? 0 : followed); /* owners know the gradient */
   int64_t local = p->c->compress && train->variance_every > 0 ? p->state.here * l->stat_bytes : 0;
   s->at_local_sum = region(&p->top, local);
   s->at_anchor = region(&p->top, mixed ? 0 : local); /* with a master copy that is it */
@@ -252,13 +252,15 @@ static int64_t on_host(zp_memory *m, int64_t bytes) {
 }
 
 /* 1-bit Adam: errors of what has its state on the host, and room for its records: a worker's of all of it, or what n
- * workers sent of a part and their mean. */
+ * workers sent of a part and their mean. With ZeRO 1 a worker's errors are of everybody's elements and stay where the
+ * gradients are. */
 static void place_errors_away(placing *p, zp_memory *m) {
   zp_stage *s = p->s;
+  bool shards = zp_shards_state(p->c), owes = !shards || p->l->compute_bytes != 2;
   int64_t n = p->c->data, gone = p->c->compress ? p->state.away : 0, part = least(gone, s->flat_elements / n);
-  int64_t blocks = gone / ZP_SIGNS_BLOCK, of_a_part = (n + 1) * part / ZP_SIGNS_BLOCK;
-  s->host_error = on_host(m, gone * 4);
-  s->host_server_error = on_host(m, part * 4);
+  int64_t blocks = shards ? 0 : gone / ZP_SIGNS_BLOCK, of_a_part = (n + 1) * part / ZP_SIGNS_BLOCK;
+  s->host_error = on_host(m, shards ? 0 : gone * 4);
+  s->host_server_error = on_host(m, owes ? part * 4 : 0);
   blocks = blocks > of_a_part ? blocks : of_a_part;
   s->host_records = on_host(m, zp_round_up(blocks * ZP_SIGNS_BLOCK_BYTES, ZP_ALIGN_BYTES));
 }

@@ -273,8 +273,10 @@ static void add_errors_away(zp_verifier *v, int s, int64_t state, int64_t flat, 
   int64_t n = v->choice.data, part = flat / n < state ? flat / n : state;
   int64_t records = state / 64 > (n + 1) * part / 64 ? state / 64 * 12 : (n + 1) * part / 64 * 12;
   if (!v->choice.compress) state = part = records = 0;
-  h->error = on_host(v, s, 4 * state);
-  h->server_error = on_host(v, s, 4 * part);
+  bool shards = v->choice.zero == 1; /* then it has its own elements' records and errors alone */
+  if (shards) records = (n + 1) * part / 64 * 12;
+  h->error = on_host(v, s, shards ? 0 : 4 * state);
+  h->server_error = on_host(v, s, shards && v->compute_bytes == 2 ? 0 : 4 * part);
   h->records = on_host(v, s, zp_up(records, 256));
 }
 
@@ -457,13 +459,13 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   if (v->choice.compress && v->choice.zero == 1) {
     error = sizes.flat * 4;
-    server_error = cb == 2 ? 0 : part; /* then the master copy has it */
+    if (cb == 2) server_error = 0; /* then the master copy has it */
   }
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
   int64_t followed = v->choice.compress && train->optimizer == ZP_OPT_LAMB ? held.state * v->stat_bytes : 0;
   int64_t local = v->choice.compress && train->variance_every > 0 ? held.state * v->stat_bytes : 0;
-  int64_t anchor = cb == 2 ? 0 : local;
+  int64_t anchor = cb == 2 ? 0 : local, before = v->choice.zero == 1 ? 0 : followed;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},
@@ -477,7 +479,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"sum of local steps", zp_claim(a, "at_local_sum"), local},
       {"weights of the last exchange", zp_claim(a, "at_anchor"), anchor},
       {"fresh variance", zp_claim(a, "at_fresh"), followed},
-      {"momentum before", zp_claim(a, "at_momentum_before"), followed},
+      {"momentum before", zp_claim(a, "at_momentum_before"), before},
       {"inputs", zp_claim(a, "at_inputs"),
        v->microbatches * zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, v->choice.microbatch,
                                                (int)v->compute_bytes, n.numbers)},
@@ -500,7 +502,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
   check_class(v, s, memory, "optimizer",
-              master + moment1 + moment2 + average + statistics + error + server_error + 2 * followed + local + anchor,
+              master + moment1 + moment2 + average + statistics + error + server_error + followed + before + local +
+                  anchor,
               11);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);

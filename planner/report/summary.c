@@ -139,13 +139,11 @@ static void put_delayed(zp_buf *out, const zp_plan *plan) {
 static const char *interval_words(zp_arena *arena, const zp_plan *plan, const zp_traffic *traffic) {
   const zp_train *train = &plan->spec->train;
   zp_intervals x = zp_train_intervals(arena, train);
-  double sent = (double)x.exchanges * (double)traffic->data + (double)x.sums * (double)traffic->warmup_data;
-  double steps = (double)(train->steps > 0 ? train->steps : 1);
   return zp_format(arena,
                    "%s a step over data ranks on average, %.1f times less than plain Adam: of %lld steps %lld exchange "
-                   "signs (%s) and %lld sum gradients as well (%s). step time and duration are those of steps that "
-                   "exchange signs",
-                   zp_show_bytes(arena, sent / steps), (double)traffic->warmup_data * steps / sent,
+                   "signs (%s) and %lld sum gradients as well (%s). step time and duration are the average of all of "
+                   "these",
+                   zp_show_bytes(arena, traffic->average_data), (double)traffic->warmup_data / traffic->average_data,
                    (long long)train->steps, (long long)x.exchanges, zp_show_bytes(arena, traffic->data),
                    (long long)x.sums, zp_show_bytes(arena, traffic->warmup_data));
 }
@@ -173,7 +171,7 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
   bool lamb = train->optimizer == ZP_OPT_LAMB;
   const zp_stage *at = &plan->program->stages[plan->best.estimate.peak_stage];
   if (zp_shards_state(&plan->best.choice)) {
-    int64_t owed = at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements);
+    int64_t owed = at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements - at->state_offloaded);
     text = zp_format(arena, "%s; %s of stage %d's optimizer state is what a rank owes the others", text,
                      zp_show_bytes(arena, owed * 4), at->index);
   }

@@ -60,6 +60,12 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(pack_owed)                                                                                                         \
   X(owner_update)                                                                                                      \
   X(apply_signs)                                                                                                       \
+  X(lamb_fresh)                                                                                                        \
+  X(lamb_frozen)                                                                                                       \
+  X(variance)                                                                                                          \
+  X(local_add)                                                                                                         \
+  X(local_mean)                                                                                                        \
+  X(local_weights)                                                                                                     \
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
   X(adafactor_rows)                                                                                                    \

@@ -591,6 +591,18 @@ Test(moves, one_bit_exchange_of_shards) {
   cr_expect_eq(p->stages[0].memory.optimizer, plain->stages[0].memory.optimizer + all * 4 + all / 2 * 4);
 }
 
+/* 1-bit LAMB keeps the variance as it would be, and without ZeRO the momentum before the step. */
+Test(moves, one_bit_lamb) {
+  for (int zero = 0; zero <= 1; zero++) {
+    zp_choice c = choice_of(1, 2, zero);
+    c.compress = true;
+    zp_program *adam = program_of(&TINY, true, c, 8), *lamb = program_with(ZP_OPT_LAMB, &TINY, true, c, 8);
+    int64_t shard = lamb->stages[0].shard_elements;
+    cr_expect_eq(lamb->stages[0].memory.optimizer, adam->stages[0].memory.optimizer + (zero ? 1 : 2) * shard * 4);
+    cr_expect_eq(zp_program_traffic(lamb).data, zp_program_traffic(adam).data);
+  }
+}
+
 /* 0/1 Adam: the variance follows until ranks go on by themselves; exchanges at the ends of intervals, before another
  * kind of interval begins, before checkpoints, and at the end. */
 Test(moves, intervals) {
@@ -627,6 +639,24 @@ Test(moves, one_bit_exchange_on_the_host) {
   c.compress = false;
   b = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
   cr_expect(b.signs_up == 0 && b.signs_down == 0);
+}
+
+/* With ZeRO 1 a rank's host gets what both ranks sent of its half, and sends up the change; gradients and weights,
+ * which are f32, move no longer. On the device stays what the worker owes. */
+Test(moves, one_bit_exchange_of_shards_on_the_host) {
+  zp_choice c = choice_of(1, 2, 1);
+  c.compress = true;
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  zp_program *p = program_of(&TINY, true, c, 8);
+  const zp_stage *s = &p->stages[0];
+  zp_tier_bytes b = zp_program_tier_bytes(p);
+  int64_t gone = s->flat_elements / 2, blocks = gone / 64;
+  cr_expect_eq(s->state_offloaded, gone);
+  cr_expect_eq(s->memory.optimizer, s->flat_elements * 4);
+  cr_expect(s->host_error < 0 && s->host_server_error >= 0);
+  cr_expect(b.down == 2 * gone * 4 && b.up == 2 * gone * 4);
+  cr_expect_eq(b.signs_down, 2 * (2 * blocks * 12 - gone * 4));
+  cr_expect_eq(b.signs_up, 2 * (blocks * 12 - gone * 4));
 }
 
 /* Every strategy that applies says so in one line, and the text names it. */

@@ -390,8 +390,27 @@ typedef struct zpd_owned {
   void *record;        /* pack, owner */
   zpd_int blocks;      /* of a record */
   zpd_int first;       /* of them the one that the first element begins */
-  zpd_int n;
+  zpd_int n;           /* owner: 0: momentum is new already */
 } zpd_owned; /* kernels zpd_owe, zpd_pack_owed, zpd_owner_update, zpd_apply_signs: a warp a block, grid-stride */
+
+/* 1-bit LAMB: zpk_lamb_fresh, or where there are records zpk_lamb_owner, over all segments; the largest ratio in every
+ * block of threads goes to updates.sums. */
+typedef struct zpd_fresh {
+  zpd_updates updates; /* zpk_lamb_frozen: these alone, kernel zpd_lamb_frozen, any grid */
+  const void *before;  /* NULL with records */
+  void *fresh;
+  double fresh_bias2;
+  const void *records; /* of n ranks, of so many blocks each, element 0 of the state being the first; else NULL */
+  zpd_int blocks, n;
+} zpd_fresh; /* kernel zpd_lamb_fresh: a grid as of zpd_square_segments */
+
+/* 0/1 Adam: as zpk_local_sum and zpk_local_decay (AdamW's), zpk_local_mean, zpk_local_weights of the elements of
+ * `update`; zpk_variance is the kernel zpd_variance with a zpd_update. */
+typedef struct zpd_local {
+  zpd_update update;
+  void *sum, *anchor;
+  double rate; /* add: the weight of this step; mean, weights: the sum of all weights */
+} zpd_local;   /* kernels zpd_local_add, zpd_local_mean, zpd_local_weights: a thread an element, grid-stride */
 
 typedef struct zpd_flat {
   void *y;

@@ -403,7 +403,7 @@ void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int6
 void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block);
 /* The owner's side. */
 typedef struct zpk_records {
-  int n; /* workers */
+  int n; /* workers; 0: momentum is new already */
   const void *records;
   int64_t blocks; /* of each record */
 } zpk_records;
@@ -423,6 +423,10 @@ void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weigh
  * Then the parameters, as zpk_lamb_apply, with steps that keep Adam's bound. */
 double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, const void *v, void *fresh,
                       double fresh_bias2, int64_t begin, int64_t end);
+/* With ZeRO 1, of an owner's elements, of which the first is element `first` of the records: momentum by the mean of
+ * what was sent, the variance by the gradient that it stands for, and the same ratio. Then zpk_owner_update. */
+double zpk_lamb_owner(const zpk_update *u, zpk_records in, int64_t first, void *m, const void *v, void *fresh,
+                      double fresh_bias2, int64_t count);
 void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* 0/1 Adam: v = beta2 v + (1 - beta2) (grad_scale grad)^2; sum += weight m; m = sum / total and sum = 0; anchor *=
  * keep; out = anchor - lr clamp(sum / total / denominator), `real` whatever the dtype, of the elements at the pointers.

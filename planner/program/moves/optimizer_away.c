@@ -1,6 +1,7 @@
 /* Optimizer state that lives off the device is updated on the host (arXiv 2101.06840), in pieces that follow each other
  * over all links: gradients down unless they are there, weights up unless they stay there, state from disks and back in
- * whole pages. Host memory: what the update reads and writes, and what is copied up once more.
+ * whole pages. Host memory: what the update reads and writes, and what is copied up once more. Of 1-bit Adam with ZeRO
+ * 1 gradients and weights move so until the variance freezes (signs.c).
  *
  * A delayed update (section 5.2 there) goes on beside the next step, which ends with its weights going up, and the next
  * gradients down to where these left: of those that are on the host already a copy. */
@@ -31,6 +32,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t up = positive(gone - zp_scope_offloaded(x, ZP_STATE_PARAMS));
   zp_host_pass pass = zp_host_update(l);
   zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, zp_gradients_come_down(l), ZP_WAIT_BY_STEP);
+  zp_move_warms_up(&move, x->choice->compress && zp_shards_state(x->choice));
   zp_emit_copy(x, &move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
   move.when = ZP_WHEN_AT_HOST_UPDATE;
   move.what = ZP_MOVE_PARAMETERS;
@@ -43,6 +45,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
     move.wait = ZP_WAIT_BY_NEXT;
   }
   move.what = ZP_MOVE_OPTIMIZER;
+  zp_move_warms_up(&move, false);
   bool takes_gradients = zp_gradients_come_down(l) == ZP_WHEN_AT_HOST_UPDATE;
   zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, update_bytes(l, takes_gradients), emit, user);
   if (!zp_on_disk(x, ZP_STATE_OPTIMIZER)) return;

@@ -89,7 +89,13 @@ static inline zp_move zp_move_begin(const zp_move_scope *x, const zp_move_strate
                    .count = 1,
                    .bucket = -1,
                    .times = x->moment == ZP_MOMENT_BUCKETS || x->moment == ZP_MOMENT_STEP ? 1 : x->microbatches,
-                   .ranks = 1};
+                   .ranks = 1,
+                   .share = 1};
+}
+/* From here on it is of steps before the variance freezes, if `is`: prices are of those after that. */
+static inline void zp_move_warms_up(zp_move *move, bool is) {
+  move->warmup = is;
+  move->share = !is;
 }
 /* What emits fills in the rest of a record, which may be used again. A copy of `elements` on a queue, unless there are
  * none. */

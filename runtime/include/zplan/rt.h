@@ -128,8 +128,9 @@ typedef struct zpr_stage {
    * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
    * for records. */
   int64_t error, server_error, host_error, host_server_error, host_records;
-  int64_t local_sum, anchor;      /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
-  int64_t fresh, momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step */
+  int64_t local_sum, anchor; /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
+  int64_t fresh,
+      momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step (ZeRO 1: -1) */
   int64_t scratch,
       scratch_bytes;    /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
   zpr_away params_away; /* of the elements of `params` */
@@ -347,7 +348,7 @@ typedef struct zpr_program {
   int64_t
       predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
   int64_t predicted_moves[ZPR_MOVE_COUNT];          /* bytes that offloading moves, all ranks together in one step */
-  int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance */
+  int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance, or less */
   int64_t predicted_warmup_data_bytes;              /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object
    * with the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */

@@ -140,7 +140,9 @@ typedef struct zp_move {
   int64_t times;        /* occurrences in a step, of one unit */
   int ranks;            /* that take part; 1 of a copy */
   bool mirrored;        /* its bytes are counted with another stage's record (ties) */
-  bool warmup;          /* only before the variance freezes (1-bit Adam); the others of `signs` only after that */
+  bool warmup;          /* only before the variance freezes (1-bit Adam); the others of signs.c only after that. Of 0/1
+                         * Adam in steps that sum gradients */
+  double share;         /* of the steps that a price is of: those that have it */
 } zp_move;
 /* The other ranks that take part, or the tier at the other end of a copy: ends that are no tier of the rank come last.
  */
@@ -272,12 +274,13 @@ const char *zp_moves_text(zp_arena *arena, const zp_program *program);
 typedef struct zp_traffic {
   int64_t tensor, data, pipeline, tie, expert;
   int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
+  double average_data; /* of the steps that a price is of; the same as `data` but for 0/1 Adam */
 } zp_traffic;
 zp_traffic zp_program_traffic(const zp_program *program);
 /* Bytes that all ranks together move in one step between device and host, and between host and disks. */
 typedef struct zp_tier_bytes {
   int64_t down, up, read, written;
-  int64_t signs_down, signs_up; /* 1-bit Adam: more of them once its variance is frozen */
+  int64_t signs_down, signs_up; /* 1-bit Adam: so many more once its variance is frozen; with ZeRO 1 fewer, below 0 */
 } zp_tier_bytes;
 zp_tier_bytes zp_program_tier_bytes(const zp_program *program);
 
