@@ -58,6 +58,7 @@ static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch, i
   spec->base = trained->base;
   spec->path = trained->path;
   spec->train.span = trained->train.span;
+  spec->train.adapt = trained->train.adapt; /* what PEFT's adapters are compared with */
   spec->cluster.trainer = ZP_TRAINER_ZPLAN;
   spec->train.init = (zp_initial){.path = "weights.json", .span = ZP_NO_SPAN};
   return spec;
@@ -81,8 +82,10 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
 static bool build(inference *i) {
   zp_run_state *run = i->run;
   zp_strings notes = {0};
-  const zp_weight_map *map =
+  zp_weight_map *map =
       zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder, NULL);
+  const char *adapters = run->options.adapters;
+  if (map && adapters && !zp_weights_add_adapters(run->arena, run->diags, i->spec, map, adapters, &notes)) return false;
   run->weights = map ? zp_weights_place(run->arena, run->diags, i->spec, map, i->folder, &notes) : NULL;
   if (!run->weights) return false;
   zp_search_options options = {.generated_only = true};

@@ -12,6 +12,7 @@ static void read_unread(zp_reader *reader, const zp_env *env, const zp_attr *att
 }
 
 static const zp_field weights_fields[] = {{"path", ZP_FIELD_STRING, .offset = offsetof(zp_initial, path)},
+                                          {"adapters", ZP_FIELD_STRING, .offset = offsetof(zp_initial, adapters)},
                                           {"drawn", ZP_FIELD_CUSTOM, .read = read_drawn},
                                           {"unread", ZP_FIELD_CUSTOM, .read = read_unread}};
 static const zp_function initials[] = {{"weights", 0, ZP_SCHEMA("weights", weights_fields, 1)}};
@@ -34,6 +35,7 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
     return;
   }
   read.path = zp_resolve(reader, read.span, read.path);
+  if (read.adapters) read.adapters = zp_resolve(reader, read.span, read.adapters);
   *init = read;
 }
 

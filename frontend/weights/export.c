@@ -214,11 +214,27 @@ static bool write_index(exporter *e) {
   return zp_out_file(e->out, "model.safetensors.index.json", text, strlen(text));
 }
 
+/* A weight that is a head, too, has no adapter there. */
+static bool can_merge(zp_diags *diags, const zp_model *model) {
+  for (int i = 0; i < model->adapters.len; i++) {
+    if (!zp_model_adapts_in_part(model, &model->adapters.data[i])) continue;
+    const zp_param *w = &model->params.data[model->adapters.data[i].weight];
+    zp_diag *d = zp_report(diags, ZP_Z0682, w->span,
+                           "the adapter of `%s` is of its embedding alone, and what else "
+                           "reads it has none: there is no one weight with the adapter added",
+                           w->name);
+    zp_diag_help(d, "`zplan export peft` writes the adapters by themselves");
+    return false;
+  }
+  return true;
+}
+
 bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export *job) {
   exporter e = {.arena = arena, .diags = diags, .job = job, .dtype = job->dtype};
   e.size = zp_weight_dtype_bytes(job->dtype);
   assert(e.size > 0 && job->map && job->checkpoint && job->config);
   e.merges = zp_merges_of(arena, job->model);
+  if (!can_merge(diags, job->model)) return false;
   lay_out(&e);
   e.out = zp_out_open(arena, diags, job->folder);
   if (!e.out) return false;

@@ -381,10 +381,13 @@ typedef struct zp_input {
   zp_span span;
 } zp_input;
 
-/* x w + scale x a b: w[k, n], a[k, r] and b[r, n], or transposed as w is; a and b are parameters of their own. */
+/* x w + scale dropout(x) a b: w[k, n], a[k, r] and b[r, n], or transposed as w is; a and b are parameters of their own.
+ * Of experts every one has its own, w[E, k, n] and so on. Of an embedding w[ids] + scale a[ids] b, w[V, n], a[V, r]. */
 typedef struct zp_adapter {
   int weight, a, b; /* indices into zp_model.params */
-  double scale;
+  zp_op of;         /* MATMUL, BATCHED_MATMUL or EMBEDDING: that one alone where others read the weight, too */
+  double scale, dropout;
+  int64_t stream; /* of the dropout */
 } zp_adapter;
 
 typedef struct zp_segment {
@@ -431,9 +434,12 @@ void zp_model_unfreeze(zp_model *model);
 /* Why the weight cannot have an adapter of that rank; NULL: it can. Arena. */
 const char *zp_model_refuse_adapter(const zp_model *model, int weight, int64_t rank);
 /* Gives a weight an adapter: `NAME.lora_A.weight` and `NAME.lora_B.weight` of a weight `NAME.weight`, with the start
- * values of PEFT: a uniform within 1 / sqrt(k) (Kaiming's with a slope of sqrt(5)), b zero. Requires: not refused; no
- * parts were inferred, or they are once more. */
-void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale);
+ * values of PEFT: a uniform within 1 / sqrt(k) (Kaiming's with a slope of sqrt(5)), b zero; of an embedding a zero and
+ * b normal. Embeddings and experts have no dropout, as in PEFT. Requires: not refused; no parts were inferred, or they
+ * are once more. */
+void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale, double dropout);
+/* Is the adapter of one use of its weight alone, so that it cannot be added to it? */
+bool zp_model_adapts_in_part(const zp_model *model, const zp_adapter *adapter);
 /* Is the parameter a matrix of an adapter? */
 bool zp_model_is_adapter(const zp_model *model, int param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);

@@ -193,16 +193,19 @@ typedef ZP_VEC(zp_name_pattern) zp_name_patterns;
 /* Where weights come from: a folder, relative to that of the .dz file as data is. Of a checkpoint of another model:
  * parameters that are drawn, and tensors that are not read. */
 typedef struct zp_initial {
-  const char *path; /* NULL: all are drawn */
+  const char *path;     /* NULL: all are drawn */
+  const char *adapters; /* a folder of PEFT; NULL: adapters are drawn */
   zp_name_patterns drawn, unread;
   zp_span span;
 } zp_initial;
 
-/* Low-rank adapters (LoRA, arXiv 2106.09685): a product x w of a weight in `of` gets + alpha / rank x a b. They are
- * trained, and of the model's own parameters those in zp_train.trained. */
+/* Low-rank adapters (LoRA, arXiv 2106.09685): a product x w of a weight in `of` gets + alpha / rank dropout(x) a b.
+ * They are trained, and of the model's own parameters those in zp_train.trained. */
 typedef struct zp_adapt {
-  int64_t rank; /* 0: none */
-  double alpha; /* 0: as the rank, so that the product is added as it is */
+  int64_t rank;   /* 0: none */
+  double alpha;   /* 0: as the rank, so that the product is added as it is */
+  double dropout; /* rate */
+  bool by_root;   /* alpha / sqrt(rank) instead (rsLoRA, arXiv 2312.03732) */
   zp_name_patterns of;
   zp_span span;
 } zp_adapt;
