@@ -74,9 +74,9 @@ static void report_small_blocks(zp_run_state *run, const zp_spec *spec, zp_diag_
       tile, tile);
 }
 
-/* Kernels of GPU trainers know one sequence, no tables of biases and no dropout. */
+/* Kernels on tensor cores know one sequence, no tables of biases and no dropout. */
 static void report_cpu_attention(zp_run_state *run, const zp_spec *spec, zp_diag_code code) {
-  for (int s = 0; s < spec->model->segments.len && is_gpu(spec); s++) {
+  for (int s = 0; s < spec->model->segments.len && is_gpu(spec) && zp_tensor_core_head(spec) > 0; s++) {
     const zp_graph *graph = spec->model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       const zp_node *node = &graph->nodes.data[n];
@@ -86,9 +86,8 @@ static void report_cpu_attention(zp_run_state *run, const zp_spec *spec, zp_diag
                          : node->attr.rate > 0     ? "`dropout`"
                                                    : NULL;
       if (!with) continue;
-      zp_diag *d =
-          zp_report(run->diags, code, node->span, "attention with %s is generated for CPU clusters only", with);
-      zp_diag_help(d, "trainers for CPU ranks compute it: choose a cluster of `std.hw.cpu_generic`");
+      zp_diag *d = zp_report(run->diags, code, node->span, "attention with %s is not generated for tensor cores", with);
+      zp_diag_help(d, "write `precision = \"fp32\"`, or choose a cluster of `std.hw.cpu_generic`");
       return;
     }
   }

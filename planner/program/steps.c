@@ -127,8 +127,11 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
                                   node->attr.heads / node->attr.kv_heads, grad) *
                ZP_MAX_WORKERS +
            zp_attention_bias_bytes(l, node, grad);
-  if (node->op == ZP_OP_ATTENTION_GRAD && zp_tensor_core_head(l->lowered->spec) > 0)
-    return zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, positions);
+  if (attends && l->lowered->spec->cluster.trainer == ZP_TRAINER_ZPLAN)
+    return zp_attention_bias_bytes(l, node, grad) +
+           (grad && zp_tensor_core_head(l->lowered->spec) > 0
+                ? zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, positions)
+                : 0);
   return bias_sum_bytes(l, node);
 }
 

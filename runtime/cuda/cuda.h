@@ -29,6 +29,8 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(attention_forward)                                                                                                 \
   X(attention_grad_q)                                                                                                  \
   X(attention_grad_kv)                                                                                                 \
+  X(bias_lines)                                                                                                        \
+  X(bias_grad)                                                                                                         \
   X(mma_forward)                                                                                                       \
   X(mma_forward_64)                                                                                                    \
   X(mma_forward_32)                                                                                                    \

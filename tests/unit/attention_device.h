@@ -7,41 +7,7 @@
 #include "attention_testing.h"
 #include "device_kernels.h"
 #include <zplan/buf.h>
-
-static inline zpd_attention device_args(const zpk_attention_args *a) {
-  return (zpd_attention){.B = a->B,
-                         .S = a->S,
-                         .H = a->H,
-                         .G = a->G,
-                         .hd = a->hd,
-                         .kv_heads_valid = a->kv_heads_valid,
-                         .scale = a->scale,
-                         .causal = a->causal,
-                         .layout = a->layout ? a->layout->id : 0,
-                         .q = a->q,
-                         .k = a->k,
-                         .v = a->v,
-                         .q_ld = a->q_ld,
-                         .k_ld = a->k_ld,
-                         .v_ld = a->v_ld,
-                         .o = a->o,
-                         .o_ld = a->o_ld,
-                         .lse = a->lse,
-                         .d_o = a->d_o,
-                         .d_o_ld = a->d_o_ld,
-                         .dq = a->dq,
-                         .dk = a->dk,
-                         .dv = a->dv,
-                         .dq_ld = a->dq_ld,
-                         .dk_ld = a->dk_ld,
-                         .dv_ld = a->dv_ld,
-                         .window = a->window,
-                         .softcap = a->softcap,
-                         .alibi_heads = a->alibi_heads,
-                         .first_head = a->first_head,
-                         .other_layouts = a->layout ? a->layout->others : 0,
-                         .lengths = a->lengths};
-}
+#include "../../runtime/cuda/attention_args.h"
 
 /* Rows of the packed matrix have 3 elements more than the heads, so only some rows begin at multiples of 16 bytes;
  * these begin all there, even of 32, where the head size allows. */
@@ -133,13 +99,13 @@ static inline host_object device_open_with(const char *text, const blocks *all, 
 
 /* On the plain f32 and f64 units. */
 static inline void run_plain_forward(const host_object *k, const problem *p) {
-  zpd_attention a = device_args(&p->a);
+  zpd_attention a = zpr_attention_args(&p->a);
   int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
   device_launch(k, "zpd_attention_forward", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
 }
 
 static inline void run_plain(const host_object *k, const problem *p) {
-  zpd_attention a = device_args(&p->a);
+  zpd_attention a = zpr_attention_args(&p->a);
   int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
   run_plain_forward(k, p);
   device_launch(k, "zpd_attention_grad_q", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
@@ -162,7 +128,7 @@ static inline void launch_mma(const host_object *k, const char *name, int kind, 
 }
 
 static inline void run_mma(const host_object *k, const problem *p, int head) {
-  zpd_attention a = device_args(&p->a);
+  zpd_attention a = zpr_attention_args(&p->a);
   int block = p->a.layout ? (int)p->a.layout->block : 0;
   size_t bytes = (size_t)(8 * a.B * a.H * even(a.S));
   a.facts = aligned_alloc(32, (bytes + 31) / 32 * 32);

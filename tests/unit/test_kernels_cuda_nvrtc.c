@@ -124,6 +124,32 @@ static void check(const char *arch, int head, bool f64) {
 Test(kernels_cuda_nvrtc, f32) { check("sm_80", 256, false); }
 Test(kernels_cuda_nvrtc, f64) { check("sm_90", 128, true); }
 
+/* Attention of T5: keys of another sequence, relative biases, dropout. */
+#define PAIRS "#define ZPD_CROSS\n#define ZPD_BIAS\n#define ZPD_DROPOUT\n"
+
+static void check_pairs(const char *arch, const char *text, const char *define, const char *const *names) {
+  zp_arena *arena = zp_arena_new("nvrtc");
+  const char *error = NULL;
+  if (!zp_nvrtc_use(arena, arch, &error)) cr_skip_test("%s", error);
+  char *log = compile(arena, text, arch, 64, define);
+  cr_expect_null(strstr(log, "): warning"), "%s: %s", arch, log);
+  for (; *names; names++) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "'%s'", *names);
+    const char *of = strstr(log, quoted);
+    cr_assert_not_null(of, "%s is not there", quoted);
+    cr_expect_eq(number_before(of, "bytes spill stores"), 0, "%s: %s spills", arch, quoted);
+    cr_expect_eq(number_before(of, "bytes stack frame"), 0, "%s: %s has arrays in memory", arch, quoted);
+  }
+  zp_arena_free(arena);
+}
+
+Test(kernels_cuda_nvrtc, pairs_f32) {
+  static const char *const names[] = {"zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv",
+                                      "zpd_bias_lines",        "zpd_bias_grad",        NULL};
+  check_pairs("sm_80", PAIRS "#include \"zpd_attention.cuh\"\n", NULL, names);
+}
+
 /* Attention on tensor cores: with all tiles of layouts, and dense alone. Tiles of 32 and 16 rows look up where the rows
  * of a step are in a few bytes of local memory. */
 static const char layouts_text[] = "#include \"zpd_device.h\"\n"

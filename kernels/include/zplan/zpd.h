@@ -164,10 +164,43 @@ typedef struct zpd_attention {
   zpd_int first_head, other_layouts; /* as zpk_attention_args.first_head, zpk_layout.others; the latter in texts with
                                         ZPD_HEAD_LAYOUTS, else 0 */
   const int *lengths; /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
-  void *facts;   /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
-                    [B, H]: log-sum-exp over log 2, sum of o * d_o */
+  void *facts;  /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
+                   [B, H]: log-sum-exp over log 2, sum of o * d_o */
+  zpd_int keys; /* as zpk_attention_args.keys; in texts with ZPD_CROSS, else 0 */
+  /* A relative bias, in texts with ZPD_BIAS, else NULL: what zpd_bias_lines has written; where its gradient is wanted
+   * also the sums of zpd_bias, which the kernel for queries writes. */
+  const void *lines;
+  const int *bucket;
+  void *bias_sums;
+  zpd_int buckets;
+  /* Dropout of probabilities, in texts with ZPD_DROPOUT: as zpk_attention_dropout. What has a word from keep_from on is
+   * kept and weighs `more`; keep_from 0: all is, and nothing else is read. */
+  zpd_uint seed;
+  double more;
+  zpd_int drop_queries, drop_groups;                            /* of a whole sample: queries, groups of four keys */
+  unsigned drop_step, keep_from, first_sample, stream_instance; /* no two of them are like an address */
 } zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv; zpd_mma_forward,
                     zpd_mma_grad_q, zpd_mma_grad_kv and these three with _64, _32 and _16 */
+
+/* ---- relative biases of attention: from the table to a line of a head, from sums of gradients to the table ---- */
+typedef struct zpd_bias {
+  zpd_int B, S, H, buckets, max_distance, causal;
+  const void *bias; /* [buckets, ld], */
+  void *d_bias;     /* and its gradient, which is added to */
+  zpd_int ld;
+  void *lines;   /* [H, 2 S] `real`: the bias of a key `behind` the query at behind + S - 1 */
+  int *bucket;   /* [2 S]: the bucket of every distance, likewise; NULL: nobody asks */
+  zpd_int tiles; /* zpd_bias_tiles */
+  void *sums;    /* [B, H, tiles, buckets] `real`: of the scores' gradients, by tiles of queries */
+} zpd_bias;      /* kernels zpd_bias_lines, zpd_bias_grad: grid-stride */
+#ifndef __CUDACC_RTC__
+/* Bytes of lines, of buckets behind them, of sums. */
+static inline zpd_int zpd_bias_line_bytes(zpd_int H, zpd_int S, zpd_int real_bytes) { return 2 * H * S * real_bytes; }
+static inline zpd_int zpd_bias_bucket_bytes(zpd_int S) { return 2 * S * (zpd_int)sizeof(int); }
+static inline zpd_int zpd_bias_sum_bytes(zpd_int B, zpd_int H, zpd_int tiles, zpd_int buckets, zpd_int real_bytes) {
+  return B * H * tiles * buckets * real_bytes;
+}
+#endif
 
 /* ---- mixture of experts: as zpk_top_k_gate, zpk_top_k_gate_grad, zpk_dispatch, zpk_combine, zpk_combine_grad over all
  * samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places. ----
@@ -449,6 +482,10 @@ enum {
   ZPD_UPDATE_ELEMENTS = 4096    /* optimizer: elements of a segment that a block takes at a time */
 };
 
+#ifndef __CUDACC_RTC__
+static inline zpd_int zpd_bias_tiles(zpd_int S) { return (S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS; }
+#endif
+
 /* ---- geometry of zpd_mma_*: as the kernels are compiled, and as they must be launched ----
  * A block of 128 threads takes a tile of rows (queries; keys in grad_kv) of head y of sample z, and walks over the rows
  * of the other side by steps. `head`: ZPD_HEAD, which the text was compiled with. Dense attention and layouts whose
@@ -470,6 +507,11 @@ enum {
   ZPD_MMA_SHARED_BYTES = 99 * 1024,      /* of sm_86, sm_89, sm_120; the others since sm_80 have more */
   ZPD_MMA_SHARED_BYTES_VOLTA = 96 * 1024 /* of sm_70, sm_72 */
 };
+
+#ifndef __CUDACC_RTC__
+/* Bytes of zpd_attention.facts. */
+static inline zpd_int zpd_mma_facts_bytes(zpd_int B, zpd_int H, zpd_int S) { return 8 * B * H * ((S + 1) / 2 * 2); }
+#endif
 
 /* Columns of a head, with zeros behind them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
