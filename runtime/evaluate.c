@@ -109,6 +109,7 @@ void zpr_evaluate(zpr *c, FILE *out) {
   e.match = zpr_alloc(c, (size_t)e.samples, sizeof *e.match);
   c->state->look = add_rows;
   c->state->look_arg = &e;
+  c->state->look_row = -1;
   for (int64_t first = 0; first < e.samples; first += p->batch) {
     zpr_data_load(c, c->state->data, first);
     zpr_run_forwards(c);

@@ -86,10 +86,9 @@ static char *load(const char *path, size_t *bytes) {
   return NULL;
 }
 
-/* CPU ranks that share every layer can look. */
+/* Ranks that share every layer can look. */
 static const char *cannot(const zpr *c, bool sample) {
   const zpr_program *p = c->program;
-  if (p->device_image) return "the trainer is one for GPUs";
   if (p->pipeline > 1 || p->data > 1) return "it has several stages or replicas";
   if (p->n_inputs < 2 && p->n_named == 0) return "the model has no labels";
   if (sample && p->n_named > 0 && !p->decode) return "the model has no text to go on with";
@@ -104,7 +103,7 @@ static bool answer(zpr *c, const zpr_request *r, zpr_error *error) {
   }
   c->training = false;
   if (r->sample)
-    zpr_sample(c, r, out);
+    zpr_sample_texts(c, r, out);
   else
     zpr_evaluate(c, out);
   bool good = !ferror(out);

@@ -1,7 +1,6 @@
-/* A trained model is looked at instead of trained on: `zplan sample` and `zplan eval`. CPU ranks that share
- * every layer run the forward passes that validation runs, or those of some positions, and what the loss is made of,
- * the logits, is handed to whoever looks: on every rank, so that all choose the same tokens, and the first one writes.
- */
+/* A trained model is looked at instead of trained on: `zplan sample` and `zplan eval`. Ranks that share every layer run
+ * the forward passes that validation runs, or those of some positions, and what the loss is made of, the logits, is
+ * handed to whoever looks: on the host, on every rank, so that all choose the same tokens, and the first one writes. */
 #ifndef ZPLAN_RT_INFER_H
 #define ZPLAN_RT_INFER_H
 
@@ -34,7 +33,7 @@ static inline double zpr_logit(zpk_dtype dtype, const zpr_looked *seen, int64_t 
 }
 
 /* ---- sample.c ---- */
-void zpr_sample(zpr *c, const zpr_request *request, FILE *out);
+void zpr_sample_texts(zpr *c, const zpr_request *request, FILE *out);
 /* The next token by logits of `vocabulary` words; u in [0, 1) decides where the temperature is not
  * 0. `order` has room for as many. */
 int32_t zpr_choose(const zpr_request *request, const double *logits, int32_t *order, int64_t vocabulary, double u);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "data.h"
 #include "device.h"
 #include "infer.h"
 #include "state.h"
@@ -31,8 +32,9 @@ typedef struct sampler {
 static void keep_row(void *arg, const zpr_looked *seen) {
   sampler *s = arg;
   const zpr_program *p = s->c->program;
-  if (s->row >= seen->rows) return;
-  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, seen, s->row, v);
+  int64_t row = s->row - seen->first;
+  if (row < 0 || row >= seen->rows) return;
+  for (int64_t v = 0; v < p->vocabulary; v++) s->logits[v] = zpr_logit(p->dtype, seen, row, v);
 }
 
 /* Larger logits first, of equal ones the lower token. */
@@ -81,12 +83,14 @@ static void load_tokens(zpr *c, const int32_t *ids, int64_t n) {
 }
 
 /* Inputs of an encoder-decoder: the prompt is what the encoder reads, with its length where the model has lengths; the
- * text is the decoder's input. Of CPU ranks: inputs are where they are read. */
+ * text is the decoder's input. */
 static void load_pair(zpr *c, const int32_t *prompt, int64_t length, const int32_t *ids, int64_t n) {
   const zpr_program *p = c->program;
+  int64_t bytes = zpr_named_at(c, p->n_named, 0), size = sizeof(int32_t);
+  int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), bytes / size);
   for (int i = 0; i < p->n_named; i++) {
     const zpr_named *named = &p->named[i];
-    int32_t *to = (int32_t *)(uintptr_t)zpr_input(c, i, 0);
+    int32_t *to = inputs + zpr_named_at(c, i, 0) / size;
     bool text = i == p->text_input;
     for (int64_t k = 0; k < named->elements; k++) {
       if (named->labels)
@@ -97,6 +101,7 @@ static void load_pair(zpr *c, const int32_t *prompt, int64_t length, const int32
         to[k] = text ? (k < n ? ids[k] : 0) : k < length ? prompt[k] : 0;
     }
   }
+  zpr_tokens_close(c);
 }
 
 static double seconds(void) {
@@ -113,11 +118,11 @@ static void find_logits(sampler *s, int64_t prompt, int64_t n) {
   else
     load_tokens(c, s->text[prompt].ids, n);
   if (!c->program->decode || s->request->whole) {
-    s->row = n - 1;
+    c->state->look_row = s->row = n - 1;
     zpr_run_forwards(c);
     return;
   }
-  s->row = 0;
+  c->state->look_row = s->row = 0;
   c->program->decode(c, (zpr_positions){s->done, n - s->done});
   s->done = n;
 }
@@ -184,7 +189,7 @@ static void write_shares(const sampler *s, FILE *out) {
           (long long)s->prompts, s->prompt_s, (long long)s->tokens, s->text_s);
 }
 
-void zpr_sample(zpr *c, const zpr_request *request, FILE *out) {
+void zpr_sample_texts(zpr *c, const zpr_request *request, FILE *out) {
   sampler s = {.c = c, .request = request};
   s.text = zpr_alloc(c, (size_t)request->n_prompts, sizeof *s.text);
   s.logits = zpr_alloc(c, (size_t)c->program->vocabulary, sizeof *s.logits);

@@ -24,12 +24,13 @@ typedef struct zpr_open_state {
 } zpr_open_state;
 
 /* Logits of a forward pass, as zpr_ce_stats has them: [ranks, rows, V], of which a row's classes are those of all ranks
- * in order; or without labels the statistics of squared errors. */
+ * in order; or without labels the statistics of squared errors. On the host, of the rows from number `first` on. */
 typedef struct zpr_looked {
   int loss;
   const void *logits;
   int64_t ranks, rows, V, classes;
   const int32_t *labels, *lengths;
+  int64_t first;
 } zpr_looked;
 
 struct zpr_state {
@@ -52,17 +53,18 @@ struct zpr_state {
   zpr_partial *partial;
   zpr_log *log;
   zpr_profile *profile; /* NULL: no step is measured */
-  /* Whoever looks at the logits of a forward pass; NULL: nobody. CPU ranks. */
+  /* Whoever looks at the logits of a forward pass; NULL: nobody. */
   void (*look)(void *arg, const zpr_looked *seen);
   void *look_arg;
   int64_t stale_at;            /* step of a checkpoint whose stale weights are to be loaded; -1: none */
+  int64_t look_row;            /* a GPU need not show other rows than this one; -1: it shows all */
   zpr_data *data;              /* trained on; NULL: none is opened */
   char initial[4096];          /* folder of the weights that the run began with; "": they were drawn. Rank 0 */
   char algorithms[256];        /* algorithms.c: of this run's products, from the first step on; "": they have none */
   char algorithms_before[256]; /* those of the checkpoint that the run goes on from; rank 0 */
 };
 
-/* cpu/look.c: to whoever looks, from a rank's part of the classes. */
+/* look.c of the back end: to whoever looks, from a rank's part of the classes, where the device has them. */
 void zpr_show(zpr *c, const zpr_looked *part);
 
 /* Memory of the runtime itself; ends the run with Z0822 when there is none. Zeroed. */

@@ -24,13 +24,13 @@ static const char *row_step(const zp_cuda_text *t) {
 }
 static const char *rows_end(const zp_cuda_text *t) { return t->program->n_partial > 0 ? "end" : "a.rows"; }
 
-/* All rows in turn; with sums over columns the rows of the block's chunk. */
+/* All rows from the first one on in turn; with sums over columns the rows of the block's chunk. */
 static void open_rows(zp_cuda_text *t) {
   bool block = t->sharing == ZP_CUDA_BLOCK, sums = t->program->n_partial > 0;
   const char *end = rows_end(t);
   const char *first = sums    ? block ? "a.rows * chunk / a.chunks" : "a.rows * chunk / a.chunks + warp"
-                      : block ? "blockIdx.x"
-                              : "(zpd_int)blockIdx.x * ZPD_WARPS + warp";
+                      : block ? "a.first + blockIdx.x"
+                              : "a.first + (zpd_int)blockIdx.x * ZPD_WARPS + warp";
   if (sums) zp_buf_line(&t->out, "const zpd_int chunk = blockIdx.x, end = a.rows * (chunk + 1) / a.chunks;");
   if (!t->ahead) {
     zp_cuda_open(t, zp_format(t->arena, "for (zpd_int row = %s; row < %s; row += %s) {", first, end, row_step(t)));

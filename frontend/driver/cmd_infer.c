@@ -1,6 +1,6 @@
-/* zplan sample and zplan eval: a trained model is looked at. A trainer for CPU ranks is generated from the model, with
- * nothing of the plan that it was trained by, starts from the checkpoint's weights in f32, and answers a request
- * instead of training (runtime/infer.c). */
+/* zplan sample and zplan eval: a trained model is looked at. A trainer for CPU ranks or GPUs is generated from the
+ * model, with nothing of the plan that it was trained by (infer_spec.c), starts from the checkpoint's weights in f32,
+ * and answers a request instead of training (runtime/infer.c). */
 #include "driver.h"
 #include <zplan/buf.h>
 #include <zplan/json.h>
@@ -30,40 +30,6 @@ enum { USUAL_NEW_TOKENS = 64, EVAL_BATCH = 4 };
 
 /* ---- the trainer ---- */
 
-/* Everything but the model: tensor ranks, no moments, nothing recomputed. */
-static const char here[] =
-    "use std.hw\n"
-    "model m(V = 8, S = 8, d = 8) {\n"
-    "  input tokens: i32[B, S]\n  input labels: i32[B, S]\n  param w: [V, d]\n"
-    "  x = embedding(tokens, w)\n  output loss = cross_entropy(matmul(x, transpose(w)), labels)\n}\n"
-    "cluster here { nodes = 1  node = std.hw.cpu_generic(cores = %ld, memory = %ldMiB) }\n"
-    "train { model = m  data = synthetic(seed = 1)  batch = %d  steps = 1  precision = \"%s\"\n"
-    "  optimizer = sgd(lr = 1.0)  dropout = 0.0 }\n"
-    "plan { tensor = %d  pipeline = 1  zero = 0  recompute = \"none\"  loss_chunks = 1  memory <= 100%% }\n";
-
-static zp_spec *spec_for(zp_run_state *run, const zp_spec *trained, int batch, int ranks) {
-  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
-  const char *precision = trained->train.precision == ZP_PREC_F64 ? "fp64" : "fp32";
-  zp_model_unfreeze(trained->model); /* forward keeps only what gradients need, and decoding needs keys and values */
-  /* Gradients have a place in the arena that nothing is written to: it takes addresses and no memory. */
-  int64_t gradients = zp_model_trained_parameters(trained->model) * (trained->train.precision == ZP_PREC_F64 ? 8 : 4);
-  long mib = pages / 1024 * (page / 1024) + (long)(gradients >> 20);
-  if (run->options.hostfile) mib *= ranks; /* they may be on as many machines */
-  const char *text = zp_format(run->arena, here, cores > 0 ? cores : 1, mib, batch, precision, ranks);
-  zp_source_text source = {.path = "here.dz", .text = text, .len = strlen(text)};
-  zp_load_options options = {.gpus = ranks, .library_dir = run->options.load.library_dir};
-  zp_spec *spec = zp_load(run->arena, run->diags, source.path, &source, 1, &options);
-  if (!spec) return NULL;
-  spec->model = trained->model;
-  spec->base = trained->base;
-  spec->path = trained->path;
-  spec->train.span = trained->train.span;
-  spec->train.adapt = trained->train.adapt; /* what PEFT's adapters are compared with */
-  spec->cluster.trainer = ZP_TRAINER_ZPLAN;
-  spec->train.init = (zp_initial){.path = "weights.json", .span = ZP_NO_SPAN};
-  return spec;
-}
-
 static const char *tree_of(const inference *i) {
   if (i->run->options.output) return i->run->options.output;
   return zp_format(i->run->arena, "%s.%s", i->spec->model->name, i->name);
@@ -74,6 +40,7 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
   zp_run_state *run = i->run;
   zp_span where = ZP_NO_SPAN;
   const char *why = zp_trainer_cannot_decode(run->arena, plan, &where);
+  if (!plan->spec->cluster.node.device.is_cpu) why = "GPUs do not keep keys and values yet";
   const char *place = why && where.file >= 0 ? zp_diags_place(run->diags, run->arena, where) : "";
   if (why) fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
   return !why;
@@ -381,8 +348,9 @@ int zp_cmd_sample(zp_run_state *run) {
     return zp_usage_error("--eod names a token of a tokenizer: say --tokenizer FILE.json, too");
   if (o->temperature == 0 && (o->top_k || o->top_p < 1 || o->seed))
     return zp_usage_error("--top-k, --top-p and --seed are about tokens that --temperature draws");
+  if (!zp_inference_options(run)) return ZP_EXIT_USAGE;
   const zp_spec *trained = open_model(&i);
-  if (trained) i.spec = spec_for(run, trained, 1, i.ranks);
+  if (trained) i.spec = zp_inference_spec(run, trained, 1, i.ranks);
   if (!i.spec || !looks_back(&i) || !read_tokenizer(&i) || !write_request(&i) || !build(&i))
     return finish(&i, ZP_EXIT_ERROR);
   int status;
@@ -404,8 +372,9 @@ int zp_cmd_eval(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (o->files.len < 1 || o->files.len > 2 || !o->data)
     return zp_usage_error("usage: zplan eval CHECKPOINT [FILE.dz] --data FILE");
+  if (!zp_inference_options(run)) return ZP_EXIT_USAGE;
   const zp_spec *trained = open_model(&i);
-  if (trained) i.spec = spec_for(run, trained, EVAL_BATCH, i.ranks);
+  if (trained) i.spec = zp_inference_spec(run, trained, EVAL_BATCH, i.ranks);
   if (i.spec) i.spec->train.data = zp_data_at(trained, o->data);
   if (!i.spec || !zp_find_words(run, i.folder->path, &i.spec->train.data) || !build(&i))
     return finish(&i, ZP_EXIT_ERROR);

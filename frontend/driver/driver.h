@@ -183,6 +183,10 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec);
 /* zp_find_toolchain with the architecture of a GPU cluster. Requires: zp_can_generate. */
 zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
+/* infer_spec.c: whether the options of sample and eval say what to run on; else it has said what is wrong. */
+bool zp_inference_options(const zp_run_state *run);
+/* The trained model on ranks that share every layer, in f32, or f64 if it was trained so. NULL after saying why. */
+zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch, int ranks);
 
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */

@@ -232,7 +232,7 @@ void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first
                .lengths = lengths,
                .out = stat};
   zpr_parallel(c, rows, ROW_GRAIN, ce_stats, &a);
-  zpr_show(c, &(zpr_looked){loss, logits, 1, rows, V, classes, labels, lengths});
+  zpr_show(c, &(zpr_looked){loss, logits, 1, rows, V, classes, labels, lengths, 0});
 }
 
 static void ce_loss(void *arg, int64_t begin, int64_t end, int worker) {

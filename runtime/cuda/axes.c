@@ -78,9 +78,9 @@ void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t
 
 void zpr_squared_error(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols, void *stat) {
   assert(rows >= 1 && cols >= 1 && loss >= 0 && loss < zpr_n_losses(c->program));
-  (void)loss;
   zpd_squared_error_args a = {.x = x, .target = target, .to = stat, .rows = rows, .cols = cols};
   zpr_launch(c, &c->state->device->kernels.squared_error, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
+  zpr_cuda_show_errors(c, loss, stat, rows);
 }
 
 void zpr_squared_error_grad(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols,

@@ -31,6 +31,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(attention_grad_kv)                                                                                                 \
   X(bias_lines)                                                                                                        \
   X(bias_grad)                                                                                                         \
+  X(attention_stretch)                                                                                                 \
   X(mma_forward)                                                                                                       \
   X(mma_forward_64)                                                                                                    \
   X(mma_forward_32)                                                                                                    \
@@ -187,6 +188,9 @@ void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size)
 /* ---- beside.c: what moves while units compute ---- */
 void zpr_cuda_beside_open(zpr *c);
 void zpr_cuda_beside_close(zpr *c);
+
+/* ---- look.c ---- */
+void zpr_cuda_show_errors(zpr *c, int loss, const void *stat, int64_t rows);
 
 /* ---- tokens.c ---- */
 void zpr_cuda_tokens_close(zpr *c);

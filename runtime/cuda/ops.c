@@ -24,9 +24,11 @@ static int64_t blocks_of_rows(const zpr *c, int64_t rows, int tiles) {
 
 void zpr_rows(zpr *c, const zpr_rows_call *call) {
   assert(call->rows >= 0 && call->n_sums >= 0 && (call->workspace || call->n_sums == 0));
+  assert(call->first >= 0 && (call->first == 0 || call->n_sums == 0));
   assert(call->n_in <= ZPD_OPERANDS && call->n_out <= ZPD_OPERANDS && call->n_sums <= ZPD_OPERANDS);
   int tiles = call->device->tiles;
-  zpd_rows a = {.rows = call->rows,
+  zpd_rows a = {.first = call->first,
+                .rows = call->first + call->rows,
                 .seed = c->program->seed,
                 .step = (zpd_uint)c->step,
                 .instance = (zpd_uint)call->instance,
@@ -84,6 +86,7 @@ void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first
               .vocabulary = classes,
               .rows = rows};
   zpr_launch(c, &c->state->device->kernels.ce_stats, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
+  zpr_show(c, &(zpr_looked){loss, logits, 1, rows, V, classes, labels, lengths, 0});
 }
 
 /* Into a double of the device, which zpr_collect_loss fetches once a step. */

@@ -3,7 +3,7 @@
 
 decode.dz has every kind of layer that can be continued position by position, trained in its relative bias alone, t5.dz an encoder that is done
 once: greedy and drawn tokens with and without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they
-are printed with 12 digits). `zplan eval` of three ranks says what one says. What reads several positions otherwise takes whole passes, and a line
+are printed with 12 digits). `zplan eval` of three ranks says what one says. decode_gpu.dz likewise on the emulated GPU. What reads several positions otherwise takes whole passes, and a line
 says so. Two that share a folder answer each its own question.
 """
 import concurrent.futures
@@ -16,6 +16,7 @@ import harness  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONG = "0123456789:;<!#%&*()+,-./0123456789"
+GPU = ("--arch", "host")
 PREFIX = """use std.nn
 use std.hw
 model prefix(V = 61, S = 16, P = 4, d = 16) {
@@ -45,6 +46,11 @@ def sample(place, *words):
     return outcome, json.loads(outcome.out) if outcome.status == 0 else {}
 
 
+def distance(one, other):
+    """Of the logarithms of shares."""
+    return max(abs(x - y) for a, b in zip(one["logprobs"], other["logprobs"]) for x, y in zip(a, b))
+
+
 def compare(tally, name, place, *words, ranks=1):
     """The same tokens, as likely as without kept keys and values on one rank."""
     outcome, kept = sample(place, *words, *(("--ranks", ranks) if ranks > 1 else ()))
@@ -52,8 +58,7 @@ def compare(tally, name, place, *words, ranks=1):
     good = outcome.status == plain.status == 0 and kept["tokens"] == whole["tokens"] and all(kept["tokens"])
     if not tally.check("%s: the same tokens" % name, good, outcome.tail() + plain.tail()):
         return
-    apart = max(abs(x - y) for a, b in zip(kept["logprobs"], whole["logprobs"]) for x, y in zip(a, b))
-    tally.check("%s: as likely" % name, apart <= 1e-11, "%.3g" % apart)
+    tally.check("%s: as likely" % name, distance(kept, whole) <= 1e-11, "%.3g" % distance(kept, whole))
     told = "without kept keys and values" in plain.err and "without kept" not in outcome.err and "whole sample" not in outcome.err
     tally.check("%s: it is told how" % name, told and "tokens/s" in outcome.err, outcome.err + plain.err)
 
@@ -79,6 +84,22 @@ def evaluate(tally, folder, place):
         tally.check("eval on three ranks", same, "%s %s" % (one, three))
 
 
+def look_on_gpu(tally, folder, place):
+    """The emulated GPU says what CPU ranks say, one and two of them: texts to the token, shares and losses."""
+    text = os.path.join(folder, "short.txt")
+    with open(text, "w") as file:
+        file.write("%s\n%s\n" % (LONG, LONG[5:]))
+    asked = ("--prompt", LONG, "--tokens", 3, "--temperature", 1, "--seed", 5)
+    (one, cpu), (two, gpu) = sample(place, *asked), sample(place, *asked, *GPU, "--no-cache")
+    if tally.check("GPU: whole passes", one.status == two.status == 0 and cpu["tokens"] == gpu["tokens"], one.tail() + two.tail()):
+        tally.check("GPU: as likely", distance(cpu, gpu) <= 1e-11, "%.3g" % distance(cpu, gpu))
+    got = [harness.zplan("eval", place, "--data", text, *words, "--json", "-o", place + "-eval") for words in ((), GPU + ("--ranks", 2))]
+    if tally.check("GPU: eval", all(outcome.status == 0 for outcome in got), got[0].tail() + got[1].tail()):
+        cpu, gpu = (json.loads(outcome.out) for outcome in got)
+        same = cpu["accuracy"] == gpu["accuracy"] and abs(cpu["loss"] - gpu["loss"]) <= 1e-11 and cpu["tokens"] == gpu["tokens"] > 0
+        tally.check("GPU: eval on two ranks", same, "%s %s" % (cpu, gpu))
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -90,6 +111,9 @@ def main():
             two_at_once(tally, place)
             compare(tally, "three ranks", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28, ranks=3)
             evaluate(tally, folder, place)
+        place = checkpoint(tally, folder, "gpu", os.path.join(HERE, "decode_gpu.dz"))
+        if place:
+            look_on_gpu(tally, folder, place)
         place = checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
         if place:
             compare(tally, "encoder and decoder", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)

@@ -40,6 +40,7 @@ static const char *const kernels[] = {
     "zpd_attention_forward",
     "zpd_attention_grad_q",
     "zpd_attention_grad_kv", /* the first three: also in f64 */
+    "zpd_attention_stretch",
     "zpd_embedding",
     "zpd_embedding_grad",
     "zpd_position_grad",
@@ -104,8 +105,8 @@ static void check(const char *arch, int head, bool f64) {
   const char *error = NULL;
   if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
   char *log = compile(arena,
-                      "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_MUON\n#define ZPD_ONE_BIT_LAMB\n#define "
-                      "ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n",
+                      "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_MUON\n#define "
+                      "ZPD_ONE_BIT_LAMB\n#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n",
                       arch, head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
   for (int i = 0; i < KERNELS; i++) {

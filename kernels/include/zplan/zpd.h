@@ -61,14 +61,14 @@ static inline int zpd_row_chunks(zpd_int rows) {
 }
 #endif
 
-/* Operands as in zpk_row_args. gridDim.y: the tiles of columns that the kernel cuts rows into, or 1. Without column
- * sums: any gridDim.x; blocks share the rows out. With sums: gridDim.x == chunks, block b takes the rows of chunk b,
- * [rows * b / chunks, rows * (b + 1) / chunks). */
+/* Operands as in zpk_row_args, of row 0 on. gridDim.y: the tiles of columns that the kernel cuts rows into, or 1.
+ * Without column sums: any gridDim.x; blocks share the rows out. With sums: gridDim.x == chunks, block b takes the rows
+ * of chunk b, [rows * b / chunks, rows * (b + 1) / chunks). */
 typedef struct zpd_rows {
   const void *in[ZPD_OPERANDS];
   void *out[ZPD_OPERANDS], *partial[ZPD_OPERANDS], *sum[ZPD_OPERANDS];
   zpd_int in_ld[ZPD_OPERANDS], out_ld[ZPD_OPERANDS];
-  zpd_int rows;
+  zpd_int first, rows;           /* the first row, 0 with column sums; the number behind the last one */
   zpd_uint seed, step, instance; /* of the random stream, as in zpk_row_args */
   zpd_int first_sample, first_column, logical_columns;
   unsigned *tickets;   /* [gridDim.y][ZPD_TICKETS_OF_TILE], all 0, and 0 again when the kernel ends */
@@ -201,6 +201,13 @@ static inline zpd_int zpd_bias_sum_bytes(zpd_int B, zpd_int H, zpd_int tiles, zp
   return B * H * tiles * buckets * real_bytes;
 }
 #endif
+
+/* ---- attention of queries first .. first + gridDim.x - 1 of every sample alone, as zpk_attention_stretch; causal, of
+ * one sequence, without lengths ---- */
+typedef struct zpd_stretch {
+  zpd_attention of;
+  zpd_int first;
+} zpd_stretch; /* kernel zpd_attention_stretch, in texts with ZPD_DECODE; gridDim.y: H, .z: B */
 
 /* ---- mixture of experts: as zpk_top_k_gate, zpk_top_k_gate_grad, zpk_dispatch, zpk_combine, zpk_combine_grad over all
  * samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places. ----
