@@ -55,9 +55,12 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_on_disk(x, ZP_STATE_OPTIMIZER) ? "on disks, which read it twice" : "on the host");
 }
 
-/* The device's pieces of parameters would have to come up for every pass. */
+/* The device's pieces of parameters would have to come up for every pass. What 1-bit LAMB does once its variance is
+ * frozen the host has no pass for. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!zp_asks_for_lengths(&spec->train)) return NULL;
+  if (c->compress && c->home[ZP_STATE_OPTIMIZER].eighths > 0)
+    return "1-bit lamb does not go with optimizer state off the device";
   if (c->home[ZP_STATE_GRADIENTS].eighths > c->home[ZP_STATE_OPTIMIZER].eighths ||
       c->home[ZP_STATE_PARAMS].eighths > c->home[ZP_STATE_OPTIMIZER].eighths)
     return "of lamb and adafactor no more of gradients or parameters is off the device than of optimizer state";
