@@ -14,26 +14,6 @@
 
 static bool is_lamb(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_LAMB; }
 
-bool zp_asks_for_lengths(const zp_train *train) {
-  return train->optimizer == ZP_OPT_LAMB || train->optimizer == ZP_OPT_ADAFACTOR;
-}
-
-zp_move_when zp_gradients_come_down(const zp_lowered *l) {
-  return is_lamb(l) ? ZP_WHEN_AT_HOST_LENGTHS : ZP_WHEN_AT_HOST_UPDATE;
-}
-
-/* Weights of the state are as wide as a moment. */
-zp_host_pass zp_host_lengths(const zp_lowered *l) {
-  int moments = zp_update_state_bytes(l) - l->average_bytes - l->stat_bytes;
-  if (!zp_asks_for_lengths(&l->spec->train)) return (zp_host_pass){0, 0};
-  return is_lamb(l) ? (zp_host_pass){l->stat_bytes + moments, moments} : (zp_host_pass){l->stat_bytes, 0};
-}
-
-zp_host_pass zp_host_update(const zp_lowered *l) {
-  int all = zp_update_state_bytes(l);
-  return (zp_host_pass){all, is_lamb(l) ? l->stat_bytes + l->average_bytes : all};
-}
-
 static bool applies(const zp_move_scope *x) {
   return zp_eighths_away(x, ZP_STATE_OPTIMIZER) > 0 && zp_asks_for_lengths(&x->lowered->spec->train);
 }
@@ -75,9 +55,12 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_on_disk(x, ZP_STATE_OPTIMIZER) ? "on disks, which read it twice" : "on the host");
 }
 
-/* The device's pieces of parameters would have to come up for every pass. */
+/* The device's pieces of parameters would have to come up for every pass. What 1-bit LAMB does once its variance is
+ * frozen the host has no pass for. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!zp_asks_for_lengths(&spec->train)) return NULL;
+  if (c->compress && c->home[ZP_STATE_OPTIMIZER].eighths > 0)
+    return "1-bit lamb does not go with optimizer state off the device";
   if (c->home[ZP_STATE_GRADIENTS].eighths > c->home[ZP_STATE_OPTIMIZER].eighths ||
       c->home[ZP_STATE_PARAMS].eighths > c->home[ZP_STATE_OPTIMIZER].eighths)
     return "of lamb and adafactor no more of gradients or parameters is off the device than of optimizer state";

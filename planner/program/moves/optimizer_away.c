@@ -13,11 +13,6 @@ static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE
 
 static int64_t positive(int64_t value) { return value > 0 ? value : 0; }
 
-int64_t zp_state_pages(const zp_move_scope *x) {
-  int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
-  return x->together ? gone : zp_round_up(gone, ZP_PAGE_BYTES / 2);
-}
-
 /* With mixed precision weights are written beside the master copy. */
 static int update_bytes(const zp_lowered *l, bool takes_gradients) {
   zp_host_pass pass = zp_host_update(l);
