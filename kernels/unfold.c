@@ -21,8 +21,9 @@ static reach windows_with(const zpk_unfold_args *a, int dimension, int64_t posit
 #define TEMPLATE "unfold_template.h"
 #include "every_dtype.h"
 
-static void check(const zpk_unfold_args *a, int64_t begin, int64_t end, const int64_t tasks[2]) {
-  assert(a->samples >= 1 && a->cols >= 1 && begin >= 0 && begin <= end && end <= a->samples * tasks[0] * tasks[1]);
+static void check(const zpk_unfold_args *a, int64_t begin, int64_t end, int64_t rows) {
+  assert(a->samples >= 1 && a->cols >= 1 && begin >= 0 && begin <= end && end <= a->samples * rows);
+  assert(a->first >= 0 && a->n >= 1 && a->first + a->n <= a->count[0] * a->count[1]);
   for (int i = 0; i < 2; i++) {
     assert(a->size[i] >= 1 && a->kernel[i] >= 1 && a->stride[i] >= 1 && a->padding[i] >= 0 && a->count[i] >= 1);
     assert((a->count[i] - 1) * a->stride[i] + a->kernel[i] <= a->size[i] + 2 * a->padding[i]);
@@ -31,12 +32,12 @@ static void check(const zpk_unfold_args *a, int64_t begin, int64_t end, const in
 
 void zpk_unfold(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end) {
   assert(dtype <= ZPK_F16);
-  check(a, begin, end, a->count);
+  check(a, begin, end, a->n);
   ZPK_BY_DTYPE(dtype, unfold, a, begin, end);
 }
 
 void zpk_unfold_grad(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end) {
   assert(dtype <= ZPK_F16);
-  check(a, begin, end, a->size);
+  check(a, begin, end, a->size[0] * a->size[1]);
   ZPK_BY_DTYPE(dtype, unfold_grad, a, begin, end);
 }

@@ -1,9 +1,9 @@
 /* Windows over positions in one dtype: see unfold.c. */
 
 static void NAME(unfold)(const zpk_unfold_args *a, int64_t begin, int64_t end) {
-  int64_t places = a->kernel[0] * a->kernel[1], windows = a->count[0] * a->count[1];
+  int64_t places = a->kernel[0] * a->kernel[1];
   for (int64_t r = begin; r < end; r++) {
-    int64_t b = r / windows, down = r % windows / a->count[1], right = r % a->count[1];
+    int64_t b = r / a->n, window = a->first + r % a->n, down = window / a->count[1], right = window % a->count[1];
     const ELEM *x = (const ELEM *)a->from + b * a->size[0] * a->size[1] * a->cols;
     for (int64_t k = 0; k < places; k++) {
       int64_t row = down * a->stride[0] - a->padding[0] + k / a->kernel[1];
@@ -33,8 +33,9 @@ static void NAME(unfold_grad)(const zpk_unfold_args *a, int64_t begin, int64_t e
         for (int64_t k = right.first; k < right.end; k++) {
           int64_t place =
               (row + a->padding[0] - i * a->stride[0]) * a->kernel[1] + col + a->padding[1] - k * a->stride[1];
-          int64_t window = (b * a->count[0] + i) * a->count[1] + k;
-          const ELEM *from = (const ELEM *)a->from + (window * a->cols + at) * places + place;
+          int64_t window = i * a->count[1] + k - a->first;
+          if (window < 0 || window >= a->n) continue;
+          const ELEM *from = (const ELEM *)a->from + ((b * a->n + window) * a->cols + at) * places + place;
           for (int64_t j = 0; j < n; j++) sum[j] += GET(from[j * places]);
         }
       for (int64_t j = 0; j < n; j++) to[j] = PUT(sum[j]);

@@ -109,21 +109,21 @@ static int64_t window_at(const zp_windows *w, int dimension, int64_t position, i
   return from / w->stride[dimension] < zp_windows_count(w, dimension) ? from / w->stride[dimension] : -1;
 }
 
-/* Every position in every window that has it, at its place. grad: backward, where those are summed. */
+/* Every position in every window of the rank that has it, at its place. grad: backward, where those are summed. */
 static void unfold(zp_interpreter *in, const zp_node *node, bool grad) {
   const zp_windows *w = &node->attr.windows;
   int x = grad ? node->out.data[0] : node->in.data[0], y = grad ? node->in.data[0] : node->out.data[0];
-  int64_t S = zp_in_shape(in, x)->dim[1], C = zp_in_shape(in, x)->dim[2], O = zp_in_shape(in, y)->dim[1];
-  int64_t places = zp_windows_places(w);
+  int64_t S = zp_in_shape(in, x)->dim[1], C = zp_in_shape(in, x)->dim[2], places = zp_windows_places(w);
+  stretch has = stretch_of(in, y);
   double *to = zp_out_value(in, node, 0);
   const double *from = zp_in_value(in, node, 0);
-  memset(to, 0, sizeof(double) * (size_t)(in->microbatch * (grad ? S * C : O * C * places)));
+  memset(to, 0, sizeof(double) * (size_t)(in->microbatch * (grad ? S * C : has.count * C * places)));
   for (int64_t i = 0; i < in->microbatch * S * places; i++) {
     int64_t b = i / (S * places), s = i / places % S, place = i % places;
     int64_t down = window_at(w, 0, s / w->size[1], place / w->kernel[1]);
     int64_t right = window_at(w, 1, s % w->size[1], place % w->kernel[1]);
-    int64_t row = b * O + down * zp_windows_count(w, 1) + right;
-    for (int64_t c = 0; down >= 0 && right >= 0 && c < C; c++) {
+    int64_t window = down * zp_windows_count(w, 1) + right, row = b * has.count + window - has.first;
+    for (int64_t c = 0; down >= 0 && right >= 0 && is_in(has, window) && c < C; c++) {
       int64_t folded = (b * S + s) * C + c, unfolded = (row * C + c) * places + place;
       if (grad)
         to[folded] += from[unfolded];

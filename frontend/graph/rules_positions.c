@@ -152,5 +152,6 @@ void zp_rule_unfold(zp_rule *rule) {
   zp_shape shape = *zp_rule_shape(rule, 0);
   shape.dim[1] = zp_windows_count(w, 0) * zp_windows_count(w, 1);
   shape.extent[1] = NULL;
+  if (rule->attr.parts > 1) zp_rule_resize(rule, &shape, 1, shape.dim[1] / rule->attr.parts);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last(&shape, shape.dim[2] * zp_windows_places(w), NULL));
 }

@@ -73,6 +73,8 @@ enum { HF_MOST_WIDTH = 1 << 24, HF_MOST_LAYERS = 100000 };
 void hf_read_activation(hf_reader *r, const char *key, const char *usual);
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual);
 void hf_check_heads(hf_reader *r, const char *heads_key);
+/* Sizes, activation and dropouts under the names of encoders, with BERT-Base's for defaults but `dropout`. */
+void hf_read_encoder(hf_reader *r, double dropout);
 
 /* ---- hf_bert.c ---- */
 void hf_read_bert(hf_reader *r);

@@ -37,18 +37,9 @@ void hf_read_vit(hf_reader *r) {
   m->patch = hf_size(r, "patch_size", 16, 1 << 15);
   m->channels = hf_size(r, "num_channels", 3, HF_MOST_WIDTH);
   m->classes = count_classes(r);
-  m->hidden = hf_size(r, "hidden_size", 768, HF_MOST_WIDTH);
-  m->layers = hf_size(r, "num_hidden_layers", 12, HF_MOST_LAYERS);
-  m->heads = m->kv_heads = hf_size(r, "num_attention_heads", 12, HF_MOST_WIDTH);
-  m->head_size = m->hidden / m->heads;
-  m->ff = hf_size(r, "intermediate_size", 3072, HF_MOST_WIDTH);
-  m->eps = hf_real(r, "layer_norm_eps", 1e-12, 0, 1);
-  m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
+  hf_read_encoder(r, 0);
   m->qkv_bias = hf_flag(r, "qkv_bias", true);
   m->proj_bias = m->mlp_bias = true;
-  hf_read_activation(r, "hidden_act", "gelu");
-  m->embedding_dropout = m->dropout = hf_real(r, "hidden_dropout_prob", 0, 0, 0.999);
-  hf_note_attention_dropout(r, "attention_probs_dropout_prob", 0);
   static const char *const of_other_heads[] = {"encoder_stride", "pooler_act", "pooler_output_size"};
   for (int i = 0; i < 3; i++) hf_value(r, of_other_heads[i]);
   if (m->image % m->patch)

@@ -5,11 +5,11 @@
 #include "zpd_device.h"
 
 ZPD_KERNEL(zpd_unfold, zpd_unfold_args) {
-  const zpd_int places = a.kernel[0] * a.kernel[1], width = a.cols * places, windows = a.count[0] * a.count[1];
-  for (zpd_int r = blockIdx.x; r < a.samples * windows; r += gridDim.x) {
-    const zpd_int top = r % windows / a.count[1] * a.stride[0] - a.padding[0];
-    const zpd_int left = r % a.count[1] * a.stride[1] - a.padding[1];
-    const elem *x = (const elem *)a.from + r / windows * a.size[0] * a.size[1] * a.cols;
+  const zpd_int places = a.kernel[0] * a.kernel[1], width = a.cols * places;
+  for (zpd_int r = blockIdx.x; r < a.samples * a.n; r += gridDim.x) {
+    const zpd_int window = a.first + r % a.n, top = window / a.count[1] * a.stride[0] - a.padding[0];
+    const zpd_int left = window % a.count[1] * a.stride[1] - a.padding[1];
+    const elem *x = (const elem *)a.from + r / a.n * a.size[0] * a.size[1] * a.cols;
     for (zpd_int j = threadIdx.x; j < width; j += ZPD_FLAT_THREADS) {
       const zpd_int place = j % places, row = top + place / a.kernel[1], col = left + place % a.kernel[1];
       const bool here = row >= 0 && row < a.size[0] && col >= 0 && col < a.size[1];
@@ -45,8 +45,9 @@ ZPD_KERNEL(zpd_unfold_grad, zpd_unfold_args) {
         for (zpd_int k = right.first; k < right.end; k++) {
           const zpd_int place =
               (row + a.padding[0] - i * a.stride[0]) * a.kernel[1] + col + a.padding[1] - k * a.stride[1];
-          const zpd_int window = (r / positions * a.count[0] + i) * a.count[1] + k;
-          sum += ((const elem *)a.from)[(window * a.cols + j) * places + place];
+          const zpd_int window = i * a.count[1] + k - a.first;
+          if (window < 0 || window >= a.n) continue;
+          sum += ((const elem *)a.from)[((r / positions * a.n + window) * a.cols + j) * places + place];
         }
       ((elem *)a.to)[r * a.cols + j] = elem(sum);
     }

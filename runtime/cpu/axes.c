@@ -71,7 +71,7 @@ void zpr_gather_grad(zpr *c, const zpk_gather_args *args) {
 }
 
 void zpr_unfold(zpr *c, const zpk_unfold_args *args) {
-  run(c, (axes_task){.unfolded = args}, args->samples * args->count[0] * args->count[1], ROW_GRAIN, unfold);
+  run(c, (axes_task){.unfolded = args}, args->samples * args->n, ROW_GRAIN, unfold);
 }
 
 void zpr_unfold_grad(zpr *c, const zpk_unfold_args *args) {

@@ -21,12 +21,13 @@ def convolved(convolution, w, name, x, kernel, **options):
 
 
 def audio(w, images, layers, heads):
-    """Two convolutions over time and bands, two over time, positions, layers, the mean."""
+    """Two convolutions over time and bands, two over time, positions, a convolution of its neighbours, layers, the mean."""
     x = F.gelu(convolved(F.conv2d, w, "conv_a", images[:, None], (3, 3), padding=1))
     x = F.gelu(convolved(F.conv2d, w, "conv_b", x, (2, 2), padding=1))
     x = x.permute(0, 2, 3, 1).flatten(2)  # channels last, as rows
     x = F.gelu(convolved(F.conv1d, w, "conv1", x.transpose(1, 2), (3,), padding=1))
     x = F.gelu(convolved(F.conv1d, w, "conv2", x, (3,), stride=2, padding=1)).transpose(1, 2) + w["position"]
+    x = x + F.gelu(convolved(F.conv1d, w, "around", x.transpose(1, 2), (3,), padding=1)).transpose(1, 2)
     for layer in range(layers):
         x = model.vit_layer(w, "blocks.%d." % layer, x, heads)
     x = F.layer_norm(x, x.shape[-1:], w["norm.weight"], w["norm.bias"], eps=1e-6)

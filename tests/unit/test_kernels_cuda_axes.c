@@ -112,7 +112,7 @@ static void squared_errors(zpk_dtype dtype) {
 
 /* Windows that overlap and reach over the edges; what no window has gets a zero. Sums are in the order of the CPU's. */
 static void windows_over_positions(zpk_dtype dtype) {
-  enum { SAMPLES = 2, ROWS = 5, LONG = 4, COUNT = 4 * 3 };
+  enum { SAMPLES = 2, ROWS = 5, LONG = 4, FIRST = 2, COUNT = 9 }; /* of 4 * 3 windows */
   const int widths[] = {3, 270};
   for (int w = 0; w < 2; w++) {
     int64_t cols = widths[w], count = SAMPLES * COUNT * cols * 6, size = zpk_bytes(dtype);
@@ -125,6 +125,7 @@ static void windows_over_positions(zpk_dtype dtype) {
       a.count[i] = p.count[i] = windows[0][i], a.kernel[i] = p.kernel[i] = windows[1][i];
       a.stride[i] = p.stride[i] = windows[2][i], a.padding[i] = p.padding[i] = windows[3][i];
     }
+    a.first = p.first = FIRST, a.n = p.n = COUNT;
     zpk_unfold(dtype, &p, 0, SAMPLES * COUNT);
     launch(dtype, "zpd_unfold", &a, 5);
     cr_expect_arr_eq(got, want, (size_t)(count * size), "windows, %d columns", (int)cols);

@@ -111,6 +111,7 @@ typedef struct zpd_unfold_args {
   void *to;
   zpd_int samples, cols;
   zpd_int size[2], count[2], kernel[2], stride[2], padding[2];
+  zpd_int first, n;
 } zpd_unfold_args; /* kernels zpd_unfold, zpd_unfold_grad */
 
 /* ---- one axis made one number: as zpk_reduce and zpk_reduce_grad over all tasks; any gridDim.x ---- */

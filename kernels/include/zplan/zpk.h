@@ -101,17 +101,18 @@ void zpk_gather_grad(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, i
 
 /* ---- windows over positions ---- */
 /* Positions are size[0] rows of size[1]; windows of kernel[0] rows of kernel[1], `stride` apart, the first one
- * `padding` before the first position, are count[0] rows of count[1]. y[window][c][place] = x[position][c], zeros
- * behind the edges. */
+ * `padding` before the first position, are count[0] rows of count[1], of which a rank has the n from `first` on.
+ * y[window][c][place] = x[position][c], zeros behind the edges. */
 typedef struct zpk_unfold_args {
-  const void *from; /* x[samples * positions, cols], or dy[samples * windows, cols * places] */
+  const void *from; /* x[samples * positions, cols], or dy[samples * n, cols * places] */
   void *to;         /* y, or dx */
   int64_t samples, cols;
   int64_t size[2], count[2], kernel[2], stride[2], padding[2];
+  int64_t first, n;
 } zpk_unfold_args;
-/* Tasks are the windows of all samples. */
+/* Tasks are the rank's windows of all samples. */
 void zpk_unfold(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
-/* dx[position] = the sum over the windows that have it, in their order. Tasks are the positions of all samples. */
+/* dx[position] = the sum over those windows that have it, in their order. Tasks are the positions of all samples. */
 void zpk_unfold_grad(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
 
 /* ---- one axis made one number ---- */

@@ -152,7 +152,8 @@ typedef enum zp_op_class {
   X(TRANSPOSE, "transpose", POSITIONS) /* x[B,S,d] -> [B,d,S] */                                                       \
   X(RESHAPE, "reshape", POSITIONS)     /* x -> [B,attr.to]: the elements of every sample in their order */             \
   /* Windows over the positions, which are rows of a picture or one row: x[B,S,C] -> [B,windows,C*places], channel by  \
-   * channel the places of a window, row by row; zeros behind the edges. attr.windows */                               \
+   * channel the places of a window, row by row; zeros behind the edges; or where attr.parts > 1 the rank's share of   \
+   * the windows. attr.windows */                                                                                      \
   X(UNFOLD, "unfold", POSITIONS)                                                                                       \
   /* Heads, attr.heads of them, stand side by side in the columns: */                                                  \
   X(COLUMNS, "columns", POSITIONS) /* x[B,S,h*w] -> [B,S,h*attr.count]: columns from attr.begin on, which may be below \
