@@ -145,6 +145,8 @@ PARTS = (
 MORE_PARTS = (
     ("fp16 that skips", ("mixed_fp16", 1, 1, 1, HOST), {"loss_scale": trainings.Expression("dynamic(initial = 268435456, window = 2)")}, (AFTER + 1, AFTER + 2)),
     ("ZeRO 3", ("fp64", 1, 1, 2, BOTH), {"zero": 3}, (AFTER + 1,)),
+    ("frozen, ZeRO 3", ("mixed_bf16", 1, 1, 2, BOTH), {"zero": 3, "train.frozen": ["wpe", "h.{}.mlp.*"]}, (AFTER + 1,)),
+    ("frozen, ZeRO 1", ("fp64", 1, 1, 2, HOST), {"zero": 1, "train.frozen": ["wpe", "h.{}.mlp.*"]}, (AFTER + 1,)),
     ("an average", ("mixed_bf16", 1, 2, 1, BOTH), {"train.ema": 0.9}, (AFTER + 1,)),
 )
 
@@ -159,8 +161,19 @@ def check_parts(tally, folder, parts):
         for stop in (*stops, STEPS):
             run(tally, name + " in parts", trainer, in_parts, stop, ("--resume",))
         same_files(tally, name + " in parts", in_parts, whole, STEPS)
+        if "train.frozen" in settings:
+            check_frozen(tally, name, trainer, whole)
         if number == 0:
             check_other_runs(tally, folder, trainer, whole, os.path.join(trainer.place, "other"))
+
+
+def check_frozen(tally, name, trainer, whole):
+    """What is not trained is in a checkpoint as the run began with it, the rest is not."""
+    first = os.path.join(trainer.place, "first")
+    run(tally, name + " initially", trainer, first, 0)
+    before, after = (harness.read_safetensors(files_of(one, step)[0]) for one, step in ((first, 0), (whole, STEPS)))
+    same = {tensor for tensor in after if list(after[tensor][1]) == list(before[tensor][1])}
+    tally.check("%s: frozen parameters stay" % name, same == {tensor for tensor in after if tensor == "wpe" or ".mlp." in tensor}, str(sorted(same)))
 
 
 def check_other_runs(tally, folder, trainer, whole, start):
