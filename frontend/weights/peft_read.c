@@ -177,12 +177,26 @@ static void add_b(reader *r, const zp_peft_module *m) {
 
 /* ---- a folder ---- */
 
+/* NULL, or which field is of another type. */
+static const char *find_wrong_type(reader *r) {
+  static const char *const numbers[] = {"lora_alpha", "lora_dropout"}, *const truths[] = {"use_rslora",
+                                                                                          "fan_in_fan_out"};
+  for (int i = 0; i < 2; i++) {
+    const zp_json *number = zp_json_get(r->config, numbers[i]), *truth = zp_json_get(r->config, truths[i]);
+    if (number && isnan(zp_json_real(number, NAN))) return zp_format(r->arena, "`%s` is no number", numbers[i]);
+    if (truth && !zp_json_is_bool(truth)) return zp_format(r->arena, "`%s` is neither true nor false", truths[i]);
+  }
+  const zp_json *rank = zp_json_get(r->config, "r");
+  return rank && !zp_json_is_int(rank) ? "`r` is no whole number" : NULL;
+}
+
 static bool read_config(reader *r, const char *path) {
   size_t len;
   const char *error = NULL, *text = zp_read_file(r->arena, path, &len, &error);
   r->config_path = path;
   r->config = text ? zp_json_parse(r->arena, text, len, &error) : NULL;
   if (r->config && !zp_json_is_object(r->config)) error = "it is no object";
+  if (r->config && !error) error = find_wrong_type(r);
   if (error) {
     zp_diag *d = zp_report(r->diags, ZP_Z0691, ZP_NO_SPAN, "cannot read the adapters' %s: %s", path, error);
     zp_diag_help(d, "a folder of PEFT has adapter_config.json and adapter_model.safetensors");

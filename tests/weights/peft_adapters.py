@@ -191,6 +191,9 @@ def refusals(bench, models):
                           ({"rank_pattern": {"q_proj": 2}}, "`rank_pattern`"), ({"target_parameters": ["experts.gate_up_proj"]}, "`target_parameters`")):
         bad(**fields)
         bench.refused("refused: %s" % sorted(fields)[0], run(), "Z0692", words, "merge_and_unload", left=left)
+    for fields, words in (({"r": "3"}, "`r` is no whole number"), ({"lora_alpha": None}, "`lora_alpha` is no number"), ({"use_rslora": 1}, "`use_rslora` is neither")):
+        bad(**fields)
+        bench.refused("refused: %s" % fields, run(), "Z0691", words, left=left)
     more = ("base_model.model.model.layers.1.mlp.up_proj.lora_A.weight", [3, 48], array.array("f", bytes(4 * 3 * 48)))
 
     def changed(tensors):
