@@ -241,19 +241,6 @@ int zp_export_hf(zp_run_state *run) {
   return ZP_EXIT_OK;
 }
 
-/* What is trained beside the adapters would be lost. */
-static bool is_adapters_alone(export_hf *e) {
-  const zp_model *model = e->spec->model;
-  for (int i = 0; i < model->params.len; i++) {
-    if (model->params.data[i].frozen || zp_model_is_adapter(model, i)) continue;
-    zp_diag *d = zp_report(e->run->diags, ZP_Z0682, e->spec->train.adapt.span, "`%s` is trained beside the adapters",
-                           model->params.data[i].name);
-    zp_diag_help(d, "`zplan export hf` writes the whole model");
-    return false;
-  }
-  return true;
-}
-
 int zp_export_peft(zp_run_state *run) {
   export_hf e = {.run = run};
   const zp_options *o = &run->options;
@@ -262,7 +249,7 @@ int zp_export_peft(zp_run_state *run) {
     return zp_usage_error("%s is of `zplan export hf`; adapters are one file",
                           o->tokenizer ? "--tokenizer" : "--shard-size");
   int tensors = 0;
-  if (prepare(&e, "peft") && is_adapters_alone(&e)) {
+  if (prepare(&e, "peft")) {
     zp_peft_export job = {.checkpoint = e.job.checkpoint,
                           .map = e.job.map,
                           .spec = e.spec,

@@ -164,9 +164,7 @@ void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale, dou
   assert(!zp_graph_check(model->arena, g));
 }
 
-bool zp_model_adapts_in_part(const zp_model *model, const zp_adapter *adapter) {
-  return find_use(model, adapter->weight).readers > 1;
-}
+bool zp_model_is_tied(const zp_model *model, int param) { return find_use(model, param).readers > 1; }
 
 bool zp_model_is_adapter(const zp_model *model, int param) {
   for (int i = 0; i < model->adapters.len; i++)

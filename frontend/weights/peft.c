@@ -13,6 +13,7 @@ typedef struct peft {
   zp_diags *diags;
   const zp_peft_export *job;
   zp_peft_modules modules;
+  zp_peft_saved saved;
 } peft;
 
 /* ---- adapter_config.json ---- */
@@ -39,6 +40,15 @@ static void add_targets(peft *p, zp_json *list) {
   }
 }
 
+static void add_saved(peft *p, zp_json *list) {
+  const char *before = "";
+  for (int i = 0; i < p->saved.len; i++) {
+    const char *module = zp_peft_module_of(p->arena, p->saved.data[i]->name);
+    if (strcmp(module, before) != 0) zp_json_append_string(list, module);
+    before = module;
+  }
+}
+
 static bool write_config(peft *p, zp_out_folder *out) {
   const zp_adapt *adapt = &p->job->spec->train.adapt;
   zp_json *o = zp_json_object();
@@ -59,6 +69,7 @@ static bool write_config(peft *p, zp_out_folder *out) {
   zp_json_set_bool(o, "use_rslora", adapt->by_root);
   zp_json_set_bool(o, "inference_mode", true);
   add_targets(p, zp_json_set(o, "target_modules", zp_json_array()));
+  if (p->saved.len > 0) add_saved(p, zp_json_set(o, "modules_to_save", zp_json_array()));
   const char *text = zp_format(p->arena, "%s\n", zp_json_text(p->arena, o, true));
   zp_json_free(o);
   return zp_out_file(out, "adapter_config.json", text, strlen(text));
@@ -85,29 +96,50 @@ static bool write_matrix(peft *p, zp_out_folder *out, const zp_peft_module *m, b
   return good;
 }
 
+static bool write_saved(peft *p, zp_out_folder *out, const zp_mapped_tensor *tensor, int64_t bytes) {
+  static const zp_merges none = {0};
+  const zp_gather values = {p->arena, p->diags, p->job->checkpoint, &none, p->job->dtype};
+  void *data = malloc((size_t)bytes);
+  if (!data) zp_report(p->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", tensor->name);
+  bool good = data && zp_weights_gather(&values, tensor, data) && zp_out_put(out, data, (size_t)bytes);
+  free(data);
+  return good;
+}
+
 static bool write_tensors(peft *p, zp_out_folder *out) {
-  zp_out_tensor *list = ZP_NEW_ARRAY(p->arena, zp_out_tensor, 2 * p->modules.len);
+  int n = 2 * p->modules.len, all = n + p->saved.len;
+  zp_out_tensor *list = ZP_NEW_ARRAY(p->arena, zp_out_tensor, all);
   int64_t begin = 0, size = zp_weight_dtype_bytes(p->job->dtype);
-  for (int i = 0; i < 2 * p->modules.len; i++) {
+  for (int i = 0; i < n; i++) {
     const zp_peft_module *m = &p->modules.data[i / 2];
     int64_t rank = m->adapter->rank, rows = i % 2 ? m->out : rank, cols = i % 2 ? rank : m->adapter->in;
     list[i] = (zp_out_tensor){.rank = 2, .shape = {rows, cols}, .begin = begin, .bytes = rows * cols * size};
     list[i].name = zp_peft_tensor_name(p->arena, m, "AB"[i % 2]);
     begin += list[i].bytes;
   }
-  zp_buf header = zp_safetensors_header(p->arena, p->job->dtype, list, 2 * p->modules.len);
+  for (int i = n; i < all; i++) {
+    const zp_mapped_tensor *t = p->saved.data[i - n];
+    list[i] = (zp_out_tensor){.rank = t->rank, .begin = begin, .bytes = size};
+    list[i].name = zp_format(p->arena, "base_model.model.%s", t->name);
+    for (int k = 0; k < t->rank; k++) list[i].bytes *= list[i].shape[k] = t->shape[k];
+    begin += list[i].bytes;
+  }
+  zp_buf header = zp_safetensors_header(p->arena, p->job->dtype, list, all);
   bool good = zp_out_begin(out, "adapter_model.safetensors") && zp_out_put(out, header.data, header.len);
-  for (int i = 0; good && i < 2 * p->modules.len; i++) good = write_matrix(p, out, &p->modules.data[i / 2], i % 2);
+  for (int i = 0; good && i < n; i++) good = write_matrix(p, out, &p->modules.data[i / 2], i % 2);
+  for (int i = n; good && i < all; i++) good = write_saved(p, out, p->saved.data[i - n], list[i].bytes);
   return zp_out_end(out) && good;
 }
 
 int zp_weights_export_peft(zp_arena *arena, zp_diags *diags, const zp_peft_export *job) {
   assert(job->checkpoint && job->map && job->spec->model->adapters.len > 0);
   peft p = {.arena = arena, .diags = diags, .job = job};
-  if (!zp_peft_modules_of(arena, diags, job->spec, job->map, &p.modules)) return 0;
+  if (!zp_peft_modules_of(arena, diags, job->spec, job->map, &p.modules) ||
+      !zp_peft_saved_of(arena, diags, job->spec, job->map, &p.saved))
+    return 0;
   assert(p.modules.len > 0);
   zp_out_folder *out = zp_out_open(arena, diags, job->folder);
   if (!out) return 0;
   bool good = write_config(&p, out) && write_tensors(&p, out);
-  return zp_out_close(out, good) ? 2 * p.modules.len : 0;
+  return zp_out_close(out, good) ? 2 * p.modules.len + p.saved.len : 0;
 }

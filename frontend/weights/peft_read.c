@@ -60,8 +60,6 @@ static bool refuse_unknown(reader *r) {
   for (size_t i = 0; !why && i < sizeof others / sizeof *others; i++)
     if (is_set(zp_json_get(r->config, others[i].field)))
       why = zp_format(r->arena, "`%s` asks for %s", others[i].field, others[i].what);
-  if (!why && is_set(zp_json_get(r->config, "modules_to_save")))
-    why = "`modules_to_save` names modules that are trained whole beside adapters";
   if (!why) return true;
   zp_diag *d = zp_report(r->diags, ZP_Z0692, ZP_NO_SPAN, "the adapters of %s are not read: %s", r->config_path, why);
   zp_diag_help(d, "PEFT adds them to the model's weights, which are read: "
@@ -122,14 +120,17 @@ static void compare_config(reader *r) {
 /* ---- adapter_model.safetensors ---- */
 
 /* Modules of a model that was saved without its head have no prefix. */
-static const char *name_of(const reader *r, const zp_peft_module *m, char which) {
-  const char *prefix = zp_hf_prefix(r->map->imported), *name = zp_peft_tensor_name(r->arena, m, which);
+static const char *with_prefix(const reader *r, const char *name) {
+  static const char front[] = "base_model.model.";
+  const char *prefix = zp_hf_prefix(r->map->imported), *rest = name + sizeof front - 1;
   size_t n = strlen(prefix);
-  if (zp_weights_find(r->folder, name) || strncmp(m->name, prefix, n) != 0) return name;
-  zp_peft_module shorter = *m;
-  shorter.name += n;
-  const char *other = zp_peft_tensor_name(r->arena, &shorter, which);
+  if (zp_weights_find(r->folder, name) || strncmp(rest, prefix, n) != 0) return name;
+  const char *other = zp_format(r->arena, "%s%s", front, rest + n);
   return zp_weights_find(r->folder, other) ? other : name;
+}
+
+static const char *name_of(const reader *r, const zp_peft_module *m, char which) {
+  return with_prefix(r, zp_peft_tensor_name(r->arena, m, which));
 }
 
 static zp_mapped_tensor tensor_of(const reader *r, const zp_peft_module *m, char which, int64_t rows, int64_t cols) {
@@ -175,7 +176,64 @@ static void add_b(reader *r, const zp_peft_module *m) {
   zp_push(r->arena, &r->map->tensors, tensor);
 }
 
+/* ---- modules that PEFT trained whole ---- */
+
+/* `modules_to_save` names them by what their names end with. */
+static bool is_saved(const reader *r, const char *tensor) {
+  const zp_json *list = zp_json_get(r->config, "modules_to_save");
+  const char *dot = strrchr(tensor, '.');
+  if (!zp_json_is_array(list)) return false;
+  size_t len = dot ? (size_t)(dot - tensor) : 0;
+  for (int i = 0; i < zp_json_count(list); i++) {
+    const char *end = zp_json_string(zp_json_at(list, i), "");
+    size_t n = strlen(end);
+    if (n > 0 && n <= len && strncmp(tensor + len - n, end, n) == 0) return true;
+  }
+  return false;
+}
+
+static bool is_frozen(const reader *r, const zp_mapped_tensor *tensor) {
+  const zp_model *model = r->spec->model;
+  for (int i = 0; i < tensor->parts.len; i++)
+    for (int k = 0; k < model->params.len; k++)
+      if (model->params.data[k].frozen && strcmp(model->params.data[k].name, tensor->parts.data[i].param) == 0)
+        return true;
+  return false;
+}
+
+/* Their values take the place of the base model's. */
+static void take_saved(reader *r) {
+  const char *prefix = zp_hf_prefix(r->map->imported);
+  size_t n = strlen(prefix);
+  for (int i = 0; i < r->map->tensors.len; i++) {
+    zp_mapped_tensor *t = &r->map->tensors.data[i];
+    if (t->of_peft || !is_saved(r, t->name)) continue;
+    if (is_frozen(r, t))
+      zp_push(r->arena, r->notes,
+              zp_format(r->arena, "`%s` was trained beside the adapters of %s, and is frozen here", t->name,
+                        r->folder->path));
+    zp_push(r->arena, &r->map->left, t->name);
+    if (strncmp(t->name, prefix, n) == 0) zp_push(r->arena, &r->map->left, t->name + n);
+    t->name = with_prefix(r, zp_format(r->arena, "base_model.model.%s", t->name));
+    t->of_peft = true;
+  }
+}
+
 /* ---- a folder ---- */
+
+/* NULL, or which field is of another type. */
+static const char *find_wrong_type(reader *r) {
+  static const char *const numbers[] = {"lora_alpha", "lora_dropout"}, *const truths[] = {"use_rslora",
+                                                                                          "fan_in_fan_out"};
+  for (int i = 0; i < 2; i++) {
+    const zp_json *number = zp_json_get(r->config, numbers[i]), *truth = zp_json_get(r->config, truths[i]);
+    if (number && isnan(zp_json_real(number, NAN))) return zp_format(r->arena, "`%s` is no number", numbers[i]);
+    if (truth && !zp_json_is_bool(truth)) return zp_format(r->arena, "`%s` is neither true nor false", truths[i]);
+  }
+  const zp_json *rank = zp_json_get(r->config, "r"), *saved = zp_json_get(r->config, "modules_to_save");
+  if (saved && !zp_json_is_null(saved) && !zp_json_is_array(saved)) return "`modules_to_save` is no list";
+  return rank && !zp_json_is_int(rank) ? "`r` is no whole number" : NULL;
+}
 
 static bool read_config(reader *r, const char *path) {
   size_t len;
@@ -183,6 +241,7 @@ static bool read_config(reader *r, const char *path) {
   r->config_path = path;
   r->config = text ? zp_json_parse(r->arena, text, len, &error) : NULL;
   if (r->config && !zp_json_is_object(r->config)) error = "it is no object";
+  if (r->config && !error) error = find_wrong_type(r);
   if (error) {
     zp_diag *d = zp_report(r->diags, ZP_Z0691, ZP_NO_SPAN, "cannot read the adapters' %s: %s", path, error);
     zp_diag_help(d, "a folder of PEFT has adapter_config.json and adapter_model.safetensors");
@@ -217,6 +276,7 @@ bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *sp
   if (good) {
     compare_config(&r);
     map->peft = r.folder;
+    take_saved(&r);
     for (int i = 0; i < r.modules.len; i++) {
       add_a(&r, i);
       add_b(&r, &r.modules.data[i]);

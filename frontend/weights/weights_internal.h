@@ -44,6 +44,17 @@ const zp_merge *zp_merge_of(const zp_merges *merges, const char *weight); /* NUL
 bool zp_merge_add(zp_arena *arena, zp_diags *diags, const zp_weight_folder *checkpoint, const zp_merge *merge,
                   int64_t first, int64_t count, double *values);
 
+/* ---- gather.c: values of a tensor of theirs ---- */
+typedef struct zp_gather {
+  zp_arena *arena;
+  zp_diags *diags;
+  const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
+  const zp_merges *merges;            /* adapters that weights take in */
+  const char *dtype;                  /* of `data` */
+} zp_gather;
+/* False after reporting. */
+bool zp_weights_gather(const zp_gather *gather, const zp_mapped_tensor *tensor, void *data);
+
 /* ---- peft_modules.c: modules of theirs that have an adapter ---- */
 typedef struct zp_peft_module {
   const char *name; /* "transformer.h.0.attn.c_attn" */
@@ -59,6 +70,13 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
 /* "base_model.model.NAME.lora_A.weight", of an embedding "base_model.model.NAME.lora_embedding_A"; which: 'A' [rank,
  * in] or 'B' [out, rank]. Arena. */
 const char *zp_peft_tensor_name(zp_arena *arena, const zp_peft_module *module, char which);
+/* Tensors of modules that are trained whole beside the adapters; all of a module or none, and no tied ones: else false
+ * after reporting (Z0682). */
+typedef ZP_VEC(const zp_mapped_tensor *) zp_peft_saved;
+bool zp_peft_saved_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
+                      zp_peft_saved *to);
+/* "transformer.ln_f" of "transformer.ln_f.bias". Arena. */
+const char *zp_peft_module_of(zp_arena *arena, const char *tensor);
 /* Does "attn.c_attn" of target_modules mean the module? */
 bool zp_peft_targets(const char *target, const char *module);
 

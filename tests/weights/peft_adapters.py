@@ -3,7 +3,7 @@
 
     peft_adapters.py [--update]
 
-Folders as PEFT 0.21.2 saves them (peft_folder.py) beside a GPT-2 (whose embedding is its head, too, and is adapted alone) and a LLaMA (embedding, dropout, rsLoRA): losses and
+Folders as PEFT 0.21.2 saves them (peft_folder.py) beside a GPT-2 (whose embedding is its head, too, and is adapted alone) and a LLaMA (embedding, dropout, rsLoRA, a norm that is trained whole): losses and
 gradients' norms of 20 AdamW steps are PEFT's (committed in expected_peft.json; from a live run, too, where PYTHON names a Python with peft) to 1e-12 in f64, on one rank and in
 two layouts, and to 1e-5 in f32; trained 0 steps and exported all tensors have the same bytes, and adapter_config.json says the same. `eval` and a weight that is fused here and apart
 there read them likewise. What does not fit is told together, what is not read by its name, and nothing is left half-written. --update writes expected_peft.json from a live run.
@@ -36,6 +36,11 @@ def lora(base, **changed):
     words = ["rank = %d" % fields["r"], "alpha = %g" % fields["lora_alpha"], "dropout = %g" % fields.get("lora_dropout", 0),
              "rslora = %s" % str(fields.get("use_rslora", False)).lower(), "of = %s" % json.dumps(fields.get("of", OF[base]))]
     return "train.adapt=lora(%s)" % ", ".join(words)
+
+
+def settings_of(base, precision="fp64"):
+    trained = {"llama": ('train.trained=["norm.weight"]',)}
+    return (lora(base), adamw(), 'precision="%s"' % precision) + trained.get(base, ())
 
 
 def adamw():
@@ -79,7 +84,7 @@ def references(bench, update):
 
 def losses(bench, want, base, model, title, precision, settings):
     ranks = 1 if not settings else 2 if "zero=3" in settings else 4
-    words = settings + (lora(base), adamw(), 'precision="%s"' % precision)  # and so below, which needs no other trainer then
+    words = settings + settings_of(base, precision)  # and so below, which needs no other trainer then
     outcome, _, checkpoint = bench.train(model, "--init", bench.path(base), "--adapters", bench.path(base + "-peft"), steps=STEPS, ranks=ranks, settings=words)
     if not bench.tally.check("%s on %s in %s: runs" % (base, title, precision), outcome.status == 0, outcome.tail()):
         return checkpoint
@@ -96,7 +101,7 @@ def round_trip(bench, base, model, settings):
     """0 steps and back: the same bytes, and the fields of the configuration."""
     one, out = bench.path(base + "-peft"), bench.path("out")
     outcome, _, checkpoint = bench.train(model, "--init", bench.path(base), "--adapters", one, steps=0, ranks=4 if settings else 1,
-                                         settings=settings + (lora(base), adamw(), 'precision="fp64"'))
+                                         settings=settings + settings_of(base))
     export = harness.zplan("export", "peft", checkpoint, "-o", out, "--dtype", "f32")
     if not bench.tally.check("%s: there and back" % base, outcome.status == 0 and export.status == 0, outcome.tail() + export.tail()):
         return
@@ -108,8 +113,8 @@ def round_trip(bench, base, model, settings):
     for folder in (one, out):
         with open(os.path.join(folder, "adapter_config.json"), encoding="utf-8") as file:
             configs.append(json.load(file))
-    keys = ("r", "lora_alpha", "lora_dropout", "use_rslora", "fan_in_fan_out", "bias", "peft_type")
-    bench.tally.check("%s: adapter_config.json" % base, all(configs[0][k] == configs[1][k] for k in keys), str(configs[1]))
+    keys = ("modules_to_save", "r", "lora_alpha", "lora_dropout", "use_rslora", "fan_in_fan_out", "bias", "peft_type")
+    bench.tally.check("%s: adapter_config.json" % base, all(configs[0][k] == configs[1].get(k) for k in keys), str(configs[1]))
     shutil.rmtree(out)
 
 
@@ -140,7 +145,7 @@ def looks(bench, want, models):
 
 def merged(bench, want, models):
     """Embedding and products of a LLaMA: exported with the adapters added, the model without adapters has PEFT's loss of that with them."""
-    words = LAYOUTS["tensor 2 x pipeline 2"] + (lora("llama"), adamw(), 'precision="fp64"')
+    words = LAYOUTS["tensor 2 x pipeline 2"] + settings_of("llama")
     outcome, _, checkpoint = bench.train(models["llama"], "--init", bench.path("llama"), "--adapters", bench.path("llama-peft"), steps=0, ranks=4, settings=words)
     export = harness.zplan("export", "hf", checkpoint, "-o", bench.path("merged"), "--dtype", "f32")
     if bench.tally.check("merged", outcome.status == 0 and export.status == 0, outcome.tail() + export.tail()):
@@ -187,21 +192,25 @@ def refusals(bench, models):
     bad()
     left = sorted(os.listdir(bench.folder))
     for fields, words in (({"peft_type": "LOHA"}, "`peft_type` is \"LOHA\""), ({"use_dora": True}, "`use_dora` asks for DoRA"),
-                          ({"bias": "lora_only"}, "`bias` is \"lora_only\""), ({"modules_to_save": ["norm"]}, "`modules_to_save`"),
+                          ({"bias": "lora_only"}, "`bias` is \"lora_only\""),
                           ({"rank_pattern": {"q_proj": 2}}, "`rank_pattern`"), ({"target_parameters": ["experts.gate_up_proj"]}, "`target_parameters`")):
         bad(**fields)
         bench.refused("refused: %s" % sorted(fields)[0], run(), "Z0692", words, "merge_and_unload", left=left)
+    for fields, words in (({"r": "3"}, "`r` is no whole number"), ({"lora_alpha": None}, "`lora_alpha` is no number"), ({"use_rslora": 1}, "`use_rslora` is neither"),
+                          ({"modules_to_save": "norm"}, "`modules_to_save` is no list")):
+        bad(**fields)
+        bench.refused("refused: %s" % fields, run(), "Z0691", words, left=left)
     more = ("base_model.model.model.layers.1.mlp.up_proj.lora_A.weight", [3, 48], array.array("f", bytes(4 * 3 * 48)))
 
     def changed(tensors):
-        kept = [t for t in tensors if "layers.2.self_attn.q_proj" not in t[0] and "base_layer" not in t[0]]
+        kept = [t for t in tensors if not any(part in t[0] for part in ("layers.2.self_attn.q_proj", "base_layer", ".norm."))]
         return [(n, [6, 24], v) if n.endswith("layers.0.self_attn.q_proj.lora_A.weight") else (n, s, v) for n, s, v in kept] + [more]
 
     bad(changed, r=4, lora_alpha=9, use_rslora=False, target_modules=["q_proj", "down_proj", "embed_tokens"])
     bench.refused("what does not fit, together", run(), "Z0694", "`r` is 4, and `rank` 3 here", "`lora_alpha` is 9, and `alpha` 5 here", "`use_rslora` is false",
                   "`target_modules` does not name model.layers.0.self_attn.v_proj", "missing: base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight [3, 48]",
                   "another shape: base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight is [6, 24]",
-                  "too much: base_model.model.model.layers.1.mlp.up_proj.lora_A.weight [3, 48]", left=left)
+                  "too much: base_model.model.model.layers.1.mlp.up_proj.lora_A.weight [3, 48]", "missing: base_model.model.model.norm.weight [48]", left=left)
     bad(lambda tensors: [(n, s, array.array("f", bytes(4 * len(v)))) if "base_layer" in n else (n, s, v) for n, s, v in tensors])
     bench.refused("an embedding of another model", run(), "Z0694", "too much: base_model.model.model.embed_tokens.base_layer.weight [256, 48]", left=left)
     bench.refused("the model has none", run(settings=()), "Z0694", "has no adapters", "adapt = lora(rank = 3, alpha = 5", left=left)

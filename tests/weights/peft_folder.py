@@ -16,7 +16,8 @@ CONFIG = {"alora_invocation_tokens": None, "alpha_pattern": {}, "arrow_config": 
           "use_qalora": False, "use_rslora": False, "velora_config": None}
 FOLDERS = {  # base, fields; an embedding of LLaMA's name is saved whole beside its adapter
     "gpt2": {"r": 3, "lora_alpha": 5, "fan_in_fan_out": True, "target_modules": ["c_attn", "mlp.c_fc", "wte"]},
-    "llama": {"r": 3, "lora_alpha": 5, "lora_dropout": 0.25, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "down_proj", "embed_tokens"]},
+    "llama": {"r": 3, "lora_alpha": 5, "lora_dropout": 0.25, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "down_proj", "embed_tokens"],
+              "modules_to_save": ["model.norm"]},
 }
 SAVED_WHOLE = ("embed_tokens", "lm_head")
 EMBEDDINGS = ("wte", "embed_tokens")
@@ -45,6 +46,9 @@ def tensors(base, fields, scale=0.3):
         if module.endswith(SAVED_WHOLE):
             shape = [inputs, outputs]
             found.append((name + ".base_layer.weight", shape, families.values(base, module + ".weight", shape)))
+    for name, shape in families.FAMILIES[base][1]:
+        if name.rsplit(".", 1)[0].endswith(tuple(fields.get("modules_to_save") or ())):
+            found.append(("base_model.model." + name, shape, families.values(base + "adapted", name, shape)))
     return found
 
 

@@ -85,7 +85,9 @@ def trained(case, text, request):
     with torch.no_grad(), undropped(model):
         whole = float(loss_of(0))
     weights = [w for w in model.parameters() if w.requires_grad]
-    optimizer = torch.optim.AdamW(weights, **request["optimizer"])
+    decay = request["optimizer"]["weight_decay"]  # of matrices
+    groups = [{"params": [w for w in weights if (w.dim() > 1) == decays], "weight_decay": decay * decays} for decays in (True, False)]
+    optimizer = torch.optim.AdamW(groups, **request["optimizer"])
     losses, norms = [], []
     for step in range(request["steps"]):
         clock["step"] = step

@@ -439,8 +439,8 @@ const char *zp_model_refuse_adapter(const zp_model *model, int weight, int64_t r
  * b normal. Embeddings and experts have no dropout, as in PEFT. Requires: not refused; no parts were inferred, or they
  * are once more. */
 void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale, double dropout);
-/* Is the adapter of one use of its weight alone, so that it cannot be added to it? */
-bool zp_model_adapts_in_part(const zp_model *model, const zp_adapter *adapter);
+/* Is the parameter read more than once? */
+bool zp_model_is_tied(const zp_model *model, int param);
 /* Is the parameter a matrix of an adapter? */
 bool zp_model_is_adapter(const zp_model *model, int param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
