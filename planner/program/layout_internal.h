@@ -26,8 +26,8 @@ typedef struct zp_totals {
   int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */
 } zp_totals;
 
-/* moves/signs.c: bytes that compressed exchanges keep, on the device and on the host; 0: nothing. here, away: elements
- * of the state that a rank updates, on the device and off it. */
+/* moves/signs_room.c: bytes that compressed exchanges keep, on the device and on the host; 0: nothing. here, away:
+ * elements of the state that a rank updates, on the device and off it. */
 typedef struct zp_signs_room {
   int64_t error, server_error, fresh, momentum_before, local_sum, anchor;
   int64_t host_error, host_server_error, host_records;

@@ -7,7 +7,6 @@
  * change by that comes back (kernels/compress.c): the same records. The worker reads its gradients, and reads and
  * writes its error twice; the owner, beside its update, the weights of all ranks and what it has more than these; all
  * of them their weights. Until then it is ZeRO 1. */
-#include "layout_internal.h"
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -76,6 +75,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_flat flat = zp_scope_flat(x);
   int64_t all = flat.whole + flat.spread, blocks = all / ZP_SIGNS_BLOCK;
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  move.frozen = true;
   int local = local_bytes(x->lowered), mean = mean_bytes(x->lowered);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, local > 0 ? all : 0, local, emit, user);
   move.share = x->lowered->exchanged;
@@ -88,38 +88,9 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   if (zp_shards_state(x->choice)) return; /* until then it is ZeRO 1's */
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
+  move.frozen = false;
   move.share = x->lowered->summed;
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
-}
-
-/* ---- what it keeps ---- */
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* Two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888), are where their
- * elements' state is: of a part the beginning is on the device, the more the earlier the part. Records on the host: a
- * worker's of all of it, or what n workers sent of a part and their mean.
- *
- * With ZeRO 1 the state is that of the part alone. A worker's errors are of everybody's elements and stay where the
- * gradients are; with a master copy the second error is what that has more than the weights. 1-bit LAMB's owners know
- * the gradient, and keep no momentum to take it from. 0/1 Adam's weights of the last exchange are the master copy. */
-zp_signs_room zp_signs_room_of(const zp_lowered *l, const zp_choice *c, int64_t flat_elements, int64_t here,
-                               int64_t away) {
-  const zp_train *train = &l->spec->train;
-  bool shards = zp_shards_state(c), mixed = l->compute_bytes == 2, owes = !shards || !mixed;
-  if (!c->compress) return (zp_signs_room){0};
-  int64_t part = flat_elements / c->data, part_away = least(away, part), real = here * l->stat_bytes;
-  int64_t of_a_part = (c->data + 1) * part_away / ZP_SIGNS_BLOCK, of_all = shards ? 0 : away / ZP_SIGNS_BLOCK;
-  zp_signs_room room = {.error = (shards ? flat_elements : here) * F32,
-                        .server_error = owes ? least(here, part) * F32 : 0,
-                        .host_error = shards ? 0 : away * F32,
-                        .host_server_error = owes ? part_away * F32 : 0,
-                        .host_records = (of_all > of_a_part ? of_all : of_a_part) * ZP_SIGNS_BLOCK_BYTES};
-  if (train->optimizer == ZP_OPT_LAMB) room.fresh = real;
-  if (train->optimizer == ZP_OPT_LAMB && !shards) room.momentum_before = real;
-  if (train->variance_every > 0) room.local_sum = real;
-  if (train->variance_every > 0 && !mixed) room.anchor = real;
-  return room;
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
