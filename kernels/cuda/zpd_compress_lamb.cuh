@@ -6,17 +6,6 @@
 #include "zpd_compress.cuh"
 #include "zpd_step.cuh"
 
-ZPD_DEVICE double zpd_block_max_f64(double x) {
-  __shared__ double warps[ZPD_WARPS];
-  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, lane));
-  if (threadIdx.x % ZPD_WARP == 0) warps[threadIdx.x / ZPD_WARP] = x;
-  __syncthreads();
-  x = warps[0];
-  for (int i = 1; i < ZPD_WARPS; i++) x = fmax(x, warps[i]);
-  __syncthreads();
-  return x;
-}
-
 /* What all ranks have sent of an element, on average. */
 ZPD_DEVICE real zpd_mean_sent(const zpd_fresh &a, zpd_int own) {
   const zpd_int b = own / ZPD_SIGNS, i = own % ZPD_SIGNS;
@@ -40,7 +29,7 @@ ZPD_KERNEL(zpd_lamb_fresh, zpd_fresh) {
   const real beta1 = (real)u.beta1, beta2 = (real)u.beta2, rest2 = (real)(1 - u.beta2), eps = (real)u.eps;
   const real per_rest1 = (real)(1 / (1 - u.beta1)), per_root = (real)(1 / sqrt(u.step->bias2));
   const real per_fresh_root = (real)(1 / sqrt(a.fresh_bias2));
-  double most = 0;
+  real most = 0;
   for (zpd_int i = ((zpd_int)blockIdx.x - s.first) * ZPD_FLAT_THREADS + threadIdx.x; i < s.count;
        i += blocks * ZPD_FLAT_THREADS) {
     const real mean = a.records && v[i] > 0 ? zpd_mean_sent(a, state + i) : 0;
@@ -48,10 +37,10 @@ ZPD_KERNEL(zpd_lamb_fresh, zpd_fresh) {
     const real gradient = (a.records ? mean : m[i] - beta1 * before[i]) * per_rest1;
     const real next = fresh[i] = fresh[i] * beta2 + gradient * gradient * rest2;
     if (!(v[i] > 0)) continue;
-    most = fmax(most, (double)((zpd_sqrt(v[i]) * per_root + eps) / (zpd_sqrt(next) * per_fresh_root + eps)));
+    most = zpd_max(most, (zpd_sqrt(v[i]) * per_root + eps) / (zpd_sqrt(next) * per_fresh_root + eps));
   }
-  most = zpd_block_max_f64(most);
-  if (threadIdx.x == 0) u.sums[blockIdx.x] = most;
+  most = zpd_block_max(most);
+  if (threadIdx.x == 0) u.sums[blockIdx.x] = (double)most;
 }
 
 ZPD_KERNEL(zpd_lamb_frozen, zpd_updates) {

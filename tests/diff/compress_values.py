@@ -61,8 +61,8 @@ VALUES = (
     case("llama", 1, 1, 2, "mixed_fp16", {"away.optimizer": "host:5"}, zero=1, words=GPU),
     case("gpt", 2, 1, 2, "fp64", {"away.optimizer": "host:8"}, zero=1, words=GPU),
 )
-WHOLE = (VALUES[1], VALUES[4], VALUES[5])  # these are also trained at once
-HERE_BEFORE, HERE_AFTER = (VALUES[2], VALUES[7]), (VALUES[3],)  # all state is on the device until the checkpoint, and after it
+WHOLE = (VALUES[1], VALUES[5], VALUES[7])  # these are also trained at once
+HERE_BEFORE, HERE_AFTER = (VALUES[2], VALUES[6]), (VALUES[3],)  # all state is on the device until the checkpoint, and after it
 
 
 def is_away(settings):

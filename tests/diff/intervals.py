@@ -7,8 +7,8 @@
    checkpoint and writes its moments after every step. Momentum is linear in gradients: what ranks exchange at the end of an interval, with what
    they owe more than before, is the mean of plain Adam's momenta, each weighted with its rate over its correction. Weights follow from it by the
    formula, with decay; the variance is plain Adam's in steps that sum gradients, and stays in others. Intervals of one, two and four steps.
-2. A run in parts is one at once, to the last byte, in 16 bits, on an emulated GPU too; two stages train what one does, and so does an emulated
-   GPU. --check-memory: arenas are the plan's, bytes those of the exchanges and sums that the plan's tables say.
+2. A run in parts is one at once, to the last byte, in 16 bits; two stages train what one does, and so does an emulated GPU in parts.
+   --check-memory: arenas are the plan's, bytes those of the exchanges and sums that the plan's tables say.
 3. The plan's bytes of an average step are those that the run sent, and its step time is that of an average step: over schedules it is linear in how
    many steps exchange and how many sum.
 4. With --text, a text: more bytes are saved than by 1-bit Adam (tests/diff/freeze.py), and the loss at the end is not above plain Adam's.
@@ -106,16 +106,16 @@ def check_steps(tally, folder, verbose):
             print("steps %d to %d: %s" % (begin, end, errors), flush=True)
 
 
-def check_parts(tally, folder, words):
+def check_parts(tally, folder):
     """What is stopped and goes on, in 16 bits."""
     one = case(precision="mixed_bf16")
-    whole, parts = (os.path.join(folder, "bf16 %s%d" % (name, len(words))) for name in ("whole", "parts"))
-    got = train(one, whole, ENDS[-1], words + growing(USUAL))
+    whole, parts = (os.path.join(folder, "bf16 " + name) for name in ("whole", "parts"))
+    got = train(one, whole, ENDS[-1], growing(USUAL))
     for i, end in enumerate(ENDS[1:]):
-        train(one, parts, end, words + growing(USUAL, i > 0))
+        train(one, parts, end, growing(USUAL, i > 0))
     folders = [harness.step_folder(os.path.join(each, "ck"), ENDS[-1]) for each in (whole, parts)]
     same = [harness.same_bytes(*(os.path.join(each, name) for each in folders)) for name in ("model.safetensors", "optimizer.safetensors", "errors.safetensors")]
-    tally.check("bf16 %s in parts, to the last byte" % " ".join(words), not got.error and all(same), "%s %s" % (same, got.error))
+    tally.check("bf16 in parts, to the last byte", not got.error and all(same), "%s %s" % (same, got.error))
 
 
 def check_layouts(tally, folder, verbose):
@@ -127,8 +127,9 @@ def check_layouts(tally, folder, verbose):
     signs = sums / (8 / (12 / 64))
     sent = end["communicated_bytes"]["data"] * end["steps_run"]
     tally.check("bytes of a run", not plain.error and abs(sent / (len(VARIANCE) * sums + EXCHANGES * signs) - 1) < 0.01, "%s %s" % (sent, sums))
-    for name, other, words in (("two stages", case(p=2), ()), ("an emulated GPU", case(), GPU)):
-        got = train(other, os.path.join(folder, name), ENDS[-1], words + growing(USUAL))
+    for name, other, words, ends in (("two stages", case(p=2), (), ENDS[-1:]), ("parts on an emulated GPU", case(), GPU, ENDS[1:])):
+        for i, step in enumerate(ends):
+            got = train(other, os.path.join(folder, name), step, words + growing(USUAL, i > 0))
         errors = trainings.judge(tally, name, got, one, trainings.BOUNDS["fp64"])
         if verbose:
             print("%s: %s" % (name, errors), flush=True)
@@ -198,8 +199,7 @@ def main():
         check_steps(tally, folder, options.verbose)
         check_layouts(tally, folder, options.verbose)
         check_prices(tally, folder, options.verbose)
-        for words in ((), GPU):
-            check_parts(tally, folder, words)
+        check_parts(tally, folder)
         if options.text:
             freeze.check_text(tally, folder, TEXT, MOST_ABOVE, LEAST_SAVED, options.verbose)
     return tally.finish()

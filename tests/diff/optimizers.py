@@ -26,6 +26,7 @@ STEPS, BEFORE, LR, DECAY, MOMENTUM = 6, 5, 3e-3, 0.1, 0.8
 BETAS, EPS = (0.9, 0.95), 1e-8
 SIGN_ROUNDING = 1e-12
 GPU = ("--cluster", "gpu", "--arch", "host")
+NCCL = ("--", "--comm", "nccl")  # an emulated one
 # Pattern, factor of the learning rate, weight decay (None: the optimizer's). The first that fits counts.
 GROUPS = (("wte", 0.1, None), ("*.bias", 2, 0), ("h.{}.mlp.*", 0.5, 0.3), ("*c_pro?.weight", 1, 0), ("ln_f.weight", 0, 0.2))
 LLAMA_GROUPS = (("embed_tokens", 0.1, None), ("layers.{}.mlp.*", 0.5, 0.3), ("norm.weight", 0, 0.2))
@@ -215,35 +216,24 @@ def check_average(tally, place):
 
 
 def check_one_bit_lamb(tally, folder, verbose):
-    """Steps by the formulas, on CPU ranks and an emulated GPU, which train the same, with ZeRO 1, too. A run in two parts on two stages is one at
-    once on one stage."""
+    """Steps by the formulas; in two parts on emulated GPUs, with ZeRO 1 on two stages of them, they are the same."""
     words = words_of("lamb", LLAMA_GROUPS, ", freeze_step = %d" % LAMB_FREEZE) + ("--set", "train.checkpoint.keep=%d" % STEPS)
     for zero in (0, 1):
-        check_one_bit_lamb_of(tally, folder, words, zero, verbose)
-
-
-def check_one_bit_lamb_of(tally, folder, words, zero, verbose):
-    one, got = case(1, 1, 2, model="llama", compress=True, zero=zero), None
-    for more, nccl in (((), ()), (GPU, ("--", "--comm", "nccl"))):
-        name = "1-bit LAMB ZeRO %d %s" % (zero, " ".join(more))
-        place = os.path.join(folder, name)
-        os.makedirs(place)
-        run = trainings.train(one.model, dict(one.settings), place, STEPS, more + words + nccl)
-        if not tally.check(name + " runs", not run.error, run.error or ""):
-            return
+        one, two = (case(1, stages, 2, model="llama", compress=True, zero=zero) for stages in (1, 1 + zero))
+        name = "1-bit LAMB ZeRO %d" % zero
+        place, parts = (os.path.join(folder, "one_bit_lamb%d%s" % (zero, what)) for what in ("", "_parts"))
+        got = trainings.train(one.model, dict(one.settings), os.makedirs(place) or place, STEPS, words)
+        if not tally.check(name + " runs", not got.error, got.error or ""):
+            continue
         check_average(tally, place)
         errors = check_frozen_lamb(tally, name, place)
-        got = got or run
-        error, tensor = harness.model_error(run.checkpoint, got.checkpoint)
-        tally.check(name + " as on CPU ranks", error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s" % (error, tensor))
+        first = trainings.train(two.model, dict(two.settings), os.makedirs(parts) or parts, BEFORE, GPU + words + NCCL)
+        rest = trainings.train(two.model, dict(two.settings), parts, STEPS, GPU + words + ("--resume",) + NCCL)
+        good = not first.error and not rest.error
+        error, tensor = harness.model_error(rest.checkpoint, got.checkpoint) if good else (math.inf, "")
+        tally.check(name + " in parts on GPUs", error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s %s %s" % (error, tensor, first.error, rest.error))
         if verbose:
-            print("%s: %s, beside CPU ranks %.1e" % (name, errors, error), flush=True)
-    two, parts = case(1, 2, 2, model="llama", compress=True, zero=zero), os.path.join(folder, "one_bit_lamb_parts%d" % zero)
-    os.makedirs(parts)
-    first = trainings.train(two.model, dict(two.settings), parts, BEFORE, words)
-    rest = trainings.train(two.model, dict(two.settings), parts, STEPS, words + ("--resume",))
-    error, tensor = harness.model_error(rest.checkpoint, got.checkpoint) if rest.checkpoint else (math.inf, "")
-    tally.check("1-bit LAMB ZeRO %d in parts on two stages" % zero, error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s %s %s" % (error, tensor, first.error, rest.error))
+            print("%s: %s; on GPUs in parts %.1e" % (name, errors, error), flush=True)
 
 
 def check_frozen_lamb(tally, name, place):

@@ -69,11 +69,10 @@ static void add_copied(void *sum, const zp_move_list *list) {
     const zp_move *m = &list->data[i];
     int64_t *const way[ZP_QUEUE_COUNT] = {
         [ZP_QUEUE_DOWN] = &b->down, [ZP_QUEUE_UP] = &b->up, [ZP_QUEUE_READ] = &b->read, [ZP_QUEUE_WRITE] = &b->written};
-    bool frozen = m->strategy == &zp_signs_exchange; /* its copies come then, those of the warm-up no longer */
-    int64_t bytes = zp_move_all_bytes(m), more = frozen ? bytes : m->warmup ? -bytes : 0;
+    int64_t bytes = zp_move_all_bytes(m), more = m->frozen ? bytes : m->warmup ? -bytes : 0;
     b->signs_down += m->queue == ZP_QUEUE_DOWN ? more : 0;
     b->signs_up += m->queue == ZP_QUEUE_UP ? more : 0;
-    if (way[m->queue] && !frozen) *way[m->queue] += bytes;
+    if (way[m->queue] && !m->frozen) *way[m->queue] += bytes;
   }
 }
 

@@ -72,10 +72,10 @@ static int mean_bytes(const zp_lowered *l) {
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  zp_flat flat;
-  flat = zp_scope_flat(x);
+  zp_flat flat = zp_scope_flat(x);
   int64_t all = flat.whole + flat.spread, blocks = all / ZP_SIGNS_BLOCK;
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  move.frozen = true;
   int local = local_bytes(x->lowered), mean = mean_bytes(x->lowered);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, local > 0 ? all : 0, local, emit, user);
   move.share = x->lowered->exchanged;
@@ -88,6 +88,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   if (zp_shards_state(x->choice)) return; /* until then it is ZeRO 1's */
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
+  move.frozen = false;
   move.share = x->lowered->summed;
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
 }

@@ -140,8 +140,8 @@ typedef struct zp_move {
   int64_t times;        /* occurrences in a step, of one unit */
   int ranks;            /* that take part; 1 of a copy */
   bool mirrored;        /* its bytes are counted with another stage's record (ties) */
-  bool warmup;          /* only before the variance freezes (1-bit Adam); the others of signs.c only after that. Of 0/1
-                         * Adam in steps that sum gradients */
+  bool warmup, frozen;  /* only before the variance freezes (1-bit Adam), and only after that; of 0/1 Adam in steps that
+                         * sum gradients, and in others */
   double share;         /* of the steps that a price is of: those that have it */
 } zp_move;
 /* The other ranks that take part, or the tier at the other end of a copy: ends that are no tier of the rank come last.
