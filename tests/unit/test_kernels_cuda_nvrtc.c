@@ -143,6 +143,13 @@ Test(kernels_cuda_nvrtc, pairs_f32) {
   check_pairs("sm_80", PAIRS "#include \"zpd_attention.cuh\"\n", NULL, names);
 }
 
+/* Where numbers of dropout and biases leave fewest registers. */
+Test(kernels_cuda_nvrtc, pairs_on_tensor_cores) {
+  static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_q_bias", "zpd_mma_grad_kv",
+                                      NULL};
+  check_pairs("sm_80", PAIRS "#include \"zpd_mma_attention_grad.cuh\"\n", "-DZPD_BF16", names);
+}
+
 /* Attention on tensor cores: with all tiles of layouts, and dense alone. Tiles of 32 and 16 rows look up where the rows
  * of a step are in a few bytes of local memory. */
 static const char layouts_text[] = "#include \"zpd_device.h\"\n"
