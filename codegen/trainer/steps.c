@@ -58,11 +58,14 @@ static int64_t bias_lines(const zp_frame *f, const zp_step *s, zpk_dtype dtype) 
 }
 
 static int64_t bias_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
-  int64_t tiles = f->e->gpu ? zpd_bias_tiles(zp_frame_tensor(f, s->in.data[0])->shape.dim[1]) : 1, sums = 0;
-  if (s->sums.len > 0)
-    sums = zpd_bias_sum_bytes(f->e->lowered->microbatch, s->node->attr.heads, tiles,
-                              zp_frame_tensor(f, s->in.data[s->in.len - 1])->shape.dim[0], zpk_real_bytes(dtype));
-  return bias_lines(f, s, dtype) + sums;
+  int64_t samples = f->e->lowered->microbatch, heads = s->node->attr.heads, real = zpk_real_bytes(dtype);
+  int64_t S = zp_frame_tensor(f, s->in.data[0])->shape.dim[1];
+  if (s->sums.len == 0) return bias_lines(f, s, dtype);
+  if (f->e->gpu)
+    return bias_lines(f, s, dtype) + zpd_bias_sum_bytes(samples, heads,
+                                                        zpd_bias_tiles(S, zp_tensor_core_head(f->e->plan->spec) > 0),
+                                                        zpd_bias_reach(S, s->node->attr.max_distance), real);
+  return bias_lines(f, s, dtype) + samples * heads * zp_frame_tensor(f, s->in.data[s->in.len - 1])->shape.dim[0] * real;
 }
 
 /* Bytes of attention's workspace without those of a bias: shares of workers; on GPUs what backward on tensor cores

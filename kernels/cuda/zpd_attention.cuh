@@ -191,8 +191,7 @@ ZPD_DEVICE real zpd_softmax_grad(const zpd_attention &a, const zpd_bend &bend, i
 }
 
 #ifdef ZPD_BIAS
-/* Sums the gradients of a tile's scores, which stand in `weights`, to those of the buckets; key: of its first column.
- */
+/* Sums the gradients of a tile's scores, which stand in `weights`, by distance; key: of its first column. */
 struct zpd_diagonals {
   enum { COUNT = ZPD_ATTENTION_ROWS + ZPD_KEYS - 1 };
   real sum[COUNT];
@@ -207,7 +206,9 @@ struct zpd_diagonals {
       sum[d] = all;
     }
     __syncthreads();
-    zpd_add_diagonals(a, zpd_bias_sums_of(a, head), sum, COUNT, key - query - last, threadIdx.x, ZPD_ATTENTION_THREADS);
+    if (threadIdx.x < ZPD_WARP)
+      zpd_add_diagonals(a, zpd_bias_sums_of(a, head, blockIdx.x, gridDim.x), COUNT, key - query - last,
+                        [&](int i) { return sum[i]; });
   }
 };
 static_assert((int)zpd_diagonals::COUNT <= (int)ZPD_ATTENTION_THREADS, "a thread a diagonal");
@@ -284,7 +285,8 @@ ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_grad_q, zpd_att
   const zpd_query_tile t = zpd_my_queries(a);
   zpd_clear_queries(a, t, a.dq, a.dq_ld);
 #ifdef ZPD_BIAS
-  if (a.bias_sums) zpd_clear_bias_sums(a, (int)t.head);
+  if (a.bias_sums && threadIdx.x < ZPD_WARP)
+    zpd_clear_bias_sums(a, zpd_bias_sums_of(a, (int)t.head, blockIdx.x, gridDim.x), threadIdx.x, ZPD_WARP);
 #endif
   if (t.rows == 0) return;
   real lse[ZPD_MINE], delta[ZPD_MINE];

@@ -1,7 +1,7 @@
 /* Relative biases of attention (T5, arXiv 1910.10683, section 2.1): the table of buckets spread to a line of distances
- * that scores read, and the sums of the scores' gradients on their way back to the table. Sums are of tiles of queries,
- * which the kernels for queries write, and are added in the order of samples and tiles. Shared by both kinds of
- * attention; texts without ZPD_BIAS have none of it. */
+ * that scores read, and the sums of the scores' gradients on their way back to the table. Sums are by distance, of
+ * tiles of queries: the kernels for queries write them; they are added in an order that is always the same. Shared by
+ * both kinds of attention; texts without ZPD_BIAS have none of it. */
 #ifndef ZPD_BIAS_CUH
 #define ZPD_BIAS_CUH
 
@@ -31,41 +31,56 @@ ZPD_KERNEL(zpd_bias_lines, zpd_bias) {
   }
 }
 
+/* A warp a bucket of a head: lanes take samples and tiles in turns. */
 ZPD_KERNEL(zpd_bias_grad, zpd_bias) {
-  for (zpd_int i = (zpd_int)blockIdx.x * blockDim.x + threadIdx.x; i < a.buckets * a.H;
-       i += (zpd_int)gridDim.x * blockDim.x) {
+  const int lane = threadIdx.x % ZPD_WARP, middle = (int)a.S - 1;
+  const zpd_int distances = 2 * a.reach + 1, all = a.B * a.tiles;
+  for (zpd_int i = (zpd_int)blockIdx.x * (ZPD_FLAT_THREADS / ZPD_WARP) + threadIdx.x / ZPD_WARP; i < a.buckets * a.H;
+       i += (zpd_int)gridDim.x * (ZPD_FLAT_THREADS / ZPD_WARP)) {
     const zpd_int bucket = i / a.H, h = i % a.H;
     real sum = 0;
-    for (zpd_int b = 0; b < a.B; b++)
-      for (zpd_int t = 0; t < a.tiles; t++)
-        sum += ((const real *)a.sums)[((b * a.H + h) * a.tiles + t) * a.buckets + bucket];
+    for (zpd_int t = lane; t < all; t += ZPD_WARP) {
+      const real *line = (const real *)a.sums + ((t / a.tiles * a.H + h) * a.tiles + t % a.tiles) * distances + a.reach;
+      for (int at = -(int)a.reach; at <= (a.causal ? 0 : (int)a.reach); at++)
+        if (a.bucket[middle + at] == bucket) sum += line[at];
+    }
+    for (int step = ZPD_WARP / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     elem *to = (elem *)a.d_bias + bucket * a.ld + h;
-    *to = (elem)((real)*to + sum);
+    if (lane == 0) *to = (elem)((real)*to + sum);
   }
 }
 
-/* The sums of this block's tile of queries. */
-ZPD_DEVICE real *zpd_bias_sums_of(const zpd_attention &a, int head) {
-  return (real *)a.bias_sums + (((zpd_int)blockIdx.z * a.H + head) * gridDim.x + blockIdx.x) * a.buckets;
+/* The sums by distance of a tile of queries, from distance 0 on; tile: of `tiles` of the head. */
+ZPD_DEVICE real *zpd_bias_sums_of(const zpd_attention &a, int head, int tile, int tiles) {
+  const zpd_int line = ((zpd_int)blockIdx.z * a.H + head) * tiles + tile;
+  return (real *)a.bias_sums + line * (2 * a.bias_reach + 1) + a.bias_reach;
 }
 
-ZPD_DEVICE void zpd_clear_bias_sums(const zpd_attention &a, int head) {
-  real *sums = zpd_bias_sums_of(a, head);
-  for (int i = threadIdx.x; i < a.buckets; i += ZPD_ATTENTION_THREADS) sums[i] = 0;
+ZPD_DEVICE void zpd_clear_bias_sums(const zpd_attention &a, real *line, int thread, int threads) {
+  for (int i = thread - (int)a.bias_reach; i <= a.bias_reach; i += threads) line[i] = 0;
 }
 
-/* Adds sums of neighbouring diagonals, `behind` being the distance of the first, to the sums of their buckets. Only the
- * thread of a bucket touches its sum. All threads see `diagonal`. */
-ZPD_DEVICE void zpd_add_diagonals(const zpd_attention &a, real *sums, const real *diagonal, int n, int behind,
-                                  int thread, int threads) {
-  const int most = (int)a.S - 1;
-  for (int i = thread; i < a.buckets; i += threads) {
-    real sum = sums[i];
-    for (int d = 0; d < n; d++) {
-      const int at = behind + d;
-      if (at >= -most && at <= most && a.bucket[at + most] == i) sum += diagonal[d];
-    }
-    sums[i] = sum;
+/* A warp adds sums of `n` neighbouring diagonals, sum(d) of the one whose distance is `behind` + d. */
+template <class SUM> ZPD_DEVICE void zpd_add_diagonals(const zpd_attention &a, real *line, int n, int behind, SUM sum) {
+  const int reach = (int)a.bias_reach, lane = threadIdx.x % ZPD_WARP;
+  real before = 0, after = 0; /* what is as far away as sums reach */
+  for (int d = lane; d < n; d += ZPD_WARP) {
+    const int at = behind + d;
+    const real x = sum(d);
+    if (at <= -reach)
+      before += x;
+    else if (at >= reach)
+      after += x;
+    else
+      line[at] += x;
+  }
+  for (int step = ZPD_WARP / 2; step > 0; step /= 2) {
+    before += __shfl_xor_sync(0xffffffffu, before, step);
+    after += __shfl_xor_sync(0xffffffffu, after, step);
+  }
+  if (lane == 0) {
+    line[-reach] += before;
+    line[reach] += after;
   }
 }
 

@@ -12,23 +12,6 @@ static void add_dropout(const zpr *c, const zpk_attention_args *x, zpd_attention
   if (c->training) zpr_add_dropout(&drop, a);
 }
 
-/* Spreads the table; `a` gets where. */
-static void begin_bias(zpr *c, const zpk_attention_args *x, bool grad, zpd_attention *a) {
-  if (x->buckets == 0) return;
-  zpd_bias bias = zpr_bias_args(x, grad);
-  zpr_launch(c, &c->state->device->kernels.bias_lines, &bias, sizeof bias,
-             zpr_grid(c, (2 * x->S + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
-  zpr_use_bias(&bias, a);
-}
-
-/* The kernel for queries has written the sums. */
-static void end_bias(zpr *c, const zpk_attention_args *x) {
-  if (x->buckets == 0 || !x->d_bias) return;
-  zpd_bias bias = zpr_bias_args(x, true);
-  zpr_launch(c, &c->state->device->kernels.bias_grad, &bias, sizeof bias,
-             zpr_grid(c, (x->buckets * x->H + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
-}
-
 /* sm_70 and sm_72: tensor cores for f16 alone. */
 static bool is_volta(const zpr *c) { return c->state->device->capability >= 70 && c->state->device->capability < 75; }
 
@@ -38,20 +21,44 @@ static bool has_tensor_cores(const zpr *c) {
   return is_volta(c) ? c->program->dtype == ZPK_F16 : c->state->device->capability >= 80;
 }
 
+/* Spreads the table; `a` gets where. */
+static void begin_bias(zpr *c, const zpk_attention_args *x, bool grad, zpd_attention *a) {
+  if (x->buckets == 0) return;
+  zpd_bias bias = zpr_bias_args(x, grad, has_tensor_cores(c));
+  zpr_launch(c, &c->state->device->kernels.bias_lines, &bias, sizeof bias,
+             zpr_grid(c, (2 * x->S + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+  zpr_use_bias(&bias, a);
+}
+
+/* The kernel for queries has written the sums. */
+static void end_bias(zpr *c, const zpk_attention_args *x) {
+  enum { WARP = 32 };
+  if (x->buckets == 0 || !x->d_bias) return;
+  zpd_bias bias = zpr_bias_args(x, true, has_tensor_cores(c));
+  zpr_launch(c, &c->state->device->kernels.bias_grad, &bias, sizeof bias,
+             zpr_grid(c, (x->buckets * x->H * WARP + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+}
+
 /* rows: queries or keys of a sample, whichever tiles are of. */
 static void launch_attention(zpr *c, zpr_device_kernel *kernel, const zpd_attention *a, int64_t rows, int64_t heads) {
   int64_t tiles = (rows + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
   zpr_launch(c, kernel, a, sizeof *a, tiles, heads, a->B, ZPD_ATTENTION_THREADS);
 }
 
+/* rows: as those of launch_attention; tile: rows of a tile. */
+static void launch_mma(zpr *c, int kind, zpr_device_kernel *kernel, const zpd_attention *a, int64_t rows, int64_t heads,
+                       int tile) {
+  zpr_launch_shared(c, kernel, a, sizeof *a, (rows + tile - 1) / tile, heads, a->B, ZPD_ATTENTION_THREADS,
+                    zpd_mma_shared_bytes(kind, c->program->tensor_core_head, tile,
+                                         is_volta(c) ? ZPD_MMA_SHARED_BYTES_VOLTA : ZPD_MMA_SHARED_BYTES));
+}
+
 /* kernels: for the tile of dense attention, then for tiles of 64, 32 and 16 rows. */
-static void launch_mma(zpr *c, int kind, zpr_device_kernel *const kernels[4], const zpd_attention *a, int64_t heads,
-                       const zpk_layout *layout) {
-  int head = c->program->tensor_core_head, rows = zpd_mma_rows(kind, head, layout ? (int)layout->block : 0);
-  int which = rows == zpd_mma_rows(kind, head, 0) ? 0 : rows == 64 ? 1 : rows == 32 ? 2 : 3;
-  zpr_launch_shared(
-      c, kernels[which], a, sizeof *a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
-      zpd_mma_shared_bytes(kind, head, rows, is_volta(c) ? ZPD_MMA_SHARED_BYTES_VOLTA : ZPD_MMA_SHARED_BYTES));
+static void launch_mma_of(zpr *c, int kind, zpr_device_kernel *const kernels[4], const zpd_attention *a, int64_t rows,
+                          int64_t heads, const zpk_layout *layout) {
+  int head = c->program->tensor_core_head, tile = zpd_mma_rows(kind, head, layout ? (int)layout->block : 0);
+  int which = tile == zpd_mma_rows(kind, head, 0) ? 0 : tile == 64 ? 1 : tile == 32 ? 2 : 3;
+  launch_mma(c, kind, kernels[which], a, rows, heads, tile);
 }
 
 void zpr_attention(zpr *c, const zpk_attention_args *args) {
@@ -63,7 +70,7 @@ void zpr_attention(zpr *c, const zpk_attention_args *args) {
   if (has_tensor_cores(c)) {
     zpr_device_kernel *const forward[] = {&kernels->mma_forward, &kernels->mma_forward_64, &kernels->mma_forward_32,
                                           &kernels->mma_forward_16};
-    launch_mma(c, ZPD_MMA_FORWARD, forward, &a, a.H, args->layout);
+    launch_mma_of(c, ZPD_MMA_FORWARD, forward, &a, a.S, a.H, args->layout);
   } else
     launch_attention(c, &kernels->attention_forward, &a, a.S, a.H);
 }
@@ -79,8 +86,11 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
                                          &kernels->mma_grad_q_16};
     zpr_device_kernel *const grad_kv[] = {&kernels->mma_grad_kv, &kernels->mma_grad_kv_64, &kernels->mma_grad_kv_32,
                                           &kernels->mma_grad_kv_16};
-    launch_mma(c, ZPD_MMA_GRAD_Q, grad_q, &a, a.H, args->layout);
-    launch_mma(c, ZPD_MMA_GRAD_KV, grad_kv, &a, a.G, args->layout);
+    if (a.bias_sums)
+      launch_mma(c, ZPD_MMA_GRAD_Q_BIAS, &kernels->mma_grad_q_bias, &a, a.S, a.H, ZPD_ATTENTION_ROWS);
+    else
+      launch_mma_of(c, ZPD_MMA_GRAD_Q, grad_q, &a, a.S, a.H, args->layout);
+    launch_mma_of(c, ZPD_MMA_GRAD_KV, grad_kv, &a, zpr_keys_of(&a), a.G, args->layout);
   } else {
     launch_attention(c, &kernels->attention_grad_q, &a, a.S, a.H);
     launch_attention(c, &kernels->attention_grad_kv, &a, zpr_keys_of(&a), a.G);

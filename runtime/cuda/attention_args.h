@@ -55,7 +55,7 @@ static inline void zpr_add_dropout(const zpk_attention_dropout *drop, zpd_attent
 }
 
 /* Behind the lines of a relative bias stand the buckets of distances, where its gradient is wanted. */
-static inline zpd_bias zpr_bias_args(const zpk_attention_args *x, bool grad) {
+static inline zpd_bias zpr_bias_args(const zpk_attention_args *x, bool grad, bool tensor_cores) {
   zpd_bias a = {.B = x->B,
                 .S = x->S,
                 .H = x->H,
@@ -69,16 +69,16 @@ static inline zpd_bias zpr_bias_args(const zpk_attention_args *x, bool grad) {
   a.d_bias = x->d_bias;
   a.bucket = (int *)(void *)((char *)x->bias_lines + zpd_bias_line_bytes(x->H, x->S, zpk_real_bytes(x->dtype)));
   a.sums = x->bias_sums;
-  a.tiles = zpd_bias_tiles(x->S);
+  a.tiles = zpd_bias_tiles(x->S, tensor_cores);
+  a.reach = zpd_bias_reach(x->S, x->max_distance);
   return a;
 }
 
 /* `bias` is spread before attention, which gets where. */
 static inline void zpr_use_bias(const zpd_bias *bias, zpd_attention *a) {
   a->lines = bias->lines;
-  a->bucket = bias->bucket;
   a->bias_sums = bias->sums;
-  a->buckets = bias->buckets;
+  a->bias_reach = bias->reach;
 }
 
 static inline int64_t zpr_keys_of(const zpd_attention *a) { return a->keys ? a->keys : a->S; }

@@ -40,6 +40,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(mma_grad_q_64)                                                                                                     \
   X(mma_grad_q_32)                                                                                                     \
   X(mma_grad_q_16)                                                                                                     \
+  X(mma_grad_q_bias)                                                                                                   \
   X(mma_grad_kv)                                                                                                       \
   X(mma_grad_kv_64)                                                                                                    \
   X(mma_grad_kv_32)                                                                                                    \

@@ -128,11 +128,11 @@ Test(kernels_cuda_nvrtc, f64) { check("sm_90", 128, true); }
 /* Attention of T5: keys of another sequence, relative biases, dropout. */
 #define PAIRS "#define ZPD_CROSS\n#define ZPD_BIAS\n#define ZPD_DROPOUT\n"
 
-static void check_pairs(const char *arch, const char *text, const char *define, const char *const *names) {
+static void check_options(const char *arch, const char *text, int head, const char *define, const char *const *names) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_use(arena, arch, &error)) cr_skip_test("%s", error);
-  char *log = compile(arena, text, arch, 64, define);
+  char *log = compile(arena, text, arch, head, define);
   cr_expect_null(strstr(log, "): warning"), "%s: %s", arch, log);
   for (; *names; names++) {
     char quoted[64];
@@ -148,7 +148,7 @@ static void check_pairs(const char *arch, const char *text, const char *define, 
 Test(kernels_cuda_nvrtc, pairs_f32) {
   static const char *const names[] = {"zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv",
                                       "zpd_bias_lines",        "zpd_bias_grad",        NULL};
-  check_pairs("sm_80", PAIRS "#include \"zpd_attention.cuh\"\n", NULL, names);
+  check_options("sm_80", PAIRS "#include \"zpd_attention.cuh\"\n", 64, NULL, names);
 }
 
 /* Attention on tensor cores: with all tiles of layouts, and dense alone. Tiles of 32 and 16 rows look up where the rows
@@ -161,8 +161,6 @@ static const char layouts_text[] = "#include \"zpd_device.h\"\n"
                                    "  return {64, {first, runs}, {first, runs}};\n"
                                    "}\n"
                                    "#include \"zpd_mma_attention_grad.cuh\"\n";
-
-static const char options_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
 
 static void check_mma_text(const char *arch, int head, const char *define, const char *text, bool layouts) {
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
@@ -197,8 +195,11 @@ Test(kernels_cuda_nvrtc, mma_dense) {
   check_mma("sm_100", 64, "-DZPD_F16", false);
 }
 
-Test(kernels_cuda_nvrtc, mma_with_windows_caps_and_biases) {
-  check_mma_text("sm_90", 128, "-DZPD_BF16", options_text, false);
+Test(kernels_cuda_nvrtc, mma_with_all_options) {
+  static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_q_bias", "zpd_mma_grad_kv",
+                                      NULL};
+  check_options("sm_90", "#define ZPD_WINDOWS\n" PAIRS "#include \"zpd_mma_attention_grad.cuh\"\n", 128, "-DZPD_BF16",
+                names);
 }
 
 /* Where there is NVRTC 12. */

@@ -169,11 +169,10 @@ typedef struct zpd_attention {
                    [B, H]: log-sum-exp over log 2, sum of o * d_o */
   zpd_int keys; /* as zpk_attention_args.keys; in texts with ZPD_CROSS, else 0 */
   /* A relative bias, in texts with ZPD_BIAS, else NULL: what zpd_bias_lines has written; where its gradient is wanted
-   * also the sums of zpd_bias, which the kernel for queries writes. */
+   * also the sums of zpd_bias, which the kernel for queries writes, and their reach. */
   const void *lines;
-  const int *bucket;
   void *bias_sums;
-  zpd_int buckets;
+  zpd_int bias_reach;
   /* Dropout of probabilities, in texts with ZPD_DROPOUT: as zpk_attention_dropout. What has a word from keep_from on is
    * kept and weighs `more`; keep_from 0: all is, and nothing else is read. */
   zpd_uint seed;
@@ -189,17 +188,21 @@ typedef struct zpd_bias {
   const void *bias; /* [buckets, ld], */
   void *d_bias;     /* and its gradient, which is added to */
   zpd_int ld;
-  void *lines;   /* [H, 2 S] `real`: the bias of a key `behind` the query at behind + S - 1 */
-  int *bucket;   /* [2 S]: the bucket of every distance, likewise; NULL: nobody asks */
-  zpd_int tiles; /* zpd_bias_tiles */
-  void *sums;    /* [B, H, tiles, buckets] `real`: of the scores' gradients, by tiles of queries */
-} zpd_bias;      /* kernels zpd_bias_lines, zpd_bias_grad: grid-stride */
+  void *lines;          /* [H, 2 S] `real`: the bias of a key `behind` the query at behind + S - 1 */
+  int *bucket;          /* [2 S]: the bucket of every distance, likewise; NULL: nobody asks */
+  zpd_int tiles, reach; /* zpd_bias_tiles, zpd_bias_reach */
+  void *sums; /* [B, H, tiles, 2 reach + 1] `real`: of the scores' gradients by distance, of tiles of queries; the first
+                 and the last sum are of all that is as far away or further */
+} zpd_bias;   /* kernels zpd_bias_lines, zpd_bias_grad: grid-stride */
 #ifndef __CUDACC_RTC__
 /* Bytes of lines, of buckets behind them, of sums. */
 static inline zpd_int zpd_bias_line_bytes(zpd_int H, zpd_int S, zpd_int real_bytes) { return 2 * H * S * real_bytes; }
 static inline zpd_int zpd_bias_bucket_bytes(zpd_int S) { return 2 * S * (zpd_int)sizeof(int); }
-static inline zpd_int zpd_bias_sum_bytes(zpd_int B, zpd_int H, zpd_int tiles, zpd_int buckets, zpd_int real_bytes) {
-  return B * H * tiles * buckets * real_bytes;
+static inline zpd_int zpd_bias_reach(zpd_int S, zpd_int max_distance) {
+  return max_distance < S - 1 ? max_distance : S - 1;
+}
+static inline zpd_int zpd_bias_sum_bytes(zpd_int B, zpd_int H, zpd_int tiles, zpd_int reach, zpd_int real_bytes) {
+  return B * H * tiles * (2 * reach + 1) * real_bytes;
 }
 #endif
 
@@ -491,7 +494,10 @@ enum {
 };
 
 #ifndef __CUDACC_RTC__
-static inline zpd_int zpd_bias_tiles(zpd_int S) { return (S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS; }
+/* Sums of a bias's gradients in a sample and head: one a block of queries, on tensor cores one a warp. */
+static inline zpd_int zpd_bias_tiles(zpd_int S, int tensor_cores) {
+  return (S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS * (tensor_cores ? ZPD_ATTENTION_THREADS / 32 : 1);
+}
 #endif
 
 /* ---- geometry of zpd_mma_*: as the kernels are compiled, and as they must be launched ----
@@ -507,7 +513,8 @@ static inline zpd_int zpd_bias_tiles(zpd_int S) { return (S + ZPD_ATTENTION_ROWS
 #define ZPD_CONSTANT static inline
 #endif
 
-enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV };
+/* The last one: the gradient of queries that also sums that of a relative bias. */
+enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV, ZPD_MMA_GRAD_Q_BIAS };
 
 enum {
   ZPD_MMA_UNIT = 16,
@@ -529,7 +536,7 @@ ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
  * side half as often. So would be the gradient of keys and values up to 64, by 4 %, but spills where there are layouts.
  */
 ZPD_CONSTANT int zpd_mma_dense_rows(int kind, int head) {
-  return kind != ZPD_MMA_GRAD_KV && head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 128 : 64;
+  return (kind == ZPD_MMA_FORWARD && head <= 128) || (kind == ZPD_MMA_GRAD_Q && head <= 64) ? 128 : 64;
 }
 
 /* Rows of a tile; `block` of the layout, 0: dense. */
@@ -553,11 +560,16 @@ ZPD_CONSTANT int zpd_mma_step(int kind, int head, int rows) {
                                  : 16;
 }
 
+/* Rows of the scores' gradients in shared memory, from which those of a bias are summed: f32 of a step, and as much
+ * more as keeps rows in different banks. */
+ZPD_CONSTANT int zpd_mma_bias_columns(int head) { return zpd_mma_step(ZPD_MMA_GRAD_Q_BIAS, head, 64) + 8; }
+
 /* Bytes of shared memory with a number of steps in it: the tiles of the block; for each step two tiles and facts. */
 ZPD_CONSTANT int zpd_mma_bytes(int kind, int head, int rows, int stages) {
   return 2 * zpd_mma_columns(head) *
              (rows * (kind == ZPD_MMA_FORWARD ? 1 : 2) + 2 * zpd_mma_step(kind, head, rows) * stages) +
-         (kind == ZPD_MMA_GRAD_KV ? 8 * zpd_mma_step(kind, head, rows) * stages : 0);
+         (kind == ZPD_MMA_GRAD_KV ? 8 * zpd_mma_step(kind, head, rows) * stages : 0) +
+         (kind == ZPD_MMA_GRAD_Q_BIAS ? 4 * rows * zpd_mma_bias_columns(head) : 0);
 }
 
 /* most_bytes: ZPD_MMA_SHARED_BYTES of the arch. */
