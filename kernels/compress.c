@@ -31,7 +31,8 @@
  *
  * 1-bit LAMB (arXiv 2104.06069) exchanges momentum likewise. How the variance would have gone on it follows by the
  * gradient that the exchanged momenta m and m' of this step and the one before stand for, (m - b1 m') / (1 - b1):
- * `fresh` begins as v. The steps are clamped as above. */
+ * `fresh` begins as v. The steps are clamped as above. With ZeRO 1 that gradient is the mean of the workers' c, over
+ * 1 - b1, and the owner's momentum and variance come first, then, when all ranks know the ratios, its weights. */
 #include "clones.h"
 
 #include <assert.h>
@@ -117,7 +118,7 @@ void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block) {
 
 void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t block,
                       int64_t count) {
-  assert(u->dtype <= ZPK_F16 && in.n >= 1 && count >= 0 && !owner->master == !zpk_is_narrow(u->dtype));
+  assert(u->dtype <= ZPK_F16 && in.n >= 0 && count >= 0 && !owner->master == !zpk_is_narrow(u->dtype));
   assert(!owner->owed == zpk_is_narrow(u->dtype));
   if (u->dtype == ZPK_F64) owner_update_f64(u, owner, in, to, block, count);
   if (u->dtype == ZPK_F32) owner_update_f32(u, owner, in, to, block, count);
@@ -150,6 +151,13 @@ double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, co
   assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end && fresh_bias2 > 0);
   if (u->dtype == ZPK_F64) return lamb_fresh_f64(u, m, before, v, fresh, fresh_bias2, begin, end);
   return lamb_fresh_f32(u, m, before, v, fresh, fresh_bias2, begin, end);
+}
+
+double zpk_lamb_owner(const zpk_update *u, zpk_records in, int64_t first, void *m, const void *v, void *fresh,
+                      double fresh_bias2, int64_t count) {
+  assert(u->dtype <= ZPK_F16 && in.n >= 1 && count >= 0 && fresh_bias2 > 0);
+  if (u->dtype == ZPK_F64) return lamb_owner_f64(u, in, first, m, v, fresh, fresh_bias2, count);
+  return lamb_owner_f32(u, in, first, m, v, fresh, fresh_bias2, count);
 }
 
 void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end) {

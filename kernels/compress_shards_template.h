@@ -5,18 +5,24 @@ ZPK_CLONES static void NAME(owe)(const REAL *restrict grad, double scale, float 
   for (int64_t i = 0; i < count; i++) error[i] = (float)((REAL)error[i] + grad[i] * by);
 }
 
-/* What the weights shall change by, and new momentum: of n elements of block b of the records. */
+static REAL NAME(mean_sent)(zpk_records in, int64_t b, int i) {
+  REAL sum = 0;
+  for (int r = 0; r < in.n; r++) sum += NAME(sent)(zpk_signs_of(in.records, in.blocks, r), b, i);
+  return sum / (REAL)in.n;
+}
+
+/* What the weights shall change by, and new momentum, unless that is there: of n elements of block b of the records. */
 static void NAME(change)(const zpk_update *u, const zpk_owner *o, zpk_records in, int64_t b, int n, REAL *x) {
-  REAL beta1 = (REAL)u->beta1, into_grad = (REAL)(u->kind == 0 ? 0 : u->weight_decay * (1 - u->beta1));
-  REAL decay = (REAL)(u->kind == 0 ? u->lr * u->weight_decay : 0), eps = (REAL)u->eps, lr = (REAL)u->lr;
+  bool in_gradient = u->kind == 1;
+  REAL beta1 = (REAL)u->beta1, into_grad = (REAL)(in_gradient ? u->weight_decay * (1 - u->beta1) : 0);
+  REAL decay = (REAL)(in_gradient ? 0 : u->lr * u->weight_decay), eps = (REAL)u->eps, lr = (REAL)u->lr;
   REAL per_bias1 = (REAL)(1 / u->bias1), per_root_bias2 = (REAL)(1 / sqrt(u->bias2));
   REAL most = (REAL)zpk_most_of_adam(u->beta1, u->beta2);
   const REAL *w = o->weights, *v = o->v;
   REAL *master = o->master, *m = o->m;
   for (int i = 0; i < n; i++) {
-    REAL sum = 0, owed = master ? 0 : (REAL)o->owed[i], p = master ? master[i] : w[i] + owed;
-    for (int r = 0; r < in.n; r++) sum += NAME(sent)(zpk_signs_of(in.records, in.blocks, r), b, i);
-    m[i] = v[i] > 0 ? m[i] * beta1 + sum / (REAL)in.n + into_grad * p : 0;
+    REAL owed = master ? 0 : (REAL)o->owed[i], p = master ? master[i] : w[i] + owed;
+    if (in.n > 0) m[i] = v[i] > 0 ? m[i] * beta1 + NAME(mean_sent)(in, b, i) + into_grad * p : 0;
     REAL step = m[i] * per_bias1 / (REAL_SQRT(v[i]) * per_root_bias2 + eps);
     step = step > most ? most : step < -most ? -most : step;
     x[i] = owed - decay * p - lr * step;

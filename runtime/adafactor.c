@@ -4,6 +4,7 @@
  *      statistics of whole tensors, and copies stay equal to the bit.
  *   2  squares of parameters and of updates, which all ranks sum as they do for the norm.
  *   3  parameters.
+ * What of gradients, of squares and of parameters is off the device host_adafactor.c does; statistics never are.
  * Statistics are those of all trained parameters of a stage one behind the other, run by run. The scratch region has
  * the sums of an instance, and what arrives of them; then the factors of the tensor at work, and room for sums. */
 #include "adafactor.h"
@@ -39,12 +40,20 @@ int64_t zpr_statistics_at(const zpr *c, const zpr_run *run, int64_t i, int k) {
   return at;
 }
 
+/* How many elements of a tensor, from the first on, have their state on the device, their gradients; and all. */
+typedef struct reach {
+  int64_t state, grads, all;
+} reach;
+
 struct zpr_adafactor {
   zpr_stretches stretches;
-  int64_t n, tensors; /* here; of all stages */
-  zpr_factored *item;
-  double *squares; /* [tensors][2]: of parameters, of updates */
-  double *pieces;  /* [pieces of the largest][2] */
+  int64_t n, tensors;          /* here; of all stages */
+  zpr_factored *item, *graded; /* whole; what of it has its gradients on the device */
+  reach *reach;
+  zpr_factored_step *step; /* of items */
+  double *squares;         /* [tensors][2]: of parameters, of updates */
+  double *pieces;          /* [pieces of the largest][2] */
+  zpr_factored_away *away; /* NULL: nothing is */
 };
 
 static int64_t padded(int64_t n, int64_t shares) { return (n + shares - 1) / shares * shares; }
@@ -61,6 +70,8 @@ typedef struct group {
 static group group_of(const zpr_run *run, int k) {
   return run->stride == 0 ? (group){run, k, 1} : (group){run, 0, run->n_params};
 }
+
+static group group_of_item(const zpr_factored *t) { return group_of(t->run, (int)(t->param - t->run->params)); }
 
 static int64_t count_sums(const zpr *c, group g, int end, bool split) {
   int64_t n = 0;
@@ -99,11 +110,49 @@ static zpr_factored tensor_of(zpr *c, const zpr_stretches *stretches, int r, int
   t.number = zpr_tensor_number(c, r, i, k);
   t.own = zpr_own_block(c, stretches, run, i, t.param, &t.first);
   t.share = zpr_share_of(c->program, t.param, c->t);
+  zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
+  t.bucket_begin = bucket.own;
+  t.bucket_end = bucket.own + bucket.size;
   t.counted = zpr_counts(c, t.param, run->base + i * run->stride + t.param->offset);
   return t;
 }
 
-zpr_adafactor *zpr_adafactor_open(zpr *c) {
+/* Sums of the largest instance, with what fills them up. */
+static int64_t most_sums(const zpr *c, const zpr_adafactor *a) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < a->n; i++) {
+    int64_t sums = padded(all_sums(c, group_of_item(&a->item[i])), c->program->data);
+    most = most > sums ? most : sums;
+  }
+  return most;
+}
+
+static int64_t within(int64_t n, int64_t most) { return n < 0 ? 0 : n < most ? n : most; }
+
+static reach reach_of(const zpr *c, const zpr_factored *t) {
+  int64_t all = t->own.end - t->own.begin, first = t->own.begin + t->own.to_state;
+  return (reach){within(zpr_state_here(c) - first, all), within(zpr_own_here(c, ZPR_CLASS_GRADS) - first, all), all};
+}
+
+zpr_factored zpr_factored_part(const zpr_factored *t, int64_t begin, int64_t end) {
+  zpr_factored part = *t;
+  assert(begin >= 0 && begin <= end && end <= t->own.end - t->own.begin);
+  part.own.begin += begin;
+  part.own.end = t->own.begin + end;
+  part.first += begin;
+  return part;
+}
+
+void zpr_factored_walk(const zpr_factored *t, int64_t begin, int64_t end, zpr_on_neighbours *on, void *arg) {
+  int64_t first = t->first + begin, last = t->first + end;
+  for (int64_t b = first / t->share.local_stride; b < t->share.blocks && b * t->share.local_stride < last; b++) {
+    int64_t block = b * t->share.local_stride, from = block > first ? block : first, to = block + t->share.width;
+    if (to > last) to = last;
+    if (from < to) on(arg, from - t->first, to - t->first, t->share.first + b * t->share.stride + from - block);
+  }
+}
+
+zpr_adafactor *zpr_adafactor_open(zpr *c, const zpr_host_update *away) {
   zpr_adafactor *a = zpr_alloc(c, 1, sizeof *a);
   int64_t n = 0, most = 1;
   assert(zpr_expert_ranks(c->program) == 1);
@@ -112,22 +161,32 @@ zpr_adafactor *zpr_adafactor_open(zpr *c) {
   a->squares = zpr_alloc(c, (size_t)a->tensors * 2 + 1, sizeof *a->squares);
   n = zpr_tensors_of(c->stage);
   a->item = zpr_alloc(c, (size_t)n + 1, sizeof *a->item);
+  a->graded = zpr_alloc(c, (size_t)n + 1, sizeof *a->graded);
+  a->reach = zpr_alloc(c, (size_t)n + 1, sizeof *a->reach);
+  a->step = zpr_alloc(c, (size_t)n + 1, sizeof *a->step);
   for (int r = 0; r < c->stage->n_runs; r++)
     for (int64_t i = 0; i < c->stage->runs[r].count && !c->stage->runs[r].frozen; i++)
       for (int k = 0; k < c->stage->runs[r].n_params; k++) {
         zpr_factored t = tensor_of(c, &a->stretches, r, i, k);
         int64_t pieces = (t.own.end - t.own.begin) / ZPR_FACTORED_PIECE + 1;
         most = most > pieces ? most : pieces;
+        a->reach[a->n] = reach_of(c, &t);
+        a->graded[a->n] = zpr_factored_part(&t, 0, a->reach[a->n].grads);
         a->item[a->n++] = t;
       }
   a->pieces = zpr_alloc(c, (size_t)most * 2, sizeof *a->pieces);
+  a->away = zpr_factored_away_open(c, away, &a->stretches, a->item, a->n, a->tensors, most_sums(c, a));
   return a;
 }
 
 void zpr_adafactor_close(zpr_adafactor *a) {
   if (!a) return;
   free(a->stretches.item);
+  zpr_factored_away_close(a->away);
   free(a->item);
+  free(a->graded);
+  free(a->reach);
+  free(a->step);
   free(a->squares);
   free(a->pieces);
   free(a);
@@ -144,16 +203,17 @@ static void add_sums(zpr *c, zpr_axis axis, double *sums, int64_t count, double 
   zpr_group_all_gather(c, &g, axis, sums, bytes / zpk_bytes(c->program->dtype));
 }
 
-static void sum_group(zpr *c, group g, const zpr_factored *tensors, const zpk_update *rule) {
+static void sum_group(zpr *c, zpr_adafactor *a, group g, int64_t first, const zpk_update *rule) {
   int64_t data = zpr_shards_state(c->program) ? c->program->data : 1, split = split_sums(c, g),
           all = padded(all_sums(c, g), data);
   double *sums = zpr_at(c, c->stage->scratch), *arriving = sums + all;
   assert(2 * all * (int64_t)sizeof *sums <= room_of(c, g) && room_of(c, g) <= c->stage->scratch_bytes);
   zpr_zero(c, sums, room_of(c, g));
-  zpr_adafactor_sums(c, rule, tensors, g.n, sums);
+  zpr_adafactor_sums(c, rule, &a->graded[first], g.n, sums);
+  if (a->away) zpr_factored_away_sums(c, a->away, rule, &a->item[first], g.n, sums, all);
   if (split > 0) add_sums(c, ZPR_TENSOR, sums, split, arriving);
   if (data > 1) add_sums(c, ZPR_DATA, sums, all, arriving);
-  for (int k = 0; k < g.n; k++) zpr_adafactor_means(c, rule, &tensors[k], sums + tensors[k].sums);
+  for (int k = 0; k < g.n; k++) zpr_adafactor_means(c, rule, &a->item[first + k], sums + a->item[first + k].sums);
 }
 
 static void *find_factors(zpr *c, zpr_adafactor *a, const zpr_factored *t, zpr_adafactor_room *room) {
@@ -166,40 +226,81 @@ static void *find_factors(zpr *c, zpr_adafactor *a, const zpr_factored *t, zpr_a
   return factors;
 }
 
+/* Adds the squares of elements [begin, end) of a tensor. */
+static void square_part(zpr *c, zpr_adafactor *a, const zpk_update *rule, const zpr_factored *t, int64_t begin,
+                        int64_t end, bool without_state, const void *factors, const zpr_adafactor_room *room) {
+  zpr_factored part = zpr_factored_part(t, begin, end);
+  double squares[2];
+  if (begin >= end) return;
+  part.without_state = without_state;
+  zpr_adafactor_squares(c, rule, &part, factors, room, squares);
+  a->squares[2 * t->number] += squares[0];
+  a->squares[2 * t->number + 1] += squares[1];
+}
+
 /* Every tensor's, of all stages. */
 static void find_squares(zpr *c, zpr_adafactor *a, const zpk_update *rule) {
   zpr_adafactor_room room;
   memset(a->squares, 0, (size_t)a->tensors * 2 * sizeof *a->squares);
   for (int64_t i = 0; i < a->n; i++) {
     const zpr_factored *t = &a->item[i];
-    double squares[2];
-    if (!t->counted || t->own.begin >= t->own.end) continue;
-    zpr_adafactor_squares(c, rule, t, find_factors(c, a, t, &room), &room, squares);
-    a->squares[2 * t->number] += squares[0];
-    a->squares[2 * t->number + 1] += squares[1];
+    const reach r = a->reach[i];
+    bool leaves = r.state < r.all; /* the host wants its factors */
+    if (r.all == 0 || (!t->counted && !leaves)) continue;
+    const void *factors = find_factors(c, a, t, &room);
+    if (leaves) zpr_factored_away_keep(c, a->away, t, factors);
+    if (!t->counted) continue;
+    square_part(c, a, rule, t, 0, r.state, false, factors, &room);
+    square_part(c, a, rule, t, r.state, r.grads, true, factors, &room);
   }
+  if (a->away) zpr_factored_away_squares(c, a->away, rule, a->squares);
   zpr_world_sums(c, a->squares, 2 * a->tensors);
 }
 
-void zpr_adafactor_update(zpr *c, zpr_adafactor *a, const zpk_update *rule, int64_t step) {
+static void find_steps(const zpr *c, zpr_adafactor *a, const zpk_update *rule) {
   const zpr_program *p = c->program;
-  zpk_update all = *rule;
-  zpr_adafactor_room room;
-  all.beta2 = 1 - pow((double)step, -p->decay_rate);
-  for (int64_t i = 0, n; i < a->n; i += n) {
-    const zpr_factored *t = &a->item[i];
-    group g = group_of(t->run, (int)(t->param - t->run->params));
-    sum_group(c, g, t, &all);
-    n = g.n;
-  }
-  find_squares(c, a, &all);
   for (int64_t i = 0; i < a->n; i++) {
     const zpr_factored *t = &a->item[i];
     const double *squares = &a->squares[2 * t->number], elements = (double)t->has.elements;
-    zpk_update own = zpr_rule_with(&all, t->param->recipe);
-    if (t->own.begin >= t->own.end) continue;
-    if (p->scale_parameter) own.lr *= fmax(p->least_scale, sqrt(squares[0] / elements));
-    zpr_adafactor_apply(c, &own, t, find_factors(c, a, t, &room),
-                        own.lr / fmax(1, sqrt(squares[1] / elements) / p->clip_threshold));
+    double lr = zpr_rule_with(rule, t->param->recipe).lr;
+    if (p->scale_parameter) lr *= fmax(p->least_scale, sqrt(squares[0] / elements));
+    a->step[i] = (zpr_factored_step){lr, lr / fmax(1, sqrt(squares[1] / elements) / p->clip_threshold)};
   }
+}
+
+typedef struct on_device {
+  zpr_adafactor *adafactor;
+  const zpk_update *rule;
+} on_device;
+
+static void apply_here(zpr *c, void *arg) {
+  const on_device *d = arg;
+  zpr_adafactor *a = d->adafactor;
+  zpr_adafactor_room room;
+  for (int64_t i = 0; i < a->n; i++) {
+    const zpr_factored *t = &a->item[i];
+    zpr_factored here = zpr_factored_part(t, 0, a->reach[i].state);
+    zpk_update own = zpr_rule_with(d->rule, t->param->recipe);
+    if (a->reach[i].state == 0) continue;
+    own.lr = a->step[i].lr;
+    zpr_adafactor_apply(c, &own, &here, find_factors(c, a, t, &room), a->step[i].factor);
+  }
+}
+
+void zpr_adafactor_update(zpr *c, zpr_adafactor *a, const zpk_update *rule, int64_t step) {
+  zpk_update all = *rule;
+  all.beta2 = 1 - pow((double)step, -c->program->decay_rate);
+  for (int64_t i = 0, n; i < a->n; i += n) {
+    const zpr_factored *t = &a->item[i];
+    group g = group_of_item(t);
+    sum_group(c, a, g, i, &all);
+    n = g.n;
+  }
+  find_squares(c, a, &all);
+  find_steps(c, a, &all);
+  on_device d = {a, &all};
+  if (a->away)
+    zpr_factored_away_apply(c, a->away, &all, a->step, apply_here, &d);
+  else
+    apply_here(c, &d);
 }

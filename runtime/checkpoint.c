@@ -23,10 +23,11 @@ static bool cannot_write(zpr_error *error, const char *path, int reason) {
 /* ---- saving: phases ---- */
 
 void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_t keep, int64_t pid) {
-  *save = (zpr_save){.dir = dir, .step = step, .keep = keep, .files = zpr_file_count(c)};
+  *save = (zpr_save){.dir = dir, .step = step, .keep = keep};
   zpr_path(save->folder, "%s/.step_%06lld.tmp-%lld", dir, (long long)step, (long long)pid);
   zpr_set_unfinished(save->folder);
-  for (int f = 0; f < save->files; f++) {
+  for (int f = 0; f < ZPR_FILES; f++) {
+    if (!(save->has[f] = zpr_has_file(c, f))) continue;
     zpr_file_tensors(c, f, &save->tensors[f]);
     save->header[f] = zpr_tensors_seal(c, &save->tensors[f]);
   }
@@ -34,7 +35,7 @@ void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_
 
 void zpr_save_close(zpr_save *save) {
   zpr_set_unfinished(NULL);
-  for (int f = 0; f < save->files; f++) {
+  for (int f = 0; f < ZPR_FILES; f++) {
     zpr_tensors_free(&save->tensors[f]);
     free(save->header[f]);
   }
@@ -63,15 +64,16 @@ bool zpr_save_begin(zpr_save *save, zpr_error *error) {
   if (!zpr_make_folders(save->dir, error)) return false;
   zpr_remove_leftovers(save->dir);
   if (mkdir(save->folder, 0777) != 0) return cannot_write(error, save->dir, errno);
-  for (int f = 0; f < save->files; f++)
-    if (!create_file(save, f, error)) return false;
+  for (int f = 0; f < ZPR_FILES; f++)
+    if (save->has[f] && !create_file(save, f, error)) return false;
   return true;
 }
 
 bool zpr_save_write(zpr *c, zpr_save *save, zpr_error *error) {
   bool good = true;
-  for (int f = 0; f < save->files && good; f++) {
+  for (int f = 0; f < ZPR_FILES && good; f++) {
     char path[ZPR_PATH];
+    if (!save->has[f]) continue;
     zpr_path(path, "%s/%s", save->folder, zpr_file_name[f]);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return cannot_write(error, path, errno);
@@ -144,6 +146,7 @@ void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep) {
   zpr_save save;
   zpr_error error = {0};
   int64_t pid = zpr_world_min(c, c->rank == 0 ? (int64_t)getpid() : INT64_MAX);
+  if (c->state->updater) zpr_update_join(c);
   /* A file beyond the user's limit shall be an error with a message, not a signal. */
   struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
   sigaction(SIGXFSZ, &ignore, &before);
@@ -186,15 +189,23 @@ static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_e
 
 /* Errors of 1-bit Adam are those of data ranks, and mean nothing to other numbers of them; with ZeRO 1 an owner owes
  * weights, not momentum. */
-static int files_to_load(const zpr *c, const zpr_manifest *m) {
-  bool same = m->error_ranks == c->program->data && m->error_zero == c->program->zero;
-  return zpr_compresses(c->program) && same ? ZPR_FILES : ZPR_ERRORS;
+static bool loads_errors(const zpr *c, const zpr_manifest *m) {
+  return zpr_compresses(c->program) && m->error_ranks == c->program->data && m->error_zero == c->program->zero;
+}
+
+/* A run without delayed update, or that is before it, goes on with the parameters that the last update has made. */
+static bool loads_stale(const zpr *c, const zpr_manifest *m) {
+  return m->stale && c->program->delayed && m->step > c->program->delay_after;
+}
+
+static bool loads(const zpr *c, const zpr_manifest *m, int file) {
+  return file == ZPR_ERRORS ? loads_errors(c, m) : file == ZPR_STALE ? loads_stale(c, m) : true;
 }
 
 static const char *with_zero(int64_t zero) { return zero > 0 ? " with ZeRO 1" : ""; }
 
 static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
-  if (!zpr_compresses(c->program) || m->frozen_steps == 0 || files_to_load(c, m) > ZPR_ERRORS) return;
+  if (!zpr_compresses(c->program) || m->frozen_steps == 0 || loads_errors(c, m)) return;
   if (m->error_ranks == 0)
     fprintf(stderr, "note: the checkpoint does not hold the errors of 1-bit Adam, they start at zero\n");
   else
@@ -207,8 +218,8 @@ static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
 static bool check_checkpoint(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error) {
   if (!zpr_manifest_check(c, folder, manifest, error)) return false;
   if (!zpr_coefficients_check(c, &manifest->coefficients, manifest->frozen_steps > 0, error)) return false;
-  for (int f = 0; f < files_to_load(c, manifest); f++)
-    if (!load_file(c, folder, f, true, error)) return false;
+  for (int f = 0; f < ZPR_FILES; f++)
+    if (loads(c, manifest, f) && !load_file(c, folder, f, true, error)) return false;
   return true;
 }
 
@@ -237,16 +248,26 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   m.error_ranks = zpr_world_min(c, m.error_ranks);
   m.error_zero = zpr_world_min(c, m.error_zero);
   c->skipped_steps = zpr_world_min(c, m.skipped_steps);
+  m.stale = zpr_world_min(c, c->rank > 0 || m.stale) > 0;
   m.freezes_at = zpr_world_min(c, m.freezes_at);
   zpr_freeze_resume(c, &m.variance, m.freezes_at, m.step - c->skipped_steps, m.frozen_steps);
-  zpr_coefficients_resume(c, &m.coefficients, files_to_load(c, &m) > ZPR_ERRORS && m.frozen_steps > 0);
+  zpr_coefficients_resume(c, &m.coefficients, loads_errors(c, &m) && m.frozen_steps > 0);
   free(m.coefficients.item);
   m.loss_scale = zpr_world_min(c, m.loss_scale);
   m.scale_steps = zpr_world_min(c, m.scale_steps);
   zpr_loss_scale_resume(c, m.loss_scale, m.scale_steps);
   if (c->rank == 0) tell_of_errors(c, &m);
-  for (int f = 0; f < files_to_load(c, &m); f++)
-    if (!load_file(c, folder, f, false, &error)) break;
+  for (int f = 0; f < ZPR_STALE && !error.code[0]; f++)
+    if (loads(c, &m, f)) load_file(c, folder, f, false, &error);
   zpr_agree(c, &error);
+  c->state->stale_at = loads_stale(c, &m) ? m.step : -1;
   return m.step;
+}
+
+void zpr_checkpoint_load_stale(zpr *c, const char *dir) {
+  char folder[ZPR_PATH];
+  zpr_error error = {0};
+  zpr_path(folder, "%s/step_%06lld", dir, (long long)c->state->stale_at);
+  if (c->state->stale_at >= 0) load_file(c, folder, ZPR_STALE, false, &error);
+  zpr_agree(c, &error);
 }

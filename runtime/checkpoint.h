@@ -60,10 +60,11 @@ bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const
 void zpr_tensors_free(zpr_tensors *list);
 
 /* ---- which tensors, and whose (checkpoint_pieces.c) ---- */
-enum { ZPR_MODEL, ZPR_OPTIMIZER, ZPR_ERRORS, ZPR_FILES };
-extern const char *const zpr_file_name[ZPR_FILES]; /* parameters, optimizer state, what 1-bit Adam has left out */
-/* How many of them a checkpoint of this run has now. */
-int zpr_file_count(const zpr *c);
+enum { ZPR_MODEL, ZPR_OPTIMIZER, ZPR_ERRORS, ZPR_STALE, ZPR_FILES };
+/* Parameters, optimizer state, what 1-bit Adam has left out, parameters before a delayed update. */
+extern const char *const zpr_file_name[ZPR_FILES];
+/* Does a checkpoint of this run have it now? */
+bool zpr_has_file(const zpr *c, int file);
 /* All tensors of all stages, unsealed. */
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list);
 /* Moves every piece of a file that this rank writes (reads) between the arena and `fd`. */
@@ -111,6 +112,7 @@ typedef struct zpr_manifest {
   zpr_variance variance;               /* 1-bit Adam: its norms until then */
   zpr_saved_coefficients coefficients; /* 1-bit LAMB */
   int64_t loss_scale, scale_steps;     /* 0, 0 where the manifest does not say them */
+  bool stale;                          /* it has weights that the next step computes with (ZPR_STALE) */
   char products[256];                  /* their algorithms (algorithms.c); "" */
   char initial[ZPR_PATH];              /* folder of the weights that the run began with; "": they were drawn */
 } zpr_manifest;
@@ -127,7 +129,7 @@ typedef struct zpr_save {
   const char *dir; /* borrowed */
   char folder[ZPR_PATH];
   int64_t step, keep;
-  int files;
+  bool has[ZPR_FILES];
   zpr_tensors tensors[ZPR_FILES];
   char *header[ZPR_FILES]; /* owned */
 } zpr_save;

@@ -110,18 +110,19 @@ static void print_data(FILE *out, const zpr_data_identity *data) {
           data->shuffled ? "shuffled" : "sequential", data->seed, data->tokens, data->hash);
 }
 
-static bool print_files(FILE *out, const char *folder, int files, zpr_error *error) {
+static bool print_files(FILE *out, const zpr *c, const char *folder, zpr_error *error) {
   char path[ZPR_PATH];
   fputs("  \"files\": [\n", out);
-  for (int file = 0; file < files; file++) {
+  for (int file = 0; file < ZPR_FILES; file++) {
     uint64_t hash;
     int64_t bytes;
+    if (!zpr_has_file(c, file)) continue;
     zpr_path(path, "%s/%s", folder, zpr_file_name[file]);
     if (!checksum(path, &hash, &bytes, "Z0811", error)) return false;
-    fprintf(out, "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"fnv1a64x8\": \"%016" PRIx64 "\"}%s\n",
-            zpr_file_name[file], bytes, hash, file + 1 < files ? "," : "");
+    fprintf(out, "%s    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"fnv1a64x8\": \"%016" PRIx64 "\"}",
+            file > 0 ? ",\n" : "", zpr_file_name[file], bytes, hash);
   }
-  fputs("  ]\n}\n", out);
+  fputs("\n  ]\n}\n", out);
   return true;
 }
 
@@ -141,7 +142,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
   zpr_freeze_write(c, out);
   zpr_coefficients_write(c, out);
-  if (zpr_file_count(c) > ZPR_ERRORS) {
+  if (zpr_has_file(c, ZPR_ERRORS)) {
     fprintf(out, "  \"error_ranks\": %d,\n", program->data);
     if (program->zero > 0) fprintf(out, "  \"error_zero\": %d,\n", program->zero);
   }
@@ -162,7 +163,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   }
   const zpr_data_identity data = zpr_data_identify(c->state->data);
   print_data(out, &data);
-  bool good = print_files(out, folder, zpr_file_count(c), error);
+  bool good = print_files(out, c, folder, error);
   if (fclose(out) != 0 && good) {
     zpr_error_set(error, "Z0822", "cannot get memory for a manifest");
     good = false;
@@ -286,7 +287,8 @@ static bool read_manifest(zpr *c, const char *text, size_t bytes, zpr_manifest *
       }
   }
   for (int f = 0; f < ZPR_FILES; f++)
-    if (!files[f].name[0] && (f != ZPR_ERRORS || m->error_ranks > 0)) return false;
+    if (!files[f].name[0] && f != ZPR_STALE && (f != ZPR_ERRORS || m->error_ranks > 0)) return false;
+  m->stale = files[ZPR_STALE].name[0] != 0;
   return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && is_plausible(m);
 }
 

@@ -7,9 +7,12 @@
  *   optimizer state   the same, but every replica its own shards from ZeRO 1 on;
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
  *                     a replica is such a group: its ranks write their own experts;
+ *   after a delayed update parameters are those that the host has, as the state is; the device's, which the next step
+ *   computes with, are a file of their own;
  *   errors            of 1-bit Adam: replica d those that it has as a worker, under the number d, and those of the
  *                     elements that it averages, or with ZeRO 1 owns.
  * Everybody reads what it holds, of errors its own. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +26,21 @@
 #include "away.h"
 #include "state.h"
 
-const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors"};
+const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors",
+                                              "stale_weights.safetensors"};
 
 /* 1-bit Adam leaves nothing out before its variance freezes. */
-int zpr_file_count(const zpr *c) { return zpr_compresses(c->program) && c->frozen_steps > 0 ? ZPR_FILES : ZPR_ERRORS; }
+bool zpr_has_file(const zpr *c, int file) {
+  if (file == ZPR_ERRORS) return zpr_compresses(c->program) && c->frozen_steps > 0;
+  return file != ZPR_STALE || zpr_is_behind(c);
+}
 
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  /* parameters, optimizer state by element, Adafactor's statistics, errors of 1-bit Adam */
-  enum { PARAMS, STATE, STATISTICS, ERRORS } where;
+  /* parameters; those that a delayed update has made; optimizer state by element, Adafactor's statistics, errors of
+   * 1-bit Adam */
+  enum { PARAMS, NEXT_PARAMS, STATE, STATISTICS, ERRORS } where;
   zpr_array state;
   enum { ROWS, COLS, ALL } of; /* statistics: of a matrix by row or column, of a vector all */
   zpr_error_side side;
@@ -60,7 +68,8 @@ static void list_errors(zpr *c, array_list *list) {
   if (owner && zpk_is_narrow(c->program->dtype)) list->n--; /* what its master copy has more than the weights */
   list->array[c->program->data] =
       (array){.suffix = owner ? ".owner_error" : ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
-  if (lamb) list->array[list->n++] = (array){.suffix = ".exp_avg_sq_fresh", .where = STATE, .state = ZPR_FRESH};
+  array fresh = {.suffix = ".exp_avg_sq_fresh", .where = STATE, .state = ZPR_FRESH, .sharded = owner};
+  if (lamb) list->array[list->n++] = fresh;
 }
 
 static array_list arrays_of(zpr *c, int file) {
@@ -70,8 +79,10 @@ static array_list arrays_of(zpr *c, int file) {
     return list;
   }
   list.array = zpr_alloc(c, ZPR_ARRAYS + ALL + 1, sizeof *list.array);
-  if (file == ZPR_MODEL) {
+  if (file == ZPR_MODEL || file == ZPR_STALE) {
     list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
+    if (file == ZPR_MODEL && zpr_is_behind(c))
+      list.array[0] = (array){.suffix = "", .where = NEXT_PARAMS, .sharded = zpr_shards_state(c->program)};
     return list;
   }
   bool sgd = c->program->optimizer == ZPR_SGD, sharded = zpr_shards_state(c->program);
@@ -132,7 +143,8 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
 /* State is kept in what is computed in. */
 static zpk_dtype dtype_of(const zpr *c, const array *a) {
   if (a->where == ERRORS) return ZPK_F32;
-  return a->where != PARAMS && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
+  bool params = a->where == PARAMS || a->where == NEXT_PARAMS;
+  return !params && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
 }
 
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
@@ -188,6 +200,7 @@ static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t o
 static char *open_window(const transfer *t, int64_t stored, int64_t *count) {
   switch (t->array->where) {
   case PARAMS: return zpr_params_open(t->c, stored, count, t->write);
+  case NEXT_PARAMS: assert(t->write); return (char *)(uintptr_t)zpr_next_weights(t->c, stored, count);
   case STATE: return zpr_state_open(t->c, t->array->state, stored, count, t->write);
   case STATISTICS:
     return zpr_window_open(t->c, (char *)zpr_at(t->c, t->c->stage->statistics) + stored * t->element_bytes,
@@ -200,6 +213,7 @@ static char *open_window(const transfer *t, int64_t stored, int64_t *count) {
 static void close_window(const transfer *t, int64_t stored) {
   switch (t->array->where) {
   case PARAMS: zpr_params_close(t->c); break;
+  case NEXT_PARAMS: break;
   case STATE: zpr_state_close(t->c); break;
   case STATISTICS: zpr_window_close(t->c); break;
   case ERRORS: zpr_error_close(t->c, t->array->side, stored); break;
@@ -248,6 +262,8 @@ static void move_statistics(zpr *c, const array *a, const zpr_run *run, int64_t 
 static void move_instance(zpr *c, int file, const zpr_tensors *list, const array *a, const zpr_run *run, int64_t i,
                           transfer *t) {
   char name[ZPR_TENSOR_NAME];
+  const array on_device = {.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
+  if (a->where == NEXT_PARAMS && run->frozen) a = &on_device;
   zpr_slice part = held(c, file, a, run, i);
   t->begin = part.begin;
   t->end = part.end;

@@ -34,6 +34,11 @@ void zpr_pack_away(zpr *c, char *records);
 void zpr_average_away(zpr *c, int part, const char *records, char *mean);
 void zpr_unpack_away(zpr *c, const char *records);
 
+/* Blocks [first, first + count) of a record of so many blocks on the device, from and to memory of the host. Tickets.
+ */
+int64_t zpr_record_up(zpr *c, char *record, int64_t blocks, int64_t first, zpk_signs from, int64_t count);
+int64_t zpr_record_down(zpr *c, const char *record, int64_t blocks, int64_t first, zpk_signs to, int64_t count);
+
 /* Errors of a side, of elements of the flat buffers, or of this rank's part. */
 typedef enum zpr_error_side { ZPR_WORKER, ZPR_SERVER } zpr_error_side;
 /* Host access as zpr_state_open. */

@@ -1,7 +1,7 @@
-/* 1-bit Adam's exchange where optimizer state is on the host: there momentum of these elements becomes signs and
- * scales, theirs are averaged, and means become momentum again. Records travel between devices as ever, so what the
- * host packs goes up into them, and comes down from them. State leaves from the end of the flat buffers: of every part
- * the first blocks are on the device, and the last ones here. */
+/* 1-bit Adam's exchange without ZeRO where optimizer state is on the host: there momentum of these elements becomes
+ * signs and scales, theirs are averaged, and means become momentum again. Records travel between devices as ever, so
+ * what the host packs goes up into them, and comes down from them. State leaves from the end of the flat buffers: of
+ * every part the first blocks are on the device, and the last ones here. */
 #include <assert.h>
 #include <string.h>
 #include "compress.h"
@@ -49,20 +49,25 @@ static share share_of(zpr *c, int part, int64_t record) {
                  .record = zpk_signs_of(place, all - first, 0)};
 }
 
-/* A record of a part stands on the device with all its blocks, signs before scales, so a share of it is two pieces. */
-static char *signs_at(const share *s, char *record) { return record + s->first * 8; }
-static char *scales_at(const share *s, char *record) {
-  return record + part_elements(s->c) / ZPK_SIGNS * 8 + s->first * (int64_t)sizeof(float);
+/* A record stands on the device with all its blocks, signs before scales, so a share of it is two pieces. */
+int64_t zpr_record_up(zpr *c, char *record, int64_t blocks, int64_t first, zpk_signs from, int64_t count) {
+  enum { SCALE = sizeof(float) };
+  zpr_copy_up(c, record + first * 8, from.bits, count * 8, 0);
+  return zpr_copy_up(c, record + blocks * 8 + first * SCALE, from.scale, count * SCALE, 0);
+}
+
+int64_t zpr_record_down(zpr *c, const char *record, int64_t blocks, int64_t first, zpk_signs to, int64_t count) {
+  enum { SCALE = sizeof(float) };
+  zpr_copy_down(c, to.bits, record + first * 8, count * 8);
+  return zpr_copy_down(c, to.scale, record + blocks * 8 + first * SCALE, count * SCALE);
 }
 
 static int64_t send(const share *s, char *record) {
-  zpr_copy_up(s->c, signs_at(s, record), s->record.bits, s->count * 8, 0);
-  return zpr_copy_up(s->c, scales_at(s, record), s->record.scale, s->count * (int64_t)sizeof(float), 0);
+  return zpr_record_up(s->c, record, part_elements(s->c) / ZPK_SIGNS, s->first, s->record, s->count);
 }
 
 static int64_t fetch(const share *s, zpk_signs to, const char *record) {
-  zpr_copy_down(s->c, to.bits, signs_at(s, (char *)(uintptr_t)record), s->count * 8);
-  return zpr_copy_down(s->c, to.scale, scales_at(s, (char *)(uintptr_t)record), s->count * (int64_t)sizeof(float));
+  return zpr_record_down(s->c, record, part_elements(s->c) / ZPK_SIGNS, s->first, to, s->count);
 }
 
 static void pack(void *arg, int64_t begin, int64_t end, int worker) {
@@ -128,7 +133,7 @@ void zpr_unpack_away(zpr *c, const char *records) {
 /* ---- errors ---- */
 
 static int64_t errors_here(const zpr *c, zpr_error_side side) {
-  if (zpr_shards_state(c->program)) return side == ZPR_WORKER ? c->stage->flat_elements : c->stage->shard_elements;
+  if (zpr_shards_state(c->program)) return side == ZPR_WORKER ? c->stage->flat_elements : zpr_state_here(c);
   return side == ZPR_WORKER ? zpr_state_here(c) : elements_here(c, c->d);
 }
 
@@ -157,6 +162,6 @@ void zpr_errors_zero(zpr *c) {
   if (s->server_error >= 0) zpr_zero(c, zpr_at(c, s->server_error), least(here, part) * 4);
   if (zpr_is_local(c->program)) zpr_zero(c, zpr_at(c, s->local_sum), here * zpk_real_bytes(c->program->dtype));
   if (gone == 0) return;
-  memset(zpr_host_at(c, s->host_error), 0, (size_t)gone * 4);
-  memset(zpr_host_at(c, s->host_server_error), 0, (size_t)least(gone, part) * 4);
+  if (s->host_error >= 0) memset(zpr_host_at(c, s->host_error), 0, (size_t)gone * 4);
+  if (s->host_server_error >= 0) memset(zpr_host_at(c, s->host_server_error), 0, (size_t)least(gone, part) * 4);
 }

@@ -4,7 +4,8 @@
  * sqrt(v) / sqrt(fresh) of the tensor's elements, where `fresh` is the variance that goes on by the gradients which the
  * exchanged momenta stand for (kernels/compress.c). That factor keeps within bounds, and moves a tenth a step at most:
  * DeepSpeed's defaults (docs of OnebitLamb: coeff_beta, factor_min, factor_max, factor_threshold). Ratios of LAMB here
- * are not bounded, nor is their average.
+ * are not bounded, nor is their average. With ZeRO 1 owners know the gradient (compress_shards.c), and the largest
+ * ratio of a tensor is that of all who own parts of it.
  *
  * The average begins with the first ratio. */
 #include "compress_lamb.h"
@@ -70,24 +71,34 @@ static void move_factors(zpr_coefficients *k, const double *most) {
 static void keep_moments(zpr *c, zpr_coefficients *k) {
   const zpr_stage *s = c->stage;
   int64_t bytes = s->shard_elements * zpk_real_bytes(c->program->dtype);
-  zpr_copy(c, zpr_at(c, s->momentum_before), zpr_at(c, s->moment1), bytes);
+  if (s->momentum_before >= 0) zpr_copy(c, zpr_at(c, s->momentum_before), zpr_at(c, s->moment1), bytes);
   if (!k->followed) zpr_copy(c, zpr_at(c, s->fresh), zpr_at(c, s->moment2), bytes);
   k->followed = true;
 }
 
-void zpr_lamb_frozen_update(zpr *c, zpr_block_list *list, const zpk_update *rule, double fresh_bias2) {
+void zpr_lamb_frozen_update(zpr *c, zpr_block_list *list, zpr_owing *owing, const zpk_update *rule,
+                            double fresh_bias2) {
+  const void *records = NULL;
   zpr_coefficients *k = zpr_coefficients_of(c);
   double *of_block = zpr_alloc(c, (size_t)list->n + 1, sizeof *of_block);
   double *most = zpr_alloc(c, (size_t)k->n + 1, sizeof *most);
   keep_moments(c, k);
-  zpr_exchange_momentum(c, list->block, list->n, NULL, rule);
-  zpr_lamb_fresh(c, list, rule, fresh_bias2, of_block);
+  if (owing)
+    records = zpr_owing_send(c, owing, rule);
+  else
+    zpr_exchange_momentum(c, list->block, list->n, NULL, rule);
+  zpr_lamb_fresh(c, list, rule, fresh_bias2, records, of_block);
   for (int64_t i = 0; i < list->n; i++) most[list->block[i].tensor] = fmax(most[list->block[i].tensor], of_block[i]);
   largest_of_ranks(c, most, k->n);
   move_factors(k, most);
   for (int64_t i = 0; i < list->n; i++)
     of_block[i] = k->average[list->block[i].tensor] * k->factor[list->block[i].tensor];
-  zpr_lamb_frozen(c, list, rule, of_block);
+  if (owing) {
+    zpr_owner_update(c, list->block, list->n, rule, of_block, NULL, zpr_owing_record(c));
+    zpr_owing_share(c, owing);
+  } else {
+    zpr_lamb_frozen(c, list, rule, of_block);
+  }
   free(of_block);
   free(most);
 }

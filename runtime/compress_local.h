@@ -21,7 +21,7 @@ void zpr_local_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_upda
 /* After a step that was not applied: exchanges what is left where zpr_local.meets. */
 void zpr_local_skip(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 
-/* ---- by the back ends: cpu/compress_local.c; 0/1 Adam is refused on GPUs ---- */
+/* ---- by the back ends: cpu/compress_local.c, cuda/compress_local.c ---- */
 void zpr_variance_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 /* Adds weight times momentum to the sum, and decays the weights of the last exchange. */
 void zpr_local_add(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule, double weight);

@@ -98,7 +98,7 @@ static int64_t find_padding(zpr *c, zpr_owned_block *out) {
 
 zpr_owing *zpr_owing_open(zpr *c) {
   zpr_owing *o = zpr_alloc(c, 1, sizeof *o);
-  assert(c->program->zero == 1 && c->stage->spread_elements == 0 && c->stage->state_away.elements == 0);
+  assert(c->program->zero == 1 && c->stage->spread_elements == 0);
   o->n = find_blocks(c, NULL);
   o->blocks = zpr_alloc(c, (size_t)o->n, sizeof *o->blocks);
   find_blocks(c, o->blocks);
@@ -139,20 +139,65 @@ static void clear_padding(zpr *c, const zpr_owing *o) {
     const zpr_block *b = &o->padding[i].block;
     zpr_zero(c, weights + b->begin * size, (b->end - b->begin) * size);
     zpr_zero(c, (float *)zpr_at(c, c->stage->error) + b->begin, (b->end - b->begin) * 4);
-    if (owed && o->padding[i].owner == c->d) zpr_zero(c, owed + b->begin + b->to_state, (b->end - b->begin) * 4);
+    if (o->padding[i].owner != c->d) continue;
+    int64_t begin = b->begin + b->to_state, end = b->end + b->to_state, here = zpr_state_here(c);
+    int64_t cut = here < begin ? begin : here < end ? here : end;
+    if (owed && begin < cut) zpr_zero(c, owed + begin, (cut - begin) * 4);
+    zpr_owner_clear_away(c, cut, end);
   }
 }
 
-void zpr_owing_update(zpr *c, zpr_owing *o, const zpr_block *mine, int64_t n, const zpk_update *rule) {
-  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+/* Where the records are: what is sent, what arrives, the changes of all owners. */
+typedef struct places {
+  int64_t record;
+  char *sent, *theirs, *changes;
+} places;
+
+static places places_of(zpr *c) {
+  int n = c->program->data;
   int64_t record = c->stage->shard_elements / ZPK_SIGNS * ZPK_SIGNS_BYTES;
-  char *sent = zpr_at(c, c->stage->grads), *theirs = sent + g.n * record, *changes = theirs + g.n * record;
-  assert(3 * g.n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
+  char *sent = zpr_at(c, c->stage->grads);
+  assert(3 * n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
+  return (places){record, sent, sent + n * record, sent + 2 * n * record};
+}
+
+const void *zpr_owing_send(zpr *c, zpr_owing *o, const zpk_update *rule) {
+  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+  places at = places_of(c);
   zpr_owe_blocks(c, o->blocks, o->n, rule->grad_scale * (1 - rule->beta1));
-  zpr_pack_owed(c, o->blocks, o->n, sent);
-  zpr_group_exchange(c, &g, ZPR_DATA, sent, record, record, theirs);
-  zpr_owner_update(c, mine, n, rule, theirs, sent);
-  zpr_group_exchange(c, &g, ZPR_DATA, sent, 0, record, changes);
-  zpr_apply_signs(c, o->blocks, o->n, changes);
+  zpr_pack_owed(c, o->blocks, o->n, at.sent);
+  zpr_group_exchange(c, &g, ZPR_DATA, at.sent, at.record, at.record, at.theirs);
+  return at.theirs;
+}
+
+void *zpr_owing_record(zpr *c) { return places_of(c).sent; }
+
+void zpr_owing_share(zpr *c, zpr_owing *o) {
+  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+  places at = places_of(c);
+  zpr_group_exchange(c, &g, ZPR_DATA, at.sent, 0, at.record, at.changes);
+  zpr_apply_signs(c, o->blocks, o->n, at.changes);
   clear_padding(c, o);
+}
+
+typedef struct owner {
+  const zpr_block *mine;
+  int64_t n;
+  const zpk_update *rule;
+  const void *theirs;
+} owner;
+
+static void update_here(zpr *c, void *arg) {
+  const owner *a = arg;
+  zpr_owner_update(c, a->mine, a->n, a->rule, NULL, a->theirs, zpr_owing_record(c));
+}
+
+void zpr_owing_update(zpr *c, zpr_owing *o, const zpr_block *mine, int64_t n, const zpr_host_update *away,
+                      const zpk_update *rule) {
+  owner here = {mine, n, rule, zpr_owing_send(c, o, rule)};
+  if (away)
+    zpr_owner_away(c, away, rule, here.theirs, zpr_owing_record(c), update_here, &here);
+  else
+    update_here(c, &here);
+  zpr_owing_share(c, o);
 }

@@ -4,11 +4,14 @@
  *
  * A piece's elements stand together in the state; in gradients and parameters stretches of them do (home.h). */
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "away.h"
+#include "compress_shards.h"
 #include "device.h"
 #include "host_grads.h"
+#include "host_walk.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -20,13 +23,25 @@ enum { AT_ONCE = 65536 }; /* elements that a thread takes */
 typedef struct block {
   int64_t begin, end, to_host;
   zpr_recipe recipe;
+  int64_t tensor;
+  bool counted;
 } block;
 
+/* The update of a step that goes on beside the next one. */
+typedef struct late_update {
+  bool runs;
+  pthread_t thread;
+  zpr_pool *pool; /* its own: the other one has the step's work */
+  zpk_update rule;
+} late_update;
+
 struct zpr_host_update {
+  zpr *c;
   int64_t n_blocks;
   const zpr_stretches *stretches;
   block *blocks;  /* in the order of the state; each in one piece */
   int64_t *first; /* [pieces + 1]: the first block of a piece */
+  late_update late;
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -49,7 +64,7 @@ static void cut_blocks(zpr *c, zpr_host_update *u, const zpr_block *blocks, int6
     while (begin < end) {
       int64_t cut = least(end, here + ((begin - here) / piece + 1) * piece);
       cut = least(cut, begin + AT_ONCE);
-      add_block(u, (block){begin, cut, to_host, blocks[i].recipe});
+      add_block(u, (block){begin, cut, to_host, blocks[i].recipe, blocks[i].tensor, blocks[i].counted});
       begin = cut;
     }
   }
@@ -64,6 +79,7 @@ zpr_host_update *zpr_host_update_open(zpr *c, const zpr_stretches *stretches, co
   int64_t pieces = zpr_state_pieces(c);
   if (pieces == 0) return NULL;
   zpr_host_update *u = zpr_alloc(c, 1, sizeof *u);
+  u->c = c;
   u->stretches = stretches;
   cut_blocks(c, u, blocks, n);
   u->blocks = zpr_alloc(c, (size_t)u->n_blocks + 1, sizeof *u->blocks);
@@ -75,39 +91,57 @@ zpr_host_update *zpr_host_update_open(zpr *c, const zpr_stretches *stretches, co
     while (i < u->n_blocks && u->blocks[i].begin < begin) i++;
     u->first[k] = k == pieces ? u->n_blocks : i;
   }
+  if (c->program->delayed) u->late.pool = zpr_pool_open(c, zpr_threads(c), false);
   return u;
 }
 
 void zpr_host_update_close(zpr_host_update *u) {
   if (!u) return;
+  zpr_host_update_join(u);
+  zpr_pool_close(u->late.pool);
   free(u->blocks);
   free(u->first);
   free(u);
 }
 
+int64_t zpr_host_blocks(const zpr_host_update *u) { return u ? u->n_blocks : 0; }
+
+void zpr_host_add_squares(const zpr_host_update *u, const double *sums, double *squares) {
+  for (int64_t i = 0; i < u->n_blocks; i++) {
+    if (!u->blocks[i].counted) continue;
+    squares[2 * u->blocks[i].tensor] += sums[2 * i];
+    squares[2 * u->blocks[i].tensor + 1] += sums[2 * i + 1];
+  }
+}
+
 /* ---- ways of a piece ---- */
 
 typedef struct tickets {
-  int64_t down, up, read, write;
+  int64_t down, up;
+  zpr_requests read, write;
   int64_t grads, last_grads; /* reads of gradients: the first, the last */
 } tickets;
 
-/* Two windows take turns. */
+/* Two windows take turns. Where the update may be delayed every piece has its own, for gradients and then for weights.
+ */
 static char *turn(zpr *c, int64_t windows, int64_t k) {
+  if (c->program->delayed)
+    return (char *)zpr_host_at(c, c->stage->delayed) + k * c->stage->window_elements * zpk_bytes(c->program->dtype);
   return (char *)zpr_host_at(c, windows) + k % 2 * c->stage->window_elements * zpk_bytes(c->program->dtype);
 }
 
-/* The gradients of a piece that are on the device. */
-static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
+/* The gradients of a piece, or its weights, that are on the device. */
+static int64_t fetch_piece(zpr *c, const zpr_host_update *u, zpr_class class, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
   int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
-  int64_t end = least(p.first + p.count, zpr_own_here(c, ZPR_CLASS_GRADS));
+  int64_t end = least(p.first + p.count, zpr_own_here(c, class));
+  char *from = zpr_at(c, class == ZPR_CLASS_GRADS ? c->stage->grads : c->stage->params);
   for (int64_t i = 0; i < u->stretches->n; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, end);
     if (a >= b) continue;
-    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size,
-                           (char *)zpr_at(c, c->stage->grads) + (a + s->here[ZPR_CLASS_GRADS]) * size, (b - a) * size);
+    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size, from + (a + s->here[class]) * size,
+                           (b - a) * size);
   }
   return ticket;
 }
@@ -163,40 +197,49 @@ static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
   return ticket;
 }
 
-/* ---- the optimizer ---- */
+/* ---- a pass ---- */
 
 typedef struct work {
   zpr *c;
-  zpr_host_pass pass;
+  const zpr_host_walk *walk;
   const block *blocks;
-  const zpk_update *rule;
+  int64_t first; /* the number of the first of them */
   zpr_piece_of_state piece;
-  char *landed, *rounded; /* element piece.first of gradients that came; of weights */
+  char *landed, *rounded; /* element piece.first of what came: gradients, or weights; of weights that go */
   char *at_home;          /* gradients on the host */
 } work;
 
 static void *counted_from(char *array, int64_t first, int64_t size) { return array ? array - first * size : NULL; }
 
-static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+/* Gradients of a block that are on the device end where those off it begin. */
+static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const work *w = arg;
   const zpr_piece_of_state *p = &w->piece;
-  int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
-  int64_t landed = w->at_home ? zpr_own_here(w->c, ZPR_CLASS_GRADS) : INT64_MAX;
-  char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
-  void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
-       *v = counted_from(p->array[ZPR_MOMENT2], p->first, real),
-       *average = counted_from(p->array[ZPR_AVERAGE], p->first, real);
+  const zpk_dtype dtype = w->c->program->dtype;
+  int64_t real = zpk_real_bytes(dtype), size = zpk_bytes(dtype), here = zpr_own_here(w->c, ZPR_CLASS_GRADS);
+  char *landed = counted_from(w->landed, p->first, size);
+  zpr_host_part part = {.weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real),
+                        .m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
+                        .v = counted_from(p->array[ZPR_MOMENT2], p->first, real),
+                        .average = counted_from(p->array[ZPR_AVERAGE], p->first, real)};
+  part.piece = p;
+  part.landed = w->landed;
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
-    int64_t cut = most(b->begin, least(b->end, landed));
-    const zpk_update rule = zpr_rule_with(w->rule, b->recipe);
-    if (w->pass == ZPR_PASS_MOMENTUM)
-      zpk_momentum(&rule, weights, counted_from(w->landed, p->first, size), m, b->begin, b->end);
-    if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(&rule, weights, m, v, b->begin, b->end);
-    if (w->pass != ZPR_PASS_UPDATE) continue;
-    zpk_optimizer_and_average(&rule, weights, counted_from(w->landed, p->first, size), m, v, average, b->begin, cut);
-    zpk_optimizer_and_average(&rule, weights, counted_from(w->at_home, -b->to_host, size), m, v, average, cut, b->end);
+    int64_t cut = most(b->begin, least(b->end, here));
+    part.block = w->first + i;
+    part.recipe = b->recipe;
+    part.tensor = b->tensor;
+    part.begin = b->begin;
+    part.end = cut;
+    part.grads = w->walk->gradients & ZPR_GRADIENTS_HERE ? landed : NULL;
+    if (part.begin < part.end) w->walk->on_part(w->walk->arg, &part);
+    part.begin = cut;
+    part.end = b->end;
+    part.grads = w->walk->gradients & ZPR_GRADIENTS_AWAY ? landed : NULL;
+    if (part.grads && w->at_home) part.grads = counted_from(w->at_home, -b->to_host, size);
+    if (part.begin < part.end) w->walk->on_part(w->walk->arg, &part);
   }
 }
 
@@ -207,61 +250,202 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_round(w->c->program->dtype, from + begin, (uint16_t *)(void *)w->rounded + begin, end - begin);
 }
 
-static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule, int64_t k) {
-  const zpr_stage *s = c->stage;
-  work w = {.c = c, .pass = pass, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
-  w.landed = turn(c, s->grads_in, k);
-  if (s->grads_away.elements > 0 && !s->grads_away.on_disk) w.at_home = zpr_host_at(c, s->grads_away.host);
-  zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
-  if (!zpk_is_narrow(c->program->dtype) || pass == ZPR_PASS_MOMENTUM) return;
-  w.rounded = turn(c, s->weights_out, k);
-  zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
+static void round_piece(zpr_pool *pool, work *w, int64_t k) {
+  if (!zpk_is_narrow(w->c->program->dtype)) return;
+  w->rounded = turn(w->c, w->c->stage->weights_out, k);
+  zpr_pool_run(pool, w->piece.count, AT_ONCE, round_weights, w);
+}
+
+/* at_home: gradients on the host, NULL: they have all landed. */
+static void work_on_piece(zpr_pool *pool, const zpr_host_update *u, const zpr_host_walk *walk, char *at_home,
+                          int64_t k) {
+  zpr *c = u->c;
+  work w = {.c = c, .walk = walk, .piece = zpr_state_piece(c, k), .first = u->first[k], .at_home = at_home};
+  w.blocks = u->blocks + w.first;
+  w.landed = turn(c, c->stage->grads_in, k);
+  zpr_pool_run(pool, u->first[k + 1] - w.first, 1, work_on_blocks, &w);
+  if (walk->weights) round_piece(pool, &w, k);
+}
+
+static char *gradients_at_home(zpr *c) {
+  const zpr_away *away = &c->stage->grads_away;
+  return away->elements > 0 && !away->on_disk ? zpr_host_at(c, away->host) : NULL;
 }
 
 /* Room for the tickets of the few pieces that are on their way at once. */
 enum { ON_THE_WAY = 8 };
 
-static void begin_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, int64_t k, tickets *t) {
+static void begin_piece(zpr *c, const zpr_host_update *u, const zpr_host_walk *walk, int64_t k, tickets *t) {
   int64_t before = zpr_piece_before(c, k);
   if (before >= 0) { /* its window */
     zpr_copy_wait(c, t[before % ON_THE_WAY].up);
-    zpr_file_wait(c, t[before % ON_THE_WAY].write);
+    zpr_requests_wait(c, t[before % ON_THE_WAY].write);
   }
-  t[k % ON_THE_WAY] = (tickets){.read = zpr_read_piece(c, k)};
-  if (pass == ZPR_PASS_FROZEN) return;
-  t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
-  read_gradients(c, u, k, &t[k % ON_THE_WAY]);
+  t[k % ON_THE_WAY] = (tickets){.read = zpr_read_arrays(c, k, walk->reads)};
+  if (walk->gradients & ZPR_GRADIENTS_HERE) t[k % ON_THE_WAY].down = fetch_piece(c, u, ZPR_CLASS_GRADS, k);
+  if (walk->weights_in) t[k % ON_THE_WAY].down = fetch_piece(c, u, ZPR_CLASS_PARAMS, k);
+  if (walk->gradients & ZPR_GRADIENTS_AWAY) read_gradients(c, u, k, &t[k % ON_THE_WAY]);
 }
 
-void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
-                         zpr_between *between, void *arg) {
-  assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
+void zpr_host_walk_run(zpr *c, const zpr_host_update *u, const zpr_host_walk *walk, zpr_between *between, void *arg) {
   zpr_away_settle(c, ZPR_CLASS_GRADS); /* they are read past the windows */
   tickets t[ON_THE_WAY] = {{0}};
   int64_t pieces = zpr_state_pieces(c), last = 0;
-  begin_piece(c, u, pass, 0, t);
+  begin_piece(c, u, walk, 0, t);
   between(c, arg);
   for (int64_t k = 0; k < pieces; k++) {
     tickets *now = &t[k % ON_THE_WAY];
-    if (k + 1 < pieces) begin_piece(c, u, pass, k + 1, t);
+    if (k + 1 < pieces) begin_piece(c, u, walk, k + 1, t);
     await_gradients(c, now);
-    zpr_file_wait(c, now->read);
+    zpr_requests_wait(c, now->read);
     if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
-    update_piece(c, u, pass, rule, k);
-    now->write = zpr_write_piece(c, k);
-    if (pass != ZPR_PASS_MOMENTUM) last = now->up = send_weights(c, u, k);
+    work_on_piece(c->state->pool, u, walk, gradients_at_home(c), k);
+    now->write = zpr_write_arrays(c, k, walk->writes);
+    if (walk->weights) last = now->up = send_weights(c, u, k);
   }
   for (int64_t k = most(0, pieces - ON_THE_WAY); k < pieces; k++) {
     zpr_copy_wait(c, t[k % ON_THE_WAY].up);
-    zpr_file_wait(c, t[k % ON_THE_WAY].write);
+    zpr_requests_wait(c, t[k % ON_THE_WAY].write);
   }
   zpr_away_settle(c, ZPR_CLASS_PARAMS);
   zpr_copy_before(c, last);
 }
 
-/* Piece by piece through the windows, as in a step. */
+/* ---- optimizers that need one ---- */
+
+typedef struct alone {
+  zpr *c;
+  zpr_host_pass pass;
+  const zpk_update *rule;
+} alone;
+
+static void update_part(void *arg, const zpr_host_part *p) {
+  const alone *a = arg;
+  const zpk_update rule = zpr_rule_with(a->rule, p->recipe);
+  switch (a->pass) {
+  case ZPR_PASS_UPDATE:
+    zpk_optimizer_and_average(&rule, p->weights, p->grads, p->m, p->v, p->average, p->begin, p->end);
+    break;
+  case ZPR_PASS_MOMENTUM: zpk_momentum(&rule, p->weights, p->grads, p->m, p->begin, p->end); break;
+  case ZPR_PASS_FROZEN: zpk_frozen_update(&rule, p->weights, p->m, p->v, p->begin, p->end); break;
+  case ZPR_PASS_OWNER: zpr_owner_update_away(a->c, &rule, p->piece, p->landed, p->begin, p->end); break;
+  }
+}
+
+static zpr_host_walk walk_of(alone *a) {
+  bool reads_gradients = a->pass == ZPR_PASS_UPDATE || a->pass == ZPR_PASS_MOMENTUM;
+  return (zpr_host_walk){.reads = ZPR_ALL_ARRAYS,
+                         .writes = ZPR_ALL_ARRAYS,
+                         .gradients = reads_gradients ? ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY : 0,
+                         .weights_in = a->pass == ZPR_PASS_OWNER && zpk_is_narrow(a->c->program->dtype),
+                         .weights = a->pass == ZPR_PASS_UPDATE || a->pass == ZPR_PASS_FROZEN,
+                         .on_part = update_part,
+                         .arg = a};
+}
+
+void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
+                         zpr_between *between, void *arg) {
+  alone a = {c, pass, rule};
+  const zpr_host_walk walk = walk_of(&a);
+  assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
+  zpr_host_walk_run(c, u, &walk, between, arg);
+}
+
+/* ---- beside the next step (section 5.2 there) ---- */
+
+static void *update_late(void *arg) {
+  const zpr_host_update *u = arg;
+  alone a = {u->c, ZPR_PASS_UPDATE, &u->late.rule};
+  const zpr_host_walk walk = walk_of(&a);
+  for (int64_t k = 0; k < zpr_state_pieces(u->c); k++) work_on_piece(u->late.pool, u, &walk, NULL, k);
+  return NULL;
+}
+
+void zpr_host_update_join(zpr_host_update *u) {
+  if (!u || !u->late.runs) return;
+  pthread_join(u->late.thread, NULL);
+  u->late.runs = false;
+}
+
+typedef struct keeping {
+  char *to;
+  const char *from;
+} keeping;
+
+static void keep_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const keeping *k = arg;
+  memcpy(k->to + begin, k->from + begin, (size_t)(end - begin));
+}
+
+/* The gradients of a piece that are on the host, where the next step's are summed. */
+static void keep_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
+  char *at_home = gradients_at_home(c);
+  zpr_piece_of_state p = zpr_state_piece(c, k);
+  int64_t size = zpk_bytes(c->program->dtype), here = zpr_own_here(c, ZPR_CLASS_GRADS);
+  for (int64_t i = 0; i < u->stretches->n && at_home; i++) {
+    const zpr_stretch *s = &u->stretches->item[i];
+    int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
+    if (a >= b) continue;
+    keeping keep = {turn(c, c->stage->grads_in, k) + (a - p.first) * size,
+                    at_home + (a + s->away[ZPR_CLASS_GRADS]) * size};
+    zpr_parallel(c, (b - a) * size, AT_ONCE, keep_range, &keep);
+  }
+}
+
+static void send_all_weights(zpr *c, const zpr_host_update *u) {
+  int64_t last = 0, pieces = zpr_state_pieces(c);
+  for (int64_t k = 0; k < pieces; k++) {
+    int64_t ticket = send_weights(c, u, k);
+    if (ticket) last = ticket;
+  }
+  zpr_copy_before(c, last);
+  zpr_copy_wait(c, last);
+}
+
+/* A piece's gradients come to where its weights have left from, while the next one's leave. */
+static void exchange_pieces(zpr *c, const zpr_host_update *u) {
+  int64_t pieces = zpr_state_pieces(c), up = send_weights(c, u, 0), last_up = up, last_down = 0;
+  for (int64_t k = 0; k < pieces; k++) {
+    int64_t next = k + 1 < pieces ? send_weights(c, u, k + 1) : 0;
+    zpr_copy_wait(c, up);
+    int64_t down = fetch_piece(c, u, ZPR_CLASS_GRADS, k);
+    keep_gradients(c, u, k);
+    if (down) last_down = down;
+    if (next) last_up = next;
+    up = next;
+  }
+  zpr_copy_before(c, last_up);
+  zpr_copy_wait(c, last_down);
+}
+
+void zpr_host_update_exchange(zpr *c, zpr_host_update *u, const zpk_update *rule) {
+  assert(c->program->delayed && !c->stage->state_away.on_disk);
+  zpr_host_update_join(u);
+  if (!rule) {
+    send_all_weights(c, u);
+    return;
+  }
+  exchange_pieces(c, u);
+  u->late.rule = *rule;
+  int error = pthread_create(&u->late.thread, NULL, update_late, u);
+  if (error) zpr_fail(c, "Z0822", "cannot start the thread of the delayed update: %s", strerror(error));
+  u->late.runs = true;
+}
+
+const void *zpr_next_weights(zpr *c, int64_t own, int64_t *count) {
+  int64_t k = (own - zpr_state_here(c)) / c->stage->window_elements;
+  zpr_piece_of_state p = zpr_state_piece(c, k);
+  *count = least(*count, p.first + p.count - own);
+  return weights_out(c, &p, k) + (own - p.first) * zpk_bytes(c->program->dtype);
+}
+
+/* Piece by piece through the windows, as in a step. Rounded weights are where they would leave from. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
-  if (!u || zpk_is_narrow(c->program->dtype)) return;
+  if (!u) return;
+  for (int64_t k = 0; k < zpr_state_pieces(c) && c->program->delayed; k++)
+    round_piece(c->state->pool, &(work){.c = c, .piece = zpr_state_piece(c, k)}, k);
+  if (zpk_is_narrow(c->program->dtype)) return;
   int64_t size = zpk_bytes(c->program->dtype);
   for (int64_t i = 0; i < u->stretches->n; i++) {
     const zpr_stretch *s = &u->stretches->item[i];

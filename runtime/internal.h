@@ -150,9 +150,14 @@ int zpr_rank_on_host(zpr *c);  /* how many lower ranks run on this host; collect
 /* ---- threads (pool.c) ---- */
 typedef void zpr_task(void *arg, int64_t begin, int64_t end, int worker);
 /* spin: workers watch for the next task for some microseconds before they sleep; false when ranks share cores. */
+typedef struct zpr_pool zpr_pool;
+zpr_pool *zpr_pool_open(zpr *c, int threads, bool spin);
+void zpr_pool_close(zpr_pool *pool); /* NULL: nothing */
+/* Calls task on disjoint ranges covering [0, count), cut at multiples of `grain`; worker < ZPR_MAX_WORKERS. */
+void zpr_pool_run(zpr_pool *pool, int64_t count, int64_t grain, zpr_task *task, void *arg);
+/* The pool of the thread that runs the steps. */
 void zpr_pool_start(zpr *c, int threads, bool spin);
 void zpr_pool_stop(zpr *c);
-/* Calls task on disjoint ranges covering [0, count), cut at multiples of `grain`; worker < ZPR_MAX_WORKERS. */
 void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg);
 int zpr_threads(const zpr *c);
 
@@ -231,6 +236,12 @@ void zpr_finish_step(zpr *c, double lr, int signal);
 zpr_step_result zpr_step_outcome(zpr *c);
 /* May the next step be started before the outcome of the last one was asked for? At most two are then open. */
 bool zpr_runs_ahead(const zpr *c);
+/* After a delayed update: the parameters on the device are those of one update before (zplan/rt.h: delayed). */
+bool zpr_is_behind(const zpr *c);
+/* Until the host has done the last update, which then is in the optimizer's state; before state is read. */
+void zpr_update_join(zpr *c);
+/* Its weights go to the device: nothing is trained any more. Collective; requires zpr_is_behind. */
+void zpr_update_catch_up(zpr *c);
 /* ---- the scale of f16 gradients (loss_scale.c) ---- */
 void zpr_loss_scale_start(zpr *c);
 /* As a checkpoint left it; scale 0: it says nothing. A scale that does not change is the program's. */
@@ -314,6 +325,9 @@ void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep);
 /* Loads the newest complete checkpoint of any layout; the step to continue with, or -1 when the folder has none. Sets
  * c->samples. Z0812 corrupt, Z0813 of another model, Z0814 of other data or another seed. Collective. */
 int64_t zpr_checkpoint_load(zpr *c, const char *dir);
+/* The weights that its next step computes with, where they are others (zpr_is_behind); after zpr_update_begin.
+ * Collective. */
+void zpr_checkpoint_load_stale(zpr *c, const char *dir);
 
 /* ---- algorithms of products (algorithms.c) ---- */
 /* After the first step of a run: tells them, and whether they are those of the checkpoint. Collective over all ranks.
@@ -338,6 +352,7 @@ typedef struct zpr_record {
   int64_t device_peak_bytes;
   bool spike;      /* the loss is far above the recent ones */
   int64_t samples; /* that the run has used, those of this step included */
+  int staleness;   /* updates that the weights of its gradients are behind; -1: updates are not delayed */
 } zpr_record;
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);

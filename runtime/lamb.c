@@ -18,6 +18,7 @@ struct zpr_lamb {
   double *sums;    /* [blocks][2] */
   double *ratio;   /* [blocks] */
   double *ratios;  /* [tensors] */
+  double *away;    /* [blocks off the device][2] */
 };
 
 /* ---- numbers of tensors ---- */
@@ -61,13 +62,14 @@ int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k) {
 
 /* ---- the update ---- */
 
-zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list) {
+zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list, const zpr_host_update *away) {
   zpr_lamb *l = zpr_alloc(c, 1, sizeof *l);
   for (int p = 0; p < c->program->pipeline; p++) l->tensors += zpr_tensors_of(&c->program->stages[p]);
   l->squares = zpr_alloc(c, (size_t)l->tensors * 2, sizeof *l->squares);
   l->ratios = zpr_alloc(c, (size_t)l->tensors + 1, sizeof *l->ratios);
   l->sums = zpr_alloc(c, (size_t)list->n * 2 + 1, sizeof *l->sums);
   l->ratio = zpr_alloc(c, (size_t)list->n + 1, sizeof *l->ratio);
+  l->away = zpr_alloc(c, (size_t)zpr_host_blocks(away) * 2 + 1, sizeof *l->away);
   return l;
 }
 
@@ -77,24 +79,54 @@ void zpr_lamb_close(zpr_lamb *l) {
   free(l->sums);
   free(l->ratio);
   free(l->ratios);
+  free(l->away);
   free(l);
 }
 
-void zpr_lamb_update(zpr *c, zpr_lamb *l, zpr_block_list *list, const zpk_update *rule) {
-  zpr_lamb_moments(c, list, rule, l->sums);
+/* What the device does of it. */
+typedef struct on_device {
+  zpr_lamb *lamb;
+  zpr_block_list *list;
+  const zpk_update *rule;
+} on_device;
+
+static void moments_here(zpr *c, void *arg) {
+  on_device *d = arg;
+  zpr_lamb_moments(c, d->list, d->rule, d->lamb->sums);
+}
+
+static void apply_here(zpr *c, void *arg) {
+  on_device *d = arg;
+  zpr_lamb_apply(c, d->list, d->rule, d->lamb->ratio);
+}
+
+static void find_squares(zpr *c, on_device *d, const zpr_host_update *away) {
+  zpr_lamb *l = d->lamb;
   memset(l->squares, 0, (size_t)l->tensors * 2 * sizeof *l->squares);
-  for (int64_t i = 0; i < list->n; i++) {
-    if (!list->block[i].counted) continue;
-    double *of = &l->squares[2 * list->block[i].tensor];
+  if (away)
+    zpr_host_lamb_moments(c, away, d->rule, l->away, l->squares, moments_here, d);
+  else
+    moments_here(c, d);
+  for (int64_t i = 0; i < d->list->n; i++) {
+    if (!d->list->block[i].counted) continue;
+    double *of = &l->squares[2 * d->list->block[i].tensor];
     of[0] += l->sums[2 * i];
     of[1] += l->sums[2 * i + 1];
   }
   zpr_world_sums(c, l->squares, 2 * l->tensors);
+}
+
+void zpr_lamb_update(zpr *c, zpr_lamb *l, zpr_block_list *list, const zpr_host_update *away, const zpk_update *rule) {
+  on_device d = {l, list, rule};
+  find_squares(c, &d, away);
   for (int64_t i = 0; i < l->tensors; i++) {
     const double *of = &l->squares[2 * i];
     l->ratios[i] = of[0] > 0 && of[1] > 0 ? sqrt(of[0] / of[1]) : 1;
   }
   for (int64_t i = 0; i < list->n; i++) l->ratio[i] = l->ratios[list->block[i].tensor];
   if (zpr_compresses(c->program)) zpr_coefficients_average(c, l->ratios);
-  zpr_lamb_apply(c, list, rule, l->ratio);
+  if (away)
+    zpr_host_lamb_apply(c, away, rule, l->ratios, apply_here, &d);
+  else
+    apply_here(c, &d);
 }

@@ -3,11 +3,12 @@
 #define ZPLAN_RT_LAMB_H
 
 #include "device.h"
+#include "host_walk.h"
 #include "state.h"
 
 typedef struct zpr_lamb zpr_lamb;
-/* For the rank's blocks, whose `tensor` is set. */
-zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list);
+/* For the rank's blocks, whose `tensor` is set: on the device, and away (NULL: none). */
+zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list, const zpr_host_update *away);
 void zpr_lamb_close(zpr_lamb *lamb);
 /* The number of parameter k of instance i of run r on this stage, among those of all stages; tied ones have one. */
 int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k);
@@ -16,7 +17,15 @@ int64_t zpr_tensor_number_on(const zpr *c, int stage, int r, int64_t i, int k);
 /* How many parameters a stage has, of all instances. */
 int64_t zpr_tensors_of(const zpr_stage *stage);
 /* The whole update. Collective. */
-void zpr_lamb_update(zpr *c, zpr_lamb *lamb, zpr_block_list *list, const zpk_update *rule);
+void zpr_lamb_update(zpr *c, zpr_lamb *lamb, zpr_block_list *list, const zpr_host_update *away, const zpk_update *rule);
+
+/* ---- of what is away: host_lamb.c. `between` is work for the device ---- */
+/* New moments; adds squares of parameters and of updates to those of their tensors. sums: [blocks away][2]. */
+void zpr_host_lamb_moments(zpr *c, const zpr_host_update *away, const zpk_update *rule, double *sums, double *squares,
+                           zpr_between *between, void *arg);
+/* New parameters, by the ratios of tensors. */
+void zpr_host_lamb_apply(zpr *c, const zpr_host_update *away, const zpk_update *rule, const double *ratios,
+                         zpr_between *between, void *arg);
 
 /* ---- by the back ends: cpu/lamb.c, cuda/lamb.c ---- */
 /* New moments of all blocks; sums[2 i] and sums[2 i + 1]: squares of parameters and of updates of block i. */

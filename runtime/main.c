@@ -115,6 +115,7 @@ static bool start_or_resume(zpr *c) {
     zpr_init_weights(c, NULL, NULL);
   int64_t step = newest < 0 ? -1 : zpr_checkpoint_load(c, options->checkpoint_dir);
   zpr_update_begin(c);
+  if (step >= 0) zpr_checkpoint_load_stale(c, options->checkpoint_dir);
   if (step >= 0) c->step = step;
   if (step > options->steps)
     zpr_error_set(
@@ -147,6 +148,9 @@ static void announce(zpr *c) {
       c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, %s, products by %s, from step %lld to %lld",
       p->name, c->ranks, c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype, text.device,
       text.products, (long long)c->step, (long long)c->state->options.steps);
+  if (p->delayed)
+    zpr_log_note(c, "delayed update: from step %lld on gradients are those of weights one update old",
+                 (long long)p->delay_after + 2);
   if (c->rank == 0 && text.warning[0]) fprintf(stderr, "warning: %s\n", text.warning);
 }
 

@@ -1,5 +1,6 @@
-/* The threads of a rank. One task at a time; every thread gets one contiguous range, the caller takes the first. Which
- * thread computes what never changes a result, so the cut may depend on the number of threads. */
+/* The threads of a rank: a pool for the steps, and one for an update beside them. A pool has one task at a time; every
+ * thread gets one contiguous range, the caller takes the first. Which thread computes what never changes a result, so
+ * the cut may depend on the number of threads. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -87,9 +88,9 @@ static void await_workers(zpr_pool *pool) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-void zpr_pool_start(zpr *c, int threads, bool spin) {
+zpr_pool *zpr_pool_open(zpr *c, int threads, bool spin) {
   assert(threads >= 1 && threads <= ZPR_MAX_WORKERS);
-  zpr_pool *pool = c->state->pool = zpr_alloc(c, 1, sizeof *pool);
+  zpr_pool *pool = zpr_alloc(c, 1, sizeof *pool);
   pool->threads = threads;
   pool->spins = spin ? SPINS : 0;
   pthread_mutex_init(&pool->lock, NULL);
@@ -101,10 +102,10 @@ void zpr_pool_start(zpr *c, int threads, bool spin) {
     int error = pthread_create(&w->thread, NULL, work, w);
     if (error) zpr_fail(c, "Z0822", "cannot start thread %d of %d: %s", i + 1, threads, strerror(error));
   }
+  return pool;
 }
 
-void zpr_pool_stop(zpr *c) {
-  zpr_pool *pool = c->state->pool;
+void zpr_pool_close(zpr_pool *pool) {
   if (!pool) return;
   atomic_store(&pool->stop, true);
   raise_round(pool);
@@ -113,11 +114,9 @@ void zpr_pool_stop(zpr *c) {
   pthread_cond_destroy(&pool->work);
   pthread_cond_destroy(&pool->done);
   free(pool);
-  c->state->pool = NULL;
 }
 
-void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg) {
-  zpr_pool *pool = c->state->pool;
+void zpr_pool_run(zpr_pool *pool, int64_t count, int64_t grain, zpr_task *task, void *arg) {
   if (count <= 0) return;
   if (pool->threads == 1 || count <= grain) {
     task(arg, 0, count, 0);
@@ -131,6 +130,17 @@ void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *ar
   raise_round(pool);
   run_share(pool, 0);
   await_workers(pool);
+}
+
+void zpr_pool_start(zpr *c, int threads, bool spin) { c->state->pool = zpr_pool_open(c, threads, spin); }
+
+void zpr_pool_stop(zpr *c) {
+  zpr_pool_close(c->state->pool);
+  c->state->pool = NULL;
+}
+
+void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg) {
+  zpr_pool_run(c->state->pool, count, grain, task, arg);
 }
 
 int zpr_threads(const zpr *c) { return c->state->pool->threads; }

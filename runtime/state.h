@@ -8,7 +8,6 @@
 #include "internal.h"
 
 typedef struct zpr_comm zpr_comm;       /* comm.c */
-typedef struct zpr_pool zpr_pool;       /* pool.c */
 typedef struct zpr_device zpr_device;   /* of the back end: cpu/, cuda/ */
 typedef struct zpr_tier zpr_tier;       /* tier.c */
 typedef struct zpr_saving zpr_saving;   /* saved.c */
@@ -57,6 +56,7 @@ struct zpr_state {
   /* Whoever looks at the logits of a forward pass; NULL: nobody. */
   void (*look)(void *arg, const zpr_looked *seen);
   void *look_arg;
+  int64_t stale_at;            /* step of a checkpoint whose stale weights are to be loaded; -1: none */
   int64_t look_row;            /* a GPU need not show other rows than this one; -1: it shows all */
   zpr_data *data;              /* trained on; NULL: none is opened */
   char initial[4096];          /* folder of the weights that the run began with; "": they were drawn. Rank 0 */

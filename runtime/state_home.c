@@ -57,6 +57,10 @@ static char *window_at(zpr *c, int64_t k) {
   return (char *)zpr_host_at(c, c->stage->state_away.host) + window_of(c, k) * whole_pages(c, 0) * element_bytes(c);
 }
 
+static bool is_there(const zpr *c, int array) {
+  return array == ZPR_WEIGHTS || zpr_has_array(c->program, (zpr_array)array);
+}
+
 zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k) {
   const zpr_away *away = &c->stage->state_away;
   int64_t first = k * c->stage->window_elements, real = zpk_real_bytes(c->program->dtype);
@@ -65,7 +69,7 @@ zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k) {
   int64_t stride = (away->on_disk ? whole_pages(c, k) : away->elements) * real;
   char *at = away->on_disk ? window_at(c, k) : (char *)zpr_host_at(c, away->host) + first * real;
   for (int a = 0; a < ZPR_ARRAYS; a++) {
-    if (a != ZPR_WEIGHTS && !zpr_has_array(c->program, (zpr_array)a)) continue;
+    if (!is_there(c, a)) continue;
     p.array[a] = at;
     at += stride;
   }
@@ -76,21 +80,47 @@ static int64_t place_in_file(const zpr *c, int64_t k) {
   return c->stage->state_away.file + k * c->stage->window_elements * element_bytes(c);
 }
 
-int64_t zpr_read_piece(zpr *c, int64_t k) {
-  if (!c->stage->state_away.on_disk) return 0;
-  return zpr_file_read(c, window_at(c, k), place_in_file(c, k), whole_pages(c, k) * element_bytes(c));
+/* Bytes [from, to) of piece k. */
+static void request(zpr *c, int64_t k, bool write, int64_t from, int64_t to, zpr_requests *all) {
+  if (from == to) return;
+  char *memory = window_at(c, k) + from;
+  int64_t at = place_in_file(c, k) + from;
+  all->last = write ? zpr_file_write(c, memory, at, to - from) : zpr_file_read(c, memory, at, to - from);
+  if (all->first == 0) all->first = all->last;
 }
 
-int64_t zpr_write_piece(zpr *c, int64_t k) {
-  if (!c->stage->state_away.on_disk) return 0;
-  return zpr_file_write(c, window_at(c, k), place_in_file(c, k), whole_pages(c, k) * element_bytes(c));
+/* Neighbours travel together. */
+static zpr_requests move_arrays(zpr *c, int64_t k, unsigned arrays, bool write) {
+  int64_t bytes = whole_pages(c, k) * zpk_real_bytes(c->program->dtype), from = 0, to = 0;
+  zpr_requests all = {0};
+  if (!c->stage->state_away.on_disk) return all;
+  for (int a = 0; a < ZPR_ARRAYS; a++) {
+    if (!is_there(c, a)) continue;
+    if (arrays >> a & 1) {
+      to += bytes;
+      continue;
+    }
+    request(c, k, write, from, to, &all);
+    from = to = to + bytes;
+  }
+  request(c, k, write, from, to, &all);
+  return all;
+}
+
+zpr_requests zpr_read_arrays(zpr *c, int64_t k, unsigned arrays) { return move_arrays(c, k, arrays, false); }
+
+zpr_requests zpr_write_arrays(zpr *c, int64_t k, unsigned arrays) { return move_arrays(c, k, arrays, true); }
+
+/* Tickets of one call follow each other. */
+void zpr_requests_wait(zpr *c, zpr_requests r) {
+  for (int64_t ticket = r.first; ticket > 0 && ticket <= r.last; ticket++) zpr_file_wait(c, ticket);
 }
 
 /* ---- between steps ---- */
 
 void zpr_state_flush(zpr *c) {
   zpr_open_state *h = &c->state->open_state;
-  if (h->piece > 0 && h->changed) zpr_file_wait(c, zpr_write_piece(c, h->piece - 1));
+  if (h->piece > 0 && h->changed) zpr_requests_wait(c, zpr_write_arrays(c, h->piece - 1, ZPR_ALL_ARRAYS));
   h->piece = 0;
   h->changed = false;
 }
@@ -100,7 +130,7 @@ static void open_piece(zpr *c, int64_t k) {
   zpr_open_state *h = &c->state->open_state;
   if (h->piece == k + 1 || !c->stage->state_away.on_disk) return;
   zpr_state_flush(c);
-  zpr_file_wait(c, zpr_read_piece(c, k));
+  zpr_requests_wait(c, zpr_read_arrays(c, k, ZPR_ALL_ARRAYS));
   h->piece = k + 1;
 }
 
@@ -136,6 +166,6 @@ void zpr_state_zero(zpr *c) {
     memset(zpr_host_at(c, s->state_away.host), 0, (size_t)(s->state_away.elements * element_bytes(c)));
   for (int64_t k = 0; s->state_away.on_disk && k < zpr_state_pieces(c); k++) {
     memset(window_at(c, k), 0, (size_t)(whole_pages(c, k) * element_bytes(c)));
-    zpr_file_wait(c, zpr_write_piece(c, k));
+    zpr_requests_wait(c, zpr_write_arrays(c, k, ZPR_ALL_ARRAYS));
   }
 }

@@ -9,6 +9,7 @@
 #include "home.h"
 
 typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_AVERAGE, ZPR_FRESH, ZPR_ARRAYS } zpr_array;
+enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
 
 /* Does the state have this array beside the weights? On the device it may have none of its elements. */
 bool zpr_has_array(const zpr_program *program, zpr_array array);
@@ -23,10 +24,13 @@ typedef struct zpr_piece_of_state {
 } zpr_piece_of_state;
 int64_t zpr_state_pieces(const zpr *c);
 zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k);
-/* State on disks: a piece comes to its window, or goes from there; tickets of zpr_file_wait, 0 for state on the host.
- */
-int64_t zpr_read_piece(zpr *c, int64_t k);
-int64_t zpr_write_piece(zpr *c, int64_t k);
+/* State on disks: arrays of a piece (bits by zpr_array) come to its window, or go from there. */
+typedef struct zpr_requests {
+  int64_t first, last; /* tickets of zpr_file_wait; 0: nothing is under way */
+} zpr_requests;
+zpr_requests zpr_read_arrays(zpr *c, int64_t k, unsigned arrays);
+zpr_requests zpr_write_arrays(zpr *c, int64_t k, unsigned arrays);
+void zpr_requests_wait(zpr *c, zpr_requests requests);
 /* The piece that was the last one in the same window before k; -1: none. */
 int64_t zpr_piece_before(const zpr *c, int64_t k);
 
@@ -47,11 +51,19 @@ void zpr_host_update_close(zpr_host_update *update);
 /* Copies parameters to the weights off the device, where these are a copy. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *update);
 /* All of it: gradients down, optimizer, weights up. Of 1-bit Adam's frozen steps one half or the other: gradients down
- * into momentum; weights by momentum, and up. */
-typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN } zpr_host_pass;
+ * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (compress_shards_away.c): weights of all
+ * ranks down, where they are not here. */
+typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN, ZPR_PASS_OWNER } zpr_host_pass;
 /* between: work for the device, given to it while the first piece comes. */
 typedef void zpr_between(zpr *c, void *arg);
 void zpr_host_update_run(zpr *c, const zpr_host_update *update, zpr_host_pass pass, const zpk_update *rule,
                          zpr_between *between, void *arg);
+/* A delayed update: waits for that of the step before, sends its weights up, takes this step's gradients and leaves
+ * it to a thread that updates by them; NULL: this step is not applied. */
+void zpr_host_update_exchange(zpr *c, zpr_host_update *update, const zpk_update *rule);
+/* Until no thread works on state any more; NULL: none does. */
+void zpr_host_update_join(zpr_host_update *update);
+/* The weights that go up next, from own element `own` on; *count becomes what there is at once. Requires joined. */
+const void *zpr_next_weights(zpr *c, int64_t own, int64_t *count);
 
 #endif

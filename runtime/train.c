@@ -174,7 +174,8 @@ static void log_step(loop *l, const started *s, const zpr_step_result *result) {
                        .mfu = p->peak_flop_per_s > 0 ? p->model_flop_per_step / (ms / 1e3) / p->peak_flop_per_s : NAN,
                        .device_peak_bytes = device_peak_bytes(p),
                        .spike = l->spike,
-                       .samples = s->samples};
+                       .samples = s->samples,
+                       .staleness = !p->delayed ? -1 : s->step > p->delay_after + 1};
   zpr_log_step(c, &record, cpu_ms, l->last, (double)(l->last - s->step) * l->smooth_ms / 1e3);
   if (l->spike && !before)
     zpr_log_note(c, "warning: loss %.6f of step %lld is far above the recent ones, whose median is %.6f", result->loss,
@@ -276,6 +277,10 @@ int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
     }
     if (l->n_open > 0) continue;
     bool end = c->step == last;
+    if (end && zpr_is_behind(c)) { /* the next step of a run that goes on computes with what is there now */
+      save(l);
+      zpr_update_catch_up(c);
+    }
     if (l->validate && (end || due(c->step, c->program->validate_every))) validate(l);
     if (due(c->step, c->program->checkpoint_every)) save(l);
     zpr_profile_tell(c, false);

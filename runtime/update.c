@@ -92,7 +92,6 @@ zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
 }
 
 /* Every replica counts with 1-bit Adam, see squares_of_step. */
-/* Every replica counts with 1-bit Adam, see squares_of_step. */
 bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin) {
   bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
@@ -137,8 +136,8 @@ static void split_blocks(zpr *c) {
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
   if (c->program->optimizer == ZPR_MUON) u->muon = zpr_muon_open(c);
-  if (c->program->optimizer == ZPR_ADAFACTOR) u->factor = zpr_adafactor_open(c);
-  if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list);
+  if (c->program->optimizer == ZPR_ADAFACTOR) u->factor = zpr_adafactor_open(c, u->away);
+  if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list, u->away);
   if (zpr_compresses(c->program) && zpr_shards_state(c->program)) u->owing = zpr_owing_open(c);
 }
 
@@ -258,6 +257,19 @@ void zpr_update_begin(zpr *c) {
   if (u->runs_ahead) zpr_decide_begin(c);
 }
 
+/* Is the next step's update one that is delayed? */
+static bool delays(const zpr *c) { return c->program->delayed && c->step >= c->program->delay_after; }
+
+bool zpr_is_behind(const zpr *c) { return c->program->delayed && c->step > c->program->delay_after; }
+
+void zpr_update_join(zpr *c) { zpr_host_update_join(c->state->updater->away); }
+
+void zpr_update_catch_up(zpr *c) {
+  assert(zpr_is_behind(c));
+  if (c->state->updater->away) zpr_host_update_exchange(c, c->state->updater->away, NULL);
+  if (c->program->share_weights) c->program->share_weights(c);
+}
+
 bool zpr_runs_ahead(const zpr *c) { return c->state->updater->runs_ahead; }
 
 static void update_here(zpr *c, void *arg) {
@@ -293,9 +305,9 @@ static void update(zpr *c, double lr, double grad_scale) {
     if (zpr_is_local(p))
       zpr_local_update(c, u->here, u->n_here, &rule);
     else if (u->lamb)
-      zpr_lamb_frozen_update(c, &u->list, &rule, 1 - pow(p->beta2, t));
+      zpr_lamb_frozen_update(c, &u->list, u->owing, &rule, 1 - pow(p->beta2, t));
     else if (u->owing)
-      zpr_owing_update(c, u->owing, u->here, u->n_here, &rule);
+      zpr_owing_update(c, u->owing, u->here, u->n_here, u->away, &rule);
     else
       zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
     return;
@@ -304,7 +316,9 @@ static void update(zpr *c, double lr, double grad_scale) {
   if (u->factor)
     zpr_adafactor_update(c, u->factor, &rule, c->step + 1 - c->skipped_steps);
   else if (u->lamb)
-    zpr_lamb_update(c, u->lamb, &u->list, &rule);
+    zpr_lamb_update(c, u->lamb, &u->list, u->away, &rule);
+  else if (u->away && delays(c))
+    zpr_host_update_exchange(c, u->away, &rule);
   else if (u->away)
     zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
   else
@@ -368,6 +382,8 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
     update(c, lr, factor / scale);
   else if (zpr_is_local(c->program))
     skip_local(c, lr);
+  else if (delays(c) && c->state->updater->away)
+    zpr_host_update_exchange(c, c->state->updater->away, NULL);
   if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
     zpr_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);

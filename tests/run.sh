@@ -108,8 +108,9 @@ layouts|python3 tests/diff/layouts.py --jobs 1 $quick
 mixed precision|python3 tests/diff/bf16.py
 offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
-plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 16
+plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2
 offload|python3 tests/diff/offload.py --jobs 1
+delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
 libraries of CUDA|python3 tests/verify/libraries.py
 faults of a GPU|python3 tests/fault/gpu.py
@@ -155,6 +156,7 @@ pytorch|python3 tests/torch/compare.py
 weights|python3 tests/weights/weights.py
 weights of encoders|python3 tests/weights/encoders.py
 adapters|python3 tests/weights/adapters.py
+adapters of PEFT|python3 tests/weights/peft_adapters.py
 parts of weights|python3 tests/weights/partial.py
 interop|python3 tests/interop/interop.py
 pairs of sentences|python3 tests/interop/pairs.py

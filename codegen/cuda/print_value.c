@@ -99,6 +99,9 @@ static const char *compute(zp_cuda_text *t, const zp_row_value *v) {
   case ZP_ROW_TANH: return call(t, "zpd_tanh", v);
   case ZP_ROW_SIGMOID: return call(t, "zpd_sigmoid", v);
   case ZP_ROW_ERF: return call(t, "zpd_erf", v);
+  case ZP_ROW_CAST_BF16: return call(t, "zpd_cast_bf16", v);
+  case ZP_ROW_CAST_F16: return call(t, "zpd_cast_f16", v);
+  case ZP_ROW_CAST_F32: return call(t, "zpd_cast_f32", v);
   case ZP_ROW_SELECT_LE:
     return zp_format(t->arena, "%s <= %s ? %s : %s", zp_cuda_operand(t, v->arg[0]), zp_cuda_operand(t, v->arg[1]),
                      zp_cuda_operand(t, v->arg[2]), zp_cuda_operand(t, v->arg[3]));

@@ -121,6 +121,8 @@ LLVMValueRef zp_emit_store(zp_emit *e, LLVMValueRef x, LLVMValueRef address, con
 /* From elem to real, and back: to the nearest, of two equally near ones the even one; NaN stays NaN. */
 LLVMValueRef zp_emit_widen(zp_emit *e, LLVMValueRef x);
 LLVMValueRef zp_emit_round(zp_emit *e, LLVMValueRef x);
+/* The nearest number of another type, F32, BF16 or F16, by way of f32; of the type of x. */
+LLVMValueRef zp_emit_cast(zp_emit *e, LLVMValueRef x, zpk_dtype to);
 
 /* ---- emit_value.c ---- */
 /* One value at one block; u values have one lane and no column. */

@@ -74,6 +74,9 @@ static LLVMValueRef compute(zp_emit *e, zp_row_op op, LLVMValueRef *a) {
   case ZP_ROW_TANH: return zp_emit_tanh(e, a[0]);
   case ZP_ROW_SIGMOID: return zp_emit_sigmoid(e, a[0]);
   case ZP_ROW_ERF: return zp_emit_erf(e, a[0]);
+  case ZP_ROW_CAST_BF16: return zp_emit_cast(e, a[0], ZPK_BF16);
+  case ZP_ROW_CAST_F16: return zp_emit_cast(e, a[0], ZPK_F16);
+  case ZP_ROW_CAST_F32: return zp_emit_cast(e, a[0], ZPK_F32);
   case ZP_ROW_SELECT_LE: {
     LLVMValueRef test = LLVMBuildFCmp(b, LLVMRealOLE, a[0], a[1], "");
     return LLVMBuildSelect(b, test, a[2], a[3], "");

@@ -99,9 +99,12 @@ static double fold_binary(zp_row_op op, double a, double b) {
   }
 }
 
+static bool is_cast(zp_row_op op) { return op == ZP_ROW_CAST_BF16 || op == ZP_ROW_CAST_F16 || op == ZP_ROW_CAST_F32; }
+
 int zp_row_unary(zp_row_program *program, zp_row_op op, int a) {
   double number;
-  if (!is_reduction(op) && is_imm(program, a, &number)) return zp_row_imm(program, fold_unary(op, number));
+  if (!is_reduction(op) && !is_cast(op) && is_imm(program, a, &number))
+    return zp_row_imm(program, fold_unary(op, number));
   if (op == ZP_ROW_NEG && is_op(program, a, ZP_ROW_NEG)) return program->values.data[a].arg[0];
   return zp_row_emit(program, (zp_row_value){.op = op, .arg = {a}});
 }

@@ -102,6 +102,9 @@ int zp_row_expand(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   case ZP_OP_SIGMOID: return zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]);
   case ZP_OP_RELU: return relu(p, arg[0]);
   case ZP_OP_SILU: return mul(p, arg[0], part(p, zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]), "gate", "logistic function"));
+  case ZP_OP_CAST_BF16: return zp_row_unary(p, ZP_ROW_CAST_BF16, arg[0]);
+  case ZP_OP_CAST_F16: return zp_row_unary(p, ZP_ROW_CAST_F16, arg[0]);
+  case ZP_OP_CAST_F32: return zp_row_unary(p, ZP_ROW_CAST_F32, arg[0]);
   case ZP_OP_GELU: return op->attr.tanh_form ? gelu_tanh(p, arg[0]) : gelu_erf(p, arg[0]);
   case ZP_OP_LAYER_NORM: return layer_norm(p, op, arg);
   case ZP_OP_RMS_NORM: return rms_norm(p, op, arg);

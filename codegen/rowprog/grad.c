@@ -62,7 +62,7 @@ static int unary_rule(tape *t, zp_row_op op, int x, int y, int g) {
   }
   case ZP_ROW_RLSE: /* the same expression as softmax's result: no new exponential */
     return times(t, g, read(t, zp_row_unary(t->program, ZP_ROW_EXP, binary(t, ZP_ROW_SUB, x, y))));
-  default: return g; /* RSUM: the same for every column */
+  default: return g; /* RSUM: the same for every column; what is rounded passes it as it is */
   }
 }
 

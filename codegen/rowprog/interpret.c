@@ -4,6 +4,7 @@
 #include <math.h>
 #include <zplan/interpret.h>
 #include <zplan/zpk.h>
+#include <zplan/zpk_narrow.h>
 #include "rowprog.h"
 
 typedef struct interpreter {
@@ -65,6 +66,9 @@ static double apply(zp_row_op op, const double *a) {
   case ZP_ROW_TANH: return tanh(a[0]);
   case ZP_ROW_SIGMOID: return 1 / (1 + exp(-a[0]));
   case ZP_ROW_ERF: return erf(a[0]);
+  case ZP_ROW_CAST_BF16: return zpk_widen_bf16(zpk_round_bf16((float)a[0]));
+  case ZP_ROW_CAST_F16: return zpk_widen_f16(zpk_round_f16((float)a[0]));
+  case ZP_ROW_CAST_F32: return (float)a[0];
   case ZP_ROW_SELECT_LE: return a[0] <= a[1] ? a[2] : a[3];
   default: assert(!"not an elementwise op"); return 0;
   }

@@ -37,6 +37,9 @@
   X(TANH, "tanh", 1)                                                                                                   \
   X(SIGMOID, "sigmoid", 1)                                                                                             \
   X(ERF, "erf", 1)                                                                                                     \
+  X(CAST_BF16, "cast_bf16", 1) /* rounded to what the type holds */                                                    \
+  X(CAST_F16, "cast_f16", 1)                                                                                           \
+  X(CAST_F32, "cast_f32", 1)                                                                                           \
   X(SELECT_LE, "select_le", 4) /* a <= b ? c : d */                                                                    \
   X(SWAP, "swap", 1)           /* r: the other column of each rotary pair */                                           \
   X(RSUM, "rsum", 1)           /* u: sum over columns */                                                               \

@@ -7,38 +7,25 @@
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool make_dirs(zp_arena *arena, const char *dir, const char **error) {
-  char *path = zp_strdup(arena, dir);
-  for (char *p = path + 1;; p++) {
-    if (*p && *p != '/') continue;
-    char end = *p;
-    *p = '\0';
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-      *error = zp_format(arena, "cannot create the folder %s: %s", path, strerror(errno));
-      return false;
-    }
-    if (!end) return true;
-    *p = end;
-  }
+static bool says(zp_arena *arena, const char *path, const char *text) {
+  size_t len = strlen(text), old_len = 0;
+  const char *ignored = NULL;
+  char *old = access(path, R_OK) == 0 ? zp_read_file(arena, path, &old_len, &ignored) : NULL;
+  return old && old_len == len && memcmp(old, text, len) == 0;
 }
 
 /* Leaves the file alone when it already says this, so that nothing is rebuilt for nothing. *changed is set, never
  * cleared. */
 static bool write_if_changed(zp_arena *arena, const char *path, const char *text, bool *changed, const char **error) {
-  size_t len = strlen(text), old_len = 0;
-  const char *ignored = NULL;
-  char *old = access(path, R_OK) == 0 ? zp_read_file(arena, path, &old_len, &ignored) : NULL;
-  if (old && old_len == len && memcmp(old, text, len) == 0) return true;
+  if (says(arena, path, text)) return true;
   *changed = true;
-  return zp_write_file(arena, path, text, len, error);
+  return zp_write_file(arena, path, text, strlen(text), error);
 }
 
 /* A generated folder, and what its binary is made with. */
@@ -156,18 +143,9 @@ static bool is_current(const tree *t) {
          newer(binary, zp_format(t->arena, "%s/libzplan_kernels.a", t->tools->library_dirs[1]));
 }
 
-/* Builds in one folder wait for each other, so that no trainer is made of two plans. The lock goes with the file
- * descriptor; -1 with *error. */
-static int lock_folder(zp_arena *arena, const char *dir, const char **error) {
-  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0 && flock(fd, LOCK_EX) == 0) return fd;
-  *error = zp_format(arena, "cannot lock the folder %s: %s", dir, strerror(errno));
-  if (fd >= 0) close(fd);
-  return -1;
-}
-
+/* Leaves *changed alone where only what is not compiled would change. dry: nothing is written. */
 static bool write_sources(const tree *t, const zp_trainer_text *text, const char *kernels_cu, const char *plan_text,
-                          bool *changed, const char **error) {
+                          bool *changed, bool dry, const char **error) {
   const struct {
     const char *file, *text;
     bool rebuilds; /* does a change of it change the binary? */
@@ -181,8 +159,10 @@ static bool write_sources(const tree *t, const zp_trainer_text *text, const char
   size_t n = sizeof files / sizeof *files - (t->gpu ? 0 : 2);
   bool ignored = false;
   for (size_t i = 0; i < n; i++)
-    if (!write_if_changed(t->arena, in_tree(t, files[i].file), files[i].text, files[i].rebuilds ? changed : &ignored,
-                          error))
+    if (dry)
+      *changed |= files[i].rebuilds && !says(t->arena, in_tree(t, files[i].file), files[i].text);
+    else if (!write_if_changed(t->arena, in_tree(t, files[i].file), files[i].text,
+                               files[i].rebuilds ? changed : &ignored, error))
       return false;
   return true;
 }
@@ -193,7 +173,13 @@ static const char *build_in(const tree *t, const zp_plan *plan, const zp_trainer
   const char *kernels_cu =
       t->gpu ? zp_trainer_kernels_cu(t->arena, plan, text->kernels, t->tools->arch, t->tools->extras, error) : NULL;
   if (t->gpu && !kernels_cu) return NULL;
-  if (!write_sources(t, text, kernels_cu, plan_text, &changed, error)) return NULL;
+  if (zp_tree_in_use(t->arena, t->dir)) {
+    if (!write_sources(t, text, kernels_cu, plan_text, &changed, true, error)) return NULL;
+    if (!changed && is_current(t)) return in_tree(t, "trainer");
+    *error = zp_tree_busy(t->arena, t->dir);
+    return NULL;
+  }
+  if (!write_sources(t, text, kernels_cu, plan_text, &changed, false, error)) return NULL;
   if (!changed && is_current(t)) return in_tree(t, "trainer");
   if (!compile_kernels(t, text, kernels_cu, error)) return NULL;
   return compile_trainer(t, error) ? in_tree(t, "trainer") : NULL;
@@ -207,14 +193,9 @@ const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diag
   t.gpu = !plan->spec->cluster.node.device.is_cpu;
   t.dtype = zp_trainer_dtype(plan);
   zp_trainer_text text = zp_trainer_print(arena, plan, diags, tools->arch, tools->extras);
-  if (!make_dirs(arena, dir, error)) return NULL;
   zp_json *json = zp_plan_to_json(arena, plan);
   zp_set_model_folder(arena, json, plan->spec, in_tree(&t, "plan.json"));
   const char *plan_text = zp_json_text(arena, json, true);
   zp_json_free(json);
-  int lock = lock_folder(arena, dir, error);
-  if (lock < 0) return NULL;
-  const char *binary = build_in(&t, plan, &text, plan_text, error);
-  close(lock);
-  return binary;
+  return build_in(&t, plan, &text, plan_text, error);
 }

@@ -58,7 +58,7 @@ static bool stays(const finder *f, int b) {
   switch (buffer(f, root_of(f, b))->place) {
   case ZP_AT_TRANSIENT:
   case ZP_AT_CARRY_OUT: return false;
-  case ZP_AT_CARRY_IN: return f->seg->carry_kept_elements == f->seg->carry_in_elements;
+  case ZP_AT_CARRY_IN: return zp_keeps_input(f->seg) || f->seg->carries[buffer(f, root_of(f, b))->index].stream >= 0;
   default: return true;
   }
 }

@@ -22,17 +22,24 @@ static int64_t largest_head(const zp_model *model) {
 
 /* What attentions of the model have that the kernels' text is asked for. */
 static void put_attention_options(zp_buf *out, const zp_model *model) {
-  bool windows = false, scores = false;
+  bool windows = false, scores = false, cross = false, bias = false, drops = false;
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       const zp_op_attr *attr = &graph->nodes.data[n].attr;
       windows = windows || attr->window;
       scores = scores || attr->softcap > 0 || attr->alibi_heads;
+      if (graph->nodes.data[n].op != ZP_OP_ATTENTION) continue;
+      cross = cross || attr->cross;
+      bias = bias || attr->max_distance;
+      drops = drops || attr->rate > 0;
     }
   }
   if (windows) zp_buf_line(out, "#define ZPD_WINDOWS /* attention in windows of tokens */");
   if (scores) zp_buf_line(out, "#define ZPD_SCORES /* attention with soft caps or ALiBi */");
+  if (cross) zp_buf_line(out, "#define ZPD_CROSS /* attention with keys of another sequence */");
+  if (bias) zp_buf_line(out, "#define ZPD_BIAS /* attention with relative biases */");
+  if (drops) zp_buf_line(out, "#define ZPD_DROPOUT /* of attention's probabilities */");
 }
 
 /* Kernels that few models need: without them an image is a tenth smaller. */
@@ -44,6 +51,7 @@ static bool has_axes(const zp_model *model) {
       case ZP_OP_REDUCE_COLUMNS:
       case ZP_OP_GATHER:
       case ZP_OP_TRANSPOSE:
+      case ZP_OP_UNFOLD:
       case ZP_OP_SQUARED_ERROR: return true;
       default: break;
       }
@@ -73,10 +81,14 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (plan->spec->train.optimizer == ZP_OPT_ADAFACTOR) zp_buf_line(&out, "#define ZPD_ADAFACTOR");
   if (plan->spec->train.optimizer == ZP_OPT_MUON) zp_buf_line(&out, "#define ZPD_MUON");
   if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
+  bool compress = plan->best.choice.compress;
+  if (compress && plan->spec->train.optimizer == ZP_OPT_LAMB) zp_buf_line(&out, "#define ZPD_ONE_BIT_LAMB");
+  if (compress && plan->spec->train.variance_every > 0) zp_buf_line(&out, "#define ZPD_ZERO_ONE_ADAM");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);
   if (has_axes(plan->spec->model))
-    zp_buf_line(&out, "#define ZPD_AXES /* reductions, positions by number, matrices turned over, squared errors */");
+    zp_buf_line(
+        &out, "#define ZPD_AXES /* reductions, positions by number, windows, matrices turned over, squared errors */");
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
   zp_print_device_layouts(&out, plan->spec->model);

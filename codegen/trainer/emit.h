@@ -153,6 +153,9 @@ void zp_emit_end_fields(zp_emit *e);
 
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
+/* Does the model have tensors that units read or hand on unchanged (zp_carry)? Then units find every tensor on its own.
+ */
+bool zp_emit_streams(const zp_emit *e);
 
 /* params.c: plans whose parameters leave the device, at least in part. Where a unit's parameters come to, and how:
  * params_of, fetch, read_ahead. */

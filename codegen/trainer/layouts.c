@@ -29,12 +29,27 @@ static void emit_run_type(zp_emit *e) {
     if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
       zp_buf_line(out, "  bool changes_saved; /* backward_inputs writes to saved values: they go out again */");
   }
+  if (zp_emit_streams(e)) {
+    zp_buf_line(out, "  int carried; /* tensors that come in */");
+    zp_buf_line(out, "  int64_t own[CARRIED]; /* elements in the unit's own input */");
+    zp_buf_line(out, "  int64_t stream[CARRIED]; /* bytes in the slot, which has it once; -1: the unit's own */");
+  }
   zp_buf_line(out, "} run;");
+}
+
+bool zp_emit_streams(const zp_emit *e) { return e->lowered->streams.len > 0; }
+
+static int most_carried(const zp_emit *e) {
+  int most = 1;
+  for (int i = 0; i < e->lowered->n_segments; i++)
+    if (most < e->lowered->segments[i].graph->carry_in.len) most = e->lowered->segments[i].graph->carry_in.len;
+  return most;
 }
 
 static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf *out = &e->out;
   bool chunks = zp_chunks(&e->program->choice) > 1;
+  if (zp_emit_streams(e)) zp_buf_line(out, "enum { CARRIED = %d }; /* most tensors between units */", most_carried(e));
   emit_run_type(e);
   zp_buf_line(out, "/* Where a %s keeps what its units exchange: byte offsets in the arena, -1 when absent. */",
               chunks ? "chunk" : "stage");
@@ -57,6 +72,11 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) && zp_emit_freezes(e))
     zp_buf_line(out, "  int64_t grad_stride; /* of the ring of gradients, which frozen parameters have none of */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
+  if (zp_emit_streams(e)) {
+    zp_buf_line(out, "  bool lands; /* the message from below has streams: it is taken apart */");
+    zp_buf_line(out, "  int carried_in, carried_out; /* tensors of the messages, and elements in front of each */");
+    zp_buf_line(out, "  int64_t in_at[CARRIED + 1], out_at[CARRIED + 1];");
+  }
   for (int p = 0; p < e->model->params.len; p++)
     if (e->model->params.data[p].segment < 0)
       zp_buf_line(out, "  int64_t %s; /* element offset of the shared parameter */",
@@ -71,7 +91,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, "  int64_t layer, base%s%s;", spreads(e) ? ", spread_base" : "",
               zp_emit_freezes(e) ? ", frozen_base" : "");
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
-  zp_buf_line(out, "  real *x, *y, *dy, *dx;");
+  zp_buf_line(out, zp_emit_streams(e) ? "  real *in[CARRIED], *out[CARRIED], *dy, *dx;" : "  real *x, *y, *dy, *dx;");
   if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "  real *w; /* its parameters */");
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) zp_buf_line(out, "  real *w, *g; /* its buffers in the rings */");
   zp_buf_line(out, "} unit;");
@@ -86,6 +106,21 @@ static int64_t message_elements(const zp_emit *e, int64_t k) {
   int64_t iteration;
   zp_unit(e->lowered, c->cut[k], &segment, &iteration);
   return e->lowered->segments[segment].carry_in_elements;
+}
+
+/* Where what comes into a unit of the run stands: elements in its own input, bytes in the slot. */
+static const char *run_streams(const zp_emit *e, int s, const zp_run *run, const zp_segment_program *seg) {
+  uint64_t streams = e->program->stages[s].chunks[run->chunk].streams;
+  int n = seg->graph->carry_in.len;
+  if (n == 0) return "";
+  zp_buf own = zp_buf_new(e->arena), stream = zp_buf_new(e->arena);
+  for (int i = 0; i < n; i++) {
+    const zp_carry *c = &seg->carries[i];
+    zp_buf_printf(&own, "%s%lld", i ? ", " : "", LL(c->at));
+    zp_buf_printf(&stream, "%s%lld", i ? ", " : "",
+                  c->stream < 0 ? -1LL : LL(zp_stream_at(e->lowered, streams, c->stream)));
+  }
+  return zp_format(e->arena, ", .carried = %d, .own = {%s}, .stream = {%s}", n, own.data, stream.data);
 }
 
 static void emit_run(zp_emit *e, int s, const zp_run *run) {
@@ -106,10 +141,11 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
                          ? zp_format(e->arena, "%lld, %lld, %lld, ", LL(run->saved_away),
                                      LL(zp_saved_away_stride(&e->program->choice, seg->saved_bytes)), LL(gone))
                          : "";
-  zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s%s},",
+  const char *streams = zp_emit_streams(e) ? run_streams(e, s, run, seg) : "";
+  zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s%s%s},",
               zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first), LL(run->count),
               LL(run->base), LL(run->stride), LL(run->saved), LL(seg->saved_bytes - gone), spread, frozen, away,
-              seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false", pending);
+              zp_keeps_input(seg) ? "true" : "false", pending, streams);
 }
 
 static int count_runs(const zp_stage *st, int chunk) {
@@ -139,6 +175,33 @@ static void emit_chunk_fields(zp_emit *e, const zp_stage *st, int k) {
                 LL(st->pooled ? st->away_stride : chunk->away_stride));
 }
 
+/* Elements of a message into model chunk `part` where each tensor begins, and where the last one ends. */
+static const char *message_places(const zp_emit *e, int64_t part, int *n, bool *streams) {
+  const zp_choice *c = &e->program->choice;
+  *n = 0, *streams = false;
+  if (part <= 0 || part >= (int64_t)c->pipeline * zp_chunks(c)) return "0";
+  int segment;
+  int64_t iteration;
+  zp_unit(e->lowered, c->cut[part], &segment, &iteration);
+  const zp_segment_program *seg = &e->lowered->segments[segment];
+  zp_buf text = zp_buf_new(e->arena);
+  *n = seg->graph->carry_in.len;
+  *streams = zp_takes_streams(seg);
+  for (int i = 0; i <= *n; i++)
+    zp_buf_printf(&text, "%s%lld", i ? ", " : "",
+                  LL(zp_carried_elements(seg->graph, &seg->graph->carry_in, i, e->lowered->microbatch)));
+  return text.data;
+}
+
+static void emit_message_places(zp_emit *e, const zp_stage *st, int k) {
+  int64_t part = zp_model_chunk(&e->program->choice, st->index, k);
+  int in, out;
+  bool lands, unused;
+  const char *in_at = message_places(e, part, &in, &lands), *out_at = message_places(e, part + 1, &out, &unused);
+  zp_buf_printf(&e->out, " .lands = %s, .carried_in = %d, .in_at = {%s}, .carried_out = %d, .out_at = {%s},",
+                lands ? "true" : "false", in, in_at, out, out_at);
+}
+
 static void emit_layout(zp_emit *e, int s, int k) {
   const zp_choice *c = &e->program->choice;
   const zp_stage *st = &e->program->stages[s];
@@ -165,6 +228,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
     if (e->model->params.data[p].segment < 0)
       zp_buf_printf(out, " .%s = %lld,", zp_emit_identifier(e->arena, e->model->params.data[p].name),
                     LL(zp_stage_shared(st, p)));
+  if (zp_emit_streams(e)) emit_message_places(e, st, k);
   zp_emit_last_uses(e, s, k);
   zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(count_calls(st, k)), count_runs(st, k));
   zp_buf_line(out, "     .runs = {");

@@ -52,7 +52,7 @@ static unsigned calls_of(const zp_move *m) {
 
 static void add_calls(void *user, const zp_move *m) {
   unsigned calls = calls_of(m);
-  bool updates = m->when == ZP_WHEN_AT_NORM || m->when == ZP_WHEN_AT_HOST_UPDATE || m->when == ZP_WHEN_AT_DEVICE_UPDATE;
+  bool updates = (m->when >= ZP_WHEN_AT_NORM && m->when <= ZP_WHEN_AT_DEVICE_UPDATE) || m->when == ZP_WHEN_BESIDE_NEXT;
   bool elsewhere = m->when == ZP_WHEN_IN_UNIT || m->when == ZP_WHEN_AFTER_ACTION || updates;
   assert(calls || elsewhere); /* nothing moves without a call */
   (void)elsewhere;

@@ -289,7 +289,11 @@ static void declare_carried(const zp_frame *f, const bool *used, zp_place place)
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
     if (x->base >= 0 || x->place != place || !used[b]) continue;
-    if (x->offset == 0)
+    bool forward = place == ZP_AT_CARRY_IN || place == ZP_AT_CARRY_OUT;
+    if (forward && zp_emit_streams(f->e)) /* each on its own */
+      zp_buf_line(&f->e->out, "real *%s = u->%s[%d]; /* %s */", f->name[b], place == ZP_AT_CARRY_IN ? "in" : "out",
+                  x->index, shape_text(f, b));
+    else if (x->offset == 0)
       zp_buf_line(&f->e->out, "real *%s = u->%s; /* %s */", f->name[b], argument_name(place), shape_text(f, b));
     else
       zp_buf_line(&f->e->out, "real *%s = u->%s + %lld; /* %s */", f->name[b], argument_name(place),

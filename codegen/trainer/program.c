@@ -200,6 +200,7 @@ static void emit_training(zp_emit *e) {
                 zp_decimal(e->arena, t->decay_rate), zp_decimal(e->arena, t->clip_threshold),
                 zp_decimal(e->arena, t->least_scale), t->scale_parameter ? "true" : "false");
   if (t->ema > 0) zp_buf_line(out, "    .ema = %s,", zp_decimal(e->arena, t->ema));
+  if (t->delayed) zp_buf_line(out, "    .delayed = true, .delay_after = %lld,", LL(t->delay_after));
   if (t->init.path) zp_buf_line(out, "    .starts_from_weights = true,");
   emit_source(e, "train", &t->data);
   emit_source(e, "validate", &t->validate_data);
@@ -249,7 +250,7 @@ static void emit_predictions(zp_emit *e) {
     zp_buf_line(out,
                 "    .predicted_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld, [ZPR_READ] = %lld, [ZPR_WRITTEN] = %lld},",
                 LL(moves.down), LL(moves.up), LL(moves.read), LL(moves.written));
-  if (moves.signs_down > 0)
+  if (moves.signs_down != 0 || moves.signs_up != 0)
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
   if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {

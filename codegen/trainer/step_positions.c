@@ -62,6 +62,25 @@ static void emit_gather(zp_frame *f, const zp_step *s) {
   zp_buf_line(out, "});");
 }
 
+/* Windows over all positions: all of them, or the rank's share. */
+static void emit_unfold(zp_frame *f, const zp_step *s) {
+  bool grad = s->op == ZP_OP_UNFOLD_GRAD;
+  const zp_windows *w = &s->node->attr.windows;
+  int x = grad ? s->out.data[0] : s->in.data[0], y = grad ? s->in.data[0] : s->out.data[0];
+  const zp_tensor *windows = zp_frame_tensor(f, y);
+  zp_buf *out = &f->e->out;
+  zp_buf_line(out, "zpr_unfold%s(c, &(zpk_unfold_args){", grad ? "_grad" : "");
+  zp_buf_line(out, "    .from = %s, .to = %s, .samples = MICROBATCH, .cols = %lld,", zp_frame_name(f, s->in.data[0]),
+              zp_frame_name(f, s->out.data[0]), ZP_LL(zp_shape_cols(&zp_frame_tensor(f, x)->shape)));
+  zp_buf_line(out, "    .size = {%lld, %lld}, .count = {%lld, %lld}, .first = %s, .n = %s,", ZP_LL(w->size[0]),
+              ZP_LL(w->size[1]), ZP_LL(zp_windows_count(w, 0)), ZP_LL(zp_windows_count(w, 1)),
+              zp_frame_first(f, windows, 1), zp_frame_positions(f, windows->shape.dim[1]));
+  zp_buf_line(out, "    .kernel = {%lld, %lld}, .stride = {%lld, %lld}, .padding = {%lld, %lld},", ZP_LL(w->kernel[0]),
+              ZP_LL(w->kernel[1]), ZP_LL(w->stride[0]), ZP_LL(w->stride[1]), ZP_LL(w->padding[0]),
+              ZP_LL(w->padding[1]));
+  zp_buf_line(out, "});");
+}
+
 static void emit_reduce(zp_frame *f, const zp_step *s) {
   static const char *const kinds[] = {"ZPK_SUM", "ZPK_MAX", "ZPK_LOG_SUM_EXP"};
   bool grad = s->op == ZP_OP_REDUCE_GRAD, columns = grad ? s->node->attr.last : s->op == ZP_OP_REDUCE_COLUMNS;
@@ -102,6 +121,8 @@ void zp_emit_positions(zp_frame *f, const zp_step *s) {
   case ZP_OP_REDUCE_GRAD: emit_reduce(f, s); return;
   case ZP_OP_GATHER:
   case ZP_OP_GATHER_GRAD: emit_gather(f, s); return;
+  case ZP_OP_UNFOLD:
+  case ZP_OP_UNFOLD_GRAD: emit_unfold(f, s); return;
   case ZP_OP_RESHAPE:
   case ZP_OP_TRANSPOSE:
   case ZP_OP_COLUMNS:

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <zplan/rt.h>
+#include <zplan/zpd.h>
 
 static void emit_matmul(zp_frame *f, const zp_step *s) {
   const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *w = zp_frame_buffer(f, s->in.data[1]),
@@ -44,20 +45,41 @@ static void emit_product(zp_frame *f, const zp_step *s) {
 }
 
 /* Bytes that a relative bias has behind the shares of attention's workspace: lines of all workers, then sums of its
- * gradient. */
+ * gradient. On GPUs one line a head, where there are sums also the buckets of distances, and sums by tiles. */
 static int64_t bias_lines(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
+  int64_t S = zp_frame_tensor(f, s->in.data[0])->shape.dim[1];
   if (!attr->max_distance) return 0;
-  return ZPR_MAX_WORKERS * zpk_attention_bias_line(dtype, zp_frame_tensor(f, s->in.data[0])->shape.dim[1],
-                                                   attr->heads / attr->kv_heads, s->op == ZP_OP_ATTENTION_GRAD);
+  if (f->e->gpu)
+    return zpd_bias_line_bytes(attr->heads, S, zpk_real_bytes(dtype)) +
+           (s->sums.len > 0 ? zpd_bias_bucket_bytes(S) : 0);
+  return ZPR_MAX_WORKERS *
+         zpk_attention_bias_line(dtype, S, attr->heads / attr->kv_heads, s->op == ZP_OP_ATTENTION_GRAD);
 }
 
 static int64_t bias_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
-  int64_t sums = 0;
-  if (s->sums.len > 0)
-    sums = f->e->lowered->microbatch * s->node->attr.heads *
-           zp_frame_tensor(f, s->in.data[s->in.len - 1])->shape.dim[0] * zpk_real_bytes(dtype);
-  return bias_lines(f, s, dtype) + sums;
+  int64_t samples = f->e->lowered->microbatch, heads = s->node->attr.heads, real = zpk_real_bytes(dtype);
+  int64_t S = zp_frame_tensor(f, s->in.data[0])->shape.dim[1];
+  if (s->sums.len == 0) return bias_lines(f, s, dtype);
+  if (f->e->gpu)
+    return bias_lines(f, s, dtype) + zpd_bias_sum_bytes(samples, heads,
+                                                        zpd_bias_tiles(S, zp_tensor_core_head(f->e->plan->spec) > 0),
+                                                        zpd_bias_reach(S, s->node->attr.max_distance), real);
+  return bias_lines(f, s, dtype) + samples * heads * zp_frame_tensor(f, s->in.data[s->in.len - 1])->shape.dim[0] * real;
+}
+
+/* Bytes of attention's workspace without those of a bias: shares of workers; on GPUs what backward on tensor cores
+ * knows of queries. */
+static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
+  const zp_op_attr *attr = &s->node->attr;
+  bool grad = s->op == ZP_OP_ATTENTION_GRAD;
+  int64_t positions = zp_frame_tensor(f, s->in.data[grad ? 0 : 1])->shape.dim[1];
+  if (!f->e->gpu)
+    return ZPR_MAX_WORKERS *
+           zpk_attention_workspace(dtype, positions, attr->head_size, attr->heads / attr->kv_heads, grad);
+  return grad && zp_tensor_core_head(f->e->plan->spec) > 0
+             ? zpd_mma_facts_bytes(f->e->lowered->microbatch, attr->heads, positions)
+             : 0;
 }
 
 static void emit_bias(zp_frame *f, const zp_step *s, zpk_dtype dtype, int64_t shares) {
@@ -91,9 +113,8 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   const int *in = s->in.data, *o = s->out.data;
   const zp_tensor *q = zp_frame_tensor(f, in[0]), *k = zp_frame_tensor(f, in[1]);
-  int64_t S = q->shape.dim[1], keys = k->shape.dim[1], group = n->attr.heads / n->attr.kv_heads;
-  int64_t shares = ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, grad ? S : keys, n->attr.head_size, group, grad);
-  assert(f->e->gpu || zp_frame_buffer(f, s->workspace)->bytes == shares + bias_bytes(f, s, dtype));
+  int64_t S = q->shape.dim[1], keys = k->shape.dim[1], shares = attention_shares(f, s, dtype);
+  assert((s->workspace < 0 ? 0 : zp_frame_buffer(f, s->workspace)->bytes) == shares + bias_bytes(f, s, dtype));
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
   zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : f->stretch ? "_stretch" : "");
@@ -246,8 +267,10 @@ static void emit_comm(zp_frame *f, const zp_step *s) {
 
 static void emit_made_step(zp_frame *f, const zp_step *s) {
   const char *in = zp_frame_name(f, s->in.data[0]), *out = zp_frame_name(f, s->out.data[0]);
+  if (s->hands_on) zp_buf_line(&f->e->out, "if (%s != %s) /* a message, not the stream's place */", out, in);
+  f->e->out.indent += s->hands_on;
   if (s->kind == ZP_STEP_KEEP_SHARD)
-    zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, ZP_LL(f->seg->carry_in_elements),
+    zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, ZP_LL(f->seg->carry_own_elements),
                 ZP_LL(f->seg->carry_kept_elements));
   else if (s->kind == ZP_STEP_GATHER_SHARD)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", in, ZP_LL(s->comm_elements), out);
@@ -258,6 +281,7 @@ static void emit_made_step(zp_frame *f, const zp_step *s) {
   else
     zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real));", out, in,
                 ZP_LL(zp_frame_buffer(f, s->out.data[0])->rows * zp_frame_buffer(f, s->out.data[0])->cols));
+  f->e->out.indent -= s->hands_on;
 }
 
 /* ", [B*S, d] x [d, 3*d/2]" of a product of matrices, rows and columns as in the call that follows; "" of other steps.

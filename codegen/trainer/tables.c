@@ -256,6 +256,7 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
                 "     .window_elements = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = %lld, /* of the "
                 "update on the host */",
                 LL(st->window_elements), LL(st->state_windows), LL(st->host_grads_in), LL(st->host_weights_out));
+  if (st->host_delayed >= 0) zp_buf_line(&e->out, "     .delayed = %lld,", LL(st->host_delayed));
 }
 
 static bool has_numbers(const zp_model *model) { /* they stand first */
@@ -322,7 +323,7 @@ static void emit_helpers(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++)
     for (int i = 0; i < e->lowered->n_segments; i++) {
       const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[i];
-      shards |= seg->carry_kept_elements < seg->carry_in_elements;
+      shards |= !zp_keeps_input(seg);
     }
   for (int s = 0; s < e->lowered->n_segments; s++) {
     const zp_segment_program *seg = &e->lowered->segments[s];

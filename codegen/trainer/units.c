@@ -25,6 +25,14 @@ static const char *input_at(const zp_emit *e, const char *j) {
   return zp_format(e->arena, "input_of(c, s, %s%s)", zp_emit_calls(e, ZP_CALL_SAVED_PUT) ? "" : "slot, ", j);
 }
 
+/* Sets where unit j reads what comes in: `to` is "in" or "out" of unit u. */
+static void emit_inputs(zp_emit *e, const char *to, const char *j) {
+  if (zp_emit_streams(e))
+    zp_buf_line(&e->out, "inputs_of(c, s, slot, %s, u.%s);", j, to);
+  else
+    zp_buf_line(&e->out, "u.%s = %s;", strcmp(to, "in") == 0 ? "x" : "y", input_at(e, j));
+}
+
 /* Without training the loss follows forward where backward would make it. */
 static void emit_case(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
   const char *call = zp_format(e->arena, "%s(c, s, &u, mb%s);", zp_emit_function_name(e, segment, mode, pass),
@@ -89,16 +97,23 @@ static void emit_walk(zp_emit *e) {
       "  return r->keeps_input ? at(slot, r->saved + i * r->saved_stride) : at(c->arena, s->carry[j % 2]);\n"
       "}\n"
       "\n";
+  bool leave = zp_emit_calls(e, ZP_CALL_SAVED_PUT);
   zp_buf_line(&e->out, "/* The run that unit j of the %s belongs to; *i: its place inside. */",
               zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage");
   zp_buf_puts(&e->out, find);
   if (zp_emit_pools(e)) zp_buf_puts(&e->out, pool);
-  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT)) {
-    zp_emit_saved_places(e);
-    return;
-  }
-  zp_buf_puts(&e->out, zp_emit_pools(e) ? pooled_slot : slot);
-  zp_buf_puts(&e->out, input);
+  if (leave) zp_emit_saved_places(e);
+  if (!leave || zp_emit_streams(e)) zp_buf_puts(&e->out, zp_emit_pools(e) ? pooled_slot : slot);
+  if (!leave) zp_buf_puts(&e->out, input);
+  if (!zp_emit_streams(e)) return;
+  zp_buf_line(&e->out, "/* Where unit j reads what comes in: streams stand once in the slot, the rest is its own. */");
+  zp_buf_line(&e->out, "static void inputs_of(zpr *c, const layout *s, char *slot, int64_t j, real **to) {");
+  zp_buf_line(&e->out, "  int64_t i;");
+  zp_buf_line(&e->out, "  const run *r = find_run(s, j, &i);");
+  zp_buf_line(&e->out, "  real *own = %s;", input_at(e, "j"));
+  zp_buf_line(&e->out, "  for (int k = 0; k < r->carried; k++)");
+  zp_buf_line(&e->out, "    to[k] = r->stream[k] >= 0 ? at(slot, r->stream[k]) : own + r->own[k];");
+  zp_buf_puts(&e->out, "}\n\n");
 }
 
 static void emit_pending(zp_emit *e) {
@@ -123,7 +138,7 @@ static void emit_pending(zp_emit *e) {
 
 static void emit_slot(zp_emit *e) {
   zp_buf_line(&e->out, "  const layout *s = %s;", layout_of(e));
-  if (!zp_emit_calls(e, ZP_CALL_SAVED_PUT))
+  if (!zp_emit_calls(e, ZP_CALL_SAVED_PUT) || zp_emit_streams(e))
     zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
 }
 
@@ -153,7 +168,12 @@ static void emit_send_place(zp_emit *e, bool up) {
   zp_buf_line(out, "    else if (s->%s_elements > 0) {", up ? "out" : "in");
   zp_buf_line(out, "      zpr_send_wait(c, %s, %s, mb); /* the message before it may still be in the buffer */",
               chunk_of(e), up ? "true" : "false");
-  zp_buf_line(out, "      u.%s = %s;", up ? "y" : "dx", message_at(e, up ? "send_up" : "send_down"));
+  if (up && zp_emit_streams(e)) {
+    zp_buf_line(out, "      real *message = %s;", message_at(e, "send_up"));
+    zp_buf_line(out, "      for (int k = 0; k < s->carried_out; k++) u.out[k] = message + s->out_at[k];");
+  } else {
+    zp_buf_line(out, "      u.%s = %s;", up ? "y" : "dx", message_at(e, up ? "send_up" : "send_down"));
+  }
   zp_buf_line(out, "    }");
 }
 
@@ -161,6 +181,25 @@ static void emit_send(zp_emit *e, bool up) {
   const char *elements = up ? "s->out_elements" : "s->in_elements";
   zp_buf_line(&e->out, "  if (%s > 0) zpr_send(c, %s, %s, %s, %s, mb);", elements, chunk_of(e), up ? "true" : "false",
               message_at(e, up ? "send_up" : "send_down"), elements);
+}
+
+/* A message that has streams lands in a buffer of gradients, which backward alone uses, and is taken apart. */
+static void emit_receive(zp_emit *e) {
+  zp_buf *out = &e->out;
+  const char *chunk = chunk_of(e), *other = "";
+  if (zp_emit_streams(e)) {
+    zp_buf_line(out, "  if (s->lands) {");
+    zp_buf_line(out, "    real *message = at(c->arena, s->grad[0]), *to[CARRIED];");
+    zp_buf_line(out, "    zpr_recv(c, %s, true, message, s->in_elements, mb);", chunk);
+    zp_buf_line(out, "    inputs_of(c, s, slot, 0, to);");
+    zp_buf_line(out, "    for (int k = 0; k < s->carried_in; k++)");
+    zp_buf_line(out, "      zpr_copy(c, to[k], message + s->in_at[k], (s->in_at[k + 1] - s->in_at[k]) * "
+                     "(int64_t)sizeof(real));");
+    zp_buf_line(out, "  }");
+    other = "!s->lands && ";
+  }
+  zp_buf_line(out, "  if (%ss->in_elements > 0) zpr_recv(c, %s, true, %s, s->in_elements, mb);", other, chunk,
+              input_at(e, "0"));
 }
 
 /* ---- the walks ---- */
@@ -172,23 +211,22 @@ static void emit_units(zp_emit *e) {
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
   zp_emit_unit(e, false);
-  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
-  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
+  zp_buf_puts(out, "    ");
+  emit_inputs(e, "in", "j");
+  zp_buf_puts(out, "    if (j + 1 < s->n_units) ");
+  emit_inputs(e, "out", "j + 1");
 }
 
 static void emit_forward(zp_emit *e) {
   zp_buf *out = &e->out;
   bool pipe = e->program->choice.pipeline > 1;
-  const char *chunk = chunk_of(e);
   zp_buf_line(out, "/* All units of this %s forward for micro-batch mb. */",
               zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage");
   zp_buf_line(out, "static void forward(zpr *c, %s) {", parameters(e));
   zp_emit_profiled_action(e, 'F');
   if (zp_emit_pools(e)) zp_buf_line(out, "  take_slot(chunk, mb);");
   emit_slot(e);
-  if (pipe)
-    zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, %s, s->in_elements, mb);", chunk,
-                input_at(e, "0"));
+  if (pipe) emit_receive(e);
   zp_emit_params_begin(e, "0", "1");
   zp_emit_before_walk(e, ZP_PASS_FORWARD, "0");
   emit_units(e);
@@ -230,7 +268,8 @@ static void emit_backward(zp_emit *e) {
   zp_buf_line(out, split ? "    int64_t i;" : "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
   zp_emit_unit(e, split);
-  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
+  zp_buf_puts(out, "    ");
+  emit_inputs(e, "in", "j");
   if (split) {
     zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
     zp_buf_line(out, "    if (j > 0) u.dx = gradient_of(c, s, pending, j - 1);");
@@ -266,7 +305,8 @@ static void emit_weights(zp_emit *e) {
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
   zp_emit_unit(e, true);
-  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
+  zp_buf_puts(out, "    ");
+  emit_inputs(e, "in", "j");
   zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
   zp_emit_saved_get(e);
   zp_emit_before_unit(e, ZP_PASS_WEIGHTS, NULL, NULL);

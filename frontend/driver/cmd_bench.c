@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { DEFAULT_STEPS = 10, DEFAULT_TOP = 3, MOST_PLANS = 32 };
 
@@ -97,7 +98,8 @@ static int run_plan(bench *b, const char *root, int index) {
   const zp_plan *plan = zp_plan_of_choice(run->arena, b->spec, &row->choice, b->ranks, &error);
   if (plan && !zp_prove_plan(run, plan)) return ZP_EXIT_BUG;
   zp_toolchain tools = zp_target_toolchain(run, b->spec);
-  const char *binary = plan ? zp_trainer_build(run->arena, plan, run->diags, &tools, folder, &error) : NULL;
+  int lock = plan ? zp_tree_lock(run->arena, folder, &error) : -1;
+  const char *binary = lock >= 0 ? zp_trainer_build(run->arena, plan, run->diags, &tools, folder, &error) : NULL;
   if (!binary) {
     zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
     zp_flush_diags(run);
@@ -108,7 +110,10 @@ static int run_plan(bench *b, const char *root, int index) {
   run->options.log = log;
   fprintf(stderr, "plan %d of %d: %s, %lld steps\n", index + 1, b->rows.len, zp_show_choice(run->arena, &row->choice),
           (long long)run->options.steps);
+  int use = zp_tree_use(run->arena, folder);
+  close(lock);
   int status = zp_launch_trainer(run, binary, zp_choice_ranks(&row->choice), true);
+  if (use >= 0) close(use);
   row->measured_s = status == 0 ? measured_step(run->arena, log) : 0;
   return status;
 }

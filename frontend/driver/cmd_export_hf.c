@@ -65,11 +65,26 @@ static const char *folder_like(const export_hf *e) {
   return e->run->options.like ? e->run->options.like : began_with(e->run, e->job.checkpoint->path);
 }
 
+/* Is the model that of the folder's config.json still? One that began with a part of its weights may have other sizes.
+ */
+static bool is_model_of(const export_hf *e, const char *folder) {
+  zp_run_state *run = e->run;
+  zp_diags *quiet = zp_diags_new(run->arena);
+  const char *error = NULL, *path = in(run, folder, "config.json");
+  size_t len;
+  const char *json = zp_read_file(run->arena, path, &len, &error);
+  return !json || zp_weights_map_hf(run->arena, quiet, e->spec, run->options.load.library_dir, path, json, len, NULL);
+}
+
 /* config.json and, where they are the same model's, names and files of the folder it is in. */
 static bool take_config(export_hf *e) {
   zp_run_state *run = e->run;
   const char *folder = folder_like(e);
   const char *error = NULL, *path = "the model's own config.json";
+  if (folder && !run->options.like && !is_model_of(e, folder)) {
+    fprintf(stderr, "note: the model is another one than that of %s, so config.json is written anew\n", folder);
+    folder = NULL;
+  }
   if (folder) {
     path = in(run, folder, "config.json");
     e->job.config = zp_read_file(run->arena, path, &e->job.config_len, &error);
@@ -93,7 +108,7 @@ static bool take_config(export_hf *e) {
     e->job.config_len = strlen(e->job.config);
   }
   e->job.map = zp_weights_map_hf(run->arena, run->diags, e->spec, run->options.load.library_dir, path, e->job.config,
-                                 e->job.config_len);
+                                 e->job.config_len, NULL);
   if (!e->job.map) return false;
   const char *changed = zp_hf_config_of_head(run->arena, e->job.map->imported, e->job.config, e->job.config_len);
   if (changed) e->job.config = changed, e->job.config_len = strlen(changed);
@@ -226,19 +241,6 @@ int zp_export_hf(zp_run_state *run) {
   return ZP_EXIT_OK;
 }
 
-/* What is trained beside the adapters would be lost. */
-static bool is_adapters_alone(export_hf *e) {
-  const zp_model *model = e->spec->model;
-  for (int i = 0; i < model->params.len; i++) {
-    if (model->params.data[i].frozen || zp_model_is_adapter(model, i)) continue;
-    zp_diag *d = zp_report(e->run->diags, ZP_Z0682, e->spec->train.adapt.span, "`%s` is trained beside the adapters",
-                           model->params.data[i].name);
-    zp_diag_help(d, "`zplan export hf` writes the whole model");
-    return false;
-  }
-  return true;
-}
-
 int zp_export_peft(zp_run_state *run) {
   export_hf e = {.run = run};
   const zp_options *o = &run->options;
@@ -247,7 +249,7 @@ int zp_export_peft(zp_run_state *run) {
     return zp_usage_error("%s is of `zplan export hf`; adapters are one file",
                           o->tokenizer ? "--tokenizer" : "--shard-size");
   int tensors = 0;
-  if (prepare(&e, "peft") && is_adapters_alone(&e)) {
+  if (prepare(&e, "peft")) {
     zp_peft_export job = {.checkpoint = e.job.checkpoint,
                           .map = e.job.map,
                           .spec = e.spec,

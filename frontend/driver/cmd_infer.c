@@ -51,7 +51,10 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
 static bool build(inference *i) {
   zp_run_state *run = i->run;
   zp_strings notes = {0};
-  const zp_weight_map *map = zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder);
+  zp_weight_map *map =
+      zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder, NULL);
+  const char *adapters = run->options.adapters;
+  if (map && adapters && !zp_weights_add_adapters(run->arena, run->diags, i->spec, map, adapters, &notes)) return false;
   run->weights = map ? zp_weights_place(run->arena, run->diags, i->spec, map, i->folder, &notes) : NULL;
   if (!run->weights) return false;
   zp_search_options options = {.generated_only = true};
@@ -65,7 +68,9 @@ static bool build(inference *i) {
   const char *error = NULL;
   tools.extras.decode = i->decodes = i->samples && can_decode(i, plan);
   if (i->text && !i->decodes) return false;
-  i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
+  /* Held until this process ends: the request and its answer lie there, too. */
+  if (zp_tree_lock(run->arena, tree_of(i), &error) >= 0)
+    i->binary = zp_trainer_build(run->arena, plan, run->diags, &tools, tree_of(i), &error);
   const char *path = zp_format(run->arena, "%s/weights.json", tree_of(i));
   if (i->binary && zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
   zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build what runs the model: %s", error);

@@ -41,12 +41,16 @@ int zp_cmd_run(zp_run_state *run) {
           c->tensor, c->pipeline, c->data, expert, c->zero, (long long)c->microbatch,
           zp_choice_recompute_words(run->arena, c), zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_target_toolchain(run, plan->spec);
-  const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);
+  const char *error = NULL, *dir = zp_tree_dir(run), *binary = NULL;
+  int lock = zp_tree_lock(run->arena, dir, &error);
+  if (lock >= 0) binary = zp_trainer_build(run->arena, plan, run->diags, &tools, dir, &error);
   if (!binary) {
     zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
   if (!zp_write_weights(run)) return ZP_EXIT_ERROR;
+  zp_tree_use(run->arena, dir); /* until this process ends */
+  close(lock);
   return zp_launch_trainer(run, binary, zp_choice_ranks(c), false);
 }

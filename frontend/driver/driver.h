@@ -54,6 +54,7 @@ typedef struct zp_options {
   const char *like, *dtype;   /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
   int64_t shard_bytes;        /* export hf: most of one file; 0: not said */
   const char *init;           /* folder of weights; NULL: the train block's, or none */
+  const char *adapters;       /* folder of PEFT; likewise */
   const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */

@@ -77,6 +77,7 @@ zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch,
   spec->base = trained->base;
   spec->path = trained->path;
   spec->train.span = trained->train.span;
+  spec->train.adapt = trained->train.adapt; /* what PEFT's adapters are compared with */
   spec->cluster.trainer = ZP_TRAINER_ZPLAN;
   spec->train.init = (zp_initial){.path = "weights.json", .span = ZP_NO_SPAN};
   return spec;

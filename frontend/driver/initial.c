@@ -5,14 +5,23 @@
 #include <zplan/weights.h>
 
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 bool zp_find_weights(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
   const char *folder = o->init ? o->init : spec->train.init.path;
+  const char *adapters = o->adapters ? o->adapters : spec->train.init.adapters;
   zp_strings notes = {0};
+  if (!folder && adapters) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0691, ZP_NO_SPAN, "the adapters of %s go with weights of a model", adapters);
+    zp_diag_help(d, "name its folder: --init FOLDER");
+    return zp_flush_diags(run);
+  }
   if (!folder) return true;
-  run->weights = zp_weights_for(run->arena, run->diags, spec, o->load.library_dir, folder, &notes);
+  run->weights = zp_weights_for(run->arena, run->diags, spec, o->load.library_dir, folder, adapters, &notes);
   if (!run->weights) return zp_flush_diags(run);
+  if (adapters) fprintf(stderr, "note: adapters are those of %s\n", adapters);
   for (int i = 0; i < notes.len; i++) fprintf(stderr, "note: %s\n", notes.data[i]);
   return true;
 }
@@ -22,9 +31,16 @@ bool zp_find_weights(zp_run_state *run, const zp_spec *spec) {
 bool zp_write_weights(zp_run_state *run) {
   const char *error = NULL;
   if (!run->weights) return true;
-  const char *path = zp_format(run->arena, "%s/%s", zp_tree_dir(run), run->options.init ? "init.json" : "weights.json");
-  if (run->options.init) run->weights_path = path;
-  if (zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error)) return true;
+  bool told = run->options.init || run->options.adapters;
+  const char *path = zp_format(run->arena, "%s/%s", zp_tree_dir(run), told ? "init.json" : "weights.json");
+  if (told) run->weights_path = path;
+  if (zp_tree_in_use(run->arena, zp_tree_dir(run))) {
+    size_t len;
+    const char *old = zp_read_file(run->arena, path, &len, &error);
+    if (old && len == strlen(run->weights) && memcmp(old, run->weights, len) == 0) return true;
+    error = zp_tree_busy(run->arena, zp_tree_dir(run));
+  } else if (zp_write_file(run->arena, path, run->weights, strlen(run->weights), &error))
+    return true;
   zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "%s", error);
   return zp_flush_diags(run);
 }

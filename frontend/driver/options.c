@@ -49,6 +49,7 @@ typedef enum option_id {
   O_PROFILE,
   O_PROFILE_STEPS,
   O_INIT,
+  O_ADAPTERS,
   O_LIKE,
   O_DTYPE,
   O_SHARD_SIZE,
@@ -106,6 +107,8 @@ static const option_row rows[] = {
     {"--hostfile", O_HOSTFILE, "FILE", "run sample eval", "given to mpirun"},
     {"--init", O_INIT, "FOLDER", "run",
      "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan"},
+    {"--adapters", O_ADAPTERS, "FOLDER", "run sample eval",
+     "beside weights of Hugging Face: the adapters (LoRA) that PEFT saved there"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
     {"--accept-changes", O_ACCEPT, NULL, "run",
      "with --resume: also when data or seed are not those of the checkpoint"},
@@ -379,6 +382,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_DTYPE: o->dtype = v; return is_dtype(v);
   case O_SHARD_SIZE: return parse_size(row->name, v, &o->shard_bytes);
   case O_INIT: o->init = v; return true;
+  case O_ADAPTERS: o->adapters = v; return true;
   case O_RESUME: return o->resume = true;
   case O_ACCEPT: return o->accept_changes = true;
   case O_OVERWRITE: return o->overwrite = true;

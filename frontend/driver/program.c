@@ -39,6 +39,21 @@ static void check_frozen(zp_run_state *run, const zp_spec *spec) {
   zp_diag_help(d, "frozen parameters and adapters are planned for zplan's own trainer: --for zplan");
 }
 
+/* The value of a step's weights depends on it, so it is not left out where it cannot be. */
+static void check_delayed(zp_run_state *run, const zp_spec *spec) {
+  const zp_cluster *cluster = &spec->cluster;
+  if (!spec->train.delayed) return;
+  if (cluster->node.device.is_cpu) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.delay_span,
+                           "`delayed_update` moves the update to the host, and CPU ranks compute there");
+    zp_diag_help(d, "leave it out, or choose a cluster of GPUs with --cluster");
+  } else if (cluster->trainer != ZP_TRAINER_ZPLAN) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.delay_span, "%s is planned without a delayed update",
+                           zp_trainer_title(cluster->trainer));
+    zp_diag_help(d, "zplan's own trainer has it: --for zplan");
+  }
+}
+
 static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const zp_lacking *lacking) {
   zp_diag *d = cluster->node.device.is_cpu
                    ? zp_report(run->diags, ZP_Z0627, lacking->span, "`%s`: %s", lacking->key, lacking->why)
@@ -67,6 +82,7 @@ bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   (void)zp_software_find(word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN), &cluster->trainer, &cluster->software);
   check_device(run, cluster);
   check_frozen(run, spec);
+  check_delayed(run, spec);
   check_verb(run, cluster);
   zp_narrowing done = zp_trainer_narrow(run->arena, spec);
   for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)

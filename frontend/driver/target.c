@@ -74,38 +74,14 @@ static void report_small_blocks(zp_run_state *run, const zp_spec *spec, zp_diag_
       tile, tile);
 }
 
-/* Kernels of GPU trainers know one sequence, no tables of biases and no dropout. */
-static void report_cpu_attention(zp_run_state *run, const zp_spec *spec, zp_diag_code code) {
-  for (int s = 0; s < spec->model->segments.len && is_gpu(spec); s++) {
-    const zp_graph *graph = spec->model->segments.data[s].graph;
-    for (int n = 0; n < graph->nodes.len; n++) {
-      const zp_node *node = &graph->nodes.data[n];
-      if (node->op != ZP_OP_ATTENTION) continue;
-      const char *with = node->attr.cross          ? "`cross = true`"
-                         : node->attr.max_distance ? "a `relative_bias`"
-                         : node->attr.rate > 0     ? "`dropout`"
-                                                   : NULL;
-      if (!with) continue;
-      zp_diag *d =
-          zp_report(run->diags, code, node->span, "attention with %s is generated for CPU clusters only", with);
-      zp_diag_help(d, "trainers for CPU ranks compute it: choose a cluster of `std.hw.cpu_generic`");
-      return;
-    }
-  }
-}
-
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec) {
-  if (spec->cluster.trainer == ZP_TRAINER_ZPLAN) {
-    report_small_blocks(run, spec, ZP_Z0707);
-    report_cpu_attention(run, spec, ZP_Z0707);
-  }
+  if (spec->cluster.trainer == ZP_TRAINER_ZPLAN) report_small_blocks(run, spec, ZP_Z0707);
   zp_flush_diags(run);
 }
 
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   check_target(run, spec);
   report_small_blocks(run, spec, ZP_Z0702);
-  report_cpu_attention(run, spec, ZP_Z0702);
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");

@@ -76,6 +76,7 @@ static double positions_flop(const zp_graph *graph, const zp_node *node, int64_t
     return (node->attr.reduction == ZP_REDUCE_LOG_SUM_EXP ? 12 : 1) * elements(graph, node->in.data[0], microbatch);
   case ZP_OP_MEAN:
   case ZP_OP_REPEAT_GRAD:
+  case ZP_OP_UNFOLD_GRAD:
   case ZP_OP_GATHER_GRAD: return elements(graph, node->in.data[0], microbatch);
   case ZP_OP_MEAN_GRAD: return elements(graph, node->out.data[0], microbatch);
   default: return 0;

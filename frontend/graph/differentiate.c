@@ -312,6 +312,7 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_GATHER: diff_gather(pass, &node); break;
   case ZP_OP_RESHAPE: diff_reshape(pass, &node); break;
   case ZP_OP_TRANSPOSE: diff_positions(pass, &node, ZP_OP_TRANSPOSE); break;
+  case ZP_OP_UNFOLD: diff_positions(pass, &node, ZP_OP_UNFOLD_GRAD); break;
   case ZP_OP_COLUMNS: diff_heads(pass, &node, 0, zp_diff_total(pass, node.out.data[0]), -node.attr.begin); break;
   case ZP_OP_JOIN_COLUMNS: diff_join_columns(pass, &node); break;
   case ZP_OP_REPEAT_COLUMNS: diff_positions(pass, &node, ZP_OP_REPEAT_GRAD); break;

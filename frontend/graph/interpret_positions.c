@@ -102,6 +102,37 @@ static void transpose(zp_interpreter *in, const zp_node *node) {
   }
 }
 
+/* The window along one dimension that has a position at a place; -1: none. */
+static int64_t window_at(const zp_windows *w, int dimension, int64_t position, int64_t place) {
+  int64_t from = position + w->padding[dimension] - place;
+  if (from < 0 || from % w->stride[dimension]) return -1;
+  return from / w->stride[dimension] < zp_windows_count(w, dimension) ? from / w->stride[dimension] : -1;
+}
+
+/* Every position in every window of the rank that has it, at its place. grad: backward, where those are summed. */
+static void unfold(zp_interpreter *in, const zp_node *node, bool grad) {
+  const zp_windows *w = &node->attr.windows;
+  int x = grad ? node->out.data[0] : node->in.data[0], y = grad ? node->in.data[0] : node->out.data[0];
+  int64_t S = zp_in_shape(in, x)->dim[1], C = zp_in_shape(in, x)->dim[2], places = zp_windows_places(w);
+  stretch has = stretch_of(in, y);
+  double *to = zp_out_value(in, node, 0);
+  const double *from = zp_in_value(in, node, 0);
+  memset(to, 0, sizeof(double) * (size_t)(in->microbatch * (grad ? S * C : has.count * C * places)));
+  for (int64_t i = 0; i < in->microbatch * S * places; i++) {
+    int64_t b = i / (S * places), s = i / places % S, place = i % places;
+    int64_t down = window_at(w, 0, s / w->size[1], place / w->kernel[1]);
+    int64_t right = window_at(w, 1, s % w->size[1], place % w->kernel[1]);
+    int64_t window = down * zp_windows_count(w, 1) + right, row = b * has.count + window - has.first;
+    for (int64_t c = 0; down >= 0 && right >= 0 && is_in(has, window) && c < C; c++) {
+      int64_t folded = (b * S + s) * C + c, unfolded = (row * C + c) * places + place;
+      if (grad)
+        to[folded] += from[unfolded];
+      else
+        to[unfolded] = from[folded];
+    }
+  }
+}
+
 void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
   switch (node->op) {
   case ZP_OP_MEAN: mean(in, node); break;
@@ -113,6 +144,8 @@ void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
   case ZP_OP_GATHER_GRAD: gather(in, node, true); break;
   case ZP_OP_RESHAPE: reshape(in, node); break;
   case ZP_OP_TRANSPOSE: transpose(in, node); break;
+  case ZP_OP_UNFOLD: unfold(in, node, false); break;
+  case ZP_OP_UNFOLD_GRAD: unfold(in, node, true); break;
   default: zp_interpret_columns(in, node);
   }
 }

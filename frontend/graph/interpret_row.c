@@ -13,6 +13,17 @@ static double normal_pdf(double x) { return exp(-x * x / 2) / sqrt(2 * pi); }
 /* Hendrycks and Gimpel 2016: gelu(x) ~ x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
 static double gelu_tanh_inner(double x) { return sqrt(2 / pi) * (x + 0.044715 * x * x * x); }
 
+/* The nearest number of so many bits, of two the even one; first rounded to f32, as those who convert do. smallest: the
+ * exponent below which numbers are as far apart as there; largest: infinity begins half a step above it. */
+static double rounded(double x, int bits, int smallest, double largest) {
+  double narrow = (float)x;
+  if (bits == 24 || narrow == 0 || !isfinite(narrow)) return narrow;
+  int exponent = ilogb(narrow);
+  double step = ldexp(1, (exponent > smallest ? exponent : smallest) - bits + 1);
+  double near = nearbyint(narrow / step) * step;
+  return fabs(near) > largest ? copysign(INFINITY, x) : near;
+}
+
 static double function(const zp_fused_op *op, double x) {
   switch (op->op) {
   case ZP_OP_ADD_CONST: return x + op->attr.value;
@@ -25,6 +36,9 @@ static double function(const zp_fused_op *op, double x) {
   case ZP_OP_SIGMOID: return sigmoid(x);
   case ZP_OP_RELU: return x > 0 ? x : 0;
   case ZP_OP_SILU: return x * sigmoid(x);
+  case ZP_OP_CAST_BF16: return rounded(x, 8, -126, 0x1.FEp127);
+  case ZP_OP_CAST_F16: return rounded(x, 11, -14, 65504);
+  case ZP_OP_CAST_F32: return rounded(x, 24, -126, 0x1.FFFFFEp127);
   case ZP_OP_GELU: return op->attr.tanh_form ? x / 2 * (1 + tanh(gelu_tanh_inner(x))) : x * normal_cdf(x);
   default: assert(!"not a function of one number"); return NAN;
   }
@@ -38,7 +52,10 @@ static double gelu_slope(bool tanh_form, double x) {
 
 static double slope(const zp_fused_op *op, double x) {
   switch (op->op) {
-  case ZP_OP_ADD_CONST: return 1;
+  case ZP_OP_ADD_CONST:
+  case ZP_OP_CAST_BF16:
+  case ZP_OP_CAST_F16:
+  case ZP_OP_CAST_F32: return 1;
   case ZP_OP_MUL_CONST: return op->attr.value;
   case ZP_OP_EXP: return exp(x);
   case ZP_OP_LOG: return 1 / x;

@@ -36,6 +36,9 @@ static const row_facts rows[ZP_OP_COUNT] = {
     [ZP_OP_RELU] = {1, 1, {A}},
     [ZP_OP_SILU] = {1, 13, {A}},
     [ZP_OP_GELU] = {1, 16, {A}},
+    [ZP_OP_CAST_BF16] = {1, 4, {0}},
+    [ZP_OP_CAST_F16] = {1, 4, {0}},
+    [ZP_OP_CAST_F32] = {1, 1, {0}},
     [ZP_OP_LAYER_NORM] = {3, 8, {A | B, A, 0}},
     [ZP_OP_RMS_NORM] = {2, 4, {A | B, A}},
     [ZP_OP_SOFTMAX] = {1, 13, {A}},
@@ -81,6 +84,7 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_REDUCE_COLUMNS:
   case ZP_OP_RESHAPE:
   case ZP_OP_TRANSPOSE:
+  case ZP_OP_UNFOLD:
   case ZP_OP_COLUMNS:
   case ZP_OP_REPEAT_COLUMNS:
   case ZP_OP_TOP_K_GATE:

@@ -123,6 +123,7 @@ static void visit(parts_pass *pass, const zp_node *node) {
     require(pass, y, 2, (zp_parts){1, node->attr.heads});
     tie(pass, x, 1, y, 1);
     break;
+  case ZP_OP_UNFOLD: tie(pass, y, 2, x, 2); break; /* a channel is a column for every place of a window */
   case ZP_OP_RESHAPE: tie_reshaped(pass, x, y); break;
   case ZP_OP_TRANSPOSE:
     tie(pass, x, 1, y, 2);

@@ -440,6 +440,7 @@ bool zp_rule_apply(zp_rule *rule) {
   case ZP_OP_GATHER: zp_rule_gather(rule); break;
   case ZP_OP_RESHAPE: zp_rule_reshape(rule); break;
   case ZP_OP_TRANSPOSE: zp_rule_transpose(rule); break;
+  case ZP_OP_UNFOLD: zp_rule_unfold(rule); break;
   case ZP_OP_COLUMNS: zp_rule_columns(rule); break;
   case ZP_OP_JOIN_COLUMNS: zp_rule_join_columns(rule); break;
   case ZP_OP_REPEAT_COLUMNS: zp_rule_repeat_columns(rule); break;

@@ -37,6 +37,7 @@ void zp_rule_reduce(zp_rule *rule);
 void zp_rule_gather(zp_rule *rule);
 void zp_rule_reshape(zp_rule *rule);
 void zp_rule_transpose(zp_rule *rule);
+void zp_rule_unfold(zp_rule *rule);
 
 /* ---- rules_columns.c ---- */
 /* Kernels of positions read whole rows, one behind the other. */

@@ -1,5 +1,5 @@
 /* Shape rules of positions: what one number is made of them, some of them, one behind the other; other shapes of the
- * same elements. */
+ * same elements; windows over them. */
 #include "rules.h"
 
 /* Positions of whole samples, also where x is a rank's share of them. */
@@ -111,4 +111,47 @@ void zp_rule_transpose(zp_rule *rule) {
   zp_rule_put_dim(&turned, 1, x, 2);
   zp_rule_put_dim(&turned, 2, x, 1);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, turned);
+}
+
+/* Windows lie in the picture, but for the padding, which is less than a window: each sees something. */
+static bool windows_fit(zp_rule *rule, int64_t positions) {
+  static const char *const axis[] = {"rows", "columns"};
+  const zp_windows *w = &rule->attr.windows;
+  const char *name = zp_rule_operand(rule, 0)->name;
+  for (int i = 0; i < 2; i++)
+    if (!zp_want_positive(rule, "kernel", (double)w->kernel[i]) ||
+        !zp_want_positive(rule, "stride", (double)w->stride[i]) ||
+        !zp_want_positive(rule, "height", (double)w->size[i]))
+      return false;
+  if (w->size[0] * w->size[1] != positions) {
+    zp_rule_fail(rule, ZP_Z0205, "the %lld positions of `%s` are no %lld rows of equal length", (long long)positions,
+                 name, (long long)w->size[0]);
+    return false;
+  }
+  for (int i = 0; i < 2; i++) {
+    const char *what = w->size[0] == 1 && i == 1 ? "positions" : axis[i];
+    if (w->padding[i] < 0 || w->padding[i] >= w->kernel[i]) {
+      zp_rule_help(zp_rule_fail(rule, ZP_Z0208, "`padding` is %lld, and a window has %lld %s", (long long)w->padding[i],
+                                (long long)w->kernel[i], what),
+                   "a window sees something of its operand: the padding is less than the kernel, and 0 or more");
+      return false;
+    }
+    if (zp_windows_count(w, i) >= 1) continue;
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0208, "a window of %lld %s is larger than `%s`, which has %lld%s",
+                              (long long)w->kernel[i], what, name, (long long)w->size[i],
+                              w->padding[i] ? " and the padding on both sides" : ""),
+                 "take a smaller kernel, or padding");
+    return false;
+  }
+  return true;
+}
+
+void zp_rule_unfold(zp_rule *rule) {
+  const zp_windows *w = &rule->attr.windows;
+  if (!zp_want_samples(rule, 0) || !windows_fit(rule, positions_of(zp_rule_operand(rule, 0)))) return;
+  zp_shape shape = *zp_rule_shape(rule, 0);
+  shape.dim[1] = zp_windows_count(w, 0) * zp_windows_count(w, 1);
+  shape.extent[1] = NULL;
+  if (rule->attr.parts > 1) zp_rule_resize(rule, &shape, 1, shape.dim[1] / rule->attr.parts);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last(&shape, shape.dim[2] * zp_windows_places(w), NULL));
 }

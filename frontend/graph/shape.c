@@ -47,6 +47,13 @@ void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size) {
   shape->dim[i] = size;
 }
 
+int64_t zp_windows_count(const zp_windows *w, int i) {
+  int64_t room = w->size[i] + 2 * w->padding[i] - w->kernel[i];
+  return room < 0 ? 0 : room / w->stride[i] + 1;
+}
+
+int64_t zp_windows_places(const zp_windows *w) { return w->kernel[0] * w->kernel[1]; }
+
 zp_shape zp_gathered_stats(zp_arena *arena, const zp_shape *stat, int64_t ranks) {
   assert(stat->rank == 2 || stat->rank == 3);
   zp_shape shape = *stat;

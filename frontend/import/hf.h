@@ -6,10 +6,11 @@
 #include <zplan/import.h>
 #include <zplan/json.h>
 
-typedef enum hf_layers { HF_GPT2, HF_NEOX, HF_LLAMA, HF_BERT, HF_T5 } hf_layers; /* which blocks are written */
+typedef enum hf_layers { HF_GPT2, HF_NEOX, HF_LLAMA, HF_BERT, HF_T5, HF_VIT } hf_layers; /* which blocks are written */
 /* What stands on the layers, of families whose checkpoints come with several heads. */
 enum { HF_BERT_MASKED, HF_BERT_PRETRAINING, HF_BERT_QUESTIONS, HF_BERT_HEADS };
 enum { HF_T5_TIED, HF_T5_UNTIED, HF_T5_HEADS };
+enum { HF_VIT_PIXELS, HF_VIT_PATCHES, HF_VIT_INPUTS }; /* and what stands below */
 
 /* What the families have in common. */
 typedef struct hf_model {
@@ -27,7 +28,8 @@ typedef struct hf_model {
   int64_t types;     /* BERT: rows of the table of token types */
   /* T5 */
   int64_t decoder_layers, buckets, max_distance;
-  bool gated, scaled; /* gelus with gates; logits times 1 / sqrt(hidden) */
+  bool gated, scaled;                      /* gelus with gates; logits times 1 / sqrt(hidden) */
+  int64_t image, patch, channels, classes; /* ViT: squares of so many pixels a side */
 } hf_model;
 
 /* Parameter "layer.{}.dense" here, tensor "encoder.layer.{}.output.dense" there; {} is the number of the layer. */
@@ -71,6 +73,8 @@ enum { HF_MOST_WIDTH = 1 << 24, HF_MOST_LAYERS = 100000 };
 void hf_read_activation(hf_reader *r, const char *key, const char *usual);
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual);
 void hf_check_heads(hf_reader *r, const char *heads_key);
+/* Sizes, activation and dropouts under the names of encoders, with BERT-Base's for defaults but `dropout`. */
+void hf_read_encoder(hf_reader *r, double dropout);
 
 /* ---- hf_bert.c ---- */
 void hf_read_bert(hf_reader *r);
@@ -82,6 +86,13 @@ extern const char *const hf_bert_classes[HF_BERT_HEADS];
 void hf_read_t5(hf_reader *r);
 void hf_write_t5(zp_buf *out, const hf_model *m);
 extern const hf_name hf_t5_names[];
+
+/* ---- hf_vit.c ---- */
+void hf_read_vit(hf_reader *r);
+void hf_write_vit(zp_buf *out, const hf_model *m);
+void hf_shape_of_vit(const hf_model *m,
+                     zp_hf_part *part); /* a matrix that stands in checkpoints with more dimensions */
+extern const hf_name hf_vit_names[];
 
 /* ---- hf_write.c, hf_blocks.c ---- */
 const char *hf_dropped(const zp_buf *out, const hf_model *m, const char *x); /* "dropout(x)" */

@@ -43,18 +43,9 @@ void hf_read_bert(hf_reader *r) {
   m->vocabulary = hf_size(r, "vocab_size", 30522, INT32_MAX);
   m->positions = hf_size(r, "max_position_embeddings", 512, HF_MOST_WIDTH);
   m->types = hf_size(r, "type_vocab_size", 2, HF_MOST_WIDTH);
-  m->hidden = hf_size(r, "hidden_size", 768, HF_MOST_WIDTH);
-  m->layers = hf_size(r, "num_hidden_layers", 12, HF_MOST_LAYERS);
-  m->heads = m->kv_heads = hf_size(r, "num_attention_heads", 12, HF_MOST_WIDTH);
-  m->head_size = m->hidden / m->heads;
-  m->ff = hf_size(r, "intermediate_size", 3072, HF_MOST_WIDTH);
-  m->eps = hf_real(r, "layer_norm_eps", 1e-12, 0, 1);
-  m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
+  hf_read_encoder(r, 0.1);
   m->tied = hf_flag(r, "tie_word_embeddings", true);
   m->qkv_bias = m->proj_bias = m->mlp_bias = true;
-  hf_read_activation(r, "hidden_act", "gelu");
-  m->embedding_dropout = m->dropout = hf_real(r, "hidden_dropout_prob", 0.1, 0, 0.999);
-  hf_note_attention_dropout(r, "attention_probs_dropout_prob", 0.1);
   if (!m->tied && m->head != HF_BERT_QUESTIONS)
     hf_refuse(r, "tie_word_embeddings", NULL, "a decoder of its own: the import writes one that is the table of words");
   if (strcmp(hf_word(r, "position_embedding_type", "absolute"), "absolute") != 0)

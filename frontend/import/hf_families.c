@@ -46,6 +46,20 @@ void hf_check_heads(hf_reader *r, const char *heads_key) {
               (long long)m->kv_heads, (long long)m->heads);
 }
 
+void hf_read_encoder(hf_reader *r, double dropout) {
+  hf_model *m = r->model;
+  m->hidden = hf_size(r, "hidden_size", 768, HF_MOST_WIDTH);
+  m->layers = hf_size(r, "num_hidden_layers", 12, HF_MOST_LAYERS);
+  m->heads = m->kv_heads = hf_size(r, "num_attention_heads", 12, HF_MOST_WIDTH);
+  m->head_size = m->hidden / m->heads;
+  m->ff = hf_size(r, "intermediate_size", 3072, HF_MOST_WIDTH);
+  m->eps = hf_real(r, "layer_norm_eps", 1e-12, 0, 1);
+  m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
+  hf_read_activation(r, "hidden_act", "gelu");
+  m->embedding_dropout = m->dropout = hf_real(r, "hidden_dropout_prob", dropout, 0, 0.999);
+  hf_note_attention_dropout(r, "attention_probs_dropout_prob", dropout);
+}
+
 static void read_gpt2(hf_reader *r) {
   hf_model *m = r->model;
   m->layers_are = HF_GPT2;
@@ -204,8 +218,9 @@ static void read_mixtral(hf_reader *r) {
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"bert", hf_read_bert},    {"gpt2", read_gpt2},       {"gpt_neox", read_neox}, {"llama", read_llama},
-                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2},   {"t5", hf_read_t5}};
+} families[] = {{"bert", hf_read_bert}, {"gpt2", read_gpt2},       {"gpt_neox", read_neox},
+                {"llama", read_llama},  {"mistral", read_mistral}, {"mixtral", read_mixtral},
+                {"qwen2", read_qwen2},  {"t5", hf_read_t5},        {"vit", hf_read_vit}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 bool hf_read_model(hf_reader *r) {

@@ -8,7 +8,8 @@
 
 /* What stands in front of all tensors but the head's in a checkpoint of a model with a head, and of none without. */
 static const char *const prefixes[] = {
-    [HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.", [HF_BERT] = "bert.", [HF_T5] = ""};
+    [HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.", [HF_BERT] = "bert.", [HF_T5] = "",
+    [HF_VIT] = "vit."};
 
 const char *zp_hf_prefix(const zp_imported *imported) { return prefixes[imported->model->layers_are]; }
 
@@ -118,7 +119,12 @@ static const char *by_table(zp_arena *arena, const hf_name *table, const char *n
 }
 
 static const hf_name *table_of(const hf_model *m) {
-  return m->layers_are == HF_BERT ? hf_bert_names : m->layers_are == HF_T5 ? hf_t5_names : NULL;
+  switch (m->layers_are) {
+  case HF_BERT: return hf_bert_names;
+  case HF_T5: return hf_t5_names;
+  case HF_VIT: return hf_vit_names;
+  default: return NULL;
+  }
 }
 
 zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const zp_hf_param *p) {
@@ -126,7 +132,9 @@ zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const z
   zp_hf_parts parts = {0};
   const char *name = p->name, *head = m->layers_are == HF_NEOX ? "embed_out" : "lm_head";
   if (table_of(m)) {
-    zp_push(arena, &parts, plain(by_table(arena, table_of(m), name), p));
+    zp_hf_part part = plain(by_table(arena, table_of(m), name), p);
+    if (m->layers_are == HF_VIT) hf_shape_of_vit(m, &part);
+    zp_push(arena, &parts, part);
     return parts;
   }
   bool is_head = strcmp(name, head) == 0, is_table = !strchr(name, '.');

@@ -101,7 +101,7 @@ static void write_model(zp_buf *out, const hf_model *m) {
 static void write_rest(zp_buf *out, const hf_model *m) {
   zp_buf_puts(out, "\ncluster gpus {\n  nodes = 1\n  node  = std.hw.dgx_h100\n}\n\n");
   zp_buf_printf(out, "train {\n  model     = %s\n", m->type);
-  zp_buf_puts(out, m->layers_are == HF_BERT || m->layers_are == HF_T5
+  zp_buf_puts(out, m->layers_are == HF_BERT || m->layers_are == HF_T5 || m->layers_are == HF_VIT
                        ? "  data      = arrays(\"data\")       # a file of NumPy for every input\n"
                        : "  data      = synthetic(seed = 1)  # or text(\"book.txt\"), tokens(\"data/*.bin\")\n");
   zp_buf_puts(out, "  batch     = 256                  # sequences per optimizer step\n"
@@ -119,6 +119,8 @@ const char *hf_write(zp_arena *arena, const hf_model *m) {
     hf_write_bert(&out, m);
   } else if (m->layers_are == HF_T5) {
     hf_write_t5(&out, m);
+  } else if (m->layers_are == HF_VIT) {
+    hf_write_vit(&out, m);
   } else {
     hf_write_blocks(&out, m);
     zp_buf_puts(&out, "\n");

@@ -122,6 +122,17 @@ static bool apply_split(zp_elab *e, const zp_builtin *op, const zp_expr *call, c
   return true;
 }
 
+static bool apply_cast(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  static const char *const types[] = {"f32", "bf16", "f16", NULL};
+  static const zp_op ops[] = {ZP_OP_CAST_F32, ZP_OP_CAST_BF16, ZP_OP_CAST_F16};
+  zp_builtin own = *op;
+  int type;
+  if (!zp_elab_require(e, call, op->name, "type", &slots[1]) || !zp_slot_choice(e, &slots[1], "type", types, &type))
+    return false;
+  own.op = ops[type];
+  return zp_builtin_apply(e, &own, call, slots, (zp_op_attr){0}, value);
+}
+
 /* Places of arguments of attention. */
 enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11, CROSS = 12, BIAS = 13, MAX_DISTANCE = 14, DROPOUT = 15 };
 /* Streams of attention's dropout: apart from those of `dropout`, which must not depend on what attention drops. */
@@ -317,9 +328,11 @@ static const zp_builtin builtins[] = {
     {"pad", 1, {"x", "width", "heads"}, zp_apply_pad, ZP_OP_COLUMNS},
     {"repeat_heads", 1, {"x", "heads"}, zp_apply_repeat_heads, ZP_OP_REPEAT_COLUMNS},
     {"reshape", 1, {"x", "n", "m", "k"}, zp_apply_reshape, ZP_OP_RESHAPE},
+    {"conv1d", 2, {"x", "w", "stride", "padding"}, zp_apply_conv1d, ZP_OP_MATMUL},
+    {"conv2d", 2, {"x", "w", "height", "stride", "padding"}, zp_apply_conv2d, ZP_OP_MATMUL},
     {"einsum", 0, {"equation", "a", "b"}, zp_apply_einsum, ZP_OP_MATMUL},
     {"mse", 2, {"x", "target"}, apply_plain, ZP_OP_SQUARED_ERROR},
-    {"cast", ZP_REFUSED, {NULL}, zp_refuse_cast, ZP_OP_COUNT},
+    {"cast", 1, {"x", "type"}, apply_cast, ZP_OP_CAST_F32},
     {"attention",
      3,
      {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
@@ -365,7 +378,6 @@ static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
 }
 
 static bool call_builtin(zp_elab *e, const zp_builtin *op, const zp_expr *call, zp_value *value) {
-  if (op->required == ZP_REFUSED) return op->apply(e, op, call, NULL, value);
   int count = 0;
   while (count < ZP_MAX_BUILTIN_ARGS && op->args[count]) count++;
   zp_slot slots[ZP_MAX_BUILTIN_ARGS] = {0};

@@ -7,10 +7,10 @@
 typedef struct zp_builtin zp_builtin;
 typedef bool zp_builtin_function(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
                                  zp_value *value);
-enum { ZP_MAX_BUILTIN_ARGS = 17, ZP_REFUSED = -1 };
+enum { ZP_MAX_BUILTIN_ARGS = 17 };
 struct zp_builtin {
   const char *name;
-  int required; /* the first ones must be given, and are tensors; ZP_REFUSED: none is looked at */
+  int required; /* the first ones must be given, and are tensors */
   const char *args[ZP_MAX_BUILTIN_ARGS];
   zp_builtin_function *apply;
   zp_op op;
@@ -27,7 +27,10 @@ bool zp_builtin_apply(zp_elab *e, const zp_builtin *op, const zp_expr *call, con
 
 /* ---- builtins_axes.c ---- */
 zp_builtin_function zp_apply_reduction, zp_apply_slice, zp_apply_select, zp_apply_gather, zp_apply_concat, zp_apply_pad,
-    zp_apply_repeat_heads, zp_apply_reshape, zp_refuse_cast;
+    zp_apply_repeat_heads, zp_apply_reshape;
+
+/* ---- convolutions.c ---- */
+zp_builtin_function zp_apply_conv1d, zp_apply_conv2d;
 
 /* ---- einsum.c ---- */
 zp_builtin_function zp_apply_einsum;

@@ -151,11 +151,3 @@ bool zp_apply_reshape(zp_elab *e, const zp_builtin *op, const zp_expr *call, con
   }
   return zp_builtin_apply(e, op, call, slots, attr, value);
 }
-
-bool zp_refuse_cast(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
-  (void)slots, (void)value;
-  zp_diag *d =
-      zp_report(e->diags, ZP_Z0216, call->at, "`%s` is not built: values have no types of their own", op->name);
-  zp_diag_help(d, "what numbers are stored and summed in is the plan's `precision`, for all operations alike");
-  return false;
-}

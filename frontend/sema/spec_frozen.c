@@ -2,6 +2,8 @@
  * `adapt = lora(rank = 16, alpha = 32, of = ["h.{}.attn.*"])`, beside which nothing else is. */
 #include "spec_internal.h"
 
+#include <math.h>
+
 void zp_read_patterns(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_name_patterns *to) {
   const zp_expr *list = attr->value;
   const char *key = attr->key.text;
@@ -40,12 +42,15 @@ static const zp_field lora_fields[] = {
     {"rank", ZP_FIELD_INT64, .offset = offsetof(zp_adapt, rank), .range = ZP_RANGE_ONE_OR_MORE},
     {"alpha", ZP_FIELD_REAL, .offset = offsetof(zp_adapt, alpha), .range = ZP_RANGE_POSITIVE},
     {"of", ZP_FIELD_CUSTOM, .read = read_of},
+    {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_adapt, dropout), .range = ZP_RANGE_BELOW_ONE},
+    {"rslora", ZP_FIELD_BOOL, .offset = offsetof(zp_adapt, by_root)},
     {"r", ZP_FIELD_FOREIGN, .note = "write `rank = ...`"},
     {"lora_alpha", ZP_FIELD_FOREIGN, .note = "write `alpha = ...`"},
     {"target_modules", ZP_FIELD_FOREIGN, .note = "write `of = [\"*attn*.weight\"]`: names of weights"},
     {"modules_to_save", ZP_FIELD_FOREIGN, .note = "write `trained = [...]` beside `adapt`"},
-    {"dropout", ZP_FIELD_REFUSED, .note = "adapters are trained without dropout of their own"},
-    {"lora_dropout", ZP_FIELD_REFUSED, .note = "adapters are trained without dropout of their own"},
+    {"lora_dropout", ZP_FIELD_FOREIGN, .note = "write `dropout = ...`"},
+    {"use_rslora", ZP_FIELD_FOREIGN, .note = "write `rslora = true`"},
+    {"use_dora", ZP_FIELD_REFUSED, .note = "adapters have no magnitudes of their own"},
 };
 static const zp_function adapters[] = {{"lora", 0, ZP_SCHEMA("lora", lora_fields, 0)}};
 
@@ -87,6 +92,19 @@ static bool is_meant(const zp_name_pattern *pattern, const zp_param *param) {
   return param->shape.rank >= 2 && zp_matches_pattern(pattern->pattern, param->name);
 }
 
+static void report_refused(zp_diags *diags, const zp_model *model, int param, const zp_adapt *adapt, zp_span span) {
+  const char *why = zp_model_refuse_adapter(model, param, adapt->rank);
+  if (why) {
+    zp_diag *d = zp_report(diags, ZP_Z0304, span, "%s", why);
+    zp_diag_help(d, "`of` names matrices that one product reads, or one embedding, with no dimension below the "
+                    "adapter's rank");
+  } else if (adapt->dropout > 0 && model->params.data[param].shape.rank > 2) {
+    zp_diag *d = zp_report(diags, ZP_Z0304, span, "`%s` is of experts, whose adapters have no dropout",
+                           model->params.data[param].name);
+    zp_diag_help(d, "PEFT has none either: leave `dropout` out, or the experts");
+  }
+}
+
 static void check_adapted(zp_diags *diags, const zp_model *model, const zp_adapt *adapt) {
   for (int i = 0; i < adapt->of.len; i++) {
     const zp_name_pattern *pattern = &adapt->of.data[i];
@@ -94,13 +112,15 @@ static void check_adapted(zp_diags *diags, const zp_model *model, const zp_adapt
     for (int p = 0; p < model->params.len; p++) {
       if (!is_meant(pattern, &model->params.data[p])) continue;
       any = true;
-      const char *why = zp_model_refuse_adapter(model, p, adapt->rank);
-      if (!why) continue;
-      zp_diag *d = zp_report(diags, ZP_Z0304, pattern->span, "%s", why);
-      zp_diag_help(d, "`of` names matrices that one product reads, with no dimension below the adapter's rank");
+      report_refused(diags, model, p, adapt, pattern->span);
     }
     if (!any) report_unmatched(diags, model, pattern, "matrix");
   }
+}
+
+static double scale_of(const zp_adapt *adapt) {
+  double rank = (double)adapt->rank;
+  return adapt->alpha / (adapt->by_root ? sqrt(rank) : rank);
 }
 
 static void adapt(zp_diags *diags, zp_spec *spec) {
@@ -111,7 +131,7 @@ static void adapt(zp_diags *diags, zp_spec *spec) {
   for (int p = 0; p < n; p++) {
     bool meant = false;
     for (int i = 0; i < adapt->of.len; i++) meant |= is_meant(&adapt->of.data[i], &spec->model->params.data[p]);
-    if (meant) zp_model_adapt(spec->model, p, adapt->rank, adapt->alpha / (double)adapt->rank);
+    if (meant) zp_model_adapt(spec->model, p, adapt->rank, scale_of(adapt), adapt->dropout);
   }
   for (int s = 0; s < spec->model->segments.len; s++) zp_graph_infer_parts(spec->model->segments.data[s].graph);
 }

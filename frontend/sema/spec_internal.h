@@ -173,6 +173,8 @@ const char *zp_resolve(const zp_reader *reader, zp_span span, const char *path);
 /* ---- spec_train_calls.c: the function-like values of train ---- */
 void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_initial *init);
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
+void zp_read_delay(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
+void zp_check_delay(zp_reader *reader, const zp_train *train);
 void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
 void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
 /* When all of `train` has been read: the default, and whether there is something to scale. */

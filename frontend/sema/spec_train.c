@@ -103,6 +103,7 @@ static const zp_field train_fields[] = {
     {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer},
     {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups},
     {"ema", ZP_FIELD_CUSTOM, .read = read_ema},
+    {"delayed_update", ZP_FIELD_CUSTOM, .read = zp_read_delay},
     {"frozen", ZP_FIELD_CUSTOM, .read = zp_read_frozen},
     {"trained", ZP_FIELD_CUSTOM, .read = zp_read_trained},
     {"adapt", ZP_FIELD_CUSTOM, .read = zp_read_adapt},
@@ -190,10 +191,12 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   train->precision_span = span_of(attrs, "precision", span);
   train->optimizer_span = span_of(attrs, "optimizer", span);
   train->schedule_span = span_of(attrs, "schedule", span);
+  train->delay_span = span_of(attrs, "delayed_update", span);
   require(reader, attrs, span, "batch", "batch = 16");
   require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");
   check_length(reader, attrs, span);
   zp_check_loss_scale(reader, attrs, train);
+  zp_check_delay(reader, train);
   if (zp_diags_errors(reader->diags) == before) zp_check_relative_step(reader, attrs, train);
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }

@@ -12,6 +12,7 @@ static void read_unread(zp_reader *reader, const zp_env *env, const zp_attr *att
 }
 
 static const zp_field weights_fields[] = {{"path", ZP_FIELD_STRING, .offset = offsetof(zp_initial, path)},
+                                          {"adapters", ZP_FIELD_STRING, .offset = offsetof(zp_initial, adapters)},
                                           {"drawn", ZP_FIELD_CUSTOM, .read = read_drawn},
                                           {"unread", ZP_FIELD_CUSTOM, .read = read_unread}};
 static const zp_function initials[] = {{"weights", 0, ZP_SCHEMA("weights", weights_fields, 1)}};
@@ -34,6 +35,7 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
     return;
   }
   read.path = zp_resolve(reader, read.span, read.path);
+  if (read.adapters) read.adapters = zp_resolve(reader, read.span, read.adapters);
   *init = read;
 }
 
@@ -302,4 +304,29 @@ void zp_check_loss_scale(zp_reader *reader, const zp_attrs *attrs, zp_train *tra
   train->loss_scale = train->scale_window = 0;
   zp_diag *d = zp_report(reader->diags, ZP_Z0507, attr->span, "`loss_scale` without `precision = \"mixed_fp16\"`");
   zp_diag_help(d, "leave `loss_scale` out, or set precision = \"mixed_fp16\"");
+}
+
+/* ---- delayed update ---- */
+static const zp_field after_fields[] = {
+    {"steps", ZP_FIELD_INT64, .offset = offsetof(zp_train, delay_after), .range = ZP_RANGE_NOT_NEGATIVE},
+};
+static const zp_function delays[] = {{"after", 0, ZP_SCHEMA("after", after_fields, 1)}};
+
+/* The default is about what arXiv 2101.06840, section 5.2, waits: early gradients change fast. */
+enum { DELAY_AFTER = 40 };
+
+void zp_read_delay(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  if (!zp_is_assignment(reader, attr, "delayed_update = after(40)")) return;
+  train->delay_after = DELAY_AFTER;
+  train->delayed = zp_read_call(reader, env, attr->value, "delayed_update", delays, 1, train) != NULL;
+}
+
+/* Optimizers whose update is not element by element work on the device, or ask other ranks. */
+void zp_check_delay(zp_reader *reader, const zp_train *train) {
+  static const char *const names[] = {[ZP_OPT_LAMB] = "lamb", [ZP_OPT_MUON] = "muon", [ZP_OPT_ADAFACTOR] = "adafactor"};
+  const char *name = train->optimizer < sizeof names / sizeof *names ? names[train->optimizer] : NULL;
+  if (!train->delayed || !name) return;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0304, train->delay_span, "`delayed_update` does not go with `%s`", name);
+  zp_diag_help(d, "a thread of the host updates beside the next step: adamw, adam, lion and sgd, element by element");
 }

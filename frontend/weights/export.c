@@ -2,7 +2,6 @@
  * copied beside them. The folder is made under a hidden name and renamed when everything in it is on the disk.
  *
  * A tensor is in memory at a time, and what it is made of. */
-#include "element.h"
 #include "weights_internal.h"
 
 #include <assert.h>
@@ -29,7 +28,7 @@ typedef struct exporter {
   const char *dtype;
   int size;                     /* of an element */
   const zp_strings *like_files; /* names of files; NULL: by size */
-  const zp_merges *merges;      /* adapters that weights take in */
+  zp_gather values;             /* where tensors come from, adapters that weights take in */
 } exporter;
 
 static const char *file_name(const exporter *e, int file) {
@@ -112,70 +111,6 @@ static zp_buf header_of(exporter *e, int begin, int end) {
   return zp_safetensors_header(e->arena, e->dtype, list, end - begin);
 }
 
-/* ---- values ---- */
-
-/* Weights of 16-bit trainings have an f32 copy in the optimizer's file, which is more exact: where more is wanted. */
-static const zp_weight_tensor *source_of(const exporter *e, const char *ours) {
-  const zp_weight_tensor *t = zp_weights_find(e->job->checkpoint, ours);
-  bool wants_more = t && e->size > zp_weight_dtype_bytes(t->dtype);
-  return zp_weights_source(e->arena, e->job->checkpoint, ours, wants_more);
-}
-
-static int64_t elements_of(const zp_weight_part *p) {
-  int64_t all = 1;
-  for (int k = 0; k < p->n; k++) all *= p->extents[k];
-  return all;
-}
-
-static void scatter(const exporter *e, const zp_weight_part *p, const char *dtype, const void *from, void *to) {
-  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = p->from, count = elements_of(p);
-  bool same = strcmp(dtype, e->dtype) == 0;
-  for (int64_t i = 0; i < count; i++) {
-    if (same)
-      memcpy((char *)to + place * e->size, (const char *)from + i * e->size, (size_t)e->size);
-    else
-      zp_element_write(e->dtype, to, place, zp_element_read(dtype, from, i));
-    for (int k = p->n - 1; k >= 0; k--) {
-      place += p->strides[k];
-      if (++index[k] < p->extents[k]) break;
-      place -= p->strides[k] * p->extents[k];
-      index[k] = 0;
-    }
-  }
-}
-
-/* The sum is in f64, and rounded once. */
-static bool add_adapter(exporter *e, const zp_merge *merge, const zp_weight_part *p, const char *dtype, const void *raw,
-                        void *data) {
-  int64_t count = elements_of(p);
-  double *sum = malloc((size_t)count * sizeof *sum);
-  bool good = sum != NULL;
-  for (int64_t i = 0; good && i < count; i++) sum[i] = zp_element_read(dtype, raw, i);
-  good = good && zp_merge_add(e->arena, e->diags, e->job->checkpoint, merge, p->begin, count, sum);
-  if (!sum) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for the adapter of %s", p->ours);
-  if (good) scatter(e, p, "F64", sum, data);
-  free(sum);
-  return good;
-}
-
-static bool fill(exporter *e, const written *w, void *data) {
-  for (int i = 0; i < w->tensor->parts.len; i++) {
-    const zp_weight_part *p = &w->tensor->parts.data[i];
-    const zp_weight_tensor *t = source_of(e, p->ours);
-    assert(t); /* the checkpoint was compared with the model */
-    int64_t count = elements_of(p);
-    void *raw = malloc((size_t)(count * zp_weight_dtype_bytes(t->dtype)));
-    bool good = raw && zp_weights_read(e->diags, e->job->checkpoint, t, p->begin, count, raw);
-    const zp_merge *merge = zp_merge_of(e->merges, p->ours);
-    if (!raw) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", w->name);
-    if (good && !merge) scatter(e, p, t->dtype, raw, data);
-    if (good && merge) good = add_adapter(e, merge, p, t->dtype, raw, data);
-    free(raw);
-    if (!good) return false;
-  }
-  return true;
-}
-
 static bool write_file(exporter *e, int begin, int end) {
   zp_buf header = header_of(e, begin, end);
   const char *name = file_name(e, e->list[begin].file);
@@ -184,7 +119,7 @@ static bool write_file(exporter *e, int begin, int end) {
     size_t bytes = (size_t)(e->list[i].elements * e->size);
     void *data = calloc(1, bytes ? bytes : 1);
     if (!data) zp_report(e->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", e->list[i].name);
-    good = data && fill(e, &e->list[i], data) && zp_out_put(e->out, data, bytes);
+    good = data && zp_weights_gather(&e->values, e->list[i].tensor, data) && zp_out_put(e->out, data, bytes);
     free(data);
   }
   return zp_out_end(e->out) && good;
@@ -214,11 +149,27 @@ static bool write_index(exporter *e) {
   return zp_out_file(e->out, "model.safetensors.index.json", text, strlen(text));
 }
 
+/* A weight that is a head, too, has no adapter there. */
+static bool can_merge(zp_diags *diags, const zp_model *model) {
+  for (int i = 0; i < model->adapters.len; i++) {
+    if (!zp_model_is_tied(model, model->adapters.data[i].weight)) continue;
+    const zp_param *w = &model->params.data[model->adapters.data[i].weight];
+    zp_diag *d = zp_report(diags, ZP_Z0682, w->span,
+                           "the adapter of `%s` is of its embedding alone, and what else "
+                           "reads it has none: there is no one weight with the adapter added",
+                           w->name);
+    zp_diag_help(d, "`zplan export peft` writes the adapters by themselves");
+    return false;
+  }
+  return true;
+}
+
 bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export *job) {
   exporter e = {.arena = arena, .diags = diags, .job = job, .dtype = job->dtype};
   e.size = zp_weight_dtype_bytes(job->dtype);
   assert(e.size > 0 && job->map && job->checkpoint && job->config);
-  e.merges = zp_merges_of(arena, job->model);
+  e.values = (zp_gather){arena, diags, job->checkpoint, zp_merges_of(arena, job->model), job->dtype};
+  if (!can_merge(diags, job->model)) return false;
   lay_out(&e);
   e.out = zp_out_open(arena, diags, job->folder);
   if (!e.out) return false;

@@ -102,8 +102,13 @@ static bool read_index(zp_arena *arena, zp_diags *diags, zp_weight_folder *f, co
 /* What a folder without safetensors files has instead. */
 static void refuse(zp_arena *arena, zp_diags *diags, const char *path) {
   static const char *const others[] = {
-      "pytorch_model.bin",  "pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin", "tf_model.h5",
-      "flax_model.msgpack", "consolidated.00.pth",          "adapter_model.safetensors"};
+      "pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin",
+      "tf_model.h5",       "flax_model.msgpack",           "consolidated.00.pth"};
+  if (is_there(arena, path, "adapter_model.safetensors")) {
+    zp_diag *d = zp_report(diags, ZP_Z0692, ZP_NO_SPAN, "%s holds adapters, and no weights of a model", path);
+    zp_diag_help(d, "they are read beside those of the model: --init FOLDER --adapters %s", path);
+    return;
+  }
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     if (!is_there(arena, path, others[i])) continue;
     zp_diag *d = zp_report(diags, ZP_Z0692, ZP_NO_SPAN, "%s holds %s, and no safetensors file", path, others[i]);
@@ -146,5 +151,21 @@ zp_weight_folder *zp_weights_open(zp_arena *arena, zp_diags *diags, const char *
   if (is_there(arena, f->path, "model.safetensors.index.json"))
     return read_index(arena, diags, f, in(arena, f->path, "model.safetensors.index.json")) ? f : NULL;
   refuse(arena, diags, f->path);
+  return NULL;
+}
+
+zp_weight_folder *zp_weights_open_peft(zp_arena *arena, zp_diags *diags, const char *path) {
+  zp_weight_folder *f = ZP_NEW(arena, zp_weight_folder);
+  f->path = path;
+  f->config_path = in(arena, path, "adapter_config.json");
+  const char *tensors = in(arena, path, "adapter_model.safetensors");
+  if (access(tensors, F_OK) == 0) return zp_safetensors_read(arena, diags, f, tensors) && sort(diags, f) ? f : NULL;
+  bool pickled = is_there(arena, path, "adapter_model.bin");
+  zp_diag *d = zp_report(diags, pickled ? ZP_Z0692 : ZP_Z0691, ZP_NO_SPAN, "%s holds %s", path,
+                         pickled                   ? "adapter_model.bin, and no safetensors file"
+                         : access(path, F_OK) == 0 ? "no adapters of PEFT"
+                                                   : "no adapters: there is no such folder");
+  zp_diag_help(
+      d, "a folder of PEFT has adapter_config.json and adapter_model.safetensors, as save_pretrained writes them");
   return NULL;
 }

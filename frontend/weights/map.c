@@ -88,8 +88,18 @@ static int64_t iterations_of(const zp_model *model, const zp_param *param) {
 
 /* ---- sizes ---- */
 
+/* Rows of a parameter, ours or theirs, that matches hold. */
+static int64_t matched_rows(const mapper *m, int param, bool ours) {
+  int64_t rows = 0;
+  for (int i = 0; i < m->matches.len; i++) {
+    const zp_param_match *f = &m->matches.data[i];
+    if ((ours ? f->ours : f->theirs) == param) rows += f->rows;
+  }
+  return rows;
+}
+
 /* "`wte` is [256, 128], config.json says [512, 128]", of all parameters and of the number of layers. */
-static zp_strings other_sizes(const mapper *m, const char *path) {
+static zp_strings other_sizes(const mapper *m, const zp_name_patterns *drawn, const char *path) {
   zp_strings found = {0};
   for (int s = 0; s < m->ours->segments.len; s++) {
     const zp_segment *a = &m->ours->segments.data[s], *b = &m->theirs->segments.data[s];
@@ -101,13 +111,13 @@ static zp_strings other_sizes(const mapper *m, const char *path) {
   for (int i = 0; i < m->matches.len; i++) {
     const zp_param_match *f = &m->matches.data[i];
     const zp_param *a = &m->ours->params.data[f->ours], *b = &m->theirs->params.data[f->theirs];
+    if (drawn && zp_matches_some(drawn, a->name)) continue;
     int64_t x = zp_shape_elements(&a->shape, 1), y = zp_shape_elements(&b->shape, 1);
     int64_t our_rows = f->turned ? a->shape.dim[1] : a->shape.dim[0], their_rows = b->shape.dim[0];
-    /* A layer and a part of one have as many columns, and the part lies inside. */
+    /* A layer and a part of one have as many columns, and parts make up all of it. */
     bool whole = f->our_row == 0 && f->their_row == 0 && our_rows == their_rows;
     bool good = x / our_rows == y / their_rows && x == x / our_rows * our_rows &&
-                (whole || f->rows == our_rows || f->rows == their_rows) && f->our_row + f->rows <= our_rows &&
-                f->their_row + f->rows <= their_rows;
+                matched_rows(m, f->ours, true) == our_rows && matched_rows(m, f->theirs, false) == their_rows;
     if (whole && !f->turned) good = zp_shape_equal(&a->shape, &b->shape);
     if (!good)
       zp_push(m->arena, &found,
@@ -117,9 +127,9 @@ static zp_strings other_sizes(const mapper *m, const char *path) {
   return found;
 }
 
-static bool same_sizes(const mapper *m, zp_diags *diags, const char *path) {
+static bool same_sizes(const mapper *m, zp_diags *diags, const zp_name_patterns *drawn, const char *path) {
   enum { MOST = 24 };
-  zp_strings found = other_sizes(m, path);
+  zp_strings found = other_sizes(m, drawn, path);
   if (found.len == 0) return true;
   zp_diag *d = zp_report(diags, ZP_Z0694, m->ours->span, "the model has other sizes than %s", path);
   for (int i = 0; i < found.len && i < MOST; i++) zp_diag_note(d, "%s", found.data[i]);
@@ -166,15 +176,16 @@ static bool try_heads(mapper *m, const char *library_dir, const char *path, cons
 }
 
 zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                                 const char *path, const char *json, size_t len) {
+                                 const char *path, const char *json, size_t len, const zp_name_patterns *drawn) {
   mapper m = {.arena = arena, .ours = zp_spec_base(spec), .map = ZP_NEW(arena, zp_weight_map)};
   m.map->imported = zp_import_hf(arena, diags, path, json, len);
   if (!m.map->imported) return NULL;
-  m.theirs = model_of(arena, diags, m.map->imported, m.ours, library_dir, path);
-  if (!m.theirs) return NULL;
-  zp_model_difference difference;
-  m.matches = zp_match_models(arena, m.ours, m.theirs, path, &difference);
-  if (difference.text && !try_heads(&m, library_dir, path, json, len)) {
+  zp_model_difference difference = {NULL, m.ours->span};
+  m.theirs = model_of(arena, zp_diags_new(arena), m.map->imported, m.ours, library_dir, path);
+  if (m.theirs) m.matches = zp_match_models(arena, m.ours, m.theirs, path, &difference);
+  bool same = m.theirs && !difference.text;
+  if (!same && !try_heads(&m, library_dir, path, json, len)) {
+    if (!m.theirs) return model_of(arena, diags, m.map->imported, m.ours, library_dir, path), NULL; /* tells why */
     bool of_library = zp_diags_in_library(diags, difference.span); /* a place there would not help */
     zp_diag *d = zp_report(diags, ZP_Z0693, of_library ? m.ours->span : difference.span,
                            "the model computes something else than that of %s", path);
@@ -182,7 +193,7 @@ zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec
     zp_diag_help(d, "`zplan import hf %s` writes the model that it means", path);
     return NULL;
   }
-  if (!same_sizes(&m, diags, path)) return NULL;
+  if (!same_sizes(&m, diags, drawn, path)) return NULL;
   for (int i = 0; i < m.theirs->params.len; i++)
     for (int64_t n = 0; n < iterations_of(m.theirs, &m.theirs->params.data[i]); n++) map_param(&m, i, n);
   return m.map;

@@ -1,10 +1,6 @@
 /* Adapters of a checkpoint as PEFT keeps them: adapter_config.json and adapter_model.safetensors, in which the module
  * of a weight `transformer.h.0.attn.c_attn.weight` has `base_model.model.transformer.h.0.attn.c_attn.lora_A.weight`
- * [rank, in] and `...lora_B.weight` [out, rank].
- *
- * A module of theirs may be some rows of a weight of ours (q, k and v fused here and apart there): then it has our a
- * whole, and its rows of b. Several weights of ours in one of theirs have adapters of their own, of which no single
- * pair is the sum: refused. */
+ * [rank, in] and `...lora_B.weight` [out, rank]. */
 #include "element.h"
 #include "weights_internal.h"
 
@@ -12,82 +8,13 @@
 #include <stdlib.h>
 #include <zplan/json.h>
 
-/* A module of theirs with an adapter. */
-typedef struct module {
-  const char *name; /* "transformer.h.0.attn.c_attn" */
-  const zp_merge *adapter;
-  int64_t out;
-  int64_t *row; /* [out]: of our weight's outputs */
-  bool fan_in;  /* it is stored [in, out] */
-} module;
-
 typedef struct peft {
   zp_arena *arena;
   zp_diags *diags;
   const zp_peft_export *job;
-  const zp_merges *adapters;
-  ZP_VEC(module) modules;
+  zp_peft_modules modules;
+  zp_peft_saved saved;
 } peft;
-
-static bool refuse(peft *p, const char *tensor, const char *why) {
-  zp_diag *d = zp_report(p->diags, ZP_Z0682, p->job->spec->train.adapt.span,
-                         "PEFT has no adapter like that of `%s`: %s", tensor, why);
-  zp_diag_help(d, "`zplan export hf` writes the model with its adapters added to its weights");
-  return false;
-}
-
-/* Are elements (i, o) of our weight elements (i, row) of theirs, all of one row together? Fills in m->row. */
-static bool find_rows(module *m, const zp_weight_part *part, const int64_t shape[2], bool fan_in) {
-  const zp_merge *x = m->adapter;
-  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = part->from, count = 1;
-  for (int k = 0; k < part->n; k++) count *= part->extents[k];
-  for (int64_t i = 0; i < count; i++) {
-    int64_t e = part->begin + i, cols = x->trans ? x->in : x->out;
-    int64_t in = x->trans ? e % cols : e / cols, out = x->trans ? e / cols : e % cols;
-    int64_t their_in = fan_in ? place / shape[1] : place % shape[1], row = fan_in ? place % shape[1] : place / shape[1];
-    if (their_in != in || (m->row[row] >= 0 && m->row[row] != out)) return false;
-    m->row[row] = out;
-    for (int k = part->n - 1; k >= 0; k--) {
-      place += part->strides[k];
-      if (++index[k] < part->extents[k]) break;
-      place -= part->strides[k] * part->extents[k];
-      index[k] = 0;
-    }
-  }
-  return true;
-}
-
-static bool find_module_rows(peft *p, module *m, const zp_mapped_tensor *t, bool fan_in) {
-  m->fan_in = fan_in;
-  m->out = t->shape[fan_in ? 1 : 0];
-  m->row = ZP_NEW_ARRAY(p->arena, int64_t, m->out);
-  for (int64_t i = 0; i < m->out; i++) m->row[i] = -1;
-  if (t->shape[fan_in ? 0 : 1] != m->adapter->in) return false;
-  for (int i = 0; i < t->parts.len; i++)
-    if (!find_rows(m, &t->parts.data[i], t->shape, fan_in)) return false;
-  for (int64_t i = 0; i < m->out; i++)
-    if (m->row[i] < 0) return false;
-  return true;
-}
-
-static bool add_module(peft *p, const zp_mapped_tensor *t) {
-  static const char tail[] = ".weight";
-  module m = {.adapter = NULL};
-  size_t len = strlen(t->name), n = sizeof tail - 1;
-  for (int i = 0; i < t->parts.len; i++) {
-    const zp_merge *x = zp_merge_of(p->adapters, t->parts.data[i].ours);
-    if (i > 0 && x != m.adapter) return refuse(p, t->name, "it is made of several weights here");
-    m.adapter = x;
-  }
-  if (!m.adapter) return true;
-  if (t->rank != 2 || len <= n || strcmp(t->name + len - n, tail) != 0)
-    return refuse(p, t->name, "it is no weight of a linear layer");
-  m.name = zp_strndup(p->arena, t->name, len - n);
-  if (!find_module_rows(p, &m, t, false) && !find_module_rows(p, &m, t, true))
-    return refuse(p, t->name, "it is only a part of its inputs");
-  zp_push(p->arena, &p->modules, m);
-  return true;
-}
 
 /* ---- adapter_config.json ---- */
 
@@ -113,6 +40,15 @@ static void add_targets(peft *p, zp_json *list) {
   }
 }
 
+static void add_saved(peft *p, zp_json *list) {
+  const char *before = "";
+  for (int i = 0; i < p->saved.len; i++) {
+    const char *module = zp_peft_module_of(p->arena, p->saved.data[i]->name);
+    if (strcmp(module, before) != 0) zp_json_append_string(list, module);
+    before = module;
+  }
+}
+
 static bool write_config(peft *p, zp_out_folder *out) {
   const zp_adapt *adapt = &p->job->spec->train.adapt;
   zp_json *o = zp_json_object();
@@ -124,13 +60,16 @@ static bool write_config(peft *p, zp_out_folder *out) {
     zp_json_set_int(o, "lora_alpha", (int64_t)adapt->alpha);
   else
     zp_json_set_real(o, "lora_alpha", adapt->alpha);
-  zp_json_set_real(o, "lora_dropout", 0);
+  zp_json_set_real(o, "lora_dropout", adapt->dropout);
   zp_json_set_string(o, "bias", "none");
-  zp_json_set_bool(o, "fan_in_fan_out", p->modules.data[0].fan_in);
+  bool fan_in = false;
+  for (int i = 0; i < p->modules.len; i++) fan_in |= p->modules.data[i].fan_in;
+  zp_json_set_bool(o, "fan_in_fan_out", fan_in);
   zp_json_set_bool(o, "init_lora_weights", true);
-  zp_json_set_bool(o, "use_rslora", false);
+  zp_json_set_bool(o, "use_rslora", adapt->by_root);
   zp_json_set_bool(o, "inference_mode", true);
   add_targets(p, zp_json_set(o, "target_modules", zp_json_array()));
+  if (p->saved.len > 0) add_saved(p, zp_json_set(o, "modules_to_save", zp_json_array()));
   const char *text = zp_format(p->arena, "%s\n", zp_json_text(p->arena, o, true));
   zp_json_free(o);
   return zp_out_file(out, "adapter_config.json", text, strlen(text));
@@ -139,7 +78,7 @@ static bool write_config(peft *p, zp_out_folder *out) {
 /* ---- adapter_model.safetensors ---- */
 
 /* a is [rank, in], b [out, rank] there, whichever way they are stored here. */
-static bool write_matrix(peft *p, zp_out_folder *out, const module *m, bool is_b) {
+static bool write_matrix(peft *p, zp_out_folder *out, const zp_peft_module *m, bool is_b) {
   const zp_merge *x = m->adapter;
   int64_t rows = is_b ? m->out : x->rank, cols = is_b ? x->rank : x->in, size = zp_weight_dtype_bytes(p->job->dtype);
   const zp_weight_tensor *source = zp_weights_source(p->arena, p->job->checkpoint, is_b ? x->b : x->a, size >= 4);
@@ -157,33 +96,50 @@ static bool write_matrix(peft *p, zp_out_folder *out, const module *m, bool is_b
   return good;
 }
 
+static bool write_saved(peft *p, zp_out_folder *out, const zp_mapped_tensor *tensor, int64_t bytes) {
+  static const zp_merges none = {0};
+  const zp_gather values = {p->arena, p->diags, p->job->checkpoint, &none, p->job->dtype};
+  void *data = malloc((size_t)bytes);
+  if (!data) zp_report(p->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for tensor %s", tensor->name);
+  bool good = data && zp_weights_gather(&values, tensor, data) && zp_out_put(out, data, (size_t)bytes);
+  free(data);
+  return good;
+}
+
 static bool write_tensors(peft *p, zp_out_folder *out) {
-  zp_out_tensor *list = ZP_NEW_ARRAY(p->arena, zp_out_tensor, 2 * p->modules.len);
+  int n = 2 * p->modules.len, all = n + p->saved.len;
+  zp_out_tensor *list = ZP_NEW_ARRAY(p->arena, zp_out_tensor, all);
   int64_t begin = 0, size = zp_weight_dtype_bytes(p->job->dtype);
-  for (int i = 0; i < 2 * p->modules.len; i++) {
-    const module *m = &p->modules.data[i / 2];
+  for (int i = 0; i < n; i++) {
+    const zp_peft_module *m = &p->modules.data[i / 2];
     int64_t rank = m->adapter->rank, rows = i % 2 ? m->out : rank, cols = i % 2 ? rank : m->adapter->in;
     list[i] = (zp_out_tensor){.rank = 2, .shape = {rows, cols}, .begin = begin, .bytes = rows * cols * size};
-    list[i].name = zp_format(p->arena, "base_model.model.%s.lora_%c.weight", m->name, "AB"[i % 2]);
+    list[i].name = zp_peft_tensor_name(p->arena, m, "AB"[i % 2]);
     begin += list[i].bytes;
   }
-  zp_buf header = zp_safetensors_header(p->arena, p->job->dtype, list, 2 * p->modules.len);
+  for (int i = n; i < all; i++) {
+    const zp_mapped_tensor *t = p->saved.data[i - n];
+    list[i] = (zp_out_tensor){.rank = t->rank, .begin = begin, .bytes = size};
+    list[i].name = zp_format(p->arena, "base_model.model.%s", t->name);
+    for (int k = 0; k < t->rank; k++) list[i].bytes *= list[i].shape[k] = t->shape[k];
+    begin += list[i].bytes;
+  }
+  zp_buf header = zp_safetensors_header(p->arena, p->job->dtype, list, all);
   bool good = zp_out_begin(out, "adapter_model.safetensors") && zp_out_put(out, header.data, header.len);
-  for (int i = 0; good && i < 2 * p->modules.len; i++) good = write_matrix(p, out, &p->modules.data[i / 2], i % 2);
+  for (int i = 0; good && i < n; i++) good = write_matrix(p, out, &p->modules.data[i / 2], i % 2);
+  for (int i = n; good && i < all; i++) good = write_saved(p, out, p->saved.data[i - n], list[i].bytes);
   return zp_out_end(out) && good;
 }
 
 int zp_weights_export_peft(zp_arena *arena, zp_diags *diags, const zp_peft_export *job) {
   assert(job->checkpoint && job->map && job->spec->model->adapters.len > 0);
-  peft p = {.arena = arena, .diags = diags, .job = job, .adapters = zp_merges_of(arena, job->spec->model)};
-  for (int i = 0; i < job->map->tensors.len; i++)
-    if (!add_module(&p, &job->map->tensors.data[i])) return 0;
-  for (int i = 1; i < p.modules.len; i++)
-    if (p.modules.data[i].fan_in != p.modules.data[0].fan_in)
-      return refuse(&p, p.modules.data[i].name, "some weights are stored [in, out] and others [out, in]"), 0;
+  peft p = {.arena = arena, .diags = diags, .job = job};
+  if (!zp_peft_modules_of(arena, diags, job->spec, job->map, &p.modules) ||
+      !zp_peft_saved_of(arena, diags, job->spec, job->map, &p.saved))
+    return 0;
   assert(p.modules.len > 0);
   zp_out_folder *out = zp_out_open(arena, diags, job->folder);
   if (!out) return 0;
   bool good = write_config(&p, out) && write_tensors(&p, out);
-  return zp_out_close(out, good) ? 2 * p.modules.len : 0;
+  return zp_out_close(out, good) ? 2 * p.modules.len + p.saved.len : 0;
 }

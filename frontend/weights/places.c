@@ -20,7 +20,7 @@ typedef struct placer {
   const zp_weight_folder *folder;
   zp_strings *notes;
   ZP_VEC(fault) wrong;
-  bool *used; /* of the folder's tensors */
+  bool *used, *used_of_peft; /* of the folders' tensors */
   zp_json *parts;
 } placer;
 
@@ -83,7 +83,7 @@ static void write_parts(placer *p, const zp_mapped_tensor *tensor, const zp_weig
     zp_json *o = zp_json_append(p->parts, zp_json_object());
     zp_json_set_string(o, "name", part->ours);
     zp_json_set_int(o, "begin", part->begin);
-    zp_json_set_int(o, "file", place->file);
+    zp_json_set_int(o, "file", place->file + (tensor->of_peft ? p->folder->files.len : 0));
     zp_json_set_int(o, "offset", place->offset + part->from * zp_weight_dtype_bytes(place->dtype));
     zp_json_set_string(o, "dtype", place->dtype);
     zp_json *extents = zp_json_set(o, "extents", zp_json_array());
@@ -95,22 +95,36 @@ static void write_parts(placer *p, const zp_mapped_tensor *tensor, const zp_weig
   }
 }
 
-static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_out) {
-  const char *name = tensor->name + (begins_with(tensor->name, left_out) ? strlen(left_out) : 0);
+static const zp_weight_tensor *find_source(placer *p, const zp_mapped_tensor *tensor, const char *name) {
+  if (tensor->of_peft) return zp_weights_find(p->map->peft, name);
   const zp_weight_tensor *found = zp_weights_source(p->arena, p->folder, name, true);
   const char *old = !found && p->map->imported ? zp_hf_old_name(p->arena, p->map->imported, name) : NULL;
-  if (old) found = zp_weights_find(p->folder, old);
+  return old ? zp_weights_find(p->folder, old) : found;
+}
+
+static void mark_used(placer *p, const zp_mapped_tensor *tensor, const zp_weight_tensor *found) {
+  if (tensor->of_peft)
+    p->used_of_peft[found - p->map->peft->tensors.data] = true;
+  else
+    p->used[found - p->folder->tensors.data] = true;
+}
+
+static void place(placer *p, const zp_mapped_tensor *tensor, const char *left_out) {
+  const char *name = tensor->name + (begins_with(tensor->name, left_out) ? strlen(left_out) : 0);
+  const zp_weight_tensor *found = find_source(p, tensor, name);
   if (!found && tensor->optional) return;
   if (!found) {
     wrong(p, "missing: %s %s", name, zp_weight_shape(p->arena, tensor->rank, tensor->shape));
     return;
   }
-  p->used[found - p->folder->tensors.data] = true;
+  mark_used(p, tensor, found);
   if (!shape_fits(p, tensor, found))
     wrong(p, "another shape: %s is %s, the model has %s", name, zp_weight_shape(p->arena, found->rank, found->shape),
           zp_weight_shape(p->arena, tensor->rank, tensor->shape));
   else if (zp_weight_dtype_bytes(found->dtype) == 0)
     wrong(p, "another type: %s is of %s; F32, F64, BF16 and F16 are read", name, found->dtype);
+  else if (tensor->same_as && !zp_weights_are_equal(p->map->peft, found, p->map->peft, tensor->same_as))
+    wrong(p, "another adapter: %s is not %s, and both are of one weight here", name, tensor->same_as);
   else
     write_parts(p, tensor, found);
 }
@@ -138,15 +152,46 @@ static void look_for_more(placer *p) {
   }
 }
 
+/* PEFT saves the weight of an embedding beside its adapter; the same numbers are no loss. */
+static bool is_copy_of_base(placer *p, const zp_weight_tensor *t) {
+  static const char front[] = "base_model.model.", layer[] = ".base_layer";
+  if (!begins_with(t->name, front)) return false;
+  const char *name = t->name + sizeof front - 1, *at = strstr(name, layer);
+  if (at) name = zp_format(p->arena, "%.*s%s", (int)(at - name), name, at + sizeof layer - 1);
+  const char *left_out = zp_weights_prefix_left_out(p->map, p->folder);
+  if (begins_with(name, left_out)) name += strlen(left_out);
+  if (!zp_weights_are_equal(p->map->peft, t, p->folder, name)) return false;
+  zp_push(p->arena, p->notes, zp_format(p->arena, "`%s` is not read: it is the model's `%s` once more", t->name, name));
+  return true;
+}
+
+static void look_for_more_adapters(placer *p) {
+  for (int i = 0; p->map->peft && i < p->map->peft->tensors.len; i++) {
+    const zp_weight_tensor *t = &p->map->peft->tensors.data[i];
+    if (!p->used_of_peft[i] && !is_copy_of_base(p, t))
+      wrong(p, "too much: %s %s", t->name, zp_weight_shape(p->arena, t->rank, t->shape));
+  }
+}
+
 static void report(const placer *p, zp_diags *diags, const zp_spec *spec) {
-  zp_diag *d =
-      zp_report(diags, ZP_Z0694, spec->model->span, "the weights in %s are not those of this model", p->folder->path);
+  const char *beside = p->map->peft ? zp_format(p->arena, " and the adapters in %s", p->map->peft->path) : "";
+  zp_diag *d = zp_report(diags, ZP_Z0694, spec->model->span, "the weights in %s%s are not those of this model",
+                         p->folder->path, beside);
+  for (int i = 0; i < p->map->differences.len; i++) zp_diag_note(d, "%s", p->map->differences.data[i]);
   for (int i = 0; i < p->wrong.len && i < MOST_TOLD; i++) {
     const fault *f = &p->wrong.data[i];
     if (f->more == 0) zp_diag_note(d, "%s", f->text);
     if (f->more > 0) zp_diag_note(d, "%s, and %d more like it", f->text, f->more);
   }
   if (p->wrong.len > MOST_TOLD) zp_diag_note(d, "and %d kinds more", p->wrong.len - MOST_TOLD);
+}
+
+static void write_files(zp_json *files, const zp_weight_folder *folder) {
+  for (int i = 0; i < folder->files.len; i++) {
+    zp_json *file = zp_json_append(files, zp_json_object());
+    zp_json_set_string(file, "path", folder->files.data[i].path);
+    zp_json_set_int(file, "bytes", folder->files.data[i].bytes);
+  }
 }
 
 static const char *text_of(placer *p) {
@@ -157,11 +202,8 @@ static const char *text_of(placer *p) {
   zp_json_set_string(root, "source", whole ? whole : p->folder->path);
   free(whole);
   zp_json *files = zp_json_set(root, "files", zp_json_array());
-  for (int i = 0; i < p->folder->files.len; i++) {
-    zp_json *file = zp_json_append(files, zp_json_object());
-    zp_json_set_string(file, "path", p->folder->files.data[i].path);
-    zp_json_set_int(file, "bytes", p->folder->files.data[i].bytes);
-  }
+  write_files(files, p->folder);
+  if (p->map->peft) write_files(files, p->map->peft);
   zp_json *drawn = p->map->drawn.len ? zp_json_set(root, "drawn", zp_json_array()) : NULL;
   for (int i = 0; i < p->map->drawn.len; i++) zp_json_append_string(drawn, p->map->drawn.data[i]);
   zp_json_set(root, "parts", p->parts);
@@ -174,22 +216,24 @@ const char *zp_weights_place(zp_arena *arena, zp_diags *diags, const zp_spec *sp
                              const zp_weight_folder *folder, zp_strings *notes) {
   placer p = {.arena = arena, .map = map, .folder = folder, .notes = notes, .parts = zp_json_array()};
   p.used = ZP_NEW_ARRAY(arena, bool, folder->tensors.len + 1);
+  p.used_of_peft = ZP_NEW_ARRAY(arena, bool, map->peft ? map->peft->tensors.len + 1 : 1);
   const char *left_out = zp_weights_prefix_left_out(map, folder);
   for (int i = 0; i < map->tensors.len; i++) place(&p, &map->tensors.data[i], left_out);
   look_for_more(&p);
-  if (p.wrong.len == 0) return text_of(&p);
+  look_for_more_adapters(&p);
+  if (p.wrong.len == 0 && map->differences.len == 0) return text_of(&p);
   report(&p, diags, spec);
   zp_json_free(p.parts);
   return NULL;
 }
 
 zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                              const zp_weight_folder *folder) {
+                              const zp_weight_folder *folder, const zp_name_patterns *drawn) {
   if (folder->of_zplan) return zp_weights_map_own(arena, spec);
   size_t len;
   const char *error = NULL, *json = NULL;
   if (folder->config_path) json = zp_read_file(arena, folder->config_path, &len, &error);
-  if (json) return zp_weights_map_hf(arena, diags, spec, library_dir, folder->config_path, json, len);
+  if (json) return zp_weights_map_hf(arena, diags, spec, library_dir, folder->config_path, json, len, drawn);
   zp_diag *d = zp_report(diags, ZP_Z0691, ZP_NO_SPAN, "%s",
                          error ? error : zp_format(arena, "%s has no config.json", folder->path));
   zp_diag_help(d, "the names of tensors and the heads of attention follow from it");
@@ -197,9 +241,10 @@ zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *s
 }
 
 const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                           const char *path, zp_strings *notes) {
+                           const char *path, const char *adapters, zp_strings *notes) {
   const zp_weight_folder *folder = zp_weights_open(arena, diags, path);
-  zp_weight_map *map = folder ? zp_weights_map(arena, diags, spec, library_dir, folder) : NULL;
+  zp_weight_map *map = folder ? zp_weights_map(arena, diags, spec, library_dir, folder, &spec->train.init.drawn) : NULL;
   if (map && !zp_weights_take_part(arena, diags, &spec->train.init, map, folder)) return NULL;
+  if (map && adapters && !zp_weights_add_adapters(arena, diags, spec, map, adapters, notes)) return NULL;
   return map ? zp_weights_place(arena, diags, spec, map, folder, notes) : NULL;
 }

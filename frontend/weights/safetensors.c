@@ -181,3 +181,26 @@ double *zp_weights_read_all(zp_diags *diags, const zp_weight_folder *folder, con
   free(values);
   return NULL;
 }
+
+static void *read_raw(const zp_weight_folder *folder, const zp_weight_tensor *t) {
+  zp_arena *scratch = zp_arena_new("compare");
+  void *raw = malloc((size_t)(t->elements * zp_weight_dtype_bytes(t->dtype)) + 1);
+  bool good = raw && zp_weights_read(zp_diags_new(scratch), folder, t, 0, t->elements, raw);
+  zp_arena_free(scratch);
+  if (good) return raw;
+  free(raw);
+  return NULL;
+}
+
+bool zp_weights_are_equal(const zp_weight_folder *folder, const zp_weight_tensor *t, const zp_weight_folder *of,
+                          const char *name) {
+  const zp_weight_tensor *other = zp_weights_find(of, name);
+  if (!other || strcmp(t->dtype, other->dtype) != 0 || t->rank != other->rank ||
+      memcmp(t->shape, other->shape, sizeof *t->shape * (size_t)t->rank) != 0)
+    return false;
+  void *a = read_raw(folder, t), *b = a ? read_raw(of, other) : NULL;
+  bool equal = b && memcmp(a, b, (size_t)(t->elements * zp_weight_dtype_bytes(t->dtype))) == 0;
+  free(a);
+  free(b);
+  return equal;
+}

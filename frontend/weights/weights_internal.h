@@ -21,6 +21,9 @@ zp_buf zp_safetensors_header(zp_arena *arena, const char *dtype, const zp_out_te
  */
 bool zp_weights_read(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *tensor, int64_t first,
                      int64_t count, void *data);
+/* Are both the same bytes of one type and shape? False where `of` has no tensor of that name. */
+bool zp_weights_are_equal(const zp_weight_folder *folder, const zp_weight_tensor *tensor, const zp_weight_folder *of,
+                          const char *name);
 /* Reads a whole tensor as doubles. NULL after reporting (Z0691, Z0695). The caller's to free. */
 double *zp_weights_read_all(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *tensor);
 
@@ -28,7 +31,9 @@ double *zp_weights_read_all(zp_diags *diags, const zp_weight_folder *folder, con
 typedef struct zp_merge {
   const char *weight, *a, *b; /* names of instances */
   int64_t in, out, rank;
-  bool trans; /* stored [out, in]; a and b then are [rank, in] and [out, rank], else [in, rank] and [rank, out] */
+  bool trans;   /* stored [out, in]; a and b then are [rank, in] and [out, rank], else [in, rank] and [rank, out] */
+  bool lookup;  /* of an embedding, whose inputs are tokens */
+  bool experts; /* of as many as there are; in, out and rank are of one */
   double scale;
 } zp_merge;
 typedef ZP_VEC(zp_merge) zp_merges;
@@ -38,6 +43,45 @@ const zp_merge *zp_merge_of(const zp_merges *merges, const char *weight); /* NUL
 /* Adds scale a b to `count` elements of the weight from `first` on. False after reporting. */
 bool zp_merge_add(zp_arena *arena, zp_diags *diags, const zp_weight_folder *checkpoint, const zp_merge *merge,
                   int64_t first, int64_t count, double *values);
+
+/* ---- gather.c: values of a tensor of theirs ---- */
+typedef struct zp_gather {
+  zp_arena *arena;
+  zp_diags *diags;
+  const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
+  const zp_merges *merges;            /* adapters that weights take in */
+  const char *dtype;                  /* of `data` */
+} zp_gather;
+/* False after reporting. */
+bool zp_weights_gather(const zp_gather *gather, const zp_mapped_tensor *tensor, void *data);
+
+/* ---- peft_modules.c: modules of theirs that have an adapter ---- */
+typedef struct zp_peft_module {
+  const char *name; /* "transformer.h.0.attn.c_attn" */
+  const zp_merge *adapter;
+  int64_t out;
+  int64_t *row; /* [out]: of our weight's outputs */
+  bool fan_in;  /* a linear layer that is stored [in, out] */
+} zp_peft_module;
+typedef ZP_VEC(zp_peft_module) zp_peft_modules;
+/* In the order of the map. False after reporting what PEFT has no adapter for (Z0682). */
+bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
+                        zp_peft_modules *to);
+/* "base_model.model.NAME.lora_A.weight", of an embedding "base_model.model.NAME.lora_embedding_A"; which: 'A' [rank,
+ * in] or 'B' [out, rank]. Arena. */
+const char *zp_peft_tensor_name(zp_arena *arena, const zp_peft_module *module, char which);
+/* Tensors of modules that are trained whole beside the adapters; all of a module or none, and no tied ones: else false
+ * after reporting (Z0682). */
+typedef ZP_VEC(const zp_mapped_tensor *) zp_peft_saved;
+bool zp_peft_saved_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
+                      zp_peft_saved *to);
+/* "transformer.ln_f" of "transformer.ln_f.bias". Arena. */
+const char *zp_peft_module_of(zp_arena *arena, const char *tensor);
+/* Does "attn.c_attn" of target_modules mean the module? */
+bool zp_peft_targets(const char *target, const char *module);
+
+/* Reads the header of a folder of PEFT. NULL after reporting (Z0691, Z0692). */
+zp_weight_folder *zp_weights_open_peft(zp_arena *arena, zp_diags *diags, const char *path);
 
 /* The prefix of the family where the folder's tensors have none; "" where they have it. */
 const char *zp_weights_prefix_left_out(const zp_weight_map *map, const zp_weight_folder *folder);

@@ -96,7 +96,7 @@ ZPD_KERNEL(zpd_adafactor_squares, zpd_factored) {
     const zpd_int element = zpd_element_of(a, i);
     if (element < 0) continue;
     const double step = (double)zpd_factored_step(a, i, element, (real)a.grad_scale);
-    params += (double)param[i] * (double)param[i];
+    if (param) params += (double)param[i] * (double)param[i];
     updates += step * step;
   }
   params = zpd_block_sum_f64(params);

@@ -45,22 +45,24 @@ ZPD_DEVICE int zpd_first_query(const zpd_attention &a) {
   return (a.causal ? tiles - 1 - (int)blockIdx.x : (int)blockIdx.x) * ZPD_ATTENTION_ROWS;
 }
 
-/* Rows of a tile from position `first` on: the sample has `all`, of which `rows` are there, none in a head of padding.
+/* Rows of a tile from position `first` on: the sequence has `all`, of which `rows` are there, none in a head of
+ * padding.
  */
 struct zpd_tile_rows {
-  int length, all, rows; /* length: of the sample */
+  int all, rows;
 };
 
-ZPD_DEVICE zpd_tile_rows zpd_rows_from(const zpd_attention &a, int first, bool padding) {
+/* there: positions of the sample, of `positions`. */
+ZPD_DEVICE zpd_tile_rows zpd_rows_from(zpd_int positions, int there, int first, bool padding) {
   zpd_tile_rows t;
-  t.length = zpd_length(a);
-  t.all = (int)zpd_min(a.S - first, ZPD_ATTENTION_ROWS);
-  t.rows = padding || t.length <= first ? 0 : (int)zpd_min(t.length - first, ZPD_ATTENTION_ROWS);
+  t.all = (int)zpd_min(positions - first, ZPD_ATTENTION_ROWS);
+  t.rows = padding || there <= first ? 0 : (int)zpd_min(there - first, ZPD_ATTENTION_ROWS);
   return t;
 }
 
 /* What a block of queries reads and writes; `first`: its first query. */
 struct zpd_query_tile : zpd_tile_rows {
+  int length;            /* keys of the sample that are there */
   int first, from, keys; /* keys: from `from` on, end of those that its queries see */
   zpd_int row;           /* of q, o, ... */
   zpd_int head, kv_head;
@@ -72,7 +74,8 @@ ZPD_DEVICE zpd_query_tile zpd_my_queries(const zpd_attention &a) {
   t.row = blockIdx.z * a.S + t.first;
   t.head = blockIdx.y;
   t.kv_head = t.head / (a.H / a.G);
-  (zpd_tile_rows &)t = zpd_rows_from(a, t.first, t.kv_head >= a.kv_heads_valid);
+  t.length = zpd_length(a);
+  (zpd_tile_rows &)t = zpd_rows_from(a.S, zpd_query_length(a, t.length), t.first, t.kv_head >= a.kv_heads_valid);
   t.from = zpd_first_met(a, t.first, ZPD_KEYS);
   t.keys = (int)(a.causal ? zpd_min(t.length, t.first + ZPD_ATTENTION_ROWS)
                           : zpd_end_met(a, t.first + ZPD_ATTENTION_ROWS - 1, t.length));
@@ -89,7 +92,7 @@ ZPD_DEVICE void zpd_clear_queries(const zpd_attention &a, const zpd_query_tile &
 }
 
 ZPD_DEVICE zpd_view zpd_keys(const zpd_attention &a, const zpd_query_tile &t, const void *x, zpd_int ld) {
-  return zpd_head_rows(x, ld, blockIdx.z * a.S, t.length, t.kv_head, a.hd);
+  return zpd_head_rows(x, ld, blockIdx.z * zpd_keys_of_sample(a), t.length, t.kv_head, a.hd);
 }
 
 /* ---- forward ---- */
@@ -99,9 +102,10 @@ struct zpd_softmax {
   real max[ZPD_MINE], sum[ZPD_MINE];
 };
 
-/* Scores to probabilities relative to the running maximum; what was summed before is brought to the new one. */
-ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, const zpd_bend &bend, int length, int first, int key,
-                                 zpd_softmax &s, real (&score)[ZPD_MINE][ZPD_KEYS / ZPD_LANES],
+/* Scores to probabilities relative to the running maximum; what was summed before is brought to the new one. Sums are
+ * of all probabilities, dropped ones included. */
+ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, const zpd_bend &bend, zpd_int head, int length, int first,
+                                 int key, zpd_softmax &s, real (&score)[ZPD_MINE][ZPD_KEYS / ZPD_LANES],
                                  real (&o)[ZPD_MINE][ZPD_O_MINE]) {
   ZPD_EACH (i, ZPD_MINE) {
     const int query = first + zpd_y() + i * ZPD_GROUPS;
@@ -120,6 +124,10 @@ ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, const zpd_bend &bend, i
     s.max[i] = max;
     s.sum[i] = s.sum[i] * shrink + sum;
     ZPD_EACH (c, ZPD_O_MINE) o[i][c] *= shrink;
+    if (!zpd_drops(a)) continue;
+    zpd_kept_keys<ZPD_KEYS> kept;
+    kept.draw(a, head, query, key);
+    ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) score[i][j] *= kept.factor(a, j);
   }
 }
 
@@ -144,7 +152,7 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
     const zpd_tiles tiles = met.tiles(r, t.keys);
     for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
       zpd_scores<ZPD_KEYS>(q, k, key, stage, score);
-      zpd_softmax_step(a, bend, t.length, t.first, key, s, score, o);
+      zpd_softmax_step(a, bend, t.head, t.length, t.first, key, s, score, o);
       zpd_share<ZPD_KEYS>(score, weights);
       zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, v, key, col, stage, o);
     }
@@ -168,19 +176,55 @@ ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_forward, zpd_at
 
 /* ---- backward ---- */
 
-/* On entry p has scores and ds has dO v of a pair; on return they have what their names say. What is not seen is 0
- * whatever is in the values. */
-ZPD_DEVICE void zpd_softmax_grad(const zpd_attention &a, const zpd_bend &bend, int length, int query, int key, real &p,
-                                 real &ds, real lse, real delta) {
+/* On entry p has products and ds has dO v of a pair; on return p is the probability, times its factor of dropout
+ * `kept`, and ds the gradient of the score. What is not seen is 0 whatever is in the values. The gradient of the score
+ * by the product is returned. */
+ZPD_DEVICE real zpd_softmax_grad(const zpd_attention &a, const zpd_bend &bend, int length, int query, int key,
+                                 real kept, real &p, real &ds, real lse, real delta) {
   const bool sees = zpd_sees(a, length, query, key);
   const real scale = (real)a.scale;
-  real grad;
+  real grad = 1;
   p = sees ? zpd_exp(bend.score(p, query, key, &grad) * scale - lse) : 0;
-  ds = sees ? p * (ds - delta) * (scale * grad) : 0;
+  ds = sees ? p * (ds * kept - delta) : 0;
+  p *= kept;
+  return scale * grad;
 }
 
+#ifdef ZPD_BIAS
+/* Sums the gradients of a tile's scores, which stand in `weights`, by distance; key: of its first column. */
+struct zpd_diagonals {
+  enum { COUNT = ZPD_ATTENTION_ROWS + ZPD_KEYS - 1 };
+  real sum[COUNT];
+
+  __device__ __forceinline__ void add(const zpd_attention &a, int head, int query, int key, const real *weights) {
+    __syncthreads(); /* all have shared theirs */
+    const int d = threadIdx.x, last = ZPD_ATTENTION_ROWS - 1;
+    if (d < COUNT) {
+      const int from = d < last ? last - d : 0, to = d < ZPD_KEYS ? last : last + ZPD_KEYS - 1 - d;
+      real all = 0;
+      for (int r = from; r <= to; r++) all += weights[r * zpd_weights<ZPD_KEYS>::LD + d - last + r];
+      sum[d] = all;
+    }
+    __syncthreads();
+    if (threadIdx.x < ZPD_WARP)
+      zpd_add_diagonals(a, zpd_bias_sums_of(a, head, blockIdx.x, gridDim.x), COUNT, key - query - last,
+                        [&](int i) { return sum[i]; });
+  }
+};
+static_assert((int)zpd_diagonals::COUNT <= (int)ZPD_ATTENTION_THREADS, "a thread a diagonal");
+#endif
+
+/* Shared memory of grad_q. */
+struct zpd_q_shared {
+  zpd_pack stage[zpd_staging<ZPD_KEYS, ZPD_COLS>::PACKS], weights[zpd_weights<ZPD_KEYS>::PACKS];
+#ifdef ZPD_BIAS
+  zpd_diagonals diagonals;
+#endif
+};
+
 ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t, int col, const real (&lse)[ZPD_MINE],
-                                const real (&delta)[ZPD_MINE], real *stage, real *weights) {
+                                const real (&delta)[ZPD_MINE], zpd_q_shared &shared) {
+  real *stage = shared.stage->at, *weights = shared.weights->at;
   const zpd_view q = zpd_queries(a, t, a.q, a.q_ld), d_o = zpd_queries(a, t, a.d_o, a.d_o_ld);
   const zpd_view k = zpd_keys(a, t, a.k, a.k_ld), v = zpd_keys(a, t, a.v, a.v_ld);
   real dq[ZPD_MINE][ZPD_O_MINE], p[ZPD_MINE][ZPD_KEYS / ZPD_LANES], ds[ZPD_MINE][ZPD_KEYS / ZPD_LANES];
@@ -194,10 +238,25 @@ ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t,
     for (int key = tiles.first + t.from; key < tiles.end; key += ZPD_KEYS) {
       zpd_scores<ZPD_KEYS>(q, k, key, stage, p);
       zpd_scores<ZPD_KEYS>(d_o, v, key, stage, ds);
+      ZPD_EACH (i, ZPD_MINE) {
+        const int query = t.first + zpd_y() + i * ZPD_GROUPS;
+        zpd_kept_keys<ZPD_KEYS> kept;
+        if (zpd_drops(a)) kept.draw(a, t.head, query, key);
+        ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) {
+          const real slope =
+              zpd_softmax_grad(a, bend, t.length, query, key + zpd_x() + j * ZPD_LANES,
+                               zpd_drops(a) ? kept.factor(a, j) : 1, p[i][j], ds[i][j], lse[i], delta[i]);
+          p[i][j] = slope; /* nobody needs the probability any more */
+        }
+      }
+#ifdef ZPD_BIAS
+      if (a.bias_sums && col == 0) {
+        zpd_share<ZPD_KEYS>(ds, weights);
+        shared.diagonals.add(a, (int)t.head, t.first, key, weights);
+      }
+#endif
       ZPD_EACH (i, ZPD_MINE)
-        ZPD_EACH (j, ZPD_KEYS / ZPD_LANES)
-          zpd_softmax_grad(a, bend, t.length, t.first + zpd_y() + i * ZPD_GROUPS, key + zpd_x() + j * ZPD_LANES,
-                           p[i][j], ds[i][j], lse[i], delta[i]);
+        ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) ds[i][j] *= p[i][j];
       zpd_share<ZPD_KEYS>(ds, weights);
       zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, k, key, col, stage, dq);
     }
@@ -222,13 +281,17 @@ ZPD_DEVICE void zpd_row_facts(const zpd_attention &a, const zpd_query_tile &t, r
 }
 
 ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_grad_q, zpd_attention) {
-  __shared__ zpd_pack stage[zpd_staging<ZPD_KEYS, ZPD_COLS>::PACKS], weights[zpd_weights<ZPD_KEYS>::PACKS];
+  __shared__ zpd_q_shared shared;
   const zpd_query_tile t = zpd_my_queries(a);
   zpd_clear_queries(a, t, a.dq, a.dq_ld);
+#ifdef ZPD_BIAS
+  if (a.bias_sums && threadIdx.x < ZPD_WARP)
+    zpd_clear_bias_sums(a, zpd_bias_sums_of(a, (int)t.head, blockIdx.x, gridDim.x), threadIdx.x, ZPD_WARP);
+#endif
   if (t.rows == 0) return;
   real lse[ZPD_MINE], delta[ZPD_MINE];
   zpd_row_facts(a, t, lse, delta);
-  for (int col = 0; col < a.hd; col += ZPD_COLS) zpd_grad_q_part(a, t, col, lse, delta, stage->at, weights->at);
+  for (int col = 0; col < a.hd; col += ZPD_COLS) zpd_grad_q_part(a, t, col, lse, delta, shared);
 }
 
 /* Shared memory of grad_kv. */
@@ -237,9 +300,9 @@ struct zpd_kv_shared {
   real lse[ZPD_QUERIES], delta[ZPD_QUERIES]; /* of the queries at hand */
 };
 
-/* Rows of one query head from the first of the sample on. */
+/* Rows of one query head from the first of the sample on; length: of its keys. */
 ZPD_DEVICE zpd_view zpd_all_queries(const zpd_attention &a, int length, zpd_int head, const void *x, zpd_int ld) {
-  return zpd_head_rows(x, ld, blockIdx.z * a.S, length, head, a.hd);
+  return zpd_head_rows(x, ld, blockIdx.z * a.S, zpd_query_length(a, length), head, a.hd);
 }
 
 /* Four threads a query. Behind the end: zeros; q and dO are zeros there, too, so such a query adds nothing. */
@@ -268,15 +331,19 @@ ZPD_DEVICE void zpd_grad_kv_step(const zpd_attention &a, const zpd_view &k, cons
   real p[ZPD_MINE][ZPD_QUERIES / ZPD_LANES], ds[ZPD_MINE][ZPD_QUERIES / ZPD_LANES];
   zpd_bend bend;
   bend.begin(a, head, (real)a.scale);
+  zpd_kept_queries<ZPD_QUERIES> kept;
+  if (zpd_drops(a)) kept.draw(a, head, query, first);
   zpd_query_facts(a, length, head, query, shared);
   zpd_scores<ZPD_QUERIES>(k, q, query, shared.stage->at, p);
   zpd_scores<ZPD_QUERIES>(v, d_o, query, shared.stage->at, ds);
   ZPD_EACH (j, ZPD_QUERIES / ZPD_LANES) {
     const int column = zpd_x() + j * ZPD_LANES;
     const real lse = shared.lse[column], delta = shared.delta[column];
-    ZPD_EACH (i, ZPD_MINE)
-      zpd_softmax_grad(a, bend, length, query + column, first + zpd_y() + i * ZPD_GROUPS, p[i][j], ds[i][j], lse,
-                       delta);
+    ZPD_EACH (i, ZPD_MINE) {
+      const real slope = zpd_softmax_grad(a, bend, length, query + column, first + zpd_y() + i * ZPD_GROUPS,
+                                          zpd_drops(a) ? kept.factor(a, i, j) : 1, p[i][j], ds[i][j], lse, delta);
+      ds[i][j] *= slope;
+    }
   }
   zpd_share<ZPD_QUERIES>(p, shared.weights->at);
   zpd_multiply<ZPD_QUERIES, ZPD_KV_COLS>(shared.weights->at, d_o, query, col, shared.stage->at, dv);
@@ -287,14 +354,14 @@ ZPD_DEVICE void zpd_grad_kv_step(const zpd_attention &a, const zpd_view &k, cons
 
 ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int length, int first, int col, const zpd_view &dk_out,
                                  const zpd_view &dv_out, zpd_kv_shared &shared) {
-  const zpd_int row = blockIdx.z * a.S + first, group = a.H / a.G, g = blockIdx.y;
+  const zpd_int row = blockIdx.z * zpd_keys_of_sample(a) + first, group = a.H / a.G, g = blockIdx.y;
   const zpd_view k = zpd_head_rows(a.k, a.k_ld, row, dk_out.rows, g, a.hd),
                  v = zpd_head_rows(a.v, a.v_ld, row, dk_out.rows, g, a.hd);
   real dk[ZPD_MINE][ZPD_KV_MINE], dv[ZPD_MINE][ZPD_KV_MINE];
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_KV_MINE) dk[i][c] = dv[i][c] = 0;
   const int from = a.causal ? first : zpd_first_met(a, first, ZPD_QUERIES),
-            end = zpd_end_met(a, first + ZPD_ATTENTION_ROWS - 1, length);
+            end = zpd_end_met(a, first + ZPD_ATTENTION_ROWS - 1, zpd_query_length(a, length));
   for (zpd_int head = g * group; head < (g + 1) * group; head++) {
     const zpd_met met = zpd_meets(a, head, first, false);
     for (int r = 0; r < met.runs; r++) {
@@ -310,15 +377,15 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int length, int first, 
 
 ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_KV_BLOCKS, zpd_attention_grad_kv, zpd_attention) {
   __shared__ zpd_kv_shared shared;
-  const int first = blockIdx.x * ZPD_ATTENTION_ROWS;
-  const zpd_int row = blockIdx.z * a.S + first;
-  const zpd_tile_rows t = zpd_rows_from(a, first, blockIdx.y >= a.kv_heads_valid);
+  const int first = blockIdx.x * ZPD_ATTENTION_ROWS, length = zpd_length(a);
+  const zpd_int row = blockIdx.z * zpd_keys_of_sample(a) + first;
+  const zpd_tile_rows t = zpd_rows_from(zpd_keys_of_sample(a), length, first, blockIdx.y >= a.kv_heads_valid);
   zpd_clear_rows(zpd_head_rows(a.dk, a.dk_ld, row, t.all, blockIdx.y, a.hd), t.rows);
   zpd_clear_rows(zpd_head_rows(a.dv, a.dv_ld, row, t.all, blockIdx.y, a.hd), t.rows);
   if (t.rows == 0) return;
   const zpd_view dk = zpd_head_rows(a.dk, a.dk_ld, row, t.rows, blockIdx.y, a.hd);
   const zpd_view dv = zpd_head_rows(a.dv, a.dv_ld, row, t.rows, blockIdx.y, a.hd);
-  for (int col = 0; col < a.hd; col += ZPD_KV_COLS) zpd_grad_kv_part(a, t.length, first, col, dk, dv, shared);
+  for (int col = 0; col < a.hd; col += ZPD_KV_COLS) zpd_grad_kv_part(a, length, first, col, dk, dv, shared);
 }
 
 #endif

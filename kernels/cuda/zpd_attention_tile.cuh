@@ -8,7 +8,7 @@
 #ifndef ZPD_ATTENTION_TILE_CUH
 #define ZPD_ATTENTION_TILE_CUH
 
-#include "zpd_device.h"
+#include "zpd_drop.cuh"
 
 enum {
   ZPD_LANES = 8,                                  /* threads of a row */
@@ -187,5 +187,51 @@ ZPD_DEVICE real zpd_row_max(real x) {
   }
   return x;
 }
+
+/* ---- dropout ---- */
+
+#ifdef ZPD_DROPOUT
+/* Which of N keys from `key` on a row of eight threads keeps. */
+template <int N> struct zpd_kept_keys {
+  unsigned word[N / 32];
+
+  __device__ __forceinline__ void draw(const zpd_attention &a, zpd_int head, int query, int key) {
+    ZPD_EACH (w, N / 32)
+      word[w] = zpd_join_bits<1, 2>(zpd_keep_four(a, head, query, key + 32 * w + 4 * zpd_x()) << 4 * zpd_x());
+    ZPD_EACH (w, N / 32) word[w] |= __shfl_xor_sync(0xffffffffu, word[w], 4);
+  }
+  /* What key zpd_x() + 8 j weighs. */
+  __device__ __forceinline__ real factor(const zpd_attention &a, int j) const {
+    return word[j / 4] >> (zpd_x() + j % 4 * ZPD_LANES) & 1 ? (real)a.more : 0;
+  }
+};
+
+/* Which pairs of this thread are kept whose keys are the rows of a tile from `first` on and whose queries are N columns
+ * from `query` on. Four rows of a warp are neighbours: each draws for one of its rows. */
+template <int N> struct zpd_kept_queries {
+  enum { COLUMNS = N / ZPD_LANES, LANE_STEP = ZPD_LANES };
+  static_assert(COLUMNS == 4 && ZPD_MINE == 4, "sixteen bits a row");
+  unsigned word[2];
+
+  __device__ __forceinline__ void draw(const zpd_attention &a, zpd_int head, int query, int first) {
+    const int mine = zpd_y() % ZPD_MINE, key = first + zpd_y() - mine + mine * ZPD_GROUPS;
+    unsigned bits = 0;
+    ZPD_EACH (j, COLUMNS) bits |= zpd_keep_four(a, head, query + zpd_x() + j * ZPD_LANES, key) << 4 * j;
+    ZPD_EACH (w, 2) word[w] = zpd_join_bits<LANE_STEP, 2 * LANE_STEP>(mine / 2 == w ? bits << mine % 2 * 16 : 0);
+  }
+  __device__ __forceinline__ real factor(const zpd_attention &a, int i, int j) const {
+    return word[i / 2] >> (i % 2 * 16 + 4 * j + zpd_y() % ZPD_MINE) & 1 ? (real)a.more : 0;
+  }
+};
+#else
+template <int N> struct zpd_kept_keys {
+  __device__ __forceinline__ void draw(const zpd_attention &, zpd_int, int, int) {}
+  __device__ __forceinline__ real factor(const zpd_attention &, int) const { return 1; }
+};
+template <int N> struct zpd_kept_queries {
+  __device__ __forceinline__ void draw(const zpd_attention &, zpd_int, int, int) {}
+  __device__ __forceinline__ real factor(const zpd_attention &, int, int) const { return 1; }
+};
+#endif
 
 #endif

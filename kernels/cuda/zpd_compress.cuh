@@ -165,18 +165,18 @@ ZPD_KERNEL(zpd_pack_owed, zpd_owned) {
   }
 }
 
-/* New momentum of element i, and what its weight shall change by. */
+/* New momentum of element i, unless that is there, and what its weight shall change by. */
 ZPD_DEVICE real zpd_change(const zpd_owned &a, zpd_int b, int half, zpd_int i) {
   const zpd_update &u = a.update;
   const double rest1 = 1 - u.beta1, rest2 = 1 - u.beta2;
-  const real into_grad = (real)(u.kind == 0 ? 0 : u.weight_decay * rest1);
-  const real decay = (real)(u.kind == 0 ? u.lr * u.weight_decay : 0);
+  const real into_grad = (real)(u.kind == 1 ? u.weight_decay * rest1 : 0);
+  const real decay = (real)(u.kind == 1 ? 0 : u.lr * u.weight_decay);
   const real most = (real)(rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1);
   const real v = ((const real *)u.v)[i], w = (real)((const elem *)u.weight)[i];
   real *m = (real *)u.m + i, *master = u.param ? (real *)u.param + i : (real *)0, sum = 0;
   const real owed = master ? (real)0 : (real)a.error[i], p = master ? *master : w + owed;
   for (int r = 0; r < (int)a.n; r++) sum += zpd_sent(zpd_record_of(a.records, a.blocks, r), a.first + b, half);
-  *m = v > 0 ? *m * (real)u.beta1 + sum / (real)a.n + into_grad * p : 0;
+  if (a.n > 0) *m = v > 0 ? *m * (real)u.beta1 + sum / (real)a.n + into_grad * p : 0;
   real step = *m * (real)(1 / u.bias1) / (zpd_sqrt(v) * (real)(1 / sqrt(u.bias2)) + (real)u.eps);
   step = step > most ? most : step < -most ? -most : step;
   if (!master) return owed - decay * p - (real)u.lr * step;

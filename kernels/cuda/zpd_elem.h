@@ -56,4 +56,26 @@ struct elem {
 typedef real elem;
 #endif
 
+/* What `cast` of the language rounds to, by way of f32, as conversions go. */
+#ifdef ZPD_HOST
+#include "zplan/zpk_narrow.h"
+ZPD_DEVICE real zpd_cast_bf16(real x) { return zpk_widen_bf16(zpk_round_bf16((float)x)); }
+ZPD_DEVICE real zpd_cast_f16(real x) { return zpk_widen_f16(zpk_round_f16((float)x)); }
+#else
+ZPD_DEVICE real zpd_cast_bf16(real x) {
+  const float narrow = (float)x;
+  const unsigned b = __float_as_uint(narrow);
+  return __uint_as_float(narrow != narrow ? (b & 0xFFFF0000u) | 0x400000u
+                                          : (b + 0x7FFFu + (b >> 16 & 1u)) & 0xFFFF0000u);
+}
+ZPD_DEVICE real zpd_cast_f16(real x) {
+  unsigned short bits;
+  float narrow;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"((float)x));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(narrow) : "h"(bits));
+  return narrow;
+}
+#endif
+ZPD_DEVICE real zpd_cast_f32(real x) { return (float)x; }
+
 #endif

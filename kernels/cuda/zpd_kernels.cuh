@@ -1,7 +1,7 @@
 /* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES:
  * attention on tensor cores where the arch has them for the dtype: bf16 and f16 since sm_80, f16 on sm_70 and sm_72.
- * ZPD_ADAFACTOR, ZPD_MUON: what these optimizers need, which others' images leave out; ZPD_DECODE: what trainers do
- * that continue texts position by position, which have no attention on tensor cores. */
+ * ZPD_ADAFACTOR, ZPD_MUON, ZPD_ONE_BIT_LAMB, ZPD_ZERO_ONE_ADAM: what these optimizers need, which others' images leave
+ * out; ZPD_DECODE: what trainers do that continue texts position by position, which have no attention on tensor cores. */
 #if !defined(ZPD_TENSOR_CORES)
 #elif defined(ZPD_HOST) || __CUDA_ARCH__ >= 800
 #define ZPD_ATTENTION_ON_TENSOR_CORES
@@ -20,6 +20,12 @@
 #include "zpd_adafactor.cuh"
 #endif
 #include "zpd_compress.cuh"
+#ifdef ZPD_ONE_BIT_LAMB
+#include "zpd_compress_lamb.cuh"
+#endif
+#ifdef ZPD_ZERO_ONE_ADAM
+#include "zpd_compress_local.cuh"
+#endif
 #include "zpd_cross_entropy.cuh"
 #include "zpd_experts.cuh"
 #include "zpd_flat.cuh"
@@ -35,4 +41,5 @@
 #include "zpd_reduce.cuh"
 #include "zpd_squared_error.cuh"
 #include "zpd_transpose.cuh"
+#include "zpd_unfold.cuh"
 #endif

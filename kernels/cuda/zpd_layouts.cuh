@@ -11,9 +11,21 @@
 
 ZPD_DEVICE zpd_int zpd_min(zpd_int x, zpd_int y) { return x < y ? x : y; }
 
-/* Positions of the sample of this block that are there. */
+/* Keys of a sample. Those of another sequence than the queries cost nothing in a model that has none: its text has no
+ * ZPD_CROSS. */
+#ifdef ZPD_CROSS
+ZPD_DEVICE zpd_int zpd_keys_of_sample(const zpd_attention &a) { return a.keys ? a.keys : a.S; }
+/* Queries that are there beside `length` keys: as many in their own sequence, all of them before another one. */
+ZPD_DEVICE int zpd_query_length(const zpd_attention &a, int length) { return a.keys && length > 0 ? (int)a.S : length; }
+#else
+ZPD_DEVICE zpd_int zpd_keys_of_sample(const zpd_attention &a) { return a.S; }
+ZPD_DEVICE int zpd_query_length(const zpd_attention &, int length) { return length; }
+#endif
+
+/* Keys of the sample of this block that are there. */
 ZPD_DEVICE int zpd_length(const zpd_attention &a) {
-  return (int)(a.lengths ? zpd_min(a.S, a.lengths[blockIdx.z]) : a.S);
+  const zpd_int keys = zpd_keys_of_sample(a);
+  return (int)(a.lengths ? zpd_min(keys, a.lengths[blockIdx.z]) : keys);
 }
 
 /* Windows of tokens cost nothing in a model that has none: its text has no ZPD_WINDOWS. */

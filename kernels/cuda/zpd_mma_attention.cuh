@@ -8,6 +8,7 @@
 #ifndef ZPD_MMA_ATTENTION_CUH
 #define ZPD_MMA_ATTENTION_CUH
 
+#include "zpd_drop.cuh"
 #include "zpd_mma_tile.cuh"
 #include "zpd_scores.cuh"
 
@@ -22,15 +23,20 @@ ZPD_CONSTANT int zpd_mma_held(int kind, int columns, int rows, int m) {
   (void)rows;
   return kind == ZPD_MMA_FORWARD ? columns <= 128 && m == 1 : columns <= 32 ? 2 : 0;
 #else
+#if defined(ZPD_DROPOUT) || defined(ZPD_BIAS)
+  const int fewer = 1; /* random numbers and biases take registers */
+#else
+  const int fewer = 0;
+#endif
 #if !defined(ZPD_HOST) && __CUDA_ARCH__ >= 1000
   const int wide_kv = 0;
 #else
-  const int wide_kv = 1;
+  const int wide_kv = 1 - fewer;
 #endif
-  if (kind == ZPD_MMA_FORWARD) return columns <= 64 || (columns <= 128 && m == 1);
-  if (m > 1) return 1;
+  if (kind == ZPD_MMA_FORWARD) return (columns <= 64 && !fewer) || (columns <= 128 && m == 1);
+  if (m > 1) return 1 - fewer;
   if (columns <= 64) return 2;
-  return columns > 128 || rows != 64 ? 0 : kind == ZPD_MMA_GRAD_Q ? 2 : wide_kv;
+  return columns > 128 || rows != 64 ? 0 : kind != ZPD_MMA_GRAD_KV ? 2 - fewer : wide_kv;
 #endif
 }
 
@@ -38,6 +44,7 @@ ZPD_CONSTANT int zpd_mma_held(int kind, int columns, int rows, int m) {
 template <int KIND_, int ROWS_> struct zpd_shape {
   enum {
     KIND = KIND_,
+    SUMS_BIAS = KIND_ == ZPD_MMA_GRAD_Q_BIAS,
     ROWS = ROWS_,
     STEP = zpd_mma_step(KIND, ZPD_HEAD, ROWS),
     STAGES = zpd_mma_stages(KIND, ZPD_HEAD, ROWS, ZPD_MMA_MOST_BYTES),
@@ -93,7 +100,7 @@ ZPD_DEVICE void zpd_each_step(zpd_walk<SHAPE::UNIT> &walk, unsigned char *stages
 /* The tile of a block of queries. Causal: the last ones have the most keys, so they come first. */
 template <class SHAPE> struct zpd_query_block {
   int first, head, kv_head; /* first query */
-  int length;               /* positions of the sample that are there, none in a head of padding */
+  int length, queries;      /* keys and queries of the sample that are there, none in a head of padding */
   int my_first, last_key;   /* of the warp; the last key that any of its queries sees, -1: it has none */
   int full_key;             /* the last key that all of its queries see, */
   int full_from;            /* and the first */
@@ -104,9 +111,10 @@ template <class SHAPE> struct zpd_query_block {
     head = blockIdx.y;
     kv_head = head / ((int)a.H / (int)a.G);
     length = kv_head < a.kv_heads_valid ? zpd_length(a) : 0;
+    queries = zpd_query_length(a, length);
     my_first = first + SHAPE::my_row();
-    const int end = (int)zpd_min(length, my_first + 16 * SHAPE::M);
-    last_key = my_first >= length ? -1 : a.causal ? end - 1 : length - 1;
+    const int end = (int)zpd_min(queries, my_first + 16 * SHAPE::M);
+    last_key = my_first >= queries ? -1 : a.causal ? end - 1 : length - 1;
     full_key = a.causal ? (int)zpd_min(my_first, length - 1) : length - 1;
     full_from = 0;
     if (zpd_window(a) > 0) narrow(a, end - 1);
@@ -132,6 +140,30 @@ template <class SHAPE> struct zpd_query_block {
     return walk;
   }
 };
+
+#ifdef ZPD_DROPOUT
+/* Which keys of a step the rows of fragment m keep. Two lanes of a row have four neighbouring keys: each of them draws
+ * for one half of the rows. */
+template <class SHAPE> struct zpd_kept_keys {
+  static_assert(SHAPE::N <= 8, "four bits for eight columns");
+  unsigned word[2]; /* by half */
+
+  __device__ __forceinline__ void draw(const zpd_attention &a, const zpd_query_block<SHAPE> &t,
+                                       const zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> &step, int m) {
+    const int half = zpd_place() % 2, query = t.query(m, half);
+    unsigned bits = 0;
+    ZPD_EACH (n, SHAPE::N)
+      bits |= zpd_keep_four(a, t.head, query, step.row(SHAPE::my_column() + 8 * n + zpd_place() / 2 * 4)) << 4 * n;
+    const unsigned other = __shfl_xor_sync(0xffffffffu, bits, ZPD_MATE);
+    word[0] = half == 0 ? bits : other;
+    word[1] = half == 0 ? other : bits;
+  }
+  /* What element i of the fragment's n-th eight columns weighs. */
+  __device__ __forceinline__ float factor(const zpd_attention &a, int n, int i) const {
+    return word[i / 2] >> (4 * n + zpd_place() % 2 * 2 + i % 2) & 1 ? (float)a.more : 0;
+  }
+};
+#endif
 
 /* ---- forward ---- */
 
@@ -260,14 +292,14 @@ ZPD_DEVICE void zpd_store_softmax(const zpd_attention &a, const zpd_query_block<
   if (SHAPE::my_column() != 0 || zpd_place() != 0) return;
   ZPD_EACH (m, SHAPE::M)
     ZPD_EACH (half, 2)
-      if (t.query(m, half) < t.length)
+      if (t.query(m, half) < t.queries)
         ((float *)a.lse)[((zpd_int)blockIdx.z * a.S + t.query(m, half)) * a.H + t.head] =
             (s.max[m][half] * c + zpd_log2(s.sum[m][half])) * ZPD_LN2;
 }
 
 /* Positions that are not there have 0. */
 template <class SHAPE> ZPD_DEVICE void zpd_clear_softmax(const zpd_attention &a, const zpd_query_block<SHAPE> &t) {
-  const int begin = t.length > t.first ? t.length : t.first, end = (int)zpd_min(a.S, t.first + SHAPE::ROWS);
+  const int begin = t.queries > t.first ? t.queries : t.first, end = (int)zpd_min(a.S, t.first + SHAPE::ROWS);
   for (int row = begin + (int)threadIdx.x; row < end; row += ZPD_MMA_THREADS)
     ((float *)a.lse)[((zpd_int)blockIdx.z * a.S + row) * a.H + t.head] = 0;
 }
@@ -277,12 +309,12 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
   enum { M = SHAPE::M, N = SHAPE::N };
   zpd_query_block<SHAPE> t;
   t.begin(a);
-  zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, (int)a.S, a.o, a.o_ld, t.head), t.first, t.length);
+  zpd_clear_tile<SHAPE::ROWS>(zpd_head_of(a, (int)a.S, a.o, a.o_ld, t.head), t.first, t.queries);
   zpd_clear_softmax(a, t);
-  if (t.first >= t.length) return;
-  const zpd_head_view q = zpd_head_of(a, t.length, a.q, a.q_ld, t.head),
-                      k = zpd_head_of(a, t.length, a.k, a.k_ld, t.kv_head),
-                      v = zpd_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
+  if (t.first >= t.queries) return;
+  const zpd_head_view q = zpd_head_of(a, t.queries, a.q, a.q_ld, t.head),
+                      k = zpd_kv_head_of(a, t.length, a.k, a.k_ld, t.kv_head),
+                      v = zpd_kv_head_of(a, t.length, a.v, a.v_ld, t.kv_head);
   const zpd_lane_view mine = zpd_lane_view_of(k, v);
   unsigned char *stages = shared + SHAPE::TILE_BYTES;
   const float c = a.scale == 0 ? 1e-30f : fabsf((float)(a.scale * ZPD_LOG2E));
@@ -321,11 +353,21 @@ template <class SHAPE> ZPD_DEVICE void zpd_mma_forward_of(const zpd_attention &a
         if (!step.template inside<8 * N>(SHAPE::my_column(), t.full_from, t.full_key)) zpd_hide(a, t, step, score);
         zpd_online_bases<SHAPE>(c, s, score, o);
         zpd_online_powers<SHAPE>(c, s, score);
+#ifdef ZPD_DROPOUT
+        if (zpd_drops(a)) {
+          zpd_kept_keys<SHAPE> kept;
+          ZPD_EACH (m, M) {
+            kept.draw(a, t, step, m);
+            ZPD_EACH (n, N)
+              ZPD_EACH (i, 4) score[m][n][i] *= kept.factor(a, n, i);
+          }
+        }
+#endif
         zpd_add_product<M, N>(o, score, at + SHAPE::OTHER_BYTES + SHAPE::my_column() * ZPD_ROW_BYTES);
       });
   zpd_join_softmax<SHAPE>(c, s, factor, (float *)stages);
   zpd_store_softmax(a, t, c, s);
-  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, o, factor, zpd_head_of(a, t.length, a.o, a.o_ld, t.head),
+  zpd_store_sums<M, SHAPE::WM>(shared, (float *)stages, o, factor, zpd_head_of(a, t.queries, a.o, a.o_ld, t.head),
                                t.first);
 }
 

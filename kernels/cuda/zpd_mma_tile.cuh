@@ -41,15 +41,16 @@ ZPD_DEVICE int zpd_mma_lane() { return threadIdx.x % ZPD_WARP; }
 ZPD_DEVICE int zpd_swap(int row) { return row / ZPD_SAME_ROWS % ZPD_SWAPPED ^ row / 8 % 2 * ZPD_SWAP_EIGHTS; }
 
 /* Rows g and g + 8 of each 16 are a lane's, and columns 2 t and 2 t + 1 of each 8. The four lanes of a row are those
- * that differ in the bits ZPD_MATE and 2 ZPD_MATE. */
+ * that differ in the bits ZPD_MATE and 2 ZPD_MATE, the four of neighbouring rows, whose first is a multiple of four,
+ * those that differ in ZPD_NEIGHBOUR, a row, and ZPD_SECOND_NEIGHBOUR, two. */
 #ifdef ZPD_QUAD_PAIRS
-enum { ZPD_MATE = 2 };
+enum { ZPD_MATE = 2, ZPD_NEIGHBOUR = 1, ZPD_SECOND_NEIGHBOUR = 16 };
 ZPD_DEVICE int zpd_group() {
   const int lane = zpd_mma_lane();
   return lane % 2 + lane / 16 * 2 + lane / 8 % 2 * 4;
 }
 #else
-enum { ZPD_MATE = 1 };
+enum { ZPD_MATE = 1, ZPD_NEIGHBOUR = 4, ZPD_SECOND_NEIGHBOUR = 8 };
 ZPD_DEVICE int zpd_group() { return zpd_mma_lane() / 4; }
 #endif
 ZPD_DEVICE int zpd_place() { return zpd_mma_lane() / ZPD_MATE % 4; }
@@ -64,10 +65,19 @@ struct zpd_head_view {
   bool chunks; /* whole ones: rows begin where 16 bytes may be moved at once, and end so */
 };
 
-ZPD_DEVICE zpd_head_view zpd_head_of(const zpd_attention &a, int rows, const void *x, zpd_int ld, int head) {
-  const elem *at = (const elem *)x + (zpd_int)blockIdx.z * a.S * ld + (zpd_int)head * a.hd;
+ZPD_DEVICE zpd_head_view zpd_head_at(const zpd_attention &a, zpd_int first_row, int rows, const void *x, zpd_int ld,
+                                     int head) {
+  const elem *at = (const elem *)x + first_row * ld + (zpd_int)head * a.hd;
   const zpd_head_view view = {at, ld, rows, (int)a.hd, (zpd_uint)at % 16 == 0 && ld % 8 == 0 && a.hd % 8 == 0};
   return view;
+}
+
+/* From the first query or key of the block's sample on. */
+ZPD_DEVICE zpd_head_view zpd_head_of(const zpd_attention &a, int rows, const void *x, zpd_int ld, int head) {
+  return zpd_head_at(a, (zpd_int)blockIdx.z * a.S, rows, x, ld, head);
+}
+ZPD_DEVICE zpd_head_view zpd_kv_head_of(const zpd_attention &a, int rows, const void *x, zpd_int ld, int head) {
+  return zpd_head_at(a, (zpd_int)blockIdx.z * zpd_keys_of_sample(a), rows, x, ld, head);
 }
 
 #ifdef ZPD_QUAD_PAIRS

@@ -4,7 +4,7 @@
 #ifndef ZPD_ROWS_CUH
 #define ZPD_ROWS_CUH
 
-#include "zpd_device.h"
+#include "zpd_philox.cuh"
 
 /* ---- over a warp: every lane gives x and gets the same result ---- */
 
@@ -128,24 +128,13 @@ ZPD_DEVICE zpd_stream zpd_stream_of_row(const zpd_rows &a, zpd_uint stream, unsi
   return s;
 }
 
-/* Word element % 4 of Philox4x32-10 (Salmon et al., SC 2011) at counter (element / 4, stream and instance, sample,
- * step). */
+/* Word element % 4 of zpk_philox at counter (element / 4, stream and instance, sample, step). */
 ZPD_DEVICE unsigned zpd_random_word(const zpd_stream &s, int column) {
   zpd_uint element = s.element + (zpd_uint)column;
-  unsigned x0 = (unsigned)(element / 4), x1 = s.stream_instance, x2 = s.sample, x3 = s.step;
-  unsigned key0 = s.key0, key1 = s.key1;
-#pragma unroll
-  for (int round = 0; round < 10; round++) {
-    zpd_uint p = (zpd_uint)0xD2511F53u * x0, q = (zpd_uint)0xCD9E8D57u * x2;
-    x0 = (unsigned)(q >> 32) ^ x1 ^ key0;
-    x1 = (unsigned)q;
-    x2 = (unsigned)(p >> 32) ^ x3 ^ key1;
-    x3 = (unsigned)p;
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
+  unsigned x[4] = {(unsigned)(element / 4), s.stream_instance, s.sample, s.step};
+  zpd_philox(x, s.key0, s.key1);
   unsigned word = (unsigned)element & 3;
-  return word < 2 ? word == 0 ? x0 : x1 : word == 2 ? x2 : x3;
+  return word < 2 ? word == 0 ? x[0] : x[1] : word == 2 ? x[2] : x[3];
 }
 
 /* ---- rotary pairs: column i of the first half of a head with column i of the second, or neighbours ---- */

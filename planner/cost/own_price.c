@@ -51,9 +51,19 @@ static double excess(const zp_op_attr *attr, double sequence) {
   return attr->window ? (1 + TILE / (double)attr->window) / (1 + TILE / sequence) : 1;
 }
 
-static double attention_s(const own *o, const zp_step *step) {
+/* Dropout and relative biases. */
+static double score_extras_s(const own *o, const zp_step *step, bool backward) {
+  enum { FORWARD = 4, BACKWARD = 10 }; /* for a pair and a column, as zp_node_flop counts */
   const zp_op_attr *attr = &step->node->attr;
-  bool backward = step->op == ZP_OP_ATTENTION_GRAD;
+  zp_score_extras extras = {.pairs = step->flop / (double)((backward ? BACKWARD : FORWARD) * attr->head_size),
+                            .drops = attr->rate > 0,
+                            .bias = attr->max_distance > 0,
+                            .sums_bias = step->sums.len > 0};
+  return zp_cost_score_extras(o->machine, &extras, backward, o->work);
+}
+
+static double products_s(const own *o, const zp_step *step, bool backward) {
+  const zp_op_attr *attr = &step->node->attr;
   if (o->tensor_head == 0)
     return zp_cost_own_attention(o->machine, step->flop * excess(attr, (double)in_shape(o, step, 0)->dim[1]),
                                  step->bytes, backward, o->work);
@@ -66,10 +76,16 @@ static double attention_s(const own *o, const zp_step *step) {
                               .float_bytes = o->lowered->compute_bytes,
                               .causal = attr->causal,
                               .layout = attr->layout,
-                              .window = attr->window};
-  /* Keys of another sequence: as many times what it takes with those of the queries'. */
-  double sequences = (double)in_shape(o, step, 1)->dim[1] / (double)shape.sequence;
-  return sequences * zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
+                              .window = attr->window,
+                              .keys = attr->cross ? in_shape(o, step, 1)->dim[1] : 0,
+                              .sums_bias = backward && step->sums.len > 0};
+  return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
+}
+
+static double attention_s(const own *o, const zp_step *step) {
+  bool backward = step->op == ZP_OP_ATTENTION_GRAD;
+  double seconds = products_s(o, step, backward);
+  return seconds + score_extras_s(o, step, backward);
 }
 
 /* Bytes of the sums over columns of one chunk of rows. */

@@ -112,7 +112,9 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
   procedure->cost_s = 0;
   for (int i = 0; i < procedure->steps.len; i++) {
     zp_step *step = &procedure->steps.data[i];
-    step->cost_s = p->own && !zp_cost_is_comm(step) ? own_step_s(p, step) : step_s(p, step);
+    step->cost_s = step->hands_on                     ? 0 /* once a chunk: moves/stream_ends.c */
+                   : p->own && !zp_cost_is_comm(step) ? own_step_s(p, step)
+                                                      : step_s(p, step);
     procedure->cost_s += step->cost_s;
   }
 }

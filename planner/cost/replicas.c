@@ -27,13 +27,13 @@ static void add_bucket(void *user, const zp_move *m) {
   sums *to = user;
   zp_move_end peers = zp_move_peers(m);
   bool spread = peers == ZP_END_REPLICAS, gather = m->when == ZP_WHEN_AFTER_UPDATE;
-  if (m->warmup) return; /* not priced */
+  if (m->share == 0) return; /* not priced */
   to->beside |= m->when == ZP_WHEN_BESIDE_BACKWARD;
   if (m->way == ZP_WAY_COPY) return; /* zp_cost_step_end has them, of the same share of all units */
   if (!to->known[spread]) to->link[spread] = zp_cost_link_of(to->machine, to->choice, peers);
   to->known[spread] = true;
   *(gather ? &to->gathers : &to->reduces) = true;
-  *(gather ? &to->gather_s : &to->reduce_s) += to->count * zp_cost_collective(&to->link[spread], m);
+  *(gather ? &to->gather_s : &to->reduce_s) += m->share * to->count * zp_cost_collective(&to->link[spread], m);
 }
 
 static void add_unit(sums *to, zp_move_scope *scope, int run, zp_bucket_choice buckets, double count) {

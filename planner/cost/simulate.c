@@ -101,6 +101,7 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   for (int s = 0; s < run->stages; s++) {
     zp_stage_time time = zp_cost_stage_time(run, s);
     zp_step_end end = end_of_stage(program, machine, s, zp_cost_beside(&program->choice, &time));
+    zp_cost_expose_delayed(&end, program, machine, s, &time);
     double reduce = end.reduce_s;
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;

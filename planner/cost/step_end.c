@@ -1,9 +1,10 @@
 /* The end of a step: gradients over the data ranks, tied gradients over their stages, the update, and with ZeRO 1 and 2
- * the weights back. What moves, and when, is the list's (zplan/moves.h); 1-bit Adam's steps before the variance
- * freezes, which sum gradients, are not priced.
+ * the weights back. What moves, and when, is the list's (zplan/moves.h); what only a share of the steps has counts by
+ * it, so a price is of 0/1 Adam's average step. 1-bit Adam's steps before the variance freezes are not priced.
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
+ * LAMB and Adafactor pass twice, one after the other.
  * Records of 1-bit Adam that the host packs and averages are added to these, as if they moved beside the pieces.
  * Copying weights up reads them from host memory once more. Gradients that lie on the host are read for the norm before
  * any of this, because clipping needs the norm first. The device updates its own share meanwhile. Left out: the scalar
@@ -18,20 +19,22 @@ typedef struct ending {
   const zp_choice *choice;
   bool sums;   /* collectives, too */
   bool leaves; /* something is off the device */
-  int64_t norm[ZP_QUEUE_COUNT], on_host[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
+  int64_t norm[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
+  int64_t on_host[ZP_QUEUE_COUNT], lengths[ZP_QUEUE_COUNT];           /* of the update, of a pass before it */
+  int64_t beside_next;
   int64_t beside_sums[ZP_QUEUE_COUNT], beside_gather[ZP_QUEUE_COUNT]; /* bucket by bucket, beside the collectives */
   double reduce_s, gather_s;
 } ending;
 
 static void add_collective(ending *e, const zp_move *m) {
   zp_group_link link = zp_cost_link_of(e->machine, e->choice, zp_move_peers(m));
-  *(m->when == ZP_WHEN_AFTER_UPDATE ? &e->gather_s : &e->reduce_s) += zp_cost_collective(&link, m);
+  *(m->when == ZP_WHEN_AFTER_UPDATE ? &e->gather_s : &e->reduce_s) += m->share * zp_cost_collective(&link, m);
 }
 
 static void add_move(void *user, const zp_move *m) {
   ending *e = user;
-  int64_t bytes = m->elements * m->element_bytes;
-  if (m->warmup) return;
+  int64_t bytes = (int64_t)(m->share * (double)(m->elements * m->element_bytes));
+  if (m->share == 0) return;
   if (m->queue == ZP_QUEUE_DATA) {
     if (e->sums) add_collective(e, m);
     return;
@@ -39,6 +42,7 @@ static void add_move(void *user, const zp_move *m) {
   e->leaves |= m->queue != ZP_QUEUE_DEVICE_MEMORY;
   switch (m->when) {
   case ZP_WHEN_AT_NORM: e->norm[m->queue] += bytes; break;
+  case ZP_WHEN_AT_HOST_LENGTHS: e->lengths[m->queue] += bytes; break;
   case ZP_WHEN_AT_HOST_UPDATE: e->on_host[m->queue] += bytes; break;
   case ZP_WHEN_AT_DEVICE_UPDATE: e->on_device[m->queue] += bytes; break;
   case ZP_WHEN_AFTER_BACKWARD:
@@ -46,6 +50,7 @@ static void add_move(void *user, const zp_move *m) {
     e->beside_sums[m->queue] += bytes;
     break;
   case ZP_WHEN_AFTER_UPDATE: e->beside_gather[m->queue] += bytes; break;
+  case ZP_WHEN_BESIDE_NEXT: e->beside_next += bytes; break; /* of host memory */
   default: break;
   }
 }
@@ -77,10 +82,10 @@ static double moved_update_s(const ending *e, const zp_host_rates *rates) {
   return fmax(zp_cost_moving(pcie, rates->pcie_bytes_per_s), disk);
 }
 
-/* Time of the share that is updated on the host. `buckets`: how many pieces it goes through in; *pieces_s: all of them
- * on the slowest link alone. */
-static double host_update_s(const ending *e, const zp_host_rates *rates, double buckets, double *pieces_s) {
-  const int64_t *bytes = e->on_host;
+/* Time of a pass over the share that is updated on the host. `buckets`: how many pieces it goes through in; *pieces_s
+ * grows by all of them on the slowest link alone. */
+static double host_pass_s(const int64_t bytes[ZP_QUEUE_COUNT], const zp_host_rates *rates, double buckets,
+                          double *pieces_s) {
   const double part[] = {zp_cost_moving((double)bytes[ZP_QUEUE_DOWN], rates->pcie_bytes_per_s),
                          zp_cost_moving((double)bytes[ZP_QUEUE_UP], rates->pcie_bytes_per_s),
                          zp_cost_moving((double)bytes[ZP_QUEUE_HOST_MEMORY], rates->host_bytes_per_s),
@@ -91,7 +96,7 @@ static double host_update_s(const ending *e, const zp_host_rates *rates, double 
     longest = fmax(longest, part[i]);
     sum += part[i];
   }
-  *pieces_s = longest;
+  *pieces_s += longest;
   return longest > 0 ? longest + (sum - longest) / buckets : 0;
 }
 
@@ -122,12 +127,13 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
   if (e->packed > 0) end.optimizer_s += zp_cost_memory_bound(machine, (double)e->packed, 0);
   if (!e->leaves) return end;
   zp_host_rates rates = zp_cost_host_rates(machine);
+  end.delayed_s = zp_cost_moving((double)e->beside_next, rates.host_bytes_per_s);
   end.reduce_s = beside_buckets_s(&rates, e->reduce_s, e->beside_sums);
   end.gather_s = beside_buckets_s(&rates, e->gather_s, e->beside_gather);
   double norm = fmax(zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s),
                      zp_cost_moving((double)e->norm[ZP_QUEUE_READ], rates.read_bytes_per_s));
-  double pieces;
-  double update = host_update_s(e, &rates, count_buckets(lowered, flat_elements), &pieces);
+  double pieces = 0, buckets = count_buckets(lowered, flat_elements);
+  double update = host_pass_s(e->lengths, &rates, buckets, &pieces) + host_pass_s(e->on_host, &rates, buckets, &pieces);
   double moved = moved_update_s(e, &rates);
   end.offload_s = fmax(0, norm + update - end.optimizer_s) + moved;
   end.least_offload_s = fmax(0, norm + pieces - end.optimizer_s) + moved;

@@ -44,6 +44,12 @@ zp_attention_tile zp_attention_tile_of(zp_tensor_kernel kernel, int64_t head, in
   return t;
 }
 
+static zp_attention_tile tile_of(zp_tensor_kernel kernel, const zp_attention_shape *s) {
+  enum { BIAS_ROWS = 64 };
+  bool bias = s->sums_bias && kernel == ZP_TENSOR_GRAD_Q;
+  return zp_attention_tile_of(kernel, s->head, s->layout ? s->layout->block : bias ? BIAS_ROWS : 0);
+}
+
 /* Products of a pair of query and key with a head's columns. Sums of dV and dK for more than 128 columns do not fit
  * into registers together: scores are computed once for each. */
 static int products(zp_tensor_kernel kernel, int64_t head) {
@@ -70,8 +76,15 @@ static int64_t window_begin(const zp_attention_shape *s, int64_t first, int64_t 
   return s->window > 0 && first >= s->window ? (first - s->window + 1) / size * size : 0;
 }
 
-static int64_t window_end(const zp_attention_shape *s, int64_t last) {
-  return s->window > 0 && last + s->window < s->sequence ? last + s->window : s->sequence;
+static int64_t keys_of(const zp_attention_shape *s) { return s->keys ? s->keys : s->sequence; }
+
+/* Positions that tiles are of, and those of the other side. */
+static int64_t tiled(const walk *w) { return w->over_queries ? keys_of(w->shape) : w->shape->sequence; }
+static int64_t walked(const walk *w) { return w->over_queries ? w->shape->sequence : keys_of(w->shape); }
+
+static int64_t window_end(const walk *w, int64_t last) {
+  int64_t window = w->shape->window;
+  return window > 0 && last + window < walked(w) ? last + window : walked(w);
 }
 
 /* Parts of those from `from` on that lie before the windows of all rows of a warp from `mine` on. */
@@ -82,17 +95,17 @@ static int64_t past_parts(const walk *w, int64_t mine, int64_t from) {
 
 /* The parts that a warp whose rows begin at `mine` computes with, of rows from .. to - 1 of the other side. */
 static int64_t seen_parts(const walk *w, int64_t mine, int64_t from, int64_t to) {
-  int64_t end = w->shape->sequence, all;
+  int64_t end = tiled(w), all;
   bool causal = w->shape->causal;
   if (mine >= end) return 0;
   if (w->over_queries) { /* none before a part whose last query sees its first key */
     int64_t before = causal && mine > from ? (mine - from) / w->part : past_parts(w, mine, from);
-    int64_t last = window_end(w->shape, mine + w->warp_rows - 1);
+    int64_t last = window_end(w, mine + w->warp_rows - 1);
     all = parts_of(from, to < last ? to : last, w->part);
     return all > before ? all - before : 0;
   }
   int64_t last = causal && mine + w->warp_rows < end ? mine + w->warp_rows : end;
-  if (!causal) last = window_end(w->shape, (mine + w->warp_rows < end ? mine + w->warp_rows : end) - 1);
+  if (!causal) last = window_end(w, (mine + w->warp_rows < end ? mine + w->warp_rows : end) - 1);
   return parts_of(from, to < last ? to : last, w->part) - past_parts(w, mine, from);
 }
 
@@ -105,7 +118,7 @@ typedef struct pairs {
 static pairs pairs_of_tile(const walk *w, int set, int64_t first) {
   const zp_attention_shape *s = w->shape;
   int64_t low = s->causal && w->over_queries ? first : window_begin(s, first, w->tile.step), units = 0, seen = 0;
-  int64_t end = window_end(s, first + w->tile.rows - 1);
+  int64_t end = window_end(w, first + w->tile.rows - 1);
   if (s->causal && !w->over_queries && first + w->tile.rows < end) end = first + w->tile.rows;
   const zp_pair_set *seen_of = s->layout ? &s->layout->set[set] : NULL;
   const zp_block_list *list = seen_of ? w->over_queries ? &seen_of->queries : &seen_of->keys : NULL;
@@ -128,7 +141,7 @@ static void add_blocks(const walk *w, int set, int sets, zp_attention_walk *sum)
   int64_t group = w->over_queries ? s->heads / s->kv_heads : 1, blocks = 0;
   int64_t from = s->layout ? zp_layout_longest(s->layout, s->heads).first_head : 0;
   for (int64_t h = from; h < from + s->heads; h += group) blocks += h % sets == set;
-  for (int64_t first = 0; first < s->sequence && blocks > 0; first += w->tile.rows) {
+  for (int64_t first = 0; first < tiled(w) && blocks > 0; first += w->tile.rows) {
     pairs all = {0};
     for (int64_t h = 0; h < group; h++) {
       pairs p = pairs_of_tile(w, (int)((set + h) % sets), first);
@@ -145,14 +158,13 @@ zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attenti
   assert(shape->samples >= 1 && shape->kv_heads >= 1 && shape->sequence >= 1 && shape->width <= shape->head);
   assert(shape->float_bytes == 2 && !(shape->layout && shape->layout->causal != shape->causal));
   assert(shape->window >= 0 && !(shape->layout && shape->window));
-  walk w = {.shape = shape,
-            .tile = zp_attention_tile_of(kernel, shape->head, shape->layout ? shape->layout->block : 0),
-            .over_queries = kernel == ZP_TENSOR_GRAD_KV};
+  assert(!shape->keys || !(shape->causal || shape->window || shape->layout));
+  walk w = {.shape = shape, .tile = tile_of(kernel, shape), .over_queries = kernel == ZP_TENSOR_GRAD_KV};
   int64_t row_warps = WARPS / w.tile.sharers, heads = w.over_queries ? shape->kv_heads : shape->heads;
   w.warp_rows = w.tile.rows / row_warps;
   w.part = w.tile.step / w.tile.sharers;
   w.unit = w.tile.rows < 64 ? w.tile.rows : w.tile.step;
-  zp_attention_walk sum = {.blocks = (double)(heads * ceil_div(shape->sequence, w.tile.rows) * shape->samples)};
+  zp_attention_walk sum = {.blocks = (double)(heads * ceil_div(tiled(&w), w.tile.rows) * shape->samples)};
   int sets = shape->layout ? shape->layout->sets : 1;
   for (int set = 0; set < sets; set++) add_blocks(&w, set, sets, &sum);
   double flop = 2.0 * (double)columns_of(shape->head) * products(kernel, shape->head);
@@ -166,7 +178,7 @@ zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attenti
 
 /* What every block does besides its steps, as FLOP. */
 static double fill_flop(zp_tensor_kernel kernel, const zp_attention_shape *s, double blocks) {
-  double rows = (double)zp_attention_tile_of(kernel, s->head, s->layout ? s->layout->block : 0).rows;
+  double rows = (double)tile_of(kernel, s).rows;
   return blocks * rows * zp_cost_constant(ZP_COST_OWN_MMA_FILL) * 2 * (double)columns_of(s->head) *
          products(kernel, s->head);
 }
@@ -188,7 +200,8 @@ double zp_cost_tensor_attention(const zp_machine *machine, const zp_attention_sh
                                 zp_kernel_work *work) {
   assert(machine && s && work);
   double rows = (double)(s->samples * s->sequence), element = s->float_bytes, stat = rows * (double)s->heads * 4;
-  double q = rows * (double)(s->heads * s->width) * element, k = rows * (double)(s->kv_heads * s->width) * element;
+  double q = rows * (double)(s->heads * s->width) * element,
+         k = (double)(s->samples * keys_of(s) * s->kv_heads * s->width) * element;
   double facts = rows * (double)s->heads * FACT_BYTES, seconds = 0;
   *work = (zp_kernel_work){.kernel = backward ? ZP_KERNEL_ATTENTION_GRAD : ZP_KERNEL_ATTENTION,
                            .launches = backward ? 2 : 1};
@@ -200,4 +213,19 @@ double zp_cost_tensor_attention(const zp_machine *machine, const zp_attention_sh
   work->bytes = of_q + of_kv;
   seconds += kernel_s(machine, ZP_TENSOR_GRAD_Q, s, of_q, &work->flop);
   return seconds + kernel_s(machine, ZP_TENSOR_GRAD_KV, s, of_kv, &work->flop);
+}
+
+/* ---- beside the products ---- */
+
+double zp_cost_score_extras(const zp_machine *machine, const zp_score_extras *x, bool backward, zp_kernel_work *work) {
+  assert(machine && x && work && x->pairs >= 0);
+  enum { KERNELS_BACKWARD = 2 };
+  double kernels = backward ? KERNELS_BACKWARD : 1, flop = 0;
+  int launches = x->bias ? 1 + (backward && x->sums_bias) : 0;
+  if (x->drops) flop += kernels * zp_cost_constant(ZP_COST_OWN_DROPOUT);
+  if (x->bias) flop += (kernels + (backward && x->sums_bias)) * zp_cost_constant(ZP_COST_OWN_RELATIVE_BIAS);
+  zp_kernel kernel = backward ? ZP_KERNEL_ATTENTION_GRAD : ZP_KERNEL_ATTENTION;
+  work->launches += launches;
+  work->flop += x->pairs * flop;
+  return launches * machine->node->device.launch_s + x->pairs * flop / zp_kernel_rate_of(machine, kernel, 0).flop_per_s;
 }

@@ -3,6 +3,7 @@
 #include <zplan/path.h>
 
 #include <assert.h>
+#include <zplan/cost.h>
 #include <zplan/plan.h>
 #include <zplan/software.h>
 #include <zplan/own_gpu.h>
@@ -165,6 +166,7 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"window_elements", s->window_elements},
                {"host_grads_in", s->host_grads_in},
                {"host_weights_out", s->host_weights_out},
+               {"host_delayed", s->host_delayed},
                {"host_state", s->host_state},
                {"host_error", s->host_error},
                {"host_server_error", s->host_server_error},
@@ -305,6 +307,16 @@ static void set_model(zp_json *o, const zp_plan *plan) {
   }
 }
 
+/* What is trained otherwise than without: how many updates the weights are behind whose gradients a step takes. */
+static void set_delayed(zp_json *o, const zp_plan *plan) {
+  const zp_train *train = &plan->spec->train;
+  if (!train->delayed) return;
+  zp_json *delayed = zp_json_set(o, "delayed_update", zp_json_object());
+  zp_json_set_int(delayed, "after", train->delay_after);
+  zp_json_set_int(delayed, "staleness", ZP_STALENESS);
+  zp_json_set_real(delayed, "host_s", zp_cost_longest_delayed(plan->program, &plan->machine));
+}
+
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   assert(plan);
   zp_json *o = zp_json_object();
@@ -317,6 +329,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));
     set_choice(o, plan, &p->choice);
     zp_json_set_int(o, "microbatches", p->microbatches);
+    set_delayed(o, plan);
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     bool kernels = zp_cost_is_own_gpu(&plan->machine);
     for (int s = 0; s < p->choice.pipeline; s++) {
@@ -330,6 +343,10 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json *traffic = zp_json_set(o, "traffic_bytes", zp_json_object());
     zp_json_set_int(traffic, "tensor", t.tensor);
     zp_json_set_int(traffic, "data", t.data);
+    if (plan->best.choice.compress) {
+      zp_json_set_int(traffic, "data_before", t.warmup_data);
+      zp_json_set_real(traffic, "data_average", t.average_data);
+    }
     zp_json_set_int(traffic, "pipeline", t.pipeline);
     zp_json_set_int(traffic, "tie", t.tie);
     zp_json_set_int(traffic, "expert", t.expert);

@@ -84,6 +84,7 @@ static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, co
   zp_json_set_int(j, "saved_bytes", x->saved_bytes);
   zp_json_set_int(j, "pending_bytes", zp_unit_pending_bytes(x, &plan->program->choice));
   zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
+  if (zp_takes_streams(x)) zp_json_set_int(j, "carry_stream_elements", x->carry_in_elements - x->carry_own_elements);
   zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
   zp_json_set(j, "forward", procedure_json(&x->forward, x, false, plan));
   if (x->loss.steps.len > 0) zp_json_set(j, "loss", procedure_json(&x->loss, x, false, plan));

@@ -177,6 +177,7 @@ typedef struct adding {
   zp_totals *t;
   uint64_t noted;                                       /* shared parameters in use */
   int64_t slot_bytes, away_bytes, pending_bytes, calls; /* of the chunk at hand */
+  uint64_t streams;
 } adding;
 
 static zp_flat most(zp_flat a, zp_flat b) {
@@ -199,7 +200,9 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   t->statistics += s->statistics * count;
   t->products_bytes = max64(t->products_bytes, s->products_bytes);
   t->reads_numbers |= s->reads_numbers;
-  t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
+  t->any_shard |= !zp_keeps_input(s);
+  for (int i = 0; i < s->graph->carry_in.len; i++)
+    if (s->carries[i].stream >= 0) a->streams |= UINT64_C(1) << s->carries[i].stream;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
   int64_t away = zp_saved_away(a->c, s->saved_bytes);
@@ -228,12 +231,16 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
   adding a = {.l = l, .c = c, .t = &t};
   for (int k = 0; k < zp_chunks(c); k++) {
     a.slot_bytes = a.away_bytes = a.pending_bytes = a.calls = 0;
+    a.streams = 0;
     for_pieces(l, part[k], add_totals, &a);
+    a.slot_bytes += zp_stream_at(l, a.streams, ZP_MOST_STREAMS);
+    t.any_stream |= a.streams != 0;
     int64_t slots = flight ? flight[k] : zp_in_flight_chunk(c, stage, k, m);
     zp_chunk chunk = {.units = part[k],
                       .slots = slots,
                       .slot_stride = a.slot_bytes,
                       .away_stride = a.away_bytes,
+                      .streams = a.streams,
                       .pending = zp_pending_chunk(c, stage, k, m),
                       .pending_stride = a.pending_bytes};
     t.slot_bytes += chunk.slots * chunk.slot_stride;
@@ -381,7 +388,8 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   runs.base.frozen += out->flat_elements;
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
-    runs.saved = runs.saved_away = runs.pending = 0;
+    runs.saved = zp_stream_at(lowered, out->chunks[k].streams, ZP_MOST_STREAMS);
+    runs.saved_away = runs.pending = 0;
     for_pieces(lowered, part[k], add_run, &runs);
   }
 }

@@ -21,10 +21,20 @@ typedef struct zp_totals {
   int64_t products_bytes; /* scratch memory of products */
   bool reads_numbers;     /* some unit: inputs that are numbers */
   bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */
+  bool any_stream;        /* streams come into some unit */
   int64_t carry_elements; /* largest tensor that flows between units */
   int64_t units;
   int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */
 } zp_totals;
+
+/* moves/signs_room.c: bytes that compressed exchanges keep, on the device and on the host; 0: nothing. here, away:
+ * elements of the state that a rank updates, on the device and off it. */
+typedef struct zp_signs_room {
+  int64_t error, server_error, fresh, momentum_before, local_sum, anchor;
+  int64_t host_error, host_server_error, host_records;
+} zp_signs_room;
+zp_signs_room zp_signs_room_of(const zp_lowered *lowered, const zp_choice *choice, int64_t flat_elements, int64_t here,
+                               int64_t away);
 
 /* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared, chunks and the
  * communicators' memory. */

@@ -107,7 +107,17 @@ static void copy_outputs(zp_lowering *l, zp_procedure *p, int *buffer_of, const 
     if (!copy[i]) continue;
     int from = zp_lower_buffer(l, p, buffer_of, f->tensors->data[i]);
     add_copy(l, p, from, flow_buffer(l, p, f, i, f->tensors->data[i]));
+    if (f->place != ZP_AT_CARRY_OUT || i >= l->graph->carry_in.len || !l->out->carries[i].passes) continue;
+    zp_step *step = &p->steps.data[p->steps.len - 1];
+    step->hands_on = true;
+    step->bytes = 0; /* once a chunk: moves/stream_ends.c */
   }
+}
+
+/* The first tensor from `i` on that comes in and is no stream; graph->carry_in.len: there is none more. */
+static int next_own(const zp_lowering *l, int i) {
+  while (i < l->graph->carry_in.len && l->out->carries[i].stream >= 0) i++;
+  return i;
 }
 
 /* A buffer for every tensor and workspace, a step for every node, and what is around them. */
@@ -124,9 +134,9 @@ static void lower_forward(zp_lowering *l, zp_procedure *p) {
   flow out = {&g->carry_out, ZP_AT_CARRY_OUT, "y"};
   bool *copy = ZP_NEW_ARRAY(l->scratch, bool, g->carry_out.len + 1);
   bind_outputs(l, p, buffer_of, &out, copy);
-  if (l->shard) { /* the first tensor stands where all of them begin */
+  if (l->shard) { /* the first tensor of its own stands where all of them begin */
     zp_step keep = {.kind = ZP_STEP_KEEP_SHARD, .workspace = -1};
-    zp_push(l->arena, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[0]));
+    zp_push(l->arena, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[next_own(l, 0)]));
     int kept = kept_shard_buffer(l, p);
     zp_push(l->arena, &keep.out, kept);
     keep.bytes = 2.0 * (double)p->buffers.data[kept].bytes;
@@ -145,27 +155,29 @@ static void lower_loss(zp_lowering *l, zp_procedure *p) {
   zp_color_transients(l->scratch, p);
 }
 
-/* Backward's input x: the argument, or gathered from the shards into a transient buffer, where several tensors are
+/* Backward's own input x: the argument, or gathered from the shards into a transient buffer, where several tensors are
  * parts of it. */
 static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
   const zp_graph *g = l->graph;
   int64_t all = l->out->carry_kept_elements * l->lowered->sharding->tensor;
   zp_step gather = {.kind = ZP_STEP_GATHER_SHARD, .workspace = -1, .comm_elements = l->out->carry_kept_elements};
   zp_push(l->arena, &gather.in, kept_shard_buffer(l, p));
-  zp_buffer whole = shaped_like(l, g->carry_in.data[0], "x");
+  int first = next_own(l, 0);
+  bool one = next_own(l, first + 1) == g->carry_in.len;
+  zp_buffer whole = shaped_like(l, g->carry_in.data[first], "x");
   whole.place = ZP_AT_TRANSIENT;
   whole.bytes = all * l->lowered->compute_bytes;
-  if (g->carry_in.len == 1)
-    whole.tensor = g->carry_in.data[0];
+  if (one)
+    whole.tensor = g->carry_in.data[first];
   else
     whole.rows = 1, whole.cols = whole.ld = all;
   int b = zp_lower_add_buffer(l, p, whole);
-  if (g->carry_in.len == 1) buffer_of[g->carry_in.data[0]] = b;
-  for (int i = 0; i < g->carry_in.len && g->carry_in.len > 1; i++) {
+  if (one) buffer_of[g->carry_in.data[first]] = b;
+  for (int i = first; i < g->carry_in.len && !one; i = next_own(l, i + 1)) {
     int tensor = g->carry_in.data[i];
     zp_buffer part = shaped_like(l, tensor, g->tensors.data[tensor].name);
     part.place = ZP_AT_TRANSIENT;
-    part.offset = zp_carried_elements(g, &g->carry_in, i, l->lowered->microbatch);
+    part.offset = l->out->carries[i].at;
     part.base = b;
     part.tensor = tensor;
     buffer_of[tensor] = zp_lower_add_buffer(l, p, part);
@@ -248,9 +260,10 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   zp_arena_mark mark = zp_arena_get_mark(scratch);
   zp_lowering l = {.arena = arena, .scratch = scratch, .lowered = lowered, .out = out};
   l.graph = out->graph = graph;
+  zp_lower_set_carries(arena, lowered, index, out);
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
   l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1 && !lowered->sharding->sequence &&
-            l.graph->carry_in.len > 0;
+            out->carry_own_elements > 0;
   out->segment = segment;
   out->uses_shared = ZP_NEW_ARRAY(arena, bool, lowered->shared.len + 1);
   for (int i = 0; i < out->graph->params.len; i++)
@@ -278,7 +291,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   int64_t t = lowered->sharding->tensor;
   out->carry_in_elements = zp_carried_elements(graph, &graph->carry_in, graph->carry_in.len, lowered->microbatch);
   out->carry_out_elements = zp_carried_elements(graph, &graph->carry_out, graph->carry_out.len, lowered->microbatch);
-  out->carry_kept_elements = l.shard ? (out->carry_in_elements + t - 1) / t : out->carry_in_elements;
+  out->carry_kept_elements = l.shard ? (out->carry_own_elements + t - 1) / t : out->carry_own_elements;
   zp_lower_find_aliases(&l);
   zp_lower_find_saved(&l);
   zp_lower_select(&l);
@@ -320,6 +333,13 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->grad_bytes = zp_software_grad_bytes(software, l->compute_bytes);
   l->average_bytes = train->ema > 0 ? l->stat_bytes : 0;
   l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
+}
+
+static void set_shares(zp_arena *scratch, zp_lowered *l, const zp_train *train) {
+  zp_intervals x = zp_train_intervals(scratch, train);
+  bool local = train->variance_every > 0 && train->steps > 0;
+  l->exchanged = local ? (double)x.exchanges / (double)train->steps : 1;
+  l->summed = local ? (double)x.sums / (double)train->steps : 0;
 }
 
 /* Tables whose rows are looked up: of embeddings, of relative biases. */
@@ -408,6 +428,8 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
   l->ties = zp_count_ties(model);
   zp_arena *scratch = zp_arena_new_beside("lower", arena);
   set_zero_first(scratch, l, model);
+  zp_lower_find_streams(arena, l);
+  set_shares(scratch, l, &spec->train);
   *reason = NULL;
   for (int s = 0; s < l->n_segments; s++) {
     const zp_graph *graph = graph_to_lower(l, s, reason);

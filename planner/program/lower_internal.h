@@ -67,14 +67,21 @@ void zp_lower_mark_deferred(zp_procedure *backward);
 /* Sets `split` of the segment, and what waits between its parts. Requires: the backward procedure, marked. */
 void zp_lower_split(zp_lowering *l);
 
+/* ---- streams.c ---- */
+/* Sets `streams` and `stream_of`. Requires: spec, sharding, microbatch. */
+void zp_lower_find_streams(zp_arena *arena, zp_lowered *lowered);
+/* Sets what a segment, or a piece of one, says of what it carries. */
+void zp_lower_set_carries(zp_arena *arena, const zp_lowered *lowered, int index, zp_segment_program *out);
+
 /* ---- lower_again.c ---- */
 /* Segment or piece `index` of l is one of `before` (may be NULL) once more, whose graph is the same. False: none is. */
 bool zp_lower_find_segment(zp_arena *arena, zp_lowered *l, int index, const zp_graph *graph,
                            const zp_lowered_list *before);
 /* Live ranges, offsets of transients, transient_bytes. Requires: all steps. */
 void zp_color_transients(zp_arena *arena, zp_procedure *p);
-/* Bytes of scratch memory of a relative bias on CPU ranks: lines of all workers (zpk_attention_bias_line), then the
- * sums of its gradient. 0: there is none. */
+/* Bytes of scratch memory of a relative bias. On CPU ranks: lines of all workers (zpk_attention_bias_line), then the
+ * sums of its gradient. On GPUs: a line a head, where its gradient is wanted the bucket of every distance, then the
+ * sums by distance of tiles of queries (zpd_bias). 0: there is none. */
 int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool backward);
 /* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */
 int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_size, int64_t group, bool backward);

@@ -160,11 +160,35 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   }
 }
 
+/* A delayed update wants optimizer state on the host, parameters on the device and gradients on either. */
+static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
+  static const struct {
+    zp_state state;
+    unsigned keep;
+    const char *why;
+  } rows[] = {{ZP_STATE_OPTIMIZER, BIT(ZP_TIER_HOST), "`delayed_update` updates on the host: \"cpu\""},
+              {ZP_STATE_GRADIENTS, NO_DISKS, "`delayed_update` keeps no gradients on disks"},
+              {ZP_STATE_PARAMS, ON_DEVICE, "`delayed_update` keeps parameters on the device"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const rule r = {.highest = ZP_TIER_NVME};
+    zp_limit *limit = &c->offload[rows[i].state];
+    unsigned keep = rows[i].keep;
+    bool written = limit->set && limit->span.file >= 0;
+    if (written) keep &= allowed(&r, limit);
+    zp_lacking lacking = {offload_keys[rows[i].state], rows[i].why, limit->span, ZP_TRAINER_NONE};
+    if (keep && (written || rows[i].state == ZP_STATE_OPTIMIZER))
+      keep_values(arena, &r, limit, keep);
+    else if (!keep)
+      zp_push(arena, &done->lacking, lacking);
+  }
+}
+
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
   if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
+  if (spec->train.delayed && !spec->cluster.node.device.is_cpu) narrow_delayed(arena, c, &done);
   for (int i = 0; i < N_RULES; i++) {
     const rule *r = &rules[i];
     if (r->trainer != spec->cluster.trainer) continue;

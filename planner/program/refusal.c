@@ -14,6 +14,12 @@ static const char *refuse_modes(const zp_choice *c) {
   return NULL;
 }
 
+const char *zp_delay_refusal(const zp_choice *choice, const zp_train *train) {
+  const zp_home *home = &choice->home[ZP_STATE_OPTIMIZER];
+  if (!train->delayed || (home->tier == ZP_TIER_HOST && home->eighths == 8)) return NULL;
+  return "delayed_update needs all of the optimizer's state on the host: offload[optimizer] = \"cpu\"";
+}
+
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   assert(choice && spec);
   const char *why = zp_schedule_refusal(choice);

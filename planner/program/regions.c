@@ -17,7 +17,8 @@
  *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
  * the master copy is that), two buckets of gradients coming, and with mixed precision two of weights going. For disks:
- * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. */
+ * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. A delayed update
+ * has all its gradients there, and the weights that it writes in their place; windows only where gradients land. */
 #include "layout_internal.h"
 
 #include <assert.h>
@@ -53,14 +54,13 @@ typedef struct held {
   int64_t here, away, gone, of_bucket;
 } held;
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 typedef struct placing {
   const zp_lowered *l;
   const zp_choice *c;
   const zp_totals *t;
   zp_stage *s;
   zp_move_room room; /* for what moves */
+  zp_signs_room signs;
   held params, grads, state;
   zp_flat bucket;
   int64_t bucket_shard; /* of one bucket: what a rank updates */
@@ -107,10 +107,9 @@ static void size_flat_buffers(placing *p) {
 
 static void place_flat_buffers(placing *p) {
   const zp_lowered *l = p->l;
-  const zp_train *train = &l->spec->train;
   zp_stage *s = p->s;
   bool mixed = l->compute_bytes == 2;
-  int moments = zp_moments(train);
+  int moments = zp_moments(&l->spec->train);
   s->at_params = region(&p->top, (p->params.here + s->frozen_shard_elements) * l->param_bytes);
   s->memory.weights = p->top;
   s->at_grads = region(&p->top, p->grads.here * l->grad_bytes);
@@ -122,19 +121,13 @@ static void place_flat_buffers(placing *p) {
   s->at_average = region(&p->top, p->state.here * l->average_bytes);
   s->statistics = p->t->statistics;
   s->at_statistics = region(&p->top, s->statistics * l->stat_bytes);
-  /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888).
-   * They are where their elements' state is: of a part the beginning, the more the earlier the part. With ZeRO 1 the
-   * state is that of the part alone, and with a master copy the second error is what that has more than the weights. */
-  int64_t owed = zp_shards_state(p->c) ? s->flat_elements : p->state.here;
-  int64_t of_a_part = mixed && zp_shards_state(p->c) ? 0 : least(p->state.here, s->flat_elements / p->c->data);
-  s->at_error = region(&p->top, p->c->compress ? owed * 4 : 0);
-  s->at_server_error = region(&p->top, p->c->compress ? of_a_part * 4 : 0);
-  int64_t followed = p->c->compress && train->optimizer == ZP_OPT_LAMB ? p->state.here * l->stat_bytes : 0;
-  s->at_fresh = region(&p->top, followed);
-  s->at_momentum_before = region(&p->top, followed);
-  int64_t local = p->c->compress && train->variance_every > 0 ? p->state.here * l->stat_bytes : 0;
-  s->at_local_sum = region(&p->top, local);
-  s->at_anchor = region(&p->top, mixed ? 0 : local); /* with a master copy that is it */
+  p->signs = zp_signs_room_of(l, p->c, s->flat_elements, p->state.here, p->state.away);
+  s->at_error = region(&p->top, p->signs.error);
+  s->at_server_error = region(&p->top, p->signs.server_error);
+  s->at_fresh = region(&p->top, p->signs.fresh);
+  s->at_momentum_before = region(&p->top, p->signs.momentum_before);
+  s->at_local_sum = region(&p->top, p->signs.local_sum);
+  s->at_anchor = region(&p->top, p->signs.anchor);
   s->memory.optimizer = p->top - before;
 }
 
@@ -218,7 +211,8 @@ static void place_buffers(placing *p, int64_t microbatches) {
   s->at_products = region(&p->top, p->t->products_bytes);
   s->at_landing = region(&p->top, landings > 0 ? (landings - 1) * s->message_stride + carry : 0);
   s->at_send_up = region(&p->top, message_bytes(s, up, carry));
-  s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
+  bool lands = c->pipeline > 1 && p->t->any_stream;
+  s->at_grad[0] = region(&p->top, up || n >= 3 || lands ? carry : 0);
   s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
   s->at_send_down = region(&p->top, message_bytes(s, down, carry));
   s->at_transient = region(&p->top, p->t->transient_bytes);
@@ -249,18 +243,6 @@ static int64_t on_host(zp_memory *m, int64_t bytes) {
   return bytes > 0 ? at : -1;
 }
 
-/* 1-bit Adam: errors of what has its state on the host, and room for its records: a worker's of all of it, or what n
- * workers sent of a part and their mean. */
-static void place_errors_away(placing *p, zp_memory *m) {
-  zp_stage *s = p->s;
-  int64_t n = p->c->data, gone = p->c->compress ? p->state.away : 0, part = least(gone, s->flat_elements / n);
-  int64_t blocks = gone / ZP_SIGNS_BLOCK, of_a_part = (n + 1) * part / ZP_SIGNS_BLOCK;
-  s->host_error = on_host(m, gone * 4);
-  s->host_server_error = on_host(m, part * 4);
-  blocks = blocks > of_a_part ? blocks : of_a_part;
-  s->host_records = on_host(m, zp_round_up(blocks * ZP_SIGNS_BLOCK_BYTES, ZP_ALIGN_BYTES));
-}
-
 /* Optimizer state, and what its update on the host works through. Only the windows that the pieces take turns in. */
 static void place_state_away(placing *p, zp_memory *m) {
   const zp_lowered *l = p->l;
@@ -273,9 +255,13 @@ static void place_state_away(placing *p, zp_memory *m) {
   s->state_offloaded = gone;
   s->grads_offloaded = p->grads.gone;
   s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
-  s->host_grads_in = on_host(m, 2 * s->window_elements * l->grad_bytes);
-  s->host_weights_out = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
-  place_errors_away(p, m);
+  bool delayed = l->spec->train.delayed && gone > 0;
+  s->host_grads_in = on_host(m, delayed && p->grads.away == 0 ? 0 : 2 * s->window_elements * l->grad_bytes);
+  s->host_weights_out = on_host(m, gone > 0 && mixed && !delayed ? 2 * window * l->param_bytes : 0);
+  s->host_delayed = on_host(m, delayed ? gone * l->grad_bytes : 0);
+  s->host_error = on_host(m, p->signs.host_error);
+  s->host_server_error = on_host(m, p->signs.host_server_error);
+  s->host_records = on_host(m, zp_round_up(p->signs.host_records, ZP_ALIGN_BYTES));
   int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, ZP_PAGE_ELEMENTS);
   s->state_windows = pieces < windows ? pieces : windows;
   s->host_state = on_host(m, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);

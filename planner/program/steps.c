@@ -16,11 +16,12 @@ static int param_use(const zp_graph *g, int tensor) {
 
 void zp_lower_place_carried(const zp_lowering *l, zp_buffer *b, zp_place place, int index) {
   const zp_graph *g = l->graph;
-  bool in = place == ZP_AT_CARRY_IN || place == ZP_AT_GRAD_OUT;
   b->place = place;
   b->index = index;
-  b->offset = zp_carried_elements(g, in ? &g->carry_in : &g->carry_out, index, l->lowered->microbatch) *
-              l->lowered->compute_bytes;
+  int64_t at = place == ZP_AT_CARRY_IN ? l->out->carries[index].at
+                                       : zp_carried_elements(g, place == ZP_AT_GRAD_OUT ? &g->carry_in : &g->carry_out,
+                                                             index, l->lowered->microbatch);
+  b->offset = at * l->lowered->compute_bytes;
 }
 
 static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tensor) {
@@ -126,8 +127,11 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
                                   node->attr.heads / node->attr.kv_heads, grad) *
                ZP_MAX_WORKERS +
            zp_attention_bias_bytes(l, node, grad);
-  if (node->op == ZP_OP_ATTENTION_GRAD && zp_tensor_core_head(l->lowered->spec) > 0)
-    return zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, positions);
+  if (attends && l->lowered->spec->cluster.trainer == ZP_TRAINER_ZPLAN)
+    return zp_attention_bias_bytes(l, node, grad) +
+           (grad && zp_tensor_core_head(l->lowered->spec) > 0
+                ? zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, positions)
+                : 0);
   return bias_sum_bytes(l, node);
 }
 

@@ -18,13 +18,19 @@ int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_si
 }
 
 int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool backward) {
+  enum { BUCKET = 4, TILE = 64, WARPS = 4 };
   int bias = zp_attention_bias(node);
   if (bias < 0) return 0;
   const zp_graph *g = l->graph;
-  int64_t positions = g->tensors.data[node->in.data[0]].shape.dim[1], buckets = g->tensors.data[bias].shape.dim[0];
+  int64_t positions = g->tensors.data[node->in.data[0]].shape.dim[1], real = l->lowered->stat_bytes;
+  int64_t rows = node->param_grad.len > 0 ? l->lowered->microbatch * node->attr.heads : 0; /* of sums */
+  if (!l->lowered->spec->cluster.node.device.is_cpu) {
+    int64_t most = node->attr.max_distance, reach = most < positions - 1 ? most : positions - 1;
+    int64_t tiles = zp_round_up(positions, TILE) / TILE * (zp_tensor_core_head(l->lowered->spec) > 0 ? WARPS : 1);
+    return 2 * positions * (node->attr.heads * real + (rows > 0 ? BUCKET : 0)) + rows * tiles * (2 * reach + 1) * real;
+  }
   int64_t line = zp_round_up(2 * positions + BLOCK, 16) * (node->attr.heads / node->attr.kv_heads) * (backward ? 2 : 1);
-  int64_t sums = node->param_grad.len > 0 ? l->lowered->microbatch * node->attr.heads * buckets : 0;
-  return (ZP_MAX_WORKERS * line + sums) * l->lowered->stat_bytes;
+  return (ZP_MAX_WORKERS * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
 }
 
 /* What cuBLASLt may use: NVIDIA's advice (cuBLAS documentation, cublasSetWorkspace), 32 MiB for Hopper and Blackwell, 4

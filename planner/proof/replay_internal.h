@@ -36,9 +36,11 @@ typedef struct zp_replay_frame {
   const zp_procedure *p;
   zp_replay_pass pass;
   int64_t j, mb;
-  int step; /* at work, for messages; -1: around the steps */
-  int64_t saved, pending, x, y, dy, dx;
-  int64_t params, gradients; /* of the rings' buffers; -1: the flat buffers are used */
+  int step;                             /* at work, for messages; -1: around the steps */
+  int64_t saved, pending, x, y, dy, dx; /* x: of the unit's own input */
+  int64_t slot;                         /* whose first bytes are the chunk's streams */
+  const zp_replay_call *next;           /* which y is the own input of; NULL: y is a message */
+  int64_t params, gradients;            /* of the rings' buffers; -1: the flat buffers are used */
 } zp_replay_frame;
 
 /* What a ring of gradients still has to give away: a unit's gradients of one micro-batch. */
@@ -98,8 +100,13 @@ bool zp_replay_want(zp_replay *r, const zp_replay_frame *frame, zp_shadow_place 
 
 /* ---- replay_walks.c ---- */
 void zp_replay_act(zp_replay *r, const zp_action *action);
-/* Where tensor i of what flows into the call, or out of it, stands when all of it begins at byte `at`. */
+/* The bytes from `at` on of tensor i of what flows into the call, or out of it. */
 zp_shadow_place zp_replay_carried(const zp_replay *r, const zp_replay_call *call, bool in, int64_t at, int i);
+/* Byte address of tensor i of what flows into the frame's call forward, or out of it; -1: nowhere. */
+int64_t zp_replay_in_at(const zp_replay *r, const zp_replay_frame *frame, int i);
+int64_t zp_replay_out_at(const zp_replay *r, const zp_replay_frame *frame, int i);
+/* What is known of tensor i of what flows before unit `unit`: units that hand it on do not change it. */
+uint64_t zp_replay_flowing(const zp_replay *r, int i, int64_t unit, int64_t mb);
 /* The message of micro-batch mb may be on its way until its buffer is wanted again, and is whole until then. No such
  * micro-batch: nothing is wanted. */
 void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb);

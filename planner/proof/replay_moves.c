@@ -32,6 +32,10 @@ static int rules_of(const zp_replay *r, rule *out) {
       {ZP_MOVE_SLOTS, ZP_WHEN_IN_UNIT, ANY, ZP_WAIT_AT_ONCE},
       {ZP_MOVE_GRADIENTS, ZP_WHEN_BESIDE_BACKWARD, ANY, ZP_WAIT_BY_NORM},
       {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ANY, ZP_WAIT_BY_NORM},
+      {ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, TIERS | ON(HOST_MEMORY), ZP_WAIT_BY_STEP},
+      {ZP_MOVE_PARAMETERS, ZP_WHEN_AT_HOST_UPDATE, TIERS | ON(HOST_MEMORY), ZP_WAIT_BY_STEP},
+      {ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_HOST_UPDATE, ANY, ZP_WAIT_BY_STEP},
+      {ZP_MOVE_OPTIMIZER, ZP_WHEN_BESIDE_NEXT, ANY, ZP_WAIT_BY_NEXT},
   };
   memcpy(out, all, sizeof all);
   return (int)(sizeof all / sizeof *all);
@@ -109,12 +113,40 @@ static void check_messages(zp_replay *r, const zp_move_list *list, bool stays) {
                    stays ? "copied" : "sent", (long long)wanted);
 }
 
+/* A delayed update changes all of the stage's state beside the next step, and nothing of it in its own; another one
+ * leaves nothing to the next step. Gradients and weights cross in either case by the end of the step (check_waits), so
+ * the next one neither writes to what is still read nor computes with weights in part. */
+static void check_delayed(zp_replay *r, const zp_move_list *list) {
+  int64_t late = 0, at_once = 0, up = 0, down = 0;
+  bool delayed = r->program->spec->train.delayed;
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    int64_t elements = m->elements * m->times * m->count;
+    if (m->when == ZP_WHEN_BESIDE_NEXT && m->what != ZP_MOVE_OPTIMIZER)
+      zp_replay_find(r, NULL, "the list of moves leaves %s to the next step", m->strategy->name);
+    if (m->when == ZP_WHEN_BESIDE_NEXT) late += elements;
+    if (m->when != ZP_WHEN_AT_HOST_UPDATE) continue;
+    at_once += m->what == ZP_MOVE_OPTIMIZER ? elements : 0;
+    up += m->queue == ZP_QUEUE_UP ? elements : 0;
+    down +=
+        m->what == ZP_MOVE_GRADIENTS && (m->queue == ZP_QUEUE_DOWN || m->queue == ZP_QUEUE_HOST_MEMORY) ? elements : 0;
+  }
+  int64_t state = r->stage->shard_elements;
+  if (!delayed && late > 0) zp_replay_find(r, NULL, "the list of moves leaves an update to the next step, unasked");
+  if (delayed && (late != state || at_once > 0))
+    zp_replay_find(r, NULL, "the list of moves updates %lld of %lld elements beside the next step", (long long)late,
+                   (long long)state);
+  if (delayed && (up != state || down != state))
+    zp_replay_find(r, NULL, "the list of moves exchanges other gradients and weights than a delayed update has");
+}
+
 void zp_replay_check_moves(zp_replay *r, const zp_move_list *list) {
   bool splits = zp_schedule_splits(r->program->choice.schedule);
   check_waits(r, list);
   check_presence(r, list, ZP_ACT_F);
   check_presence(r, list, splits ? ZP_ACT_BI : ZP_ACT_B);
   if (splits) check_presence(r, list, ZP_ACT_BW);
+  check_delayed(r, list);
   check_messages(r, list, false);
   check_messages(r, list, true);
 }

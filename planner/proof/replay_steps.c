@@ -18,7 +18,7 @@ uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int te
   }
   switch (t->role) {
   case ZP_ROLE_INPUT: return zp_replay_value(ZP_TAG_INPUT, t->index, 0, f->mb);
-  case ZP_ROLE_CARRY_IN: return zp_replay_value(ZP_TAG_CARRY, t->index, f->call->first, f->mb);
+  case ZP_ROLE_CARRY_IN: return zp_replay_flowing(r, t->index, f->call->first, f->mb);
   case ZP_ROLE_GRAD_IN: return zp_replay_value(ZP_TAG_CARRY_GRAD, t->index, f->call->end, f->mb);
   case ZP_ROLE_PARAM: {
     bool shared = r->program->spec->model->params.data[t->index].segment < 0;
@@ -38,6 +38,7 @@ static int64_t argument(int64_t all, const zp_buffer *root) { return all < 0 ? -
 static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_buffer *root) {
   const zp_stage *s = r->stage;
   int64_t base = -1;
+  bool streams = r->lowered->streams.len > 0; /* then trainers find every tensor on its own */
   switch (root->place) {
   case ZP_AT_PARAM:
   case ZP_AT_SPREAD:
@@ -47,8 +48,8 @@ static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_bu
   case ZP_AT_SAVED: base = f->saved; break;
   case ZP_AT_PENDING: base = f->pending; break;
   case ZP_AT_TRANSIENT: base = s->at_transient; break;
-  case ZP_AT_CARRY_IN: return argument(f->x, root);
-  case ZP_AT_CARRY_OUT: return argument(f->y, root);
+  case ZP_AT_CARRY_IN: return streams ? zp_replay_in_at(r, f, root->index) : argument(f->x, root);
+  case ZP_AT_CARRY_OUT: return streams ? zp_replay_out_at(r, f, root->index) : argument(f->y, root);
   case ZP_AT_GRAD_IN: return argument(f->dy, root);
   case ZP_AT_GRAD_OUT: return argument(f->dx, root);
   }
@@ -148,15 +149,16 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
 static void run_copy(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
   const zp_graph *g = f->call->seg->graph;
   const zp_ints *out = f->pass == ZP_REPLAY_FORWARD ? &g->carry_out : &g->grad_out;
-  int from = step->in.data[0], to = step->out.data[0];
+  int from = step->in.data[0], to = step->out.data[0], index = f->p->buffers.data[to].index;
   zp_replay_part part;
-  uint64_t value = zp_replay_value_of(r, f, out->data[f->p->buffers.data[to].index], &part);
+  uint64_t value = zp_replay_value_of(r, f, out->data[index], &part);
   read_operand(r, f, from, value, part);
+  if (step->hands_on && zp_replay_in_at(r, f, index) == zp_replay_out_at(r, f, index)) return;
   want_apart(r, f, step, 0);
   write_operand(r, f, to, value, (zp_replay_part){0});
 }
 
-/* The unit's input becomes the rank's shard, or comes of the shards again. */
+/* The unit's own input becomes the rank's shard, or comes of the shards again. */
 static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *step, bool keep) {
   const zp_graph *g = f->call->seg->graph;
   int from = step->in.data[0], to = step->out.data[0], whole = keep ? from : to;
@@ -165,8 +167,10 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
   if (!keep) read_operand(r, f, from, shard, (zp_replay_part){0});
   want_apart(r, f, step, 0);
   for (int i = 0; at >= 0 && i < g->carry_in.len; i++) {
-    uint64_t carry = zp_replay_value(ZP_TAG_CARRY, i, f->call->first, f->mb);
-    zp_shadow_place place = zp_replay_carried(r, f->call, true, at, i);
+    const zp_carry *c = &f->call->seg->carries[i];
+    if (c->stream >= 0) continue;
+    uint64_t carry = zp_replay_flowing(r, i, f->call->first, f->mb);
+    zp_shadow_place place = zp_replay_carried(r, f->call, true, at + c->at * r->lowered->compute_bytes, i);
     if (keep)
       zp_replay_want(r, f, place, carry, g->tensors.data[g->carry_in.data[i]].name);
     else

@@ -10,9 +10,7 @@ static bool splits(const zp_replay *r) { return zp_schedule_splits(r->program->c
 static bool saved_leave(const zp_replay *r) { return r->program->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0; }
 static int chunk_index(const zp_replay *r, const zp_replay_chunk *chunk) { return (int)(chunk - r->chunk); }
 
-static bool keeps_input(const zp_replay_call *call) {
-  return call->seg->carry_kept_elements == call->seg->carry_in_elements;
-}
+static bool keeps_input(const zp_replay_call *call) { return zp_keeps_input(call->seg); }
 
 /* Place of the micro-batch among the slots, -1: none. who: 0 finds a free one. */
 static int64_t owned(const zp_replay *r, int64_t who) {
@@ -31,14 +29,19 @@ static int64_t slot_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t
   return slots > 0 ? mb % slots : -1;
 }
 
-static int64_t area_of_slot(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+/* Where the slot begins on the device. */
+static int64_t slot_at(const zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
   const zp_stage *s = r->stage;
-  const zp_replay_call *call = &chunk->call[j];
   int64_t slot = slot_of(r, chunk, mb), at = zp_stage_slots_at(s, chunk_index(r, chunk));
-  int64_t here = call->seg->saved_bytes - zp_saved_away(&r->program->choice, call->seg->saved_bytes);
   if (slot < 0 || at < 0) return -1;
-  at += slot * (s->pooled ? s->slot_stride : s->chunks[chunk_index(r, chunk)].slot_stride);
-  return at + call->run->saved + call->i * here;
+  return at + slot * (s->pooled ? s->slot_stride : s->chunks[chunk_index(r, chunk)].slot_stride);
+}
+
+static int64_t area_of_slot(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  const zp_replay_call *call = &chunk->call[j];
+  int64_t here = call->seg->saved_bytes - zp_saved_away(&r->program->choice, call->seg->saved_bytes);
+  int64_t at = slot_at(r, chunk, mb);
+  return at < 0 ? -1 : at + call->run->saved + call->i * here;
 }
 
 static int64_t saved_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
@@ -78,13 +81,50 @@ zp_shadow_place zp_replay_carried(const zp_replay *r, const zp_replay_call *call
   const zp_ints *carry = in ? &g->carry_in : &g->carry_out;
   const zp_shape *shape = &g->tensors.data[carry->data[i]].shape;
   int64_t size = r->lowered->compute_bytes, mb = r->lowered->microbatch, row = zp_shape_cols(shape) * size;
-  return (zp_shadow_place){
-      at + zp_carried_elements(g, carry, i, mb) * size, zp_shape_elements(shape, mb) * size, row, 0, row, 0, 0};
+  return (zp_shadow_place){at, zp_shape_elements(shape, mb) * size, row, 0, row, 0, 0};
+}
+
+/* Tensor i of messages and gradients, which stand in a row from byte `at` on. */
+static zp_shadow_place in_a_row(const zp_replay *r, const zp_replay_call *call, bool in, int64_t at, int i) {
+  const zp_graph *g = call->seg->graph;
+  int64_t before = zp_carried_elements(g, in ? &g->carry_in : &g->carry_out, i, r->lowered->microbatch);
+  return zp_replay_carried(r, call, in, at + before * r->lowered->compute_bytes, i);
+}
+
+/* Tensor i of a call's input: among the streams of the slot, or in the call's own input. */
+static int64_t place_in(const zp_replay *r, const zp_replay_frame *f, const zp_replay_call *call, int64_t own, int i) {
+  const zp_carry *c = &call->seg->carries[i];
+  if (c->stream < 0) return own < 0 ? -1 : own + c->at * r->lowered->compute_bytes;
+  uint64_t streams = r->stage->chunks[chunk_index(r, f->chunk)].streams;
+  if (f->slot < 0 || !(streams >> c->stream & 1)) return -1;
+  return f->slot + zp_stream_at(r->lowered, streams, c->stream);
+}
+
+int64_t zp_replay_in_at(const zp_replay *r, const zp_replay_frame *f, int i) {
+  return place_in(r, f, f->call, f->x, i);
+}
+
+int64_t zp_replay_out_at(const zp_replay *r, const zp_replay_frame *f, int i) {
+  if (f->next) return place_in(r, f, f->next, f->y, i);
+  return f->y < 0 ? -1 : in_a_row(r, f->call, false, f->y, i).at;
+}
+
+/* Known by the first unit that it flows into unchanged. */
+uint64_t zp_replay_flowing(const zp_replay *r, int i, int64_t unit, int64_t mb) {
+  while (unit > 0) {
+    int segment;
+    int64_t iteration;
+    zp_unit(r->lowered, unit - 1, &segment, &iteration);
+    const zp_graph *g = r->lowered->segments[segment].graph;
+    if (i >= g->carry_in.len || g->carry_in.data[i] != g->carry_out.data[i]) break;
+    unit -= iteration + 1;
+  }
+  return zp_replay_value(ZP_TAG_CARRY, i, unit, mb);
 }
 
 /* What a tensor that flows before unit `unit` is known by, or its gradient. */
-static uint64_t flowing(bool up, int i, int64_t unit, int64_t mb) {
-  return zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, i, unit, mb);
+static uint64_t flowing(const zp_replay *r, bool up, int i, int64_t unit, int64_t mb) {
+  return up ? zp_replay_flowing(r, i, unit, mb) : zp_replay_value(ZP_TAG_CARRY_GRAD, i, unit, mb);
 }
 
 static int carried_tensors(const zp_replay_call *call, bool in) {
@@ -92,26 +132,40 @@ static int carried_tensors(const zp_replay_call *call, bool in) {
 }
 
 /* The call has made what flows on: from here it is known by the place between two units. */
-static void hand_on(zp_replay *r, const zp_replay_frame *f, bool up, int64_t at) {
+static void hand_on(zp_replay *r, const zp_replay_frame *f, bool up) {
   const zp_graph *g = f->call->seg->graph;
   const zp_ints *made = up ? &g->carry_out : &g->grad_out;
   zp_replay_part part;
   for (int i = 0; i < made->len; i++) {
-    zp_shadow_place place = zp_replay_carried(r, f->call, !up, at, i);
+    zp_shadow_place place =
+        up ? zp_replay_carried(r, f->call, false, zp_replay_out_at(r, f, i), i) : in_a_row(r, f->call, true, f->dx, i);
+    if (place.at < 0) {
+      zp_replay_find(r, f, "`%s` has no place behind the unit", g->tensors.data[made->data[i]].name);
+      continue;
+    }
     zp_replay_want(r, f, place, zp_replay_value_of(r, f, made->data[i], &part), g->tensors.data[made->data[i]].name);
-    zp_shadow_write(&r->device, place, flowing(up, i, up ? f->call->end : f->call->first, f->mb));
+    zp_shadow_write(&r->device, place, flowing(r, up, i, up ? f->call->end : f->call->first, f->mb));
   }
 }
 
 static void receive(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb) {
   int64_t j = up ? 0 : chunk->calls - 1;
   const zp_replay_call *call = &chunk->call[j];
-  int64_t at = up ? input_of(r, chunk, 0, mb) : gradient_of(r, chunk, j, mb);
+  bool lands = up && zp_takes_streams(call->seg); /* it is taken apart */
+  int64_t at = lands ? r->stage->at_grad[0] : up ? input_of(r, chunk, 0, mb) : gradient_of(r, chunk, j, mb);
   if ((up ? chunk->part == 0 : chunk->is_last)) return;
   if (at < 0) zp_replay_find(r, NULL, "nothing receives the message of micro-batch %lld", LL(mb));
   for (int i = 0; at >= 0 && i < carried_tensors(call, up); i++)
-    zp_shadow_write(&r->device, zp_replay_carried(r, call, up, at, i),
-                    flowing(up, i, up ? call->first : call->end, mb));
+    zp_shadow_write(&r->device, in_a_row(r, call, up, at, i), flowing(r, up, i, up ? call->first : call->end, mb));
+  zp_replay_frame f = {.chunk = chunk, .call = call, .x = input_of(r, chunk, j, mb), .slot = slot_at(r, chunk, mb)};
+  for (int i = 0; lands && at >= 0 && i < carried_tensors(call, up); i++) {
+    zp_shadow_place from = in_a_row(r, call, up, at, i);
+    int64_t to = zp_replay_in_at(r, &f, i);
+    if (to < 0)
+      zp_replay_find(r, NULL, "a part of the message of micro-batch %lld has no place", LL(mb));
+    else
+      zp_shadow_copy(&r->device, from.at, from.bytes, &r->device, to);
+  }
 }
 
 /* The message of micro-batch mb may be on its way until its buffer is wanted again, and is whole until then. */
@@ -120,7 +174,7 @@ void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool u
   int64_t at = message_at(r, chunk, up, mb);
   if (mb < 0 || mb >= r->microbatches || at < 0) return;
   for (int i = 0; i < carried_tensors(call, !up); i++)
-    zp_replay_want(r, NULL, zp_replay_carried(r, call, !up, at, i), flowing(up, i, up ? call->end : call->first, mb),
+    zp_replay_want(r, NULL, in_a_row(r, call, !up, at, i), flowing(r, up, i, up ? call->end : call->first, mb),
                    up ? "a message to the next stage" : "a message to the stage before");
 }
 
@@ -186,6 +240,7 @@ static zp_replay_frame frame_of(const zp_replay *r, const zp_replay_chunk *chunk
   bool forward = pass == ZP_REPLAY_FORWARD;
   f.p = forward ? &call->seg->forward : zp_backward_of(call->seg, r->program->choice.schedule);
   f.saved = saved_of(r, chunk, j, mb);
+  f.slot = slot_at(r, chunk, mb);
   f.pending = pending_of(r, chunk, j, mb);
   f.x = forward || keeps_input(call) ? input_of(r, chunk, j, mb) : -1;
   if (!forward) f.dy = gradient_of(r, chunk, j, mb);
@@ -218,16 +273,17 @@ static void forward(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
   if (zp_replay_gathers_ahead(r)) zp_replay_gather(r, chunk, 0);
   for (int64_t j = 0; j < chunk->calls; j++) {
     zp_replay_frame f = frame_of(r, chunk, ZP_REPLAY_FORWARD, j, mb);
-    if (j + 1 < chunk->calls)
+    if (j + 1 < chunk->calls) {
       f.y = input_of(r, chunk, j + 1, mb);
-    else if (!chunk->is_last) {
+      f.next = &chunk->call[j + 1];
+    } else if (!chunk->is_last) {
       zp_replay_expect_message(r, chunk, true, mb - r->stage->messages);
       f.y = message_at(r, chunk, true, mb);
     }
     wait_for_copies(r, 1);
     if (zp_replay_gathers_ahead(r) && j + 1 < chunk->calls) zp_replay_gather(r, chunk, j + 1);
     run_call(r, &f, 0, f.p->steps.len);
-    if (f.y >= 0) hand_on(r, &f, true, f.y);
+    if (f.y >= 0 || f.next) hand_on(r, &f, true);
     run_loss(r, f);
     put_saved(r, chunk, j, mb);
   }
@@ -256,7 +312,7 @@ static void backward(zp_replay *r, const zp_replay_chunk *chunk, zp_replay_pass 
     next_get(r, chunk, j, mb);
     if (zp_replay_gathers_ahead(r) && j > 0) zp_replay_gather(r, chunk, j - 1);
     run_call(r, &f, 0, whole ? f.p->steps.len : f.p->n_inputs);
-    if (f.dx >= 0) hand_on(r, &f, false, f.dx);
+    if (f.dx >= 0) hand_on(r, &f, false);
     if (!whole && f.call->seg->changes_saved) put_saved(r, chunk, j, mb);
   }
   wait_for_copies(r, 0);

@@ -28,6 +28,9 @@ static int64_t clamp(int64_t value) {
 
 int64_t zp_claim(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, INT64_MIN)); }
 int64_t zp_claim_some(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, 0)); }
+int64_t zp_claim_own(const zp_json *segment) {
+  return zp_claim(segment, "carry_in_elements") - zp_claim_some(segment, "carry_stream_elements");
+}
 
 int64_t zp_times(int64_t a, int64_t b) {
   int64_t product;
@@ -208,6 +211,17 @@ static void check_params(zp_verifier *v) {
 
 /* ---- the file as a whole ---- */
 
+/* What is trained is the file's word as much as the source's. */
+static void check_delayed(zp_verifier *v, const zp_json *json) {
+  const zp_train *train = &v->spec->train;
+  const zp_json *said = zp_json_get(json, "delayed_update");
+  if ((said != NULL) != train->delayed)
+    zp_find(v, "the training has %s delayed update, the file says otherwise", train->delayed ? "a" : "no");
+  else if (said && (zp_claim(said, "after") != train->delay_after || zp_claim(said, "staleness") != ZP_STALENESS))
+    zp_find(v, "updates are delayed after %lld steps, by one, the file says after %lld, by %lld",
+            (long long)train->delay_after, (long long)zp_claim(said, "after"), (long long)zp_claim(said, "staleness"));
+}
+
 static bool read_header(zp_verifier *v, const zp_json *json) {
   zp_choice *c = &v->choice;
   int devices;
@@ -239,15 +253,18 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   v->grad_bytes = zp_software_grad_bytes(v->spec->cluster.software, v->compute_bytes);
   v->stat_bytes = precision == ZP_PREC_F64 ? 8 : 4;
   const char *refusal = zp_choice_refusal(c, v->spec);
+  if (!refusal) refusal = zp_delay_refusal(c, &v->spec->train);
   if (refusal) {
     zp_find(v, "%s", refusal);
     return false;
   }
+  check_delayed(v, json);
   v->pieces = c->fine ? zp_pieces_divided(v->arena, v->spec->model) : zp_pieces_whole(v->arena, v->spec->model);
   if (!v->pieces) {
     zp_find(v, "the plan cuts inside layers, and no layer of the model can be cut");
     return false;
   }
+  zp_verify_find_streams(v);
   v->chunks = c->chunks > 1 ? c->chunks : 1;
   v->host = ZP_NEW_ARRAY(v->arena, int64_t, c->pipeline);
   v->nvme = ZP_NEW_ARRAY(v->arena, int64_t, c->pipeline);

@@ -54,6 +54,7 @@ typedef struct needs {
   bool products;             /* some unit multiplies matrices */
   bool numbers;              /* some unit reads inputs that are numbers */
   bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
+  bool streams;              /* some come into a unit */
 } needs;
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -157,7 +158,25 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);
   n->numbers |= zp_graph_reads_numbers(segment->graph);
-  n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim(program, "carry_in_elements");
+  n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim_own(program);
+}
+
+/* Bytes at the beginning of a chunk's slots: every stream that comes into one of its units, once. */
+static int64_t stream_bytes(zp_verifier *v, const zp_json *layers, int chunk) {
+  int64_t bytes = 0;
+  uint64_t counted = 0;
+  for (int r = 0; r < zp_json_count(layers); r++) {
+    const zp_json *layer = zp_json_at(layers, r);
+    int segment = zp_claimed_piece(v, layer);
+    const zp_ints *carry = &v->pieces->piece[segment].segment.graph->carry_in;
+    for (int i = 0; i < carry->len && zp_claim(layer, "chunk") == chunk; i++) {
+      int stream = zp_verify_stream(v, segment, i);
+      if (stream < 0 || counted >> stream & 1) continue;
+      counted |= UINT64_C(1) << stream;
+      bytes += zp_up(zp_times(zp_verify_stream_elements(v, segment, i), v->compute_bytes), 256);
+    }
+  }
+  return bytes;
 }
 
 /* A chunk's slots hold what the order tables have in flight; more would only cost memory, which the budget bounds. */
@@ -187,7 +206,8 @@ static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
   needs n = {.seen = ZP_NEW_ARRAY(v->arena, bool, v->spec->model->params.len + 1)};
   for (int k = 0; k < v->chunks; k++) {
     const zp_json *chunk = zp_json_at(chunks, k);
-    int64_t slot = 0, gone = 0, pending = 0, calls = 0;
+    int64_t slot = stream_bytes(v, layers, k), gone = 0, pending = 0, calls = 0;
+    n.streams |= slot > 0;
     for (int r = 0; r < zp_json_count(layers); r++) {
       const zp_json *layer = zp_json_at(layers, r);
       if (zp_claim(layer, "chunk") != k) continue;
@@ -235,8 +255,8 @@ static int64_t add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, in
 
 /* Optimizer state off the device, and what its update goes through. */
 typedef struct state_home {
-  int64_t state, grads, params, window;                             /* elements */
-  int64_t grads_in, weights_out, place, file, gradients, params_at; /* bytes; -1: absent */
+  int64_t state, grads, params, window;                                      /* elements */
+  int64_t grads_in, weights_out, delayed, place, file, gradients, params_at; /* bytes; -1: absent */
   int64_t gradients_file, params_file, gradients_window, params_window;
   int64_t error, server_error, records;
 } state_home;
@@ -253,8 +273,10 @@ static void add_errors_away(zp_verifier *v, int s, int64_t state, int64_t flat, 
   int64_t n = v->choice.data, part = flat / n < state ? flat / n : state;
   int64_t records = state / 64 > (n + 1) * part / 64 ? state / 64 * 12 : (n + 1) * part / 64 * 12;
   if (!v->choice.compress) state = part = records = 0;
-  h->error = on_host(v, s, 4 * state);
-  h->server_error = on_host(v, s, 4 * part);
+  bool shards = v->choice.zero == 1; /* then it has its own elements' records and errors alone */
+  if (shards) records = (n + 1) * part / 64 * 12;
+  h->error = on_host(v, s, shards ? 0 : 4 * state);
+  h->server_error = on_host(v, s, shards && v->compute_bytes == 2 ? 0 : 4 * part);
   h->records = on_host(v, s, zp_up(records, 256));
 }
 
@@ -265,8 +287,10 @@ static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t g
   bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
   int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
   state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
-  h.grads_in = on_host(v, s, 2 * h.window * v->grad_bytes);
-  h.weights_out = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
+  bool late = v->spec->train.delayed && state > 0; /* gradients and weights have one place for all of them */
+  h.grads_in = on_host(v, s, late && grads == 0 ? 0 : 2 * h.window * v->grad_bytes);
+  h.weights_out = on_host(v, s, state > 0 && cb == 2 && !late ? 2 * window * cb : 0);
+  h.delayed = on_host(v, s, late ? state * cb : 0);
   add_errors_away(v, s, state, sizes->flat, &h);
   int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
   if (disk && state > 0) h.file = v->nvme[s];
@@ -285,6 +309,7 @@ static void check_state_home(zp_verifier *v, int s, const zp_json *a, const stat
                 {"window_elements", h->window},
                 {"host_grads_in", h->grads_in},
                 {"host_weights_out", h->weights_out},
+                {"host_delayed", h->delayed},
                 {"host_state", h->place},
                 {"file_state", h->file},
                 {"host_grads", h->gradients},
@@ -434,13 +459,13 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   if (v->choice.compress && v->choice.zero == 1) {
     error = sizes.flat * 4;
-    server_error = cb == 2 ? 0 : part; /* then the master copy has it */
+    if (cb == 2) server_error = 0; /* then the master copy has it */
   }
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
   int64_t followed = v->choice.compress && train->optimizer == ZP_OPT_LAMB ? held.state * v->stat_bytes : 0;
   int64_t local = v->choice.compress && train->variance_every > 0 ? held.state * v->stat_bytes : 0;
-  int64_t anchor = cb == 2 ? 0 : local;
+  int64_t anchor = cb == 2 ? 0 : local, before = v->choice.zero == 1 ? 0 : followed;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},
@@ -454,7 +479,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"sum of local steps", zp_claim(a, "at_local_sum"), local},
       {"weights of the last exchange", zp_claim(a, "at_anchor"), anchor},
       {"fresh variance", zp_claim(a, "at_fresh"), followed},
-      {"momentum before", zp_claim(a, "at_momentum_before"), followed},
+      {"momentum before", zp_claim(a, "at_momentum_before"), before},
       {"inputs", zp_claim(a, "at_inputs"),
        v->microbatches * zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, v->choice.microbatch,
                                                (int)v->compute_bytes, n.numbers)},
@@ -467,7 +492,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
       {"landings", zp_claim(a, "at_landing"), message_bytes(landings(v, s), carry)},
       {"message up", zp_claim(a, "at_send_up"), message_bytes(up * messages, carry)},
-      {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
+      {"gradient 0", zp_claim(a, "at_grad0"),
+       up || n.most_calls >= 3 || (n.streams && v->choice.pipeline > 1) ? carry : 0},
       {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},
       {"message down", zp_claim(a, "at_send_down"), message_bytes(down * messages, carry)},
       {"tiles of products", zp_claim(a, "at_products"), n.products ? zp_products_bytes(v->spec) : 0},
@@ -476,7 +502,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
   check_class(v, s, memory, "optimizer",
-              master + moment1 + moment2 + average + statistics + error + server_error + 2 * followed + local + anchor,
+              master + moment1 + moment2 + average + statistics + error + server_error + followed + before + local +
+                  anchor,
               11);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);

@@ -24,6 +24,7 @@ typedef struct zp_verifier {
   bool *spread;                 /* per model parameter: over expert groups */
   int *split_dim;               /* per model parameter: the dimension that ranks share or that is padded; -1: none */
   zp_verify_elements *instance; /* per piece: flat elements of one instance */
+  int **stream_of;              /* per segment of the model and tensor that comes in: see zp_verify_stream */
   int chunks;                   /* of a stage */
   zp_played_order played;       /* what the stated orders keep */
   int64_t *host, *nvme;         /* [stage]: bytes of one rank off the device */
@@ -37,6 +38,8 @@ int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest
 /* A claim that a file only makes where there is something; missing: 0. */
 int64_t zp_claim_some(const zp_json *object, const char *key);
 int64_t zp_times(int64_t a, int64_t b);
+/* Elements that come into a segment and are no streams. */
+int64_t zp_claim_own(const zp_json *segment);
 /* Index of the piece that a layer names, -1 when there is none; and its object in the file, for the mode of the stage
  * that lists the layer. */
 int zp_claimed_piece(const zp_verifier *v, const zp_json *layer);
@@ -47,9 +50,15 @@ const char *zp_claimed_mode(const zp_json *object);
 void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c; after the order */
 void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of host memory and disks */
 void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
-/* Backward of a segment's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
-void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name); /* verify_split.c */
-void zp_verify_order(zp_verifier *v);                                           /* verify_order.c */
+/* Backward of a piece's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
+void zp_verify_split(zp_verifier *v, const zp_json *segment, int piece, const char *name); /* verify_split.c */
+void zp_verify_order(zp_verifier *v);                                                      /* verify_order.c */
+
+/* ---- verify_streams.c: tensors that units hand on unchanged ---- */
+void zp_verify_find_streams(zp_verifier *v);
+/* Number of the stream that tensor `place` of what comes into a segment (or a piece, which has none) is; -1: none. */
+int zp_verify_stream(const zp_verifier *v, int segment, int place);
+int64_t zp_verify_stream_elements(const zp_verifier *v, int segment, int place);
 
 static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 /* ---- verify_flat.c: flat buffers ---- */

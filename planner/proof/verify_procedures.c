@@ -68,7 +68,7 @@ static void check_view(procedure *p, const zp_json *b) {
 /* The slot area begins with the unit's input; only a shard of it is a buffer of its own. */
 static bool is_kept_shard(const procedure *p, const zp_json *b) {
   return zp_claim(b, "offset") == 0 && zp_claim(b, "bytes") == p->kept_bytes &&
-         zp_claim(p->segment, "carry_kept_elements") < zp_claim(p->segment, "carry_in_elements");
+         zp_claim(p->segment, "carry_kept_elements") < zp_claim_own(p->segment);
 }
 
 static void check_storage(procedure *p, const zp_json *b) {
@@ -313,12 +313,14 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
   const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_choice *c = &v->choice;
   const zp_graph *g = s->graph;
-  int64_t in = 0, kept;
-  for (int i = 0; i < g->carry_in.len; i++)
+  int64_t in = 0, kept, streams = 0;
+  for (int i = 0; i < g->carry_in.len; i++) {
     in += zp_shape_elements(&g->tensors.data[g->carry_in.data[i]].shape, c->microbatch);
+    if (zp_verify_stream(v, index, i) >= 0) streams += zp_verify_stream_elements(v, index, i);
+  }
   if (c->sequence) in /= c->tensor;
-  kept = in;
-  if (zp_stage_mode_split(mode) && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
+  kept = in - streams;
+  if (zp_stage_mode_split(mode) && s->is_repeat) kept = (kept + c->tensor - 1) / c->tensor;
   if (zp_claim(j, "count") != s->count)
     zp_find(v, "segment `%s` has %lld iterations, the file says %lld", s->name, LL(s->count), LL(zp_claim(j, "count")));
   const zp_verify_elements *own = &v->instance[index];
@@ -331,6 +333,9 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
   if (zp_claim(j, "carry_in_elements") != in || zp_claim(j, "carry_kept_elements") != kept)
     zp_find(v, "segment `%s` receives %lld elements and keeps %lld, the file says %lld and %lld", s->name, LL(in),
             LL(kept), LL(zp_claim(j, "carry_in_elements")), LL(zp_claim(j, "carry_kept_elements")));
+  if (zp_claim_some(j, "carry_stream_elements") != streams)
+    zp_find(v, "segment `%s` hands on or reads %lld elements of streams, the file says %lld", s->name, LL(streams),
+            LL(zp_claim_some(j, "carry_stream_elements")));
   if (zp_claim(j, "saved_bytes") < zp_times(kept, v->compute_bytes))
     zp_find(v, "segment `%s` keeps its input in %lld bytes", s->name, LL(zp_claim(j, "saved_bytes")));
   else
@@ -346,7 +351,7 @@ static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_
     procedure loss = check_procedure(v, j, index, "loss");
     check_kept(&forward, &loss);
   }
-  zp_verify_split(v, j, backward.name);
+  zp_verify_split(v, j, index, backward.name);
 }
 
 static int piece_by_name(const zp_pieces *pieces, const char *name) {

@@ -9,6 +9,7 @@
 typedef struct splitting {
   zp_verifier *v;
   const char *name;
+  int piece;
   const zp_json *segment, *buffers, *steps;
 } splitting;
 
@@ -22,11 +23,21 @@ static bool is_at(const zp_json *buffer, const char *place) {
   return strcmp(zp_json_get_string(buffer, "place", ""), place) == 0;
 }
 
+/* What comes in and stands in the slot once for all units stays as long as the slot does. */
+static bool is_stream(const splitting *p, const zp_json *root) {
+  const zp_graph *g = p->v->pieces->piece[p->piece].segment.graph;
+  for (int i = 0; i < g->carry_in.len; i++)
+    if (zp_verify_stream(p->v, p->piece, i) >= 0 &&
+        strcmp(g->tensors.data[g->carry_in.data[i]].name, zp_json_get_string(root, "name", "")) == 0)
+      return true;
+  return false;
+}
+
 /* Is it still there when BW runs, other micro-batches later? */
 static bool outlives(const splitting *p, const zp_json *root) {
-  bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim(p->segment, "carry_in_elements");
+  bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim_own(p->segment);
   if (is_at(root, "grad_in")) return zp_json_get_bool(zp_json_get(p->segment, "backward"), "keeps_gradient", false);
-  if (is_at(root, "carry_in")) return input_kept;
+  if (is_at(root, "carry_in")) return input_kept || is_stream(p, root);
   if (zp_moves_buckets(&p->v->choice) &&
       (is_at(root, "param") || is_at(root, "spread") || is_at(root, "frozen") || is_at(root, "shared")))
     return false;
@@ -129,9 +140,9 @@ static void check_early(const splitting *p, int64_t inputs) {
   }
 }
 
-void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name) {
+void zp_verify_split(zp_verifier *v, const zp_json *segment, int piece, const char *name) {
   const zp_json *backward = zp_json_get(segment, "backward");
-  splitting p = {.v = v, .name = name, .segment = segment};
+  splitting p = {.v = v, .name = name, .piece = piece, .segment = segment};
   p.buffers = zp_json_get(backward, "buffers");
   p.steps = zp_json_get(backward, "steps");
   int64_t inputs = zp_json_get_int(backward, "inputs", -1);

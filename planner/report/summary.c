@@ -1,6 +1,7 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/cost.h>
 #include <zplan/cpu_kernels.h>
 #include <zplan/software.h>
 #include <zplan/sparse.h>
@@ -120,17 +121,29 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, "\n");
 }
 
+/* What is trained is another thing than without it. */
+static void put_delayed(zp_buf *out, const zp_plan *plan) {
+  const zp_train *train = &plan->spec->train;
+  if (!train->delayed) return;
+  double host_s = zp_cost_longest_delayed(plan->program, &plan->machine);
+  const char *text =
+      zp_format(out->arena,
+                "staleness 1: from step %lld on gradients are those of weights one update old, and hosts update beside "
+                "the next step, est %s of its %s; step time and duration are those of such steps",
+                (long long)train->delay_after + 2, zp_show_seconds(out->arena, host_s),
+                zp_show_seconds(out->arena, plan->best.estimate.step_s));
+  zp_buf_line(out, "  delayed      %s", zp_words_wrap(out->arena, text, 15));
+}
+
 /* What 0/1 Adam sends over data ranks in a step on average. */
 static const char *interval_words(zp_arena *arena, const zp_plan *plan, const zp_traffic *traffic) {
   const zp_train *train = &plan->spec->train;
   zp_intervals x = zp_train_intervals(arena, train);
-  double sent = (double)x.exchanges * (double)traffic->data + (double)x.sums * (double)traffic->warmup_data;
-  double steps = (double)(train->steps > 0 ? train->steps : 1);
   return zp_format(arena,
                    "%s a step over data ranks on average, %.1f times less than plain Adam: of %lld steps %lld exchange "
-                   "signs (%s) and %lld sum gradients as well (%s). step time and duration are those of steps that "
-                   "exchange signs",
-                   zp_show_bytes(arena, sent / steps), (double)traffic->warmup_data * steps / sent,
+                   "signs (%s) and %lld sum gradients as well (%s). step time and duration are the average of all of "
+                   "these",
+                   zp_show_bytes(arena, traffic->average_data), (double)traffic->warmup_data / traffic->average_data,
                    (long long)train->steps, (long long)x.exchanges, zp_show_bytes(arena, traffic->data),
                    (long long)x.sums, zp_show_bytes(arena, traffic->warmup_data));
 }
@@ -158,7 +171,7 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
   bool lamb = train->optimizer == ZP_OPT_LAMB;
   const zp_stage *at = &plan->program->stages[plan->best.estimate.peak_stage];
   if (zp_shards_state(&plan->best.choice)) {
-    int64_t owed = at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements);
+    int64_t owed = at->flat_elements + (at->at_server_error < 0 ? 0 : at->shard_elements - at->state_offloaded);
     text = zp_format(arena, "%s; %s of stage %d's optimizer state is what a rank owes the others", text,
                      zp_show_bytes(arena, owed * 4), at->index);
   }
@@ -281,6 +294,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_attention(&out, plan);
   put_memory(&out, plan);
   put_duration(&out, plan);
+  put_delayed(&out, plan);
   put_one_bit(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);

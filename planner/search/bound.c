@@ -385,6 +385,14 @@ static double bound_sums(zp_search_cache *s, const zp_point *point) {
               ((m - 1) * point->work_s + once) / P + mean_s - latency_s);
 }
 
+/* A delayed update: some stage has the mean of the parameters. Its host works for U beside a step whose micro-batches
+ * take it m X, and what is left, U - m X, is exposed with its exchange E (zp_cost_expose_delayed): T >= m X + U - m X +
+ * E. Loose: sums of gradients in the host's memory. */
+double zp_bound_delayed(zp_search_cache *s, const zp_point *point) {
+  if (!s->in->spec->train.delayed || zp_has_types(s)) return 0;
+  return update_of(s, zp_variant_of(s, point), &point->choice).delayed_s;
+}
+
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
@@ -408,6 +416,7 @@ double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double 
 
 double zp_bound(zp_search_cache *s, const zp_point *point) {
   double moving = moving_bound(s, point, zp_bound_alone(s, point));
+  moving = fmax(moving, zp_bound_delayed(s, point));
   return below(fmax(moving, point->cut_s) + zp_bound_step_end(s, point));
 }
 

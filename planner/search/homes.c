@@ -251,7 +251,8 @@ static void each_family(zp_search_progress *progress, const zp_point *all, const
   int last = last_to_leave(progress->in);
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
     if (!progress->in->may_leave[state]) continue;
-    c.home[state] = (zp_home){fastest_tier(progress->in, (zp_state)state), 1};
+    int least = must_leave(progress->in, (zp_state)state) ? ZP_EIGHTHS : 1;
+    c.home[state] = (zp_home){fastest_tier(progress->in, (zp_state)state), least};
     if (zp_choice_refusal(&c, progress->in->spec)) return;
     if (state < last) {
       c.home[state].eighths = ZP_EIGHTHS;

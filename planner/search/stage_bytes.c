@@ -44,6 +44,7 @@ static int64_t message_bytes(zp_search_cache *s, const zp_choice *c, const zp_va
   return chunks == 1 ? buffers * carry : ((2 * chunks - 1) * buffers - 1) * carry;
 }
 
+/* Streams stand once a chunk, whichever of its units they come into, so they are no unit's. */
 zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule) {
   return (zp_unit_bytes){.transient = zp_transient_bytes(unit, schedule),
                          .elements = unit->elements + unit->spread_elements,

@@ -166,7 +166,7 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
     node.attr.heads = local_heads(node.attr.heads, &l->to->tensors.data[node.out.data[0]], l->tensor);
   /* Every rank makes all of it, and has a part of the gradient. */
   if (node.op == ZP_OP_REDUCE && pattern->in[0] == ZP_NEED_GATHER) node.attr.value /= l->tensor;
-  if (node.op == ZP_OP_CONCAT && pattern->out == ZP_FORM_SEQ) node.attr.parts = l->tensor;
+  if ((node.op == ZP_OP_CONCAT || node.op == ZP_OP_UNFOLD) && pattern->out == ZP_FORM_SEQ) node.attr.parts = l->tensor;
   if (node.op == ZP_OP_DISPATCH) node.attr.experts = l->to->tensors.data[node.out.data[0]].shape.dim[1];
   if (node.op == ZP_OP_COMBINE) node.attr.experts = x->shape.dim[1];
   /* Every rank adds its part of the scores' gradient: each a part of the balancing loss's as well. */

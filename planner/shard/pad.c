@@ -82,6 +82,9 @@ static void visit(padder *p, const zp_node *node) {
   case ZP_OP_RELU:
   case ZP_OP_SILU:
   case ZP_OP_GELU:
+  case ZP_OP_CAST_BF16:
+  case ZP_OP_CAST_F16:
+  case ZP_OP_CAST_F32:
   case ZP_OP_DROPOUT: visit_elements(p, node); return;
   case ZP_OP_COLUMN: loose = last_of(p, node->in.data[0]); break;   /* it reads one that is there */
   case ZP_OP_CE_STATS: loose = last_of(p, node->in.data[0]); break; /* it is told how many columns are words */

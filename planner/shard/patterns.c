@@ -25,6 +25,10 @@
  * What every head has is repeated for a rank's heads, so a part of the gradient comes from each. Columns that the heads
  * share turn before that: gathered from Q they have a partial gradient (ENTERED), as do angles of no heads.
  *
+ * Windows reach over the shares of other ranks, so positions are gathered for them; a rank then has all windows or its
+ * own. What is unfolded has every position in several windows: its operand is entered before (ENTERED), where it is
+ * smaller.
+ *
  * A norm of heads stands between products that are divided by heads: a rank has some of them, so a part of the gradient
  * of the weight that they share (H).
  *
@@ -119,6 +123,18 @@ static const row table[] = {
     {ZP_OP_SILU, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_SILU, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SILU, {{R_}, ZP_FORM_R}},
+    {ZP_OP_CAST_BF16, {{S_}, ZP_FORM_S}},
+    {ZP_OP_CAST_BF16, {{X_}, ZP_FORM_EXPERTS}},
+    {ZP_OP_CAST_BF16, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_CAST_BF16, {{R_}, ZP_FORM_R}},
+    {ZP_OP_CAST_F16, {{S_}, ZP_FORM_S}},
+    {ZP_OP_CAST_F16, {{X_}, ZP_FORM_EXPERTS}},
+    {ZP_OP_CAST_F16, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_CAST_F16, {{R_}, ZP_FORM_R}},
+    {ZP_OP_CAST_F32, {{S_}, ZP_FORM_S}},
+    {ZP_OP_CAST_F32, {{X_}, ZP_FORM_EXPERTS}},
+    {ZP_OP_CAST_F32, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_CAST_F32, {{R_}, ZP_FORM_R}},
     {ZP_OP_GELU, {{S_}, ZP_FORM_S}},
     {ZP_OP_GELU, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_GELU, {{Q_}, ZP_FORM_SEQ}},
@@ -176,6 +192,13 @@ static const row table[] = {
     {ZP_OP_RESHAPE, {{P_}, ZP_FORM_P}},
     {ZP_OP_RESHAPE, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_RESHAPE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_UNFOLD, {{S_}, ZP_FORM_S}},
+    {ZP_OP_UNFOLD, {{P_}, ZP_FORM_P}},
+    {ZP_OP_UNFOLD, {{E_}, ZP_FORM_SEQ}}, /* each rank its own windows */
+    {ZP_OP_UNFOLD, {{G_}, ZP_FORM_SEQ}},
+    {ZP_OP_UNFOLD, {{E_}, ZP_FORM_ENTERED}},
+    {ZP_OP_UNFOLD, {{G_}, ZP_FORM_ENTERED}},
+    {ZP_OP_UNFOLD, {{R_}, ZP_FORM_R}},
     {ZP_OP_TRANSPOSE, {{P_}, ZP_FORM_P}},
     {ZP_OP_TRANSPOSE, {{Q_}, ZP_FORM_S}},   /* positions become columns, */
     {ZP_OP_TRANSPOSE, {{S_}, ZP_FORM_SEQ}}, /* and columns positions */
@@ -315,7 +338,8 @@ static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, con
     zp_parts columns = tensor_of(graph, node->in.data[0])->parts[2];
     if (columns.outer != 1 || columns.units < 2 || columns.units % tensor) return false;
   }
-  bool moves = node->op == ZP_OP_CONCAT || node->op == ZP_OP_RESHAPE || node->op == ZP_OP_TRANSPOSE;
+  bool moves =
+      node->op == ZP_OP_CONCAT || node->op == ZP_OP_RESHAPE || node->op == ZP_OP_TRANSPOSE || node->op == ZP_OP_UNFOLD;
   if (moves && pattern->out == ZP_FORM_SEQ && !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor))
     return false;
   for (int i = 0; i < node->in.len; i++) {

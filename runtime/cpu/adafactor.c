@@ -43,15 +43,22 @@ static void work_on(const work *w, const zpr_factored *t, pass which, int64_t be
   }
 }
 
+typedef struct walked {
+  const work *w;
+  const zpr_factored *t;
+  pass which;
+  double *sums;
+} walked;
+
+static void on_neighbours(void *arg, int64_t begin, int64_t end, int64_t at) {
+  const walked *x = arg;
+  work_on(x->w, x->t, x->which, begin, end, at, x->sums);
+}
+
 /* Works on what is no padding of elements [begin, end) of the own part. */
 static void walk(const work *w, const zpr_factored *t, pass which, int64_t begin, int64_t end, double sums[2]) {
-  int64_t first = t->first + begin, last = t->first + end;
-  for (int64_t b = first / t->share.local_stride; b < t->share.blocks && b * t->share.local_stride < last; b++) {
-    int64_t block = b * t->share.local_stride, from = block > first ? block : first, to = block + t->share.width;
-    if (to > last) to = last;
-    if (from < to)
-      work_on(w, t, which, from - t->first, to - t->first, t->share.first + b * t->share.stride + from - block, sums);
-  }
+  walked x = {w, t, which, sums};
+  zpr_factored_walk(t, begin, end, on_neighbours, &x);
 }
 
 static void sum_tensors(void *arg, int64_t begin, int64_t end, int worker) {

@@ -1,5 +1,5 @@
-/* One axis made one number, positions by number, matrices turned over, and squared errors, over the threads of a rank.
- */
+/* One axis made one number, positions by number, windows over them, matrices turned over, and squared errors, over the
+ * threads of a rank. */
 #include <assert.h>
 #include "state.h"
 
@@ -10,6 +10,7 @@ typedef struct axes_task {
   zpk_dtype dtype;
   const zpk_reduce_args *reduced;
   const zpk_gather_args *gathered;
+  const zpk_unfold_args *unfolded;
 } axes_task;
 
 static void reduce(void *arg, int64_t begin, int64_t end, int worker) {
@@ -36,6 +37,18 @@ static void gather_grad(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_gather_grad(a->dtype, a->gathered, begin, end);
 }
 
+static void unfold(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const axes_task *a = arg;
+  zpk_unfold(a->dtype, a->unfolded, begin, end);
+}
+
+static void unfold_grad(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const axes_task *a = arg;
+  zpk_unfold_grad(a->dtype, a->unfolded, begin, end);
+}
+
 static void run(zpr *c, axes_task task, int64_t tasks, int64_t grain, zpr_task *kernel) {
   task.dtype = c->program->dtype;
   zpr_parallel(c, tasks, grain, kernel, &task);
@@ -55,6 +68,14 @@ void zpr_gather(zpr *c, const zpk_gather_args *args) {
 
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args) {
   run(c, (axes_task){.gathered = args}, args->samples * args->S, ROW_GRAIN, gather_grad);
+}
+
+void zpr_unfold(zpr *c, const zpk_unfold_args *args) {
+  run(c, (axes_task){.unfolded = args}, args->samples * args->n, ROW_GRAIN, unfold);
+}
+
+void zpr_unfold_grad(zpr *c, const zpk_unfold_args *args) {
+  run(c, (axes_task){.unfolded = args}, args->samples * args->size[0] * args->size[1], ROW_GRAIN, unfold_grad);
 }
 
 typedef struct transpose_task {

@@ -68,6 +68,7 @@ typedef struct mine_task {
   zpr *c;
   const zpr_block *mine;
   const zpk_update *rule;
+  const double *ratio;
   zpk_records in;
   zpk_signs to;
 } mine_task;
@@ -82,7 +83,8 @@ static void update(void *arg, int64_t begin, int64_t end, int worker) {
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->mine[i];
     int64_t own = own_of(b);
-    const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
+    zpk_update rule = zpr_rule_with(a->rule, b->recipe);
+    if (a->ratio) rule.lr *= a->ratio[i];
     zpk_owner owner = {.weights = (char *)zpr_at(a->c, stage->params) + (b->begin + b->to_params) * size,
                        .master = mixed ? (float *)zpr_at(a->c, stage->master) + own : NULL,
                        .m = (char *)zpr_at(a->c, stage->moment1) + own * real,
@@ -92,9 +94,10 @@ static void update(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const void *records,
-                      void *record) {
+void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const double *ratio,
+                      const void *records, void *record) {
   int64_t blocks = record_blocks(c);
-  mine_task a = {c, mine, rule, {c->program->data, records, blocks}, zpk_signs_of(record, blocks, 0)};
+  zpk_records in = {records ? c->program->data : 0, records, blocks};
+  mine_task a = {c, mine, rule, ratio, in, zpk_signs_of(record, blocks, 0)};
   zpr_parallel(c, n, 1, update, &a);
 }

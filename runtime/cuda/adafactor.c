@@ -8,16 +8,9 @@ static void launch(zpr *c, zpr_device_kernel *kernel, const zpd_factored *a, int
   zpr_launch(c, kernel, a, sizeof *a, blocks, 1, 1, ZPD_FLAT_THREADS);
 }
 
+/* Without gradients and state, of which it may have neither on the device. */
 static zpd_factored tensor_of(zpr *c, const zpk_update *rule, const zpr_factored *t) {
-  const zpr_stage *s = c->stage;
-  bool mixed = zpk_is_narrow(c->program->dtype);
-  int64_t size = zpk_bytes(c->program->dtype), real = zpk_real_bytes(c->program->dtype),
-          state = (t->own.begin + t->own.to_state) * real;
-  char *weights = (char *)zpr_at(c, s->params) + (t->own.begin + t->own.to_params) * size;
-  zpd_factored a = {.grad = (char *)zpr_at(c, s->grads) + t->own.begin * size,
-                    .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
-                    .weight = mixed ? weights : NULL,
-                    .state = (char *)zpr_at(c, s->statistics) + t->state * real,
+  zpd_factored a = {.state = (char *)zpr_at(c, c->stage->statistics) + t->state * zpk_real_bytes(c->program->dtype),
                     .count = t->own.end - t->own.begin,
                     .first = t->first,
                     .width = t->share.width,
@@ -31,15 +24,30 @@ static zpd_factored tensor_of(zpr *c, const zpk_update *rule, const zpr_factored
   if (!rule) return a;
   a.grad_scale = rule->grad_scale, a.beta1 = rule->beta1, a.beta2 = rule->beta2, a.eps = rule->eps, a.ema = rule->ema;
   a.keep = 1 - rule->lr * rule->weight_decay;
-  if (rule->beta1 > 0) a.m = (char *)zpr_at(c, s->moment1) + state;
-  if (rule->ema > 0) a.average = (char *)zpr_at(c, s->average) + state;
   return a;
+}
+
+static zpd_factored with_gradients(zpr *c, const zpk_update *rule, const zpr_factored *t) {
+  zpd_factored a = tensor_of(c, rule, t);
+  a.grad = (char *)zpr_at(c, c->stage->grads) + t->own.begin * zpk_bytes(c->program->dtype);
+  return a;
+}
+
+static void add_state(zpr *c, zpd_factored *a, const zpr_factored *t) {
+  const zpr_stage *s = c->stage;
+  bool mixed = zpk_is_narrow(c->program->dtype);
+  int64_t state = (t->own.begin + t->own.to_state) * zpk_real_bytes(c->program->dtype);
+  char *weights = (char *)zpr_at(c, s->params) + (t->own.begin + t->own.to_params) * zpk_bytes(c->program->dtype);
+  a->param = mixed ? (char *)zpr_at(c, s->master) + state : weights;
+  a->weight = mixed ? weights : NULL;
+  if (a->beta1 > 0) a->m = (char *)zpr_at(c, s->moment1) + state;
+  if (a->ema > 0) a->average = (char *)zpr_at(c, s->average) + state;
 }
 
 void zpr_adafactor_sums(zpr *c, const zpk_update *rule, const zpr_factored *tensors, int n, double *sums) {
   zpr_kernels *k = &c->state->device->kernels;
   for (int i = 0; i < n; i++) {
-    zpd_factored a = tensor_of(c, rule, &tensors[i]);
+    zpd_factored a = with_gradients(c, rule, &tensors[i]);
     if (a.count == 0) continue;
     a.sums = sums + tensors[i].sums;
     if (a.n_rows > 0) launch(c, &k->adafactor_rows, &a, zpr_grid(c, a.n_rows));
@@ -66,10 +74,11 @@ void zpr_adafactor_factors(zpr *c, const zpr_factored *t, void *to) {
 
 void zpr_adafactor_squares(zpr *c, const zpk_update *rule, const zpr_factored *t, const void *factors,
                            const zpr_adafactor_room *room, double squares[2]) {
-  zpd_factored a = tensor_of(c, rule, t);
+  zpd_factored a = with_gradients(c, rule, t);
   int64_t blocks = (a.count + ZPD_SQUARES_ELEMENTS - 1) / ZPD_SQUARES_ELEMENTS, most = room->free_bytes / 16;
   if (blocks > ZPD_SQUARES_BLOCKS) blocks = ZPD_SQUARES_BLOCKS;
   if (blocks > most) blocks = most;
+  if (!t->without_state) add_state(c, &a, t);
   a.factors = (void *)(uintptr_t)factors;
   a.sums = room->free;
   launch(c, &c->state->device->kernels.adafactor_squares, &a, blocks);
@@ -80,7 +89,8 @@ void zpr_adafactor_squares(zpr *c, const zpk_update *rule, const zpr_factored *t
 }
 
 void zpr_adafactor_apply(zpr *c, const zpk_update *rule, const zpr_factored *t, const void *factors, double factor) {
-  zpd_factored a = tensor_of(c, rule, t);
+  zpd_factored a = with_gradients(c, rule, t);
+  add_state(c, &a, t);
   a.factors = (void *)(uintptr_t)factors;
   a.factor = factor;
   launch(c, &c->state->device->kernels.adafactor_apply, &a, grid_of(c, a.count));

@@ -1,4 +1,5 @@
-/* One axis made one number, positions by number, matrices turned over, and squared errors, on the GPU. */
+/* One axis made one number, positions by number, windows over them, matrices turned over, and squared errors, on the
+ * GPU. */
 #include "cuda.h"
 #include <assert.h>
 
@@ -46,6 +47,30 @@ void zpr_gather(zpr *c, const zpk_gather_args *args) {
 
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args) {
   launch_gather(c, &c->state->device->kernels.gather_grad, args, args->samples * args->S);
+}
+
+static void launch_unfold(zpr *c, zpr_device_kernel *kernel, const zpk_unfold_args *args, int64_t rows) {
+  assert(args->samples >= 1 && args->cols >= 1 && args->first >= 0 && args->n >= 1);
+  zpd_unfold_args a = {.from = args->from,
+                       .to = args->to,
+                       .samples = args->samples,
+                       .cols = args->cols,
+                       .first = args->first,
+                       .n = args->n};
+  for (int i = 0; i < 2; i++) {
+    assert(args->size[i] >= 1 && args->count[i] >= 1 && args->kernel[i] >= 1 && args->stride[i] >= 1);
+    a.size[i] = args->size[i], a.count[i] = args->count[i], a.kernel[i] = args->kernel[i];
+    a.stride[i] = args->stride[i], a.padding[i] = args->padding[i];
+  }
+  zpr_launch(c, kernel, &a, sizeof a, zpr_grid(c, args->samples * rows), 1, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_unfold(zpr *c, const zpk_unfold_args *args) {
+  launch_unfold(c, &c->state->device->kernels.unfold, args, args->n);
+}
+
+void zpr_unfold_grad(zpr *c, const zpk_unfold_args *args) {
+  launch_unfold(c, &c->state->device->kernels.unfold_grad, args, args->size[0] * args->size[1]);
 }
 
 void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t cols, void *y) {

@@ -46,10 +46,12 @@ void zpr_pack_owed(zpr *c, const zpr_owned_block *blocks, int64_t n, void *recor
   }
 }
 
-void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const void *records,
-                      void *record) {
+void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const double *ratio,
+                      const void *records, void *record) {
   for (int64_t i = 0; i < n; i++) {
     zpd_owned a = owned_of(c, &mine[i], rule);
+    if (ratio) a.update.lr *= ratio[i];
+    if (!records) a.n = 0;
     if (c->stage->server_error >= 0)
       a.error = (float *)zpr_at(c, c->stage->server_error) + mine[i].begin + mine[i].to_state;
     a.records = records;

@@ -22,11 +22,15 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(reduce)                                                                                                            \
   X(reduce_grad)                                                                                                       \
   X(transpose)                                                                                                         \
+  X(unfold)                                                                                                            \
+  X(unfold_grad)                                                                                                       \
   X(squared_error)                                                                                                     \
   X(squared_error_grad)                                                                                                \
   X(attention_forward)                                                                                                 \
   X(attention_grad_q)                                                                                                  \
   X(attention_grad_kv)                                                                                                 \
+  X(bias_lines)                                                                                                        \
+  X(bias_grad)                                                                                                         \
   X(attention_stretch)                                                                                                 \
   X(mma_forward)                                                                                                       \
   X(mma_forward_64)                                                                                                    \
@@ -36,6 +40,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(mma_grad_q_64)                                                                                                     \
   X(mma_grad_q_32)                                                                                                     \
   X(mma_grad_q_16)                                                                                                     \
+  X(mma_grad_q_bias)                                                                                                   \
   X(mma_grad_kv)                                                                                                       \
   X(mma_grad_kv_64)                                                                                                    \
   X(mma_grad_kv_32)                                                                                                    \
@@ -59,6 +64,12 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(pack_owed)                                                                                                         \
   X(owner_update)                                                                                                      \
   X(apply_signs)                                                                                                       \
+  X(lamb_fresh)                                                                                                        \
+  X(lamb_frozen)                                                                                                       \
+  X(variance)                                                                                                          \
+  X(local_add)                                                                                                         \
+  X(local_mean)                                                                                                        \
+  X(local_weights)                                                                                                     \
   X(optimizer)                                                                                                         \
   X(square_segments)                                                                                                   \
   X(adafactor_rows)                                                                                                    \

@@ -6,8 +6,6 @@
 #include "lamb.h"
 #include "update.h"
 
-static bool is_there(const zpr_block *b) { return b->begin < b->end; }
-
 /* Parts of a segment are added in order. */
 static const double *add_parts(const double *part, int64_t parts, double sums[2]) {
   sums[0] = sums[1] = 0;
@@ -20,37 +18,35 @@ static const double *add_parts(const double *part, int64_t parts, double sums[2]
 
 void zpr_lamb_moments(zpr *c, zpr_block_list *list, const zpk_update *rule, double *sums) {
   const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_LAMB);
-  zpd_updates a = zpr_updates_of(c, rule);
   int64_t bytes = t->blocks * 2 * (int64_t)sizeof(double);
   memset(sums, 0, (size_t)list->n * 2 * sizeof *sums);
   zpr_put_decision(c, rule);
   if (bytes == 0) return;
   assert(bytes <= zpr_window_bytes(c));
-  a.segments = zpr_segments_in(t);
-  a.n = t->n;
-  a.blocks = t->blocks;
+  zpd_updates a = zpr_updates_over(c, t, rule);
   a.sums = zpr_sums_in(t);
   zpr_launch(c, &c->state->device->kernels.lamb_moments, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
   const double *part = zpr_window_open(c, a.sums, bytes, true);
   for (int64_t i = 0; i < list->n; i++) {
     const zpr_block *b = &list->block[i];
-    if (is_there(b)) part = add_parts(part, zpr_blocks_of_norm(b->end - b->begin), &sums[2 * i]);
+    if (zpr_block_is_there(b)) part = add_parts(part, zpr_blocks_of_norm(b->end - b->begin), &sums[2 * i]);
   }
   zpr_window_close(c);
 }
 
-void zpr_lamb_apply(zpr *c, zpr_block_list *list, const zpk_update *rule, const double *ratio) {
-  const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_UPDATE), *sums = zpr_table_of(c, list, ZPR_TABLE_LAMB);
-  zpd_updates a = zpr_updates_of(c, rule);
-  if (t->blocks == 0) return;
-  double *there = zpr_sums_in(sums), /* nobody needs the sums any more, and they are as many or more */
-      *to = zpr_window_open(c, there, t->n * (int64_t)sizeof *to, false);
+const double *zpr_put_ratios(zpr *c, zpr_block_list *list, const double *ratio) {
+  const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_LAMB);
+  double *there = zpr_sums_in(t), *to = zpr_window_open(c, there, t->n * (int64_t)sizeof *to, false);
   for (int64_t i = 0; i < list->n; i++)
-    if (is_there(&list->block[i])) *to++ = ratio[i];
+    if (zpr_block_is_there(&list->block[i])) *to++ = ratio[i];
   zpr_window_close(c);
-  a.segments = zpr_segments_in(t);
-  a.n = t->n;
-  a.blocks = t->blocks;
-  a.ratios = there;
+  return there;
+}
+
+void zpr_lamb_apply(zpr *c, zpr_block_list *list, const zpk_update *rule, const double *ratio) {
+  const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_UPDATE);
+  if (t->blocks == 0) return;
+  zpd_updates a = zpr_updates_over(c, t, rule);
+  a.ratios = zpr_put_ratios(c, list, ratio);
   zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, a.blocks), 1, 1, ZPD_FLAT_THREADS);
 }

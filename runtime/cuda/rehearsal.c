@@ -54,7 +54,11 @@ static void load_optimizer(zpr *c) {
                                           &k->adafactor_means, &k->adafactor_factors, &k->adafactor_squares,
                                           &k->adafactor_apply};
   if (c->program->optimizer == ZPR_MUON) LOAD_ALL(c, muon);
+  zpr_device_kernel *const one_bit_lamb[] = {&k->lamb_fresh, &k->lamb_frozen};
+  zpr_device_kernel *const zero_one_adam[] = {&k->variance, &k->local_add, &k->local_mean, &k->local_weights};
   if (c->program->optimizer == ZPR_ADAFACTOR) LOAD_ALL(c, adafactor);
+  if (c->program->optimizer == ZPR_LAMB && zpr_compresses(c->program)) LOAD_ALL(c, one_bit_lamb);
+  if (zpr_is_local(c->program)) LOAD_ALL(c, zero_one_adam);
 }
 
 /* What is started for sums over ranks and at the end of a step. */

@@ -37,7 +37,7 @@ static zpd_segment segment_of(const zpr_block *b) {
 
 /* Is the block in the table? */
 static bool belongs(const zpr_block *b, zpr_table_kind kind) {
-  return b->begin < b->end && (kind != ZPR_TABLE_NORM || b->counted);
+  return zpr_block_is_there(b) && (kind != ZPR_TABLE_NORM || b->counted);
 }
 
 static int64_t sums_of(zpr_table_kind kind) { return kind == ZPR_TABLE_LAMB ? 2 : kind == ZPR_TABLE_NORM; }
@@ -150,17 +150,23 @@ zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule) {
                        .average = rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL};
 }
 
+zpd_updates zpr_updates_over(zpr *c, const zpr_table *t, const zpk_update *rule) {
+  zpd_updates a = zpr_updates_of(c, rule);
+  a.segments = zpr_segments_in(t);
+  a.n = t->n;
+  a.blocks = t->blocks;
+  return a;
+}
+
 /* One block needs no table: it goes along with the arguments. */
 static void update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
-  zpd_updates a = zpr_updates_of(c, rule);
+  zpd_updates a;
   if (list->n == 1) {
+    a = zpr_updates_of(c, rule);
     a.one = segment_of(list->block);
     a.blocks = blocks_of_update(a.one.count);
   } else {
-    const zpr_table *t = zpr_table_of(c, list, ZPR_TABLE_UPDATE);
-    a.segments = zpr_segments_in(t);
-    a.n = t->n;
-    a.blocks = t->blocks;
+    a = zpr_updates_over(c, zpr_table_of(c, list, ZPR_TABLE_UPDATE), rule);
   }
   if (a.blocks > 0)
     zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, a.blocks), 1, 1, ZPD_FLAT_THREADS);

@@ -19,8 +19,15 @@ double *zpr_sums_in(const zpr_table *table);
 /* Blocks of threads that sum a segment of so many elements. */
 int64_t zpr_blocks_of_norm(int64_t count);
 
-/* The update without its segments; and what the host has decided, to where kernels read it. */
+/* Is it in the tables of all blocks? */
+static inline bool zpr_block_is_there(const zpr_block *b) { return b->begin < b->end; }
+
+/* The update without its segments, and with those of a table; what the host has decided, to where kernels read it. */
 zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule);
+zpd_updates zpr_updates_over(zpr *c, const zpr_table *table, const zpk_update *rule);
 void zpr_put_decision(zpr *c, const zpk_update *rule);
+/* lamb.c: factors of the blocks' rates to where kernels read them, in place of the sums of ZPR_TABLE_LAMB, which nobody
+ * needs any more and which are as many or more. */
+const double *zpr_put_ratios(zpr *c, zpr_block_list *list, const double *ratio);
 
 #endif

@@ -188,8 +188,8 @@ def check_refusals(tally):
     for more, text in ((("compress=true", "data=2"), "compress is for adam, adamw and lamb"),):
         outcome = harness.zplan("plan", model, "--ranks", 2, *words, *(w for s in more for w in ("--set", "plan." + s)))
         tally.check("refused: %s" % (more,), outcome.status == 3 and text in outcome.out + outcome.err, outcome.tail())
-    outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *words, "--set", 'offload[optimizer]="cpu"')
-    tally.check("refused: state on the host", outcome.status == 3 and "adafactor does not go with optimizer state" in outcome.out + outcome.err, outcome.tail())
+    outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *words, "--set", 'offload[params]="cpu"', "--set", 'offload[optimizer]="none"')
+    tally.check("refused: parameters further away than state", outcome.status == 3 and "of lamb and adafactor no more of" in outcome.out + outcome.err, outcome.tail())
     experts = ("--set", "plan.expert=2", "--set", "model.n=2", "--set", "model.corrected=false")
     outcome = harness.zplan("plan", os.path.join(HERE, "moe.dz"), "--ranks", 2, *words, *experts)
     tally.check("refused: expert ranks", outcome.status == 3 and "adafactor does not go with experts spread" in outcome.out + outcome.err, outcome.tail())

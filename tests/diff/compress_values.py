@@ -58,10 +58,11 @@ VALUES = (
     case("llama", 2, 2, 2, "mixed_fp16", {"away.optimizer": "host:5", "away.activations": "host:8"}, words=GPU),
     case("llama", 1, 1, 4, "fp64", {"away.optimizer": "host:3"}, words=GPU),
     case("gpt", 2, 2, 2, "fp64", zero=1),  # a tied weight on two stages, shares of tensors with padding
-    case("llama", 1, 1, 2, "mixed_fp16", zero=1, words=GPU),
+    case("llama", 1, 1, 2, "mixed_fp16", {"away.optimizer": "host:5"}, zero=1, words=GPU),
+    case("gpt", 2, 1, 2, "fp64", {"away.optimizer": "host:8"}, zero=1, words=GPU),
 )
-WHOLE = (VALUES[1], VALUES[4], VALUES[5])  # these are also trained at once
-HERE_BEFORE, HERE_AFTER = VALUES[2], VALUES[3]  # all state is on the device until the checkpoint, and after it
+WHOLE = (VALUES[1], VALUES[5], VALUES[7])  # these are also trained at once
+HERE_BEFORE, HERE_AFTER = (VALUES[2], VALUES[6]), (VALUES[3],)  # all state is on the device until the checkpoint, and after it
 
 
 def is_away(settings):
@@ -196,11 +197,11 @@ def check_values(tally, folder, number, one, verbose):
     settings = dict(one.settings)
     place = os.path.join(folder, "values %d" % number)
     early = train(one, place, FREEZE - 1) if one in WHOLE else None
-    kept = train(on_device(one) if one == HERE_BEFORE else one, place, KEPT, ONE_BIT + (("--resume",) if early else ()))
+    kept = train(on_device(one) if one in HERE_BEFORE else one, place, KEPT, ONE_BIT + (("--resume",) if early else ()))
     if not tally.check(one.name, not kept.error, kept.error or ""):
         return
     other = shutil.copytree(place, place + " plain")
-    got = train(on_device(one) if one == HERE_AFTER else one, place, STEPS, ONE_BIT + ("--resume",))
+    got = train(on_device(one) if one in HERE_AFTER else one, place, STEPS, ONE_BIT + ("--resume",))
     plain = train(one, other, STEPS, PLAIN + ("--resume",), plain_settings(one))
     if not tally.check(one.name + " goes on", not got.error and not plain.error, got.error or plain.error or ""):
         return

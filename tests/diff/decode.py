@@ -4,8 +4,9 @@
 decode.dz has every kind of layer that can be continued position by position, trained in its relative bias alone, t5.dz an encoder that is done
 once: greedy and drawn tokens with and without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they
 are printed with 12 digits). `zplan eval` of three ranks says what one says. decode_gpu.dz on emulated GPUs says what it says on CPU ranks. What reads several positions otherwise takes whole passes, and a line
-says so.
+says so. Two that share a folder answer each its own question.
 """
+import concurrent.futures
 import json
 import os
 import sys
@@ -61,6 +62,15 @@ def compare(tally, name, place, *words, ranks=1):
     tally.check("%s: as likely" % name, distance(kept, whole) <= 1e-11, "%.3g" % distance(kept, whole))
     told = "without kept keys and values" in plain.err and "without kept" not in outcome.err and "whole sample" not in outcome.err
     tally.check("%s: it is told how" % name, told and "tokens/s" in outcome.err, outcome.err + plain.err)
+
+
+def two_at_once(tally, place):
+    """In one folder: each waits for the other, and answers its own question."""
+    questions = [("--prompt", prompt, "--tokens", 8) for prompt in ("!", LONG)]
+    alone = [sample(place, *words)[1] for words in questions]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        beside = [answer for _, answer in pool.map(lambda words: sample(place, *words), questions)]
+    tally.check("two at once", alone == beside and all(alone), "%s, alone %s" % (beside, alone))
 
 
 def evaluate(tally, folder, place):
@@ -126,6 +136,7 @@ def main():
         if place:
             compare(tally, "greedy", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28)
             compare(tally, "drawn", place, "--prompt", LONG, "--tokens", 28, "--temperature", 1, "--seed", 3)
+            two_at_once(tally, place)
             compare(tally, "three ranks", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28, ranks=3)
             evaluate(tally, folder, place)
         place = checkpoint(tally, folder, "gpu32", os.path.join(HERE, "decode_gpu.dz"), "--set", 'precision="fp32"')

@@ -25,8 +25,9 @@ STEPS = 8
 GPU = ("--cluster", "gpu", "--arch", "host")
 FROZEN = ("--set", 'train.frozen=["wte", "h.{}.attn.*", "h.{}.ln_2.bias"]')
 HEAD = ("--set", 'train.trained=["ln_f.*"]')
-LORA = ("--set", 'train.adapt=lora(rank = 4, alpha = 6, of = ["h.{}.attn.*", "h.{}.mlp.c_fc.weight"])', "--set", "optimizer=adamw(lr = 2e-2)")
+LORA = ("--set", 'train.adapt=lora(rank = 4, alpha = 6, dropout = 0.2, of = ["wte", "h.{}.attn.*", "h.{}.mlp.c_fc.weight"])', "--set", "optimizer=adamw(lr = 2e-2)")
 LLAMA_LORA = ("--set", 'train.adapt=lora(rank = 3, of = ["*_proj.weight"])', "--set", 'train.trained=["norm.weight"]', "--set", "optimizer=adamw(lr = 2e-2)")
+MOE_LORA = ("--set", 'train.adapt=lora(rank = 2, alpha = 3, rslora = true, of = ["embed_tokens", "*experts.w*"])', "--set", "optimizer=adamw(lr = 2e-2)")
 F32_BOUNDS = dict(trainings.BOUNDS, fp32={"loss": 5e-6, "gradient norm": 1e-4, "parameters": 5e-2},
                   mixed_bf16={"loss": 1e-3, "gradient norm": 2e-2, "parameters": 3e-1})
 
@@ -179,10 +180,10 @@ def check_refusals(tally):
             ("train.adapt=lora(of = [\"*attn*\"])", "needs a rank"),
             ("train.adapt=lora(rank = 4)", "the weights that it is for"),
             ("train.adapt=lora(rank = 4000, of = [\"h.{}.attn.*\"])", "rank 4000 is above what"),
-            ("train.adapt=lora(rank = 4, of = [\"wte\"])", "adapters are for weights of one product"),
-            ("train.adapt=lora(rank = 4, of = [\"wpe\"])", "is the weight of no matrix product"),
+            ("train.adapt=lora(rank = 4, of = [\"wpe\"])", "is the weight of no matrix product and no embedding"),
             ("train.adapt=lora(rank = 4, of = [\"*.bias\"])", "no matrix has a name like"),
-            ("train.adapt=lora(rank = 4, of = [\"h.{}.attn.*\"], dropout = 0.1)", "dropout"),
+            ("train.adapt=lora(rank = 4, of = [\"h.{}.attn.*\"], dropout = 1)", "dropout"),
+            ("train.adapt=lora(rank = 4, of = [\"h.{}.attn.*\"], use_dora = true)", "use_dora"),
             ("train.adapt=lora(r = 4, of = [\"h.{}.attn.*\"])", "write `rank"),
             ("train.adapt=dora(rank = 4)", "lora"),
             ("train.adapt=4", "lora")):
@@ -190,8 +191,10 @@ def check_refusals(tally):
         tally.check("refused: %s" % setting, outcome.status == 1 and text in outcome.err and "--set" in outcome.err, outcome.tail())
     outcome = harness.zplan("check", model, "--set", 'train.frozen=["wte"]', *LORA[:2])
     tally.check("refused: frozen beside adapt", outcome.status == 1 and "`adapt` freezes all parameters" in outcome.err, outcome.tail())
-    outcome = harness.zplan("check", moe, "--set", 'train.adapt=lora(rank = 2, of = ["*experts*", "*w1", "*w2"])')
-    tally.check("refused: adapters of experts", outcome.status == 1, outcome.tail())
+    outcome = harness.zplan("check", moe, "--set", 'train.adapt=lora(rank = 2, dropout = 0.1, of = ["*experts.w2"])')
+    tally.check("refused: dropout of experts", outcome.status == 1 and "whose adapters have no dropout" in outcome.err, outcome.tail())
+    outcome = harness.zplan("plan", moe, "--gpus", 4, *MOE_LORA, "--set", "model.n=4", "--set", "tensor=1", "--set", "plan.data=4", "--set", "expert=4")
+    tally.check("refused: adapters of experts over data ranks", outcome.status == 3 and "frozen experts are not spread" in outcome.out + outcome.err, outcome.tail())
     for words, text in ((("--set", 'offload[params]="cpu"'), "parameters off the device do not go with frozen ones"), (("--set", "compress=true"), "compress does not go with frozen")):
         outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *FROZEN, *words)
         tally.check("refused: %s" % words[1], outcome.status == 3 and text in outcome.out + outcome.err, outcome.tail())
@@ -210,8 +213,8 @@ def main():
         check_refusals(tally)
         check_counts(tally)
         check_first_loss(tally, folder)
-        for i, (words, model) in enumerate(((LORA, "gpt"), (FROZEN, "gpt"), (LLAMA_LORA, "llama"), (HEAD, "gpt"))):
-            table = layouts(words, model)[(slice(None), slice(0, None, 2), slice(1, None, 3), slice(0, 5, 2))[i]]  # each layout, and some with other words
+        for i, (words, model) in enumerate(((LORA, "gpt"), (FROZEN, "gpt"), (LLAMA_LORA, "llama"), (HEAD, "gpt"), (MOE_LORA, "moe"))):
+            table = layouts(words, model)[(slice(None), slice(0, None, 2), slice(1, None, 3), slice(0, 5, 2), slice(0, 8, 4))[i]]  # each layout, and some with other words
             if i == 0:
                 table += (case(1, 1, 2, words + GPU, model, zero=3, precision="fp32"), case(1, 1, 1, words + GPU, model, precision="mixed_bf16"))
             own(words, options.jobs, table, os.path.join(folder, "%d" % i), tally, options.verbose)

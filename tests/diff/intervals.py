@@ -7,12 +7,15 @@
    checkpoint and writes its moments after every step. Momentum is linear in gradients: what ranks exchange at the end of an interval, with what
    they owe more than before, is the mean of plain Adam's momenta, each weighted with its rate over its correction. Weights follow from it by the
    formula, with decay; the variance is plain Adam's in steps that sum gradients, and stays in others. Intervals of one, two and four steps.
-2. A run in parts is one at once, to the last byte, in 16 bits; two stages train what one does. --check-memory: arenas are the plan's, bytes
-   those of the exchanges and sums that the plan's tables say.
-3. With --text, a text: more bytes are saved than by 1-bit Adam (tests/diff/freeze.py), and the loss at the end is not above plain Adam's.
-4. What does not go together is refused.
+2. A run in parts is one at once, to the last byte, in 16 bits; two stages train what one does, and so does an emulated GPU in parts.
+   --check-memory: arenas are the plan's, bytes those of the exchanges and sums that the plan's tables say.
+3. The plan's bytes of an average step are those that the run sent, and its step time is that of an average step: over schedules it is linear in how
+   many steps exchange and how many sum.
+4. With --text, a text: more bytes are saved than by 1-bit Adam (tests/diff/freeze.py), and the loss at the end is not above plain Adam's.
+5. What does not go together is refused.
 """
 import argparse
+import json
 import math
 import os
 import shutil
@@ -37,6 +40,8 @@ COMMON = ("--set", "train.schedule=constant()", "--set", "clip=1e9", "--set", 't
 AT_THE_END, EVERY_STEP = ("--set", "train.checkpoint.every=100"), ("--set", "train.checkpoint.every=1")
 BOUND = 1e-5  # weights move by 1e-9, of which f64 leaves seven digits; errors are f32
 MOVED = 1e-6
+GPU = ("--cluster", "gpu", "--arch", "host")
+NCCL = ("--", "--comm", "nccl")  # an emulated one
 
 
 def case(p=1, precision="fp64", **more):
@@ -45,7 +50,7 @@ def case(p=1, precision="fp64", **more):
 
 def train(one, place, steps, words, settings=None, kept=AT_THE_END):
     os.makedirs(place, exist_ok=True)
-    return trainings.train(one.model, settings or dict(one.settings), place, steps, COMMON + kept + words)
+    return trainings.train(one.model, settings or dict(one.settings), place, steps, COMMON + kept + words + (NCCL if GPU[0] in words else ()))
 
 
 def growing(optimizer, resume=False):
@@ -102,28 +107,62 @@ def check_steps(tally, folder, verbose):
 
 
 def check_parts(tally, folder):
+    """What is stopped and goes on, in 16 bits."""
+    one = case(precision="mixed_bf16")
+    whole, parts = (os.path.join(folder, "bf16 " + name) for name in ("whole", "parts"))
+    got = train(one, whole, ENDS[-1], growing(USUAL))
+    for i, end in enumerate(ENDS[1:]):
+        train(one, parts, end, growing(USUAL, i > 0))
+    folders = [harness.step_folder(os.path.join(each, "ck"), ENDS[-1]) for each in (whole, parts)]
+    same = [harness.same_bytes(*(os.path.join(each, name) for each in folders)) for name in ("model.safetensors", "optimizer.safetensors", "errors.safetensors")]
+    tally.check("bf16 in parts, to the last byte", not got.error and all(same), "%s %s" % (same, got.error))
+
+
+def check_layouts(tally, folder, verbose):
     """The usual learning rate: ranks have other weights between exchanges."""
-    losses = None
-    for precision in ("fp64", "mixed_bf16"):
-        whole, parts = (os.path.join(folder, precision + name) for name in (" whole", " parts"))
-        got = train(case(precision=precision), whole, ENDS[-1], growing(USUAL))
-        if precision == "fp64":
-            losses = got
-            continue
-        for i, end in enumerate(ENDS[1:]):
-            train(case(precision=precision), parts, end, growing(USUAL, i > 0))
-        folders = [harness.step_folder(os.path.join(each, "ck"), ENDS[-1]) for each in (whole, parts)]
-        same = [harness.same_bytes(*(os.path.join(each, name) for each in folders)) for name in ("model.safetensors", "optimizer.safetensors", "errors.safetensors")]
-        tally.check("%s in parts, to the last byte" % precision, not got.error and all(same), "%s %s" % (same, got.error))
-    end = harness.read_log(os.path.join(folder, "fp64 whole", "log.jsonl"))[1]
-    one = losses
+    one = train(case(), os.path.join(folder, "whole"), ENDS[-1], growing(USUAL))
+    end = harness.read_log(os.path.join(folder, "whole", "log.jsonl"))[1]
     plain = train(case(), os.path.join(folder, "plain"), 1, ("--set", USUAL % ""), dict(case().settings, compress=False))
     sums = harness.read_log(os.path.join(folder, "plain", "log.jsonl"))[1]["communicated_bytes"]["data"]
     signs = sums / (8 / (12 / 64))
     sent = end["communicated_bytes"]["data"] * end["steps_run"]
     tally.check("bytes of a run", not plain.error and abs(sent / (len(VARIANCE) * sums + EXCHANGES * signs) - 1) < 0.01, "%s %s" % (sent, sums))
-    two = train(case(p=2), os.path.join(folder, "two"), ENDS[-1], growing(USUAL))
-    trainings.judge(tally, "two stages", two, one, trainings.BOUNDS["fp64"])
+    for name, other, words, ends in (("two stages", case(p=2), (), ENDS[-1:]), ("parts on an emulated GPU", case(), GPU, ENDS[1:])):
+        for i, step in enumerate(ends):
+            got = train(other, os.path.join(folder, name), step, words + growing(USUAL, i > 0))
+        errors = trainings.judge(tally, name, got, one, trainings.BOUNDS["fp64"])
+        if verbose:
+            print("%s: %s" % (name, errors), flush=True)
+
+
+# Of nine steps so many exchange signs, and so many sum gradients.
+SCHEDULES = ((GROWING, EXCHANGES, len(VARIANCE)),
+             (", freeze = growing(every = 1, local_after = 1, local_doubles = 100, local_most = 2)", 5, 1),
+             (", freeze = growing(every = 2, local_after = 1000)", 9, 5),
+             (", freeze = growing(every = 1000, local_after = 1000)", 9, 9))
+
+
+def plan_of(folder, freeze):
+    """As check_layouts trains it."""
+    path, command = os.path.join(folder, "plan.json"), ["plan", os.path.join(HERE, "llama.dz"), "--ranks", 2]
+    for key, value in case().settings:
+        command += ["--set", "%s=%s" % (key, json.dumps(value))]
+    outcome = harness.zplan(*command, *COMMON, *AT_THE_END, "--set", USUAL % freeze, "--set", "steps=%d" % ENDS[-1], "-o", path)
+    with open(path, encoding="utf-8") as file:
+        return json.load(file) if outcome.status == 0 else None
+
+
+def check_prices(tally, folder, verbose):
+    plans = [plan_of(folder, freeze) for freeze, _, _ in SCHEDULES]
+    end = harness.read_log(os.path.join(folder, "whole", "log.jsonl"))[1]
+    planned, sent = plans[0]["traffic_bytes"]["data_average"], end["communicated_bytes"]["data"]
+    tally.check("bytes of an average step", abs(sent / planned - 1) < 1e-6, "%s %s" % (sent, planned))
+    took = [plan["estimate"]["step_s"] * ENDS[-1] for plan in plans]
+    summing, again = (took[3] - took[2]) / (9 - 5), (took[0] - took[1]) / (len(VARIANCE) - 1)
+    exchanging = (took[2] - took[0] - summing * (5 - len(VARIANCE))) / (9 - EXCHANGES)
+    if verbose:
+        print("prices: a step that sums %.3g s and %.3g s, one that exchanges %.3g s" % (summing, again, exchanging), flush=True)
+    tally.check("the price is of the average step", abs(summing / again - 1) < 1e-6 and summing > 0 and exchanging > 0, str(took))
 
 
 TEXT = "growing(every = 16, local_after = 400, local_doubles = 400, local_most = 8)"
@@ -142,9 +181,10 @@ def check_refusals(tally):
         said = [part for word in optimizer + ("compress=true",) + words for part in ("--set", word)]
         outcome = harness.zplan("plan", model, "--ranks", 2, *said)
         tally.check("refused: %s" % text, outcome.status == status and text in outcome.out + outcome.err, "%d %s" % (outcome.status, outcome.tail()))
-    said = ("--set", "compress=true", "--set", "optimizer=adamw(lr = 1e-3, freeze = growing(local_after = 100))")
+    said = ("--set", "compress=true", "--set", "optimizer=adamw(lr = 1e-3, freeze = growing(local_after = 100))", "--set", 'offload[optimizer]="cpu"')
     outcome = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, *said)
-    tally.check("refused: GPUs", outcome.status == 3 and "freeze = growing is for CPU ranks" in outcome.out + outcome.err, outcome.tail())
+    tally.check("refused: state on hosts", outcome.status == 3 and "freeze = growing does not go with optimizer state off the device" in
+                outcome.out + outcome.err, outcome.tail())
 
 
 def main():
@@ -157,6 +197,8 @@ def main():
     with harness.Scratch() as folder:
         check_refusals(tally)
         check_steps(tally, folder, options.verbose)
+        check_layouts(tally, folder, options.verbose)
+        check_prices(tally, folder, options.verbose)
         check_parts(tally, folder)
         if options.text:
             freeze.check_text(tally, folder, TEXT, MOST_ABOVE, LEAST_SAVED, options.verbose)

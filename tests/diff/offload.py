@@ -10,7 +10,9 @@
 2. What a plan says of bytes is computed again from the number of parameters: that anything leaves at all is not taken from the plan.
 3. State on disks trains the same bits as state on the host.
 4. Checkpoints know nothing of it: a run with offload continues one without, and the other way round.
-5. A folder that cannot be written, and a disk without room, end a run with one message.
+5. LAMB and Adafactor, which pass over the pieces once more for the lengths of tensors: a table each against one CPU rank, state included, bytes
+   from the number of parameters, and a run that goes on without.
+6. A folder that cannot be written, and a disk without room, end a run with one message.
 
 The search offloads only what does not fit. Here a plan is made with everything on the device; what leaves is written into its file,
 from which `zplan run` derives the rest.
@@ -76,6 +78,21 @@ TABLE = (
     away("gpt", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1),
 )
 
+# Optimizers that need lengths of whole tensors before any element moves: a pass more over the pieces. What leaves in part cuts tensors; an average of
+# the weights, rates of groups and decay go along. Either has the first, whose bytes are counted here.
+OPTIMIZERS = {"lamb": "lamb(lr = 1e-2, weight_decay = 0.1)", "adafactor": "adafactor(lr = 1e-2, beta1 = 0.8, weight_decay = 0.1)"}
+GROUPS = 'train.groups=[group("*.mlp.*", lr_factor = 0.5, weight_decay = 0.3)]'
+LEAVES = away("llama", "fp64", 1, 1, 1, {"optimizer": "nvme:8"})
+PASSES = {"lamb": (
+    LEAVES,
+    away("gpt", "fp64", 1, 2, 1, {"optimizer": "host:8", "gradients": "host:8", "params": "host:4"}),  # a tied weight
+    away("llama", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7", "gradients": "nvme:5"}, zero=2)),
+    "adafactor": (
+    LEAVES,
+    away("llama", "fp64", 2, 1, 1, {"optimizer": "nvme:7", "gradients": "nvme:5", "params": "nvme:6"}, microbatch=2),
+    away("llama", "fp64", 1, 1, 2, {"optimizer": "host:7", "gradients": "host:3", "params": "host:4"}, zero=3),
+    away("llama", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1))}
+
 
 # ---- a run ----
 
@@ -92,7 +109,7 @@ def make_plan(model, settings, folder, words=()):
     path = os.path.join(folder, "plan.json")
     command = ["plan", os.path.join(trainings.MODELS, model + ".dz"), "--ranks", trainings.ranks_of(kept), *GPU, *words, "-o", path]
     for key, value in kept.items():
-        command += ["--set", "%s=%s" % (key, json.dumps(value))]
+        command += ["--set", "%s=%s" % (key, trainings.written(value))]
     outcome = harness.zplan(*command)
     if outcome.status != 0:
         return None, outcome.tail()
@@ -139,11 +156,11 @@ class Offloads(trainings.Suite):
 
     def run_job(self, job):
         number, (model, settings, words) = job
-        if not words:
+        if words == self.reference_words:
             return super().run_job(job)
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        plan, why = make_plan(model, dict(settings), folder)
+        plan, why = make_plan(model, dict(settings), folder, self.reference_words)
         checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), self.steps), FILES[0])
         if not plan:
             return trainings.Result("no plan: %s" % why, [], [], checkpoint, 0)
@@ -180,6 +197,60 @@ def check_bytes(tally, suite):
             want, got = bytes_each * elements, end["moved_bytes"][way] if end else -1
             tally.check("%s bytes, %s" % (way, trainings.name_for("gpt", dict(settings))), want * 0.99 <= got <= want * 1.12,
                         "%s, about %s expected" % (got, want))
+
+
+# ---- optimizers with a pass for lengths ----
+
+def words_of(name):
+    return ("--set", "optimizer=" + OPTIMIZERS[name], "--set", GROUPS, "--set", "train.ema=0.9")
+
+
+class Passes(Offloads):
+    """State is compared, too: moments or statistics, and the average."""
+
+    def report(self, one, result):
+        if not result.error and one.group == "fp64":
+            self.same_state(one.name, result.checkpoint, self.references[one.model, one.reference].checkpoint)
+        super().report(one, result)
+
+    def same_state(self, name, *checkpoints):
+        error, tensor = harness.model_error(*(os.path.join(os.path.dirname(path), FILES[1]) for path in checkpoints))
+        self.tally.check("state of %s" % name, error <= BOUNDS["fp64"]["parameters"], "%.1e, %s" % (error, tensor))
+
+
+def check_passes(first, folder, name):
+    """The table, bytes of one rank by the number of its parameters, and a run that goes on."""
+    place, tally = os.path.join(folder, name), first.tally
+    suite = Passes(PASSES[name], place, first.jobs, first.verbose, BOUNDS, STEPS, words_of(name), tally)
+    suite.run()
+    want = suite.references[LEAVES.model, LEAVES.reference]
+    weights = harness.read_safetensors(want.checkpoint)
+    elements = sum(len(values) for _, values in weights.values())
+    # LAMB: weights and two moments, then these and the average; moments, then the others. Adafactor: weights, then weights, momentum and average.
+    read, written = {"lamb": (3 + 4, 2 + 2), "adafactor": (1 + 3, 3)}[name]
+    moved = (suite.ends.get(LEAVES.settings) or {}).get("moved_bytes", {})
+    for way, numbers in (("to host", 1), ("from host", 1), ("read", read), ("written", written)):
+        least, got = 8 * numbers * elements, moved.get(way, -1)
+        tally.check("%s: %s %d numbers an element" % (name, way, numbers), least <= got <= least * 1.12, "%s, about %d expected" % (got, least))
+    if name == "adafactor":  # LAMB has Adam's arrays
+        check_goes_on(suite, place, name, want)
+
+
+def check_goes_on(suite, place, name, want):
+    """A step with much off the device, and two without."""
+    ran = []
+    for steps, part in ((1, {"optimizer": "nvme:8", "gradients": "host:5", "params": "nvme:4"}), (STEPS, {})):
+        here = os.path.join(place, "first" if steps == 1 else "rest")
+        os.makedirs(here)
+        plan = make_plan("llama", dict(away("llama", "fp64", 1, 1, 1, part).settings), here, words_of(name))[0]
+        ran.append(run_plan(plan, place, steps, words=() if steps == 1 else ("--resume",)))
+    good = all(one.outcome.status == 0 for one in ran)
+    suite.tally.check("%s goes on" % name, good, "".join(one.outcome.tail() for one in ran))
+    if good:
+        checkpoint = os.path.join(harness.step_folder(os.path.join(place, "ck"), STEPS), FILES[0])
+        error, tensor = harness.model_error(checkpoint, want.checkpoint)
+        suite.tally.check("%s goes on alike" % name, error <= BOUNDS["fp64"]["parameters"], "%.1e, %s" % (error, tensor))
+        suite.same_state("%s that goes on" % name, checkpoint, want.checkpoint)
 
 
 # ---- disks and checkpoints ----
@@ -269,7 +340,9 @@ def main():
                      (lambda suite, _: check_bytes(suite.tally, suite),
                       lambda suite, folder: check_disks(suite.tally, folder),
                       lambda suite, folder: check_resume(suite.tally, folder),
-                      lambda suite, folder: check_trouble(suite.tally, folder)))
+                      lambda suite, folder: check_trouble(suite.tally, folder),
+                      lambda suite, folder: check_passes(suite, folder, "lamb"),
+                      lambda suite, folder: check_passes(suite, folder, "adafactor")))
 
 
 if __name__ == "__main__":

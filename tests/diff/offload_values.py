@@ -64,6 +64,9 @@ TABLE = (
     away("gpt", "fp64", 1, 1, 1, {"activations": "nvme:5"}, recompute="full"),
     # backward in two parts: the gradient of the logits stands in their place, and goes out again between them
     away("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="zb_h1"),
+    # streams stay on the device
+    away("streams", "fp64", 1, 2, 1, {"activations": "host:8"}),
+    away("streams", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="full"),
     away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),
     away("gpt", "fp64", 1, 2, 1, {"params": "host:8"}, schedule="zb_h1"),
     # the loss by parts, in backward: what it reads has come again

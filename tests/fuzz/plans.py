@@ -3,11 +3,12 @@
 model alone (price_plans.c), and laid beside the certificate. None may be faster than the best plan less its gap, none may fit where
 the search says that nothing does, and the verifier has to call them sound.
 
-    plans.py [--count N] [--seed S] [--instances I] [--only NUMBER] [--keep FOLDER]
+    plans.py [--count N] [--seed S] [--instances I] [--streams N] [--only NUMBER] [--keep FOLDER]
 
       --count      plans in all (default 100000)
       --seed       where models, clusters and plans begin (default 1): the same seed, the same plans
       --instances  models and clusters (default 50, and those of KEPT)
+      --streams    as many more whose layers have tensors in common (default 0)
       --only       one of these alone, by its number
       --keep       where the model and the plan file of a failure go, shrunk (default build/fuzz)
 
@@ -57,6 +58,20 @@ EXPERTS = """model m(V = {V}, S = {S}, d = {d}, layers = {layers}, heads = {head
     x = e.moe_layer(x, heads = heads, kv_heads = heads, experts = 8, top_k = 2, ff = 2 * d, capacity = 1.25, balance = 0.02)
   }}
   logits = matmul(rms_norm(x), transpose(head))
+  output loss = cross_entropy(logits, labels)
+}}"""
+# An early value that every later layer reads, and an earlier one that crosses all layers: streams of a stage.
+MEMORY = """model m(V = {V}, S = {S}, d = {d}, layers = {layers}, heads = {heads}) {{
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param wte: [V, d] ~ normal(std = 0.02)
+  x = embedding(tokens, wte)
+  first = x
+  repeat encoder in 0..layers {{ x = g.gpt_layer(x, heads = heads) }}
+  memory = layer_norm(x)
+  x = first
+  repeat decoder in 0..layers {{ x = g.gpt_layer(x + memory, heads = heads) }}
+  logits = matmul(layer_norm(x + first), transpose(wte))
   output loss = cross_entropy(logits, labels)
 }}"""
 NODES = ("dgx1v", "dgx2", "dgx_a100", "p3dn")
@@ -179,15 +194,18 @@ def main():
     parser.add_argument("--count", type=int, default=100000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--instances", type=int, default=50)
+    parser.add_argument("--streams", type=int, default=0)
     parser.add_argument("--only", type=int)
     parser.add_argument("--keep", default=os.path.join(harness.ROOT, "build", "fuzz"))
     options = parser.parse_args()
     harness.require_zplan()
     os.makedirs(options.keep, exist_ok=True)
-    total, passed, failed, drawn, fit, verified = len(KEPT) + options.instances, 0, 0, 0, 0, 0
+    total, passed, failed, drawn, fit, verified = len(KEPT) + options.instances + options.streams, 0, 0, 0, 0, 0
     for i in range(total):
         rng = random.Random("%d %d" % (options.seed, i))
         x = dict(KEPT[i]) if i < len(KEPT) else draw_instance(rng)
+        if i >= len(KEPT) + options.instances:
+            x["style"] = MEMORY
         if options.only is not None and i != options.only:
             continue
         count, seed = -(-options.count // total), options.seed * 1000003 + i

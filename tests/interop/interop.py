@@ -66,6 +66,7 @@ GOLDEN = [
     ("qwen2_0_5b.dz", ["import", "hf", HF + "qwen2_0_5b.json"]),
     ("bert_base.dz", ["import", "hf", HF + "bert_base.json"]),
     ("t5_v1_1_small.dz", ["import", "hf", HF + "t5_v1_1_small.json"]),
+    ("vit_base.dz", ["import", "hf", HF + "vit_base.json"]),
     ("gpt1t.megatron.sh", ["export", "megatron", *GPT1T]),
     ("mixtral.megatron.sh", ["export", "megatron", *MIXTRAL]),
     ("t_nlg.megatron.sh", ["export", "megatron", *T_NLG]),
@@ -445,6 +446,7 @@ PARAMETERS = {  # as published, or counted from the fields
     "gpt2": 124439808, "gpt2_xl": 1557611200, "gpt_neox_20b": 20554567680, "llama2_7b": 6738415616, "llama3_8b": 8030261248,
     "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768,
     "bert_base": 109514298, "t5_small": 60506624, "t5_v1_1_small": 76961152,  # the last with its head, untied
+    "vit_base": 86567656 - 998 * 769,  # torchvision's with 1,000 classes, here 2
     "gpt_neox_sequential": 2 * 50304 * 512 + 6 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512) + 2 * 512,
     "llama_options": 2 * 1000 * 1024 + 1024 + 4 * (1024 * (512 + 2 * 256) + 512 + 2 * 256 + 512 * 1024 + 1024 +
                                                    3 * 1024 * 2816 + 2 * 2816 + 1024 + 2 * 1024),
@@ -510,6 +512,8 @@ def refused_imports(folder):
                                     ("mixtral_8x7b", "router_jitter_noise", 0.1, "noisy")):
         refused("%s %s" % (base, key), changed(folder, base, **{key: value}), 1, "Z0684", words)
     refused("heads", changed(folder, "llama3_8b", num_key_value_heads=5), 1, "do not divide")
+    refused("patches", changed(folder, "vit_base", patch_size=15), 1, "Z0683", "patches of 15 pixels do not fill pictures of 224")
+    refused("pictures of two sizes", changed(folder, "vit_base", image_size=[224, 196]), 1, "Z0683", "`image_size` is [224,196]")
     refused("experts", changed(folder, "mixtral_8x7b", num_experts_per_tok=9), 1, "9 of 8 experts")
     run = zplan(*changed(folder, "mistral_7b", sliding_window=1024))
     expect("window", run.returncode == 0 and "S = 1024" in run.stdout, run.stderr)

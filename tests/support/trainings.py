@@ -56,6 +56,15 @@ ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero":
 KEPT = ("batch", "precision")  # besides model.*: what a reference has in common with the training
 
 
+class Expression(str):
+    """A setting that is no number, word or list: `after(2)`."""
+
+
+def written(value):
+    """A setting as `--set` has it."""
+    return value if isinstance(value, Expression) else json.dumps(value)
+
+
 def batch_for(data):
     """The smallest batch from 5 to 8 that the data ranks share evenly, 8 where possible."""
     return next(batch for batch in (8, 6, 5, 7) if batch % data == 0)
@@ -117,7 +126,7 @@ def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False):
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
     command = ["run", os.path.join(MODELS, model + ".dz"), "--ranks", ranks_of(settings), "-o", tree, "--log", log]
     for key, value in settings.items():
-        command += ["--set", "%s=%s" % (key, json.dumps(value))]
+        command += ["--set", "%s=%s" % (key, written(value))]
     end = words.index("--") if "--" in words else len(words)
     command += ["--steps", steps, *words[:end], "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck"), *words[end + 1:]]
     outcome = harness.zplan(*command, env=environment(settings["precision"], model))

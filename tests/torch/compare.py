@@ -28,12 +28,12 @@ MIXED = {"bfloat16": ("mixed_bf16", 2.0 ** -8 / 20), "float16": ("mixed_fp16", 2
 LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "tensor 3 x data 2, expert 2": (3, 1, 2, 2),
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
-WIDELY = ("gemma2", "qwen3", "vit", "squad", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor")  # in f64, also on data ranks, and once in f32
+WIDELY = ("gemma2", "qwen3", "vit", "vit_pixels", "audio", "squad", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor")  # in f64, also on data ranks, and once in f32
 EXACT = WIDELY + ("sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
 EXACT_BOUND = 1e-12
 EXPERTS = ("moe", "deepseek", "deepseek_groups")
 ON_ONE_RANK = ("t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
-IN_F32 = tuple(name for name in WIDELY if name != "t5_v1_1")
+IN_F32 = tuple(name for name in WIDELY if name not in ("t5_v1_1", "vit"))  # vit_pixels has the layers of vit
 
 
 def python_with_torch():
@@ -158,7 +158,7 @@ def check_model(tally, name, python, folder, update):
         tensor, _, data, expert = LAYOUTS[layout]
         if ((expert > 1 and name not in EXPERTS) or (name == "deepseek_groups" and layout == "tensor 2 x pipeline 2") or
                 (tensor == 1 and data > 1 and name not in WIDELY) or
-                (layout == SEQUENCE and name not in ("vit", "squad", "axes", "mla")) or (name in ON_ONE_RANK and layout != "one rank")):
+                (layout == SEQUENCE and name not in ("vit", "audio", "squad", "axes", "mla")) or (name in ON_ONE_RANK and layout != "one rank")):
             continue
         outcome, log, checkpoints = zplan_run(name, layout, folder, settings.STEPS)
         if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):

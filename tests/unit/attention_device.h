@@ -7,41 +7,7 @@
 #include "attention_testing.h"
 #include "device_kernels.h"
 #include <zplan/buf.h>
-
-static inline zpd_attention device_args(const zpk_attention_args *a) {
-  return (zpd_attention){.B = a->B,
-                         .S = a->S,
-                         .H = a->H,
-                         .G = a->G,
-                         .hd = a->hd,
-                         .kv_heads_valid = a->kv_heads_valid,
-                         .scale = a->scale,
-                         .causal = a->causal,
-                         .layout = a->layout ? a->layout->id : 0,
-                         .q = a->q,
-                         .k = a->k,
-                         .v = a->v,
-                         .q_ld = a->q_ld,
-                         .k_ld = a->k_ld,
-                         .v_ld = a->v_ld,
-                         .o = a->o,
-                         .o_ld = a->o_ld,
-                         .lse = a->lse,
-                         .d_o = a->d_o,
-                         .d_o_ld = a->d_o_ld,
-                         .dq = a->dq,
-                         .dk = a->dk,
-                         .dv = a->dv,
-                         .dq_ld = a->dq_ld,
-                         .dk_ld = a->dk_ld,
-                         .dv_ld = a->dv_ld,
-                         .window = a->window,
-                         .softcap = a->softcap,
-                         .alibi_heads = a->alibi_heads,
-                         .first_head = a->first_head,
-                         .other_layouts = a->layout ? a->layout->others : 0,
-                         .lengths = a->lengths};
-}
+#include "../../runtime/cuda/attention_args.h"
 
 /* Rows of the packed matrix have 3 elements more than the heads, so only some rows begin at multiples of 16 bytes;
  * these begin all there, even of 32, where the head size allows. */
@@ -131,45 +97,60 @@ static inline host_object device_open_with(const char *text, const blocks *all, 
   return k;
 }
 
+/* With dropout, where it has some. */
+static inline zpd_attention device_args(const problem *p) {
+  zpd_attention a = zpr_attention_args(&p->a);
+  zpr_add_dropout(&p->a.dropout, &a);
+  return a;
+}
+
 /* On the plain f32 and f64 units. */
+static inline void launch_plain_of(const host_object *k, const char *name, const zpd_attention *a, int64_t rows,
+                                   int64_t heads) {
+  device_launch(k, name, a, (rows + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS, heads, a->B, ZPD_ATTENTION_THREADS);
+}
+
+static inline void launch_plain(const host_object *k, const zpd_attention *a) {
+  launch_plain_of(k, "zpd_attention_forward", a, a->S, a->H);
+  launch_plain_of(k, "zpd_attention_grad_q", a, a->S, a->H);
+  launch_plain_of(k, "zpd_attention_grad_kv", a, zpr_keys_of(a), a->G);
+}
+
 static inline void run_plain_forward(const host_object *k, const problem *p) {
-  zpd_attention a = device_args(&p->a);
-  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
-  device_launch(k, "zpd_attention_forward", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
+  zpd_attention a = device_args(p);
+  launch_plain_of(k, "zpd_attention_forward", &a, a.S, a.H);
 }
 
 static inline void run_plain(const host_object *k, const problem *p) {
-  zpd_attention a = device_args(&p->a);
-  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
-  run_plain_forward(k, p);
-  device_launch(k, "zpd_attention_grad_q", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
-  device_launch(k, "zpd_attention_grad_kv", &a, tiles, a.G, a.B, ZPD_ATTENTION_THREADS);
+  zpd_attention a = device_args(p);
+  launch_plain(k, &a);
 }
 
 static inline int64_t even(int64_t n) { return (n + 1) / 2 * 2; }
 
-/* On tensor cores, as the runtime launches it; `head`: what the text was compiled for. */
+/* On tensor cores, as the runtime launches it; `head`: what the text was compiled for; rows: queries or keys of a
+ * sample, whichever tiles are of. */
 static inline void launch_mma(const host_object *k, const char *name, int kind, int head, const zpd_attention *a,
-                              int64_t heads, int block) {
+                              int64_t rows, int64_t heads, int block) {
   char symbol[64];
-  int rows = zpd_mma_rows(kind, head, block);
-  if (rows == zpd_mma_rows(kind, head, 0))
+  int tile = zpd_mma_rows(kind, head, block);
+  if (tile == zpd_mma_rows(kind, head, 0))
     snprintf(symbol, sizeof symbol, "%s", name);
   else
-    snprintf(symbol, sizeof symbol, "%s_%d", name, rows);
-  device_launch_with(k, symbol, a, (a->S + rows - 1) / rows, heads, a->B, ZPD_ATTENTION_THREADS,
-                     (unsigned)zpd_mma_shared_bytes(kind, head, rows, ZPD_MMA_SHARED_BYTES));
+    snprintf(symbol, sizeof symbol, "%s_%d", name, tile);
+  device_launch_with(k, symbol, a, (rows + tile - 1) / tile, heads, a->B, ZPD_ATTENTION_THREADS,
+                     (unsigned)zpd_mma_shared_bytes(kind, head, tile, ZPD_MMA_SHARED_BYTES));
 }
 
 static inline void run_mma(const host_object *k, const problem *p, int head) {
-  zpd_attention a = device_args(&p->a);
+  zpd_attention a = device_args(p);
   int block = p->a.layout ? (int)p->a.layout->block : 0;
   size_t bytes = (size_t)(8 * a.B * a.H * even(a.S));
   a.facts = aligned_alloc(32, (bytes + 31) / 32 * 32);
   memset(a.facts, 0xff, bytes);
-  launch_mma(k, "zpd_mma_forward", ZPD_MMA_FORWARD, head, &a, a.H, block);
-  launch_mma(k, "zpd_mma_grad_q", ZPD_MMA_GRAD_Q, head, &a, a.H, block);
-  launch_mma(k, "zpd_mma_grad_kv", ZPD_MMA_GRAD_KV, head, &a, a.G, block);
+  launch_mma(k, "zpd_mma_forward", ZPD_MMA_FORWARD, head, &a, a.S, a.H, block);
+  launch_mma(k, "zpd_mma_grad_q", ZPD_MMA_GRAD_Q, head, &a, a.S, a.H, block);
+  launch_mma(k, "zpd_mma_grad_kv", ZPD_MMA_GRAD_KV, head, &a, a.S, a.G, block);
   free(a.facts);
 }
 

@@ -342,6 +342,19 @@ static inline void name_every_schedule(zp_spec *spec) {
   spec->plans.data[spec->plan].schedule = (zp_limit){.set = true, .high = ZP_SCHEDULE_COUNT};
 }
 
+/* What flows out of the first segment is handed on by all others beside what they make of it. */
+static inline void hand_on(zp_arena *arena, zp_model *model) {
+  for (int s = 0; s < model->segments.len; s++) {
+    zp_graph *graph = model->segments.data[s].graph;
+    if (s > 0) {
+      const zp_graph *before = model->segments.data[s - 1].graph;
+      zp_graph_add_carry(graph, &before->tensors.data[before->carry_out.data[0]]);
+    }
+    if (s + 1 < model->segments.len)
+      zp_push(arena, &graph->carry_out, s == 0 ? graph->carry_out.data[0] : graph->carry_in.data[1]);
+  }
+}
+
 /* The program of a choice but for its cut: chunks have as many units as each other. */
 static inline zp_program *evenly_cut(zp_arena *arena, zp_spec *spec, zp_choice c) {
   const char *reason = NULL;

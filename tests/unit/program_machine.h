@@ -25,6 +25,9 @@ typedef struct pm_unit {
   const zp_segment_program *seg;
   const zp_procedure *p;
   int64_t base, iteration, mb;
+  int64_t slot;                         /* that the chunk's streams stand first in */
+  uint64_t streams;                     /* of the chunk */
+  const zp_segment_program *next;       /* whose input y is; NULL: a message */
   int64_t saved, pending, x, y, dy, dx; /* byte offsets in the arena; -1 absent */
 } pm_unit;
 
@@ -137,6 +140,14 @@ static inline pm *pm_new(zp_arena *memory, const zp_program *program) {
   return m;
 }
 
+/* Offset of what comes into a unit: a stream of the slot, or of the unit's own input. */
+static inline int64_t pm_carried_at(const pm *m, const pm_unit *u, const zp_segment_program *seg, int64_t own, int i) {
+  const zp_carry *c = &seg->carries[i];
+  int64_t at = c->stream < 0 ? own : u->slot;
+  cr_assert(at >= 0, "`%s` has no place", seg->graph->tensors.data[seg->graph->carry_in.data[i]].name);
+  return at + (c->stream < 0 ? c->at * 8 : zp_stream_at(m->l, u->streams, c->stream));
+}
+
 /* Address of a buffer's first element on tensor rank t. */
 static inline void *pm_address(const pm *m, const pm_unit *u, int t, int b) {
   int64_t elements;
@@ -156,8 +167,11 @@ static inline void *pm_address(const pm *m, const pm_unit *u, int t, int b) {
   case ZP_AT_INPUT:
     return arena + u->stage->at_inputs + (root->index * m->program->microbatches + u->mb) * m->l->microbatch * S * 4 +
            elements * 4;
-  case ZP_AT_CARRY_IN: at = u->x; break;
-  case ZP_AT_CARRY_OUT: at = u->y; break;
+  case ZP_AT_CARRY_IN: return arena + pm_carried_at(m, u, u->seg, u->x, root->index) + elements * 8;
+  case ZP_AT_CARRY_OUT:
+    if (u->next) return arena + pm_carried_at(m, u, u->next, u->y, root->index) + elements * 8;
+    at = u->y + root->offset;
+    break;
   case ZP_AT_GRAD_IN: at = u->dy; break;
   case ZP_AT_GRAD_OUT: at = u->dx; break;
   }
@@ -194,7 +208,7 @@ static inline void pm_all_gather(pm *m, const pm_unit *u, const zp_step *step) {
 }
 
 static inline void pm_keep_shard(pm *m, const pm_unit *u, const zp_step *step) {
-  int64_t n = u->seg->carry_kept_elements, all = u->seg->carry_in_elements;
+  int64_t n = u->seg->carry_kept_elements, all = u->seg->carry_own_elements;
   for (int t = 0; t < m->t; t++)
     for (int64_t i = 0; i < n; i++)
       pm_doubles(m, u, t, step->out.data[0])[i] =
@@ -204,6 +218,7 @@ static inline void pm_keep_shard(pm *m, const pm_unit *u, const zp_step *step) {
 static inline void pm_copy(pm *m, const pm_unit *u, const zp_step *step) {
   const zp_buffer *to = &u->p->buffers.data[step->out.data[0]], *from = &u->p->buffers.data[step->in.data[0]];
   cr_assert(from->ld == from->cols && to->ld == to->cols);
+  if (step->hands_on && pm_address(m, u, 0, step->out.data[0]) == pm_address(m, u, 0, step->in.data[0])) return;
   for (int t = 0; t < m->t; t++)
     memcpy(pm_address(m, u, t, step->out.data[0]), pm_address(m, u, t, step->in.data[0]),
            (size_t)(to->rows * to->cols) * 8);
@@ -415,6 +430,8 @@ static inline pm_unit pm_unit_of(pm *m, const pm_work *w, int64_t j) {
                    .base = run->base + j * seg->elements,
                    .iteration = run->first + j,
                    .mb = w->mb,
+                   .slot = pm_slot_of(m, w),
+                   .streams = chunk->streams,
                    .saved = pm_slot_of(m, w) + run->saved + j * seg->saved_bytes,
                    .pending = pending,
                    .x = -1,
@@ -423,7 +440,7 @@ static inline pm_unit pm_unit_of(pm *m, const pm_work *w, int64_t j) {
                    .dx = -1};
 }
 
-static inline bool pm_keeps_input(const pm_unit *u) { return u->seg->carry_kept_elements == u->seg->carry_in_elements; }
+static inline bool pm_keeps_input(const pm_unit *u) { return zp_keeps_input(u->seg); }
 
 static inline int64_t pm_input_of(pm *m, const pm_work *w, int64_t j) {
   pm_unit u = pm_unit_of(m, w, j);
@@ -468,14 +485,28 @@ static inline void pm_forward(pm *m, const pm_work *w) {
   const zp_stage *stage = w->stage;
   if (stage->pooled) *pm_owned(m, w, false) = 1 + w->chunk * m->program->microbatches + w->mb;
   pm_unit first = pm_unit_of(m, w, 0);
-  if (w->part > 0) pm_receive(m, w, true, pm_input_of(m, w, 0), first.seg->carry_in_elements);
+  bool lands = zp_takes_streams(first.seg);
+  if (w->part > 0)
+    pm_receive(m, w, true, lands ? stage->at_grad[0] : pm_input_of(m, w, 0), first.seg->carry_in_elements);
+  first.x = pm_input_of(m, w, 0);
+  for (int i = 0; lands && i < first.seg->graph->carry_in.len; i++) {
+    const zp_ints *carry = &first.seg->graph->carry_in;
+    int64_t from = zp_carried_elements(first.seg->graph, carry, i, m->l->microbatch),
+            end = zp_carried_elements(first.seg->graph, carry, i + 1, m->l->microbatch);
+    for (int t = 0; t < m->t; t++) {
+      char *arena = m->rank[stage->index][t].arena;
+      memcpy(arena + pm_carried_at(m, &first, first.seg, first.x, i), arena + stage->at_grad[0] + from * 8,
+             (size_t)(end - from) * 8);
+    }
+  }
   for (int64_t j = 0; j < w->calls; j++) {
     pm_unit u = pm_unit_of(m, w, j);
     u.p = &u.seg->forward;
     u.x = pm_input_of(m, w, j);
     u.y = j + 1 < w->calls ? pm_input_of(m, w, j + 1) : pm_is_last(m, w) ? -1 : pm_message_at(m, w, true);
+    u.next = j + 1 < w->calls ? pm_unit_of(m, w, j + 1).seg : NULL;
     pm_run(m, &u, 0, u.p->steps.len);
-    if (!pm_keeps_input(&u)) pm_poison_all(m, stage->index, u.x, u.seg->carry_in_elements * 8);
+    if (!pm_keeps_input(&u)) pm_poison_all(m, stage->index, u.x, u.seg->carry_own_elements * 8);
   }
   m->sent[w->part][1]++;
 }
@@ -487,6 +518,8 @@ static inline void pm_forget(pm *m, const pm_work *w) {
     if (zp_schedule_splits(m->program->choice.schedule))
       pm_poison_all(m, w->stage->index, u.pending, u.seg->pending_bytes);
   }
+  uint64_t streams = w->stage->chunks[w->chunk].streams;
+  if (streams) pm_poison_all(m, w->stage->index, pm_slot_of(m, w), zp_stream_at(m->l, streams, ZP_MOST_STREAMS));
   if (w->stage->pooled) *pm_owned(m, w, true) = 0;
 }
 

@@ -332,4 +332,47 @@ static const double f64_bound = 5e-14, f32_bound = 1e-5;
 /* The f32 result, rounded once to 8 or 11 bits. */
 static const double bf16_bound = 0x1p-8 + 1e-5, f16_bound = 0x1p-11 + 1e-5;
 
+/* What `cast` makes of numbers: ties go to the even one, numbers half a step above the largest are infinite, small ones
+ * are subnormal or 0. */
+typedef struct cast_case {
+  zp_op op;
+  double x, want;
+} cast_case;
+static const cast_case cast_cases[] = {
+    {ZP_OP_CAST_BF16, 0x1.01p0, 1},
+    {ZP_OP_CAST_BF16, 0x1.03p0, 0x1.04p0},
+    {ZP_OP_CAST_BF16, 0x1.0102p0, 0x1.02p0},
+    {ZP_OP_CAST_BF16, -0x1.921fb6p1, -0x1.92p1},
+    {ZP_OP_CAST_BF16, 0x1.FEFFFEp127, 0x1.FEp127},
+    {ZP_OP_CAST_BF16, 0x1.FFp127, INFINITY},
+    {ZP_OP_CAST_BF16, 0x1p-133, 0x1p-133},
+    {ZP_OP_CAST_BF16, -0x1p-134, -0.0},
+    {ZP_OP_CAST_BF16, 0x3p-134, 0x1p-132},
+    {ZP_OP_CAST_F16, 0x1.002p0, 1},
+    {ZP_OP_CAST_F16, 0x1.006p0, 0x1.008p0},
+    {ZP_OP_CAST_F16, -0x1.921fb6p1, -0x1.92p1},
+    {ZP_OP_CAST_F16, 65519, 65504},
+    {ZP_OP_CAST_F16, 65520, INFINITY},
+    {ZP_OP_CAST_F16, -1e30, -INFINITY},
+    {ZP_OP_CAST_F16, 0x1p-24, 0x1p-24},
+    {ZP_OP_CAST_F16, 0x1p-25, 0},
+    {ZP_OP_CAST_F16, 0x3p-25, 0x1p-23},
+    {ZP_OP_CAST_F32, 0x1.000001p0, 1},
+    {ZP_OP_CAST_F32, 0.1, 0x1.99999ap-4},
+    {ZP_OP_CAST_F32, 1e300, INFINITY},
+};
+enum { N_CASTS = sizeof cast_cases / sizeof *cast_cases };
+
+/* Does the type that is computed in have the number at all? */
+static inline bool cast_applies(const cast_case *c, zpk_dtype dtype) {
+  return dtype == ZPK_F64 || c->op != ZP_OP_CAST_F32;
+}
+
+/* A column for every number, an output for every operation. */
+static inline zp_graph *cast_graph(kit *k) {
+  for (int op = ZP_OP_CAST_BF16; op <= ZP_OP_CAST_F32; op++)
+    carry_out(k, op1(k, (zp_op)op, k->graph->carry_in.data[0]));
+  return zp_fuse(zp_graph_localize_trivial(k->graph));
+}
+
 #endif

@@ -386,6 +386,30 @@ Test(gradients, one_operation_on_an_axis) {
   check_alone(ZP_OP_REPEAT_COLUMNS, (zp_op_attr){.heads = 3});
 }
 
+/* Windows that overlap, that leave positions out, that reach over the edges; in one dimension and in two. */
+Test(gradients, windows_over_positions) {
+  static const zp_windows some[] = {
+      {.size = {1, S}, .kernel = {1, 3}, .stride = {1, 1}, .padding = {0, 1}},
+      {.size = {1, S}, .kernel = {1, 2}, .stride = {1, 3}, .padding = {0, 0}},
+      {.size = {1, S}, .kernel = {1, S}, .stride = {1, 2}, .padding = {0, S - 1}},
+      {.size = {S, 1}, .kernel = {1, 1}, .stride = {1, 1}, .padding = {0, 0}},
+  };
+  for (size_t i = 0; i < sizeof some / sizeof *some; i++) check_alone(ZP_OP_UNFOLD, (zp_op_attr){.windows = some[i]});
+  enum { ROWS = 3, LONG = 4 };
+  kit k = kit_new(ROWS * LONG, 1, D);
+  zp_windows first = {.size = {ROWS, LONG}, .kernel = {2, 3}, .stride = {1, 2}, .padding = {1, 1}};
+  int x = apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = first}, "first", k.graph->carry_in.data[0], -1, -1);
+  cr_assert_eq(k.graph->tensors.data[x].shape.dim[1], 4 * 2);
+  cr_assert_eq(k.graph->tensors.data[x].shape.dim[2], D * 6);
+  x = op1(&k, ZP_OP_TANH, linear(&k, "w", x, 3, true));
+  zp_windows second = {.size = {4, 2}, .kernel = {2, 2}, .stride = {2, 1}, .padding = {0, 0}};
+  x = apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = second}, "second", x, -1, -1);
+  carry_out(&k, linear(&k, "v", x, 2, true));
+  zp_graph *graph = check_gradients(&k, 10, 0.3);
+  cr_expect_eq(count_nodes(graph, ZP_OP_UNFOLD_GRAD), 2);
+  kit_free(&k);
+}
+
 /* Queries and keys of another width than values, keys in part the same for all heads: latent attention. */
 Test(gradients, columns_of_heads) {
   enum { HEADS = 2, TURNED = 2 };

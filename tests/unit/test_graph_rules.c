@@ -232,6 +232,27 @@ Test(rules, positions_that_are_there) {
   expect_error(&k, op1(&k, ZP_OP_MEAN, halves), "Z0216", "a part of a split");
 }
 
+static void expect_no_windows(zp_windows w, const char *code, const char *words) {
+  kit k = kit_new(12, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = w}, "u", carry(&k), -1, -1), code, words);
+}
+
+Test(rules, windows_lie_over_positions) {
+  zp_windows good = {.size = {3, 4}, .kernel = {2, 2}, .stride = {1, 1}}, w = good;
+  w.size[0] = 5;
+  expect_no_windows(w, "Z0205", "the 12 positions of `x` are no 5 rows of equal length");
+  w = good, w.kernel[0] = 4;
+  expect_no_windows(w, "Z0208", "a window of 4 rows is larger than `x`, which has 3");
+  w = good, w.kernel[1] = 8, w.padding[1] = 1;
+  expect_no_windows(w, "Z0208", "a window of 8 columns is larger than `x`, which has 4 and the padding on both sides");
+  w = good, w.padding[1] = 2;
+  expect_no_windows(w, "Z0208", "`padding` is 2, and a window has 2 columns");
+  w = good, w.stride[1] = 0;
+  expect_no_windows(w, "Z0208", "`stride` of `unfold` must be positive, not 0");
+  w = (zp_windows){.size = {1, 12}, .kernel = {1, 13}, .stride = {1, 1}};
+  expect_no_windows(w, "Z0208", "a window of 13 positions is larger than `x`");
+}
+
 Test(rules, columns_and_classes_of_samples) {
   kit k = kit_new(4, 1, 8);
   expect_error(&k, apply(&k, ZP_OP_COLUMN, (zp_op_attr){.begin = 8}, "c", carry(&k), -1, -1), "Z0208",

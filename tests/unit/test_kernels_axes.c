@@ -1,5 +1,5 @@
-/* One axis made one number, positions by number, squared errors, and their gradients, against loops in f64: within the
- * rounding of what is stored, and of f32 sums. */
+/* One axis made one number, positions by number, windows over them, squared errors, and their gradients, against loops
+ * in f64: within the rounding of what is stored, and of f32 sums. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -144,4 +144,47 @@ Test(kernels_axes, squared_errors) {
     cr_expect_eq(right, 0);
     free(x), free(target), free(dx);
   }
+}
+
+/* Every window of a rank reads every place of it, and the gradient is what a loop over them adds. */
+static void check_windows(zpk_dtype dtype, zpk_unfold_args a, int64_t samples, int64_t cols) {
+  int64_t positions = a.size[0] * a.size[1], places = a.kernel[0] * a.kernel[1], width = cols * places;
+  for (int i = 0; i < 2; i++) a.count[i] = (a.size[i] + 2 * a.padding[i] - a.kernel[i]) / a.stride[i] + 1;
+  if (a.n == 0) a.n = a.count[0] * a.count[1];
+  void *x = numbers(dtype, samples * positions * cols, 1.7), *dy = numbers(dtype, samples * a.n * width, 0.9);
+  void *y = numbers(dtype, samples * a.n * width, 2), *dx = numbers(dtype, samples * positions * cols, 2);
+  double *sum = calloc((size_t)(samples * positions * cols), sizeof *sum);
+  a.samples = samples, a.cols = cols, a.from = x, a.to = y;
+  zpk_unfold(dtype, &a, samples * a.n / 3, samples * a.n);
+  zpk_unfold(dtype, &a, 0, samples * a.n / 3);
+  a.from = dy, a.to = dx;
+  zpk_unfold_grad(dtype, &a, 0, samples * positions / 2);
+  zpk_unfold_grad(dtype, &a, samples * positions / 2, samples * positions);
+  for (int64_t i = 0; i < samples * a.n * width; i++) {
+    int64_t window = a.first + i / width % a.n, c = i % width / places, place = i % places;
+    int64_t row = window / a.count[1] * a.stride[0] + place / a.kernel[1] - a.padding[0];
+    int64_t col = window % a.count[1] * a.stride[1] + place % a.kernel[1] - a.padding[1];
+    bool there = row >= 0 && row < a.size[0] && col >= 0 && col < a.size[1];
+    int64_t at = (i / (a.n * width) * positions + row * a.size[1] + col) * cols + c;
+    expect(dtype, y, i, there ? get_as(dtype, x, at) : 0, "place of a window");
+    if (there) sum[at] += get_as(dtype, dy, i);
+  }
+  for (int64_t i = 0; i < samples * positions * cols; i++) expect(dtype, dx, i, sum[i], "gradient of a position");
+  free(x), free(dy), free(y), free(dx), free(sum);
+}
+
+Test(kernels_axes, windows_over_positions) {
+  static const zpk_unfold_args some[] = {
+      {.size = {1, 11}, .kernel = {1, 3}, .stride = {1, 2}, .padding = {0, 1}},
+      {.size = {1, 7}, .kernel = {1, 2}, .stride = {1, 3}},                    /* positions that no window has */
+      {.size = {4, 6}, .kernel = {2, 2}, .stride = {2, 2}},                    /* patches */
+      {.size = {5, 4}, .kernel = {3, 2}, .stride = {1, 2}, .padding = {2, 1}}, /* of other sizes down and across */
+      {.size = {4, 4}, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}, .first = 6, .n = 5}, /* a share of them */
+      {.size = {3, 3}, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}},
+  };
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++)
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+      check_windows((zpk_dtype)dtype, some[i], 2, 3);
+      check_windows((zpk_dtype)dtype, some[i], 1, 270);
+    }
 }

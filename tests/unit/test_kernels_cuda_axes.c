@@ -5,7 +5,8 @@
 #include "narrow_testing.h"
 
 static device_texts texts = {.text = "#include \"zpd_gather.cuh\"\n#include \"zpd_reduce.cuh\"\n"
-                                     "#include \"zpd_squared_error.cuh\"\n#include \"zpd_transpose.cuh\"\n"};
+                                     "#include \"zpd_squared_error.cuh\"\n#include \"zpd_transpose.cuh\"\n"
+                                     "#include \"zpd_unfold.cuh\"\n"};
 
 static void close_texts(void) { device_texts_close(&texts); }
 TestSuite(kernels_cuda_axes, .fini = close_texts);
@@ -109,7 +110,34 @@ static void squared_errors(zpk_dtype dtype) {
   free(x), free(target), free(want), free(got);
 }
 
+/* Windows that overlap and reach over the edges; what no window has gets a zero. Sums are in the order of the CPU's. */
+static void windows_over_positions(zpk_dtype dtype) {
+  enum { SAMPLES = 2, ROWS = 5, LONG = 4, FIRST = 2, COUNT = 9 }; /* of 4 * 3 windows */
+  const int widths[] = {3, 270};
+  for (int w = 0; w < 2; w++) {
+    int64_t cols = widths[w], count = SAMPLES * COUNT * cols * 6, size = zpk_bytes(dtype);
+    void *x = numbers(dtype, count, 4), *want = numbers(dtype, count, 5);
+    void *got = copy_of(dtype, want, count);
+    zpk_unfold_args p = {.from = x, .to = want, .samples = SAMPLES, .cols = cols, .size = {ROWS, LONG}};
+    zpd_unfold_args a = {.from = x, .to = got, .samples = SAMPLES, .cols = cols, .size = {ROWS, LONG}};
+    const int64_t windows[][2] = {{4, 3}, {3, 2}, {2, 2}, {2, 1}}; /* count, kernel, stride, padding */
+    for (int i = 0; i < 2; i++) {
+      a.count[i] = p.count[i] = windows[0][i], a.kernel[i] = p.kernel[i] = windows[1][i];
+      a.stride[i] = p.stride[i] = windows[2][i], a.padding[i] = p.padding[i] = windows[3][i];
+    }
+    a.first = p.first = FIRST, a.n = p.n = COUNT;
+    zpk_unfold(dtype, &p, 0, SAMPLES * COUNT);
+    launch(dtype, "zpd_unfold", &a, 5);
+    cr_expect_arr_eq(got, want, (size_t)(count * size), "windows, %d columns", (int)cols);
+    zpk_unfold_grad(dtype, &p, 0, SAMPLES * ROWS * LONG);
+    launch(dtype, "zpd_unfold_grad", &a, 5);
+    cr_expect_arr_eq(got, want, (size_t)(count * size), "gradient, %d columns", (int)cols);
+    free(x), free(want), free(got);
+  }
+}
+
 static void check_all(zpk_dtype dtype) {
+  windows_over_positions(dtype);
   positions_by_number(dtype);
   reductions(dtype);
   matrices_turned_over(dtype);

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-static const char text[] = "#include \"zpd_compress.cuh\"\n";
+static const char text[] = "#include \"zpd_compress.cuh\"\n"
+                           "#include \"zpd_compress_lamb.cuh\"\n"
+                           "#include \"zpd_compress_local.cuh\"\n";
 enum { REALS = 2, DTYPES = 4, BLOCKS = 21, COUNT = BLOCKS * ZPK_SIGNS, RANKS = 3, RECORD = BLOCKS * ZPK_SIGNS_BYTES };
 static device_texts texts = {.text = text};
 static void close_texts(void) { device_texts_close(&texts); }
@@ -157,6 +159,146 @@ Test(kernels_cuda_compress, update) {
       }
       free(param), free(grad), free(m), free(v), free(got_m), free(got);
     }
+}
+
+/* 1-bit LAMB: how the variance goes on, in two segments, the first in two blocks of threads; then the parameters, each
+ * segment with a ratio and a decay of its own. */
+Test(kernels_cuda_compress, lamb) {
+  enum { CUT = 17 * ZPK_SIGNS };
+  for (int dtype = 0; dtype < DTYPES; dtype++) {
+    zpk_update u = {(zpk_dtype)dtype, 4, 0.05, 0.9, 0.95, 1e-8, 0, 0, 0.3, 0.01, 0.7, 0};
+    zpk_dtype kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    int64_t bytes = COUNT * zpk_bytes(kept);
+    uint16_t weight[COUNT], rounded[COUNT];
+    void *param = numbers(kept, 1, false), *m = numbers(kept, 3, false), *before = numbers(kept, 5, false),
+         *v = numbers(kept, 4, true), *fresh = numbers(kept, 6, true), *got = copy_of(param, bytes),
+         *got_fresh = copy_of(fresh, bytes);
+    double most[3], want[2], ratio[2] = {0.5, 2};
+    const zpd_step step = {.grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+    zpd_segment segments[2] = {{.count = CUT, .lr_factor = 1, .weight_decay = 0.1},
+                               {.begin = CUT, .count = COUNT - CUT, .first = 2, .lr_factor = 3}};
+    zpd_fresh a = {.updates = {.kind = u.kind, .n = 2, .lr = u.lr, .beta1 = u.beta1, .beta2 = u.beta2, .eps = u.eps},
+                   .before = before,
+                   .fresh = got_fresh,
+                   .fresh_bias2 = 0.4};
+    zpd_updates *all = &a.updates;
+    all->step = &step, all->segments = segments, all->blocks = 3, all->sums = most;
+    all->m = m, all->v = v;
+    all->params = zpk_is_narrow(u.dtype) ? (void *)weight : got, all->master = zpk_is_narrow(u.dtype) ? got : NULL;
+    device_launch(device_text(&texts, dtype), "zpd_lamb_fresh", &a, 3, 1, 1, ZPD_FLAT_THREADS);
+    for (int s = 0; s < 2; s++) {
+      int64_t begin = segments[s].begin, end = begin + segments[s].count;
+      zpk_update own = u;
+      own.lr *= segments[s].lr_factor * ratio[s], own.weight_decay = segments[s].weight_decay;
+      want[s] = zpk_lamb_fresh(&own, m, before, v, fresh, a.fresh_bias2, begin, end);
+      zpk_lamb_frozen(&own, param, m, v, begin, end);
+    }
+    expect_near(kept, got_fresh, fresh, "variance");
+    cr_expect_float_eq(fmax(most[0], most[1]), want[0], 1e-6 * want[0], "%g %g, %g", most[0], most[1], want[0]);
+    cr_expect_float_eq(most[2], want[1], 1e-6 * want[1]);
+    segments[1].first = 1, all->blocks = 2, all->ratios = ratio;
+    device_launch(device_text(&texts, dtype), "zpd_lamb_frozen", all, 2, 1, 1, ZPD_FLAT_THREADS);
+    expect_near(kept, got, param, "parameter");
+    if (zpk_is_narrow(u.dtype)) {
+      zpk_round(u.dtype, got, rounded, COUNT);
+      cr_expect_arr_eq(weight, rounded, sizeof rounded, "weights");
+    }
+    free(param), free(m), free(before), free(v), free(fresh), free(got), free(got_fresh);
+  }
+}
+
+/* With ZeRO 1 an owner's momentum and variance by all ranks' records, of which its elements begin block FIRST; then the
+ * weights by that momentum, with LAMB's decay. */
+Test(kernels_cuda_compress, lamb_owner) {
+  enum { FIRST = 2, OWN = COUNT - FIRST * ZPK_SIGNS };
+  for (int way = 0; way < DTYPES; way++) {
+    zpk_update u = {(zpk_dtype)way, 4, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
+    bool narrow = zpk_is_narrow(u.dtype);
+    zpk_dtype kept = u.dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    int64_t bytes = COUNT * zpk_bytes(kept), at = FIRST * ZPK_SIGNS * zpk_bytes(kept);
+    char records[RANKS * RECORD], want[RECORD], record[RECORD];
+    double most;
+    memset(want, 0, sizeof want), memset(record, 0, sizeof record);
+    for (int r = 0; r < RANKS; r++) {
+      float *other = numbers(ZPK_F32, 10 + r, false);
+      zpk_pack_owed(other, COUNT, zpk_signs_of(records, BLOCKS, r), 0);
+      free(other);
+    }
+    char *m = numbers(kept, 3, false), *v = numbers(kept, 4, true), *fresh = numbers(kept, 6, true),
+         *got_m = copy_of(m, bytes), *got_fresh = copy_of(fresh, bytes);
+    const zpd_step step = {.bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+    zpd_segment segment = {.count = OWN, .to_state = FIRST * ZPK_SIGNS, .lr_factor = 1};
+    zpd_fresh a = {.updates = {.n = 1, .beta1 = u.beta1, .beta2 = u.beta2, .eps = u.eps, .step = &step},
+                   .fresh = got_fresh,
+                   .fresh_bias2 = 0.4,
+                   .records = records,
+                   .blocks = BLOCKS,
+                   .n = RANKS};
+    a.updates.segments = &segment, a.updates.blocks = 1, a.updates.sums = &most;
+    a.updates.m = got_m, a.updates.v = v;
+    device_launch(device_text(&texts, way), "zpd_lamb_fresh", &a, 1, 1, 1, ZPD_FLAT_THREADS);
+    zpk_records in = {RANKS, records, BLOCKS};
+    double largest = zpk_lamb_owner(&u, in, FIRST * ZPK_SIGNS, m + at, v + at, fresh + at, a.fresh_bias2, OWN);
+    expect_near(kept, got_m, m, "momentum");
+    expect_near(kept, got_fresh, fresh, "variance");
+    cr_expect_float_eq(most, largest, 1e-6 * largest, "%g, %g", most, largest);
+
+    void *weight = numbers(u.dtype, 1, false), *master = narrow ? numbers(kept, 7, false) : NULL,
+         *got_master = narrow ? copy_of(master, bytes) : NULL;
+    float *owed = numbers(ZPK_F32, 8, false), *got_owed = copy_of(owed, COUNT * 4);
+    zpk_owner owner = {weight, master, m + at, v + at, narrow ? NULL : owed};
+    zpk_owner_update(&u, &owner, (zpk_records){0, NULL, BLOCKS}, zpk_signs_of(want, BLOCKS, 0), FIRST, OWN);
+    zpd_owned b = {.update = arguments_of(&u), .error = narrow ? NULL : got_owed, .record = record, .blocks = BLOCKS};
+    b.update.weight = weight, b.update.param = got_master, b.update.m = m + at, b.update.v = v + at;
+    b.update.count = OWN, b.first = FIRST;
+    device_launch(device_text(&texts, way), "zpd_owner_update", &b, 2, 1, 1, ZPD_FLAT_THREADS);
+    if (narrow) expect_near(kept, got_master, master, "master weights");
+    for (int i = 0; i < OWN && !narrow; i++)
+      cr_assert(fabsf(got_owed[i] - owed[i]) <= 1e-6f, "owed %d: %g, %g", i, (double)got_owed[i], (double)owed[i]);
+    free(m), free(v), free(fresh), free(got_m), free(got_fresh);
+    free(weight), free(master), free(got_master), free(owed), free(got_owed);
+  }
+}
+
+/* 0/1 Adam: the variance, a step's momentum added and decay of the weights of the last exchange, weights to go on with,
+ * and the mean at an exchange. */
+Test(kernels_cuda_compress, local_steps) {
+  for (int way = 0; way < 2 * DTYPES; way++) {
+    zpk_update u = {(zpk_dtype)(way / 2), way % 2, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
+    zpk_dtype kept = u.dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    bool narrow = zpk_is_narrow(u.dtype);
+    int64_t bytes = COUNT * zpk_bytes(kept);
+    double added = 0.75, total = 2.5;
+    uint16_t weight[COUNT], rounded[COUNT];
+    void *anchor = numbers(kept, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(kept, 3, false),
+         *v = numbers(kept, 4, true), *sum = numbers(kept, 5, false), *out = calloc(COUNT, sizeof(double)),
+         *got_anchor = copy_of(anchor, bytes), *got_m = copy_of(m, bytes), *got_v = copy_of(v, bytes),
+         *got_sum = copy_of(sum, bytes), *got = calloc(COUNT, sizeof(double));
+    zpd_local a = {.update = arguments_of(&u), .sum = got_sum, .anchor = got_anchor, .rate = added};
+    a.update.param = narrow ? got_anchor : got, a.update.weight = narrow ? weight : NULL;
+    a.update.grad = grad, a.update.m = got_m, a.update.v = got_v, a.update.count = COUNT;
+    zpk_variance(&u, grad, v, 0, COUNT);
+    device_launch(device_text(&texts, u.dtype), "zpd_variance", &a.update, 2, 1, 1, ZPD_FLAT_THREADS);
+    expect_near(kept, got_v, v, "variance");
+    zpk_local_sum(u.dtype, added, m, sum, 0, COUNT);
+    if (u.kind == 0) zpk_local_decay(u.dtype, 1 - u.lr * u.weight_decay, anchor, 0, COUNT);
+    device_launch(device_text(&texts, u.dtype), "zpd_local_add", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    expect_near(kept, got_sum, sum, "sum");
+    expect_near(kept, got_anchor, anchor, "weights of the last exchange");
+    zpk_local_weights(&u, total, anchor, sum, v, out, COUNT);
+    a.rate = total;
+    device_launch(device_text(&texts, u.dtype), "zpd_local_weights", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    if (narrow) zpk_round(u.dtype, out, rounded, COUNT);
+    for (int i = 0; i < COUNT && narrow; i++) /* what f32 differs by may be rounded either way */
+      cr_expect(abs(weight[i] - rounded[i]) <= 1, "weight %d", i);
+    if (!narrow) expect_near(kept, got, out, "weights");
+    zpk_local_mean(u.dtype, total, m, sum, 0, COUNT);
+    device_launch(device_text(&texts, u.dtype), "zpd_local_mean", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    expect_near(kept, got_m, m, "mean");
+    expect_near(kept, got_sum, sum, "nothing is left");
+    free(anchor), free(grad), free(m), free(v), free(sum), free(out);
+    free(got_anchor), free(got_m), free(got_v), free(got_sum), free(got);
+  }
 }
 
 /* ZeRO 1: what is owed and packed, the owner's update and what all add, of elements that begin block FIRST of records

@@ -120,7 +120,7 @@ static void watch(bool quads, int head, int64_t S, long forward_mma) {
   if (sanitized) cr_skip_test("%s", watched_once);
   const int flop_of_mma = quads ? 2 * 4 * 8 * 8 * 4 : 2 * 16 * 8 * 16;
   const zpk_dtype dtype = quads ? ZPK_F16 : ZPK_BF16;
-  const zp_attention_shape shape = {1, 2, 1, S, head, head, 2, true, NULL, 0};
+  const zp_attention_shape shape = {1, 2, 1, S, head, head, 2, true, NULL, 0, 0, false};
   host_object k = open_dense(quads ? volta : text, dtype, head, true);
   problem p = make_problem(dtype, 1, S, 2, 1, 1, head, true);
   size_t o_bytes = (size_t)(p.a.B * S * p.a.o_ld * 2);

@@ -74,6 +74,12 @@ static const char *const kernels[] = {
     "zpd_pack_owed",
     "zpd_owner_update",
     "zpd_apply_signs",
+    "zpd_lamb_fresh",
+    "zpd_lamb_frozen",
+    "zpd_variance",
+    "zpd_local_add",
+    "zpd_local_mean",
+    "zpd_local_weights",
     "zpd_adafactor_rows",
     "zpd_adafactor_cols",
     "zpd_adafactor_add",
@@ -98,10 +104,10 @@ static void check(const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
-  char *log = compile(
-      arena,
-      "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_MUON\n#include \"zpd_kernels.cuh\"\n",
-      arch, head, f64 ? "-DZPD_F64" : NULL);
+  char *log = compile(arena,
+                      "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_MUON\n#define "
+                      "ZPD_ONE_BIT_LAMB\n#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n",
+                      arch, head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
   for (int i = 0; i < KERNELS; i++) {
     char quoted[64], what[128];
@@ -119,6 +125,32 @@ static void check(const char *arch, int head, bool f64) {
 Test(kernels_cuda_nvrtc, f32) { check("sm_80", 256, false); }
 Test(kernels_cuda_nvrtc, f64) { check("sm_90", 128, true); }
 
+/* Attention of T5: keys of another sequence, relative biases, dropout. */
+#define PAIRS "#define ZPD_CROSS\n#define ZPD_BIAS\n#define ZPD_DROPOUT\n"
+
+static void check_options(const char *arch, const char *text, int head, const char *define, const char *const *names) {
+  zp_arena *arena = zp_arena_new("nvrtc");
+  const char *error = NULL;
+  if (!zp_nvrtc_use(arena, arch, &error)) cr_skip_test("%s", error);
+  char *log = compile(arena, text, arch, head, define);
+  cr_expect_null(strstr(log, "): warning"), "%s: %s", arch, log);
+  for (; *names; names++) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "'%s'", *names);
+    const char *of = strstr(log, quoted);
+    cr_assert_not_null(of, "%s is not there", quoted);
+    cr_expect_eq(number_before(of, "bytes spill stores"), 0, "%s: %s spills", arch, quoted);
+    cr_expect_eq(number_before(of, "bytes stack frame"), 0, "%s: %s has arrays in memory", arch, quoted);
+  }
+  zp_arena_free(arena);
+}
+
+Test(kernels_cuda_nvrtc, pairs_f32) {
+  static const char *const names[] = {"zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv",
+                                      "zpd_bias_lines",        "zpd_bias_grad",        NULL};
+  check_options("sm_80", PAIRS "#include \"zpd_attention.cuh\"\n", 64, NULL, names);
+}
+
 /* Attention on tensor cores: with all tiles of layouts, and dense alone. Tiles of 32 and 16 rows look up where the rows
  * of a step are in a few bytes of local memory. */
 static const char layouts_text[] = "#include \"zpd_device.h\"\n"
@@ -129,8 +161,6 @@ static const char layouts_text[] = "#include \"zpd_device.h\"\n"
                                    "  return {64, {first, runs}, {first, runs}};\n"
                                    "}\n"
                                    "#include \"zpd_mma_attention_grad.cuh\"\n";
-
-static const char options_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
 
 static void check_mma_text(const char *arch, int head, const char *define, const char *text, bool layouts) {
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
@@ -165,8 +195,11 @@ Test(kernels_cuda_nvrtc, mma_dense) {
   check_mma("sm_100", 64, "-DZPD_F16", false);
 }
 
-Test(kernels_cuda_nvrtc, mma_with_windows_caps_and_biases) {
-  check_mma_text("sm_90", 128, "-DZPD_BF16", options_text, false);
+Test(kernels_cuda_nvrtc, mma_with_all_options) {
+  static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_q_bias", "zpd_mma_grad_kv",
+                                      NULL};
+  check_options("sm_90", "#define ZPD_WINDOWS\n" PAIRS "#include \"zpd_mma_attention_grad.cuh\"\n", 128, "-DZPD_BF16",
+                names);
 }
 
 /* Where there is NVRTC 12. */

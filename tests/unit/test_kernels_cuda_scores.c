@@ -1,13 +1,13 @@
-/* Device attention in windows of tokens, with soft caps and with biases by distance, with and without tensor cores:
+/* Device attention in windows of tokens, with soft caps, biases by distance and dropout, with and without tensor cores:
  * against the naive f64 reference; on tensor cores without races, and with as many products as the planner prices. */
 #include <zplan/own_gpu.h>
 #include "attention_device.h"
 #include "lengths_testing.h"
 
-static const char plain_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_attention.cuh\"\n";
-static const char mma_text[] = "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
-static const char volta_text[] =
-    "#define ZPD_VOLTA\n#define ZPD_WINDOWS\n#define ZPD_SCORES\n#include \"zpd_mma_attention_grad.cuh\"\n";
+#define OPTIONS "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#define ZPD_DROPOUT\n"
+static const char plain_text[] = OPTIONS "#include \"zpd_attention.cuh\"\n";
+static const char mma_text[] = OPTIONS "#include \"zpd_mma_attention_grad.cuh\"\n";
+static const char volta_text[] = "#define ZPD_VOLTA\n" OPTIONS "#include \"zpd_mma_attention_grad.cuh\"\n";
 
 enum { HEAD = 64 };
 /* Every shape causal and full on sm_80's tensor cores, one of the two elsewhere. */
@@ -32,6 +32,7 @@ static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
       char what[80];
       snprintf(what, sizeof what, "shape %zu, dtype %d, %s", i, (int)dtype, causal ? "causal" : "full");
       use_options(&p, &shapes[i].options);
+      use_dropout(&p.a, i % 3 == 0 ? 0.2 : 0);
       if (((int)i / 2 + causal) % 2) align(&p);
       reference(&p);
       spoil_results(&p);
@@ -64,7 +65,7 @@ Test(kernels_cuda_scores, walks_as_the_planner_counts) {
     run_mma(&k, &p, HEAD);
     check(&p, causal ? "watched, causal" : "watched, full");
     for (int i = 0; i < 3; i++) {
-      const zp_attention_shape shape = {1, 2, 1, S, HEAD, HEAD, 2, causal, NULL, WINDOW};
+      const zp_attention_shape shape = {1, 2, 1, S, HEAD, HEAD, 2, causal, NULL, WINDOW, 0, false};
       double flop = (double)(host_counts(&k, names[i]).mma - before[i]) * 2 * 16 * 8 * 16;
       before[i] = host_counts(&k, names[i]).mma;
       double priced = zp_attention_walk_of((zp_tensor_kernel)i, &shape).flop;

@@ -23,7 +23,7 @@ static const struct {
 };
 
 static void run_on_device(const host_object *k, const problem *p, int64_t first, int64_t n) {
-  zpd_stretch a = {.of = device_args(&p->a), .first = first};
+  zpd_stretch a = {.of = zpr_attention_args(&p->a), .first = first};
   device_launch(k, "zpd_attention_stretch", &a, n, p->a.H, p->a.B, ZPD_ATTENTION_THREADS);
 }
 

@@ -77,6 +77,7 @@ static bool random_plan(priced *out) {
   bool experts = random_below(4) == 0, cpu = random_below(3) == 0;
   zp_spec *spec = random_instance(experts, cpu);
   zp_choice c = random_choice(experts);
+  spec->train.delayed = c.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_HOST && random_below(2);
   if (spec->train.batch % (c.data * c.microbatch) || zp_choice_refusal(&c, spec)) return false;
   out->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
   zp_sharding *sharding =

@@ -193,11 +193,11 @@ Test(moves, parameters_away) {
 
 /* All gradients and all of the state: the sum on the host, two reads and a write for 7 of 8 micro-batches; the norm
  * there; weights up. Disks: whole pages of 2048 elements. */
+enum { PAGES = 83 * 2048 };
 Test(moves, gradients_and_optimizer_away) {
   zp_choice c = choice_of(1, 1, 0);
   c.home[ZP_STATE_GRADIENTS] = HOST;
   c.home[ZP_STATE_OPTIMIZER] = DISK;
-  enum { PAGES = 83 * 2048 };
   cr_assert_eq(3 * LAYER + TABLE + POSITIONS + 2 * NORM, 168512);
 #define DOWN_AND_SUM(run, count, elements, sums)                                                                       \
   COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 4, 8, ZP_QUEUE_DOWN),                  \
@@ -211,6 +211,108 @@ Test(moves, gradients_and_optimizer_away) {
               HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
               HOST_UPDATE(168512, UPDATE_BYTES, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 12, ZP_QUEUE_READ),
               HOST_UPDATE(PAGES, 12, ZP_QUEUE_WRITE));
+}
+
+#define LENGTHS(elements, bytes, queue)                                                                                \
+  COPY("lengths away", ZP_WHEN_AT_HOST_LENGTHS, 0, -1, 0, 1, elements, bytes, 1, queue)
+#define ALL_DOWN                                                                                                       \
+  DOWN(BEGIN, 1, TABLE), DOWN(BEGIN, 1, POSITIONS), DOWN(LAYERS, 3, LAYER), DOWN_AND_SUM(END, 1, TABLE, 8),            \
+      DOWN(END, 1, NORM), DOWN(END, 1, NORM),                                                                          \
+      COPY("gradients away", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY)
+
+/* LAMB reads weight and moments (12), and writes moments (8), with the gradient (4); then it reads these again and
+ * writes weights (4). */
+Test(moves, lamb_on_disks_reads_twice_and_writes_once) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_GRADIENTS] = HOST;
+  c.home[ZP_STATE_OPTIMIZER] = DISK;
+  zp_program *p = program_with(ZP_OPT_LAMB, &TINY, true, c, 8);
+  EXPECT_ROWS(p, 0, ALL_DOWN, LENGTHS(168512, 20, ZP_QUEUE_HOST_MEMORY), LENGTHS(PAGES, 12, ZP_QUEUE_READ),
+              LENGTHS(PAGES, 8, ZP_QUEUE_WRITE), LENGTHS(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 16, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 12, ZP_QUEUE_READ),
+              HOST_UPDATE(PAGES, 4, ZP_QUEUE_WRITE));
+  zp_tier_bytes moved = zp_program_tier_bytes(p), adam = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
+  cr_expect(moved.read == 2 * adam.read && moved.written == adam.written && moved.down == adam.down);
+}
+
+/* Without momentum weights are all the state that a disk has. Gradients are summed, then squared as updates. */
+Test(moves, adafactor_on_disks_reads_weights_twice) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_GRADIENTS] = HOST;
+  c.home[ZP_STATE_OPTIMIZER] = DISK;
+  EXPECT_ROWS(program_with(ZP_OPT_ADAFACTOR, &TINY, true, c, 8), 0, ALL_DOWN, LENGTHS(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              LENGTHS(PAGES, 4, ZP_QUEUE_READ), LENGTHS(168512, 8, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 12, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 4, ZP_QUEUE_READ),
+              HOST_UPDATE(PAGES, 4, ZP_QUEUE_WRITE));
+}
+
+/* Gradients and parameters no further than state; nothing in 1 bit. */
+Test(moves, what_lamb_refuses_off_the_device) {
+  zp_choice c = choice_of(1, 2, 0);
+  zp_spec *spec = (zp_spec *)(uintptr_t)program_with(ZP_OPT_LAMB, &TINY, true, c, 8)->spec;
+  spec->cluster.node.pcie_bytes_per_s = spec->cluster.node.host_bytes_per_s = 1e10;
+  c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_PARAMS] = HOST;
+  cr_expect_null(zp_moves_refusal(&c, spec));
+  c.home[ZP_STATE_OPTIMIZER].eighths = 5;
+  cr_expect_str_eq(
+      zp_moves_refusal(&c, spec),
+      "of lamb and adafactor no more of gradients or parameters is off the device than of optimizer state");
+  c.home[ZP_STATE_PARAMS] = (zp_home){0};
+  c.compress = true;
+  spec->cluster.node.device.is_cpu = true;
+  cr_expect_str_eq(zp_moves_refusal(&c, spec), "1-bit lamb does not go with optimizer state off the device");
+}
+
+/* Gradients on the device come down once, LAMB's for lengths, Adafactor's for the update: the device squares them. */
+Test(moves, gradients_on_the_device_come_down_once) {
+  static const struct {
+    zp_optimizer_kind optimizer;
+    zp_move_when when;
+  } cases[] = {{ZP_OPT_LAMB, ZP_WHEN_AT_HOST_LENGTHS}, {ZP_OPT_ADAFACTOR, ZP_WHEN_AT_HOST_UPDATE}};
+  for (int k = 0; k < 2; k++) {
+    zp_choice c = choice_of(1, 1, 0);
+    c.home[ZP_STATE_OPTIMIZER] = HOST;
+    zp_move_list list = zp_stage_moves(arena, program_with(cases[k].optimizer, &TINY, true, c, 8), 0);
+    int down = 0;
+    int64_t here = 0;
+    for (int i = 0; i < list.len; i++) {
+      const zp_move *m = &list.data[i];
+      if (m->queue == ZP_QUEUE_DOWN) down += m->when == cases[k].when && m->elements == 168512 ? 1 : 2;
+      if (m->queue == ZP_QUEUE_DEVICE_MEMORY) here += m->elements * m->element_bytes;
+    }
+    cr_expect_eq(down, 1);
+    cr_expect_eq(here, 168512 * (k == 0 ? 4 : 4 + 8), "the norm, Adafactor's sums and squares");
+  }
+}
+
+/* A delayed update: of 3/8 of the gradients, which are on the host already, a copy there instead of the way down;
+ * weights up; and the update beside the next step. */
+Test(moves, a_delayed_update) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 3};
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  enum { ALL = 168512, THERE = ALL / 8 * 3 / 64 * 64 };
+  zp_program *p = program_of(&TINY, true, c, 8);
+  ((zp_spec *)(uintptr_t)p->spec)->train.delayed = true;
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  const row rows[] = {
+      HOST_UPDATE(ALL - THERE, 4, ZP_QUEUE_DOWN), HOST_UPDATE(ALL, 4, ZP_QUEUE_UP),
+      HOST_UPDATE(ALL, 4, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(THERE, 8, ZP_QUEUE_HOST_MEMORY),
+      COPY("optimizer away", ZP_WHEN_BESIDE_NEXT, 0, -1, 0, 1, ALL, UPDATE_BYTES, 1, ZP_QUEUE_HOST_MEMORY)};
+  int n = 0;
+  for (int i = 0; i < list.len; i++) {
+    const zp_move *m = &list.data[i];
+    if (strcmp(m->strategy->name, "optimizer away") != 0) continue;
+    cr_assert_lt(n, 5);
+    cr_expect(m->when == rows[n].when && m->elements == rows[n].elements && m->element_bytes == rows[n].element_bytes &&
+                  m->queue == rows[n].queue,
+              "record %d", n);
+    cr_expect_eq(m->wait, n == 4 ? ZP_WAIT_BY_NEXT : ZP_WAIT_BY_STEP);
+    n++;
+  }
+  cr_expect_eq(n, 5);
 }
 
 /* All on disks, in whole pages of 2048 elements of 2 bytes. Every micro-batch reads the parameters of every unit twice
@@ -506,6 +608,18 @@ Test(moves, one_bit_exchange_of_shards) {
   cr_expect_eq(p->stages[0].memory.optimizer, plain->stages[0].memory.optimizer + all * 4 + all / 2 * 4);
 }
 
+/* 1-bit LAMB keeps the variance as it would be, and without ZeRO the momentum before the step. */
+Test(moves, one_bit_lamb) {
+  for (int zero = 0; zero <= 1; zero++) {
+    zp_choice c = choice_of(1, 2, zero);
+    c.compress = true;
+    zp_program *adam = program_of(&TINY, true, c, 8), *lamb = program_with(ZP_OPT_LAMB, &TINY, true, c, 8);
+    int64_t shard = lamb->stages[0].shard_elements;
+    cr_expect_eq(lamb->stages[0].memory.optimizer, adam->stages[0].memory.optimizer + (zero ? 1 : 2) * shard * 4);
+    cr_expect_eq(zp_program_traffic(lamb).data, zp_program_traffic(adam).data);
+  }
+}
+
 /* 0/1 Adam: the variance follows until ranks go on by themselves; exchanges at the ends of intervals, before another
  * kind of interval begins, before checkpoints, and at the end. */
 Test(moves, intervals) {
@@ -542,6 +656,24 @@ Test(moves, one_bit_exchange_on_the_host) {
   c.compress = false;
   b = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
   cr_expect(b.signs_up == 0 && b.signs_down == 0);
+}
+
+/* With ZeRO 1 a rank's host gets what both ranks sent of its half, and sends up the change; gradients and weights,
+ * which are f32, move no longer. On the device stays what the worker owes. */
+Test(moves, one_bit_exchange_of_shards_on_the_host) {
+  zp_choice c = choice_of(1, 2, 1);
+  c.compress = true;
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  zp_program *p = program_of(&TINY, true, c, 8);
+  const zp_stage *s = &p->stages[0];
+  zp_tier_bytes b = zp_program_tier_bytes(p);
+  int64_t gone = s->flat_elements / 2, blocks = gone / 64;
+  cr_expect_eq(s->state_offloaded, gone);
+  cr_expect_eq(s->memory.optimizer, s->flat_elements * 4);
+  cr_expect(s->host_error < 0 && s->host_server_error >= 0);
+  cr_expect(b.down == 2 * gone * 4 && b.up == 2 * gone * 4);
+  cr_expect_eq(b.signs_down, 2 * (2 * blocks * 12 - gone * 4));
+  cr_expect_eq(b.signs_up, 2 * (blocks * 12 - gone * 4));
 }
 
 /* Every strategy that applies says so in one line, and the text names it. */

@@ -30,9 +30,12 @@ typedef struct case_of {
   zp_stage stage;
 } case_of;
 
+static bool delayed; /* the update */
+
 static case_of make(const model_size *size, zp_choice choice, int devices) {
   const char *reason = NULL;
   case_of x = {.spec = build_spec(arena, size, roomy(), 48), .choice = choice};
+  x.spec->train.delayed = delayed;
   x.spec->train.precision = ZP_PREC_MIXED_FP16;
   x.machine = zp_machine_make(&x.spec->cluster, ZP_PREC_MIXED_FP16, devices);
   zp_sharding *sharding = zp_shard(arena, x.spec->model, &x.machine, choice.tensor, 1, false, &reason);
@@ -44,6 +47,17 @@ static case_of make(const model_size *size, zp_choice choice, int devices) {
   x.choice.cut = cut;
   zp_layout_stage(arena, x.lowered, &x.choice, 0, &x.stage);
   return x;
+}
+
+static zp_program program_of(case_of *x) {
+  const zp_lowered **stages = ZP_NEW_ARRAY(arena, const zp_lowered *, 1);
+  stages[0] = x->lowered;
+  return (zp_program){.arena = arena,
+                      .spec = x->spec,
+                      .choice = x->choice,
+                      .lowered = x->lowered,
+                      .stage_lowered = stages,
+                      .stages = &x->stage};
 }
 
 static zp_choice data_parallel(int data, int zero) {
@@ -186,6 +200,24 @@ Test(offload, update_on_the_host) {
   expect_near(end.offload_s, fmax(0, write + (2 * copy + update + read) / buckets - norm), "disks");
 }
 
+/* LAMB passes twice, one pass after the other: gradients down, master copy and moments read, moments written, of which
+ * writing takes longest at 1 GB/s; then all of them read at 2 GB/s, the longest, master copies written, weights up. */
+Test(offload, lamb_passes_twice) {
+  zp_choice c = data_parallel(16, 1);
+  c.home[ZP_STATE_OPTIMIZER] = NVME;
+  case_of x = make(&TINY, c, 16);
+  zp_spec *spec = (zp_spec *)(uintptr_t)x.lowered->spec;
+  spec->train.optimizer = ZP_OPT_LAMB;
+  double n = (double)x.stage.shard_elements, host = 10e9 * stream_share();
+  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
+  zp_step_end end =
+      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  double lengths = 8 * n / 1e9 + (2 * n / 10e9 + (12 + 8 + 2) * n / host + 12 * n / 2e9) / buckets;
+  double update = 12 * n / 2e9 + (2 * n / 10e9 + (12 + 4 + 2 + 2) * n / host + 4 * n / 1e9) / buckets;
+  expect_near(end.offload_s, lengths + update - zp_cost_memory_bound(&x.machine, 2 * n, 0), "two passes");
+  spec->train.optimizer = ZP_OPT_ADAMW;
+}
+
 /* Gradients that are on the host already do not cross again, but the norm reads them there before the update begins. */
 Test(offload, norm_on_the_host) {
   zp_choice c = data_parallel(16, 2);
@@ -198,6 +230,37 @@ Test(offload, norm_on_the_host) {
   double nothing = zp_cost_memory_bound(&x.machine, 0, 0);
   expect_near(end.optimizer_s, nothing, "the device only waits");
   expect_near(end.offload_s, 2 * n / host + 30 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
+}
+
+/* A delayed update: weights go up beside gradients that come down, at 10 GB/s each; 28 bytes an element of host memory
+ * go on beside the next step, and what is longer than that is left over. Gradients on the host are summed there
+ * meanwhile, two reads and a write for 47 of 48 micro-batches, those of the tied table by both units that use it. */
+Test(offload, delayed_update) {
+  zp_choice c = data_parallel(1, 0);
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  delayed = true;
+  case_of x = make(&TINY, c, 1);
+  double n = (double)x.stage.shard_elements, host = 160e9 * stream_share(), copy = 2 * n / 10e9;
+  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
+  cr_expect(x.stage.host_grads_in == -1 && x.stage.host_weights_out == -1 && x.stage.host_delayed == 0);
+  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (2 + 12));
+  zp_step_end end =
+      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  expect_near(end.offload_s, fmax(0, copy + (copy + 2 * n / host) / buckets - end.optimizer_s), "exchange");
+  zp_program p = program_of(&x);
+  expect_near(zp_cost_delayed(&p, &x.machine, 0), 28 * n / host, "host");
+  for (int k = 0; k < 3; k++) {
+    zp_stage_time time = {.forward_s = k * 6 * n / host / 48, .backward_s = k * 6 * n / host / 48};
+    zp_step_end after = end;
+    zp_cost_expose_delayed(&after, &p, &x.machine, 0, &time);
+    expect_near(after.offload_s, end.offload_s + fmax(0, 28 - 12 * k) * n / host, "left over");
+  }
+  c.home[ZP_STATE_GRADIENTS] = HOST;
+  x = make(&TINY, c, 1);
+  p = program_of(&x);
+  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (2 + 12 + 2) + 2 * x.stage.window_elements * 2);
+  double table = TINY.V * TINY.d;
+  expect_near(zp_cost_delayed(&p, &x.machine, 0), (28 * n + 6 * 47 * (n + table)) / host, "sums, too");
 }
 
 /* The device updates: gradients that are on the host come up over PCIe, parameters come up and go down again beside. */

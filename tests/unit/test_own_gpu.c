@@ -26,8 +26,10 @@ Test(own_gpu, tiles_are_those_of_the_kernels) {
       }
 }
 
+static int64_t keys_of(const zp_attention_shape *s) { return s->keys ? s->keys : s->sequence; }
+
 static bool sees(const zp_attention_shape *s, int64_t head, int64_t query, int64_t key) {
-  if (query >= s->sequence || key >= s->sequence) return false;
+  if (query >= s->sequence || key >= keys_of(s)) return false;
   if (s->window && llabs(query - key) >= s->window) return false;
   return s->layout ? zp_layout_sees(s->layout, head, query, key) : !s->causal || key <= query;
 }
@@ -50,17 +52,20 @@ static int64_t heads_with(const zp_attention_shape *s, int64_t number) {
 
 /* A warp computes with a part of a step when any of its rows sees any of it. */
 static double count_flop(zp_tensor_kernel kernel, const zp_attention_shape *s, int products) {
-  zp_attention_tile t = zp_attention_tile_of(kernel, s->head, s->layout ? s->layout->block : 0);
+  int64_t block = s->layout ? s->layout->block : s->sums_bias && kernel == ZP_TENSOR_GRAD_Q ? 64 : 0;
+  zp_attention_tile t = zp_attention_tile_of(kernel, s->head, block);
+  bool over_queries = kernel == ZP_TENSOR_GRAD_KV;
+  int64_t tiled = over_queries ? keys_of(s) : s->sequence, walked = over_queries ? s->sequence : keys_of(s);
   int64_t rows = t.rows * t.sharers / 4, part = t.step / t.sharers, columns = (s->head + 15) / 16 * 16;
   int64_t sets = s->layout ? s->layout->sets : 1;
   double pairs = 0;
   for (int64_t head = 0; head < sets; head++)
-    for (int64_t mine = 0; mine < s->sequence; mine += rows)
-      for (int64_t other = 0; other < s->sequence; other += part) {
+    for (int64_t mine = 0; mine < tiled; mine += rows)
+      for (int64_t other = 0; other < walked; other += part) {
         bool any = false;
         for (int64_t i = 0; i < rows && !any; i++)
           for (int64_t j = 0; j < part && !any; j++)
-            any = kernel == ZP_TENSOR_GRAD_KV ? sees(s, head, other + j, mine + i) : sees(s, head, mine + i, other + j);
+            any = over_queries ? sees(s, head, other + j, mine + i) : sees(s, head, mine + i, other + j);
         pairs += any ? (double)(rows * part * heads_with(s, head)) : 0;
       }
   return pairs * 2 * (double)columns * products * (double)s->samples;
@@ -85,11 +90,22 @@ Test(own_gpu, dense_walks_are_counted_pair_by_pair) {
   for (int h = 0; h < N_HEADS; h++)
     for (size_t i = 0; i < sizeof sequences / sizeof *sequences; i++)
       for (int causal = 0; causal < 2; causal++) {
-        zp_attention_shape s = {2, 4, 2, sequences[i], heads[h], heads[h], 2, causal, NULL, 0};
+        zp_attention_shape s = {2, 4, 2, sequences[i], heads[h], heads[h], 2, causal, NULL, 0, 0, false};
         char what[64];
         snprintf(what, sizeof what, "%d positions, heads of %d", (int)s.sequence, (int)s.head);
         check_walk(&s, what);
       }
+}
+
+Test(own_gpu, walks_over_another_sequence_and_with_biases_are_counted_pair_by_pair) {
+  static const int64_t keys[] = {1, 64, 130, 257, 0};
+  for (int h = 0; h < N_HEADS; h++)
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+      zp_attention_shape s = {2, 4, 2, 200, heads[h], heads[h], 2, false, NULL, 0, keys[i], keys[i] == 0};
+      char what[64];
+      snprintf(what, sizeof what, "%d keys, heads of %d", (int)s.keys, (int)s.head);
+      check_walk(&s, what);
+    }
 }
 
 Test(own_gpu, walks_in_windows_are_counted_pair_by_pair) {
@@ -97,7 +113,7 @@ Test(own_gpu, walks_in_windows_are_counted_pair_by_pair) {
   for (int h = 0; h < N_HEADS; h++)
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
       for (int causal = 0; causal < 2; causal++) {
-        zp_attention_shape s = {1, 4, 2, 300, heads[h], heads[h], 2, causal, NULL, windows[i]};
+        zp_attention_shape s = {1, 4, 2, 300, heads[h], heads[h], 2, causal, NULL, windows[i], 0, false};
         char what[64];
         snprintf(what, sizeof what, "windows of %d, heads of %d", (int)s.window, (int)s.head);
         check_walk(&s, what);
@@ -119,7 +135,7 @@ Test(own_gpu, sparse_walks_are_counted_pair_by_pair) {
       const zp_layout *layout = zp_layout_make(arena, &patterns[p], 2, 768, causal, &error);
       cr_assert(layout, "%s", error);
       for (int h = 0; h < N_HEADS; h++) {
-        zp_attention_shape s = {1, 2, 2, 768, heads[h], heads[h], 2, causal, layout, 0};
+        zp_attention_shape s = {1, 2, 2, 768, heads[h], heads[h], 2, causal, layout, 0, 0, false};
         check_walk(&s, zp_layout_text(arena, layout));
       }
     }
@@ -135,7 +151,7 @@ Test(own_gpu, walks_of_heads_with_different_pairs) {
     const char *error = NULL;
     const zp_layout *layout = zp_layout_make(arena, &pattern, 6, 768, causal, &error);
     for (int h = 0; h < N_HEADS; h++) {
-      zp_attention_shape s = {2, 4, 2, 768, heads[h], heads[h], 2, causal, layout, 0};
+      zp_attention_shape s = {2, 4, 2, 768, heads[h], heads[h], 2, causal, layout, 0, 0, false};
       check_walk(&s, zp_layout_text(arena, layout));
     }
   }
@@ -145,7 +161,7 @@ Test(own_gpu, walks_of_heads_with_different_pairs) {
 /* Two heads of 64, 256 queries: warps of 32 meet 1, 1, 2, 2, 3, 3, 4, 4 steps of 64 keys (the emulated GPU counts as
  * many multiplications, test_kernels_cuda_mma.c); blocks of four warps wait for 2 and 4 steps. */
 Test(own_gpu, a_walk_by_hand) {
-  zp_attention_shape s = {1, 2, 1, 256, 64, 64, 2, true, NULL, 0};
+  zp_attention_shape s = {1, 2, 1, 256, 64, 64, 2, true, NULL, 0, 0, false};
   zp_attention_walk walk = zp_attention_walk_of(ZP_TENSOR_FORWARD, &s);
   double pair = 4.0 * 64;
   expect_near(walk.flop, 2 * 20 * 32 * 64 * pair, "computed");
@@ -178,7 +194,7 @@ static zp_cluster cluster_of(const char *arch) {
 Test(own_gpu, attention_of_gpt2) {
   zp_cluster c = cluster_of("sm_90");
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
-  zp_attention_shape s = {32, 12, 12, 1024, 64, 64, 2, true, NULL, 0};
+  zp_attention_shape s = {32, 12, 12, 1024, 64, 64, 2, true, NULL, 0, 0, false};
   double matrix = 32.0 * 1024 * 768 * 2, row = 32.0 * 1024 * 12, heads_of_all = 32 * 12;
   zp_kernel_work work;
   double fill = zp_cost_constant(ZP_COST_OWN_MMA_FILL);
@@ -210,13 +226,36 @@ Test(own_gpu, rates_are_those_of_flash_attention_2) {
     c.node.device.cores = 108;
     zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
     zp_attention_shape s = {
-        runs[i].samples, runs[i].heads, runs[i].heads, runs[i].sequence, 128, 128, 2, true, NULL, 0};
+        runs[i].samples, runs[i].heads, runs[i].heads, runs[i].sequence, 128, 128, 2, true, NULL, 0, 0, false};
     zp_kernel_work work;
     double pairs = (double)(s.samples * s.heads) * (double)s.sequence * (double)s.sequence / 2;
     double rate = 4 * 128 * pairs / zp_cost_tensor_attention(&m, &s, false, &work);
     cr_expect(fabs(rate / runs[i].measured - 1) < 0.06, "%d positions: %g, measured %g", (int)s.sequence, rate,
               runs[i].measured);
   }
+}
+
+/* Twice the keys take about twice the time; dropout and biases take time besides, more where they are summed. */
+Test(own_gpu, another_sequence_and_extras_have_their_price) {
+  zp_cluster c = cluster_of("sm_80");
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
+  zp_attention_shape s = {8, 12, 12, 512, 64, 64, 2, false, NULL, 0, 2048, false};
+  zp_kernel_work work;
+  double some = zp_cost_tensor_attention(&m, &s, true, &work);
+  s.keys = 4096;
+  double twice = zp_cost_tensor_attention(&m, &s, true, &work) / some;
+  cr_expect(twice > 1.8 && twice < 2.05, "%g", twice);
+  double before = work.flop, rate = zp_kernel_rate_of(&m, ZP_KERNEL_ATTENTION, 0).flop_per_s;
+  double drawn = zp_cost_constant(ZP_COST_OWN_DROPOUT), read = zp_cost_constant(ZP_COST_OWN_RELATIVE_BIAS);
+  expect_near(zp_cost_score_extras(&m, &(zp_score_extras){1e9, true, false, false}, false, &work), 1e9 * drawn / rate,
+              "dropout forward");
+  expect_near(work.flop - before, 1e9 * drawn, "its work");
+  expect_near(zp_cost_score_extras(&m, &(zp_score_extras){1e9, true, false, false}, true, &work), 2e9 * drawn / rate,
+              "both kernels backward");
+  int launches = work.launches;
+  expect_near(zp_cost_score_extras(&m, &(zp_score_extras){1e9, false, true, true}, true, &work),
+              3e9 * read / rate + 2 * c.node.device.launch_s, "a bias backward");
+  cr_expect_eq(work.launches, launches + 2, "the table spread, its gradient summed");
 }
 
 /* One layer of a step on an H100, microseconds forward and backward (docs/gpu_measured.md). Two rates each for all
@@ -257,7 +296,7 @@ Test(own_gpu, rates_are_those_of_an_h100) {
 Test(own_gpu, no_block_is_faster_than_a_multiprocessor) {
   zp_cluster c = cluster_of("sm_90");
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
-  zp_attention_shape s = {1, 1, 1, 8192, 64, 64, 2, true, NULL, 0};
+  zp_attention_shape s = {1, 1, 1, 8192, 64, 64, 2, true, NULL, 0, 0, false};
   zp_kernel_work work;
   double longest = (8192 + zp_cost_constant(ZP_COST_OWN_MMA_FILL)) * 128 * 4 * 64;
   double rate = 1000e12 * zp_cost_constant(ZP_COST_OWN_MMA_FORWARD_SM90);

@@ -229,6 +229,8 @@ Test(plan_space, compression) {
   zp_choice away = {.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true};
   away.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
   round_trip(roomy_spec(), away);
+  away.zero = 1;
+  round_trip(roomy_spec(), away);
 }
 
 Test(plan_space, decisions_that_do_not_go_together) {
@@ -257,7 +259,10 @@ Test(plan_space, decisions_that_do_not_go_together) {
   host.compress = true;
   cr_expect_null(zp_choice_refusal(&host, spec), "1-bit Adam with state on the host");
   host.zero = 1;
-  cr_expect_not_null(zp_choice_refusal(&host, spec), "1-bit Adam with ZeRO 1 and state on the host");
+  cr_expect_null(zp_choice_refusal(&host, spec), "1-bit Adam with ZeRO 1 and state on the host");
+  spec->train.variance_every = 16;
+  cr_expect_not_null(zp_choice_refusal(&host, spec), "0/1 Adam with ZeRO 1");
+  spec->train.variance_every = 0;
   host.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_DEVICE, 0};
   cr_expect_null(zp_choice_refusal(&host, spec), "1-bit Adam with ZeRO 1");
   host.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};

@@ -174,18 +174,25 @@ static int findings_of(const zp_program *program, const zp_move_list *list) {
   return findings.len;
 }
 
-/* Between units, and what the norm needs: waits elsewhere are found. */
+/* Between units, what the norm needs and what an update on the host does: waits elsewhere are found. */
 static bool is_judged(const zp_move *m) {
-  return m->when <= ZP_WHEN_AFTER_BACKWARD && m->queue != ZP_QUEUE_DEVICE_MEMORY && m->what != ZP_MOVE_SIGNS;
+  bool on_host = m->when == ZP_WHEN_AT_HOST_UPDATE || m->when == ZP_WHEN_BESIDE_NEXT;
+  return (m->when <= ZP_WHEN_AFTER_BACKWARD || on_host) && m->queue != ZP_QUEUE_DEVICE_MEMORY &&
+         m->what != ZP_MOVE_SIGNS;
 }
 
-/* Parameters that come, gradients that leave, messages: without them a unit or a stage would wait for ever. */
+/* Parameters that come, gradients that leave, messages: without them a unit or a stage would wait for ever. A delayed
+ * update would do without gradients, or the device without weights. */
 static bool is_missed(const zp_move *m) {
+  if (m->when == ZP_WHEN_BESIDE_NEXT) return true;
   return m->what == ZP_MOVE_MESSAGE || (m->queue == ZP_QUEUE_DATA && m->when <= ZP_WHEN_AFTER_UNIT && m->bucket == 0);
 }
 
+static bool delays; /* the update */
+
 static void damage_list(zp_choice c) {
   const zp_program *program = make(&LLAMA, c);
+  ((zp_spec *)(uintptr_t)program->spec)->train.delayed = delays;
   zp_move_list list = zp_stage_moves(arena, program, 0);
   int judged = 0;
   cr_expect_eq(findings_of(program, &list), 0);
@@ -218,6 +225,35 @@ Test(replay, lists_of_moves_that_wait_elsewhere) {
   damage_list(away());
   damage_list(split_backward());
   damage_list(chunks);
+}
+
+/* Exchanged by the end of the step, updated by that of the next one: all of the state, and none of it in its own. */
+Test(replay, lists_of_delayed_updates) {
+  zp_choice c = sharded();
+  c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
+  c.home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 3};
+  delays = true;
+  damage_list(c);
+  const zp_program *program = make(&LLAMA, c);
+  zp_train *train = &((zp_spec *)(uintptr_t)program->spec)->train;
+  zp_move_list list = zp_stage_moves(arena, program, 0);
+  train->delayed = true;
+  cr_expect(findings_of(program, &list) > 0, "a list without delay, and a training with it");
+  list = zp_stage_moves(arena, program, 0);
+  cr_expect_eq(findings_of(program, &list), 0);
+  for (int i = 0; i < list.len; i++) {
+    zp_move kept = list.data[i];
+    bool late = kept.when == ZP_WHEN_BESIDE_NEXT, crosses = kept.when == ZP_WHEN_AT_HOST_UPDATE;
+    if (!late && !(crosses && (kept.queue == ZP_QUEUE_UP || kept.what == ZP_MOVE_GRADIENTS))) continue;
+    list.data[i].elements--;
+    cr_expect(findings_of(program, &list) > 0, "move %d is short of an element", i);
+    list.data[i] = kept;
+    if (late) list.data[i].when = ZP_WHEN_AT_HOST_UPDATE;
+    cr_expect(!late || findings_of(program, &list) > 0, "an update in its own step");
+    list.data[i] = kept;
+  }
+  train->delayed = false;
+  cr_expect(findings_of(program, &list) > 0, "a list with delay, and a training without");
 }
 
 /* ---- any decisions ---- */

@@ -10,23 +10,10 @@ TestSuite(replay_carries, .init = setup, .fini = teardown);
 
 enum { BATCH = 16, LAYER = 1 };
 
-/* What flows out of the first segment is handed on by all others beside what they make of it. */
-static void hand_on(zp_model *model) {
-  for (int s = 0; s < model->segments.len; s++) {
-    zp_graph *graph = model->segments.data[s].graph;
-    if (s > 0) {
-      const zp_graph *before = model->segments.data[s - 1].graph;
-      zp_graph_add_carry(graph, &before->tensors.data[before->carry_out.data[0]]);
-    }
-    if (s + 1 < model->segments.len)
-      zp_push(arena, &graph->carry_out, s == 0 ? graph->carry_out.data[0] : graph->carry_in.data[1]);
-  }
-}
-
 static zp_program *make(zp_choice c) {
   static const model_size size = {STYLE_LLAMA, 64, 8, 24, 6, 4, 4, 32, true};
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), BATCH);
-  hand_on(spec->model);
+  hand_on(arena, spec->model);
   return evenly_cut(arena, spec, c);
 }
 
@@ -71,11 +58,18 @@ static void exchanged(zp_procedure *p, zp_place place) {
   zp_buffer *a = argument(p, place, 0), *b = argument(p, place, 1);
   int64_t offset = a->offset;
   a->offset = b->offset, b->offset = offset;
+  a->index = 1, b->index = 0;
 }
 
 static void results_exchanged(zp_program *p) { exchanged(&layer_of(p)->forward, ZP_AT_CARRY_OUT); }
 static void gradients_exchanged(zp_program *p) { exchanged(&layer_of(p)->backward, ZP_AT_GRAD_OUT); }
-static void read_beside(zp_program *p) { argument(&layer_of(p)->forward, ZP_AT_CARRY_IN, 1)->offset += 64; }
+static void read_beside(zp_program *p) { layer_of(p)->carries[1] = (zp_carry){.stream = -1}; }
+static void stream_without_room(zp_program *p) { p->stages[0].chunks[0].streams = 0; }
+static void layers_on_stream(zp_program *p) {
+  zp_stage *s = &p->stages[1];
+  for (int r = 0; r < s->runs.len; r++) s->runs.data[r].saved -= 256;
+}
+static void message_on_gradients(zp_program *p) { p->stages[1].at_grad[0] = p->stages[1].at_send_down; }
 
 static void not_handed_on(zp_procedure *p) {
   for (int s = 0; s < p->steps.len; s++) {
@@ -103,6 +97,9 @@ Test(replay_carries, finds_damage) {
   } mutants[] = {{"results exchanged", results_exchanged},
                  {"gradients exchanged", gradients_exchanged},
                  {"read beside", read_beside},
+                 {"stream without room", stream_without_room},
+                 {"layers on a stream", layers_on_stream},
+                 {"a message on gradients that leave", message_on_gradients},
                  {"tensor not handed on", tensor_not_handed_on},
                  {"gradient not handed on", gradient_not_handed_on},
                  {"gradients too close", gradients_too_close}};

@@ -300,6 +300,28 @@ Test(rowprog_cuda, nan_and_infinity_pass_through) {
   kit_free(&k);
 }
 
+/* ---- rounding to other types ---- */
+
+Test(rowprog_cuda, casts_round_as_the_types_do) {
+  kit k = kit_new(1, 1, N_CASTS);
+  zp_graph *graph = cast_graph(&k);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F64);
+  const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "casts");
+  host_object object = host_load(text_of(set), ZPK_F64);
+  double x[N_CASTS], y[3][N_CASTS];
+  for (int i = 0; i < N_CASTS; i++) x[i] = cast_cases[i].x;
+  zpd_rows a = {.in = {x}, .in_ld = {N_CASTS}, .rows = 1, .chunks = 1};
+  for (int i = 0; i < 3; i++) a.out[i] = y[i], a.out_ld[i] = N_CASTS;
+  cr_assert_eq(host_run_tiles(&object, symbol, &a, 1, tiles_of(set, symbol), ZPD_ROW_THREADS), 0);
+  for (int i = 0; i < N_CASTS; i++) {
+    const cast_case *c = &cast_cases[i];
+    double got = y[c->op - ZP_OP_CAST_BF16][i];
+    cr_expect_eq(got, c->want, "%s of %a: %a, not %a", zp_op_name(c->op), c->x, got, c->want);
+  }
+  host_unload(&object);
+  kit_free(&k);
+}
+
 /* ---- rotary embedding: late positions, and heads whose cosines do not fit into shared memory ---- */
 
 static void check_rotary(int64_t positions, int64_t n, int64_t heads, bool interleaved) {

@@ -89,6 +89,43 @@ Test(rowprog_kernels, nan_and_infinity_pass_through) {
   kit_free(&k);
 }
 
+/* ---- rounding to other types ---- */
+
+static void check_casts(zpk_dtype dtype) {
+  kit k = kit_new(1, 1, N_CASTS);
+  zp_graph *graph = cast_graph(&k);
+  zp_kernel_set *set = zp_kernels_new(k.arena, dtype);
+  const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "casts");
+  loaded_set l = load_set(set, NULL, NULL);
+  double x[N_CASTS], y[3][N_CASTS], want[3][N_CASTS];
+  float narrow_x[N_CASTS], narrow_y[3][N_CASTS];
+  for (int i = 0; i < N_CASTS; i++) x[i] = cast_cases[i].x, narrow_x[i] = (float)x[i];
+  bool wide = dtype == ZPK_F64;
+  int64_t ld[3] = {N_CASTS, N_CASTS, N_CASTS};
+  void *out[] = {wide ? (void *)y[0] : narrow_y[0], wide ? (void *)y[1] : narrow_y[1],
+                 wide ? (void *)y[2] : narrow_y[2]};
+  zpk_row_args args = {.in = (const void *const[]){wide ? (void *)x : narrow_x}, .in_ld = ld, .out = out, .out_ld = ld};
+  ((zpk_row_kernel *)find_symbol(&l, symbol))(&args, 0, 1, 0);
+  args = (zpk_row_args){.in = (const void *const[]){x}, .in_ld = ld, .out_ld = ld};
+  args.out = (void *const[]){want[0], want[1], want[2]};
+  zp_row_interpret(zp_row_from_node(k.arena, NULL, &graph->nodes.data[0]), &args, 0, 1, 0);
+  for (int i = 0; i < N_CASTS; i++) {
+    const cast_case *c = &cast_cases[i];
+    if (!cast_applies(c, dtype)) continue;
+    double got = wide ? y[c->op - ZP_OP_CAST_BF16][i] : (double)narrow_y[c->op - ZP_OP_CAST_BF16][i];
+    cr_expect(got == c->want && !signbit(got) == !signbit(c->want), "%s of %a: %a, not %a", zp_op_name(c->op), c->x,
+              got, c->want);
+    cr_expect_eq(want[c->op - ZP_OP_CAST_BF16][i], c->want, "interpreted %s of %a", zp_op_name(c->op), c->x);
+  }
+  unload_set(&l);
+  kit_free(&k);
+}
+
+Test(rowprog_kernels, casts_round_as_the_types_do) {
+  check_casts(ZPK_F32);
+  check_casts(ZPK_F64);
+}
+
 /* ---- rotary embedding beyond the size of a constant table ---- */
 
 Test(rowprog_kernels, long_rope_is_computed_row_by_row) {

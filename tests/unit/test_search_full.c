@@ -365,8 +365,21 @@ static void take_muon(zp_spec *spec) {
   spec->cluster.node.device.memory_bytes *= 16;
   if (!c->idle.set) c->idle = (zp_limit){.set = true, .high = 4}; /* else CPU ranks are all started */
 }
+/* Updates that pass twice over what is off the device. */
+static bool asks_for_lengths;
+
 /* Some parameters are frozen. */
 static bool freezes;
+
+/* Updates beside the next step, on hosts so slow that it is often the longer one. */
+static bool delays;
+static void delay_updates(zp_spec *spec) {
+  zp_node_type *node = &spec->cluster.node;
+  spec->train.delayed = true;
+  if (node->device.is_cpu) node->device.is_cpu = false;
+  node->host_bytes_per_s /= 1 << random_below(12);
+  (void)zp_trainer_narrow(arena, spec);
+}
 
 static void expect_optima(bool several_types, bool offload, int instances) {
   int feasible = 0, mixed = 0, left_out = 0;
@@ -377,6 +390,8 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     set_offload(&spec->plans.data[0], offload);
     if (takes_muon) take_muon(spec);
     if (freezes) freeze_some(spec);
+    if (asks_for_lengths) spec->train.optimizer = i % 3 ? ZP_OPT_LAMB : ZP_OPT_ADAFACTOR;
+    if (delays) delay_updates(spec);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices, i);
     if (isnan(best)) {
@@ -448,10 +463,22 @@ Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
   expect_optima(true, true, OFFLOAD_INSTANCES / 3);
 }
 
+Test(search_full, equals_brute_force_with_lengths_off_the_device) {
+  state = 29;
+  asks_for_lengths = pins_homes = true;
+  expect_optima(false, true, OFFLOAD_INSTANCES / 6);
+}
+
 Test(search_full, equals_brute_force_with_pinned_homes) {
   state = 17;
   pins_homes = true;
   expect_optima(false, true, OFFLOAD_INSTANCES / 3);
+}
+
+Test(search_full, equals_brute_force_with_delayed_updates) {
+  state = 21;
+  delays = true;
+  expect_optima(false, false, OFFLOAD_INSTANCES / 3);
 }
 
 /* ---- other programs: their profiles change prices and what bounds them ---- */

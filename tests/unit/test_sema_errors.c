@@ -31,7 +31,7 @@ Test(sema_errors, names_and_calls) {
        "Z0203|unknown name `n`|inside `f`, called from test.dz:"},
       {"unknown block", USE HEAD "  x = liner(x, d)\n" TAIL, "Z0215|`liner`|did you mean `linear`"},
       {"without std.nn", HEAD "  x = linear(x, d)\n" TAIL, "Z0215|`linear`|use std.nn"},
-      {"not built", HEAD "  x = cast(x, i32)\n" TAIL, "Z0216|`cast` is not built: values have no types|`precision`"},
+      {"cast to ids", HEAD "  x = cast(x, \"i32\")\n" TAIL, "Z0237|`type`|did you mean `f32`"},
       {"argument not built", HEAD "  x = attention(x, x, x, heads = 2, bias = 1)\n" TAIL,
        "Z0216|`bias` of `attention`"},
       {"call of a number", HEAD "  x = (3)(x)\n" TAIL, "Z0202|cannot be called"},
@@ -401,7 +401,7 @@ Test(sema_errors, too_large) {
 /* One mistake, one message; several mistakes, several messages. */
 Test(sema_errors, recovery) {
   CHECK({"poison", HEAD "  y = exp(zz)\n  q, k = split(y, 2)\n  x = x + y * q - k\n" TAIL, "Z0203|`zz`"},
-        {"three mistakes", HEAD "  y = exp(zz)\n  z = cast(x)\n  w = softmax(4)\n" TAIL, "3:Z0203|Z0216|Z0202"},
+        {"three mistakes", HEAD "  y = exp(zz)\n  z = cast(x)\n  w = softmax(4)\n" TAIL, "3:Z0203|Z0214|Z0202"},
         {"a block tells once",
          "block f(x: [B, S, d]) -> [B, S, d] { return zz }\n" HEAD "  x = f(x)\n  x = f(f(x))\n" TAIL, "Z0203|`zz`"},
         {"repeat after an error", HEAD "  x = exp(zz)\n  repeat h in 0..n { x = exp(x) }\n" TAIL, "Z0203"});

@@ -455,6 +455,44 @@ Test(shard_numeric, axes_and_columns_of_heads) {
     }
 }
 
+/* Numbers behind a convolution, and behind one of what flows between segments: with the sequence a rank makes its own
+ * windows of them. */
+static zp_model *convolved(void) {
+  enum { S = 12, BANDS = 5, D = 16 };
+  builder b = {.model = zp_model_new(arena, "convolved"), .diags = zp_diags_new(arena), .segment = -1};
+  model_size size = {.S = 24, .d = D};
+  zp_model *m = b.model;
+  int numbers = zp_model_add_array(m, "numbers", ZP_ELEM_FLOAT, shape_of_rank(3, ZP_DIM_B, 24, BANDS), ZP_NO_SPAN);
+  int target = zp_model_add_array(m, "target", ZP_ELEM_FLOAT, shape_of_rank(3, ZP_DIM_B, S, 3), ZP_NO_SPAN);
+  zp_windows halves = {.size = {1, 24}, .kernel = {1, 3}, .stride = {1, 2}, .padding = {0, 1}};
+  zp_windows square = {.size = {3, 4}, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}};
+  b.graph = open_segment(&b, &size, "begin", 1, false);
+  int x =
+      apply(&b, ZP_OP_UNFOLD, zp_graph_input(b.graph, m, numbers), -1, -1, (zp_op_attr){.windows = halves}, "windows");
+  zp_push(arena, &b.graph->carry_out, product(&b, x, 3 * BANDS, D, "conv1d"));
+  size.S = S;
+  b.graph = open_segment(&b, &size, "end", 1, true);
+  x = layer_norm(&b, b.graph->carry_in.data[0], D);
+  int seen = apply(&b, ZP_OP_UNFOLD, x, -1, -1, (zp_op_attr){.windows = square}, "seen");
+  seen = product(&b, apply(&b, ZP_OP_GELU, product(&b, seen, 9 * D, 20, "conv2d"), -1, -1, (zp_op_attr){0}, "gelu"), 20,
+                 D, "down");
+  x = layer_norm(&b, add2(&b, x, seen), D);
+  zp_graph_add_loss(b.graph,
+                    apply(&b, ZP_OP_SQUARED_ERROR, product(&b, x, D, 3, "head"), zp_graph_input(b.graph, m, target), -1,
+                          (zp_op_attr){0}, "loss"),
+                    1);
+  return m;
+}
+
+Test(shard_numeric, convolutions) {
+  zp_cluster cpus = cpu_cluster();
+  for (int tensor = 1; tensor <= MAX_RANKS; tensor++)
+    for (int sequence = 0; sequence <= (tensor > 1 && 12 % tensor == 0); sequence++) {
+      zp_machine cpu = zp_machine_make(&cpus, ZP_PREC_F64, tensor);
+      check_degree(convolved(), &cpu, tensor, sequence, false);
+    }
+}
+
 /* Experts that the ranks divide go to them whole; where padding would be more work, every expert is cut along its
  * hidden columns instead: both ways, and both together with the sequence. */
 static void check_experts(int64_t experts, int64_t ff, int tensor, bool whole) {

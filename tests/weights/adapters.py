@@ -159,7 +159,7 @@ def checkpoints(bench):
     export = lambda *words: harness.zplan("export", "peft", *words, cwd=bench.folder)
     bench.refused("no adapters", export(plain, "-o", "out"), "Z0682", "has no adapters", "help:", left=left)
     _, _, beside = bench.train(model, "--init", bench.path("gpt2"), steps=1, settings=settings + ('train.trained=["ln_f.weight"]',), checkpoint="ck-plain")
-    bench.refused("more than adapters", export(beside, "-o", "out"), "Z0682", "`ln_f.weight` is trained beside the adapters")
+    bench.refused("more than adapters", export(beside, "-o", "out"), "Z0682", "PEFT saves no `transformer.ln_f.weight`", "`transformer.ln_f.bias` is frozen")
     for words in ((checkpoint,), ("-o", "out"), (checkpoint, "-o", "out", "--shard-size", "1MB")):
         outcome = export(*words)
         bench.tally.check("words %d" % len(words), outcome.status == 2, outcome.tail())

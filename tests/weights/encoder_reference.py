@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What transformers says of folders of BERT and T5: losses on arrays. Needs torch and transformers.
+"""What transformers says of folders of BERT, T5 and ViT: losses on arrays. Needs torch and transformers.
 
     encoder_reference.py REQUEST.json ANSWER.json
 
@@ -29,6 +29,9 @@ def losses(model, arrays):
         source = torch.tensor(arrays["source"])
         logits = model(input_ids=source, attention_mask=mask(arrays, source.shape[1]), decoder_input_ids=torch.tensor(arrays["target"])).logits
         return {"loss": cross_entropy(logits.flatten(0, 1), labels(arrays, "target_labels").flatten())}
+    if name.startswith("ViT"):
+        images = torch.tensor(arrays["images"], dtype=torch.float64).reshape(-1, 3, 12, 12) / 255
+        return {"loss": cross_entropy(model(pixel_values=images).logits, torch.tensor(arrays["picture_labels"]))}
     tokens, types = torch.tensor(arrays["tokens"]), torch.tensor(arrays["types"])
     out = model(input_ids=tokens, token_type_ids=types, attention_mask=mask(arrays, tokens.shape[1]))
     if name == "BertForQuestionAnswering":  # it does not keep its own mask off the logits; the loss is over the sample alone

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Weights of BERT and T5 into a training and out of it.
+"""Weights of BERT, T5 and ViT into a training and out of it.
 
     encoders.py [--update]
 
-Small checkpoints of BertForMaskedLM, BertForPreTraining and BertForQuestionAnswering, of T5 and T5 v1.1 (families.py): the losses of the first step are
+Small checkpoints of BertForMaskedLM, BertForPreTraining and BertForQuestionAnswering, of T5, T5 v1.1 and ViTForImageClassification (families.py): the losses of the first step are
 transformers' to 1e-5 (committed in expected_encoders.json; from a live run, too, where some Python has transformers); trained 0 steps and exported they
 have the same bytes, on one rank and on 4. Models of std.models, whose queries, keys and values are one matrix, begin with them likewise; a head for spans
-begins with a checkpoint that has another one. What is missing, too much or of another shape is told together.
+begins with a checkpoint that has another one. ViT sees whole pictures, or their patches. What is missing, too much or of another shape is told together.
 --update writes expected_encoders.json from a live run.
 """
 import array
@@ -28,7 +28,7 @@ from images import write_npy  # noqa: E402
 EXPECTED = os.path.join(HERE, "expected_encoders.json")
 TARGET = 12
 LAYOUTS = {"bert_masked": ("tensor=1", "pipeline=1", "data=4", "zero=3"), "bert_pretraining": ("tensor=2", "pipeline=2", "data=1"),
-           "t5": ("tensor=2", "pipeline=2", "data=1")}
+           "t5": ("tensor=2", "pipeline=2", "data=1"), "vit": ("tensor=2", "pipeline=2", "data=1")}
 REST = weights.REST.replace("text(", "arrays(")
 OWN = """use std.nn
 use std.models
@@ -51,6 +51,22 @@ model own(V = 256, S = 32, d = 32, layers = 2, heads = 4) {
   }
 %s}
 """
+PICTURES = """use std.nn
+use std.models
+use std.hw
+model own(%s, d = 32, layers = 2, heads = 4, classes = 5) {
+  input labels: i32[B]
+  input images: f32[B, P, p]
+  x = %s
+  repeat layer in 0..layers {
+    x = vit_layer(x, heads = heads, ff = 2 * d, eps = 1e-12)
+  }
+  head = sample_linear(select(layer_norm(x, eps = 1e-12), 0), classes)
+  output loss = cross_entropy(head, labels)
+}
+"""
+PIXELS = ("P = 144, p = 3", "vit_pixel_embedding(images, d = d, patch = 4, height = 12)")
+PATCHES = ("P = 9, p = 48", "vit_embedding(images, d = d)")
 SPANS = """  span = linear(x, 2)
   output loss = cross_entropy(select(span, 0, axis = -1), start, lengths = lengths) + cross_entropy(select(span, 1, axis = -1), end, lengths = lengths)
 """
@@ -68,6 +84,8 @@ def arrays():
     found["target_labels"] = [[draw.randrange(families.VOCABULARY) if i < 5 + 2 * k else -1 for i in range(TARGET)] for k in range(samples)]
     found["start"] = [draw.randrange(n) for n in lengths]
     found["end"] = [draw.randrange(n) for n in lengths]
+    found["images"] = [[draw.randrange(256) for _ in range(3 * 12 * 12)] for _ in range(samples)]  # channels first
+    found["picture_labels"] = [3, 0, 4, 3]
     return found
 
 
@@ -77,12 +95,12 @@ def write_arrays(folder, found, names):
         rows = found[name]
         flat = [x for row in rows for x in row] if isinstance(rows[0], list) else rows
         shape = (len(rows), len(rows[0])) if isinstance(rows[0], list) else (len(rows),)
-        write_npy(os.path.join(folder, name.replace("target_", "") + ".npy"), "<i4", shape, array.array("i", flat).tobytes())
+        write_npy(os.path.join(folder, name.replace("target_", "").replace("picture_", "") + ".npy"), "<i4", shape, array.array("i", flat).tobytes())
 
 
 class Bench(weights.Bench):
     def encoder(self, name, text, init="", called=None):
-        data = self.path("pairs" if name.startswith("t5") else "sentences")
+        data = self.path("pairs" if name.startswith("t5") else "pictures" if name.startswith("vit") else "sentences")
         return self.write(name + ".dz", text + REST % (called or name.split("_")[0], data, "fp32", init))
 
     def losses(self, model, *words, **keywords):
@@ -217,10 +235,48 @@ def published_quirks(bench, expected):
     bench.check_losses("BERT without its prefix", outcome, got, expected["bert_pretraining"])
 
 
+def pictures(bench, expected):
+    """ViT of std.models on pixels, and on patches that are cut already; other patches, pictures and layers are told."""
+    folder = bench.path("vit")
+    for title, sizes, ranks, settings in (("pixels, ZeRO 3", PIXELS, 4, LAYOUTS["bert_masked"]), ("patches", PATCHES, 1, ())):
+        model = bench.encoder("vit_own", PICTURES % sizes, called="own")
+        outcome, got, checkpoint = bench.train(model, "--init", folder, ranks=ranks, settings=settings)
+        bench.check_loss("ViT on " + title, outcome, got, expected["vit"]["loss"])
+        outcome, _, checkpoint = bench.train(model, "--init", folder, steps=0, ranks=ranks, settings=settings)
+        export = harness.zplan("export", "hf", checkpoint, "-o", bench.path("out"), "--dtype", "f32")
+        if bench.tally.check("ViT on %s: exported" % title, export.status == 0, export.tail()):
+            weights.same_folder(bench, "ViT on %s: the same bytes" % title, folder, bench.path("out"))
+        shutil.rmtree(bench.path("out"), ignore_errors=True)
+    for title, sizes, code, words in (("another patch", (PIXELS[0], PIXELS[1].replace("= 4", "= 3")), "Z0693", "windows of 3 x 3 lie over 12 x 12 positions here, and of 4 x 4"),
+                                      ("another picture", ("P = 64, p = 3", PIXELS[1].replace("12", "8")), "Z0684", "cannot be written for samples of 64"),
+                                      ("other channels", ("P = 144, p = 1", PIXELS[1]), "Z0694", "`x.patch_embed.weight` is [32, 16] here, and `patches.weight` is [32, 48]")):
+        outcome = bench.train(bench.encoder("vit_bad", PICTURES % sizes, called="own"), "--init", folder, steps=0)[0]
+        bench.refused("ViT: " + title, outcome, code, "help:", words)
+
+
+def classes_of_its_own(bench):
+    """Fine-tuning: the published model sorts into five classes, this one into three; what has no number of classes in it is the checkpoint's."""
+    text = (PICTURES % PIXELS).replace("classes = 5", "classes = 3")
+    other = bench.path("three")
+    shutil.copytree(bench.path("pictures"), other)
+    write_npy(os.path.join(other, "labels.npy"), "<i4", (families.BATCH,), array.array("i", [2, 0, 1, 2]).tobytes())
+    init = '\n  init = weights("%s", drawn = ["head.*"])' % bench.path("vit")
+    model = bench.write("vit_three.dz", text + REST % ("own", other, "fp32", init))
+    outcome, _, checkpoint = bench.train(model, steps=0)
+    export = harness.zplan("export", "hf", checkpoint, "-o", bench.path("out"))
+    if bench.tally.check("classes of its own", outcome.status == 0 and export.status == 0 and "written anew" in export.err, outcome.tail() + export.tail()):
+        want, got = {}, harness.read_safetensors(bench.path("out", "model.safetensors"))
+        for i in (1, 2):
+            want.update(harness.read_safetensors(bench.path("vit", "model-0000%d-of-00002.safetensors" % i)))
+        bench.tally.check("classes of its own: names", set(got) == set(want))
+        bench.tally.check("classes of its own: the rest is the checkpoint's", all(got[name] == want[name] for name in want if not name.startswith("classifier")))
+    shutil.rmtree(bench.path("out"), ignore_errors=True)
+
+
 def trained(bench, python, found, expected):
     """Models that were never imported: a config.json is made, what comes back is the same model, and transformers has its losses."""
     folders, losses = {}, {}
-    for name, model in (("bert_pretraining", bench.path("bert_pretraining.dz")), ("t5", bench.path("t5.dz"))):
+    for name, model in (("bert_pretraining", bench.path("bert_pretraining.dz")), ("t5", bench.path("t5.dz")), ("vit", bench.path("vit_own.dz"))):
         folders[name] = bench.path("exported-" + name)
         _, _, checkpoint = bench.train(model, steps=2, checkpoint="ck-" + name)
         export = harness.zplan("export", "hf", checkpoint, "-o", folders[name])
@@ -248,6 +304,7 @@ def refusals(bench):
             ("gelu", "gelu(transform)", 'gelu(transform, approximate = "tanh")', "Z0693", ("computed by tanh here",)),
             ("eps", "segment), eps = 1e-12", "segment), eps = 1e-5", "Z0693", ("`eps` is 1e-05 here",)),
             ("width", "d = 32", "d = 64", "Z0694", ("`word` is [256, 64] here, and `word` is [256, 32]",)),
+            ("fewer words", "V = 256", "V = 200", "Z0694", ("`word` is [200, 32] here, and `word` is [256, 32]",)),
             ("layers", "layers = 2", "layers = 3", "Z0694", ("repeated 3 times here, and 2 times",))):
         bench.refused("another model: " + title, start(text.replace(old, new)), code, "help:", *words)
     config = dict(families.ENCODERS["bert_masked"][0])
@@ -285,6 +342,8 @@ def main():
         bench, found = Bench(tally, folder), arrays()
         write_arrays(bench.path("sentences"), found, ("tokens", "types", "labels", "lengths", "random_next", "start", "end"))
         write_arrays(bench.path("pairs"), found, ("source", "target", "target_labels", "lengths"))
+        write_arrays(bench.path("pictures"), found, ("picture_labels",))
+        write_npy(bench.path("pictures", "images.npy"), "|u1", (families.BATCH, 3, 12, 12), bytes(x for image in found["images"] for x in image))
         expected = references(bench, python, update, found)
         for name, file in (("bert_masked", "vocab.txt"), ("bert_masked", "tokenizer_config.json"), ("t5", "spiece.model")):
             bench.write(os.path.join(name, file), "{}\n")  # goes along
@@ -292,6 +351,8 @@ def main():
             round_trip(bench, name, imported(bench, name), expected.get(name, {}))
         written_otherwise(bench, expected)
         published_quirks(bench, expected)
+        pictures(bench, expected)
+        classes_of_its_own(bench)
         trained(bench, python, found, expected)
         refusals(bench)
         examples(bench)

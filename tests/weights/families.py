@@ -81,6 +81,18 @@ def t5(gated, d=32, heads=4, head=12, ff=48, layers=2, decoder_layers=3):
     return tensors
 
 
+def vit(d=32, layers=2, ff=64, image=12, patch=4, channels=3, classes=5):
+    tensors = [("vit.embeddings.cls_token", [1, 1, d]), ("vit.embeddings.position_embeddings", [1, (image // patch) ** 2 + 1, d]),
+               ("vit.embeddings.patch_embeddings.projection.weight", [d, channels, patch, patch]), ("vit.embeddings.patch_embeddings.projection.bias", [d])]
+    for i in range(layers):
+        at = "vit.encoder.layer.%d." % i
+        for name, rows, columns in (("attention.attention.query", d, d), ("attention.attention.key", d, d), ("attention.attention.value", d, d),
+                                    ("attention.output.dense", d, d), ("layernorm_before", d, 0), ("layernorm_after", d, 0), ("intermediate.dense", ff, d),
+                                    ("output.dense", d, ff)):
+            tensors += with_biases(at + name, rows, columns)
+    return tensors + with_biases("vit.layernorm", d, 0) + with_biases("classifier", classes, d)
+
+
 GROUPED = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 64,
            "bos_token_id": None, "eos_token_id": None}
 FAMILIES = {  # config, tensors, dtype, files
@@ -111,12 +123,17 @@ def t5_config(gated):
             "relative_attention_max_distance": 24, "relative_attention_num_buckets": 32, "tie_word_embeddings": not gated, "vocab_size": VOCABULARY}
 
 
+VIT = {"architectures": ["ViTForImageClassification"], "attention_probs_dropout_prob": 0.0, "encoder_stride": 16, "hidden_act": "gelu",
+       "hidden_dropout_prob": 0.0, "hidden_size": 32, "id2label": {str(i): "LABEL_%d" % i for i in range(5)}, "image_size": 12, "intermediate_size": 64,
+       "label2id": {"LABEL_%d" % i: i for i in range(5)}, "layer_norm_eps": 1e-12, "model_type": "vit", "num_attention_heads": 4, "num_channels": 3,
+       "num_hidden_layers": 2, "patch_size": 4, "pooler_act": "tanh", "pooler_output_size": 32, "qkv_bias": True}
 ENCODERS = {  # as above; published checkpoints of T5 v1.1 have a head of their own
     "bert_masked": (bert_config("BertForMaskedLM"), bert("BertForMaskedLM"), "F16", 1),
     "bert_pretraining": (bert_config("BertForPreTraining"), bert("BertForPreTraining"), "F32", 2),
     "bert_questions": (bert_config("BertForQuestionAnswering"), bert("BertForQuestionAnswering"), "BF16", 1),
     "t5": (t5_config(False), t5(False), "F32", 3),
     "t5_v1_1": (t5_config(True), t5(True), "F16", 1),
+    "vit": (VIT, vit(), "F32", 2),
 }
 
 

@@ -46,10 +46,24 @@ typedef struct zp_toolchain {
   zp_trainer_extras extras;
 } zp_toolchain;
 
+/* ---- tree_lock.c ---- */
+
+/* Makes the folder DIR and waits until nobody else builds in it. A file descriptor that ends the lock when it is
+ * closed, as it is when the process ends; -1 with *error (arena). */
+int zp_tree_lock(zp_arena *arena, const char *dir, const char **error);
+/* Keeps others from changing what is in DIR, while a trainer of it runs, until the file descriptor is closed; -1 where
+ * files cannot be locked. Requires: zp_tree_lock is held; it may then be closed. */
+int zp_tree_use(zp_arena *arena, const char *dir);
+/* Does anybody? Requires: zp_tree_lock is held. */
+bool zp_tree_in_use(zp_arena *arena, const char *dir);
+/* What is said where something would have to change. Arena. */
+const char *zp_tree_busy(zp_arena *arena, const char *dir);
+
 /* Writes DIR/{trainer.c,rows.txt,Makefile,zplan.mk,plan.json}, and for CPU plans kernels.{o,ll}, for GPU plans
  * kernels.cu, what it compiles to and the assembly that puts it into the trainer, kernels_image.S; compiles
- * DIR/trainer. Files that would not change are left alone; the binary is published by rename. Returns the binary's path
- * (arena), NULL with *error. */
+ * DIR/trainer. Files that would not change are left alone; the binary is published by rename. Where a trainer of DIR
+ * runs nothing is written, and *error says so if something would change. Requires: zp_tree_lock of DIR is held. Returns
+ * the binary's path (arena), NULL with *error. */
 const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,
                              const char *dir, const char **error);
 

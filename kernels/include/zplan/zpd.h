@@ -105,6 +105,15 @@ typedef struct zpd_gather_args {
   zpd_int samples, S, first, n, cols;
 } zpd_gather_args; /* kernels zpd_gather, zpd_gather_grad */
 
+/* ---- windows over positions: as zpk_unfold and zpk_unfold_grad over all tasks; any gridDim.x ---- */
+typedef struct zpd_unfold_args {
+  const void *from;
+  void *to;
+  zpd_int samples, cols;
+  zpd_int size[2], count[2], kernel[2], stride[2], padding[2];
+  zpd_int first, n;
+} zpd_unfold_args; /* kernels zpd_unfold, zpd_unfold_grad */
+
 /* ---- one axis made one number: as zpk_reduce and zpk_reduce_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_reduce_args {
   const void *x, *dy;
@@ -156,10 +165,46 @@ typedef struct zpd_attention {
   zpd_int first_head, other_layouts; /* as zpk_attention_args.first_head, zpk_layout.others; the latter in texts with
                                         ZPD_HEAD_LAYOUTS, else 0 */
   const int *lengths; /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
-  void *facts;   /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
-                    [B, H]: log-sum-exp over log 2, sum of o * d_o */
+  void *facts;  /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
+                   [B, H]: log-sum-exp over log 2, sum of o * d_o */
+  zpd_int keys; /* as zpk_attention_args.keys; in texts with ZPD_CROSS, else 0 */
+  /* A relative bias, in texts with ZPD_BIAS, else NULL: what zpd_bias_lines has written; where its gradient is wanted
+   * also the sums of zpd_bias, which the kernel for queries writes, and their reach. */
+  const void *lines;
+  void *bias_sums;
+  zpd_int bias_reach;
+  /* Dropout of probabilities, in texts with ZPD_DROPOUT: as zpk_attention_dropout. What has a word from keep_from on is
+   * kept and weighs `more`; keep_from 0: all is, and nothing else is read. */
+  zpd_uint seed;
+  double more;
+  zpd_int drop_queries, drop_groups;                            /* of a whole sample: queries, groups of four keys */
+  unsigned drop_step, keep_from, first_sample, stream_instance; /* no two of them are like an address */
 } zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv; zpd_mma_forward,
                     zpd_mma_grad_q, zpd_mma_grad_kv and these three with _64, _32 and _16 */
+
+/* ---- relative biases of attention: from the table to a line of a head, from sums of gradients to the table ---- */
+typedef struct zpd_bias {
+  zpd_int B, S, H, buckets, max_distance, causal;
+  const void *bias; /* [buckets, ld], */
+  void *d_bias;     /* and its gradient, which is added to */
+  zpd_int ld;
+  void *lines;          /* [H, 2 S] `real`: the bias of a key `behind` the query at behind + S - 1 */
+  int *bucket;          /* [2 S]: the bucket of every distance, likewise; NULL: nobody asks */
+  zpd_int tiles, reach; /* zpd_bias_tiles, zpd_bias_reach */
+  void *sums; /* [B, H, tiles, 2 reach + 1] `real`: of the scores' gradients by distance, of tiles of queries; the first
+                 and the last sum are of all that is as far away or further */
+} zpd_bias;   /* kernels zpd_bias_lines, zpd_bias_grad: grid-stride */
+#ifndef __CUDACC_RTC__
+/* Bytes of lines, of buckets behind them, of sums. */
+static inline zpd_int zpd_bias_line_bytes(zpd_int H, zpd_int S, zpd_int real_bytes) { return 2 * H * S * real_bytes; }
+static inline zpd_int zpd_bias_bucket_bytes(zpd_int S) { return 2 * S * (zpd_int)sizeof(int); }
+static inline zpd_int zpd_bias_reach(zpd_int S, zpd_int max_distance) {
+  return max_distance < S - 1 ? max_distance : S - 1;
+}
+static inline zpd_int zpd_bias_sum_bytes(zpd_int B, zpd_int H, zpd_int tiles, zpd_int reach, zpd_int real_bytes) {
+  return B * H * tiles * (2 * reach + 1) * real_bytes;
+}
+#endif
 
 /* ---- attention of queries first .. first + gridDim.x - 1 of every sample alone, as zpk_attention_stretch; causal, of
  * one sequence, without lengths ---- */
@@ -310,7 +355,7 @@ typedef struct zpd_update {
 typedef struct zpd_factored {
   double grad_scale, beta1, beta2, eps, ema, keep, factor; /* keep: of parameters */
   const void *grad;
-  void *param, *weight; /* as those of zpd_update */
+  void *param, *weight; /* as those of zpd_update; squares: param NULL: of updates alone */
   void *m, *average;    /* NULL: there is none */
   void *state, *factors;
   double *sums; /* of rows and columns; squares: of parameters and of updates, [gridDim.x][2] */
@@ -389,8 +434,27 @@ typedef struct zpd_owned {
   void *record;        /* pack, owner */
   zpd_int blocks;      /* of a record */
   zpd_int first;       /* of them the one that the first element begins */
-  zpd_int n;
+  zpd_int n;           /* owner: 0: momentum is new already */
 } zpd_owned; /* kernels zpd_owe, zpd_pack_owed, zpd_owner_update, zpd_apply_signs: a warp a block, grid-stride */
+
+/* 1-bit LAMB: zpk_lamb_fresh, or where there are records zpk_lamb_owner, over all segments; the largest ratio in every
+ * block of threads goes to updates.sums. */
+typedef struct zpd_fresh {
+  zpd_updates updates; /* zpk_lamb_frozen: these alone, kernel zpd_lamb_frozen, any grid */
+  const void *before;  /* NULL with records */
+  void *fresh;
+  double fresh_bias2;
+  const void *records; /* of n ranks, of so many blocks each, element 0 of the state being the first; else NULL */
+  zpd_int blocks, n;
+} zpd_fresh; /* kernel zpd_lamb_fresh: a grid as of zpd_square_segments */
+
+/* 0/1 Adam: as zpk_local_sum and zpk_local_decay (AdamW's), zpk_local_mean, zpk_local_weights of the elements of
+ * `update`; zpk_variance is the kernel zpd_variance with a zpd_update. */
+typedef struct zpd_local {
+  zpd_update update;
+  void *sum, *anchor;
+  double rate; /* add: the weight of this step; mean, weights: the sum of all weights */
+} zpd_local;   /* kernels zpd_local_add, zpd_local_mean, zpd_local_weights: a thread an element, grid-stride */
 
 typedef struct zpd_flat {
   void *y;
@@ -429,6 +493,13 @@ enum {
   ZPD_UPDATE_ELEMENTS = 4096    /* optimizer: elements of a segment that a block takes at a time */
 };
 
+#ifndef __CUDACC_RTC__
+/* Sums of a bias's gradients in a sample and head: one a block of queries, on tensor cores one a warp. */
+static inline zpd_int zpd_bias_tiles(zpd_int S, int tensor_cores) {
+  return (S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS * (tensor_cores ? ZPD_ATTENTION_THREADS / 32 : 1);
+}
+#endif
+
 /* ---- geometry of zpd_mma_*: as the kernels are compiled, and as they must be launched ----
  * A block of 128 threads takes a tile of rows (queries; keys in grad_kv) of head y of sample z, and walks over the rows
  * of the other side by steps. `head`: ZPD_HEAD, which the text was compiled with. Dense attention and layouts whose
@@ -442,7 +513,8 @@ enum {
 #define ZPD_CONSTANT static inline
 #endif
 
-enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV };
+/* The last one: the gradient of queries that also sums that of a relative bias. */
+enum { ZPD_MMA_FORWARD, ZPD_MMA_GRAD_Q, ZPD_MMA_GRAD_KV, ZPD_MMA_GRAD_Q_BIAS };
 
 enum {
   ZPD_MMA_UNIT = 16,
@@ -450,6 +522,11 @@ enum {
   ZPD_MMA_SHARED_BYTES = 99 * 1024,      /* of sm_86, sm_89, sm_120; the others since sm_80 have more */
   ZPD_MMA_SHARED_BYTES_VOLTA = 96 * 1024 /* of sm_70, sm_72 */
 };
+
+#ifndef __CUDACC_RTC__
+/* Bytes of zpd_attention.facts. */
+static inline zpd_int zpd_mma_facts_bytes(zpd_int B, zpd_int H, zpd_int S) { return 8 * B * H * ((S + 1) / 2 * 2); }
+#endif
 
 /* Columns of a head, with zeros behind them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
@@ -459,7 +536,7 @@ ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
  * side half as often. So would be the gradient of keys and values up to 64, by 4 %, but spills where there are layouts.
  */
 ZPD_CONSTANT int zpd_mma_dense_rows(int kind, int head) {
-  return kind != ZPD_MMA_GRAD_KV && head <= (kind == ZPD_MMA_FORWARD ? 128 : 64) ? 128 : 64;
+  return (kind == ZPD_MMA_FORWARD && head <= 128) || (kind == ZPD_MMA_GRAD_Q && head <= 64) ? 128 : 64;
 }
 
 /* Rows of a tile; `block` of the layout, 0: dense. */
@@ -483,11 +560,16 @@ ZPD_CONSTANT int zpd_mma_step(int kind, int head, int rows) {
                                  : 16;
 }
 
+/* Rows of the scores' gradients in shared memory, from which those of a bias are summed: f32 of a step, and as much
+ * more as keeps rows in different banks. */
+ZPD_CONSTANT int zpd_mma_bias_columns(int head) { return zpd_mma_step(ZPD_MMA_GRAD_Q_BIAS, head, 64) + 8; }
+
 /* Bytes of shared memory with a number of steps in it: the tiles of the block; for each step two tiles and facts. */
 ZPD_CONSTANT int zpd_mma_bytes(int kind, int head, int rows, int stages) {
   return 2 * zpd_mma_columns(head) *
              (rows * (kind == ZPD_MMA_FORWARD ? 1 : 2) + 2 * zpd_mma_step(kind, head, rows) * stages) +
-         (kind == ZPD_MMA_GRAD_KV ? 8 * zpd_mma_step(kind, head, rows) * stages : 0);
+         (kind == ZPD_MMA_GRAD_KV ? 8 * zpd_mma_step(kind, head, rows) * stages : 0) +
+         (kind == ZPD_MMA_GRAD_Q_BIAS ? 4 * rows * zpd_mma_bias_columns(head) : 0);
 }
 
 /* most_bytes: ZPD_MMA_SHARED_BYTES of the arch. */

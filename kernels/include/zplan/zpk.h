@@ -99,6 +99,22 @@ void zpk_gather(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, int64_
 /* dx[b * S + s] = the sum of the dy whose index is s, in their order. Tasks are the rows of dx. */
 void zpk_gather_grad(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, int64_t end);
 
+/* ---- windows over positions ---- */
+/* Positions are size[0] rows of size[1]; windows of kernel[0] rows of kernel[1], `stride` apart, the first one
+ * `padding` before the first position, are count[0] rows of count[1], of which a rank has the n from `first` on.
+ * y[window][c][place] = x[position][c], zeros behind the edges. */
+typedef struct zpk_unfold_args {
+  const void *from; /* x[samples * positions, cols], or dy[samples * n, cols * places] */
+  void *to;         /* y, or dx */
+  int64_t samples, cols;
+  int64_t size[2], count[2], kernel[2], stride[2], padding[2];
+  int64_t first, n;
+} zpk_unfold_args;
+/* Tasks are the rank's windows of all samples. */
+void zpk_unfold(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
+/* dx[position] = the sum over those windows that have it, in their order. Tasks are the positions of all samples. */
+void zpk_unfold_grad(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
+
 /* ---- one axis made one number ---- */
 typedef enum zpk_reduction { ZPK_SUM, ZPK_MAX, ZPK_LOG_SUM_EXP } zpk_reduction;
 /* x[outer, n, inner] -> y[outer, inner], and dy[outer, inner] -> dx[outer, n, inner]. The gradient of the largest is of
@@ -388,7 +404,7 @@ void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int6
 void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block);
 /* The owner's side. */
 typedef struct zpk_records {
-  int n; /* workers */
+  int n; /* workers; 0: momentum is new already */
   const void *records;
   int64_t blocks; /* of each record */
 } zpk_records;
@@ -408,6 +424,10 @@ void zpk_apply_signs(zpk_dtype dtype, zpk_signs from, int64_t block, void *weigh
  * Then the parameters, as zpk_lamb_apply, with steps that keep Adam's bound. */
 double zpk_lamb_fresh(const zpk_update *u, const void *m, const void *before, const void *v, void *fresh,
                       double fresh_bias2, int64_t begin, int64_t end);
+/* With ZeRO 1, of an owner's elements, of which the first is element `first` of the records: momentum by the mean of
+ * what was sent, the variance by the gradient that it stands for, and the same ratio. Then zpk_owner_update. */
+double zpk_lamb_owner(const zpk_update *u, zpk_records in, int64_t first, void *m, const void *v, void *fresh,
+                      double fresh_bias2, int64_t count);
 void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* 0/1 Adam: v = beta2 v + (1 - beta2) (grad_scale grad)^2; sum += weight m; m = sum / total and sum = 0; anchor *=
  * keep; out = anchor - lr clamp(sum / total / denominator), `real` whatever the dtype, of the elements at the pointers.

@@ -52,6 +52,8 @@ static void add_sent(void *sum, const zp_move_list *list) {
                                          [ZP_END_TIED_STAGES] = &t->tie};
     zp_move_end peers = zp_move_peers(m);
     *(axis[peers] ? axis[peers] : &none) += zp_move_sent_bytes(m);
+    if (peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS)
+      t->average_data += m->share * (double)zp_move_sent_bytes(m);
   }
 }
 
@@ -67,12 +69,10 @@ static void add_copied(void *sum, const zp_move_list *list) {
     const zp_move *m = &list->data[i];
     int64_t *const way[ZP_QUEUE_COUNT] = {
         [ZP_QUEUE_DOWN] = &b->down, [ZP_QUEUE_UP] = &b->up, [ZP_QUEUE_READ] = &b->read, [ZP_QUEUE_WRITE] = &b->written};
-    if (m->what == ZP_MOVE_SIGNS) {
-      b->signs_down += m->queue == ZP_QUEUE_DOWN ? zp_move_all_bytes(m) : 0;
-      b->signs_up += m->queue == ZP_QUEUE_UP ? zp_move_all_bytes(m) : 0;
-      continue;
-    }
-    if (way[m->queue]) *way[m->queue] += zp_move_all_bytes(m);
+    int64_t bytes = zp_move_all_bytes(m), more = m->frozen ? bytes : m->warmup ? -bytes : 0;
+    b->signs_down += m->queue == ZP_QUEUE_DOWN ? more : 0;
+    b->signs_up += m->queue == ZP_QUEUE_UP ? more : 0;
+    if (way[m->queue] && !m->frozen) *way[m->queue] += bytes;
   }
 }
 

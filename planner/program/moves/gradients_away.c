@@ -63,7 +63,8 @@ static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move norm = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
   if (disk) zp_emit_copy(x, &norm, ZP_QUEUE_READ, gone, bytes, emit, user);
   zp_emit_copy(x, &norm, ZP_QUEUE_HOST_MEMORY, gone, bytes, emit, user);
-  zp_move read = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
+  zp_move_when when = zp_gradients_come_down(x->lowered);
+  zp_move read = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_STEP);
   if (disk) zp_emit_copy(x, &read, ZP_QUEUE_READ, least(gone, state), bytes, emit, user);
   zp_move up = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
   zp_emit_up(x, &up, ZP_STATE_GRADIENTS, here, bytes, here, emit, user);

@@ -1,6 +1,10 @@
 /* Optimizer state that lives off the device is updated on the host (arXiv 2101.06840), in pieces that follow each other
  * over all links: gradients down unless they are there, weights up unless they stay there, state from disks and back in
- * whole pages. Host memory: what the update reads and writes, and what is copied up once more. */
+ * whole pages. Host memory: what the update reads and writes, and what is copied up once more. Of 1-bit Adam with ZeRO
+ * 1 gradients and weights move so until the variance freezes (signs.c).
+ *
+ * A delayed update (section 5.2 there) goes on beside the next step, which ends with its weights going up, and the next
+ * gradients down to where these left: of those that are on the host already a copy. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -9,34 +13,61 @@ static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE
 
 static int64_t positive(int64_t value) { return value > 0 ? value : 0; }
 
+/* With mixed precision weights are written beside the master copy. */
+static int update_bytes(const zp_lowered *l, bool takes_gradients) {
+  zp_host_pass pass = zp_host_update(l);
+  return pass.read + pass.written + (takes_gradients ? l->grad_bytes : 0) +
+         (l->compute_bytes == 2 ? l->param_bytes : 0);
+}
+
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   const zp_lowered *l = x->lowered;
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
   int64_t down = positive(gone - zp_scope_offloaded(x, ZP_STATE_GRADIENTS));
   int64_t up = positive(gone - zp_scope_offloaded(x, ZP_STATE_PARAMS));
-  zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
+  zp_host_pass pass = zp_host_update(l);
+  zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, zp_gradients_come_down(l), ZP_WAIT_BY_STEP);
+  zp_move_warms_up(&move, x->choice->compress && zp_shards_state(x->choice));
   zp_emit_copy(x, &move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
+  move.when = ZP_WHEN_AT_HOST_UPDATE;
   move.what = ZP_MOVE_PARAMETERS;
   zp_emit_copy(x, &move, ZP_QUEUE_UP, up, l->param_bytes, emit, user);
   zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, up, l->param_bytes, emit, user);
+  if (l->spec->train.delayed) {
+    move.what = ZP_MOVE_GRADIENTS;
+    zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone - down, 2 * l->grad_bytes, emit, user);
+    move.when = ZP_WHEN_BESIDE_NEXT;
+    move.wait = ZP_WAIT_BY_NEXT;
+  }
   move.what = ZP_MOVE_OPTIMIZER;
-  zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, zp_update_bytes(l), emit, user);
+  zp_move_warms_up(&move, false);
+  bool takes_gradients = zp_gradients_come_down(l) == ZP_WHEN_AT_HOST_UPDATE;
+  zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, update_bytes(l, takes_gradients), emit, user);
   if (!zp_on_disk(x, ZP_STATE_OPTIMIZER)) return;
-  int64_t pages = x->together ? gone : zp_round_up(gone, ZP_PAGE_BYTES / 2);
-  zp_emit_copy(x, &move, ZP_QUEUE_READ, pages, zp_update_state_bytes(l), emit, user);
-  zp_emit_copy(x, &move, ZP_QUEUE_WRITE, pages, zp_update_state_bytes(l), emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_READ, zp_state_pages(x), pass.read, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_WRITE, zp_state_pages(x), pass.written, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "of the optimizer's state %s: updated by the host's cores, piece by piece",
-                   zp_home_words(arena, x, ZP_STATE_OPTIMIZER));
+  return zp_format(arena, "of the optimizer's state %s: updated by the host's cores, %s",
+                   zp_home_words(arena, x, ZP_STATE_OPTIMIZER),
+                   x->lowered->spec->train.delayed ? "beside the next step" : "piece by piece");
 }
 
 static void make_room(const zp_move_scope *x, zp_move_room *room) {
   zp_raise_away(x, ZP_STATE_OPTIMIZER, ZP_MOVE_OPTIMIZER, 0, room);
 }
 
+/* Where the whole of it is, is asked of choices that are complete (zp_delay_refusal). */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  bool delayed = spec->train.delayed;
+  if (delayed && c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME)
+    return "delayed_update keeps optimizer state on the host, not on disks";
+  if (delayed && c->home[ZP_STATE_GRADIENTS].tier == ZP_TIER_NVME)
+    return "delayed_update does not go with gradients on disks";
+  if (delayed && c->home[ZP_STATE_PARAMS].tier != ZP_TIER_DEVICE)
+    return "delayed_update does not go with parameters off the device";
+  if (delayed && c->compress) return "delayed_update does not go with compress";
   return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
 }
 

@@ -35,7 +35,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
   zp_move_when when = is_after(x) ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
   zp_move move = zp_move_begin(x, &zp_replica_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
-  move.warmup = x->choice->compress;
+  zp_move_warms_up(&move, x->choice->compress);
   bool at_once = x->cpu && !zp_shards_state(x->choice);
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);

@@ -28,34 +28,68 @@ static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, v
   zp_emit_shared_copy(x, move, ZP_QUEUE_HOST_MEMORY, gone, SERVER_BYTES, emit, user);
 }
 
+/* With ZeRO 1 the host is the owner of what it updates: records of all workers come down, that of the change goes up.
+ * It asks for the weights of all ranks where its own are a master copy; elsewhere it has them, and what it owes beside.
+ */
+static void make_owner_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
+  int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK, n = x->choice->data;
+  bool mixed = x->lowered->compute_bytes == 2;
+  move->when = ZP_WHEN_AT_HOST_UPDATE;
+  move->wait = ZP_WAIT_AT_ONCE;
+  zp_emit_copy(x, move, ZP_QUEUE_DOWN, n * blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_UP, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  if (!mixed) zp_emit_copy(x, move, ZP_QUEUE_HOST_MEMORY, gone, OWNER_BYTES, emit, user);
+  move->what = ZP_MOVE_PARAMETERS;
+  if (mixed) zp_emit_copy(x, move, ZP_QUEUE_DOWN, gone, x->lowered->param_bytes, emit, user);
+}
+
 static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 
-/* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. */
-static int lamb_bytes(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_LAMB ? 7 * l->stat_bytes : 0; }
+/* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. An owner needs no
+ * copy, but goes over momentum and variance twice. */
+static int lamb_bytes(const zp_lowered *l, bool owner) {
+  return l->spec->train.optimizer == ZP_OPT_LAMB ? (owner ? 4 : 7) * l->stat_bytes : 0;
+}
 
 static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_on_move *emit, void *user) {
   bool shards = zp_shards_state(x->choice);
   int64_t here = all - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER);
-  int worker = shards ? x->lowered->grad_bytes + OWED_BYTES + 2 * x->lowered->param_bytes
-                      : WORKER_BYTES + lamb_bytes(x->lowered);
-  int server = shards ? x->lowered->param_bytes + (x->lowered->compute_bytes == 2 ? 0 : OWNER_BYTES) : SERVER_BYTES;
+  const zp_lowered *l = x->lowered;
+  int worker = shards ? l->grad_bytes + OWED_BYTES + 2 * l->param_bytes : WORKER_BYTES + lamb_bytes(l, false);
+  int owner = l->param_bytes + (l->compute_bytes == 2 ? 0 : OWNER_BYTES) + lamb_bytes(l, true);
   zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, shards ? all : here, worker, emit, user);
-  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, (shards ? all : here) / x->choice->data, server, emit, user);
+  int64_t mine = shards ? all / x->choice->data - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER) : here / x->choice->data;
+  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, mine, shards ? owner : SERVER_BYTES, emit, user);
+}
+
+/* 0/1 Adam, beside the update: every step adds momentum to a sum, decays the weights of the last exchange, and makes
+ * those to go on with of both; an exchange makes the mean of the sum, and without a master copy copies weights twice.
+ */
+static int local_bytes(const zp_lowered *l) { return l->spec->train.variance_every > 0 ? 7 * l->stat_bytes : 0; }
+static int mean_bytes(const zp_lowered *l) {
+  if (l->spec->train.variance_every == 0) return 0;
+  return 3 * l->stat_bytes + (l->compute_bytes == 2 ? 0 : 4 * l->param_bytes);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  zp_flat flat;
-  flat = zp_scope_flat(x);
+  zp_flat flat = zp_scope_flat(x);
   int64_t all = flat.whole + flat.spread, blocks = all / ZP_SIGNS_BLOCK;
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  move.frozen = true;
+  int local = local_bytes(x->lowered), mean = mean_bytes(x->lowered);
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, local > 0 ? all : 0, local, emit, user);
+  move.share = x->lowered->exchanged;
   zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   make_packing(x, &move, all, emit, user);
-  if (zp_shards_state(x->choice)) return;
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, mean > 0 ? all : 0, mean, emit, user);
   zp_move away = move;
-  make_away(x, &away, emit, user);
+  (zp_shards_state(x->choice) ? make_owner_away : make_away)(x, &away, emit, user);
+  if (zp_shards_state(x->choice)) return; /* until then it is ZeRO 1's */
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
+  move.frozen = false;
+  move.share = x->lowered->summed;
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
 }
 
@@ -73,19 +107,18 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!zp_is_adam(&spec->train) && !lamb) return "compress is for adam, adamw and lamb";
   if (spec->train.variance_every > 0) {
     if (lamb) return "freeze = growing is for adam and adamw";
-    if (zp_shards_state(c)) return "freeze = growing does not go with ZeRO";
-    if (!spec->cluster.node.device.is_cpu) return "freeze = growing is for CPU ranks";
+    if (zp_shards_state(c))
+      return "freeze = growing does not go with ZeRO: between exchanges every rank moves all weights by its own "
+             "momentum, for which it needs all of the optimizer state";
+    if (c->home[ZP_STATE_OPTIMIZER].eighths > 0)
+      return "freeze = growing does not go with optimizer state off the device";
   }
-  if (lamb && zp_shards_state(c)) return "1-bit lamb does not go with ZeRO";
-  if (lamb && !spec->cluster.node.device.is_cpu) return "1-bit lamb is for CPU ranks";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_model_has_frozen(spec->model)) return "compress does not go with frozen parameters";
   if (zp_model_has_gate_biases(spec->model))
     return "compress does not go with biases of gates, which move by their load";
   if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
   if (zp_shards_gradients(c)) return "compress does not go with ZeRO 2 and 3";
-  if (zp_shards_state(c) && c->home[ZP_STATE_OPTIMIZER].eighths > 0)
-    return "compress with ZeRO 1 does not go with optimizer state off the device";
   if (c->home[ZP_STATE_GRADIENTS].eighths > 0 || c->home[ZP_STATE_PARAMS].eighths > 0)
     return "compress does not go with gradients or parameters off the device";
   if (c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME) return "compress does not go with optimizer state on disks";

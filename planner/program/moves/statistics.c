@@ -70,11 +70,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (spec->train.optimizer != ZP_OPT_ADAFACTOR) return NULL;
-  if (zp_expert_ranks(c) > 1) return "adafactor does not go with experts spread over data ranks";
-  if (c->home[ZP_STATE_OPTIMIZER].eighths > 0 || c->home[ZP_STATE_GRADIENTS].eighths > 0 ||
-      c->home[ZP_STATE_PARAMS].eighths > 0)
-    return "adafactor does not go with optimizer state, gradients or parameters off the device";
-  return NULL;
+  return zp_expert_ranks(c) > 1 ? "adafactor does not go with experts spread over data ranks" : NULL;
 }
 
 const zp_move_strategy zp_statistics_sums = {"statistics", applies, make, explain, NULL, refuses, NULL, 0};

@@ -17,10 +17,12 @@
   X(zp_gradients_away, ON_ACTION | ON_STEP)                                                                            \
   X(zp_pipeline_messages, ON_CHUNK)                                                                                    \
   X(zp_hand_over, ON_CHUNK)                                                                                            \
+  X(zp_stream_ends, ON_CHUNK)                                                                                          \
   X(zp_replica_sums, ON_BUCKETS | ON_STEP)                                                                             \
   X(zp_signs_exchange, ON_STEP)                                                                                        \
   X(zp_tied_weights, ON_STEP)                                                                                          \
   X(zp_partial_sums, ON_STEP)                                                                                          \
+  X(zp_lengths_away, ON_STEP)                                                                                          \
   X(zp_optimizer_away, ON_STEP)                                                                                        \
   X(zp_statistics_sums, ON_STEP)                                                                                       \
   X(zp_whole_matrices, ON_STEP)                                                                                        \
@@ -87,7 +89,13 @@ static inline zp_move zp_move_begin(const zp_move_scope *x, const zp_move_strate
                    .count = 1,
                    .bucket = -1,
                    .times = x->moment == ZP_MOMENT_BUCKETS || x->moment == ZP_MOMENT_STEP ? 1 : x->microbatches,
-                   .ranks = 1};
+                   .ranks = 1,
+                   .share = 1};
+}
+/* From here on it is of steps before the variance freezes, if `is`: prices are of those after that. */
+static inline void zp_move_warms_up(zp_move *move, bool is) {
+  move->warmup = is;
+  move->share = !is;
 }
 /* What emits fills in the rest of a record, which may be used again. A copy of `elements` on a queue, unless there are
  * none. */
@@ -107,6 +115,18 @@ void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way wa
 /* Bytes that an update reads and writes of an element; of them its state, and the weights where they are no copy. */
 int zp_update_bytes(const zp_lowered *lowered);
 int zp_update_state_bytes(const zp_lowered *lowered);
+/* What passes over state that is off the device read and write of an element's: lengths of tensors, then the update. */
+typedef struct zp_host_pass {
+  int read, written;
+} zp_host_pass;
+zp_host_pass zp_host_lengths(const zp_lowered *lowered);
+zp_host_pass zp_host_update(const zp_lowered *lowered);
+/* Which of them gradients that are not off the device come down for. */
+zp_move_when zp_gradients_come_down(const zp_lowered *lowered);
+/* Elements of that state, of disks with what fills up pages. */
+int64_t zp_state_pages(const zp_move_scope *x);
+/* LAMB and Adafactor, whose tensors have lengths. */
+bool zp_asks_for_lengths(const zp_train *train);
 /* "3/8 on the host" */
 const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state);
 

@@ -37,13 +37,8 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    8 - zp_eighths_away(x, ZP_STATE_OPTIMIZER), zp_update_bytes(x->lowered));
 }
 
-/* Lengths of tensors come between LAMB's two passes, over what is on the device. The steps of 1-bit Adam that exchange
- * momentum have kernels of their own, without an average. */
+/* The steps of 1-bit Adam that exchange momentum have kernels of their own, without an average. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
-  static const zp_state states[] = {ZP_STATE_OPTIMIZER, ZP_STATE_GRADIENTS, ZP_STATE_PARAMS};
-  for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-    if (spec->train.optimizer == ZP_OPT_LAMB && c->home[states[i]].eighths > 0)
-      return "lamb does not go with optimizer state, gradients or parameters off the device";
   if (c->compress && spec->train.ema > 0) return "compress does not go with ema";
   return NULL;
 }

@@ -13,7 +13,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->param_bytes;
   zp_move move = zp_move_begin(x, &zp_weights_back, ZP_MOVE_PARAMETERS, ZP_WHEN_AFTER_UPDATE, ZP_WAIT_BY_STEP);
-  move.warmup = x->choice->compress; /* once the variance is frozen signs travel */
+  zp_move_warms_up(&move, x->choice->compress); /* once the variance is frozen signs travel */
   bool away = zp_eighths_away(x, ZP_STATE_PARAMS) > 0, at_once = !x->cpu && !away;
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);

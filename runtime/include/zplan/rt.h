@@ -128,8 +128,9 @@ typedef struct zpr_stage {
    * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
    * for records. */
   int64_t error, server_error, host_error, host_server_error, host_records;
-  int64_t local_sum, anchor;      /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
-  int64_t fresh, momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step */
+  int64_t local_sum, anchor; /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
+  int64_t fresh,
+      momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step (ZeRO 1: -1) */
   int64_t scratch,
       scratch_bytes;    /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
   zpr_away params_away; /* of the elements of `params` */
@@ -138,6 +139,8 @@ typedef struct zpr_stage {
   /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
    * windows each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
   int64_t window_elements, state_windows, grads_in, weights_out;
+  int64_t delayed; /* where program->delayed: of the host arena, in place of these windows room for all of state_away's
+                      gradients, and then for its rounded weights */
   int64_t bucket_elements; /* of a buffer of these rings */
   bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
@@ -320,12 +323,14 @@ typedef struct zpr_program {
   /* Adafactor: beta2 of step t is 1 - t^-decay_rate; what updates and parameters are scaled by */
   double decay_rate, clip_threshold, least_scale;
   bool scale_parameter;
-  double ema;                 /* what a step leaves of the average of the weights; 0: there is none */
-  int64_t loss_scale;         /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
-  int64_t scale_window;       /* f16: steps without overflow after which it doubles; 0: it stays as it is */
-  int64_t freeze_step;        /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
-  double freeze_threshold;    /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
-  int n_variance, n_phases;   /* 0/1 Adam: applied steps, from 0 on, that sum gradients and update the variance; and */
+  double ema;               /* what a step leaves of the average of the weights; 0: there is none */
+  bool delayed;             /* after delay_after steps the update of a step runs beside the next one, whose gradients */
+  int64_t delay_after;      /* are of the weights before it. All optimizer state is on the host */
+  int64_t loss_scale;       /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window;     /* f16: steps without overflow after which it doubles; 0: it stays as it is */
+  int64_t freeze_step;      /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
+  double freeze_threshold;  /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
+  int n_variance, n_phases; /* 0/1 Adam: applied steps, from 0 on, that sum gradients and update the variance; and */
   const int64_t *variance_at; /* from which on one of how many exchanges signs */
   const zpr_phase *phases;
   zpr_rate schedule; /* of the learning rate */
@@ -343,7 +348,7 @@ typedef struct zpr_program {
   int64_t
       predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
   int64_t predicted_moves[ZPR_MOVE_COUNT];          /* bytes that offloading moves, all ranks together in one step */
-  int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance */
+  int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance, or less */
   int64_t predicted_warmup_data_bytes;              /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object
    * with the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
@@ -492,9 +497,11 @@ void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int6
 void zpr_move_positions(zpr *c, const zpk_positions *positions);
 void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y);
 void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx);
-/* Positions by number; one axis made one number. */
+/* Positions by number; windows over them; one axis made one number. */
 void zpr_gather(zpr *c, const zpk_gather_args *args);
 void zpr_gather_grad(zpr *c, const zpk_gather_args *args);
+void zpr_unfold(zpr *c, const zpk_unfold_args *args);
+void zpr_unfold_grad(zpr *c, const zpk_unfold_args *args);
 void zpr_reduce(zpr *c, const zpk_reduce_args *args);
 void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args);
 /* y[b] is x[b] turned over, of x[samples, rows, cols]. */

@@ -176,8 +176,8 @@ PARAMETERS, STEP, DIFFERENCE_BOUND = 20, 3e-5, 1e-6
 
 
 def can_differ(case):
-    """A loss that is printed has no balancing terms; dropout draws the same numbers again."""
-    return not any(tree.is_call(e) and e[1].get("balance", 0) for e in tree.expressions(case.model["body"]))
+    """A loss that is printed has no balancing terms; dropout draws the same numbers again. Rounded values stand still or jump."""
+    return "cast" not in tree.operations(case.model) and not any(tree.is_call(e) and e[1].get("balance", 0) for e in tree.expressions(case.model["body"]))
 
 
 def difference(case, folder, name, index, step):

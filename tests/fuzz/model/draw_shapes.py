@@ -39,7 +39,7 @@ class Shapes:
         draw, size, length = self.sums, self.size(width), self.sizes["S"]
         own, name = self.name("s"), self.name("s")
         self.let(scope, [own], ["tanh", {}, source], [width])
-        form = draw.choice(("columns", "positions", "one position", "one column", "mixed", "products", "pairs"))
+        form = draw.choice(("columns", "positions", "one position", "one column", "mixed", "products", "pairs", "cast", "windows"))
         if form == "mixed":
             inner = draw.randint(1, 7)
             y = ["matmul", {}, ["transpose", {}, own], self.parameter(scope, ["S", inner], "matrix")]
@@ -50,6 +50,10 @@ class Shapes:
             y = ["einsum", {"formula": "bsd,%s->bsf" % letters}, own, self.parameter(scope, [width, width], "matrix")]
             kind, sizes = draw.choice((("d", [width]), ("sd", ["S", width])))
             y = ["einsum", {"formula": "bsd,%s->bsd" % kind}, y, self.parameter(scope, sizes, "vector")]
+        elif form == "windows":
+            y = self.convolved(scope, own, size, length)
+        elif form == "cast":
+            y = ["mul", {}, ["cast", {"type": draw.choice(("bf16", "f16", "f32"))}, own], ["neg", {}, own]]
         elif form == "pairs":
             y = self.to_columns(["einsum", {"formula": "bsd,bsd->bs"}, own, ["neg", {}, own]], size, length)
         elif form in ("columns", "one column"):
@@ -61,6 +65,16 @@ class Shapes:
             y = ["reshape", {"n": length, "m": size}, ["repeat_heads", {"heads": length}, z]]
         scope.unread -= {source, own}
         self.let(scope, [name], ["add", {}, source, y], [width])
+
+    def convolved(self, scope, x, size, length):
+        """As many positions as before: kernels of an odd width, in one dimension or two."""
+        draw = self.sums
+        height = draw.choice([h for h in range(1, length + 1) if length % h == 0])
+        two = draw.random() < 0.5
+        kernel = draw.choice([k for k in (1, 3, 5) if k <= (min(height, length // height) if two else length) + k // 2 * 2 and (k == 1 or length > 2)])
+        options = {"padding": kernel // 2, **({"height": height} if two else {})}
+        weight = self.parameter(scope, [size, size * kernel ** (2 if two else 1)], "matrix")
+        return ["conv2d" if two else "conv1d", options, x, weight]
 
     def to_columns(self, x, size, length):
         """[B, S] -> [B, S, size], one number in all columns."""

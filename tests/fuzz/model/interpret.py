@@ -471,6 +471,34 @@ class Run:
         x = self.along(options, x)
         return self.dropped_axis(t.take(x, np.array([options["index"] % x.value.shape[-1]]), x.value.ndim - 1))
 
+    def windows(self, x, w, near):
+        """near: [positions, kernel], the positions that a window reads; behind the last one stand zeros."""
+        outside = self.tape.leaf(np.zeros((x.value.shape[0], 1, x.value.shape[2])))
+        kernels = t.reshape(w, (w.value.shape[0], x.value.shape[2], near.shape[1]))
+        return t.einsum("blkc,ock->blo", t.take(t.join(x, outside), near, 1), kernels)
+
+    def conv1d(self, options, x, w):
+        length, kernel = x.value.shape[1], w.value.shape[1] // x.value.shape[2]
+        at = np.arange(length)[:, None] + np.arange(kernel) - options["padding"]
+        return self.windows(x, w, np.where((at < 0) | (at >= length), length, at))
+
+    def conv2d(self, options, x, w):
+        length, kernel, height = x.value.shape[1], math.isqrt(w.value.shape[1] // x.value.shape[2]), options["height"]
+        width, offset = length // height, np.arange(kernel) - options["padding"]
+        row = (np.arange(length) // width)[:, None, None] + offset[:, None] + 0 * offset
+        column = (np.arange(length) % width)[:, None, None] + 0 * offset[:, None] + offset
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        return self.windows(x, w, np.where(inside, row * width + column, length).reshape(length, -1))
+
+    def cast(self, options, x):
+        narrow = x.value.astype(np.float32)
+        if options["type"] == "f16":
+            narrow = narrow.astype(np.float16)
+        elif options["type"] == "bf16":
+            bits = narrow.view(np.uint32)
+            narrow = ((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)).view(np.float32)
+        return x.tape.add(narrow.astype(np.float64), (x, lambda g: g))
+
     def transpose(self, options, x):
         return t.swap(x)
 

@@ -110,7 +110,10 @@ typedef enum zp_op_class {
   X(SIGMOID, "sigmoid", ROW)                                                                                           \
   X(RELU, "relu", ROW)                                                                                                 \
   X(SILU, "silu", ROW)                                                                                                 \
-  X(GELU, "gelu", ROW)             /* attr.tanh_form: tanh approximation, else erf */                                  \
+  X(GELU, "gelu", ROW)           /* attr.tanh_form: tanh approximation, else erf */                                    \
+  X(CAST_BF16, "cast_bf16", ROW) /* rounded to what bf16 holds, and kept as all else; the gradient passes as it is */  \
+  X(CAST_F16, "cast_f16", ROW)                                                                                         \
+  X(CAST_F32, "cast_f32", ROW)                                                                                         \
   X(LAYER_NORM, "layer_norm", ROW) /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                    \
   /* x, weight[n] -> as x; attr.eps; by weight + attr.value. attr.heads > 0: over the columns of each head, weight[n / \
    * heads] */                                                                                                         \
@@ -148,6 +151,10 @@ typedef enum zp_op_class {
                                      rank's share of the positions a partial sum: others' are zero */                  \
   X(TRANSPOSE, "transpose", POSITIONS) /* x[B,S,d] -> [B,d,S] */                                                       \
   X(RESHAPE, "reshape", POSITIONS)     /* x -> [B,attr.to]: the elements of every sample in their order */             \
+  /* Windows over the positions, which are rows of a picture or one row: x[B,S,C] -> [B,windows,C*places], channel by  \
+   * channel the places of a window, row by row; zeros behind the edges; or where attr.parts > 1 the rank's share of   \
+   * the windows. attr.windows */                                                                                      \
+  X(UNFOLD, "unfold", POSITIONS)                                                                                       \
   /* Heads, attr.heads of them, stand side by side in the columns: */                                                  \
   X(COLUMNS, "columns", POSITIONS) /* x[B,S,h*w] -> [B,S,h*attr.count]: columns from attr.begin on, which may be below \
                                        0; zeros where there are none */                                                \
@@ -199,6 +206,7 @@ typedef enum zp_op_class {
   X(REDUCE_GRAD, "reduce_grad", POSITIONS)   /* x, dy -> dx as x, of one of the reductions; attr.last: of columns */   \
   X(GATHER_GRAD, "gather_grad", POSITIONS)   /* dy, index -> dx[B,S,d]: the sum of what was taken from a position */   \
   X(REPEAT_GRAD, "repeat_grad", POSITIONS)   /* dy[B,S,h*w] -> dx[B,S,w]: the sum over the heads */                    \
+  X(UNFOLD_GRAD, "unfold_grad", POSITIONS)   /* dy[B,windows,C*places] -> dx[B,S,C]: the sum over the windows */       \
   X(SE_GRAD, "mse_grad", LOSS) /* x, target -> dx = 2 (x - target) / n, attr.value of it, / rows in batch */           \
   X(CE_GRAD, "ce_grad",                                                                                                \
     LOSS) /* logits, labels, lse, maybe lengths -> dlogits = (softmax - onehot) / tokens in batch */                   \
@@ -213,6 +221,12 @@ typedef enum zp_op {
 
 /* In the order of zpk_reduction. */
 typedef enum zp_reduction { ZP_REDUCE_SUM, ZP_REDUCE_MAX, ZP_REDUCE_LOG_SUM_EXP } zp_reduction;
+
+/* What a convolution looks at: positions are `size[0]` rows of `size[1]`; windows of `kernel[0]` rows of `kernel[1]` of
+ * them begin `padding` before the first one and move by `stride`. In one dimension there is one row. */
+typedef struct zp_windows {
+  int64_t size[2], kernel[2], stride[2], padding[2];
+} zp_windows;
 
 typedef struct zp_op_attr {
   double value, eps, rate, scale, theta;
@@ -246,6 +260,7 @@ typedef struct zp_op_attr {
   zp_reduction reduction;
   bool last;                   /* reduce_grad: of the columns */
   int64_t to[ZP_MAX_RANK - 1]; /* reshape: dimensions behind B of whole samples, 0 behind the last one */
+  zp_windows windows;          /* unfold */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
   double smoothing, z_loss;
@@ -367,10 +382,13 @@ typedef struct zp_input {
   zp_span span;
 } zp_input;
 
-/* x w + scale x a b: w[k, n], a[k, r] and b[r, n], or transposed as w is; a and b are parameters of their own. */
+/* x w + scale dropout(x) a b: w[k, n], a[k, r] and b[r, n], or transposed as w is; a and b are parameters of their own.
+ * Of experts every one has its own, w[E, k, n] and so on. Of an embedding w[ids] + scale a[ids] b, w[V, n], a[V, r]. */
 typedef struct zp_adapter {
   int weight, a, b; /* indices into zp_model.params */
-  double scale;
+  zp_op of;         /* MATMUL, BATCHED_MATMUL or EMBEDDING: that one alone where others read the weight, too */
+  double scale, dropout;
+  int64_t stream; /* of the dropout */
 } zp_adapter;
 
 typedef struct zp_segment {
@@ -417,9 +435,12 @@ void zp_model_unfreeze(zp_model *model);
 /* Why the weight cannot have an adapter of that rank; NULL: it can. Arena. */
 const char *zp_model_refuse_adapter(const zp_model *model, int weight, int64_t rank);
 /* Gives a weight an adapter: `NAME.lora_A.weight` and `NAME.lora_B.weight` of a weight `NAME.weight`, with the start
- * values of PEFT: a uniform within 1 / sqrt(k) (Kaiming's with a slope of sqrt(5)), b zero. Requires: not refused; no
- * parts were inferred, or they are once more. */
-void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale);
+ * values of PEFT: a uniform within 1 / sqrt(k) (Kaiming's with a slope of sqrt(5)), b zero; of an embedding a zero and
+ * b normal. Embeddings and experts have no dropout, as in PEFT. Requires: not refused; no parts were inferred, or they
+ * are once more. */
+void zp_model_adapt(zp_model *model, int weight, int64_t rank, double scale, double dropout);
+/* Is the parameter read more than once? */
+bool zp_model_is_tied(const zp_model *model, int param);
 /* Is the parameter a matrix of an adapter? */
 bool zp_model_is_adapter(const zp_model *model, int param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
@@ -481,6 +502,9 @@ int64_t zp_carried_elements(const zp_graph *graph, const zp_ints *carry, int n, 
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1, but of [B] B */
 int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 and [B] */
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */
+/* How many windows there are along one of the two dimensions, 0 or less: none; how many places one has. */
+int64_t zp_windows_count(const zp_windows *windows, int dimension);
+int64_t zp_windows_places(const zp_windows *windows);
 /* Makes dimension i `size`, a share or a multiple of what it was: its extent follows. */
 void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size);
 /* The shape of a cross-entropy's statistics that are gathered from so many ranks. */

@@ -193,16 +193,19 @@ typedef ZP_VEC(zp_name_pattern) zp_name_patterns;
 /* Where weights come from: a folder, relative to that of the .dz file as data is. Of a checkpoint of another model:
  * parameters that are drawn, and tensors that are not read. */
 typedef struct zp_initial {
-  const char *path; /* NULL: all are drawn */
+  const char *path;     /* NULL: all are drawn */
+  const char *adapters; /* a folder of PEFT; NULL: adapters are drawn */
   zp_name_patterns drawn, unread;
   zp_span span;
 } zp_initial;
 
-/* Low-rank adapters (LoRA, arXiv 2106.09685): a product x w of a weight in `of` gets + alpha / rank x a b. They are
- * trained, and of the model's own parameters those in zp_train.trained. */
+/* Low-rank adapters (LoRA, arXiv 2106.09685): a product x w of a weight in `of` gets + alpha / rank dropout(x) a b.
+ * They are trained, and of the model's own parameters those in zp_train.trained. */
 typedef struct zp_adapt {
-  int64_t rank; /* 0: none */
-  double alpha; /* 0: as the rank, so that the product is added as it is */
+  int64_t rank;   /* 0: none */
+  double alpha;   /* 0: as the rank, so that the product is added as it is */
+  double dropout; /* rate */
+  bool by_root;   /* alpha / sqrt(rank) instead (rsLoRA, arXiv 2312.03732) */
   zp_name_patterns of;
   zp_span span;
 } zp_adapt;
@@ -231,6 +234,11 @@ typedef struct zp_train {
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   double ema;                    /* what a step leaves of the average of the weights; 0: there is none */
+  /* delayed_update = after(40): from step 41 on an update runs on the host beside the next step, whose gradients are
+   * taken of the weights before it (arXiv 2101.06840, section 5.2). */
+  bool delayed;
+  int64_t delay_after; /* steps that are as ever */
+#define ZP_STALENESS 1 /* updates that the weights are behind */
   /* Parameters in `frozen` are not trained, but those in `trained` are. With `trained` alone all others are frozen. */
   zp_name_patterns frozen, trained;
   zp_adapt adapt;
@@ -246,7 +254,7 @@ typedef struct zp_train {
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
   const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
-  zp_span span, batch_span, precision_span, optimizer_span, schedule_span;
+  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span;
 } zp_train;
 
 /* 16-bit operands, fp32 master weights. */

@@ -87,6 +87,9 @@ typedef struct zp_mapped_tensor {
   int64_t shape[ZP_HF_DIMS];
   ZP_VEC(zp_weight_part) parts;
   bool optional; /* of an adapter, which is drawn where a folder has none */
+  /* It stands in the map's adapters. same_as: it has no parts, and the values of that tensor. */
+  bool of_peft;
+  const char *same_as;
 } zp_mapped_tensor;
 
 typedef struct zp_weight_map {
@@ -95,14 +98,16 @@ typedef struct zp_weight_map {
   zp_strings drawn;               /* instances of the model's parameters */
   zp_strings left;                /* tensors of which these would be */
   const zp_name_patterns *unread; /* NULL: none */
+  const zp_weight_folder *peft;   /* zp_weights_add_adapters; NULL: none */
+  zp_strings differences;         /* between adapter_config.json and the model's adapters */
   ZP_VEC(zp_mapped_tensor) tensors;
 } zp_weight_map;
 
 /* The tensors that a checkpoint of Hugging Face has of this model. `path`, `json`: its config.json. NULL after
  * reporting what it asks for that the language lacks (Z0683, Z0684), where it computes something else (Z0693), or has
- * other sizes (Z0694). */
+ * other sizes (Z0694), but for parameters that are `drawn` (NULL: none). */
 zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                                 const char *path, const char *json, size_t len);
+                                 const char *path, const char *json, size_t len, const zp_name_patterns *drawn);
 /* The tensors of a checkpoint of zplan. */
 zp_weight_map *zp_weights_map_own(zp_arena *arena, const zp_spec *spec);
 
@@ -113,11 +118,17 @@ const char *zp_weights_place(zp_arena *arena, zp_diags *diags, const zp_spec *sp
                              const zp_weight_folder *folder, zp_strings *notes);
 /* The map of a folder's kind. */
 zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                              const zp_weight_folder *folder);
+                              const zp_weight_folder *folder, const zp_name_patterns *drawn);
 
-/* From a folder and a model to the trainer's map; all of the above. */
+/* Adds the tensors of a folder of PEFT (adapter_config.json, adapter_model.safetensors) to the map of Hugging Face that
+ * they are beside. What its numbers and names have otherwise is told with the tensors, by zp_weights_place; false after
+ * reporting what is not read at all (Z0691, Z0692), or where the model has no such adapters (Z0682, Z0694). */
+bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *spec, zp_weight_map *map,
+                             const char *folder, zp_strings *notes);
+
+/* From a folder, one of adapters (NULL: these are drawn) and a model to the trainer's map; all of the above. */
 const char *zp_weights_for(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
-                           const char *folder, zp_strings *notes);
+                           const char *folder, const char *adapters, zp_strings *notes);
 
 /* ---- out of zplan (export.c) ---- */
 typedef struct zp_weight_export {
@@ -135,7 +146,7 @@ typedef struct zp_weight_export {
 /* False after reporting (Z0695; Z0691 what cannot be read): then there is no folder. */
 bool zp_weights_export(zp_arena *arena, zp_diags *diags, const zp_weight_export *job);
 
-/* ---- adapters in the format of PEFT (peft.c) ---- */
+/* ---- adapters into the format of PEFT (peft.c) ---- */
 typedef struct zp_peft_export {
   const zp_weight_folder *checkpoint; /* of zplan; compared with the model */
   const zp_weight_map *map;           /* of Hugging Face: of the model without adapters */

@@ -21,6 +21,13 @@
     "of the single-precision peak that the GPU trainer's attention reaches where it is not on tensor cores, of "       \
     "the operations of dense tiles, those that causality cuts included: a roofline by hand of the emitted "            \
     "instructions, 118 ms of a step of GPT-2 124M, 32 x 1,024 tokens, on H100 (November 2026); estimate")              \
+  X(OWN_DROPOUT, 56, "FLOP",                                                                                           \
+    "of a pair of query and key, at the rate of attention on the cores for single precision, that each of its "        \
+    "kernels takes to draw and to drop: as compiled for sm_90, heads of 64 on tensor cores (NVRTC 13.0), 22 to 26 "    \
+    "instructions, 4 to 5 of them wide multiplications, which take two slots; estimate")                               \
+  X(OWN_RELATIVE_BIAS, 20, "FLOP",                                                                                     \
+    "likewise of a pair whose bias is read from a line, or whose gradient is summed along a diagonal: 10 "             \
+    "instructions; estimate by hand")                                                                                  \
   X(OWN_MMA_FORWARD_SM70, 0.4, "share",                                                                                \
     "the same forward on sm_70 with mma.m8n8k4: no measured rate of a kernel built alike was found. As compiled for "  \
     "sm_70 (NVRTC 12.9), heads of 64, at this share the port of shared memory is busy 32 % of the time and slots for " \

@@ -70,6 +70,8 @@ typedef struct zp_attention_shape {
   bool causal;
   const zp_layout *layout; /* NULL: dense. Where heads see different pairs: of the rank that has most to do */
   int64_t window;          /* of tokens, as zp_op_attr.window; 0: none. Without a layout */
+  int64_t keys;            /* of another sequence; 0: as many as queries, of the same */
+  bool sums_bias;          /* the gradient of queries sums that of a relative bias, in tiles of 64 */
 } zp_attention_shape;
 /* The geometry of zpd_mma_rows, zpd_mma_sharers and zpd_mma_step of the kernels (zplan/zpd.h), which the planner may
  * not see: rows of a block's tile, warps that share a step out, rows of the other side in a step. block: of the layout;
@@ -89,5 +91,15 @@ zp_attention_walk zp_attention_walk_of(zp_tensor_kernel kernel, const zp_attenti
 /* Seconds of attention, or of both kernels of its gradient. The work goes to *work. */
 double zp_cost_tensor_attention(const zp_machine *machine, const zp_attention_shape *shape, bool backward,
                                 zp_kernel_work *work);
+
+/* What scores take besides, on the cores for single precision whatever multiplies: dropout of probabilities, and a
+ * relative bias. pairs: of query and key, of all heads. Adds to the work. Left out: lines and sums of a bias, which
+ * stay in caches. */
+typedef struct zp_score_extras {
+  double pairs;
+  bool drops, bias, sums_bias; /* sums_bias: backward, of a bias that is trained */
+} zp_score_extras;
+double zp_cost_score_extras(const zp_machine *machine, const zp_score_extras *extras, bool backward,
+                            zp_kernel_work *work);
 
 #endif

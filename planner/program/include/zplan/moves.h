@@ -19,7 +19,8 @@
   X(MESSAGE, "message")                                                                                                \
   X(PARTIAL, "partial sums")                                                                                           \
   X(SLOTS, "slots of experts")                                                                                         \
-  X(SIGNS, "signs of momentum")
+  X(SIGNS, "signs of momentum")                                                                                        \
+  X(STREAM, "streams")
 typedef enum zp_move_what {
 #define ZP_MOVE_ROW(name, text) ZP_MOVE_##name,
   ZP_MOVE_WHATS(ZP_MOVE_ROW)
@@ -91,9 +92,11 @@ typedef enum zp_move_queue {
   X(BESIDE_BACKWARD, "beside the last backward")                                                                       \
   X(AFTER_BACKWARD, "after the last backward")                                                                         \
   X(AT_NORM, "for the norm")                                                                                           \
+  X(AT_HOST_LENGTHS, "lengths of tensors on the host")                                                                 \
   X(AT_HOST_UPDATE, "update on the host")                                                                              \
   X(AT_DEVICE_UPDATE, "update on the device")                                                                          \
-  X(AFTER_UPDATE, "after the update")
+  X(AFTER_UPDATE, "after the update")                                                                                  \
+  X(BESIDE_NEXT, "beside the next step")
 typedef enum zp_move_when {
 #define ZP_MOVE_ROW(name, text) ZP_WHEN_##name,
   ZP_MOVE_TIMES(ZP_MOVE_ROW)
@@ -108,7 +111,8 @@ typedef enum zp_move_when {
   X(BY_BUFFER, "by the next unit with its buffer")                                                                     \
   X(BY_RECEIVER, "by the action that receives it")                                                                     \
   X(BY_NORM, "by the norm")                                                                                            \
-  X(BY_STEP, "by the end of the step")
+  X(BY_STEP, "by the end of the step")                                                                                 \
+  X(BY_NEXT, "by the end of the next step")
 typedef enum zp_move_wait {
 #define ZP_MOVE_ROW(name, text) ZP_WAIT_##name,
   ZP_MOVE_WAITS(ZP_MOVE_ROW)
@@ -136,7 +140,9 @@ typedef struct zp_move {
   int64_t times;        /* occurrences in a step, of one unit */
   int ranks;            /* that take part; 1 of a copy */
   bool mirrored;        /* its bytes are counted with another stage's record (ties) */
-  bool warmup;          /* only before the variance freezes (1-bit Adam); the others of `signs` only after that */
+  bool warmup, frozen;  /* only before the variance freezes (1-bit Adam), and only after that; of 0/1 Adam in steps that
+                         * sum gradients, and in others */
+  double share;         /* of the steps that a price is of: those that have it */
 } zp_move;
 /* The other ranks that take part, or the tier at the other end of a copy: ends that are no tier of the rank come last.
  */
@@ -268,12 +274,13 @@ const char *zp_moves_text(zp_arena *arena, const zp_program *program);
 typedef struct zp_traffic {
   int64_t tensor, data, pipeline, tie, expert;
   int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
+  double average_data; /* of the steps that a price is of; the same as `data` but for 0/1 Adam */
 } zp_traffic;
 zp_traffic zp_program_traffic(const zp_program *program);
 /* Bytes that all ranks together move in one step between device and host, and between host and disks. */
 typedef struct zp_tier_bytes {
   int64_t down, up, read, written;
-  int64_t signs_down, signs_up; /* 1-bit Adam: more of them once its variance is frozen */
+  int64_t signs_down, signs_up; /* 1-bit Adam: so many more once its variance is frozen; with ZeRO 1 fewer, below 0 */
 } zp_tier_bytes;
 zp_tier_bytes zp_program_tier_bytes(const zp_program *program);
 

@@ -52,6 +52,7 @@ typedef struct zp_step {
   zp_op op;
   enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind : 8;
   bool deferred;       /* backward: of BW when it is split, a product for weights or a sum over columns */
+  bool hands_on;       /* COPY of a stream: left out where what flows out is where it came in */
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
@@ -72,6 +73,14 @@ typedef struct zp_procedure {
   double cost_s;
 } zp_procedure;
 
+/* A stream is a carried tensor that units read or hand on unchanged, from the unit behind its maker to the last one
+ * that it comes into. A chunk's slot has it once; what is changed is each unit's own. streams.c says which are. */
+typedef struct zp_carry {
+  int stream;  /* entry of zp_lowered.streams, -1: the unit's own */
+  bool passes; /* the stream goes on behind the unit */
+  int64_t at;  /* own ones: elements from where the unit's own input begins */
+} zp_carry;
+
 typedef struct zp_segment_program {
   const zp_segment *segment; /* of the model, or a piece of one */
   const zp_graph *graph;     /* local, fused, differentiated */
@@ -87,7 +96,9 @@ typedef struct zp_segment_program {
   int64_t spread_elements;                       /* the same of its spread parameters */
   int64_t frozen_elements;                       /* the same of its frozen parameters */
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
-  int64_t carry_kept_elements;                   /* what the slot keeps of the input: all, or the rank's shard */
+  zp_carry *carries;                             /* per entry of graph->carry_in */
+  int64_t carry_own_elements;                    /* of the input: what is no stream */
+  int64_t carry_kept_elements;                   /* what the unit's area keeps of that: all, or the rank's shard */
   int64_t saved_bytes;   /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
   int64_t pending_bytes; /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients,
                           * rebuilt inputs of weight gradients) */
@@ -117,12 +128,17 @@ typedef struct zp_lowered {
   bool splits;     /* backward is there in two parts, too, and what waits between them is counted */
   /* Per element. State: master copy, moments and the average of the weights. */
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes, average_bytes;
+  /* 0/1 Adam: shares of a training's steps in which ranks exchange signs, and sum gradients. 1-bit Adam: of the steps
+   * with a frozen variance, which prices are of: all, and none. */
+  double exchanged, summed;
   const zp_pieces *pieces;
   int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
   zp_segment_program *segments;
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
   zp_ints shared;          /* model parameters declared outside repeats */
+  ZP_VEC(int64_t) streams; /* elements of one micro-batch */
+  int **stream_of;         /* per segment of the model and entry of its carry_in: the stream, -1 */
   int ties;                /* trained ones that several units use */
   bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
 } zp_lowered;
@@ -135,8 +151,8 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
   int64_t frozen_base, frozen_stride; /* the same of frozen parameters */
-  int64_t saved; /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment, less
-                  * zp_saved_away */
+  int64_t saved; /* byte offset of the first instance's area inside a slot, streams before it; stride: saved_bytes of
+                  * the segment, less zp_saved_away */
   int64_t saved_away; /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
   int64_t pending;    /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
@@ -178,6 +194,7 @@ typedef struct zp_chunk {
   zp_units units;
   int64_t slots, slot_stride;      /* most in flight of this chunk; bytes of one slot on the device */
   int64_t away_stride;             /* bytes of one slot off the device */
+  uint64_t streams;                /* that come into its units, a bit each: they stand first in a slot */
   int64_t pending, pending_stride; /* the same for weight gradients that wait (schedules that split backward) */
 } zp_chunk;
 
@@ -216,7 +233,7 @@ typedef struct zp_stage {
                                      * (zp_stage_send_at); absent at the ends */
   int64_t at_landing;               /* GPUs: where the next message of every channel arrives, zp_stage_landings */
   int64_t messages, message_stride; /* buffers of a chunk in each direction; bytes from one to the next */
-  int64_t at_grad[2];               /* backward ping-pong */
+  int64_t at_grad[2];               /* backward ping-pong; a message with streams lands in the first one */
   int64_t at_products;              /* zp_products_bytes: f32 tiles of CPU ranks, the workspace of GPUs' products */
   int64_t at_transient;
   int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one:
@@ -239,6 +256,9 @@ typedef struct zp_stage {
    * whole it has as many of every data rank's (zp_stage_away). */
   int64_t state_offloaded, grads_offloaded, window_elements, state_windows;
   int64_t host_grads_in, host_weights_out, host_state, file_state;
+  /* A delayed update: its gradients, all of state_offloaded, which the rounded weights then take the place of (mixed
+   * precision); no other windows of the update. */
+  int64_t host_delayed;
   /* What lives on disks passes through four windows at host_grads and host_params, of grads_window and params_window
    * elements: the largest bucket, or a rank's shard of it where it holds no more. 0: none. */
   int64_t host_grads, file_grads, grads_window;
@@ -399,6 +419,9 @@ int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const i
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
  * do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
+/* Why a complete choice has no home for a delayed update; NULL: it has, or none is delayed. The search, which asks
+ * about parts of choices, has limits for it (zp_trainer_narrow). */
+const char *zp_delay_refusal(const zp_choice *choice, const zp_train *train);
 
 /* ---- the whole program ---- */
 /* The whole program of a choice with a cut of all units (zp_choice_is_whole). stage_lowered: [pipeline], of one spec,
@@ -452,6 +475,15 @@ int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes);
 int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes);
 /* Offset of what a chunk's slots have off the device (all of the pool, when pooled); -1 when absent. */
 int64_t zp_stage_away_at(const zp_stage *stage, int chunk);
+/* Does the slot keep the unit's own input whole? */
+static inline bool zp_keeps_input(const zp_segment_program *segment) {
+  return segment->carry_kept_elements == segment->carry_own_elements;
+}
+/* Does a stream come into the unit? */
+bool zp_takes_streams(const zp_segment_program *segment);
+/* Byte offset of a stream in a slot of a chunk that has these; of ZP_MOST_STREAMS: where they end. */
+enum { ZP_MOST_STREAMS = 64 };
+int64_t zp_stream_at(const zp_lowered *lowered, uint64_t streams, int stream);
 /* Where the stage holds a shared parameter, in elements; -1 when it does not. */
 int64_t zp_stage_shared(const zp_stage *stage, int param);
 /* The buffer that owns the storage of buffer `b` (itself, unless a view or alias), and the element offset inside it. */

@@ -1,0 +1,60 @@
+/* A delayed update (arXiv 2101.06840, section 5.2): the host updates from one step's end to the next one's, beside all
+ * that the device and the links do. A step then takes as long as the longer of the two, and what is left over is
+ * exposed at its end. The host's memory is one link: what units sum there meanwhile is added to what the update reads
+ * and writes. Hidden is what the stage computes and moves itself: left out is what it waits for other stages, in which
+ * the host goes on, and, as overlap.c does, where units stand: a tied weight's sums are those of any unit's. */
+#include <assert.h>
+#include <math.h>
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
+
+typedef struct host_work {
+  double bytes, count; /* count: of units alike */
+} host_work;
+
+static void add_move(void *user, const zp_move *m) {
+  host_work *w = user;
+  bool step = m->when == ZP_WHEN_BESIDE_NEXT, unit = m->when <= ZP_WHEN_AFTER_UNIT;
+  if (m->queue != ZP_QUEUE_HOST_MEMORY || (!step && !unit)) return;
+  w->bytes += (double)m->elements * m->element_bytes * (double)m->times * (step ? 1 : w->count);
+}
+
+double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int stage) {
+  assert(zp_choice_has_stage(&program->choice, stage));
+  const zp_choice *c = &program->choice;
+  const zp_lowered *l = zp_program_lowered(program, stage);
+  if (!l->spec->train.delayed) return 0;
+  zp_machine own = zp_machine_of_stage(machine, c, stage);
+  static const zp_act whole[] = {ZP_ACT_F, ZP_ACT_B}, split[] = {ZP_ACT_F, ZP_ACT_BI, ZP_ACT_BW};
+  bool splits = zp_schedule_splits(c->schedule);
+  host_work w = {0};
+  zp_move_scope scope = zp_move_scope_of(l, c);
+  scope.moment = ZP_MOMENT_ACTION;
+  for (int i = 0; i < (splits ? 3 : 2); i++)
+    for (int r = 0; r < program->stages[stage].runs.len; r++) {
+      const zp_run *run = &program->stages[stage].runs.data[r];
+      scope.act = splits ? split[i] : whole[i];
+      scope.segment = run->segment;
+      w.count = (double)run->count;
+      zp_make_moves(&scope, add_move, &w);
+    }
+  scope.stage = &program->stages[stage];
+  scope.moment = ZP_MOMENT_STEP;
+  zp_make_moves(&scope, add_move, &w);
+  zp_host_rates rates = zp_cost_host_rates(&own);
+  return zp_cost_moving(w.bytes, rates.host_bytes_per_s);
+}
+
+double zp_cost_longest_delayed(const zp_program *program, const zp_machine *machine) {
+  double longest = 0;
+  for (int s = 0; s < program->choice.pipeline; s++) longest = fmax(longest, zp_cost_delayed(program, machine, s));
+  return longest;
+}
+
+void zp_cost_expose_delayed(zp_step_end *end, const zp_program *program, const zp_machine *machine, int stage,
+                            const zp_stage_time *time) {
+  double seconds = zp_cost_delayed(program, machine, stage);
+  double beside = (double)zp_microbatches(zp_program_lowered(program, stage)->spec, &program->choice) *
+                  (time->forward_s + time->backward_s);
+  end->offload_s += fmax(0, seconds - beside);
+}
