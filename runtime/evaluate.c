@@ -25,10 +25,13 @@ typedef struct evaluator {
   match *match; /* [samples] */
 } evaluator;
 
-/* False: another class has a larger logit. */
-static bool add_row(evaluator *e, const zpr_looked *seen, int64_t r) {
-  zpk_dtype dtype = e->c->program->dtype;
-  judged *to = &e->of[seen->loss];
+/* What the logits of a row say of its label. */
+typedef struct verdict {
+  double loss;
+  bool right;
+} verdict;
+
+static verdict judge_row(zpk_dtype dtype, const zpr_looked *seen, int64_t r) {
   int64_t best = 0, classes = seen->lengths ? seen->lengths[r] : seen->classes;
   double top = zpr_logit(dtype, seen, r, 0), sum = 0;
   for (int64_t v = 1; v < classes; v++) {
@@ -36,10 +39,27 @@ static bool add_row(evaluator *e, const zpr_looked *seen, int64_t r) {
     if (x > top) top = x, best = v;
   }
   for (int64_t v = 0; v < classes; v++) sum += exp(zpr_logit(dtype, seen, r, v) - top);
-  to->loss += top + log(sum) - zpr_logit(dtype, seen, r, seen->labels[r]);
-  to->right += best == seen->labels[r];
-  to->labels++;
-  return best == seen->labels[r];
+  return (verdict){top + log(sum) - zpr_logit(dtype, seen, r, seen->labels[r]), best == seen->labels[r]};
+}
+
+typedef struct judging {
+  zpk_dtype dtype;
+  const zpr_looked *seen;
+  verdict *of; /* [rows] */
+} judging;
+
+static void judge_rows(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const judging *j = arg;
+  for (int64_t r = begin; r < end; r++)
+    if (j->seen->labels[r] >= 0) j->of[r] = judge_row(j->dtype, j->seen, r);
+}
+
+/* By all threads, as a vocabulary is long. Owned. */
+static verdict *judge_all(zpr *c, const zpr_looked *seen) {
+  judging j = {c->program->dtype, seen, zpr_alloc(c, (size_t)seen->rows, sizeof *j.of)};
+  zpr_parallel(c, seen->rows, 1, judge_rows, &j);
+  return j.of;
 }
 
 static double error_of_row(zpk_dtype dtype, const void *stat, int64_t r) {
@@ -49,20 +69,22 @@ static double error_of_row(zpk_dtype dtype, const void *stat, int64_t r) {
 /* Samples behind the last one come round again: they do not count. */
 static void add_rows(void *arg, const zpr_looked *seen) {
   evaluator *e = arg;
+  judged *to = &e->of[seen->loss];
   int64_t *at = &e->seen[seen->loss], rows = seen->rows / e->c->program->microbatch; /* of a sample */
+  verdict *verdicts = seen->labels ? judge_all(e->c, seen) : NULL;
   for (int64_t r = 0; r < seen->rows; r++) {
     int64_t sample = *at + r / rows;
-    if (sample < e->samples && !seen->labels) {
-      e->of[seen->loss].labels++;
-      e->of[seen->loss].loss += error_of_row(e->c->program->dtype, seen->logits, r);
-    }
-    if (sample >= e->samples || !seen->labels || seen->labels[r] < 0) continue;
-    bool right = add_row(e, seen, r);
+    if (sample >= e->samples || (seen->labels && seen->labels[r] < 0)) continue;
+    to->labels++;
+    to->loss += verdicts ? verdicts[r].loss : error_of_row(e->c->program->dtype, seen->logits, r);
+    if (!verdicts) continue;
+    to->right += verdicts[r].right;
     if (rows > 1) continue;
     e->match[sample].labelled = true;
-    e->match[sample].wrong |= !right;
+    e->match[sample].wrong |= !verdicts[r].right;
   }
   *at += seen->rows / rows;
+  free(verdicts);
 }
 
 static double share(int64_t some, int64_t all) { return (double)some / (double)(all > 0 ? all : 1); }

@@ -170,7 +170,8 @@ static bool write_sources(const tree *t, const zp_trainer_text *text, const char
 static const char *build_in(const tree *t, const zp_plan *plan, const zp_trainer_text *text, const char *plan_text,
                             const char **error) {
   bool changed = false;
-  const char *kernels_cu = t->gpu ? zp_trainer_kernels_cu(t->arena, plan, text->kernels, t->tools->arch, error) : NULL;
+  const char *kernels_cu =
+      t->gpu ? zp_trainer_kernels_cu(t->arena, plan, text->kernels, t->tools->arch, t->tools->extras, error) : NULL;
   if (t->gpu && !kernels_cu) return NULL;
   if (zp_tree_in_use(t->arena, t->dir)) {
     if (!write_sources(t, text, kernels_cu, plan_text, &changed, true, error)) return NULL;

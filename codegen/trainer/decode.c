@@ -70,6 +70,14 @@ static bool must_stay(finder *f, const zp_step *s, int operand) {
 
 /* ---- one operation ---- */
 
+/* What kernels for GPUs do for whole samples alone; NULL: nothing. */
+static const char *whole_on_gpu(const zp_step *s) {
+  if (zp_op_get_class(s->op) != ZP_CLASS_ATTENTION) return NULL;
+  if (s->node->attr.cross) return "a GPU attends to another sequence from whole samples";
+  if (s->node->attr.max_distance) return "a GPU has a `relative_bias` for whole samples";
+  return NULL;
+}
+
 static bool find_attention(finder *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
   bool keys = grows(f, s->in.data[1]) || grows(f, s->in.data[2]);
@@ -91,6 +99,15 @@ static bool all_rows_grow(finder *f, const zp_step *s) {
   return grows(f, s->in.data[0]) ? true : refuse(f, s, "a value of the text is used as a parameter");
 }
 
+/* A product, and what it does to its result: its fused operand 0 is the product, the others follow the weight. */
+static bool find_product(finder *f, const zp_step *s) {
+  const zp_fused *fused = s->node->fused;
+  for (int i = 1; fused && i < fused->n_in; i++)
+    if (grows(f, s->in.data[i + 1]) && fused->operand[i] != ZP_OPERAND_ROWS)
+      return refuse(f, s, "a value of the text is used as a parameter");
+  return all_rows_grow(f, s);
+}
+
 /* Columns of heads, of every position by itself. */
 static bool moves_columns(zp_op op) {
   return op == ZP_OP_COLUMNS || op == ZP_OP_JOIN_COLUMNS || op == ZP_OP_REPEAT_COLUMNS;
@@ -98,10 +115,12 @@ static bool moves_columns(zp_op op) {
 
 /* Positions and slots side by side: a rule for every class of operations. */
 static bool find_growing(finder *f, const zp_step *s) {
+  const char *whole = f->e->gpu ? whole_on_gpu(s) : NULL;
+  if (whole) return refuse(f, s, whole);
   switch (zp_op_get_class(s->op)) {
   case ZP_CLASS_FUSED: return find_rows(f, s);
-  case ZP_CLASS_MATMUL:
-  case ZP_CLASS_GROUPED: return !s->node->fused && all_rows_grow(f, s);
+  case ZP_CLASS_MATMUL: return find_product(f, s);
+  case ZP_CLASS_GROUPED:
   case ZP_CLASS_LOOKUP:
   case ZP_CLASS_LOSS: return all_rows_grow(f, s);
   case ZP_CLASS_ATTENTION: return find_attention(f, s);

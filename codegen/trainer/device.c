@@ -60,7 +60,7 @@ static bool has_axes(const zp_model *model) {
 }
 
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
-                                  const char **error) {
+                                  zp_trainer_extras extras, const char **error) {
   assert(plan->feasible && !plan->spec->cluster.node.device.is_cpu && kernels && error);
   const char *rows = zp_kernels_cuda_text(kernels, error);
   if (!rows) return NULL;
@@ -83,6 +83,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   bool compress = plan->best.choice.compress;
   if (compress && plan->spec->train.optimizer == ZP_OPT_LAMB) zp_buf_line(&out, "#define ZPD_ONE_BIT_LAMB");
   if (compress && plan->spec->train.variance_every > 0) zp_buf_line(&out, "#define ZPD_ZERO_ONE_ADAM");
+  if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);
   if (has_axes(plan->spec->model))

@@ -114,7 +114,10 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
   bool streams = has_streams(f, s);
   const char *chosen = s->out.len ? zp_frame_chosen(f, s->out.data[0]) : NULL;
   zp_buf_line(&e->out, "zpr_%srows(c, &(zpr_rows_call){", streams ? "slot_" : chosen ? "chosen_" : "");
-  if (e->gpu)
+  if (e->gpu && f->stretch && !chosen)
+    zp_buf_line(&e->out, "    .device = &%s, .first = p.first%s, .rows = p.n%s, .n_in = %d, .n_out = %d,", kernel,
+                times_parts(f, s), times_parts(f, s), s->in.len, s->out.len);
+  else if (e->gpu)
     zp_buf_line(&e->out, "    .device = &%s, .rows = %lld, .n_in = %d, .n_out = %d,", kernel, ZP_LL(step_rows(f, s)),
                 s->in.len, s->out.len);
   else if (f->stretch && !chosen)

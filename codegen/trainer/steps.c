@@ -245,6 +245,7 @@ static void emit_sequence(zp_frame *f, const zp_step *s) {
 }
 
 static void emit_comm(zp_frame *f, const zp_step *s) {
+  const char *chosen = zp_frame_chosen(f, s->out.data[0]);
   if (zp_step_is_exchange(s))
     emit_exchange(f, s);
   else if (s->op == ZP_OP_ALL_GATHER_SEQ || s->op == ZP_OP_REDUCE_SCATTER_SEQ)
@@ -253,6 +254,9 @@ static void emit_comm(zp_frame *f, const zp_step *s) {
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %s%lld, %s);", zp_frame_name(f, s->in.data[0]),
                 zp_emit_mixed(f->e) ? "2 * /* an f32 is two elements */ " : "", ZP_LL(s->comm_elements),
                 zp_frame_name(f, s->out.data[0]));
+  else if (chosen)
+    zp_buf_line(&f->e->out, "zpr_chosen_all_reduce(c, %s, %lld, %s);", zp_frame_name(f, s->out.data[0]),
+                ZP_LL(zp_frame_buffer(f, s->out.data[0])->cols), chosen);
   else if (f->stretch)
     zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, p.n * %lld);", zp_frame_first_row(f, s->out.data[0]),
                 ZP_LL(zp_frame_buffer(f, s->out.data[0])->cols));

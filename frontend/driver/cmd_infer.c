@@ -35,14 +35,16 @@ static const char *tree_of(const inference *i) {
   return zp_format(i->run->arena, "%s.%s", i->spec->model->name, i->name);
 }
 
-/* Does a new token take its own position alone? */
+/* Does a new token take its own position alone? Else it is told what it takes; encoder-decoders know no other way. */
 static bool can_decode(const inference *i, const zp_plan *plan) {
   zp_run_state *run = i->run;
   zp_span where = ZP_NO_SPAN;
   const char *why = zp_trainer_cannot_decode(run->arena, plan, &where);
-  if (!plan->spec->cluster.node.device.is_cpu) why = "GPUs do not keep keys and values yet";
   const char *place = why && where.file >= 0 ? zp_diags_place(run->diags, run->arena, where) : "";
-  if (why) fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
+  if (why && i->text)
+    zp_report(run->diags, ZP_Z0818, where, "the decoder does not go on with a text position by position: %s", why);
+  else if (why)
+    fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
   return !why;
 }
 
@@ -89,6 +91,11 @@ static zp_json *ask(inference *i, int *status) {
     run->options = (zp_options){.steps = -1, .threads = own.threads, .color = own.color, .hostfile = own.hostfile};
     zp_push(run->arena, &run->options.trainer_args, "--infer");
     zp_push(run->arena, &run->options.trainer_args, path);
+    if (i->decodes && i->ranks > 1 && !i->spec->cluster.node.device.is_cpu) {
+      /* What NCCL's ranks start is loaded before the first message; prompts have shapes that no rehearsal knows. */
+      zp_push(run->arena, &run->options.trainer_args, "--comm");
+      zp_push(run->arena, &run->options.trainer_args, "staged");
+    }
     *status = zp_launch_trainer(run, i->binary, i->ranks, true);
     run->options = own;
     if (*status != ZP_EXIT_OK) return NULL;

@@ -68,8 +68,11 @@ zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch,
   zp_load_options options = {.gpus = ranks, .library_dir = run->options.load.library_dir};
   zp_spec *spec = zp_load(run->arena, run->diags, source.path, &source, 1, &options);
   if (!spec) return NULL;
-  if (gpu && spec->cluster.node.device.is_cpu)
-    return zp_usage_error("--gpu wants a GPU of std.hw such as h100_sxm, not `%s`", run->options.gpu), NULL;
+  if (gpu && spec->cluster.node.device.is_cpu) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, ZP_NO_SPAN, "`%s`, which --gpu names, is no GPU", run->options.gpu);
+    zp_diag_help(d, "GPUs of std.hw are h100_sxm, a100_80, rtx4090 and others");
+    return NULL;
+  }
   spec->model = trained->model;
   spec->base = trained->base;
   spec->path = trained->path;

@@ -12,7 +12,7 @@
 
 enum {
   ZPD_STRETCH_KEYS = 4, /* of a lane group between two looks */
-  ZPD_STRETCH_COLS = zpd_parts<sizeof(real) == 8 ? 128 : 256>::COLS,
+  ZPD_STRETCH_COLS = zpd_parts < sizeof(real) == 8 ? 128 : 256 > ::COLS,
   ZPD_STRETCH_PACKS = ZPD_STRETCH_COLS / ZPD_UNIT /* of a lane */
 };
 
@@ -28,7 +28,7 @@ struct zpd_stretch_query {
   zpd_view q, k, v;
 };
 
-/* Of this group: the keys `key` + 16 i before `end`, -inf where the query does not see one. */
+/* Scores of this group's keys `key` + 16 i before `end`, -inf where the query does not see one. */
 ZPD_DEVICE void zpd_stretch_scores(const zpd_attention &a, const zpd_bend &bend, const zpd_stretch_query &x, int key,
                                    int end, real (&score)[ZPD_STRETCH_KEYS]) {
   ZPD_EACH (i, ZPD_STRETCH_KEYS) score[i] = 0;

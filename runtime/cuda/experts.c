@@ -73,6 +73,34 @@ void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight
   launch_tokens(c, &c->state->device->kernels.combine, &a);
 }
 
+/* ---- incremental decoding: the tokens of a stretch as a sample of their own, on the slots of the whole one ---- */
+
+static zpk_routing routing_of(const zpk_routing *r, zpr_positions p) {
+  assert(r->B == 1 && p.first >= 0 && p.n >= 1 && p.first + p.n <= r->S);
+  zpk_routing some = *r;
+  some.S = p.n;
+  return some;
+}
+
+static const void *row_of(const zpk_routing *r, const void *x, int64_t row, int64_t cols) {
+  return (const char *)x + row * cols * zpk_bytes(r->dtype);
+}
+
+void zpr_dispatch_stretch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out,
+                          zpr_positions p) {
+  zpk_routing some = routing_of(r, p);
+  zpd_routing a = routing_args(&some);
+  a.in = row_of(r, x, p.first, r->d), a.slot = slot + p.first * r->k, a.out = out;
+  launch_tokens(c, &c->state->device->kernels.dispatch, &a);
+}
+
+void zpr_combine_stretch(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
+                         void *out, zpr_positions p) {
+  zpk_routing some = routing_of(r, p);
+  zpr_combine(c, &some, y, row_of(r, weight, p.first, r->k), slot + p.first * r->k,
+              (char *)out + p.first * r->d * zpk_bytes(r->dtype));
+}
+
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight) {
   assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);

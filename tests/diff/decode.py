@@ -3,7 +3,7 @@
 
 decode.dz has every kind of layer that can be continued position by position, trained in its relative bias alone, t5.dz an encoder that is done
 once: greedy and drawn tokens with and without kept keys and values, on three ranks too, in f64, and the logarithms of their shares to 1e-11 (they
-are printed with 12 digits). `zplan eval` of three ranks says what one says. decode_gpu.dz likewise on the emulated GPU. What reads several positions otherwise takes whole passes, and a line
+are printed with 12 digits). `zplan eval` of three ranks says what one says. decode_gpu.dz on emulated GPUs says what it says on CPU ranks. What reads several positions otherwise takes whole passes, and a line
 says so. Two that share a folder answer each its own question.
 """
 import concurrent.futures
@@ -17,6 +17,7 @@ import harness  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONG = "0123456789:;<!#%&*()+,-./0123456789"
 GPU = ("--arch", "host")
+EXIT_USAGE = 2
 PREFIX = """use std.nn
 use std.hw
 model prefix(V = 61, S = 16, P = 4, d = 16) {
@@ -84,20 +85,47 @@ def evaluate(tally, folder, place):
         tally.check("eval on three ranks", same, "%s %s" % (one, three))
 
 
-def look_on_gpu(tally, folder, place):
-    """The emulated GPU says what CPU ranks say, one and two of them: texts to the token, shares and losses."""
+def decode_on_gpus(tally, place):
+    """A text over several blocks on two emulated GPUs, in f32, whose products have epilogues."""
+    drawn, there = ("--temperature", 1, "--seed", 5), GPU + ("--ranks", 2)
+    asked = ("--prompt", 4 * LONG, "--prompt", "!") + drawn
+    one, cpu = sample(place, *asked, "--tokens", 12)
+    two, gpu = sample(place, *asked, "--tokens", 12, *there)  # the next one takes its trainer
+    three, whole = sample(place, *asked[:2], *drawn, "--tokens", 1, "--no-cache", *there)
+    good = one.status == two.status == three.status == 0 and cpu["tokens"] == gpu["tokens"] and cpu["tokens"][0][:1] == whole["tokens"][0]
+    if tally.check("GPUs: the same tokens", good, one.tail() + two.tail() + three.tail()):
+        apart = max(distance(cpu, gpu), abs(cpu["logprobs"][0][0] - whole["logprobs"][0][0]))
+        tally.check("GPUs: as likely", apart <= 2e-5, "%.3g" % apart)
+        told = "without kept keys" in three.err and "without kept" not in two.err and "whole sample" not in two.err
+        tally.check("GPUs: it is told how", told and "tokens/s" in two.err, two.err + three.err)
+
+
+def evaluate_on_gpu(tally, folder, place):
     text = os.path.join(folder, "short.txt")
     with open(text, "w") as file:
         file.write("%s\n%s\n" % (LONG, LONG[5:]))
-    asked = ("--prompt", LONG, "--tokens", 3, "--temperature", 1, "--seed", 5)
-    (one, cpu), (two, gpu) = sample(place, *asked), sample(place, *asked, *GPU, "--no-cache")
-    if tally.check("GPU: whole passes", one.status == two.status == 0 and cpu["tokens"] == gpu["tokens"], one.tail() + two.tail()):
-        tally.check("GPU: as likely", distance(cpu, gpu) <= 1e-11, "%.3g" % distance(cpu, gpu))
-    got = [harness.zplan("eval", place, "--data", text, *words, "--json", "-o", place + "-eval") for words in ((), GPU + ("--ranks", 2))]
+    got = [harness.zplan("eval", place, "--data", text, *words, "--json", "-o", place + "-eval") for words in ((), GPU)]
     if tally.check("GPU: eval", all(outcome.status == 0 for outcome in got), got[0].tail() + got[1].tail()):
         cpu, gpu = (json.loads(outcome.out) for outcome in got)
         same = cpu["accuracy"] == gpu["accuracy"] and abs(cpu["loss"] - gpu["loss"]) <= 1e-11 and cpu["tokens"] == gpu["tokens"] > 0
-        tally.check("GPU: eval on two ranks", same, "%s %s" % (cpu, gpu))
+        tally.check("GPU: the same loss and accuracy", same, "%s %s" % (cpu, gpu))
+
+
+def refuse_machines(tally, place):
+    for words, said in ((("--target", "cuda"), "wants to know which GPU"), (("--target", "cpu", "--arch", "sm_90"), "on which of the two?"),
+                        (("--gpu", "x y"), "wants a device of std.hw"), (("--gpu", "cpu_cores"), "is no GPU")):
+        outcome = harness.zplan("eval", place, "--data", __file__, *words, "-o", place + "-refused")
+        tally.check("refused: %s" % said, outcome.status == (1 if "Z0702" in outcome.err else EXIT_USAGE) and said in outcome.err, outcome.tail())
+
+
+def both_ways(folder):
+    """t5.dz with attention that sees the whole text behind every layer of the decoder."""
+    path, more = os.path.join(folder, "both.dz"), "    q, k, v = split(linear(y, 3 * d), 3)\n    y = y + linear(attention(q, k, v, heads, causal = false), d)\n"
+    with open(os.path.join(HERE, "t5.dz")) as file:
+        text = file.read().replace("  }\n  decoder_norm", more + "  }\n  decoder_norm")
+    with open(path, "w") as file:
+        file.write(text)
+    return path
 
 
 def main():
@@ -111,15 +139,24 @@ def main():
             two_at_once(tally, place)
             compare(tally, "three ranks", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28, ranks=3)
             evaluate(tally, folder, place)
+        place = checkpoint(tally, folder, "gpu32", os.path.join(HERE, "decode_gpu.dz"), "--set", 'precision="fp32"')
+        if place:
+            decode_on_gpus(tally, place)
         place = checkpoint(tally, folder, "gpu", os.path.join(HERE, "decode_gpu.dz"))
         if place:
-            look_on_gpu(tally, folder, place)
+            evaluate_on_gpu(tally, folder, place)
+            refuse_machines(tally, place)
         place = checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
         if place:
             compare(tally, "encoder and decoder", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)
             for words, said in ((("--prompt", LONG), "the prompt has 35 tokens, and a sample of the model 20"), (("--prompt", "*", "--tokens", 12), "can add up to 11, not 12")):
                 outcome, _ = sample(place, *words)
                 tally.check("refused: %s" % said, outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
+        place = checkpoint(tally, folder, "both", both_ways(folder))
+        if place:
+            outcome, _ = sample(place, "--prompt", "*")
+            said = "the decoder does not go on with a text position by position: attention sees what comes behind a token"
+            tally.check("refused: a decoder that sees both ways", outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
         place = checkpoint(tally, folder, "mla", os.path.join(HERE, os.pardir, "torch", "mla.dz"))
         if place:
             compare(tally, "latent attention", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 9)

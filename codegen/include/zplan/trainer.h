@@ -20,7 +20,7 @@ typedef struct zp_trainer_extras {
 } zp_trainer_extras;
 
 /* Why a trainer of the plan cannot go on with a text position by position, which keeps what earlier positions have
- * computed; NULL: it can. Requires: CPU ranks, tensor ranks alone, micro-batches of one sample, nothing recomputed.
+ * computed; NULL: it can. Requires: tensor ranks alone, micro-batches of one sample, nothing recomputed.
  * Arena. */
 const char *zp_trainer_cannot_decode(zp_arena *arena, const zp_plan *plan, zp_span *where);
 
@@ -32,7 +32,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
 /* GPU plans: the CUDA C text of all device kernels, which names arch. Arena. NULL with *error when a row kernel cannot
  * be printed. */
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
-                                  const char **error);
+                                  zp_trainer_extras extras, const char **error);
 
 /* Where the runtime's headers and libraries are. */
 typedef struct zp_toolchain {

@@ -535,7 +535,7 @@ void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *sl
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight);
-/* ---- incremental decoding, of trainers with zpr_program.decode: CPU ranks, one sample ---- */
+/* ---- incremental decoding, of trainers with zpr_program.decode: one sample ---- */
 
 /* Attention of those queries alone, whose log-sum-exps stay unwritten but where p.first is 0. Keys and values of
  * positions before them are where earlier calls have left them. */
@@ -555,6 +555,8 @@ typedef struct zpr_chosen {
 void zpr_chosen_rows(zpr *c, const zpr_rows_call *call, zpr_chosen chosen);
 void zpr_chosen_gemm(zpr *c, bool trans, int64_t n, int64_t k, const void *x, int64_t x_ld, const void *w, void *y,
                      int64_t y_ld, zpr_chosen chosen);
+/* Collective over the tensor ranks, which have parts of all experts: sums the chosen rows, of cols elements. */
+void zpr_chosen_all_reduce(zpr *c, void *x, int64_t cols, zpr_chosen chosen);
 /* The logits of the last position, which zpr_ce_stats would have seen. */
 void zpr_show_logits(zpr *c, int loss, const void *logits, int64_t V, int64_t classes);
 
