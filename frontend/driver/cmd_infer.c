@@ -51,8 +51,7 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
 static bool build(inference *i) {
   zp_run_state *run = i->run;
   zp_strings notes = {0};
-  zp_weight_map *map =
-      zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder, NULL);
+  zp_weight_map *map = zp_weights_map(run->arena, run->diags, i->spec, run->options.load.library_dir, i->folder, NULL);
   const char *adapters = run->options.adapters;
   if (map && adapters && !zp_weights_add_adapters(run->arena, run->diags, i->spec, map, adapters, &notes)) return false;
   run->weights = map ? zp_weights_place(run->arena, run->diags, i->spec, map, i->folder, &notes) : NULL;
