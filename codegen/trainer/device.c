@@ -80,10 +80,10 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
     zp_buf_line(&out, "#define ZPD_VOLTA /* the emulated GPU has those of the cluster's */");
   if (plan->spec->train.optimizer == ZP_OPT_ADAFACTOR) zp_buf_line(&out, "#define ZPD_ADAFACTOR");
   if (plan->spec->train.optimizer == ZP_OPT_MUON) zp_buf_line(&out, "#define ZPD_MUON");
-  if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   bool compress = plan->best.choice.compress;
   if (compress && plan->spec->train.optimizer == ZP_OPT_LAMB) zp_buf_line(&out, "#define ZPD_ONE_BIT_LAMB");
   if (compress && plan->spec->train.variance_every > 0) zp_buf_line(&out, "#define ZPD_ZERO_ONE_ADAM");
+  if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);
   if (has_axes(plan->spec->model))

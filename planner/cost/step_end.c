@@ -20,7 +20,7 @@ typedef struct ending {
   bool sums;   /* collectives, too */
   bool leaves; /* something is off the device */
   int64_t norm[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
-  int64_t on_host[ZP_QUEUE_COUNT], lengths[ZP_QUEUE_COUNT];           /* of the update, of a pass before it */
+  int64_t on_host[ZP_QUEUE_COUNT], lengths[ZP_QUEUE_COUNT]; /* of the update, of a pass before it */
   int64_t beside_next;
   int64_t beside_sums[ZP_QUEUE_COUNT], beside_gather[ZP_QUEUE_COUNT]; /* bucket by bucket, beside the collectives */
   double reduce_s, gather_s;
