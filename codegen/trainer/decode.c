@@ -70,14 +70,6 @@ static bool must_stay(finder *f, const zp_step *s, int operand) {
 
 /* ---- one operation ---- */
 
-/* What kernels for GPUs do for whole samples alone; NULL: nothing. */
-static const char *whole_on_gpu(const zp_step *s) {
-  if (zp_op_get_class(s->op) != ZP_CLASS_ATTENTION) return NULL;
-  if (s->node->attr.cross) return "a GPU attends to another sequence from whole samples";
-  if (s->node->attr.max_distance) return "a GPU has a `relative_bias` for whole samples";
-  return NULL;
-}
-
 static bool find_attention(finder *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
   bool keys = grows(f, s->in.data[1]) || grows(f, s->in.data[2]);
@@ -115,8 +107,6 @@ static bool moves_columns(zp_op op) {
 
 /* Positions and slots side by side: a rule for every class of operations. */
 static bool find_growing(finder *f, const zp_step *s) {
-  const char *whole = f->e->gpu ? whole_on_gpu(s) : NULL;
-  if (whole) return refuse(f, s, whole);
   switch (zp_op_get_class(s->op)) {
   case ZP_CLASS_FUSED: return find_rows(f, s);
   case ZP_CLASS_MATMUL: return find_product(f, s);

@@ -1,4 +1,4 @@
-/* Causal attention of a few queries, as decoding asks for it, over keys and values that earlier calls have left: one
+/* Attention of a few queries, as decoding asks for it, over keys and values that earlier calls have left: one
  * block for a query of a head, on the plain units, as zpk_attention_stretch.
  *
  * Eight lanes share a key, so that they read 128 bytes of its row together; a block takes 16 keys at once, and four
@@ -24,7 +24,7 @@ struct zpd_stretch_shared {
 
 /* Where a query's rows and those of its head of keys are; col: of the values. */
 struct zpd_stretch_query {
-  int at, col;
+  int at, keys, col; /* keys: before which it sees all but for windows and layouts */
   zpd_view q, k, v;
 };
 
@@ -44,8 +44,8 @@ ZPD_DEVICE void zpd_stretch_scores(const zpd_attention &a, const zpd_bend &bend,
     const int at = key + i * ZPD_GROUPS;
     real grad;
     const real product = zpd_row_sum(score[i]);
-    score[i] = at < end && zpd_sees(a, x.at + 1, x.at, at) ? bend.score(product, x.at, at, &grad) * (real)a.scale
-                                                           : -zpd_infinity();
+    score[i] = at < end && zpd_sees(a, x.keys, x.at, at) ? bend.score(product, x.at, at, &grad) * (real)a.scale
+                                                         : -zpd_infinity();
   }
 }
 
@@ -100,7 +100,7 @@ ZPD_DEVICE void zpd_stretch_part(const zpd_attention &a, const zpd_stretch_query
   const zpd_met met = zpd_meets(a, head, x.at, true);
   const int seen = zpd_first_seen(a, x.at);
   for (int r = 0; r < met.runs; r++) {
-    const zpd_tiles tiles = met.tiles(r, x.at + 1);
+    const zpd_tiles tiles = met.tiles(r, x.keys);
     for (int first = tiles.first < seen ? seen : tiles.first; first < tiles.end;
          first += ZPD_STRETCH_KEYS * ZPD_GROUPS) {
       real score[ZPD_STRETCH_KEYS];
@@ -115,16 +115,20 @@ ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, 2, zpd_attention_stretch, zpd_stretch) {
   __shared__ zpd_stretch_shared shared;
   const zpd_attention &of = a.of;
   const zpd_int head = blockIdx.y, kv_head = head / (of.H / of.G), sample = blockIdx.z * of.S;
-  const int at = (int)a.first + (int)blockIdx.x;
+  const int at = (int)a.first + (int)blockIdx.x, keys = of.causal ? at + 1 : zpd_length(of);
+  const zpd_int first_key = blockIdx.z * zpd_keys_of_sample(of);
   elem *out = (elem *)of.o + (sample + at) * of.o_ld + head * of.hd;
   if (kv_head >= of.kv_heads_valid) {
     for (int c = threadIdx.x; c < of.hd; c += ZPD_ATTENTION_THREADS) out[c] = 0;
     return;
   }
   for (int col = 0; col < of.hd; col += ZPD_STRETCH_COLS) {
-    const zpd_stretch_query x = {at, col, zpd_head_rows(of.q, of.q_ld, sample + at, 1, head, of.hd),
-                                 zpd_head_rows(of.k, of.k_ld, sample, at + 1, kv_head, of.hd),
-                                 zpd_head_rows(of.v, of.v_ld, sample, at + 1, kv_head, of.hd)};
+    const zpd_stretch_query x = {at,
+                                 keys,
+                                 col,
+                                 zpd_head_rows(of.q, of.q_ld, sample + at, 1, head, of.hd),
+                                 zpd_head_rows(of.k, of.k_ld, first_key, keys, kv_head, of.hd),
+                                 zpd_head_rows(of.v, of.v_ld, first_key, keys, kv_head, of.hd)};
     zpd_stretch_part(of, x, head, out, shared);
   }
 }

@@ -21,8 +21,7 @@ static bool has_tensor_cores(const zpr *c) {
   return is_volta(c) ? c->program->dtype == ZPK_F16 : c->state->device->capability >= 80;
 }
 
-/* Spreads the table; `a` gets where. */
-static void begin_bias(zpr *c, const zpk_attention_args *x, bool grad, zpd_attention *a) {
+void zpr_begin_bias(zpr *c, const zpk_attention_args *x, bool grad, zpd_attention *a) {
   if (x->buckets == 0) return;
   zpd_bias bias = zpr_bias_args(x, grad, has_tensor_cores(c));
   zpr_launch(c, &c->state->device->kernels.bias_lines, &bias, sizeof bias,
@@ -66,7 +65,7 @@ void zpr_attention(zpr *c, const zpk_attention_args *args) {
   zpr_kernels *kernels = &c->state->device->kernels;
   zpd_attention a = zpr_attention_args(args);
   add_dropout(c, args, &a);
-  begin_bias(c, args, false, &a);
+  zpr_begin_bias(c, args, false, &a);
   if (has_tensor_cores(c)) {
     zpr_device_kernel *const forward[] = {&kernels->mma_forward, &kernels->mma_forward_64, &kernels->mma_forward_32,
                                           &kernels->mma_forward_16};
@@ -80,7 +79,7 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
   zpr_kernels *kernels = &c->state->device->kernels;
   zpd_attention a = zpr_attention_args(args);
   add_dropout(c, args, &a);
-  begin_bias(c, args, true, &a);
+  zpr_begin_bias(c, args, true, &a);
   if (has_tensor_cores(c)) {
     zpr_device_kernel *const grad_q[] = {&kernels->mma_grad_q, &kernels->mma_grad_q_64, &kernels->mma_grad_q_32,
                                          &kernels->mma_grad_q_16};

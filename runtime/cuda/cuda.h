@@ -190,6 +190,10 @@ void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size)
 void zpr_cuda_beside_open(zpr *c);
 void zpr_cuda_beside_close(zpr *c);
 
+/* ---- attention.c ---- */
+/* Spreads the table of a relative bias, where there is one; `a` gets where. */
+void zpr_begin_bias(zpr *c, const zpk_attention_args *x, bool grad, zpd_attention *a);
+
 /* ---- look.c ---- */
 void zpr_cuda_show_errors(zpr *c, int loss, const void *stat, int64_t rows);
 

@@ -149,6 +149,10 @@ def main():
         place = checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
         if place:
             compare(tally, "encoder and decoder", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)
+            asked = ("--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)
+            (one, cpu), (two, gpu) = sample(place, *asked), sample(place, *asked, *GPU)
+            good = one.status == two.status == 0 and cpu["tokens"] == gpu["tokens"] and distance(cpu, gpu) <= 1e-11
+            tally.check("encoder and decoder on a GPU", good, one.tail() + two.tail())
             for words, said in ((("--prompt", LONG), "the prompt has 35 tokens, and a sample of the model 20"), (("--prompt", "*", "--tokens", 12), "can add up to 11, not 12")):
                 outcome, _ = sample(place, *words)
                 tally.check("refused: %s" % said, outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())

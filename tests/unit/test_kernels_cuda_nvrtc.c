@@ -146,9 +146,14 @@ static void check_options(const char *arch, const char *text, int head, const ch
 }
 
 Test(kernels_cuda_nvrtc, pairs_f32) {
-  static const char *const names[] = {"zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv",
-                                      "zpd_bias_lines",        "zpd_bias_grad",        NULL};
-  check_options("sm_80", PAIRS "#include \"zpd_attention.cuh\"\n", 64, NULL, names);
+  static const char *const names[] = {"zpd_attention_forward",
+                                      "zpd_attention_grad_q",
+                                      "zpd_attention_grad_kv",
+                                      "zpd_bias_lines",
+                                      "zpd_bias_grad",
+                                      "zpd_attention_stretch",
+                                      NULL};
+  check_options("sm_80", PAIRS "#include \"zpd_stretch.cuh\"\n", 64, NULL, names);
 }
 
 /* Attention on tensor cores: with all tiles of layouts, and dense alone. Tiles of 32 and 16 rows look up where the rows

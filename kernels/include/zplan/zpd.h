@@ -206,8 +206,8 @@ static inline zpd_int zpd_bias_sum_bytes(zpd_int B, zpd_int H, zpd_int tiles, zp
 }
 #endif
 
-/* ---- attention of queries first .. first + gridDim.x - 1 of every sample alone, as zpk_attention_stretch; causal, of
- * one sequence, without lengths ---- */
+/* ---- attention of queries first .. first + gridDim.x - 1 of every sample alone, as zpk_attention_stretch: causal
+ * without lengths, or over keys of another sequence ---- */
 typedef struct zpd_stretch {
   zpd_attention of;
   zpd_int first;
