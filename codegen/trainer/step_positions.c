@@ -65,7 +65,7 @@ static void emit_gather(zp_frame *f, const zp_step *s) {
 /* Windows over all positions: all of them, or the rank's share. */
 static void emit_unfold(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_UNFOLD_GRAD;
-  const zp_windows *w = &s->node->attr.windows;
+  const zp_windows *w = s->node->attr.windows;
   int x = grad ? s->out.data[0] : s->in.data[0], y = grad ? s->in.data[0] : s->out.data[0];
   const zp_tensor *windows = zp_frame_tensor(f, y);
   zp_buf *out = &f->e->out;

@@ -111,7 +111,7 @@ static int64_t window_at(const zp_windows *w, int dimension, int64_t position, i
 
 /* Every position in every window of the rank that has it, at its place. grad: backward, where those are summed. */
 static void unfold(zp_interpreter *in, const zp_node *node, bool grad) {
-  const zp_windows *w = &node->attr.windows;
+  const zp_windows *w = node->attr.windows;
   int x = grad ? node->out.data[0] : node->in.data[0], y = grad ? node->in.data[0] : node->out.data[0];
   int64_t S = zp_in_shape(in, x)->dim[1], C = zp_in_shape(in, x)->dim[2], places = zp_windows_places(w);
   stretch has = stretch_of(in, y);

@@ -116,7 +116,7 @@ void zp_rule_transpose(zp_rule *rule) {
 /* Windows lie in the picture, but for the padding, which is less than a window: each sees something. */
 static bool windows_fit(zp_rule *rule, int64_t positions) {
   static const char *const axis[] = {"rows", "columns"};
-  const zp_windows *w = &rule->attr.windows;
+  const zp_windows *w = rule->attr.windows;
   const char *name = zp_rule_operand(rule, 0)->name;
   for (int i = 0; i < 2; i++)
     if (!zp_want_positive(rule, "kernel", (double)w->kernel[i]) ||
@@ -147,8 +147,11 @@ static bool windows_fit(zp_rule *rule, int64_t positions) {
 }
 
 void zp_rule_unfold(zp_rule *rule) {
-  const zp_windows *w = &rule->attr.windows;
+  const zp_windows *w = rule->attr.windows;
   if (!zp_want_samples(rule, 0) || !windows_fit(rule, positions_of(zp_rule_operand(rule, 0)))) return;
+  zp_windows *own = ZP_NEW(rule->graph->arena, zp_windows);
+  *own = *w;
+  rule->attr.windows = own;
   zp_shape shape = *zp_rule_shape(rule, 0);
   shape.dim[1] = zp_windows_count(w, 0) * zp_windows_count(w, 1);
   shape.extent[1] = NULL;

@@ -48,7 +48,7 @@ static bool apply_windows(zp_elab *e, const zp_builtin *op, const zp_expr *call,
   zp_value product[2] = {[W] = in[W]};
   zp_whole statement = e->whole;
   e->whole = (zp_whole){0};
-  bool ok = zp_elab_apply(e, call, ZP_OP_UNFOLD, &in[X], 1, (zp_op_attr){.windows = *windows}, "unfold", &product[X]);
+  bool ok = zp_elab_apply(e, call, ZP_OP_UNFOLD, &in[X], 1, (zp_op_attr){.windows = windows}, "unfold", &product[X]);
   e->whole = statement;
   return ok && zp_elab_apply(e, call, op->op, product, 2, (zp_op_attr){.trans = true}, op->name, value);
 }

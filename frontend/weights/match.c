@@ -235,13 +235,13 @@ static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
            differ(m, a->span, "another %s is taken here than in %s", a->op == ZP_OP_COLUMN ? "column" : "position",
                   m->their_name);
   case ZP_OP_UNFOLD:
-    return memcmp(&x->windows, &y->windows, sizeof x->windows) == 0 ||
+    return memcmp(x->windows, y->windows, sizeof *x->windows) == 0 ||
            differ(m, a->span,
                   "windows of %lld x %lld lie over %lld x %lld positions here, and of %lld x %lld over %lld x "
                   "%lld in %s, or have another stride or padding",
-                  (long long)x->windows.kernel[0], (long long)x->windows.kernel[1], (long long)x->windows.size[0],
-                  (long long)x->windows.size[1], (long long)y->windows.kernel[0], (long long)y->windows.kernel[1],
-                  (long long)y->windows.size[0], (long long)y->windows.size[1], m->their_name);
+                  (long long)x->windows->kernel[0], (long long)x->windows->kernel[1], (long long)x->windows->size[0],
+                  (long long)x->windows->size[1], (long long)y->windows->kernel[0], (long long)y->windows->kernel[1],
+                  (long long)y->windows->size[0], (long long)y->windows->size[1], m->their_name);
   case ZP_OP_TOP_K_GATE:
     if (x->sigmoid != y->sigmoid)
       return differ(m, a->span, "affinities to experts are %s here, and %s in %s",

@@ -154,7 +154,7 @@ static int64_t root_of(int64_t square) {
 static bool find_patches(const zp_model *model, int64_t *patch, int64_t *image, int64_t *channels) {
   found unfold = find(model, is_unfold, false), product = find(model, is_product, false);
   if (unfold.node) {
-    const zp_windows *w = &unfold.node->attr.windows;
+    const zp_windows *w = unfold.node->attr.windows;
     *patch = w->kernel[0], *image = w->size[0], *channels = zp_shape_cols(shape_of(unfold, 0));
     return w->size[0] == w->size[1];
   }

@@ -154,10 +154,24 @@ static int64_t padded(int64_t size) {
   return (size + to - 1) / to * to;
 }
 
+static bool pads(const padder *p, const zp_tensor *t, int tensor, int d) {
+  int class = root(p, dimension(p, tensor, d));
+  return !p->exact[class] && p->product[class] && padded(t->shape.dim[d]) != t->shape.dim[d];
+}
+
+/* Ranks know one dimension of a tensor that is longer here than in the model: the divided one, else the longest. The
+ * others stay as they are, here and wherever else they are met: of a product from one such width to another. */
+static void pad_one_dimension(padder *p, const zp_tensor *t, int tensor) {
+  int chosen = t->split_dim;
+  for (int d = 0; d < t->shape.rank && t->split_dim < 0; d++)
+    if (pads(p, t, tensor, d) && (chosen < 0 || t->shape.dim[d] > t->shape.dim[chosen])) chosen = d;
+  for (int d = 0; d < t->shape.rank; d++)
+    if (d != chosen && pads(p, t, tensor, d)) p->exact[root(p, dimension(p, tensor, d))] = true;
+}
+
 static void pad_tensor(padder *p, zp_tensor *t, int tensor) {
   for (int d = 0; d < t->shape.rank; d++) {
-    int class = root(p, dimension(p, tensor, d));
-    if (p->exact[class] || !p->product[class] || padded(t->shape.dim[d]) == t->shape.dim[d]) continue;
+    if (!pads(p, t, tensor, d)) continue;
     assert(t->split_dim < 0 || t->split_dim == d);
     if (t->split_dim < 0) t->full_dim = t->shape.dim[d];
     t->split_dim = d;
@@ -169,6 +183,8 @@ static void pad_tensor(padder *p, zp_tensor *t, int tensor) {
 void zp_shard_pad(zp_arena *scratch, const zp_model *model, zp_sharding *sharding) {
   padder p = {.scratch = scratch, .model = model, .sharding = sharding};
   find_classes(&p);
+  for (p.segment = 0; p.segment < model->segments.len; p.segment++)
+    for (int t = 0; t < graph_of(&p)->tensors.len; t++) pad_one_dimension(&p, &graph_of(&p)->tensors.data[t], t);
   for (p.segment = 0; p.segment < model->segments.len; p.segment++) {
     zp_graph *graph = graph_of(&p);
     for (int t = 0; t < graph->tensors.len; t++) pad_tensor(&p, &graph->tensors.data[t], t);

@@ -55,9 +55,9 @@ static inline zp_model *axes_model(zp_arena *arena) {
   x = add2(&b, x, apply(&b, ZP_OP_TRANSPOSE, turned, -1, -1, (zp_op_attr){0}, "upright"));
   zp_windows row = {.size = {1, size.S}, .kernel = {1, 3}, .stride = {1, 1}, .padding = {0, 1}};
   zp_windows square = {.size = {3, size.S / 3}, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}};
-  int seen = apply(&b, ZP_OP_UNFOLD, x, -1, -1, (zp_op_attr){.windows = row}, "row");
+  int seen = apply(&b, ZP_OP_UNFOLD, x, -1, -1, (zp_op_attr){.windows = &row}, "row");
   seen = apply(&b, ZP_OP_GELU, product(&b, seen, 3 * size.d, 14, "conv1d"), -1, -1, (zp_op_attr){0}, "seen");
-  seen = apply(&b, ZP_OP_UNFOLD, seen, -1, -1, (zp_op_attr){.windows = square}, "square");
+  seen = apply(&b, ZP_OP_UNFOLD, seen, -1, -1, (zp_op_attr){.windows = &square}, "square");
   seen = product(&b, seen, 9 * 14, size.d, "conv2d");
   x = add2(&b, x, apply(&b, ZP_OP_MUL_CONST, seen, -1, -1, (zp_op_attr){.value = 0.125}, "little"));
   int taken = apply(&b, ZP_OP_GATHER, x, zp_graph_input(b.graph, m, which), -1, (zp_op_attr){0}, "taken");

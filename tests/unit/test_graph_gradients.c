@@ -394,16 +394,16 @@ Test(gradients, windows_over_positions) {
       {.size = {1, S}, .kernel = {1, S}, .stride = {1, 2}, .padding = {0, S - 1}},
       {.size = {S, 1}, .kernel = {1, 1}, .stride = {1, 1}, .padding = {0, 0}},
   };
-  for (size_t i = 0; i < sizeof some / sizeof *some; i++) check_alone(ZP_OP_UNFOLD, (zp_op_attr){.windows = some[i]});
+  for (size_t i = 0; i < sizeof some / sizeof *some; i++) check_alone(ZP_OP_UNFOLD, (zp_op_attr){.windows = &some[i]});
   enum { ROWS = 3, LONG = 4 };
   kit k = kit_new(ROWS * LONG, 1, D);
   zp_windows first = {.size = {ROWS, LONG}, .kernel = {2, 3}, .stride = {1, 2}, .padding = {1, 1}};
-  int x = apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = first}, "first", k.graph->carry_in.data[0], -1, -1);
+  int x = apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = &first}, "first", k.graph->carry_in.data[0], -1, -1);
   cr_assert_eq(k.graph->tensors.data[x].shape.dim[1], 4 * 2);
   cr_assert_eq(k.graph->tensors.data[x].shape.dim[2], D * 6);
   x = op1(&k, ZP_OP_TANH, linear(&k, "w", x, 3, true));
   zp_windows second = {.size = {4, 2}, .kernel = {2, 2}, .stride = {2, 1}, .padding = {0, 0}};
-  x = apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = second}, "second", x, -1, -1);
+  x = apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = &second}, "second", x, -1, -1);
   carry_out(&k, linear(&k, "v", x, 2, true));
   zp_graph *graph = check_gradients(&k, 10, 0.3);
   cr_expect_eq(count_nodes(graph, ZP_OP_UNFOLD_GRAD), 2);

@@ -234,7 +234,7 @@ Test(rules, positions_that_are_there) {
 
 static void expect_no_windows(zp_windows w, const char *code, const char *words) {
   kit k = kit_new(12, 1, 8);
-  expect_error(&k, apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = w}, "u", carry(&k), -1, -1), code, words);
+  expect_error(&k, apply(&k, ZP_OP_UNFOLD, (zp_op_attr){.windows = &w}, "u", carry(&k), -1, -1), code, words);
 }
 
 Test(rules, windows_lie_over_positions) {

@@ -468,12 +468,12 @@ static zp_model *convolved(void) {
   zp_windows square = {.size = {3, 4}, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}};
   b.graph = open_segment(&b, &size, "begin", 1, false);
   int x =
-      apply(&b, ZP_OP_UNFOLD, zp_graph_input(b.graph, m, numbers), -1, -1, (zp_op_attr){.windows = halves}, "windows");
+      apply(&b, ZP_OP_UNFOLD, zp_graph_input(b.graph, m, numbers), -1, -1, (zp_op_attr){.windows = &halves}, "windows");
   zp_push(arena, &b.graph->carry_out, product(&b, x, 3 * BANDS, D, "conv1d"));
   size.S = S;
   b.graph = open_segment(&b, &size, "end", 1, true);
   x = layer_norm(&b, b.graph->carry_in.data[0], D);
-  int seen = apply(&b, ZP_OP_UNFOLD, x, -1, -1, (zp_op_attr){.windows = square}, "seen");
+  int seen = apply(&b, ZP_OP_UNFOLD, x, -1, -1, (zp_op_attr){.windows = &square}, "seen");
   seen = product(&b, apply(&b, ZP_OP_GELU, product(&b, seen, 9 * D, 20, "conv2d"), -1, -1, (zp_op_attr){0}, "gelu"), 20,
                  D, "down");
   x = layer_norm(&b, add2(&b, x, seen), D);

@@ -243,6 +243,10 @@ typedef struct zp_op_attr {
   /* sigmoid: an affinity is the sigmoid of its score, else the softmax. bias_rate: of the bias in a step. */
   double bias_rate;
   bool trans, tanh_form, causal, interleaved, normalize, sigmoid;
+  bool cross; /* attention: keys are of another sequence than queries, and lengths are those of the keys alone */
+  bool last;  /* reduce_grad: of the columns */
+  zp_reduction reduction;
+  int loss; /* which one of the graph's losses it is */
   /* Attention: NULL where it is dense. The layout is made from the pattern by the op's rule. Arena. */
   const struct zp_sparse *sparse;
   const struct zp_layout *layout;
@@ -251,22 +255,17 @@ typedef struct zp_op_attr {
    * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
   double softcap;
   int64_t alibi_heads;
-  /* Attention: keys are of another sequence than queries, and lengths are those of the keys alone. */
-  bool cross;
   /* Attention: with a relative bias the distance from which on all keys have one bucket (zpk_bias_bucket); 0: none. */
   int64_t max_distance;
   /* slice: the first position; how many, 0: that one without its dimension. column: which one. columns: of a head */
   int64_t begin, count;
-  zp_reduction reduction;
-  bool last;                   /* reduce_grad: of the columns */
   int64_t to[ZP_MAX_RANK - 1]; /* reshape: dimensions behind B of whole samples, 0 behind the last one */
-  zp_windows windows;          /* unfold */
+  const zp_windows *windows;   /* unfold; the op's rule copies them to the graph's arena */
   /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
    * log-sum-exp. */
   double smoothing, z_loss;
   int64_t classes; /* of a cross-entropy, on all ranks */
   double weight;   /* of a loss, in the sum of the losses */
-  int loss;        /* which one of the graph's losses it is */
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
