@@ -106,12 +106,13 @@ static int64_t rows_of_error(const zp_graph *last, const zp_node *node) {
   return zp_shape_rows(&last->tensors.data[node->in.data[0]].shape, 1);
 }
 
-/* The losses of a model that has several, or classes of some samples, or errors of numbers. */
+/* The losses of a model that has several, or one with a weight, or classes of some samples, or errors of numbers. */
 static int emit_losses(zp_emit *e) {
   const zp_graph *last = e->model->segments.data[e->model->segments.len - 1].graph;
   bool named = has_named_inputs(e), some = false;
   for (int i = 0; i < last->losses.len; i++)
-    some |= loss_node(last, i)->in.len > 2 || loss_node(last, i)->op == ZP_OP_SQUARED_ERROR;
+    some |= loss_node(last, i)->in.len > 2 || loss_node(last, i)->op == ZP_OP_SQUARED_ERROR ||
+            loss_node(last, i)->attr.weight != 1;
   if (last->losses.len == 1 && !some) return 0;
   zp_buf_line(&e->out, "static const zpr_loss losses[] = {");
   for (int i = 0; i < last->losses.len; i++) {

@@ -418,7 +418,7 @@ class Drawing(Shapes):
             return ["cross_entropy", {}, x, "labels"]
         chosen = random.Random("losses %s" % self.seed)  # draws of its own: all else of a seed's model is as it was
         if chosen.random() < 0.8 or isinstance(logits, str):
-            return [["output", loss(logits)]]
+            return [["output", ["mul", {}, loss(logits), 1.5] if chosen.random() < 0.1 else loss(logits)]]
         others = [loss("logits"), loss(["mul", {}, "logits", chosen.choice((0.5, -1.0, 2.0))]), loss(["tanh", {}, "logits"])]
         chosen.shuffle(others)
         others = others[:chosen.randint(1, 2)]
