@@ -24,7 +24,7 @@ EMULATED_GPU = os.path.join(BUILD, "runtime", "libzplan_emulated_gpu.so")
 # What an arch's plans are priced with and fit into: the smallest of its GPUs that trains 1.3 billion parameters.
 ARCHS = {"sm_80": ("a100_80", 80), "sm_90": ("h100_sxm", 80), "sm_100": ("b200", 180)}
 EMULATED_ARCHS = {"host": ("a100_80", 80)}
-MOST_BYTES = 48 << 20
+MOST_BYTES = 56 << 20
 TEXT_BYTES = 400_000  # of a text, one token each
 MAY_NEED = {"libc.so.6", "libm.so.6"}  # and the loader itself
 RANKED_MAY_NEED = MAY_NEED | {"libmpi.so.40"}
