@@ -382,7 +382,7 @@ typedef struct zp_input {
 } zp_input;
 
 /* x w + scale dropout(x) a b: w[k, n], a[k, r] and b[r, n], or transposed as w is; a and b are parameters of their own.
- * Of experts every one has its own, w[E, k, n] and so on. Of an embedding w[ids] + scale a[ids] b, w[V, n], a[V, r]. */
+ * Every expert has its own: w[E, k, n] and so on. An embedding is w[ids] + scale a[ids] b, w[V, n], a[V, r]. */
 typedef struct zp_adapter {
   int weight, a, b; /* indices into zp_model.params */
   zp_op of;         /* MATMUL, BATCHED_MATMUL or EMBEDDING: that one alone where others read the weight, too */
