@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 bool zp_find_weights(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
