@@ -57,11 +57,14 @@ void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows, int64_t row_parts
 int64_t zp_shape_rows_per_sample(const zp_shape *shape);
 
 /* ---- slice.c ---- */
-/* The one tensor, made before `node` or carried in, that it or a later one reads or that is carried on; -1 when there
- * are several or none. */
-int zp_graph_crossing(const zp_graph *graph, int node);
-/* The graph of nodes first .. end - 1: what crosses before them is carried in, what crosses after them is carried out.
- * Tensors keep their indices. Requires: one tensor crosses at an end that is not the graph's own. */
+/* What is made before `node` or carried in, and read by it or a later one or carried on: into `crossing` (emptied
+ * first; arena of the graph) a tensor for every place of graph->carry_in, with the shape and element of what is carried
+ * there. False: it does not fall into these places, or nothing is changed yet. What a collective makes of a tensor that
+ * crosses does not count. */
+bool zp_graph_crossing(const zp_graph *graph, int node, zp_ints *crossing);
+/* The graph of nodes first .. end - 1: what crosses before them is carried in, what crosses after them is carried out,
+ * and collectives before them are made once more where they are read. Tensors keep their indices. Requires: what
+ * crosses at an end that is not the graph's own falls into the places of what the graph carries. */
 zp_graph *zp_graph_slice(const zp_graph *graph, int first, int end);
 
 /* ---- model.c ---- */

@@ -39,11 +39,11 @@ static bool splits_a_parameter(const zp_model *model, const zp_segment *segment,
 /* Is what crosses before `node` like what the body carries, so that stages exchange and keep the same there? */
 static bool is_place(const zp_model *model, const zp_segment *segment, int node) {
   const zp_graph *g = segment->graph;
-  int crossing = zp_graph_crossing(g, node);
-  if (crossing < 0 || g->carry_in.len != 1 || splits_a_parameter(model, segment, node)) return false;
-  const zp_tensor *t = &g->tensors.data[crossing], *carried = &g->tensors.data[g->carry_in.data[0]];
-  return t->role == ZP_ROLE_VALUE && t->base < 0 && t->element == carried->element &&
-         zp_shape_equal(&t->shape, &carried->shape);
+  zp_ints crossing = {0};
+  if (!zp_graph_crossing(g, node, &crossing) || splits_a_parameter(model, segment, node)) return false;
+  for (int i = 0; i < crossing.len; i++)
+    if (g->tensors.data[crossing.data[i]].base >= 0) return false;
+  return true;
 }
 
 /* The last place after heavy node `heavy` and before the next one; -1. */
@@ -236,15 +236,24 @@ void zp_pieces_walk(const zp_pieces *p, int64_t first, int64_t end, zp_on_piece 
 
 /* ---- local graphs ---- */
 
-/* Where the local graph has done the first `logical` logical nodes and what flows on has a carried tensor's form;
+/* Does all that crosses before node n have the form that carried tensors have? */
+static bool carries_across(const zp_graph *local, int n, bool sequence) {
+  zp_ints crossing = {0};
+  bool whole = zp_graph_crossing(local, n, &crossing);
+  for (int i = 0; i < crossing.len && whole; i++) {
+    const zp_tensor *t = &local->tensors.data[crossing.data[i]];
+    whole = t->base < 0 && !t->partial && t->split_dim == (sequence ? 1 : -1);
+  }
+  return whole;
+}
+
+/* Where the local graph has done the first `logical` logical nodes and what flows on has carried tensors' form;
  * conversions for later readers may stand before that place. -1 when it never has. */
 static int local_place(const zp_graph *local, int logical, bool sequence) {
   int n = 0;
   for (int done = 0; done < logical; n++) done += zp_op_get_class(local->nodes.data[n].op) != ZP_CLASS_COMM;
   for (; n < local->nodes.len; n++) {
-    int crossing = zp_graph_crossing(local, n);
-    const zp_tensor *t = crossing >= 0 ? &local->tensors.data[crossing] : NULL;
-    if (t && t->base < 0 && !t->partial && t->split_dim == (sequence ? 1 : -1)) return n;
+    if (carries_across(local, n, sequence)) return n;
     if (zp_op_get_class(local->nodes.data[n].op) != ZP_CLASS_COMM) return -1;
   }
   return -1;

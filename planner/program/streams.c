@@ -43,17 +43,16 @@ void zp_lower_find_streams(zp_arena *arena, zp_lowered *l) {
 
 void zp_lower_set_carries(zp_arena *arena, const zp_lowered *l, int index, zp_segment_program *out) {
   const zp_graph *g = out->graph;
-  bool whole = index < l->spec->model->segments.len; /* inside a layer a single tensor flows, which changes */
-  assert(whole || g->carry_in.len <= 1);
+  int segment = l->pieces->piece[index].whole; /* what goes through all of it keeps its place in the pieces */
   out->carries = ZP_NEW_ARRAY(arena, zp_carry, g->carry_in.len + 1);
   out->carry_own_elements = 0;
   for (int i = 0; i < g->carry_in.len; i++) {
     zp_carry *c = &out->carries[i];
-    *c = (zp_carry){.stream = whole ? l->stream_of[index][i] : -1, .at = out->carry_own_elements};
+    *c = (zp_carry){.stream = l->stream_of[segment][i], .at = out->carry_own_elements};
     if (c->stream < 0)
       out->carry_own_elements += zp_shape_elements(&g->tensors.data[g->carry_in.data[i]].shape, l->microbatch);
     else
-      c->passes = passes(l, index, i), c->at = 0;
+      c->passes = passes(l, segment, i), c->at = 0;
   }
 }
 

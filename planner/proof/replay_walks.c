@@ -109,15 +109,25 @@ int64_t zp_replay_out_at(const zp_replay *r, const zp_replay_frame *f, int i) {
   return f->y < 0 ? -1 : in_a_row(r, f->call, false, f->y, i).at;
 }
 
+static bool hands_on(const zp_replay *r, int segment, int i) {
+  const zp_graph *g = r->lowered->segments[segment].graph;
+  return i < g->carry_in.len && g->carry_in.data[i] == g->carry_out.data[i];
+}
+
 /* Known by the first unit that it flows into unchanged. */
 uint64_t zp_replay_flowing(const zp_replay *r, int i, int64_t unit, int64_t mb) {
+  const zp_pieces *pieces = r->lowered->pieces;
   while (unit > 0) {
-    int segment;
+    int index;
     int64_t iteration;
-    zp_unit(r->lowered, unit - 1, &segment, &iteration);
-    const zp_graph *g = r->lowered->segments[segment].graph;
-    if (i >= g->carry_in.len || g->carry_in.data[i] != g->carry_out.data[i]) break;
-    unit -= iteration + 1;
+    zp_unit(r->lowered, unit - 1, &index, &iteration);
+    const zp_piece *p = &pieces->piece[index];
+    if (hands_on(r, p->whole, i)) /* so do all iterations before it */
+      unit -= iteration * pieces->parts[p->whole] + p->first + 1;
+    else if (hands_on(r, index, i))
+      unit--;
+    else
+      break;
   }
   return zp_replay_value(ZP_TAG_CARRY, i, unit, mb);
 }

@@ -56,7 +56,7 @@ void zp_verify_order(zp_verifier *v);                                           
 
 /* ---- verify_streams.c: tensors that units hand on unchanged ---- */
 void zp_verify_find_streams(zp_verifier *v);
-/* Number of the stream that tensor `place` of what comes into a segment (or a piece, which has none) is; -1: none. */
+/* Number of the stream that tensor `place` of what comes into a segment or piece is; -1: none. */
 int zp_verify_stream(const zp_verifier *v, int segment, int place);
 int64_t zp_verify_stream_elements(const zp_verifier *v, int segment, int place);
 

@@ -19,7 +19,7 @@ static int end_of(const zp_verifier *v, int segment, int place) {
 }
 
 int zp_verify_stream(const zp_verifier *v, int segment, int place) {
-  return segment < v->spec->model->segments.len ? v->stream_of[segment][place] : -1;
+  return v->stream_of[v->pieces->piece[segment].whole][place];
 }
 
 void zp_verify_find_streams(zp_verifier *v) {
@@ -40,7 +40,7 @@ void zp_verify_find_streams(zp_verifier *v) {
 }
 
 int64_t zp_verify_stream_elements(const zp_verifier *v, int segment, int place) {
-  const zp_graph *g = v->spec->model->segments.data[segment].graph;
+  const zp_graph *g = v->pieces->piece[segment].segment.graph;
   int64_t elements = zp_shape_elements(&g->tensors.data[g->carry_in.data[place]].shape, v->choice.microbatch);
   return v->choice.sequence ? elements / v->choice.tensor : elements;
 }

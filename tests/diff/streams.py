@@ -17,6 +17,9 @@ import trainings  # noqa: E402
 STEPS = 3
 GPU = ("--cluster", "gpu", "--arch", "host")
 
+# Cuts fall into every repeat: between what changes, where a tensor passes by, where it is read on both sides.
+WIDE = {"model.layers": 1, "model.d": 72}
+
 
 def case(model, t=1, p=1, d=1, words=(), **settings):
     return trainings.layout(model, t, p, d, words=words, **settings)
@@ -27,11 +30,18 @@ TABLE = (
     case("streams", 1, 4, 1),
     case("streams", 2, 2, 2, zero=3, recompute="full"),
     case("streams", 1, 2, 2, zero=2, schedule="zb_v", chunks=2),
+    case("streams", 1, 8, 1, cut="block", recompute="full", more=WIDE),
+    case("streams", 2, 4, 1, cut="block", schedule="zb_h2", more=WIDE),
+    case("streams", 2, 4, 1, cut="block", sequence=True, more=WIDE),
     case("streams", 1, 2, 1, words=GPU),
     case("t5", 2, 2, 1, sequence=True, recompute="selective"),
     case("t5", 1, 2, 2, zero=3, cut="block"),
     case("t5", 2, 2, 1, schedule="zb_h2", microbatch=2, loss_chunks=2, recompute="full", recompute_shard="tensor"),
+    case("t5", 1, 6, 1, cut="block", schedule="zb_h1"),
+    case("t5", 2, 4, 1, cut="block", sequence=True, recompute="full", recompute_shard="none"),
+    case("t5", 2, 3, 1, cut="block", schedule="interleaved", chunks=2, recompute="full", recompute_shard="tensor"),
     case("t5", 2, 1, 1, words=GPU),
+    case("t5", 1, 4, 1, words=GPU, cut="block"),
 )
 
 

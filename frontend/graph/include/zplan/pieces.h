@@ -1,9 +1,10 @@
 /* Pieces: what a pipeline stage may run of a model besides whole segments.
  *
- * The body of a repeat falls into *parts* at the places where one tensor (the residual stream) is all that flows on. A
- * *piece* is a range of neighbouring parts of one body, and a segment itself is the piece of all its parts. So a stage
- * that begins or ends inside a layer runs a piece of it, and whole layers in between as before: fused as a whole, with
- * one kept input each.
+ * The body of a repeat falls into *parts* at the places where what flows on is like what the body carries: the residual
+ * stream beside what passes by (an encoder's output, skip connections), or several residual streams. A *piece* is a
+ * range of neighbouring parts of one body, and a segment itself is the piece of all its parts. So a stage that begins
+ * or ends inside a layer runs a piece of it, and whole layers in between as before: fused as a whole, with one kept
+ * input each.
  *
  * Units number the parts along the model: part by part, iteration by iteration, segment by segment. Where no body is
  * divided a unit is one iteration of a segment. */
@@ -32,9 +33,9 @@ typedef struct zp_pieces {
 /* Every segment is one part. */
 zp_pieces *zp_pieces_whole(zp_arena *arena, const zp_model *model);
 /* The bodies of repeats divided where they can be; NULL when none can. A place stands between two matrix products or
- * attentions; one tensor with the shape of what the body carries crosses it, and no parameter is used on both sides
- * (unless its gradient is a sum over iterations anyway). Of several places between the same two the last one is taken;
- * of more parts than ZP_MOST_PARTS neighbours with the least work are joined. */
+ * attentions; what crosses it has the shapes of what the body carries, and no parameter is used on both sides (unless
+ * its gradient is a sum over iterations anyway). Of several places between the same two the last one is taken; of more
+ * parts than ZP_MOST_PARTS neighbours with the least work are joined. */
 zp_pieces *zp_pieces_divided(zp_arena *arena, const zp_model *model);
 
 /* Index of the piece of parts first .. end - 1. */
