@@ -67,6 +67,7 @@ TABLE = (
     # streams stay on the device
     away("streams", "fp64", 1, 2, 1, {"activations": "host:8"}),
     away("streams", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="full"),
+    away("t5", "fp64", 1, 4, 1, {"activations": "host:5"}, cut="block", schedule="zb_h1"),
     away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),
     away("gpt", "fp64", 1, 2, 1, {"params": "host:8"}, schedule="zb_h1"),
     # the loss by parts, in backward: what it reads has come again

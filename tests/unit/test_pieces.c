@@ -63,6 +63,82 @@ Test(pieces, three_parts) {
   cr_expect_str_eq(p->piece[2].segment.name, "h.part1+part2");
 }
 
+/* ---- several tensors ---- */
+
+static builder body_of_two(const char *first, const char *second) {
+  static const zp_shape carry[2] = {{.rank = 3, .dim = {ZP_DIM_B, 5, 12}}, {.rank = 3, .dim = {ZP_DIM_B, 5, 12}}};
+  builder b = {.model = zp_model_new(arena, "test"), .diags = zp_diags_new(arena), .segment = 0};
+  b.graph = zp_model_add_segment(b.model, "h", 2, true, carry, (const char *[]){first, second}, 2, ZP_NO_SPAN)->graph;
+  return b;
+}
+
+static const zp_graph *graph_of(const zp_pieces *p, int first, int end) {
+  const zp_graph *g = p->piece[zp_pieces_find(p, 0, first, end)].segment.graph;
+  cr_expect_null(zp_graph_check(arena, g));
+  return g;
+}
+
+/* Neighbours agree: what one hands on comes into the next, place by place. */
+static void expect_joined(const zp_pieces *p, int part) {
+  const zp_graph *before = graph_of(p, part - 1, part), *after = graph_of(p, part, part + 1);
+  cr_assert(before->carry_out.len == 2 && after->carry_in.len == 2);
+  for (int i = 0; i < 2; i++) {
+    cr_expect_eq(before->carry_out.data[i], after->carry_in.data[i]);
+    const zp_tensor *t = &after->tensors.data[after->carry_in.data[i]];
+    cr_expect(t->role == ZP_ROLE_CARRY_IN && t->index == i);
+  }
+}
+
+/* The decoder of a translation: it reads a memory, which is handed on. */
+Test(pieces, what_passes_by_keeps_its_place) {
+  static const model_size m = {STYLE_GPT, 11, 5, 12, 3, 3, 3, 10, true};
+  builder b = body_of_two("memory", "x");
+  int memory = b.graph->carry_in.data[0], x = b.graph->carry_in.data[1];
+  x = add2(&b, x, gpt_attention(&b, &m, layer_norm(&b, x, m.d), false));
+  x = add2(&b, x, linear(&b, memory, m.d, m.d, "cross"));
+  x = add2(&b, x, linear(&b, linear(&b, x, m.d, 24, "up"), 24, m.d, "down"));
+  zp_push(arena, &b.graph->carry_out, memory);
+  zp_push(arena, &b.graph->carry_out, x);
+  zp_pieces *p = zp_pieces_divided(arena, b.model);
+  cr_assert_eq(p->parts[0], 3);
+  for (int part = 0; part < 3; part++) {
+    const zp_graph *g = graph_of(p, part, part + 1);
+    cr_expect(g->carry_in.data[0] == memory && g->carry_out.data[0] == memory);
+    cr_expect_neq(g->carry_in.data[1], g->carry_out.data[1]);
+    if (part > 0) expect_joined(p, part);
+  }
+  cr_expect_null(zp_graph_check(arena, graph_of(p, 0, 2)));
+}
+
+/* Two residual streams, as of reversible layers; the second one is changed first. What is complete stands where it
+ * flows on, whatever was made before it. */
+Test(pieces, streams_that_change_in_turn) {
+  builder b = body_of_two("x", "y");
+  int x = b.graph->carry_in.data[0], y = b.graph->carry_in.data[1];
+  int y2 = add2(&b, y, linear(&b, linear(&b, x, 12, 24, "f.up"), 24, 12, "f.down"));
+  int x2 = add2(&b, x, linear(&b, linear(&b, y2, 12, 24, "g.up"), 24, 12, "g.down"));
+  int x3 = add2(&b, x2, linear(&b, linear(&b, y2, 12, 24, "h.up"), 24, 12, "h.down"));
+  zp_push(arena, &b.graph->carry_out, x3);
+  zp_push(arena, &b.graph->carry_out, y2);
+  zp_pieces *p = zp_pieces_divided(arena, b.model);
+  cr_assert_eq(p->parts[0], 3);
+  const zp_graph *second = graph_of(p, 1, 2);
+  cr_expect(second->carry_in.data[0] == x && second->carry_in.data[1] == y2);
+  cr_expect(second->carry_out.data[0] == x2 && second->carry_out.data[1] == y2);
+  expect_joined(p, 1);
+  expect_joined(p, 2);
+}
+
+/* What is between two products that both come to the stream is no place: three tensors flow there. */
+Test(pieces, more_than_the_body_carries) {
+  builder b = body_of_two("x", "y");
+  int x = b.graph->carry_in.data[0], y = b.graph->carry_in.data[1];
+  int a = linear(&b, x, 12, 12, "a"), c = linear(&b, x, 12, 12, "c");
+  zp_push(arena, &b.graph->carry_out, add2(&b, x, add2(&b, a, c)));
+  zp_push(arena, &b.graph->carry_out, y);
+  cr_expect_null(zp_pieces_divided(arena, b.model));
+}
+
 /* A body of many products in a row: the number of parts is bounded, and they are even. */
 Test(pieces, light_neighbours_are_joined) {
   static const model_size m = {STYLE_GPT, 11, 5, 12, 2, 3, 3, 10, true};
