@@ -139,11 +139,18 @@ static bool moves_alone(const zp_emit *e, zp_param_kind kind) {
          zp_shards_state(&e->program->choice);
 }
 
+/* Does a stage run the segment or piece? */
+static bool runs(const zp_emit *e, int segment) {
+  for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
+    if (zp_emit_variant(e, segment, mode)) return true;
+  return false;
+}
+
 static void emit_params(zp_emit *e) {
   for (int i = 0; i < ZP_KIND_COUNT * e->lowered->n_segments; i++) {
     zp_param_kind kind = (zp_param_kind)(i % ZP_KIND_COUNT);
     const zp_segment_program *seg = &e->lowered->segments[i / ZP_KIND_COUNT];
-    if (own_elements(seg, kind) == 0) continue;
+    if (own_elements(seg, kind) == 0 || !runs(e, i / ZP_KIND_COUNT)) continue;
     zp_buf_line(&e->out, "static const zpr_param %s_%s[] = {", zp_emit_identifier(e->arena, seg->segment->name),
                 table_suffix[kind]);
     for (int use = 0; use < seg->graph->params.len; use++)
