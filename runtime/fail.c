@@ -35,7 +35,7 @@ static int status_of(const char *code) {
 
 /* Ranks often meet the same trouble at the same moment (a file that is gone, a corrupt checkpoint). Rank 0 speaks at
  * once and takes the others down; they wait their turn, so that the user reads one message and not one per rank. The
- * launcher ends them with SIGTERM, which the training loop would catch. */
+ * launcher ends them with SIGTERM, which a rank that trains would survive. */
 static void wait_my_turn(const zpr *c) {
   signal(SIGTERM, SIG_DFL);
   int turns = c->rank < 20 ? c->rank : 20;

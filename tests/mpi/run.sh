@@ -74,6 +74,12 @@ for layout in '2 2 1' '1 3 0' '2 2 3'; do
   rm -rf "$tmp/c"
 done
 
+# --- a signal ends all ranks after the step that one has it in, and a rank to which it comes when all is over does not die of it
+BIGRAM_LATE=2 ranks 4 "$bin/mpi_trainer" 2 2 1 f32 --checkpoint "$tmp/c" >"$tmp/out" 2>&1 ||
+  { fail 'a signal that comes late' && cat "$tmp/out"; }
+[ "$(cat "$tmp/c/latest")" = step_000005 ] || fail 'a signal that comes late: no checkpoint of step 5'
+rm -rf "$tmp/c"
+
 # --- f16: gradients that overflow on one rank alone make all ranks skip the step, and half the loss scale does
 printf '%s\n' '65536 0' '65536 0' '65536 1' '32768 2' '16384 3' >"$tmp/want"
 for step in 6 7 8 9 10 11 12 13; do echo '8192 3'; done >>"$tmp/want"

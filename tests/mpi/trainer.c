@@ -11,6 +11,12 @@ static void die_in_a_step(zpr *c) {
   bigram_micro_batches(c);
 }
 
+/* BIGRAM_LATE=R: rank 0 is asked to end in its fifth step, and rank R when it has ended. */
+static void ask_rank_0(zpr *c) {
+  if (c->step == 4 && c->rank == 0) raise(SIGUSR1);
+  bigram_micro_batches(c);
+}
+
 /* BIGRAM_OVERFLOW=R: the gradients of rank R alone are not finite in three steps. */
 static void overflow_in_one_rank(zpr *c) {
   the_bigram.poisoned = c->step >= 2 && c->step < 5 && c->rank == atoi(getenv("BIGRAM_OVERFLOW"));
@@ -28,6 +34,9 @@ int main(int argc, char **argv) {
   the_bigram.poisoned = getenv("BIGRAM_NAN") != NULL;
   if (getenv("BIGRAM_OVERFLOW")) program->micro_batches = overflow_in_one_rank;
   if (getenv("BIGRAM_KILL")) program->micro_batches = die_in_a_step;
+  if (getenv("BIGRAM_LATE")) program->micro_batches = ask_rank_0;
   argv[4] = argv[0];
-  return zpr_main(argc - 4, argv + 4, program);
+  int status = zpr_main(argc - 4, argv + 4, program);
+  if (getenv("BIGRAM_LATE") && atoi(getenv("BIGRAM_LATE")) == atoi(getenv("OMPI_COMM_WORLD_RANK"))) raise(SIGUSR1);
+  return status;
 }
