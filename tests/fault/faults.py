@@ -370,6 +370,16 @@ def rank_crashes(b):
     rank_dies(b, 3, [signal.SIGSEGV])
 
 
+def rank_killed_while_stopping(b):
+    """Asked to end, a rank dies before the checkpoint is there: that is told, and not taken for the end that was asked for."""
+    running = Running(b, 4)
+    victim = running.rank_process(2)
+    os.kill(victim, signal.SIGSTOP)  # without it nobody gets past the step
+    running.process.send_signal(signal.SIGINT)
+    os.kill(victim, signal.SIGKILL)
+    b.expect(running.end(STOP_SECONDS), 128 + signal.SIGKILL, "Z0850", "rank 2 of 4", "signal 9")
+
+
 def interrupted(b, ranks, number, status=None):
     status = 128 + number if status is None else status
     running = Running(b, ranks)
@@ -597,7 +607,7 @@ def too_little_memory(b):
 
 TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, checkpoints_of_another_run, resumed_with_changes, two_runs_at_once, wrong_rank_count, rank_killed,
-         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
+         first_rank_killed, rank_stopped_and_killed, rank_killed_while_stopping, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
          batch_system_warns, command_killed,
          interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
          calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, hostfile_damaged, build_interrupted, builds_at_once,
