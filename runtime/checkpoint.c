@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "checkpoint.h"
+#include "signals.h"
 #include "state.h"
 
 static bool cannot_write(zpr_error *error, const char *path, int reason) {
@@ -47,7 +48,7 @@ static bool create_file(const zpr_save *save, int f, zpr_error *error) {
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return cannot_write(error, path, errno);
   const zpr_tensors *list = &save->tensors[f];
-  int reason = posix_fallocate(fd, 0, list->file_bytes); /* returns the error instead of setting errno */
+  int reason = zpr_reserve_file(fd, list->file_bytes); /* returns the error instead of setting errno */
   for (int64_t at = 0; reason == 0 && at < list->data_start;) {
     ssize_t put = pwrite(fd, save->header[f] + at, (size_t)(list->data_start - at), at);
     if (put > 0)

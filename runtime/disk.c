@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "checkpoint.h"
+#include "signals.h"
 #ifdef ZPLAN_LIBURING
 #include <liburing.h>
 #endif
@@ -114,7 +115,7 @@ static int ring_wait(ring *g, uint64_t *which, int32_t *done) {
 /* ---- opening ---- */
 
 static bool reserve(zpr_disk *d, int64_t bytes, char *why, size_t size) {
-  int trouble = posix_fallocate(d->fd, 0, bytes);
+  int trouble = zpr_reserve_file(d->fd, bytes);
   if (trouble == EINVAL || trouble == EOPNOTSUPP) trouble = ftruncate(d->fd, bytes) ? errno : 0;
   if (trouble == 0) return true;
   snprintf(why, size, "cannot reserve %lld bytes in folder \"%s\": %s", (long long)bytes, d->name, strerror(trouble));

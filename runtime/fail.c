@@ -1,11 +1,16 @@
 /* How a run ends early. Two ways:
  *   zpr_agree  at points that all ranks reach: they compare notes, the lowest rank in trouble speaks, all leave in
  * order; zpr_fail   anywhere: this rank speaks and ends all ranks. Either way the user sees one line. */
+#define _GNU_SOURCE
 #include <assert.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include "checkpoint.h"
 #include "state.h"
@@ -33,13 +38,27 @@ static int status_of(const char *code) {
   return ZPR_EXIT_REFUSED;
 }
 
-/* Ranks often meet the same trouble at the same moment (a file that is gone, a corrupt checkpoint). Rank 0 speaks at
- * once and takes the others down; they wait their turn, so that the user reads one message and not one per rank. The
- * launcher ends them with SIGTERM, which the training loop would catch. */
+/* Is this the first rank here that fails? Whoever has the name is, until its process ends; the name is that of the
+ * launcher's process, so that runs side by side do not meet. Where there are no such names, all are. */
+static bool is_first_on_host(void) {
+  struct sockaddr_un name = {.sun_family = AF_UNIX}; /* a name that begins with 0 is in no folder */
+  int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "zplan-failed-%lld-%lld", (long long)getuid(),
+                        (long long)getppid());
+  int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  size_t size = offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length;
+  return fd < 0 || bind(fd, (const struct sockaddr *)&name, (socklen_t)size) == 0 || errno != EADDRINUSE;
+}
+
+/* Ranks often meet the same trouble at the same moment (a file that is gone, a corrupt checkpoint), and the user reads
+ * one message and not one per rank. Of a host the first one speaks and takes the others down: mostly rank 0, which asks
+ * at once, while the others wait their turn. Who is not the first waits for the launcher, which ends ranks with
+ * SIGTERM; a rank that trains would survive that. */
 static void wait_my_turn(const zpr *c) {
+  enum { TURN_US = 100000, MOST_TURNS = 20, LAUNCHER_S = 60 };
   signal(SIGTERM, SIG_DFL);
-  int turns = c->rank < 20 ? c->rank : 20;
-  usleep((useconds_t)turns * 100000);
+  usleep((useconds_t)(c->rank < MOST_TURNS ? c->rank : MOST_TURNS) * TURN_US);
+  if (is_first_on_host()) return;
+  for (unsigned left = LAUNCHER_S; left > 0;) left = sleep(left);
 }
 
 _Noreturn void zpr_fail(zpr *c, const char *code, const char *format, ...) {

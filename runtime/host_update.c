@@ -12,6 +12,7 @@
 #include "device.h"
 #include "host_grads.h"
 #include "host_walk.h"
+#include "signals.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -428,7 +429,7 @@ void zpr_host_update_exchange(zpr *c, zpr_host_update *u, const zpk_update *rule
   }
   exchange_pieces(c, u);
   u->late.rule = *rule;
-  int error = pthread_create(&u->late.thread, NULL, update_late, u);
+  int error = zpr_thread_start(&u->late.thread, update_late, u);
   if (error) zpr_fail(c, "Z0822", "cannot start the thread of the delayed update: %s", strerror(error));
   u->late.runs = true;
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "signals.h"
 #include "state.h"
 
 /* About 50 microseconds: longer than the gap between two kernels of a step, far shorter than a wait for another rank.
@@ -99,7 +100,7 @@ zpr_pool *zpr_pool_open(zpr *c, int threads, bool spin) {
   for (int i = 1; i < threads; i++) {
     worker *w = &pool->workers[i];
     *w = (worker){.pool = pool, .index = i};
-    int error = pthread_create(&w->thread, NULL, work, w);
+    int error = zpr_thread_start(&w->thread, work, w);
     if (error) zpr_fail(c, "Z0822", "cannot start thread %d of %d: %s", i + 1, threads, strerror(error));
   }
   return pool;

@@ -1,7 +1,7 @@
 /* The loop: a step, its log line, now and then a validation or a checkpoint, and an orderly end.
  *
  * SIGINT, SIGTERM and SIGUSR1 let the current step finish on all ranks, publish a checkpoint if there is a folder for
- * it, and end with status 130, 143 and 0. A second signal of the same kind ends the process at once.
+ * it, and end with status 130, 143 and 0 (signals.c).
  *
  * A step whose loss or gradient norm is not finite changes nothing and is told; after BAD_STEPS in a row the run ends.
  * Those do not count whose gradients a lower loss scale may mend: finite loss, and a scale that can fall
@@ -14,6 +14,7 @@
 #include <time.h>
 #include "compress.h"
 #include "profile.h"
+#include "signals.h"
 #include "state.h"
 #include "tier.h"
 
@@ -43,24 +44,6 @@ typedef struct loop {
   bool spike; /* the last step was one */
   zpr_totals totals;
 } loop;
-
-/* ---- signals ---- */
-
-static volatile sig_atomic_t caught;
-
-static void on_signal(int signal) { caught = signal; }
-
-static const int handled[] = {SIGINT, SIGTERM, SIGUSR1};
-
-static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
-  caught = 0;
-  for (int i = 0; i < 3; i++) sigaction(handled[i], &action, NULL);
-}
-
-static void release_signals(void) {
-  for (int i = 0; i < 3; i++) signal(handled[i], SIG_DFL);
-}
 
 static int status_after(int signal) { return signal == 0 || signal == SIGUSR1 ? 0 : 128 + signal; }
 
@@ -132,7 +115,7 @@ static void start_step(loop *l) {
   zpr_begin_step(c);
   zpr_leave(c, at);
   run_micro_batches(c, c->program->micro_batches);
-  zpr_finish_step(c, now->lr, caught);
+  zpr_finish_step(c, now->lr, zpr_signal_caught());
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
   now->data_bytes = zpr_comm_sent_bytes(c, ZPR_DATA) - before[ZPR_DATA];
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) now->moved_bytes[m] = zpr_moved_bytes(c, (zpr_move)m) - moved[m];
@@ -256,7 +239,7 @@ static void save(loop *l) {
 /* Does something follow the step that needs its outcome? */
 static bool stops_here(const loop *l) {
   const zpr *c = l->c;
-  return c->step == l->last || caught || due(c->step, c->program->checkpoint_every) ||
+  return c->step == l->last || zpr_signal_caught() || due(c->step, c->program->checkpoint_every) ||
          (l->validate && due(c->step, c->program->validate_every));
 }
 
@@ -265,7 +248,7 @@ int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
   *l = (loop){.c = c, .validate = validate_data, .last = last, .saved = c->step > 0 ? c->step : -1};
   int signal = 0;
   bool first = true;
-  catch_signals();
+  zpr_signals_catch();
   while (c->step < last && signal == 0) {
     start_step(l);
     if (first) zpr_algorithms_note(c);
@@ -286,7 +269,6 @@ int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
     zpr_profile_tell(c, false);
   }
   save(l);
-  release_signals();
   if (signal) zpr_log_note(c, "stopped by %s after step %lld", strsignal(signal), (long long)c->step);
   l->totals.median_step_ms = median_step_ms(l);
   zpr_profile_tell(c, true);

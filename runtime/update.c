@@ -7,7 +7,6 @@
  * on the threads. */
 #include <assert.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "adafactor.h"
@@ -18,6 +17,7 @@
 #include "lamb.h"
 #include "muon.h"
 #include "profile.h"
+#include "signals.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -356,14 +356,13 @@ static void leave_to_device(zpr *c, double lr) {
 static zpr_step_result decide(zpr *c, double lr, int signal) {
   /* One exchange for everything that all ranks must agree on. The loss lives where the model ends, equal on the tensor
    * ranks there, and is 0 elsewhere. */
-  enum { SQUARES, LOSS, SIGNALS, TALLIES = SIGNALS + 3, VALUES = TALLIES + 2 * ZPR_MOST_LOSSES };
+  enum { SQUARES, LOSS, SIGNALS, TALLIES = SIGNALS + ZPR_END_SIGNALS, VALUES = TALLIES + 2 * ZPR_MOST_LOSSES };
   int losses = zpr_n_losses(c->program);
-  static const int signals[3] = {SIGINT, SIGTERM, SIGUSR1};
   int before = zpr_enter(c, ZPR_AT_UPDATE);
   zpr_collect_loss(c);
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
   zpr_leave(c, before);
-  for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
+  for (int i = 0; i < ZPR_END_SIGNALS; i++) sum[SIGNALS + i] = signal == zpr_end_signals[i];
   before = zpr_enter(c, ZPR_AT_MEET);
   for (int i = 0; c->t == 0 && i < losses; i++)
     sum[TALLIES + 2 * i] = c->tally[i].loss, sum[TALLIES + 2 * i + 1] = c->tally[i].right;
@@ -372,8 +371,8 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
   double scale = (double)c->loss_scale;
   zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES])) / scale};
   for (int i = 0; i < losses; i++) result.tally[i] = (zpr_tally){sum[TALLIES + 2 * i], sum[TALLIES + 2 * i + 1]};
-  for (int i = 0; i < 3 && result.signal == 0; i++)
-    if (sum[SIGNALS + i] > 0) result.signal = signals[i];
+  for (int i = 0; i < ZPR_END_SIGNALS && result.signal == 0; i++)
+    if (sum[SIGNALS + i] > 0) result.signal = zpr_end_signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
   before = zpr_enter(c, ZPR_AT_UPDATE);
   double factor = clip_factor(c->program->clip, result.grad_norm);

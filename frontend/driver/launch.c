@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t child, child_is_mpirun, interrupted; /* interrupted: by which signal */
+static volatile sig_atomic_t at_once;                             /* mpirun was told to kill its ranks */
 
 /* A trainer that is interrupted ends its step and publishes a checkpoint; a closed terminal (SIGHUP) is the same to it
  * as SIGTERM. mpirun would kill its ranks instead; the one signal that it hands on to them is SIGUSR1, which means the
@@ -26,6 +27,7 @@ static void forward_signal(int signal_number) {
   interrupted = signal_number;
   if (child <= 0) return; /* it is told when it has started */
   int theirs = signal_number == SIGHUP ? SIGTERM : signal_number;
+  at_once = child_is_mpirun && again;
   kill((pid_t)child, !child_is_mpirun ? theirs : again ? SIGTERM : SIGUSR1);
 }
 
@@ -203,10 +205,23 @@ static int known_status(int code) {
   return ZP_EXIT_TRAINER;
 }
 
+/* Is it the end that was asked for? A rank that has not begun to train dies of the signal that says so. */
+static bool ended_as_asked(const ending *e) {
+  int signal_number = e->signal ? e->signal : e->code > 128 ? e->code - 128 : 0;
+  switch (signal_number) {
+  case 0: return e->code == 0 || at_once;
+  case SIGINT:
+  case SIGTERM:
+  case SIGHUP:
+  case SIGUSR1: return true;
+  case SIGKILL: return at_once;
+  default: return false;
+  }
+}
+
 /* Asked to end, it ends with a checkpoint; that it could not publish one is worse than the interruption. */
 static int exit_status(zp_run_state *run, const ending *e, const filter *f, int ranks) {
-  bool failed = f->spoke || (ranks == 1 && e->code && e->code < 128);
-  if (interrupted && interrupted != SIGUSR1 && !failed) return 128 + interrupted;
+  if (interrupted && interrupted != SIGUSR1 && !f->spoke && ended_as_asked(e)) return 128 + interrupted;
   report_death(run, e, f, ranks);
   bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0;
   if (e->code && !said && f->unshown.len)
@@ -229,7 +244,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   if (pipe(fds) != 0) return zp_usage_error("cannot make a pipe: %s", strerror(errno)), ZP_EXIT_ERROR;
   const char *folder;
   zp_strings argv = launch_line(run, binary, ranks, &folder);
-  interrupted = 0;
+  interrupted = at_once = 0;
   long long kills_before = oom_kills();
   pass_screen_width();
   fflush(NULL);
@@ -250,7 +265,10 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   if (pid < 0) return zp_usage_error("cannot start a process: %s", strerror(errno)), ZP_EXIT_ERROR;
   child_is_mpirun = ranks > 1;
   child = (sig_atomic_t)pid;
-  if (interrupted) kill(pid, SIGTERM); /* before it could be told */
+  if (interrupted) { /* before it could be told */
+    at_once = child_is_mpirun;
+    kill(pid, SIGTERM);
+  }
   filter f = {.dead_rank = -1, .unshown = zp_buf_new(run->arena)};
   if (ranks > 1)
     read_errors(&f, fds[0]);

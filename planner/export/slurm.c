@@ -59,8 +59,9 @@ static void put_start(zp_buf *out, const zp_exporter *e, const char *name) {
                      "hosts=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
                      "MASTER_ADDR=${hosts%%$'\\n'*}\n"
                      "export MASTER_ADDR MASTER_PORT=\"${MASTER_PORT:-29500}\" WORLD_SIZE=\"$SLURM_NTASKS\"\n");
-  zp_buf_puts(out, "\n# The signal comes two minutes before the time is up; srun hands it to all ranks.\n");
-  zp_buf_printf(out, "ranks=\ntrap '[ -z \"$ranks\" ] || kill -%s \"$ranks\"' USR1\n", cpu ? "USR1" : "TERM");
+  zp_buf_puts(out, "\n# The signal comes two minutes before the time is up; srun, which is $! as soon as it runs, "
+                   "hands it to all ranks.\n");
+  zp_buf_printf(out, "trap '[ -z \"${!:-}\" ] || kill -%s \"$!\"' USR1\n", cpu ? "USR1" : "TERM");
   zp_buf_printf(out, "srun --kill-on-bad-exit=1 %s &\n",
                 cpu ? "\"$@\""
                     : "bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec \"$@\"' rank \"$@\"");

@@ -309,7 +309,7 @@ def runs_script(folder):
     expect("script starts", run.stdout == "3 1 800 node7 two words\n", run.stdout + run.stderr)
     expect("script's status", run.returncode == 7, str(run.returncode))
     expect("script without a command", start().returncode == 2)
-    inner = 'trap "echo asked; exit 0" TERM; sleep 1; kill -USR1 $SCRIPT; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done; exit 9'
+    inner = 'trap "echo asked; exit 0" TERM; kill -USR1 $SCRIPT; for i in $(seq 500); do sleep 0.2; done; exit 9'
     run = subprocess.run(["bash", "-c", 'export SCRIPT=$$; exec bash "$0" bash -c "$1"', script, inner], capture_output=True,
                          text=True, env=env, timeout=900)
     expect("script hands the signal on", (run.returncode, run.stdout) == (0, "asked\n"), "%d %s" % (run.returncode, run.stdout))

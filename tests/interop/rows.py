@@ -211,12 +211,12 @@ def check_interruption(tally, folder):
     with open(pipe, "w", encoding="utf-8") as file:
         file.write('{"t": "a text"}\n' * 1000)
         file.flush()
-        end = time.monotonic() + 20
+        end = time.monotonic() + harness.PATIENCE
         while not os.listdir(place) and time.monotonic() < end:
             time.sleep(0.01)
         begun = os.listdir(place)
         process.send_signal(signal.SIGINT)
-        tally.check("an interruption leaves nothing", process.wait(20) == -signal.SIGINT and begun and not os.listdir(place), "%s" % os.listdir(place))
+        tally.check("an interruption leaves nothing", process.wait(harness.PATIENCE) == -signal.SIGINT and begun and not os.listdir(place), "%s" % os.listdir(place))
 
 
 def main():

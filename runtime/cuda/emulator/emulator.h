@@ -38,6 +38,9 @@ enum {
   EMU_BLAS_NOT_SUPPORTED = 15
 };
 
+/* So long another rank is waited for: longer than a busy machine keeps one from coming. */
+enum { EMU_PATIENCE_S = 300 };
+
 /* Declares a function that the library exports. */
 #define EMU_EXPORT(symbol, arguments) __attribute__((visibility("default"))) int symbol arguments
 

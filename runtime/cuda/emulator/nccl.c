@@ -28,7 +28,7 @@
 
 enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
 enum { U8 = 1, F16 = 6, F32 = 7, F64 = 8, BF16 = 9 };                                              /* ncclDataType_t */
-enum { ID_BYTES = 128, MOST_RANKS = 64, MOST_GROUPED = 4096, PATIENCE_S = 30, PATH = ID_BYTES + 64 };
+enum { ID_BYTES = 128, MOST_RANKS = 64, MOST_GROUPED = 4096, PATH = ID_BYTES + 64 };
 
 typedef struct unique_id {
   char path[ID_BYTES];
@@ -61,7 +61,7 @@ static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); 
 
 /* Waits until the file is there. */
 static bool await_file(const char *path) {
-  time_t end = time(NULL) + PATIENCE_S;
+  time_t end = time(NULL) + EMU_PATIENCE_S;
   while (access(path, F_OK) != 0) {
     if (time(NULL) > end) return false;
     nap();

@@ -193,8 +193,7 @@ int cuStreamCreate(void **stream, unsigned flags) {
 /* Until the stream has done everything, -1: all of them. A GPU would wait for ever for a rank that is gone; here that
  * is an error after a while. */
 static int settle(int stream) {
-  enum { PATIENCE_S = 60 };
-  time_t end = time(NULL) + PATIENCE_S;
+  time_t end = time(NULL) + EMU_PATIENCE_S;
   int result = stream < 0 ? emu_run_all() : run_stream(stream);
   while (result == EMU_SUCCESS && is_waiting(stream)) {
     if (time(NULL) > end) return EMU_LAUNCH_FAILED;
