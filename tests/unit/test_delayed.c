@@ -2,6 +2,7 @@
  * that begin when their stage has exchanged and are waited for before it exchanges again. */
 #include "planner_models.h"
 #include <zplan/abilities.h>
+#include <zplan/buf.h>
 #include <zplan/cost.h>
 #include <zplan/stage_step.h>
 
@@ -53,6 +54,16 @@ static double simulated(const zp_plan *plan) {
   return begin - before;
 }
 
+static void check_report(const zp_plan *plan, const zp_delay *delay) {
+  const char *html = zp_report_html(arena, plan, NULL), *trace = zp_report_trace(arena, plan, NULL);
+  const char *shown =
+      zp_format(arena, "<tr><th>shown (est)</th><td>%s of a step of", zp_show_seconds(arena, delay->shown_s));
+  const char *hidden =
+      zp_format(arena, "<tr><th>hidden (est)</th><td>%s</td>", zp_show_seconds(arena, delay->host_s - delay->shown_s));
+  cr_expect(strstr(html, shown) && strstr(html, hidden) && strstr(html, "one update old"), "no %s", shown);
+  cr_expect(strstr(trace, "\"update of the step before\", \"cat\": \"host\""));
+}
+
 /* *in_bubbles: plans whose update is longer than what its stage computes, and yet hidden. */
 static void check(const zp_plan *plan, int *in_bubbles, int *shown) {
   const zp_program *p = plan->program;
@@ -74,6 +85,7 @@ static void check(const zp_plan *plan, int *in_bubbles, int *shown) {
 #undef ADD
   cr_expect(fabs(sum / step - 1) < 1e-9, "terms sum to %.12g s of %.12g", sum, step);
   *shown += delay.shown_s > 0;
+  check_report(plan, &delay);
 }
 
 Test(delayed, steps_take_what_events_say) {
