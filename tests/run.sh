@@ -108,7 +108,7 @@ layouts|python3 tests/diff/layouts.py --jobs 1 $quick
 mixed precision|python3 tests/diff/bf16.py
 offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
-plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2
+plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2 --delayed 1
 offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py

@@ -59,6 +59,7 @@ static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const z
                    ? zp_report(run->diags, ZP_Z0627, lacking->span, "`%s`: %s", lacking->key, lacking->why)
                    : zp_report(run->diags, ZP_Z0627, lacking->span, "no value that `%s` may have is in %s: %s",
                                lacking->key, zp_trainer_title(cluster->trainer), lacking->why);
+  if (lacking->help) zp_diag_help(d, "%s", lacking->help);
   if (lacking->other != ZP_TRAINER_NONE)
     zp_diag_help(d, "%s has it: --for %s plans for that program", zp_trainer_title(lacking->other),
                  zp_trainer_word(lacking->other));

@@ -1,8 +1,10 @@
-/* A delayed update (arXiv 2101.06840, section 5.2): the host updates from one step's end to the next one's, beside all
- * that the device and the links do. A step then takes as long as the longer of the two, and what is left over is
- * exposed at its end. The host's memory is one link: what units sum there meanwhile is added to what the update reads
- * and writes. Hidden is what the stage computes and moves itself: left out is what it waits for other stages, in which
- * the host goes on, and, as overlap.c does, where units stand: a tied weight's sums are those of any unit's. */
+/* A delayed update (arXiv 2101.06840, section 5.2). Once a stage has exchanged weights and gradients with its host, in
+ * E seconds, the host updates for U, beside all that comes before the next exchange: the gather of weights, the next
+ * step's micro-batches with whatever they wait for, sums of gradients, the meeting for their norm. Exchanges of a stage
+ * then are U + E apart or more, so a step takes no less than that of any stage, and where every U is shorter, as long
+ * as it takes without the update. The host's memory is one link: what units sum there meanwhile is added to what the
+ * update reads and writes. Left out, as in overlap.c, is where units stand: a tied weight's sums are those of any
+ * unit's. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
@@ -45,16 +47,4 @@ double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int
   return zp_cost_moving(w.bytes, rates.host_bytes_per_s);
 }
 
-double zp_cost_longest_delayed(const zp_program *program, const zp_machine *machine) {
-  double longest = 0;
-  for (int s = 0; s < program->choice.pipeline; s++) longest = fmax(longest, zp_cost_delayed(program, machine, s));
-  return longest;
-}
-
-void zp_cost_expose_delayed(zp_step_end *end, const zp_program *program, const zp_machine *machine, int stage,
-                            const zp_stage_time *time) {
-  double seconds = zp_cost_delayed(program, machine, stage);
-  double beside = (double)zp_microbatches(zp_program_lowered(program, stage)->spec, &program->choice) *
-                  (time->forward_s + time->backward_s);
-  end->offload_s += fmax(0, seconds - beside);
-}
+double zp_cost_delayed_step(const zp_step_end *end) { return end->delayed_s > 0 ? end->delayed_s + end->offload_s : 0; }

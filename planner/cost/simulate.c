@@ -67,10 +67,11 @@ zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage) {
   return sum;
 }
 
-/* The stage that is ready for the norm last, and the slowest update. */
+/* The stage that is ready for the norm last, and the slowest update. host_s, apart_s: of the delayed update that keeps
+ * exchanges apart longest. */
 typedef struct step_ends {
   int last;
-  double ready_s, reduce_s, optimizer_s, offload_s, gather_s;
+  double ready_s, reduce_s, optimizer_s, offload_s, gather_s, host_s, apart_s;
 } step_ends;
 
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
@@ -79,6 +80,7 @@ zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machi
   zp_step_end end = zp_cost_replicas_end(program, &own, stage, beside_s);
   zp_cross_sums sums = zp_cost_cross_sums(program, machine, &own, stage);
   end.reduce_s += sums.ties_s + sums.partial_s;
+  end.delayed_s = zp_cost_delayed(program, machine, stage);
   return end;
 }
 
@@ -90,7 +92,7 @@ zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine 
   zp_step_end end = zp_cost_stage_end(program, machine, stage, beside_s);
   zp_software_floor floor = zp_software_floor_of(software_of(machine));
   if (!floor.reductions) end.reduce_s = end.gather_s = 0;
-  if (!floor.offload) end.offload_s = end.least_offload_s = 0;
+  if (!floor.offload) end.offload_s = end.least_offload_s = end.delayed_s = 0;
   return end;
 }
 
@@ -101,8 +103,7 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   for (int s = 0; s < run->stages; s++) {
     zp_stage_time time = zp_cost_stage_time(run, s);
     zp_step_end end = end_of_stage(program, machine, s, zp_cost_beside(&program->choice, &time));
-    zp_cost_expose_delayed(&end, program, machine, s, &time);
-    double reduce = end.reduce_s;
+    double reduce = end.reduce_s, apart = zp_cost_delayed_step(&end);
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
       ends.reduce_s = reduce;
@@ -113,6 +114,7 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
       ends.offload_s = end.offload_s;
       ends.gather_s = end.gather_s;
     }
+    if (apart > ends.apart_s) ends.apart_s = apart, ends.host_s = end.delayed_s;
   }
   return ends;
 }
@@ -194,8 +196,20 @@ static void fill_stage_times(zp_arena *arena, zp_estimate *e, const zp_pipeline_
   }
 }
 
+/* What of a delayed update nothing hides. */
+static double shown_seconds(const step_ends *ends) {
+  return fmax(0, ends->apart_s - (ends->ready_s + ends->optimizer_s + ends->offload_s + ends->gather_s));
+}
+
 static double step_seconds(const step_ends *ends) {
-  return ends->ready_s + ends->optimizer_s + ends->offload_s + ends->gather_s;
+  return ends->ready_s + ends->optimizer_s + ends->offload_s + ends->gather_s + shown_seconds(ends);
+}
+
+zp_delay zp_cost_delay(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
+  zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
+  zp_cost_microbatches(arena, &run);
+  step_ends ends = end_of_step(program, machine, &run, zp_cost_stage_end);
+  return (zp_delay){.host_s = ends.host_s, .shown_s = shown_seconds(&ends)};
 }
 
 double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
@@ -245,7 +259,7 @@ zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_mac
   e.pipeline_comm_s = exposed_messages(arena, &run, ends.last);
   e.data_comm_s = m * busiest.data_s + ends.reduce_s + ends.gather_s;
   e.optimizer_s = ends.optimizer_s;
-  e.offload_s = m * busiest.offload_s + ends.offload_s;
+  e.offload_s = m * busiest.offload_s + ends.offload_s + shown_seconds(&ends);
   double explained =
       e.compute_s + e.tensor_comm_s + e.expert_comm_s + e.pipeline_comm_s + e.data_comm_s + e.optimizer_s + e.offload_s;
   e.bubble_s = fmax(0, e.step_s - explained);

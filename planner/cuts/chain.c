@@ -54,7 +54,7 @@ static void drop_edges(zp_cut_space *x, const zp_chain *chain, int place, int64_
   for (int64_t e = x->begin[at]; e < x->stop[at]; e++, to++) {
     if (!x->alive[e]) continue;
     double here = done_s[at] + seconds_of(chain, place, &x->edges[e]);
-    x->alive[e] = zp_chain_meets(here + rest_s[to], target_s);
+    x->alive[e] = zp_chain_meets(fmax(here + rest_s[to], x->edges[e].step_s), target_s);
     if (!x->alive[e]) continue;
     done_s[to] = fmin(done_s[to], here);
     if (e < begin) begin = e;

@@ -9,13 +9,15 @@ const zp_cut_cost *zp_chain_edge(const zp_chain_tree *t, int place) {
   return &t->space->edges[zp_cut_edge(t->space, place, t->cut[place], t->cut[place + 1])];
 }
 
-/* What a stage costs whose chunks are all known. False: it does not fit. */
+/* What a stage costs whose chunks are all known. False: it does not fit, or misses the target whatever the others do.
+ */
 static bool settle_stage(zp_chain_tree *t, int stage) {
   const zp_cut_problem *p = t->problem;
   zp_cut_cost own[ZP_CUT_MOST_CHUNKS];
   int64_t work = 0;
   bool fits = p->stage(p->user, stage, t->cut, own, &work);
   zp_chain_spend(t, work);
+  for (int k = 0; k < p->chunks && fits; k++) fits = zp_chain_meets(own[k].step_s, t->target_s);
   if (!fits) return false;
   for (int k = 0; k < t->places; k++) {
     if (t->stage_of[k] != stage) continue;

@@ -48,7 +48,7 @@ typedef struct zp_stage_node {
                          backward, at least: the first, the last micro-batch */
 } zp_stage_node;
 typedef struct zp_range_cost {
-  double forward_s, backward_s, reduce_s, update_s;
+  double forward_s, backward_s, reduce_s, update_s, step_s;
 } zp_range_cost;
 typedef struct zp_stage_graph {
   zp_pipe pipe;

@@ -44,7 +44,8 @@ static int price_range(maker *k, int stage, int64_t first, int64_t end) {
   k->graph->work += ZP_STAGE_WORK;
   if (!fits(k, stage, first, end)) return -1;
   zp_cut_cost cost = k->problem->cost(k->problem->user, stage, first, end);
-  zp_push(k->arena, &k->graph->cost, ((zp_range_cost){cost.forward_s, cost.backward_s, cost.reduce_s, cost.update_s}));
+  zp_push(k->arena, &k->graph->cost,
+          ((zp_range_cost){cost.forward_s, cost.backward_s, cost.reduce_s, cost.update_s, cost.step_s}));
   return k->graph->cost.len;
 }
 
@@ -161,7 +162,8 @@ static bool may_be_below(const zp_stage_graph *g, int stage, const zp_stage_node
   turns_of(g, stage, arc, turn_s);
   double end = node->before_s + work + (stage == 0 ? own->reduce_s + g->pipe.ties_s : 0);
   end += between >= 1 ? turn_s[0] + turn_s[1] + between * work : zp_later(turn_s[0], turn_s[1]);
-  return (end + zp_later(own->update_s, g->pipe.update_s)) * (1 - ZP_LABEL_SLACK) < target_s;
+  double step = zp_later(end + zp_later(own->update_s, g->pipe.update_s), own->step_s);
+  return step * (1 - ZP_LABEL_SLACK) < target_s;
 }
 
 /* From the front, so that what is taken away counts for what follows. True: something was. */

@@ -73,7 +73,9 @@ double zp_tree_time_of_cut(zp_tree *t) {
     if (end <= first || !fits(t, k, first, end)) return HUGE_VAL;
     zp_tree_fix(t, k, end);
   }
-  return simulate_fixed(t, stages) + t->update_s[stages];
+  double step = simulate_fixed(t, stages) + t->update_s[stages];
+  for (int k = 0; k < stages; k++) step = fmax(step, t->cost[k].step_s);
+  return step;
 }
 
 /* ---- planting ---- */

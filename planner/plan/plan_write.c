@@ -308,13 +308,16 @@ static void set_model(zp_json *o, const zp_plan *plan) {
 }
 
 /* What is trained otherwise than without: how many updates the weights are behind whose gradients a step takes. */
-static void set_delayed(zp_json *o, const zp_plan *plan) {
+static void set_delayed(zp_arena *arena, zp_json *o, const zp_plan *plan) {
   const zp_train *train = &plan->spec->train;
   if (!train->delayed) return;
   zp_json *delayed = zp_json_set(o, "delayed_update", zp_json_object());
   zp_json_set_int(delayed, "after", train->delay_after);
   zp_json_set_int(delayed, "staleness", ZP_STALENESS);
-  zp_json_set_real(delayed, "host_s", zp_cost_longest_delayed(plan->program, &plan->machine));
+  zp_delay delay = zp_cost_delay(arena, plan->program, &plan->machine);
+  zp_json_set_real(delayed, "host_s", delay.host_s);
+  zp_json_set_real(delayed, "hidden_s", delay.host_s - delay.shown_s);
+  zp_json_set_real(delayed, "shown_s", delay.shown_s);
 }
 
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
@@ -329,7 +332,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));
     set_choice(o, plan, &p->choice);
     zp_json_set_int(o, "microbatches", p->microbatches);
-    set_delayed(o, plan);
+    set_delayed(arena, o, plan);
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     bool kernels = zp_cost_is_own_gpu(&plan->machine);
     for (int s = 0; s < p->choice.pipeline; s++) {

@@ -148,8 +148,10 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     zp_limit *limit = &c->offload[i];
     if (!zp_limit_leaves_device(limit)) continue;
-    zp_lacking lacking = {offload_keys[i], "CPU ranks compute in host memory: there is nowhere to offload to",
-                          limit->span, ZP_TRAINER_NONE};
+    zp_lacking lacking = {.key = offload_keys[i],
+                          .why = "CPU ranks compute in host memory: there is nowhere to offload to",
+                          .span = limit->span,
+                          .other = ZP_TRAINER_NONE};
     if (zp_limit_allows(limit, ZP_TIER_DEVICE)) {
       const rule r = {.highest = ZP_TIER_NVME};
       zp_push(arena, &done->useless, lacking);
@@ -160,26 +162,34 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   }
 }
 
-/* A delayed update wants optimizer state on the host, parameters on the device and gradients on either. */
+/* A delayed update wants optimizer state on the host, parameters on the device, gradients on either, and whole ones.
+ * Limits that are not written stay as they are, but for the optimizer's: other plans are refused one by one. */
 static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
   static const struct {
-    zp_state state;
-    unsigned keep;
-    const char *why;
-  } rows[] = {{ZP_STATE_OPTIMIZER, BIT(ZP_TIER_HOST), "`delayed_update` updates on the host: \"cpu\""},
-              {ZP_STATE_GRADIENTS, NO_DISKS, "`delayed_update` keeps no gradients on disks"},
-              {ZP_STATE_PARAMS, ON_DEVICE, "`delayed_update` keeps parameters on the device"}};
+    rule rule;
+    const char *help;
+  } rows[] = {
+      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_OPTIMIZER, "optimizer", BIT(ZP_TIER_HOST),
+               "`delayed_update` updates on the host"),
+       "offload[optimizer] = \"cpu\", or leave it out; without `delayed_update` state may be anywhere"},
+      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", NO_DISKS,
+               "`delayed_update` keeps no gradients on disks"),
+       "\"none\" and \"cpu\" go with `delayed_update`"},
+      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", ON_DEVICE,
+               "`delayed_update` keeps parameters on the device"),
+       "offload[params] = \"none\", or leave it or `delayed_update` out"},
+      {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), "`delayed_update` takes sums of whole gradients"},
+       "leave `compress` or `delayed_update` out"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const rule r = {.highest = ZP_TIER_NVME};
-    zp_limit *limit = &c->offload[rows[i].state];
-    unsigned keep = rows[i].keep;
+    const rule *r = &rows[i].rule;
+    zp_limit *limit = limit_of(r, c);
+    unsigned keep = r->keep;
     bool written = limit->set && limit->span.file >= 0;
-    if (written) keep &= allowed(&r, limit);
-    zp_lacking lacking = {offload_keys[rows[i].state], rows[i].why, limit->span, ZP_TRAINER_NONE};
-    if (keep && (written || rows[i].state == ZP_STATE_OPTIMIZER))
-      keep_values(arena, &r, limit, keep);
+    if (written) keep &= allowed(r, limit);
+    if (keep && (written || r->offset == OF(offload[ZP_STATE_OPTIMIZER])))
+      keep_values(arena, r, limit, keep);
     else if (!keep)
-      zp_push(arena, &done->lacking, lacking);
+      zp_push(arena, &done->lacking, ((zp_lacking){r->key, r->why, rows[i].help, limit->span, ZP_TRAINER_NONE}));
   }
 }
 
@@ -200,7 +210,8 @@ zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
       zp_push(arena, &done.keys, r->key);
       continue;
     }
-    zp_lacking lacking = {r->key, why_not(r, wanted), limit->span, find_other(r, wanted)};
+    zp_lacking lacking = {
+        .key = r->key, .why = why_not(r, wanted), .span = limit->span, .other = find_other(r, wanted)};
     zp_push(arena, &done.lacking, lacking);
   }
   return done;

@@ -60,6 +60,10 @@ const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log
   zp_html_memory_table(&out, plan);
   zp_buf_puts(&out, "<h2>Where the step time goes (estimate)</h2>\n");
   zp_html_time_split(&out, plan);
+  if (plan->spec->train.delayed) {
+    zp_buf_puts(&out, "<h2>Delayed update</h2>\n");
+    zp_html_delayed(&out, plan);
+  }
   zp_buf_puts(&out, "<h2>Pipeline</h2>\n");
   zp_html_timeline(&out, plan);
   zp_buf_puts(&out, "<h2>Communication</h2>\n");

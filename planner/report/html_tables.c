@@ -1,6 +1,7 @@
 /* The tables of the HTML report. */
 #include <math.h>
 #include <zplan/constants.h>
+#include <zplan/cost.h>
 #include "report_internal.h"
 
 static void cell(zp_buf *out, const char *text) { zp_buf_printf(out, "<td>%s</td>", zp_html_escape(out->arena, text)); }
@@ -35,6 +36,30 @@ void zp_html_memory_table(zp_buf *out, const zp_plan *plan) {
   foot(out);
   zp_buf_printf(out, "<p>Outside of the arena, estimates: %s.</p>\n",
                 zp_html_escape(arena, zp_words_outside(arena, plan)));
+}
+
+void zp_html_delayed(zp_buf *out, const zp_plan *plan) {
+  zp_arena *arena = out->arena;
+  const long long after = plan->spec->train.delay_after;
+  zp_delay delay = zp_cost_delay(arena, plan->program, &plan->machine);
+  const char *const rows[][2] = {
+      {"staleness", zp_format(arena, "%d: gradients from step %lld on are those of weights one update old",
+                              ZP_STALENESS, after + 2)},
+      {"runs on the host", zp_format(arena, "the update of step %lld and of every later one", after + 1)},
+      {"beside", "of the next step the gather of weights, all micro-batches with what they wait for, the sums of "
+                 "gradients and the meeting for their norm"},
+      {"takes (est)", zp_show_seconds(arena, delay.host_s)},
+      {"hidden (est)", zp_show_seconds(arena, delay.host_s - delay.shown_s)},
+      {"shown (est)", zp_format(arena, "%s of a step of %s", zp_show_seconds(arena, delay.shown_s),
+                                zp_show_seconds(arena, plan->best.estimate.step_s))},
+  };
+  zp_buf_puts(out, "<table><tbody>\n");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    zp_buf_printf(out, "<tr><th>%s</th>", rows[i][0]);
+    cell(out, rows[i][1]);
+    zp_buf_puts(out, "</tr>\n");
+  }
+  foot(out);
 }
 
 static void candidate_row(zp_buf *out, const zp_candidate *c, double best_s) {

@@ -72,6 +72,8 @@ const char *zp_html_escape(zp_arena *arena, const char *text);
 
 /* ---- html_tables.c ---- */
 void zp_html_memory_table(zp_buf *out, const zp_plan *plan);
+/* Requires: updates are delayed. */
+void zp_html_delayed(zp_buf *out, const zp_plan *plan);
 void zp_html_alternatives(zp_buf *out, const zp_plan *plan);
 void zp_html_rejected(zp_buf *out, const zp_plan *plan);
 void zp_html_traffic(zp_buf *out, const zp_plan *plan);

@@ -125,13 +125,16 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
 static void put_delayed(zp_buf *out, const zp_plan *plan) {
   const zp_train *train = &plan->spec->train;
   if (!train->delayed) return;
-  double host_s = zp_cost_longest_delayed(plan->program, &plan->machine);
+  zp_delay delay = zp_cost_delay(out->arena, plan->program, &plan->machine);
+  const char *shown = delay.shown_s > 0
+                          ? zp_format(out->arena, "all but %s of it hidden", zp_show_seconds(out->arena, delay.shown_s))
+                          : "all of it hidden";
   const char *text =
       zp_format(out->arena,
                 "staleness 1: from step %lld on gradients are those of weights one update old, and hosts update beside "
-                "the next step, est %s of its %s; step time and duration are those of such steps",
-                (long long)train->delay_after + 2, zp_show_seconds(out->arena, host_s),
-                zp_show_seconds(out->arena, plan->best.estimate.step_s));
+                "the next step, est %s of its %s, %s; step time and duration are those of such steps",
+                (long long)train->delay_after + 2, zp_show_seconds(out->arena, delay.host_s),
+                zp_show_seconds(out->arena, plan->best.estimate.step_s), shown);
   zp_buf_line(out, "  delayed      %s", zp_words_wrap(out->arena, text, 15));
 }
 

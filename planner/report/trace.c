@@ -1,10 +1,11 @@
 /* Chrome trace of the simulated step, and of a measured one where a profile has it (lanes of their own below): one
  * process per pipeline stage (one rank stands for its tensor and data ranks), thread 0 computes micro-batches, thread 1
- * ends the step. Long steps: the first micro-batches only, which the trace's metadata says; a viewer cannot show more
- * anyway. */
+ * ends the step, thread 2 is the host beside it. Long steps: the first micro-batches only, which the trace's metadata
+ * says; a viewer cannot show more anyway. */
 #include <zplan/cost.h>
 
 #include <assert.h>
+#include <math.h>
 #include "report_internal.h"
 
 enum { MAX_EVENTS = 20000 };
@@ -74,7 +75,8 @@ static void put_measured(tracer *t, const zp_program *program, const zp_profile 
   }
 }
 
-/* Reduction and update of every stage, at the times that zp_simulate gives them. */
+/* Reduction and update of every stage, at the times that zp_simulate gives them. A delayed update begins with the
+ * step's own gather of weights, here with the step, and ends before the exchange. */
 static void put_step_end(tracer *t, const zp_plan *plan, const zp_pipeline_run *run) {
   const zp_program *p = plan->program;
   double ready = 0;
@@ -88,9 +90,18 @@ static void put_step_end(tracer *t, const zp_plan *plan, const zp_pipeline_run *
         if (reduced > run->end_s[s]) put_box(t, s, 1, "reduce gradients", "data", run->end_s[s], reduced, -1);
         continue;
       }
-      put_box(t, s, 1, "optimizer", "optimizer", ready, ready + end.optimizer_s, -1);
-      if (end.gather_s > 0)
-        put_box(t, s, 1, "gather weights", "data", ready + end.optimizer_s, ready + end.optimizer_s + end.gather_s, -1);
+      double updated = ready + end.optimizer_s;
+      put_box(t, s, 1, "optimizer", "optimizer", ready, updated, -1);
+      if (end.delayed_s > end.gather_s) {
+        double delayed = end.delayed_s - end.gather_s;
+        put_box(t, s, 2, "update of the step before", "host", 0, delayed, -1);
+        updated = fmax(updated, delayed);
+      }
+      if (end.offload_s > 0)
+        put_box(t, s, 1, end.delayed_s > 0 ? "exchange with the host" : "update on the host", "host", updated,
+                updated + end.offload_s, -1);
+      updated += end.offload_s;
+      if (end.gather_s > 0) put_box(t, s, 1, "gather weights", "data", updated, updated + end.gather_s, -1);
     }
 }
 

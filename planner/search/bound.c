@@ -150,7 +150,7 @@ static zp_step_end update_of(const zp_search_cache *s, const zp_variant *v, cons
   int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
   zp_step_end end = zp_cost_step_update(v->lowered, &s->machine, c, whole + spread,
                                         zp_held_elements(c, whole, spread, zp_shards_state(c)));
-  if (!s->in->floor.offload) end.offload_s = end.least_offload_s = 0;
+  if (!s->in->floor.offload) end.offload_s = end.least_offload_s = end.delayed_s = 0;
   return end;
 }
 
@@ -385,12 +385,13 @@ static double bound_sums(zp_search_cache *s, const zp_point *point) {
               ((m - 1) * point->work_s + once) / P + mean_s - latency_s);
 }
 
-/* A delayed update: some stage has the mean of the parameters. Its host works for U beside a step whose micro-batches
- * take it m X, and what is left, U - m X, is exposed with its exchange E (zp_cost_expose_delayed): T >= m X + U - m X +
- * E. Loose: sums of gradients in the host's memory. */
+/* A delayed update: some stage has the mean of the parameters, and neither what its host works, U, nor its exchange, E,
+ * takes less with more of them: T >= U + E (zp_cost_delayed_step). Loose: sums of gradients in the host's memory. */
 double zp_bound_delayed(zp_search_cache *s, const zp_point *point) {
   if (!s->in->spec->train.delayed || zp_has_types(s)) return 0;
-  return update_of(s, zp_variant_of(s, point), &point->choice).delayed_s;
+  zp_step_end end = update_of(s, zp_variant_of(s, point), &point->choice);
+  end.offload_s = end.least_offload_s;
+  return zp_cost_delayed_step(&end);
 }
 
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
@@ -416,8 +417,7 @@ double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double 
 
 double zp_bound(zp_search_cache *s, const zp_point *point) {
   double moving = moving_bound(s, point, zp_bound_alone(s, point));
-  moving = fmax(moving, zp_bound_delayed(s, point));
-  return below(fmax(moving, point->cut_s) + zp_bound_step_end(s, point));
+  return below(fmax(fmax(moving, point->cut_s) + zp_bound_step_end(s, point), zp_bound_delayed(s, point)));
 }
 
 /* ---- one stage of known units ---- */

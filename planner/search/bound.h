@@ -33,7 +33,7 @@ double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_var
 double zp_bound_update(zp_search_cache *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(zp_search_cache *s, const zp_point *point);
-/* Seconds that a host works beside a step of any cut, at least, before zp_bound_step_end; 0: no update is delayed. */
+/* Seconds that a delayed update keeps the steps of any cut apart, at least; 0: no update is delayed. */
 double zp_bound_delayed(zp_search_cache *s, const zp_point *point);
 /* The part of zp_bound_step_end that homes change, and what they do not but for reductions: at most the above. O(1). */
 double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point);

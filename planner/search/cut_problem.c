@@ -86,6 +86,7 @@ static zp_cut_cost cost(void *user, int place, int64_t first, int64_t end) {
   zp_cut_cost cost = cost_of_time(a, &stage.time);
   cost.reduce_s = stage.reduce_s;
   cost.update_s = stage.update_s + stage.offload_s;
+  cost.step_s = stage.apart_s;
   if (place + 1 < a->problem.stages) cost.message_s = message_behind_s(a, end);
   return cost;
 }
@@ -137,6 +138,7 @@ static bool cost_of_stage(asked *a, int stage, const zp_units *part, zp_cut_cost
     if (a->problem.stage_of[k] == stage) last = a->problem.chunk_of[k];
   cost[last].reduce_s = end.reduce_s;
   cost[last].update_s = end.optimizer_s + end.offload_s + end.gather_s;
+  cost[last].step_s = zp_cost_delayed_step(&end);
   return true;
 }
 

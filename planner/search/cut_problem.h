@@ -10,6 +10,7 @@ typedef struct zp_stage_cost {
   double reduce_s;    /* after the last backward, ties left out */
   double update_s;    /* on the device, and the gather: grows with the units */
   double offload_s;   /* how much longer the update on the host takes */
+  double apart_s;     /* zp_cost_delayed_step; one chunk a stage */
 } zp_stage_cost;
 typedef struct zp_stage_costs zp_stage_costs;
 /* Remembers what stages of one point cost. Arena. */

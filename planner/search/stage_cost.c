@@ -75,13 +75,12 @@ static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int
   zp_layout_stage(costs->arena, lowered, &p->choice, stage, &p->stages[stage]);
   zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], chunk);
   zp_step_end after = zp_cost_least_stage_end(p, machine, stage, zp_cost_beside(&p->choice, &time));
-  /* One chunk of several says nothing of what the others hide. */
-  if (zp_chunks(&p->choice) == 1) zp_cost_expose_delayed(&after, p, machine, stage, &time);
   zp_arena_rewind(costs->arena, mark);
   return (zp_stage_cost){.time = time,
                          .reduce_s = after.reduce_s,
                          .update_s = after.optimizer_s + after.gather_s,
-                         .offload_s = after.offload_s};
+                         .offload_s = after.offload_s,
+                         .apart_s = zp_cost_delayed_step(&after)};
 }
 
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int place, int64_t first,
@@ -101,7 +100,6 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_search_cache *s, const zp_c
                            const zp_lowered *lowered, int stage, zp_stage_time *time) {
   zp_arena_mark mark = zp_arena_get_mark(arena);
   double beside = 0;
-  zp_stage_time all = {0};
   const zp_lowered **stages = ZP_NEW_ARRAY(arena, const zp_lowered *, choice->pipeline);
   zp_program p = {.arena = arena, .spec = s->in->spec, .choice = *choice, .lowered = lowered, .stage_lowered = stages};
   p.stages = ZP_NEW_ARRAY(arena, zp_stage, choice->pipeline);
@@ -110,10 +108,8 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_search_cache *s, const zp_c
   for (int k = 0; k < p.stages[stage].n_chunks; k++) {
     time[k] = zp_cost_chunk(lowered, &s->machine, choice, &p.stages[stage], k);
     beside += zp_cost_beside(choice, &time[k]);
-    zp_cost_add_time(&all, &time[k]);
   }
   zp_step_end end = zp_cost_least_stage_end(&p, &s->machine, stage, beside);
-  zp_cost_expose_delayed(&end, &p, &s->machine, stage, &all);
   zp_arena_rewind(arena, mark);
   return end;
 }

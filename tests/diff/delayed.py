@@ -215,7 +215,7 @@ REFUSED = (
     (offload.GPU, ("--set", 'plan.offload[optimizer]="nvme"'), "`delayed_update` updates on the host"),
     (offload.GPU, ("--set", 'plan.offload[params]="cpu"'), "`delayed_update` keeps parameters on the device"),
     (offload.GPU, ("--set", 'plan.offload[gradients]="nvme"'), "`delayed_update` keeps no gradients on disks"),
-    (offload.GPU, ("--set", "compress=true", "--set", "plan.data=2"), "delayed_update does not go with compress"),
+    (offload.GPU, ("--set", "compress=true", "--set", "plan.data=2"), "`delayed_update` takes sums of whole gradients"),
     (offload.GPU, ("--for", "deepspeed"), "without a delayed update"),
     (offload.GPU, ("--set", "train.delayed_update=3"), "delayed_update"),
     (offload.GPU, ("--set", "train.delayed_update=after(-1)"), "steps"),
@@ -232,7 +232,8 @@ def check_refused(tally, folder):
     for cluster, words, said in REFUSED:
         more = () if DELAYED in "".join(words) else ("--set", DELAYED + "=after(2)")
         outcome = harness.zplan("plan", gpt, "--ranks", 2, *cluster, "--set", "model.layers=2", *more, *words)
-        tally.check("refused: %s" % (words or cluster,), outcome.status in (1, 3) and said in outcome.err + outcome.out, outcome.tail())
+        tally.check("refused: %s" % (words or cluster,), outcome.status == 1 and said in outcome.err and "error[Z" in outcome.err, outcome.tail())
+        tally.check("refused with place and help: %s" % (words or cluster,), "--> --set:1:" in outcome.err and ("help: " in outcome.err or DELAYED in "".join(words)), outcome.tail())
     with open(plan, encoding="utf-8") as file:
         text = file.read()
     other = os.path.join(place, "other.json")

@@ -138,19 +138,21 @@ static void draw_zero(fuzz *f, zp_choice *c) {
       (!zp_limit_allows(&f->allowed->compress, 0) || (zp_limit_allows(&f->allowed->compress, 1) && one_in(f, 2)));
 }
 
-/* Classes leave in one order, in eighths, each when those before it that may leave are gone. */
+/* Classes leave in one order, in eighths, each when those before it that may leave are gone. A delayed update wants all
+ * of the optimizer's state away. */
 static void draw_homes(fuzz *f, zp_choice *c) {
+  bool delayed = f->spec->train.delayed;
   int last = -1, seen = 0;
   memset(c->home, 0, sizeof c->home);
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (zp_limit_leaves_device(&f->allowed->offload[i]) && one_in(f, ++seen)) last = i;
-  if (last < 0 || one_in(f, 3)) return;
+  if (last < 0 || (!delayed && one_in(f, 3))) return;
   for (int i = 0; i <= last; i++) {
     const zp_limit *limit = &f->allowed->offload[i];
     if (!zp_limit_leaves_device(limit)) continue;
     bool host = zp_limit_allows(limit, ZP_TIER_HOST), disks = zp_limit_allows(limit, ZP_TIER_NVME);
     c->home[i].tier = host && (!disks || one_in(f, 2)) ? ZP_TIER_HOST : ZP_TIER_NVME;
-    c->home[i].eighths = i < last ? 8 : 1 + (int)fuzz_below(f, 8);
+    c->home[i].eighths = i < last || (delayed && i == ZP_STATE_OPTIMIZER) ? 8 : 1 + (int)fuzz_below(f, 8);
   }
 }
 

@@ -88,7 +88,7 @@ verdict price_plan(fuzz *f, const family *of, const plan *p, double *step_s, int
   zp_choice c = choice_of(f->scratch, p);
   verdict result = PLAN_ILLEGAL;
   *short_of = -1;
-  if (!zp_choice_refusal(&c, f->spec)) {
+  if (!zp_choice_refusal(&c, f->spec) && !zp_delay_refusal(&c, &f->spec->train)) {
     const zp_lowered **stages = stages_of(f->scratch, of, p);
     const zp_program *program = zp_program_make_stages(f->scratch, stages, &c);
     *short_of = find_short_stage(of, program);

@@ -3,12 +3,13 @@
 model alone (price_plans.c), and laid beside the certificate. None may be faster than the best plan less its gap, none may fit where
 the search says that nothing does, and the verifier has to call them sound.
 
-    plans.py [--count N] [--seed S] [--instances I] [--streams N] [--only NUMBER] [--keep FOLDER]
+    plans.py [--count N] [--seed S] [--instances I] [--streams N] [--delayed N] [--only NUMBER] [--keep FOLDER]
 
       --count      plans in all (default 100000)
       --seed       where models, clusters and plans begin (default 1): the same seed, the same plans
       --instances  models and clusters (default 50, and those of KEPT)
       --streams    as many more whose layers have tensors in common (default 0)
+      --delayed    as many more whose updates are delayed (default 0)
       --only       one of these alone, by its number
       --keep       where the model and the plan file of a failure go, shrunk (default build/fuzz)
 
@@ -88,7 +89,7 @@ device gpu {{ base = std.hw.{device}  memory = {memory}GB }}
 node box {{
   devices = {per_node} * gpu
   link {{ kind = "nvlink"  bandwidth = {link}GB/s  latency = 3us }}
-  host {{ cores = 40  sockets = 2  memory = {host}GB  bandwidth = 150GB/s  pcie = 12GB/s  pcie_devices_per_root = 2 }}
+  host {{ cores = 40  sockets = 2  memory = {host}GB  bandwidth = {host_bandwidth}GB/s  pcie = 12GB/s  pcie_devices_per_root = 2 }}
   nvme {{ capacity = 2TB  read = 4GB/s  write = 2GB/s }}
   nic  {{ kind = "infiniband"  count = 2  bandwidth = {nic}GB/s  latency = 10us }}
 }}
@@ -137,8 +138,16 @@ def draw_instance(rng):
     return x
 
 
+def delay_updates(x, rng):
+    """On hosts so slow that they often decide how long a step is."""
+    gone = tuple("offload[%s]" % name for name in CLASSES[:3])
+    x["settings"] = [setting for setting in x["settings"] if not setting.startswith(gone)]
+    x["settings"] += ['offload[optimizer] = "cpu"', 'offload[gradients] in ["none", "cpu"]', 'offload[params] = "none"', "train.delayed_update = after(4)"]
+    x["host_bandwidth"] = rng.choice((150, 40, 10, 3))
+
+
 def text_of(x):
-    y = dict(x, examples=os.path.join(harness.ROOT, "examples"), model=x["style"].format(**x))
+    y = dict(x, host_bandwidth=x.get("host_bandwidth", 150), examples=os.path.join(harness.ROOT, "examples"), model=x["style"].format(**x))
     nodes = -(-x["gpus"] // x.get("per_node", 8))
     if "node" in x:
         y.update(device="v100_sxm2_32", memory=32, per_node=8, link=150, host=512, nic=12.5, precision="mixed_fp16",
@@ -195,17 +204,21 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--instances", type=int, default=50)
     parser.add_argument("--streams", type=int, default=0)
+    parser.add_argument("--delayed", type=int, default=0)
     parser.add_argument("--only", type=int)
     parser.add_argument("--keep", default=os.path.join(harness.ROOT, "build", "fuzz"))
     options = parser.parse_args()
     harness.require_zplan()
     os.makedirs(options.keep, exist_ok=True)
-    total, passed, failed, drawn, fit, verified = len(KEPT) + options.instances + options.streams, 0, 0, 0, 0, 0
+    plain = len(KEPT) + options.instances
+    total, passed, failed, drawn, fit, verified = plain + options.streams + options.delayed, 0, 0, 0, 0, 0
     for i in range(total):
         rng = random.Random("%d %d" % (options.seed, i))
         x = dict(KEPT[i]) if i < len(KEPT) else draw_instance(rng)
-        if i >= len(KEPT) + options.instances:
+        if plain <= i < plain + options.streams:
             x["style"] = MEMORY
+        elif i >= plain:
+            delay_updates(x, rng)
         if options.only is not None and i != options.only:
             continue
         count, seed = -(-options.count // total), options.seed * 1000003 + i

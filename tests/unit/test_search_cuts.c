@@ -201,8 +201,8 @@ static void price_stages(trial *t, zp_stage_costs *costs, labelled_cut *c) {
     zp_units part = {c->cut[i], c->cut[i + 1] - c->cut[i]};
     const zp_variant *own = zp_stage_variant(t->progress.s, &t->point, i, &part, &limits);
     zp_stage_cost cost = zp_stage_cost_of(costs, own->lowered, i, c->cut[i], c->cut[i + 1]);
-    c->cost[i] =
-        (zp_range_cost){cost.time.forward_s, cost.time.backward_s, cost.reduce_s, cost.update_s + cost.offload_s};
+    c->cost[i] = (zp_range_cost){cost.time.forward_s, cost.time.backward_s, cost.reduce_s,
+                                 cost.update_s + cost.offload_s, cost.apart_s};
   }
 }
 

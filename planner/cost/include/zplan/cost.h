@@ -15,7 +15,7 @@ typedef struct zp_step_end {
   double offload_s;    /* how much longer the share that is updated on the host takes */
   double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
   double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
-  double delayed_s;       /* update on the host beside the next step, in none of the others */
+  double delayed_s;       /* update on the host beside the next step, in none of the others: zp_cost_delayed */
 } zp_step_end;
 /* A relaxation of the list, of which no more than elements is known: flat, of the stage's flat buffers; spread, those
  * of them that are spread over expert groups; shard, those that this rank updates. Buckets go all at once. With
@@ -176,12 +176,16 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
  * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage.
  */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
-/* delayed.c: seconds that the host of a rank works beside a step for a delayed update, 0: there is none; and what of
- * them is left at the end of a step whose micro-batches take `time` each, added to offload_s. */
+/* delayed.c: seconds that the host of a rank works beside a step for a delayed update, 0: there is none. */
 double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int stage);
-double zp_cost_longest_delayed(const zp_program *program, const zp_machine *machine); /* of all stages */
-void zp_cost_expose_delayed(zp_step_end *end, const zp_program *program, const zp_machine *machine, int stage,
-                            const zp_stage_time *time);
+/* No step is shorter, whatever hides the update of a stage with this end; 0: it is not delayed. */
+double zp_cost_delayed_step(const zp_step_end *end);
+/* What a step has of the delayed update of the host that takes longest. */
+typedef struct zp_delay {
+  double host_s;  /* it works beside the step */
+  double shown_s; /* the step is longer for it: in offload_s of the estimate */
+} zp_delay;
+zp_delay zp_cost_delay(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* zp_cost_stage_end without what the program of the cluster may do in less: a bound of the stage's end. */
 zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
 /* Time of one micro-batch on a stage, all of its chunks. */

@@ -35,6 +35,7 @@ typedef struct zp_cut_cost {
   double weights_s;  /* the other part; 0 where it is not split */
   double message_s;  /* 0 behind the last chunk */
   double reduce_s, update_s;
+  double step_s; /* no step with it is shorter, whatever the other stages do; 0: nothing is known */
 } zp_cut_cost;
 
 /* How often a chain of actions that wait for each other passes a place. Of means of chains: shares. */

@@ -7,6 +7,7 @@
 /* A key of the plan block whose limit leaves only values that the program lacks. */
 typedef struct zp_lacking {
   const char *key, *why; /* "offload[gradients]", "gradients on disks are not generated yet" */
+  const char *help;      /* NULL: nothing but what other programs have */
   zp_span span;          /* of the limit */
   zp_trainer other;      /* the first program that has one of the values; NONE: none has */
 } zp_lacking;
