@@ -18,7 +18,8 @@ momentum. Linear as momentum is, what a worker sends are gradients, and an owner
   worker   sends C((1 - b1) g + e)
   owner    m = b1 m + mean of those;  g~, u, r, x as above;  sends C(x - w);  w += what it sent
 
-zplan's own choices, which the paper leaves open: C is the mean absolute value of 64 neighbouring elements of a tensor times their signs, 0 counts as positive; scales, e and E are f32 numbers.
+The order of the two bounds of r is that of its authors' implementation (DeepSpeed's OnebitLamb). zplan's own choices: C is the mean absolute value of 64 neighbouring elements of a tensor times their signs, 0 counts as positive;
+no tensor's momentum is scaled to the size of the others', which one scale for all of them needs. Scales, e and E are f32 numbers. Moments have their corrections, and an average begins with the first ratio.
 An element without variance takes no part; m / sqrt(v) keeps within the largest step of Adam. Clipping is by the root mean square of the workers' norms.
 
 What it writes: of every row of RUNS losses, norms, with LAMB the factors r after the last step, and of every tensor the sum and the sum of squares.
