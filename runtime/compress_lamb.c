@@ -2,21 +2,20 @@
  * knows the ratio |x| / |update| that LAMB would scale a tensor's update by had the variance gone on. So while it is
  * LAMB a moving average of the ratio is kept, and then it is scaled by how far the variance has moved: by the largest
  * sqrt(v) / sqrt(fresh) of the tensor's elements, where `fresh` is the variance that goes on by the gradients which the
- * exchanged momenta stand for (kernels/compress.c). That factor keeps within bounds, and moves a tenth a step at most:
- * DeepSpeed's defaults (docs of OnebitLamb: coeff_beta, factor_min, factor_max, factor_threshold). Ratios of LAMB here
- * are not bounded, nor is their average. With ZeRO 1 owners know the gradient (compress_shards.c), and the largest
+ * exchanged momenta stand for (kernels/compress.c). That factor keeps within bounds (factor_min, factor_max), and moves
+ * by a share of itself a step at most (factor_threshold). Ratios of LAMB here are not bounded, nor is their average, of
+ * which a step leaves coeff_beta. With ZeRO 1 owners know the gradient (compress_shards.c), and the largest
  * ratio of a tensor is that of all who own parts of it.
  *
  * The average begins with the first ratio. */
 #include "compress_lamb.h"
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint.h"
 #include "compress.h"
 #include "lamb.h"
-
-static const double average_beta = 0.9, least_factor = 0.5, most_factor = 4, most_move = 0.1;
 
 zpr_coefficients *zpr_coefficients_of(zpr *c) {
   zpr_coefficients *k = c->state->coefficients;
@@ -40,8 +39,9 @@ void zpr_coefficients_close(zpr *c) {
 
 void zpr_coefficients_average(zpr *c, const double *ratio) {
   zpr_coefficients *k = zpr_coefficients_of(c);
+  double beta = c->program->coeff_beta;
   for (int64_t i = 0; i < k->n; i++)
-    k->average[i] = k->average[i] > 0 ? average_beta * k->average[i] + (1 - average_beta) * ratio[i] : ratio[i];
+    k->average[i] = k->average[i] > 0 ? beta * k->average[i] + (1 - beta) * ratio[i] : ratio[i];
 }
 
 /* ---- frozen steps ---- */
@@ -60,11 +60,12 @@ static void largest_of_ranks(zpr *c, double *values, int64_t n) {
 
 static double within(double x, double low, double high) { return fmax(low, fmin(high, x)); }
 
-static void move_factors(zpr_coefficients *k, const double *most) {
+static void move_factors(const zpr_program *p, zpr_coefficients *k, const double *most) {
+  assert(p->factor_min > 0 && p->factor_min <= p->factor_max);
   for (int64_t i = 0; i < k->n; i++) {
     if (!(most[i] > 0)) continue; /* no element of the tensor has a variance */
-    double factor = within(most[i], least_factor, most_factor);
-    k->factor[i] = within(factor, k->factor[i] * (1 - most_move), k->factor[i] * (1 + most_move));
+    double factor = within(most[i], p->factor_min, p->factor_max), move = p->factor_threshold;
+    k->factor[i] = within(factor, k->factor[i] * (1 - move), k->factor[i] * (1 + move));
   }
 }
 
@@ -90,7 +91,7 @@ void zpr_lamb_frozen_update(zpr *c, zpr_block_list *list, zpr_owing *owing, cons
   zpr_lamb_fresh(c, list, rule, fresh_bias2, records, of_block);
   for (int64_t i = 0; i < list->n; i++) most[list->block[i].tensor] = fmax(most[list->block[i].tensor], of_block[i]);
   largest_of_ranks(c, most, k->n);
-  move_factors(k, most);
+  move_factors(c->program, k, most);
   for (int64_t i = 0; i < list->n; i++)
     of_block[i] = k->average[list->block[i].tensor] * k->factor[list->block[i].tensor];
   if (owing) {

@@ -121,6 +121,7 @@ model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 40
 switch of 1-bit Adam|python3 tests/diff/freeze.py
 steps between exchanges|python3 tests/diff/intervals.py
 values of 1-bit Adam|python3 tests/diff/compress_values.py
+1-bit Adam and LAMB against PyTorch|python3 tests/diff/onebit.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py

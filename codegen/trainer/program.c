@@ -255,6 +255,10 @@ static void emit_predictions(zp_emit *e) {
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
   if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {
+    if (t->optimizer == ZP_OPT_LAMB)
+      zp_buf_line(out, "    .coeff_beta = %s, .factor_min = %s, .factor_max = %s, .factor_threshold = %s,",
+                  zp_decimal(e->arena, t->coeff_beta), zp_decimal(e->arena, t->factor_min),
+                  zp_decimal(e->arena, t->factor_max), zp_decimal(e->arena, t->factor_threshold));
     if (t->variance_every > 0)
       zp_buf_printf(out, "    .n_variance = %d, .variance_at = variance_steps, .n_phases = %d, .phases = phases,",
                     intervals.variance.len, intervals.phases.len);

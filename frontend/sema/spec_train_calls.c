@@ -107,14 +107,25 @@ static void read_freeze(zp_reader *reader, const zp_env *env, const zp_attr *att
   if (!call || call->value == FREEZE_AUTO) train->variance_every = 0;
 }
 
+#define ADAM_FIELDS                                                                                                    \
+  {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},                                 \
+      {"betas", ZP_FIELD_CUSTOM, .read = read_betas},                                                                  \
+      {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},                           \
+      {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},     \
+      {"decay", ZP_FIELD_CUSTOM, .read = read_decay},                                                                  \
+      {"freeze_step", ZP_FIELD_INT64, .offset = offsetof(zp_train, freeze_step), .range = ZP_RANGE_ONE_OR_MORE}, {     \
+    "freeze", ZP_FIELD_CUSTOM, .read = read_freeze                                                                     \
+  }
 static const zp_field adam_fields[] = {
-    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
-    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
-    {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
-    {"freeze_step", ZP_FIELD_INT64, .offset = offsetof(zp_train, freeze_step), .range = ZP_RANGE_ONE_OR_MORE},
-    {"freeze", ZP_FIELD_CUSTOM, .read = read_freeze},
+    ADAM_FIELDS,
+};
+/* 1-bit LAMB's are named as by DeepSpeed's OnebitLamb. */
+static const zp_field lamb_fields[] = {
+    ADAM_FIELDS,
+    {"coeff_beta", ZP_FIELD_REAL, .offset = offsetof(zp_train, coeff_beta), .range = ZP_RANGE_BELOW_ONE},
+    {"factor_min", ZP_FIELD_REAL, .offset = offsetof(zp_train, factor_min), .range = ZP_RANGE_POSITIVE},
+    {"factor_max", ZP_FIELD_REAL, .offset = offsetof(zp_train, factor_max), .range = ZP_RANGE_POSITIVE},
+    {"factor_threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, factor_threshold), .range = ZP_RANGE_BELOW_ONE},
 };
 static const zp_field sgd_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
@@ -151,7 +162,7 @@ static const zp_function optimizers[] = {
     {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
     {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
     {"lion", ZP_OPT_LION, ZP_SCHEMA("lion", lion_fields, 0)},
-    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", adam_fields, 0)},
+    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", lamb_fields, 0)},
     {"muon", ZP_OPT_MUON, ZP_SCHEMA("muon", muon_fields, 0)},
     {"adafactor", ZP_OPT_ADAFACTOR, ZP_SCHEMA("adafactor", adafactor_fields, 0)},
 };
@@ -170,9 +181,18 @@ static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train)
   }
 }
 
+/* The factor of 1-bit LAMB begins at 1, whatever its bounds. */
+static void check_factor(zp_reader *reader, zp_span span, const zp_train *train) {
+  if (train->factor_min <= train->factor_max) return;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`factor_min` is %g and `factor_max` is %g", train->factor_min,
+                         train->factor_max);
+  zp_diag_help(d, "the factor of 1-bit LAMB keeps between the two: write a `factor_max` of %g or more",
+               train->factor_min);
+}
+
 /* Defaults of Adam: Kingma and Ba 2015, algorithm 1; of Lion: arXiv 2302.06675, algorithm 2; of Muon: torch.optim.Muon,
- * and of the AdamW beside it arXiv 2502.16982, section 3.1; of Adafactor: arXiv 1804.04235, algorithm 6. There is no
- * default learning rate, but Adafactor has one of its own. */
+ * and of the AdamW beside it arXiv 2502.16982, section 3.1; of Adafactor: arXiv 1804.04235, algorithm 6; of 1-bit LAMB:
+ * those of DeepSpeed's OnebitLamb. There is no default learning rate, but Adafactor has one of its own. */
 static const double unwritten = -1;
 
 static void set_defaults(zp_train *train) {
@@ -193,6 +213,7 @@ void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr
   if (!zp_is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
   train->beta1 = train->beta2 = train->momentum = train->eps = unwritten;
   train->decay_rate = 0.8, train->clip_threshold = 1, train->least_scale = 1e-3, train->scale_parameter = true;
+  train->coeff_beta = 0.9, train->factor_min = 0.5, train->factor_max = 4, train->factor_threshold = 0.1;
   const zp_function *function =
       zp_read_call(reader, env, attr->value, "optimizer", optimizers, sizeof optimizers / sizeof *optimizers, train);
   if (!function || zp_diags_errors(reader->diags) != before) return;
@@ -203,6 +224,7 @@ void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr
     zp_diag_help(d, "for example `%s(lr = %s)`", function->name, train->optimizer == ZP_OPT_SGD ? "0.1" : "6e-4");
   }
   check_freeze(reader, attr->value->span, train);
+  check_factor(reader, attr->value->span, train);
 }
 
 /* ---- learning-rate schedule ---- */

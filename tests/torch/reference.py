@@ -33,12 +33,12 @@ def load_weights(path, dtype):
     return weights
 
 
-def batches():
+def batches(steps=settings.STEPS):
     """Sequential windows, as runtime/README.md says: window w is bytes w * S to w * S + S, its last byte the last label."""
     with open(settings.TEXT, "rb") as file:
         stream = torch.tensor(list(file.read()), dtype=torch.int64)
     length, windows = settings.LENGTH, (len(stream) - 1) // settings.LENGTH
-    for step in range(settings.STEPS):
+    for step in range(steps):
         at = [(step * settings.BATCH + i) % windows * length for i in range(settings.BATCH)]
         yield torch.stack([stream[a:a + length] for a in at]), torch.stack([stream[a + 1:a + length + 1] for a in at])
 

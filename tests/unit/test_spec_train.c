@@ -61,6 +61,18 @@ Test(spec_train, muon) {
   unload(&f);
 }
 
+Test(spec_train, factors_of_one_bit_lamb) {
+  fixture f = good(MODEL CLUSTER "train { batch = 8  steps = 10  optimizer = lamb(lr = 0.1) }\n");
+  const zp_train *t = &f.spec->train;
+  cr_expect(t->coeff_beta == 0.9 && t->factor_min == 0.5 && t->factor_max == 4 && t->factor_threshold == 0.1);
+  unload(&f);
+  f = good(MODEL CLUSTER "train { batch = 8  steps = 10  optimizer = lamb(lr = 0.1, coeff_beta = 0.8, factor_min = 1, "
+                         "factor_max = 1, factor_threshold = 0) }\n");
+  t = &f.spec->train;
+  cr_expect(t->coeff_beta == 0.8 && t->factor_min == 1 && t->factor_max == 1 && t->factor_threshold == 0);
+  unload(&f);
+}
+
 /* Checks what the block `train { ... settings }` gives. */
 static void check_loss_scale(const char *settings, int64_t scale, int64_t window) {
   char text[1500];
@@ -105,6 +117,12 @@ Test(spec_train, errors) {
        "Z0304|does not go with `adam` and `weight_decay`"},
       {"batch = 8 steps = 5 optimizer = adamw(lr = 1, freeze = auto(threshold = 0))", 1, "Z0306|threshold"},
       {"batch = 8 steps = 5 optimizer = adamw(lr = 1, freeze = 0.96)", 1, "Z0304|written like a call"},
+      {"batch = 8 steps = 5 optimizer = lamb(lr = 1, factor_max = 0.25)", 1,
+       "Z0304|`factor_min` is 0.5 and `factor_max` is 0.25|keeps between the two"},
+      {"batch = 8 steps = 5 optimizer = lamb(lr = 1, factor_min = 0)", 1, "Z0306|`factor_min` must be greater than 0"},
+      {"batch = 8 steps = 5 optimizer = lamb(lr = 1, factor_threshold = 1)", 1, "Z0306|factor_threshold"},
+      {"batch = 8 steps = 5 optimizer = lamb(lr = 1, coeff_beta = 1)", 1, "Z0306|coeff_beta"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1, factor_max = 2)", 1, "Z0301|factor_max"},
       {"batch = 8 steps = 5 optimizer = adamw(lr = 1) data = tokens()", 1, "Z0307|needs a path"},
       {"batch = 8 steps = 5 optimizer = adamw(lr = 1) data = tokens(\"a\", order = \"random\")", 1,
        "Z0308|\"shuffled\""},

@@ -323,6 +323,9 @@ typedef struct zpr_program {
   /* Adafactor: beta2 of step t is 1 - t^-decay_rate; what updates and parameters are scaled by */
   double decay_rate, clip_threshold, least_scale;
   bool scale_parameter;
+  /* 1-bit LAMB: what is left of an average of ratios after a step; bounds of the factor, and what share of itself it
+   * moves by in a step at most */
+  double coeff_beta, factor_min, factor_max, factor_threshold;
   double ema;               /* what a step leaves of the average of the weights; 0: there is none */
   bool delayed;             /* after delay_after steps the update of a step runs beside the next one, whose gradients */
   int64_t delay_after;      /* are of the weights before it. All optimizer state is on the host */

@@ -226,6 +226,9 @@ typedef struct zp_train {
    * it is); learning rates are times that of the parameter, at least least_scale, where it scales. */
   double decay_rate, clip_threshold, least_scale;
   bool scale_parameter;
+  /* 1-bit LAMB: what is left of the average of a tensor's ratios after a step of LAMB; and, once the variance is
+   * frozen, bounds of the factor that it is times, and by what share of itself that moves in a step, at most. */
+  double coeff_beta, factor_min, factor_max, factor_threshold;
   int64_t freeze_step;     /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
   double freeze_threshold; /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
   /* 0/1 Adam: freeze = growing(every = ..., ...), which planner/program/intervals.c says; variance_every 0: not that.
