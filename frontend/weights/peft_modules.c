@@ -5,7 +5,7 @@
  * pair is the sum: refused. */
 #include "weights_internal.h"
 
-static bool refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why) {
+bool zp_peft_refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why) {
   zp_diag *d =
       zp_report(diags, ZP_Z0682, spec->train.adapt.span, "PEFT has no adapter like that of `%s`: %s", tensor, why);
   zp_diag_help(d, "`zplan export hf` writes the model with its adapters added to its weights");
@@ -15,10 +15,10 @@ static bool refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, con
 /* Are elements (i, o) of our weight elements (i, row) of theirs, all of one row together? Fills in m->row. */
 static bool find_rows(zp_peft_module *m, const zp_weight_part *part, const int64_t shape[2], bool fan_in) {
   const zp_merge *x = m->adapter;
-  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = part->from, count = 1;
+  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = part->from, count = 1, begin = part->begin % (x->in * x->out);
   for (int k = 0; k < part->n; k++) count *= part->extents[k];
   for (int64_t i = 0; i < count; i++) {
-    int64_t e = part->begin + i, cols = x->trans ? x->in : x->out;
+    int64_t e = begin + i, cols = x->trans ? x->in : x->out;
     int64_t in = x->trans ? e % cols : e / cols, out = x->trans ? e / cols : e % cols;
     int64_t their_in = fan_in ? place / shape[1] : place % shape[1], row = fan_in ? place % shape[1] : place / shape[1];
     if (their_in != in || (m->row[row] >= 0 && m->row[row] != out)) return false;
@@ -66,9 +66,11 @@ static const char *read_module(zp_arena *arena, const zp_merges *adapters, const
     adapter = x;
   }
   if (!adapter) return NULL;
-  if (adapter->experts) return "it is of experts, whose weights PEFT has as parameters without a module";
   if (t->rank != 2 || len <= n || strcmp(t->name + len - n, tail) != 0) return "it is no weight of a linear layer";
   *m = (zp_peft_module){.name = zp_strndup(arena, t->name, len - n), .adapter = adapter};
+  m->expert = t->parts.data[0].begin / (adapter->in * adapter->out);
+  for (int i = 1; i < t->parts.len; i++)
+    if (t->parts.data[i].begin / (adapter->in * adapter->out) != m->expert) return "it is of several experts here";
   return find_all_rows(arena, m, t) ? NULL : "it is only a part of its inputs";
 }
 
@@ -78,7 +80,7 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
   for (int i = 0; i < map->tensors.len; i++) {
     zp_peft_module m = {.adapter = NULL};
     const char *why = read_module(arena, adapters, &map->tensors.data[i], &m);
-    if (why) return refuse(diags, spec, map->tensors.data[i].name, why);
+    if (why) return zp_peft_refuse(diags, spec, map->tensors.data[i].name, why);
     if (m.adapter) zp_push(arena, to, m);
   }
   const zp_peft_module *first = NULL;
@@ -86,7 +88,7 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
     const zp_peft_module *m = &to->data[i];
     if (m->adapter->lookup) continue;
     if (first && m->fan_in != first->fan_in)
-      return refuse(diags, spec, m->name, "some weights are stored [in, out] and others [out, in]");
+      return zp_peft_refuse(diags, spec, m->name, "some weights are stored [in, out] and others [out, in]");
     first = m;
   }
   return true;
@@ -95,6 +97,15 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
 const char *zp_peft_tensor_name(zp_arena *arena, const zp_peft_module *m, char which) {
   if (m->adapter->lookup) return zp_format(arena, "base_model.model.%s.lora_embedding_%c", m->name, which);
   return zp_format(arena, "base_model.model.%s.lora_%c.weight", m->name, which);
+}
+
+const char *zp_peft_target_of(const char *name) {
+  const char *rest = name;
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+    size_t digits = strspn(dot + 1, "0123456789");
+    if (digits > 0 && dot[1 + digits] == '.') rest = dot + 2 + digits;
+  }
+  return rest;
 }
 
 bool zp_peft_targets(const char *target, const char *module) {
