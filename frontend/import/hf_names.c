@@ -88,19 +88,28 @@ static void push_experts(zp_arena *arena, zp_hf_parts *parts, const char *name, 
   }
 }
 
+static const char block_of_experts[] = ".block_sparse_moe";
+
+const char *zp_hf_module_now(zp_arena *arena, const zp_imported *imported, const char *module) {
+  const char *at = imported->model->experts ? strstr(module, block_of_experts) : NULL;
+  if (!at) return module;
+  return zp_format(arena, "%.*s.mlp%s", (int)(at - module), module, at + sizeof block_of_experts - 1);
+}
+
 bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *tensor, zp_hf_expert *to) {
-  static const char block[] = ".block_sparse_moe.experts.";
+  static const char experts[] = ".experts.";
   static const struct {
     const char *name, *param;
     int place, part, parts;
   } rows[] = {{"w1", "gate_up_proj", 0, 0, 2}, {"w3", "gate_up_proj", 0, 1, 2}, {"w2", "down_proj", 1, 0, 1}};
-  const char *at = imported->model->experts ? strstr(tensor, block) : NULL;
+  const char *at = imported->model->experts ? strstr(tensor, experts) : NULL;
   if (!at) return false;
   char *end;
-  int64_t expert = strtoll(at + sizeof block - 1, &end, 10);
+  int64_t expert = strtoll(at + sizeof experts - 1, &end, 10);
   for (size_t i = 0; *end == '.' && i < sizeof rows / sizeof *rows; i++) {
     if (strncmp(end + 1, rows[i].name, 2) != 0 || strcmp(end + 3, ".weight") != 0) continue;
-    *to = (zp_hf_expert){.module = zp_format(arena, "%.*s.mlp.experts", (int)(at - tensor), tensor),
+    const char *module = zp_strndup(arena, tensor, (size_t)(at - tensor) + strlen(".experts"));
+    *to = (zp_hf_expert){.module = zp_hf_module_now(arena, imported, module),
                          .param = rows[i].param,
                          .place = rows[i].place,
                          .expert = expert,

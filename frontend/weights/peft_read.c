@@ -24,6 +24,13 @@ bool zp_peft_refuse_folder(reader *r, const char *why) {
   return false;
 }
 
+bool zp_peft_names(const reader *r, const char *list, const char *name) {
+  const zp_json *targets = zp_json_get(r->config, list);
+  for (int i = 0; zp_json_is_array(targets) && i < zp_json_count(targets); i++)
+    if (zp_peft_targets(zp_json_string(zp_json_at(targets, i), ""), name)) return true;
+  return false;
+}
+
 /* What changes what an adapter computes, or which weights have one, in ways that are not built. Fields of start values
  * (init_lora_weights, loftq_config, eva_config) are done with when tensors are saved. */
 static bool refuse_unknown(reader *r) {
@@ -66,15 +73,12 @@ void zp_peft_differs(reader *r, const char *format, ...) {
 
 /* A list names modules by their ends; a text is a regular expression, of which the tensors alone tell what it meant. */
 static void compare_targets(reader *r) {
-  const zp_json *targets = zp_json_get(r->config, "target_modules");
-  if (!zp_json_is_array(targets)) return;
+  if (!zp_json_is_array(zp_json_get(r->config, "target_modules"))) return;
   for (int i = 0; i < r->modules.len; i++) {
-    bool any = false;
-    for (int k = 0; k < zp_json_count(targets) && !any; k++)
-      any = zp_peft_targets(zp_json_string(zp_json_at(targets, k), ""), r->modules.data[i].name);
-    if (!any)
-      zp_peft_differs(r, "another target: `target_modules` does not name %s, which has an adapter here",
-              r->modules.data[i].name);
+    const char *name = r->modules.data[i].name, *now = zp_hf_module_now(r->arena, r->map->imported, name);
+    if (!zp_peft_names(r, "target_modules", name) && !zp_peft_names(r, "target_modules", now) &&
+        !zp_peft_names(r, "target_parameters", zp_format(r->arena, "%s.weight", now)))
+      zp_peft_differs(r, "another target: `target_modules` does not name %s, which has an adapter here", name);
   }
 }
 
@@ -121,6 +125,10 @@ const char *zp_peft_with_prefix(const reader *r, const char *name) {
 }
 
 static const char *name_of(const reader *r, const zp_peft_module *m, char which) {
+  zp_peft_module now = *m;
+  now.name = zp_hf_module_now(r->arena, r->map->imported, m->name);
+  const char *name = zp_peft_with_prefix(r, zp_peft_tensor_name(r->arena, &now, which));
+  if (zp_weights_find(r->folder, name)) return name;
   return zp_peft_with_prefix(r, zp_peft_tensor_name(r->arena, m, which));
 }
 

@@ -25,6 +25,8 @@ typedef struct zp_peft_reader {
 __attribute__((format(printf, 2, 3))) void zp_peft_differs(zp_peft_reader *r, const char *format, ...);
 /* Reports that the folder is not read, and why (Z0692); false. */
 bool zp_peft_refuse_folder(zp_peft_reader *r, const char *why);
+/* Does a field of the configuration, "target_modules", list the end of a name? */
+bool zp_peft_names(const zp_peft_reader *r, const char *list, const char *name);
 /* The name, without the family's prefix where the folder has it so. */
 const char *zp_peft_with_prefix(const zp_peft_reader *r, const char *name);
 

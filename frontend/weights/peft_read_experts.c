@@ -57,11 +57,7 @@ static double pattern(zp_peft_reader *r, const char *field, const char *name, do
 static void compare_param(zp_peft_reader *r, zp_peft_param *p) {
   const zp_adapt *adapt = &r->spec->train.adapt;
   const char *target = zp_peft_target_of(p->name);
-  const zp_json *list = zp_json_get(r->config, "target_parameters");
-  bool named = false;
-  for (int i = 0; i < zp_json_count(list) && !named; i++)
-    named = zp_peft_targets(zp_json_string(zp_json_at(list, i), ""), p->name);
-  if (!named)
+  if (!zp_peft_names(r, "target_parameters", p->name))
     zp_peft_differs(r, "another target: `target_parameters` does not name `%s`, which has an adapter here", target);
   double own = (double)zp_json_get_int(r->config, "r", ZP_PEFT_DEFAULT);
   double alpha = zp_json_get_real(r->config, "lora_alpha", ZP_PEFT_DEFAULT);
@@ -84,7 +80,24 @@ static void compare_param(zp_peft_reader *r, zp_peft_param *p) {
                     (long long)p->rank, want);
 }
 
+/* A parameter may be all that a module has: a router's weight. */
+static bool has_adapter(zp_peft_reader *r, const char *target) {
+  for (int i = 0; i < r->params.len; i++)
+    if (zp_peft_targets(target, r->params.data[i].name)) return true;
+  for (int i = 0; i < r->modules.len; i++) {
+    const char *now = zp_hf_module_now(r->arena, r->map->imported, r->modules.data[i].name);
+    if (zp_peft_targets(target, zp_format(r->arena, "%s.weight", now))) return true;
+  }
+  return false;
+}
+
 void zp_peft_compare_params(zp_peft_reader *r) {
+  const zp_json *targets = zp_json_get(r->config, "target_parameters");
+  for (int i = 0; zp_json_is_array(targets) && i < zp_json_count(targets); i++) {
+    const char *target = zp_json_string(zp_json_at(targets, i), "");
+    if (!has_adapter(r, target))
+      zp_peft_differs(r, "another target: `target_parameters` names `%.60s`, which has no adapter here", target);
+  }
   for (int i = 0; i < r->params.len; i++) compare_param(r, &r->params.data[i]);
 }
 
