@@ -121,22 +121,19 @@ static bool write_saved(peft *p, zp_out_folder *out, const zp_mapped_tensor *ten
 }
 
 /* A part's matrices of all experts to their places in lora_A or lora_B. */
-static bool put_part(peft *p, const zp_peft_param *param, const zp_peft_part *part, int64_t first_row, bool is_b,
-                     void *to) {
-  const zp_peft_module *m = part->module;
-  const zp_merge *x = m->adapter;
+static bool put_part(peft *p, const zp_peft_param *param, int index, bool is_b, void *to) {
+  const zp_merge *x = param->part[index].adapter;
   const zp_weight_tensor *source =
       zp_weights_source(p->arena, p->job->checkpoint, is_b ? x->b : x->a, zp_weight_dtype_bytes(p->job->dtype) >= 4);
   double *from = zp_weights_read_all(p->diags, p->job->checkpoint, source);
-  int64_t rows = is_b ? m->out : param->in, height = is_b ? x->out : x->in;
+  int64_t n = is_b ? x->out : x->in, columns = param->rank * param->experts;
   for (int64_t e = 0; from && e < param->experts; e++)
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < n; i++)
       for (int64_t k = 0; k < x->rank; k++) {
-        int64_t row = is_b ? m->row[i] : i, rank = part->rank_at + k;
-        bool rank_last = is_b == x->trans;
-        double value = from[e * height * x->rank + (rank_last ? row * x->rank + k : k * height + row)];
-        int64_t place = is_b ? (first_row + i) * param->rank * param->experts + rank * param->experts + e
+        int64_t rank = param->part[index].rank_at + k;
+        int64_t place = is_b ? (index * param->out + i) * columns + rank * param->experts + e
                              : (e * param->rank + rank) * param->in + i;
+        double value = from[e * n * x->rank + (is_b ? i * x->rank + k : k * n + i)];
         zp_element_write(p->job->dtype, to, place, value);
       }
   free(from);
@@ -148,7 +145,7 @@ static bool write_param(peft *p, zp_out_folder *out, const zp_peft_param *param,
   if (!to) zp_report(p->diags, ZP_Z0695, ZP_NO_SPAN, "no memory for an adapter of %s", param->name);
   bool good = to != NULL;
   for (int i = 0; good && i < param->parts; i++)
-    if (param->part[i].module) good = put_part(p, param, &param->part[i], i * param->rows, is_b, to);
+    if (param->part[i].adapter) good = put_part(p, param, i, is_b, to);
   good = good && zp_out_put(out, to, (size_t)bytes);
   free(to);
   return good;
@@ -166,7 +163,7 @@ static zp_out_tensor *list_tensors(peft *p, int n) {
   }
   for (int i = 0; i < 2 * p->params.len; i++) {
     const zp_peft_param *x = &p->params.data[i / 2];
-    int64_t ranks = x->rank * x->experts, rows = i % 2 ? x->parts * x->rows : ranks, cols = i % 2 ? ranks : x->in;
+    int64_t ranks = x->rank * x->experts, rows = i % 2 ? x->parts * x->out : ranks, cols = i % 2 ? ranks : x->in;
     list[count++] = (zp_out_tensor){
         .rank = 2, .shape = {rows, cols}, .name = zp_peft_param_tensor(p->arena, x, "AB"[i % 2])};
   }
@@ -201,25 +198,16 @@ static bool write_tensors(peft *p, zp_out_folder *out, int n) {
   return zp_out_end(out) && good;
 }
 
-/* PEFT has none for parameters: an adapter of these is added to the parameter, whatever its input is. */
-static bool refuse_dropout(const peft *p) {
-  const zp_adapt *adapt = &p->job->spec->train.adapt;
-  if (p->params.len == 0 || adapt->dropout == 0) return true;
-  return zp_peft_refuse(p->diags, p->job->spec, p->params.data[0].name,
-                        zp_format(p->arena, "beside those of experts, which are parameters, it has none with dropout, "
-                                            "and `dropout` is %g here",
-                                  adapt->dropout));
-}
-
 int zp_weights_export_peft(zp_arena *arena, zp_diags *diags, const zp_peft_export *job) {
   assert(job->checkpoint && job->map && job->spec->model->adapters.len > 0);
   peft p = {.arena = arena, .diags = diags, .job = job};
   if (!zp_peft_modules_of(arena, diags, job->spec, job->map, &p.modules) ||
-      !zp_peft_params_of(arena, diags, job->spec, job->map, &p.modules, &p.params) || !refuse_dropout(&p) ||
       !zp_peft_saved_of(arena, diags, job->spec, job->map, &p.saved))
     return 0;
+  p.params = zp_peft_params_of(arena, job->map, &p.modules);
   int n = 2 * p.modules.len + 2 * p.params.len + p.saved.len;
   assert(n > p.saved.len);
+  assert(p.params.len == 0 || job->spec->train.adapt.dropout == 0); /* experts have none */
   zp_out_folder *out = zp_out_open(arena, diags, job->folder);
   if (!out) return 0;
   bool good = write_config(&p, out) && write_tensors(&p, out, n);

@@ -5,87 +5,69 @@
  *     [  w_up  ] + [   0     b_up ] [  a_up  ] */
 #include "weights_internal.h"
 
+#include <assert.h>
 #include <math.h>
 
-typedef struct grouper {
-  zp_arena *arena;
-  zp_diags *diags;
-  const zp_spec *spec;
-  const zp_weight_map *map;
-  zp_peft_params *to;
-} grouper;
-
-static zp_peft_param *param_of(grouper *g, const zp_hf_expert *x, const zp_peft_module *m) {
-  const char *name = zp_format(g->arena, "%s.%s", x->module, x->param);
-  for (int i = 0; i < g->to->len; i++)
-    if (strcmp(g->to->data[i].name, name) == 0) return &g->to->data[i];
-  zp_peft_param param = {.name = name, .in = m->adapter->in, .parts = x->parts, .rows = m->out, .first = *x};
-  zp_push(g->arena, g->to, param);
-  return &g->to->data[g->to->len - 1];
+static zp_peft_param *param_of(zp_arena *arena, zp_peft_params *to, const zp_hf_expert *x, const zp_merge *adapter) {
+  const char *name = zp_format(arena, "%s.%s", x->module, x->param);
+  for (int i = 0; i < to->len; i++)
+    if (strcmp(to->data[i].name, name) == 0) return &to->data[i];
+  zp_peft_param param = {.name = name, .in = adapter->in, .out = adapter->out, .parts = x->parts, .first = *x};
+  assert(param.parts <= ZP_PEFT_PARTS);
+  zp_push(arena, to, param);
+  return &to->data[to->len - 1];
 }
 
-/* NULL, or why not. */
-static const char *add_expert(grouper *g, const zp_peft_module *m) {
+/* Weights of experts are matched as they are: [experts, out, in] here as well, one for every matrix of an expert. */
+static void add_expert(zp_arena *arena, const zp_weight_map *map, zp_peft_params *to, const zp_peft_module *m) {
   zp_hf_expert x;
-  if (!g->map->imported || !zp_hf_expert_of(g->arena, g->map->imported, zp_format(g->arena, "%s.weight", m->name), &x))
-    return "it is one of several matrices here";
-  if (x.expert != m->expert) return "experts stand in another order here";
-  zp_peft_param *param = param_of(g, &x, m);
-  zp_peft_part *part = &param->part[x.part];
+  bool found = zp_hf_expert_of(arena, map->imported, zp_format(arena, "%s.weight", m->name), &x);
+  assert(found && x.expert == m->expert && m->adapter->trans && m->out == m->adapter->out);
+  (void)found;
+  zp_peft_param *param = param_of(arena, to, &x, m->adapter);
+  assert(!param->part[x.part].adapter || param->part[x.part].adapter == m->adapter);
+  param->part[x.part].adapter = m->adapter;
   if (x.expert >= param->experts) param->experts = x.expert + 1;
-  if (!part->module) part->module = m;
-  bool alike = part->module->adapter == m->adapter && part->module->out == m->out && m->adapter->in == param->in &&
-               memcmp(part->module->row, m->row, sizeof *m->row * (size_t)m->out) == 0;
-  return alike ? NULL : "experts stand otherwise than the first one here";
 }
 
-/* Parts of one weight here have one adapter, others their own. */
 static void set_ranks(zp_peft_param *p) {
   for (int i = 0; i < p->parts; i++) {
-    if (!p->part[i].module) continue;
-    const zp_merge *x = p->part[i].module->adapter;
-    bool again = i > 0 && p->part[0].module && p->part[0].module->adapter == x;
-    p->part[i].rank_at = again ? p->part[0].rank_at : p->rank;
-    if (!again) p->rank += x->rank;
+    p->part[i].rank_at = p->rank;
+    if (p->part[i].adapter) p->rank += p->part[i].adapter->rank;
   }
 }
 
 /* PEFT wraps a module once for every parameter that has an adapter, the module's first parameter innermost. */
-static void set_module(grouper *g, zp_peft_param *p) {
+static void set_module(zp_arena *arena, const zp_peft_params *all, zp_peft_param *p) {
   p->module = p->first.module;
-  for (int i = 0; i < g->to->len; i++) {
-    const zp_hf_expert *other = &g->to->data[i].first;
+  for (int i = 0; i < all->len; i++) {
+    const zp_hf_expert *other = &all->data[i].first;
     if (strcmp(other->module, p->first.module) == 0 && other->place > p->first.place)
-      p->module = zp_format(g->arena, "%s.base_layer", p->module);
+      p->module = zp_format(arena, "%s.base_layer", p->module);
   }
 }
 
-bool zp_peft_params_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
-                       zp_peft_modules *modules, zp_peft_params *to) {
-  grouper g = {arena, diags, spec, map, to};
+zp_peft_params zp_peft_params_of(zp_arena *arena, const zp_weight_map *map, zp_peft_modules *modules) {
+  zp_peft_params params = {0};
   zp_peft_modules others = {0};
   for (int i = 0; i < modules->len; i++) {
-    zp_peft_module *m = &modules->data[i];
-    if (!m->adapter->experts) {
-      zp_push(arena, &others, *m);
-      continue;
-    }
-    const char *why = add_expert(&g, m);
-    if (why) return zp_peft_refuse(diags, spec, m->name, why);
+    if (modules->data[i].adapter->experts)
+      add_expert(arena, map, &params, &modules->data[i]);
+    else
+      zp_push(arena, &others, modules->data[i]);
   }
-  for (int i = 0; i < to->len; i++) {
-    set_ranks(&to->data[i]);
-    set_module(&g, &to->data[i]);
+  for (int i = 0; i < params.len; i++) {
+    set_ranks(&params.data[i]);
+    set_module(arena, &params, &params.data[i]);
   }
-  *modules = others; /* what parts point to stays in the arena */
-  return true;
+  *modules = others;
+  return params;
 }
 
 bool zp_peft_share(zp_peft_param *p) {
-  const zp_peft_module *one = p->part[0].module, *other = p->part[1].module;
-  if (!one || !other || one->adapter == other->adapter) return false;
-  p->part[0].rank_at = p->part[1].rank_at = 0;
-  p->rank = one->adapter->rank;
+  if (!p->part[0].adapter || !p->part[1].adapter) return false;
+  p->part[1].rank_at = 0;
+  p->rank = p->part[0].adapter->rank;
   return true;
 }
 

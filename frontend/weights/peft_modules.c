@@ -5,7 +5,7 @@
  * pair is the sum: refused. */
 #include "weights_internal.h"
 
-bool zp_peft_refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why) {
+static bool refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why) {
   zp_diag *d =
       zp_report(diags, ZP_Z0682, spec->train.adapt.span, "PEFT has no adapter like that of `%s`: %s", tensor, why);
   zp_diag_help(d, "`zplan export hf` writes the model with its adapters added to its weights");
@@ -69,8 +69,6 @@ static const char *read_module(zp_arena *arena, const zp_merges *adapters, const
   if (t->rank != 2 || len <= n || strcmp(t->name + len - n, tail) != 0) return "it is no weight of a linear layer";
   *m = (zp_peft_module){.name = zp_strndup(arena, t->name, len - n), .adapter = adapter};
   m->expert = t->parts.data[0].begin / (adapter->in * adapter->out);
-  for (int i = 1; i < t->parts.len; i++)
-    if (t->parts.data[i].begin / (adapter->in * adapter->out) != m->expert) return "it is of several experts here";
   return find_all_rows(arena, m, t) ? NULL : "it is only a part of its inputs";
 }
 
@@ -80,7 +78,7 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
   for (int i = 0; i < map->tensors.len; i++) {
     zp_peft_module m = {.adapter = NULL};
     const char *why = read_module(arena, adapters, &map->tensors.data[i], &m);
-    if (why) return zp_peft_refuse(diags, spec, map->tensors.data[i].name, why);
+    if (why) return refuse(diags, spec, map->tensors.data[i].name, why);
     if (m.adapter) zp_push(arena, to, m);
   }
   const zp_peft_module *first = NULL;
@@ -88,7 +86,7 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
     const zp_peft_module *m = &to->data[i];
     if (m->adapter->lookup) continue;
     if (first && m->fan_in != first->fan_in)
-      return zp_peft_refuse(diags, spec, m->name, "some weights are stored [in, out] and others [out, in]");
+      return refuse(diags, spec, m->name, "some weights are stored [in, out] and others [out, in]");
     first = m;
   }
   return true;

@@ -283,7 +283,7 @@ bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *sp
   bool good = read_config(&r, r.folder->config_path) && refuse_unknown(&r) && has_adapters(&r) &&
               zp_peft_modules_of(arena, diags, spec, map, &r.modules);
   if (good && is_set(zp_json_get(r.config, "target_parameters")))
-    good = zp_peft_params_of(arena, diags, spec, map, &r.modules, &r.params);
+    r.params = zp_peft_params_of(arena, map, &r.modules);
   good = good && zp_peft_check_patterns(&r);
   if (good) {
     compare_config(&r);

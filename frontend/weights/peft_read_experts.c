@@ -103,32 +103,20 @@ void zp_peft_compare_params(zp_peft_reader *r) {
 
 /* ---- adapter_model.safetensors ---- */
 
-static void add_a(zp_peft_reader *r, zp_mapped_tensor *tensor, const zp_peft_param *p, const zp_peft_part *part,
-                  int64_t expert) {
-  const zp_merge *x = part->module->adapter;
-  zp_weight_part to = {.ours = x->a, .param = x->a, .n = 2, .extents = {x->rank, x->in}, .strides = {x->in, 1}};
-  if (!x->trans) to.extents[0] = x->in, to.extents[1] = x->rank, to.strides[0] = 1, to.strides[1] = x->in;
-  to.begin = expert * x->rank * x->in;
-  to.from = (expert * p->rank + part->rank_at) * x->in;
-  zp_push(r->arena, &tensor->parts, to);
-}
-
-/* Rows [first, first + n) of the part, which follow each other in ours. */
-static void add_rows(zp_peft_reader *r, zp_mapped_tensor *tensor, const zp_peft_param *p, int index, int64_t expert,
-                     int64_t first, int64_t n) {
-  const zp_peft_part *part = &p->part[index];
-  const zp_merge *x = part->module->adapter;
-  int64_t row = part->module->row[first], columns = p->rank * p->experts;
-  zp_weight_part to = {.ours = x->b, .param = x->b, .n = 2, .extents = {n, x->rank}};
-  to.strides[0] = columns, to.strides[1] = p->experts;
-  to.begin = (expert * x->out + row) * x->rank;
-  to.from = (index * p->rows + first) * columns + part->rank_at * p->experts + expert;
-  if (x->trans) zp_push(r->arena, &tensor->parts, to);
-  to.n = 1;
-  for (int64_t k = 0; !x->trans && k < x->rank; k++, to.from += p->experts) {
-    to.begin = (expert * x->rank + k) * x->out + row;
-    zp_push(r->arena, &tensor->parts, to);
-  }
+/* [experts, rank, in] and [experts, out, rank] here. */
+static void add_part(zp_peft_reader *r, const zp_peft_param *p, int index, zp_mapped_tensor *to_a,
+                     zp_mapped_tensor *to_b) {
+  const zp_merge *x = p->part[index].adapter;
+  int64_t columns = p->rank * p->experts, at = p->part[index].rank_at;
+  zp_weight_part a = {.ours = x->a, .param = x->a, .n = 2, .from = at * x->in};
+  a.extents[0] = p->experts, a.strides[0] = p->rank * x->in;
+  a.extents[1] = x->rank * x->in, a.strides[1] = 1;
+  zp_weight_part b = {.ours = x->b, .param = x->b, .n = 3, .from = index * p->out * columns + at * p->experts};
+  b.extents[0] = p->experts, b.strides[0] = 1;
+  b.extents[1] = x->out, b.strides[1] = columns;
+  b.extents[2] = x->rank, b.strides[2] = p->experts;
+  zp_push(r->arena, &to_a->parts, a);
+  zp_push(r->arena, &to_b->parts, b);
 }
 
 /* Where no adapter of ours is, b adds nothing there. */
@@ -140,9 +128,9 @@ static void check_zeros(zp_peft_reader *r, const zp_peft_param *p, const zp_mapp
   bool good = true;
   for (int64_t i = 0; values && good && i < tensor->shape[0]; i++)
     for (int64_t k = 0; good && k < tensor->shape[1]; k++) {
-      const zp_peft_part *part = &p->part[i / p->rows];
+      const zp_peft_part *part = &p->part[i / p->out];
       int64_t rank = k / p->experts - part->rank_at;
-      if (part->module && rank >= 0 && rank < part->module->adapter->rank) continue;
+      if (part->adapter && rank >= 0 && rank < part->adapter->rank) continue;
       double value = values[i * tensor->shape[1] + k];
       good = value == 0;
       if (!good)
@@ -155,20 +143,11 @@ static void check_zeros(zp_peft_reader *r, const zp_peft_param *p, const zp_mapp
 static void add_param(zp_peft_reader *r, const zp_peft_param *p) {
   int64_t ranks = p->rank * p->experts;
   zp_mapped_tensor a = {.rank = 2, .shape = {ranks, p->in}, .of_peft = true},
-                   b = {.rank = 2, .shape = {p->parts * p->rows, ranks}, .of_peft = true};
+                   b = {.rank = 2, .shape = {p->parts * p->out, ranks}, .of_peft = true};
   a.name = zp_peft_with_prefix(r, zp_peft_param_tensor(r->arena, p, 'A'));
   b.name = zp_peft_with_prefix(r, zp_peft_param_tensor(r->arena, p, 'B'));
-  for (int i = 0; i < p->parts; i++) {
-    const zp_peft_module *m = p->part[i].module;
-    bool again = i > 0 && m && p->part[0].module && p->part[0].module->adapter == m->adapter; /* one a here, too */
-    for (int64_t e = 0; m && e < p->experts; e++) {
-      if (!again) add_a(r, &a, p, &p->part[i], e);
-      for (int64_t k = 0, n; k < m->out; k += n) {
-        for (n = 1; k + n < m->out && m->row[k + n] == m->row[k] + n;) n++;
-        add_rows(r, &b, p, i, e, k, n);
-      }
-    }
-  }
+  for (int i = 0; i < p->parts; i++)
+    if (p->part[i].adapter) add_part(r, p, i, &a, &b);
   check_zeros(r, p, &b);
   zp_push(r->arena, &r->map->tensors, a);
   zp_push(r->arena, &r->map->tensors, b);

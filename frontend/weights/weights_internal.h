@@ -79,8 +79,6 @@ bool zp_peft_saved_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, con
                       zp_peft_saved *to);
 /* "transformer.ln_f" of "transformer.ln_f.bias". Arena. */
 const char *zp_peft_module_of(zp_arena *arena, const char *tensor);
-/* Reports that PEFT cannot hold an adapter (Z0682); false. */
-bool zp_peft_refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why);
 /* "transformer.h.0.attn.c_attn" -> "attn.c_attn": PEFT takes whatever ends so. */
 const char *zp_peft_target_of(const char *name);
 /* Does "attn.c_attn" of target_modules mean the module? */
@@ -92,23 +90,22 @@ bool zp_peft_targets(const char *target, const char *module);
  * the next one's; lora_B [out, rank x experts], all experts of a rank before the next one's. */
 enum { ZP_PEFT_PARTS = 2 };
 typedef struct zp_peft_part {
-  const zp_peft_module *module; /* of the first expert, whose rows are those of all; NULL: no adapter here */
-  int64_t rank_at;              /* the first of its ranks */
+  const zp_merge *adapter; /* NULL: none here */
+  int64_t rank_at;         /* the first of its ranks */
 } zp_peft_part;
 typedef struct zp_peft_param {
   const char *name;   /* "model.layers.0.mlp.experts.gate_up_proj" */
   const char *module; /* that the adapter's tensors are of: "model.layers.0.mlp.experts.base_layer" */
   int64_t experts, in, rank;
+  int64_t out; /* of a part */
   int parts;
-  int64_t rows; /* of a part */
   zp_peft_part part[ZP_PEFT_PARTS];
   zp_hf_expert first;
 } zp_peft_param;
 typedef ZP_VEC(zp_peft_param) zp_peft_params;
 /* Takes the modules of experts out of the list and puts them together. Adapters of parts stand side by side: b then is
- * diagonal in blocks. False after reporting (Z0682). */
-bool zp_peft_params_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
-                       zp_peft_modules *modules, zp_peft_params *to);
+ * diagonal in blocks. */
+zp_peft_params zp_peft_params_of(zp_arena *arena, const zp_weight_map *map, zp_peft_modules *modules);
 /* Parts with adapters of their own are given one that they share. False: there are no such parts. */
 bool zp_peft_share(zp_peft_param *param);
 /* lora_alpha with which an adapter of that rank has the scale of this training. */
