@@ -90,10 +90,10 @@ static void push_experts(zp_arena *arena, zp_hf_parts *parts, const char *name, 
 
 static const char block_of_experts[] = ".block_sparse_moe";
 
-const char *zp_hf_module_now(zp_arena *arena, const zp_imported *imported, const char *module) {
-  const char *at = imported->model->experts ? strstr(module, block_of_experts) : NULL;
-  if (!at) return module;
-  return zp_format(arena, "%.*s.mlp%s", (int)(at - module), module, at + sizeof block_of_experts - 1);
+const char *zp_hf_name_now(zp_arena *arena, const zp_imported *imported, const char *name) {
+  const char *at = imported->model->experts ? strstr(name, block_of_experts) : NULL;
+  if (!at) return name;
+  return zp_format(arena, "%.*s.mlp%s", (int)(at - name), name, at + sizeof block_of_experts - 1);
 }
 
 bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *tensor, zp_hf_expert *to) {
@@ -109,7 +109,7 @@ bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *t
   for (size_t i = 0; *end == '.' && i < sizeof rows / sizeof *rows; i++) {
     if (strncmp(end + 1, rows[i].name, 2) != 0 || strcmp(end + 3, ".weight") != 0) continue;
     const char *module = zp_strndup(arena, tensor, (size_t)(at - tensor) + strlen(".experts"));
-    *to = (zp_hf_expert){.module = zp_hf_module_now(arena, imported, module),
+    *to = (zp_hf_expert){.module = zp_hf_name_now(arena, imported, module),
                          .param = rows[i].param,
                          .place = rows[i].place,
                          .expert = expert,

@@ -59,7 +59,8 @@ static void add_params(peft *p, zp_json *o) {
 static void add_saved(peft *p, zp_json *list) {
   const char *before = "";
   for (int i = 0; i < p->saved.len; i++) {
-    const char *module = zp_peft_module_of(p->arena, p->saved.data[i]->name);
+    const char *name = zp_hf_name_now(p->arena, p->job->map->imported, p->saved.data[i]->name);
+    const char *module = zp_peft_module_of(p->arena, name);
     if (strcmp(module, before) != 0) zp_json_append_string(list, module);
     before = module;
   }
@@ -158,18 +159,19 @@ static zp_out_tensor *list_tensors(peft *p, int n) {
   for (int i = 0; i < 2 * p->modules.len; i++) {
     const zp_peft_module *m = &p->modules.data[i / 2];
     int64_t rank = m->adapter->rank, rows = i % 2 ? m->out : rank, cols = i % 2 ? rank : m->adapter->in;
-    list[count++] = (zp_out_tensor){
-        .rank = 2, .shape = {rows, cols}, .name = zp_peft_tensor_name(p->arena, m, "AB"[i % 2])};
+    list[count++] =
+        (zp_out_tensor){.rank = 2, .shape = {rows, cols}, .name = zp_peft_tensor_name(p->arena, m, "AB"[i % 2])};
   }
   for (int i = 0; i < 2 * p->params.len; i++) {
     const zp_peft_param *x = &p->params.data[i / 2];
     int64_t ranks = x->rank * x->experts, rows = i % 2 ? x->parts * x->out : ranks, cols = i % 2 ? ranks : x->in;
-    list[count++] = (zp_out_tensor){
-        .rank = 2, .shape = {rows, cols}, .name = zp_peft_param_tensor(p->arena, x, "AB"[i % 2])};
+    list[count++] =
+        (zp_out_tensor){.rank = 2, .shape = {rows, cols}, .name = zp_peft_param_tensor(p->arena, x, "AB"[i % 2])};
   }
   for (int i = 0; i < p->saved.len; i++) {
     const zp_mapped_tensor *t = p->saved.data[i];
-    list[count] = (zp_out_tensor){.rank = t->rank, .name = zp_format(p->arena, "base_model.model.%s", t->name)};
+    const char *name = zp_hf_name_now(p->arena, p->job->map->imported, t->name);
+    list[count] = (zp_out_tensor){.rank = t->rank, .name = zp_format(p->arena, "base_model.model.%s", name)};
     memcpy(list[count++].shape, t->shape, sizeof t->shape);
   }
   assert(count == n);

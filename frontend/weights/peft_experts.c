@@ -1,5 +1,6 @@
-/* Adapters of experts, whose matrices transformers has in one parameter since its version 5: gate above up. PEFT has one
- * adapter for both, here each has its own. Side by side they are one of both ranks, of which b is diagonal in blocks:
+/* Adapters of experts, whose matrices transformers has in one parameter since its version 5: gate above up. PEFT has
+ * one adapter for both, here each has its own. Side by side they are one of both ranks, of which b is diagonal in
+ * blocks:
  *
  *     [ w_gate ]   [ b_gate    0  ] [ a_gate ]
  *     [  w_up  ] + [   0     b_up ] [  a_up  ] */

@@ -75,7 +75,7 @@ void zp_peft_differs(reader *r, const char *format, ...) {
 static void compare_targets(reader *r) {
   if (!zp_json_is_array(zp_json_get(r->config, "target_modules"))) return;
   for (int i = 0; i < r->modules.len; i++) {
-    const char *name = r->modules.data[i].name, *now = zp_hf_module_now(r->arena, r->map->imported, name);
+    const char *name = r->modules.data[i].name, *now = zp_hf_name_now(r->arena, r->map->imported, name);
     if (!zp_peft_names(r, "target_modules", name) && !zp_peft_names(r, "target_modules", now) &&
         !zp_peft_names(r, "target_parameters", zp_format(r->arena, "%s.weight", now)))
       zp_peft_differs(r, "another target: `target_modules` does not name %s, which has an adapter here", name);
@@ -94,7 +94,7 @@ static void compare_config(reader *r) {
     zp_peft_differs(r, "another scale: `lora_alpha` is %g, and `alpha` %g here", alpha, adapt->alpha);
   if (by_root != adapt->by_root)
     zp_peft_differs(r, "another scale: `use_rslora` is %s, and `rslora` %s here", by_root ? "true" : "false",
-            adapt->by_root ? "true" : "false");
+                    adapt->by_root ? "true" : "false");
   compare_targets(r);
   zp_peft_compare_params(r);
   /* What is dropped is a matter of this training; PEFT takes fan_in_fan_out from the layer, whatever is written. */
@@ -124,12 +124,16 @@ const char *zp_peft_with_prefix(const reader *r, const char *name) {
   return zp_weights_find(r->folder, other) ? other : name;
 }
 
+/* As it is called now, where the folder has that; else as before. */
+static const char *found_name(const reader *r, const char *now, const char *before) {
+  const char *name = zp_peft_with_prefix(r, now);
+  return zp_weights_find(r->folder, name) ? name : zp_peft_with_prefix(r, before);
+}
+
 static const char *name_of(const reader *r, const zp_peft_module *m, char which) {
   zp_peft_module now = *m;
-  now.name = zp_hf_module_now(r->arena, r->map->imported, m->name);
-  const char *name = zp_peft_with_prefix(r, zp_peft_tensor_name(r->arena, &now, which));
-  if (zp_weights_find(r->folder, name)) return name;
-  return zp_peft_with_prefix(r, zp_peft_tensor_name(r->arena, m, which));
+  now.name = zp_hf_name_now(r->arena, r->map->imported, m->name);
+  return found_name(r, zp_peft_tensor_name(r->arena, &now, which), zp_peft_tensor_name(r->arena, m, which));
 }
 
 static zp_mapped_tensor tensor_of(const reader *r, const zp_peft_module *m, char which, int64_t rows, int64_t cols) {
@@ -208,14 +212,16 @@ static void take_saved(reader *r) {
   size_t n = strlen(prefix);
   for (int i = 0; i < r->map->tensors.len; i++) {
     zp_mapped_tensor *t = &r->map->tensors.data[i];
-    if (t->of_peft || !is_saved(r, t->name)) continue;
+    const char *now = zp_hf_name_now(r->arena, r->map->imported, t->name);
+    if (t->of_peft || (!is_saved(r, t->name) && !is_saved(r, now))) continue;
     if (is_frozen(r, t))
       zp_push(r->arena, r->notes,
               zp_format(r->arena, "`%s` was trained beside the adapters of %s, and is frozen here", t->name,
                         r->folder->path));
     zp_push(r->arena, &r->map->left, t->name);
     if (strncmp(t->name, prefix, n) == 0) zp_push(r->arena, &r->map->left, t->name + n);
-    t->name = zp_peft_with_prefix(r, zp_format(r->arena, "base_model.model.%s", t->name));
+    t->name = found_name(r, zp_format(r->arena, "base_model.model.%s", now),
+                         zp_format(r->arena, "base_model.model.%s", t->name));
     t->of_peft = true;
   }
 }
@@ -264,7 +270,8 @@ static bool has_adapters(reader *r) {
   zp_diag *d = zp_report(r->diags, ZP_Z0694, model->span, "model `%s` has no adapters, and those of %s are asked for",
                          model->name, r->folder->path);
   zp_diag_help(d, "`train { adapt = lora(rank = %lld, alpha = %g, of = [...]) }` adds them",
-               (long long)zp_json_get_int(r->config, "r", ZP_PEFT_DEFAULT), zp_json_get_real(r->config, "lora_alpha", ZP_PEFT_DEFAULT));
+               (long long)zp_json_get_int(r->config, "r", ZP_PEFT_DEFAULT),
+               zp_json_get_real(r->config, "lora_alpha", ZP_PEFT_DEFAULT));
   return false;
 }
 
@@ -282,8 +289,7 @@ bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *sp
   if (!r.folder) return false;
   bool good = read_config(&r, r.folder->config_path) && refuse_unknown(&r) && has_adapters(&r) &&
               zp_peft_modules_of(arena, diags, spec, map, &r.modules);
-  if (good && is_set(zp_json_get(r.config, "target_parameters")))
-    r.params = zp_peft_params_of(arena, map, &r.modules);
+  if (good && is_set(zp_json_get(r.config, "target_parameters"))) r.params = zp_peft_params_of(arena, map, &r.modules);
   good = good && zp_peft_check_patterns(&r);
   if (good) {
     compare_config(&r);

@@ -7,8 +7,8 @@
 
 /* ---- rank_pattern, alpha_pattern, target_parameters ---- */
 
-/* Keys of patterns are regular expressions of what names end with. ".*\.gate_up_proj" -> "gate_up_proj". NULL: more than
- * dots and that beginning. */
+/* Keys of patterns are regular expressions of what names end with. ".*\.gate_up_proj" -> "gate_up_proj". NULL: more
+ * than dots and that beginning. */
 static const char *name_of_key(zp_arena *arena, const char *key) {
   static const char any[] = ".*\\.";
   if (strncmp(key, any, sizeof any - 1) == 0) key += sizeof any - 1;
@@ -36,8 +36,8 @@ bool zp_peft_check_patterns(zp_peft_reader *r) {
     for (int k = 0; zp_json_is_object(patterns) && zp_json_key(patterns, k); k++) {
       const char *key = zp_json_key(patterns, k);
       if (!is_of_params(r, key))
-        return zp_peft_refuse_folder(r, zp_format(r->arena, "`%s` asks for %s that differ, of `%.60s`", fields[i][0],
-                                                  fields[i][1], key));
+        return zp_peft_refuse_folder(
+            r, zp_format(r->arena, "`%s` asks for %s that differ, of `%.60s`", fields[i][0], fields[i][1], key));
       if (isnan(zp_json_real(zp_json_get(patterns, key), NAN)))
         return zp_peft_refuse_folder(r, zp_format(r->arena, "`%.60s` of `%s` is no number", key, fields[i][0]));
     }
@@ -64,8 +64,8 @@ static void compare_param(zp_peft_reader *r, zp_peft_param *p) {
   double rank = pattern(r, "rank_pattern", p->name, own);
   bool shared = rank == (double)adapt->rank && rank != (double)p->rank && zp_peft_share(p);
   if (shared) {
-    const char *note = zp_format(r->arena, "parts of `%s` share an adapter's a in %s, and are trained apart here", target,
-                                 r->folder->path);
+    const char *note = zp_format(r->arena, "parts of `%s` share an adapter's a in %s, and are trained apart here",
+                                 target, r->folder->path);
     bool known = r->notes->len > 0 && strcmp(r->notes->data[r->notes->len - 1], note) == 0;
     if (!known) zp_push(r->arena, r->notes, note);
   }
@@ -85,7 +85,7 @@ static bool has_adapter(zp_peft_reader *r, const char *target) {
   for (int i = 0; i < r->params.len; i++)
     if (zp_peft_targets(target, r->params.data[i].name)) return true;
   for (int i = 0; i < r->modules.len; i++) {
-    const char *now = zp_hf_module_now(r->arena, r->map->imported, r->modules.data[i].name);
+    const char *now = zp_hf_name_now(r->arena, r->map->imported, r->modules.data[i].name);
     if (zp_peft_targets(target, zp_format(r->arena, "%s.weight", now))) return true;
   }
   return false;

@@ -60,8 +60,8 @@ typedef struct zp_peft_module {
   const char *name; /* "transformer.h.0.attn.c_attn" */
   const zp_merge *adapter;
   int64_t out;
-  int64_t *row; /* [out]: of our weight's outputs */
-  bool fan_in;  /* a linear layer that is stored [in, out] */
+  int64_t *row;   /* [out]: of our weight's outputs */
+  bool fan_in;    /* a linear layer that is stored [in, out] */
   int64_t expert; /* of the adapter's */
 } zp_peft_module;
 typedef ZP_VEC(zp_peft_module) zp_peft_modules;
@@ -86,8 +86,8 @@ bool zp_peft_targets(const char *target, const char *module);
 
 /* ---- peft_experts.c: adapters of the matrices of all experts ---- */
 /* A parameter [experts, out, in] of transformers since its version 5: of one weight here or of several, which stand one
- * above the other (gate and up). PEFT has one adapter for it: lora_A [experts x rank, in], all ranks of an expert before
- * the next one's; lora_B [out, rank x experts], all experts of a rank before the next one's. */
+ * above the other (gate and up). PEFT has one adapter for it: lora_A [experts x rank, in], all ranks of an expert
+ * before the next one's; lora_B [out, rank x experts], all experts of a rank before the next one's. */
 enum { ZP_PEFT_PARTS = 2 };
 typedef struct zp_peft_part {
   const zp_merge *adapter; /* NULL: none here */

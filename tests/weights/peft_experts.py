@@ -140,16 +140,23 @@ def merged(bench, checkpoint):
 
 
 def half(bench):
-    """Up alone: the gate's rows have nothing, and the rank is that of one."""
-    outcome, _, checkpoint = bench.train(bench.path("mixtral.dz"), "--init", bench.path("mixtral"), steps=2, settings=settings("shared", of=("*.w3",)))
+    """Up alone: the gate's rows have nothing, and the rank is that of one. Routers that are trained whole have the names of transformers 5."""
+    words = settings("shared", of=("*.w3",)) + ('train.trained=["*.gate.weight"]',)
+    outcome, _, checkpoint = bench.train(bench.path("mixtral.dz"), "--init", bench.path("mixtral"), steps=2, settings=words)
     got, config = exported(bench, "up alone", checkpoint)
-    bench.tally.check("up alone: adapter_config.json", config.get("rank_pattern") == {} and config["target_parameters"] == ["mlp.experts.gate_up_proj"], str(config) + outcome.tail())
+    bench.tally.check("up alone: adapter_config.json", config.get("rank_pattern") == {} and config["target_parameters"] == ["mlp.experts.gate_up_proj"] and
+                      config["modules_to_save"] == ["model.layers.%d.mlp.gate" % layer for layer in range(2)], str(config) + outcome.tail())
     own = harness.read_safetensors(os.path.join(harness.step_folder(checkpoint, 2), "model.safetensors"))
     for layer in range(2):
         a, b = (array.array("f", own["layers.%d.block_sparse_moe.w3.lora_%s.weight" % (layer, end)][1]) for end in "AB")
         want = [([list(a[(e * RANK + k) * 48:][:48]) for k in range(RANK)], [list(b[(e * 64 + i) * RANK:][:RANK]) for i in range(64)]) for e in range(EXPERTS)]
         zeros = got["base_model.model.model.layers.%d.mlp.experts.lora_B.weight" % layer][1][:64 * RANK * EXPERTS]
         bench.tally.check("up alone: numbers of layer %d" % layer, matrices(got, layer, "w3", 0, 64, "") == want and any(b) and not any(zeros))
+        router = array.array("f", own["layers.%d.block_sparse_moe.gate.weight" % layer][1])
+        bench.tally.check("up alone: router of layer %d" % layer, got["base_model.model.model.layers.%d.mlp.gate.weight" % layer][1] == router)
+    os.rename(bench.path("out"), bench.path("up"))
+    outcome, _, checkpoint = bench.train(bench.path("mixtral.dz"), "--init", bench.path("mixtral"), "--adapters", bench.path("up"), steps=0, settings=words)
+    same(bench, "up alone, read again", got, exported(bench, "up alone again", checkpoint)[0])
 
 
 def refusals(bench):
@@ -174,6 +181,10 @@ def refusals(bench):
     bench.refused("modules' ranks", bad(rank_pattern={"q_proj": 2}), "Z0692", "`rank_pattern` asks for ranks that differ, of `q_proj`", "merge_and_unload")
     bench.refused("expressions", bad(alpha_pattern={".*(gate|down).*": 2}), "Z0692", "`alpha_pattern` asks for alphas that differ")
     bench.refused("a list", bad(rank_pattern=[2]), "Z0691", "`rank_pattern` is no object")
+    words = settings("shared", of=("*.w3",)) + ('train.trained=["*.w1"]',)
+    _, _, checkpoint = bench.train(bench.path("mixtral.dz"), "--init", bench.path("mixtral"), steps=0, settings=words)
+    export = harness.zplan("export", "peft", checkpoint, "-o", bench.path("not"))
+    bench.refused("experts trained whole", export, "Z0682", "PEFT saves no `model.layers.0.block_sparse_moe.experts.0.w1.weight`", "of which adapters alone are written", "zplan export hf")
     bench.refused("a text", bad(target_parameters="gate_up_proj"), "Z0691", "`target_parameters` is no list")
 
 

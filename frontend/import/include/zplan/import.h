@@ -62,9 +62,9 @@ typedef struct zp_hf_expert {
 } zp_hf_expert;
 /* False: the tensor is of no expert. */
 bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *tensor, zp_hf_expert *to);
-/* A module as transformers calls it since its version 5: "model.layers.3.mlp.gate" of "....block_sparse_moe.gate". Else
- * its own name. Arena. */
-const char *zp_hf_module_now(zp_arena *arena, const zp_imported *imported, const char *module);
+/* What transformers calls a module or its tensor since its version 5, whose checkpoints have the names from before:
+ * "model.layers.3.mlp.gate" for "model.layers.3.block_sparse_moe.gate". Arena. */
+const char *zp_hf_name_now(zp_arena *arena, const zp_imported *imported, const char *name);
 /* "transformer.": in front of all tensors but the head's, where a checkpoint was saved with its head. */
 const char *zp_hf_prefix(const zp_imported *imported);
 /* Is it a tensor that checkpoints may hold once more under another name, such as a head that is the embedding? */
