@@ -5,6 +5,8 @@
  * pair is the sum: refused. */
 #include "weights_internal.h"
 
+#include <assert.h>
+
 static bool refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why) {
   zp_diag *d =
       zp_report(diags, ZP_Z0682, spec->train.adapt.span, "PEFT has no adapter like that of `%s`: %s", tensor, why);
@@ -15,10 +17,10 @@ static bool refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, con
 /* Are elements (i, o) of our weight elements (i, row) of theirs, all of one row together? Fills in m->row. */
 static bool find_rows(zp_peft_module *m, const zp_weight_part *part, const int64_t shape[2], bool fan_in) {
   const zp_merge *x = m->adapter;
-  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = part->from, count = 1, begin = part->begin % (x->in * x->out);
+  int64_t index[ZP_WEIGHT_DIMS] = {0}, place = part->from, count = 1;
   for (int k = 0; k < part->n; k++) count *= part->extents[k];
   for (int64_t i = 0; i < count; i++) {
-    int64_t e = begin + i, cols = x->trans ? x->in : x->out;
+    int64_t e = part->begin + i, cols = x->trans ? x->in : x->out;
     int64_t in = x->trans ? e % cols : e / cols, out = x->trans ? e / cols : e % cols;
     int64_t their_in = fan_in ? place / shape[1] : place % shape[1], row = fan_in ? place % shape[1] : place / shape[1];
     if (their_in != in || (m->row[row] >= 0 && m->row[row] != out)) return false;
@@ -54,9 +56,21 @@ static bool find_all_rows(zp_arena *arena, zp_peft_module *m, const zp_mapped_te
   return good;
 }
 
+/* Matrices of experts are matched as they are, [out, in] here and there: millions of elements, of which none is looked
+ * at. Modules of equal height share their rows. */
+static void take_rows(zp_arena *arena, const zp_peft_modules *before, zp_peft_module *m) {
+  assert(m->adapter->trans);
+  m->out = m->adapter->out;
+  for (int i = before->len - 1; i >= 0 && !m->row; i--)
+    if (before->data[i].adapter->experts && before->data[i].out == m->out) m->row = before->data[i].row;
+  if (m->row) return;
+  m->row = ZP_NEW_ARRAY(arena, int64_t, m->out);
+  for (int64_t i = 0; i < m->out; i++) m->row[i] = i;
+}
+
 /* NULL, or why not. The tensor has no adapter: *m stays as it was. */
 static const char *read_module(zp_arena *arena, const zp_merges *adapters, const zp_mapped_tensor *t,
-                               zp_peft_module *m) {
+                               const zp_peft_modules *before, zp_peft_module *m) {
   static const char tail[] = ".weight";
   size_t len = strlen(t->name), n = sizeof tail - 1;
   const zp_merge *adapter = NULL;
@@ -68,7 +82,11 @@ static const char *read_module(zp_arena *arena, const zp_merges *adapters, const
   if (!adapter) return NULL;
   if (t->rank != 2 || len <= n || strcmp(t->name + len - n, tail) != 0) return "it is no weight of a linear layer";
   *m = (zp_peft_module){.name = zp_strndup(arena, t->name, len - n), .adapter = adapter};
-  m->expert = t->parts.data[0].begin / (adapter->in * adapter->out);
+  if (adapter->experts) {
+    m->expert = t->parts.data[0].begin / (adapter->in * adapter->out);
+    take_rows(arena, before, m);
+    return NULL;
+  }
   return find_all_rows(arena, m, t) ? NULL : "it is only a part of its inputs";
 }
 
@@ -77,7 +95,7 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
   const zp_merges *adapters = zp_merges_of(arena, spec->model);
   for (int i = 0; i < map->tensors.len; i++) {
     zp_peft_module m = {.adapter = NULL};
-    const char *why = read_module(arena, adapters, &map->tensors.data[i], &m);
+    const char *why = read_module(arena, adapters, &map->tensors.data[i], to, &m);
     if (why) return refuse(diags, spec, map->tensors.data[i].name, why);
     if (m.adapter) zp_push(arena, to, m);
   }
