@@ -158,6 +158,7 @@ weights|python3 tests/weights/weights.py
 weights of encoders|python3 tests/weights/encoders.py
 adapters|python3 tests/weights/adapters.py
 adapters of PEFT|python3 tests/weights/peft_adapters.py
+adapters of experts|python3 tests/weights/peft_experts.py
 parts of weights|python3 tests/weights/partial.py
 interop|python3 tests/interop/interop.py
 pairs of sentences|python3 tests/interop/pairs.py

@@ -5,6 +5,7 @@
 #include "hf.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 /* What stands in front of all tensors but the head's in a checkpoint of a model with a head, and of none without. */
 static const char *const prefixes[] = {
@@ -85,6 +86,38 @@ static void push_experts(zp_arena *arena, zp_hf_parts *parts, const char *name, 
     part.begin = e * one.shape[0] * one.shape[1];
     zp_push(arena, parts, part);
   }
+}
+
+static const char block_of_experts[] = ".block_sparse_moe";
+
+const char *zp_hf_name_now(zp_arena *arena, const zp_imported *imported, const char *name) {
+  const char *at = imported->model->experts ? strstr(name, block_of_experts) : NULL;
+  if (!at) return name;
+  return zp_format(arena, "%.*s.mlp%s", (int)(at - name), name, at + sizeof block_of_experts - 1);
+}
+
+bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *tensor, zp_hf_expert *to) {
+  static const char experts[] = ".experts.";
+  static const struct {
+    const char *name, *param;
+    int place, part, parts;
+  } rows[] = {{"w1", "gate_up_proj", 0, 0, 2}, {"w3", "gate_up_proj", 0, 1, 2}, {"w2", "down_proj", 1, 0, 1}};
+  const char *at = imported->model->experts ? strstr(tensor, experts) : NULL;
+  if (!at) return false;
+  char *end;
+  int64_t expert = strtoll(at + sizeof experts - 1, &end, 10);
+  for (size_t i = 0; *end == '.' && i < sizeof rows / sizeof *rows; i++) {
+    if (strncmp(end + 1, rows[i].name, 2) != 0 || strcmp(end + 3, ".weight") != 0) continue;
+    const char *module = zp_strndup(arena, tensor, (size_t)(at - tensor) + strlen(".experts"));
+    *to = (zp_hf_expert){.module = zp_hf_name_now(arena, imported, module),
+                         .param = rows[i].param,
+                         .place = rows[i].place,
+                         .expert = expert,
+                         .part = rows[i].part,
+                         .parts = rows[i].parts};
+    return true;
+  }
+  return false;
 }
 
 /* "layer.3.dense.bias" by the row {"layer.{}.dense", "encoder.layer.{}.output.dense"}:

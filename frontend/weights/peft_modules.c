@@ -5,6 +5,8 @@
  * pair is the sum: refused. */
 #include "weights_internal.h"
 
+#include <assert.h>
+
 static bool refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why) {
   zp_diag *d =
       zp_report(diags, ZP_Z0682, spec->train.adapt.span, "PEFT has no adapter like that of `%s`: %s", tensor, why);
@@ -54,9 +56,21 @@ static bool find_all_rows(zp_arena *arena, zp_peft_module *m, const zp_mapped_te
   return good;
 }
 
+/* Matrices of experts are matched as they are, [out, in] here and there: millions of elements, of which none is looked
+ * at. Modules of equal height share their rows. */
+static void take_rows(zp_arena *arena, const zp_peft_modules *before, zp_peft_module *m) {
+  assert(m->adapter->trans);
+  m->out = m->adapter->out;
+  for (int i = before->len - 1; i >= 0 && !m->row; i--)
+    if (before->data[i].adapter->experts && before->data[i].out == m->out) m->row = before->data[i].row;
+  if (m->row) return;
+  m->row = ZP_NEW_ARRAY(arena, int64_t, m->out);
+  for (int64_t i = 0; i < m->out; i++) m->row[i] = i;
+}
+
 /* NULL, or why not. The tensor has no adapter: *m stays as it was. */
 static const char *read_module(zp_arena *arena, const zp_merges *adapters, const zp_mapped_tensor *t,
-                               zp_peft_module *m) {
+                               const zp_peft_modules *before, zp_peft_module *m) {
   static const char tail[] = ".weight";
   size_t len = strlen(t->name), n = sizeof tail - 1;
   const zp_merge *adapter = NULL;
@@ -66,9 +80,13 @@ static const char *read_module(zp_arena *arena, const zp_merges *adapters, const
     adapter = x;
   }
   if (!adapter) return NULL;
-  if (adapter->experts) return "it is of experts, whose weights PEFT has as parameters without a module";
   if (t->rank != 2 || len <= n || strcmp(t->name + len - n, tail) != 0) return "it is no weight of a linear layer";
   *m = (zp_peft_module){.name = zp_strndup(arena, t->name, len - n), .adapter = adapter};
+  if (adapter->experts) {
+    m->expert = t->parts.data[0].begin / (adapter->in * adapter->out);
+    take_rows(arena, before, m);
+    return NULL;
+  }
   return find_all_rows(arena, m, t) ? NULL : "it is only a part of its inputs";
 }
 
@@ -77,7 +95,7 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
   const zp_merges *adapters = zp_merges_of(arena, spec->model);
   for (int i = 0; i < map->tensors.len; i++) {
     zp_peft_module m = {.adapter = NULL};
-    const char *why = read_module(arena, adapters, &map->tensors.data[i], &m);
+    const char *why = read_module(arena, adapters, &map->tensors.data[i], to, &m);
     if (why) return refuse(diags, spec, map->tensors.data[i].name, why);
     if (m.adapter) zp_push(arena, to, m);
   }
@@ -95,6 +113,15 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
 const char *zp_peft_tensor_name(zp_arena *arena, const zp_peft_module *m, char which) {
   if (m->adapter->lookup) return zp_format(arena, "base_model.model.%s.lora_embedding_%c", m->name, which);
   return zp_format(arena, "base_model.model.%s.lora_%c.weight", m->name, which);
+}
+
+const char *zp_peft_target_of(const char *name) {
+  const char *rest = name;
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+    size_t digits = strspn(dot + 1, "0123456789");
+    if (digits > 0 && dot[1 + digits] == '.') rest = dot + 2 + digits;
+  }
+  return rest;
 }
 
 bool zp_peft_targets(const char *target, const char *module) {

@@ -1,24 +1,11 @@
 /* A folder of PEFT beside the base model's: adapter_config.json is compared with `adapt` of the train block, and the
  * tensors of adapter_model.safetensors get their places in the model's adapters. */
-#include "weights_internal.h"
+#include "peft_read.h"
 
 #include <math.h>
 #include <zplan/buf.h>
-#include <zplan/json.h>
 
-enum { DEFAULT = 8 }; /* PEFT's, of rank and alpha */
-
-typedef struct reader {
-  zp_arena *arena;
-  zp_diags *diags;
-  const zp_spec *spec;
-  zp_weight_map *map;
-  const zp_weight_folder *folder;
-  const char *config_path;
-  const zp_json *config;
-  zp_peft_modules modules;
-  zp_strings *notes;
-} reader;
+typedef zp_peft_reader reader;
 
 /* ---- adapter_config.json ---- */
 
@@ -30,6 +17,20 @@ static bool is_set(const zp_json *value) {
   return true;
 }
 
+bool zp_peft_refuse_folder(reader *r, const char *why) {
+  zp_diag *d = zp_report(r->diags, ZP_Z0692, ZP_NO_SPAN, "the adapters of %s are not read: %s", r->config_path, why);
+  zp_diag_help(d, "PEFT adds them to the model's weights, which are read: "
+                  "model.merge_and_unload().save_pretrained(\"NEW\")");
+  return false;
+}
+
+bool zp_peft_names(const reader *r, const char *list, const char *name) {
+  const zp_json *targets = zp_json_get(r->config, list);
+  for (int i = 0; zp_json_is_array(targets) && i < zp_json_count(targets); i++)
+    if (zp_peft_targets(zp_json_string(zp_json_at(targets, i), ""), name)) return true;
+  return false;
+}
+
 /* What changes what an adapter computes, or which weights have one, in ways that are not built. Fields of start values
  * (init_lora_weights, loftq_config, eva_config) are done with when tensors are saved. */
 static bool refuse_unknown(reader *r) {
@@ -38,11 +39,8 @@ static bool refuse_unknown(reader *r) {
   } others[] = {
       {"use_dora", "DoRA's magnitudes"},
       {"lora_bias", "biases of adapters"},
-      {"rank_pattern", "ranks that differ"},
-      {"alpha_pattern", "alphas that differ"},
       {"layer_replication", "layers that stand several times"},
       {"trainable_token_indices", "tokens that are trained beside adapters"},
-      {"target_parameters", "adapters of parameters without a module, as experts are"},
       {"use_qalora", "QALoRA"},
       {"use_bdlora", "adapters in diagonal blocks"},
       {"arrow_config", "Arrow's routing"},
@@ -60,48 +58,45 @@ static bool refuse_unknown(reader *r) {
   for (size_t i = 0; !why && i < sizeof others / sizeof *others; i++)
     if (is_set(zp_json_get(r->config, others[i].field)))
       why = zp_format(r->arena, "`%s` asks for %s", others[i].field, others[i].what);
-  if (!why) return true;
-  zp_diag *d = zp_report(r->diags, ZP_Z0692, ZP_NO_SPAN, "the adapters of %s are not read: %s", r->config_path, why);
-  zp_diag_help(d, "PEFT adds them to the model's weights, which are read: "
-                  "model.merge_and_unload().save_pretrained(\"NEW\")");
-  return false;
+  return !why || zp_peft_refuse_folder(r, why);
 }
 
-__attribute__((format(printf, 2, 3))) static void differs(reader *r, const char *format, ...) {
+void zp_peft_differs(reader *r, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  zp_push(r->arena, &r->map->differences, zp_vformat(r->arena, format, args));
+  const char *text = zp_vformat(r->arena, format, args);
   va_end(args);
+  for (int i = 0; i < r->map->differences.len; i++)
+    if (strcmp(r->map->differences.data[i], text) == 0) return;
+  zp_push(r->arena, &r->map->differences, text);
 }
 
 /* A list names modules by their ends; a text is a regular expression, of which the tensors alone tell what it meant. */
 static void compare_targets(reader *r) {
-  const zp_json *targets = zp_json_get(r->config, "target_modules");
-  if (!zp_json_is_array(targets)) return;
+  if (!zp_json_is_array(zp_json_get(r->config, "target_modules"))) return;
   for (int i = 0; i < r->modules.len; i++) {
-    bool any = false;
-    for (int k = 0; k < zp_json_count(targets) && !any; k++)
-      any = zp_peft_targets(zp_json_string(zp_json_at(targets, k), ""), r->modules.data[i].name);
-    if (!any)
-      differs(r, "another target: `target_modules` does not name %s, which has an adapter here",
-              r->modules.data[i].name);
+    const char *name = r->modules.data[i].name, *now = zp_hf_name_now(r->arena, r->map->imported, name);
+    if (!zp_peft_names(r, "target_modules", name) && !zp_peft_names(r, "target_modules", now) &&
+        !zp_peft_names(r, "target_parameters", zp_format(r->arena, "%s.weight", now)))
+      zp_peft_differs(r, "another target: `target_modules` does not name %s, which has an adapter here", name);
   }
 }
 
 static void compare_config(reader *r) {
   const zp_adapt *adapt = &r->spec->train.adapt;
-  int64_t rank = zp_json_get_int(r->config, "r", DEFAULT);
-  double alpha = zp_json_get_real(r->config, "lora_alpha", DEFAULT),
+  int64_t rank = zp_json_get_int(r->config, "r", ZP_PEFT_DEFAULT);
+  double alpha = zp_json_get_real(r->config, "lora_alpha", ZP_PEFT_DEFAULT),
          rate = zp_json_get_real(r->config, "lora_dropout", 0);
   bool by_root = zp_json_get_bool(r->config, "use_rslora", false);
   if (rank != adapt->rank)
-    differs(r, "another rank: `r` is %lld, and `rank` %lld here", (long long)rank, (long long)adapt->rank);
+    zp_peft_differs(r, "another rank: `r` is %lld, and `rank` %lld here", (long long)rank, (long long)adapt->rank);
   if (fabs(alpha - adapt->alpha) > 1e-11 * adapt->alpha) /* as many digits as JSON files have */
-    differs(r, "another scale: `lora_alpha` is %g, and `alpha` %g here", alpha, adapt->alpha);
+    zp_peft_differs(r, "another scale: `lora_alpha` is %g, and `alpha` %g here", alpha, adapt->alpha);
   if (by_root != adapt->by_root)
-    differs(r, "another scale: `use_rslora` is %s, and `rslora` %s here", by_root ? "true" : "false",
-            adapt->by_root ? "true" : "false");
+    zp_peft_differs(r, "another scale: `use_rslora` is %s, and `rslora` %s here", by_root ? "true" : "false",
+                    adapt->by_root ? "true" : "false");
   compare_targets(r);
+  zp_peft_compare_params(r);
   /* What is dropped is a matter of this training; PEFT takes fan_in_fan_out from the layer, whatever is written. */
   if (rate != adapt->dropout)
     zp_push(r->arena, r->notes,
@@ -120,7 +115,7 @@ static void compare_config(reader *r) {
 /* ---- adapter_model.safetensors ---- */
 
 /* Modules of a model that was saved without its head have no prefix. */
-static const char *with_prefix(const reader *r, const char *name) {
+const char *zp_peft_with_prefix(const reader *r, const char *name) {
   static const char front[] = "base_model.model.";
   const char *prefix = zp_hf_prefix(r->map->imported), *rest = name + sizeof front - 1;
   size_t n = strlen(prefix);
@@ -129,23 +124,33 @@ static const char *with_prefix(const reader *r, const char *name) {
   return zp_weights_find(r->folder, other) ? other : name;
 }
 
+/* As it is called now, where the folder has that; else as before. */
+static const char *found_name(const reader *r, const char *now, const char *before) {
+  const char *name = zp_peft_with_prefix(r, now);
+  return zp_weights_find(r->folder, name) ? name : zp_peft_with_prefix(r, before);
+}
+
 static const char *name_of(const reader *r, const zp_peft_module *m, char which) {
-  return with_prefix(r, zp_peft_tensor_name(r->arena, m, which));
+  zp_peft_module now = *m;
+  now.name = zp_hf_name_now(r->arena, r->map->imported, m->name);
+  return found_name(r, zp_peft_tensor_name(r->arena, &now, which), zp_peft_tensor_name(r->arena, m, which));
 }
 
 static zp_mapped_tensor tensor_of(const reader *r, const zp_peft_module *m, char which, int64_t rows, int64_t cols) {
   return (zp_mapped_tensor){.name = name_of(r, m, which), .rank = 2, .shape = {rows, cols}, .of_peft = true};
 }
 
-/* [rank, in] there. Modules that are rows of one weight here share its a. */
+/* [rank, in] there, of an expert where it is one of many. Modules that are rows of one weight here share its a. */
 static void add_a(reader *r, int index) {
   const zp_peft_module *m = &r->modules.data[index];
   const zp_merge *x = m->adapter;
   zp_mapped_tensor tensor = tensor_of(r, m, 'A', x->rank, x->in);
   for (int i = 0; i < index && !tensor.same_as; i++)
-    if (r->modules.data[i].adapter == x) tensor.same_as = name_of(r, &r->modules.data[i], 'A');
+    if (r->modules.data[i].adapter == x && r->modules.data[i].expert == m->expert)
+      tensor.same_as = name_of(r, &r->modules.data[i], 'A');
   zp_weight_part part = {.ours = x->a, .param = x->a, .n = 2, .extents = {x->rank, x->in}, .strides = {x->in, 1}};
   if (!x->trans) part.extents[0] = x->in, part.extents[1] = x->rank, part.strides[0] = 1, part.strides[1] = x->in;
+  part.begin = m->expert * x->rank * x->in;
   if (!tensor.same_as) zp_push(r->arena, &tensor.parts, part);
   zp_push(r->arena, &r->map->tensors, tensor);
 }
@@ -155,13 +160,13 @@ static void add_rows(reader *r, zp_mapped_tensor *tensor, const zp_peft_module *
   const zp_merge *x = m->adapter;
   zp_weight_part part = {.ours = x->b, .param = x->b, .from = first * x->rank};
   if (x->trans) {
-    part.begin = m->row[first] * x->rank;
+    part.begin = (m->expert * x->out + m->row[first]) * x->rank;
     part.n = 1, part.extents[0] = n * x->rank, part.strides[0] = 1;
     zp_push(r->arena, &tensor->parts, part);
     return;
   }
   for (int64_t k = 0; k < x->rank; k++, part.from++) {
-    part.begin = k * x->out + m->row[first];
+    part.begin = (m->expert * x->rank + k) * x->out + m->row[first];
     part.n = 1, part.extents[0] = n, part.strides[0] = x->rank;
     zp_push(r->arena, &tensor->parts, part);
   }
@@ -207,14 +212,16 @@ static void take_saved(reader *r) {
   size_t n = strlen(prefix);
   for (int i = 0; i < r->map->tensors.len; i++) {
     zp_mapped_tensor *t = &r->map->tensors.data[i];
-    if (t->of_peft || !is_saved(r, t->name)) continue;
+    const char *now = zp_hf_name_now(r->arena, r->map->imported, t->name);
+    if (t->of_peft || (!is_saved(r, t->name) && !is_saved(r, now))) continue;
     if (is_frozen(r, t))
       zp_push(r->arena, r->notes,
               zp_format(r->arena, "`%s` was trained beside the adapters of %s, and is frozen here", t->name,
                         r->folder->path));
     zp_push(r->arena, &r->map->left, t->name);
     if (strncmp(t->name, prefix, n) == 0) zp_push(r->arena, &r->map->left, t->name + n);
-    t->name = with_prefix(r, zp_format(r->arena, "base_model.model.%s", t->name));
+    t->name = found_name(r, zp_format(r->arena, "base_model.model.%s", now),
+                         zp_format(r->arena, "base_model.model.%s", t->name));
     t->of_peft = true;
   }
 }
@@ -232,6 +239,14 @@ static const char *find_wrong_type(reader *r) {
   }
   const zp_json *rank = zp_json_get(r->config, "r"), *saved = zp_json_get(r->config, "modules_to_save");
   if (saved && !zp_json_is_null(saved) && !zp_json_is_array(saved)) return "`modules_to_save` is no list";
+  const zp_json *params = zp_json_get(r->config, "target_parameters");
+  if (params && !zp_json_is_null(params) && !zp_json_is_array(params)) return "`target_parameters` is no list";
+  static const char *const patterns[] = {"rank_pattern", "alpha_pattern"};
+  for (int i = 0; i < 2; i++) {
+    const zp_json *pattern = zp_json_get(r->config, patterns[i]);
+    if (pattern && !zp_json_is_null(pattern) && !zp_json_is_object(pattern))
+      return zp_format(r->arena, "`%s` is no object", patterns[i]);
+  }
   return rank && !zp_json_is_int(rank) ? "`r` is no whole number" : NULL;
 }
 
@@ -255,7 +270,8 @@ static bool has_adapters(reader *r) {
   zp_diag *d = zp_report(r->diags, ZP_Z0694, model->span, "model `%s` has no adapters, and those of %s are asked for",
                          model->name, r->folder->path);
   zp_diag_help(d, "`train { adapt = lora(rank = %lld, alpha = %g, of = [...]) }` adds them",
-               (long long)zp_json_get_int(r->config, "r", DEFAULT), zp_json_get_real(r->config, "lora_alpha", DEFAULT));
+               (long long)zp_json_get_int(r->config, "r", ZP_PEFT_DEFAULT),
+               zp_json_get_real(r->config, "lora_alpha", ZP_PEFT_DEFAULT));
   return false;
 }
 
@@ -273,6 +289,8 @@ bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *sp
   if (!r.folder) return false;
   bool good = read_config(&r, r.folder->config_path) && refuse_unknown(&r) && has_adapters(&r) &&
               zp_peft_modules_of(arena, diags, spec, map, &r.modules);
+  if (good && is_set(zp_json_get(r.config, "target_parameters"))) r.params = zp_peft_params_of(arena, map, &r.modules);
+  good = good && zp_peft_check_patterns(&r);
   if (good) {
     compare_config(&r);
     map->peft = r.folder;
@@ -281,6 +299,7 @@ bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *sp
       add_a(&r, i);
       add_b(&r, &r.modules.data[i]);
     }
+    zp_peft_add_params(&r);
   }
   if (r.config) zp_json_free((zp_json *)r.config);
   return good;

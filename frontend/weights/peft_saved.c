@@ -47,6 +47,9 @@ bool zp_peft_saved_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, con
   for (int i = 0; i < map->tensors.len; i++) {
     const char *why = NULL;
     if (trained_parts(spec->model, &map->tensors.data[i], &why) == 0) continue;
+    zp_hf_expert of;
+    if (zp_hf_expert_of(arena, map->imported, map->tensors.data[i].name, &of))
+      why = "since transformers 5 it is a part of a parameter, of which adapters alone are written";
     if (why) return refuse(diags, spec, map->tensors.data[i].name, why);
     zp_push(arena, to, &map->tensors.data[i]);
     zp_push(arena, &modules, zp_peft_module_of(arena, map->tensors.data[i].name));

@@ -60,11 +60,13 @@ typedef struct zp_peft_module {
   const char *name; /* "transformer.h.0.attn.c_attn" */
   const zp_merge *adapter;
   int64_t out;
-  int64_t *row; /* [out]: of our weight's outputs */
-  bool fan_in;  /* a linear layer that is stored [in, out] */
+  int64_t *row;   /* [out]: of our weight's outputs */
+  bool fan_in;    /* a linear layer that is stored [in, out] */
+  int64_t expert; /* of the adapter's */
 } zp_peft_module;
 typedef ZP_VEC(zp_peft_module) zp_peft_modules;
-/* In the order of the map. False after reporting what PEFT has no adapter for (Z0682). */
+/* In the order of the map; of experts one an expert, as transformers had them before its version 5. False after
+ * reporting what PEFT has no adapter for (Z0682). */
 bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
                         zp_peft_modules *to);
 /* "base_model.model.NAME.lora_A.weight", of an embedding "base_model.model.NAME.lora_embedding_A"; which: 'A' [rank,
@@ -77,8 +79,39 @@ bool zp_peft_saved_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, con
                       zp_peft_saved *to);
 /* "transformer.ln_f" of "transformer.ln_f.bias". Arena. */
 const char *zp_peft_module_of(zp_arena *arena, const char *tensor);
+/* "transformer.h.0.attn.c_attn" -> "attn.c_attn": PEFT takes whatever ends so. */
+const char *zp_peft_target_of(const char *name);
 /* Does "attn.c_attn" of target_modules mean the module? */
 bool zp_peft_targets(const char *target, const char *module);
+
+/* ---- peft_experts.c: adapters of the matrices of all experts ---- */
+/* A parameter [experts, out, in] of transformers since its version 5: of one weight here or of several, which stand one
+ * above the other (gate and up). PEFT has one adapter for it: lora_A [experts x rank, in], all ranks of an expert
+ * before the next one's; lora_B [out, rank x experts], all experts of a rank before the next one's. */
+enum { ZP_PEFT_PARTS = 2 };
+typedef struct zp_peft_part {
+  const zp_merge *adapter; /* NULL: none here */
+  int64_t rank_at;         /* the first of its ranks */
+} zp_peft_part;
+typedef struct zp_peft_param {
+  const char *name;   /* "model.layers.0.mlp.experts.gate_up_proj" */
+  const char *module; /* that the adapter's tensors are of: "model.layers.0.mlp.experts.base_layer" */
+  int64_t experts, in, rank;
+  int64_t out; /* of a part */
+  int parts;
+  zp_peft_part part[ZP_PEFT_PARTS];
+  zp_hf_expert first;
+} zp_peft_param;
+typedef ZP_VEC(zp_peft_param) zp_peft_params;
+/* Takes the modules of experts out of the list and puts them together. Adapters of parts stand side by side: b then is
+ * diagonal in blocks. */
+zp_peft_params zp_peft_params_of(zp_arena *arena, const zp_weight_map *map, zp_peft_modules *modules);
+/* Parts with adapters of their own are given one that they share. False: there are no such parts. */
+bool zp_peft_share(zp_peft_param *param);
+/* lora_alpha with which an adapter of that rank has the scale of this training. */
+double zp_peft_alpha(const zp_adapt *adapt, int64_t rank);
+/* "base_model.model.MODULE.lora_A.weight". Arena. */
+const char *zp_peft_param_tensor(zp_arena *arena, const zp_peft_param *param, char which);
 
 /* Reads the header of a folder of PEFT. NULL after reporting (Z0691, Z0692). */
 zp_weight_folder *zp_weights_open_peft(zp_arena *arena, zp_diags *diags, const char *path);

@@ -19,6 +19,13 @@ FOLDERS = {  # base, fields; an embedding of LLaMA's name is saved whole beside 
     "llama": {"r": 3, "lora_alpha": 5, "lora_dropout": 0.25, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "down_proj", "embed_tokens"],
               "modules_to_save": ["model.norm"]},
 }
+EXPERTS = {  # beside a Mixtral. Modules of experts are what PEFT had before transformers 5; r of a parameter twice the other: gate and up have an a each
+    "shared": {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
+    "apart": {"r": 3, "lora_alpha": 5, "use_rslora": True, "target_modules": ["q_proj"], "target_parameters": ["gate_up_proj", "experts.down_proj"],
+              "rank_pattern": {".*\\.gate_up_proj": 6}, "alpha_pattern": {".*\\.gate_up_proj": 5 * 2 ** 0.5}},
+    "modules": {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "w1", "w2", "w3"]},
+    "down": {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj"], "target_parameters": ["experts.down_proj", "gate.weight"]},
+}
 SAVED_WHOLE = ("embed_tokens", "lm_head")
 EMBEDDINGS = ("wte", "embed_tokens")
 
@@ -34,6 +41,31 @@ def adapted(base, fields):
     return found
 
 
+def drawn(base, name, shape, scale):
+    values = families.values(base + "adapted", name, shape)
+    return name, shape, type(values)("f", (scale * x for x in values))
+
+
+def parameters(base, fields, scale):
+    """Of the parameters that hold all experts: lora_A [experts * r, inputs], lora_B [outputs, r * experts], and of a router; the outer one of two has the inner one's module inside."""
+    found, targets, config = [], [target.rsplit(".", 1)[-1] for target in fields.get("target_parameters") or ()], families.FAMILIES[base][0]
+    experts, d, ff = (config.get(key) for key in ("num_local_experts", "hidden_size", "intermediate_size"))
+    for layer in range(config.get("num_hidden_layers", 0)):
+        mlp = "base_model.model.model.layers.%d.mlp." % layer
+        for target, count, inputs, outputs in (("gate_up_proj", experts, d, 2 * (ff or 0)), ("down_proj", experts, ff, d), ("weight", 1, d, experts)):
+            if target not in targets:
+                continue
+            inner = ".base_layer" if target == "gate_up_proj" and "down_proj" in targets else ""
+            ranks = count * next((rank for key, rank in fields.get("rank_pattern", {}).items() if key.endswith(target)), fields["r"])
+            module = mlp + ("gate" if target == "weight" else "experts" + inner)
+            found.append(drawn(base, module + ".lora_A.weight", [ranks, inputs], scale))
+            name, shape, values = drawn(base, module + ".lora_B.weight", [outputs, ranks], scale)
+            if ranks > count * fields["r"]:  # the gate's rows have the first half of the ranks, and up's the second one
+                values = type(values)("f", (x if (i // ranks >= outputs // 2) == (i % ranks >= ranks // 2) else 0 for i, x in enumerate(values)))
+            found.append((name, shape, values))
+    return found
+
+
 def tensors(base, fields, scale=0.3):
     """[(name, shape, values)]"""
     found, rank = [], fields["r"]
@@ -41,15 +73,14 @@ def tensors(base, fields, scale=0.3):
         name = "base_model.model." + module
         ends = ("lora_embedding_A", "lora_embedding_B") if module.endswith(EMBEDDINGS) else ("lora_A.weight", "lora_B.weight")
         for end, shape in zip(ends, ([rank, inputs], [outputs, rank])):
-            values = families.values(base + "adapted", "%s.%s" % (name, end), shape)
-            found.append(("%s.%s" % (name, end), shape, type(values)("f", (scale * x for x in values))))
+            found.append(drawn(base, "%s.%s" % (name, end), shape, scale))
         if module.endswith(SAVED_WHOLE):
             shape = [inputs, outputs]
             found.append((name + ".base_layer.weight", shape, families.values(base, module + ".weight", shape)))
     for name, shape in families.FAMILIES[base][1]:
         if name.rsplit(".", 1)[0].endswith(tuple(fields.get("modules_to_save") or ())):
             found.append(("base_model.model." + name, shape, families.values(base + "adapted", name, shape)))
-    return found
+    return found + parameters(base, fields, scale)
 
 
 def write(folder, base, fields=None, change=lambda tensors: tensors, **more):

@@ -17,6 +17,7 @@ import safetensors.torch
 import torch
 import transformers
 from transformers.models.llama import modeling_llama
+from transformers.models.mixtral import modeling_mixtral
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "torch"))
 import masks  # noqa: E402
@@ -53,8 +54,15 @@ def angles(self, x, position_ids):
     return torch.cat((angle, angle), -1).cos(), torch.cat((angle, angle), -1).sin()
 
 
+def router(self, hidden_states):
+    """Likewise the router's probabilities."""
+    logits = torch.nn.functional.linear(hidden_states.reshape(-1, self.hidden_dim), self.weight)
+    weights, chosen = torch.topk(torch.softmax(logits, -1), self.top_k, dim=-1)
+    return logits, weights / weights.sum(-1, keepdim=True), chosen
+
+
 def loaded(case, clock, request):
-    model = transformers.AutoModelForCausalLM.from_pretrained(case["base"], dtype=torch.float64)
+    model = transformers.AutoModelForCausalLM.from_pretrained(case["base"], dtype=torch.float64, experts_implementation="eager")
     model = peft.PeftModel.from_pretrained(model, case["adapters"], is_trainable=True, autocast_adapter_dtype=False)
     for name, module in list(model.named_modules()):
         if isinstance(module, torch.nn.ModuleDict) and name.endswith("lora_dropout"):
@@ -111,6 +119,8 @@ def saves_the_same(case, folder):
 def main():
     torch.set_num_threads(1)
     modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward = norm, angles
+    modeling_mixtral.MixtralRMSNorm.forward, modeling_mixtral.MixtralRotaryEmbedding.forward = norm, angles
+    modeling_mixtral.MixtralTopKRouter.forward = router
     with open(sys.argv[1], encoding="utf-8") as file:
         request = json.load(file)
     with open(request["text"], "rb") as file:

@@ -51,6 +51,20 @@ typedef ZP_VEC(zp_hf_part) zp_hf_parts;
 
 /* The tensors that hold a parameter, in the order of its elements. */
 zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const zp_hf_param *param);
+/* A matrix of one expert, "model.layers.3.block_sparse_moe.experts.5.w3.weight". Since its version 5 transformers has
+ * those of all experts in one parameter of a module, and gate and up in one with the gate's rows first. */
+typedef struct zp_hf_expert {
+  const char *module; /* "model.layers.3.mlp.experts"; arena */
+  const char *param;  /* "gate_up_proj" */
+  int place;          /* among the module's parameters */
+  int64_t expert;
+  int part, parts; /* of so many equal blocks of rows */
+} zp_hf_expert;
+/* False: the tensor is of no expert. */
+bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *tensor, zp_hf_expert *to);
+/* What transformers calls a module or its tensor since its version 5, whose checkpoints have the names from before:
+ * "model.layers.3.mlp.gate" for "model.layers.3.block_sparse_moe.gate". Arena. */
+const char *zp_hf_name_now(zp_arena *arena, const zp_imported *imported, const char *name);
 /* "transformer.": in front of all tensors but the head's, where a checkpoint was saved with its head. */
 const char *zp_hf_prefix(const zp_imported *imported);
 /* Is it a tensor that checkpoints may hold once more under another name, such as a head that is the embedding? */
