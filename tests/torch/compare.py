@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """zplan against PyTorch: the losses of 20 AdamW steps (f32; with experts f64) from the same weights on the same tokens agree to 1e-5,
-of Gemma 2, Qwen 3, T5 (also by Adafactor), DeepSeek's latent attention, a Vision Transformer, BERT with three losses, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
+of Gemma 2 and 3, Qwen 3, T5 (also by Adafactor), DeepSeek's latent attention, a Vision Transformer, BERT with three losses, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
 in bf16 and fp16, against mixed precision by hand (mixed.py), to 2e-4 and 2.5e-5.
 
     compare.py [--update]
@@ -29,10 +29,10 @@ LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "ten
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
 WIDELY = ("gemma2", "qwen3", "vit", "vit_pixels", "audio", "squad", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor")  # in f64, also on data ranks, and once in f32
-EXACT = WIDELY + ("sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
+EXACT = WIDELY + ("gemma3", "sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
 EXACT_BOUND = 1e-12
 EXPERTS = ("moe", "deepseek", "deepseek_groups")
-ON_ONE_RANK = ("t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
+ON_ONE_RANK = ("gemma3", "t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
 IN_F32 = tuple(name for name in WIDELY if name not in ("t5_v1_1", "vit"))  # vit_pixels has the layers of vit
 
 

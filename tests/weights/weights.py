@@ -76,6 +76,27 @@ model fused(V = 256, S = 32, d = 48, layers = 2, heads = 6, ff = 80) {
 }
 """
 
+LIBRARY = """use std.nn
+use std.models
+use std.hw
+model %s(V = 256, S = 32, d = 48) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param embed: [V, d]
+  param %s
+  x = embedding(tokens, embed)%s
+  repeat i in 0..%d { x = %s }
+  output loss = cross_entropy(matmul(%s, transpose(%s)), labels)
+}
+"""
+GROUPED = "heads = 6, kv_heads = 2, head = 8, ff = %d, window = S, "
+BY_THE_LIBRARY = {  # layers of std.models: the other parameter, what is added, how many, the layer, the last norm, the head
+    "gpt2": ("places: [S, d]", " + places", 3, "gpt2_layer(x, heads = 4, ff = 4 * d)", "layer_norm(x)", "embed"),
+    "gpt_neox": ("head: [V, d]", "", 2, "neox_layer(x, heads = 4, ff = 96, rotary = 12)", "layer_norm(x)", "head"),
+    "llama": ("head: [V, d]", "", 3, "llama_layer(x, %seps = 1e-6)" % GROUPED % 80, "rms_norm(x, eps = 1e-6)", "head"),
+    "mixtral": ("head: [V, d]", "", 2, "mixtral_layer(x, %sexperts = 4, top_k = 2, capacity = 2.0)" % GROUPED % 64, "rms_norm(x)", "head"),
+}
+
 
 class Bench:
     def __init__(self, tally, folder):
@@ -203,6 +224,14 @@ def written_otherwise(bench):
     bench.tally.check("f32 weights in bf16", outcome.status == 0 and abs(loss - want) < 2 ** -8 * want, "%s %s" % (loss, outcome.tail()))
     fused(bench)
     goes_on(bench)
+
+
+def by_the_library(bench):
+    """Layers of std.models are those of the families, whatever else their models are called."""
+    for name, (parameter, added, count, layer, norm, head) in BY_THE_LIBRARY.items():
+        model = bench.model("std_" + name, LIBRARY % ("std_" + name, parameter, added, count, layer, norm, head))
+        outcome, loss, _ = bench.train(model, "--init", bench.path(name))
+        bench.check_loss("%s of std.models" % name, outcome, loss, bench.references[name]["loss"])
 
 
 def goes_on(bench):
@@ -560,6 +589,7 @@ def main():
         for name in list(families.FAMILIES):
             round_trip(bench, name, imported(bench, name))
         written_otherwise(bench)
+        by_the_library(bench)
         looks(bench)
         tokenized(bench)
         trained(bench, python)
