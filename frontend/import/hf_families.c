@@ -26,9 +26,7 @@ void hf_read_activation(hf_reader *r, const char *key, const char *usual) {
 
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual) {
   double rate = hf_real(r, key, usual, 0, 1);
-  if (rate > 0)
-    hf_note(r, "`%s` %g was left out, as GPU trainers have none: `attention(..., dropout = %g)` has it on CPUs", key,
-            rate, rate);
+  if (rate > 0) hf_note(r, "`%s` %g was left out: `attention(..., dropout = %g)` has it", key, rate, rate);
 }
 
 static void read_dropouts(hf_reader *r, const char *embedding, const char *residual, double usual) {
