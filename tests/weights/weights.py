@@ -342,6 +342,8 @@ def tokenized(bench):
             tokenizer = json.load(file)
         words = ("sample", checkpoint, "--prompt", "plain text", "--tokenizer", path, "--temperature", 3, "-o", bench.path("looked-noise"))
         outcome = harness.zplan(*words, "--json")
+        noted = "has 505 tokens, and the model 704: is it the tokenizer of another model?" in outcome.err
+        bench.tally.check("a note on the size of " + name, noted == (name == "llama_like"), outcome.tail())
         ids = json.loads(outcome.out)["tokens"][0] if outcome.status == 0 else []
         want = "plain text" + decoded(tokenizer, ids).decode(errors="replace") + "\n"
         text = harness.zplan(*words).out
