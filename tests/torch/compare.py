@@ -12,7 +12,8 @@ expected files from the live run.
 
 16 bits: both sides round at the ends of their kernels, but not in the same places everywhere, and not the same f32 sums. The bound is 2^-8 (bf16)
 or 2^-11 (fp16) of a loss, divided by 20: twice what was measured, 8.9e-5 and 1.7e-5, and less than what rounding changes at all, 3.5e-4 and
-2.9e-5 between PyTorch in 16 bits and in f32: zplan in f32, or one that rounded elsewhere, would fail. Norms 12 times as much (measured 6.0e-4 and 2.1e-4).
+2.9e-5 between PyTorch in 16 bits and in f32: zplan in f32, or one that rounded elsewhere, would fail. Norms 16 times as much (measured 6.3e-4 and
+2.5e-4 beside torch 1.13, 1.5e-3 and 3.3e-4 beside 2.15, whose products sum otherwise).
 """
 import json
 import os
@@ -149,7 +150,7 @@ def check_mixed(tally, name, python, folder, update):
         if not tally.check("%s in %s" % (name, precision), outcome.status == 0, outcome.tail()):
             continue
         for source, reference in references.items():
-            compare(tally, "%s in %s, %s" % (name, precision, source), harness.read_log(log)[0], reference, bound, 12 * bound)
+            compare(tally, "%s in %s, %s" % (name, precision, source), harness.read_log(log)[0], reference, bound, 16 * bound)
 
 
 def check_model(tally, name, python, folder, update):
