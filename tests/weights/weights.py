@@ -83,7 +83,7 @@ model %s(V = 256, S = 32, d = 48) {
   input tokens: i32[B, S]
   input labels: i32[B, S]
   param embed: [V, d]
-  param %s
+  %s
   x = embedding(tokens, embed)%s
   repeat i in 0..%d { x = %s }
   output loss = cross_entropy(matmul(%s, transpose(%s)), labels)
@@ -91,10 +91,11 @@ model %s(V = 256, S = 32, d = 48) {
 """
 GROUPED = "heads = 6, kv_heads = 2, head = 8, ff = %d, window = S, "
 BY_THE_LIBRARY = {  # layers of std.models: the other parameter, what is added, how many, the layer, the last norm, the head
-    "gpt2": ("places: [S, d]", " + places", 3, "gpt2_layer(x, heads = 4, ff = 4 * d)", "layer_norm(x)", "embed"),
-    "gpt_neox": ("head: [V, d]", "", 2, "neox_layer(x, heads = 4, ff = 96, rotary = 12)", "layer_norm(x)", "head"),
-    "llama": ("head: [V, d]", "", 3, "llama_layer(x, %seps = 1e-6)" % GROUPED % 80, "rms_norm(x, eps = 1e-6)", "head"),
-    "mixtral": ("head: [V, d]", "", 2, "mixtral_layer(x, %sexperts = 4, top_k = 2, capacity = 2.0)" % GROUPED % 64, "rms_norm(x)", "head"),
+    "gpt2": ("param places: [S, d]", " + places", 3, "gpt2_layer(x, heads = 4, ff = 4 * d)", "layer_norm(x)", "embed"),
+    "gpt_neox": ("param head: [V, d]", "", 2, "neox_layer(x, heads = 4, ff = 96, rotary = 12)", "layer_norm(x)", "head"),
+    "llama": ("param head: [V, d]", "", 3, "llama_layer(x, %seps = 1e-6)" % GROUPED % 80, "rms_norm(x, eps = 1e-6)", "head"),
+    "qwen3": ("", "", 2, "qwen3_layer(x, heads = 6, kv_heads = 2, head = 8, ff = 80, theta = 10000.0)", "rms_norm(x, eps = 1e-6)", "embed"),
+    "mixtral": ("param head: [V, d]", "", 2, "mixtral_layer(x, %sexperts = 4, top_k = 2, capacity = 2.0)" % GROUPED % 64, "rms_norm(x)", "head"),
 }
 
 
