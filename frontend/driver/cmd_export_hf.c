@@ -140,14 +140,9 @@ static bool take_tokenizer(export_hf *e) {
   if (!json) return false;
   zp_tokenizer *tokenizer = zp_tokenizer_read(run->arena, run->diags, given, json, len);
   if (!tokenizer) return false;
-  int64_t tokens = zp_tokenizer_vocabulary(tokenizer);
+  bool fits = zp_tokenizer_fits(run, given, tokenizer, e->spec->model);
   zp_tokenizer_free(tokenizer);
-  if (tokens > e->spec->model->vocabulary) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has %lld tokens, and the model %lld", given,
-                           (long long)tokens, (long long)e->spec->model->vocabulary);
-    zp_diag_help(d, "it is the tokenizer of another model");
-    return false;
-  }
+  if (!fits) return false;
   if (strcmp(name, "tokenizer.json") != 0 && strcmp(name, "vocab.txt") != 0) {
     zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN,
               "%s would be copied under its own name: transformers reads tokenizer.json, or vocab.txt", given);

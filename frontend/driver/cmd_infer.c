@@ -142,12 +142,7 @@ static bool read_tokenizer(inference *i) {
   i->tokenizer = zp_tokenizer_read(run->arena, run->diags, path, json, len);
   if (!i->tokenizer) return false;
   i->decoder = zp_decoder_read(run->arena, json, len);
-  int64_t tokens = zp_tokenizer_vocabulary(i->tokenizer), most = i->spec->model->vocabulary;
-  if (tokens > most) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has %lld tokens, and the model %lld", path,
-                           (long long)tokens, (long long)most);
-    zp_diag_help(d, "it is the tokenizer of another model");
-  }
+  (void)zp_tokenizer_fits(run, path, i->tokenizer, i->spec->model);
   if (run->options.eod && zp_tokenizer_added(i->tokenizer, run->options.eod) < 0)
     zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no added token `%s`, which --eod asks for", path,
               run->options.eod);

@@ -10,6 +10,7 @@
 #include <zplan/proof.h>
 #include <zplan/report.h>
 #include <zplan/sema.h>
+#include <zplan/tokenizer.h>
 #include <zplan/trainer.h>
 
 /* Exit statuses; README.md has the table for users. Those of a trainer are the same numbers (rt.h). 6 is kept for runs
@@ -109,6 +110,8 @@ int zp_write_plan(zp_run_state *run, zp_json *json);
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
 int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
+bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
 /* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
 /* cmd_calibrate.c. Starts a measuring program (argv, ends with NULL) and gathers the rows that it prints; false when it

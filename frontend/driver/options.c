@@ -177,7 +177,7 @@ static const option_row rows[] = {
      "every token by a pass over the whole sample, without kept keys and values"},
     {"--ema", O_EMA, NULL, "sample eval export",
      "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf"},
-    {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx) or a text"},
+    {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx), a text or a folder of arrays"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };

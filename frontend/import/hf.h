@@ -19,6 +19,7 @@ typedef struct hf_model {
   int64_t vocabulary, positions, hidden, layers, heads, kv_heads, head_size, ff;
   double eps, theta, std;
   bool qkv_bias, proj_bias, mlp_bias, tied, parallel;
+  bool qk_norm;           /* queries and keys are normalised head by head */
   const char *activation; /* an expression over `x`: "gelu(x, approximate = \"tanh\")"; NULL: SwiGLU */
   double embedding_dropout, dropout;
   int64_t experts, top_k; /* 0: none */

@@ -91,9 +91,17 @@ static void write_llama(zp_buf *out, const hf_model *m) {
                 "  q_proj = linear(x, heads * head_size%s)\n  k_proj = linear(x, kv_heads * head_size%s)\n"
                 "  v_proj = linear(x, kv_heads * head_size%s)\n",
                 qkv, qkv, qkv);
-  zp_buf_puts(out, "  q      = rope(q_proj, heads = heads, theta = theta)\n  k      = rope(k_proj, heads = kv_heads, "
-                   "theta = theta)\n"
-                   "  y      = attention(q, k, v_proj, heads = heads, kv_heads = kv_heads)\n");
+  if (m->qk_norm)
+    zp_buf_printf(out,
+                  "  q_norm = head_norm(q_proj, heads = heads, eps = %s)\n"
+                  "  k_norm = head_norm(k_proj, heads = kv_heads, eps = %s)\n",
+                  eps_of(out, m), eps_of(out, m));
+  const char *part = m->qk_norm ? "norm" : "proj";
+  zp_buf_printf(out,
+                "  q      = rope(q_%s, heads = heads, theta = theta)\n"
+                "  k      = rope(k_%s, heads = kv_heads, theta = theta)\n"
+                "  y      = attention(q, k, v_proj, heads = heads, kv_heads = kv_heads)\n",
+                part, part);
   zp_buf_printf(out, "  o_proj = linear(y, d%s)\n  return o_proj\n}\n\n", proj);
   if (m->experts)
     write_experts(out, m);

@@ -26,9 +26,7 @@ void hf_read_activation(hf_reader *r, const char *key, const char *usual) {
 
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual) {
   double rate = hf_real(r, key, usual, 0, 1);
-  if (rate > 0)
-    hf_note(r, "`%s` %g was left out, as GPU trainers have none: `attention(..., dropout = %g)` has it on CPUs", key,
-            rate, rate);
+  if (rate > 0) hf_note(r, "`%s` %g was left out: `attention(..., dropout = %g)` has it", key, rate, rate);
 }
 
 static void read_dropouts(hf_reader *r, const char *embedding, const char *residual, double usual) {
@@ -185,9 +183,7 @@ static void read_mistral(hf_reader *r) {
   read_window(r, true);
 }
 
-static void read_qwen2(hf_reader *r) {
-  read_llama_like(r, 1e-6, 10000, 32);
-  r->model->qkv_bias = true;
+static void read_qwen_window(hf_reader *r) {
   hf_size(r, "max_window_layers", 0, MOST_LAYERS);
   read_window(r, hf_flag(r, "use_sliding_window", false));
   const zp_json *types = hf_value(r, "layer_types");
@@ -197,6 +193,21 @@ static void read_qwen2(hf_reader *r) {
                 zp_json_string(zp_json_at(types, i), ""));
       break;
     }
+}
+
+static void read_qwen2(hf_reader *r) {
+  read_llama_like(r, 1e-6, 10000, 32);
+  r->model->qkv_bias = true;
+  read_qwen_window(r);
+}
+
+static void read_qwen3(hf_reader *r) {
+  read_llama_like(r, 1e-6, 10000, 32);
+  hf_model *m = r->model;
+  m->head_size = hf_size(r, "head_dim", 128, MOST_WIDTH);
+  m->qkv_bias = m->proj_bias = hf_flag(r, "attention_bias", false);
+  m->qk_norm = true;
+  read_qwen_window(r);
 }
 
 static void read_mixtral(hf_reader *r) {
@@ -218,9 +229,9 @@ static void read_mixtral(hf_reader *r) {
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"bert", hf_read_bert}, {"gpt2", read_gpt2},       {"gpt_neox", read_neox},
-                {"llama", read_llama},  {"mistral", read_mistral}, {"mixtral", read_mixtral},
-                {"qwen2", read_qwen2},  {"t5", hf_read_t5},        {"vit", hf_read_vit}};
+} families[] = {{"bert", hf_read_bert},    {"gpt2", read_gpt2},       {"gpt_neox", read_neox}, {"llama", read_llama},
+                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2},   {"qwen3", read_qwen3},
+                {"t5", hf_read_t5},        {"vit", hf_read_vit}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 bool hf_read_model(hf_reader *r) {

@@ -33,7 +33,7 @@ static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
   if (modes && zp_measure_point(s, &choice, modes, &point))
     zp_push(s->arena, &all->least, point.variant);
   else if (modes)
-    all->why_none = choice.fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
+    all->why_none = zp_limit_allows(&s->in->constraints->cut, 0) ? ZP_REJECT_SPLIT : ZP_REJECT_CUT;
 }
 
 /* With the loss at once and in chunks, layers whole and in parts. In the space of chunks that nobody named, those with

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """zplan against PyTorch: the losses of 20 AdamW steps (f32; with experts f64) from the same weights on the same tokens agree to 1e-5,
-of Gemma 2, Qwen 3, T5 (also by Adafactor), DeepSeek's latent attention, a Vision Transformer, BERT with three losses, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
+of Gemma 2 and 3, Qwen 3, T5 (also by Adafactor), DeepSeek's latent attention, a Vision Transformer, BERT with three losses, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
 in bf16 and fp16, against mixed precision by hand (mixed.py), to 2e-4 and 2.5e-5.
 
     compare.py [--update]
@@ -12,7 +12,8 @@ expected files from the live run.
 
 16 bits: both sides round at the ends of their kernels, but not in the same places everywhere, and not the same f32 sums. The bound is 2^-8 (bf16)
 or 2^-11 (fp16) of a loss, divided by 20: twice what was measured, 8.9e-5 and 1.7e-5, and less than what rounding changes at all, 3.5e-4 and
-2.9e-5 between PyTorch in 16 bits and in f32: zplan in f32, or one that rounded elsewhere, would fail. Norms 12 times as much (measured 6.0e-4 and 2.1e-4).
+2.9e-5 between PyTorch in 16 bits and in f32: zplan in f32, or one that rounded elsewhere, would fail. Norms 16 times as much (measured 6.3e-4 and
+2.5e-4 beside torch 1.13, 1.5e-3 and 3.3e-4 beside 2.15, whose products sum otherwise).
 """
 import json
 import os
@@ -29,10 +30,10 @@ LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "ten
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
 WIDELY = ("gemma2", "qwen3", "vit", "vit_pixels", "audio", "squad", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor")  # in f64, also on data ranks, and once in f32
-EXACT = WIDELY + ("sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
+EXACT = WIDELY + ("gemma3", "sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
 EXACT_BOUND = 1e-12
 EXPERTS = ("moe", "deepseek", "deepseek_groups")
-ON_ONE_RANK = ("t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
+ON_ONE_RANK = ("gemma3", "t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
 IN_F32 = tuple(name for name in WIDELY if name not in ("t5_v1_1", "vit"))  # vit_pixels has the layers of vit
 
 
@@ -149,7 +150,7 @@ def check_mixed(tally, name, python, folder, update):
         if not tally.check("%s in %s" % (name, precision), outcome.status == 0, outcome.tail()):
             continue
         for source, reference in references.items():
-            compare(tally, "%s in %s, %s" % (name, precision, source), harness.read_log(log)[0], reference, bound, 12 * bound)
+            compare(tally, "%s in %s, %s" % (name, precision, source), harness.read_log(log)[0], reference, bound, 16 * bound)
 
 
 def check_model(tally, name, python, folder, update):

@@ -202,7 +202,7 @@ def lora(w, tokens, alpha, **sizes):
     return llama(adapted, tokens, **sizes)
 
 
-# ---- Gemma 2 and Qwen 3 ----
+# ---- Gemma 2 and 3, Qwen 3 ----
 
 def grouped_scores(q, k, heads, kv_heads):
     """Scores [B, H, S, S] of queries [B, S, H * hd] and keys [B, S, G * hd], causality not yet; times 1 / sqrt(hd)."""
@@ -235,13 +235,13 @@ def projected(w, at, x, heads, kv_heads, head):
             for name, n in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
 
 
-def gemma2_layer(w, at, x, heads, kv_heads, head, window, softcap):
+def gemma_layer(w, at, x, scores_of, heads, kv_heads, head, window):
+    """scores_of: of queries and keys."""
     def norm(name, y):
         return unit(y) * (1 + w[at + name + "_layernorm.weight"])
 
     q, k, v = projected(w, at + "self_attn.", norm("input", x), heads, kv_heads, head)
-    scores = softcap * torch.tanh(grouped_scores(turned(q, 10000.0), turned(k, 10000.0), heads, kv_heads) / softcap)
-    y = F.linear(attend(windowed_softmax(scores, window), v, heads, kv_heads), w[at + "self_attn.o_proj.weight"])
+    y = F.linear(attend(windowed_softmax(scores_of(q, k), window), v, heads, kv_heads), w[at + "self_attn.o_proj.weight"])
     x = x + norm("post_attention", y)
     y = norm("pre_feedforward", x)
     y = F.gelu(F.linear(y, w[at + "mlp.gate_proj.weight"]), approximate="tanh") * F.linear(y, w[at + "mlp.up_proj.weight"])
@@ -250,11 +250,30 @@ def gemma2_layer(w, at, x, heads, kv_heads, head, window, softcap):
 
 def gemma2(w, tokens, pairs, window, softcap, final_softcap, **sizes):
     """Logits. Layers with the window and without take turns."""
+    def scores_of(q, k):
+        return softcap * torch.tanh(grouped_scores(turned(q, 10000.0), turned(k, 10000.0), sizes["heads"], sizes["kv_heads"]) / softcap)
+
     x = F.embedding(tokens, w["embed_tokens"]) * math.sqrt(w["embed_tokens"].shape[1])
     for pair in range(pairs):
-        x = gemma2_layer(w, "layers.%d.sliding." % pair, x, window=window, softcap=softcap, **sizes)
-        x = gemma2_layer(w, "layers.%d.full." % pair, x, window=tokens.shape[1], softcap=softcap, **sizes)
+        x = gemma_layer(w, "layers.%d.sliding." % pair, x, scores_of, window=window, **sizes)
+        x = gemma_layer(w, "layers.%d.full." % pair, x, scores_of, window=tokens.shape[1], **sizes)
     return final_softcap * torch.tanh(F.linear(unit(x) * (1 + w["norm.weight"]), w["embed_tokens"]) / final_softcap)
+
+
+def gemma3(w, tokens, pairs, window, query_scalar, **sizes):
+    """Logits. Layers with the window, and those without, have frequencies of their own."""
+    def layer(at, x, window, theta):
+        def scores_of(q, k):
+            q, k = (turned(unit(y) * (1 + w[at + "self_attn.%s_norm.weight" % name]), theta) for name, y in (("q", q), ("k", k)))
+            return grouped_scores(q, k, sizes["heads"], sizes["kv_heads"]) * math.sqrt(sizes["head"] / query_scalar)
+
+        return gemma_layer(w, at, x, scores_of, window=window, **sizes)
+
+    x = F.embedding(tokens, w["embed_tokens"]) * math.sqrt(w["embed_tokens"].shape[1])
+    for pair in range(pairs):
+        x = layer("layers.%d.sliding." % pair, x, window, 10000.0)
+        x = layer("layers.%d.full." % pair, x, tokens.shape[1], 1000000.0)
+    return F.linear(unit(x) * (1 + w["norm.weight"]), w["embed_tokens"])
 
 
 def qwen3_layer(w, at, x, heads, kv_heads, head):

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, lines, bert, sparse_bert, dropped_bert, gemma2, qwen3, vit, vit_pixels, audio, squad, axes, mixer, mla, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, lines, bert, sparse_bert, dropped_bert, gemma2, gemma3, qwen3, vit, vit_pixels, audio, squad, axes, mixer, mla, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -213,7 +213,7 @@ def train(name, weights):
     deepseek = functools.partial(model.deepseek, loads=loads)
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": deepseek, "deepseek_groups": deepseek,
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert, "dropped_bert": model.dropped_bert,
-               "gemma2": model.gemma2, "qwen3": model.qwen3, "vit": model.vit, "vit_pixels": convolutions.vit_pixels, "audio": convolutions.audio, "squad": model.squad, "axes": axes.axes, "mixer": axes.mixer, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
+               "gemma2": model.gemma2, "gemma3": model.gemma3, "qwen3": model.qwen3, "vit": model.vit, "vit_pixels": convolutions.vit_pixels, "audio": convolutions.audio, "squad": model.squad, "axes": axes.axes, "mixer": axes.mixer, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}

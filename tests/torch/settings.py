@@ -1,4 +1,4 @@
-"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, qwen3.dz, vit.dz, vit_pixels.dz, audio.dz, squad.dz, axes.dz, mixer.dz, mla.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, gemma3.dz, qwen3.dz, vit.dz, vit_pixels.dz, audio.dz, squad.dz, axes.dz, mixer.dz, mla.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,6 +18,7 @@ ARCHITECTURES = {
     "sparse_bert": {"layers": 3, "heads": 4, "pattern": {"block": 16, "local": 2, "number": 1, "patterns": 2}},
     "dropped_bert": {"layers": 3, "heads": 4, "dropout": {"rate": 0.2, "seed": 20}},
     "gemma2": {"pairs": 2, "heads": 4, "kv_heads": 2, "head": 16, "window": 7, "softcap": 0.5, "final_softcap": 2.0},
+    "gemma3": {"pairs": 2, "heads": 4, "kv_heads": 2, "head": 16, "window": 7, "query_scalar": 20.0},
     "qwen3": {"layers": 3, "heads": 4, "kv_heads": 2, "head": 16, "smoothing": 0.1, "z_loss": 0.01},
     "vit": {"layers": 3, "heads": 4},
     "vit_pixels": {"patch": 3, "heads": 4},
@@ -32,7 +33,7 @@ ARCHITECTURES = {
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
 DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "deepseek_groups": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64", "dropped_bert": "float64",
-          "gemma2": "float64", "qwen3": "float64", "vit": "float64", "vit_pixels": "float64", "audio": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64", "mla": "float64", "axes": "float64", "mixer": "float64"}
+          "gemma2": "float64", "gemma3": "float64", "qwen3": "float64", "vit": "float64", "vit_pixels": "float64", "audio": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64", "mla": "float64", "axes": "float64", "mixer": "float64"}
 # Where the model is not that of the file of its name, as it stands there.
 FILES = {"deepseek": ("moe", ("model.deepseek=true",)),
          "deepseek_groups": ("moe", ("model.deepseek=true", "model.experts=12", "model.top_k=3", "model.groups=4", "model.top_groups=2")),

@@ -173,6 +173,7 @@ def results_apart(folder):
         check("over its input: " + " ".join(args[:2]), args, 2, "would take the place of")
         expect("nothing is changed", read == [open(path).read() for path in (model, plan, config)], args)
     check("a plan again", [model, "--gpus", "2", "-o", plan], 0)
+    check("called as the other program", ["import", "hf", config, "-o", "hf"], 0, cwd=folder)
 
 
 def file_limit(folder):

@@ -34,13 +34,14 @@ def neox(d=48, layers=2, ff=96):
     return tensors + [("gpt_neox.final_layer_norm.weight", [d]), ("gpt_neox.final_layer_norm.bias", [d])]
 
 
-def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0):
+def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0, qk_norm=0):
     tensors = [("model.embed_tokens.weight", [VOCABULARY, d])] + ([] if tied else [("lm_head.weight", [VOCABULARY, d])])
     for i in range(layers):
         at = "model.layers.%d." % i
         for name, rows in (("q_proj", d), ("k_proj", kv), ("v_proj", kv)):
             tensors += with_biases(at + "self_attn." + name, rows, d)[:2 if qkv_bias else 1]
         tensors += [(at + "self_attn.o_proj.weight", [d, d]), (at + "input_layernorm.weight", [d]), (at + "post_attention_layernorm.weight", [d])]
+        tensors += [(at + "self_attn.%s_norm.weight" % name, [qk_norm]) for name in "qk" if qk_norm]
         if experts:
             tensors += [(at + "block_sparse_moe.gate.weight", [experts, d])]
             tensors += [(at + "block_sparse_moe.experts.%d.%s.weight" % (e, w), [d, ff] if w == "w2" else [ff, d])
@@ -106,6 +107,8 @@ FAMILIES = {  # config, tensors, dtype, files
     "llama": (dict(GROUPED, architectures=["LlamaForCausalLM"], model_type="llama", num_hidden_layers=3, intermediate_size=80), llama(), "F32", 3),
     "qwen2": (dict(GROUPED, architectures=["Qwen2ForCausalLM"], model_type="qwen2", num_hidden_layers=2, intermediate_size=80,
                    tie_word_embeddings=True), llama(layers=2, tied=True, qkv_bias=True), "BF16", 1),
+    "qwen3": (dict(GROUPED, architectures=["Qwen3ForCausalLM"], model_type="qwen3", num_hidden_layers=2, intermediate_size=80, head_dim=8,
+                   tie_word_embeddings=True), llama(layers=2, tied=True, qk_norm=8), "F32", 1),
     "mixtral": (dict(GROUPED, architectures=["MixtralForCausalLM"], model_type="mixtral", num_hidden_layers=2, intermediate_size=64,
                      num_local_experts=4, num_experts_per_tok=2, sliding_window=None), llama(layers=2, ff=64, experts=4), "F32", 1),
 }

@@ -76,6 +76,28 @@ model fused(V = 256, S = 32, d = 48, layers = 2, heads = 6, ff = 80) {
 }
 """
 
+LIBRARY = """use std.nn
+use std.models
+use std.hw
+model %s(V = 256, S = 32, d = 48) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param embed: [V, d]
+  %s
+  x = embedding(tokens, embed)%s
+  repeat i in 0..%d { x = %s }
+  output loss = cross_entropy(matmul(%s, transpose(%s)), labels)
+}
+"""
+GROUPED = "heads = 6, kv_heads = 2, head = 8, ff = %d, window = S, "
+BY_THE_LIBRARY = {  # layers of std.models: the other parameter, what is added, how many, the layer, the last norm, the head
+    "gpt2": ("param places: [S, d]", " + places", 3, "gpt2_layer(x, heads = 4, ff = 4 * d)", "layer_norm(x)", "embed"),
+    "gpt_neox": ("param head: [V, d]", "", 2, "neox_layer(x, heads = 4, ff = 96, rotary = 12)", "layer_norm(x)", "head"),
+    "llama": ("param head: [V, d]", "", 3, "llama_layer(x, %seps = 1e-6)" % GROUPED % 80, "rms_norm(x, eps = 1e-6)", "head"),
+    "qwen3": ("", "", 2, "qwen3_layer(x, heads = 6, kv_heads = 2, head = 8, ff = 80, theta = 10000.0)", "rms_norm(x, eps = 1e-6)", "embed"),
+    "mixtral": ("param head: [V, d]", "", 2, "mixtral_layer(x, %sexperts = 4, top_k = 2, capacity = 2.0)" % GROUPED % 64, "rms_norm(x)", "head"),
+}
+
 
 class Bench:
     def __init__(self, tally, folder):
@@ -205,6 +227,14 @@ def written_otherwise(bench):
     goes_on(bench)
 
 
+def by_the_library(bench):
+    """Layers of std.models are those of the families, whatever else their models are called."""
+    for name, (parameter, added, count, layer, norm, head) in BY_THE_LIBRARY.items():
+        model = bench.model("std_" + name, LIBRARY % ("std_" + name, parameter, added, count, layer, norm, head))
+        outcome, loss, _ = bench.train(model, "--init", bench.path(name))
+        bench.check_loss("%s of std.models" % name, outcome, loss, bench.references[name]["loss"])
+
+
 def goes_on(bench):
     """A run that began with weights: resumed from its own checkpoint, which remembers them; a trainer that is started by hand."""
     model, want = bench.model("own", OWN, '  init = weights("gpt2")'), bench.references["gpt2"]["loss"]
@@ -313,6 +343,8 @@ def tokenized(bench):
             tokenizer = json.load(file)
         words = ("sample", checkpoint, "--prompt", "plain text", "--tokenizer", path, "--temperature", 3, "-o", bench.path("looked-noise"))
         outcome = harness.zplan(*words, "--json")
+        noted = "has 505 tokens, and the model 704: is it the tokenizer of another model?" in outcome.err
+        bench.tally.check("a note on the size of " + name, noted == (name == "llama_like"), outcome.tail())
         ids = json.loads(outcome.out)["tokens"][0] if outcome.status == 0 else []
         want = "plain text" + decoded(tokenizer, ids).decode(errors="replace") + "\n"
         text = harness.zplan(*words).out
@@ -560,6 +592,7 @@ def main():
         for name in list(families.FAMILIES):
             round_trip(bench, name, imported(bench, name))
         written_otherwise(bench)
+        by_the_library(bench)
         looks(bench)
         tokenized(bench)
         trained(bench, python)
