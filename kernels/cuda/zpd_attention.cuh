@@ -118,8 +118,7 @@ ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, const zpd_bend &bend, z
       max = score[i][j] > max ? score[i][j] : max;
     }
     max = zpd_row_max(max);
-    /* In a window a row may meet keys before the first that it sees. */
-    const real base = zpd_window(a) > 0 && max == -zpd_infinity() ? 0 : max, shrink = zpd_exp(s.max[i] - base);
+    const real base = zpd_meets_past(a) && max == -zpd_infinity() ? 0 : max, shrink = zpd_exp(s.max[i] - base);
     ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) sum += score[i][j] = zpd_exp(score[i][j] - base);
     s.max[i] = max;
     s.sum[i] = s.sum[i] * shrink + sum;

@@ -1,10 +1,11 @@
-/* Device attention in windows of tokens, with soft caps, biases by distance and dropout, with and without tensor cores:
- * against the naive f64 reference; on tensor cores without races, and with as many products as the planner prices. */
+/* Device attention in windows of tokens, within documents, with soft caps, biases by distance and dropout, with and
+ * without tensor cores: against the naive f64 reference; on tensor cores without races, and with as many products as
+ * the planner prices. */
 #include <zplan/own_gpu.h>
 #include "attention_device.h"
 #include "lengths_testing.h"
 
-#define OPTIONS "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#define ZPD_DROPOUT\n"
+#define OPTIONS "#define ZPD_WINDOWS\n#define ZPD_SCORES\n#define ZPD_DROPOUT\n#define ZPD_DOCUMENTS\n"
 static const char plain_text[] = OPTIONS "#include \"zpd_attention.cuh\"\n";
 static const char mma_text[] = OPTIONS "#include \"zpd_mma_attention_grad.cuh\"\n";
 static const char volta_text[] = "#define ZPD_VOLTA\n" OPTIONS "#include \"zpd_mma_attention_grad.cuh\"\n";
@@ -21,9 +22,47 @@ static const struct {
     {1, 140, 1, 1, 1, 33, {1000, 50, 0, 0, {0}}}, {1, 130, 4, 2, 2, 16, {0, 0, 6, 2, {0}}},
 };
 
+/* Within documents, some of which begin and end in the middle of tiles. */
+static const struct {
+  int64_t B, S, H, G, valid, hd;
+  int32_t documents[MOST_DOCUMENTS];
+  attention_options options;
+  double dropout;
+} documented[] = {
+    {.B = 1, .S = 40, .H = 1, .G = 1, .valid = 1, .hd = 16, .documents = {1, 38}},
+    {.B = 2, .S = 300, .H = 2, .G = 1, .valid = 1, .hd = 40, .documents = {64, 65, 1, 62, 100}},
+    {.B = 1, .S = 200, .H = 4, .G = 2, .valid = 1, .hd = 24, .documents = {130, 3, 67}, .dropout = 0.2},
+    {.B = 1, .S = 190, .H = 2, .G = 1, .valid = 1, .hd = 33, .documents = {20, 150}, .options = {.window = 50}},
+    {.B = 1, .S = 131, .H = 2, .G = 2, .valid = 2, .hd = 64, .documents = {40, 41, 5}, .options = {.softcap = 0.7}},
+};
+
+static void run_documents(const host_object *k, zpk_dtype dtype, bool cores) {
+  for (size_t i = 0; i < sizeof documented / sizeof *documented; i++)
+    for (int causal = 0; causal < 2; causal++) {
+      problem p = make_problem(dtype, documented[i].B, documented[i].S, documented[i].H, documented[i].G,
+                               documented[i].valid, documented[i].hd, causal);
+      char what[80];
+      snprintf(what, sizeof what, "documents %zu, dtype %d, %s", i, (int)dtype, causal ? "causal" : "full");
+      use_options(&p, &documented[i].options);
+      use_documents(&p, documented[i].documents);
+      use_dropout(&p.a, documented[i].dropout);
+      if (((int)i + causal) % 2) align(&p);
+      reference(&p);
+      spoil_results(&p);
+      if (cores)
+        run_mma(k, &p, HEAD);
+      else
+        run_plain(k, &p);
+      check(&p, what);
+      check_zeros(&p, what);
+      free_problem(&p);
+    }
+}
+
 static void run_kind(const char *text, zpk_dtype dtype, bool cores) {
   if (sanitized && dtype != ZPK_F32) cr_skip_test("sanitizers see f32");
   host_object k = device_open(text, dtype, HEAD);
+  run_documents(&k, dtype, cores);
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (int causal = 0; causal < 2; causal++) {
       if (text != mma_text && causal != (int)i % 2) continue;
