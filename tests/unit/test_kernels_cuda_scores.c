@@ -36,6 +36,8 @@ static const struct {
     {.B = 1, .S = 131, .H = 2, .G = 2, .valid = 2, .hd = 64, .documents = {40, 41, 5}, .options = {.softcap = 0.7}},
 };
 
+static const char *const kernel_names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
+
 static void run_documents(const host_object *k, zpk_dtype dtype, bool cores) {
   for (size_t i = 0; i < sizeof documented / sizeof *documented; i++)
     for (int causal = 0; causal < 2; causal++) {
@@ -89,10 +91,33 @@ Test(kernels_cuda_scores, plain_f32) { run_kind(plain_text, ZPK_F32, false); }
 Test(kernels_cuda_scores, mma_bf16) { run_kind(mma_text, ZPK_BF16, true); }
 Test(kernels_cuda_scores, volta_f16) { run_kind(volta_text, ZPK_F16, true); }
 
+/* Documents of whole tiles are multiplied as samples are: no step lies between two of them. */
+static void count_documents(const host_object *k, bool causal, long before[3]) {
+  enum { S = 256, PARTS = 2 };
+  static const int32_t lengths[MOST_DOCUMENTS] = {S / PARTS, S / PARTS};
+  problem packed = make_problem(ZPK_BF16, 1, S, 2, 1, 1, HEAD, causal),
+          apart = make_problem(ZPK_BF16, PARTS, S / PARTS, 2, 1, 1, HEAD, causal);
+  problem *both[] = {&packed, &apart};
+  long products[2][3];
+  use_documents(&packed, lengths);
+  for (int which = 0; which < 2; which++) {
+    align(both[which]);
+    run_mma(k, both[which], HEAD);
+    for (int i = 0; i < 3; i++) {
+      long now = host_counts(k, kernel_names[i]).mma;
+      products[which][i] = now - before[i];
+      before[i] = now;
+    }
+    free_problem(both[which]);
+  }
+  for (int i = 0; i < 3; i++)
+    cr_expect(products[0][i] == products[1][i] && products[0][i] > 0, "%s, %d: %ld products, apart %ld",
+              kernel_names[i], causal, products[0][i], products[1][i]);
+}
+
 /* Tiles that a window does not reach are not multiplied. */
 Test(kernels_cuda_scores, walks_as_the_planner_counts) {
   enum { S = 200, WINDOW = 70 };
-  static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
   if (sanitized) cr_skip_test("watched text is compiled without sanitizers");
   long before[3] = {0};
   host_object k = device_open_as(mma_text, ZPK_BF16, HEAD, true);
@@ -105,12 +130,13 @@ Test(kernels_cuda_scores, walks_as_the_planner_counts) {
     check(&p, causal ? "watched, causal" : "watched, full");
     for (int i = 0; i < 3; i++) {
       const zp_attention_shape shape = {1, 2, 1, S, HEAD, HEAD, 2, causal, NULL, WINDOW, 0, false};
-      double flop = (double)(host_counts(&k, names[i]).mma - before[i]) * 2 * 16 * 8 * 16;
-      before[i] = host_counts(&k, names[i]).mma;
+      double flop = (double)(host_counts(&k, kernel_names[i]).mma - before[i]) * 2 * 16 * 8 * 16;
+      before[i] = host_counts(&k, kernel_names[i]).mma;
       double priced = zp_attention_walk_of((zp_tensor_kernel)i, &shape).flop;
-      cr_expect_eq(flop, priced, "%s, %d: %g, the planner counts %g FLOP", names[i], causal, flop, priced);
+      cr_expect_eq(flop, priced, "%s, %d: %g, the planner counts %g FLOP", kernel_names[i], causal, flop, priced);
     }
     free_problem(&p);
+    count_documents(&k, causal, before);
   }
   host_unload(&k);
 }
