@@ -36,9 +36,26 @@ static int64_t unwritten_by(const zpk_attention_args *args, int64_t S, bool back
   return elements * real;
 }
 
+/* Positions of the document that begins at `first`; 0: none does. */
+static int64_t document_at(const zpk_attention_args *args, int64_t b, int64_t first) {
+  const int32_t *number = args->documents + b * args->S;
+  int64_t end = first;
+  while (end < args->S && number[end] >= 0 && number[end] == number[first]) end++;
+  return end - first;
+}
+
+static int64_t longest_document(const zpk_attention_args *args) {
+  int64_t longest = 1;
+  for (int64_t b = 0; b < args->B; b++)
+    for (int64_t first = 0, n; first < args->S && (n = document_at(args, b, first)) > 0; first += n)
+      if (n > longest) longest = n;
+  return longest;
+}
+
 int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
   assert(args->S >= 1 && args->hd >= 1);
   int64_t keys = zpk_keys(args), longest = args->lengths ? 1 : keys, group = args->H / args->G;
+  if (args->documents) longest = longest_document(args);
   for (int64_t b = 0; args->lengths && b < args->B; b++)
     if (args->lengths[b] > longest) longest = args->lengths[b];
   int64_t planned = backward ? args->S : keys, rows = args->keys ? args->S : longest;
@@ -83,15 +100,15 @@ static void clear_rest(const zpk_attention_args *args, int64_t b, int64_t g, int
     clear_backward(args, b, g, query, length);
   else
     clear_forward(args, b, g, query);
-  if (backward && length == 0 && args->d_bias) clear_sums(args, b, g);
 }
 
 /* ---- tasks ---- */
 
-/* Sample b alone, as long as it is. */
-static zpk_attention_args one_sample(const zpk_attention_args *args, int64_t b, int64_t length) {
+/* Positions first .. first + length - 1 of sample b as a sample of their own. */
+static zpk_attention_args one_part(const zpk_attention_args *args, int64_t b, int64_t first, int64_t length) {
   zpk_attention_args one = *args;
-  int64_t e = zpk_bytes(args->dtype), real = zpk_real_bytes(args->dtype), query = b * args->S, key = b * zpk_keys(args);
+  int64_t e = zpk_bytes(args->dtype), real = zpk_real_bytes(args->dtype), query = b * args->S + first;
+  int64_t key = b * zpk_keys(args) + first;
   const void **in[] = {&one.q, &one.d_o, &one.k, &one.v};
   void **out[] = {&one.o, &one.dq, &one.dk, &one.dv};
   const int64_t in_ld[] = {one.q_ld, one.d_o_ld, one.k_ld, one.v_ld};
@@ -104,10 +121,29 @@ static zpk_attention_args one_sample(const zpk_attention_args *args, int64_t b, 
   one.lse = (char *)one.lse + query * one.H * real;
   if (one.bias_sums) one.bias_sums = (char *)one.bias_sums + b * one.H * one.buckets * real;
   one.dropout.first_sample += b;
+  one.dropout.first = first;
   one.B = 1;
   *(one.keys ? &one.keys : &one.S) = length;
-  one.lengths = NULL;
+  one.lengths = one.documents = NULL;
   return one;
+}
+
+typedef struct attention_pass {
+  const zpk_attention_args *args;
+  zpk_attention_task *run;
+  void *share, *line; /* the worker's */
+  bool backward;
+} attention_pass;
+
+static void run_part(const attention_pass *x, int64_t b, int64_t g, int64_t first, int64_t length) {
+  zpk_attention_args one = one_part(x->args, b, first, length);
+  x->run(&one, 0, g, x->share, x->line);
+}
+
+static void run_documents(const attention_pass *x, int64_t b, int64_t g) {
+  int64_t first = 0, n;
+  for (; first < x->args->S && (n = document_at(x->args, b, first)) > 0; first += n) run_part(x, b, g, first, n);
+  clear_rest(x->args, b, g, first, x->backward);
 }
 
 void zpk_attention_on(const zpk_attention_level *level, bool backward, const zpk_attention_args *args, int64_t begin,
@@ -116,23 +152,26 @@ void zpk_attention_on(const zpk_attention_level *level, bool backward, const zpk
   assert(begin >= 0 && begin <= end && end <= args->B * args->G);
   assert(args->dropout.rate >= 0 && args->dropout.rate < 1);
   assert(!args->keys || (!args->causal && !args->window && !args->layout && !args->buckets));
+  assert(!args->documents || (!args->keys && !args->layout && !args->lengths));
   int64_t all = zpk_keys(args), group = args->H / args->G, lines = 0;
   int64_t bytes = zpk_attention_workspace(args->dtype, backward ? args->S : all, args->hd, group, backward);
   if (args->buckets) lines = zpk_attention_bias_line(args->dtype, args->S, group, backward);
-  void *share = (char *)args->workspace + worker * bytes;
-  void *line = args->buckets ? (char *)args->bias_lines + worker * lines : NULL;
-  zpk_attention_task *run = (backward ? level->backward : level->forward)[args->dtype];
+  const attention_pass x = {.args = args,
+                            .run = (backward ? level->backward : level->forward)[args->dtype],
+                            .share = (char *)args->workspace + worker * bytes,
+                            .line = args->buckets ? (char *)args->bias_lines + worker * lines : NULL,
+                            .backward = backward};
   for (int64_t task = begin; task < end; task++) {
     int64_t b = task / args->G, g = task % args->G;
     int64_t length = g >= args->kv_heads_valid ? 0 : args->lengths ? args->lengths[b] : all;
     assert(g >= args->kv_heads_valid || (length >= 1 && length <= all));
-    if (length == all)
-      run(args, b, g, share, line);
+    if (backward && args->d_bias) clear_sums(args, b, g);
+    if (args->documents && length > 0)
+      run_documents(&x, b, g);
+    else if (length == all)
+      x.run(args, b, g, x.share, x.line);
     else {
-      if (length > 0) {
-        zpk_attention_args one = one_sample(args, b, length);
-        run(&one, 0, g, share, line);
-      }
+      if (length > 0) run_part(&x, b, g, 0, length);
       clear_rest(args, b, g, length, backward);
     }
   }
@@ -143,6 +182,7 @@ void zpk_attention_stretch_on(const zpk_attention_level *level, const zpk_attent
   assert(args->G >= 1 && args->H % args->G == 0 && worker >= 0);
   assert(begin >= 0 && begin <= end && end <= args->B * args->G);
   assert(first >= 0 && n >= 1 && first + n <= args->S && (args->keys || args->causal) && args->dropout.rate == 0);
+  assert(!args->documents);
   int64_t group = args->H / args->G;
   char *share =
       (char *)args->workspace + worker * zpk_attention_workspace(args->dtype, zpk_keys(args), args->hd, group, false);

@@ -76,12 +76,11 @@ static inline void NAME(sum_bias)(const zpk_attention_args *args, const NAME(by_
   for (int64_t j = seen.from; j < seen.to; j++) line[j] += ds[j];
 }
 
-/* The line of gradients to the sums of sample b and head h. */
+/* Adds the line of gradients to the sums of sample b and head h. */
 static inline void NAME(end_bias)(const zpk_attention_args *args, int64_t b, int64_t h,
                                   const NAME(by_distance) * bias) {
   if (!bias->d_line) return;
   REAL *sums = (REAL *)args->bias_sums + (b * args->H + h) * args->buckets;
-  memset(sums, 0, (size_t)args->buckets * sizeof(REAL));
   for (int64_t behind = 1 - args->S; behind < (args->causal ? 1 : args->S); behind++)
     sums[zpk_bias_bucket(behind, args->buckets, args->causal ? 1 : 2, args->max_distance)] +=
         bias->d_line[behind + args->S - 1];

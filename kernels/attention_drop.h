@@ -16,13 +16,14 @@ static inline void philox_groups(uint32_t word[4][DRAWS], uint32_t key0, uint32_
     }
 }
 
-/* kept[j]: does query `query` of head h keep key `key` + j, j < BLOCK? All ones or 0. */
+/* A document may begin in the middle of a group. kept[j]: does query `query` of head h keep key `key` + j, j < BLOCK?
+ * All ones or 0. */
 static void draw_keys(const zpk_attention_args *args, int64_t b, int64_t h, int64_t query, int64_t key,
                       uint32_t kept[BLOCK]) {
   const zpk_attention_dropout *drop = &args->dropout;
-  int64_t element = zpk_attention_element(drop, args->first_head + h, query, key);
-  uint32_t word[4][DRAWS], threshold = zpk_keep_threshold(drop->rate);
-  assert(element % 4 == 0);
+  int64_t element = zpk_attention_element(drop, args->first_head + h, query, key), past = element % 4;
+  uint32_t word[4][DRAWS], threshold = zpk_keep_threshold(drop->rate), drawn[4 * DRAWS];
+  assert(past + BLOCK <= 4 * DRAWS);
   for (int i = 0; i < DRAWS; i++) {
     word[0][i] = (uint32_t)(element / 4 + i);
     word[1][i] = (uint32_t)(drop->stream << 16 | drop->instance);
@@ -30,6 +31,7 @@ static void draw_keys(const zpk_attention_args *args, int64_t b, int64_t h, int6
     word[3][i] = (uint32_t)drop->step;
   }
   philox_groups(word, (uint32_t)drop->seed, (uint32_t)(drop->seed >> 32));
-  for (int i = 0; i < BLOCK / 4; i++)
-    for (int w = 0; w < 4; w++) kept[4 * i + w] = word[w][i] >= threshold ? UINT32_MAX : 0;
+  for (int i = 0; i < DRAWS; i++)
+    for (int w = 0; w < 4; w++) drawn[4 * i + w] = word[w][i] >= threshold ? UINT32_MAX : 0;
+  memcpy(kept, drawn + past, BLOCK * sizeof *kept);
 }

@@ -221,12 +221,34 @@ static bool read_ids(const zpr_named *input, const zpr_npy *npy, const char *pat
   return true;
 }
 
+/* Numbers of documents ascend, and what is behind the last one has -1. */
+static bool check_documents(const zpr_named *input, const int32_t *id, const char *path, int64_t window,
+                            zpr_error *error) {
+  if (id[0] < 0) {
+    zpr_error_set(error, "Z0803", "\"%s\" has no document in sample %lld", path, (long long)window);
+    return false;
+  }
+  for (int64_t i = 1; i < input->elements; i++) {
+    if (id[i] < 0 || (id[i - 1] >= 0 && id[i] >= id[i - 1])) continue;
+    zpr_error_set(
+        error, "Z0803",
+        "\"%s\" has %d behind %d in sample %lld: numbers of documents ascend, and -1 stands behind the last one", path,
+        (int)id[i], (int)id[i - 1], (long long)window);
+    return false;
+  }
+  return true;
+}
+
 bool zpr_named_read(const zpr *c, const zpr_npy_files *arrays, int input, int64_t window, void *to, int64_t at,
                     zpr_error *error) {
   const zpr_named *a = &c->program->named[input];
   const zpr_npy *npy = &arrays->npy[input];
   assert(window >= 0 && window < arrays->samples);
-  if (!a->numbers) return read_ids(a, npy, arrays->files.shards[input].path, window, (int32_t *)to + at, error);
+  const char *path = arrays->files.shards[input].path;
+  int32_t *ids = (int32_t *)to + at;
+  if (!a->numbers)
+    return read_ids(a, npy, path, window, ids, error) &&
+           (!a->documents || check_documents(a, ids, path, window, error));
   read_numbers(c->program->dtype, a, npy, &arrays->patches[input], window * a->elements, to, at);
   return true;
 }

@@ -22,7 +22,7 @@ static int64_t largest_head(const zp_model *model) {
 
 /* What attentions of the model have that the kernels' text is asked for. */
 static void put_attention_options(zp_buf *out, const zp_model *model) {
-  bool windows = false, scores = false, cross = false, bias = false, drops = false;
+  bool windows = false, scores = false, cross = false, bias = false, drops = false, documents = false;
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
@@ -31,6 +31,7 @@ static void put_attention_options(zp_buf *out, const zp_model *model) {
       scores = scores || attr->softcap > 0 || attr->alibi_heads;
       if (graph->nodes.data[n].op != ZP_OP_ATTENTION) continue;
       cross = cross || attr->cross;
+      documents = documents || attr->documents;
       bias = bias || attr->max_distance;
       drops = drops || attr->rate > 0;
     }
@@ -38,6 +39,7 @@ static void put_attention_options(zp_buf *out, const zp_model *model) {
   if (windows) zp_buf_line(out, "#define ZPD_WINDOWS /* attention in windows of tokens */");
   if (scores) zp_buf_line(out, "#define ZPD_SCORES /* attention with soft caps or ALiBi */");
   if (cross) zp_buf_line(out, "#define ZPD_CROSS /* attention with keys of another sequence */");
+  if (documents) zp_buf_line(out, "#define ZPD_DOCUMENTS /* attention within documents */");
   if (bias) zp_buf_line(out, "#define ZPD_BIAS /* attention with relative biases */");
   if (drops) zp_buf_line(out, "#define ZPD_DROPOUT /* of attention's probabilities */");
 }

@@ -86,8 +86,8 @@ static void emit_named_inputs(zp_emit *e) {
     if (input->element == ZP_ELEM_FLOAT)
       zp_buf_line(out, " .numbers = true},");
     else
-      zp_buf_line(out, " .least = %lld, .limit = %lld%s%s},", LL(input->least), LL(input->limit),
-                  input->labels ? ", .labels = true" : "",
+      zp_buf_line(out, " .least = %lld, .limit = %lld%s%s%s},", LL(input->least), LL(input->limit),
+                  input->labels ? ", .labels = true" : "", input->documents ? ", .documents = true" : "",
                   input->none == -1 ? "" : zp_format(e->arena, ", .recoded = true, .none = %lld", LL(input->none)));
   }
   zp_buf_line(out, "};");

@@ -148,8 +148,9 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
                 zp_frame_name(f, o[0]), ZP_LL(zp_frame_buffer(f, o[0])->ld), zp_frame_name(f, o[1]),
                 ZP_LL(zp_frame_buffer(f, o[1])->ld), zp_frame_name(f, o[2]), ZP_LL(zp_frame_buffer(f, o[2])->ld));
   }
-  int lengths = grad ? 6 : 3; /* operand */
-  if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[lengths]));
+  int extents = grad ? 6 : 3; /* operand */
+  if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[extents]));
+  if (zp_attention_documents(n) >= 0) zp_buf_line(out, "    .documents = %s,", zp_frame_name(f, in[extents]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
   zp_buf_line(out, f->stretch ? "}, p);" : "});");
 }

@@ -76,8 +76,9 @@ int zp_cmd_data(zp_run_state *run) {
   const zp_options *o = &run->options;
   const char *form = o->files.len > 0 ? o->files.data[0] : "";
   bool rows = strcmp(form, "jsonl") == 0 || strcmp(form, "table") == 0;
-  if (!rows && (o->field || o->numbers.len > 0 || o->labels.len > 0 || o->classes > 0 || o->pack))
-    return zp_usage_error("--field, --numbers, --labels, --classes and --pack are for `zplan data jsonl` and `table`");
+  if (!rows && (o->field || o->numbers.len > 0 || o->labels.len > 0 || o->classes > 0 || o->pack || o->documents))
+    return zp_usage_error("--field, --numbers, --labels, --classes, --pack and --documents are for `zplan data jsonl` "
+                          "and `table`");
   if (rows) return zp_data_rows(run);
   if (strcmp(form, "pairs") == 0) return zp_data_pairs(run);
   if (o->copies || o->seed || o->unmasked)

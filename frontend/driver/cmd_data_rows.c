@@ -97,6 +97,7 @@ static const char *contradiction(const zp_options *o) {
     return "--length, --tokenizer and --pack are for texts: --field";
   if (o->field && columns && !o->length) return "texts beside other columns have one length: --length N";
   if (o->pack && (!o->length || columns)) return "--pack is for texts alone, with --length N";
+  if (o->documents && !o->pack) return "--documents is for --pack: else a sample is one document";
   if (o->classes && o->labels.len == 0) return "--classes is for --labels";
   if (o->eod && !o->tokenizer) return "--eod names a token of a tokenizer: say --tokenizer FILE.json, too";
   if (o->length > MOST_LENGTH) return "--length is at most 1048576 tokens";
@@ -109,7 +110,8 @@ int zp_data_rows(zp_run_state *run) {
   if (o->files.len < 2 || !o->output)
     return zp_usage_error(
         "usage: zplan data jsonl|table FILES... --field COLUMN -o TOKENS.bin [--tokenizer FILE.json [--eod TOKEN]]\n"
-        "       zplan data jsonl|table FILES... -o FOLDER [--field COLUMN --length N [--pack]] [--numbers "
+        "       zplan data jsonl|table FILES... -o FOLDER [--field COLUMN --length N [--pack "
+        "[--documents]]] [--numbers "
         "NAME=COLUMN,...] [--labels NAME=COLUMN [--classes N]]");
   const char *wrong = contradiction(o);
   if (wrong) return zp_usage_error("%s", wrong);

@@ -4,7 +4,9 @@
  * A labelled text is one sample, cut where it is longer. Others begin a sample each, and a longer one goes on in the
  * next; or, packed, texts share samples: in their order, and what is not longer than a sample is never cut, so that it
  * begins the next one where the rest of this one is too short for it (next fit). Behind a text inside a sample follows
- * the next one, which its last label says; attention sees across. What is left of a sample has tokens 0 and labels -1.
+ * the next one, which its last label says; attention sees across. Or, with --documents, texts are apart: the last label
+ * of each is -1, and documents.npy and positions.npy say which text of its sample a position is of, from 0 on, and
+ * which position it has there. What is left of a sample has tokens 0, labels and documents -1, and positions 0.
  */
 #include "make_data.h"
 
@@ -14,17 +16,22 @@ struct zp_documents {
   zp_run_state *run;
   const zp_texts *texts;
   int64_t length;
-  bool labelled, packs;
+  bool labelled, packs, apart;
   zp_ids text;                    /* tokens of the one at hand */
   zp_ids tokens, labels, lengths; /* of all samples; the last one is open while it has room */
-  int64_t open;                   /* tokens of the open sample; 0: there is none */
+  zp_ids documents, positions;    /* likewise */
+  int64_t open, begun;            /* tokens and texts of the open sample; 0: there is none */
   int64_t count, cut, empty, all;
 };
 
 zp_documents *zp_documents_open(zp_run_state *run, const zp_texts *texts, bool labelled) {
   zp_documents *d = ZP_NEW(run->arena, zp_documents);
-  *d = (zp_documents){
-      .run = run, .texts = texts, .length = run->options.length, .labelled = labelled, .packs = run->options.pack};
+  *d = (zp_documents){.run = run,
+                      .texts = texts,
+                      .length = run->options.length,
+                      .labelled = labelled,
+                      .packs = run->options.pack,
+                      .apart = run->options.documents};
   return d;
 }
 
@@ -34,24 +41,32 @@ static bool add_ids(void *user, const int32_t *ids, int n) {
   return true;
 }
 
+static void put_place(zp_documents *d, int64_t document, int position) {
+  zp_push(d->run->arena, &d->documents, (int32_t)document);
+  zp_push(d->run->arena, &d->positions, position);
+}
+
 static void close_sample(zp_documents *d) {
   if (d->open == 0) return;
   for (int64_t i = d->open; i < d->length; i++) {
     zp_push(d->run->arena, &d->tokens, 0);
     zp_push(d->run->arena, &d->labels, -1);
+    if (d->apart) put_place(d, -1, 0);
   }
   zp_push(d->run->arena, &d->lengths, (int32_t)d->open);
-  d->open = 0;
+  d->open = d->begun = 0;
 }
 
 /* Tokens [begin, end) of the text, which have room. */
 static void put(zp_documents *d, int begin, int end) {
-  if (d->open > 0) d->labels.data[d->labels.len - 1] = d->text.data[begin];
+  if (d->open > 0 && !d->apart) d->labels.data[d->labels.len - 1] = d->text.data[begin];
   for (int i = begin; i < end; i++) {
     zp_push(d->run->arena, &d->tokens, d->text.data[i]);
     zp_push(d->run->arena, &d->labels, i + 1 < d->text.len ? d->text.data[i + 1] : -1);
+    if (d->apart) put_place(d, d->begun, i - begin);
   }
   d->open += end - begin;
+  d->begun++;
 }
 
 static void put_text(zp_documents *d) {
@@ -88,15 +103,17 @@ bool zp_documents_write(zp_documents *d, zp_out_folder *out) {
   close_sample(d);
   return zp_npy_write(out, "tokens", "i4", d->lengths.len, d->length, d->tokens.data) &&
          zp_npy_write(out, "lengths", "i4", d->lengths.len, 0, d->lengths.data) &&
+         (!d->apart || (zp_npy_write(out, "documents", "i4", d->lengths.len, d->length, d->documents.data) &&
+                        zp_npy_write(out, "positions", "i4", d->lengths.len, d->length, d->positions.data))) &&
          (d->labelled || zp_npy_write(out, "labels", "i4", d->lengths.len, d->length, d->labels.data));
 }
 
 void zp_documents_tell(const zp_documents *d) {
   int64_t filled = 0;
   for (int i = 0; i < d->lengths.len; i++) filled += d->lengths.data[i];
-  printf("  tokens, lengths%s: %d samples of %lld tokens from %lld texts, %.1f %% of them filled\n",
-         d->labelled ? "" : ", labels", d->lengths.len, (long long)d->length, (long long)d->count,
-         d->lengths.len ? 100 * (double)filled / ((double)d->lengths.len * (double)d->length) : 0);
+  printf("  tokens, lengths%s%s: %d samples of %lld tokens from %lld texts, %.1f %% of them filled\n",
+         d->labelled ? "" : ", labels", d->apart ? ", documents, positions" : "", d->lengths.len, (long long)d->length,
+         (long long)d->count, d->lengths.len ? 100 * (double)filled / ((double)d->lengths.len * (double)d->length) : 0);
   if (d->cut > 0) fprintf(stderr, "note: %lld texts are cut at %lld tokens\n", (long long)d->cut, (long long)d->length);
   if (d->empty > 0) fprintf(stderr, "note: %lld empty texts are left out\n", (long long)d->empty);
 }

@@ -48,6 +48,7 @@ typedef struct zp_options {
   zp_strings numbers, labels; /* data jsonl, table: NAME=COLUMN,... */
   int64_t classes;            /* data jsonl, table: labels are below; 0: not given */
   bool pack;                  /* data jsonl, table: whole texts share samples */
+  bool documents;             /* which do not see each other */
   double temperature, top_p;  /* 0: greedy; 1: all */
   const char *data;           /* eval */
   bool no_cache;              /* sample */

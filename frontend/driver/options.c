@@ -69,6 +69,7 @@ typedef enum option_id {
   O_LABELS,
   O_CLASSES,
   O_PACK,
+  O_DOCUMENTS,
   O_COPIES,
   O_UNMASKED,
   O_COUNT
@@ -159,6 +160,8 @@ static const option_row rows[] = {
     {"--labels", O_LABELS, "NAME=COLUMN", "data", "jsonl, table: classes of the array NAME; several add up"},
     {"--classes", O_CLASSES, "N", "data", "jsonl, table: labels are below N (default: any number)"},
     {"--pack", O_PACK, NULL, "data", "jsonl, table, with --length: whole texts share a sample (default: one each)"},
+    {"--documents", O_DOCUMENTS, NULL, "data",
+     "with --pack: which document every position is of, for `attention(documents)`, and its position there"},
     {"--gpu", O_GPU, "NAME", "import sample eval",
      "which device of std.hw the GPUs of a topology file are, e.g. a100_40; sample, eval: run on such GPUs"},
     {"--like", O_LIKE, "FOLDER", "export",
@@ -374,6 +377,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_LABELS: zp_push(run->arena, &o->labels, v); return true;
   case O_CLASSES: return parse_count(row->name, v, 1, &o->classes);
   case O_PACK: return o->pack = true;
+  case O_DOCUMENTS: return o->documents = true;
   case O_UNMASKED: return o->unmasked = true;
   case O_COPIES: return parse_count(row->name, v, 1, &o->copies);
   case O_NO_CACHE: return o->no_cache = true;

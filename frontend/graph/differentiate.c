@@ -214,6 +214,7 @@ static void diff_attention(diff_pass *pass, const zp_node *node) {
   add_in(pass, &grad, dy);
   int bias = zp_attention_bias(node);
   if (zp_attention_lengths(node) >= 0) add_in(pass, &grad, zp_attention_lengths(node));
+  if (zp_attention_documents(node) >= 0) add_in(pass, &grad, zp_attention_documents(node));
   if (bias >= 0) add_in(pass, &grad, bias);
   if (bias >= 0 && zp_diff_trains(pass, bias)) add_param_grad(pass, &grad, bias);
   for (int i = 0; i < 3; i++) add_gradient_of(pass, &grad, node->in.data[i]);

@@ -59,6 +59,9 @@ static void narrow(zp_input *input, const zp_graph *graph, const zp_node *node, 
     least = 1;
   } else if (node->op == ZP_OP_GATHER && i == 1) {
     limit = graph->tensors.data[node->in.data[0]].shape.dim[1];
+  } else if (node->op == ZP_OP_ATTENTION && i == 3 && node->attr.documents) {
+    input->documents = true;
+    least = -1;
   } else if (node->op == ZP_OP_ATTENTION && i == 3) {
     limit = graph->tensors.data[node->in.data[1]].shape.dim[1] + 1;
     least = 1;

@@ -99,6 +99,7 @@ typedef struct head {
   double scale, softcap, slope; /* slope: of ALiBi, 0: none */
   int64_t window;               /* how far a query sees, 0: all */
   int64_t length;               /* keys that are there; of one sequence queries, too */
+  const double *document;       /* of every position of the sample; NULL: all are of one */
   bool cross;
   const zp_interpreter *random; /* of dropout, with the sample's number in the batch; NULL: none */
   uint64_t sample, stream;
@@ -146,6 +147,8 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
   }
   int lengths = zp_attention_lengths(node);
   at.length = lengths >= 0 ? (int64_t)in->value[lengths][sample] : at.keys;
+  int documents = zp_attention_documents(node);
+  if (documents >= 0) at.document = in->value[documents] + sample * at.queries;
   int bias = zp_attention_bias(node);
   if (bias >= 0) {
     at.bias = in->value[bias] + h;
@@ -163,6 +166,7 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
 
 static int64_t keys_of(const head *at, int64_t query) {
   if (query >= at->length && !at->cross) return 0;
+  if (at->document && at->document[query] < 0) return 0;
   return at->causal ? query + 1 : at->length;
 }
 
@@ -184,6 +188,7 @@ static double score(const head *at, const double *q, const double *k, int64_t i,
   double sum = 0;
   if (at->layout && !zp_layout_sees(at->layout, at->number, i, j)) return -INFINITY;
   if (at->window && llabs(i - j) >= at->window) return -INFINITY;
+  if (at->document && at->document[i] != at->document[j]) return -INFINITY;
   for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
   sum *= at->scale;
   if (at->softcap > 0) sum = at->softcap * tanh(sum / at->softcap);

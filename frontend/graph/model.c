@@ -70,11 +70,16 @@ int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp
   return model->inputs.len - 1;
 }
 
-int zp_attention_lengths(const zp_node *node) {
+/* What stands behind q, k, v, and backward o, lse and do, but for a bias: lengths or documents; -1: nothing. */
+static int attention_extents(const zp_node *node) {
   assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
   int first = node->op == ZP_OP_ATTENTION ? 3 : 6, biases = node->attr.max_distance > 0;
   return node->in.len - biases > first ? node->in.data[first] : -1;
 }
+
+int zp_attention_lengths(const zp_node *node) { return node->attr.documents ? -1 : attention_extents(node); }
+
+int zp_attention_documents(const zp_node *node) { return node->attr.documents ? attention_extents(node) : -1; }
 
 int zp_attention_bias(const zp_node *node) {
   assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);

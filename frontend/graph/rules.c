@@ -177,6 +177,29 @@ static bool want_lengths(zp_rule *rule, int i) {
   return false;
 }
 
+/* Documents are of positions: an input of its own, of as many positions as there are queries. */
+static bool want_documents(zp_rule *rule, int i) {
+  const zp_tensor *t = zp_rule_operand(rule, i);
+  const zp_shape *shape = zp_rule_shape(rule, i);
+  int64_t positions = zp_rule_shape(rule, 0)->dim[1];
+  bool taken = strcmp(t->name, "tokens") == 0 || strcmp(t->name, "labels") == 0;
+  if (t->role != ZP_ROLE_INPUT || t->element != ZP_ELEM_I32 || shape->rank != 2 || shape->dim[1] != positions ||
+      taken) {
+    zp_diag *d = zp_rule_fail(rule, ZP_Z0204, "`documents` of `attention` are an input i32[B, %lld], not `%s` %s",
+                              (long long)positions, t->name, zp_rule_text(rule, i));
+    zp_rule_help(d,
+                 "declare `input documents: i32[B, S]`, which says of every position which document it is of; `zplan "
+                 "data jsonl --pack --documents` makes it");
+    return false;
+  }
+  if (!rule->attr.cross && !rule->attr.sparse) return true;
+  zp_rule_help(zp_rule_fail(rule, ZP_Z0216, "`attention` with documents and %s is known but not built yet",
+                            rule->attr.cross ? "keys of another sequence" : "a pattern"),
+               rule->attr.cross ? "where documents are apart, let each be a sample, with `lengths`"
+                                : "dense attention of documents computes no pair of two of them, either");
+  return false;
+}
+
 /* A window that reaches over the whole sequence is none. */
 static bool want_window(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
@@ -275,8 +298,9 @@ static void attention(zp_rule *rule) {
     return;
   }
   if (!want_dropout(rule)) return;
-  bool lengths = rule->n_in - (attr->max_distance > 0) > 3;
-  if (!want_window(rule) || !want_layout(rule) || (lengths && !want_lengths(rule, 3)) || !want_bias(rule)) return;
+  bool extents = rule->n_in - (attr->max_distance > 0) > 3;
+  if (extents && !(attr->documents ? want_documents : want_lengths)(rule, 3)) return;
+  if (!want_window(rule) || !want_layout(rule) || !want_bias(rule)) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
   const zp_extent *heads = attr->heads_extent;

@@ -67,6 +67,7 @@ const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
     put_list(&text, graph, &node->in);
     if (node->attr.sparse) zp_buf_printf(&text, " %s", zp_sparse_text(arena, node->attr.sparse));
     if (node->attr.window) zp_buf_printf(&text, " window %lld", (long long)node->attr.window);
+    if (node->attr.documents) zp_buf_puts(&text, " documents");
     if (node->attr.softcap > 0) zp_buf_printf(&text, " softcap %g", node->attr.softcap);
     if (node->attr.alibi_heads) zp_buf_printf(&text, " alibi %lld", (long long)node->attr.alibi_heads);
     if (zp_op_get_class(node->op) == ZP_CLASS_ATTENTION && node->attr.rate > 0)

@@ -134,7 +134,17 @@ static bool apply_cast(zp_elab *e, const zp_builtin *op, const zp_expr *call, co
 }
 
 /* Places of arguments of attention. */
-enum { LENGTHS = 8, WINDOW = 9, SOFTCAP = 10, ALIBI = 11, CROSS = 12, BIAS = 13, MAX_DISTANCE = 14, DROPOUT = 15 };
+enum {
+  LENGTHS = 8,
+  WINDOW,
+  SOFTCAP,
+  ALIBI,
+  CROSS,
+  BIAS,
+  MAX_DISTANCE,
+  DROPOUT,
+  DOCUMENTS,
+};
 /* Streams of attention's dropout: apart from those of `dropout`, which must not depend on what attention drops. */
 enum { ATTENTION_STREAMS = 0x8000 };
 
@@ -174,14 +184,22 @@ static bool apply_attention(zp_elab *e, const zp_builtin *op, const zp_expr *cal
               "`max_distance` is of a `relative_bias`, and there is none");
     return false;
   }
+  if (slots[DOCUMENTS].given && slots[LENGTHS].given) {
+    zp_diag *d = zp_report(e->diags, ZP_Z0237, slots[LENGTHS].value.span,
+                           "`lengths` do not go with `documents`, which say what is there");
+    zp_diag_help(d, "leave `lengths` away: positions whose document is -1 are not there");
+    return false;
+  }
   if (alibi) attr.alibi_heads = attr.heads;
+  attr.documents = slots[DOCUMENTS].given;
   zp_value in[ZP_MAX_OPERANDS];
   int n = 3;
   if (!zp_builtin_tensors(e, op, slots, in)) return false;
-  for (int i = LENGTHS; i <= BIAS; i += BIAS - LENGTHS) {
-    if (!slots[i].given) continue;
-    if (!zp_builtin_is_tensor(e, op, slots, i)) return false;
-    in[n++] = slots[i].value;
+  static const int further[] = {LENGTHS, DOCUMENTS, BIAS};
+  for (size_t i = 0; i < sizeof further / sizeof *further; i++) {
+    if (!slots[further[i]].given) continue;
+    if (!zp_builtin_is_tensor(e, op, slots, further[i])) return false;
+    in[n++] = slots[further[i]].value;
   }
   return zp_elab_apply(e, call, op->op, in, n, attr, op->name, value);
 }
@@ -336,7 +354,7 @@ static const zp_builtin builtins[] = {
     {"attention",
      3,
      {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "lengths", "window", "softcap", "alibi",
-      "cross", "relative_bias", "max_distance", "dropout", "!bias"},
+      "cross", "relative_bias", "max_distance", "dropout", "documents", "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate",

@@ -7,7 +7,7 @@
 typedef struct zp_builtin zp_builtin;
 typedef bool zp_builtin_function(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots,
                                  zp_value *value);
-enum { ZP_MAX_BUILTIN_ARGS = 17 };
+enum { ZP_MAX_BUILTIN_ARGS = 18 };
 struct zp_builtin {
   const char *name;
   int required; /* the first ones must be given, and are tensors */

@@ -74,6 +74,21 @@ static void check_ignored(zp_diags *diags, const zp_spec *spec, const zp_data *d
   }
 }
 
+/* Text and tokens are one stream, in which nothing says where a document ends. */
+static bool check_documents(zp_diags *diags, const zp_spec *spec, const zp_data *data) {
+  for (int i = 0; i < spec->model->inputs.len; i++) {
+    const zp_input *input = &spec->model->inputs.data[i];
+    if (!input->documents || zp_data_is_arrays(data)) continue;
+    zp_diag *d =
+        zp_report(diags, ZP_Z0238, data->span, "`%s` does not say which documents positions are of", word_of(data));
+    zp_diag_also(d, input->span, "attention asks `%s` for them", input->name);
+    zp_diag_help(d, "`zplan data jsonl TEXTS --field text --length N --pack --documents -o FOLDER` makes `data = "
+                    "arrays(\"FOLDER\")` that does");
+    return false;
+  }
+  return true;
+}
+
 /* Made-up samples are numbers with a label; nothing says what other ids would mean. */
 static bool can_be_made_up(const zp_model *model) {
   for (int i = 0; i < model->inputs.len; i++) {
@@ -134,6 +149,7 @@ static void check_spans(zp_diags *diags, const zp_model *model, zp_data *data) {
 
 void zp_check_data(zp_diags *diags, const zp_spec *spec, zp_data *data) {
   if (!spec->model || data->kind == ZP_DATA_NONE) return;
+  if (!check_documents(diags, spec, data)) return;
   check_ends(diags, spec->model, data);
   if (data->spans.rate > 0) {
     check_spans(diags, spec->model, data);

@@ -36,7 +36,12 @@ enum { ZPD_KEYS = 64, ZPD_QUERIES = 32, ZPD_COLS = zpd_parts<128>::COLS, ZPD_KV_
 #endif
 /* Blocks of a multiprocessor with 64 Ki registers: 3 leave 168 a thread, 2 leave 255. As many as need no memory for
  * registers with CUDA 13.0 on sm_80. */
-enum { ZPD_Q_BLOCKS = 2, ZPD_KV_BLOCKS = sizeof(real) == 4 && ZPD_KV_COLS <= 64 ? 3 : 2 };
+#ifdef ZPD_DOCUMENTS
+enum { ZPD_MOST_KV_BLOCKS = 2 };
+#else
+enum { ZPD_MOST_KV_BLOCKS = 3 };
+#endif
+enum { ZPD_Q_BLOCKS = 2, ZPD_KV_BLOCKS = sizeof(real) == 4 && ZPD_KV_COLS <= 64 ? ZPD_MOST_KV_BLOCKS : 2 };
 enum { ZPD_O_MINE = ZPD_COLS / ZPD_LANES, ZPD_KV_MINE = ZPD_KV_COLS / ZPD_LANES };
 
 /* The tile of queries of this block. Causal: the last ones have the most keys, so they come first. */
@@ -118,8 +123,7 @@ ZPD_DEVICE void zpd_softmax_step(const zpd_attention &a, const zpd_bend &bend, z
       max = score[i][j] > max ? score[i][j] : max;
     }
     max = zpd_row_max(max);
-    /* In a window a row may meet keys before the first that it sees. */
-    const real base = zpd_window(a) > 0 && max == -zpd_infinity() ? 0 : max, shrink = zpd_exp(s.max[i] - base);
+    const real base = zpd_meets_past(a) && max == -zpd_infinity() ? 0 : max, shrink = zpd_exp(s.max[i] - base);
     ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) sum += score[i][j] = zpd_exp(score[i][j] - base);
     s.max[i] = max;
     s.sum[i] = s.sum[i] * shrink + sum;

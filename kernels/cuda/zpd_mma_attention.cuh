@@ -104,6 +104,9 @@ template <class SHAPE> struct zpd_query_block {
   int my_first, last_key;   /* of the warp; the last key that any of its queries sees, -1: it has none */
   int full_key;             /* the last key that all of its queries see, */
   int full_from;            /* and the first */
+#ifdef ZPD_DOCUMENTS
+  int seen_from; /* the first key that any of its queries sees */
+#endif
 
   __device__ __forceinline__ void begin(const zpd_attention &a) {
     const int tiles = ((int)a.S + SHAPE::ROWS - 1) / SHAPE::ROWS;
@@ -118,7 +121,20 @@ template <class SHAPE> struct zpd_query_block {
     full_key = a.causal ? (int)zpd_min(my_first, length - 1) : length - 1;
     full_from = 0;
     if (zpd_window(a) > 0) narrow(a, end - 1);
+#ifdef ZPD_DOCUMENTS
+    seen_from = 0;
+    if (a.documents && last_key >= 0) keep_to_documents(a, end - 1);
+#endif
   }
+#ifdef ZPD_DOCUMENTS
+  __device__ __forceinline__ void keep_to_documents(const zpd_attention &a, int last) {
+    const zpd_reach reach = zpd_reach_of(a, my_first, last);
+    last_key = (int)zpd_min(last_key, reach.any.end - 1);
+    full_key = (int)zpd_min(full_key, reach.all.end - 1);
+    full_from = full_from < reach.all.first ? reach.all.first : full_from;
+    seen_from = reach.any.first;
+  }
+#endif
   /* To windows of tokens; last: the warp's last query. */
   __device__ __forceinline__ void narrow(const zpd_attention &a, int last) {
     const int window = zpd_window(a);
@@ -126,8 +142,11 @@ template <class SHAPE> struct zpd_query_block {
     full_key = (int)zpd_min(full_key, my_first + window - 1);
     full_from = last - window + 1;
   }
-  /* Is a key before the windows of all of the warp's queries? */
+  /* Is a key before the windows, or the documents, of all of the warp's queries? */
   __device__ __forceinline__ bool is_past(const zpd_attention &a, int key) const {
+#ifdef ZPD_DOCUMENTS
+    if (key < seen_from) return true;
+#endif
     return zpd_window(a) > 0 && key <= my_first - zpd_window(a);
   }
   /* Query of half 0 or 1 of fragment m of this lane. */
@@ -230,7 +249,7 @@ ZPD_DEVICE void zpd_hide(const zpd_attention &a, const zpd_query_block<SHAPE> &t
     const int key = step.row(SHAPE::my_column() + 8 * n) + zpd_place() * 2;
     ZPD_EACH (m, SHAPE::M)
       ZPD_EACH (i, 4)
-        if (key + i % 2 > last[m][i / 2] || (zpd_window(a) > 0 && key + i % 2 < zpd_first_seen(a, t.query(m, i / 2))))
+        if (key + i % 2 > last[m][i / 2] || !zpd_is_near(a, t.length, t.query(m, i / 2), key + i % 2))
           score[m][n][i] = -zpd_infinity();
   }
 }

@@ -239,6 +239,17 @@ template <int ROWS> ZPD_DEVICE int zpd_full_from(const zpd_attention &a, int my_
   return a.causal ? last : zpd_window(a) > 0 ? last - zpd_window(a) + 1 : 0;
 }
 
+/* What the keys of a warp that are there meet in their documents. */
+template <int ROWS> ZPD_DEVICE zpd_reach zpd_reach_of_keys(const zpd_attention &a, int length, int my_first) {
+  zpd_reach reach = {{0, (int)a.S}, {0, (int)a.S}};
+#ifdef ZPD_DOCUMENTS
+  if (a.documents && my_first < length) reach = zpd_reach_of(a, my_first, (int)zpd_min(my_first + ROWS, length) - 1);
+#else
+  (void)length, (void)my_first;
+#endif
+  return reach;
+}
+
 #ifdef ZPD_DROPOUT
 /* Which queries of a step keep the keys of fragment m, which are rows. Four lanes have neighbouring keys, as many as
  * are drawn together: each of them draws for a fourth of the queries. */
@@ -291,6 +302,9 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
   zpd_walk<SHAPE::UNIT> walk;
   walk.begin_heads(a, first, a.causal ? first : zpd_first_met(a, first, SHAPE::STEP),
                    zpd_end_met(a, first + SHAPE::ROWS - 1, queries_there), g * group, group);
+#ifdef ZPD_DOCUMENTS
+  const zpd_reach reach = zpd_reach_of_keys<16 * M>(a, length, my_first);
+#endif
   typedef zpd_walk_step<SHAPE::STEP, SHAPE::UNIT> step_of;
   zpd_each_step<SHAPE>(
       walk, stages,
@@ -319,6 +333,9 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
         if (zpd_window(a) > 0 && /* none within a window of some key */
             (step.row(column) >= my_first + 16 * M - 1 + zpd_window(a) || last <= my_first - zpd_window(a)))
           return;
+#ifdef ZPD_DOCUMENTS
+        if (last < reach.any.first || step.row(column) >= reach.any.end) return;
+#endif
         zpd_scores_of<M, N>(p, k_left, queries);
         if constexpr (DK)
           zpd_scores_of<M, N>(ds, v_left, queries + SHAPE::OTHER_BYTES);
@@ -339,8 +356,12 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
         zpd_bend bend;
         bend.begin(a, step.head, (float)a.scale);
 #endif
-        const bool full = step.template inside<8 * N>(column, zpd_full_from<16 * M>(a, my_first),
-                                                      zpd_end_met(a, my_first, queries_there) - 1);
+        int full_from = zpd_full_from<16 * M>(a, my_first), full_end = zpd_end_in_window(a, my_first, queries_there);
+#ifdef ZPD_DOCUMENTS
+        full_from = full_from < reach.all.first ? reach.all.first : full_from;
+        full_end = (int)zpd_min(full_end, reach.all.end);
+#endif
+        const bool full = step.template inside<8 * N>(column, full_from, full_end - 1);
         ZPD_EACH (n, N) {
           const zpd_fact *fact = (const zpd_fact *)(at + FACTS_AT) + column + 8 * n + pair;
 #ifdef ZPD_SCORES
@@ -360,8 +381,9 @@ ZPD_DEVICE void zpd_grad_kv_walk(const zpd_attention &a, int length, int first, 
               ZPD_EACH (i, 4) {
                 const int key = my_first + 16 * m + 8 * (i / 2) + zpd_group();
                 const int first_query = a.causal ? key : zpd_first_seen(a, key);
-                const int count = key < length ? zpd_end_met(a, key, queries_there) - first_query : 0;
-                zpd_hide_grad((unsigned)(query + i % 2 - first_query) < (unsigned)count, p[m][n][i], ds[m][n][i]);
+                const int count = key < length ? zpd_end_in_window(a, key, queries_there) - first_query : 0;
+                const bool near = (unsigned)(query + i % 2 - first_query) < (unsigned)count;
+                zpd_hide_grad(near && zpd_shares_document(a, query + i % 2, key), p[m][n][i], ds[m][n][i]);
               }
           }
 #ifdef ZPD_DROPOUT

@@ -63,8 +63,9 @@ typedef struct zp_gpt {
   bool qkv_bias, proj_bias, mlp_bias, tied;
   zp_gpt_activation activation;
   double dropout, attention_dropout;
-  int64_t experts, top_k; /* 0: no experts */
-  int64_t slots;          /* of an expert for one sample */
+  const zp_node *documents; /* an attention that keeps to documents of a sample; NULL: none does */
+  int64_t experts, top_k;   /* 0: no experts */
+  int64_t slots;            /* of an expert for one sample */
   double capacity, balance;
   bool normalize;
   int expert_param; /* model parameter: a matrix of experts; -1 */

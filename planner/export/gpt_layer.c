@@ -87,6 +87,7 @@ static bool match_attention(zp_gpt_reader *r, int branch, int carry) {
     return zp_gpt_stop(r, n->span, "attention has a window of %lld tokens", (long long)n->attr.window);
   if (n->attr.softcap > 0) return zp_gpt_stop(r, n->span, "attention has `softcap = %g`", n->attr.softcap);
   if (n->attr.alibi_heads) return zp_gpt_stop(r, n->span, "attention has ALiBi");
+  if (n->attr.documents) gpt->documents = n;
   if (zp_attention_lengths(n) >= 0) return zp_gpt_stop(r, n->span, "attention is told the lengths of samples");
   if (!n->attr.causal) return zp_gpt_stop(r, n->span, "attention looks ahead: `causal = false`");
   const double ROUNDING = 1e-12; /* a file may compute 1 / sqrt(head size) in another order */

@@ -76,6 +76,13 @@ void zp_export_megatron(zp_exporter *e) {
     zp_push(e->arena, &e->result->refusals, of_model);
     return;
   }
+  if (m.gpt->documents) {
+    of_model.span = m.gpt->documents->span;
+    of_model.reason =
+        "attention is told the documents of positions, which Megatron-LM finds by a token (--reset-attention-mask)";
+    zp_push(e->arena, &e->result->refusals, of_model);
+    return;
+  }
   zp_megatron_parallel(&m);
   zp_megatron_memory(&m);
   zp_megatron_model(&m);

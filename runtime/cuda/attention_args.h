@@ -38,6 +38,7 @@ static inline zpd_attention zpr_attention_args(const zpk_attention_args *x) {
                          .first_head = x->first_head,
                          .other_layouts = x->layout ? x->layout->others : 0,
                          .lengths = x->lengths,
+                         .documents = x->documents,
                          .facts = x->workspace,
                          .keys = x->keys};
 }

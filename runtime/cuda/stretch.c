@@ -14,7 +14,7 @@ static zpk_attention_args without_lengths(const zpk_attention_args *args) {
 /* A beginning is a sample of its own; over keys of another sequence all queries are alike. */
 void zpr_attention_stretch(zpr *c, const zpk_attention_args *args, zpr_positions p) {
   zpk_attention_args some = without_lengths(args);
-  assert(args->B == 1 && (args->causal || args->keys));
+  assert(args->B == 1 && (args->causal || args->keys) && !args->documents);
   assert(p.first >= 0 && p.n >= 1 && p.first + p.n <= args->S);
   if (p.first == 0) {
     some.S = p.n;

@@ -397,6 +397,7 @@ LAYERS = [  # what is put in place of what, and the words of the refusal; None: 
     ("heads = 4)", "heads = 4, window = 9)", "a window of 9 tokens"),
     ("heads = 4)", "heads = 4, softcap = 50)", "`softcap = 50`"),
     ("heads = 4)", "heads = 4, alibi = true)", "has ALiBi"),
+    ("heads = 4)", "heads = 4, documents = documents)", "the documents of positions"),
     ("attention(q, k, v, heads = 4)", "gelu(q + k + v)", "no attention"),
     ("linear(attention(q, k, v, heads = 4), d)", "attention(q, k, v, heads = 4)", "linear layer"),
     ("v = linear(n, d)", "v = linear(layer_norm(x), d)", "do not come from the same tensor"),
@@ -433,7 +434,10 @@ plan { tensor = 1 }
     for old, new, words in LAYERS:
         assert old in LAYER
         with open(path, "w", encoding="utf-8") as file:
-            file.write(frame % LAYER.replace(old, new, 1))
+            content = frame % LAYER.replace(old, new, 1)
+            if "documents" in new:
+                content = content.replace("  param wte", "  input documents: i32[B, S]\n  param wte").replace("synthetic(seed = 1)", 'arrays("packed")')
+            file.write(content)
         run = zplan("export", "megatron", path, "--gpus", "8")
         good = run.returncode == 0 if words is None else run.returncode == 1 and words in run.stderr
         good = good and ("dropout" not in new or "--attention-dropout 0.1" in run.stdout)

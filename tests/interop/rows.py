@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """zplan data jsonl and zplan data table: drawn rows against the same tokens and arrays made here with Python's json and csv, bytes and with a tokenizer; a
-trainer on a table; every refusal names its line and leaves nothing behind; nor does an interruption.
+trainer on a table; packed documents that do not see each other train as documents that are samples; every refusal names its line and leaves nothing behind; nor does an interruption.
 """
 import csv
 import io
@@ -32,6 +32,26 @@ model m(n = 3, hidden = 8, classes = 4) {
 cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 1GiB) }
 train { model = m  data = arrays("made")  batch = 8  steps = 3  optimizer = sgd(lr = 0.1) }
 """
+# A document is a sample, told by its length, or one of several, told by its number.
+PAIR = """use std.nn
+use std.hw
+model m(V = 128, S = %d, d = 12) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  input %s
+  param wte: [V, d] ~ normal(std = 0.5)
+  param wpe: [S, d] ~ normal(std = 0.5)
+  x = embedding(tokens, wte) + %s
+  repeat h in 0..2 {
+    q, k, v = split(linear(x, 3 * d, std = 0.3), 3)
+    x = x + linear(attention(rope(q, heads = 2), rope(k, heads = 2), v, heads = 2, window = 9%s), d, std = 0.3)
+  }
+  output loss = cross_entropy(matmul(x, transpose(wte)), labels)
+}
+cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 1GiB) }
+train { model = m  data = arrays("%s")  batch = %d  steps = 3  precision = "fp64"  optimizer = adamw(lr = 1e-2) }
+"""
+ALONE, TOGETHER = ("lengths: i32[B]", "wpe", ", lengths = lengths"), ("documents: i32[B, S]\n  input positions: i32[B, S]", "embedding(positions, wpe)", ", documents = documents")
 
 
 def text_of(rng):
@@ -90,16 +110,16 @@ def padded(samples, filler):
     return [sample + [filler] * (LENGTH - len(sample)) for sample in samples]
 
 
-def packed(texts):
-    """Samples of (token, label), by the rule: whole texts that have room, in order; longer ones are cut into samples first."""
+def packed(texts, apart=False):
+    """Samples of (token, label, document, position), by the rule: whole texts that have room, in order; longer ones are cut into samples first."""
     samples, now = [], []
     for text in texts:
-        pairs = list(zip(text, text[1:] + [-1]))
         if len(now) + len(text) > LENGTH:
             samples, now = samples + [now] * bool(now), []
-        if now:
-            now[-1] = (now[-1][0], text[0])
-        now = now + pairs
+        if now and not apart:
+            now[-1] = (now[-1][0], text[0]) + now[-1][2:]
+        begun = now[-1][2] + 1 if now else 0
+        now = now + [(token, label, begun if i < LENGTH - len(now) else 0, i % LENGTH) for i, (token, label) in enumerate(zip(text, text[1:] + [-1]))]
         while len(now) >= LENGTH:
             samples, now = samples + [now[:LENGTH]], now[LENGTH:]
     return samples + [now] * bool(now)
@@ -111,11 +131,15 @@ def check_texts(tally, folder, rows, title, encode, end, *options):
     outcome = harness.zplan("data", "jsonl", source, "-o", out + ".bin", "--field", "text", *options)
     tally.check("%s: shard" % title, outcome.status == 0 and shard_of(out + ".bin") == sum(texts, []), outcome.tail())
     pieces = [list(zip(text, text[1:] + [-1]))[i:i + LENGTH] for text in texts for i in range(0, len(text), LENGTH)]
-    for name, samples, more in (("padded", pieces, ()), ("packed", packed(texts), ("--pack",))):
+    for name, samples, more in (("padded", pieces, ()), ("packed", packed(texts), ("--pack",)), ("apart", packed(texts, True), ("--pack", "--documents"))):
         outcome = harness.zplan("data", "jsonl", source, "-o", out + name, "--field", "text", "--length", LENGTH, *more, *options)
         if tally.check("%s: %s" % (title, name), outcome.status == 0, outcome.tail()):
-            for array, want in (("tokens", padded([[t for t, _ in s] for s in samples], 0)), ("labels", padded([[l for _, l in s] for s in samples], -1)),
-                                ("lengths", [[len(s)] for s in samples])):
+            for array, want in (("tokens", padded([[p[0] for p in s] for s in samples], 0)), ("labels", padded([[p[1] for p in s] for s in samples], -1)),
+                                ("lengths", [[len(s)] for s in samples]), ("documents", padded([[p[2] for p in s] for s in samples], -1) if "apart" == name else None),
+                                ("positions", padded([[p[3] for p in s] for s in samples], 0) if "apart" == name else None)):
+                if want is None:
+                    tally.check("%s: %s has no %s" % (title, name, array), not os.path.exists(os.path.join(out + name, array + ".npy")))
+                    continue
                 tally.check("%s: %s %s" % (title, name, array), read_ids(out + name, array) == want)
     tally.check("%s: empty texts are told" % title, "%d empty texts are left out" % sum(not row["text"] for row in rows) in outcome.err, outcome.err)
 
@@ -153,6 +177,41 @@ def check_trainer(tally, folder, rows):
     tally.check("a table is trained on", outcome.status == 0 and run.status == 0 and "step 3/3" in run.out, outcome.tail() + run.tail())
 
 
+def check_documents(tally, folder, rng):
+    """Losses and norms of packed documents are those of documents that are samples, of which there are more in the same batch."""
+    lengths = [rng.choice((2, 3, 5, 8, 13, LENGTH)) for _ in range(20)]
+    source = json_file(folder, [{"text": "".join(chr(rng.randrange(32, 127)) for _ in range(n - 1))} for n in lengths], "documents.jsonl")
+    steps = []
+    for title, words, kind in (("alone", (), ALONE), ("together", ("--pack", "--documents"), TOGETHER)):
+        out = os.path.join(folder, "documents-" + title)
+        outcome = harness.zplan("data", "jsonl", source, "-o", out, "--field", "text", "--length", LENGTH, *words)
+        if not tally.check("documents %s" % title, outcome.status == 0, outcome.tail()):
+            return
+        batch = len(read_ids(out, "tokens"))
+        model = write(os.path.join(folder, title + ".dz"), PAIR % (LENGTH, *kind, os.path.basename(out), batch))
+        log = os.path.join(folder, title + ".jsonl")
+        run = harness.zplan("run", model, "--ranks", 1, "--check-memory", "-o", os.path.join(folder, "trainer-" + title), "--log", log)
+        if not tally.check("documents %s are trained on" % title, run.status == 0, run.tail()):
+            return
+        steps.append([(record["loss"], record["grad_norm"]) for record in harness.read_log(log)[0]])
+    apart = max(harness.number_error(*pair) for one, other in zip(*steps) for pair in zip(one, other))
+    tally.check("packed documents are samples", len(steps[0]) == 3 and apart <= 1e-12 and steps[0][0] != steps[0][2], "%.2e, %s" % (apart, steps))
+    check_bad_documents(tally, folder, out)
+
+
+def check_bad_documents(tally, folder, out):
+    """Numbers that do not ascend, or a sample without any, end the trainer."""
+    path = os.path.join(out, "documents.npy")
+    with open(path, "rb") as file:
+        content = file.read()
+    for title, numbers, words in (("that descend", (4, 4, 3), "has 3 behind 4 in sample 0"), ("behind the last one", (0, -1, 0), "has 0 behind -1 in sample 0"),
+                                  ("that are none", (-1, -1, -1), "has no document in sample 0")):
+        body = len(content) - 4 * LENGTH * len(read_ids(out, "tokens"))
+        write(path, content[:body] + struct.pack("<3i", *numbers) + content[body + 12:])
+        run = harness.run([os.path.join(folder, "trainer-together", "trainer"), "--threads", 1])
+        tally.check("documents %s" % title, run.status != 0 and "Z0803" in run.err and words in run.err, run.tail())
+
+
 # ---- what is refused ----
 
 REFUSALS = (
@@ -183,7 +242,7 @@ REFUSALS = (
     ("empty text with a label", "table", 'a,t\n1,""\n', ("--labels", "x=a", "--field", "t", "--length", "4", "-o", "OUT"), ":2: `t` is empty"),
 )
 USAGES = (("--numbers", "x=t"), ("--field", "t", "--labels", "x=t", "-o", "OUT"), ("--labels", "x=t,u", "-o", "OUT"), ("--numbers", "t", "-o", "OUT"), ("-o", "OUT"),
-          ("--numbers", "x=t", "--labels", "x=u", "-o", "OUT"), ("--field", "t", "--pack", "-o", "OUT"), ("--numbers", "x=t", "--classes", "3", "-o", "OUT"))
+          ("--numbers", "x=t", "--labels", "x=u", "-o", "OUT"), ("--field", "t", "--pack", "-o", "OUT"), ("--field", "t", "--length", "4", "--documents", "-o", "OUT"), ("--numbers", "x=t", "--classes", "3", "-o", "OUT"))
 
 
 def check_refusals(tally, folder):
@@ -233,6 +292,7 @@ def main():
         check_texts(tally, folder, few, "tokenizer", lambda text: [i for i, _ in encode(text)], [641], "--tokenizer", path, "--eod", "[SEP]")
         check_columns(tally, folder, [row for row in rows if row["text"].strip()])
         check_trainer(tally, folder, rows)
+        check_documents(tally, folder, random.Random(5))
         check_refusals(tally, folder)
         check_interruption(tally, folder)
         return tally.finish()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """zplan against PyTorch: the losses of 20 AdamW steps (f32; with experts f64) from the same weights on the same tokens agree to 1e-5,
-of Gemma 2 and 3, Qwen 3, T5 (also by Adafactor), DeepSeek's latent attention, a Vision Transformer, BERT with three losses, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
+of Gemma 2 and 3, Qwen 3, T5 (also by Adafactor), DeepSeek's latent attention, a Vision Transformer, BERT with three losses, a LLaMA within documents of packed samples, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
 in bf16 and fp16, against mixed precision by hand (mixed.py), to 2e-4 and 2.5e-5.
 
     compare.py [--update]
@@ -29,7 +29,7 @@ MIXED = {"bfloat16": ("mixed_bf16", 2.0 ** -8 / 20), "float16": ("mixed_fp16", 2
 LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "tensor 3 x data 2, expert 2": (3, 1, 2, 2),
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
-WIDELY = ("gemma2", "qwen3", "vit", "vit_pixels", "audio", "squad", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor")  # in f64, also on data ranks, and once in f32
+WIDELY = ("gemma2", "qwen3", "vit", "vit_pixels", "audio", "squad", "packed", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor")  # in f64, also on data ranks, and once in f32
 EXACT = WIDELY + ("gemma3", "sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
 EXACT_BOUND = 1e-12
 EXPERTS = ("moe", "deepseek", "deepseek_groups")
@@ -159,7 +159,7 @@ def check_model(tally, name, python, folder, update):
         tensor, _, data, expert = LAYOUTS[layout]
         if ((expert > 1 and name not in EXPERTS) or (name == "deepseek_groups" and layout == "tensor 2 x pipeline 2") or
                 (tensor == 1 and data > 1 and name not in WIDELY) or
-                (layout == SEQUENCE and name not in ("vit", "audio", "squad", "axes", "mla")) or (name in ON_ONE_RANK and layout != "one rank")):
+                (layout == SEQUENCE and name not in ("vit", "audio", "squad", "packed", "axes", "mla")) or (name in ON_ONE_RANK and layout != "one rank")):
             continue
         outcome, log, checkpoints = zplan_run(name, layout, folder, settings.STEPS)
         if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, lines, bert, sparse_bert, dropped_bert, gemma2, gemma3, qwen3, vit, vit_pixels, audio, squad, axes, mixer, mla, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, lines, bert, sparse_bert, dropped_bert, gemma2, gemma3, qwen3, vit, vit_pixels, audio, squad, axes, mixer, packed, mla, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -20,6 +20,7 @@ import axes
 import convolutions
 import masks
 import model
+import packed
 import settings
 
 sys.path.insert(0, os.path.join(os.path.dirname(settings.HERE), "support"))
@@ -179,12 +180,24 @@ def axes_batches():
         yield arrays["tokens"][at], labels, arrays["which"][at], arrays["last"][at]
 
 
+def packed_batches():
+    """Samples in order; label -100: none, at a document's end."""
+    arrays = {}
+    for name in ("tokens", "labels", "documents", "positions"):
+        values, shape = read_npy(os.path.join(settings.PACKED, name + ".npy"))
+        arrays[name] = values.reshape(shape)
+    arrays["labels"][arrays["labels"] < 0] = -100
+    for step in range(settings.STEPS):
+        at = [(step * settings.BATCH + i) % len(arrays["tokens"]) for i in range(settings.BATCH)]
+        yield tuple(arrays[name][at] for name in ("tokens", "labels", "documents", "positions"))
+
+
 def mla(*arguments, **architecture):
     import latent  # transformers likewise
     return latent.mla(*arguments, **architecture)
 
 
-BATCHES = {"squad": span_batches, "axes": axes_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "mixer": image_batches, "audio": image_batches, "vit_pixels": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
+BATCHES = {"squad": span_batches, "axes": axes_batches, "packed": packed_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "mixer": image_batches, "audio": image_batches, "vit_pixels": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
            "dropped_bert": masked_batches, "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
@@ -213,7 +226,7 @@ def train(name, weights):
     deepseek = functools.partial(model.deepseek, loads=loads)
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": deepseek, "deepseek_groups": deepseek,
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert, "dropped_bert": model.dropped_bert,
-               "gemma2": model.gemma2, "gemma3": model.gemma3, "qwen3": model.qwen3, "vit": model.vit, "vit_pixels": convolutions.vit_pixels, "audio": convolutions.audio, "squad": model.squad, "axes": axes.axes, "mixer": axes.mixer, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
+               "gemma2": model.gemma2, "gemma3": model.gemma3, "qwen3": model.qwen3, "vit": model.vit, "vit_pixels": convolutions.vit_pixels, "audio": convolutions.audio, "squad": model.squad, "axes": axes.axes, "mixer": axes.mixer, "packed": packed.packed, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}

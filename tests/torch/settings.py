@@ -1,8 +1,8 @@
-"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, gemma3.dz, qwen3.dz, vit.dz, vit_pixels.dz, audio.dz, squad.dz, axes.dz, mixer.dz, mla.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, gemma3.dz, qwen3.dz, vit.dz, vit_pixels.dz, audio.dz, squad.dz, axes.dz, mixer.dz, packed.dz, mla.dz, t5.dz and t5_v1_1.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TEXT, LINES, IMAGES, SPANS, AXES, PAIRS = (os.path.join(HERE, name) for name in ("text.txt", "lines.txt", "images", "squad", "axes", "../data/pairs"))
+TEXT, LINES, IMAGES, SPANS, AXES, PACKED, PAIRS = (os.path.join(HERE, name) for name in ("text.txt", "lines.txt", "images", "squad", "axes", "packed", "../data/pairs"))
 STEPS, BATCH, LENGTH = 20, 4, 32
 LR, MIN_LR, WARMUP = 1e-3, 1e-4, 5
 BETAS, EPS, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -26,6 +26,7 @@ ARCHITECTURES = {
     "squad": {"layers": 3, "heads": 4},
     "axes": {"layers": 2, "heads": 4},
     "mixer": {"layers": 2},
+    "packed": {"layers": 3, "heads": 6, "kv_heads": 2},
     "mla": {"heads": 4, "nope": 10, "rotary": 6, "value": 12},
     "t5": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
     "t5_v1_1": {"heads": 4, "head": 12, "gated": True, "max_distance": 16},
@@ -33,7 +34,7 @@ ARCHITECTURES = {
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
 DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "deepseek_groups": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64", "dropped_bert": "float64",
-          "gemma2": "float64", "gemma3": "float64", "qwen3": "float64", "vit": "float64", "vit_pixels": "float64", "audio": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64", "mla": "float64", "axes": "float64", "mixer": "float64"}
+          "gemma2": "float64", "gemma3": "float64", "qwen3": "float64", "vit": "float64", "vit_pixels": "float64", "audio": "float64", "squad": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64", "mla": "float64", "axes": "float64", "mixer": "float64", "packed": "float64"}
 # Where the model is not that of the file of its name, as it stands there.
 FILES = {"deepseek": ("moe", ("model.deepseek=true",)),
          "deepseek_groups": ("moe", ("model.deepseek=true", "model.experts=12", "model.top_k=3", "model.groups=4", "model.top_groups=2")),

@@ -14,7 +14,7 @@ typedef struct problem {
   double *q, *k, *v, *d_o;        /* exact values of what the kernel gets */
   double *o, *lse, *dq, *dk, *dv; /* what the reference says */
   void *qkv, *d_qkv, *o_out, *d_o_in, *lse_out;
-  int32_t *lengths;
+  int32_t *lengths, *documents;
   const struct blocks *sets; /* head h of the model has set h % n_sets */
   int n_sets;                /* 0: dense */
   zpk_layout *layouts;       /* owned; of several sets */
@@ -163,8 +163,8 @@ static inline problem make_problem(zpk_dtype dtype, int64_t B, int64_t S, int64_
 }
 
 static inline void free_problem(problem *p) {
-  void *all[] = {p->q,  p->k,   p->v,     p->d_o,   p->o,      p->lse,     p->dq,      p->dk,
-                 p->dv, p->qkv, p->d_qkv, p->o_out, p->d_o_in, p->lse_out, p->lengths, p->layouts};
+  void *all[] = {p->q,   p->k,     p->v,     p->d_o,    p->o,       p->lse,     p->dq,      p->dk,       p->dv,
+                 p->qkv, p->d_qkv, p->o_out, p->d_o_in, p->lse_out, p->lengths, p->layouts, p->documents};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -178,7 +178,11 @@ static inline void axpy(double a, const double *x, double *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
 }
 
-static inline int64_t length_of(const zpk_attention_args *a, int64_t b) { return a->lengths ? a->lengths[b] : a->S; }
+static inline int64_t length_of(const zpk_attention_args *a, int64_t b) {
+  int64_t length = 0;
+  while (a->documents && length < a->S && a->documents[b * a->S + length] >= 0) length++;
+  return a->documents ? length : a->lengths ? a->lengths[b] : a->S;
+}
 
 /* The slopes of arXiv 2108.12409, as its authors' code makes them: of a power of two of heads a geometric sequence;
  * else of the power below, and then every second of the power above. */
@@ -229,6 +233,7 @@ static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query
   for (int64_t j = 0; j < keys; j++) {
     bool seen = sees_block(p, h, query, j);
     if (a->window) seen = llabs(query - j) < a->window;
+    if (a->documents) seen = seen && a->documents[row] == a->documents[b * S + j];
     double scaled = a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd);
     double capped = a->softcap > 0 ? a->softcap * tanh(scaled / a->softcap) : scaled;
     slope[j] = a->softcap > 0 ? 1 - capped / a->softcap * capped / a->softcap : 1;

@@ -4,7 +4,6 @@
 
 #include "attention_testing.h"
 
-/* Sets lengths, and what is read at positions behind them to NaN. */
 /* What attention has beside heads: scores go from about -1.5 to 1.5. lengths: of two samples, 0: all are whole. */
 typedef struct attention_options {
   int64_t window;
@@ -13,16 +12,40 @@ typedef struct attention_options {
   int32_t lengths[2];
 } attention_options;
 
+/* What is read at positions that are not there becomes NaN. */
+static inline void spoil_what_is_not_there(problem *p) {
+  zpk_attention_args *a = &p->a;
+  for (int64_t row = 0; row < a->B * a->S; row++) {
+    if (row % a->S < length_of(a, row / a->S)) continue;
+    for (int64_t c = 0; c < (a->H + 2 * a->G) * a->hd; c++) put(a->dtype, p->qkv, row * a->q_ld + c, NAN);
+    for (int64_t c = 0; c < a->H * a->hd; c++) put(a->dtype, p->d_o_in, row * a->d_o_ld + c, NAN);
+  }
+}
+
 static inline void use_lengths(problem *p, const int32_t *lengths) {
   zpk_attention_args *a = &p->a;
   p->lengths = malloc((size_t)a->B * sizeof *p->lengths);
   memcpy(p->lengths, lengths, (size_t)a->B * sizeof *p->lengths);
   a->lengths = p->lengths;
-  for (int64_t row = 0; row < a->B * a->S; row++) {
-    if (row % a->S < lengths[row / a->S]) continue;
-    for (int64_t c = 0; c < (a->H + 2 * a->G) * a->hd; c++) put(a->dtype, p->qkv, row * a->q_ld + c, NAN);
-    for (int64_t c = 0; c < a->H * a->hd; c++) put(a->dtype, p->d_o_in, row * a->d_o_ld + c, NAN);
+  spoil_what_is_not_there(p);
+}
+
+enum { MOST_DOCUMENTS = 8 };
+
+/* Documents of these lengths one behind the other in every sample, in sample b from number b on of the list, up to a
+ * length of 0 or the end of the sample; behind them nothing is there. Their numbers leave some out. */
+static inline void use_documents(problem *p, const int32_t lengths[MOST_DOCUMENTS]) {
+  zpk_attention_args *a = &p->a;
+  p->documents = malloc((size_t)(a->B * a->S) * sizeof *p->documents);
+  for (int64_t b = 0; b < a->B; b++) {
+    int32_t *number = p->documents + b * a->S;
+    int64_t at = 0;
+    for (int64_t i = b; i < MOST_DOCUMENTS && lengths[i] > 0; i++)
+      for (int64_t end = at + lengths[i]; at < end && at < a->S; at++) number[at] = (int32_t)(3 * i + b);
+    while (at < a->S) number[at++] = -1;
   }
+  a->documents = p->documents;
+  spoil_what_is_not_there(p);
 }
 
 /* NaN where results will be. */

@@ -241,7 +241,43 @@ Test(gradients, attention_of_samples_with_lengths) {
   check_lengths(&sets, false);
 }
 
-/* q, k and v one and the same tensor: three contributions to one gradient. */
+/* Documents of a sample: a query's gradient is of its own alone, and of what is behind them none. */
+static void check_documents(zp_op_attr attr, bool bias) {
+  kit k = kit_new(S, 1, D);
+  int documents = zp_model_add_input(k.model, "documents", shape2(ZP_DIM_B, S), ZP_NO_SPAN);
+  int x = k.graph->carry_in.data[0];
+  int in[5] = {linear(&k, "q", x, D, false), linear(&k, "k", x, D / 2, false), linear(&k, "v", x, D / 2, false),
+               zp_graph_input(k.graph, k.model, documents)};
+  if (bias) in[4] = param(&k, "table", shape2(8, 4));
+  attr.heads = 4, attr.kv_heads = 2, attr.documents = true, attr.max_distance = bias ? 5 : 0;
+  int y = zp_graph_apply(k.graph, k.diags, ZP_OP_ATTENTION, in, bias ? 5 : 4, attr, "y", ZP_NO_SPAN);
+  cr_assert_geq(y, 0);
+  carry_out(&k, y);
+  zp_graph *graph = check_gradients(&k, 10, 0);
+  zp_interpreter *interpreter = zp_interpreter_new(k.arena, graph, TEST_BATCH);
+  fill_outside(interpreter, 10, 1);
+  zp_interpret(interpreter, 0, graph->nodes.len);
+  const double *number = interpreter->value[in[3]], *out = interpreter->value[graph->carry_out.data[0]];
+  double *first = interpreter->value[graph->carry_in.data[0]], before[S * D];
+  memcpy(before, out, sizeof before);
+  for (int c = 0; c < D; c++) first[c] += 1; /* of the first document of the first sample */
+  zp_interpret(interpreter, 0, graph->nodes.len);
+  for (int64_t i = 0; i < S * D; i++) {
+    bool same = number[i / D] == number[0];
+    if (!same || attr.rate == 0) /* what is dropped does not change */
+      cr_expect_eq(out[i] == before[i], !same, "position %lld", (long long)(i / D));
+    if (number[i / D] < 0) cr_expect_eq(out[i], 0);
+  }
+  kit_free(&k);
+}
+
+Test(gradients, attention_within_documents) {
+  check_documents((zp_op_attr){0}, false);
+  check_documents((zp_op_attr){.causal = true, .window = 2, .softcap = 0.8}, false);
+  check_documents((zp_op_attr){.causal = true, .rate = 0.2, .stream = 0x8003}, false);
+  check_documents((zp_op_attr){0}, true);
+}
+
 /* Keys of another sequence, of three times as many positions as there are queries, with lengths. */
 static void check_cross(bool lengths) {
   kit k = kit_new(S, 1, D);
@@ -287,6 +323,7 @@ Test(gradients, relative_bias) {
   check_relative_bias(false, false, 0.7);
 }
 
+/* q, k and v one and the same tensor: three contributions to one gradient. */
 Test(gradients, attention_of_one_tensor) {
   kit k = kit_new(S, 1, D);
   int x = k.graph->carry_in.data[0];

@@ -203,8 +203,9 @@ Test(kernels_cuda_nvrtc, mma_dense) {
 Test(kernels_cuda_nvrtc, mma_with_all_options) {
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_q_bias", "zpd_mma_grad_kv",
                                       NULL};
-  check_options("sm_90", "#define ZPD_WINDOWS\n" PAIRS "#include \"zpd_mma_attention_grad.cuh\"\n", 128, "-DZPD_BF16",
-                names);
+  check_options("sm_90",
+                "#define ZPD_WINDOWS\n#define ZPD_DOCUMENTS\n" PAIRS "#include \"zpd_mma_attention_grad.cuh\"\n", 128,
+                "-DZPD_BF16", names);
 }
 
 /* Where there is NVRTC 12. */

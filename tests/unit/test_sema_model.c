@@ -351,7 +351,6 @@ Test(sema_model, attributes_of_ops) {
   unload(&f);
 }
 
-/* A window of the whole sequence is none. */
 /* Every operand that attention may have, and what becomes of `max_distance`. */
 Test(sema_model, attention_with_lengths_and_a_bias) {
   fixture f =
@@ -377,6 +376,31 @@ Test(sema_model, attention_with_lengths_and_a_bias) {
   unload(&f);
 }
 
+/* In the place of lengths, before a bias. */
+Test(sema_model, attention_within_documents) {
+  fixture f =
+      load_good("model m(V = 32, S = 8, d = 16) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n"
+                "  input packed: i32[B, S]\n  param wte: [V, d]\n  param t: [8, 2]\n  x = embedding(tokens, wte)\n"
+                "  x = attention(x, x, x, heads = 2, relative_bias = t, documents = packed)\n" TAIL);
+  const zp_graph *g = f.spec->model->segments.data[0].graph;
+  int found = 0;
+  for (int n = 0; n < g->nodes.len; n++) {
+    const zp_node *node = &g->nodes.data[n];
+    if (node->op != ZP_OP_ATTENTION) continue;
+    found++;
+    cr_expect(node->attr.documents);
+    cr_expect_eq(zp_attention_documents(node), node->in.data[3]);
+    cr_expect_eq(zp_attention_lengths(node), -1);
+    cr_expect_eq(zp_attention_bias(node), node->in.data[4]);
+  }
+  const zp_input *input = &f.spec->model->inputs.data[2];
+  cr_expect_eq(found, 1);
+  cr_expect(input->documents && !f.spec->model->inputs.data[0].documents);
+  cr_expect_eq(input->least, -1);
+  unload(&f);
+}
+
+/* A window of the whole sequence is none. */
 Test(sema_model, windows) {
   fixture f = load_good(HEAD "  x = attention(x, x, x, heads = 4, window = S - 1)\n"
                              "  x = attention(x, x, x, heads = 4, window = S)\n" TAIL);

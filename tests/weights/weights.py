@@ -202,6 +202,19 @@ def round_trip(bench, name, model):
         shutil.rmtree(out, ignore_errors=True)
 
 
+def within_documents(bench):
+    """Documents of a sample that do not see each other change nothing in what weights mean: in and out to the byte."""
+    text = OWN.replace("heads = heads), d)", "heads = heads, documents = documents), d)").replace("x: [B, S, d], heads", "x: [B, S, d], documents, heads")
+    text = text.replace("layer(x, heads", "layer(x, documents, heads").replace("  param words", "  input documents: i32[B, S]\n  param words")
+    packed = os.path.join(harness.ROOT, "tests", "torch", "packed")
+    model = bench.model("packed", text, '  init = weights("gpt2")', called="own")
+    outcome, _, checkpoint = bench.train(model, steps=0, settings=('train.data=arrays("%s")' % packed,))
+    export = harness.zplan("export", "hf", checkpoint, "-o", bench.path("out"))
+    if bench.tally.check("within documents: exported", outcome.status == 0 and export.status == 0, outcome.tail() + export.tail()):
+        same_folder(bench, "within documents: the same bytes", bench.path("gpt2"), bench.path("out"))
+        shutil.rmtree(bench.path("out"))
+
+
 def written_otherwise(bench):
     """Names of one's own; separate projections for fused ones, fused for separate, transposed; `init` in the file."""
     want = bench.references["gpt2"]["loss"]
@@ -217,6 +230,7 @@ def written_otherwise(bench):
     if bench.tally.check("own names: exported", export.status == 0, export.tail()):
         same_folder(bench, "own names: the same bytes", bench.path("gpt2"), bench.path("out"))
         shutil.rmtree(bench.path("out"))
+    within_documents(bench)
     shutil.copytree(bench.path("gpt2"), bench.path("bare"))
     rename(bench.path("bare", "model.safetensors"), lambda name: name.replace("transformer.", "", 1))
     outcome, loss, _ = bench.train(model, "--init", bench.path("bare"))

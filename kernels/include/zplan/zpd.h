@@ -164,7 +164,8 @@ typedef struct zpd_attention {
   zpd_int alibi_heads;
   zpd_int first_head, other_layouts; /* as zpk_attention_args.first_head, zpk_layout.others; the latter in texts with
                                         ZPD_HEAD_LAYOUTS, else 0 */
-  const int *lengths; /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
+  const int *lengths;   /* [B], on the device; NULL: all samples have S positions. A larger one counts as S. */
+  const int *documents; /* as zpk_attention_args.documents, on the device; in texts with ZPD_DOCUMENTS, else NULL */
   void *facts;  /* of zpd_mma_grad_q, which writes it, and zpd_mma_grad_kv: 8 bytes a query, S rounded up to even, of
                    [B, H]: log-sum-exp over log 2, sum of o * d_o */
   zpd_int keys; /* as zpk_attention_args.keys; in texts with ZPD_CROSS, else 0 */

@@ -171,6 +171,7 @@ typedef struct zpk_attention_dropout {
   uint64_t seed, step, stream, instance;
   int64_t first_sample;  /* the number that the first one here has in the whole batch */
   int64_t queries, keys; /* positions of whole samples, whatever lengths say */
+  int64_t first;         /* the position that the first one here has in its sample: of a document; else 0 */
 } zpk_attention_dropout;
 typedef struct zpk_attention_args {
   zpk_dtype dtype;
@@ -211,6 +212,10 @@ typedef struct zpk_attention_args {
    * are dk and dv there. A query that is there sees itself, in every layout. Time follows the lengths. Of keys of
    * another sequence: 1..keys, and all queries are there. */
   const int32_t *lengths;
+  /* [B, S], numbers of documents; NULL: a sample is one. They ascend within a sample, and a query sees keys of its own
+   * document alone; -1 stands behind the last one, at positions that are not there, as behind a length. Each is a
+   * sample of its own, to the bit. Dense attention of one sequence, without lengths. Time follows the documents. */
+  const int32_t *documents;
   void *workspace; /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
   /* Where buckets is above 0: zpk_attention_bias_line bytes a worker, and where d_bias is wanted [B, H, buckets]
    * `real`. */
@@ -219,7 +224,7 @@ typedef struct zpk_attention_args {
 /* Rows of keys begin at multiples of four, as many numbers as are drawn at a time. Must stay below 2^34. */
 static inline int64_t zpk_attention_element(const zpk_attention_dropout *drop, int64_t head, int64_t query,
                                             int64_t key) {
-  return (head * drop->queries + query) * ((drop->keys + 3) / 4 * 4) + key;
+  return (head * drop->queries + drop->first + query) * ((drop->keys + 3) / 4 * 4) + drop->first + key;
 }
 /* The slopes of ALiBi: a geometric sequence down to 2^-8, where the number of heads is a power of two; else that of the
  * next smaller one, followed by every second of the next larger one's. Padding has slopes, too, that nobody sees. */

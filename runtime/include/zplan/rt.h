@@ -191,9 +191,10 @@ typedef struct zpr_named {
   const char *name;
   int rank;
   int64_t shape[2], elements;
-  bool numbers; /* of the program's dtype; else int32 from `least` to before `limit` */
-  bool labels;  /* those of a loss; -1 where there is none */
-  bool recoded; /* labels: the file has `none` instead of -1 */
+  bool numbers;   /* of the program's dtype; else int32 from `least` to before `limit` */
+  bool labels;    /* those of a loss; -1 where there is none */
+  bool documents; /* of positions, see zpk_attention_args */
+  bool recoded;   /* labels: the file has `none` instead of -1 */
   int64_t none;
   int64_t least, limit;
 } zpr_named;

@@ -81,7 +81,8 @@ class Case:
         return tree.dz(self.model, self.lr, why)
 
     def train(self, folder):
-        return trainer.train(folder, self.text(), self.tokens, self.model["seed"], self.values, self.settings, self.words,
+        documents = interpret.documents_of(self.model, trainer.STEPS * self.model["batch"]) if tree.has_documents(self.model["body"]) else None
+        return trainer.train(folder, self.text(), self.tokens, documents, self.model["seed"], self.values, self.settings, self.words,
                              {name for name in self.values if self.is_frozen(name)})
 
 

@@ -29,7 +29,7 @@ class Drawing(Shapes):
         self.sizes = self.draw_sizes()
         self.outer_params = {}  # of the model, tied wherever their shape fits
         self.others = random.Random("streams %s" % seed)  # so that models without streams are drawn as if there were none
-        self.shapes, self.sums, self.scores = (random.Random("%s %s" % (what, seed)) for what in ("shapes", "sums", "scores"))  # likewise
+        self.shapes, self.sums, self.scores, self.packed = (random.Random("%s %s" % (what, seed)) for what in ("shapes", "sums", "scores", "packed"))  # likewise
 
     # ---- choices ----
 
@@ -293,6 +293,7 @@ class Drawing(Shapes):
             q = ["mul", {}, q, self.one(NUMBERS)]
         scope.unread -= set(names)
         out = self.width()
+        self.keep_to_documents(options)
         result = ["attention", options, q, k, v]
         if self.chance(0.25):
             result = [self.one(("neg", "tanh", "silu")), {}, result]

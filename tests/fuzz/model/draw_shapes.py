@@ -106,4 +106,9 @@ class Shapes:
             options["dropout"] = draw.choice((0.1, 0.3))
         scope.unread -= set(names)
         out = self.width()
+        self.keep_to_documents(options)
         self.let(scope, [self.name("a")], self.product(scope, ["attention", options, q, k, v] + tables, heads * size, out), [out])
+
+    def keep_to_documents(self, options):
+        if "pattern" not in options and "cross" not in options and self.packed.random() < 0.15:
+            options["documents"] = True

@@ -167,8 +167,20 @@ def bucket(distance, buckets, max_distance, causal):
     return first + min(exact + int(grown * (1 + 1e-12)), buckets - 1)
 
 
-def attention(q, k, v, options, table, drop):
-    """drop: (batch, heads, queries, keys) -> factors of the probabilities, or None."""
+def documents_of(model, samples):
+    """Numbers of documents of so many samples: they ascend, and behind the last one may stand -1."""
+    length, draw, rows = model["sizes"]["S"], np.random.default_rng([model["seed"], 11]), []
+    for _ in range(samples):
+        row, number = [], int(draw.integers(0, 3))
+        while len(row) < length and (not row or draw.random() < 0.85):
+            row += [number] * int(draw.integers(1, length + 1))
+            number += int(draw.integers(1, 3))
+        rows.append((row + [-1] * length)[:length])
+    return np.array(rows)
+
+
+def attention(q, k, v, options, table, drop, documents=None):
+    """drop: (batch, heads, queries, keys) -> factors of the probabilities, or None; documents: (batch, positions), or None."""
     heads, causal, shape = options["heads"], options.get("causal", True), q.value.shape
     kv_heads, size, queries, keys = options.get("kv_heads", heads), shape[-1] // heads, shape[1], k.value.shape[1]
     shared = np.arange(heads) // (heads // kv_heads)  # the key/value head of every query head
@@ -184,10 +196,14 @@ def attention(q, k, v, options, table, drop):
         scores = t.add(scores, t.last_first(t.take(table, of, 0)))
     seen = np.ones((heads, queries, keys), dtype=bool) if options.get("cross") else visible(heads, queries, causal, options.get("pattern"))
     seen = seen & (np.abs(distance) < options.get("window", queries + keys))
+    if documents is not None:
+        seen = seen & (documents[:, None, :, None] == documents[:, None, None])
     weights = softmax(t.add(scores, np.where(seen, 0.0, -1e300)))
     weights = t.rounded(weights, np.abs(scores.value).max(-1, keepdims=True))
     if drop is not None:
         weights = t.mul(weights, drop)
+    if documents is not None:  # what is of none sees nothing
+        weights = t.mul(weights, (documents >= 0)[:, None, :, None] * 1.0)
     return t.reshape(t.einsum("bhqk,bkhd->bqhd", weights, v), shape)
 
 
@@ -240,6 +256,7 @@ class Run:
         length, batch = model["sizes"]["S"], model["batch"]
         windows = tokens[step * batch * length:][:batch * length + 1]
         self.tokens, self.labels = windows[:-1].reshape(batch, length), windows[1:].reshape(batch, length)
+        self.documents = documents_of(model, (step + 1) * batch)[step * batch:]
         self.scope, self.taken, self.prefix, self.iteration, self.stream = {"tokens": None, "labels": None}, set(), "", 0, 0
         self.extra, self.attentions = [], 0  # balancing losses; calls of attention so far
         with np.errstate(all="ignore"):
@@ -438,7 +455,7 @@ class Run:
             sample = np.arange(q.value.shape[0])[:, None, None, None]
             u = uniform(self.model["seed"], self.step, sample, stream, self.iteration, element[None])
             drop = np.where(u >= rate, 1 / (1 - rate), 0.0)
-        return attention(q, k, v, options, table, drop)
+        return attention(q, k, v, options, table, drop, self.documents if "documents" in options else None)
 
     # ---- sums ----
 

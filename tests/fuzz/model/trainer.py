@@ -95,6 +95,18 @@ def write_tokens(path, tokens):
     write(path, struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) + tokens.astype("<u2").tobytes())
 
 
+def write_npy(path, array):
+    header = ("{'descr': '<i4', 'fortran_order': False, 'shape': %s, }" % (array.shape,)).ljust(117) + "\n"
+    write(path, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + array.astype("<i4").tobytes())
+
+
+def write_packed(folder, tokens, documents):
+    """The same samples as arrays."""
+    os.makedirs(folder)
+    for name, array in (("tokens", tokens[:-1]), ("labels", tokens[1:]), ("documents", documents)):
+        write_npy(os.path.join(folder, name + ".npy"), array.reshape(documents.shape))
+
+
 class Trained:
     """What a run left: error (text) or None, refused (code of zplan) or None, losses, values after every step."""
 
@@ -112,13 +124,15 @@ class Trained:
         self.values = [read_checkpoint(os.path.join(folder, "ck"), step + 1, precision) for step in range(STEPS)]
 
 
-def train(folder, text, tokens, seed, values, settings, words=(), frozen=()):
-    """Builds and runs in `folder`, which is made anew."""
+def train(folder, text, tokens, documents, seed, values, settings, words=(), frozen=()):
+    """Builds and runs in `folder`, which is made anew. documents: of all samples, or None."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     source = os.path.join(folder, "model.dz")
     write(source, text.encode())
     write_tokens(os.path.join(folder, "tokens.bin"), tokens)
+    if documents is not None:
+        write_packed(os.path.join(folder, "packed"), tokens, documents)
     precision = settings["precision"]
     write_checkpoint(os.path.join(folder, "ck"), seed, values, precision, frozen)
     command = ["run", source, "--ranks", trainings.ranks_of(settings), "-o", os.path.join(folder, "tree")]
@@ -133,10 +147,10 @@ def train(folder, text, tokens, seed, values, settings, words=(), frozen=()):
 
 def loss_at(folder, seed, values):
     """The first loss of the one-rank trainer in `folder` with other values."""
-    place, log = os.path.join(folder, "at"), os.path.join(folder, "at.jsonl")
+    place, log, packed = os.path.join(folder, "at"), os.path.join(folder, "at.jsonl"), os.path.join(folder, "packed")
     write_checkpoint(place, seed, values)
     outcome = harness.run([os.path.join(folder, "tree", "trainer"), "--resume", "--steps", 1, "--threads", 1, "--log", log, "--checkpoint", place,
-                           "--data", os.path.join(folder, "tokens.bin")])
+                           "--data", packed if os.path.exists(packed) else os.path.join(folder, "tokens.bin")])
     loss = harness.read_log(log)[0][0]["loss"] if outcome.status == 0 else None
     shutil.rmtree(place, ignore_errors=True)
     if os.path.exists(log):

@@ -11,7 +11,8 @@ A model is made of lists, strings and numbers, so that it is kept as JSON:
     expression  a name | a number | [operation, {option: value}, operand...]
 
 Operations are those of the language (frontend/library/README.md), with `neg add sub mul div` for operators and `linear`, `layer_norm`,
-`rms_norm` for the blocks of std.nn. A matrix is transposed by the option `transpose`.
+`rms_norm` for the blocks of std.nn. A matrix is transposed by the option `transpose`; `documents` is an option of attention, whose numbers
+interpret.py draws.
 """
 
 # How parameters begin, as the file says it. Values for a test are drawn in interpret.py; none of them is 0 or 1.
@@ -30,7 +31,7 @@ use std.hw
 model fuzz(%s) {
   input tokens: i32[B, S]
   input labels: i32[B, S]
-
+%s
 %s}
 
 cluster cpu {
@@ -45,7 +46,7 @@ cluster gpu {
 
 train {
   model      = fuzz
-  data       = tokens("tokens.bin")
+  data       = %s
   batch      = %d
   steps      = 2
   precision  = "fp64"
@@ -55,6 +56,14 @@ train {
   seed       = %d
 }
 """
+
+
+# Where attention keeps to documents, the inputs and the data in which they stand.
+ONE_STREAM, DOCUMENTS = ("", 'tokens("tokens.bin")'), ("  input documents: i32[B, S]\n", 'arrays("packed")')
+
+
+def has_documents(expression):
+    return isinstance(expression, dict) and "documents" in expression or isinstance(expression, list) and any(map(has_documents, expression))
 
 
 def is_call(expression):
@@ -136,6 +145,8 @@ def text_of(expression):
         words.insert(0, option(options.pop("formula")))
     if operation == "attention" and len(words) > 3:
         words[3] = "relative_bias = " + words[3]
+    if options.pop("documents", False):
+        words.append("documents = documents")
     if "out" in options:
         words.append(str(options.pop("out")))
     if "pattern" in options:
@@ -170,7 +181,8 @@ def lines_of(body, indent):
 def dz(model, lr, why="a random model, printed by tests/fuzz/models.py"):
     sizes = ", ".join("%s = %d" % item for item in model["sizes"].items())
     body = "".join(line + "\n" for line in lines_of(model["body"], "  "))
-    return TEXT % (why, sizes, body, model["batch"], model["dropout"], repr(lr), model["seed"])
+    inputs, data = DOCUMENTS if has_documents(model["body"]) else ONE_STREAM
+    return TEXT % (why, sizes, inputs, body, data, model["batch"], model["dropout"], repr(lr), model["seed"])
 
 
 # ---- leaving out what nothing reads ----

@@ -123,7 +123,9 @@ typedef enum zp_op_class {
   X(ROPE, "rope", ROW)       /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                       \
   X(SPLIT, "split", VIEW)    /* x -> attr.parts equal views of the last dim */                                         \
   /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
-  /* nobody, and the outputs of queries there are zero; and maybe a relative bias, [buckets,heads] -> o, lse */        \
+  /* nobody, and the outputs of queries there are zero; or with attr.documents instead i32[B,S], ascending numbers of  \
+   * documents, of which a query sees its own alone, and -1 behind them, as behind a length; */                        \
+  /* and maybe a relative bias, [buckets,heads] -> o, lse */                                                           \
   /* stat[B,S,heads]; attr.heads kv_heads causal cross scale sparse window softcap alibi_heads max_distance rate */    \
   X(ATTENTION, "attention", ATTENTION)                                                                                 \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
@@ -243,8 +245,9 @@ typedef struct zp_op_attr {
   /* sigmoid: an affinity is the sigmoid of its score, else the softmax. bias_rate: of the bias in a step. */
   double bias_rate;
   bool trans, tanh_form, causal, interleaved, normalize, sigmoid;
-  bool cross; /* attention: keys are of another sequence than queries, and lengths are those of the keys alone */
-  bool last;  /* reduce_grad: of the columns */
+  bool cross;     /* attention: keys are of another sequence than queries, and lengths are those of the keys alone */
+  bool documents; /* attention: has the documents of positions in the place of lengths */
+  bool last;      /* reduce_grad: of the columns */
   zp_reduction reduction;
   int loss; /* which one of the graph's losses it is */
   /* Attention: NULL where it is dense. The layout is made from the pattern by the op's rule. Arena. */
@@ -377,7 +380,8 @@ typedef struct zp_input {
    * stands for none. Known when the whole model is (zp_model_find_ranges). */
   int64_t least, limit;
   bool labels;
-  int64_t none; /* labels: what stands for none in the data; trainers have -1 for it */
+  bool documents; /* of an attention: numbers that ascend, and -1 behind them */
+  int64_t none;   /* labels: what stands for none in the data; trainers have -1 for it */
   zp_span span;
 } zp_input;
 
@@ -463,6 +467,8 @@ const zp_node *zp_model_find_biases(zp_model *model);
 bool zp_model_has_gate_biases(const zp_model *model); /* that are not frozen */
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
 int zp_attention_lengths(const zp_node *node);
+/* The operand that holds the documents of positions; -1: a sample is one. */
+int zp_attention_documents(const zp_node *node);
 /* The operand that is the table of its relative bias; -1: it has none. */
 int zp_attention_bias(const zp_node *node);
 /* Keys that a query sees on average of so many: of causal attention half of all, as it is counted everywhere.
