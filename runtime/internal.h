@@ -210,6 +210,8 @@ int64_t zpr_data_kind_of(const char *name);
 int zpr_train(zpr *c, zpr_data *validate, int64_t last);
 /* The forward passes of the samples that are loaded. */
 void zpr_run_forwards(zpr *c);
+/* validate.c: runs the first batches of the validation data and writes a line of the log. Collective. */
+void zpr_validate(zpr *c, zpr_data *data);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
@@ -357,8 +359,8 @@ typedef struct zpr_record {
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);
 void zpr_log_step(zpr *c, const zpr_record *record, double cpu_ms, int64_t steps, double eta_s);
-/* tally: of every loss. */
-void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally);
+/* tally: of every loss. exact_match: NULL where there is none. */
+void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally, const double *exact_match);
 void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir);
 void zpr_log_event(zpr *c, const char *json); /* one line of the JSON log: a complete object */
 void zpr_log_note(zpr *c, const char *format, ...) __attribute__((format(printf, 2, 3))); /* a line on the screen */

@@ -171,17 +171,20 @@ static void log_step_json(zpr *c, const zpr_record *r) {
   zpr_log_event(c, line);
 }
 
-void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally) {
-  char line[128 + LOSSES_TEXT], text[32], right[32], losses[LOSSES_TEXT], accuracy[64] = "";
+void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally, const double *exact_match) {
+  char line[192 + LOSSES_TEXT], text[32], right[32], losses[LOSSES_TEXT], accuracy[64] = "", exact[64] = "";
   bool alone = zpr_n_losses(c->program) == 1 && !zpr_is_error(c->program, 0);
   put_losses(losses, sizeof losses, c->program, tally, true);
   if (alone) snprintf(accuracy, sizeof accuracy, ", \"accuracy\": %s", number(right, tally->right));
-  snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s%s%s}", (long long)step,
-           number(text, loss), accuracy, losses);
+  if (exact_match) snprintf(exact, sizeof exact, ", \"exact_match\": %s", number(right, *exact_match));
+  snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s%s%s%s}", (long long)step,
+           number(text, loss), accuracy, losses, exact);
   zpr_log_event(c, line);
   show_losses(losses, sizeof losses, c->program, tally, true);
   if (alone) snprintf(accuracy, sizeof accuracy, "  accuracy %.2f%%", 100 * tally->right);
-  zpr_log_note(c, "validation after step %lld  loss %.6f%s%s", (long long)step, loss, alone ? accuracy : "", losses);
+  if (exact_match) snprintf(exact, sizeof exact, "  exact match %.2f%%", 100 * *exact_match);
+  zpr_log_note(c, "validation after step %lld  loss %.6f%s%s%s", (long long)step, loss, alone ? accuracy : "", losses,
+               exact);
 }
 
 void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir) {

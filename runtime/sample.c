@@ -196,6 +196,7 @@ void zpr_sample_texts(zpr *c, const zpr_request *request, FILE *out) {
   s.order = zpr_alloc(c, (size_t)c->program->vocabulary, sizeof *s.order);
   c->state->look = keep_row;
   c->state->look_arg = &s;
+  c->state->look_losses = ~0u;
   for (int64_t i = 0; i < request->n_prompts; i++) {
     begin_text(&s, i);
     continue_text(&s, i);

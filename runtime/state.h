@@ -56,6 +56,7 @@ struct zpr_state {
   /* Whoever looks at the logits of a forward pass; NULL: nobody. */
   void (*look)(void *arg, const zpr_looked *seen);
   void *look_arg;
+  unsigned look_losses;        /* a bit for every loss that is shown */
   int64_t stale_at;            /* step of a checkpoint whose stale weights are to be loaded; -1: none */
   int64_t look_row;            /* a GPU need not show other rows than this one; -1: it shows all */
   zpr_data *data;              /* trained on; NULL: none is opened */
@@ -64,6 +65,7 @@ struct zpr_state {
   char algorithms_before[256]; /* those of the checkpoint that the run goes on from; rank 0 */
 };
 
+static inline bool zpr_looks(const zpr *c, int loss) { return c->state->look && c->state->look_losses >> loss & 1; }
 /* look.c of the back end: to whoever looks, from a rank's part of the classes, where the device has them. */
 void zpr_show(zpr *c, const zpr_looked *part);
 

@@ -199,34 +199,6 @@ static int end_step(loop *l) {
 
 /* ---- between steps ---- */
 
-/* Mean loss and accuracy over the first batches of the validation data, always the same ones. */
-static void validate(loop *l) {
-  zpr *c = l->c;
-  const zpr_program *p = c->program;
-  int64_t batches = p->validate_batches > 0 ? p->validate_batches : 1;
-  double saved_loss = c->loss, sum[1 + 2 * ZPR_MOST_LOSSES] = {0};
-  zpr_tally saved[ZPR_MOST_LOSSES], mean[ZPR_MOST_LOSSES];
-  int losses = zpr_n_losses(p);
-  memcpy(saved, c->tally, sizeof saved);
-  c->training = false;
-  c->loss = 0;
-  memset(c->tally, 0, sizeof c->tally);
-  for (int64_t b = 0; b < batches; b++) {
-    zpr_data_load(c, l->validate, b * p->batch);
-    zpr_run_forwards(c);
-  }
-  zpr_collect_loss(c);
-  if (c->t == 0) sum[0] = c->loss; /* 0 on stages without the end of the model */
-  for (int i = 0; c->t == 0 && i < losses; i++) sum[1 + 2 * i] = c->tally[i].loss, sum[2 + 2 * i] = c->tally[i].right;
-  zpr_world_sum(c, sum, 1 + 2 * losses);
-  for (int i = 0; i < losses; i++)
-    mean[i] = (zpr_tally){sum[1 + 2 * i] / (double)batches, sum[2 + 2 * i] / (double)batches};
-  c->training = true;
-  c->loss = saved_loss;
-  memcpy(c->tally, saved, sizeof saved);
-  zpr_log_validation(c, c->step, sum[0] / (double)batches, mean);
-}
-
 static void save(loop *l) {
   zpr *c = l->c;
   const char *dir = c->state->options.checkpoint_dir;
@@ -264,7 +236,7 @@ int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
       save(l);
       zpr_update_catch_up(c);
     }
-    if (l->validate && (end || due(c->step, c->program->validate_every))) validate(l);
+    if (l->validate && (end || due(c->step, c->program->validate_every))) zpr_validate(c, l->validate);
     if (due(c->step, c->program->checkpoint_every)) save(l);
     zpr_profile_tell(c, false);
   }

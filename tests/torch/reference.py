@@ -123,9 +123,9 @@ def looked_at(weights):
     """What zplan eval says of all samples, and a validation of the first batches: means over batches."""
     losses, accuracies, exact = judged(weights, range(len(span_arrays()["start"])))
     batches = [judged(weights, range(b * settings.BATCH, (b + 1) * settings.BATCH)) for b in range(settings.VALIDATED)]
-    return {"eval": {"losses": losses, "accuracies": accuracies, "exact_match": exact},
-            "validation": {key: {name: sum(b[i][name] for b in batches) / len(batches) for name in settings.LOSSES}
-                           for i, key in enumerate(("losses", "accuracies"))}}
+    means = {key: {name: sum(b[i][name] for b in batches) / len(batches) for name in settings.LOSSES} for i, key in enumerate(("losses", "accuracies"))}
+    validated = judged(weights, range(settings.VALIDATED * settings.BATCH))[2]  # a share of the samples
+    return {"eval": {"losses": losses, "accuracies": accuracies, "exact_match": exact}, "validation": {**means, "exact_match": validated}}
 
 
 def span_batches():
