@@ -94,6 +94,9 @@ void hf_read_gemma3(hf_reader *r) {
   m->score_cap = hf_value(r, "attn_logit_softcapping") ? hf_real(r, "attn_logit_softcapping", 0, 1e-6, 1e9) : 0;
   m->logit_cap = hf_value(r, "final_logit_softcapping") ? hf_real(r, "final_logit_softcapping", 0, 1e-6, 1e9) : 0;
   const zp_json *both = hf_value(r, "rope_parameters"), *scaling = hf_value(r, "rope_scaling");
+  if (both && !zp_json_get(both, "full_attention") && !zp_json_get(both, "sliding_attention"))
+    zp_report(r->diags, ZP_Z0683, hf_place(r, "rope_parameters"),
+              "`rope_parameters` has neither `full_attention` nor `sliding_attention`");
   m->theta = hf_real(r, "rope_theta", 1e6, 1, 1e12);
   m->local_theta = hf_real(r, "rope_local_base_freq", 1e4, 1, 1e12);
   m->theta = hf_rope_theta(r, "rope_scaling", scaling, m->theta);

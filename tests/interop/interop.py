@@ -523,6 +523,7 @@ def refused_imports(folder):
                                     ("mixtral_8x7b", "router_jitter_noise", 0.1, "noisy")):
         refused("%s %s" % (base, key), changed(folder, base, **{key: value}), 1, "Z0684", words)
     refused("heads", changed(folder, "llama3_8b", num_key_value_heads=5), 1, "do not divide")
+    refused("one base for both kinds", changed(folder, "gemma3_1b", rope_parameters={"rope_theta": 1e6}), 1, "Z0683", "neither `full_attention`")
     refused("kinds of layers", changed(folder, "gemma3_1b", layer_types=["full_attention"] * 25), 1, "Z0683", "25 entries for 26 layers")
     refused("patches", changed(folder, "vit_base", patch_size=15), 1, "Z0683", "patches of 15 pixels do not fill pictures of 224")
     refused("pictures of two sizes", changed(folder, "vit_base", image_size=[224, 196]), 1, "Z0683", "`image_size` is [224,196]")
