@@ -6,7 +6,15 @@
 #include <zplan/import.h>
 #include <zplan/json.h>
 
-typedef enum hf_layers { HF_GPT2, HF_NEOX, HF_LLAMA, HF_BERT, HF_T5, HF_VIT } hf_layers; /* which blocks are written */
+typedef enum hf_layers {
+  HF_GPT2,
+  HF_NEOX,
+  HF_LLAMA,
+  HF_BERT,
+  HF_T5,
+  HF_VIT,
+  HF_GEMMA
+} hf_layers; /* which blocks are written */
 /* What stands on the layers, of families whose checkpoints come with several heads. */
 enum { HF_BERT_MASKED, HF_BERT_PRETRAINING, HF_BERT_QUESTIONS, HF_BERT_HEADS };
 enum { HF_T5_TIED, HF_T5_UNTIED, HF_T5_HEADS };
@@ -31,6 +39,10 @@ typedef struct hf_model {
   int64_t decoder_layers, buckets, max_distance;
   bool gated, scaled;                      /* gelus with gates; logits times 1 / sqrt(hidden) */
   int64_t image, patch, channels, classes; /* ViT: squares of so many pixels a side */
+  /* Gemma: layers of a group, and which of them see all positions, the others a window with its own frequencies. */
+  int64_t group, local_window;
+  bool full[16];
+  double local_theta, query_scalar, score_cap, logit_cap; /* caps 0: none */
 } hf_model;
 
 /* Parameter "layer.{}.dense" here, tensor "encoder.layer.{}.output.dense" there; {} is the number of the layer. */
@@ -74,6 +86,10 @@ enum { HF_MOST_WIDTH = 1 << 24, HF_MOST_LAYERS = 100000 };
 void hf_read_activation(hf_reader *r, const char *key, const char *usual);
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual);
 void hf_check_heads(hf_reader *r, const char *heads_key);
+/* rope_scaling of today's files; rope_parameters of newer ones, which hold theta too. */
+void hf_read_rope(hf_reader *r, double usual);
+/* Theta of such an object, the value of `key` or a part of it; `usual` where it is NULL or has none. */
+double hf_rope_theta(hf_reader *r, const char *key, const zp_json *rope, double usual);
 /* Sizes, activation and dropouts under the names of encoders, with BERT-Base's for defaults but `dropout`. */
 void hf_read_encoder(hf_reader *r, double dropout);
 
@@ -95,7 +111,15 @@ void hf_shape_of_vit(const hf_model *m,
                      zp_hf_part *part); /* a matrix that stands in checkpoints with more dimensions */
 extern const hf_name hf_vit_names[];
 
+/* ---- hf_gemma.c ---- */
+void hf_read_gemma2(hf_reader *r);
+void hf_read_gemma3(hf_reader *r);
+void hf_write_gemma(zp_buf *out, const hf_model *m);
+/* The tensor of a parameter. Arena. */
+const char *hf_gemma_name(zp_arena *arena, const hf_model *m, const char *name);
+
 /* ---- hf_write.c, hf_blocks.c ---- */
+int64_t hf_sample(const hf_model *m);                                        /* positions of a sample that is written */
 const char *hf_dropped(const zp_buf *out, const hf_model *m, const char *x); /* "dropout(x)" */
 /* ", bias = false, std = 0.01": what differs from the defaults of std.nn's linear. */
 const char *hf_linear_options(const zp_buf *out, const hf_model *m, bool bias);

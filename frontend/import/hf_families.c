@@ -86,25 +86,25 @@ static void read_gpt2(hf_reader *r) {
   hf_check_heads(r, "n_head");
 }
 
-/* rope_scaling of today's files; rope_parameters of newer ones, which hold theta too. */
-static void read_rope(hf_reader *r, double usual) {
+double hf_rope_theta(hf_reader *r, const char *key, const zp_json *rope, double usual) {
   static const char help[] = "shapes, memory and time do not depend on it: plan a copy of the file without the field";
-  hf_model *m = r->model;
-  m->theta = hf_real(r, "rope_theta", usual, 1, 1e12);
-  const zp_json *scaling = hf_value(r, "rope_scaling"), *parameters = hf_value(r, "rope_parameters");
-  const char *key = scaling ? "rope_scaling" : "rope_parameters";
-  if (!scaling) scaling = parameters;
-  if (!scaling) return;
-  const char *type = zp_json_get_string(scaling, "rope_type", zp_json_get_string(scaling, "type", "default"));
-  if (!zp_json_is_object(scaling))
+  if (!rope) return usual;
+  const char *type = zp_json_get_string(rope, "rope_type", zp_json_get_string(rope, "type", "default"));
+  if (!zp_json_is_object(rope))
     zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is no object", key);
   else if (strcmp(type, "default") != 0)
     hf_refuse(r, key, help, "rotary positions are scaled (`%s`)", type);
-  double theta = zp_json_get_real(scaling, "rope_theta", m->theta);
-  if (theta >= 1 && theta <= 1e12)
-    m->theta = theta;
-  else
-    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_theta` is %g, a number from 1 to 1e12 is expected", theta);
+  double theta = zp_json_get_real(rope, "rope_theta", usual);
+  if (theta >= 1 && theta <= 1e12) return theta;
+  zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_theta` is %g, a number from 1 to 1e12 is expected", theta);
+  return usual;
+}
+
+void hf_read_rope(hf_reader *r, double usual) {
+  double theta = hf_real(r, "rope_theta", usual, 1, 1e12);
+  const zp_json *scaling = hf_value(r, "rope_scaling"), *parameters = hf_value(r, "rope_parameters");
+  r->model->theta = scaling ? hf_rope_theta(r, "rope_scaling", scaling, theta)
+                            : hf_rope_theta(r, "rope_parameters", parameters, theta);
 }
 
 static void read_neox(hf_reader *r) {
@@ -126,7 +126,7 @@ static void read_neox(hf_reader *r) {
   hf_read_activation(r, "hidden_act", "gelu");
   read_dropouts(r, "hidden_dropout", "hidden_dropout", 0);
   hf_note_attention_dropout(r, "attention_dropout", 0);
-  read_rope(r, 10000);
+  hf_read_rope(r, 10000);
   if (hf_value(r, "rotary_emb_base")) m->theta = hf_real(r, "rotary_emb_base", m->theta, 1, 1e12);
   /* Newer files have it among rope_parameters. */
   double newer = zp_json_get_real(hf_value(r, "rope_parameters"), "partial_rotary_factor", 0.25);
@@ -165,7 +165,7 @@ static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_h
   if (strcmp(act, "silu") != 0)
     hf_refuse(r, "hidden_act", NULL, "the gate of the MLP is `%s`; the import writes silu", act);
   hf_note_attention_dropout(r, "attention_dropout", 0);
-  read_rope(r, theta);
+  hf_read_rope(r, theta);
   if (m->head_size % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
               (long long)m->head_size);
@@ -229,9 +229,10 @@ static void read_mixtral(hf_reader *r) {
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"bert", hf_read_bert},    {"gpt2", read_gpt2},       {"gpt_neox", read_neox}, {"llama", read_llama},
-                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2},   {"qwen3", read_qwen3},
-                {"t5", hf_read_t5},        {"vit", hf_read_vit}};
+} families[] = {{"bert", hf_read_bert},    {"gemma2", hf_read_gemma2}, {"gemma3_text", hf_read_gemma3},
+                {"gpt2", read_gpt2},       {"gpt_neox", read_neox},    {"llama", read_llama},
+                {"mistral", read_mistral}, {"mixtral", read_mixtral},  {"qwen2", read_qwen2},
+                {"qwen3", read_qwen3},     {"t5", hf_read_t5},         {"vit", hf_read_vit}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 bool hf_read_model(hf_reader *r) {
@@ -244,6 +245,11 @@ bool hf_read_model(hf_reader *r) {
     return true;
   }
   if (!zp_json_string(hf_value(r, "model_type"), NULL)) return false; /* reported already */
+  if (strcmp(type, "gemma3") == 0) {
+    hf_refuse(r, "model_type", "a file with what stands in `text_config` is of its text model, `gemma3_text`",
+              "a model of type `gemma3` reads pictures beside text");
+    return false;
+  }
   zp_diag *d =
       zp_report(r->diags, ZP_Z0684, hf_place(r, "model_type"), "model_type `%s` is not known to this import", type);
   zp_diag_did_you_mean(d, type, names, N_FAMILIES);

@@ -10,7 +10,7 @@
 /* What stands in front of all tensors but the head's in a checkpoint of a model with a head, and of none without. */
 static const char *const prefixes[] = {
     [HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.", [HF_BERT] = "bert.", [HF_T5] = "",
-    [HF_VIT] = "vit."};
+    [HF_VIT] = "vit.",          [HF_GEMMA] = "model."};
 
 const char *zp_hf_prefix(const zp_imported *imported) { return prefixes[imported->model->layers_are]; }
 
@@ -168,6 +168,10 @@ zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const z
     zp_hf_part part = plain(by_table(arena, table_of(m), name), p);
     if (m->layers_are == HF_VIT) hf_shape_of_vit(m, &part);
     zp_push(arena, &parts, part);
+    return parts;
+  }
+  if (m->layers_are == HF_GEMMA) {
+    zp_push(arena, &parts, plain(hf_gemma_name(arena, m, name), p));
     return parts;
   }
   bool is_head = strcmp(name, head) == 0, is_table = !strchr(name, '.');

@@ -183,8 +183,10 @@ static bool same_attention(matcher *m, const zp_node *a, const zp_node *b) {
   if (kv_x != kv_y)
     return differ(m, a->span, "attention has %lld key/value heads here, and %lld in %s", (long long)kv_x,
                   (long long)kv_y, m->their_name);
-  if (x->causal != y->causal || x->cross != y->cross || x->max_distance != y->max_distance || x->sparse ||
-      x->window != y->window)
+  if (x->window != y->window)
+    return differ(m, a->span, "attention sees a window of %lld positions here, and of %lld in %s (0: all)",
+                  (long long)x->window, (long long)y->window, m->their_name);
+  if (x->causal != y->causal || x->cross != y->cross || x->max_distance != y->max_distance || x->sparse)
     return differ(m, a->span, "attention sees other positions here than in %s, where it sees all before",
                   m->their_name);
   if (!same_number(x->softcap, y->softcap))

@@ -449,6 +449,8 @@ plan { tensor = 1 }
 PARAMETERS = {  # as published, or counted from the fields
     "gpt2": 124439808, "gpt2_xl": 1557611200, "gpt_neox_20b": 20554567680, "llama2_7b": 6738415616, "llama3_8b": 8030261248,
     "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768,
+    "gemma2_2b": 2614341888,
+    "gemma3_1b": 262144 * 1152 + 26 * (1152 * (2 * 1024 + 2 * 256) + 2 * 256 + 4 * 1152 + 3 * 1152 * 6912) + 1152,
     "bert_base": 109514298, "t5_small": 60506624, "t5_v1_1_small": 76961152,  # the last with its head, untied
     "vit_base": 86567656 - 998 * 769,  # torchvision's with 1,000 classes, here 2
     "gpt_neox_sequential": 2 * 50304 * 512 + 6 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512) + 2 * 512,
@@ -498,7 +500,7 @@ def refused_imports(folder):
             file.write(text)
         refused("import " + name, ["import", "hf", path], 1, "Z0683")
     refused("import of an empty type", changed(folder, "gpt2", model_type=""), 1, "Z0684", "model_type `` is not known")
-    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen3, t5")
+    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen3, t5")
     refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
     for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),
                        ("n_embd", True), ("n_layer", [12]), ("vocab_size", None), ("n_head", 7),
@@ -513,9 +515,16 @@ def refused_imports(folder):
                                     ("gpt2", "scale_attn_weights", False, "not scaled"),
                                     ("gpt2", "add_cross_attention", True, "cross-attention"),
                                     ("gpt_neox_20b", "rotary_pct", 0.25, "cover 0.25 of a head"),
+                                    ("gemma2_2b", "layer_types", ["chunked_attention"] * 26, "layer 0 has `chunked_attention`"),
+                                    ("gemma2_2b", "layer_types", ["full_attention"] * 9 + ["sliding_attention"] * 17, "take turns in groups"),
+                                    ("gemma2_2b", "use_bidirectional_attention", True, "sees what follows"),
+                                    ("gemma3_1b", "rope_scaling", {"rope_type": "linear", "factor": 8.0}, "scaled (`linear`)"),
+                                    ("gemma3_1b", "model_type", "gemma3", "its text model, `gemma3_text`"),
                                     ("mixtral_8x7b", "router_jitter_noise", 0.1, "noisy")):
         refused("%s %s" % (base, key), changed(folder, base, **{key: value}), 1, "Z0684", words)
     refused("heads", changed(folder, "llama3_8b", num_key_value_heads=5), 1, "do not divide")
+    refused("one base for both kinds", changed(folder, "gemma3_1b", rope_parameters={"rope_theta": 1e6}), 1, "Z0683", "neither `full_attention`")
+    refused("kinds of layers", changed(folder, "gemma3_1b", layer_types=["full_attention"] * 25), 1, "Z0683", "25 entries for 26 layers")
     refused("patches", changed(folder, "vit_base", patch_size=15), 1, "Z0683", "patches of 15 pixels do not fill pictures of 224")
     refused("pictures of two sizes", changed(folder, "vit_base", image_size=[224, 196]), 1, "Z0683", "`image_size` is [224,196]")
     refused("experts", changed(folder, "mixtral_8x7b", num_experts_per_tok=9), 1, "9 of 8 experts")

@@ -51,6 +51,18 @@ def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0, q
     return tensors + [("model.norm.weight", [d])]
 
 
+def gemma(layers, qk_norm=0, d=48, heads=4, kv_heads=2, head=16, ff=80):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d])]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        tensors += [("%sself_attn.%s_proj.weight" % (at, name), [rows * head, d]) for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads))]
+        tensors += [(at + "self_attn.o_proj.weight", [d, heads * head])]
+        tensors += [(at + "self_attn.%s_norm.weight" % name, [qk_norm]) for name in "qk" if qk_norm]
+        tensors += [("%s%s_layernorm.weight" % (at, name), [d]) for name in ("input", "post_attention", "pre_feedforward", "post_feedforward")]
+        tensors += [(at + "mlp.gate_proj.weight", [ff, d]), (at + "mlp.up_proj.weight", [ff, d]), (at + "mlp.down_proj.weight", [d, ff])]
+    return tensors + [("model.norm.weight", [d])]
+
+
 def bert(head, d=32, layers=2, ff=64):
     tensors = [("bert.embeddings.%s_embeddings.weight" % name, [rows, d]) for name, rows in (("word", VOCABULARY), ("position", SEQUENCE), ("token_type", 2))]
     tensors += with_biases("bert.embeddings.LayerNorm", d, 0)
@@ -96,6 +108,7 @@ def vit(d=32, layers=2, ff=64, image=12, patch=4, channels=3, classes=5):
 
 GROUPED = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 64,
            "bos_token_id": None, "eos_token_id": None}
+GEMMA = dict(GROUPED, num_attention_heads=4, head_dim=16, intermediate_size=80, sliding_window=7, query_pre_attn_scalar=20, pad_token_id=None)
 FAMILIES = {  # config, tensors, dtype, files
     "gpt2": ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": SEQUENCE, "n_embd": 48,
               "n_layer": 3, "n_head": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": None, "eos_token_id": None},
@@ -109,6 +122,13 @@ FAMILIES = {  # config, tensors, dtype, files
                    tie_word_embeddings=True), llama(layers=2, tied=True, qkv_bias=True), "BF16", 1),
     "qwen3": (dict(GROUPED, architectures=["Qwen3ForCausalLM"], model_type="qwen3", num_hidden_layers=2, intermediate_size=80, head_dim=8,
                    tie_word_embeddings=True), llama(layers=2, tied=True, qk_norm=8), "F32", 1),
+    # As published, without a list of layers; as transformers 5 saves it, with layers left behind the last whole group.
+    "gemma2": (dict(GEMMA, architectures=["Gemma2ForCausalLM"], model_type="gemma2", num_hidden_layers=4, attn_logit_softcapping=2.0,
+                    final_logit_softcapping=3.0, rope_theta=10000.0, hidden_act="gelu_pytorch_tanh"), gemma(4), "BF16", 1),
+    "gemma3_text": (dict(GEMMA, architectures=["Gemma3ForCausalLM"], model_type="gemma3_text", num_hidden_layers=3,
+                         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                         rope_parameters={"full_attention": {"rope_theta": 1000000.0, "rope_type": "default"},
+                                          "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}), gemma(3, qk_norm=16), "F32", 2),
     "mixtral": (dict(GROUPED, architectures=["MixtralForCausalLM"], model_type="mixtral", num_hidden_layers=2, intermediate_size=64,
                      num_local_experts=4, num_experts_per_tok=2, sliding_window=None), llama(layers=2, ff=64, experts=4), "F32", 1),
 }
