@@ -20,6 +20,7 @@ typedef struct hf_model {
   double eps, theta, std;
   bool qkv_bias, proj_bias, mlp_bias, tied, parallel;
   bool qk_norm;           /* queries and keys are normalised head by head */
+  int64_t rotary;         /* GPT-NeoX: so many columns of a head turn; 0: all */
   const char *activation; /* an expression over `x`: "gelu(x, approximate = \"tanh\")"; NULL: SwiGLU */
   double embedding_dropout, dropout;
   int64_t experts, top_k; /* 0: none */

@@ -107,6 +107,26 @@ static void read_rope(hf_reader *r, double usual) {
     zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_theta` is %g, a number from 1 to 1e12 is expected", theta);
 }
 
+/* The share of a head that turns; newer files have it among rope_parameters, which count where both are. */
+static void read_neox_rotary(hf_reader *r) {
+  hf_model *m = r->model;
+  double share = hf_real(r, "rotary_pct", 0.25, 0, 1);
+  const zp_json *parameters = hf_value(r, "rope_parameters");
+  bool newer = zp_json_get(parameters, "partial_rotary_factor") != NULL;
+  if (newer) share = zp_json_get_real(parameters, "partial_rotary_factor", -1);
+  zp_span place = hf_place(r, newer ? "rope_parameters" : "rotary_pct");
+  if (!(share >= 0 && share <= 1)) {
+    zp_report(r->diags, ZP_Z0683, place, "`partial_rotary_factor` is no number from 0 to 1");
+    return;
+  }
+  int64_t columns = (int64_t)((double)m->head_size * share);
+  if (columns % 2 != 0 || columns == 0)
+    zp_report(r->diags, ZP_Z0683, place, "%g of a head of %lld are no pairs for rotary positions", share,
+              (long long)m->head_size);
+  else if (columns < m->head_size)
+    m->rotary = columns;
+}
+
 static void read_neox(hf_reader *r) {
   hf_model *m = r->model;
   m->layers_are = HF_NEOX;
@@ -128,16 +148,12 @@ static void read_neox(hf_reader *r) {
   hf_note_attention_dropout(r, "attention_dropout", 0);
   read_rope(r, 10000);
   if (hf_value(r, "rotary_emb_base")) m->theta = hf_real(r, "rotary_emb_base", m->theta, 1, 1e12);
-  /* Newer files have it among rope_parameters. */
-  double newer = zp_json_get_real(hf_value(r, "rope_parameters"), "partial_rotary_factor", 0.25);
-  double share = hf_real(r, "rotary_pct", newer, 0, 1);
-  if (share != 1)
-    hf_refuse(r, hf_value(r, "rotary_pct") ? "rotary_pct" : "rope_parameters",
-              "shapes, memory and time hardly depend on it: plan a copy of the file with \"rotary_pct\": 1.0",
-              "rotary positions cover %g of a head; the language turns whole heads", share);
-  hf_note(r, "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "
-             "k, then "
-             "all v");
+  read_neox_rotary(r);
+  if (!m->rotary)
+    hf_note(r,
+            "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "
+            "k, then "
+            "all v");
   hf_check_heads(r, "num_attention_heads");
 }
 

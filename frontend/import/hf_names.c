@@ -44,9 +44,10 @@ static bool is_transposed(const hf_model *m, const char *name) {
   return m->layers_are == HF_GPT2 && is_one_of(name, endings);
 }
 
-/* Rows of all queries, then keys, then values here; of every head its query, key and value there. */
+/* Rows of all queries, then keys, then values here; of every head its query, key and value there, and here where a
+ * part of a head turns. */
 static bool is_by_head(const hf_model *m, const char *name) {
-  return m->layers_are == HF_NEOX && strstr(name, ".query_key_value.") != NULL;
+  return m->layers_are == HF_NEOX && !m->rotary && strstr(name, ".query_key_value.") != NULL;
 }
 
 static zp_hf_part plain(const char *name, const zp_hf_param *p) {

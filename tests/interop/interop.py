@@ -512,9 +512,9 @@ def refused_imports(folder):
                                     ("gpt2", "scale_attn_by_inverse_layer_idx", True, "another scale"),
                                     ("gpt2", "scale_attn_weights", False, "not scaled"),
                                     ("gpt2", "add_cross_attention", True, "cross-attention"),
-                                    ("gpt_neox_20b", "rotary_pct", 0.25, "cover 0.25 of a head"),
                                     ("mixtral_8x7b", "router_jitter_noise", 0.1, "noisy")):
         refused("%s %s" % (base, key), changed(folder, base, **{key: value}), 1, "Z0684", words)
+    refused("columns that turn", changed(folder, "gpt_neox_20b", rotary_pct=0.27), 1, "Z0683", "0.27 of a head of 96 are no pairs")
     refused("heads", changed(folder, "llama3_8b", num_key_value_heads=5), 1, "do not divide")
     refused("patches", changed(folder, "vit_base", patch_size=15), 1, "Z0683", "patches of 15 pixels do not fill pictures of 224")
     refused("pictures of two sizes", changed(folder, "vit_base", image_size=[224, 196]), 1, "Z0683", "`image_size` is [224,196]")

@@ -26,7 +26,7 @@ BOUND = 1e-5
 TEXT = os.path.join(harness.ROOT, "tests", "data", "text.txt")
 EXPECTED = os.path.join(HERE, "expected.json")
 NEW_TOKENS = 12
-SPREAD = {"tensor 2 x pipeline 2": ("gpt2", "mixtral"), "ZeRO 3": ("gpt_neox",)}  # families that are tried on them: the runtime knows none
+SPREAD = {"tensor 2 x pipeline 2": ("gpt2", "gpt_neox_part", "mixtral"), "ZeRO 3": ("gpt_neox",)}  # families that are tried on them: the runtime knows none
 LAYOUTS = {"tensor 2 x pipeline 2": ("tensor=2", "pipeline=2", "data=1"), "ZeRO 3": ("tensor=1", "pipeline=1", "data=4", "zero=3")}
 REST = """
 cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 8GiB) }
@@ -93,6 +93,7 @@ GROUPED = "heads = 6, kv_heads = 2, head = 8, ff = %d, window = S, "
 BY_THE_LIBRARY = {  # layers of std.models: the other parameter, what is added, how many, the layer, the last norm, the head
     "gpt2": ("param places: [S, d]", " + places", 3, "gpt2_layer(x, heads = 4, ff = 4 * d)", "layer_norm(x)", "embed"),
     "gpt_neox": ("param head: [V, d]", "", 2, "neox_layer(x, heads = 4, ff = 96, rotary = 12)", "layer_norm(x)", "head"),
+    "gpt_neox_part": ("param head: [V, d]", "", 2, "neox_layer(x, heads = 4, ff = 96, rotary = 6)", "layer_norm(x)", "head"),
     "llama": ("param head: [V, d]", "", 3, "llama_layer(x, %seps = 1e-6)" % GROUPED % 80, "rms_norm(x, eps = 1e-6)", "head"),
     "qwen3": ("", "", 2, "qwen3_layer(x, heads = 6, kv_heads = 2, head = 8, ff = 80, theta = 10000.0)", "rms_norm(x, eps = 1e-6)", "embed"),
     "mixtral": ("param head: [V, d]", "", 2, "mixtral_layer(x, %sexperts = 4, top_k = 2, capacity = 2.0)" % GROUPED % 64, "rms_norm(x)", "head"),
@@ -177,7 +178,7 @@ def imported(bench, name):
     outcome = harness.zplan("import", "hf", bench.path(name, "config.json"))
     bench.tally.check("import of " + name, outcome.status == 0, outcome.tail())
     text = outcome.out[:outcome.out.index("cluster gpus")].replace("S = 64", "S = 32")
-    return bench.model(name, text)
+    return bench.model(name, text, called=families.FAMILIES[name][0]["model_type"])
 
 
 def same_folder(bench, title, one, other):
@@ -247,6 +248,9 @@ def by_the_library(bench):
         model = bench.model("std_" + name, LIBRARY % ("std_" + name, parameter, added, count, layer, norm, head))
         outcome, loss, _ = bench.train(model, "--init", bench.path(name))
         bench.check_loss("%s of std.models" % name, outcome, loss, bench.references[name]["loss"])
+        if name == "gpt_neox_part":
+            bad = bench.model("bad", LIBRARY % ("std_" + name, parameter, added, count, layer.replace("rotary = 6", "rotary = 4"), norm, head), called="std_" + name)
+            bench.refused("another part of a head turns", bench.train(bad, "--init", bench.path(name))[0], "Z0693", "of a head from", "gpt_neox_part/config.json")
 
 
 def goes_on(bench):
