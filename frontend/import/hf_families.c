@@ -3,7 +3,12 @@
  * lacks. */
 #include "hf.h"
 
-enum { MOST_WIDTH = HF_MOST_WIDTH, MOST_LAYERS = HF_MOST_LAYERS, MOST_EXPERTS = 1024, MOST_TOP_K = 16 };
+enum {
+  MOST_WIDTH = HF_MOST_WIDTH,
+  MOST_LAYERS = HF_MOST_LAYERS,
+  MOST_EXPERTS = HF_MOST_EXPERTS,
+  MOST_TOP_K = HF_MOST_TOP_K
+};
 
 void hf_read_activation(hf_reader *r, const char *key, const char *usual) {
   static const struct {
@@ -163,7 +168,7 @@ static void read_window(hf_reader *r, bool used) {
   if (!used) r->model->window = 0;
 }
 
-static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads) {
+static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_heads) {
   hf_model *m = r->model;
   m->layers_are = HF_LLAMA;
   m->vocabulary = hf_size(r, "vocab_size", -1, INT32_MAX);
@@ -182,9 +187,13 @@ static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_h
     hf_refuse(r, "hidden_act", NULL, "the gate of the MLP is `%s`; the import writes silu", act);
   hf_note_attention_dropout(r, "attention_dropout", 0);
   read_rope(r, theta);
-  if (m->head_size % 2 != 0)
+}
+
+static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads) {
+  read_llama_sizes(r, eps, theta, kv_heads);
+  if (r->model->head_size % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
-              (long long)m->head_size);
+              (long long)r->model->head_size);
   hf_check_heads(r, "num_attention_heads");
 }
 
@@ -242,12 +251,20 @@ static void read_mixtral(hf_reader *r) {
           "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time");
 }
 
+static void read_deepseek(hf_reader *r) {
+  read_llama_sizes(r, 1e-6, 10000, 0);
+  hf_read_deepseek(r);
+}
+
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"bert", hf_read_bert},    {"gpt2", read_gpt2},       {"gpt_neox", read_neox}, {"llama", read_llama},
-                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2},   {"qwen3", read_qwen3},
-                {"t5", hf_read_t5},        {"vit", hf_read_vit}};
+} families[] = {{"bert", hf_read_bert},    {"deepseek_v3", read_deepseek},
+                {"gpt2", read_gpt2},       {"gpt_neox", read_neox},
+                {"llama", read_llama},     {"mistral", read_mistral},
+                {"mixtral", read_mixtral}, {"qwen2", read_qwen2},
+                {"qwen3", read_qwen3},     {"t5", hf_read_t5},
+                {"vit", hf_read_vit}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 bool hf_read_model(hf_reader *r) {

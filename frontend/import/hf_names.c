@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 /* What stands in front of all tensors but the head's in a checkpoint of a model with a head, and of none without. */
-static const char *const prefixes[] = {
-    [HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.", [HF_BERT] = "bert.", [HF_T5] = "",
-    [HF_VIT] = "vit."};
+static const char *const prefixes[] = {[HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.",
+                                       [HF_DEEPSEEK] = "model.",   [HF_BERT] = "bert.",     [HF_T5] = "",
+                                       [HF_VIT] = "vit."};
 
 const char *zp_hf_prefix(const zp_imported *imported) { return prefixes[imported->model->layers_are]; }
 
@@ -102,13 +102,16 @@ bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *t
   static const struct {
     const char *name, *param;
     int place, part, parts;
-  } rows[] = {{"w1", "gate_up_proj", 0, 0, 2}, {"w3", "gate_up_proj", 0, 1, 2}, {"w2", "down_proj", 1, 0, 1}};
+  } rows[] = {{"w1", "gate_up_proj", 0, 0, 2},      {"w3", "gate_up_proj", 0, 1, 2},
+              {"w2", "down_proj", 1, 0, 1},         {"gate_proj", "gate_up_proj", 0, 0, 2},
+              {"up_proj", "gate_up_proj", 0, 1, 2}, {"down_proj", "down_proj", 1, 0, 1}};
   const char *at = imported->model->experts ? strstr(tensor, experts) : NULL;
   if (!at) return false;
   char *end;
   int64_t expert = strtoll(at + sizeof experts - 1, &end, 10);
   for (size_t i = 0; *end == '.' && i < sizeof rows / sizeof *rows; i++) {
-    if (strncmp(end + 1, rows[i].name, 2) != 0 || strcmp(end + 3, ".weight") != 0) continue;
+    size_t n = strlen(rows[i].name);
+    if (strncmp(end + 1, rows[i].name, n) != 0 || strcmp(end + 1 + n, ".weight") != 0) continue;
     const char *module = zp_strndup(arena, tensor, (size_t)(at - tensor) + strlen(".experts"));
     *to = (zp_hf_expert){.module = zp_hf_name_now(arena, imported, module),
                          .param = rows[i].param,
@@ -171,6 +174,7 @@ zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const z
     zp_push(arena, &parts, part);
     return parts;
   }
+  if (m->layers_are == HF_DEEPSEEK) name = hf_deepseek_name(arena, m, name);
   bool is_head = strcmp(name, head) == 0, is_table = !strchr(name, '.');
   if (p->rank == 3) {
     push_experts(arena, &parts, zp_format(arena, "%s%s", prefixes[m->layers_are], name), p);

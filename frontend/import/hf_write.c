@@ -17,7 +17,7 @@ const char *hf_number(zp_arena *arena, double value) {
 }
 
 /* Learned positions fix the sample; rotary ones allow any that attention sees whole. */
-static int64_t sample_of(const hf_model *m) {
+int64_t hf_sample_of(const hf_model *m) {
   if (m->layers_are == HF_GPT2 || m->layers_are == HF_BERT) return m->positions;
   int64_t s = m->positions < USUAL_SAMPLE ? m->positions : USUAL_SAMPLE;
   return m->window && m->window < s ? m->window : s;
@@ -32,7 +32,7 @@ static void write_comment(zp_buf *out, const hf_model *m) {
       out,
       "#\n#   zplan check FILE.dz        shapes, parameter count\n#   zplan FILE.dz --gpus 8     the best plan\n#\n");
   zp_buf_puts(out, "# The blocks `cluster`, `train` and `plan` at the end are to be filled in.");
-  if (m->layers_are == HF_NEOX || m->layers_are == HF_LLAMA)
+  if (m->layers_are == HF_NEOX || m->layers_are == HF_LLAMA || m->layers_are == HF_DEEPSEEK)
     zp_buf_printf(out, "\n# S, the length of a sample, may be up to %lld.",
                   (long long)(m->window && m->window < m->positions ? m->window : m->positions));
   zp_buf_printf(out, "\nuse std.nn\n%suse std.hw\n\n", m->layers_are == HF_T5 || m->rotary ? "use std.models\n" : "");
@@ -40,7 +40,7 @@ static void write_comment(zp_buf *out, const hf_model *m) {
 
 static void write_formals(zp_buf *out, const hf_model *m) {
   zp_buf_printf(out, "model %s(V = %lld, S = %lld, d = %lld, layers = %lld, heads = %lld, ", m->type,
-                (long long)m->vocabulary, (long long)sample_of(m), (long long)m->hidden, (long long)m->layers,
+                (long long)m->vocabulary, (long long)hf_sample_of(m), (long long)m->hidden, (long long)m->layers,
                 (long long)m->heads);
   if (m->layers_are == HF_LLAMA)
     zp_buf_printf(out, "kv_heads = %lld, head_size = %lld, ", (long long)m->kv_heads, (long long)m->head_size);
@@ -119,6 +119,8 @@ const char *hf_write(zp_arena *arena, const hf_model *m) {
   write_comment(&out, m);
   if (m->layers_are == HF_BERT) {
     hf_write_bert(&out, m);
+  } else if (m->layers_are == HF_DEEPSEEK) {
+    hf_write_deepseek(&out, m);
   } else if (m->layers_are == HF_T5) {
     hf_write_t5(&out, m);
   } else if (m->layers_are == HF_VIT) {

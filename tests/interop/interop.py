@@ -448,7 +448,7 @@ plan { tensor = 1 }
 
 PARAMETERS = {  # as published, or counted from the fields
     "gpt2": 124439808, "gpt2_xl": 1557611200, "gpt_neox_20b": 20554567680, "llama2_7b": 6738415616, "llama3_8b": 8030261248,
-    "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768,
+    "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768, "deepseek_v3": 671026404352 + 58 * 256,  # with the biases of the gates
     "bert_base": 109514298, "t5_small": 60506624, "t5_v1_1_small": 76961152,  # the last with its head, untied
     "vit_base": 86567656 - 998 * 769,  # torchvision's with 1,000 classes, here 2
     "gpt_neox_sequential": 2 * 50304 * 512 + 6 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512) + 2 * 512,
@@ -498,7 +498,7 @@ def refused_imports(folder):
             file.write(text)
         refused("import " + name, ["import", "hf", path], 1, "Z0683")
     refused("import of an empty type", changed(folder, "gpt2", model_type=""), 1, "Z0684", "model_type `` is not known")
-    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen3, t5")
+    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, deepseek_v3, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen3, t5")
     refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
     for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),
                        ("n_embd", True), ("n_layer", [12]), ("vocab_size", None), ("n_head", 7),
@@ -514,6 +514,13 @@ def refused_imports(folder):
                                     ("gpt2", "add_cross_attention", True, "cross-attention"),
                                     ("mixtral_8x7b", "router_jitter_noise", 0.1, "noisy")):
         refused("%s %s" % (base, key), changed(folder, base, **{key: value}), 1, "Z0684", words)
+    yarn = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}
+    for key, value, words in (("rope_scaling", yarn, "scaled (`yarn`)"), ("q_lora_rank", None, "one matrix, q_proj"), ("rope_interleave", False, "turn halves"),
+                              ("norm_topk_prob", False, "do not sum to one"), ("scoring_func", "softmax", "affinities to experts are `softmax`"),
+                              ("topk_method", "greedy", "chosen by `greedy`"), ("num_key_value_heads", 8, "8 key/value heads for 128 heads"),
+                              ("v_head_dim", 256, "wider than queries and keys, of 192"), ("attention_bias", True, "with biases")):
+        refused("deepseek_v3 %s" % key, changed(folder, "deepseek_v3", **{key: value}), 1, "Z0684", words)
+    refused("groups of experts", changed(folder, "deepseek_v3", n_group=7), 1, "Z0683", "256 experts do not lie in 4 of 7 groups")
     refused("columns that turn", changed(folder, "gpt_neox_20b", rotary_pct=0.27), 1, "Z0683", "0.27 of a head of 96 are no pairs")
     refused("heads", changed(folder, "llama3_8b", num_key_value_heads=5), 1, "do not divide")
     refused("patches", changed(folder, "vit_base", patch_size=15), 1, "Z0683", "patches of 15 pixels do not fill pictures of 224")

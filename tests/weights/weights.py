@@ -26,7 +26,7 @@ BOUND = 1e-5
 TEXT = os.path.join(harness.ROOT, "tests", "data", "text.txt")
 EXPECTED = os.path.join(HERE, "expected.json")
 NEW_TOKENS = 12
-SPREAD = {"tensor 2 x pipeline 2": ("gpt2", "gpt_neox_part", "mixtral"), "ZeRO 3": ("gpt_neox",)}  # families that are tried on them: the runtime knows none
+SPREAD = {"tensor 2 x pipeline 2": ("gpt2", "gpt_neox_part", "deepseek_v3", "mixtral"), "ZeRO 3": ("gpt_neox",)}  # families that are tried on them: the runtime knows none
 LAYOUTS = {"tensor 2 x pipeline 2": ("tensor=2", "pipeline=2", "data=1"), "ZeRO 3": ("tensor=1", "pipeline=1", "data=4", "zero=3")}
 REST = """
 cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 8GiB) }
