@@ -10,6 +10,7 @@ typedef enum hf_layers {
   HF_GPT2,
   HF_NEOX,
   HF_LLAMA,
+  HF_DEEPSEEK,
   HF_BERT,
   HF_T5,
   HF_VIT,
@@ -28,6 +29,7 @@ typedef struct hf_model {
   double eps, theta, std;
   bool qkv_bias, proj_bias, mlp_bias, tied, parallel;
   bool qk_norm;           /* queries and keys are normalised head by head */
+  int64_t rotary;         /* GPT-NeoX, DeepSeek: so many columns of a head turn; 0: all */
   const char *activation; /* an expression over `x`: "gelu(x, approximate = \"tanh\")"; NULL: SwiGLU */
   double embedding_dropout, dropout;
   int64_t experts, top_k; /* 0: none */
@@ -35,6 +37,10 @@ typedef struct hf_model {
   int64_t window;    /* positions that attention sees; 0: all */
   int head, n_heads; /* of those above; n_heads 1: the family has one */
   int64_t types;     /* BERT: rows of the table of token types */
+  /* DeepSeek: columns that queries, and keys with values, go through; those of a head that do not turn, and of values;
+   * dense layers in front; groups of experts, of which a token sees some; experts that all see; the others' factor */
+  int64_t q_rank, kv_rank, nope, value, dense, groups, top_groups, shared, expert_ff;
+  double scale;
   /* T5 */
   int64_t decoder_layers, buckets, max_distance;
   bool gated, scaled;                      /* gelus with gates; logits times 1 / sqrt(hidden) */
@@ -82,7 +88,7 @@ zp_span hf_place(const hf_reader *r, const char *key);
 bool hf_read_model(hf_reader *r);
 
 /* What fields of several families mean. */
-enum { HF_MOST_WIDTH = 1 << 24, HF_MOST_LAYERS = 100000 };
+enum { HF_MOST_WIDTH = 1 << 24, HF_MOST_LAYERS = 100000, HF_MOST_EXPERTS = 1024, HF_MOST_TOP_K = 16 };
 void hf_read_activation(hf_reader *r, const char *key, const char *usual);
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual);
 void hf_check_heads(hf_reader *r, const char *heads_key);
@@ -92,6 +98,13 @@ void hf_read_rope(hf_reader *r, double usual);
 double hf_rope_theta(hf_reader *r, const char *key, const zp_json *rope, double usual);
 /* Sizes, activation and dropouts under the names of encoders, with BERT-Base's for defaults but `dropout`. */
 void hf_read_encoder(hf_reader *r, double dropout);
+
+/* ---- hf_deepseek.c ---- */
+void hf_read_deepseek(hf_reader *r); /* what LLaMA has not; its heads are of sizes of their own */
+void hf_write_deepseek(zp_buf *out, const hf_model *m);
+/* A parameter of the text as the checkpoints number and call it, without the prefix; matrices of all experts: of one.
+ * Arena. */
+const char *hf_deepseek_name(zp_arena *arena, const hf_model *m, const char *name);
 
 /* ---- hf_bert.c ---- */
 void hf_read_bert(hf_reader *r);

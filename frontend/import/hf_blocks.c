@@ -32,22 +32,40 @@ static void write_gpt2(zp_buf *out, const hf_model *m) {
   zp_buf_puts(out, "  mlp  = mlp(ln_2, ff = ff, residual_std = residual_std)\n  return a + mlp\n}\n");
 }
 
+/* Columns of query_key_value as the checkpoint has them: head by head its query, key and value. */
+static void write_turned_parts(zp_buf *out) {
+  zp_buf_puts(out, "  # Of every head its query, key and value; the first `rotary` columns of the former two turn.\n");
+  static const char *const parts[][3] = {{"query", "0", "d / heads"}, {"key  ", "d / heads", "2 * d / heads"}};
+  for (int i = 0; i < 2; i++)
+    zp_buf_printf(out,
+                  "  %s = neox_turn(query_key_value, heads = heads, begin = %s, end = %s, rotary = rotary, "
+                  "theta = theta)\n",
+                  parts[i][0], parts[i][1], parts[i][2]);
+  zp_buf_puts(out, "  value = slice(query_key_value, 2 * d / heads, axis = -1, heads = heads)\n"
+                   "  y     = attention(query, key, value, heads = heads)\n");
+}
+
 static void write_neox(zp_buf *out, const hf_model *m) {
   const char *attention = hf_linear_options(out, m, m->qkv_bias), *plain = hf_linear_options(out, m, true);
   zp_buf_puts(out, "block mlp(x: [B, S, d], ff: int) -> [B, S, d] {\n");
   zp_buf_printf(out, "  dense_h_to_4h = linear(x, ff%s)\n", plain);
   zp_buf_printf(out, "  dense_4h_to_h = linear(%s, d%s)\n", hf_activation_of(out, m, "dense_h_to_4h"), plain);
   zp_buf_puts(out, "  return dropout(dense_4h_to_h)\n}\n\n");
-  zp_buf_puts(out, "block self_attention(x: [B, S, d], heads: int, theta: float) -> [B, S, d] {\n");
-  zp_buf_printf(out, "  query_key_value = linear(x, 3 * d%s)\n  q, k, v         = split(query_key_value, 3)\n",
-                attention);
-  zp_buf_puts(out, "  query           = rope(q, heads = heads, theta = theta)\n"
-                   "  key             = rope(k, heads = heads, theta = theta)\n"
-                   "  y               = attention(query, key, v, heads = heads)\n");
+  const char *formal = m->rotary ? "rotary: int, theta: float" : "theta: float",
+             *given = m->rotary ? "rotary = rotary, theta = theta" : "theta = theta";
+  zp_buf_printf(out, "block self_attention(x: [B, S, d], heads: int, %s) -> [B, S, d] {\n", formal);
+  zp_buf_printf(out, "  query_key_value = linear(x, 3 * d%s)\n", attention);
+  if (m->rotary)
+    write_turned_parts(out);
+  else
+    zp_buf_puts(out, "  q, k, v         = split(query_key_value, 3)\n"
+                     "  query           = rope(q, heads = heads, theta = theta)\n"
+                     "  key             = rope(k, heads = heads, theta = theta)\n"
+                     "  y               = attention(query, key, v, heads = heads)\n");
   zp_buf_printf(out, "  dense           = linear(y, d%s)\n  return dropout(dense)\n}\n\n", attention);
-  zp_buf_puts(out, "block layer(x: [B, S, d], heads: int, ff: int, theta: float) -> [B, S, d] {\n");
+  zp_buf_printf(out, "block layer(x: [B, S, d], heads: int, ff: int, %s) -> [B, S, d] {\n", formal);
   zp_buf_printf(out, "  input_layernorm          = layer_norm(x, eps = %s)\n", eps_of(out, m));
-  zp_buf_puts(out, "  attention                = self_attention(input_layernorm, heads = heads, theta = theta)\n");
+  zp_buf_printf(out, "  attention                = self_attention(input_layernorm, heads = heads, %s)\n", given);
   if (!m->parallel) zp_buf_puts(out, "  a                        = x + attention\n");
   zp_buf_printf(out, "  post_attention_layernorm = layer_norm(%s, eps = %s)\n", m->parallel ? "x" : "a",
                 eps_of(out, m));

@@ -3,7 +3,12 @@
  * lacks. */
 #include "hf.h"
 
-enum { MOST_WIDTH = HF_MOST_WIDTH, MOST_LAYERS = HF_MOST_LAYERS, MOST_EXPERTS = 1024, MOST_TOP_K = 16 };
+enum {
+  MOST_WIDTH = HF_MOST_WIDTH,
+  MOST_LAYERS = HF_MOST_LAYERS,
+  MOST_EXPERTS = HF_MOST_EXPERTS,
+  MOST_TOP_K = HF_MOST_TOP_K
+};
 
 void hf_read_activation(hf_reader *r, const char *key, const char *usual) {
   static const struct {
@@ -107,6 +112,26 @@ void hf_read_rope(hf_reader *r, double usual) {
                             : hf_rope_theta(r, "rope_parameters", parameters, theta);
 }
 
+/* The share of a head that turns; newer files have it among rope_parameters, which count where both are. */
+static void read_neox_rotary(hf_reader *r) {
+  hf_model *m = r->model;
+  double share = hf_real(r, "rotary_pct", 0.25, 0, 1);
+  const zp_json *parameters = hf_value(r, "rope_parameters");
+  bool newer = zp_json_get(parameters, "partial_rotary_factor") != NULL;
+  if (newer) share = zp_json_get_real(parameters, "partial_rotary_factor", -1);
+  zp_span place = hf_place(r, newer ? "rope_parameters" : "rotary_pct");
+  if (!(share >= 0 && share <= 1)) {
+    zp_report(r->diags, ZP_Z0683, place, "`partial_rotary_factor` is no number from 0 to 1");
+    return;
+  }
+  int64_t columns = (int64_t)((double)m->head_size * share);
+  if (columns % 2 != 0 || columns == 0)
+    zp_report(r->diags, ZP_Z0683, place, "%g of a head of %lld are no pairs for rotary positions", share,
+              (long long)m->head_size);
+  else if (columns < m->head_size)
+    m->rotary = columns;
+}
+
 static void read_neox(hf_reader *r) {
   hf_model *m = r->model;
   m->layers_are = HF_NEOX;
@@ -128,16 +153,12 @@ static void read_neox(hf_reader *r) {
   hf_note_attention_dropout(r, "attention_dropout", 0);
   hf_read_rope(r, 10000);
   if (hf_value(r, "rotary_emb_base")) m->theta = hf_real(r, "rotary_emb_base", m->theta, 1, 1e12);
-  /* Newer files have it among rope_parameters. */
-  double newer = zp_json_get_real(hf_value(r, "rope_parameters"), "partial_rotary_factor", 0.25);
-  double share = hf_real(r, "rotary_pct", newer, 0, 1);
-  if (share != 1)
-    hf_refuse(r, hf_value(r, "rotary_pct") ? "rotary_pct" : "rope_parameters",
-              "shapes, memory and time hardly depend on it: plan a copy of the file with \"rotary_pct\": 1.0",
-              "rotary positions cover %g of a head; the language turns whole heads", share);
-  hf_note(r, "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "
-             "k, then "
-             "all v");
+  read_neox_rotary(r);
+  if (!m->rotary)
+    hf_note(r,
+            "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "
+            "k, then "
+            "all v");
   hf_check_heads(r, "num_attention_heads");
 }
 
@@ -147,7 +168,7 @@ static void read_window(hf_reader *r, bool used) {
   if (!used) r->model->window = 0;
 }
 
-static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads) {
+static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_heads) {
   hf_model *m = r->model;
   m->layers_are = HF_LLAMA;
   m->vocabulary = hf_size(r, "vocab_size", -1, INT32_MAX);
@@ -166,9 +187,13 @@ static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_h
     hf_refuse(r, "hidden_act", NULL, "the gate of the MLP is `%s`; the import writes silu", act);
   hf_note_attention_dropout(r, "attention_dropout", 0);
   hf_read_rope(r, theta);
-  if (m->head_size % 2 != 0)
+}
+
+static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads) {
+  read_llama_sizes(r, eps, theta, kv_heads);
+  if (r->model->head_size % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
-              (long long)m->head_size);
+              (long long)r->model->head_size);
   hf_check_heads(r, "num_attention_heads");
 }
 
@@ -226,13 +251,21 @@ static void read_mixtral(hf_reader *r) {
           "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time");
 }
 
+static void read_deepseek(hf_reader *r) {
+  read_llama_sizes(r, 1e-6, 10000, 0);
+  hf_read_deepseek(r);
+}
+
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"bert", hf_read_bert},    {"gemma2", hf_read_gemma2}, {"gemma3_text", hf_read_gemma3},
-                {"gpt2", read_gpt2},       {"gpt_neox", read_neox},    {"llama", read_llama},
-                {"mistral", read_mistral}, {"mixtral", read_mixtral},  {"qwen2", read_qwen2},
-                {"qwen3", read_qwen3},     {"t5", hf_read_t5},         {"vit", hf_read_vit}};
+} families[] = {{"bert", hf_read_bert},     {"deepseek_v3", read_deepseek},
+                {"gemma2", hf_read_gemma2}, {"gemma3_text", hf_read_gemma3},
+                {"gpt2", read_gpt2},        {"gpt_neox", read_neox},
+                {"llama", read_llama},      {"mistral", read_mistral},
+                {"mixtral", read_mixtral},  {"qwen2", read_qwen2},
+                {"qwen3", read_qwen3},      {"t5", hf_read_t5},
+                {"vit", hf_read_vit}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 bool hf_read_model(hf_reader *r) {

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 /* What stands in front of all tensors but the head's in a checkpoint of a model with a head, and of none without. */
-static const char *const prefixes[] = {
-    [HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.", [HF_BERT] = "bert.", [HF_T5] = "",
-    [HF_VIT] = "vit.",          [HF_GEMMA] = "model."};
+static const char *const prefixes[] = {[HF_GPT2] = "transformer.", [HF_NEOX] = "gpt_neox.", [HF_LLAMA] = "model.",
+                                       [HF_DEEPSEEK] = "model.",   [HF_BERT] = "bert.",     [HF_T5] = "",
+                                       [HF_VIT] = "vit.",          [HF_GEMMA] = "model."};
 
 const char *zp_hf_prefix(const zp_imported *imported) { return prefixes[imported->model->layers_are]; }
 
@@ -44,9 +44,10 @@ static bool is_transposed(const hf_model *m, const char *name) {
   return m->layers_are == HF_GPT2 && is_one_of(name, endings);
 }
 
-/* Rows of all queries, then keys, then values here; of every head its query, key and value there. */
+/* Rows of all queries, then keys, then values here; of every head its query, key and value there, and here where a
+ * part of a head turns. */
 static bool is_by_head(const hf_model *m, const char *name) {
-  return m->layers_are == HF_NEOX && strstr(name, ".query_key_value.") != NULL;
+  return m->layers_are == HF_NEOX && !m->rotary && strstr(name, ".query_key_value.") != NULL;
 }
 
 static zp_hf_part plain(const char *name, const zp_hf_param *p) {
@@ -101,13 +102,16 @@ bool zp_hf_expert_of(zp_arena *arena, const zp_imported *imported, const char *t
   static const struct {
     const char *name, *param;
     int place, part, parts;
-  } rows[] = {{"w1", "gate_up_proj", 0, 0, 2}, {"w3", "gate_up_proj", 0, 1, 2}, {"w2", "down_proj", 1, 0, 1}};
+  } rows[] = {{"w1", "gate_up_proj", 0, 0, 2},      {"w3", "gate_up_proj", 0, 1, 2},
+              {"w2", "down_proj", 1, 0, 1},         {"gate_proj", "gate_up_proj", 0, 0, 2},
+              {"up_proj", "gate_up_proj", 0, 1, 2}, {"down_proj", "down_proj", 1, 0, 1}};
   const char *at = imported->model->experts ? strstr(tensor, experts) : NULL;
   if (!at) return false;
   char *end;
   int64_t expert = strtoll(at + sizeof experts - 1, &end, 10);
   for (size_t i = 0; *end == '.' && i < sizeof rows / sizeof *rows; i++) {
-    if (strncmp(end + 1, rows[i].name, 2) != 0 || strcmp(end + 3, ".weight") != 0) continue;
+    size_t n = strlen(rows[i].name);
+    if (strncmp(end + 1, rows[i].name, n) != 0 || strcmp(end + 1 + n, ".weight") != 0) continue;
     const char *module = zp_strndup(arena, tensor, (size_t)(at - tensor) + strlen(".experts"));
     *to = (zp_hf_expert){.module = zp_hf_name_now(arena, imported, module),
                          .param = rows[i].param,
@@ -174,6 +178,7 @@ zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const z
     zp_push(arena, &parts, plain(hf_gemma_name(arena, m, name), p));
     return parts;
   }
+  if (m->layers_are == HF_DEEPSEEK) name = hf_deepseek_name(arena, m, name);
   bool is_head = strcmp(name, head) == 0, is_table = !strchr(name, '.');
   if (p->rank == 3) {
     push_experts(arena, &parts, zp_format(arena, "%s%s", prefixes[m->layers_are], name), p);

@@ -32,10 +32,11 @@ static void write_comment(zp_buf *out, const hf_model *m) {
       out,
       "#\n#   zplan check FILE.dz        shapes, parameter count\n#   zplan FILE.dz --gpus 8     the best plan\n#\n");
   zp_buf_puts(out, "# The blocks `cluster`, `train` and `plan` at the end are to be filled in.");
-  if (m->layers_are == HF_NEOX || m->layers_are == HF_LLAMA || m->layers_are == HF_GEMMA)
+  if (m->layers_are == HF_NEOX || m->layers_are == HF_LLAMA || m->layers_are == HF_DEEPSEEK ||
+      m->layers_are == HF_GEMMA)
     zp_buf_printf(out, "\n# S, the length of a sample, may be up to %lld.",
                   (long long)(m->window && m->window < m->positions ? m->window : m->positions));
-  zp_buf_printf(out, "\nuse std.nn\n%suse std.hw\n\n", m->layers_are == HF_T5 ? "use std.models\n" : "");
+  zp_buf_printf(out, "\nuse std.nn\n%suse std.hw\n\n", m->layers_are == HF_T5 || m->rotary ? "use std.models\n" : "");
 }
 
 static void write_formals(zp_buf *out, const hf_model *m) {
@@ -45,6 +46,7 @@ static void write_formals(zp_buf *out, const hf_model *m) {
   if (m->layers_are == HF_LLAMA)
     zp_buf_printf(out, "kv_heads = %lld, head_size = %lld, ", (long long)m->kv_heads, (long long)m->head_size);
   zp_buf_printf(out, "ff = %lld", (long long)m->ff);
+  if (m->rotary) zp_buf_printf(out, ", rotary = %lld", (long long)m->rotary);
   if (m->experts)
     zp_buf_printf(out, ", experts = %lld, top_k = %lld,\n              capacity = %s", (long long)m->experts,
                   (long long)m->top_k, hf_number(out->arena, (double)m->experts / (double)m->top_k));
@@ -57,7 +59,8 @@ static void write_layer_call(zp_buf *out, const hf_model *m) {
     zp_buf_printf(out, "    x = layer(x, heads = heads, ff = ff, residual_std = %s / sqrt(2 * layers))\n",
                   hf_number(out->arena, m->std));
   else if (m->layers_are == HF_NEOX)
-    zp_buf_printf(out, "    x = layer(x, heads = heads, ff = ff, theta = %s)\n", theta);
+    zp_buf_printf(out, "    x = layer(x, heads = heads, ff = ff, %stheta = %s)\n", m->rotary ? "rotary = rotary, " : "",
+                  theta);
   else
     zp_buf_printf(
         out, "    x = layer(x, heads = heads, kv_heads = kv_heads, head_size = head_size, theta = %s, ff = ff%s)\n",
@@ -117,6 +120,8 @@ const char *hf_write(zp_arena *arena, const hf_model *m) {
   write_comment(&out, m);
   if (m->layers_are == HF_BERT) {
     hf_write_bert(&out, m);
+  } else if (m->layers_are == HF_DEEPSEEK) {
+    hf_write_deepseek(&out, m);
   } else if (m->layers_are == HF_T5) {
     hf_write_t5(&out, m);
   } else if (m->layers_are == HF_VIT) {

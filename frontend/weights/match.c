@@ -236,6 +236,14 @@ static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
     return (x->begin == y->begin && x->count == y->count) ||
            differ(m, a->span, "another %s is taken here than in %s", a->op == ZP_OP_COLUMN ? "column" : "position",
                   m->their_name);
+  case ZP_OP_COLUMNS:
+  case ZP_OP_JOIN_COLUMNS:
+    if (x->heads != y->heads)
+      return differ(m, a->span, "columns are of %lld heads here, and of %lld in %s", (long long)x->heads,
+                    (long long)y->heads, m->their_name);
+    return a->op == ZP_OP_JOIN_COLUMNS || (x->begin == y->begin && x->count == y->count) ||
+           differ(m, a->span, "%lld columns of a head from %lld on are taken here, and %lld from %lld on in %s",
+                  (long long)x->count, (long long)x->begin, (long long)y->count, (long long)y->begin, m->their_name);
   case ZP_OP_UNFOLD:
     return memcmp(x->windows, y->windows, sizeof *x->windows) == 0 ||
            differ(m, a->span,
@@ -251,6 +259,10 @@ static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
     if (x->normalize != y->normalize)
       return differ(m, a->span, "weights of experts are normalized over %s here, and not so in %s",
                     x->normalize ? "those that a token takes" : "all", m->their_name);
+    if (x->groups != y->groups || x->top_groups != y->top_groups)
+      return differ(m, a->span, "a token's experts lie in %lld of %lld groups here, and in %lld of %lld in %s (0: not)",
+                    (long long)x->top_groups, (long long)x->groups, (long long)y->top_groups, (long long)y->groups,
+                    m->their_name);
     return x->top_k == y->top_k || differ(m, a->span, "a token takes %lld experts here, and %lld in %s",
                                           (long long)x->top_k, (long long)y->top_k, m->their_name);
   default: return true;

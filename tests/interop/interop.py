@@ -448,7 +448,7 @@ plan { tensor = 1 }
 
 PARAMETERS = {  # as published, or counted from the fields
     "gpt2": 124439808, "gpt2_xl": 1557611200, "gpt_neox_20b": 20554567680, "llama2_7b": 6738415616, "llama3_8b": 8030261248,
-    "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768,
+    "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768, "deepseek_v3": 671026404352 + 58 * 256,  # with the biases of the gates
     "gemma2_2b": 2614341888,
     "gemma3_1b": 262144 * 1152 + 26 * (1152 * (2 * 1024 + 2 * 256) + 2 * 256 + 4 * 1152 + 3 * 1152 * 6912) + 1152,
     "bert_base": 109514298, "t5_small": 60506624, "t5_v1_1_small": 76961152,  # the last with its head, untied
@@ -500,7 +500,7 @@ def refused_imports(folder):
             file.write(text)
         refused("import " + name, ["import", "hf", path], 1, "Z0683")
     refused("import of an empty type", changed(folder, "gpt2", model_type=""), 1, "Z0684", "model_type `` is not known")
-    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen3, t5")
+    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen3, t5")
     refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
     for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),
                        ("n_embd", True), ("n_layer", [12]), ("vocab_size", None), ("n_head", 7),
@@ -514,7 +514,6 @@ def refused_imports(folder):
                                     ("gpt2", "scale_attn_by_inverse_layer_idx", True, "another scale"),
                                     ("gpt2", "scale_attn_weights", False, "not scaled"),
                                     ("gpt2", "add_cross_attention", True, "cross-attention"),
-                                    ("gpt_neox_20b", "rotary_pct", 0.25, "cover 0.25 of a head"),
                                     ("gemma2_2b", "layer_types", ["chunked_attention"] * 26, "layer 0 has `chunked_attention`"),
                                     ("gemma2_2b", "layer_types", ["full_attention"] * 9 + ["sliding_attention"] * 17, "take turns in groups"),
                                     ("gemma2_2b", "use_bidirectional_attention", True, "sees what follows"),
@@ -522,6 +521,14 @@ def refused_imports(folder):
                                     ("gemma3_1b", "model_type", "gemma3", "its text model, `gemma3_text`"),
                                     ("mixtral_8x7b", "router_jitter_noise", 0.1, "noisy")):
         refused("%s %s" % (base, key), changed(folder, base, **{key: value}), 1, "Z0684", words)
+    yarn = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}
+    for key, value, words in (("rope_scaling", yarn, "scaled (`yarn`)"), ("q_lora_rank", None, "one matrix, q_proj"), ("rope_interleave", False, "turn halves"),
+                              ("norm_topk_prob", False, "do not sum to one"), ("scoring_func", "softmax", "affinities to experts are `softmax`"),
+                              ("topk_method", "greedy", "chosen by `greedy`"), ("num_key_value_heads", 8, "8 key/value heads for 128 heads"),
+                              ("v_head_dim", 256, "wider than queries and keys, of 192"), ("attention_bias", True, "with biases")):
+        refused("deepseek_v3 %s" % key, changed(folder, "deepseek_v3", **{key: value}), 1, "Z0684", words)
+    refused("groups of experts", changed(folder, "deepseek_v3", n_group=7), 1, "Z0683", "256 experts do not lie in 4 of 7 groups")
+    refused("columns that turn", changed(folder, "gpt_neox_20b", rotary_pct=0.27), 1, "Z0683", "0.27 of a head of 96 are no pairs")
     refused("heads", changed(folder, "llama3_8b", num_key_value_heads=5), 1, "do not divide")
     refused("one base for both kinds", changed(folder, "gemma3_1b", rope_parameters={"rope_theta": 1e6}), 1, "Z0683", "neither `full_attention`")
     refused("kinds of layers", changed(folder, "gemma3_1b", layer_types=["full_attention"] * 25), 1, "Z0683", "25 entries for 26 layers")

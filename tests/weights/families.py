@@ -63,6 +63,23 @@ def gemma(layers, qk_norm=0, d=48, heads=4, kv_heads=2, head=16, ff=80):
     return tensors + [("model.norm.weight", [d])]
 
 
+def deepseek(d=48, layers=3, dense=1, ff=80, expert_ff=32, experts=8, shared=2, heads=4, q_rank=24, kv_rank=20, nope=10, rotary=6, value=12):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d]), ("model.norm.weight", [d])]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        tensors += [(at + norm + ".weight", [d]) for norm in ("input_layernorm", "post_attention_layernorm")]
+        tensors += [(at + "self_attn.%s.weight" % name, shape) for name, shape in (
+            ("q_a_proj", [q_rank, d]), ("q_a_layernorm", [q_rank]), ("q_b_proj", [heads * (nope + rotary), q_rank]),
+            ("kv_a_proj_with_mqa", [kv_rank + rotary, d]), ("kv_a_layernorm", [kv_rank]), ("kv_b_proj", [heads * (nope + value), kv_rank]),
+            ("o_proj", [d, heads * value]))]
+        networks = [("mlp.", ff)] if i < dense else [("mlp.experts.%d." % e, expert_ff) for e in range(experts)] + [("mlp.shared_experts.", shared * expert_ff)]
+        for name, width in networks:
+            tensors += [(at + name + "gate_proj.weight", [width, d]), (at + name + "up_proj.weight", [width, d]), (at + name + "down_proj.weight", [d, width])]
+        if i >= dense:
+            tensors += [(at + "mlp.gate.weight", [experts, d]), (at + "mlp.gate.e_score_correction_bias", [experts])]
+    return tensors
+
+
 def bert(head, d=32, layers=2, ff=64):
     tensors = [("bert.embeddings.%s_embeddings.weight" % name, [rows, d]) for name, rows in (("word", VOCABULARY), ("position", SEQUENCE), ("token_type", 2))]
     tensors += with_biases("bert.embeddings.LayerNorm", d, 0)
@@ -117,6 +134,10 @@ FAMILIES = {  # config, tensors, dtype, files
                   "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64, "rotary_pct": 1.0,
                   "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
                   "bos_token_id": None, "eos_token_id": None}, neox(), "F16", 1),
+    "gpt_neox_part": ({"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": VOCABULARY, "hidden_size": 48,
+                       "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64,
+                       "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+                       "bos_token_id": None, "eos_token_id": None}, neox(), "F32", 1),
     "llama": (dict(GROUPED, architectures=["LlamaForCausalLM"], model_type="llama", num_hidden_layers=3, intermediate_size=80), llama(), "F32", 3),
     "qwen2": (dict(GROUPED, architectures=["Qwen2ForCausalLM"], model_type="qwen2", num_hidden_layers=2, intermediate_size=80,
                    tie_word_embeddings=True), llama(layers=2, tied=True, qkv_bias=True), "BF16", 1),
@@ -129,6 +150,11 @@ FAMILIES = {  # config, tensors, dtype, files
                          layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                          rope_parameters={"full_attention": {"rope_theta": 1000000.0, "rope_type": "default"},
                                           "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}), gemma(3, qk_norm=16), "F32", 2),
+    "deepseek_v3": ({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": VOCABULARY, "hidden_size": 48,
+                     "intermediate_size": 80, "moe_intermediate_size": 32, "num_hidden_layers": 3, "first_k_dense_replace": 1, "num_attention_heads": 4,
+                     "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 20, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12,
+                     "n_routed_experts": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3, "routed_scaling_factor": 2.5,
+                     "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": None}, deepseek(), "F32", 2),
     "mixtral": (dict(GROUPED, architectures=["MixtralForCausalLM"], model_type="mixtral", num_hidden_layers=2, intermediate_size=64,
                      num_local_experts=4, num_experts_per_tok=2, sliding_window=None), llama(layers=2, ff=64, experts=4), "F32", 1),
 }
