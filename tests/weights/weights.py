@@ -261,7 +261,7 @@ def by_the_library(bench):
         outcome, loss, _ = bench.train(model, "--init", bench.path(name))
         bench.check_loss("%s of std.models" % name, outcome, loss, bench.references[name]["loss"])
         if name == "gpt_neox_part":
-            bad = bench.model("bad", LIBRARY % ("std_" + name, parameter, added, count, layer.replace("rotary = 6", "rotary = 4"), norm, head), called="std_" + name)
+            bad = bench.model("bad", text.replace("rotary = 6", "rotary = 4"), called="std_" + name)
             bench.refused("another part of a head turns", bench.train(bad, "--init", bench.path(name))[0], "Z0693", "of a head from", "gpt_neox_part/config.json")
 
 
