@@ -57,6 +57,8 @@ void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows, int64_t row_parts
 int64_t zp_shape_rows_per_sample(const zp_shape *shape);
 
 /* ---- slice.c ---- */
+/* Does a node of first .. end - 1 read the tensor? */
+bool zp_graph_reads(const zp_graph *graph, int tensor, int first, int end);
 /* What is made before `node` or carried in, and read by it or a later one or carried on: into `crossing` (emptied
  * first; arena of the graph) a tensor for every place of graph->carry_in, with the shape and element of what is carried
  * there. False: it does not fall into these places, or nothing is changed yet. What a collective makes of a tensor that

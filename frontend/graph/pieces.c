@@ -18,12 +18,6 @@ static double heavy_flop(const zp_graph *graph, int first, int end) {
   return flop;
 }
 
-static bool used_between(const zp_graph *graph, int tensor, int first, int end) {
-  for (int n = first; n < end; n++)
-    if (zp_ints_has(&graph->nodes.data[n].in, tensor)) return true;
-  return false;
-}
-
 /* A gradient that one micro-batch writes once may be written by one piece only; what all iterations of a repeat share
  * is added to from everywhere (zp_lowered.zero_first). */
 static bool splits_a_parameter(const zp_model *model, const zp_segment *segment, int node) {
@@ -31,7 +25,7 @@ static bool splits_a_parameter(const zp_model *model, const zp_segment *segment,
   for (int i = 0; i < g->params.len; i++) {
     bool summed = model->params.data[g->params.data[i].param].segment < 0 && segment->count > 1;
     int tensor = g->params.data[i].tensor;
-    if (!summed && used_between(g, tensor, 0, node) && used_between(g, tensor, node, g->nodes.len)) return true;
+    if (!summed && zp_graph_reads(g, tensor, 0, node) && zp_graph_reads(g, tensor, node, g->nodes.len)) return true;
   }
   return false;
 }

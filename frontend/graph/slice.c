@@ -5,11 +5,11 @@
 #include <assert.h>
 #include "graph_internal.h"
 
-/* Is the tensor read by node `from` or a later one, or carried on? */
-static bool read_from(const zp_graph *graph, int tensor, int from) {
-  for (int n = from; n < graph->nodes.len; n++)
+bool zp_graph_reads(const zp_graph *graph, int tensor, int first, int end) {
+  assert(first >= 0 && end <= graph->nodes.len);
+  for (int n = first; n < end; n++)
     if (zp_ints_has(&graph->nodes.data[n].in, tensor)) return true;
-  return zp_ints_has(&graph->carry_out, tensor);
+  return false;
 }
 
 static bool is_collective(const zp_node *node) { return zp_op_get_class(node->op) == ZP_CLASS_COMM; }
@@ -18,7 +18,7 @@ static bool is_collective(const zp_node *node) { return zp_op_get_class(node->op
 static bool crosses(const zp_graph *graph, int tensor, int node) {
   const zp_tensor *t = &graph->tensors.data[tensor];
   bool before = t->role == ZP_ROLE_CARRY_IN || (t->role == ZP_ROLE_VALUE && t->producer >= 0 && t->producer < node);
-  return before && read_from(graph, tensor, node);
+  return before && (zp_graph_reads(graph, tensor, node, graph->nodes.len) || zp_ints_has(&graph->carry_out, tensor));
 }
 
 /* A copy of what crosses as well, summed or gathered: both sides make their own. */
@@ -81,6 +81,15 @@ bool zp_graph_crossing(const zp_graph *graph, int node, zp_ints *crossing) {
   return changed && loose.len == 0 && !zp_ints_has(crossing, -1);
 }
 
+/* What crosses at an end of a slice: the caller knows that it falls into the places of what is carried. */
+static zp_ints crossing_at(const zp_graph *graph, int node) {
+  zp_ints crossing = {0};
+  bool falls = zp_graph_crossing(graph, node, &crossing);
+  assert(falls);
+  (void)falls;
+  return crossing;
+}
+
 /* What is carried into the slice; of what was, it has the rest no more. */
 static void carry_in(zp_graph *slice, const zp_ints *crossing) {
   for (int i = 0; i < slice->carry_in.len; i++) {
@@ -105,39 +114,31 @@ static bool trains_before(const zp_graph *graph, int node) {
   return false;
 }
 
-static bool read_between(const zp_graph *graph, int tensor, int first, int end) {
-  for (int n = first; n < end; n++)
-    if (zp_ints_has(&graph->nodes.data[n].in, tensor)) return true;
-  return false;
-}
-
 /* Collectives whose results only the nodes behind the slice read are those nodes' own. */
 static bool belongs(const zp_graph *graph, const zp_graph *slice, int node, int first, int end) {
   const zp_node *n = &graph->nodes.data[node];
   if (!is_collective(n)) return node >= first;
   int out = n->out.data[0];
   if (node < first && !is_remade(graph, out, first)) return false;
-  return read_between(graph, out, first > node ? first : node, end) || zp_ints_has(&slice->carry_out, out);
+  return zp_graph_reads(graph, out, first > node ? first : node, end) || zp_ints_has(&slice->carry_out, out);
 }
 
 zp_graph *zp_graph_slice(const zp_graph *graph, int first, int end) {
   assert(first >= 0 && first < end && end <= graph->nodes.len);
   zp_graph *slice = zp_graph_copy_tensors(graph);
-  zp_ints crossing = {0};
   if (first > 0) {
-    zp_graph_crossing(graph, first, &crossing);
+    zp_ints crossing = crossing_at(graph, first);
     carry_in(slice, &crossing);
   }
   if (end < graph->nodes.len) {
-    zp_graph_crossing(graph, end, &crossing);
-    zp_ints_copy(slice->arena, &slice->carry_out, &crossing);
+    slice->carry_out = crossing_at(graph, end);
     slice->losses.len = 0;
   }
   for (int n = 0; n < end; n++)
     if (belongs(graph, slice, n, first, end)) zp_graph_add_node(slice, graph->nodes.data[n]);
   slice->params.len = 0;
   for (int i = 0; i < graph->params.len; i++)
-    if (read_between(graph, graph->params.data[i].tensor, first, end))
+    if (zp_graph_reads(graph, graph->params.data[i].tensor, first, end))
       zp_push(slice->arena, &slice->params, graph->params.data[i]);
   slice->first_trained = graph->first_trained && !trains_before(graph, first);
   slice->n_forward = slice->nodes.len;
