@@ -39,6 +39,9 @@ void zpr_arena_open(zpr *c, bool check);
 void zpr_arena_close(zpr *c);
 /* 1 + the highest byte that was ever written (only with check). */
 int64_t zpr_arena_measured_peak(zpr *c);
+/* Memory of the device that is taken, measured: on a GPU all that its driver counts, other processes' included; of a
+ * CPU rank the most that its process ever had resident, libraries included. 0: it cannot be measured. */
+int64_t zpr_device_used_bytes(zpr *c);
 
 /* Host access to at most zpr_window_bytes() bytes of the arena, one window at a time: on the host the bytes themselves,
  * on a GPU a buffer with what they hold (to_read), whose contents zpr_window_close puts there (to write). */

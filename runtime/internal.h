@@ -351,7 +351,7 @@ typedef struct zpr_record {
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
   const zpr_tally *tally;      /* of every loss */
   int64_t loss_scale, skipped; /* f16: that of this step, 0 with other dtypes; steps that were skipped so far */
-  int64_t device_peak_bytes;
+  int64_t device_peak_bytes; /* of rank 0, measured (zpr_device_used_bytes); 0: not measured */
   bool spike;      /* the loss is far above the recent ones */
   int64_t samples; /* that the run has used, those of this step included */
   int staleness;   /* updates that the weights of its gradients are behind; -1: updates are not delayed */
@@ -382,5 +382,7 @@ typedef struct zpr_totals {
 /* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's.
  * Collective. */
 bool zpr_summary(zpr *c, const zpr_totals *totals);
+/* The most memory that this process ever had resident; 0: the system does not say. */
+int64_t zpr_peak_rss_bytes(void);
 
 #endif

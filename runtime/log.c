@@ -154,7 +154,7 @@ static void put_epochs(char *buf, size_t size, const zpr *c, int64_t samples) {
 }
 
 static void log_step_json(zpr *c, const zpr_record *r) {
-  char line[640 + EPOCHS_TEXT + LOSSES_TEXT], loss[32], norm[32], lr[32], mfu[32],
+  char line[640 + EPOCHS_TEXT + LOSSES_TEXT], loss[32], norm[32], lr[32], mfu[32], peak[32],
       scale[96] = "", stale[32] = "", losses[LOSSES_TEXT], epochs[EPOCHS_TEXT];
   put_epochs(epochs, sizeof epochs, c, r->samples);
   put_losses(losses, sizeof losses, c->program, r->tally, false);
@@ -164,9 +164,10 @@ static void log_step_json(zpr *c, const zpr_record *r) {
   if (r->staleness >= 0) snprintf(stale, sizeof stale, ", \"staleness\": %d", r->staleness);
   snprintf(line, sizeof line,
            "{\"step\": %lld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
-           "\"mfu\": %s, \"device_peak_bytes\": %lld%s%s%s%s}",
+           "\"mfu\": %s, \"device_peak_bytes\": %s%s%s%s%s}",
            (long long)r->step, number(loss, r->loss), losses, number(norm, r->grad_norm), number(lr, r->lr), r->step_ms,
-           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes, epochs, scale, stale,
+           r->tokens_per_s, number(mfu, r->mfu),
+           number(peak, r->device_peak_bytes > 0 ? (double)r->device_peak_bytes : NAN), epochs, scale, stale,
            r->spike ? ", \"loss_spike\": true" : "");
   zpr_log_event(c, line);
 }

@@ -9,7 +9,7 @@
 #include "tier.h"
 
 typedef struct rank_report {
-  int64_t arena_bytes, peak_bytes, rss_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes,
+  int64_t arena_bytes, peak_bytes, rss_bytes, used_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes,
       sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT], exchanged_bytes;
 } rank_report;
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
@@ -181,6 +181,7 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
   if (c->state->options.check_memory)
     print_list(f, c, "measured_peak_bytes", reports, offsetof(rank_report, peak_bytes));
   print_list(f, c, "rss_bytes", reports, offsetof(rank_report, rss_bytes));
+  print_list(f, c, "device_peak_bytes", reports, offsetof(rank_report, used_bytes));
   fprintf(f, ", \"communicated_bytes\": {");
   for (int a = 0; a < ZPR_AXIS_COUNT; a++)
     fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], bytes_per_step(c, reports, totals, a));
@@ -246,7 +247,7 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
   return same;
 }
 
-static int64_t peak_rss_bytes(void) {
+int64_t zpr_peak_rss_bytes(void) {
   struct rusage usage;
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
   return (int64_t)usage.ru_maxrss * 1024;
@@ -255,7 +256,8 @@ static int64_t peak_rss_bytes(void) {
 bool zpr_summary(zpr *c, const zpr_totals *totals) {
   rank_report mine = {.arena_bytes = c->stage->arena_bytes,
                       .peak_bytes = zpr_arena_measured_peak(c),
-                      .rss_bytes = peak_rss_bytes(),
+                      .rss_bytes = zpr_peak_rss_bytes(),
+                      .used_bytes = zpr_device_used_bytes(c),
                       .host_bytes = c->stage->host_bytes,
                       .host_peak_bytes = zpr_host_measured_peak(c),
                       .file_bytes = c->stage->file_bytes,

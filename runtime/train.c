@@ -75,13 +75,6 @@ static double median_step_ms(loop *l) {
 
 /* ---- a step ---- */
 
-static int64_t device_peak_bytes(const zpr_program *program) {
-  int64_t peak = 0;
-  for (int p = 0; p < program->pipeline; p++)
-    if (program->stages[p].arena_bytes > peak) peak = program->stages[p].arena_bytes;
-  return peak;
-}
-
 /* Parameters come from the update, and the sums of gradients go there: the rings start and end with the micro-batches.
  */
 static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
@@ -155,7 +148,7 @@ static void log_step(loop *l, const started *s, const zpr_step_result *result) {
                        .step_ms = ms,
                        .tokens_per_s = (double)(p->batch * p->sequence) / ms * 1e3,
                        .mfu = p->peak_flop_per_s > 0 ? p->model_flop_per_step / (ms / 1e3) / p->peak_flop_per_s : NAN,
-                       .device_peak_bytes = device_peak_bytes(p),
+                       .device_peak_bytes = c->rank == 0 ? zpr_device_used_bytes(c) : 0,
                        .spike = l->spike,
                        .samples = s->samples,
                        .staleness = !p->delayed ? -1 : s->step > p->delay_after + 1};

@@ -39,7 +39,7 @@ static void put_measured(zp_buf *out, const zp_plan *plan, const char *log_text)
     zp_buf_puts(out, "<p>The log has no training steps.</p>\n");
     return;
   }
-  zp_html_measured(out, plan, &steps);
+  zp_html_measured(out, plan, &steps, zp_log_read_memory(out->arena, log_text));
   zp_buf_puts(out, "<h2>Loss</h2>\n");
   zp_html_loss(out, &steps);
 }

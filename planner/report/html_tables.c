@@ -175,23 +175,31 @@ void zp_html_moves(zp_buf *out, const zp_plan *plan) {
   move_lists(out, plan);
 }
 
-void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps) {
+static void measured_row(zp_buf *out, const char *what, const char *predicted, int64_t measured, double ratio) {
+  zp_buf_puts(out, "<tr>");
+  cell(out, what);
+  cell(out, predicted);
+  cell(out, measured ? zp_format(out->arena, "%lld B", (long long)measured) : "not measured");
+  cell(out, measured ? zp_format(out->arena, "%.4f", ratio) : "");
+  zp_buf_puts(out, "</tr>\n");
+}
+
+void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps, zp_log_memory memory) {
   static const char *const name[] = {"", "predicted", "measured", "measured / predicted"};
   zp_arena *arena = out->arena;
   double predicted_ms = 1000 * plan->best.estimate.step_s, measured_ms = zp_log_median_step_ms(arena, steps);
-  int64_t predicted = plan->program->stages[plan->best.estimate.peak_stage].arena_bytes, measured = 0;
-  for (int i = 0; i < steps->len; i++)
-    if (steps->data[i].peak_bytes > measured) measured = steps->data[i].peak_bytes;
+  int64_t planned = zp_largest_arena(plan->program), peak = plan->best.estimate.peak_bytes;
+  bool cpu = plan->spec->cluster.node.device.is_cpu;
   head(out, name, 4);
   zp_buf_printf(out, "<tr><td>step time (median of %d)</td>", steps->len);
   cell(out, zp_format(arena, "est %s", zp_show_seconds(arena, predicted_ms / 1000)));
-  cell(out, isfinite(measured_ms) ? zp_show_seconds(arena, measured_ms / 1000) : "-");
-  cell(out, isfinite(measured_ms) ? zp_format(arena, "%.2f", measured_ms / predicted_ms) : "-");
-  zp_buf_puts(out, "</tr>\n<tr><td>arena of the fullest rank</td>");
-  cell(out, zp_format(arena, "%lld B", (long long)predicted));
-  cell(out, measured ? zp_format(arena, "%lld B", (long long)measured) : "-");
-  cell(out, measured ? zp_format(arena, "%.4f", (double)measured / (double)predicted) : "-");
+  cell(out, isfinite(measured_ms) ? zp_show_seconds(arena, measured_ms / 1000) : "not measured");
+  cell(out, isfinite(measured_ms) ? zp_format(arena, "%.2f", measured_ms / predicted_ms) : "");
   zp_buf_puts(out, "</tr>\n");
+  measured_row(out, "arena of the fullest rank", zp_format(arena, "%lld B", (long long)planned), memory.arena,
+               (double)memory.arena / (double)planned);
+  measured_row(out, cpu ? "resident memory of the fullest rank" : "memory taken on the fullest device",
+               zp_format(arena, "est %lld B", (long long)peak), memory.device, (double)memory.device / (double)peak);
   foot(out);
 }
 

@@ -14,14 +14,44 @@ zp_log_steps zp_log_read(zp_arena *arena, const char *text) {
     if (json && zp_json_get(json, "step_ms") && zp_json_get(json, "step")) {
       zp_log_step step = {.step = zp_json_get_int(json, "step", 0),
                           .loss = zp_json_get_real(json, "loss", NAN),
-                          .step_ms = zp_json_get_real(json, "step_ms", NAN),
-                          .peak_bytes = zp_json_get_int(json, "device_peak_bytes", 0)};
+                          .step_ms = zp_json_get_real(json, "step_ms", NAN)};
       zp_push(arena, &steps, step);
     }
     if (json) zp_json_free(json);
     line += length + (line[length] == '\n');
   }
   return steps;
+}
+
+int64_t zp_largest_arena(const zp_program *program) {
+  int64_t most = 0;
+  for (int s = 0; s < program->choice.pipeline; s++)
+    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
+  return most;
+}
+
+static int64_t largest(const zp_json *list) {
+  int64_t most = 0;
+  for (int i = 0; i < zp_json_count(list); i++) {
+    int64_t bytes = zp_json_int(zp_json_at(list, i), 0);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+zp_log_memory zp_log_read_memory(zp_arena *arena, const char *text) {
+  zp_log_memory memory = {0};
+  for (const char *line = text; *line;) {
+    size_t length = strcspn(line, "\n");
+    const char *error = NULL;
+    zp_json *json = zp_json_parse(arena, line, length, &error);
+    if (json && strcmp(zp_json_get_string(json, "event", ""), "end") == 0)
+      memory = (zp_log_memory){.arena = largest(zp_json_get(json, "measured_peak_bytes")),
+                               .device = largest(zp_json_get(json, "device_peak_bytes"))};
+    if (json) zp_json_free(json);
+    line += length + (line[length] == '\n');
+  }
+  return memory;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -43,15 +73,20 @@ const char *zp_report_measured(zp_arena *arena, const zp_plan *plan, const char 
   zp_log_steps steps = zp_log_read(arena, log);
   if (steps.len == 0) return NULL;
   double predicted_s = plan->best.estimate.step_s, measured_s = zp_log_median_step_ms(arena, &steps) / 1000;
-  int64_t predicted = plan->best.estimate.peak_bytes - plan->machine.context_bytes, measured = 0;
-  for (int i = 0; i < steps.len; i++)
-    if (steps.data[i].peak_bytes > measured) measured = steps.data[i].peak_bytes;
+  zp_log_memory memory = zp_log_read_memory(arena, log);
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "  measured     step %s, median of %d, est %s: measured / predicted %.2f",
               zp_show_seconds(arena, measured_s), steps.len, zp_show_seconds(arena, predicted_s),
               measured_s / predicted_s);
-  if (measured)
-    zp_buf_line(&out, "               arena of the fullest rank %lld B, plan %lld B", (long long)measured,
-                (long long)predicted);
+  if (memory.arena)
+    zp_buf_line(&out, "               arena of the fullest rank %lld B, plan %lld B", (long long)memory.arena,
+                (long long)zp_largest_arena(plan->program));
+  else
+    zp_buf_line(&out, "               arena not measured (run --check-memory measures it), plan %lld B",
+                (long long)zp_largest_arena(plan->program));
+  if (memory.device)
+    zp_buf_line(&out, "               %s of the fullest rank %s, plan %s with an estimated context",
+                plan->spec->cluster.node.device.is_cpu ? "resident memory" : "memory taken on the device",
+                zp_show_bytes(arena, memory.device), zp_show_bytes(arena, plan->best.estimate.peak_bytes));
   return out.data;
 }

@@ -55,9 +55,17 @@ int64_t zp_memory_class_bytes(const zp_memory *memory, int class);
 typedef struct zp_log_step {
   int64_t step;
   double loss, step_ms;
-  int64_t peak_bytes;
 } zp_log_step;
 typedef ZP_VEC(zp_log_step) zp_log_steps;
+/* What the line at the end of a run says of memory, in bytes, the most of any rank; 0: not measured. */
+typedef struct zp_log_memory {
+  int64_t arena;  /* up to the last byte that was written: with --check-memory alone */
+  int64_t device; /* taken of a GPU, or resident of a CPU rank's process: all that is there, not the arena alone */
+} zp_log_memory;
+/* The largest arena of a plan's stages. */
+int64_t zp_largest_arena(const zp_program *program);
+/* Of the last run in the log that ended. */
+zp_log_memory zp_log_read_memory(zp_arena *arena, const char *text);
 /* Training steps of a run's JSONL log; lines that are no steps are skipped. */
 zp_log_steps zp_log_read(zp_arena *arena, const char *text);
 double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps);
@@ -79,7 +87,7 @@ void zp_html_rejected(zp_buf *out, const zp_plan *plan);
 void zp_html_traffic(zp_buf *out, const zp_plan *plan);
 /* What moves, and how, a row a strategy; then every record of the list, of one stage of every group of them. */
 void zp_html_moves(zp_buf *out, const zp_plan *plan);
-void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps);
+void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps, zp_log_memory memory);
 void zp_html_constants(zp_buf *out);
 
 #endif

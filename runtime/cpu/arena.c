@@ -82,6 +82,11 @@ int64_t zpr_arena_measured_peak(zpr *c) {
   return c->state->device->check ? zpr_arena_written(c->arena, c->stage->arena_bytes) : 0;
 }
 
+int64_t zpr_device_used_bytes(zpr *c) {
+  (void)c;
+  return zpr_peak_rss_bytes();
+}
+
 void zpr_arena_forget(void *part, int64_t bytes) { memset(part, PATTERN, (size_t)bytes); }
 
 int64_t zpr_arena_written(const void *part, int64_t bytes) {

@@ -45,6 +45,12 @@ int64_t zpr_arena_measured_peak(zpr *c) {
   return 0;
 }
 
+int64_t zpr_device_used_bytes(zpr *c) {
+  size_t available = 0, total = 0;
+  zpr_cuda(c, c->state->device->api.memory_info(&available, &total), "ask for free memory");
+  return (int64_t)(total - available);
+}
+
 /* ---- windows ---- */
 
 int64_t zpr_window_bytes(const zpr *c) {

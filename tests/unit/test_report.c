@@ -179,10 +179,13 @@ static const char *check_markup(const char *html) {
 }
 
 static const char LOG[] = "{\"event\": \"start\", \"step\": 0}\n"
-                          "{\"step\": 1, \"loss\": 5.5, \"step_ms\": 10.0, \"device_peak_bytes\": 1000}\n"
-                          "{\"step\": 2, \"loss\": 4.5, \"step_ms\": 30.0, \"device_peak_bytes\": 1000}\n"
-                          "{\"step\": 3, \"loss\": 4.25, \"step_ms\": 20.0, \"device_peak_bytes\": 1000}\n"
+                          "{\"step\": 1, \"loss\": 5.5, \"step_ms\": 10.0, \"device_peak_bytes\": 999}\n"
+                          "{\"step\": 2, \"loss\": 4.5, \"step_ms\": 30.0, \"device_peak_bytes\": 999}\n"
+                          "{\"step\": 3, \"loss\": 4.25, \"step_ms\": 20.0, \"device_peak_bytes\": 999}\n"
                           "{\"step\": 4, \"loss\": 4.0, \"ste";
+/* What a run says at its end: the arena with --check-memory alone. */
+static const char END[] = "{\"event\": \"end\", \"step\": 3, \"measured_peak_bytes\": [1000, 2000], "
+                          "\"device_peak_bytes\": [5000, 4000]}\n";
 
 Test(report, html_is_well_formed_and_self_contained) {
   const char *html = zp_report_html(arena, plan_on_four(), LOG);
@@ -197,8 +200,19 @@ Test(report, html_is_well_formed_and_self_contained) {
 
 Test(report, log_is_compared_with_the_plan) {
   const char *html = zp_report_html(arena, plan_on_four(), LOG);
-  EXPECT_WORDS(html, "median of 3", "20.0 ms", "1000 B", "4.250");
+  EXPECT_WORDS(html, "median of 3", "20.0 ms", "not measured", "4.250");
+  cr_expect_null(strstr(html, "999"), "the device of rank 0 is not the fullest arena");
+  html = zp_report_html(arena, plan_on_four(), zp_format(arena, "%s%s%s", END, LOG, "\n"));
+  EXPECT_WORDS(html, "2000 B", "5000 B");
   cr_expect(strstr(zp_report_html(arena, plan_on_four(), "not json\n"), "no training steps"));
+}
+
+/* Nothing is called measured that no run has measured. */
+Test(report, what_was_not_measured_is_said) {
+  const char *text = zp_report_measured(arena, plan_on_four(), LOG);
+  EXPECT_WORDS(text, "median of 3", "arena not measured");
+  text = zp_report_measured(arena, plan_on_four(), zp_format(arena, "%s%s", END, LOG));
+  EXPECT_WORDS(text, "arena of the fullest rank 2000 B", "of the fullest rank 5.00 kB");
 }
 
 Test(report, names_are_escaped) {
