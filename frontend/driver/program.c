@@ -81,6 +81,7 @@ bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   const char *otherwise = from_plan || cluster->node.device.is_cpu ? NULL : run->default_program;
   const char *word = run->options.program ? run->options.program : otherwise;
   (void)zp_software_find(word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN), &cluster->trainer, &cluster->software);
+  if (zp_software_dropless(cluster->software)) zp_model_route_evenly(spec->model);
   check_device(run, cluster);
   check_frozen(run, spec);
   check_delayed(run, spec);

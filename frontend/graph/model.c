@@ -1,5 +1,6 @@
 /* Models: parameters, inputs, segments, and the totals that people quote. */
 #include <assert.h>
+#include <math.h>
 #include <zplan/buf.h>
 #include "graph_internal.h"
 
@@ -179,8 +180,17 @@ static double passes_of(const zp_graph *graph, const zp_node *node) {
   return node->op != ZP_OP_ATTENTION && graph->tensors.data[node->in.data[1]].frozen ? 2 : 3;
 }
 
+/* The share of an expert product's rows that tokens can fill: a token has top_k of them. */
+static double filled_share(const zp_graph *graph, const zp_node *node) {
+  const zp_node *dispatch = node->op == ZP_OP_BATCHED_MATMUL ? dispatch_of(graph, node->in.data[0]) : NULL;
+  if (!dispatch) return 1;
+  double positions = (double)graph->tensors.data[dispatch->in.data[0]].shape.dim[1];
+  return fmin(1, positions * (double)dispatch->attr.top_k / (double)(dispatch->attr.experts * dispatch->attr.slots));
+}
+
 /* Convention of the field (Narayanan et al. 2021, appendix): matrix products and attention scores only, and twice the
- * forward work for the backward pass. Experts count by their slots: what a capacity above 1 adds is work as well. */
+ * forward work for the backward pass. Of experts the active ones count, those of a token: what a capacity above 1 adds
+ * is work of the hardware, not of the model. */
 double zp_model_flop_per_sequence(const zp_model *model) {
   double all = 0;
   for (int s = 0; s < model->segments.len; s++) {
@@ -189,7 +199,8 @@ double zp_model_flop_per_sequence(const zp_model *model) {
     for (int i = 0; i < segment->graph->nodes.len; i++) {
       const zp_node *node = &segment->graph->nodes.data[i];
       if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL || node->op == ZP_OP_ATTENTION)
-        once += passes_of(segment->graph, node) * zp_node_flop(segment->graph, node, 1);
+        once += passes_of(segment->graph, node) * filled_share(segment->graph, node) *
+                zp_node_flop(segment->graph, node, 1);
     }
     all += once * (double)segment->count;
   }

@@ -3,22 +3,29 @@
 
 static bool away(const zp_exporter *e, zp_state state) { return e->choice->home[state].tier != ZP_TIER_DEVICE; }
 
-/* The stage to write. One rank shards nothing at any stage, and offloading needs one. */
+/* Why the file needs a stage that the plan does not have; NULL: it does not. Without ZeRO gradients of 16 bits are
+ * summed in 16 bits (deepspeed/runtime/engine.py, _do_optimizer_sanity_check). */
+static const char *reason_of(const zp_exporter *e, int *stage) {
+  bool sums = zp_is_mixed(&e->spec->train) && zp_export_grad_bytes(e) == 4;
+  *stage = away(e, ZP_STATE_GRADIENTS) ? 2 : away(e, ZP_STATE_OPTIMIZER) || sums ? 1 : 0;
+  if (*stage <= e->choice->zero) return NULL;
+  if (*stage == 2) return "gradients off the device";
+  return away(e, ZP_STATE_OPTIMIZER) ? "the optimizer off the device" : "fp32 sums of 16-bit gradients";
+}
+
+/* The stage to write. One rank shards nothing at any stage. */
 static int stage_of(zp_exporter *e) {
-  const zp_choice *c = e->choice;
-  int stage = c->zero, needed = away(e, ZP_STATE_GRADIENTS) ? 2 : away(e, ZP_STATE_OPTIMIZER) ? 1 : 0;
-  if (stage >= needed) return stage;
-  if (c->data > 1)
+  int needed = 0;
+  const char *reason = reason_of(e, &needed);
+  if (!reason) return e->choice->zero;
+  if (e->choice->data > 1)
     zp_export_refuse(e, zp_format(e->arena, "--set zero=%d", needed),
-                     "%s off the device: DeepSpeed has that from ZeRO %d on, "
-                     "the plan has ZeRO %d",
-                     needed == 2 ? "gradients" : "the optimizer", needed, stage);
+                     "%s: DeepSpeed has that from ZeRO %d on, the plan has ZeRO %d", reason, needed, e->choice->zero);
   else
     zp_export_note(
-        e,
-        "ZeRO %d of one data rank is written as stage %d, which offloading needs and which shards nothing over "
-        "one rank",
-        stage, needed);
+        e, "ZeRO %d of one data rank is written as stage %d, which %s needs and which shards nothing over one rank",
+        e->choice->zero, needed,
+        needed == 1 && !away(e, ZP_STATE_OPTIMIZER) ? "an fp32 sum of gradients" : "offloading");
   return needed;
 }
 

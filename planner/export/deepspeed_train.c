@@ -100,13 +100,13 @@ static void put_fp16(const zp_train *t, zp_json *fp16) {
   zp_json_set_int(fp16, "min_loss_scale", 1);
 }
 
+/* Without grad_accum_dtype gradients are summed in the type of the model (docs/_pages/config-json.md, data types). */
 static void put_precision(zp_exporter *e, zp_json *root) {
   zp_precision p = e->spec->train.precision;
   if (p == ZP_PREC_MIXED_FP16) put_fp16(&e->spec->train, zp_json_set(root, "fp16", zp_json_object()));
-  if (p != ZP_PREC_MIXED_BF16) return;
-  zp_json_set_bool(zp_json_set(root, "bf16", zp_json_object()), "enabled", true);
-  /* gradients have two bytes in the plan */
-  zp_json_set_string(zp_json_set(root, "data_types", zp_json_object()), "grad_accum_dtype", "bf16");
+  if (p == ZP_PREC_MIXED_BF16) zp_json_set_bool(zp_json_set(root, "bf16", zp_json_object()), "enabled", true);
+  if (zp_is_mixed(&e->spec->train) && zp_export_grad_bytes(e) == 4)
+    zp_json_set_string(zp_json_set(root, "data_types", zp_json_object()), "grad_accum_dtype", "fp32");
 }
 
 void zp_deepspeed_train(zp_exporter *e, zp_json *root) {

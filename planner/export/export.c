@@ -37,6 +37,8 @@ void zp_export_note(zp_exporter *e, const char *format, ...) {
   va_end(args);
 }
 
+int zp_export_grad_bytes(const zp_exporter *e) { return e->plan->program->lowered->grad_bytes; }
+
 int64_t zp_export_accumulation(const zp_exporter *e) { return zp_microbatches(e->spec, e->choice); }
 
 const char *zp_export_number(zp_arena *arena, double value) {

@@ -30,6 +30,8 @@ zp_recompute zp_export_recompute(zp_exporter *e);
 const char *zp_export_headline(const zp_exporter *e);
 /* Text as comment lines of at most 118 columns, each behind "# ". */
 void zp_export_comment(zp_buf *out, const char *text);
+/* Bytes of an element of summed gradients in the plan. */
+int zp_export_grad_bytes(const zp_exporter *e);
 int64_t zp_export_accumulation(const zp_exporter *e);
 /* As one word of a shell: in single quotes where needed. Arena. */
 const char *zp_export_quoted(zp_arena *arena, const char *text);

@@ -25,10 +25,10 @@ static void put_degrees(zp_megatron *m) {
 static void put_capacity(zp_megatron *m) {
   const zp_gpt *gpt = m->gpt;
   const zp_choice *c = m->e->choice;
-  if (gpt->slots >= gpt->sequence) {
+  if (gpt->capacity * (double)gpt->top_k >= (double)gpt->experts) {
     zp_export_note(m->e,
-                   "no token is dropped, and none is padded either: memory for experts follows the tokens, in the plan "
-                   "it is that of %lld slots for each expert and sample",
+                   "no token is dropped, and none is padded either: memory and time of experts follow the tokens, in "
+                   "the plan they are those of %lld tokens for each expert and sample",
                    (long long)gpt->slots);
     return;
   }

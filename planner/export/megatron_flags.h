@@ -42,6 +42,7 @@
   X(MIN_SCALE, "--min-loss-scale", INT, "training/arguments.py")                                                       \
   X(SCALE_WINDOW, "--loss-scale-window", INT, "training/arguments.py")                                                 \
   X(HYSTERESIS, "--hysteresis", INT, "training/arguments.py")                                                          \
+  X(SUM_FP32, "--accumulate-allreduce-grads-in-fp32", NONE, "training/arguments.py")                                   \
   X(REDUCE_BF16, "--grad-reduce-in-bf16", NONE, "training/arguments.py")                                               \
   X(IMPLEMENTATION, "--transformer-impl", TEXT, "core/transformer/transformer_config.py")                              \
   X(LAYERS, "--num-layers", INT, "core/transformer/transformer_config.py")                                             \

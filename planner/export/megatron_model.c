@@ -97,13 +97,15 @@ static void put_loss_scale(zp_megatron *m) {
 
 static void put_precision(zp_megatron *m) {
   const zp_train *t = &m->e->spec->train;
+  bool halves = zp_export_grad_bytes(m->e) == 2;
   if (t->precision == ZP_PREC_MIXED_FP16) {
     PUT(FP16);
+    if (!halves) PUT(SUM_FP32); /* without it in fp16 */
     put_loss_scale(m);
   }
   if (t->precision == ZP_PREC_MIXED_BF16) {
     PUT(BF16);
-    PUT(REDUCE_BF16); /* gradients have two bytes in the plan */
+    if (halves) PUT(REDUCE_BF16); /* without it in fp32 */
   }
   if (!m->e->spec->cluster.node.device.has_bf16) {
     PUT_TEXT(IMPLEMENTATION, "local");

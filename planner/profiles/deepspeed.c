@@ -44,17 +44,21 @@ static const zp_software profiles[] = {
     {.name = "deepspeed-2022",
      .trainer = ZP_TRAINER_DEEPSPEED,
      .newest = true,
+     .of_year = 2022,
      NO_ROW,
      MEGATRON,
      PIPELINE,
      BF16_OPTIMIZER,
      .float_gradients = true,
+     .fp16_sums = true,
      .accumulate_bytes = ACCUMULATE_COPY,
      .gathers_wait = true,
      .gathers_tensors = true,
      .update_copies = COPIES_SHARD,
-     .facts = "Megatron-DeepSpeed's layers and pipeline with BF16_Optimizer, ZeRO 3 by tensors: see "
-              "megatron-deepspeed-bf16 and deepspeed-zero3-2022"},
+     .facts =
+         "Megatron-DeepSpeed's layers and pipeline with BF16_Optimizer, ZeRO 3 by tensors: see "
+         "megatron-deepspeed-bf16 and deepspeed-zero3-2022; sums of gradients in fp32 with bf16, in fp16 with fp16 "
+         "(grad_accum_dtype of the exported file)"},
     {.name = "megatron-deepspeed-fp16",
      .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"chronicles-prequel"},

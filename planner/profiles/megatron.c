@@ -12,6 +12,7 @@ static const zp_software profiles[] = {
      EAGER,
      .communicators = MEGATRON_GROUPS,
      .float_gradients = true,
+     .dropless = true,
      .overlaps_tensor = true,
      .overlaps_data = true,
      .bucket_bytes = MCORE_BUCKET_BYTES,
@@ -19,7 +20,9 @@ static const zp_software profiles[] = {
      .loss_bytes = LOSS_MEGATRON,
      .interleaves = true,
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
-              "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README)"},
+              "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README); experts without "
+              "--moe-expert-capacity-factor "
+              "drop and pad no token (core/transformer/transformer_config.py)"},
     {.name = "megatron-lm-interleaved",
      .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"cases_april2021", "2104.04473"},

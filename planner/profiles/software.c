@@ -51,6 +51,10 @@ bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software *
   return *trainer != ZP_TRAINER_NONE;
 }
 
+int zp_software_of_year(const zp_software *software) { return software ? software->of_year : 0; }
+
+bool zp_software_dropless(const zp_software *software) { return software && software->dropless; }
+
 static bool is_listed(const zp_strings *words, const char *word) {
   for (int i = 0; i < words->len; i++)
     if (strcmp(words->data[i], word) == 0) return true;
@@ -69,16 +73,20 @@ zp_strings zp_software_words(zp_arena *arena) {
   return words;
 }
 
-int zp_software_grad_bytes(const zp_software *software, int compute_bytes) {
+int zp_software_grad_bytes(const zp_software *software, zp_precision precision, int compute_bytes) {
   assert(compute_bytes >= 2 && compute_bytes <= 8);
   enum { FLOAT_BYTES = 4 };
-  return software && software->float_gradients ? FLOAT_BYTES : compute_bytes;
+  if (!software || !software->float_gradients) return compute_bytes;
+  return precision == ZP_PREC_MIXED_FP16 && software->fp16_sums ? compute_bytes : FLOAT_BYTES;
 }
 
 const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster) {
   assert(cluster->trainer < ZP_TRAINER_COUNT);
   const char *title = trainers[cluster->trainer].title;
   if (!cluster->software) return zp_format(arena, "for %s", title);
+  if (cluster->software->of_year)
+    return zp_format(arena, "for %s as of %d (profile %s): later versions are likely to be faster", title,
+                     cluster->software->of_year, cluster->software->name);
   return zp_format(arena, "for %s (profile %s)", title, cluster->software->name);
 }
 

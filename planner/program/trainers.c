@@ -21,6 +21,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
   const zp_home *home = c->home;
   if (c->zero >= 2 && c->pipeline > 1) return "DeepSpeed refuses ZeRO 2 and 3 with a pipeline";
   if (c->compress && c->zero > 0) return "DeepSpeed refuses 1-bit Adam with ZeRO";
+  if (train->precision == ZP_PREC_MIXED_BF16 && zero < 1) return "DeepSpeed sums bf16 gradients in fp32 from ZeRO 1 on";
   if (leaves(c, ZP_STATE_OPTIMIZER)) {
     if (!zp_is_adam(train)) return "DeepSpeed offloads Adam, no other optimizer";
     if (zero < 1) return "DeepSpeed offloads the optimizer from ZeRO 1 on";

@@ -250,7 +250,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   zp_precision precision = v->spec->train.precision;
   v->machine = zp_machine_make(&v->spec->cluster, precision, zp_choice_ranks(c));
   v->compute_bytes = precision == ZP_PREC_F64 ? 8 : precision == ZP_PREC_F32 ? 4 : 2;
-  v->grad_bytes = zp_software_grad_bytes(v->spec->cluster.software, v->compute_bytes);
+  v->grad_bytes = zp_software_grad_bytes(v->spec->cluster.software, precision, v->compute_bytes);
   v->stat_bytes = precision == ZP_PREC_F64 ? 8 : 4;
   const char *refusal = zp_choice_refusal(c, v->spec);
   if (!refusal) refusal = zp_delay_refusal(c, &v->spec->train);

@@ -41,8 +41,10 @@ static void put_idle(zp_buf *out, const zp_plan *plan) {
 static void put_time(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
   double comm = e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s;
-  zp_buf_printf(out, "  step time    est %s   (compute %.1f%%  bubble %.1f%%  communication %.1f%%  optimizer %.1f%%",
-                zp_show_seconds(out->arena, e->step_s), percent(e->compute_s, e->step_s),
+  int year = zp_software_of_year(plan->spec->cluster.software);
+  const char *of = year ? zp_format(out->arena, " with the program of %d", year) : "";
+  zp_buf_printf(out, "  step time    est %s%s   (compute %.1f%%  bubble %.1f%%  communication %.1f%%  optimizer %.1f%%",
+                zp_show_seconds(out->arena, e->step_s), of, percent(e->compute_s, e->step_s),
                 percent(e->bubble_s, e->step_s), percent(comm, e->step_s), percent(e->optimizer_s, e->step_s));
   if (e->offload_s > 0) zp_buf_printf(out, "  offload %.1f%%", percent(e->offload_s, e->step_s));
   zp_buf_puts(out, ")\n");

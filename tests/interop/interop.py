@@ -14,6 +14,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 from harness import ROOT, ZPLAN, Scratch, require_zplan  # noqa: E402
+from exported_memory import differences, read_deepspeed, read_megatron  # noqa: E402
 
 UPDATE = "--update" in sys.argv[1:]
 EXAMPLES = ROOT + "/examples/"
@@ -246,6 +247,41 @@ def consistency(folder):
         run = zplan("export", kind, plan_file, "-o", out)
         if expect(name + " from its plan file", run.returncode == 0 and run.stdout == "", run.stderr[:300]):
             check(name, plan, out)
+
+
+def memory_of_exports(folder):
+    """Plans for the other program and for zplan's trainer, exported: bytes, precision and micro-batches of the file, read by that
+    program's documentation, are the plan's."""
+    plan_file, out = folder + "/plan.json", folder + "/out"
+    dense = [HERE + "/golden/llama2_7b.dz", "--gpus", "8", *sets("cut=layer schedule=1f1b microbatch=1")]
+    experts = [HERE + "/golden/mixtral_8x7b.dz", "--gpus", "64", *sets("cut=layer schedule=1f1b tensor=1 pipeline=4 expert=8 microbatch=1")]
+    pipeline = sets("tensor=2 pipeline=2 zero=1")
+    for kind, name, args, precision in (
+            ("megatron", "pipeline", dense + pipeline, "mixed_bf16"), ("megatron", "pipeline fp16", dense + pipeline, "mixed_fp16"),
+            ("megatron", "zero 2", dense + sets("tensor=1 pipeline=1 zero=2"), "mixed_bf16"),
+            ("megatron", "experts", experts, "mixed_bf16"),
+            *(("deepspeed", "zero %d" % z, dense + sets("tensor=1 pipeline=1 zero=%d" % z), "mixed_bf16") for z in (1, 2, 3)),
+            ("deepspeed", "zero 2 fp16", dense + sets("tensor=1 pipeline=1 zero=2"), "mixed_fp16")):
+        for program in (kind, "zplan"):
+            what = "%s %s planned for %s" % (kind, name, program)
+            run = zplan(*args, "--for", program, *sets("precision=" + precision), "-o", plan_file)
+            if not expect(what, run.returncode == 0, run.stderr[:300]):
+                continue
+            with open(plan_file, encoding="utf-8") as file:
+                plan = json.load(file)
+            run = zplan("export", kind, plan_file, "-o", out)
+            if not expect(what + " is exported", run.returncode == 0, run.stderr[:300]):
+                continue
+            degrees = plan["degrees"]
+            if kind == "megatron":
+                f, units = flags_of(out), plan["stages"]
+                layout = layout_of(f["--pipeline-model-parallel-layout"]) if len(units) > 1 else [(1, int(f["--num-layers"]), 1)]
+                read = read_megatron(f, degrees["tensor"] * degrees["pipeline"] * degrees["data"], layout)
+            else:
+                with open(out, encoding="utf-8") as file:
+                    read = read_deepspeed(json.load(file), plan["model"]["parameters"], degrees["data"])
+            wrong = differences(read, plan, precision)
+            expect(what + " says what the plan does", not wrong, "; ".join(wrong))
 
 
 def loss_scales():
@@ -655,6 +691,7 @@ def main():
         golden()
         consistency(folder)
         imported_models(folder)
+        memory_of_exports(folder)
         loss_scales()
         runs_script(folder)
         refused_exports(folder)

@@ -41,7 +41,6 @@ MEGATRON_ARGS=(
   --attention-dropout 0
   --init-method-std 0.02
   --bf16
-  --grad-reduce-in-bf16
 
   # training
   --train-iters 10000

@@ -526,9 +526,13 @@ bool zp_model_has_frozen_experts(const zp_model *model);
 int64_t zp_model_trained_parameters(const zp_model *model);
 /* Parameters that one token meets: all of them, but of matrices of experts only its top_k. */
 int64_t zp_model_active_parameters(const zp_model *model);
-/* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal, all
- * slots of all experts, filled or not). The gradients of frozen weights are no work. */
+/* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal, of
+ * experts the top_k of every token, or fewer where there are fewer slots). The gradients of frozen weights are no work.
+ */
 double zp_model_flop_per_sequence(const zp_model *model);
+/* For programs whose experts take the tokens that come: where slots drop no token, as many as even routing fills.
+ * Changes slots and shapes of expert tensors alone. Idempotent. */
+void zp_model_route_evenly(zp_model *model);
 /* "h.3.mlp.c_fc.weight" for iteration 3. Arena. */
 const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration);
 /* Readable dump, one line a node: for --dump-after and tests. Arena. */

@@ -21,6 +21,7 @@ struct zp_software {
   const char *facts;  /* where the differences are documented */
   zp_trainer trainer; /* the program that it is a version of; NONE: of one that no plan can be made for */
   bool newest;        /* the version that plans are for which do not name one */
+  int of_year;        /* of a newest profile: the program is later than it; 0: it is the program of today */
 
   /* which rows it stands for */
   const char *source_words[ZP_SOURCE_WORDS]; /* any of these in the row's source selects the profile; none: by year */
@@ -44,6 +45,8 @@ struct zp_software {
   bool repeats_heads;        /* keys and values are copied for every query head */
   bool rearranges_heads;     /* queries, keys, values and the result of attention are copied from layout to layout */
   bool float_gradients;      /* gradients are kept and reduced in fp32 */
+  bool fp16_sums;            /* but those of fp16 trainings in fp16 */
+  bool dropless;             /* experts take the tokens that come: nothing dropped, nothing padded */
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
   bool selects_operations;   /* "selective" recomputation keeps attention and every second product, replays the rest */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */

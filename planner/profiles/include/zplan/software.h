@@ -18,10 +18,15 @@ const char *zp_software_facts(const zp_software *software);
 /* A word names a trainer, with the newest profile of it, or one profile. false: neither; *trainer is NONE then. zplan
  * has no profile: *software is NULL. */
 bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software);
+/* Whether experts of the program take the tokens that come, where the model drops none. software may be NULL. */
+bool zp_software_dropless(const zp_software *software);
 /* Every word, for messages and completion. Arena. */
 zp_strings zp_software_words(zp_arena *arena);
-/* Bytes of a gradient element, which has compute_bytes in the generated trainer. software may be NULL. */
-int zp_software_grad_bytes(const zp_software *software, int compute_bytes);
+/* Bytes of an element of summed gradients, which has compute_bytes in the generated trainer. software may be NULL. */
+int zp_software_grad_bytes(const zp_software *software, zp_precision precision, int compute_bytes);
+/* The year of the program that the newest profile describes, where that is not today's; 0: today's. software may be
+ * NULL. */
+int zp_software_of_year(const zp_software *software);
 /* "for zplan's own trainer", "for Megatron-LM (profile megatron-core)". Arena. */
 const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster);
 
