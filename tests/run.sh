@@ -164,6 +164,7 @@ interop|python3 tests/interop/interop.py
 pairs of sentences|python3 tests/interop/pairs.py
 compare|python3 tests/verify/compare.py
 proof|python3 tests/verify/proof.py
+network|python3 tests/verify/network.py
 topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
 questions|python3 tests/interop/squad.py

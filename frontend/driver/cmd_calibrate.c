@@ -75,7 +75,7 @@ static void measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
 static void measure_links(zp_run_state *run, double seconds, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate-mpi", zp_program_dir(run->arena));
   zp_strings argv = {0};
-  const char *folder = zp_push_mpirun(run->arena, &argv, 2, NULL);
+  zp_push_mpirun(run->arena, &argv, 2, NULL);
   const char *rest[] = {binary, "links", zp_format(run->arena, "%g", seconds), NULL};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
   int before = c->rows.len;
@@ -83,7 +83,7 @@ static void measure_links(zp_run_state *run, double seconds, zp_calibration *c) 
     c->rows.len = before;
     fprintf(stderr, "zplan: messages between ranks were not measured (is mpirun.openmpi installed?)\n");
   }
-  zp_remove_mpirun_folder(folder);
+  zp_end_mpirun();
 }
 
 /* ---- the file ---- */

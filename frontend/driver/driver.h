@@ -246,10 +246,19 @@ int zp_export_peft(zp_run_state *run);
 
 /* ---- mpirun.c ---- */
 /* Appends the words that start `ranks` ranks of the program that comes next, on the machines of hostfile or (NULL) on
- * this one. Returns the folder (path in the arena) that mpirun may fill until it has ended and zp_remove_mpirun_folder
- * is called; NULL: it takes its own. */
-const char *zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile);
-void zp_remove_mpirun_folder(const char *folder);
+ * this one, and sets what mpirun finds in the environment, until zp_end_mpirun, which is called when it has ended. */
+void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile);
+void zp_end_mpirun(void);
+
+/* ---- session.c ---- */
+/* A new folder PARENT/zplan-mpi-XXXXXX (path in the arena) for one start of mpirun; NULL: it cannot be made. It counts
+ * as in use until this process and those that it starts meanwhile have ended, or zp_session_close removes it. */
+const char *zp_session_open(zp_arena *arena, const char *parent);
+void zp_session_close(void); /* all of them */
+/* Removes what runs that were killed have left: such folders of this user in PARENT whose processes are gone. */
+void zp_session_sweep(zp_arena *arena, const char *parent);
+/* Likewise Open MPI's own files in the folder of shared memory: of this user and machine, mapped by no process. */
+void zp_segments_sweep(zp_arena *arena, const char *parent);
 
 /* ---- launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout

@@ -84,11 +84,9 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
   push(run, argv, NULL);
 }
 
-/* *folder: what mpirun keeps meanwhile. */
-static zp_strings launch_line(zp_run_state *run, const char *binary, int ranks, const char **folder) {
+static zp_strings launch_line(zp_run_state *run, const char *binary, int ranks) {
   zp_strings argv = {0};
-  *folder = NULL;
-  if (ranks > 1) *folder = zp_push_mpirun(run->arena, &argv, ranks, run->options.hostfile);
+  if (ranks > 1) zp_push_mpirun(run->arena, &argv, ranks, run->options.hostfile);
   push_trainer(run, &argv, binary);
   return argv;
 }
@@ -242,8 +240,7 @@ static void pass_screen_width(void) {
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet) {
   int fds[2];
   if (pipe(fds) != 0) return zp_usage_error("cannot make a pipe: %s", strerror(errno)), ZP_EXIT_ERROR;
-  const char *folder;
-  zp_strings argv = launch_line(run, binary, ranks, &folder);
+  zp_strings argv = launch_line(run, binary, ranks);
   interrupted = at_once = 0;
   long long kills_before = oom_kills();
   pass_screen_width();
@@ -275,6 +272,6 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   else
     close(fds[0]);
   ending e = ending_of(wait_for(pid), &f, kills_before);
-  zp_remove_mpirun_folder(folder);
+  zp_end_mpirun();
   return exit_status(run, &e, &f, ranks);
 }

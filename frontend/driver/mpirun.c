@@ -1,34 +1,92 @@
-/* How ranks are started: the words before their program, and a folder for what mpirun keeps while they run.
+/* How ranks are started: the words before their program, and what mpirun finds in the environment.
+ *
+ * Ranks of one machine send all messages through memory that they share, and nobody listens on anything but the
+ * loopback; mpirun itself needs libzplan_loopback.so for that (runtime/loopback/). What the user has chosen of this in
+ * Open MPI's own variables stays.
  *
  * Left alone, all mpiruns of a user share TMPDIR/ompi.HOST.UID: each makes it where it is missing, and the last one
  * removes it. A start whose folder another one removes between two looks fails (Open MPI 4.1.4: about 1 of 2,000 where
- * four start over and over), so each gets a folder of its own. */
-#define _XOPEN_SOURCE 700 /* nftw */
+ * four start over and over), so each gets a folder of its own, and another one for the memory that ranks share. */
 #include "driver.h"
 
-#include <ftw.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* NULL also where the user has chosen one: mpirun refuses to be told of both. */
-static char *make_folder(zp_arena *arena) {
+static const char shared_memory[] = "/dev/shm";
+static const char *preload_before; /* the user's LD_PRELOAD while ours is set; NULL: it is not */
+static int preload_fd = -1;        /* of ours, where its path cannot stand there */
+
+static void push_parameter(zp_arena *arena, zp_strings *argv, const char *name, const char *value) {
+  if (getenv(zp_format(arena, "OMPI_MCA_%s", name))) return;
+  const char *words[] = {"--mca", name, value};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) zp_push(arena, argv, words[i]);
+}
+
+/* mpirun refuses to be told of both, and of any beside the base. */
+static bool user_chose_folder(void) {
   static const char *const chosen[] = {"OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base",
                                        "OMPI_MCA_orte_remote_tmpdir_base"};
   for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++)
-    if (getenv(chosen[i])) return NULL;
-  const char *base = getenv("TMPDIR");
-  char *folder = zp_format(arena, "%s/zplan-mpi-XXXXXX", base && *base ? base : "/tmp");
-  return mkdtemp(folder);
+    if (getenv(chosen[i])) return true;
+  return false;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
-  (void)info, (void)kind, (void)place;
-  return remove(path);
+static void push_folders(zp_arena *arena, zp_strings *argv, const char *parent) {
+  const char *folder = user_chose_folder() ? NULL : zp_session_open(arena, parent);
+  if (folder) push_parameter(arena, argv, "orte_tmpdir_base", folder);
+  bool can_share = access(shared_memory, W_OK | X_OK) == 0 && !getenv("OMPI_MCA_btl_vader_backing_directory");
+  const char *memory = can_share ? zp_session_open(arena, shared_memory) : NULL;
+  if (memory) push_parameter(arena, argv, "btl_vader_backing_directory", memory);
 }
 
-/* Ranks share cores: blocked ranks must yield (mpi_yield_when_idle), and no rank is bound to a core. */
-const char *zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile) {
+/* The dynamic loader takes a path with a blank or a colon for several: it finds the file by its descriptor. */
+static void preload_loopback(zp_arena *arena) {
+  zp_toolchain tools = zp_find_toolchain(arena);
+  const char *path = zp_format(arena, "%s/libzplan_loopback.so", tools.library_dirs[0]);
+  char real[4096];
+  if (!realpath(path, real)) {
+    fprintf(stderr, "warning: %s is missing: mpirun listens on all addresses of this machine\n", path);
+    return;
+  }
+  const char *before = getenv("LD_PRELOAD");
+  preload_before = before ? zp_strdup(arena, before) : "";
+  const char *word = real;
+  if (strpbrk(real, " :") && preload_fd < 0) preload_fd = open(real, O_RDONLY);
+  if (preload_fd >= 0) word = zp_format(arena, "/proc/self/fd/%d", preload_fd);
+  setenv("ZPLAN_LD_PRELOAD", preload_before, 1);
+  setenv("LD_PRELOAD", *preload_before ? zp_format(arena, "%s %s", word, preload_before) : word, 1);
+}
+
+static void push_local(zp_arena *arena, zp_strings *argv, const char *parent) {
+  push_folders(arena, argv, parent);
+  push_parameter(arena, argv, "pml", "ob1");
+  push_parameter(arena, argv, "btl", "self,vader");
+  push_parameter(arena, argv, "plm", "isolated");          /* it starts nothing on other machines */
+  push_parameter(arena, argv, "oob_tcp_if_include", "lo"); /* the address that it tells others */
+  setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  preload_loopback(arena);
+}
+
+/* Daemons of several machines ask each other whether they are there, so that one that is gone is noticed in 30 s, not
+ * after the 8 minutes that Open MPI takes. */
+static void push_hosts(zp_arena *arena, zp_strings *argv, const char *hostfile) {
+  push_parameter(arena, argv, "oob_tcp_keepalive_time", "10");
+  push_parameter(arena, argv, "oob_tcp_keepalive_intvl", "5");
+  push_parameter(arena, argv, "oob_tcp_keepalive_probes", "4");
+  zp_push(arena, argv, "--hostfile");
+  zp_push(arena, argv, hostfile);
+}
+
+/* Ranks share cores: blocked ranks must yield (mpi_yield_when_idle), and no rank is bound to a core. Machines of a
+ * hostfile have a TMPDIR each. */
+void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile) {
+  const char *parent = getenv("TMPDIR");
+  if (!parent || !*parent) parent = "/tmp";
+  zp_session_sweep(arena, parent);
+  zp_session_sweep(arena, shared_memory);
+  zp_segments_sweep(arena, shared_memory);
   zp_push(arena, argv, "mpirun.openmpi");
   if (geteuid() == 0) zp_push(arena, argv, "--allow-run-as-root");
   const char *fixed[] = {"--oversubscribe",
@@ -41,22 +99,21 @@ const char *zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const c
                          "btl_base_warn_component_unused",
                          "0"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, argv, fixed[i]);
-  const char *folder = hostfile ? NULL : make_folder(arena); /* machines of a hostfile: each has its own TMPDIR */
-  if (folder) {
-    zp_push(arena, argv, "--mca");
-    zp_push(arena, argv, "orte_tmpdir_base");
-    zp_push(arena, argv, folder);
-  }
-  if (hostfile) {
-    zp_push(arena, argv, "--hostfile");
-    zp_push(arena, argv, hostfile);
-  }
+  if (hostfile)
+    push_hosts(arena, argv, hostfile);
+  else
+    push_local(arena, argv, parent);
   zp_push(arena, argv, "-n");
   zp_push(arena, argv, zp_format(arena, "%d", ranks));
-  return folder;
 }
 
-void zp_remove_mpirun_folder(const char *folder) {
-  enum { OPEN_FOLDERS = 8 };
-  if (folder) nftw(folder, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+void zp_end_mpirun(void) {
+  zp_session_close();
+  if (!preload_before) return;
+  if (*preload_before)
+    setenv("LD_PRELOAD", preload_before, 1);
+  else
+    unsetenv("LD_PRELOAD");
+  unsetenv("ZPLAN_LD_PRELOAD");
+  preload_before = NULL;
 }
