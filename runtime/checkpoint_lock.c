@@ -4,6 +4,7 @@
  * file only tells others who holds it. It is removed in the end, and a file that a killed run has left says nothing. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -29,11 +30,24 @@ static void read_holder(int fd, char *text, size_t size) {
   if (!*text) snprintf(text, size, "just started");
 }
 
+/* The second line: who started it, as zplan says in the environment. */
 static void write_holder(int fd) {
-  char host[64] = "", line[128];
+  char host[64] = "", line[160];
+  const char *launcher = getenv("ZPLAN_LAUNCHER");
   gethostname(host, sizeof host - 1);
-  int length = snprintf(line, sizeof line, "pid %lld on %s\n", (long long)getpid(), host);
+  int length = snprintf(line, sizeof line, "pid %lld on %s\nlauncher %.20s\n", (long long)getpid(), host,
+                        launcher ? launcher : "0");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, line, (size_t)length, 0) != length) return; /* it is for messages only */
+}
+
+/* Is the holder one of this machine whose launcher has ended? Then it is about to end, too. */
+static bool is_ending(int fd) {
+  char text[161] = "", host[64] = "", mine[64] = "";
+  long long launcher = 0;
+  gethostname(mine, sizeof mine - 1);
+  ssize_t got = pread(fd, text, sizeof text - 1, 0);
+  if (got <= 0 || sscanf(text, "pid %*d on %63s launcher %lld", host, &launcher) != 2) return false;
+  return launcher > 0 && strcmp(host, mine) == 0 && kill((pid_t)launcher, 0) != 0 && errno == ESRCH;
 }
 
 /* Is the file that was locked still the one of that name, or was it removed meanwhile? */
@@ -44,7 +58,9 @@ static bool is_in_place(int fd, const char *path) {
 
 bool zpr_lock_folder(const char *dir, zpr_error *error) {
   static bool at_end;
+  enum { ENDING_TENTHS = 300, TENTH_US = 100000 };
   char path[ZPR_PATH], holder[128];
+  int waited = 0;
   zpr_path(path, "%s/.lock", dir);
   for (;;) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -53,7 +69,14 @@ bool zpr_lock_folder(const char *dir, zpr_error *error) {
       return false;
     }
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (!locked && errno == EWOULDBLOCK) {
+    int why = errno;
+    if (!locked && why == EWOULDBLOCK && waited < ENDING_TENTHS && is_ending(fd)) {
+      if (waited++ == 0) fprintf(stderr, "note: waits for the ranks of a run that ends in \"%s\"\n", dir);
+      close(fd);
+      usleep(TENTH_US);
+      continue;
+    }
+    if (!locked && why == EWOULDBLOCK) {
       read_holder(fd, holder, sizeof holder);
       close(fd);
       zpr_error_set(error, "Z0817",
@@ -62,7 +85,7 @@ bool zpr_lock_folder(const char *dir, zpr_error *error) {
       return false;
     }
     if (!locked)
-      fprintf(stderr, "note: \"%s\" cannot be locked (%s): start no second run with it\n", dir, strerror(errno));
+      fprintf(stderr, "note: \"%s\" cannot be locked (%s): start no second run with it\n", dir, strerror(why));
     if (locked && !is_in_place(fd, path)) {
       close(fd);
       continue;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "comm.h"
+#include "watch.h"
 
 enum {
   SPINS = 200, /* polls before the first nap */
@@ -84,7 +85,7 @@ zpr_group zpr_axis_group(zpr *c, zpr_axis axis) {
 zpr_group zpr_tie_group(zpr *c, int tie) { return c->state->comm->tie[tie]; }
 
 void zpr_comm_init(zpr *c, int *argc, char ***argv) {
-  zpr_linked_transport->init(argc, argv, &c->rank, &c->ranks);
+  zpr_linked_transport->init(&c->state->options, argc, argv, &c->rank, &c->ranks);
   zpr_comm *comm = zpr_alloc(c, 1, sizeof *comm);
   c->state->comm = comm;
   comm->transport = zpr_linked_transport;
@@ -95,6 +96,10 @@ void zpr_comm_init(zpr *c, int *argc, char ***argv) {
   comm->sends = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->sends);
   comm->stays = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->stays);
   make_groups(c);
+  comm->hosts = zpr_alloc(c, (size_t)c->ranks, ZPR_HOST_BYTES);
+  char name[ZPR_HOST_BYTES] = "";
+  gethostname(name, sizeof name - 1);
+  zpr_world_gather(c, name, sizeof name, comm->hosts);
 }
 
 void zpr_comm_finish(zpr *c) {
@@ -111,6 +116,7 @@ void zpr_comm_finish(zpr *c) {
   free(comm->parts);
   free(comm->sends);
   free(comm->stays);
+  free(comm->hosts);
   free(comm);
   c->state->comm = NULL;
 }
@@ -143,12 +149,27 @@ void zpr_comm_progress(zpr *c) {
   for (int64_t i = 0; i < zpr_message_buffers(c->program); i++) poll_send(comm, &comm->sends[i]);
 }
 
+/* Which message is missing? One that is to come rather than one that nobody takes: handles begin with those. */
+static void watch_handles(zpr *c, zpr_wait *wait, const int *handle, int n) {
+  int first = -1, others = 0, tag = 0;
+  for (int i = 0; i < n; i++)
+    if (handle[i] >= 0 && first >= 0)
+      others++;
+    else if (handle[i] >= 0)
+      first = handle[i];
+  if (first < 0) return;
+  int peer = c->state->comm->transport->peer(first, &tag);
+  zpr_watch(c, wait, peer, tag < ZPR_AXIS_COUNT ? (zpr_axis)tag : ZPR_PIPELINE, others);
+}
+
 /* Polls, then naps: ranks may share cores, and a waiting rank must leave its core to one that computes. */
 void zpr_wait_handles(zpr *c, int *handle, int n) {
   useconds_t nap_us = FIRST_NAP_US;
+  zpr_wait wait = {0};
   for (int tries = 0; !poll_handles(c->state->comm, handle, n); tries++) {
     if (tries < SPINS) continue;
     zpr_comm_progress(c);
+    watch_handles(c, &wait, handle, n);
     usleep(nap_us);
     if (nap_us < LONGEST_NAP_US) nap_us += FIRST_NAP_US;
   }
@@ -323,14 +344,15 @@ int64_t zpr_world_min(zpr *c, int64_t value) {
 
 void zpr_barrier(zpr *c) { zpr_world_min(c, 0); }
 
+const char *zpr_host_of(const zpr *c, int rank) {
+  assert(rank >= 0 && rank < c->ranks);
+  return c->state->comm->hosts[rank];
+}
+
 /* How many of the first `ranks` ranks run on this host. */
-static int count_on_host(zpr *c, int ranks) {
-  char name[64] = "";
-  gethostname(name, sizeof name - 1);
-  char *all = c->state->comm->gather;
-  zpr_world_gather(c, name, sizeof name, all);
+static int count_on_host(const zpr *c, int ranks) {
   int same = 0;
-  for (int r = 0; r < ranks; r++) same += memcmp(all + (size_t)r * sizeof name, name, sizeof name) == 0;
+  for (int r = 0; r < ranks; r++) same += strcmp(zpr_host_of(c, r), zpr_host_of(c, c->rank)) == 0;
   return same;
 }
 

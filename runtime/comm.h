@@ -6,6 +6,7 @@
 
 enum {
   ZPR_SPLIT_BYTES = 1 << 28, /* longest single message: counts of MPI are ints */
+  ZPR_HOST_BYTES = 64,       /* name of a machine */
   ZPR_MAX_SPLITS = 256       /* of a pipeline message: it may have 64 GiB */
 };
 
@@ -26,8 +27,11 @@ struct zpr_comm {
   char *gather;       /* [ranks][ZPR_GATHER_BYTES] */
   int *handles;       /* [2 * ranks]: receives, then sends, of the collective in progress */
   const void **parts; /* [ranks]: what a sum is made of */
+  char (*hosts)[ZPR_HOST_BYTES]; /* [ranks] */
 };
 
+/* The machine of a rank. */
+const char *zpr_host_of(const zpr *c, int rank);
 /* From a rank to that of the next stage. */
 int zpr_pipeline_stride(const zpr_program *program);
 /* Sends, and counts the bytes. */

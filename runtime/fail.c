@@ -28,11 +28,8 @@ static int status_of(const char *code) {
   static const struct {
     const char *code;
     int status;
-  } table[] = {{"Z0821", ZPR_EXIT_FAILED},
-               {"Z0822", ZPR_EXIT_MEMORY},
-               {"Z0830", ZPR_EXIT_FAILED},
-               {"Z0852", ZPR_EXIT_FAILED},
-               {"Z0862", ZPR_EXIT_FAILED}};
+  } table[] = {{"Z0821", ZPR_EXIT_FAILED}, {"Z0823", ZPR_EXIT_FAILED}, {"Z0822", ZPR_EXIT_MEMORY},
+               {"Z0830", ZPR_EXIT_FAILED}, {"Z0852", ZPR_EXIT_FAILED}, {"Z0862", ZPR_EXIT_FAILED}};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (strcmp(table[i].code, code) == 0) return table[i].status;
   return ZPR_EXIT_REFUSED;
@@ -49,12 +46,14 @@ static bool is_first_on_host(void) {
   return fd < 0 || bind(fd, (const struct sockaddr *)&name, (socklen_t)size) == 0 || errno != EADDRINUSE;
 }
 
+enum { LAUNCHER_S = 60 }; /* it ends ranks sooner */
+
 /* Ranks often meet the same trouble at the same moment (a file that is gone, a corrupt checkpoint), and the user reads
  * one message and not one per rank. Of a host the first one speaks and takes the others down: mostly rank 0, which asks
  * at once, while the others wait their turn. Who is not the first waits for the launcher, which ends ranks with
  * SIGTERM; a rank that trains would survive that. */
 static void wait_my_turn(const zpr *c) {
-  enum { TURN_US = 100000, MOST_TURNS = 20, LAUNCHER_S = 60 };
+  enum { TURN_US = 100000, MOST_TURNS = 20 };
   signal(SIGTERM, SIG_DFL);
   usleep((useconds_t)(c->rank < MOST_TURNS ? c->rank : MOST_TURNS) * TURN_US);
   if (is_first_on_host()) return;
@@ -73,6 +72,8 @@ _Noreturn void zpr_fail(zpr *c, const char *code, const char *format, ...) {
   print_error(c, code, text);
   zpr_drop_unfinished();
   zpr_unlock_folder();
+  signal(SIGALRM, SIG_DFL);
+  alarm(LAUNCHER_S); /* MPI asks a launcher that may be out of reach */
   if (ranks_run) zpr_linked_transport->abort(status_of(code));
   exit(status_of(code));
 }

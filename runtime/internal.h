@@ -19,8 +19,12 @@ typedef struct zpr_options {
   bool sync;               /* GPUs: the host waits after every kernel, and names the one that failed */
   bool profile;            /* measures steps: every other one, or those that profile_first and _last name */
   int64_t profile_first, profile_last; /* 0: not given */
+  int wait_warn, wait_end; /* seconds of waiting for another rank until a line says so, until the run ends; 0: never;
+                              wait_end < 0: as watch.h has it */
+  int grace;               /* the same after a signal that asks to end */
   int threads;                         /* 0: cores / ranks of this host, at least 1, at most ZPR_MAX_WORKERS */
 } zpr_options;
+enum { ZPR_MOST_SECONDS = 1000000 };
 extern const zpr_options zpr_default_options;
 /* Status of zpr_options_parse. */
 enum { ZPR_OPTIONS_RUN, ZPR_OPTIONS_HELP, ZPR_OPTIONS_WRONG };
@@ -48,11 +52,13 @@ void zpr_agree(zpr *c, const zpr_error *error);
  */
 typedef struct zpr_transport {
   const char *name;
-  void (*init)(int *argc, char ***argv, int *rank, int *ranks);
+  void (*init)(const zpr_options *options, int *argc, char ***argv, int *rank, int *ranks);
   /* Post; complete when *poll says so. A handle is >= 0; handles are small and reused. */
   int (*isend)(const void *data, int64_t bytes, int peer, int tag);
   int (*irecv)(void *data, int64_t bytes, int peer, int tag);
   bool (*poll)(int handle);
+  /* Of a handle that is not complete: who it is from or to, and its tag. */
+  int (*peer)(int handle, int *tag);
   void (*finish)(void);
   void (*abort)(int status);
 } zpr_transport;

@@ -2,11 +2,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "watch.h"
 
-const zpr_options zpr_default_options = {.steps = -1, .progress = true};
+const zpr_options zpr_default_options = {
+    .steps = -1, .progress = true, .wait_warn = ZPR_WAIT_WARN_S, .wait_end = -1, .grace = ZPR_WAIT_GRACE_S};
 
-typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, STEPS, TEXT, WAY, LIBRARY, HELP } value_kind;
+typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, SECONDS, THREADS, STEPS, TEXT, WAY, LIBRARY, HELP } value_kind;
 
 static const struct option {
   const char *name, *value;
@@ -43,6 +44,12 @@ static const struct option {
     {"--profile", NULL, FLAG_ON, offsetof(zpr_options, profile),
      "measure where the time of every second step goes (trainers of zplan build --profile)"},
     {"--profile-steps", "A..B", STEPS, offsetof(zpr_options, profile_first), "with --profile: measure steps A to B"},
+    {"--wait-warn", "SECONDS", SECONDS, offsetof(zpr_options, wait_warn),
+     "say so when a rank has waited that long for another one (default 30; 0: never)"},
+    {"--wait-end", "SECONDS", SECONDS, offsetof(zpr_options, wait_end),
+     "end the run when a rank has waited that long (default 600, outside of steps 3600; 0: never)"},
+    {"--grace", "SECONDS", SECONDS, offsetof(zpr_options, grace),
+     "the same after a signal that asks to end (default 30; 0: as --wait-end)"},
     {"--no-progress", NULL, FLAG_OFF, offsetof(zpr_options, progress), "plain lines, also on a terminal"},
     {"--help", NULL, HELP, 0, "this text"},
 };
@@ -80,6 +87,10 @@ static bool store(const struct option *o, const char *value, zpr_options *option
     return strcmp(value, "openblas") == 0 || strcmp(value, "onednn") == 0;
   case STEPS: return parse_steps(value, (int64_t *)(void *)field);
   case COUNT: return parse_number(value, 0, INT64_MAX, (int64_t *)(void *)field);
+  case SECONDS:
+    if (!parse_number(value, 0, ZPR_MOST_SECONDS, &number)) return false;
+    *(int *)(void *)field = (int)number;
+    return true;
   case THREADS:
     if (!parse_number(value, 1, ZPR_MAX_WORKERS, &number)) return false;
     *(int *)(void *)field = (int)number;
@@ -108,6 +119,7 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
     if (!store(o, value, options)) {
       snprintf(message, size, "%s needs a value %s%s, not \"%s\"", o->name, o->value,
                o->kind == THREADS   ? " from 1 to 8"
+               : o->kind == SECONDS ? " up to 1000000"
                : o->kind == STEPS   ? ", two steps such as 10..20"
                : o->kind == WAY     ? ", nccl or staged"
                : o->kind == LIBRARY ? ", openblas or onednn"
@@ -127,7 +139,7 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
 
 _Static_assert(offsetof(zpr_options, profile_last) == offsetof(zpr_options, profile_first) + sizeof(int64_t),
                "--profile-steps sets both");
-_Static_assert(ZPR_MAX_WORKERS == 8, "the message above names the limit");
+_Static_assert(ZPR_MAX_WORKERS == 8 && ZPR_MOST_SECONDS == 1000000, "the message above names the limits");
 
 void zpr_options_help(FILE *out, const zpr_program *program) {
   fprintf(out, "trainer of %s, for %d ranks (tensor %d x pipeline %d x data %d, expert %d)\n\noptions:\n",

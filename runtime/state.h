@@ -33,8 +33,13 @@ typedef struct zpr_looked {
   int64_t first;
 } zpr_looked;
 
+/* What a rank is doing; outside of a step the time depends on disks. */
+typedef enum zpr_doing { ZPR_IN_START, ZPR_IN_STEP, ZPR_IN_CHECKPOINT } zpr_doing;
+
 struct zpr_state {
   zpr_options options;
+  zpr_doing phase;
+  double longest_step_ms; /* so far; 0: none is done */
   bool rehearses; /* the walk is for loading alone (zpr_prepare) */
   zpr_comm *comm;
   zpr_pool *pool;

@@ -96,6 +96,7 @@ static void start_step(loop *l) {
   started *now = &l->open[l->n_open++];
   if (l->n_open == 1) restart_clocks(l);
   zpr_profile_begin_step(c);
+  c->state->phase = ZPR_IN_STEP;
   *now = (started){.lr = zpr_learning_rate(c->program, c->step), .frozen = zpr_is_frozen(c)};
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
@@ -132,6 +133,7 @@ static void log_step(loop *l, const started *s, const zpr_step_result *result) {
   const zpr_program *p = c->program;
   double ms = clock_ms(CLOCK_MONOTONIC) - l->wall_ms, cpu_ms = clock_ms(CLOCK_THREAD_CPUTIME_ID) - l->cpu_ms;
   zpr_profile_end_step(c, ms);
+  if (ms > c->state->longest_step_ms) c->state->longest_step_ms = ms;
   restart_clocks(l);
   l->recent[l->totals.steps++ % RECENT] = ms;
   double usual = 0;
@@ -196,7 +198,9 @@ static void save(loop *l) {
   zpr *c = l->c;
   const char *dir = c->state->options.checkpoint_dir;
   if (!dir || l->saved == c->step) return;
+  c->state->phase = ZPR_IN_CHECKPOINT;
   zpr_checkpoint_save(c, dir, c->step, c->program->checkpoint_keep);
+  c->state->phase = ZPR_IN_STEP;
   zpr_log_checkpoint(c, c->step, dir);
   l->saved = c->step;
 }

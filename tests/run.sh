@@ -113,6 +113,7 @@ offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
 libraries of CUDA|python3 tests/verify/libraries.py
+two machines|python3 tests/fault/hosts.py
 faults of a GPU|python3 tests/fault/gpu.py
 surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1

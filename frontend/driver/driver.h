@@ -37,6 +37,7 @@ typedef struct zp_options {
   int64_t steps;         /* -1: the file's */
   int64_t device_memory; /* 0: the cluster's */
   int threads;
+  const char *wait_warn, *wait_end, *grace; /* seconds, checked; NULL: the trainer's */
   const char *target, *arch; /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
   const char *tokenizer, *eod, *gpu;
   zp_strings prompts; /* sample: --prompt */
@@ -259,6 +260,30 @@ void zp_session_close(void); /* all of them */
 void zp_session_sweep(zp_arena *arena, const char *parent);
 /* Likewise Open MPI's own files in the folder of shared memory: of this user and machine, mapped by no process. */
 void zp_segments_sweep(zp_arena *arena, const char *parent);
+
+/* ---- descendants.c ---- */
+void zp_adopt_orphans(void);
+/* SIGCONT to those of this process that are stopped, SIGKILL to all; how many there were. */
+int zp_continue_descendants(void);
+int zp_kill_descendants(void);
+/* Waits until all have ended; after a while they are killed. */
+void zp_end_descendants(void);
+
+/* ---- waits.c ---- */
+typedef struct zp_wait_line {
+  int rank, peer; /* peer -1: none is named */
+  const char *text;
+} zp_wait_line;
+typedef ZP_VEC(zp_wait_line) zp_wait_lines;
+typedef struct zp_waits {
+  zp_wait_lines lines; /* that came together and are not shown yet */
+  int64_t first_ms;
+  int silent; /* a rank that others wait for and that says nothing, as shown last; -1: not known */
+} zp_waits;
+/* Keeps a line, with its end, by which a rank says that it waits; false: it is another one. */
+bool zp_waits_take(zp_arena *arena, zp_waits *waits, const char *line, int64_t now_ms);
+/* Shows what has come together, as soon as that is over, or at once. */
+void zp_waits_show(zp_waits *waits, int64_t now_ms, bool at_once);
 
 /* ---- launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,10 @@
 #include <sys/prctl.h>
 #endif
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { DEFAULT_GRACE_S = 30 }; /* as the trainer's (runtime/watch.h) */
 
 static volatile sig_atomic_t child, child_is_mpirun, interrupted; /* interrupted: by which signal */
 static volatile sig_atomic_t at_once;                             /* mpirun was told to kill its ranks */
@@ -29,6 +33,7 @@ static void forward_signal(int signal_number) {
   int theirs = signal_number == SIGHUP ? SIGTERM : signal_number;
   at_once = child_is_mpirun && again;
   kill((pid_t)child, !child_is_mpirun ? theirs : again ? SIGTERM : SIGUSR1);
+  kill((pid_t)child, SIGCONT); /* who is stopped hears of nothing */
 }
 
 /* What the trainer says after a signal counts, so reading goes on. `nohup` stays in force. */
@@ -76,6 +81,12 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
     push(run, argv, "--log");
     push(run, argv, o->log);
   }
+  const char *const waits[][2] = {{"--wait-warn", o->wait_warn}, {"--wait-end", o->wait_end}, {"--grace", o->grace}};
+  for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+    if (!waits[i][1]) continue;
+    push(run, argv, waits[i][0]);
+    push(run, argv, waits[i][1]);
+  }
   if (o->threads) {
     push(run, argv, "--threads");
     push(run, argv, zp_format(run->arena, "%d", o->threads));
@@ -100,12 +111,35 @@ static bool parse_death(const char *line, int *rank, int *signal_number) {
   return true;
 }
 
+/* "  Remote daemon: [[28138,0],1] on node x": of mpirun's text about a daemon that it cannot reach any more.
+ * Where the shell that started the daemon goes first, it knows no machine: "?". */
+static bool parse_lost_host(const char *line, char *host, size_t size) {
+  if (strstr(line, "unable to reliably start one or more daemons")) return snprintf(host, size, "?") > 0;
+  const char *start = strstr(line, "Remote daemon:"), *node = start ? strstr(start, " on node ") : NULL;
+  if (!node) return false;
+  snprintf(host, size, "%s", node + strlen(" on node "));
+  host[strcspn(host, " \n")] = 0;
+  return true;
+}
+
 typedef struct filter {
   bool in_banner, spoke; /* inside mpirun's ruled-off text; a trainer error line was seen */
   bool spoke_banner;     /* a line of that text was shown */
   zp_buf unshown;        /* what stood there, or came of MPI itself, and was not shown */
   int dead_rank, dead_signal;
+  bool failed;         /* the trainer's error is one of status 5 */
+  char lost_host[256]; /* whose daemon mpirun cannot reach any more; "": none */
+  zp_waits waits;
+  zp_arena *arena;
+  int grace_s;
+  int64_t end_ms, continued_ms; /* when all that is left is killed, 0: not set; when the stopped were last continued */
 } filter;
+
+static int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
 
 /* "[host:1234] *** Process received signal ***": what Open MPI's own handlers print about a rank that crashed. */
 static bool is_mpi_chatter(const char *line) {
@@ -122,6 +156,7 @@ static void filter_line(filter *f, const char *line) {
     return;
   }
   if (parse_death(line, &f->dead_rank, &f->dead_signal)) return;
+  if (f->in_banner && parse_lost_host(line, f->lost_host, sizeof f->lost_host)) return;
   if (f->in_banner) {
     if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found"))
       fputs(line, stderr), f->spoke_banner = true;
@@ -129,18 +164,60 @@ static void filter_line(filter *f, const char *line) {
       zp_buf_puts(&f->unshown, line);
     return;
   }
-  if (strncmp(line, "error", 5) == 0) f->spoke = true;
+  if (zp_waits_take(f->arena, &f->waits, line, now_ms())) return;
+  if (strncmp(line, "error", 5) == 0) {
+    zp_waits_show(&f->waits, now_ms(), true);
+    f->spoke = true;
+  }
+  if (strncmp(line, "error[Z0821]", 12) == 0 || strncmp(line, "error[Z0823]", 12) == 0) f->failed = true;
   if (is_mpi_chatter(line))
     zp_buf_puts(&f->unshown, line);
   else
     fputs(line, stderr);
 }
 
+/* Who is stopped and asked to end is continued, as service managers do it. Ranks of a run that failed, or was asked a
+ * second time, have the time of grace to go: mpirun waits for machines that may be out of reach. */
+static void look_after(filter *f) {
+  enum { EVERY_MS = 1000 };
+  int64_t now = now_ms();
+  zp_waits_show(&f->waits, now, f->spoke);
+  if (interrupted && now - f->continued_ms >= EVERY_MS) {
+    f->continued_ms = now;
+    zp_continue_descendants();
+  }
+  if (f->end_ms == 0 && (f->spoke || at_once)) f->end_ms = now + 1000 * (int64_t)f->grace_s;
+  if (f->end_ms == 0 || now < f->end_ms) return;
+  f->end_ms = INT64_MAX;
+  if (zp_kill_descendants() > 0) fprintf(stderr, "note: what was left %d s later was killed\n", f->grace_s);
+}
+
+/* Lines of the pipe until nobody has its other end, and what is due between them. */
 static void read_errors(filter *f, int fd) {
-  FILE *in = fdopen(fd, "r");
-  char line[8192];
-  while (in && fgets(line, sizeof line, in)) filter_line(f, line);
-  if (in) fclose(in);
+  enum { ASK_EVERY_MS = 200 };
+  char text[8192], line[8192];
+  size_t n = 0;
+  for (;;) {
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    int ready = poll(&one, 1, ASK_EVERY_MS);
+    look_after(f);
+    if (ready <= 0) continue;
+    ssize_t got = read(fd, text + n, sizeof text - 1 - n);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    n += (size_t)got;
+    for (char *end; (end = memchr(text, '\n', n)) || n == sizeof text - 1;) {
+      size_t length = end ? (size_t)(end - text) + 1 : n;
+      memcpy(line, text, length);
+      line[length] = 0;
+      memmove(text, text + length, n -= length);
+      filter_line(f, line);
+    }
+  }
+  text[n] = 0;
+  if (n > 0) filter_line(f, text);
+  zp_waits_show(&f->waits, now_ms(), true);
+  close(fd);
 }
 
 static int wait_for(pid_t pid) {
@@ -178,12 +255,18 @@ static ending ending_of(int status, const filter *f, long long kills_before) {
 
 /* The trainer's own message, when there was one, is enough. */
 static void report_death(zp_run_state *run, const ending *e, const filter *f, int ranks) {
-  if (f->spoke || (!e->signal && f->dead_rank < 0)) return;
+  if (f->spoke || (!e->signal && f->dead_rank < 0 && !f->lost_host[0])) return;
   const char *who =
       ranks > 1 && f->dead_rank >= 0 ? zp_format(run->arena, "rank %d of %d", f->dead_rank, ranks) : "the trainer";
   const char *rest = f->dead_rank >= 0 ? "; the other ranks were stopped" : "";
   zp_diag *d;
-  if (e->signal)
+  if (strcmp(f->lost_host, "?") == 0)
+    d = zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN,
+                  "a machine of the hostfile cannot be reached, or not any more; no rank goes on");
+  else if (f->lost_host[0])
+    d = zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN,
+                  "the machine %s cannot be reached any more; the other ranks were stopped", f->lost_host);
+  else if (e->signal)
     d = zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "%s died of signal %d (%s)%s", who, e->signal, strsignal(e->signal),
                   rest);
   else
@@ -221,10 +304,11 @@ static bool ended_as_asked(const ending *e) {
 static int exit_status(zp_run_state *run, const ending *e, const filter *f, int ranks) {
   if (interrupted && interrupted != SIGUSR1 && !f->spoke && ended_as_asked(e)) return 128 + interrupted;
   report_death(run, e, f, ranks);
-  bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0;
+  bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0 || f->lost_host[0];
   if (e->code && !said && f->unshown.len)
     fprintf(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->unshown.data);
   if (e->out_of_memory) return ZP_EXIT_MEMORY;
+  if (f->failed || f->lost_host[0] || (f->spoke && e->signal)) return ZP_EXIT_TRAINER;
   return e->signal && !f->spoke ? 128 + e->signal : known_status(e->code);
 }
 
@@ -244,8 +328,10 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   interrupted = at_once = 0;
   long long kills_before = oom_kills();
   pass_screen_width();
+  setenv("ZPLAN_LAUNCHER", zp_format(run->arena, "%lld", (long long)getpid()), 1); /* runtime/checkpoint_lock.c */
   fflush(NULL);
   forward_signals();
+  zp_adopt_orphans();
   pid_t parent = getpid(), pid = fork();
   if (pid == 0) {
     end_with_parent(parent);
@@ -266,12 +352,17 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
     at_once = child_is_mpirun;
     kill(pid, SIGTERM);
   }
-  filter f = {.dead_rank = -1, .unshown = zp_buf_new(run->arena)};
+  filter f = {.dead_rank = -1,
+              .unshown = zp_buf_new(run->arena),
+              .arena = run->arena,
+              .waits = {.silent = -1},
+              .grace_s = run->options.grace ? atoi(run->options.grace) : DEFAULT_GRACE_S};
   if (ranks > 1)
     read_errors(&f, fds[0]);
   else
     close(fds[0]);
   ending e = ending_of(wait_for(pid), &f, kills_before);
+  zp_end_descendants();
   zp_end_mpirun();
   return exit_status(run, &e, &f, ranks);
 }

@@ -34,6 +34,9 @@ typedef enum option_id {
   O_COLOR,
   O_FORMAT,
   O_THREADS,
+  O_WAIT_WARN,
+  O_WAIT_END,
+  O_GRACE,
   O_DUMP,
   O_SENSITIVITY,
   O_PARETO,
@@ -133,6 +136,12 @@ static const option_row rows[] = {
     {"--color", O_COLOR, "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR"},
     {"--message-format", O_FORMAT, "human|json", "*", "of diagnostics"},
     {"--threads", O_THREADS, "N", "run bench sample eval", "threads of a rank"},
+    {"--wait-warn", O_WAIT_WARN, "SECONDS", "run",
+     "say so when a rank has waited that long for another one (default 30; 0: never)"},
+    {"--wait-end", O_WAIT_END, "SECONDS", "run",
+     "end when a rank has waited that long (default 600, outside of steps 3600; 0: never)"},
+    {"--grace", O_GRACE, "SECONDS", "run",
+     "the same after a signal that asks to end; ranks of a run that failed have as long to go (default 30)"},
     {"--dump-after", O_DUMP, "graph|shard|differentiate|lower|moves", "plan", "an intermediate form"},
     {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
     {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
@@ -216,6 +225,15 @@ static bool parse_within(const char *option, const char *text, int64_t low, int6
 
 static bool parse_count(const char *option, const char *text, int64_t low, int64_t *out) {
   return parse_within(option, text, low, INT32_MAX, out);
+}
+
+/* Checked; the trainer reads it again. */
+static bool parse_seconds(const char *option, const char *text, const char **out) {
+  enum { MOST_SECONDS = 1000000 };
+  int64_t seconds;
+  if (!parse_within(option, text, 0, MOST_SECONDS, &seconds)) return false;
+  *out = text;
+  return true;
 }
 
 /* "8..64" */
@@ -408,6 +426,9 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     if (!parse_count(row->name, v, 1, &n)) return false;
     o->threads = (int)n;
     return true;
+  case O_WAIT_WARN: return parse_seconds(row->name, v, &o->wait_warn);
+  case O_WAIT_END: return parse_seconds(row->name, v, &o->wait_end);
+  case O_GRACE: return parse_seconds(row->name, v, &o->grace);
   case O_DUMP: o->dump = v; return is_pass(v);
   case O_SENSITIVITY: return o->sensitivity = true;
   case O_PARETO: return o->pareto = true;

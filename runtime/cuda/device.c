@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "watch.h"
 
 /* ---- trouble ---- */
 
@@ -52,9 +53,11 @@ void zpr_cublas(zpr *c, int result, const char *what) {
 static void watch_until(zpr *c, int (*query)(void *), void *of, const char *what) {
   enum { NOT_READY = 600, AT_ONCE = 2000 }; /* CUDA_ERROR_NOT_READY */
   int result;
+  zpr_wait wait = {0};
   for (int64_t asked = 0; (result = query(of)) == NOT_READY; asked++) {
     if (asked < AT_ONCE) continue;
     zpr_nccl_watch(c);
+    zpr_watch_gpu(c, &wait);
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
   }
   zpr_cuda(c, result, what);

@@ -5,6 +5,7 @@ half-written, nothing hangs.
     faults.py [TEXT]      only the tests whose name holds TEXT
 """
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -304,9 +305,9 @@ def wrong_rank_count(b):
 class Running:
     """A training under way, after some steps."""
 
-    def __init__(self, b, ranks, model=()):
+    def __init__(self, b, ranks, model=(), extra=()):
         self.log = b.path("log.jsonl")
-        self.process = subprocess.Popen(b.run_command(ranks, 1000000, ("--log", self.log), model=model), stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen(b.run_command(ranks, 1000000, ("--log", self.log, *extra), model=model), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
         limit = time.monotonic() + harness.PATIENCE
         while self.steps() < 12 and self.process.poll() is None and time.monotonic() < limit:
@@ -387,6 +388,73 @@ def rank_killed_while_stopping(b):
     running.process.send_signal(signal.SIGINT)
     os.kill(victim, signal.SIGKILL)
     b.expect(running.end(STOP_SECONDS), 128 + signal.SIGKILL, "Z0850", "rank 2 of 4", "signal 9")
+
+
+def rank_stopped(b):
+    """It says nothing and does not end: a line tells who waits for it, and after the stated time it is over."""
+    running = Running(b, 4, extra=("--wait-warn", "1", "--wait-end", "3", "--grace", "3"))
+    os.kill(running.rank_process(2), signal.SIGSTOP)
+    outcome = running.end(3 + 3 + STOP_SECONDS)
+    b.check("exit status 5", outcome.status == FAILED, "it was %d\n%s" % (outcome.status, outcome.tail()))
+    lines = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
+    b.check("a line after a second", any(re.match(r"warning: rank [013] \(stage \d, tensor \d, on \S+\) has waited 1 s for rank 2 \(stage 1, tensor 0, on \S+\): "
+                                                  r".*, within one machine, of .*step \d+; the run ends after 3 s$", line) for line in lines), outcome.tail(12))
+    b.check("first of those that wait for it", lines and " s for rank 2 " in lines[0], "\n".join(lines))
+    b.check("few lines", len(lines) <= 6, "\n".join(lines))
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error")]
+    b.check("one message", len(errors) == 1 and re.match(r"error\[Z0823\]: waited 3 s for rank \d", errors[0]), "%s" % errors)
+    b.expect_no_process("no rank is left", running.process.pid)
+
+
+def stopped_and_terminated(b):
+    """Asked to end, a rank that is stopped, and mpirun, go on and end as ever, with a checkpoint."""
+    for ranks, victim in ((1, None), (4, 1), (4, "mpirun")):
+        shutil.rmtree(b.path("ck"), ignore_errors=True)
+        running = Running(b, ranks)
+        process = running.rank_process(victim) if isinstance(victim, int) else harness.child_of(running.process.pid)
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(0.3)
+        running.process.send_signal(signal.SIGTERM)
+        outcome = running.end(STOP_SECONDS)
+        what = "%d ranks, %s" % (ranks, victim)
+        b.check("%s: exit status 143" % what, outcome.status == 128 + signal.SIGTERM, "it was %d\n%s" % (outcome.status, outcome.tail()))
+        last = os.path.join(harness.step_folder(b.path("ck"), running.steps()), "manifest.json")
+        b.check("%s: the last step is published" % what, os.path.exists(last), last)
+        os.remove(running.log)
+
+
+def resumed_at_once(b):
+    """Right after a kill, of zplan or of mpirun: the ranks hold the folder for a moment still, and the next run waits for them."""
+    for victim in ("zplan", "mpirun"):
+        shutil.rmtree(b.path("ck"), ignore_errors=True)
+        running = Running(b, 4)
+        session = running.process.pid
+        stopped = running.rank_process(0)
+        os.kill(stopped, signal.SIGSTOP)  # a rank that takes its time to end
+        os.kill(session if victim == "zplan" else harness.child_of(session), signal.SIGKILL)
+        if victim == "zplan":
+            running.process.wait()
+            b.check("it still holds the folder", stopped in harness.in_session(session), "%s" % harness.in_session(session))
+        else:
+            running.end(STOP_SECONDS)
+            b.check("zplan has waited for its ranks", not harness.in_session(session), "%s" % harness.in_session(session))
+        outcome = b.train(4, 1, extra=("--keep", "--overwrite"))
+        b.check("%s killed: the next run starts" % victim, outcome.status == 0, outcome.tail())
+        b.expect_no_process("no rank is left", session)
+        os.remove(running.log)
+    # However long that takes: the lock of a run whose zplan is gone is waited for.
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with open(b.path("ck", ".lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("pid %d on %s\nlauncher %d\n" % (os.getpid(), os.uname().nodename, gone.pid))
+        lock.flush()
+        resumed = subprocess.Popen(b.run_command(1, 3, ("--resume",)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        line = next((line for line in resumed.stderr if line.startswith(("note: waits", "error"))), "")
+        b.check("it waits", line.startswith("note: waits"), line)
+    _, err = resumed.communicate()
+    b.check("and then resumes", resumed.returncode == 0, err)
 
 
 def interrupted(b, ranks, number, status=None):
@@ -614,7 +682,7 @@ def too_little_memory(b):
 
 TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, checkpoints_of_another_run, resumed_with_changes, two_runs_at_once, wrong_rank_count, rank_killed,
-         first_rank_killed, rank_stopped_and_killed, rank_killed_while_stopping, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
+         first_rank_killed, rank_stopped_and_killed, rank_killed_while_stopping, rank_crashes, rank_stopped, stopped_and_terminated, resumed_at_once, interrupt_one, interrupt_four, terminate_four, hang_up_four,
          batch_system_warns, command_killed,
          interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
          calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, hostfile_damaged, build_interrupted, builds_at_once,

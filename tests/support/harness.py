@@ -68,6 +68,12 @@ def in_session(leader):
     return found
 
 
+def child_of(process):
+    """Its first child: of `zplan run` the trainer or mpirun."""
+    with open("/proc/%d/task/%d/children" % (process, process), encoding="ascii") as file:
+        return int(file.read().split()[0])
+
+
 def end_session(leader):
     """Kills what is left of a session."""
     for process in in_session(leader):
