@@ -2,6 +2,7 @@
 #ifndef ZPLAN_RT_INTERNAL_H
 #define ZPLAN_RT_INTERNAL_H
 
+#include <assert.h>
 #include <stdio.h>
 #include <zplan/rt.h>
 
@@ -269,8 +270,12 @@ static inline const char *zpr_loss_name(const zpr_program *p, int loss) {
 static inline double zpr_gradient_weight(const zpr *c, int loss) {
   return c->token_weight[loss] * zpr_loss_weight(c->program, loss) * (double)c->loss_scale;
 }
-/* What the gradient of a token's part of a balancing loss is multiplied by: tokens weigh as for the first loss. */
-static inline double zpr_balance_weight(const zpr *c) { return c->token_weight[0] * (double)c->loss_scale; }
+/* What the gradient of a position's part of a gate's balancing loss is multiplied by, but for the loss scale: the term
+ * is the mean over the samples of the batch, of each the mean over all of its positions, whatever labels there are. */
+static inline double zpr_balance_weight(const zpr *c, int64_t positions) {
+  assert(positions >= 1);
+  return 1 / ((double)c->program->batch * (double)positions);
+}
 
 /* Initial parameters; gradients and optimizer state zero. given: where parameters come from (given.h), with what goes
  * wrong in *error; NULL: they are drawn. */

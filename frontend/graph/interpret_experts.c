@@ -69,7 +69,8 @@ static double share_of(const zp_op_attr *attr, const double *slot, int64_t posit
 }
 
 /* The balancing loss of one sample as part of the step's loss: balance * E * sum over experts of share times mean
- * probability (arXiv 2101.03961, equations 4 to 6, shares over k choices). A sample weighs as its tokens do. */
+ * probability (arXiv 2101.03961, equations 4 to 6, shares over k choices). The sum over its positions times
+ * loss_scale is its part of the mean over all samples, as every position has a label here. */
 static double sample_balance(const zp_interpreter *in, const zp_op_attr *attr, const double *score, const double *slot,
                              int64_t positions) {
   double sum = 0;

@@ -36,8 +36,12 @@ static void gate_grad(void *arg, int64_t begin, int64_t end, int worker) {
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score) {
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
-  expert_task a = {
-      .r = r, .score = score, .slot = slot, .weight = d_weight, .loss_scale = zpr_balance_weight(c), .out = d_score};
+  expert_task a = {.r = r,
+                   .score = score,
+                   .slot = slot,
+                   .weight = d_weight,
+                   .loss_scale = zpr_balance_weight(c, r->S) * (double)c->loss_scale,
+                   .out = d_score};
   zpr_parallel(c, r->B, 1, gate_grad, &a);
 }
 

@@ -39,7 +39,7 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
   zpd_routing a = routing_args(r);
   a.in = score, a.slot = slot, a.weight = d_weight, a.out = d_score;
   a.scale_there = zpr_loss_scale_there(c);
-  a.loss_scale = a.scale_there ? c->token_weight[0] : zpr_balance_weight(c);
+  a.loss_scale = zpr_balance_weight(c, r->S) * (a.scale_there ? 1 : (double)c->loss_scale);
   int64_t groups = (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS;
   zpr_launch(c, &c->state->device->kernels.gate_grad, &a, sizeof a, groups, r->B, 1, ZPD_FLAT_THREADS);
 }
