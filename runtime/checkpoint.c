@@ -2,9 +2,10 @@
  * other's.
  *
  * Saving: rank 0 makes a hidden folder with files of full size (a full disk shows here), every rank writes its pieces,
- * rank 0 adds checksums and the manifest and renames the folder. All ranks compare notes after each phase; on trouble,
- * also that of a device between phases (zpr_fail), the hidden folder goes and all stop with one message. Loading: rank
- * 0 chooses and checks, every rank reads its pieces. */
+ * and sums them, rank 0 adds the manifest with the sums and renames the folder. All ranks compare notes after each
+ * phase; on trouble, also that of a device between phases (zpr_fail), the hidden folder goes and all stop with one
+ * message. Loading: rank 0 chooses, all ranks check a share of the files, every rank reads its pieces. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -31,6 +32,7 @@ void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_
     if (!(save->has[f] = zpr_has_file(c, f))) continue;
     zpr_file_tensors(c, f, &save->tensors[f]);
     save->header[f] = zpr_tensors_seal(c, &save->tensors[f]);
+    save->sums[f] = zpr_alloc(c, (size_t)zpr_piece_count(&save->tensors[f]), sizeof *save->sums[f]);
   }
 }
 
@@ -39,6 +41,7 @@ void zpr_save_close(zpr_save *save) {
   for (int f = 0; f < ZPR_FILES; f++) {
     zpr_tensors_free(&save->tensors[f]);
     free(save->header[f]);
+    free(save->sums[f]);
   }
 }
 
@@ -48,6 +51,7 @@ static bool create_file(const zpr_save *save, int f, zpr_error *error) {
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return cannot_write(error, path, errno);
   const zpr_tensors *list = &save->tensors[f];
+  save->sums[f][0] = zpr_piece_sum(save->header[f], 0, list->data_start / 8, 8);
   int reason = zpr_reserve_file(fd, list->file_bytes); /* returns the error instead of setting errno */
   for (int64_t at = 0; reason == 0 && at < list->data_start;) {
     ssize_t put = pwrite(fd, save->header[f] + at, (size_t)(list->data_start - at), at);
@@ -78,7 +82,7 @@ bool zpr_save_write(zpr *c, zpr_save *save, zpr_error *error) {
     zpr_path(path, "%s/%s", save->folder, zpr_file_name[f]);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return cannot_write(error, path, errno);
-    good = zpr_write_pieces(c, f, &save->tensors[f], fd, path, error);
+    good = zpr_write_pieces(c, f, &save->tensors[f], fd, path, save->sums[f], error);
     if (good && fsync(fd) != 0) good = cannot_write(error, path, errno);
     if (close(fd) != 0 && good) good = cannot_write(error, path, errno);
   }
@@ -102,7 +106,7 @@ static bool put_in_place(const zpr_save *save, zpr_error *error) {
 }
 
 /* The text of the plan that stands beside the trainer, where it still is that of this trainer: owned; NULL: it is not.
- */
+ * It carries the model's text: with it a checkpoint says itself what its tensors are of. */
 static char *plan_text(const zpr *c) {
   char path[ZPR_PATH], hash[128];
   struct stat status;
@@ -116,18 +120,27 @@ static char *plan_text(const zpr *c) {
   return NULL;
 }
 
-/* The plan carries the model's text: with it a checkpoint says itself what its tensors are of. */
-static bool write_plan(const zpr *c, const char *folder, zpr_error *error) {
-  char path[ZPR_PATH], *text = plan_text(c);
-  bool good = !text || zpr_write_text(zpr_path(path, "%s/plan.json", folder), text, error);
-  free(text);
+/* The plan, and the manifest that answers for all files. */
+static bool write_texts(zpr *c, const zpr_save *save, zpr_error *error) {
+  char path[ZPR_PATH], *plan = plan_text(c);
+  zpr_summed files[ZPR_FILES] = {0};
+  bool good = true;
+  for (int f = 0; f < ZPR_FILES; f++) {
+    const zpr_tensors *list = &save->tensors[f];
+    if (!save->has[f]) continue;
+    files[f] = (zpr_summed){list, save->sums[f]};
+    /* Every byte was written by one rank. */
+    assert(save->sums[f][zpr_piece_count(list) - 1] == (uint64_t)(list->file_bytes - list->data_start));
+  }
+  if (plan) good = zpr_write_text(zpr_path(path, "%s/plan.json", save->folder), plan, error);
+  good = good && zpr_manifest_write(c, save->folder, save->step, files, plan, error);
+  free(plan);
   return good;
 }
 
 bool zpr_save_publish(zpr *c, zpr_save *save, zpr_error *error) {
   char path[ZPR_PATH], name[64];
-  if (!write_plan(c, save->folder, error)) return false;
-  if (!zpr_manifest_write(c, save->folder, save->step, error)) return false;
+  if (!write_texts(c, save, error)) return false;
   if (!zpr_sync_folder(save->folder, error) || !put_in_place(save, error)) return false;
   if (!zpr_sync_folder(save->dir, error)) return false;
   snprintf(name, sizeof name, "step_%06lld\n", (long long)save->step);
@@ -156,6 +169,8 @@ void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep) {
   end_phase(c, &save, &error);
   zpr_save_write(c, &save, &error);
   end_phase(c, &save, &error);
+  for (int f = 0; f < ZPR_FILES; f++)
+    if (save.has[f]) zpr_first_sums(c, save.sums[f], zpr_piece_count(&save.tensors[f]));
   if (c->rank == 0) zpr_save_publish(c, &save, &error);
   end_phase(c, &save, &error);
   zpr_save_close(&save);
@@ -215,19 +230,59 @@ static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
             (long long)m->error_ranks, with_zero(m->error_zero), c->program->data, with_zero(c->program->zero));
 }
 
-/* Rank 0: everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. */
-static bool check_checkpoint(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error) {
-  if (!zpr_manifest_check(c, folder, manifest, error)) return false;
-  if (!zpr_coefficients_check(c, &manifest->coefficients, manifest->frozen_steps > 0, error)) return false;
+/* Everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. Files are looked at by
+ * all ranks, what fits the program and the data by rank 0, whose manifest it is. */
+static void check_checkpoint(zpr *c, const char *folder, int64_t step, zpr_manifest *m, zpr_error *error) {
+  zpr_manifest other;
+  zpr_manifest_check(c, folder, c->rank == 0 ? m : &other, error);
+  if (c->rank > 0) free(other.coefficients.item);
+  bool whole = zpr_world_min(c, error->code[0] ? 0 : 1) == 1;
+  if (c->rank > 0 || !whole) return;
+  if (m->step != step)
+    zpr_error_set(error, "Z0812", "\"%s/manifest.json\" is corrupt: it is of step %lld", folder, (long long)m->step);
+  if (m->step != step) return;
+  if (!zpr_coefficients_check(c, &m->coefficients, m->frozen_steps > 0, error)) return;
   for (int f = 0; f < ZPR_FILES; f++)
-    if (loads(c, manifest, f) && !load_file(c, folder, f, true, error)) return false;
-  return true;
+    if (loads(c, m, f) && !load_file(c, folder, f, true, error)) return;
+  m->samples = zpr_resume_sample(c, m, error);
+  if (!error->code[0]) zpr_record_tell(c, m);
+}
+
+/* The newest checkpoint before `step` that nothing is wrong with; -1: there is none. */
+static int64_t newest_whole(zpr *c, const char *dir, int64_t step) {
+  char folder[ZPR_PATH];
+  while ((step = zpr_world_min(c, c->rank == 0 ? zpr_newest_below(dir, step) : INT64_MAX)) >= 0) {
+    zpr_error error = {0};
+    zpr_manifest m;
+    zpr_manifest_check(c, zpr_path(folder, "%s/step_%06lld", dir, (long long)step), &m, &error);
+    free(m.coefficients.item);
+    if (zpr_world_min(c, error.code[0] ? 0 : 1) == 1) return step;
+  }
+  return -1;
+}
+
+/* A damaged checkpoint: what else there is. */
+static void advise(zpr *c, const char *dir, int64_t step, zpr_error *error) {
+  if (zpr_world_min(c, strcmp(error->code, "Z0812") == 0 ? 0 : 1) == 1) return;
+  int64_t whole = newest_whole(c, dir, step);
+  size_t used = strlen(error->text), room = sizeof error->text - used;
+  if (!error->code[0]) return;
+  if (whole >= 0)
+    snprintf(error->text + used, room,
+             "; the newest whole checkpoint before it is of step %lld: --resume-from %lld goes on from it",
+             (long long)whole, (long long)whole);
+  else
+    snprintf(error->text + used, room, "; there is no whole checkpoint before it");
 }
 
 int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
+  int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX);
+  return newest < 0 ? -1 : zpr_checkpoint_load_step(c, dir, newest);
+}
+
+int64_t zpr_checkpoint_load_step(zpr *c, const char *dir, int64_t step) {
   char folder[ZPR_PATH];
   zpr_error error = {0};
-  int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX);
   zpr_manifest m = {.step = INT64_MAX,
                     .frozen_steps = INT64_MAX,
                     .freezes_at = INT64_MAX,
@@ -237,9 +292,9 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
                     .error_zero = INT64_MAX,
                     .loss_scale = INT64_MAX,
                     .scale_steps = INT64_MAX}; /* of rank 0; then of all */
-  if (newest < 0) return -1;
-  zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
-  if (c->rank == 0 && check_checkpoint(c, folder, &m, &error)) m.samples = zpr_resume_sample(c, &m, &error);
+  zpr_path(folder, "%s/step_%06lld", dir, (long long)step);
+  check_checkpoint(c, folder, step, &m, &error);
+  advise(c, dir, step, &error);
   memcpy(c->state->algorithms_before, m.products, sizeof m.products);
   memcpy(c->state->initial, m.initial, sizeof m.initial);
   zpr_agree(c, &error);

@@ -22,9 +22,10 @@ bool zpr_json_key(zpr_json *j, char *key, size_t size);
 bool zpr_json_array(zpr_json *j);
 bool zpr_json_item(zpr_json *j); /* whether the innermost array has another element; false at its end */
 bool zpr_json_string(zpr_json *j, char *text, size_t size);
-bool zpr_json_int(zpr_json *j, int64_t *value); /* 0 <= value <= INT64_MAX, digits only */
-bool zpr_json_skip(zpr_json *j);                /* any value */
-bool zpr_json_done(zpr_json *j);                /* nothing failed and nothing follows */
+bool zpr_json_int(zpr_json *j, int64_t *value);        /* 0 <= value <= INT64_MAX, digits only */
+bool zpr_json_skip(zpr_json *j);                       /* any value */
+bool zpr_json_done(zpr_json *j);                       /* nothing failed and nothing follows */
+void zpr_json_put_string(FILE *out, const char *text); /* quoted */
 
 /* ---- safetensors (safetensors.c, safetensors_read.c) ---- */
 typedef struct zpr_tensor {
@@ -59,6 +60,13 @@ const zpr_tensor *zpr_tensors_find(const zpr_tensors *list, const char *name);
 bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const char *path, zpr_error *error);
 void zpr_tensors_free(zpr_tensors *list);
 
+/* ---- sums that say whether it is whole (piece_hash.c, sha256.c) ---- */
+/* Of `count` elements of a piece from number `first` on; sums of parts add up to that of the piece. Requires:
+ * element_bytes 2, 4 or 8. */
+uint64_t zpr_piece_sum(const void *data, int64_t first, int64_t count, int64_t element_bytes);
+enum { ZPR_SHA256_TEXT = 65 };
+void zpr_sha256(const void *data, size_t bytes, char hex[ZPR_SHA256_TEXT]);
+
 /* ---- which tensors, and whose (checkpoint_pieces.c) ---- */
 enum { ZPR_MODEL, ZPR_OPTIMIZER, ZPR_ERRORS, ZPR_STALE, ZPR_FILES };
 /* Parameters, optimizer state, what 1-bit Adam has left out, parameters before a delayed update. */
@@ -67,8 +75,13 @@ extern const char *const zpr_file_name[ZPR_FILES];
 bool zpr_has_file(const zpr *c, int file);
 /* All tensors of all stages, unsealed. */
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list);
-/* Moves every piece of a file that this rank writes (reads) between the arena and `fd`. */
-bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error);
+/* The sums of a file: [0] of its header, then of its tensors, in the list's order; behind them the bytes that were
+ * summed. */
+static inline int64_t zpr_piece_count(const zpr_tensors *list) { return list->n + 2; }
+/* Moves every piece of a file that this rank writes (reads) between the arena and `fd`; adds what it writes to `sums`.
+ */
+bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, uint64_t *sums,
+                      zpr_error *error);
 bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error);
 
 /* ---- folders (checkpoint_folder.c) ---- */
@@ -85,6 +98,9 @@ bool zpr_sync_folder(const char *path, zpr_error *error);
 bool zpr_write_text(const char *path, const char *text, zpr_error *error);
 /* Newest checkpoint: the one that `latest` names, else the highest step with a manifest; -1: none. */
 int64_t zpr_newest_step(const char *dir);
+/* The highest step below `step` with a manifest; -1: none. */
+int64_t zpr_newest_below(const char *dir, int64_t step);
+bool zpr_has_step(const char *dir, int64_t step); /* with a manifest */
 /* Removes the checkpoints before `current` but for the keep - 1 newest of them (keep 0: none is removed). */
 void zpr_prune(const char *dir, int64_t keep, int64_t current);
 /* Removes the temporary folders of killed runs. */
@@ -100,7 +116,19 @@ bool zpr_lock_folder(const char *dir, zpr_error *error);
 void zpr_unlock_folder(void); /* if it is locked */
 
 /* ---- manifest (checkpoint_manifest.c) ---- */
-bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *error);
+/* A file of a checkpoint that is being written: what its manifest says of it. */
+typedef struct zpr_summed {
+  const zpr_tensors *tensors;
+  const uint64_t *sums; /* [zpr_piece_count]; NULL: the checkpoint has no such file */
+} zpr_summed;
+/* plan: the text of plan.json beside it, NULL: there is none. */
+bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, const zpr_summed files[ZPR_FILES], const char *plan,
+                        zpr_error *error);
+/* What a training was told (training_record.c): a text for each line of its table, "" where there is none. */
+enum { ZPR_RECORD_FIELDS = 18, ZPR_RECORD_TEXT = 128 };
+typedef struct zpr_training_record {
+  char text[ZPR_RECORD_FIELDS][ZPR_RECORD_TEXT];
+} zpr_training_record;
 /* What a manifest says of its checkpoint: besides the weights and moments all that the next step depends on. */
 typedef struct zpr_manifest {
   int64_t step, frozen_steps, skipped_steps;
@@ -115,8 +143,14 @@ typedef struct zpr_manifest {
   bool stale;                          /* it has weights that the next step computes with (ZPR_STALE) */
   char products[256];                  /* their algorithms (algorithms.c); "" */
   char initial[ZPR_PATH];              /* folder of the weights that the run began with; "": they were drawn */
+  zpr_training_record training;
 } zpr_manifest;
-/* Reads it, and checks sizes and checksums of the files against it. */
+void zpr_record_write(const zpr *c, FILE *out);
+bool zpr_record_read(zpr_json *j, zpr_training_record *record);
+/* Rank 0: a note for each line that was another when the checkpoint was written. */
+void zpr_record_tell(const zpr *c, const zpr_manifest *manifest);
+/* All ranks: each reads the manifest, and compares its share of the files with it. The coefficients are the caller's to
+ * free. False, not on all ranks alike, with Z0812. */
 bool zpr_manifest_check(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error);
 
 /* ---- what changed since (resume.c) ---- */
@@ -131,7 +165,8 @@ typedef struct zpr_save {
   int64_t step, keep;
   bool has[ZPR_FILES];
   zpr_tensors tensors[ZPR_FILES];
-  char *header[ZPR_FILES]; /* owned */
+  char *header[ZPR_FILES];   /* owned */
+  uint64_t *sums[ZPR_FILES]; /* owned; of what this rank has written, and on rank 0 in the end of all */
 } zpr_save;
 /* pid: of rank 0, the same on all ranks. */
 void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_t keep, int64_t pid);

@@ -126,6 +126,10 @@ static int64_t highest_below(const char *dir, int64_t limit) {
   return highest;
 }
 
+int64_t zpr_newest_below(const char *dir, int64_t step) { return highest_below(dir, step); }
+
+bool zpr_has_step(const char *dir, int64_t step) { return complete(dir, step); }
+
 int64_t zpr_newest_step(const char *dir) {
   int64_t latest = latest_step(dir);
   return latest >= 0 && complete(dir, latest) ? latest : highest_below(dir, INT64_MAX);

@@ -177,6 +177,7 @@ typedef struct transfer {
   const array *array;
   int64_t begin, end, stored; /* elements of the flat buffers; the first of them among those that are here */
   int64_t file_offset;        /* of the tensor's first element */
+  uint64_t *sums, *sum, *summed; /* written: of the file; of the tensor; all bytes */
 } transfer;
 
 static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t offset) {
@@ -230,7 +231,9 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
     int64_t stored = t->stored + at - t->begin;
     n = end - at < most ? end - at : most;
     char *window = open_window(t, stored, &n);
-    t->failed = !move_bytes(t, window, n * size, t->file_offset + (global + at - local) * size);
+    int64_t first = global + at - local;
+    if (t->write) *t->sum += zpr_piece_sum(window, first, n, size), *t->summed += (uint64_t)(n * size);
+    t->failed = !move_bytes(t, window, n * size, t->file_offset + first * size);
     close_window(t, stored);
   }
 }
@@ -275,6 +278,7 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
     const zpr_tensor *tensor = zpr_tensors_find(list, name);
     if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
     t->file_offset = list->data_start + tensor->begin;
+    if (t->write) t->sum = &t->sums[1 + (tensor - list->tensor)];
     if (a->where == STATISTICS)
       move_statistics(c, a, run, i, k, t);
     else
@@ -298,8 +302,11 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
   return !t->failed;
 }
 
-bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error) {
-  return move_all(c, file, list, &(transfer){.c = c, .write = true, .fd = fd, .path = path, .error = error});
+bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, uint64_t *sums,
+                      zpr_error *error) {
+  transfer t = {.c = c, .write = true, .fd = fd, .path = path, .error = error, .sums = sums};
+  t.summed = &sums[zpr_piece_count(list) - 1];
+  return move_all(c, file, list, &t);
 }
 
 bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error) {

@@ -331,6 +331,26 @@ void zpr_world_sums(zpr *c, double *values, int64_t n) {
   for (int64_t i = 0; i < n; i += AT_ONCE) zpr_world_sum(c, values + i, (int)(n - i < AT_ONCE ? n - i : AT_ONCE));
 }
 
+/* Along a binary tree: rank r takes what 2r + 1 and 2r + 2 have, and gives its sum to (r - 1) / 2. */
+void zpr_first_sums(zpr *c, uint64_t *values, int64_t n) {
+  enum { AT_ONCE = ZPR_SPLIT_BYTES / (int)sizeof(uint64_t) };
+  zpr_comm *comm = c->state->comm;
+  if (c->ranks == 1 || n == 0) return;
+  uint64_t *theirs = zpr_alloc(c, (size_t)(n < AT_ONCE ? n : AT_ONCE), sizeof *theirs);
+  for (int64_t at = 0; at < n; at += AT_ONCE) {
+    int64_t count = n - at < AT_ONCE ? n - at : AT_ONCE, bytes = count * (int64_t)sizeof *values;
+    for (int r = 2 * c->rank + 1; r <= 2 * c->rank + 2 && r < c->ranks; r++) {
+      comm->handles[0] = comm->transport->irecv(theirs, bytes, r, ZPR_CONTROL);
+      zpr_wait_handles(c, comm->handles, 1);
+      for (int64_t i = 0; i < count; i++) values[at + i] += theirs[i];
+    }
+    if (c->rank == 0) continue;
+    comm->handles[0] = zpr_post_send(c, ZPR_CONTROL, values + at, bytes, (c->rank - 1) / 2, ZPR_CONTROL);
+    zpr_wait_handles(c, comm->handles, 1);
+  }
+  free(theirs);
+}
+
 int64_t zpr_world_min(zpr *c, int64_t value) {
   const char *all = c->state->comm->gather;
   zpr_world_gather(c, &value, sizeof value, c->state->comm->gather);

@@ -11,6 +11,7 @@ typedef struct zpr_options {
   bool resume, check_memory, progress;
   bool overwrite;      /* without resume: checkpoints that are there are removed */
   bool accept_changes; /* with resume: goes on with other data, or another seed */
+  int64_t resume_from; /* with resume: 1 + the step to go on from; 0: the newest */
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
   const char *infer_path;  /* request of `zplan sample` or `zplan eval`; NULL: it trains */
   const char *init_path;   /* map of the weights to start from; NULL: the program's, or none */
@@ -150,6 +151,8 @@ void zpr_world_gather(zpr *c, const void *mine, int64_t bytes,
 void zpr_world_sum(zpr *c, double *values, int count);
 void zpr_world_sums(zpr *c, double *values, int64_t n); /* as many as there are */
 int64_t zpr_world_min(zpr *c, int64_t value);
+/* The sums over all ranks, modulo 2^64, to rank 0; on the others the values are scratch afterwards. */
+void zpr_first_sums(zpr *c, uint64_t *values, int64_t n);
 void zpr_barrier(zpr *c);
 int zpr_ranks_on_host(zpr *c); /* collective */
 int zpr_rank_on_host(zpr *c);  /* how many lower ranks run on this host; collective */
@@ -338,6 +341,8 @@ void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep);
 /* Loads the newest complete checkpoint of any layout; the step to continue with, or -1 when the folder has none. Sets
  * c->samples. Z0812 corrupt, Z0813 of another model, Z0814 of other data or another seed. Collective. */
 int64_t zpr_checkpoint_load(zpr *c, const char *dir);
+/* That of this step, which has a manifest. */
+int64_t zpr_checkpoint_load_step(zpr *c, const char *dir, int64_t step);
 /* The weights that its next step computes with, where they are others (zpr_is_behind); after zpr_update_begin.
  * Collective. */
 void zpr_checkpoint_load_stale(zpr *c, const char *dir);

@@ -1,4 +1,4 @@
-/* A strict reader of the JSON in safetensors headers and manifests. It never reads beyond the text, limits depth,
+/* A strict reader of the JSON in safetensors headers and manifests, and the writer of their strings. It never reads beyond the text, limits depth,
  * checks numbers for overflow, and refuses what those files never have: control characters in strings, fractions where
  * sizes are meant. */
 #include <string.h>
@@ -147,3 +147,17 @@ bool zpr_json_skip(zpr_json *j) {
 }
 
 bool zpr_json_done(zpr_json *j) { return !j->failed && j->depth == 0 && peek(j) == 0 && j->at == j->end; }
+
+void zpr_json_put_string(FILE *out, const char *text) {
+  fputc('"', out);
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c == '"' || c == '\\')
+      fprintf(out, "\\%c", c);
+    else if (c < 0x20)
+      fprintf(out, "\\u%04x", c);
+    else
+      fputc(c, out);
+  }
+  fputc('"', out);
+}

@@ -99,6 +99,17 @@ static void start(zpr *c) {
   zpr_agree(c, &error);
 }
 
+/* Rank 0: the step to go on from; -1: there is none. */
+static int64_t choose_step(const zpr_options *options, zpr_error *error) {
+  const char *dir = options->checkpoint_dir;
+  int64_t asked = options->resume_from - 1;
+  if (asked < 0) return zpr_newest_step(dir);
+  if (!zpr_has_step(dir, asked))
+    zpr_error_set(error, "Z0813", "there is no checkpoint of step %lld in \"%s\", the newest is of step %lld",
+                  (long long)asked, dir, (long long)zpr_newest_step(dir));
+  return asked;
+}
+
 /* The weights to start from. Whether they are those that the run ends with. */
 static bool start_or_resume(zpr *c) {
   const zpr_options *options = &c->state->options;
@@ -107,13 +118,14 @@ static bool start_or_resume(zpr *c) {
     zpr_error_set(&error, "Z0813",
                   "--resume needs a checkpoint folder: name one in the train block or with --checkpoint");
   zpr_agree(c, &error);
-  int64_t newest = -1;
-  if (options->resume) newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(options->checkpoint_dir) : INT64_MAX);
-  if (newest < 0)
+  int64_t chosen = options->resume && c->rank == 0 ? choose_step(options, &error) : options->resume ? INT64_MAX : -1;
+  zpr_agree(c, &error);
+  chosen = zpr_world_min(c, chosen);
+  if (chosen < 0)
     start(c);
   else
     zpr_init_weights(c, NULL, NULL);
-  int64_t step = newest < 0 ? -1 : zpr_checkpoint_load(c, options->checkpoint_dir);
+  int64_t step = chosen < 0 ? -1 : zpr_checkpoint_load_step(c, options->checkpoint_dir, chosen);
   zpr_update_begin(c);
   if (step >= 0) zpr_checkpoint_load_stale(c, options->checkpoint_dir);
   if (step >= 0) c->step = step;

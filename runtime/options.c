@@ -7,7 +7,19 @@
 const zpr_options zpr_default_options = {
     .steps = -1, .progress = true, .wait_warn = ZPR_WAIT_WARN_S, .wait_end = -1, .grace = ZPR_WAIT_GRACE_S};
 
-typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, SECONDS, THREADS, STEPS, TEXT, WAY, LIBRARY, HELP } value_kind;
+typedef enum value_kind {
+  FLAG_ON,
+  FLAG_OFF,
+  COUNT,
+  SECONDS,
+  RESUME_STEP,
+  THREADS,
+  STEPS,
+  TEXT,
+  WAY,
+  LIBRARY,
+  HELP
+} value_kind;
 
 static const struct option {
   const char *name, *value;
@@ -18,6 +30,8 @@ static const struct option {
     {"--steps", "N", COUNT, offsetof(zpr_options, steps),
      "train until N steps are done in all; 0 publishes the initial checkpoint"},
     {"--resume", NULL, FLAG_ON, offsetof(zpr_options, resume), "continue from the newest checkpoint, if there is one"},
+    {"--resume-from", "STEP", RESUME_STEP, offsetof(zpr_options, resume_from),
+     "continue from the checkpoint of that step, newer ones are left alone"},
     {"--accept-changes", NULL, FLAG_ON, offsetof(zpr_options, accept_changes),
      "with --resume: go on although data or seed are not those of the checkpoint"},
     {"--overwrite", NULL, FLAG_ON, offsetof(zpr_options, overwrite),
@@ -90,6 +104,11 @@ static bool store(const struct option *o, const char *value, zpr_options *option
   case SECONDS:
     if (!parse_number(value, 0, ZPR_MOST_SECONDS, &number)) return false;
     *(int *)(void *)field = (int)number;
+    return true;
+  case RESUME_STEP:
+    if (!parse_number(value, 0, INT64_MAX - 1, &number)) return false;
+    options->resume = true;
+    options->resume_from = number + 1;
     return true;
   case THREADS:
     if (!parse_number(value, 1, ZPR_MAX_WORKERS, &number)) return false;

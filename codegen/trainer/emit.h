@@ -131,6 +131,8 @@ void zp_emit_profile_tables(zp_emit *e); /* what the steps are, and what the pla
 
 void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
+/* model_hash.c: of the model's operations, the same for all its plans. Arena. */
+const char *zp_model_hash(const zp_emit *e);
 
 /* beside.c: what runs while units compute. */
 void zp_emit_beside(zp_emit *e); /* functions that start to move a unit's buckets */

@@ -151,6 +151,7 @@ static void emit_shape(zp_emit *e, int losses) {
   bool lengths = tokens && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
   zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
               zp_plan_hash(e->arena, e->program));
+  zp_buf_line(out, "    .model_hash = \"%s\",", zp_model_hash(e));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");

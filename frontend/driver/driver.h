@@ -35,6 +35,7 @@ typedef struct zp_options {
   int color;             /* -1 auto, 0, 1 */
   int top;               /* -1: not given */
   int64_t steps;         /* -1: the file's */
+  int64_t resume_from;   /* with resume: 1 + a checkpoint's step; 0: the last one */
   int64_t device_memory; /* 0: the cluster's */
   int threads;
   const char *wait_warn, *wait_end, *grace; /* seconds, checked; NULL: the trainer's */

@@ -66,7 +66,11 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
     push(run, argv, "--init");
     push(run, argv, run->weights_path);
   }
-  if (o->resume) push(run, argv, "--resume");
+  if (o->resume && o->resume_from == 0) push(run, argv, "--resume");
+  if (o->resume_from > 0) {
+    push(run, argv, "--resume-from");
+    push(run, argv, zp_format(run->arena, "%lld", (long long)o->resume_from - 1));
+  }
   if (o->accept_changes) push(run, argv, "--accept-changes");
   if (o->overwrite) push(run, argv, "--overwrite");
   if (o->check_memory) push(run, argv, "--check-memory");

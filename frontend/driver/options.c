@@ -21,6 +21,7 @@ typedef enum option_id {
   O_ARCH,
   O_HOSTFILE,
   O_RESUME,
+  O_RESUME_FROM,
   O_ACCEPT,
   O_OVERWRITE,
   O_STEPS,
@@ -114,6 +115,7 @@ static const option_row rows[] = {
     {"--adapters", O_ADAPTERS, "FOLDER", "run sample eval",
      "beside weights of Hugging Face: the adapters (LoRA) that PEFT saved there"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
+    {"--resume-from", O_RESUME_FROM, "STEP", "run", "go on from the checkpoint of that step instead of the last one"},
     {"--accept-changes", O_ACCEPT, NULL, "run",
      "with --resume: also when data or seed are not those of the checkpoint"},
     {"--overwrite", O_OVERWRITE, NULL, "run", "start anew where checkpoints are, and remove these"},
@@ -406,6 +408,10 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_INIT: o->init = v; return true;
   case O_ADAPTERS: o->adapters = v; return true;
   case O_RESUME: return o->resume = true;
+  case O_RESUME_FROM:
+    o->resume = true;
+    if (!parse_within(row->name, v, 0, INT64_MAX - 1, &o->resume_from)) return false;
+    return o->resume_from++, true;
   case O_ACCEPT: return o->accept_changes = true;
   case O_OVERWRITE: return o->overwrite = true;
   case O_STEPS: return parse_count(row->name, v, 0, &o->steps);

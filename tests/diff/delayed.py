@@ -195,12 +195,9 @@ def check_other_runs(tally, folder, trainer, whole, start):
 def forget_stale(checkpoints):
     """A checkpoint as if it had no such file."""
     folder = harness.step_folder(checkpoints, AFTER + 1)
-    path = os.path.join(folder, "manifest.json")
-    with open(path, encoding="utf-8") as file:
-        manifest = json.load(file)
+    manifest = harness.read_manifest(folder)
     manifest["files"] = [one for one in manifest["files"] if one["name"] != FILES[2]]
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(manifest, file)
+    harness.write_manifest(folder, manifest)
     os.remove(os.path.join(folder, FILES[2]))
 
 

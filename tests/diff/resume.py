@@ -4,8 +4,10 @@
 - 10 steps in one go and 5 + 5 with --resume give the same losses and the same checkpoint, byte for byte;
 - a checkpoint of one layout is continued by any other: f64, equal to the run on one rank within 1e-10;
 - the number of threads changes no bit, nor does running again;
+- manifests are what a reader written from their description expects, whichever ranks wrote the pieces; what a training was told and is told no longer is said;
 - --steps 0 publishes the same initial weights for every layout.
 """
+import hashlib
 import os
 import sys
 
@@ -37,7 +39,7 @@ EXPERT_CHAINS = [("t3", "t2p2"), ("t2p2", "t3d2e2z1"), ("t3d2e2z1", "one")]
 
 
 def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", threads=1, resume=False):
-    """(outcome, losses) of a run of `layout` with its checkpoints in folder/checkpoints. Trees are reused."""
+    """resume: True, or a step. (outcome, losses) of a run of `layout` with its checkpoints in folder/checkpoints. Trees are reused."""
     settings = dict({"tensor": 1, "pipeline": 1, "plan.data": 1, "plan.expert": 1, "zero": 0}, **LAYOUTS[layout])
     ranks = settings["tensor"] * settings["pipeline"] * settings["plan.data"]
     log = os.path.join(folder, "log.jsonl")
@@ -46,7 +48,7 @@ def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", thr
                "--set", 'precision="%s"' % precision, "--set", "microbatch=1", "--threads", threads]
     for key, value in settings.items():
         command += ["--set", "%s=%s" % (key, value)]
-    command += ["--resume"] if resume else []
+    command += ["--resume"] if resume is True else ["--resume-from", resume] if resume else []
     command += ["--", "--checkpoint", os.path.join(folder, checkpoints)]
     if os.path.exists(log):
         os.remove(log)
@@ -86,6 +88,7 @@ def other_layout(tally, folder, model, reference, losses, before, after):
     second, rest = train(folder, after, checkpoints, STEPS, model, precision="fp64", resume=True)
     if not (check_run(tally, name, first) and check_run(tally, name, second)):
         return
+    tally.check(name + ": nothing has changed", "has changed" not in second.err, second.tail())
     error, tensor = harness.model_error(file_of(folder, checkpoints, STEPS, FILES[0]), file_of(folder, reference, STEPS, FILES[0]))
     tally.check(name + ": parameters", error <= 1e-10, "%.2e (%s)" % (error, tensor))
     error = max(map(harness.number_error, rest, losses[HALF:]), default=1.0)
@@ -122,6 +125,78 @@ def initial_weights(tally, folder):
             tally.check("initial weights of %s" % layout, same_checkpoint(folder, "initial-one", "initial-" + layout, 0))
 
 
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def manifests(tally, folder):
+    """One rank, tensor and pipeline ranks, ZeRO's shards, experts that are spread; f32 and f64."""
+    for checkpoints, step in (("whole-gpt-one", STEPS), ("half-gpt-t2p2", HALF), ("whole-moe-t3d2e2z1", STEPS), ("chain-gpt-d2z1-t2p2", HALF)):
+        place = harness.step_folder(os.path.join(folder, checkpoints), step)
+        text, manifest = read(os.path.join(place, "manifest.json")), harness.read_manifest(place)
+        lines = text.splitlines(keepends=True)
+        tally.check("manifest of %s: its own checksum" % checkpoints, manifest["version"] == 2 and
+                    manifest["sha256"] == hashlib.sha256(b"".join(lines[:-2])).hexdigest(), "%s" % lines[-2:])
+        plan = hashlib.sha256(read(os.path.join(place, "plan.json"))).hexdigest()
+        tally.check("manifest of %s: the plan's" % checkpoints, manifest["plan_sha256"] == plan, plan)
+        for entry in manifest["files"]:
+            data = read(os.path.join(place, entry["name"]))
+            tally.check("manifest of %s: %s" % (checkpoints, entry["name"]), entry["bytes"] == len(data) and entry["pieces"] == harness.piece_sums(data),
+                        "%d bytes, %d pieces" % (len(data), len(entry["pieces"])))
+
+
+CHANGED = (("optimizer", "adamw(lr = 0.004, betas = [0.8, 0.95], eps = 1e-8, weight_decay = 0.2)"), ("steps", "30"), ("clip", "0.5"),
+           ("schedule", "linear(warmup = 4, min_lr = 3e-4)"))
+NOTES = ("lr has changed since the checkpoint of step 5: 0.003 -> 0.004", "beta1 has changed since the checkpoint of step 5: 0.9 -> 0.8",
+         "weight_decay has changed since the checkpoint of step 5: 0.1 -> 0.2", "steps has changed since the checkpoint of step 5: 20 -> 30",
+         "clip has changed since the checkpoint of step 5: 1 -> 0.5", "schedule has changed since the checkpoint of step 5: cosine -> linear",
+         "the model has changed since the checkpoint of step 5: the same parameters, other operations",
+         "model name has changed since the checkpoint of step 5: gpt -> other")
+
+
+def changes(tally, folder):
+    """Another model of the same shapes and other settings go on, and each change is a line."""
+    train(folder, "one", "changes", HALF)
+    with open(os.path.join(HERE, "gpt.dz"), encoding="utf-8") as file:
+        text = file.read().replace("../../examples", os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples"))
+    text = text.replace("model gpt(", "model other(").replace("model     = gpt", "model     = other")
+    text = text.replace("matmul(ln_f, transpose(wte))", "matmul(ln_f, transpose(wte)) * 0.5")
+    with open(os.path.join(folder, "other.dz"), "w", encoding="utf-8") as file:
+        file.write(text)
+    command = ["run", os.path.join(folder, "other.dz"), "--ranks", 1, "-o", os.path.join(folder, "tree-other"), "--steps", STEPS, "--resume",
+               "--set", 'precision="fp32"', "--set", "microbatch=1"]
+    for key, value in CHANGED:
+        command += ["--set", "%s=%s" % (key, value)]
+    outcome = harness.zplan(*command, "--", "--checkpoint", os.path.join(folder, "changes"), env=trainings.environment("fp32"))
+    check_run(tally, "other settings", outcome)
+    for note in NOTES:
+        tally.check("other settings: " + note, outcome.err.count("note: %s" % note) == 1, outcome.tail(20))
+    tally.check("other settings: no other line", outcome.err.count("has changed since") == len(NOTES), outcome.tail(20))
+
+
+def damaged(tally, folder):
+    """The newest checkpoint is damaged: another is named, and goes on. On two ranks the last one reads the damaged tensor."""
+    for layout in ("one", "t2"):
+        name = "damaged-" + layout
+        for step in (2, 3, 4):
+            train(folder, layout, name, step, resume=step > 2)
+        with open(file_of(folder, name, 4, FILES[0]), "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        outcome, _ = train(folder, layout, name, 6, resume=True)
+        tally.check("%s: the newest whole one is named" % name, outcome.status == 1 and outcome.err.count("error[") == 1 and "step_000004" in outcome.err and
+                    "the newest whole checkpoint before it is of step 3: --resume-from 3 goes on from it" in outcome.err, outcome.tail())
+        straight, losses = train(folder, layout, "straight-" + layout, 6)
+        outcome, rest = train(folder, layout, name, 6, resume=3)
+        tally.check("%s: goes on from it" % name, outcome.status == 0 and straight.status == 0 and rest == losses[3:], outcome.tail())
+        outcome, _ = train(folder, layout, name, 6, resume=1)
+        tally.check("%s: not from one that is not there" % name, outcome.status == 1 and "no checkpoint of step 1" in outcome.err and "of step 6" in outcome.err,
+                    outcome.tail())
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -133,6 +208,9 @@ def main():
         without_state(tally, folder)
         threads_and_repeats(tally, folder)
         initial_weights(tally, folder)
+        manifests(tally, folder)
+        changes(tally, folder)
+        damaged(tally, folder)
         return tally.finish()
 
 

@@ -223,11 +223,22 @@ def scribble(file):
     file.write(b'{"format": "zplan-chec')
 
 
+def one_more(file):
+    """Another step, another plan: JSON that nothing is wrong with."""
+    text = file.read()
+    other = text.replace(b'"step": 5', b'"step": 6').replace(b'"zero": 0', b'"zero": 1')
+    assert other != text and len(other) == len(text)
+    file.seek(0)
+    file.write(other)
+
+
 def checkpoint_corrupt(b):
     for ranks in LAYOUTS:
         damaged(b, ranks, "model.safetensors", flip_byte, "corrupt", "checksum")
     damaged(b, 4, "optimizer.safetensors", cut, "corrupt", "bytes")
     damaged(b, 1, "manifest.json", scribble, "corrupt")
+    for what in ("manifest.json", "plan.json"):
+        damaged(b, 1, what, one_more, "corrupt", "checksum")
 
 
 def checkpoints_of_another_run(b):

@@ -4,6 +4,7 @@ Standard library only, so that the tests run wherever zplan does. ZPLAN=path cho
 build/release/zplan.
 """
 import array
+import hashlib
 import json
 import math
 import operator
@@ -168,7 +169,7 @@ def read_safetensors(path):
 
 
 def checksum(data):
-    """Of a checkpoint's manifest (runtime/checkpoint_manifest.c): byte i into FNV-1a number i mod 8, then the FNV-1a of these eight."""
+    """Of a manifest of version 1 (runtime/checkpoint_manifest.c): byte i into FNV-1a number i mod 8, then the FNV-1a of these eight."""
     def fnv(part):
         result = 14695981039346656037
         for byte in part:
@@ -178,18 +179,47 @@ def checksum(data):
     return "%016x" % fnv(struct.pack("<8Q", *(fnv(data[chain::8]) for chain in range(8))))
 
 
+def piece_sum(data, width):
+    """Of a piece of a checkpoint, in elements of `width` bytes (runtime/piece_hash.c)."""
+    result = 0
+    for i, (value,) in enumerate(struct.iter_unpack("<" + {2: "H", 4: "I", 8: "Q"}[width], data)):
+        x = (value + (i + 1) * 0x9e3779b97f4a7c15) & (1 << 64) - 1
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & (1 << 64) - 1
+        x = (x ^ x >> 27) * 0x94d049bb133111eb & (1 << 64) - 1
+        result += x ^ x >> 31
+    return "%016x" % (result & (1 << 64) - 1)
+
+
+def piece_sums(data):
+    """Of a safetensors file: its header, and its tensors in the order of their bytes."""
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    entries = [e for name, e in json.loads(data[8:start]).items() if name != "__metadata__"]
+    width = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
+    return [piece_sum(data[:start], 8)] + [piece_sum(data[start + e["data_offsets"][0]:start + e["data_offsets"][1]], width[e["dtype"]])
+                                           for e in sorted(entries, key=lambda e: e["data_offsets"])]
+
+
+def read_manifest(folder):
+    with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_manifest(folder, manifest):
+    """With the last line that answers for those before it."""
+    text = json.dumps({key: value for key, value in manifest.items() if key != "sha256"})[:-1] + ",\n"
+    with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
+        file.write(text + '  "sha256": "%s"\n}\n' % hashlib.sha256(text.encode()).hexdigest())
+
+
 def replace_model(folder, data):
     """Other bytes for model.safetensors of the checkpoint in a step's folder, with a manifest that agrees."""
     with open(os.path.join(folder, "model.safetensors"), "wb") as file:
         file.write(data)
-    path = os.path.join(folder, "manifest.json")
-    with open(path, encoding="utf-8") as file:
-        manifest = json.load(file)
+    manifest = read_manifest(folder)
     for entry in manifest["files"]:
         if entry["name"] == "model.safetensors":
-            entry.update(bytes=len(data), fnv1a64x8=checksum(data))
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(manifest, file)
+            entry.update(bytes=len(data), pieces=piece_sums(data))
+    write_manifest(folder, manifest)
 
 
 def step_folder(checkpoints, step):

@@ -43,11 +43,43 @@ static void overwrite(const char *name, long at, const char *text, size_t bytes)
   fclose(f);
 }
 
+/* The sums of a file as it stands: the header's, and of the tensors that the program has there. */
+static uint64_t *sums_of(const zpr_tensors *list, const char *name) {
+  uint64_t *sums = calloc((size_t)zpr_piece_count(list), sizeof *sums);
+  char path[64];
+  size_t bytes;
+  snprintf(path, sizeof path, "step_000001/%s", name);
+  char *text = file_bytes(path, &bytes);
+  sums[0] = zpr_piece_sum(text, 0, list->data_start / 8, 8);
+  for (int64_t i = 0; i < list->n; i++) {
+    const zpr_tensor *t = &list->tensor[i];
+    if (list->data_start + t->end > (int64_t)bytes) continue;
+    sums[1 + i] =
+        zpr_piece_sum(text + list->data_start + t->begin, 0, (t->end - t->begin) / t->element_bytes, t->element_bytes);
+  }
+  free(text);
+  return sums;
+}
+
 /* Makes sizes and checksums of the manifest fit the files again, so that what stands in them is looked at. */
 static void renew_manifest(void) {
   char path[ZPR_PATH];
   zpr_error error = {0};
-  cr_assert(zpr_manifest_write(&base, zpr_path(path, "%s/step_000001", folder), 1, &error));
+  zpr_tensors lists[ZPR_ERRORS] = {0};
+  zpr_summed files[ZPR_FILES] = {0};
+  struct stat status;
+  for (int f = 0; f < ZPR_ERRORS; f++) {
+    zpr_file_tensors(&base, f, &lists[f]);
+    free(zpr_tensors_seal(&base, &lists[f]));
+    files[f] = (zpr_summed){&lists[f], sums_of(&lists[f], zpr_file_name[f])};
+    cr_assert_eq(stat(zpr_path(path, "%s/step_000001/%s", folder, zpr_file_name[f]), &status), 0);
+    lists[f].file_bytes = status.st_size;
+  }
+  cr_assert(zpr_manifest_write(&base, zpr_path(path, "%s/step_000001", folder), 1, files, NULL, &error));
+  for (int f = 0; f < ZPR_ERRORS; f++) {
+    free((void *)(uintptr_t)files[f].sums);
+    zpr_tensors_free(&lists[f]);
+  }
 }
 
 Test(rt_checkpoint_damage, damaged_files) {
@@ -83,13 +115,59 @@ Test(rt_checkpoint_damage, damaged_files) {
   expect_error(load_base, "bad manifest", "Z0812", "manifest");
 }
 
-/* The manifest, with `was` in it replaced by as many bytes. */
+/* The manifest, with `was` in it replaced by as many bytes; its last line stays. */
 static void alter_manifest(const char *was, const char *by) {
   size_t bytes;
   char *text = file_bytes("step_000001/manifest.json", &bytes), *at = strstr(text, was);
   cr_assert(at && strlen(was) == strlen(by), "%s", was);
   overwrite("manifest.json", at - text, by, strlen(by));
   free(text);
+}
+
+/* Every byte of every file, the plan's that a checkpoint may have too: bit by bit, a sample of them. What is refused
+ * names the newest whole one. */
+Test(rt_checkpoint_damage, every_byte_counts) {
+  static const char *const names[] = {"manifest.json", "model.safetensors", "optimizer.safetensors"};
+  zpr_checkpoint_save(&base, folder, 0, 0);
+  zpr_checkpoint_save(&base, folder, 1, 0);
+  for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+    char path[ZPR_PATH];
+    size_t bytes;
+    zpr_path(path, "step_000001/%s", names[f]);
+    char *text = file_bytes(path, &bytes);
+    for (size_t at = 0; at < bytes; at += f == 0 ? 1 : 1 + bytes / 200) {
+      char damaged = (char)(text[at] ^ (1 << (at % 8)));
+      zpr_error error = {0};
+      zpr_manifest m;
+      overwrite(names[f], (long)at, &damaged, 1);
+      cr_expect(!zpr_manifest_check(&base, zpr_path(path, "%s/step_000001", folder), &m, &error), "%s: byte %zu",
+                names[f], at);
+      cr_expect_str_eq(error.code, "Z0812", "%s: byte %zu", names[f], at);
+      free(m.coefficients.item);
+      overwrite(names[f], (long)at, text + at, 1);
+    }
+    free(text);
+  }
+  cr_expect_eq(zpr_checkpoint_load(&base, folder), 1);
+  overwrite("optimizer.safetensors", -1, "!", 1);
+  expect_error(load_base, "the newest is damaged", "Z0812", "--resume-from 0 goes on from it");
+  cr_expect_eq(zpr_checkpoint_load_step(&base, folder, 0), 0);
+}
+
+/* Another plan, a plan where there was none, another version. */
+Test(rt_checkpoint_damage, plans_and_versions) {
+  char path[ZPR_PATH];
+  zpr_checkpoint_save(&base, folder, 1, 0);
+  FILE *plan = fopen(zpr_path(path, "%s/step_000001/plan.json", folder), "w");
+  cr_assert(plan);
+  fclose(plan);
+  expect_error(load_base, "a plan that was not there", "Z0812", "plan.json");
+  unlink(path);
+  cr_expect_eq(zpr_checkpoint_load(&base, folder), 1);
+  alter_manifest("\"version\": 2", "\"version\": 3");
+  expect_error(load_base, "a later version", "Z0812", "version 3");
+  alter_manifest("\"version\": 3", "\"version\": 1");
+  expect_error(load_base, "an earlier version without its checksums", "Z0812", "corrupt");
 }
 
 /* Each would be divided by, or multiplied beyond 64 bits, when the place in the data is worked out. */

@@ -279,6 +279,7 @@ typedef struct zpr_phase {
 
 typedef struct zpr_program {
   const char *name, *plan_hash;
+  const char *model_hash; /* of its operations, whatever the plan; NULL: not known */
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
   bool moves_gradients;      /* in buckets to the host, also without ZeRO 2 and 3 */

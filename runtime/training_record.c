@@ -1,0 +1,128 @@
+/* What a training was told, as its checkpoints keep it: one table, from which it is written, and with which a run that
+ * goes on tells what was changed since. Changes are taken, as no state depends on them; only not in silence.
+ *
+ * Batch, sequence, seed and data are not here: what they change is where the run goes on (resume.c). Nor is what only
+ * the names and shapes of a checkpoint's tensors say. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "checkpoint.h"
+#include "state.h"
+
+typedef enum kind { NUMBER, COUNT, TEXT, OPTIMIZER, SCHEDULE, DECAY } kind;
+
+/* A line is of trainings with one of `optimizers` (bits; 0: all). */
+static const struct field {
+  const char *name;
+  kind kind;
+  size_t offset;
+  unsigned optimizers;
+} table[] = {
+#define BIT(optimizer) (1u << (optimizer))
+#define MOMENTS (BIT(ZPR_ADAMW) | BIT(ZPR_ADAM) | BIT(ZPR_LION) | BIT(ZPR_LAMB) | BIT(ZPR_MUON))
+    {"model name", TEXT, offsetof(zpr_program, name), 0},
+    {"model", TEXT, offsetof(zpr_program, model_hash), 0},
+    {"optimizer", OPTIMIZER, offsetof(zpr_program, optimizer), 0},
+    {"lr", NUMBER, offsetof(zpr_program, lr), 0},
+    {"schedule", SCHEDULE, offsetof(zpr_program, schedule), 0},
+    {"min_lr", NUMBER, offsetof(zpr_program, min_lr), 0},
+    {"warmup", COUNT, offsetof(zpr_program, warmup), 0},
+    {"decay_steps", COUNT, offsetof(zpr_program, decay_steps), 0},
+    {"steps", COUNT, offsetof(zpr_program, steps), 0},
+    {"beta1", NUMBER, offsetof(zpr_program, beta1), MOMENTS},
+    {"beta2", NUMBER, offsetof(zpr_program, beta2), MOMENTS},
+    {"eps", NUMBER, offsetof(zpr_program, eps), MOMENTS | BIT(ZPR_ADAFACTOR)},
+    {"momentum", NUMBER, offsetof(zpr_program, momentum), BIT(ZPR_SGD) | BIT(ZPR_MUON)},
+    {"weight_decay", DECAY, 0, 0},
+    {"clip", NUMBER, offsetof(zpr_program, clip), 0},
+    {"ema", NUMBER, offsetof(zpr_program, ema), 0},
+    {"decay_rate", NUMBER, offsetof(zpr_program, decay_rate), BIT(ZPR_ADAFACTOR)},
+    {"clip_threshold", NUMBER, offsetof(zpr_program, clip_threshold), BIT(ZPR_ADAFACTOR)},
+};
+enum { FIELDS = ZPR_RECORD_FIELDS };
+_Static_assert(sizeof table / sizeof *table == ZPR_RECORD_FIELDS, "zpr_record has a text for each");
+
+/* The shortest text that is read as x again. */
+static void number_text(char buf[ZPR_RECORD_TEXT], double x) {
+  for (int digits = 1; digits <= 17; digits++) {
+    snprintf(buf, ZPR_RECORD_TEXT, "%.*g", digits, x);
+    if (strtod(buf, NULL) == x) return;
+  }
+}
+
+/* The largest of any parameter: biases and gains mostly have none. */
+static double weight_decay(const zpr_program *p) {
+  double most = 0;
+  for (int s = 0; s < p->pipeline; s++)
+    for (int r = 0; r < p->stages[s].n_runs; r++)
+      for (int k = 0; k < p->stages[s].runs[r].n_params; k++) {
+        double here = p->stages[s].runs[r].params[k].recipe.weight_decay;
+        most = here > most ? here : most;
+      }
+  return most;
+}
+
+static void field_text(char buf[ZPR_RECORD_TEXT], const zpr_program *p, const struct field *f) {
+  static const char *const optimizers[] = {
+      [ZPR_ADAMW] = "adamw", [ZPR_ADAM] = "adam",          [ZPR_SGD] = "sgd", [ZPR_LION] = "lion", [ZPR_LAMB] = "lamb",
+      [ZPR_MUON] = "muon",   [ZPR_ADAFACTOR] = "adafactor"};
+  static const char *const schedules[] = {[ZPR_RATE_CONSTANT] = "constant",
+                                          [ZPR_RATE_LINEAR] = "linear",
+                                          [ZPR_RATE_COSINE] = "cosine",
+                                          [ZPR_RATE_STABLE_DECAY] = "wsd",
+                                          [ZPR_RATE_RELATIVE] = "relative"};
+  const char *at = (const char *)p + f->offset, *text = NULL;
+  buf[0] = 0;
+  if (f->optimizers != 0 && (f->optimizers & BIT(p->optimizer)) == 0) return;
+  switch (f->kind) {
+  case NUMBER: number_text(buf, *(const double *)(const void *)at); return;
+  case COUNT: snprintf(buf, ZPR_RECORD_TEXT, "%lld", (long long)*(const int64_t *)(const void *)at); return;
+  case TEXT: text = *(const char *const *)(const void *)at; break;
+  case OPTIMIZER: text = optimizers[p->optimizer]; break;
+  case SCHEDULE: text = schedules[p->schedule]; break;
+  case DECAY: number_text(buf, weight_decay(p)); return;
+  }
+  snprintf(buf, ZPR_RECORD_TEXT, "%s", text ? text : "");
+}
+
+void zpr_record_write(const zpr *c, FILE *out) {
+  char text[ZPR_RECORD_TEXT];
+  fputs("  \"training\": {", out);
+  for (int i = 0, put = 0; i < FIELDS; i++) {
+    field_text(text, c->program, &table[i]);
+    if (!text[0]) continue;
+    fprintf(out, "%s\"%s\": ", put++ ? ", " : "", table[i].name);
+    zpr_json_put_string(out, text);
+  }
+  fputs("},\n", out);
+}
+
+bool zpr_record_read(zpr_json *j, zpr_training_record *record) {
+  char key[32], text[ZPR_RECORD_TEXT];
+  zpr_json_object(j);
+  while (zpr_json_key(j, key, sizeof key)) {
+    if (!zpr_json_string(j, text, sizeof text)) return false;
+    for (int i = 0; i < FIELDS; i++)
+      if (strcmp(key, table[i].name) == 0) memcpy(record->text[i], text, sizeof text);
+  }
+  return !j->failed;
+}
+
+void zpr_record_tell(const zpr *c, const zpr_manifest *m) {
+  assert(c->rank == 0);
+  int64_t sequence = c->state->data ? zpr_data_length(c->state->data) : c->program->sequence;
+  for (int i = 0; i < FIELDS; i++) {
+    char now[ZPR_RECORD_TEXT];
+    const char *was = m->training.text[i];
+    field_text(now, c->program, &table[i]);
+    if (!was[0] || !now[0] || strcmp(was, now) == 0) continue;
+    if (strcmp(table[i].name, "model") != 0)
+      fprintf(stderr, "note: %s has changed since the checkpoint of step %lld: %s -> %s\n", table[i].name,
+              (long long)m->step, was, now);
+    else if (m->sequence == sequence) /* of another length it is another text, and the length is told */
+      fprintf(stderr,
+              "note: the model has changed since the checkpoint of step %lld: the same parameters, other operations "
+              "(%s -> %s)\n",
+              (long long)m->step, was, now);
+  }
+}
