@@ -109,13 +109,24 @@ static place place_of(const zpr_data *data, int64_t n) {
   return at;
 }
 
+/* What is wrong with the batch is kept, the first of it, and loading goes on to its end: the step is not applied, and
+ * all ranks end after it with a checkpoint (train.c). */
+static bool troubled(const zpr_data *data) { return data->c->state->data_error.code[0] != 0; }
+
+static void keep_trouble(const zpr_data *data, const zpr_error *error) {
+  zpr_error_set(&data->c->state->data_error, error->code, "%s", error->text);
+}
+
 /* How many of its tokens are masked. */
 static int64_t read_sample(const zpr_data *data, int64_t n, zpr_sample *sample) {
   const zpr_program *p = data->c->program;
   zpr_error error = {0};
   place at = place_of(data, n);
-  if (!zpr_data_part_read(at.part, at.m, p->vocabulary, data->window, sample, &error))
-    zpr_fail(data->c, error.code, "%s", error.text);
+  if (troubled(data)) return 0;
+  if (!zpr_data_part_read(at.part, at.m, p->vocabulary, data->window, sample, &error)) {
+    keep_trouble(data, &error);
+    return 0;
+  }
   return masks_tokens(data) ? zpr_mask(&data->masks, n, sample) : 0;
 }
 
@@ -163,7 +174,7 @@ static bool is_by_name(const zpr_data *data) {
 static void read_named(const zpr_data *data, int input, place from, int32_t *to) {
   zpr_error error = {0};
   if (!zpr_named_read(data->c, &from.part->arrays, input, zpr_data_part_window(from.part, from.m), to, 0, &error))
-    zpr_fail(data->c, error.code, "%s", error.text);
+    keep_trouble(data, &error);
 }
 
 /* The classes of a loss with lengths are the first ones of a sample. */
@@ -172,15 +183,17 @@ static void check_label(const zpr_data *data, const zpr_loss *loss, place from, 
   int32_t length;
   if (loss->lengths < 0 || label < 0) return;
   read_named(data, loss->lengths, from, &length);
-  if (label >= length)
-    zpr_fail(data->c, "Z0803", "`%s` of sample %lld is %d, but its `%s` are %d", named[loss->labels].name,
-             (long long)zpr_data_part_window(from.part, from.m), (int)label, named[loss->lengths].name, (int)length);
+  if (label >= length && !troubled(data))
+    zpr_error_set(&data->c->state->data_error, "Z0803", "`%s` of sample %lld is %d, but its `%s` are %d, in \"%s\"",
+                  named[loss->labels].name, (long long)zpr_data_part_window(from.part, from.m), (int)label,
+                  named[loss->lengths].name, (int)length, from.part->source.path);
 }
 
 static void mask_named(const zpr_data *data, int64_t n, place from, int32_t *tokens, int32_t *labels) {
   zpr_error error = {0};
+  if (troubled(data)) return;
   if (!zpr_mask_named(&data->masks, n, zpr_data_part_window(from.part, from.m), tokens, labels, &error))
-    zpr_fail(data->c, error.code, "%s", error.text);
+    keep_trouble(data, &error);
 }
 
 /* The labels of sample n that a loss has, masked as they will be. */
@@ -205,8 +218,11 @@ static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_los
     check_label(data, loss, from, labels[0]);
   }
   if (counted == 0)
-    zpr_fail(data->c, "Z0803", "no sample of the batch has a label in `%s`", p->named[loss->labels].name);
-  return counted;
+    zpr_error_set(&data->c->state->data_error, "Z0803",
+                  "no sample of the batch has a label in `%s`: samples %lld to %lld of the run, of \"%s\"",
+                  p->named[loss->labels].name, (long long)first, (long long)(first + p->batch - 1),
+                  place_of(data, first).part->source.path);
+  return counted > 0 ? counted : 1;
 }
 
 static void count_labels(zpr *c, const zpr_data *data, int64_t first) {
@@ -237,7 +253,7 @@ static void read_arrays(zpr_data *data, int64_t n, int64_t i, char *inputs) {
     if (from.part->source.kind == ZPR_SYNTHETIC)
       zpr_named_make_up(data->c, from.part->source.seed, (uint64_t)from.m, k, to, at);
     else if (!zpr_named_read(data->c, &from.part->arrays, k, zpr_data_part_window(from.part, from.m), to, at, &error))
-      zpr_fail(data->c, error.code, "%s", error.text);
+      keep_trouble(data, &error);
   }
   if (masks_tokens(data))
     mask_named(data, n, from, ids_at(data->c, inputs, data->masks.tokens, i),
@@ -255,8 +271,18 @@ static void cut_sample(zpr_data *data, int64_t n, int64_t i, char *inputs) {
                             .labels = ids_at(c, inputs, spans->labels, i),
                             .length = ids_at(c, inputs, spans->lengths, i)};
   read_sample(data, n, &sample);
-  if (!zpr_spans_make(spans, n, sample.tokens, sample.length, &places, &error))
-    zpr_fail(data->c, error.code, "%s", error.text);
+  if (!troubled(data) && !zpr_spans_make(spans, n, sample.tokens, sample.length, &places, &error))
+    keep_trouble(data, &error);
+}
+
+/* Inputs that every kernel may read, for a batch that will not count. */
+static void put_legal(const zpr *c, char *inputs) {
+  const zpr_program *p = c->program;
+  memset(inputs, 0, (size_t)zpr_named_at(c, p->n_named, 0));
+  for (int k = 0; k < p->n_named; k++)
+    for (int64_t i = 0; i < p->microbatches * p->microbatch && zpr_has_named(c, k) && !p->named[k].numbers; i++)
+      for (int64_t e = 0; e < p->named[k].elements; e++)
+        ids_at(c, inputs, k, i)[e] = p->named[k].documents ? 0 : (int32_t)p->named[k].least;
 }
 
 static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
@@ -269,6 +295,7 @@ static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
   int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), bytes / (int64_t)sizeof(int32_t));
   for (int64_t i = 0; i < samples; i++)
     (cuts_spans(data) ? cut_sample : read_arrays)(data, first + c->first_sample + i, i, (char *)inputs);
+  if (troubled(data)) put_legal(c, (char *)inputs);
   zpr_tokens_close(c);
 }
 
@@ -286,6 +313,8 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
     read_sample(data, first + c->first_sample + i, &sample);
     if (p->lengths) tokens[count + i] = sample.length;
   }
+  if (troubled(data)) memset(tokens, 0, (size_t)(count + (p->lengths ? samples : 0)) * sizeof *tokens);
+  for (int64_t i = 0; i < samples && p->lengths && troubled(data); i++) tokens[count + i] = 1;
   zpr_tokens_close(c);
   weigh_tokens(c, data, first);
 }

@@ -73,6 +73,7 @@ void zpr_evaluate(zpr *c, FILE *out) {
   c->state->look_losses = ~0u;
   for (int64_t first = 0; first < e.samples; first += p->batch) {
     zpr_data_load(c, c->state->data, first);
+    if (c->state->data_error.code[0]) zpr_fail(c, c->state->data_error.code, "%s", c->state->data_error.text);
     zpr_run_forwards(c);
   }
   c->state->look = NULL;

@@ -220,8 +220,9 @@ int64_t zpr_data_kind_of(const char *name);
 int zpr_train(zpr *c, zpr_data *validate, int64_t last);
 /* The forward passes of the samples that are loaded. */
 void zpr_run_forwards(zpr *c);
-/* validate.c: runs the first batches of the validation data and writes a line of the log. Collective. */
-void zpr_validate(zpr *c, zpr_data *data);
+/* validate.c: runs the first batches of the validation data and writes a line of the log. False on all ranks where one
+ * of them could not load a batch (zpr_state.data_error). Collective. */
+bool zpr_validate(zpr *c, zpr_data *data);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
@@ -236,6 +237,7 @@ typedef struct zpr_step_result {
   double loss, grad_norm; /* of the whole batch; the norm is the one before clipping */
   zpr_tally tally[ZPR_MOST_LOSSES];
   bool applied;       /* false: loss or norm is not finite and nothing was changed */
+  bool no_data;       /* not applied: some rank could not load its batch (zpr_state.data_error) */
   bool rescaled;      /* f16: it was not applied, and the next one has half the loss scale */
   int64_t loss_scale; /* that the step had */
   int signal;         /* a signal that some rank received, or 0 */

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -36,20 +37,63 @@ static void make_folder_of(const char *file) {
   zpr_make_folders(folder, &ignored);
 }
 
-/* The lock is the kernel's and ends with the process. Lines of two runs in one file would be nobody's log; where a file
- * system has no locks nothing is said, the file only loses what it is for. */
-static FILE *open_json(const char *path, bool append, zpr_error *error) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : 0), 0666);
-  struct stat status;
-  bool is_file = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-  bool busy = is_file && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  bool cut = is_file && !busy && !append;
-  FILE *json = fd >= 0 && !busy && (!cut || ftruncate(fd, 0) == 0) ? fdopen(fd, append ? "a" : "w") : NULL;
-  if (busy)
-    zpr_error_set(error, "Z0817", "another run writes the log \"%s\": wait for it, or name another --log", path);
-  else if (!json)
+/* A log is another run's record: it is kept under a name that is free, "log.jsonl.1". False with errno. */
+static bool put_aside(const char *path) {
+  char aside[ZPR_PATH];
+  for (int n = 1; n < INT_MAX; n++) {
+    zpr_path(aside, "%s.%d", path, n);
+    if (link(path, aside) == 0) {
+      fprintf(stderr, "note: the log of an earlier run is kept as \"%s\"\n", aside);
+      return unlink(path) == 0;
+    }
+    if (errno != EEXIST) break;
+  }
+  /* A file system without links. */
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return false;
+  for (int n = 1; access(zpr_path(aside, "%s.%d", path, n), F_OK) == 0;) n++;
+  if (rename(path, aside) != 0) return false;
+  fprintf(stderr, "note: the log of an earlier run is kept as \"%s\"\n", aside);
+  return true;
+}
+
+/* Opens and locks; -1 with an error. The lock is the kernel's and ends with the process. Lines of two runs in one file
+ * would be nobody's log; where a file system has no locks nothing is said, the file only loses what it is for. */
+static int open_locked(const char *path, int flags, struct stat *status, zpr_error *error) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+  if (fd < 0 || fstat(fd, status) != 0) {
     zpr_error_set(error, "Z0841", "cannot write the log \"%s\": %s", path, strerror(errno));
-  if (fd >= 0 && !json) close(fd);
+  } else if (S_ISREG(status->st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    zpr_error_set(error, "Z0817", "another run writes the log \"%s\": wait for it, or name another --log", path);
+  } else {
+    return fd;
+  }
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+enum keeping { APPEND, KEEP_ASIDE, REPLACE }; /* what is there */
+
+static FILE *open_json(const char *path, enum keeping keeping, zpr_error *error) {
+  struct stat status;
+  int flags = keeping == APPEND ? O_APPEND : 0, fd = open_locked(path, flags, &status, error);
+  if (fd < 0) return NULL;
+  bool good = true, filled = S_ISREG(status.st_mode) && status.st_size > 0;
+  if (filled && keeping == KEEP_ASIDE) {
+    good = put_aside(path); /* with its lock, until there is another file of that name */
+    int other = good ? open_locked(path, O_EXCL, &status, error) : -1;
+    if (good && other < 0) {
+      close(fd);
+      return NULL;
+    }
+    if (good) close(fd), fd = other;
+  } else if (filled && keeping == REPLACE) {
+    good = ftruncate(fd, 0) == 0;
+  }
+  FILE *json = good ? fdopen(fd, keeping == APPEND ? "a" : "w") : NULL;
+  if (!json) {
+    zpr_error_set(error, "Z0841", "cannot write the log \"%s\": %s", path, strerror(errno));
+    close(fd);
+  }
   return json;
 }
 
@@ -64,7 +108,8 @@ void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress) {
     log->every = c->program->log_every > 0 ? c->program->log_every : 1;
     log->first = -1;
     if (jsonl) make_folder_of(jsonl);
-    if (jsonl) log->json = open_json(jsonl, append, &error);
+    enum keeping keeping = append ? APPEND : c->state->options.overwrite ? REPLACE : KEEP_ASIDE;
+    if (jsonl) log->json = open_json(jsonl, keeping, &error);
   }
   zpr_agree(c, &error);
 }

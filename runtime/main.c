@@ -188,7 +188,7 @@ static int run(zpr *c) {
   if (start_or_resume(c)) {
     if (c->rank == 0) printf("already at step %lld of %lld: nothing to do\n", (long long)c->step, (long long)last);
   } else {
-    zpr_log_open(c, options->log_path, c->step > 0, options->progress);
+    zpr_log_open(c, options->log_path, options->resume, options->progress);
     zpr_profile_open(c, last);
     announce(c);
     overwrite(c);

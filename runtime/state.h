@@ -65,6 +65,7 @@ struct zpr_state {
   int64_t stale_at;            /* step of a checkpoint whose stale weights are to be loaded; -1: none */
   int64_t look_row;            /* a GPU need not show other rows than this one; -1: it shows all */
   zpr_data *data;              /* trained on; NULL: none is opened */
+  zpr_error data_error;        /* what is wrong with the batch that was loaded last, of this rank's part */
   char initial[4096];          /* folder of the weights that the run began with; "": they were drawn. Rank 0 */
   char algorithms[256];        /* algorithms.c: of this run's products, from the first step on; "": they have none */
   char algorithms_before[256]; /* those of the checkpoint that the run goes on from; rank 0 */

@@ -41,7 +41,8 @@ typedef struct loop {
   double smooth_ms;       /* moving average, for the ETA */
   double recent[RECENT];  /* the newest step times, a ring */
   zpr_losses losses;
-  bool spike; /* the last step was one */
+  bool spike;   /* the last step was one */
+  bool no_data; /* a batch could not be loaded, on some rank: the run ends */
   zpr_totals totals;
 } loop;
 
@@ -89,7 +90,8 @@ void zpr_run_forwards(zpr *c) { run_micro_batches(c, c->program->forwards); }
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-static void start_step(loop *l) {
+/* False where there is no batch for it, and this rank is the only one: then it was not started. */
+static bool start_step(loop *l) {
   zpr *c = l->c;
   c->state->local.meets = c->step + 1 == l->last || due(c->step + 1, c->program->checkpoint_every);
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
@@ -103,6 +105,11 @@ static void start_step(loop *l) {
   int at = zpr_enter(c, ZPR_AT_LOAD);
   zpr_data_load(c, c->state->data, c->samples);
   zpr_leave(c, at);
+  if (c->state->data_error.code[0] && c->ranks == 1) {
+    l->n_open--;
+    l->no_data = true;
+    return false;
+  }
   c->loss = 0;
   memset(c->tally, 0, sizeof c->tally);
   at = zpr_enter(c, ZPR_AT_ZERO);
@@ -115,6 +122,7 @@ static void start_step(loop *l) {
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) now->moved_bytes[m] = zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   now->step = ++c->step;
   now->samples = c->samples += c->program->batch;
+  return true;
 }
 
 static void count_step(loop *l, const started *s, const zpr_step_result *result) {
@@ -181,14 +189,21 @@ static void judge(loop *l, const started *s, const zpr_step_result *result) {
 
 /* The outcome of the oldest step that was started. Returns a signal that came meanwhile, or 0. */
 static int end_step(loop *l) {
-  zpr_step_result result = zpr_step_outcome(l->c);
+  zpr *c = l->c;
+  zpr_step_result result = zpr_step_outcome(c);
   started s = l->open[0];
   for (int i = 1; i < l->n_open; i++) l->open[i - 1] = l->open[i];
   l->n_open--;
+  if (result.no_data) { /* as if it had not been started */
+    l->no_data = true;
+    c->step--;
+    c->samples -= c->program->batch;
+    return result.signal;
+  }
   count_step(l, &s, &result);
   log_step(l, &s, &result);
   judge(l, &s, &result);
-  if (!s.frozen && zpr_is_frozen(l->c)) zpr_freeze_tell(l->c);
+  if (!s.frozen && zpr_is_frozen(c)) zpr_freeze_tell(c);
   return result.signal;
 }
 
@@ -205,6 +220,25 @@ static void save(loop *l) {
   l->saved = c->step;
 }
 
+/* The batch of the next step, or of a validation, cannot be loaded: what was trained is saved, then all ranks leave. */
+static void end_without_data(loop *l, const char *what) {
+  zpr *c = l->c;
+  zpr_error *found = &c->state->data_error, error = {0};
+  if (c->step > 0) save(l);
+  if (found->code[0]) {
+    zpr_error_set(&error, found->code, "%s %lld: %s", what, (long long)c->step + (strcmp(what, "step") == 0),
+                  found->text);
+    size_t used = strlen(error.text), room = sizeof error.text - used;
+    if (c->state->options.checkpoint_dir && l->saved == c->step)
+      snprintf(error.text + used, room, "; the checkpoint of step %lld is saved in \"%s\"", (long long)c->step,
+               c->state->options.checkpoint_dir);
+    else
+      snprintf(error.text + used, room, "; %lld steps were trained, and there is no checkpoint of them",
+               (long long)c->step);
+  }
+  zpr_agree(c, &error);
+}
+
 /* Does something follow the step that needs its outcome? */
 static bool stops_here(const loop *l) {
   const zpr *c = l->c;
@@ -219,21 +253,23 @@ int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
   bool first = true;
   zpr_signals_catch();
   while (c->step < last && signal == 0) {
-    start_step(l);
-    if (first) zpr_algorithms_note(c);
-    first = false;
-    int stay = zpr_runs_ahead(c) && !stops_here(l) ? 1 : 0;
+    bool begun = start_step(l);
+    if (first && begun) zpr_algorithms_note(c);
+    first = first && !begun;
+    int stay = zpr_runs_ahead(c) && !stops_here(l) && !l->no_data ? 1 : 0;
     while (l->n_open > (signal ? 0 : stay)) {
       int caught_in = end_step(l);
       if (signal == 0) signal = caught_in;
     }
     if (l->n_open > 0) continue;
+    if (l->no_data) end_without_data(l, "step");
     bool end = c->step == last;
     if (end && zpr_is_behind(c)) { /* the next step of a run that goes on computes with what is there now */
       save(l);
       zpr_update_catch_up(c);
     }
-    if (l->validate && (end || due(c->step, c->program->validate_every))) zpr_validate(c, l->validate);
+    if (l->validate && (end || due(c->step, c->program->validate_every)) && !zpr_validate(c, l->validate))
+      end_without_data(l, "validation after step");
     if (due(c->step, c->program->checkpoint_every)) save(l);
     zpr_profile_tell(c, false);
   }

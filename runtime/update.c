@@ -356,11 +356,12 @@ static void leave_to_device(zpr *c, double lr) {
 static zpr_step_result decide(zpr *c, double lr, int signal) {
   /* One exchange for everything that all ranks must agree on. The loss lives where the model ends, equal on the tensor
    * ranks there, and is 0 elsewhere. */
-  enum { SQUARES, LOSS, SIGNALS, TALLIES = SIGNALS + ZPR_END_SIGNALS, VALUES = TALLIES + 2 * ZPR_MOST_LOSSES };
+  enum { SQUARES, LOSS, TROUBLE, SIGNALS, TALLIES = SIGNALS + ZPR_END_SIGNALS, VALUES = TALLIES + 2 * ZPR_MOST_LOSSES };
   int losses = zpr_n_losses(c->program);
   int before = zpr_enter(c, ZPR_AT_UPDATE);
   zpr_collect_loss(c);
-  double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
+  double sum[VALUES] = {
+      [SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0, [TROUBLE] = c->state->data_error.code[0] != 0};
   zpr_leave(c, before);
   for (int i = 0; i < ZPR_END_SIGNALS; i++) sum[SIGNALS + i] = signal == zpr_end_signals[i];
   before = zpr_enter(c, ZPR_AT_MEET);
@@ -373,7 +374,8 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
   for (int i = 0; i < losses; i++) result.tally[i] = (zpr_tally){sum[TALLIES + 2 * i], sum[TALLIES + 2 * i + 1]};
   for (int i = 0; i < ZPR_END_SIGNALS && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = zpr_end_signals[i];
-  result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
+  result.no_data = sum[TROUBLE] > 0;
+  result.applied = isfinite(result.loss) && isfinite(result.grad_norm) && !result.no_data;
   before = zpr_enter(c, ZPR_AT_UPDATE);
   double factor = clip_factor(c->program->clip, result.grad_norm);
   if (result.signal) c->state->local.meets = true; /* a checkpoint follows */
@@ -421,6 +423,6 @@ zpr_step_result zpr_step_outcome(zpr *c) {
   }
   result.loss_scale = c->loss_scale;
   result.rescaled = !result.applied && zpr_loss_scale_can_fall(c);
-  zpr_loss_scale_step(c, result.applied);
+  if (!result.no_data) zpr_loss_scale_step(c, result.applied); /* a step that was not trained says nothing of it */
   return result;
 }

@@ -40,7 +40,7 @@ static void count_matches(validation *v, zpr_data *data, int64_t batches, double
   *exact = c->t == 0 ? (double)n[1] : 0;
 }
 
-void zpr_validate(zpr *c, zpr_data *data) {
+bool zpr_validate(zpr *c, zpr_data *data) {
   enum { LABELLED = 1 + 2 * ZPR_MOST_LOSSES, EXACT, SUMS };
   const zpr_program *p = c->program;
   int64_t batches = p->validate_batches > 0 ? p->validate_batches : 1;
@@ -66,5 +66,7 @@ void zpr_validate(zpr *c, zpr_data *data) {
   c->loss = saved_loss;
   memcpy(c->tally, saved, sizeof saved);
   double exact = sum[LABELLED] > 0 ? sum[EXACT] / sum[LABELLED] : 0;
+  if (zpr_world_min(c, c->state->data_error.code[0] ? 0 : 1) == 0) return false;
   zpr_log_validation(c, c->step, sum[0] / (double)batches, mean, zpr_has_matches(p) ? &exact : NULL);
+  return true;
 }

@@ -49,7 +49,9 @@ class Bench:
         """A run that is not to be resumed takes the place of the one before it in the same test."""
         tensor, pipeline = LAYOUTS[ranks]
         command = [harness.ZPLAN, "run", MODEL, "--ranks", ranks, "-o", os.path.join(self.folder, "tree%d" % ranks),
-                   "--set", "tensor=%d" % tensor, "--set", "pipeline=%d" % pipeline]
+                   "--set", "tensor=%d" % tensor]
+        if not any(setting.startswith("pipeline=") for setting in model):
+            command += ["--set", "pipeline=%d" % pipeline]
         for setting in model:
             command += ["--set", setting]
         if "--resume" not in extra and "--keep" not in extra:
@@ -123,6 +125,62 @@ def data_beyond_vocabulary(b):
     for ranks in LAYOUTS:
         b.expect(b.train(ranks, 5, trainer=("--data", shard)), ERROR, "error[Z0803]", "wide.bin", "300", "token 40")
         b.expect_nothing_half_written()
+
+
+REPLICAS = ("pipeline=1", "plan.data=2")  # of 4 ranks: two of them do not see the other two's samples
+
+
+def data_ends_in_mid_run(b):
+    """An id too large, found at the second step: on the only rank, on all ranks, on those of the second replica. What was trained is kept."""
+    shard = [7, 8] * 600
+    shard[1 + 14 * 32] = 300  # the 15th sample: the second batch of 8 has those from the 9th on
+    for ranks, model in ((1, ()), (4, ()), (4, REPLICAS)):
+        path = write_shard(b.path("late.bin"), shard)
+        log = ("--log", b.path("late.jsonl"))
+        shutil.rmtree(b.path("ck"), ignore_errors=True)
+        model = (*model, "checkpoint.every=1000", "data=tokens(\"%s\")" % path)
+        outcome = b.train(ranks, 5, extra=log, model=model)
+        b.expect(outcome, ERROR, "error[Z0803]", "step 2:", "late.bin", "id 300 at token %d" % (1 + 14 * 32), "checkpoint of step 1 is saved in")
+        b.expect_nothing_half_written(1)
+        b.check("the step is in no log", [record["step"] for record in harness.read_log(log[1])[0]] == [1])
+        write_shard(path, [id % 256 for id in shard])
+        outcome = b.train(ranks, 5, extra=("--resume", "--accept-changes", *log), model=model)
+        b.check("goes on when it is mended", outcome.status == 0, outcome.tail())
+        steps = [record["step"] for record in harness.read_log(log[1])[0]]
+        b.check("and has lost nothing", steps == [1, 2, 3, 4, 5], "%s" % steps)
+
+
+def write_npy(path, rows, code="i8"):
+    header = ("{'descr': '<%s', 'fortran_order': False, 'shape': (%d, %d), }" % (code, len(rows), len(rows[0]))).ljust(117) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        for row in rows:
+            file.write(struct.pack("<%dq" % len(row), *row))
+
+
+def batch_without_labels(b):
+    """Of 16 samples the second half has none."""
+    os.makedirs(b.path("arrays"))
+    write_npy(b.path("arrays", "tokens.npy"), [[(r + i) % 29 for i in range(8)] for r in range(16)])
+    write_npy(b.path("arrays", "labels.npy"), [[(r + i + 1) % 29 if r < 8 else -100 for i in range(8)] for r in range(16)])
+    model = os.path.join(HERE, "labels.dz")
+    outcome = harness.zplan("run", model, "--ranks", 1, "-o", b.path("tree"), "--", "--data", b.path("arrays"), "--checkpoint", b.path("ck"))
+    b.expect(outcome, ERROR, "error[Z0803]", "step 2:", "no sample of the batch has a label in `labels`", "samples 8 to 15", "arrays",
+             "checkpoint of step 1 is saved in")
+    b.expect_nothing_half_written(1)
+
+
+def log_of_another_run(b):
+    """It is kept, whole, under another name; --overwrite was asked to replace it."""
+    log, losses = b.path("log.jsonl"), []
+    for run in range(3):
+        outcome = b.train(1, 2, extra=("--log", log, "--keep"), trainer=("--checkpoint", b.path("ck%d" % run)), model=("seed=%d" % run,))
+        b.check("run %d" % run, outcome.status == 0 and outcome.err.count("the log of an earlier run is kept") == (run > 0), outcome.tail())
+        losses.append(harness.read_log(log)[0])
+    for run, name in enumerate(("log.jsonl.1", "log.jsonl.2", "log.jsonl")):
+        b.check("%s is of run %d" % (name, run), harness.read_log(b.path(name))[0] == losses[run])
+    b.train(1, 2, extra=("--log", log), trainer=("--checkpoint", b.path("ck")))
+    b.check("replaced", not os.path.exists(b.path("log.jsonl.3")) and len(harness.read_log(log)[0]) == 2)
 
 
 def data_command(b):
@@ -691,7 +749,7 @@ def too_little_memory(b):
     b.check("nothing is built", not os.path.exists(b.path("tree")))
 
 
-TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
+TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_ends_in_mid_run, batch_without_labels, log_of_another_run, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, checkpoints_of_another_run, resumed_with_changes, two_runs_at_once, wrong_rank_count, rank_killed,
          first_rank_killed, rank_stopped_and_killed, rank_killed_while_stopping, rank_crashes, rank_stopped, stopped_and_terminated, resumed_at_once, interrupt_one, interrupt_four, terminate_four, hang_up_four,
          batch_system_warns, command_killed,
