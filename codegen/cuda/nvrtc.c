@@ -1,6 +1,7 @@
 /* Kernel text to a cubin for one arch. */
 #include <assert.h>
 #include <zplan/buf.h>
+#include <zplan/quote.h>
 #include <zplan/vec.h>
 #include "compile.h"
 #include "nvrtc_calls.h"
@@ -69,7 +70,10 @@ bool zp_cuda_compile_device(zp_arena *arena, const zp_cuda_source *source, const
     return false;
   }
   bool ok = zp_nvrtc.compile(program, options.len, options.data) == 0;
-  if (!ok) *error = zp_format(arena, "NVRTC failed on %s for %s:\n%s", source->name, arch, log_of(arena, program));
+  if (!ok) { /* as a compiler that is a program of its own does, it says why on stderr */
+    zp_say(stderr, "%s\n", log_of(arena, program));
+    *error = zp_format(arena, "NVRTC failed on %s for %s", source->name, arch);
+  }
   ok = ok && write_cubin(arena, library, program, out_path, error);
   zp_nvrtc.destroy(&program);
   return ok;

@@ -1,6 +1,8 @@
 /* The frame of a kernel: who shares a row, which rows, the levels of the schedule. */
 #include "text.h"
 
+#include <zplan/quote.h>
+
 /* Blocks of a multiprocessor that kernels with tiles leave registers for: a thread needs few, and memory many threads.
  */
 enum { TILE_BLOCKS = 3 };
@@ -73,7 +75,7 @@ void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const 
   zp_cuda_choose_sharing(t);
   zp_cuda_choose_held(t);
   zp_cuda_print_constants(t);
-  zp_buf_line(&t->out, "/* %s */", about);
+  zp_buf_line(&t->out, "/* %s */", zp_quote_c_comment(t->arena, about));
   if (t->sharing == ZP_CUDA_TILES)
     zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL_OF(ZPD_ROW_THREADS, %d, %s, zpd_rows) {", TILE_BLOCKS, symbol));
   else

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <zplan/quote.h>
 #include <zplan/zpk.h>
 
 static const char *const reserved[] = {
@@ -76,7 +77,7 @@ static void emit_kernel_declarations(zp_emit *e) {
                     tiles ? zp_format(e->arena, ", .tiles = %d", tiles) : "");
     else
       zp_buf_printf(&e->out, "zpk_row_kernel %s;", symbol);
-    zp_buf_printf(&e->out, " /* %s */\n", zp_kernels_describe(e->kernels, i));
+    zp_buf_printf(&e->out, " /* %s */\n", zp_quote_c_comment(e->arena, zp_kernels_describe(e->kernels, i)));
   }
   if (n > 0 || e->gpu) zp_buf_puts(&e->out, "\n");
 }

@@ -4,6 +4,7 @@
 #include "procedure.h"
 
 #include <assert.h>
+#include <zplan/quote.h>
 
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
@@ -397,8 +398,9 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
   for (int s = f.first; s < f.last; s++) seconds += p->steps.data[s].cost_s;
   name_buffers(&f);
   bool *used = find_used(&f);
-  zp_buf_line(&e->out, "/* Segment `%s`%s%s, %s; %s.%s */", seg->segment->name, tells ? ", recompute " : "",
-              tells ? zp_stage_mode_name(mode) : "", what[pass], zp_emit_place(e, seg->segment->span),
+  zp_buf_line(&e->out, "/* Segment `%s`%s%s, %s; %s.%s */", zp_quote_c_comment(e->arena, seg->segment->name),
+              tells ? ", recompute " : "", tells ? zp_stage_mode_name(mode) : "", what[pass],
+              zp_quote_c_comment(e->arena, zp_emit_place(e, seg->segment->span)),
               f.decode ? "" : zp_format(e->arena, " Predicted %.0f ns a call.", seconds * 1e9));
   zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb%s) {",
               zp_emit_function_name(e, segment, mode, pass), f.decode ? ", zpr_positions p" : "");

@@ -4,6 +4,7 @@
 #include "emit.h"
 
 #include <assert.h>
+#include <zplan/quote.h>
 #include <zplan/stage_step.h>
 #include <zplan/rt.h>
 
@@ -51,9 +52,10 @@ static void emit_steps(zp_emit *e) {
     const zp_step *s = find_step(e, e->lowered, p);
     for (int t = 0; t < e->program->choice.pipeline; t++) /* of a stage that runs it */
       if (zp_choice_mode(&e->program->choice, t) == p->mode) s = find_step(e, zp_program_lowered(e->program, t), p);
-    zp_buf_line(&e->out, "    {%s, \"%s\", \"%s%s%s\", \"%s\"},", kind_of(s), p->procedure,
-                s->node ? zp_op_name(s->op) : made[s->kind], s->node ? " " : "", s->node ? s->node->name : "",
-                s->node ? zp_emit_place(e, s->node->span) : "");
+    zp_buf_line(
+        &e->out, "    {%s, %s, %s, %s},", kind_of(s), zp_quote_c(e->arena, p->procedure),
+        zp_quote_c(e->arena, s->node ? zp_format(e->arena, "%s %s", zp_op_name(s->op), s->node->name) : made[s->kind]),
+        zp_quote_c(e->arena, s->node ? zp_emit_place(e, s->node->span) : ""));
   }
   zp_buf_line(&e->out, "};");
 }

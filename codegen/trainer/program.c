@@ -1,24 +1,9 @@
 /* Prints the program table and main. */
 #include "decode.h"
+#include <zplan/quote.h>
 #include <zplan/rt.h>
 
 #define LL(x) ((long long)(x))
-
-static const char *quoted(const zp_emit *e, const char *text) {
-  if (!text) return "NULL";
-  zp_buf out = zp_buf_new(e->arena);
-  zp_buf_puts(&out, "\"");
-  for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-    if (*p == '"' || *p == '\\')
-      zp_buf_printf(&out, "\\%c", *p);
-    else if (*p < 32)
-      zp_buf_printf(&out, "\\%03o", *p);
-    else
-      zp_buf_printf(&out, "%c", *p);
-  }
-  zp_buf_puts(&out, "\"");
-  return out.data;
-}
 
 /* "{.kind = ZPR_TEXT, ...}" */
 static const char *source_text(const zp_emit *e, const char *field, const zp_data *d) {
@@ -31,13 +16,13 @@ static const char *source_text(const zp_emit *e, const char *field, const zp_dat
   if (d->kind == ZP_DATA_MIX)
     zp_buf_printf(&out, ", .n_parts = %d, .parts = %s_parts, .weights = %s_weights", d->n_parts, field, field);
   else
-    zp_buf_printf(&out, ", .path = %s, .seed = %lluu, .shuffled = %s", quoted(e, d->path), (unsigned long long)d->seed,
-                  d->shuffled ? "true" : "false");
+    zp_buf_printf(&out, ", .path = %s, .seed = %lluu, .shuffled = %s", zp_quote_c(e->arena, d->path),
+                  (unsigned long long)d->seed, d->shuffled ? "true" : "false");
   if (d->kind == ZP_DATA_DOCUMENTS) zp_buf_printf(&out, ", .end = %lld", LL(d->end));
   if (d->mask_rate > 0)
     zp_buf_printf(&out, ", .mask_rate = %s, .mask_token = %lld, .mask_seed = %lluu", zp_decimal(e->arena, d->mask_rate),
                   LL(d->mask_token), (unsigned long long)d->mask_seed);
-  if (d->mask_words) zp_buf_printf(&out, ", .mask_words = %s", quoted(e, d->mask_words));
+  if (d->mask_words) zp_buf_printf(&out, ", .mask_words = %s", zp_quote_c(e->arena, d->mask_words));
   if (d->spans.rate > 0)
     zp_buf_printf(&out,
                   ", .spans = {.rate = %s, .mean = %s, .sentinel = %lld, .eos = %lld, .start = %lld, .seed = %lluu}",
@@ -78,7 +63,8 @@ static void emit_named_inputs(zp_emit *e) {
   zp_buf_line(out, "static const zpr_named named_inputs[] = {");
   for (int i = 0; i < e->model->inputs.len; i++) {
     const zp_input *input = &e->model->inputs.data[i];
-    zp_buf_printf(out, "    {.name = %s, .rank = %d, .shape = {", quoted(e, input->name), input->shape.rank - 1);
+    zp_buf_printf(out, "    {.name = %s, .rank = %d, .shape = {", zp_quote_c(e->arena, input->name),
+                  input->shape.rank - 1);
     for (int k = 1; k < input->shape.rank; k++)
       zp_buf_printf(out, "%s%lld", k > 1 ? ", " : "", LL(input->shape.dim[k]));
     if (input->shape.rank == 1) zp_buf_printf(out, "1");
@@ -119,12 +105,13 @@ static int emit_losses(zp_emit *e) {
     const zp_node *node = loss_node(last, i);
     if (node->op == ZP_OP_SQUARED_ERROR) {
       zp_buf_line(&e->out, "    {.name = %s, .weight = %s, .labels = -1, .lengths = -1, .rows = %lld},",
-                  quoted(e, node->name), zp_decimal(e->arena, node->attr.weight), (long long)rows_of_error(last, node));
+                  zp_quote_c(e->arena, node->name), zp_decimal(e->arena, node->attr.weight),
+                  (long long)rows_of_error(last, node));
       continue;
     }
-    zp_buf_line(&e->out, "    {.name = %s, .weight = %s, .labels = %d, .lengths = %d},", quoted(e, node->name),
-                zp_decimal(e->arena, node->attr.weight), named ? input_of(last, node, 1) : -1,
-                named ? input_of(last, node, 2) : -1);
+    zp_buf_line(&e->out, "    {.name = %s, .weight = %s, .labels = %d, .lengths = %d},",
+                zp_quote_c(e->arena, node->name), zp_decimal(e->arena, node->attr.weight),
+                named ? input_of(last, node, 1) : -1, named ? input_of(last, node, 2) : -1);
   }
   zp_buf_line(&e->out, "};");
   return last->losses.len;
@@ -149,9 +136,9 @@ static void emit_shape(zp_emit *e, int losses) {
   const zp_choice *c = &e->program->choice;
   bool tokens = zp_model_reads_tokens(e->model);
   bool lengths = tokens && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
-  zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
-              zp_plan_hash(e->arena, e->program));
-  zp_buf_line(out, "    .model_hash = \"%s\",", zp_model_hash(e));
+  zp_buf_line(out, "    .name = %s, .plan_hash = %s, .dtype = DTYPE,", zp_quote_c(e->arena, e->model->name),
+              zp_quote_c(e->arena, zp_plan_hash(e->arena, e->program)));
+  zp_buf_line(out, "    .model_hash = %s,", zp_quote_c(e->arena, zp_model_hash(e)));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
@@ -209,8 +196,8 @@ static void emit_training(zp_emit *e) {
   zp_buf_line(out, "    .validate_every = %lld, .validate_batches = %lld,", LL(t->validate_every),
               LL(t->validate_batches));
   zp_buf_line(out, "    .checkpoint_dir = %s, .checkpoint_every = %lld, .checkpoint_keep = %lld,",
-              quoted(e, t->checkpoint_dir), LL(t->checkpoint_every), LL(t->checkpoint_keep));
-  zp_buf_line(out, "    .log_path = %s, .log_every = %lld,", quoted(e, t->log_path), LL(t->log_every));
+              zp_quote_c(e->arena, t->checkpoint_dir), LL(t->checkpoint_every), LL(t->checkpoint_keep));
+  zp_buf_line(out, "    .log_path = %s, .log_every = %lld,", zp_quote_c(e->arena, t->log_path), LL(t->log_every));
 }
 
 /* 0/1 Adam: when gradients are summed, and when signs are exchanged. */

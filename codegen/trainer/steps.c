@@ -4,6 +4,7 @@
 #include "sparse.h"
 
 #include <assert.h>
+#include <zplan/quote.h>
 #include <zplan/rt.h>
 #include <zplan/zpd.h>
 
@@ -306,14 +307,15 @@ static const char *product_shapes(const zp_frame *f, const zp_step *s) {
 void zp_emit_step(zp_frame *f, const zp_step *s) {
   static const char *const made[] = {"", "keep this rank's shard of x", "gather the kept shards of x", "copy"};
   zp_emit *e = f->e;
-  const char *place = s->node ? zp_emit_place(e, s->node->span) : "";
+  const char *name = s->node ? zp_quote_c_comment(e->arena, s->node->name) : "",
+             *place = s->node ? zp_quote_c_comment(e->arena, zp_emit_place(e, s->node->span)) : "";
   if (f->stretch)
-    zp_buf_line(&e->out, "/* %s %s%s%s */", s->node ? zp_op_name(s->op) : made[s->kind], s->node ? s->node->name : "",
-                *place ? "; " : "", place);
+    zp_buf_line(&e->out, "/* %s %s%s%s */", s->node ? zp_op_name(s->op) : made[s->kind], name, *place ? "; " : "",
+                place);
   else
     zp_buf_line(&e->out, "/* %s%s%s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
-                s->node ? " " : "", s->node ? s->node->name : "", product_shapes(f, s), zp_epilogue_words(s),
-                s->cost_s * 1e9, ZP_LL(s->bytes), *place ? "; " : "", place);
+                s->node ? " " : "", name, product_shapes(f, s), zp_epilogue_words(s), s->cost_s * 1e9, ZP_LL(s->bytes),
+                *place ? "; " : "", place);
   if (s->kind != ZP_STEP_NODE) {
     emit_made_step(f, s);
     return;

@@ -2,6 +2,8 @@
  * One source line with its underlines is drawn by snippet.c. */
 #include "diag_internal.h"
 
+#include <zplan/quote.h>
+
 static const char *on(bool color, const char *escape) { return color ? escape : ""; }
 #define RED "\033[1;31m"
 #define YELLOW "\033[1;33m"
@@ -12,7 +14,8 @@ static const char *on(bool color, const char *escape) { return color ? escape : 
 static void put_heading(const zp_diag *diag, zp_buf *out, bool color) {
   bool error = zp_diag_level(diag) == ZP_ERROR;
   zp_buf_printf(out, "%s%s[%s]%s%s: %s%s\n", on(color, error ? RED : YELLOW), error ? "error" : "warning",
-                zp_code_name(diag->code), on(color, PLAIN), on(color, BOLD), diag->message, on(color, PLAIN));
+                zp_code_name(diag->code), on(color, PLAIN), on(color, BOLD),
+                zp_quote_terminal(out->arena, diag->message), on(color, PLAIN));
 }
 
 static int line_of(const zp_diags *diags, zp_span span) {
@@ -40,7 +43,7 @@ static void put_arrow(const zp_diags *diags, zp_span span, zp_buf *out, int gutt
   int line, column;
   zp_diags_locate(diags, span, &line, &column);
   zp_buf_printf(out, "%*s%s-->%s %s:%d:%d\n", gutter, "", on(color, BLUE), on(color, PLAIN),
-                zp_diags_source_path(diags, span.file), line, column);
+                zp_quote_terminal(out->arena, zp_diags_source_path(diags, span.file)), line, column);
 }
 
 /* The places of one diagnostic while they are drawn; `drawn` are done. */
@@ -104,7 +107,7 @@ static void put_snippets(const zp_diags *diags, const zp_diag *diag, zp_buf *out
 static void put_footer(const footer *f, zp_buf *out, int gutter, bool color) {
   zp_buf_printf(out, "%*s%s=%s %s%s%s: ", gutter + 1, "", on(color, BLUE), on(color, PLAIN), on(color, BOLD), f->kind,
                 on(color, PLAIN));
-  for (const char *c = f->text; *c; c++) {
+  for (const char *c = zp_quote_lines(out->arena, f->text); *c; c++) {
     zp_buf_put(out, c, 1);
     if (*c == '\n') zp_buf_printf(out, "%*s", gutter + 9, "");
   }
@@ -131,7 +134,7 @@ static void put_closing(const zp_diags *diags, zp_buf *out, bool color) {
   zp_buf_printf(out, "%serror%s: %d error%s", on(color, RED), on(color, PLAIN), diags->errors,
                 diags->errors == 1 ? "" : "s");
   if (warnings) zp_buf_printf(out, " and %d warning%s", warnings, warnings == 1 ? "" : "s");
-  if (files == 1) zp_buf_printf(out, " in %s", zp_diags_source_path(diags, file));
+  if (files == 1) zp_buf_printf(out, " in %s", zp_quote_terminal(out->arena, zp_diags_source_path(diags, file)));
   int hidden = diags->list.len - diags->shown;
   if (hidden) zp_buf_printf(out, " (the first %d are shown)", diags->shown);
   zp_buf_puts(out, "\n");

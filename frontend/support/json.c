@@ -1,5 +1,7 @@
 /* JSON over Jansson: the only file that knows it. A zp_json * is a json_t *. */
+#include <zplan/buf.h>
 #include <zplan/json.h>
+#include <zplan/shown.h>
 
 #include <assert.h>
 #include <jansson.h>
@@ -21,15 +23,19 @@ zp_json *zp_json_object(void) { return wrap(must(json_object())); }
 zp_json *zp_json_array(void) { return wrap(must(json_array())); }
 void zp_json_free(zp_json *root) { json_decref(raw(root)); }
 
-/* JSON is UTF-8. File names need not be: their foreign bytes become '?'. */
+/* JSON is UTF-8. File names need not be: bytes that are none become '?'. */
 static json_t *make_string(const char *text) {
   if (!text) return json_null();
   json_t *value = json_string(text);
   if (value) return value;
   char *copy = strdup(text);
   if (!copy) return must(NULL);
-  for (char *c = copy; *c; c++)
-    if ((unsigned char)*c >= 0x80) *c = '?';
+  const char *end = copy + strlen(copy);
+  for (char *c = copy; c < end;) {
+    size_t len = zp_character_length((const unsigned char *)c, (size_t)(end - c));
+    if (len == 0) *c = '?';
+    c += len ? len : 1;
+  }
   value = must(json_string(copy));
   free(copy);
   return value;
@@ -71,12 +77,36 @@ void zp_json_append_int(zp_json *array, int64_t value) { append(array, must(json
 void zp_json_append_real(zp_json *array, double value) { append(array, make_real(value)); }
 void zp_json_append_string(zp_json *array, const char *value) { append(array, make_string(value)); }
 
+/* Jansson escapes what JSON demands, which leaves DEL, C1 and the like. They stand in strings alone. */
+static const char *escape_controls(zp_arena *arena, const char *text) {
+  const unsigned char *c = (const unsigned char *)text;
+  zp_buf out = zp_buf_new(arena);
+  size_t left = strlen(text), plain = 0; /* bytes in front of here that are as they were */
+  for (; left > 0;) {
+    size_t len = zp_character_length(c, left);
+    uint32_t number = len ? zp_character_number(c, len) : *c;
+    bool control = *c >= 0x7f && zp_is_control(number);
+    if (control) {
+      zp_buf_put(&out, (const char *)c - plain, plain);
+      zp_buf_printf(&out, "\\u%04x", (unsigned)number);
+      plain = 0;
+    } else {
+      plain += len ? len : 1;
+    }
+    c += len ? len : 1;
+    left -= len ? len : 1;
+  }
+  if (out.len == 0) return zp_strdup(arena, text);
+  zp_buf_put(&out, (const char *)c - plain, plain);
+  return out.data;
+}
+
 const char *zp_json_text(zp_arena *arena, const zp_json *value, bool pretty) {
   assert(value);
   size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(12) | (pretty ? JSON_INDENT(2) : JSON_COMPACT);
   char *text = json_dumps(raw(value), flags);
   if (!text) must(NULL);
-  char *copy = zp_strdup(arena, text);
+  const char *copy = escape_controls(arena, text);
   free(text);
   return copy;
 }

@@ -7,6 +7,9 @@
  */
 #include "diag_internal.h"
 
+#include <zplan/quote.h>
+#include <zplan/shown.h>
+
 enum { TAB_COLUMNS = 4, LONG_LINE_BYTES = 240, CONTEXT_BYTES = 80 };
 
 /* A mark in display columns; end is past the last underlined column, at least begin + 1. */
@@ -23,15 +26,6 @@ typedef struct view {
   int *column; /* to - from + 1 entries */
 } view;
 
-/* Bytes in the UTF-8 character at `c`; 0 when it is malformed. */
-static int utf8_len(const unsigned char *c, size_t left) {
-  int len = *c < 0x80 ? 1 : (*c & 0xe0) == 0xc0 ? 2 : (*c & 0xf0) == 0xe0 ? 3 : (*c & 0xf8) == 0xf0 ? 4 : 0;
-  if ((size_t)len > left) return 0;
-  for (int i = 1; i < len; i++)
-    if ((c[i] & 0xc0) != 0x80) return 0;
-  return len;
-}
-
 /* A very long line is cut around the first mark. */
 static void choose_window(view *v, uint32_t offset, size_t len, uint32_t first_mark) {
   v->from = offset;
@@ -41,7 +35,7 @@ static void choose_window(view *v, uint32_t offset, size_t len, uint32_t first_m
   if (v->to - v->from > LONG_LINE_BYTES) v->to = v->from + LONG_LINE_BYTES;
 }
 
-/* Tabs become blanks, control bytes and malformed UTF-8 a '?', so that a terminal shows what the columns count. */
+/* Tabs become blanks, controls (shown.h) and malformed UTF-8 a '?', so that a terminal shows what the columns count. */
 static view make_view(zp_arena *arena, const char *line, uint32_t offset, size_t len, uint32_t first_mark) {
   view v;
   choose_window(&v, offset, len, first_mark);
@@ -52,16 +46,16 @@ static view make_view(zp_arena *arena, const char *line, uint32_t offset, size_t
   size_t count = v.to - v.from;
   const unsigned char *bytes = (const unsigned char *)line + (v.from - offset);
   for (size_t i = 0; i < count;) {
-    int size = utf8_len(bytes + i, count - i);
-    for (int k = 0; k < (size ? size : 1); k++) v.column[i + (size_t)k] = column;
+    size_t size = zp_character_length(bytes + i, count - i);
+    for (size_t k = 0; k < (size ? size : 1); k++) v.column[i + k] = column;
     if (bytes[i] == '\t')
       zp_buf_printf(&v.text, "%*s", TAB_COLUMNS, "");
-    else if (size == 0 || bytes[i] < 0x20 || bytes[i] == 0x7f)
+    else if (size == 0 || zp_is_control(zp_character_number(bytes + i, size)))
       zp_buf_puts(&v.text, "?");
     else
-      zp_buf_put(&v.text, (const char *)bytes + i, (size_t)size);
+      zp_buf_put(&v.text, (const char *)bytes + i, size);
     column += bytes[i] == '\t' ? TAB_COLUMNS : 1;
-    i += size ? (size_t)size : 1;
+    i += size ? size : 1;
   }
   v.column[count] = column;
   if (v.to < offset + len) zp_buf_puts(&v.text, "...");
@@ -156,7 +150,8 @@ void zp_snippet_render(const zp_diags *diags, zp_buf *out, int gutter, bool colo
   mark *marks = ZP_NEW_ARRAY(out->arena, mark, count);
   for (int i = 0; i < count; i++) {
     int begin = column_of(&v, places[i].span.begin), end = column_of(&v, places[i].span.end);
-    marks[i] = (mark){begin, end > begin ? end : begin + 1, places[i].label, has_primary && i == 0};
+    const char *label = places[i].label ? zp_quote_terminal(out->arena, places[i].label) : NULL;
+    marks[i] = (mark){begin, end > begin ? end : begin + 1, label, has_primary && i == 0};
   }
   sort_marks(marks, count);
   zp_buf_printf(out, "%s%*d |%s %s\n", color ? "\033[1;34m" : "", gutter, line, color ? "\033[0m" : "", v.text.data);

@@ -1,6 +1,8 @@
 /* Literals: numbers with units, strings, and what the scanner says about text that is no token. */
 #include "literal.h"
 
+#include <zplan/shown.h>
+
 #include <stdlib.h>
 
 /* Every unit a number may carry. What each is worth is the business of sema. */
@@ -141,23 +143,11 @@ void zp_scan_semicolon(zp_scan *scan, zp_span span) {
   if (diag) zp_diag_help(diag, "statements need no separator: remove it");
 }
 
-/* Length of the well-formed UTF-8 character at `c`, or 0. Overlong forms and surrogates are not well-formed. */
-static size_t character_len(const unsigned char *c, size_t left) {
-  if (*c < 0x80) return 1;
-  size_t len = *c >= 0xc2 && *c < 0xe0 ? 2 : (*c & 0xf0) == 0xe0 ? 3 : *c >= 0xf0 && *c < 0xf5 ? 4 : 0;
-  if (len == 0 || len > left) return 0;
-  for (size_t i = 1; i < len; i++)
-    if ((c[i] & 0xc0) != 0x80) return 0;
-  if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] > 0x9f)) return 0;
-  if ((*c == 0xf0 && c[1] < 0x90) || (*c == 0xf4 && c[1] > 0x8f)) return 0;
-  return len;
-}
-
 void zp_scan_bad_bytes(zp_scan *scan, zp_span span) {
   const char *text = zp_diags_source_text(scan->diags, span.file, NULL);
   const unsigned char *bytes = (const unsigned char *)text + span.begin;
   size_t len = span.end - span.begin;
-  if (character_len(bytes, len) == 0) return; /* zp_scan_check_text has said so */
+  if (zp_character_length(bytes, len) == 0) return; /* zp_scan_check_text has said so */
   const char *message;
   if (len >= 3 && bytes[0] == 0xe2 && bytes[1] == 0x80 && (bytes[2] == 0x9c || bytes[2] == 0x9d))
     message = "typographic quotes do not start a string";
@@ -181,7 +171,7 @@ bool zp_scan_check_text(zp_scan *scan) {
     return false;
   }
   for (size_t i = 0; i < len;) {
-    size_t size = character_len(text + i, len - i);
+    size_t size = zp_character_length(text + i, len - i);
     if (size == 0) {
       zp_span span = {scan->source, (uint32_t)i, (uint32_t)i + 1};
       zp_diag *diag = report(scan, span, zp_format(scan->arena, "byte 0x%02x is not valid UTF-8", text[i]));

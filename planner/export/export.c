@@ -2,6 +2,8 @@
 #include <assert.h>
 #include "export_internal.h"
 
+#include <zplan/quote.h>
+
 #include <stdlib.h>
 
 static const char *const words[] = {
@@ -48,20 +50,6 @@ const char *zp_export_number(zp_arena *arena, double value) {
     if (strtod(text, NULL) == value) break;
   }
   return text;
-}
-
-const char *zp_export_quoted(zp_arena *arena, const char *text) {
-  static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./,:=@%+-";
-  if (*text && strspn(text, safe) == strlen(text)) return text;
-  zp_buf out = zp_buf_new(arena);
-  zp_buf_puts(&out, "'");
-  for (const char *c = text; *c; c++)
-    if (*c == '\'')
-      zp_buf_puts(&out, "'\\''");
-    else
-      zp_buf_put(&out, c, 1);
-  zp_buf_puts(&out, "'");
-  return out.data;
 }
 
 /* Schedules other than 1F1B and interleaved do the same additions in another order of micro-batches. */
@@ -130,6 +118,7 @@ const char *zp_export_headline(const zp_exporter *e) {
 
 void zp_export_comment(zp_buf *out, const char *text) {
   enum { WIDTH = 116 };
+  text = zp_quote_terminal(out->arena, text); /* a line end would end the comment */
   const char *indent = strncmp(text, "- ", 2) == 0 ? "  " : "", *before = "";
   while (*text) {
     size_t n = strlen(text);

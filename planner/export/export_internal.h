@@ -33,8 +33,6 @@ void zp_export_comment(zp_buf *out, const char *text);
 /* Bytes of an element of summed gradients in the plan. */
 int zp_export_grad_bytes(const zp_exporter *e);
 int64_t zp_export_accumulation(const zp_exporter *e);
-/* As one word of a shell: in single quotes where needed. Arena. */
-const char *zp_export_quoted(zp_arena *arena, const char *text);
 /* Shortest text that is the same double again. Arena. */
 const char *zp_export_number(zp_arena *arena, double value);
 

@@ -2,6 +2,8 @@
  * sections. */
 #include "megatron.h"
 
+#include <zplan/quote.h>
+
 #include <assert.h>
 
 typedef enum takes { NONE, INT, REAL, TEXT } takes;
@@ -35,7 +37,7 @@ void zp_megatron_put_words(zp_megatron *m, zp_megatron_flag flag, const char *wo
 }
 
 void zp_megatron_put_text(zp_megatron *m, zp_megatron_flag flag, const char *text) {
-  zp_megatron_put_words(m, flag, zp_export_quoted(m->e->arena, text));
+  zp_megatron_put_words(m, flag, zp_quote_shell(m->e->arena, text));
 }
 
 void zp_megatron_section(zp_megatron *m, const char *title) { zp_buf_printf(&m->out, "\n  # %s\n", title); }

@@ -2,6 +2,8 @@
  * that programs on torch.distributed read; on CPU ranks the trainer that `zplan build` makes. */
 #include "export_internal.h"
 
+#include <zplan/quote.h>
+
 #include <math.h>
 
 /* Seconds to ask for: those of the whole run and a fifth more, at least ten minutes. */
@@ -43,7 +45,7 @@ static void put_trainer(zp_buf *out, const zp_exporter *e, const char *name) {
   zp_buf_printf(out, "if [ $# -eq 0 ]; then\n  set -- ./%s.zplan/trainer\n", name);
   if (dir)
     zp_buf_printf(out, "  [ ! -e %s ] || set -- \"$@\" --resume\n",
-                  zp_export_quoted(e->arena, zp_format(e->arena, "%s/latest", dir)));
+                  zp_quote_shell(e->arena, zp_format(e->arena, "%s/latest", dir)));
   zp_buf_puts(out, "fi\n");
 }
 

@@ -47,13 +47,13 @@ static void put_measured(zp_buf *out, const zp_plan *plan, const char *log_text)
 const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log_text) {
   assert(plan->feasible);
   zp_buf out = zp_buf_new(arena);
-  const char *name = zp_html_escape(arena, plan->spec->model->name);
+  const char *name = zp_quote_html(arena, plan->spec->model->name);
   zp_buf_puts(&out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
   zp_buf_puts(&out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
   zp_buf_printf(&out, "<title>%s: training plan</title>\n", name);
   put_style(&out);
   zp_buf_printf(&out, "</head>\n<body>\n<h1>%s</h1>\n<pre>%s</pre>\n", name,
-                zp_html_escape(arena, zp_report_summary(arena, plan)));
+                zp_quote_html(arena, zp_report_summary(arena, plan)));
   if (log_text) put_measured(&out, plan, log_text);
   zp_buf_puts(&out, "<h2>Memory of one rank</h2>\n");
   zp_html_memory_bars(&out, plan);

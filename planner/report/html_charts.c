@@ -6,34 +6,22 @@
 
 enum { WIDTH = 900, LABEL = 110, PLOT = WIDTH - LABEL - 90, ROW = 18, BAR = 12 };
 
-const char *zp_html_escape(zp_arena *arena, const char *text) {
-  zp_buf out = zp_buf_new(arena);
-  for (; *text; text++) {
-    switch (*text) {
-    case '&': zp_buf_puts(&out, "&amp;"); break;
-    case '<': zp_buf_puts(&out, "&lt;"); break;
-    case '>': zp_buf_puts(&out, "&gt;"); break;
-    case '"': zp_buf_puts(&out, "&quot;"); break;
-    default: zp_buf_put(&out, text, 1);
-    }
-  }
-  return out.data ? out.data : "";
-}
-
 static void open_svg(zp_buf *out, double height, const char *title) {
-  zp_buf_printf(out, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"%s\">\n", WIDTH, height, title);
+  zp_buf_printf(out, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"%s\">\n", WIDTH, height,
+                zp_quote_html(out->arena, title));
 }
 
 static void put_legend(zp_buf *out, const char *const *name, int n) {
   zp_buf_puts(out, "<p class=\"legend\">");
-  for (int i = 0; i < n; i++) zp_buf_printf(out, "<span><i class=\"b%d\"></i>%s</span>", i, name[i]);
+  for (int i = 0; i < n; i++)
+    zp_buf_printf(out, "<span><i class=\"b%d\"></i>%s</span>", i, zp_quote_html(out->arena, name[i]));
   zp_buf_puts(out, "</p>\n");
 }
 
 static void put_rect(zp_buf *out, int class, double x, double y, double width, double height, const char *title) {
   zp_buf_printf(out,
                 "<rect class=\"c%d\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>%s</title></rect>\n",
-                class, x, y, width, height, title);
+                class, x, y, width, height, zp_quote_html(out->arena, title));
 }
 
 /* ---- memory ---- */

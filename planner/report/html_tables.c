@@ -4,7 +4,7 @@
 #include <zplan/cost.h>
 #include "report_internal.h"
 
-static void cell(zp_buf *out, const char *text) { zp_buf_printf(out, "<td>%s</td>", zp_html_escape(out->arena, text)); }
+static void cell(zp_buf *out, const char *text) { zp_buf_printf(out, "<td>%s</td>", zp_quote_html(out->arena, text)); }
 
 static void head(zp_buf *out, const char *const *name, int n) {
   zp_buf_puts(out, "<table><thead><tr>");
@@ -35,7 +35,7 @@ void zp_html_memory_table(zp_buf *out, const zp_plan *plan) {
   }
   foot(out);
   zp_buf_printf(out, "<p>Outside of the arena, estimates: %s.</p>\n",
-                zp_html_escape(arena, zp_words_outside(arena, plan)));
+                zp_quote_html(arena, zp_words_outside(arena, plan)));
 }
 
 void zp_html_delayed(zp_buf *out, const zp_plan *plan) {

@@ -3,6 +3,7 @@
 #define ZPLAN_REPORT_INTERNAL_H
 
 #include <zplan/buf.h>
+#include <zplan/quote.h>
 #include <zplan/report.h>
 
 /* ---- words.c ---- */
@@ -75,8 +76,6 @@ void zp_html_memory_bars(zp_buf *out, const zp_plan *plan);
 void zp_html_time_split(zp_buf *out, const zp_plan *plan);
 void zp_html_timeline(zp_buf *out, const zp_plan *plan);
 void zp_html_loss(zp_buf *out, const zp_log_steps *steps);
-/* Text with &, <, > and " escaped. Arena. */
-const char *zp_html_escape(zp_arena *arena, const char *text);
 
 /* ---- html_tables.c ---- */
 void zp_html_memory_table(zp_buf *out, const zp_plan *plan);

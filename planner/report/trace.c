@@ -24,10 +24,10 @@ static void separate(tracer *t) {
 static void put_box(tracer *t, int pid, int tid, const char *name, const char *category, double begin_s, double end_s,
                     int64_t microbatch) {
   separate(t);
-  zp_buf_printf(
-      &t->out,
-      "{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"ts\": %.3f, \"dur\": %.3f, \"pid\": %d, \"tid\": %d", name,
-      category, begin_s * 1e6, (end_s - begin_s) * 1e6, pid, tid);
+  zp_buf_printf(&t->out,
+                "{\"name\": %s, \"cat\": %s, \"ph\": \"X\", \"ts\": %.3f, \"dur\": %.3f, \"pid\": %d, \"tid\": %d",
+                zp_quote_json(t->out.arena, name), zp_quote_json(t->out.arena, category), begin_s * 1e6,
+                (end_s - begin_s) * 1e6, pid, tid);
   if (microbatch >= 0) zp_buf_printf(&t->out, ", \"args\": {\"microbatch\": %lld}", (long long)microbatch);
   zp_buf_puts(&t->out, "}");
 }
