@@ -22,10 +22,9 @@ bool zpr_json_key(zpr_json *j, char *key, size_t size);
 bool zpr_json_array(zpr_json *j);
 bool zpr_json_item(zpr_json *j); /* whether the innermost array has another element; false at its end */
 bool zpr_json_string(zpr_json *j, char *text, size_t size);
-bool zpr_json_int(zpr_json *j, int64_t *value);        /* 0 <= value <= INT64_MAX, digits only */
-bool zpr_json_skip(zpr_json *j);                       /* any value */
-bool zpr_json_done(zpr_json *j);                       /* nothing failed and nothing follows */
-void zpr_json_put_string(FILE *out, const char *text); /* quoted */
+bool zpr_json_int(zpr_json *j, int64_t *value); /* 0 <= value <= INT64_MAX, digits only */
+bool zpr_json_skip(zpr_json *j);                /* any value */
+bool zpr_json_done(zpr_json *j);                /* nothing failed and nothing follows */
 
 /* ---- safetensors (safetensors.c, safetensors_read.c) ---- */
 typedef struct zpr_tensor {

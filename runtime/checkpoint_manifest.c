@@ -74,7 +74,7 @@ static bool checksum(const char *path, uint64_t *hash, int64_t *bytes, const cha
   for (int k = 0; k < CHAINS; k++) chain[k] = FNV_START;
   int64_t got = -1;
   unsigned char *buffer = malloc(BUFFER);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = zpr_open_file(path);
   *bytes = 0;
   if (buffer && fd >= 0)
     while ((got = read_full(fd, buffer, BUFFER)) > 0) {
@@ -92,11 +92,11 @@ static bool checksum(const char *path, uint64_t *hash, int64_t *bytes, const cha
 static void print_data(FILE *out, const zpr_data_identity *data) {
   if (data->kind == ZPR_NO_DATA) return;
   fprintf(out, "  \"data\": {\"source\": \"%s\", \"path\": ", zpr_data_kind_name(data->kind));
-  zpr_json_put_string(out, data->path);
+  zpr_put_json(out, data->path);
   if (data->masks[0]) fprintf(out, ", \"masks\": \"%s\"", data->masks);
   if (data->words[0]) {
     fputs(", \"words\": ", out);
-    zpr_json_put_string(out, data->words);
+    zpr_put_json(out, data->words);
   }
   fprintf(out,
           ", \"order\": \"%s\", \"seed\": %" PRId64 ", \"tokens\": %" PRId64 ", \"fnv1a64\": \"%016" PRIx64 "\"},\n",
@@ -138,7 +138,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, const zpr_summ
     return false;
   }
   fputs("{\n  \"format\": \"zplan-checkpoint\",\n  \"version\": 2,\n  \"model\": ", out);
-  zpr_json_put_string(out, program->name);
+  zpr_put_json(out, program->name);
   fprintf(out, ",\n  \"dtype\": \"%s\",\n", zpr_dtype_name(program->dtype));
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, c->samples);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
@@ -155,12 +155,12 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, const zpr_summ
           c->state->data ? zpr_data_length(c->state->data) : program->sequence, program->seed);
   if (c->state->algorithms[0]) {
     fputs("  \"products\": ", out);
-    zpr_json_put_string(out, c->state->algorithms);
+    zpr_put_json(out, c->state->algorithms);
     fputs(",\n", out);
   }
   if (c->state->initial[0]) {
     fputs("  \"initial_weights\": ", out);
-    zpr_json_put_string(out, c->state->initial);
+    zpr_put_json(out, c->state->initial);
     fputs(",\n", out);
   }
   const zpr_data_identity data = zpr_data_identify(c->state->data);
@@ -377,7 +377,7 @@ static bool check_manifest(zpr *c, const char *path, const char *text, size_t by
 /* All of a file, up to `most` bytes, with a zero behind it: owned. NULL with *reason, an errno. */
 static char *read_text(const char *path, int64_t most, int64_t *bytes, int *reason) {
   struct stat status;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = zpr_open_file(path);
   bool known = fd >= 0 && fstat(fd, &status) == 0;
   *reason = known ? EFBIG : errno;
   char *text = known && status.st_size <= most ? malloc((size_t)status.st_size + 1) : NULL;
@@ -468,7 +468,7 @@ static bool check_pieces(const zpr *c, const char *path, const entry *e, int fd,
 
 static bool check_sums(const zpr *c, const char *path, const entry *e, zpr_error *error) {
   void *buffer = malloc(BUFFER);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = zpr_open_file(path);
   bool good = fd >= 0 && buffer;
   if (!good) zpr_error_set(error, "Z0812", "cannot read checkpoint file \"%s\": %s", path, strerror(errno));
   good = good && check_pieces(c, path, e, fd, buffer, error);

@@ -130,7 +130,9 @@ typedef struct writing {
 static void write_one(void *arg, const char *name, int64_t number) {
   writing *w = arg;
   if (!(w->k->average[number] > 0)) return;
-  fprintf(w->out, "%s\"%s\": [\"%.17g\", \"%.17g\"]", w->before, name, w->k->average[number], w->k->factor[number]);
+  fputs(w->before, w->out);
+  zpr_put_json(w->out, name);
+  fprintf(w->out, ": [\"%.17g\", \"%.17g\"]", w->k->average[number], w->k->factor[number]);
   w->before = ", ";
 }
 

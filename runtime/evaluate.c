@@ -47,8 +47,9 @@ static double share(int64_t some, int64_t all) { return (double)some / (double)(
 static void put_loss(const evaluator *e, int i, FILE *out) {
   const zpr_program *p = e->c->program;
   const judged *of = &e->of[i];
-  fprintf(out, "%s\"%s\": {\"loss\": %.17g", i ? ", " : "", zpr_loss_name(p, i),
-          of->loss / (double)(of->labels ? of->labels : 1));
+  fputs(i ? ", " : "", out);
+  zpr_put_json(out, zpr_loss_name(p, i));
+  fprintf(out, ": {\"loss\": %.17g", of->loss / (double)(of->labels ? of->labels : 1));
   if (zpr_is_error(p, i))
     fprintf(out, ", \"rows\": %lld}", (long long)of->labels);
   else

@@ -19,9 +19,9 @@ static void print_error(zpr *c, const char *code, const char *text) {
   if (c) zpr_log_clear(c);
   fflush(stdout);
   if (c && c->ranks > 1)
-    fprintf(stderr, "error[%s]: %s (rank %d of %d)\n", code, text, c->rank, c->ranks);
+    zpr_say_line(stderr, "error[%s]: %s (rank %d of %d)", code, text, c->rank, c->ranks);
   else
-    fprintf(stderr, "error[%s]: %s\n", code, text);
+    zpr_say_line(stderr, "error[%s]: %s", code, text);
 }
 
 static int status_of(const char *code) {
@@ -95,7 +95,7 @@ void zpr_agree(zpr *c, const zpr_error *error) {
     fflush(stdout);
     /* Rank 0 speaks for all when all have it; a single rank says who it is. */
     if (first == 0)
-      fprintf(stderr, "error[%s]: %s\n", error->code, error->text);
+      zpr_say_line(stderr, "error[%s]: %s", error->code, error->text);
     else
       print_error(c, error->code, error->text);
   }

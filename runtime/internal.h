@@ -3,6 +3,7 @@
 #define ZPLAN_RT_INTERNAL_H
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <zplan/rt.h>
 
@@ -49,6 +50,13 @@ void zpr_error_set(zpr_error *error, const char *code, const char *format, ...) 
 /* Collective over all ranks. Returns when no rank has an error; otherwise the lowest such rank prints its message and
  * all ranks leave in an orderly way with status 1. */
 void zpr_agree(zpr *c, const zpr_error *error);
+
+/* ---- what came out of a file, said (say.c) ---- */
+/* A line on a terminal or in its place, its end included; controls in it are shown and not obeyed. */
+void zpr_say_line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void zpr_say_list(FILE *out, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+/* A JSON string with its quotes. */
+void zpr_put_json(FILE *out, const char *text);
 
 /* ---- ranks (comm_self.c, comm_mpi.c): point-to-point back end. One table; the collectives stand on it (comm.c). ----
  */

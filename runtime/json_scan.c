@@ -147,17 +147,3 @@ bool zpr_json_skip(zpr_json *j) {
 }
 
 bool zpr_json_done(zpr_json *j) { return !j->failed && j->depth == 0 && peek(j) == 0 && j->at == j->end; }
-
-void zpr_json_put_string(FILE *out, const char *text) {
-  fputc('"', out);
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    if (c == '"' || c == '\\')
-      fprintf(out, "\\%c", c);
-    else if (c < 0x20)
-      fprintf(out, "\\u%04x", c);
-    else
-      fputc(c, out);
-  }
-  fputc('"', out);
-}

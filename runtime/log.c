@@ -126,9 +126,8 @@ void zpr_log_note(zpr *c, const char *format, ...) {
   zpr_log_clear(c);
   va_list args;
   va_start(args, format);
-  vprintf(format, args);
+  zpr_say_list(stdout, format, args);
   va_end(args);
-  putchar('\n');
   fflush(stdout);
 }
 
@@ -142,8 +141,8 @@ void zpr_log_event(zpr *c, const char *json) {
   if (!log || !log->json) return;
   if (fprintf(log->json, "%s\n", json) >= 0 && fflush(log->json) == 0) return;
   zpr_log_clear(c);
-  fprintf(stderr, "warning: could not write the log \"%s\": %s; training goes on without it\n", log->path,
-          strerror(errno));
+  zpr_say_line(stderr, "warning: could not write the log \"%s\": %s; training goes on without it", log->path,
+               strerror(errno));
   fclose(log->json);
   log->json = NULL;
 }
@@ -298,7 +297,7 @@ void zpr_log_close(zpr *c) {
   if (!log) return;
   zpr_log_clear(c);
   if (log->json && fclose(log->json) != 0)
-    fprintf(stderr, "warning: could not write the log \"%s\": %s\n", log->path, strerror(errno));
+    zpr_say_line(stderr, "warning: could not write the log \"%s\": %s", log->path, strerror(errno));
   free(log);
   c->state->log = NULL;
 }

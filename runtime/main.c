@@ -17,7 +17,7 @@ static int explain(const zpr_program *program, int parsed, const char *message, 
   c.state = zpr_alloc(&c, 1, sizeof *c.state);
   zpr_comm_init(&c, argc, argv);
   if (c.rank == 0 && parsed == ZPR_OPTIONS_HELP) zpr_options_help(stdout, program);
-  if (c.rank == 0 && parsed == ZPR_OPTIONS_WRONG) fprintf(stderr, "error: %s\n", message);
+  if (c.rank == 0 && parsed == ZPR_OPTIONS_WRONG) zpr_say_line(stderr, "error: %s", message);
   fflush(stdout);
   zpr_barrier(&c);
   zpr_comm_finish(&c);
@@ -92,7 +92,7 @@ static void start(zpr *c) {
   zpr_given *given = map ? zpr_given_open(map, &error) : NULL;
   zpr_agree(c, &error);
   if (given && c->rank == 0 && !c->state->options.infer_path)
-    fprintf(stderr, "note: starts from the weights of %s\n", given->source);
+    zpr_say_line(stderr, "note: starts from the weights of %s", given->source);
   if (given) zpr_path(c->state->initial, "%s", given->source);
   zpr_init_weights(c, given, &error);
   zpr_given_close(given);
@@ -137,7 +137,7 @@ static bool start_or_resume(zpr *c) {
         options->checkpoint_dir, (long long)step, (long long)options->steps);
   zpr_agree(c, &error);
   if (options->resume && step < 0 && c->rank == 0)
-    fprintf(stderr, "note: no checkpoint in \"%s\", starting from step 0\n", options->checkpoint_dir);
+    zpr_say_line(stderr, "note: no checkpoint in \"%s\", starting from step 0", options->checkpoint_dir);
   return step == options->steps;
 }
 
@@ -163,7 +163,7 @@ static void announce(zpr *c) {
   if (p->delayed)
     zpr_log_note(c, "delayed update: from step %lld on gradients are those of weights one update old",
                  (long long)p->delay_after + 2);
-  if (c->rank == 0 && text.warning[0]) fprintf(stderr, "warning: %s\n", text.warning);
+  if (c->rank == 0 && text.warning[0]) zpr_say_line(stderr, "warning: %s", text.warning);
 }
 
 static int run(zpr *c) {

@@ -75,12 +75,9 @@ static double predicted_ns(const zpr_program *p, const stage_times *s, int stage
 /* ---- the JSON line ---- */
 
 static void put_text(FILE *f, const char *name, const char *text) {
-  fprintf(f, "\"%s\": \"", name);
-  for (const char *p = text; *p; p++) {
-    if (*p == '"' || *p == '\\') fputc('\\', f);
-    if ((unsigned char)*p >= 32) fputc(*p, f);
-  }
-  fputs("\", ", f);
+  fprintf(f, "\"%s\": ", name);
+  zpr_put_json(f, text);
+  fputs(", ", f);
 }
 
 static void put_row(FILE *f, const zpr_program *p, const stage_times *s, int stage, int i) {

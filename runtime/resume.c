@@ -144,8 +144,8 @@ int64_t zpr_resume_sample(const zpr *c, const zpr_manifest *m, zpr_error *error)
   }
   int64_t next = !ch->begins_alike ? 0 : m->sequence != ch->sequence ? after_resizing(ch) : m->samples;
   if (ch->refused[0] || ch->told[0])
-    fprintf(stderr,
-            "warning: the checkpoint of step %lld was trained with %s%s%s; goes on with sample %lld of the data\n",
-            (long long)m->step, ch->refused, ch->refused[0] && ch->told[0] ? "; " : "", ch->told, (long long)next + 1);
+    zpr_say_line(
+        stderr, "warning: the checkpoint of step %lld was trained with %s%s%s; goes on with sample %lld of the data",
+        (long long)m->step, ch->refused, ch->refused[0] && ch->told[0] ? "; " : "", ch->told, (long long)next + 1);
   return next;
 }

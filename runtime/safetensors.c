@@ -58,7 +58,9 @@ static void print_header(FILE *out, const zpr_tensors *list) {
   fputs("{\"__metadata__\":{\"format\":\"pt\"}", out);
   for (int64_t i = 0; i < list->n; i++) {
     const zpr_tensor *tensor = &list->tensor[i];
-    fprintf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name, tensor->dtype);
+    fputc(',', out);
+    zpr_put_json(out, tensor->name);
+    fprintf(out, ":{\"dtype\":\"%s\",\"shape\":[", tensor->dtype);
     for (int k = 0; k < tensor->rank; k++) fprintf(out, "%s%lld", k ? "," : "", (long long)tensor->shape[k]);
     fprintf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)tensor->begin, (long long)tensor->end);
   }

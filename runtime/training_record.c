@@ -92,7 +92,7 @@ void zpr_record_write(const zpr *c, FILE *out) {
     field_text(text, c->program, &table[i]);
     if (!text[0]) continue;
     fprintf(out, "%s\"%s\": ", put++ ? ", " : "", table[i].name);
-    zpr_json_put_string(out, text);
+    zpr_put_json(out, text);
   }
   fputs("},\n", out);
 }

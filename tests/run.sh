@@ -164,6 +164,7 @@ parts of weights|python3 tests/weights/partial.py
 interop|python3 tests/interop/interop.py
 pairs of sentences|python3 tests/interop/pairs.py
 compare|python3 tests/verify/compare.py
+files of strangers|python3 tests/verify/strangers.py
 proof|python3 tests/verify/proof.py
 network|python3 tests/verify/network.py
 topologies|python3 tests/interop/nccl.py

@@ -176,6 +176,6 @@ zp_json *zp_pareto_json(const zp_pareto *front) {
 }
 
 void zp_print_json(zp_arena *arena, zp_json *json) {
-  printf("%s\n", zp_json_text(arena, json, true));
+  zp_say(stdout, "%s\n", zp_json_text(arena, json, true));
   zp_json_free(json);
 }

@@ -108,8 +108,8 @@ static int run_plan(bench *b, const char *root, int index) {
   const char *log = zp_format(run->arena, "%s/log.jsonl", folder);
   remove(log);
   run->options.log = log;
-  fprintf(stderr, "plan %d of %d: %s, %lld steps\n", index + 1, b->rows.len, zp_show_choice(run->arena, &row->choice),
-          (long long)run->options.steps);
+  zp_say(stderr, "plan %d of %d: %s, %lld steps\n", index + 1, b->rows.len, zp_show_choice(run->arena, &row->choice),
+         (long long)run->options.steps);
   int use = zp_tree_use(run->arena, folder);
   close(lock);
   int status = zp_launch_trainer(run, binary, zp_choice_ranks(&row->choice), true);
@@ -148,17 +148,18 @@ static double order_agreement(const bench *b) {
 
 static void print_text(const bench *b) {
   zp_arena *arena = b->run->arena;
-  printf("%-48s %10s %10s %7s\n", "tensor x pipeline x data", "predicted", "measured", "ratio");
+  zp_say(stdout, "%-48s %10s %10s %7s\n", "tensor x pipeline x data", "predicted", "measured", "ratio");
   for (int i = 0; i < b->rows.len; i++) {
     const bench_row *r = &b->rows.data[i];
-    printf("%-48s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
+    zp_say(stdout, "%-48s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
            zp_show_seconds(arena, r->measured_s), r->predicted_s / r->measured_s);
   }
   const char *calibration = b->spec->cluster.calibration;
   printf("median error %.0f%%", 100 * median_error(b));
   if (!isnan(order_agreement(b))) printf(", Kendall tau of the order %.2f", order_agreement(b));
-  printf("; %s\n", calibration ? zp_format(arena, "calibrated by %s", calibration)
-                               : "uncalibrated: `zplan calibrate` measures this machine");
+  zp_say(stdout, "; %s\n",
+         calibration ? zp_format(arena, "calibrated by %s", calibration)
+                     : "uncalibrated: `zplan calibrate` measures this machine");
 }
 
 static void print_json(const bench *b) {
@@ -216,7 +217,7 @@ int zp_cmd_bench(zp_run_state *run) {
   b.wanted = 1 + (run->options.top < 0 ? DEFAULT_TOP : run->options.top);
   const zp_plan *best = choose(&b);
   if (!best->feasible) {
-    fputs(zp_report_infeasible(run->arena, best), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, best));
     return ZP_EXIT_INFEASIBLE;
   }
   return run_plans(&b);

@@ -7,7 +7,7 @@ int zp_cmd_build(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 1);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
     return ZP_EXIT_INFEASIBLE;
   }
   if (!zp_can_generate(run, plan->spec) || !zp_find_weights(run, plan->spec)) return ZP_EXIT_ERROR;
@@ -22,6 +22,7 @@ int zp_cmd_build(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   if (!zp_write_weights(run)) return ZP_EXIT_ERROR;
-  printf("%s\n", binary);
+  zp_hand_on(stdout, binary, strlen(binary));
+  putchar('\n');
   return ZP_EXIT_OK;
 }

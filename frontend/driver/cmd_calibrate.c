@@ -39,7 +39,7 @@ bool zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *
     close(fds[0]);
     close(fds[1]);
     execvp(argv[0], (char *const *)(void *)argv);
-    fprintf(stderr, "error[Z0704]: cannot start %s: %s\n", argv[0], strerror(errno));
+    zp_say(stderr, "error[Z0704]: cannot start %s: %s\n", argv[0], strerror(errno));
     _exit(127);
   }
   close(fds[1]);
@@ -68,7 +68,7 @@ static void measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
   int before = c->rows.len;
   if (zp_run_measuring(run->arena, argv, c)) return;
   c->rows.len = before;
-  fprintf(stderr, "zplan: the GPU was not measured: %s failed\n", binary);
+  zp_say(stderr, "zplan: the GPU was not measured: %s failed\n", binary);
 }
 
 /* Without MPI only the links stay the library's. */
@@ -138,7 +138,7 @@ static void print_rows(zp_run_state *run, const zp_calibration *c, const zp_cali
                         : row->value < 1000
                             ? zp_format(run->arena, "%.3g %s", row->value, row->unit)
                             : zp_format(run->arena, "%s%s", zp_show_count(run->arena, row->value), row->unit);
-    printf("  %-26s %16s %*s   %s\n", row->name, value, old ? 6 : 0, change_of(run->arena, old, row), row->how);
+    zp_say(stdout, "  %-26s %16s %*s   %s\n", row->name, value, old ? 6 : 0, change_of(run->arena, old, row), row->how);
   }
 }
 
@@ -168,7 +168,7 @@ int zp_cmd_calibrate(zp_run_state *run) {
   if (!zp_can_write(run->arena, path, &error)) return cannot_write(run, error);
   const zp_calibration *old = read_old(run->arena, path);
   zp_calibration c = {.machine = machine_name(run->arena), .date = today(run->arena)};
-  fprintf(stderr, "measuring %s for about %.0f s\n", c.machine, seconds);
+  zp_say(stderr, "measuring %s for about %.0f s\n", c.machine, seconds);
   zp_warn_busy();
   if (!measure_compute(run, seconds * (LINK_SHARE - 1) / LINK_SHARE, folder, &c)) {
     zp_flush_diags(run);
@@ -183,8 +183,8 @@ int zp_cmd_calibrate(zp_run_state *run) {
   if (!zp_write_file(run->arena, path, text, strlen(text), &error)) return cannot_write(run, error);
   print_rows(run, &c, old);
   if (old)
-    printf("%%: against what %s held before, of %s on %s\n", path, old->date ? old->date : "an unknown day",
+    zp_say(stdout, "%%: against what %s held before, of %s on %s\n", path, old->date ? old->date : "an unknown day",
            old->machine ? old->machine : "an unknown machine");
-  printf("calibration written to %s (zplan FILE.dz --calibration %s)\n", path, path);
+  zp_say(stdout, "calibration written to %s (zplan FILE.dz --calibration %s)\n", path, path);
   return ZP_EXIT_OK;
 }

@@ -56,7 +56,7 @@ static void print_json(zp_run_state *run, const zp_spec *spec) {
     if (model->params.data[p].frozen) zp_json_set_bool(j, "frozen", true);
   }
   if (spec->cluster.name) zp_json_set(o, "cluster", cluster_json(&spec->cluster));
-  printf("%s\n", zp_json_text(run->arena, o, true));
+  zp_say(stdout, "%s\n", zp_json_text(run->arena, o, true));
   zp_json_free(o);
 }
 
@@ -72,13 +72,13 @@ static const char *grouped(zp_arena *arena, int64_t value) {
 }
 
 static void print_nodes(int nodes, const zp_node_type *node) {
-  printf("  %d x %s: %d x %s\n", nodes, node->name, node->devices, node->device.name);
+  zp_say(stdout, "  %d x %s: %d x %s\n", nodes, node->name, node->devices, node->device.name);
 }
 
 /* Node types in the order in which ranks fill them. */
 static void print_cluster(const zp_cluster *cluster) {
   if (!cluster->name) return;
-  printf("cluster %s: %d node%s, %lld devices\n", cluster->name, cluster->nodes, cluster->nodes == 1 ? "" : "s",
+  zp_say(stdout, "cluster %s: %d node%s, %lld devices\n", cluster->name, cluster->nodes, cluster->nodes == 1 ? "" : "s",
          (long long)cluster->ranks);
   if (cluster->groups.len == 0) print_nodes(cluster->nodes, &cluster->node);
   for (int g = 0; g < cluster->groups.len; g++)
@@ -115,8 +115,8 @@ static void print_groups(zp_run_state *run, const zp_spec *spec) {
     }
     if (!last) continue;
     const zp_param_group *group = &train->groups.data[g];
-    printf("group %s: %d parameter%s, %s elements, learning rate x %g, weight decay %s\n", group->pattern, params,
-           params == 1 ? "" : "s", grouped(run->arena, elements), group->lr_factor,
+    zp_say(stdout, "group %s: %d parameter%s, %s elements, learning rate x %g, weight decay %s\n", group->pattern,
+           params, params == 1 ? "" : "s", grouped(run->arena, elements), group->lr_factor,
            group->decays ? zp_format(run->arena, "%g", group->weight_decay) : "as without a group");
   }
 }
@@ -135,7 +135,7 @@ static void print_muon(zp_run_state *run, const zp_spec *spec) {
     if (orthogonal) flop += (double)copies * zp_orthogonal_flop(param);
   }
   if (matrices == 0) return;
-  printf("muon: %s matrices of the layers, %s FLOP a step for Newton-Schulz; %d parameter%s adamw\n",
+  zp_say(stdout, "muon: %s matrices of the layers, %s FLOP a step for Newton-Schulz; %d parameter%s adamw\n",
          grouped(run->arena, matrices), zp_show_count(run->arena, flop), others, others == 1 ? " takes" : "s take");
 }
 
@@ -150,12 +150,13 @@ int zp_cmd_check(zp_run_state *run) {
   if (run->options.json) {
     print_json(run, spec);
   } else {
-    printf("%s: %s parameters (%s)%s%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name,
-           grouped(run->arena, zp_model_parameters(m)), zp_show_count(run->arena, (double)zp_model_parameters(m)),
-           active_text(run->arena, m), trained_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence,
-           (long long)m->vocabulary, zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
+    zp_say(stdout, "%s: %s parameters (%s)%s%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n",
+           m->name, grouped(run->arena, zp_model_parameters(m)),
+           zp_show_count(run->arena, (double)zp_model_parameters(m)), active_text(run->arena, m),
+           trained_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
+           zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
     zp_strings attention = zp_attention_texts(run->arena, m);
-    for (int i = 0; i < attention.len; i++) printf("attention %s\n", attention.data[i]);
+    for (int i = 0; i < attention.len; i++) zp_say(stdout, "attention %s\n", attention.data[i]);
     print_groups(run, spec);
     print_muon(run, spec);
     print_cluster(&spec->cluster);

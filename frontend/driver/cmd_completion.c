@@ -164,7 +164,7 @@ int zp_cmd_completion(zp_run_state *run) {
   for (size_t i = 0; words->len == 1 && i < sizeof shells / sizeof *shells; i++) {
     if (strcmp(shells[i].name, words->data[0]) != 0) continue;
     shells[i].put(&out);
-    fputs(out.data, stdout);
+    zp_say(stdout, "%s", out.data);
     return ZP_EXIT_OK;
   }
   return zp_usage_error("`zplan completion` wants the name of a shell: bash, zsh or fish");

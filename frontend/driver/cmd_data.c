@@ -67,7 +67,7 @@ static int make_tokens(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
-  printf("%s: %lld tokens (%s, vocabulary %lld)\n", o->output, (long long)zp_shard_tokens(r.out),
+  zp_say(stdout, "%s: %lld tokens (%s, vocabulary %lld)\n", o->output, (long long)zp_shard_tokens(r.out),
          o->tokenizer ? o->tokenizer : "bytes", (long long)vocabulary);
   return ZP_EXIT_OK;
 }

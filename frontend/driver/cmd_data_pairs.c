@@ -87,7 +87,7 @@ static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 static bool read_file(pairs *p, const char *path) {
   const char *error = NULL;
   size_t len;
-  const char *text = zp_read_file(p->arena, path, &len, &error);
+  const char *text = zp_read_input(p->arena, path, &len, &error);
   if (!text) return zp_report(p->run->diags, ZP_Z0801, ZP_NO_SPAN, "%s", error), false;
   p->begins = true;
   for (size_t at = 0, n; at < len; at += n + 1) {
@@ -229,7 +229,8 @@ static void tell(const pairs *p) {
   const zp_options *o = &p->run->options;
   int other = 0;
   for (int i = 0; i < p->other.len; i++) other += p->other.data[i];
-  printf("%s: %d samples of %d tokens from %d sentences of %d documents, %d with a second part that was drawn (%s, "
+  zp_say(stdout,
+         "%s: %d samples of %d tokens from %d sentences of %d documents, %d with a second part that was drawn (%s, "
          "vocabulary %lld)\n",
          o->output, p->lengths.len, p->length, p->sentences.len, p->documents.len, other,
          o->tokenizer ? o->tokenizer : "bytes", (long long)zp_marks_vocabulary(&p->marks));

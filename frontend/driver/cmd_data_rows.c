@@ -64,8 +64,8 @@ static bool make_shard(maker *m) {
   const zp_options *o = &m->run->options;
   m->shard = zp_shard_open(m->run, zp_texts_vocabulary(&m->texts), 1);
   if (!m->shard || !zp_shard_close(m->shard, read_files(m))) return false;
-  printf("%s: %lld tokens of %lld texts (%s, vocabulary %lld)\n", o->output, (long long)zp_shard_tokens(m->shard),
-         (long long)(m->rows - m->empty), o->tokenizer ? o->tokenizer : "bytes",
+  zp_say(stdout, "%s: %lld tokens of %lld texts (%s, vocabulary %lld)\n", o->output,
+         (long long)zp_shard_tokens(m->shard), (long long)(m->rows - m->empty), o->tokenizer ? o->tokenizer : "bytes",
          (long long)zp_texts_vocabulary(&m->texts));
   if (m->empty > 0) fprintf(stderr, "note: %lld empty texts are left out\n", (long long)m->empty);
   return true;
@@ -79,7 +79,7 @@ static bool make_arrays(maker *m) {
   if (!out) return false;
   bool good = read_files(m) && (!m->documents || zp_documents_write(m->documents, out));
   if (!zp_out_close(out, good && zp_columns_write(m->arrays, out))) return false;
-  printf("%s: %lld rows%s%s\n", o->output, (long long)m->rows, o->field ? ", texts in " : "",
+  zp_say(stdout, "%s: %lld rows%s%s\n", o->output, (long long)m->rows, o->field ? ", texts in " : "",
          !o->field      ? ""
          : o->tokenizer ? o->tokenizer
                         : "bytes");

@@ -212,7 +212,7 @@ static bool read_file(squad *s, const char *path) {
   const char *error = NULL;
   size_t len;
   s->path = path;
-  const char *text = zp_read_file(s->arena, path, &len, &error);
+  const char *text = zp_read_input(s->arena, path, &len, &error);
   if (!text) {
     zp_report(s->run->diags, ZP_Z0801, ZP_NO_SPAN, "%s", error);
     return false;
@@ -242,7 +242,8 @@ static bool write_arrays(squad *s) {
 static void tell(const squad *s) {
   const zp_options *o = &s->run->options;
   int64_t vocabulary = zp_marks_vocabulary(&s->marks);
-  printf(
+  zp_say(
+      stdout,
       "%s: %d samples of %lld tokens from %lld questions, %lld with an answer, which %lld samples hold (%s, vocabulary "
       "%lld)\n",
       o->output, s->lengths.len, (long long)s->length, (long long)s->questions, (long long)s->answered,
@@ -251,8 +252,8 @@ static void tell(const squad *s) {
     fprintf(stderr, "note: %lld questions are cut at %lld tokens\n", (long long)s->cut, (long long)s->length / 4);
   if (s->lost.len == 0) return;
   fprintf(stderr, "warning: %d questions are left out, whose answers are not where the file says:", s->lost.len);
-  for (int i = 0; i < s->lost.len && i < TOLD; i++) fprintf(stderr, " %s", s->lost.data[i]);
-  fprintf(stderr, "%s\n", s->lost.len > TOLD ? " ..." : "");
+  for (int i = 0; i < s->lost.len && i < TOLD; i++) zp_say(stderr, " %s", s->lost.data[i]);
+  zp_say(stderr, "%s\n", s->lost.len > TOLD ? " ..." : "");
 }
 
 int zp_data_squad(zp_run_state *run) {

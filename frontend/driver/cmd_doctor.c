@@ -20,7 +20,7 @@ static const char *find_tool(zp_arena *arena, const char *tool) {
 }
 
 static void row(const char *what, const char *found, const char *needed_for) {
-  printf("  %-14s %-45s %s\n", what, found ? found : "not found", found ? "" : needed_for);
+  zp_say(stdout, "  %-14s %-45s %s\n", what, found ? found : "not found", found ? "" : needed_for);
 }
 
 static const char *library(zp_arena *arena, const char *name) {
@@ -60,7 +60,7 @@ static void show_products(zp_arena *arena) {
   if (!has_f32) row("products f32", NULL, ran ? "CPU trainers: oneDNN or OpenBLAS" : binary);
   if (!has_f64) row("products f64", NULL, ran ? "CPU trainers in f64: OpenBLAS" : binary);
   for (int i = 0; i < c.rows.len; i++)
-    if (begins(c.rows.data[i].name, "warning_")) printf("  warning: %s\n", c.rows.data[i].how);
+    if (begins(c.rows.data[i].name, "warning_")) zp_say(stdout, "  warning: %s\n", c.rows.data[i].how);
 }
 
 static void rows_of(const char *what, zp_strings found, const char *needed_for) {
@@ -90,7 +90,7 @@ static void show_libraries(zp_arena *arena) {
     int end = i + 1;
     while (end < ARCHS && strcmp(choice[end], choice[i]) == 0) end++;
     const char *last = end - i > 1 ? zp_format(arena, "..%s", archs[end - 1] + strlen("sm_")) : "";
-    printf("  %-14s %s\n", zp_format(arena, "%s%s", archs[i], last), choice[i]);
+    zp_say(stdout, "  %-14s %s\n", zp_format(arena, "%s%s", archs[i], last), choice[i]);
     i = end;
   }
 }
@@ -100,7 +100,7 @@ int zp_cmd_doctor(zp_run_state *run) {
   zp_toolchain tools = zp_find_toolchain(run->arena);
   const char *rt = zp_format(run->arena, "%s/libzplanrt.a", tools.library_dirs[0]);
   const char *header = zp_format(run->arena, "%s/zplan/rt.h", tools.include_dirs[0]);
-  printf("zplan %s\n", ZPLAN_VERSION);
+  zp_say(stdout, "zplan %s\n", ZPLAN_VERSION);
   row("cc", find_tool(run->arena, getenv("CC") ? getenv("CC") : "cc"), "zplan build, zplan run");
   row("mpicc", find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
   row("mpirun", find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
@@ -115,7 +115,8 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("NCCL", zp_nccl_library(run->arena), "GPUs that talk without the host in between");
   row("c++", find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
   show_products(run->arena);
-  printf("  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
-  printf("  %-14s %s\n", "memory", zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
+  zp_say(stdout, "  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
+  zp_say(stdout, "  %-14s %s\n", "memory",
+         zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
   return ZP_EXIT_OK;
 }

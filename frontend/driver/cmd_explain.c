@@ -7,7 +7,7 @@
 static int explain_code(zp_arena *arena, const char *word) {
   zp_diag_code code = zp_code_by_name(zp_format(arena, "Z%s", word + 1));
   if (code == ZP_DIAG_CODE_COUNT) return zp_usage_error("there is no error code `%s`", word);
-  printf("%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code));
+  zp_say(stdout, "%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code));
   return ZP_EXIT_OK;
 }
 
@@ -34,7 +34,7 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
   if (run->options.json)
     zp_print_json(run->arena, zp_why_not_json(&answer));
   else
-    fputs(zp_show_why_not(run->arena, wish, &answer), stdout);
+    zp_say(stdout, "%s", zp_show_why_not(run->arena, wish, &answer));
   return asked->feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
 
@@ -45,10 +45,10 @@ int zp_cmd_explain(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
     return ZP_EXIT_INFEASIBLE;
   }
   if (o->why_not) return why_not(run, plan);
-  fputs(zp_report_summary(run->arena, plan), stdout);
+  zp_say(stdout, "%s", zp_report_summary(run->arena, plan));
   return ZP_EXIT_OK;
 }

@@ -31,9 +31,9 @@ static void report(zp_run_state *run, const zp_export *result) {
 
 static void note_narrowed(const zp_run_state *run, const zp_plan *plan) {
   if (run->narrowed.len == 0 || plan->certificate.candidates == 0) return;
-  fprintf(stderr,
-          "note: searched among plans that %s can express (limited: ", zp_trainer_title(plan->spec->cluster.trainer));
-  for (int i = 0; i < run->narrowed.len; i++) fprintf(stderr, "%s%s", i ? ", " : "", run->narrowed.data[i]);
+  zp_say(stderr,
+         "note: searched among plans that %s can express (limited: ", zp_trainer_title(plan->spec->cluster.trainer));
+  for (int i = 0; i < run->narrowed.len; i++) zp_say(stderr, "%s%s", i ? ", " : "", run->narrowed.data[i]);
   fputs(")\n", stderr);
 }
 
@@ -52,8 +52,8 @@ static zp_plan *obtain(zp_run_state *run) {
   run->default_program = NULL;
   plan = zp_obtain_plan(run, 0);
   if (plan && plan->feasible)
-    fprintf(stderr, "note: no plan for %s fits these limits (--for says why); this one is for zplan's own trainer\n",
-            title);
+    zp_say_line(stderr, "note: no plan for %s fits these limits (--for says why); this one is for zplan's own trainer",
+                title);
   return plan;
 }
 
@@ -75,7 +75,7 @@ int zp_cmd_export(zp_run_state *run) {
   zp_plan *plan = obtain(run);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
     return ZP_EXIT_INFEASIBLE;
   }
   zp_export *result = zp_export_plan(run->arena, plan, format, base_name(run));
@@ -83,6 +83,6 @@ int zp_cmd_export(zp_run_state *run) {
     report(run, result);
     return ZP_EXIT_ERROR;
   }
-  for (int i = 0; i < result->notes.len; i++) fprintf(stderr, "note: %s\n", result->notes.data[i]);
+  for (int i = 0; i < result->notes.len; i++) zp_say_line(stderr, "note: %s", result->notes.data[i]);
   return zp_put_output(run, result->text) ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

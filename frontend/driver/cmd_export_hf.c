@@ -82,7 +82,7 @@ static bool take_config(export_hf *e) {
   const char *folder = folder_like(e);
   const char *error = NULL, *path = "the model's own config.json";
   if (folder && !run->options.like && !is_model_of(e, folder)) {
-    fprintf(stderr, "note: the model is another one than that of %s, so config.json is written anew\n", folder);
+    zp_say_line(stderr, "note: the model is another one than that of %s, so config.json is written anew", folder);
     folder = NULL;
   }
   if (folder) {
@@ -91,7 +91,7 @@ static bool take_config(export_hf *e) {
     if (!e->job.config) return zp_report(run->diags, ZP_Z0691, ZP_NO_SPAN, "%s", error), false;
     zp_diags *quiet = zp_diags_new(run->arena); /* a folder may have a config.json and no weights */
     e->job.like = zp_weights_open(run->arena, quiet, folder);
-    fprintf(stderr, "note: config.json is that of %s\n", folder);
+    zp_say_line(stderr, "note: config.json is that of %s", folder);
   } else {
     static const char *const names[][2] = {
         {"F32", "float32"}, {"F64", "float64"}, {"BF16", "bfloat16"}, {"F16", "float16"}};
@@ -231,8 +231,8 @@ int zp_export_hf(zp_run_state *run) {
   bool good = prepare(&e, "hf") && take_tokenizer(&e) && zp_weights_export(run->arena, run->diags, &e.job);
   if (!zp_flush_diags(run) || !good) return ZP_EXIT_ERROR;
   note_dropped_tokens(e.spec->model);
-  printf("%s: %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported), e.job.map->tensors.len,
-         e.job.dtype);
+  zp_say(stdout, "%s: %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported),
+         e.job.map->tensors.len, e.job.dtype);
   return ZP_EXIT_OK;
 }
 
@@ -254,7 +254,7 @@ int zp_export_peft(zp_run_state *run) {
     tensors = zp_weights_export_peft(run->arena, run->diags, &job);
   }
   if (!zp_flush_diags(run) || tensors == 0) return ZP_EXIT_ERROR;
-  printf("%s: adapters for %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported), tensors,
-         e.job.dtype);
+  zp_say(stdout, "%s: adapters for %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported),
+         tensors, e.job.dtype);
   return ZP_EXIT_OK;
 }

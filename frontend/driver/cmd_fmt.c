@@ -9,7 +9,7 @@ int zp_cmd_fmt(zp_run_state *run) {
   for (int i = 0; i < run->options.files.len; i++) {
     const char *path = run->options.files.data[i], *error = NULL;
     size_t len;
-    char *text = zp_read_file(run->arena, path, &len, &error);
+    char *text = zp_read_input(run->arena, path, &len, &error);
     if (!text) {
       zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", error);
       zp_flush_diags(run);
@@ -19,7 +19,7 @@ int zp_cmd_fmt(zp_run_state *run) {
     if (!zp_flush_diags(run) || !out) return ZP_EXIT_ERROR;
     if (strcmp(out, text) == 0) continue;
     if (run->options.check) {
-      printf("%s\n", path);
+      zp_say(stdout, "%s\n", path);
       status = ZP_EXIT_DIFFERENT;
     } else if (!zp_write_file(run->arena, path, out, strlen(out), &error)) {
       zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "%s", error);

@@ -36,7 +36,7 @@ int zp_cmd_import(zp_run_state *run) {
                           run->options.files.len);
   const char *path = run->options.files.data[0], *error = NULL;
   size_t len;
-  const char *text = zp_read_file(run->arena, path, &len, &error);
+  const char *text = zp_read_input(run->arena, path, &len, &error);
   if (!text) {
     zp_report(run->diags, formats[format].missing, ZP_NO_SPAN, "%s", error);
     zp_flush_diags(run);
@@ -44,7 +44,7 @@ int zp_cmd_import(zp_run_state *run) {
   }
   zp_imported *found = read_format(run, (import_format)format, path, text, len);
   if (!zp_flush_diags(run) || !found) return ZP_EXIT_ERROR;
-  for (int i = 0; i < found->notes.len; i++) fprintf(stderr, "note: %s\n", found->notes.data[i]);
+  for (int i = 0; i < found->notes.len; i++) zp_say_line(stderr, "note: %s", found->notes.data[i]);
   const char *laid_out = zp_format_source(
       run->arena, run->diags, zp_diags_add_source(run->diags, "imported", found->text, strlen(found->text)));
   if (!zp_flush_diags(run) || !laid_out) return ZP_EXIT_ERROR; /* our bug: what was written is no .dz file */

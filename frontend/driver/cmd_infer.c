@@ -44,7 +44,7 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
   if (why && i->text)
     zp_report(run->diags, ZP_Z0818, where, "the decoder does not go on with a text position by position: %s", why);
   else if (why)
-    fprintf(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
+    zp_say(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
   return !why;
 }
 
@@ -59,7 +59,7 @@ static bool build(inference *i) {
   zp_search_options options = {.generated_only = true};
   zp_plan *plan = zp_search(run->arena, i->spec, i->ranks, &options);
   if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
     return false;
   }
   if (!zp_can_generate(run, i->spec) || !zp_prove_plan(run, plan)) return false;
@@ -313,8 +313,9 @@ static void print_texts(inference *i, const zp_json *answer) {
       else
         zp_buf_put(&out, &byte, 1);
     }
-    printf("%s%s", k ? "---\n" : "", prompts->data[k]);
-    fwrite(out.data, 1, out.len, stdout);
+    if (k) puts("---");
+    zp_hand_on(stdout, prompts->data[k], strlen(prompts->data[k]));
+    zp_hand_on(stdout, out.data, out.len);
     putchar('\n');
   }
 }
@@ -330,10 +331,10 @@ static void show_losses(const inference *i, zp_json *answer, const zp_json *loss
     const char *name = last->nodes.data[last->tensors.data[last->losses.data[k]].producer].name;
     const zp_json *one = zp_json_get(losses, name);
     if (zp_json_get(one, "rows"))
-      printf("%s  loss %.6f  %lld rows\n", name, zp_json_get_real(one, "loss", NAN),
+      zp_say(stdout, "%s  loss %.6f  %lld rows\n", name, zp_json_get_real(one, "loss", NAN),
              (long long)zp_json_get_int(one, "rows", 0));
     else
-      printf("%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
+      zp_say(stdout, "%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
              100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
   }
   zp_json_free(answer);
@@ -401,7 +402,7 @@ int zp_cmd_eval(zp_run_state *run) {
     zp_json_free(answer);
     return finish(&i, status);
   }
-  printf("loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),
+  zp_say(stdout, "loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),
          100 * zp_json_get_real(answer, "accuracy", NAN), (long long)zp_json_get_int(answer, "tokens", 0),
          zp_model_reads_tokens(i.spec->model) ? "tokens" : "labels", (long long)zp_json_get_int(answer, "samples", 0));
   zp_json_free(answer);

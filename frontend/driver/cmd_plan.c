@@ -15,21 +15,22 @@ static void dump(zp_run_state *run, const zp_plan *plan) {
   const char *pass = run->options.dump;
   const zp_lowered *l = plan->program->lowered;
   if (strcmp(pass, "moves") == 0) {
-    fputs(zp_moves_text(run->arena, plan->program), stdout);
+    zp_say(stdout, "%s", zp_moves_text(run->arena, plan->program));
     return;
   }
   for (int s = 0; s < l->n_segments; s++) {
     const zp_segment *segment = l->segments[s].segment; /* or a piece of one, where a stage begins inside a layer */
-    printf("segment %s x %lld\n", segment->name, (long long)segment->count);
+    zp_say(stdout, "segment %s x %lld\n", segment->name, (long long)segment->count);
     if (strcmp(pass, "graph") == 0)
-      fputs(zp_graph_text(run->arena, segment->graph), stdout);
+      zp_say(stdout, "%s", zp_graph_text(run->arena, segment->graph));
     else if (strcmp(pass, "shard") == 0)
-      fputs(zp_graph_text(run->arena, s < l->pieces->n_whole ? l->sharding->local[s] : local_piece(l, s)), stdout);
+      zp_say(stdout, "%s",
+             zp_graph_text(run->arena, s < l->pieces->n_whole ? l->sharding->local[s] : local_piece(l, s)));
     else if (strcmp(pass, "differentiate") == 0)
-      fputs(zp_graph_text(run->arena, l->segments[s].graph), stdout);
+      zp_say(stdout, "%s", zp_graph_text(run->arena, l->segments[s].graph));
     else {
-      fputs(zp_procedure_text(run->arena, &l->segments[s].forward), stdout);
-      fputs(zp_procedure_text(run->arena, &l->segments[s].backward), stdout);
+      zp_say(stdout, "%s", zp_procedure_text(run->arena, &l->segments[s].forward));
+      zp_say(stdout, "%s", zp_procedure_text(run->arena, &l->segments[s].backward));
     }
   }
 }
@@ -53,7 +54,7 @@ static int print_answer(zp_run_state *run, const char *text, zp_json *json, bool
     zp_print_json(run->arena, json);
   } else {
     zp_json_free(json);
-    fputs(text, feasible ? stdout : stderr);
+    zp_say(feasible ? stdout : stderr, "%s", text);
   }
   return feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
@@ -71,22 +72,22 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
   zp_ints counts = zp_sweep_counts(run->arena, spec, o->gpus_low, o->gpus_high);
   zp_sizes sizes = {0};
-  if (!o->json) fputs(zp_show_sizes_title(run->arena, spec), stdout);
+  if (!o->json) zp_say(stdout, "%s", zp_show_sizes_title(run->arena, spec));
   for (int i = 0; i < counts.len; i++) {
     zp_size size = zp_plan_size(run->arena, spec, counts.data[i]);
     zp_push(run->arena, &sizes, size);
     if (o->json) continue;
-    fputs(zp_show_size(run->arena, spec, &size, zp_first_fit(&sizes)), stdout);
+    zp_say(stdout, "%s", zp_show_size(run->arena, spec, &size, zp_first_fit(&sizes)));
     if (fflush(stdout) != 0) return ZP_EXIT_ERROR;
   }
   if (o->json)
     zp_print_json(run->arena, zp_sizes_json(&sizes));
   else
-    fputs(zp_show_sizes_legend(run->arena), stdout);
+    zp_say(stdout, "%s", zp_show_sizes_legend(run->arena));
   if (zp_first_fit(&sizes)) return ZP_EXIT_OK;
   for (int i = 0; i < sizes.len; i++)
     if (sizes.data[i].stopped) return refuse_unknown(run);
-  fprintf(stderr, "error[Z0603]: %s fits on none of these numbers of devices\n", spec->model->name);
+  zp_say(stderr, "error[Z0603]: %s fits on none of these numbers of devices\n", spec->model->name);
   return ZP_EXIT_INFEASIBLE;
 }
 
@@ -118,7 +119,7 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
     fprintf(stderr, "zplan: searches reached their memory budget (--search-memory): plans may be missing\n");
   if (front.points.len == 0 && counts.len == 1) { /* the usual answer: why, and what would fit */
     const zp_plan *plan = zp_search(run->arena, spec, counts.data[0], NULL);
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
   }
   const char *text = front.points.len  ? zp_show_pareto(run->arena, spec, &front)
                      : counts.len == 1 ? ""
@@ -159,7 +160,8 @@ static int plan_tables(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
-  if (!run->options.json && spec->cluster.software) printf("%s\n", zp_trainer_phrase(run->arena, &spec->cluster));
+  if (!run->options.json && spec->cluster.software)
+    zp_say(stdout, "%s\n", zp_trainer_phrase(run->arena, &spec->cluster));
   return run->options.pareto ? print_pareto(run, spec) : print_sizes(run, spec);
 }
 
@@ -175,8 +177,8 @@ static void print_fewer_ranks(zp_run_state *run, const zp_plan *plan) {
   zp_candidate fewer;
   if (plan->certificate.candidates == 0 || !zp_find_fewer_ranks(run->arena, plan, &fewer)) return;
   long long ranks = zp_choice_ranks(&fewer.choice);
-  printf("\nfewer ranks are faster: with %lld of the %d est %s a step instead of %s, %s (--ranks %lld)\n", ranks,
-         plan->devices, zp_show_seconds(run->arena, fewer.estimate.step_s),
+  zp_say(stdout, "\nfewer ranks are faster: with %lld of the %d est %s a step instead of %s, %s (--ranks %lld)\n",
+         ranks, plan->devices, zp_show_seconds(run->arena, fewer.estimate.step_s),
          zp_show_seconds(run->arena, plan->best.estimate.step_s), zp_show_choice(run->arena, &fewer.choice), ranks);
 }
 
@@ -185,9 +187,11 @@ static void print_poor_use(zp_run_state *run, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
   zp_poor_use poor;
   if (!zp_find_poor_use(run->arena, plan, &poor)) return;
-  printf("\npoor use: MFU %.1f%%, of the step est %.0f%% %s", 100 * e->mfu, 100 * poor.term_s / e->step_s, poor.term);
+  zp_say(stdout, "\npoor use: MFU %.1f%%, of the step est %.0f%% %s", 100 * e->mfu, 100 * poor.term_s / e->step_s,
+         poor.term);
   if (poor.devices)
-    printf("; %d devices take est %.1f times as long, %.1f times fewer device hours: %s (--gpus %d; --gpus LOW..HIGH "
+    zp_say(stdout,
+           "; %d devices take est %.1f times as long, %.1f times fewer device hours: %s (--gpus %d; --gpus LOW..HIGH "
            "compares sizes)",
            poor.devices, poor.times_longer, poor.times_fewer_hours, zp_show_choice(run->arena, &poor.fewer.choice),
            poor.devices);
@@ -206,16 +210,16 @@ int zp_cmd_plan(zp_run_state *run) {
     return zp_prove_plan(run, plan) ? ZP_EXIT_OK : ZP_EXIT_BUG;
   }
   if (!o->json && plan->feasible && !o->sensitivity) {
-    fputs(zp_report_summary(run->arena, plan), stdout);
+    zp_say(stdout, "%s", zp_report_summary(run->arena, plan));
     fputs("\n", stdout);
-    fputs(zp_report_memory(run->arena, plan), stdout);
+    zp_say(stdout, "%s", zp_report_memory(run->arena, plan));
     print_fewer_ranks(run, plan);
     print_poor_use(run, plan);
   }
   zp_relaxations nearest = {0};
   if (!plan->feasible) {
     nearest = zp_find_relaxations(run->arena, plan);
-    fputs(zp_report_no_plan(run->arena, plan, &nearest), stderr);
+    zp_say(stderr, "%s", zp_report_no_plan(run->arena, plan, &nearest));
   }
   if (o->sensitivity) return plan->feasible ? print_sensitivity(run, plan) : ZP_EXIT_INFEASIBLE;
   int status = write_plan(run, plan, plan->feasible ? NULL : &nearest);

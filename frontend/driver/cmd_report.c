@@ -6,7 +6,7 @@
 static bool write_output(zp_run_state *run, const char *path, const char *text) {
   const char *error = NULL;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
-    printf("%s\n", path);
+    zp_say(stdout, "%s\n", path);
     return true;
   }
   zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the report: %s", error);
@@ -27,12 +27,12 @@ int zp_cmd_report(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
     return ZP_EXIT_INFEASIBLE;
   }
   const char *log = NULL, *measured = "", *error = NULL;
   size_t len;
-  if (run->options.log && !(log = zp_read_file(run->arena, run->options.log, &len, &error))) {
+  if (run->options.log && !(log = zp_read_input(run->arena, run->options.log, &len, &error))) {
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", error);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
@@ -51,14 +51,14 @@ int zp_cmd_report(zp_run_state *run) {
   if (run->options.html) ok &= write_output(run, run->options.html, zp_report_html(run->arena, plan, log));
   if (run->options.trace)
     ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan, profiled.profile));
-  if (run->options.profile) fputs(zp_report_profile(run->arena, profiled.profile, 0), stdout);
+  if (run->options.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, 0));
   if (!run->options.profile && !run->options.html && !run->options.trace) {
-    fputs(zp_report_summary(run->arena, plan), stdout);
-    fputs(measured, stdout);
+    zp_say(stdout, "%s", zp_report_summary(run->arena, plan));
+    zp_say(stdout, "%s", measured);
     if (profiled.profile) fputs("\n", stdout);
-    if (profiled.profile) fputs(zp_report_profile(run->arena, profiled.profile, SOME_ROWS), stdout);
+    if (profiled.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
     fputs("\n", stdout);
-    fputs(zp_report_memory(run->arena, plan), stdout);
+    zp_say(stdout, "%s", zp_report_memory(run->arena, plan));
   }
   return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

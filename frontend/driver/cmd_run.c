@@ -29,17 +29,17 @@ int zp_cmd_run(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 1);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
     return ZP_EXIT_INFEASIBLE;
   }
   if (!zp_can_generate(run, plan->spec) || !zp_find_weights(run, plan->spec)) return ZP_EXIT_ERROR;
   if (!zp_host_holds(run, plan)) return ZP_EXIT_MEMORY;
   const zp_choice *c = &plan->best.choice;
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(run->arena, " (expert %d)", c->expert) : "";
-  fprintf(stderr,
-          "plan: tensor %d x pipeline %d x data %d%s, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
-          c->tensor, c->pipeline, c->data, expert, c->zero, (long long)c->microbatch,
-          zp_choice_recompute_words(run->arena, c), zp_show_seconds(run->arena, plan->best.estimate.step_s));
+  zp_say(stderr,
+         "plan: tensor %d x pipeline %d x data %d%s, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
+         c->tensor, c->pipeline, c->data, expert, c->zero, (long long)c->microbatch,
+         zp_choice_recompute_words(run->arena, c), zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_target_toolchain(run, plan->spec);
   const char *error = NULL, *dir = zp_tree_dir(run), *binary = NULL;
   int lock = zp_tree_lock(run->arena, dir, &error);

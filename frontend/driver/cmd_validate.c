@@ -50,7 +50,7 @@ static const char *base_name(zp_arena *arena, const char *path) {
 /* Reads one table and predicts its rows. False when something in it was malformed. */
 static bool add_table(zp_run_state *run, device_cache *cache, const char *path, zp_validation *validation) {
   size_t len;
-  const char *error = NULL, *text = zp_read_file(run->arena, path, &len, &error);
+  const char *error = NULL, *text = zp_read_input(run->arena, path, &len, &error);
   const zp_measured_table *table =
       text ? zp_measured_read(run->arena, text, len, base_name(run->arena, path), &error) : NULL;
   if (!table) {
@@ -80,10 +80,10 @@ int zp_cmd_validate(zp_run_state *run) {
   zp_validation_score(run->arena, &validation);
   if (run->options.json) {
     zp_json *json = zp_validation_json(&validation);
-    printf("%s\n", zp_json_text(run->arena, json, true));
+    zp_say(stdout, "%s\n", zp_json_text(run->arena, json, true));
     zp_json_free(json);
   } else {
-    fputs(zp_validation_text(run->arena, &validation), stdout);
+    zp_say(stdout, "%s", zp_validation_text(run->arena, &validation));
   }
   return sound ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

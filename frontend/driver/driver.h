@@ -8,6 +8,7 @@
 #include <zplan/answers.h>
 #include <zplan/calibration.h>
 #include <zplan/proof.h>
+#include <zplan/quote.h>
 #include <zplan/report.h>
 #include <zplan/sema.h>
 #include <zplan/tokenizer.h>

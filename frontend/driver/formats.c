@@ -32,7 +32,7 @@ int zp_take_format(zp_run_state *run, const char *const *words, int count) {
 
 bool zp_put_output(zp_run_state *run, const char *text) {
   const char *error = NULL, *path = run->options.output;
-  if (!path) return fputs(text, stdout) >= 0;
+  if (!path) return zp_hand_on(stdout, text, strlen(text));
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) return true;
   zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "%s", error);
   return zp_flush_diags(run);

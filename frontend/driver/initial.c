@@ -20,8 +20,8 @@ bool zp_find_weights(zp_run_state *run, const zp_spec *spec) {
   if (!folder) return true;
   run->weights = zp_weights_for(run->arena, run->diags, spec, o->load.library_dir, folder, adapters, &notes);
   if (!run->weights) return zp_flush_diags(run);
-  if (adapters) fprintf(stderr, "note: adapters are those of %s\n", adapters);
-  for (int i = 0; i < notes.len; i++) fprintf(stderr, "note: %s\n", notes.data[i]);
+  if (adapters) zp_say_line(stderr, "note: adapters are those of %s", adapters);
+  for (int i = 0; i < notes.len; i++) zp_say_line(stderr, "note: %s", notes.data[i]);
   return true;
 }
 

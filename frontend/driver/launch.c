@@ -163,7 +163,7 @@ static void filter_line(filter *f, const char *line) {
   if (f->in_banner && parse_lost_host(line, f->lost_host, sizeof f->lost_host)) return;
   if (f->in_banner) {
     if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found"))
-      fputs(line, stderr), f->spoke_banner = true;
+      zp_say(stderr, "%s", line), f->spoke_banner = true;
     else
       zp_buf_puts(&f->unshown, line);
     return;
@@ -177,7 +177,7 @@ static void filter_line(filter *f, const char *line) {
   if (is_mpi_chatter(line))
     zp_buf_puts(&f->unshown, line);
   else
-    fputs(line, stderr);
+    zp_say(stderr, "%s", line);
 }
 
 /* Who is stopped and asked to end is continued, as service managers do it. Ranks of a run that failed, or was asked a
@@ -310,7 +310,7 @@ static int exit_status(zp_run_state *run, const ending *e, const filter *f, int 
   report_death(run, e, f, ranks);
   bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0 || f->lost_host[0];
   if (e->code && !said && f->unshown.len)
-    fprintf(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->unshown.data);
+    zp_say(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->unshown.data);
   if (e->out_of_memory) return ZP_EXIT_MEMORY;
   if (f->failed || f->lost_host[0] || (f->spoke && e->signal)) return ZP_EXIT_TRAINER;
   return e->signal && !f->spoke ? 128 + e->signal : known_status(e->code);
@@ -345,7 +345,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
     close(fds[1]);
     setpgid(0, 0);
     execvp(argv.data[0], (char *const *)(void *)argv.data);
-    fprintf(stderr, "error[Z0704]: cannot start %s: %s\n", argv.data[0], strerror(errno));
+    zp_say(stderr, "error[Z0704]: cannot start %s: %s\n", argv.data[0], strerror(errno));
     _exit(ZP_EXIT_NO_TOOL);
   }
   close(fds[1]);

@@ -10,7 +10,7 @@ static void print_help(FILE *out) {
   for (int i = 0; i < zp_verb_count(); i++) {
     const zp_verb *v = zp_verb_at(i);
     const char *gap = *v->arguments ? " " : "";
-    fprintf(out, "  zplan %-*s%s%s\n                   %s\n", *gap ? 10 : 0, v->name, gap, v->arguments, v->does);
+    zp_say(out, "  zplan %-*s%s%s\n                   %s\n", *gap ? 10 : 0, v->name, gap, v->arguments, v->does);
   }
   fprintf(out, "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
                "`zplan --version`; `zplan explain CODE` says more about an error.\n"
@@ -21,11 +21,11 @@ static void print_help(FILE *out) {
 }
 
 static void print_verb_help(const zp_verb *verb) {
-  printf("zplan %s%s%s\n\n%s\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments, verb->does);
+  zp_say(stdout, "zplan %s%s%s\n\n%s\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments, verb->does);
   for (int i = 0; i < zp_option_count(); i++) {
     zp_option o = zp_option_at(i);
     if (zp_verb_takes(verb->name, i))
-      printf("  %s%s%s\n      %s\n", o.name, o.value ? " " : "", o.value ? o.value : "", o.help);
+      zp_say(stdout, "  %s%s%s\n      %s\n", o.name, o.value ? " " : "", o.value ? o.value : "", o.help);
   }
 }
 
@@ -83,7 +83,7 @@ int main(int argc, char **argv) {
   } else if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
     print_help(stdout);
   } else if (strcmp(argv[1], "--version") == 0) {
-    printf("zplan %s\n", ZPLAN_VERSION);
+    zp_say(stdout, "zplan %s\n", ZPLAN_VERSION);
   } else {
     zp_arena *arena = zp_arena_new("command");
     status = run_verb(arena, argc, argv);

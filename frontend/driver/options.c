@@ -197,12 +197,12 @@ static const option_row rows[] = {
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
 
 int zp_usage_error(const char *format, ...) {
+  zp_arena *scratch = zp_arena_new("a message");
   va_list args;
   va_start(args, format);
-  fputs("zplan: ", stderr);
-  vfprintf(stderr, format, args);
-  fputc('\n', stderr);
+  zp_say_line(stderr, "zplan: %s", zp_vformat(scratch, format, args));
   va_end(args);
+  zp_arena_free(scratch);
   return ZP_EXIT_USAGE;
 }
 

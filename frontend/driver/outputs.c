@@ -55,7 +55,7 @@ bool zp_results_are_apart(const zp_run_state *run) {
 int zp_write_plan(zp_run_state *run, zp_json *json) {
   const char *text = zp_json_text(run->arena, json, true), *error = NULL;
   zp_json_free(json);
-  if (run->options.json) printf("%s\n", text);
+  if (run->options.json) zp_say(stdout, "%s\n", text);
   if (!run->options.output) return ZP_EXIT_OK;
   if (!zp_write_file(run->arena, run->options.output, text, strlen(text), &error)) {
     zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the plan: %s", error);
@@ -63,6 +63,7 @@ int zp_write_plan(zp_run_state *run, zp_json *json) {
     return ZP_EXIT_ERROR;
   }
   if (!run->options.json)
-    printf("plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n", run->options.output);
+    zp_say(stdout, "plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n",
+           run->options.output);
   return ZP_EXIT_OK;
 }

@@ -36,11 +36,11 @@ static const char *settings_of(zp_arena *arena, const zp_choice *c) {
 
 static void say(zp_run_state *run, const zp_plan *plan, const zp_strings *findings, const char *title) {
   enum { MOST_SHOWN = 5 };
-  fprintf(stderr, "error[Z0644]: %s\n", title);
-  for (int i = 0; i < findings->len && i < MOST_SHOWN; i++) fprintf(stderr, "  %s\n", findings->data[i]);
+  zp_say_line(stderr, "error[Z0644]: %s", title);
+  for (int i = 0; i < findings->len && i < MOST_SHOWN; i++) zp_say_line(stderr, "  %s", findings->data[i]);
   if (findings->len > MOST_SHOWN) fprintf(stderr, "  and %d more\n", findings->len - MOST_SHOWN);
-  fprintf(stderr, "  plan %s of %s: %s\n", zp_plan_hash(run->arena, plan->program), plan->spec->model->name,
-          settings_of(run->arena, &plan->best.choice));
+  zp_say_line(stderr, "  plan %s of %s: %s", zp_plan_hash(run->arena, plan->program), plan->spec->model->name,
+              settings_of(run->arena, &plan->best.choice));
 }
 
 static bool refuse_bug(zp_run_state *run, const zp_plan *plan, const zp_strings *findings) {

@@ -10,7 +10,7 @@ bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *
     return false;
   }
   if (tokens < rows - rows / 10)
-    fprintf(stderr, "note: %s has %lld tokens, and the model %lld: is it the tokenizer of another model?\n", path,
-            tokens, rows);
+    zp_say_line(stderr, "note: %s has %lld tokens, and the model %lld: is it the tokenizer of another model?", path,
+                tokens, rows);
   return true;
 }

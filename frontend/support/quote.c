@@ -4,6 +4,8 @@
 #include <zplan/shown.h>
 
 #include <assert.h>
+#include <limits.h>
+#include <unistd.h>
 
 typedef const unsigned char *bytes;
 
@@ -150,8 +152,25 @@ void zp_say(FILE *out, const char *format, ...) {
   zp_arena *scratch = zp_arena_new("a message");
   va_list args;
   va_start(args, format);
-  const char *text = zp_vformat(scratch, format, args);
+  fputs(zp_quote_lines(scratch, zp_vformat(scratch, format, args)), out);
   va_end(args);
-  fputs(zp_quote_lines(scratch, text), out);
   zp_arena_free(scratch);
+}
+
+void zp_say_line(FILE *out, const char *format, ...) {
+  assert(out && format);
+  zp_arena *scratch = zp_arena_new("a line");
+  va_list args;
+  va_start(args, format);
+  fputs(zp_quote_terminal(scratch, zp_vformat(scratch, format, args)), out);
+  va_end(args);
+  fputc('\n', out);
+  zp_arena_free(scratch);
+}
+
+bool zp_hand_on(FILE *out, const char *text, size_t len) {
+  assert(out && (text || len == 0));
+  if (!isatty(fileno(out))) return fwrite(text, 1, len, out) == len;
+  zp_say(out, "%.*s", (int)(len < INT_MAX ? len : INT_MAX), text);
+  return !ferror(out);
 }

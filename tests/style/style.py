@@ -7,6 +7,7 @@ usage: style.py
   tidy      clang-tidy finds no fault (.clang-tidy says what it looks for); needs build/release, for how files are compiled
   comments  none begins with "Of", "The same" or "And": each stands by itself
   const     a function of the search that takes its cache const does not use the arenas of the cache
+  terminal  strings are printed where controls in them are shown
   includes  no two folders of the compiler include each other, in however many steps
   records   decision records carry a date and a status
   readmes   every file of a folder with a README has a line in it, or in that of the folder above
@@ -152,6 +153,19 @@ def check_includes(tally, sources):
 
 # ---- texts ----
 
+def check_terminal(tally, sources):
+    """A string goes to the terminal through zp_say and its like (frontend/support/quote.c), which let it obey nothing."""
+    bad = []
+    for name in sources:
+        if not name.startswith(("frontend/", "planner/", "codegen/")) or name.startswith(("frontend/support/", "codegen/cuda/emulator/")):
+            continue
+        text = read(name)
+        for match in re.finditer(r'\b(?:printf|fprintf|vprintf|vfprintf|fputs|puts)\(((?:[^;"]|"(?:[^"\\\\]|\\\\.)*")*)\);', text):
+            if re.search(r'%[-+ #0-9.*]*s|"\s*PRI', match[1]) or ("puts" in match[0][:5] and not match[1].lstrip().startswith(('"', "i ?"))):
+                bad.append("%s:%d" % (name, text.count("\n", 0, match.start()) + 1))
+    tally.check("strings reach the terminal through zp_say", not bad, " ".join(bad))
+
+
 def check_records(tally):
     records = re.split(r"^### ", read("CONTRIBUTING.md"), flags=re.M)[1:]
     bad = [r.split("\n")[0] for r in records if re.match(r"\d+\. ", r) and not re.match(r"[^\n]*\n\*\d+ [A-Z][a-z]+ 20\d\d, [a-z][^*]*\*\n", r)]
@@ -181,6 +195,7 @@ def main():
     check_comments(tally, sources)
     check_const(tally, sources)
     check_includes(tally, sources)
+    check_terminal(tally, sources)
     check_records(tally)
     check_readmes(tally, names)
     return tally.finish()
