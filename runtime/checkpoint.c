@@ -111,7 +111,7 @@ static char *plan_text(const zpr *c) {
   char path[ZPR_PATH], hash[128];
   struct stat status;
   snprintf(hash, sizeof hash, "\"plan_hash\": \"%s\"", c->program->plan_hash);
-  int fd = open(zpr_beside_trainer(path, "plan.json"), O_RDONLY | O_CLOEXEC);
+  int fd = zpr_open_file(zpr_beside_trainer(path, "plan.json"));
   char *text = fd >= 0 && fstat(fd, &status) == 0 ? calloc(1, (size_t)status.st_size + 1) : NULL;
   bool good = text && read(fd, text, (size_t)status.st_size) == status.st_size && strstr(text, hash);
   if (fd >= 0) close(fd);

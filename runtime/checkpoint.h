@@ -88,7 +88,10 @@ const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) __attribute__(
 /* The path of a file or folder in the folder that the running program stands in. */
 const char *zpr_beside_trainer(char buf[ZPR_PATH], const char *name);
 bool zpr_make_folders(const char *path, zpr_error *error);
-void zpr_remove_folder(const char *path); /* with the files in it; as far as possible */
+/* With the files that a checkpoint has; one with others stays, and of a link the link alone goes. */
+void zpr_remove_folder(const char *path);
+/* A regular file, open for reading, or -1 with errno: EINVAL of a pipe or device, which is not waited for. */
+int zpr_open_file(const char *path);
 /* The hidden folder of a checkpoint that is being written, NULL: none is; it goes when the run ends early. */
 void zpr_set_unfinished(const char *path);
 void zpr_drop_unfinished(void);

@@ -46,17 +46,34 @@ bool zpr_make_folders(const char *path, zpr_error *error) {
   return S_ISDIR(status.st_mode) || cannot_write(error, part);
 }
 
-/* The manifest goes first, so that what is left after a crash does not look complete. */
+/* What a checkpoint has besides zpr_file_name, the manifest first, so that what is left after a crash does not look
+ * complete. Nothing else is ever removed from its folder. */
+static const char *const other_files[] = {"manifest.json", "manifest.json.tmp", "plan.json", "plan.json.tmp"};
+
+/* Names are looked up in the folder that was opened, and links are removed themselves: neither the folder nor a file
+ * in it leads anywhere else. A folder with files that are not ours stays with them. */
 void zpr_remove_folder(const char *path) {
-  char file[ZPR_PATH];
-  unlink(zpr_path(file, "%s/manifest.json", path));
-  DIR *dir = opendir(path);
-  if (!dir) return;
-  for (struct dirent *entry; (entry = readdir(dir));)
-    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-      unlink(zpr_path(file, "%s/%s", path, entry->d_name));
-  closedir(dir);
+  int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  struct stat status;
+  if (folder < 0) {
+    if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode)) unlink(path); /* a link in place of a folder */
+    return;
+  }
+  for (size_t i = 0; i < sizeof other_files / sizeof *other_files; i++) unlinkat(folder, other_files[i], 0);
+  for (int f = 0; f < ZPR_FILES; f++) unlinkat(folder, zpr_file_name[f], 0);
+  close(folder);
   rmdir(path);
+}
+
+int zpr_open_file(const char *path) {
+  struct stat status;
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  bool known = fd >= 0 && fstat(fd, &status) == 0;
+  if (known && S_ISREG(status.st_mode)) return fd;
+  int reason = !known ? errno : S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+  if (fd >= 0) close(fd);
+  errno = reason;
+  return -1;
 }
 
 static char unfinished[ZPR_PATH]; /* "": none */
@@ -79,8 +96,14 @@ bool zpr_sync_folder(const char *path, zpr_error *error) {
 
 bool zpr_write_text(const char *path, const char *text, zpr_error *error) {
   char temporary[ZPR_PATH];
-  FILE *out = fopen(zpr_path(temporary, "%s.tmp", path), "w");
-  if (!out) return cannot_write(error, path);
+  unlink(zpr_path(temporary, "%s.tmp", path)); /* of a killed run; were it a link, what it leads to would be written */
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
+  if (!out) {
+    cannot_write(error, path);
+    if (fd >= 0) close(fd);
+    return false;
+  }
   bool good = fputs(text, out) >= 0 && fflush(out) == 0 && fsync(fileno(out)) == 0;
   if (!good) cannot_write(error, path);
   if (fclose(out) != 0 && good) good = cannot_write(error, path);
@@ -105,10 +128,11 @@ static bool complete(const char *dir, int64_t step) {
 
 static int64_t latest_step(const char *dir) {
   char path[ZPR_PATH], name[64] = "";
-  FILE *in = fopen(zpr_path(path, "%s/latest", dir), "r");
-  if (!in) return -1;
-  if (!fgets(name, sizeof name, in)) name[0] = 0;
-  fclose(in);
+  int fd = zpr_open_file(zpr_path(path, "%s/latest", dir));
+  if (fd < 0) return -1;
+  ssize_t got = read(fd, name, sizeof name - 1);
+  name[got > 0 ? got : 0] = 0;
+  close(fd);
   name[strcspn(name, "\r\n")] = 0;
   return step_of(name);
 }

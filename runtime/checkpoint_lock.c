@@ -53,7 +53,8 @@ static bool is_ending(int fd) {
 /* Is the file that was locked still the one of that name, or was it removed meanwhile? */
 static bool is_in_place(int fd, const char *path) {
   struct stat mine, there;
-  return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+  return fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
 }
 
 bool zpr_lock_folder(const char *dir, zpr_error *error) {
@@ -63,7 +64,7 @@ bool zpr_lock_folder(const char *dir, zpr_error *error) {
   int waited = 0;
   zpr_path(path, "%s/.lock", dir);
   for (;;) {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (fd < 0) {
       zpr_error_set(error, "Z0811", "cannot write checkpoint folder \"%s\": %s", dir, strerror(errno));
       return false;
@@ -85,7 +86,7 @@ bool zpr_lock_folder(const char *dir, zpr_error *error) {
       return false;
     }
     if (!locked)
-      fprintf(stderr, "note: \"%s\" cannot be locked (%s): start no second run with it\n", dir, strerror(why));
+      zpr_say_line(stderr, "note: \"%s\" cannot be locked (%s): start no second run with it", dir, strerror(why));
     if (locked && !is_in_place(fd, path)) {
       close(fd);
       continue;

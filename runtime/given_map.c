@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "checkpoint.h"
 #include "given.h"
 
 enum { MOST_MAP_BYTES = 256 << 20 };
@@ -154,7 +155,7 @@ static bool open_files(zpr_given *g, zpr_error *error) {
   for (int64_t i = 0; i < g->n_files; i++) {
     zpr_given_file *f = &g->files[i];
     struct stat status;
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    f->fd = zpr_open_file(f->path);
     if (f->fd < 0 || fstat(f->fd, &status) != 0) {
       zpr_error_set(error, "Z0819", "cannot read the weights in \"%s\": %s", f->path, strerror(errno));
       return false;
@@ -170,7 +171,7 @@ static bool open_files(zpr_given *g, zpr_error *error) {
 static char *load(const char *path, size_t *bytes, zpr_error *error) {
   struct stat status;
   char *text = NULL;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = zpr_open_file(path);
   bool there = fd >= 0 && fstat(fd, &status) == 0;
   if (!there) zpr_error_set(error, "Z0819", "cannot read the map of weights \"%s\": %s", path, strerror(errno));
   *bytes = there ? (size_t)status.st_size : 0;

@@ -75,7 +75,7 @@ static bool parse(const zpr *c, zpr_request *r, const char *text, size_t bytes) 
 
 static char *load(const char *path, size_t *bytes) {
   struct stat status;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = zpr_open_file(path);
   bool good = fd >= 0 && fstat(fd, &status) == 0 && status.st_size <= MOST_REQUEST_BYTES;
   char *text = good ? malloc((size_t)status.st_size + 1) : NULL;
   *bytes = good ? (size_t)status.st_size : 0;

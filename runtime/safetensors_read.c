@@ -149,7 +149,7 @@ bool zpr_tensors_read(zpr_tensors *list, const char *path, zpr_error *error) {
   int64_t header_bytes = 0;
   char *text = NULL;
   bool good = false;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = zpr_open_file(path);
   if (fd < 0 || fstat(fd, &status) != 0) {
     zpr_error_set(error, "Z0812", "cannot read checkpoint file \"%s\": %s", path, strerror(errno));
     goto done;

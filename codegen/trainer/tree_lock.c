@@ -37,7 +37,7 @@ int zp_tree_lock(zp_arena *arena, const char *dir, const char **error) {
 }
 
 static int open_users(zp_arena *arena, const char *dir) {
-  return open(zp_format(arena, "%s/.lock", dir), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  return open(zp_format(arena, "%s/.lock", dir), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
 bool zp_tree_in_use(zp_arena *arena, const char *dir) {

@@ -125,7 +125,7 @@ static bool recall_options(zp_run_state *run, const zp_json *json) {
 static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **json) {
   size_t len;
   const char *error = NULL;
-  char *text = zp_read_file(run->arena, path, &len, &error);
+  char *text = zp_read_input(run->arena, path, &len, &error);
   if (text) *json = zp_json_parse(run->arena, text, len, &error);
   if (!text || !*json) {
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
@@ -332,7 +332,7 @@ int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan)
   run->options = own;
   if (!*plan) return ZP_EXIT_ERROR;
   if ((*plan)->feasible) return ZP_EXIT_OK;
-  fprintf(stderr, "%s: %s", path, zp_report_infeasible(run->arena, *plan));
+  zp_say(stderr, "%s: %s", path, zp_report_infeasible(run->arena, *plan));
   return ZP_EXIT_INFEASIBLE;
 }
 

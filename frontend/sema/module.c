@@ -24,7 +24,8 @@ static const char *stem(zp_arena *arena, const char *path) {
 }
 
 /* Text of a file: from the given sources when there are some (library files always come from the library). */
-static char *read_source(loader *l, const char *path, bool is_library, size_t *len, const char **error) {
+static char *read_source(loader *l, const char *path, bool is_library, bool is_main, size_t *len, const char **error) {
+  if (!l->sources && is_main) return zp_read_input(l->arena, path, len, error);
   if (!l->sources || is_library) return zp_read_file(l->arena, path, len, error);
   for (int i = 0; i < l->n_sources; i++) {
     if (strcmp(l->sources[i].path, path) != 0) continue;
@@ -139,7 +140,7 @@ static zp_module *load(loader *l, const char *path, const char *shown, bool is_l
   }
   const char *error = NULL;
   size_t len;
-  char *text = read_source(l, path, is_library, &len, &error);
+  char *text = read_source(l, path, is_library, from.file < 0, &len, &error);
   if (!text) {
     report_unreadable(l, shown, is_library, error, from);
     return NULL;

@@ -37,19 +37,50 @@ static char *read_all(zp_arena *arena, int fd, size_t *len) {
   return data;
 }
 
-char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error) {
-  assert(path && error);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    *error = failure(arena, "read", path, errno);
-    return NULL;
-  }
+static char *read_and_close(zp_arena *arena, int fd, const char *path, size_t *len, const char **error) {
   size_t length = 0;
   char *data = read_all(arena, fd, &length);
   if (!data) *error = failure(arena, "read", path, errno);
   close(fd);
   if (len) *len = length;
   return data;
+}
+
+/* O_NONBLOCK: to open a pipe that nobody writes to must not wait. It changes nothing for files. */
+int zp_open_file(zp_arena *arena, const char *path, const char **error) {
+  assert(path && error);
+  struct stat info;
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0 || fstat(fd, &info) != 0)
+    *error = failure(arena, "read", path, errno);
+  else if (S_ISDIR(info.st_mode))
+    *error = failure(arena, "read", path, EISDIR);
+  else if (!S_ISREG(info.st_mode))
+    *error = zp_format(arena, "cannot read `%s`: it is no regular file but a %s", path,
+                       S_ISFIFO(info.st_mode) ? "pipe" : "device");
+  else
+    return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+/* Has a shell opened it for us? */
+static bool is_descriptor(const char *path) {
+  return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+         strncmp(path, "/proc/self/fd/", 14) == 0;
+}
+
+char *zp_read_input(zp_arena *arena, const char *path, size_t *len, const char **error) {
+  assert(path && error);
+  if (!is_descriptor(path)) return zp_read_file(arena, path, len, error);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) *error = failure(arena, "read", path, errno);
+  return fd < 0 ? NULL : read_and_close(arena, fd, path, len, error);
+}
+
+char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error) {
+  int fd = zp_open_file(arena, path, error);
+  return fd < 0 ? NULL : read_and_close(arena, fd, path, len, error);
 }
 
 /* 0, or an errno. */

@@ -129,10 +129,12 @@ static void refuse(zp_arena *arena, zp_diags *diags, const char *path) {
 /* FOLDER, FOLDER/step_000120 where `latest` of a folder of checkpoints says so. */
 static const char *newest(zp_arena *arena, const char *path) {
   char name[64] = "";
-  FILE *file = fopen(in(arena, path, "latest"), "r");
-  if (!file) return path;
-  if (!fgets(name, sizeof name, file)) name[0] = '\0';
-  fclose(file);
+  const char *ignored;
+  int fd = zp_open_file(arena, in(arena, path, "latest"), &ignored);
+  if (fd < 0) return path;
+  ssize_t got = read(fd, name, sizeof name - 1);
+  name[got > 0 ? got : 0] = '\0';
+  close(fd);
   name[strcspn(name, "\r\n")] = '\0';
   return strncmp(name, "step_", 5) == 0 && !strchr(name, '/') ? in(arena, path, name) : path;
 }

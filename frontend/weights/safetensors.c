@@ -103,7 +103,7 @@ static char *read_header(zp_arena *arena, const char *path, int64_t *file_bytes,
   unsigned char raw[8];
   uint64_t length = 0;
   char *text = NULL;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not block here */
   if (fd < 0 || fstat(fd, &info) != 0) {
     *wrong = strerror(errno);
   } else if (!S_ISREG(info.st_mode) || pread(fd, raw, 8, 0) != 8) {

@@ -95,6 +95,85 @@ Test(rt_checkpoint, incomplete_folders_do_not_count) {
   cr_expect_eq(leftovers(folder), 0);
 }
 
+/* ---- what somebody else has put there ---- */
+
+static void put_text(const char *name, const char *text) {
+  char path[ZPR_PATH];
+  FILE *out = fopen(zpr_path(path, "%s/%s", folder, name), "w");
+  cr_assert(out && fputs(text, out) >= 0 && fclose(out) == 0, "%s", path);
+}
+
+static void expect_file(const char *name, const char *text) {
+  char path[ZPR_PATH], got[64] = "";
+  FILE *in = fopen(zpr_path(path, "%s/%s", folder, name), "r");
+  cr_expect(in && fgets(got, sizeof got, in) && strcmp(got, text) == 0, "%s: \"%s\"", path, got);
+  if (in) fclose(in);
+}
+
+static void put_link(const char *target, const char *name) {
+  char path[ZPR_PATH];
+  cr_assert_eq(symlink(target, zpr_path(path, "%s/%s", folder, name)), 0, "%s", path);
+}
+
+static bool is_there(const char *name) {
+  char path[ZPR_PATH];
+  struct stat status;
+  return lstat(zpr_path(path, "%s/%s", folder, name), &status) == 0;
+}
+
+/* A folder of checkpoints that came from elsewhere may hold links: they are removed, and nothing that they lead to. */
+Test(rt_checkpoint, links_are_not_followed_when_something_is_removed_or_written) {
+  char path[ZPR_PATH];
+  mkdir(zpr_path(path, "%s/home", folder), 0777);
+  mkdir(zpr_path(path, "%s/ck", folder), 0777);
+  for (int i = 0; i < 4; i++) {
+    static const char *const files[] = {"home/manifest.json", "home/model.safetensors", "home/diary", "home/.profile"};
+    put_text(files[i], "mine");
+  }
+  put_link("../home", "ck/step_000001");        /* pruned */
+  put_link("../home", "ck/.step_000009.tmp-7"); /* a leftover */
+  put_link("../home/diary", "ck/latest.tmp");
+  put_link("../home/.profile", "ck/latest");
+  zpr_path(path, "%s/ck", folder);
+  for (int64_t step = 10; step <= 30; step += 10) zpr_checkpoint_save(&base, path, step, 2);
+  cr_expect(!is_there("ck/step_000001") && !is_there("ck/step_000010") && !is_there("ck/.step_000009.tmp-7"));
+  expect_file("ck/latest", "step_000030\n");
+  expect_file("home/manifest.json", "mine");
+  expect_file("home/model.safetensors", "mine");
+  expect_file("home/diary", "mine");
+  expect_file("home/.profile", "mine");
+  put_link("../home/diary", "ck/.lock");
+  zpr_error error = {0};
+  cr_expect(!zpr_lock_folder(path, &error) && strcmp(error.code, "Z0811") == 0, "%s", error.text);
+  expect_file("home/diary", "mine");
+}
+
+Test(rt_checkpoint, a_pruned_folder_keeps_what_no_checkpoint_has) {
+  zpr_checkpoint_save(&base, folder, 1, 1);
+  put_text("step_000001/notes.txt", "mine");
+  zpr_checkpoint_save(&base, folder, 2, 1);
+  expect_file("step_000001/notes.txt", "mine");
+  cr_expect(!is_there("step_000001/manifest.json") && !is_there("step_000001/model.safetensors"));
+  zpr_error error = {0};
+  cr_expect(zpr_remove_checkpoints(folder, &error), "%s", error.text);
+  expect_file("step_000001/notes.txt", "mine");
+  cr_expect(!is_there("step_000002"));
+}
+
+/* Nobody writes to them: to open one for reading as a file would wait for ever. */
+Test(rt_checkpoint, pipes_are_not_waited_for, .timeout = 30) {
+  char path[ZPR_PATH];
+  mkfifo(zpr_path(path, "%s/latest", folder), 0666);
+  cr_expect_eq(zpr_newest_step(folder), -1);
+  zpr_checkpoint_save(&base, folder, 3, 1);
+  unlink(zpr_path(path, "%s/step_000003/manifest.json", folder));
+  mkfifo(path, 0666);
+  zpr_manifest manifest;
+  zpr_error error = {0};
+  zpr_path(path, "%s/step_000003", folder);
+  cr_expect(!zpr_manifest_check(&base, path, &manifest, &error) && strcmp(error.code, "Z0812") == 0);
+}
+
 Test(rt_checkpoint, missing_folders_are_made) {
   char path[ZPR_PATH];
   zpr_checkpoint_save(&base, zpr_path(path, "%s/a/b/c", folder), 1, 1);

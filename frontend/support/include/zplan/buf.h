@@ -27,11 +27,17 @@ const char *zp_show_gib(zp_arena *arena, int64_t bytes);
 const char *zp_show_count(zp_arena *arena, double count);
 const char *zp_show_seconds(zp_arena *arena, double seconds);
 
-/* Whole files. Reading: arena memory, zero-terminated; NULL with *error set (arena) when it fails, above 256 MiB too;
- * len may be NULL.
- * Writing goes to a temporary name in the same folder, is synced and renamed: never half a file, nor a temporary one
- * when the command is interrupted meanwhile. */
+/* Whole regular files. Reading: arena memory, zero-terminated; NULL with *error set (arena) when it fails, above 256
+ * MiB too; len may be NULL. Writing goes to a temporary name in the same folder, is synced and renamed: never half a
+ * file, nor a temporary one when the command is interrupted meanwhile. */
 char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error);
+/* A regular file, open for reading, or -1 with *error: a pipe that nobody writes to, or a terminal, would be waited
+ * for.
+ */
+int zp_open_file(zp_arena *arena, const char *path, const char **error);
+/* As zp_read_file, of what the command line names: /dev/stdin and /dev/fd/N (what `<(COMMAND)` of a shell becomes) may
+ * be pipes. */
+char *zp_read_input(zp_arena *arena, const char *path, size_t *len, const char **error);
 bool zp_write_file(zp_arena *arena, const char *path, const char *data, size_t len, const char **error);
 /* Would zp_write_file succeed? To be asked before long work; nothing is left behind. */
 bool zp_can_write(zp_arena *arena, const char *path, const char **error);
