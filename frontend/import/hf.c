@@ -5,6 +5,13 @@
 
 enum { AS_WRITTEN = -1 };
 
+static void choose(hf_model *m, int head) {
+  m->head = head;
+  if (m->layers_are != HF_LLAMA || head != HF_ALIKE) return;
+  m->longest = m->window;
+  m->window = m->full_layers = 0;
+}
+
 static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
                                 int head) {
   assert(path && (json || len == 0));
@@ -22,12 +29,14 @@ static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *pa
   r.root = root;
   if (hf_read_model(&r)) hf_note_unused(&r);
   bool ok = zp_diags_errors(diags) == before;
-  if (head != AS_WRITTEN) r.model->head = head;
+  if (head != AS_WRITTEN) choose(r.model, head);
   if (ok) r.result->text = hf_write(arena, r.model);
   r.result->model = r.model;
   zp_json_free(root);
   return ok ? r.result : NULL;
 }
+
+int64_t zp_hf_longest(const zp_imported *imported) { return imported->model->longest; }
 
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
   return import_head(arena, diags, path, json, len, AS_WRITTEN);

@@ -20,6 +20,8 @@ typedef enum hf_layers {
 enum { HF_BERT_MASKED, HF_BERT_PRETRAINING, HF_BERT_QUESTIONS, HF_BERT_HEADS };
 enum { HF_T5_TIED, HF_T5_UNTIED, HF_T5_HEADS };
 enum { HF_VIT_PIXELS, HF_VIT_PATCHES, HF_VIT_INPUTS }; /* and what stands below */
+/* Layers with and without a window, and one kind of layer for samples that no window cuts. */
+enum { HF_BY_WINDOW, HF_ALIKE, HF_ALIKE_VARIANTS };
 
 /* What the families have in common. */
 typedef struct hf_model {
@@ -34,9 +36,11 @@ typedef struct hf_model {
   double embedding_dropout, dropout;
   int64_t experts, top_k; /* 0: none */
   double balance;
-  int64_t window;    /* positions that attention sees; 0: all */
-  int head, n_heads; /* of those above; n_heads 1: the family has one */
-  int64_t types;     /* BERT: rows of the table of token types */
+  int64_t window;      /* positions that attention sees; 0: all */
+  int64_t full_layers; /* so many layers in front see all positions nevertheless */
+  int64_t longest;     /* samples for which what is written is the model; 0: any */
+  int head, n_heads;   /* of those above; n_heads 1: the family has one */
+  int64_t types;       /* BERT: rows of the table of token types */
   /* DeepSeek: columns that queries, and keys with values, go through; those of a head that do not turn, and of values;
    * dense layers in front; groups of experts, of which a token sees some; experts that all see; the others' factor */
   int64_t q_rank, kv_rank, nope, value, dense, groups, top_groups, shared, expert_ff;
@@ -74,6 +78,7 @@ double hf_real(hf_reader *r, const char *key, double missing, double low, double
 bool hf_flag(hf_reader *r, const char *key, bool missing);
 const char *hf_word(hf_reader *r, const char *key, const char *missing); /* missing NULL: must be there */
 const zp_json *hf_value(hf_reader *r, const char *key);                  /* NULL: absent or null */
+bool hf_is_null(hf_reader *r, const char *key);                          /* there, and null */
 /* Z0684 at the field. */
 void hf_refuse(hf_reader *r, const char *key, const char *help, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

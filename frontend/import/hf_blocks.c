@@ -102,9 +102,10 @@ static void write_experts(zp_buf *out, const hf_model *m) {
 
 static void write_llama(zp_buf *out, const hf_model *m) {
   const char *qkv = hf_linear_options(out, m, m->qkv_bias), *proj = hf_linear_options(out, m, m->proj_bias);
-  zp_buf_puts(
-      out,
-      "block attention_layer(x: [B, S, d], heads: int, kv_heads: int, head_size: int, theta: float) -> [B, S, d] {\n");
+  const char *formal = m->window ? "window: int, theta: float" : "theta: float";
+  zp_buf_printf(out,
+                "block attention_layer(x: [B, S, d], heads: int, kv_heads: int, head_size: int, %s) -> [B, S, d] {\n",
+                formal);
   zp_buf_printf(out,
                 "  q_proj = linear(x, heads * head_size%s)\n  k_proj = linear(x, kv_heads * head_size%s)\n"
                 "  v_proj = linear(x, kv_heads * head_size%s)\n",
@@ -118,8 +119,8 @@ static void write_llama(zp_buf *out, const hf_model *m) {
   zp_buf_printf(out,
                 "  q      = rope(q_%s, heads = heads, theta = theta)\n"
                 "  k      = rope(k_%s, heads = kv_heads, theta = theta)\n"
-                "  y      = attention(q, k, v_proj, heads = heads, kv_heads = kv_heads)\n",
-                part, part);
+                "  y      = attention(q, k, v_proj, heads = heads, kv_heads = kv_heads%s)\n",
+                part, part, m->window ? ", window = window" : "");
   zp_buf_printf(out, "  o_proj = linear(y, d%s)\n  return o_proj\n}\n\n", proj);
   if (m->experts)
     write_experts(out, m);
@@ -127,15 +128,16 @@ static void write_llama(zp_buf *out, const hf_model *m) {
     write_swiglu(out, m);
   const char *more = m->experts ? ", experts: int, top_k: int, capacity: float, balance: float" : "";
   const char *mlp = m->experts ? "block_sparse_moe" : "mlp";
+  zp_buf_printf(out,
+                "block layer(x: [B, S, d], heads: int, kv_heads: int, head_size: int, %s, ff: int%s) -> [B, S, d] {\n",
+                formal, more);
+  zp_buf_printf(out, "  input_layernorm          = rms_norm(x, eps = %s)\n", eps_of(out, m));
   zp_buf_printf(
       out,
-      "block layer(x: [B, S, d], heads: int, kv_heads: int, head_size: int, theta: float, ff: int%s) -> [B, S, d] {\n",
-      more);
-  zp_buf_printf(out, "  input_layernorm          = rms_norm(x, eps = %s)\n", eps_of(out, m));
-  zp_buf_puts(
-      out, "  self_attn                = attention_layer(input_layernorm, heads = heads, kv_heads = kv_heads, "
-           "head_size = head_size,\n"
-           "                                             theta = theta)\n  a                        = x + self_attn\n");
+      "  self_attn                = attention_layer(input_layernorm, heads = heads, kv_heads = kv_heads, "
+      "head_size = head_size,\n"
+      "                                             %stheta = theta)\n  a                        = x + self_attn\n",
+      m->window ? "window = window, " : "");
   zp_buf_printf(out, "  post_attention_layernorm = rms_norm(a, eps = %s)\n", eps_of(out, m));
   zp_buf_printf(out, "  %-24s = %s\n", mlp,
                 m->experts ? "block_sparse_moe(post_attention_layernorm, experts = experts, top_k = top_k, ff = ff,\n"

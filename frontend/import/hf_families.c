@@ -162,10 +162,10 @@ static void read_neox(hf_reader *r) {
   hf_check_heads(r, "num_attention_heads");
 }
 
-/* Attention that sees a window is the same as full attention for samples that are no longer. */
-static void read_window(hf_reader *r, bool used) {
-  r->model->window = hf_size(r, "sliding_window", 0, INT32_MAX);
-  if (!used) r->model->window = 0;
+/* null: there is no window. */
+static int64_t read_window(hf_reader *r, int64_t missing) {
+  if (hf_is_null(r, "sliding_window")) return 0;
+  return hf_size(r, "sliding_window", missing, INT32_MAX);
 }
 
 static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_heads) {
@@ -176,7 +176,9 @@ static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_
   m->hidden = hf_size(r, "hidden_size", -1, MOST_WIDTH);
   m->layers = hf_size(r, "num_hidden_layers", -1, MOST_LAYERS);
   m->heads = hf_size(r, "num_attention_heads", -1, MOST_WIDTH);
-  m->kv_heads = hf_size(r, "num_key_value_heads", kv_heads ? kv_heads : m->heads, MOST_WIDTH);
+  if (kv_heads == 0 || hf_is_null(r, "num_key_value_heads"))
+    kv_heads = m->heads; /* null: as many, whatever the class has */
+  m->kv_heads = hf_size(r, "num_key_value_heads", kv_heads, MOST_WIDTH);
   m->head_size = hf_size(r, "head_dim", m->hidden / m->heads, MOST_WIDTH);
   m->ff = hf_size(r, "intermediate_size", -1, MOST_WIDTH);
   m->eps = hf_real(r, "rms_norm_eps", eps, 0, 1);
@@ -205,19 +207,44 @@ static void read_llama(hf_reader *r) {
 
 static void read_mistral(hf_reader *r) {
   read_llama_like(r, 1e-6, 10000, 8);
-  read_window(r, true);
+  r->model->window = read_window(r, 4096);
+}
+
+/* Layers in front that see all positions: `layer_types` says which, and `max_window_layers` where there is no list. */
+static int64_t read_full_layers(hf_reader *r, bool windowed) {
+  hf_model *m = r->model;
+  static const char most[] = "max_window_layers", listed[] = "layer_types";
+  int64_t full = zp_json_is_int(hf_value(r, most)) && zp_json_int(hf_value(r, most), 1) == 0
+                     ? 0
+                     : hf_size(r, most, 28, MOST_LAYERS);
+  const zp_json *types = hf_value(r, listed);
+  if (!types) return full;
+  if (!zp_json_is_array(types) || zp_json_count(types) != m->layers) {
+    zp_report(r->diags, ZP_Z0683, hf_place(r, listed), "`layer_types` has %d entries for %lld layers",
+              zp_json_is_array(types) ? zp_json_count(types) : 0, (long long)m->layers);
+    return full;
+  }
+  full = 0;
+  for (int i = 0; i < m->layers; i++) {
+    const char *type = zp_json_string(zp_json_at(types, i), "");
+    bool sees_all = strcmp(type, "full_attention") == 0;
+    if (sees_all && full == i) full++;
+    if (sees_all ? full > i : windowed && strcmp(type, "sliding_attention") == 0) continue;
+    hf_refuse(r, listed, "known are layers of `full_attention`, and behind them those of `sliding_attention`",
+              "layer %d has `%s`%s", i, type, windowed ? "" : ", and `use_sliding_window` asks for no window");
+    break;
+  }
+  return full;
 }
 
 static void read_qwen_window(hf_reader *r) {
-  hf_size(r, "max_window_layers", 0, MOST_LAYERS);
-  read_window(r, hf_flag(r, "use_sliding_window", false));
-  const zp_json *types = hf_value(r, "layer_types");
-  for (int i = 0; types && i < zp_json_count(types); i++)
-    if (strcmp(zp_json_string(zp_json_at(types, i), "full_attention"), "full_attention") != 0) {
-      hf_refuse(r, "layer_types", NULL, "layer %d has `%s`: all layers of a repeat are alike", i,
-                zp_json_string(zp_json_at(types, i), ""));
-      break;
-    }
+  hf_model *m = r->model;
+  bool asked = hf_flag(r, "use_sliding_window", false);
+  int64_t window = read_window(r, 4096), full = read_full_layers(r, asked && window);
+  if (!asked || full >= m->layers) return;
+  m->window = window;
+  m->full_layers = window ? full : 0;
+  if (m->full_layers) m->n_heads = HF_ALIKE_VARIANTS;
 }
 
 static void read_qwen2(hf_reader *r) {
@@ -238,7 +265,7 @@ static void read_qwen3(hf_reader *r) {
 static void read_mixtral(hf_reader *r) {
   read_llama_like(r, 1e-5, 1e6, 8);
   hf_model *m = r->model;
-  read_window(r, true);
+  m->window = read_window(r, 0);
   m->experts = hf_size(r, "num_local_experts", 8, MOST_EXPERTS);
   m->top_k = hf_size(r, "num_experts_per_tok", 2, MOST_TOP_K);
   m->balance = hf_real(r, "router_aux_loss_coef", 0.001, 0, 1e6);

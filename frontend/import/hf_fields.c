@@ -37,6 +37,11 @@ const zp_json *hf_value(hf_reader *r, const char *key) {
   return value && !zp_json_is_null(value) ? value : NULL;
 }
 
+bool hf_is_null(hf_reader *r, const char *key) {
+  hf_value(r, key);
+  return zp_json_is_null(zp_json_get(r->root, key));
+}
+
 static const char *shown(const hf_reader *r, const zp_json *value) {
   const char *text = zp_json_text(r->arena, value, false);
   return strlen(text) > 40 ? zp_format(r->arena, "%.37s...", text) : text;

@@ -164,6 +164,16 @@ static const hf_name *table_of(const hf_model *m) {
   }
 }
 
+/* "layers.2.mlp.up_proj" -> "layers.5.mlp.up_proj", behind three layers of a repeat of their own. */
+static const char *numbered_through(zp_arena *arena, const hf_model *m, const char *name) {
+  static const char first[] = "first.", layers[] = "layers.";
+  bool in_front = strncmp(name, first, sizeof first - 1) == 0;
+  if (!in_front && strncmp(name, layers, sizeof layers - 1) != 0) return name;
+  char *rest;
+  int64_t number = strtoll(name + (in_front ? sizeof first : sizeof layers) - 1, &rest, 10);
+  return zp_format(arena, "layers.%lld%s", (long long)(in_front ? number : number + m->full_layers), rest);
+}
+
 zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const zp_hf_param *p) {
   const hf_model *m = imported->model;
   zp_hf_parts parts = {0};
@@ -179,6 +189,7 @@ zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const z
     return parts;
   }
   if (m->layers_are == HF_DEEPSEEK) name = hf_deepseek_name(arena, m, name);
+  if (m->full_layers) name = numbered_through(arena, m, name);
   bool is_head = strcmp(name, head) == 0, is_table = !strchr(name, '.');
   if (p->rank == 3) {
     push_experts(arena, &parts, zp_format(arena, "%s%s", prefixes[m->layers_are], name), p);

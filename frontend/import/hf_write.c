@@ -16,7 +16,8 @@ const char *hf_number(zp_arena *arena, double value) {
   return text;
 }
 
-/* Learned positions fix the sample; rotary ones allow any that attention sees whole. */
+/* Learned positions fix the sample; rotary ones allow any. What is written is no longer than a window: so it is the
+ * same for programs that know none. */
 int64_t hf_sample(const hf_model *m) {
   if (m->layers_are == HF_GPT2 || m->layers_are == HF_BERT) return m->positions;
   int64_t s = m->positions < USUAL_SAMPLE ? m->positions : USUAL_SAMPLE;
@@ -34,8 +35,7 @@ static void write_comment(zp_buf *out, const hf_model *m) {
   zp_buf_puts(out, "# The blocks `cluster`, `train` and `plan` at the end are to be filled in.");
   if (m->layers_are == HF_NEOX || m->layers_are == HF_LLAMA || m->layers_are == HF_DEEPSEEK ||
       m->layers_are == HF_GEMMA)
-    zp_buf_printf(out, "\n# S, the length of a sample, may be up to %lld.",
-                  (long long)(m->window && m->window < m->positions ? m->window : m->positions));
+    zp_buf_printf(out, "\n# S, the length of a sample, may be up to %lld.", (long long)m->positions);
   zp_buf_printf(out, "\nuse std.nn\n%suse std.hw\n\n", m->layers_are == HF_T5 || m->rotary ? "use std.models\n" : "");
 }
 
@@ -46,6 +46,8 @@ static void write_formals(zp_buf *out, const hf_model *m) {
   if (m->layers_are == HF_LLAMA)
     zp_buf_printf(out, "kv_heads = %lld, head_size = %lld, ", (long long)m->kv_heads, (long long)m->head_size);
   zp_buf_printf(out, "ff = %lld", (long long)m->ff);
+  if (m->window) zp_buf_printf(out, ", window = %lld", (long long)m->window);
+  if (m->full_layers) zp_buf_printf(out, ", full_layers = %lld", (long long)m->full_layers);
   if (m->rotary) zp_buf_printf(out, ", rotary = %lld", (long long)m->rotary);
   if (m->experts)
     zp_buf_printf(out, ", experts = %lld, top_k = %lld,\n              capacity = %s", (long long)m->experts,
@@ -53,7 +55,8 @@ static void write_formals(zp_buf *out, const hf_model *m) {
   zp_buf_puts(out, ") {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n\n");
 }
 
-static void write_layer_call(zp_buf *out, const hf_model *m) {
+/* window: what attention sees, "" where the layers have none. */
+static void write_layer_call(zp_buf *out, const hf_model *m, const char *window) {
   const char *theta = hf_number(out->arena, m->theta);
   if (m->layers_are == HF_GPT2)
     zp_buf_printf(out, "    x = layer(x, heads = heads, ff = ff, residual_std = %s / sqrt(2 * layers))\n",
@@ -63,8 +66,8 @@ static void write_layer_call(zp_buf *out, const hf_model *m) {
                   theta);
   else
     zp_buf_printf(
-        out, "    x = layer(x, heads = heads, kv_heads = kv_heads, head_size = head_size, theta = %s, ff = ff%s)\n",
-        theta,
+        out, "    x = layer(x, heads = heads, kv_heads = kv_heads, head_size = head_size, %stheta = %s, ff = ff%s)\n",
+        window, theta,
         m->experts ? zp_format(out->arena,
                                ", experts = experts, top_k = top_k,\n              capacity = capacity, balance = %s",
                                hf_number(out->arena, m->balance))
@@ -92,8 +95,14 @@ static void write_model(zp_buf *out, const hf_model *m) {
   if (m->layers_are == HF_GPT2) zp_buf_printf(out, "  param wpe: [S, d] ~ normal(std = %s)\n", std);
   if (!m->tied) zp_buf_printf(out, "  param %s: [V, d] ~ normal(std = %s)\n", n->head, std);
   const char *x = zp_format(out->arena, "embedding(tokens, %s)%s", n->table, m->layers_are == HF_GPT2 ? " + wpe" : "");
-  zp_buf_printf(out, "\n  x = %s\n  repeat %s in 0..layers {\n", hf_dropped(out, m, x), n->layers);
-  write_layer_call(out, m);
+  zp_buf_printf(out, "\n  x = %s\n", hf_dropped(out, m, x));
+  if (m->full_layers) {
+    zp_buf_puts(out, "  repeat first in 0..full_layers {\n");
+    write_layer_call(out, m, "window = S, ");
+    zp_buf_puts(out, "  }\n");
+  }
+  zp_buf_printf(out, "  repeat %s in 0..layers%s {\n", n->layers, m->full_layers ? " - full_layers" : "");
+  write_layer_call(out, m, m->window ? "window = window, " : "");
   int width = (int)strlen(n->norm) > 6 ? (int)strlen(n->norm) : 6;
   zp_buf_printf(out, "  }\n  %-*s = %s(x, eps = %s)\n", width, n->norm, n->norm_op, hf_number(out->arena, m->eps));
   zp_buf_printf(out, "  %-*s = matmul(%s, transpose(%s))%s\n", width, "logits", n->norm, m->tied ? n->table : n->head,

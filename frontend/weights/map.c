@@ -162,6 +162,7 @@ static bool try_heads(mapper *m, const char *library_dir, const char *path, cons
   for (int head = 0; head < heads; head++) {
     if (head == as_written) continue;
     const zp_imported *imported = zp_import_hf_head(m->arena, quiet, path, json, len, head);
+    if (imported && zp_hf_longest(imported) && m->ours->sequence > zp_hf_longest(imported)) continue;
     const zp_model *theirs = imported ? model_of(m->arena, quiet, imported, m->ours, library_dir, path) : NULL;
     if (!theirs) continue;
     zp_model_difference difference;

@@ -18,11 +18,13 @@ typedef struct zp_imported {
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
 /* The model with another head of its family, number `head` below zp_hf_heads: BERT's for masked tokens, with the next
- * sentence, for spans; T5's tied and untied; ViT on pixels and on patches. */
+ * sentence, for spans; T5's tied and untied; ViT on pixels and on patches; Qwen's layers with and without a window, and
+ * all alike for samples that are no longer than the window. */
 zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
                                int head);
 int zp_hf_heads(const zp_imported *imported); /* of the family; 1: there is no other */
 int zp_hf_head(const zp_imported *imported);
+int64_t zp_hf_longest(const zp_imported *imported); /* samples for which the text is the model; 0: any */
 /* config.json where it says another head than the imported model has: changed. NULL: it says that one. Arena. */
 const char *zp_hf_config_of_head(zp_arena *arena, const zp_imported *imported, const char *json, size_t len);
 
