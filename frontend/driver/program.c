@@ -80,13 +80,11 @@ bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   zp_cluster *cluster = &spec->cluster;
   const char *otherwise = from_plan || cluster->node.device.is_cpu ? NULL : run->default_program;
   const char *word = run->options.program ? run->options.program : otherwise;
-  (void)zp_software_find(word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN), &cluster->trainer, &cluster->software);
-  if (zp_software_dropless(cluster->software)) zp_model_route_evenly(spec->model);
+  zp_narrowing done = zp_program_choose(run->arena, spec, word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN));
   check_device(run, cluster);
   check_frozen(run, spec);
   check_delayed(run, spec);
   check_verb(run, cluster);
-  zp_narrowing done = zp_trainer_narrow(run->arena, spec);
   for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)
     report_lacking(run, cluster, &done.lacking.data[i]);
   run->narrowed = done.keys;

@@ -216,3 +216,11 @@ zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   }
   return done;
 }
+
+zp_narrowing zp_program_choose(zp_arena *arena, zp_spec *spec, const char *word) {
+  bool known = zp_software_find(word, &spec->cluster.trainer, &spec->cluster.software);
+  assert(known);
+  (void)known;
+  if (zp_software_dropless(spec->cluster.software)) zp_model_route_evenly(spec->model);
+  return zp_trainer_narrow(arena, spec);
+}

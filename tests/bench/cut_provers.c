@@ -2,12 +2,12 @@
  * search: what was left out ("-": nothing), step, bound of all that was searched, bound of all plans, CPU
  * seconds. For cut_provers.py.
  *
- *   cut_provers FILE.dz GPUS LIBRARY [KEY=VALUE]... */
+ *   cut_provers FILE.dz GPUS [KEY=VALUE]... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <zplan/plan.h>
-#include <zplan/sema.h>
+#include "../support/user_spec.h"
 
 static double cpu_s(void) {
   struct timespec now;
@@ -26,19 +26,14 @@ static void measure(const zp_spec *spec, int gpus, const char *name, unsigned wi
 }
 
 int main(int argc, char **argv) {
-  if (argc < 4) {
-    fprintf(stderr, "usage: cut_provers FILE.dz GPUS LIBRARY [KEY=VALUE]...\n");
+  if (argc < 3) {
+    fprintf(stderr, "usage: cut_provers FILE.dz GPUS [KEY=VALUE]...\n");
     return 2;
   }
   zp_arena *arena = zp_arena_new("spec");
-  zp_diags *diags = zp_diags_new(arena);
   int gpus = atoi(argv[2]);
-  zp_load_options load = {.gpus = gpus, .set = (const char **)argv + 4, .n_set = argc - 4, .library_dir = argv[3]};
-  const zp_spec *spec = zp_load(arena, diags, argv[1], NULL, 0, &load);
-  if (!spec) {
-    zp_diags_print(diags, stderr, false);
-    return 2;
-  }
+  const zp_spec *spec = user_spec_on(arena, argv[1], gpus, (const char *const *)argv + 3, argc - 3);
+  if (!spec) return 2;
   measure(spec, gpus, "-", 0);
   for (int i = 0; i < ZP_CUT_PROVERS; i++) measure(spec, gpus, zp_cut_provers[i].name, 1u << i);
   zp_arena_free(arena);

@@ -46,7 +46,7 @@ def random_models(count, seed, folder):
 def measure(path, gpus, settings):
     """[(left out, feasible, best, bound of what is searched, bound of all, seconds)]; None: it took too long."""
     try:
-        done = subprocess.run([TOOL, path, str(gpus), plans.LIBRARY, *settings], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([TOOL, path, str(gpus), *settings], capture_output=True, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode:

@@ -1,6 +1,7 @@
 /* Prices of plans without the search: procedures of a family are sharded, lowered and priced once; of a plan the stages
  * are laid out and the step is simulated. */
 #include <stdlib.h>
+#include <zplan/abilities.h>
 #include <zplan/cost.h>
 #include "plan_fuzz.h"
 
@@ -88,7 +89,8 @@ verdict price_plan(fuzz *f, const family *of, const plan *p, double *step_s, int
   zp_choice c = choice_of(f->scratch, p);
   verdict result = PLAN_ILLEGAL;
   *short_of = -1;
-  if (!zp_choice_refusal(&c, f->spec) && !zp_delay_refusal(&c, &f->spec->train)) {
+  if (!zp_choice_refusal(&c, f->spec) && !zp_delay_refusal(&c, &f->spec->train) &&
+      !zp_trainer_refusal(f->spec->cluster.trainer, &f->spec->train, &c)) {
     const zp_lowered **stages = stages_of(f->scratch, of, p);
     const zp_program *program = zp_program_make_stages(f->scratch, stages, &c);
     *short_of = find_short_stage(of, program);

@@ -17,6 +17,7 @@ A plan refutes a certificate when it is faster than its bound by more than 2e-9,
 failing instance is shrunk: layers, batch and devices go down while some plan still refutes the certificate.
 """
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -26,8 +27,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 import harness  # noqa: E402
 
 TOOL = os.path.join(os.path.dirname(harness.ZPLAN), "tests", "price_plans")
-LIBRARY = os.path.join(harness.ROOT, "frontend", "library")
 PATIENCE = 600  # a time-out, not a measurement
+COMPARED = 4  # instances that the command plans, too
 
 GPT = """model m(V = {V}, S = {S}, d = {d}, layers = {layers}, heads = {heads}) {{
   input tokens: i32[B, S]
@@ -167,7 +168,7 @@ def try_instance(x, count, seed, folder, name):
     path, plan = os.path.join(folder, name + ".dz"), os.path.join(folder, name + ".json")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text_of(x))
-    command = [TOOL, path, "--gpus", str(x["gpus"]), "--count", str(count), "--seed", str(seed), "--library", LIBRARY, "--keep", plan]
+    command = [TOOL, path, "--gpus", str(x["gpus"]), "--count", str(count), "--seed", str(seed), "--keep", plan]
     for setting in x.get("settings", []):
         command += ["--set", setting]
     try:
@@ -176,11 +177,25 @@ def try_instance(x, count, seed, folder, name):
         return {}, ["hangs: %s" % " ".join(command)], 1
     lines = done.stdout.strip().splitlines()
     words = lines[-1].split() if lines else []
-    found = dict(zip(words[::2], words[1::2])) if words[:1] == ["feasible"] else {}
+    found = dict(zip(words[::2], words[1::2])) if words[:1] == ["program"] else {}
     said = [line for line in lines if line.split()[0] in ("faster", "fits", "unsound", "finding")]
     if not found:
         said.append("status %d: %s" % (done.returncode, done.stderr.strip()[-600:]))
     return found, said, done.returncode
+
+
+def check_user_gets_it(x, found, folder, name):
+    """Failures: price_plans searched for something else than the command does with the same words."""
+    command = [harness.ZPLAN, "plan", os.path.join(folder, name + ".dz"), "--gpus", str(x["gpus"]), "--json"]
+    for setting in x.get("settings", []):
+        command += ["--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    feasible = found["feasible"] == "1"
+    if not feasible or done.returncode != 0:
+        return [] if done.returncode == 3 and not feasible else ["the command ends with %d, price_plans says %s" % (done.returncode, found)]
+    said = json.loads(done.stdout)["certificate"]
+    return ["the command's %s is %.9g, here %s" % (key, said[key], found[word]) for key, word in (("best_s", "best"), ("bound_s", "bound"))
+            if abs(float(found[word]) / said[key] - 1) > 1e-8]
 
 
 def shrink(x, count, seed, folder, name):
@@ -224,6 +239,9 @@ def main():
         count, seed = -(-options.count // total), options.seed * 1000003 + i
         name = "plans-%d-%d" % (options.seed, i)
         found, said, status = try_instance(x, count, seed, options.keep, name)
+        if found and status == 0 and i < COMPARED:
+            said = check_user_gets_it(x, found, options.keep, name)
+            status = 2 if said else 0
         drawn, fit, verified = (n + int(found.get(key, 0)) for n, key in ((drawn, "drawn"), (fit, "fit"), (verified, "verified")))
         if found and status == 0:
             passed += 1

@@ -1,15 +1,16 @@
 /* Draws plans of a model and cluster, prices them without the search, and lays the fastest beside the certificate of
  * the search: none may be faster than the best plan less its gap, none may fit where the search says that nothing does.
  *
- *   price_plans FILE.dz --gpus N --count N --seed S --library DIR [--set KEY=VALUE]... [--keep PLAN.json]
+ *   price_plans FILE.dz --gpus N --count N --seed S [--set KEY=VALUE]... [--for PROGRAM] [--keep PLAN.json]
  *
  * The last line says what was found: name value pairs. Status 1: a plan that refutes the certificate, or one that the
  * verifier calls unsound; it is written to --keep. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <zplan/sema.h>
 #include <zplan/buf.h>
+#include <zplan/software.h>
+#include "../support/user_spec.h"
 #include "plan_fuzz.h"
 
 enum {
@@ -32,36 +33,33 @@ typedef struct claim { /* of the search */
 } claim;
 
 typedef struct options {
-  const char *file, *library, *keep, *set[32];
-  int n_set;
+  const char *keep;
+  zp_strings words; /* FILE.dz --gpus --set --for: those of `zplan plan` */
   long long gpus, count, seed;
 } options;
 
-static bool parse(int argc, char **argv, options *o) {
+static bool parse(zp_arena *arena, int argc, char **argv, options *o) {
   for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-    if (argv[i][0] != '-' && !o->file) {
-      o->file = argv[i];
+    if (argv[i][0] != '-') {
+      zp_push(arena, &o->words, argv[i]);
       continue;
     }
     if (!value) return false;
-    if (strcmp(argv[i], "--gpus") == 0)
-      o->gpus = atoll(value);
-    else if (strcmp(argv[i], "--count") == 0)
+    if (strcmp(argv[i], "--count") == 0) {
       o->count = atoll(value);
-    else if (strcmp(argv[i], "--seed") == 0)
+    } else if (strcmp(argv[i], "--seed") == 0) {
       o->seed = atoll(value);
-    else if (strcmp(argv[i], "--library") == 0)
-      o->library = value;
-    else if (strcmp(argv[i], "--keep") == 0)
+    } else if (strcmp(argv[i], "--keep") == 0) {
       o->keep = value;
-    else if (strcmp(argv[i], "--set") == 0 && o->n_set < 32)
-      o->set[o->n_set++] = value;
-    else
-      return false;
+    } else {
+      if (strcmp(argv[i], "--gpus") == 0) o->gpus = atoll(value);
+      zp_push(arena, &o->words, argv[i]);
+      zp_push(arena, &o->words, value);
+    }
     i++;
   }
-  return o->file && o->library && o->gpus > 0 && o->count > 0;
+  return o->words.len && o->gpus > 0 && o->count > 0;
 }
 
 /* ---- faults ---- */
@@ -192,23 +190,15 @@ static tally refute(fuzz *f, const claim *said, const options *o) {
   return t;
 }
 
-static const zp_spec *load(zp_arena *arena, const options *o) {
-  zp_diags *diags = zp_diags_new(arena);
-  zp_load_options load = {.gpus = o->gpus, .set = o->set, .n_set = o->n_set, .library_dir = o->library};
-  const zp_spec *spec = zp_load(arena, diags, o->file, NULL, 0, &load);
-  if (!spec) zp_diags_print(diags, stderr, false);
-  return spec;
-}
-
 int main(int argc, char **argv) {
   options o = {0};
-  if (!parse(argc, argv, &o)) {
-    fprintf(stderr, "usage: price_plans FILE.dz --gpus N --count N --seed S --library DIR [--set KEY=VALUE]... "
+  zp_arena *arena = zp_arena_new("price_plans");
+  if (!parse(arena, argc, argv, &o)) {
+    fprintf(stderr, "usage: price_plans FILE.dz --gpus N --count N --seed S [--set KEY=VALUE]... [--for PROGRAM] "
                     "[--keep PLAN.json]\n");
     return 2;
   }
-  zp_arena *arena = zp_arena_new("price_plans");
-  const zp_spec *spec = load(arena, &o);
+  const zp_spec *spec = user_spec(arena, o.words.data, o.words.len);
   if (!spec) return 2;
   const zp_plan *found = zp_search(arena, spec, (int)o.gpus, NULL);
   claim said = {found->feasible, found->certificate.best_s, found->certificate.bound_s, found->best.choice};
@@ -218,9 +208,11 @@ int main(int argc, char **argv) {
             .random = (uint64_t)o.seed * 2 + 1,
             .scratch = zp_arena_new("scratch")};
   tally t = refute(&f, &said, &o);
-  printf("feasible %d best %.9g bound %.9g fastest %.9g families %lld drawn %lld fit %lld verified %lld faults %d\n",
-         said.feasible, said.best_s, said.bound_s, isfinite(t.fastest_s) ? t.fastest_s : 0, (long long)t.families,
-         (long long)t.drawn, (long long)t.fit, (long long)t.verified, t.faults);
+  printf("program %s feasible %d best %.9g bound %.9g fastest %.9g families %lld drawn %lld fit %lld verified %lld "
+         "faults %d\n",
+         zp_trainer_word(spec->cluster.trainer), said.feasible, said.best_s, said.bound_s,
+         isfinite(t.fastest_s) ? t.fastest_s : 0, (long long)t.families, (long long)t.drawn, (long long)t.fit,
+         (long long)t.verified, t.faults);
   zp_arena_free(f.scratch);
   zp_arena_free(arena);
   return t.faults > 0;

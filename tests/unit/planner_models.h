@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <zplan/abilities.h>
 #include <zplan/proof.h>
 #include <zplan/report.h>
 
@@ -274,16 +275,35 @@ static inline zp_cluster gpu_cluster(int nodes) {
   return c;
 }
 
-/* A run: f32 AdamW on the given cluster, nothing constrained. */
+/* A run: f32 AdamW on the given cluster, nothing constrained; for zplan's own trainer, as a user gets it. */
 static inline zp_spec *build_spec(zp_arena *arena, const model_size *size, zp_cluster cluster, int64_t batch) {
   zp_spec *spec = ZP_NEW(arena, zp_spec);
   spec->model = build_model(arena, size);
   spec->cluster = cluster;
+  spec->cluster.trainer = ZP_TRAINER_ZPLAN;
   spec->train = (zp_train){.batch = batch, .steps = 100, .precision = ZP_PREC_F32, .optimizer = ZP_OPT_ADAMW};
   zp_constraints free_plan = {.memory_fraction = 0.9, .span = ZP_NO_SPAN};
   zp_push(arena, &spec->plans, free_plan);
   spec->path = "test.dz";
   return spec;
+}
+
+/* Scratch memory of the program's matrix products: bytes of a device that no plan does without, as much as a thousand
+ * of these models. What tests say of memory is beside it. */
+static inline int64_t scratch_bytes(const zp_spec *spec) {
+  return (int64_t)((double)zp_products_bytes(spec) / spec->plans.data[0].memory_fraction) + 1;
+}
+
+static inline void add_bytes(zp_node_type *node, const void *user) {
+  node->device.memory_bytes += *(const int64_t *)user;
+}
+static inline void set_arch(zp_node_type *node, const void *user) { node->device.arch = user; }
+
+/* Devices are V100s, and get that scratch memory, too. */
+static inline void add_scratch(zp_arena *arena, zp_spec *spec) {
+  zp_cluster_change(arena, &spec->cluster, set_arch, "sm_70");
+  int64_t bytes = scratch_bytes(spec);
+  zp_cluster_change(arena, &spec->cluster, add_bytes, &bytes);
 }
 
 /* One lowered model as that of all stages. */

@@ -129,7 +129,15 @@ static inline void freeze_some(zp_spec *spec) {
     if (i != kept && (one_in == 1 || random_below(one_in) > 0)) zp_model_freeze(spec->model, i);
 }
 
-/* One node type: devices have this share of the memory that the best plan without offloading uses, and hosts plenty. */
+/* What a user gets of such a file: a plan for zplan's own trainer, or for the program named. Devices get its scratch
+ * memory, too. */
+static inline void plan_for(zp_spec *spec, const char *program) {
+  (void)zp_program_choose(arena, spec, program);
+  add_scratch(arena, spec);
+}
+
+/* One node type: devices have this share of the memory that the best plan without offloading uses beside scratch, and
+ * hosts plenty. */
 static inline void tighten(zp_spec *spec, int devices, double share) {
   zp_node_type *node = &spec->cluster.node;
   zp_limit offload[ZP_STATE_COUNT];
@@ -141,10 +149,14 @@ static inline void tighten(zp_spec *spec, int devices, double share) {
   const zp_plan *plan = zp_search(arena, spec, devices, NULL);
   memcpy(spec->plans.data[0].offload, offload, sizeof offload);
   if (!plan->feasible) return;
-  node->device.memory_bytes =
-      (int64_t)(share * (double)plan->best.estimate.peak_bytes / spec->plans.data[0].memory_fraction);
+  double peak = (double)(plan->best.estimate.peak_bytes - zp_products_bytes(spec));
+  node->device.memory_bytes = (int64_t)(share * peak / spec->plans.data[0].memory_fraction) + scratch_bytes(spec);
 }
 
-static inline zp_spec *random_spec(int *devices) { return random_spec_on(false, devices); }
+static inline zp_spec *random_spec(int *devices) {
+  zp_spec *spec = random_spec_on(false, devices);
+  plan_for(spec, "zplan");
+  return spec;
+}
 
 #endif

@@ -10,13 +10,15 @@ TestSuite(answers, .init = setup, .fini = teardown);
 
 static const model_size TINY = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
 
-/* Nodes of 4 devices that hold `mega` MB each, nothing outside the arena to speak of. */
+/* Nodes of 4 devices that hold `mega` MB each beside scratch, nothing outside the arena to speak of. */
 static zp_spec *gpu_spec(int nodes, int64_t mega) {
   zp_cluster c = gpu_cluster(nodes);
   c.node.devices = 4;
   c.node.device.memory_bytes = mega * 1000000;
   c.node.device.context_bytes = 1000;
-  return build_spec(arena, &TINY, c, 16);
+  zp_spec *spec = build_spec(arena, &TINY, c, 16);
+  add_scratch(arena, spec);
+  return spec;
 }
 
 static zp_plan *search(const zp_spec *spec, int devices) { return zp_search(arena, spec, devices, NULL); }
@@ -80,7 +82,7 @@ Test(answers, the_fewest_devices_are_the_fewest) {
 
 Test(answers, nothing_fits_anywhere) {
   zp_spec *spec = gpu_spec(1, 1);
-  spec->cluster.node.device.memory_bytes = 2000;
+  spec->cluster.node.device.memory_bytes = 2000 + scratch_bytes(spec);
   zp_fewest fewest = zp_find_fewest(arena, spec);
   cr_expect(!fewest.found);
 }
@@ -186,6 +188,7 @@ static zp_spec *random_misfit(unsigned *seed) {
   c.node.device.memory_bytes = 300000 + (int64_t)(rand_r(seed) % 700000);
   c.node.device.context_bytes = 1000;
   zp_spec *spec = build_spec(arena, &size, c, 8 << rand_r(seed) % 3);
+  add_scratch(arena, spec);
   if (rand_r(seed) % 2) pin(&spec->plans.data[0].zero, (double)(rand_r(seed) % 2));
   if (rand_r(seed) % 3 == 0) pin(&spec->plans.data[0].recompute, ZP_RECOMPUTE_NONE);
   return spec;
@@ -244,7 +247,9 @@ Test(answers, more_memory_is_never_worse) {
     zp_spec *spec = random_misfit(&seed);
     int devices = spec->cluster.nodes * spec->cluster.node.devices;
     double before = INFINITY;
-    for (int doubling = 0; doubling < 5; doubling++, spec->cluster.node.device.memory_bytes *= 2) {
+    for (int doubling = 0; doubling < 5; doubling++) {
+      if (doubling)
+        spec->cluster.node.device.memory_bytes += spec->cluster.node.device.memory_bytes - scratch_bytes(spec);
       zp_plan *plan = search(spec, devices);
       cr_expect(plan->feasible || before == INFINITY, "more memory no longer fits");
       if (!plan->feasible) continue;
@@ -366,7 +371,7 @@ Test(answers, decisions_that_do_not_go_together_are_named) {
 
 Test(answers, several_chunks_that_do_not_fit_name_their_bytes) {
   zp_spec *spec = gpu_spec(1, 1);
-  spec->cluster.node.device.memory_bytes = 300000;
+  spec->cluster.node.device.memory_bytes = 300000 + scratch_bytes(spec);
   pin(&spec->plans.data[0].schedule, ZP_SCHEDULE_ZB_V);
   pin(&spec->plans.data[0].pipeline, 2);
   zp_plan *plan = search(spec, 4);

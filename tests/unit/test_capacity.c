@@ -1,7 +1,7 @@
 /* Capacity cards (examples/capacity): what is known to fit must fit, and one step beyond must not. */
 #include <criterion/criterion.h>
 #include <zplan/plan.h>
-#include <zplan/sema.h>
+#include "../support/user_spec.h"
 
 enum { SETTINGS = 6 };
 #define BERT_LARGE "model.layers=24", "model.d=1024", "model.heads=16"
@@ -47,16 +47,11 @@ static const card cards[] = {
     {"bert_sparse", 1, {BERT_LARGE, "model.fixed=true", "model.S=65536"}, true},
 };
 
-/* The plan of a card for zplan's own trainer, as the command makes it. Settings end with NULL. */
+/* The plan of a card, as the command makes it. Settings end with NULL. */
 static const zp_plan *plan_of(zp_arena *arena, const char *file, int gpus, const char *const *set) {
-  zp_diags *diags = zp_diags_new(arena);
-  zp_load_options options = {.gpus = gpus, .set = set, .library_dir = ZPLAN_SOURCE_DIR "/frontend/library"};
-  while (set[options.n_set]) options.n_set++;
   const char *path = zp_format(arena, ZPLAN_SOURCE_DIR "/examples/capacity/%s.dz", file);
-  zp_spec *spec = zp_load(arena, diags, path, NULL, 0, &options);
-  if (!spec) zp_diags_print(diags, stderr, false);
+  const zp_spec *spec = user_spec_on(arena, path, gpus, set, SETTINGS);
   cr_assert(spec, "%s does not load", file);
-  spec->cluster.trainer = ZP_TRAINER_ZPLAN;
   /* the first plan that fits will do */
   return zp_search(arena, spec, gpus, &(zp_search_options){.gap = 0.5});
 }

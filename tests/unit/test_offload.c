@@ -35,6 +35,7 @@ static bool delayed; /* the update */
 static case_of make(const model_size *size, zp_choice choice, int devices) {
   const char *reason = NULL;
   case_of x = {.spec = build_spec(arena, size, roomy(), 48), .choice = choice};
+  x.spec->cluster.trainer = ZP_TRAINER_NONE; /* on purpose: sums by hand know the plain price of a kernel alone */
   x.spec->train.delayed = delayed;
   x.spec->train.precision = ZP_PREC_MIXED_FP16;
   x.machine = zp_machine_make(&x.spec->cluster, ZP_PREC_MIXED_FP16, devices);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <zplan/answers.h>
 #include <zplan/plan.h>
-#include <zplan/sema.h>
+#include "../support/user_spec.h"
 
 #ifdef __SANITIZE_ADDRESS__
 static const int counts[] = {499, 512, 797, 800, 1021, 1536};
@@ -13,11 +13,7 @@ static const int counts[] = {101, 499, 512, 797, 800, 1021, 1536, 3001, 4096, 99
 enum { N_COUNTS = sizeof counts / sizeof *counts };
 
 static const zp_spec *load(zp_arena *arena, const char *file, const char **set, int n_set) {
-  zp_diags *diags = zp_diags_new(arena);
-  zp_load_options options = {.set = set, .n_set = n_set, .library_dir = ZPLAN_SOURCE_DIR "/frontend/library"};
-  const zp_spec *spec =
-      zp_load(arena, diags, zp_format(arena, ZPLAN_SOURCE_DIR "/examples/%s", file), NULL, 0, &options);
-  if (!spec) zp_diags_print(diags, stderr, false);
+  const zp_spec *spec = user_spec_on(arena, zp_format(arena, ZPLAN_SOURCE_DIR "/examples/%s", file), 0, set, n_set);
   cr_assert(spec, "%s does not load", file);
   return spec;
 }

@@ -76,12 +76,14 @@ static void check_cut(const trial *t, const int64_t *cut) {
   cr_assert(cut[0] == 0 && cut[t->point.choice.pipeline] == zp_point_units(t->progress.s, &t->point));
 }
 
-/* Limits from too little to enough, filled from either side: as many cuts are found as there are. */
+/* Limits beside scratch memory from too little to enough, filled from either side: as many cuts are found as there are.
+ */
 static void check_limits(trial *t, int *possible, int *impossible) {
+  const int64_t scratch = zp_products_bytes(t->progress.in->spec);
   for (int64_t limit = 20000; limit < 4000000; limit += limit / 12)
     for (int side = ZP_FILL_FRONT; side <= ZP_FILL_BACK; side++) {
       int64_t cut[8];
-      t->progress.s->limit_bytes = limit;
+      t->progress.s->limit_bytes = scratch + limit;
       t->limits = zp_search_limits(t->progress.s);
       bool any = any_cut(t, 0, 0), found = zp_cut_balanced_within(t->progress.s, &t->point, HUGE_VAL, side, cut);
       cr_assert_eq(found, any, "%d stages, %d bytes, %s: %s", t->point.choice.pipeline, (int)limit,

@@ -2,7 +2,7 @@
  * is needed today. Seconds are benchmarks (tests/bench/search_speed.sh). */
 #include <criterion/criterion.h>
 #include <zplan/plan.h>
-#include <zplan/sema.h>
+#include "../support/user_spec.h"
 
 typedef struct search_work {
   const char *file; /* of examples/; with a slash: of tests/ */
@@ -20,27 +20,23 @@ typedef struct search_work {
 #define UNIFORM "zero<=1", "schedule=\"1f1b\"", "sequence=false"
 
 static const search_work searches[] = {
-    {"gpt1t", 800, {NULL}, 0, 22, 18, 0, 0, 57000, 0, 0},
-    {"gpt1t", 800, {"idle=0"}, 3, 18, 36, 0, 0, 24000, 0, 0},
-    {"gpt1t", 1024, {NULL}, 0, 28, 58, 25, 5000000, 170000, 0, 0},
-    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 20, 43, 42, 7400000, 1500, 0, 0},
-    {"gpt1t", 4096, {UNIFORM}, 0, 100, 140, 120, 15000000, 26500, 0, 0},
-    {"gpt1t", 16384, {UNIFORM}, 0, 88, 145, 720, 36000000, 44000, 0, 0},
-    {"gpt1t", 16384, {"schedule=\"1f1b\""}, 0, 120, 820, 1050, 14000000, 37000, 0, 0},
-    {"gpt1t", 16384, {"idle=0"}, 3, 115, 110, 0, 0, 290000, 0, 0},
-    {"gpt1t", 1024, {OFFLOAD}, 0, 250, 420, 120, 8000000, 980000, 230000000, 1120000},
-    {"gpt1t", 4096, {OFFLOAD}, 0, 95, 110, 0, 0, 1450000, 0, 840000},
-    {"data/moe_235b", 1024, {NULL}, 0, 64, 20, 70, 6300000, 225000, 220000000, 0},
+    {"gpt1t", 800, {NULL}, 0, 11, 16, 0, 0, 35000, 0, 0},
+    {"gpt1t", 800, {"idle=0"}, 3, 10, 18, 0, 0, 11500, 0, 0},
+    {"gpt1t", 1024, {NULL}, 0, 19, 35, 26, 5500000, 110000, 0, 0},
+    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 20, 42, 78, 14000000, 1700, 0, 0},
+    {"gpt1t", 4096, {UNIFORM}, 0, 75, 45, 140, 9700000, 26000, 0, 0},
+    {"gpt1t", 16384, {UNIFORM}, 0, 100, 57, 290, 26500000, 118000, 0, 0},
+    {"gpt1t", 16384, {"schedule=\"1f1b\""}, 0, 100, 100, 800, 8000000, 37500, 0, 0},
+    {"gpt1t", 16384, {"idle=0"}, 3, 90, 90, 0, 0, 143000, 0, 0},
+    {"gpt1t", 1024, {OFFLOAD}, 0, 90, 70, 122, 4700000, 185000, 110000000, 370000},
+    {"gpt1t", 4096, {OFFLOAD}, 0, 95, 33, 0, 0, 285000, 0, 290000},
+    {"data/moe_235b", 1024, {NULL}, 0, 38, 22, 23, 7000000, 350000, 264000000, 0},
 };
 
 static zp_spec *load(zp_arena *arena, const search_work *w) {
-  zp_diags *diags = zp_diags_new(arena);
-  zp_load_options options = {.gpus = w->gpus, .set = w->set, .library_dir = ZPLAN_SOURCE_DIR "/frontend/library"};
-  while (options.n_set < 4 && w->set[options.n_set]) options.n_set++;
   const char *folder = strchr(w->file, '/') ? "tests" : "examples";
   const char *path = zp_format(arena, ZPLAN_SOURCE_DIR "/%s/%s.dz", folder, w->file);
-  zp_spec *spec = zp_load(arena, diags, path, NULL, 0, &options);
-  if (!spec) zp_diags_print(diags, stderr, false);
+  zp_spec *spec = user_spec_on(arena, path, w->gpus, w->set, 4);
   cr_assert(spec, "%s does not load", w->file);
   return spec;
 }

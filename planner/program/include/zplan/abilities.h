@@ -18,6 +18,10 @@ typedef struct zp_narrowing {
 } zp_narrowing;
 /* Limits the chosen plan block to what the cluster's program has. */
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec);
+/* What every plan for that program starts with: sets what the cluster runs, limits the chosen plan block to it, and
+ * gives experts the slots that it computes.
+ * word: one of zp_software_words. */
+zp_narrowing zp_program_choose(zp_arena *arena, zp_spec *spec, const char *word);
 /* Decisions that do not go together in the program: the first reason (constant), NULL when it can do them. What one key
  * decides is zp_trainer_narrow's; NONE can do everything. */
 const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const zp_choice *choice);
