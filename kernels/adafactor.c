@@ -26,7 +26,7 @@ static zpk_row zpk_row_at(const zpk_rows *at, int64_t done) {
 }
 
 #define TEMPLATE "adafactor_template.h"
-#include "every_dtype.h"
+#include "every_real.h"
 
 static void check(const zpk_update *u, const zpk_rows *at) {
   assert(u->dtype <= ZPK_F16 && at->rows >= 1 && at->cols >= 1 && at->first >= 0 && at->count >= 0);
@@ -35,17 +35,17 @@ static void check(const zpk_update *u, const zpk_rows *at) {
 
 void zpk_adafactor_sums(const zpk_update *u, const zpk_rows *at, const void *grad, double *rows, double *cols) {
   check(u, at);
-  ZPK_BY_DTYPE(u->dtype, adafactor_sums, u, at, grad, rows, cols);
+  ZPK_BY_REAL(u->dtype, adafactor_sums, u, at, grad, rows, cols);
 }
 
 void zpk_adafactor_squares(const zpk_update *u, const zpk_rows *at, const void *param, const void *grad,
                            const void *rows, const void *cols, double sums[2]) {
   check(u, at);
-  ZPK_BY_DTYPE(u->dtype, adafactor_squares, u, at, param, grad, rows, cols, sums);
+  ZPK_BY_REAL(u->dtype, adafactor_squares, u, at, param, grad, rows, cols, sums);
 }
 
 void zpk_adafactor_apply(const zpk_update *u, const zpk_rows *at, void *param, const void *grad, void *m,
                          const void *rows, const void *cols, double factor) {
   check(u, at);
-  ZPK_BY_DTYPE(u->dtype, adafactor_apply, u, at, param, grad, m, rows, cols, factor);
+  ZPK_BY_REAL(u->dtype, adafactor_apply, u, at, param, grad, m, rows, cols, factor);
 }

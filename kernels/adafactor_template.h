@@ -1,6 +1,6 @@
 /* Adafactor in one dtype: see adafactor.c. A piece of a tensor is walked row by row. */
 
-static void NAME(adafactor_sums)(const zpk_update *u, const zpk_rows *at, const ELEM *grad, double *rows,
+static void NAME(adafactor_sums)(const zpk_update *u, const zpk_rows *at, const REAL *grad, double *rows,
                                  double *cols) {
   REAL scale = (REAL)u->grad_scale;
   int64_t done = 0;
@@ -8,7 +8,7 @@ static void NAME(adafactor_sums)(const zpk_update *u, const zpk_rows *at, const 
     zpk_row r = zpk_row_at(at, done);
     double sum = 0, *col = cols + r.col;
     for (int64_t i = 0; i < r.count; i++) {
-      double g = (double)(GET(grad[done + i]) * scale);
+      double g = (double)(grad[done + i] * scale);
       sum += g * g;
       col[i] += g * g;
     }
@@ -18,7 +18,7 @@ static void NAME(adafactor_sums)(const zpk_update *u, const zpk_rows *at, const 
 }
 
 ZPK_CLONES static void NAME(adafactor_squares)(const zpk_update *u, const zpk_rows *at, const REAL *param,
-                                               const ELEM *grad, const REAL *rows, const REAL *cols, double sums[2]) {
+                                               const REAL *grad, const REAL *rows, const REAL *cols, double sums[2]) {
   REAL scale = (REAL)u->grad_scale;
   int64_t done = 0;
   while (done < at->count) {
@@ -26,7 +26,7 @@ ZPK_CLONES static void NAME(adafactor_squares)(const zpk_update *u, const zpk_ro
     const REAL *col = cols + r.col, row = rows ? rows[r.row] : 1;
     double params = 0, updates = 0;
     for (int64_t i = 0; i < r.count; i++) {
-      REAL x = param[done + i], step = row * col[i] * (GET(grad[done + i]) * scale);
+      REAL x = param[done + i], step = row * col[i] * (grad[done + i] * scale);
       params += (double)x * (double)x;
       updates += (double)step * (double)step;
     }
@@ -37,7 +37,7 @@ ZPK_CLONES static void NAME(adafactor_squares)(const zpk_update *u, const zpk_ro
 }
 
 /* m NULL: no momentum. */
-ZPK_CLONES static void NAME(adafactor_apply)(const zpk_update *u, const zpk_rows *at, REAL *param, const ELEM *grad,
+ZPK_CLONES static void NAME(adafactor_apply)(const zpk_update *u, const zpk_rows *at, REAL *param, const REAL *grad,
                                              REAL *m, const REAL *rows, const REAL *cols, double factor) {
   REAL scale = (REAL)(u->grad_scale * factor), keep = (REAL)(1 - u->lr * u->weight_decay);
   REAL b1 = (REAL)u->beta1, rest = (REAL)(1 - u->beta1);
@@ -46,7 +46,7 @@ ZPK_CLONES static void NAME(adafactor_apply)(const zpk_update *u, const zpk_rows
     zpk_row r = zpk_row_at(at, done);
     const REAL *col = cols + r.col, row = rows ? rows[r.row] : 1;
     for (int64_t i = 0; i < r.count; i++) {
-      REAL step = row * col[i] * (GET(grad[done + i]) * scale);
+      REAL step = row * col[i] * (grad[done + i] * scale);
       if (m) step = m[done + i] = b1 * m[done + i] + rest * step;
       param[done + i] = param[done + i] * keep - step;
     }

@@ -115,7 +115,6 @@ static void NAME(add_bias_grad)(const zpk_attention_args *args) {
       REAL sum = 0;
       for (int64_t b = 0; b < args->B; b++)
         sum += ((const REAL *)args->bias_sums)[(b * args->H + h) * args->buckets + bucket];
-      ELEM *to = (ELEM *)args->d_bias + bucket * args->bias_ld + h;
-      *to = PUT(GET(*to) + sum);
+      ((REAL *)args->d_bias)[bucket * args->bias_ld + h] += sum;
     }
 }

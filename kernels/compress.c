@@ -50,11 +50,11 @@
 #include "compress_lamb_template.h"
 #include "compress_local_template.h"
 #define TEMPLATE "momentum_template.h"
-#include "every_dtype.h"
+#include "every_real.h"
 
 void zpk_momentum(const zpk_update *u, const void *param, const void *grad, void *m, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, momentum, u, param, grad, m, begin, end);
+  ZPK_BY_REAL(u->dtype, momentum, u, param, grad, m, begin, end);
 }
 
 void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin,
@@ -97,14 +97,7 @@ static int64_t block_end(int64_t at, int64_t count) { return at + ZPK_SIGNS < co
 
 void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count) {
   assert(dtype <= ZPK_F16 && count >= 0);
-  if (dtype == ZPK_F64) owe_f64(grad, scale, error, count);
-  if (dtype == ZPK_F32) owe_f32(grad, scale, error, count);
-  for (int64_t at = 0, end; zpk_is_narrow(dtype) && at < count; at = end) {
-    float wide[ZPK_SIGNS];
-    end = block_end(at, count);
-    zpk_widen(dtype, (const uint16_t *)grad + at, wide, end - at);
-    owe_f32(wide, scale, error + at, end - at);
-  }
+  ZPK_BY_REAL(dtype, owe, grad, scale, error, count);
 }
 
 void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block) {
@@ -170,30 +163,28 @@ void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void
 
 /* ---- 0/1 Adam ---- */
 
-#define BY_REAL(dtype, f, ...) ((dtype) == ZPK_F64 ? f##_f64(__VA_ARGS__) : f##_f32(__VA_ARGS__))
-
 void zpk_variance(const zpk_update *u, const void *grad, void *v, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, variance, u, grad, v, begin, end);
+  ZPK_BY_REAL(u->dtype, variance, u, grad, v, begin, end);
 }
 
 void zpk_local_sum(zpk_dtype dtype, double weight, const void *m, void *sum, int64_t begin, int64_t end) {
   assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
-  BY_REAL(dtype, local_sum, weight, m, sum, begin, end);
+  ZPK_BY_REAL(dtype, local_sum, weight, m, sum, begin, end);
 }
 
 void zpk_local_mean(zpk_dtype dtype, double total, void *m, void *sum, int64_t begin, int64_t end) {
   assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end && total > 0);
-  BY_REAL(dtype, local_mean, total, m, sum, begin, end);
+  ZPK_BY_REAL(dtype, local_mean, total, m, sum, begin, end);
 }
 
 void zpk_local_decay(zpk_dtype dtype, double keep, void *anchor, int64_t begin, int64_t end) {
   assert(dtype <= ZPK_F16 && begin >= 0 && begin <= end);
-  BY_REAL(dtype, local_decay, keep, anchor, begin, end);
+  ZPK_BY_REAL(dtype, local_decay, keep, anchor, begin, end);
 }
 
 void zpk_local_weights(const zpk_update *u, double total, const void *anchor, const void *sum, const void *v, void *out,
                        int64_t count) {
   assert(u->dtype <= ZPK_F16 && count >= 0 && total > 0);
-  BY_REAL(u->dtype, local_weights, u, total, anchor, sum, v, out, count);
+  ZPK_BY_REAL(u->dtype, local_weights, u, total, anchor, sum, v, out, count);
 }

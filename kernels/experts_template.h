@@ -49,10 +49,10 @@ static void NAME(top_k_gate_grad)(const zpk_routing *r, const ELEM *score, const
 }
 
 static void NAME(load_grad)(const zpk_routing *r, const int64_t *count, int64_t n, double all, bool accumulate,
-                            ELEM *grad) {
+                            REAL *grad) {
   for (int64_t e = 0; e < r->experts; e++) {
     REAL more = (REAL)((double)(r->experts * count[e] - n) / all);
-    grad[e] = PUT(accumulate ? GET(grad[e]) + more : more);
+    grad[e] = accumulate ? grad[e] + more : more;
   }
 }
 

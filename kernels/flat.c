@@ -36,8 +36,3 @@ void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, i
   assert(dtype <= ZPK_F16 && n >= 1 && begin >= 0 && begin <= end);
   ZPK_BY_DTYPE(dtype, sum_parts, out, part, n, begin, end);
 }
-
-void zpk_sum_partials(zpk_dtype dtype, bool accumulate, void *y, const void *const *part, int n, int64_t count) {
-  assert(dtype <= ZPK_F16 && n >= 1 && count >= 0);
-  ZPK_BY_DTYPE(dtype, sum_partials, accumulate, y, part, n, count);
-}

@@ -27,17 +27,3 @@ ZPK_CLONES static void NAME(sum_parts)(ELEM *out, const void *const *part, int n
     for (int64_t i = 0; i < cols; i++) out[at + i] = PUT(sum[i]);
   }
 }
-
-ZPK_CLONES static void NAME(sum_partials)(bool accumulate, ELEM *y, const void *const *part, int n, int64_t count) {
-  REAL sum[BLOCK_SUMS];
-  for (int64_t at = 0; at < count; at += BLOCK_SUMS) {
-    int64_t cols = count - at < BLOCK_SUMS ? count - at : BLOCK_SUMS;
-    for (int64_t i = 0; i < cols; i++) sum[i] = accumulate ? GET(y[at + i]) : 0;
-    for (int p = 0; p < n; p++) {
-      const REAL *x = (const REAL *)part[p] + at;
-      bool first = p == 0 && !accumulate;
-      for (int64_t i = 0; i < cols; i++) sum[i] = first ? x[i] : sum[i] + x[i];
-    }
-    for (int64_t i = 0; i < cols; i++) y[at + i] = PUT(sum[i]);
-  }
-}

@@ -6,12 +6,6 @@
 
 enum { BLOCK = 256 };
 
-/* Where `id` occurs next, from row r on; `rows` when it does not. */
-static int64_t next_row(const int32_t *ids, int32_t id, int64_t r, int64_t rows) {
-  while (r < rows && ids[r] != id) r++;
-  return r;
-}
-
 #define TEMPLATE "lookup_template.h"
 #include "every_dtype.h"
 

@@ -13,31 +13,31 @@
 #include <zplan/zpk.h>
 
 #define TEMPLATE "muon_template.h"
-#include "every_dtype.h"
+#include "every_real.h"
 
 void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && u->momentum >= 0 && u->momentum < 1 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, muon_momentum, u, grad, m, x, begin, end);
+  ZPK_BY_REAL(u->dtype, muon_momentum, u, grad, m, x, begin, end);
 }
 
 double zpk_muon_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end) {
   double sum;
   assert(begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(dtype, muon_squares, x, begin, end, &sum);
+  ZPK_BY_REAL(dtype, muon_squares, x, begin, end, &sum);
   return sum;
 }
 
 void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end) {
   assert(begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(dtype, muon_scale, factor, x, y, begin, end);
+  ZPK_BY_REAL(dtype, muon_scale, factor, x, y, begin, end);
 }
 
 void zpk_muon_diagonal(zpk_dtype dtype, double value, void *x, int64_t n) {
   assert(n >= 1);
-  ZPK_BY_DTYPE(dtype, muon_diagonal, value, x, n);
+  ZPK_BY_REAL(dtype, muon_diagonal, value, x, n);
 }
 
 void zpk_muon_apply(const zpk_update *u, void *param, const void *x, double scale, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && scale > 0 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, muon_apply, u, param, x, scale, begin, end);
+  ZPK_BY_REAL(u->dtype, muon_apply, u, param, x, scale, begin, end);
 }

@@ -1,10 +1,10 @@
 /* Muon in one dtype: see muon.c. */
 
-ZPK_CLONES static void NAME(muon_momentum)(const zpk_update *u, const ELEM *restrict grad, REAL *restrict m,
+ZPK_CLONES static void NAME(muon_momentum)(const zpk_update *u, const REAL *restrict grad, REAL *restrict m,
                                            REAL *restrict x, int64_t begin, int64_t end) {
   REAL scale = (REAL)u->grad_scale, momentum = (REAL)u->momentum, rest = (REAL)(1 - u->momentum);
   for (int64_t i = begin; i < end; i++) {
-    REAL g = GET(grad[i]) * scale;
+    REAL g = grad[i] * scale;
     m[i] += rest * (g - m[i]);
     x[i] = g + momentum * (m[i] - g);
   }

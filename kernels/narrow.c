@@ -22,9 +22,3 @@ void zpk_round(zpk_dtype dtype, const float *from, void *to, int64_t count) {
   assert(zpk_is_narrow(dtype));
   dtype == ZPK_F16 ? round_f16(from, to, count) : round_bf16(from, to, count);
 }
-
-void zpk_round_add(zpk_dtype dtype, const float *from, void *to, int64_t count) {
-  assert(count >= 0);
-  assert(zpk_is_narrow(dtype));
-  dtype == ZPK_F16 ? round_add_f16(from, to, count) : round_add_bf16(from, to, count);
-}

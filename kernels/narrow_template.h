@@ -7,7 +7,3 @@ ZPK_CLONES static void NAME(widen)(const ELEM *restrict from, float *restrict to
 ZPK_CLONES static void NAME(round)(const float *restrict from, ELEM *restrict to, int64_t count) {
   for (int64_t i = 0; i < count; i++) to[i] = PUT(from[i]);
 }
-
-ZPK_CLONES static void NAME(round_add)(const float *restrict from, ELEM *restrict to, int64_t count) {
-  for (int64_t i = 0; i < count; i++) to[i] = PUT(GET(to[i]) + from[i]);
-}

@@ -20,27 +20,27 @@
 #include <zplan/zpk.h>
 
 #define TEMPLATE "optimizer_template.h"
-#include "every_dtype.h"
+#include "every_real.h"
 
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && ((u->kind >= 0 && u->kind <= 3) || u->kind == ZPK_SIGN));
   assert((m && v) || u->kind == 2 || (m && u->kind == 3) || u->kind == ZPK_SIGN);
   assert(begin >= 0 && begin <= end);
   if (u->kind == ZPK_SIGN)
-    ZPK_BY_DTYPE(u->dtype, sign, u, param, grad, begin, end);
+    ZPK_BY_REAL(u->dtype, sign, u, param, grad, begin, end);
   else if (u->kind == 2 && !m)
-    ZPK_BY_DTYPE(u->dtype, plain_sgd, u, param, grad, begin, end);
+    ZPK_BY_REAL(u->dtype, plain_sgd, u, param, grad, begin, end);
   else if (u->kind == 2)
-    ZPK_BY_DTYPE(u->dtype, sgd, u, param, grad, m, begin, end);
+    ZPK_BY_REAL(u->dtype, sgd, u, param, grad, m, begin, end);
   else if (u->kind == 3)
-    ZPK_BY_DTYPE(u->dtype, lion, u, param, grad, m, begin, end);
+    ZPK_BY_REAL(u->dtype, lion, u, param, grad, m, begin, end);
   else
-    ZPK_BY_DTYPE(u->dtype, adam, u, param, grad, m, v, begin, end);
+    ZPK_BY_REAL(u->dtype, adam, u, param, grad, m, v, begin, end);
 }
 
 void zpk_average(const zpk_update *u, const void *param, void *average, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && u->ema > 0 && u->ema < 1 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, average, u, param, average, begin, end);
+  ZPK_BY_REAL(u->dtype, average, u, param, average, begin, end);
 }
 
 void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *grad, void *m, void *v, void *average,
@@ -58,10 +58,10 @@ void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *gra
 void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
                       int64_t end, double sums[2]) {
   assert(u->dtype <= ZPK_F16 && u->kind == 4 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, lamb_moments, u, param, grad, m, v, begin, end, sums);
+  ZPK_BY_REAL(u->dtype, lamb_moments, u, param, grad, m, v, begin, end, sums);
 }
 
 void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end) {
   assert(u->dtype <= ZPK_F16 && u->kind == 4 && begin >= 0 && begin <= end);
-  ZPK_BY_DTYPE(u->dtype, lamb_apply, u, param, m, v, begin, end);
+  ZPK_BY_REAL(u->dtype, lamb_apply, u, param, m, v, begin, end);
 }

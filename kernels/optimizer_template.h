@@ -1,6 +1,6 @@
 /* Optimizer updates in one dtype: see optimizer.c. */
 
-ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad,
                                   REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end) {
   bool decoupled = u->kind == 0;
   double wd = u->weight_decay;
@@ -9,7 +9,7 @@ ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, con
   REAL rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
   REAL step = (REAL)(u->lr / u->bias1), per_root_bias2 = (REAL)(1 / sqrt(u->bias2));
   for (int64_t i = begin; i < end; i++) {
-    REAL p = param[i] * keep, g = GET(grad[i]) * scale + into_grad * param[i];
+    REAL p = param[i] * keep, g = grad[i] * scale + into_grad * param[i];
     REAL m1 = m[i] * beta1 + g * rest1, v1 = v[i] * beta2 + g * g * rest2;
     m[i] = m1;
     v[i] = v1;
@@ -17,39 +17,39 @@ ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, con
   }
 }
 
-ZPK_CLONES static void NAME(sgd)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad, REAL *restrict m,
+ZPK_CLONES static void NAME(sgd)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad, REAL *restrict m,
                                  int64_t begin, int64_t end) {
   REAL wd = (REAL)u->weight_decay, scale = (REAL)u->grad_scale;
   REAL lr = (REAL)u->lr, momentum = (REAL)u->momentum;
   for (int64_t i = begin; i < end; i++) {
-    REAL m1 = m[i] * momentum + (GET(grad[i]) * scale + wd * param[i]);
+    REAL m1 = m[i] * momentum + (grad[i] * scale + wd * param[i]);
     m[i] = m1;
     param[i] -= lr * m1;
   }
 }
 
-ZPK_CLONES static void NAME(lion)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(lion)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad,
                                   REAL *restrict m, int64_t begin, int64_t end) {
   REAL keep = (REAL)(1 - u->lr * u->weight_decay), scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
   REAL beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2, rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
   for (int64_t i = begin; i < end; i++) {
-    REAL g = GET(grad[i]) * scale, c = m[i] * beta1 + g * rest1;
+    REAL g = grad[i] * scale, c = m[i] * beta1 + g * rest1;
     m[i] = m[i] * beta2 + g * rest2;
     param[i] = param[i] * keep - (REAL)((c > 0) - (c < 0)) * lr;
   }
 }
 
 /* SGD without momentum: there is no m. */
-ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad,
                                        int64_t begin, int64_t end) {
   REAL wd = (REAL)u->weight_decay, scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
-  for (int64_t i = begin; i < end; i++) param[i] -= lr * (GET(grad[i]) * scale + wd * param[i]);
+  for (int64_t i = begin; i < end; i++) param[i] -= lr * (grad[i] * scale + wd * param[i]);
 }
 
-ZPK_CLONES static void NAME(sign)(const zpk_update *u, REAL *restrict param, const ELEM *restrict grad, int64_t begin,
+ZPK_CLONES static void NAME(sign)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad, int64_t begin,
                                   int64_t end) {
   REAL lr = (REAL)u->lr;
-  for (int64_t i = begin; i < end; i++) param[i] -= (REAL)((GET(grad[i]) > 0) - (GET(grad[i]) < 0)) * lr;
+  for (int64_t i = begin; i < end; i++) param[i] -= (REAL)((grad[i] > 0) - (grad[i] < 0)) * lr;
 }
 
 ZPK_CLONES static void NAME(average)(const zpk_update *u, const REAL *restrict param, REAL *restrict average,
@@ -71,7 +71,7 @@ static inline REAL NAME(lamb_update)(NAME(lamb_rule) r, REAL p, REAL m, REAL v) 
   return m * r.per_bias1 / (REAL_SQRT(v) * r.per_root_bias2 + r.eps) + r.wd * p;
 }
 
-ZPK_CLONES static void NAME(lamb_moments)(const zpk_update *u, const REAL *restrict param, const ELEM *restrict grad,
+ZPK_CLONES static void NAME(lamb_moments)(const zpk_update *u, const REAL *restrict param, const REAL *restrict grad,
                                           REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end,
                                           double sums[2]) {
   const NAME(lamb_rule) r = NAME(lamb_rule_of)(u);
@@ -79,7 +79,7 @@ ZPK_CLONES static void NAME(lamb_moments)(const zpk_update *u, const REAL *restr
   REAL rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
   double params = 0, updates = 0;
   for (int64_t i = begin; i < end; i++) {
-    REAL g = GET(grad[i]) * scale;
+    REAL g = grad[i] * scale;
     m[i] = m[i] * beta1 + g * rest1;
     v[i] = v[i] * beta2 + g * g * rest2;
     REAL update = NAME(lamb_update)(r, param[i], m[i], v[i]);

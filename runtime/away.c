@@ -27,7 +27,9 @@ static const zpr_away *away_of(const zpr *c, zpr_class class) {
   return class == ZPR_CLASS_PARAMS ? &c->stage->params_away : &c->stage->grads_away;
 }
 
-static int64_t element_bytes(const zpr *c) { return zpk_bytes(c->program->dtype); }
+static int64_t element_bytes(const zpr *c, zpr_class class) {
+  return class == ZPR_CLASS_PARAMS ? zpk_bytes(c->program->dtype) : zpr_gradient_bytes(c);
+}
 
 void zpr_away_open(zpr *c) { c->state->aways = zpr_alloc(c, 1, sizeof *c->state->aways); }
 
@@ -43,19 +45,19 @@ int64_t zpr_away_most(const zpr *c, zpr_class class) {
 
 static char *window_at(zpr *c, zpr_class class, int number) {
   const zpr_away *away = away_of(c, class);
-  int64_t bytes = away->window * element_bytes(c);
+  int64_t bytes = away->window * element_bytes(c, class);
   zpr_host_used(c, away->host + (number + 1) * bytes);
   return (char *)zpr_host_at(c, away->host) + number * bytes;
 }
 
 static char *on_host(zpr *c, zpr_class class, int64_t first) {
-  return (char *)zpr_host_at(c, away_of(c, class)->host) + first * element_bytes(c);
+  return (char *)zpr_host_at(c, away_of(c, class)->host) + first * element_bytes(c, class);
 }
 
 /* ---- the file ---- */
 
 static int64_t place(const zpr *c, zpr_class class, int64_t first) {
-  return away_of(c, class)->file + first * element_bytes(c);
+  return away_of(c, class)->file + first * element_bytes(c, class);
 }
 
 static void start_write(zpr *c, zpr_class class, int number) {
@@ -64,7 +66,8 @@ static void start_write(zpr *c, zpr_class class, int number) {
   zpr_copy_wait(c, w->copied);
   w->copied = 0;
   w->put = false;
-  w->writing = zpr_file_write(c, window_at(c, class, number), place(c, class, w->first), w->count * element_bytes(c));
+  w->writing =
+      zpr_file_write(c, window_at(c, class, number), place(c, class, w->first), w->count * element_bytes(c, class));
 }
 
 static void finish(zpr *c, zpr_class class, int number) {
@@ -103,7 +106,7 @@ static void start_read(zpr *c, zpr_class class, int number, int64_t first, int64
   }
   w->first = first;
   w->count = count;
-  w->reading = zpr_file_read(c, window_at(c, class, number), place(c, class, first), count * element_bytes(c));
+  w->reading = zpr_file_read(c, window_at(c, class, number), place(c, class, first), count * element_bytes(c, class));
 }
 
 /* ---- views ---- */
@@ -191,14 +194,14 @@ void *zpr_away_open_some(zpr *c, zpr_class class, int64_t first, int64_t *count,
   }
   w->put |= !to_read;
   *count = least(*count, w->first + w->count - first);
-  return window_at(c, class, a->open - 1) + (first - w->first) * element_bytes(c);
+  return window_at(c, class, a->open - 1) + (first - w->first) * element_bytes(c, class);
 }
 
 void zpr_away_zero(zpr *c, zpr_class class, int64_t count) {
   for (int64_t first = 0, n; first < count; first += n) {
     n = least(count - first, zpr_away_most(c, class));
     zpr_view view = zpr_away_room(c, class, first, n);
-    memset(view.at, 0, (size_t)(n * element_bytes(c)));
+    memset(view.at, 0, (size_t)(n * element_bytes(c, class)));
     zpr_away_put(c, class, view, first, n, 0);
   }
   zpr_away_settle(c, class);

@@ -203,9 +203,9 @@ static void add_in_rank_order(void *arg, int64_t begin, int64_t end, int worker)
 
 /* Afterwards chunk g->me of data is summed in `sum`, which has this rank's own chunk before; it may be its place in
  * data. */
-static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, const char *data, int64_t count, char *sum) {
+static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data, int64_t count,
+                           char *sum) {
   zpr_comm *comm = c->state->comm;
-  zpk_dtype dtype = c->program->dtype;
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
   int64_t most = ZPR_STAGING_BYTES / g->n / size / 64 * 64, slot_bytes = most * size;
   for (int64_t at = 0; at < longest; at += most) {
@@ -229,14 +229,14 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, const char
   }
 }
 
-static char *own_chunk(zpr *c, const zpr_group *g, char *data, int64_t count) {
-  return data + zpr_chunk_piece(count, g->n, g->me, 0, count).begin * zpk_bytes(c->program->dtype);
+static char *own_chunk(const zpr_group *g, zpk_dtype dtype, char *data, int64_t count) {
+  return data + zpr_chunk_piece(count, g->n, g->me, 0, count).begin * zpk_bytes(dtype);
 }
 
 /* Every member's chunk travels to all others, in place. */
-static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
+static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, char *data, int64_t count) {
   zpr_comm *comm = c->state->comm;
-  int64_t size = zpk_bytes(c->program->dtype), longest = (count + g->n - 1) / g->n, most = ZPR_SPLIT_BYTES / size;
+  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n, most = ZPR_SPLIT_BYTES / size;
   for (int64_t at = 0; at < longest; at += most) {
     zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {
@@ -253,26 +253,29 @@ static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, in
   }
 }
 
-void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
+void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                         int64_t count) {
   if (group->n == 1) return;
-  reduce_scatter(c, group, counted_as, data, count, own_chunk(c, group, data, count));
-  all_gather(c, group, counted_as, data, count);
+  reduce_scatter(c, group, counted_as, dtype, data, count, own_chunk(group, dtype, data, count));
+  all_gather(c, group, counted_as, dtype, data, count);
 }
 
-void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                             int64_t shard_count) {
   int64_t count = shard_count * group->n;
-  if (group->n > 1) reduce_scatter(c, group, counted_as, data, count, own_chunk(c, group, data, count));
+  if (group->n > 1) reduce_scatter(c, group, counted_as, dtype, data, count, own_chunk(group, dtype, data, count));
 }
 
 void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data,
                                 int64_t shard_count, void *out) {
-  int64_t bytes = shard_count * zpk_bytes(c->program->dtype);
+  zpk_dtype dtype = c->program->dtype;
+  int64_t bytes = shard_count * zpk_bytes(dtype);
   memcpy(out, (const char *)data + group->me * bytes, (size_t)bytes);
-  if (group->n > 1) reduce_scatter(c, group, counted_as, data, shard_count * group->n, out);
+  if (group->n > 1) reduce_scatter(c, group, counted_as, dtype, data, shard_count * group->n, out);
 }
 
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
-  if (group->n > 1) all_gather(c, group, counted_as, data, shard_count * group->n);
+  if (group->n > 1) all_gather(c, group, counted_as, c->program->dtype, data, shard_count * group->n);
 }
 
 void zpr_host_exchange(zpr *c, const zpr_group *g, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,

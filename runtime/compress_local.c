@@ -49,7 +49,7 @@ static void copy_anchor(zpr *c, bool back) {
 static void sum_gradients(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
   zpk_update all = *rule;
-  zpr_group_all_reduce(c, &g, ZPR_DATA, zpr_at(c, c->stage->grads), c->stage->flat_elements);
+  zpr_group_all_reduce(c, &g, ZPR_DATA, zpr_gradient_type(c), zpr_at(c, c->stage->grads), c->stage->flat_elements);
   all.grad_scale /= g.n; /* the sum's, not a replica's */
   zpr_variance_blocks(c, blocks, n, &all);
 }

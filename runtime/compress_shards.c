@@ -157,7 +157,7 @@ static places places_of(zpr *c) {
   int n = c->program->data;
   int64_t record = c->stage->shard_elements / ZPK_SIGNS * ZPK_SIGNS_BYTES;
   char *sent = zpr_at(c, c->stage->grads);
-  assert(3 * n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
+  assert(3 * n * record <= c->stage->flat_elements * zpr_gradient_bytes(c));
   return (places){record, sent, sent + n * record, sent + 2 * n * record};
 }
 

@@ -62,7 +62,7 @@ int64_t zpr_copy_up(zpr *c, void *device, const void *host, int64_t bytes, int64
 void zpr_copy_wait(zpr *c, int64_t ticket);
 void zpr_copy_before(zpr *c, int64_t ticket);
 
-/* sum[i] += x[i]. Elements of the program's dtype. */
+/* sum[i] += x[i], gradients both. */
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
 
 /* What moves beside the units and what they compute wait for each other here (rt.h; on CPU ranks nothing does). */

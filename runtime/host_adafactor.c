@@ -74,7 +74,7 @@ static void sum_neighbours(void *arg, int64_t begin, int64_t end, int64_t at) {
   const zpr_factored *t = x->t;
   zpk_rows rows = {.rows = t->has.height, .cols = t->has.width, .first = at, .count = end - begin};
   double *sums = x->sums + t->sums;
-  zpk_adafactor_sums(x->rule, &rows, x->grads + (first_of(t) + begin - x->begin) * zpk_bytes(x->rule->dtype),
+  zpk_adafactor_sums(x->rule, &rows, x->grads + (first_of(t) + begin - x->begin) * zpk_real_bytes(x->rule->dtype),
                      t->has.rows > 0 ? sums : NULL, sums + t->has.rows);
 }
 
@@ -186,7 +186,7 @@ static void square_neighbours(void *arg, int64_t begin, int64_t end, int64_t at)
     x->sums[0] += zpk_sum_squares(real == 8 ? ZPK_F64 : ZPK_F32, weights, 0, rows.count);
     return;
   }
-  const char *grads = (const char *)p->grads + own * zpk_bytes(x->rule.dtype);
+  const char *grads = (const char *)p->grads + own * zpk_real_bytes(x->rule.dtype);
   zpk_adafactor_squares(&x->rule, &rows, weights, grads, x->rows, x->cols, x->sums);
 }
 
@@ -206,7 +206,7 @@ static void apply_neighbours(void *arg, int64_t begin, int64_t end, int64_t at) 
   int64_t own = first_of(x->t) + begin, real = zpk_real_bytes(x->rule.dtype);
   zpk_rows rows = rows_of(x, begin, end, at);
   void *weights = element(p->weights, own, real);
-  zpk_adafactor_apply(&x->rule, &rows, weights, (const char *)p->grads + own * zpk_bytes(x->rule.dtype),
+  zpk_adafactor_apply(&x->rule, &rows, weights, (const char *)p->grads + own * zpk_real_bytes(x->rule.dtype),
                       element(p->m, own, real), x->rows, x->cols, x->factor);
   if (p->average) zpk_average(&x->rule, weights, element(p->average, own, real), 0, rows.count);
 }

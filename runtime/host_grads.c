@@ -41,12 +41,10 @@ void zpr_host_grads_close(zpr *c) {
   c->state->host_grads = NULL;
 }
 
-static char *on_device(zpr *c, int64_t i) {
-  return (char *)zpr_at(c, c->stage->grads) + i * zpk_bytes(c->program->dtype);
-}
+static char *on_device(zpr *c, int64_t i) { return (char *)zpr_at(c, c->stage->grads) + i * zpr_gradient_bytes(c); }
 
 static char *window_at(zpr *c, int window) {
-  return (char *)zpr_host_at(c, c->stage->grads_in) + window * c->stage->window_elements * zpk_bytes(c->program->dtype);
+  return (char *)zpr_host_at(c, c->stage->grads_in) + window * c->stage->window_elements * zpr_gradient_bytes(c);
 }
 
 /* ---- sums ---- */
@@ -75,7 +73,7 @@ void zpr_land_gradients(zpr *c) {
   zpr_copy_wait(c, l->ticket);
   zpr_view sum = l->add ? zpr_away_read(c, ZPR_CLASS_GRADS, l->first, l->count)
                         : zpr_away_room(c, ZPR_CLASS_GRADS, l->first, l->count);
-  add_task a = {c->program->dtype, sum.at, window_at(c, l->window), l->add};
+  add_task a = {zpr_gradient_type(c), sum.at, window_at(c, l->window), l->add};
   zpr_parallel(c, l->count, AT_ONCE, add_range, &a);
   zpr_away_put(c, ZPR_CLASS_GRADS, sum, l->first, l->count, 0);
   l->waits = false;
@@ -92,7 +90,7 @@ static bool is_zero(struct zpr_host_grads *l, int64_t first) {
 }
 
 static void keep_here(zpr *c, const zpr_side *s, const char *from, bool add) {
-  int64_t size = zpk_bytes(c->program->dtype);
+  int64_t size = zpr_gradient_bytes(c);
   for (int k = 0; k < s->n; k++) {
     char *to = on_device(c, s->at + k * s->count);
     const char *part = from + (s->first + k * s->stride) * size;
@@ -104,7 +102,7 @@ static void keep_here(zpr *c, const zpr_side *s, const char *from, bool add) {
 }
 
 static int64_t send_down(zpr *c, char *window, const zpr_side *s, const char *from) {
-  int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
+  int64_t size = zpr_gradient_bytes(c), ticket = 0;
   for (int k = 0; k < s->n; k++)
     ticket = zpr_copy_down(c, window + k * s->count * size, from + (s->first + k * s->stride) * size, s->count * size);
   return ticket;
@@ -130,7 +128,7 @@ void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool
 void *zpr_grad_buffer(zpr *c, void *ring) {
   if (c->state->rehearses) return ring;
   struct zpr_host_grads *l = host_grads_of(c);
-  int64_t size = zpk_bytes(c->program->dtype);
+  int64_t size = zpr_gradient_bytes(c);
   /* Gaps between parameters go down with them: they are numbers from the start. */
   if (!l->used) zpr_zero(c, ring, BUFFERS * c->stage->bucket_elements * size);
   l->used = true;
@@ -140,12 +138,12 @@ void *zpr_grad_buffer(zpr *c, void *ring) {
 }
 
 static void zero_here(zpr *c, int64_t first, int64_t count) {
-  if (count > 0) zpr_zero(c, on_device(c, first), count * zpk_bytes(c->program->dtype));
+  if (count > 0) zpr_zero(c, on_device(c, first), count * zpr_gradient_bytes(c));
 }
 
 void zpr_zero_gradients(zpr *c, const zpr_bucket_home *b) {
   struct zpr_host_grads *l = host_grads_of(c);
-  int64_t size = zpk_bytes(c->program->dtype), away = b->shards * (b->size - b->here);
+  int64_t size = zpr_gradient_bytes(c), away = b->shards * (b->size - b->here);
   zero_here(c, b->device, b->shards * b->here);
   if (away == 0) return;
   if (!c->stage->grads_away.on_disk) {
@@ -166,10 +164,12 @@ void zpr_zero_all_gradients(zpr *c) {
 /* Element by element in rank order on either side, so it does not matter where one lies. */
 void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, const zpr_bucket_home *b) {
   int64_t away = b->size - b->here;
-  if (b->here > 0) zpr_group_all_reduce(c, group, counted_as, on_device(c, b->device + b->mine * b->here), b->here);
+  if (b->here > 0)
+    zpr_group_all_reduce(c, group, counted_as, zpr_gradient_type(c), on_device(c, b->device + b->mine * b->here),
+                         b->here);
   if (away == 0) return;
   zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, b->host + b->mine * away, away);
-  zpr_host_all_reduce(c, group, counted_as, view.at, away);
+  zpr_host_all_reduce(c, group, counted_as, zpr_gradient_type(c), view.at, away);
   zpr_away_put(c, ZPR_CLASS_GRADS, view, b->host + b->mine * away, away, 0);
 }
 
@@ -177,16 +177,16 @@ void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, cons
 
 static void sum_over(zpr *c, const zpr_group *holders, const zpr_bucket_home *b, void *shards, int64_t elements) {
   if (zpr_shards_state(c->program))
-    zpr_group_reduce_scatter(c, holders, ZPR_DATA, shards, elements);
+    zpr_group_reduce_scatter(c, holders, ZPR_DATA, zpr_gradient_type(c), shards, elements);
   else
-    zpr_group_all_reduce(c, holders, ZPR_DATA, shards, b->shards * elements);
+    zpr_group_all_reduce(c, holders, ZPR_DATA, zpr_gradient_type(c), shards, b->shards * elements);
 }
 
 /* What is on the host comes up to a buffer of the ring, while the other one is at work, and what was summed goes down.
  */
 void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *b) {
   struct zpr_host_grads *l = host_grads_of(c);
-  int64_t size = zpk_bytes(c->program->dtype), away = b->size - b->here;
+  int64_t size = zpr_gradient_bytes(c), away = b->size - b->here;
   if (b->here > 0) sum_over(c, holders, b, on_device(c, b->device), b->here);
   if (away == 0) return;
   l->buffer = (l->buffer + 1) % BUFFERS;
@@ -237,7 +237,7 @@ static void square_stretch(zpr *c, const zpr_stretch *s, const zpr_block *blocks
     int64_t first = begin + s->away[ZPR_CLASS_GRADS];
     end = s->end - begin > most ? begin + most : s->end;
     zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, first, end - begin);
-    squares_task a = {c->program->dtype, blocks, squares, begin, end, view.at};
+    squares_task a = {zpr_gradient_type(c), blocks, squares, begin, end, view.at};
     zpr_parallel(c, n, 1, square_away, &a);
   }
 }

@@ -123,26 +123,34 @@ typedef struct tickets {
   int64_t grads, last_grads; /* reads of gradients: the first, the last */
 } tickets;
 
-/* Two windows take turns. Where the update may be delayed every piece has its own, for gradients and then for weights.
- */
-static char *turn(zpr *c, int64_t windows, int64_t k) {
-  if (c->program->delayed)
-    return (char *)zpr_host_at(c, c->stage->delayed) + k * c->stage->window_elements * zpk_bytes(c->program->dtype);
-  return (char *)zpr_host_at(c, windows) + k % 2 * c->stage->window_elements * zpk_bytes(c->program->dtype);
+static int64_t class_bytes(const zpr *c, zpr_class class) {
+  return class == ZPR_CLASS_GRADS ? zpr_gradient_bytes(c) : zpk_bytes(c->program->dtype);
 }
+
+/* Two windows take turns, of elements of a class. Where the update may be delayed every piece has its own, for
+ * gradients and then for weights, which are no larger. */
+static char *turn(zpr *c, zpr_class class, int64_t windows, int64_t k) {
+  int64_t most = c->stage->window_elements;
+  if (c->program->delayed) return (char *)zpr_host_at(c, c->stage->delayed) + k * most * zpr_gradient_bytes(c);
+  return (char *)zpr_host_at(c, windows) + k % 2 * most * class_bytes(c, class);
+}
+
+/* Gradients come in through windows of their own; weights that the owner computes by come through the same ones. */
+static char *turn_in(zpr *c, int64_t k) { return turn(c, ZPR_CLASS_GRADS, c->stage->grads_in, k); }
+
+static char *turn_out(zpr *c, int64_t k) { return turn(c, ZPR_CLASS_PARAMS, c->stage->weights_out, k); }
 
 /* The gradients of a piece, or its weights, that are on the device. */
 static int64_t fetch_piece(zpr *c, const zpr_host_update *u, zpr_class class, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
-  int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
+  int64_t size = class_bytes(c, class), ticket = 0;
   int64_t end = least(p.first + p.count, zpr_own_here(c, class));
   char *from = zpr_at(c, class == ZPR_CLASS_GRADS ? c->stage->grads : c->stage->params);
   for (int64_t i = 0; i < u->stretches->n; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, end);
     if (a >= b) continue;
-    ticket = zpr_copy_down(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size, from + (a + s->here[class]) * size,
-                           (b - a) * size);
+    ticket = zpr_copy_down(c, turn_in(c, k) + (a - p.first) * size, from + (a + s->here[class]) * size, (b - a) * size);
   }
   return ticket;
 }
@@ -151,12 +159,12 @@ static int64_t fetch_piece(zpr *c, const zpr_host_update *u, zpr_class class, in
 static void read_gradients(zpr *c, const zpr_host_update *u, int64_t k, tickets *t) {
   const zpr_away *away = &c->stage->grads_away;
   zpr_piece_of_state p = zpr_state_piece(c, k);
-  int64_t size = zpk_bytes(c->program->dtype), here = zpr_own_here(c, ZPR_CLASS_GRADS);
+  int64_t size = zpr_gradient_bytes(c), here = zpr_own_here(c, ZPR_CLASS_GRADS);
   for (int64_t i = 0; i < u->stretches->n && away->on_disk; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
-    t->last_grads = zpr_file_read(c, turn(c, c->stage->grads_in, k) + (a - p.first) * size,
+    t->last_grads = zpr_file_read(c, turn_in(c, k) + (a - p.first) * size,
                                   away->file + (a + s->away[ZPR_CLASS_GRADS]) * size, (b - a) * size);
     if (t->grads == 0) t->grads = t->last_grads;
   }
@@ -178,7 +186,7 @@ static void keep_weights(zpr *c, const zpr_stretch *s, int64_t begin, int64_t en
 
 /* Weights as they are computed with: rounded, or those of the state themselves. */
 static const char *weights_out(zpr *c, const zpr_piece_of_state *p, int64_t k) {
-  return zpk_is_narrow(c->program->dtype) ? turn(c, c->stage->weights_out, k) : p->array[ZPR_WEIGHTS];
+  return zpk_is_narrow(c->program->dtype) ? turn_out(c, k) : p->array[ZPR_WEIGHTS];
 }
 
 static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
@@ -218,7 +226,7 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const work *w = arg;
   const zpr_piece_of_state *p = &w->piece;
   const zpk_dtype dtype = w->c->program->dtype;
-  int64_t real = zpk_real_bytes(dtype), size = zpk_bytes(dtype), here = zpr_own_here(w->c, ZPR_CLASS_GRADS);
+  int64_t real = zpk_real_bytes(dtype), size = zpr_gradient_bytes(w->c), here = zpr_own_here(w->c, ZPR_CLASS_GRADS);
   char *landed = counted_from(w->landed, p->first, size);
   zpr_host_part part = {.weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real),
                         .m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
@@ -253,7 +261,7 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
 
 static void round_piece(zpr_pool *pool, work *w, int64_t k) {
   if (!zpk_is_narrow(w->c->program->dtype)) return;
-  w->rounded = turn(w->c, w->c->stage->weights_out, k);
+  w->rounded = turn_out(w->c, k);
   zpr_pool_run(pool, w->piece.count, AT_ONCE, round_weights, w);
 }
 
@@ -263,7 +271,7 @@ static void work_on_piece(zpr_pool *pool, const zpr_host_update *u, const zpr_ho
   zpr *c = u->c;
   work w = {.c = c, .walk = walk, .piece = zpr_state_piece(c, k), .first = u->first[k], .at_home = at_home};
   w.blocks = u->blocks + w.first;
-  w.landed = turn(c, c->stage->grads_in, k);
+  w.landed = turn_in(c, k);
   zpr_pool_run(pool, u->first[k + 1] - w.first, 1, work_on_blocks, &w);
   if (walk->weights) round_piece(pool, &w, k);
 }
@@ -383,13 +391,12 @@ static void keep_range(void *arg, int64_t begin, int64_t end, int worker) {
 static void keep_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
   char *at_home = gradients_at_home(c);
   zpr_piece_of_state p = zpr_state_piece(c, k);
-  int64_t size = zpk_bytes(c->program->dtype), here = zpr_own_here(c, ZPR_CLASS_GRADS);
+  int64_t size = zpr_gradient_bytes(c), here = zpr_own_here(c, ZPR_CLASS_GRADS);
   for (int64_t i = 0; i < u->stretches->n && at_home; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
-    keeping keep = {turn(c, c->stage->grads_in, k) + (a - p.first) * size,
-                    at_home + (a + s->away[ZPR_CLASS_GRADS]) * size};
+    keeping keep = {turn_in(c, k) + (a - p.first) * size, at_home + (a + s->away[ZPR_CLASS_GRADS]) * size};
     zpr_parallel(c, (b - a) * size, AT_ONCE, keep_range, &keep);
   }
 }

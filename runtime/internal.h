@@ -35,6 +35,11 @@ enum { ZPR_OPTIONS_RUN, ZPR_OPTIONS_HELP, ZPR_OPTIONS_WRONG };
 int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message, size_t size);
 void zpr_options_help(FILE *out, const zpr_program *program);
 
+/* What gradients of parameters are, on the device, on their way, on the host and on disks: f32 where operands have 16
+ * bits, so that what is added up is never rounded to them. */
+static inline zpk_dtype zpr_gradient_type(const zpr *c) { return zpk_real(c->program->dtype); }
+static inline int64_t zpr_gradient_bytes(const zpr *c) { return zpk_bytes(zpr_gradient_type(c)); }
+
 /* ---- setting up and tearing down (open.c) ---- */
 /* Starts the ranks, checks their number (Z0820), opens arena and threads. What remains for training: weights, data,
  * log. */
@@ -105,18 +110,23 @@ void zpr_comm_progress(zpr *c);
 /* Incoming pieces of a reduction wait here. Allocated once, outside the arena: reported as part of the process's
  * context. */
 #define ZPR_STAGING_BYTES ((int64_t)4 << 20)
-/* Collective over explicit members, in the arena (of the back end, see device.h). Elements of the program's dtype. */
-void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
+/* Collective over explicit members, in the arena (of the back end, see device.h). What is summed is of a dtype that the
+ * caller names, what is gathered of the program's. */
+void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                          int64_t count);
 /* Afterwards my shard of data[n * shard_count] holds the sum; and every member's shard goes to all others, in place. */
-void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                              int64_t shard_count);
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 /* Collectives between the two calls need not wait for each other: NCCL starts them as one. */
 void zpr_together(zpr *c, bool begin);
 /* Collectives over explicit members, on memory of the host. */
-void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
-void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                         int64_t count);
+void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                             int64_t shard_count);
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
-/* The sum of my shard goes to `out`, and data stay as they are. */
+/* Of the program's dtype: the sum of my shard goes to `out`, and data stay as they are. */
 void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data,
                                 int64_t shard_count, void *out);
 /* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */

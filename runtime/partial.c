@@ -53,7 +53,7 @@ void zpr_partial_open(zpr *c) {
   p->n = find_ranges(c, NULL);
   p->ranges = zpr_alloc(c, (size_t)p->n, sizeof *p->ranges);
   find_ranges(c, p->ranges);
-  assert(p->n == 0 || c->stage->scratch_bytes >= zpk_bytes(c->program->dtype));
+  assert(p->n == 0 || c->stage->scratch_bytes >= zpr_gradient_bytes(c));
 }
 
 void zpr_partial_close(zpr *c) {
@@ -67,7 +67,7 @@ void zpr_partial_close(zpr *c) {
  * until that is full or they end; how many they were. */
 static int64_t copy_elements(zpr *c, int64_t first, int64_t most, bool pack) {
   const zpr_partial *p = c->state->partial;
-  int64_t size = zpk_bytes(c->program->dtype), done = 0;
+  int64_t size = zpr_gradient_bytes(c), done = 0;
   char *grads = zpr_at(c, c->stage->grads), *scratch = zpr_at(c, c->stage->scratch);
   for (int64_t i = 0; i < p->n && done < most; i++) {
     int64_t skip = first < p->ranges[i].elements ? first : p->ranges[i].elements,
@@ -82,9 +82,9 @@ static int64_t copy_elements(zpr *c, int64_t first, int64_t most, bool pack) {
 
 void zpr_sum_partial(zpr *c) {
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
-  int64_t most = c->stage->scratch_bytes / zpk_bytes(c->program->dtype), count;
+  int64_t most = c->stage->scratch_bytes / zpr_gradient_bytes(c), count;
   for (int64_t first = 0; (count = copy_elements(c, first, most, true)) > 0; first += count) {
-    zpr_group_all_reduce(c, &g, ZPR_TENSOR, zpr_at(c, c->stage->scratch), count);
+    zpr_group_all_reduce(c, &g, ZPR_TENSOR, zpr_gradient_type(c), zpr_at(c, c->stage->scratch), count);
     copy_elements(c, first, most, false);
   }
 }

@@ -30,15 +30,15 @@ const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
 
 void zpr_reduce_grads(zpr *c, int64_t first) {
   assert(first >= 0 && first < c->stage->flat_elements && !zpr_shards_gradients(c->program));
-  int64_t i, size = zpk_bytes(c->program->dtype);
+  int64_t i, size = zpr_gradient_bytes(c);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
   char *grads = (char *)zpr_at(c, c->stage->grads) + first * size;
   int before = zpr_enter(c, ZPR_AT_DATA);
   if (c->program->zero == 1)
-    zpr_group_reduce_scatter(c, &holders, ZPR_DATA, grads, run->stride / holders.n);
+    zpr_group_reduce_scatter(c, &holders, ZPR_DATA, zpr_gradient_type(c), grads, run->stride / holders.n);
   else
-    zpr_group_all_reduce(c, &holders, ZPR_DATA, grads, run->stride);
+    zpr_group_all_reduce(c, &holders, ZPR_DATA, zpr_gradient_type(c), grads, run->stride);
   zpr_leave(c, before);
 }
 
@@ -46,13 +46,13 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   assert(first >= 0 && first < c->stage->flat_elements);
   assert(zpr_shards_gradients(c->program) || c->program->moves_gradients);
   if (c->state->rehearses) return;
-  int64_t i, size = zpk_bytes(c->program->dtype);
+  int64_t i, size = zpr_gradient_bytes(c);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   zpr_part part = zpr_part_of(c, run->params[0].spread);
   int before = zpr_enter(c, ZPR_AT_DATA);
   if (zpr_shards_gradients(c->program)) {
-    zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, from, bucket.size);
+    zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, zpr_gradient_type(c), from, bucket.size);
     from = (char *)from + part.place * bucket.size * size;
   }
   zpr_keep_gradients(c, &bucket, from, add);

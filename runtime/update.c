@@ -177,7 +177,7 @@ void zpr_update_close(zpr *c) {
 /* ---- gradients ---- */
 
 void zpr_begin_step(zpr *c) {
-  int64_t size = zpk_bytes(c->program->dtype);
+  int64_t size = zpr_gradient_bytes(c);
   char *grads = zpr_at(c, c->stage->grads);
   if (zpr_moves_gradients(c->program)) {
     zpr_zero_shared_shards(c);
@@ -199,7 +199,8 @@ void zpr_sum_flat(zpr *c) {
   if (zpr_is_frozen(c)) return;
   for (int i = 0; i < ZPR_PARTS; i++) {
     zpr_part part = zpr_part_of(c, i);
-    zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * zpk_bytes(c->program->dtype), part.elements);
+    zpr_group_all_reduce(c, &part.holders, ZPR_DATA, zpr_gradient_type(c), grads + part.begin * zpr_gradient_bytes(c),
+                         part.elements);
   }
 }
 
@@ -216,7 +217,8 @@ void zpr_sum_ties(zpr *c) {
     if (g.n > 1 && buckets)
       zpr_sum_tied_shards(c, tie, &g);
     else if (g.n > 1)
-      zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * zpk_bytes(c->program->dtype), tie->elements);
+      zpr_group_all_reduce(c, &g, ZPR_TIE, zpr_gradient_type(c), grads + tie->offset[g.me] * zpr_gradient_bytes(c),
+                           tie->elements);
   }
 }
 

@@ -21,7 +21,8 @@ static void emit_move(zp_emit *e, bool gather) {
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
   zp_buf_line(out, "    unit u = {%s};", zp_emit_unit_elements(e));
-  zp_buf_line(out, "    u.%s = ring_at(c, s->%s_ring, s, j);", gather ? "w" : "g", gather ? "param" : "grad");
+  zp_buf_line(out, "    u.%s = ring_at(c, s->%s_ring, s->%s_stride, j);", gather ? "w" : "g", gather ? "param" : "grad",
+              gather ? "bucket" : "grad");
   zp_buf_line(out, "    zpr_beside(c, %s, j %% 2);", ring);
   zp_emit_dispatch(e, gather ? ZP_PASS_GATHER : ZP_PASS_SCATTER);
   zp_buf_line(out, "    zpr_beside_end(c, %s, j %% 2);", ring);
@@ -31,9 +32,8 @@ static void emit_move(zp_emit *e, bool gather) {
 
 void zp_emit_beside(zp_emit *e) {
   if (!zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) return;
-  zp_buf_line(&e->out, "static real *ring_at(zpr *c, int64_t ring, const layout *s, int64_t j) {");
-  zp_buf_line(&e->out, "  return at(c->arena, ring + j %% 2 * %s);",
-              zp_emit_freezes(e) ? "(ring == s->grad_ring ? s->grad_stride : s->bucket_stride)" : "s->bucket_stride");
+  zp_buf_line(&e->out, "static void *ring_at(zpr *c, int64_t ring, int64_t stride, int64_t j) {");
+  zp_buf_line(&e->out, "  return zpr_at(c, ring + j %% 2 * stride);");
   zp_buf_line(&e->out, "}");
   zp_buf_puts(&e->out, "\n");
   if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE)) emit_move(e, true);
@@ -49,11 +49,11 @@ void zp_emit_before_unit(zp_emit *e, zp_pass pass, const char *is_next, const ch
   if (gathers(e, pass)) {
     zp_buf_line(out, "    if (%s) gather_unit(c, s, %s, mb);", is_next, next);
     zp_buf_line(out, "    zpr_ring_wait(c, ZPR_PARAM_RING, j %% 2);");
-    zp_buf_line(out, "    u.w = ring_at(c, s->param_ring, s, j);");
+    zp_buf_line(out, "    u.w = ring_at(c, s->param_ring, s->bucket_stride, j);");
   }
   if (scatters(e, pass)) {
     zp_buf_line(out, "    zpr_ring_wait(c, ZPR_GRAD_RING, j %% 2);");
-    zp_buf_line(out, "    u.g = ring_at(c, s->grad_ring, s, j);");
+    zp_buf_line(out, "    u.g = ring_at(c, s->grad_ring, s->grad_stride, j);");
   }
 }
 

@@ -68,9 +68,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   if (zp_emit_buckets_move(e))
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
-    zp_buf_line(out, "  int64_t bucket_stride; /* bytes between the two buffers of a ring */");
-  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) && zp_emit_freezes(e))
-    zp_buf_line(out, "  int64_t grad_stride; /* of the ring of gradients, which frozen parameters have none of */");
+    zp_buf_line(out, "  int64_t bucket_stride, grad_stride; /* bytes between the two buffers of a ring */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   if (zp_emit_streams(e)) {
     zp_buf_line(out, "  bool lands; /* the message from below has streams: it is taken apart */");
@@ -93,7 +91,8 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
   zp_buf_line(out, zp_emit_streams(e) ? "  real *in[CARRIED], *out[CARRIED], *dy, *dx;" : "  real *x, *y, *dy, *dx;");
   if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "  real *w; /* its parameters */");
-  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) zp_buf_line(out, "  real *w, *g; /* its buffers in the rings */");
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) zp_buf_line(out, "  real *w; /* its buffers in the rings */");
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) zp_buf_line(out, "  grad *g;");
   zp_buf_line(out, "} unit;");
   zp_buf_puts(out, "\n");
 }
@@ -219,9 +218,9 @@ static void emit_layout(zp_emit *e, int s, int k) {
   if (zp_emit_buckets_move(e))
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
-    zp_buf_line(out, "     .bucket_stride = %lld,", LL(zp_stage_ring_elements(st) * e->lowered->param_bytes));
-  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) && zp_emit_freezes(e))
-    zp_buf_line(out, "     .grad_stride = %lld,", LL(st->bucket_elements * e->lowered->grad_bytes));
+    zp_buf_line(out, "     .bucket_stride = %lld, .grad_stride = %lld,",
+                LL(zp_stage_ring_elements(st) * e->lowered->param_bytes),
+                LL(st->bucket_elements * e->lowered->grad_bytes));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));
   for (int p = 0; p < e->model->params.len; p++)

@@ -12,7 +12,7 @@ static const char *const reserved[] = {
     "auto",     "break",    "case",   "char",     "const",  "continue", "default", "do",     "double", "else",
     "enum",     "extern",   "float",  "for",      "goto",   "if",       "inline",  "int",    "long",   "main",
     "register", "restrict", "return", "short",    "signed", "sizeof",   "static",  "struct", "switch", "typedef",
-    "union",    "unsigned", "void",   "volatile", "while",  "real",     "bool",    "true",   "false"};
+    "union",    "unsigned", "void",   "volatile", "while",  "real",     "grad",    "bool",   "true",   "false"};
 
 const char *zp_emit_identifier(zp_arena *arena, const char *name) {
   char *id = zp_format(arena, "%s%s", isdigit((unsigned char)name[0]) ? "_" : "", name);
@@ -135,6 +135,10 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
                 zp_trainer_dtype(plan) == ZPK_F16 ? "f16" : "bf16");
   else
     zp_buf_line(&e.out, "typedef %s real;", e.lowered->compute_bytes == 8 ? "double" : "float");
+  if (zp_emit_mixed(&e))
+    zp_buf_line(&e.out, "typedef float grad; /* gradients of parameters, which are added up */");
+  else
+    zp_buf_line(&e.out, "typedef real grad;");
   zp_buf_puts(&e.out, "\n");
   zp_emit_tables(&e);
   zp_print_layouts(&e.out, e.model, e.gpu);

@@ -268,12 +268,12 @@ static void declare_parameters(const zp_frame *f) {
   else if (!f->gathers && own && f->uses_w)
     zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (f->scatters && zp_emit_calls(f->e, ZP_CALL_LAND_GRADS))
-    zp_buf_line(out, "real *g = zpr_grad_buffer(c, at(c->arena, s->grad_ring));");
+    zp_buf_line(out, "grad *g = zpr_grad_buffer(c, zpr_at(c, s->grad_ring));");
   else if (f->scatters)
-    zp_buf_line(out, zp_emit_calls(f->e, ZP_CALL_SCATTER_BESIDE) ? "real *g = u->g;"
-                                                                 : "real *g = at(c->arena, s->grad_ring);");
+    zp_buf_line(out,
+                zp_emit_calls(f->e, ZP_CALL_SCATTER_BESIDE) ? "grad *g = u->g;" : "grad *g = zpr_at(c, s->grad_ring);");
   else if (own && f->uses_g)
-    zp_buf_line(out, "real *g = grads(c) + u->base;");
+    zp_buf_line(out, "grad *g = grads(c) + u->base;");
   if (own && f->uses_we)
     zp_buf_line(out, "const real *we = %s;",
                 f->gathers ? zp_frame_gathered(f, -1, ZP_KIND_SPREAD, "w") : "params(c) + u->spread_base");
@@ -281,7 +281,7 @@ static void declare_parameters(const zp_frame *f) {
     zp_buf_line(out, "const real *wf = %s;",
                 f->gathers ? zp_frame_gathered(f, -1, ZP_KIND_FROZEN, "w") : "params(c) + u->frozen_base");
   if (own && f->uses_ge)
-    zp_buf_line(out, "real *ge = %s;",
+    zp_buf_line(out, "grad *ge = %s;",
                 f->scatters ? zp_frame_gathered(f, -1, ZP_KIND_SPREAD, "g") : "grads(c) + u->spread_base");
 }
 

@@ -79,10 +79,10 @@ void zp_emit_zeroed_gradients(zp_frame *f) {
     long long elements = ZP_LL(f->e->lowered->param_elements[param]);
     const char *name = f->model->params.data[param].name;
     if (early && f->scatters)
-      zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real)); /* %s: from the first part */",
+      zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(grad)); /* %s: from the first part */",
                   in_bucket(f, i), zp_frame_early(f, i), elements, name);
     else if (f->e->lowered->zero_first[param] && (early || f->scatters))
-      zp_buf_line(&f->e->out, "zpr_zero(c, %s, %lld * (int64_t)sizeof(real)); /* %s: only added to */",
+      zp_buf_line(&f->e->out, "zpr_zero(c, %s, %lld * (int64_t)sizeof(grad)); /* %s: only added to */",
                   early ? zp_frame_early(f, i) : in_bucket(f, i), elements, name);
   }
 }
@@ -106,7 +106,7 @@ static void emit_move(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass)
   zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {",
               zp_emit_function_name(e, segment, mode, pass));
   e->out.indent++;
-  if (f.n_buckets > 0) zp_buf_line(&e->out, gather ? "real *w = u->w;" : "real *g = u->g;");
+  if (f.n_buckets > 0) zp_buf_line(&e->out, gather ? "real *w = u->w;" : "grad *g = u->g;");
   zp_buf_line(&e->out, f.n_buckets > 0 ? "(void)s, (void)u, (void)mb;" : "(void)c, (void)s, (void)u, (void)mb;");
   if (gather)
     zp_emit_gathers(&f);

@@ -30,10 +30,9 @@ static void emit_wgrad(zp_frame *f, const zp_step *s) {
   int a = s->node->attr.trans ? d : x, b = s->node->attr.trans ? x : d; /* w is [n, k]: dy' x; [k, n]: x' dy */
   const zp_buffer *ab = zp_frame_buffer(f, a), *bb = zp_frame_buffer(f, b);
   assert(dy->rows == xb->rows);
-  zp_buf_line(&f->e->out, "zpr_gemm(c, true, false, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);",
-              ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),
-              zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(f, &s->sums.data[0]),
-              zp_frame_gradient(f, s->sums.data[0].use), ZP_LL(bb->cols));
+  zp_buf_line(&f->e->out, "zpr_wgrad(c, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);", ZP_LL(ab->cols),
+              ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld), zp_frame_name(f, b), ZP_LL(bb->ld),
+              zp_frame_accumulate(f, &s->sums.data[0]), zp_frame_gradient(f, s->sums.data[0].use));
 }
 
 static void emit_product(zp_frame *f, const zp_step *s) {

@@ -345,7 +345,7 @@ static void emit_helpers(zp_emit *e) {
   }
   zp_buf_line(out, "static inline real *at(char *base, int64_t bytes) { return (real *)(void *)(base + bytes); }");
   zp_buf_line(out, "static inline real *params(zpr *c) { return zpr_at(c, c->stage->params); }");
-  zp_buf_line(out, "static inline real *grads(zpr *c) { return zpr_at(c, c->stage->grads); }");
+  zp_buf_line(out, "static inline grad *grads(zpr *c) { return zpr_at(c, c->stage->grads); }");
   if (uneven) {
     zp_buf_line(
         out, "/* How many of `total` units in shares of `share` this tensor rank really has; the rest is padding. */");

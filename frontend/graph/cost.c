@@ -116,18 +116,18 @@ static double tensor_bytes(const zp_graph *graph, int id, int64_t microbatch, in
 }
 
 /* Accumulated gradients are read and written. A lookup touches as many rows of its table as there are ids. */
-static double param_grad_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes) {
-  if (node->op == ZP_OP_EMBEDDING_GRAD) return 2 * tensor_bytes(graph, node->in.data[0], microbatch, float_bytes);
+static double param_grad_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int sum_bytes) {
+  if (node->op == ZP_OP_EMBEDDING_GRAD) return 2 * tensor_bytes(graph, node->in.data[0], microbatch, sum_bytes);
   double bytes = 0;
   for (int i = 0; i < node->param_grad.len; i++)
-    bytes += 2 * tensor_bytes(graph, graph->params.data[node->param_grad.data[i]].tensor, microbatch, float_bytes);
+    bytes += 2 * tensor_bytes(graph, graph->params.data[node->param_grad.data[i]].tensor, microbatch, sum_bytes);
   return bytes;
 }
 
-double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes) {
-  assert(microbatch >= 1 && float_bytes >= 2 && float_bytes <= 8);
+double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes, int sum_bytes) {
+  assert(microbatch >= 1 && float_bytes >= 2 && float_bytes <= 8 && sum_bytes >= 2 && sum_bytes <= 8);
   if (node->op == ZP_OP_SPLIT || node->op == ZP_OP_ENTER) return 0;
-  double bytes = param_grad_bytes(graph, node, microbatch, float_bytes);
+  double bytes = param_grad_bytes(graph, node, microbatch, sum_bytes);
   if (node->op == ZP_OP_SLICE || node->op == ZP_OP_COLUMN || node->op == ZP_OP_COLUMNS || node->op == ZP_OP_GATHER)
     return 2 * tensor_bytes(graph, node->out.data[0], microbatch, float_bytes);
   for (int i = 0; i < node->in.len; i++)

@@ -20,7 +20,7 @@ ZPD_DEVICE zpd_int zpd_element_of(const zpd_factored &a, zpd_int i) {
 ZPD_DEVICE double zpd_square_of(const zpd_factored &a, zpd_int element) {
   const zpd_int own = zpd_own_element(a, element);
   if (own < 0) return 0;
-  const double g = (double)((real)((const elem *)a.grad)[own] * (real)a.grad_scale);
+  const double g = (double)(((const real *)a.grad)[own] * (real)a.grad_scale);
   return g * g;
 }
 
@@ -85,7 +85,7 @@ ZPD_DEVICE real zpd_factored_step(const zpd_factored &a, zpd_int i, zpd_int elem
   const real *by_row = (const real *)a.factors, *by_col = by_row + a.n_rows;
   const zpd_int row = element / a.cols;
   const real of_col = by_col[row / a.rows * a.cols + element % a.cols];
-  return (a.n_rows > 0 ? by_row[row] : (real)1) * of_col * ((real)((const elem *)a.grad)[i] * scale);
+  return (a.n_rows > 0 ? by_row[row] : (real)1) * of_col * (((const real *)a.grad)[i] * scale);
 }
 
 ZPD_KERNEL(zpd_adafactor_squares, zpd_factored) {

@@ -45,8 +45,7 @@ ZPD_KERNEL(zpd_bias_grad, zpd_bias) {
         if (a.bucket[middle + at] == bucket) sum += line[at];
     }
     for (int step = ZPD_WARP / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    elem *to = (elem *)a.d_bias + bucket * a.ld + h;
-    if (lane == 0) *to = (elem)((real)*to + sum);
+    if (lane == 0) ((real *)a.d_bias)[bucket * a.ld + h] += sum;
   }
 }
 

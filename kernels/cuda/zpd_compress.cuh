@@ -97,11 +97,11 @@ ZPD_KERNEL(zpd_momentum, zpd_update) {
   const real into_grad = (real)(a.kind == 1 ? a.weight_decay : 0), scale = (real)a.grad_scale;
   const real beta1 = (real)a.beta1, rest1 = (real)(1 - a.beta1);
   const real *param = (const real *)a.param;
-  const elem *grad = (const elem *)a.grad;
+  const real *grad = (const real *)a.grad;
   real *m = (real *)a.m;
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
   for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride)
-    m[i] = m[i] * beta1 + ((real)grad[i] * scale + into_grad * param[i]) * rest1;
+    m[i] = m[i] * beta1 + (grad[i] * scale + into_grad * param[i]) * rest1;
 }
 
 ZPD_KERNEL(zpd_frozen_update, zpd_update) {
@@ -147,11 +147,11 @@ ZPD_DEVICE void zpd_pack_owned(const zpd_owned &a, zpd_int b, const real x[2], f
 }
 
 ZPD_KERNEL(zpd_owe, zpd_owned) {
-  const elem *grad = (const elem *)a.update.grad;
+  const real *grad = (const real *)a.update.grad;
   const real by = (real)a.update.grad_scale;
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
   for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.update.count; i += stride)
-    a.error[i] = (float)((real)a.error[i] + (real)grad[i] * by);
+    a.error[i] = (float)((real)a.error[i] + grad[i] * by);
 }
 
 ZPD_KERNEL(zpd_pack_owed, zpd_owned) {

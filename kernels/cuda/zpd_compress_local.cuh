@@ -9,10 +9,10 @@ ZPD_DEVICE zpd_int zpd_flat_stride() { return (zpd_int)gridDim.x * ZPD_FLAT_THRE
 
 ZPD_KERNEL(zpd_variance, zpd_update) {
   const real scale = (real)a.grad_scale, beta2 = (real)a.beta2, rest2 = (real)(1 - a.beta2);
-  const elem *grad = (const elem *)a.grad;
+  const real *grad = (const real *)a.grad;
   real *v = (real *)a.v;
   for (zpd_int i = zpd_flat_first(); i < a.count; i += zpd_flat_stride()) {
-    const real g = (real)grad[i] * scale;
+    const real g = grad[i] * scale;
     v[i] = v[i] * beta2 + g * g * rest2;
   }
 }

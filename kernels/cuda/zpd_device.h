@@ -140,7 +140,7 @@ ZPD_DEVICE void zpd_raw_store(elem *p, const zpd_raw &r, zpd_int left, bool pack
       if (k < left) p[k] = zpd_raw_at(r, k);
 }
 
-/* As many reals, 16 bytes at a time, from a multiple of 16 bytes on. */
+/* As many reals, 16 bytes at a time, from a multiple of 16 bytes on. The second pair as those of elems. */
 ZPD_DEVICE zpd_reals zpd_reals_load(const real *p) {
   zpd_reals x;
   ZPD_EACH (i, ZPD_VEC / ZPD_PACK) {
@@ -156,6 +156,21 @@ ZPD_DEVICE void zpd_reals_store(real *p, const zpd_reals &x) {
     ZPD_EACH (k, ZPD_PACK) pack.at[k] = x.at[i * ZPD_PACK + k];
     ((zpd_pack *)p)[i] = pack;
   }
+}
+
+ZPD_DEVICE zpd_reals zpd_reals_load_some(const real *p, zpd_int left, bool packs) {
+  if (packs && left >= ZPD_VEC) return zpd_reals_load(p);
+  zpd_reals x;
+  ZPD_EACH (k, ZPD_VEC) x.at[k] = k < left ? p[k] : 0;
+  return x;
+}
+
+ZPD_DEVICE void zpd_reals_store_some(real *p, const zpd_reals &x, zpd_int left, bool packs) {
+  if (packs && left >= ZPD_VEC)
+    zpd_reals_store(p, x);
+  else
+    ZPD_EACH (k, ZPD_VEC)
+      if (k < left) p[k] = x.at[k];
 }
 
 /* ---- maths: f32 stays f32 ---- */

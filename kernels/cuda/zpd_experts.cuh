@@ -208,9 +208,9 @@ ZPD_KERNEL(zpd_load_grad, zpd_routing) {
     for (int i = 0; i < count; i++) mine += list[i] == e;
   }
   if (e >= a.experts) return;
-  elem *grad = (elem *)a.out + e;
+  real *grad = (real *)a.out + e;
   const real more = (real)((double)(a.experts * mine - n) / (double)all);
-  *grad = elem(a.accumulate ? (real)*grad + more : more);
+  *grad = a.accumulate ? *grad + more : more;
 }
 
 /* ---- tokens and slots: a block a token ---- */

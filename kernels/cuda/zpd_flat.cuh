@@ -33,13 +33,14 @@ ZPD_KERNEL(zpd_fill, zpd_flat) {
 }
 
 ZPD_KERNEL(zpd_sum_parts, zpd_rank_sum) {
-  elem *mine = (elem *)a.mine;
-  const elem *others = (const elem *)a.others;
+  real *mine = (real *)a.mine;
+  const real *others = (const real *)a.others;
+  const elem *rounded = (const elem *)a.rounded;
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
   for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride) {
     real sum = a.me == 0 ? mine[i] : others[i];
     for (int r = 1; r < a.n; r++) sum += r == a.me ? mine[i] : others[r * a.slot + i];
-    mine[i] = sum;
+    mine[i] = rounded ? sum + (real)rounded[i] : sum;
   }
 }
 

@@ -106,20 +106,19 @@ ZPD_DEVICE void zpd_add_tokens(const zpd_lookup &a, const zpd_bucket &b, zpd_int
   }
 }
 
-ZPD_DEVICE void zpd_add_to_row(elem *to, zpd_int left, bool packs, const real (&sum)[ZPD_VEC]) {
-  const zpd_raw old = zpd_raw_load(to, left, packs);
-  real x[ZPD_VEC];
-  ZPD_EACH (c, ZPD_VEC) x[c] = zpd_raw_at(old, c) + sum[c];
-  zpd_raw_store(to, zpd_raw_of(x), left, packs);
+ZPD_DEVICE void zpd_add_to_row(real *to, zpd_int left, bool packs, const real (&sum)[ZPD_VEC]) {
+  zpd_reals x = zpd_reals_load_some(to, left, packs);
+  ZPD_EACH (c, ZPD_VEC) x.at[c] += sum[c];
+  zpd_reals_store_some(to, x, left, packs);
 }
 
-/* The sums of a pass, rounded once for each table row. of_warps: ZPD_WARP * ZPD_VEC columns for each warp. */
+/* The sums of a pass. of_warps: ZPD_WARP * ZPD_VEC columns for each warp. */
 ZPD_DEVICE void zpd_add_bucket(const zpd_lookup &a, const zpd_bucket &b, int count, zpd_int first, zpd_int first_column,
                                bool packs, real *of_warps) {
   enum { COLUMNS = ZPD_WARP * ZPD_VEC };
   const int warp = threadIdx.x / ZPD_WARP, lane = threadIdx.x % ZPD_WARP;
   const zpd_int column = first_column + lane * ZPD_VEC, left = a.cols - column;
-  elem *to = (elem *)a.to + column;
+  real *to = (real *)a.to + column;
   for (int i = 0, turn = 0; i < count; i += b.same[i], turn++) {
     if (b.same[i] > ZPD_FREQUENT || turn % ZPD_WARPS != warp) continue;
     real sum[ZPD_VEC] = {};
@@ -161,18 +160,15 @@ ZPD_KERNEL(zpd_position_grad, zpd_lookup) {
   const elem *dy = (const elem *)a.from;
   const bool packs = a.cols % ZPD_VEC == 0 && a.ld % ZPD_VEC == 0 && zpd_begins_pack(dy) && zpd_begins_pack(a.to);
   for (zpd_int s = blockIdx.x; s < a.S; s += gridDim.x) {
-    elem *to = (elem *)a.to + s * a.cols;
+    real *to = (real *)a.to + s * a.cols;
     for (zpd_int j = threadIdx.x * ZPD_VEC; j < a.cols; j += ZPD_FLAT_THREADS * ZPD_VEC) {
-      real sum[ZPD_VEC] = {};
-      if (a.accumulate) {
-        const zpd_raw old = zpd_raw_load(to + j, a.cols - j, packs);
-        ZPD_EACH (k, ZPD_VEC) sum[k] = zpd_raw_at(old, k);
-      }
+      zpd_reals sum = {};
+      if (a.accumulate) sum = zpd_reals_load_some(to + j, a.cols - j, packs);
       for (zpd_int b = 0; b < a.samples; b++) {
         const zpd_raw row = zpd_raw_load(dy + (b * a.S + s) * a.ld + j, a.cols - j, packs);
-        ZPD_EACH (k, ZPD_VEC) sum[k] += zpd_raw_at(row, k);
+        ZPD_EACH (k, ZPD_VEC) sum.at[k] += zpd_raw_at(row, k);
       }
-      zpd_raw_store(to + j, zpd_raw_of(sum), a.cols - j, packs);
+      zpd_reals_store_some(to + j, sum, a.cols - j, packs);
     }
   }
 }

@@ -6,11 +6,11 @@
 
 ZPD_KERNEL(zpd_muon_momentum, zpd_muon_update) {
   const real scale = (real)a.grad_scale, momentum = (real)a.momentum, rest = (real)(1 - a.momentum);
-  const elem *grad = (const elem *)a.grad;
+  const real *grad = (const real *)a.grad;
   real *m = (real *)a.m, *x = (real *)a.x;
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
   for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride) {
-    const real g = (real)grad[i] * scale, next = m[i] + rest * (g - m[i]);
+    const real g = grad[i] * scale, next = m[i] + rest * (g - m[i]);
     m[i] = next, x[i] = g + momentum * (next - g);
   }
 }

@@ -66,7 +66,7 @@ ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, r
 
 /* The arrays of a segment from its element i of the gradients on. */
 struct zpd_arrays {
-  const elem *grad;
+  const real *grad;
   elem *weight;        /* what is computed with, where it is not what is updated; else NULL */
   real *param, *m, *v; /* no m: SGD without momentum; no v: SGD, Lion */
   real *average;       /* of the weights; NULL: there is none */
@@ -76,7 +76,7 @@ ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, 
   zpd_arrays x;
   const zpd_int state = i + s.to_state;
   elem *param = (elem *)a.params + i + s.to_params;
-  x.grad = (const elem *)a.grads + i;
+  x.grad = (const real *)a.grads + i;
   x.weight = a.master ? param : 0;
   x.param = a.master ? (real *)a.master + state : (real *)(void *)param;
   x.m = a.m ? (real *)a.m + state : 0;
@@ -95,13 +95,13 @@ ZPD_DEVICE void zpd_update_one(const zpd_rule &r, const zpd_arrays &x, int i) {
   if (x.average) x.average[i] += r.into_average * (param - x.average[i]);
 }
 
-/* 16 bytes of gradients and the state of as many parameters. */
+/* 16 bytes of weights, and gradients and state of as many. */
 ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, const zpd_arrays &x, int i) {
-  const zpd_raw grad = zpd_raw_load(x.grad + i, ZPD_VEC, true);
+  const zpd_reals grad = zpd_reals_load(x.grad + i);
   zpd_reals param = zpd_reals_load(x.param + i), m = {}, v = {};
   if (x.m) m = zpd_reals_load(x.m + i);
   if (x.v) v = zpd_reals_load(x.v + i);
-  ZPD_EACH (k, ZPD_VEC) param.at[k] = zpd_new_param(r, param.at[k], zpd_raw_at(grad, k), m.at[k], v.at[k]);
+  ZPD_EACH (k, ZPD_VEC) param.at[k] = zpd_new_param(r, param.at[k], grad.at[k], m.at[k], v.at[k]);
   if (x.m) zpd_reals_store(x.m + i, m);
   if (x.v) zpd_reals_store(x.v + i, v);
   zpd_reals_store(x.param + i, param);

@@ -92,21 +92,21 @@ template <int AT_ONCE> ZPD_DEVICE void zpd_add_chunks_of_group(const zpd_rows &a
       partial[c] = zpd_add_up<AT_ONCE, real>(0, partial + c, size, cols);
 }
 
-/* Columns [from, to) of sum i: the groups, in order, to where the sum is wanted; rounded once. */
+/* Columns [from, to) of sum i: the groups, in order, to where the sum is wanted. */
 template <int AT_ONCE> ZPD_DEVICE void zpd_add_groups(const zpd_rows &a, int i, int cols, int from, int to) {
   const real *partial = (const real *)a.partial[i];
-  elem *out = (elem *)a.sum[i];
+  real *out = (real *)a.sum[i];
   const bool add = a.accumulate >> i & 1;
   const int groups = (a.chunks + ZPD_CHUNKS_OF_GROUP - 1) / ZPD_CHUNKS_OF_GROUP, end = to < cols ? to : cols;
   const zpd_int step = (zpd_int)ZPD_CHUNKS_OF_GROUP * cols;
-  if (zpd_sums_are_packs(partial, cols) && zpd_aligned(out)) {
+  if (zpd_sums_are_packs(partial, cols) && zpd_begins_pack(out)) {
     const zpd_pack none = {};
     for (int c = from + (int)threadIdx.x * ZPD_PACK; c < end; c += ZPD_ROW_THREADS * ZPD_PACK)
-      zpd_put(out + c, zpd_add_up<AT_ONCE>(add ? zpd_get(out + c) : none, (const zpd_pack *)(partial + c), groups,
-                                           step / ZPD_PACK));
+      *(zpd_pack *)(out + c) = zpd_add_up<AT_ONCE>(add ? *(const zpd_pack *)(out + c) : none,
+                                                   (const zpd_pack *)(partial + c), groups, step / ZPD_PACK);
   } else
     for (int c = from + (int)threadIdx.x; c < end; c += ZPD_ROW_THREADS)
-      out[c] = zpd_add_up<AT_ONCE, real>(add ? (real)out[c] : 0, partial + c, groups, step);
+      out[c] = zpd_add_up<AT_ONCE, real>(add ? out[c] : 0, partial + c, groups, step);
 }
 
 /* ---- dropout ---- */

@@ -29,14 +29,14 @@ ZPD_KERNEL(zpd_square_segments, zpd_squares) {
   const int s = zpd_segment_of(a.segments, a.n, blockIdx.x);
   const zpd_segment segment = a.segments[s];
   const zpd_int blocks = (s + 1 < a.n ? a.segments[s + 1].first : (zpd_int)gridDim.x) - segment.first;
-  const elem *x = (const elem *)a.grads + segment.begin;
+  const real *x = (const real *)a.grads + segment.begin;
   const bool packs = zpd_begins_pack(x);
   const zpd_int stride = blocks * ZPD_FLAT_THREADS * ZPD_VEC;
   double sum = 0;
   for (zpd_int i = ((zpd_int)blockIdx.x - segment.first) * ZPD_FLAT_THREADS * ZPD_VEC + threadIdx.x * ZPD_VEC;
        i < segment.count; i += stride) {
-    const zpd_raw p = zpd_raw_load(x + i, segment.count - i, packs);
-    ZPD_EACH (k, ZPD_VEC) sum += (double)zpd_raw_at(p, k) * (double)zpd_raw_at(p, k);
+    const zpd_reals p = zpd_reals_load_some(x + i, segment.count - i, packs);
+    ZPD_EACH (k, ZPD_VEC) sum += (double)p.at[k] * (double)p.at[k];
   }
   sum = zpd_block_sum_f64(sum);
   if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
@@ -119,7 +119,7 @@ ZPD_KERNEL(zpd_lamb_moments, zpd_updates) {
   double params = 0, updates = 0;
   for (zpd_int i = ((zpd_int)blockIdx.x - s.first) * ZPD_FLAT_THREADS + threadIdx.x; i < s.count;
        i += blocks * ZPD_FLAT_THREADS) {
-    const real g = (real)x.grad[i] * r.scale, m = x.m[i] * r.beta1 + g * r.rest1;
+    const real g = x.grad[i] * r.scale, m = x.m[i] * r.beta1 + g * r.rest1;
     const real v = x.v[i] * r.beta2 + g * g * r.rest2, param = x.param[i], update = zpd_lamb_update(r, param, m, v);
     x.m[i] = m, x.v[i] = v;
     params += (double)param * (double)param;

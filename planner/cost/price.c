@@ -88,13 +88,22 @@ static double comm_s(const pricer *p, const zp_step *step) {
   }
 }
 
+/* A product that adds to a gradient of another type than its operands' reads it and writes it: what a library's product
+ * of one type does not count. Measured rates are of whole products. */
+static double summed_s(const pricer *p, const zp_step *step, double product_s) {
+  const zp_lowered *l = p->lowered;
+  bool sums = step->node->param_grad.len > 0 && l->grad_bytes != l->compute_bytes && !l->spec->cluster.software;
+  if (!sums || p->machine->node->device.measured) return product_s;
+  return fmax(product_s, zp_cost_memory_bound(p->machine, step->bytes, 0));
+}
+
 static double step_s(const pricer *p, const zp_step *step) {
   if (zp_cost_is_comm(step)) return comm_s(p, step);
   if (step->kind != ZP_STEP_NODE) return zp_cost_row_kernel(p->machine, step->bytes, step->flop, false);
   switch (zp_op_get_class(step->op)) {
   case ZP_CLASS_VIEW: return 0;
-  case ZP_CLASS_MATMUL: return matmul_s(p, step->node);
-  case ZP_CLASS_GROUPED: return grouped_s(p, step->node);
+  case ZP_CLASS_MATMUL: return summed_s(p, step, matmul_s(p, step->node));
+  case ZP_CLASS_GROUPED: return summed_s(p, step, grouped_s(p, step->node));
   case ZP_CLASS_ATTENTION: return attention_s(p, step);
   default: return zp_cost_row_kernel(p->machine, step->bytes, step->flop, step->op == ZP_OP_FUSED_GRAD);
   }

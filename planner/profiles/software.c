@@ -76,8 +76,9 @@ zp_strings zp_software_words(zp_arena *arena) {
 int zp_software_grad_bytes(const zp_software *software, zp_precision precision, int compute_bytes) {
   assert(compute_bytes >= 2 && compute_bytes <= 8);
   enum { FLOAT_BYTES = 4 };
-  if (!software || !software->float_gradients) return compute_bytes;
-  return precision == ZP_PREC_MIXED_FP16 && software->fp16_sums ? compute_bytes : FLOAT_BYTES;
+  if (!software) return compute_bytes < FLOAT_BYTES ? FLOAT_BYTES : compute_bytes;
+  bool halves = precision == ZP_PREC_MIXED_FP16 && software->fp16_sums;
+  return software->float_gradients && !halves ? FLOAT_BYTES : compute_bytes;
 }
 
 const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster) {

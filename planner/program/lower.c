@@ -323,8 +323,9 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
   return element == ZP_ELEM_I32 ? 4 : element == ZP_ELEM_STAT ? lowered->stat_bytes : lowered->compute_bytes;
 }
 
-/* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1): 2-byte weights
- * and gradients, 4-byte master weights; moments and the average of the weights have the accumulation type. */
+/* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1), but for the
+ * gradients, which are sums: 2-byte weights, 4-byte gradients and master weights; moments and the average of the
+ * weights have the accumulation type. */
 static void set_formats(zp_lowered *l, const zp_train *train, const zp_software *software) {
   bool mixed = zp_is_mixed(train);
   l->compute_bytes = train->precision == ZP_PREC_F64 ? 8 : mixed ? 2 : 4;

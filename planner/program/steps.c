@@ -106,8 +106,7 @@ static int row_chunks(const zp_lowering *l, const zp_node *node) {
 static int64_t bias_sum_bytes(const zp_lowering *l, const zp_node *node) {
   int last = node->param_grad.len - 1;
   if (zp_op_get_class(node->op) != ZP_CLASS_MATMUL || !node->fused || last < 0) return 0;
-  return l->lowered->param_elements[l->graph->params.data[node->param_grad.data[last]].param] *
-         l->lowered->compute_bytes;
+  return l->lowered->param_elements[l->graph->params.data[node->param_grad.data[last]].param] * l->lowered->grad_bytes;
 }
 
 /* Scratch memory of a step: partial column sums, or a bias's sum; attention tiles (GPUs have theirs in shared memory),
@@ -181,7 +180,8 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
                                                      .tensor = -1,
                                                      .index = -1});
   step.flop = zp_node_flop(l->graph, node, l->lowered->microbatch);
-  step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, l->lowered->compute_bytes);
+  int compute = l->lowered->compute_bytes, sum = l->lowered->spec->cluster.software ? compute : l->lowered->grad_bytes;
+  step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, compute, sum); /* others' sums: their profiles */
   step.comm_elements = comm_elements(l, node);
   zp_push(l->scratch, &p->steps, step);
 }

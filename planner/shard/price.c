@@ -36,7 +36,8 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
   const zp_machine *machine = problem->machine;
   double share = work_share(problem, node, pattern);
   double flop = share * zp_node_flop(problem->graph, node, problem->microbatch);
-  double bytes = share * zp_node_bytes(problem->graph, node, problem->microbatch, machine->compute_bytes);
+  int compute = machine->compute_bytes; /* forward has no sums */
+  double bytes = share * zp_node_bytes(problem->graph, node, problem->microbatch, compute, compute);
   if (node->op == ZP_OP_SPLIT) return 0;
   if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL)
     return FORWARD_AND_BACKWARD * zp_cost_roofline(machine, flop, machine->node->device.eff_matmul, bytes);

@@ -25,7 +25,7 @@ static void work_on(const work *w, const zpr_factored *t, pass which, int64_t be
   bool mixed = zpk_is_narrow(w->rule.dtype);
   int64_t size = zpk_bytes(w->rule.dtype), real = zpk_real_bytes(w->rule.dtype), here = t->own.begin + begin,
           state = (here + t->own.to_state) * real;
-  const char *grad = (char *)zpr_at(c, s->grads) + here * size;
+  const char *grad = (char *)zpr_at(c, s->grads) + here * zpr_gradient_bytes(c);
   char *weights = (char *)zpr_at(c, s->params) + (here + t->own.to_params) * size,
        *param = mixed ? (char *)zpr_at(c, s->master) + state : weights;
   switch (which) {

@@ -70,12 +70,14 @@ static zpr_product product_of(zpr *c, zpr_operands of) {
   return (zpr_product){.of = of, .dtype = c->program->dtype, .use = &in_use, .tiles = tiles_of(c), .terms = 1};
 }
 
+static int64_t result_bytes(const zpr_product *p) { return zpk_bytes(p->gradient ? zpk_real(p->dtype) : p->dtype); }
+
 /* Rows [begin, end) of y. */
 static void row_strip(void *arg, int64_t begin, int64_t end, int worker) {
   zpr_product p = *(const zpr_product *)arg;
   int64_t size = zpk_bytes(p.dtype);
   p.of.a = (const char *)p.of.a + begin * (p.of.trans_a ? 1 : p.of.lda) * size;
-  p.of.y = (char *)p.of.y + begin * p.of.ldy * size;
+  p.of.y = (char *)p.of.y + begin * p.of.ldy * result_bytes(&p);
   p.of.m = end - begin;
   multiply(&p, worker);
 }
@@ -85,7 +87,7 @@ static void column_strip(void *arg, int64_t begin, int64_t end, int worker) {
   zpr_product p = *(const zpr_product *)arg;
   int64_t size = zpk_bytes(p.dtype);
   p.of.b = (const char *)p.of.b + begin * (p.of.trans_b ? p.of.ldb : 1) * size;
-  p.of.y = (char *)p.of.y + begin * size;
+  p.of.y = (char *)p.of.y + begin * result_bytes(&p);
   p.of.n = end - begin;
   multiply(&p, worker);
 }
@@ -113,14 +115,22 @@ static void share_out(zpr *c, const zpr_product *p) {
 
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
+  assert(!accumulate || !zpk_is_narrow(c->program->dtype));
   zpr_product p = product_of(c, (zpr_operands){trans_a, trans_b, accumulate, m, n, k, lda, ldb, ldy, a, b, y});
+  share_out(c, &p);
+}
+
+void zpr_wgrad(zpr *c, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb,
+               bool accumulate, void *dw) {
+  zpr_product p = product_of(c, (zpr_operands){true, false, accumulate, m, n, k, lda, ldb, n, a, b, dw});
+  p.gradient = true;
   share_out(c, &p);
 }
 
 void zpr_gemm_real(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
                    const void *b, int64_t ldb, void *y, int64_t ldy) {
   zpr_product p = product_of(c, (zpr_operands){trans_a, trans_b, false, m, n, k, lda, ldb, ldy, a, b, y});
-  if (zpk_is_narrow(p.dtype)) p.dtype = ZPK_F32;
+  p.dtype = zpk_real(p.dtype);
   share_out(c, &p);
 }
 
@@ -186,8 +196,9 @@ void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, 
                        .samples = samples,
                        .a_step = slots * lda * size,
                        .b_step = slots * ldb * size,
-                       .y_step = m * n * size,
+                       .y_step = m * n * zpk_real_bytes(c->program->dtype),
                        .sums = true};
+  list.first.gradient = true;
   zpr_comm_progress(c);
   zpr_parallel(c, experts, 1, some_products, &list);
   check_memory(c);

@@ -4,12 +4,14 @@
 #include "device.h"
 #include "state.h"
 
-void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
-  zpr_host_all_reduce(c, group, counted_as, data, count);
+void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                          int64_t count) {
+  zpr_host_all_reduce(c, group, counted_as, dtype, data, count);
 }
 
-void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
-  zpr_host_reduce_scatter(c, group, counted_as, data, shard_count);
+void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                              int64_t shard_count) {
+  zpr_host_reduce_scatter(c, group, counted_as, dtype, data, shard_count);
 }
 
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
@@ -21,7 +23,7 @@ void zpr_together(zpr *c, bool begin) { (void)c, (void)begin; }
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   assert(axis < ZPR_AXIS_COUNT && count >= 0);
   zpr_group g = zpr_axis_group(c, axis);
-  zpr_host_all_reduce(c, &g, axis, data, count);
+  zpr_host_all_reduce(c, &g, axis, c->program->dtype, data, count);
 }
 
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {

@@ -20,7 +20,7 @@ static void owe(void *arg, int64_t begin, int64_t end, int worker) {
   float *error = zpr_at(a->c, a->c->stage->error);
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i].block;
-    zpk_owe(dtype, grads + b->begin * zpk_bytes(dtype), a->scale, error + b->begin, b->end - b->begin);
+    zpk_owe(dtype, grads + b->begin * zpk_real_bytes(dtype), a->scale, error + b->begin, b->end - b->begin);
   }
 }
 

@@ -25,7 +25,7 @@ static lamb_arrays arrays_of(zpr *c, const zpr_block *b) {
                        .end = at + b->end - b->begin,
                        .param = mixed ? zpr_at(c, stage->master) : first - at * size,
                        .weights = mixed ? first : NULL,
-                       .grad = (char *)zpr_at(c, stage->grads) - b->to_state * size,
+                       .grad = (char *)zpr_at(c, stage->grads) - b->to_state * zpr_gradient_bytes(c),
                        .m = zpr_at(c, stage->moment1),
                        .v = zpr_at(c, stage->moment2),
                        .average = c->program->ema > 0 ? zpr_at(c, stage->average) : NULL};

@@ -35,7 +35,7 @@ static muon_work work_of(zpr *c, const zpr_block *block, const zpk_update *rule)
                      .rule = rule,
                      .real = real_of(c),
                      .elements = block->end - block->begin,
-                     .grad = (char *)zpr_at(c, s->grads) + block->begin * size,
+                     .grad = (char *)zpr_at(c, s->grads) + block->begin * zpr_gradient_bytes(c),
                      .m = (char *)zpr_at(c, s->moment1) + state,
                      .x = (char *)zpr_at(c, s->moment2) + state,
                      .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,

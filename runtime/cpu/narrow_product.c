@@ -1,6 +1,8 @@
-/* Products of 16-bit operands: tiles of the result are computed in f32 and every element of it is rounded once. Where
- * the processor multiplies bf16 itself, the library reads the operands where they are; otherwise tiles of them are
- * widened and multiplied in f32. Either way products are exact and sums are f32. */
+/* Products of 16-bit operands: tiles of the result are computed in f32 and every element of it is rounded once; those
+ * of gradients, to which more is added later, are f32 and computed, and added to, where they are. Where the processor
+ * multiplies bf16 itself, the library reads the operands where they are; otherwise tiles of them are widened and
+ * multiplied in f32. Either way products are exact and sums are f32. */
+#include <assert.h>
 #include <string.h>
 #include <zplan/rt.h>
 #include "product.h"
@@ -17,13 +19,24 @@ static const char *right(const zpr_product *p, int64_t term, int64_t l, int64_t 
   return (const char *)o->b + term * p->b_term + (o->trans_b ? j * o->ldb + l : l * o->ldb + j) * zpk_bytes(p->dtype);
 }
 
+/* Where rows from i and columns from j of the result are computed: in place, or in a tile. */
+typedef struct sum {
+  float *y;
+  int64_t ld;
+} sum;
+
+static sum sum_of(const zpr_product *p, int64_t i, int64_t j, int64_t n, float *tile) {
+  const zpr_operands *o = &p->of;
+  return p->gradient ? (sum){(float *)o->y + i * o->ldy + j, o->ldy} : (sum){tile, n};
+}
+
 /* The tile y[m][n] to rows from i and columns from j of the result. */
 static void round_tile(const zpr_product *p, int64_t i, int64_t j, int64_t m, int64_t n, const float *y) {
   const zpr_operands *o = &p->of;
   int64_t size = zpk_bytes(p->dtype);
   char *to = (char *)o->y + (i * o->ldy + j) * size;
-  for (int64_t row = 0; row < m; row++)
-    (o->accumulate ? zpk_round_add : zpk_round)(p->dtype, y + row * n, to + row * o->ldy * size, n);
+  assert(!o->accumulate && "sums are not kept in 16 bits");
+  for (int64_t row = 0; row < m; row++) zpk_round(p->dtype, y + row * n, to + row * o->ldy * size, n);
 }
 
 /* ---- operands as they are ---- */
@@ -34,12 +47,23 @@ _Static_assert((int64_t)BF16_M *BF16_N * sizeof(float) <= ZPR_PRODUCT_BYTES, "th
 static bool bf16_tile(const zpr_product *p, int64_t i, int64_t j, float *y) {
   const zpr_operands *o = &p->of;
   int64_t m = shorter(BF16_M, o->m - i), n = shorter(BF16_N, o->n - j);
+  sum to = sum_of(p, i, j, n, y);
   for (int64_t term = 0; term < p->terms; term++) {
-    const zpr_operands tile = {o->trans_a,          o->trans_b,           term > 0, m, n, o->k, o->lda, o->ldb, n,
-                               left(p, term, i, 0), right(p, term, 0, j), y};
+    const zpr_operands tile = {.trans_a = o->trans_a,
+                               .trans_b = o->trans_b,
+                               .accumulate = term > 0 || (p->gradient && o->accumulate),
+                               .m = m,
+                               .n = n,
+                               .k = o->k,
+                               .lda = o->lda,
+                               .ldb = o->ldb,
+                               .ldy = to.ld,
+                               .a = left(p, term, i, 0),
+                               .b = right(p, term, 0, j),
+                               .y = to.y};
     if (!p->use->bf16->bf16(&tile)) return false;
   }
-  round_tile(p, i, j, m, n, y);
+  if (!p->gradient) round_tile(p, i, j, m, n, y);
   return true;
 }
 
@@ -63,17 +87,19 @@ static bool widened_tile(const zpr_product *p, int64_t i, int64_t j, float *tile
   const zpr_operands *o = &p->of;
   float *a = tiles, *b = a + M * K, *y = b + K * N;
   int64_t m = shorter(M, o->m - i), n = shorter(N, o->n - j);
-  memset(y, 0, (size_t)(m * n) * sizeof *y);
+  sum to = sum_of(p, i, j, n, y);
+  for (int64_t row = 0; row < m && !(p->gradient && o->accumulate); row++)
+    memset(to.y + row * to.ld, 0, (size_t)n * sizeof *y);
   for (int64_t term = 0; term < p->terms; term++)
     for (int64_t l = 0; l < o->k; l += K) {
       int64_t k = shorter(K, o->k - l);
       widen_tile(p->dtype, left(p, term, i, l), o->lda, o->trans_a ? k : m, o->trans_a ? m : k, a);
       widen_tile(p->dtype, right(p, term, l, j), o->ldb, o->trans_b ? n : k, o->trans_b ? k : n, b);
-      const zpr_operands tile = {o->trans_a,         o->trans_b,         true, m, n, k,
-                                 o->trans_a ? m : k, o->trans_b ? k : n, n,    a, b, y};
+      const zpr_operands tile = {o->trans_a,         o->trans_b,         true,  m, n, k,
+                                 o->trans_a ? m : k, o->trans_b ? k : n, to.ld, a, b, to.y};
       if (!p->use->f32->f32(&tile)) return false;
     }
-  round_tile(p, i, j, m, n, y);
+  if (!p->gradient) round_tile(p, i, j, m, n, y);
   return true;
 }
 

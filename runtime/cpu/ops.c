@@ -30,15 +30,15 @@ static void run_chunks(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
-  zpk_dtype dtype = c->program->dtype;
+  zpk_dtype real = zpk_real(c->program->dtype);
   for (int i = 0; i < call->n_sums; i++) {
     int64_t cols = call->sum_cols[i];
-    const void *part[ZPK_CHUNKS];
-    int n = 0;
+    const void *part[ZPK_CHUNKS + 1] = {call->sum[i]};
+    int n = call->accumulate[i];
     for (int64_t chunk = 0; chunk < ZPK_CHUNKS; chunk++)
       if (chunk_begin(call->rows, chunk) < chunk_begin(call->rows, chunk + 1))
-        part[n++] = (const char *)partial[i] + chunk * cols * zpk_real_bytes(dtype);
-    zpk_sum_partials(dtype, call->accumulate[i], call->sum[i], part, n, cols);
+        part[n++] = (const char *)partial[i] + chunk * cols * zpk_bytes(real);
+    if (n > 0) zpk_sum_parts(real, call->sum[i], part, n, 0, cols);
   }
 }
 
@@ -330,6 +330,6 @@ static void add_range(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
-  add_task a = {c->program->dtype, sum, {sum, x}};
+  add_task a = {zpk_real(c->program->dtype), sum, {sum, x}};
   zpr_parallel(c, count, 16384, add_range, &a);
 }

@@ -6,8 +6,9 @@
 #include "products.h"
 
 typedef struct zpr_product {
-  zpr_operands of; /* elements of dtype */
+  zpr_operands of; /* a and b of dtype; y, too, or `real` where it is a gradient of a parameter */
   zpk_dtype dtype;
+  bool gradient;
   const zpr_products *use;
   /* 16-bit operands: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and
    * how many bytes their operands are apart. */
@@ -15,7 +16,7 @@ typedef struct zpr_product {
   int64_t terms, a_term, b_term;
 } zpr_product;
 
-/* 16-bit operands: sums in f32, every result rounded once. False: the library could not. */
+/* 16-bit operands: sums in f32, every result rounded once, gradients not at all. False: the library could not. */
 bool zpr_narrow_product(const zpr_product *p, int worker);
 
 #endif

@@ -18,7 +18,7 @@ static void square_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const void *grads = zpr_at(a->c, a->c->stage->grads);
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    a->squares[i] = b->counted ? zpk_sum_squares(a->c->program->dtype, grads, b->begin, b->end) : 0;
+    a->squares[i] = b->counted ? zpk_sum_squares(zpr_gradient_type(a->c), grads, b->begin, b->end) : 0;
   }
 }
 
@@ -47,8 +47,8 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     char *first = param + (b->begin + b->to_params) * size;
     /* all count in elements of the state */
     const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
-    zpk_optimizer_and_average(&rule, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * size, m,
-                              v, average, at, at + n);
+    zpk_optimizer_and_average(&rule, mixed ? (char *)(void *)master : first - at * size,
+                              grad - b->to_state * zpr_gradient_bytes(c), m, v, average, at, at + n);
     if (mixed) zpk_round(a->rule->dtype, master + at, first, n);
   }
 }

@@ -29,7 +29,7 @@ static zpd_factored tensor_of(zpr *c, const zpk_update *rule, const zpr_factored
 
 static zpd_factored with_gradients(zpr *c, const zpk_update *rule, const zpr_factored *t) {
   zpd_factored a = tensor_of(c, rule, t);
-  a.grad = (char *)zpr_at(c, c->stage->grads) + t->own.begin * zpk_bytes(c->program->dtype);
+  a.grad = (char *)zpr_at(c, c->stage->grads) + t->own.begin * zpr_gradient_bytes(c);
   return a;
 }
 

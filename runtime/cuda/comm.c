@@ -98,28 +98,28 @@ static void put(zpr *c, char *to, const char *from, int64_t bytes) {
   d->pinned_busy = true; /* for the next window */
 }
 
-static void staged_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
-  int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size;
+static void staged_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, char *data, int64_t count) {
+  int64_t size = zpk_bytes(dtype), most = ZPR_PINNED_BYTES / size;
   for (int64_t at = 0; at < count; at += most) {
     int64_t n = count - at < most ? count - at : most;
     char *host = c->state->device->pinned;
     fetch(c, host, data + at * size, n * size);
     zpr_cuda_wait(c);
-    zpr_host_all_reduce(c, g, axis, host, n);
+    zpr_host_all_reduce(c, g, axis, dtype, host, n);
     put(c, data + at * size, host, n * size);
   }
 }
 
 /* Piece `at` of every shard, side by side. The sum of this rank's goes to `sum`, which may be its place in data. */
-static void staged_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, const char *data, int64_t shard,
-                                  char *sum) {
-  int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size / g->n;
+static void staged_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data,
+                                  int64_t shard, char *sum) {
+  int64_t size = zpk_bytes(dtype), most = ZPR_PINNED_BYTES / size / g->n;
   for (int64_t at = 0; at < shard; at += most) {
     int64_t n = shard - at < most ? shard - at : most;
     char *host = c->state->device->pinned;
     for (int r = 0; r < g->n; r++) fetch(c, host + r * n * size, data + (r * shard + at) * size, n * size);
     zpr_cuda_wait(c);
-    zpr_host_reduce_scatter(c, g, axis, host, n);
+    zpr_host_reduce_scatter(c, g, axis, dtype, host, n);
     put(c, sum + at * size, host + g->me * n * size, n * size);
   }
 }
@@ -139,21 +139,23 @@ static void staged_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *d
 
 /* ---- collectives ---- */
 
-void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
+void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                          int64_t count) {
   if (group->n == 1 || c->state->rehearses) return;
   if (c->state->device->nccl)
-    zpr_nccl_group_all_reduce(c, group, counted_as, data, count);
+    zpr_nccl_group_all_reduce(c, group, counted_as, dtype, data, count);
   else
-    staged_all_reduce(c, group, counted_as, data, count);
+    staged_all_reduce(c, group, counted_as, dtype, data, count);
 }
 
-void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
+                              int64_t shard_count) {
   if (group->n == 1 || c->state->rehearses) return;
   if (c->state->device->nccl)
-    zpr_nccl_group_reduce_scatter(c, group, counted_as, data, shard_count);
+    zpr_nccl_group_reduce_scatter(c, group, counted_as, dtype, data, shard_count);
   else
-    staged_reduce_scatter(c, group, counted_as, data, shard_count,
-                          (char *)data + group->me * shard_count * element_bytes(c));
+    staged_reduce_scatter(c, group, counted_as, dtype, data, shard_count,
+                          (char *)data + group->me * shard_count * zpk_bytes(dtype));
 }
 
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
@@ -175,7 +177,7 @@ void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   if (c->state->device->nccl)
     zpr_nccl_all_reduce(c, axis, data, count);
   else
-    staged_all_reduce(c, &g, axis, data, count);
+    staged_all_reduce(c, &g, axis, c->program->dtype, data, count);
 }
 
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
@@ -211,7 +213,7 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
     else if (c->state->device->nccl)
       zpr_nccl_reduce_scatter(c, ZPR_TENSOR, from, elements, to);
     else
-      staged_reduce_scatter(c, &g, ZPR_TENSOR, from, elements, to);
+      staged_reduce_scatter(c, &g, ZPR_TENSOR, c->program->dtype, from, elements, to);
   }
   zpr_together(c, false);
 }

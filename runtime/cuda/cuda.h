@@ -177,6 +177,8 @@ void zpr_copies_close(zpr *c);
 
 /* Starts the kernel of that name. */
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
+/* sum[i] += x[i], where x was rounded to the program's dtype. */
+void zpr_add_rounded(zpr *c, void *sum, const void *x, int64_t count);
 
 /* ---- products.c ---- */
 void zpr_cuda_products_open(zpr *c);
@@ -225,8 +227,9 @@ void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
 void zpr_nccl_together(zpr *c, bool begin);
 /* By NCCL's own sum, as zpr_nccl_all_reduce: of activations. */
 void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t shard_count, void *out);
-void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
-void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t count);
+void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, void *data,
+                                   int64_t shard_count);
+void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, void *data, int64_t count);
 void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
 /* Exchanges the slots of one sample. */
 void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t experts, int64_t elements, char *out);

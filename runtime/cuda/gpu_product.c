@@ -49,9 +49,9 @@ void gpu_products_close(gpu_products *p) {
 /* ---- descriptors ---- */
 
 static int make_layout(const gpu_api *api, void **layout, const gpu_shape *s, int64_t rows, int64_t cols, int64_t ld,
-                       int64_t step) {
-  int32_t count = (int32_t)s->count;
-  int status = api->new_layout(layout, s->type, (uint64_t)rows, (uint64_t)cols, ld);
+                       int64_t step, bool result) {
+  int32_t count = (int32_t)s->count, type = result && s->sums ? GPU_F32 : s->type;
+  int status = api->new_layout(layout, type, (uint64_t)rows, (uint64_t)cols, ld);
   if (status == 0 && count > 1) status = api->set_layout(*layout, GPU_LAYOUT_BATCH_COUNT, &count, sizeof count);
   if (status == 0 && count > 1) status = api->set_layout(*layout, GPU_LAYOUT_BATCH_STEP, &step, sizeof step);
   return status;
@@ -84,11 +84,11 @@ static int describe(const gpu_api *api, entry *e, const gpu_operands *o) {
   const gpu_shape *s = &e->shape;
   int status = make_product(api, e, o);
   if (status == 0)
-    status = make_layout(api, &e->a, s, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->a_ld, s->a_step);
+    status = make_layout(api, &e->a, s, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->a_ld, s->a_step, false);
   if (status == 0)
-    status = make_layout(api, &e->b, s, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->b_ld, s->b_step);
-  if (status == 0) status = make_layout(api, &e->c, s, s->m, s->n, s->c_ld, s->d_step);
-  if (status == 0) status = make_layout(api, &e->d, s, s->m, s->n, s->d_ld, s->d_step);
+    status = make_layout(api, &e->b, s, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->b_ld, s->b_step, false);
+  if (status == 0) status = make_layout(api, &e->c, s, s->m, s->n, s->c_ld, s->d_step, true);
+  if (status == 0) status = make_layout(api, &e->d, s, s->m, s->n, s->d_ld, s->d_step, true);
   return status;
 }
 
@@ -218,9 +218,9 @@ bool gpu_products_describe(const gpu_products *p, int i, char *text, size_t size
   uint32_t a[GPU_ALGORITHM_SETTINGS];
   settings_of(p, &p->entries[i], a);
   snprintf(text, size,
-           "\"m\": %lld, \"n\": %lld, \"k\": %lld, \"count\": %lld, \"trans\": [%d, %d], \"epilogue\": %d, "
-           "\"algorithm\": [%u, %u, %u, %u, %u, %u, %u, %u, %u]",
-           (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->count, s->trans_a, s->trans_b, s->epilogue,
-           a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
+           "\"m\": %lld, \"n\": %lld, \"k\": %lld, \"count\": %lld, \"trans\": [%d, %d], \"sums\": %s, "
+           "\"epilogue\": %d, \"algorithm\": [%u, %u, %u, %u, %u, %u, %u, %u, %u]",
+           (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->count, s->trans_a, s->trans_b,
+           s->sums ? "true" : "false", s->epilogue, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
   return true;
 }

@@ -8,7 +8,7 @@
  *   GELU_AUX_BIAS  the same, written to aux[m,n], and d = gelu of it, in the approximation by tanh
  *   DGELU_BGRAD    d *= gelu'(aux), and bias[m] = the sum of its columns
  *   BGRADA         bias[m] = the sum of op(a)[m,k] over k, BGRADB: bias[n] = that of op(b)[k,n]; d is the plain product
- * What is in bias and aux is of the operands' type; what is added up, and gelu's argument, are f32. Sums of 16-bit and
+ * What is in bias and aux is of d's type; what is added up, and gelu's argument, are f32. Sums of 16-bit and
  * of f32 operands are f32, also where the inner dimension is divided; those of f64 are f64. TF32 is never asked for. */
 #ifndef ZPLAN_RT_CUDA_GPU_PRODUCT_H
 #define ZPLAN_RT_CUDA_GPU_PRODUCT_H
@@ -17,7 +17,8 @@
 
 /* What an algorithm is chosen for. Zeroed before it is filled in: shapes are compared byte by byte. */
 typedef struct gpu_shape {
-  int32_t type; /* cudaDataType of all operands */
+  int32_t type; /* cudaDataType of a and b, and of c and d */
+  int32_t sums; /* c and d are f32, whatever a and b are: to what is in d more is added later */
   int32_t trans_a, trans_b;
   int32_t epilogue;     /* GPU_EPILOGUE_ */
   int32_t alignment[6]; /* of a, b, c, d, bias, aux in bytes: set by gpu_products_run */

@@ -19,10 +19,10 @@ static int64_t blocks_of(int64_t count, int64_t free_bytes) {
 
 void zpr_muon_momentum(zpr *c, const zpr_block *block, const zpk_update *rule) {
   const zpr_stage *s = c->stage;
-  int64_t size = zpk_bytes(rule->dtype), state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
+  int64_t state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
   zpd_muon_update a = {.momentum = rule->momentum,
                        .grad_scale = rule->grad_scale,
-                       .grad = (char *)zpr_at(c, s->grads) + block->begin * size,
+                       .grad = (char *)zpr_at(c, s->grads) + block->begin * zpr_gradient_bytes(c),
                        .m = (char *)zpr_at(c, s->moment1) + state,
                        .x = (char *)zpr_at(c, s->moment2) + state,
                        .count = block->end - block->begin};

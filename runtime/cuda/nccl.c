@@ -6,6 +6,7 @@
  * apart.
  *
  * Messages of the pipeline: nccl_stages.c. */
+#include <assert.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,10 +172,12 @@ void zpr_nccl_close(zpr *c) {
 
 /* ---- collectives ---- */
 
-int zpr_nccl_type(const zpr *c) {
+static int nccl_type(zpk_dtype dtype) {
   static const int type[] = {[ZPK_F32] = NCCL_F32, [ZPK_F64] = NCCL_F64, [ZPK_BF16] = NCCL_BF16, [ZPK_F16] = NCCL_F16};
-  return type[c->program->dtype];
+  return type[dtype];
 }
+
+int zpr_nccl_type(const zpr *c) { return nccl_type(c->program->dtype); }
 
 static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   const zpr_nccl *n = c->state->device->nccl;
@@ -187,15 +190,17 @@ static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   zpr_fail(c, "Z0853", "there is no NCCL group for this axis");
 }
 
-/* Afterwards chunk g->me of data holds the sum, added in rank order: as reduce_scatter in comm.c of the host. */
-static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
+/* Afterwards chunk g->me of data holds the sum, added in rank order: as reduce_scatter in comm.c of the host. Of
+ * gradients: the kernel adds no other type. */
+static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, char *data, int64_t count) {
   zpr_device *d = c->state->device;
   const nccl_api *nccl = &d->nccl->api;
   void *comm = comm_of(c, g, axis);
   char *scratch = zpr_gpu_host(d->nccl->scratch);
-  int type = zpr_nccl_type(c);
-  int64_t size = zpk_bytes(c->program->dtype), longest = (count + g->n - 1) / g->n;
+  int type = nccl_type(dtype);
+  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
   int64_t most = SCRATCH_BYTES / g->n / size / 64 * 64, slot = most * size;
+  assert(dtype == zpr_gradient_type(c));
   for (int64_t at = 0; at < longest; at += most) {
     zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     zpr_nccl_check(c, nccl->group_start(), "exchange shares of a sum");
@@ -220,8 +225,9 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
   }
 }
 
-void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count) {
-  if (shard_count > 0) reduce_scatter(c, g, axis, data, shard_count * g->n);
+void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, void *data,
+                                   int64_t shard_count) {
+  if (shard_count > 0) reduce_scatter(c, g, axis, dtype, data, shard_count * g->n);
 }
 
 void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count) {
@@ -236,19 +242,19 @@ void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *
 }
 
 /* The chunks may differ by an element, so each comes from its owner by a broadcast. */
-void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t count) {
+void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, void *data, int64_t count) {
   zpr_device *d = c->state->device;
   const nccl_api *nccl = &d->nccl->api;
-  int64_t size = zpk_bytes(c->program->dtype);
+  int64_t size = zpk_bytes(dtype);
   if (count == 0) return;
-  reduce_scatter(c, g, axis, data, count);
+  reduce_scatter(c, g, axis, dtype, data, count);
   zpr_nccl_check(c, nccl->group_start(), "spread a sum");
   for (int r = 0; r < g->n; r++) {
     zpr_piece chunk = zpr_chunk_piece(count, g->n, r, 0, count);
     char *place = (char *)data + chunk.begin * size;
     if (chunk.count == 0) continue;
     zpr_nccl_check(
-        c, nccl->broadcast(place, place, (size_t)chunk.count, zpr_nccl_type(c), r, comm_of(c, g, axis), d->stream),
+        c, nccl->broadcast(place, place, (size_t)chunk.count, nccl_type(dtype), r, comm_of(c, g, axis), d->stream),
         "spread a sum");
     if (r == g->me) zpr_comm_count(c, axis, (g->n - 1) * chunk.count * size);
   }

@@ -140,3 +140,7 @@ void zpr_sum_parts(zpr *c, const zpd_rank_sum *a) {
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
   zpr_sum_parts(c, &(zpd_rank_sum){.mine = sum, .others = x, .count = count, .n = 2});
 }
+
+void zpr_add_rounded(zpr *c, void *sum, const void *x, int64_t count) {
+  zpr_sum_parts(c, &(zpd_rank_sum){.mine = sum, .rounded = x, .count = count, .n = 1});
+}

@@ -90,15 +90,25 @@ static gpu_shape shape_of(bool trans_a, bool trans_b, int64_t m, int64_t n, int6
 
 void zpr_gemm_real(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
                    const void *b, int64_t ldb, void *y, int64_t ldy) {
-  zpk_dtype real = zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
-  multiply_as(c, real, shape_of(trans_a, trans_b, m, n, k, lda, ldb, ldy),
+  multiply_as(c, zpk_real(c->program->dtype), shape_of(trans_a, trans_b, m, n, k, lda, ldb, ldy),
               &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), false, 0, 0});
 }
 
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
+  assert(!accumulate || !zpk_is_narrow(c->program->dtype));
   multiply(c, shape_of(trans_a, trans_b, m, n, k, lda, ldb, ldy),
            &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), accumulate, 0, 0});
+}
+
+/* Products that make gradients of parameters, or add to them. */
+static bool sums(const zpr *c) { return zpk_is_narrow(c->program->dtype); }
+
+void zpr_wgrad(zpr *c, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb,
+               bool accumulate, void *dw) {
+  gpu_shape shape = shape_of(true, false, m, n, k, lda, ldb, n);
+  shape.sums = sums(c);
+  multiply(c, shape, &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(dw), zpr_gpu(dw), accumulate, 0, 0});
 }
 
 /* ---- products with an epilogue ---- */
@@ -118,13 +128,18 @@ static void check_product(const zpr_matmul_call *p) {
   assert(!p->gelu_input || (p->bias && p->gelu_ld >= p->n && p->gelu_ld % 8 == 0));
   assert(!p->gelu_of || (p->sum_of == ZPR_SUM_Y && p->gelu_ld >= p->n && p->gelu_ld % 8 == 0));
   assert((p->sum_of == ZPR_SUM_Y) == (p->gelu_of != NULL) && (p->sum_of == ZPR_SUM_NOTHING) == (p->sum == NULL));
-  assert(p->sum_of == ZPR_SUM_NOTHING || (!p->bias && !p->residual && (!p->accumulate_sum || p->workspace)));
+  assert(p->sum_of == ZPR_SUM_NOTHING || (!p->bias && !p->residual && p->workspace));
+  assert(!p->accumulate || p->sum_of == ZPR_SUM_A || p->sum_of == ZPR_SUM_B);
 }
 
-/* cuBLASLt writes a bias's gradient and cannot add to it: what is to be added goes to the workspace first. */
+/* cuBLASLt writes a bias's gradient, in y's type, and cannot add to it: what is to be added, or has 16 bits, goes to
+ * the workspace first. */
 void zpr_matmul(zpr *c, const zpr_matmul_call *p) {
   check_product(p);
-  void *sum = p->accumulate_sum ? p->workspace : p->sum;
+  bool makes_gradient = p->sum_of == ZPR_SUM_A || p->sum_of == ZPR_SUM_B;
+  bool widens = p->sum_of == ZPR_SUM_Y && sums(c), apart = p->accumulate_sum || widens;
+  int64_t sum_length = p->sum_of == ZPR_SUM_A ? p->m : p->n;
+  void *sum = apart ? p->workspace : p->sum;
   const void *bias = p->sum ? sum : p->bias, *aux = p->gelu_input ? p->gelu_input : p->gelu_of,
              *before = p->residual ? p->residual : p->y;
   gpu_shape shape = {.trans_a = p->trans_b,
@@ -137,6 +152,7 @@ void zpr_matmul(zpr *c, const zpr_matmul_call *p) {
                      .c_ld = p->residual ? p->residual_ld : p->ldy,
                      .d_ld = p->ldy,
                      .count = 1,
+                     .sums = makes_gradient && sums(c),
                      .epilogue = epilogue_of(p),
                      .aux_ld = aux ? p->gelu_ld : 0};
   gpu_operands operands = {.a = zpr_gpu(p->b),
@@ -147,14 +163,18 @@ void zpr_matmul(zpr *c, const zpr_matmul_call *p) {
                            .bias = zpr_gpu(bias),
                            .aux = zpr_gpu(aux)};
   multiply(c, shape, &operands);
-  if (p->accumulate_sum) zpr_add(c, p->sum, sum, p->sum_of == ZPR_SUM_A ? p->m : p->n);
+  if (widens && !p->accumulate_sum) zpr_zero(c, p->sum, sum_length * zpr_gradient_bytes(c));
+  if (widens)
+    zpr_add_rounded(c, p->sum, sum, sum_length);
+  else if (apart)
+    zpr_add(c, p->sum, sum, sum_length);
 }
 
 /* ---- experts: one product for each, all of them in one call ---- */
 
 /* Number i reads and writes at i times the steps, which count elements. */
 typedef struct expert_products {
-  bool trans_a, trans_b, accumulate;
+  bool trans_a, trans_b, sums, accumulate;
   int64_t m, n, k, lda, ldb, ldy, a_step, b_step, y_step, count;
 } expert_products;
 
@@ -173,6 +193,7 @@ static void multiply_experts(zpr *c, const expert_products *p, const char *a, co
                      .a_step = p->b_step,
                      .b_step = p->a_step,
                      .d_step = p->y_step,
+                     .sums = p->sums,
                      .epilogue = GPU_EPILOGUE_NONE};
   multiply(c, shape, &(gpu_operands){zpr_gpu(b), zpr_gpu(a), zpr_gpu(y), zpr_gpu(y), p->accumulate, 0, 0});
 }
@@ -198,13 +219,14 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
                      (char *)y + b * experts * p.y_step * size);
 }
 
-/* The sum over samples is added to call by call; in 16 bits it is rounded in every one of them. */
+/* The sum over samples is added to call by call. */
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
   assert(samples >= 0 && experts >= 1 && slots >= 1);
   assert(m >= 1 && n >= 1 && lda >= m && ldb >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   expert_products p = {.trans_a = true,
+                       .sums = sums(c),
                        .m = m,
                        .n = n,
                        .k = slots,

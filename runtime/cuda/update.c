@@ -194,7 +194,7 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
                       .grad_scale = rule->grad_scale,
                       .param = mixed ? (char *)zpr_at(c, stage->master) + state : param,
                       .weight = mixed ? param : NULL,
-                      .grad = (char *)zpr_at(c, stage->grads) + b->begin * size,
+                      .grad = (char *)zpr_at(c, stage->grads) + b->begin * zpr_gradient_bytes(c),
                       .m = stage->moment1 >= 0 ? (char *)zpr_at(c, stage->moment1) + state : NULL,
                       .v = stage->moment2 >= 0 ? (char *)zpr_at(c, stage->moment2) + state : NULL,
                       .count = b->end - b->begin};

@@ -118,7 +118,7 @@ static void test_reduce_scatter(zpr *c, zpr_axis axis, void *x, int64_t shard) {
   zpr_group g = zpr_axis_group(c, axis);
   fill(c, x, shard * g.n);
   up(c, x, shard * g.n);
-  zpr_group_reduce_scatter(c, &g, axis, in_arena(c, x), shard);
+  zpr_group_reduce_scatter(c, &g, axis, c->program->dtype, in_arena(c, x), shard);
   down(c, x, shard * g.n);
   check_sum(c, &g, x, g.me * shard, (g.me + 1) * shard, 0);
   double groups = (double)c->ranks / g.n,
@@ -246,7 +246,7 @@ static void test_tie(zpr *c, void *x) {
   zpr_group g = zpr_tie_group(c, 0);
   fill(c, x, COUNT);
   up(c, x, COUNT);
-  zpr_group_all_reduce(c, &g, ZPR_TIE, in_arena(c, x), COUNT);
+  zpr_group_all_reduce(c, &g, ZPR_TIE, c->program->dtype, in_arena(c, x), COUNT);
   down(c, x, COUNT);
   if (g.n > 1) check_sum(c, &g, x, 0, COUNT, 0);
   bool tied = c->program->pipeline > 1;

@@ -121,7 +121,7 @@ static inline pair_problem make_pair(zpk_dtype dtype, size_t number) {
   args.o = stored(dtype, NULL, sizes[0]), args.dq = stored(dtype, NULL, sizes[0]);
   args.lse = stored(real_of(dtype), NULL, sizes[2]);
   args.dk = stored(dtype, NULL, sizes[3]), args.dv = stored(dtype, NULL, sizes[3]);
-  args.d_bias = c->buckets ? stored(dtype, nothing, sizes[5]) : NULL;
+  args.d_bias = c->buckets ? stored(real_of(dtype), nothing, sizes[5]) : NULL;
   args.q_ld = args.o_ld = args.d_o_ld = args.dq_ld = H * HD;
   args.k_ld = args.v_ld = args.dk_ld = args.dv_ld = G * HD;
   if (c->lengths[0]) {
@@ -150,7 +150,7 @@ static inline void check_pair(pair_problem *p, const char *what) {
   check_array(dtype, args->dq, a->dq, q_size, bound, what);
   check_array(dtype, args->dk, a->dk, kv_size, bound, what);
   check_array(dtype, args->dv, a->dv, kv_size, bound, what);
-  if (c->buckets) check_array(dtype, args->d_bias, a->d_bias, MOST_BUCKETS * H, bound, what);
+  if (c->buckets) check_array(real, args->d_bias, a->d_bias, MOST_BUCKETS * H, bound, what);
   const void *left[] = {args->q, args->k, args->v, args->d_o, args->bias, a->q,  a->k,      a->v,         a->d_o,
                         a->bias, a->o,    a->lse,  a->dq,     a->dk,      a->dv, a->d_bias, args->lengths};
   for (size_t i = 0; i < sizeof left / sizeof *left; i++) free((void *)(uintptr_t)left[i]);

@@ -48,21 +48,21 @@ typedef struct buffer {
 
 static int64_t used;
 
-static double noise(int64_t i) { return sin((double)i * 12.9898 + 1) + 0.25 * cos((double)(i % 17)); }
+static inline double noise(int64_t i) { return sin((double)i * 12.9898 + 1) + 0.25 * cos((double)(i % 17)); }
 
-static void put(const buffer *b, int64_t i, double x) {
+static inline void put(const buffer *b, int64_t i, double x) {
   if (b->size == 8)
     ((double *)(void *)b->host)[i] = x;
   else
     ((float *)(void *)b->host)[i] = (float)x;
 }
 
-static double get(const buffer *b, int64_t i) {
+static inline double get(const buffer *b, int64_t i) {
   return b->size == 8 ? ((const double *)(const void *)b->host)[i] : (double)((const float *)(const void *)b->host)[i];
 }
 
 /* `count` elements of noise in both places, behind the last buffer. */
-static buffer make(zpr *c, int64_t count) {
+static inline buffer make(zpr *c, int64_t count) {
   buffer b = {.c = c, .count = count, .size = zpk_bytes(c->program->dtype)};
   b.host = malloc((size_t)(count * b.size));
   b.gpu = zpr_at(c, used);
@@ -74,7 +74,7 @@ static buffer make(zpr *c, int64_t count) {
 }
 
 /* The arena's contents are the host's up to `bound` times the largest of them. */
-static void compare(buffer *b, double bound, const char *what) {
+static inline void compare(buffer *b, double bound, const char *what) {
   double largest = 0, worst = 0;
   buffer got = *b;
   got.host = malloc((size_t)(b->count * b->size));
@@ -89,6 +89,6 @@ static void compare(buffer *b, double bound, const char *what) {
 }
 
 /* Rounding of sums of a few hundred terms in another order. */
-static double rounding(const zpr *c) { return c->program->dtype == ZPK_F64 ? 1e-13 : 2e-5; }
+static inline double rounding(const zpr *c) { return c->program->dtype == ZPK_F64 ? 1e-13 : 2e-5; }
 
 #endif

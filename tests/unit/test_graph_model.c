@@ -77,15 +77,17 @@ Test(model, bytes) {
   zp_graph_add_loss(k.graph, op2(&k, ZP_OP_CROSS_ENTROPY, logits, labels), 1);
   zp_graph *graph = differentiated(&k);
   const int rows = B * S;
-  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_EMBEDDING), B, 2), rows * 4 + 2 * rows * D * 2, 1e-9);
+  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_EMBEDDING), B, 2, 2), rows * 4 + 2 * rows * D * 2, 1e-9);
   cr_assert_float_eq(zp_node_flop(graph, last_of(graph, ZP_OP_EMBEDDING), B), 0, 1e-9);
-  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_MATMUL), B, 2), 2.0 * (rows * D + V * D + rows * V),
+  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_MATMUL), B, 2, 2), 2.0 * (rows * D + V * D + rows * V),
                      1e-9);
-  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_MATMUL_WGRAD), B, 4),
+  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_MATMUL_WGRAD), B, 4, 4),
                      4.0 * (rows * V + rows * D + 2 * V * D), 1e-9);
-  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_CE_STATS), B, 2), rows * (V * 2 + 4 + 3 * 4), 1e-9);
-  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_CE_STATS), B, 8), rows * (V * 8 + 4 + 3 * 8), 1e-9);
-  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_FUSED), B, 4), 4.0 * 2 * rows * D, 1e-9);
+  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_MATMUL_WGRAD), B, 2, 4),
+                     2.0 * (rows * V + rows * D) + 4.0 * 2 * V * D, 1e-9);
+  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_CE_STATS), B, 2, 2), rows * (V * 2 + 4 + 3 * 4), 1e-9);
+  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_CE_STATS), B, 8, 8), rows * (V * 8 + 4 + 3 * 8), 1e-9);
+  cr_assert_float_eq(zp_node_bytes(graph, last_of(graph, ZP_OP_FUSED), B, 4, 4), 4.0 * 2 * rows * D, 1e-9);
   cr_assert_float_eq(zp_node_flop(graph, last_of(graph, ZP_OP_MATMUL_WGRAD), B), 2.0 * rows * V * D, 1e-9);
   kit_free(&k);
 }

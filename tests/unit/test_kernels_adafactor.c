@@ -42,15 +42,15 @@ static void check(zpk_dtype dtype, shape s, double beta1, double bound) {
     double sums[2] = {0}, params = 0, updates = 0, factor = 0.013;
     memset(row, 0, sizeof row), memset(col, 0, sizeof col), memset(rows, 0, sizeof rows), memset(cols, 0, sizeof cols);
     for (int i = 0; i < n; i++) {
-      put_as(dtype, g, i, noise(i + 1000 * step));
-      double x = get_as(dtype, g, i) * u.grad_scale;
+      put_as(real, g, i, noise(i + 1000 * step));
+      double x = get_as(real, g, i) * u.grad_scale;
       row[i / s.cols] += x * x;
       col[i / (s.rows * s.cols) * s.cols + i % s.cols] += x * x;
     }
     find_factors(&s, row, col, by_row, by_col);
     put_all(real, given_row, by_row, s.matrices * s.rows), put_all(real, given_col, by_col, s.matrices * s.cols);
     for (int i = 0; i < n; i++) {
-      double x = get_as(dtype, g, i) * u.grad_scale * by_col[i / (s.rows * s.cols) * s.cols + i % s.cols];
+      double x = get_as(real, g, i) * u.grad_scale * by_col[i / (s.rows * s.cols) * s.cols + i % s.cols];
       if (!vector) x *= by_row[i / s.cols];
       params += want[i] * want[i], updates += x * x;
       want_m[i] = beta1 * want_m[i] + (1 - beta1) * factor * x;
@@ -58,7 +58,7 @@ static void check(zpk_dtype dtype, shape s, double beta1, double bound) {
     }
     for (int k = 0; k < 4; k++) {
       zpk_rows at = {.rows = s.rows, .cols = s.cols, .first = cuts[k], .count = cuts[k + 1] - cuts[k]};
-      const char *piece = (char *)g + cuts[k] * zpk_bytes(dtype);
+      const char *piece = (char *)g + cuts[k] * zpk_bytes(real);
       char *of_p = (char *)p + cuts[k] * zpk_bytes(real), *of_m = (char *)m + cuts[k] * zpk_bytes(real);
       zpk_adafactor_sums(&u, &at, piece, vector ? NULL : rows, cols);
       zpk_adafactor_squares(&u, &at, of_p, piece, vector ? NULL : given_row, given_col, sums);

@@ -89,26 +89,6 @@ Test(kernels_compress, blocks_are_alike_everywhere) {
   free(x);
 }
 
-/* Gradients in 16 bits make the momentum that the same numbers in f32 make, to the bit; all else is f32. */
-Test(kernels_compress, momentum_of_16_bit_gradients) {
-  static const zpk_dtype narrow[] = {ZPK_BF16, ZPK_F16};
-  for (int k = 0; k < 4; k++) {
-    uint16_t grad[ZPK_SIGNS];
-    float wide[ZPK_SIGNS], master[ZPK_SIGNS], m[ZPK_SIGNS], want[ZPK_SIGNS];
-    zpk_update u = {narrow[k % 2], k / 2, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 1.0 / 1024, 0};
-    for (int i = 0; i < ZPK_SIGNS; i++) {
-      wide[i] = (float)(1000 * random_number());
-      master[i] = (float)random_number(), m[i] = want[i] = (float)random_number();
-    }
-    zpk_round(u.dtype, wide, grad, ZPK_SIGNS);
-    zpk_widen(u.dtype, grad, wide, ZPK_SIGNS);
-    zpk_momentum(&u, master, grad, m, 0, ZPK_SIGNS);
-    u.dtype = ZPK_F32;
-    zpk_momentum(&u, master, wide, want, 0, ZPK_SIGNS);
-    cr_expect_arr_eq(m, want, sizeof want, "way %d", k);
-  }
-}
-
 /* The formulas of compress.c once more, with decay, and a step that Adam could not make either. */
 Test(kernels_compress, momentum_and_update) {
   for (int kind = 0; kind < 2; kind++) {

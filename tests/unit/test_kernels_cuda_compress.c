@@ -124,8 +124,8 @@ static zpd_update arguments_of(const zpk_update *u) {
                       .grad_scale = u->grad_scale};
 }
 
-/* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. With 16-bit gradients
- * the rest is f32, and weights are rounded from the parameters. */
+/* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. With 16-bit weights the
+ * rest is f32, and they are rounded from the parameters. */
 Test(kernels_cuda_compress, update) {
   for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int way = 0; way < 4; way++) {
@@ -142,7 +142,7 @@ Test(kernels_cuda_compress, update) {
       zpk_dtype kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
       int64_t bytes = COUNT * zpk_bytes(kept);
       uint16_t weight[COUNT], rounded[COUNT];
-      void *param = numbers(kept, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(kept, 3, false),
+      void *param = numbers(kept, 1, false), *grad = numbers(kept, 2, false), *m = numbers(kept, 3, false),
            *v = numbers(kept, 4, true), *got_m = copy_of(m, bytes), *got = copy_of(param, bytes);
       zpd_update a = arguments_of(&u);
       a.param = got, a.weight = zpk_is_narrow(u.dtype) ? weight : NULL;
@@ -270,7 +270,7 @@ Test(kernels_cuda_compress, local_steps) {
     int64_t bytes = COUNT * zpk_bytes(kept);
     double added = 0.75, total = 2.5;
     uint16_t weight[COUNT], rounded[COUNT];
-    void *anchor = numbers(kept, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(kept, 3, false),
+    void *anchor = numbers(kept, 1, false), *grad = numbers(kept, 2, false), *m = numbers(kept, 3, false),
          *v = numbers(kept, 4, true), *sum = numbers(kept, 5, false), *out = calloc(COUNT, sizeof(double)),
          *got_anchor = copy_of(anchor, bytes), *got_m = copy_of(m, bytes), *got_v = copy_of(v, bytes),
          *got_sum = copy_of(sum, bytes), *got = calloc(COUNT, sizeof(double));
@@ -311,7 +311,7 @@ Test(kernels_cuda_compress, owners) {
     zpk_update u = {dtype, way % 2, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
     int64_t bytes = COUNT * zpk_bytes(kept), weight_bytes = COUNT * zpk_bytes(dtype);
     char records[RANKS * RECORD], want[RECORD], record[RECORD];
-    void *grad = numbers(dtype, 2, false), *weight = numbers(dtype, 1, false), *m = numbers(kept, 3, false),
+    void *grad = numbers(kept, 2, false), *weight = numbers(dtype, 1, false), *m = numbers(kept, 3, false),
          *v = numbers(kept, 4, true), *master = narrow ? numbers(kept, 1, false) : NULL;
     float *error = numbers(ZPK_F32, 5, false), *owed = numbers(ZPK_F32, 6, false);
     void *got_weight = copy_of(weight, weight_bytes), *got_m = copy_of(m, bytes),

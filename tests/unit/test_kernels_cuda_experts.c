@@ -78,7 +78,7 @@ static void launch(const zpk_routing *r, const char *name, const zpd_routing *a,
 
 /* To the bit, also when it is added to itself. */
 static void check_load(const zpk_routing *r, const int32_t *slot) {
-  int64_t bytes = r->experts * zpk_bytes(r->dtype);
+  int64_t bytes = r->experts * zpk_real_bytes(r->dtype);
   void *grad = filled(bytes), *want = filled(bytes);
   zpd_routing a = device_routing(r);
   a.slot = slot, a.out = grad;

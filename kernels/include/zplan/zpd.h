@@ -463,11 +463,11 @@ typedef struct zpd_flat {
   zpd_int count;
 } zpd_flat; /* kernel zpd_fill */
 
-/* mine = x[0] + x[1] + ... + x[n - 1] in this order, rounded once: x[me] is mine, x[r] the others' elements from r *
- * slot. */
+/* mine = x[0] + x[1] + ... + x[n - 1] in this order, gradients, which are `real`: x[me] is mine, x[r] the others'
+ * elements from r * slot; and behind them what was rounded to the type of operands, NULL: nothing. */
 typedef struct zpd_rank_sum {
   void *mine;
-  const void *others;
+  const void *others, *rounded;
   zpd_int slot, count;
   int n, me;
 } zpd_rank_sum; /* kernel zpd_sum_parts */

@@ -20,11 +20,12 @@ static inline bool zpk_is_narrow(zpk_dtype dtype) { return dtype == ZPK_BF16 || 
 /* Bytes of an operand, and of a `real`. */
 static inline int64_t zpk_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : zpk_is_narrow(dtype) ? 2 : 4; }
 static inline int64_t zpk_real_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : 4; }
+/* What a dtype is computed in, and what gradients of parameters are, of which many are added: f32 for 16 bits. */
+static inline zpk_dtype zpk_real(zpk_dtype dtype) { return zpk_is_narrow(dtype) ? ZPK_F32 : dtype; }
 
-/* ---- arrays of a 16-bit dtype: widened, rounded to the nearest even, added and then rounded ---- */
+/* ---- arrays of a 16-bit dtype: widened, rounded to the nearest even ---- */
 void zpk_widen(zpk_dtype dtype, const void *from, float *to, int64_t count);
 void zpk_round(zpk_dtype dtype, const float *from, void *to, int64_t count);
-void zpk_round_add(zpk_dtype dtype, const float *from, void *to, int64_t count);
 
 /* ---- generated row kernels ---- */
 
@@ -59,7 +60,7 @@ void zpk_embedding(zpk_dtype dtype, const int32_t *ids, const void *table, int64
  * never meet and the order of sums is fixed. */
 void zpk_embedding_grad(zpk_dtype dtype, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows,
                         int64_t rows, int64_t cols, void *table_grad, int64_t begin, int64_t end);
-/* grad[s] (+)= sum over samples b of dy[b * S + s], for positions s in [begin, end). */
+/* grad[s] (+)= sum over samples b of dy[b * S + s], for positions s in [begin, end). Either gradient is `real`. */
 void zpk_position_grad(zpk_dtype dtype, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols,
                        bool accumulate, void *grad, int64_t begin, int64_t end);
 
@@ -206,7 +207,8 @@ typedef struct zpk_attention_args {
   int64_t d_o_ld;
   void *dq, *dk, *dv;
   int64_t dq_ld, dk_ld, dv_ld;
-  void *d_bias; /* [buckets, bias_ld], NULL: not wanted. zpk_attention_bias_grad adds to it when all tasks are done */
+  void *d_bias; /* `real` [buckets, bias_ld], NULL: not wanted. zpk_attention_bias_grad adds to it when all tasks are
+                   done */
   /* [B], 1..S: positions of each sample that are there; NULL: all. Keys at and behind it are seen by no query and not
    * read, nor are queries there, which have no meaning: their outputs, their log-sum-exps and their gradients are 0, as
    * are dk and dv there. A query that is there sees itself, in every layout. Time follows the lengths. Of keys of
@@ -293,7 +295,8 @@ typedef struct zpk_routing {
 void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot,
                     int64_t begin, int64_t end);
 /* What stands for the gradient of the bias: E * choices of the expert - all choices, over the next power of two of
- * E * all choices, so that f32 and f64 hold it exactly; [+]= grad [E]. */
+ * E * all choices, so that f32 and f64 hold it exactly; [+]= grad [E], `real`. Of calls with as many choices the sum
+ * is exact, too, as long as |E * choices - all choices| of it is below 2^24 times their greatest common divisor. */
 void zpk_load_grad(const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end);
@@ -339,8 +342,8 @@ typedef struct zpk_update {
   double ema;          /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
 enum { ZPK_SIGN = 5 };
-/* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a
- * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
+/* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a 16-bit dtype everything is f32:
+ * param is the master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
 /* The average of the weights after a step: average += (1 - ema) (param - average). It has the type of param. */
 void zpk_average(const zpk_update *u, const void *param, void *average, int64_t begin, int64_t end);
@@ -365,8 +368,8 @@ void zpk_adafactor_squares(const zpk_update *u, const zpk_rows *at, const void *
                            const void *rows, const void *cols, double sums[2]);
 void zpk_adafactor_apply(const zpk_update *u, const zpk_rows *at, void *param, const void *grad, void *m,
                          const void *rows, const void *cols, double factor);
-/* Muon (formulas in muon.c), all of the type of the master weights but for the gradient: momentum, and the update
- * before it is orthogonalised; the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
+/* Muon (formulas in muon.c), all of the type of the master weights: momentum, and the update before it is
+ * orthogonalised; the sum of its squares; y = factor x; x[i][i] += value; the parameters. */
 void zpk_muon_momentum(const zpk_update *u, const void *grad, void *m, void *x, int64_t begin, int64_t end);
 double zpk_muon_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end);
@@ -375,7 +378,7 @@ void zpk_muon_apply(const zpk_update *u, void *param, const void *x, double scal
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
  * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
  * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with
- * error 0. With a 16-bit dtype the gradient alone has it, as in zpk_optimizer. */
+ * error 0. With a 16-bit dtype everything is f32, as in zpk_optimizer. */
 enum { ZPK_SIGNS = 64, ZPK_SIGNS_BYTES = ZPK_SIGNS / 8 + 4 /* of a block in a record */ };
 typedef struct zpk_signs {
   uint32_t *bits; /* [blocks][2] */
@@ -448,8 +451,6 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the
  * parts, of which there is at least one. */
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end);
-/* y = [y +] part[0] + part[1] + ..., likewise; the parts are `real`. */
-void zpk_sum_partials(zpk_dtype dtype, bool accumulate, void *y, const void *const *part, int n, int64_t count);
 void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
 
 /* ---- the random stream of all plans ---- */

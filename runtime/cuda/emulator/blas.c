@@ -166,13 +166,16 @@ static uint64_t hash_product(const product *p, const layout *const of[4]) {
   return h;
 }
 
-/* a: [m,k], b: [k,n] behind their transposition, c and d: [m,n]; all of one type. */
+/* a: [m,k], b: [k,n] behind their transposition, c and d: [m,n]; all of one type, or a and b have 16 bits, c and d f32.
+ */
 static bool sizes_fit(const product *p, const layout *const of[4]) {
   const layout *a = of[0], *b = of[1], *c = of[2], *d = of[3];
   int64_t m = p->trans_a ? a->cols : a->rows, k = p->trans_a ? a->rows : a->cols;
   bool fit = (p->trans_b ? b->cols : b->rows) == k && (p->trans_b ? b->rows : b->cols) == d->cols && m == d->rows &&
              c->rows == d->rows && c->cols == d->cols;
-  for (int i = 0; i < 4; i++) fit = fit && of[i]->type == d->type && of[i]->count == d->count && of[i]->count >= 1;
+  for (int i = 0; i < 4; i++) fit = fit && of[i]->count == d->count && of[i]->count >= 1;
+  bool one_type = a->type == d->type, sums = emu_type_bytes(a->type) == 2 && d->type == GPU_F32;
+  fit = fit && a->type == b->type && c->type == d->type && (one_type || sums);
   return fit && (p->compute == GPU_COMPUTE_F64) == (d->type == GPU_F64);
 }
 
@@ -329,7 +332,8 @@ int cublasLtMatmul(void *handle, void *of, const void *alpha, gpu_pointer a, voi
     gpu_pointer from[4];
     for (int k = 0; k < 4; k++)
       from[k] = at[k] + (gpu_pointer)(i * layouts[k]->step) * (gpu_pointer)emu_type_bytes(layouts[k]->type);
-    emu_product one = {.type = layouts[3]->type,
+    emu_product one = {.type = layouts[0]->type,
+                       .result = layouts[3]->type,
                        .trans_a = p->trans_a,
                        .trans_b = p->trans_b,
                        .m = layouts[3]->rows,

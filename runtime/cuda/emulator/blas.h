@@ -7,7 +7,7 @@
 #include "emulator.h"
 
 typedef struct emu_product {
-  int type; /* cudaDataType of all operands */
+  int type, result; /* cudaDataType of a and b; of c and d, and of an epilogue's vector and matrix */
   bool trans_a, trans_b;
   int64_t m, n, k, a_ld, b_ld, c_ld, d_ld;
   double alpha, beta;

@@ -1,5 +1,5 @@
 /* What products of the emulated GPU compute: f32 and f64 by OpenBLAS, 16 bits by plain loops, with sums in f32 and
- * every result rounded once. */
+ * every result rounded once, unless it is f32. */
 #include <math.h>
 #include <openblas.h>
 #include <stdlib.h>
@@ -56,13 +56,13 @@ static double gelu_slope(double x) {
  * rounded. */
 static float finish(const emu_product *p, int64_t i, int64_t j, float x, double *row_sums) {
   switch (p->epilogue) {
-  case GPU_EPILOGUE_BIAS: return x + load(p->type, p->bias, i);
+  case GPU_EPILOGUE_BIAS: return x + load(p->result, p->bias, i);
   case GPU_EPILOGUE_GELU_AUX_BIAS:
-    x += load(p->type, p->bias, i);
-    store(p->type, p->aux, j * p->aux_ld + i, x);
+    x += load(p->result, p->bias, i);
+    store(p->result, p->aux, j * p->aux_ld + i, x);
     return (float)gelu((double)x);
   case GPU_EPILOGUE_DGELU_BGRAD:
-    x *= (float)gelu_slope((double)load(p->type, p->aux, j * p->aux_ld + i));
+    x *= (float)gelu_slope((double)load(p->result, p->aux, j * p->aux_ld + i));
     row_sums[i] += (double)x;
     return x;
   default: return x;
@@ -74,7 +74,7 @@ static void sum_operand(const emu_product *p, const void *of, int64_t n, int64_t
   for (int64_t i = 0; i < n; i++) {
     double sum = 0;
     for (int64_t l = 0; l < p->k; l++) sum += (double)load(p->type, of, i * step + l * k_step);
-    store(p->type, p->bias, i, (float)sum);
+    store(p->result, p->bias, i, (float)sum);
   }
 }
 
@@ -84,14 +84,13 @@ static void write_sums(const emu_product *p, const double *row_sums) {
   else if (p->epilogue == GPU_EPILOGUE_BGRADB)
     sum_operand(p, p->b, p->n, p->trans_b ? 1 : p->b_ld, p->trans_b ? p->b_ld : 1);
   for (int64_t i = 0; i < p->m && p->epilogue == GPU_EPILOGUE_DGELU_BGRAD; i++)
-    store(p->type, p->bias, i, (float)row_sums[i]);
+    store(p->result, p->bias, i, (float)row_sums[i]);
 }
 
 /* ---- products ---- */
 
 static void run_narrow(const emu_product *p, double *row_sums) {
-  const uint16_t *a = p->a, *b = p->b, *c = p->c;
-  uint16_t *d = p->d;
+  const uint16_t *a = p->a, *b = p->b;
   /* from one multiply-add to the next, and from one row of a, one column of b to the next */
   int64_t a_step = p->trans_a ? 1 : p->a_ld, a_row = p->trans_a ? p->a_ld : 1;
   int64_t b_step = p->trans_b ? p->b_ld : 1, b_col = p->trans_b ? 1 : p->b_ld;
@@ -100,8 +99,8 @@ static void run_narrow(const emu_product *p, double *row_sums) {
       float sum = 0;
       for (int64_t l = 0; l < p->k; l++)
         sum += widen(p->type, a[i * a_row + l * a_step]) * widen(p->type, b[j * b_col + l * b_step]);
-      float before = p->beta == 0 ? 0 : (float)p->beta * widen(p->type, c[j * p->c_ld + i]);
-      d[j * p->d_ld + i] = narrow(p->type, finish(p, i, j, (float)p->alpha * sum + before, row_sums));
+      float before = p->beta == 0 ? 0 : (float)p->beta * load(p->result, p->c, j * p->c_ld + i);
+      store(p->result, p->d, j * p->d_ld + i, finish(p, i, j, (float)p->alpha * sum + before, row_sums));
     }
 }
 

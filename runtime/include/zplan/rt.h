@@ -421,16 +421,23 @@ const void *zpr_numbers(zpr *c, int input, int64_t mb);
 enum { ZPR_PRODUCT_M = 128, ZPR_PRODUCT_N = 128, ZPR_PRODUCT_K = 256 };
 #define ZPR_PRODUCT_BYTES                                                                                              \
   (((int64_t)ZPR_PRODUCT_M * ZPR_PRODUCT_K + ZPR_PRODUCT_K * ZPR_PRODUCT_N + ZPR_PRODUCT_M * ZPR_PRODUCT_N) * 4)
-/* y[m,n] (+)= op(a) op(b): a is [m,k] (or [k,m] when trans_a), b is [k,n] (or [n,k] when trans_b). */
+/* y[m,n] (+)= op(a) op(b): a is [m,k] (or [k,m] when trans_a), b is [k,n] (or [n,k] when trans_b). With 16 bits nothing
+ * is added. */
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy);
+/* The gradient of a parameter: dw[m,n] (+)= a' b, where a is [k,m] and b is [k,n]. Gradients of parameters are what
+ * operands are computed in, f32 for 16 bits, wherever a function of this header makes them or adds to them: of many
+ * micro-batches, replicas, stages and experts a sum in 16 bits would stand still. */
+void zpr_wgrad(zpr *c, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb,
+               bool accumulate, void *dw);
 
 /* Trainers for GPUs only: a product with row operations that it does to its result before it is written, as cuBLASLt
  * has them (its epilogues). y[m,n] = op(a) op(b), then one of bias, residual           y += bias of every row, y +=
  * residual[m,n]; either or both bias, gelu_input         y += bias goes to gelu_input, and y = gelu of it, in the
  * approximation by tanh gelu_of, sum_of Y        y *= gelu'(gelu_of), and sum = the sum of y's rows sum_of A, B sum[m]
- * = the sum of op(a) over k, sum[n] = that of op(b); y is the plain product, added where `accumulate` Sums are f32 and
- * rounded once; what is added to an earlier sum is rounded before, too. */
+ * = the sum of op(a) over k, sum[n] = that of op(b); y is a gradient of a parameter, the plain product, added where
+ * `accumulate`. `sum` is one, too: of a bias. Sums are f32 and rounded once; sum_of Y is rounded as y is before it is
+ * added to, or written. */
 typedef enum zpr_sum_of { ZPR_SUM_NOTHING, ZPR_SUM_A, ZPR_SUM_B, ZPR_SUM_Y } zpr_sum_of;
 typedef struct zpr_matmul_call {
   bool trans_a, trans_b, accumulate;
@@ -449,7 +456,7 @@ typedef struct zpr_matmul_call {
   zpr_sum_of sum_of;
   void *sum;
   bool accumulate_sum; /* sum += instead of = */
-  void *workspace;     /* as long as sum */
+  void *workspace;     /* as long as sum, with any sum */
 } zpr_matmul_call;
 void zpr_matmul(zpr *c, const zpr_matmul_call *call);
 

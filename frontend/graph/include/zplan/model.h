@@ -424,9 +424,9 @@ zp_op_class zp_op_get_class(zp_op op);
  * zp_differentiate saves by this table, and kernels may rely on no more than that. */
 unsigned zp_op_backward_reads(zp_op op, int operand);
 /* Forward or backward work of a node at micro-batch size b, in the graph's (local) shapes. Multiply-add = 2 FLOP.
- * Bytes: every operand once, with the given bytes per FLOAT. */
+ * Bytes: every operand once, with the given bytes per FLOAT, and per element of a parameter's gradient. */
 double zp_node_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch);
-double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes);
+double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes, int sum_bytes);
 
 /* ---- building (graph.c): used by sema, and by tests directly ---- */
 zp_model *zp_model_new(zp_arena *arena, const char *name);

@@ -22,7 +22,8 @@ bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software *
 bool zp_software_dropless(const zp_software *software);
 /* Every word, for messages and completion. Arena. */
 zp_strings zp_software_words(zp_arena *arena);
-/* Bytes of an element of summed gradients, which has compute_bytes in the generated trainer. software may be NULL. */
+/* Bytes of a gradient element. In the generated trainer, where software is NULL, 16-bit trainings have it in f32:
+ * gradients of micro-batches, replicas and ties are added. */
 int zp_software_grad_bytes(const zp_software *software, zp_precision precision, int compute_bytes);
 /* The year of the program that the newest profile describes, where that is not today's; 0: today's. software may be
  * NULL. */

@@ -1,0 +1,135 @@
+/* Every place where a trainer with 16-bit operands adds to the gradient of a parameter, each given ADDENDS equal
+ * addends, one call after another: the sum is exact. Kept in bf16 it would stop at 256 times the addend, in f16 at
+ * 2,048 times. What ranks add to each other: tests/mpi/collectives.c; whole trainings: tests/diff/sums.py. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include "internal.h"
+#include "device.h"
+#include "narrow_testing.h"
+
+/* COUNT elements: a sum is 3/4 of the calls, and all that is added has few bits. */
+enum { ADDENDS = 4096, COUNT = 6, ROWS = 3, SAMPLES = 2 };
+static const double addend = 0.75;
+
+typedef struct place {
+  const char *name;
+  void (*add)(zpr *c, bool accumulate, float *sum); /* `addend` to each of COUNT elements; some places only ever add */
+} place;
+
+/* An array of the trainer's dtype. */
+static const void *filled(zpr *c, double value) {
+  static uint16_t x[128];
+  for (int i = 0; i < 128; i++) x[i] = narrow_of(c->program->dtype, value);
+  return x;
+}
+
+static void product(zpr *c, bool accumulate, float *sum) {
+  zpr_wgrad(c, 2, 3, ROWS, filled(c, 0.5), 2, filled(c, 0.5), 3, accumulate, sum); /* 3 times 1/4 */
+}
+
+static void products_of_experts(zpr *c, bool accumulate, float *sum) {
+  const void *x = filled(c, 0.25);
+  enum { SLOTS = 6 };
+  zpr_batched_wgrad(c, SAMPLES, 3, SLOTS, 1, 2, x, 1, x, 2, accumulate, sum); /* 12 times 1/16 */
+}
+
+static void sum_rows(const zpk_row_args *args, int64_t begin, int64_t end, int64_t chunk) {
+  float *partial = (float *)args->partial[0] + chunk * COUNT;
+  for (int i = 0; i < COUNT; i++) partial[i] = (float)((double)(end - begin) * addend / ROWS);
+}
+
+static void column_sums(zpr *c, bool accumulate, float *sum) {
+  float workspace[ZPK_CHUNKS * COUNT];
+  zpr_rows(c, &(zpr_rows_call){.kernel = sum_rows,
+                               .rows = ROWS,
+                               .n_sums = 1,
+                               .sum_cols = (const int64_t[]){COUNT},
+                               .sum = (void *[]){sum},
+                               .accumulate = &accumulate,
+                               .workspace = workspace});
+}
+
+static void table_of_words(zpr *c, bool accumulate, float *sum) {
+  (void)accumulate;
+  zpr_embedding_grad(c, (const int32_t[ROWS]){7, 7, 7}, filled(c, addend / ROWS), 7, 1, ROWS, COUNT, sum);
+}
+
+static void table_of_positions(zpr *c, bool accumulate, float *sum) {
+  zpr_position_grad(c, filled(c, addend / 2), 3, SAMPLES, 2, 3, accumulate, sum);
+}
+
+static void table_of_distances(zpr *c, bool accumulate, float *sum) {
+  float of_samples[SAMPLES * COUNT];
+  (void)accumulate;
+  for (int i = 0; i < SAMPLES * COUNT; i++) of_samples[i] = (float)(addend / SAMPLES);
+  zpk_attention_args args = {.dtype = c->program->dtype, .B = SAMPLES, .H = 2, .buckets = 3, .bias_ld = 2};
+  args.bias_sums = of_samples, args.d_bias = sum;
+  zpk_attention_bias_grad(&args);
+}
+
+static void units_buffer(zpr *c, bool accumulate, float *sum) {
+  float x[COUNT];
+  (void)accumulate;
+  for (int i = 0; i < COUNT; i++) x[i] = (float)addend;
+  zpr_add(c, sum, x, COUNT);
+}
+
+static const place places[] = {{"product", product},
+                               {"products of experts", products_of_experts},
+                               {"column sums of a row kernel", column_sums},
+                               {"table of words", table_of_words},
+                               {"table of positions", table_of_positions},
+                               {"table of distances", table_of_distances},
+                               {"buffer of a unit's gradients", units_buffer}};
+
+static void with_trainer(zpk_dtype dtype, void (*run)(zpr *)) {
+  zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
+  zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
+  program.stages = &stage;
+  zpr_options options = zpr_default_options;
+  options.threads = 1;
+  int argc = 0;
+  char **argv = NULL;
+  zpr c;
+  zpr_open(&c, &program, &options, &argc, &argv);
+  run(&c);
+  zpr_close(&c);
+}
+
+static void equal_addends(zpr *c) {
+  for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+    float sum[COUNT] = {0};
+    for (int i = 0; i < ADDENDS; i++) places[p].add(c, i > 0, sum);
+    for (int i = 0; i < COUNT; i++)
+      cr_expect_eq(sum[i], (float)(ADDENDS * addend), "%s: element %d is %g, not %g", places[p].name, i, (double)sum[i],
+                   ADDENDS * addend);
+  }
+}
+
+Test(sums, equal_addends_bf16) { with_trainer(ZPK_BF16, equal_addends); }
+Test(sums, equal_addends_f16) { with_trainer(ZPK_F16, equal_addends); }
+
+/* Loads of experts: as the gradient says who was chosen too often, it must count. One micro-batch in so many chooses
+ * expert 1 once more than the others do; in 16 bits the rest would drown it. */
+static void loads(zpr *c) {
+  enum { E = 4, TOKENS = 64, MORE = 3 };
+  zpk_routing r = {.dtype = c->program->dtype, .B = 1, .S = TOKENS, .k = 1, .experts = E, .slots = TOKENS};
+  int32_t slot[TOKENS];
+  float sum[E] = {0};
+  for (int batch = 0; batch < ADDENDS; batch++) {
+    /* half of them favour expert 0 by ten, half expert 2 */
+    int favoured = batch % 2 ? 2 : 0, other = 2 - favoured;
+    int count[E] = {16, 16, 16, 16};
+    count[favoured] += 10, count[other] -= 10;
+    if (batch < MORE) count[1]++, count[3]--;
+    for (int e = 0, t = 0; e < E; e++)
+      for (int i = 0; i < count[e]; i++, t++) slot[t] = -1 - e;
+    zpr_load_grad(c, &r, slot, batch > 0, sum);
+  }
+  const double want[E] = {0, E * MORE / 256.0, 0, -E * MORE / 256.0}; /* over the power of two from 4 * 64 on */
+  for (int e = 0; e < E; e++)
+    cr_expect_eq((double)sum[e], want[e], "expert %d: %g, not %g", e, (double)sum[e], want[e]);
+}
+
+Test(sums, loads_bf16) { with_trainer(ZPK_BF16, loads); }
+Test(sums, loads_f16) { with_trainer(ZPK_F16, loads); }
