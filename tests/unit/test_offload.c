@@ -69,7 +69,8 @@ static const zp_home HOST = {ZP_TIER_HOST, 8}, NVME = {ZP_TIER_NVME, 8};
 
 static int64_t zp_up_to(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/* ZeRO-Offload (arXiv 2101.06840): 2 bytes a parameter on the device, 12 + 2 on the host, gradients through a ring. */
+/* ZeRO-Offload (arXiv 2101.06840): 2 bytes a parameter on the device, 12 + 4 on the host, where gradients are summed in
+ * f32; they come through a ring. */
 Test(offload, optimizer_and_gradients_on_the_host) {
   zp_choice c = data_parallel(1, 2);
   c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
@@ -80,7 +81,7 @@ Test(offload, optimizer_and_gradients_on_the_host) {
   cr_expect_eq(x.stage.memory.optimizer, 0);
   cr_expect_geq(x.stage.at_grad_ring, 0);
   cr_expect_eq(x.stage.at_param_ring, -1);
-  cr_expect_eq(x.stage.memory.host, 14 * n + 2 * bucket * (2 + 2));
+  cr_expect_eq(x.stage.memory.host, 16 * n + 2 * bucket * (4 + 2));
 }
 
 /* DeepSpeed's estimator for ZeRO 3 (memory.rst), largest layer L: parameters and optimizer off: 4 L on the device; only
@@ -100,9 +101,8 @@ Test(offload, zero_3_like_the_estimator) {
 }
 
 /* DeepSpeed's published table for t5-3b (memory.rst): 2,851 million parameters, largest layer 32 million, 8 GPUs of one
- * node, GiB. Its differences to our layout are its own: it holds fp32 gradients where we hold fp16 (ZeRO 3 and the
- * host:
- * + 2 bytes; ZeRO 2: whole fp16 gradients, and fp32 ones of the share), and it multiplies the host's bytes by 1.5. */
+ * node, GiB. Its differences to our layout are its own: with ZeRO 2 it holds whole fp16 gradients and fp32 ones of the
+ * share where we hold whole fp32 ones, and it multiplies the host's bytes by 1.5. */
 typedef struct estimated {
   int zero;
   bool state_away, params_away;
@@ -120,7 +120,7 @@ static void check_estimated(const estimated *e) {
   double n = (double)x.stage.flat_elements, bucket = (double)x.stage.bucket_elements;
   double states = (double)(m->weights + m->gradients + m->optimizer) / n + e->device_more / ranks;
   double ring = e->zero >= 3 ? (double)(x.stage.at_grad_ring - x.stage.at_param_ring) / bucket : 0;
-  double staged = e->state_away ? 2 * bucket / ranks * 4 : 0; /* buckets on the way, which the table leaves out */
+  double staged = e->state_away ? 2 * bucket / ranks * (4 + 2) : 0; /* buckets on the way, which the table leaves out */
   double host = ranks * ((double)m->host - staged) / n + e->host_more;
   cr_expect(fabs((states * parameters + ring * largest) / gib - e->device_gib) < 0.01, "device %g GiB, published %g",
             (states * parameters + ring * largest) / gib, e->device_gib);
@@ -131,9 +131,11 @@ static void check_estimated(const estimated *e) {
 
 Test(offload, published_table_of_the_estimator) {
   static const estimated table[] = {
-      {1, false, false, 4, 0, 15.93, 0}, /* its ZeRO 2 holds what our ZeRO 1 does, and fp32 gradients of the share */
-      {2, true, false, 0, 18, 5.31, 127.45}, /* host: fp32 weights of all 8 ranks while they are made, 32 bytes */
-      {3, true, true, 0, 2, 0.12, 71.69},    {3, true, false, 0, 2, 0.78, 63.72}, {3, false, false, 2, 0, 6.09, 0},
+      {1, false, false, 8 * (2 - 4) + 4, 0, 15.93, 0}, /* its ZeRO 2, beside our ZeRO 1 */
+      {2, true, false, 0, 16, 5.31, 127.45}, /* host: fp32 weights of all 8 ranks while they are made, 32 bytes */
+      {3, true, true, 0, 0, 0.12, 71.69},
+      {3, true, false, 0, 0, 0.78, 63.72},
+      {3, false, false, 0, 0, 6.09, 0},
   };
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_estimated(&table[i]);
 }
@@ -146,7 +148,7 @@ Test(offload, part_of_the_optimizer) {
   int64_t shard = x.stage.shard_elements, gone = shard / 8 * 3 / 64 * 64, bucket = x.stage.bucket_elements / 2;
   cr_expect(x.stage.memory.optimizer >= 12 * (shard - gone) &&
             x.stage.memory.optimizer < 12 * (shard - gone) + 3 * 256);
-  cr_expect_eq(x.stage.memory.host, 12 * gone + 2 * bucket * 4);
+  cr_expect_eq(x.stage.memory.host, 12 * gone + 2 * bucket * (4 + 2));
 }
 
 /* On disks: the state there in whole pages, and on the host the windows that its pieces take turns in, and two buckets
@@ -159,7 +161,7 @@ Test(offload, optimizer_on_disks) {
   int64_t pieces = (x.stage.shard_elements + bucket - 1) / bucket;
   cr_expect_eq(x.stage.memory.nvme, 12 * shard);
   cr_expect_geq(pieces, 2);
-  cr_expect_eq(x.stage.memory.host, (pieces < 4 ? pieces : 4) * 12 * bucket + 2 * bucket * 4);
+  cr_expect_eq(x.stage.memory.host, (pieces < 4 ? pieces : 4) * 12 * bucket + 2 * bucket * (4 + 2));
 }
 
 Test(offload, saved_activations_on_the_host) {
@@ -182,23 +184,24 @@ static void expect_near(double got, double want, const char *what) {
 
 static double stream_share(void) { return zp_cost_constant(ZP_COST_HOST_STREAM); }
 
-/* Gradients down and weights up at 10 GB/s; 28 bytes an element, and 2 to copy weights up, at what streams reach of 10
+/* Gradients down and weights up at 10 GB/s; 30 bytes an element, and 2 to copy weights up, at what streams reach of 10
  * GB/s of host memory: the update dominates; the rest passes once for one of the buckets. */
 Test(offload, update_on_the_host) {
   zp_choice c = data_parallel(16, 1);
   c.home[ZP_STATE_OPTIMIZER] = HOST;
   case_of x = make(&TINY, c, 16);
-  double n = (double)x.stage.shard_elements, update = 30 * n / (10e9 * stream_share()), copy = 2 * n / 10e9;
+  double n = (double)x.stage.shard_elements, update = 32 * n / (10e9 * stream_share()), up = 2 * n / 10e9,
+         down = 4 * n / 10e9;
   double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
   zp_step_end end =
       zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
-  double norm = zp_cost_memory_bound(&x.machine, 2 * n, 0);
+  double norm = zp_cost_memory_bound(&x.machine, 4 * n, 0);
   expect_near(end.optimizer_s, norm, "the norm stays on the device");
-  expect_near(end.offload_s, fmax(0, update + 2 * copy / buckets - norm), "host");
+  expect_near(end.offload_s, fmax(0, update + (up + down) / buckets - norm), "host");
   c.home[ZP_STATE_OPTIMIZER] = NVME;
   end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
   double write = 12 * n / 1e9, read = 12 * n / 2e9;
-  expect_near(end.offload_s, fmax(0, write + (2 * copy + update + read) / buckets - norm), "disks");
+  expect_near(end.offload_s, fmax(0, write + (up + down + update + read) / buckets - norm), "disks");
 }
 
 /* LAMB passes twice, one pass after the other: gradients down, master copy and moments read, moments written, of which
@@ -213,9 +216,9 @@ Test(offload, lamb_passes_twice) {
   double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
   zp_step_end end =
       zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
-  double lengths = 8 * n / 1e9 + (2 * n / 10e9 + (12 + 8 + 2) * n / host + 12 * n / 2e9) / buckets;
+  double lengths = 8 * n / 1e9 + (4 * n / 10e9 + (12 + 8 + 4) * n / host + 12 * n / 2e9) / buckets;
   double update = 12 * n / 2e9 + (2 * n / 10e9 + (12 + 4 + 2 + 2) * n / host + 4 * n / 1e9) / buckets;
-  expect_near(end.offload_s, lengths + update - zp_cost_memory_bound(&x.machine, 2 * n, 0), "two passes");
+  expect_near(end.offload_s, lengths + update - zp_cost_memory_bound(&x.machine, 4 * n, 0), "two passes");
   spec->train.optimizer = ZP_OPT_ADAMW;
 }
 
@@ -230,10 +233,10 @@ Test(offload, norm_on_the_host) {
       zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
   double nothing = zp_cost_memory_bound(&x.machine, 0, 0);
   expect_near(end.optimizer_s, nothing, "the device only waits");
-  expect_near(end.offload_s, 2 * n / host + 30 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
+  expect_near(end.offload_s, 4 * n / host + 32 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
 }
 
-/* A delayed update: weights go up beside gradients that come down, at 10 GB/s each; 28 bytes an element of host memory
+/* A delayed update: weights go up beside gradients that come down, at 10 GB/s each; 30 bytes an element of host memory
  * go on beside the next step, which with the exchange is no shorter. Gradients on the host are summed there meanwhile,
  * two reads and a write for 47 of 48 micro-batches, those of the tied table by both units that use it. */
 Test(offload, delayed_update) {
@@ -241,23 +244,23 @@ Test(offload, delayed_update) {
   c.home[ZP_STATE_OPTIMIZER] = HOST;
   delayed = true;
   case_of x = make(&TINY, c, 1);
-  double n = (double)x.stage.shard_elements, host = 160e9 * stream_share(), copy = 2 * n / 10e9;
+  double n = (double)x.stage.shard_elements, host = 160e9 * stream_share(), down = 4 * n / 10e9, up = 2 * n / 10e9;
   double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
   cr_expect(x.stage.host_grads_in == -1 && x.stage.host_weights_out == -1 && x.stage.host_delayed == 0);
-  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (2 + 12));
+  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (4 + 12));
   zp_step_end end =
       zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
-  expect_near(end.offload_s, fmax(0, copy + (copy + 2 * n / host) / buckets - end.optimizer_s), "exchange");
+  expect_near(end.offload_s, fmax(0, down + (up + 2 * n / host) / buckets - end.optimizer_s), "exchange");
   zp_program p = program_of(&x);
-  expect_near(zp_cost_delayed(&p, &x.machine, 0), 28 * n / host, "host");
-  expect_near(end.delayed_s, 28 * n / host, "of an end");
-  expect_near(zp_cost_delayed_step(&end), end.offload_s + 28 * n / host, "apart");
+  expect_near(zp_cost_delayed(&p, &x.machine, 0), 30 * n / host, "host");
+  expect_near(end.delayed_s, 30 * n / host, "of an end");
+  expect_near(zp_cost_delayed_step(&end), end.offload_s + 30 * n / host, "apart");
   c.home[ZP_STATE_GRADIENTS] = HOST;
   x = make(&TINY, c, 1);
   p = program_of(&x);
-  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (2 + 12 + 2) + 2 * x.stage.window_elements * 2);
+  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (4 + 12 + 4) + 2 * x.stage.window_elements * 4);
   double table = TINY.V * TINY.d;
-  expect_near(zp_cost_delayed(&p, &x.machine, 0), (28 * n + 6 * 47 * (n + table)) / host, "sums, too");
+  expect_near(zp_cost_delayed(&p, &x.machine, 0), (30 * n + 12 * 47 * (n + table)) / host, "sums, too");
 }
 
 /* The device updates: gradients that are on the host come up over PCIe, parameters come up and go down again beside. */
@@ -265,15 +268,15 @@ Test(offload, update_on_the_device_of_what_is_elsewhere) {
   zp_choice c = data_parallel(16, 3);
   c.home[ZP_STATE_GRADIENTS] = HOST;
   case_of x = make(&TINY, c, 16);
-  double n = (double)x.stage.shard_elements, norm = 2 * n / (10e9 * stream_share());
-  double update = zp_cost_update(&x.machine, 0, 28 * n);
+  double n = (double)x.stage.shard_elements, norm = 4 * n / (10e9 * stream_share());
+  double update = zp_cost_update(&x.machine, 0, 30 * n);
   zp_step_end end =
       zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
   expect_near(end.optimizer_s, update, "on the device");
-  expect_near(end.offload_s, fmax(0, norm - update) + 2 * n / 10e9, "gradients come up");
+  expect_near(end.offload_s, fmax(0, norm - update) + 4 * n / 10e9, "gradients come up");
   c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 4};
   end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
-  expect_near(end.offload_s, fmax(0, norm - update) + (2 + 0.5 * 2) * n / 10e9, "half of the parameters, too");
+  expect_near(end.offload_s, fmax(0, norm - update) + (4 + 0.5 * 2) * n / 10e9, "half of the parameters, too");
 }
 
 /* Two devices behind one PCIe root, two sockets: one rank alone has its whole link and one socket's memory channels. */
@@ -393,18 +396,20 @@ Test(offload, cpu_ranks_wait) {
   x.machine.node = &node;
   zp_exposed forward = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_F);
   zp_exposed backward = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_B);
-  double all = 0;
+  double all = 0, sums = 0;
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   for (int s = 0; s < 3; s++) {
     const zp_segment_program *segment = &x.lowered->segments[s];
-    if (segment->elements) all += 6 * zp_cost_ring_pass(&link, (double)zp_up_to(segment->elements, 16 * 64) * 2);
-    for (int i = 0; i < x.lowered->shared.len; i++)
+    double own = (double)zp_up_to(segment->elements, 16 * 64);
+    if (segment->elements) all += 6 * zp_cost_ring_pass(&link, own * 2), sums += 6 * zp_cost_ring_pass(&link, own * 4);
+    for (int i = 0; i < x.lowered->shared.len; i++) {
+      double shared = (double)zp_up_to(x.lowered->param_elements[x.lowered->shared.data[i]], 16 * 64);
       if (segment->uses_shared[i])
-        all += zp_cost_ring_pass(&link,
-                                 (double)zp_up_to(x.lowered->param_elements[x.lowered->shared.data[i]], 16 * 64) * 2);
+        all += zp_cost_ring_pass(&link, shared * 2), sums += zp_cost_ring_pass(&link, shared * 4);
+    }
   }
   expect_near(forward.data_s, all, "gathers");
-  expect_near(backward.data_s, 2 * all, "gathers, and sums of as many bytes");
+  expect_near(backward.data_s, all + sums, "gathers, and sums of twice the bytes");
 }
 
 /* The reduction hides behind the last backward on GPUs, but for one unit's share; CPU trainers reduce afterwards. */
