@@ -290,7 +290,7 @@ static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t g
   bool late = v->spec->train.delayed && state > 0; /* gradients and weights have one place for all of them */
   h.grads_in = on_host(v, s, late && grads == 0 ? 0 : 2 * h.window * v->grad_bytes);
   h.weights_out = on_host(v, s, state > 0 && cb == 2 && !late ? 2 * window * cb : 0);
-  h.delayed = on_host(v, s, late ? state * cb : 0);
+  h.delayed = on_host(v, s, late ? state * v->grad_bytes : 0);
   add_errors_away(v, s, state, sizes->flat, &h);
   int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
   if (disk && state > 0) h.file = v->nvme[s];

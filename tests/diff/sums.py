@@ -84,6 +84,9 @@ class Suite:
         if not good:
             return None
         norm = harness.read_log(place + ".jsonl")[0][0]["grad_norm"]
+        if norm is None:  # infinite, or not a number
+            self.tally.check(name, False, "the norm is not finite")
+            return None
         if self.verbose:
             print("%-40s %-10s micro-batch %4d: %.6f  %5.2f s" % (name, precision, microbatch, norm, outcome.seconds), flush=True)
         return norm
