@@ -54,6 +54,16 @@ static zpr_group make_tie_group(zpr *c, const zpr_tie *tie) {
   return g;
 }
 
+/* Ranks that the rows leave over stand on the last node. */
+static void place_ranks(zpr *c) {
+  const zpr_program *p = c->program;
+  int *node = c->state->comm->node = zpr_alloc(c, (size_t)c->ranks, sizeof *node), rank = 0, at = 0;
+  for (int i = 0; i < p->n_nodes; i++)
+    for (int k = 0; k < p->nodes[i].nodes; k++, at++)
+      for (int j = 0; j < p->nodes[i].ranks && rank < c->ranks; j++) node[rank++] = at;
+  for (; rank < c->ranks; rank++) node[rank] = at > 0 ? at - 1 : 0;
+}
+
 /* Coordinates, the groups that share two of them, and the two kinds into which data groups fall apart. A wrong number
  * of ranks has no coordinates: open.c refuses it next. */
 static void make_groups(zpr *c) {
@@ -95,6 +105,7 @@ void zpr_comm_init(zpr *c, int *argc, char ***argv) {
   comm->parts = zpr_alloc(c, (size_t)c->ranks, sizeof *comm->parts);
   comm->sends = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->sends);
   comm->stays = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->stays);
+  place_ranks(c);
   make_groups(c);
   comm->hosts = zpr_alloc(c, (size_t)c->ranks, ZPR_HOST_BYTES);
   char name[ZPR_HOST_BYTES] = "";
@@ -110,6 +121,7 @@ void zpr_comm_finish(zpr *c) {
   free((void *)comm->replicas.rank);
   for (int i = 0; comm->tie && i < c->program->n_ties; i++) free((void *)comm->tie[i].rank);
   free(comm->tie);
+  free(comm->node);
   free(comm->staging);
   free(comm->gather);
   free(comm->handles);
@@ -123,7 +135,13 @@ void zpr_comm_finish(zpr *c) {
 
 int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis) { return c->state->comm->sent_bytes[axis]; }
 
-void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes) { c->state->comm->sent_bytes[axis] += bytes; }
+int64_t zpr_comm_across_bytes(zpr *c, zpr_axis axis) { return c->state->comm->across_bytes[axis]; }
+
+void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes, int peer) {
+  zpr_comm *comm = c->state->comm;
+  comm->sent_bytes[axis] += bytes;
+  if (comm->node[peer] != comm->node[c->rank]) comm->across_bytes[axis] += bytes;
+}
 
 /* ---- waiting ---- */
 
@@ -176,7 +194,7 @@ void zpr_wait_handles(zpr *c, int *handle, int n) {
 }
 
 int zpr_post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag) {
-  c->state->comm->sent_bytes[axis] += bytes;
+  zpr_comm_count(c, axis, bytes, peer);
   return c->state->comm->transport->isend(data, bytes, peer, tag);
 }
 

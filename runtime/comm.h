@@ -20,7 +20,8 @@ struct zpr_comm {
   zpr_group axis[ZPR_AXIS_COUNT];
   zpr_group *tie; /* [program->n_ties] */
   zpr_group replicas;
-  int64_t sent_bytes[ZPR_AXIS_COUNT];
+  int64_t sent_bytes[ZPR_AXIS_COUNT], across_bytes[ZPR_AXIS_COUNT];
+  int *node; /* [ranks]: where the plan has them */
   pending_send *sends; /* [zpr_message_buffers] */
   const void **stays; /* the same: what the next part of the model copies, because it is on this stage; NULL: nothing */
   char *staging;      /* ZPR_STAGING_BYTES */

@@ -33,6 +33,9 @@ void zpr_device_products(zpr *c, zpr_products_used *used);
 /* Product i and its algorithm, as members of a JSON object; false: there is none. */
 bool zpr_device_product_text(zpr *c, int i, char *text, size_t size);
 
+/* Do messages take the ways that the plan has them take? A GPU's that are staged take the host's. */
+bool zpr_sends_as_planned(const zpr *c);
+
 /* ---- the arena ---- */
 /* Exactly stage->arena_bytes, at c->arena. check: filled with the pattern 0xE7. */
 void zpr_arena_open(zpr *c, bool check);

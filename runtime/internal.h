@@ -103,8 +103,9 @@ static inline bool zpr_moves_gradients(const zpr_program *program) {
 zpr_group zpr_replica_group(zpr *c);
 void zpr_comm_init(zpr *c, int *argc, char ***argv);
 void zpr_comm_finish(zpr *c);
-/* Payload bytes that this rank has sent since the start. */
+/* Payload bytes that this rank has sent since the start; and what of them left its node. */
 int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis);
+int64_t zpr_comm_across_bytes(zpr *c, zpr_axis axis);
 /* Lets posted sends advance; called between kernels because MPI makes no progress on its own. */
 void zpr_comm_progress(zpr *c);
 /* Incoming pieces of a reduction wait here. Allocated once, outside the arena: reported as part of the process's
@@ -155,13 +156,13 @@ void zpr_host_send_wait(zpr *c, const zpr_message *to);
 void zpr_host_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
 /* Until nothing is left to be sent. */
 void zpr_wait_sends(zpr *c);
-/* For a back end that sends by other means: bytes that it sent, and the part of chunk r, of which count elements have
+/* For a back end that sends by other means: bytes that it sent to rank `peer`, and the part of chunk r, of which count elements have
  * n, that lies in the round that starts `at` elements into every chunk and takes at most `most` of each. */
 typedef struct zpr_piece {
   int64_t begin, count;
 } zpr_piece;
 zpr_piece zpr_chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most);
-void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes);
+void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes, int peer);
 /* Control values of all ranks: collective over all ranks, the same bits everywhere. */
 #define ZPR_GATHER_BYTES 256
 void zpr_world_gather(zpr *c, const void *mine, int64_t bytes,
@@ -408,6 +409,7 @@ typedef struct zpr_totals {
   int64_t steps; /* run by this process */
   double median_step_ms;
   int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
+  int64_t across_bytes[ZPR_AXIS_COUNT]; /* what of them left its node */
   int64_t applied_steps;               /* those that were not skipped */
   int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise, in applied steps: a skipped one moves less than planned */
   int64_t frozen_steps;                /* of 1-bit Adam: with a frozen variance, */

@@ -10,7 +10,7 @@
 
 typedef struct rank_report {
   int64_t arena_bytes, peak_bytes, rss_bytes, used_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes,
-      sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT], exchanged_bytes;
+      sent_bytes[ZPR_AXIS_COUNT], across_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT], exchanged_bytes;
 } rank_report;
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
 
@@ -20,20 +20,34 @@ static const char *const axis_names[ZPR_AXIS_COUNT] = {
 
 /* What the plan says of a step on average. Every step sends the same, but 1-bit Adam begins as plain Adam, and its
  * data ranks exchange nothing in a later step that is skipped. */
-static double planned_per_step(const zpr *c, const zpr_totals *totals, int axis) {
-  const zpr_program *p = c->program;
-  double planned = (double)p->predicted_bytes[axis];
-  if (axis != ZPR_DATA || !zpr_compresses(p) || totals->steps == 0) return planned;
-  return (planned * (double)totals->exchanges +
-          (double)p->predicted_warmup_data_bytes *
-              (double)(totals->steps - totals->frozen_steps + totals->summed_steps)) /
+static double planned_mean(const zpr *c, const zpr_totals *totals, int axis, int64_t planned, int64_t warmup) {
+  if (axis != ZPR_DATA || !zpr_compresses(c->program) || totals->steps == 0) return (double)planned;
+  return ((double)planned * (double)totals->exchanges +
+          (double)warmup * (double)(totals->steps - totals->frozen_steps + totals->summed_steps)) /
          (double)totals->steps;
+}
+
+static double planned_per_step(const zpr *c, const zpr_totals *totals, int axis) {
+  return planned_mean(c, totals, axis, c->program->predicted_bytes[axis], c->program->predicted_warmup_data_bytes);
+}
+
+/* What leaves nodes; below 0: the plan does not know. */
+static double planned_across(const zpr *c, const zpr_totals *totals, int axis) {
+  const zpr_program *p = c->program;
+  bool unknown = p->predicted_across[axis] < 0 || (axis == ZPR_DATA && p->predicted_warmup_data_across < 0);
+  return unknown ? -1 : planned_mean(c, totals, axis, p->predicted_across[axis], p->predicted_warmup_data_across);
 }
 
 /* All ranks together, of one step on average. */
 static double bytes_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int axis) {
   int64_t sum = 0;
   for (int r = 0; r < c->ranks; r++) sum += reports[r].sent_bytes[axis];
+  return totals->steps > 0 ? (double)sum / (double)totals->steps : 0;
+}
+
+static double across_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int axis) {
+  int64_t sum = 0;
+  for (int r = 0; r < c->ranks; r++) sum += reports[r].across_bytes[axis];
   return totals->steps > 0 ? (double)sum / (double)totals->steps : 0;
 }
 
@@ -89,6 +103,18 @@ static void print_communication(zpr *c, const rank_report *reports, const zpr_to
     char plan[24] = "-";
     if (a != ZPR_CONTROL) snprintf(plan, sizeof plan, "%.0f", planned_per_step(c, totals, a));
     zpr_log_note(c, "%-10s %16s %16.0f", axis_names[a], plan, bytes_per_step(c, reports, totals, a));
+  }
+}
+
+/* What of them leaves the nodes that the plan has. */
+static void print_across(zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  if (totals->steps == 0 || c->program->n_nodes == 0) return;
+  zpr_log_note(c, "%-10s %16s %16s", "axis", "between nodes", "sent");
+  for (int a = 0; a < ZPR_CONTROL; a++) {
+    char plan[24] = "-";
+    double planned = planned_across(c, totals, a);
+    if (planned >= 0) snprintf(plan, sizeof plan, "%.0f", planned);
+    zpr_log_note(c, "%-10s %16s %16.0f", axis_names[a], plan, across_per_step(c, reports, totals, a));
   }
 }
 
@@ -168,6 +194,19 @@ static void print_list(FILE *f, const zpr *c, const char *name, const rank_repor
   fputc(']', f);
 }
 
+static void log_across(FILE *f, const zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  fprintf(f, ", \"across_bytes\": {");
+  for (int a = 0; a < ZPR_CONTROL; a++)
+    fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], across_per_step(c, reports, totals, a));
+  fprintf(f, "}, \"predicted_across_bytes\": {");
+  for (int a = 0; a < ZPR_CONTROL; a++) {
+    double planned = planned_across(c, totals, a);
+    fprintf(f, "%s\"%s\": ", a ? ", " : "", axis_names[a]);
+    planned < 0 ? fputs("null", f) : fprintf(f, "%.17g", planned);
+  }
+  fputc('}', f);
+}
+
 static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   char *text = NULL;
   size_t size;
@@ -189,6 +228,7 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
   for (int a = 0; a < ZPR_CONTROL; a++)
     fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], planned_per_step(c, totals, a));
   fputc('}', f);
+  if (c->program->n_nodes > 0) log_across(f, c, reports, totals);
   if (zpr_compresses(c->program)) {
     one_bit sum = count_one_bit(c, reports, totals);
     fprintf(f,
@@ -236,6 +276,14 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
       fprintf(stderr, "error[Z0840]: the ranks sent %.1f bytes a step over the %s axis, the plan says %.1f\n", sent,
               axis_names[a], planned);
   }
+  for (int a = 0; a < ZPR_CONTROL && zpr_sends_as_planned(c); a++) {
+    double sent = across_per_step(c, reports, totals, a), planned = planned_across(c, totals, a);
+    if (planned < 0 || sent == planned) continue;
+    same = false;
+    if (c->rank == 0)
+      fprintf(stderr, "error[Z0840]: %.1f bytes a step over the %s axis left their node, the plan says %.1f\n", sent,
+              axis_names[a], planned);
+  }
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) {
     double moved = moved_per_step(c, reports, totals, m), planned = planned_moves(c, totals, m);
     if (moved == planned || totals->applied_steps == 0) continue;
@@ -264,12 +312,14 @@ bool zpr_summary(zpr *c, const zpr_totals *totals) {
                       .file_peak_bytes = zpr_file_measured_peak(c)};
   mine.exchanged_bytes = totals->exchanged_bytes;
   memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
+  memcpy(mine.across_bytes, totals->across_bytes, sizeof mine.across_bytes);
   memcpy(mine.moved_bytes, totals->moved_bytes, sizeof mine.moved_bytes);
   rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);
   zpr_world_gather(c, &mine, sizeof mine, reports);
   print_time(c, totals);
   print_memory(c, reports);
   print_communication(c, reports, totals);
+  print_across(c, reports, totals);
   print_one_bit(c, reports, totals);
   print_moves(c, reports, totals);
   print_sources(c);

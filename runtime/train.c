@@ -94,13 +94,16 @@ static bool due(int64_t step, int64_t every) { return every > 0 && step % every 
 static bool start_step(loop *l) {
   zpr *c = l->c;
   c->state->local.meets = c->step + 1 == l->last || due(c->step + 1, c->program->checkpoint_every);
-  int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
+  int64_t before[ZPR_AXIS_COUNT], across[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
   started *now = &l->open[l->n_open++];
   if (l->n_open == 1) restart_clocks(l);
   zpr_profile_begin_step(c);
   c->state->phase = ZPR_IN_STEP;
   *now = (started){.lr = zpr_learning_rate(c->program, c->step), .frozen = zpr_is_frozen(c)};
-  for (int a = 0; a < ZPR_AXIS_COUNT; a++) before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
+  for (int a = 0; a < ZPR_AXIS_COUNT; a++) {
+    before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
+    across[a] = zpr_comm_across_bytes(c, (zpr_axis)a);
+  }
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
   int at = zpr_enter(c, ZPR_AT_LOAD);
   zpr_data_load(c, c->state->data, c->samples);
@@ -117,7 +120,10 @@ static bool start_step(loop *l) {
   zpr_leave(c, at);
   run_micro_batches(c, c->program->micro_batches);
   zpr_finish_step(c, now->lr, zpr_signal_caught());
-  for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
+  for (int a = 0; a < ZPR_AXIS_COUNT; a++) {
+    l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
+    l->totals.across_bytes[a] += zpr_comm_across_bytes(c, (zpr_axis)a) - across[a];
+  }
   now->data_bytes = zpr_comm_sent_bytes(c, ZPR_DATA) - before[ZPR_DATA];
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) now->moved_bytes[m] = zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   now->step = ++c->step;

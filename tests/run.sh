@@ -127,6 +127,7 @@ values of 1-bit Adam|python3 tests/diff/compress_values.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
+bytes by link class|python3 tests/diff/links.py --jobs 1
 optimizers|python3 tests/diff/optimizers.py
 averages|python3 tests/diff/ema.py
 Muon|python3 tests/diff/muon.py

@@ -142,6 +142,8 @@ static void emit_shape(zp_emit *e, int losses) {
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
+  if (zp_machine_nodes(&e->plan->machine) > 1)
+    zp_buf_line(out, "    .n_nodes = sizeof nodes / sizeof *nodes, .nodes = nodes,");
   if (zp_emit_calls(e, ZP_CALL_SCATTER_GRADS) && !zp_emit_calls(e, ZP_CALL_SCATTER_OVER_RANKS))
     zp_buf_line(out, "    .moves_gradients = true,");
   if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE) || zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) ||
@@ -217,6 +219,35 @@ static void emit_intervals(zp_emit *e) {
   zp_buf_puts(&e->out, "\n");
 }
 
+/* Nodes that are alike and side by side are one row. */
+static void emit_nodes(zp_emit *e) {
+  const zp_machine *m = &e->plan->machine;
+  int64_t rows = 0, width = 0;
+  if (zp_machine_nodes(m) == 1) return;
+  zp_buf_puts(&e->out, "static const zpr_nodes nodes[] = {");
+  for (int64_t rank = 0; rank < m->devices; rank += width) {
+    int64_t alike = 0;
+    width = zp_machine_node_of(m, rank).ranks;
+    for (int64_t at = rank; at < m->devices && zp_machine_node_of(m, at).ranks == width; at += width) alike++;
+    zp_buf_printf(&e->out, "%s{%lld, %lld}", rows++ ? ", " : "", LL(alike), LL(width));
+    rank += (alike - 1) * width;
+  }
+  zp_buf_line(&e->out, "};");
+  zp_buf_puts(&e->out, "\n");
+}
+
+/* What leaves the plan's nodes. */
+static void emit_across(zp_emit *e) {
+  if (zp_machine_nodes(&e->plan->machine) == 1) return;
+  const zp_across across = zp_program_across(e->program);
+  zp_buf_line(&e->out,
+              "    .predicted_across = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = "
+              "%lld, [ZPR_EXPERT] = %lld},",
+              LL(across.tensor), LL(across.data), LL(across.pipeline), LL(across.tie), LL(across.expert));
+  if (across.warmup_data != 0)
+    zp_buf_line(&e->out, "    .predicted_warmup_data_across = %lld,", LL(across.warmup_data));
+}
+
 /* What a run is compared with, and the steps of plain Adam before it compresses. */
 static void emit_predictions(zp_emit *e) {
   zp_buf *out = &e->out;
@@ -232,6 +263,7 @@ static void emit_predictions(zp_emit *e) {
       "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
       "[ZPR_EXPERT] = %lld},",
       LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
+  emit_across(e);
   if (t->precision == ZP_PREC_MIXED_FP16)
     zp_buf_line(out, "    .loss_scale = %lld, .scale_window = %lld,", LL(t->loss_scale), LL(t->scale_window));
   zp_tier_bytes moves = zp_program_tier_bytes(e->program);
@@ -274,6 +306,7 @@ void zp_emit_program(zp_emit *e) {
   emit_parts(e, "validate", &e->plan->spec->train.validate_data);
   int losses = emit_losses(e);
   emit_intervals(e);
+  emit_nodes(e);
   zp_buf_line(out, "static const zpr_program program = {");
   emit_shape(e, losses);
   zp_emit_end_fields(e);

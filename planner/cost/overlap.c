@@ -77,7 +77,12 @@ double zp_cost_collective(const zp_group_link *link, const zp_move *move) {
   assert(move->way == ZP_WAY_ALL_REDUCE || move->way == ZP_WAY_REDUCE_SCATTER || move->way == ZP_WAY_ALL_GATHER ||
          move->way == ZP_WAY_EXCHANGE);
   double bytes = (double)move->elements * move->element_bytes;
-  return move->way == ZP_WAY_ALL_REDUCE ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
+  switch (move->way) {
+  case ZP_WAY_ALL_REDUCE: return zp_cost_all_reduce(link, bytes);
+  case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(link, bytes);
+  case ZP_WAY_EXCHANGE: return zp_cost_exchange(link, bytes);
+  default: return zp_cost_reduce_scatter(link, bytes);
+  }
 }
 
 static void add_move(void *user, const zp_move *move) {

@@ -177,7 +177,7 @@ zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *ma
   assert(zp_choice_has_stage(&program->choice, stage));
   const zp_choice *c = &program->choice;
   crossing x = {.ties = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order),
-                .tensor = zp_machine_tensor_group(own, c->tensor, c->pipeline, c->data)};
+                .tensor = zp_machine_partial_group(own, c->tensor, c->pipeline, c->data)};
   zp_move_scope scope = zp_move_scope_of_stage(program, stage);
   scope.moment = ZP_MOMENT_STEP;
   zp_make_moves(&scope, add_crossing, &x);

@@ -1,8 +1,9 @@
-/* Collectives and messages over a link, after NCCL's own model (src/graph/tuning.cc).
+/* Collectives and messages over a link: those of NCCL after its own model (src/graph/tuning.cc), those of zplan's own
+ * trainer, which sums in rank order by messages between all members, by the bytes that they send (link_bytes.c).
  *
- * Ring (Patarasuk and Yuan, 2009), which is also what the CPU runtime runs: n - 1 rounds a pass, each moving 1/n of the
- * array over the slowest link and paying one hop; most hops stay inside nodes. Its rings leave a node once over each
- * network card, so a group with several members in a node has all their cards. Tree, NCCL's hierarchical all-reduce:
+ * Ring (Patarasuk and Yuan, 2009): n - 1 rounds a pass, each moving 1/n of the array over the slowest link and paying
+ * one hop; most hops stay inside nodes. Its rings leave a node once over each network card, so a group with several
+ * members in a node has all their cards. Tree, NCCL's hierarchical all-reduce:
  * up and down a binary tree of nodes and a chain inside each, so that latency grows with the logarithm of the nodes.
  *
  * Protocols of GPU rings: Simple moves large pieces between fences; LL and, inside a node, LL128 send flags with the
@@ -60,26 +61,47 @@ static double tree_s(const zp_group_link *link, double bytes) {
          2 * bytes / (link->bytes_per_s * zp_cost_constant(ZP_COST_TREE_SHARE));
 }
 
-/* A reduce-scatter pass, then an all-gather pass, in one call. */
+/* Pairwise exchange (Thakur, Rabenseifner and Gropp, 2005, section 3.4): every member has a message for each of the
+ * others, n - 1 rounds. Rounds inside nodes and over the network use different links at the same time; out of a node go
+ * the messages of all its `local` members, over the cards that are the group's. NCCL's grouped sends and receives and
+ * the CPU runtime post all messages at once, which the hops of the rounds only bound from above. */
+static double flat_s(const zp_group_link *link, double bytes) {
+  zp_class_bytes sent = zp_pass_bytes(link, ZP_ALGORITHM_FLAT, bytes);
+  double outside = link->n - link->local;
+  double local_s = (link->local - 1) * link->local_latency_s + sent.inside / link->local_bytes_per_s;
+  double network_s = outside > 0 ? outside * link->network_latency_s + sent.across / link->network_bytes_per_s : 0;
+  return zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + fmax(local_s, network_s);
+}
+
+double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
+  return link->n < 2 ? 0 : flat_s(link, bytes);
+}
+
+/* Inside a node the bytes of a ring and of an exchange are the same, and so is the price. */
+static double pass_s(const zp_group_link *link, zp_algorithm algorithm, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
+  if (link->n < 2) return 0;
+  return algorithm == ZP_ALGORITHM_RING || link->nodes == 1 ? fastest_ring_s(link, bytes, 1) : flat_s(link, bytes);
+}
+
+double zp_cost_exchange(const zp_group_link *link, double bytes) {
+  bool own = link->sums != ZP_ALGORITHM_RING;
+  return pass_s(link, own ? ZP_ALGORITHM_FLAT : ZP_ALGORITHM_RING, bytes);
+}
+
+double zp_cost_reduce_scatter(const zp_group_link *link, double bytes) { return pass_s(link, link->sums, bytes); }
+
+double zp_cost_all_gather(const zp_group_link *link, double bytes) { return pass_s(link, link->gathers, bytes); }
+
+/* A reduce-scatter pass, then an all-gather pass; of a ring in one call. */
 double zp_cost_all_reduce(const zp_group_link *link, double bytes) {
   assert(link->n >= 1 && bytes >= 0);
   if (link->n < 2) return 0;
+  if (link->nodes > 1 && link->sums != ZP_ALGORITHM_RING)
+    return zp_cost_reduce_scatter(link, bytes) + zp_cost_all_gather(link, bytes);
   double ring = fastest_ring_s(link, bytes, 2);
   return link->trees && link->nodes > 1 ? fmin(ring, tree_s(link, bytes)) : ring;
-}
-
-/* Pairwise exchange (Thakur, Rabenseifner and Gropp, 2005, section 3.4): every member has a message of bytes / n for
- * each of the others, n - 1 rounds. Rounds inside nodes and over the network use different links at the same time; out
- * of a node go the messages of all its `local` members, over the cards that are the group's. NCCL's grouped sends and
- * receives and the CPU runtime post all messages at once, which the hops of the rounds only bound from above. */
-double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
-  assert(link->n >= 1 && bytes >= 0);
-  if (link->n < 2) return 0;
-  double inside = link->local - 1, outside = link->n - link->local, one = bytes / link->n;
-  double local_s = inside * (link->local_latency_s + one / link->local_bytes_per_s);
-  double network_s =
-      outside > 0 ? outside * (link->network_latency_s + link->local * one / link->network_bytes_per_s) : 0;
-  return zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + fmax(local_s, network_s);
 }
 
 double zp_cost_message(const zp_group_link *link, double bytes) {

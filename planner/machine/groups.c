@@ -200,10 +200,21 @@ static bool message_crosses(const zp_machine *m, const layout *l) {
 
 /* ---- links ---- */
 
+/* Members of a group that may stand in one node, in the widest one. */
+static int fullest_node(const zp_machine *m, const layout *l) {
+  int most = 1, g = 0;
+  for (const zp_node_type *node; (node = next_type(m, &g));) {
+    int64_t members = (ranks_of_node(m, node) + l->stride - 1) / l->stride;
+    if (members > most) most = (int)members;
+  }
+  return most < l->n ? most : l->n;
+}
+
 /* The slowest link of a ring. On nodes of several types: the slowest of the types. */
 static zp_group_link ring_link(const zp_machine *m, const layout *l) {
   zp_group_link link = {.n = l->n, .nodes = span(m, l), .trees = !m->node->device.is_cpu};
   link.local = ceil_div(l->n, link.nodes);
+  link.fullest = link.nodes > 1 ? fullest_node(m, l) : l->n;
   int g = 0;
   for (const zp_node_type *node; (node = next_type(m, &g));) {
     double rate = collective_bytes_per_s(m, node, link.local), inside = rate, cards = 0;
@@ -231,17 +242,41 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
   return link;
 }
 
+/* zplan's own trainer sums the shares of all members in rank order and on GPUs gathers with NCCL, which also has its
+ * activations of tensor groups. */
+zp_algorithm zp_machine_sums(const zp_machine *m, bool by_nccl) {
+  if (m->node->device.is_cpu) return ZP_ALGORITHM_FLAT;
+  return m->cluster->trainer == ZP_TRAINER_ZPLAN && !by_nccl ? ZP_ALGORITHM_FLAT : ZP_ALGORITHM_RING;
+}
+
+zp_algorithm zp_machine_gathers(const zp_machine *m) {
+  return m->node->device.is_cpu ? ZP_ALGORITHM_FLAT : ZP_ALGORITHM_RING;
+}
+
+static zp_group_link group_link(const zp_machine *m, const layout *l, bool by_nccl) {
+  zp_group_link link = ring_link(m, l);
+  link.sums = zp_machine_sums(m, by_nccl);
+  link.gathers = zp_machine_gathers(m);
+  return link;
+}
+
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data) {
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   layout l = tensor_layout(tensor, pipeline, data);
-  return ring_link(m, &l);
+  return group_link(m, &l, true);
+}
+
+zp_group_link zp_machine_partial_group(const zp_machine *m, int tensor, int pipeline, int data) {
+  assert(tensor >= 1 && pipeline >= 1 && data >= 1);
+  layout l = tensor_layout(tensor, pipeline, data);
+  return group_link(m, &l, false);
 }
 
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order) {
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   assert(order < ZP_ORDER_COUNT);
   layout l = data_layout(tensor, pipeline, data, order);
-  return ring_link(m, &l);
+  return group_link(m, &l, false);
 }
 
 zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
@@ -249,7 +284,7 @@ zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipel
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   assert(expert >= 1 && data % expert == 0 && order < ZP_ORDER_COUNT);
   layout l = expert_layout(tensor, pipeline, data, expert, order);
-  return ring_link(m, &l);
+  return group_link(m, &l, false);
 }
 
 zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
@@ -257,7 +292,7 @@ zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipe
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   assert(expert >= 1 && data % expert == 0 && order < ZP_ORDER_COUNT);
   layout l = replica_layout(tensor, pipeline, data, expert, order);
-  return ring_link(m, &l);
+  return group_link(m, &l, false);
 }
 
 /* Messages between neighbouring stages: up to `stride` ranks of a node talk to the next stage at once. One boundary
@@ -267,7 +302,8 @@ zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipe
   assert(order < ZP_ORDER_COUNT);
   layout l = pipeline_layout(tensor, pipeline, data, order);
   bool crosses = message_crosses(m, &l);
-  zp_group_link link = {.n = pipeline > 1 ? 2 : 1, .local = crosses ? 1 : 2, .nodes = crosses ? 2 : 1};
+  zp_group_link link = {
+      .n = pipeline > 1 ? 2 : 1, .local = crosses ? 1 : 2, .fullest = crosses ? 1 : 2, .nodes = crosses ? 2 : 1};
   int g = 0;
   for (const zp_node_type *node; (node = next_type(m, &g));) {
     int here = ranks_of_node(m, node), streams = l.stride < here ? (int)l.stride : here;

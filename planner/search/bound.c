@@ -204,10 +204,10 @@ double zp_bound_update(zp_search_cache *s, const zp_point *point) {
 
 /* ---- transfers beside the micro-batches ---- */
 
-/* One pass over elements that all data ranks hold, and over those that are spread. */
-static double pass_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
-  double seconds = zp_cost_ring_pass(data_link(s, c), whole * element_bytes);
-  return spread > 0 ? seconds + zp_cost_ring_pass(replica_link(s, c), spread * element_bytes) : seconds;
+/* Sums to shares of elements that all data ranks hold, and of those that are spread. */
+static double scatter_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
+  double seconds = zp_cost_reduce_scatter(data_link(s, c), whole * element_bytes);
+  return spread > 0 ? seconds + zp_cost_reduce_scatter(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
 static double all_reduce_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
@@ -324,7 +324,7 @@ static bool sums_beside(const zp_search_cache *s, const zp_choice *c) {
 
 /* Sums the gradients of parameters that all data ranks hold, and of spread ones, of one stage. */
 static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, double whole, double spread) {
-  return (zp_shards_state(c) ? pass_s : all_reduce_s)(s, c, whole, spread, v->lowered->grad_bytes);
+  return (zp_shards_state(c) ? scatter_s : all_reduce_s)(s, c, whole, spread, v->lowered->grad_bytes);
 }
 
 /* The sum of a stage that may have no gradients that all data ranks hold, and so not the latency of their sum. */

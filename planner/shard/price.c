@@ -71,5 +71,5 @@ double zp_shard_reduce_seconds(const zp_shard_problem *problem, int tensor) {
 
 double zp_shard_pass_seconds(const zp_shard_problem *problem, int tensor) {
   zp_group_link link = link_of(problem);
-  return zp_cost_ring_pass(&link, bytes_of(problem, tensor));
+  return zp_cost_reduce_scatter(&link, bytes_of(problem, tensor));
 }

@@ -18,6 +18,11 @@ void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, v
   zpr_host_all_gather(c, group, counted_as, data, shard_count);
 }
 
+bool zpr_sends_as_planned(const zpr *c) {
+  (void)c;
+  return true;
+}
+
 void zpr_together(zpr *c, bool begin) { (void)c, (void)begin; }
 
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {

@@ -166,6 +166,8 @@ void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, v
     staged_all_gather(c, group, counted_as, data, shard_count);
 }
 
+bool zpr_sends_as_planned(const zpr *c) { return c->state->device->nccl != NULL; }
+
 void zpr_together(zpr *c, bool begin) {
   if (c->state->device->nccl && !c->state->rehearses) zpr_nccl_together(c, begin);
 }

@@ -190,6 +190,13 @@ static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   zpr_fail(c, "Z0853", "there is no NCCL group for this axis");
 }
 
+/* NCCL sends along a ring, in the order of the members: of `count` elements all but the chunk that the next one has. */
+static void count_ring(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, int64_t count) {
+  int next = (g->me + 1) % g->n;
+  int64_t there = zpr_chunk_piece(count, g->n, next, 0, count).count;
+  zpr_comm_count(c, axis, (count - there) * zpk_bytes(dtype), g->rank[next]);
+}
+
 /* Afterwards chunk g->me of data holds the sum, added in rank order: as reduce_scatter in comm.c of the host. Of
  * gradients: the kernel adds no other type. */
 static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, char *data, int64_t count) {
@@ -213,7 +220,7 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype 
       if (theirs.count > 0)
         zpr_nccl_check(c, nccl->send(data + theirs.begin * size, (size_t)theirs.count, type, r, comm, d->stream),
                        "send a share");
-      zpr_comm_count(c, axis, theirs.count * size);
+      zpr_comm_count(c, axis, theirs.count * size, g->rank[r]);
     }
     zpr_nccl_check(c, nccl->group_end(), "exchange shares of a sum");
     zpr_sum_parts(c, &(zpd_rank_sum){.mine = data + mine.begin * size,
@@ -238,7 +245,7 @@ void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *
                  d->nccl->api.all_gather((char *)data + g->me * bytes, data, (size_t)shard_count, zpr_nccl_type(c),
                                          comm_of(c, g, axis), d->stream),
                  "gather");
-  zpr_comm_count(c, axis, (g->n - 1) * bytes);
+  count_ring(c, g, axis, c->program->dtype, g->n * shard_count);
 }
 
 /* The chunks may differ by an element, so each comes from its owner by a broadcast. */
@@ -256,23 +263,22 @@ void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dt
     zpr_nccl_check(
         c, nccl->broadcast(place, place, (size_t)chunk.count, nccl_type(dtype), r, comm_of(c, g, axis), d->stream),
         "spread a sum");
-    if (r == g->me) zpr_comm_count(c, axis, (g->n - 1) * chunk.count * size);
   }
   zpr_nccl_check(c, nccl->group_end(), "spread a sum");
+  count_ring(c, g, axis, dtype, count);
 }
 
-/* Counted as a ring's traffic, which is what comm.c of the host sends: all members together 2(n - 1) * count elements.
- */
+/* All members together send 2(n - 1) * count elements, as comm.c of the host does. */
 void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   zpr_device *d = c->state->device;
   zpr_group g = zpr_axis_group(c, axis);
-  int64_t size = zpk_bytes(c->program->dtype), mine = zpr_chunk_piece(count, g.n, g.me, 0, count).count;
   if (count == 0) return;
   zpr_nccl_check(
       c,
       d->nccl->api.all_reduce(data, data, (size_t)count, zpr_nccl_type(c), NCCL_SUM, comm_of(c, &g, axis), d->stream),
       "sum over ranks");
-  zpr_comm_count(c, axis, (count - mine + (g.n - 1) * mine) * size);
+  count_ring(c, &g, axis, c->program->dtype, count);
+  count_ring(c, &g, axis, c->program->dtype, count);
 }
 
 void zpr_nccl_together(zpr *c, bool begin) {
@@ -288,7 +294,7 @@ void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t sh
                  d->nccl->api.reduce_scatter(data, out, (size_t)shard_count, zpr_nccl_type(c), NCCL_SUM,
                                              comm_of(c, &g, axis), d->stream),
                  "sum shares over ranks");
-  zpr_comm_count(c, axis, (g.n - 1) * shard_count * zpk_bytes(c->program->dtype));
+  count_ring(c, &g, axis, c->program->dtype, g.n * shard_count);
 }
 
 /* ---- exchanges ---- */
@@ -313,7 +319,7 @@ void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t expert
       }
       zpr_nccl_check(c, nccl->receive(to, (size_t)elements, type, r, d->nccl->expert, d->stream), "receive slots");
       zpr_nccl_check(c, nccl->send(from, (size_t)elements, type, r, d->nccl->expert, d->stream), "send slots");
-      zpr_comm_count(c, ZPR_EXPERT, bytes);
+      zpr_comm_count(c, ZPR_EXPERT, bytes, g.rank[r]);
     }
   if (g.n > 1) zpr_nccl_check(c, nccl->group_end(), "exchange slots");
 }
@@ -332,7 +338,7 @@ void zpr_nccl_group_exchange(zpr *c, const zpr_group *g, zpr_axis axis, const vo
     if (r == g->me) continue;
     zpr_nccl_check(c, nccl->receive(to + r * bytes, (size_t)bytes, NCCL_U8, r, comm, d->stream), "receive a record");
     zpr_nccl_check(c, nccl->send(from + r * stride, (size_t)bytes, NCCL_U8, r, comm, d->stream), "send a record");
-    zpr_comm_count(c, axis, bytes);
+    zpr_comm_count(c, axis, bytes, g->rank[r]);
   }
   zpr_nccl_check(c, nccl->group_end(), "exchange records");
 }

@@ -185,7 +185,7 @@ void zpr_nccl_send(zpr *c, const zpr_message *to, const void *data, int64_t coun
   zpr_nccl_check(c, n->api.send(data, (size_t)count, zpr_nccl_type(c), 1, h->out, h->stream), "send to the next stage");
   zpr_cuda(c, d->api.record(n->sent[to->buffer], h->stream), "mark a message as sent");
   n->leaves[to->buffer] = true;
-  zpr_comm_count(c, ZPR_PIPELINE, count * zpk_bytes(c->program->dtype));
+  zpr_comm_count(c, ZPR_PIPELINE, count * zpk_bytes(c->program->dtype), to->peer);
 }
 
 /* What the compute stream does next may write the buffer. */

@@ -9,8 +9,8 @@ int64_t zp_move_all_bytes(const zp_move *m) {
   return m->mirrored ? 0 : m->all_elements * m->element_bytes * m->times * m->count;
 }
 
-/* Rings: of n ranks each sends n - 1 parts of n, in an all-reduce twice. In an exchange one of n parts stays at home.
- */
+/* Of n ranks each sends n - 1 parts of n, in an all-reduce twice, as a ring and by messages between all. In an exchange
+ * one of n parts stays at home. */
 int64_t zp_move_sent_bytes(const zp_move *m) {
   assert(m->ranks >= 1);
   int64_t bytes = zp_move_all_bytes(m);
@@ -26,20 +26,21 @@ int64_t zp_move_sent_bytes(const zp_move *m) {
   return 0;
 }
 
-typedef void on_stage(void *sum, const zp_move_list *list);
+typedef void on_stage(void *sum, int stage, const zp_move_list *list);
 
 static void for_stages(const zp_program *program, on_stage *add, void *sum) {
   zp_arena *scratch = zp_arena_new("moves");
   for (int s = 0; s < program->choice.pipeline; s++) {
     zp_arena_mark mark = zp_arena_get_mark(scratch);
     zp_move_list list = zp_stage_moves(scratch, program, s);
-    add(sum, &list);
+    add(sum, s, &list);
     zp_arena_rewind(scratch, mark);
   }
   zp_arena_free(scratch);
 }
 
-static void add_sent(void *sum, const zp_move_list *list) {
+static void add_sent(void *sum, int stage, const zp_move_list *list) {
+  (void)stage;
   zp_traffic *t = sum;
   int64_t none = 0;
   for (int i = 0; i < list->len; i++) {
@@ -63,7 +64,37 @@ zp_traffic zp_program_traffic(const zp_program *program) {
   return traffic;
 }
 
-static void add_copied(void *sum, const zp_move_list *list) {
+typedef struct across_sum {
+  const zp_program *program;
+  zp_across bytes;
+} across_sum;
+
+static void add_across(void *sum, int stage, const zp_move_list *list) {
+  across_sum *all = sum;
+  zp_across *b = &all->bytes;
+  zp_arena *scratch = zp_arena_new("crossing bytes");
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    int64_t *const axis[ZP_END_COUNT] = {[ZP_END_DATA_RANKS] = m->warmup ? &b->warmup_data : &b->data,
+                                         [ZP_END_REPLICAS] = &b->data,
+                                         [ZP_END_TENSOR_RANKS] = &b->tensor,
+                                         [ZP_END_EXPERT_RANKS] = &b->expert,
+                                         [ZP_END_NEIGHBOUR] = &b->pipeline,
+                                         [ZP_END_TIED_STAGES] = &b->tie};
+    int64_t *to = axis[zp_move_peers(m)], more = to ? zp_move_across_bytes(scratch, all->program, stage, m) : 0;
+    if (to) *to = more == ZP_ACROSS_UNKNOWN || *to == ZP_ACROSS_UNKNOWN ? ZP_ACROSS_UNKNOWN : *to + more;
+  }
+  zp_arena_free(scratch);
+}
+
+zp_across zp_program_across(const zp_program *program) {
+  across_sum all = {.program = program};
+  for_stages(program, add_across, &all);
+  return all.bytes;
+}
+
+static void add_copied(void *sum, int stage, const zp_move_list *list) {
+  (void)stage;
   zp_tier_bytes *b = sum;
   for (int i = 0; i < list->len; i++) {
     const zp_move *m = &list->data[i];
@@ -87,7 +118,8 @@ typedef struct of_strategy {
   int64_t bytes;
 } of_strategy;
 
-static void add_strategy(void *sum, const zp_move_list *list) {
+static void add_strategy(void *sum, int stage, const zp_move_list *list) {
+  (void)stage;
   of_strategy *of = sum;
   for (int i = 0; i < list->len; i++) {
     const zp_move *m = &list->data[i];

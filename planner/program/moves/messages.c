@@ -30,7 +30,9 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   move.element_bytes = x->lowered->compute_bytes;
   move.all_elements = move.elements * x->choice->tensor * x->choice->data;
   move.ranks = 2;
-  if (move.elements > 0) emit(user, &move);
+  if (move.elements == 0) return;
+  move.other = zp_chunk_stage(x->choice, x->act == ZP_ACT_F ? k + 1 : k - 1, NULL);
+  emit(user, &move);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

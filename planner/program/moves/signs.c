@@ -79,8 +79,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int local = local_bytes(x->lowered), mean = mean_bytes(x->lowered);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, local > 0 ? all : 0, local, emit, user);
   move.share = x->lowered->exchanged;
-  zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
-  zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user); /* the means */
   make_packing(x, &move, all, emit, user);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, mean > 0 ? all : 0, mean, emit, user);
   zp_move away = move;

@@ -27,25 +27,33 @@ static bool applies(const zp_move_scope *x) {
   return is_adafactor(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
 }
 
+/* Every rank gets what the others have of its share of the sums, and gives back what they add up to. */
+static void sum_shares(const zp_move_scope *x, zp_move move, int64_t elements, zp_on_move *emit, void *user) {
+  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, false, elements, SUM_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, elements, SUM_BYTES, emit, user);
+}
+
 /* The sums of an instance, or of a parameter that is shared between units; times: how many of them. */
 static void sum(const zp_move_scope *x, int64_t all, int64_t split, int64_t times, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_statistics_sums, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_AT_ONCE);
   move.times = times;
   if (split > 0) {
-    move.way = ZP_WAY_ALL_REDUCE;
     move.queue = ZP_QUEUE_TENSOR;
-    move.from = ZP_END_DEVICE;
-    move.to = ZP_END_TENSOR_RANKS;
     move.ranks = x->choice->tensor;
     move.elements = zp_round_up(split, x->choice->tensor);
     move.all_elements = move.elements * x->choice->data;
     move.element_bytes = SUM_BYTES;
+    move.way = ZP_WAY_EXCHANGE;
+    move.from = ZP_END_DEVICE;
+    move.to = ZP_END_TENSOR_RANKS;
+    emit(user, &move);
+    move.way = ZP_WAY_ALL_GATHER;
+    move.from = ZP_END_TENSOR_RANKS;
+    move.to = ZP_END_DEVICE;
     emit(user, &move);
   }
   if (shards(x->choice))
-    zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false,
-                          zp_round_up(all - split + zp_round_up(split, x->choice->tensor), x->choice->data), SUM_BYTES,
-                          emit, user);
+    sum_shares(x, move, zp_round_up(all - split + zp_round_up(split, x->choice->tensor), x->choice->data), emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {

@@ -25,6 +25,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
     move.element_bytes = x->lowered->grad_bytes;
     move.all_elements = tie->summed * x->choice->tensor * x->choice->data;
     move.ranks = tie->stages.len;
+    move.other = i;
     move.mirrored = tie->stages.data[0] != x->stage->index;
     emit(user, &move);
   }

@@ -277,6 +277,11 @@ typedef struct zpr_phase {
   int64_t begin, every;
 } zpr_phase;
 
+/* So many nodes side by side with so many ranks each. */
+typedef struct zpr_nodes {
+  int nodes, ranks;
+} zpr_nodes;
+
 typedef struct zpr_program {
   const char *name, *plan_hash;
   const char *model_hash; /* of its operations, whatever the plan; NULL: not known */
@@ -287,6 +292,10 @@ typedef struct zpr_program {
   int expert;                /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
                                 pipeline */
+  /* Where the plan has the ranks, which fill nodes in order: which messages leave a node. n_nodes: rows; 0: all are in
+   * one. Hosts may have others, nothing but speed depends on them. */
+  int n_nodes;
+  const zpr_nodes *nodes;
   /* The pipeline runs `chunks` parts of the model on every stage (0: one), numbered along the stages, again and again
    * from the first one; folded: two parts, the second back from the last stage to the first. */
   int chunks;
@@ -352,9 +361,11 @@ typedef struct zpr_program {
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t
       predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t predicted_across[ZPR_AXIS_COUNT];         /* what of them leaves a node; below 0: not known */
   int64_t predicted_moves[ZPR_MOVE_COUNT];          /* bytes that offloading moves, all ranks together in one step */
   int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance, or less */
   int64_t predicted_warmup_data_bytes;              /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
+  int64_t predicted_warmup_data_across;
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object
    * with the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
   const void *device_image;

@@ -32,10 +32,15 @@ typedef struct zp_machine {
   zp_span_memo *spans;                 /* borrowed; NULL: nothing is kept */
 } zp_machine;
 
+/* How bytes of a collective travel. RING: every member sends to the next one, NCCL's and other programs' way. FLAT:
+ * every member sends to all others, each its part (runtime/comm.c, runtime/cuda/nccl.c). */
+typedef enum zp_algorithm { ZP_ALGORITHM_RING, ZP_ALGORITHM_FLAT } zp_algorithm;
+
 /* A communicating group: n ranks, of which `local` stand in one node; link: the slowest one on its ring, already
  * divided among the groups that use it at the same time. */
 typedef struct zp_group_link {
   int n, local, nodes;
+  int fullest;   /* members in one node at most, whatever group and node: more than `local` where they stand unevenly */
   double blocks; /* thread blocks that a collective runs on; 0 on CPUs */
   double bytes_per_s;
   double local_bytes_per_s, network_bytes_per_s; /* of a ring inside a node, and of all that the group's members in a
@@ -43,6 +48,7 @@ typedef struct zp_group_link {
   double latency_s;                              /* mean hop of the ring */
   double local_latency_s, network_latency_s;     /* a hop in a node and between nodes */
   bool trees;                                    /* runs NCCL: trees of nodes for all-reduces, low-latency protocols */
+  zp_algorithm sums, gathers;                    /* of reduce-scatters and all-gathers, also those of an all-reduce */
 } zp_group_link;
 
 /* Its machine is that of the first `devices`. */
@@ -69,9 +75,15 @@ double zp_machine_peak_flop_per_s(const zp_machine *m);
 /* Nodes that the ranks in use need. */
 int64_t zp_machine_nodes(const zp_machine *m);
 
+/* How trainers that the machine's devices run sum over a group, and gather in it. by_nccl: activations of tensor groups,
+ * which on GPUs no trainer sums by itself. */
+zp_algorithm zp_machine_sums(const zp_machine *m, bool by_nccl);
+zp_algorithm zp_machine_gathers(const zp_machine *m);
 /* Groups for degrees (tensor, pipeline, data). In a cluster of several node types: the slowest group among those that
  * stand on the machine's types alone. Tensor groups are the same in every order. */
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data);
+/* The same ranks where they sum gradients, in rank order. */
+zp_group_link zp_machine_partial_group(const zp_machine *m, int tensor, int pipeline, int data);
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
 /* Expert groups: `expert` data ranks next to each other, a number that divides `data`. Their replicas: the data ranks
  * at the same place of every expert group of a stage and tensor rank. */

@@ -8,10 +8,24 @@
 #include <zplan/machine.h>
 #include <zplan/seconds.h>
 
-/* ---- collective.c: ring algorithms, as the runtime's ---- */
+/* ---- link_bytes.c ---- */
+/* Bytes that a group sends in one pass (a reduce-scatter, an all-gather, an exchange) over an array of `bytes`: inside,
+ * a member to others in its node at most (of a ring on average); across, all members in a node out of it, of the node
+ * that sends most. Prices are made of them; what trainers send by these classes is counted (zp_program_across). */
+typedef struct zp_class_bytes {
+  double inside, across;
+} zp_class_bytes;
+zp_class_bytes zp_pass_bytes(const zp_group_link *link, zp_algorithm algorithm, double bytes);
+
+/* ---- collective.c: by the link's algorithms ---- */
 /* Time of an all-reduce of `bytes` on every rank; 0 for one rank. */
 double zp_cost_all_reduce(const zp_group_link *link, double bytes);
-/* Time of a reduce-scatter, or of an all-gather, whose full array has `bytes`. */
+/* Time of a reduce-scatter, and of an all-gather, whose full array has `bytes`. */
+double zp_cost_reduce_scatter(const zp_group_link *link, double bytes);
+double zp_cost_all_gather(const zp_group_link *link, double bytes);
+/* Time of an exchange among data ranks, which zplan's own trainer makes of messages between all; a pass of others. */
+double zp_cost_exchange(const zp_group_link *link, double bytes);
+/* The same as a ring, whatever the link's algorithms are. */
 double zp_cost_ring_pass(const zp_group_link *link, double bytes);
 /* Time of an exchange of `bytes` of every rank in equal parts, one for each member and one of them for itself. */
 double zp_cost_all_to_all(const zp_group_link *link, double bytes);

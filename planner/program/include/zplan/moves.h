@@ -139,6 +139,7 @@ typedef struct zp_move {
   int64_t all_elements; /* the same of all ranks (groups) of the stage together */
   int64_t times;        /* occurrences in a step, of one unit */
   int ranks;            /* that take part; 1 of a copy */
+  int other;            /* of a message: the stage that it goes to; of ties: which of the program's */
   bool mirrored;        /* its bytes are counted with another stage's record (ties) */
   bool warmup, frozen;  /* only before the variance freezes (1-bit Adam), and only after that; of 0/1 Adam in steps that
                          * sum gradients, and in others */
@@ -258,6 +259,9 @@ typedef ZP_VEC(zp_move) zp_move_list;
 zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stage);
 /* Bytes that all ranks of the stage send in a step for it; a copy sends nothing. */
 int64_t zp_move_sent_bytes(const zp_move *move);
+/* What of them leaves a node, or ZP_ACROSS_UNKNOWN: groups of unlike places, whose shares the record does not say. */
+enum { ZP_ACROSS_UNKNOWN = -1 };
+int64_t zp_move_across_bytes(zp_arena *scratch, const zp_program *program, int stage, const zp_move *move);
 /* Bytes of all occurrences in all units of a record, of all ranks of the stage. */
 int64_t zp_move_all_bytes(const zp_move *move);
 /* Bytes that all ranks together send or copy for it in a step; of 1-bit Adam after its warm-up. */
@@ -270,13 +274,18 @@ zp_move_words zp_move_in_words(zp_arena *arena, const zp_program *program, int s
 /* The list in words, stage by stage, a line a record; then a line for every strategy. */
 const char *zp_moves_text(zp_arena *arena, const zp_program *program);
 
-/* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
+/* What of a step's bytes leaves a node, by axis; ZP_ACROSS_UNKNOWN. */
+typedef struct zp_across {
+  int64_t tensor, data, pipeline, tie, expert, warmup_data;
+} zp_across;
+/* Bytes that all ranks together send in one step, by axis. */
 typedef struct zp_traffic {
   int64_t tensor, data, pipeline, tie, expert;
   int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
   double average_data; /* of the steps that a price is of; the same as `data` but for 0/1 Adam */
 } zp_traffic;
 zp_traffic zp_program_traffic(const zp_program *program);
+zp_across zp_program_across(const zp_program *program);
 /* Bytes that all ranks together move in one step between device and host, and between host and disks. */
 typedef struct zp_tier_bytes {
   int64_t down, up, read, written;
