@@ -4,7 +4,8 @@
  * sends chunk i to i, which adds in rank order, 16-bit elements in f32 and rounded once. This moves as many bytes as a
  * ring and takes one hop instead of n - 1. What decided for it is the order: a ring adds chunk i starting at rank i +
  * 1, so two stages that hold the same tied weight at different places of their buffers would round differently and
- * drift apart. Here the order is the same for every element.
+ * drift apart. Here the order is the same for every element. Over nodes with several members each it goes in two levels
+ * (comm_levels.c).
  *
  * Nothing is allocated after zpr_comm_init. Every payload byte is counted where it is sent. */
 #include <assert.h>
@@ -23,6 +24,16 @@ enum {
 
 /* ---- groups ---- */
 
+/* Members of a node, where several nodes have equally many, and more than one. */
+static int members_of_nodes(const zpr_comm *comm, const int *rank, int n) {
+  int local = 1;
+  while (local < n && comm->node[rank[local]] == comm->node[rank[0]]) local++;
+  if (local == 1 || local == n || n % local != 0) return 0;
+  for (int i = 1; i < n; i++)
+    if ((i % local > 0) != (comm->node[rank[i]] == comm->node[rank[i - 1]])) return 0;
+  return local;
+}
+
 static zpr_group make_group(zpr *c, int first, int stride, int n) {
   int *rank = zpr_alloc(c, (size_t)n, sizeof *rank);
   zpr_group g = {.n = n, .me = -1, .rank = rank};
@@ -30,6 +41,7 @@ static zpr_group make_group(zpr *c, int first, int stride, int n) {
     rank[i] = first + i * stride;
     if (rank[i] == c->rank) g.me = i;
   }
+  g.local = members_of_nodes(c->state->comm, rank, n);
   return g;
 }
 
@@ -50,7 +62,8 @@ static zpr_group make_tie_group(zpr *c, const zpr_tie *tie) {
     rank[i] = rank_of(program, c->t, tie->stages[i], c->d);
     if (rank[i] == c->rank) g.me = i;
   }
-  if (g.me < 0) g.n = 1, g.me = 0, rank[0] = c->rank; /* not a holder */
+  g.local = members_of_nodes(c->state->comm, rank, g.n);
+  if (g.me < 0) g = (zpr_group){.n = 1, .rank = rank}, rank[0] = c->rank; /* not a holder */
   return g;
 }
 
@@ -213,10 +226,15 @@ typedef struct sum_args {
   int n;
 } sum_args;
 
-static void add_in_rank_order(void *arg, int64_t begin, int64_t end, int worker) {
+static void add_part(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const sum_args *a = arg;
   zpk_sum_parts(a->dtype, a->mine, a->part, a->n, begin, end);
+}
+
+void zpr_add_in_rank_order(zpr *c, zpk_dtype dtype, char *sum, const void *const *part, int n, int64_t count) {
+  sum_args args = {dtype, sum, part, n};
+  zpr_parallel(c, count, 16384, add_part, &args);
 }
 
 /* Afterwards chunk g->me of data is summed in `sum`, which has this rank's own chunk before; it may be its place in
@@ -226,6 +244,10 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype 
   zpr_comm *comm = c->state->comm;
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
   int64_t most = ZPR_STAGING_BYTES / g->n / size / 64 * 64, slot_bytes = most * size;
+  if (g->local > 0) {
+    zpr_levels_reduce_scatter(c, g, axis, dtype, data, count, sum);
+    return;
+  }
   for (int64_t at = 0; at < longest; at += most) {
     zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {
@@ -241,8 +263,7 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype 
     zpr_wait_handles(c, comm->handles, g->n);
     char *out = sum + at * size;
     for (int r = 0; r < g->n; r++) comm->parts[r] = r == g->me ? out : comm->staging + r * slot_bytes;
-    sum_args args = {dtype, out, comm->parts, g->n};
-    zpr_parallel(c, mine.count, 16384, add_in_rank_order, &args);
+    zpr_add_in_rank_order(c, dtype, out, comm->parts, g->n, mine.count);
     zpr_wait_handles(c, comm->handles + g->n, g->n);
   }
 }
@@ -255,6 +276,10 @@ static char *own_chunk(const zpr_group *g, zpk_dtype dtype, char *data, int64_t 
 static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, char *data, int64_t count) {
   zpr_comm *comm = c->state->comm;
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n, most = ZPR_SPLIT_BYTES / size;
+  if (g->local > 0) {
+    zpr_levels_all_gather(c, g, axis, size, data, count);
+    return;
+  }
   for (int64_t at = 0; at < longest; at += most) {
     zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {

@@ -1,4 +1,4 @@
-/* Private to comm.c, comm_slots.c and comm_stages.c: the state of messages, and posting and waiting for them. */
+/* Private to comm.c, comm_levels.c, comm_slots.c and comm_stages.c: the state of messages, and posting and waiting for them. */
 #ifndef ZPLAN_RT_COMM_H
 #define ZPLAN_RT_COMM_H
 
@@ -37,6 +37,12 @@ const char *zpr_host_of(const zpr *c, int rank);
 int zpr_pipeline_stride(const zpr_program *program);
 /* Sends, and counts the bytes. */
 int zpr_post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag);
+/* sum = part[0] + ... + part[n - 1], 16-bit elements in f32 and rounded once; part[i] may be sum. */
+void zpr_add_in_rank_order(zpr *c, zpk_dtype dtype, char *sum, const void *const *part, int n, int64_t count);
+/* comm_levels.c: of groups that have zpr_group.local. As reduce_scatter and all_gather in comm.c. */
+void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data,
+                               int64_t count, char *sum);
+void zpr_levels_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, int64_t size, char *data, int64_t count);
 /* Until all are complete; the handles are -1 then. */
 void zpr_wait_handles(zpr *c, int *handle, int n);
 

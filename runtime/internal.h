@@ -84,6 +84,7 @@ extern const zpr_transport *const zpr_linked_transport;
 /* Members of this rank's group along an axis: world ranks in order, and my place. */
 typedef struct zpr_group {
   int n, me;
+  int local; /* several nodes with so many members each, 2 or more: sums and gathers go in two levels; else 0 */
   const int *rank;
 } zpr_group;
 /* Every axis but ZPR_TIE, which has a group per tie (zpr_tie_group: n is 1 where this stage does not hold the tie). */

@@ -73,6 +73,14 @@ static double flat_s(const zp_group_link *link, double bytes) {
   return zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + fmax(local_s, network_s);
 }
 
+/* One level after the other, each with the messages of all members at once. */
+static double two_levels_s(const zp_group_link *link, double bytes) {
+  zp_class_bytes sent = zp_pass_bytes(link, ZP_ALGORITHM_TWO_LEVELS, bytes);
+  double local_s = (link->local - 1) * link->local_latency_s + sent.inside / link->local_bytes_per_s;
+  double network_s = (link->nodes - 1) * link->network_latency_s + sent.across / link->network_bytes_per_s;
+  return 2 * zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + local_s + network_s;
+}
+
 double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
   assert(link->n >= 1 && bytes >= 0);
   return link->n < 2 ? 0 : flat_s(link, bytes);
@@ -82,7 +90,8 @@ double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
 static double pass_s(const zp_group_link *link, zp_algorithm algorithm, double bytes) {
   assert(link->n >= 1 && bytes >= 0);
   if (link->n < 2) return 0;
-  return algorithm == ZP_ALGORITHM_RING || link->nodes == 1 ? fastest_ring_s(link, bytes, 1) : flat_s(link, bytes);
+  if (algorithm == ZP_ALGORITHM_RING || link->nodes == 1) return fastest_ring_s(link, bytes, 1);
+  return algorithm == ZP_ALGORITHM_FLAT ? flat_s(link, bytes) : two_levels_s(link, bytes);
 }
 
 double zp_cost_exchange(const zp_group_link *link, double bytes) {

@@ -244,19 +244,40 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
 
 /* zplan's own trainer sums the shares of all members in rank order and on GPUs gathers with NCCL, which also has its
  * activations of tensor groups. */
-zp_algorithm zp_machine_sums(const zp_machine *m, bool by_nccl) {
-  if (m->node->device.is_cpu) return ZP_ALGORITHM_FLAT;
-  return m->cluster->trainer == ZP_TRAINER_ZPLAN && !by_nccl ? ZP_ALGORITHM_FLAT : ZP_ALGORITHM_RING;
+zp_algorithm zp_machine_sums(const zp_machine *m, bool even, bool by_nccl) {
+  bool own = m->node->device.is_cpu || (m->cluster->trainer == ZP_TRAINER_ZPLAN && !by_nccl);
+  return !own ? ZP_ALGORITHM_RING : even ? ZP_ALGORITHM_TWO_LEVELS : ZP_ALGORITHM_FLAT;
 }
 
-zp_algorithm zp_machine_gathers(const zp_machine *m) {
-  return m->node->device.is_cpu ? ZP_ALGORITHM_FLAT : ZP_ALGORITHM_RING;
+zp_algorithm zp_machine_gathers(const zp_machine *m, bool even) {
+  if (!m->node->device.is_cpu) return ZP_ALGORITHM_RING;
+  return even ? ZP_ALGORITHM_TWO_LEVELS : ZP_ALGORITHM_FLAT;
+}
+
+/* Ranks of every node, where that is one number; else 0. */
+static int64_t width_of_nodes(const zp_machine *m) {
+  const zp_cluster *c = m->cluster;
+  if (c->groups.len == 0) return m->devices_per_node;
+  for (int g = 1; g < c->groups.len; g++)
+    if (c->groups.data[g].type.devices != c->groups.data[0].type.devices) return 0;
+  return c->groups.data[0].type.devices;
+}
+
+/* Has every group equally many members, and more than one, in every node that it stands on? Groups that begin at the
+ * first rank of a node at which one may, and end with a node; some that do not may be even, too, and are priced as if
+ * they were not. */
+static bool is_even(const zp_machine *m, const layout *l) {
+  int64_t width = width_of_nodes(m);
+  if (width == 0 || l->stride >= width || width % l->stride != 0) return false;
+  bool aligned = l->blocks == 1 || l->step % width == 0;
+  return aligned && l->block <= l->stride && l->n % (width / l->stride) == 0;
 }
 
 static zp_group_link group_link(const zp_machine *m, const layout *l, bool by_nccl) {
   zp_group_link link = ring_link(m, l);
-  link.sums = zp_machine_sums(m, by_nccl);
-  link.gathers = zp_machine_gathers(m);
+  bool even = link.nodes > 1 && link.nodes < l->n && is_even(m, l);
+  link.sums = zp_machine_sums(m, even, by_nccl);
+  link.gathers = zp_machine_gathers(m, even);
   return link;
 }
 

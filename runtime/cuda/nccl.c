@@ -13,8 +13,6 @@
 #include <zplan/cuda_places.h>
 #include "nccl.h"
 
-#define SCRATCH_BYTES ((int64_t)64 << 20) /* where shares of a sum arrive, on the GPU, outside the arena */
-
 /* ---- opening ---- */
 
 static void *open_library(bool emulated) {
@@ -93,7 +91,7 @@ void zpr_nccl_open(zpr *c) {
   }
   n->tie = zpr_alloc(c, (size_t)c->program->n_ties, sizeof *n->tie);
   for (int i = 0; i < c->program->n_ties; i++) n->tie[i] = join_group(c, zpr_tie_group(c, i), all);
-  zpr_cuda(c, d->api.allocate(&n->scratch, SCRATCH_BYTES), "get memory for sums over ranks");
+  zpr_cuda(c, d->api.allocate(&n->scratch, ZPR_NCCL_SCRATCH_BYTES), "get memory for sums over ranks");
   zpr_nccl_open_channels(c, all);
   free(all);
 }
@@ -111,7 +109,7 @@ void zpr_nccl_open(zpr *c) {
  * (NCCL_RUNTIME_CONNECT=1, since 2.22) and those of a send when they first talk: in the middle of a step, where rank
  * A's host would wait in a call of one communicator for rank B, and B's in one of another communicator for A, though
  * the order of their streams would let both end. So collectives connect when a communicator is joined, and sends by a
- * byte between all members of each communicator, in the order in which they were joined.
+ * byte between all members of each communicator that send to each other, in the order in which they were joined.
  *
  * Afterwards no call waits for another rank, and the GPU's order counts alone: a kernel of NCCL waits for what is
  * before it in its own stream and for its members. NCCL_LAUNCH_ORDER_IMPLICIT stays off: it asks for one order of
@@ -119,15 +117,23 @@ void zpr_nccl_open(zpr *c) {
  * several communicators must be able to run beside each other, which they are: at most one a stream, the streams are
  * those of units, of what moves beside them, and of the channels' ends. */
 
-/* A byte between any two members. Bytes come in above those that go out. */
-static void connect_members(zpr *c, void *comm, int n, int me) {
+/* Do sums of the group send between me and r? In two levels (nccl_levels.c): inside nodes, and between the same places
+ * of them. */
+static bool talk(const zpr_group *g, int r) {
+  return g->local == 0 || r / g->local == g->me / g->local || r % g->local == g->me % g->local;
+}
+
+/* A byte between any two members that send to each other; all: everybody to everybody, in exchanges. What is connected
+ * has buffers for as long as the communicator (planner/machine/communicators.c). Bytes come in above those that go out.
+ */
+static void connect_members(zpr *c, void *comm, zpr_group g, bool all) {
   zpr_device *d = c->state->device;
   const nccl_api *nccl = &d->nccl->api;
   char *byte = zpr_gpu_host(d->nccl->scratch);
   if (!comm) return;
   zpr_nccl_check(c, nccl->group_start(), "connect ranks");
-  for (int r = 0; r < n; r++) {
-    if (r == me) continue;
+  for (int r = 0; r < g.n; r++) {
+    if (r == g.me || !(all || talk(&g, r))) continue;
     zpr_nccl_check(c, nccl->send(byte, 1, NCCL_U8, r, comm, d->stream), "connect ranks");
     zpr_nccl_check(c, nccl->receive(byte + 1 + r, 1, NCCL_U8, r, comm, d->stream), "connect ranks");
   }
@@ -137,20 +143,17 @@ static void connect_members(zpr *c, void *comm, int n, int me) {
 void zpr_nccl_connect(zpr *c) {
   zpr_device *d = c->state->device;
   const zpr_nccl *n = d->nccl;
-  zpr_group tensor = zpr_axis_group(c, ZPR_TENSOR), data = zpr_axis_group(c, ZPR_DATA);
+  zpr_optimizer optimizer = c->program->optimizer;
+  bool exchanges = zpr_compresses(c->program) || optimizer == ZPR_MUON || optimizer == ZPR_ADAFACTOR;
   zpr_cuda(c, d->api.fill_bytes(n->scratch, 0, 1, d->stream), "connect ranks");
   if (c->stage->scratch_bytes > 0) /* else the tensor ranks have collectives alone */
-    connect_members(c, n->tensor, tensor.n, tensor.me);
-  connect_members(c, n->data, data.n, data.me);
+    connect_members(c, n->tensor, zpr_axis_group(c, ZPR_TENSOR), exchanges);
+  connect_members(c, n->data, zpr_axis_group(c, ZPR_DATA), exchanges);
   if (zpr_expert_ranks(c->program) > 1) {
-    zpr_group expert = zpr_axis_group(c, ZPR_EXPERT), replicas = zpr_replica_group(c);
-    connect_members(c, n->expert, expert.n, expert.me);
-    connect_members(c, n->replicas, replicas.n, replicas.me);
+    connect_members(c, n->expert, zpr_axis_group(c, ZPR_EXPERT), true);
+    connect_members(c, n->replicas, zpr_replica_group(c), false);
   }
-  for (int i = 0; i < c->program->n_ties; i++) {
-    zpr_group stages = zpr_tie_group(c, i);
-    connect_members(c, n->tie[i], stages.n, stages.me);
-  }
+  for (int i = 0; i < c->program->n_ties; i++) connect_members(c, n->tie[i], zpr_tie_group(c, i), false);
   zpr_nccl_connect_channels(c);
 }
 
@@ -206,8 +209,12 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype 
   char *scratch = zpr_gpu_host(d->nccl->scratch);
   int type = nccl_type(dtype);
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
-  int64_t most = SCRATCH_BYTES / g->n / size / 64 * 64, slot = most * size;
+  int64_t most = ZPR_NCCL_SCRATCH_BYTES / g->n / size / 64 * 64, slot = most * size;
   assert(dtype == zpr_gradient_type(c));
+  if (g->local > 0) {
+    zpr_nccl_levels_reduce_scatter(c, g, axis, comm, type, size, data, count);
+    return;
+  }
   for (int64_t at = 0; at < longest; at += most) {
     zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     zpr_nccl_check(c, nccl->group_start(), "exchange shares of a sum");

@@ -44,16 +44,44 @@ static void put(const zpr *c, void *x, int64_t i, double value) {
     ((float *)x)[i] = (float)value;
 }
 
-/* ((x0 + x1) + x2) + ... in the dtype. */
-static double sum_in_order(const zpr *c, const zpr_group *g, int64_t i) {
+static int node_of(const zpr *c, int rank) { return c->program->n_nodes ? rank / c->program->nodes[0].ranks : 0; }
+
+/* ((x0 + x1) + x2) + ... in the dtype, of members first .. end - 1. */
+static double sum_part(const zpr *c, const zpr_group *g, int64_t i, int first, int end) {
   if (c->program->dtype == ZPK_F64) {
-    double sum = input(g->rank[0], i);
-    for (int r = 1; r < g->n; r++) sum += input(g->rank[r], i);
+    double sum = input(g->rank[first], i);
+    for (int r = first + 1; r < end; r++) sum += input(g->rank[r], i);
     return sum;
   }
-  float sum = (float)input(g->rank[0], i);
-  for (int r = 1; r < g->n; r++) sum += (float)input(g->rank[r], i);
+  float sum = (float)input(g->rank[first], i);
+  for (int r = first + 1; r < end; r++) sum += (float)input(g->rank[r], i);
   return (double)sum;
+}
+
+static bool is_nccl(void) { return getenv("TEST_COMM") && strcmp(getenv("TEST_COMM"), "nccl") == 0; }
+
+/* NCCL's own sums, which the emulated one makes in the order of the ranks. */
+static bool by_nccl;
+
+/* Members of a node of the group, where several nodes have equally many, and more than one; else all. */
+static int members_of_nodes(const zpr *c, const zpr_group *g) {
+  int members[8] = {0}, nodes = 0;
+  if (by_nccl) return g->n;
+  for (int r = 0; r < g->n; r++) nodes += members[node_of(c, g->rank[r])]++ == 0;
+  for (int i = 0; i < 8; i++)
+    if (members[i] > 0 && members[i] * nodes != g->n) return g->n;
+  return nodes < g->n ? g->n / nodes : g->n;
+}
+
+/* In the order of the ranks: those of a node, then the nodes; over one node or uneven ones all of them. */
+static double sum_in_order(const zpr *c, const zpr_group *g, int64_t i) {
+  int local = members_of_nodes(c, g);
+  double sum = sum_part(c, g, i, 0, local);
+  for (int first = local; first < g->n; first += local) {
+    double node = sum_part(c, g, i, first, first + local);
+    sum = c->program->dtype == ZPK_F64 ? sum + node : (double)((float)sum + (float)node);
+  }
+  return sum;
 }
 
 /* A place of the host's buffer in the arena, and copies of elements between the two. */
@@ -80,6 +108,38 @@ static double newly_sent(zpr *c, zpr_axis axis) {
   return sent;
 }
 
+/* The same of those that left their node. */
+static double newly_across(zpr *c, zpr_axis axis) {
+  static int64_t before[ZPR_AXIS_COUNT];
+  int64_t now = zpr_comm_across_bytes(c, axis);
+  double sent = (double)(now - before[axis]);
+  before[axis] = now;
+  zpr_world_sum(c, &sent, 1);
+  return sent;
+}
+
+/* Of a pass over `count` elements of every group of the axis, in which all members have equal shares: out of each of N
+ * even nodes N - 1 of N parts of it, directly from every member what others have beside those in its node; of NCCL's
+ * rings what all members at the end of a node send on. */
+typedef enum pass { SUM, GATHER, DIRECT } pass;
+static double across_of(zpr *c, const zpr_group *g, pass what, int64_t count) {
+  int local = members_of_nodes(c, g);
+  double mine = 0, chunk = (double)count / g->n * (double)zpk_bytes(c->program->dtype);
+  if (what != DIRECT && is_nccl() && (what == GATHER || by_nccl))
+    mine = node_of(c, g->rank[(g->me + 1) % g->n]) != node_of(c, c->rank) ? (g->n - 1) * chunk : 0;
+  else if (what != DIRECT && local < g->n)
+    mine = (g->n / local - 1) * chunk;
+  else
+    for (int r = 0; r < g->n; r++) mine += node_of(c, g->rank[r]) != node_of(c, c->rank) ? chunk : 0;
+  zpr_world_sum(c, &mine, 1);
+  return mine;
+}
+
+static void check_across(zpr *c, zpr_axis axis, double want, const char *what) {
+  double sent = newly_across(c, axis);
+  CHECK(fabs(sent - want) <= 1e-9 * want, "%s: %.0f bytes left their node, expected %.0f", what, sent, want);
+}
+
 static void check_sum(zpr *c, const zpr_group *g, const void *x, int64_t begin, int64_t end, int64_t shift) {
   for (int64_t i = begin; i < end; i++) {
     double want = sum_in_order(c, g, i + shift);
@@ -91,6 +151,7 @@ static void check_sum(zpr *c, const zpr_group *g, const void *x, int64_t begin, 
 
 static void test_all_reduce(zpr *c, zpr_axis axis, void *x, int64_t count) {
   zpr_group g = zpr_axis_group(c, axis);
+  by_nccl = is_nccl();
   fill(c, x, count);
   up(c, x, count);
   zpr_all_reduce(c, axis, in_arena(c, x), count);
@@ -100,18 +161,27 @@ static void test_all_reduce(zpr *c, zpr_axis axis, void *x, int64_t count) {
          want = 2.0 * (g.n - 1) * (double)(count * zpk_bytes(c->program->dtype)) * groups;
   double sent = newly_sent(c, axis);
   CHECK(sent == want, "all-reduce of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
+  double across = across_of(c, &g, SUM, count) + across_of(c, &g, GATHER, count);
+  if (count % g.n == 0)
+    check_across(c, axis, across, "all-reduce");
+  else
+    newly_across(c, axis);
+  by_nccl = false;
 }
 
 /* An element gets the same bits at another place of the buffer: what tied weights rely on. */
 static void test_place(zpr *c, zpr_axis axis, void *x) {
   zpr_group g = zpr_axis_group(c, axis);
   enum { COUNT = 1000, SHIFT = 333 };
+  by_nccl = is_nccl();
   for (int64_t i = 0; i < COUNT; i++) put(c, x, i, input(c->rank, i + SHIFT));
   up(c, x, COUNT);
   zpr_all_reduce(c, axis, in_arena(c, x), COUNT);
   down(c, x, COUNT);
   check_sum(c, &g, x, 0, COUNT, SHIFT);
   newly_sent(c, axis);
+  newly_across(c, axis);
+  by_nccl = false;
 }
 
 static void test_reduce_scatter(zpr *c, zpr_axis axis, void *x, int64_t shard) {
@@ -125,6 +195,7 @@ static void test_reduce_scatter(zpr *c, zpr_axis axis, void *x, int64_t shard) {
          want = (double)((g.n - 1) * g.n * shard * zpk_bytes(c->program->dtype)) * groups;
   double sent = newly_sent(c, axis);
   CHECK(sent == want, "reduce-scatter of %lld elements sent %.0f bytes, expected %.0f", (long long)shard, sent, want);
+  check_across(c, axis, across_of(c, &g, SUM, shard * g.n), "reduce-scatter");
 }
 
 static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t count, bool in_place) {
@@ -145,6 +216,7 @@ static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t
   double groups = (double)c->ranks / g.n, want = (double)((g.n - 1) * g.n * count * size) * groups;
   double sent = newly_sent(c, axis);
   CHECK(sent == want, "all-gather of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
+  check_across(c, axis, across_of(c, &g, GATHER, count * g.n), "all-gather");
 }
 
 /* Shares of 3 samples: gathered, every sample has the members' shares side by side; and whole samples of which every
@@ -154,6 +226,7 @@ static void test_sequence(zpr *c, char *x, int64_t elements) {
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t size = zpk_bytes(c->program->dtype), all = SAMPLES * g.n * elements;
   char *whole = x + SAMPLES * elements * size, *share = whole + all * size;
+  by_nccl = is_nccl();
   fill(c, x, SAMPLES * elements);
   up(c, x, SAMPLES * elements);
   zpr_all_gather_sequence(c, in_arena(c, x), SAMPLES, elements, in_arena(c, whole));
@@ -178,6 +251,9 @@ static void test_sequence(zpr *c, char *x, int64_t elements) {
   CHECK(right, "the parts of %lld elements were changed", (long long)elements);
   double want = 2.0 * (double)(c->ranks * (g.n - 1) * SAMPLES * elements * size), sent = newly_sent(c, ZPR_TENSOR);
   CHECK(sent == want, "shares of %lld elements sent %.0f bytes, expected %.0f", (long long)elements, sent, want);
+  double across = across_of(c, &g, SUM, g.n * elements) + across_of(c, &g, GATHER, g.n * elements);
+  check_across(c, ZPR_TENSOR, SAMPLES * across, "shares");
+  by_nccl = false;
 }
 
 /* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back.
@@ -205,6 +281,7 @@ static void test_exchange(zpr *c, char *x, int64_t elements) {
   CHECK(memcmp(x, back, (size_t)(count * size)) == 0, "%lld elements did not come back", (long long)count);
   double want = 2.0 * (double)(c->ranks * (g.n - 1) * SAMPLES * block * size), sent = newly_sent(c, ZPR_EXPERT);
   CHECK(sent == want, "exchanges of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
+  check_across(c, ZPR_EXPERT, 2 * across_of(c, &g, DIRECT, count), "exchanges");
 }
 
 /* Several micro-batches travel up, then down, the next one sent while the last may still be on its way. What was
@@ -306,11 +383,13 @@ int main(int argc, char **argv) {
   zpr context, *c = &context;
   zpr_stage stages[8] = {0};
   for (int i = 0; i < 8; i++) stages[i].arena_bytes = X_BYTES + SPARE_BYTES;
+  zpr_nodes nodes = {8, getenv("TEST_NODE") ? atoi(getenv("TEST_NODE")) : 8};
   zpr_program program = {.name = "collectives",
                          .tensor = atoi(argv[1]),
                          .pipeline = atoi(argv[2]),
                          .data = atoi(argv[3]),
                          .microbatches = MICRO_BATCHES};
+  if (getenv("TEST_NODE")) program.n_nodes = 1, program.nodes = &nodes; /* so many ranks a node */
   if (argc == 6) program.expert = atoi(argv[5]);
   program.dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : ZPK_F32;
   program.stages = stages;

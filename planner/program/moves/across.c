@@ -23,6 +23,16 @@ static int64_t node_of(const counter *k, int64_t t, int64_t p, int64_t d) {
 /* The runtime's share of member r (zpr_chunk_piece). */
 static int64_t chunk(int64_t elements, int n, int r) { return elements * (r + 1) / n - elements * r / n; }
 
+/* Members of a node, where several nodes have equally many, and more than one; else 0. As the runtime finds it. */
+static int members_of_nodes(const int64_t *node, int n) {
+  int local = 1;
+  while (local < n && node[local] == node[0]) local++;
+  if (local == 1 || local == n || n % local != 0) return 0;
+  for (int i = 1; i < n; i++)
+    if ((i % local > 0) != (node[i] == node[i - 1])) return 0;
+  return local;
+}
+
 /* Elements that cross in a pass; node: of every member. */
 static int64_t pass(const int64_t *node, int n, zp_algorithm algorithm, int64_t elements) {
   int64_t sum = 0;
@@ -33,6 +43,7 @@ static int64_t pass(const int64_t *node, int n, zp_algorithm algorithm, int64_t 
       continue;
     }
     for (int r = 0; r < n; r++) there += node[r] != node[i];
+    if (algorithm == ZP_ALGORITHM_TWO_LEVELS) there /= members_of_nodes(node, n);
     sum += there * chunk(elements, n, i);
   }
   return sum;
@@ -53,8 +64,9 @@ static bool sums_on_host(const counter *k, const zp_move *m) {
 
 static int64_t group(const counter *k, const zp_move *m, const int64_t *node) {
   int64_t elements = m->elements, crossing = 0;
-  if (sums(m)) crossing += pass(node, m->ranks, zp_machine_sums(&k->machine, by_nccl(m)), elements);
-  if (gathers(m)) crossing += pass(node, m->ranks, zp_machine_gathers(&k->machine), elements);
+  bool even = members_of_nodes(node, m->ranks) > 0;
+  if (sums(m)) crossing += pass(node, m->ranks, zp_machine_sums(&k->machine, even, by_nccl(m)), elements);
+  if (gathers(m)) crossing += pass(node, m->ranks, zp_machine_gathers(&k->machine, even), elements);
   if (m->way == ZP_WAY_EXCHANGE) crossing += pass(node, m->ranks, ZP_ALGORITHM_FLAT, elements);
   return crossing;
 }

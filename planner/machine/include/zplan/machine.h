@@ -33,8 +33,9 @@ typedef struct zp_machine {
 } zp_machine;
 
 /* How bytes of a collective travel. RING: every member sends to the next one, NCCL's and other programs' way. FLAT:
- * every member sends to all others, each its part (runtime/comm.c, runtime/cuda/nccl.c). */
-typedef enum zp_algorithm { ZP_ALGORITHM_RING, ZP_ALGORITHM_FLAT } zp_algorithm;
+ * every member sends to all others, each its part (runtime/comm.c, runtime/cuda/nccl.c). TWO_LEVELS: inside nodes, then
+ * between the same places of them, or the other way round (runtime/comm_levels.c, runtime/cuda/nccl_levels.c). */
+typedef enum zp_algorithm { ZP_ALGORITHM_RING, ZP_ALGORITHM_FLAT, ZP_ALGORITHM_TWO_LEVELS } zp_algorithm;
 
 /* A communicating group: n ranks, of which `local` stand in one node; link: the slowest one on its ring, already
  * divided among the groups that use it at the same time. */
@@ -75,10 +76,11 @@ double zp_machine_peak_flop_per_s(const zp_machine *m);
 /* Nodes that the ranks in use need. */
 int64_t zp_machine_nodes(const zp_machine *m);
 
-/* How trainers that the machine's devices run sum over a group, and gather in it. by_nccl: activations of tensor groups,
+/* How trainers that the machine's devices run sum over a group, and gather in it. even: nodes have equally many of its
+ * members, and more than one. by_nccl: activations of tensor groups,
  * which on GPUs no trainer sums by itself. */
-zp_algorithm zp_machine_sums(const zp_machine *m, bool by_nccl);
-zp_algorithm zp_machine_gathers(const zp_machine *m);
+zp_algorithm zp_machine_sums(const zp_machine *m, bool even, bool by_nccl);
+zp_algorithm zp_machine_gathers(const zp_machine *m, bool even);
 /* Groups for degrees (tensor, pipeline, data). In a cluster of several node types: the slowest group among those that
  * stand on the machine's types alone. Tensor groups are the same in every order. */
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data);
