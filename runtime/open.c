@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include "away.h"
 #include "device.h"
 #include "state.h"
@@ -32,6 +34,24 @@ static void start_threads(zpr *c) {
   zpr_pool_start(c, threads, threads * on_host <= cores());
 }
 
+/* Besides what has its place by now a run maps files, and libraries take buffers in a step: where address space is
+ * limited, what is missing is told before the first one. */
+static void check_address_space(zpr *c) {
+  enum { SPARE = 32 << 20 };
+  struct rlimit limit;
+  zpr_error error = {0};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    void *place = mmap(NULL, SPARE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED)
+      zpr_error_set(&error, "Z0822",
+                    "address space is limited to %lld bytes (ulimit -v), too few to train: %d more are needed",
+                    (long long)limit.rlim_cur, SPARE);
+    else
+      munmap(place, SPARE);
+  }
+  zpr_agree(c, &error);
+}
+
 void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, int *argc, char ***argv) {
   *c = (zpr){.program = program, .ranks = 1, .training = true};
   c->state = zpr_alloc(c, 1, sizeof *c->state);
@@ -50,6 +70,7 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_saved_open(c);
   zpr_away_open(c);
   zpr_prepare(c);
+  check_address_space(c);
 }
 
 void zpr_close(zpr *c) {

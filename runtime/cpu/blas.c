@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include "blas.h"
 #include "muon.h"
+#include "openblas.h"
 #include "product.h"
 #include <string.h>
 
@@ -39,6 +40,15 @@ void zpr_blas_open(zpr *c) {
                   : only && strcmp(only, "onednn") == 0 ? "--products onednn needs oneDNN (libdnnl.so.2 or 3)"
                   : only                                ? "--products openblas needs OpenBLAS (libopenblas.so.0)"
                                                         : "OpenBLAS (libopenblas.so.0) or oneDNN (libdnnl.so.2 or 3)");
+  zpr_agree(c, &error);
+  bool multiplies = in_use.f64 && dtype == ZPK_F64;
+  if (dtype != ZPK_F64) multiplies = strcmp(in_use.f32->name, "OpenBLAS") == 0;
+  int64_t missing = multiplies ? zpr_openblas_reserve(zpr_threads(c)) : 0;
+  if (missing > 0)
+    zpr_error_set(&error, "Z0822",
+                  "OpenBLAS needs %lld bytes more for %d thread%s than the system gives: is address space limited "
+                  "(ulimit -v)? Fewer threads (--threads) or oneDNN (--products onednn) need less",
+                  (long long)missing, zpr_threads(c), zpr_threads(c) == 1 ? "" : "s");
   zpr_agree(c, &error);
 }
 

@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const char variable[] = "OPENBLAS_CORETYPE";
 
 static zpr_openblas_calls calls;
 static zpr_library library;
 static bool tried;
+static void *openblas_handle; /* NULL: it is not on this machine */
 
 /* POSIX lets a function's address pass through void *, ISO C does not. */
 static bool find(void *handle, const char *name, void *function) {
@@ -66,7 +68,30 @@ static void open_library(void) {
   library.variable = variable;
   library.f32 = product_f32;
   library.f64 = product_f64;
+  openblas_handle = handle;
   library.name = "OpenBLAS";
+}
+
+static bool can_map(size_t bytes) {
+  void *place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return false;
+  munmap(place, bytes);
+  return true;
+}
+
+/* Each thread that multiplies takes a buffer when it first does, and all keep theirs. A version that hides the two
+ * functions takes them later, where the address space is asked for all of them together. */
+int64_t zpr_openblas_reserve(int threads) {
+  void *(*take)(int), (*give)(void *);
+  void *buffer[ZPR_MOST_MULTIPLY];
+  assert(threads >= 1 && threads <= ZPR_MOST_MULTIPLY);
+  if (!openblas_handle || !find(openblas_handle, "blas_memory_alloc", &take) ||
+      !find(openblas_handle, "blas_memory_free", &give))
+    return can_map((size_t)threads * ZPR_OPENBLAS_BUFFER) ? 0 : threads * (int64_t)ZPR_OPENBLAS_BUFFER;
+  int taken = 0;
+  while (taken < threads && can_map(ZPR_OPENBLAS_BUFFER)) buffer[taken++] = take(0);
+  for (int i = 0; i < taken; i++) give(buffer[i]);
+  return (threads - taken) * (int64_t)ZPR_OPENBLAS_BUFFER;
 }
 
 const zpr_library *zpr_openblas(void) {

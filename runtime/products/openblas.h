@@ -13,6 +13,13 @@ typedef struct zpr_openblas_calls {
   void (*dgemm)(int order, int trans_a, int trans_b, int m, int n, int k, double alpha, const double *a, int lda,
                 const double *b, int ldb, double beta, double *y, int ldy);
 } zpr_openblas_calls;
+/* OpenBLAS has a buffer for every thread that multiplies at the same time, and where the system refuses it one it asks
+ * again for ever: so they are taken before the first product. Returns the bytes that are missing, 0: none. */
+enum {
+  ZPR_MOST_MULTIPLY = 64,
+  ZPR_OPENBLAS_BUFFER = (128 << 20) + (64 << 10)
+}; /* 0.3.21 to 0.3.30 on x86-64 and arm64 */
+int64_t zpr_openblas_reserve(int threads);
 /* NULL: OpenBLAS is not on this machine. As zpr_openblas. */
 const zpr_openblas_calls *zpr_openblas_open(void);
 

@@ -628,6 +628,31 @@ def out_of_memory(b):
     b.expect(outcome, MEMORY, "error[Z0822]", "bytes")
 
 
+def too_little_address_space(b):
+    """Enough for the arena, not for what multiplies: OpenBLAS would ask for ever. Limits from what a process maps to what suffices."""
+    b.train(1, 0)  # builds
+    trainer = os.path.join(b.folder, "tree1", "trainer")
+    data = ("--data", MODEL, "--checkpoint", b.path("ck"), "--overwrite", "--no-progress", "--steps", "2")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    for library, threads, limits in (("openblas", 1, range(80, 280, 40)), ("openblas", 2, (160, 320, 480)), ("onednn", 1, (64, 96))):
+        outcomes = []
+        for limit in limits:
+            resource.setrlimit(resource.RLIMIT_AS, (limit << 20, before[1]))  # children inherit it
+            try:
+                outcomes.append(harness.run([trainer, *data, "--products", library, "--threads", threads], timeout=20))
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, before)
+        if "error[Z0854]" in outcomes[-1].err:
+            print("%s: skipped, %s is not here" % (b.name, library))
+            continue
+        for limit, outcome in zip(limits, outcomes):
+            refused = outcome.status == MEMORY and "error[Z0822]" in outcome.err and "step 1/" not in outcome.out
+            no_library = outcome.status == ERROR and "error[Z0854]" in outcome.err  # it does not even load
+            b.check("%s, %d threads, %d MiB: trains or is refused before step 1" % (library, threads, limit),
+                    outcome.status == 0 or refused or no_library, "%d\n%s" % (outcome.status, outcome.tail()))
+        print("%s: %s, %d threads: %s" % (b.name, library, threads, ["%d MiB: %d" % pair for pair in zip(limits, (o.status for o in outcomes))]))
+
+
 def calibrate_unwritable(b):
     """Told before the measurement, not after it."""
     for path in (os.path.join(MODEL, "c.json"), b.path()):
@@ -753,7 +778,7 @@ TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, checkpoints_of_another_run, resumed_with_changes, two_runs_at_once, wrong_rank_count, rank_killed,
          first_rank_killed, rank_stopped_and_killed, rank_killed_while_stopping, rank_crashes, rank_stopped, stopped_and_terminated, resumed_at_once, interrupt_one, interrupt_four, terminate_four, hang_up_four,
          batch_system_warns, command_killed,
-         interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
+         interrupted_on_full_folder, wrong_trainer_option, out_of_memory, too_little_address_space, calibrate_unwritable,
          calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, hostfile_damaged, build_interrupted, builds_at_once,
          tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
 
