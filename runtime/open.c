@@ -34,20 +34,21 @@ static void start_threads(zpr *c) {
   zpr_pool_start(c, threads, threads * on_host <= cores());
 }
 
-/* Besides what has its place by now a run maps files, and libraries take buffers in a step: where address space is
- * limited, what is missing is told before the first one. */
-static void check_address_space(zpr *c) {
-  enum { SPARE = 32 << 20 };
+enum { LIBRARIES = 64 << 20, SPARE = 32 << 20 }; /* what is loaded next; what a step takes and a checkpoint maps */
+
+/* Where address space is limited, what is missing is told before it is asked for: a library that cannot be mapped looks
+ * as if it were not there. */
+static void check_address_space(zpr *c, size_t bytes) {
   struct rlimit limit;
   zpr_error error = {0};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    void *place = mmap(NULL, SPARE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (place == MAP_FAILED)
-      zpr_error_set(&error, "Z0822",
-                    "address space is limited to %lld bytes (ulimit -v), too few to train: %d more are needed",
-                    (long long)limit.rlim_cur, SPARE);
+    void *place = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place != MAP_FAILED)
+      munmap(place, bytes);
     else
-      munmap(place, SPARE);
+      zpr_error_set(&error, "Z0822",
+                    "address space is limited to %lld bytes (ulimit -v), too few to train: %lld more are needed",
+                    (long long)limit.rlim_cur, (long long)bytes);
   }
   zpr_agree(c, &error);
 }
@@ -64,13 +65,14 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
     c->token_weight[i] = 1 / ((double)program->batch * (double)program->sequence);
   c->first_sample = c->d * program->microbatches * program->microbatch;
   start_threads(c);
+  check_address_space(c, LIBRARIES);
   zpr_device_open(c);
   zpr_arena_open(c, options->check_memory);
   zpr_tier_open(c, options->check_memory);
   zpr_saved_open(c);
   zpr_away_open(c);
   zpr_prepare(c);
-  check_address_space(c);
+  check_address_space(c, SPARE);
 }
 
 void zpr_close(zpr *c) {

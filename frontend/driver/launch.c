@@ -190,7 +190,7 @@ static void look_after(filter *f) {
     f->continued_ms = now;
     zp_continue_descendants();
   }
-  if (f->end_ms == 0 && (f->spoke || at_once)) f->end_ms = now + 1000 * (int64_t)f->grace_s;
+  if (f->end_ms == 0 && f->grace_s > 0 && (f->spoke || at_once)) f->end_ms = now + 1000 * (int64_t)f->grace_s;
   if (f->end_ms == 0 || now < f->end_ms) return;
   f->end_ms = INT64_MAX;
   if (zp_kill_descendants() > 0) fprintf(stderr, "note: what was left %d s later was killed\n", f->grace_s);
