@@ -159,6 +159,9 @@ zp_element zp_elab_value_element(const zp_elab *e, const zp_value *value) {
 
 /* ---- repeat ---- */
 
+/* Far more than layers of any model; the search keeps some hundred bytes for each. */
+enum { MOST_ITERATIONS = 1 << 16 };
+
 static bool read_count(zp_elab *e, const zp_stmt *stmt, int64_t *count) {
   zp_value low, high;
   if (stmt->expr->kind != ZP_EXPR_BINARY || stmt->expr->op != ZP_OPR_RANGE) {
@@ -175,6 +178,13 @@ static bool read_count(zp_elab *e, const zp_stmt *stmt, int64_t *count) {
     return false;
   }
   *count = (int64_t)(high.number - low.number);
+  if (*count > MOST_ITERATIONS) {
+    zp_diag *d = zp_report(e->diags, ZP_Z0221, stmt->expr->span, "this repeat has %lld iterations, at most %d can be planned",
+                           (long long)*count, MOST_ITERATIONS);
+    zp_diag_label(d, "%.0f..%.0f", low.number, high.number);
+    zp_diag_note(d, "plans keep a record of every iteration, so that their number is limited");
+    return false;
+  }
   if (*count >= 1) return true;
   zp_diag *d = zp_report(e->diags, ZP_Z0221, stmt->expr->span, "this repeat has no iteration");
   zp_diag_label(d, "%.0f..%.0f", low.number, high.number);

@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <zplan/shown.h>
 
 int zplan_main(int argc, char **argv);
 
@@ -107,6 +108,19 @@ static void run_child(const campaign *c, int argc, char **argv) {
   _exit(status);
 }
 
+/* Is something in it that a terminal obeys, or no UTF-8? */
+static bool has_controls(const char *said) {
+  const unsigned char *c = (const unsigned char *)said;
+  for (size_t left = strlen(said); left > 0;) {
+    size_t len = zp_character_length(c, left);
+    if (len == 0) return left >= 4; /* what was kept of it may end inside a character */
+    if (*c != '\n' && *c != '\t' && zp_is_control(zp_character_number(c, len))) return true;
+    c += len;
+    left -= len;
+  }
+  return false;
+}
+
 /* What is wrong with how a run ended; NULL: nothing. */
 static const char *judge(int status, const char *said) {
   static char words[64];
@@ -115,6 +129,7 @@ static const char *judge(int status, const char *said) {
   if (WIFSIGNALED(status)) return snprintf(words, sizeof words, "signal %d", WTERMSIG(status)), words;
   int code = WEXITSTATUS(status);
   if (code > 4) return snprintf(words, sizeof words, "status %d", code), words;
+  if (has_controls(said)) return "controls";
   bool told = strstr(said, "error") || strstr(said, "zplan: ") || (code != 1 && code != 2); /* 3 and 4 print results */
   return told ? NULL : "says nothing";
 }

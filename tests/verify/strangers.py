@@ -6,12 +6,13 @@ usage: strangers.py      (ZPLAN=path: another binary)
 Strings: a model whose every path has each byte of ASCII, trigraphs, controls, what ends a string or a comment in some language, in a file with
 such a name, is planned, exported, reported and built; the generated C is compiled with a program that prints its tables, so that they are
 compared as the compiler has read them. Plan files that name their sources so, logs, configurations, tokenizers and weights with such names:
-nothing that a terminal obeys is in any message.
+nothing that a terminal obeys is in any message. Pipes where files are expected, and numbers that no machine has memory for: an answer, soon.
 """
 import html.parser
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,11 @@ SHELL = "$(touch RAN)`touch RAN`';touch RAN;'\";touch RAN;\""
 WORDS = {"data": EVERY + BEYOND, "validate": "v" + TRIGRAPHS + EVIL, "checkpoint": "x" + EVIL + SHELL, "log": "l*/ int y; /*" + EVERY + ".jsonl"}
 # Escape sequences, controls of C1 (as characters and as bytes), marks that turn the direction of writing.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|[\udc80-\udcff]")
+
+
+def is_sanitized():
+    with open(harness.ZPLAN, "rb") as file:
+        return b"__asan_init" in file.read()
 
 
 def in_dz(text):
@@ -89,7 +95,7 @@ def read_tables(tally, folder, tree, place):
     """The generated C, compiled as its Makefile does, with another zpr_main: no other code of it runs, and its strings are those of the model."""
     root, build = harness.ROOT, os.path.dirname(harness.ZPLAN)
     write(os.path.join(folder, "reader.c"), READER)
-    sanitize = ["-fsanitize=address,undefined"] if b"__asan_init" in open(harness.ZPLAN, "rb").read() else []
+    sanitize = ["-fsanitize=address,undefined"] if is_sanitized() else []
     words = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", *sanitize, "-I", root + "/runtime/include", "-I", root + "/kernels/include",
              os.path.join(tree, "trainer.c"), "reader.c", os.path.join(tree, "kernels.o"), "-o", "reader", "-L", build + "/runtime", "-L", build + "/kernels",
              "-lzplanrt", "-lzplanrt_cpu", "-lzplanrt", "-lzplanrt_self", "-lzplan_kernels", "-lpthread", "-ldl", "-lm"]
@@ -222,12 +228,69 @@ def check_foreign(tally, folder):
             tally.check("%s: no line of a file passes for one of ours" % name, not re.search(r"^error: x", outcome[1] + outcome[2], re.M), outcome[2])
 
 
+# ---- pipes and numbers ----
+
+SECONDS = 20  # of processor time, and of waiting for one that waits
+
+
+def limited(folder, *words):
+    """Within 3 GB and SECONDS: (status, output)."""
+    sanitized = is_sanitized()
+
+    def limit():
+        if not sanitized:
+            resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+    try:
+        done = subprocess.run([harness.ZPLAN, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=6 * SECONDS, check=False,
+                              preexec_fn=limit)
+    except subprocess.TimeoutExpired:
+        return 124, "waits"
+    return done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def check_pipes(tally, folder):
+    """A pipe that nobody writes to, where a file is expected: a message. What a shell has opened for the command is read."""
+    place = os.path.join(folder, "pipes")
+    os.makedirs(os.path.join(place, "hf"))
+    for name in ("pipe", "pipe.dz", "pipe.json", "pipe.csv", "hf/config.json", "hf/model.safetensors"):
+        os.mkfifo(os.path.join(place, name))
+    write(os.path.join(place, "use.dz"), 'use "pipe"\n')
+    write(os.path.join(place, "plain.dz"), tiny())
+    write(os.path.join(place, "weights.dz"), tiny().replace("  seed      = 3", '  seed      = 3\n  init      = weights("hf")'))
+    for words in (("check", "use.dz"), ("check", "pipe.dz"), ("verify", "pipe.json"), ("fmt", "pipe.dz"), ("validate", "pipe.csv"),
+                  ("import", "hf", "pipe.json"), ("import", "nccl", "pipe"), ("import", "slurm", "pipe"), ("report", "../p.json", "--log", "pipe"),
+                  ("plan", "plain.dz", "--ranks", "1", "--calibration", "pipe"), ("data", "plain.dz", "-o", "o.bin", "--tokenizer", "pipe"),
+                  ("build", "weights.dz", "--ranks", "1", "-o", "t"), ("export", "hf", "hf", "-o", "e"), ("eval", "hf", "--data", "plain.dz"),
+                  ("plan", "plain.dz", "--calibration", "/dev/tty"), ("check", "/dev/zero")):
+        status, out = limited(place, *words)
+        tally.check("zplan %s does not wait for a pipe" % " ".join(words), status == 1 and "error" in out, "%d %s" % (status, out))
+    read = subprocess.run(["bash", "-c", '"$0" check <(cat plain.dz) && "$0" import hf /dev/stdin < <(cat ../hf/config.json)', harness.ZPLAN], cwd=place,
+                          capture_output=True, check=False, timeout=60)
+    tally.check("pipes of a shell are read", read.returncode == 0 and b"model gpt2" in read.stdout, read.stderr.decode())
+
+
+def check_numbers(tally, folder):
+    """A number of any size, anywhere: an answer within the memory and the time that are given."""
+    text = tiny() + "cluster gpus {\n  nodes = 4\n  node  = std.hw.dgx_a100\n}\n"
+    for key in ("layers = 3", "S = 32", "V = 256", "d = 32", "heads = 2", "batch     = 8", "steps     = 1000000", "nodes = 4"):
+        for number in (10 ** 9, 2 ** 31, 10 ** 12, 9 * 10 ** 18):
+            name = key.split()[0]
+            write(os.path.join(folder, "big.dz"), text.replace(key, "%s = %d" % (name, number)))
+            status, out = limited(folder, "plan", "big.dz", "--cluster", "gpus", "--gpus", "8", "--set", "tensor=1", "--set", "pipeline=1")
+            good = status in (0, 1, 3) and "out of memory" not in out
+            tally.check("%s = %d has an answer" % (name, number), good, "%d %s" % (status, out))
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         check_strings(tally, folder)
         check_foreign(tally, folder)
+        check_pipes(tally, folder)
+        check_numbers(tally, folder)
     return tally.finish()
 
 
