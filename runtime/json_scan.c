@@ -65,8 +65,8 @@ static int hex_digit(char c) {
   return -1;
 }
 
-/* What follows a backslash. Only characters below 128 come back from \u: names are ASCII in files of ours, and others
- * need no more than to be told apart. */
+/* What follows a backslash: a character of the basic plane, or -1. zplan writes others as they are, never as a pair of
+ * surrogates. */
 static int unescape(zpr_json *j) {
   static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
   if (j->at >= j->end) return -1;
@@ -80,7 +80,17 @@ static int unescape(zpr_json *j) {
     if (digit < 0) return -1;
     code = code * 16 + digit;
   }
-  return code > 0 && code < 128 ? code : -1;
+  return code > 0 && (code < 0xd800 || code > 0xdfff) ? code : -1;
+}
+
+/* In UTF-8; the number of bytes. */
+static size_t encode(int code, char bytes[3]) {
+  if (code < 0x80) return bytes[0] = (char)code, 1;
+  bool two = code < 0x800;
+  bytes[0] = (char)(two ? 0xc0 | code >> 6 : 0xe0 | code >> 12);
+  bytes[two ? 1 : 2] = (char)(0x80 | (code & 0x3f));
+  if (!two) bytes[1] = (char)(0x80 | (code >> 6 & 0x3f));
+  return two ? 2 : 3;
 }
 
 bool zpr_json_string(zpr_json *j, char *text, size_t size) {
@@ -89,9 +99,15 @@ bool zpr_json_string(zpr_json *j, char *text, size_t size) {
   while (j->at < j->end && *j->at != '"') {
     int c = (unsigned char)*j->at++;
     if (c < 0x20) return fail(j);
-    if (c == '\\') c = unescape(j);
-    if (c < 0 || length + 1 >= size) return fail(j);
-    text[length++] = (char)c;
+    char bytes[3] = {(char)c};
+    size_t n = 1;
+    if (c == '\\') {
+      c = unescape(j);
+      n = c < 0 ? 0 : encode(c, bytes);
+    }
+    if (n == 0 || length + n >= size) return fail(j);
+    memcpy(text + length, bytes, n);
+    length += n;
   }
   if (j->at >= j->end) return fail(j);
   j->at++;

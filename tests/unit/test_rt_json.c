@@ -44,3 +44,25 @@ Test(rt_json, integers) {
     if (good) cr_expect_eq(value, cases[i].value);
   }
 }
+
+/* zplan escapes controls in paths that it hands to trainers; in UTF-8 they are the same bytes again. */
+Test(rt_json, strings) {
+  static const struct {
+    const char *text, *value; /* NULL: refused */
+  } cases[] = {{"\"\\u0041\\u007f\\n\"", "A\x7f\n"},
+               {"\"\\u009b\\u00e9\"", "\xc2\x9b\xc3\xa9"},
+               {"\"\\u202e\\uffff\"", "\xe2\x80\xae\xef\xbf\xbf"},
+               {"\"\xff\xc3\xa9\"", "\xff\xc3\xa9"},
+               {"\"\\ud83d\\ude00\"", NULL},
+               {"\"\\u0000\"", NULL},
+               {"\"0123456\"", "0123456"},
+               {"\"01234567\"", NULL},
+               {"\"012345\\u00e9\"", NULL}}; /* longer than the place for it */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char value[8] = "";
+    zpr_json j = zpr_json_open(cases[i].text, strlen(cases[i].text));
+    bool good = zpr_json_string(&j, value, sizeof value) && zpr_json_done(&j);
+    cr_expect_eq(good, cases[i].value != NULL, "%s", cases[i].text);
+    if (good) cr_expect_str_eq(value, cases[i].value);
+  }
+}

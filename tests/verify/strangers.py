@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
-EVIL = '??/",}; __attribute__((constructor)) static void ran(void) { puts("RAN"); } static const int x[] = {0, //'
+EVIL = '??/",}; __attribute__((constructor)) static void ran(void) { puts("RAN"); } static const int x[] = {0, // x'
 TRIGRAPHS = "".join("??" + c for c in "=/'()!<>-")
 EVERY = "".join(chr(i) for i in range(1, 128) if chr(i) != "/")  # a name of a file has no slash
 BEYOND = "\u00e9\u0085\u009b31m\u202e\u2028\U0001f600"
@@ -109,6 +109,27 @@ def read_tables(tally, folder, tree, place):
     tally.check("C has the place of a step", len(out) == 6 and out[4].decode().startswith(place), "%r" % out[4:])
 
 
+def train(tally, folder, tree):
+    """Two steps with those paths: data is found, log and checkpoint stand where the model says, and what is printed is quiet."""
+    words = {name: os.path.normpath(os.path.join(folder, text)) for name, text in WORDS.items()}
+    for name in ("data", "validate"):
+        os.makedirs(os.path.dirname(words[name]), exist_ok=True)
+        write(words[name], "a text to learn from " * 200)
+    for options in ((), ("--resume",), ("--data", "no\x1b[31m\u009b\u202e\nerror: x")):
+        done = subprocess.run([os.path.join(tree, "trainer"), "--steps", "2", *options], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=300, check=False)
+        outcome = (done.returncode, done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode("utf-8", "surrogateescape"))
+        check_quiet(tally, "a trainer %s" % " ".join(options[:1]), outcome)
+        tally.check("a trainer %s ends as it should" % " ".join(options[:1]), outcome[0] == ("--data" in options), outcome[1] + outcome[2])
+        tally.check("a trainer %s: no line of a path passes for one of ours" % " ".join(options[:1]), not re.search(r"^error: x", outcome[2], re.M), outcome[2])
+    manifest = os.path.join(words["checkpoint"], "step_000002", "manifest.json")
+    if tally.check("the checkpoint stands where the model says", os.path.isfile(manifest)):
+        data = json.load(open(manifest, encoding="utf-8"))["data"]
+        tally.check("its manifest names the data", os.path.basename(data["path"]) == os.path.basename(words["data"]), data["path"])
+    steps, _ = harness.read_log(words["log"]) if os.path.isfile(words["log"]) else ([], None)
+    tally.check("the log stands where the model says", any(step.get("step") == 2 for step in steps))
+
+
 def check_strings(tally, folder):
     name = "evil*??/" .replace("/", "") + '\x1b[31m"$(touch RAN)\'\\*\u009b.dz'
     write(os.path.join(folder, name), evil_model())
@@ -122,6 +143,7 @@ def check_strings(tally, folder):
     check_quiet(tally, "zplan build", (0, "", outcome[2]))  # its output is the trainer's path, for scripts
     if tally.check("zplan build", outcome[:2] == (0, os.path.join(tree, "trainer\n")), outcome[2]):
         read_tables(tally, folder, tree, name)
+        train(tally, folder, tree)
         text = open(os.path.join(tree, "trainer.c"), encoding="utf-8").read()
         tally.check("generated C is ASCII without controls", text.isascii() and not controls(text), " ".join(controls(text)))
         tally.check("the plan beside it is JSON without controls", is_json(os.path.join(tree, "plan.json")))
