@@ -50,6 +50,7 @@ int zp_cmd_run(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   if (!zp_write_weights(run)) return ZP_EXIT_ERROR;
+  zp_choose_checkpoints(run, plan->spec);
   zp_tree_use(run->arena, dir); /* until this process ends */
   close(lock);
   return zp_launch_trainer(run, binary, zp_choice_ranks(c), false);

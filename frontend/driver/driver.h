@@ -36,6 +36,7 @@ typedef struct zp_options {
   int color;             /* -1 auto, 0, 1 */
   int top;               /* -1: not given */
   int64_t steps;         /* -1: the file's */
+  bool no_checkpoint, force;
   int64_t resume_from;   /* with resume: 1 + a checkpoint's step; 0: the last one */
   int64_t device_memory; /* 0: the cluster's */
   int threads;
@@ -85,6 +86,7 @@ typedef struct zp_run_state {
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
   const char *weights;         /* map of the weights to start from; NULL: none */
+  const char *checkpoints;     /* folder for a run whose file names none; NULL: it names one, or wants none */
   const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
@@ -232,6 +234,10 @@ zp_data zp_data_at(const zp_spec *trained, const char *path);
 /* The vocabulary of such data whose whole words are masked: where the model says it, or where the training of this
  * checkpoint had it. false after saying that it is at neither place. */
 bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data);
+
+/* ---- keep.c ---- */
+/* Where a run keeps its last state when its file does not say: sets run->checkpoints, and says so on stderr. */
+void zp_choose_checkpoints(zp_run_state *run, const zp_spec *spec);
 
 /* ---- initial.c ---- */
 /* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the

@@ -91,6 +91,10 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
     push(run, argv, waits[i][0]);
     push(run, argv, waits[i][1]);
   }
+  if (run->checkpoints) {
+    push(run, argv, "--checkpoint");
+    push(run, argv, run->checkpoints);
+  }
   if (o->threads) {
     push(run, argv, "--threads");
     push(run, argv, zp_format(run->arena, "%d", o->threads));

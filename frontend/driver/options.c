@@ -24,6 +24,8 @@ typedef enum option_id {
   O_RESUME_FROM,
   O_ACCEPT,
   O_OVERWRITE,
+  O_NO_CHECKPOINT,
+  O_FORCE,
   O_STEPS,
   O_LOG,
   O_MEMORY,
@@ -119,6 +121,8 @@ static const option_row rows[] = {
     {"--accept-changes", O_ACCEPT, NULL, "run",
      "with --resume: also when data or seed are not those of the checkpoint"},
     {"--overwrite", O_OVERWRITE, NULL, "run", "start anew where checkpoints are, and remove these"},
+    {"--no-checkpoint", O_NO_CHECKPOINT, NULL, "run",
+     "keep no state where the file names no folder (default: the last one, beside the trainer's folder)"},
     {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
     {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
     {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export compare",
@@ -413,6 +417,8 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     if (!parse_within(row->name, v, 0, INT64_MAX - 1, &o->resume_from)) return false;
     return o->resume_from++, true;
   case O_ACCEPT: return o->accept_changes = true;
+  case O_NO_CHECKPOINT: return o->no_checkpoint = true;
+  case O_FORCE: return o->force = true;
   case O_OVERWRITE: return o->overwrite = true;
   case O_STEPS: return parse_count(row->name, v, 0, &o->steps);
   case O_LOG: o->log = v; return true;

@@ -99,12 +99,16 @@ static void store_bool(zp_reader *reader, const zp_env *env, const zp_field *fie
   if (field->offset != ZP_CHECK_ONLY) *(bool *)((char *)base + field->offset) = value.number != 0;
 }
 
+static void store_word(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_expr *expr, void *base) {
+  int word;
+  if (zp_read_word(reader, env, expr, field->key, field->words, &word) && field->offset != ZP_CHECK_ONLY)
+    *(int *)((char *)base + field->offset) = word;
+}
+
 static void store_text(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_expr *expr, void *base) {
   const char *text;
-  int word;
   if (field->kind == ZP_FIELD_WORD) {
-    if (zp_read_word(reader, env, expr, field->key, field->words, &word) && field->offset != ZP_CHECK_ONLY)
-      *(int *)((char *)base + field->offset) = word;
+    store_word(reader, env, field, expr, base);
   } else if (zp_read_string(reader, env, expr, field->key, &text) && field->offset != ZP_CHECK_ONLY) {
     *(const char **)((char *)base + field->offset) = text;
   }
@@ -118,6 +122,7 @@ static const char *operator_text(zp_attr_op op) {
 /* Fields with a value: `key = value` only. */
 static bool check_form(zp_reader *reader, const zp_field *field, const zp_attr *attr) {
   bool wants_block = field->kind == ZP_FIELD_BLOCK;
+  if (wants_block && field->words && attr->op == ZP_ATTR_SET && !attr->index.text) return true;
   if (attr->index.text) {
     zp_report(reader->diags, ZP_Z0305, attr->index.span, "`%s` takes no `[...]`", field->key);
     return false;
@@ -151,7 +156,12 @@ static void read_field(zp_reader *reader, const zp_env *env, const zp_field *fie
   case ZP_FIELD_BOOL: store_bool(reader, env, field, attr->value, base); return;
   case ZP_FIELD_STRING:
   case ZP_FIELD_WORD: store_text(reader, env, field, attr->value, base); return;
-  case ZP_FIELD_BLOCK: zp_read_attrs(reader, env, field->block, &attr->body, base); return;
+  case ZP_FIELD_BLOCK:
+    if (attr->op == ZP_ATTR_BLOCK)
+      zp_read_attrs(reader, env, field->block, &attr->body, base);
+    else
+      store_word(reader, env, field, attr->value, base);
+    return;
   case ZP_FIELD_CUSTOM: field->read(reader, env, attr, base); return;
   case ZP_FIELD_REFUSED:
   case ZP_FIELD_FOREIGN: return; /* handled by read_attr */

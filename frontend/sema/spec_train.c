@@ -80,6 +80,7 @@ static const zp_field checkpoint_fields[] = {
     {"keep", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_keep), .range = ZP_RANGE_ONE_OR_MORE},
     {"format", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = checkpoint_formats},
 };
+static const zp_word checkpoint_words[] = {{"none", 1}, {NULL, 0}}; /* in the place of the block */
 static const zp_schema checkpoint_schema = ZP_SCHEMA("checkpoint", checkpoint_fields, 0);
 
 static const zp_field log_fields[] = {
@@ -112,7 +113,8 @@ static const zp_field train_fields[] = {
     {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_train, dropout), .range = ZP_RANGE_BELOW_ONE},
     {"seed", ZP_FIELD_INT64, .offset = offsetof(zp_train, seed), .range = ZP_RANGE_NOT_NEGATIVE},
     {"validate", ZP_FIELD_BLOCK, .block = &validate_schema},
-    {"checkpoint", ZP_FIELD_BLOCK, .block = &checkpoint_schema},
+    {"checkpoint", ZP_FIELD_BLOCK, .offset = offsetof(zp_train, checkpoint_none), .block = &checkpoint_schema,
+     .words = checkpoint_words},
     {"log", ZP_FIELD_BLOCK, .block = &log_schema},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = data_parallel_note},
     {"gradient_accumulation", ZP_FIELD_FOREIGN, .note = data_parallel_note},
@@ -167,7 +169,7 @@ static void check_blocks(zp_reader *reader, const zp_attrs *attrs, const zp_trai
     zp_diag *d = zp_report(reader->diags, ZP_Z0502, validate->key.span, "`validate` does not say `%s`", missing);
     zp_diag_help(d, "for example `validate { data = tokens(\"val.bin\")  every = 250  batches = 20 }`");
   }
-  if (checkpoint && !train->checkpoint_dir) {
+  if (checkpoint && !train->checkpoint_dir && !train->checkpoint_none) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0502, checkpoint->key.span, "`checkpoint` does not say `dir`");
     zp_diag_help(d, "for example `checkpoint { dir = \"out\"  every = 500  keep = 2 }`");
   }

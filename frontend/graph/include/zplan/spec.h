@@ -253,7 +253,8 @@ typedef struct zp_train {
   uint64_t seed;
   zp_data validate_data;
   int64_t validate_every, validate_batches;  /* every 0: never */
-  const char *checkpoint_dir;                /* NULL: none */
+  const char *checkpoint_dir;                /* NULL: none is named */
+  int checkpoint_none;                       /* 1: `checkpoint = none`, a run keeps nothing */
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
   const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
