@@ -20,14 +20,6 @@ static bool says(zp_arena *arena, const char *path, const char *text) {
   return old && old_len == len && memcmp(old, text, len) == 0;
 }
 
-/* Leaves the file alone when it already says this, so that nothing is rebuilt for nothing. *changed is set, never
- * cleared. */
-static bool write_if_changed(zp_arena *arena, const char *path, const char *text, bool *changed, const char **error) {
-  if (says(arena, path, text)) return true;
-  *changed = true;
-  return zp_write_file(arena, path, text, strlen(text), error);
-}
-
 /* A generated folder, and what its binary is made with. */
 typedef struct tree {
   zp_arena *arena;
@@ -161,8 +153,8 @@ static bool write_sources(const tree *t, const zp_trainer_text *text, const char
   for (size_t i = 0; i < n; i++)
     if (dry)
       *changed |= files[i].rebuilds && !says(t->arena, in_tree(t, files[i].file), files[i].text);
-    else if (!write_if_changed(t->arena, in_tree(t, files[i].file), files[i].text,
-                               files[i].rebuilds ? changed : &ignored, error))
+    else if (!zp_generated_write(t->arena, t->dir, files[i].file, files[i].text, t->tools->force,
+                                 files[i].rebuilds ? changed : &ignored, error))
       return false;
   return true;
 }

@@ -166,7 +166,8 @@ int zp_cmd_calibrate(zp_run_state *run) {
   double seconds = o->seconds ? (double)o->seconds : DEFAULT_SECONDS;
   const char *error = NULL;
   if (!zp_can_write(run->arena, path, &error)) return cannot_write(run, error);
-  const zp_calibration *old = read_old(run->arena, path);
+  const zp_calibration *old = read_old(run->arena, path); /* what this one is compared with, and takes the place of */
+  if (!old && !zp_may_replace(run, path, NULL)) return ZP_EXIT_ERROR;
   zp_calibration c = {.machine = machine_name(run->arena), .date = today(run->arena)};
   zp_say(stderr, "measuring %s for about %.0f s\n", c.machine, seconds);
   zp_warn_busy();

@@ -84,5 +84,5 @@ int zp_cmd_export(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   for (int i = 0; i < result->notes.len; i++) zp_say_line(stderr, "note: %s", result->notes.data[i]);
-  return zp_put_output(run, result->text) ? ZP_EXIT_OK : ZP_EXIT_ERROR;
+  return zp_put_output(run, result->text, result->text[0] == '#' ? "#" : NULL) ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

@@ -48,5 +48,5 @@ int zp_cmd_import(zp_run_state *run) {
   const char *laid_out = zp_format_source(
       run->arena, run->diags, zp_diags_add_source(run->diags, "imported", found->text, strlen(found->text)));
   if (!zp_flush_diags(run) || !laid_out) return ZP_EXIT_ERROR; /* our bug: what was written is no .dz file */
-  return zp_put_output(run, laid_out) ? ZP_EXIT_OK : ZP_EXIT_ERROR;
+  return zp_put_output(run, laid_out, "#") ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

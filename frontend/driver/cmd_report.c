@@ -5,6 +5,8 @@
 
 static bool write_output(zp_run_state *run, const char *path, const char *text) {
   const char *error = NULL;
+  if (text[0] == '<') text = zp_mark_output(run, "<!--", text);
+  if (!zp_may_replace(run, path, text)) return false;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
     zp_say(stdout, "%s\n", path);
     return true;

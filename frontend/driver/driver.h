@@ -98,6 +98,11 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv);
 /* ---- outputs.c ---- */
 /* Whether no result would be written over an input or another result; false after saying which (exit status 2). */
 bool zp_results_are_apart(const zp_run_state *run);
+/* `text` with a last line that says that zplan wrote it; comment: what lines of comments begin with, "#" or "<!--". */
+const char *zp_mark_output(zp_run_state *run, const char *comment, const char *text);
+/* May `text` (NULL: not known yet) take the place of what stands at `path`? false after saying that a person has edited
+ * it, or that it is something else. */
+bool zp_may_replace(zp_run_state *run, const char *path, const char *text);
 /* Options for help and completion. */
 typedef struct zp_option {
   const char *name, *value, *help; /* value: what follows it, NULL for nothing */
@@ -108,8 +113,8 @@ bool zp_verb_takes(const char *verb, int index);
 /* The first positional argument, which names one of `words`, and takes it off; its index. -1 after saying what is wrong
  * with it (exit status 2). */
 int zp_take_format(zp_run_state *run, const char *const *words, int count);
-/* -o: prints `text` there, or to standard output. */
-bool zp_put_output(zp_run_state *run, const char *text);
+/* -o: prints `text` there, or to standard output. comment: what its lines of comments begin with; NULL: it has none. */
+bool zp_put_output(zp_run_state *run, const char *text, const char *comment);
 /* A plan file, where --json and -o ask for it. Takes the document; exit status. */
 int zp_write_plan(zp_run_state *run, zp_json *json);
 /* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */

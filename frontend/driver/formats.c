@@ -30,9 +30,11 @@ int zp_take_format(zp_run_state *run, const char *const *words, int count) {
   return -1;
 }
 
-bool zp_put_output(zp_run_state *run, const char *text) {
+bool zp_put_output(zp_run_state *run, const char *text, const char *comment) {
   const char *error = NULL, *path = run->options.output;
   if (!path) return zp_hand_on(stdout, text, strlen(text));
+  if (comment) text = zp_mark_output(run, comment, text);
+  if (!zp_may_replace(run, path, text)) return false;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) return true;
   zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "%s", error);
   return zp_flush_diags(run);

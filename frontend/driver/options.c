@@ -123,6 +123,8 @@ static const option_row rows[] = {
     {"--overwrite", O_OVERWRITE, NULL, "run", "start anew where checkpoints are, and remove these"},
     {"--no-checkpoint", O_NO_CHECKPOINT, NULL, "run",
      "keep no state where the file names no folder (default: the last one, beside the trainer's folder)"},
+    {"--force", O_FORCE, NULL, "plan build run verify report data calibrate export import",
+     "write results also over files that were edited, or are of something else"},
     {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
     {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
     {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export compare",

@@ -1,5 +1,12 @@
-/* A result must not take the place of what it is made from, nor of another result. */
+/* A result must not take the place of what it is made from, nor of another result, nor of what a person has edited.
+ *
+ * Texts that have comments end with a line that says that zplan wrote them, and their hash: as long as it fits, the
+ * file may be written again. Plan files and traces are known by their words. Everything else that is there
+ * already and says something else is left alone without --force. */
 #include "driver.h"
+#include <zplan/hash.h>
+
+#include <unistd.h>
 
 #include <sys/stat.h>
 
@@ -52,11 +59,59 @@ bool zp_results_are_apart(const zp_run_state *run) {
   return true;
 }
 
+static const char mark[] = "written by zplan, unedited: ";
+
+static const char *mark_line(zp_arena *arena, const char *comment, const char *text, size_t len) {
+  bool html = comment[0] == '<';
+  return zp_format(arena, "%s %s%016llx%s\n", comment, mark, (unsigned long long)zp_hash(ZP_HASH_START, text, len),
+                   html ? " -->" : "");
+}
+
+const char *zp_mark_output(zp_run_state *run, const char *comment, const char *text) {
+  const char *end = text[0] && text[strlen(text) - 1] == '\n' ? "" : "\n";
+  const char *whole = zp_format(run->arena, "%s%s", text, end);
+  return zp_format(run->arena, "%s%s", whole, mark_line(run->arena, comment, whole, strlen(whole)));
+}
+
+/* Does the last line say so, and does it fit? */
+static bool is_unedited(zp_arena *arena, const char *text, size_t len) {
+  static const char *const comments[] = {"#", "<!--"};
+  for (size_t i = 0; i < sizeof comments / sizeof *comments; i++) {
+    size_t line = strlen(mark_line(arena, comments[i], "", 0));
+    if (len < line) continue;
+    if (strcmp(text + len - line, mark_line(arena, comments[i], text, len - line)) == 0) return true;
+  }
+  return false;
+}
+
+/* Plan files and traces have words of their own. */
+static bool is_known(const char *old, const char *text) {
+  static const char plan[] = "\"format_version\"", trace[] = "\"microbatches_shown\"";
+  bool plans = strncmp(text, "{", 1) == 0 && strstr(text, plan) && strstr(old, plan) && strstr(old, "\"plan_hash\"");
+  return plans || (strstr(text, trace) && strstr(old, trace) && strstr(old, "\"traceEvents\""));
+}
+
+bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
+  struct stat status;
+  const char *error = NULL;
+  size_t len = 0;
+  if (run->options.force || stat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return true;
+  const char *old = zp_read_file(run->arena, path, &len, &error);
+  if (old && text && strcmp(old, text) == 0) return true;
+  if (old && (is_unedited(run->arena, old, len) || (text && is_known(old, text)))) return true;
+  zp_diag *d = zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN,
+                         "%s is there already, and was edited or is something else: it is left as it is", path);
+  zp_diag_help(d, "--force replaces it; -o names another file");
+  zp_flush_diags(run);
+  return false;
+}
+
 int zp_write_plan(zp_run_state *run, zp_json *json) {
   const char *text = zp_json_text(run->arena, json, true), *error = NULL;
   zp_json_free(json);
   if (run->options.json) zp_say(stdout, "%s\n", text);
   if (!run->options.output) return ZP_EXIT_OK;
+  if (!zp_may_replace(run, run->options.output, text)) return ZP_EXIT_ERROR;
   if (!zp_write_file(run->arena, run->options.output, text, strlen(text), &error)) {
     zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the plan: %s", error);
     zp_flush_diags(run);

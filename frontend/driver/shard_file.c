@@ -56,6 +56,19 @@ static bool write_header(zp_shard_file *w) {
   return fwrite(header, sizeof header, 1, w->out) == 1 || cannot_write(w->run, w->path);
 }
 
+/* A token file may be made again; anything else of that name is not ours. */
+static bool is_shard(zp_run_state *run, const char *path, off_t bytes) {
+  int32_t magic = 0;
+  FILE *in = fopen(path, "rb");
+  bool ours =
+      bytes == 0 || (in && fread(&magic, sizeof magic, 1, in) == 1 && (magic == narrow.magic || magic == wide.magic));
+  if (in) fclose(in);
+  if (ours) return true;
+  zp_diag *d = zp_report(run->diags, ZP_Z0805, ZP_NO_SPAN, "%s is there already, and is no token file", path);
+  zp_diag_help(d, "--force replaces it");
+  return false;
+}
+
 /* The target is replaced when it is complete, so it must be a file of its own. */
 static bool can_replace(zp_run_state *run, int first_input) {
   const zp_options *o = &run->options;
@@ -70,7 +83,7 @@ static bool can_replace(zp_run_state *run, int first_input) {
       zp_report(run->diags, ZP_Z0805, ZP_NO_SPAN, "%s is the input and the output", o->output);
       return false;
     }
-  return true;
+  return o->force || is_shard(run, o->output, target.st_size);
 }
 
 /* An interrupted run takes its unfinished file with it. */

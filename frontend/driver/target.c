@@ -95,6 +95,7 @@ zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec) {
   zp_toolchain tools = zp_find_toolchain(run->arena);
   if (is_gpu(spec)) tools.arch = arch_of(run, spec);
   tools.extras.profile = run->options.profile;
+  tools.force = run->options.force;
   if (tools.arch && strcmp(tools.arch, "host") == 0)
     zp_say(stderr, "zplan: --arch host: an emulated GPU takes the place of `%s`; its times say nothing\n",
            spec->cluster.node.device.name);

@@ -183,6 +183,61 @@ def log_of_another_run(b):
     b.check("replaced", not os.path.exists(b.path("log.jsonl.3")) and len(harness.read_log(log)[0]) == 2)
 
 
+def state_without_a_block(b):
+    """labels.dz names no folder: each run keeps its last state in one of its own, beside the trainer's, unless told not to."""
+    os.makedirs(b.path("arrays"))
+    write_npy(b.path("arrays", "tokens.npy"), [[(r + i) % 29 for i in range(8)] for r in range(64)])
+    write_npy(b.path("arrays", "labels.npy"), [[(r + i + 1) % 29 for i in range(8)] for r in range(64)])
+    shutil.copy(os.path.join(HERE, "labels.dz"), b.path("labels.dz"))
+    first, second = b.path("tree.checkpoints"), b.path("tree.checkpoints.2")
+
+    def run(*words):
+        return harness.zplan("run", b.path("labels.dz"), "--ranks", 1, "-o", b.path("tree"), *words)
+
+    for words in (("--no-checkpoint",), ("--set", "checkpoint=none")):
+        outcome = run("--steps", 1, *words)
+        b.check("none: %s" % words[-1], outcome.status == 0 and "checkpoint" not in outcome.out + outcome.err and not os.path.exists(first), outcome.tail())
+    outcome = run("--steps", 2)
+    b.check("the first", outcome.status == 0 and first in outcome.err and "checkpoint %s/step_000002" % first in outcome.out, outcome.tail())
+    outcome = run("--steps", 3)
+    b.check("the second", outcome.status == 0 and second in outcome.err and "--no-checkpoint" in outcome.err, outcome.tail())
+    outcome = run("--steps", 4, "--resume")
+    b.check("goes on", outcome.status == 0 and "from step 3 to 4" in outcome.out and "checkpoint %s/step_000004" % second in outcome.out, outcome.tail())
+    b.check("nothing else", sorted(os.listdir(first)) == ["latest", "step_000002"] and not os.path.exists(b.path("tree.checkpoints.3")))
+
+
+def edited_results(b):
+    """What zplan wrote may be written again; what was edited, or is something else, only with --force."""
+    config = b.path("config.json")
+    with open(config, "w", encoding="ascii") as file:
+        json.dump({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 64, "vocab_size": 101}, file)
+    plan = b.path("plan.json")
+    b.check("a plan", harness.zplan(MODEL, "--ranks", 1, "-o", plan).status == 0)
+    b.check("again", harness.zplan(MODEL, "--ranks", 1, "--set", "microbatch=2", "-o", plan).status == 0)
+    cases = ((("import", "hf", config, "-o", b.path("m.dz")), b.path("m.dz")), (("export", "slurm", plan, "-o", b.path("job.sh")), b.path("job.sh")),
+             (("report", plan, "--html", b.path("r.html")), b.path("r.html")), (("build", plan, "-o", b.path("tree")), b.path("tree", "trainer.c")),
+             ((MODEL, "--ranks", 1, "-o", b.path("notes.txt")), b.path("notes.txt")), (("data", MODEL, "-o", b.path("t.bin")), b.path("t.bin")))
+    for words, path in cases:
+        name, what = os.path.basename(path), words[0] if words[0] != MODEL else "plan"
+        for turn in ("new", "again"):
+            outcome = harness.zplan(*words)
+            b.check("%s: %s" % (what, turn), outcome.status == 0 and os.path.exists(path), outcome.tail())
+        with open(path, "r+b") as file:  # in its middle; plan and token files are known by their heads, so these are of something else
+            if name in ("notes.txt", "t.bin"):
+                file.truncate(0)
+            file.seek(os.path.getsize(path) // 2)
+            file.write(b" edited ")
+        with open(path, "rb") as file:
+            edited = file.read()
+        outcome = harness.zplan(*words)
+        with open(path, "rb") as file:
+            kept = file.read() == edited
+        b.check("%s: edited" % what, outcome.status == ERROR and kept and name in outcome.err and "--force" in outcome.err, outcome.tail())
+        outcome = harness.zplan(*words, "--force")
+        with open(path, "rb") as file:
+            b.check("%s: forced" % what, outcome.status == 0 and b" edited " not in file.read(), outcome.tail())
+
+
 def data_command(b):
     outcome = harness.zplan("data", b.path("no_such.txt"), "-o", b.path("out.bin"))
     b.expect(outcome, ERROR, "Z0801", "no_such.txt")
@@ -666,7 +721,8 @@ def calibrate_interrupted(b):
     """The old file stays, nothing is left behind, and nobody goes on measuring."""
     with open(b.path("c.json"), "w", encoding="ascii") as file:
         file.write("old")
-    process = subprocess.Popen([harness.ZPLAN, "calibrate", "-t", "20", "-o", b.path("c.json")], stdout=subprocess.DEVNULL,
+    b.expect(harness.zplan("calibrate", "-o", b.path("c.json")), ERROR, "error[Z0641]", "c.json is there already", "--force")
+    process = subprocess.Popen([harness.ZPLAN, "calibrate", "-t", "20", "--force", "-o", b.path("c.json")], stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
     process.stderr.readline()  # measuring ...
     time.sleep(1)
@@ -773,7 +829,7 @@ def too_little_memory(b):
     b.check("nothing is built", not os.path.exists(b.path("tree")))
 
 
-TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_ends_in_mid_run, batch_without_labels, log_of_another_run, data_command, checkpoint_unwritable,
+TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_ends_in_mid_run, batch_without_labels, log_of_another_run, state_without_a_block, edited_results, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, checkpoints_of_another_run, resumed_with_changes, two_runs_at_once, wrong_rank_count, rank_killed,
          first_rank_killed, rank_stopped_and_killed, rank_killed_while_stopping, rank_crashes, rank_stopped, stopped_and_terminated, resumed_at_once, interrupt_one, interrupt_four, terminate_four, hang_up_four,
          batch_system_warns, command_killed,

@@ -43,6 +43,7 @@ typedef struct zp_toolchain {
   const char *arch;           /* of a GPU plan: "sm_90", or "host" */
   const char *cc;             /* NULL: $CC or cc; plans of several ranks link through mpicc */
   bool sanitize;
+  bool force; /* files of a generated folder that were edited are written anew */
   zp_trainer_extras extras;
 } zp_toolchain;
 
