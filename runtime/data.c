@@ -42,6 +42,7 @@ zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
   data->c = c;
   data->source = *source;
   data->length = c->program->sequence;
+  data->end = INT64_MAX;
   if (source->kind == ZPR_NO_DATA)
     zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
   else if (cuts_spans(data) && zpr_spans_open(c, &source->spans, &data->spans, &error))
@@ -74,6 +75,11 @@ void zpr_data_close(zpr_data *data) {
 /* ---- what is counted ---- */
 
 int64_t zpr_data_length(const zpr_data *data) { return data->length; }
+
+int64_t zpr_data_labels(const zpr_data *data, int loss) {
+  assert(loss >= 0 && loss < zpr_n_losses(data->c->program));
+  return data->counted[loss];
+}
 
 int64_t zpr_data_windows(const zpr_data *data) {
   int64_t windows = 0;
@@ -145,21 +151,32 @@ static bool has_documents(const zpr_data *data) {
   return false;
 }
 
+/* Samples of the batch that begins with sample `first` that have labels at all. */
+static int64_t labelled_samples(const zpr_data *data, int64_t first) {
+  int64_t left = data->end - first, batch = data->c->program->batch;
+  return left < 0 ? 0 : left < batch ? left : batch;
+}
+
 /* Tokens of the batch that begins with sample `first` whose loss counts: of all ranks, which need not ask each other.
  */
 static int64_t counted_tokens(const zpr_data *data, int64_t first) {
-  const zpr_program *p = data->c->program;
-  if (!has_documents(data) && !data->masks.whole_words) return p->batch * counted_of_sample(data, first);
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < p->batch; i++) tokens += counted_of_sample(data, first + i);
+  int64_t tokens = 0, samples = labelled_samples(data, first);
+  if (!has_documents(data) && !data->masks.whole_words) return samples * counted_of_sample(data, first);
+  for (int64_t i = 0; i < samples; i++) tokens += counted_of_sample(data, first + i);
   return tokens;
 }
 
-static void weigh_tokens(zpr *c, const zpr_data *data, int64_t first) {
+static int64_t rows_of_loss(const zpr_program *p, int loss) { return p->losses ? p->losses[loss].rows : 0; }
+
+static void weigh(zpr *c, zpr_data *data, int loss, int64_t counted) {
+  data->counted[loss] = counted;
+  c->token_weight[loss] = zpr_label_weight(counted);
+}
+
+static void weigh_tokens(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
   for (int i = 0; i < zpr_n_losses(p); i++)
-    c->token_weight[i] =
-        1 / (double)(p->losses && p->losses[i].rows > 0 ? p->batch * p->losses[i].rows : counted_tokens(data, first));
+    weigh(c, data, i, rows_of_loss(p, i) > 0 ? p->batch * rows_of_loss(p, i) : counted_tokens(data, first));
 }
 
 /* Elements of all samples in front of input i. */
@@ -211,26 +228,33 @@ static int64_t counted_labels(const zpr_data *data, int64_t first, const zpr_los
   int64_t counted = 0;
   if (loss->rows > 0) return p->batch * loss->rows;
   if (data->source.kind == ZPR_SYNTHETIC) return p->batch;
-  for (int64_t n = first; n < first + p->batch; n++) {
+  for (int64_t n = first; n < first + labelled_samples(data, first); n++) {
     place from = place_of(data, n);
     read_labels(data, n, from, loss->labels, labels);
     for (int64_t k = 0; k < p->named[loss->labels].elements; k++) counted += labels[k] >= 0;
     check_label(data, loss, from, labels[0]);
   }
-  if (counted == 0)
-    zpr_error_set(&data->c->state->data_error, "Z0803",
-                  "no sample of the batch has a label in `%s`: samples %lld to %lld of the run, of \"%s\"",
-                  p->named[loss->labels].name, (long long)first, (long long)(first + p->batch - 1),
-                  place_of(data, first).part->source.path);
-  return counted > 0 ? counted : 1;
+  return counted;
 }
 
-static void count_labels(zpr *c, const zpr_data *data, int64_t first) {
+/* A loss may go without, as tasks that take turns do; a step without any label would be none. */
+static void count_labels(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
+  bool some = false;
   zpr_loss alone = {.lengths = -1}; /* of the one input with labels */
   while (!p->losses && alone.labels < p->n_named - 1 && !p->named[alone.labels].labels) alone.labels++;
-  for (int i = 0; i < zpr_n_losses(p); i++)
-    c->token_weight[i] = 1 / (double)counted_labels(data, first, p->losses ? &p->losses[i] : &alone, data->labels);
+  for (int i = 0; i < zpr_n_losses(p); i++) {
+    weigh(c, data, i, counted_labels(data, first, p->losses ? &p->losses[i] : &alone, data->labels));
+    some |= data->counted[i] > 0;
+  }
+  if (some || !c->training || troubled(data)) return;
+  const char *name = p->named[p->losses ? p->losses[0].labels : alone.labels].name;
+  zpr_error_set(&c->state->data_error, "Z0803",
+                zpr_n_losses(p) == 1
+                    ? "no sample of the batch has a label in `%s`: samples %lld to %lld of the run, of \"%s\""
+                    : "no sample of the batch has a label of any loss, `%s` the first: samples %lld to %lld of the "
+                      "run, of \"%s\"",
+                name, (long long)first, (long long)(first + p->batch - 1), place_of(data, first).part->source.path);
 }
 
 /* Where an input of sample i of the rank's goes; input -1: nowhere. */
@@ -285,6 +309,56 @@ static void put_legal(const zpr *c, char *inputs) {
         ids_at(c, inputs, k, i)[e] = p->named[k].documents ? 0 : (int32_t)p->named[k].least;
 }
 
+/* ---- samples that are left out ---- */
+
+/* Does every loss find out by its labels which samples there are? Labels that something else reads as well are never
+ * -1. */
+static bool can_leave_out(const zpr_data *data) {
+  const zpr_program *p = data->c->program;
+  if (!is_by_name(data)) return p->n_inputs > 1 && p->n_losses <= 1 && rows_of_loss(p, 0) == 0;
+  bool can = true;
+  for (int i = 0; i < p->n_losses; i++) can &= p->losses[i].labels >= 0;
+  for (int k = 0; k < p->n_named && can; k++) can = !p->named[k].labels || p->named[k].least < 0 || p->named[k].recoded;
+  return can;
+}
+
+/* The first sample that comes again, at most `samples`. */
+static int64_t first_again(const zpr_data *data, int64_t samples) {
+  int64_t m;
+  for (int64_t n = 0; n < samples; n++) {
+    const zpr_data_part *part = &data->parts[zpr_mix_source(&data->mix, n, &m)];
+    if (part->windows > 0 && m >= part->windows) return n;
+  }
+  return samples;
+}
+
+int64_t zpr_data_once(const zpr_data *data, int64_t samples) {
+  int64_t batch = data->c->program->batch;
+  assert(samples >= batch && samples % batch == 0);
+  int64_t once = first_again(data, samples);
+  if (can_leave_out(data)) return once;
+  return once / batch * batch;
+}
+
+bool zpr_data_end(zpr_data *data, int64_t end) {
+  assert(end >= 1);
+  bool changes = data->end != end;
+  data->end = end;
+  return changes;
+}
+
+static void take_labels(int32_t *labels, int64_t n) {
+  for (int64_t k = 0; k < n; k++) labels[k] = -1;
+}
+
+static void take_named_labels(const zpr *c, int64_t i, char *inputs) {
+  const zpr_program *p = c->program;
+  for (int k = 0; k < p->n_named; k++)
+    if (p->named[k].labels && zpr_has_named(c, k)) take_labels(ids_at(c, inputs, k, i), p->named[k].elements);
+}
+
+/* ---- a batch ---- */
+
 static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
   int64_t samples = p->microbatches * p->microbatch, bytes = zpr_named_at(c, p->n_named, 0);
@@ -293,8 +367,11 @@ static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
   else
     count_labels(c, data, first);
   int32_t *inputs = zpr_tokens_open(c, zpr_at(c, c->stage->inputs), bytes / (int64_t)sizeof(int32_t));
-  for (int64_t i = 0; i < samples; i++)
-    (cuts_spans(data) ? cut_sample : read_arrays)(data, first + c->first_sample + i, i, (char *)inputs);
+  for (int64_t i = 0; i < samples; i++) {
+    int64_t n = first + c->first_sample + i;
+    (cuts_spans(data) ? cut_sample : read_arrays)(data, n, i, (char *)inputs);
+    if (n >= data->end) take_named_labels(c, i, (char *)inputs);
+  }
   if (troubled(data)) put_legal(c, (char *)inputs);
   zpr_tokens_close(c);
 }
@@ -311,6 +388,7 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
     zpr_sample sample = {.tokens = tokens + i * S, .labels = data->labels};
     if (p->n_inputs > 1) sample.labels = tokens + input_at(p, 1) + i * S;
     read_sample(data, first + c->first_sample + i, &sample);
+    if (first + c->first_sample + i >= data->end) take_labels(sample.labels, S);
     if (p->lengths) tokens[count + i] = sample.length;
   }
   if (troubled(data)) memset(tokens, 0, (size_t)(count + (p->lengths ? samples : 0)) * sizeof *tokens);

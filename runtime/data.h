@@ -223,6 +223,8 @@ struct zpr_data {
   int32_t *window; /* [length + 1] */
   int32_t *tokens; /* [length], where spans are cut out of them, or they are masked where they have names */
   int32_t *labels; /* of a sample, where they have no place in the arena */
+  int64_t end;     /* samples from here on have no labels */
+  int64_t counted[ZPR_MOST_LOSSES]; /* labels of the batch that was loaded last, of every loss */
 };
 
 #endif

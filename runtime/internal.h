@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <zplan/rt.h>
+#include "denominators.h"
 
 typedef struct zpr_options {
   int64_t steps; /* last step + 1 to run to; -1: the program's */
@@ -200,6 +201,14 @@ void zpr_data_close(zpr_data *data);
 /* Fills the arena's inputs with this replica's samples of the batch that begins with sample `first` of the run: sample
  * first + c->first_sample + i. Order: see data.c's header comment. */
 void zpr_data_load(zpr *c, zpr_data *data, int64_t first);
+/* Labels of a loss in the batch that was loaded last, of all ranks; of a squared error its rows. */
+int64_t zpr_data_labels(const zpr_data *data, int loss);
+/* How many of the first `samples` samples come once, in whole batches where labels do not say which samples of a batch
+ * there are; 0: not even one batch. Requires: samples is a multiple of the batch. */
+int64_t zpr_data_once(const zpr_data *data, int64_t samples);
+/* From now on samples from `end` on have no labels: a multiple of the batch, or what zpr_data_once answered. True where
+ * the end was another one before. */
+bool zpr_data_end(zpr_data *data, int64_t end);
 /* Samples of one pass over the data; of made-up data, which has no end, 1. Of a mixture all samples of its sources. */
 int64_t zpr_data_windows(const zpr_data *data);
 /* Tokens of a sample as the source counts them: the program's sequence, but where spans are cut out of longer samples.
@@ -285,21 +294,10 @@ void zpr_loss_scale_step(zpr *c, bool applied);
 bool zpr_loss_scale_can_fall(const zpr *c);
 bool zpr_loss_scale_moves(const zpr_program *program);
 static inline int zpr_n_losses(const zpr_program *p) { return p->n_losses > 0 ? p->n_losses : 1; }
-static inline double zpr_loss_weight(const zpr_program *p, int loss) { return p->losses ? p->losses[loss].weight : 1; }
 /* Is it a squared error? Nothing is right or wrong then. */
 static inline bool zpr_is_error(const zpr_program *p, int loss) { return p->losses && p->losses[loss].rows > 0; }
 static inline const char *zpr_loss_name(const zpr_program *p, int loss) {
   return p->losses ? p->losses[loss].name : "loss";
-}
-/* What the gradient of a token's loss is multiplied by. */
-static inline double zpr_gradient_weight(const zpr *c, int loss) {
-  return c->token_weight[loss] * zpr_loss_weight(c->program, loss) * (double)c->loss_scale;
-}
-/* What the gradient of a position's part of a gate's balancing loss is multiplied by, but for the loss scale: the term
- * is the mean over the samples of the batch, of each the mean over all of its positions, whatever labels there are. */
-static inline double zpr_balance_weight(const zpr *c, int64_t positions) {
-  assert(positions >= 1);
-  return 1 / ((double)c->program->batch * (double)positions);
 }
 
 /* Initial parameters; gradients and optimizer state zero. given: where parameters come from (given.h), with what goes
@@ -387,7 +385,7 @@ bool zpr_loss_is_spike(zpr_losses *losses, double loss, double *usual);
 typedef struct zpr_record {
   int64_t step;
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
-  const zpr_tally *tally;      /* of every loss */
+  const zpr_tally *tally;      /* of every loss; its `right` is NAN where the batch has no label of it */
   int64_t loss_scale, skipped; /* f16: that of this step, 0 with other dtypes; steps that were skipped so far */
   int64_t device_peak_bytes; /* of rank 0, measured (zpr_device_used_bytes); 0: not measured */
   bool spike;      /* the loss is far above the recent ones */
@@ -397,8 +395,9 @@ typedef struct zpr_record {
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);
 void zpr_log_step(zpr *c, const zpr_record *record, double cpu_ms, int64_t steps, double eta_s);
-/* tally: of every loss. exact_match: NULL where there is none. */
-void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally, const double *exact_match);
+/* tally: of every loss; its `right` is NAN where no sample has a label of it. exact_match: NULL where there is none. */
+void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally, const double *exact_match,
+                        int64_t samples);
 void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir);
 void zpr_log_event(zpr *c, const char *json); /* one line of the JSON log: a complete object */
 void zpr_log_note(zpr *c, const char *format, ...) __attribute__((format(printf, 2, 3))); /* a line on the screen */

@@ -178,8 +178,9 @@ static void show_losses(char *buf, size_t size, const zpr_program *p, const zpr_
   size_t n = 0;
   buf[0] = 0;
   for (int i = 0; i < zpr_n_losses(p) && zpr_n_losses(p) > 1 && n < size; i++) {
-    n += (size_t)snprintf(buf + n, size - n, "%s%.64s %.6f", i ? ", " : "  (", zpr_loss_name(p, i), tally[i].loss);
-    if (accuracies && n < size && !zpr_is_error(p, i))
+    n += (size_t)snprintf(buf + n, size - n, "%s%.64s ", i ? ", " : "  (", zpr_loss_name(p, i));
+    n += (size_t)snprintf(buf + n, size - n, isnan(tally[i].right) ? "no label" : "%.6f", tally[i].loss);
+    if (accuracies && n < size && !zpr_is_error(p, i) && !isnan(tally[i].right))
       n += (size_t)snprintf(buf + n, size - n, " accuracy %.2f%%", 100 * tally[i].right);
   }
   if (n > 0 && n < size) n += (size_t)snprintf(buf + n, size - n, ")");
@@ -216,15 +217,20 @@ static void log_step_json(zpr *c, const zpr_record *r) {
   zpr_log_event(c, line);
 }
 
-void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally, const double *exact_match) {
+void zpr_log_validation(zpr *c, int64_t step, double loss, const zpr_tally *tally, const double *exact_match,
+                        int64_t samples) {
   char line[192 + LOSSES_TEXT], text[32], right[32], losses[LOSSES_TEXT], accuracy[64] = "", exact[64] = "";
   bool alone = zpr_n_losses(c->program) == 1 && !zpr_is_error(c->program, 0);
   put_losses(losses, sizeof losses, c->program, tally, true);
   if (alone) snprintf(accuracy, sizeof accuracy, ", \"accuracy\": %s", number(right, tally->right));
   if (exact_match) snprintf(exact, sizeof exact, ", \"exact_match\": %s", number(right, *exact_match));
-  snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s%s%s%s}", (long long)step,
-           number(text, loss), accuracy, losses, exact);
+  snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s%s%s%s, \"samples\": %lld}",
+           (long long)step, number(text, loss), accuracy, losses, exact, (long long)samples);
   zpr_log_event(c, line);
+  if (alone && isnan(tally->right)) {
+    zpr_log_note(c, "validation after step %lld: no sample has a label", (long long)step);
+    return;
+  }
   show_losses(losses, sizeof losses, c->program, tally, true);
   if (alone) snprintf(accuracy, sizeof accuracy, "  accuracy %.2f%%", 100 * tally->right);
   if (exact_match) snprintf(exact, sizeof exact, "  exact match %.2f%%", 100 * *exact_match);

@@ -26,7 +26,8 @@ typedef struct started {
   double lr;
   int64_t moved_bytes[ZPR_MOVE_COUNT], data_bytes; /* data_bytes: sent over the data ranks */
   bool frozen;
-  int64_t samples; /* used when it has ended */
+  int64_t samples;  /* used when it has ended */
+  unsigned without; /* a bit for every loss of which the batch has no label */
 } started;
 
 typedef struct loop {
@@ -41,8 +42,9 @@ typedef struct loop {
   double smooth_ms;       /* moving average, for the ETA */
   double recent[RECENT];  /* the newest step times, a ring */
   zpr_losses losses;
-  bool spike;   /* the last step was one */
-  bool no_data; /* a batch could not be loaded, on some rank: the run ends */
+  bool spike;    /* the last step was one */
+  bool no_data;  /* a batch could not be loaded, on some rank: the run ends */
+  unsigned told; /* losses of which a batch had no label */
   zpr_totals totals;
 } loop;
 
@@ -90,6 +92,25 @@ void zpr_run_forwards(zpr *c) { run_micro_batches(c, c->program->forwards); }
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
+static unsigned losses_without_labels(const zpr *c) {
+  unsigned losses = 0;
+  for (int i = 0; i < zpr_n_losses(c->program); i++) losses |= (unsigned)(zpr_data_labels(c->state->data, i) == 0) << i;
+  return losses;
+}
+
+/* A loss without labels adds nothing to the step; told once a loss, and null in every line of the log. */
+static void tell_without_labels(loop *l, const started *s) {
+  zpr *c = l->c;
+  for (int i = 0; i < zpr_n_losses(c->program); i++)
+    if ((s->without & ~l->told) >> i & 1)
+      zpr_log_note(c,
+                   "note: no sample of step %lld (samples %lld to %lld) has a label of `%s`, which adds nothing there; "
+                   "told once",
+                   (long long)s->step, (long long)(s->samples - c->program->batch), (long long)(s->samples - 1),
+                   zpr_loss_name(c->program, i));
+  l->told |= s->without;
+}
+
 /* False where there is no batch for it, and this rank is the only one: then it was not started. */
 static bool start_step(loop *l) {
   zpr *c = l->c;
@@ -107,6 +128,7 @@ static bool start_step(loop *l) {
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
   int at = zpr_enter(c, ZPR_AT_LOAD);
   zpr_data_load(c, c->state->data, c->samples);
+  now->without = losses_without_labels(c);
   zpr_leave(c, at);
   if (c->state->data_error.code[0] && c->ranks == 1) {
     l->n_open--;
@@ -154,9 +176,12 @@ static void log_step(loop *l, const started *s, const zpr_step_result *result) {
   bool before = l->spike;
   l->spike = zpr_loss_is_spike(&l->losses, result->loss, &usual);
   l->smooth_ms = l->totals.steps <= 2 ? ms : 0.9 * l->smooth_ms + 0.1 * ms; /* the first step also touches its memory */
+  zpr_tally tally[ZPR_MOST_LOSSES];
+  for (int i = 0; i < zpr_n_losses(p); i++) tally[i] = s->without >> i & 1 ? (zpr_tally){NAN, NAN} : result->tally[i];
+  tell_without_labels(l, s);
   zpr_record record = {.step = s->step,
                        .loss = result->loss,
-                       .tally = result->tally,
+                       .tally = tally,
                        .grad_norm = result->grad_norm,
                        .lr = s->lr,
                        .loss_scale = p->dtype == ZPK_F16 ? result->loss_scale : 0,

@@ -248,6 +248,11 @@ def number_error(got, want):
     return abs(got - want) / max(abs(want), TINY)
 
 
+def part_error(got, want):
+    """Likewise of a loss that a step may be without: None is then what it must be."""
+    return 0.0 if got is None and want is None else number_error(got, want)
+
+
 def worst(errors, default=math.inf):
     """(largest error, what it belongs to) of {what: error}."""
     if not errors:

@@ -371,6 +371,27 @@ def moe(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, theta=1000
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
 
 
+def missing(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, smoothing, z_loss, theta=10000.0):
+    """The same with logits of every position and of every sample. Beside the labels' cross-entropies the gradients have smoothed targets and z loss, means over the labels
+    that are there, and the balancing losses, means over all samples and positions."""
+    x, extra = F.embedding(tokens, w["embed_tokens"]), 0.0
+    for layer in range(layers):
+        x, loss = experts_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta, top_k, capacity)
+        extra = extra + balance * loss
+    norm = rms_norm(x, w["norm.weight"])
+    logits = F.linear(norm, w["lm_head"])
+
+    def beside(labels):
+        there = labels["word_loss"] >= 0
+        rows, words = logits[there], labels["word_loss"][there]
+        if not len(rows):
+            return extra
+        smoothed = F.cross_entropy(rows, words, label_smoothing=smoothing) - F.cross_entropy(rows, words)
+        return extra + smoothed + z_loss * rows.logsumexp(-1).square().mean()
+
+    return {"word_loss": logits, "kind_loss": F.linear(norm.mean(1), w["kinds.weight"], w["kinds.bias"])}, beside
+
+
 def deepseek_gate(affinity, bias, top_k):
     """Weights and experts: the bias decides which are taken and weighs nothing (arXiv 2412.19437, equations 12 to 16)."""
     _, expert = (affinity.detach() + bias.detach()).topk(top_k, -1)

@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, lines, bert, sparse_bert, dropped_bert, gemma2, gemma3, qwen3, vit, vit_pixels, audio, squad, axes, mixer, packed, mla, t5, t5_v1_1 or t5_adafactor. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, lines, bert, sparse_bert, dropped_bert, gemma2, gemma3, qwen3, vit, vit_pixels, audio, squad, axes, mixer, packed, mla, t5, t5_v1_1, t5_adafactor or missing. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -105,27 +105,44 @@ def spans(at):
     return arrays["tokens"][at], labels, arrays["lengths"][at], arrays["types"][at]
 
 
-def judged(weights, at):
-    """Of samples: every loss, its accuracy, and which samples have no label that is wrong, of those that have one."""
-    tokens, labels, lengths, types = spans(at)
+@functools.cache
+def missing_arrays():
+    arrays = {name: read_npy(os.path.join(settings.MISSING, name + ".npy")) for name in ("tokens", "labels", "kind")}
+    return {name: values.reshape(shape) for name, (values, shape) in arrays.items()}
+
+
+def missing(at):
+    """Samples: tokens, labels of every loss, negative where there is none."""
+    arrays, at = missing_arrays(), list(at)
+    return arrays["tokens"][at], {"word_loss": arrays["labels"][at], "kind_loss": arrays["kind"][at]}
+
+
+def missing_batches():
+    for step in range(settings.STEPS):
+        yield missing([(step * settings.BATCH + i) % len(missing_arrays()["kind"]) for i in range(settings.BATCH)])
+
+
+def judged(name, weights, at):
+    """Of samples: every loss and its accuracy, over all labels that are there, and their weighted sum."""
+    tokens, labels, *others = {"squad": spans, "missing": missing}[name](at)
     with torch.no_grad():
-        output = model.squad(weights, tokens, lengths, types, **settings.ARCHITECTURES["squad"])
-    losses = {name: float(value) for name, value in losses_of(output, labels)[2].items()}
-    there = {name: label >= 0 for name, label in labels.items()}
-    right = {name: output[name].argmax(-1) == labels[name] for name in labels}
-    accuracies = {name: float(right[name][there[name]].double().mean()) for name in labels}
-    some = sum(there.values()) > 0
-    wrong = sum(there[name] & ~right[name] for name in labels) > 0
-    return losses, accuracies, float((~wrong)[some].double().mean())
+        output = {"squad": model.squad, "missing": model.missing}[name](weights, tokens, *others, **settings.ARCHITECTURES[name])
+    loss, _, each = losses_of(output, labels)
+    logits = output[0] if isinstance(output, tuple) else output
+    right = {part: logits[part].argmax(-1) == labels[part] for part in labels}
+    there = {part: label >= 0 for part, label in labels.items()}
+    accuracies = {part: float(right[part][there[part]].double().mean()) for part in labels}
+    result = {"loss": float(loss), "losses": {part: float(value) for part, value in each.items()}, "accuracies": accuracies}
+    if name == "squad":  # which samples have no label that is wrong, of those that have one
+        wrong = sum(there[part] & ~right[part] for part in labels) > 0
+        result["exact_match"] = float((~wrong)[sum(there.values()) > 0].double().mean())
+    return result
 
 
-def looked_at(weights):
-    """What zplan eval says of all samples, and a validation of the first batches: means over batches."""
-    losses, accuracies, exact = judged(weights, range(len(span_arrays()["start"])))
-    batches = [judged(weights, range(b * settings.BATCH, (b + 1) * settings.BATCH)) for b in range(settings.VALIDATED)]
-    means = {key: {name: sum(b[i][name] for b in batches) / len(batches) for name in settings.LOSSES} for i, key in enumerate(("losses", "accuracies"))}
-    validated = judged(weights, range(settings.VALIDATED * settings.BATCH))[2]  # a share of the samples
-    return {"eval": {"losses": losses, "accuracies": accuracies, "exact_match": exact}, "validation": {**means, "exact_match": validated}}
+def looked_at(name, weights):
+    """What zplan eval says of all samples, and a validation of the first ones, each once."""
+    samples = len({"squad": span_arrays, "missing": missing_arrays}[name]()["tokens"])
+    return {"eval": judged(name, weights, range(samples)), "validation": judged(name, weights, range(settings.VALIDATED[name]))}
 
 
 def span_batches():
@@ -197,7 +214,7 @@ def mla(*arguments, **architecture):
     return latent.mla(*arguments, **architecture)
 
 
-BATCHES = {"squad": span_batches, "axes": axes_batches, "packed": packed_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "mixer": image_batches, "audio": image_batches, "vit_pixels": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
+BATCHES = {"squad": span_batches, "missing": missing_batches, "axes": axes_batches, "packed": packed_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "mixer": image_batches, "audio": image_batches, "vit_pixels": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
            "dropped_bert": masked_batches, "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
@@ -209,14 +226,21 @@ def learning_rate(step):
     return settings.MIN_LR + (settings.LR - settings.MIN_LR) * 0.5 * (1 + math.cos(math.pi * done))
 
 
+def mean_loss(values, labels):
+    """The mean over the labels that are there; of none 0."""
+    there = labels.flatten() >= 0
+    rows = values.flatten(0, -2)[there]
+    return torch.nn.functional.cross_entropy(rows, labels.flatten()[there]) if len(rows) else values.sum() * 0
+
+
 def losses_of(output, labels):
     """The loss that is logged, what else is trained, and every loss by itself where there are several."""
-    if isinstance(output, dict):
-        each = {name: torch.nn.functional.mse_loss(values, labels[name]) if labels[name].is_floating_point() else
-                torch.nn.functional.cross_entropy(values, labels[name], ignore_index=-1) for name, values in output.items()}
-        weights = dict(settings.LOSSES, **settings.AXES_LOSSES)
-        return sum(weights[name] * loss for name, loss in each.items()), 0.0, each
     logits, extra = output if isinstance(output, tuple) else (output, 0.0)
+    if isinstance(logits, dict):
+        each = {name: torch.nn.functional.mse_loss(values, labels[name]) if labels[name].is_floating_point() else
+                mean_loss(values, labels[name]) for name, values in logits.items()}
+        weights = dict(settings.LOSSES, **settings.AXES_LOSSES, **settings.MISSING_LOSSES)
+        return sum(weights[name] * loss for name, loss in each.items()), extra(labels) if callable(extra) else extra, each
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
     return loss, extra(labels) if callable(extra) else extra, {}
 
@@ -226,7 +250,7 @@ def train(name, weights):
     deepseek = functools.partial(model.deepseek, loads=loads)
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": deepseek, "deepseek_groups": deepseek,
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert, "dropped_bert": model.dropped_bert,
-               "gemma2": model.gemma2, "gemma3": model.gemma3, "qwen3": model.qwen3, "vit": model.vit, "vit_pixels": convolutions.vit_pixels, "audio": convolutions.audio, "squad": model.squad, "axes": axes.axes, "mixer": axes.mixer, "packed": packed.packed, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
+               "gemma2": model.gemma2, "gemma3": model.gemma3, "qwen3": model.qwen3, "vit": model.vit, "vit_pixels": convolutions.vit_pixels, "audio": convolutions.audio, "squad": model.squad, "missing": model.missing, "axes": axes.axes, "mixer": axes.mixer, "packed": packed.packed, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}
     if name == "lora":
         trained = {n: w for n, w in weights.items() if model.is_adapter(n) or n in settings.LORA["trained"]}
@@ -246,7 +270,7 @@ def train(name, weights):
         loss, extra, each = losses_of(output, labels)
         (loss + extra).backward()
         for part, value in each.items():
-            parts.setdefault(part, []).append(float(value))
+            parts.setdefault(part, []).append(float(value) if labels[part].is_floating_point() or (labels[part] >= 0).any() else None)
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained.values(), settings.CLIP)))
         optimizer.step()
         with torch.no_grad():
@@ -265,7 +289,7 @@ def main():
     losses, norms, parts = train(sys.argv[1], weights)
     result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": dtype,
               "losses": losses, "grad_norms": norms, **({"parts": parts} if parts else {}),
-              **(looked_at(weights) if sys.argv[1] == "squad" else {}), **(texts(sys.argv[1], weights) if sys.argv[1] in ("t5", "t5_v1_1") else {})}
+              **(looked_at(sys.argv[1], weights) if sys.argv[1] in settings.LOOKED_AT else {}), **(texts(sys.argv[1], weights) if sys.argv[1] in ("t5", "t5_v1_1") else {})}
     text = json.dumps(result, indent=1) + "\n"
     if len(sys.argv) == 4:
         with open(sys.argv[3], "w", encoding="utf-8") as file:

@@ -80,9 +80,20 @@ class Case:
     def text(self, why="a random model, printed by tests/fuzz/models.py"):
         return tree.dz(self.model, self.lr, why)
 
+    def arrays(self):
+        """{name: input of all samples}; of a model that is trained on a stream none."""
+        model, body, shape = self.model, self.model["body"], (trainer.STEPS, self.model["batch"], self.model["sizes"]["S"])
+        if not tree.has_documents(body) and not tree.has_fewer(body) and "missing" not in model:
+            return {}
+        labels = self.tokens[1:].reshape(shape)
+        arrays = {name: np.concatenate([interpret.labels_of(model, labels[step], step, name) for step in range(trainer.STEPS)])
+                  for name in ("labels", "fewer")}
+        arrays["tokens"] = self.tokens[:-1].reshape(arrays["labels"].shape)
+        arrays["documents"] = interpret.documents_of(model, len(arrays["labels"]))
+        return arrays
+
     def train(self, folder):
-        documents = interpret.documents_of(self.model, trainer.STEPS * self.model["batch"]) if tree.has_documents(self.model["body"]) else None
-        return trainer.train(folder, self.text(), self.tokens, documents, self.model["seed"], self.values, self.settings, self.words,
+        return trainer.train(folder, self.text(), self.tokens, self.arrays(), self.model["seed"], self.values, self.settings, self.words,
                              {name for name in self.values if self.is_frozen(name)})
 
 

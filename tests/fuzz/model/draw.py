@@ -413,14 +413,22 @@ class Drawing(Shapes):
             x = ["add", {}, x, self.parameter(scope, ["S", "d"], "vector")]
         return (["mul", {}, x, self.one((2.0, 0.5, 1.5))] if self.chance(0.2) else x), table
 
+    def missing_labels(self):
+        """Shares of labels, and of samples all of whose labels are missing, and the step in which `fewer` has none; None: all are there."""
+        draw = random.Random("missing %s" % self.seed)  # likewise of its own
+        if draw.random() < 0.6:
+            return None
+        return {"share": draw.choice((0.0, 0.3, 0.8)), "samples": draw.choice((0.0, 0.3, 0.6)), "step": draw.randint(0, 2)}
+
     def losses(self, logits):
-        """The last statements: the loss, now and then a sum of two or three, of the same logits and of others made of them."""
-        def loss(x):
-            return ["cross_entropy", {}, x, "labels"]
+        """The last statements: the loss, now and then a sum of two or three, of the same logits and of others made of them, and of other labels where some are missing."""
+        def loss(x, labels="labels"):
+            return ["cross_entropy", {}, x, labels]
+        fewer = "fewer" if self.missing_labels() else "labels"
         chosen = random.Random("losses %s" % self.seed)  # draws of its own: all else of a seed's model is as it was
         if chosen.random() < 0.8 or isinstance(logits, str):
             return [["output", ["mul", {}, loss(logits), 1.5] if chosen.random() < 0.1 else loss(logits)]]
-        others = [loss("logits"), loss(["mul", {}, "logits", chosen.choice((0.5, -1.0, 2.0))]), loss(["tanh", {}, "logits"])]
+        others = [loss("logits", fewer), loss(["mul", {}, "logits", chosen.choice((0.5, -1.0, 2.0))], fewer), loss(["tanh", {}, "logits"], fewer)]
         chosen.shuffle(others)
         others = others[:chosen.randint(1, 2)]
         result = ["mul", {}, loss("logits"), chosen.choice((0.5, 1.5))]
@@ -454,7 +462,8 @@ class Drawing(Shapes):
             logits = ["mul", {}, ["tanh", {}, ["div", {}, logits, 3.0]], 3.0]  # soft capping
         body += end.statements + self.losses(logits)
         batch = self.one((1, 2, 3, 4, 4, 6)) if self.sizes["S"] < 10 else self.one((1, 2))
-        return {"sizes": self.sizes, "batch": batch, "seed": self.random.randint(0, 2 ** 31), "dropout": self.one((0, 0, 0.1, 0.3)), "body": body}
+        return {"sizes": self.sizes, "batch": batch, "seed": self.random.randint(0, 2 ** 31), "dropout": self.one((0, 0, 0.1, 0.3)), "body": body,
+                **({"missing": self.missing_labels()} if self.missing_labels() else {})}
 
 
 def model(seed):

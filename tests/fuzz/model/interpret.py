@@ -179,6 +179,20 @@ def documents_of(model, samples):
     return np.array(rows)
 
 
+def labels_of(model, labels, step, name="labels"):
+    """The labels of a step's samples, and -1 where there is none; `fewer` has none in one step, all others some in every step."""
+    missing = model.get("missing")
+    if not missing:
+        return labels
+    draw = np.random.default_rng([model["seed"], 12, step, name == "fewer"])
+    there = (draw.random(labels.shape) >= missing["share"]) & (draw.random((len(labels), 1)) >= missing["samples"])
+    if name == "fewer" and step == missing["step"]:
+        there[:] = False
+    elif not there.any():
+        there[-1, 0] = True
+    return np.where(there, labels, -1)
+
+
 def attention(q, k, v, options, table, drop, documents=None):
     """drop: (batch, heads, queries, keys) -> factors of the probabilities, or None; documents: (batch, positions), or None."""
     heads, causal, shape = options["heads"], options.get("causal", True), q.value.shape
@@ -255,9 +269,9 @@ class Run:
         self.tape = t.Tape(noise, np.random.default_rng(seed))
         length, batch = model["sizes"]["S"], model["batch"]
         windows = tokens[step * batch * length:][:batch * length + 1]
-        self.tokens, self.labels = windows[:-1].reshape(batch, length), windows[1:].reshape(batch, length)
+        self.tokens, labels = windows[:-1].reshape(batch, length), windows[1:].reshape(batch, length)
         self.documents = documents_of(model, (step + 1) * batch)[step * batch:]
-        self.scope, self.taken, self.prefix, self.iteration, self.stream = {"tokens": None, "labels": None}, set(), "", 0, 0
+        self.scope, self.taken, self.prefix, self.iteration, self.stream = {"tokens": None, **{name: labels_of(model, labels, step, name) for name in ("labels", "fewer")}}, set(), "", 0, 0
         self.extra, self.attentions = [], 0  # balancing losses; calls of attention so far
         with np.errstate(all="ignore"):
             self.body(model["body"])
@@ -557,10 +571,12 @@ class Run:
         return t.einsum("bsec,becd->bsd", places, y)
 
     def cross_entropy(self, options, logits, labels):
-        probability = t.take_along_rows(softmax(logits), self.labels[..., None])
-        if self.guard and probability.value.min() < 1e-12:
+        """The mean over the labels that are there; of none 0."""
+        there = labels[..., None] >= 0
+        probability = t.take_along_rows(softmax(logits), np.maximum(labels, 0)[..., None])
+        if self.guard and probability.value.min(where=there, initial=1.0) < 1e-12:
             raise Unfit("a label has no probability")
-        return t.mul(t.total(t.log(probability)), -1 / self.labels.size)
+        return t.mul(t.total(t.mul(t.log(probability), there * 1.0)), -1 / max(int(there.sum()), 1))
 
 
 def letters(x):

@@ -100,11 +100,10 @@ def write_npy(path, array):
     write(path, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + array.astype("<i4").tobytes())
 
 
-def write_packed(folder, tokens, documents):
-    """The same samples as arrays."""
+def write_arrays(folder, arrays):
     os.makedirs(folder)
-    for name, array in (("tokens", tokens[:-1]), ("labels", tokens[1:]), ("documents", documents)):
-        write_npy(os.path.join(folder, name + ".npy"), array.reshape(documents.shape))
+    for name, array in arrays.items():
+        write_npy(os.path.join(folder, name + ".npy"), array)
 
 
 class Trained:
@@ -124,15 +123,14 @@ class Trained:
         self.values = [read_checkpoint(os.path.join(folder, "ck"), step + 1, precision) for step in range(STEPS)]
 
 
-def train(folder, text, tokens, documents, seed, values, settings, words=(), frozen=()):
-    """Builds and runs in `folder`, which is made anew. documents: of all samples, or None."""
+def train(folder, text, tokens, arrays, seed, values, settings, words=(), frozen=()):
+    """Builds and runs in `folder`, which is made anew. arrays: {name: inputs of all samples}, of models that are not trained on a stream."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     source = os.path.join(folder, "model.dz")
     write(source, text.encode())
     write_tokens(os.path.join(folder, "tokens.bin"), tokens)
-    if documents is not None:
-        write_packed(os.path.join(folder, "packed"), tokens, documents)
+    write_arrays(os.path.join(folder, "packed"), arrays)
     precision = settings["precision"]
     write_checkpoint(os.path.join(folder, "ck"), seed, values, precision, frozen)
     command = ["run", source, "--ranks", trainings.ranks_of(settings), "-o", os.path.join(folder, "tree")]
@@ -150,7 +148,7 @@ def loss_at(folder, seed, values):
     place, log, packed = os.path.join(folder, "at"), os.path.join(folder, "at.jsonl"), os.path.join(folder, "packed")
     write_checkpoint(place, seed, values)
     outcome = harness.run([os.path.join(folder, "tree", "trainer"), "--resume", "--steps", 1, "--threads", 1, "--log", log, "--checkpoint", place,
-                           "--data", packed if os.path.exists(packed) else os.path.join(folder, "tokens.bin")])
+                           "--data", packed if os.listdir(packed) else os.path.join(folder, "tokens.bin")])
     loss = harness.read_log(log)[0][0]["loss"] if outcome.status == 0 else None
     shutil.rmtree(place, ignore_errors=True)
     if os.path.exists(log):

@@ -2,7 +2,8 @@
 
 A model is made of lists, strings and numbers, so that it is kept as JSON:
 
-    {"sizes": {"V": 11, "S": 6, "d": 8}, "batch": 4, "seed": 1, "dropout": 0.1, "body": [statement...]}
+    {"sizes": {"V": 11, "S": 6, "d": 8}, "batch": 4, "seed": 1, "dropout": 0.1, "body": [statement...],
+     "missing": {"share": 0.3, "samples": 0.3, "step": 1}}      labels that are not there, see interpret.py; may be left out
 
     statement   ["param", name, [size...], kind]       size: a name of `sizes` or a number; kind: one of KINDS
                 ["let", [name...], expression]
@@ -58,12 +59,16 @@ train {
 """
 
 
-# Where attention keeps to documents, the inputs and the data in which they stand.
-ONE_STREAM, DOCUMENTS = ("", 'tokens("tokens.bin")'), ("  input documents: i32[B, S]\n", 'arrays("packed")')
+ONE_STREAM, ARRAYS = 'tokens("tokens.bin")', 'arrays("packed")'
 
 
 def has_documents(expression):
     return isinstance(expression, dict) and "documents" in expression or isinstance(expression, list) and any(map(has_documents, expression))
+
+
+def has_fewer(body):
+    """Has a loss labels of its own?"""
+    return any("fewer" in operands(e) for e in expressions(body))
 
 
 def is_call(expression):
@@ -181,7 +186,9 @@ def lines_of(body, indent):
 def dz(model, lr, why="a random model, printed by tests/fuzz/models.py"):
     sizes = ", ".join("%s = %d" % item for item in model["sizes"].items())
     body = "".join(line + "\n" for line in lines_of(model["body"], "  "))
-    inputs, data = DOCUMENTS if has_documents(model["body"]) else ONE_STREAM
+    named = [name for name, there in (("documents", has_documents(model["body"])), ("fewer", has_fewer(model["body"]))) if there]
+    inputs = "".join("  input %s: i32[B, S]\n" % name for name in named)
+    data = ARRAYS if named or "missing" in model else ONE_STREAM
     return TEXT % (why, sizes, inputs, body, data, model["batch"], model["dropout"], repr(lr), model["seed"])
 
 
