@@ -111,7 +111,8 @@ zp_data zp_data_at(const zp_spec *trained, const char *path) {
                 .mask_seed = data->mask_seed,
                 .mask_words = data->mask_words,
                 .span = ZP_NO_SPAN};
-  if (!spans && (first->kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model))) {
+  bool arrays = is_folder(path) || first->kind == ZP_DATA_ARRAYS || !zp_model_reads_tokens(trained->model);
+  if (!spans && arrays) {
     at.kind = ZP_DATA_ARRAYS;
     return at;
   }

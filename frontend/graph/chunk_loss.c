@@ -72,6 +72,10 @@ static void find_backward(loss_pass *p) {
   int dlogits = g->nodes.data[p->slope].out.data[0];
   p->dgrad = only_reader(g, dlogits, ZP_OP_MATMUL_DGRAD);
   p->wgrad = only_reader(g, dlogits, ZP_OP_MATMUL_WGRAD);
+  if (p->wgrad < 0 && g->tensors.data[g->nodes.data[p->product].in.data[1]].role == ZP_ROLE_PARAM) {
+    p->reason = "the weight of the last product is frozen, and parts are made for its gradient";
+    return;
+  }
   bool alone = count_readers(g, logits) == 2 && count_readers(g, lse) == 1 &&
                count_readers(g, dlogits) == (p->dgrad >= 0) + (p->wgrad >= 0);
   if (p->wgrad < 0 || !alone) p->reason = "something else reads the logits";

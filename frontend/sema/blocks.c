@@ -305,6 +305,16 @@ static const char *result_name(const zp_elab *e, const zp_expr *call, const zp_f
   return zp_elab_join(e->arena, zp_elab_local(caller->param_path), e->whole.name);
 }
 
+static int nodes_of(const zp_elab *e, int segment) {
+  return segment < 0 ? 0 : e->model->segments.data[segment].graph->nodes.len;
+}
+
+static void note_library_call(zp_elab *e, const zp_expr *call, const zp_item *block, int segment, int first) {
+  if (!zp_diags_in_library(e->diags, block->name.span) || zp_diags_in_library(e->diags, call->span)) return;
+  zp_library_call made = {call->span, e->segment, segment == e->segment ? first : 0, nodes_of(e, e->segment)};
+  zp_push(e->arena, &e->library_calls, made);
+}
+
 bool zp_elab_inline(zp_elab *e, const zp_expr *call, const zp_item *block, zp_module *where, zp_value *value) {
   const char *names[ZP_MAX_ARGS];
   zp_slot slots[ZP_MAX_ARGS] = {0};
@@ -323,8 +333,10 @@ bool zp_elab_inline(zp_elab *e, const zp_expr *call, const zp_item *block, zp_mo
     frame.param_path = zp_taken_names_give(e->arena, &e->paths, zp_elab_join(e->arena, caller->param_path, component));
   frame.result_name = result_name(e, call, &frame);
   e->frame = &frame;
+  int segment = e->segment, first_node = nodes_of(e, segment);
   bool ok = zp_elab_bind(e, call, block, slots) && run_block(e, call, block);
   e->frame = caller;
+  note_library_call(e, call, block, segment, first_node);
   *value = frame.result;
   value->span = call->span;
   return ok;

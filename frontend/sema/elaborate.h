@@ -54,6 +54,12 @@ typedef struct zp_whole {
   bool is_new;      /* the name is not yet a tensor in this scope */
 } zp_whole;
 
+/* A call of a library's block in the user's text, and which nodes of a segment it made. */
+typedef struct zp_library_call {
+  zp_span span;
+  int segment, first, behind;
+} zp_library_call;
+
 typedef struct zp_elab {
   zp_arena *arena;
   zp_diags *diags;
@@ -73,6 +79,7 @@ typedef struct zp_elab {
   zp_taken_names segment_names;   /* given out, and those that flat segments have */
   zp_taken_names names;           /* node names given out in the open segment */
   ZP_VEC(const zp_item *) failed; /* blocks whose body had an error: told once, not at every call */
+  ZP_VEC(zp_library_call) library_calls;
   bool has_output;
   zp_span output_span;
 } zp_elab;

@@ -1,5 +1,6 @@
 /* The last check of a model: whatever is computed or declared reaches the loss. Dead values would have no gradient, and
- * parameters inside them would count and never learn. */
+ * parameters inside them would count and never learn. A dead value is told once, at its end and in the user's text: not
+ * again for the parameters and inputs that only it reads. */
 #include "elaborate.h"
 
 typedef struct marks {
@@ -30,15 +31,28 @@ static bool has_users(const zp_graph *graph, int tensor) {
   return false;
 }
 
-static void check_node(zp_elab *e, const zp_graph *graph, const zp_node *node, const marks *m) {
+/* Where the user wrote it: a library's node stands for the call that made it. */
+static zp_span place_of(const zp_elab *e, int segment, int n) {
+  zp_span span = e->model->segments.data[segment].graph->nodes.data[n].span;
+  for (int i = 0; i < e->library_calls.len && zp_diags_in_library(e->diags, span); i++) {
+    const zp_library_call *call = &e->library_calls.data[i];
+    if (call->segment == segment && n >= call->first && n < call->behind) return call->span;
+  }
+  return span;
+}
+
+static void check_node(zp_elab *e, int segment, int n, const marks *m) {
+  const zp_graph *graph = e->model->segments.data[segment].graph;
+  const zp_node *node = &graph->nodes.data[n];
   int results = node->op == ZP_OP_ATTENTION ? 1 : node->out.len; /* attention's statistics are for its backward only */
   for (int i = 0; i < results; i++) {
     int out = node->out.data[i];
     if (m->tensors[out] || has_users(graph, out)) continue; /* of a dead chain, its end is told */
     if (results > 1)
-      zp_report(e->diags, ZP_Z0231, node->span, "result %d of this `%s` is never used", i + 1, zp_op_name(node->op));
+      zp_report(e->diags, ZP_Z0231, place_of(e, segment, n), "result %d of this `%s` is never used", i + 1,
+                zp_op_name(node->op));
     else
-      zp_report(e->diags, ZP_Z0231, node->span, "`%s` is never used", node->name);
+      zp_report(e->diags, ZP_Z0231, place_of(e, segment, n), "`%s` is never used", node->name);
   }
 }
 
@@ -57,7 +71,7 @@ static void check_segment(zp_elab *e, int index, bool *param_used, bool *input_u
   marks m = mark_live(e, graph);
   for (int n = 0; n < graph->nodes.len; n++)
     if (!m.nodes[n] || graph->nodes.data[n].op == ZP_OP_SPLIT || graph->nodes.data[n].op == ZP_OP_TOP_K_GATE)
-      check_node(e, graph, &graph->nodes.data[n], &m);
+      check_node(e, index, n, &m);
   for (int i = 0; i < graph->carry_in.len; i++) {
     if (m.tensors[graph->carry_in.data[i]] || is_read_elsewhere(e->model, index - 1, i)) continue;
     zp_diag *d =
@@ -66,8 +80,9 @@ static void check_segment(zp_elab *e, int index, bool *param_used, bool *input_u
   }
   for (int t = 0; t < graph->tensors.len; t++) {
     const zp_tensor *tensor = &graph->tensors.data[t];
-    if (m.tensors[t] && tensor->role == ZP_ROLE_PARAM) param_used[tensor->index] = true;
-    if (m.tensors[t] && tensor->role == ZP_ROLE_INPUT) input_used[tensor->index] = true;
+    bool told = m.tensors[t] || has_users(graph, t); /* the end of a dead chain that reads it */
+    if (told && tensor->role == ZP_ROLE_PARAM) param_used[tensor->index] = true;
+    if (told && tensor->role == ZP_ROLE_INPUT) input_used[tensor->index] = true;
   }
 }
 
