@@ -144,6 +144,10 @@ def check_tokens(tally, folder):
             for i, data in enumerate(('text("%s", order = "ORDER")' % path, arrays(place)))]
     if all(tally.check("tokens: run", run[0].status == 0, run[0].tail()) for run in runs):
         tally.check("tokens from arrays are those of a text", losses_of(runs[0][1]) == losses_of(runs[1][1]), "%s" % [losses_of(run[1]) for run in runs])
+    outcome, _, _ = train(folder, "tokens-made-up", "synthetic(seed = 3)", 1, model=os.path.join(HERE, "gpt.dz"))
+    looked = [harness.zplan("eval", os.path.join(folder, "tokens-made-up"), "--data", data, "--json", "-o", os.path.join(folder, "eval-tokens")) for data in (path, place)]
+    tally.check("a model of made-up tokens: eval of a text and of arrays", outcome.status == looked[0].status == looked[1].status == 0 and looked[0].out == looked[1].out,
+                "".join(run.tail() for run in (outcome, *looked)))
 
 
 def check_patches(tally, folder):

@@ -30,10 +30,11 @@ LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "ten
            "data 2 with ZeRO 3": (1, 1, 2, 1), "tensor 2, split along the sequence": (2, 1, 1, 1)}
 SEQUENCE = "tensor 2, split along the sequence"  # of some: tests/diff/sequence.py has the rest
 WIDELY = ("gemma2", "qwen3", "vit", "vit_pixels", "audio", "squad", "packed", "lora", "mla", "t5", "t5_v1_1", "t5_adafactor", "missing")  # in f64, also on data ranks, and once in f32
-EXACT = WIDELY + ("gemma3", "sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "axes", "mixer")
+EXACT = WIDELY + ("gemma3", "sparse_bert", "dropped_bert", "deepseek", "deepseek_groups", "deepseek_lines", "axes", "mixer")
 EXACT_BOUND = 1e-12
 EXPERTS = ("moe", "deepseek", "deepseek_groups", "missing")
-ON_ONE_RANK = ("gemma3", "t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
+ON_ONE_RANK = ("deepseek_lines", "gemma3", "t5_v1_1", "t5_adafactor", "mixer", "dropped_bert")  # T5, and the model of axes, have the layouts, and tests/diff/adafactor.py
+LABEL_A_SAMPLE = 0.359724862722  # torch 2.15, to the digits that are given
 IN_F32 = tuple(name for name in WIDELY if name not in ("t5_v1_1", "vit", "missing"))  # vit_pixels has the layers of vit; of experts, a rounding sends a token to another one
 
 
@@ -153,6 +154,18 @@ def check_mixed(tally, name, python, folder, update):
             compare(tally, "%s in %s, %s" % (name, precision, source), harness.read_log(log)[0], reference, bound, 16 * bound)
 
 
+def check_label_a_sample(tally, folder):
+    """Cross-entropy in f64 of what a label a sample says, plus 0.5 times the mean over samples of E * sum of (share of choices) * (mean probability)."""
+    for tensor, data in ((1, 1), (2, 2)):
+        log = os.path.join(folder, "label.jsonl")
+        outcome = harness.zplan("run", os.path.join(settings.HERE, "label_a_sample.dz"), "--ranks", tensor * data, "-o", os.path.join(folder, "label-%d" % tensor), "--set",
+                                "tensor=%d" % tensor, "--set", "plan.data=%d" % data, "--log", log, "--", "--checkpoint", os.path.join(folder, "label-ck-%d" % tensor))
+        if tally.check("a label a sample", outcome.status == 0, outcome.tail()):
+            norm = harness.read_log(log)[0][0]["grad_norm"]
+            tally.check("a label a sample: norm on %d ranks" % (tensor * data), harness.number_error(norm, LABEL_A_SAMPLE) <= 1e-11, "%.13g, not %.13g" % (norm, LABEL_A_SAMPLE))
+        os.remove(log)
+
+
 def check_model(tally, name, python, folder, update):
     references = references_of(tally, name, python, folder, update)
     for layout in LAYOUTS:
@@ -191,6 +204,7 @@ def main():
         sys.exit("--update needs a Python with torch: set PYTHON")
     tally = harness.Tally()
     with harness.Scratch() as folder:
+        check_label_a_sample(tally, folder)
         for name in settings.ARCHITECTURES:
             check_model(tally, name, python, folder, update)
             if name in ("gpt2", "llama"):  # of experts, a rounding sends a token to another one

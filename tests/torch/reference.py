@@ -3,7 +3,7 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, lines, bert, sparse_bert, dropped_bert, gemma2, gemma3, qwen3, vit, vit_pixels, audio, squad, axes, mixer, packed, mla, t5, t5_v1_1, t5_adafactor or missing. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+NAME is gpt2, llama, lora, moe, deepseek, deepseek_groups, deepseek_lines, lines, bert, sparse_bert, dropped_bert, gemma2, gemma3, qwen3, vit, vit_pixels, audio, squad, axes, mixer, packed, mla, t5, t5_v1_1, t5_adafactor or missing. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
 each update, without balancing losses, smoothed targets and squares of log-sum-exps, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import ast
@@ -214,7 +214,7 @@ def mla(*arguments, **architecture):
     return latent.mla(*arguments, **architecture)
 
 
-BATCHES = {"squad": span_batches, "missing": missing_batches, "axes": axes_batches, "packed": packed_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "mixer": image_batches, "audio": image_batches, "vit_pixels": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
+BATCHES = {"deepseek_lines": line_batches, "squad": span_batches, "missing": missing_batches, "axes": axes_batches, "packed": packed_batches, "lines": line_batches, "bert": masked_batches, "vit": image_batches, "mixer": image_batches, "audio": image_batches, "vit_pixels": image_batches, "t5": pair_batches, "t5_v1_1": pair_batches, "t5_adafactor": pair_batches,
            "dropped_bert": masked_batches, "sparse_bert": functools.partial(masked_batches, settings.LENGTHS["sparse_bert"])}
 
 
@@ -249,6 +249,7 @@ def train(name, weights):
     loads = {}  # of experts, by the name of the bias that they move
     deepseek = functools.partial(model.deepseek, loads=loads)
     forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe, "deepseek": deepseek, "deepseek_groups": deepseek,
+               "deepseek_lines": lambda w, tokens, lengths, **sizes: deepseek(w, tokens, **sizes),  # padding is routed as tokens are
                "lora": functools.partial(model.lora, alpha=settings.LORA["alpha"]), "lines": model.lines, "bert": model.bert, "sparse_bert": model.sparse_bert, "dropped_bert": model.dropped_bert,
                "gemma2": model.gemma2, "gemma3": model.gemma3, "qwen3": model.qwen3, "vit": model.vit, "vit_pixels": convolutions.vit_pixels, "audio": convolutions.audio, "squad": model.squad, "missing": model.missing, "axes": axes.axes, "mixer": axes.mixer, "packed": packed.packed, "mla": mla, "t5": t5, "t5_v1_1": t5, "t5_adafactor": t5}[name]
     trained = {n: w for n, w in weights.items() if not n.endswith("e_score_correction_bias")}

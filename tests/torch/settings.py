@@ -13,6 +13,7 @@ ARCHITECTURES = {
     "moe": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1},
     "deepseek": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1, "scale": 2.5},
     "deepseek_groups": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 3, "capacity": 0.9, "balance": 0.1, "scale": 2.5, "groups": (4, 2)},
+    "deepseek_lines": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1, "scale": 2.5},
     "lines": {"layers": 3, "heads": 4},
     "bert": {"layers": 3, "heads": 4},
     "sparse_bert": {"layers": 3, "heads": 4, "pattern": {"block": 16, "local": 2, "number": 1, "patterns": 2}},
@@ -34,12 +35,13 @@ ARCHITECTURES = {
     "t5_adafactor": {"heads": 4, "head": 12, "gated": False, "max_distance": 16},
 }
 # Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
-DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "deepseek_groups": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64", "dropped_bert": "float64",
+DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64", "deepseek": "float64", "deepseek_groups": "float64", "deepseek_lines": "float64", "lines": "float32", "bert": "float32", "sparse_bert": "float64", "dropped_bert": "float64",
           "gemma2": "float64", "gemma3": "float64", "qwen3": "float64", "vit": "float64", "vit_pixels": "float64", "audio": "float64", "squad": "float64", "missing": "float64", "t5": "float64", "t5_v1_1": "float64", "t5_adafactor": "float64", "lora": "float64", "mla": "float64", "axes": "float64", "mixer": "float64", "packed": "float64"}
 # Where the model is not that of the file of its name, as it stands there.
 FILES = {"missing": ("missing", ("microbatch=1",)),  # some of them without a label
          "deepseek": ("moe", ("model.deepseek=true",)),
          "deepseek_groups": ("moe", ("model.deepseek=true", "model.experts=12", "model.top_k=3", "model.groups=4", "model.top_groups=2")),
+         "deepseek_lines": ("moe", ("model.deepseek=true", 'data=lines("%s")' % LINES)),
          "t5_adafactor": ("t5", ("optimizer=adafactor(lr = 1e-3, beta1 = 0.9, weight_decay = 0.1)",)),
          "dropped_bert": ("bert", ("model.attention_dropout=0.2", 'precision="fp64"')),
          "sparse_bert": ("bert", ("model.sparse=true", "model.S=64", 'precision="fp64"'))}

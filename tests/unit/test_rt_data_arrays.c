@@ -128,6 +128,87 @@ Test(data_arrays, samples_in_order_in_every_dtype) {
   }
 }
 
+/* Samples behind the end have no labels, and count in no mean; where no label says so, only whole batches come once. */
+Test(data_arrays, samples_come_once) {
+  loader l;
+  write_images("images", SAMPLES);
+  write_labels(some_labels, SAMPLES);
+  open_loader(&l, ZPK_F32);
+  zpr_source source = {.kind = ZPR_NPY, .path = folder};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  cr_expect_eq(zpr_data_once(data, 4), 4);
+  cr_expect_eq(zpr_data_once(data, 12), SAMPLES);
+  cr_expect(zpr_data_end(data, SAMPLES));
+  cr_expect_not(zpr_data_end(data, SAMPLES));
+  zpr_data_load(&l.c, data, 0);
+  cr_expect_eq(zpr_data_labels(data, 0), 3);
+  zpr_data_load(&l.c, data, 4);
+  cr_expect_eq(zpr_data_labels(data, 0), 1);
+  cr_expect_eq(l.c.token_weight[0], 1);
+  for (int i = 0; i < 4; i++) cr_expect_eq(zpr_input(&l.c, 1, i / 2)[i % 2], i == 0 ? some_labels[4] : -1);
+  const zpr_loss losses[] = {{.name = "a", .weight = 1, .labels = 1, .lengths = -1},
+                             {.name = "b", .weight = 1, .labels = -1, .lengths = -1, .rows = 2}};
+  l.program.losses = losses;
+  l.program.n_losses = 2;
+  cr_expect_eq(zpr_data_once(data, 12), 4);
+  zpr_data_close(data);
+  write_images("images", 3);
+  write_labels(some_labels, 3);
+  data = zpr_data_open(&l.c, &source);
+  cr_expect_eq(zpr_data_once(data, 12), 0);
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+/* Two losses of which one has no label: it weighs nothing. Without any the run ends. */
+Test(data_arrays, a_loss_without_labels) {
+  static const int64_t none[] = {-1, -1, -1, -1, 2};
+  static const zpr_named two[] = {
+      {.name = "labels", .shape = {1}, .elements = 1, .least = -1, .limit = CLASSES, .labels = true},
+      {.name = "others", .shape = {1}, .elements = 1, .least = -1, .limit = CLASSES, .labels = true}};
+  const zpr_loss losses[] = {{.name = "a", .weight = 1, .labels = 0, .lengths = -1},
+                             {.name = "b", .weight = 1, .labels = 1, .lengths = -1}};
+  loader l;
+  write_labels(some_labels, SAMPLES);
+  write_npy("others", "{'descr': '<i8', 'fortran_order': False, 'shape': (5,), }", none, sizeof none);
+  open_loader(&l, ZPK_F32);
+  l.program.named = two;
+  l.program.losses = losses;
+  l.program.n_losses = 2;
+  zpr_source source = {.kind = ZPR_NPY, .path = folder};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  zpr_data_load(&l.c, data, 0);
+  cr_expect_eq(zpr_data_labels(data, 0), 3);
+  cr_expect_eq(zpr_data_labels(data, 1), 0);
+  cr_expect_eq(l.c.token_weight[1], 0);
+  zpr_data_load(&l.c, data, 4);
+  cr_expect_eq(zpr_data_labels(data, 1), 1, "4, and around");
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+static void load_without_labels(bool training) {
+  static const int64_t none[] = {-1, -1, -1, -1};
+  loader l;
+  write_images("images", 4);
+  write_labels(none, 4);
+  open_loader(&l, ZPK_F32);
+  l.c.training = training;
+  zpr_source source = {.kind = ZPR_NPY, .path = folder};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  zpr_data_load(&l.c, data, 0);
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+/* A validation may look at samples without any. */
+Test(data_arrays, a_validation_without_labels) { load_without_labels(false); }
+
+Test(data_arrays, a_step_without_labels, .exit_code = 1) {
+  cr_redirect_stderr();
+  load_without_labels(true);
+}
+
 Test(data_arrays, bytes_stand_for_0_to_1_and_labels_may_be_narrow) {
   unsigned char images[SAMPLES * S * PIXELS], labels[SAMPLES] = {3, 0, 1, 2, 2};
   loader l;

@@ -139,6 +139,8 @@ def smaller_sizes(model):
                 yield dict(model, sizes=dict(model["sizes"], **{name: value}))
     if model["dropout"]:
         yield dict(model, dropout=0)
+    if "missing" in model:
+        yield {key: value for key, value in model.items() if key != "missing"}
 
 
 def smaller_batches(model, settings):
