@@ -46,7 +46,14 @@ static inline int add_param(builder *b, const char *name, zp_shape shape) {
   return zp_model_add_param(b->model, param);
 }
 
+/* Names are a segment's own, as in models of the language: the second "bias" is "bias.2". */
 static inline int weight(builder *b, const char *name, zp_shape shape) {
+  int same = 1;
+  for (int i = 0; i < b->model->params.len; i++) {
+    const zp_param *p = &b->model->params.data[i];
+    same += p->segment == b->segment && strncmp(p->name, name, strlen(name)) == 0;
+  }
+  if (same > 1) name = zp_format(b->model->arena, "%s.%d", name, same);
   return zp_graph_param(b->graph, b->model, add_param(b, name, shape));
 }
 
