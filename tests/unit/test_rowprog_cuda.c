@@ -62,7 +62,7 @@ static double call_error(const device_call *device, const row_call *want, int64_
     for (int64_t j = 0; j < n; j++) {
       double sum = device->accumulate >> p & 1 ? before(j) : 0;
       for (int64_t chunk = 0; chunk < chunks; chunk++) sum += get(want->partial[p], chunk * n + j, ZPK_F64);
-      worst = worse(worst, get(device->sum[p], j, got->type), sum);
+      worst = worse(worst, get(device->sum[p], j, real_of(got->type)), sum);
     }
     for (int64_t i = chunks * n; i < ROW_MAX_CHUNKS * n; i++)
       if (!isnan(get(got->partial[p], i, real_of(got->type)))) worst = INFINITY;
@@ -93,7 +93,7 @@ static device_call run_on_device(const node_test *t, int64_t rows, int chunks, u
   for (int i = 0; i < call->n_partial; i++) {
     a.partial[i] = call->partial[i];
     a.sum[i] = d.sum[i] = zp_alloc(t->world->k.arena, (size_t)(call->partial_cols[i] * 8));
-    for (int64_t j = 0; j < call->partial_cols[i]; j++) put(d.sum[i], j, before(j), t->type);
+    for (int64_t j = 0; j < call->partial_cols[i]; j++) put(d.sum[i], j, before(j), real_of(t->type));
   }
   if (call->n_partial == 0 && rows > 1) { /* some rows by themselves, as decoding asks for them */
     a.rows = rows / 3 + 1;

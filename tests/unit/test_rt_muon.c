@@ -64,7 +64,7 @@ static zpr_stage stage;
 static zpr_run run;
 static zpr_param param;
 
-/* Flat buffers of COUNT elements: parameters, gradients, then f32 or f64: masters, both moments, averages; then
+/* Flat buffers of COUNT elements: parameters, then f32 or f64: gradients, masters, both moments, averages; then
  * scratch. */
 static zpr *open_matrix(zpr *c, zpk_dtype dtype, int rows, int cols, int threads) {
   int64_t size = zpk_bytes(dtype), real = zpk_real_bytes(dtype), n = rows < cols ? rows : cols, at = 0;
@@ -84,7 +84,7 @@ static zpr *open_matrix(zpr *c, zpk_dtype dtype, int rows, int cols, int threads
                              &stage.moment1, &stage.moment2, &stage.average};
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     *places[i] = at;
-    at += (COUNT * (i < 2 ? size : real) + 255) / 256 * 256;
+    at += (COUNT * (i < 1 ? size : real) + 255) / 256 * 256;
   }
   if (!zpk_is_narrow(dtype)) stage.master = -1;
   stage.scratch = at;
@@ -123,7 +123,7 @@ static void check(zpk_dtype dtype, int rows, int cols, int threads) {
   int n = rows * cols;
   char *params = zpr_at(c, stage.params), *grads = zpr_at(c, stage.grads), *m = zpr_at(c, stage.moment1),
        *average = zpr_at(c, stage.average), *exact = zpk_is_narrow(dtype) ? zpr_at(c, stage.master) : params;
-  fill(dtype, params, 7), fill(dtype, grads, 7), fill(real, exact, 7), fill(real, m, 7), fill(real, average, 7);
+  fill(dtype, params, 7), fill(real, grads, 7), fill(real, exact, 7), fill(real, m, 7), fill(real, average, 7);
   int64_t wide = GAP * zpk_bytes(real), narrow = GAP * zpk_bytes(dtype);
   for (int i = 0; i < n; i++) {
     put_as(real, exact + wide, i, noise(i)), put_as(real, m + wide, i, 0), put_as(real, average + wide, i, noise(i));
@@ -133,8 +133,8 @@ static void check(zpk_dtype dtype, int rows, int cols, int threads) {
   for (int s = 1; s <= 3; s++) {
     zpk_update u = {.dtype = dtype, .lr = 0.02, .momentum = 0.9, .grad_scale = 0.5, .ema = 0.9};
     for (int i = 0; i < n; i++) {
-      put_as(dtype, grads + narrow, i, noise(i + 1000 * s));
-      grad[i] = get_as(dtype, grads + narrow, i);
+      put_as(real, grads + wide, i, noise(i + 1000 * s));
+      grad[i] = get_as(real, grads + wide, i);
     }
     zpk_update own = u;
     own.lr *= 0.5, own.weight_decay = 0.1; /* those of the parameter */
