@@ -393,9 +393,11 @@ Test(sema_errors, too_large) {
          "  param t: [V, d]\n  output l = cross_entropy(matmul(embedding(tokens, t), transpose(t)), labels)\n}\n",
          "Z0211|[B, 1000000000, 100000]"},
         {"model",
-         HEAD "  repeat h in 0..1000000000 {\n    param w: [d, 1000000 * d]\n    param u: [1000000 * d, d]\n"
+         HEAD "  repeat h in 0..65536 {\n    param w: [d, 4000000000 * d]\n    param u: [4000000000 * d, d]\n"
               "    x = matmul(matmul(x, w), u)\n  }\n" TAIL,
-         "Z0211|the model has 5.1e+17 parameters"});
+         "Z0211|the model has 1.3e+17 parameters"},
+        {"iterations", HEAD "  repeat h in 0..65537 {\n    x = x + x\n  }\n" TAIL,
+         "Z0221|this repeat has 65537 iterations, at most 65536|record of every iteration"});
 }
 
 /* One mistake, one message; several mistakes, several messages. */
