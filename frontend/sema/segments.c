@@ -179,8 +179,9 @@ static bool read_count(zp_elab *e, const zp_stmt *stmt, int64_t *count) {
   }
   *count = (int64_t)(high.number - low.number);
   if (*count > MOST_ITERATIONS) {
-    zp_diag *d = zp_report(e->diags, ZP_Z0221, stmt->expr->span, "this repeat has %lld iterations, at most %d can be planned",
-                           (long long)*count, MOST_ITERATIONS);
+    zp_diag *d =
+        zp_report(e->diags, ZP_Z0221, stmt->expr->span, "this repeat has %lld iterations, at most %d can be planned",
+                  (long long)*count, MOST_ITERATIONS);
     zp_diag_label(d, "%.0f..%.0f", low.number, high.number);
     zp_diag_note(d, "plans keep a record of every iteration, so that their number is limited");
     return false;

@@ -27,7 +27,8 @@ static const char *const numbers[] = {
 static const char *const words[] = {
     "{", "}", "(", ")", "[", "]", "=", "\"", "\\", "#", "\n", "..",
     "~", "->", "<=", ">=", "null", "true", "false", "\"\"", "[]", "{}", "\\u0000", "\xff",
-    "\x1b[31m", "\x1b]0;x\x07", "\x7f", "\xc2\x9b", "\xe2\x80\xae", "\x9b", "\x08", "\r", "?\?/", "*/", "$(x)", "'", "%s%n",
+    "\x1b[31m", "\x1b]0;x\x07", "\x7f", "\xc2\x9b", "\xe2\x80\xae", "\x9b", "\x08", "\r",
+    "?\?/", "*/", "$(x)", "'", "%s%n",
     ",",   ":",     "/",     "<",     ">",        "</a>",  "<!--",   "&amp;",     "&#0;",  "\xef\xbb\xbf", "\r\n", "\t",
     "repeat h in 0..layers {", "-x", "x + x", "x / x", "sqrt(-1)", "transpose(x)", "split(x, 3)", "B", "S", "d"};
 /* clang-format on */
