@@ -36,7 +36,9 @@ void zp_megatron_put_words(zp_megatron *m, zp_megatron_flag flag, const char *wo
   zp_buf_printf(&m->out, "  %s %s\n", name_of(flag, TEXT), words);
 }
 
+/* A folder whose name begins with a dash would be a flag of its own. */
 void zp_megatron_put_text(zp_megatron *m, zp_megatron_flag flag, const char *text) {
+  if (*text == '-') text = zp_format(m->e->arena, "./%s", text);
   zp_megatron_put_words(m, flag, zp_quote_shell(m->e->arena, text));
 }
 

@@ -305,12 +305,31 @@ def check_numbers(tally, folder):
             tally.check("%s = %d has an answer" % (name, number), good, "%d %s" % (status, out))
 
 
+def check_exports(tally, folder):
+    """Settings for Megatron-LM as bash reads them, for DeepSpeed as Python does."""
+    gpus = "cluster gpus {\n  nodes = 1\n  node  = std.hw.dgx_a100\n}\n"
+    for name, dir_, want in (("evil", None, WORDS["checkpoint"]), ("dash", "--foo", "./--foo")):
+        text = evil_model() if dir_ is None else tiny().replace('dir = "out"', 'dir = "%s"' % dir_)
+        write(os.path.join(folder, "gpu.dz"), text + gpus)
+        outcome = zplan(folder, "export", "megatron", "gpu.dz", "--cluster", "gpus", "--gpus", "2", "-o", "args.sh")
+        check_quiet(tally, "zplan export megatron", outcome)
+        words = subprocess.run(["bash", "-c", 'source ./args.sh; printf "%s\\0" "${MEGATRON_ARGS[@]}"'], cwd=folder, capture_output=True, check=False).stdout
+        words = words.decode().split("\0")
+        good = outcome[0] == 0 and "--save" in words and words[words.index("--save") + 1] == want
+        tally.check("bash reads the folder of checkpoints for Megatron-LM (%s)" % name, good, outcome[2] + " ".join(words))
+    outcome = zplan(folder, "export", "deepspeed", "gpu.dz", "--cluster", "gpus", "--gpus", "2", "-o", "ds.json")
+    check_quiet(tally, "zplan export deepspeed", outcome)
+    tally.check("settings for DeepSpeed are JSON", outcome[0] == 0 and is_json(os.path.join(folder, "ds.json")), outcome[2])
+    tally.check("no export ran anything", not [n for n in os.listdir(folder) if n.startswith("RAN")])
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         check_strings(tally, folder)
         check_foreign(tally, folder)
+        check_exports(tally, folder)
         check_pipes(tally, folder)
         check_numbers(tally, folder)
     return tally.finish()
