@@ -21,8 +21,17 @@ static const zp_software profiles[] = {
      .interleaves = true,
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
               "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README); experts without "
-              "--moe-expert-capacity-factor "
-              "drop and pad no token (core/transformer/transformer_config.py)"},
+              "--moe-expert-capacity-factor drop and pad no token (core/transformer/transformer_config.py)"},
+    {.name = "megatron-core-serial",
+     .source_words = {"Megatron-Core without overlap"},
+     EAGER,
+     .communicators = MEGATRON_GROUPS,
+     .float_gradients = true,
+     .blocking_messages = true,
+     .loss_bytes = LOSS_MEGATRON,
+     .interleaves = true,
+     .facts = "as megatron-core, where the launcher leaves --overlap-grad-reduce, --overlap-param-gather and "
+              "--tp-comm-overlap off"},
     {.name = "megatron-lm-interleaved",
      .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"cases_april2021", "2104.04473"},

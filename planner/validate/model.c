@@ -56,6 +56,61 @@ static void guess_plan(zp_buf *words, zp_measured *run) {
   assume(words, "batch", run->batch = run->microbatch * run->data);
 }
 
+/* Weights in the matrix products of one layer. */
+static double layer_weights(const zp_measured *run) {
+  double h = (double)run->hidden, kv = h * (double)run->kv_heads / (double)run->heads;
+  return 2 * h * h + 2 * h * kv + (run->gated ? 3 : 2) * h * (double)run->ffn;
+}
+
+/* Parameters of the shape with so many KV heads as a multiple of those that the row says, with one table of tokens or
+ * two, whichever is nearer. */
+static double share_of_printed(const zp_measured *run, int64_t kv_heads) {
+  zp_measured with = *run;
+  with.kv_heads = kv_heads;
+  double layers = layer_weights(&with) * (double)run->layers, table = (double)run->vocab * (double)run->hidden;
+  double positions = run->rotary ? 0 : (double)run->seq * (double)run->hidden;
+  double one = (layers + table + positions) / run->parameters, two = one + table / run->parameters;
+  return fabs(one - 1) < fabs(two - 1) ? one : two;
+}
+
+/* Labels are rounded, and say 1.7 B of a model with 1.5 beside its second table; LLaMA-like shapes are known exactly.
+ */
+#define NEAR_LABEL 0.15
+#define NEAR_SHAPE 0.08
+
+/* The number of KV heads whose parameters are nearest to the printed ones. */
+static int64_t nearest_kv_heads(const zp_measured *run) {
+  int64_t best = run->heads;
+  for (int64_t k = 1; k <= run->heads; k++)
+    if (run->heads % k == 0 && fabs(share_of_printed(run, k) - 1) < fabs(share_of_printed(run, best) - 1)) best = k;
+  return best;
+}
+
+/* As many as heads, unless the printed number of parameters says that they are fewer. */
+static void guess_kv_heads(zp_buf *words, zp_measured *run) {
+  run->kv_heads = run->heads;
+  if (!run->gated || !run->heads || !run->hidden) return;
+  bool far = run->parameters > 0 && run->layers && fabs(share_of_printed(run, run->heads) - 1) > NEAR_SHAPE;
+  if (far) run->kv_heads = nearest_kv_heads(run);
+  assume(words, "KV heads", run->kv_heads);
+}
+
+const char *zp_run_contradiction(zp_arena *arena, const zp_measured *run) {
+  if (run->heads && run->hidden % run->heads != 0)
+    return zp_format(arena, "heads is %lld, which does not divide hidden, %lld", (long long)run->heads,
+                     (long long)run->hidden);
+  if (run->kv_heads && run->heads && run->heads % run->kv_heads != 0)
+    return zp_format(arena, "notes have %lld KV heads, which do not divide the %lld of heads", (long long)run->kv_heads,
+                     (long long)run->heads);
+  if (!run->layers || !run->hidden || !run->heads || !run->ffn || !run->vocab || run->parameters <= 0) return NULL;
+  if (run->notes && strstr(run->notes, "the shape gives")) return NULL; /* which explains it */
+  int64_t kv_heads = run->kv_heads ? run->kv_heads : run->gated ? nearest_kv_heads(run) : run->heads;
+  double share = share_of_printed(run, kv_heads);
+  if (fabs(share - 1) <= (run->gated ? NEAR_SHAPE : NEAR_LABEL)) return NULL;
+  return zp_format(arena, "params_b is %g, and layers, hidden, heads, ffn and vocab with %lld KV heads make %.4g",
+                   run->parameters / 1e9, (long long)kv_heads, share * run->parameters / 1e9);
+}
+
 zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
                             const char **assumed) {
   zp_measured full = *run;
@@ -67,16 +122,10 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
   if (!full.vocab) assume(&words, "vocabulary", full.vocab = DEFAULT_VOCABULARY);
   int64_t multiple = VOCABULARY_MULTIPLE * (full.tensor > 0 ? full.tensor : 1);
   full.vocab = (full.vocab + multiple - 1) / multiple * multiple;
-  if (!full.kv_heads) full.kv_heads = full.heads;
+  if (!full.kv_heads) guess_kv_heads(&words, &full);
   if (!full.intra_bytes_per_s) assume(&words, "GB/s in a node", (int64_t)((full.intra_bytes_per_s = 300e9) / 1e9));
   *assumed = words.len ? words.data : NULL;
   return full;
-}
-
-/* Weights in the matrix products of one layer. */
-static double layer_weights(const zp_measured *run) {
-  double h = (double)run->hidden, kv = h * (double)run->kv_heads / (double)run->heads;
-  return 2 * h * h + 2 * h * kv + (run->gated ? 3 : 2) * h * (double)run->ffn;
 }
 
 /* GPT's head is its embedding table; small LLaMA-like models tie them too: the printed number of parameters tells. */

@@ -45,7 +45,7 @@ static const char *refuse(zp_arena *arena, const zp_measured *run) {
 }
 
 static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
-  int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : 8;
+  int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : ZP_USUAL_NODE;
   zp_cluster c = {
       .name = run->id, .nodes = (run->gpus + per_node - 1) / per_node, .oversubscription = 1, .ranks = run->gpus};
   c.node.device = *device;
@@ -56,7 +56,7 @@ static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
       (zp_link){mesh ? "nvlink" : "nvswitch", run->intra_bytes_per_s, zp_cost_constant(ZP_COST_LINK_LATENCY_S)};
   zp_gpu_host(name, &c.node);
   c.node.nics = per_node;
-  c.node.nic = (zp_link){"network", run->inter_bytes_per_s > 0 ? run->inter_bytes_per_s : 25e9,
+  c.node.nic = (zp_link){"network", run->inter_bytes_per_s > 0 ? run->inter_bytes_per_s : ZP_USUAL_NETWORK,
                          zp_cost_constant(ZP_COST_NETWORK_LATENCY_S)};
   return c;
 }
@@ -141,8 +141,9 @@ enum { MOST_MICROBATCH = 16, MOST_CHUNKS = 8 };
  * megatron/schedules.py and arguments.py). */
 static bool could_have_chunks(const question *q, int chunks, int64_t microbatch) {
   const zp_measured *run = q->run;
-  if (chunks == 1) return true;
-  return q->software->interleaves && run->pipeline > 1 && run->layers % ((int64_t)run->pipeline * chunks) == 0 &&
+  if (chunks == 1) return !run->interleaved || run->pipeline == 1;
+  return (q->software->interleaves || run->interleaved) && run->pipeline > 1 &&
+         run->layers % ((int64_t)run->pipeline * chunks) == 0 &&
          run->batch / (run->data * microbatch) % run->pipeline == 0;
 }
 
@@ -197,13 +198,15 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   const char *name = zp_gpu_device(run->gpu, run->gpu_memory_gb);
   const zp_device *device = lookup(user, name);
   if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", name), p;
-  question q = {.arena = arena, .run = &full, .spec = spec_of(arena, &full, device), .software = zp_software_of(run)};
+  question q = {.arena = arena,
+                .run = &full,
+                .spec = spec_of(arena, &full, device),
+                .software = zp_software_of(run, &p.by_source)};
   q.spec->cluster.trainer = q.software->trainer;
   q.spec->cluster.software = q.software;
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
   p.software = q.software->name;
-  if (!q.software->source_words[0])
-    p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
+  if (!p.by_source) p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
   if (zp_gpu_board_bytes(name) > 0) q.machine.memory_bytes = zp_gpu_board_bytes(name);
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
@@ -211,14 +214,21 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
         full.collective_bytes_per_s / (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
   if (full.collective_share > 0) q.machine.collective_share = full.collective_share;
   q.sharding = zp_shard(arena, q.spec->model, &q.machine, full.tensor, 1, full.sequence && full.tensor > 1, &p.why_not);
-  if (!q.sharding || !price_best(&q, &p, &p.why_not)) return p;
+  if (!q.sharding) return p;
+  if (!price_best(&q, &p, &p.why_not)) {
+    if (!p.why_not)
+      p.why_not = full.interleaved ? "its notes say interleaved, and no number of chunks a stage fits its layers"
+                                   : "no micro-batch divides the batch of its data ranks";
+    return p;
+  }
   if (!full.microbatch)
     p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
-  if (full.chunks <= 0 && q.software->interleaves && full.pipeline > 1)
+  if (full.chunks <= 0 && full.pipeline > 1)
     p.assumed = join(arena, p.assumed,
                      zp_format(arena, "%d chunk%s a stage", zp_chunks(&p.choice), zp_chunks(&p.choice) > 1 ? "s" : ""));
   p.why_not = NULL;
   p.predicted = true;
+  zp_open_columns(arena, run, &full, &p);
   /* that no micro-batch fits is decided without knowing which it was */
   p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits);
   if (run->batch) compare(&p, &full); /* what a step does depends on its batch */

@@ -227,6 +227,9 @@ static void read_notes(zp_measured *run) {
   run->memory_bytes *= printed_gigabyte(run) / 1e9;
   run->memory_reserved = contains(notes, "reserved");
   run->compiled = contains(notes, "torch.compile");
+  run->interleaved = contains(notes, "interleaved") && !contains(notes, "before the interleaved") &&
+                     !contains(notes, "not interleaved");
+  run->serial = contains(notes, "no overlap of collectives");
   run->fits = contains(notes, "fit=0") ? 0 : contains(notes, "fit=1") ? 1 : -1;
   /* ZeRO-100B is stage 2 with activation partitioning, arXiv 1910.02054 section 6 */
   run->partitions =
@@ -251,6 +254,7 @@ static void fill_vtrain(const reader *r, zp_measured *run) {
   run->precision = "fp16";
   run->offload = "none";
   run->recompute = "full";
+  run->sequence_said = true;
   run->zero = 0;
   run->fits = -1;
 }
@@ -292,6 +296,14 @@ static const char *check_collectives(const zp_measured *run) {
   return twice ? "collective_share and collective_bw_GBps_per_gpu say the same thing: give one" : NULL;
 }
 
+static const char *check_chunks(zp_arena *arena, const zp_measured *run) {
+  if (run->chunks > 1 && run->pipeline == 1)
+    return zp_format(arena, "interleave_v is %d, and pp 1 leaves no stages to interleave", run->chunks);
+  if (run->chunks == 1 && run->pipeline > 1 && run->interleaved)
+    return "interleave_v is 1, and notes say that the schedule was interleaved";
+  return NULL;
+}
+
 /* The rows before this one. */
 static const char *check_id(const reader *r, const zp_measured *run) {
   for (int i = 0; i < r->table->runs.len; i++)
@@ -304,6 +316,8 @@ static const char *check_run(const reader *r, const zp_measured *run) {
   const char *wrong = check_words(r->arena, run);
   if (!wrong) wrong = check_degrees(r->arena, run);
   if (!wrong) wrong = check_collectives(run);
+  if (!wrong) wrong = zp_run_contradiction(r->arena, run);
+  if (!wrong) wrong = check_chunks(r->arena, run);
   return wrong ? wrong : check_id(r, run);
 }
 
@@ -314,6 +328,7 @@ static const char *read_run(reader *r, const zp_strings *fields, zp_measured *ru
     if (r->field_of[c] < 0) continue;
     const char *wrong = store(r, run, &r->columns[c], fields->data[r->field_of[c]]);
     if (wrong) return wrong;
+    if (r->columns[c].offset == AT(sequence)) run->sequence_said = *fields->data[r->field_of[c]] != '\0';
   }
   if (r->vtrain) {
     fill_vtrain(r, run);

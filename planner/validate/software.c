@@ -27,8 +27,32 @@ static const zp_software *first(bool (*fits)(const zp_software *, const zp_measu
   return NULL;
 }
 
-const zp_software *zp_software_of(const zp_measured *run) {
+static bool says(const zp_measured *run, const char *words) {
+  return (run->source && strstr(run->source, words)) || (run->notes && strstr(run->notes, words));
+}
+
+/* Programs that a row of another source names, and whether their collectives overlap as its notes say. */
+static const zp_software *by_words(const zp_measured *run) {
+  static const struct {
+    const char *words, *overlapped, *serial;
+  } rows[] = {
+      {"Megatron-LM core", "megatron-core", "megatron-core-serial"},
+      {"Megatron-Core", "megatron-core", "megatron-core-serial"},
+      {"Megatron-DeepSpeed", "megatron-deepspeed", "megatron-deepspeed"},
+      {"FSDP", "fsdp", "fsdp"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int l = 0; says(run, rows[i].words) && l < N_LISTS; l++)
+      for (int k = 0; k < lists[l]->len; k++)
+        if (strcmp(lists[l]->data[k].name, run->serial ? rows[i].serial : rows[i].overlapped) == 0)
+          return &lists[l]->data[k];
+  return NULL;
+}
+
+const zp_software *zp_software_of(const zp_measured *run, bool *named) {
   const zp_software *software = first(by_source, run);
+  if (!software) software = by_words(run);
+  *named = software != NULL;
   if (!software) software = first(by_year, run);
   return software ? software : &zp_profiles_megatron.data[zp_profiles_megatron.len - 1];
 }

@@ -30,10 +30,19 @@ int64_t zp_gpu_context_bytes(const char *device);
 /* Host memory, PCIe and disks of a node with such devices. */
 void zp_gpu_host(const char *device, zp_node_type *node);
 
+/* ---- open.c ---- */
+/* Of a row with a prediction; `full`: with all that was taken. */
+void zp_open_columns(zp_arena *arena, const zp_measured *run, const zp_measured *full, zp_prediction *to);
+/* GPUs of a node and bytes a second of a GPU's share of the network, where a row has neither. */
+enum { ZP_USUAL_NODE = 8 };
+#define ZP_USUAL_NETWORK 25e9
+
 /* ---- model.c ---- */
 /* Fills in what the row leaves open (heads, ffn, vocabulary) and says so in *assumed. */
 zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
                             const char **assumed);
+/* What the shape makes another number of parameters than the row says; NULL: nothing, or it leaves too much open. */
+const char *zp_run_contradiction(zp_arena *arena, const zp_measured *run);
 zp_model *zp_run_model(zp_arena *arena, const zp_measured *run);
 /* FLOPs of one step as the row's source counts them: full attention, recomputation when `hardware`. */
 double zp_run_flop(const zp_measured *run, bool hardware);
@@ -43,6 +52,7 @@ double zp_run_flop(const zp_measured *run, bool hardware);
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages);
 
 /* ---- software.c ---- */
-const zp_software *zp_software_of(const zp_measured *run);
+/* *named: by the row's source, or by what its notes say; else by its year. */
+const zp_software *zp_software_of(const zp_measured *run, bool *named);
 
 #endif

@@ -76,8 +76,9 @@ Test(validate_software, nanotron_cuts_by_products) {
                      .gated = true,
                      .rotary = true};
   const zp_model *model = zp_run_model(arena, &run);
-  int64_t *cut = zp_software_cut(arena, model, zp_software_of(&run), 2);
+  bool named;
+  int64_t *cut = zp_software_cut(arena, model, zp_software_of(&run, &named), 2);
   cr_expect(cut[0] == 0 && cut[1] == 11 && cut[2] == 18, "%lld %lld", (long long)cut[1], (long long)cut[2]);
-  cut = zp_software_cut(arena, model, zp_software_of(&run), 18); /* a unit each */
+  cut = zp_software_cut(arena, model, zp_software_of(&run, &named), 18); /* a unit each */
   for (int k = 0; k <= 18; k++) cr_expect_eq(cut[k], k);
 }

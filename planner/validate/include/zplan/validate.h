@@ -24,9 +24,12 @@ typedef struct zp_measured {
   int gpus, tensor, pipeline, data, context, chunks;
   int64_t microbatch, batch;
   const char *precision, *offload;
-  int zero;                  /* -1: unknown */
-  const char *recompute;     /* "full", "selective", "none" */
-  bool compiled;             /* through torch.compile, it says */
+  int zero;              /* -1: unknown */
+  const char *recompute; /* "full", "selective", "none" */
+  bool compiled;         /* through torch.compile, it says */
+  bool interleaved;      /* the notes say so, whether or not they give the chunks */
+  bool serial;           /* no collective overlaps a computation, they say */
+  bool sequence_said;
   bool sequence, partitions; /* saved inputs are split over the tensor ranks (activation partitioning) */
   double tflops, step_s, memory_bytes;
   bool memory_reserved; /* what the allocator held, whatever was in use: an upper bound, not a peak */
@@ -47,12 +50,19 @@ zp_measured_table *zp_measured_read(zp_arena *arena, const char *text, size_t le
 /* The library's device of that name ("a100_80"); NULL when it has none. */
 typedef const zp_device *zp_device_lookup(void *user, const char *name);
 
+/* A column that a row leaves open, and what was taken for it. */
+typedef struct zp_open_column {
+  const char *column, *taken;
+} zp_open_column;
+
 typedef struct zp_prediction {
   const zp_measured *run;
   bool predicted;
-  const char *why_not;  /* not predicted: the reason */
-  const char *assumed;  /* what the row did not say and was taken; NULL: nothing */
-  const char *software; /* name of the profile */
+  const char *why_not;         /* not predicted: the reason */
+  const char *assumed;         /* what the row did not say and was taken, in words; NULL: nothing */
+  ZP_VEC(zp_open_column) open; /* the same and what has a usual value, column by column */
+  const char *software;        /* name of the profile */
+  bool by_source;              /* which the row's source or its notes name; else its year was asked */
   zp_choice choice;
   zp_estimate estimate;
   double measured_s;  /* 0: the row has no speed */
