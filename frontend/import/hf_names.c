@@ -204,6 +204,29 @@ zp_hf_parts zp_hf_parts_of(zp_arena *arena, const zp_imported *imported, const z
   return parts;
 }
 
+/* Where the table of tokens stands that a tied head is, as embeddings have it. */
+static const char *table_tensor(const hf_model *m) {
+  switch (m->layers_are) {
+  case HF_GPT2: return "transformer.wte.weight";
+  case HF_NEOX: return "gpt_neox.embed_in.weight";
+  case HF_BERT: return "bert.embeddings.word_embeddings.weight";
+  case HF_T5: return "shared.weight";
+  default: return "model.embed_tokens.weight";
+  }
+}
+
+bool zp_hf_is_tied_table(const zp_imported *imported, const char *name) {
+  static const char *const heads[] = {"cls.predictions.decoder.weight", "embed_out.weight", "lm_head.weight"};
+  bool tied = false;
+  for (int i = 0; i < 3; i++) tied |= zp_hf_is_tied_copy(imported, heads[i]);
+  return tied && strcmp(name, table_tensor(imported->model)) == 0;
+}
+
+const char *zp_hf_tied_to(const zp_imported *imported, const char *name) {
+  if (!zp_hf_is_tied_copy(imported, name)) return NULL;
+  return ends_with(name, "predictions.decoder.bias") ? "cls.predictions.bias" : table_tensor(imported->model);
+}
+
 bool zp_hf_is_tied_copy(const zp_imported *imported, const char *name) {
   const hf_model *m = imported->model;
   static const char *const of_bert[] = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", NULL};

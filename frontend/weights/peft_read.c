@@ -9,14 +9,6 @@ typedef zp_peft_reader reader;
 
 /* ---- adapter_config.json ---- */
 
-static bool is_set(const zp_json *value) {
-  if (!value || zp_json_is_null(value)) return false;
-  if (zp_json_is_bool(value)) return zp_json_bool(value);
-  if (zp_json_is_array(value)) return zp_json_count(value) > 0;
-  if (zp_json_is_object(value)) return zp_json_key(value, 0) != NULL;
-  return true;
-}
-
 bool zp_peft_refuse_folder(reader *r, const char *why) {
   zp_diag *d = zp_report(r->diags, ZP_Z0692, ZP_NO_SPAN, "the adapters of %s are not read: %s", r->config_path, why);
   zp_diag_help(d, "PEFT adds them to the model's weights, which are read: "
@@ -29,36 +21,6 @@ bool zp_peft_names(const reader *r, const char *list, const char *name) {
   for (int i = 0; zp_json_is_array(targets) && i < zp_json_count(targets); i++)
     if (zp_peft_targets(zp_json_string(zp_json_at(targets, i), ""), name)) return true;
   return false;
-}
-
-/* What changes what an adapter computes, or which weights have one, in ways that are not built. Fields of start values
- * (init_lora_weights, loftq_config, eva_config) are done with when tensors are saved. */
-static bool refuse_unknown(reader *r) {
-  static const struct {
-    const char *field, *what;
-  } others[] = {
-      {"use_dora", "DoRA's magnitudes"},
-      {"lora_bias", "biases of adapters"},
-      {"layer_replication", "layers that stand several times"},
-      {"trainable_token_indices", "tokens that are trained beside adapters"},
-      {"use_qalora", "QALoRA"},
-      {"use_bdlora", "adapters in diagonal blocks"},
-      {"arrow_config", "Arrow's routing"},
-      {"alora_invocation_tokens", "aLoRA's invocation"},
-      {"velora_config", "VeLoRA"},
-      {"kasa_config", "KaSA"},
-      {"monteclora_config", "MonteCLoRA"},
-  };
-  const char *type = zp_json_get_string(r->config, "peft_type", "");
-  const char *bias = zp_json_get_string(r->config, "bias", "none");
-  const char *why = NULL;
-  if (strcmp(type, "LORA") != 0) why = zp_format(r->arena, "`peft_type` is \"%.40s\"; adapters are LORA's", type);
-  if (!why && strcmp(bias, "none") != 0)
-    why = zp_format(r->arena, "`bias` is \"%.40s\": biases that are trained beside adapters", bias);
-  for (size_t i = 0; !why && i < sizeof others / sizeof *others; i++)
-    if (is_set(zp_json_get(r->config, others[i].field)))
-      why = zp_format(r->arena, "`%s` asks for %s", others[i].field, others[i].what);
-  return !why || zp_peft_refuse_folder(r, why);
 }
 
 void zp_peft_differs(reader *r, const char *format, ...) {
@@ -207,13 +169,20 @@ static bool is_frozen(const reader *r, const zp_mapped_tensor *tensor) {
 }
 
 /* Their values take the place of the base model's. */
-static void take_saved(reader *r) {
+static bool take_saved(reader *r) {
   const char *prefix = zp_hf_prefix(r->map->imported);
   size_t n = strlen(prefix);
   for (int i = 0; i < r->map->tensors.len; i++) {
     zp_mapped_tensor *t = &r->map->tensors.data[i];
     const char *now = zp_hf_name_now(r->arena, r->map->imported, t->name);
     if (t->of_peft || (!is_saved(r, t->name) && !is_saved(r, now))) continue;
+    if (zp_hf_is_tied_table(r->map->imported, t->name) && !zp_json_get_bool(r->config, "ensure_weight_tying", false))
+      return zp_peft_refuse_folder(
+          r, zp_format(
+                 r->arena,
+                 "`modules_to_save` has %s, which is the head as well, and `ensure_weight_tying` is not set: PEFT has "
+                 "the head as it was",
+                 t->name));
     if (is_frozen(r, t))
       zp_push(r->arena, r->notes,
               zp_format(r->arena, "`%s` was trained beside the adapters of %s, and is frozen here", t->name,
@@ -224,6 +193,7 @@ static void take_saved(reader *r) {
                          zp_format(r->arena, "base_model.model.%s", t->name));
     t->of_peft = true;
   }
+  return true;
 }
 
 /* ---- a folder ---- */
@@ -287,14 +257,15 @@ bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *sp
   }
   r.folder = zp_weights_open_peft(arena, diags, folder);
   if (!r.folder) return false;
-  bool good = read_config(&r, r.folder->config_path) && refuse_unknown(&r) && has_adapters(&r) &&
+  bool good = read_config(&r, r.folder->config_path) && zp_peft_check_fields(&r) && has_adapters(&r) &&
               zp_peft_modules_of(arena, diags, spec, map, &r.modules);
-  if (good && is_set(zp_json_get(r.config, "target_parameters"))) r.params = zp_peft_params_of(arena, map, &r.modules);
+  if (good && zp_peft_is_set(zp_json_get(r.config, "target_parameters")))
+    r.params = zp_peft_params_of(arena, map, &r.modules);
   good = good && zp_peft_check_patterns(&r);
   if (good) {
     compare_config(&r);
     map->peft = r.folder;
-    take_saved(&r);
+    good = take_saved(&r);
     for (int i = 0; i < r.modules.len; i++) {
       add_a(&r, i);
       add_b(&r, &r.modules.data[i]);

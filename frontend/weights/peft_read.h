@@ -30,6 +30,12 @@ bool zp_peft_names(const zp_peft_reader *r, const char *list, const char *name);
 /* The name, without the family's prefix where the folder has it so. */
 const char *zp_peft_with_prefix(const zp_peft_reader *r, const char *name);
 
+/* ---- peft_keys.c ---- */
+/* False after reporting the field that asks for what is not built (Z0692). */
+bool zp_peft_check_fields(zp_peft_reader *r);
+/* Neither null nor false nor empty. */
+bool zp_peft_is_set(const zp_json *value);
+
 /* ---- peft_read_experts.c ---- */
 /* False after reporting ranks or alphas of other modules than experts (Z0692). */
 bool zp_peft_check_patterns(zp_peft_reader *r);

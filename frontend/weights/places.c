@@ -135,6 +135,14 @@ static bool is_left(const zp_weight_map *map, const char *name) {
   return false;
 }
 
+/* The tensor that another is once more by config.json, as the folder has it; NULL: it is of its own. */
+static const char *tied_to(const placer *p, const char *name) {
+  const char *other = zp_hf_tied_to(p->map->imported, name);
+  if (!other || zp_weights_find(p->folder, other)) return other;
+  const char *left_out = zp_weights_prefix_left_out(p->map, p->folder);
+  return begins_with(other, left_out) ? other + strlen(left_out) : other;
+}
+
 /* What nobody asked for. The optimizer's file of a checkpoint of zplan holds more, which is not looked at. */
 static void look_for_more(placer *p) {
   const zp_imported *imported = p->map->imported;
@@ -144,9 +152,11 @@ static void look_for_more(placer *p) {
     if (p->folder->of_zplan && zp_weights_source(p->arena, p->folder, t->name, true) != t) continue;
     if (imported && zp_hf_is_buffer(t->name)) continue;
     if ((p->map->unread && zp_matches_some(p->map->unread, t->name)) || is_left(p->map, t->name)) continue;
-    if (imported && zp_hf_is_tied_copy(imported, t->name))
-      zp_push(p->arena, p->notes,
-              zp_format(p->arena, "`%s` is not read: by config.json it is another tensor once more", t->name));
+    const char *other = imported ? tied_to(p, t->name) : NULL;
+    if (other && zp_weights_are_equal(p->folder, t, p->folder, other))
+      zp_push(p->arena, p->notes, zp_format(p->arena, "`%s` is not read: it is `%s` once more", t->name, other));
+    else if (other)
+      wrong(p, "another head: %s is not %s, and by config.json they are one (`tie_word_embeddings`)", t->name, other);
     else
       wrong(p, "too much: %s %s", t->name, zp_weight_shape(p->arena, t->rank, t->shape));
   }

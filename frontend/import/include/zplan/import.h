@@ -17,7 +17,11 @@ typedef struct zp_imported {
  * what is malformed (Z0683), or what the language cannot say (Z0684). */
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
-/* The model with another head of its family, number `head` below zp_hf_heads: BERT's for masked tokens, with the next
+/* The same for weights that such a file lies beside: what it says of a training, and a head that is not written, matter
+ * not. */
+zp_imported *zp_import_hf_weights(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
+
+/* That with another head of its family, number `head` below zp_hf_heads: BERT's for masked tokens, with the next
  * sentence, for spans; T5's tied and untied; ViT on pixels and on patches; Qwen's layers with and without a window, and
  * all alike for samples that are no longer than the window. */
 zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
@@ -71,6 +75,8 @@ const char *zp_hf_name_now(zp_arena *arena, const zp_imported *imported, const c
 const char *zp_hf_prefix(const zp_imported *imported);
 /* Is it a tensor that checkpoints may hold once more under another name, such as a head that is the embedding? */
 bool zp_hf_is_tied_copy(const zp_imported *imported, const char *name);
+const char *zp_hf_tied_to(const zp_imported *imported, const char *name); /* which tensor that is; NULL: it is none */
+bool zp_hf_is_tied_table(const zp_imported *imported, const char *name);  /* the table that is the head as well */
 /* What the first checkpoints of the family called the tensor: "gamma" for the weight of a norm of BERT. NULL: the same.
  * Arena. */
 const char *zp_hf_old_name(zp_arena *arena, const zp_imported *imported, const char *name);
