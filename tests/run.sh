@@ -163,6 +163,9 @@ adapters|python3 tests/weights/adapters.py
 adapters of PEFT|python3 tests/weights/peft_adapters.py
 adapters of experts|python3 tests/weights/peft_experts.py
 parts of weights|python3 tests/weights/partial.py
+weights with windows|python3 tests/weights/windows.py
+fields of adapters|python3 tests/weights/peft_keys.py
+keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
 pairs of sentences|python3 tests/interop/pairs.py
 compare|python3 tests/verify/compare.py

@@ -13,12 +13,15 @@ static void choose(hf_model *m, int head) {
 }
 
 static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
-                                int head) {
+                                int head, bool for_weights) {
   assert(path && (json || len == 0));
   const char *error = NULL;
-  int before = zp_diags_errors(diags);
-  hf_reader r = {
-      .arena = arena, .diags = diags, .result = ZP_NEW(arena, zp_imported), .model = ZP_NEW(arena, hf_model)};
+  hf_reader r = {.arena = arena,
+                 .diags = diags,
+                 .errors_before = zp_diags_errors(diags),
+                 .for_weights = for_weights,
+                 .result = ZP_NEW(arena, zp_imported),
+                 .model = ZP_NEW(arena, hf_model)};
   zp_json *root = zp_json_parse(arena, json, len, &error);
   if (!root || !zp_json_is_object(root)) {
     zp_report(diags, ZP_Z0683, ZP_NO_SPAN, "%s: %s", path, error ? error : "no JSON object");
@@ -27,8 +30,8 @@ static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *pa
   }
   r.file = zp_diags_add_source(diags, path, json, len);
   r.root = root;
-  if (hf_read_model(&r)) hf_note_unused(&r);
-  bool ok = zp_diags_errors(diags) == before;
+  if (hf_read_model(&r)) hf_look_at_others(&r);
+  bool ok = hf_is_sound(&r);
   if (head != AS_WRITTEN) choose(r.model, head);
   if (ok) r.result->text = hf_write(arena, r.model);
   r.result->model = r.model;
@@ -39,12 +42,16 @@ static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *pa
 int64_t zp_hf_longest(const zp_imported *imported) { return imported->model->longest; }
 
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
-  return import_head(arena, diags, path, json, len, AS_WRITTEN);
+  return import_head(arena, diags, path, json, len, AS_WRITTEN, false);
+}
+
+zp_imported *zp_import_hf_weights(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
+  return import_head(arena, diags, path, json, len, AS_WRITTEN, true);
 }
 
 zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
                                int head) {
-  return import_head(arena, diags, path, json, len, head);
+  return import_head(arena, diags, path, json, len, head, true);
 }
 
 const char *zp_hf_config_of_head(zp_arena *arena, const zp_imported *imported, const char *json, size_t len) {

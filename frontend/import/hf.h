@@ -66,6 +66,8 @@ typedef struct hf_reader {
   const zp_json *root;
   int file;
   zp_strings used; /* keys that were asked for */
+  int errors_before;
+  bool for_weights; /* the forward pass alone counts: the user's own model says what is trained, and on which head */
   zp_imported *result;
   hf_model *model;
 } hf_reader;
@@ -83,8 +85,14 @@ bool hf_is_null(hf_reader *r, const char *key);                          /* ther
 void hf_refuse(hf_reader *r, const char *key, const char *help, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void hf_note(hf_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Notes every field that nobody asked for and that is not known to be about something else than the model's graph. */
-void hf_note_unused(hf_reader *r);
+bool hf_is_used(const hf_reader *r, const char *key);           /* somebody asked for it */
+const char *hf_shown(const hf_reader *r, const zp_json *value); /* its text, cut to a few words; arena */
+/* Nothing was reported yet: what fields say together is looked at where each is sound by itself. */
+bool hf_is_sound(const hf_reader *r);
+/* hf_keys.c: false after refusing the file of a model that this type is a part of. */
+bool hf_is_whole(hf_reader *r);
+/* hf_keys.c: every key that nobody asked for changes nothing, is named in a note, or is refused. */
+void hf_look_at_others(hf_reader *r);
 /* Where a key stands in the file. */
 zp_span hf_place(const hf_reader *r, const char *key);
 
@@ -97,6 +105,7 @@ enum { HF_MOST_WIDTH = 1 << 24, HF_MOST_LAYERS = 100000, HF_MOST_EXPERTS = 1024,
 void hf_read_activation(hf_reader *r, const char *key, const char *usual);
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual);
 void hf_check_heads(hf_reader *r, const char *heads_key);
+void hf_check_head_size(hf_reader *r); /* `head_dim` of families whose heads make up the hidden size */
 /* rope_scaling of today's files; rope_parameters of newer ones, which hold theta too. */
 void hf_read_rope(hf_reader *r, double usual);
 /* Theta of such an object, the value of `key` or a part of it; `usual` where it is NULL or has none. */

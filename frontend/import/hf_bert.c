@@ -31,7 +31,6 @@ static int head_of(hf_reader *r) {
   const char *class = zp_json_string(zp_json_at(hf_value(r, "architectures"), 0), NULL);
   for (int i = 0; class && i < HF_BERT_HEADS; i++)
     if (strcmp(hf_bert_classes[i], class) == 0) return i;
-  if (class) hf_note(r, "the head of %s is not known to this import: a head for masked tokens was written", class);
   return HF_BERT_MASKED;
 }
 

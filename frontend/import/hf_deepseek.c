@@ -7,6 +7,7 @@
 /* What would make another model than std.models' blocks are. */
 static void refuse_others(hf_reader *r) {
   hf_model *m = r->model;
+  if (!hf_is_sound(r)) return;
   if (!hf_value(r, "q_lora_rank") && zp_json_get(r->root, "q_lora_rank"))
     hf_refuse(
         r, "q_lora_rank", NULL,
@@ -31,7 +32,8 @@ static void refuse_others(hf_reader *r) {
     hf_refuse(r, "num_key_value_heads", NULL, "%lld key/value heads for %lld heads: latent attention has one for each",
               (long long)m->kv_heads, (long long)m->heads);
   if (m->value > m->nope + m->rotary)
-    hf_refuse(r, "v_head_dim", NULL, "values of %lld columns a head are wider than queries and keys, of %lld",
+    hf_refuse(r, "v_head_dim", NULL,
+              "values of %lld columns a head (`v_head_dim`) are wider than queries and keys, of %lld",
               (long long)m->value, (long long)(m->nope + m->rotary));
 }
 
@@ -44,14 +46,18 @@ static void read_experts(hf_reader *r) {
   m->shared = hf_size(r, "n_shared_experts", 1, HF_MOST_EXPERTS);
   m->expert_ff = hf_size(r, "moe_intermediate_size", 2048, HF_MOST_WIDTH);
   m->scale = hf_real(r, "routed_scaling_factor", 2.5, 0, 1e6);
+  if (!hf_is_sound(r)) return;
   if (m->experts % m->groups != 0 || m->top_groups > m->groups)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "n_group"), "%lld experts do not lie in %lld of %lld groups",
               (long long)m->experts, (long long)m->top_groups, (long long)m->groups);
   else if (m->top_k > m->experts / m->groups * m->top_groups)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "num_experts_per_tok"),
-              "a token takes %lld of the %lld experts of %lld "
-              "groups",
-              (long long)m->top_k, (long long)(m->experts / m->groups * m->top_groups), (long long)m->top_groups);
+              "a token takes %lld (`num_experts_per_tok`) of the %lld experts of %lld groups", (long long)m->top_k,
+              (long long)(m->experts / m->groups * m->top_groups), (long long)m->top_groups);
+  if (m->top_k == 1)
+    hf_refuse(
+        r, "num_experts_per_tok", NULL,
+        "a token takes one expert, whose normalized weight is always the same: no gradient would reach the router");
   hf_note(r,
           "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time");
 }
@@ -64,10 +70,13 @@ void hf_read_deepseek(hf_reader *r) {
   m->nope = hf_size(r, "qk_nope_head_dim", 128, HF_MOST_WIDTH);
   m->rotary = hf_size(r, "qk_rope_head_dim", 64, HF_MOST_WIDTH);
   m->value = hf_size(r, "v_head_dim", 128, HF_MOST_WIDTH);
-  if (m->rotary % 2 != 0)
+  if (hf_is_sound(r) && m->rotary % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "qk_rope_head_dim"), "%lld columns have no pairs for rotary positions",
               (long long)m->rotary);
-  hf_value(r, "qk_head_dim");                          /* the sum of two others */
+  int64_t columns = m->nope + m->rotary;
+  if (hf_size(r, "qk_head_dim", columns, 2 * HF_MOST_WIDTH) != columns && hf_is_sound(r))
+    hf_refuse(r, "qk_head_dim", NULL, "a head of other columns than %lld that stand and %lld that turn",
+              (long long)m->nope, (long long)m->rotary);
   static const char first[] = "first_k_dense_replace"; /* 0: none */
   m->dense = zp_json_int(hf_value(r, first), 3) == 0 ? 0 : hf_size(r, first, 3, HF_MOST_LAYERS);
   if (m->dense > m->layers) m->dense = m->layers;

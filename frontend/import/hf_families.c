@@ -41,12 +41,14 @@ static void read_dropouts(hf_reader *r, const char *embedding, const char *resid
 
 void hf_check_heads(hf_reader *r, const char *heads_key) {
   hf_model *m = r->model;
+  if (!hf_is_sound(r)) return;
   if (m->hidden % m->heads != 0 && m->head_size * m->heads == m->hidden / m->heads * m->heads)
-    zp_report(r->diags, ZP_Z0683, hf_place(r, heads_key), "%lld heads do not divide the hidden size %lld",
-              (long long)m->heads, (long long)m->hidden);
+    zp_report(r->diags, ZP_Z0683, hf_place(r, heads_key), "%lld heads (`%s`) do not divide the hidden size %lld",
+              (long long)m->heads, heads_key, (long long)m->hidden);
   if (m->heads % m->kv_heads != 0)
-    zp_report(r->diags, ZP_Z0683, hf_place(r, "num_key_value_heads"), "%lld key/value heads do not divide %lld heads",
-              (long long)m->kv_heads, (long long)m->heads);
+    zp_report(r->diags, ZP_Z0683, hf_place(r, "num_key_value_heads"),
+              "%lld key/value heads (`num_key_value_heads`%s) do not divide %lld heads", (long long)m->kv_heads,
+              hf_value(r, "num_key_value_heads") ? "" : ", of the class", (long long)m->heads);
 }
 
 void hf_read_encoder(hf_reader *r, double dropout) {
@@ -91,6 +93,24 @@ static void read_gpt2(hf_reader *r) {
   hf_check_heads(r, "n_head");
 }
 
+/* Keys beside the type and theta. Those of other types than `default` are read by nobody then. */
+static void look_at_rope(hf_reader *r, const char *key, const zp_json *rope) {
+  static const char *const known[] = {"rope_type", "type", "rope_theta"};
+  const char *inner;
+  for (int i = 0; (inner = zp_json_key(rope, i)) != NULL; i++) {
+    const zp_json *value = zp_json_get(rope, inner);
+    bool is_known = strcmp(inner, "partial_rotary_factor") == 0 && r->model->layers_are == HF_NEOX;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) is_known |= strcmp(inner, known[k]) == 0;
+    if (is_known || zp_json_is_null(value)) continue;
+    if (zp_json_is_object(value))
+      hf_refuse(r, key, NULL, "`%s` has rotary positions for `%s` alone: layers of this type have the same ones", key,
+                inner);
+    else
+      hf_note(r, "`%s` (%s) of `%s` was left out: rotary positions of type `default` do not read it", inner,
+              hf_shown(r, value), key);
+  }
+}
+
 double hf_rope_theta(hf_reader *r, const char *key, const zp_json *rope, double usual) {
   static const char help[] = "shapes, memory and time do not depend on it: plan a copy of the file without the field";
   if (!rope) return usual;
@@ -99,27 +119,47 @@ double hf_rope_theta(hf_reader *r, const char *key, const zp_json *rope, double 
     zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is no object", key);
   else if (strcmp(type, "default") != 0)
     hf_refuse(r, key, help, "rotary positions are scaled (`%s`)", type);
+  else
+    look_at_rope(r, key, rope);
   double theta = zp_json_get_real(rope, "rope_theta", usual);
   if (theta >= 1 && theta <= 1e12) return theta;
   zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_theta` is %g, a number from 1 to 1e12 is expected", theta);
   return usual;
 }
 
-void hf_read_rope(hf_reader *r, double usual) {
-  double theta = hf_real(r, "rope_theta", usual, 1, 1e12);
-  const zp_json *scaling = hf_value(r, "rope_scaling"), *parameters = hf_value(r, "rope_parameters");
-  r->model->theta = scaling ? hf_rope_theta(r, "rope_scaling", scaling, theta)
-                            : hf_rope_theta(r, "rope_parameters", parameters, theta);
+/* rope_scaling counts where both are, but for an empty one. */
+static const char *rope_key(hf_reader *r) {
+  const zp_json *scaling = hf_value(r, "rope_scaling");
+  hf_value(r, "rope_parameters");
+  bool empty = !scaling || (zp_json_is_object(scaling) && !zp_json_key(scaling, 0));
+  return empty ? "rope_parameters" : "rope_scaling";
+}
+
+static void read_rope(hf_reader *r, const char *theta_key, double usual) {
+  double theta = hf_real(r, theta_key, usual, 1, 1e12);
+  const char *key = rope_key(r);
+  r->model->theta = hf_rope_theta(r, key, hf_value(r, key), theta);
+}
+
+void hf_read_rope(hf_reader *r, double usual) { read_rope(r, "rope_theta", usual); }
+
+void hf_check_head_size(hf_reader *r) {
+  hf_model *m = r->model;
+  if (hf_is_sound(r) && hf_size(r, "head_dim", m->head_size, MOST_WIDTH) != m->head_size && hf_is_sound(r))
+    hf_refuse(r, "head_dim", NULL, "heads of other columns than the hidden size over the heads, %lld",
+              (long long)m->head_size);
 }
 
 /* The share of a head that turns; newer files have it among rope_parameters, which count where both are. */
 static void read_neox_rotary(hf_reader *r) {
   hf_model *m = r->model;
+  if (!hf_is_sound(r)) return;
   double share = hf_real(r, "rotary_pct", 0.25, 0, 1);
-  const zp_json *parameters = hf_value(r, "rope_parameters");
+  const char *key = rope_key(r);
+  const zp_json *parameters = hf_value(r, key);
   bool newer = zp_json_get(parameters, "partial_rotary_factor") != NULL;
   if (newer) share = zp_json_get_real(parameters, "partial_rotary_factor", -1);
-  zp_span place = hf_place(r, newer ? "rope_parameters" : "rotary_pct");
+  zp_span place = hf_place(r, newer ? key : "rotary_pct");
   if (!(share >= 0 && share <= 1)) {
     zp_report(r->diags, ZP_Z0683, place, "`partial_rotary_factor` is no number from 0 to 1");
     return;
@@ -151,9 +191,9 @@ static void read_neox(hf_reader *r) {
   hf_read_activation(r, "hidden_act", "gelu");
   read_dropouts(r, "hidden_dropout", "hidden_dropout", 0);
   hf_note_attention_dropout(r, "attention_dropout", 0);
-  hf_read_rope(r, 10000);
-  if (hf_value(r, "rotary_emb_base")) m->theta = hf_real(r, "rotary_emb_base", m->theta, 1, 1e12);
+  read_rope(r, "rotary_emb_base", 10000);
   read_neox_rotary(r);
+  hf_check_head_size(r);
   if (!m->rotary)
     hf_note(r,
             "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "
@@ -179,7 +219,6 @@ static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_
   if (kv_heads == 0 || hf_is_null(r, "num_key_value_heads"))
     kv_heads = m->heads; /* null: as many, whatever the class has */
   m->kv_heads = hf_size(r, "num_key_value_heads", kv_heads, MOST_WIDTH);
-  m->head_size = hf_size(r, "head_dim", m->hidden / m->heads, MOST_WIDTH);
   m->ff = hf_size(r, "intermediate_size", -1, MOST_WIDTH);
   m->eps = hf_real(r, "rms_norm_eps", eps, 0, 1);
   m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
@@ -193,7 +232,8 @@ static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_
 
 static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads) {
   read_llama_sizes(r, eps, theta, kv_heads);
-  if (r->model->head_size % 2 != 0)
+  r->model->head_size = hf_size(r, "head_dim", r->model->hidden / r->model->heads, MOST_WIDTH);
+  if (hf_is_sound(r) && r->model->head_size % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
               (long long)r->model->head_size);
   hf_check_heads(r, "num_attention_heads");
@@ -262,17 +302,34 @@ static void read_qwen3(hf_reader *r) {
   read_qwen_window(r);
 }
 
+/* transformers adds the balancing loss where the logits of routers are put out, and it is another one than that of
+ * top_k_gate: shares and probabilities are means over all layers together, before they are multiplied. */
+static void read_balance(hf_reader *r) {
+  static const char key[] = "router_aux_loss_coef";
+  double weight = hf_real(r, key, 0.001, 0, 1e6);
+  if (!hf_flag(r, "output_router_logits", false) || weight == 0 || r->for_weights) return;
+  hf_refuse(r, "output_router_logits",
+            "a copy of the file with `output_router_logits` false is trained without; `balance` of top_k_gate has one "
+            "a layer",
+            "a balancing loss (`%s` %g) over the choices of all layers together, which the language lacks", key,
+            weight);
+}
+
 static void read_mixtral(hf_reader *r) {
   read_llama_like(r, 1e-5, 1e6, 8);
   hf_model *m = r->model;
   m->window = read_window(r, 0);
   m->experts = hf_size(r, "num_local_experts", 8, MOST_EXPERTS);
   m->top_k = hf_size(r, "num_experts_per_tok", 2, MOST_TOP_K);
-  m->balance = hf_real(r, "router_aux_loss_coef", 0.001, 0, 1e6);
+  read_balance(r);
+  if (!hf_is_sound(r)) return;
   if (m->top_k > m->experts)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "num_experts_per_tok"), "a token takes %lld of %lld experts",
               (long long)m->top_k, (long long)m->experts);
-  if (hf_real(r, "router_jitter_noise", 0, 0, 1e6) > 0)
+  else if (m->top_k == 1)
+    hf_refuse(r, "num_experts_per_tok", NULL,
+              "a token takes one expert, whose normalized weight is always 1: no gradient would reach the router");
+  if (hf_real(r, "router_jitter_noise", 0, 0, 1e6) > 0 && !r->for_weights)
     hf_refuse(r, "router_jitter_noise", NULL, "the router's input is made noisy in training; there is no such op");
   hf_note(r,
           "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time");
@@ -286,14 +343,45 @@ static void read_deepseek(hf_reader *r) {
 static const struct {
   const char *type;
   void (*read)(hf_reader *r);
-} families[] = {{"bert", hf_read_bert},     {"deepseek_v3", read_deepseek},
-                {"gemma2", hf_read_gemma2}, {"gemma3_text", hf_read_gemma3},
-                {"gpt2", read_gpt2},        {"gpt_neox", read_neox},
-                {"llama", read_llama},      {"mistral", read_mistral},
-                {"mixtral", read_mixtral},  {"qwen2", read_qwen2},
-                {"qwen3", read_qwen3},      {"t5", hf_read_t5},
-                {"vit", hf_read_vit}};
-enum { N_FAMILIES = sizeof families / sizeof *families };
+  const char *classes[4]; /* whose head is written, and last the one without a head */
+} families[] = {
+    {"bert", hf_read_bert, {"BertForMaskedLM", "BertForPreTraining", "BertForQuestionAnswering", "BertModel"}},
+    {"deepseek_v3", read_deepseek, {"DeepseekV3ForCausalLM", "DeepseekV3Model"}},
+    {"gemma2", hf_read_gemma2, {"Gemma2ForCausalLM", "Gemma2Model"}},
+    {"gemma3_text", hf_read_gemma3, {"Gemma3ForCausalLM", "Gemma3TextModel"}},
+    {"gpt2", read_gpt2, {"GPT2LMHeadModel", "GPT2Model"}},
+    {"gpt_neox", read_neox, {"GPTNeoXForCausalLM", "GPTNeoXModel"}},
+    {"llama", read_llama, {"LlamaForCausalLM", "LlamaModel"}},
+    {"mistral", read_mistral, {"MistralForCausalLM", "MistralModel"}},
+    {"mixtral", read_mixtral, {"MixtralForCausalLM", "MixtralModel"}},
+    {"qwen2", read_qwen2, {"Qwen2ForCausalLM", "Qwen2Model"}},
+    {"qwen3", read_qwen3, {"Qwen3ForCausalLM", "Qwen3Model"}},
+    {"t5", hf_read_t5, {"T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"}},
+    {"vit", hf_read_vit, {"ViTForImageClassification", "ViTModel"}}};
+enum { N_FAMILIES = sizeof families / sizeof *families, MOST_CLASSES = 4 };
+
+/* Weights may have any head: tensors that are missing or too much are told, and what is drawn and unread said. */
+static void check_class(hf_reader *r, int family) {
+  static const char key[] = "architectures";
+  const char *const *known = families[family].classes;
+  const zp_json *list = hf_value(r, key);
+  if (!list || r->for_weights) return;
+  const char *class = zp_json_string(zp_json_at(list, 0), NULL);
+  int n = 0;
+  while (n < MOST_CLASSES && known[n]) n++;
+  for (int i = 0; class && i < n; i++) {
+    if (strcmp(known[i], class) != 0) continue;
+    if (i == n - 1) hf_note(r, "%s has no head: that of %s was written", class, known[0]);
+    return;
+  }
+  if (!class)
+    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is %s, a list of one class is expected", key,
+              hf_shown(r, list));
+  else
+    hf_refuse(r, key,
+              zp_format(r->arena, "a copy of the file with [\"%s\"] is of the same layers with its head", known[0]),
+              "%s has a head that this import does not write", class);
+}
 
 bool hf_read_model(hf_reader *r) {
   const char *type = hf_word(r, "model_type", NULL), *names[N_FAMILIES];
@@ -301,7 +389,9 @@ bool hf_read_model(hf_reader *r) {
     names[i] = families[i].type;
     if (strcmp(families[i].type, type) != 0) continue;
     r->model->type = families[i].type;
+    if (!hf_is_whole(r)) return false;
     families[i].read(r);
+    check_class(r, i);
     return true;
   }
   if (!zp_json_string(hf_value(r, "model_type"), NULL)) return false; /* reported already */

@@ -7,6 +7,10 @@ static bool in_list(const zp_strings *list, const char *word) {
   return false;
 }
 
+bool hf_is_used(const hf_reader *r, const char *key) { return in_list(&r->used, key); }
+
+bool hf_is_sound(const hf_reader *r) { return zp_diags_errors(r->diags) == r->errors_before; }
+
 zp_span hf_place(const hf_reader *r, const char *key) {
   size_t len;
   const char *text = zp_diags_source_text(r->diags, r->file, &len), *quoted = zp_format(r->arena, "\"%s\"", key);
@@ -42,14 +46,14 @@ bool hf_is_null(hf_reader *r, const char *key) {
   return zp_json_is_null(zp_json_get(r->root, key));
 }
 
-static const char *shown(const hf_reader *r, const zp_json *value) {
+const char *hf_shown(const hf_reader *r, const zp_json *value) {
   const char *text = zp_json_text(r->arena, value, false);
   return strlen(text) > 40 ? zp_format(r->arena, "%.37s...", text) : text;
 }
 
 static void wrong(hf_reader *r, const char *key, const zp_json *value, const char *wanted) {
   if (value)
-    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is %s, %s is expected", key, shown(r, value), wanted);
+    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is %s, %s is expected", key, hf_shown(r, value), wanted);
   else
     zp_report(r->diags, ZP_Z0683, ZP_NO_SPAN, "%s has no `%s`: %s is expected", zp_diags_source_path(r->diags, r->file),
               key, wanted);
@@ -74,6 +78,7 @@ double hf_real(hf_reader *r, const char *key, double missing, double low, double
 }
 
 bool hf_flag(hf_reader *r, const char *key, bool missing) {
+  if (hf_is_null(r, key)) return false; /* Python's None is no truth */
   const zp_json *value = hf_value(r, key);
   if (!value) return missing;
   bool flag = zp_json_get_bool(r->root, key, false);
@@ -87,71 +92,4 @@ const char *hf_word(hf_reader *r, const char *key, const char *missing) {
   const char *word = zp_json_string(value, NULL);
   if (!word) wrong(r, key, value, "a word");
   return word ? word : "";
-}
-
-/* Fields about tokens, generation, files, classification heads, or how the library runs the model. */
-static const char *const not_the_graph[] = {
-    "_name_or_path",
-    "_commit_hash",
-    "_attn_implementation",
-    "architectures",
-    "auto_map",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "decoder_start_token_id",
-    "directionality",
-    "dtype",
-    "eos_token_id",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "id2label",
-    "is_decoder",
-    "label2id",
-    "model_type",
-    "n_ctx",
-    "n_special",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "output_router_logits",
-    "pad_token_id",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
-    "predict_special_tokens",
-    "pretraining_tp",
-    "problem_type",
-    "reorder_and_upcast_attn",
-    "return_dict",
-    "sep_token_id",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    "tokenizer_class",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "unk_token_id",
-    "use_bfloat16",
-    "use_cache",
-};
-
-static bool is_not_the_graph(const char *key) {
-  for (size_t i = 0; i < sizeof not_the_graph / sizeof *not_the_graph; i++)
-    if (strcmp(not_the_graph[i], key) == 0) return true;
-  return false;
-}
-
-void hf_note_unused(hf_reader *r) {
-  const char *key;
-  for (int i = 0; (key = zp_json_key(r->root, i)) != NULL; i++)
-    if (!in_list(&r->used, key) && !is_not_the_graph(key))
-      hf_note(r, "field `%s` (%s) is not known to this import and was left out: see whether it changes the model", key,
-              shown(r, zp_json_get(r->root, key)));
 }

@@ -29,8 +29,9 @@ static void find_group(hf_reader *r, const bool *full) {
 /* `pattern`: every so many layers one sees all, where the file does not list them. */
 static void read_layer_types(hf_reader *r, int64_t pattern) {
   hf_model *m = r->model;
-  bool *full = ZP_NEW_ARRAY(r->arena, bool, m->layers);
   const zp_json *types = hf_value(r, "layer_types");
+  if (!hf_is_sound(r)) return;
+  bool *full = ZP_NEW_ARRAY(r->arena, bool, m->layers);
   if (types && zp_json_count(types) != m->layers) {
     zp_report(r->diags, ZP_Z0683, hf_place(r, "layer_types"), "`layer_types` has %d entries for %lld layers",
               zp_json_count(types), (long long)m->layers);
@@ -61,14 +62,12 @@ static void read_gemma(hf_reader *r) {
   m->tied = hf_flag(r, "tie_word_embeddings", true);
   m->qkv_bias = m->proj_bias = hf_flag(r, "attention_bias", false);
   hf_read_activation(r, "hidden_activation", "gelu_pytorch_tanh");
-  hf_value(r, "hidden_act"); /* older files say the same once more; transformers reads hidden_activation alone */
-  hf_value(r, "cache_implementation");
   hf_note_attention_dropout(r, "attention_dropout", 0);
   m->query_scalar = hf_real(r, "query_pre_attn_scalar", 256, 1e-6, 1e9);
   m->local_window = hf_size(r, "sliding_window", 4096, INT32_MAX);
   if (hf_flag(r, "use_bidirectional_attention", false))
     hf_refuse(r, "use_bidirectional_attention", NULL, "attention sees what follows; the import writes decoders");
-  if (m->head_size % 2 != 0)
+  if (hf_is_sound(r) && m->head_size % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
               (long long)m->head_size);
   hf_check_heads(r, "num_attention_heads");
@@ -91,7 +90,6 @@ void hf_read_gemma3(hf_reader *r) {
   read_gemma(r);
   m->qk_norm = true;
   m->positions = hf_size(r, "max_position_embeddings", 131072, INT32_MAX);
-  m->score_cap = hf_value(r, "attn_logit_softcapping") ? hf_real(r, "attn_logit_softcapping", 0, 1e-6, 1e9) : 0;
   m->logit_cap = hf_value(r, "final_logit_softcapping") ? hf_real(r, "final_logit_softcapping", 0, 1e-6, 1e9) : 0;
   const zp_json *both = hf_value(r, "rope_parameters"), *scaling = hf_value(r, "rope_scaling");
   if (both && !zp_json_get(both, "full_attention") && !zp_json_get(both, "sliding_attention"))
@@ -99,11 +97,10 @@ void hf_read_gemma3(hf_reader *r) {
               "`rope_parameters` has neither `full_attention` nor `sliding_attention`");
   m->theta = hf_real(r, "rope_theta", 1e6, 1, 1e12);
   m->local_theta = hf_real(r, "rope_local_base_freq", 1e4, 1, 1e12);
-  m->theta = hf_rope_theta(r, "rope_scaling", scaling, m->theta);
   m->theta = hf_rope_theta(r, "rope_parameters", zp_json_get(both, "full_attention"), m->theta);
+  m->theta = hf_rope_theta(r, "rope_scaling", scaling, m->theta); /* of layers that see all, and before the other */
   m->local_theta = hf_rope_theta(r, "rope_parameters", zp_json_get(both, "sliding_attention"), m->local_theta);
-  int64_t pattern = hf_size(r, "_sliding_window_pattern", 6, HF_MOST_LAYERS);
-  read_layer_types(r, hf_size(r, "sliding_window_pattern", pattern, HF_MOST_LAYERS));
+  read_layer_types(r, hf_size(r, "sliding_window_pattern", 6, HF_MOST_LAYERS));
 }
 
 /* ---- the model ---- */

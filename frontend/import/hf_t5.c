@@ -42,14 +42,17 @@ static void read_feed_forward(hf_reader *r) {
   if (!r->model->gated && strcmp(word, "relu") != 0)
     hf_refuse(r, "feed_forward_proj", "known are relu (T5) and gated-gelu (T5 v1.1)",
               "the network of a layer is `%s`, which the blocks of std.models lack", word);
-  hf_value(r, "dense_act_fn");
-  hf_value(r, "is_gated_act");
+  const char *once_more = r->model->gated ? "gelu_new" : "relu", *act = hf_word(r, "dense_act_fn", once_more);
+  if (strcmp(act, once_more) != 0 && hf_is_sound(r))
+    hf_refuse(r, "dense_act_fn", NULL, "the activation is `%s`, and `feed_forward_proj` is `%s`", act, word);
+  if (hf_flag(r, "is_gated_act", r->model->gated) != r->model->gated && hf_is_sound(r))
+    hf_refuse(r, "is_gated_act", NULL, "it says otherwise than `feed_forward_proj`, `%s`", word);
 }
 
 /* transformers 5 writes tie_word_embeddings = true in any case, and says with scale_decoder_outputs what it was. */
 static void read_head(hf_reader *r) {
   hf_model *m = r->model;
-  bool tied = hf_flag(r, "tie_word_embeddings", true);
+  bool tied = hf_is_null(r, "tie_word_embeddings") || hf_flag(r, "tie_word_embeddings", true);
   m->scaled = hf_flag(r, "scale_decoder_outputs", tied);
   m->head = tied ? HF_T5_TIED : HF_T5_UNTIED;
 }

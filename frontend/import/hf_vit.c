@@ -20,6 +20,7 @@ const hf_name hf_vit_names[] = {{"cls_token", "vit.embeddings.cls_token"},
 
 static int64_t count_classes(hf_reader *r) {
   const zp_json *labels = hf_value(r, "id2label");
+  if (hf_value(r, "num_labels")) return hf_size(r, "num_labels", 2, HF_MOST_WIDTH); /* counts where both are */
   int n = 0;
   while (labels && zp_json_key(labels, n)) n++;
   return n ? n : hf_size(r, "num_labels", 2, HF_MOST_WIDTH);
@@ -27,9 +28,6 @@ static int64_t count_classes(hf_reader *r) {
 
 void hf_read_vit(hf_reader *r) {
   hf_model *m = r->model;
-  const char *class = zp_json_string(zp_json_at(hf_value(r, "architectures"), 0), NULL);
-  if (class && strcmp(class, "ViTForImageClassification") != 0)
-    hf_note(r, "the head of %s is not known to this import: a classifier was written", class);
   m->layers_are = HF_VIT;
   m->n_heads = HF_VIT_INPUTS;
   m->head = HF_VIT_PIXELS;
@@ -40,12 +38,11 @@ void hf_read_vit(hf_reader *r) {
   hf_read_encoder(r, 0);
   m->qkv_bias = hf_flag(r, "qkv_bias", true);
   m->proj_bias = m->mlp_bias = true;
-  static const char *const of_other_heads[] = {"encoder_stride", "pooler_act", "pooler_output_size"};
-  for (int i = 0; i < 3; i++) hf_value(r, of_other_heads[i]);
-  if (m->image % m->patch)
+  if (hf_is_sound(r) && m->image % m->patch)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "patch_size"), "patches of %lld pixels do not fill pictures of %lld",
               (long long)m->patch, (long long)m->image);
   hf_check_heads(r, "num_attention_heads");
+  hf_check_head_size(r);
 }
 
 /* ---- the text ---- */

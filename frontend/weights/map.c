@@ -179,7 +179,7 @@ static bool try_heads(mapper *m, const char *library_dir, const char *path, cons
 zp_weight_map *zp_weights_map_hf(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
                                  const char *path, const char *json, size_t len, const zp_name_patterns *drawn) {
   mapper m = {.arena = arena, .ours = zp_spec_base(spec), .map = ZP_NEW(arena, zp_weight_map)};
-  m.map->imported = zp_import_hf(arena, diags, path, json, len);
+  m.map->imported = zp_import_hf_weights(arena, diags, path, json, len);
   if (!m.map->imported) return NULL;
   zp_model_difference difference = {NULL, m.ours->span};
   m.theirs = model_of(arena, zp_diags_new(arena), m.map->imported, m.ours, library_dir, path);

@@ -488,6 +488,7 @@ PARAMETERS = {  # as published, or counted from the fields
     "gemma2_2b": 2614341888,
     "gemma3_1b": 262144 * 1152 + 26 * (1152 * (2 * 1024 + 2 * 256) + 2 * 256 + 4 * 1152 + 3 * 1152 * 6912) + 1152,
     "bert_base": 109514298, "t5_small": 60506624, "t5_v1_1_small": 76961152,  # the last with its head, untied
+    "qwen2_kv_null": 9456128, "mistral_no_window": 94528,  # of as many key/value heads as heads; counted by transformers
     "vit_base": 86567656 - 998 * 769,  # torchvision's with 1,000 classes, here 2
     "gpt_neox_sequential": 2 * 50304 * 512 + 6 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512) + 2 * 512,
     "llama_options": 2 * 1000 * 1024 + 1024 + 4 * (1024 * (512 + 2 * 256) + 512 + 2 * 256 + 512 * 1024 + 1024 +
@@ -506,6 +507,8 @@ def imports(folder):
         expect("parameters of " + name, found == parameters, "%s instead of %d" % (found, parameters))
     run = zplan("import", "hf", HF + "llama_options.json")
     expect("unknown field is named", "`mystery`" in run.stderr, run.stderr)
+    run = zplan("import", "hf", HF + "mixtral_8x7b.json")
+    expect("no balancing loss without output_router_logits", "balance = 0.0" in run.stdout, run.stdout[-900:])
     expect("theta of rope_parameters", "250000" in run.stdout or "2.5e+05" in run.stdout)
 
 
@@ -572,7 +575,17 @@ def refused_imports(folder):
     refused("pictures of two sizes", changed(folder, "vit_base", image_size=[224, 196]), 1, "Z0683", "`image_size` is [224,196]")
     refused("experts", changed(folder, "mixtral_8x7b", num_experts_per_tok=9), 1, "9 of 8 experts")
     run = zplan(*changed(folder, "mistral_7b", sliding_window=1024))
-    expect("window", run.returncode == 0 and "S = 1024" in run.stdout, run.stderr)
+    expect("window", run.returncode == 0 and "window = 1024" in run.stdout and "S = 1024" in run.stdout, run.stderr)
+    for value, words in ((None, "window"), (..., "window = 4096")):
+        run = zplan(*changed(folder, "mistral_7b", sliding_window=value))
+        expect("window %s" % value, run.returncode == 0 and (words in run.stdout) == (value is ...), run.stderr)
+    refused("a classifier", changed(folder, "llama3_8b", architectures=["LlamaForSequenceClassification"]), 1, "Z0684", "LlamaForSequenceClassification has a head")
+    refused("a balancing loss", changed(folder, "mixtral_8x7b", output_router_logits=True), 1, "Z0684", "over the choices of all layers together")
+    refused("one expert a token", changed(folder, "mixtral_8x7b", num_experts_per_tok=1), 1, "Z0684", "always 1")
+    refused("a later version's field", changed(folder, "llama3_8b", transformers_version="6.1.0", of_tomorrow=1), 1, "Z0684", "`of_tomorrow`")
+    for key, value in (("hidden_size", 256.0), ("text_config", {"hidden_size": 256})):
+        run = zplan(*changed(folder, "llama3_8b", **{key: value}))
+        expect("one error of %s" % key, run.returncode == 1 and run.stderr.count("error[") == 1 and key in run.stderr, run.stderr)
 
 
 # ---- clusters ----
