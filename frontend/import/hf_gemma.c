@@ -73,12 +73,17 @@ static void read_gemma(hf_reader *r) {
   hf_check_heads(r, "num_attention_heads");
 }
 
+/* null: none. */
+static double read_cap(hf_reader *r, const char *key, double missing) {
+  return hf_is_null(r, key) ? 0 : hf_real(r, key, missing, 1e-6, 1e9);
+}
+
 void hf_read_gemma2(hf_reader *r) {
   hf_model *m = r->model;
   read_gemma(r);
   m->positions = hf_size(r, "max_position_embeddings", 8192, INT32_MAX);
-  m->score_cap = hf_value(r, "attn_logit_softcapping") ? hf_real(r, "attn_logit_softcapping", 50, 1e-6, 1e9) : 0;
-  m->logit_cap = hf_value(r, "final_logit_softcapping") ? hf_real(r, "final_logit_softcapping", 30, 1e-6, 1e9) : 0;
+  m->score_cap = read_cap(r, "attn_logit_softcapping", 50);
+  m->logit_cap = read_cap(r, "final_logit_softcapping", 30);
   hf_read_rope(r, 10000);
   m->local_theta = m->theta;
   read_layer_types(r, 2);
@@ -90,7 +95,7 @@ void hf_read_gemma3(hf_reader *r) {
   read_gemma(r);
   m->qk_norm = true;
   m->positions = hf_size(r, "max_position_embeddings", 131072, INT32_MAX);
-  m->logit_cap = hf_value(r, "final_logit_softcapping") ? hf_real(r, "final_logit_softcapping", 0, 1e-6, 1e9) : 0;
+  m->logit_cap = read_cap(r, "final_logit_softcapping", 0);
   const zp_json *both = hf_value(r, "rope_parameters"), *scaling = hf_value(r, "rope_scaling");
   if (both && !zp_json_get(both, "full_attention") && !zp_json_get(both, "sliding_attention"))
     zp_report(r->diags, ZP_Z0683, hf_place(r, "rope_parameters"),

@@ -31,7 +31,7 @@ int64_t zp_gpu_context_bytes(const char *device);
 void zp_gpu_host(const char *device, zp_node_type *node);
 
 /* ---- open.c ---- */
-/* Of a row with a prediction; `full`: with all that was taken. */
+/* Fills in what a predicted row leaves open; `full`: the row with all that was taken. */
 void zp_open_columns(zp_arena *arena, const zp_measured *run, const zp_measured *full, zp_prediction *to);
 /* GPUs of a node and bytes a second of a GPU's share of the network, where a row has neither. */
 enum { ZP_USUAL_NODE = 8 };

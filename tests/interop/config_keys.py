@@ -5,7 +5,7 @@
 
 expected_config_keys.json has, of every change of config_keys_table.py, transformers' parameters and the loss of samples longer than any window. What `import hf`
 writes must have as many parameters; where it writes the text of the unchanged file, the loss must be the unchanged one's; what it refuses must name the key, and be
-refused already in the file (`zplan`), so that nothing that imported before is refused. A fifth of the changes is looked at, and all of the keys that were wrong once; --all takes all.
+refused already in the file (`zplan`), so that nothing that imported before is refused. What is used writes the text that it wrote when --run compared its loss (`crc`). A fifth of the changes is looked at, and all of the keys that were wrong once; --all takes all.
 --update asks transformers (PYTHON=path names a Python that has it) and writes
 the file: read the difference. --run FOLDER trains 0 steps from the checkpoints that config_keys_reference.py leaves there: every loss must be transformers' (minutes, by hand).
 """
@@ -71,6 +71,7 @@ def judge(tally, folder, family, change, rows, texts, by_loss):
     """refused, used or nothing."""
     name, row = "%s: %s" % (family, table.name_of(change)), rows[table.name_of(change)]
     text, said = imported(os.path.join(folder, "config.json"), table.applied(family, change))
+    last["text"] = text
     if text is None:
         place = re.search(r"config\.json:(\d+):", said)
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
@@ -95,6 +96,7 @@ def judge(tally, folder, family, change, rows, texts, by_loss):
     return "nothing" if text == unchanged["text"] else "used"
 
 
+last = {}  # the text that was written last
 REST = """
 cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 8GiB) }
 train {
@@ -139,8 +141,10 @@ def main():
             by_loss[rows["unchanged"]["loss"]] = computation(text)
             for change in (one for one in table.changes(family) if is_chosen(family, one)):
                 found, row = judge(tally, folder, family, change, rows, texts, by_loss), rows[table.name_of(change)]
+                written = ("crc", zlib.crc32(repr(computation(last["text"])).encode())) if found == "used" else ("crc", None)
                 if update:
-                    row["zplan"] = found
+                    row.update({"zplan": found}, **dict([written] if written[1] else []))
+                tally.check("%s: %s writes what gave transformers' loss (`--run` asks again)" % (family, table.name_of(change)), row.get("crc") == written[1], str(written[1]))
                 tally.check("%s: %s is %s as before" % (family, table.name_of(change), row.get("zplan")), row.get("zplan") == found, found)
             del rows["unchanged"]["text"]
             if "--run" in sys.argv and family not in ("bert", "t5", "vit"):

@@ -17,13 +17,12 @@ typedef struct zp_imported {
  * what is malformed (Z0683), or what the language cannot say (Z0684). */
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
-/* The same for weights that such a file lies beside: what it says of a training, and a head that is not written, matter
- * not. */
+/* For weights that such a file lies beside: what it says of a training, and a head that is not written, matter not. */
 zp_imported *zp_import_hf_weights(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
-/* That with another head of its family, number `head` below zp_hf_heads: BERT's for masked tokens, with the next
- * sentence, for spans; T5's tied and untied; ViT on pixels and on patches; Qwen's layers with and without a window, and
- * all alike for samples that are no longer than the window. */
+/* For weights, with another head of the family: number `head` below zp_hf_heads: BERT's for masked tokens, with the
+ * next sentence, for spans; T5's tied and untied; ViT on pixels and on patches; Qwen's layers with and without a
+ * window, and all alike for samples that are no longer than the window. */
 zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
                                int head);
 int zp_hf_heads(const zp_imported *imported); /* of the family; 1: there is no other */
