@@ -40,7 +40,7 @@ struct zpr_state {
   zpr_options options;
   zpr_doing phase;
   double longest_step_ms; /* so far; 0: none is done */
-  bool rehearses; /* the walk is for loading alone (zpr_prepare) */
+  bool rehearses;         /* the walk is for loading alone (zpr_prepare) */
   zpr_comm *comm;
   zpr_pool *pool;
   zpr_device *device;

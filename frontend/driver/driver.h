@@ -41,7 +41,7 @@ typedef struct zp_options {
   int64_t device_memory; /* 0: the cluster's */
   int threads;
   const char *wait_warn, *wait_end, *grace; /* seconds, checked; NULL: the trainer's */
-  const char *target, *arch; /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
+  const char *target, *arch;                /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
   const char *tokenizer, *eod, *gpu;
   zp_strings prompts; /* sample: --prompt */
   int64_t tokens, top_k, seed;
