@@ -331,6 +331,25 @@ Test(machine, communicators_by_hand) {
   cr_expect_eq(zp_communicator_bytes(&node, 8, 1), 0);
 }
 
+/* Eight H100 have 7 others and 32 channels to each: 3.28 GB, as NCCL's users measured (NVIDIA/nccl issue 1685). Over
+ * nodes two channels to each of those in the node, and a pool of 2 MiB a channel either way. */
+Test(machine, pairs_have_buffers) {
+  const int64_t mib = 1 << 20;
+  zp_node_type node = {.devices = 8, .nics = 8, .link = {"nvswitch", 450e9, 0}, .device = {.has_nccl = true}};
+  int64_t got = zp_pairs_bytes(&node, 8, 1);
+  cr_expect(fabs((double)got / 3.28e9 - 1) < 0.01, "%lld", (long long)got);
+  cr_expect_eq(zp_pairs_bytes(&node, 1, 1), 0);
+  cr_expect_eq(zp_pairs_bytes(&node, 64, 8), (7 * 2 * 14 + 2 * 16 * 2) * mib);
+  cr_expect_eq(zp_pairs_bytes(&node, 8, 8), 2 * 2 * 2 * mib, "one card's two channels");
+  node.link.bytes_per_s = 16e9;
+  cr_expect_eq(zp_pairs_bytes(&node, 2, 1), 2 * 14 * mib);
+  zp_cluster cluster = {.nodes = 1, .node = node};
+  zp_choice data = {.tensor = 1, .pipeline = 1, .data = 8};
+  int64_t rings = zp_communicators_of(&cluster, &data, 0).total_bytes;
+  cluster.trainer = ZP_TRAINER_ZPLAN;
+  cr_expect_eq(zp_communicators_of(&cluster, &data, 0).total_bytes - rings, zp_pairs_bytes(&node, 8, 1));
+}
+
 /* Two stages: a channel each way. Four: those between others have four; folded, twice as many; interleaved chunks make
  * a ring of them. A tie on the first and the last one. All over the network but tensor; 64 MiB for shares of sums. */
 Test(machine, communicators_that_a_trainer_makes) {

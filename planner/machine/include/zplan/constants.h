@@ -134,6 +134,15 @@
   X(COMMUNICATOR_BYTES, 1 << 28, "bytes",                                                                              \
     "of a communicator with several ranks in a node, besides connections: what the figures of NVIDIA/nccl issue 964 "  \
     "leave (planner/machine/communicators.c)")                                                                         \
+  X(PAIR_BYTES, 7 << 21, "bytes",                                                                                      \
+    "of device memory, a channel to and from a rank in the node that sends and receives: 3.28 GB more after the first "  \
+    "all-to-all of 8 x H100 with 32 channels to each of 7 others; NVIDIA/nccl issue 1685")                             \
+  X(PAIR_CHANNELS, 32, "channels", "with a rank of the node at most; NVIDIA/nccl issue 1685")                            \
+  X(NETWORK_PAIR_CHANNELS, 2, "channels",                                                                              \
+    "with any rank of a communicator over several nodes: NCCL_NCHANNELS_PER_NET_PEER; NVIDIA/nccl issues 1189, 1424")  \
+  X(NETWORK_PAIR_POOL_BYTES, 1 << 21, "bytes",                                                                         \
+    "a channel and direction, shared by all ranks of other nodes: 16 steps of 128 KiB; NCCL src/transport/net.cc, "    \
+    "NVIDIA/nccl issue 1450; opened")                                                                                  \
   X(SUM_SHARES_BYTES, 1 << 26, "bytes",                                                                                \
     "where the trainer lets shares of a gradient's sum arrive, beside NCCL's buffers (runtime/cuda/nccl.c)")           \
   X(RING_BYTES_PER_S, 25e9, "bytes / s", "line rate of one NVLink, which is what a ring takes; as in hw.dz")           \

@@ -98,6 +98,8 @@ zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipe
 /* ---- communicators.c ---- */
 /* Device memory of one NCCL communicator of so many ranks on so many nodes; 0 without NCCL. */
 int64_t zp_communicator_bytes(const zp_node_type *node, int ranks, int nodes);
+/* What it takes more where its ranks also send to each other, by messages of their own. */
+int64_t zp_pairs_bytes(const zp_node_type *node, int ranks, int nodes);
 typedef enum zp_communicator_kind {
   ZP_COMMUNICATOR_TENSOR,
   ZP_COMMUNICATOR_DATA,
