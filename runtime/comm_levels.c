@@ -111,11 +111,11 @@ static void add_nodes(const window *w) {
 void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data,
                                int64_t count, char *sum) {
   char *staging = c->state->comm->staging;
-  grid grid = grid_of(g);
-  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n, slots = g->n + 2 * (int64_t)grid.nodes,
+  const grid at = grid_of(g);
+  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n, slots = g->n + 2 * (int64_t)at.nodes,
           most = ZPR_STAGING_BYTES / slots / size / 64 * 64;
   window w = {.posted = {.c = c, .g = g, .axis = axis},
-              .grid = grid,
+              .grid = at,
               .dtype = dtype,
               .size = size,
               .count = count,
@@ -123,7 +123,7 @@ void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dt
               .data = data};
   w.parts = staging;
   w.sums = slot(&w, w.parts, g->n);
-  w.arrived = slot(&w, w.sums, grid.nodes);
+  w.arrived = slot(&w, w.sums, at.nodes);
   for (w.at = 0; w.at < longest; w.at += most) {
     w.own = sum + w.at * size;
     exchange_inside(&w);
