@@ -120,6 +120,15 @@ LENGTHS = (("bert", "fp64", 1, 1, 1e-5), ("lines", "fp64", 2, 2, 1e-5), ("lines"
            ("vit", "fp32", 2, 1, 1e-5), ("squad", "fp64", 2, 1, 1e-12), ("missing", "fp64", 2, 1, 1e-12), ("axes", "fp64", 2, 1, 1e-12), ("packed", "fp64", 2, 1, 1e-12), ("packed", "mixed_bf16", 1, 1, 2.0 ** -8 / 20), ("squad", "mixed_bf16", 1, 2, 2.0 ** -8 / 20))  # in 16 bits: images.py
 
 
+def check_validation(tally, title, log, expected, bound):
+    """That behind the last step: a mean over the labels of its samples, each once."""
+    with open(log, encoding="utf-8") as lines:
+        got = [event for event in map(json.loads, lines) if event.get("event") == "validate"][-1]
+    for part, value in expected["losses"].items():
+        error = max(harness.number_error(got["losses"][part], value), harness.number_error(got["accuracies"][part], expected["accuracies"][part]))
+        tally.check("%s: validation, %s" % (title, part), error <= bound, "%.2e > %.0e" % (error, bound))
+
+
 def check_lengths(tally, folder):
     """Encoders that see whole lines, padding masked, or images: what PyTorch says of their first steps (tests/torch/expected_*.json)."""
     for model, precision, tensor, pipeline, bound in LENGTHS:
@@ -129,13 +138,15 @@ def check_lengths(tally, folder):
         source = os.path.join(place, model + ".dz")
         title = "%s %s t%d p%d" % (model, precision, tensor, pipeline)
         place = os.path.join(folder, title.replace(" ", "_"))
-        log = place + ".jsonl"
-        outcome = harness.zplan("run", source, "--ranks", tensor * pipeline, "-o", place, "--steps", STEPS, "--log", log, "--threads", 1, *GPU, "--set",
+        log, looks = place + ".jsonl", model == "missing"
+        outcome = harness.zplan("run", source, "--ranks", tensor * pipeline, "-o", place, "--steps", len(expected["losses"]) if looks else STEPS, "--log", log, "--threads", 1, *GPU, "--set",
                                 'precision="%s"' % precision, "--set", "tensor=%d" % tensor, "--set", "pipeline=%d" % pipeline, "--check-memory",
                                 "--", "--checkpoint", place + "-ck", env=trainings.environment("fp64"))
         if not tally.check(title, outcome.status == 0, outcome.tail()):
             continue
-        steps = harness.read_log(log)[0]
+        if looks:
+            check_validation(tally, title, log, expected["validation"], bound)
+        steps = harness.read_log(log)[0][:STEPS]
         for part, values in expected.get("parts", {}).items():  # of several losses, every one by itself
             error = max(map(harness.part_error, [step["losses"][part] for step in steps], values[:STEPS]))
             tally.check("%s: %s" % (title, part), error <= bound, "%.2e > %.0e" % (error, bound))

@@ -387,7 +387,8 @@ struct zpr {
   int64_t samples;      /* of the data used so far: the number of the next one */
   int64_t frozen_steps; /* those of them that left the variance as it was: 1-bit Adam */
   bool training;        /* false during validation */
-  /* For every loss 1 / (labels of the batch that count: batch * sequence, but of lines their lengths). */
+  /* For every loss 1 / (labels of the batch that are there), 0 where none is; 1 during validation, whose tallies are
+   * sums (runtime/denominators.h). */
   double token_weight[ZPR_MOST_LOSSES];
   double loss; /* this rank's share of the step's loss: the losses of the tally times their weights */
   zpr_tally tally[ZPR_MOST_LOSSES];
