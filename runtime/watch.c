@@ -155,6 +155,8 @@ void zpr_watch_call(const zpr_options *options, const char *what) {
   const char *rank = getenv("OMPI_COMM_WORLD_RANK");
   int warn = options->wait_warn, last = options->wait_end < 0 ? ZPR_WAIT_END_OUTSIDE_S : options->wait_end;
   if (!rank) rank = "?";
+  if (warn > 0 && warn < ZPR_WAIT_WARN_S) warn = ZPR_WAIT_WARN_S;
+  if (last > 0 && last < 2 * ZPR_WAIT_WARN_S) last = 2 * ZPR_WAIT_WARN_S;
   if (last > 0 && warn >= last) warn = last - 1;
   if (warn <= 0) return;
   call.warned = 0;

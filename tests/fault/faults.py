@@ -520,7 +520,7 @@ def rank_stopped(b):
     os.kill(running.rank_process(2), signal.SIGSTOP)
     outcome = running.end(3 + 3 + STOP_SECONDS)
     b.check("exit status 5", outcome.status == FAILED, "it was %d\n%s" % (outcome.status, outcome.tail()))
-    lines = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
+    lines = [line for line in outcome.err.splitlines() if re.match("warning: .* s for rank ", line)]
     b.check("a line after a second", any(re.match(r"warning: rank [013] \(stage \d, tensor \d, on \S+\) has waited 1 s for rank 2 \(stage 1, tensor 0, on \S+\): "
                                                   r".*, within one machine, of .*step \d+; the run ends after 3 s$", line) for line in lines), outcome.tail(12))
     b.check("first of those that wait for it", lines and " s for rank 2 " in lines[0], "\n".join(lines))
