@@ -71,6 +71,8 @@ class Hosts:
         return self
 
     def __exit__(self, *_):
+        for leader in list(harness.sessions):  # a check that raised leaves its run
+            harness.end_session(leader)
         for host, space in self.space.items():
             self.kill(host)
             command("ip", "netns", "del", space)
