@@ -520,7 +520,7 @@ def bad_folders(bench):
     model = bench.model("own", OWN)
     start = lambda folder: bench.train(model, "--init", folder)[0]
     bench.refused("heads in the config", start(changed_config(bench, n_head=6)), "Z0693", "4 heads here, and 6 in")
-    bench.refused("heads that do not divide", start(changed_config(bench, n_head=7)), "Z0683", "7 heads do not divide")
+    bench.refused("heads that do not divide", start(changed_config(bench, n_head=7)), "Z0683", "7 heads (`n_head`) do not divide")
     bench.refused("epsilon in the config", start(changed_config(bench, layer_norm_epsilon=1e-6)), "Z0693", "`eps`")
     bench.refused("a family that is not known", start(changed_config(bench, model_type="bloom")), "Z0684", "bloom")
     folder = changed_config(bench)
