@@ -45,6 +45,7 @@ const char *zp_quote_c_comment(zp_arena *arena, const char *text) {
 /* `#` begins a comment, `$` a variable, and blanks in front are dropped. Backslashes count in front of a `#` and at the
  * end of a line alone: there an empty variable stands behind them. */
 const char *zp_quote_make(zp_arena *arena, const char *text) {
+  assert(text);
   zp_buf out = zp_buf_new(arena);
   if (strchr(text, '\n')) return NULL;
   if (*text && strchr(" \t\v\f\r", *text)) zp_buf_puts(&out, "$()");
@@ -74,6 +75,7 @@ static bool has_control(const char *text) {
 
 /* $'...' has escapes, '...' none at all: there a quote ends it, stands escaped, and begins it again. */
 const char *zp_quote_shell(zp_arena *arena, const char *text) {
+  assert(text);
   static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./,:=@%+-";
   if (*text && strspn(text, safe) == strlen(text)) return text;
   bool escapes = has_control(text);
@@ -94,6 +96,7 @@ const char *zp_quote_shell(zp_arena *arena, const char *text) {
 }
 
 const char *zp_quote_json(zp_arena *arena, const char *text) {
+  assert(text);
   zp_buf out = zp_buf_new(arena);
   zp_buf_puts(&out, "\"");
   size_t left = strlen(text);
@@ -114,6 +117,7 @@ const char *zp_quote_json(zp_arena *arena, const char *text) {
 }
 
 static const char *shown(zp_arena *arena, const char *text, const char *but) {
+  assert(text);
   zp_buf out = zp_buf_new(arena);
   char character[ZP_SHOWN_CHARACTER];
   size_t left = strlen(text);
@@ -162,9 +166,8 @@ void zp_say_line(FILE *out, const char *format, ...) {
   zp_arena *scratch = zp_arena_new("a line");
   va_list args;
   va_start(args, format);
-  fputs(zp_quote_terminal(scratch, zp_vformat(scratch, format, args)), out);
+  fprintf(out, "%s\n", zp_quote_terminal(scratch, zp_vformat(scratch, format, args)));
   va_end(args);
-  fputc('\n', out);
   zp_arena_free(scratch);
 }
 
