@@ -84,9 +84,10 @@ static bool check_header(zpr_shard *shard, zpr_error *error) {
   }
   zpr_error_set(error, "Z0802",
                 "\"%s\" is not a token file (Megatron's datasets are named by their .idx): magic %d version %d, "
-                "expected %d version %d or %d version %d",
+                "expected %d version %d or %d version %d; ids without a header, as nanoGPT writes them, need one: 256 "
+                "int32, of which the first three are %d, %d and the number of ids (%zu of 16 bits here)",
                 shard->path, header[0], header[1], formats[0].magic, formats[0].version, formats[1].magic,
-                formats[1].version);
+                formats[1].version, formats[0].magic, formats[0].version, shard->map_bytes / 2);
   return false;
 }
 

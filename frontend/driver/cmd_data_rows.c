@@ -14,6 +14,7 @@ typedef struct maker {
   zp_columns *arrays;      /* the same rows */
   zp_documents *documents; /* NULL: there are no texts among the arrays */
   int64_t rows, empty;
+  bool json;
 } maker;
 
 static const char *text_of(maker *m, zp_row_place place, const zp_cell *cell) {
@@ -21,7 +22,10 @@ static const char *text_of(maker *m, zp_row_place place, const zp_cell *cell) {
   switch (cell->kind) {
   case ZP_CELL_TEXT: return cell->text;
   case ZP_CELL_MISSING: zp_bad_row(m->run, place, "there is no field `%s`", field); break;
-  case ZP_CELL_EMPTY: zp_bad_row(m->run, place, "`%s` is empty", field); break;
+  case ZP_CELL_EMPTY:
+    if (m->json) return ""; /* null */
+    zp_bad_row(m->run, place, "`%s` is empty", field);
+    break;
   case ZP_CELL_NUMBER:
   case ZP_CELL_OTHER: zp_bad_row(m->run, place, "`%s` is no text", field); break;
   }
@@ -38,25 +42,32 @@ static bool add_to_shard(maker *m, zp_row_place place, const char *text) {
 
 static bool add_row(void *user, zp_row_place place, const zp_cell *cells) {
   maker *m = user;
-  m->rows++;
   if (m->run->options.field) {
     const char *text = text_of(m, place, &cells[0]);
     if (!text) return false;
-    if (m->shard) return add_to_shard(m, place, text);
-    if (!zp_documents_add(m->documents, place, text)) return false;
+    if (m->shard ? !add_to_shard(m, place, text) : !zp_documents_add(m->documents, place, text)) return false;
   }
-  return zp_columns_add(m->arrays, place, cells);
+  if (!m->shard && !zp_columns_add(m->arrays, place, cells)) return false;
+  m->rows++;
+  return true;
 }
 
 static bool read_files(maker *m) {
   const zp_options *o = &m->run->options;
-  bool json = strcmp(o->files.data[0], "jsonl") == 0, ok = true;
+  bool ok = true;
   for (int i = 1; ok && i < o->files.len; i++)
-    ok = (json ? zp_read_jsonl : zp_read_table)(m->run, o->files.data[i], &m->columns, add_row, m);
+    ok = (m->json ? zp_read_jsonl : zp_read_table)(m->run, o->files.data[i], &m->columns, add_row, m);
   if (ok && m->rows == 0) {
-    zp_report(m->run->diags, ZP_Z0810, ZP_NO_SPAN, "%s: there is no row", o->files.data[1]);
+    zp_report(m->run->diags, ZP_Z0810, ZP_NO_SPAN, "%s: there is no row%s", o->files.data[1],
+              m->run->rows.bad > 0 ? " that can be read" : "");
     ok = false;
   }
+  if (m->run->rows.bad > 0)
+    fprintf(stderr, "note: %lld rows that cannot be read are left out, the first: %s\n", (long long)m->run->rows.bad,
+            m->run->rows.first_bad);
+  if (m->run->rows.mended > 0)
+    fprintf(stderr, "note: %lld characters that no text holds (\\u0000, halves of surrogate pairs) are U+FFFD\n",
+            (long long)m->run->rows.mended);
   return ok;
 }
 
@@ -92,6 +103,8 @@ static bool make_arrays(maker *m) {
 static const char *contradiction(const zp_options *o) {
   bool columns = o->numbers.len + o->labels.len > 0;
   if (!o->field && !columns) return "say what to read: --field COLUMN for texts, --numbers and --labels for arrays";
+  if (o->skip_bad && (o->length || columns || strcmp(o->files.data[0], "jsonl") != 0))
+    return "--skip-bad is for `zplan data jsonl` to a token file: rows of arrays belong together";
   if (o->stride) return "--stride is for `zplan data squad`";
   if (!o->field && (o->length || o->tokenizer || o->pack))
     return "--length, --tokenizer and --pack are for texts: --field";
@@ -106,7 +119,7 @@ static const char *contradiction(const zp_options *o) {
 
 int zp_data_rows(zp_run_state *run) {
   const zp_options *o = &run->options;
-  maker m = {.run = run};
+  maker m = {.run = run, .json = o->files.len > 0 && strcmp(o->files.data[0], "jsonl") == 0};
   if (o->files.len < 2 || !o->output)
     return zp_usage_error(
         "usage: zplan data jsonl|table FILES... --field COLUMN -o TOKENS.bin [--tokenizer FILE.json [--eod TOKEN]]\n"

@@ -26,6 +26,7 @@ typedef enum option_id {
   O_OVERWRITE,
   O_NO_CHECKPOINT,
   O_FORCE,
+  O_SKIP_BAD,
   O_STEPS,
   O_LOG,
   O_MEMORY,
@@ -173,6 +174,7 @@ static const option_row rows[] = {
     {"--stride", O_STRIDE, "N", "data",
      "squad: tokens from one window of a long context to the next (default: half a window)"},
     {"--field", O_FIELD, "COLUMN", "data", "jsonl, table: where the texts stand"},
+    {"--skip-bad", O_SKIP_BAD, NULL, "data", "jsonl to a token file: leave rows out that cannot be read, and count them"},
     {"--numbers", O_NUMBERS, "NAME=COLUMN,...", "data", "jsonl, table: columns of the array NAME; several add up"},
     {"--labels", O_LABELS, "NAME=COLUMN", "data", "jsonl, table: classes of the array NAME; several add up"},
     {"--classes", O_CLASSES, "N", "data", "jsonl, table: labels are below N (default: any number)"},
@@ -421,6 +423,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_ACCEPT: return o->accept_changes = true;
   case O_NO_CHECKPOINT: return o->no_checkpoint = true;
   case O_FORCE: return o->force = true;
+  case O_SKIP_BAD: return o->skip_bad = true;
   case O_OVERWRITE: return o->overwrite = true;
   case O_STEPS: return parse_count(row->name, v, 0, &o->steps);
   case O_LOG: o->log = v; return true;

@@ -1,4 +1,9 @@
-/* JSON lines: an object a line, of which some fields are read. Memory is that of the longest line. */
+/* JSON lines: an object a line, of which some fields are read. Memory is that of the longest line.
+ *
+ * All that RFC 8259 allows is taken, and what Python writes beside it. It leaves some open, decided here: of a key that
+ * comes again the last value counts; the character 0 and halves of surrogate pairs, which no text of ours holds, become
+ * U+FFFD, and are counted; NaN and Infinity, which are no JSON, are no numbers where one is asked
+ * for, and nothing elsewhere. */
 #include "make_data.h"
 
 #include <errno.h>
@@ -13,7 +18,8 @@ zp_diag *zp_bad_row(zp_run_state *run, zp_row_place place, const char *format, .
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  return zp_report(run->diags, ZP_Z0810, ZP_NO_SPAN, "%s:%lld: %s", place.path, (long long)place.line, text);
+  run->rows.why = zp_format(run->arena, "%s:%lld: %s", place.path, (long long)place.line, text);
+  return zp_report(run->diags, ZP_Z0810, ZP_NO_SPAN, "%s", run->rows.why);
 }
 
 /* "a.b": the field of that name, or else `b` of the object `a`. */
@@ -36,18 +42,87 @@ static zp_cell cell_of(const zp_json *value) {
   return (zp_cell){.kind = ZP_CELL_NUMBER, .number = zp_json_real(value, 0)};
 }
 
+static int hex_of(const char *digits, const char *end) {
+  int code = 0;
+  if (end - digits < 4) return -1;
+  for (int i = 0; i < 4; i++) {
+    const char *found = digits[i] ? strchr("0123456789abcdef", digits[i] | (digits[i] >= 'A' ? 0x20 : 0)) : NULL;
+    if (!found) return -1;
+    code = code * 16 + (int)(found - "0123456789abcdef");
+  }
+  return code;
+}
+
+/* Behind "\u": of half a pair, or the character 0, the digits become those of U+FFFD. Behind what was read. */
+static char *mend_escape(char *digits, char *end, int64_t *mended) {
+  enum { HIGH = 0xd800, LOW = 0xdc00, BEHIND = 0xe000 };
+  int code = hex_of(digits, end);
+  bool pair = code >= HIGH && code < LOW && end - digits >= 10 && digits[4] == '\\' && digits[5] == 'u';
+  int second = pair ? hex_of(digits + 6, end) : -1;
+  if (second >= LOW && second < BEHIND) return digits + 10;
+  if (code == 0 || (code >= HIGH && code < BEHIND)) {
+    memcpy(digits, "fffd", 4);
+    ++*mended;
+  }
+  return code < 0 ? digits : digits + 4;
+}
+
+/* A word that is no JSON becomes an empty list, with spaces behind it: no number, where one is asked for. */
+static size_t mend_word(char *at, const char *end) {
+  static const char *const words[] = {"NaN", "-Infinity", "Infinity"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    size_t len = strlen(words[i]);
+    if ((size_t)(end - at) < len || memcmp(at, words[i], len) != 0) continue;
+    memset(at, ' ', len);
+    memcpy(at, "[]", 2);
+    return len;
+  }
+  return 0;
+}
+
+static void mend(char *at, char *end, int64_t *mended) {
+  bool inside = false;
+  while (at < end) {
+    if (inside && *at == '\\' && at + 1 < end) {
+      at = at[1] == 'u' ? mend_escape(at + 2, end, mended) : at + 2;
+      continue;
+    }
+    if (*at == '"') inside = !inside;
+    size_t word = inside ? 0 : mend_word(at, end);
+    at += word ? word : 1;
+  }
+}
+
+static void tell_of_array(zp_diag *diag, const char *path) {
+  zp_diag_help(
+      diag, "the file is one array: `zplan data jsonl` reads an object a line, as `jq -c '.[]' %s` writes them", path);
+}
+
+/* With --skip-bad a row that cannot be read is counted, and the first one told in the end. */
+static bool skip(zp_run_state *run, int before) {
+  const char *why = run->rows.why;
+  if (!run->options.skip_bad || !why) return false;
+  if (run->rows.bad++ == 0) run->rows.first_bad = why;
+  while (zp_diags_count(run->diags) > before) zp_diags_drop(run->diags, zp_diags_count(run->diags) - 1);
+  return true;
+}
+
 static bool read_line(zp_run_state *run, zp_row_place place, const char *line, size_t len, const zp_strings *columns,
                       zp_cell *cells, zp_on_row *on_row, void *user) {
   static const char where[] = "line 1, ";
   const char *error = NULL;
-  zp_json *object = zp_json_parse(run->arena, line, len, &error);
+  zp_json *object = zp_json_parse_any(run->arena, line, len, &error);
   if (!object) {
     bool first = strncmp(error, where, sizeof where - 1) == 0;
-    zp_bad_row(run, place, "no JSON: %s", first ? error + sizeof where - 1 : error);
+    zp_diag *d = zp_bad_row(run, place, "no JSON: %s", first ? error + sizeof where - 1 : error);
+    if (place.line == 1 && line[0] == '[') tell_of_array(d, place.path);
     return false;
   }
   bool ok = zp_json_is_object(object);
-  if (!ok) zp_diag_help(zp_bad_row(run, place, "no JSON object"), "a line is {\"text\": \"...\", ...}");
+  if (!ok && place.line == 1 && line[0] == '[')
+    tell_of_array(zp_bad_row(run, place, "no JSON object"), place.path);
+  else if (!ok)
+    zp_diag_help(zp_bad_row(run, place, "no JSON object"), "a line is {\"text\": \"...\", ...}");
   for (int i = 0; ok && i < columns->len; i++) cells[i] = cell_of(find(object, columns->data[i]));
   ok = ok && on_row(user, place, cells);
   zp_json_free(object);
@@ -64,10 +139,14 @@ bool zp_read_jsonl(zp_run_state *run, const char *path, const zp_strings *column
   bool ok = file != NULL;
   zp_row_place place = {.path = path};
   for (; ok && (n = getline(&line, &room, file)) > 0;) {
-    const char *at = line, *end = line + n;
+    char *at = line, *end = line + n;
+    int before = zp_diags_count(run->diags);
     if (place.line++ == 0 && n >= 3 && memcmp(line, mark, 3) == 0) at += 3;
     while (end > at && strchr(" \t\r\n", end[-1]) && end[-1]) end--;
-    if (end > at) ok = read_line(run, place, at, (size_t)(end - at), columns, cells, on_row, user);
+    if (end == at) continue;
+    run->rows.why = NULL;
+    mend(at, end, &run->rows.mended);
+    ok = read_line(run, place, at, (size_t)(end - at), columns, cells, on_row, user) || skip(run, before);
   }
   if (!file || (ok && ferror(file))) {
     zp_report(run->diags, ZP_Z0801, ZP_NO_SPAN, "cannot read %s: %s", path, strerror(errno));

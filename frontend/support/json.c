@@ -111,12 +111,20 @@ const char *zp_json_text(zp_arena *arena, const zp_json *value, bool pretty) {
   return copy;
 }
 
-zp_json *zp_json_parse(zp_arena *arena, const char *text, size_t len, const char **error) {
+static zp_json *parse(zp_arena *arena, const char *text, size_t len, size_t flags, const char **error) {
   assert((text || len == 0) && error);
   json_error_t where;
-  json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+  json_t *value = json_loadb(text, len, flags | JSON_DECODE_ANY, &where);
   if (!value) *error = zp_format(arena, "line %d, column %d: %s", where.line, where.column, where.text);
   return wrap(value);
+}
+
+zp_json *zp_json_parse(zp_arena *arena, const char *text, size_t len, const char **error) {
+  return parse(arena, text, len, JSON_REJECT_DUPLICATES, error);
+}
+
+zp_json *zp_json_parse_any(zp_arena *arena, const char *text, size_t len, const char **error) {
+  return parse(arena, text, len, 0, error);
 }
 
 const zp_json *zp_json_get(const zp_json *object, const char *key) { return wrap(json_object_get(raw(object), key)); }

@@ -218,9 +218,9 @@ REFUSALS = (
     ("bad JSON", "jsonl", '{"t": "a"}\n{"t": "b"\n', ("--field", "t", "-o", "OUT.bin"), ":2: no JSON: column"),
     ("no object", "jsonl", '{"t": "a"}\n\n[1]\n', ("--field", "t", "-o", "OUT.bin"), ":3: no JSON object"),
     ("missing field", "jsonl", '{"t": "a"}\n{"u": "b"}\n', ("--field", "t", "-o", "OUT.bin"), ":2: there is no field `t`"),
-    ("null", "jsonl", '{"t": null}\n', ("--field", "t", "-o", "OUT.bin"), ":1: `t` is empty"),
+    ("an array", "jsonl", '[{"t": "a"},\n {"t": "b"}]\n', ("--field", "t", "-o", "OUT.bin"), "an object a line, as `jq -c '.[]'"),
+    ("NaN that is read", "jsonl", '{"t": NaN}\n', ("--numbers", "x=t", "-o", "OUT"), ":1: "),
     ("no text", "jsonl", '{"t": 3}\n', ("--field", "t", "-o", "OUT.bin"), ":1: `t` is no text"),
-    ("a byte 0", "jsonl", '{"t": "a\\u0000"}\n', ("--field", "t", "-o", "OUT.bin"), ":1: no JSON"),
     ("no UTF-8", "jsonl", b'{"t": "\xff"}\n', ("--field", "t", "-o", "OUT.bin"), ":1: no JSON"),
     ("no row", "jsonl", "\n\n", ("--field", "t", "-o", "OUT.bin"), "there is no row"),
     ("a list", "jsonl", '{"t": [1]}\n', ("--numbers", "x=t", "-o", "OUT"), ":1: `t` is a list"),
@@ -260,6 +260,36 @@ def check_refusals(tally, folder):
         tally.check("%s of a folder" % form, outcome.status == 1 and "Z0801" in outcome.err and not os.listdir(place), outcome.err)
 
 
+# Rows that RFC 8259 or Python's json allow; what it reads of them is the right value, but for characters that are none.
+ALLOWED = ('{"t": "a\\u0000b"}', '{"t": "first", "t": "second"}', '{"t": "half \\ud83d pair \\ud83d\\ude00 low \\ude00 high \\ud83d\\ud83d"}', '{"t": "NaN", "score": NaN}',
+           '{"a": [NaN, -Infinity, Infinity], "t": "\\"NaN\\\\"}', '{"t": "\\\\u0000 \\\\ud83d"}', '{"t": "\\uD83D\\uDE00", "n": 1e5}', '{"t": null}', '{"t": ""}')
+BAD = ('{"t": 3}', '{"x": "a"}', '{"t": "b', "[1]", '{"t": "\\u00"}')
+
+
+def check_all_json(tally, folder):
+    want = []
+    for row in ALLOWED:
+        text = json.loads(row)["t"]
+        if text:
+            want += list("".join("\ufffd" if c == "\0" or 0xd800 <= ord(c) < 0xe000 else c for c in text).encode()) + [0]
+    out = os.path.join(folder, "any.bin")
+    path = write(os.path.join(folder, "any.jsonl"), "".join(row + "\n" for row in ALLOWED))
+    outcome = harness.zplan("data", "jsonl", path, "--field", "t", "-o", out)
+    tally.check("all legal JSON", outcome.status == 0 and shard_of(out) == want, outcome.tail())
+    tally.check("null as an empty text", "2 empty texts are left out" in outcome.err, outcome.err)
+    tally.check("what is replaced is told", "5 characters that no text holds" in outcome.err, outcome.err)
+    mixed = "".join(row + "\n" for pair in zip(ALLOWED, BAD) for row in pair) + "".join(row + "\n" for row in ALLOWED[len(BAD):])
+    path = write(os.path.join(folder, "mixed.jsonl"), mixed)
+    outcome = harness.zplan("data", "jsonl", path, "--field", "t", "-o", out, "--skip-bad")
+    tally.check("bad rows are left out and counted", outcome.status == 0 and shard_of(out) == want and
+                "%d rows that cannot be read are left out, the first: %s:2: `t` is no text" % (len(BAD), path) in outcome.err, outcome.tail())
+    path = write(os.path.join(folder, "bad.jsonl"), "".join(row + "\n" for row in BAD))
+    outcome = harness.zplan("data", "jsonl", path, "--field", "t", "-o", out, "--skip-bad")
+    arrays = harness.zplan("data", "jsonl", path, "--numbers", "x=t", "-o", os.path.join(folder, "OUT"), "--skip-bad")
+    tally.check("not of arrays", arrays.status == 2 and "--skip-bad is for" in arrays.err, arrays.tail())
+    tally.check("nothing but bad rows", outcome.status == 1 and "no row that can be read" in outcome.err, outcome.tail())
+
+
 def check_interruption(tally, folder):
     """Rows come through a pipe that stays open."""
     place, pipe = os.path.join(folder, "interrupted"), os.path.join(folder, "pipe")
@@ -292,6 +322,7 @@ def main():
         check_texts(tally, folder, few, "tokenizer", lambda text: [i for i, _ in encode(text)], [641], "--tokenizer", path, "--eod", "[SEP]")
         check_columns(tally, folder, [row for row in rows if row["text"].strip()])
         check_trainer(tally, folder, rows)
+        check_all_json(tally, folder)
         check_documents(tally, folder, random.Random(5))
         check_refusals(tally, folder)
         check_interruption(tally, folder)
