@@ -2,6 +2,7 @@
 #include "own_price.h"
 
 #include <assert.h>
+#include <math.h>
 
 typedef struct own {
   const zp_lowered *lowered;
@@ -101,6 +102,27 @@ static double moved_s(const own *o, zp_kernel kernel, int launches, const zp_ste
   return zp_cost_own_kernel(o->machine, o->work, 0);
 }
 
+/* What the kernels of the gate do one after the other in a thread takes longer than what they move. */
+static double gate_s(const own *o, const zp_step *step) {
+  const zp_op_attr *attr = &step->node->attr;
+  const zp_shape *in = in_shape(o, step, 0); /* scores, of the load slots */
+  zp_gate_shape gate = {.samples = o->lowered->microbatch,
+                        .tokens = in->dim[1],
+                        .experts = in->dim[2],
+                        .top_k = step->op == ZP_OP_LOAD_GRAD ? in->dim[2] : attr->top_k,
+                        .groups = attr->groups,
+                        .top_groups = attr->top_groups,
+                        .normalize = attr->normalize,
+                        .sigmoid = attr->sigmoid,
+                        .balance = attr->balance != 0};
+  bool forward = step->op == ZP_OP_TOP_K_GATE;
+  double moved = moved_s(o, step->op == ZP_OP_LOAD_GRAD ? ZP_KERNEL_LOOKUP : ZP_KERNEL_ROUTING, forward ? 2 : 1, step);
+  double serial = forward                       ? zp_cost_gate(o->machine, &gate)
+                  : step->op == ZP_OP_LOAD_GRAD ? zp_cost_gate_load(&gate)
+                                                : zp_cost_gate_gradient(o->machine, &gate);
+  return fmax(moved, o->work->launches * o->machine->node->device.launch_s + serial);
+}
+
 static double row_s(const own *o, const zp_step *step) {
   if (step->op == ZP_OP_FUSED_GRAD && step->sums.len > 0)
     return zp_cost_column_sums(o->machine, step->bytes, sum_bytes(o, step), step->flop, step->row_chunks, o->work);
@@ -112,6 +134,8 @@ double zp_own_step_s(const zp_lowered *lowered, const zp_machine *machine, const
   assert(tensor_head >= 0 && !zp_cost_is_comm(step));
   own o = {.lowered = lowered, .machine = machine, .graph = graph, .tensor_head = tensor_head, .work = work};
   if (step->kind != ZP_STEP_NODE) return moved_s(&o, ZP_KERNEL_ROWS, 1, step);
+  if (step->op == ZP_OP_TOP_K_GATE || step->op == ZP_OP_TOP_K_GATE_GRAD || step->op == ZP_OP_LOAD_GRAD)
+    return gate_s(&o, step);
   switch (zp_op_get_class(step->op)) {
   case ZP_CLASS_VIEW: return 0;
   case ZP_CLASS_MATMUL:
@@ -120,7 +144,7 @@ double zp_own_step_s(const zp_lowered *lowered, const zp_machine *machine, const
   case ZP_CLASS_LOSS: return moved_s(&o, ZP_KERNEL_LOSS, 1, step);
   case ZP_CLASS_POSITIONS:
   case ZP_CLASS_LOOKUP: return moved_s(&o, ZP_KERNEL_LOOKUP, 1, step);
-  case ZP_CLASS_ROUTING: return moved_s(&o, ZP_KERNEL_ROUTING, step->op == ZP_OP_TOP_K_GATE ? 2 : 1, step);
+  case ZP_CLASS_ROUTING: return moved_s(&o, ZP_KERNEL_ROUTING, 1, step);
   default: return row_s(&o, step);
   }
 }

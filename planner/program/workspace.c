@@ -52,20 +52,38 @@ int64_t zp_products_bytes(const zp_spec *spec) {
 
 bool zp_arch_is_volta(const char *arch) { return arch && (strcmp(arch, "sm_70") == 0 || strcmp(arch, "sm_72") == 0); }
 
-int64_t zp_tensor_core_head(const zp_spec *spec) {
-  enum { MOST = 256 };
-  const zp_device *device = &spec->cluster.node.device;
+enum { MOST_TENSOR_HEAD = 256 };
+
+static int64_t largest_head(const zp_model *model) {
   int64_t largest = 0;
-  bool volta = zp_arch_is_volta(device->arch) && spec->train.precision == ZP_PREC_MIXED_FP16;
-  if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !zp_is_mixed(&spec->train)) return 0;
-  if (!device->has_bf16 && !volta) return 0;
-  for (int s = 0; s < spec->model->segments.len; s++) {
-    const zp_graph *graph = spec->model->segments.data[s].graph;
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++)
       if (graph->nodes.data[n].op == ZP_OP_ATTENTION && graph->nodes.data[n].attr.head_size > largest)
         largest = graph->nodes.data[n].attr.head_size;
   }
-  return largest <= MOST ? largest : 0;
+  return largest;
+}
+
+int64_t zp_tensor_core_head(const zp_spec *spec) {
+  const zp_device *device = &spec->cluster.node.device;
+  bool volta = zp_arch_is_volta(device->arch) && spec->train.precision == ZP_PREC_MIXED_FP16;
+  if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !zp_is_mixed(&spec->train)) return 0;
+  if (!device->has_bf16 && !volta) return 0;
+  int64_t largest = largest_head(spec->model);
+  return largest <= MOST_TENSOR_HEAD ? largest : 0;
+}
+
+const char *zp_why_no_tensor_cores(zp_arena *arena, const zp_spec *spec) {
+  const zp_device *device = &spec->cluster.node.device;
+  int64_t largest = largest_head(spec->model);
+  if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !zp_is_mixed(&spec->train)) return NULL;
+  if (largest == 0 || zp_tensor_core_head(spec) > 0) return NULL;
+  if (largest > MOST_TENSOR_HEAD)
+    return zp_format(arena, "heads of %lld columns are wider than the %d that its kernels on tensor cores have",
+                     (long long)largest, MOST_TENSOR_HEAD);
+  return zp_arch_is_volta(device->arch) ? "tensor cores of this device do not multiply bf16"
+                                        : "its kernels on tensor cores are for sm_80 and later, and for f16 on sm_70";
 }
 
 /* Log-sum-exp and row sum of o * d_o in f32, of every query, whose number is rounded up to even. */

@@ -284,6 +284,17 @@ static void put_confidence(zp_buf *out, const zp_plan *plan) {
                 "               block-sparse attention is not calibrated: it is taken to be as efficient as dense");
 }
 
+/* One kernel serves all heads of a model, so one wide head makes all of them slow. */
+static void put_slow_attention(zp_buf *out, const zp_plan *plan) {
+  const char *why = zp_why_no_tensor_cores(out->arena, plan->spec);
+  if (!why) return;
+  const char *text = zp_format(out->arena,
+                               "attention of all heads on the cores for single precision, not on tensor cores, "
+                               "which would be several times as fast: %s",
+                               why);
+  zp_buf_line(out, "  kernels      %s", zp_words_wrap(out->arena, text, 15));
+}
+
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   assert(plan->feasible);
   zp_buf out = zp_buf_new(arena);
@@ -297,6 +308,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_range(&out, plan);
   put_throughput(&out, plan);
   put_attention(&out, plan);
+  put_slow_attention(&out, plan);
   put_memory(&out, plan);
   put_duration(&out, plan);
   put_delayed(&out, plan);

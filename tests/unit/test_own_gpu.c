@@ -338,6 +338,45 @@ Test(own_gpu, rates_by_arch) {
 }
 
 /* Parameters of 16 bits with f32 copies: gradients are read for the norm and for the update, 28 bytes besides. */
+/* Scores that one token of zpd_gate_choose looks at, loop by loop: all groups but those kept so far, a group at a time;
+ * then experts of the kept ones, a choice at a time. */
+static int64_t looked_at(int64_t experts, int64_t groups, int64_t top_groups, int64_t k) {
+  int64_t of_group = experts / groups, looked = 0;
+  for (int64_t kept = 0; kept < top_groups; kept++)
+    for (int64_t g = 0; g < groups - kept; g++)
+      for (int64_t e = 0; e < of_group; e++) looked++;
+  for (int64_t j = 0; j < k; j++)
+    for (int64_t e = 0; e < top_groups * of_group; e++) looked++;
+  return looked;
+}
+
+/* DeepSeek-V3's gate on one sample of 4,096 tokens: kernels of few threads that work through 256 experts, and 32,768
+ * choices in one block. 300 to 600 us, and not the 7 that its bytes would take. Twice the samples are other threads and
+ * blocks. */
+Test(own_gpu, gates_take_what_a_thread_does_one_after_the_other) {
+  zp_cluster c = cluster_of("sm_90");
+  c.node.device.flop_per_s_fp64 = 34e12;
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
+  zp_gate_shape g = {1, 4096, 256, 8, 8, 4, true, true, false};
+  double exp_s = zp_cost_constant(ZP_COST_OWN_GATE_EXP_S), choice_s = zp_cost_constant(ZP_COST_OWN_GATE_CHOICE_S);
+  double one = (double)looked_at(256, 8, 4, 8), want = (one + 8 + 8) * exp_s + 4096 * 8 * choice_s;
+  expect_near(zp_cost_gate(&m, &g), want, "a sample");
+  cr_expect(want > 300e-6 && want < 600e-6, "%g", want);
+  g.samples = 2;
+  expect_near(zp_cost_gate(&m, &g), want, "two samples");
+  g.sigmoid = g.normalize = false; /* comparisons, and a softmax over all */
+  g.groups = g.top_groups = 0;
+  expect_near(zp_cost_gate(&m, &g), (256 + 8) * exp_s + 256 * 8 * choice_s + 4096 * 8 * choice_s, "a softmax");
+  g.samples = 1;
+  g.balance = true;
+  expect_near(zp_cost_gate_gradient(&m, &g), (3 * 256 + 24) * exp_s + 256 * 8 * choice_s + 4096 * 8 * choice_s,
+              "gradient");
+  c.node.device.flop_per_s_fp64 = 1e12; /* where f64 is scarce it counts */
+  g.sigmoid = true;
+  g.tokens = 65536;
+  cr_expect_gt(zp_cost_gate(&m, &g), 65536.0 * 256 * 8 * zp_cost_constant(ZP_COST_OWN_GATE_EXP_FLOP) / 1e12);
+}
+
 Test(own_gpu, the_end_of_a_step_is_three_launches) {
   zp_cluster c = cluster_of("sm_90");
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);

@@ -49,6 +49,25 @@ Test(report, summary_says_how_experts_are_split) {
   }
 }
 
+/* Heads of 264 columns do without tensor cores, which doubles a step: the plan says so, and why. Of 256 it is silent,
+ * and so it is where other programs run. */
+Test(report, summary_says_when_attention_is_slow) {
+  for (int wide = 0; wide < 2; wide++)
+    for (int own = 0; own < 2; own++) {
+      model_size size = {STYLE_GPT, 250, 32, wide ? 264 : 256, 2, 1, 1, 512, true};
+      zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 8);
+      spec->cluster.trainer = own ? ZP_TRAINER_ZPLAN : ZP_TRAINER_NONE;
+      spec->cluster.node.device.has_bf16 = true;
+      spec->cluster.node.device.arch = "sm_90";
+      spec->train.precision = ZP_PREC_MIXED_BF16;
+      pin(&spec->plans.data[0].tensor, 1);
+      zp_plan *plan = zp_search(arena, spec, 1, NULL);
+      cr_assert(plan->feasible);
+      bool said = strstr(zp_report_summary(arena, plan), "heads of 264 columns are wider than the 256");
+      cr_expect_eq(said, wide && own, "%d wide, %d own", wide, own);
+    }
+}
+
 /* A plan from a file was not searched for: nothing is claimed about others. */
 Test(report, a_loaded_plan_claims_no_proof) {
   zp_plan *plan = plan_on_four();

@@ -81,6 +81,13 @@
   X(OWN_DECISION_S, 2.5e-5, "s",                                                                                       \
     "of the kernel between norm and update besides its launch, one block: 256 sums of parts of a large segment, "      \
     "read four at a time from L2, and a sum over some 150 segments; hand count, estimate")                             \
+  X(OWN_GATE_EXP_S, 1.2e-7, "s",                                                                                       \
+    "of a sigmoid in f64 in a thread of the gate, after the one before: about 210 cycles at 1.75 GHz, an exponential "  \
+    "of some 12 and a division of some 10 dependent instructions of 8 cycles, and a load; hand count, not measured")   \
+  X(OWN_GATE_EXP_FLOP, 80, "FLOP", "of the same in f64; hand count")                                                   \
+  X(OWN_GATE_CHOICE_S, 4.6e-9, "s",                                                                                    \
+    "of a choice that all 8 warps of a block of the gate compare with their experts: 8 cycles at 1.75 GHz; hand "      \
+    "count, not measured")                                                                                             \
   X(OWN_COLUMN_BYTES_PER_S, 3e10, "bytes / s",                                                                         \
     "of one thread block of its kernels with sums over columns: hand count, 8 warps of which each has 3 loads of 3 "   \
     "packs of 512 bytes under way, a row in 1.2 us (latency of memory, about 1,000 instructions); not measured")       \

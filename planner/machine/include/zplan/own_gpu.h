@@ -61,6 +61,17 @@ double zp_cost_column_sums(const zp_machine *machine, double bytes, double sum_b
 double zp_cost_own_update(const zp_machine *machine, double norm_bytes, double update_bytes);
 enum { ZP_UPDATE_LAUNCHES = 3 };
 
+/* ---- own_routing.c: seconds of the gate's kernels besides their launches ---- */
+typedef struct zp_gate_shape {
+  int64_t samples, tokens, experts, top_k; /* tokens of a sample */
+  int64_t groups, top_groups;              /* 0: no groups */
+  bool normalize, sigmoid, balance;        /* balance: there is a balancing loss */
+} zp_gate_shape;
+double zp_cost_gate(const zp_machine *machine, const zp_gate_shape *gate);
+double zp_cost_gate_gradient(const zp_machine *machine, const zp_gate_shape *gate);
+/* The gradient of a gate's bias, which moves by the load of the experts. */
+double zp_cost_gate_load(const zp_gate_shape *gate);
+
 /* ---- own_attention.c: attention on tensor cores ---- */
 typedef enum zp_tensor_kernel { ZP_TENSOR_FORWARD, ZP_TENSOR_GRAD_Q, ZP_TENSOR_GRAD_KV } zp_tensor_kernel;
 /* Local shapes. width: columns of a head. head: those that the kernels are compiled for, the most of the model. */

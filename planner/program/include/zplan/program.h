@@ -408,6 +408,9 @@ bool zp_arch_is_volta(const char *arch);
 /* Columns of the model's largest attention head when zplan's GPU trainer computes attention on tensor cores: 16-bit
  * operands, heads of up to 256 columns, devices with bf16 (sm_80 and later), Volta in f16. 0: it does not. */
 int64_t zp_tensor_core_head(const zp_spec *spec);
+/* Why zplan's trainer computes attention of 16-bit operands on the cores for single precision, many times as slowly;
+ * NULL: it does not. Arena. */
+const char *zp_why_no_tensor_cores(zp_arena *arena, const zp_spec *spec);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
