@@ -217,7 +217,7 @@ int zp_cmd_bench(zp_run_state *run) {
   b.wanted = 1 + (run->options.top < 0 ? DEFAULT_TOP : run->options.top);
   const zp_plan *best = choose(&b);
   if (!best->feasible) {
-    zp_say(stderr, "%s", zp_report_infeasible(run->arena, best));
+    zp_print_no_plan(run, best);
     return ZP_EXIT_INFEASIBLE;
   }
   return run_plans(&b);

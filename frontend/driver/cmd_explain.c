@@ -45,7 +45,7 @@ int zp_cmd_explain(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
+    zp_print_no_plan(run, plan);
     return ZP_EXIT_INFEASIBLE;
   }
   if (o->why_not) return why_not(run, plan);

@@ -75,7 +75,7 @@ int zp_cmd_export(zp_run_state *run) {
   zp_plan *plan = obtain(run);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
+    zp_print_no_plan(run, plan);
     return ZP_EXIT_INFEASIBLE;
   }
   zp_export *result = zp_export_plan(run->arena, plan, format, base_name(run));

@@ -59,7 +59,7 @@ static bool build(inference *i) {
   zp_search_options options = {.generated_only = true};
   zp_plan *plan = zp_search(run->arena, i->spec, i->ranks, &options);
   if (!plan->feasible) {
-    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
+    zp_print_no_plan(run, plan);
     return false;
   }
   if (!zp_can_generate(run, i->spec) || !zp_prove_plan(run, plan)) return false;

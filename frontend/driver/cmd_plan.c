@@ -119,7 +119,7 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
     fprintf(stderr, "zplan: searches reached their memory budget (--search-memory): plans may be missing\n");
   if (front.points.len == 0 && counts.len == 1) { /* the usual answer: why, and what would fit */
     const zp_plan *plan = zp_search(run->arena, spec, counts.data[0], NULL);
-    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
+    zp_print_no_plan(run, plan);
   }
   const char *text = front.points.len  ? zp_show_pareto(run->arena, spec, &front)
                      : counts.len == 1 ? ""
@@ -196,6 +196,7 @@ static void print_poor_use(zp_run_state *run, const zp_plan *plan) {
            poor.devices, poor.times_longer, poor.times_fewer_hours, zp_show_choice(run->arena, &poor.fewer.choice),
            poor.devices);
   printf("\n");
+  if (poor.missing) printf("  missing: %s\n", poor.missing);
 }
 
 int zp_cmd_plan(zp_run_state *run) {
@@ -217,10 +218,7 @@ int zp_cmd_plan(zp_run_state *run) {
     print_poor_use(run, plan);
   }
   zp_relaxations nearest = {0};
-  if (!plan->feasible) {
-    nearest = zp_find_relaxations(run->arena, plan);
-    zp_say(stderr, "%s", zp_report_no_plan(run->arena, plan, &nearest));
-  }
+  if (!plan->feasible) nearest = zp_print_no_plan(run, plan);
   if (o->sensitivity) return plan->feasible ? print_sensitivity(run, plan) : ZP_EXIT_INFEASIBLE;
   int status = write_plan(run, plan, plan->feasible ? NULL : &nearest);
   return status == ZP_EXIT_OK && !plan->feasible ? ZP_EXIT_INFEASIBLE : status;

@@ -29,7 +29,7 @@ int zp_cmd_run(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 1);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    zp_say(stderr, "%s", zp_report_infeasible(run->arena, plan));
+    zp_print_no_plan(run, plan);
     return ZP_EXIT_INFEASIBLE;
   }
   if (!zp_can_generate(run, plan->spec) || !zp_find_weights(run, plan->spec)) return ZP_EXIT_ERROR;

@@ -119,6 +119,8 @@ bool zp_verb_takes(const char *verb, int index);
 int zp_take_format(zp_run_state *run, const char *const *words, int count);
 /* -o: prints `text` there, or to standard output. comment: what its lines of comments begin with; NULL: it has none. */
 bool zp_put_output(zp_run_state *run, const char *text, const char *comment);
+/* Says on stderr why there is no plan, then, after searches for it, what would fit; the latter. */
+zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan);
 /* A plan file, where --json and -o ask for it. Takes the document; exit status. */
 int zp_write_plan(zp_run_state *run, zp_json *json);
 /* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */

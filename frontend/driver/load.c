@@ -282,7 +282,8 @@ static bool check_words_of_plan(zp_run_state *run, const zp_options *own, const 
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan) {
   if (!plan->stopped) return plan;
   zp_diag *d = zp_report(run->diags, ZP_Z0604, ZP_NO_SPAN, "%s", plan->why_not);
-  zp_diag_help(d, "give it more with --search-memory, or fewer candidates: pin what is known, as in --set tensor=8");
+  zp_diag_help(d, "give it %sfewer candidates: pin what is known, as in --set tensor=8",
+               plan->certificate.short_of_memory ? "more with --search-memory, or " : "");
   zp_flush_diags(run);
   return NULL;
 }
@@ -332,7 +333,8 @@ int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan)
   run->options = own;
   if (!*plan) return ZP_EXIT_ERROR;
   if ((*plan)->feasible) return ZP_EXIT_OK;
-  zp_say(stderr, "%s: %s", path, zp_report_infeasible(run->arena, *plan));
+  zp_say(stderr, "%s: ", path);
+  zp_print_no_plan(run, *plan);
   return ZP_EXIT_INFEASIBLE;
 }
 

@@ -106,6 +106,14 @@ bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
   return false;
 }
 
+zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
+  zp_say(stderr, "%s", zp_report_verdict(run->arena, plan));
+  fflush(stderr);
+  zp_relaxations nearest = zp_find_relaxations(run->arena, plan);
+  zp_say(stderr, "%s", zp_report_changes(run->arena, plan, &nearest));
+  return nearest;
+}
+
 int zp_write_plan(zp_run_state *run, zp_json *json) {
   const char *text = zp_json_text(run->arena, json, true), *error = NULL;
   zp_json_free(json);

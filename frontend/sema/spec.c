@@ -21,6 +21,26 @@ static void refuse_second(zp_reader *reader, const zp_item *first) {
   }
 }
 
+/* Which cluster a plan is for is not left to the order of the blocks without a word. */
+static void warn_of_others(zp_reader *reader, const zp_item *taken) {
+  const zp_file *file = reader->main->file;
+  zp_diag *d = NULL;
+  const char *other = NULL;
+  for (int i = 0; i < file->items.len; i++) {
+    const zp_item *item = file->items.data[i];
+    if (item->kind != ZP_ITEM_CLUSTER || item == taken) continue;
+    if (!d)
+      d = zp_report(reader->diags, ZP_Z0409, item->span, "cluster `%s` is not used: `%s` is the first one",
+                    item->name.text, taken->name.text);
+    else
+      zp_diag_also(d, item->span, "nor is this one");
+    if (!other) other = item->name.text;
+  }
+  if (d)
+    zp_diag_help(d, "--cluster %s takes this one, --cluster %s the first without this warning", other,
+                 taken->name.text);
+}
+
 static void read_cluster(zp_reader *reader, const zp_settings *settings) {
   const zp_load_options *options = reader->options;
   zp_module *where = reader->main;
@@ -30,6 +50,7 @@ static void read_cluster(zp_reader *reader, const zp_settings *settings) {
     zp_env env = {.module = where, .scope = where->lets, .item = item};
     zp_attrs attrs = zp_override_attrs(reader, &item->attrs, &settings->cluster);
     zp_read_cluster(reader, &env, &attrs, item->name, &reader->spec->cluster);
+    if (!options->cluster && !options->model_only) warn_of_others(reader, item);
   } else if (options->cluster) {
     zp_strings names = {0};
     zp_module_names(reader->arena, reader->main, 1u << ZP_ITEM_CLUSTER, &names);

@@ -5,12 +5,16 @@
 #include <zplan/answers.h>
 
 /* ---- what_if.c ---- */
-/* unknown: the search ended at its memory budget before it had a plan. */
+/* unknown: the search ended at its budget of memory or work before it had a plan. */
 typedef enum zp_tried { ZP_TRIED_NO_FIT, ZP_TRIED_FITS, ZP_TRIED_UNKNOWN } zp_tried;
 /* Searches; *best: decisions and price of the best plan, where something fits. The search's memory is given back. */
 zp_tried zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best);
-/* Does any plan fit? The first one ends the search: how fast it is nobody asks. */
-bool zp_fits(const zp_spec *spec, int devices);
+/* What is left of the work that several searches share, at least 0; NULL: each may take what a query may. */
+typedef int64_t zp_shared_work;
+/* zp_try with that: the best plan that it finds; unknown when there is none. */
+zp_tried zp_try_within(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best, zp_shared_work *left);
+/* Does any plan fit? The first one ends the search: how fast it is nobody asks. False where it is not known. */
+bool zp_fits(const zp_spec *spec, int devices, zp_shared_work *left);
 /* No device may be left out: by a constraint, or because CPU ranks are all started. */
 bool zp_uses_all(const zp_plan *plan);
 /* The input with a plan that may leave any number of devices out. */
@@ -28,7 +32,8 @@ int zp_count_unit(const zp_spec *spec);
 /* Where to stop looking for more devices than `at_least`: far below zp_most_devices, because every count is a search.
  */
 int zp_most_looked_at(const zp_spec *spec, int at_least);
-/* The fewest devices that fit among counts in (above, most], without the next sizes. */
-zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int most);
+/* The fewest devices that fit among counts in (above, most] that are divisors of a node or whole nodes, without the
+ * next sizes. left: see zp_shared_work; with it no misses are looked for. */
+zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int most, zp_shared_work *left);
 
 #endif

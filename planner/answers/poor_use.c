@@ -28,6 +28,20 @@ static void find_largest_term(zp_poor_use *out, const zp_estimate *e) {
     if (terms[i].seconds > out->term_s) out->term = terms[i].name, out->term_s = terms[i].seconds;
 }
 
+/* What the plan lacks where stages wait for each other. No numbers: nothing of it was planned. */
+static const char *what_is_missing(zp_arena *arena, const zp_plan *plan, const zp_poor_use *poor) {
+  const zp_choice *c = &plan->best.choice;
+  int64_t microbatches = plan->program->microbatches;
+  if (poor->term_s != plan->best.estimate.bubble_s || c->pipeline == 1 || microbatches >= 2 * (int64_t)c->pipeline)
+    return NULL;
+  return zp_format(
+      arena,
+      "%d stages have %lld micro-batch%s to work on, so most of them wait: a larger batch would fill them; a "
+      "sample of %lld positions stays on one stage's ranks, because zplan divides none over others (context "
+      "parallelism is not built)",
+      c->pipeline, (long long)microbatches, microbatches == 1 ? "" : "es", (long long)plan->spec->model->sequence);
+}
+
 /* Whole nodes. */
 static int fewer_devices(const zp_spec *spec, int devices) {
   int unit = zp_count_unit(spec), fewer = devices / STEP;
@@ -47,6 +61,7 @@ bool zp_find_poor_use(zp_arena *arena, const zp_plan *plan, zp_poor_use *out) {
   *out = (zp_poor_use){0};
   if (plan->certificate.candidates == 0 || e->mfu >= POOR_MFU || plan->spec->cluster.node.device.is_cpu) return false;
   find_largest_term(out, e);
+  out->missing = what_is_missing(arena, plan, out);
   int devices = (int)zp_choice_ranks(&plan->best.choice);
   int64_t looked_at = 0;
   for (int i = 0; i < MOST_SIZES && looked_at < plan->certificate.candidates; i++) {

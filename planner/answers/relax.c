@@ -1,5 +1,6 @@
 /* When nothing fits: the smallest changes of the input under which something does. Every kind of change is one row of a
- * table; each proposal is planned, and only what then fits is reported.
+ * table; each proposal is planned, and only what then fits is reported. All of them share one budget of work: where it
+ * ends, the rest is left out, which zp_relaxations says.
  *
  * Sizes of memory are found exactly for the nearest miss (its bytes are known) and checked; where the nearest miss is
  * not among the candidates any more, by doubling and bisection to 1 %. */
@@ -9,11 +10,14 @@
 #include <zplan/buf.h>
 
 enum { MOST_TIMES = 16, BISECTIONS = 7 };
+/* Work of all proposals together: so many times that of the search that found nothing, and some seconds. */
+enum { WORK_TIMES = 4, WORK_MORE = 6000000 };
 enum { FINE_PART = 64 }; /* of the bytes: the step down that a guess is tried against, 1.6 % */
 
 typedef struct relaxer {
   zp_arena *arena;
   const zp_plan *plan;
+  zp_shared_work left;
   zp_relaxations found;
 } relaxer;
 
@@ -22,7 +26,7 @@ static const zp_constraints *constraints(const relaxer *r) { return &r->plan->sp
 /* Notes the change when something fits. */
 static bool propose(relaxer *r, const zp_spec *changed, int devices, zp_relaxation relaxation) {
   zp_candidate best;
-  if (zp_try(r->arena, changed, devices, &best) != ZP_TRIED_FITS) return false;
+  if (zp_try_within(r->arena, changed, devices, &best, &r->left) != ZP_TRIED_FITS) return false;
   relaxation.choice = best.choice;
   relaxation.estimate = best.estimate;
   zp_push(r->arena, &r->found, relaxation);
@@ -173,7 +177,7 @@ static void add_devices(relaxer *r) {
   int devices = r->plan->devices, most = zp_most_looked_at(spec, devices);
   if (spec->cluster.node.device.is_cpu) return;
   if (most / MOST_TIMES > devices) most = devices * MOST_TIMES;
-  zp_fewest fewest = zp_fewest_above(r->arena, spec, devices, most);
+  zp_fewest fewest = zp_fewest_above(r->arena, spec, devices, most, &r->left);
   if (!fewest.found) return;
   const zp_size *size = &fewest.sizes.data[0];
   zp_relaxation relaxation = {.kind = ZP_RELAX_DEVICES,
@@ -223,7 +227,7 @@ static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
 }
 
 static bool fits_with(relaxer *r, memory_field *field, int64_t bytes) {
-  return zp_fits(with_memory(r, field, bytes), r->plan->devices);
+  return zp_fits(with_memory(r, field, bytes), r->plan->devices, &r->left);
 }
 
 /* Least bytes in (low, high] that suffice, to 1 %; 0: not even MOST_TIMES of what is there. `guess`: 0 or what is
@@ -282,19 +286,22 @@ static int by_kind(const void *a, const void *b) {
 }
 
 zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan) {
-  relaxer r = {.arena = arena, .plan = plan};
+  const int64_t most = WORK_TIMES * plan->certificate.work + WORK_MORE;
+  relaxer r = {.arena = arena, .plan = plan, .left = most};
   bool memory = plan->miss.have_bytes > 0;
   if (plan->feasible) return r.found;
   drop_constraints(&r);
   change_batch(&r);
   if (memory) {
-    allow_offload(&r);
+    add_device_memory(&r); /* what takes least first */
     add_devices(&r);
-    add_device_memory(&r);
+    allow_offload(&r);
     add_host_memory(&r);
   } else {
     leave_ranks_out(&r);
   }
+  r.found.cut_short = r.left <= 0;
+  r.found.work = most - r.left;
   if (r.found.len) qsort(r.found.data, (size_t)r.found.len, sizeof *r.found.data, by_kind);
   return r.found;
 }

@@ -64,11 +64,15 @@ static void fill_cost(zp_size *size, const zp_spec *spec) {
   size->run_dollars = size->run_device_hours * zp_cluster_price(&spec->cluster, size->devices);
 }
 
-zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
+static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices, zp_shared_work *left) {
   assert(devices >= 1);
+  zp_size none = {.devices = devices, .stopped = true};
+  if (left && *left <= 0) return none;
   zp_arena *scratch = zp_arena_new("size");
   const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
-  const zp_plan *plan = zp_search(scratch, changed, devices, NULL);
+  const zp_plan *plan = zp_search(scratch, changed, devices,
+                                  &(zp_search_options){.no_miss = left != NULL, .work = left ? (*left + 1) / 2 : 0});
+  if (left) *left -= plan->certificate.work < *left ? plan->certificate.work : *left;
   zp_size size = {.devices = devices, .feasible = plan->feasible, .stopped = plan->stopped};
   if (plan->feasible) {
     size.best = zp_keep_candidate(arena, &plan->best);
@@ -79,6 +83,10 @@ zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
   }
   zp_arena_free(scratch);
   return size;
+}
+
+zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
+  return plan_size(arena, spec, devices, NULL);
 }
 
 const zp_size *zp_first_fit(const zp_sizes *sizes) {
@@ -144,8 +152,8 @@ static int next_count(int devices, int unit) {
   return (nodes + step - 1) / step * step * unit;
 }
 
-static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewest *out) {
-  zp_size size = zp_plan_size(arena, spec, devices);
+static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewest *out, zp_shared_work *left) {
+  zp_size size = plan_size(arena, spec, devices, left);
   out->searched++;
   out->stopped += size.stopped;
   if (!size.feasible && out->found) return false;
@@ -156,12 +164,15 @@ static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewe
 }
 
 /* Whole nodes between the last count that did not fit and the first that did. */
-static void refine(zp_arena *arena, const zp_spec *spec, int above, zp_fewest *out) {
+static void refine(zp_arena *arena, const zp_spec *spec, int above, zp_fewest *out, zp_shared_work *left) {
   int unit = zp_count_unit(spec), found = out->sizes.data[0].devices;
   for (int devices = (above / unit + 1) * unit; above >= unit && devices < found; devices += unit) {
-    zp_size size = zp_plan_size(arena, spec, devices);
+    zp_size size = plan_size(arena, spec, devices, left);
     out->searched++;
-    if (!size.feasible) continue;
+    if (!size.feasible) {
+      out->below = devices;
+      continue;
+    }
     out->sizes.data[0] = size;
     return;
   }
@@ -173,21 +184,43 @@ static void add_next_sizes(zp_arena *arena, const zp_spec *spec, zp_fewest *out)
   for (int n = first + 1; n <= 4 * first + 4 * unit && n <= zp_most_devices(spec) && tried < 2 * NEXT_SIZES; n++) {
     if (!is_sensible(n, unit, 8)) continue;
     tried++;
-    try_count(arena, spec, n, out);
+    try_count(arena, spec, n, out, NULL);
     if (out->sizes.len == 1 + NEXT_SIZES) return;
   }
 }
 
-zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int most) {
+zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int most, zp_shared_work *left) {
   zp_fewest out = {.lower_bound = bound_by_state(arena, spec)};
   int unit = zp_count_unit(spec);
   if (above < out.lower_bound - 1) above = out.lower_bound - 1;
   for (int n = next_count(above, unit); n <= most; n = next_count(n, unit)) {
-    if (try_count(arena, spec, n, &out)) break;
+    if (try_count(arena, spec, n, &out, left) || (left && *left <= 0)) break;
     above = n;
   }
-  if (out.found) refine(arena, spec, above, &out);
+  out.below = above;
+  if (out.found) refine(arena, spec, above, &out, left);
   return out;
+}
+
+/* A count between those of the upward pass: more devices are a larger space where some may be left out, so halves
+ * decide; else every count from below is asked. */
+static void refine_exactly(zp_arena *arena, const zp_spec *spec, zp_fewest *out) {
+  const zp_size *first = &out->sizes.data[0];
+  int unit = zp_count_unit(spec), high = first->devices, low = out->below;
+  bool halves = !spec->plans.data[spec->plan].idle.set && !spec->cluster.node.device.is_cpu;
+  if (unit == 1) return;
+  while (high - low > 1) {
+    int devices = halves ? low + (high - low) / 2 : low + 1;
+    zp_size size = zp_plan_size(arena, spec, devices);
+    out->searched++;
+    if (size.feasible) {
+      out->sizes.data[0] = size;
+      high = devices;
+      if (!halves) return;
+    } else {
+      low = devices;
+    }
+  }
 }
 
 zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec) {
@@ -195,7 +228,8 @@ zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec) {
   /* More CPU ranks than cores never have more memory than fewer: one pass over the cores settles it. */
   int most = c->node.device.is_cpu ? c->node.devices * (c->nodes > 0 ? c->nodes : 1)
                                    : zp_most_looked_at(spec, bound_by_state(arena, spec));
-  zp_fewest out = zp_fewest_above(arena, spec, 0, most);
+  zp_fewest out = zp_fewest_above(arena, spec, 0, most, NULL);
+  if (out.found) refine_exactly(arena, spec, &out);
   if (out.found) add_next_sizes(arena, spec, &out);
   return out;
 }

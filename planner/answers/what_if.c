@@ -67,21 +67,38 @@ zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {
   return kept;
 }
 
-zp_tried zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best) {
+/* Searches on an arena of its own, and takes its work off what is left, half of it at most: others
+ * want their share. */
+static const zp_plan *search_within(zp_arena *scratch, const zp_spec *spec, int devices, double gap,
+                                    zp_shared_work *left) {
+  assert(!left || *left > 0);
+  const zp_search_options options = {.no_miss = true, .gap = gap, .work = left ? (*left + 1) / 2 : 0};
+  const zp_plan *plan = zp_search(scratch, spec, devices, &options);
+  if (left) *left -= plan->certificate.work < *left ? plan->certificate.work : *left;
+  return plan;
+}
+
+zp_tried zp_try_within(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best, zp_shared_work *left) {
+  if (left && *left <= 0) return ZP_TRIED_UNKNOWN;
   zp_arena *scratch = zp_arena_new("what if");
-  const zp_plan *plan = zp_search(scratch, spec, devices, &(zp_search_options){.no_miss = true});
+  const zp_plan *plan = search_within(scratch, spec, devices, 0, left);
   zp_tried tried = plan->feasible ? ZP_TRIED_FITS : plan->stopped ? ZP_TRIED_UNKNOWN : ZP_TRIED_NO_FIT;
   if (plan->feasible) *best = zp_keep_candidate(arena, &plan->best);
   zp_arena_free(scratch);
   return tried;
 }
 
+zp_tried zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best) {
+  return zp_try_within(arena, spec, devices, best, NULL);
+}
+
 static const double ANY_PLAN_GAP =
     0.5; /* no plan is looked for that takes more than half of the time of one that fits */
 
-bool zp_fits(const zp_spec *spec, int devices) {
+bool zp_fits(const zp_spec *spec, int devices, zp_shared_work *left) {
+  if (left && *left <= 0) return false;
   zp_arena *scratch = zp_arena_new("fits");
-  bool fits = zp_search(scratch, spec, devices, &(zp_search_options){.no_miss = true, .gap = ANY_PLAN_GAP})->feasible;
+  bool fits = search_within(scratch, spec, devices, ANY_PLAN_GAP, left)->feasible;
   zp_arena_free(scratch);
   return fits;
 }

@@ -233,6 +233,7 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json_set_int(j, "search_memory_bytes", c->memory_bytes);
   zp_json_set_int(j, "search_held_bytes", c->held_bytes);
   zp_json_set_bool(j, "short_of_memory", c->short_of_memory);
+  if (c->short_of_work) zp_json_set_bool(j, "short_of_work", true);
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
   zp_json_set_string(j, "space", SPACE);
   if (c->searched_s > c->bound_s) {

@@ -94,27 +94,36 @@ void zp_html_time_split(zp_buf *out, const zp_plan *plan) {
 
 enum { MAX_STAGES = 64, MAX_BOXES = 6000, LABELLED_BOXES = 400 };
 
+typedef ZP_VEC(zp_event) zp_events;
 typedef struct timeline {
   zp_arena *arena;
   int64_t microbatches; /* shown */
   double end_s;         /* of what is shown */
-  ZP_VEC(zp_event) events;
+  zp_events events;
+  zp_events others; /* of later micro-batches: stages are not idle then */
 } timeline;
 
 static void note_event(void *user, const zp_event *e) {
   timeline *t = user;
-  if (e->action.microbatch >= t->microbatches) return;
+  if (e->action.microbatch >= t->microbatches) {
+    zp_push(t->arena, &t->others, *e);
+    return;
+  }
   zp_push(t->arena, &t->events, *e);
   if (e->end_s > t->end_s) t->end_s = e->end_s;
 }
 
-static void put_boxes(zp_buf *out, const timeline *t, bool forward) {
+enum { FORWARD = 0, OTHERS = 1, BACKWARD = 2 }; /* colours */
+
+static void put_boxes(zp_buf *out, const timeline *t, int colour) {
+  const zp_events *events = colour == OTHERS ? &t->others : &t->events;
   double scale = (WIDTH - 60) / t->end_s;
-  zp_buf_printf(out, "<path class=\"c%d\" d=\"", forward ? 0 : 2);
-  for (int i = 0; i < t->events.len; i++) {
-    const zp_event *e = &t->events.data[i];
-    if (e->action.forward != forward) continue;
-    double width = fmax(0.3, (e->end_s - e->begin_s) * scale - 0.4);
+  zp_buf_printf(out, "<path class=\"c%d\" d=\"", colour);
+  for (int i = 0; i < events->len; i++) {
+    const zp_event *e = &events->data[i];
+    if (colour != OTHERS && e->action.forward != (colour == FORWARD)) continue;
+    if (e->begin_s >= t->end_s) continue;
+    double width = fmax(0.3, (fmin(e->end_s, t->end_s) - e->begin_s) * scale - 0.4);
     zp_buf_printf(out, "M%.1f %dh%.1fv10h-%.1fz", 60 + e->begin_s * scale, 4 + e->stage * 13, width, width);
   }
   zp_buf_puts(out, "\"/>\n");
@@ -130,21 +139,23 @@ void zp_html_timeline(zp_buf *out, const zp_plan *plan) {
         stages);
     return;
   }
-  timeline t = {.arena = out->arena, .microbatches = stages + 8};
+  zp_arena *scratch = zp_arena_new("timeline");
+  timeline t = {.arena = scratch, .microbatches = stages + 8};
   if (t.microbatches > MAX_BOXES / (2 * stages)) t.microbatches = MAX_BOXES / (2 * stages);
   if (t.microbatches > p->microbatches) t.microbatches = p->microbatches;
-  zp_arena *scratch = zp_arena_new("timeline");
   zp_pipeline_run run = zp_cost_pipeline(scratch, p, &plan->machine);
   zp_pipeline_simulate(scratch, &run, note_event, &t);
-  zp_arena_free(scratch);
-  zp_buf_printf(out,
-                "<p class=\"legend\"><span><i class=\"b0\"></i>forward</span><span><i class=\"b2\"></i>backward</span> "
-                "first %lld of %lld micro-batches, %s across (estimate)</p>\n",
-                (long long)t.microbatches, (long long)p->microbatches, zp_show_seconds(out->arena, t.end_s));
+  zp_buf_puts(out,
+              "<p class=\"legend\"><span><i class=\"b0\"></i>forward</span><span><i class=\"b2\"></i>backward</span>");
+  if (t.others.len) zp_buf_puts(out, "<span><i class=\"b1\"></i>later micro-batches</span>");
+  zp_buf_printf(out, " the first %lld of %lld micro-batches until they are done, %s of the step (estimate)%s</p>\n",
+                (long long)t.microbatches, (long long)p->microbatches, zp_show_seconds(out->arena, t.end_s),
+                t.others.len ? "; the pipeline goes on behind the right edge &hellip;" : "");
   open_svg(out, stages * 13 + 8, "pipeline timeline");
   for (int s = 0; s < stages; s++) zp_buf_printf(out, "<text x=\"0\" y=\"%d\">stage %d</text>\n", 13 + s * 13, s);
-  put_boxes(out, &t, true);
-  put_boxes(out, &t, false);
+  if (t.others.len) put_boxes(out, &t, OTHERS);
+  put_boxes(out, &t, FORWARD);
+  put_boxes(out, &t, BACKWARD);
   double scale = (WIDTH - 60) / t.end_s;
   for (int i = 0; i < t.events.len && t.events.len <= LABELLED_BOXES; i++) {
     const zp_event *e = &t.events.data[i];
@@ -153,6 +164,7 @@ void zp_html_timeline(zp_buf *out, const zp_plan *plan) {
                     12 + e->stage * 13, (long long)e->action.microbatch);
   }
   zp_buf_puts(out, "</svg>\n");
+  zp_arena_free(scratch);
 }
 
 /* ---- loss ---- */

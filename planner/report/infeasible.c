@@ -20,7 +20,8 @@ static void put_miss(zp_buf *out, const zp_plan *plan) {
     if (c < ZP_MEMORY_CLASSES - 1 || miss->memory.communicators > 0)
       zp_buf_printf(out, "%s%s %s", c ? "   " : "", zp_memory_class_name(c),
                     zp_words_bytes(arena, zp_memory_class_bytes(&miss->memory, c)));
-  zp_buf_printf(out, "\n  nearest miss: %s\n", zp_words_choice(arena, &miss->choice));
+  zp_buf_printf(out, "\n  nearest miss%s: %s\n", miss->is_partial ? " so far" : "",
+                zp_words_choice(arena, &miss->choice));
 }
 
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *r) {
@@ -36,14 +37,8 @@ static void put_refusals(zp_buf *out, const zp_plan *plan) {
   if (lines.len == 0 && plan->why_not) zp_buf_line(out, "  %s", plan->why_not);
 }
 
-const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
+const char *zp_report_verdict(zp_arena *arena, const zp_plan *plan) {
   assert(!plan->feasible);
-  zp_relaxations nearest = zp_find_relaxations(arena, plan);
-  return zp_report_no_plan(arena, plan, &nearest);
-}
-
-const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest) {
-  assert(!plan->feasible && nearest);
   zp_buf out = zp_buf_new(arena);
   bool tried = plan->miss.have_bytes > 0;
   zp_buf_line(&out, "error[%s]: no plan for %d %s %s", tried ? "Z0603" : "Z0601", plan->devices,
@@ -52,11 +47,23 @@ const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_rel
     put_miss(&out, plan);
   else
     put_refusals(&out, plan);
+  return out.data;
+}
+
+const char *zp_report_changes(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest) {
+  assert(!plan->feasible && nearest);
+  zp_buf out = zp_buf_new(arena);
   for (int i = 0; i < nearest->len; i++)
     zp_buf_line(&out, "  help: %s", zp_report_relaxation(arena, &nearest->data[i]));
+  if (nearest->cut_short) zp_buf_line(&out, "  note: more changes may help: looking for them ended after a fixed work");
   for (int i = 0; i < ZP_REJECT_COUNT; i++)
     if (plan->certificate.rejected[i])
       zp_buf_line(&out, "  note: %lld of %lld candidates rejected: %s", (long long)plan->certificate.rejected[i],
                   (long long)plan->certificate.candidates, zp_rejection_text((zp_rejection)i));
   return out.data;
+}
+
+const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
+  zp_relaxations nearest = zp_find_relaxations(arena, plan);
+  return zp_format(arena, "%s%s", zp_report_verdict(arena, plan), zp_report_changes(arena, plan, &nearest));
 }

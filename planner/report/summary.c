@@ -250,6 +250,8 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
         out,
         "               the search stopped at its memory budget of %s (--search-memory): what it left open is that gap",
         zp_show_bytes(out->arena, c->memory_bytes));
+  if (c->short_of_work)
+    zp_buf_line(out, "               the search did all the work that a query may take: what it left open is that gap");
   if (c->searched_s <= c->bound_s) return;
   double searched = (c->best_s - c->searched_s) / c->best_s;
   zp_buf_line(out,

@@ -1,6 +1,7 @@
 /* Words and groupings that several reports share. */
 #include <math.h>
 #include <zplan/buf.h>
+#include <zplan/cost.h>
 #include "report_internal.h"
 
 static void put_homes(zp_buf *out, const zp_choice *c) {
@@ -298,6 +299,17 @@ static const zp_tensor *matrix_of_experts(const zp_lowered *lowered) {
   return NULL;
 }
 
+/* Of the stage whose ranks exchange longest: others may have no experts at all. */
+static double expert_exchanges(const zp_plan *plan) {
+  const zp_program *p = plan->program;
+  zp_arena *scratch = zp_arena_new("exchanges");
+  zp_pipeline_run run = zp_cost_pipeline(scratch, p, &plan->machine);
+  double most_s = 0;
+  for (int s = 0; s < run.stages; s++) most_s = fmax(most_s, zp_cost_stage_time(&run, s).expert_s);
+  zp_arena_free(scratch);
+  return (double)p->microbatches * most_s;
+}
+
 /* Whole experts on every rank, or all of them cut: the sharder's choice, read off a matrix of experts. */
 static void explain_experts(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
@@ -312,9 +324,9 @@ static void explain_experts(zp_buf *out, const zp_plan *plan) {
                 (long long)w->full_dim);
   if (expert == 1) return;
   zp_group_link link = zp_machine_expert_group(&plan->machine, c->tensor, c->pipeline, c->data, expert, c->order);
-  zp_buf_printf(out, "expert %d spreads them over data ranks, whose exchanges %s and take %.1f%% of the step. ", expert,
-                link.nodes == 1 ? "stay inside a node" : "cross nodes",
-                percent(plan->best.estimate.expert_comm_s, plan->best.estimate.step_s));
+  zp_buf_printf(out, "expert %d spreads them over data ranks, whose exchanges %s and take %s%.1f%% of the step. ",
+                expert, link.nodes == 1 ? "stay inside a node" : "cross nodes", c->pipeline > 1 ? "up to " : "",
+                percent(expert_exchanges(plan), plan->best.estimate.step_s));
 }
 
 static void explain_pipeline(zp_buf *out, const zp_plan *plan) {

@@ -1,25 +1,39 @@
-/* The memory of the search: a budget in bytes that its arenas hold, so that the same input ends with the same plan on
- * every machine. Nothing is taken away that a plan may still need; instead the search does without what makes it grow,
- * first without measuring more degrees, then without looking into them, at last without branch and bound over cuts.
- * What it does without stays open down to its proven bound, which is the gap. */
+/* Memory and work of the search: a budget in bytes that its arenas hold and one in units of work, so that the same
+ * input ends with the same plan on every machine. Nothing is taken away that a plan may still need; near the end of
+ * either the search does without what makes it grow, first without measuring more degrees, then without looking into
+ * them, at last without branch and bound over cuts. What it does without stays open down to its proven bound, which is
+ * the gap. */
 #include <math.h>
 #include "budget.h"
 #include "space.h"
 
-bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes) {
+static double part_for(zp_growth what) {
   const double up_to[] = {[ZP_GROW_EARLY] = ZP_FOR_EARLY,
                           [ZP_GROW_PROCEDURES] = ZP_FOR_PROCEDURES,
                           [ZP_GROW_POINTS] = ZP_FOR_POINTS,
                           [ZP_GROW_MORE] = ZP_FOR_MORE,
                           [ZP_GROW_CUTS] = ZP_FOR_CUTS};
+  return up_to[what];
+}
+
+static bool has_work(const zp_search_cache *s, zp_growth what) {
+  return (double)s->work <= part_for(what) * (double)s->most_work;
+}
+
+static bool has_memory(const zp_search_cache *s, zp_growth what, size_t bytes) {
   const zp_arena_budget *b = s->budget;
-  return b->limit_bytes == 0 || (double)b->held_bytes + (double)bytes <= up_to[what] * (double)b->limit_bytes;
+  return b->limit_bytes == 0 || (double)b->held_bytes + (double)bytes <= part_for(what) * (double)b->limit_bytes;
+}
+
+bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes) {
+  return has_memory(s, what, bytes) && has_work(s, what);
 }
 
 bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes) {
-  bool may = zp_has_room(s, what, bytes);
-  s->short_of_memory |= !may;
-  return may;
+  bool memory = has_memory(s, what, bytes), work = has_work(s, what);
+  s->short_of_memory |= !memory;
+  s->short_of_work |= !work;
+  return memory && work;
 }
 
 void zp_leave_out(zp_search_progress *progress, double bound_s) {

@@ -1,4 +1,4 @@
-/* The memory that a search may hold, and what it does without near its end. */
+/* The memory that a search may hold and the work that it may do, and what it does without near their end. */
 #ifndef ZPLAN_SEARCH_BUDGET_H
 #define ZPLAN_SEARCH_BUDGET_H
 
@@ -12,7 +12,7 @@ typedef enum zp_growth {
   ZP_GROW_MORE,       /* what is begun of that goes on */
   ZP_GROW_CUTS        /* branch and bound, simulations */
 } zp_growth;
-/* Is there room for it, and for `bytes` besides? */
+/* Are there room and work left for it, and room for `bytes` besides? */
 bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes);
 /* zp_has_room for whoever takes it; false is noted in the certificate: whoever asks leaves it out. */
 bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes);

@@ -106,7 +106,7 @@ static zp_memory lay_out(zp_search_cache *s, const zp_point *point, int mode, in
   const zp_choice *c = &point->choice;
   int chunks = zp_chunks(c);
   zp_known_inner *inner = find_inner(s, point, mode, stage, part);
-  if (!inner || inner->point != point->fits) s->memo.fits.laid_out++;
+  if (!inner || inner->point != point->fits) s->memo.fits.laid_out++, s->work++;
   if (!inner)
     return zp_stage_footprint(lowered, c, stage, part,
                               chunks > 1 ? zp_find_flights(s, c)->chunk + stage * chunks : NULL);
@@ -126,6 +126,7 @@ static bool mode_fits(zp_search_cache *s, const zp_point *point, int mode, int s
 int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first, int end, int stage,
                             const zp_units *part, const zp_limits *limits) {
   zp_known_fit *all = find_known(s, point, stage, part, limits);
+  s->work++;
   for (int mode = first; mode < end; mode++) {
     zp_known_fit *known = all ? &all[mode * s->memo.fits.orders] : NULL;
     if (known && part->count <= known->fits) return mode;

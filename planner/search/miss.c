@@ -105,6 +105,7 @@ static void note_points(zp_search_progress *progress) {
   for (int i = 0; i < n; i++) {
     const zp_point *point = &progress->points.data[floors[i].point];
     if (!is_nearer(progress, floors[i].bytes)) break;
+    if (progress->miss_ratio > 0 && !zp_has_room(progress->s, ZP_GROW_CUTS, 0)) break;
     zp_search_use(progress->s, zp_choice_ranks(&point->choice));
     (chunked ? note_chunks_miss : note_miss)(progress, point);
   }
@@ -119,7 +120,12 @@ static int by_degrees_floor(const void *a, const void *b) {
   return x->data != y->data ? x->data - y->data : x->expert - y->expert;
 }
 
-/* Degrees in the order of their floors are looked into once more. */
+static bool may_go_on(const zp_search_progress *progress) {
+  return progress->miss_ratio > 0 ? zp_has_room(progress->s, ZP_GROW_POINTS, 0)
+                                  : zp_has_room(progress->s, ZP_GROW_CUTS, 0);
+}
+
+/* Degrees in the order of their floors are looked into once more, as long as work is left (ZP_MOST_MISS_WORK). */
 void zp_note_misses(zp_search_progress *progress) {
   zp_degrees_list *all = &progress->too_small;
   for (int i = 0; i < progress->degrees.len; i++)
@@ -129,10 +135,9 @@ void zp_note_misses(zp_search_progress *progress) {
   progress->keeps_all = true;
   progress->cutoff_s = HUGE_VAL;
   zp_forget_points(progress);
-  for (int i = 0;
-       i < all->len && is_nearer(progress, all->data[i].floor_bytes) && zp_may_grow(progress->s, ZP_GROW_POINTS, 0);
-       i++) {
+  for (int i = 0; i < all->len && is_nearer(progress, all->data[i].floor_bytes) && may_go_on(progress); i++) {
     zp_search_expand(progress, &all->data[i]);
     note_points(progress);
   }
+  progress->miss.is_partial = !may_go_on(progress);
 }

@@ -11,6 +11,7 @@ typedef struct zp_effort {
   /* Points of several chunks a stage with many cuts take work from these in place of cuts.work_left: all of them; then
    * the one that has the least bound. */
   int64_t chunk_work_left, least_work_left;
+  int64_t given; /* all three at the start */
 } zp_effort;
 
 typedef struct zp_search_progress {

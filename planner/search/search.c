@@ -59,10 +59,12 @@ static double rounded_bound(double bound_s, double best_s, double closer) {
 static void fill_certificate(zp_certificate *c, const zp_search_progress *progress) {
   *c = progress->certificate;
   c->cut_nodes = progress->effort.cuts.nodes;
-  c->cut_work = ZP_MOST_WORK - progress->effort.cuts.work_left + ZP_MOST_CHUNK_WORK - progress->effort.chunk_work_left +
-                ZP_MOST_LEAST_WORK - progress->effort.least_work_left;
+  c->cut_work = progress->effort.given - progress->effort.cuts.work_left - progress->effort.chunk_work_left -
+                progress->effort.least_work_left;
   c->laid_out = progress->s->memo.fits.laid_out;
+  c->work = progress->s->work + c->cut_work / ZP_ACTIONS_A_UNIT;
   c->short_of_memory = progress->s->short_of_memory;
+  c->short_of_work = progress->s->short_of_work;
   c->memory_bytes = (int64_t)progress->budget.limit_bytes;
   c->held_bytes = (int64_t)progress->budget.peak_bytes;
   memcpy(c->cut_pruned, progress->effort.cuts.pruned, sizeof progress->effort.cuts.pruned);
@@ -72,13 +74,19 @@ static void fill_certificate(zp_certificate *c, const zp_search_progress *progre
 static void explain_none(zp_plan *plan, zp_search_progress *progress) {
   const int64_t *rejected = progress->certificate.rejected;
   if (rejected[ZP_REJECT_BUDGET]) {
+    const zp_certificate *c = &plan->certificate;
     plan->stopped = true;
-    plan->why_not = zp_format(plan->arena, "the search reached its memory budget of %s before it found a plan",
-                              zp_show_bytes(plan->arena, plan->certificate.memory_bytes));
+    plan->why_not = c->short_of_memory
+                        ? zp_format(plan->arena, "the search reached its memory budget of %s before it found a plan",
+                                    zp_show_bytes(plan->arena, c->memory_bytes))
+                        : "the search did all the work that a query may take before it found a plan";
     return;
   }
-  if (progress->in->wants_miss && rejected[ZP_REJECT_HOST] == 0)
-    zp_note_misses(progress); /* else the devices are not short */
+  if (progress->in->wants_miss && rejected[ZP_REJECT_HOST] == 0) { /* else the devices are not short */
+    progress->s->most_work = progress->s->work + ZP_MOST_MISS_WORK;
+    zp_note_misses(progress);
+    plan->certificate.work = progress->s->work + plan->certificate.cut_work / ZP_ACTIONS_A_UNIT;
+  }
   if (progress->miss.need_bytes > progress->miss.have_bytes) {
     plan->miss = progress->miss;
     plan->miss.choice = zp_choice_copy(plan->arena, &progress->miss.choice);
@@ -190,6 +198,19 @@ static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_
   s->memo.stage_nodes.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);
 }
 
+static int64_t at_most(int64_t work, int64_t limit) { return work < limit ? work : limit; }
+
+/* units: 0: as much as a query may take. */
+static void give_work(zp_search_progress *progress, int64_t units) {
+  zp_effort *e = &progress->effort;
+  int64_t actions = units ? units * ZP_ACTIONS_A_UNIT : INT64_MAX;
+  progress->s->most_work = units ? units : ZP_MOST_SEARCH_WORK;
+  e->cuts.work_left = at_most(ZP_MOST_WORK, actions);
+  e->chunk_work_left = at_most(ZP_MOST_CHUNK_WORK, actions);
+  e->least_work_left = at_most(ZP_MOST_LEAST_WORK, actions);
+  e->given = e->cuts.work_left + e->chunk_work_left + e->least_work_left;
+}
+
 void zp_search_start(zp_search_progress *progress, const zp_spec *spec, const zp_machine *machine,
                      const zp_search_options *options) {
   assert(!progress->s && "a run starts once");
@@ -202,9 +223,7 @@ void zp_search_start(zp_search_progress *progress, const zp_spec *spec, const zp
   progress->s->arena = arena;
   start_cache(progress->s, progress->in, machine);
   progress->cutoff_s = progress->left_out_s = progress->unsearched_s = HUGE_VAL;
-  progress->effort.cuts.work_left = ZP_MOST_WORK;
-  progress->effort.chunk_work_left = ZP_MOST_CHUNK_WORK;
-  progress->effort.least_work_left = ZP_MOST_LEAST_WORK;
+  give_work(progress, options ? options->work : 0);
 }
 
 void zp_search_end(zp_search_progress *progress) {
@@ -218,7 +237,7 @@ void zp_search_end(zp_search_progress *progress) {
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
   assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   assert(devices >= 1 && devices <= ZP_MOST_RANKS);
-  assert(!options || (options->top >= 0 && options->gap >= 0));
+  assert(!options || (options->top >= 0 && options->gap >= 0 && options->work >= 0));
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;

@@ -22,6 +22,7 @@
 #include "space.h"
 
 void zp_search_reject(zp_search_progress *progress, zp_rejection why) {
+  progress->s->work++;
   progress->certificate.candidates++;
   progress->certificate.rejected[why]++;
 }

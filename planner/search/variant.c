@@ -153,6 +153,7 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
 
 /* Makes the variant of one mode, priced on one set of node types. */
 static void make_variant(zp_search_cache *s, zp_variant *v) {
+  s->work += ZP_VARIANT_WORK;
   v->lowered = lower(s, v);
   if (!v->lowered) return;
   if (zp_has_types(s)) {

@@ -81,6 +81,36 @@ Test(search_work, keeps_its_budget, .timeout = 1200) {
   zp_arena_free(arena);
 }
 
+/* Half of the work that the search takes: the sound plan that it has by then, and a gap that says what is left open. */
+Test(search_work, ends_when_its_work_is_done, .timeout = 1200) {
+  const search_work w = {.file = "gpt1t", .gpus = 800};
+  zp_arena *arena = zp_arena_new("budget");
+  zp_spec *spec = load(arena, &w);
+  const zp_plan *all = zp_search(arena, spec, 800, NULL);
+  cr_expect(!all->certificate.short_of_work && all->certificate.work > 0);
+  const int64_t given = all->certificate.work / 2;
+  const zp_plan *plan = zp_search(arena, spec, 800, &(zp_search_options){.work = given});
+  const zp_certificate *c = &plan->certificate;
+  cr_assert(plan->feasible && c->short_of_work && !c->short_of_memory);
+  cr_expect(c->work <= given + given / 4, "%lld units, given %lld", (long long)c->work, (long long)given);
+  cr_expect(c->rejected[ZP_REJECT_BUDGET] > 0);
+  cr_expect(c->bound_s <= all->best.estimate.step_s && plan->best.estimate.step_s >= all->best.estimate.step_s);
+  plan = zp_search(arena, spec, 800, &(zp_search_options){.work = 1000});
+  cr_expect(!plan->feasible && plan->stopped && strstr(plan->why_not, "all the work"));
+  zp_arena_free(arena);
+}
+
+/* A schedule that needs too much memory: which point comes nearest took 22 million units once. */
+Test(search_work, a_refusal_takes_little_more_than_a_plan, .timeout = 1200) {
+  const search_work w = {.file = "gpt1t", .gpus = 800, .set = {"schedule=\"zb_h1\""}};
+  zp_arena *arena = zp_arena_new("refusal");
+  const zp_plan *plan = zp_search(arena, load(arena, &w), 800, NULL);
+  cr_assert(!plan->feasible && !plan->stopped);
+  cr_expect(plan->miss.have_bytes > 0 && plan->miss.need_bytes > plan->miss.have_bytes && plan->miss.is_partial);
+  cr_expect(plan->certificate.work <= 4000000, "%lld units", (long long)plan->certificate.work);
+  zp_arena_free(arena);
+}
+
 /* Nothing is known when not even the first plan could be looked for: that is no "does not fit". */
 Test(search_work, stops_without_a_plan, .timeout = 1200) {
   const search_work w = {.file = "gpt1t", .gpus = 800};

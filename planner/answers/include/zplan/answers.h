@@ -52,12 +52,13 @@ typedef struct zp_fewest {
   int lower_bound; /* by the state alone: fewer devices cannot hold it */
   int stopped;     /* of these: their searches reached the memory budget first, nothing is known */
   int searched;    /* counts that were planned */
+  int below;       /* the largest count below that does not fit */
   bool found;
   zp_sizes sizes; /* found: the fewest that fit, then the next sizes (at most three); else the largest tried */
 } zp_fewest;
 /* Upwards from the lower bound, since fitting is not monotone in the count: the divisors of a node, then whole nodes.
- * Above 16 nodes the first pass steps by at most 1/8 and a second pass looks at every node count of the step that fits.
- */
+ * Above 16 nodes the first pass steps by at most 1/8 and a second pass looks at every node count of the step that fits;
+ * a last one looks between that and the count before it. */
 zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec);
 
 /* ---- the smallest changes that make it fit (relax.c) ---- */
@@ -83,8 +84,14 @@ typedef struct zp_relaxation {
   zp_choice choice;
   zp_estimate estimate;
 } zp_relaxation;
-typedef ZP_VEC(zp_relaxation) zp_relaxations;
-/* For a plan that is not feasible. Ascending kinds; each was planned and fits. */
+typedef struct zp_relaxations { /* ZP_VEC */
+  zp_relaxation *data;
+  int len, cap;
+  bool cut_short; /* others may be there: the work that looking for them may take was done */
+  int64_t work;   /* of all searches for them, as zp_certificate has it */
+} zp_relaxations;
+/* For a plan that is not feasible. Ascending kinds; each was planned and fits. Takes at most a few times the work of
+ * the search that found none, or some seconds. */
 zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan);
 
 /* Why nothing is legal (refused.c): no way to divide the devices, or no combination of the other decisions. One line,
@@ -95,14 +102,16 @@ zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan);
  */
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxation);
 
-/* zp_report_infeasible (zplan/plan.h) with relaxations that are known already. */
-const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest);
+/* zp_report_infeasible (zplan/report.h) in two parts: what is known at once, and what takes further searches. */
+const char *zp_report_verdict(zp_arena *arena, const zp_plan *plan);
+const char *zp_report_changes(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest);
 
 /* ---- poor use (poor_use.c) ---- */
 typedef struct zp_poor_use {
   const char *term; /* of the step that takes longest, and how long */
   double term_s;
-  int devices; /* so many take hardly longer; 0: no count that was looked at */
+  const char *missing; /* what the training or zplan lacks for better use; NULL: nothing that could be named */
+  int devices;         /* so many take hardly longer; 0: no count that was looked at */
   double times_longer, times_fewer_hours;
   zp_candidate fewer; /* their plan, arena */
 } zp_poor_use;

@@ -41,6 +41,10 @@
   X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: about a second")                        \
   X(ZP_MOST_CHUNK_WORK, 6000000, "simulated actions", "many cuts of several chunks: improved, but seldom settled")     \
   X(ZP_MOST_LEAST_WORK, 1200000000, "simulated actions", "the point that the bound hangs on: some seconds")            \
+  X(ZP_MOST_SEARCH_WORK, 128000000, "units of work", "of a search but for branch and bound: about a minute")           \
+  X(ZP_MOST_MISS_WORK, 2000000, "units of work", "then the nearest miss so far is told: about a second")               \
+  X(ZP_VARIANT_WORK, 300, "units of work", "making procedures takes as long as laying out so many stages")             \
+  X(ZP_ACTIONS_A_UNIT, 25, "simulated actions", "take as long as a unit of work: laying out a stage")                  \
   X(ZP_LOSS_ROWS_CPU, 256, "tokens", "of a chunk of the loss: products with more rows are as fast")                    \
   X(ZP_LOSS_ROWS_GPU, 1024, "tokens", "of a chunk of the loss: the weight's gradient is read and written for each")    \
   X(ZP_DEFAULT_TOP, 3, "plans", "alternatives on the first screen")                                                    \

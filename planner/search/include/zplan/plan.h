@@ -25,7 +25,7 @@ typedef struct zp_candidate {
   X(SCHEDULE, "schedule", "decisions that do not go together")                                                         \
   X(GENERATED, "program", "not in the program that the plan is for")                                                   \
   X(CUT, "cut", "no cut inside a layer where the plan block wants one")                                                \
-  X(BUDGET, "search memory", "not looked at: the search had reached its memory budget")
+  X(BUDGET, "search memory", "not looked at: the search had reached its budget of memory or work")
 typedef enum zp_rejection {
   ZP_REJECT_NONE = -1, /* not rejected */
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
@@ -41,6 +41,7 @@ typedef struct zp_miss {
   zp_choice choice;
   int stage;
   int64_t need_bytes, have_bytes;
+  bool is_partial; /* others may be nearer: the work that looking for it may take was done */
   zp_memory memory;
 } zp_miss;
 
@@ -65,6 +66,8 @@ typedef struct zp_certificate {
   int64_t memory_bytes; /* budget of the search */
   int64_t held_bytes;   /* the most that it held of it: the same on every machine */
   bool short_of_memory; /* something was left open that more memory would have settled */
+  int64_t work;         /* all of it, in stages laid out or as much as takes as long; the same on every machine */
+  bool short_of_work;   /* something was left open that more work would have settled */
   /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
   int64_t stated_cuts;
 } zp_certificate;
@@ -83,7 +86,7 @@ typedef struct zp_plan {
   bool exact_alternatives; /* the next best ones, searched for; else good ones that the search for the best plan met */
   zp_certificate certificate;
   zp_miss miss;        /* have_bytes > 0: the nearest that did not fit */
-  bool stopped;        /* not feasible: the search ended at its memory budget, so there may be plans */
+  bool stopped;        /* not feasible: the search ended at its budget of memory or work, so there may be plans */
   const char *why_not; /* one sentence when nothing was even tried for memory (arena) */
 } zp_plan;
 
@@ -101,6 +104,7 @@ typedef struct zp_search_options {
   bool generated_only; /* for `build` and `run`: what zplan's own trainer has, whatever program the cluster names, and
                         * of that what is not plain only where a constraint names it */
   bool no_miss;        /* where nothing fits, the nearest miss is not looked for */
+  int64_t work;        /* units that it may take (zp_certificate.work); 0: ZP_MOST_SEARCH_WORK, about a minute */
   unsigned without;    /* bit i: row i of zp_cut_provers is left out; for measurements of what it buys */
 } zp_search_options;
 /* Searches all plans that use at most `devices`, 1 to ZP_MOST_RANKS; options may be NULL. Never NULL; plan->feasible
