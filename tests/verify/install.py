@@ -41,6 +41,8 @@ def check_copy(tally, folder):
         return
     os.makedirs(os.path.dirname(moved))
     shutil.move(first, moved)
+    beside = [name for name in ("zplan-calibrate", "zplan-calibrate-mpi") if not os.access(os.path.join(moved, "bin", name), os.X_OK)]
+    tally.check("what `zplan calibrate` starts is installed", not beside, "missing: %s" % " ".join(beside))
     tally.check("no installed file names the source tree", not names_the_tree(moved), " ".join(names_the_tree(moved)))
     hide = hidden_tree()
     print("the source tree is %s" % ("hidden" if hide else "in sight: mounting is not allowed here"), flush=True)
