@@ -129,7 +129,7 @@ void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, zp
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, zpk_dtype dtype, void *data,
                              int64_t shard_count);
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
-/* Of the program's dtype: the sum of my shard goes to `out`, and data stay as they are. */
+/* The sum of my shard, in the program's dtype, goes to `out`, and data stay as they are. */
 void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data,
                                 int64_t shard_count, void *out);
 /* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
