@@ -50,7 +50,7 @@ CARDS = EXAMPLES + "capacity/"
 ADAMW = ["--set", "optimizer=adamw(lr=1e-4,weight_decay=0.1)"]
 T_NLG = [CARDS + "t_nlg_17b.dz", *ADAMW, *sets("tensor=4 pipeline=1 zero=1 microbatch=4 recompute=selective sequence=true")]
 OFFLOAD = [CARDS + "offload_40b.dz", "--gpus", "1", *sets("microbatch=16 recompute=full")]
-ZERO2 = [CARDS + "zero2_13b.dz", *sets("microbatch=1 recompute=full data=128")]
+ZERO2 = [CARDS + "zero2_13b.dz", *sets("model.layers=36 microbatch=1 recompute=full data=128")]
 ONE_BIT = [CARDS + "zero1_6b.dz", *sets("tensor=8 zero=0 compress=true pipeline=1 sequence=false microbatch=1")]
 PIPELINE = [EXAMPLES + "mixtral_8x7b.dz",
             *sets("tensor=1 pipeline=8 data=8 expert=1 schedule=1f1b recompute=selective zero=1 microbatch=1 cut=layer")]
@@ -367,7 +367,7 @@ def refused(name, args, status, *words):
 
 
 def refused_exports(folder):
-    card = CARDS + "zero2_13b.dz"
+    card = CARDS + "dp_1_4b.dz"
     mixtral = EXAMPLES + "mixtral_8x7b.dz"
     refused("no format", ["export"], 2, "deepspeed, megatron, slurm, hf or peft")
     refused("misspelt format", ["export", "megatronn", card], 2, "did you mean `megatron`?")
@@ -382,7 +382,7 @@ def refused_exports(folder):
     refused("dropout", ["export", "megatron", model, "--gpus", "8"], 1, "dropout is 0.1 here and 0 elsewhere", "Z0682")
     refused("adam", ["export", "megatron", CARDS + "t_nlg_17b.dz"], 1, "adam with weight_decay 0.1", "adamw")
     refused("nothing fits", ["export", "megatron", *GPT1T, "--set", "memory<=10%"], 3)
-    refused("pipeline and zero 2", ["export", "deepspeed", card, *sets("zero=2 pipeline=2 tensor=1 data=64")], 1,
+    refused("pipeline and zero 2", ["export", "deepspeed", CARDS + "zero2_13b.dz", *sets("zero=2 pipeline=2 tensor=1 data=64")], 1,
             "DeepSpeed refuses the two together", "pipeline=1")
     refused("interleaved", ["export", "deepspeed", mixtral, *sets("schedule=interleaved chunks=2 pipeline=4 expert=1 tensor=1")], 1,
             "schedule interleaved")
