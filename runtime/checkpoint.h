@@ -60,7 +60,7 @@ bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const
 void zpr_tensors_free(zpr_tensors *list);
 
 /* ---- sums that say whether it is whole (piece_hash.c, sha256.c) ---- */
-/* Of `count` elements of a piece from number `first` on; sums of parts add up to that of the piece. Requires:
+/* The sum of `count` elements of a piece from number `first` on; sums of parts add up to that of the piece. Requires:
  * element_bytes 2, 4 or 8. */
 uint64_t zpr_piece_sum(const void *data, int64_t first, int64_t count, int64_t element_bytes);
 enum { ZPR_SHA256_TEXT = 65 };

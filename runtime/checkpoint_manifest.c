@@ -305,7 +305,7 @@ static bool is_plausible(const zpr_manifest *m) {
   return samples <= most_tokens / (m->sequence > 0 ? m->sequence : 1) && m->loss_scale <= ZPR_MOST_LOSS_SCALE;
 }
 
-/* Of version 2 the last line answers for those before it. */
+/* The last line answers for those before it: version 2. */
 static bool seal_fits(const char *text, size_t bytes) {
   char hex[ZPR_SHA256_TEXT], tail[TAIL + 1];
   if (bytes < TAIL) return false;

@@ -175,8 +175,8 @@ typedef struct transfer {
   zpr_error *error;
   int64_t element_bytes;
   const array *array;
-  int64_t begin, end, stored; /* elements of the flat buffers; the first of them among those that are here */
-  int64_t file_offset;        /* of the tensor's first element */
+  int64_t begin, end, stored;    /* elements of the flat buffers; the first of them among those that are here */
+  int64_t file_offset;           /* of the tensor's first element */
   uint64_t *sums, *sum, *summed; /* written: of the file; of the tensor; all bytes */
 } transfer;
 

@@ -1,6 +1,6 @@
-/* A strict reader of the JSON in safetensors headers and manifests, and the writer of their strings. It never reads beyond the text, limits depth,
- * checks numbers for overflow, and refuses what those files never have: control characters in strings, fractions where
- * sizes are meant. */
+/* A strict reader of the JSON in safetensors headers and manifests, and the writer of their strings. It never reads
+ * beyond the text, limits depth, checks numbers for overflow, and refuses what those files never have: control
+ * characters in strings, fractions where sizes are meant. */
 #include <string.h>
 #include "checkpoint.h"
 

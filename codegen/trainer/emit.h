@@ -133,8 +133,8 @@ void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 /* generated.c: a file of a generated folder, left alone when it already says this (*changed is set, never cleared), and
  * refused with *error when it was edited, unless `force`. */
-bool zp_generated_write(zp_arena *arena, const char *dir, const char *file, const char *text, bool force,
-                        bool *changed, const char **error);
+bool zp_generated_write(zp_arena *arena, const char *dir, const char *file, const char *text, bool force, bool *changed,
+                        const char **error);
 /* model_hash.c: of the model's operations, the same for all its plans. Arena. */
 const char *zp_model_hash(const zp_emit *e);
 

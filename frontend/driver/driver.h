@@ -33,9 +33,9 @@ typedef struct zp_options {
   zp_load_options load;       /* --gpus/--ranks --nodes --cluster --model --plan --set */
   zp_strings set, plan_names; /* --set; every --plan (load.plan: the last) */
   bool ranks_given, json, resume, accept_changes, overwrite, check, check_memory, message_json;
-  int color;             /* -1 auto, 0, 1 */
-  int top;               /* -1: not given */
-  int64_t steps;         /* -1: the file's */
+  int color;     /* -1 auto, 0, 1 */
+  int top;       /* -1: not given */
+  int64_t steps; /* -1: the file's */
   bool no_checkpoint, force, skip_bad;
   int64_t resume_from;   /* with resume: 1 + a checkpoint's step; 0: the last one */
   int64_t device_memory; /* 0: the cluster's */
@@ -89,10 +89,10 @@ typedef struct zp_run_state {
   const char *checkpoints;     /* folder for a run whose file names none; NULL: it names one, or wants none */
   const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
   struct {
-    int64_t mended, bad;   /* read_jsonl.c: characters replaced; rows left out */
+    int64_t mended, bad;         /* read_jsonl.c: characters replaced; rows left out */
     const char *why, *first_bad; /* why the last bad row is one; the first that was left out */
   } rows;
-  bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
+  bool lacking_is_fine; /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 
 /* ---- options.c ---- */

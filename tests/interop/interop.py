@@ -244,7 +244,7 @@ def consistency(folder):
             continue
         with open(plan_file, encoding="utf-8") as file:
             plan = json.load(file)
-        run = zplan("export", kind, plan_file, "-o", out)
+        run = zplan("export", kind, plan_file, "-o", out, "--force")
         if expect(name + " from its plan file", run.returncode == 0 and run.stdout == "", run.stderr[:300]):
             check(name, plan, out)
 
@@ -298,7 +298,7 @@ def loss_scales():
             ("none", sets("precision=mixed_bf16"), {}, None)):
         with Scratch() as folder:
             out = folder + "/out"
-            run = zplan("export", "megatron", *LLAMA, *words, "-o", out)
+            run = zplan("export", "megatron", *LLAMA, *words, "-o", out, "--force")
             if expect("megatron, loss scale " + name, run.returncode == 0, run.stderr[:300]):
                 found = {flag: value for flag, value in flags_of(out).items() if "scale" in flag or flag == "--hysteresis"}
                 expect("megatron has loss scale " + name, megatron.items() <= found.items() and
@@ -321,7 +321,7 @@ def imported_models(folder):
             continue
         with open(plan_file, encoding="utf-8") as file:
             plan = json.load(file)
-        run = zplan("export", "megatron", plan_file, "-o", out)
+        run = zplan("export", "megatron", plan_file, "-o", out, "--force")
         if expect("export imported " + name, run.returncode == 0, run.stderr[:300]):
             expect("parameters of imported " + name, megatron_parameters(flags_of(out)) == plan["model"]["parameters"])
 
