@@ -111,7 +111,7 @@ def data_truncated(b):
 def data_foreign(b):
     with open(b.path("foreign.bin"), "wb") as file:
         file.write(b"this is no shard" * 100)
-    b.expect(b.train(1, 5, trainer=("--data", b.path("foreign.bin"))), ERROR, "error[Z0802]", "foreign.bin", "not a token file")
+    b.expect(b.train(1, 5, trainer=("--data", b.path("foreign.bin"))), ERROR, "error[Z0802]", "foreign.bin", "not a token file", "need one: 256 int32", "800 of 16 bits here")
 
 
 def data_too_short(b):
