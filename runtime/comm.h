@@ -1,4 +1,5 @@
-/* Private to comm.c, comm_levels.c, comm_slots.c and comm_stages.c: the state of messages, and posting and waiting for them. */
+/* Private to comm.c, comm_levels.c, comm_slots.c and comm_stages.c: the state of messages, and posting and waiting for
+ * them. */
 #ifndef ZPLAN_RT_COMM_H
 #define ZPLAN_RT_COMM_H
 
@@ -21,7 +22,7 @@ struct zpr_comm {
   zpr_group *tie; /* [program->n_ties] */
   zpr_group replicas;
   int64_t sent_bytes[ZPR_AXIS_COUNT], across_bytes[ZPR_AXIS_COUNT];
-  int *node; /* [ranks]: where the plan has them */
+  int *node;           /* [ranks]: where the plan has them */
   pending_send *sends; /* [zpr_message_buffers] */
   const void **stays; /* the same: what the next part of the model copies, because it is on this stage; NULL: nothing */
   char *staging;      /* ZPR_STAGING_BYTES */

@@ -158,8 +158,9 @@ void zpr_host_send_wait(zpr *c, const zpr_message *to);
 void zpr_host_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
 /* Until nothing is left to be sent. */
 void zpr_wait_sends(zpr *c);
-/* For a back end that sends by other means: bytes that it sent to rank `peer`, and the part of chunk r, of which count elements have
- * n, that lies in the round that starts `at` elements into every chunk and takes at most `most` of each. */
+/* For a back end that sends by other means: bytes that it sent to rank `peer`, and the part of chunk r, of which count
+ * elements have n, that lies in the round that starts `at` elements into every chunk and takes at most `most` of each.
+ */
 typedef struct zpr_piece {
   int64_t begin, count;
 } zpr_piece;
@@ -408,14 +409,14 @@ void zpr_log_close(zpr *c);
 typedef struct zpr_totals {
   int64_t steps; /* run by this process */
   double median_step_ms;
-  int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
+  int64_t sent_bytes[ZPR_AXIS_COUNT];   /* by this rank, in training steps only */
   int64_t across_bytes[ZPR_AXIS_COUNT]; /* what of them left its node */
-  int64_t applied_steps;               /* those that were not skipped */
-  int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise, in applied steps: a skipped one moves less than planned */
-  int64_t frozen_steps;                /* of 1-bit Adam: with a frozen variance, */
-  int64_t exchanges;                   /* and those of them that were applied: a skipped one exchanges no momentum */
-  int64_t exchanged_bytes;             /* sent over the data ranks in them, by this rank */
-  int64_t summed_steps;                /* 0/1 Adam: those of them that also summed gradients */
+  int64_t applied_steps;                /* those that were not skipped */
+  int64_t moved_bytes[ZPR_MOVE_COUNT];  /* likewise, in applied steps: a skipped one moves less than planned */
+  int64_t frozen_steps;                 /* of 1-bit Adam: with a frozen variance, */
+  int64_t exchanges;                    /* and those of them that were applied: a skipped one exchanges no momentum */
+  int64_t exchanged_bytes;              /* sent over the data ranks in them, by this rank */
+  int64_t summed_steps;                 /* 0/1 Adam: those of them that also summed gradients */
 } zpr_totals;
 /* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's.
  * Collective. */

@@ -45,8 +45,8 @@ static zp_tensor_groups groups_at_hand(const zp_search_cache *s, int tensor) {
 }
 
 bool zp_same_link(const zp_group_link *a, const zp_group_link *b) {
-  return a->n == b->n && a->local == b->local && a->nodes == b->nodes && a->fullest == b->fullest && a->blocks == b->blocks &&
-         a->bytes_per_s == b->bytes_per_s && a->local_bytes_per_s == b->local_bytes_per_s &&
+  return a->n == b->n && a->local == b->local && a->nodes == b->nodes && a->fullest == b->fullest &&
+         a->blocks == b->blocks && a->bytes_per_s == b->bytes_per_s && a->local_bytes_per_s == b->local_bytes_per_s &&
          a->network_bytes_per_s == b->network_bytes_per_s && a->local_latency_s == b->local_latency_s &&
          a->network_latency_s == b->network_latency_s && a->sums == b->sums && a->gathers == b->gathers;
 }

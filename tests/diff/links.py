@@ -46,8 +46,25 @@ TABLE = (
 )
 
 
+# Exchanges that go from every rank to all others, whatever its node: what they train is checked elsewhere.
+EXCHANGES = (("adafactor(lr = 1e-3)", ("zero=1",)), ("muon(lr = 1e-3)", ("zero=1",)),
+             ("adamw(lr = 3e-3, freeze_step = 1)", ("zero=1", "compress=true")))
+
+
+def check_exchanges(tally, folder):
+    for number, (optimizer, words) in enumerate(EXCHANGES):
+        log = os.path.join(folder, "exchange%d.jsonl" % number)
+        settings = ("tensor=1", "pipeline=1", "plan.data=4", "model.layers=2", "cluster.nodes=2", "microbatch=1", "optimizer=" + optimizer) + words
+        outcome = harness.zplan("run", os.path.join(HERE, "gpt.dz"), "--ranks", 4, "-o", os.path.join(folder, "exchange%d" % number), "--log", log,
+                                *[word for setting in settings for word in ("--set", setting)], "--steps", 3, "--threads", 1, "--check-memory",
+                                env=trainings.environment("fp64"))
+        if tally.check(optimizer + ": bytes between nodes", outcome.status == 0, outcome.tail()):
+            end = harness.read_log(log)[1]
+            tally.check(optimizer + ": some, and not all", 0 < end["across_bytes"]["data"] < end["communicated_bytes"]["data"], str(end["across_bytes"]))
+
+
 def main():
-    return trainings.main("bytes by link class", TABLE, steps=STEPS)
+    return trainings.main("bytes by link class", TABLE, check_exchanges, steps=STEPS)
 
 
 if __name__ == "__main__":

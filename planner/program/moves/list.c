@@ -65,8 +65,8 @@ static bool are_alike(const zp_move *a, const zp_move *b) {
   return a->strategy == b->strategy && a->what == b->what && a->from == b->from && a->to == b->to && a->way == b->way &&
          a->queue == b->queue && a->when == b->when && a->wait == b->wait && a->act == b->act && a->run == b->run &&
          a->bucket == b->bucket && a->elements == b->elements && a->element_bytes == b->element_bytes &&
-         a->all_elements == b->all_elements && a->times == b->times && a->ranks == b->ranks &&
-         a->other == b->other && a->mirrored == b->mirrored && a->warmup == b->warmup && a->frozen == b->frozen && a->share == b->share;
+         a->all_elements == b->all_elements && a->times == b->times && a->ranks == b->ranks && a->other == b->other &&
+         a->mirrored == b->mirrored && a->warmup == b->warmup && a->frozen == b->frozen && a->share == b->share;
 }
 
 static bool continues(const listing *x) {

@@ -82,7 +82,7 @@
     "of the kernel between norm and update besides its launch, one block: 256 sums of parts of a large segment, "      \
     "read four at a time from L2, and a sum over some 150 segments; hand count, estimate")                             \
   X(OWN_GATE_EXP_S, 1.2e-7, "s",                                                                                       \
-    "of a sigmoid in f64 in a thread of the gate, after the one before: about 210 cycles at 1.75 GHz, an exponential "  \
+    "of a sigmoid in f64 in a thread of the gate, after the one before: about 210 cycles at 1.75 GHz, an exponential " \
     "of some 12 and a division of some 10 dependent instructions of 8 cycles, and a load; hand count, not measured")   \
   X(OWN_GATE_EXP_FLOP, 80, "FLOP", "of the same in f64; hand count")                                                   \
   X(OWN_GATE_CHOICE_S, 4.6e-9, "s",                                                                                    \
@@ -142,9 +142,10 @@
     "of a communicator with several ranks in a node, besides connections: what the figures of NVIDIA/nccl issue 964 "  \
     "leave (planner/machine/communicators.c)")                                                                         \
   X(PAIR_BYTES, 7 << 21, "bytes",                                                                                      \
-    "of device memory, a channel to and from a rank in the node that sends and receives: 3.28 GB more after the first "  \
+    "of device memory, a channel to and from a rank in the node that sends and receives: 3.28 GB more after the "      \
+    "first "                                                                                                           \
     "all-to-all of 8 x H100 with 32 channels to each of 7 others; NVIDIA/nccl issue 1685")                             \
-  X(PAIR_CHANNELS, 32, "channels", "with a rank of the node at most; NVIDIA/nccl issue 1685")                            \
+  X(PAIR_CHANNELS, 32, "channels", "with a rank of the node at most; NVIDIA/nccl issue 1685")                          \
   X(NETWORK_PAIR_CHANNELS, 2, "channels",                                                                              \
     "with any rank of a communicator over several nodes: NCCL_NCHANNELS_PER_NET_PEER; NVIDIA/nccl issues 1189, 1424")  \
   X(NETWORK_PAIR_POOL_BYTES, 1 << 21, "bytes",                                                                         \
