@@ -63,8 +63,8 @@ static bool read_files(maker *m) {
     ok = false;
   }
   if (m->run->rows.bad > 0)
-    fprintf(stderr, "note: %lld rows that cannot be read are left out, the first: %s\n", (long long)m->run->rows.bad,
-            m->run->rows.first_bad);
+    zp_say_line(stderr, "note: %lld rows that cannot be read are left out, the first: %s", (long long)m->run->rows.bad,
+                m->run->rows.first_bad);
   if (m->run->rows.mended > 0)
     fprintf(stderr, "note: %lld characters that no text holds (\\u0000, halves of surrogate pairs) are U+FFFD\n",
             (long long)m->run->rows.mended);

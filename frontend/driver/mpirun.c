@@ -47,7 +47,7 @@ static void preload_loopback(zp_arena *arena) {
   const char *path = zp_format(arena, "%s/libzplan_loopback.so", tools.library_dirs[0]);
   char real[4096];
   if (!realpath(path, real)) {
-    fprintf(stderr, "warning: %s is missing: mpirun listens on all addresses of this machine\n", path);
+    zp_say_line(stderr, "warning: %s is missing: mpirun listens on all addresses of this machine", path);
     return;
   }
   const char *before = getenv("LD_PRELOAD");

@@ -239,6 +239,17 @@ int unlink(const char *path) {
   return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 
+/* Of a folder that is open: everything beneath it counts. */
+int unlinkat(int folder, const char *path, int flags) {
+  char whole[2 * LONGEST];
+  if (counts_fd(folder)) {
+    if (fails(false)) return -1;
+    snprintf(whole, sizeof whole, "%s/%s", path_of[folder], path);
+    keep_unsynced(whole, false);
+  }
+  return (int)syscall(SYS_unlinkat, folder, path, flags);
+}
+
 int rmdir(const char *path) {
   if (counts(path) && fails(false)) return -1;
   return (int)syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
