@@ -108,7 +108,7 @@ static double newly_sent(zpr *c, zpr_axis axis) {
   return sent;
 }
 
-/* The same of those that left their node. */
+/* What of them left its node, since the last call. Collective. */
 static double newly_across(zpr *c, zpr_axis axis) {
   static int64_t before[ZPR_AXIS_COUNT];
   int64_t now = zpr_comm_across_bytes(c, axis);
@@ -118,7 +118,7 @@ static double newly_across(zpr *c, zpr_axis axis) {
   return sent;
 }
 
-/* Of a pass over `count` elements of every group of the axis, in which all members have equal shares: out of each of N
+/* Bytes of a pass over `count` elements of every group of the axis, all shares equal: out of each of N
  * even nodes N - 1 of N parts of it, directly from every member what others have beside those in its node; of NCCL's
  * rings what all members at the end of a node send on. */
 typedef enum pass { SUM, GATHER, DIRECT } pass;

@@ -9,7 +9,7 @@ int64_t zp_move_all_bytes(const zp_move *m) {
   return m->mirrored ? 0 : m->all_elements * m->element_bytes * m->times * m->count;
 }
 
-/* Of n ranks each sends n - 1 parts of n, in an all-reduce twice, as a ring and by messages between all. In an exchange
+/* Each of n ranks sends n - 1 parts of n, in an all-reduce twice, as a ring and by messages between all. In an exchange
  * one of n parts stays at home. */
 int64_t zp_move_sent_bytes(const zp_move *m) {
   assert(m->ranks >= 1);

@@ -84,7 +84,7 @@ zp_algorithm zp_machine_gathers(const zp_machine *m, bool even);
 /* Groups for degrees (tensor, pipeline, data). In a cluster of several node types: the slowest group among those that
  * stand on the machine's types alone. Tensor groups are the same in every order. */
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data);
-/* The same ranks where they sum gradients, in rank order. */
+/* Tensor ranks where they sum gradients, in rank order. */
 zp_group_link zp_machine_partial_group(const zp_machine *m, int tensor, int pipeline, int data);
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
 /* Expert groups: `expert` data ranks next to each other, a number that divides `data`. Their replicas: the data ranks

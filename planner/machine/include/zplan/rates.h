@@ -25,7 +25,7 @@ double zp_cost_reduce_scatter(const zp_group_link *link, double bytes);
 double zp_cost_all_gather(const zp_group_link *link, double bytes);
 /* Time of an exchange among data ranks, which zplan's own trainer makes of messages between all; a pass of others. */
 double zp_cost_exchange(const zp_group_link *link, double bytes);
-/* The same as a ring, whatever the link's algorithms are. */
+/* Time of a pass as a ring, whatever the link's algorithms are. */
 double zp_cost_ring_pass(const zp_group_link *link, double bytes);
 /* Time of an exchange of `bytes` of every rank in equal parts, one for each member and one of them for itself. */
 double zp_cost_all_to_all(const zp_group_link *link, double bytes);
