@@ -9,6 +9,7 @@
  *
  * Nodes with unlike numbers of members exchange directly (comm.c). planner/machine/link_bytes.c says what either sends,
  * which prices are made of. */
+#include <assert.h>
 #include "comm.h"
 
 /* The group as nodes with `places` members each; me: at a place of a node. */
@@ -113,7 +114,9 @@ void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dt
   char *staging = c->state->comm->staging;
   const grid at = grid_of(g);
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n, slots = g->n + 2 * (int64_t)at.nodes,
-          most = ZPR_STAGING_BYTES / slots / size / 64 * 64;
+          most = ZPR_STAGING_BYTES / slots / size;
+  if (most > 64) most = most / 64 * 64; /* whole lines; thousands of ranks have less than one each */
+  assert(most >= 1);
   window w = {.posted = {.c = c, .g = g, .axis = axis},
               .grid = at,
               .dtype = dtype,
