@@ -15,8 +15,8 @@ typedef struct card {
 static const card cards[] = {
     {"dp_1_4b", 16, {NULL}, true},
     {"dp_1_4b", 16, {"model.layers=60"}, false},
-    {"zero1_6b", 128, {"model.layers=22"}, true},
-    {"zero1_6b", 128, {"model.layers=22", "zero=0"}, false},
+    {"zero1_6b", 128, {"model.layers=21"}, true},
+    {"zero1_6b", 128, {"model.layers=21", "zero=0"}, false},
     {"zero1_6b", 128, {NULL}, false},
     {"zero2_13b", 128, {"model.layers=36"}, true},
     {"zero2_13b", 128, {"model.layers=36", "zero=1"}, false},

@@ -60,7 +60,7 @@ def statuses(folder):
     with open(plan) as file, open(folder + "/later.json", "w") as later:
         later.write(file.read().replace('"format_version": "1.0"', '"format_version": "2.0"'))
     card = folder + "/card.json"  # of a file that uses another from the folder above
-    check("card", [ROOT + "/examples/capacity/zero1_6b.dz", "--set", "model.layers=22", "-o", card], 0)
+    check("card", [ROOT + "/examples/capacity/zero1_6b.dz", "--set", "model.layers=21", "-o", card], 0)
     check("card", ["verify", card], 0, "sound")
     check("no file", ["nosuch.dz"], 1, "Z0210")
     check("folder", [folder + "/.dz"], 1)
