@@ -201,7 +201,8 @@ Test(rowprog_cuda, f16_small) { check_shapes(small, 3, ZPK_F16); }
 /* ---- watched ---- */
 
 /* No race in shared memory, and nine tenths of the sectors of global memory that move are asked for, where rows begin
- * at multiples of 32 bytes. */
+ * at multiples of 32 bytes; of kernels that add column sums to gradients in f32, which two blocks of rows read and
+ * write once more beside rows of 16 bits, eight and a half. */
 Test(rowprog_cuda, bf16_rows_move_what_they_ask_for) {
   static const int64_t columns[] = {768};
   row_models *m = calloc(1, sizeof *m);
@@ -214,7 +215,8 @@ Test(rowprog_cuda, bf16_rows_move_what_they_ask_for) {
       node_test t = test_of(m, &object, i, n, ZPK_BF16);
       run_on_device(&t, ROW_ROWS, t.program->n_partial ? 2 : 1, 2, 16);
       zpd_host_counts c = host_counts(&object, t.kernel);
-      cr_expect(c.sectors_moved > 0 && (double)c.sectors_asked >= 0.9 * (double)c.sectors_moved,
+      double share = t.program->n_partial ? 0.85 : 0.9;
+      cr_expect(c.sectors_moved > 0 && (double)c.sectors_asked >= share * (double)c.sectors_moved,
                 "%s: %ld of %ld sectors\n%s", t.kernel, c.sectors_asked, c.sectors_moved, zp_row_text(t.program));
       kernels++;
     }
