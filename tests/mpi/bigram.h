@@ -52,7 +52,7 @@ static inline void bigram_micro_batches(zpr *c) {
     zpr_ce_grad(c, 0, logits, cols, c->t * cols, p->vocabulary, zpr_input(c, 1, mb), NULL, zpr_at(c, the_bigram.lse),
                 (zpk_targets){0}, rows, logits);
     char *grads = zpr_at(c, p->zero >= 2 ? the_bigram.grad_ring : c->stage->grads);
-    if (p->zero >= 2) zpr_zero(c, grads, the_bigram.param.elements * zpk_bytes(p->dtype));
+    if (p->zero >= 2) zpr_zero(c, grads, the_bigram.param.elements * zpk_real_bytes(p->dtype));
     zpr_embedding_grad(c, zpr_input(c, 0, mb), logits, 0, p->vocabulary, rows, cols, grads);
     if (p->zero >= 2) zpr_scatter_grads(c, 0, grads, mb > 0);
   }
@@ -77,10 +77,9 @@ static inline void bigram_layout(bigram *b, int T, int D, int zero, zpk_dtype dt
   b->logits = bigram_place(&end, rows * cols * size);
   b->stats = bigram_place(&end, T * rows * 3 * real);
   b->lse = bigram_place(&end, rows * real);
-  int64_t ring = zero >= 2 ? s->flat_elements * size : 0;
-  b->grad_ring = bigram_place(&end, ring);
-  b->param_ring = bigram_place(&end, zero >= 3 ? ring : 0);
-  s->grads = bigram_place(&end, (zero >= 2 ? s->shard_elements : s->flat_elements) * size);
+  b->grad_ring = bigram_place(&end, zero >= 2 ? s->flat_elements * real : 0); /* gradients of 16 bits are sums in f32 */
+  b->param_ring = bigram_place(&end, zero >= 3 ? s->flat_elements * size : 0);
+  s->grads = bigram_place(&end, (zero >= 2 ? s->shard_elements : s->flat_elements) * real);
   s->moment1 = bigram_place(&end, s->shard_elements * real);
   s->moment2 = bigram_place(&end, s->shard_elements * real);
   s->master = zpk_is_narrow(dtype) ? bigram_place(&end, s->shard_elements * real) : -1;
@@ -89,8 +88,10 @@ static inline void bigram_layout(bigram *b, int T, int D, int zero, zpk_dtype dt
   s->arena_bytes = end;
   s->n_runs = 1;
   s->runs = &b->run;
-  const int64_t passes[] = {2, 2, microbatches + 1, 2 * microbatches}; /* the table is gathered once a micro-batch */
-  b->program.predicted_bytes[ZPR_DATA] = passes[zero] * (D - 1) * s->flat_elements * size * T;
+  /* With ZeRO 0 the sums travel on; with ZeRO 3 the table is gathered once a micro-batch. */
+  const int64_t of_grads[] = {2, 1, microbatches, microbatches}, of_params[] = {0, 1, 1, microbatches};
+  b->program.predicted_bytes[ZPR_DATA] =
+      (of_grads[zero] * real + of_params[zero] * size) * (D - 1) * s->flat_elements * T;
   b->program.predicted_bytes[ZPR_TENSOR] = (T - 1) * T * rows * 3 * real * microbatches * D;
 }
 

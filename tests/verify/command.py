@@ -144,7 +144,7 @@ def documents(folder):
     expect("auto json", auto["found"] and auto["lower_bound"] <= auto["sizes"][0]["devices"])
     plan = folder + "/big.json"
     zplan(GPT1T, "--gpus", "800", "-o", plan)
-    for wish in ("tensor=16", "pipeline=50", "schedule=1f1b", "sequence=false", "microbatch=2", "offload[optimizer]=cpu"):
+    for wish in ("tensor=16", "pipeline=50", "schedule=1f1b", "schedule=1f1b, idle=0", "sequence=false", "offload[optimizer]=cpu"):
         answer = parse("why not " + wish, ["explain", plan, "--why-not", wish])
         terms = answer["terms"]
         for side in ("best_s", "asked_s"):
