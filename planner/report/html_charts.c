@@ -139,8 +139,8 @@ void zp_html_timeline(zp_buf *out, const zp_plan *plan) {
         stages);
     return;
   }
-  zp_arena *scratch = zp_arena_new("timeline");
-  timeline t = {.arena = scratch, .microbatches = stages + 8};
+  zp_arena *scratch = zp_arena_new("timeline"), *kept = zp_arena_new("events"); /* a simulation gives back what it took */
+  timeline t = {.arena = kept, .microbatches = stages + 8};
   if (t.microbatches > MAX_BOXES / (2 * stages)) t.microbatches = MAX_BOXES / (2 * stages);
   if (t.microbatches > p->microbatches) t.microbatches = p->microbatches;
   zp_pipeline_run run = zp_cost_pipeline(scratch, p, &plan->machine);
@@ -165,6 +165,7 @@ void zp_html_timeline(zp_buf *out, const zp_plan *plan) {
   }
   zp_buf_puts(out, "</svg>\n");
   zp_arena_free(scratch);
+  zp_arena_free(kept);
 }
 
 /* ---- loss ---- */

@@ -43,12 +43,12 @@ static void adafactor(zpk_dtype dtype) {
   a.count = OWN, a.first = BEGIN, a.width = WIDTH, a.share_first = FROM, a.stride = FC, a.local_stride = PADDED;
   a.rows = FR, a.cols = FC, a.n_rows = FM * FR, a.n_cols = FM * FC;
   for (int i = 0; i < OWN; i++) {
-    put(dtype, g, i, gradient(i, 1)), put(real, p, i, start(i)), put(real, m, i, gradient(i, 2));
+    put(real, g, i, gradient(i, 1)), put(real, p, i, start(i)), put(real, m, i, gradient(i, 2));
     put(real, average, i, start(i + 3));
     old_p[i] = get(real, p, i), old_m[i] = get(real, m, i);
     int element = element_of(i);
     if (element < 0) continue;
-    double x = get(dtype, g, i) * a.grad_scale;
+    double x = get(real, g, i) * a.grad_scale;
     want[element / FC] += x * x;
     want[FM * FR + element / (FR * FC) * FC + element % FC] += x * x;
   }
@@ -75,7 +75,7 @@ static void adafactor(zpk_dtype dtype) {
     int element = element_of(i);
     double step = 0, next = old_p[i];
     if (element >= 0) {
-      step = get(dtype, g, i) * 0.5 * by[element / FC] * by[FM * FR + element / (FR * FC) * FC + element % FC];
+      step = get(real, g, i) * 0.5 * by[element / FC] * by[FM * FR + element / (FR * FC) * FC + element % FC];
       want_squares[0] += old_p[i] * old_p[i], want_squares[1] += step * step;
       next = old_p[i] * 0.99 - (0.8 * old_m[i] + 0.2 * 0.02 * step);
       cr_expect_float_eq(get(real, average, i), start(i + 3) + 0.1 * (next - start(i + 3)), bound, "average %d", i);
