@@ -101,7 +101,7 @@ def check_steps(tally, folder, verbose):
         counted = end["one_bit"]
         tally.check(name + ": steps are counted", counted["plain_steps"] == step - 1 and counted["frozen_steps"] == STEPS - step + 1, str(counted))
         plain, frozen = (counted[kind + "_bytes"] / counted[kind + "_steps"] for kind in ("plain", "frozen"))
-        tally.check(name + ": bytes before and after", plain / frozen == {"fp64": 8, "mixed_bf16": 2}[one.group] * 64 / 12, "%s %s" % (plain, frozen))
+        tally.check(name + ": bytes before and after", plain / frozen == {"fp64": 8, "mixed_bf16": 4}[one.group] * 64 / 12, "%s %s" % (plain, frozen))
     return first
 
 
