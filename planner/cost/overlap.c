@@ -62,6 +62,7 @@ typedef struct mover {
   zp_host_rates rates;
   double taken; /* share of the multiprocessors that collectives over the data ranks have to themselves */
   unit_moves *to;
+  zp_data_parts *parts; /* NULL: not asked for */
 } mover;
 
 static const zp_group_link *link_of(mover *m, zp_move_end peers) {
@@ -85,15 +86,29 @@ double zp_cost_collective(const zp_group_link *link, const zp_move *move) {
   }
 }
 
+static int part_of(zp_move_way way) {
+  switch (way) {
+  case ZP_WAY_ALL_REDUCE: return 0;
+  case ZP_WAY_ALL_GATHER: return 1;
+  case ZP_WAY_EXCHANGE: return 2;
+  default: return 3;
+  }
+}
+
+static void add_collective(mover *m, lanes *to, const zp_move *move) {
+  zp_move_end peers = zp_move_peers(move);
+  double seconds = zp_cost_collective(link_of(m, peers), move);
+  to->data_s += seconds;
+  to->waits |= move->wait == ZP_WAIT_AT_ONCE;
+  if (m->parts) m->parts->s[peers == ZP_END_REPLICAS][part_of(move->way)] += seconds;
+}
+
 static void add_move(void *user, const zp_move *move) {
   mover *m = user;
   lanes *to = move->when == ZP_WHEN_BEFORE_UNIT ? &m->to->in : &m->to->out;
   int64_t bytes = move->elements * move->element_bytes;
   switch (move->queue) {
-  case ZP_QUEUE_DATA:
-    to->data_s += zp_cost_collective(link_of(m, zp_move_peers(move)), move);
-    to->waits |= move->wait == ZP_WAIT_AT_ONCE;
-    break;
+  case ZP_QUEUE_DATA: add_collective(m, to, move); break;
   case ZP_QUEUE_UP:
   case ZP_QUEUE_DOWN: to->pcie += bytes; break;
   case ZP_QUEUE_READ: to->read += bytes; break;
@@ -230,13 +245,15 @@ zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine
   static const zp_act acts[] = {ZP_ACT_F, ZP_ACT_B};
   for (int i = 0; i < 2; i++) {
     m.scope.act = acts[i];
+    zp_data_parts parts = {0};
+    m.parts = &parts;
     unit_moves moves = moves_of(&m, 0);
     const lanes *in = &moves.in, *out = &moves.out;
     lanes both = {.pcie = in->pcie > out->pcie ? in->pcie : out->pcie,
                   .read = in->read + out->read,
                   .written = in->written + out->written};
-    *of[i] =
-        (zp_least_lanes){in->data_s + out->data_s, fmax(pcie_s(&m, &both), disk_s(&m, &both)), in->waits || out->waits};
+    *of[i] = (zp_least_lanes){in->data_s + out->data_s, fmax(pcie_s(&m, &both), disk_s(&m, &both)),
+                              in->waits || out->waits, parts};
   }
   return least;
 }

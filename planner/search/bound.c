@@ -249,6 +249,43 @@ static repeated find_repeated(const zp_variant *v) {
   return r;
 }
 
+/* Of all stages together: `stages` of them have a unit of the repeated segment or more, others perhaps nothing that is
+ * trained, and so no collective. Where the price of one is convex, the stages' sum is least with the mean on each of
+ * these; where it is concave, with no more than that unit on all but one. Where the unit has no trained parameter, some
+ * stage still has the mean. */
+static double data_of_stages(const zp_data_parts *mean, const zp_data_parts *unit, const zp_data_parts *rest,
+                             double stages) {
+  double seconds = 0;
+  for (int link = 0; link < 2; link++)
+    for (int i = 0; i < ZP_COLLECTIVE_WAYS; i++) {
+      double even = mean->s[link][i], of_unit = unit->s[link][i];
+      seconds += of_unit > 0 ? fmin(stages * even, (stages - 1) * of_unit + rest->s[link][i]) : even;
+    }
+  return seconds;
+}
+
+static zp_flat rest_of(const zp_flat *mean, const zp_flat *unit, int64_t pipeline, int64_t stages) {
+  int64_t whole = mean->whole * pipeline - (stages - 1) * unit->whole,
+          spread = mean->spread * pipeline - (stages - 1) * unit->spread;
+  return (zp_flat){.whole = whole > unit->whole ? whole : unit->whole,
+                   .spread = spread > unit->spread ? spread : unit->spread};
+}
+
+static void find_data(zp_search_cache *s, const zp_point *point, zp_moving_memo *memo, const repeated *r,
+                      const zp_group_link *data, const zp_group_link *replicas) {
+  const zp_choice *c = &point->choice;
+  const zp_least_moving *mean = &memo->moving;
+  int64_t stages = c->pipeline - r->others;
+  if (stages <= 0 || mean->forward.data_s + mean->backward.data_s <= 0) return;
+  const zp_lowered *l = zp_variant_of(s, point)->lowered;
+  zp_relaxed_unit most = {.elements = rest_of(&memo->mean.elements, &r->least.elements, c->pipeline, stages),
+                          .units = 1};
+  zp_least_moving unit = zp_cost_least_moving(l, &s->machine, c, &r->least, data, replicas),
+                  rest = zp_cost_least_moving(l, &s->machine, c, &most, data, replicas);
+  memo->forward_s = data_of_stages(&mean->forward.parts, &unit.forward.parts, &rest.forward.parts, (double)stages);
+  memo->backward_s = data_of_stages(&mean->backward.parts, &unit.backward.parts, &rest.backward.parts, (double)stages);
+}
+
 /* What moves beside the units of the point. Every chunk begins with a unit of its own and ends with one, so at most as
  * many chunks as there are other units do not begin, or do not end, with one of the repeated segment. */
 static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *point) {
@@ -266,8 +303,8 @@ static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *p
   *memo = (zp_moving_memo){.known = true,
                            .choice = *c,
                            .mean = mean,
-                           .moving = zp_cost_least_moving(v->lowered, &s->machine, c, &mean, data, replicas),
-                           .stages = fmax(0, (double)(c->pipeline - r.others))};
+                           .moving = zp_cost_least_moving(v->lowered, &s->machine, c, &mean, data, replicas)};
+  find_data(s, point, memo, &r, data, replicas);
   if (chunks > 0) memo->alone_s = chunks * zp_cost_least_alone(v->lowered, &s->machine, c, &r.least, data, replicas);
   return memo;
 }
@@ -287,10 +324,9 @@ double zp_bound_alone(zp_search_cache *s, const zp_point *point) {
 }
 
 /* Forward, or backward, of all stages. Links are busy for as long as with the mean on every stage, because every byte
- * takes the same time; collectives begin on every stage with a unit of the repeated segment, and on others perhaps not.
- */
-static double moved_action(const zp_least_lanes *mean, double compute_s, double all_stages, double stages) {
-  const zp_least_lanes all = {mean->data_s * stages, mean->links_s * all_stages, mean->waits};
+ * takes the same time. data_s: of the collectives of all stages. */
+static double moved_action(const zp_least_lanes *mean, double compute_s, double all_stages, double data_s) {
+  const zp_least_lanes all = {.data_s = data_s, .links_s = mean->links_s * all_stages, .waits = mean->waits};
   return zp_cost_least_action(&all, compute_s);
 }
 
@@ -302,8 +338,8 @@ static double moved_work(zp_search_cache *s, const zp_point *point, double alone
   if (zp_has_types(s)) return work;
   const zp_part_seconds *all = &zp_variant_of(s, point)->all_s;
   const zp_moving_memo *memo = recall_moving(s, point);
-  return fmax(work, moved_action(&memo->moving.forward, all->forward, P, memo->stages) +
-                        moved_action(&memo->moving.backward, all->work - all->forward, P, memo->stages));
+  return fmax(work, moved_action(&memo->moving.forward, all->forward, P, memo->forward_s) +
+                        moved_action(&memo->moving.backward, all->work - all->forward, P, memo->backward_s));
 }
 
 /* One stage: what hides the reduction is the last backward with its transfers, so of a micro-batch all but the least

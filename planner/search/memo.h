@@ -28,9 +28,9 @@ typedef struct zp_moving_memo { /* of the point that was asked for last */
   bool known;
   zp_choice choice; /* degrees, expert groups, rank order, ZeRO stage, homes, schedule, chunks, fine count */
   zp_relaxed_unit mean;
-  zp_least_moving moving; /* of the mean stage */
-  double stages;          /* with a unit of the repeated segment, at least */
-  double alone_s;         /* of all chunks together */
+  zp_least_moving moving;       /* of the mean stage */
+  double forward_s, backward_s; /* collectives of all stages together, at least */
+  double alone_s;               /* of all chunks together */
 } zp_moving_memo;
 typedef struct zp_link_memo {
   bool known;

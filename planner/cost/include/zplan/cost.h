@@ -93,11 +93,18 @@ typedef struct zp_relaxed_unit {
   zp_flat elements;
   int64_t saved_bytes, units; /* of the units together; how many they are */
 } zp_relaxed_unit;
+enum { ZP_COLLECTIVE_WAYS = 4 };
+/* Seconds of collectives among the data ranks and among the replicas of spread elements, by what they do: the price of
+ * each is concave in bytes (the fastest of several rings) or convex (the slower one of two links). */
+typedef struct zp_data_parts {
+  double s[2][ZP_COLLECTIVE_WAYS];
+} zp_data_parts;
 /* What forward or backward of units takes at least with what it moves, whatever hides behind what: links_s; and data_s,
  * where it waits for the data ranks beside computing. */
 typedef struct zp_least_lanes {
   double data_s, links_s;
   bool waits;
+  zp_data_parts parts; /* of data_s */
 } zp_least_lanes;
 typedef struct zp_least_moving {
   zp_least_lanes forward, backward;
