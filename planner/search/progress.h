@@ -8,10 +8,10 @@
 /* What branch and bound over cuts took, and may still take. */
 typedef struct zp_effort {
   zp_cut_effort cuts;
-  /* Points of several chunks a stage with many cuts take work from these in place of cuts.work_left: all of them; then
-   * the one that has the least bound. */
-  int64_t chunk_work_left, least_work_left;
-  int64_t given; /* all three at the start */
+  int64_t chunk_work_left; /* points of several chunks a stage with many cuts: in place of cuts.work_left */
+  /* Then the point that has the least bound of all: 1F1B, which has labels; other schedules. */
+  int64_t label_work_left, least_work_left;
+  int64_t given; /* all four at the start */
 } zp_effort;
 
 typedef struct zp_search_progress {

@@ -60,7 +60,7 @@ static void fill_certificate(zp_certificate *c, const zp_search_progress *progre
   *c = progress->certificate;
   c->cut_nodes = progress->effort.cuts.nodes;
   c->cut_work = progress->effort.given - progress->effort.cuts.work_left - progress->effort.chunk_work_left -
-                progress->effort.least_work_left;
+                progress->effort.label_work_left - progress->effort.least_work_left;
   c->laid_out = progress->s->memo.fits.laid_out;
   c->work = progress->s->work + c->cut_work / ZP_ACTIONS_A_UNIT;
   c->short_of_memory = progress->s->short_of_memory;
@@ -207,8 +207,9 @@ static void give_work(zp_search_progress *progress, int64_t units) {
   progress->s->most_work = units ? units : ZP_MOST_SEARCH_WORK;
   e->cuts.work_left = at_most(ZP_MOST_WORK, actions);
   e->chunk_work_left = at_most(ZP_MOST_CHUNK_WORK, actions);
+  e->label_work_left = at_most(ZP_MOST_LABEL_WORK, actions);
   e->least_work_left = at_most(ZP_MOST_LEAST_WORK, actions);
-  e->given = e->cuts.work_left + e->chunk_work_left + e->least_work_left;
+  e->given = e->cuts.work_left + e->chunk_work_left + e->label_work_left + e->least_work_left;
 }
 
 void zp_search_start(zp_search_progress *progress, const zp_spec *spec, const zp_machine *machine,

