@@ -87,7 +87,8 @@ static bool is_unedited(zp_arena *arena, const char *text, size_t len) {
 /* Plan files and traces have words of their own. */
 static bool is_known(const char *old, const char *text) {
   static const char plan[] = "\"format_version\"", trace[] = "\"microbatches_shown\"";
-  bool plans = strncmp(text, "{", 1) == 0 && strstr(text, plan) && strstr(old, plan) && strstr(old, "\"plan_hash\"");
+  bool plans = strncmp(text, "{", 1) == 0 && strstr(text, plan) && strstr(old, plan) &&
+               (strstr(old, "\"plan_hash\"") || strstr(old, "\"feasible\": false"));
   return plans || (strstr(text, trace) && strstr(old, trace) && strstr(old, "\"traceEvents\""));
 }
 

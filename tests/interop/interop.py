@@ -43,12 +43,12 @@ def sets(text):
 # ---- golden files: pinned decisions, so that the search decides as little as possible ----
 
 GPT1T = [EXAMPLES + "gpt1t.dz", "--gpus", "800",
-         *sets("tensor=8 pipeline=100 schedule=interleaved chunks=3 recompute=full sequence=true zero=0 microbatch=1")]
+         *sets("tensor=16 pipeline=50 schedule=interleaved chunks=2 recompute=full sequence=false zero=0 microbatch=1")]
 MIXTRAL = [EXAMPLES + "mixtral_8x7b.dz",
            *sets("tensor=1 pipeline=4 data=16 expert=8 schedule=1f1b recompute=selective zero=1 microbatch=1 cut=layer")]
 CARDS = EXAMPLES + "capacity/"
 ADAMW = ["--set", "optimizer=adamw(lr=1e-4,weight_decay=0.1)"]
-T_NLG = [CARDS + "t_nlg_17b.dz", *ADAMW, *sets("tensor=4 pipeline=1 zero=1 microbatch=4 recompute=selective sequence=true")]
+T_NLG = [CARDS + "t_nlg_17b.dz", *ADAMW, *sets("tensor=4 pipeline=1 zero=1 microbatch=2 recompute=full sequence=true")]
 OFFLOAD = [CARDS + "offload_40b.dz", "--gpus", "1", *sets("microbatch=16 recompute=full")]
 ZERO2 = [CARDS + "zero2_13b.dz", *sets("model.layers=36 microbatch=1 recompute=full data=128")]
 ONE_BIT = [CARDS + "zero1_6b.dz", *sets("tensor=8 zero=0 compress=true pipeline=1 sequence=false microbatch=1")]
