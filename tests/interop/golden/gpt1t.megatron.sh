@@ -1,13 +1,15 @@
 # gpt1t on 800 x v100_sxm3_32, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
-# tensor 8 x pipeline 100 (3 chunks) x data 1 = 800 ranks, ZeRO 0, micro-batch 1, recompute full.
-# zplan's estimates, for zplan's own trainer: 9.05 min a step, at most 28.1 GB on a device.
+# tensor 16 x pipeline 50 x data 1 = 800 ranks, ZeRO 0, micro-batch 1, recompute full/tensor on stages 0-41, full on
+# 42-49.
+# zplan's estimates, for Megatron-LM (profile megatron-core): 12.6 min a step, at most 30.0 GB on a device.
 #
 #   source gpt1t.sh
 #   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}" --data-path ... --tokenizer-type ...
 #
 # What differs from the plan:
-# - micro-batches go through the chunks in groups of 108, in the plan of 103: Megatron-LM's last group may not be
-#   below 100; up to 440 MB more are kept.
+# - recompute full/tensor on stages 0-41, full on 42-49: Megatron-LM has one mode for all stages, here the strongest
+#   of these; it needs no more memory and more time.
+# - all stages divide what they keep over the tensor ranks, in the plan only some do.
 # - initial values: tables start with a deviation of 0.02, matrices that end a branch of a layer with 0.0008192; in
 #   the plan's model with 0.006 and 0.0002458.
 # - device v100_sxm3_32 has no bf16, so no Transformer Engine is asked for: --transformer-impl local.
@@ -21,11 +23,9 @@ export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM asks for it where tensors are
 
 MEGATRON_ARGS=(
   # 800 ranks
-  --tensor-model-parallel-size 8
-  --pipeline-model-parallel-size 100
-  --pipeline-model-parallel-layout 'E|(t|)*298L'
-  --microbatch-group-size-per-virtual-pipeline-stage 108
-  --sequence-parallel
+  --tensor-model-parallel-size 16
+  --pipeline-model-parallel-size 50
+  --pipeline-model-parallel-layout 'Et*6|(t*6|)*48t*4L'
   --micro-batch-size 1
   --global-batch-size 2048
 
@@ -33,6 +33,7 @@ MEGATRON_ARGS=(
   --recompute-granularity full
   --recompute-method uniform
   --recompute-num-layers 1
+  --distribute-saved-activations
 
   # gpt1t
   --num-layers 298
@@ -50,6 +51,7 @@ MEGATRON_ARGS=(
   --attention-dropout 0
   --init-method-std 0.02
   --fp16
+  --accumulate-allreduce-grads-in-fp32
   --initial-loss-scale 65536
   --min-loss-scale 1
   --loss-scale-window 2000
