@@ -388,10 +388,10 @@ typedef struct zpr_record {
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
   const zpr_tally *tally;      /* of every loss; its `right` is NAN where the batch has no label of it */
   int64_t loss_scale, skipped; /* f16: that of this step, 0 with other dtypes; steps that were skipped so far */
-  int64_t device_peak_bytes; /* of rank 0, measured (zpr_device_used_bytes); 0: not measured */
-  bool spike;      /* the loss is far above the recent ones */
-  int64_t samples; /* that the run has used, those of this step included */
-  int staleness;   /* updates that the weights of its gradients are behind; -1: updates are not delayed */
+  int64_t device_peak_bytes;   /* of rank 0, measured (zpr_device_used_bytes); 0: not measured */
+  bool spike;                  /* the loss is far above the recent ones */
+  int64_t samples;             /* that the run has used, those of this step included */
+  int staleness;               /* updates that the weights of its gradients are behind; -1: updates are not delayed */
 } zpr_record;
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);

@@ -139,7 +139,8 @@ void zp_html_timeline(zp_buf *out, const zp_plan *plan) {
         stages);
     return;
   }
-  zp_arena *scratch = zp_arena_new("timeline"), *kept = zp_arena_new("events"); /* a simulation gives back what it took */
+  zp_arena *scratch = zp_arena_new("timeline");
+  zp_arena *kept = zp_arena_new("events"); /* a simulation gives back what it took from its own */
   timeline t = {.arena = kept, .microbatches = stages + 8};
   if (t.microbatches > MAX_BOXES / (2 * stages)) t.microbatches = MAX_BOXES / (2 * stages);
   if (t.microbatches > p->microbatches) t.microbatches = p->microbatches;

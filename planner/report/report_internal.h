@@ -65,7 +65,7 @@ typedef struct zp_log_memory {
 } zp_log_memory;
 /* The largest arena of a plan's stages. */
 int64_t zp_largest_arena(const zp_program *program);
-/* Of the last run in the log that ended. */
+/* The last run in the log that ended counts. */
 zp_log_memory zp_log_read_memory(zp_arena *arena, const char *text);
 /* Training steps of a run's JSONL log; lines that are no steps are skipped. */
 zp_log_steps zp_log_read(zp_arena *arena, const char *text);

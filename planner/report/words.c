@@ -299,7 +299,7 @@ static const zp_tensor *matrix_of_experts(const zp_lowered *lowered) {
   return NULL;
 }
 
-/* Of the stage whose ranks exchange longest: others may have no experts at all. */
+/* The stage whose ranks exchange longest counts: others may have no experts at all. */
 static double expert_exchanges(const zp_plan *plan) {
   const zp_program *p = plan->program;
   zp_arena *scratch = zp_arena_new("exchanges");

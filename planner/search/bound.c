@@ -249,7 +249,7 @@ static repeated find_repeated(const zp_variant *v) {
   return r;
 }
 
-/* Of all stages together: `stages` of them have a unit of the repeated segment or more, others perhaps nothing that is
+/* All stages together: `stages` of them have a unit of the repeated segment or more, others perhaps nothing that is
  * trained, and so no collective. Where the price of one is convex, the stages' sum is least with the mean on each of
  * these; where it is concave, with no more than that unit on all but one. Where the unit has no trained parameter, some
  * stage still has the mean. */

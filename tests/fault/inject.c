@@ -239,7 +239,7 @@ int unlink(const char *path) {
   return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 
-/* Of a folder that is open: everything beneath it counts. */
+/* In a folder that is open, everything counts. */
 int unlinkat(int folder, const char *path, int flags) {
   char whole[2 * LONGEST];
   if (counts_fd(folder)) {
