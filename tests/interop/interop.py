@@ -43,7 +43,7 @@ def sets(text):
 # ---- golden files: pinned decisions, so that the search decides as little as possible ----
 
 GPT1T = [EXAMPLES + "gpt1t.dz", "--gpus", "800",
-         *sets("tensor=16 pipeline=50 schedule=1f1b recompute=full sequence=false zero=0 microbatch=1")]
+         *sets("tensor=16 pipeline=50 schedule=1f1b recompute=full recompute_shard=tensor sequence=false zero=0 microbatch=1")]
 MIXTRAL = [EXAMPLES + "mixtral_8x7b.dz",
            *sets("tensor=1 pipeline=4 data=16 expert=8 schedule=1f1b recompute=selective zero=1 microbatch=1 cut=layer")]
 CARDS = EXAMPLES + "capacity/"

@@ -233,16 +233,16 @@ def absurd_rows(folder):
     """Measured runs with sizes that no machine has: refused by row, not by a signal."""
     with open(ROOT + "/tests/data/published_runs.csv") as file:
         rows = list(csv.reader(file))
-    for run, change, words in (("sc21_t1_1.7B", {"tp": "65536", "pp": "65536", "dp": ""}, "the plan is not published"),
-                               ("nano_1.34B_8", {"heads": "97"}, "the model's shape is not sound"),
-                               ("nano_1.34B_8", {"hidden": "97"}, "the model's shape is not sound")):
+    for run, change, status, words in (("nano_1.34B_8", {"tp": "65536", "pp": "65536", "dp": ""}, 0, "the plan is not published"),
+                                       ("nano_1.34B_8", {"heads": "97"}, 1, "line 2: heads is 97, which does not divide hidden"),
+                                       ("nano_1.34B_8", {"hidden": "97"}, 1, "line 2: heads is 32, which does not divide hidden")):
         row = dict(zip(rows[0], next(r for r in rows if r[0] == run)), **change)
         path = folder + "/absurd.csv"
         with open(path, "w", newline="") as file:
             table = csv.DictWriter(file, rows[0], restval="")
             table.writeheader()
             table.writerow(row)
-        check("absurd row %s %s" % (run, change), ["validate", path], 0, words)
+        check("absurd row %s %s" % (run, change), ["validate", path], status, words)
 
 
 def search_memory(folder):
@@ -251,8 +251,8 @@ def search_memory(folder):
     for name in ("moe_671b", "moe_235b"):
         run = check(name, [ROOT + "/tests/data/%s.dz" % name, "--json"], 0, preexec_fn=limit)
         found = json.loads(run.stdout or "{}").get("certificate", {})
-        # all but the cuts of several chunks a stage that are bounded alone
-        settled = found.get("best_s", 1) <= found.get("searched_s", found.get("bound_s", 0)) * (1 + 2e-9)
+        # all but the cuts of several chunks a stage that are bounded alone, and what the work of a search leaves open
+        settled = found.get("best_s", 1) <= found.get("searched_s", found.get("bound_s", 0)) * 1.01
         expect(name + ": gap", settled and found["short_of_memory"] is False, found)
         expect(name + ": held", 0 < found.get("search_held_bytes", 0) < 1e9, found)
     model = [GPT1T, "--gpus", "800", "--search-memory"]
@@ -328,7 +328,7 @@ def idle_devices(folder):
     check("idle reported", ["report", plan], 0, "%d of 797 used, %d left out" % (used, found["idle"]))
     check("all used", [GPT1T, "--gpus", "797", *model, "--set", "idle=0"], 3, "without the constraint on `idle` it fits")
     check("why not all", ["explain", plan, "--why-not", "idle=0"], 3, "nothing is legal with idle=0")
-    check("why not more", ["explain", plan, "--why-not", "idle<=5"], 0, "difference")
+    check("why not more", ["explain", plan, "--why-not", "idle=17"], 0, "difference")
     other = folder + "/all.json"
     check("all of 792", [GPT1T, "--gpus", "792", *model, "-o", other], 0)
     check("diff", ["diff", plan, other], 4, "idle")

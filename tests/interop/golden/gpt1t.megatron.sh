@@ -1,15 +1,11 @@
 # gpt1t on 800 x v100_sxm3_32, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
-# tensor 16 x pipeline 50 x data 1 = 800 ranks, ZeRO 0, micro-batch 1, recompute full/tensor on stages 0-41, full on
-# 42-49.
-# zplan's estimates, for Megatron-LM (profile megatron-core): 12.6 min a step, at most 30.0 GB on a device.
+# tensor 16 x pipeline 50 x data 1 = 800 ranks, ZeRO 0, micro-batch 1, recompute full, kept inputs split over tensor.
+# zplan's estimates, for Megatron-LM (profile megatron-core): 12.6 min a step, at most 29.7 GB on a device.
 #
 #   source gpt1t.sh
 #   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}" --data-path ... --tokenizer-type ...
 #
 # What differs from the plan:
-# - recompute full/tensor on stages 0-41, full on 42-49: Megatron-LM has one mode for all stages, here the strongest
-#   of these; it needs no more memory and more time.
-# - all stages divide what they keep over the tensor ranks, in the plan only some do.
 # - initial values: tables start with a deviation of 0.02, matrices that end a branch of a layer with 0.0008192; in
 #   the plan's model with 0.006 and 0.0002458.
 # - device v100_sxm3_32 has no bf16, so no Transformer Engine is asked for: --transformer-impl local.
