@@ -139,13 +139,14 @@ def check_counts(tally):
         arena = plan["stages"][0]["arena"]
         slack = 256 * 4  # between regions
         tally.check("ZeRO %d: moments and master copy of what is trained" % zero, 12 * trained / parts <= memory["optimizer"] <= 12 * trained / parts + slack, str(memory))
-        tally.check("ZeRO %d: gradients of what is trained" % zero, 2 * trained / (parts if zero >= 2 else 1) <= memory["gradients"] <=
-                    2 * trained / (parts if zero >= 2 else 1) + slack, str(memory))
+        tally.check("ZeRO %d: gradients of what is trained" % zero, 4 * trained / (parts if zero >= 2 else 1) <= memory["gradients"] <=
+                    4 * trained / (parts if zero >= 2 else 1) + slack, str(memory))
         held = weights / (2 if zero == 3 else 1)
         tally.check("ZeRO %d: weights once, in 16 bits" % zero, 2 * held <= memory["weights"] <= 2 * held + slack, str(memory))
         tally.check("ZeRO %d: elements" % zero, (arena["flat_elements"], arena["frozen_elements"]) == (trained, weights - trained + (64 if zero == 3 else 0)), str(arena))
         micro, all_weights = 8 // 2, weights + (64 if zero == 3 else 0)
-        sent = (4 * trained, 4 * trained, 2 * (micro + 1) * trained, 2 * micro * (2 * all_weights + trained))[zero]
+        # gradients in f32, weights in 16 bits
+        sent = (8 * trained, (4 + 2) * trained, (4 * micro + 2) * trained, micro * (4 * all_weights + 4 * trained))[zero]
         tally.check("ZeRO %d: bytes over the data ranks" % zero, plan["traffic_bytes"]["data"] == sent, "%d, %s" % (sent, plan["traffic_bytes"]))
     whole, adapted = (plan_of("llama", *w, *pinned, "--set", "zero=0") for w in ((), words))
     if tally.check("plans to compare", bool(whole and adapted)):
