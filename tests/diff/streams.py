@@ -48,7 +48,7 @@ TABLE = (
 def check_text(tally, folder):
     """The generated C has no warning, with biases, lengths and arguments of several tensors."""
     tree = os.path.join(folder, "strict")
-    outcome = harness.zplan("build", os.path.join(trainings.MODELS, "t5.dz"), "--ranks", 4, "--set", "pipeline=4", "--set", 'cut="block"', "-o",
+    outcome = harness.zplan("build", os.path.join(trainings.MODELS, "t5.dz"), "--cluster", "cpu", "--ranks", 4, "--set", "pipeline=4", "--set", 'cut="block"', "-o",
                             tree)
     if tally.check("t5 builds", outcome.status == 0 and "warning" not in outcome.err, outcome.tail()):
         includes = ["-I" + os.path.join(harness.ROOT, part, "include") for part in ("runtime", "kernels")]
