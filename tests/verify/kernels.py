@@ -25,13 +25,14 @@ def product(rows, inner, columns, element, more=0):
 
 
 def weights(inner, columns, element, bias=False):
-    """A gradient of weights is read and written, and so is that of a bias whose columns it sums in passing."""
-    return product(inner, TOKENS, columns, element, inner * columns + (2 * columns if bias else 0))
+    """A gradient of weights is read and written, in f32, and so is that of a bias whose columns it sums in passing."""
+    kernel, operations, operands = product(inner, TOKENS, columns, element, -inner * columns)
+    return kernel, operations, operands + SUM * 2 * (inner * columns + (columns if bias else 0))
 
 
 def rows(kernel, elements, columns, element, sums=0):
     """Elements moved in rows, parameters read once; sums over columns: read and written as gradients, and chunk by chunk."""
-    return kernel, None, element * (elements * TOKENS + columns) + sums * (2 * element + 2 * SUM * CHUNKS)
+    return kernel, None, element * (elements * TOKENS + columns) + sums * (2 * SUM + 2 * SUM * CHUNKS)
 
 
 def gelu_gradient(element, folds):
@@ -39,7 +40,8 @@ def gelu_gradient(element, folds):
     cuBLASLt is slow with it by a row kernel."""
     d, n = COLUMNS, TOKENS
     if folds:
-        return {"matmul_dgrad mlp.c_proj.matmul": product(n, d, 4 * d, element, 4 * d * n + 2 * 4 * d)}
+        kernel, operations, operands = product(n, d, 4 * d, element, 4 * d * n)
+        return {"matmul_dgrad mlp.c_proj.matmul": (kernel, operations, operands + SUM * 2 * 4 * d)}
     return {"matmul_dgrad mlp.c_proj.matmul": product(n, d, 4 * d, element),
             "fused_grad mlp.gelu": rows("column sums", 3 * 4 * d, 0, element, 4 * d)}
 
@@ -110,7 +112,7 @@ def check_words(tally, where, plan, element):
     steps = {s["op"]: s for s in segment["forward"]["steps"] + segment["backward"]["steps"]}
     statistics = SUM * n * 3 + 4 * n  # maximum, sum, the label's logit; labels
     for op, work in {"matmul": product(n, d, words, element), "matmul_dgrad": product(n, words, d, element),
-                     "matmul_wgrad": product(words, n, d, element, words * d),
+                     "matmul_wgrad": weights(words, d, element),
                      "ce_stats": ("loss", None, element * n * words + statistics),
                      "ce_grad": ("loss", None, element * 2 * n * words + SUM * n + 4 * n)}.items():
         kernel, flop, moved = work
@@ -140,8 +142,8 @@ def check_layer(tally, gpu, precision, tensor_cores):
         tally.check(where + name, told, "%s, by hand %d operations, %d bytes" % (step, flop, moved))
     check_words(tally, where, plan, element)
     update = plan["stages"][0]["update"]
-    n = plan["model"]["parameters"]  # gradients for the norm; gradients, f32 weights and moments, 16-bit weights
-    moved = n * (4 + 4 + 3 * 8 if element == 4 else 2 + 2 + 3 * 8 + 2)
+    n = plan["model"]["parameters"]  # gradients for the norm; gradients, weights and moments, all f32; 16-bit weights
+    moved = n * (4 + 4 + 3 * 8 + (2 if element == 2 else 0))
     tally.check(where + "update", update["launches"] == 3 and abs(update["bytes"] / moved - 1) < 1e-3, "%s, by hand %d" % (update, moved))
     tally.check(where + "classes", {s["kernel"] for s in steps.values()} <= {k["kernel"] for k in plan["kernels"]})
     tally.check(where + "sources", all(k["source"] and k["flop_per_s"] > 0 and k["bytes_per_s"] > 0 for k in plan["kernels"]))
