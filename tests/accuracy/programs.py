@@ -78,7 +78,7 @@ def check_words(tally, folder):
     path = write(folder, "small", "tensor <= 4")
     for word, program, profile, said in (("zplan", "zplan", None, "for zplan's own trainer"),
                                          ("megatron", "megatron", "megatron-core", "for Megatron-LM (profile megatron-core)"),
-                                         ("deepspeed", "deepspeed", "deepspeed-2022", "for DeepSpeed (profile deepspeed-2022)"),
+                                         ("deepspeed", "deepspeed", "deepspeed-2022", "for DeepSpeed as of 2022 (profile deepspeed-2022)"),
                                          ("fsdp", "fsdp", "fsdp-compiled", "for PyTorch FSDP (profile fsdp-compiled)"),
                                          ("megatron-lm-v3", "megatron", "megatron-lm-v3", "(profile megatron-lm-v3)")):
         ran = harness.zplan(path, "--for", word)

@@ -213,7 +213,10 @@ def check_refusals(tally, folder, paths):
     with open(os.path.join(folder, "few.txt"), "w", encoding="utf-8") as file:
         file.write("[UNK]\n[CLS]\n[SEP]\n")
     refused("one document", 1, "Z0804", lone, "--length", 32)
-    refused("no document", 1, "there is no sentence", os.devnull, "--length", 32)
+    empty = os.path.join(folder, "empty.txt")
+    with open(empty, "w", encoding="utf-8"):
+        pass
+    refused("no document", 1, "there is no sentence", empty, "--length", 32)
     refused("no file", 1, "Z0801", os.path.join(folder, "absent.txt"), "--length", 32)
     refused("no mask", 1, "no token to mask with", *paths, "--length", 32, "--tokenizer", os.path.join(folder, "few.txt"))
     refused("too short", 2, "--length is 8 to", *paths, "--length", 7)
