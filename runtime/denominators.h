@@ -1,17 +1,20 @@
+/* clang-format off: a table */
 /* What every term of a training is the mean over. Each term has a denominator of its own, and none takes it from
  * another. A batch is that of all replicas, so that no layout changes any of them.
  *
- *   term                                      mean over                                    of none
- *   cross_entropy, with its smoothed targets  labels of that loss in the batch             adds nothing; null in the
- * log and z_loss mse                                       rows of the batch, all of which count        - balance of
- * top_k_gate                     samples of the batch, and positions of a     - sample: all of them, padding included
- *   load behind bias_rate (not a mean)        choices of the batch, of all positions       -
- *   loss, accuracy of a validation            labels (rows) of that loss in all of its     null in the log
- *                                             samples, each of which counts once
- *   exact match                               samples that have a label                    null in the log
- *   all of `zplan eval`                       as a validation, over all of the data        0
+ *   term                                     mean over                                   where there is none
+ *   cross_entropy, smoothed targets, z_loss  labels of that loss in the batch            adds nothing; null in the log
+ *   mse                                      rows of the batch, all of which count       -
+ *   balance of top_k_gate                    samples of the batch, and all positions     -
+ *                                            of a sample, padding included
+ *   load behind bias_rate (not a mean)       choices of the batch, of all positions      -
+ *   loss, accuracy of a validation           labels (rows) of that loss in all of its    null in the log
+ *                                            samples, each of which counts once
+ *   exact match                              samples that have a label                   null in the log
+ *   all of `zplan eval`                      as a validation, over all of the data       0
  *
  * The loss of a step or of a validation is the sum of those means, each times the weight of its loss. */
+/* clang-format on */
 #ifndef ZPLAN_RT_DENOMINATORS_H
 #define ZPLAN_RT_DENOMINATORS_H
 
