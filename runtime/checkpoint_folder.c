@@ -46,12 +46,12 @@ bool zpr_make_folders(const char *path, zpr_error *error) {
   return S_ISDIR(status.st_mode) || cannot_write(error, part);
 }
 
-/* What a checkpoint has besides zpr_file_name, the manifest first, so that what is left after a crash does not look
- * complete. Nothing else is ever removed from its folder. */
-static const char *const other_files[] = {"manifest.json", "manifest.json.tmp", "plan.json", "plan.json.tmp"};
+/* What a checkpoint has besides zpr_file_name and its manifest. Nothing else is ever removed from its folder. */
+static const char *const other_files[] = {"manifest.json.tmp", "plan.json", "plan.json.tmp"};
 
 /* Names are looked up in the folder that was opened, and links are removed themselves: neither the folder nor a file
- * in it leads anywhere else. A folder with files that are not ours stays with them. */
+ * in it leads anywhere else. The manifest goes first, and while it stays so does all that it answers for: what is left
+ * after a crash or an error never looks complete. A folder with files that are not ours stays with them. */
 void zpr_remove_folder(const char *path) {
   int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   struct stat status;
@@ -59,8 +59,9 @@ void zpr_remove_folder(const char *path) {
     if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode)) unlink(path); /* a link in place of a folder */
     return;
   }
-  for (size_t i = 0; i < sizeof other_files / sizeof *other_files; i++) unlinkat(folder, other_files[i], 0);
-  for (int f = 0; f < ZPR_FILES; f++) unlinkat(folder, zpr_file_name[f], 0);
+  bool counts = unlinkat(folder, "manifest.json", 0) != 0 && errno != ENOENT;
+  for (size_t i = 0; !counts && i < sizeof other_files / sizeof *other_files; i++) unlinkat(folder, other_files[i], 0);
+  for (int f = 0; !counts && f < ZPR_FILES; f++) unlinkat(folder, zpr_file_name[f], 0);
   close(folder);
   rmdir(path);
 }

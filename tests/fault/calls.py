@@ -75,6 +75,8 @@ class Trials:
         if manifest.get("sha256") != hashlib.sha256(b"".join(lines[:-2])).hexdigest():
             return "its manifest"
         for entry in manifest["files"]:
+            if not os.path.exists(os.path.join(folder, entry["name"])):
+                return entry["name"] + " is missing"
             with open(os.path.join(folder, entry["name"]), "rb") as file:
                 data = file.read()
             if len(data) != entry["bytes"] or harness.piece_sums(data) != entry["pieces"]:

@@ -160,6 +160,20 @@ Test(rt_checkpoint, a_pruned_folder_keeps_what_no_checkpoint_has) {
   cr_expect(!is_there("step_000002"));
 }
 
+/* A manifest that cannot be removed, here because it is a folder, still answers for the tensors beside it. */
+Test(rt_checkpoint, what_a_manifest_answers_for_stays_as_long_as_it) {
+  char path[ZPR_PATH], manifest[ZPR_PATH];
+  zpr_checkpoint_save(&base, folder, 1, 1);
+  zpr_path(path, "%s/step_000001", folder);
+  unlink(zpr_path(manifest, "%s/manifest.json", path));
+  cr_assert_eq(mkdir(manifest, 0777), 0);
+  zpr_remove_folder(path);
+  cr_expect(is_there("step_000001/model.safetensors") && is_there("step_000001/optimizer.safetensors"));
+  cr_assert_eq(rmdir(manifest), 0);
+  zpr_remove_folder(path);
+  cr_expect(!is_there("step_000001"));
+}
+
 /* Nobody writes to them: to open one for reading as a file would wait for ever. */
 Test(rt_checkpoint, pipes_are_not_waited_for, .timeout = 30) {
   char path[ZPR_PATH];
