@@ -359,7 +359,7 @@ static bool corrupt(zpr_error *error, const char *path, const char *why) {
   return false;
 }
 
-/* Also of a seal that does not fit: a manifest that says another version is told so, whatever else it says. */
+/* Also of a seal that does not fit: another version is reported as such, whatever else the manifest says. */
 static bool check_manifest(zpr *c, const char *path, const char *text, size_t bytes, zpr_manifest *m, sealed *s,
                            zpr_error *error) {
   const char *why = read_manifest(c, text, bytes, m, s);

@@ -25,7 +25,7 @@ typedef struct zpr_options {
   int64_t profile_first, profile_last; /* 0: not given */
   int wait_warn, wait_end; /* seconds of waiting for another rank until a line says so, until the run ends; 0: never;
                               wait_end < 0: as watch.h has it */
-  int grace;               /* likewise after a signal that asks to end */
+  int grace;               /* seconds for the same after a signal that asks to end */
   int threads;             /* 0: cores / ranks of this host, at least 1, at most ZPR_MAX_WORKERS */
 } zpr_options;
 enum { ZPR_MOST_SECONDS = 1000000 };

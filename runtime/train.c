@@ -42,9 +42,9 @@ typedef struct loop {
   double smooth_ms;       /* moving average, for the ETA */
   double recent[RECENT];  /* the newest step times, a ring */
   zpr_losses losses;
-  bool spike;    /* the last step was one */
-  bool no_data;  /* a batch could not be loaded, on some rank: the run ends */
-  unsigned told; /* losses of which a batch had no label */
+  bool spike;        /* the last step was one */
+  bool no_data;      /* a batch could not be loaded, on some rank: the run ends */
+  unsigned reported; /* losses of which a batch had no label */
   zpr_totals totals;
 } loop;
 
@@ -98,17 +98,17 @@ static unsigned losses_without_labels(const zpr *c) {
   return losses;
 }
 
-/* A loss without labels adds nothing to the step; told once a loss, and null in every line of the log. */
+/* A loss without labels adds nothing to the step; reported once a loss, and null in every line of the log. */
 static void tell_without_labels(loop *l, const started *s) {
   zpr *c = l->c;
   for (int i = 0; i < zpr_n_losses(c->program); i++)
-    if ((s->without & ~l->told) >> i & 1)
+    if ((s->without & ~l->reported) >> i & 1)
       zpr_log_note(c,
                    "note: no sample of step %lld (samples %lld to %lld) has a label of `%s`, which adds nothing there; "
-                   "told once",
+                   "reported once",
                    (long long)s->step, (long long)(s->samples - c->program->batch), (long long)(s->samples - 1),
                    zpr_loss_name(c->program, i));
-  l->told |= s->without;
+  l->reported |= s->without;
 }
 
 /* False where there is no batch for it, and this rank is the only one: then it was not started. */

@@ -1,5 +1,5 @@
-/* What a training was told, as its checkpoints keep it: one table, from which it is written, and with which a run that
- * goes on tells what was changed since. Changes are taken, as no state depends on them; only not in silence.
+/* The settings of a training, as its checkpoints keep them: one table, from which it is written, and with which a run
+ * that goes on tells what was changed since. Changes are taken, as no state depends on them; only not in silence.
  *
  * Batch, sequence, seed and data are not here: what they change is where the run goes on (resume.c). Nor is what only
  * the names and shapes of a checkpoint's tensors say. */
@@ -119,7 +119,7 @@ void zpr_record_tell(const zpr *c, const zpr_manifest *m) {
     if (strcmp(table[i].name, "model") != 0)
       fprintf(stderr, "note: %s has changed since the checkpoint of step %lld: %s -> %s\n", table[i].name,
               (long long)m->step, was, now);
-    else if (m->sequence == sequence) /* of another length it is another text, and the length is told */
+    else if (m->sequence == sequence) /* of another length it is another text, and the length is reported */
       fprintf(stderr,
               "note: the model has changed since the checkpoint of step %lld: the same parameters, other operations "
               "(%s -> %s)\n",

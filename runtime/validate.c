@@ -59,7 +59,7 @@ static void tell_samples(zpr *c, int64_t asked, int64_t once) {
                  (long long)once, once % batch ? "" : " in whole batches", (long long)(asked / batch), batch);
 }
 
-/* How many samples a validation has; told once. */
+/* How many samples a validation has; reported once. */
 static int64_t samples_of(zpr *c, zpr_data *data) {
   const zpr_program *p = c->program;
   int64_t asked = (p->validate_batches > 0 ? p->validate_batches : 1) * p->batch, once = zpr_data_once(data, asked);

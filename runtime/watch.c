@@ -97,13 +97,13 @@ static void tell(zpr *c, zpr_wait *wait, const char *whom, const char *what) {
   fflush(stdout);
   fprintf(stderr, "warning: rank %d (%s) has waited %lld s for %s: %s of %s%s\n", c->rank, place,
           (long long)(wait->waited_ms / 1000), whom, what, phase_text(c, phase, sizeof phase), until);
-  wait->told_ms = wait->waited_ms;
+  wait->reported_ms = wait->waited_ms;
 }
 
 /* Told at the warning time, then whenever the wait has doubled. */
 static bool is_due(const zpr *c, const zpr_wait *wait) {
   int64_t warn = 1000 * (int64_t)c->state->options.wait_warn;
-  return warn > 0 && wait->waited_ms >= larger(warn, 2 * wait->told_ms);
+  return warn > 0 && wait->waited_ms >= larger(warn, 2 * wait->reported_ms);
 }
 
 void zpr_watch(zpr *c, zpr_wait *wait, int peer, zpr_axis axis, int others) {

@@ -277,7 +277,7 @@ const char *zp_session_open(zp_arena *arena, const char *parent);
 void zp_session_close(void); /* all of them */
 /* Removes what runs that were killed have left: such folders of this user in PARENT whose processes are gone. */
 void zp_session_sweep(zp_arena *arena, const char *parent);
-/* Likewise Open MPI's own files in the folder of shared memory: of this user and machine, mapped by no process. */
+/* Removes Open MPI's own files in the folder of shared memory: of this user and machine, mapped by no process. */
 void zp_segments_sweep(zp_arena *arena, const char *parent);
 
 /* ---- descendants.c ---- */

@@ -98,7 +98,7 @@ static void tell_of_array(zp_diag *diag, const char *path) {
       diag, "the file is one array: `zplan data jsonl` reads an object a line, as `jq -c '.[]' %s` writes them", path);
 }
 
-/* With --skip-bad a row that cannot be read is counted, and the first one told in the end. */
+/* With --skip-bad a row that cannot be read is counted, and the first one reported at the end. */
 static bool skip(zp_run_state *run, int before) {
   const char *why = run->rows.why;
   if (!run->options.skip_bad || !why) return false;

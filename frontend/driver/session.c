@@ -1,8 +1,9 @@
 /* Folders that a start of mpirun has for itself, and what is left of starts that were killed.
  *
- * Whether the run of a folder lives is told by a lock of the kernel on the folder's .lock, which zplan takes and mpirun
- * inherits: it ends with the last of them, whatever ends them, also where process ids are those of another container.
- * Whoever gets the lock removes the folder; who finds that .lock was removed meanwhile leaves it to the other. */
+ * Whether the run of a folder lives is shown by a lock of the kernel on the folder's .lock, which zplan takes and
+ * mpirun inherits: it ends with the last of them, whatever ends them, also where process ids are those of another
+ * container. Whoever gets the lock removes the folder; who finds that .lock was removed meanwhile leaves it to the
+ * other. */
 #define _XOPEN_SOURCE 700 /* nftw */
 #define _DEFAULT_SOURCE
 #include "driver.h"
@@ -93,7 +94,7 @@ void zp_session_sweep(zp_arena *arena, const char *parent) {
 static bool is_segment(zp_arena *arena, const char *name) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  for (int pass = 0; pass < 2; pass++) { /* Open MPI drops the domain, unless it is told to keep it */
+  for (int pass = 0; pass < 2; pass++) { /* Open MPI drops the domain, unless it is set to keep it */
     const char *start = zp_format(arena, "vader_segment.%s.%u.", host, (unsigned)geteuid());
     if (strncmp(name, start, strlen(start)) == 0) return true;
     host[strcspn(host, ".")] = 0;

@@ -32,7 +32,7 @@ static void route_evenly(zp_arena *scratch, zp_graph *graph) {
       of_slots[out] = true;
     }
   }
-  /* Gates last: dispatches are told from their slots. */
+  /* Gates last: their slots show which dispatches drop nothing. */
   for (int n = 0; n < graph->nodes.len; n++) {
     zp_node *gate = &graph->nodes.data[n];
     if (gate->op != ZP_OP_TOP_K_GATE) continue;

@@ -360,7 +360,7 @@ static const struct {
     {"vit", hf_read_vit, {"ViTForImageClassification", "ViTModel"}}};
 enum { N_FAMILIES = sizeof families / sizeof *families, MOST_CLASSES = 4 };
 
-/* Weights may have any head: tensors that are missing or too much are told, and what is drawn and unread said. */
+/* Weights may have any head: missing and surplus tensors are reported, and what is drawn and unread. */
 static void check_class(hf_reader *r, int family) {
   static const char key[] = "architectures";
   const char *const *known = families[family].classes;

@@ -10,7 +10,7 @@ enum { MAJOR = 5, MINOR = 24 };
 
 typedef enum hf_rule {
   NOTHING, /* changes no logits and no parameters */
-  TOLD,    /* the same, and the user is told */
+  NOTED,   /* the same, and a note says so */
   ONLY,    /* refused unless it has this value */
   SAME,    /* another name of a field: refused unless it has that one's value */
 } hf_rule;
@@ -19,7 +19,7 @@ typedef struct hf_key {
   const char *key, *families; /* "gpt2 t5"; NULL: all */
   hf_rule rule;
   const char *value; /* ONLY: as JSON; SAME: the field */
-  const char *why;   /* TOLD: behind the key; ONLY: what the key asks for */
+  const char *why;   /* NOTED: behind the key; ONLY: what the key asks for */
 } hf_key;
 
 static const hf_key keys[] = {
@@ -31,11 +31,11 @@ static const hf_key keys[] = {
     {"model_type", NULL, NOTHING, NULL, NULL},
     {"transformers_version", NULL, NOTHING, NULL, NULL},
     {"transformers_weights", NULL, NOTHING, NULL, NULL},
-    {"auto_map", NULL, TOLD, NULL,
+    {"auto_map", NULL, NOTED, NULL,
      "names code of the checkpoint's own; what was written is transformers' model of this type"},
-    {"quantization_config", NULL, TOLD, NULL,
+    {"quantization_config", NULL, NOTED, NULL,
      "is of the checkpoint's weights; what was written is the model before they were quantized"},
-    {"compression_config", NULL, TOLD, NULL,
+    {"compression_config", NULL, NOTED, NULL,
      "is of the checkpoint's weights; what was written is the model before they were compressed"},
     /* how the library runs the model */
     {"dtype", NULL, NOTHING, NULL, NULL},
@@ -122,7 +122,7 @@ static const hf_key keys[] = {
     {"num_experts", "mixtral", SAME, "num_local_experts", NULL},
     {"num_local_experts", "deepseek_v3", SAME, "n_routed_experts", NULL},
     {"head_dim", "deepseek_v3", SAME, "qk_rope_head_dim", NULL},
-    {"attn_logit_softcapping", "gemma3_text", TOLD, NULL,
+    {"attn_logit_softcapping", "gemma3_text", NOTED, NULL,
      "was left out: transformers' Gemma 3 caps no scores of attention"},
     /* another model */
     {"is_causal", NULL, ONLY, "true", "attention that sees what follows; this import writes what the type has"},
@@ -181,7 +181,7 @@ static void look_at(hf_reader *r, const char *key) {
   }
   switch (row->rule) {
   case NOTHING: break;
-  case TOLD: hf_note(r, "`%s` %s", key, row->why); break;
+  case NOTED: hf_note(r, "`%s` %s", key, row->why); break;
   case ONLY:
     if (strcmp(text_of(r, value), row->value) != 0)
       hf_refuse(r, key, NULL, "`%s` is %s: %s", key, hf_shown(r, value), row->why);

@@ -1,7 +1,7 @@
 /* Preloaded into the mpirun of a local run: who would listen on every address of the machine listens on the loopback.
  *
  * mpirun (Open MPI 4.1) opens a port for daemons on other machines whether or not there are any, on all addresses and
- * whatever it is told of interfaces. A run on one machine has no such daemons, and nobody else shall reach it. */
+ * whatever interfaces it is given. A run on one machine has no such daemons, and nobody else shall reach it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netinet/in.h>
