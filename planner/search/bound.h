@@ -20,15 +20,6 @@ double zp_bound_moving(zp_search_cache *s, const zp_point *point);
 double zp_bound_alone(zp_search_cache *s, const zp_point *point);
 /* zp_bound_moving with no more than that of zp_bound_alone. */
 double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double alone_s);
-/* zp_bound_moving for one way to cut; own: what the stages run. */
-double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
-/* With several chunks a stage, the part of it that no home changes. */
-double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const int64_t *cut,
-                          const zp_variant *const *own);
-/* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
- * waits the bound grows with the units; with them only for many micro-batches. */
-double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
-                         int64_t end, bool waits);
 /* Seconds of the longest update, at least. */
 double zp_bound_update(zp_search_cache *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
@@ -42,6 +33,25 @@ double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point);
  * it: those of a stage's units add up to no more than its sum takes. From the arena. NULL: they are not summed once a
  * step beside the last backward. */
 const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp_point *point);
+
+/* Seconds between the micro-batches and the end of the step, at least, when the last backward takes so long. */
+double zp_bound_end_after(zp_search_cache *s, const zp_point *point, double backward);
+/* What is left of a stage's own reduction at the end of its last backward, at least. On CPU ranks, and with one stage,
+ * zp_bound_step_end has it. */
+double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_variant *own, int64_t first, int64_t end);
+/* A little below, so that rounding never makes a bound exceed what it bounds. */
+static inline double zp_bound_below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
+
+/* ---- bound_stage.c ---- */
+/* zp_bound_moving for one way to cut; own: what the stages run. */
+double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
+/* With several chunks a stage, the part of it that no home changes. */
+double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const int64_t *cut,
+                          const zp_variant *const *own);
+/* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
+ * waits the bound grows with the units; with them only for many micro-batches. */
+double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
+                         int64_t end, bool waits);
 
 /* ---- flights.c ---- */
 /* What the chunks of the stages have in flight; flight[] is at least ZP_LEAST_FLIGHT, because a stage has one in flight
