@@ -3,205 +3,180 @@
 #include <zplan/buf.h>
 #include <zplan/software.h>
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef enum option_id {
+/* What most options do with their value; what the others do stands in apply_other. */
+typedef enum way { WAY_TEXT, WAY_LIST, WAY_FLAG, WAY_COUNT, WAY_SIZE, WAY_SHARE, WAY_WAIT, WAY_OTHER } way;
+typedef enum other_option {
   O_GPUS,
-  O_NODES,
-  O_CLUSTER,
-  O_MODEL,
   O_PLAN,
-  O_SET,
-  O_OUTPUT,
+  O_FOR,
   O_TOP,
-  O_JSON,
   O_TARGET,
   O_ARCH,
-  O_HOSTFILE,
-  O_RESUME,
+  O_TEMPERATURE,
+  O_DTYPE,
   O_RESUME_FROM,
-  O_ACCEPT,
-  O_OVERWRITE,
-  O_NO_CHECKPOINT,
-  O_FORCE,
-  O_SKIP_BAD,
-  O_STEPS,
-  O_LOG,
-  O_MEMORY,
-  O_HTML,
-  O_TRACE,
-  O_WHY_NOT,
-  O_CHECK,
-  O_CHECK_MEMORY,
   O_COLOR,
   O_FORMAT,
   O_THREADS,
-  O_WAIT_WARN,
-  O_WAIT_END,
-  O_GRACE,
   O_DUMP,
-  O_SENSITIVITY,
-  O_PARETO,
-  O_CALIBRATION,
-  O_SECONDS,
   O_GAP,
-  O_SEARCH_MEMORY,
-  O_TOKENIZER,
-  O_EOD,
-  O_GPU,
-  O_FOR,
-  O_SYNC,
-  O_PROFILE,
-  O_PROFILE_STEPS,
-  O_INIT,
-  O_ADAPTERS,
-  O_LIKE,
-  O_DTYPE,
-  O_SHARD_SIZE,
-  O_PROMPT,
-  O_TOKENS,
-  O_TEMPERATURE,
-  O_TOP_K,
-  O_TOP_P,
-  O_SEED,
-  O_DATA,
-  O_NO_CACHE,
-  O_EMA,
-  O_LENGTH,
-  O_STRIDE,
-  O_FIELD,
-  O_NUMBERS,
-  O_LABELS,
-  O_CLASSES,
-  O_PACK,
-  O_DOCUMENTS,
-  O_COPIES,
-  O_UNMASKED,
-  O_COUNT
-} option_id;
+  O_PROFILE_STEPS
+} other_option;
 
 typedef struct option_row {
   const char *name;
-  option_id id;
   const char *value; /* what follows it, as help shows it; NULL: nothing */
   const char *verbs; /* that take it; "*" all */
   const char *help;
+  way way;
+  size_t offset;      /* of the field of zp_options that it fills */
+  int least;          /* COUNT */
+  other_option other; /* OTHER */
 } option_row;
 
+#define FIELD(name) offsetof(zp_options, name)
+#define TEXT(name) WAY_TEXT, FIELD(name), 0, 0
+#define LIST(name) WAY_LIST, FIELD(name), 0, 0
+#define FLAG(name) WAY_FLAG, FIELD(name), 0, 0
+#define COUNT(name, least) WAY_COUNT, FIELD(name), least, 0
+#define SIZE(name) WAY_SIZE, FIELD(name), 0, 0
+#define SHARE(name) WAY_SHARE, FIELD(name), 0, 0
+#define WAIT(name) WAY_WAIT, FIELD(name), 0, 0
+#define BY(other) WAY_OTHER, 0, 0, other
+
 static const option_row rows[] = {
-    {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench export compare",
-     "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table"},
-    {"--ranks", O_GPUS, "N", "plan build run explain bench export compare sample eval",
-     "the same as --gpus; sample, eval: ranks that share every layer (tensor ranks)"},
-    {"--nodes", O_NODES, "N", "plan build run explain bench export compare", "nodes of the cluster"},
-    {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench export compare",
-     "which cluster block of the file"},
-    {"--model", O_MODEL, "NAME", "plan build run check explain bench export compare", "which model of the file"},
-    {"--plan", O_PLAN, "NAME", "plan build run check explain bench export compare",
-     "which plan block of the file; compare takes several"},
-    {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench export compare",
-     "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
-    {"-o", O_OUTPUT, "FILE", "plan build run verify data calibrate bench export import sample eval",
-     "where the result goes (build, run, bench, sample, eval: a folder for the trainer)"},
-    {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
-    {"--json", O_JSON, NULL, "plan check validate explain bench diff compare sample eval",
-     "one JSON document on standard output"},
-    {"--target", O_TARGET, "cpu|cuda", "build run bench sample eval",
-     "what the trainer runs on (default: the devices of the cluster; sample, eval: the CPU)"},
-    {"--arch", O_ARCH, "sm_NN|host", "build run bench sample eval",
-     "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
-    {"--hostfile", O_HOSTFILE, "FILE", "run sample eval", "given to mpirun"},
-    {"--init", O_INIT, "FOLDER", "run",
-     "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan"},
-    {"--adapters", O_ADAPTERS, "FOLDER", "run sample eval",
-     "beside weights of Hugging Face: the adapters (LoRA) that PEFT saved there"},
-    {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
-    {"--resume-from", O_RESUME_FROM, "STEP", "run", "go on from the checkpoint of that step instead of the last one"},
-    {"--accept-changes", O_ACCEPT, NULL, "run",
-     "with --resume: also when data or seed are not those of the checkpoint"},
-    {"--overwrite", O_OVERWRITE, NULL, "run", "start anew where checkpoints are, and remove these"},
-    {"--no-checkpoint", O_NO_CHECKPOINT, NULL, "run",
-     "keep no state where the file names no folder (default: the last one, beside the trainer's folder)"},
-    {"--force", O_FORCE, NULL, "plan build run verify report data calibrate export import",
-     "write results also over files that were edited, or are of something else"},
-    {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
-    {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
-    {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export compare",
-     "budget of one device, e.g. 4GiB"},
-    {"--sync", O_SYNC, NULL, "run", "of GPU trainers: wait after every kernel, so that a fault names it; slow"},
-    {"--profile", O_PROFILE, NULL, "build run report",
+    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare",
+     "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table",
+     BY(O_GPUS)},
+    {"--ranks", "N", "plan build run explain bench export compare sample eval",
+     "the same as --gpus; sample, eval: ranks that share every layer (tensor ranks)", BY(O_GPUS)},
+    {"--nodes", "N", "plan build run explain bench export compare", "nodes of the cluster", COUNT(load.nodes, 1)},
+    {"--cluster", "NAME", "plan build run check explain bench export compare", "which cluster block of the file",
+     TEXT(load.cluster)},
+    {"--model", "NAME", "plan build run check explain bench export compare", "which model of the file",
+     TEXT(load.model)},
+    {"--plan", "NAME", "plan build run check explain bench export compare",
+     "which plan block of the file; compare takes several", BY(O_PLAN)},
+    {"--set", "KEY=VALUE", "plan build run check explain bench export compare",
+     "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up",
+     LIST(set)},
+    {"-o", "FILE", "plan build run verify data calibrate bench export import sample eval",
+     "where the result goes (build, run, bench, sample, eval: a folder for the trainer)", TEXT(output)},
+    {"--top", "K", "plan bench", "search for the K next best plans, too", BY(O_TOP)},
+    {"--json", NULL, "plan check validate explain bench diff compare sample eval",
+     "one JSON document on standard output", FLAG(json)},
+    {"--target", "cpu|cuda", "build run bench sample eval",
+     "what the trainer runs on (default: the devices of the cluster; sample, eval: the CPU)", BY(O_TARGET)},
+    {"--arch", "sm_NN|host", "build run bench sample eval",
+     "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one", BY(O_ARCH)},
+    {"--hostfile", "FILE", "run sample eval", "given to mpirun", TEXT(hostfile)},
+    {"--init", "FOLDER", "run", "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan",
+     TEXT(init)},
+    {"--adapters", "FOLDER", "run sample eval",
+     "beside weights of Hugging Face: the adapters (LoRA) that PEFT saved there", TEXT(adapters)},
+    {"--resume", NULL, "run", "go on from the last checkpoint", FLAG(resume)},
+    {"--resume-from", "STEP", "run", "go on from the checkpoint of that step instead of the last one",
+     BY(O_RESUME_FROM)},
+    {"--accept-changes", NULL, "run", "with --resume: also when data or seed are not those of the checkpoint",
+     FLAG(accept_changes)},
+    {"--overwrite", NULL, "run", "start anew where checkpoints are, and remove these", FLAG(overwrite)},
+    {"--no-checkpoint", NULL, "run",
+     "keep no state where the file names no folder (default: the last one, beside the trainer's folder)",
+     FLAG(no_checkpoint)},
+    {"--force", NULL, "plan build run verify report data calibrate export import",
+     "write results also over files that were edited, or are of something else", FLAG(force)},
+    {"--steps", "N", "run bench", "steps to run instead of the file's", COUNT(steps, 0)},
+    {"--log", "FILE", "run report", "JSON lines of a run: written by run, read by report", TEXT(log)},
+    {"--device-memory", "SIZE", "plan build run explain bench export compare", "budget of one device, e.g. 4GiB",
+     SIZE(device_memory)},
+    {"--sync", NULL, "run", "of GPU trainers: wait after every kernel, so that a fault names it; slow", FLAG(sync)},
+    {"--profile", NULL, "build run report",
      "measured beside predicted time of every step (build: a trainer that can; run: measures every second step from "
      "the "
-     "4th on; report: all rows of the log's profile)"},
-    {"--profile-steps", O_PROFILE_STEPS, "A..B", "run", "with --profile: measure steps A to B instead"},
-    {"--html", O_HTML, "FILE", "report", "the report as one HTML file"},
-    {"--trace", O_TRACE, "FILE", "report",
-     "the simulated step as a Chrome trace, with --log also the one that run --profile measured"},
-    {"--why-not", O_WHY_NOT, "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit"},
-    {"--check", O_CHECK, NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout"},
-    {"--check-memory", O_CHECK_MEMORY, NULL, "run", "fail when memory or traffic is not what the plan says"},
-    {"--color", O_COLOR, "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR"},
-    {"--message-format", O_FORMAT, "human|json", "*", "of diagnostics"},
-    {"--threads", O_THREADS, "N", "run bench sample eval", "threads of a rank"},
-    {"--wait-warn", O_WAIT_WARN, "SECONDS", "run",
-     "say so when a rank has waited that long for another one (default 30; 0: never)"},
-    {"--wait-end", O_WAIT_END, "SECONDS", "run",
-     "end when a rank has waited that long (default 600, outside of steps 3600; 0: never)"},
-    {"--grace", O_GRACE, "SECONDS", "run",
-     "the same after a signal that asks to end; ranks of a run that failed have as long to go (default 30)"},
-    {"--dump-after", O_DUMP, "graph|shard|differentiate|lower|moves", "plan", "an intermediate form"},
-    {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
-    {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
-    {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export compare",
-     "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
-    {"--for", O_FOR, "PROGRAM", "plan build run report explain bench export compare",
+     "4th on; report: all rows of the log's profile)",
+     FLAG(profile)},
+    {"--profile-steps", "A..B", "run", "with --profile: measure steps A to B instead", BY(O_PROFILE_STEPS)},
+    {"--html", "FILE", "report", "the report as one HTML file", TEXT(html)},
+    {"--trace", "FILE", "report",
+     "the simulated step as a Chrome trace, with --log also the one that run --profile measured", TEXT(trace)},
+    {"--why-not", "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit", TEXT(why_not)},
+    {"--check", NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout", FLAG(check)},
+    {"--check-memory", NULL, "run", "fail when memory or traffic is not what the plan says", FLAG(check_memory)},
+    {"--color", "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR", BY(O_COLOR)},
+    {"--message-format", "human|json", "*", "of diagnostics", BY(O_FORMAT)},
+    {"--threads", "N", "run bench sample eval", "threads of a rank", BY(O_THREADS)},
+    {"--wait-warn", "SECONDS", "run", "say so when a rank has waited that long for another one (default 30; 0: never)",
+     WAIT(wait_warn)},
+    {"--wait-end", "SECONDS", "run",
+     "end when a rank has waited that long (default 600, outside of steps 3600; 0: never)", WAIT(wait_end)},
+    {"--grace", "SECONDS", "run",
+     "the same after a signal that asks to end; ranks of a run that failed have as long to go (default 30)",
+     WAIT(grace)},
+    {"--dump-after", "graph|shard|differentiate|lower|moves", "plan", "an intermediate form", BY(O_DUMP)},
+    {"--sensitivity", NULL, "plan", "the best plan on a machine with one rate changed", FLAG(sensitivity)},
+    {"--pareto", NULL, "plan", "step time against memory, devices and price", FLAG(pareto)},
+    {"--calibration", "FILE", "plan build run explain bench export compare",
+     "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION", TEXT(calibration)},
+    {"--for", "PROGRAM", "plan build run report explain bench export compare",
      "whose kernels are priced and what it can do: zplan (default), megatron, deepspeed, fsdp, or one of their "
-     "profiles"},
-    {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
-     "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
-    {"--search-memory", O_SEARCH_MEMORY, "SIZE", "plan build run explain bench export compare",
-     "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap"},
-    {"--tokenizer", O_TOKENIZER, "FILE", "data export sample",
+     "profiles",
+     BY(O_FOR)},
+    {"--gap", "SHARE", "plan build run explain bench export compare",
+     "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)", BY(O_GAP)},
+    {"--search-memory", "SIZE", "plan build run explain bench export compare",
+     "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap",
+     SIZE(search_memory)},
+    {"--tokenizer", "FILE", "data export sample",
      "tokenizer.json of a Hugging Face model: BPE, unigram, WordPiece; or BERT's vocab.txt (data, sample: default "
-     "bytes; export hf: goes with the weights)"},
-    {"--eod", O_EOD, "TOKEN", "data sample",
-     "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there"},
-    {"--length", O_LENGTH, "N", "data", "squad, pairs, jsonl, table: tokens of a sample"},
-    {"--copies", O_COPIES, "N", "data", "pairs: how often the texts are read, each time drawn anew (default 1)"},
-    {"--unmasked", O_UNMASKED, NULL, "data", "pairs: masks are left to `data = masked(arrays(...))`"},
-    {"--stride", O_STRIDE, "N", "data",
-     "squad: tokens from one window of a long context to the next (default: half a window)"},
-    {"--field", O_FIELD, "COLUMN", "data", "jsonl, table: where the texts stand"},
-    {"--skip-bad", O_SKIP_BAD, NULL, "data",
-     "jsonl to a token file: leave rows out that cannot be read, and count them"},
-    {"--numbers", O_NUMBERS, "NAME=COLUMN,...", "data", "jsonl, table: columns of the array NAME; several add up"},
-    {"--labels", O_LABELS, "NAME=COLUMN", "data", "jsonl, table: classes of the array NAME; several add up"},
-    {"--classes", O_CLASSES, "N", "data", "jsonl, table: labels are below N (default: any number)"},
-    {"--pack", O_PACK, NULL, "data", "jsonl, table, with --length: whole texts share a sample (default: one each)"},
-    {"--documents", O_DOCUMENTS, NULL, "data",
-     "with --pack: which document every position is of, for `attention(documents)`, and its position there"},
-    {"--gpu", O_GPU, "NAME", "import sample eval",
-     "which device of std.hw the GPUs of a topology file are, e.g. a100_40; sample, eval: run on such GPUs"},
-    {"--like", O_LIKE, "FOLDER", "export",
-     "hf: config.json, tokenizer and files as in this folder (default: that which the run began with, or made anew)"},
-    {"--dtype", O_DTYPE, "f32|f64|bf16|f16", "export", "hf: type of the weights (default: that of the training)"},
-    {"--shard-size", O_SHARD_SIZE, "SIZE", "export", "hf: most of one safetensors file, e.g. 5GB (default: one file)"},
-    {"--prompt", O_PROMPT, "TEXT", "sample", "what a text begins with; several add up"},
-    {"--tokens", O_TOKENS, "N", "sample", "tokens to add (default 64), up to the length of a sample"},
-    {"--temperature", O_TEMPERATURE, "T", "sample",
-     "draw tokens, the likelier ones less often above 1 (default: the likeliest one)"},
-    {"--top-k", O_TOP_K, "K", "sample", "with --temperature: among the K likeliest tokens"},
-    {"--top-p", O_TOP_P, "SHARE", "sample",
-     "with --temperature: among the fewest tokens that have this share: 95%, 0.95"},
-    {"--seed", O_SEED, "N", "data sample", "pairs, sample with --temperature: of the draws (default 0)"},
-    {"--no-cache", O_NO_CACHE, NULL, "sample",
-     "every token by a pass over the whole sample, without kept keys and values"},
-    {"--ema", O_EMA, NULL, "sample eval export",
-     "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf"},
-    {"--data", O_DATA, "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx), a text or a folder of arrays"},
-    {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
+     "bytes; export hf: goes with the weights)",
+     TEXT(tokenizer)},
+    {"--eod", "TOKEN", "data sample",
+     "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there", TEXT(eod)},
+    {"--length", "N", "data", "squad, pairs, jsonl, table: tokens of a sample", COUNT(length, 1)},
+    {"--copies", "N", "data", "pairs: how often the texts are read, each time drawn anew (default 1)",
+     COUNT(copies, 1)},
+    {"--unmasked", NULL, "data", "pairs: masks are left to `data = masked(arrays(...))`", FLAG(unmasked)},
+    {"--stride", "N", "data", "squad: tokens from one window of a long context to the next (default: half a window)",
+     COUNT(stride, 1)},
+    {"--field", "COLUMN", "data", "jsonl, table: where the texts stand", TEXT(field)},
+    {"--skip-bad", NULL, "data", "jsonl to a token file: leave rows out that cannot be read, and count them",
+     FLAG(skip_bad)},
+    {"--numbers", "NAME=COLUMN,...", "data", "jsonl, table: columns of the array NAME; several add up", LIST(numbers)},
+    {"--labels", "NAME=COLUMN", "data", "jsonl, table: classes of the array NAME; several add up", LIST(labels)},
+    {"--classes", "N", "data", "jsonl, table: labels are below N (default: any number)", COUNT(classes, 1)},
+    {"--pack", NULL, "data", "jsonl, table, with --length: whole texts share a sample (default: one each)", FLAG(pack)},
+    {"--documents", NULL, "data",
+     "with --pack: which document every position is of, for `attention(documents)`, and its position there",
+     FLAG(documents)},
+    {"--gpu", "NAME", "import sample eval",
+     "which device of std.hw the GPUs of a topology file are, e.g. a100_40; sample, eval: run on such GPUs", TEXT(gpu)},
+    {"--like", "FOLDER", "export",
+     "hf: config.json, tokenizer and files as in this folder (default: that which the run began with, or made anew)",
+     TEXT(like)},
+    {"--dtype", "f32|f64|bf16|f16", "export", "hf: type of the weights (default: that of the training)", BY(O_DTYPE)},
+    {"--shard-size", "SIZE", "export", "hf: most of one safetensors file, e.g. 5GB (default: one file)",
+     SIZE(shard_bytes)},
+    {"--prompt", "TEXT", "sample", "what a text begins with; several add up", LIST(prompts)},
+    {"--tokens", "N", "sample", "tokens to add (default 64), up to the length of a sample", COUNT(tokens, 1)},
+    {"--temperature", "T", "sample", "draw tokens, the likelier ones less often above 1 (default: the likeliest one)",
+     BY(O_TEMPERATURE)},
+    {"--top-k", "K", "sample", "with --temperature: among the K likeliest tokens", COUNT(top_k, 1)},
+    {"--top-p", "SHARE", "sample", "with --temperature: among the fewest tokens that have this share: 95%, 0.95",
+     SHARE(top_p)},
+    {"--seed", "N", "data sample", "pairs, sample with --temperature: of the draws (default 0)", COUNT(seed, 0)},
+    {"--no-cache", NULL, "sample", "every token by a pass over the whole sample, without kept keys and values",
+     FLAG(no_cache)},
+    {"--ema", NULL, "sample eval export",
+     "take the average of the weights that the training kept (`train { ema = 0.999 }`), not the weights; export: hf",
+     FLAG(ema)},
+    {"--data", "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx), a text or a folder of arrays",
+     TEXT(data)},
+    {"-t", "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)", COUNT(seconds, 1)},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
 
@@ -308,7 +283,6 @@ static bool parse_size(const char *option, const char *text, int64_t *out) {
   return false;
 }
 
-/* 1%, or 0.01. */
 /* 1: always, 0: never, -1: auto. */
 static bool parse_color(const char *text, int *out) {
   *out = strcmp(text, "always") == 0 ? 1 : strcmp(text, "never") == 0 ? 0 : -1;
@@ -316,6 +290,7 @@ static bool parse_color(const char *text, int *out) {
   return zp_usage_error("--color is auto, always or never, not `%s`", text), false;
 }
 
+/* 1%, or 0.01. */
 static bool parse_share(const char *option, const char *text, double *out) {
   char *end;
   double number = strtod(text, &end);
@@ -360,29 +335,20 @@ static bool is_program(zp_run_state *run, const char *word) {
   return zp_usage_error("--for names a program, not `%s`; there are %s", word, list.data), false;
 }
 
-static bool apply(zp_run_state *run, const option_row *row, const char *v) {
+static bool apply_other(zp_run_state *run, const option_row *row, const char *v) {
   zp_options *o = &run->options;
   int64_t n = 0;
-  switch (row->id) {
+  switch (row->other) {
   case O_GPUS: return parse_devices(run, row->name, v);
-  case O_NODES: return parse_count(row->name, v, 1, &o->load.nodes);
-  case O_CLUSTER: o->load.cluster = v; return true;
-  case O_MODEL: o->load.model = v; return true;
   case O_PLAN:
     o->load.plan = v;
     zp_push(run->arena, &o->plan_names, v);
     return true;
-  case O_SET: zp_push(run->arena, &o->set, v); return true;
-  case O_OUTPUT: o->output = v; return true;
-  case O_TOKENIZER: o->tokenizer = v; return true;
-  case O_EOD: o->eod = v; return true;
-  case O_GPU: o->gpu = v; return true;
   case O_FOR: o->program = v; return is_program(run, v);
   case O_TOP:
     if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
     o->top = (int)n;
     return true;
-  case O_JSON: return o->json = true;
   case O_TARGET:
     o->target = v;
     if (strcmp(v, "cpu") == 0 || strcmp(v, "cuda") == 0) return true;
@@ -391,49 +357,12 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     o->arch = v;
     if (strcmp(v, "host") == 0 || zp_is_gpu_arch(v)) return true;
     return zp_usage_error("--arch is the architecture of a GPU such as sm_90, or host, not `%s`", v), false;
-  case O_HOSTFILE: o->hostfile = v; return true;
-  case O_PROMPT: zp_push(run->arena, &o->prompts, v); return true;
-  case O_TOKENS: return parse_count(row->name, v, 1, &o->tokens);
   case O_TEMPERATURE: return parse_temperature(row->name, v, &o->temperature);
-  case O_TOP_K: return parse_count(row->name, v, 1, &o->top_k);
-  case O_TOP_P: return parse_share(row->name, v, &o->top_p);
-  case O_SEED: return parse_count(row->name, v, 0, &o->seed);
-  case O_DATA: o->data = v; return true;
-  case O_LENGTH: return parse_count(row->name, v, 1, &o->length);
-  case O_STRIDE: return parse_count(row->name, v, 1, &o->stride);
-  case O_FIELD: o->field = v; return true;
-  case O_NUMBERS: zp_push(run->arena, &o->numbers, v); return true;
-  case O_LABELS: zp_push(run->arena, &o->labels, v); return true;
-  case O_CLASSES: return parse_count(row->name, v, 1, &o->classes);
-  case O_PACK: return o->pack = true;
-  case O_DOCUMENTS: return o->documents = true;
-  case O_UNMASKED: return o->unmasked = true;
-  case O_COPIES: return parse_count(row->name, v, 1, &o->copies);
-  case O_NO_CACHE: return o->no_cache = true;
-  case O_EMA: return o->ema = true;
-  case O_LIKE: o->like = v; return true;
   case O_DTYPE: o->dtype = v; return is_dtype(v);
-  case O_SHARD_SIZE: return parse_size(row->name, v, &o->shard_bytes);
-  case O_INIT: o->init = v; return true;
-  case O_ADAPTERS: o->adapters = v; return true;
-  case O_RESUME: return o->resume = true;
   case O_RESUME_FROM:
     o->resume = true;
     if (!parse_within(row->name, v, 0, INT64_MAX - 1, &o->resume_from)) return false;
     return o->resume_from++, true;
-  case O_ACCEPT: return o->accept_changes = true;
-  case O_NO_CHECKPOINT: return o->no_checkpoint = true;
-  case O_FORCE: return o->force = true;
-  case O_SKIP_BAD: return o->skip_bad = true;
-  case O_OVERWRITE: return o->overwrite = true;
-  case O_STEPS: return parse_count(row->name, v, 0, &o->steps);
-  case O_LOG: o->log = v; return true;
-  case O_MEMORY: return parse_size(row->name, v, &o->device_memory);
-  case O_HTML: o->html = v; return true;
-  case O_TRACE: o->trace = v; return true;
-  case O_WHY_NOT: o->why_not = v; return true;
-  case O_CHECK: return o->check = true;
-  case O_CHECK_MEMORY: return o->check_memory = true;
   case O_COLOR: return parse_color(v, &o->color);
   case O_FORMAT:
     o->message_json = strcmp(v, "json") == 0;
@@ -444,34 +373,46 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     if (!parse_count(row->name, v, 1, &n)) return false;
     o->threads = (int)n;
     return true;
-  case O_WAIT_WARN: return parse_seconds(row->name, v, &o->wait_warn);
-  case O_WAIT_END: return parse_seconds(row->name, v, &o->wait_end);
-  case O_GRACE: return parse_seconds(row->name, v, &o->grace);
   case O_DUMP: o->dump = v; return is_pass(v);
-  case O_SENSITIVITY: return o->sensitivity = true;
-  case O_PARETO: return o->pareto = true;
-  case O_CALIBRATION: o->calibration = v; return true;
   case O_GAP: o->gap_text = v; return parse_share(row->name, v, &o->gap);
-  case O_SEARCH_MEMORY: return parse_size(row->name, v, &o->search_memory);
-  case O_SYNC: return o->sync = true;
-  case O_PROFILE: return o->profile = true;
   case O_PROFILE_STEPS: return parse_steps(run, row->name, v);
-  case O_SECONDS: return parse_count(row->name, v, 1, &o->seconds);
-  case O_COUNT: break;
   }
   return false;
 }
 
-/* May an option be given twice? If two different answers were given, one would be lost. --set and compare's --plan add
+static bool apply(zp_run_state *run, const option_row *row, const char *v) {
+  void *field = (char *)&run->options + row->offset;
+  switch (row->way) {
+  case WAY_TEXT: *(const char **)field = v; return true;
+  case WAY_LIST: zp_push(run->arena, (zp_strings *)field, v); return true;
+  case WAY_FLAG: return *(bool *)field = true;
+  case WAY_COUNT: return parse_count(row->name, v, row->least, field);
+  case WAY_SIZE: return parse_size(row->name, v, field);
+  case WAY_SHARE: return parse_share(row->name, v, field);
+  case WAY_WAIT: return parse_seconds(row->name, v, field);
+  case WAY_OTHER: break;
+  }
+  return apply_other(run, row, v);
+}
+
+/* May an option be given twice? If two different answers were given, one would be lost. Lists and compare's --plan add
  * up; --color is often in an alias. */
-static bool may_repeat(const zp_run_state *run, option_id id) {
-  return id == O_SET || id == O_PROMPT || id == O_NUMBERS || id == O_LABELS || id == O_COLOR || id == O_FORMAT ||
-         (id == O_PLAN && strcmp(run->command, "compare") == 0);
+static bool may_repeat(const zp_run_state *run, const option_row *row) {
+  if (row->way != WAY_OTHER) return row->way == WAY_LIST;
+  return row->other == O_COLOR || row->other == O_FORMAT ||
+         (row->other == O_PLAN && strcmp(run->command, "compare") == 0);
+}
+
+/* The first row that does the same: --ranks is --gpus. */
+static int first_alike(const option_row *row) {
+  int i = 0;
+  while (rows[i].way != row->way || rows[i].offset != row->offset || rows[i].other != row->other) i++;
+  return i;
 }
 
 static bool once(const zp_run_state *run, const option_row *row, const char *value, const char *given[]) {
-  const char **before = &given[row->id];
-  if (*before && strcmp(*before, value) != 0 && !may_repeat(run, row->id))
+  const char **before = &given[first_alike(row)];
+  if (*before && strcmp(*before, value) != 0 && !may_repeat(run, row))
     return zp_usage_error("%s %s contradicts the `%s` before it", row->name, value, *before), false;
   *before = value;
   return true;
@@ -517,7 +458,7 @@ static bool unknown_option(zp_run_state *run, const char *word, bool of_others) 
 
 bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   zp_options *o = &run->options;
-  const char *given[O_COUNT] = {0}; /* the value of every option so far */
+  const char *given[N_ROWS] = {0}; /* the value of every option so far */
   o->steps = -1;
   o->color = -1;
   o->top = -1;
