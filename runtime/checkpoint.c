@@ -225,9 +225,9 @@ static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
   if (m->error_ranks == 0)
     fprintf(stderr, "note: the checkpoint does not hold the errors of 1-bit Adam, they start at zero\n");
   else
-    fprintf(stderr,
-            "note: the checkpoint holds the errors of 1-bit Adam on %lld data ranks%s; on %d%s they start at zero\n",
-            (long long)m->error_ranks, with_zero(m->error_zero), c->program->data, with_zero(c->program->zero));
+    zpr_say_line(stderr,
+                 "note: the checkpoint holds the errors of 1-bit Adam on %lld data ranks%s; on %d%s they start at zero",
+                 (long long)m->error_ranks, with_zero(m->error_zero), c->program->data, with_zero(c->program->zero));
 }
 
 /* Everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. Files are looked at by

@@ -72,7 +72,7 @@ bool zpr_lock_folder(const char *dir, zpr_error *error) {
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     int why = errno;
     if (!locked && why == EWOULDBLOCK && waited < ENDING_TENTHS && is_ending(fd)) {
-      if (waited++ == 0) fprintf(stderr, "note: waits for the ranks of a run that ends in \"%s\"\n", dir);
+      if (waited++ == 0) zpr_say_line(stderr, "note: waits for the ranks of a run that ends in \"%s\"", dir);
       close(fd);
       usleep(TENTH_US);
       continue;

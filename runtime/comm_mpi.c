@@ -17,7 +17,7 @@ static void check(int result, const char *what) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(result, text, &length);
-  fprintf(stderr, "error[Z0821]: could not %s: %s (rank %d)\n", what, text, my_rank);
+  zpr_say_line(stderr, "error[Z0821]: could not %s: %s (rank %d)", what, text, my_rank);
   MPI_Abort(MPI_COMM_WORLD, ZPR_EXIT_FAILED);
   exit(ZPR_EXIT_FAILED);
 }

@@ -43,7 +43,7 @@ static bool put_aside(const char *path) {
   for (int n = 1; n < INT_MAX; n++) {
     zpr_path(aside, "%s.%d", path, n);
     if (link(path, aside) == 0) {
-      fprintf(stderr, "note: the log of an earlier run is kept as \"%s\"\n", aside);
+      zpr_say_line(stderr, "note: the log of an earlier run is kept as \"%s\"", aside);
       return unlink(path) == 0;
     }
     if (errno != EEXIST) break;
@@ -52,7 +52,7 @@ static bool put_aside(const char *path) {
   if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return false;
   for (int n = 1; access(zpr_path(aside, "%s.%d", path, n), F_OK) == 0;) n++;
   if (rename(path, aside) != 0) return false;
-  fprintf(stderr, "note: the log of an earlier run is kept as \"%s\"\n", aside);
+  zpr_say_line(stderr, "note: the log of an earlier run is kept as \"%s\"", aside);
   return true;
 }
 

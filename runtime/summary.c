@@ -254,8 +254,8 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
 static bool check_peak(const zpr *c, int rank, const char *what, int64_t used, int64_t planned) {
   if (used == planned) return true;
   if (c->rank == 0)
-    fprintf(stderr, "error[Z0840]: the %s of rank %d was used up to byte %lld, the plan says %lld\n", what, rank,
-            (long long)used, (long long)planned);
+    zpr_say_line(stderr, "error[Z0840]: the %s of rank %d was used up to byte %lld, the plan says %lld", what, rank,
+                 (long long)used, (long long)planned);
   return false;
 }
 
@@ -273,24 +273,24 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
     if (sent == planned) continue;
     same = false;
     if (c->rank == 0)
-      fprintf(stderr, "error[Z0840]: the ranks sent %.1f bytes a step over the %s axis, the plan says %.1f\n", sent,
-              axis_names[a], planned);
+      zpr_say_line(stderr, "error[Z0840]: the ranks sent %.1f bytes a step over the %s axis, the plan says %.1f", sent,
+                   axis_names[a], planned);
   }
   for (int a = 0; a < ZPR_CONTROL && zpr_sends_as_planned(c); a++) {
     double sent = across_per_step(c, reports, totals, a), planned = planned_across(c, totals, a);
     if (planned < 0 || sent == planned) continue;
     same = false;
     if (c->rank == 0)
-      fprintf(stderr, "error[Z0840]: %.1f bytes a step over the %s axis left their node, the plan says %.1f\n", sent,
-              axis_names[a], planned);
+      zpr_say_line(stderr, "error[Z0840]: %.1f bytes a step over the %s axis left their node, the plan says %.1f", sent,
+                   axis_names[a], planned);
   }
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) {
     double moved = moved_per_step(c, reports, totals, m), planned = planned_moves(c, totals, m);
     if (moved == planned || totals->applied_steps == 0) continue;
     same = false;
     if (c->rank == 0)
-      fprintf(stderr, "error[Z0840]: offloading moved %.1f bytes a step (%s), the plan says %.1f\n", moved,
-              move_names[m], planned);
+      zpr_say_line(stderr, "error[Z0840]: offloading moved %.1f bytes a step (%s), the plan says %.1f", moved,
+                   move_names[m], planned);
   }
   return same;
 }

@@ -117,12 +117,13 @@ void zpr_record_tell(const zpr *c, const zpr_manifest *m) {
     field_text(now, c->program, &table[i]);
     if (!was[0] || !now[0] || strcmp(was, now) == 0) continue;
     if (strcmp(table[i].name, "model") != 0)
-      fprintf(stderr, "note: %s has changed since the checkpoint of step %lld: %s -> %s\n", table[i].name,
-              (long long)m->step, was, now);
+      zpr_say_line(stderr, "note: %s has changed since the checkpoint of step %lld: %s -> %s", table[i].name,
+                   (long long)m->step, was, now);
     else if (m->sequence == sequence) /* of another length it is another text, and the length is reported */
-      fprintf(stderr,
-              "note: the model has changed since the checkpoint of step %lld: the same parameters, other operations "
-              "(%s -> %s)\n",
-              (long long)m->step, was, now);
+      zpr_say_line(
+          stderr,
+          "note: the model has changed since the checkpoint of step %lld: the same parameters, other operations "
+          "(%s -> %s)",
+          (long long)m->step, was, now);
   }
 }

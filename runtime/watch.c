@@ -95,8 +95,8 @@ static void tell(zpr *c, zpr_wait *wait, const char *whom, const char *what) {
   if (last != INT64_MAX) snprintf(until, sizeof until, "; the run ends after %lld s", (long long)(last / 1000));
   zpr_log_clear(c);
   fflush(stdout);
-  fprintf(stderr, "warning: rank %d (%s) has waited %lld s for %s: %s of %s%s\n", c->rank, place,
-          (long long)(wait->waited_ms / 1000), whom, what, phase_text(c, phase, sizeof phase), until);
+  zpr_say_line(stderr, "warning: rank %d (%s) has waited %lld s for %s: %s of %s%s", c->rank, place,
+               (long long)(wait->waited_ms / 1000), whom, what, phase_text(c, phase, sizeof phase), until);
   wait->reported_ms = wait->waited_ms;
 }
 

@@ -14,7 +14,7 @@ typedef struct zpr_wait {
 /* Asked again and again by who waits for a message of `axis` from or to rank `peer`, and for `others` more. Says a line
  * when the wait is long, and does not return when it is too long (Z0823). */
 void zpr_watch(zpr *c, zpr_wait *wait, int peer, zpr_axis axis, int others);
-/* The same for a rank that waits for its GPU, whose work waits for other ranks. */
+/* zpr_watch for a rank that waits for its GPU, whose work waits for other ranks. */
 void zpr_watch_gpu(zpr *c, zpr_wait *wait);
 /* Around a call that returns when all ranks have come, and that cannot be asked meanwhile: it is watched by a timer. */
 void zpr_watch_call(const zpr_options *options, const char *what);

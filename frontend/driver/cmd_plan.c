@@ -196,7 +196,7 @@ static void print_poor_use(zp_run_state *run, const zp_plan *plan) {
            poor.devices, poor.times_longer, poor.times_fewer_hours, zp_show_choice(run->arena, &poor.fewer.choice),
            poor.devices);
   printf("\n");
-  if (poor.missing) printf("  missing: %s\n", poor.missing);
+  if (poor.missing) zp_say_line(stdout, "  missing: %s", poor.missing);
 }
 
 int zp_cmd_plan(zp_run_state *run) {

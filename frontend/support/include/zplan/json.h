@@ -30,8 +30,7 @@ void zp_json_append_string(zp_json *array, const char *value);
 const char *zp_json_text(zp_arena *arena, const zp_json *value, bool pretty);
 /* NULL with *error (arena: "line 3, column 7: ...") on bad text; duplicate keys are refused. Owned by the caller. */
 zp_json *zp_json_parse(zp_arena *arena, const char *text, size_t len, const char **error);
-/* The same parser, but of a key that comes again the last value counts, as most readers of other people's data have it.
- */
+/* zp_json_parse that takes repeated keys: the last value counts, as for most readers of other people's data. */
 zp_json *zp_json_parse_any(zp_arena *arena, const char *text, size_t len, const char **error);
 
 /* Readers: NULL / `missing` when the key is absent or has another type. */
