@@ -8,6 +8,7 @@ such a name, is planned, exported, reported and built; the generated C is compil
 compared as the compiler has read them. Plan files that name their sources so, logs, configurations, tokenizers and weights with such names:
 nothing that a terminal obeys is in any message. Pipes where files are expected, and numbers that no machine has memory for: an answer, soon.
 """
+import hashlib
 import html.parser
 import json
 import os
@@ -126,6 +127,17 @@ def train(tally, folder, tree):
     if tally.check("the checkpoint stands where the model says", os.path.isfile(manifest)):
         data = json.load(open(manifest, encoding="utf-8"))["data"]
         tally.check("its manifest names the data", os.path.basename(data["path"]) == os.path.basename(words["data"]), data["path"])
+        with open(manifest, encoding="utf-8", errors="surrogateescape") as file:
+            nasty = "none\\u001b[31m\u009b\u202e"
+            lines = re.sub(r'("optimizer": ")[^"]*', lambda found: found[1] + nasty, file.read()).splitlines(keepends=True)
+        body = "".join(lines[:-2]).encode("utf-8", "surrogateescape")
+        with open(manifest, "wb") as file:
+            file.write(body + ('  "sha256": "%s"\n}\n' % hashlib.sha256(body).hexdigest()).encode())
+        done = subprocess.run([os.path.join(tree, "trainer"), "--steps", "3", "--resume"], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=300, check=False)
+        outcome = (done.returncode, done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode("utf-8", "surrogateescape"))
+        tally.check("a changed setting of a checkpoint is reported", outcome[0] == 0 and "optimizer has changed" in outcome[2], outcome[2])
+        check_quiet(tally, "settings of a checkpoint", outcome)
     steps, _ = harness.read_log(words["log"]) if os.path.isfile(words["log"]) else ([], None)
     tally.check("the log stands where the model says", any(step.get("step") == 2 for step in steps))
 
