@@ -280,7 +280,7 @@ void zpr_finish_step(zpr *c, double lr, int signal);
 zpr_step_result zpr_step_outcome(zpr *c);
 /* May the next step be started before the outcome of the last one was asked for? At most two are then open. */
 bool zpr_runs_ahead(const zpr *c);
-/* After a delayed update: the parameters on the device are those of one update before (zplan/rt.h: delayed). */
+/* After a delayed update: the parameters on the device are those of one update before (zplan/rt_tables.h: delayed). */
 bool zpr_is_behind(const zpr *c);
 /* Until the host has done the last update, which then is in the optimizer's state; before state is read. */
 void zpr_update_join(zpr *c);

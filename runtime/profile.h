@@ -1,8 +1,8 @@
 /* Private: where the time of a training step goes, on this rank (profile.c), and how it is told (profile_log.c).
  *
- * A rank is always in exactly one step: a step of a procedure, or a fixed one (rt.h). Every change of step is a point
- * in time, and the time between two points belongs to the step that began at the first. So the times of all steps add
- * up to the training step. */
+ * A rank is always in exactly one step: a step of a procedure, or a fixed one (rt_tables.h). Every change of step is a
+ * point in time, and the time between two points belongs to the step that began at the first. So the times of all steps
+ * add up to the training step. */
 #ifndef ZPLAN_RT_PROFILE_H
 #define ZPLAN_RT_PROFILE_H
 

@@ -496,7 +496,7 @@ int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, in
                    const char *name, zp_span span);
 int zp_graph_add_tensor(zp_graph *graph, zp_tensor tensor);
 int zp_graph_add_node(zp_graph *graph, zp_node node);
-enum { ZP_MOST_LOSSES = 8 }; /* as zplan/rt.h has it */
+enum { ZP_MOST_LOSSES = 8 }; /* as zplan/rt_tables.h has it */
 /* One loss more of the graph, made by a CROSS_ENTROPY, a SQUARED_ERROR or CE_LOSS. Requires: weight > 0. */
 void zp_graph_add_loss(zp_graph *graph, int tensor, double weight);
 
