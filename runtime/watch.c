@@ -157,16 +157,16 @@ void zpr_watch_call(const zpr_options *options, const char *what) {
   if (!rank) rank = "?";
   if (warn > 0 && warn < ZPR_WAIT_WARN_S) warn = ZPR_WAIT_WARN_S;
   if (last > 0 && last < 2 * ZPR_WAIT_WARN_S) last = 2 * ZPR_WAIT_WARN_S;
-  if (last > 0 && warn >= last) warn = last - 1;
-  if (warn <= 0) return;
-  call.warned = 0;
+  if (last > 0 && warn >= last) warn = 0; /* the end says it */
+  if (warn == 0 && last == 0) return;
+  call.warned = warn == 0;
   call.left_s = last > 0 ? last - warn : 0;
   snprintf(call.warning, sizeof call.warning, "warning: rank %s has waited %d s for other ranks %s\n", rank, warn,
            what);
   snprintf(call.error, sizeof call.error, "error[Z0823]: waited %d s for other ranks %s (rank %s)\n", last, what, rank);
   struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigaction(SIGALRM, &action, NULL);
-  alarm((unsigned)warn);
+  alarm((unsigned)(warn > 0 ? warn : last));
 }
 
 void zpr_watch_call_end(void) { alarm(0); }
