@@ -1,5 +1,6 @@
 /* Texts as words of other languages. */
 #include <zplan/buf.h>
+#include <zplan/json.h>
 #include <zplan/quote.h>
 #include <zplan/shown.h>
 
@@ -97,23 +98,11 @@ const char *zp_quote_shell(zp_arena *arena, const char *text) {
 
 const char *zp_quote_json(zp_arena *arena, const char *text) {
   assert(text);
-  zp_buf out = zp_buf_new(arena);
-  zp_buf_puts(&out, "\"");
-  size_t left = strlen(text);
-  for (bytes c = (bytes)text; left > 0;) {
-    size_t len = zp_character_length(c, left);
-    uint32_t number = len ? zp_character_number(c, len) : '?';
-    if (number == '"' || number == '\\')
-      zp_buf_printf(&out, "\\%c", (char)number);
-    else if (zp_is_control(number))
-      zp_buf_printf(&out, "\\u%04x", (unsigned)number);
-    else
-      zp_buf_put(&out, len ? (const char *)c : "?", len ? len : 1);
-    c += len ? len : 1;
-    left -= len ? len : 1;
-  }
-  zp_buf_puts(&out, "\"");
-  return out.data;
+  zp_json *list = zp_json_array();
+  zp_json_append_string(list, text);
+  const char *word = zp_json_text(arena, zp_json_at(list, 0), false);
+  zp_json_free(list);
+  return word;
 }
 
 static const char *shown(zp_arena *arena, const char *text, const char *but) {

@@ -1,27 +1,17 @@
 /* Texts as words of other languages: every byte and every trigraph is read back by the language itself. */
-#include <criterion/criterion.h>
+#include "folder_testing.h"
 
 #include <zplan/buf.h>
 #include <zplan/json.h>
 #include <zplan/quote.h>
 #include <zplan/vec.h>
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 static zp_arena *arena;
-static char folder[] = "/tmp/zplan-quote-XXXXXX";
 static void set_up(void) {
   arena = zp_arena_new("test");
-  cr_assert(mkdtemp(folder));
+  make_folder();
 }
-static void tear_down(void) {
-  zp_arena_free(arena);
-  char command[64];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  cr_assert_eq(system(command), 0);
-}
+static void tear_down(void) { zp_arena_free(arena); }
 TestSuite(quote, .init = set_up, .fini = tear_down);
 
 /* Each byte alone, between letters and before a digit; all together; what ends, begins or joins something somewhere. */

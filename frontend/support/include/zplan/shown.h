@@ -45,10 +45,11 @@ enum { ZP_SHOWN_CHARACTER = 12 }; /* bytes that one character takes at most, wit
 static inline size_t zp_show_character(const unsigned char *c, size_t left, char shown[ZP_SHOWN_CHARACTER]) {
   size_t len = zp_character_length(c, left);
   uint32_t number = len ? zp_character_number(c, len) : *c;
-  if (len > 0 && !zp_is_control(number))
+  if (len > 0 && !zp_is_control(number)) {
     for (size_t i = 0; i < len; i++) shown[i] = (char)c[i];
-  shown[len] = 0;
-  if (len > 0 && !zp_is_control(number)) return len;
+    shown[len] = 0;
+    return len;
+  }
   snprintf(shown, ZP_SHOWN_CHARACTER, number < 0x80 || len == 0 ? "\\x%02x" : "\\u%04x", (unsigned)number);
   return len ? len : 1;
 }
