@@ -67,7 +67,17 @@ static bool known(const zp_validation *v, const char *family) {
   return false;
 }
 
+static void count_open(zp_arena *arena, zp_validation *v, const char *column) {
+  int at = 0;
+  while (at < v->open.len && strcmp(v->open.data[at].column, column) != 0) at++;
+  zp_open_count none = {column, 0};
+  if (at == v->open.len) zp_push(arena, &v->open, none);
+  v->open.data[at].rows++;
+}
+
 void zp_validation_score(zp_arena *arena, zp_validation *v) {
+  for (int i = 0; i < v->rows.len; i++)
+    for (int k = 0; k < v->rows.data[i].open.len; k++) count_open(arena, v, v->rows.data[i].open.data[k].column);
   for (int i = 0; i < v->rows.len; i++) {
     zp_family_score family = {.name = v->rows.data[i].run->family};
     if (!v->rows.data[i].predicted || known(v, family.name)) continue;

@@ -3,6 +3,8 @@
 #include <zplan/profile.h>
 #include "validate_internal.h"
 
+#include <assert.h>
+
 static const zp_profiles *const lists[] = {&zp_profiles_frameworks, &zp_profiles_deepspeed, &zp_profiles_megatron};
 enum { N_LISTS = sizeof lists / sizeof *lists };
 
@@ -31,6 +33,14 @@ static bool says(const zp_measured *run, const char *words) {
   return (run->source && strstr(run->source, words)) || (run->notes && strstr(run->notes, words));
 }
 
+static const zp_software *named(const char *name) {
+  for (int l = 0; l < N_LISTS; l++)
+    for (int i = 0; i < lists[l]->len; i++)
+      if (strcmp(lists[l]->data[i].name, name) == 0) return &lists[l]->data[i];
+  assert(false);
+  return NULL;
+}
+
 /* Programs that a row of another source names, and whether their collectives overlap as its notes say. */
 static const zp_software *by_words(const zp_measured *run) {
   static const struct {
@@ -42,17 +52,14 @@ static const zp_software *by_words(const zp_measured *run) {
       {"FSDP", "fsdp", "fsdp"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    for (int l = 0; says(run, rows[i].words) && l < N_LISTS; l++)
-      for (int k = 0; k < lists[l]->len; k++)
-        if (strcmp(lists[l]->data[k].name, run->serial ? rows[i].serial : rows[i].overlapped) == 0)
-          return &lists[l]->data[k];
+    if (says(run, rows[i].words)) return named(run->serial ? rows[i].serial : rows[i].overlapped);
   return NULL;
 }
 
-const zp_software *zp_software_of(const zp_measured *run, bool *named) {
+const zp_software *zp_software_of(const zp_measured *run, bool *is_named) {
   const zp_software *software = first(by_source, run);
   if (!software) software = by_words(run);
-  *named = software != NULL;
+  *is_named = software != NULL;
   if (!software) software = first(by_year, run);
   return software ? software : &zp_profiles_megatron.data[zp_profiles_megatron.len - 1];
 }

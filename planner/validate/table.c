@@ -32,35 +32,14 @@ static void not_predicted(zp_buf *out, const zp_validation *v) {
   }
 }
 
-typedef struct open_count {
-  const char *column;
-  int rows;
-} open_count;
-typedef ZP_VEC(open_count) open_counts;
-
-/* How many rows leave a column open, in order of first appearance. */
-static open_counts count_open(zp_arena *arena, const zp_validation *v) {
-  open_counts counts = {0};
-  for (int i = 0; i < v->rows.len; i++)
-    for (int k = 0; k < v->rows.data[i].open.len; k++) {
-      const char *column = v->rows.data[i].open.data[k].column;
-      int at = 0;
-      while (at < counts.len && strcmp(counts.data[at].column, column) != 0) at++;
-      open_count one = {column, 0};
-      if (at == counts.len) zp_push(arena, &counts, one);
-      counts.data[at].rows++;
-    }
-  return counts;
-}
-
 static void assumptions(zp_buf *out, const zp_validation *v) {
   int rows = 0;
   for (int i = 0; i < v->rows.len; i++) rows += v->rows.data[i].open.len > 0;
   if (!rows) return;
-  open_counts counts = count_open(out->arena, v);
   zp_buf_line(out, "");
   zp_buf_line(out, "%d rows leave something open that was assumed: --json lists it. By column:", rows);
-  for (int i = 0; i < counts.len; i++) zp_buf_line(out, "  %4d rows: %s", counts.data[i].rows, counts.data[i].column);
+  for (int i = 0; i < v->open.len; i++)
+    zp_buf_line(out, "  %4d rows: %s", v->open.data[i].rows, v->open.data[i].column);
 }
 
 static void not_decided(zp_buf *out, const zp_validation *v) {
@@ -134,10 +113,6 @@ zp_json *zp_validation_json(const zp_validation *v) {
   for (int i = 0; i < v->families.len; i++) zp_json_append(families, family_json(&v->families.data[i]));
   for (int i = 0; i < v->rows.len; i++) zp_json_append(rows, row_json(&v->rows.data[i]));
   zp_json *open = zp_json_set(o, "open", zp_json_object()); /* rows that leave a column open */
-  for (int i = 0; i < v->rows.len; i++)
-    for (int k = 0; k < v->rows.data[i].open.len; k++) {
-      const char *column = v->rows.data[i].open.data[k].column;
-      zp_json_set_int(open, column, zp_json_get_int(open, column, 0) + 1);
-    }
+  for (int i = 0; i < v->open.len; i++) zp_json_set_int(open, v->open.data[i].column, v->open.data[i].rows);
   return o;
 }

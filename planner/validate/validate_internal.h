@@ -52,7 +52,7 @@ double zp_run_flop(const zp_measured *run, bool hardware);
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages);
 
 /* ---- software.c ---- */
-/* *named: by the row's source, or by what its notes say; else by its year. */
-const zp_software *zp_software_of(const zp_measured *run, bool *named);
+/* *is_named: by the row's source, or by what its notes say; else by its year. */
+const zp_software *zp_software_of(const zp_measured *run, bool *is_named);
 
 #endif

@@ -83,11 +83,18 @@ typedef struct zp_family_score {
   int fit_agree, fit_total; /* runs and claims whose fit is decidable */
   int fit_open;             /* those whose fit is not */
 } zp_family_score;
+/* How many rows leave a column open. */
+typedef struct zp_open_count {
+  const char *column;
+  int rows;
+} zp_open_count;
+
 typedef struct zp_validation {
   ZP_VEC(zp_prediction) rows;
   ZP_VEC(zp_family_score) families;
+  ZP_VEC(zp_open_count) open;
 } zp_validation;
-/* Scores the rows; families in order of first appearance. */
+/* Scores the rows; families and open columns in order of first appearance. */
 void zp_validation_score(zp_arena *arena, zp_validation *validation);
 /* tau-b of two rankings; NAN when one of them is constant. */
 double zp_kendall_tau(const double *x, const double *y, int n);
