@@ -139,11 +139,14 @@ Test(report, what_is_outside_of_the_arena_is_listed) {
   pin(&spec->plans.data[0].schedule, ZP_SCHEDULE_1F1B);
   zp_plan *plan = zp_search(arena, spec, 8, NULL);
   cr_assert(plan->feasible);
-  int64_t mib = 1 << 20, pair = (256 + 2 * 6 * 12) * mib, apart = 2 * 20 * mib, sums = 64 * mib;
+  /* Who sends to whom: 16 channels of 14 MiB to the other of a node, of which a message goes one way; 8 to another
+   * node. */
+  int64_t mib = 1 << 20, pair = (256 + 2 * 6 * 12) * mib, sends = 16 * 14 * mib, apart = 2 * 20 * mib, away = 8 * mib;
   bool stages_apart = plan->best.choice.order == ZP_ORDER_TDP;
   cr_assert_eq(plan->best.choice.schedule, ZP_SCHEDULE_1F1B);
-  int64_t between = 2 + 1;
-  int64_t made = pair + (stages_apart ? pair + between * apart : apart + between * pair) + sums;
+  int64_t near = pair + sends, far = apart + away, messages = stages_apart ? far - away / 2 : near - sends / 2;
+  int64_t data = stages_apart ? near : far, tie = stages_apart ? far : near, sums = 64 * mib;
+  int64_t made = pair + data + 2 * messages + tie + sums;
   const zp_stage *stage = &plan->program->stages[plan->best.estimate.peak_stage];
   cr_expect_eq(stage->memory.communicators, made, "%lld, not %lld", (long long)stage->memory.communicators,
                (long long)made);
