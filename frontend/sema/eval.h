@@ -86,6 +86,7 @@ typedef struct zp_module zp_module;
 struct zp_module {
   /* alias: how the using file names it ("g", "std.hw"); last path part when no `as` was written */
   const char *path, *alias;
+  bool is_absolute; /* named from the root, or by a file that is */
   zp_file *file;
   ZP_VEC(zp_module *) uses;
   zp_scope *lets; /* values of `let` items */

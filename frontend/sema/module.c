@@ -16,7 +16,14 @@ typedef struct loader {
   zp_strings open; /* paths between here and the main file */
 } loader;
 
-static zp_module *load(loader *l, const char *path, const char *shown, bool is_library, zp_span from);
+/* A file: its path, how messages name it, and by which item of which file it is used (none: the main file). */
+typedef struct wanted {
+  const char *path, *shown;
+  bool is_library, is_absolute;
+  zp_span from;
+} wanted;
+
+static zp_module *load(loader *l, wanted file);
 
 static const char *stem(zp_arena *arena, const char *path) {
   const char *slash = strrchr(path, '/'), *begin = slash ? slash + 1 : path, *dot = strrchr(begin, '.');
@@ -65,7 +72,8 @@ static zp_module *use_module(loader *l, const zp_module *user, const zp_item *it
   const char *path = is_library ? zp_format(l->arena, "%s/%s.dz", l->options->library_dir, name + 4)
                                 : zp_path_beside(l->arena, user->path, name);
   const char *shown = is_library ? zp_format(l->arena, "std/%s.dz", name + 4) : path;
-  zp_module *found = load(l, path, shown, is_library, item->name.span);
+  bool is_absolute = !is_library && (name[0] == '/' || user->is_absolute);
+  zp_module *found = load(l, (wanted){path, shown, is_library, is_absolute, item->name.span});
   if (!found) return NULL;
   zp_module *named = ZP_NEW(l->arena, zp_module);
   *named = *found;
@@ -130,33 +138,34 @@ static void load_uses(loader *l, zp_module *module) {
   }
 }
 
-static zp_module *load(loader *l, const char *path, const char *shown, bool is_library, zp_span from) {
+static zp_module *load(loader *l, wanted w) {
   for (int i = 0; i < l->done.len; i++)
-    if (strcmp(l->done.data[i]->path, path) == 0) return l->done.data[i];
-  if (is_open(l, path)) {
-    zp_diag *d = zp_report(l->diags, ZP_Z0210, from, "`%s` uses itself", shown);
-    zp_diag_note(d, "the circle: %s is being read because of %s", shown, l->open.data[l->open.len - 1]);
+    if (strcmp(l->done.data[i]->path, w.path) == 0) return l->done.data[i];
+  if (is_open(l, w.path)) {
+    zp_diag *d = zp_report(l->diags, ZP_Z0210, w.from, "`%s` uses itself", w.shown);
+    zp_diag_note(d, "the circle: %s is being read because of %s", w.shown, l->open.data[l->open.len - 1]);
     return NULL;
   }
   const char *error = NULL;
   size_t len;
-  char *text = read_source(l, path, is_library, from.file < 0, &len, &error);
+  char *text = read_source(l, w.path, w.is_library, w.from.file < 0, &len, &error);
   if (!text) {
-    report_unreadable(l, shown, is_library, error, from);
+    report_unreadable(l, w.shown, w.is_library, error, w.from);
     return NULL;
   }
   zp_module *module = ZP_NEW(l->arena, zp_module);
-  module->path = path;
+  module->path = w.path;
+  module->is_absolute = w.is_absolute;
   int errors = zp_diags_errors(l->diags);
-  int file = zp_diags_add_source(l->diags, shown, text, len);
-  if (is_library) zp_diags_mark_library(l->diags, file);
+  int file = zp_diags_add_source(l->diags, w.shown, text, len);
+  if (w.is_library) zp_diags_mark_library(l->diags, file);
   module->file = zp_parse(l->arena, l->diags, file);
   if (zp_diags_errors(l->diags) > errors) module->file->items.len = 0; /* half a tree would only give more errors */
-  if (!is_library) {
-    zp_source_text source = {path, text, len};
+  if (!w.is_library) {
+    zp_source_text source = {w.path, text, len, w.is_absolute};
     zp_push(l->arena, &l->spec->sources, source);
   }
-  zp_push(l->arena, &l->open, path);
+  zp_push(l->arena, &l->open, w.path);
   check_duplicates(l, module->file);
   load_uses(l, module);
   l->open.len--;
@@ -169,7 +178,7 @@ zp_module *zp_module_load(zp_arena *arena, zp_diags *diags, zp_spec *spec, const
                           const zp_source_text *sources, int n_sources, const zp_load_options *options) {
   loader l = {
       .arena = arena, .diags = diags, .spec = spec, .sources = sources, .n_sources = n_sources, .options = options};
-  zp_module *module = load(&l, zp_path_tidy(arena, path), path, false, ZP_NO_SPAN);
+  zp_module *module = load(&l, (wanted){.path = zp_path_tidy(arena, path), .shown = path, .from = ZP_NO_SPAN});
   if (module) module->alias = stem(arena, path);
   return module;
 }

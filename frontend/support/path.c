@@ -11,9 +11,10 @@ const char *zp_path_tidy(zp_arena *arena, const char *path) {
   for (const char *p = path; *p;) {
     size_t n = strcspn(p, "/");
     bool up = n == 2 && strncmp(p, "..", 2) == 0;
+    bool at_root = *path == '/' && parts.len == 0;
     if (up && parts.len && strcmp(parts.data[parts.len - 1], "..") != 0)
       parts.len--;
-    else if (n && !(n == 1 && *p == '.'))
+    else if (!(up && at_root) && n && !(n == 1 && *p == '.'))
       zp_push(arena, &parts, zp_strndup(arena, p, n));
     p += n + (p[n] == '/');
   }

@@ -255,9 +255,11 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   for (int i = 0; i < spec->options.len; i++) zp_json_append_string(options, spec->options.data[i]);
   zp_json *sources = zp_json_set(o, "sources", zp_json_array());
   for (int i = 0; i < spec->sources.len; i++) {
+    const zp_source_text *source = &spec->sources.data[i];
+    const char *beside = zp_path_from(plan->arena, spec->sources.data[0].path, source->path);
     zp_json *s = zp_json_append(sources, zp_json_object());
-    zp_json_set_string(s, "path", zp_path_from(plan->arena, spec->sources.data[0].path, spec->sources.data[i].path));
-    zp_json_set_string(s, "text", spec->sources.data[i].text);
+    zp_json_set_string(s, "path", source->is_absolute ? source->path : beside);
+    zp_json_set_string(s, "text", source->text);
   }
 }
 

@@ -22,7 +22,7 @@ static inline fixture load_sources(const zp_source_text *sources, int count) {
 }
 
 static inline fixture load_text(const char *text) {
-  zp_source_text source = {"test.dz", text, strlen(text)};
+  zp_source_text source = {"test.dz", text, strlen(text), false};
   return load_sources(&source, 1);
 }
 

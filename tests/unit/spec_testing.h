@@ -17,7 +17,7 @@ static inline fixture load_with(const char *text, zp_load_options options) {
   fixture f = {.arena = zp_arena_new("test")};
   f.diags = zp_diags_new(f.arena);
   options.library_dir = ZPLAN_SOURCE_DIR "/frontend/library";
-  zp_source_text source = {"folder/test.dz", text, strlen(text)};
+  zp_source_text source = {"folder/test.dz", text, strlen(text), false};
   f.spec = zp_load(f.arena, f.diags, source.path, &source, 1, &options);
   return f;
 }

@@ -20,7 +20,7 @@ static fixture load_deep(const char *cluster, int layers) {
   fixture f = {.arena = zp_arena_new("test")};
   f.diags = zp_diags_new(f.arena);
   zp_load_options options = {.library_dir = ZPLAN_SOURCE_DIR "/frontend/library", .set = sets, .n_set = 1};
-  zp_source_text source = {"test.dz", text, strlen(text)};
+  zp_source_text source = {"test.dz", text, strlen(text), false};
   f.spec = zp_load(f.arena, f.diags, "test.dz", &source, 1, &options);
   char *shown = f.spec ? NULL : printed(&f);
   cr_assert(f.spec, "%s: %s", cluster, shown ? shown : "");

@@ -24,7 +24,7 @@ static zp_cluster roomy(void) {
 
 static zp_spec *spec_of(const model_size *size) {
   zp_spec *spec = build_spec(arena, size, roomy(), 48);
-  zp_source_text source = {"test.dz", "", 0};
+  zp_source_text source = {"test.dz", "", 0, false};
   spec->train.precision = ZP_PREC_MIXED_FP16;
   zp_push(arena, &spec->sources, source);
   return spec;

@@ -52,7 +52,7 @@ static void check_value(const char *expression, const char *expected) {
   zp_arena *arena = zp_arena_new("test");
   zp_diags *diags = zp_diags_new(arena);
   const char *text = zp_format(arena, "let n = 12\nlet value = %s\n", expression);
-  zp_source_text source = {"let.dz", text, strlen(text)};
+  zp_source_text source = {"let.dz", text, strlen(text), false};
   zp_load_options options = {.library_dir = ""};
   zp_spec *spec = ZP_NEW(arena, zp_spec);
   zp_module *module = zp_module_load(arena, diags, spec, "let.dz", &source, 1, &options);

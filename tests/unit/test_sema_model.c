@@ -147,8 +147,8 @@ Test(sema_model, model_arguments) {
 Test(sema_model, model_of_a_used_file) {
   static const char main_text[] = "use \"sub/m.dz\" as other\ntrain { model = other.m(16, 4) " TRAIN "}\n";
   static const char used_text[] = HEAD TAIL;
-  zp_source_text sources[] = {{"dir/main.dz", main_text, sizeof main_text - 1},
-                              {"dir/sub/m.dz", used_text, sizeof used_text - 1}};
+  zp_source_text sources[] = {{"dir/main.dz", main_text, sizeof main_text - 1, false},
+                              {"dir/sub/m.dz", used_text, sizeof used_text - 1, false}};
   fixture f = load_sources(sources, 2);
   cr_assert(f.spec);
   cr_expect(f.spec->model->vocabulary == 16 && f.spec->model->sequence == 4);
@@ -163,7 +163,7 @@ Test(sema_model, gpt2_with_a_padded_vocabulary) {
   size_t len;
   char *used_text = zp_read_file(arena, used, &len, &error);
   cr_assert(used_text);
-  zp_source_text sources[] = {{"padded.dz", text, strlen(text)}, {used, used_text, len}};
+  zp_source_text sources[] = {{"padded.dz", text, strlen(text), false}, {used, used_text, len, false}};
   fixture f = load_sources(sources, 2);
   cr_assert(f.spec);
   cr_expect(zp_model_parameters(f.spec->model) == 124475904);

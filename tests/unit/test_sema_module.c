@@ -6,7 +6,7 @@
   "  x = embedding(tokens, t)\n  output l = cross_entropy(matmul(x, transpose(t)), labels)\n}\n"
 
 #define FILE_OF(path, text)                                                                                            \
-  { path, text, sizeof(text) - 1 }
+  { path, text, sizeof(text) - 1, false }
 
 static fixture load_files(const zp_source_text *files, int count, const char *model) {
   fixture f = {.arena = zp_arena_new("test")};

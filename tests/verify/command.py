@@ -95,6 +95,16 @@ def statuses(folder):
     other_name = folder + "/plan.of.gpt2"  # known by its first letter
     check("plan of another name", [GPT2, "--gpus", "2", "-o", other_name], 0)
     check("plan of another name", ["verify", other_name], 0, "sound")
+    for depth in ("far/below/it", "."):  # what `use` names from the root stands there, wherever plan and model go
+        os.makedirs(os.path.join(folder, "moved", depth), exist_ok=True)
+        model, moved = folder + "/rooted.dz", os.path.join(folder, "moved", depth, "plan.json")
+        with open(GPT2) as file, open(model, "w") as rooted:
+            rooted.write('use "%s" as g\ntrain { model = g.gpt2  data = tokens("x.bin")  batch = 8  steps = 2  optimizer = sgd(lr = 1e-3) }\n'
+                         'cluster c { nodes = 1  node = std.hw.dgx1v }\nuse std.hw\nplan { objective = minimize(step_time) }\n' % os.path.abspath(GPT2))
+        made = check("a `use` from the root", [model, "--gpus", "2", "--json"], 0)
+        with open(moved, "w") as file:
+            file.write(made.stdout)
+        check("moved: " + depth, ["verify", moved], 0, "sound")
     with open(plan) as file, open(folder + "/options.json", "w") as changed:
         json.dump(dict(json.load(file), options=["--gpus", "x"]), changed)
     check("plan with foreign options", ["report", folder + "/options.json"], 1, "options.json: its recorded options")

@@ -411,6 +411,7 @@ enum { ZP_MOST_RANKS = 1 << 20 }; /* the largest plans that are made */
 typedef struct zp_source_text {
   const char *path, *text;
   size_t len;
+  bool is_absolute; /* what `use` names from the root: it stands there wherever the others are moved */
 } zp_source_text;
 typedef struct zp_spec {
   zp_model *model;

@@ -4,7 +4,8 @@
 
 #include <zplan/arena.h>
 
-/* Without "." and "x/..", so that one file has one path. (Wrong when x is a symbolic link, which is rare.) */
+/* Without "." and "x/..", so that one file has one path; nothing is above the root. (Wrong when x is a symbolic link,
+ * which is rare.) */
 const char *zp_path_tidy(zp_arena *arena, const char *path);
 /* `name` as the file means it: relative to its folder. Tidy. */
 const char *zp_path_beside(zp_arena *arena, const char *file, const char *name);
