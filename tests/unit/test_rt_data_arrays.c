@@ -428,6 +428,8 @@ static void refuses(const int64_t labels[4]) {
   cr_expect(strstr(l.c.state->data_error.text, folder), "the file: %s", l.c.state->data_error.text);
   const int32_t *label = zpr_input(&l.c, 1, 0);
   for (int i = 0; i < 4; i++) cr_expect(label[i] >= -1 && label[i] < CLASSES, "what kernels read: %d", (int)label[i]);
+  zpr_data_close(data);
+  zpr_close(&l.c);
 }
 
 Test(data_arrays, label_out_of_range) { refuses((int64_t[]){0, 1, CLASSES, 2}); }
