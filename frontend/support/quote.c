@@ -1,6 +1,5 @@
 /* Texts as words of other languages. */
 #include <zplan/buf.h>
-#include <zplan/json.h>
 #include <zplan/quote.h>
 #include <zplan/shown.h>
 
@@ -94,15 +93,6 @@ const char *zp_quote_shell(zp_arena *arena, const char *text) {
   }
   zp_buf_puts(&out, "'");
   return out.data;
-}
-
-const char *zp_quote_json(zp_arena *arena, const char *text) {
-  assert(text);
-  zp_json *list = zp_json_array();
-  zp_json_append_string(list, text);
-  const char *word = zp_json_text(arena, zp_json_at(list, 0), false);
-  zp_json_free(list);
-  return word;
 }
 
 static const char *shown(zp_arena *arena, const char *text, const char *but) {

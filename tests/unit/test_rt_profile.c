@@ -8,19 +8,16 @@
 #include <time.h>
 #include <unistd.h>
 #include "../mpi/bigram.h"
+#include "folder_testing.h"
 #include "profile.h"
 #include "state.h"
 
-static char log_path[] = "rt_profile_XXXXXX";
+static char log_path[80];
 static char line[1 << 16]; /* of the profile */
 
-static void remove_log(void) { unlink(log_path); }
-
 static void make_log(void) {
-  int fd = mkstemp(log_path);
-  cr_assert(fd >= 0);
-  close(fd);
-  atexit(remove_log);
+  make_folder();
+  snprintf(log_path, sizeof log_path, "%s/log", folder);
 }
 
 TestSuite(profile, .init = make_log);

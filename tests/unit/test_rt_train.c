@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "../mpi/bigram.h"
+#include "folder_testing.h"
 #include "state.h"
 
 static int run(const char *const *options) {
@@ -18,16 +19,11 @@ static int run(const char *const *options) {
 }
 #define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
 
-static char log_path[] = "rt_train_XXXXXX";
-
-/* Also after tests that end in exit(). */
-static void remove_log(void) { unlink(log_path); }
+static char log_path[80];
 
 static void make_log(void) {
-  int fd = mkstemp(log_path);
-  cr_assert(fd >= 0);
-  close(fd);
-  atexit(remove_log);
+  make_folder();
+  snprintf(log_path, sizeof log_path, "%s/log", folder);
 }
 
 TestSuite(train, .init = make_log);
@@ -103,7 +99,7 @@ Test(train, wrong_peak_is_found) {
 
 static void on_fault(int signal) {
   (void)signal;
-  remove_log();
+  remove_folder();
   _exit(42);
 }
 
