@@ -1,7 +1,8 @@
 /* How many devices: counts worth a look, the fewest that fit, a sweep.
  *
- * Fitting is not monotone in the count (a batch or a head count may not divide), so no bisection: the search goes
- * upwards from a bound below which nothing can fit. */
+ * Where devices may stay idle more of them are a larger space: strides that double, then halves. Where none may,
+ * fitting is not monotone in the count (a batch or a head count may not divide), and the search goes upwards from a
+ * bound below which nothing can fit. */
 #include <assert.h>
 #include <math.h>
 #include "answers_internal.h"
@@ -64,14 +65,14 @@ static void fill_cost(zp_size *size, const zp_spec *spec) {
   size->run_dollars = size->run_device_hours * zp_cluster_price(&spec->cluster, size->devices);
 }
 
-static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices, zp_shared_work *left) {
+static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices, bool no_miss, zp_shared_work *left) {
   assert(devices >= 1);
   zp_size none = {.devices = devices, .stopped = true};
   if (left && *left <= 0) return none;
   zp_arena *scratch = zp_arena_new("size");
   const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
   const zp_plan *plan = zp_search(scratch, changed, devices,
-                                  &(zp_search_options){.no_miss = left != NULL, .work = left ? (*left + 1) / 2 : 0});
+                                  &(zp_search_options){.no_miss = no_miss, .work = left ? (*left + 1) / 2 : 0});
   if (left) *left -= plan->certificate.work < *left ? plan->certificate.work : *left;
   zp_size size = {.devices = devices, .feasible = plan->feasible, .stopped = plan->stopped};
   if (plan->feasible) {
@@ -86,7 +87,7 @@ static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices, zp_s
 }
 
 zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
-  return plan_size(arena, spec, devices, NULL);
+  return plan_size(arena, spec, devices, false, NULL);
 }
 
 const zp_size *zp_first_fit(const zp_sizes *sizes) {
@@ -141,19 +142,29 @@ static int bound_by_state(zp_arena *arena, const zp_spec *spec) {
   return count > ZP_MOST_RANKS ? ZP_MOST_RANKS + 1 : count < 1 ? 1 : (int)count;
 }
 
-/* The next count of the upward pass: divisors of a node, then whole nodes, above FINE_NODES by at most 1/COARSE_PART.
- */
-static int next_count(int devices, int unit) {
+/* More devices are a larger space where some may be left out: CPU ranks share what their node has. */
+static bool is_monotone(const zp_spec *spec) {
+  return !spec->plans.data[spec->plan].idle.set && !spec->cluster.node.device.is_cpu;
+}
+
+/* The next count of the upward pass: divisors of a node, then whole nodes. Where more devices are a larger space, twice
+ * as far as the step before; else, above FINE_NODES, by at most 1/COARSE_PART. */
+static int next_count(int devices, int unit, int *stride) {
   do devices++;
   while (devices < unit && unit % devices != 0);
   if (devices <= unit) return devices;
   int nodes = (devices + unit - 1) / unit, step = 1;
+  if (*stride > 0) {
+    nodes += *stride - 1;
+    *stride *= 2;
+    return nodes <= ZP_MOST_RANKS / unit ? nodes * unit : ZP_MOST_RANKS;
+  }
   while (nodes / step > FINE_NODES) step *= 2;
   return (nodes + step - 1) / step * step * unit;
 }
 
 static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewest *out, zp_shared_work *left) {
-  zp_size size = plan_size(arena, spec, devices, left);
+  zp_size size = plan_size(arena, spec, devices, true, left);
   out->searched++;
   out->stopped += size.stopped;
   if (!size.feasible && out->found) return false;
@@ -163,18 +174,21 @@ static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewe
   return size.feasible;
 }
 
-/* Whole nodes between the last count that did not fit and the first that did. */
-static void refine(zp_arena *arena, const zp_spec *spec, int above, zp_fewest *out, zp_shared_work *left) {
-  int unit = zp_count_unit(spec), found = out->sizes.data[0].devices;
-  for (int devices = (above / unit + 1) * unit; above >= unit && devices < found; devices += unit) {
-    zp_size size = plan_size(arena, spec, devices, left);
+/* Multiples of `step` between the last count that did not fit and the first that did: halves decide where more devices
+ * are a larger space, else every one from below is asked. */
+static void refine(zp_arena *arena, const zp_spec *spec, int step, zp_fewest *out, zp_shared_work *left) {
+  bool halves = is_monotone(spec);
+  for (int low = out->below / step * step, high = out->sizes.data[0].devices; low + step < high;) {
+    int half = (high - low) / step / 2, devices = low + (halves && half > 1 ? half : 1) * step;
+    zp_size size = plan_size(arena, spec, devices, true, left);
     out->searched++;
-    if (!size.feasible) {
-      out->below = devices;
-      continue;
+    if (size.feasible) {
+      out->sizes.data[0] = size;
+      high = devices;
+      if (!halves) return;
+    } else {
+      out->below = low = devices;
     }
-    out->sizes.data[0] = size;
-    return;
   }
 }
 
@@ -191,36 +205,17 @@ static void add_next_sizes(zp_arena *arena, const zp_spec *spec, zp_fewest *out)
 
 zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int most, zp_shared_work *left) {
   zp_fewest out = {.lower_bound = bound_by_state(arena, spec)};
-  int unit = zp_count_unit(spec);
+  int unit = zp_count_unit(spec), stride = is_monotone(spec) ? 1 : 0;
   if (above < out.lower_bound - 1) above = out.lower_bound - 1;
-  for (int n = next_count(above, unit); n <= most; n = next_count(n, unit)) {
-    if (try_count(arena, spec, n, &out, left) || (left && *left <= 0)) break;
+  while (above < most && !(left && *left <= 0)) {
+    int n = next_count(above, unit, &stride);
+    if (n > most && stride) n = most / unit * unit; /* the largest space */
+    if (n > most || n <= above || try_count(arena, spec, n, &out, left)) break;
     above = n;
   }
   out.below = above;
-  if (out.found) refine(arena, spec, above, &out, left);
+  if (out.found) refine(arena, spec, unit, &out, left);
   return out;
-}
-
-/* A count between those of the upward pass: more devices are a larger space where some may be left out, so halves
- * decide; else every count from below is asked. */
-static void refine_exactly(zp_arena *arena, const zp_spec *spec, zp_fewest *out) {
-  const zp_size *first = &out->sizes.data[0];
-  int unit = zp_count_unit(spec), high = first->devices, low = out->below;
-  bool halves = !spec->plans.data[spec->plan].idle.set && !spec->cluster.node.device.is_cpu;
-  if (unit == 1) return;
-  while (high - low > 1) {
-    int devices = halves ? low + (high - low) / 2 : low + 1;
-    zp_size size = zp_plan_size(arena, spec, devices);
-    out->searched++;
-    if (size.feasible) {
-      out->sizes.data[0] = size;
-      high = devices;
-      if (!halves) return;
-    } else {
-      low = devices;
-    }
-  }
 }
 
 zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec) {
@@ -229,7 +224,8 @@ zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec) {
   int most = c->node.device.is_cpu ? c->node.devices * (c->nodes > 0 ? c->nodes : 1)
                                    : zp_most_looked_at(spec, bound_by_state(arena, spec));
   zp_fewest out = zp_fewest_above(arena, spec, 0, most, NULL);
-  if (out.found) refine_exactly(arena, spec, &out);
+  if (out.found) refine(arena, spec, 1, &out, NULL);
   if (out.found) add_next_sizes(arena, spec, &out);
+  if (!out.found && out.sizes.len) out.sizes.data[0] = zp_plan_size(arena, spec, out.sizes.data[0].devices);
   return out;
 }

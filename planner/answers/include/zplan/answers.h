@@ -56,9 +56,10 @@ typedef struct zp_fewest {
   bool found;
   zp_sizes sizes; /* found: the fewest that fit, then the next sizes (at most three); else the largest tried */
 } zp_fewest;
-/* Upwards from the lower bound, since fitting is not monotone in the count: the divisors of a node, then whole nodes.
- * Above 16 nodes the first pass steps by at most 1/8 and a second pass looks at every node count of the step that fits;
- * a last one looks between that and the count before it. */
+/* Upwards from the lower bound: the divisors of a node, then whole nodes by strides that double; halves between the
+ * last count that does not fit and the first that does, of whole nodes and then of devices. Where no device may stay
+ * idle, or devices are CPU ranks, fitting is not monotone in the count: above 16 nodes the first pass steps by at most
+ * 1/8, and every count of the step that fits is asked from below. */
 zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec);
 
 /* ---- the smallest changes that make it fit (relax.c) ---- */
