@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Parts of a run of tests: each a command whose output is kept, and one line of it. Sourced by run.sh and long.sh, which set
 # $root and, relative to it, $logs.
+: "${root:?}" "${logs:?}"
 
 # What a part says about itself: its last line `N passed, N failed`, or CTest's summary.
 counts_of() { # LOG
