@@ -30,6 +30,7 @@ packages="$packages clang-format clang-tidy" # how the sources read: tests/style
 install_packages || exit 1
 mkdir -p "$logs" || exit 1
 unset ZPLAN # the parts test what is built here
+export ZPLAN_CALIBRATION=none # plans do not depend on the machine; verify/calibrated.py measures
 # Kernels of emulated GPUs that several parts have are compiled once (tests/support/quick_cxx.sh).
 export KEPT_OBJECTS="$root/build/test-objects"
 rm -rf "$KEPT_OBJECTS" && mkdir "$KEPT_OBJECTS" || exit 1
@@ -103,6 +104,7 @@ generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
 kernels of plans|python3 tests/verify/kernels.py
 GPU page|python3 tests/bench/gpu_roofline.py --check
+calibration that is kept|python3 tests/verify/calibrated.py
 installed copy|python3 tests/verify/install.py
 plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py

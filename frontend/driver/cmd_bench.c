@@ -154,17 +154,16 @@ static void print_text(const bench *b) {
     zp_say(stdout, "%-48s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
            zp_show_seconds(arena, r->measured_s), r->predicted_s / r->measured_s);
   }
-  const char *calibration = b->spec->cluster.calibration;
+  const char *calibration = zp_calibration_words(arena, &b->spec->cluster);
   printf("median error %.0f%%", 100 * median_error(b));
   if (!isnan(order_agreement(b))) printf(", Kendall tau of the order %.2f", order_agreement(b));
-  zp_say(stdout, "; %s\n",
-         calibration ? zp_format(arena, "calibrated by %s", calibration)
-                     : "uncalibrated: `zplan calibrate` measures this machine");
+  zp_say(stdout, "; %s\n", calibration ? calibration : "uncalibrated: `zplan calibrate` measures this machine");
 }
 
 static void print_json(const bench *b) {
   zp_json *o = zp_json_object();
-  zp_json_set_string(o, "calibration", b->spec->cluster.calibration);
+  const zp_calibration *c = b->spec->cluster.calibration;
+  zp_json_set_string(o, "calibration", c ? zp_calibration_hash(b->run->arena, c) : NULL);
   zp_json_set_real(o, "median_error", median_error(b));
   zp_json_set_real(o, "kendall_tau", order_agreement(b));
   zp_json *rows = zp_json_set(o, "plans", zp_json_array());

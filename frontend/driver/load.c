@@ -1,6 +1,5 @@
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
 #include "driver.h"
-#include <zplan/calibration.h>
 #include <zplan/path.h>
 #include <zplan/software.h>
 
@@ -18,11 +17,7 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
   const zp_load_options *l = &run->options.load;
   const struct {
     const char *name, *value;
-  } text[] = {{"--cluster", l->cluster},
-              {"--model", l->model},
-              {"--plan", l->plan},
-              {"--gap", run->options.gap_text},
-              {"--calibration", spec->cluster.calibration}};
+  } text[] = {{"--cluster", l->cluster}, {"--model", l->model}, {"--plan", l->plan}, {"--gap", run->options.gap_text}};
   for (size_t i = 0; i < sizeof text / sizeof *text; i++)
     if (text[i].value) {
       zp_push(run->arena, &spec->options, text[i].name);
@@ -75,22 +70,6 @@ static void limit_search(const zp_run_state *run, zp_spec *spec) {
   zp_constraints *plan = &spec->plans.data[spec->plan];
   if (run->options.gap_text) plan->search_gap = run->options.gap;
   if (run->options.search_memory) plan->search_memory = run->options.search_memory;
-}
-
-/* Measured rates instead of the library's. $ZPLAN_CALIBRATION is for CPU clusters in general, so it does not disturb a
- * GPU cluster, nor a plan file, which says itself what it was made with. */
-static bool calibrate(zp_run_state *run, zp_spec *spec, bool from_plan) {
-  const char *path = run->options.calibration, *error = NULL;
-  if (!path && !from_plan && spec->cluster.node.device.is_cpu) path = getenv("ZPLAN_CALIBRATION");
-  if (!path || !*path) return true;
-  size_t len;
-  char *text = zp_read_file(run->arena, path, &len, &error);
-  zp_json *json = text ? zp_json_parse(run->arena, text, len, &error) : NULL;
-  const zp_calibration *c = json ? zp_calibration_read(run->arena, json, &error) : NULL;
-  zp_json_free(json);
-  if (c && zp_calibration_apply(run->arena, c, path, spec, &error)) return true;
-  zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot use the calibration %s: %s", path, error);
-  return zp_flush_diags(run);
 }
 
 /* Options recorded in a plan file come first, the command line's own after them. */
@@ -190,7 +169,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
                                         : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
   if (spec && !zp_find_data(run, path, *json != NULL, spec)) spec = NULL;
-  if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
+  if (spec && (!zp_calibrate_by_word(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {
     if (*json) zp_json_free(*json);
     *json = NULL;
@@ -199,7 +178,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   cap_memory(run, spec);
   limit_search(run, spec);
   keep_options(run, spec);
-  if (zp_choose_program(run, spec, *json != NULL)) return spec;
+  if (zp_choose_program(run, spec, *json != NULL) && (*json || zp_calibrate_here(run, spec))) return spec;
   if (*json) zp_json_free(*json);
   *json = NULL;
   return NULL;

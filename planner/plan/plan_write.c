@@ -3,6 +3,7 @@
 #include <zplan/path.h>
 
 #include <assert.h>
+#include <zplan/calibration.h>
 #include <zplan/cost.h>
 #include <zplan/plan.h>
 #include <zplan/software.h>
@@ -253,6 +254,8 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
   zp_json *options = zp_json_set(o, "options", zp_json_array());
   for (int i = 0; i < spec->options.len; i++) zp_json_append_string(options, spec->options.data[i]);
+  if (spec->cluster.calibration)
+    zp_json_set(o, "calibration", zp_calibration_in_plan(plan->arena, spec->cluster.calibration));
   zp_json *sources = zp_json_set(o, "sources", zp_json_array());
   for (int i = 0; i < spec->sources.len; i++) {
     const zp_source_text *source = &spec->sources.data[i];

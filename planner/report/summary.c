@@ -1,6 +1,7 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/calibration.h>
 #include <zplan/cost.h>
 #include <zplan/cpu_kernels.h>
 #include <zplan/software.h>
@@ -269,18 +270,17 @@ static bool sparse_is_measured(const zp_plan *plan) {
 }
 
 static void put_confidence(zp_buf *out, const zp_plan *plan) {
-  const char *calibration = plan->spec->cluster.calibration;
+  const char *calibration = zp_calibration_words(out->arena, &plan->spec->cluster);
   if (plan->spec->cluster.software)
     zp_buf_line(
         out,
         "  confidence   memory is zplan's trainer's with this program's gradients, not its allocator's; times are "
         "estimates from %s and the profile",
-        calibration ? zp_format(out->arena, "the measurements in %s", calibration) : "library numbers");
+        calibration ? calibration : "library numbers");
   else
     zp_buf_line(out, "  confidence   memory is exact but for the context%s; times are estimates from %s",
                 zp_memory_classes(plan) == ZP_MEMORY_CLASSES ? " and NCCL" : "",
-                calibration ? zp_format(out->arena, "the measurements in %s", calibration)
-                            : "uncalibrated library numbers");
+                calibration ? calibration : "uncalibrated library numbers");
   if (zp_model_layouts(plan->spec->model).len > 0 && !sparse_is_measured(plan))
     zp_buf_line(out,
                 "               block-sparse attention is not calibrated: it is taken to be as efficient as dense");

@@ -33,8 +33,8 @@ void give_back(void *memory, int64_t bytes);
 int machine_cores(void);
 
 /* ---- gemm.c: products of trainers' shapes. With fewer threads than cores the other cores are kept as busy by copies
- * of this process, as they are when every rank has its own. ---- */
-void measure_gemm(zpk_dtype dtype, int threads, double budget_s);
+ * of this process, as they are when every rank has its own. n_sides: the smallest of the grid, at most 4. ---- */
+void measure_gemm(zpk_dtype dtype, int threads, int n_sides, double budget_s);
 /* ---- libraries.c: which library and kernels multiply ---- */
 void measure_libraries(double budget_s);
 /* Does the processor multiply bf16 itself? */

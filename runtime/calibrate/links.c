@@ -76,8 +76,14 @@ static void measure_exchanges(zpr *c, double budget_s) {
 
 int measure_links(int argc, char **argv, double budget_s) {
   static zpr_stage stages[2] = {{.arena_bytes = 256}, {.arena_bytes = 256}};
-  zpr_program program = {
-      .dtype = ZPK_F32, .tensor = 1, .pipeline = 2, .data = 1, .batch = 1, .sequence = 1, .stages = stages};
+  zpr_program program = {.dtype = ZPK_F32,
+                         .tensor = 1,
+                         .pipeline = 2,
+                         .data = 1,
+                         .batch = 1,
+                         .sequence = 1,
+                         .microbatches = CALLS,
+                         .stages = stages};
   zpr_options options = zpr_default_options;
   options.threads = 1;
   zpr c;

@@ -402,7 +402,7 @@ def completions(folder):
 
 
 def main():
-    os.environ.pop("ZPLAN_CALIBRATION", None)
+    os.environ["ZPLAN_CALIBRATION"] = "none"
     with tempfile.TemporaryDirectory() as folder:
         for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, absurd_rows, search_memory, reasons, poor_use, idle_devices, targets,
                      completions):

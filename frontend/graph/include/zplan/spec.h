@@ -87,10 +87,10 @@ typedef struct zp_cluster {
   double
       collective_share; /* of the network's bandwidth that collectives over several nodes reach; 0: not measured, 1 */
   bool host_staged;     /* no GPU-direct: what crosses the network passes through host memory and PCIe */
-  int64_t rank_memory_bytes;          /* CPU: no rank may use more, however few share a node; 0: its share */
-  double price_per_gpu_hour;          /* dollars, 0 unknown */
-  const char *calibration;            /* file whose measurements replaced rates; NULL: as written */
-  zp_trainer trainer;                 /* what its devices run */
+  int64_t rank_memory_bytes;                /* CPU: no rank may use more, however few share a node; 0: its share */
+  double price_per_gpu_hour;                /* dollars, 0 unknown */
+  const struct zp_calibration *calibration; /* <zplan/calibration.h> that replaced rates; NULL: as written */
+  zp_trainer trainer;                       /* what its devices run */
   const struct zp_software *software; /* <zplan/software.h>: profile of a trainer that is not zplan's; NULL: none */
   zp_span span;
 } zp_cluster;
