@@ -10,6 +10,7 @@ below the bound proven for the larger one (what the certificate leaves open is i
     pins      everything that the plan said, pinned: the space has that plan, and the free one has all of it
     auto      one device less than `--gpus auto` says does not fit
     verify    `zplan verify` takes the plan file
+    nodes     nodes of two or three types, written in two orders: the same time
 
     answers.py [--count N] [--seed S] [--keep FOLDER]
 
@@ -90,6 +91,22 @@ def pins_of(plan):
     return pins
 
 
+def check_nodes(x, folder, rng):
+    """Violations: groups of nodes in two orders. Their bounds are far below, so times are compared, not bounds."""
+    kinds = rng.sample(("box", "old", "large"), rng.choice((2, 2, 2, 3)))
+    groups = [(rng.choice((1, 1, 2)), kind) for kind in kinds]
+    other = groups[::-1] if len(groups) == 2 else rng.choice((groups[::-1], groups[1:] + groups[:1]))
+    x = dict(x, mixed=True, per_node=rng.choice((1, 2, 4)), groups=groups)
+    x["gpus"] = sum(n for n, _ in groups) * x["per_node"]
+    (status, plan), (second, again) = ask(x, folder), ask(dict(x, groups=other), folder)
+    if status != second or status not in (0, 3):
+        return ["nodes %s: status %d, %s: %d %s" % (groups, status, other, second, plan.get("error", again.get("error", "")))]
+    if status == 3:
+        return []
+    time, other_time = plan["certificate"]["best_s"], again["certificate"]["best_s"]
+    return ["nodes %s: %.9g s, %s: %.9g s" % (groups, time, other, other_time)] if abs(time / other_time - 1) > SAME else []
+
+
 def check(x, folder, index):
     first = ask(x, folder)
     if first[0] not in (0, 3):
@@ -117,6 +134,9 @@ def check(x, folder, index):
             faults.append("auto: says %d, and %d fit" % (devices, devices - 1))
         if first[0] == 0 and (status != 0 or devices > x["gpus"]):
             faults.append("auto: says %d, and %d fit" % (devices, x["gpus"]))
+        asked += 2
+    if index % 4 == 2:
+        faults += check_nodes(x, folder, random.Random("nodes %d" % index))
         asked += 2
     if first[0] == 0 and index % 5 == 1:
         path = os.path.join(folder, "plan.json")
