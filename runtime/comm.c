@@ -34,6 +34,13 @@ static int members_of_nodes(const zpr_comm *comm, const int *rank, int n) {
   return local;
 }
 
+/* Ranks, which are in order, fill nodes in order. */
+static bool stand_apart(const zpr_comm *comm, const int *rank, int n) {
+  for (int i = 1; i < n; i++)
+    if (comm->node[rank[i]] == comm->node[rank[i - 1]]) return false;
+  return n > 1;
+}
+
 static zpr_group make_group(zpr *c, int first, int stride, int n) {
   int *rank = zpr_alloc(c, (size_t)n, sizeof *rank);
   zpr_group g = {.n = n, .me = -1, .rank = rank};
@@ -42,7 +49,14 @@ static zpr_group make_group(zpr *c, int first, int stride, int n) {
     if (rank[i] == c->rank) g.me = i;
   }
   g.local = members_of_nodes(c->state->comm, rank, n);
+  g.apart = stand_apart(c->state->comm, rank, n);
   return g;
+}
+
+zpr_summing zpr_summing_of(const zpr *c, const zpr_group *g, zpr_axis axis) {
+  zpr_summing s = {*g, c->program->rounds_sums && axis == ZPR_DATA && (g->local > 0 || g->apart)};
+  if (s.rounds && g->apart) s.group.local = 1;
+  return s;
 }
 
 /* From a rank to the next one of its pipeline and of its data group. */
@@ -244,8 +258,9 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype 
   zpr_comm *comm = c->state->comm;
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
   int64_t most = ZPR_STAGING_BYTES / g->n / size / 64 * 64, slot_bytes = most * size;
-  if (g->local > 0) {
-    zpr_levels_reduce_scatter(c, g, axis, dtype, data, count, sum);
+  const zpr_summing summing = zpr_summing_of(c, g, axis);
+  if (summing.group.local > 0) {
+    zpr_levels_reduce_scatter(c, &summing, axis, dtype, data, count, sum);
     return;
   }
   for (int64_t at = 0; at < longest; at += most) {

@@ -149,6 +149,20 @@ static void put_delayed(zp_buf *out, const zp_plan *plan) {
   zp_buf_line(out, "  delayed      %s", zp_words_wrap(out->arena, text, 15));
 }
 
+/* What is trained is another thing than without it; what the error is a share of stands beside it. */
+static void put_reduce_dtype(zp_buf *out, const zp_plan *plan) {
+  if (!plan->spec->train.rounds_sums) return;
+  int64_t spared = zp_program_spared_bytes(plan->program);
+  const char *text =
+      spared > 0 ? zp_format(out->arena,
+                             "bf16 between nodes, %s a step fewer: a node's sum of gradients is rounded once to leave "
+                             "it, and added in f32. Beside f32's own rounding an element is off by at most 1/%d of the "
+                             "magnitudes that crossed, added up",
+                             zp_show_bytes(out->arena, spared), (int)(1 / ZP_ROUNDED_SUM_ERROR))
+                 : "bf16 between nodes: no sum of gradients over data ranks leaves a node here, so none is rounded";
+  zp_buf_line(out, "  reduce_dtype %s", zp_words_wrap(out->arena, text, 15));
+}
+
 /* What 0/1 Adam sends over data ranks in a step on average. */
 static const char *interval_words(zp_arena *arena, const zp_plan *plan, const zp_traffic *traffic) {
   const zp_train *train = &plan->spec->train;
@@ -326,6 +340,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_memory(&out, plan);
   put_duration(&out, plan);
   put_delayed(&out, plan);
+  put_reduce_dtype(&out, plan);
   put_one_bit(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);

@@ -211,8 +211,9 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype 
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
   int64_t most = ZPR_NCCL_SCRATCH_BYTES / g->n / size / 64 * 64, slot = most * size;
   assert(dtype == zpr_gradient_type(c));
-  if (g->local > 0) {
-    zpr_nccl_levels_reduce_scatter(c, g, axis, comm, type, size, data, count);
+  const zpr_summing summing = zpr_summing_of(c, g, axis);
+  if (summing.group.local > 0) {
+    zpr_nccl_levels_reduce_scatter(c, &summing, axis, comm, type, size, data, count);
     return;
   }
   for (int64_t at = 0; at < longest; at += most) {

@@ -79,8 +79,8 @@ void *zpr_nccl_join(zpr *c, const zpr_nccl_id *id, int n, int me);
 /* ncclDataType_t of operands. */
 int zpr_nccl_type(const zpr *c);
 /* nccl_levels.c: of groups that have zpr_group.local. As reduce_scatter in nccl.c; type: NCCL's. */
-void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *comm, int type, int64_t size,
-                                    char *data, int64_t count);
+void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_summing *summing, zpr_axis axis, void *comm, int type,
+                                    int64_t size, char *data, int64_t count);
 /* Collective over all ranks. ids: room for one of every rank. */
 void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids);
 /* Collective: a byte through every channel. */

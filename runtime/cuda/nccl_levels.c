@@ -1,5 +1,6 @@
 /* Sums over several nodes with several members of the group each, by NCCL's sends, in two levels: runtime/comm_levels.c
- * says why and how. Sums of a node are made where this rank's part of them was, in the gradients. */
+ * says why and how. Sums of a node are made where this rank's part of them was, in the gradients. Rounded ones leave
+ * from the scratch memory and arrive there, where parts of the node are no longer needed. */
 #include "nccl.h"
 
 typedef struct grid {
@@ -16,6 +17,7 @@ typedef struct window {
   int type;
   int64_t size, count, at, most; /* bytes of an element; elements of all chunks, of a chunk before, of one at most */
   char *data, *scratch;
+  unsigned short *leaving, *coming; /* rounded: for each node and from each; NULL: they are not */
 } window;
 
 static zpr_piece piece_of(const window *w, int node, int place) {
@@ -52,6 +54,52 @@ static void exchange_inside(const window *w) {
     }
 }
 
+static void round_sums(const window *w) {
+  const grid *at = &w->grid;
+  for (int k = 0; k < at->nodes; k++) {
+    zpr_piece part = piece_of(w, k, at->place);
+    if (k == at->node || part.count == 0) continue;
+    const zpd_rounding a = {.in = (const float *)(void *)(w->data + part.begin * w->size),
+                            .out = w->leaving + k * w->most,
+                            .count = part.count};
+    zpr_launch(w->c, &w->c->state->device->kernels.round_sum, &a, sizeof a,
+               zpr_grid(w->c, (part.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+  }
+}
+
+static void exchange_rounded(const window *w) {
+  const zpr_device *d = w->c->state->device;
+  const nccl_api *nccl = &d->nccl->api;
+  const grid *at = &w->grid;
+  size_t mine = (size_t)piece_of(w, at->node, at->place).count;
+  for (int k = 0; k < at->nodes; k++) {
+    int64_t theirs = piece_of(w, k, at->place).count;
+    int member = k * at->places + at->place;
+    if (k == at->node) continue;
+    if (mine > 0)
+      zpr_nccl_check(w->c, nccl->receive(w->coming + k * w->most, mine, NCCL_BF16, member, w->comm, d->stream),
+                     "receive a rounded sum");
+    if (theirs > 0)
+      zpr_nccl_check(w->c, nccl->send(w->leaving + k * w->most, (size_t)theirs, NCCL_BF16, member, w->comm, d->stream),
+                     "send a rounded sum");
+    zpr_comm_count(w->c, w->axis, theirs * (int64_t)sizeof *w->leaving, w->g->rank[member]);
+  }
+}
+
+static void add_rounded(const window *w) {
+  const grid *at = &w->grid;
+  zpr_piece sum = piece_of(w, at->node, at->place);
+  const zpd_node_sum a = {.mine = (float *)(void *)(w->data + sum.begin * w->size),
+                          .others = w->coming,
+                          .slot = w->most,
+                          .count = sum.count,
+                          .n = at->nodes,
+                          .me = at->node};
+  if (sum.count > 0)
+    zpr_launch(w->c, &w->c->state->device->kernels.sum_nodes, &a, sizeof a,
+               zpr_grid(w->c, (sum.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+}
+
 static void exchange_between(const window *w) {
   const grid *at = &w->grid;
   for (int k = 0; k < at->nodes; k++) {
@@ -70,8 +118,9 @@ static void add(const window *w, zpr_piece sum, int first_slot, int n, int me) {
                                       .me = me});
 }
 
-void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *comm, int type, int64_t size,
-                                    char *data, int64_t count) {
+void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_summing *summing, zpr_axis axis, void *comm, int type,
+                                    int64_t size, char *data, int64_t count) {
+  const zpr_group *g = &summing->group;
   const nccl_api *nccl = &c->state->device->nccl->api;
   const grid at = {g->n / g->local, g->local, g->me / g->local, g->me % g->local};
   int64_t longest = (count + g->n - 1) / g->n;
@@ -86,14 +135,22 @@ void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, v
               .most = ZPR_NCCL_SCRATCH_BYTES / g->n / size / 64 * 64,
               .data = data,
               .scratch = zpr_gpu_host(c->state->device->nccl->scratch)};
+  if (summing->rounds) {
+    w.leaving = (unsigned short *)(void *)w.scratch;
+    w.coming = w.leaving + at.nodes * w.most;
+  }
   for (; w.at < longest; w.at += w.most) {
     zpr_nccl_check(c, nccl->group_start(), "exchange shares of a sum");
     exchange_inside(&w);
     zpr_nccl_check(c, nccl->group_end(), "exchange shares of a sum");
     for (int k = 0; k < at.nodes; k++) add(&w, piece_of(&w, k, at.place), k * at.places, at.places, at.place);
+    if (w.leaving) round_sums(&w);
     zpr_nccl_check(c, nccl->group_start(), "exchange sums of nodes");
-    exchange_between(&w);
+    (w.leaving ? exchange_rounded : exchange_between)(&w);
     zpr_nccl_check(c, nccl->group_end(), "exchange sums of nodes");
-    add(&w, piece_of(&w, at.node, at.place), 0, at.nodes, at.node);
+    if (w.leaving)
+      add_rounded(&w);
+    else
+      add(&w, piece_of(&w, at.node, at.place), 0, at.nodes, at.node);
   }
 }

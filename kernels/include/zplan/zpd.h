@@ -480,6 +480,20 @@ typedef struct zpd_rank_sum {
   int n, me;
 } zpd_rank_sum; /* kernel zpd_sum_parts */
 
+/* Sums of gradients that are rounded to bf16 to leave a node; and mine = x[0] + ... + x[n - 1] of the nodes' sums, as
+ * zpd_rank_sum, of which the others' have come so. */
+typedef struct zpd_rounding {
+  const float *in;
+  unsigned short *out;
+  zpd_int count;
+} zpd_rounding; /* kernel zpd_round_sum */
+typedef struct zpd_node_sum {
+  float *mine;
+  const unsigned short *others;
+  zpd_int slot, count;
+  int n, me;
+} zpd_node_sum; /* kernel zpd_sum_nodes */
+
 #if defined(__GNUC__) && !defined(__CUDACC__)
 #pragma GCC diagnostic pop
 #endif
