@@ -124,12 +124,10 @@ void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t 
   ZPK_BY_DTYPE(r->dtype, top_k_gate_grad, r, score, slot, d_weight, loss_scale, d_score, begin, end);
 }
 
-void zpk_load_grad(const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad) {
-  int64_t n = r->B * r->S * r->k, all = 1, count[ZPK_MAX_EXPERTS] = {0};
+void zpk_count_load(const zpk_routing *r, const int32_t *slot, int64_t *count) {
+  int64_t n = r->B * r->S * r->k;
   assert(n >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
-  while (all < r->experts * n) all *= 2;
   for (int64_t i = 0; i < n; i++) count[expert_of(r, slot[i])]++;
-  ZPK_BY_DTYPE(r->dtype, load_grad, r, count, n, (double)all, accumulate, grad);
 }
 
 void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end) {

@@ -48,14 +48,6 @@ static void NAME(top_k_gate_grad)(const zpk_routing *r, const ELEM *score, const
   }
 }
 
-static void NAME(load_grad)(const zpk_routing *r, const int64_t *count, int64_t n, double all, bool accumulate,
-                            REAL *grad) {
-  for (int64_t e = 0; e < r->experts; e++) {
-    REAL more = (REAL)((double)(r->experts * count[e] - n) / all);
-    grad[e] = accumulate ? grad[e] + more : more;
-  }
-}
-
 static void NAME(dispatch)(const zpk_routing *r, const ELEM *x, const int32_t *slot, ELEM *out, int64_t begin,
                            int64_t end) {
   for (int64_t t = begin; t < end; t++)

@@ -377,24 +377,43 @@ void zpr_world_sums(zpr *c, double *values, int64_t n) {
   for (int64_t i = 0; i < n; i += AT_ONCE) zpr_world_sum(c, values + i, (int)(n - i < AT_ONCE ? n - i : AT_ONCE));
 }
 
-/* Along a binary tree: rank r takes what 2r + 1 and 2r + 2 have, and gives its sum to (r - 1) / 2. */
-void zpr_first_sums(zpr *c, uint64_t *values, int64_t n) {
-  enum { AT_ONCE = ZPR_SPLIT_BYTES / (int)sizeof(uint64_t) };
+enum { INTEGERS_AT_ONCE = 1 << 16 };
+
+static void receive_integers(zpr *c, const zpr_group *g, uint64_t *values, int64_t n, int member) {
   zpr_comm *comm = c->state->comm;
-  if (c->ranks == 1 || n == 0) return;
-  uint64_t *theirs = zpr_alloc(c, (size_t)(n < AT_ONCE ? n : AT_ONCE), sizeof *theirs);
-  for (int64_t at = 0; at < n; at += AT_ONCE) {
-    int64_t count = n - at < AT_ONCE ? n - at : AT_ONCE, bytes = count * (int64_t)sizeof *values;
-    for (int r = 2 * c->rank + 1; r <= 2 * c->rank + 2 && r < c->ranks; r++) {
-      comm->handles[0] = comm->transport->irecv(theirs, bytes, r, ZPR_CONTROL);
-      zpr_wait_handles(c, comm->handles, 1);
+  comm->handles[0] = comm->transport->irecv(values, n * (int64_t)sizeof *values, g->rank[member], ZPR_CONTROL);
+  zpr_wait_handles(c, comm->handles, 1);
+}
+
+static void send_integers(zpr *c, const zpr_group *g, const uint64_t *values, int64_t n, int member) {
+  zpr_comm *comm = c->state->comm;
+  comm->handles[0] = zpr_post_send(c, ZPR_CONTROL, values, n * (int64_t)sizeof *values, g->rank[member], ZPR_CONTROL);
+  zpr_wait_handles(c, comm->handles, 1);
+}
+
+/* Along a binary tree: member r takes what 2r + 1 and 2r + 2 have, and gives its sum to (r - 1) / 2; back: the sum of
+ * all goes the other way. */
+static void sum_integers(zpr *c, const zpr_group *g, uint64_t *values, int64_t n, bool back) {
+  uint64_t *theirs = (uint64_t *)(void *)c->state->comm->staging;
+  _Static_assert(INTEGERS_AT_ONCE * sizeof *theirs <= ZPR_STAGING_BYTES, "a round goes through the staging buffer");
+  for (int64_t at = 0; at < n && g->n > 1; at += INTEGERS_AT_ONCE) {
+    int64_t count = n - at < INTEGERS_AT_ONCE ? n - at : INTEGERS_AT_ONCE;
+    for (int r = 2 * g->me + 1; r <= 2 * g->me + 2 && r < g->n; r++) {
+      receive_integers(c, g, theirs, count, r);
       for (int64_t i = 0; i < count; i++) values[at + i] += theirs[i];
     }
-    if (c->rank == 0) continue;
-    comm->handles[0] = zpr_post_send(c, ZPR_CONTROL, values + at, bytes, (c->rank - 1) / 2, ZPR_CONTROL);
-    zpr_wait_handles(c, comm->handles, 1);
+    if (g->me > 0) send_integers(c, g, values + at, count, (g->me - 1) / 2);
+    if (g->me > 0 && back) receive_integers(c, g, values + at, count, (g->me - 1) / 2);
+    for (int r = 2 * g->me + 1; r <= 2 * g->me + 2 && r < g->n && back; r++) send_integers(c, g, values + at, count, r);
   }
-  free(theirs);
+}
+
+void zpr_first_sums(zpr *c, uint64_t *values, int64_t n) {
+  sum_integers(c, &c->state->comm->axis[ZPR_CONTROL], values, n, false);
+}
+
+void zpr_sum_counts(zpr *c, const zpr_group *group, int64_t *values, int64_t n) {
+  sum_integers(c, group, (uint64_t *)values, n, true);
 }
 
 int64_t zpr_world_min(zpr *c, int64_t value) {

@@ -7,7 +7,8 @@
  *   mse                                      rows of the batch, all of which count       -
  *   balance of top_k_gate                    samples of the batch, and all positions     -
  *                                            of a sample, padding included
- *   load behind bias_rate (not a mean)       choices of the batch, of all positions      -
+ *   load behind bias_rate (not a mean, but   choices of the batch, of all positions      -
+ *   64-bit counts: loads.h)
  *   loss, accuracy of a validation           labels (rows) of that loss in all of its    null in the log
  *                                            samples, each of which counts once
  *   exact match                              samples that have a label                   null in the log

@@ -12,6 +12,7 @@
 #include "device.h"
 #include "host_grads.h"
 #include "host_walk.h"
+#include "loads.h"
 #include "signals.h"
 #include "state.h"
 #include "param_home.h"
@@ -248,6 +249,8 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     part.end = b->end;
     part.grads = w->walk->gradients & ZPR_GRADIENTS_AWAY ? landed : NULL;
     if (part.grads && w->at_home) part.grads = counted_from(w->at_home, -b->to_host, size);
+    if (part.grads && !w->at_home && b->recipe.sign_rate > 0 && cut < b->end)
+      zpr_loads_read(w->c, cut, b->end, landed + cut * size);
     if (part.begin < part.end) w->walk->on_part(w->walk->arg, &part);
   }
 }

@@ -175,6 +175,8 @@ void zpr_world_sums(zpr *c, double *values, int64_t n); /* as many as there are 
 int64_t zpr_world_min(zpr *c, int64_t value);
 /* The sums over all ranks, modulo 2^64, to rank 0; on the others the values are scratch afterwards. */
 void zpr_first_sums(zpr *c, uint64_t *values, int64_t n);
+/* Integers of a group's members, the sums at all of them. Counted as control values. */
+void zpr_sum_counts(zpr *c, const zpr_group *group, int64_t *values, int64_t n);
 void zpr_barrier(zpr *c);
 int zpr_ranks_on_host(zpr *c); /* collective */
 int zpr_rank_on_host(zpr *c);  /* how many lower ranks run on this host; collective */

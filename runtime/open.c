@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include "away.h"
 #include "device.h"
+#include "loads.h"
 #include "state.h"
 #include "tier.h"
 
@@ -71,6 +72,7 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_tier_open(c, options->check_memory);
   zpr_saved_open(c);
   zpr_away_open(c);
+  zpr_loads_open(c);
   zpr_prepare(c);
   check_address_space(c, SPARE);
 }
@@ -79,6 +81,7 @@ void zpr_close(zpr *c) {
   zpr_saved_close(c);
   zpr_away_close(c);
   zpr_tier_close(c);
+  zpr_loads_close(c);
   zpr_arena_close(c);
   zpr_device_close(c);
   zpr_pool_stop(c);

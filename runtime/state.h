@@ -14,6 +14,7 @@ typedef struct zpr_saving zpr_saving;   /* saved.c */
 typedef struct zpr_aways zpr_aways;     /* away.c */
 typedef struct zpr_updater zpr_updater; /* update.c */
 typedef struct zpr_partial zpr_partial; /* partial.c */
+typedef struct zpr_loads zpr_loads;     /* loads.c */
 typedef struct zpr_log zpr_log;         /* log.c */
 typedef struct zpr_profile zpr_profile; /* profile.c */
 
@@ -56,6 +57,7 @@ struct zpr_state {
   zpr_local local;
   struct zpr_coefficients *coefficients; /* compress_lamb.c; NULL: not asked for */
   zpr_partial *partial;
+  zpr_loads *loads; /* NULL: no bias of a gate moves by its load */
   zpr_log *log;
   zpr_profile *profile; /* NULL: no step is measured */
   /* Whoever looks at the logits of a forward pass; NULL: nobody. */

@@ -15,6 +15,7 @@
 #include "compress_shards.h"
 #include "host_grads.h"
 #include "lamb.h"
+#include "loads.h"
 #include "muon.h"
 #include "profile.h"
 #include "signals.h"
@@ -179,6 +180,7 @@ void zpr_update_close(zpr *c) {
 void zpr_begin_step(zpr *c) {
   int64_t size = zpr_gradient_bytes(c);
   char *grads = zpr_at(c, c->stage->grads);
+  zpr_loads_zero(c);
   if (zpr_moves_gradients(c->program)) {
     zpr_zero_shared_shards(c);
     return;
@@ -225,6 +227,7 @@ void zpr_sum_ties(zpr *c) {
 static void sum_gradients(zpr *c) {
   zpr_land_gradients(c);
   if (c->program->sum_gradients) c->program->sum_gradients(c);
+  zpr_loads_finish(c, &c->state->updater->stretches);
 }
 
 static double sum_squares(zpr *c) {

@@ -35,6 +35,8 @@ const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
 zp_shape zp_frame_matrix(const zp_frame *f, int buffer);
 /* Address of a parameter's gradient, as C text. Arena. */
 const char *zp_frame_gradient(const zp_frame *f, int use);
+/* A parameter's first element in the flat buffers, as C text. Arena. */
+const char *zp_frame_flat(const zp_frame *f, int use);
 /* Whether a sum is added to what stands there, as C text. */
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum);
 /* First logical row or column of this rank's share, as C text: "c->t * 25152" or "0". Arena. */

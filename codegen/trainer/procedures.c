@@ -87,7 +87,7 @@ static bool *find_used(zp_frame *f) {
     for (int i = 0; i < step->in.len; i++) note_use(f, used, step->in.data[i]);
     for (int i = 0; i < step->out.len; i++) note_use(f, used, step->out.data[i]);
     if (step->workspace >= 0) note_use(f, used, step->workspace);
-    for (int i = 0; i < step->sums.len && !f->keeps_early; i++)
+    for (int i = 0; i < step->sums.len && !f->keeps_early && step->op != ZP_OP_LOAD_GRAD; i++)
       *(is_spread(f, step->sums.data[i].use) ? &f->uses_ge : &f->uses_g) = true;
   }
   for (int b = 0; b < f->p->buffers.len; b++) {
@@ -127,6 +127,12 @@ const char *zp_frame_gradient(const zp_frame *f, int use) {
     return zp_frame_gathered(f, f->seg->graph->params.data[use].param, kind_of(f, use), "g");
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
   return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "ge" : "g", ZP_LL(offset));
+}
+
+const char *zp_frame_flat(const zp_frame *f, int use) {
+  int64_t offset = f->seg->param_offset[use];
+  if (offset < 0) return zp_format(f->e->arena, "s->%s", shared_field(f, use));
+  return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "u->spread_base" : "u->base", ZP_LL(offset));
 }
 
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum) {

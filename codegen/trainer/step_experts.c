@@ -99,9 +99,8 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
 
 void zp_emit_expert_load(zp_frame *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
-  zp_buf_line(&f->e->out, "zpr_load_grad(c, &(zpk_routing){");
+  zp_buf_line(&f->e->out, "zpr_count_load(c, &(zpk_routing){");
   zp_buf_line(&f->e->out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .k = %lld, .experts = %lld, .slots = %lld,",
               zp_frame_positions(f, positions_of(f, s)), ZP_LL(attr->top_k), ZP_LL(attr->experts), ZP_LL(attr->slots));
-  zp_buf_line(&f->e->out, "}, %s, %s, %s);", zp_frame_name(f, s->in.data[0]), zp_frame_accumulate(f, &s->sums.data[0]),
-              zp_frame_gradient(f, s->sums.data[0].use));
+  zp_buf_line(&f->e->out, "}, %s, %s);", zp_frame_name(f, s->in.data[0]), zp_frame_flat(f, s->sums.data[0].use));
 }

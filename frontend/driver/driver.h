@@ -218,6 +218,13 @@ bool zp_is_plan_file(const char *path);
 /* Lowers and prices one choice without searching. NULL with *error. */
 zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
                            const char **error);
+/* The plan of a file's decisions, on the nodes in its order. spec: as the file's sources say. NULL with *error. */
+zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error);
+
+/* ---- hosts.c ---- */
+/* Where the plan has its nodes in another order than the written one: a hostfile in `dir` with the lines of --hostfile
+ * in that order, which takes its place. False after saying what is wrong. */
+bool zp_arrange_hosts(zp_run_state *run, const zp_plan *plan, const char *dir);
 
 /* ---- target.c ---- */
 /* Is the spec one that a trainer can be generated for, on what --target and --arch say? Reports why not. */

@@ -224,6 +224,16 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   return plan;
 }
 
+zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error) {
+  zp_choice choice;
+  int devices;
+  const zp_spec *there = zp_plan_spec_from_json(arena, spec, json, error);
+  if (!there || !zp_plan_choice_from_json(arena, there, json, &choice, &devices, error)) return NULL;
+  zp_plan *plan = zp_plan_of_choice(arena, there, &choice, devices, error);
+  if (plan && there != spec) plan->asked = spec;
+  return plan;
+}
+
 /* A plan may hold more than the generator of trainers can print. */
 static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
   if (!plan || !plan->feasible || !prints_trainer(run)) return plan;
@@ -287,12 +297,8 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
     zp_search_options options = {.top = top, .generated_only = prints_trainer(run)};
     return accept(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }
-  zp_choice choice;
-  int devices;
   const char *error = NULL;
-  zp_plan *plan = NULL;
-  if (zp_plan_choice_from_json(run->arena, spec, json, &choice, &devices, &error))
-    plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
+  zp_plan *plan = zp_plan_of_file(run->arena, spec, json, &error);
   if (!plan)
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
   else if (!check_words_of_plan(run, &own, plan) || !zp_prove_plan_file(run, run->options.files.data[0], plan))

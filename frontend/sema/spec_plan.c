@@ -62,6 +62,7 @@ static const zp_field plan_fields[] = {
     LIMIT("compress"),
     LIMIT("offload"),
     LIMIT("rank_order"),
+    LIMIT("node_order"),
     {"memory", ZP_FIELD_CUSTOM, .read = read_memory},
     {"objective", ZP_FIELD_CUSTOM, .read = read_objective},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema},

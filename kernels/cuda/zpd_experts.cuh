@@ -195,22 +195,28 @@ ZPD_KERNEL(zpd_gate_grad, zpd_routing) {
   if (t < a.S) zpd_gate_grad_of(a, b * a.S + t, chosen);
 }
 
-/* As zpk_load_grad: a block for so many experts as it has threads. */
-ZPD_KERNEL(zpd_load_grad, zpd_routing) {
+/* As zpk_count_load: a block for so many experts as it has threads. */
+ZPD_KERNEL(zpd_count_load, zpd_routing) {
   __shared__ int list[ZPD_CHOICES];
   const zpd_int n = a.B * a.S * a.k;
   const int e = (int)blockIdx.x * ZPD_FLAT_THREADS + (int)threadIdx.x;
-  zpd_int mine = 0, all = 1;
-  while (all < a.experts * n) all *= 2;
+  zpd_int mine = 0;
   for (zpd_int at = 0; at < n; at += ZPD_CHOICES) {
     const int count = n - at < ZPD_CHOICES ? (int)(n - at) : (int)ZPD_CHOICES;
     zpd_list_experts(a, a.slot + at, count, list);
     for (int i = 0; i < count; i++) mine += list[i] == e;
   }
-  if (e >= a.experts) return;
-  real *grad = (real *)a.out + e;
-  const real more = (real)((double)(a.experts * mine - n) / (double)all);
-  *grad = a.accumulate ? *grad + more : more;
+  if (e < a.experts) a.count[e] += mine;
+}
+
+/* One block. Every thread adds up all choices: experts are few. */
+ZPD_KERNEL(zpd_load_signs, zpd_expert_load) {
+  zpd_int all = 0;
+  for (zpd_int e = 0; e < a.experts; e++) all += a.count[e];
+  for (zpd_int i = threadIdx.x; i < a.n; i += ZPD_FLAT_THREADS) {
+    const zpd_int above = a.experts * a.count[a.first + i] - all;
+    ((real *)a.grad)[i] = (real)(above > 0 ? 1 : above < 0 ? -1 : 0);
+  }
 }
 
 /* ---- tokens and slots: a block a token ---- */

@@ -353,8 +353,9 @@ static bool feeds_lookup(const zp_graph *g, int tensor) {
   return false;
 }
 
-/* Gradients that are only ever added to: of parameters that several units use, and of lookup tables. Frozen parameters
- * have none. */
+/* Gradients that no step need write: of parameters that several units use and of lookup tables, which are only ever
+ * added to, and of biases of gates, which take the sign of a count when the step is done (runtime/loads.c). Frozen
+ * parameters have none. */
 static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *model) {
   int64_t *uses = ZP_NEW_ARRAY(scratch, int64_t, model->params.len + 1);
   for (int s = 0; s < model->segments.len; s++) {
@@ -366,7 +367,7 @@ static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *mod
     }
   }
   for (int p = 0; p < model->params.len; p++) {
-    if (uses[p] > 1) l->zero_first[p] = true;
+    if (uses[p] > 1 || model->params.data[p].sign_rate > 0) l->zero_first[p] = true;
     if (model->params.data[p].frozen) l->zero_first[p] = false;
   }
 }

@@ -39,6 +39,14 @@ static void put_idle(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, "\n");
 }
 
+/* Whoever starts the ranks has to list the hosts so. */
+static void put_nodes(zp_buf *out, const zp_plan *plan) {
+  if (!plan->spec->cluster.arranged) return;
+  const char *text = zp_format(out->arena, "in another order than written, which is that of ranks and stages: %s",
+                               zp_show_nodes(out->arena, &plan->spec->cluster));
+  zp_buf_line(out, "  nodes        %s", zp_words_wrap(out->arena, text, 15));
+}
+
 static void put_time(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
   double comm = e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s;
@@ -246,6 +254,9 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
         out,
         "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
         (long long)c->candidates, 100 * zp_certificate_gap(c), zp_show_seconds(out->arena, c->bound_s));
+  if (c->node_orders > 1)
+    zp_buf_line(out, "               whatever the order of the node types: %lld of %lld were searched",
+                (long long)c->node_orders, (long long)c->node_orders_there);
   if (c->short_of_memory)
     zp_buf_line(
         out,
@@ -306,6 +317,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   zp_buf_line(&out, "%s   %s", plan->certificate.candidates ? "best plan" : "plan",
               zp_words_choice(arena, &plan->best.choice));
   put_idle(&out, plan);
+  put_nodes(&out, plan);
   put_time(&out, plan);
   put_range(&out, plan);
   put_throughput(&out, plan);

@@ -1,8 +1,10 @@
 /* Mixture of experts, spread over the threads of a rank: a gate by samples, dispatch and combine by tokens. Every task
  * writes places of its own, so the number of threads changes nothing. The experts' products are in blas.c. */
+#include "loads.h"
 #include "state.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 enum { TOKEN_GRAIN = 16 };
 
@@ -45,9 +47,19 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
   zpr_parallel(c, r->B, 1, gate_grad, &a);
 }
 
-void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad) {
+void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t bias) {
+  zpk_count_load(r, slot, zpr_load_of(c, bias));
+}
+
+int64_t *zpr_load_counts_open(zpr *c, int64_t n) { return zpr_alloc(c, (size_t)n, sizeof(int64_t)); }
+
+void zpr_load_counts_close(zpr *c, int64_t *count) {
   (void)c;
-  zpk_load_grad(r, slot, accumulate, grad);
+  free(count);
+}
+
+void zpr_load_signs(zpr *c, const int64_t *count, int64_t experts, int64_t first, int64_t n, void *grad) {
+  zpr_put_load_signs(zpr_gradient_type(c), count, experts, first, n, grad);
 }
 
 static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }

@@ -51,7 +51,8 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(gate_choose)                                                                                                       \
   X(gate_places)                                                                                                       \
   X(gate_grad)                                                                                                         \
-  X(load_grad)                                                                                                         \
+  X(count_load)                                                                                                        \
+  X(load_signs)                                                                                                        \
   X(dispatch)                                                                                                          \
   X(combine)                                                                                                           \
   X(combine_grad)                                                                                                      \

@@ -1,6 +1,7 @@
 /* Mixture of experts on the GPU: kernels of kernels/cuda/zpd_experts.cuh. Products of experts are in products.c. */
 #include <assert.h>
 #include "cuda.h"
+#include "loads.h"
 
 _Static_assert((int)ZPK_MAX_EXPERTS <= (int)ZPD_MAX_EXPERTS, "the kernels count the choices of every expert");
 _Static_assert((int)ZPK_MAX_EXPERT_GROUPS <= (int)ZPD_MAX_EXPERT_GROUPS, "the kernels hold a bit of every group");
@@ -44,12 +45,29 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
   zpr_launch(c, &c->state->device->kernels.gate_grad, &a, sizeof a, groups, r->B, 1, ZPD_FLAT_THREADS);
 }
 
-void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad) {
+void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t bias) {
   assert(r->k >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
   zpd_routing a = routing_args(r);
-  a.slot = slot, a.accumulate = accumulate, a.out = grad;
-  zpr_launch(c, &c->state->device->kernels.load_grad, &a, sizeof a,
+  a.slot = slot, a.count = (zpd_int *)zpr_load_of(c, bias);
+  zpr_launch(c, &c->state->device->kernels.count_load, &a, sizeof a,
              (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS, 1, 1, ZPD_FLAT_THREADS);
+}
+
+int64_t *zpr_load_counts_open(zpr *c, int64_t n) {
+  gpu_pointer memory = 0;
+  zpr_cuda(c, c->state->device->api.allocate(&memory, (size_t)n * sizeof(int64_t)),
+           "get memory for the loads of experts");
+  return (int64_t *)(void *)zpr_gpu_host(memory);
+}
+
+void zpr_load_counts_close(zpr *c, int64_t *count) {
+  zpr_cuda_wait(c);
+  c->state->device->api.release(zpr_gpu(count));
+}
+
+void zpr_load_signs(zpr *c, const int64_t *count, int64_t experts, int64_t first, int64_t n, void *grad) {
+  zpd_expert_load a = {.count = (const zpd_int *)count, .experts = experts, .first = first, .n = n, .grad = grad};
+  zpr_launch(c, &c->state->device->kernels.load_signs, &a, sizeof a, 1, 1, 1, ZPD_FLAT_THREADS);
 }
 
 static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }

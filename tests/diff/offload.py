@@ -73,6 +73,7 @@ TABLE = (
     away("gpt", "fp64", 2, 1, 2, {"optimizer": "nvme:6", "gradients": "host:3"}, zero=1, batch=8),
     away("gpt", "fp64", 1, 2, 3, BOTH, zero=1, batch=6, schedule="zb_h1"),
     away("moe", "fp64", 1, 1, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=1, **{"plan.expert": 2, "model.n": 4}),
+    away("moe", "fp64", 1, 1, 2, {"optimizer": "nvme:8", "gradients": "nvme:8"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
     away("gpt", "mixed_bf16", 1, 1, 2, BOTH, zero=1),
     away("gpt", "mixed_bf16", 1, 1, 1, BOTH),
     away("gpt", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1),

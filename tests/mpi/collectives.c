@@ -337,6 +337,14 @@ static void test_control(zpr *c) {
   zpr_world_sum(c, sums, 2);
   int n = c->ranks;
   CHECK(sums[0] == n * (n - 1) / 2.0 + 0.5 * n && sums[1] == n, "world sum is %g, %g", sums[0], sums[1]);
+  zpr_group data = zpr_axis_group(c, ZPR_DATA);
+  int64_t *counts = calloc(100000, sizeof *counts), wrong = 0; /* two rounds of them, each beyond what f64 holds */
+  for (int64_t i = 0; i < 100000; i++) counts[i] = ((int64_t)1 << 54) + data.me * i;
+  zpr_sum_counts(c, &data, counts, 100000);
+  for (int64_t i = 0; i < 100000; i++)
+    wrong += counts[i] != data.n * ((int64_t)1 << 54) + data.n * (data.n - 1) / 2 * i;
+  CHECK(wrong == 0, "%lld of 100000 counts are wrong", (long long)wrong);
+  free(counts);
   CHECK(zpr_world_min(c, 100 - c->rank) == 100 - (n - 1), "world minimum is wrong");
   CHECK(zpr_ranks_on_host(c) == n, "all ranks run on this host");
 }

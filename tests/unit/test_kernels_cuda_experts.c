@@ -76,19 +76,26 @@ static void launch(const zpk_routing *r, const char *name, const zpd_routing *a,
   device_launch(device_text(&texts, r->dtype), name, a, x, y, 1, ZPD_FLAT_THREADS);
 }
 
-/* To the bit, also when it is added to itself. */
+/* Counts are added to what is there, beyond 2^32. Signs: of all experts but the first two. */
 static void check_load(const zpk_routing *r, const int32_t *slot) {
-  int64_t bytes = r->experts * zpk_real_bytes(r->dtype);
-  void *grad = filled(bytes), *want = filled(bytes);
+  int64_t bytes = r->experts * (int64_t)sizeof(int64_t), first = 2, n = r->experts - first, all = 0;
+  int64_t *count = filled(bytes), *want = filled(bytes);
+  void *grad = filled(n * 8);
+  for (int64_t e = 0; e < r->experts; e++) count[e] = want[e] = (int64_t)1 << 40;
   zpd_routing a = device_routing(r);
-  a.slot = slot, a.out = grad;
-  for (int accumulate = 0; accumulate < 2; accumulate++) {
-    zpk_load_grad(r, slot, accumulate, want);
-    a.accumulate = accumulate;
-    launch(r, "zpd_load_grad", &a, (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS, 1);
-    cr_expect_arr_eq(grad, want, (size_t)bytes, "load, dtype %d", (int)r->dtype);
+  a.slot = slot, a.count = (zpd_int *)count;
+  zpk_count_load(r, slot, want);
+  launch(r, "zpd_count_load", &a, (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS, 1);
+  cr_expect_arr_eq(count, want, (size_t)bytes, "load, dtype %d", (int)r->dtype);
+  zpd_expert_load signs = {.count = (const zpd_int *)count, .experts = r->experts, .first = first, .n = n, .grad = grad};
+  device_launch(device_text(&texts, r->dtype), "zpd_load_signs", &signs, 1, 1, 1, ZPD_FLAT_THREADS);
+  for (int64_t e = 0; e < r->experts; e++) all += want[e];
+  for (int64_t i = 0; i < n; i++) {
+    int64_t above = r->experts * want[first + i] - all;
+    double sign = r->dtype == ZPK_F64 ? ((const double *)grad)[i] : (double)((const float *)grad)[i];
+    cr_expect_eq(sign, (above > 0) - (above < 0), "sign %d, dtype %d: %g", (int)i, (int)r->dtype, sign);
   }
-  free(grad), free(want);
+  free(count), free(want), free(grad);
 }
 
 static void check_gate(const zpk_routing *r) {

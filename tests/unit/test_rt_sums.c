@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "internal.h"
 #include "device.h"
+#include "loads.h"
 #include "narrow_testing.h"
 
 /* COUNT elements: a sum is 3/4 of the calls, and all that is added has few bits. */
@@ -109,27 +110,56 @@ static void equal_addends(zpr *c) {
 Test(sums, equal_addends_bf16) { with_trainer(ZPK_BF16, equal_addends); }
 Test(sums, equal_addends_f16) { with_trainer(ZPK_F16, equal_addends); }
 
-/* Loads of experts: as the gradient says who was chosen too often, it must count. One micro-batch in so many chooses
- * expert 1 once more than the others do; in 16 bits the rest would drown it. */
-static void loads(zpr *c) {
-  enum { E = 4, TOKENS = 64, MORE = 3 };
-  zpk_routing r = {.dtype = c->program->dtype, .B = 1, .S = TOKENS, .k = 1, .experts = E, .slots = TOKENS};
-  int32_t slot[TOKENS];
-  float sum[E] = {0};
-  for (int batch = 0; batch < ADDENDS; batch++) {
-    /* half of them favour expert 0 by ten, half expert 2 */
-    int favoured = batch % 2 ? 2 : 0, other = 2 - favoured;
-    int count[E] = {16, 16, 16, 16};
-    count[favoured] += 10, count[other] -= 10;
-    if (batch < MORE) count[1]++, count[3]--;
-    for (int e = 0, t = 0; e < E; e++)
-      for (int i = 0; i < count[e]; i++, t++) slot[t] = -1 - e;
-    zpr_load_grad(c, &r, slot, batch > 0, sum);
-  }
-  const double want[E] = {0, E * MORE / 256.0, 0, -E * MORE / 256.0}; /* over the power of two from 4 * 64 on */
-  for (int e = 0; e < E; e++)
-    cr_expect_eq((double)sum[e], want[e], "expert %d: %g, not %g", e, (double)sum[e], want[e]);
+/* Loads of experts, of which the sign alone counts. UP calls give expert 0 all choices, which in f32 would be 2^25
+ * units of E * choices - all; ADDENDS calls take one unit each from it, which f32 would not see; DOWN calls take 2^25
+ * again. What is left says that it has too few choices. */
+enum { EXPERTS = 3, CHOICES = 4096, UP = 4096, DOWN = 8192, BIAS_AT = 2 };
+
+static void count_choices(zpr *c, int first, int second, int third) {
+  zpk_routing r = {.dtype = c->program->dtype, .B = 1, .S = CHOICES, .k = 1, .experts = EXPERTS, .slots = CHOICES};
+  int32_t slot[CHOICES];
+  const int count[EXPERTS] = {first, second, third};
+  cr_assert_eq(first + second + third, CHOICES);
+  for (int e = 0, t = 0; e < EXPERTS; e++) /* half of them dropped */
+    for (int i = 0; i < count[e]; i++, t++) slot[t] = i % 2 ? -1 - e : e * CHOICES + i;
+  zpr_count_load(c, &r, slot, BIAS_AT);
 }
 
-Test(sums, loads_bf16) { with_trainer(ZPK_BF16, loads); }
-Test(sums, loads_f16) { with_trainer(ZPK_F16, loads); }
+static void signs_of_loads(zpk_dtype dtype) {
+  const zpr_param bias = {
+      .name = "bias", .split_dim = -1, .offset = BIAS_AT, .elements = EXPERTS, .recipe = {.sign_rate = 1}};
+  const zpr_run run = {.segment = "h", .count = 1, .stride = 8, .n_params = 1, .params = &bias};
+  const zpr_stage stage = {
+      .arena_bytes = 4096, .grads = 256, .flat_elements = 8, .shard_elements = 8, .n_runs = 1, .runs = &run};
+  const zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1, .stages = &stage};
+  zpr_options options = zpr_default_options;
+  options.threads = 1;
+  int argc = 0;
+  char **argv = NULL;
+  zpr c;
+  zpr_open(&c, &program, &options, &argc, &argv);
+  zpr_stretches stretches = zpr_find_stretches(&c);
+  for (int turn = 0; turn < 2; turn++) { /* the second one begins from nothing */
+    zpr_loads_zero(&c);
+    for (int i = 0; i < UP && turn == 0; i++) count_choices(&c, CHOICES, 0, 0);
+    for (int i = 0; i < ADDENDS; i++) count_choices(&c, 1365, 1366, 1365);
+    for (int i = 0; i < DOWN && turn == 0; i++) count_choices(&c, 0, CHOICES / 2, CHOICES / 2);
+    const int64_t *count = zpr_load_of(&c, BIAS_AT);
+    int64_t all = (int64_t)CHOICES * (ADDENDS + (turn == 0 ? UP + DOWN : 0));
+    cr_expect_eq(3 * count[0] - all, -(int64_t)ADDENDS);
+    cr_expect_eq(count[0] + count[1] + count[2], all);
+    zpr_loads_finish(&c, &stretches);
+    for (int e = 0; e < EXPERTS; e++) {
+      const char *at = (char *)zpr_at(&c, stage.grads) + (BIAS_AT + e) * zpr_gradient_bytes(&c);
+      double sign = dtype == ZPK_F64 ? *(const double *)(const void *)at : (double)*(const float *)(const void *)at;
+      cr_expect_eq(sign, e == 1 || (turn == 0 && e == 2 && 3 * count[e] > all) ? 1 : -1, "turn %d, expert %d: %g", turn,
+                   e, sign);
+    }
+  }
+  free(stretches.item);
+  zpr_close(&c);
+}
+
+Test(sums, loads_f32) { signs_of_loads(ZPK_F32); }
+Test(sums, loads_f64) { signs_of_loads(ZPK_F64); }
+Test(sums, loads_bf16) { signs_of_loads(ZPK_BF16); }

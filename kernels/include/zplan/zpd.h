@@ -219,8 +219,8 @@ typedef struct zpd_stretch {
  */
 typedef struct zpd_routing {
   zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
-  zpd_int normalize, sigmoid, accumulate; /* accumulate: load_grad */
-  zpd_int groups, top_groups;             /* gate_choose */
+  zpd_int normalize, sigmoid;
+  zpd_int groups, top_groups; /* gate_choose */
   double balance, loss_scale;
   const double *scale_there; /* gate_grad: a further factor of loss_scale that only the device knows; NULL: 1 */
   const void *in;            /* scores; x of dispatch, y of the others */
@@ -228,12 +228,20 @@ typedef struct zpd_routing {
   const void *weight;        /* combine: NULL, 1; gate_grad: d_weight */
   const void *d_out;         /* combine_grad */
   const int *slot;           /* all but gate_choose and gate_places */
-  void *out;                 /* gate_choose: weights; else d_scores, slots, tokens, dy; the gradient of the bias */
+  void *out;                 /* gate_choose: weights; else d_scores, slots, tokens, dy */
   void *d_weight;            /* combine_grad */
   int *choice;               /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
-} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_load_grad, zpd_dispatch, zpd_combine,
+  zpd_int *count;            /* count_load */
+} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_count_load, zpd_dispatch, zpd_combine,
                 * zpd_combine_grad
                 */
+/* Which way a bias moves: 1 at experts that have more choices than the mean, -1 below it, 0 at it, for n experts from
+ * `first` on. */
+typedef struct zpd_expert_load {
+  const zpd_int *count; /* choices of all experts */
+  zpd_int experts, first, n;
+  void *grad;      /* [n], as gradients are */
+} zpd_expert_load; /* kernel zpd_load_signs */
 
 /* ---- cross-entropy: as zpk_ce_stats, zpk_ce_loss, zpk_ce_grad ---- */
 enum { ZPD_LOSS_BLOCKS = 128 };

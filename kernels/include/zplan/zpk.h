@@ -294,10 +294,8 @@ typedef struct zpk_routing {
  * alone; NULL: none. Tasks: samples. */
 void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot,
                     int64_t begin, int64_t end);
-/* What stands for the gradient of the bias: E * choices of the expert - all choices, over the next power of two of
- * E * all choices, so that f32 and f64 hold it exactly; [+]= grad [E], `real`. Of calls with as many choices the sum
- * is exact, too, as long as |E * choices - all choices| of it is below 2^24 times their greatest common divisor. */
-void zpk_load_grad(const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);
+/* Adds the choices of every expert, dropped ones included, to count [experts]. */
+void zpk_count_load(const zpk_routing *r, const int32_t *slot, int64_t *count);
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end);
 /* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed. Tasks: tokens. */

@@ -190,7 +190,8 @@ void zpr_squared_error_grad(zpr *c, int loss, const void *x, const void *target,
                             double share, void *dx);
 /* Mixture of experts; r->B samples. */
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot);
-void zpr_load_grad(zpr *c, const zpk_routing *r, const int32_t *slot, bool accumulate, void *grad);
+/* Counts choices for the bias whose first element in the flat buffers is this one (zpr_recipe.sign_rate). */
+void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t bias);
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score);
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out);
