@@ -138,7 +138,12 @@ void zp_warn_busy(void);
 int zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c);
 /* This machine and day, without rows. */
 zp_calibration zp_no_measurements(zp_arena *arena);
-typedef enum zp_measuring { ZP_MEASURED_ALL, ZP_MEASURED_NO_MPI, ZP_MEASURED_NO_LINKS, ZP_MEASURED_NOTHING } zp_measuring;
+typedef enum zp_measuring {
+  ZP_MEASURED_ALL,
+  ZP_MEASURED_NO_MPI,
+  ZP_MEASURED_NO_LINKS,
+  ZP_MEASURED_NOTHING
+} zp_measuring;
 /* Measures kernels and messages for about so long, and the disk of a folder (NULL: none). NO_MPI: there is none; the
  * last two: a program failed, which was reported and printed. */
 zp_measuring zp_measure_cores(zp_run_state *run, double seconds, const char *folder, zp_calibration *c);

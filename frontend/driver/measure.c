@@ -19,6 +19,11 @@
 
 enum { LINK_SHARE = 6 }; /* of the seconds: messages between ranks; as much for a GPU */
 
+static int usable_cores(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 /* ---- running a program ---- */
 
 static volatile sig_atomic_t end_signal; /* that came while a program measured */
@@ -125,18 +130,31 @@ static bool measure_compute(zp_run_state *run, double seconds, const char *folde
   return false;
 }
 
+/* Pairs of so many ranks. */
+static int measure_pairs(zp_run_state *run, const char *binary, double seconds, int ranks, zp_calibration *c) {
+  zp_strings argv = {0};
+  zp_push_mpirun(run->arena, &argv, ranks, NULL);
+  const char *rest[] = {binary, "links", zp_format(run->arena, "%g", seconds), zp_format(run->arena, "%d", ranks),
+                        NULL};
+  for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
+  int status = zp_run_measuring(run->arena, argv.data, c);
+  zp_end_mpirun();
+  return status;
+}
+
+/* One pair, all cores, and two ranks a core. */
 static zp_measuring measure_links(zp_run_state *run, double seconds, zp_calibration *c) {
+  enum { MOST_RANKS = 16, STARTS = 3 };
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate-mpi", zp_program_dir(run->arena));
   if (!zp_find_tool(run->arena, "mpirun.openmpi")) {
     fprintf(stderr, "zplan: there is no mpirun.openmpi: messages between ranks were not measured\n");
     return ZP_MEASURED_NO_MPI;
   }
-  zp_strings argv = {0};
-  zp_push_mpirun(run->arena, &argv, 2, NULL);
-  const char *rest[] = {binary, "links", zp_format(run->arena, "%g", seconds), NULL};
-  for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
-  int status = zp_run_measuring(run->arena, argv.data, c);
-  zp_end_mpirun();
+  int cores = usable_cores(), all = cores / 2 * 2, status = 0;
+  const int ranks[STARTS] = {2, all < MOST_RANKS ? all : MOST_RANKS, 2 * cores};
+  for (int i = 0; i < STARTS && status == 0; i++)
+    if (i == 0 || (ranks[i] > ranks[i - 1] && ranks[i] <= MOST_RANKS))
+      status = measure_pairs(run, binary, seconds / STARTS, ranks[i], c);
   if (status == 0) return ZP_MEASURED_ALL;
   zp_report(run->diags, ZP_Z0704, ZP_NO_SPAN, "messages between ranks were not measured: %s failed (%s)", binary,
             how_ended(run->arena, status));
@@ -224,13 +242,12 @@ static const char *quota(zp_arena *arena) {
 }
 
 static const char *identity(zp_arena *arena) {
-  cpu_set_t set;
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   const char *flags = processor_line(arena, "flags", ""), *mpirun = zp_find_tool(arena, "mpirun.openmpi");
   uint64_t features = zp_hash(ZP_HASH_START, flags, strlen(flags));
   return zp_format(arena, "%s; features %016llx; %d cores%s; %s; programs %016llx",
-                   processor_line(arena, "model name", "unknown processor"), (unsigned long long)features, cores,
-                   quota(arena), mpirun ? mpirun : "no MPI", (unsigned long long)hash_of_programs(arena));
+                   processor_line(arena, "model name", "unknown processor"), (unsigned long long)features,
+                   usable_cores(), quota(arena), mpirun ? mpirun : "no MPI",
+                   (unsigned long long)hash_of_programs(arena));
 }
 
 zp_calibration zp_no_measurements(zp_arena *arena) {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <zplan/calibration.h>
+#include <zplan/cpu_kernels.h>
 #include <zplan/hash.h>
 
 static const char format_name[] = "zplan-calibration";
@@ -137,8 +138,15 @@ zp_calibration *zp_calibration_from_plan(zp_arena *arena, const zp_json *json, c
 
 /* ---- use ---- */
 
+/* Requires: the kernels are applied. */
 static void apply_links(const zp_calibration *c, zp_spec *spec) {
   zp_link *link = &spec->cluster.node.link;
+  const zp_cpu_kernels *kernels = spec->cluster.node.device.measured;
+  if (kernels->n_pairs > 0) { /* where sizes and ranks do not count: those of two ranks */
+    link->bytes_per_s = kernels->link_bytes_per_s;
+    link->latency_s = kernels->pair[0].latency_s[ZP_PAIR_LARGE];
+    return;
+  }
   double rate = zp_calibration_value(c, "all_reduce_bytes_per_s", 0);
   if (rate > 0) link->bytes_per_s = rate;
   link->latency_s = zp_calibration_value(c, "all_reduce_latency_s", link->latency_s);

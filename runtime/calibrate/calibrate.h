@@ -47,8 +47,8 @@ void measure_attention(zpr *c, double budget_s);
 void measure_streams(zpr *c, double budget_s);
 /* ---- disk.c ---- */
 void measure_disk(const char *folder);
-/* ---- links.c: two ranks, under mpirun ---- */
-int measure_links(int argc, char **argv, double budget_s);
+/* ---- links.c: under mpirun, of an even number of ranks ---- */
+int measure_links(int argc, char **argv, int ranks, double budget_s);
 /* ---- gpu.c: the first GPU, if there is one; exit status ---- */
 int measure_gpu(double budget_s);
 

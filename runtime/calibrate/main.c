@@ -4,7 +4,7 @@
  *   zplan-calibrate compute SECONDS [FOLDER]   all but messages; FOLDER: where the disk is measured
  *   zplan-calibrate products SECONDS           what multiplies matrices, for `zplan doctor`
  *   zplan-calibrate gpu SECONDS                the first GPU, if there is one
- *   mpirun -n 2 zplan-calibrate-mpi links SECONDS */
+ *   mpirun -n RANKS zplan-calibrate-mpi links SECONDS RANKS         an even number of them */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdarg.h>
@@ -188,11 +188,11 @@ int main(int argc, char **argv) {
     show_libraries(budget_s);
     return print_rows();
   }
-  if (argc == 3 && strcmp(argv[1], "links") == 0 && budget_s > 0)
-    return measure_links(argc, argv, budget_s) || print_rows();
+  int ranks = argc == 4 ? atoi(argv[3]) : 0;
+  if (argc == 4 && strcmp(argv[1], "links") == 0 && budget_s > 0 && ranks > 0 && ranks % 2 == 0)
+    return measure_links(argc, argv, ranks, budget_s) || print_rows();
   if (argc == 3 && strcmp(argv[1], "gpu") == 0 && budget_s > 0) return measure_gpu(budget_s) || print_rows();
-  fprintf(
-      stderr,
-      "usage: zplan-calibrate compute SECONDS [FOLDER] | products SECONDS | gpu SECONDS | links SECONDS (two ranks)\n");
+  fprintf(stderr,
+          "usage: zplan-calibrate compute SECONDS [FOLDER] | products SECONDS | gpu SECONDS | links SECONDS RANKS\n");
   return 2;
 }

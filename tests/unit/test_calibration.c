@@ -282,6 +282,56 @@ Test(calibration, norm_and_update_have_rates_of_their_own) {
 }
 
 /* The whole of a plan follows: twice slower products, a slower step. */
+/* What pairs of ranks take: a latency and a rate, slower where four ranks of the machine do so. */
+static void add_pairs(zp_calibration *c, int ranks, double latency_s, double bytes_per_s) {
+  static const int bytes[] = {32, 2048, 32768, 524288, 8388608};
+  for (int i = 0; i < 5; i++) {
+    add_row(c, zp_format(arena, "reduce_round_s_%dx%d", ranks, bytes[i]), latency_s + bytes[i] / bytes_per_s, "s");
+    add_row(c, zp_format(arena, "message_s_%dx%d", ranks, bytes[i]), latency_s / 2 + bytes[i] / (2 * bytes_per_s), "s");
+  }
+}
+
+Test(calibration, links_have_the_latency_and_the_rate_of_their_times) {
+  zp_calibration c = sample_calibration();
+  add_pairs(&c, 2, 1e-6, 4e9);
+  add_pairs(&c, 8, 16e-6, 1e9);
+  zp_spec *spec;
+  zp_machine two = calibrated(&c, 2, &spec);
+  zp_group_link pair = zp_machine_tensor_group(&two, 2, 1, 1),
+                sums = zp_machine_data_group(&two, 1, 1, 2, ZP_ORDER_TDP);
+  cr_expect(near(pair.bytes_per_s, 4e9, 1e-6) && near(pair.local_latency_s, 1e-6, 1e-6));
+  cr_expect(near(sums.bytes_per_s, 4e9, 1e-6));
+  zp_group_link message = zp_machine_pipeline_link(&two, 1, 2, 1, ZP_ORDER_TDP);
+  cr_expect(near(message.bytes_per_s, 8e9, 1e-6) && near(message.latency_s, 0.5e-6, 1e-6));
+  /* Four ranks: half-way between 2 and 8 by logarithms; sixteen: twice as long as eight on the four cores. */
+  zp_machine four = calibrated(&c, 4, &spec), many = calibrated(&c, 16, &spec);
+  pair = zp_machine_tensor_group(&four, 4, 1, 1);
+  cr_expect(near(pair.bytes_per_s, 2e9, 1e-6) && near(pair.local_latency_s, 4e-6, 1e-6));
+  pair = zp_machine_tensor_group(&many, 16, 1, 1);
+  cr_expect(near(pair.bytes_per_s, 0.5e9, 1e-6) && near(pair.local_latency_s, 32e-6, 1e-6));
+}
+
+Test(calibration, slow_memory_counts_for_large_sums_alone) {
+  zp_calibration c = sample_calibration();
+  add_pairs(&c, 2, 1e-6, 4e9);
+  for (int i = 0; i < c.rows.len; i++)
+    if (strcmp(c.rows.data[i].name, "reduce_round_s_2x8388608") == 0) c.rows.data[i].value *= 4;
+  zp_spec *spec;
+  zp_machine m = calibrated(&c, 2, &spec);
+  zp_group_link tensor = zp_machine_tensor_group(&m, 2, 1, 1), data = zp_machine_data_group(&m, 1, 1, 2, ZP_ORDER_TDP);
+  cr_expect(near(tensor.bytes_per_s, 4e9, 1e-6));
+  cr_expect(near(data.bytes_per_s, 1e9, 1e-3), "%g", data.bytes_per_s);
+}
+
+Test(calibration, times_of_one_size_are_no_link) {
+  zp_calibration c = sample_calibration();
+  add_row(&c, "reduce_round_s_2x32", 1e-6, "s");
+  add_row(&c, "message_s_2x64", 1e-6, "s");
+  zp_spec *spec;
+  zp_machine m = calibrated(&c, 2, &spec);
+  cr_expect_eq(zp_machine_tensor_group(&m, 2, 1, 1).bytes_per_s, 3e9); /* the row of older files */
+}
+
 Test(calibration, slower_products_make_a_slower_step) {
   zp_calibration c = sample_calibration(), slow = sample_calibration();
   for (int i = 0; i < slow.rows.len; i++)

@@ -78,7 +78,7 @@ class Checks:
         self.tally.check("one file, and nothing half-written", files == [said.group(2)], str(files))
         self.tally.check("of this user alone", stat.S_IMODE(mode) == 0o600 and stat.S_IMODE(os.stat(os.path.dirname(files[0])).st_mode) == 0o700)
         rows = {row["name"]: row["value"] for row in json.loads(read(files[0]))["rows"]}
-        self.tally.check("messages were measured", rows.get("message_latency_s", 0) > 0 and rows.get("all_reduce_bytes_per_s", 0) > 0)
+        self.tally.check("messages were measured", rows.get("message_s_2x64", 0) > 0 and rows.get("reduce_round_s_2x32768", 0) > 0)
         self.tally.check("the disk was not", "disk_write_bytes_per_s" not in rows)
         second = self.train()
         used = USED.search(second.err)

@@ -46,6 +46,9 @@ const char *zp_calibration_words(zp_arena *arena, const zp_cluster *cluster);
 /* The part of it for the kernels of CPU ranks; requires a cluster of CPUs. cpu_kernels.c */
 bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *calibration, zp_spec *spec,
                                   const char **error);
+/* Fills in how ranks of a node with so many cores reach each other. cpu_links.c */
+struct zp_cpu_kernels;
+void zp_cpu_links_make(const zp_calibration *calibration, double cores, struct zp_cpu_kernels *out);
 /* The part of it for a cluster of GPUs, which is required; links between them stay the library's. */
 bool zp_calibration_apply_gpu(zp_arena *arena, const zp_calibration *calibration, zp_spec *spec, const char **error);
 
