@@ -200,14 +200,10 @@ static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   narrow_wishes(arena, rows, sizeof rows / sizeof *rows, c, done);
 }
 
-/* Sums that are rounded to leave a node are of whole gradients, on the device. */
 static void narrow_rounding(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
-  static const wish rows[] = {{OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", ON_DEVICE,
-                                       "`reduce_dtype` rounds sums of gradients on the device"),
-                               "offload[gradients] = \"none\", or leave it or `reduce_dtype` out"},
-                              {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0),
-                                "`reduce_dtype` rounds sums, and 1-bit Adam sends signs"},
-                               "leave `compress` or `reduce_dtype` out"}};
+  static const wish rows[] = {
+      {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), "`reduce_dtype` rounds sums, and 1-bit Adam sends signs"},
+       "leave `compress` or `reduce_dtype` out"}};
   narrow_wishes(arena, rows, sizeof rows / sizeof *rows, c, done);
 }
 

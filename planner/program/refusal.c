@@ -28,7 +28,6 @@ static bool rounds_in_nodes(const zp_group_link *link) {
 static const char *refuse_rounding(const zp_choice *c, const zp_spec *spec) {
   if (!spec->train.rounds_sums) return NULL;
   if (c->compress) return "`reduce_dtype` does not go with `compress`, which sends signs";
-  if (c->home[ZP_STATE_GRADIENTS].eighths > 0) return "`reduce_dtype` does not go with gradients off the device";
   zp_machine m = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(c));
   int t = c->tensor, p = c->pipeline, e = zp_expert_ranks(c);
   zp_group_link data = zp_machine_data_group(&m, t, p, c->data, c->order);

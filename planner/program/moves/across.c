@@ -116,6 +116,7 @@ static int64_t of_groups(const counter *k, const zp_move *m) {
     }
   bool together = m->queue == ZP_QUEUE_COMPUTE || m->queue == ZP_QUEUE_TENSOR;
   if (all == 0) return 0;
+  if (k->sums_alone) return all; /* chunks of any sizes: every element crosses as often */
   if (sums_on_host(k, m) || (together && (!alike || m->elements % m->ranks != 0))) return ZP_ACROSS_UNKNOWN;
   return together ? first * (m->all_elements / m->elements) : all;
 }
