@@ -375,6 +375,11 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_string(o, "why_not", plan->why_not);
   }
   set_certificate(o, plan);
+  if (plan->fastest) {
+    zp_json *fastest = zp_json_set(o, "fastest", zp_json_object());
+    set_choice(fastest, plan, &plan->fastest->choice);
+    zp_json_set(fastest, "estimate", estimate_json(&plan->fastest->estimate));
+  }
   zp_json *alternatives = zp_json_set(o, "alternatives", zp_json_array());
   for (int i = 0; i < plan->alternatives.len; i++) {
     zp_json *a = zp_json_append(alternatives, zp_json_object());

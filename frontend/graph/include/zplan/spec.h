@@ -423,6 +423,7 @@ typedef struct zp_constraints {
   zp_limit compress;                /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   zp_limit rank_order;              /* values of zp_rank_order */
   zp_limit node_order;              /* values of zp_node_order; unset: both */
+  double robust;                    /* a less exposed plan may be slower by this share; 0: the fastest is wanted */
   double search_gap;                /* the search may stop when no plan is faster by more than this share */
   int64_t search_memory;            /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY (plan.h) */
   double memory_fraction;           /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
