@@ -31,7 +31,7 @@ build() {
   install_packages || stop 'packages are missing'
   mkdir -p "$out" || stop "cannot create $out"
   cmake --preset release >"$out/build.log" 2>&1 &&
-    cmake --build --preset release --target zplan zplanrt_self zplanrt_mpi zplanrt zplanrt_cuda zplan_emulated_gpu zplan-calibrate zplan-calibrate-mpi >>"$out/build.log" 2>&1 && return
+    cmake --build --preset release --target zplan zplanrt_self zplanrt_mpi zplanrt zplanrt_cuda zplan_emulated_gpu zplan_loopback zplan-calibrate zplan-calibrate-mpi >>"$out/build.log" 2>&1 && return
   tail -20 "$out/build.log" >&2
   stop "the build failed; all of its output is in $root/$out/build.log"
 }

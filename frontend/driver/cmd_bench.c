@@ -13,6 +13,7 @@
 enum { DEFAULT_STEPS = 10, DEFAULT_TOP = 3, MOST_PLANS = 32 };
 
 typedef struct bench_row {
+  const zp_spec *spec; /* with the nodes in the plan's order */
   zp_choice choice;
   double predicted_s, measured_s;
 } bench_row;
@@ -25,8 +26,8 @@ typedef struct bench {
 
 /* ---- which plans ---- */
 
-static void add(bench *b, const zp_candidate *candidate) {
-  bench_row row = {.choice = candidate->choice, .predicted_s = candidate->estimate.step_s};
+static void add(bench *b, const zp_plan *plan, const zp_candidate *candidate) {
+  bench_row row = {.spec = plan->spec, .choice = candidate->choice, .predicted_s = candidate->estimate.step_s};
   if (b->rows.len >= b->wanted || zp_trainer_refusal(ZP_TRAINER_ZPLAN, &b->spec->train, &row.choice)) return;
   for (int i = 0; i < b->rows.len; i++)
     if (zp_same_decisions(&b->rows.data[i].choice, &row.choice)) return;
@@ -43,8 +44,8 @@ static const zp_plan *search(bench *b, const zp_spec *spec) {
 
 static void add_all(bench *b, const zp_plan *plan) {
   if (!plan->feasible) return;
-  add(b, &plan->best);
-  for (int i = 0; i < plan->alternatives.len; i++) add(b, &plan->alternatives.data[i]);
+  add(b, plan, &plan->best);
+  for (int i = 0; i < plan->alternatives.len; i++) add(b, plan, &plan->alternatives.data[i]);
 }
 
 /* The best plan of every other schedule with as many stages: searches on CPU ranks look at 1F1B alone unless a plan
@@ -57,7 +58,7 @@ static void add_schedules(bench *b, const zp_choice *best) {
     pin(&c->schedule, schedule);
     pin(&c->pipeline, best->pipeline);
     const zp_plan *plan = zp_search(b->run->arena, changed, b->ranks, &(zp_search_options){.generated_only = true});
-    if (plan->feasible) add(b, &plan->best);
+    if (plan->feasible) add(b, plan, &plan->best);
   }
 }
 
@@ -66,7 +67,7 @@ static void add_schedules(bench *b, const zp_choice *best) {
 static const zp_plan *choose(bench *b) {
   const zp_plan *best = search(b, b->spec);
   if (best->feasible) {
-    add(b, &best->best);
+    add(b, best, &best->best);
     add_schedules(b, &best->best.choice);
   }
   add_all(b, best);
@@ -95,7 +96,7 @@ static int run_plan(bench *b, const char *root, int index) {
   zp_run_state *run = b->run;
   bench_row *row = &b->rows.data[index];
   const char *error = NULL, *folder = zp_format(run->arena, "%s/plan%d", root, index + 1);
-  const zp_plan *plan = zp_plan_of_choice(run->arena, b->spec, &row->choice, b->ranks, &error);
+  const zp_plan *plan = zp_plan_of_choice(run->arena, row->spec, &row->choice, b->ranks, &error);
   if (plan && !zp_prove_plan(run, plan)) return ZP_EXIT_BUG;
   zp_toolchain tools = zp_target_toolchain(run, b->spec);
   int lock = plan ? zp_tree_lock(run->arena, folder, &error) : -1;
@@ -154,17 +155,16 @@ static void print_text(const bench *b) {
     zp_say(stdout, "%-48s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
            zp_show_seconds(arena, r->measured_s), r->predicted_s / r->measured_s);
   }
-  const char *calibration = b->spec->cluster.calibration;
+  const char *calibration = zp_calibration_words(arena, &b->spec->cluster);
   printf("median error %.0f%%", 100 * median_error(b));
   if (!isnan(order_agreement(b))) printf(", Kendall tau of the order %.2f", order_agreement(b));
-  zp_say(stdout, "; %s\n",
-         calibration ? zp_format(arena, "calibrated by %s", calibration)
-                     : "uncalibrated: `zplan calibrate` measures this machine");
+  zp_say(stdout, "; %s\n", calibration ? calibration : "uncalibrated: `zplan calibrate` measures this machine");
 }
 
 static void print_json(const bench *b) {
   zp_json *o = zp_json_object();
-  zp_json_set_string(o, "calibration", b->spec->cluster.calibration);
+  const zp_calibration *c = b->spec->cluster.calibration;
+  zp_json_set_string(o, "calibration", c ? zp_calibration_hash(b->run->arena, c) : NULL);
   zp_json_set_real(o, "median_error", median_error(b));
   zp_json_set_real(o, "kendall_tau", order_agreement(b));
   zp_json *rows = zp_json_set(o, "plans", zp_json_array());

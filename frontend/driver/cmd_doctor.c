@@ -8,17 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *find_tool(zp_arena *arena, const char *tool) {
-  const char *path = getenv("PATH");
-  while (path && *path) {
-    size_t n = strcspn(path, ":");
-    const char *file = zp_format(arena, "%.*s/%s", (int)n, path, tool);
-    if (access(file, X_OK) == 0) return file;
-    path += n + (path[n] == ':');
-  }
-  return NULL;
-}
-
 static void row(const char *what, const char *found, const char *needed_for) {
   zp_say(stdout, "  %-14s %-45s %s\n", what, found ? found : "not found", found ? "" : needed_for);
 }
@@ -47,7 +36,7 @@ static void show_products(zp_arena *arena) {
   const char *binary = zp_format(arena, "%s/zplan-calibrate", zp_program_dir(arena));
   const char *argv[] = {binary, "products", "0.2", NULL};
   zp_calibration c = {0};
-  bool ran = access(binary, X_OK) == 0 && zp_run_measuring(arena, argv, &c);
+  bool ran = access(binary, X_OK) == 0 && zp_run_measuring(arena, argv, &c) == 0;
   bool has_f64 = zp_calibration_value(&c, "products_f64", 0) > 0,
        has_f32 = zp_calibration_value(&c, "products_f32", 0) > 0;
   for (int i = 0; i < c.rows.len; i++) {
@@ -101,9 +90,9 @@ int zp_cmd_doctor(zp_run_state *run) {
   const char *rt = zp_format(run->arena, "%s/libzplanrt.a", tools.library_dirs[0]);
   const char *header = zp_format(run->arena, "%s/zplan/rt.h", tools.include_dirs[0]);
   zp_say(stdout, "zplan %s\n", ZPLAN_VERSION);
-  row("cc", find_tool(run->arena, getenv("CC") ? getenv("CC") : "cc"), "zplan build, zplan run");
-  row("mpicc", find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
-  row("mpirun", find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
+  row("cc", zp_find_tool(run->arena, getenv("CC") ? getenv("CC") : "cc"), "zplan build, zplan run");
+  row("mpicc", zp_find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
+  row("mpirun", zp_find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
   row("LLVM", library(run->arena, zp_kernels_library()), "row kernels of trainers");
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
   row("liburing", liburing(), "NVMe through io_uring; without it pread, pwrite");
@@ -113,7 +102,7 @@ int zp_cmd_doctor(zp_run_state *run) {
   show_libraries(run->arena);
   row("GPU kernels", access(kernels, R_OK) == 0 ? kernels : NULL, "compiling kernels for GPUs");
   row("NCCL", zp_nccl_library(run->arena), "GPUs that talk without the host in between");
-  row("c++", find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
+  row("c++", zp_find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
   show_products(run->arena);
   zp_say(stdout, "  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
   zp_say(stdout, "  %-14s %s\n", "memory",

@@ -51,19 +51,16 @@ static void compare(zp_arena *arena, const char *path, const zp_json *file, cons
 
 /* The plan of a file's decisions; NULL, with a finding, where they make none. */
 static zp_plan *derive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
-  zp_choice choice;
-  int devices;
   const char *error = NULL;
-  zp_plan *plan = NULL;
-  if (zp_plan_choice_from_json(run->arena, spec, json, &choice, &devices, &error))
-    plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
+  zp_plan *plan = zp_plan_of_file(run->arena, spec, json, &error);
   if (!plan) zp_push(run->arena, findings, error);
   return plan;
 }
 
 /* What says how the plan was found, and from what: it does not follow from decisions. */
 static bool is_provenance(const char *key) {
-  static const char *const keys[] = {"certificate", "rejected", "alternatives", "options", "sources", "format_version"};
+  static const char *const keys[] = {"certificate", "rejected", "fastest",       "alternatives",
+                                     "options",     "sources",  "format_version"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (strcmp(key, keys[i]) == 0) return true;
   return false;
@@ -113,7 +110,7 @@ int zp_cmd_verify(zp_run_state *run) {
   zp_plan *plan = derive(run, spec, json, &findings);
   bool edited = plan && is_edited(run, plan, json);
   zp_json *proven = edited ? zp_plan_to_json(run->arena, plan) : json;
-  if (plan) zp_verify(run->arena, spec, proven, &findings);
+  if (plan) zp_verify(run->arena, plan->spec, proven, &findings);
   if (findings.len == 0) check_derived(run, plan, proven, &findings);
   if (findings.len == 0) zp_replay_program(run->arena, plan->program, &findings);
   for (int i = 0; i < findings.len; i++) zp_say_line(stderr, "error[Z0642]: %s", findings.data[i]);

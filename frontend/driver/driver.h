@@ -66,7 +66,7 @@ typedef struct zp_options {
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
   const char *program;     /* --for; NULL: the plan file's, else zplan */
-  const char *calibration; /* file; NULL: $ZPLAN_CALIBRATION, or none */
+  const char *calibration; /* file, `kept`, `none`; NULL: $ZPLAN_CALIBRATION, or the command's default */
   const char *gap_text;    /* --gap as given; NULL: the plan block's */
   double gap;              /* the same as a share */
   int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
@@ -129,16 +129,39 @@ bool zp_flush_diags(zp_run_state *run);
 int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
 bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
-/* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
+
+/* ---- measure.c ---- */
+/* Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
-/* cmd_calibrate.c. Starts a measuring program (argv, ends with NULL) and gathers the rows that it prints; false when it
- * could not be started or failed, which it says on stderr. */
-bool zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c);
+/* Starts a measuring program (argv, ends with NULL) and gathers the rows that it prints. Its exit status, 128 + N when
+ * signal N ended it; no rows are kept unless it is 0. A signal that interrupts it ends this process, too. */
+int zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c);
+/* This machine and day, without rows. */
+zp_calibration zp_no_measurements(zp_arena *arena);
+typedef enum zp_measuring {
+  ZP_MEASURED_ALL,
+  ZP_MEASURED_NO_MPI,
+  ZP_MEASURED_NO_LINKS,
+  ZP_MEASURED_NOTHING
+} zp_measuring;
+/* Measures kernels and messages for about so long, and the disk of a folder (NULL: none). NO_MPI: there is none; the
+ * last two: a program failed, which was reported and printed. */
+zp_measuring zp_measure_cores(zp_run_state *run, double seconds, const char *folder, zp_calibration *c);
+void zp_measure_gpu(zp_run_state *run, double seconds, zp_calibration *c);
+/* ---- kept_calibration.c ---- */
+/* Rates by --calibration or $ZPLAN_CALIBRATION (a file, `kept`, `none`), or those that the plan file carries. plan:
+ * NULL for a .dz file. false after saying why not. */
+bool zp_calibrate_by_word(zp_run_state *run, zp_spec *spec, const zp_json *plan);
+/* run and bench of a .dz file without such words: rates of this machine, kept or measured and kept, for a CPU cluster.
+ * What cannot be measured stays the library's; false where no trainer can be generated. */
+bool zp_calibrate_here(zp_run_state *run, zp_spec *spec);
 
 /* ---- places.c: the folder of the running binary, and the folders that belong to it. Arena. ---- */
 const char *zp_program_dir(zp_arena *arena);
 const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
+/* A program in $PATH; NULL: it is not there. */
+const char *zp_find_tool(zp_arena *arena, const char *tool);
 
 /* ---- verbs.c ---- */
 typedef struct zp_verb {
@@ -195,6 +218,13 @@ bool zp_is_plan_file(const char *path);
 /* Lowers and prices one choice without searching. NULL with *error. */
 zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
                            const char **error);
+/* The plan of a file's decisions, on the nodes in its order. spec: as the file's sources say. NULL with *error. */
+zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error);
+
+/* ---- hosts.c ---- */
+/* Where the plan has its nodes in another order than the written one: a hostfile in `dir` with the lines of --hostfile
+ * in that order, which takes its place. False after saying what is wrong. */
+bool zp_arrange_hosts(zp_run_state *run, const zp_plan *plan, const char *dir);
 
 /* ---- target.c ---- */
 /* Is the spec one that a trainer can be generated for, on what --target and --arch say? Reports why not. */

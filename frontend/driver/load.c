@@ -1,6 +1,5 @@
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
 #include "driver.h"
-#include <zplan/calibration.h>
 #include <zplan/path.h>
 #include <zplan/software.h>
 
@@ -18,11 +17,7 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
   const zp_load_options *l = &run->options.load;
   const struct {
     const char *name, *value;
-  } text[] = {{"--cluster", l->cluster},
-              {"--model", l->model},
-              {"--plan", l->plan},
-              {"--gap", run->options.gap_text},
-              {"--calibration", spec->cluster.calibration}};
+  } text[] = {{"--cluster", l->cluster}, {"--model", l->model}, {"--plan", l->plan}, {"--gap", run->options.gap_text}};
   for (size_t i = 0; i < sizeof text / sizeof *text; i++)
     if (text[i].value) {
       zp_push(run->arena, &spec->options, text[i].name);
@@ -75,22 +70,6 @@ static void limit_search(const zp_run_state *run, zp_spec *spec) {
   zp_constraints *plan = &spec->plans.data[spec->plan];
   if (run->options.gap_text) plan->search_gap = run->options.gap;
   if (run->options.search_memory) plan->search_memory = run->options.search_memory;
-}
-
-/* Measured rates instead of the library's. $ZPLAN_CALIBRATION is for CPU clusters in general, so it does not disturb a
- * GPU cluster, nor a plan file, which says itself what it was made with. */
-static bool calibrate(zp_run_state *run, zp_spec *spec, bool from_plan) {
-  const char *path = run->options.calibration, *error = NULL;
-  if (!path && !from_plan && spec->cluster.node.device.is_cpu) path = getenv("ZPLAN_CALIBRATION");
-  if (!path || !*path) return true;
-  size_t len;
-  char *text = zp_read_file(run->arena, path, &len, &error);
-  zp_json *json = text ? zp_json_parse(run->arena, text, len, &error) : NULL;
-  const zp_calibration *c = json ? zp_calibration_read(run->arena, json, &error) : NULL;
-  zp_json_free(json);
-  if (c && zp_calibration_apply(run->arena, c, path, spec, &error)) return true;
-  zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot use the calibration %s: %s", path, error);
-  return zp_flush_diags(run);
 }
 
 /* Options recorded in a plan file come first, the command line's own after them. */
@@ -190,7 +169,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
                                         : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
   if (spec && !zp_find_data(run, path, *json != NULL, spec)) spec = NULL;
-  if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
+  if (spec && (!zp_calibrate_by_word(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {
     if (*json) zp_json_free(*json);
     *json = NULL;
@@ -199,7 +178,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   cap_memory(run, spec);
   limit_search(run, spec);
   keep_options(run, spec);
-  if (zp_choose_program(run, spec, *json != NULL)) return spec;
+  if (zp_choose_program(run, spec, *json != NULL) && (*json || zp_calibrate_here(run, spec))) return spec;
   if (*json) zp_json_free(*json);
   *json = NULL;
   return NULL;
@@ -242,6 +221,16 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   plan->best.estimate = zp_simulate(arena, plan->program, &plan->machine);
   plan->certificate.best_s = plan->best.estimate.step_s;
   plan->feasible = true;
+  return plan;
+}
+
+zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error) {
+  zp_choice choice;
+  int devices;
+  const zp_spec *there = zp_plan_spec_from_json(arena, spec, json, error);
+  if (!there || !zp_plan_choice_from_json(arena, there, json, &choice, &devices, error)) return NULL;
+  zp_plan *plan = zp_plan_of_choice(arena, there, &choice, devices, error);
+  if (plan && there != spec) plan->asked = spec;
   return plan;
 }
 
@@ -308,12 +297,8 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
     zp_search_options options = {.top = top, .generated_only = prints_trainer(run)};
     return accept(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }
-  zp_choice choice;
-  int devices;
   const char *error = NULL;
-  zp_plan *plan = NULL;
-  if (zp_plan_choice_from_json(run->arena, spec, json, &choice, &devices, &error))
-    plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
+  zp_plan *plan = zp_plan_of_file(run->arena, spec, json, &error);
   if (!plan)
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
   else if (!check_words_of_plan(run, &own, plan) || !zp_prove_plan_file(run, run->options.files.data[0], plan))

@@ -120,8 +120,10 @@ static const option_row rows[] = {
     {"--dump-after", "graph|shard|differentiate|lower|moves", "plan", "an intermediate form", BY(O_DUMP)},
     {"--sensitivity", NULL, "plan", "the best plan on a machine with one rate changed", FLAG(sensitivity)},
     {"--pareto", NULL, "plan", "step time against memory, devices and price", FLAG(pareto)},
-    {"--calibration", "FILE", "plan build run explain bench export compare",
-     "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION", TEXT(calibration)},
+    {"--calibration", "FILE|kept|none", "plan build run explain bench export compare",
+     "measurements of `zplan calibrate`; kept: those that run and bench make once and keep for this machine (their "
+     "default for CPU clusters); for CPU clusters also $ZPLAN_CALIBRATION",
+     TEXT(calibration)},
     {"--for", "PROGRAM", "plan build run report explain bench export compare",
      "whose kernels are priced and what it can do: zplan (default), megatron, deepspeed, fsdp, or one of their "
      "profiles",

@@ -39,6 +39,17 @@ const char *zp_library_dir(zp_arena *arena) {
   return zp_format(arena, "%s/frontend/library", find_home(arena, &build));
 }
 
+const char *zp_find_tool(zp_arena *arena, const char *tool) {
+  const char *path = getenv("PATH");
+  while (path && *path) {
+    size_t n = strcspn(path, ":");
+    const char *file = zp_format(arena, "%.*s/%s", (int)n, path, tool);
+    if (access(file, X_OK) == 0) return file;
+    path += n + (path[n] == ':');
+  }
+  return NULL;
+}
+
 zp_toolchain zp_find_toolchain(zp_arena *arena) {
   const char *dir, *root = find_home(arena, &dir);
   zp_toolchain tools = {

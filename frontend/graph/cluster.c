@@ -3,6 +3,7 @@
  * Folding equal types changes nothing, to the last bit. */
 #include <assert.h>
 #include <string.h>
+#include <zplan/buf.h>
 #include <zplan/spec.h>
 
 static bool same_word(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
@@ -146,6 +147,60 @@ void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change,
     zp_push(arena, &cluster->groups, group);
   }
   zp_cluster_mix(arena, cluster);
+}
+
+/* Adds the range's nodes as a group; false where there is no such group, or it ends within the range. */
+static bool add_range(zp_arena *arena, const zp_cluster *written, zp_node_range range, zp_cluster *out) {
+  int first = 0;
+  for (int g = 0; g < written->groups.len; g++) {
+    zp_node_group group = written->groups.data[g];
+    int end = first + group.nodes;
+    if (range.first >= first && range.first < end) {
+      if (range.nodes < 1 || range.nodes > end - range.first) return false;
+      group.first = range.first;
+      group.nodes = range.nodes;
+      zp_push(arena, &out->groups, group);
+      return true;
+    }
+    first = end;
+  }
+  return false;
+}
+
+static bool overlap(const zp_node_group *a, const zp_node_group *b) {
+  return a->first < b->first + b->nodes && b->first < a->first + a->nodes;
+}
+
+bool zp_cluster_arrange(zp_arena *arena, const zp_cluster *written, const zp_node_range *ranges, int n,
+                        zp_cluster *out) {
+  assert(written->groups.len > 0 && !written->arranged && out != written);
+  *out = *written;
+  out->arranged = true;
+  out->groups.data = NULL;
+  out->groups.len = out->groups.cap = 0;
+  if (n < 1 || n > ZP_MOST_NODE_GROUPS) return false;
+  int nodes = 0;
+  for (int i = 0; i < n; i++) {
+    if (!add_range(arena, written, ranges[i], out)) return false;
+    nodes += ranges[i].nodes;
+    for (int k = 0; k < i; k++)
+      if (overlap(&out->groups.data[k], &out->groups.data[i])) return false;
+  }
+  if (nodes != written->nodes) return false;
+  zp_cluster_mix(arena, out);
+  return true;
+}
+
+const char *zp_show_nodes(zp_arena *arena, const zp_cluster *cluster) {
+  assert(cluster->arranged);
+  zp_buf out = zp_buf_new(arena);
+  for (int g = 0; g < cluster->groups.len; g++) {
+    const zp_node_group *group = &cluster->groups.data[g];
+    zp_buf_printf(&out, "%s%d x %s (", g ? ", then " : "", group->nodes, group->type.name);
+    if (group->nodes > 1) zp_buf_printf(&out, "%d-", group->first + 1);
+    zp_buf_printf(&out, "%d as written)", group->first + group->nodes);
+  }
+  return out.data;
 }
 
 int64_t zp_cluster_devices(const zp_cluster *cluster) {

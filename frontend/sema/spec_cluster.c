@@ -40,9 +40,9 @@ static void read_nodes(zp_reader *reader, const zp_env *env, const zp_attr *attr
   }
   if (attr->value->kind == ZP_EXPR_LIST) {
     for (int i = 0; i < attr->value->args.len; i++) read_group(reader, env, attr->value->args.data[i].value, cluster);
-    if (attr->value->args.len == 0 || attr->value->args.len > ZP_MOST_NODE_GROUPS)
+    if (attr->value->args.len == 0 || attr->value->args.len > ZP_MOST_NODE_TYPES)
       zp_report(reader->diags, ZP_Z0407, attr->value->span, "a cluster has 1 to %d node types, not %d",
-                ZP_MOST_NODE_GROUPS, attr->value->args.len);
+                ZP_MOST_NODE_TYPES, attr->value->args.len);
     return;
   }
   int64_t nodes;
@@ -235,7 +235,7 @@ static void finish_groups(zp_reader *reader, cluster_reading *r, bool node_given
               types == 1 ? "" : "s");
   if (r->prices.len == 0) zp_push(reader->arena, &r->prices, 0);
   c->price_per_gpu_hour = r->prices.data[0];
-  for (int g = 0; g < c->groups.len && g < ZP_MOST_NODE_GROUPS; g++)
+  for (int g = 0; g < c->groups.len && g < ZP_MOST_NODE_TYPES; g++)
     c->groups.data[g].price_per_gpu_hour = r->prices.data[g < r->prices.len ? g : 0];
   join_groups(c);
   if (c->groups.len != 1) return;

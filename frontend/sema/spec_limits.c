@@ -44,6 +44,8 @@ static const plan_word order_words[] = {
         WORD("tp-dp-pp", ZP_ORDER_TDP),
     WORD("tp-pp-dp", ZP_ORDER_TPD),
     {NULL, 0, 0}};
+static const plan_word node_order_words[] = {
+    WORD("written", ZP_NODES_WRITTEN), {"any", ZP_NODES_WRITTEN, ZP_NODES_ANY}, {NULL, 0, 0}};
 static const plan_word cut_words[] = {WORD("layer", 0), WORD("block", 1), {"auto", 0, 1}, {NULL, 0, 0}};
 static const plan_word offload_words[] = {
     WORD("none", ZP_TIER_DEVICE), WORD("cpu", ZP_TIER_HOST), WORD("nvme", ZP_TIER_NVME), {NULL, 0, 0}};
@@ -72,6 +74,7 @@ static const limit_key limit_keys[] = {
     {.key = "recompute_shard", .offset = offsetof(zp_constraints, recompute_shard), .words = shard_words},
     WORDS(schedule),
     {.key = "rank_order", .offset = offsetof(zp_constraints, rank_order), .words = order_words},
+    WORDS(node_order),
     WORDS(cut),
     FLAG(sequence),
     FLAG(compress),

@@ -37,6 +37,7 @@ static void add_input(zp_arena *arena, zp_decisions *out, const zp_plan *plan) {
   add(arena, out, "model", spec->model->name);
   add_number(arena, out, "parameters", zp_model_parameters(spec->model));
   add(arena, out, "devices", zp_format(arena, "%d x %s", plan->devices, plan->machine.node->device.name));
+  add(arena, out, "nodes", spec->cluster.arranged ? zp_show_nodes(arena, &spec->cluster) : "as written");
   add_number(arena, out, "batch", spec->train.batch);
   add(arena, out, "precision", zp_precision_name(spec->train.precision));
 }

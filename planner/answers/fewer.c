@@ -11,7 +11,8 @@ bool zp_find_fewer_ranks(zp_arena *arena, const zp_plan *plan, zp_candidate *bes
   const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
   if (plan->devices == 1 || c->idle.set || !zp_uses_all_devices(c, &plan->spec->cluster)) return false;
   zp_candidate fewer;
-  if (zp_try(arena, zp_spec_with_idle(arena, plan->spec), plan->devices, &fewer) != ZP_TRIED_FITS) return false;
+  if (zp_try(arena, zp_spec_with_idle(arena, zp_plan_asked(plan)), plan->devices, &fewer) != ZP_TRIED_FITS)
+    return false;
   if (fewer.estimate.step_s * WORTH_SAYING > plan->best.estimate.step_s) return false;
   *best = fewer;
   return true;

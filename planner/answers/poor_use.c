@@ -68,7 +68,7 @@ bool zp_find_poor_use(zp_arena *arena, const zp_plan *plan, zp_poor_use *out) {
     devices = fewer_devices(plan->spec, devices);
     if (devices < 1) break;
     zp_arena *scratch = zp_arena_new("poor use");
-    const zp_plan *fewer = zp_search(scratch, zp_spec_with_devices(scratch, plan->spec, devices), devices,
+    const zp_plan *fewer = zp_search(scratch, zp_spec_with_devices(scratch, zp_plan_asked(plan), devices), devices,
                                      &(zp_search_options){.no_miss = true, .gap = SEARCH_GAP});
     looked_at += fewer->certificate.candidates;
     bool fits = fewer->feasible;

@@ -59,6 +59,7 @@ static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
                                    LIMIT(sequence, ZP_RELAX_CONSTRAINT),
                                    LIMIT(compress, ZP_RELAX_CONSTRAINT),
                                    LIMIT(rank_order, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(node_order, ZP_RELAX_CONSTRAINT),
                                    LIMIT(cut, ZP_RELAX_CONSTRAINT),
                                    AWAY(OPTIMIZER, "offload[optimizer]"),
                                    AWAY(GRADIENTS, "offload[gradients]"),
@@ -79,7 +80,7 @@ static void drop_modes(zp_constraints *c) {
 }
 
 static int propose_free_modes(relaxer *r) {
-  zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
+  zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
   zp_constraints *c = zp_copied_constraints(changed);
   if (c->stage_recompute.len == 0) return 0;
   drop_modes(c);
@@ -92,7 +93,7 @@ static int propose_free_modes(relaxer *r) {
 static void drop_constraints(relaxer *r) {
   int set = propose_free_modes(r);
   for (int i = 0; i < N_LIMITS; i++) {
-    zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
+    zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
     zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
     if (!is_written(limit)) continue;
     set++;
@@ -101,7 +102,7 @@ static void drop_constraints(relaxer *r) {
     propose(r, changed, r->plan->devices, (zp_relaxation){.kind = limits[i].kind, .words = words});
   }
   if (r->found.len || set < 2) return;
-  zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
+  zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
   drop_modes(zp_copied_constraints(changed));
   for (int i = 0; i < N_LIMITS; i++) {
     zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
@@ -128,7 +129,7 @@ static void allow_offload(relaxer *r) {
   if (node->device.is_cpu) return;
   for (zp_tier tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++) {
     if (tier == ZP_TIER_NVME && node->nvme_bytes == 0) continue;
-    zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
+    zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
     const char *option = "";
     for (zp_state state = 0; state < ZP_STATE_COUNT; state++) {
       zp_constraints *c = zp_copied_constraints(changed);
@@ -148,7 +149,7 @@ static void allow_offload(relaxer *r) {
 
 /* Halves, and when the batch is what does not divide, the nearest batches on both sides. */
 static void change_batch(relaxer *r) {
-  const zp_spec *spec = r->plan->spec;
+  const zp_spec *spec = zp_plan_asked(r->plan);
   bool divides = r->plan->certificate.rejected[ZP_REJECT_BATCH] == 0;
   for (int64_t batch = spec->train.batch / 2, tries = 0; batch >= 1 && tries < 4; batch /= 2, tries++) {
     zp_spec *changed = zp_copy_spec(r->arena, spec);
@@ -173,7 +174,7 @@ static void change_batch(relaxer *r) {
 
 /* The fewest above those that were asked for. CPU ranks would only share what is there. */
 static void add_devices(relaxer *r) {
-  const zp_spec *spec = r->plan->spec;
+  const zp_spec *spec = zp_plan_asked(r->plan);
   int devices = r->plan->devices, most = zp_most_looked_at(spec, devices);
   if (spec->cluster.node.device.is_cpu) return;
   if (most / MOST_TIMES > devices) most = devices * MOST_TIMES;
@@ -191,7 +192,7 @@ static void add_devices(relaxer *r) {
 
 /* Where all devices are used because nobody said otherwise. */
 static void leave_ranks_out(relaxer *r) {
-  const zp_spec *spec = r->plan->spec;
+  const zp_spec *spec = zp_plan_asked(r->plan);
   if (constraints(r)->idle.set || !zp_uses_all_devices(constraints(r), &spec->cluster)) return;
   zp_spec *changed = zp_spec_with_idle(r->arena, spec);
   if (!propose(r, changed, r->plan->devices, (zp_relaxation){.kind = ZP_RELAX_IDLE, .option = "--set 'idle >= 0'"}))
@@ -220,7 +221,7 @@ static void raise_memory(zp_node_type *node, const void *user) {
 
 /* Nodes that have less get so much. */
 static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
-  zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
+  zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
   zp_cluster_change(r->arena, &changed->cluster, raise_memory, &(raising){field, bytes});
   if (field == device_memory) changed->cluster.rank_memory_bytes = 0;
   return changed;
@@ -265,7 +266,7 @@ static void add_device_memory(relaxer *r) {
 
 /* Only where something may go to the host. */
 static void add_host_memory(relaxer *r) {
-  const zp_spec *spec = r->plan->spec;
+  const zp_spec *spec = zp_plan_asked(r->plan);
   bool offload = false;
   for (int s = 0; s < ZP_STATE_COUNT; s++)
     offload |= constraints(r)->offload[s].set && zp_limit_allows(&constraints(r)->offload[s], ZP_TIER_HOST);

@@ -55,7 +55,7 @@ static void turn(zp_node_type *node, const void *user) {
 }
 
 static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, double factor) {
-  zp_spec *changed = zp_copy_spec(arena, plan->spec);
+  zp_spec *changed = zp_copy_spec(arena, zp_plan_asked(plan));
   zp_cluster_change(arena, &changed->cluster, turn, &(turning){k, factor});
   zp_reaction r = {.factor = factor};
   zp_candidate best;

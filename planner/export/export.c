@@ -150,6 +150,9 @@ zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format
                    .program = programs[format],
                    .result = ZP_NEW(arena, zp_export)};
   write[format](&e);
+  if (plan->spec->cluster.arranged)
+    zp_export_note(&e, "hosts are listed in the order of the plan's nodes: %s",
+                   zp_show_nodes(arena, &plan->spec->cluster));
   if (e.result->refusals.len) e.result->text = NULL;
   return e.result;
 }

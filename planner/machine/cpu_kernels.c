@@ -137,6 +137,7 @@ bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *c, zp_s
   if (!make_products(&k, flop_per_s, out) ||
       !make_others(&k, flop_per_s * measured_cores / k.cores, changed.memory_bytes_per_s, out))
     return false;
+  zp_cpu_links_make(c, k.cores, out);
   changed.eff_matmul = 1;
   changed.eff_attention = fmax(largest_share(&out->attention[0]), largest_share(&out->attention[1]));
   changed.eff_memory = largest_share(&out->row_bytes);

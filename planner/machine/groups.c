@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include <zplan/hash.h>
+#include <zplan/cpu_kernels.h>
 #include <zplan/machine.h>
 #include <zplan/constants.h>
 
@@ -19,12 +20,22 @@ enum { SHARED_MEMORY_TRAFFIC = 4 };
 /* Without GPU-direct every byte is written to host memory and read again on its way out, and again on its way in. */
 enum { STAGED_TRAFFIC = 4 };
 
-static double in_node_bytes_per_s(const zp_machine *m, const zp_node_type *node) {
-  double link = node->link.bytes_per_s;
-  if (!node->device.is_cpu) return link;
-  if (m->cluster->calibration) return link;
-  double copy = m->memory_bytes_per_s / SHARED_MEMORY_TRAFFIC;
-  return link > 0 && link < copy ? link : copy;
+/* From a rank to another one of its node. */
+typedef struct hop {
+  double latency_s, bytes_per_s;
+} hop;
+
+static hop hop_in_node(const zp_machine *m, const zp_node_type *node, zp_pair_kind kind) {
+  hop h = {node->link.latency_s, node->link.bytes_per_s};
+  double share;
+  if (!node->device.is_cpu) return h;
+  if (node->device.measured && zp_cpu_link(node->device.measured, m->devices_per_node, kind, &h.latency_s, &share)) {
+    h.bytes_per_s *= share;
+  } else if (!m->cluster->calibration) {
+    double copy = m->memory_bytes_per_s / SHARED_MEMORY_TRAFFIC;
+    if (h.bytes_per_s <= 0 || h.bytes_per_s > copy) h.bytes_per_s = copy;
+  }
+  return h;
 }
 
 /* NVLinks that a ring over `local` neighbouring devices of a DGX-1V finds in its cube mesh, of six a device: one to the
@@ -42,9 +53,10 @@ static double link_share(const zp_node_type *node, int local) {
   return 1 / (1 + zp_cost_constant(ZP_COST_LINK_COPY) * local / (2.0 * (local - 1)));
 }
 
-static double collective_bytes_per_s(const zp_machine *m, const zp_node_type *node, int local) {
-  double rate = in_node_bytes_per_s(m, node);
-  return node->device.is_cpu ? rate : rate * link_share(node, local);
+static hop collective_hop(const zp_machine *m, const zp_node_type *node, int local, zp_pair_kind kind) {
+  hop h = hop_in_node(m, node, kind);
+  if (!node->device.is_cpu) h.bytes_per_s *= link_share(node, local);
+  return h;
 }
 
 /* Thread blocks of a collective, inside a node or over `cards` of it (planner/machine/collective.c: zp_cost_taken). */
@@ -211,13 +223,14 @@ static int fullest_node(const zp_machine *m, const layout *l) {
 }
 
 /* The slowest link of a ring. On nodes of several types: the slowest of the types. */
-static zp_group_link ring_link(const zp_machine *m, const layout *l) {
+static zp_group_link ring_link(const zp_machine *m, const layout *l, zp_pair_kind kind) {
   zp_group_link link = {.n = l->n, .nodes = span(m, l), .trees = !m->node->device.is_cpu};
   link.local = ceil_div(l->n, link.nodes);
   link.fullest = link.nodes > 1 ? fullest_node(m, l) : l->n;
   int g = 0;
   for (const zp_node_type *node; (node = next_type(m, &g));) {
-    double rate = collective_bytes_per_s(m, node, link.local), inside = rate, cards = 0;
+    hop local = collective_hop(m, node, link.local, kind);
+    double rate = local.bytes_per_s, inside = rate, cards = 0;
     if (link.nodes > 1) {
       /* A ring on equal places of every node leaves and enters on one rail. */
       int here = ranks_of_node(m, node);
@@ -231,7 +244,7 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
     link.blocks = fmax(link.blocks, blocks_of(node, link.nodes > 1, cards));
     if (link.bytes_per_s == 0 || rate < link.bytes_per_s) link.bytes_per_s = rate;
     double network_latency = node->nic.latency_s + m->cluster->fabric_latency_s;
-    if (node->link.latency_s > link.local_latency_s) link.local_latency_s = node->link.latency_s;
+    if (local.latency_s > link.local_latency_s) link.local_latency_s = local.latency_s;
     if (network_latency > link.network_latency_s) link.network_latency_s = network_latency;
   }
   link.latency_s = link.local_latency_s;
@@ -273,8 +286,8 @@ static bool is_even(const zp_machine *m, const layout *l) {
   return aligned && l->block <= l->stride && l->n % (width / l->stride) == 0;
 }
 
-static zp_group_link group_link(const zp_machine *m, const layout *l, bool by_nccl) {
-  zp_group_link link = ring_link(m, l);
+static zp_group_link group_link(const zp_machine *m, const layout *l, bool by_nccl, zp_pair_kind kind) {
+  zp_group_link link = ring_link(m, l, kind);
   bool even = link.nodes > 1 && link.nodes < l->n && is_even(m, l);
   link.sums = zp_machine_sums(m, even, by_nccl);
   link.gathers = zp_machine_gathers(m, even);
@@ -283,7 +296,7 @@ static zp_group_link group_link(const zp_machine *m, const layout *l, bool by_nc
 
 /* Where gradients are summed over data ranks. */
 static zp_group_link summing_link(const zp_machine *m, const layout *l) {
-  zp_group_link link = group_link(m, l, false);
+  zp_group_link link = group_link(m, l, false, ZP_PAIR_LARGE);
   link.rounds = m->cluster->rounds_sums;
   return link;
 }
@@ -291,13 +304,13 @@ static zp_group_link summing_link(const zp_machine *m, const layout *l) {
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data) {
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   layout l = tensor_layout(tensor, pipeline, data);
-  return group_link(m, &l, true);
+  return group_link(m, &l, true, ZP_PAIR_OFTEN);
 }
 
 zp_group_link zp_machine_partial_group(const zp_machine *m, int tensor, int pipeline, int data) {
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   layout l = tensor_layout(tensor, pipeline, data);
-  return group_link(m, &l, false);
+  return group_link(m, &l, false, ZP_PAIR_LARGE);
 }
 
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order) {
@@ -312,7 +325,7 @@ zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipel
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   assert(expert >= 1 && data % expert == 0 && order < ZP_ORDER_COUNT);
   layout l = expert_layout(tensor, pipeline, data, expert, order);
-  return group_link(m, &l, false);
+  return group_link(m, &l, false, ZP_PAIR_LARGE);
 }
 
 zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
@@ -336,9 +349,9 @@ zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipe
   for (const zp_node_type *node; (node = next_type(m, &g));) {
     int here = ranks_of_node(m, node), streams = l.stride < here ? (int)l.stride : here;
     double payload = node->device.is_cpu ? 1 : zp_cost_constant(ZP_COST_LINK_PAYLOAD);
-    double rate =
-        crosses ? network_bytes_per_s(m, node, streams, l.stride % here == 0) : in_node_bytes_per_s(m, node) * payload;
-    double latency = crosses ? node->nic.latency_s + m->cluster->fabric_latency_s : node->link.latency_s;
+    hop local = hop_in_node(m, node, ZP_PAIR_MESSAGE);
+    double rate = crosses ? network_bytes_per_s(m, node, streams, l.stride % here == 0) : local.bytes_per_s * payload;
+    double latency = crosses ? node->nic.latency_s + m->cluster->fabric_latency_s : local.latency_s;
     if (link.bytes_per_s == 0 || rate < link.bytes_per_s) link.bytes_per_s = rate;
     if (latency > link.latency_s) link.latency_s = latency;
   }

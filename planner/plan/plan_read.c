@@ -108,6 +108,27 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
   return true;
 }
 
+/* Files of plans whose nodes are as they are written do not number them. */
+const zp_spec *zp_plan_spec_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error) {
+  const zp_json *groups = zp_json_get(zp_json_get(json, "cluster"), "node_groups");
+  int n = zp_json_count(groups);
+  if (n == 0 || !zp_json_get(zp_json_at(groups, 0), "first_node")) return spec;
+  zp_node_range range[ZP_MOST_NODE_GROUPS];
+  zp_spec *arranged = ZP_NEW(arena, zp_spec);
+  *arranged = *spec;
+  for (int i = 0; i < n && i < ZP_MOST_NODE_GROUPS; i++) {
+    int64_t first = zp_json_get_int(zp_json_at(groups, i), "first_node", -1);
+    int64_t nodes = zp_json_get_int(zp_json_at(groups, i), "nodes", 0);
+    bool are_ints = first >= 0 && first <= INT32_MAX / 2 && nodes > 0 && nodes <= INT32_MAX / 2;
+    range[i] = are_ints ? (zp_node_range){(int)first, (int)nodes} : (zp_node_range){-1, 0};
+  }
+  if (n <= ZP_MOST_NODE_GROUPS && spec->cluster.groups.len > 0 &&
+      zp_cluster_arrange(arena, &spec->cluster, range, n, &arranged->cluster))
+    return arranged;
+  *error = "its node_groups are not the nodes of its cluster in another order";
+  return NULL;
+}
+
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_choice *choice,
                               int *devices, const char **error) {
   assert(choice && devices && error);

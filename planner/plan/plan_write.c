@@ -3,6 +3,7 @@
 #include <zplan/path.h>
 
 #include <assert.h>
+#include <zplan/calibration.h>
 #include <zplan/cost.h>
 #include <zplan/plan.h>
 #include <zplan/software.h>
@@ -212,7 +213,8 @@ static const char SPACE[] =
     "state leaves the device in the order optimizer, gradients, parameters, saved values, each in eighths when those "
     "before it that may leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the "
     "fastest recomputation mode that fits; one mode for all stages with saved values away, with several chunks a "
-    "stage and any state away, and where a mode that keeps more takes longer; node types in the written order; for "
+    "stage and any state away, and where a mode that keeps more takes longer; node types in every order, or in the "
+    "node_orders of node_orders_there that work sufficed for; for "
     "zplan's trainer also the loss in chunks, of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's "
     "logits take 1/16 of a rank's memory and expert is 1, other numbers where named";
 
@@ -234,6 +236,8 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json_set_int(j, "search_held_bytes", c->held_bytes);
   zp_json_set_bool(j, "short_of_memory", c->short_of_memory);
   if (c->short_of_work) zp_json_set_bool(j, "short_of_work", true);
+  if (c->node_orders > 0) zp_json_set_int(j, "node_orders", c->node_orders);
+  if (c->node_orders > 0) zp_json_set_int(j, "node_orders_there", c->node_orders_there);
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
   zp_json_set_string(j, "space", SPACE);
   if (c->searched_s > c->bound_s) {
@@ -253,6 +257,8 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
   zp_json *options = zp_json_set(o, "options", zp_json_array());
   for (int i = 0; i < spec->options.len; i++) zp_json_append_string(options, spec->options.data[i]);
+  if (spec->cluster.calibration)
+    zp_json_set(o, "calibration", zp_calibration_in_plan(plan->arena, spec->cluster.calibration));
   zp_json *sources = zp_json_set(o, "sources", zp_json_array());
   for (int i = 0; i < spec->sources.len; i++) {
     const zp_source_text *source = &spec->sources.data[i];
@@ -302,6 +308,7 @@ static void set_model(zp_json *o, const zp_plan *plan) {
   for (int g = 0; g < spec->cluster.groups.len; g++) {
     const zp_node_group *group = &spec->cluster.groups.data[g];
     zp_json *j = zp_json_append(groups, zp_json_object());
+    if (spec->cluster.arranged) zp_json_set_int(j, "first_node", group->first);
     zp_json_set_int(j, "nodes", group->nodes);
     zp_json_set_string(j, "node", group->type.name);
     zp_json_set_string(j, "device", group->type.device.name);
@@ -368,6 +375,11 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_string(o, "why_not", plan->why_not);
   }
   set_certificate(o, plan);
+  if (plan->fastest) {
+    zp_json *fastest = zp_json_set(o, "fastest", zp_json_object());
+    set_choice(fastest, plan, &plan->fastest->choice);
+    zp_json_set(fastest, "estimate", estimate_json(&plan->fastest->estimate));
+  }
   zp_json *alternatives = zp_json_set(o, "alternatives", zp_json_array());
   for (int i = 0; i < plan->alternatives.len; i++) {
     zp_json *a = zp_json_append(alternatives, zp_json_object());

@@ -67,8 +67,9 @@ zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool
     return range;
   }
   if (!cluster->software && cluster->node.device.is_cpu)
-    return (zp_step_range){.source =
-                               "unknown: `zplan calibrate` measures this machine, --calibration FILE plans with it"};
+    return (zp_step_range){
+        .source = "unknown: `zplan calibrate` measures this machine, --calibration FILE plans with it; `zplan run` "
+                  "and `bench` do both"};
   if (!cluster->software && cluster->node.device.arch && strncmp(cluster->node.device.arch, "sm_9", 4) == 0)
     return (zp_step_range){.source =
                                "unknown for several GPUs: seven steps of zplan's trainer on one H100 took -11 to +5 % "

@@ -1,6 +1,7 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/calibration.h>
 #include <zplan/cost.h>
 #include <zplan/cpu_kernels.h>
 #include <zplan/software.h>
@@ -36,6 +37,32 @@ static void put_idle(zp_buf *out, const zp_plan *plan) {
   else if (c->candidates)
     zp_buf_printf(out, ": no plan that uses more of them is more than %.2g%% faster", 100 * zp_certificate_gap(c));
   zp_buf_puts(out, "\n");
+}
+
+/* Whoever starts the ranks has to list the hosts so. */
+static void put_nodes(zp_buf *out, const zp_plan *plan) {
+  if (!plan->spec->cluster.arranged) return;
+  const char *text = zp_format(out->arena, "in another order than written, which is that of ranks and stages: %s",
+                               zp_show_nodes(out->arena, &plan->spec->cluster));
+  zp_buf_line(out, "  nodes        %s", zp_words_wrap(out->arena, text, 15));
+}
+
+/* Why the plan is not the fastest. */
+static void put_preferred(zp_buf *out, const zp_plan *plan) {
+  if (!plan->fastest) return;
+  const zp_choice *c = &plan->fastest->choice;
+  int shared = zp_choice_exposure(&plan->best.choice);
+  const char *here = shared == 1 ? "here every replica has its own" : zp_format(out->arena, "here %d do", shared);
+  const char *text = zp_format(out->arena,
+                               "to the fastest plan (tensor %d pipeline %d data %d zero %d), which takes %.2g%% less: "
+                               "the model does not tell that "
+                               "apart (robust %.2g%%). %d ranks share a state there, and all wait for each of them; "
+                               "%s. --set robust=0 takes the "
+                               "fastest",
+                               c->tensor, c->pipeline, c->data, c->zero,
+                               100 * (1 - plan->fastest->estimate.step_s / plan->best.estimate.step_s),
+                               100 * plan->spec->plans.data[plan->spec->plan].robust, zp_choice_exposure(c), here);
+  zp_buf_line(out, "  preferred    %s", zp_words_wrap(out->arena, text, 15));
 }
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
@@ -261,6 +288,9 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
         out,
         "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
         (long long)c->candidates, 100 * zp_certificate_gap(c), zp_show_seconds(out->arena, c->bound_s));
+  if (c->node_orders > 1)
+    zp_buf_line(out, "               whatever the order of the node types: %lld of %lld were searched",
+                (long long)c->node_orders, (long long)c->node_orders_there);
   if (c->short_of_memory)
     zp_buf_line(
         out,
@@ -285,18 +315,17 @@ static bool sparse_is_measured(const zp_plan *plan) {
 }
 
 static void put_confidence(zp_buf *out, const zp_plan *plan) {
-  const char *calibration = plan->spec->cluster.calibration;
+  const char *calibration = zp_calibration_words(out->arena, &plan->spec->cluster);
   if (plan->spec->cluster.software)
     zp_buf_line(
         out,
         "  confidence   memory is zplan's trainer's with this program's gradients, not its allocator's; times are "
         "estimates from %s and the profile",
-        calibration ? zp_format(out->arena, "the measurements in %s", calibration) : "library numbers");
+        calibration ? calibration : "library numbers");
   else
     zp_buf_line(out, "  confidence   memory is exact but for the context%s; times are estimates from %s",
                 zp_memory_classes(plan) == ZP_MEMORY_CLASSES ? " and NCCL" : "",
-                calibration ? zp_format(out->arena, "the measurements in %s", calibration)
-                            : "uncalibrated library numbers");
+                calibration ? calibration : "uncalibrated library numbers");
   if (zp_model_layouts(plan->spec->model).len > 0 && !sparse_is_measured(plan))
     zp_buf_line(out,
                 "               block-sparse attention is not calibrated: it is taken to be as efficient as dense");
@@ -322,6 +351,8 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   zp_buf_line(&out, "%s   %s", plan->certificate.candidates ? "best plan" : "plan",
               zp_words_choice(arena, &plan->best.choice));
   put_idle(&out, plan);
+  put_nodes(&out, plan);
+  put_preferred(&out, plan);
   put_time(&out, plan);
   put_range(&out, plan);
   put_throughput(&out, plan);

@@ -87,8 +87,8 @@ int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int
   const zp_choice *k = &memo->choice;
   if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
       k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c) || zp_chunks(k) != zp_chunks(c) ||
-      k->schedule != c->schedule)
-    *memo = (zp_communicators_memo){true, *c, zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes};
+      k->schedule != c->schedule || k->sequence != c->sequence || memo->ties != ties)
+    *memo = (zp_communicators_memo){true, *c, ties, zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes};
   return memo->bytes;
 }
 

@@ -93,7 +93,9 @@ typedef struct zp_fits_memo {
 } zp_fits_memo;
 typedef struct zp_communicators_memo {
   bool known;
-  zp_choice choice; /* degrees, expert groups, rank order, schedule and chunks count */
+  zp_choice choice; /* all that zp_communicators_of asks of it counts: degrees, expert groups, rank order, schedule,
+                       chunks, sequence */
+  int ties;
   int64_t bytes;
 } zp_communicators_memo;
 typedef struct zp_search_memo {

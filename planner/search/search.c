@@ -6,12 +6,14 @@
 #include <zplan/buf.h>
 #include "budget.h"
 #include "fit.h"
+#include "node_orders.h"
 #include "refine.h"
 #include "procedures.h"
+#include "robust.h"
 #include "space.h"
 
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
-static void adopt(zp_plan *plan, const zp_choice *winner) {
+void zp_plan_adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
   zp_choice c = zp_choice_copy(plan->arena, winner);
   plan->machine = zp_machine_make(&plan->spec->cluster, plan->spec->train.precision, zp_choice_ranks(&c));
@@ -101,7 +103,7 @@ static void fill_plan(zp_plan *plan, zp_search_progress *progress, const zp_rank
     explain_none(plan, progress);
     return;
   }
-  adopt(plan, &r->best[0].choice);
+  zp_plan_adopt(plan, &r->best[0].choice);
   zp_certificate *c = &plan->certificate;
   c->best_s = plan->best.estimate.step_s;
   c->searched_s = rounded_bound(c->searched_s, c->best_s, r->closer);
@@ -109,6 +111,25 @@ static void fill_plan(zp_plan *plan, zp_search_progress *progress, const zp_rank
   plan->exact_alternatives = r->exact;
   for (int i = 1; i < r->len && r->best[i].estimate.step_s <= r->range * r->best[0].estimate.step_s; i++)
     zp_push(plan->arena, &plan->alternatives, explain(plan, progress->s, &r->best[i].choice));
+}
+
+/* A plan from elsewhere takes part in the ranking, as one of no degrees. */
+static void enter_rival(zp_ranking *r, double rival_s) {
+  r->best[0] = (zp_candidate){.estimate.step_s = rival_s};
+  r->len = r->cap = 1;
+  r->range = 1;
+}
+
+static bool rival_wins(const zp_ranking *r) { return r->len > 0 && r->best[0].choice.tensor == 0; }
+
+/* Nothing is faster than the plan from elsewhere. */
+static void fill_beaten(zp_plan *plan, const zp_search_progress *progress, const zp_ranking *r) {
+  fill_certificate(&plan->certificate, progress);
+  zp_certificate *c = &plan->certificate;
+  c->best_s = r->best[0].estimate.step_s;
+  c->searched_s = rounded_bound(c->searched_s, c->best_s, r->closer);
+  c->bound_s = rounded_bound(fmin(c->searched_s, progress->unsearched_s), c->best_s, r->closer);
+  plan->why_not = "no plan is faster than the one from elsewhere";
 }
 
 /* ---- plans with the loss in chunks ---- */
@@ -235,10 +256,10 @@ void zp_search_end(zp_search_progress *progress) {
   progress->s = NULL;
 }
 
-zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
+zp_plan *zp_search_placed(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
   assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   assert(devices >= 1 && devices <= ZP_MOST_RANKS);
-  assert(!options || (options->top >= 0 && options->gap >= 0 && options->work >= 0));
+  assert(!options || (options->top >= 0 && options->gap >= 0 && options->work >= 0 && options->rival_s >= 0));
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;
@@ -253,9 +274,20 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
                   .exact = many,
                   .closer = 1 + (options && options->gap > 0 ? options->gap : progress.in->constraints->search_gap)};
   r.best = ZP_NEW_ARRAY(progress.s->arena, zp_candidate, r.cap + 1);
+  if (options && options->rival_s > 0) enter_rival(&r, options->rival_s);
   zp_refine_all(&progress, &r);
   search_chunks(&progress, &r);
-  fill_plan(plan, &progress, &r);
+  if (rival_wins(&r))
+    fill_beaten(plan, &progress, &r);
+  else
+    fill_plan(plan, &progress, &r);
   zp_search_end(&progress);
+  return plan;
+}
+
+zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
+  zp_plan *plan = zp_search_placed(arena, spec, devices, options);
+  if (zp_orders_nodes(spec, devices)) plan = zp_search_node_orders(arena, plan, options);
+  if (plan->feasible) zp_prefer_robust(plan, options);
   return plan;
 }

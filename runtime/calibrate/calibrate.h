@@ -33,8 +33,8 @@ void give_back(void *memory, int64_t bytes);
 int machine_cores(void);
 
 /* ---- gemm.c: products of trainers' shapes. With fewer threads than cores the other cores are kept as busy by copies
- * of this process, as they are when every rank has its own. ---- */
-void measure_gemm(zpk_dtype dtype, int threads, double budget_s);
+ * of this process, as they are when every rank has its own. n_sides: the smallest of the grid, at most 4. ---- */
+void measure_gemm(zpk_dtype dtype, int threads, int n_sides, double budget_s);
 /* ---- libraries.c: which library and kernels multiply ---- */
 void measure_libraries(double budget_s);
 /* Does the processor multiply bf16 itself? */
@@ -47,8 +47,8 @@ void measure_attention(zpr *c, double budget_s);
 void measure_streams(zpr *c, double budget_s);
 /* ---- disk.c ---- */
 void measure_disk(const char *folder);
-/* ---- links.c: two ranks, under mpirun ---- */
-int measure_links(int argc, char **argv, double budget_s);
+/* ---- links.c: under mpirun, of an even number of ranks ---- */
+int measure_links(int argc, char **argv, int ranks, double budget_s);
 /* ---- gpu.c: the first GPU, if there is one; exit status ---- */
 int measure_gpu(double budget_s);
 

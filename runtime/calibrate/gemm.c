@@ -14,7 +14,7 @@
 
 static const int64_t sides[] = {32, 128, 384, 1024};
 static const char *const kinds[] = {"nt", "nn", "tn"};
-enum { N_SIDES = sizeof sides / sizeof *sides, CUBE = N_SIDES * N_SIDES * N_SIDES, KINDS = 3, BUSY_SIDE = 512 };
+enum { MOST_SIDES = sizeof sides / sizeof *sides, KINDS = 3, BUSY_SIDE = 512 };
 enum { SETS = 16 };
 /* Sets together stay within POOL_BYTES; up to CACHED_BYTES of them are all visited, untimed and timed. */
 static const int64_t pool_bytes = 128 << 20, cached_bytes = 16 << 20;
@@ -47,22 +47,22 @@ static void set_shape(product *p, int64_t m, int64_t n, int64_t k) {
   if (p->sets * p->set_bytes <= cached_bytes && p->calls < p->sets) p->calls = (int)p->sets;
 }
 
-static void measure_grid(zpr *c, char *pool, int threads, double budget_s) {
-  enum { SHAPES = CUBE * KINDS };
+static void measure_grid(zpr *c, char *pool, int threads, int n, double budget_s) {
   static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16"};
-  product products[SHAPES];
-  timing timings[SHAPES];
-  for (int i = 0; i < SHAPES; i++) {
+  product products[KINDS * MOST_SIDES * MOST_SIDES * MOST_SIDES];
+  timing timings[KINDS * MOST_SIDES * MOST_SIDES * MOST_SIDES];
+  int cube = n * n * n, shapes = KINDS * cube;
+  for (int i = 0; i < shapes; i++) {
     product *p = &products[i];
-    *p = (product){.c = c, .pool = pool, .trans_b = i / CUBE == 0, .trans_a = i / CUBE == 2};
-    set_shape(p, sides[i % CUBE / N_SIDES / N_SIDES], sides[i / N_SIDES % N_SIDES], sides[i % N_SIDES]);
+    *p = (product){.c = c, .pool = pool, .trans_b = i / cube == 0, .trans_a = i / cube == 2};
+    set_shape(p, sides[i % cube / n / n], sides[i / n % n], sides[i % n]);
     timings[i] = (timing){.work = multiply, .arg = p, .warm = p->sets * p->set_bytes <= cached_bytes};
   }
-  time_in_turns(timings, SHAPES, budget_s);
-  for (int i = 0; i < SHAPES; i++) {
+  time_in_turns(timings, shapes, budget_s);
+  for (int i = 0; i < shapes; i++) {
     const product *p = &products[i];
     char name[64];
-    snprintf(name, sizeof name, "gemm_%s_t%d_%s_%dx%dx%d", dtypes[c->program->dtype], threads, kinds[i / CUBE],
+    snprintf(name, sizeof name, "gemm_%s_t%d_%s_%dx%dx%d", dtypes[c->program->dtype], threads, kinds[i / cube],
              (int)p->m, (int)p->n, (int)p->k);
     put_row(name, 2.0 * (double)p->m * (double)p->n * (double)p->k * p->calls / timings[i].seconds, "FLOP/s",
             "%d operand sets in turn", (int)p->sets);
@@ -80,7 +80,8 @@ static void keep_busy(zpk_dtype dtype, int threads) {
   for (;;) multiply(&p);
 }
 
-void measure_gemm(zpk_dtype dtype, int threads, double budget_s) {
+void measure_gemm(zpk_dtype dtype, int threads, int n_sides, double budget_s) {
+  if (n_sides > MOST_SIDES) n_sides = MOST_SIDES;
   pid_t others[ZPR_MAX_WORKERS];
   int n_others = machine_cores() / threads - 1;
   if (n_others > ZPR_MAX_WORKERS - 1) n_others = ZPR_MAX_WORKERS - 1;
@@ -92,7 +93,7 @@ void measure_gemm(zpk_dtype dtype, int threads, double budget_s) {
   zpr c;
   open_rank(&c, &program, threads);
   char *pool = touched(pool_bytes);
-  measure_grid(&c, pool, threads, budget_s);
+  measure_grid(&c, pool, threads, n_sides, budget_s);
   give_back(pool, pool_bytes);
   zpr_close(&c);
   for (int i = 0; i < n_others; i++) {

@@ -1,4 +1,5 @@
-/* Messages and all-reduces between two ranks of this machine, through the runtime's own collectives. */
+/* Messages and all-reduces in pairs of ranks of this machine, all pairs at the same time, through the runtime's own
+ * collectives: what ranks that share cores, or memory's bandwidth, take from each other is in the times. */
 #include <stdlib.h>
 #include "calibrate.h"
 
@@ -19,14 +20,14 @@ static void reduce(exchange *e) {
 static void ping(exchange *e) {
   zpr *c = e->c;
   for (int i = 0; i < e->calls; i++) {
-    if (c->rank == 0) {
+    if (c->p == 0) {
       zpr_send(c, 0, true, e->data, e->count, i);
       zpr_recv(c, 0, false, e->data, e->count, i);
     } else {
       zpr_recv(c, 0, true, e->data, e->count, i);
       zpr_send(c, 0, false, e->data, e->count, i);
     }
-    zpr_send_wait(c, 0, c->rank == 0, i);
+    zpr_send_wait(c, 0, c->p == 0, i);
   }
 }
 
@@ -55,29 +56,44 @@ static double time_exchange(void (*work)(exchange *e), exchange *e, double budge
   return seconds[n / 4];
 }
 
+static const char *name_of(const char *kind, int ranks, int bytes) {
+  static char name[64];
+  snprintf(name, sizeof name, "%s_%dx%d", kind, ranks, bytes);
+  return name;
+}
+
+/* Elements of the arrays: a short hop, a wait, a tensor group's activations, a data group's gradients. */
+static const int64_t counts[] = {SMALL, 1 << 10, 16 << 10, 256 << 10, LARGE};
+enum { SIZES = sizeof counts / sizeof *counts };
+
 static void measure_exchanges(zpr *c, double budget_s) {
-  exchange e = {.c = c, .data = touched(LARGE * (int64_t)sizeof(float)), .count = SMALL, .calls = CALLS};
-  double small_reduce = time_exchange(reduce, &e, budget_s / 4), small_ping = time_exchange(ping, &e, budget_s / 4);
-  e.count = LARGE, e.calls = 1;
-  double reduce_s = time_exchange(reduce, &e, budget_s / 4), ping_s = time_exchange(ping, &e, budget_s / 4);
-  double bytes = LARGE * (double)sizeof(float);
-  if (c->rank == 0) {
-    put_row("message_latency_s", small_ping / 2, "s", "half of a round trip of %d bytes", SMALL * (int)sizeof(float));
-    put_row("message_bytes_per_s", bytes / (ping_s / 2), "B/s", "half of a round trip of %d MiB",
-            (int)(bytes / (1 << 20)));
+  exchange e = {.c = c, .data = touched(LARGE * (int64_t)sizeof(float))};
+  for (int i = 0; i < SIZES; i++) {
+    e.count = counts[i];
+    e.calls = counts[i] < 256 << 10 ? CALLS : 1;
+    int bytes = (int)(counts[i] * (int64_t)sizeof(float));
+    double reduce_s = time_exchange(reduce, &e, budget_s / (2 * SIZES)) / 2;
+    double ping_s = time_exchange(ping, &e, budget_s / (2 * SIZES)) / 2;
+    if (c->rank != 0) continue;
     /* Two ranks: reduce-scatter and all-gather, one round each, half of the array a round. */
-    put_row("all_reduce_latency_s", small_reduce / 2, "s", "one of two rounds, two ranks, %d bytes",
-            SMALL * (int)sizeof(float));
-    put_row("all_reduce_bytes_per_s", bytes / reduce_s, "B/s", "a rank's sending rate, two ranks, %d MiB",
-            (int)(bytes / (1 << 20)));
+    put_row(name_of("reduce_round_s", c->ranks, bytes / 2), reduce_s, "s",
+            "half of an all-reduce in a pair of ranks, %d pairs at once", c->ranks / 2);
+    put_row(name_of("message_s", c->ranks, bytes), ping_s, "s",
+            "half of a round trip in a pair of ranks, %d pairs at once", c->ranks / 2);
   }
   give_back(e.data, LARGE * (int64_t)sizeof(float));
 }
 
-int measure_links(int argc, char **argv, double budget_s) {
+int measure_links(int argc, char **argv, int ranks, double budget_s) {
   static zpr_stage stages[2] = {{.arena_bytes = 256}, {.arena_bytes = 256}};
-  zpr_program program = {
-      .dtype = ZPK_F32, .tensor = 1, .pipeline = 2, .data = 1, .batch = 1, .sequence = 1, .stages = stages};
+  zpr_program program = {.dtype = ZPK_F32,
+                         .tensor = 1,
+                         .pipeline = 2,
+                         .data = ranks / 2,
+                         .batch = 1,
+                         .sequence = 1,
+                         .microbatches = CALLS,
+                         .stages = stages};
   zpr_options options = zpr_default_options;
   options.threads = 1;
   zpr c;

@@ -1,10 +1,10 @@
 /* zplan-calibrate: measures this machine with the kernels and messages that trainers use. `zplan calibrate` runs it and
  * turns its rows into a file.
  *
- *   zplan-calibrate compute SECONDS FOLDER     all but messages; FOLDER: where the disk is measured
+ *   zplan-calibrate compute SECONDS [FOLDER]   all but messages; FOLDER: where the disk is measured
  *   zplan-calibrate products SECONDS           what multiplies matrices, for `zplan doctor`
  *   zplan-calibrate gpu SECONDS                the first GPU, if there is one
- *   mpirun -n 2 zplan-calibrate-mpi links SECONDS */
+ *   mpirun -n RANKS zplan-calibrate-mpi links SECONDS RANKS         an even number of them */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdarg.h>
@@ -150,40 +150,49 @@ static void measure_kernels(double budget_s) {
   zpr_close(&c);
 }
 
-/* Several passes over everything: something else that keeps a core busy for seconds disturbs one of them. */
+/* Is the middle of the next pass within the budget, if it takes as long as those before it? */
+static bool has_time(int passes, double elapsed_s, double budget_s) {
+  return passes == 0 || elapsed_s * (passes + 0.5) / passes <= budget_s;
+}
+
+/* Several passes over everything: something else that keeps a core busy for seconds disturbs one of them. Where passes
+ * take longer than they may, there are fewer; in a short time the largest products are left out. */
+enum { SHORT_SECONDS = 8 };
 static void measure_compute(double budget_s, const char *folder) {
   int cores = machine_cores() < ZPR_MAX_WORKERS ? machine_cores() : ZPR_MAX_WORKERS;
   put_row("cores", cores, "cores", "that this process may use, at most the %d threads of a rank", ZPR_MAX_WORKERS);
   double share = budget_s / PASSES * (cores > 1 ? 0.5 : 1); /* ranks with all threads, and with one */
   double bf16 = multiplies_bf16() ? 0.2 : 0;                /* otherwise f32's rates are those of bf16 */
-  for (int pass = 0; pass < PASSES; pass++) {
+  int sides = budget_s < SHORT_SECONDS ? 3 : 4;
+  double begin = now();
+  for (int pass = 0; pass < PASSES && has_time(pass, now() - begin, budget_s); pass++) {
     measure_libraries(0.02 * budget_s / PASSES);
-    measure_gemm(ZPK_F32, cores, (0.4 - bf16 / 2) * share);
-    if (cores > 1) measure_gemm(ZPK_F32, 1, (0.4 - bf16 / 2) * share);
+    measure_gemm(ZPK_F32, cores, sides, (0.4 - bf16 / 2) * share);
+    if (cores > 1) measure_gemm(ZPK_F32, 1, sides, (0.4 - bf16 / 2) * share);
     measure_kernels(0.28 * budget_s / PASSES);
-    measure_gemm(ZPK_F64, cores, (0.3 - bf16 / 2) * share);
-    if (cores > 1) measure_gemm(ZPK_F64, 1, (0.3 - bf16 / 2) * share);
-    if (bf16 > 0) measure_gemm(ZPK_BF16, cores, bf16 * share);
-    if (bf16 > 0 && cores > 1) measure_gemm(ZPK_BF16, 1, bf16 * share);
+    measure_gemm(ZPK_F64, cores, sides, (0.3 - bf16 / 2) * share);
+    if (cores > 1) measure_gemm(ZPK_F64, 1, sides, (0.3 - bf16 / 2) * share);
+    if (bf16 > 0) measure_gemm(ZPK_BF16, cores, sides, bf16 * share);
+    if (bf16 > 0 && cores > 1) measure_gemm(ZPK_BF16, 1, sides, bf16 * share);
   }
-  measure_disk(folder);
+  if (folder) measure_disk(folder);
 }
 
 int main(int argc, char **argv) {
   double budget_s = argc > 2 ? strtod(argv[2], NULL) : 0;
-  if (argc == 4 && strcmp(argv[1], "compute") == 0 && budget_s > 0) {
-    measure_compute(budget_s, argv[3]);
+  if ((argc == 3 || argc == 4) && strcmp(argv[1], "compute") == 0 && budget_s > 0) {
+    measure_compute(budget_s, argc == 4 ? argv[3] : NULL);
     return print_rows();
   }
   if (argc == 3 && strcmp(argv[1], "products") == 0 && budget_s > 0) {
     show_libraries(budget_s);
     return print_rows();
   }
-  if (argc == 3 && strcmp(argv[1], "links") == 0 && budget_s > 0)
-    return measure_links(argc, argv, budget_s) || print_rows();
+  int ranks = argc == 4 ? atoi(argv[3]) : 0;
+  if (argc == 4 && strcmp(argv[1], "links") == 0 && budget_s > 0 && ranks > 0 && ranks % 2 == 0)
+    return measure_links(argc, argv, ranks, budget_s) || print_rows();
   if (argc == 3 && strcmp(argv[1], "gpu") == 0 && budget_s > 0) return measure_gpu(budget_s) || print_rows();
-  fprintf(
-      stderr,
-      "usage: zplan-calibrate compute SECONDS FOLDER | products SECONDS | gpu SECONDS | links SECONDS (two ranks)\n");
+  fprintf(stderr,
+          "usage: zplan-calibrate compute SECONDS [FOLDER] | products SECONDS | gpu SECONDS | links SECONDS RANKS\n");
   return 2;
 }

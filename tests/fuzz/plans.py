@@ -162,9 +162,13 @@ def text_of(x):
                  cluster="cluster c { nodes = %d  node = std.hw.%s }" % (nodes, x["node"]))
     elif x["mixed"]:
         first = max(1, nodes // 2)
+        groups = x.get("groups", [(first, "box"), (nodes - first, "old")])
         y["cluster"] = ("device slow { base = gpu  memory = %.2fGB  half = 60TFLOPS }\n"
                         "node old { base = box  devices = %d * slow }\n"
-                        "cluster c { nodes = [%d * box, %d * old] }" % (0.7 * x["memory"], x["per_node"], first, nodes - first))
+                        "device wide { base = gpu  memory = %.2fGB  half = 90TFLOPS }\n"
+                        "node large { base = box  devices = %d * wide }\n"
+                        "cluster c { nodes = [%s] }" % (0.7 * x["memory"], x["per_node"], 1.5 * x["memory"], x["per_node"],
+                                                        ", ".join("%d * %s" % group for group in groups)))
     else:
         y["cluster"] = "cluster c { nodes = %d  node = box }" % nodes
     return FILE.format(**y)

@@ -131,6 +131,56 @@ Test(calibration, files_survive_a_round_trip) {
   cr_expect_eq(zp_calibration_value(again, "update_bytes_per_s", 0), 20e9);
 }
 
+/* What plan files carry names the calibration, and gives its rates back. */
+Test(calibration, plans_carry_them) {
+  zp_calibration c = sample_calibration();
+  c.rows.data[1].value *= 1.0000123456789; /* more digits than a program prints */
+  zp_json *json = zp_calibration_in_plan(arena, &c);
+  const char *error = NULL, *hash = zp_calibration_hash(arena, &c);
+  cr_expect_str_eq(zp_json_get_string(json, "hash", ""), hash);
+  const char *text = zp_json_text(arena, json, true);
+  zp_json_free(json);
+  json = zp_json_parse(arena, text, strlen(text), &error);
+  zp_calibration *again = zp_calibration_from_plan(arena, json, &error);
+  zp_json_free(json);
+  cr_assert_not_null(again, "%s", error);
+  cr_expect_eq(again->rows.len, c.rows.len);
+  cr_expect_str_eq(zp_calibration_hash(arena, again), hash);
+  cr_expect(near(zp_calibration_value(again, c.rows.data[1].name, 0), c.rows.data[1].value, 1e-11));
+}
+
+Test(calibration, every_change_has_another_hash) {
+  zp_calibration c = sample_calibration();
+  const char *hash = zp_calibration_hash(arena, &c);
+  c.rows.data[3].value *= 1.001;
+  cr_expect_str_neq(zp_calibration_hash(arena, &c), hash);
+  c = sample_calibration();
+  c.rows.data[3].name = "another";
+  cr_expect_str_neq(zp_calibration_hash(arena, &c), hash);
+  c = sample_calibration();
+  c.machine = "another machine";
+  cr_expect_str_neq(zp_calibration_hash(arena, &c), hash);
+  c = sample_calibration();
+  c.date = "2026-01-02";
+  cr_expect_str_neq(zp_calibration_hash(arena, &c), hash);
+}
+
+static const char *why_refused_in_plan(const char *text) {
+  const char *error = NULL;
+  zp_json *json = zp_json_parse(arena, text, strlen(text), &error);
+  cr_assert_not_null(json, "%s", error);
+  cr_expect_null(zp_calibration_from_plan(arena, json, &error));
+  zp_json_free(json);
+  return error ? error : "";
+}
+
+Test(calibration, damaged_ones_in_plans_are_refused) {
+  cr_expect(strstr(why_refused_in_plan("{}"), "`rows`"));
+  cr_expect(strstr(why_refused_in_plan("[]"), "`rows`"));
+  cr_expect(strstr(why_refused_in_plan("{\"rows\": {\"x\": \"y\"}}"), "row x"));
+  cr_expect(strstr(why_refused_in_plan("{\"rows\": {\"x\": -1}}"), "at least 0"));
+}
+
 static const char *why_refused(const char *text) {
   const char *error = NULL;
   zp_json *json = zp_json_parse(arena, text, strlen(text), &error);
@@ -147,6 +197,9 @@ Test(calibration, foreign_files_are_refused) {
   cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 1, \"rows\": []}"),
                    "version is 1, this zplan reads 2: `zplan calibrate` measures again"));
   cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 9, \"rows\": []}"), "version is 9"));
+  cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 2, \"rows\": [{\"name\": \"x\", "
+                               "\"value\": 1}, {\"name\": \"x\", \"value\": 1}]}"),
+                   "again"));
   cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 2, \"rows\": [{\"name\": \"x\"}]}"),
                    "row 1"));
   cr_expect(strstr(
@@ -163,7 +216,7 @@ static zp_machine calibrated(zp_calibration *c, int ranks, zp_spec **spec) {
   const char *error = NULL;
   *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
   (*spec)->cluster.ranks = ranks;
-  cr_assert(zp_calibration_apply(arena, c, "m.json", *spec, &error), "%s", error);
+  cr_assert(zp_calibration_apply(arena, c, *spec, &error), "%s", error);
   return zp_machine_make(&(*spec)->cluster, ZP_PREC_F32, ranks);
 }
 
@@ -179,7 +232,7 @@ Test(calibration, a_cpu_cluster_takes_the_rates) {
   cr_expect(near(d->flop_per_s_fp32, 4 * power_rate(1024, 1024, 1024), 1e-9), "nothing is faster than the fastest");
   cr_expect(near(d->memory_bytes_per_s, 20e9, 1e-9));
   cr_expect_eq(spec->cluster.node.link.bytes_per_s, 3e9);
-  cr_expect_str_eq(spec->cluster.calibration, "m.json");
+  cr_expect_eq(spec->cluster.calibration, &c);
   double flop = 2.0 * 100 * 200 * 300;
   cr_expect(near(product_s(&m, ZP_PRODUCT_NT, 100, 200, 300), 2e-6 + flop / power_rate(100, 200, 300), 1e-9));
   cr_expect(near(product_s(&m, ZP_PRODUCT_NN, 100, 200, 300), 2e-6 + flop / 2 / power_rate(100, 200, 300), 1e-9));
@@ -229,6 +282,56 @@ Test(calibration, norm_and_update_have_rates_of_their_own) {
 }
 
 /* The whole of a plan follows: twice slower products, a slower step. */
+/* What pairs of ranks take: a latency and a rate, slower where four ranks of the machine do so. */
+static void add_pairs(zp_calibration *c, int ranks, double latency_s, double bytes_per_s) {
+  static const int bytes[] = {32, 2048, 32768, 524288, 8388608};
+  for (int i = 0; i < 5; i++) {
+    add_row(c, zp_format(arena, "reduce_round_s_%dx%d", ranks, bytes[i]), latency_s + bytes[i] / bytes_per_s, "s");
+    add_row(c, zp_format(arena, "message_s_%dx%d", ranks, bytes[i]), latency_s / 2 + bytes[i] / (2 * bytes_per_s), "s");
+  }
+}
+
+Test(calibration, links_have_the_latency_and_the_rate_of_their_times) {
+  zp_calibration c = sample_calibration();
+  add_pairs(&c, 2, 1e-6, 4e9);
+  add_pairs(&c, 8, 16e-6, 1e9);
+  zp_spec *spec;
+  zp_machine two = calibrated(&c, 2, &spec);
+  zp_group_link pair = zp_machine_tensor_group(&two, 2, 1, 1),
+                sums = zp_machine_data_group(&two, 1, 1, 2, ZP_ORDER_TDP);
+  cr_expect(near(pair.bytes_per_s, 4e9, 1e-6) && near(pair.local_latency_s, 1e-6, 1e-6));
+  cr_expect(near(sums.bytes_per_s, 4e9, 1e-6));
+  zp_group_link message = zp_machine_pipeline_link(&two, 1, 2, 1, ZP_ORDER_TDP);
+  cr_expect(near(message.bytes_per_s, 8e9, 1e-6) && near(message.latency_s, 0.5e-6, 1e-6));
+  /* Four ranks: half-way between 2 and 8 by logarithms; sixteen: twice as long as eight on the four cores. */
+  zp_machine four = calibrated(&c, 4, &spec), many = calibrated(&c, 16, &spec);
+  pair = zp_machine_tensor_group(&four, 4, 1, 1);
+  cr_expect(near(pair.bytes_per_s, 2e9, 1e-6) && near(pair.local_latency_s, 4e-6, 1e-6));
+  pair = zp_machine_tensor_group(&many, 16, 1, 1);
+  cr_expect(near(pair.bytes_per_s, 0.5e9, 1e-6) && near(pair.local_latency_s, 32e-6, 1e-6));
+}
+
+Test(calibration, slow_memory_counts_for_large_sums_alone) {
+  zp_calibration c = sample_calibration();
+  add_pairs(&c, 2, 1e-6, 4e9);
+  for (int i = 0; i < c.rows.len; i++)
+    if (strcmp(c.rows.data[i].name, "reduce_round_s_2x8388608") == 0) c.rows.data[i].value *= 4;
+  zp_spec *spec;
+  zp_machine m = calibrated(&c, 2, &spec);
+  zp_group_link tensor = zp_machine_tensor_group(&m, 2, 1, 1), data = zp_machine_data_group(&m, 1, 1, 2, ZP_ORDER_TDP);
+  cr_expect(near(tensor.bytes_per_s, 4e9, 1e-6));
+  cr_expect(near(data.bytes_per_s, 1e9, 1e-3), "%g", data.bytes_per_s);
+}
+
+Test(calibration, times_of_one_size_are_no_link) {
+  zp_calibration c = sample_calibration();
+  add_row(&c, "reduce_round_s_2x32", 1e-6, "s");
+  add_row(&c, "message_s_2x64", 1e-6, "s");
+  zp_spec *spec;
+  zp_machine m = calibrated(&c, 2, &spec);
+  cr_expect_eq(zp_machine_tensor_group(&m, 2, 1, 1).bytes_per_s, 3e9); /* the row of older files */
+}
+
 Test(calibration, slower_products_make_a_slower_step) {
   zp_calibration c = sample_calibration(), slow = sample_calibration();
   for (int i = 0; i < slow.rows.len; i++)
@@ -250,7 +353,7 @@ Test(calibration, missing_rows_are_named) {
     spec->cluster.ranks = 1;
     for (int r = 0; r < c.rows.len; r++)
       if (strcmp(c.rows.data[r].name, needed[i]) == 0) c.rows.data[r].name = "something_else";
-    cr_expect_not(zp_calibration_apply(arena, &c, "m.json", spec, &error));
+    cr_expect_not(zp_calibration_apply(arena, &c, spec, &error));
     cr_expect(strncmp(error, "its row", 7) == 0, "%s: %s", needed[i], error);
     cr_expect_null(spec->cluster.calibration);
     cr_expect_null(spec->cluster.node.device.measured);
@@ -270,7 +373,7 @@ Test(calibration, bf16_has_the_rates_of_its_products) {
     spec->train.precision = ZP_PREC_MIXED_BF16;
     spec->cluster.node.device.flop_per_s_half = 1e9;
     spec->cluster.ranks = 1;
-    cr_assert(zp_calibration_apply(arena, &c, "m.json", spec, &error), "%s", error);
+    cr_assert(zp_calibration_apply(arena, &c, spec, &error), "%s", error);
     double want = factor * 4 * power_rate(1024, 1024, 1024), got = spec->cluster.node.device.flop_per_s_half;
     cr_expect(near(got, want, 1e-9), "%g, not %g", got, want);
     zp_machine m = zp_machine_make(&spec->cluster, ZP_PREC_MIXED_BF16, 1);
@@ -282,11 +385,11 @@ Test(calibration, bf16_has_the_rates_of_its_products) {
 Test(calibration, gpu_clusters_and_missing_precisions_are_refused) {
   zp_calibration c = sample_calibration();
   const char *error = NULL;
-  cr_expect(!zp_calibration_apply(arena, &c, "m.json", build_spec(arena, &TINY, gpu_cluster(1), 8), &error));
+  cr_expect(!zp_calibration_apply(arena, &c, build_spec(arena, &TINY, gpu_cluster(1), 8), &error));
   cr_expect(strstr(error, "no GPU was measured"));
   zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
   spec->train.precision = ZP_PREC_F64;
-  cr_expect(!zp_calibration_apply(arena, &c, "m.json", spec, &error));
+  cr_expect(!zp_calibration_apply(arena, &c, spec, &error));
   cr_expect(strstr(error, "precision"));
   cr_expect_null(spec->cluster.calibration);
 }
@@ -326,14 +429,14 @@ Test(calibration, a_gpu_cluster_takes_the_rates) {
   zp_calibration c = gpu_calibration(90e12);
   zp_spec *spec = gpu_spec();
   const char *error = NULL;
-  cr_assert(zp_calibration_apply(arena, &c, "m.json", spec, &error), "%s", error);
+  cr_assert(zp_calibration_apply(arena, &c, spec, &error), "%s", error);
   const zp_node_type *node = &spec->cluster.node;
   cr_expect(near(node->device.eff_matmul * 125e12, 90e12, 1e-9));
   cr_expect(near(node->device.eff_memory * 900e9, 700e9, 1e-9));
   cr_expect_eq(node->device.memory_bytes, INT64_C(34100000000));
   cr_expect_eq(node->device.launch_s, 3e-6);
   cr_expect_eq(node->pcie_bytes_per_s, 11e9, "the slower way");
-  cr_expect_str_eq(spec->cluster.calibration, "m.json");
+  cr_expect_eq(spec->cluster.calibration, &c);
 }
 
 Test(calibration, another_gpu_is_refused) {
@@ -341,11 +444,11 @@ Test(calibration, another_gpu_is_refused) {
   zp_spec *spec = gpu_spec();
   const char *error = NULL;
   spec->cluster.node.device.cores = 108;
-  cr_expect(!zp_calibration_apply(arena, &c, "m.json", spec, &error));
+  cr_expect(!zp_calibration_apply(arena, &c, spec, &error));
   cr_expect(strstr(error, "another GPU"), "%s", error);
   spec = gpu_spec();
   spec->train.precision = ZP_PREC_F32;
-  cr_expect(!zp_calibration_apply(arena, &c, "m.json", spec, &error));
+  cr_expect(!zp_calibration_apply(arena, &c, spec, &error));
   cr_expect(strstr(error, "precision"), "%s", error);
   cr_expect_null(spec->cluster.calibration);
 }

@@ -1,7 +1,9 @@
 /* The hardware library: a small model is planned on every device and every node of it, alone and as two nodes where
  * there is a network, and fabrics cost what they say. */
 #include "sema_fixture.h"
+#include <math.h>
 #include <zplan/plan_file.h>
+#include <zplan/proof.h>
 #include <zplan/report.h>
 
 #define MODEL                                                                                                          \
@@ -159,6 +161,7 @@ Test(library, slower_nodes_get_fewer_units) {
     f.spec->plans.data[0].data = (zp_limit){.set = true, .low = 8, .high = 8};
     f.spec->plans.data[0].rank_order = (zp_limit){.set = true, .low = ZP_ORDER_TDP, .high = ZP_ORDER_TDP};
     f.spec->plans.data[0].schedule = (zp_limit){.set = true, .low = ZP_SCHEDULE_1F1B, .high = ZP_SCHEDULE_1F1B};
+    f.spec->plans.data[0].node_order = (zp_limit){.set = true}; /* ZP_NODES_WRITTEN */
     const zp_plan *plan = plan_of(&f);
     cr_assert(plan->feasible);
     int64_t units = plan->program->stages[1].n_units, all = plan->program->lowered->n_units;
@@ -176,4 +179,99 @@ Test(library, one_type_in_a_list_is_a_plain_cluster) {
   cr_expect_eq(f.spec->cluster.nodes, 3);
   cr_expect_eq(f.spec->cluster.price_per_gpu_hour, 2.5);
   unload(&f);
+}
+
+/* ---- the order of node types ---- */
+
+/* Devices of 1/4 of the rate and a little memory, as so many nodes that are written first or last. */
+static const char *const orders[] = {"nodes = [std.hw.dgx_a100, 2 * std.hw.dgx1v]",
+                                     "nodes = [2 * std.hw.dgx1v, std.hw.dgx_a100]"};
+
+static fixture load_pipeline(const char *nodes) {
+  fixture f = load_deep(nodes, 25);
+  zp_constraints *c = &f.spec->plans.data[0];
+  c->pipeline = (zp_limit){.set = true, .low = 3, .high = 3};
+  c->data = (zp_limit){.set = true, .low = 8, .high = 8};
+  c->rank_order = (zp_limit){.set = true, .low = ZP_ORDER_TDP, .high = ZP_ORDER_TDP};
+  return f;
+}
+
+Test(library, node_types_in_any_order_give_the_same_time) {
+  double time[2], bound[2], written[2];
+  int arranged = 0;
+  for (int i = 0; i < 2; i++) {
+    fixture f = load_pipeline(orders[i]);
+    const zp_plan *plan = plan_of(&f);
+    cr_assert(plan->feasible);
+    time[i] = plan->best.estimate.step_s;
+    bound[i] = plan->certificate.bound_s;
+    cr_expect_eq(plan->certificate.node_orders, 2);
+    cr_expect_eq(plan->spec->cluster.arranged, plan->asked != NULL);
+    arranged += plan->spec->cluster.arranged;
+    f.spec->plans.data[0].node_order = (zp_limit){.set = true}; /* ZP_NODES_WRITTEN */
+    plan = plan_of(&f);
+    written[i] = plan->best.estimate.step_s;
+    cr_expect_eq(plan->certificate.node_orders, 0);
+    cr_expect_not(plan->spec->cluster.arranged);
+    unload(&f);
+  }
+  cr_expect_eq(time[0], time[1], "%.17g, %.17g", time[0], time[1]);
+  cr_expect_float_eq(bound[0], bound[1], 1e-9 * bound[0]);
+  cr_expect_neq(written[0], written[1], "else this test would show nothing");
+  cr_expect_eq(time[0], fmin(written[0], written[1]));
+  cr_expect_eq(arranged, 1);
+}
+
+/* The plan file says on which nodes its ranks are, and reads back as the same plan; what is no order of the nodes is
+ * refused. */
+Test(library, plan_files_say_the_order_of_nodes) {
+  fixture f = load_pipeline(orders[0]);
+  const zp_plan *plan = plan_of(&f);
+  if (!plan->spec->cluster.arranged) {
+    unload(&f);
+    f = load_pipeline(orders[1]);
+    plan = plan_of(&f);
+  }
+  cr_assert(plan->feasible && plan->spec->cluster.arranged);
+  const char *error = NULL;
+  zp_json *json = zp_plan_to_json(f.arena, plan);
+  const zp_spec *back = zp_plan_spec_from_json(f.arena, f.spec, json, &error);
+  cr_assert(back, "%s", error);
+  cr_assert_eq(back->cluster.groups.len, plan->spec->cluster.groups.len);
+  for (int g = 0; g < back->cluster.groups.len; g++) {
+    const zp_node_group *a = &back->cluster.groups.data[g], *b = &plan->spec->cluster.groups.data[g];
+    cr_expect(a->first == b->first && a->nodes == b->nodes && zp_node_type_equal(&a->type, &b->type));
+  }
+  zp_strings findings = {0};
+  zp_verify(f.arena, back, json, &findings);
+  cr_expect_eq(findings.len, 0, "%s", findings.len ? findings.data[0] : "");
+  zp_json *second = (zp_json *)zp_json_at(zp_json_get(zp_json_get(json, "cluster"), "node_groups"), 1);
+  zp_json_set_int(second, "first_node", plan->spec->cluster.groups.data[0].first);
+  cr_expect_null(zp_plan_spec_from_json(f.arena, f.spec, json, &error));
+  zp_json_free(json);
+  unload(&f);
+}
+
+/* --gpus takes the first devices as written, in whatever order ranks fill them; a node in part stays the last. */
+Test(library, part_of_the_nodes_keeps_its_devices) {
+  static const struct {
+    int devices;
+    int64_t orders;
+    int last; /* the node as written that the last ranks are on */
+  } parts[] = {{24, 3, -1}, {16, 2, -1}, {20, 2, 2}, {12, 0, 1}, {8, 0, 0}, {28, 3, 3}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    fixture f = load_cluster("nodes = [std.hw.dgx_a100, std.hw.dgx1v, 4 * std.hw.dgx_a100]");
+    const zp_plan *plan = zp_search(f.arena, f.spec, parts[i].devices, NULL);
+    const zp_cluster *c = &plan->spec->cluster;
+    cr_assert(plan->feasible);
+    cr_expect_eq(plan->certificate.node_orders, parts[i].orders, "%d devices: %lld orders", parts[i].devices,
+                 (long long)plan->certificate.node_orders);
+    for (int g = 0, nodes = 0; g < c->groups.len && c->arranged; nodes += c->groups.data[g++].nodes)
+      for (int k = 0; k < c->groups.data[g].nodes && 8 * (nodes + k) < parts[i].devices; k++) {
+        int node = c->groups.data[g].first + k;
+        cr_expect_lt(8 * node, parts[i].devices, "%d devices: node %d", parts[i].devices, node);
+        if (parts[i].last >= 0 && 8 * (nodes + k + 1) > parts[i].devices) cr_expect_eq(node, parts[i].last);
+      }
+    unload(&f);
+  }
 }

@@ -111,3 +111,31 @@ Test(search_room, every_cut_that_fits_is_found) {
       }
   cr_expect(possible > 300 && impossible > 300, "%d and %d", possible, impossible);
 }
+
+/* What is remembered of communicators is that of the choice that is asked for, in any order of asking. */
+Test(search_room, communicators_are_of_the_choice) {
+  zp_search_progress progress = {0};
+  zp_spec *spec = build_spec(arena, &SIZE, gpu_cluster(16), 8);
+  spec->cluster.node.device.has_nccl = true;
+  spec->cluster.trainer = ZP_TRAINER_ZPLAN;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 16);
+  zp_search_start(&progress, spec, &machine, NULL);
+  int64_t before = 0;
+  int changes = 0;
+  for (int bits = 0; bits < 64; bits++) {
+    zp_choice c = {.tensor = 4, .pipeline = 2, .data = 2, .microbatch = 1};
+    int gray = bits ^ bits >> 1; /* from one to the next a single field changes */
+    c.sequence = gray & 1;
+    c.order = gray & 2 ? ZP_ORDER_TPD : ZP_ORDER_TDP;
+    c.schedule = gray & 4 ? ZP_SCHEDULE_ZB_V : ZP_SCHEDULE_1F1B;
+    c.tensor = gray & 8 ? 2 : 4;
+    c.expert = gray & 16 ? 2 : 1;
+    int ties = gray >> 5 & 1;
+    int64_t bytes = zp_choice_communicator_bytes(progress.s, &c, ties);
+    cr_assert_eq(bytes, zp_communicators_of(&spec->cluster, &c, ties).total_bytes, "choice %d", gray);
+    changes += bytes != before;
+    before = bytes;
+  }
+  cr_expect_gt(changes, 24);
+  zp_search_end(&progress);
+}

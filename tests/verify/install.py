@@ -59,6 +59,10 @@ def check_copy(tally, folder):
         if name == "runs":
             tally.check("the run trains", "step 2/2" in outcome.out, outcome.tail())
     tally.check("no built file names the source tree", not any(names_the_tree(tree + n) for n in ("", "2", "3")))
+    # The programs that measure stand beside the command: run keeps a calibration, and then finds that nothing fits.
+    outcome = harness.run(hide + [zplan, "run", model, "--ranks", "2", "--device-memory", "1MB"], cwd=folder, env={
+        "ZPLAN_CALIBRATION": "", "ZPLAN_CALIBRATION_SECONDS": "2", "XDG_CACHE_HOME": os.path.join(folder, "cache")})
+    tally.check("measures the machine", outcome.status == 3 and "is kept in" in outcome.err and "error[Z07" not in outcome.err, outcome.tail())
     # A copy whose library is gone says what is missing.
     shutil.rmtree(os.path.join(moved, "lib"))
     outcome = harness.run(hide + [zplan, "plan", gpu, "--gpus", "4"], cwd=folder)

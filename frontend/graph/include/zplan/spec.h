@@ -45,13 +45,20 @@ typedef struct zp_node_type {
   zp_link nic; /* one NIC */
 } zp_node_type;
 
+/* So many nodes of a cluster, from the first on: 0 is the first of all in the order that is written. */
+typedef struct zp_node_range {
+  int first, nodes;
+} zp_node_range;
+
 /* Nodes of one type side by side, in a cluster of several. */
 typedef struct zp_node_group {
+  int first; /* the range of its nodes, where the cluster is arranged */
   int nodes;
   zp_node_type type;
   double price_per_gpu_hour; /* dollars, 0 unknown */
 } zp_node_group;
-enum { ZP_MOST_NODE_GROUPS = 6 };
+/* As they are listed; a part of the last group that is used makes one more. */
+enum { ZP_MOST_NODE_TYPES = 6, ZP_MOST_NODE_GROUPS = ZP_MOST_NODE_TYPES + 1 };
 typedef unsigned zp_node_set; /* bit g: group g */
 
 /* What lies between the nodes. Rails: devices with the same index in their nodes share a leaf switch, so that only
@@ -81,17 +88,18 @@ typedef struct zp_cluster {
   zp_node_type node; /* of all nodes; several types: the slowest of them, made by zp_cluster_mix */
   /* Empty unless types are mixed. Ranks fill the groups in this order, which is also their order along the pipeline. */
   ZP_VEC(zp_node_group) groups;
+  bool arranged;         /* the groups are in another order than the written one (zp_cluster_arrange) */
   zp_node_type *slowest; /* [1 << groups.len]: what every device of a set of groups has at least; from 1 on */
   zp_topology topology;
   double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
   double
       collective_share; /* of the network's bandwidth that collectives over several nodes reach; 0: not measured, 1 */
   bool host_staged;     /* no GPU-direct: what crosses the network passes through host memory and PCIe */
-  int64_t rank_memory_bytes;          /* CPU: no rank may use more, however few share a node; 0: its share */
-  double price_per_gpu_hour;          /* dollars, 0 unknown */
-  const char *calibration;            /* file whose measurements replaced rates; NULL: as written */
-  zp_trainer trainer;                 /* what its devices run */
-  bool rounds_sums;                   /* zp_train's: half of the bytes between nodes */
+  int64_t rank_memory_bytes;                /* CPU: no rank may use more, however few share a node; 0: its share */
+  double price_per_gpu_hour;                /* dollars, 0 unknown */
+  const struct zp_calibration *calibration; /* <zplan/calibration.h> that replaced rates; NULL: as written */
+  zp_trainer trainer;                       /* what its devices run */
+  bool rounds_sums;                         /* zp_train's: half of the bytes between nodes */
   const struct zp_software *software; /* <zplan/software.h>: profile of a trainer that is not zplan's; NULL: none */
   zp_span span;
 } zp_cluster;
@@ -105,6 +113,12 @@ void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster);
 /* Changes every node type of the cluster, whose groups are copied first. */
 typedef void zp_on_node(zp_node_type *node, const void *user);
 void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change, const void *user);
+/* The same nodes in the order of `ranges`, which ranks then fill: false where these do not have every node once, or one
+ * of them has nodes of two groups. Requires: a mixed cluster as it is written. */
+bool zp_cluster_arrange(zp_arena *arena, const zp_cluster *written, const zp_node_range *ranges, int n,
+                        zp_cluster *out);
+/* "2 x old (5-6 as written), then 4 x box (1-4 as written)"; requires: arranged. */
+const char *zp_show_nodes(zp_arena *arena, const zp_cluster *cluster);
 /* Devices of all nodes as written; mixed clusters only. */
 int64_t zp_cluster_devices(const zp_cluster *cluster);
 /* Mean dollars of a device hour over the first `devices`; 0 unknown. */
@@ -370,6 +384,8 @@ typedef enum zp_rank_order {
 const char *zp_rank_order_name(zp_rank_order order);
 /* ZP_ORDER_COUNT when unknown. */
 zp_rank_order zp_rank_order_by_name(const char *name);
+/* In which order ranks fill nodes of several types: as they are written, or as is best. */
+typedef enum zp_node_order { ZP_NODES_WRITTEN, ZP_NODES_ANY } zp_node_order;
 const char *zp_recompute_name(zp_recompute recompute); /* "none", "full", "selective" */
 const char *zp_stage_mode_name(zp_stage_mode mode);
 /* False when no mode has that name. */
@@ -406,6 +422,8 @@ typedef struct zp_constraints {
   zp_limit cut;                     /* 0 between layers, 1 also inside them (pieces.h); unset: both */
   zp_limit compress;                /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   zp_limit rank_order;              /* values of zp_rank_order */
+  zp_limit node_order;              /* values of zp_node_order; unset: both */
+  double robust;                    /* a less exposed plan may be slower by this share; 0: the fastest is wanted */
   double search_gap;                /* the search may stop when no plan is faster by more than this share */
   int64_t search_memory;            /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY (plan.h) */
   double memory_fraction;           /* of device memory the arena + context may use; default 0.94, CPU 0.8 */

@@ -32,6 +32,19 @@ double zp_rate_at(const zp_rate_table *table, const double *size);
  * (gradient of the inputs), columns of the left one are the product's rows (gradient of the weight). */
 typedef enum zp_product_kind { ZP_PRODUCT_NT, ZP_PRODUCT_NN, ZP_PRODUCT_TN, ZP_PRODUCT_KINDS } zp_product_kind;
 
+/* What a pair of ranks of a node takes to sum or to send, while all ranks do (cpu_links.c). */
+typedef enum zp_pair_kind {
+  ZP_PAIR_OFTEN,   /* sums in the caches: of tensor groups */
+  ZP_PAIR_LARGE,   /* sums that come from memory: of all other groups */
+  ZP_PAIR_MESSAGE, /* between stages */
+  ZP_PAIR_KINDS
+} zp_pair_kind;
+typedef struct zp_pair_link {
+  double ranks; /* of the node */
+  double latency_s[ZP_PAIR_KINDS], bytes_per_s[ZP_PAIR_KINDS];
+} zp_pair_link;
+enum { ZP_MOST_PAIRS = 6 };
+
 typedef struct zp_cpu_kernels {
   zp_rate_table product[ZP_PRODUCT_KINDS]; /* of flop_per_s, by rows, columns and depth of one rank's product */
   zp_rate_table attention[2];              /* of flop_per_s, forward and backward, by sequence and head size */
@@ -40,6 +53,14 @@ typedef struct zp_cpu_kernels {
       row_bytes;       /* of memory_bytes_per_s: row kernels by the bytes that a call moves on all ranks of a node */
   double row_flop[2];  /* of flop_per_s: arithmetic of row kernels, forward and gradients */
   double update, norm; /* of memory_bytes_per_s: optimizer and sum of squares, which no cache holds */
+  double cores;        /* of the node */
+  zp_pair_link pair[ZP_MOST_PAIRS]; /* ascending by ranks; none in older calibrations */
+  int n_pairs;
+  double link_bytes_per_s; /* the node's link, which shares are of; 0: n_pairs is */
 } zp_cpu_kernels;
+
+/* A hop of a rank among `ranks` of its node: its latency, and its rate as a share of the node's link. false: it was not
+ * measured. */
+bool zp_cpu_link(const zp_cpu_kernels *kernels, double ranks, zp_pair_kind kind, double *latency_s, double *share);
 
 #endif

@@ -10,6 +10,9 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
 void zp_set_model_folder(zp_arena *arena, zp_json *json, const zp_spec *spec, const char *path);
 /* The terms of a step under the names of their fields. */
 void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate);
+/* The specification with its nodes in the order in which the plan's ranks fill them: `spec` itself where that is the
+ * written one. NULL with *error (arena): not the nodes of the specification. */
+const zp_spec *zp_plan_spec_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error);
 /* Only the choice, and how many devices it was made for; everything else is derived again. spec: what the file's
  * sources say; its batch decides how long orders are. false with *error (arena) for a malformed file. */
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_choice *choice,

@@ -70,18 +70,23 @@ typedef struct zp_certificate {
   bool short_of_work;   /* something was left open that more work would have settled */
   /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
   int64_t stated_cuts;
+  /* Several node types: the orders of nodes that were searched, of so many. Bound, work and what was short are those of
+   * all of them, counts those of the plan's order. 0: there is one. */
+  int64_t node_orders, node_orders_there;
 } zp_certificate;
 /* By what share of the best plan's time another one may be faster; 0: proven optimal in the stated space. */
 double zp_certificate_gap(const zp_certificate *certificate);
 
 typedef struct zp_plan {
   zp_arena *arena;
-  const zp_spec *spec;
-  int devices;        /* given; the plan uses machine.devices of them, the first ones */
-  zp_machine machine; /* of the ranks in use; not feasible: of all devices */
+  const zp_spec *spec;  /* its nodes in the order in which ranks fill them */
+  const zp_spec *asked; /* with the nodes as they are written; NULL: spec */
+  int devices;          /* given; the plan uses machine.devices of them, the first ones */
+  zp_machine machine;   /* of the ranks in use; not feasible: of all devices */
   bool feasible;
   zp_candidate best;
   zp_program *program;               /* of best */
+  zp_candidate *fastest;             /* best was preferred to it, as less exposed; NULL: best is the fastest */
   ZP_VEC(zp_candidate) alternatives; /* with other degrees, ascending step time */
   bool exact_alternatives; /* the next best ones, searched for; else good ones that the search for the best plan met */
   zp_certificate certificate;
@@ -90,6 +95,9 @@ typedef struct zp_plan {
   const char *why_not; /* one sentence when nothing was even tried for memory (arena) */
 } zp_plan;
 
+static inline const zp_spec *zp_plan_asked(const zp_plan *plan) { return plan->asked ? plan->asked : plan->spec; }
+/* Ranks that share a state, each of which is needed to go on; 1: every replica has all of its own. */
+int zp_choice_exposure(const zp_choice *choice);
 /* Devices that a choice leaves out. */
 static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
   return plan->devices - zp_choice_ranks(choice);
@@ -104,8 +112,11 @@ typedef struct zp_search_options {
   bool generated_only; /* for `build` and `run`: what zplan's own trainer has, whatever program the cluster names, and
                         * of that what is not plain only where a constraint names it */
   bool no_miss;        /* where nothing fits, the nearest miss is not looked for */
-  int64_t work;        /* units that it may take (zp_certificate.work); 0: ZP_MOST_SEARCH_WORK, about a minute */
-  unsigned without;    /* bit i: row i of zp_cut_provers is left out; for measurements of what it buys */
+  int64_t work;        /* units that it may take (zp_certificate.work); 0: ZP_MOST_SEARCH_WORK, about a minute. Where
+                        * nodes may stand in several orders: three times that, at most */
+  double rival_s;   /* of a plan from elsewhere: none is looked for that is not faster; 0: there is none. Not feasible
+                     * then is no answer, but certificate.bound_s is one */
+  unsigned without; /* bit i: row i of zp_cut_provers is left out; for measurements of what it buys */
 } zp_search_options;
 /* Searches all plans that use at most `devices`, 1 to ZP_MOST_RANKS; options may be NULL. Never NULL; plan->feasible
  * says whether something fits. */

@@ -1,0 +1,54 @@
+#!/bin/sh
+# What is too long for every change: the whole space of what tests/run.sh takes a sample of. By hand, or at night; about four hours on
+# two cores. Needs a release build that has all tests: `cmake --preset release && cmake --build --preset release`.
+#
+#   tests/long.sh [PART]...     the parts with these names; default: all
+#
+# Each part has a limit of time and of address space. Logs: build/test-logs/.
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+root=$(dirname "$here")
+logs=build/test-logs/long
+case $1 in
+-*)
+  sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+  ;;
+esac
+cd "$root" || exit 1
+[ -x build/release/zplan ] || { echo 'long.sh: no build/release/zplan: build it first, see long.sh --help' >&2 && exit 1; }
+mkdir -p "$logs" && rm -f "$logs"/*.counts || exit 1
+export ZPLAN_LONG=1
+# shellcheck source=tests/support/parts.sh
+. "$here/support/parts.sh"
+
+# Every sh that Debian has knows ulimit -v.
+# shellcheck disable=SC2317,SC3045 # called through part
+within() { # HOURS GIGABYTES COMMAND...
+  hours=$1 gigabytes=$2
+  shift 2
+  (ulimit -v $((gigabytes << 20)) && exec timeout --kill-after=60 "${hours}h" "$@")
+}
+
+list_parts() {
+  cat <<end
+answers that agree|2|8|python3 tests/fuzz/answers.py --count 2000
+plans against the search|2|8|python3 tests/fuzz/plans.py --count 384000 --instances 50 --streams 8 --delayed 4
+faults of every call|2|16|python3 tests/fault/calls.py --every 1
+keys of configurations|1|16|python3 tests/interop/config_keys.py --all
+command|1|8|python3 tests/verify/command.py
+counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_counts\$
+model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
+damaged inputs|1|64|python3 tests/fuzz/inputs.py --seconds 1800
+end
+}
+
+wanted=$#
+list_parts >"$logs/parts"
+while IFS='|' read -r name hours gigabytes command <&3; do
+  chosen=$([ "$wanted" -gt 0 ] || echo yes)
+  for word in "$@"; do [ "$word" != "$name" ] || chosen=yes; done
+  # shellcheck disable=SC2086 # words
+  [ -z "$chosen" ] || part "$name" within "$hours" "$gigabytes" $command </dev/null 3<&-
+done 3<"$logs/parts"
+ls "$logs"/*.counts >/dev/null 2>&1 || { echo "long.sh: no such part; they are:" >&2 && cut -d '|' -f 1 "$logs/parts" >&2 && exit 2; }
+finish
