@@ -95,42 +95,19 @@ static void add_inside(const window *w) {
   }
 }
 
-typedef struct rounding {
-  float *sum;
-  uint16_t *bits;
-} rounding;
-
-static void round_range(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const rounding *a = arg;
-  zpk_round(ZPK_BF16, a->sum + begin, a->bits + begin, end - begin);
-}
-
-static void widen_range(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const rounding *a = arg;
-  zpk_widen(ZPK_BF16, a->bits + begin, a->sum + begin, end - begin);
-}
-
-/* Sums that leave, or those that have come. */
-static void convert(const window *w, zpr_task *range, char *sums, uint16_t *bits, int node, int64_t count) {
-  rounding a = {(float *)(void *)slot(w, sums, node), bits + node * w->most};
-  zpr_parallel(w->posted.c, count, 16384, range, &a);
-}
-
 static void exchange_rounded(window *w) {
   const grid *at = &w->grid;
   int64_t mine = piece_of(w, at->node, at->place).count;
   for (int k = 0; k < at->nodes; k++) {
     int64_t theirs = piece_of(w, k, at->place).count;
     if (k == at->node) continue;
-    convert(w, round_range, w->sums, w->leaving, k, theirs);
+    zpr_round_sum(w->posted.c, slot(w, w->sums, k), w->leaving + k * w->most, theirs);
     receive(&w->posted, w->coming + k * w->most, mine * (int64_t)sizeof *w->coming, k * at->places + at->place);
     send(&w->posted, w->leaving + k * w->most, theirs * (int64_t)sizeof *w->leaving, k * at->places + at->place);
   }
   wait_for_all(&w->posted);
   for (int k = 0; k < at->nodes; k++)
-    if (k != at->node) convert(w, widen_range, w->arrived, w->coming, k, mine);
+    if (k != at->node) zpr_widen_sum(w->posted.c, w->coming + k * w->most, slot(w, w->arrived, k), mine);
 }
 
 static void exchange_between(window *w) {
@@ -155,15 +132,15 @@ static void add_nodes(const window *w) {
                         piece_of(w, w->grid.node, w->grid.place).count);
 }
 
-void zpr_levels_reduce_scatter(zpr *c, const zpr_summing *summing, zpr_axis axis, zpk_dtype dtype, const char *data,
+void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data,
                                int64_t count, char *sum) {
-  const zpr_group *g = &summing->group;
+  const bool rounds = zpr_rounds_sum(c, g, axis);
   char *staging = c->state->comm->staging;
   const grid at = grid_of(g);
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n,
-          slots = g->n + (summing->rounds ? 3 : 2) * (int64_t)at.nodes, most = ZPR_STAGING_BYTES / slots / size;
+          slots = g->n + (rounds ? 3 : 2) * (int64_t)at.nodes, most = ZPR_STAGING_BYTES / slots / size;
   if (most > 64) most = most / 64 * 64; /* whole lines; thousands of ranks have less than one each */
-  assert(most >= 1 && (!summing->rounds || dtype == ZPK_F32));
+  assert(most >= 1);
   window w = {.posted = {.c = c, .g = g, .axis = axis},
               .grid = at,
               .dtype = dtype,
@@ -174,8 +151,8 @@ void zpr_levels_reduce_scatter(zpr *c, const zpr_summing *summing, zpr_axis axis
   w.parts = staging;
   w.sums = slot(&w, w.parts, g->n);
   w.arrived = slot(&w, w.sums, at.nodes);
-  w.rounds = summing->rounds;
-  if (w.rounds) {
+  w.rounds = rounds;
+  if (rounds) {
     w.leaving = (uint16_t *)(void *)slot(&w, w.arrived, at.nodes);
     w.coming = w.leaving + at.nodes * most;
   }

@@ -44,20 +44,17 @@ ZPD_KERNEL(zpd_sum_parts, zpd_rank_sum) {
   }
 }
 
-/* What leaves a node, and what has come from the others. */
+/* What leaves a node, and what has come from another. */
 ZPD_KERNEL(zpd_round_sum, zpd_rounding) {
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
   for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride)
-    a.out[i] = zpd_round_bf16(a.in[i]);
+    a.bits[i] = zpd_round_bf16(a.sum[i]);
 }
 
-ZPD_KERNEL(zpd_sum_nodes, zpd_node_sum) {
+ZPD_KERNEL(zpd_widen_sum, zpd_rounding) {
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
-  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride) {
-    float sum = a.me == 0 ? a.mine[i] : zpd_widen_bf16(a.others[i]);
-    for (int r = 1; r < a.n; r++) sum += r == a.me ? a.mine[i] : zpd_widen_bf16(a.others[r * a.slot + i]);
-    a.mine[i] = sum;
-  }
+  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride)
+    a.sum[i] = zpd_widen_bf16(a.bits[i]);
 }
 
 #endif

@@ -20,24 +20,27 @@ const char *zp_delay_refusal(const zp_choice *choice, const zp_train *train) {
   return "delayed_update needs all of the optimizer's state on the host: offload[optimizer] = \"cpu\"";
 }
 
-/* A group whose sums cross: one sum a node is rounded and leaves it. */
-static bool rounds_in_nodes(const zp_group_link *link) {
+/* Has every node equally many members, so that every element crosses as often? */
+static bool is_even(const zp_group_link *link) {
   return link->nodes < 2 || link->fullest == 1 || link->sums == ZP_ALGORITHM_TWO_LEVELS;
 }
 
+/* Of a bucket in two parts, here and on the host, the owners of elements are others than of a whole one. Where they
+ * send unlike numbers of bytes, the list of moves would not say how many. */
 static const char *refuse_rounding(const zp_choice *c, const zp_spec *spec) {
   if (!spec->train.rounds_sums) return NULL;
   if (c->compress) return "`reduce_dtype` does not go with `compress`, which sends signs";
+  if (c->home[ZP_STATE_GRADIENTS].eighths == 0 || zp_shards_state(c)) return NULL;
   zp_machine m = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(c));
   int t = c->tensor, p = c->pipeline, e = zp_expert_ranks(c);
   zp_group_link data = zp_machine_data_group(&m, t, p, c->data, c->order);
-  bool even = rounds_in_nodes(&data);
+  bool even = is_even(&data);
   if (even && e > 1 && c->data % e == 0) {
     zp_group_link replicas = zp_machine_replica_group(&m, t, p, c->data, e, c->order);
-    even = rounds_in_nodes(&replicas);
+    even = is_even(&replicas);
   }
   return even ? NULL
-              : "`reduce_dtype = \"bf16\"` needs equally many of a stage's data ranks in every node, or one in each";
+              : "`reduce_dtype` with ZeRO 0 and gradients off the device needs equally many data ranks in every node";
 }
 
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {

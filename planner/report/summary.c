@@ -173,14 +173,13 @@ static void put_reduce_dtype(zp_buf *out, const zp_plan *plan) {
   int64_t spared = zp_program_spared_bytes(plan->program);
   bool each = zp_shards_gradients(&plan->best.choice) && plan->program->microbatches > 1;
   const char *text =
-      spared > 0
-          ? zp_format(out->arena,
-                      "bf16 between nodes, %s a step fewer: a node's sum of %sgradients is rounded once to leave "
-                      "it, and added in f32. Beside f32's own rounding an element is off by at most 1/%d of the "
-                      "magnitudes that crossed, added up",
-                      zp_show_bytes(out->arena, spared), each ? "a micro-batch's " : "",
-                      (int)(1 / ZP_ROUNDED_SUM_ERROR))
-          : "bf16 between nodes: no sum of gradients over data ranks leaves a node here, so none is rounded";
+      spared > 0 ? zp_format(out->arena,
+                             "bf16 between nodes, %s a step fewer: what of %sgradients leaves a node is rounded once, "
+                             "and added in f32. Beside f32's own rounding an element is off by at most 1/%d of the "
+                             "magnitudes that crossed, added up",
+                             zp_show_bytes(out->arena, spared), each ? "a micro-batch's " : "",
+                             (int)(1 / ZP_ROUNDED_SUM_ERROR))
+                 : "bf16 between nodes: no sum of gradients over data ranks leaves a node here, so none is rounded";
   zp_buf_line(out, "  reduce_dtype %s", zp_words_wrap(out->arena, text, 15));
 }
 

@@ -89,7 +89,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(decide)                                                                                                            \
   X(sum_parts)                                                                                                         \
   X(round_sum)                                                                                                         \
-  X(sum_nodes)
+  X(widen_sum)
 
 typedef struct zpr_kernels {
 #define ZPR_MEMBER(name) zpr_device_kernel name;

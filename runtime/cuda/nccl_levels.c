@@ -54,50 +54,32 @@ static void exchange_inside(const window *w) {
     }
 }
 
+static void exchange_rounded(const window *w) {
+  const grid *at = &w->grid;
+  for (int k = 0; k < at->nodes; k++) {
+    int member = k * at->places + at->place;
+    if (k != at->node)
+      zpr_nccl_exchange_rounded(w->c, w->axis, w->comm, w->g, member, w->leaving + k * w->most,
+                                piece_of(w, k, at->place).count, w->coming + k * w->most,
+                                piece_of(w, at->node, at->place).count);
+  }
+}
+
+/* Sums that leave; or those that have come, to where zpr_sum_parts wants them. */
 static void round_sums(const window *w) {
   const grid *at = &w->grid;
   for (int k = 0; k < at->nodes; k++) {
     zpr_piece part = piece_of(w, k, at->place);
-    if (k == at->node || part.count == 0) continue;
-    const zpd_rounding a = {.in = (const float *)(void *)(w->data + part.begin * w->size),
-                            .out = w->leaving + k * w->most,
-                            .count = part.count};
-    zpr_launch(w->c, &w->c->state->device->kernels.round_sum, &a, sizeof a,
-               zpr_grid(w->c, (part.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+    if (k != at->node) zpr_round_on_device(w->c, w->data + part.begin * w->size, w->leaving + k * w->most, part.count);
   }
 }
 
-static void exchange_rounded(const window *w) {
-  const zpr_device *d = w->c->state->device;
-  const nccl_api *nccl = &d->nccl->api;
+static void widen_sums(const window *w) {
   const grid *at = &w->grid;
-  size_t mine = (size_t)piece_of(w, at->node, at->place).count;
-  for (int k = 0; k < at->nodes; k++) {
-    int64_t theirs = piece_of(w, k, at->place).count;
-    int member = k * at->places + at->place;
-    if (k == at->node) continue;
-    if (mine > 0)
-      zpr_nccl_check(w->c, nccl->receive(w->coming + k * w->most, mine, NCCL_BF16, member, w->comm, d->stream),
-                     "receive a rounded sum");
-    if (theirs > 0)
-      zpr_nccl_check(w->c, nccl->send(w->leaving + k * w->most, (size_t)theirs, NCCL_BF16, member, w->comm, d->stream),
-                     "send a rounded sum");
-    zpr_comm_count(w->c, w->axis, theirs * (int64_t)sizeof *w->leaving, w->g->rank[member]);
-  }
-}
-
-static void add_rounded(const window *w) {
-  const grid *at = &w->grid;
-  zpr_piece sum = piece_of(w, at->node, at->place);
-  const zpd_node_sum a = {.mine = (float *)(void *)(w->data + sum.begin * w->size),
-                          .others = w->coming,
-                          .slot = w->most,
-                          .count = sum.count,
-                          .n = at->nodes,
-                          .me = at->node};
-  if (sum.count > 0)
-    zpr_launch(w->c, &w->c->state->device->kernels.sum_nodes, &a, sizeof a,
-               zpr_grid(w->c, (sum.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+  for (int k = 0; k < at->nodes; k++)
+    if (k != at->node)
+      zpr_widen_on_device(w->c, w->coming + k * w->most, w->scratch + k * w->most * w->size,
+                          piece_of(w, at->node, at->place).count);
 }
 
 static void exchange_between(const window *w) {
@@ -118,9 +100,8 @@ static void add(const window *w, zpr_piece sum, int first_slot, int n, int me) {
                                       .me = me});
 }
 
-void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_summing *summing, zpr_axis axis, void *comm, int type,
-                                    int64_t size, char *data, int64_t count) {
-  const zpr_group *g = &summing->group;
+void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *comm, int type, int64_t size,
+                                    char *data, int64_t count) {
   const nccl_api *nccl = &c->state->device->nccl->api;
   const grid at = {g->n / g->local, g->local, g->me / g->local, g->me % g->local};
   int64_t longest = (count + g->n - 1) / g->n;
@@ -135,8 +116,8 @@ void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_summing *summing, zpr_axis
               .most = ZPR_NCCL_SCRATCH_BYTES / g->n / size / 64 * 64,
               .data = data,
               .scratch = zpr_gpu_host(c->state->device->nccl->scratch)};
-  if (summing->rounds) {
-    w.leaving = (unsigned short *)(void *)w.scratch;
+  if (zpr_rounds_sum(c, g, axis)) { /* behind the nodes' sums: members are twice as many as nodes, or more */
+    w.leaving = (unsigned short *)(void *)(w.scratch + at.nodes * w.most * size);
     w.coming = w.leaving + at.nodes * w.most;
   }
   for (; w.at < longest; w.at += w.most) {
@@ -148,9 +129,7 @@ void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_summing *summing, zpr_axis
     zpr_nccl_check(c, nccl->group_start(), "exchange sums of nodes");
     (w.leaving ? exchange_rounded : exchange_between)(&w);
     zpr_nccl_check(c, nccl->group_end(), "exchange sums of nodes");
-    if (w.leaving)
-      add_rounded(&w);
-    else
-      add(&w, piece_of(&w, at.node, at.place), 0, at.nodes, at.node);
+    if (w.leaving) widen_sums(&w);
+    add(&w, piece_of(&w, at.node, at.place), 0, at.nodes, at.node);
   }
 }

@@ -169,20 +169,20 @@ static void test_all_reduce(zpr *c, zpr_axis axis, void *x, int64_t count) {
   by_nccl = false;
 }
 
-/* Sums of the nodes in their order, all but that of the owner's node rounded to bf16. */
+/* In the order of the ranks, or of the sums of nodes; what is not of the owner's node is rounded to bf16. */
 static float rounded_sum(const zpr *c, const zpr_group *g, int64_t i, int64_t count) {
-  int owner = 0, local = g->local > 0 ? g->local : g->n;
+  int owner = 0, local = g->local > 0 ? g->local : 1;
   float sum = 0;
   while (zpr_chunk_piece(count, g->n, owner, 0, count).begin + zpr_chunk_piece(count, g->n, owner, 0, count).count <= i)
     owner++;
   for (int k = 0; k < g->n / local; k++) {
-    float node = (float)sum_part(c, g, i, k * local, (k + 1) * local);
+    float part = (float)sum_part(c, g, i, k * local, (k + 1) * local);
     uint16_t bits;
-    if (k != owner / local) {
-      zpk_round(ZPK_BF16, &node, &bits, 1);
-      zpk_widen(ZPK_BF16, &bits, &node, 1);
+    if (node_of(c, g->rank[k * local]) != node_of(c, g->rank[owner])) {
+      zpk_round(ZPK_BF16, &part, &bits, 1);
+      zpk_widen(ZPK_BF16, &bits, &part, 1);
     }
-    sum = k == 0 ? node : sum + node;
+    sum = k == 0 ? part : sum + part;
   }
   return sum;
 }
@@ -191,19 +191,19 @@ static float rounded_sum(const zpr *c, const zpr_group *g, int64_t i, int64_t co
 static void test_rounded(zpr *c, zpr_program *program, void *x, int64_t count) {
   program->rounds_sums = true;
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
-  const zpr_summing summing = zpr_summing_of(c, &g, ZPR_DATA);
+  const bool rounds = zpr_rounds_sum(c, &g, ZPR_DATA);
   fill(c, x, count);
   up(c, x, count);
   zpr_group_all_reduce(c, &g, ZPR_DATA, ZPK_F32, in_arena(c, x), count);
   down(c, x, count);
   for (int64_t i = 0; i < count; i++) {
-    float want = summing.rounds ? rounded_sum(c, &summing.group, i, count) : (float)sum_in_order(c, &g, i);
+    float want = rounds ? rounded_sum(c, &g, i, count) : (float)sum_in_order(c, &g, i);
     if (get(c, x, i) == (double)want) continue;
     CHECK(false, "rounded: element %lld of %lld is %.9g, expected %.9g", (long long)i, (long long)count, get(c, x, i),
           (double)want);
     break;
   }
-  double halved = summing.rounds ? across_of(c, &g, SUM, count) / 2 : 0, all = (double)c->ranks / g.n,
+  double halved = across_of(c, &g, SUM, count) / 2, all = (double)c->ranks / g.n,
          sent = newly_sent(c, ZPR_DATA), want = 2.0 * (g.n - 1) * (double)count * 4 * all - halved;
   CHECK(fabs(sent - want) <= 4 * c->ranks, "rounded: %.0f bytes sent, expected %.0f", sent, want);
   double across = across_of(c, &g, SUM, count) - halved + across_of(c, &g, GATHER, count);

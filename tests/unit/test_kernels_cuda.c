@@ -232,29 +232,23 @@ Test(kernels_cuda, sum_parts) {
     }
 }
 
-/* As the host's: rounded to bf16, NaN and infinity too, and added in f32 in the order of the nodes. */
-Test(kernels_cuda, rounded_sums_of_nodes) {
-  enum { NODES = 3, N = 700, SLOT = 800 };
-  for (int dtype = 0; dtype < DTYPES; dtype++)
-    for (int me = 0; me < NODES; me++) {
-      float *in = (float *)(void *)numbers(ZPK_F32, NODES * SLOT, 8), *mine = (float *)(void *)numbers(ZPK_F32, N, 9);
-      uint16_t *bits = malloc(NODES * SLOT * sizeof *bits), *want_bits = malloc(NODES * SLOT * sizeof *bits);
-      float *wide = malloc(NODES * SLOT * sizeof *wide), *want = malloc(N * sizeof *want);
-      in[0] = NAN, in[1] = INFINITY, in[2] = -3.4e38f, in[3] = 1e-40f, in[4] = 1 + 1 / 256.0f, in[5] = 1 + 3 / 256.0f;
-      zpd_rounding r = {.in = in, .out = bits, .count = NODES * SLOT};
-      launch((zpk_dtype)dtype, "zpd_round_sum", &r, 2);
-      zpk_round(ZPK_BF16, in, want_bits, NODES * SLOT);
-      cr_expect_arr_eq(bits, want_bits, NODES * SLOT * sizeof *bits);
-      zpk_widen(ZPK_BF16, bits, wide, NODES * SLOT);
-      const void *part[NODES];
-      for (int k = 0; k < NODES; k++) part[k] = k == me ? mine : wide + k * SLOT;
-      zpk_sum_parts(ZPK_F32, want, part, NODES, 0, N);
-      zpd_node_sum a = {.mine = mine, .others = bits, .slot = SLOT, .count = N, .n = NODES, .me = me};
-      launch((zpk_dtype)dtype, "zpd_sum_nodes", &a, 2);
-      for (int i = 0; i < N; i++)
-        cr_expect(mine[i] == want[i] || (isnan(mine[i]) && isnan(want[i])), "node %d, element %d", me, i);
-      free(in), free(mine), free(bits), free(want_bits), free(wide), free(want);
-    }
+/* As the host's, NaN, infinity and halves included. */
+Test(kernels_cuda, sums_rounded_to_bf16) {
+  enum { N = 700 };
+  for (int dtype = 0; dtype < DTYPES; dtype++) {
+    float *x = (float *)(void *)numbers(ZPK_F32, N, 8), *wide = malloc(N * sizeof *wide),
+          *want = malloc(N * sizeof *want);
+    uint16_t *bits = malloc(N * sizeof *bits), *want_bits = malloc(N * sizeof *bits);
+    x[0] = NAN, x[1] = INFINITY, x[2] = -3.4e38f, x[3] = 1e-40f, x[4] = 1 + 1 / 256.0f, x[5] = 1 + 3 / 256.0f;
+    zpd_rounding there = {.sum = x, .bits = bits, .count = N}, back = {.sum = wide, .bits = bits, .count = N};
+    launch((zpk_dtype)dtype, "zpd_round_sum", &there, 2);
+    zpk_round(ZPK_BF16, x, want_bits, N);
+    cr_expect_arr_eq(bits, want_bits, N * sizeof *bits);
+    launch((zpk_dtype)dtype, "zpd_widen_sum", &back, 2);
+    zpk_widen(ZPK_BF16, bits, want, N);
+    cr_expect_arr_eq(wide, want, N * sizeof *wide);
+    free(x), free(wide), free(want), free(bits), free(want_bits);
+  }
 }
 
 /* Three segments, the middle one of one block. The sums of blocks do not depend on where the buffer begins. */

@@ -480,19 +480,12 @@ typedef struct zpd_rank_sum {
   int n, me;
 } zpd_rank_sum; /* kernel zpd_sum_parts */
 
-/* Sums of gradients that are rounded to bf16 to leave a node; and mine = x[0] + ... + x[n - 1] of the nodes' sums, as
- * zpd_rank_sum, of which the others' have come so. */
+/* Sums of gradients that are rounded to bf16 to leave a node. */
 typedef struct zpd_rounding {
-  const float *in;
-  unsigned short *out;
+  float *sum;
+  unsigned short *bits;
   zpd_int count;
-} zpd_rounding; /* kernel zpd_round_sum */
-typedef struct zpd_node_sum {
-  float *mine;
-  const unsigned short *others;
-  zpd_int slot, count;
-  int n, me;
-} zpd_node_sum; /* kernel zpd_sum_nodes */
+} zpd_rounding; /* kernels zpd_round_sum, sum to bits, and zpd_widen_sum */
 
 #if defined(__GNUC__) && !defined(__CUDACC__)
 #pragma GCC diagnostic pop
