@@ -131,6 +131,9 @@ int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2))
 bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
 
 /* ---- measure.c ---- */
+/* Processes that ran in the last minute; 0: not known. Are they so many that measurements suffer? */
+double zp_machine_load(void);
+bool zp_is_busy(double load);
 /* Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
 /* Starts a measuring program (argv, ends with NULL) and gathers the rows that it prints. Its exit status, 128 + N when

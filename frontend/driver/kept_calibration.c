@@ -227,19 +227,33 @@ static bool is_here(const zp_run_state *run, const zp_spec *spec) {
   return spec->cluster.node.device.is_cpu && spec->cluster.groups.len == 0 && !run->options.hostfile;
 }
 
+/* Was it measured beside other work, of which most is gone? */
+static bool was_busier(const zp_calibration *c) {
+  double load = zp_calibration_value(c, "load", 0);
+  return zp_is_busy(load) && zp_machine_load() < load / 2;
+}
+
+/* NULL, with *why where something stands there that is measured again. */
+static const zp_calibration *find_kept(zp_arena *arena, const kept_place *place, const char **why) {
+  const zp_calibration *c = read_kept(arena, place, why);
+  if (!c || !was_busier(c)) return c;
+  *why = zp_format(arena, "the machine was busy when it was measured (load %.1f)", zp_calibration_value(c, "load", 0));
+  return NULL;
+}
+
 static const zp_calibration *kept_or_measured(zp_run_state *run) {
   kept_place place = find_place(run->arena, true);
   const char *why = NULL;
-  const zp_calibration *c = read_kept(run->arena, &place, &why);
+  const zp_calibration *c = find_kept(run->arena, &place, &why);
   if (!c) {
     lock_place(&place);
-    c = read_kept(run->arena, &place, &why);
+    c = find_kept(run->arena, &place, &why);
   }
   if (c)
     zp_say(stderr, "zplan: calibration %s of %s, kept in %s\n", zp_calibration_hash(run->arena, c), c->date,
            place.path);
   else if (why)
-    zp_say(stderr, "zplan: cannot use the kept calibration %s: %s\n", place.path, why);
+    zp_say(stderr, "zplan: the kept calibration %s is made again: %s\n", place.path, why);
   if (!c) c = measure(run, &place);
   if (place.folder >= 0) close(place.folder);
   return c;

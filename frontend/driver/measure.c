@@ -69,8 +69,9 @@ static void take_row(zp_arena *arena, char *line, zp_calibration *c) {
   if (row.value > 0) zp_push(arena, &c->rows, row);
 }
 
-static void become(const char *const *argv, const int *fds) {
+static void become(const char *const *argv, const int *fds, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody waits for a measurement whose zplan was killed */
+  if (getppid() != parent) _exit(ZP_EXIT_ERROR);
   dup2(fds[1], STDOUT_FILENO);
   close(fds[0]);
   close(fds[1]);
@@ -93,10 +94,10 @@ int zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c
   fflush(NULL);
   struct sigaction actions[N_ENDS];
   hear_signals(actions);
-  pid_t pid = fork();
+  pid_t self = getpid(), pid = fork();
   if (pid == 0) {
     for (int i = 0; i < N_ENDS; i++) sigaction(ends[i], &actions[i], NULL);
-    become(argv, fds);
+    become(argv, fds, self);
   }
   running = pid > 0 ? pid : 0;
   close(fds[1]);
@@ -163,6 +164,8 @@ static zp_measuring measure_links(zp_run_state *run, double seconds, zp_calibrat
 }
 
 zp_measuring zp_measure_cores(zp_run_state *run, double seconds, const char *folder, zp_calibration *c) {
+  zp_measurement load = {"load", zp_machine_load(), "processes", "that ran in the minute before"};
+  if (load.value > 0) zp_push(run->arena, &c->rows, load);
   if (!measure_compute(run, seconds * (LINK_SHARE - 1) / LINK_SHARE, folder, c)) return ZP_MEASURED_NOTHING;
   return measure_links(run, seconds / LINK_SHARE, c);
 }
@@ -179,12 +182,18 @@ void zp_measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
   zp_calibration_fit_gpu(run->arena, c);
 }
 
-void zp_warn_busy(void) {
+double zp_machine_load(void) {
   double load;
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  if (getloadavg(&load, 1) == 1 && processors > 0 && load > 0.5 * (double)processors)
+  return getloadavg(&load, 1) == 1 ? load : 0;
+}
+
+bool zp_is_busy(double load) { return load > 0.5 * (double)sysconf(_SC_NPROCESSORS_ONLN); }
+
+void zp_warn_busy(void) {
+  double load = zp_machine_load();
+  if (zp_is_busy(load))
     fprintf(stderr, "warning: the machine is busy (load %.1f on %ld processors): measured times are too long\n", load,
-            processors);
+            sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 /* ---- which machine ---- */

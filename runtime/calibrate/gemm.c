@@ -47,18 +47,23 @@ static void set_shape(product *p, int64_t m, int64_t n, int64_t k) {
   if (p->sets * p->set_bytes <= cached_bytes && p->calls < p->sets) p->calls = (int)p->sets;
 }
 
-static void measure_grid(zpr *c, char *pool, int threads, int n, double budget_s) {
+static void measure_grid(zpr *c, int threads, int n, double budget_s) {
   static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16"};
   product products[KINDS * MOST_SIDES * MOST_SIDES * MOST_SIDES];
   timing timings[KINDS * MOST_SIDES * MOST_SIDES * MOST_SIDES];
   int cube = n * n * n, shapes = KINDS * cube;
+  int64_t bytes = 0;
   for (int i = 0; i < shapes; i++) {
     product *p = &products[i];
-    *p = (product){.c = c, .pool = pool, .trans_b = i / cube == 0, .trans_a = i / cube == 2};
+    *p = (product){.c = c, .trans_b = i / cube == 0, .trans_a = i / cube == 2};
     set_shape(p, sides[i % cube / n / n], sides[i / n % n], sides[i % n]);
+    if (p->sets * p->set_bytes > bytes) bytes = p->sets * p->set_bytes;
     timings[i] = (timing){.work = multiply, .arg = p, .warm = p->sets * p->set_bytes <= cached_bytes};
   }
+  char *pool = touched(bytes);
+  for (int i = 0; i < shapes; i++) products[i].pool = pool;
   time_in_turns(timings, shapes, budget_s);
+  give_back(pool, bytes);
   for (int i = 0; i < shapes; i++) {
     const product *p = &products[i];
     char name[64];
@@ -70,31 +75,31 @@ static void measure_grid(zpr *c, char *pool, int threads, int n, double budget_s
 }
 
 /* Copies that keep the other cores busy with products until they are stopped. They end with this process. */
-static void keep_busy(zpk_dtype dtype, int threads) {
+static void keep_busy(zpk_dtype dtype, int threads, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(0); /* it has ended already */
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
   zpr c;
   open_rank(&c, &program, threads);
-  product p = {.c = &c, .pool = touched(pool_bytes)};
+  product p = {.c = &c};
   set_shape(&p, BUSY_SIDE, BUSY_SIDE, BUSY_SIDE);
+  p.pool = touched(p.sets * p.set_bytes);
   for (;;) multiply(&p);
 }
 
 void measure_gemm(zpk_dtype dtype, int threads, int n_sides, double budget_s) {
   if (n_sides > MOST_SIDES) n_sides = MOST_SIDES;
-  pid_t others[ZPR_MAX_WORKERS];
+  pid_t others[ZPR_MAX_WORKERS], self = getpid();
   int n_others = machine_cores() / threads - 1;
   if (n_others > ZPR_MAX_WORKERS - 1) n_others = ZPR_MAX_WORKERS - 1;
   for (int i = 0; i < n_others; i++) {
     others[i] = fork();
-    if (others[i] == 0) keep_busy(dtype, threads);
+    if (others[i] == 0) keep_busy(dtype, threads, self);
   }
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
   zpr c;
   open_rank(&c, &program, threads);
-  char *pool = touched(pool_bytes);
-  measure_grid(&c, pool, threads, n_sides, budget_s);
-  give_back(pool, pool_bytes);
+  measure_grid(&c, threads, n_sides, budget_s);
   zpr_close(&c);
   for (int i = 0; i < n_others; i++) {
     if (others[i] < 0) continue;
