@@ -652,6 +652,8 @@ def log_unwritable(b):
     for ranks in LAYOUTS:
         outcome = b.train(ranks, 5, extra=("--log", os.path.join(MODEL, "log.jsonl")))  # below a regular file
         b.expect(outcome, ERROR, "error[Z0841]", "tiny.dz/log.jsonl", "Not a directory")
+    os.mkfifo(b.path("pipe"))  # the model may be a stranger's, and names it
+    b.expect(b.train(1, 5, extra=("--log", b.path("pipe"))), ERROR, "error[Z0841]", "a pipe that nobody reads")
 
 
 def log_full(b):
