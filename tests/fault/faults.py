@@ -352,6 +352,9 @@ def checkpoint_corrupt(b):
     damaged(b, 1, "manifest.json", scribble, "corrupt")
     for what in ("manifest.json", "plan.json"):
         damaged(b, 1, what, one_more, "corrupt", "checksum")
+    b.train(1, 5)
+    os.remove(os.path.join(harness.step_folder(b.path("ck"), 5), "manifest.json"))  # the one that `latest` names
+    b.expect(b.train(1, 10, extra=("--resume",)), ERROR, "error[Z0812]", "cannot read", "manifest.json", "No such file")
 
 
 def checkpoints_of_another_run(b):
