@@ -23,19 +23,22 @@ static void refuse_second(zp_reader *reader, const zp_item *first) {
 
 /* Which cluster a plan is for is not left to the order of the blocks without a word. */
 static void warn_of_others(zp_reader *reader, const zp_item *taken) {
+  enum { SHOWN = 4 };
   const zp_file *file = reader->main->file;
   zp_diag *d = NULL;
   const char *other = NULL;
+  int more = 0;
   for (int i = 0; i < file->items.len; i++) {
     const zp_item *item = file->items.data[i];
     if (item->kind != ZP_ITEM_CLUSTER || item == taken) continue;
     if (!d)
       d = zp_report(reader->diags, ZP_Z0409, item->span, "cluster `%s` is not used: `%s` is the first one",
                     item->name.text, taken->name.text);
-    else
+    else if (++more < SHOWN)
       zp_diag_also(d, item->span, "nor is this one");
     if (!other) other = item->name.text;
   }
+  if (more >= SHOWN) zp_diag_note(d, "nor are %d more", more - SHOWN + 1);
   if (d)
     zp_diag_help(d, "--cluster %s takes this one, --cluster %s the first without this warning", other,
                  taken->name.text);
