@@ -201,9 +201,9 @@ static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *don
 }
 
 static void narrow_rounding(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
-  static const wish rows[] = {
-      {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), "`reduce_dtype` rounds sums, and 1-bit Adam sends signs"},
-       "leave `compress` or `reduce_dtype` out"}};
+  static const wish rows[] = {{{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0),
+                                "`reduce_dtype` rounds sums, and 1-bit Adam sends signs"},
+                               "leave `compress` or `reduce_dtype` out"}};
   narrow_wishes(arena, rows, sizeof rows / sizeof *rows, c, done);
 }
 

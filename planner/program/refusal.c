@@ -25,8 +25,8 @@ static bool is_even(const zp_group_link *link) {
   return link->nodes < 2 || link->fullest == 1 || link->sums == ZP_ALGORITHM_TWO_LEVELS;
 }
 
-/* Of a bucket in two parts, here and on the host, the owners of elements are others than of a whole one. Where they
- * send unlike numbers of bytes, the list of moves would not say how many. */
+/* A bucket in two parts, here and on the host, has other owners of elements than a whole one. Where owners send unlike
+ * numbers of bytes, the list of moves would not say how many. */
 static const char *refuse_rounding(const zp_choice *c, const zp_spec *spec) {
   if (!spec->train.rounds_sums) return NULL;
   if (c->compress) return "`reduce_dtype` does not go with `compress`, which sends signs";

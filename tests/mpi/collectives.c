@@ -203,8 +203,8 @@ static void test_rounded(zpr *c, zpr_program *program, void *x, int64_t count) {
           (double)want);
     break;
   }
-  double halved = across_of(c, &g, SUM, count) / 2, all = (double)c->ranks / g.n,
-         sent = newly_sent(c, ZPR_DATA), want = 2.0 * (g.n - 1) * (double)count * 4 * all - halved;
+  double halved = across_of(c, &g, SUM, count) / 2, all = (double)c->ranks / g.n, sent = newly_sent(c, ZPR_DATA),
+         want = 2.0 * (g.n - 1) * (double)count * 4 * all - halved;
   CHECK(fabs(sent - want) <= 4 * c->ranks, "rounded: %.0f bytes sent, expected %.0f", sent, want);
   double across = across_of(c, &g, SUM, count) - halved + across_of(c, &g, GATHER, count);
   if (count % g.n == 0)
