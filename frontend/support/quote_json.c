@@ -1,4 +1,4 @@
-/* A text as a JSON word: apart from the others, so that a program that writes no JSON links without the JSON library. */
+/* A text as a JSON word, apart from the others: a program that writes no JSON links without the JSON library. */
 #include <zplan/json.h>
 #include <zplan/quote.h>
 

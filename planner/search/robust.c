@@ -1,4 +1,4 @@
-/* Of plans that the model cannot tell apart the one that is less exposed. A state that thousands of ranks share goes
+/* Plans that the model cannot tell apart: the less exposed one is taken. A state that thousands of ranks share goes
  * with any one of them, and every exchange of it waits for the slowest; a plan that needs half as many, or none, is
  * taken for it where it is not slower by more than the plan block allows (`robust`). Two small spaces are searched for
  * what beats the fastest plan by less than that: without ZeRO, and with half the data ranks. The certificate's bound

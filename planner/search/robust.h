@@ -1,4 +1,4 @@
-/* Of plans that are equally fast, as far as the model can tell, the one that is less exposed. */
+/* Plans that are equally fast as far as the model can tell: the less exposed one. */
 #ifndef ZPLAN_SEARCH_ROBUST_H
 #define ZPLAN_SEARCH_ROBUST_H
 
