@@ -155,9 +155,16 @@ int64_t zpr_newest_below(const char *dir, int64_t step) { return highest_below(d
 
 bool zpr_has_step(const char *dir, int64_t step) { return complete(dir, step); }
 
+static bool is_there(const char *dir, int64_t step) {
+  char path[ZPR_PATH];
+  return access(zpr_path(path, "%s/step_%06lld", dir, (long long)step), F_OK) == 0;
+}
+
+/* The one that `latest` names was whole: without its manifest it is damaged, and is not passed over. A crash leaves the
+ * name of a folder that is not there yet. */
 int64_t zpr_newest_step(const char *dir) {
   int64_t latest = latest_step(dir);
-  return latest >= 0 && complete(dir, latest) ? latest : highest_below(dir, INT64_MAX);
+  return latest >= 0 && is_there(dir, latest) ? latest : highest_below(dir, INT64_MAX);
 }
 
 /* Steps above `current` are another run's, before this one was resumed from an older step or started anew: left alone.

@@ -5,7 +5,8 @@
  * ring and takes one hop instead of n - 1. What decided for it is the order: a ring adds chunk i starting at rank i +
  * 1, so two stages that hold the same tied weight at different places of their buffers would round differently and
  * drift apart. Here the order is the same for every element. Over nodes with several members each it goes in two levels
- * (comm_levels.c).
+ * (comm_levels.c). With zpr_program.rounds_sums the messages of a sum of gradients that leave a node are rounded to
+ * bf16, once, and added in f32.
  *
  * Nothing is allocated after zpr_comm_init. Every payload byte is counted where it is sent. */
 #include <assert.h>
@@ -43,6 +44,12 @@ static zpr_group make_group(zpr *c, int first, int stride, int n) {
   }
   g.local = members_of_nodes(c->state->comm, rank, n);
   return g;
+}
+
+/* Ranks, which are in order, fill nodes in order. */
+bool zpr_rounds_sum(const zpr *c, const zpr_group *g, zpr_axis axis) {
+  const int *node = c->state->comm->node;
+  return c->program->rounds_sums && axis == ZPR_DATA && node[g->rank[0]] != node[g->rank[g->n - 1]];
 }
 
 /* From a rank to the next one of its pipeline and of its data group. */
@@ -150,10 +157,15 @@ int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis) { return c->state->comm->sent
 
 int64_t zpr_comm_across_bytes(zpr *c, zpr_axis axis) { return c->state->comm->across_bytes[axis]; }
 
+bool zpr_is_elsewhere(const zpr *c, int rank) {
+  const int *node = c->state->comm->node;
+  return node[rank] != node[c->rank];
+}
+
 void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes, int peer) {
   zpr_comm *comm = c->state->comm;
   comm->sent_bytes[axis] += bytes;
-  if (comm->node[peer] != comm->node[c->rank]) comm->across_bytes[axis] += bytes;
+  if (zpr_is_elsewhere(c, peer)) comm->across_bytes[axis] += bytes;
 }
 
 /* ---- waiting ---- */
@@ -237,32 +249,88 @@ void zpr_add_in_rank_order(zpr *c, zpk_dtype dtype, char *sum, const void *const
   zpr_parallel(c, count, 16384, add_part, &args);
 }
 
+typedef struct rounding {
+  float *sum;
+  uint16_t *bits;
+} rounding;
+
+static void round_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const rounding *a = arg;
+  zpk_round(ZPK_BF16, a->sum + begin, a->bits + begin, end - begin);
+}
+
+static void widen_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const rounding *a = arg;
+  zpk_widen(ZPK_BF16, a->bits + begin, a->sum + begin, end - begin);
+}
+
+void zpr_round_sum(zpr *c, const char *sum, uint16_t *bits, int64_t count) {
+  zpr_parallel(c, count, 16384, round_range, &(rounding){(float *)(uintptr_t)sum, bits});
+}
+
+void zpr_widen_sum(zpr *c, const uint16_t *bits, char *sum, int64_t count) {
+  zpr_parallel(c, count, 16384, widen_range, &(rounding){(float *)(void *)sum, (uint16_t *)(uintptr_t)bits});
+}
+
+/* A round of an exchange between all members: where parts arrive, and of those that are rounded to leave a node the
+ * bits of either way. */
+typedef struct exchange_round {
+  int64_t most; /* elements of a slot */
+  char *slots;
+  uint16_t *leaving, *coming;
+} exchange_round;
+
+/* Part of data for member r, and what of mine comes from it. */
+static void exchange_with(zpr *c, const zpr_group *g, zpr_axis axis, int r, bool rounds, int64_t size, zpr_piece theirs,
+                          zpr_piece mine, const char *data, const exchange_round *at) {
+  zpr_comm *comm = c->state->comm;
+  const char *from = data + theirs.begin * size;
+  char *to = at->slots + r * at->most * size;
+  if (rounds) {
+    zpr_round_sum(c, from, at->leaving + r * at->most, theirs.count);
+    from = (const char *)(at->leaving + r * at->most);
+    to = (char *)(at->coming + r * at->most);
+    size = sizeof *at->leaving;
+  }
+  if (mine.count > 0) comm->handles[r] = comm->transport->irecv(to, mine.count * size, g->rank[r], (int)axis);
+  if (theirs.count > 0)
+    comm->handles[g->n + r] = zpr_post_send(c, axis, from, theirs.count * size, g->rank[r], (int)axis);
+}
+
 /* Afterwards chunk g->me of data is summed in `sum`, which has this rank's own chunk before; it may be its place in
  * data. */
 static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data, int64_t count,
                            char *sum) {
   zpr_comm *comm = c->state->comm;
-  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
-  int64_t most = ZPR_STAGING_BYTES / g->n / size / 64 * 64, slot_bytes = most * size;
+  const bool rounds = zpr_rounds_sum(c, g, axis);
+  const int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
+  exchange_round at = {.most = ZPR_STAGING_BYTES / (g->n * (rounds ? 2 : 1)) / size / 64 * 64, .slots = comm->staging};
+  assert(!rounds || dtype == ZPK_F32);
   if (g->local > 0) {
     zpr_levels_reduce_scatter(c, g, axis, dtype, data, count, sum);
     return;
   }
-  for (int64_t at = 0; at < longest; at += most) {
-    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
+  if (rounds) {
+    at.leaving = (uint16_t *)(void *)(at.slots + g->n * at.most * size);
+    at.coming = at.leaving + g->n * at.most;
+  }
+  for (int64_t done = 0; done < longest; done += at.most) {
+    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, done, at.most);
     for (int r = 0; r < g->n; r++) {
-      zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, most);
-      int *receive = &comm->handles[r], *send = &comm->handles[g->n + r];
-      *receive = *send = -1;
+      comm->handles[r] = comm->handles[g->n + r] = -1;
       if (r == g->me) continue;
-      if (mine.count > 0)
-        *receive = comm->transport->irecv(comm->staging + r * slot_bytes, mine.count * size, g->rank[r], (int)axis);
-      if (theirs.count > 0)
-        *send = zpr_post_send(c, axis, data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
+      exchange_with(c, g, axis, r, rounds && zpr_is_elsewhere(c, g->rank[r]), size,
+                    zpr_chunk_piece(count, g->n, r, done, at.most), mine, data, &at);
     }
     zpr_wait_handles(c, comm->handles, g->n);
-    char *out = sum + at * size;
-    for (int r = 0; r < g->n; r++) comm->parts[r] = r == g->me ? out : comm->staging + r * slot_bytes;
+    char *out = sum + done * size;
+    for (int r = 0; r < g->n; r++) {
+      char *slot = at.slots + r * at.most * size;
+      comm->parts[r] = r == g->me ? out : slot;
+      if (rounds && zpr_is_elsewhere(c, g->rank[r])) zpr_widen_sum(c, at.coming + r * at.most, slot, mine.count);
+    }
     zpr_add_in_rank_order(c, dtype, out, comm->parts, g->n, mine.count);
     zpr_wait_handles(c, comm->handles + g->n, g->n);
   }

@@ -40,6 +40,9 @@ int zpr_pipeline_stride(const zpr_program *program);
 int zpr_post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag);
 /* sum = part[0] + ... + part[n - 1], 16-bit elements in f32 and rounded once; part[i] may be sum. */
 void zpr_add_in_rank_order(zpr *c, zpk_dtype dtype, char *sum, const void *const *part, int n, int64_t count);
+/* f32 to bf16 and back, by all threads. */
+void zpr_round_sum(zpr *c, const char *sum, uint16_t *bits, int64_t count);
+void zpr_widen_sum(zpr *c, const uint16_t *bits, char *sum, int64_t count);
 /* comm_levels.c: of groups that have zpr_group.local. As reduce_scatter and all_gather in comm.c. */
 void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data,
                                int64_t count, char *sum);

@@ -4,8 +4,10 @@
  * member at place j of a node first gets from the others there their parts of the chunks that members at place j own,
  * in all nodes, and adds them in rank order; then each of these sums goes to the owner of its chunk, who adds one of
  * every node, in their order. What leaves a node is what of a ring does, and the order is one for all elements, as
- * without levels. 16-bit sums of a node are rounded to travel, and once more at the end. Gathers go the other way: to
- * the same places of the other nodes, and from there to the others in the node.
+ * without levels. 16-bit sums of a node are rounded to travel, and once more at the end. With
+ * zpr_program.rounds_sums f32 sums of gradients travel as bf16 and are added in f32: a sum is the owner's node's, as it
+ * is, and the rounded ones of the others. Gathers go the other way: to the same places of the other nodes, and from
+ * there to the others in the node.
  *
  * Nodes with unlike numbers of members exchange directly (comm.c). planner/machine/link_bytes.c says what either sends,
  * which prices are made of. */
@@ -57,6 +59,8 @@ typedef struct window {
   int64_t size, count, at, most; /* bytes of an element; elements of all chunks, of a chunk before, of one at most */
   const char *data;
   char *own, *parts, *sums, *arrived; /* own: my chunk's place for its sum, which has my part */
+  bool rounds;
+  uint16_t *leaving, *coming; /* rounds: sums for each node and from each, as they travel */
 } window;
 
 static zpr_piece piece_of(const window *w, int node, int place) {
@@ -91,9 +95,28 @@ static void add_inside(const window *w) {
   }
 }
 
+static void exchange_rounded(window *w) {
+  const grid *at = &w->grid;
+  int64_t mine = piece_of(w, at->node, at->place).count;
+  for (int k = 0; k < at->nodes; k++) {
+    int64_t theirs = piece_of(w, k, at->place).count;
+    if (k == at->node) continue;
+    zpr_round_sum(w->posted.c, slot(w, w->sums, k), w->leaving + k * w->most, theirs);
+    receive(&w->posted, w->coming + k * w->most, mine * (int64_t)sizeof *w->coming, k * at->places + at->place);
+    send(&w->posted, w->leaving + k * w->most, theirs * (int64_t)sizeof *w->leaving, k * at->places + at->place);
+  }
+  wait_for_all(&w->posted);
+  for (int k = 0; k < at->nodes; k++)
+    if (k != at->node) zpr_widen_sum(w->posted.c, w->coming + k * w->most, slot(w, w->arrived, k), mine);
+}
+
 static void exchange_between(window *w) {
   const grid *at = &w->grid;
   int64_t mine = piece_of(w, at->node, at->place).count;
+  if (w->rounds) {
+    exchange_rounded(w);
+    return;
+  }
   for (int k = 0; k < at->nodes; k++) {
     if (k == at->node) continue;
     receive(&w->posted, slot(w, w->arrived, k), mine * w->size, k * at->places + at->place);
@@ -111,10 +134,11 @@ static void add_nodes(const window *w) {
 
 void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, const char *data,
                                int64_t count, char *sum) {
+  const bool rounds = zpr_rounds_sum(c, g, axis);
   char *staging = c->state->comm->staging;
   const grid at = grid_of(g);
-  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n, slots = g->n + 2 * (int64_t)at.nodes,
-          most = ZPR_STAGING_BYTES / slots / size;
+  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n,
+          slots = g->n + (rounds ? 3 : 2) * (int64_t)at.nodes, most = ZPR_STAGING_BYTES / slots / size;
   if (most > 64) most = most / 64 * 64; /* whole lines; thousands of ranks have less than one each */
   assert(most >= 1);
   window w = {.posted = {.c = c, .g = g, .axis = axis},
@@ -127,6 +151,11 @@ void zpr_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dt
   w.parts = staging;
   w.sums = slot(&w, w.parts, g->n);
   w.arrived = slot(&w, w.sums, at.nodes);
+  w.rounds = rounds;
+  if (rounds) {
+    w.leaving = (uint16_t *)(void *)slot(&w, w.arrived, at.nodes);
+    w.coming = w.leaving + at.nodes * most;
+  }
   for (w.at = 0; w.at < longest; w.at += most) {
     w.own = sum + w.at * size;
     exchange_inside(&w);

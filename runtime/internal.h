@@ -88,6 +88,10 @@ typedef struct zpr_group {
   int local; /* several nodes with so many members each, 2 or more: sums and gathers go in two levels; else 0 */
   const int *rank;
 } zpr_group;
+/* Are sums that are counted so rounded where they leave a node (zpr_program.rounds_sums)? */
+bool zpr_rounds_sum(const zpr *c, const zpr_group *group, zpr_axis counted_as);
+/* Does the plan have the rank on another node than this one? */
+bool zpr_is_elsewhere(const zpr *c, int rank);
 /* Every axis but ZPR_TIE, which has a group per tie (zpr_tie_group: n is 1 where this stage does not hold the tie). */
 zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
 zpr_group zpr_tie_group(zpr *c, int tie);

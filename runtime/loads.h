@@ -8,7 +8,7 @@
 
 typedef struct zpr_loads zpr_loads;
 
-/* Of all biases of the stage. */
+/* Counts for every bias of the stage, 0 at first. */
 void zpr_loads_open(zpr *c);
 void zpr_loads_close(zpr *c);
 /* At the start of a step, or when a rehearsal is over. */
@@ -16,7 +16,8 @@ void zpr_loads_zero(zpr *c);
 /* Once the micro-batches are done and the gradients summed: the counts of all ranks and of tied stages are added up,
  * and the gradients of biases that this rank updates become 1, -1 or 0. Collective. */
 void zpr_loads_finish(zpr *c, const zpr_stretches *stretches);
-/* The same for own elements [begin, end) of one bias whose gradients disks hold, and which have come to `grads`. */
+/* After zpr_loads_finish: signs for own elements [begin, end) of one bias whose gradients disks hold, and which have
+ * come to `grads`. */
 void zpr_loads_read(zpr *c, int64_t begin, int64_t end, void *grads);
 /* The counts of the bias whose first flat element is this one, where the back end has them. */
 int64_t *zpr_load_of(zpr *c, int64_t bias);

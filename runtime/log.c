@@ -56,11 +56,14 @@ static bool put_aside(const char *path) {
   return true;
 }
 
-/* Opens and locks; -1 with an error. The lock is the kernel's and ends with the process. Lines of two runs in one file
- * would be nobody's log; where a file system has no locks nothing is said, the file only loses what it is for. */
+/* Opens and locks; -1 with an error. A model names its log, which may be a pipe: it is not waited for. The lock is the
+ * kernel's and ends with the process. Lines of two runs in one file would be nobody's log; where a file system has no
+ * locks nothing is said, the file only loses what it is for. */
 static int open_locked(const char *path, int flags, struct stat *status, zpr_error *error) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
-  if (fd < 0 || fstat(fd, status) != 0) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0666);
+  if (fd < 0 && errno == ENXIO) {
+    zpr_error_set(error, "Z0841", "cannot write the log \"%s\": it is a pipe that nobody reads", path);
+  } else if (fd < 0 || fstat(fd, status) != 0 || fcntl(fd, F_SETFL, flags & O_APPEND) != 0) {
     zpr_error_set(error, "Z0841", "cannot write the log \"%s\": %s", path, strerror(errno));
   } else if (S_ISREG(status->st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     zpr_error_set(error, "Z0817", "another run writes the log \"%s\": wait for it, or name another --log", path);

@@ -59,7 +59,8 @@ static zp_plan *derive(zp_run_state *run, const zp_spec *spec, const zp_json *js
 
 /* What says how the plan was found, and from what: it does not follow from decisions. */
 static bool is_provenance(const char *key) {
-  static const char *const keys[] = {"certificate", "rejected", "alternatives", "options", "sources", "format_version"};
+  static const char *const keys[] = {"certificate", "rejected", "fastest",       "alternatives",
+                                     "options",     "sources",  "format_version"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (strcmp(key, keys[i]) == 0) return true;
   return false;

@@ -1,8 +1,8 @@
 /* A result must not take the place of what it is made from, nor of another result, nor of what a person has edited.
  *
  * Texts that have comments end with a line that says that zplan wrote them, and their hash: as long as it fits, the
- * file may be written again. Plan files and traces are known by their words. Everything else that is there
- * already and says something else is left alone without --force. */
+ * file may be written again. Plan files have such a hash among their fields; traces are known by their words.
+ * Everything else that is there already and says something else is left alone without --force. */
 #include "driver.h"
 #include <zplan/hash.h>
 
@@ -84,12 +84,27 @@ static bool is_unedited(zp_arena *arena, const char *text, size_t len) {
   return false;
 }
 
-/* Plan files and traces have words of their own. */
-static bool is_known(const char *old, const char *text) {
-  static const char plan[] = "\"format_version\"", trace[] = "\"microbatches_shown\"";
-  bool plans = strncmp(text, "{", 1) == 0 && strstr(text, plan) && strstr(old, plan) &&
-               (strstr(old, "\"plan_hash\"") || strstr(old, "\"feasible\": false"));
-  return plans || (strstr(text, trace) && strstr(old, trace) && strstr(old, "\"traceEvents\""));
+/* Plan files have the hash of their other words: a decision in them may be a person's. */
+static const char words_hash[] = "file_hash";
+
+static const char *hash_of_words(zp_arena *arena, zp_json *json) {
+  zp_json_remove(json, words_hash);
+  const char *text = zp_json_text(arena, json, true);
+  return zp_format(arena, "%016llx", (unsigned long long)zp_hash(ZP_HASH_START, text, strlen(text)));
+}
+
+static bool is_unedited_plan(zp_arena *arena, const char *text, size_t len) {
+  const char *error = NULL;
+  zp_json *json = zp_json_parse(arena, text, len, &error);
+  const char *said = zp_strdup(arena, zp_json_get_string(json, words_hash, ""));
+  bool fits = json && zp_json_is_object(json) && strcmp(said, hash_of_words(arena, json)) == 0;
+  if (json) zp_json_free(json);
+  return fits;
+}
+
+/* Traces have words of their own. */
+static bool is_trace(const char *text) {
+  return strstr(text, "\"microbatches_shown\"") && strstr(text, "\"traceEvents\"");
 }
 
 bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
@@ -99,7 +114,9 @@ bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
   if (run->options.force || stat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return true;
   const char *old = zp_read_file(run->arena, path, &len, &error);
   if (old && text && strcmp(old, text) == 0) return true;
-  if (old && (is_unedited(run->arena, old, len) || (text && is_known(old, text)))) return true;
+  if (old && is_unedited(run->arena, old, len)) return true;
+  if (old && text && strstr(text, words_hash) && is_unedited_plan(run->arena, old, len)) return true;
+  if (old && text && is_trace(old) && is_trace(text)) return true;
   zp_diag *d = zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN,
                          "%s is there already, and was edited or is something else: it is left as it is", path);
   zp_diag_help(d, "--force replaces it; -o names another file");
@@ -117,8 +134,10 @@ zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
 
 int zp_write_plan(zp_run_state *run, zp_json *json) {
   const char *text = zp_json_text(run->arena, json, true), *error = NULL;
-  zp_json_free(json);
   if (run->options.json) zp_say(stdout, "%s\n", text);
+  zp_json_set_string(json, words_hash, hash_of_words(run->arena, json));
+  text = zp_json_text(run->arena, json, true);
+  zp_json_free(json);
   if (!run->options.output) return ZP_EXIT_OK;
   if (!zp_may_replace(run, run->options.output, text)) return ZP_EXIT_ERROR;
   if (!zp_write_file(run->arena, run->options.output, text, strlen(text), &error)) {

@@ -54,6 +54,15 @@ static void check_delayed(zp_run_state *run, const zp_spec *spec) {
   }
 }
 
+/* Other programs that sum in 16 bits round at every addition. */
+static void check_reduce_dtype(zp_run_state *run, const zp_spec *spec) {
+  if (!spec->train.rounds_sums || spec->cluster.trainer == ZP_TRAINER_ZPLAN) return;
+  zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.reduce_span,
+                         "%s is planned without sums that are rounded once to leave a node",
+                         zp_trainer_title(spec->cluster.trainer));
+  zp_diag_help(d, "`reduce_dtype = \"bf16\"` is planned for zplan's own trainer: --for zplan");
+}
+
 static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const zp_lacking *lacking) {
   zp_diag *d = cluster->node.device.is_cpu
                    ? zp_report(run->diags, ZP_Z0627, lacking->span, "`%s`: %s", lacking->key, lacking->why)
@@ -84,6 +93,7 @@ bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   check_device(run, cluster);
   check_frozen(run, spec);
   check_delayed(run, spec);
+  check_reduce_dtype(run, spec);
   check_verb(run, cluster);
   for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)
     report_lacking(run, cluster, &done.lacking.data[i]);

@@ -2,11 +2,12 @@
  *
  * All that RFC 8259 allows is taken, and what Python writes beside it. It leaves some open, decided here: of a key that
  * comes again the last value counts; the character 0 and halves of surrogate pairs, which no text of ours holds, become
- * U+FFFD, and are counted; NaN and Infinity, which are no JSON, are no numbers where one is asked
- * for, and nothing elsewhere. */
+ * U+FFFD, and are counted; NaN and Infinity, which are no JSON, and numbers beyond 64 bits and doubles are no numbers
+ * where one is asked for, and nothing elsewhere. */
 #include "make_data.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,48 @@ static size_t mend_word(char *at, const char *end) {
   return 0;
 }
 
+static const char *skip_digits(const char *at, const char *end) {
+  while (at < end && *at >= '0' && *at <= '9') at++;
+  return at;
+}
+
+/* Behind a number of JSON; NULL: none. */
+static const char *number_end(const char *at, const char *end, bool *whole) {
+  if (at < end && *at == '-') at++;
+  const char *digits = at;
+  at = skip_digits(at, end);
+  if (at == digits || (*digits == '0' && at > digits + 1)) return NULL;
+  *whole = true;
+  if (at < end && *at == '.') {
+    digits = at + 1, at = skip_digits(digits, end), *whole = false;
+    if (at == digits) return NULL;
+  }
+  if (at < end && (*at == 'e' || *at == 'E')) {
+    at++, *whole = false;
+    if (at < end && (*at == '+' || *at == '-')) at++;
+    digits = at, at = skip_digits(digits, end);
+    if (at == digits) return NULL;
+  }
+  return at;
+}
+
+/* A number that neither 64 bits nor a double hold becomes an empty list, too. The line ends with a 0. */
+static size_t mend_number(char *at, const char *end) {
+  bool whole;
+  const char *behind = number_end(at, end, &whole);
+  if (!behind) return 0;
+  errno = 0;
+  if (whole)
+    strtoll(at, NULL, 10);
+  else if (isfinite(strtod(at, NULL)))
+    errno = 0;
+  if (errno == ERANGE) {
+    memset(at, ' ', (size_t)(behind - at));
+    memcpy(at, "[]", 2);
+  }
+  return (size_t)(behind - at);
+}
+
 static void mend(char *at, char *end, int64_t *mended) {
   bool inside = false;
   while (at < end) {
@@ -89,6 +132,7 @@ static void mend(char *at, char *end, int64_t *mended) {
     }
     if (*at == '"') inside = !inside;
     size_t word = inside ? 0 : mend_word(at, end);
+    if (!inside && !word) word = mend_number(at, end);
     at += word ? word : 1;
   }
 }

@@ -72,10 +72,12 @@ typedef struct hf_reader {
   hf_model *model;
 } hf_reader;
 
-/* ---- hf_fields.c: fields by name; what is wrong is reported, and something harmless returned. null counts as absent.
- */
+/* ---- hf_fields.c: fields by name; what is wrong is reported, and something harmless returned. null is no number and
+ * no word: transformers computes with it, and does not take its default. As a flag it is false. */
 /* missing < 0: the field must be there. Between 1 and `most`. */
 int64_t hf_size(hf_reader *r, const char *key, int64_t missing, int64_t most);
+/* `none` where the field is missing or null: of classes that replace None. */
+int64_t hf_size_or_null(hf_reader *r, const char *key, int64_t none, int64_t most);
 double hf_real(hf_reader *r, const char *key, double missing, double low, double high);
 bool hf_flag(hf_reader *r, const char *key, bool missing);
 const char *hf_word(hf_reader *r, const char *key, const char *missing); /* missing NULL: must be there */

@@ -65,7 +65,7 @@ static void read_experts(hf_reader *r) {
 void hf_read_deepseek(hf_reader *r) {
   hf_model *m = r->model;
   m->layers_are = HF_DEEPSEEK;
-  m->q_rank = hf_size(r, "q_lora_rank", 1536, HF_MOST_WIDTH);
+  m->q_rank = hf_size_or_null(r, "q_lora_rank", 1536, HF_MOST_WIDTH);
   m->kv_rank = hf_size(r, "kv_lora_rank", 512, HF_MOST_WIDTH);
   m->nope = hf_size(r, "qk_nope_head_dim", 128, HF_MOST_WIDTH);
   m->rotary = hf_size(r, "qk_rope_head_dim", 64, HF_MOST_WIDTH);

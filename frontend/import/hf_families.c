@@ -30,7 +30,7 @@ void hf_read_activation(hf_reader *r, const char *key, const char *usual) {
 }
 
 void hf_note_attention_dropout(hf_reader *r, const char *key, double usual) {
-  double rate = hf_real(r, key, usual, 0, 1);
+  double rate = hf_is_null(r, key) ? 0 : hf_real(r, key, usual, 0, 1);
   if (rate > 0) hf_note(r, "`%s` %g was left out: `attention(..., dropout = %g)` has it", key, rate, rate);
 }
 
@@ -74,7 +74,7 @@ static void read_gpt2(hf_reader *r) {
   m->layers = hf_size(r, "n_layer", -1, MOST_LAYERS);
   m->heads = m->kv_heads = hf_size(r, "n_head", -1, MOST_WIDTH);
   m->head_size = m->hidden / m->heads;
-  m->ff = hf_size(r, "n_inner", 4 * m->hidden, MOST_WIDTH);
+  m->ff = hf_size_or_null(r, "n_inner", 4 * m->hidden, MOST_WIDTH);
   m->eps = hf_real(r, "layer_norm_epsilon", 1e-5, 0, 1);
   m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
   m->tied = hf_flag(r, "tie_word_embeddings", true);
@@ -111,20 +111,39 @@ static void look_at_rope(hf_reader *r, const char *key, const zp_json *rope) {
   }
 }
 
+/* What is there must be a number: null is not the class's. */
+static double read_theta(hf_reader *r, const char *key, const zp_json *rope, double usual) {
+  static const char wanted[] = "a number from 1 to 1e12 is expected";
+  const zp_json *value = zp_json_get(rope, "rope_theta");
+  double theta = value ? zp_json_real(value, 0) : usual;
+  if (theta >= 1 && theta <= 1e12) return theta;
+  if (value)
+    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_theta` of `%s` is %s, %s", key, hf_shown(r, value), wanted);
+  else
+    zp_report(r->diags, ZP_Z0683, hf_place(r, "rope_theta"), "`rope_theta` is null, %s", wanted);
+  return 1;
+}
+
+/* `rope_type`, or `type` of older files; "" where it is no word. */
+static const char *rope_type(const zp_json *rope) {
+  const zp_json *value = zp_json_get(rope, "rope_type");
+  if (!value) value = zp_json_get(rope, "type");
+  return value ? zp_json_string(value, "") : "default";
+}
+
 double hf_rope_theta(hf_reader *r, const char *key, const zp_json *rope, double usual) {
   static const char help[] = "shapes, memory and time do not depend on it: plan a copy of the file without the field";
-  if (!rope) return usual;
-  const char *type = zp_json_get_string(rope, "rope_type", zp_json_get_string(rope, "type", "default"));
+  if (!rope) return read_theta(r, key, NULL, usual);
+  const char *type = rope_type(rope);
   if (!zp_json_is_object(rope))
     zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is no object", key);
+  else if (!type[0])
+    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_type` of `%s` is no word", key);
   else if (strcmp(type, "default") != 0)
     hf_refuse(r, key, help, "rotary positions are scaled (`%s`)", type);
   else
     look_at_rope(r, key, rope);
-  double theta = zp_json_get_real(rope, "rope_theta", usual);
-  if (theta >= 1 && theta <= 1e12) return theta;
-  zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_theta` is %g, a number from 1 to 1e12 is expected", theta);
-  return usual;
+  return read_theta(r, key, rope, usual);
 }
 
 /* rope_scaling counts where both are, but for an empty one. */
@@ -136,7 +155,7 @@ static const char *rope_key(hf_reader *r) {
 }
 
 static void read_rope(hf_reader *r, const char *theta_key, double usual) {
-  double theta = hf_real(r, theta_key, usual, 1, 1e12);
+  double theta = hf_is_null(r, theta_key) ? 0 : hf_real(r, theta_key, usual, 1, 1e12); /* null: that of `key` alone */
   const char *key = rope_key(r);
   r->model->theta = hf_rope_theta(r, key, hf_value(r, key), theta);
 }
@@ -218,7 +237,7 @@ static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_
   m->heads = hf_size(r, "num_attention_heads", -1, MOST_WIDTH);
   if (kv_heads == 0 || hf_is_null(r, "num_key_value_heads"))
     kv_heads = m->heads; /* null: as many, whatever the class has */
-  m->kv_heads = hf_size(r, "num_key_value_heads", kv_heads, MOST_WIDTH);
+  m->kv_heads = hf_size_or_null(r, "num_key_value_heads", kv_heads, MOST_WIDTH);
   m->ff = hf_size(r, "intermediate_size", -1, MOST_WIDTH);
   m->eps = hf_real(r, "rms_norm_eps", eps, 0, 1);
   m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
@@ -230,9 +249,11 @@ static void read_llama_sizes(hf_reader *r, double eps, double theta, int64_t kv_
   hf_read_rope(r, theta);
 }
 
-static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads) {
+/* head_size 0: heads make up the hidden size where the file has none. */
+static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads, int64_t head_size) {
   read_llama_sizes(r, eps, theta, kv_heads);
-  r->model->head_size = hf_size(r, "head_dim", r->model->hidden / r->model->heads, MOST_WIDTH);
+  r->model->head_size = head_size ? hf_size(r, "head_dim", head_size, MOST_WIDTH)
+                                  : hf_size_or_null(r, "head_dim", r->model->hidden / r->model->heads, MOST_WIDTH);
   if (hf_is_sound(r) && r->model->head_size % 2 != 0)
     zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
               (long long)r->model->head_size);
@@ -240,13 +261,13 @@ static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_h
 }
 
 static void read_llama(hf_reader *r) {
-  read_llama_like(r, 1e-6, 10000, 0);
+  read_llama_like(r, 1e-6, 10000, 0, 0);
   r->model->qkv_bias = r->model->proj_bias = hf_flag(r, "attention_bias", false);
   r->model->mlp_bias = hf_flag(r, "mlp_bias", false);
 }
 
 static void read_mistral(hf_reader *r) {
-  read_llama_like(r, 1e-6, 10000, 8);
+  read_llama_like(r, 1e-6, 10000, 8, 0);
   r->model->window = read_window(r, 4096);
 }
 
@@ -288,15 +309,14 @@ static void read_qwen_window(hf_reader *r) {
 }
 
 static void read_qwen2(hf_reader *r) {
-  read_llama_like(r, 1e-6, 10000, 32);
+  read_llama_like(r, 1e-6, 10000, 32, 0);
   r->model->qkv_bias = true;
   read_qwen_window(r);
 }
 
 static void read_qwen3(hf_reader *r) {
-  read_llama_like(r, 1e-6, 10000, 32);
+  read_llama_like(r, 1e-6, 10000, 32, 128);
   hf_model *m = r->model;
-  m->head_size = hf_size(r, "head_dim", 128, MOST_WIDTH);
   m->qkv_bias = m->proj_bias = hf_flag(r, "attention_bias", false);
   m->qk_norm = true;
   read_qwen_window(r);
@@ -316,7 +336,7 @@ static void read_balance(hf_reader *r) {
 }
 
 static void read_mixtral(hf_reader *r) {
-  read_llama_like(r, 1e-5, 1e6, 8);
+  read_llama_like(r, 1e-5, 1e6, 8, 0);
   hf_model *m = r->model;
   m->window = read_window(r, 0);
   m->experts = hf_size(r, "num_local_experts", 8, MOST_EXPERTS);

@@ -52,8 +52,9 @@ const char *hf_shown(const hf_reader *r, const zp_json *value) {
 }
 
 static void wrong(hf_reader *r, const char *key, const zp_json *value, const char *wanted) {
-  if (value)
-    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is %s, %s is expected", key, hf_shown(r, value), wanted);
+  if (value || hf_is_null(r, key))
+    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is %s, %s is expected", key,
+              value ? hf_shown(r, value) : "null", wanted);
   else
     zp_report(r->diags, ZP_Z0683, ZP_NO_SPAN, "%s has no `%s`: %s is expected", zp_diags_source_path(r->diags, r->file),
               key, wanted);
@@ -61,16 +62,20 @@ static void wrong(hf_reader *r, const char *key, const zp_json *value, const cha
 
 int64_t hf_size(hf_reader *r, const char *key, int64_t missing, int64_t most) {
   const zp_json *value = hf_value(r, key);
-  if (!value && missing >= 0) return missing;
+  if (!value && missing >= 0 && !hf_is_null(r, key)) return missing;
   int64_t n = zp_json_int(value, 0);
   if (n >= 1 && n <= most) return n;
   wrong(r, key, value, zp_format(r->arena, "a whole number from 1 to %lld", (long long)most));
   return 1;
 }
 
+int64_t hf_size_or_null(hf_reader *r, const char *key, int64_t none, int64_t most) {
+  return hf_is_null(r, key) ? none : hf_size(r, key, none, most);
+}
+
 double hf_real(hf_reader *r, const char *key, double missing, double low, double high) {
   const zp_json *value = hf_value(r, key);
-  if (!value) return missing;
+  if (!value && !hf_is_null(r, key)) return missing;
   double x = zp_json_real(value, low - 1);
   if (x >= low && x <= high) return x;
   wrong(r, key, value, zp_format(r->arena, "a number from %g to %g", low, high));
@@ -88,7 +93,7 @@ bool hf_flag(hf_reader *r, const char *key, bool missing) {
 
 const char *hf_word(hf_reader *r, const char *key, const char *missing) {
   const zp_json *value = hf_value(r, key);
-  if (!value && missing) return missing;
+  if (!value && missing && !hf_is_null(r, key)) return missing;
   const char *word = zp_json_string(value, NULL);
   if (!word) wrong(r, key, value, "a word");
   return word ? word : "";

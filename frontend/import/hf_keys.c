@@ -156,7 +156,7 @@ static const char *text_of(const hf_reader *r, const zp_json *value) {
 static bool is_newer(const hf_reader *r) {
   int major = 0, minor = 0;
   const char *version = zp_json_get_string(r->root, "transformers_version", "");
-  return sscanf(version, "%d.%d", &major, &minor) == 2 && (major > MAJOR || (major == MAJOR && minor > MINOR));
+  return sscanf(version, "%d.%d", &major, &minor) >= 1 && (major > MAJOR || (major == MAJOR && minor > MINOR));
 }
 
 static void look_at_unknown(hf_reader *r, const char *key, const zp_json *value) {

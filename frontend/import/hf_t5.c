@@ -67,7 +67,7 @@ void hf_read_t5(hf_reader *r) {
   m->head_size = hf_size(r, "d_kv", 64, HF_MOST_WIDTH);
   m->ff = hf_size(r, "d_ff", 2048, HF_MOST_WIDTH);
   m->layers = hf_size(r, "num_layers", 6, HF_MOST_LAYERS);
-  m->decoder_layers = hf_size(r, "num_decoder_layers", m->layers, HF_MOST_LAYERS);
+  m->decoder_layers = hf_size_or_null(r, "num_decoder_layers", m->layers, HF_MOST_LAYERS);
   m->heads = m->kv_heads = hf_size(r, "num_heads", 8, HF_MOST_WIDTH);
   m->buckets = hf_size(r, "relative_attention_num_buckets", 32, HF_MOST_WIDTH);
   m->max_distance = hf_size(r, "relative_attention_max_distance", 128, HF_MOST_WIDTH);

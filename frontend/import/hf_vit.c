@@ -23,7 +23,7 @@ static int64_t count_classes(hf_reader *r) {
   if (hf_value(r, "num_labels")) return hf_size(r, "num_labels", 2, HF_MOST_WIDTH); /* counts where both are */
   int n = 0;
   while (labels && zp_json_key(labels, n)) n++;
-  return n ? n : hf_size(r, "num_labels", 2, HF_MOST_WIDTH);
+  return n ? n : hf_size_or_null(r, "num_labels", 2, HF_MOST_WIDTH);
 }
 
 void hf_read_vit(hf_reader *r) {

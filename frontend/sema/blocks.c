@@ -268,6 +268,16 @@ static bool is_running(zp_elab *e, const zp_expr *call, const zp_item *block) {
   return false;
 }
 
+/* Blocks that call others twice, which call others twice, are as large as two to the power of their lines. */
+static bool is_too_large(zp_elab *e, const zp_expr *call, const zp_item *block) {
+  enum { MOST_CALLS = 20000 };
+  if (e->calls++ < MOST_CALLS) return false;
+  zp_diag *d = zp_report(e->diags, ZP_Z0211, call->span, "the model has more than %d calls of blocks", MOST_CALLS);
+  zp_diag_also(d, block->name.span, "blocks are written out at every call");
+  zp_diag_help(d, "`repeat` has one body for all of its iterations");
+  return true;
+}
+
 static bool has_failed(const zp_elab *e, const zp_item *block) {
   for (int i = 0; i < e->failed.len; i++)
     if (e->failed.data[i] == block) return true;
@@ -318,7 +328,8 @@ static void note_library_call(zp_elab *e, const zp_expr *call, const zp_item *bl
 bool zp_elab_inline(zp_elab *e, const zp_expr *call, const zp_item *block, zp_module *where, zp_value *value) {
   const char *names[ZP_MAX_ARGS];
   zp_slot slots[ZP_MAX_ARGS] = {0};
-  if (is_running(e, call, block) || !zp_elab_formal_names(e, block, names)) return false;
+  if (is_running(e, call, block) || is_too_large(e, call, block) || !zp_elab_formal_names(e, block, names))
+    return false;
   if (!zp_elab_collect(e, call, block->name.text, names, block->formals.len, slots) || has_failed(e, block))
     return false;
   zp_frame *caller = e->frame;

@@ -68,6 +68,7 @@ typedef struct zp_elab {
   zp_whole whole;
   const zp_expr *transposable; /* the second operand of the matmul being read: the one place for transpose() */
   double dropout;              /* train's rate */
+  int64_t calls;               /* of blocks, written out so far */
   int64_t streams;             /* dropout streams given out */
   int64_t attention_streams;   /* likewise of attention's probabilities */
   ZP_VEC(zp_handle) handles;

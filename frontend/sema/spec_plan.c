@@ -64,6 +64,7 @@ static const zp_field plan_fields[] = {
     LIMIT("rank_order"),
     LIMIT("node_order"),
     {"memory", ZP_FIELD_CUSTOM, .read = read_memory},
+    {"robust", ZP_FIELD_SHARE, .offset = offsetof(zp_constraints, robust), .range = ZP_RANGE_BELOW_ONE},
     {"objective", ZP_FIELD_CUSTOM, .read = read_objective},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema},
     {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline, data and experts only"},

@@ -90,6 +90,8 @@ static const zp_field log_fields[] = {
 };
 static const zp_schema log_schema = ZP_SCHEMA("log", log_fields, 0);
 
+static const zp_word reduce_dtypes[] = {{"fp32", 0}, {"bf16", 1}, {NULL, 0}};
+
 static const char data_parallel_note[] =
     "derived: batch / (data x microbatch); only `batch` is given, the plan chooses the rest";
 static const zp_field train_fields[] = {
@@ -101,6 +103,7 @@ static const zp_field train_fields[] = {
     {"tokens", ZP_FIELD_INT64, .offset = offsetof(zp_train, tokens), .range = ZP_RANGE_ONE_OR_MORE},
     {"precision", ZP_FIELD_CUSTOM, .read = read_precision},
     {"loss_scale", ZP_FIELD_CUSTOM, .read = zp_read_loss_scale},
+    {"reduce_dtype", ZP_FIELD_WORD, .offset = offsetof(zp_train, rounds_sums), .words = reduce_dtypes},
     {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer},
     {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups},
     {"ema", ZP_FIELD_CUSTOM, .read = read_ema},
@@ -133,6 +136,14 @@ static const zp_field train_fields[] = {
     {"epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},
 };
 const zp_schema zp_train_schema = ZP_SCHEMA("train", train_fields, 0);
+
+/* Sums of doubles are there to be exact. */
+static void check_reduce_dtype(zp_reader *reader, const zp_train *train) {
+  if (!train->rounds_sums || train->precision != ZP_PREC_F64) return;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0304, train->reduce_span,
+                         "`reduce_dtype = \"bf16\"` does not go with precision \"fp64\"");
+  zp_diag_help(d, "leave it out, or set precision = \"fp32\", \"mixed_bf16\" or \"mixed_fp16\"");
+}
 
 /* Was it meant by a misspelt key? That has its own message. */
 static bool is_misspelt(const zp_attrs *attrs, const char *key) {
@@ -194,11 +205,13 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   train->optimizer_span = span_of(attrs, "optimizer", span);
   train->schedule_span = span_of(attrs, "schedule", span);
   train->delay_span = span_of(attrs, "delayed_update", span);
+  train->reduce_span = span_of(attrs, "reduce_dtype", span);
   require(reader, attrs, span, "batch", "batch = 16");
   require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");
   check_length(reader, attrs, span);
   zp_check_loss_scale(reader, attrs, train);
   zp_check_delay(reader, train);
+  check_reduce_dtype(reader, train);
   if (zp_diags_errors(reader->diags) == before) zp_check_relative_step(reader, attrs, train);
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }
@@ -209,6 +222,7 @@ enum { MOST_BATCH = 100000000 };
 bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   zp_train *train = &spec->train;
   int before = zp_diags_errors(diags);
+  spec->cluster.rounds_sums = train->rounds_sums;
   if (train->batch == 0) return true; /* a file without a train block */
   if (train->batch > MOST_BATCH)
     zp_report(diags, ZP_Z0306, train->batch_span, "`batch` must be at most %d sequences", MOST_BATCH);

@@ -56,17 +56,18 @@ struct elem {
 typedef real elem;
 #endif
 
-/* What `cast` of the language rounds to, by way of f32, as conversions go. */
+/* bf16 in every text: of `cast` of the language, and of sums that are rounded to leave a node. By way of f32, as
+ * conversions go. */
 #ifdef ZPD_HOST
 #include "zplan/zpk_narrow.h"
-ZPD_DEVICE real zpd_cast_bf16(real x) { return zpk_widen_bf16(zpk_round_bf16((float)x)); }
+ZPD_DEVICE float zpd_widen_bf16(unsigned short bits) { return zpk_widen_bf16(bits); }
+ZPD_DEVICE unsigned short zpd_round_bf16(float x) { return zpk_round_bf16(x); }
 ZPD_DEVICE real zpd_cast_f16(real x) { return zpk_widen_f16(zpk_round_f16((float)x)); }
 #else
-ZPD_DEVICE real zpd_cast_bf16(real x) {
-  const float narrow = (float)x;
-  const unsigned b = __float_as_uint(narrow);
-  return __uint_as_float(narrow != narrow ? (b & 0xFFFF0000u) | 0x400000u
-                                          : (b + 0x7FFFu + (b >> 16 & 1u)) & 0xFFFF0000u);
+ZPD_DEVICE float zpd_widen_bf16(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+ZPD_DEVICE unsigned short zpd_round_bf16(float x) {
+  const unsigned b = __float_as_uint(x);
+  return (unsigned short)(x != x ? b >> 16 | 0x40u : (b + 0x7FFFu + (b >> 16 & 1u)) >> 16);
 }
 ZPD_DEVICE real zpd_cast_f16(real x) {
   unsigned short bits;
@@ -76,6 +77,7 @@ ZPD_DEVICE real zpd_cast_f16(real x) {
   return narrow;
 }
 #endif
+ZPD_DEVICE real zpd_cast_bf16(real x) { return zpd_widen_bf16(zpd_round_bf16((float)x)); }
 ZPD_DEVICE real zpd_cast_f32(real x) { return (float)x; }
 
 #endif

@@ -44,4 +44,17 @@ ZPD_KERNEL(zpd_sum_parts, zpd_rank_sum) {
   }
 }
 
+/* What leaves a node, and what has come from another. */
+ZPD_KERNEL(zpd_round_sum, zpd_rounding) {
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
+  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride)
+    a.bits[i] = zpd_round_bf16(a.sum[i]);
+}
+
+ZPD_KERNEL(zpd_widen_sum, zpd_rounding) {
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
+  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride)
+    a.sum[i] = zpd_widen_bf16(a.bits[i]);
+}
+
 #endif

@@ -61,12 +61,19 @@ static double tree_s(const zp_group_link *link, double bytes) {
          2 * bytes / (link->bytes_per_s * zp_cost_constant(ZP_COST_TREE_SHARE));
 }
 
+/* rounds: what leaves a node is rounded to half of its bytes. What rounding reads and writes in memory is left out. */
+static zp_class_bytes sent_in_pass(const zp_group_link *link, zp_algorithm algorithm, double bytes, bool rounds) {
+  zp_class_bytes sent = zp_pass_bytes(link, algorithm, bytes);
+  if (rounds) sent.across /= 2;
+  return sent;
+}
+
 /* Pairwise exchange (Thakur, Rabenseifner and Gropp, 2005, section 3.4): every member has a message for each of the
  * others, n - 1 rounds. Rounds inside nodes and over the network use different links at the same time; out of a node go
  * the messages of all its `local` members, over the cards that are the group's. NCCL's grouped sends and receives and
  * the CPU runtime post all messages at once, which the hops of the rounds only bound from above. */
-static double flat_s(const zp_group_link *link, double bytes) {
-  zp_class_bytes sent = zp_pass_bytes(link, ZP_ALGORITHM_FLAT, bytes);
+static double flat_s(const zp_group_link *link, double bytes, bool rounds) {
+  zp_class_bytes sent = sent_in_pass(link, ZP_ALGORITHM_FLAT, bytes, rounds);
   double outside = link->n - link->local;
   double local_s = (link->local - 1) * link->local_latency_s + sent.inside / link->local_bytes_per_s;
   double network_s = outside > 0 ? outside * link->network_latency_s + sent.across / link->network_bytes_per_s : 0;
@@ -74,8 +81,8 @@ static double flat_s(const zp_group_link *link, double bytes) {
 }
 
 /* One level after the other, each with the messages of all members at once. */
-static double two_levels_s(const zp_group_link *link, double bytes) {
-  zp_class_bytes sent = zp_pass_bytes(link, ZP_ALGORITHM_TWO_LEVELS, bytes);
+static double two_levels_s(const zp_group_link *link, double bytes, bool rounds) {
+  zp_class_bytes sent = sent_in_pass(link, ZP_ALGORITHM_TWO_LEVELS, bytes, rounds);
   double local_s = (link->local - 1) * link->local_latency_s + sent.inside / link->local_bytes_per_s;
   double network_s = (link->nodes - 1) * link->network_latency_s + sent.across / link->network_bytes_per_s;
   return 2 * zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + local_s + network_s;
@@ -83,25 +90,27 @@ static double two_levels_s(const zp_group_link *link, double bytes) {
 
 double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
   assert(link->n >= 1 && bytes >= 0);
-  return link->n < 2 ? 0 : flat_s(link, bytes);
+  return link->n < 2 ? 0 : flat_s(link, bytes, false);
 }
 
 /* Inside a node the bytes of a ring and of an exchange are the same, and so is the price. */
-static double pass_s(const zp_group_link *link, zp_algorithm algorithm, double bytes) {
+static double pass_s(const zp_group_link *link, zp_algorithm algorithm, double bytes, bool rounds) {
   assert(link->n >= 1 && bytes >= 0);
   if (link->n < 2) return 0;
   if (algorithm == ZP_ALGORITHM_RING || link->nodes == 1) return fastest_ring_s(link, bytes, 1);
-  return algorithm == ZP_ALGORITHM_FLAT ? flat_s(link, bytes) : two_levels_s(link, bytes);
+  return algorithm == ZP_ALGORITHM_FLAT ? flat_s(link, bytes, rounds) : two_levels_s(link, bytes, rounds);
 }
 
 double zp_cost_exchange(const zp_group_link *link, double bytes) {
   bool own = link->sums != ZP_ALGORITHM_RING;
-  return pass_s(link, own ? ZP_ALGORITHM_FLAT : ZP_ALGORITHM_RING, bytes);
+  return pass_s(link, own ? ZP_ALGORITHM_FLAT : ZP_ALGORITHM_RING, bytes, false);
 }
 
-double zp_cost_reduce_scatter(const zp_group_link *link, double bytes) { return pass_s(link, link->sums, bytes); }
+double zp_cost_reduce_scatter(const zp_group_link *link, double bytes) {
+  return pass_s(link, link->sums, bytes, link->rounds);
+}
 
-double zp_cost_all_gather(const zp_group_link *link, double bytes) { return pass_s(link, link->gathers, bytes); }
+double zp_cost_all_gather(const zp_group_link *link, double bytes) { return pass_s(link, link->gathers, bytes, false); }
 
 /* A reduce-scatter pass, then an all-gather pass; of a ring in one call. */
 double zp_cost_all_reduce(const zp_group_link *link, double bytes) {

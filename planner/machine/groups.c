@@ -294,6 +294,13 @@ static zp_group_link group_link(const zp_machine *m, const layout *l, bool by_nc
   return link;
 }
 
+/* Where gradients are summed over data ranks. */
+static zp_group_link summing_link(const zp_machine *m, const layout *l) {
+  zp_group_link link = group_link(m, l, false, ZP_PAIR_LARGE);
+  link.rounds = m->cluster->rounds_sums;
+  return link;
+}
+
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data) {
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   layout l = tensor_layout(tensor, pipeline, data);
@@ -310,7 +317,7 @@ zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipelin
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   assert(order < ZP_ORDER_COUNT);
   layout l = data_layout(tensor, pipeline, data, order);
-  return group_link(m, &l, false, ZP_PAIR_LARGE);
+  return summing_link(m, &l);
 }
 
 zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
@@ -326,7 +333,7 @@ zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipe
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   assert(expert >= 1 && data % expert == 0 && order < ZP_ORDER_COUNT);
   layout l = replica_layout(tensor, pipeline, data, expert, order);
-  return group_link(m, &l, false, ZP_PAIR_LARGE);
+  return summing_link(m, &l);
 }
 
 /* Messages between neighbouring stages: up to `stride` ranks of a node talk to the next stage at once. One boundary

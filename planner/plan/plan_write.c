@@ -330,6 +330,13 @@ static void set_delayed(zp_arena *arena, zp_json *o, const zp_plan *plan) {
   zp_json_set_real(delayed, "shown_s", delay.shown_s);
 }
 
+static void set_reduce_dtype(zp_json *o, const zp_plan *plan) {
+  if (!plan->spec->train.rounds_sums) return;
+  zp_json *reduce = zp_json_set(o, "reduce_dtype", zp_json_object());
+  zp_json_set_string(reduce, "between_nodes", "bf16");
+  zp_json_set_real(reduce, "relative_error", ZP_ROUNDED_SUM_ERROR);
+}
+
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   assert(plan);
   zp_json *o = zp_json_object();
@@ -343,6 +350,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     set_choice(o, plan, &p->choice);
     zp_json_set_int(o, "microbatches", p->microbatches);
     set_delayed(arena, o, plan);
+    set_reduce_dtype(o, plan);
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     bool kernels = zp_cost_is_own_gpu(&plan->machine);
     for (int s = 0; s < p->choice.pipeline; s++) {
@@ -367,6 +375,11 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_string(o, "why_not", plan->why_not);
   }
   set_certificate(o, plan);
+  if (plan->fastest) {
+    zp_json *fastest = zp_json_set(o, "fastest", zp_json_object());
+    set_choice(fastest, plan, &plan->fastest->choice);
+    zp_json_set(fastest, "estimate", estimate_json(&plan->fastest->estimate));
+  }
   zp_json *alternatives = zp_json_set(o, "alternatives", zp_json_array());
   for (int i = 0; i < plan->alternatives.len; i++) {
     zp_json *a = zp_json_append(alternatives, zp_json_object());

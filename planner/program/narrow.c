@@ -162,25 +162,15 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   }
 }
 
-/* A delayed update wants optimizer state on the host, parameters on the device, gradients on either, and whole ones.
- * Limits that are not written stay as they are, but for the optimizer's: other plans are refused one by one. */
-static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
-  static const struct {
-    rule rule;
-    const char *help;
-  } rows[] = {
-      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_OPTIMIZER, "optimizer", BIT(ZP_TIER_HOST),
-               "`delayed_update` updates on the host"),
-       "offload[optimizer] = \"cpu\", or leave it out; without `delayed_update` state may be anywhere"},
-      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", NO_DISKS,
-               "`delayed_update` keeps no gradients on disks"),
-       "\"none\" and \"cpu\" go with `delayed_update`"},
-      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", ON_DEVICE,
-               "`delayed_update` keeps parameters on the device"),
-       "offload[params] = \"none\", or leave it or `delayed_update` out"},
-      {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), "`delayed_update` takes sums of whole gradients"},
-       "leave `compress` or `delayed_update` out"}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+/* What a key of the train block leaves of one of the plan block. */
+typedef struct wish {
+  rule rule;
+  const char *help;
+} wish;
+
+/* Limits that are not written stay as they are, but for the optimizer's: other plans are refused one by one. */
+static void narrow_wishes(zp_arena *arena, const wish *rows, size_t n, zp_constraints *c, zp_narrowing *done) {
+  for (size_t i = 0; i < n; i++) {
     const rule *r = &rows[i].rule;
     zp_limit *limit = limit_of(r, c);
     unsigned keep = r->keep;
@@ -193,12 +183,37 @@ static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   }
 }
 
+/* A delayed update wants optimizer state on the host, parameters on the device, gradients on either, and whole ones. */
+static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
+  static const wish rows[] = {
+      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_OPTIMIZER, "optimizer", BIT(ZP_TIER_HOST),
+               "`delayed_update` updates on the host"),
+       "offload[optimizer] = \"cpu\", or leave it out; without `delayed_update` state may be anywhere"},
+      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", NO_DISKS,
+               "`delayed_update` keeps no gradients on disks"),
+       "\"none\" and \"cpu\" go with `delayed_update`"},
+      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", ON_DEVICE,
+               "`delayed_update` keeps parameters on the device"),
+       "offload[params] = \"none\", or leave it or `delayed_update` out"},
+      {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), "`delayed_update` takes sums of whole gradients"},
+       "leave `compress` or `delayed_update` out"}};
+  narrow_wishes(arena, rows, sizeof rows / sizeof *rows, c, done);
+}
+
+static void narrow_rounding(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
+  static const wish rows[] = {
+      {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), "`reduce_dtype` rounds sums, and 1-bit Adam sends signs"},
+       "leave `compress` or `reduce_dtype` out"}};
+  narrow_wishes(arena, rows, sizeof rows / sizeof *rows, c, done);
+}
+
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
   if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
   if (spec->train.delayed && !spec->cluster.node.device.is_cpu) narrow_delayed(arena, c, &done);
+  if (spec->train.rounds_sums && spec->cluster.trainer == ZP_TRAINER_ZPLAN) narrow_rounding(arena, c, &done);
   for (int i = 0; i < N_RULES; i++) {
     const rule *r = &rules[i];
     if (r->trainer != spec->cluster.trainer) continue;

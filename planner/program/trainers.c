@@ -42,6 +42,7 @@ const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const 
   assert(trainer < ZP_TRAINER_COUNT && zp_choice_has_degrees(choice));
   bool other = trainer == ZP_TRAINER_MEGATRON || trainer == ZP_TRAINER_DEEPSPEED || trainer == ZP_TRAINER_FSDP;
   if (other && train->ema > 0) return "an average of the weights is planned for zplan's own trainer alone";
+  if (other && train->rounds_sums) return "`reduce_dtype` is planned for zplan's own trainer alone";
   if (other && train->optimizer == ZP_OPT_MUON) return "muon is planned for zplan's own trainer alone";
   if (other && train->optimizer == ZP_OPT_ADAFACTOR) return "adafactor is planned for zplan's own trainer alone";
   if (other && zp_loss_chunks(choice) > 1) return "the loss in chunks is planned for zplan's own trainer alone";

@@ -222,6 +222,18 @@ static void check_delayed(zp_verifier *v, const zp_json *json) {
             (long long)train->delay_after, (long long)zp_claim(said, "after"), (long long)zp_claim(said, "staleness"));
 }
 
+static void check_reduce_dtype(zp_verifier *v, const zp_json *json) {
+  const zp_json *said = zp_json_get(json, "reduce_dtype");
+  bool rounds = v->spec->train.rounds_sums;
+  if ((said != NULL) != rounds) {
+    zp_find(v, "sums of gradients leave nodes in %s, the file says otherwise",
+            rounds ? "bf16" : "the type that they have");
+    return;
+  }
+  const char *type = said ? zp_json_get_string(said, "between_nodes", "") : "bf16";
+  if (strcmp(type, "bf16") != 0) zp_find(v, "sums of gradients leave nodes in bf16, the file says %s", type);
+}
+
 static bool read_header(zp_verifier *v, const zp_json *json) {
   zp_choice *c = &v->choice;
   int devices;
@@ -259,6 +271,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
     return false;
   }
   check_delayed(v, json);
+  check_reduce_dtype(v, json);
   v->pieces = c->fine ? zp_pieces_divided(v->arena, v->spec->model) : zp_pieces_whole(v->arena, v->spec->model);
   if (!v->pieces) {
     zp_find(v, "the plan cuts inside layers, and no layer of the model can be cut");

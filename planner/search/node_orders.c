@@ -9,6 +9,7 @@
 #include <math.h>
 #include <zplan/search_numbers.h>
 #include "node_orders.h"
+#include "robust.h"
 
 /* Those that are looked at, of more: all of four groups, which is what clusters have. */
 enum { MOST_ORDERS = 24 };

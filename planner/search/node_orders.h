@@ -4,9 +4,6 @@
 
 #include <zplan/plan.h>
 
-/* zp_search with the nodes as the specification has them. */
-zp_plan *zp_search_placed(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);
-
 /* May the first `devices` devices stand in another order than the written one? */
 bool zp_orders_nodes(const zp_spec *spec, int devices);
 /* The best plan of all orders; `written` is that of the written one. Requires: zp_orders_nodes. */

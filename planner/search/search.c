@@ -9,10 +9,11 @@
 #include "node_orders.h"
 #include "refine.h"
 #include "procedures.h"
+#include "robust.h"
 #include "space.h"
 
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
-static void adopt(zp_plan *plan, const zp_choice *winner) {
+void zp_plan_adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
   zp_choice c = zp_choice_copy(plan->arena, winner);
   plan->machine = zp_machine_make(&plan->spec->cluster, plan->spec->train.precision, zp_choice_ranks(&c));
@@ -102,7 +103,7 @@ static void fill_plan(zp_plan *plan, zp_search_progress *progress, const zp_rank
     explain_none(plan, progress);
     return;
   }
-  adopt(plan, &r->best[0].choice);
+  zp_plan_adopt(plan, &r->best[0].choice);
   zp_certificate *c = &plan->certificate;
   c->best_s = plan->best.estimate.step_s;
   c->searched_s = rounded_bound(c->searched_s, c->best_s, r->closer);
@@ -286,5 +287,7 @@ zp_plan *zp_search_placed(zp_arena *arena, const zp_spec *spec, int devices, con
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
   zp_plan *plan = zp_search_placed(arena, spec, devices, options);
-  return zp_orders_nodes(spec, devices) ? zp_search_node_orders(arena, plan, options) : plan;
+  if (zp_orders_nodes(spec, devices)) plan = zp_search_node_orders(arena, plan, options);
+  if (plan->feasible) zp_prefer_robust(plan, options);
+  return plan;
 }

@@ -87,7 +87,9 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(muon_apply)                                                                                                        \
   X(lamb_moments)                                                                                                      \
   X(decide)                                                                                                            \
-  X(sum_parts)
+  X(sum_parts)                                                                                                         \
+  X(round_sum)                                                                                                         \
+  X(widen_sum)
 
 typedef struct zpr_kernels {
 #define ZPR_MEMBER(name) zpr_device_kernel name;

@@ -200,39 +200,109 @@ static void count_ring(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtyp
   zpr_comm_count(c, axis, (count - there) * zpk_bytes(dtype), g->rank[next]);
 }
 
+static void launch_rounding(zpr *c, zpr_device_kernel *kernel, zpd_rounding a) {
+  int64_t groups = (a.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
+  if (a.count > 0) zpr_launch(c, kernel, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_round_on_device(zpr *c, const char *sum, unsigned short *bits, int64_t count) {
+  launch_rounding(c, &c->state->device->kernels.round_sum, (zpd_rounding){(float *)(uintptr_t)sum, bits, count});
+}
+
+void zpr_widen_on_device(zpr *c, const unsigned short *bits, char *sum, int64_t count) {
+  launch_rounding(c, &c->state->device->kernels.widen_sum,
+                  (zpd_rounding){(float *)(void *)sum, (unsigned short *)(uintptr_t)bits, count});
+}
+
+void zpr_nccl_exchange_rounded(zpr *c, zpr_axis axis, void *comm, const zpr_group *g, int member,
+                               const unsigned short *leaving, int64_t theirs, unsigned short *coming, int64_t mine) {
+  const zpr_device *d = c->state->device;
+  const nccl_api *nccl = &d->nccl->api;
+  if (mine > 0)
+    zpr_nccl_check(c, nccl->receive(coming, (size_t)mine, NCCL_BF16, member, comm, d->stream),
+                   "receive a rounded share");
+  if (theirs > 0)
+    zpr_nccl_check(c, nccl->send(leaving, (size_t)theirs, NCCL_BF16, member, comm, d->stream), "send a rounded share");
+  zpr_comm_count(c, axis, theirs * (int64_t)sizeof *leaving, g->rank[member]);
+}
+
+/* A sum between all members: slots for what comes, and of what is rounded the bits of either way. */
+typedef struct direct {
+  void *comm;
+  int type;
+  int64_t size, most;
+  char *data, *slots;
+  unsigned short *leaving, *coming; /* NULL: nothing is rounded */
+} direct;
+
+static bool is_rounded(const zpr *c, const direct *x, const zpr_group *g, int r) {
+  return x->leaving && zpr_is_elsewhere(c, g->rank[r]);
+}
+
+static void exchange_share(zpr *c, const direct *x, const zpr_group *g, zpr_axis axis, int r, zpr_piece theirs,
+                           zpr_piece mine) {
+  const zpr_device *d = c->state->device;
+  const nccl_api *nccl = &d->nccl->api;
+  if (is_rounded(c, x, g, r)) {
+    zpr_nccl_exchange_rounded(c, axis, x->comm, g, r, x->leaving + r * x->most, theirs.count, x->coming + r * x->most,
+                              mine.count);
+    return;
+  }
+  if (mine.count > 0)
+    zpr_nccl_check(c,
+                   nccl->receive(x->slots + r * x->most * x->size, (size_t)mine.count, x->type, r, x->comm, d->stream),
+                   "receive a share");
+  if (theirs.count > 0)
+    zpr_nccl_check(c,
+                   nccl->send(x->data + theirs.begin * x->size, (size_t)theirs.count, x->type, r, x->comm, d->stream),
+                   "send a share");
+  zpr_comm_count(c, axis, theirs.count * x->size, g->rank[r]);
+}
+
+static void exchange_shares(zpr *c, const direct *x, const zpr_group *g, zpr_axis axis, int64_t count, int64_t at) {
+  const nccl_api *nccl = &c->state->device->nccl->api;
+  const zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, x->most);
+  for (int r = 0; r < g->n; r++) {
+    const zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, x->most);
+    if (r != g->me && is_rounded(c, x, g, r))
+      zpr_round_on_device(c, x->data + theirs.begin * x->size, x->leaving + r * x->most, theirs.count);
+  }
+  zpr_nccl_check(c, nccl->group_start(), "exchange shares of a sum");
+  for (int r = 0; r < g->n; r++)
+    if (r != g->me) exchange_share(c, x, g, axis, r, zpr_chunk_piece(count, g->n, r, at, x->most), mine);
+  zpr_nccl_check(c, nccl->group_end(), "exchange shares of a sum");
+  for (int r = 0; r < g->n; r++)
+    if (r != g->me && is_rounded(c, x, g, r))
+      zpr_widen_on_device(c, x->coming + r * x->most, x->slots + r * x->most * x->size, mine.count);
+}
+
 /* Afterwards chunk g->me of data holds the sum, added in rank order: as reduce_scatter in comm.c of the host. Of
  * gradients: the kernel adds no other type. */
 static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, char *data, int64_t count) {
   zpr_device *d = c->state->device;
-  const nccl_api *nccl = &d->nccl->api;
-  void *comm = comm_of(c, g, axis);
-  char *scratch = zpr_gpu_host(d->nccl->scratch);
-  int type = nccl_type(dtype);
+  const bool rounds = zpr_rounds_sum(c, g, axis);
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
-  int64_t most = ZPR_NCCL_SCRATCH_BYTES / g->n / size / 64 * 64, slot = most * size;
-  assert(dtype == zpr_gradient_type(c));
+  direct x = {.comm = comm_of(c, g, axis),
+              .type = nccl_type(dtype),
+              .size = size,
+              .most = ZPR_NCCL_SCRATCH_BYTES / (g->n * (rounds ? 2 : 1)) / size / 64 * 64,
+              .data = data,
+              .slots = zpr_gpu_host(d->nccl->scratch)};
+  assert(dtype == zpr_gradient_type(c) && (!rounds || dtype == ZPK_F32));
   if (g->local > 0) {
-    zpr_nccl_levels_reduce_scatter(c, g, axis, comm, type, size, data, count);
+    zpr_nccl_levels_reduce_scatter(c, g, axis, x.comm, x.type, size, data, count);
     return;
   }
-  for (int64_t at = 0; at < longest; at += most) {
-    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
-    zpr_nccl_check(c, nccl->group_start(), "exchange shares of a sum");
-    for (int r = 0; r < g->n; r++) {
-      zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, most);
-      if (r == g->me) continue;
-      if (mine.count > 0)
-        zpr_nccl_check(c, nccl->receive(scratch + r * slot, (size_t)mine.count, type, r, comm, d->stream),
-                       "receive a share");
-      if (theirs.count > 0)
-        zpr_nccl_check(c, nccl->send(data + theirs.begin * size, (size_t)theirs.count, type, r, comm, d->stream),
-                       "send a share");
-      zpr_comm_count(c, axis, theirs.count * size, g->rank[r]);
-    }
-    zpr_nccl_check(c, nccl->group_end(), "exchange shares of a sum");
+  if (rounds) {
+    x.leaving = (unsigned short *)(void *)(x.slots + g->n * x.most * size);
+    x.coming = x.leaving + g->n * x.most;
+  }
+  for (int64_t at = 0; at < longest; at += x.most) {
+    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, x.most);
+    exchange_shares(c, &x, g, axis, count, at);
     zpr_sum_parts(c, &(zpd_rank_sum){.mine = data + mine.begin * size,
-                                     .others = scratch,
-                                     .slot = most,
+                                     .others = x.slots,
+                                     .slot = x.most,
                                      .count = mine.count,
                                      .n = g->n,
                                      .me = g->me});

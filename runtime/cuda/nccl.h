@@ -81,6 +81,12 @@ int zpr_nccl_type(const zpr *c);
 /* nccl_levels.c: of groups that have zpr_group.local. As reduce_scatter in nccl.c; type: NCCL's. */
 void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *comm, int type, int64_t size,
                                     char *data, int64_t count);
+/* f32 to bf16 and back, on the GPU. */
+void zpr_round_on_device(zpr *c, const char *sum, unsigned short *bits, int64_t count);
+void zpr_widen_on_device(zpr *c, const unsigned short *bits, char *sum, int64_t count);
+/* So many rounded elements to a member, and so many from it. Between group_start and group_end. */
+void zpr_nccl_exchange_rounded(zpr *c, zpr_axis axis, void *comm, const zpr_group *g, int member,
+                               const unsigned short *leaving, int64_t theirs, unsigned short *coming, int64_t mine);
 /* Collective over all ranks. ids: room for one of every rank. */
 void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids);
 /* Collective: a byte through every channel. */

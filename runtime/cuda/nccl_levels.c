@@ -1,5 +1,6 @@
 /* Sums over several nodes with several members of the group each, by NCCL's sends, in two levels: runtime/comm_levels.c
- * says why and how. Sums of a node are made where this rank's part of them was, in the gradients. */
+ * says why and how. Sums of a node are made where this rank's part of them was, in the gradients. Rounded ones leave
+ * from the scratch memory and arrive there, where parts of the node are no longer needed. */
 #include "nccl.h"
 
 typedef struct grid {
@@ -16,6 +17,7 @@ typedef struct window {
   int type;
   int64_t size, count, at, most; /* bytes of an element; elements of all chunks, of a chunk before, of one at most */
   char *data, *scratch;
+  unsigned short *leaving, *coming; /* rounded: for each node and from each; NULL: they are not */
 } window;
 
 static zpr_piece piece_of(const window *w, int node, int place) {
@@ -52,6 +54,34 @@ static void exchange_inside(const window *w) {
     }
 }
 
+static void exchange_rounded(const window *w) {
+  const grid *at = &w->grid;
+  for (int k = 0; k < at->nodes; k++) {
+    int member = k * at->places + at->place;
+    if (k != at->node)
+      zpr_nccl_exchange_rounded(w->c, w->axis, w->comm, w->g, member, w->leaving + k * w->most,
+                                piece_of(w, k, at->place).count, w->coming + k * w->most,
+                                piece_of(w, at->node, at->place).count);
+  }
+}
+
+/* Sums that leave; or those that have come, to where zpr_sum_parts wants them. */
+static void round_sums(const window *w) {
+  const grid *at = &w->grid;
+  for (int k = 0; k < at->nodes; k++) {
+    zpr_piece part = piece_of(w, k, at->place);
+    if (k != at->node) zpr_round_on_device(w->c, w->data + part.begin * w->size, w->leaving + k * w->most, part.count);
+  }
+}
+
+static void widen_sums(const window *w) {
+  const grid *at = &w->grid;
+  for (int k = 0; k < at->nodes; k++)
+    if (k != at->node)
+      zpr_widen_on_device(w->c, w->coming + k * w->most, w->scratch + k * w->most * w->size,
+                          piece_of(w, at->node, at->place).count);
+}
+
 static void exchange_between(const window *w) {
   const grid *at = &w->grid;
   for (int k = 0; k < at->nodes; k++) {
@@ -86,14 +116,20 @@ void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, v
               .most = ZPR_NCCL_SCRATCH_BYTES / g->n / size / 64 * 64,
               .data = data,
               .scratch = zpr_gpu_host(c->state->device->nccl->scratch)};
+  if (zpr_rounds_sum(c, g, axis)) { /* behind the nodes' sums: members are twice as many as nodes, or more */
+    w.leaving = (unsigned short *)(void *)(w.scratch + at.nodes * w.most * size);
+    w.coming = w.leaving + at.nodes * w.most;
+  }
   for (; w.at < longest; w.at += w.most) {
     zpr_nccl_check(c, nccl->group_start(), "exchange shares of a sum");
     exchange_inside(&w);
     zpr_nccl_check(c, nccl->group_end(), "exchange shares of a sum");
     for (int k = 0; k < at.nodes; k++) add(&w, piece_of(&w, k, at.place), k * at.places, at.places, at.place);
+    if (w.leaving) round_sums(&w);
     zpr_nccl_check(c, nccl->group_start(), "exchange sums of nodes");
-    exchange_between(&w);
+    (w.leaving ? exchange_rounded : exchange_between)(&w);
     zpr_nccl_check(c, nccl->group_end(), "exchange sums of nodes");
+    if (w.leaving) widen_sums(&w);
     add(&w, piece_of(&w, at.node, at.place), 0, at.nodes, at.node);
   }
 }

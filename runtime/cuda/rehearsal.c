@@ -64,10 +64,10 @@ static void load_optimizer(zpr *c) {
 /* What is started for sums over ranks and at the end of a step. */
 static void load_the_rest(zpr *c) {
   zpr_kernels *k = &c->state->device->kernels;
-  zpr_device_kernel *const rest[] = {&k->sum_parts,     &k->square_segments, &k->decide,        &k->optimizer,
-                                     &k->pack_signs,    &k->unpack_signs,    &k->average_signs, &k->momentum,
-                                     &k->frozen_update, &k->lamb_moments,    &k->owe,           &k->pack_owed,
-                                     &k->owner_update,  &k->apply_signs,     &k->load_signs};
+  zpr_device_kernel *const rest[] = {
+      &k->sum_parts,     &k->square_segments, &k->decide,        &k->optimizer,    &k->pack_signs, &k->unpack_signs,
+      &k->average_signs, &k->momentum,        &k->frozen_update, &k->lamb_moments, &k->owe,        &k->pack_owed,
+      &k->owner_update,  &k->apply_signs,     &k->load_signs,    &k->round_sum,    &k->widen_sum};
   LOAD_ALL(c, rest);
   load_optimizer(c);
 }

@@ -18,7 +18,9 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import need_numpy  # noqa: E402,F401
 import harness  # noqa: E402
+import numpy as np  # noqa: E402
 import trainings  # noqa: E402
 
 STEPS, BEFORE, LR, DECAY, MOMENTUM = 4, 3, 3e-3, 0.1, 0.9
@@ -62,30 +64,15 @@ def train(one, place, words, steps=STEPS):
 
 # ---- formulas ----
 
-def turned(x, rows, cols):
-    return [x[i * cols + j] for j in range(cols) for i in range(rows)]
-
-
-def product(a, b_turned, rows, cols, inner):
-    """a [rows, inner] times b [inner, cols], which is given turned."""
-    left = [a[i * inner:(i + 1) * inner] for i in range(rows)]
-    right = [b_turned[j * inner:(j + 1) * inner] for j in range(cols)]
-    return [math.fsum(map(float.__mul__, row, col)) for row in left for col in right]
-
-
 def orthogonal(update, rows, cols):
     """Five steps, of the matrix that is no taller than wide."""
-    if rows > cols:
-        return turned(orthogonal(turned(update, rows, cols), cols, rows), cols, rows)
-    length = max(math.sqrt(math.fsum(x * x for x in update)), 1e-7)
-    x = [value / length for value in update]
+    x = np.array(update, dtype=np.float64).reshape(rows, cols)
+    x = x.T if rows > cols else x
+    x = x / max(float(np.linalg.norm(x)), 1e-7)
     for _ in range(5):
-        gram = product(x, x, rows, rows, cols)
-        square = product(gram, gram, rows, rows, rows)  # symmetric: turned it is the same
-        mixed = [SHARES[1] * g + SHARES[2] * s for g, s in zip(gram, square)]
-        moved = product(mixed, turned(x, rows, cols), rows, cols, rows)
-        x = [SHARES[0] * old + new for old, new in zip(x, moved)]
-    return x
+        gram = x @ x.T
+        x = SHARES[0] * x + (SHARES[1] * gram + SHARES[2] * gram @ gram) @ x
+    return (x.T if rows > cols else x).flatten().tolist()
 
 
 def is_matrix(name, shape, groups):

@@ -352,6 +352,9 @@ def checkpoint_corrupt(b):
     damaged(b, 1, "manifest.json", scribble, "corrupt")
     for what in ("manifest.json", "plan.json"):
         damaged(b, 1, what, one_more, "corrupt", "checksum")
+    b.train(1, 5)
+    os.remove(os.path.join(harness.step_folder(b.path("ck"), 5), "manifest.json"))  # the one that `latest` names
+    b.expect(b.train(1, 10, extra=("--resume",)), ERROR, "error[Z0812]", "cannot read", "manifest.json", "No such file")
 
 
 def checkpoints_of_another_run(b):
@@ -652,6 +655,8 @@ def log_unwritable(b):
     for ranks in LAYOUTS:
         outcome = b.train(ranks, 5, extra=("--log", os.path.join(MODEL, "log.jsonl")))  # below a regular file
         b.expect(outcome, ERROR, "error[Z0841]", "tiny.dz/log.jsonl", "Not a directory")
+    os.mkfifo(b.path("pipe"))  # the model may be a stranger's, and names it
+    b.expect(b.train(1, 5, extra=("--log", b.path("pipe"))), ERROR, "error[Z0841]", "a pipe that nobody reads")
 
 
 def log_full(b):

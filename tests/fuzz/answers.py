@@ -107,7 +107,27 @@ def check_nodes(x, folder, rng):
     return ["nodes %s: %.9g s, %s: %.9g s" % (groups, time, other, other_time)] if abs(time / other_time - 1) > SAME else []
 
 
-def check(x, folder, index):
+class Pins:
+    """How often all that a plan said, pinned, gives another time: a fault only where the gap does not allow it."""
+
+    def __init__(self):
+        self.asked = self.other = self.faster = 0
+        self.most = 0.0  # by how much a pinned plan was faster
+
+    def count(self, free, pinned):
+        if pinned[0] != 0:
+            return
+        a, b = free[1]["certificate"]["best_s"], pinned[1]["certificate"]["best_s"]
+        self.asked += 1
+        self.other += abs(a / b - 1) > SAME
+        self.faster += b < a * (1 - SAME)
+        self.most = max(self.most, 1 - b / a)
+
+    def __str__(self):
+        return "pins: %d of %d gave another time, %d of them a faster one, by %.3g %% at most" % (self.other, self.asked, self.faster, 100 * self.most)
+
+
+def check(x, folder, index, pins):
     first = ask(x, folder)
     if first[0] not in (0, 3):
         return 0, ["status %d: %s" % (first[0], first[1].get("error"))]
@@ -125,6 +145,7 @@ def check(x, folder, index):
         keys = set(re.split(r"[ =<]", pin)[0] for pin in pins_of(first[1]))
         rest = [s for s in x["settings"] if re.split(r"[ =<]", s)[0] not in keys]
         pinned = ask(dict(x, settings=rest + pins_of(first[1])), folder)
+        pins.count(first, pinned)
         faults += compare("pins", first, pinned) + compare("free after pins", pinned, first)
         asked += 1
     if index % 5 == 0:
@@ -159,13 +180,14 @@ def main():
     harness.require_zplan()
     os.makedirs(options.keep, exist_ok=True)
     passed = failed = asked = 0
+    pins = Pins()
     with tempfile.TemporaryDirectory() as folder:
         for i in range(options.count):
             if options.only is not None and i != options.only:
                 continue
             x = KEPT[i] if i < len(KEPT) else draw(random.Random("answers %d %d" % (options.seed, i)))
             try:
-                n, faults = check(x, folder, i)
+                n, faults = check(x, folder, i, pins)
             except subprocess.TimeoutExpired as late:
                 n, faults = 1, ["hangs: %s" % " ".join(late.cmd)]
             asked += n
@@ -179,6 +201,7 @@ def main():
                     print("  " + fault)
                 sys.stdout.flush()
     print("%d questions about %d models and clusters" % (asked, passed + failed))
+    print(pins)
     print("%d passed, %d failed" % (passed, failed))
     return 1 if failed else 0
 

@@ -17,15 +17,9 @@ import shutil
 import sys
 import time
 
-try:
-    import numpy  # noqa: F401
-except ImportError:  # another python3 stands before Debian's, which has the package python3-numpy
-    if sys.executable == "/usr/bin/python3" or not os.path.exists("/usr/bin/python3"):
-        sys.exit("models.py needs NumPy: apt-get install python3-numpy")
-    os.execv("/usr/bin/python3", ["/usr/bin/python3"] + sys.argv)
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "model"), os.path.join(os.path.dirname(HERE), "support")]
+import need_numpy  # noqa: E402,F401
 import check  # noqa: E402
 import draw  # noqa: E402
 import harness  # noqa: E402

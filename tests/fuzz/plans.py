@@ -3,13 +3,14 @@
 model alone (price_plans.c), and laid beside the certificate. None may be faster than the best plan less its gap, none may fit where
 the search says that nothing does, and the verifier has to call them sound.
 
-    plans.py [--count N] [--seed S] [--instances I] [--streams N] [--delayed N] [--only NUMBER] [--keep FOLDER]
+    plans.py [--count N] [--seed S] [--instances I] [--streams N] [--delayed N] [--rounded N] [--only NUMBER] [--keep FOLDER]
 
       --count      plans in all (default 100000)
       --seed       where models, clusters and plans begin (default 1): the same seed, the same plans
       --instances  models and clusters (default 50, and those of KEPT)
       --streams    as many more whose layers have tensors in common (default 0)
       --delayed    as many more whose updates are delayed (default 0)
+      --rounded    as many more whose sums of gradients are rounded to leave a node (default 0)
       --only       one of these alone, by its number
       --keep       where the model and the plan file of a failure go, shrunk (default build/fuzz)
 
@@ -147,6 +148,12 @@ def delay_updates(x, rng):
     x["host_bandwidth"] = rng.choice((150, 40, 10, 3))
 
 
+def round_sums(x, rng):
+    """On several nodes, of which the last one is often not full."""
+    x["settings"] = [setting for setting in x["settings"] if not setting.startswith(("offload[gradients]", "compress"))] + ['train.reduce_dtype = "bf16"']
+    x["gpus"] = max(x["gpus"], x.get("per_node", 8) + rng.randrange(1, 9))
+
+
 def text_of(x):
     y = dict(x, host_bandwidth=x.get("host_bandwidth", 150), examples=os.path.join(harness.ROOT, "examples"), model=x["style"].format(**x))
     nodes = -(-x["gpus"] // x.get("per_node", 8))
@@ -224,20 +231,23 @@ def main():
     parser.add_argument("--instances", type=int, default=50)
     parser.add_argument("--streams", type=int, default=0)
     parser.add_argument("--delayed", type=int, default=0)
+    parser.add_argument("--rounded", type=int, default=0)
     parser.add_argument("--only", type=int)
     parser.add_argument("--keep", default=os.path.join(harness.ROOT, "build", "fuzz"))
     options = parser.parse_args()
     harness.require_zplan()
     os.makedirs(options.keep, exist_ok=True)
     plain = len(KEPT) + options.instances
-    total, passed, failed, drawn, fit, verified = plain + options.streams + options.delayed, 0, 0, 0, 0, 0
+    total, passed, failed, drawn, fit, verified = plain + options.streams + options.delayed + options.rounded, 0, 0, 0, 0, 0
     for i in range(total):
         rng = random.Random("%d %d" % (options.seed, i))
         x = dict(KEPT[i]) if i < len(KEPT) else draw_instance(rng)
         if plain <= i < plain + options.streams:
             x["style"] = MEMORY
-        elif i >= plain:
+        elif plain <= i < plain + options.streams + options.delayed:
             delay_updates(x, rng)
+        elif i >= plain:
+            round_sums(x, rng)
         if options.only is not None and i != options.only:
             continue
         count, seed = -(-options.count // total), options.seed * 1000003 + i

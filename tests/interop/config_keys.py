@@ -26,6 +26,10 @@ EXPECTED = os.path.join(HERE, "expected_config_keys.json")
 EXCEPTIONS = {("t5", "tie_word_embeddings False")}
 # Other texts of which the same comes out: windows that reach over the sample, groups of layers that are all alike, all groups of experts; and rates of dropout.
 FREE = {"sliding_window", "layer_types", "topk_group", "resid_pdrop", "embd_pdrop"}
+# Fields of which null is false, or which no layer reads.
+NULLS = {"return_dict", "use_cache", "tie_word_embeddings", "attention_bias", "mlp_bias", "qkv_bias", "use_sliding_window", "use_parallel_residual", "is_decoder", "add_cross_attention",
+         "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "output_router_logits", "chunk_size_feed_forward", "classifier_dropout", "attention_dropout", "attn_pdrop",
+         "attention_probs_dropout_prob", "encoder_stride", "pooler_act", "num_key_value_heads"}
 SAME_LOSS = 1e-12  # relative; f64, and the same program with the same numbers
 
 
@@ -79,8 +83,10 @@ def judge(tally, folder, family, change, rows, texts, by_loss):
         named = any("`%s`" % key in said for key in keys_of(change)) or re.match(r' "\w+":', line)
         tally.check(name + " is refused by name", named, said[-400:])
         return "refused"
-    if "error" in row:
-        return "taken"  # no model for transformers: nothing to compare with
+    if "error" in row:  # no model for transformers: nothing to compare with
+        tally.check(name + ": a null that transformers does not take is not the default", change[1:] != ("value", None) or change[0] in NULLS or change[0].startswith("summary_"),
+                    "taken")
+        return "taken"
     if text not in texts:
         texts[text] = parameters_of(os.path.join(folder, "m.dz"), text)
     tally.check(name + ": parameters", (family, table.name_of(change)) in EXCEPTIONS or texts[text] == row["parameters"], "%s instead of %d" % (texts[text], row["parameters"]))
@@ -103,6 +109,23 @@ train {
   model = %s  data = arrays("%s")  batch = 2  steps = 1  precision = "fp64"  dropout = 0.0  optimizer = adamw(lr = 1e-3)
 }
 """
+
+
+def check_rope(tally, folder, family):
+    """What stands among the rotary positions is of its type, or refused: no default takes its place. transformers computes with it, and fails."""
+    objects = table.FAMILIES[family].get("rope_parameters")
+    if not objects:
+        return
+    for part in [key for key in objects if isinstance(objects[key], dict)] or [None]:
+        for key, value in [(key, value) for key in ("rope_theta", "rope_type") for value in ("1e6" if key == "rope_theta" else 3, None, True, [], {})]:
+            rope = dict(objects[part] if part else objects, **{key: value})
+            text, said = imported(os.path.join(folder, "config.json"), dict(table.FAMILIES[family], rope_parameters=dict(objects, **{part: rope}) if part else rope))
+            tally.check("%s: %s %s of rope_parameters is refused" % (family, key, value), text is None and "`%s`" % key in said, said[-300:])
+    if family == "gpt_neox":
+        return  # its key is another one
+    config = {key: value for key, value in table.FAMILIES[family].items() if key != "rope_parameters"}
+    text, said = imported(os.path.join(folder, "config.json"), dict(config, rope_theta=None))
+    tally.check("%s: rope_theta null alone is refused" % family, text is None and "`rope_theta`" in said, said[-300:])
 
 
 def run_family(tally, folder, family, rows, checkpoints):
@@ -147,6 +170,7 @@ def main():
                 tally.check("%s: %s writes what gave transformers' loss (`--run` asks again)" % (family, table.name_of(change)), row.get("crc") == written[1], str(written[1]))
                 tally.check("%s: %s is %s as before" % (family, table.name_of(change), row.get("zplan")), row.get("zplan") == found, found)
             del rows["unchanged"]["text"]
+            check_rope(tally, folder, family)
             if "--run" in sys.argv and family not in ("bert", "t5", "vit"):
                 run_family(tally, folder, family, rows, sys.argv[sys.argv.index("--run") + 1])
     if update:

@@ -219,6 +219,8 @@ REFUSALS = (
     ("no object", "jsonl", '{"t": "a"}\n\n[1]\n', ("--field", "t", "-o", "OUT.bin"), ":3: no JSON object"),
     ("missing field", "jsonl", '{"t": "a"}\n{"u": "b"}\n', ("--field", "t", "-o", "OUT.bin"), ":2: there is no field `t`"),
     ("an array", "jsonl", '[{"t": "a"},\n {"t": "b"}]\n', ("--field", "t", "-o", "OUT.bin"), "an object a line, as `jq -c '.[]'"),
+    ("a number too large that is read", "jsonl", '{"t": 1e999}\n', ("--numbers", "x=t", "-o", "OUT"), ":1: "),
+    ("no number", "jsonl", '{"x": 1.e999, "t": "a"}\n', ("--field", "t", "-o", "OUT.bin"), ":1: no JSON"),
     ("NaN that is read", "jsonl", '{"t": NaN}\n', ("--numbers", "x=t", "-o", "OUT"), ":1: "),
     ("no text", "jsonl", '{"t": 3}\n', ("--field", "t", "-o", "OUT.bin"), ":1: `t` is no text"),
     ("no UTF-8", "jsonl", b'{"t": "\xff"}\n', ("--field", "t", "-o", "OUT.bin"), ":1: no JSON"),
@@ -262,7 +264,8 @@ def check_refusals(tally, folder):
 
 # Rows that RFC 8259 or Python's json allow; what it reads of them is the right value, but for characters that are none.
 ALLOWED = ('{"t": "a\\u0000b"}', '{"t": "first", "t": "second"}', '{"t": "half \\ud83d pair \\ud83d\\ude00 low \\ude00 high \\ud83d\\ud83d"}', '{"t": "NaN", "score": NaN}',
-           '{"a": [NaN, -Infinity, Infinity], "t": "\\"NaN\\\\"}', '{"t": "\\\\u0000 \\\\ud83d"}', '{"t": "\\uD83D\\uDE00", "n": 1e5}', '{"t": null}', '{"t": ""}')
+           '{"a": [NaN, -Infinity, Infinity], "t": "\\"NaN\\\\"}', '{"t": "\\\\u0000 \\\\ud83d"}', '{"t": "\\uD83D\\uDE00", "n": 1e5}', '{"t": null}', '{"t": ""}',
+           '{"big": [123456789012345678901234567890, -98765432109876543210, 1e999, -2E+308], "small": 1e-999, "t": "12345678901234567890123"}')
 BAD = ('{"t": 3}', '{"x": "a"}', '{"t": "b', "[1]", '{"t": "\\u00"}')
 
 

@@ -169,6 +169,51 @@ static void test_all_reduce(zpr *c, zpr_axis axis, void *x, int64_t count) {
   by_nccl = false;
 }
 
+/* In the order of the ranks, or of the sums of nodes; what is not of the owner's node is rounded to bf16. */
+static float rounded_sum(const zpr *c, const zpr_group *g, int64_t i, int64_t count) {
+  int owner = 0, local = g->local > 0 ? g->local : 1;
+  float sum = 0;
+  while (zpr_chunk_piece(count, g->n, owner, 0, count).begin + zpr_chunk_piece(count, g->n, owner, 0, count).count <= i)
+    owner++;
+  for (int k = 0; k < g->n / local; k++) {
+    float part = (float)sum_part(c, g, i, k * local, (k + 1) * local);
+    uint16_t bits;
+    if (node_of(c, g->rank[k * local]) != node_of(c, g->rank[owner])) {
+      zpk_round(ZPK_BF16, &part, &bits, 1);
+      zpk_widen(ZPK_BF16, &bits, &part, 1);
+    }
+    sum = k == 0 ? part : sum + part;
+  }
+  return sum;
+}
+
+/* Gradients that are rounded to leave a node: to the bit, the same on all ranks, and in how many bytes. */
+static void test_rounded(zpr *c, zpr_program *program, void *x, int64_t count) {
+  program->rounds_sums = true;
+  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+  const bool rounds = zpr_rounds_sum(c, &g, ZPR_DATA);
+  fill(c, x, count);
+  up(c, x, count);
+  zpr_group_all_reduce(c, &g, ZPR_DATA, ZPK_F32, in_arena(c, x), count);
+  down(c, x, count);
+  for (int64_t i = 0; i < count; i++) {
+    float want = rounds ? rounded_sum(c, &g, i, count) : (float)sum_in_order(c, &g, i);
+    if (get(c, x, i) == (double)want) continue;
+    CHECK(false, "rounded: element %lld of %lld is %.9g, expected %.9g", (long long)i, (long long)count, get(c, x, i),
+          (double)want);
+    break;
+  }
+  double halved = across_of(c, &g, SUM, count) / 2, all = (double)c->ranks / g.n,
+         sent = newly_sent(c, ZPR_DATA), want = 2.0 * (g.n - 1) * (double)count * 4 * all - halved;
+  CHECK(fabs(sent - want) <= 4 * c->ranks, "rounded: %.0f bytes sent, expected %.0f", sent, want);
+  double across = across_of(c, &g, SUM, count) - halved + across_of(c, &g, GATHER, count);
+  if (count % g.n == 0)
+    check_across(c, ZPR_DATA, across, "rounded");
+  else
+    newly_across(c, ZPR_DATA);
+  program->rounds_sums = false;
+}
+
 /* An element gets the same bits at another place of the buffer: what tied weights rely on. */
 static void test_place(zpr *c, zpr_axis axis, void *x) {
   zpr_group g = zpr_axis_group(c, axis);
@@ -414,6 +459,8 @@ int main(int argc, char **argv) {
   if (!x) zpr_fail(c, "Z0822", "cannot get memory");
   test_axis(c, ZPR_TENSOR, x, spare);
   test_axis(c, ZPR_DATA, x, spare);
+  for (int i = 0; i < 3 && program.dtype == ZPK_F32; i++)
+    test_rounded(c, &program, x, (const int64_t[]){5, 1200, 700008}[i]);
   test_sequence(c, x, 1);
   test_sequence(c, x, 77001);
   test_exchange(c, x, 1);

@@ -36,6 +36,8 @@ collectives '3 1 1 f32' '1 3 1 f64' '2 1 2 f64 2'
 [ $sanitized = yes ] || collectives '2 1 1 f64' '1 2 1 f32' '1 1 2 f32 2' '1 1 3 f64 3' '4 1 1 f32' '2 2 1 f32' '1 2 2 f32'
 # over nodes of so many ranks: in two levels where groups stand evenly on them, and what leaves a node
 TEST_NODE=2 collectives '1 1 4 f32 2'
+TEST_NODE=1 collectives '1 1 3 f32' # one a node
+TEST_NODE=3 collectives '1 1 5 f32' # three and two
 [ $sanitized = yes ] || TEST_NODE=2 collectives '4 1 1 f64' '1 1 3 f32'
 TEST_WAITING=1 ranks 4 "$bin/mpi_collectives" 1 2 2 f32 || fail 'waiting with 4 ranks'
 

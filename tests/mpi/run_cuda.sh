@@ -40,6 +40,9 @@ done
 for node in 2 3; do # ranks of a node: even ones in two levels, uneven ones directly
   TEST_NODE=$node TEST_COMM=nccl ranks 4 "$bin/mpi_collectives_cuda" 1 1 4 f64 2 || fail "collectives over nodes of $node"
 done
+for node in 1 2 3; do # gradients that are rounded to leave a node
+  TEST_NODE=$node TEST_COMM=nccl ranks 4 "$bin/mpi_collectives_cuda" 1 1 4 f32 || fail "rounded sums over nodes of $node"
+done
 
 # --- the same losses as on a CPU: TENSOR DATA ZERO; the arena's peak and the bytes sent are those of the plan
 losses() { # FILE DIGITS: step, loss and norm, rounded to what the order of sums may change

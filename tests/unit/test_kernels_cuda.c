@@ -232,6 +232,25 @@ Test(kernels_cuda, sum_parts) {
     }
 }
 
+/* As the host's, NaN, infinity and halves included. */
+Test(kernels_cuda, sums_rounded_to_bf16) {
+  enum { N = 700 };
+  for (int dtype = 0; dtype < DTYPES; dtype++) {
+    float *x = (float *)(void *)numbers(ZPK_F32, N, 8), *wide = malloc(N * sizeof *wide),
+          *want = malloc(N * sizeof *want);
+    uint16_t *bits = malloc(N * sizeof *bits), *want_bits = malloc(N * sizeof *bits);
+    x[0] = NAN, x[1] = INFINITY, x[2] = -3.4e38f, x[3] = 1e-40f, x[4] = 1 + 1 / 256.0f, x[5] = 1 + 3 / 256.0f;
+    zpd_rounding there = {.sum = x, .bits = bits, .count = N}, back = {.sum = wide, .bits = bits, .count = N};
+    launch((zpk_dtype)dtype, "zpd_round_sum", &there, 2);
+    zpk_round(ZPK_BF16, x, want_bits, N);
+    cr_expect_arr_eq(bits, want_bits, N * sizeof *bits);
+    launch((zpk_dtype)dtype, "zpd_widen_sum", &back, 2);
+    zpk_widen(ZPK_BF16, bits, want, N);
+    cr_expect_arr_eq(wide, want, N * sizeof *wide);
+    free(x), free(wide), free(want), free(bits), free(want_bits);
+  }
+}
+
 /* Three segments, the middle one of one block. The sums of blocks do not depend on where the buffer begins. */
 Test(kernels_cuda, square_segments) {
   enum { SEGMENTS = 3, BLOCKS = 6 };

@@ -87,7 +87,8 @@ static void check_load(const zpk_routing *r, const int32_t *slot) {
   zpk_count_load(r, slot, want);
   launch(r, "zpd_count_load", &a, (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS, 1);
   cr_expect_arr_eq(count, want, (size_t)bytes, "load, dtype %d", (int)r->dtype);
-  zpd_expert_load signs = {.count = (const zpd_int *)count, .experts = r->experts, .first = first, .n = n, .grad = grad};
+  zpd_expert_load signs = {
+      .count = (const zpd_int *)count, .experts = r->experts, .first = first, .n = n, .grad = grad};
   device_launch(device_text(&texts, r->dtype), "zpd_load_signs", &signs, 1, 1, 1, ZPD_FLAT_THREADS);
   for (int64_t e = 0; e < r->experts; e++) all += want[e];
   for (int64_t i = 0; i < n; i++) {

@@ -128,6 +128,12 @@ static void check_groups(const zp_machine *m, const degrees *g, const zp_group_l
       int64_t got = zp_move_across_bytes(arena, &program, p, &move);
       cr_expect_eq((double)got, across, "t%d p%d d%d e%d way %d: %lld, sent %g", g->t, g->p, g->d, g->e, way,
                    (long long)got, across);
+      if (!own(m)) continue;
+      move.what = ZP_MOVE_GRADIENTS; /* of 4 bytes, 2 of which are spared where a sum crosses */
+      move.element_bytes = 4;
+      got = zp_move_spared_bytes(arena, &program, p, &move);
+      cr_expect_eq((double)got, way == 0 ? 2 * across : 0, "t%d p%d d%d e%d way %d: %lld spared of %g", g->t, g->p,
+                   g->d, g->e, way, (long long)got, 4 * across);
     }
 }
 
@@ -198,6 +204,11 @@ Test(link_bytes, sums_over_nodes_are_priced_as_they_go) {
   cr_expect(fabs(zp_cost_all_gather(&link, bytes) / ring - 1) < 0.01, "NCCL's ring, %g",
             zp_cost_all_gather(&link, bytes));
   cr_expect(fabs(zp_cost_all_reduce(&link, bytes) / (sum + ring) - 1) < 0.01, "sum, then spread");
+  link.rounds = true;
+  double rounded = inside + bytes * 15 / 16 / (8 * card) / 2;
+  cr_expect(fabs(zp_cost_reduce_scatter(&link, bytes) / rounded - 1) < 0.01, "rounded to leave a node");
+  cr_expect(fabs(zp_cost_all_reduce(&link, bytes) / (rounded + ring) - 1) < 0.01, "rounded, then spread as it is");
+  cr_expect(fabs(zp_cost_all_gather(&link, bytes) / ring - 1) < 0.01, "gathers are not rounded");
   zp_machine fewer = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 124);
   zp_group_link uneven = zp_machine_data_group(&fewer, 1, 1, 124, ZP_ORDER_TDP);
   cr_expect_eq(uneven.sums, ZP_ALGORITHM_FLAT);

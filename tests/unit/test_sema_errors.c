@@ -400,6 +400,16 @@ Test(sema_errors, too_large) {
          "Z0221|this repeat has 65537 iterations, at most 65536|record of every iteration"});
 }
 
+/* Sixteen lines are 2^15 calls; forty took all memory. */
+#define TWICE(name, inner) "block " #name "(x: [B, S, d]) { return " #inner "(" #inner "(x)) }\n"
+Test(sema_errors, doubling_blocks) {
+  CHECK({"blocks that call twice",
+         "block a(x: [B, S, d]) { return exp(x) }\n" TWICE(b, a) TWICE(c, b) TWICE(d, c) TWICE(e, d) TWICE(f, e)
+             TWICE(g, f) TWICE(h, g) TWICE(i, h) TWICE(j, i) TWICE(k, j) TWICE(l, k) TWICE(m, l) TWICE(n, m) TWICE(o, n)
+                 TWICE(p, o) HEAD "  x = p(x)\n" TAIL,
+         "Z0211|more than 20000 calls of blocks|written out at every call"});
+}
+
 /* One mistake, one message; several mistakes, several messages. */
 Test(sema_errors, recovery) {
   CHECK({"poison", HEAD "  y = exp(zz)\n  q, k = split(y, 2)\n  x = x + y * q - k\n" TAIL, "Z0203|`zz`"},

@@ -93,6 +93,22 @@ Test(spec_train, loss_scale) {
   check_loss_scale("precision = \"fp32\"", 0, 0);
 }
 
+Test(spec_train, sums_that_are_rounded) {
+  static const struct {
+    const char *settings;
+    int rounds;
+  } cases[] = {{"", 0}, {"reduce_dtype = \"fp32\"", 0}, {"reduce_dtype = \"bf16\"  precision = \"mixed_fp16\"", 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[1500];
+    snprintf(text, sizeof text, "%strain { batch = 8  steps = 10  optimizer = adamw(lr = 0.1)  %s }\n", MODEL CLUSTER,
+             cases[i].settings);
+    fixture f = good(text);
+    cr_expect_eq(f.spec->train.rounds_sums, cases[i].rounds, "%s", cases[i].settings);
+    cr_expect_eq(f.spec->cluster.rounds_sums, cases[i].rounds, "%s", cases[i].settings);
+    unload(&f);
+  }
+}
+
 Test(spec_train, errors) {
   static const struct {
     const char *body;

@@ -189,6 +189,15 @@ def results_apart(folder):
         check("over its input: " + " ".join(args[:2]), args, 2, "would take the place of")
         expect("nothing is changed", read == [open(path).read() for path in (model, plan, config)], args)
     check("a plan again", [model, "--gpus", "2", "-o", plan], 0)
+    with open(plan) as file:
+        edited = file.read().replace('"microbatch": ', '"microbatch": 1', 1)
+    with open(plan, "w") as file:
+        file.write(edited)
+    check("a plan that a person has edited", [model, "--gpus", "2", "-o", plan], 1, "apart.json is there already")
+    expect("an edited plan stays", open(plan).read() == edited)
+    check("an edited plan is replaced when told", [model, "--gpus", "2", "-o", plan, "--force"], 0)
+    check("an infeasible plan", [model, "--gpus", "2", "-o", plan, "--device-memory", "1MiB"], 3)
+    check("a plan over an infeasible one", [model, "--gpus", "2", "-o", plan], 0)
     check("called as the other program", ["import", "hf", config, "-o", "hf"], 0, cwd=folder)
 
 

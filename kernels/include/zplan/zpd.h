@@ -480,6 +480,13 @@ typedef struct zpd_rank_sum {
   int n, me;
 } zpd_rank_sum; /* kernel zpd_sum_parts */
 
+/* Sums of gradients that are rounded to bf16 to leave a node. */
+typedef struct zpd_rounding {
+  float *sum;
+  unsigned short *bits;
+  zpd_int count;
+} zpd_rounding; /* kernels zpd_round_sum, sum to bits, and zpd_widen_sum */
+
 #if defined(__GNUC__) && !defined(__CUDACC__)
 #pragma GCC diagnostic pop
 #endif

@@ -10,6 +10,7 @@ typedef struct counter {
   const zp_program *program;
   zp_machine machine;
   int stage;
+  bool sums_alone; /* no gathers */
 } counter;
 
 static int64_t rank_of(const zp_choice *c, int64_t t, int64_t p, int64_t d) {
@@ -66,6 +67,7 @@ static int64_t group(const counter *k, const zp_move *m, const int64_t *node) {
   int64_t elements = m->elements, crossing = 0;
   bool even = members_of_nodes(node, m->ranks) > 0;
   if (sums(m)) crossing += pass(node, m->ranks, zp_machine_sums(&k->machine, even, by_nccl(m)), elements);
+  if (k->sums_alone) return crossing;
   if (gathers(m)) crossing += pass(node, m->ranks, zp_machine_gathers(&k->machine, even), elements);
   if (m->way == ZP_WAY_EXCHANGE) crossing += pass(node, m->ranks, ZP_ALGORITHM_FLAT, elements);
   return crossing;
@@ -114,6 +116,7 @@ static int64_t of_groups(const counter *k, const zp_move *m) {
     }
   bool together = m->queue == ZP_QUEUE_COMPUTE || m->queue == ZP_QUEUE_TENSOR;
   if (all == 0) return 0;
+  if (k->sums_alone) return all; /* chunks of any sizes: every element crosses as often */
   if (sums_on_host(k, m) || (together && (!alike || m->elements % m->ranks != 0))) return ZP_ACROSS_UNKNOWN;
   return together ? first * (m->all_elements / m->elements) : all;
 }
@@ -127,14 +130,31 @@ static int64_t of_messages(const counter *k, const zp_move *m) {
   return crossing;
 }
 
-int64_t zp_move_across_bytes(zp_arena *scratch, const zp_program *program, int stage, const zp_move *m) {
+static counter counter_of(zp_arena *scratch, const zp_program *program, int stage) {
   const zp_spec *spec = program->spec;
-  counter k = {.scratch = scratch,
-               .program = program,
-               .machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&program->choice)),
-               .stage = stage};
   assert(zp_choice_has_stage(&program->choice, stage));
+  return (counter){.scratch = scratch,
+                   .program = program,
+                   .machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&program->choice)),
+                   .stage = stage};
+}
+
+int64_t zp_move_across_bytes(zp_arena *scratch, const zp_program *program, int stage, const zp_move *m) {
+  counter k = counter_of(scratch, program, stage);
   if (m->way == ZP_WAY_COPY || m->ranks < 2 || m->mirrored || zp_machine_nodes(&k.machine) == 1) return 0;
   int64_t elements = m->way == ZP_WAY_SEND ? of_messages(&k, m) : of_groups(&k, m);
-  return elements == ZP_ACROSS_UNKNOWN ? elements : elements * m->element_bytes * m->times * m->count;
+  if (elements == ZP_ACROSS_UNKNOWN) return elements;
+  return elements * m->element_bytes * m->times * m->count - m->spared_bytes;
+}
+
+/* Gradients of every precision that rounds have 4 bytes. */
+int64_t zp_move_spared_bytes(zp_arena *scratch, const zp_program *program, int stage, const zp_move *m) {
+  counter k = counter_of(scratch, program, stage);
+  zp_move_end peers = zp_move_peers(m);
+  k.sums_alone = true;
+  if (m->what != ZP_MOVE_GRADIENTS || !sums(m) || (peers != ZP_END_DATA_RANKS && peers != ZP_END_REPLICAS)) return 0;
+  if (m->ranks < 2 || zp_machine_nodes(&k.machine) == 1) return 0;
+  int64_t elements = of_groups(&k, m);
+  assert(elements != ZP_ACROSS_UNKNOWN && m->element_bytes == sizeof(float)); /* other plans are refused */
+  return elements * (m->element_bytes - 2) * m->times * m->count;
 }

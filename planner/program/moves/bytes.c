@@ -16,8 +16,8 @@ int64_t zp_move_sent_bytes(const zp_move *m) {
   int64_t bytes = zp_move_all_bytes(m);
   switch (m->way) {
   case ZP_WAY_SEND: return bytes;
-  case ZP_WAY_ALL_REDUCE: return 2 * (m->ranks - 1) * bytes;
-  case ZP_WAY_REDUCE_SCATTER:
+  case ZP_WAY_ALL_REDUCE: return 2 * (m->ranks - 1) * bytes - m->spared_bytes;
+  case ZP_WAY_REDUCE_SCATTER: return (m->ranks - 1) * bytes - m->spared_bytes;
   case ZP_WAY_ALL_GATHER:
   case ZP_WAY_EXCHANGE: return (m->ranks - 1) * bytes;
   case ZP_WAY_COPY:
@@ -91,6 +91,17 @@ zp_across zp_program_across(const zp_program *program) {
   across_sum all = {.program = program};
   for_stages(program, add_across, &all);
   return all.bytes;
+}
+
+static void add_spared(void *sum, int stage, const zp_move_list *list) {
+  (void)stage;
+  for (int i = 0; i < list->len; i++) *(int64_t *)sum += list->data[i].spared_bytes;
+}
+
+int64_t zp_program_spared_bytes(const zp_program *program) {
+  int64_t bytes = 0;
+  for_stages(program, add_spared, &bytes);
+  return bytes;
 }
 
 static void add_copied(void *sum, int stage, const zp_move_list *list) {

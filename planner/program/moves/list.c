@@ -152,5 +152,7 @@ zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stag
   end_iteration(&x);
   close_records(&x);
   sort_end(&list, end);
+  for (int i = 0; i < list.len && program->spec->train.rounds_sums; i++)
+    list.data[i].spared_bytes = zp_move_spared_bytes(arena, program, stage, &list.data[i]);
   return list;
 }

@@ -275,9 +275,10 @@ typedef struct zpr_program {
   const char *model_hash; /* of its operations, whatever the plan; NULL: not known */
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
-  bool moves_gradients;      /* in buckets to the host, also without ZeRO 2 and 3 */
-  bool moves_beside;         /* GPUs: micro_batches moves buckets between zpr_beside and zpr_beside_end */
-  int expert;                /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
+  bool rounds_sums;     /* of gradients over data ranks, once to bf16, where they leave a node. Gradients are f32 */
+  bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3 */
+  bool moves_beside;    /* GPUs: micro_batches moves buckets between zpr_beside and zpr_beside_end */
+  int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
                                 pipeline */
   /* Where the plan has the ranks, which fill nodes in order: which messages leave a node. n_nodes: rows; 0: all are in

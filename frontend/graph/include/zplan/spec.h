@@ -99,6 +99,7 @@ typedef struct zp_cluster {
   double price_per_gpu_hour;                /* dollars, 0 unknown */
   const struct zp_calibration *calibration; /* <zplan/calibration.h> that replaced rates; NULL: as written */
   zp_trainer trainer;                       /* what its devices run */
+  bool rounds_sums;                         /* zp_train's: half of the bytes between nodes */
   const struct zp_software *software; /* <zplan/software.h>: profile of a trainer that is not zplan's; NULL: none */
   zp_span span;
 } zp_cluster;
@@ -251,6 +252,7 @@ typedef struct zp_train {
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   double ema;                    /* what a step leaves of the average of the weights; 0: there is none */
+  int rounds_sums; /* reduce_dtype = "bf16": sums of gradients over data ranks are rounded to leave a node; else 0 */
   /* delayed_update = after(40): from step 41 on an update runs on the host beside the next step, whose gradients are
    * taken of the weights before it (arXiv 2101.06840, section 5.2). */
   bool delayed;
@@ -272,8 +274,12 @@ typedef struct zp_train {
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
   const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
-  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span;
+  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span, reduce_span;
 } zp_train;
+
+/* bf16 keeps 8 bits of a number, so that rounding to the nearest one moves it by this share of itself at most: of every
+ * node's sum that leaves the node, each element. */
+#define ZP_ROUNDED_SUM_ERROR (1.0 / 256)
 
 /* 16-bit operands, fp32 master weights. */
 static inline bool zp_is_mixed(const zp_train *train) {
@@ -417,6 +423,7 @@ typedef struct zp_constraints {
   zp_limit compress;                /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   zp_limit rank_order;              /* values of zp_rank_order */
   zp_limit node_order;              /* values of zp_node_order; unset: both */
+  double robust;                    /* a less exposed plan may be slower by this share; 0: the fastest is wanted */
   double search_gap;                /* the search may stop when no plan is faster by more than this share */
   int64_t search_memory;            /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY (plan.h) */
   double memory_fraction;           /* of device memory the arena + context may use; default 0.94, CPU 0.8 */

@@ -50,6 +50,7 @@ typedef struct zp_group_link {
   double local_latency_s, network_latency_s;     /* a hop in a node and between nodes */
   bool trees;                                    /* runs NCCL: trees of nodes for all-reduces, low-latency protocols */
   zp_algorithm sums, gathers;                    /* of reduce-scatters and all-gathers, also those of an all-reduce */
+  bool rounds;                                   /* sums leave a node in half of their bytes */
 } zp_group_link;
 
 /* Its machine is that of the first `devices`. */

@@ -144,6 +144,8 @@ typedef struct zp_move {
   bool warmup, frozen;  /* only before the variance freezes (1-bit Adam), and only after that; of 0/1 Adam in steps that
                          * sum gradients, and in others */
   double share;         /* of the steps that a price is of: those that have it */
+  int64_t
+      spared_bytes; /* in the list of a stage: fewer that its ranks send, because sums are rounded to leave a node */
 } zp_move;
 /* The other ranks that take part, or the tier at the other end of a copy: ends that are no tier of the rank come last.
  */
@@ -262,6 +264,8 @@ int64_t zp_move_sent_bytes(const zp_move *move);
 /* What of them leaves a node, or ZP_ACROSS_UNKNOWN: groups of unlike places, whose shares the record does not say. */
 enum { ZP_ACROSS_UNKNOWN = -1 };
 int64_t zp_move_across_bytes(zp_arena *scratch, const zp_program *program, int stage, const zp_move *move);
+/* zp_move.spared_bytes of a record. Requires: sums are rounded to leave a node, in a plan that is not refused. */
+int64_t zp_move_spared_bytes(zp_arena *scratch, const zp_program *program, int stage, const zp_move *move);
 /* Bytes of all occurrences in all units of a record, of all ranks of the stage. */
 int64_t zp_move_all_bytes(const zp_move *move);
 /* Bytes that all ranks together send or copy for it in a step; of 1-bit Adam after its warm-up. */
@@ -286,6 +290,8 @@ typedef struct zp_traffic {
 } zp_traffic;
 zp_traffic zp_program_traffic(const zp_program *program);
 zp_across zp_program_across(const zp_program *program);
+/* Bytes that a step sends fewer because sums are rounded to leave a node. */
+int64_t zp_program_spared_bytes(const zp_program *program);
 /* Bytes that all ranks together move in one step between device and host, and between host and disks. */
 typedef struct zp_tier_bytes {
   int64_t down, up, read, written;

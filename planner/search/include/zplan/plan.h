@@ -86,6 +86,7 @@ typedef struct zp_plan {
   bool feasible;
   zp_candidate best;
   zp_program *program;               /* of best */
+  zp_candidate *fastest;             /* best was preferred to it, as less exposed; NULL: best is the fastest */
   ZP_VEC(zp_candidate) alternatives; /* with other degrees, ascending step time */
   bool exact_alternatives; /* the next best ones, searched for; else good ones that the search for the best plan met */
   zp_certificate certificate;
@@ -95,6 +96,8 @@ typedef struct zp_plan {
 } zp_plan;
 
 static inline const zp_spec *zp_plan_asked(const zp_plan *plan) { return plan->asked ? plan->asked : plan->spec; }
+/* Ranks that share a state, each of which is needed to go on; 1: every replica has all of its own. */
+int zp_choice_exposure(const zp_choice *choice);
 /* Devices that a choice leaves out. */
 static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
   return plan->devices - zp_choice_ranks(choice);

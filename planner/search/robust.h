@@ -1,0 +1,15 @@
+/* Of plans that are equally fast, as far as the model can tell, the one that is less exposed. */
+#ifndef ZPLAN_SEARCH_ROBUST_H
+#define ZPLAN_SEARCH_ROBUST_H
+
+#include <zplan/plan.h>
+
+/* zp_search with the nodes as the specification has them, and the fastest plan. */
+zp_plan *zp_search_placed(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);
+/* Makes the choice the plan's, derived in its arena. */
+void zp_plan_adopt(zp_plan *plan, const zp_choice *choice);
+
+/* A plan that is less exposed takes the place of the fastest, which becomes plan->fastest, where one is fast enough. */
+void zp_prefer_robust(zp_plan *plan, const zp_search_options *options);
+
+#endif
