@@ -36,7 +36,7 @@ static void show_products(zp_arena *arena) {
   const char *binary = zp_format(arena, "%s/zplan-calibrate", zp_program_dir(arena));
   const char *argv[] = {binary, "products", "0.2", NULL};
   zp_calibration c = {0};
-  bool ran = access(binary, X_OK) == 0 && zp_run_measuring(arena, argv, &c) == 0;
+  bool ran = access(binary, X_OK) == 0 && zp_run_measuring(arena, argv, 0.2, &c) == 0;
   bool has_f64 = zp_calibration_value(&c, "products_f64", 0) > 0,
        has_f32 = zp_calibration_value(&c, "products_f32", 0) > 0;
   for (int i = 0; i < c.rows.len; i++) {

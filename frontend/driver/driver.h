@@ -137,8 +137,9 @@ bool zp_is_busy(double load);
 /* Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
 /* Starts a measuring program (argv, ends with NULL) and gathers the rows that it prints. Its exit status, 128 + N when
- * signal N ended it; no rows are kept unless it is 0. A signal that interrupts it ends this process, too. */
-int zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c);
+ * signal N ended it; no rows are kept unless it is 0. A signal that interrupts it ends this process, too; it is ended
+ * when it takes much longer than `seconds`. */
+int zp_run_measuring(zp_arena *arena, const char *const *argv, double seconds, zp_calibration *c);
 /* This machine and day, without rows. */
 zp_calibration zp_no_measurements(zp_arena *arena);
 typedef enum zp_measuring {

@@ -17,7 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINK_SHARE = 6 }; /* of the seconds: messages between ranks; as much for a GPU */
+enum {
+  LINK_SHARE = 6,        /* of the seconds: messages between ranks; as much for a GPU */
+  LONGEST_START_S = 120, /* and ten times its seconds: then a program is ended */
+};
 
 static int usable_cores(void) {
   cpu_set_t set;
@@ -69,9 +72,10 @@ static void take_row(zp_arena *arena, char *line, zp_calibration *c) {
   if (row.value > 0) zp_push(arena, &c->rows, row);
 }
 
-static void become(const char *const *argv, const int *fds, pid_t parent) {
+static void become(const char *const *argv, double seconds, const int *fds, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody waits for a measurement whose zplan was killed */
   if (getppid() != parent) _exit(ZP_EXIT_ERROR);
+  alarm((unsigned)(10 * seconds) + LONGEST_START_S); /* an mpirun that waits for nobody */
   dup2(fds[1], STDOUT_FILENO);
   close(fds[0]);
   close(fds[1]);
@@ -88,7 +92,7 @@ static int await(pid_t pid) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-int zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c) {
+int zp_run_measuring(zp_arena *arena, const char *const *argv, double seconds, zp_calibration *c) {
   int fds[2], before = c->rows.len;
   if (pipe(fds) != 0) return ZP_EXIT_ERROR;
   fflush(NULL);
@@ -97,7 +101,7 @@ int zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c
   pid_t self = getpid(), pid = fork();
   if (pid == 0) {
     for (int i = 0; i < N_ENDS; i++) sigaction(ends[i], &actions[i], NULL);
-    become(argv, fds, self);
+    become(argv, seconds, fds, self);
   }
   running = pid > 0 ? pid : 0;
   close(fds[1]);
@@ -123,7 +127,7 @@ static const char *how_ended(zp_arena *arena, int status) {
 static bool measure_compute(zp_run_state *run, double seconds, const char *folder, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate", zp_program_dir(run->arena));
   const char *argv[] = {binary, "compute", zp_format(run->arena, "%g", seconds), folder, NULL};
-  int status = zp_run_measuring(run->arena, argv, c);
+  int status = zp_run_measuring(run->arena, argv, seconds, c);
   if (status == 0) return true;
   zp_report(run->diags, ZP_Z0704, ZP_NO_SPAN, "cannot measure this machine: %s failed (%s)", binary,
             how_ended(run->arena, status));
@@ -138,7 +142,7 @@ static int measure_pairs(zp_run_state *run, const char *binary, double seconds, 
   const char *rest[] = {binary, "links", zp_format(run->arena, "%g", seconds), zp_format(run->arena, "%d", ranks),
                         NULL};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
-  int status = zp_run_measuring(run->arena, argv.data, c);
+  int status = zp_run_measuring(run->arena, argv.data, seconds, c);
   zp_end_mpirun();
   return status;
 }
@@ -174,7 +178,7 @@ zp_measuring zp_measure_cores(zp_run_state *run, double seconds, const char *fol
 void zp_measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate", zp_program_dir(run->arena));
   const char *argv[] = {binary, "gpu", zp_format(run->arena, "%g", seconds / LINK_SHARE), NULL};
-  int status = zp_run_measuring(run->arena, argv, c);
+  int status = zp_run_measuring(run->arena, argv, seconds, c);
   if (status != 0) {
     zp_say(stderr, "zplan: the GPU was not measured: %s failed (%s)\n", binary, how_ended(run->arena, status));
     return;

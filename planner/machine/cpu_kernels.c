@@ -141,7 +141,8 @@ bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *c, zp_s
   changed.eff_matmul = 1;
   changed.eff_attention = fmax(largest_share(&out->attention[0]), largest_share(&out->attention[1]));
   changed.eff_memory = largest_share(&out->row_bytes);
-  changed.launch_s = zp_calibration_value(c, "task_s", d->launch_s);
+  double task_s = zp_calibration_value(c, "task_s", d->launch_s);
+  changed.launch_s = k.threads == 1 ? zp_calibration_value(c, "task_t1_s", task_s) : task_s;
   changed.measured = out;
   *d = changed;
   return true;

@@ -163,9 +163,14 @@ static void start_tasks(void *arg) {
   for (int i = 0; i < TASKS; i++) zpr_parallel(arg, ZPR_MAX_WORKERS, 1, nothing, NULL);
 }
 
+/* A rank with one thread starts none: it calls the task. */
 static void measure_kernels(double budget_s) {
   zpr_program program = {.dtype = ZPK_F32, .tensor = 1, .pipeline = 1, .data = 1};
   zpr c;
+  open_rank(&c, &program, 1);
+  put_row("task_t1_s", time_call(start_tasks, &c, 0.01 * budget_s) / TASKS, "s",
+          "an empty task of a rank with one thread");
+  zpr_close(&c);
   open_rank(&c, &program, 0);
   put_row("task_s", time_call(start_tasks, &c, 0.05 * budget_s) / TASKS, "s", "an empty task on all threads");
   measure_streams(&c, 0.2 * budget_s);

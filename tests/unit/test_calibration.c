@@ -247,6 +247,15 @@ Test(calibration, ranks_with_one_thread_have_the_rates_of_one_thread) {
   cr_expect(near(product_s(&m, ZP_PRODUCT_NT, 100, 200, 300), 2e-6 + flop / 0.3 / power_rate(100, 200, 300), 1e-9));
 }
 
+Test(calibration, ranks_with_one_thread_start_none) {
+  zp_calibration c = sample_calibration();
+  add_row(&c, "task_t1_s", 5e-9, "s");
+  zp_spec *spec;
+  zp_machine four = calibrated(&c, 4, &spec), one = calibrated(&c, 1, &spec);
+  cr_expect_eq(four.node->device.launch_s, 5e-9);
+  cr_expect_eq(one.node->device.launch_s, 2e-6);
+}
+
 Test(calibration, attention_costs_what_was_measured_for_its_shape) {
   zp_calibration c = sample_calibration();
   zp_spec *spec;
