@@ -103,6 +103,9 @@ def check_nodes(x, folder, rng):
     kinds = rng.sample(("box", "old", "large"), rng.choice((2, 2, 2, 3)))
     groups = [(rng.choice((1, 1, 2)), kind) for kind in kinds]
     other = groups[::-1] if len(groups) == 2 else rng.choice((groups[::-1], groups[1:] + groups[:1]))
+    if rng.random() < 0.5:  # one by one
+        other = [(1, kind) for n, kind in groups for _ in range(n)]
+        rng.shuffle(other)
     x = dict(x, mixed=True, per_node=rng.choice((1, 2, 4)), groups=groups)
     x["gpus"] = sum(n for n, _ in groups) * x["per_node"]
     (status, plan), (second, again) = ask(x, folder), ask(dict(x, groups=other), folder)
