@@ -106,6 +106,42 @@ static int64_t count(node_orders *o) {
   return n;
 }
 
+/* Groups fall into single nodes where these are few, so that [2 * a, b] and [a, b, a] are the same question. */
+static node_orders divided(const node_orders *whole, const zp_cluster *c) {
+  node_orders o = {0};
+  int nodes = 0, rest = whole->n - whole->movable;
+  for (int i = 0; i < whole->movable; i++) nodes += whole->range[i].nodes;
+  if (nodes + rest > ZP_MOST_NODE_GROUPS) return *whole;
+  for (int i = 0; i < whole->n; i++) {
+    int parts = i < whole->movable ? whole->range[i].nodes : 1;
+    for (int k = 0; k < parts; k++)
+      o.range[o.n++] = (zp_node_range){whole->range[i].first + k, whole->range[i].nodes / parts};
+  }
+  o.movable = nodes;
+  find_kinds(&o, c);
+  return count(&o) <= MOST_ORDERS ? o : *whole;
+}
+
+static node_orders orders_of(const zp_cluster *c, int64_t devices) {
+  node_orders o = ranges_of(c, devices);
+  find_kinds(&o, c);
+  return divided(&o, c);
+}
+
+/* Neighbours that are neighbours as written, of one group, are one range. */
+static int join_ranges(const zp_cluster *c, zp_node_range *range, int n) {
+  int kept = 1;
+  for (int i = 1; i < n; i++) {
+    zp_node_range *last = &range[kept - 1];
+    bool follows = range[i].first == last->first + last->nodes && type_of(c, range[i].first) == type_of(c, last->first);
+    if (follows)
+      last->nodes += range[i].nodes;
+    else
+      range[kept++] = range[i];
+  }
+  return kept;
+}
+
 static const zp_spec *arranged(zp_arena *arena, const zp_spec *spec, const node_orders *o) {
   zp_node_range ranges[ZP_MOST_NODE_GROUPS];
   bool taken[ZP_MOST_NODE_GROUPS] = {false};
@@ -118,7 +154,8 @@ static const zp_spec *arranged(zp_arena *arena, const zp_spec *spec, const node_
   }
   zp_spec *copy = ZP_NEW(arena, zp_spec);
   *copy = *spec;
-  bool whole = zp_cluster_arrange(arena, &spec->cluster, ranges, o->n, &copy->cluster);
+  int n = join_ranges(&spec->cluster, ranges, o->n);
+  bool whole = zp_cluster_arrange(arena, &spec->cluster, ranges, n, &copy->cluster);
   assert(whole && "the ranges are those of the cluster");
   (void)whole;
   return copy;
@@ -128,8 +165,7 @@ bool zp_orders_nodes(const zp_spec *spec, int devices) {
   const zp_cluster *c = &spec->cluster;
   if (c->groups.len < 2 || c->arranged) return false;
   if (!zp_limit_allows(&spec->plans.data[spec->plan].node_order, ZP_NODES_ANY)) return false;
-  node_orders o = ranges_of(c, devices);
-  find_kinds(&o, c);
+  node_orders o = orders_of(c, devices);
   return count(&o) > 1;
 }
 
@@ -196,8 +232,7 @@ zp_plan *zp_search_node_orders(zp_arena *arena, zp_plan *written, const zp_searc
   trial t = {.best_s = written->feasible ? written->certificate.best_s : HUGE_VAL, .bound_s = HUGE_VAL};
   note(&t, written);
   t.work_left = limited ? options->work : ZP_MOST_SEARCH_WORK;
-  node_orders o = ranges_of(&spec->cluster, devices);
-  find_kinds(&o, &spec->cluster);
+  node_orders o = orders_of(&spec->cluster, devices);
   int64_t orders = count(&o);
   first_order(&o);
   do {

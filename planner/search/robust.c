@@ -1,8 +1,8 @@
-/* Plans that the model cannot tell apart: the less exposed one is taken. A state that thousands of ranks share goes
- * with any one of them, and every exchange of it waits for the slowest; a plan that needs half as many, or none, is
- * taken for it where it is not slower by more than the plan block allows (`robust`). Two small spaces are searched for
- * what beats the fastest plan by less than that: without ZeRO, and with half the data ranks. The certificate's bound
- * stays that of all plans. */
+/* Prefers, of plans that the model cannot tell apart, the one that is less exposed. A state that thousands of ranks
+ * share goes with any one of them, and every exchange of it waits for the slowest; a plan that needs half as many, or
+ * none, is taken for it where it is not slower by more than the plan block allows (`robust`). Two small spaces are
+ * searched for what beats the fastest plan by less than that: without ZeRO, and with half the data ranks. The
+ * certificate's bound stays that of all plans. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/search_numbers.h>

