@@ -168,6 +168,12 @@ def batch_without_labels(b):
     b.expect(outcome, ERROR, "error[Z0803]", "step 2:", "no sample of the batch has a label in `labels`", "samples 8 to 15", "arrays",
              "checkpoint of step 1 is saved in")
     b.expect_nothing_half_written(1)
+    write_npy(b.path("arrays", "labels.npy"), [[-100] * 8] * 16)
+    words = ("eval", b.path("ck"), model, "--data", b.path("arrays"), "-o", b.path("looked"))
+    outcome = harness.zplan(*words, "--json")
+    answer = json.loads(outcome.out) if outcome.status == 0 else {}
+    b.check("a mean over no label is none, and not 0", [answer.get(key, 0) for key in ("loss", "accuracy", "perplexity", "tokens")] == [None, None, None, 0], outcome.tail())
+    b.check("and said", "no sample has a label" in harness.zplan(*words).out)
 
 
 def log_of_another_run(b):
