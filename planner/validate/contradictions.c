@@ -3,7 +3,7 @@
 #include <math.h>
 #include "validate_internal.h"
 
-/* Of a name that prints its memory and of the column beside it; both are decimal or both binary. */
+/* How far gpu_mem_gb may be from the memory in the GPU's name: one may be decimal and the other binary. */
 #define NEAR_MEMORY 0.08
 /* Both figures of a step are of one formula: those of tables differ by 1.2 at most. Whether recomputation counts makes
  * 4/3. */
