@@ -41,7 +41,13 @@ static void add_rows(void *arg, const zpr_looked *seen) {
   free(verdicts);
 }
 
-static double share(int64_t some, int64_t all) { return (double)some / (double)(all > 0 ? all : 1); }
+/* A mean over nothing is null: not 0, which is the best loss there is. */
+static void put_mean(FILE *out, const char *name, double sum, int64_t n) {
+  if (n > 0)
+    fprintf(out, "\"%s\": %.17g", name, sum / (double)n);
+  else
+    fprintf(out, "\"%s\": null", name);
+}
 
 /* A squared error has rows, none of which is right or wrong. */
 static void put_loss(const evaluator *e, int i, FILE *out) {
@@ -49,11 +55,15 @@ static void put_loss(const evaluator *e, int i, FILE *out) {
   const judged *of = &e->of[i];
   fputs(i ? ", " : "", out);
   zpr_put_json(out, zpr_loss_name(p, i));
-  fprintf(out, ": {\"loss\": %.17g", of->loss / (double)(of->labels ? of->labels : 1));
-  if (zpr_is_error(p, i))
+  fputs(": {", out);
+  put_mean(out, "loss", of->loss, of->labels);
+  if (zpr_is_error(p, i)) {
     fprintf(out, ", \"rows\": %lld}", (long long)of->labels);
-  else
-    fprintf(out, ", \"accuracy\": %.17g, \"labels\": %lld}", share(of->right, of->labels), (long long)of->labels);
+    return;
+  }
+  fputs(", ", out);
+  put_mean(out, "accuracy", (double)of->right, of->labels);
+  fprintf(out, ", \"labels\": %lld}", (long long)of->labels);
 }
 
 static void put_losses(const evaluator *e, FILE *out) {
@@ -62,6 +72,28 @@ static void put_losses(const evaluator *e, FILE *out) {
   fprintf(out, ", \"losses\": {");
   for (int i = 0; i < n; i++) put_loss(e, i, out);
   fprintf(out, "}");
+}
+
+/* A loss without labels adds nothing, as in a step. */
+static void put_total(const evaluator *e, FILE *out) {
+  const zpr_program *p = e->c->program;
+  double loss = 0;
+  int64_t labels = 0, right = 0, counted = 0;
+  bool has_labels = false;
+  for (int i = 0; i < zpr_n_losses(p); i++) {
+    const judged *of = &e->of[i];
+    if (of->labels > 0) loss += zpr_loss_weight(p, i) * of->loss / (double)of->labels, counted = 1;
+    if (zpr_is_error(p, i)) continue;
+    has_labels = true;
+    labels += of->labels;
+    right += of->right;
+  }
+  fputs("{", out);
+  put_mean(out, "loss", loss, counted);
+  if (!has_labels) return;
+  fputs(", ", out);
+  put_mean(out, "accuracy", (double)right, labels);
+  fprintf(out, ", \"tokens\": %lld", (long long)labels);
 }
 
 void zpr_evaluate(zpr *c, FILE *out) {
@@ -78,22 +110,14 @@ void zpr_evaluate(zpr *c, FILE *out) {
     zpr_run_forwards(c);
   }
   c->state->look = NULL;
-  double loss = 0;
-  int64_t labels = 0, right = 0;
-  for (int i = 0; i < zpr_n_losses(p); i++) {
-    loss += zpr_loss_weight(p, i) * e.of[i].loss / (double)(e.of[i].labels ? e.of[i].labels : 1);
-    if (zpr_is_error(p, i)) continue;
-    labels += e.of[i].labels;
-    right += e.of[i].right;
-  }
-  fprintf(out, "{\"loss\": %.17g", loss);
-  if (labels > 0) fprintf(out, ", \"accuracy\": %.17g, \"tokens\": %lld", share(right, labels), (long long)labels);
+  put_total(&e, out);
   fprintf(out, ", \"samples\": %lld", (long long)e.samples);
   if (zpr_n_losses(p) > 1) put_losses(&e, out);
   if (zpr_has_matches(p)) {
     int64_t labelled, exact;
     zpr_matches_count(&e.matches, &labelled, &exact);
-    fprintf(out, ", \"exact_match\": %.17g", share(exact, labelled));
+    fputs(", ", out);
+    put_mean(out, "exact_match", (double)exact, labelled);
   }
   fprintf(out, "}\n");
   zpr_matches_close(&e.matches);

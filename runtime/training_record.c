@@ -4,12 +4,13 @@
  * Batch, sequence, seed and data are not here: what they change is where the run goes on (resume.c). Nor is what only
  * the names and shapes of a checkpoint's tensors say. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint.h"
 #include "state.h"
 
-typedef enum kind { NUMBER, COUNT, TEXT, OPTIMIZER, SCHEDULE, DECAY } kind;
+typedef enum kind { NUMBER, COUNT, TEXT, OPTIMIZER, SCHEDULE, DECAY, FACTORS } kind;
 
 /* A line is of trainings with one of `optimizers` (bits; 0: all). */
 static const struct field {
@@ -34,6 +35,7 @@ static const struct field {
     {"eps", NUMBER, offsetof(zpr_program, eps), MOMENTS | BIT(ZPR_ADAFACTOR)},
     {"momentum", NUMBER, offsetof(zpr_program, momentum), BIT(ZPR_SGD) | BIT(ZPR_MUON)},
     {"weight_decay", DECAY, 0, 0},
+    {"lr_factor", FACTORS, 0, 0},
     {"clip", NUMBER, offsetof(zpr_program, clip), 0},
     {"ema", NUMBER, offsetof(zpr_program, ema), 0},
     {"decay_rate", NUMBER, offsetof(zpr_program, decay_rate), BIT(ZPR_ADAFACTOR)},
@@ -62,6 +64,26 @@ static double weight_decay(const zpr_program *p) {
   return most;
 }
 
+/* "1", or of groups of parameters the least and the largest: "0.1 to 1". */
+static void factors_text(char buf[ZPR_RECORD_TEXT], const zpr_program *p) {
+  double least = INFINITY, most = -INFINITY;
+  for (int s = 0; s < p->pipeline; s++)
+    for (int r = 0; r < p->stages[s].n_runs; r++)
+      for (int k = 0; k < p->stages[s].runs[r].n_params; k++) {
+        double here = p->stages[s].runs[r].params[k].recipe.lr_factor;
+        least = here < least ? here : least;
+        most = here > most ? here : most;
+      }
+  char low[ZPR_RECORD_TEXT], high[ZPR_RECORD_TEXT];
+  if (!(least <= most)) return;
+  number_text(low, least);
+  number_text(high, most);
+  if (least < most)
+    snprintf(buf, ZPR_RECORD_TEXT, "%.30s to %.30s", low, high);
+  else
+    snprintf(buf, ZPR_RECORD_TEXT, "%.30s", low);
+}
+
 static void field_text(char buf[ZPR_RECORD_TEXT], const zpr_program *p, const struct field *f) {
   static const char *const optimizers[] = {
       [ZPR_ADAMW] = "adamw", [ZPR_ADAM] = "adam",          [ZPR_SGD] = "sgd", [ZPR_LION] = "lion", [ZPR_LAMB] = "lamb",
@@ -81,6 +103,7 @@ static void field_text(char buf[ZPR_RECORD_TEXT], const zpr_program *p, const st
   case OPTIMIZER: text = optimizers[p->optimizer]; break;
   case SCHEDULE: text = schedules[p->schedule]; break;
   case DECAY: number_text(buf, weight_decay(p)); return;
+  case FACTORS: factors_text(buf, p); return;
   }
   snprintf(buf, ZPR_RECORD_TEXT, "%s", text ? text : "");
 }

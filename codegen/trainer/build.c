@@ -171,6 +171,7 @@ static const char *build_in(const tree *t, const zp_plan *plan, const zp_trainer
     *error = zp_tree_busy(t->arena, t->dir);
     return NULL;
   }
+  if (!t->tools->force && !zp_generated_may_begin(t->arena, t->dir, error)) return NULL;
   if (!write_sources(t, text, kernels_cu, plan_text, &changed, false, error)) return NULL;
   if (!changed && is_current(t)) return in_tree(t, "trainer");
   if (!compile_kernels(t, text, kernels_cu, error)) return NULL;

@@ -131,7 +131,9 @@ void zp_emit_profile_tables(zp_emit *e); /* what the steps are, and what the pla
 
 void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
-/* generated.c: a file of a generated folder, left alone when it already says this (*changed is set, never cleared), and
+/* generated.c: false with *error where files of the folder that a build would write are not zplan's. */
+bool zp_generated_may_begin(zp_arena *arena, const char *dir, const char **error);
+/* A file of a generated folder, left alone when it already says this (*changed is set, never cleared), and
  * refused with *error when it was edited, unless `force`. */
 bool zp_generated_write(zp_arena *arena, const char *dir, const char *file, const char *text, bool force, bool *changed,
                         const char **error);

@@ -2,7 +2,8 @@
  *
  * FOLDER/generated has a line "HASH FILE" for every text that was ever written there. A file whose hash has no line was
  * edited since. A line is on the disk before its text is, so that an interrupted build leaves no file that looks
- * edited. A folder without the list is an older one, all of whose files count as ours. */
+ * edited. A folder without the list that has a trainer is an older one, all of whose files count as ours; in any other,
+ * files with our names are a person's. */
 #include "emit.h"
 #include <zplan/hash.h>
 
@@ -16,6 +17,27 @@ static const char *line_of(zp_arena *arena, const char *file, const char *text, 
 static const char *read_list(zp_arena *arena, const char *path) {
   const char *ignored = NULL, *text = access(path, R_OK) == 0 ? zp_read_file(arena, path, NULL, &ignored) : NULL;
   return text ? zp_format(arena, "\n%s", text) : "";
+}
+
+static bool is_there(zp_arena *arena, const char *dir, const char *file) {
+  return access(zp_format(arena, "%s/%s", dir, file), F_OK) == 0;
+}
+
+bool zp_generated_may_begin(zp_arena *arena, const char *dir, const char **error) {
+  static const char *const names[] = {"trainer.c",  "rows.txt",      "Makefile",        "zplan.mk",
+                                      "plan.json",  "kernels.cu",    "kernels_image.S", "kernels.o",
+                                      "kernels.ll", "kernels.image", "trainer"};
+  if (is_there(arena, dir, "generated")) return true;
+  if (is_there(arena, dir, "trainer.c") && is_there(arena, dir, "zplan.mk")) return true; /* an older one */
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (!is_there(arena, dir, names[i])) continue;
+    *error = zp_format(arena,
+                       "%s/%s is there already, and zplan did not write it; --force writes over it, another "
+                       "folder (-o) leaves it as it is",
+                       dir, names[i]);
+    return false;
+  }
+  return true;
 }
 
 bool zp_generated_write(zp_arena *arena, const char *dir, const char *file, const char *text, bool force, bool *changed,

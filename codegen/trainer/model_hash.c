@@ -13,7 +13,9 @@ static uint64_t add_attributes(uint64_t hash, const zp_op_attr *a) {
                             a->window,  a->groups,    a->top_groups, a->alibi_heads, a->max_distance, a->begin,
                             a->count,   a->trans,     a->tanh_form,  a->causal,      a->interleaved,  a->normalize,
                             a->sigmoid, a->documents, a->cross,      a->last,        a->reduction};
+  const double loss[] = {a->smoothing, a->z_loss};
   hash = zp_hash(zp_hash(hash, numbers, sizeof numbers), counts, sizeof counts);
+  if (a->smoothing != 0 || a->z_loss != 0) hash = zp_hash(hash, loss, sizeof loss);
   return a->windows ? zp_hash(hash, a->windows, sizeof *a->windows) : hash;
 }
 

@@ -320,17 +320,22 @@ static void print_texts(inference *i, const zp_json *answer) {
   }
 }
 
-/* A line for the sum of several losses, and one for each. */
+/* A line for the sum of several losses, and one for each. Of nothing there is no mean. */
 static void show_losses(const inference *i, zp_json *answer, const zp_json *losses) {
-  printf("loss %.6f", zp_json_get_real(answer, "loss", NAN));
-  if (zp_json_get(answer, "exact_match"))
-    printf("  exact match %.2f%%", 100 * zp_json_get_real(answer, "exact_match", NAN));
+  double loss = zp_json_get_real(answer, "loss", NAN), exact = zp_json_get_real(answer, "exact_match", NAN);
+  if (isnan(loss))
+    printf("no sample has a label");
+  else
+    printf("loss %.6f", loss);
+  if (!isnan(exact)) printf("  exact match %.2f%%", 100 * exact);
   printf("  %lld samples\n", (long long)zp_json_get_int(answer, "samples", 0));
   const zp_graph *last = i->spec->model->segments.data[i->spec->model->segments.len - 1].graph;
   for (int k = 0; k < last->losses.len; k++) {
     const char *name = last->nodes.data[last->tensors.data[last->losses.data[k]].producer].name;
     const zp_json *one = zp_json_get(losses, name);
-    if (zp_json_get(one, "rows"))
+    if (isnan(zp_json_get_real(one, "loss", NAN)))
+      zp_say(stdout, "%s  no label\n", name);
+    else if (zp_json_get(one, "rows"))
       zp_say(stdout, "%s  loss %.6f  %lld rows\n", name, zp_json_get_real(one, "loss", NAN),
              (long long)zp_json_get_int(one, "rows", 0));
     else
@@ -395,6 +400,11 @@ int zp_cmd_eval(zp_run_state *run) {
   }
   if (losses) {
     show_losses(&i, answer, losses);
+    return finish(&i, status);
+  }
+  if (isnan(loss)) {
+    printf("no sample has a label  %lld samples\n", (long long)zp_json_get_int(answer, "samples", 0));
+    zp_json_free(answer);
     return finish(&i, status);
   }
   if (!judged) {

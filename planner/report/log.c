@@ -5,13 +5,20 @@
 #include <zplan/buf.h>
 #include "report_internal.h"
 
+/* The log may be a stranger's: a time that no step takes is no measurement. */
+static bool is_step(const zp_json *json) {
+  enum { MOST_STEP_MS = 1000000000 }; /* eleven days */
+  double ms = zp_json_get_real(json, "step_ms", 0);
+  return zp_json_is_int(zp_json_get(json, "step")) && ms > 0 && ms <= MOST_STEP_MS;
+}
+
 zp_log_steps zp_log_read(zp_arena *arena, const char *text) {
   zp_log_steps steps = {0};
   for (const char *line = text; *line;) {
     size_t length = strcspn(line, "\n");
     const char *error = NULL;
     zp_json *json = zp_json_parse(arena, line, length, &error);
-    if (json && zp_json_get(json, "step_ms") && zp_json_get(json, "step")) {
+    if (json && is_step(json)) {
       zp_log_step step = {.step = zp_json_get_int(json, "step", 0),
                           .loss = zp_json_get_real(json, "loss", NAN),
                           .step_ms = zp_json_get_real(json, "step_ms", NAN)};

@@ -32,8 +32,7 @@ static void squeeze(const char *printed, char *out, size_t size) {
   out[n] = '\0';
 }
 
-/* The number before "GB", "GiB" or "G" in a name; 0: none. */
-static double printed_gb(const char *printed) {
+double zp_gpu_printed_gb(const char *printed) {
   for (const char *at = printed; *at; at++) {
     if (!isdigit((unsigned char)*at) || (at > printed && isalnum((unsigned char)at[-1]))) continue;
     char *end;
@@ -64,7 +63,7 @@ static const gpu_kind *find_kind(const char *name, double gb, bool formed) {
 const char *zp_gpu_device(const char *printed, double memory_gb) {
   char name[64];
   squeeze(printed, name, sizeof name);
-  double gb = printed_gb(printed) > 0 ? printed_gb(printed) : memory_gb;
+  double gb = zp_gpu_printed_gb(printed) > 0 ? zp_gpu_printed_gb(printed) : memory_gb;
   bool formed = false;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) formed |= fits_name(&kinds[i], name, true);
   const gpu_kind *kind = find_kind(name, gb, formed);

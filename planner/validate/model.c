@@ -95,7 +95,7 @@ static void guess_kv_heads(zp_buf *words, zp_measured *run) {
   assume(words, "KV heads", run->kv_heads);
 }
 
-const char *zp_run_contradiction(zp_arena *arena, const zp_measured *run) {
+const char *zp_shape_contradiction(zp_arena *arena, const zp_measured *run) {
   if (run->heads && run->hidden % run->heads != 0)
     return zp_format(arena, "heads is %lld, which does not divide hidden, %lld", (long long)run->heads,
                      (long long)run->hidden);

@@ -21,6 +21,9 @@ bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line);
  * made with several memories and neither says which. */
 const char *zp_gpu_device(const char *printed, double memory_gb);
 
+/* The number before "GB", "GiB" or "G" in a name; 0: none. */
+double zp_gpu_printed_gb(const char *printed);
+
 /* Bytes of device memory that the driver of such devices reports; 0 when unknown. */
 int64_t zp_gpu_board_bytes(const char *device);
 
@@ -41,11 +44,16 @@ enum { ZP_USUAL_NODE = 8 };
 /* Fills in what the row leaves open (heads, ffn, vocabulary) and says so in *assumed. */
 zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
                             const char **assumed);
-/* What the shape makes another number of parameters than the row says; NULL: nothing, or it leaves too much open. */
-const char *zp_run_contradiction(zp_arena *arena, const zp_measured *run);
+/* Where the shape contradicts itself, or makes another number of parameters than the row says; NULL: nowhere, or it
+ * leaves too much open. */
+const char *zp_shape_contradiction(zp_arena *arena, const zp_measured *run);
 zp_model *zp_run_model(zp_arena *arena, const zp_measured *run);
 /* FLOPs of one step as the row's source counts them: full attention, recomputation when `hardware`. */
 double zp_run_flop(const zp_measured *run, bool hardware);
+
+/* ---- contradictions.c ---- */
+/* Where columns of the row contradict each other; NULL: nowhere, or it leaves too much open. */
+const char *zp_run_contradiction(zp_arena *arena, const zp_measured *run);
 
 /* ---- software_cut.c ---- */
 /* First units of the stages, stages + 1 numbers. Arena. */

@@ -168,6 +168,12 @@ def batch_without_labels(b):
     b.expect(outcome, ERROR, "error[Z0803]", "step 2:", "no sample of the batch has a label in `labels`", "samples 8 to 15", "arrays",
              "checkpoint of step 1 is saved in")
     b.expect_nothing_half_written(1)
+    write_npy(b.path("arrays", "labels.npy"), [[-100] * 8] * 16)
+    words = ("eval", b.path("ck"), model, "--data", b.path("arrays"), "-o", b.path("looked"))
+    outcome = harness.zplan(*words, "--json")
+    answer = json.loads(outcome.out) if outcome.status == 0 else {}
+    b.check("a mean over no label is none, and not 0", [answer.get(key, 0) for key in ("loss", "accuracy", "perplexity", "tokens")] == [None, None, None, 0], outcome.tail())
+    b.check("and said", "no sample has a label" in harness.zplan(*words).out)
 
 
 def log_of_another_run(b):
@@ -222,8 +228,8 @@ def edited_results(b):
         for turn in ("new", "again"):
             outcome = harness.zplan(*words)
             b.check("%s: %s" % (what, turn), outcome.status == 0 and os.path.exists(path), outcome.tail())
-        with open(path, "r+b") as file:  # in its middle; plan and token files are known by their heads, so these are of something else
-            if name in ("notes.txt", "t.bin"):
+        with open(path, "r+b") as file:  # in its middle; token files are known by their heads, so this one is of something else
+            if name == "t.bin":
                 file.truncate(0)
             file.seek(os.path.getsize(path) // 2)
             file.write(b" edited ")
@@ -236,6 +242,11 @@ def edited_results(b):
         outcome = harness.zplan(*words, "--force")
         with open(path, "rb") as file:
             b.check("%s: forced" % what, outcome.status == 0 and b" edited " not in file.read(), outcome.tail())
+    os.makedirs(b.path("mine"))
+    shutil.copy(plan, b.path("mine", "plan.json"))
+    outcome = harness.zplan("build", b.path("mine", "plan.json"), "-o", b.path("mine"))
+    b.check("a person's plan in the folder of a build", outcome.status == ERROR and "zplan did not write it" in outcome.err and sorted(os.listdir(b.path("mine"))) == [".lock", "plan.json"],
+            "%s %s" % (outcome.tail(), os.listdir(b.path("mine"))))
 
 
 def data_command(b):

@@ -220,6 +220,18 @@ Test(report, html_is_well_formed_and_self_contained) {
   cr_expect_null(strstr(html, "nan"));
 }
 
+/* A stranger's: times that no step takes are left out, whatever their type. */
+Test(report, log_of_no_run) {
+  static const char *const times[] = {"\"y\"", "null", "true", "[]", "{}", "-5", "0", "1e300", "1e9999"};
+  zp_buf log = zp_buf_new(arena);
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+    zp_buf_printf(&log, "{\"step\": 1, \"loss\": 1e300, \"step_ms\": %s}\n", times[i]);
+  cr_expect_eq(zp_log_read(arena, log.data).len, 0);
+  zp_buf_printf(&log, "{\"step\": \"x\", \"step_ms\": 5}\n%s", LOG);
+  cr_expect_eq(zp_log_read(arena, log.data).len, 3);
+  EXPECT_WORDS(zp_report_html(arena, plan_on_four(), log.data), "median of 3", "20.0 ms");
+}
+
 Test(report, log_is_compared_with_the_plan) {
   const char *html = zp_report_html(arena, plan_on_four(), LOG);
   EXPECT_WORDS(html, "median of 3", "20.0 ms", "not measured", "4.250");

@@ -50,6 +50,36 @@ Test(validate, malformed_rows_are_named_by_line) {
   expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,,2,2,2,1,16,0.5,\n", "n_gpus is empty");
 }
 
+/* Figures that cannot both be measured, on that GPU, by a program that divides so. */
+Test(validate, contradictions_are_named_by_line) {
+#define SAID                                                                                                           \
+  "id,gpu,gpu_mem_gb,n_gpus,tp,pp,dp,interleave_v,layers,hidden,heads,ffn,vocab,seq,global_batch,precision,"           \
+  "measured_tflops_per_gpu,measured_iter_s,measured_mem_gb\n"
+#define SHAPE "36,4096,32,16384,51200,2048,512,fp16,"
+  static const char *const rows[][2] = {
+      {"f_a,A100-SXM4-80GB,40,128,4,1,32,1," SHAPE "142,,", "gpu is `A100-SXM4-80GB`, and gpu_mem_gb is 40"},
+      {"f_a,A100-SXM4-80GB,80,128,4,1,32,1," SHAPE "142,,100",
+       "measured_mem_gb is more than the GPU has: 100 of 85.2 GB"},
+      {"f_a,A100-SXM4-80GB,80,128,4,1,32,1," SHAPE "142,1.2,",
+       "measured_iter_s is 1.2, and measured_tflops_per_gpu makes"},
+      {"f_a,A100-SXM4-80GB,80,128,4,1,32,1," SHAPE "142,6,", "measured_iter_s is 6, and measured_tflops_per_gpu makes"},
+      {"f_a,A100-SXM4-80GB,80,96,3,1,32,1," SHAPE "142,,", "tp is 3, which does not divide heads, 32"},
+      {"f_a,A100-SXM4-80GB,80,128,4,4,8,5," SHAPE "142,,",
+       "interleave_v is 5, and 36 layers are no equal chunks of 4 stages"},
+      {"f_a,A100-SXM4-80GB,80,120,4,1,30,1," SHAPE "142,,", "global_batch is 512, which does not divide over dp, 30"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    zp_measured_table *t = read_table(zp_format(arena, SAID "%s\n", rows[i][0]));
+    cr_assert_eq(t->malformed.len, 1, "%s", rows[i][0]);
+    cr_expect(strstr(t->malformed.data[0], "line 2: ") && strstr(t->malformed.data[0], rows[i][1]), "%s",
+              t->malformed.data[0]);
+  }
+  zp_measured_table *t = read_table(SAID "f_a,A100-SXM4-80GB,80,128,4,1,32,1," SHAPE "142,3.7,79\n"
+                                         "f_b,A100,40,128,4,3,32,3," SHAPE "142,3.0,40\n");
+  cr_expect_eq(t->malformed.len, 1, "12 x 32 are not 128");
+  cr_expect_eq(t->runs.len, 1);
+}
+
 /* Words and sizes that no run has. */
 Test(validate, absurd_cells_are_named_by_line) {
 #define MORE "id,gpu,n_gpus,layers,zero_stage,recompute,offload,Micro_Batch \n"
