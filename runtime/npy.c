@@ -135,7 +135,9 @@ bool zpr_npy_read(const zpr_shard *file, zpr_npy *npy, zpr_error *error) {
   if (!ok) return refuse(error, file->path, "is not a NumPy file: numpy.save writes what is read here");
   if (h.fortran) return refuse(error, file->path, "is in Fortran order: save numpy.ascontiguousarray(x)");
   if (!read_kind(h.descr, npy)) {
-    zpr_error_set(error, "Z0802", "\"%s\" has elements of type '%s', which are not read: save x.astype('float32')",
+    zpr_error_set(error, "Z0802",
+                  "\"%s\" has elements of type '%s', which are not read: save x.astype('int32') of ids, "
+                  "or 'float32' of numbers",
                   file->path, h.descr);
     return false;
   }

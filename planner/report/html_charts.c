@@ -181,7 +181,7 @@ void zp_html_loss(zp_buf *out, const zp_log_steps *steps) {
     high = fmax(high, steps->data[i].loss);
   }
   if (!(high >= low)) return;
-  if (high == low) high = low + 1;
+  if (high == low) high = low + fmax(1, fabs(low));
   open_svg(out, LOSS_HEIGHT + 20, "loss by step");
   zp_buf_printf(
       out, "<text x=\"0\" y=\"12\">%.3f</text><text x=\"0\" y=\"%d\">%.3f</text>\n<polyline class=\"line\" points=\"",

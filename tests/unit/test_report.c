@@ -230,6 +230,8 @@ Test(report, log_of_no_run) {
   zp_buf_printf(&log, "{\"step\": \"x\", \"step_ms\": 5}\n%s", LOG);
   cr_expect_eq(zp_log_read(arena, log.data).len, 3);
   EXPECT_WORDS(zp_report_html(arena, plan_on_four(), log.data), "median of 3", "20.0 ms");
+  const char *html = zp_report_html(arena, plan_on_four(), "{\"step\": 1, \"loss\": -1e300, \"step_ms\": 5}\n");
+  cr_expect_null(strstr(html, "nan"));
 }
 
 Test(report, log_is_compared_with_the_plan) {
