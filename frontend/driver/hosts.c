@@ -40,9 +40,9 @@ bool zp_arrange_hosts(zp_run_state *run, const zp_plan *plan, const char *dir) {
   zp_strings hosts = host_lines(run->arena, text);
   if (hosts.len != cluster->nodes) return refuse_number(run, cluster, hosts.len);
   zp_buf out = zp_buf_new(run->arena);
-  for (int g = 0; g < cluster->groups.len; g++)
-    for (int i = 0; i < cluster->groups.data[g].nodes; i++)
-      zp_buf_line(&out, "%s", hosts.data[cluster->groups.data[g].first + i]);
+  for (int r = 0; r < cluster->n_ranges; r++)
+    for (int i = 0; i < cluster->ranges[r].nodes; i++)
+      zp_buf_line(&out, "%s", hosts.data[cluster->ranges[r].first + i]);
   const char *path = zp_format(run->arena, "%s/hosts", dir);
   FILE *file = fopen(path, "w");
   bool written = file && fputs(out.data, file) >= 0;

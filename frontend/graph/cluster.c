@@ -149,7 +149,8 @@ void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change,
   zp_cluster_mix(arena, cluster);
 }
 
-/* Adds the range's nodes as a group; false where there is no such group, or it ends within the range. */
+/* Adds the range's nodes, to the last group where they are alike; false where there is no such group, or it ends within
+ * the range. */
 static bool add_range(zp_arena *arena, const zp_cluster *written, zp_node_range range, zp_cluster *out) {
   int first = 0;
   for (int g = 0; g < written->groups.len; g++) {
@@ -157,9 +158,14 @@ static bool add_range(zp_arena *arena, const zp_cluster *written, zp_node_range 
     int end = first + group.nodes;
     if (range.first >= first && range.first < end) {
       if (range.nodes < 1 || range.nodes > end - range.first) return false;
-      group.first = range.first;
+      zp_node_group *last = out->groups.len ? &out->groups.data[out->groups.len - 1] : NULL;
+      bool joins =
+          last && last->price_per_gpu_hour == group.price_per_gpu_hour && zp_node_type_equal(&last->type, &group.type);
       group.nodes = range.nodes;
-      zp_push(arena, &out->groups, group);
+      if (joins)
+        last->nodes += range.nodes;
+      else
+        zp_push(arena, &out->groups, group);
       return true;
     }
     first = end;
@@ -167,7 +173,7 @@ static bool add_range(zp_arena *arena, const zp_cluster *written, zp_node_range 
   return false;
 }
 
-static bool overlap(const zp_node_group *a, const zp_node_group *b) {
+static bool overlap(const zp_node_range *a, const zp_node_range *b) {
   return a->first < b->first + b->nodes && b->first < a->first + a->nodes;
 }
 
@@ -179,26 +185,36 @@ bool zp_cluster_arrange(zp_arena *arena, const zp_cluster *written, const zp_nod
   out->groups.data = NULL;
   out->groups.len = out->groups.cap = 0;
   if (n < 1 || n > ZP_MOST_NODE_GROUPS) return false;
+  out->ranges = ZP_NEW_ARRAY(arena, zp_node_range, n);
+  out->n_ranges = n;
+  memcpy(out->ranges, ranges, sizeof *ranges * (size_t)n);
   int nodes = 0;
   for (int i = 0; i < n; i++) {
     if (!add_range(arena, written, ranges[i], out)) return false;
     nodes += ranges[i].nodes;
     for (int k = 0; k < i; k++)
-      if (overlap(&out->groups.data[k], &out->groups.data[i])) return false;
+      if (overlap(&ranges[k], &ranges[i])) return false;
   }
   if (nodes != written->nodes) return false;
   zp_cluster_mix(arena, out);
   return true;
 }
 
+/* Name of the type that the nth node in the cluster's order has. */
+static const char *name_of_node(const zp_cluster *cluster, int n) {
+  int g = 0;
+  while (n >= cluster->groups.data[g].nodes) n -= cluster->groups.data[g++].nodes;
+  return cluster->groups.data[g].type.name;
+}
+
 const char *zp_show_nodes(zp_arena *arena, const zp_cluster *cluster) {
   assert(cluster->arranged);
   zp_buf out = zp_buf_new(arena);
-  for (int g = 0; g < cluster->groups.len; g++) {
-    const zp_node_group *group = &cluster->groups.data[g];
-    zp_buf_printf(&out, "%s%d x %s (", g ? ", then " : "", group->nodes, group->type.name);
-    if (group->nodes > 1) zp_buf_printf(&out, "%d-", group->first + 1);
-    zp_buf_printf(&out, "%d as written)", group->first + group->nodes);
+  for (int i = 0, before = 0; i < cluster->n_ranges; before += cluster->ranges[i++].nodes) {
+    zp_node_range range = cluster->ranges[i];
+    zp_buf_printf(&out, "%s%d x %s (", i ? ", then " : "", range.nodes, name_of_node(cluster, before));
+    if (range.nodes > 1) zp_buf_printf(&out, "%d-", range.first + 1);
+    zp_buf_printf(&out, "%d as written)", range.first + range.nodes);
   }
   return out.data;
 }

@@ -35,11 +35,8 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
     int64_t home[] = {c->home[i].tier, c->home[i].eighths};
     hash = zp_hash(hash, home, sizeof home);
   }
-  for (int g = 0; g < p->spec->cluster.groups.len && p->spec->cluster.arranged; g++) {
-    const zp_node_group *group = &p->spec->cluster.groups.data[g];
-    const zp_node_range range = {group->first, group->nodes};
-    hash = zp_hash(hash, &range, sizeof range);
-  }
+  if (p->spec->cluster.arranged)
+    hash = zp_hash(hash, p->spec->cluster.ranges, sizeof(zp_node_range) * (size_t)p->spec->cluster.n_ranges);
   if (c->own_order) hash = zp_hash(hash, &c->own_order->hash, sizeof c->own_order->hash);
   for (int s = 0; s < c->pipeline; s++) hash = zp_hash(hash, &p->stages[s].arena_bytes, sizeof(int64_t));
   for (int i = 0; i < p->spec->model->params.len; i++)

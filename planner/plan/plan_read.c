@@ -108,24 +108,24 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
   return true;
 }
 
-/* Files of plans whose nodes are as they are written do not number them. */
+/* Files of plans whose nodes are as they are written do not say their order. */
 const zp_spec *zp_plan_spec_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error) {
-  const zp_json *groups = zp_json_get(zp_json_get(json, "cluster"), "node_groups");
-  int n = zp_json_count(groups);
-  if (n == 0 || !zp_json_get(zp_json_at(groups, 0), "first_node")) return spec;
+  const zp_json *order = zp_json_get(zp_json_get(json, "cluster"), "node_order");
+  int n = zp_json_count(order);
+  if (!order) return spec;
   zp_node_range range[ZP_MOST_NODE_GROUPS];
   zp_spec *arranged = ZP_NEW(arena, zp_spec);
   *arranged = *spec;
   for (int i = 0; i < n && i < ZP_MOST_NODE_GROUPS; i++) {
-    int64_t first = zp_json_get_int(zp_json_at(groups, i), "first_node", -1);
-    int64_t nodes = zp_json_get_int(zp_json_at(groups, i), "nodes", 0);
+    int64_t first = zp_json_get_int(zp_json_at(order, i), "first_node", -1);
+    int64_t nodes = zp_json_get_int(zp_json_at(order, i), "nodes", 0);
     bool are_ints = first >= 0 && first <= INT32_MAX / 2 && nodes > 0 && nodes <= INT32_MAX / 2;
     range[i] = are_ints ? (zp_node_range){(int)first, (int)nodes} : (zp_node_range){-1, 0};
   }
   if (n <= ZP_MOST_NODE_GROUPS && spec->cluster.groups.len > 0 &&
       zp_cluster_arrange(arena, &spec->cluster, range, n, &arranged->cluster))
     return arranged;
-  *error = "its node_groups are not the nodes of its cluster in another order";
+  *error = "its node_order does not have every node of its cluster once";
   return NULL;
 }
 

@@ -304,11 +304,16 @@ static void set_model(zp_json *o, const zp_plan *plan) {
   zp_json_set_int(c, "devices_per_node", plan->machine.devices_per_node);
   zp_json_set_int(c, "device_memory_bytes", plan->machine.memory_bytes);
   if (spec->cluster.groups.len == 0) return;
+  zp_json *order = spec->cluster.arranged ? zp_json_set(c, "node_order", zp_json_array()) : NULL;
+  for (int i = 0; i < spec->cluster.n_ranges && order; i++) {
+    zp_json *range = zp_json_append(order, zp_json_object());
+    zp_json_set_int(range, "first_node", spec->cluster.ranges[i].first);
+    zp_json_set_int(range, "nodes", spec->cluster.ranges[i].nodes);
+  }
   zp_json *groups = zp_json_set(c, "node_groups", zp_json_array());
   for (int g = 0; g < spec->cluster.groups.len; g++) {
     const zp_node_group *group = &spec->cluster.groups.data[g];
     zp_json *j = zp_json_append(groups, zp_json_object());
-    if (spec->cluster.arranged) zp_json_set_int(j, "first_node", group->first);
     zp_json_set_int(j, "nodes", group->nodes);
     zp_json_set_string(j, "node", group->type.name);
     zp_json_set_string(j, "device", group->type.device.name);

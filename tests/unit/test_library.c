@@ -238,16 +238,15 @@ Test(library, plan_files_say_the_order_of_nodes) {
   zp_json *json = zp_plan_to_json(f.arena, plan);
   const zp_spec *back = zp_plan_spec_from_json(f.arena, f.spec, json, &error);
   cr_assert(back, "%s", error);
-  cr_assert_eq(back->cluster.groups.len, plan->spec->cluster.groups.len);
-  for (int g = 0; g < back->cluster.groups.len; g++) {
-    const zp_node_group *a = &back->cluster.groups.data[g], *b = &plan->spec->cluster.groups.data[g];
-    cr_expect(a->first == b->first && a->nodes == b->nodes && zp_node_type_equal(&a->type, &b->type));
-  }
+  cr_assert_eq(back->cluster.n_ranges, plan->spec->cluster.n_ranges);
+  for (int i = 0; i < back->cluster.n_ranges; i++)
+    cr_expect(back->cluster.ranges[i].first == plan->spec->cluster.ranges[i].first &&
+              back->cluster.ranges[i].nodes == plan->spec->cluster.ranges[i].nodes);
   zp_strings findings = {0};
   zp_verify(f.arena, back, json, &findings);
   cr_expect_eq(findings.len, 0, "%s", findings.len ? findings.data[0] : "");
-  zp_json *second = (zp_json *)zp_json_at(zp_json_get(zp_json_get(json, "cluster"), "node_groups"), 1);
-  zp_json_set_int(second, "first_node", plan->spec->cluster.groups.data[0].first);
+  zp_json *second = (zp_json *)zp_json_at(zp_json_get(zp_json_get(json, "cluster"), "node_order"), 1);
+  zp_json_set_int(second, "first_node", plan->spec->cluster.ranges[0].first);
   cr_expect_null(zp_plan_spec_from_json(f.arena, f.spec, json, &error));
   zp_json_free(json);
   unload(&f);
@@ -267,9 +266,9 @@ Test(library, part_of_the_nodes_keeps_its_devices) {
     cr_assert(plan->feasible);
     cr_expect_eq(plan->certificate.node_orders, parts[i].orders, "%d devices: %lld orders", parts[i].devices,
                  (long long)plan->certificate.node_orders);
-    for (int g = 0, nodes = 0; g < c->groups.len && c->arranged; nodes += c->groups.data[g++].nodes)
-      for (int k = 0; k < c->groups.data[g].nodes && 8 * (nodes + k) < parts[i].devices; k++) {
-        int node = c->groups.data[g].first + k;
+    for (int r = 0, nodes = 0; r < c->n_ranges && c->arranged; nodes += c->ranges[r++].nodes)
+      for (int k = 0; k < c->ranges[r].nodes && 8 * (nodes + k) < parts[i].devices; k++) {
+        int node = c->ranges[r].first + k;
         cr_expect_lt(8 * node, parts[i].devices, "%d devices: node %d", parts[i].devices, node);
         if (parts[i].last >= 0 && 8 * (nodes + k + 1) > parts[i].devices) cr_expect_eq(node, parts[i].last);
       }

@@ -52,7 +52,6 @@ typedef struct zp_node_range {
 
 /* Nodes of one type side by side, in a cluster of several. */
 typedef struct zp_node_group {
-  int first; /* the range of its nodes, where the cluster is arranged */
   int nodes;
   zp_node_type type;
   double price_per_gpu_hour; /* dollars, 0 unknown */
@@ -88,7 +87,9 @@ typedef struct zp_cluster {
   zp_node_type node; /* of all nodes; several types: the slowest of them, made by zp_cluster_mix */
   /* Empty unless types are mixed. Ranks fill the groups in this order, which is also their order along the pipeline. */
   ZP_VEC(zp_node_group) groups;
-  bool arranged;         /* the groups are in another order than the written one (zp_cluster_arrange) */
+  bool arranged; /* nodes are in another order than the written one, which is that of `ranges` (zp_cluster_arrange) */
+  zp_node_range *ranges;
+  int n_ranges;
   zp_node_type *slowest; /* [1 << groups.len]: what every device of a set of groups has at least; from 1 on */
   zp_topology topology;
   double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
