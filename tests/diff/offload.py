@@ -108,7 +108,8 @@ def make_plan(model, settings, folder, words=()):
     """The plan's file, or None and why there is none. words: further ones of `zplan plan`."""
     kept, homes = homes_of(settings)
     path = os.path.join(folder, "plan.json")
-    command = ["plan", os.path.join(trainings.MODELS, model + ".dz"), "--ranks", trainings.ranks_of(kept), *GPU, *words, "-o", path]
+    # A training that goes on makes the file again, which was edited here.
+    command = ["plan", os.path.join(trainings.MODELS, model + ".dz"), "--ranks", trainings.ranks_of(kept), *GPU, *words, "-o", path, "--force"]
     for key, value in kept.items():
         command += ["--set", "%s=%s" % (key, trainings.written(value))]
     outcome = harness.zplan(*command)
