@@ -11,7 +11,8 @@
 #include "node_orders.h"
 #include "robust.h"
 
-/* Those that are looked at, of more: all of four groups, which is what clusters have. */
+/* Where there are more, alike nodes stay side by side, but for the written order: all of four groups, which is what
+ * clusters have. */
 enum { MOST_ORDERS = 24 };
 
 typedef struct node_orders {
@@ -19,6 +20,7 @@ typedef struct node_orders {
   int n, movable;                           /* of them: the first so many may change places */
   int kind[ZP_MOST_NODE_GROUPS];            /* equal ones have equal numbers, slower ones lower ones */
   int place[ZP_MOST_NODE_GROUPS];           /* kinds of the next order */
+  bool together;                            /* there are too many: only those with equal ones side by side */
 } node_orders;
 
 /* The groups as written, cut behind the last node that is used whole. */
@@ -78,7 +80,7 @@ static void swap(int *a, int *b) {
 }
 
 /* The next order of kinds, by the alphabet; after the last one the first, and false. */
-static bool next_order(node_orders *o) {
+static bool step_order(node_orders *o) {
   int n = o->movable, i = n - 2, k = n - 1;
   while (i >= 0 && o->place[i] >= o->place[i + 1]) i--;
   if (i >= 0) {
@@ -87,6 +89,19 @@ static bool next_order(node_orders *o) {
   }
   for (int a = i + 1, b = n - 1; a < b; a++, b--) swap(&o->place[a], &o->place[b]);
   return i >= 0;
+}
+
+static bool is_together(const node_orders *o) {
+  for (int i = 1; i < o->movable; i++)
+    for (int k = i + 1; o->place[i] != o->place[i - 1] && k < o->movable; k++)
+      if (o->place[k] == o->place[i - 1]) return false;
+  return true;
+}
+
+static bool next_order(node_orders *o) {
+  bool more = step_order(o);
+  while (more && o->together && !is_together(o)) more = step_order(o);
+  return more;
 }
 
 static void first_order(node_orders *o) {
@@ -125,7 +140,9 @@ static node_orders divided(const node_orders *whole, const zp_cluster *c) {
 static node_orders orders_of(const zp_cluster *c, int64_t devices) {
   node_orders o = ranges_of(c, devices);
   find_kinds(&o, c);
-  return divided(&o, c);
+  o = divided(&o, c);
+  o.together = count(&o) > MOST_ORDERS;
+  return o;
 }
 
 /* Neighbours that are neighbours as written, of one group, are one range. */
