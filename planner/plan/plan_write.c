@@ -213,8 +213,8 @@ static const char SPACE[] =
     "state leaves the device in the order optimizer, gradients, parameters, saved values, each in eighths when those "
     "before it that may leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the "
     "fastest recomputation mode that fits; one mode for all stages with saved values away, with several chunks a "
-    "stage and any state away, and where a mode that keeps more takes longer; node types in every order, or in the "
-    "node_orders of node_orders_there that work sufficed for; for "
+    "stage and any state away, and where a mode that keeps more takes longer; nodes in node_orders of "
+    "node_orders_there orders, with nodes_together those that have alike nodes side by side; for "
     "zplan's trainer also the loss in chunks, of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's "
     "logits take 1/16 of a rank's memory and expert is 1, other numbers where named";
 
@@ -238,6 +238,7 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   if (c->short_of_work) zp_json_set_bool(j, "short_of_work", true);
   if (c->node_orders > 0) zp_json_set_int(j, "node_orders", c->node_orders);
   if (c->node_orders > 0) zp_json_set_int(j, "node_orders_there", c->node_orders_there);
+  if (c->nodes_together) zp_json_set_bool(j, "nodes_together", true);
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
   zp_json_set_string(j, "space", SPACE);
   if (c->searched_s > c->bound_s) {

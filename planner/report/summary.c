@@ -289,8 +289,8 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
         "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
         (long long)c->candidates, 100 * zp_certificate_gap(c), zp_show_seconds(out->arena, c->bound_s));
   if (c->node_orders > 1)
-    zp_buf_line(out, "               whatever the order of the node types: %lld of %lld were searched",
-                (long long)c->node_orders, (long long)c->node_orders_there);
+    zp_buf_line(out, "               %lld of %lld orders of the nodes were searched%s", (long long)c->node_orders,
+                (long long)c->node_orders_there, c->nodes_together ? ", with alike nodes side by side" : "");
   if (c->short_of_memory)
     zp_buf_line(
         out,

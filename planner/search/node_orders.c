@@ -121,6 +121,20 @@ static int64_t count(node_orders *o) {
   return n;
 }
 
+/* With the written one, which is searched in any case. */
+static int64_t count_with_written(node_orders *o) {
+  int64_t n = count(o);
+  memcpy(o->place, o->kind, sizeof o->place);
+  return n + (o->together && !is_together(o));
+}
+
+/* Do alike nodes stay side by side, since not every node changes places by itself? */
+static bool keeps_together(const node_orders *o) {
+  bool groups = false;
+  for (int i = 0; i < o->movable; i++) groups |= o->range[i].nodes > 1;
+  return o->together || groups;
+}
+
 /* Groups fall into single nodes where these are few, so that [2 * a, b] and [a, b, a] are the same question. */
 static node_orders divided(const node_orders *whole, const zp_cluster *c) {
   node_orders o = {0};
@@ -225,7 +239,7 @@ static void try_order(zp_arena *arena, trial *t, const zp_spec *spec, const node
 }
 
 /* The certificate is about all orders: its bound is the least one, its counts are those of the order of the plan. */
-static zp_plan *conclude(zp_plan *plan, const trial *t, int64_t orders) {
+static zp_plan *conclude(zp_plan *plan, const trial *t, int64_t orders, bool together) {
   zp_certificate *c = &plan->certificate;
   if (plan->feasible) {
     double ratio = c->bound_s > 0 ? c->searched_s / c->bound_s : 1;
@@ -234,6 +248,7 @@ static zp_plan *conclude(zp_plan *plan, const trial *t, int64_t orders) {
   }
   c->node_orders = t->searched;
   c->node_orders_there = orders;
+  c->nodes_together = together;
   c->work = t->work;
   c->short_of_memory |= t->short_of_memory;
   c->short_of_work |= t->short_of_work;
@@ -250,15 +265,16 @@ zp_plan *zp_search_node_orders(zp_arena *arena, zp_plan *written, const zp_searc
   note(&t, written);
   t.work_left = limited ? options->work : ZP_MOST_SEARCH_WORK;
   node_orders o = orders_of(&spec->cluster, devices);
-  int64_t orders = count(&o);
+  int64_t orders = count_with_written(&o);
+  bool together = keeps_together(&o);
   first_order(&o);
   do {
     if (!is_written(&o) && t.work_left > 0) try_order(arena, &t, spec, &o, devices, options);
   } while (next_order(&o) && t.searched < MOST_ORDERS);
-  if (!t.best) return conclude(written, &t, orders);
+  if (!t.best) return conclude(written, &t, orders, together);
   zp_plan *plan = zp_search_placed(arena, t.best, devices, options);
   t.searched--; /* it was noted before */
   note(&t, plan);
   plan->asked = spec;
-  return conclude(plan, &t, orders);
+  return conclude(plan, &t, orders, together);
 }

@@ -73,6 +73,7 @@ typedef struct zp_certificate {
   /* Several node types: the orders of nodes that were searched, of so many. Bound, work and what was short are those of
    * all of them, counts those of the plan's order. 0: there is one. */
   int64_t node_orders, node_orders_there;
+  bool nodes_together; /* these orders have alike nodes side by side, but for the written one */
 } zp_certificate;
 /* By what share of the best plan's time another one may be faster; 0: proven optimal in the stated space. */
 double zp_certificate_gap(const zp_certificate *certificate);
