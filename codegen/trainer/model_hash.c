@@ -15,6 +15,7 @@ static uint64_t add_attributes(uint64_t hash, const zp_op_attr *a) {
                             a->sigmoid, a->documents, a->cross,      a->last,        a->reduction};
   const double loss[] = {a->smoothing, a->z_loss};
   hash = zp_hash(zp_hash(hash, numbers, sizeof numbers), counts, sizeof counts);
+  /* Only where they are set: other models keep the hash that their checkpoints have. */
   if (a->smoothing != 0 || a->z_loss != 0) hash = zp_hash(hash, loss, sizeof loss);
   return a->windows ? zp_hash(hash, a->windows, sizeof *a->windows) : hash;
 }

@@ -226,22 +226,21 @@ static const char *today(zp_arena *arena) {
   return zp_strdup(arena, text);
 }
 
-static uint64_t hash_of_file(zp_arena *arena, uint64_t start, const char *path) {
+static uint64_t hash_of_file(uint64_t start, const char *path) {
   size_t len = 0;
   const char *error;
   zp_arena *scratch = zp_arena_new("a program");
   const char *text = zp_read_file(scratch, path, &len, &error);
   uint64_t hash = text ? zp_hash(start, text, len) : start;
   zp_arena_free(scratch);
-  (void)arena;
   return hash;
 }
 
 /* Kernels, their libraries' choice and messages are in these two. */
 static uint64_t hash_of_programs(zp_arena *arena) {
   const char *folder = zp_program_dir(arena);
-  uint64_t hash = hash_of_file(arena, ZP_HASH_START, zp_format(arena, "%s/zplan-calibrate", folder));
-  return hash_of_file(arena, hash, zp_format(arena, "%s/zplan-calibrate-mpi", folder));
+  uint64_t hash = hash_of_file(ZP_HASH_START, zp_format(arena, "%s/zplan-calibrate", folder));
+  return hash_of_file(hash, zp_format(arena, "%s/zplan-calibrate-mpi", folder));
 }
 
 /* Processor time that a container may have: "max 100000", or less than all cores'. */

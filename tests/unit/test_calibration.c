@@ -165,29 +165,25 @@ Test(calibration, every_change_has_another_hash) {
   cr_expect_str_neq(zp_calibration_hash(arena, &c), hash);
 }
 
-static const char *why_refused_in_plan(const char *text) {
+typedef zp_calibration *reader(zp_arena *arena, const zp_json *json, const char **error);
+
+static const char *why_refused_by(reader *read, const char *text) {
   const char *error = NULL;
   zp_json *json = zp_json_parse(arena, text, strlen(text), &error);
   cr_assert_not_null(json, "%s", error);
-  cr_expect_null(zp_calibration_from_plan(arena, json, &error));
+  cr_expect_null(read(arena, json, &error));
   zp_json_free(json);
   return error ? error : "";
 }
+
+static const char *why_refused_in_plan(const char *text) { return why_refused_by(zp_calibration_from_plan, text); }
+static const char *why_refused(const char *text) { return why_refused_by(zp_calibration_read, text); }
 
 Test(calibration, damaged_ones_in_plans_are_refused) {
   cr_expect(strstr(why_refused_in_plan("{}"), "`rows`"));
   cr_expect(strstr(why_refused_in_plan("[]"), "`rows`"));
   cr_expect(strstr(why_refused_in_plan("{\"rows\": {\"x\": \"y\"}}"), "row x"));
   cr_expect(strstr(why_refused_in_plan("{\"rows\": {\"x\": -1}}"), "at least 0"));
-}
-
-static const char *why_refused(const char *text) {
-  const char *error = NULL;
-  zp_json *json = zp_json_parse(arena, text, strlen(text), &error);
-  cr_assert_not_null(json, "%s", error);
-  cr_expect_null(zp_calibration_read(arena, json, &error));
-  zp_json_free(json);
-  return error ? error : "";
 }
 
 Test(calibration, foreign_files_are_refused) {

@@ -83,16 +83,20 @@ static const place places[] = {{"product", product},
                                {"table of distances", table_of_distances},
                                {"buffer of a unit's gradients", units_buffer}};
 
-static void with_trainer(zpk_dtype dtype, void (*run)(zpr *)) {
-  zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
-  zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
-  program.stages = &stage;
+/* One rank, without options. */
+static void open_alone(zpr *c, const zpr_program *program) {
   zpr_options options = zpr_default_options;
   options.threads = 1;
   int argc = 0;
   char **argv = NULL;
+  zpr_open(c, program, &options, &argc, &argv);
+}
+
+static void with_trainer(zpk_dtype dtype, void (*run)(zpr *)) {
+  zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
+  const zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1, .stages = &stage};
   zpr c;
-  zpr_open(&c, &program, &options, &argc, &argv);
+  open_alone(&c, &program);
   run(&c);
   zpr_close(&c);
 }
@@ -132,12 +136,8 @@ static void signs_of_loads(zpk_dtype dtype) {
   const zpr_stage stage = {
       .arena_bytes = 4096, .grads = 256, .flat_elements = 8, .shard_elements = 8, .n_runs = 1, .runs = &run};
   const zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1, .stages = &stage};
-  zpr_options options = zpr_default_options;
-  options.threads = 1;
-  int argc = 0;
-  char **argv = NULL;
   zpr c;
-  zpr_open(&c, &program, &options, &argc, &argv);
+  open_alone(&c, &program);
   zpr_stretches stretches = zpr_find_stretches(&c);
   for (int turn = 0; turn < 2; turn++) { /* the second one begins from nothing */
     zpr_loads_zero(&c);

@@ -74,7 +74,7 @@ Test(search_robust, preferred_plans_are_sound_and_say_so) {
   unload(&f);
 }
 
-/* Whoever asks for any plan within a gap gets no other one. */
+/* A search for any plan within a gap prefers none. */
 Test(search_robust, gaps_that_are_asked_for_are_enough) {
   fixture f = load_robust("robust=90%");
   const zp_plan *plan = zp_search(f.arena, f.spec, (int)f.spec->cluster.ranks, &(zp_search_options){.gap = 0.01});

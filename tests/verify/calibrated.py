@@ -205,7 +205,7 @@ class Checks:
         self.tally.check("and leaves nothing", not kept_files(cache), str(kept_files(cache)))
 
     def two_at_once(self):
-        """One measures, the other one waits for it; what was in the file's place is told, and goes."""
+        """One measures, the other one waits for it; a link in the file's place is reported and replaced."""
         cache, elsewhere = os.path.join(self.folder, "shared"), os.path.join(self.folder, "elsewhere.json")
         link = os.path.join(cache, "zplan", os.path.basename(self.kept()))
         os.makedirs(os.path.dirname(link), 0o700)
