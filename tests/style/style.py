@@ -170,9 +170,14 @@ def check_terminal(tally, sources):
 
 
 def check_records(tally):
-    records = re.split(r"^### ", read("CONTRIBUTING.md"), flags=re.M)[1:]
-    bad = [r.split("\n")[0] for r in records if re.match(r"\d+\. ", r) and not re.match(r"[^\n]*\n\*\d+ [A-Z][a-z]+ 20\d\d, [a-z][^*]*\*\n", r)]
-    tally.check("decision records have date and status", len(records) > 20 and not bad, "; ".join(bad))
+    folder = os.path.join(ROOT, "docs/design")
+    records = sorted(n for n in os.listdir(folder) if n != "README.md")
+    index, bad = read("docs/design/README.md"), []
+    for at, name in enumerate(records, 1):
+        begins = r"# %d\. [^\n]+\n\n\*\d+ [A-Z][a-z]+ 20\d\d[,;] [a-z][^*]*\*\n" % at
+        if not name.startswith("%03d-" % at) or "](%s)" % name not in index or not re.match(begins, read("docs/design/" + name)):
+            bad.append(name)
+    tally.check("design records are numbered, dated, have a status and stand in the index", len(records) > 20 and not bad, " ".join(bad))
 
 
 def check_readmes(tally, names):
