@@ -24,12 +24,10 @@
 #include <assert.h>
 #include <zplan/moves.h>
 
-static int64_t region(int64_t *top, int64_t bytes) {
-  if (bytes <= 0) return -1;
-  int64_t at = zp_round_up(*top, ZP_ALIGN_BYTES);
-  *top = at + bytes;
-  return at;
-}
+const zp_region_row zp_region_rows[ZP_REGION_COUNT] = {
+#define REGION(region, memory, key, name) {ZP_MEMORY_##memory, key, name},
+#include <zplan/regions.def>
+};
 
 /* The share of `total` that lives elsewhere, in whole units. */
 static int64_t share_away(int64_t total, zp_home home, int64_t unit) {
@@ -60,12 +58,14 @@ typedef struct placing {
   const zp_totals *t;
   zp_stage *s;
   zp_move_room room; /* for what moves */
-  zp_signs_room signs;
   held params, grads, state;
   zp_flat bucket;
   int64_t bucket_shard; /* of one bucket: what a rank updates */
-  int64_t top;
 } placing;
+
+static void need(placing *p, zp_region region, int64_t bytes) {
+  if (bytes > p->s->bytes[region]) p->s->bytes[region] = bytes;
+}
 
 int64_t zp_stage_away(const zp_choice *c, const zp_stage *s, int64_t gone) {
   int64_t spread = gone < s->spread_shard_elements ? gone : s->spread_shard_elements;
@@ -105,49 +105,54 @@ static void size_flat_buffers(placing *p) {
   p->state = split(p, ZP_STATE_OPTIMIZER, true);
 }
 
-static void place_flat_buffers(placing *p) {
+/* A share that lives elsewhere: on the host, or on disks with windows of `window_bytes` on the host. */
+static void need_away(placing *p, zp_region host, zp_region file, int windows, int64_t bytes, int64_t window_bytes) {
+  if (bytes == 0) return;
+  need(p, host, windows > 0 ? windows * window_bytes : bytes);
+  if (windows > 0) need(p, file, bytes);
+}
+
+static void size_state(placing *p) {
   const zp_lowered *l = p->l;
   zp_stage *s = p->s;
   bool mixed = l->compute_bytes == 2;
   int moments = zp_moments(&l->spec->train);
-  s->at_params = region(&p->top, (p->params.here + s->frozen_shard_elements) * l->param_bytes);
-  s->memory.weights = p->top;
-  s->at_grads = region(&p->top, p->grads.here * l->grad_bytes);
-  s->memory.gradients = p->top - s->memory.weights;
-  int64_t before = p->top;
-  s->at_master = region(&p->top, mixed ? p->state.here * 4 : 0);
-  s->at_moment1 = region(&p->top, moments > 0 ? p->state.here * l->stat_bytes : 0);
-  s->at_moment2 = region(&p->top, moments > 1 ? p->state.here * l->stat_bytes : 0);
-  s->at_average = region(&p->top, p->state.here * l->average_bytes);
+  need(p, ZP_REGION_PARAMS, (p->params.here + s->frozen_shard_elements) * l->param_bytes);
+  need(p, ZP_REGION_GRADS, p->grads.here * l->grad_bytes);
+  need(p, ZP_REGION_MASTER, mixed ? p->state.here * 4 : 0);
+  need(p, ZP_REGION_MOMENT1, moments > 0 ? p->state.here * l->stat_bytes : 0);
+  need(p, ZP_REGION_MOMENT2, moments > 1 ? p->state.here * l->stat_bytes : 0);
+  need(p, ZP_REGION_AVERAGE, p->state.here * l->average_bytes);
   s->statistics = p->t->statistics;
-  s->at_statistics = region(&p->top, s->statistics * l->stat_bytes);
-  p->signs = zp_signs_room_of(l, p->c, s->flat_elements, p->state.here, p->state.away);
-  s->at_error = region(&p->top, p->signs.error);
-  s->at_server_error = region(&p->top, p->signs.server_error);
-  s->at_fresh = region(&p->top, p->signs.fresh);
-  s->at_momentum_before = region(&p->top, p->signs.momentum_before);
-  s->at_local_sum = region(&p->top, p->signs.local_sum);
-  s->at_anchor = region(&p->top, p->signs.anchor);
-  s->memory.optimizer = p->top - before;
+  need(p, ZP_REGION_STATISTICS, s->statistics * l->stat_bytes);
+  zp_signs_room signs = zp_signs_room_of(l, p->c, s->flat_elements, p->state.here, p->state.away);
+  need(p, ZP_REGION_ERROR, signs.error);
+  need(p, ZP_REGION_SERVER_ERROR, signs.server_error);
+  need(p, ZP_REGION_FRESH, signs.fresh);
+  need(p, ZP_REGION_MOMENTUM_BEFORE, signs.momentum_before);
+  need(p, ZP_REGION_LOCAL_SUM, signs.local_sum);
+  need(p, ZP_REGION_ANCHOR, signs.anchor);
+  need(p, ZP_REGION_HOST_ERROR, signs.host_error);
+  need(p, ZP_REGION_HOST_SERVER_ERROR, signs.host_server_error);
+  need(p, ZP_REGION_HOST_RECORDS, zp_round_up(signs.host_records, ZP_ALIGN_BYTES));
 }
 
 /* The number of slots follows from the order tables. Chunks of equal size share a pool, which the number in flight of
  * the whole stage bounds; chunks of unequal size may need less with slots of their own. */
-static int64_t place_slots(placing *p, int64_t microbatches) {
+static void size_slots(placing *p, int64_t microbatches) {
   const zp_totals *t = p->t;
   zp_stage *s = p->s;
   s->slots = zp_in_flight(p->c, s->index, microbatches);
   s->slot_stride = t->largest_slot;
   s->away_stride = t->largest_away;
   s->pooled = s->slots * (s->slot_stride + s->away_stride) <= t->slot_bytes + t->away_bytes;
-  int64_t here = s->pooled ? s->slots * s->slot_stride : t->slot_bytes;
-  int64_t away = s->pooled ? s->slots * s->away_stride : t->away_bytes, before = p->top;
-  s->at_slots = region(&p->top, here);
   s->saved_ring_stride = t->unit_saved_bytes;
-  s->at_saved_ring = region(&p->top, p->room.buffers[ZP_MOVE_SAVED] * t->unit_saved_bytes);
-  s->at_pending = region(&p->top, t->pending_bytes);
-  s->memory.saved = p->top - before;
-  return away;
+  need(p, ZP_REGION_SLOTS, s->pooled ? s->slots * s->slot_stride : t->slot_bytes);
+  need(p, ZP_REGION_SAVED_RING, p->room.buffers[ZP_MOVE_SAVED] * t->unit_saved_bytes);
+  need(p, ZP_REGION_PENDING, t->pending_bytes);
+  int64_t away = s->pooled ? s->slots * s->away_stride : t->away_bytes;
+  int windows = p->room.windows[ZP_MOVE_SAVED];
+  need_away(p, ZP_REGION_HOST_SLOTS, ZP_REGION_FILE_SLOTS, windows, away, t->unit_away_bytes);
 }
 
 /* Room for the messages of so many chunks in one direction; the last buffer ends with its message. */
@@ -166,21 +171,21 @@ int64_t zp_stage_landings(const zp_spec *spec, const zp_choice *c, int stage) {
 
 int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *s, int chunk, bool up) {
   assert(zp_choice_has_chunk(choice, chunk));
-  int64_t part = zp_model_chunk(choice, s->index, chunk), base = up ? s->at_send_up : s->at_send_down;
+  int64_t part = zp_model_chunk(choice, s->index, chunk), base = s->at[up ? ZP_REGION_SEND_UP : ZP_REGION_SEND_DOWN];
   if (part == (up ? (int64_t)choice->pipeline * zp_chunks(choice) - 1 : 0)) return -1;
   return base + (!up && s->index == 0 ? chunk - 1 : chunk) * s->messages * s->message_stride;
 }
 
 int64_t zp_stage_slots_at(const zp_stage *s, int chunk) {
   assert(chunk >= 0 && chunk < s->n_chunks);
-  int64_t at = s->at_slots;
+  int64_t at = s->at[ZP_REGION_SLOTS];
   for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].slot_stride;
   return at;
 }
 
 int64_t zp_stage_away_at(const zp_stage *s, int chunk) {
   assert(chunk >= 0 && chunk < s->n_chunks);
-  int64_t at = s->away_slots;
+  int64_t at = s->at[s->bytes[ZP_REGION_FILE_SLOTS] > 0 ? ZP_REGION_FILE_SLOTS : ZP_REGION_HOST_SLOTS];
   for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].away_stride;
   return at;
 }
@@ -189,12 +194,12 @@ int64_t zp_chunk_pending_stride(const zp_chunk *chunk) { return zp_round_up(chun
 
 int64_t zp_stage_pending_at(const zp_stage *s, int chunk) {
   assert(chunk >= 0 && chunk < s->n_chunks);
-  int64_t at = s->at_pending;
+  int64_t at = s->at[ZP_REGION_PENDING];
   for (int k = 0; k < chunk && at >= 0; k++) at += s->chunks[k].pending * zp_chunk_pending_stride(&s->chunks[k]);
   return at;
 }
 
-static void place_buffers(placing *p, int64_t microbatches) {
+static void size_buffers(placing *p, int64_t microbatches) {
   const zp_lowered *l = p->l;
   const zp_choice *c = p->c;
   zp_stage *s = p->s;
@@ -204,47 +209,21 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t landings = zp_stage_landings(l->spec, c, s->index);
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
-  s->at_param_ring = region(&p->top, p->room.buffers[ZP_MOVE_PARAMETERS] * zp_stage_ring_elements(s) * l->param_bytes);
-  s->at_grad_ring = region(&p->top, p->room.buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
-  for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
-  /* Not behind the messages: small products leave the end of the tiles alone, and the top is what every step writes. */
-  s->at_products = region(&p->top, p->t->products_bytes);
-  s->at_landing = region(&p->top, landings > 0 ? (landings - 1) * s->message_stride + carry : 0);
-  s->at_send_up = region(&p->top, message_bytes(s, up, carry));
+  need(p, ZP_REGION_PARAM_RING, p->room.buffers[ZP_MOVE_PARAMETERS] * zp_stage_ring_elements(s) * l->param_bytes);
+  need(p, ZP_REGION_GRAD_RING, p->room.buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
+  for (int i = 0; i < 2; i++) need(p, (zp_region)(ZP_REGION_CARRY0 + i), p->t->any_shard ? carry : 0);
+  need(p, ZP_REGION_PRODUCTS, p->t->products_bytes);
+  need(p, ZP_REGION_LANDING, landings > 0 ? (landings - 1) * s->message_stride + carry : 0);
+  need(p, ZP_REGION_SEND_UP, message_bytes(s, up, carry));
   bool lands = c->pipeline > 1 && p->t->any_stream;
-  s->at_grad[0] = region(&p->top, up || n >= 3 || lands ? carry : 0);
-  s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
-  s->at_send_down = region(&p->top, message_bytes(s, down, carry));
-  s->at_transient = region(&p->top, p->t->transient_bytes);
-}
-
-/* Where a share stands that lives elsewhere; of disks also the windows on the host. */
-typedef struct away_place {
-  int64_t host, file; /* -1: absent */
-} away_place;
-
-/* Adds it: on the host, or on disks with windows of `window_bytes` on the host. */
-static away_place put_away(zp_memory *m, int windows, int64_t bytes, int64_t window_bytes) {
-  away_place at = {-1, -1};
-  if (bytes == 0) return at;
-  at.host = m->host;
-  if (windows > 0) {
-    at.file = m->nvme;
-    m->nvme += bytes;
-  }
-  m->host += windows > 0 ? windows * window_bytes : bytes;
-  return at;
-}
-
-/* `bytes` more on the host; where. -1: none. */
-static int64_t on_host(zp_memory *m, int64_t bytes) {
-  int64_t at = m->host;
-  m->host += bytes;
-  return bytes > 0 ? at : -1;
+  need(p, ZP_REGION_GRAD0, up || n >= 3 || lands ? carry : 0);
+  need(p, ZP_REGION_GRAD1, n >= 2 ? carry : 0);
+  need(p, ZP_REGION_SEND_DOWN, message_bytes(s, down, carry));
+  need(p, ZP_REGION_TRANSIENT, p->t->transient_bytes);
 }
 
 /* Optimizer state, and what its update on the host works through. Only the windows that the pieces take turns in. */
-static void place_state_away(placing *p, zp_memory *m) {
+static void size_state_away(placing *p) {
   const zp_lowered *l = p->l;
   zp_stage *s = p->s;
   int windows = p->room.windows[ZP_MOVE_OPTIMIZER];
@@ -252,47 +231,62 @@ static void place_state_away(placing *p, zp_memory *m) {
   int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), gone = p->state.away;
   int64_t window = p->grads.away > 0 ? p->grads.of_bucket : p->bucket_shard; /* where gradients land */
   if (disk && window > 0) window = zp_round_up(window, ZP_PAGE_ELEMENTS);
-  s->state_offloaded = gone;
-  s->grads_offloaded = p->grads.gone;
-  s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
+  s->offloaded[ZP_STATE_OPTIMIZER] = gone;
+  s->window[ZP_STATE_OPTIMIZER] = gone > 0 || p->grads.away > 0 ? window : 0;
   bool delayed = l->spec->train.delayed && gone > 0;
-  s->host_grads_in = on_host(m, delayed && p->grads.away == 0 ? 0 : 2 * s->window_elements * l->grad_bytes);
-  s->host_weights_out = on_host(m, gone > 0 && mixed && !delayed ? 2 * window * l->param_bytes : 0);
-  s->host_delayed = on_host(m, delayed ? gone * l->grad_bytes : 0);
-  s->host_error = on_host(m, p->signs.host_error);
-  s->host_server_error = on_host(m, p->signs.host_server_error);
-  s->host_records = on_host(m, zp_round_up(p->signs.host_records, ZP_ALIGN_BYTES));
+  int64_t windows_in = delayed && p->grads.away == 0 ? 0 : 2 * s->window[ZP_STATE_OPTIMIZER];
+  need(p, ZP_REGION_HOST_GRADS_IN, windows_in * l->grad_bytes);
+  need(p, ZP_REGION_HOST_WEIGHTS_OUT, gone > 0 && mixed && !delayed ? 2 * window * l->param_bytes : 0);
+  need(p, ZP_REGION_HOST_DELAYED, delayed ? gone * l->grad_bytes : 0);
   int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, ZP_PAGE_ELEMENTS);
   s->state_windows = pieces < windows ? pieces : windows;
-  s->host_state = on_host(m, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);
-  s->file_state = disk && gone > 0 ? m->nvme : -1;
-  if (disk) m->nvme += whole * state_bytes;
+  need(p, ZP_REGION_HOST_STATE, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);
+  need(p, ZP_REGION_FILE_STATE, disk ? whole * state_bytes : 0);
 }
 
-static void place_away(placing *p, int64_t saved_away) {
+static void size_away(placing *p) {
   const zp_lowered *l = p->l;
-  const int *windows = p->room.windows;
-  zp_memory *m = &p->s->memory;
   zp_stage *s = p->s;
+  int in = p->room.windows[ZP_MOVE_PARAMETERS], out = p->room.windows[ZP_MOVE_GRADIENTS];
   int64_t params = p->params.of_bucket, grads = p->grads.of_bucket;
-  place_state_away(p, m);
-  away_place at = put_away(m, windows[ZP_MOVE_GRADIENTS], p->grads.away * l->grad_bytes, grads * l->grad_bytes);
-  s->host_grads = at.host;
-  s->file_grads = at.file;
-  s->grads_window = at.file < 0 ? 0 : grads;
-  s->params_offloaded = p->params.gone;
-  at = put_away(m, windows[ZP_MOVE_PARAMETERS], p->params.away * l->param_bytes, params * l->param_bytes);
-  s->host_params = at.host;
-  s->file_params = at.file;
-  s->params_window = at.file < 0 ? 0 : params;
-  bool disk = windows[ZP_MOVE_SAVED] > 0;
-  if (saved_away > 0 && disk) {
-    m->nvme = zp_round_up(m->nvme, ZP_PAGE_BYTES);
-    m->host = zp_round_up(m->host, ZP_PAGE_BYTES);
+  size_state_away(p);
+  need_away(p, ZP_REGION_HOST_GRADS, ZP_REGION_FILE_GRADS, out, p->grads.away * l->grad_bytes, grads * l->grad_bytes);
+  need_away(p, ZP_REGION_HOST_PARAMS, ZP_REGION_FILE_PARAMS, in, p->params.away * l->param_bytes,
+            params * l->param_bytes);
+  s->offloaded[ZP_STATE_GRADIENTS] = p->grads.gone;
+  s->offloaded[ZP_STATE_PARAMS] = p->params.gone;
+  s->window[ZP_STATE_GRADIENTS] = s->bytes[ZP_REGION_FILE_GRADS] > 0 ? grads : 0;
+  s->window[ZP_STATE_PARAMS] = s->bytes[ZP_REGION_FILE_PARAMS] > 0 ? params : 0;
+}
+
+static int64_t *line_of(zp_memory *m, zp_memory_line line) {
+  switch (line) {
+  case ZP_MEMORY_WEIGHTS: return &m->weights;
+  case ZP_MEMORY_GRADIENTS: return &m->gradients;
+  case ZP_MEMORY_OPTIMIZER: return &m->optimizer;
+  case ZP_MEMORY_SAVED: return &m->saved;
+  case ZP_MEMORY_BUFFERS: return &m->buffers;
+  case ZP_MEMORY_HOST: return &m->host;
+  case ZP_MEMORY_NVME: break;
   }
-  p->s->away_slots = saved_away == 0 ? -1 : disk ? m->nvme : m->host;
-  p->s->away_staging = saved_away > 0 && disk ? m->host : -1;
-  put_away(m, windows[ZP_MOVE_SAVED], saved_away, p->t->unit_away_bytes);
+  return &m->nvme;
+}
+
+/* One after the other, in the order of the table. Slots on disks begin with a page, and so do the buffers on the host
+ * that they pass through. */
+static void place(zp_stage *s) {
+  s->arena_bytes = 0;
+  for (int r = 0; r < ZP_REGION_COUNT; r++) {
+    s->at[r] = -1;
+    if (s->bytes[r] == 0) continue;
+    int64_t *line = line_of(&s->memory, zp_region_rows[r].memory);
+    int64_t *top = r < ZP_REGION_DEVICE_END ? &s->arena_bytes : line;
+    bool pages = (r == ZP_REGION_HOST_SLOTS || r == ZP_REGION_FILE_SLOTS) && s->bytes[ZP_REGION_FILE_SLOTS] > 0;
+    s->at[r] = zp_round_up(*top, pages ? ZP_PAGE_BYTES : r < ZP_REGION_DEVICE_END ? ZP_ALIGN_BYTES : 1);
+    int64_t end = s->at[r] + s->bytes[r];
+    if (top != line) *line += end - *top;
+    *top = end;
+  }
 }
 
 void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_totals *t, zp_stage *s) {
@@ -303,19 +297,15 @@ void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_tot
   int64_t m = zp_microbatches(spec, choice);
   s->n_units = t->units;
   s->n_calls = t->calls;
+  s->reads_numbers = t->reads_numbers;
   s->memory = (zp_memory){.context = spec->cluster.node.device.context_bytes};
   size_flat_buffers(&p);
-  place_flat_buffers(&p);
-  int64_t before = p.top;
-  s->reads_numbers = t->reads_numbers;
-  int64_t mb_inputs =
-      zp_model_inputs_bytes(spec->model, spec->model->inputs.len, l->microbatch, l->compute_bytes, t->reads_numbers);
-  s->at_inputs = region(&p.top, m * mb_inputs);
-  int64_t inputs = p.top - before;
-  int64_t saved_away = place_slots(&p, m);
-  before = p.top;
-  place_buffers(&p, m);
-  s->memory.buffers = inputs + p.top - before;
-  s->arena_bytes = p.top;
-  place_away(&p, saved_away);
+  size_state(&p);
+  need(&p, ZP_REGION_INPUTS,
+       m * zp_model_inputs_bytes(spec->model, spec->model->inputs.len, l->microbatch, l->compute_bytes,
+                                 t->reads_numbers));
+  size_slots(&p, m);
+  size_buffers(&p, m);
+  size_away(&p);
+  place(s);
 }

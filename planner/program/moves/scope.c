@@ -74,7 +74,7 @@ int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state stat
   if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
   const zp_stage *s = x->stage;
   int owners = zp_shards_state(x->choice) ? zp_holders(x->choice, b->spread) : 1;
-  int64_t here = s->shard_elements - (params ? s->params_offloaded : s->grads_offloaded);
+  int64_t here = s->shard_elements - s->offloaded[state];
   int64_t begin = first_own(x, b), end = begin + b->elements / owners;
   if (begin < here) begin = here;
   return begin < end ? (end - begin) * (sharded ? 1 : owners) : 0;
@@ -89,10 +89,7 @@ int64_t zp_scope_shard(const zp_move_scope *x) { return x->together ? x->shard_e
 
 int64_t zp_scope_offloaded(const zp_move_scope *x, zp_state state) {
   if (x->together) return x->shard_elements * zp_eighths_away(x, state) / 8;
-  const zp_stage *s = x->stage;
-  return state == ZP_STATE_PARAMS      ? s->params_offloaded
-         : state == ZP_STATE_GRADIENTS ? s->grads_offloaded
-                                       : s->state_offloaded;
+  return x->stage->offloaded[state];
 }
 
 /* ---- records ---- */
