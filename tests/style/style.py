@@ -25,7 +25,7 @@ import harness  # noqa: E402
 
 COLUMNS = 120
 SOURCE = (".c", ".h", ".cuh")
-PARTS = ("frontend", "planner", "codegen", "runtime", "kernels")
+PARTS = ("support", "frontend", "exchange", "driver", "planner", "codegen", "runtime", "kernels")
 
 
 def tracked():
@@ -94,7 +94,7 @@ def check_const(tally, sources):
 def layer_of(name):
     """planner/program/include/zplan/x.h and planner/program/moves/x.c are of planner/program."""
     parts = name.split("/")
-    if parts[0] in ("planner", "frontend"):
+    if parts[0] in ("planner", "frontend", "exchange"):
         return "/".join(parts[:2])
     return "codegen/cuda/emulator" if name.startswith("codegen/cuda/emulator/") else parts[0]  # what kernels' text sees instead of a GPU
 
@@ -154,9 +154,9 @@ def check_includes(tally, sources):
 # ---- texts ----
 
 def check_terminal(tally, sources):
-    """A string goes to the terminal through zp_say and its like (frontend/support/quote.c, runtime/say.c), which let it obey nothing.
+    """A string goes to the terminal through zp_say and its like (support/quote.c, runtime/say.c), which let it obey nothing.
     Not looked at: programs that print numbers of this machine, and one line that is cut out of such a text (log.c)."""
-    bad, free = [], ("frontend/support/", "codegen/cuda/emulator/", "runtime/calibrate/", "runtime/cuda/emulator/", "runtime/say.c", "runtime/log.c")
+    bad, free = [], ("support/", "codegen/cuda/emulator/", "runtime/calibrate/", "runtime/cuda/emulator/", "runtime/say.c", "runtime/log.c")
     for name in sources:
         if not name.startswith(("frontend/", "planner/", "codegen/", "runtime/")) or name.startswith(free):
             continue

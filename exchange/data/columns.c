@@ -1,7 +1,7 @@
 /* Columns of rows as arrays: --numbers NAME=A,B,C is NAME.npy, f4 [rows, 3]; --labels NAME=D is NAME.npy, i4 [rows]:
  * whole numbers as they are, -1 for none, or names, which are numbered in the order of their bytes and listed in
  * NAME.classes.txt. */
-#include "make_data.h"
+#include "make_data_internal.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -26,7 +26,7 @@ typedef struct column_array {
 } column_array;
 
 struct zp_columns {
-  zp_run_state *run;
+  zp_data_job *job;
   const zp_strings *columns; /* all that are read */
   ZP_VEC(column_array) arrays;
   int64_t rows;
@@ -42,7 +42,7 @@ static bool is_name(const char *text, size_t len) {
 }
 
 static bool is_taken(const zp_columns *c, const char *name) {
-  bool texts = c->run->options.field != NULL;
+  bool texts = c->job->field != NULL;
   if (texts && (strcmp(name, "tokens") == 0 || strcmp(name, "lengths") == 0)) return true;
   for (int i = 0; i < c->arrays.len; i++)
     if (strcmp(c->arrays.data[i].name, name) == 0) return true;
@@ -51,30 +51,31 @@ static bool is_taken(const zp_columns *c, const char *name) {
 
 /* NAME=A,B,C */
 static bool add_array(zp_columns *c, const char *option, const char *value, bool labels, zp_strings *columns) {
-  zp_arena *arena = c->run->arena;
+  zp_arena *arena = c->job->arena;
   const char *equals = strchr(value, '=');
   column_array a = {.labels = labels, .first = columns->len};
   if (!equals || !is_name(value, (size_t)(equals - value)))
-    return zp_usage_error("%s wants NAME=COLUMN, NAME as the model's input, not `%s`", option, value), false;
+    return zp_data_usage(c->job, "%s wants NAME=COLUMN, NAME as the model's input, not `%s`", option, value), false;
   a.name = zp_strndup(arena, value, (size_t)(equals - value));
-  if (is_taken(c, a.name)) return zp_usage_error("two arrays are called `%s`", a.name), false;
+  if (is_taken(c, a.name)) return zp_data_usage(c->job, "two arrays are called `%s`", a.name), false;
   for (const char *at = equals + 1;; a.count++) {
     size_t len = strcspn(at, ",");
-    if (len == 0) return zp_usage_error("%s wants the name of a column behind `=` and `,`: `%s`", option, value), false;
+    if (len == 0)
+      return zp_data_usage(c->job, "%s wants the name of a column behind `=` and `,`: `%s`", option, value), false;
     zp_push(arena, columns, zp_strndup(arena, at, len));
     at += len;
     if (!*at++) break;
   }
   a.count++;
-  if (labels && a.count > 1) return zp_usage_error("--labels is of one column, not `%s`", value), false;
+  if (labels && a.count > 1) return zp_data_usage(c->job, "--labels is of one column, not `%s`", value), false;
   zp_push(arena, &c->arrays, a);
   return true;
 }
 
-zp_columns *zp_columns_open(zp_run_state *run, zp_strings *columns) {
-  const zp_options *o = &run->options;
-  zp_columns *c = ZP_NEW(run->arena, zp_columns);
-  *c = (zp_columns){.run = run, .columns = columns};
+zp_columns *zp_columns_open(zp_data_job *job, zp_strings *columns) {
+  const zp_data_job *o = job;
+  zp_columns *c = ZP_NEW(job->arena, zp_columns);
+  *c = (zp_columns){.job = job, .columns = columns};
   for (int i = 0; i < o->numbers.len; i++)
     if (!add_array(c, "--numbers", o->numbers.data[i], false, columns)) return NULL;
   for (int i = 0; i < o->labels.len; i++)
@@ -96,28 +97,28 @@ static bool number_of(const char *text, double *number) {
 static bool is_there(zp_columns *c, zp_row_place place, const char *column, const zp_cell *cell) {
   if (cell->kind == ZP_CELL_TEXT || cell->kind == ZP_CELL_NUMBER) return true;
   if (cell->kind == ZP_CELL_MISSING)
-    zp_bad_row(c->run, place, "there is no field `%s`", column);
+    zp_bad_row(c->job, place, "there is no field `%s`", column);
   else
-    zp_bad_row(c->run, place, cell->kind == ZP_CELL_EMPTY ? "`%s` is empty" : "`%s` is a list or an object", column);
+    zp_bad_row(c->job, place, cell->kind == ZP_CELL_EMPTY ? "`%s` is empty" : "`%s` is a list or an object", column);
   return false;
 }
 
 static bool add_number(zp_columns *c, column_array *a, zp_row_place place, const char *column, const zp_cell *cell) {
   double number = cell->number;
   if (cell->kind == ZP_CELL_TEXT && !number_of(cell->text, &number))
-    return zp_bad_row(c->run, place, "`%s` is no number: %.60s", column, cell->text), false;
+    return zp_bad_row(c->job, place, "`%s` is no number: %.60s", column, cell->text), false;
   if (!isfinite((float)number))
-    return zp_bad_row(c->run, place, "`%s` is %g, beyond what 32 bits hold", column, number), false;
-  zp_push(c->run->arena, &a->numbers, (float)number);
+    return zp_bad_row(c->job, place, "`%s` is %g, beyond what 32 bits hold", column, number), false;
+  zp_push(c->job->arena, &a->numbers, (float)number);
   return true;
 }
 
 static bool check_class(zp_columns *c, zp_row_place place, const char *column, double label) {
-  int64_t classes = c->run->options.classes;
+  int64_t classes = c->job->classes;
   if (label != floor(label))
-    zp_bad_row(c->run, place, "`%s` is %g, and a label is a whole number or a name", column, label);
+    zp_bad_row(c->job, place, "`%s` is %g, and a label is a whole number or a name", column, label);
   else if (label < -1 || label > INT32_MAX || (classes > 0 && label >= (double)classes))
-    zp_diag_help(zp_bad_row(c->run, place, "label %.0f of `%s` is out of range", label, column),
+    zp_diag_help(zp_bad_row(c->job, place, "label %.0f of `%s` is out of range", label, column),
                  "labels go from 0 to %lld, -1 is none", classes > 0 ? (long long)classes - 1 : (long long)INT32_MAX);
   else
     return true;
@@ -139,21 +140,21 @@ static int find_name(const column_array *a, const char *text, bool *there) {
 }
 
 static bool add_class_name(zp_columns *c, column_array *a, zp_row_place place, const char *column, const char *text) {
-  int64_t classes = c->run->options.classes, most = classes > 0 && classes < MOST_NAMES ? classes : MOST_NAMES;
+  int64_t classes = c->job->classes, most = classes > 0 && classes < MOST_NAMES ? classes : MOST_NAMES;
   bool there;
   int at = find_name(a, text, &there);
   if (!there) {
-    class_name name = {zp_strdup(c->run->arena, text), a->names.len};
+    class_name name = {zp_strdup(c->job->arena, text), a->names.len};
     if (a->names.len >= most || strchr(text, '\n')) {
-      zp_diag *d = zp_bad_row(c->run, place, "`%s` is \"%.60s\", which is no class", column, text);
+      zp_diag *d = zp_bad_row(c->job, place, "`%s` is \"%.60s\", which is no class", column, text);
       zp_diag_help(d, "a column of labels has at most %lld names, each of one line", (long long)most);
       return false;
     }
-    zp_push(c->run->arena, &a->names, name);
+    zp_push(c->job->arena, &a->names, name);
     for (int i = a->names.len - 1; i > at; i--) a->names.data[i] = a->names.data[i - 1];
     a->names.data[at] = name;
   }
-  zp_push(c->run->arena, &a->ids, a->names.data[at].seen);
+  zp_push(c->job->arena, &a->ids, a->names.data[at].seen);
   return true;
 }
 
@@ -161,14 +162,14 @@ static bool add_label(zp_columns *c, column_array *a, zp_row_place place, const 
   double label = cell->number;
   bool number = cell->kind == ZP_CELL_NUMBER || number_of(cell->text, &label);
   if (number ? a->names.len > 0 : a->has_numbers) {
-    zp_bad_row(c->run, place, "`%s` is %s here, and %s before", column, number ? "a number" : "a name",
+    zp_bad_row(c->job, place, "`%s` is %s here, and %s before", column, number ? "a number" : "a name",
                number ? "names" : "numbers");
     return false;
   }
   if (!number) return add_class_name(c, a, place, column, cell->text);
   if (!check_class(c, place, column, label)) return false;
   a->has_numbers = true;
-  zp_push(c->run->arena, &a->ids, (int32_t)label);
+  zp_push(c->job->arena, &a->ids, (int32_t)label);
   return true;
 }
 
@@ -176,7 +177,7 @@ bool zp_columns_add(zp_columns *c, zp_row_place place, const zp_cell *cells) {
   for (int i = 0; i < c->arrays.len; i++) {
     column_array *a = &c->arrays.data[i];
     if ((c->rows + 1) * a->count > INT32_MAX)
-      return zp_bad_row(c->run, place, "more numbers than one array takes here (2147483647)"), false;
+      return zp_bad_row(c->job, place, "more numbers than one array takes here (2147483647)"), false;
     for (int k = a->first; k < a->first + a->count; k++) {
       const char *column = c->columns->data[k];
       if (!is_there(c, place, column, &cells[k])) return false;
@@ -191,14 +192,14 @@ bool zp_columns_add(zp_columns *c, zp_row_place place, const zp_cell *cells) {
 
 /* Names get their numbers in the order of their bytes. */
 static bool write_names(zp_columns *c, column_array *a, zp_out_folder *out) {
-  zp_buf list = zp_buf_new(c->run->arena);
-  int32_t *number = ZP_NEW_ARRAY(c->run->arena, int32_t, a->names.len);
+  zp_buf list = zp_buf_new(c->job->arena);
+  int32_t *number = ZP_NEW_ARRAY(c->job->arena, int32_t, a->names.len);
   for (int i = 0; i < a->names.len; i++) {
     number[a->names.data[i].seen] = i;
     zp_buf_printf(&list, "%s\n", a->names.data[i].text);
   }
   for (int i = 0; i < a->ids.len; i++) a->ids.data[i] = number[a->ids.data[i]];
-  return zp_out_file(out, zp_format(c->run->arena, "%s.classes.txt", a->name), list.data, list.len);
+  return zp_out_file(out, zp_format(c->job->arena, "%s.classes.txt", a->name), list.data, list.len);
 }
 
 bool zp_columns_write(zp_columns *c, zp_out_folder *out) {

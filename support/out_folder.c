@@ -1,6 +1,6 @@
 /* A folder that appears whole or not at all: its files are written under a hidden name beside it, synced, and the name
  * is changed at the end. An error or a signal takes the hidden folder away. */
-#include "weights_internal.h"
+#include <zplan/out_folder.h>
 
 #include <dirent.h>
 #include <errno.h>

@@ -12,7 +12,7 @@
  *
  * --unmasked: the same pairs without masks, and all tokens but these are labels; the trainer masks some of them in
  * every pass over the data (runtime/data_masked.c). */
-#include "make_data.h"
+#include "make_data_internal.h"
 #include <zplan/interpret.h>
 
 #include <math.h>
@@ -26,7 +26,7 @@ typedef struct range {
 } range;
 
 typedef struct pairs {
-  zp_run_state *run;
+  zp_data_job *job;
   zp_arena *arena;
   zp_marks marks;
   int length, room; /* of a sample; of it for A and B */
@@ -59,7 +59,7 @@ static bool add_ids(void *user, const int32_t *ids, int n) {
 }
 
 static bool too_much(pairs *p, const char *what) {
-  zp_diag *d = zp_report(p->run->diags, ZP_Z0805, ZP_NO_SPAN, "%s are more than %d", what, MOST_ELEMENTS);
+  zp_diag *d = zp_report(p->job->diags, ZP_Z0805, ZP_NO_SPAN, "%s are more than %d", what, MOST_ELEMENTS);
   zp_diag_help(d, "make several folders of fewer texts");
   return false;
 }
@@ -72,7 +72,7 @@ static bool add_sentence(pairs *p, const char *path, const char *text, size_t le
     ok = zp_tokenize(p->marks.tokenizer, text, len, add_ids, p, &error);
   else
     for (size_t i = 0; i < len && ok; i++) ok = add_ids(p, &(int32_t){(unsigned char)text[i]}, 1);
-  if (error) zp_report(p->run->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", path, error);
+  if (error) zp_report(p->job->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", path, error);
   if (!ok) return !error ? too_much(p, "tokens of the texts") : false;
   if (p->ids.len == begin) return true;
   if (p->begins) zp_push(p->arena, &p->documents, ((range){p->sentences.len, p->sentences.len}));
@@ -88,7 +88,7 @@ static bool read_file(pairs *p, const char *path) {
   const char *error = NULL;
   size_t len;
   const char *text = zp_read_input(p->arena, path, &len, &error);
-  if (!text) return zp_report(p->run->diags, ZP_Z0801, ZP_NO_SPAN, "%s", error), false;
+  if (!text) return zp_report(p->job->diags, ZP_Z0801, ZP_NO_SPAN, "%s", error), false;
   p->begins = true;
   for (size_t at = 0, n; at < len; at += n + 1) {
     const char *line = memchr(text + at, '\n', len - at);
@@ -108,7 +108,7 @@ static void put(pairs *p, int32_t id, int32_t type, bool may_mask) {
   if (may_mask) zp_push(p->arena, &p->places, p->tokens.len);
   zp_push(p->arena, &p->tokens, id);
   zp_push(p->arena, &p->types, type);
-  zp_push(p->arena, &p->labels, may_mask && p->run->options.unmasked ? id : NO_LABEL);
+  zp_push(p->arena, &p->labels, may_mask && p->job->unmasked ? id : NO_LABEL);
 }
 
 static void put_part(pairs *p, range part, int32_t type) {
@@ -132,7 +132,7 @@ static void mask(pairs *p, int used) {
     p->places.data[k] = p->places.data[i];
     int32_t read = instead(p, p->tokens.data[at]);
     p->labels.data[at] = p->tokens.data[at];
-    if (!p->run->options.unmasked) p->tokens.data[at] = read;
+    if (!p->job->unmasked) p->tokens.data[at] = read;
   }
 }
 
@@ -197,9 +197,9 @@ static bool cut_document(pairs *p, int document) {
 }
 
 static bool make_samples(pairs *p) {
-  int64_t copies = p->run->options.copies ? p->run->options.copies : 1;
+  int64_t copies = p->job->copies ? p->job->copies : 1;
   if (p->documents.len < 2) {
-    zp_diag *d = zp_report(p->run->diags, ZP_Z0804, ZP_NO_SPAN, "%s",
+    zp_diag *d = zp_report(p->job->diags, ZP_Z0804, ZP_NO_SPAN, "%s",
                            p->documents.len ? "there is one document, and second sentences are drawn from others"
                                             : "there is no sentence");
     zp_diag_help(d, "texts have a sentence a line and an empty line between documents");
@@ -214,7 +214,7 @@ static bool make_samples(pairs *p) {
 /* ---- the command ---- */
 
 static bool write_arrays(pairs *p) {
-  zp_out_folder *out = zp_out_open(p->arena, p->run->diags, p->run->options.output);
+  zp_out_folder *out = zp_out_open(p->arena, p->job->diags, p->job->output);
   int64_t n = p->lengths.len;
   if (!out) return false;
   bool good = zp_npy_write(out, "tokens", "i4", n, p->length, p->tokens.data) &&
@@ -226,7 +226,7 @@ static bool write_arrays(pairs *p) {
 }
 
 static void tell(const pairs *p) {
-  const zp_options *o = &p->run->options;
+  const zp_data_job *o = p->job;
   int other = 0;
   for (int i = 0; i < p->other.len; i++) other += p->other.data[i];
   zp_say(stdout,
@@ -238,29 +238,27 @@ static void tell(const pairs *p) {
 
 static bool check_mask(pairs *p) {
   if (p->marks.mask >= 0) return true;
-  zp_diag *d =
-      zp_report(p->run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no token to mask with", p->run->options.tokenizer);
+  zp_diag *d = zp_report(p->job->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no token to mask with", p->job->tokenizer);
   zp_diag_help(d, "it takes the added token [MASK], or <mask>");
   return false;
 }
 
-int zp_data_pairs(zp_run_state *run) {
-  const zp_options *o = &run->options;
-  pairs p = {.run = run, .arena = run->arena, .seed = (uint64_t)o->seed};
+zp_data_result zp_data_pairs(zp_data_job *job) {
+  const zp_data_job *o = job;
+  pairs p = {.job = job, .arena = job->arena, .seed = (uint64_t)o->seed};
   if (o->files.len < 2 || !o->output || o->length == 0)
-    return zp_usage_error("usage: zplan data pairs TEXTS... -o FOLDER --length N [--tokenizer FILE] [--seed N] "
-                          "[--copies N] [--unmasked]");
-  if (o->eod || o->stride) return zp_usage_error("%s is not for pairs of sentences", o->eod ? "--eod" : "--stride");
+    return zp_data_usage(job, "usage: zplan data pairs TEXTS... -o FOLDER --length N [--tokenizer FILE] [--seed N] "
+                              "[--copies N] [--unmasked]");
+  if (o->eod || o->stride) return zp_data_usage(job, "%s is not for pairs of sentences", o->eod ? "--eod" : "--stride");
   if (o->length < SHORTEST || o->length > MOST_LENGTH)
-    return zp_usage_error("--length is %d to %d tokens", SHORTEST, MOST_LENGTH);
+    return zp_data_usage(job, "--length is %d to %d tokens", SHORTEST, MOST_LENGTH);
   p.length = (int)o->length;
   p.room = p.length - 3;
-  bool ok = zp_marks_open(run, &p.marks) && check_mask(&p);
+  bool ok = zp_marks_open(job, &p.marks) && check_mask(&p);
   for (int i = 1; ok && i < o->files.len; i++) ok = read_file(&p, o->files.data[i]);
   ok = ok && make_samples(&p) && write_arrays(&p);
   if (ok) tell(&p);
   zp_marks_close(&p.marks);
-  if (ok) return ZP_EXIT_OK;
-  zp_flush_diags(run);
-  return ZP_EXIT_ERROR;
+  if (ok) return ZP_DATA_MADE;
+  return ZP_DATA_FAILED;
 }

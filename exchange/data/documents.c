@@ -8,12 +8,12 @@
  * of each is -1, and documents.npy and positions.npy say which text of its sample a position is of, from 0 on, and
  * which position it has there. What is left of a sample has tokens 0, labels and documents -1, and positions 0.
  */
-#include "make_data.h"
+#include "make_data_internal.h"
 
 #include <stdio.h>
 
 struct zp_documents {
-  zp_run_state *run;
+  zp_data_job *job;
   const zp_texts *texts;
   int64_t length;
   bool labelled, packs, apart;
@@ -24,36 +24,36 @@ struct zp_documents {
   int64_t count, cut, empty, all;
 };
 
-zp_documents *zp_documents_open(zp_run_state *run, const zp_texts *texts, bool labelled) {
-  zp_documents *d = ZP_NEW(run->arena, zp_documents);
-  *d = (zp_documents){.run = run,
+zp_documents *zp_documents_open(zp_data_job *job, const zp_texts *texts, bool labelled) {
+  zp_documents *d = ZP_NEW(job->arena, zp_documents);
+  *d = (zp_documents){.job = job,
                       .texts = texts,
-                      .length = run->options.length,
+                      .length = job->length,
                       .labelled = labelled,
-                      .packs = run->options.pack,
-                      .apart = run->options.documents};
+                      .packs = job->pack,
+                      .apart = job->documents};
   return d;
 }
 
 static bool add_ids(void *user, const int32_t *ids, int n) {
   zp_documents *d = user;
-  for (int i = 0; i < n; i++) zp_push(d->run->arena, &d->text, ids[i]);
+  for (int i = 0; i < n; i++) zp_push(d->job->arena, &d->text, ids[i]);
   return true;
 }
 
 static void put_place(zp_documents *d, int64_t document, int position) {
-  zp_push(d->run->arena, &d->documents, (int32_t)document);
-  zp_push(d->run->arena, &d->positions, position);
+  zp_push(d->job->arena, &d->documents, (int32_t)document);
+  zp_push(d->job->arena, &d->positions, position);
 }
 
 static void close_sample(zp_documents *d) {
   if (d->open == 0) return;
   for (int64_t i = d->open; i < d->length; i++) {
-    zp_push(d->run->arena, &d->tokens, 0);
-    zp_push(d->run->arena, &d->labels, -1);
+    zp_push(d->job->arena, &d->tokens, 0);
+    zp_push(d->job->arena, &d->labels, -1);
     if (d->apart) put_place(d, -1, 0);
   }
-  zp_push(d->run->arena, &d->lengths, (int32_t)d->open);
+  zp_push(d->job->arena, &d->lengths, (int32_t)d->open);
   d->open = d->begun = 0;
 }
 
@@ -61,8 +61,8 @@ static void close_sample(zp_documents *d) {
 static void put(zp_documents *d, int begin, int end) {
   if (d->open > 0 && !d->apart) d->labels.data[d->labels.len - 1] = d->text.data[begin];
   for (int i = begin; i < end; i++) {
-    zp_push(d->run->arena, &d->tokens, d->text.data[i]);
-    zp_push(d->run->arena, &d->labels, i + 1 < d->text.len ? d->text.data[i + 1] : -1);
+    zp_push(d->job->arena, &d->tokens, d->text.data[i]);
+    zp_push(d->job->arena, &d->labels, i + 1 < d->text.len ? d->text.data[i + 1] : -1);
     if (d->apart) put_place(d, d->begun, i - begin);
   }
   d->open += end - begin;
@@ -86,13 +86,13 @@ bool zp_documents_add(zp_documents *d, zp_row_place place, const char *text) {
   char where[512];
   size_t len = strlen(text);
   snprintf(where, sizeof where, "%.480s:%lld", place.path, (long long)place.line);
-  if (len == 0 && d->labelled) return zp_bad_row(d->run, place, "`%s` is empty", d->run->options.field), false;
+  if (len == 0 && d->labelled) return zp_bad_row(d->job, place, "`%s` is empty", d->job->field), false;
   d->empty += len == 0;
   if (len == 0) return true;
   d->text.len = 0;
-  if (!zp_texts_put(d->run, d->texts, where, text, len, add_ids, d)) return false;
+  if (!zp_texts_put(d->job, d->texts, where, text, len, add_ids, d)) return false;
   if ((int64_t)d->tokens.len + d->text.len + 2 * d->length > INT32_MAX)
-    return zp_bad_row(d->run, place, "more tokens than one array takes here (2147483647)"), false;
+    return zp_bad_row(d->job, place, "more tokens than one array takes here (2147483647)"), false;
   d->count++;
   d->all += d->text.len;
   put_text(d);

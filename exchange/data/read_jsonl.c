@@ -4,7 +4,7 @@
  * comes again the last value counts; the character 0 and halves of surrogate pairs, which no text of ours holds, become
  * U+FFFD, and are counted; NaN and Infinity, which are no JSON, and numbers beyond 64 bits and doubles are no numbers
  * where one is asked for, and nothing elsewhere. */
-#include "make_data.h"
+#include "make_data_internal.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,15 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <zplan/json.h>
+#include <zplan/json.h>
 
-zp_diag *zp_bad_row(zp_run_state *run, zp_row_place place, const char *format, ...) {
+zp_diag *zp_bad_row(zp_data_job *job, zp_row_place place, const char *format, ...) {
   char text[512];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  run->rows.why = zp_format(run->arena, "%s:%lld: %s", place.path, (long long)place.line, text);
-  return zp_report(run->diags, ZP_Z0810, ZP_NO_SPAN, "%s", run->rows.why);
+  job->rows.why = zp_format(job->arena, "%s:%lld: %s", place.path, (long long)place.line, text);
+  return zp_report(job->diags, ZP_Z0810, ZP_NO_SPAN, "%s", job->rows.why);
 }
 
 /* "a.b": the field of that name, or else `b` of the object `a`. */
@@ -143,39 +144,39 @@ static void tell_of_array(zp_diag *diag, const char *path) {
 }
 
 /* With --skip-bad a row that cannot be read is counted, and the first one reported at the end. */
-static bool skip(zp_run_state *run, int before) {
-  const char *why = run->rows.why;
-  if (!run->options.skip_bad || !why) return false;
-  if (run->rows.bad++ == 0) run->rows.first_bad = why;
-  while (zp_diags_count(run->diags) > before) zp_diags_drop(run->diags, zp_diags_count(run->diags) - 1);
+static bool skip(zp_data_job *job, int before) {
+  const char *why = job->rows.why;
+  if (!job->skip_bad || !why) return false;
+  if (job->rows.bad++ == 0) job->rows.first_bad = why;
+  while (zp_diags_count(job->diags) > before) zp_diags_drop(job->diags, zp_diags_count(job->diags) - 1);
   return true;
 }
 
-static bool read_line(zp_run_state *run, zp_row_place place, const char *line, size_t len, const zp_strings *columns,
+static bool read_line(zp_data_job *job, zp_row_place place, const char *line, size_t len, const zp_strings *columns,
                       zp_cell *cells, zp_on_row *on_row, void *user) {
   static const char where[] = "line 1, ";
   const char *error = NULL;
-  zp_json *object = zp_json_parse_any(run->arena, line, len, &error);
+  zp_json *object = zp_json_parse_any(job->arena, line, len, &error);
   if (!object) {
     bool first = strncmp(error, where, sizeof where - 1) == 0;
-    zp_diag *d = zp_bad_row(run, place, "no JSON: %s", first ? error + sizeof where - 1 : error);
+    zp_diag *d = zp_bad_row(job, place, "no JSON: %s", first ? error + sizeof where - 1 : error);
     if (place.line == 1 && line[0] == '[') tell_of_array(d, place.path);
     return false;
   }
   bool ok = zp_json_is_object(object);
   if (!ok && place.line == 1 && line[0] == '[')
-    tell_of_array(zp_bad_row(run, place, "no JSON object"), place.path);
+    tell_of_array(zp_bad_row(job, place, "no JSON object"), place.path);
   else if (!ok)
-    zp_diag_help(zp_bad_row(run, place, "no JSON object"), "a line is {\"text\": \"...\", ...}");
+    zp_diag_help(zp_bad_row(job, place, "no JSON object"), "a line is {\"text\": \"...\", ...}");
   for (int i = 0; ok && i < columns->len; i++) cells[i] = cell_of(find(object, columns->data[i]));
   ok = ok && on_row(user, place, cells);
   zp_json_free(object);
   return ok;
 }
 
-bool zp_read_jsonl(zp_run_state *run, const char *path, const zp_strings *columns, zp_on_row *on_row, void *user) {
+bool zp_read_jsonl(zp_data_job *job, const char *path, const zp_strings *columns, zp_on_row *on_row, void *user) {
   static const char mark[] = "\xEF\xBB\xBF"; /* of UTF-8, where some programs begin a file */
-  zp_cell *cells = ZP_NEW_ARRAY(run->arena, zp_cell, columns->len + 1);
+  zp_cell *cells = ZP_NEW_ARRAY(job->arena, zp_cell, columns->len + 1);
   FILE *file = fopen(path, "rb");
   char *line = NULL;
   size_t room = 0;
@@ -184,16 +185,16 @@ bool zp_read_jsonl(zp_run_state *run, const char *path, const zp_strings *column
   zp_row_place place = {.path = path};
   for (; ok && (n = getline(&line, &room, file)) > 0;) {
     char *at = line, *end = line + n;
-    int before = zp_diags_count(run->diags);
+    int before = zp_diags_count(job->diags);
     if (place.line++ == 0 && n >= 3 && memcmp(line, mark, 3) == 0) at += 3;
     while (end > at && strchr(" \t\r\n", end[-1]) && end[-1]) end--;
     if (end == at) continue;
-    run->rows.why = NULL;
-    mend(at, end, &run->rows.mended);
-    ok = read_line(run, place, at, (size_t)(end - at), columns, cells, on_row, user) || skip(run, before);
+    job->rows.why = NULL;
+    mend(at, end, &job->rows.mended);
+    ok = read_line(job, place, at, (size_t)(end - at), columns, cells, on_row, user) || skip(job, before);
   }
   if (!file || (ok && ferror(file))) {
-    zp_report(run->diags, ZP_Z0801, ZP_NO_SPAN, "cannot read %s: %s", path, strerror(errno));
+    zp_report(job->diags, ZP_Z0801, ZP_NO_SPAN, "cannot read %s: %s", path, strerror(errno));
     ok = false;
   }
   free(line);

@@ -1,4 +1,4 @@
-/* Private to planner/export: a model as the fields of a GPT, the arguments of Megatron-LM as a table, and what all
+/* Private to exchange/export: a model as the fields of a GPT, the arguments of Megatron-LM as a table, and what all
  * formats share. */
 #ifndef ZPLAN_EXPORT_INTERNAL_H
 #define ZPLAN_EXPORT_INTERNAL_H

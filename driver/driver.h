@@ -88,11 +88,7 @@ typedef struct zp_run_state {
   const char *weights;         /* map of the weights to start from; NULL: none */
   const char *checkpoints;     /* folder for a run whose file names none; NULL: it names one, or wants none */
   const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
-  struct {
-    int64_t mended, bad;         /* read_jsonl.c: characters replaced; rows left out */
-    const char *why, *first_bad; /* why the last bad row is one; the first that was left out */
-  } rows;
-  bool lacking_is_fine; /* limits that leave nothing which the program has are reported by somebody else */
+  bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 
 /* ---- options.c ---- */

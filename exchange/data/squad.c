@@ -6,16 +6,17 @@
  * `stride` tokens behind the one before; every window is a sample, and where it does not hold the whole answer, or
  * there is none, both labels are 0, the position of [CLS], as in BERT's own preparation. The first answer of a question
  * counts that stands in the context where the file says; a question none of whose answers does is left out and told. */
-#include "make_data.h"
+#include "make_data_internal.h"
 
 #include <stdio.h>
+#include <zplan/json.h>
 
 enum { SHORTEST = 8, MOST_LENGTH = 1 << 20, TOLD = 8 };
 
 typedef zp_ids id_list;
 
 typedef struct squad {
-  zp_run_state *run;
+  zp_data_job *job;
   zp_arena *arena;
   const char *path; /* of the file being read */
   zp_marks marks;
@@ -28,7 +29,7 @@ typedef struct squad {
 } squad;
 
 static bool malformed(squad *s, const char *what) {
-  zp_diag *d = zp_report(s->run->diags, ZP_Z0809, ZP_NO_SPAN, "%s: %s", s->path, what);
+  zp_diag *d = zp_report(s->job->diags, ZP_Z0809, ZP_NO_SPAN, "%s: %s", s->path, what);
   zp_diag_help(
       d, "{\"data\": [{\"paragraphs\": [{\"context\": \"...\", \"qas\": [{\"id\": \"...\", \"question\": \"...\", "
          "\"answers\": [{\"text\": \"...\", \"answer_start\": 0}]}]}]}]}");
@@ -57,8 +58,8 @@ static bool find_places(squad *s, const char *text, size_t len, zp_token_places 
     zp_push(s->arena, &t->end, (int32_t)back.len);
   }
   if (back.len == len && memcmp(back.data, text, len) == 0) return true;
-  zp_diag *d = zp_report(s->run->diags, ZP_Z0807, ZP_NO_SPAN,
-                         "%s changes texts, so the places of answers are not known", s->run->options.tokenizer);
+  zp_diag *d = zp_report(s->job->diags, ZP_Z0807, ZP_NO_SPAN,
+                         "%s changes texts, so the places of answers are not known", s->job->tokenizer);
   zp_diag_help(d,
                "take BERT's WordPiece or a byte-level BPE without normalizers, or leave --tokenizer away: then bytes "
                "are tokens");
@@ -84,7 +85,7 @@ static bool tokenize(squad *s, const char *text, zp_token_places *t) {
   } else if (zp_tokenize(s->marks.tokenizer, text, len, add_ids, &a, &error)) {
     return find_places(s, text, len, t);
   }
-  zp_report(s->run->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", s->path, error ? error : "not tokenized");
+  zp_report(s->job->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", s->path, error ? error : "not tokenized");
   return false;
 }
 
@@ -214,7 +215,7 @@ static bool read_file(squad *s, const char *path) {
   s->path = path;
   const char *text = zp_read_input(s->arena, path, &len, &error);
   if (!text) {
-    zp_report(s->run->diags, ZP_Z0801, ZP_NO_SPAN, "%s", error);
+    zp_report(s->job->diags, ZP_Z0801, ZP_NO_SPAN, "%s", error);
     return false;
   }
   zp_json *root = zp_json_parse(s->arena, text, len, &error);
@@ -231,7 +232,7 @@ static bool write_array(squad *s, zp_out_folder *out, const char *name, const id
 }
 
 static bool write_arrays(squad *s) {
-  zp_out_folder *out = zp_out_open(s->arena, s->run->diags, s->run->options.output);
+  zp_out_folder *out = zp_out_open(s->arena, s->job->diags, s->job->output);
   if (!out) return false;
   bool good = write_array(s, out, "tokens", &s->input, true) && write_array(s, out, "types", &s->types, true) &&
               write_array(s, out, "lengths", &s->lengths, false) && write_array(s, out, "start", &s->start, false) &&
@@ -240,7 +241,7 @@ static bool write_arrays(squad *s) {
 }
 
 static void tell(const squad *s) {
-  const zp_options *o = &s->run->options;
+  const zp_data_job *o = s->job;
   int64_t vocabulary = zp_marks_vocabulary(&s->marks);
   zp_say(
       stdout,
@@ -256,16 +257,16 @@ static void tell(const squad *s) {
   zp_say(stderr, "%s\n", s->lost.len > TOLD ? " ..." : "");
 }
 
-int zp_data_squad(zp_run_state *run) {
-  const zp_options *o = &run->options;
-  squad s = {.run = run, .arena = run->arena, .length = o->length, .stride = o->stride};
+zp_data_result zp_data_squad(zp_data_job *job) {
+  const zp_data_job *o = job;
+  squad s = {.job = job, .arena = job->arena, .length = o->length, .stride = o->stride};
   if (o->files.len < 2 || !o->output || o->length == 0)
-    return zp_usage_error(
-        "usage: zplan data squad FILE.json... -o FOLDER --length N [--stride N] [--tokenizer FILE.json]");
-  if (o->eod) return zp_usage_error("--eod is for texts, not for questions");
+    return zp_data_usage(
+        job, "usage: zplan data squad FILE.json... -o FOLDER --length N [--stride N] [--tokenizer FILE.json]");
+  if (o->eod) return zp_data_usage(job, "--eod is for texts, not for questions");
   if (o->length < SHORTEST || o->length > MOST_LENGTH)
-    return zp_usage_error("--length is %d to %d tokens", SHORTEST, MOST_LENGTH);
-  bool ok = zp_marks_open(run, &s.marks);
+    return zp_data_usage(job, "--length is %d to %d tokens", SHORTEST, MOST_LENGTH);
+  bool ok = zp_marks_open(job, &s.marks);
   for (int i = 1; ok && i < o->files.len; i++) ok = read_file(&s, o->files.data[i]);
   if (ok && s.lengths.len == 0) {
     s.path = o->files.data[1];
@@ -274,7 +275,6 @@ int zp_data_squad(zp_run_state *run) {
   ok = ok && write_arrays(&s);
   if (ok) tell(&s);
   zp_marks_close(&s.marks);
-  if (ok) return ZP_EXIT_OK;
-  zp_flush_diags(run);
-  return ZP_EXIT_ERROR;
+  if (ok) return ZP_DATA_MADE;
+  return ZP_DATA_FAILED;
 }

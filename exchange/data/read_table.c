@@ -1,13 +1,13 @@
 /* Tables: comma-separated values as in RFC 4180, or with tabs. The first line names the columns; a cell in quotes may
  * hold commas, line ends and doubled quotes. Memory is that of the longest row. */
-#include "make_data.h"
+#include "make_data_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct table {
-  zp_run_state *run;
+  zp_data_job *job;
   FILE *file;
   zp_row_place place; /* of the row's first line */
   int64_t line;       /* being read, from 1 on */
@@ -34,7 +34,7 @@ static int next(table *t) {
 }
 
 static bool refuse(table *t, const char *what) {
-  zp_diag_help(zp_bad_row(t->run, t->place, "%s", what),
+  zp_diag_help(zp_bad_row(t->job, t->place, "%s", what),
                "a cell that holds quotes stands in quotes, and they are doubled: \"so \"\"called\"\"\"");
   return false;
 }
@@ -56,8 +56,8 @@ static bool read_row(table *t, bool *end) {
   int c = next(t);
   *end = c == EOF;
   while (!*end) {
-    zp_push(t->run->arena, &t->begins, t->len);
-    zp_push(t->run->arena, &t->quoted, c == '"');
+    zp_push(t->job->arena, &t->begins, t->len);
+    zp_push(t->job->arena, &t->quoted, c == '"');
     if (c == '"') {
       c = read_quoted(t);
       if (c == -2) return false;
@@ -75,8 +75,8 @@ static bool read_row(table *t, bool *end) {
     if (c != t->separator) return true;
     c = next(t);
     if (c == EOF) { /* an empty cell ends the file */
-      zp_push(t->run->arena, &t->begins, t->len);
-      zp_push(t->run->arena, &t->quoted, false);
+      zp_push(t->job->arena, &t->begins, t->len);
+      zp_push(t->job->arena, &t->quoted, false);
       put(t, 0);
       return true;
     }
@@ -97,17 +97,17 @@ static bool find_columns(table *t, const zp_strings *columns, int *at) {
   for (int i = 0; i < t->begins.len; i++) {
     const char *name = cell_text(t, i);
     if (i == 0 && strncmp(name, "\xEF\xBB\xBF", 3) == 0) name += 3; /* the mark of UTF-8 */
-    zp_push(t->run->arena, &names, zp_strdup(t->run->arena, name));
+    zp_push(t->job->arena, &names, zp_strdup(t->job->arena, name));
   }
   for (int k = 0; k < columns->len; k++) {
     at[k] = -1;
     for (int i = 0; i < names.len; i++) {
       if (strcmp(names.data[i], columns->data[k]) != 0) continue;
-      if (at[k] >= 0) return zp_bad_row(t->run, t->place, "the column `%s` is there twice", columns->data[k]), false;
+      if (at[k] >= 0) return zp_bad_row(t->job, t->place, "the column `%s` is there twice", columns->data[k]), false;
       at[k] = i;
     }
     if (at[k] >= 0) continue;
-    zp_diag *d = zp_bad_row(t->run, t->place, "there is no column `%s`", columns->data[k]);
+    zp_diag *d = zp_bad_row(t->job, t->place, "there is no column `%s`", columns->data[k]);
     if (!zp_diag_did_you_mean(d, columns->data[k], names.data, names.len))
       zp_diag_help(d, "the first line of a table names its columns");
     return false;
@@ -116,12 +116,12 @@ static bool find_columns(table *t, const zp_strings *columns, int *at) {
 }
 
 static bool read_rows(table *t, const zp_strings *columns, zp_on_row *on_row, void *user) {
-  int *at = ZP_NEW_ARRAY(t->run->arena, int, columns->len + 1), named = 0;
-  zp_cell *cells = ZP_NEW_ARRAY(t->run->arena, zp_cell, columns->len + 1);
+  int *at = ZP_NEW_ARRAY(t->job->arena, int, columns->len + 1), named = 0;
+  zp_cell *cells = ZP_NEW_ARRAY(t->job->arena, zp_cell, columns->len + 1);
   for (;;) {
     bool end;
     if (!read_row(t, &end)) return false;
-    if (end && named == 0) return zp_bad_row(t->run, t->place, "the table is empty"), false;
+    if (end && named == 0) return zp_bad_row(t->job, t->place, "the table is empty"), false;
     if (end) return true;
     if (is_empty(t)) continue;
     if (named == 0) {
@@ -130,7 +130,7 @@ static bool read_rows(table *t, const zp_strings *columns, zp_on_row *on_row, vo
       continue;
     }
     if (t->begins.len != named)
-      return zp_bad_row(t->run, t->place, "%d cells, the first line names %d", t->begins.len, named), false;
+      return zp_bad_row(t->job, t->place, "%d cells, the first line names %d", t->begins.len, named), false;
     for (int k = 0; k < columns->len; k++) {
       const char *text = cell_text(t, at[k]);
       bool blank = !t->quoted.data[at[k]] && is_blank(text);
@@ -140,10 +140,10 @@ static bool read_rows(table *t, const zp_strings *columns, zp_on_row *on_row, vo
   }
 }
 
-bool zp_read_table(zp_run_state *run, const char *path, const zp_strings *columns, zp_on_row *on_row, void *user) {
+bool zp_read_table(zp_data_job *job, const char *path, const zp_strings *columns, zp_on_row *on_row, void *user) {
   size_t len = strlen(path);
   bool tabs = len > 4 && strcmp(path + len - 4, ".tsv") == 0;
-  table t = {.run = run, .place = {.path = path}, .line = 1, .separator = tabs ? '\t' : ','};
+  table t = {.job = job, .place = {.path = path}, .line = 1, .separator = tabs ? '\t' : ','};
   t.file = fopen(path, "rb");
   bool ok = t.file && (getc(t.file), !ferror(t.file)); /* of a folder the first byte cannot be read */
   if (ok) {
@@ -151,7 +151,7 @@ bool zp_read_table(zp_run_state *run, const char *path, const zp_strings *column
     ok = read_rows(&t, columns, on_row, user);
   }
   if (!t.file || ferror(t.file)) {
-    zp_report(run->diags, ZP_Z0801, ZP_NO_SPAN, "cannot read %s: %s", path, strerror(errno));
+    zp_report(job->diags, ZP_Z0801, ZP_NO_SPAN, "cannot read %s: %s", path, strerror(errno));
     ok = false;
   }
   free(t.text);

@@ -1,18 +1,18 @@
 /* Tokens of texts: bytes, or those of --tokenizer, and what --eod puts behind each. */
-#include "make_data.h"
+#include "make_data_internal.h"
 
-bool zp_texts_open(zp_run_state *run, zp_texts *texts) {
-  const zp_options *o = &run->options;
+bool zp_texts_open(zp_data_job *job, zp_texts *texts) {
+  const zp_data_job *o = job;
   size_t len;
   *texts = (zp_texts){.eod = -1};
   if (!o->tokenizer) return true;
-  const char *json = zp_tokenizer_text(run->arena, run->diags, o->tokenizer, &len);
+  const char *json = zp_tokenizer_text(job->arena, job->diags, o->tokenizer, &len);
   if (!json) return false;
-  texts->tokenizer = zp_tokenizer_read(run->arena, run->diags, o->tokenizer, json, len);
+  texts->tokenizer = zp_tokenizer_read(job->arena, job->diags, o->tokenizer, json, len);
   if (!texts->tokenizer) return false;
   if (o->eod) texts->eod = zp_tokenizer_added(texts->tokenizer, o->eod);
   if (!o->eod || texts->eod >= 0) return true;
-  zp_report(run->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no added token `%s`, which --eod asks for", o->tokenizer, o->eod);
+  zp_report(job->diags, ZP_Z0806, ZP_NO_SPAN, "%s has no added token `%s`, which --eod asks for", o->tokenizer, o->eod);
   return false;
 }
 
@@ -35,11 +35,11 @@ static bool put_bytes(const char *bytes, size_t len, zp_on_tokens *on_tokens, vo
   return true;
 }
 
-bool zp_texts_put(zp_run_state *run, const zp_texts *texts, const char *place, const char *text, size_t len,
+bool zp_texts_put(zp_data_job *job, const zp_texts *texts, const char *place, const char *text, size_t len,
                   zp_on_tokens *on_tokens, void *user) {
   const char *error = NULL;
   bool ok = texts->tokenizer ? zp_tokenize(texts->tokenizer, text, len, on_tokens, user, &error)
                              : put_bytes(text, len, on_tokens, user);
-  if (error) zp_report(run->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", place, error);
+  if (error) zp_report(job->diags, ZP_Z0808, ZP_NO_SPAN, "%s: %s", place, error);
   return ok && (texts->eod < 0 || on_tokens(user, &texts->eod, 1));
 }
