@@ -78,9 +78,6 @@ typedef enum zp_pass {
   ZP_PASS_DECODE   /* FORWARD of some positions */
 } zp_pass;
 
-/* Which part of the flat buffers a parameter stands in. */
-typedef enum zp_param_kind { ZP_KIND_WHOLE, ZP_KIND_SPREAD, ZP_KIND_FROZEN, ZP_KIND_COUNT } zp_param_kind;
-zp_param_kind zp_emit_kind(const zp_emit *e, int param);
 /* Is some parameter not trained? */
 static inline bool zp_emit_freezes(const zp_emit *e) { return zp_model_has_frozen(e->model); }
 /* Are operands stored in 16 bits, with statistics, sums and state in f32? */

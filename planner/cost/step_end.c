@@ -143,14 +143,14 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 int64_t flat_elements, int64_t shard_elements) {
   assert(flat_elements >= 0 && shard_elements >= 0);
-  ending e = ending_of(lowered, machine, choice, (zp_flat){.whole = flat_elements}, shard_elements, false);
+  ending e = ending_of(lowered, machine, choice, (zp_flat){{[ZP_KIND_WHOLE] = flat_elements}}, shard_elements, false);
   return price(&e, lowered, flat_elements);
 }
 
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements) {
   assert(spread_elements >= 0 && spread_elements <= flat_elements && shard_elements >= 0);
-  zp_flat all = {.whole = flat_elements - spread_elements, .spread = spread_elements};
+  zp_flat all = {{[ZP_KIND_WHOLE] = flat_elements - spread_elements, [ZP_KIND_SPREAD] = spread_elements}};
   ending e = ending_of(lowered, machine, choice, all, shard_elements, true);
   zp_step_end end = price(&e, lowered, flat_elements);
   zp_group_link link = zp_cost_link_of(machine, choice, ZP_END_DATA_RANKS);

@@ -62,7 +62,6 @@ typedef struct placing {
   zp_move_room room; /* for what moves */
   zp_signs_room signs;
   held params, grads, state;
-  zp_flat bucket;
   int64_t bucket_shard; /* of one bucket: what a rank updates */
   int64_t top;
 } placing;
@@ -87,19 +86,19 @@ static void size_flat_buffers(placing *p) {
   zp_stage *s = p->s;
   int64_t shards = zp_shards_state(c) ? c->data : 1, pad = zp_shards_state(c) || c->compress ? c->data : 1;
   int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
-  int64_t align = zp_shard_align(c), whole = zp_round_up(p->t->all.whole, pad * align);
-  s->spread_elements = zp_round_up(p->t->all.spread, replicas * align);
+  int64_t align = zp_shard_align(c), whole = zp_round_up(p->t->all.of[ZP_KIND_WHOLE], pad * align);
+  s->spread_elements = zp_round_up(p->t->all.of[ZP_KIND_SPREAD], replicas * align);
   s->spread_shard_elements = s->spread_elements / replicas;
   s->flat_elements = whole + s->spread_elements;
   s->shard_elements = whole / shards + s->spread_shard_elements;
-  p->bucket = (zp_flat){.whole = zp_round_up(p->t->bucket.whole, shards * align),
-                        .spread = zp_round_up(p->t->bucket.spread, replicas * align)};
-  s->bucket_elements = p->bucket.whole + p->bucket.spread;
-  p->bucket_shard = p->bucket.whole / shards + p->bucket.spread / replicas;
+  int64_t bucket = zp_round_up(p->t->bucket.of[ZP_KIND_WHOLE], shards * align);
+  int64_t spread = zp_round_up(p->t->bucket.of[ZP_KIND_SPREAD], replicas * align);
+  s->bucket_elements = bucket + spread;
+  p->bucket_shard = bucket / shards + spread / replicas;
   int64_t keepers = zp_shards_params(c) ? c->data : 1;
-  s->frozen_elements = zp_round_up(p->t->all.frozen, keepers * align);
+  s->frozen_elements = zp_round_up(p->t->all.of[ZP_KIND_FROZEN], keepers * align);
   s->frozen_shard_elements = s->frozen_elements / keepers;
-  s->frozen_bucket_elements = zp_shards_params(c) ? p->t->bucket.frozen : 0;
+  s->frozen_bucket_elements = zp_shards_params(c) ? p->t->bucket.of[ZP_KIND_FROZEN] : 0;
   p->params = split(p, ZP_STATE_PARAMS, zp_shards_params(c));
   p->grads = split(p, ZP_STATE_GRADIENTS, zp_shards_gradients(c));
   p->state = split(p, ZP_STATE_OPTIMIZER, true);

@@ -217,12 +217,13 @@ static double all_reduce_s(zp_search_cache *s, const zp_choice *c, double whole,
 
 static bool same_homes(const zp_choice *a, const zp_choice *b) { return memcmp(a->home, b->home, sizeof a->home) == 0; }
 
+static bool same_elements(const zp_flat *a, const zp_flat *b) { return memcmp(a, b, sizeof *a) == 0; }
+
 static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp_relaxed_unit *mean) {
   const zp_choice *k = &memo->choice;
   return memo->known && same_degrees(k, c) && k->zero == c->zero && same_homes(k, c) && k->schedule == c->schedule &&
-         zp_chunks(k) == zp_chunks(c) && k->fine == c->fine && memo->mean.elements.whole == mean->elements.whole &&
-         memo->mean.elements.spread == mean->elements.spread && memo->mean.saved_bytes == mean->saved_bytes &&
-         memo->mean.units == mean->units;
+         zp_chunks(k) == zp_chunks(c) && k->fine == c->fine && same_elements(&memo->mean.elements, &mean->elements) &&
+         memo->mean.saved_bytes == mean->saved_bytes && memo->mean.units == mean->units;
 }
 
 /* The segment with the most units: the least of it that can be a unit, and how many units are not of it. */
@@ -239,12 +240,12 @@ static repeated find_repeated(const zp_variant *v) {
     int64_t n = l->segments[i].segment->count * l->pieces->parts[i];
     if (n > units) most = i, units = n;
   }
-  repeated r = {{.elements = {INT64_MAX, INT64_MAX}, .units = 1}, l->n_units - units};
+  repeated r = {{.elements = {{INT64_MAX, INT64_MAX}}, .units = 1}, l->n_units - units};
   for (int i = 0; i < l->pieces->parts[most]; i++) { /* no piece has less than one of its parts */
     int piece = zp_pieces_find(l->pieces, most, i, i + 1);
     int64_t whole = (int64_t)v->part_elements[piece], spread = (int64_t)v->part_spread[piece];
-    if (whole < r.least.elements.whole) r.least.elements.whole = whole;
-    if (spread < r.least.elements.spread) r.least.elements.spread = spread;
+    if (whole < r.least.elements.of[ZP_KIND_WHOLE]) r.least.elements.of[ZP_KIND_WHOLE] = whole;
+    if (spread < r.least.elements.of[ZP_KIND_SPREAD]) r.least.elements.of[ZP_KIND_SPREAD] = spread;
   }
   return r;
 }
@@ -265,10 +266,12 @@ static double data_of_stages(const zp_data_parts *mean, const zp_data_parts *uni
 }
 
 static zp_flat rest_of(const zp_flat *mean, const zp_flat *unit, int64_t pipeline, int64_t stages) {
-  int64_t whole = mean->whole * pipeline - (stages - 1) * unit->whole,
-          spread = mean->spread * pipeline - (stages - 1) * unit->spread;
-  return (zp_flat){.whole = whole > unit->whole ? whole : unit->whole,
-                   .spread = spread > unit->spread ? spread : unit->spread};
+  zp_flat rest = *unit;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    int64_t elements = mean->of[kind] * pipeline - (stages - 1) * unit->of[kind];
+    if (elements > rest.of[kind]) rest.of[kind] = elements;
+  }
+  return rest;
 }
 
 static void find_data(zp_search_cache *s, const zp_point *point, zp_moving_memo *memo, const repeated *r,
@@ -293,7 +296,7 @@ static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *p
   const zp_variant *v = zp_variant_of(s, point);
   zp_moving_memo *memo = &s->memo.moving;
   int64_t units = zp_point_units(s, point);
-  zp_relaxed_unit mean = {{.whole = v->elements / c->pipeline, .spread = v->spread_elements / c->pipeline},
+  zp_relaxed_unit mean = {{{v->elements / c->pipeline, v->spread_elements / c->pipeline}},
                           v->saved_bytes / c->pipeline,
                           (units + c->pipeline - 1) / c->pipeline};
   if (same_moving(memo, c, &mean)) return memo;

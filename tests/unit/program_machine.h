@@ -155,9 +155,9 @@ static inline void *pm_address(const pm *m, const pm_unit *u, int t, int b) {
   char *arena = m->rank[u->stage->index][t].arena;
   int64_t at = -1, S = m->l->spec->model->sequence;
   switch (root->place) {
-  case ZP_AT_PARAM: at = u->stage->at_params + (u->base + root->offset) * 8; break;
-  case ZP_AT_SPREAD: break; /* the machine has one data rank */
-  case ZP_AT_FROZEN: break; /* and trains everything */
+  case ZP_AT_PARAM: /* the machine has one data rank, and trains everything */
+    if (root->kind == ZP_KIND_WHOLE) at = u->stage->at_params + (u->base + root->offset) * 8;
+    break;
   case ZP_AT_SHARED:
     at = u->stage->at_params + zp_stage_shared(u->stage, u->seg->graph->params.data[root->index].param) * 8;
     break;

@@ -354,7 +354,7 @@ static void check_least(zp_choice c, bool cpu, zp_recompute recompute, double ra
   for (int r = 0; r < x.stage.runs.len; r++) {
     const zp_run *run = &x.stage.runs.data[r];
     const zp_segment_program *s = &x.lowered->segments[run->segment];
-    all.elements.whole += run->count * s->elements;
+    all.elements.of[ZP_KIND_WHOLE] += run->count * s->elements;
     all.saved_bytes += run->count * s->saved_bytes;
     forward += (double)run->count * s->forward.cost_s;
     backward += (double)run->count * s->backward.cost_s;

@@ -308,8 +308,7 @@ Test(program, what_waits_reads_nothing_that_is_gone) {
       for (int i = 0; i < step->in.len; i++) {
         int in = step->in.data[i], base = p->buffers.data[in].base;
         zp_place place = p->buffers.data[base >= 0 ? base : in].place;
-        cr_expect(!step->deferred || (place != ZP_AT_PARAM && place != ZP_AT_SPREAD && place != ZP_AT_SHARED &&
-                                      place != ZP_AT_GRAD_OUT),
+        cr_expect(!step->deferred || (place != ZP_AT_PARAM && place != ZP_AT_SHARED && place != ZP_AT_GRAD_OUT),
                   "segment %d: step %d reads what is gone", s, k);
       }
     }

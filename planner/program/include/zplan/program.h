@@ -7,15 +7,14 @@
 #ifndef ZPLAN_PROGRAM_H
 #define ZPLAN_PROGRAM_H
 
+#include <zplan/kinds.h>
 #include <zplan/order.h>
 #include <zplan/pieces.h>
 #include <zplan/shard.h>
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {
-  ZP_AT_PARAM,   /* parameter of a repeat: flat buffer, instance base + offset (elements) */
-  ZP_AT_SPREAD,  /* the same of a parameter that is spread over expert groups: instance spread base + offset */
-  ZP_AT_FROZEN,  /* the same of a parameter that is not trained: instance frozen base + offset */
+  ZP_AT_PARAM,   /* parameter of a repeat: flat buffer, instance base of its kind + offset (elements) */
   ZP_AT_SHARED,  /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
   ZP_AT_PENDING, /* the unit's area in what waits for gradients of weights: kept from BI to BW (split backward only) */
   ZP_AT_SAVED,   /* the unit's area in the micro-batch's slot: kept from forward to backward */
@@ -32,6 +31,7 @@ typedef struct zp_buffer {
   const char *name;
   zp_place place : 8;
   zp_element element : 8;
+  zp_param_kind kind : 8;    /* PARAM, SHARED */
   int base;                  /* buffer whose storage a view or alias uses; -1 */
   int64_t rows, cols, ld;    /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
   int64_t offset;            /* bytes (elements for parameters); of a view or alias: elements from its base's start */
@@ -163,18 +163,12 @@ typedef struct zp_shared {
   int64_t offset; /* elements in the flat buffers */
 } zp_shared;
 
-/* Elements of parameters: those that all data ranks hold, those that are spread over expert groups, and those that are
- * not trained. */
-typedef struct zp_flat {
-  int64_t whole, spread, frozen;
-} zp_flat;
-
 /* Parameters that lie together in the flat buffers; over those who hold the same they move, and ZeRO shards them,
- * together. A unit works with one bucket of its own parameters, one for every shared parameter that it uses, the same
- * of spread ones, and the same of frozen ones, which have no gradients. */
+ * together. A unit works with one bucket of its own parameters of each kind, and one for every shared parameter that it
+ * uses. */
 typedef struct zp_bucket {
   int param; /* the shared one; -1: the unit's own */
-  bool spread, frozen;
+  zp_param_kind kind;
   int64_t elements; /* with ZeRO 1 to 3 whole shards of 64 */
   int64_t at;       /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
 } zp_bucket;
@@ -292,6 +286,12 @@ typedef struct zp_program {
   ZP_VEC(zp_tied) tied;
 } zp_program;
 
+/* Of a parameter of the model. */
+static inline zp_param_kind zp_kind_of(const zp_lowered *lowered, int param) {
+  if (lowered->spec->model->params.data[param].frozen) return ZP_KIND_FROZEN;
+  return lowered->sharding->param[param].spread ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
+}
+
 /* ---- lowering ---- */
 /* What was lowered before of the same sharding and priced for the same ranks, expert groups apart. */
 typedef ZP_VEC(const zp_lowered *) zp_lowered_list;
@@ -384,7 +384,7 @@ typedef struct zp_inner_stage {
 } zp_inner_stage;
 zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
 zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage);
-/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 3 +
+/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for ZP_KINDS +
  * lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
 /* Shards of buckets, and parts of a class that are off the device, are multiples of so many elements: a page of a disk
