@@ -168,14 +168,12 @@ static const char *frozen_field(zp_param_kind kind) { return kind == ZP_KIND_FRO
 
 static void emit_run(zp_emit *e, const zp_run *run, zp_param_kind kind) {
   const zp_segment_program *seg = &e->lowered->segments[run->segment];
-  const int64_t base[] = {run->base, run->spread_base, run->frozen_base},
-                stride[] = {run->stride, run->spread_stride, run->frozen_stride};
   if (own_elements(seg, kind) == 0) return;
   zp_buf_line(&e->out,
               "    {.segment = %s, %s.first = %lld, .count = %lld, .base = %lld, .stride = %lld, .n_params = %d, "
               ".params = %s_%s},",
               zp_quote_c(e->arena, seg->segment->name), frozen_field(kind), LL(run->first), LL(run->count),
-              LL(base[kind]), LL(stride[kind]), own_params(e, seg, kind),
+              LL(run->base.of[kind]), LL(run->stride.of[kind]), own_params(e, seg, kind),
               zp_emit_identifier(e->arena, seg->segment->name), table_suffix[kind]);
 }
 

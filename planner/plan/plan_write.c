@@ -104,12 +104,11 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "first", run->first);
     zp_json_set_int(j, "count", run->count);
     zp_json_set_int(j, "chunk", run->chunk);
-    zp_json_set_int(j, "base", run->base);
-    zp_json_set_int(j, "stride", run->stride);
-    zp_json_set_int(j, "spread_base", run->spread_base);
-    zp_json_set_int(j, "spread_stride", run->spread_stride);
-    if (run->frozen_stride > 0) zp_json_set_int(j, "frozen_base", run->frozen_base);
-    if (run->frozen_stride > 0) zp_json_set_int(j, "frozen_stride", run->frozen_stride);
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+      if (!zp_has_of_kind(kind, run->stride.of[kind])) continue;
+      zp_set_of_kind(j, kind, "base", run->base.of[kind]);
+      zp_set_of_kind(j, kind, "stride", run->stride.of[kind]);
+    }
     zp_json_set_int(j, "saved", run->saved);
     zp_json_set_int(j, "saved_away", run->saved_away);
     zp_json_set_int(j, "pending", run->pending);

@@ -62,12 +62,8 @@ static bool is_trained(const zp_replay *r, const zp_segment_program *seg, int us
 /* Elements from the start of a flat buffer. */
 static int64_t flat_element(const zp_replay *r, const zp_replay_call *call, int use) {
   int64_t own = call->seg->param_offset[use];
-  const zp_run *run = call->run;
   if (own < 0) return zp_stage_shared(r->stage, call->seg->graph->params.data[use].param);
-  const zp_flat base = {{run->base, run->spread_base, run->frozen_base}},
-                stride = {{run->stride, run->spread_stride, run->frozen_stride}};
-  zp_param_kind kind = kind_of(r, call->seg, use);
-  return own + base.of[kind] + call->i * stride.of[kind];
+  return own + zp_run_at(call->run, kind_of(r, call->seg, use), call->i);
 }
 
 /* Elements from the start of a ring's buffer; -1: in no bucket of the unit. */

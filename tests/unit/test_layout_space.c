@@ -75,7 +75,7 @@ Test(layout, buckets_are_padded_to_whole_shards) {
   cr_expect_eq(two.flat_elements, 8 * padded + padded_shared);
   cr_expect_eq(one.flat_elements, two.flat_elements);
   cr_expect_eq(one.memory.optimizer, two.memory.optimizer);
-  cr_expect_eq(two.runs.data[1].stride, padded);
+  cr_expect_eq(two.runs.data[1].stride.of[ZP_KIND_WHOLE], padded);
   cr_expect_eq(two.bucket_elements, padded > wte + wpe ? padded : wte + wpe);
   cr_expect_eq(two.memory.gradients, two.flat_elements / 3 * 4);
   cr_expect_eq(two.memory.weights, two.flat_elements * 4);
@@ -101,13 +101,14 @@ Test(layout, experts_over_data_ranks) {
     if (!zero) {
       whole = s.flat_elements - spread;
       for (int i = 0; i < s.shared.len; i++) eighths += (l->param_elements[s.shared.data[i].param] + 511) / 512;
-      for (int r = 0; r < s.runs.len; r++) eighths += s.runs.data[r].count * ((s.runs.data[r].stride + 511) / 512);
+      for (int r = 0; r < s.runs.len; r++)
+        eighths += s.runs.data[r].count * ((s.runs.data[r].stride.of[ZP_KIND_WHOLE] + 511) / 512);
     }
     int64_t padded = zero ? 512 * eighths : whole;
     cr_expect_eq(s.flat_elements, padded + spread);
     cr_expect_eq(s.shard_elements, zero ? padded / 8 + spread / 2 : padded + spread);
-    cr_expect_eq(s.runs.data[1].spread_base, padded, "behind all that every data rank holds");
-    cr_expect_eq(s.runs.data[1].spread_stride, 3 * 96 * 64);
+    cr_expect_eq(s.runs.data[1].base.of[ZP_KIND_SPREAD], padded, "behind all that every data rank holds");
+    cr_expect_eq(s.runs.data[1].stride.of[ZP_KIND_SPREAD], 3 * 96 * 64);
     cr_expect_geq(s.memory.optimizer, 8 * s.shard_elements);
     cr_expect_lt(s.memory.optimizer, 8 * s.shard_elements + 2 * 256);
   }
@@ -388,8 +389,8 @@ Test(layout, modes_change_slots_only) {
       cr_expect_eq(stage.shard_elements, plain.shard_elements);
       cr_assert_eq(stage.runs.len, plain.runs.len);
       for (int r = 0; r < stage.runs.len; r++) {
-        cr_expect_eq(stage.runs.data[r].base, plain.runs.data[r].base);
-        cr_expect_eq(stage.runs.data[r].stride, plain.runs.data[r].stride);
+        cr_expect_eq(stage.runs.data[r].base.of[ZP_KIND_WHOLE], plain.runs.data[r].base.of[ZP_KIND_WHOLE]);
+        cr_expect_eq(stage.runs.data[r].stride.of[ZP_KIND_WHOLE], plain.runs.data[r].stride.of[ZP_KIND_WHOLE]);
       }
       cr_expect_eq(stage.slots, plain.slots);
       cr_expect(stage.slot_stride < plain.slot_stride);

@@ -36,7 +36,7 @@ static void check_stage(const zp_lowered *l, const zp_choice *c, const zp_stage 
   }
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
-    cr_assert(run->base == base && run->saved == saved);
+    cr_assert(run->base.of[ZP_KIND_WHOLE] == base && run->saved == saved);
     base += run->count * ((l->segments[run->segment].elements + pad - 1) / pad * pad);
     saved += run->count * l->segments[run->segment].saved_bytes;
   }

@@ -475,7 +475,7 @@ static void message_in_transients(zp_program *p) { p->stages[0].at_send_up = p->
 static void message_on_slots(zp_program *p) { p->stages[0].at_send_up = p->stages[0].at_slots; }
 static void inputs_on_slots(zp_program *p) { p->stages[0].at_inputs = p->stages[0].at_slots; }
 static void transients_on_state(zp_program *p) { p->stages[0].at_transient = p->stages[0].at_moment1; }
-static void instances_too_close(zp_program *p) { p->stages[0].runs.data[1].stride -= 64; }
+static void instances_too_close(zp_program *p) { p->stages[0].runs.data[1].stride.of[ZP_KIND_WHOLE] -= 64; }
 static void parameter_elsewhere(zp_program *p) {
   first_buffer(&layer_of(p)->forward, ZP_AT_PARAM, false)->offset += 64, layer_of(p)->param_offset[0] += 64;
 }

@@ -55,10 +55,8 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
 /* The number of a bucket's first element among those that a rank updates. */
 static int64_t first_own(const zp_move_scope *x, const zp_bucket *b) {
   const zp_stage *s = x->stage;
-  const zp_run *run = &s->runs.data[x->run];
-  int64_t own = b->kind == ZP_KIND_SPREAD ? run->spread_base + x->iteration * run->spread_stride
-                                          : run->base + x->iteration * run->stride;
-  int64_t first = b->param >= 0 ? zp_stage_shared(s, b->param) : own;
+  int64_t first =
+      b->param >= 0 ? zp_stage_shared(s, b->param) : zp_run_at(&s->runs.data[x->run], b->kind, x->iteration);
   if (b->kind == ZP_KIND_WHOLE) return first / zp_owners(x->choice, b->kind);
   int64_t start = s->flat_elements - s->spread_elements, before = s->shard_elements - s->spread_shard_elements;
   return before + (first - start) / zp_owners(x->choice, b->kind);

@@ -147,15 +147,18 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int segment;
   int64_t first, count; /* iterations of the segment */
   int chunk;            /* of the stage: 0 .. chunks-1 */
-  int64_t base;         /* element offset of the first instance in the flat buffers */
-  int64_t stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
-  int64_t spread_base, spread_stride; /* the same of spread parameters */
-  int64_t frozen_base, frozen_stride; /* the same of frozen parameters */
+  zp_flat base;         /* element offset of the first instance in the flat buffers */
+  zp_flat stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t saved; /* byte offset of the first instance's area inside a slot, streams before it; stride: saved_bytes of
                   * the segment, less zp_saved_away */
   int64_t saved_away; /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
   int64_t pending;    /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
+
+/* Where the parameters of one iteration begin in the flat buffers: elements. */
+static inline int64_t zp_run_at(const zp_run *run, zp_param_kind kind, int64_t iteration) {
+  return run->base.of[kind] + iteration * run->stride.of[kind];
+}
 
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
 typedef struct zp_shared {
