@@ -224,7 +224,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
     zp_buf_line(out, "     .bucket_stride = %lld, .grad_stride = %lld,",
                 LL(zp_stage_ring_elements(st) * e->lowered->param_bytes),
-                LL(st->bucket_elements * e->lowered->grad_bytes));
+                LL(zp_flat_trained(&st->bucket) * e->lowered->grad_bytes));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));
   for (int p = 0; p < e->model->params.len; p++)

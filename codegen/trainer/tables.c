@@ -104,9 +104,7 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
  * not trained in the third. */
 static const char *const table_suffix[ZP_KINDS] = {"params", "spread", "frozen"};
 
-static int64_t own_elements(const zp_segment_program *s, zp_param_kind kind) {
-  return kind == ZP_KIND_FROZEN ? s->frozen_elements : kind == ZP_KIND_SPREAD ? s->spread_elements : s->elements;
-}
+static int64_t own_elements(const zp_segment_program *s, zp_param_kind kind) { return s->elements.of[kind]; }
 
 static bool is_own(const zp_emit *e, const zp_segment_program *seg, int use, zp_param_kind kind) {
   return seg->param_offset[use] >= 0 && zp_kind_of(e->lowered, seg->graph->params.data[use].param) == kind;
@@ -251,7 +249,7 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
     zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,", LL(st->params_offloaded),
                 away_place(e, st, ZP_STATE_PARAMS), LL(st->at_param_ring));
   if (st->grads_offloaded > 0 || st->params_offloaded > 0)
-    zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
+    zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(zp_flat_trained(&st->bucket)));
   if (st->window_elements > 0)
     zp_buf_line(&e->out,
                 "     .window_elements = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = %lld, /* of the "
@@ -276,7 +274,7 @@ static void emit_stages(zp_emit *e) {
     zp_buf_line(
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
-        LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+        LL(zp_flat_trained(&st->flat)), LL(zp_flat_trained(&st->shard)), LL(st->at_inputs), stage_run_count(e, st), s);
     if (!st->reads_numbers && has_numbers(e->model)) zp_buf_line(&e->out, "     .lacks_numbers = true,");
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
@@ -303,12 +301,12 @@ static void emit_stages(zp_emit *e) {
     if (e->lowered->sharding->partial || optimizer == ZP_OPT_MUON || optimizer == ZP_OPT_ADAFACTOR)
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
                   LL(st->arena_bytes - st->at_transient));
-    if (st->frozen_elements)
-      zp_buf_line(&e->out, "     .frozen_elements = %lld, .frozen_shard_elements = %lld,", LL(st->frozen_elements),
-                  LL(st->frozen_shard_elements));
-    if (st->spread_elements)
-      zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,", LL(st->spread_elements),
-                  LL(st->spread_shard_elements));
+    if (st->flat.of[ZP_KIND_FROZEN])
+      zp_buf_line(&e->out, "     .frozen_elements = %lld, .frozen_shard_elements = %lld,",
+                  LL(st->flat.of[ZP_KIND_FROZEN]), LL(st->shard.of[ZP_KIND_FROZEN]));
+    if (st->flat.of[ZP_KIND_SPREAD])
+      zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,",
+                  LL(st->flat.of[ZP_KIND_SPREAD]), LL(st->shard.of[ZP_KIND_SPREAD]));
     zp_buf_line(&e->out,
                 "     .weights_bytes = %lld, .gradient_bytes = %lld, .optimizer_bytes = %lld, .saved_bytes = %lld, "
                 ".buffer_bytes = %lld},",

@@ -123,11 +123,11 @@ static void set_arena(zp_json *o, const zp_stage *s) {
     const char *key;
     int64_t value;
   } field[] = {{"bytes", s->arena_bytes},
-               {"flat_elements", s->flat_elements},
-               {"shard_elements", s->shard_elements},
-               {"spread_elements", s->spread_elements},
-               {"spread_shard_elements", s->spread_shard_elements},
-               {"bucket_elements", s->bucket_elements},
+               {"flat_elements", zp_flat_trained(&s->flat)},
+               {"shard_elements", zp_flat_trained(&s->shard)},
+               {"spread_elements", s->flat.of[ZP_KIND_SPREAD]},
+               {"spread_shard_elements", s->shard.of[ZP_KIND_SPREAD]},
+               {"bucket_elements", zp_flat_trained(&s->bucket)},
                {"slots", s->slots},
                {"slot_stride", s->slot_stride},
                {"away_stride", s->away_stride},
@@ -180,10 +180,10 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"grads_window", s->grads_window},
                {"params_window", s->params_window}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
-  if (s->frozen_elements == 0) return;
-  zp_json_set_int(a, "frozen_elements", s->frozen_elements);
-  zp_json_set_int(a, "frozen_shard_elements", s->frozen_shard_elements);
-  zp_json_set_int(a, "frozen_bucket_elements", s->frozen_bucket_elements);
+  if (s->flat.of[ZP_KIND_FROZEN] == 0) return;
+  zp_json_set_int(a, "frozen_elements", s->flat.of[ZP_KIND_FROZEN]);
+  zp_json_set_int(a, "frozen_shard_elements", s->shard.of[ZP_KIND_FROZEN]);
+  zp_json_set_int(a, "frozen_bucket_elements", s->bucket.of[ZP_KIND_FROZEN]);
 }
 
 static zp_json *stage_json(const zp_program *p, const zp_stage *s) {

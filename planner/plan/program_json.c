@@ -78,9 +78,8 @@ static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, co
   zp_json_set_string(j, "name", x->segment->name);
   zp_json_set_string(j, "recompute", zp_stage_mode_name(mode));
   zp_json_set_int(j, "count", x->segment->count);
-  zp_json_set_int(j, "elements", x->elements);
-  zp_json_set_int(j, "spread_elements", x->spread_elements);
-  if (x->frozen_elements > 0) zp_json_set_int(j, "frozen_elements", x->frozen_elements);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (zp_has_of_kind(kind, x->elements.of[kind])) zp_set_of_kind(j, kind, "elements", x->elements.of[kind]);
   zp_json_set_int(j, "saved_bytes", x->saved_bytes);
   zp_json_set_int(j, "pending_bytes", zp_unit_pending_bytes(x, &plan->program->choice));
   zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);

@@ -54,8 +54,7 @@ static zp_flat padded(const zp_choice *c, zp_flat elements) {
 }
 
 static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {
-  const zp_segment_program *s = &l->segments[segment];
-  return padded(c, (zp_flat){{s->elements, s->spread_elements, s->frozen_elements}});
+  return padded(c, l->segments[segment].elements);
 }
 
 /* Elements of a parameter declared outside repeats, as the flat buffers have them. */
@@ -134,10 +133,6 @@ static bool any_part_uses(const zp_lowered *l, const zp_units *part, int n_parts
   return x.found;
 }
 
-static zp_flat flat_of(const zp_stage *stage) {
-  return (zp_flat){{stage->flat_elements - stage->spread_elements, stage->spread_elements, stage->frozen_elements}};
-}
-
 /* Which of the first shared parameters the parts use, where that is known. */
 enum { MOST_NOTED = 64 };
 
@@ -149,7 +144,7 @@ static bool is_used(const zp_lowered *l, const zp_choice *c, const zp_units *par
  * not known yet. out may be NULL, else it has its regions. */
 static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
                           zp_arena *arena, zp_stage *out) {
-  zp_flat elements = {{0}}, all = out ? flat_of(out) : elements;
+  zp_flat elements = {{0}}, all = out ? out->flat : elements;
   for (int i = 0; i < l->shared.len; i++) {
     if (!is_used(l, c, part, noted, i)) continue;
     int param = l->shared.data[i];
@@ -372,8 +367,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   out->memory.communicators = zp_communicators_of(&lowered->spec->cluster, choice, lowered->ties).total_bytes;
   all_shared(lowered, choice, part, NULL, arena, out);
   struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared};
-  zp_flat all = flat_of(out);
-  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) runs.base.of[kind] += zp_flat_before(&all, kind);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) runs.base.of[kind] += zp_flat_before(&out->flat, kind);
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
     runs.saved = zp_stream_at(lowered, out->chunks[k].streams, ZP_MOST_STREAMS);

@@ -66,39 +66,39 @@ typedef struct placing {
   int64_t top;
 } placing;
 
+/* What leaves first are the last kinds. */
 int64_t zp_stage_away(const zp_choice *c, const zp_stage *s, int64_t gone) {
-  int64_t spread = gone < s->spread_shard_elements ? gone : s->spread_shard_elements;
-  if (!zp_shards_state(c)) return gone;
-  return spread * (c->data / zp_expert_ranks(c)) + (gone - spread) * c->data;
+  int64_t away = 0;
+  for (zp_param_kind kind = ZP_KINDS - 1; kind > ZP_KIND_WHOLE; kind--) {
+    int64_t part = zp_kinds[kind].trained ? s->shard.of[kind] : 0;
+    if (part > gone) part = gone;
+    away += part * zp_owners(c, kind);
+    gone -= part;
+  }
+  return away + gone * zp_owners(c, ZP_KIND_WHOLE);
 }
 
 static held split(const placing *p, zp_state state, bool sharded) {
   const zp_stage *s = p->s;
-  held h = {.gone = share_away(s->shard_elements, p->c->home[state], zp_shard_align(p->c))};
+  held h = {.gone = share_away(zp_flat_trained(&s->shard), p->c->home[state], zp_shard_align(p->c))};
   h.away = sharded ? h.gone : zp_stage_away(p->c, s, h.gone);
-  h.here = (sharded ? s->shard_elements : s->flat_elements) - h.away;
-  h.of_bucket = sharded ? p->bucket_shard : s->bucket_elements;
+  h.here = zp_flat_trained(sharded ? &s->shard : &s->flat) - h.away;
+  h.of_bucket = sharded ? p->bucket_shard : zp_flat_trained(&s->bucket);
   return h;
 }
 
 static void size_flat_buffers(placing *p) {
   const zp_choice *c = p->c;
   zp_stage *s = p->s;
-  int64_t shards = zp_shards_state(c) ? c->data : 1, pad = zp_shards_state(c) || c->compress ? c->data : 1;
-  int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
-  int64_t align = zp_shard_align(c), whole = zp_round_up(p->t->all.of[ZP_KIND_WHOLE], pad * align);
-  s->spread_elements = zp_round_up(p->t->all.of[ZP_KIND_SPREAD], replicas * align);
-  s->spread_shard_elements = s->spread_elements / replicas;
-  s->flat_elements = whole + s->spread_elements;
-  s->shard_elements = whole / shards + s->spread_shard_elements;
-  int64_t bucket = zp_round_up(p->t->bucket.of[ZP_KIND_WHOLE], shards * align);
-  int64_t spread = zp_round_up(p->t->bucket.of[ZP_KIND_SPREAD], replicas * align);
-  s->bucket_elements = bucket + spread;
-  p->bucket_shard = bucket / shards + spread / replicas;
-  int64_t keepers = zp_shards_params(c) ? c->data : 1;
-  s->frozen_elements = zp_round_up(p->t->all.of[ZP_KIND_FROZEN], keepers * align);
-  s->frozen_shard_elements = s->frozen_elements / keepers;
-  s->frozen_bucket_elements = zp_shards_params(c) ? p->t->bucket.of[ZP_KIND_FROZEN] : 0;
+  int64_t align = zp_shard_align(c);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    int64_t owners = zp_owners(c, kind), parts = c->compress && kind == ZP_KIND_WHOLE ? c->data : owners;
+    s->flat.of[kind] = zp_round_up(p->t->all.of[kind], parts * align); /* ranks average signs in equal parts */
+    s->shard.of[kind] = s->flat.of[kind] / owners;
+    if (!zp_kinds[kind].trained && !zp_shards_params(c)) continue;
+    s->bucket.of[kind] = zp_round_up(p->t->bucket.of[kind], owners * align);
+    if (zp_kinds[kind].trained) p->bucket_shard += s->bucket.of[kind] / owners;
+  }
   p->params = split(p, ZP_STATE_PARAMS, zp_shards_params(c));
   p->grads = split(p, ZP_STATE_GRADIENTS, zp_shards_gradients(c));
   p->state = split(p, ZP_STATE_OPTIMIZER, true);
@@ -109,7 +109,7 @@ static void place_flat_buffers(placing *p) {
   zp_stage *s = p->s;
   bool mixed = l->compute_bytes == 2;
   int moments = zp_moments(&l->spec->train);
-  s->at_params = region(&p->top, (p->params.here + s->frozen_shard_elements) * l->param_bytes);
+  s->at_params = region(&p->top, (p->params.here + s->shard.of[ZP_KIND_FROZEN]) * l->param_bytes);
   s->memory.weights = p->top;
   s->at_grads = region(&p->top, p->grads.here * l->grad_bytes);
   s->memory.gradients = p->top - s->memory.weights;
@@ -120,7 +120,7 @@ static void place_flat_buffers(placing *p) {
   s->at_average = region(&p->top, p->state.here * l->average_bytes);
   s->statistics = p->t->statistics;
   s->at_statistics = region(&p->top, s->statistics * l->stat_bytes);
-  p->signs = zp_signs_room_of(l, p->c, s->flat_elements, p->state.here, p->state.away);
+  p->signs = zp_signs_room_of(l, p->c, zp_flat_trained(&s->flat), p->state.here, p->state.away);
   s->at_error = region(&p->top, p->signs.error);
   s->at_server_error = region(&p->top, p->signs.server_error);
   s->at_fresh = region(&p->top, p->signs.fresh);
@@ -204,7 +204,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
   s->at_param_ring = region(&p->top, p->room.buffers[ZP_MOVE_PARAMETERS] * zp_stage_ring_elements(s) * l->param_bytes);
-  s->at_grad_ring = region(&p->top, p->room.buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
+  s->at_grad_ring = region(&p->top, p->room.buffers[ZP_MOVE_GRADIENTS] * zp_flat_trained(&s->bucket) * l->grad_bytes);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
   /* Not behind the messages: small products leave the end of the tiles alone, and the top is what every step writes. */
   s->at_products = region(&p->top, p->t->products_bytes);

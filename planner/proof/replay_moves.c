@@ -132,7 +132,7 @@ static void check_delayed(zp_replay *r, const zp_move_list *list) {
     down +=
         m->what == ZP_MOVE_GRADIENTS && (m->queue == ZP_QUEUE_DOWN || m->queue == ZP_QUEUE_HOST_MEMORY) ? elements : 0;
   }
-  int64_t state = r->stage->shard_elements;
+  int64_t state = zp_flat_trained(&r->stage->shard);
   if (!delayed && late > 0) zp_replay_find(r, NULL, "the list of moves leaves an update to the next step, unasked");
   if (delayed && (late != state || at_once > 0))
     zp_replay_find(r, NULL, "the list of moves updates %lld of %lld elements beside the next step", (long long)late,

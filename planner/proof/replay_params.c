@@ -205,7 +205,7 @@ void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
   }
   if (scatters(r, f) && r->stage->at_grad_ring >= 0) {
     r->turn = !takes_turns ? 0 : zp_replay_buckets_move_beside(r) ? (int)(f->j % 2) : 1 - r->turn;
-    f->gradients = r->stage->at_grad_ring + r->turn * r->stage->bucket_elements * r->lowered->grad_bytes;
+    f->gradients = r->stage->at_grad_ring + r->turn * zp_flat_trained(&r->stage->bucket) * r->lowered->grad_bytes;
     let_go(r, &r->leaving[r->turn]);
   }
   begin_gradients(r, f);
@@ -252,20 +252,20 @@ static int state_regions(const zp_replay *r, state_region *out) {
   const zp_choice *c = choice_of(r);
   const zp_stage *s = r->stage;
   const zp_lowered *l = r->lowered;
-  int64_t params = zp_shards_params(c) ? s->shard_elements - s->params_offloaded
-                                       : s->flat_elements - zp_stage_away(c, s, s->params_offloaded);
-  int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->grads_offloaded
-                                         : s->flat_elements - zp_stage_away(c, s, s->grads_offloaded);
-  int64_t state = s->shard_elements - s->state_offloaded, part = s->flat_elements / c->data;
+  int64_t params = zp_shards_params(c) ? zp_flat_trained(&s->shard) - s->params_offloaded
+                                       : zp_flat_trained(&s->flat) - zp_stage_away(c, s, s->params_offloaded);
+  int64_t grads = zp_shards_gradients(c) ? zp_flat_trained(&s->shard) - s->grads_offloaded
+                                         : zp_flat_trained(&s->flat) - zp_stage_away(c, s, s->grads_offloaded);
+  int64_t state = zp_flat_trained(&s->shard) - s->state_offloaded, part = zp_flat_trained(&s->flat) / c->data;
   const state_region all[STATE_REGIONS] = {
-      {"parameters", zp_moves_params(c) ? s->at_params : -1, (params + s->frozen_shard_elements) * l->param_bytes},
+      {"parameters", zp_moves_params(c) ? s->at_params : -1, (params + s->shard.of[ZP_KIND_FROZEN]) * l->param_bytes},
       {"gradients", zp_moves_gradients(c) ? s->at_grads : -1, grads * l->grad_bytes},
       {"the master copy", s->at_master, state * 4},
       {"the first moment", s->at_moment1, state * l->stat_bytes},
       {"the second moment", s->at_moment2, state * l->stat_bytes},
       {"the average of the weights", s->at_average, state * l->average_bytes},
       {"the statistics", s->at_statistics, s->statistics * l->stat_bytes},
-      {"the workers' error", s->at_error, (zp_shards_state(c) ? s->flat_elements : state) * 4},
+      {"the workers' error", s->at_error, (zp_shards_state(c) ? zp_flat_trained(&s->flat) : state) * 4},
       {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
       {"the sum of local steps", s->at_local_sum, state * l->stat_bytes},
       {"the weights of the last exchange", s->at_anchor, state * l->stat_bytes},

@@ -160,17 +160,15 @@ static void check_stage(const priced *x, int s) {
             "stage %d, ZeRO %d: %.12g beside %.12g of %.12g", s, c->zero, alone, work_s[0] + work_s[1],
             forward_s + backward_s);
 
-  int64_t whole = all.elements.of[ZP_KIND_WHOLE], spread = all.elements.of[ZP_KIND_SPREAD];
-  int64_t held = zp_held_elements(c, whole, spread, c->zero >= 1);
   zp_step_end end = zp_cost_stage_end(p, &x->machine, s, beside_s);
-  zp_step_end update = zp_cost_step_update(l, &own, c, whole + spread, held);
+  zp_step_end update = zp_cost_step_update(l, &own, c, &all.elements);
   double updating = update.optimizer_s + update.least_offload_s, real = end.optimizer_s + end.offload_s;
   cr_assert(updating <= real * (1 + 1e-12), "stage %d, ZeRO %d: update %.12g of %.12g", s, c->zero, updating, real);
 
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
-  zp_step_end sums = zp_cost_step_end(l, &own, &here, whole + spread, spread, held);
-  sums.reduce_s = zp_cost_step_end(l, &own, c, whole + spread, spread, held).reduce_s;
+  zp_step_end sums = zp_cost_step_end(l, &own, &here, &all.elements);
+  sums.reduce_s = zp_cost_step_end(l, &own, c, &all.elements).reduce_s;
   double reduce_s = zp_cost_exposed_reduce(&own, sums.taken, sums.reduce_s, 0, beside_s, p->stages[s].n_calls);
   cr_assert(sums.gather_s <= end.gather_s * (1 + 1e-12), "stage %d, ZeRO %d: gathers %.12g of %.12g", s, c->zero,
             sums.gather_s, end.gather_s);

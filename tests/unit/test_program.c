@@ -154,7 +154,7 @@ static void check_param_sizes(const zp_lowered *l, const zp_segment_program *seg
     if ((x->place != ZP_AT_PARAM && x->place != ZP_AT_SHARED) || x->base >= 0) continue;
     int param = seg->graph->params.data[x->index].param;
     cr_assert_eq(x->rows * x->cols, l->param_elements[param], "%s", x->name);
-    cr_assert(x->place == ZP_AT_SHARED || x->offset + x->rows * x->cols <= seg->elements);
+    cr_assert(x->place == ZP_AT_SHARED || x->offset + x->rows * x->cols <= seg->elements.of[ZP_KIND_WHOLE]);
   }
 }
 static void check_all_params(const zp_lowered *l) { for_procedures(l, check_param_sizes); }

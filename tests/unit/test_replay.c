@@ -508,7 +508,7 @@ static void away_slots_overlap(zp_program *p) {
   p->stages[0].away_stride = 0;
   for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].away_stride = 0;
 }
-static void one_bucket(zp_program *p) { p->stages[0].bucket_elements = 0; }
+static void one_bucket(zp_program *p) { p->stages[0].bucket = (zp_flat){{0}}; }
 static void ring_of_gradients_on_parameters(zp_program *p) { p->stages[0].at_grad_ring = p->stages[0].at_param_ring; }
 static void shard_elsewhere(zp_program *p) {
   for (int b = 0; b < layer_of(p)->backward.buffers.len; b++)

@@ -57,8 +57,7 @@ static int64_t first_own(const zp_move_scope *x, const zp_bucket *b) {
   const zp_stage *s = x->stage;
   int64_t first =
       b->param >= 0 ? zp_stage_shared(s, b->param) : zp_run_at(&s->runs.data[x->run], b->kind, x->iteration);
-  if (b->kind == ZP_KIND_WHOLE) return first / zp_owners(x->choice, b->kind);
-  int64_t start = s->flat_elements - s->spread_elements, before = s->shard_elements - s->spread_shard_elements;
+  int64_t start = zp_flat_before(&s->flat, b->kind), before = zp_flat_before(&s->shard, b->kind);
   return before + (first - start) / zp_owners(x->choice, b->kind);
 }
 
@@ -69,21 +68,26 @@ int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state stat
   if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
   const zp_stage *s = x->stage;
   int owners = zp_owners(x->choice, b->kind);
-  int64_t here = s->shard_elements - (params ? s->params_offloaded : s->grads_offloaded);
+  int64_t here = zp_flat_trained(&s->shard) - (params ? s->params_offloaded : s->grads_offloaded);
   int64_t begin = first_own(x, b), end = begin + b->elements / owners;
   if (begin < here) begin = here;
   return begin < end ? (end - begin) * (sharded ? 1 : owners) : 0;
 }
 
 zp_flat zp_scope_flat(const zp_move_scope *x) {
-  if (x->together) return *x->together;
-  return (zp_flat){{x->stage->flat_elements - x->stage->spread_elements, x->stage->spread_elements}};
+  zp_flat flat = x->together ? *x->together : x->stage->flat;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (!zp_kinds[kind].trained) flat.of[kind] = 0;
+  return flat;
 }
 
-int64_t zp_scope_shard(const zp_move_scope *x) { return x->together ? x->shard_elements : x->stage->shard_elements; }
+int64_t zp_scope_shard(const zp_move_scope *x) {
+  return x->together ? zp_flat_held(x->choice, x->together, zp_shards_state(x->choice))
+                     : zp_flat_trained(&x->stage->shard);
+}
 
 int64_t zp_scope_offloaded(const zp_move_scope *x, zp_state state) {
-  if (x->together) return x->shard_elements * zp_eighths_away(x, state) / 8;
+  if (x->together) return zp_scope_shard(x) * zp_eighths_away(x, state) / 8;
   const zp_stage *s = x->stage;
   return state == ZP_STATE_PARAMS      ? s->params_offloaded
          : state == ZP_STATE_GRADIENTS ? s->grads_offloaded

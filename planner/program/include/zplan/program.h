@@ -90,11 +90,9 @@ typedef struct zp_segment_program {
   /* What makes the loss behind a forward that no backward follows (a validation), where training makes it in backward;
    * reads the slot. No steps: forward makes the loss itself. */
   zp_procedure loss;
-  int64_t *param_offset; /* elements from the instance's start (its spread or frozen start), per graph->params entry;
-                          * -1: shared, see zp_stage.shared */
-  int64_t elements;      /* of one instance in the flat buffers (aligned); shared, spread and frozen ones not counted */
-  int64_t spread_elements;                       /* the same of its spread parameters */
-  int64_t frozen_elements;                       /* the same of its frozen parameters */
+  int64_t *param_offset; /* elements from the instance's start of the kind, per graph->params entry; -1: shared, see
+                          * zp_stage.shared */
+  zp_flat elements;      /* of one instance in the flat buffers (aligned); shared ones not counted */
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
   zp_carry *carries;                             /* per entry of graph->carry_in */
   int64_t carry_own_elements;                    /* of the input: what is no stream */
@@ -206,17 +204,13 @@ typedef struct zp_stage {
   zp_chunk *chunks;
   ZP_VEC(zp_run) runs;
   ZP_VEC(zp_shared) shared; /* first in the flat buffers */
-  /* Flat buffers: first what all data ranks hold, then what is spread over expert groups, which every data / expert
-   * ranks hold. ZeRO shards either over those who hold the same. */
-  int64_t flat_elements, shard_elements;          /* of both */
-  int64_t spread_elements, spread_shard_elements; /* of the second */
-  /* Parameters that are not trained stand behind these in the buffer of parameters, and have no place in any other one.
-   * frozen_shard_elements: what a rank keeps of them, with ZeRO 3 its shard. */
-  int64_t frozen_elements, frozen_shard_elements;
-  int64_t bucket_elements;        /* largest unit's parameters, shared ones included: a buffer of a ring */
-  int64_t frozen_bucket_elements; /* with ZeRO 3: the same of frozen ones, behind these in a buffer of the parameters */
-  int64_t slots, slot_stride;     /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
-  int64_t away_stride;            /* of what a slot has off the device, likewise */
+  /* Elements of the flat buffers, one kind behind the other; what is not trained has a place in that of the parameters
+   * alone. A shard is what the rank updates, or keeps of what is not trained. */
+  zp_flat flat, shard;
+  zp_flat bucket; /* largest unit's parameters, shared ones included: a buffer of a ring. What is not trained comes
+                   * with ZeRO 3 alone, and has no gradients. */
+  int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
+  int64_t away_stride;        /* of what a slot has off the device, likewise */
   int64_t away_slots;   /* byte offset of all that: in the rank's memory on the host, or in its file; -1: nothing */
   int64_t away_staging; /* disks: byte offset of the host buffers that it passes through; -1: none */
   bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
@@ -233,7 +227,7 @@ typedef struct zp_stage {
   int64_t at_grad[2];               /* backward ping-pong; a message with streams lands in the first one */
   int64_t at_products;              /* zp_products_bytes: f32 tiles of CPU ranks, the workspace of GPUs' products */
   int64_t at_transient;
-  int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one:
+  int64_t at_param_ring, at_grad_ring; /* two buffers of a bucket, on CPU ranks without offloading one:
                                         * parameters gathered or copied in, gradients on their way out */
   int64_t saved_ring_stride;           /* bytes of one of the buffers of at_saved_ring */
   int64_t at_saved_ring; /* ZP_SAVED_BUFFERS units' saved values: where units work when a part of their slots is off the
@@ -249,7 +243,7 @@ typedef struct zp_stage {
   /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when
    * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
    * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
-   * then moments, then the average. What is off the device are the last of shard_elements; of a class that a rank holds
+   * then moments, then the average. What is off the device are the last of its shard; of a class that a rank holds
    * whole it has as many of every data rank's (zp_stage_away). */
   int64_t state_offloaded, grads_offloaded, window_elements, state_windows;
   int64_t host_grads_in, host_weights_out, host_state, file_state;
@@ -355,9 +349,7 @@ static inline bool zp_early_gradients_wait(const zp_choice *choice) {
   return zp_moves_gradients(choice) && zp_schedule_splits(choice->schedule);
 }
 /* Elements of a buffer of the ring of parameters. */
-static inline int64_t zp_stage_ring_elements(const zp_stage *stage) {
-  return stage->bucket_elements + stage->frozen_bucket_elements;
-}
+static inline int64_t zp_stage_ring_elements(const zp_stage *stage) { return zp_flat_all(&stage->bucket); }
 /* Bytes that one unit keeps between the parts of a split backward; 0 where the schedule splits none. */
 static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
   if (!zp_schedule_splits(choice->schedule)) return 0;
