@@ -162,7 +162,7 @@ Test(verify, tampered_cuts_inside_layers_are_found) {
       {"stages[1].layers[1].saved", ADD, 256, NULL, "slot areas of `h`"},
       {"stages[1].units", ADD, 1, NULL, "claims 7 units and its chunks have 6"},
       {"program.segments[3].name", TEXT, 0, "h", "stage 0 runs `h.attn` and recomputes"},
-      {"program.segments[3].elements.of[ZP_KIND_WHOLE]", ADD, 64, NULL, "segment `h.attn` has"},
+      {"program.segments[3].elements", ADD, 64, NULL, "segment `h.attn` has"},
       {"program.segments[4].carry_in_elements", ADD, 1, NULL, "segment `h.mlp` receives"},
       {"program.segments[4].saved_bytes", ADD, 256, NULL, "segment `h.mlp` is rebuilt from"},
   };
@@ -290,7 +290,7 @@ Test(verify, tampered_programs_are_found) {
       {"program.parameters", TEXT, 0, NULL, "the file lists 0 parameters"},
       {"program.segments[1].name", TEXT, 0, "g", "runs `h` and recomputes \"full/tensor\", but the file has no such"},
       {"program.segments[1].count", ADD, 1, NULL, "has 7 iterations"},
-      {"program.segments[1].elements.of[ZP_KIND_WHOLE]", ADD, 64, NULL, "parameter elements"},
+      {"program.segments[1].elements", ADD, 64, NULL, "parameter elements"},
       {"program.segments[1].saved_bytes", SET, 0, NULL, "keeps its input in 0 bytes"},
       {"program.segments[0].saved_bytes", ADD, 256, NULL, "a slot needs"},
       {"program.segments[1].carry_in_elements", ADD, 1, NULL, "segment `h` receives 1920 elements"},
