@@ -99,13 +99,11 @@ typedef struct zpr_stage {
   int64_t arena_bytes; /* the arena is exactly this large */
   /* host arena and file on disk of what lives off the device, exactly as large; 0: none */
   int64_t host_bytes, file_bytes;
-  /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of
-   * shard_elements. */
-  int64_t params, grads;
-  int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
-  int64_t average;          /* of the weights, as moments; only where program->ema > 0 */
-  int64_t statistics,
-      n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
+  /* What lasts from step to step, -1 when absent: params, grads, master, moment1 ... (state_regions.def). With zero >=
+   * 2 gradients, with 3 parameters are those of shard_elements; all state is. */
+#define STATE_REGION(region, field, memory, key, name) int64_t field;
+#include <zplan/state_regions.def>
+  int64_t n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
    * who hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
@@ -113,17 +111,11 @@ typedef struct zpr_stage {
   /* Behind them `params` has what is not trained, numbered from flat_elements on; with zero == 3 a rank has its shards,
    * otherwise all of it. */
   int64_t frozen_elements, frozen_shard_elements;
-  int64_t master;   /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded
-                       from; else -1 */
   int64_t products; /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; GPUs: the
                        workspace of products; else -1 */
-  /* 1-bit Adam: what worker and server side still owe, f32, of elements whose state is on the device: of flat_elements,
-   * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
-   * for records. */
-  int64_t error, server_error, host_error, host_server_error, host_records;
-  int64_t local_sum, anchor; /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
-  int64_t fresh,
-      momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step (ZeRO 1: -1) */
+  /* 1-bit Adam: error and server_error are of elements whose state is on the device: of flat_elements, and of the
+   * flat_elements / data that a rank averages. Of the others on the host, and a place there for records. */
+  int64_t host_error, host_server_error, host_records;
   int64_t scratch,
       scratch_bytes;    /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
   zpr_away params_away; /* of the elements of `params` */
