@@ -305,10 +305,10 @@ static void emit_stages(zp_emit *e) {
     if (st->at_landing >= 0)
       zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at_landing),
                   LL(st->message_stride));
-    zp_optimizer_kind optimizer = e->plan->spec->train.optimizer;
-    if (optimizer == ZP_OPT_ADAFACTOR)
+    const zp_optimizer *optimizer = zp_optimizer_facts(&e->plan->spec->train);
+    if (optimizer->needs == ZP_NEEDS_STATISTICS)
       zp_buf_line(&e->out, "     .statistics = %lld, .n_statistics = %lld,", LL(st->at_statistics), LL(st->statistics));
-    if (e->lowered->sharding->partial || optimizer == ZP_OPT_MUON || optimizer == ZP_OPT_ADAFACTOR)
+    if (e->lowered->sharding->partial || zp_update_exchanges(optimizer))
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
                   LL(st->arena_bytes - st->at_transient));
     if (st->frozen_elements)

@@ -153,7 +153,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   if (zp_json_get(program, "loss"))
     n->transient = max64(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
   n->transient = max64(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride"), count));
-  if (v->spec->train.optimizer == ZP_OPT_ADAFACTOR) add_statistics(v, segment->graph, count, n);
+  if (zp_optimizer_facts(&v->spec->train)->needs == ZP_NEEDS_STATISTICS) add_statistics(v, segment->graph, count, n);
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);
@@ -335,13 +335,10 @@ typedef struct classes { /* elements on the device */
   state_home home;
 } classes;
 
-/* SGD without momentum has no state, Lion and SGD have one moment. */
-static bool has_moment1(const zp_train *train) {
-  if (train->optimizer == ZP_OPT_ADAFACTOR) return train->beta1 > 0;
-  return train->optimizer != ZP_OPT_SGD || train->momentum != 0;
-}
-static bool has_moment2(const zp_train *train) {
-  return train->optimizer != ZP_OPT_SGD && train->optimizer != ZP_OPT_LION && train->optimizer != ZP_OPT_ADAFACTOR;
+/* Moment `n` of the row's, from 1; none of an optimizer whose setting for them is 0. */
+static bool has_moment(const zp_train *train, int n) {
+  const zp_optimizer *row = zp_optimizer_facts(train);
+  return n <= row->moments && (row->moments_with == 0 || zp_setting_real(train, row->moments_with) != 0);
 }
 
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
@@ -354,7 +351,7 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int64_t params_away = zp_shards_params(c) ? params_offloaded : of_all_owners(sizes, params_offloaded),
           grads_away = zp_shards_gradients(c) ? grads_offloaded : of_all_owners(sizes, grads_offloaded);
   int64_t state_bytes =
-      (has_moment1(&v->spec->train) + has_moment2(&v->spec->train) + (v->spec->train.ema > 0)) * v->stat_bytes +
+      (has_moment(&v->spec->train, 1) + has_moment(&v->spec->train, 2) + (v->spec->train.ema > 0)) * v->stat_bytes +
       (cb == 2 ? 4 : cb);
   classes held = {.params = params - params_away + sizes->frozen_shard,
                   .grads = grads - grads_away,
@@ -453,8 +450,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t cb = v->compute_bytes, carry = n.carry * cb, up = v->chunks - (s == last), down = v->chunks - (s == 0);
   int64_t messages = zp_message_buffers(&v->choice, v->microbatches), gone, slots = slot_bytes(v, s, a, &n, &gone);
   classes held = find_classes(v, s, &sizes, &n, gone);
-  int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = has_moment1(train) * held.state * v->stat_bytes;
-  int64_t moment2 = has_moment2(train) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
+  int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = has_moment(train, 1) * held.state * v->stat_bytes;
+  int64_t moment2 = has_moment(train, 2) * held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
   int64_t average = (train->ema > 0) * held.state * v->stat_bytes, statistics = zp_times(n.statistics, v->stat_bytes);
   int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   if (v->choice.compress && v->choice.zero == 1) {
@@ -463,7 +460,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   }
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
           bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
-  int64_t followed = v->choice.compress && train->optimizer == ZP_OPT_LAMB ? held.state * v->stat_bytes : 0;
+  int64_t followed =
+      v->choice.compress && zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB ? held.state * v->stat_bytes : 0;
   int64_t local = v->choice.compress && train->variance_every > 0 ? held.state * v->stat_bytes : 0;
   int64_t anchor = cb == 2 ? 0 : local, before = v->choice.zero == 1 ? 0 : followed;
   const region regions[] = {

@@ -24,8 +24,9 @@ zp_signs_room zp_signs_room_of(const zp_lowered *l, const zp_choice *c, int64_t 
                         .host_error = shards ? 0 : away * ERROR_BYTES,
                         .host_server_error = owes ? part_away * ERROR_BYTES : 0,
                         .host_records = (of_all > of_a_part ? of_all : of_a_part) * ZP_SIGNS_BLOCK_BYTES};
-  if (train->optimizer == ZP_OPT_LAMB) room.fresh = real;
-  if (train->optimizer == ZP_OPT_LAMB && !shards) room.momentum_before = real;
+  bool lamb = zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB;
+  if (lamb) room.fresh = real;
+  if (lamb && !shards) room.momentum_before = real;
   if (train->variance_every > 0) room.local_sum = real;
   if (train->variance_every > 0 && !mixed) room.anchor = real;
   return room;
