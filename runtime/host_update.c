@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "away.h"
-#include "compress_shards.h"
+#include "one_bit_shards.h"
 #include "device.h"
 #include "host_grads.h"
 #include "host_walk.h"
@@ -230,9 +230,8 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   int64_t real = zpk_real_bytes(dtype), size = zpr_gradient_bytes(w->c), here = zpr_own_here(w->c, ZPR_CLASS_GRADS);
   char *landed = counted_from(w->landed, p->first, size);
   zpr_host_part part = {.weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real),
-                        .m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
-                        .v = counted_from(p->array[ZPR_MOMENT2], p->first, real),
                         .average = counted_from(p->array[ZPR_AVERAGE], p->first, real)};
+  for (int n = 0; n < ZPK_MOMENTS; n++) part.moment[n] = counted_from(p->array[ZPR_MOMENT1 + n], p->first, real);
   part.piece = p;
   part.landed = w->landed;
   for (int64_t i = begin; i < end; i++) {
@@ -336,10 +335,10 @@ static void update_part(void *arg, const zpr_host_part *p) {
   const zpk_update rule = zpr_rule_with(a->rule, p->recipe);
   switch (a->pass) {
   case ZPR_PASS_UPDATE:
-    zpk_optimizer_and_average(&rule, p->weights, p->grads, p->m, p->v, p->average, p->begin, p->end);
+    zpk_optimizer_and_average(&rule, p->weights, p->grads, p->moment, p->average, p->begin, p->end);
     break;
-  case ZPR_PASS_MOMENTUM: zpk_momentum(&rule, p->weights, p->grads, p->m, p->begin, p->end); break;
-  case ZPR_PASS_FROZEN: zpk_frozen_update(&rule, p->weights, p->m, p->v, p->begin, p->end); break;
+  case ZPR_PASS_MOMENTUM: zpk_momentum(&rule, p->weights, p->grads, p->moment[0], p->begin, p->end); break;
+  case ZPR_PASS_FROZEN: zpk_frozen_update(&rule, p->weights, p->moment[0], p->moment[1], p->begin, p->end); break;
   case ZPR_PASS_OWNER: zpr_owner_update_away(a->c, &rule, p->piece, p->landed, p->begin, p->end); break;
   }
 }

@@ -55,7 +55,7 @@ ZPD_KERNEL(zpd_lamb_frozen, zpd_updates) {
     const zpd_arrays x = zpd_arrays_at(a, s, s.begin + first);
     zpd_rule_for(r, a, s, a.ratios[which]);
     for (zpd_int i = threadIdx.x; i < count; i += ZPD_FLAT_THREADS) {
-      real step = x.m[i] * (real)r.per_bias1 / (zpd_sqrt(x.v[i]) * r.per_root_bias2 + r.eps);
+      real step = x.moment[0][i] * (real)r.per_bias1 / (zpd_sqrt(x.moment[1][i]) * r.per_root_bias2 + r.eps);
       step = step > most ? most : step < -most ? -most : step;
       const real param = x.param[i] - r.lr * (step + r.into_grad * x.param[i]);
       x.param[i] = param;

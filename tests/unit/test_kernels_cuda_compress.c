@@ -235,7 +235,7 @@ Test(kernels_cuda_compress, lamb_owner) {
                    .blocks = BLOCKS,
                    .n = RANKS};
     a.updates.segments = &segment, a.updates.blocks = 1, a.updates.sums = &most;
-    a.updates.m = got_m, a.updates.v = v;
+    a.updates.moment[0] = got_m, a.updates.moment[1] = v;
     device_launch(device_text(&texts, way), "zpd_lamb_fresh", &a, 1, 1, 1, ZPD_FLAT_THREADS);
     zpk_records in = {RANKS, records, BLOCKS};
     double largest = zpk_lamb_owner(&u, in, FIRST * ZPK_SIGNS, m + at, v + at, fresh + at, a.fresh_bias2, OWN);

@@ -13,8 +13,10 @@ typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_EXPERT,
 /* What offloading moves: between device and host, between host and disk. */
 typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT } zpr_move;
 
-/* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
-typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON, ZPR_ADAFACTOR } zpr_optimizer;
+#define ZPR_OPTIMIZER_ID(id, row) id,
+typedef enum zpr_optimizer { ZPR_OPTIMIZERS(ZPR_OPTIMIZER_ID) } zpr_optimizer;
+#undef ZPR_OPTIMIZER_ID
+/* Kinds that the tables name; the first is what kernels call zpk_initial_weight's kind. */
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate {
   ZPR_RATE_CONSTANT,
@@ -102,8 +104,13 @@ typedef struct zpr_stage {
   /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of
    * shard_elements. */
   int64_t params, grads;
-  int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
-  int64_t average;          /* of the weights, as moments; only where program->ema > 0 */
+  union {
+    struct {
+      int64_t moment1, moment2;
+    };
+    int64_t moment[ZPK_MOMENTS]; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
+  };
+  int64_t average; /* of the weights, as moments; only where program->ema > 0 */
   int64_t statistics,
       n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
@@ -319,7 +326,8 @@ typedef struct zpr_program {
   int64_t text_positions;
   /* Training settings. */
   zpr_optimizer optimizer;
-  double lr, beta1, beta2, eps, momentum, clip, min_lr;
+  double lr, clip, min_lr;
+  ZPK_SETTINGS(ZPK_SETTING_MEMBER)
   /* Adafactor: beta2 of step t is 1 - t^-decay_rate; what updates and parameters are scaled by */
   double decay_rate, clip_threshold, least_scale;
   bool scale_parameter;

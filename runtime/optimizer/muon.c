@@ -13,7 +13,9 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <stddef.h>
 #include "home.h"
+#include "optimizer.h"
 
 enum { STEPS = 5 };
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
@@ -25,12 +27,12 @@ typedef struct matrices {
   zpr_matrix *item;
 } matrices;
 
-struct zpr_muon {
+typedef struct muon {
   int n;
   matrices *runs;
   zpr_stretches stretches;
   double *sums; /* of the pieces of one */
-};
+} muon;
 
 static zpr_matrix matrix_of(const zpr *c, const zpr_param *param) {
   int64_t rows = param->shape[0], cols = param->shape[1], longer = rows > cols ? rows : cols;
@@ -44,8 +46,9 @@ static zpr_matrix matrix_of(const zpr *c, const zpr_param *param) {
 
 static int64_t pieces_of(const zpr_matrix *m) { return m->rows * m->cols / ZPR_MUON_PIECE + 1; }
 
-zpr_muon *zpr_muon_open(zpr *c) {
-  zpr_muon *m = zpr_alloc(c, 1, sizeof *m);
+/* For the parameters of the stage that Muon updates. */
+static muon *open_matrices(zpr *c) {
+  muon *m = zpr_alloc(c, 1, sizeof *m);
   int64_t most = 1;
   m->stretches = zpr_find_stretches(c);
   m->runs = zpr_alloc(c, (size_t)c->stage->n_runs + 1, sizeof *m->runs);
@@ -65,8 +68,13 @@ zpr_muon *zpr_muon_open(zpr *c) {
   return m;
 }
 
-void zpr_muon_close(zpr_muon *m) {
-  if (!m) return;
+static void *open_muon(zpr *c, const zpr_update_set *set) {
+  (void)set;
+  return open_matrices(c);
+}
+
+static void close_muon(void *own) {
+  muon *m = own;
   for (int r = 0; r < m->n; r++) free(m->runs[r].item);
   free(m->runs);
   free(m->stretches.item);
@@ -139,9 +147,9 @@ static void gather_matrix(zpr *c, const zpr_matrix *m, const places *at, const c
   }
 }
 
-static void orthogonalise(zpr *c, const zpr_muon *muon, const zpr_run *run, const zpr_matrix *m, char *here) {
+static void orthogonalise(zpr *c, const muon *all, const zpr_run *run, const zpr_matrix *m, char *here) {
   places at = places_of(c, run, m, here);
-  zpr_muon_room room = {.sums = muon->sums, .free = at.gram, .free_bytes = at.factor - at.gram};
+  zpr_muon_room room = {.sums = all->sums, .free = at.gram, .free_bytes = at.factor - at.gram};
   if (m->split) gather_matrix(c, m, &at, here);
   zpr_muon_unit(c, at.x, at.y, m->rows * m->cols, &room);
   for (int i = 0; i < STEPS; i++) newton_schulz(c, m, &at, i % 2 ? at.x : at.y, i % 2 ? at.y : at.x);
@@ -153,12 +161,12 @@ static void orthogonalise(zpr *c, const zpr_muon *muon, const zpr_run *run, cons
 
 /* ---- the instances of a run ---- */
 
-static void element_by_element(zpr *c, const zpr_muon *muon, const matrices *of, const zpk_update *rule, bool apply) {
+static void element_by_element(zpr *c, const muon *all, const matrices *of, const zpk_update *rule, bool apply) {
   for (int64_t i = 0; i < of->run->count; i++)
     for (int k = 0; k < of->n; k++) {
       const zpr_param *param = of->item[k].param;
       int64_t first;
-      zpr_block part = zpr_own_block(c, &muon->stretches, of->run, i, param, &first);
+      zpr_block part = zpr_own_block(c, &all->stretches, of->run, i, param, &first);
       const zpk_update own = zpr_rule_with(rule, param->recipe);
       if (part.begin >= part.end) continue;
       if (apply)
@@ -168,9 +176,9 @@ static void element_by_element(zpr *c, const zpr_muon *muon, const matrices *of,
     }
 }
 
-static void orthogonalise_instance(zpr *c, const zpr_muon *muon, const matrices *of, char *instance) {
+static void orthogonalise_instance(zpr *c, const muon *all, const matrices *of, char *instance) {
   for (int k = 0; k < of->n; k++)
-    orthogonalise(c, muon, of->run, &of->item[k], instance + of->item[k].param->offset * real_bytes(c));
+    orthogonalise(c, all, of->run, &of->item[k], instance + of->item[k].param->offset * real_bytes(c));
 }
 
 /* The plan has room to work in for every rank; one that never has an instance uses it, too. */
@@ -183,7 +191,7 @@ static void use_work(zpr *c, const matrices *of) {
 }
 
 /* Shards stand one behind the other, instance by instance. */
-static void orthogonalise_shards(zpr *c, const zpr_muon *muon, const matrices *of) {
+static void orthogonalise_shards(zpr *c, const muon *all, const matrices *of) {
   const zpr_run *run = of->run;
   zpr_group owners = zpr_part_of_run(c, run).holders;
   char *whole = zpr_at(c, c->stage->scratch), *passing = work_of(c, run);
@@ -200,7 +208,7 @@ static void orthogonalise_shards(zpr *c, const zpr_muon *muon, const matrices *o
     }
     zpr_group_exchange(c, &owners, ZPR_DATA, sent, bytes, bytes, whole);
     if (owners.me < left)
-      orthogonalise_instance(c, muon, of, whole);
+      orthogonalise_instance(c, all, of, whole);
     else if (first == 0)
       use_work(c, of);
     zpr_group_exchange(c, &owners, ZPR_DATA, whole, bytes, bytes, sent);
@@ -208,7 +216,8 @@ static void orthogonalise_shards(zpr *c, const zpr_muon *muon, const matrices *o
   }
 }
 
-void zpr_muon_update(zpr *c, const zpr_muon *m, const zpk_update *rule) {
+/* Collective over the data ranks with ZeRO, and over tensor ranks. */
+static void update_matrices(zpr *c, const muon *m, const zpk_update *rule) {
   for (int r = 0; r < m->n; r++) {
     const matrices *of = &m->runs[r];
     char *moment2 = zpr_at(c, c->stage->moment2);
@@ -223,13 +232,31 @@ void zpr_muon_update(zpr *c, const zpr_muon *m, const zpk_update *rule) {
   }
 }
 
-void zpr_muon_rehearse(zpr *c) {
-  zpr_muon *m = zpr_muon_open(c);
+/* AdamW updates what is no matrix. */
+static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule, int64_t step) {
+  update_matrices(c, own, rule);
+  zpr_update_elements(c, NULL, set, rule, step);
+}
+
+static void rehearse(zpr *c) {
+  muon *m = open_matrices(c);
   for (int r = 0; r < m->n; r++)
     for (int k = 0; k < m->runs[r].n; k++) {
       places at = places_of(c, m->runs[r].run, &m->runs[r].item[k], zpr_at(c, c->stage->moment2));
       newton_schulz(c, &m->runs[r].item[k], &at, at.y, at.x);
       newton_schulz(c, &m->runs[r].item[k], &at, at.x, at.y);
     }
-  zpr_muon_close(m);
+  close_muon(m);
 }
+
+const zpr_optimizer_row zpr_muon_row = {.name = "muon",
+                                        .rule = ZPK_ADAMW,
+                                        .moments = 2,
+                                        .moment = {".exp_avg", ".exp_avg_sq"},
+                                        .moment_of_matrix = {".momentum_buffer"},
+                                        .exchanges = true,
+                                        .recorded = {"beta1", "beta2", "eps", "momentum"},
+                                        .open = open_muon,
+                                        .close = close_muon,
+                                        .update = update,
+                                        .rehearse = rehearse};

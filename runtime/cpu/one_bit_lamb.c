@@ -1,5 +1,5 @@
-/* What 1-bit LAMB does over the threads of a rank (../compress_lamb.c): a block is a task. */
-#include "compress_lamb.h"
+/* What 1-bit LAMB does over the threads of a rank (../optimizer/one_bit_lamb.c): a block is a task. */
+#include "one_bit_lamb.h"
 #include "state.h"
 
 typedef struct frozen_task {

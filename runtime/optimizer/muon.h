@@ -15,15 +15,6 @@ typedef struct zpr_matrix {
 
 enum { ZPR_MUON_PIECE = 65536 }; /* elements that a thread of a CPU rank takes, but of products */
 
-typedef struct zpr_muon zpr_muon;
-/* For the parameters of the stage that Muon updates. */
-zpr_muon *zpr_muon_open(zpr *c);
-void zpr_muon_close(zpr_muon *muon);
-/* The whole update of these. Collective over the data ranks with ZeRO, and over tensor ranks. */
-void zpr_muon_update(zpr *c, const zpr_muon *muon, const zpk_update *rule);
-/* Every product of the update once, of whatever lies there (cuda/rehearsal.c). */
-void zpr_muon_rehearse(zpr *c);
-
 /* ---- by the back ends: cpu/muon.c, cuda/muon.c; numbers are of the type of the master weights ---- */
 /* Room for what is summed on the way to a length. */
 typedef struct zpr_muon_room {

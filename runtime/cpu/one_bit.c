@@ -1,5 +1,5 @@
-/* What 1-bit Adam does over the threads of a rank (../compress.c). */
-#include "compress.h"
+/* What 1-bit Adam does over the threads of a rank (../optimizer/one_bit.c). */
+#include "one_bit.h"
 #include "state.h"
 
 enum { GRAIN = 256 }; /* blocks of ZPK_SIGNS elements */

@@ -1,4 +1,4 @@
-/* Private to the step's end: 1-bit Adam with ZeRO 1 (compress_shards.c). */
+/* Private to the step's end: 1-bit Adam with ZeRO 1 (one_bit_shards.c). */
 #ifndef ZPLAN_RT_COMPRESS_SHARDS_H
 #define ZPLAN_RT_COMPRESS_SHARDS_H
 
@@ -13,21 +13,19 @@ typedef struct zpr_owned_block {
 } zpr_owned_block;
 
 typedef struct zpr_owing zpr_owing;
-zpr_owing *zpr_owing_open(zpr *c);
-void zpr_owing_close(zpr *c, zpr_owing *owing);
-/* Sum of squares of this replica's gradients, those of other stages and tensor ranks left out. */
-double zpr_owing_squares(zpr *c, zpr_owing *owing);
-/* A step with a frozen variance: as zpr_compressed_update; `mine` are the blocks that this rank updates and whose state
- * is on the device, and the host updates the others (away NULL: none). Collective over the data ranks. */
-void zpr_owing_update(zpr *c, zpr_owing *owing, const zpr_block *mine, int64_t n, const zpr_host_update *away,
-                      const zpk_update *rule);
-/* Its parts, for an update in several passes (compress_lamb.c). This replica's gradients to the owners: all ranks'
- * records of what this one owns. In between the owner's change to its record. Then that to all ranks' weights. */
+/* A zpr_owing; of zpr_one_bit_row. */
+void *zpr_owing_open(zpr *c);
+void zpr_owing_close(zpr *c, void *owing);
+/* Sum of squares of this replica's gradients, those of other stages and tensor ranks left out; of zpr_one_bit_row. */
+double zpr_owing_squares(zpr *c, void *owing);
+/* Parts of its update, for an update in several passes (one_bit_lamb.c). This replica's gradients to the owners: all
+ * ranks' records of what this one owns. In between the owner's change to its record. Then that to all ranks' weights.
+ */
 const void *zpr_owing_send(zpr *c, zpr_owing *owing, const zpk_update *rule);
 void *zpr_owing_record(zpr *c);
 void zpr_owing_share(zpr *c, zpr_owing *owing);
 
-/* ---- compress_shards_away.c ---- */
+/* ---- one_bit_shards_away.c ---- */
 /* The owner's side where its state is on the host, by all ranks' records on the device, to the record there; in between
  * `here`, work for the device. */
 void zpr_owner_away(zpr *c, const zpr_host_update *away, const zpk_update *rule, const char *records, char *record,
@@ -38,7 +36,7 @@ void zpr_owner_update_away(zpr *c, const zpk_update *rule, const zpr_piece_of_st
 /* Zero where elements are padding: weights of all ranks, and what this owner has more. */
 void zpr_owner_clear_away(zpr *c, int64_t begin, int64_t end);
 
-/* ---- by the back ends: cpu/compress_shards.c, cuda/compress_shards.c ---- */
+/* ---- by the back ends: cpu/one_bit_shards.c, cuda/one_bit_shards.c ---- */
 /* error += scale gradient; then what of it is sent, to the owners' records, side by side. */
 void zpr_owe_blocks(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale);
 void zpr_pack_owed(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records);

@@ -1,5 +1,5 @@
-/* What 1-bit Adam does on the GPU (../compress.c). A block is the whole of a parameter: a launch each. */
-#include "compress.h"
+/* What 1-bit Adam does on the GPU (../optimizer/one_bit.c). A block is the whole of a parameter: a launch each. */
+#include "one_bit.h"
 #include "cuda.h"
 
 static void launch_blocks(zpr *c, zpr_device_kernel *kernel, const zpr_block *blocks, int64_t n,

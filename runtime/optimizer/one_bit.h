@@ -1,4 +1,4 @@
-/* Private to the step's end: 1-bit Adam (compress.c). */
+/* Private to the step's end: 1-bit Adam (one_bit.c). */
 #ifndef ZPLAN_RT_COMPRESS_H
 #define ZPLAN_RT_COMPRESS_H
 
@@ -21,11 +21,8 @@ void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr
                            const zpk_update *rule);
 /* The exchange alone, of momentum that is there. */
 void zpr_exchange_signs(zpr *c, const zpr_host_update *away);
-/* Then to new parameters. */
-void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
-                           const zpk_update *rule);
 
-/* ---- compress_away.c ---- */
+/* ---- one_bit_away.c ---- */
 /* Blocks of ZPK_SIGNS elements at the beginning of a part whose state is on the device. */
 int64_t zpr_blocks_here(const zpr *c, int part);
 /* What the host does of records that are on the device, beside the functions below: this rank's momentum of all parts,
@@ -47,7 +44,7 @@ void zpr_error_close(zpr *c, zpr_error_side side, int64_t at);
 /* All of them zero, and what 0/1 Adam adds up. */
 void zpr_errors_zero(zpr *c);
 
-/* ---- by the back ends: cpu/compress.c, cuda/compress.c ---- */
+/* ---- by the back ends: cpu/one_bit.c, cuda/one_bit.c ---- */
 /* Momentum of this replica's gradients; new parameters of the averaged momentum. */
 void zpr_momentum_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 void zpr_frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);

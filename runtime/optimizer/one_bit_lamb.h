@@ -1,9 +1,9 @@
-/* Private to the step's end: 1-bit LAMB (compress_lamb.c). */
+/* Private to the step's end: 1-bit LAMB (one_bit_lamb.c). */
 #ifndef ZPLAN_RT_COMPRESS_LAMB_H
 #define ZPLAN_RT_COMPRESS_LAMB_H
 
 #include <stdio.h>
-#include "compress_shards.h"
+#include "one_bit_shards.h"
 #include "device.h"
 
 /* A number for every tensor (lamb.h), the same on all ranks. */
@@ -15,12 +15,8 @@ typedef struct zpr_coefficients {
 } zpr_coefficients;
 /* What a run with 1-bit LAMB has; made when it is first asked for. */
 zpr_coefficients *zpr_coefficients_of(zpr *c);
-void zpr_coefficients_close(zpr *c);
 /* After a step of LAMB, by the ratios of all tensors. */
 void zpr_coefficients_average(zpr *c, const double *ratio);
-/* A step with a frozen variance. owing: with ZeRO 1, else NULL. fresh_bias2: of as many updates as the parameters have
- * had. Collective. */
-void zpr_lamb_frozen_update(zpr *c, zpr_block_list *list, zpr_owing *owing, const zpk_update *rule, double fresh_bias2);
 
 /* ---- checkpoints: a member of the manifest ---- */
 typedef struct zpr_saved_coefficient {
@@ -39,7 +35,7 @@ bool zpr_coefficients_check(zpr *c, const zpr_saved_coefficients *saved, bool fr
 /* From rank 0's to all ranks'. followed: the errors' file was read. Collective. */
 void zpr_coefficients_resume(zpr *c, const zpr_saved_coefficients *saved, bool followed);
 
-/* ---- by the back ends: cpu/compress_lamb.c, cuda/compress_lamb.c ---- */
+/* ---- by the back ends: cpu/one_bit_lamb.c, cuda/one_bit_lamb.c ---- */
 /* Goes on with the variance as it would be; most[i]: of block i, the largest ratio. By momentum (zpk_lamb_fresh), or
  * with all ranks' records of what this one owns, and then momentum does as well (zpk_lamb_owner). */
 void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double fresh_bias2, const void *records,

@@ -1,6 +1,6 @@
-/* What 1-bit Adam with ZeRO 1 does on the GPU (../compress_shards.c). A block is what an owner has of a parameter: a
- * launch each. */
-#include "compress_shards.h"
+/* What 1-bit Adam with ZeRO 1 does on the GPU (../optimizer/one_bit_shards.c). A block is what an owner has of a
+ * parameter: a launch each. */
+#include "one_bit_shards.h"
 #include "cuda.h"
 
 static zpd_owned owned_of(zpr *c, const zpr_block *b, const zpk_update *rule) {

@@ -10,21 +10,23 @@
  * A step that is followed by a checkpoint, or is the last one, exchanges whatever the intervals say: a checkpoint has
  * weights that all ranks have, and nothing is added up. Where the variance is updated it is before the weights are, by
  * the gradients of the same step, as in Adam; the first step does. */
-#include "compress_local.h"
+#include "zero_one_adam.h"
 #include <assert.h>
-#include "compress.h"
+#include "one_bit.h"
+#include "optimizer.h"
 #include "state.h"
 
 static int64_t applied_before(const zpr *c) { return c->step - c->skipped_steps; }
 
-int64_t zpr_variance_updates(const zpr *c) {
+/* Updates of the variance up to this step, this one included. */
+static int64_t variance_updates(const zpr *c) {
   int64_t n = 0, t = applied_before(c);
   while (n < c->program->n_variance && c->program->variance_at[n] <= t) n++;
   return n;
 }
 
 static bool is_summed(const zpr *c) {
-  int64_t n = zpr_variance_updates(c);
+  int64_t n = variance_updates(c);
   return n > 0 && c->program->variance_at[n - 1] == applied_before(c);
 }
 
@@ -60,7 +62,7 @@ static void exchange(zpr *c, const zpr_block *blocks, int64_t n, const zpk_updat
   zpr_local_mean(c, blocks, n, local->total);
   copy_anchor(c, true);
   zpr_exchange_signs(c, NULL);
-  all.kind = ZPR_ADAM; /* decay has been */
+  all.kind = ZPK_ADAM; /* decay has been */
   all.lr = local->total;
   all.bias1 = 1;
   zpr_frozen_blocks(c, blocks, n, &all);
@@ -69,7 +71,11 @@ static void exchange(zpr *c, const zpr_block *blocks, int64_t n, const zpk_updat
   local->synced = true;
 }
 
-void zpr_local_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+/* rule->lr is not yet corrected. */
+static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
+  (void)own;
+  const zpr_block *blocks = set->here->block;
+  int64_t n = set->here->n;
   zpr_local *local = &c->state->local;
   double weight = rule->lr / rule->bias1;
   if (!local->anchored) copy_anchor(c, false);
@@ -86,8 +92,13 @@ void zpr_local_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_upda
     zpr_local_weights(c, blocks, n, rule, local->total);
 }
 
-void zpr_local_skip(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+/* Exchanges what is left where zpr_local.meets. */
+static void skip(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
+  (void)own;
   zpr_local *local = &c->state->local;
   local->synced = local->summed = false;
-  if (local->meets && local->total > 0) exchange(c, blocks, n, rule);
+  if (local->meets && local->total > 0) exchange(c, set->here->block, set->here->n, rule);
 }
+
+const zpr_one_bit_row zpr_zero_one_adam = {
+    .name = "Adam", .applies = zpr_is_local, .variance_updates = variance_updates, .update = update, .skip = skip};

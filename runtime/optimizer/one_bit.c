@@ -4,8 +4,9 @@
  * Rank r of n averages part r of the flat buffers, flat_elements / n of them. Every rank sends the record of part r to
  * r, which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of them.
  * The gradients are not needed any more once momentum is made of them, so the records lie in their place. */
-#include "compress.h"
+#include "one_bit.h"
 #include <assert.h>
+#include "optimizer.h"
 #include "state.h"
 
 typedef struct momentum {
@@ -46,9 +47,13 @@ void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr
   zpr_exchange_signs(c, away);
 }
 
-void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
-                           const zpk_update *rule) {
-  zpr_exchange_momentum(c, blocks, n, away, rule);
-  zpr_frozen_blocks(c, blocks, n, rule);
-  if (away) zpr_host_update_run(c, away, ZPR_PASS_FROZEN, rule, nothing, NULL);
+static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
+  (void)own;
+  zpr_exchange_momentum(c, set->here->block, set->here->n, set->away, rule);
+  zpr_frozen_blocks(c, set->here->block, set->here->n, rule);
+  if (set->away) zpr_host_update_run(c, set->away, ZPR_PASS_FROZEN, rule, nothing, NULL);
 }
+
+static bool applies(const zpr_program *program) { return !zpr_shards_state(program); }
+
+const zpr_one_bit_row zpr_one_bit_adam = {.name = "Adam", .applies = applies, .update = update};

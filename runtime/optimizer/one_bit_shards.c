@@ -6,11 +6,12 @@
  * The record of an owner has its own elements in their order. The gradients are not needed any more once they are owed,
  * so the records lie in their place. Weights that are padding would take part where their neighbours do: they become
  * zero again. */
-#include "compress_shards.h"
+#include "one_bit_shards.h"
 #include <assert.h>
 #include <stdlib.h>
-#include "compress.h"
+#include "one_bit.h"
 #include "home.h"
+#include "optimizer.h"
 #include "state.h"
 
 struct zpr_owing {
@@ -96,7 +97,7 @@ static int64_t find_padding(zpr *c, zpr_owned_block *out) {
   return g.n;
 }
 
-zpr_owing *zpr_owing_open(zpr *c) {
+void *zpr_owing_open(zpr *c) {
   zpr_owing *o = zpr_alloc(c, 1, sizeof *o);
   assert(c->program->zero == 1 && c->stage->spread_elements == 0);
   o->n = find_blocks(c, NULL);
@@ -112,8 +113,8 @@ zpr_owing *zpr_owing_open(zpr *c) {
   return o;
 }
 
-void zpr_owing_close(zpr *c, zpr_owing *o) {
-  if (!o) return;
+void zpr_owing_close(zpr *c, void *owing) {
+  zpr_owing *o = owing;
   zpr_block_list_close(c, &o->list);
   free(o->blocks);
   free(o->padding);
@@ -122,7 +123,8 @@ void zpr_owing_close(zpr *c, zpr_owing *o) {
   free(o);
 }
 
-double zpr_owing_squares(zpr *c, zpr_owing *o) {
+double zpr_owing_squares(zpr *c, void *owing) {
+  zpr_owing *o = owing;
   double sum = 0;
   zpr_square_blocks(c, &o->list, o->squares);
   for (int64_t i = 0; i < o->n; i++) sum += o->squares[i];
@@ -192,12 +194,18 @@ static void update_here(zpr *c, void *arg) {
   zpr_owner_update(c, a->mine, a->n, a->rule, NULL, a->theirs, zpr_owing_record(c));
 }
 
-void zpr_owing_update(zpr *c, zpr_owing *o, const zpr_block *mine, int64_t n, const zpr_host_update *away,
-                      const zpk_update *rule) {
-  owner here = {mine, n, rule, zpr_owing_send(c, o, rule)};
-  if (away)
-    zpr_owner_away(c, away, rule, here.theirs, zpr_owing_record(c), update_here, &here);
+static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
+  owner here = {set->here->block, set->here->n, rule, zpr_owing_send(c, own, rule)};
+  if (set->away)
+    zpr_owner_away(c, set->away, rule, here.theirs, zpr_owing_record(c), update_here, &here);
   else
     update_here(c, &here);
-  zpr_owing_share(c, o);
+  zpr_owing_share(c, own);
 }
+
+const zpr_one_bit_row zpr_one_bit_adam_shards = {.name = "Adam",
+                                                 .applies = zpr_shards_state,
+                                                 .open = zpr_owing_open,
+                                                 .close = zpr_owing_close,
+                                                 .squares = zpr_owing_squares,
+                                                 .update = update};

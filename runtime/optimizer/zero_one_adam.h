@@ -1,4 +1,4 @@
-/* Private to the step's end: 0/1 Adam (compress_local.c). */
+/* Private to the step's end: 0/1 Adam (zero_one_adam.c). */
 #ifndef ZPLAN_RT_COMPRESS_LOCAL_H
 #define ZPLAN_RT_COMPRESS_LOCAL_H
 
@@ -14,14 +14,8 @@ typedef struct zpr_local {
 
 /* Is it 0/1 Adam? */
 static inline bool zpr_is_local(const zpr_program *p) { return p->n_phases > 0; }
-/* Updates of the variance up to this step, this one included. */
-int64_t zpr_variance_updates(const zpr *c);
-/* A step, from the gradients of this replica: as zpr_compressed_update. rule->lr is not yet corrected. */
-void zpr_local_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
-/* After a step that was not applied: exchanges what is left where zpr_local.meets. */
-void zpr_local_skip(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 
-/* ---- by the back ends: cpu/compress_local.c, cuda/compress_local.c ---- */
+/* ---- by the back ends: cpu/zero_one_adam.c, cuda/zero_one_adam.c ---- */
 void zpr_variance_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 /* Adds weight times momentum to the sum, and decays the weights of the last exchange. */
 void zpr_local_add(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule, double weight);

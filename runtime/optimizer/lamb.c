@@ -5,21 +5,22 @@
  * stages with copies of a tied one. Each element is counted by one rank, as in the norm of the gradients, and all ranks
  * sum all tensors' squares in rank order: they have the same bits, so copies stay equal. */
 #include "lamb.h"
-#include "compress.h"
-#include "compress_lamb.h"
+#include "one_bit.h"
+#include "one_bit_lamb.h"
+#include "optimizer.h"
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct zpr_lamb {
+typedef struct lamb {
   int64_t tensors;
   double *squares; /* [tensors][2]: of the parameters, of the updates */
   double *sums;    /* [blocks][2] */
   double *ratio;   /* [blocks] */
   double *ratios;  /* [tensors] */
   double *away;    /* [blocks off the device][2] */
-};
+} lamb;
 
 /* ---- numbers of tensors ---- */
 
@@ -62,19 +63,19 @@ int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k) {
 
 /* ---- the update ---- */
 
-zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list, const zpr_host_update *away) {
-  zpr_lamb *l = zpr_alloc(c, 1, sizeof *l);
+static void *open_lamb(zpr *c, const zpr_update_set *set) {
+  lamb *l = zpr_alloc(c, 1, sizeof *l);
   for (int p = 0; p < c->program->pipeline; p++) l->tensors += zpr_tensors_of(&c->program->stages[p]);
   l->squares = zpr_alloc(c, (size_t)l->tensors * 2, sizeof *l->squares);
   l->ratios = zpr_alloc(c, (size_t)l->tensors + 1, sizeof *l->ratios);
-  l->sums = zpr_alloc(c, (size_t)list->n * 2 + 1, sizeof *l->sums);
-  l->ratio = zpr_alloc(c, (size_t)list->n + 1, sizeof *l->ratio);
-  l->away = zpr_alloc(c, (size_t)zpr_host_blocks(away) * 2 + 1, sizeof *l->away);
+  l->sums = zpr_alloc(c, (size_t)set->here->n * 2 + 1, sizeof *l->sums);
+  l->ratio = zpr_alloc(c, (size_t)set->here->n + 1, sizeof *l->ratio);
+  l->away = zpr_alloc(c, (size_t)zpr_host_blocks(set->away) * 2 + 1, sizeof *l->away);
   return l;
 }
 
-void zpr_lamb_close(zpr_lamb *l) {
-  if (!l) return;
+static void close_lamb(void *own) {
+  lamb *l = own;
   free(l->squares);
   free(l->sums);
   free(l->ratio);
@@ -85,7 +86,7 @@ void zpr_lamb_close(zpr_lamb *l) {
 
 /* What the device does of it. */
 typedef struct on_device {
-  zpr_lamb *lamb;
+  lamb *lamb;
   zpr_block_list *list;
   const zpk_update *rule;
 } on_device;
@@ -101,7 +102,7 @@ static void apply_here(zpr *c, void *arg) {
 }
 
 static void find_squares(zpr *c, on_device *d, const zpr_host_update *away) {
-  zpr_lamb *l = d->lamb;
+  lamb *l = d->lamb;
   memset(l->squares, 0, (size_t)l->tensors * 2 * sizeof *l->squares);
   if (away)
     zpr_host_lamb_moments(c, away, d->rule, l->away, l->squares, moments_here, d);
@@ -116,17 +117,32 @@ static void find_squares(zpr *c, on_device *d, const zpr_host_update *away) {
   zpr_world_sums(c, l->squares, 2 * l->tensors);
 }
 
-void zpr_lamb_update(zpr *c, zpr_lamb *l, zpr_block_list *list, const zpr_host_update *away, const zpk_update *rule) {
+static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule, int64_t step) {
+  (void)step;
+  lamb *l = own;
+  zpr_block_list *list = set->here;
   on_device d = {l, list, rule};
-  find_squares(c, &d, away);
+  find_squares(c, &d, set->away);
   for (int64_t i = 0; i < l->tensors; i++) {
     const double *of = &l->squares[2 * i];
     l->ratios[i] = of[0] > 0 && of[1] > 0 ? sqrt(of[0] / of[1]) : 1;
   }
   for (int64_t i = 0; i < list->n; i++) l->ratio[i] = l->ratios[list->block[i].tensor];
   if (zpr_compresses(c->program)) zpr_coefficients_average(c, l->ratios);
-  if (away)
-    zpr_host_lamb_apply(c, away, rule, l->ratios, apply_here, &d);
+  if (set->away)
+    zpr_host_lamb_apply(c, set->away, rule, l->ratios, apply_here, &d);
   else
     apply_here(c, &d);
 }
+
+static const zpr_one_bit_row *const one_bit[] = {&zpr_one_bit_lamb_shards, &zpr_one_bit_lamb};
+
+const zpr_optimizer_row zpr_lamb_row = {.name = "lamb",
+                                        .rule = ZPK_LAMB,
+                                        .moments = 2,
+                                        .moment = {".exp_avg", ".exp_avg_sq"},
+                                        .recorded = {"beta1", "beta2", "eps"},
+                                        .one_bit = one_bit,
+                                        .open = open_lamb,
+                                        .close = close_lamb,
+                                        .update = update};

@@ -1,5 +1,5 @@
-/* What 1-bit Adam with ZeRO 1 does over the threads of a rank (../compress_shards.c). */
-#include "compress_shards.h"
+/* What 1-bit Adam with ZeRO 1 does over the threads of a rank (../optimizer/one_bit_shards.c). */
+#include "one_bit_shards.h"
 #include "state.h"
 
 typedef struct owned_task {

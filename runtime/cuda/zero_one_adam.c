@@ -1,5 +1,5 @@
-/* What 0/1 Adam does on the GPU (../compress_local.c). A block is the whole of a parameter: a launch each. */
-#include "compress_local.h"
+/* What 0/1 Adam does on the GPU (../optimizer/zero_one_adam.c). A block is the whole of a parameter: a launch each. */
+#include "zero_one_adam.h"
 #include "cuda.h"
 #include "update.h"
 

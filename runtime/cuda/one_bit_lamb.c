@@ -1,5 +1,5 @@
-/* What 1-bit LAMB does on the GPU (../compress_lamb.c): a launch over all segments each. */
-#include "compress_lamb.h"
+/* What 1-bit LAMB does on the GPU (../optimizer/one_bit_lamb.c): a launch over all segments each. */
+#include "one_bit_lamb.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>

@@ -6,18 +6,12 @@
 #include "host_walk.h"
 #include "state.h"
 
-typedef struct zpr_lamb zpr_lamb;
-/* For the rank's blocks, whose `tensor` is set: on the device, and away (NULL: none). */
-zpr_lamb *zpr_lamb_open(zpr *c, const zpr_block_list *list, const zpr_host_update *away);
-void zpr_lamb_close(zpr_lamb *lamb);
 /* The number of parameter k of instance i of run r on this stage, among those of all stages; tied ones have one. */
 int64_t zpr_tensor_number(const zpr *c, int r, int64_t i, int k);
 /* By the stage, where a tied one has a number on every stage. */
 int64_t zpr_tensor_number_on(const zpr *c, int stage, int r, int64_t i, int k);
 /* How many parameters a stage has, of all instances. */
 int64_t zpr_tensors_of(const zpr_stage *stage);
-/* The whole update. Collective. */
-void zpr_lamb_update(zpr *c, zpr_lamb *lamb, zpr_block_list *list, const zpr_host_update *away, const zpk_update *rule);
 
 /* ---- of what is away: host_lamb.c. `between` is work for the device ---- */
 /* New moments; adds squares of parameters and of updates to those of their tensors. sums: [blocks away][2]. */

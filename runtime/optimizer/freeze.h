@@ -20,10 +20,6 @@ typedef struct zpr_freeze {
 static inline bool zpr_compresses(const zpr_program *p) {
   return p->freeze_step > 0 || p->freeze_threshold > 0 || p->n_phases > 0;
 }
-/* What it compresses: "LAMB" or "Adam". */
-static inline const char *zpr_compressed_name(const zpr_program *p) {
-  return p->optimizer == ZPR_LAMB ? "LAMB" : "Adam";
-}
 /* Updates that lie between the two norms that are compared. */
 int64_t zpr_freeze_span(const zpr_program *program);
 /* After an update of plain Adam by gradients of this norm, clipped as they were, which all ranks know alike. */

@@ -1,5 +1,5 @@
-/* What 0/1 Adam does over the threads of a rank (../compress_local.c): a block is a task. */
-#include "compress_local.h"
+/* What 0/1 Adam does over the threads of a rank (../optimizer/zero_one_adam.c): a block is a task. */
+#include "zero_one_adam.h"
 #include "state.h"
 
 enum { PIECE = 512 }; /* elements that are rounded at once */
@@ -37,7 +37,7 @@ static void add(void *arg, int64_t begin, int64_t end, int worker) {
     const zpr_block *b = &a->blocks[i];
     zpk_update rule = zpr_rule_with(a->rule, b->recipe);
     zpk_local_sum(dtype, a->rate, zpr_at(a->c, s->moment1), zpr_at(a->c, s->local_sum), b->begin, b->end);
-    if (rule.kind == ZPR_ADAMW && rule.weight_decay > 0)
+    if (rule.kind == ZPK_ADAMW && rule.weight_decay > 0)
       zpk_local_decay(dtype, 1 - rule.lr * rule.weight_decay, anchor_of(a->c), b->begin, b->end);
   }
 }

@@ -16,13 +16,6 @@ zpr_statistics zpr_statistics_of(const zpr_param *param);
 /* Where those of parameter k of instance i of a run of this stage begin, in elements of stage->statistics. */
 int64_t zpr_statistics_at(const zpr *c, const zpr_run *run, int64_t i, int k);
 
-typedef struct zpr_adafactor zpr_adafactor;
-/* away NULL: all state is on the device. */
-zpr_adafactor *zpr_adafactor_open(zpr *c, const zpr_host_update *away);
-void zpr_adafactor_close(zpr_adafactor *adafactor);
-/* The whole update, the `step`-th that is applied, from 1. Collective. */
-void zpr_adafactor_update(zpr *c, zpr_adafactor *adafactor, const zpk_update *rule, int64_t step);
-
 /* ---- by the back ends: cpu/adafactor.c, cuda/adafactor.c ---- */
 /* A parameter of an instance, and what this rank updates of it. */
 typedef struct zpr_factored {

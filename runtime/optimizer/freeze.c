@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint.h"
-#include "compress.h"
+#include "one_bit.h"
+#include "optimizer.h"
 
 /* Updates from one kept norm to the next, and how many kept norms the comparison goes back. */
 typedef struct spacing {
@@ -64,7 +65,7 @@ void zpr_freeze_tell(zpr *c) {
     snprintf(event, sizeof event, "\"change\": %.17g, \"updates\": %lld, ", change, span);
   }
   zpr_log_note(c, "1-bit %s from step %lld on: %sover data ranks %lld bytes a step, before %lld",
-               zpr_compressed_name(p), (long long)c->step + 1, why, (long long)p->predicted_bytes[ZPR_DATA],
+               zpr_one_bit_of(p)->name, (long long)c->step + 1, why, (long long)p->predicted_bytes[ZPR_DATA],
                (long long)p->predicted_warmup_data_bytes);
   snprintf(line, sizeof line, "{\"event\": \"freeze\", \"step\": %lld, %s\"bytes\": %lld, \"bytes_before\": %lld}",
            (long long)c->step + 1, event, (long long)p->predicted_bytes[ZPR_DATA],

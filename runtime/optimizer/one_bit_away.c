@@ -4,7 +4,7 @@
  * every part the first blocks are on the device, and the last ones here. */
 #include <assert.h>
 #include <string.h>
-#include "compress.h"
+#include "one_bit.h"
 #include "tier.h"
 
 enum { GRAIN = 256 }; /* blocks of ZPK_SIGNS elements */

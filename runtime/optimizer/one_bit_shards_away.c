@@ -6,8 +6,8 @@
  * weights of the state are a copy of those, which adds what all add, and what the owner has more stands beside. */
 #include <assert.h>
 #include <string.h>
-#include "compress.h"
-#include "compress_shards.h"
+#include "one_bit.h"
+#include "one_bit_shards.h"
 #include "tier.h"
 
 static int64_t blocks_away(const zpr *c) { return c->stage->state_away.elements / ZPK_SIGNS; }

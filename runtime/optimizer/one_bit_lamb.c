@@ -4,18 +4,19 @@
  * sqrt(v) / sqrt(fresh) of the tensor's elements, where `fresh` is the variance that goes on by the gradients which the
  * exchanged momenta stand for (kernels/compress.c). That factor keeps within bounds (factor_min, factor_max), and moves
  * by a share of itself a step at most (factor_threshold). Ratios of LAMB here are not bounded, nor is their average, of
- * which a step leaves coeff_beta. With ZeRO 1 owners know the gradient (compress_shards.c), and the largest
+ * which a step leaves coeff_beta. With ZeRO 1 owners know the gradient (one_bit_shards.c), and the largest
  * ratio of a tensor is that of all who own parts of it.
  *
  * The average begins with the first ratio. */
-#include "compress_lamb.h"
+#include "one_bit_lamb.h"
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint.h"
-#include "compress.h"
+#include "one_bit.h"
 #include "lamb.h"
+#include "optimizer.h"
 
 zpr_coefficients *zpr_coefficients_of(zpr *c) {
   zpr_coefficients *k = c->state->coefficients;
@@ -28,8 +29,10 @@ zpr_coefficients *zpr_coefficients_of(zpr *c) {
   return k;
 }
 
-void zpr_coefficients_close(zpr *c) {
+/* own: as of update. */
+static void close_lamb(zpr *c, void *own) {
   zpr_coefficients *k = c->state->coefficients;
+  if (own) zpr_owing_close(c, own);
   if (!k) return;
   free(k->average);
   free(k->factor);
@@ -77,8 +80,12 @@ static void keep_moments(zpr *c, zpr_coefficients *k) {
   k->followed = true;
 }
 
-void zpr_lamb_frozen_update(zpr *c, zpr_block_list *list, zpr_owing *owing, const zpk_update *rule,
-                            double fresh_bias2) {
+/* own: with ZeRO 1 what is owed, else NULL. */
+static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
+  zpr_owing *owing = own;
+  zpr_block_list *list = set->here;
+  /* of as many updates as the parameters have had */
+  double fresh_bias2 = 1 - pow(c->program->beta2, (double)(c->step + 1 - c->skipped_steps));
   const void *records = NULL;
   zpr_coefficients *k = zpr_coefficients_of(c);
   double *of_block = zpr_alloc(c, (size_t)list->n + 1, sizeof *of_block);
@@ -102,6 +109,24 @@ void zpr_lamb_frozen_update(zpr *c, zpr_block_list *list, zpr_owing *owing, cons
   }
   free(of_block);
   free(most);
+}
+
+static bool applies(const zpr_program *program) { return !zpr_shards_state(program); }
+
+const zpr_one_bit_row zpr_one_bit_lamb = {
+    .name = "LAMB", .applies = applies, .arrays = 1u << ZPR_FRESH, .close = close_lamb, .update = update};
+
+const zpr_one_bit_row zpr_one_bit_lamb_shards = {.name = "LAMB",
+                                                 .applies = zpr_shards_state,
+                                                 .arrays = 1u << ZPR_FRESH,
+                                                 .open = zpr_owing_open,
+                                                 .close = close_lamb,
+                                                 .squares = zpr_owing_squares,
+                                                 .update = update};
+
+static bool is_one_bit_lamb(const zpr *c) {
+  const zpr_one_bit_row *row = zpr_one_bit_of(c->program);
+  return row && row->update == update;
 }
 
 /* ---- checkpoints ---- */
@@ -137,7 +162,7 @@ static void write_one(void *arg, const char *name, int64_t number) {
 }
 
 void zpr_coefficients_write(zpr *c, FILE *out) {
-  if (c->program->optimizer != ZPR_LAMB || !zpr_compresses(c->program)) return;
+  if (!is_one_bit_lamb(c)) return;
   writing w = {zpr_coefficients_of(c), out, ""};
   fputs("  \"coefficients\": {", out);
   for_tensors(c, write_one, &w);
@@ -199,7 +224,7 @@ static void resume_one(void *arg, const char *name, int64_t number) {
 
 bool zpr_coefficients_check(zpr *c, const zpr_saved_coefficients *saved, bool frozen, zpr_error *error) {
   resuming r = {.saved = saved};
-  if (c->program->optimizer != ZPR_LAMB || !zpr_compresses(c->program) || !frozen) return true;
+  if (!is_one_bit_lamb(c) || !frozen) return true;
   for_tensors(c, resume_one, &r);
   if (r.missing)
     zpr_error_set(error, "Z0813", "the checkpoint is of frozen steps and has no coefficient of 1-bit LAMB for \"%s\"",
@@ -209,7 +234,7 @@ bool zpr_coefficients_check(zpr *c, const zpr_saved_coefficients *saved, bool fr
 
 /* Other ranks add zeros, which changes no bit; tensors that are not known stay as they began. */
 void zpr_coefficients_resume(zpr *c, const zpr_saved_coefficients *saved, bool followed) {
-  if (c->program->optimizer != ZPR_LAMB || !zpr_compresses(c->program)) return;
+  if (!is_one_bit_lamb(c)) return;
   enum { AT_ONCE = ZPR_GATHER_BYTES / (int)sizeof(double) };
   zpr_coefficients *k = zpr_coefficients_of(c);
   resuming r = {.saved = saved, .value = zpr_alloc(c, (size_t)k->n * 2 + 1, sizeof *r.value)};

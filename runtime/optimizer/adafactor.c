@@ -10,10 +10,12 @@
 #include "adafactor.h"
 #include <assert.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "home.h"
 #include "lamb.h"
+#include "optimizer.h"
 
 zpr_statistics zpr_statistics_of(const zpr_param *param) {
   zpr_statistics s = {.height = 1, .width = 1, .elements = 1};
@@ -45,7 +47,7 @@ typedef struct reach {
   int64_t state, grads, all;
 } reach;
 
-struct zpr_adafactor {
+typedef struct adafactor {
   zpr_stretches stretches;
   int64_t n, tensors;          /* here; of all stages */
   zpr_factored *item, *graded; /* whole; what of it has its gradients on the device */
@@ -54,7 +56,7 @@ struct zpr_adafactor {
   double *squares;         /* [tensors][2]: of parameters, of updates */
   double *pieces;          /* [pieces of the largest][2] */
   zpr_factored_away *away; /* NULL: nothing is */
-};
+} adafactor;
 
 static int64_t padded(int64_t n, int64_t shares) { return (n + shares - 1) / shares * shares; }
 
@@ -118,7 +120,7 @@ static zpr_factored tensor_of(zpr *c, const zpr_stretches *stretches, int r, int
 }
 
 /* Sums of the largest instance, with what fills them up. */
-static int64_t most_sums(const zpr *c, const zpr_adafactor *a) {
+static int64_t most_sums(const zpr *c, const adafactor *a) {
   int64_t most = 0;
   for (int64_t i = 0; i < a->n; i++) {
     int64_t sums = padded(all_sums(c, group_of_item(&a->item[i])), c->program->data);
@@ -152,8 +154,8 @@ void zpr_factored_walk(const zpr_factored *t, int64_t begin, int64_t end, zpr_on
   }
 }
 
-zpr_adafactor *zpr_adafactor_open(zpr *c, const zpr_host_update *away) {
-  zpr_adafactor *a = zpr_alloc(c, 1, sizeof *a);
+static void *open_adafactor(zpr *c, const zpr_update_set *set) {
+  adafactor *a = zpr_alloc(c, 1, sizeof *a);
   int64_t n = 0, most = 1;
   assert(zpr_expert_ranks(c->program) == 1);
   a->stretches = zpr_find_stretches(c);
@@ -175,12 +177,12 @@ zpr_adafactor *zpr_adafactor_open(zpr *c, const zpr_host_update *away) {
         a->item[a->n++] = t;
       }
   a->pieces = zpr_alloc(c, (size_t)most * 2, sizeof *a->pieces);
-  a->away = zpr_factored_away_open(c, away, &a->stretches, a->item, a->n, a->tensors, most_sums(c, a));
+  a->away = zpr_factored_away_open(c, set->away, &a->stretches, a->item, a->n, a->tensors, most_sums(c, a));
   return a;
 }
 
-void zpr_adafactor_close(zpr_adafactor *a) {
-  if (!a) return;
+static void close_adafactor(void *own) {
+  adafactor *a = own;
   free(a->stretches.item);
   zpr_factored_away_close(a->away);
   free(a->item);
@@ -203,7 +205,7 @@ static void add_sums(zpr *c, zpr_axis axis, double *sums, int64_t count, double 
   zpr_group_all_gather(c, &g, axis, sums, bytes / zpk_bytes(c->program->dtype));
 }
 
-static void sum_group(zpr *c, zpr_adafactor *a, group g, int64_t first, const zpk_update *rule) {
+static void sum_group(zpr *c, adafactor *a, group g, int64_t first, const zpk_update *rule) {
   int64_t data = zpr_shards_state(c->program) ? c->program->data : 1, split = split_sums(c, g),
           all = padded(all_sums(c, g), data);
   double *sums = zpr_at(c, c->stage->scratch), *arriving = sums + all;
@@ -216,7 +218,7 @@ static void sum_group(zpr *c, zpr_adafactor *a, group g, int64_t first, const zp
   for (int k = 0; k < g.n; k++) zpr_adafactor_means(c, rule, &a->item[first + k], sums + a->item[first + k].sums);
 }
 
-static void *find_factors(zpr *c, zpr_adafactor *a, const zpr_factored *t, zpr_adafactor_room *room) {
+static void *find_factors(zpr *c, adafactor *a, const zpr_factored *t, zpr_adafactor_room *room) {
   int64_t bytes = padded((t->has.rows + t->has.cols) * zpk_real_bytes(c->program->dtype), 16);
   char *factors = zpr_at(c, c->stage->scratch);
   *room =
@@ -227,8 +229,8 @@ static void *find_factors(zpr *c, zpr_adafactor *a, const zpr_factored *t, zpr_a
 }
 
 /* Adds the squares of elements [begin, end) of a tensor. */
-static void square_part(zpr *c, zpr_adafactor *a, const zpk_update *rule, const zpr_factored *t, int64_t begin,
-                        int64_t end, bool without_state, const void *factors, const zpr_adafactor_room *room) {
+static void square_part(zpr *c, adafactor *a, const zpk_update *rule, const zpr_factored *t, int64_t begin, int64_t end,
+                        bool without_state, const void *factors, const zpr_adafactor_room *room) {
   zpr_factored part = zpr_factored_part(t, begin, end);
   double squares[2];
   if (begin >= end) return;
@@ -239,7 +241,7 @@ static void square_part(zpr *c, zpr_adafactor *a, const zpk_update *rule, const 
 }
 
 /* Every tensor's, of all stages. */
-static void find_squares(zpr *c, zpr_adafactor *a, const zpk_update *rule) {
+static void find_squares(zpr *c, adafactor *a, const zpk_update *rule) {
   zpr_adafactor_room room;
   memset(a->squares, 0, (size_t)a->tensors * 2 * sizeof *a->squares);
   for (int64_t i = 0; i < a->n; i++) {
@@ -257,7 +259,7 @@ static void find_squares(zpr *c, zpr_adafactor *a, const zpk_update *rule) {
   zpr_world_sums(c, a->squares, 2 * a->tensors);
 }
 
-static void find_steps(const zpr *c, zpr_adafactor *a, const zpk_update *rule) {
+static void find_steps(const zpr *c, adafactor *a, const zpk_update *rule) {
   const zpr_program *p = c->program;
   for (int64_t i = 0; i < a->n; i++) {
     const zpr_factored *t = &a->item[i];
@@ -269,13 +271,13 @@ static void find_steps(const zpr *c, zpr_adafactor *a, const zpk_update *rule) {
 }
 
 typedef struct on_device {
-  zpr_adafactor *adafactor;
+  adafactor *adafactor;
   const zpk_update *rule;
 } on_device;
 
 static void apply_here(zpr *c, void *arg) {
   const on_device *d = arg;
-  zpr_adafactor *a = d->adafactor;
+  adafactor *a = d->adafactor;
   zpr_adafactor_room room;
   for (int64_t i = 0; i < a->n; i++) {
     const zpr_factored *t = &a->item[i];
@@ -287,7 +289,9 @@ static void apply_here(zpr *c, void *arg) {
   }
 }
 
-void zpr_adafactor_update(zpr *c, zpr_adafactor *a, const zpk_update *rule, int64_t step) {
+static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule, int64_t step) {
+  (void)set;
+  adafactor *a = own;
   zpk_update all = *rule;
   all.beta2 = 1 - pow((double)step, -c->program->decay_rate);
   for (int64_t i = 0, n; i < a->n; i += n) {
@@ -304,3 +308,14 @@ void zpr_adafactor_update(zpr *c, zpr_adafactor *a, const zpk_update *rule, int6
   else
     apply_here(c, &d);
 }
+
+const zpr_optimizer_row zpr_adafactor_row = {.name = "adafactor",
+                                             .moments = 1,
+                                             .moments_with = offsetof(zpr_program, beta1),
+                                             .moment = {".exp_avg"},
+                                             .has_statistics = true,
+                                             .exchanges = true,
+                                             .recorded = {"eps", "decay_rate", "clip_threshold"},
+                                             .open = open_adafactor,
+                                             .close = close_adafactor,
+                                             .update = update};
