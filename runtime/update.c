@@ -286,7 +286,7 @@ static zpk_update rule_of(const zpr *c, double lr) {
                           .ema = p->ema};
 }
 
-/* Of the variance: before it is frozen as many as of the parameters. */
+/* Updates of the variance up to this one: as many as of the parameters until it is frozen. */
 static int64_t variance_updates(const zpr *c, int64_t step) {
   const zpr_one_bit_row *one_bit = c->state->updater->one_bit;
   if (one_bit && one_bit->variance_updates) return one_bit->variance_updates(c);

@@ -265,7 +265,7 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
     zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
   if (st->window[ZP_STATE_OPTIMIZER] > 0)
     zp_buf_line(&e->out,
-                "     .window[ZP_STATE_OPTIMIZER] = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = "
+                "     .window_elements = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = "
                 "%lld, /* of the "
                 "update on the host */",
                 LL(st->window[ZP_STATE_OPTIMIZER]), LL(st->state_windows), LL(st->at[ZP_REGION_HOST_GRADS_IN]),

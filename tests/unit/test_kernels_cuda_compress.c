@@ -183,7 +183,7 @@ Test(kernels_cuda_compress, lamb) {
                    .fresh_bias2 = 0.4};
     zpd_updates *all = &a.updates;
     all->step = &step, all->segments = segments, all->blocks = 3, all->sums = most;
-    all->m = m, all->v = v;
+    all->moment[0] = m, all->moment[1] = v;
     all->params = zpk_is_narrow(u.dtype) ? (void *)weight : got, all->master = zpk_is_narrow(u.dtype) ? got : NULL;
     device_launch(device_text(&texts, dtype), "zpd_lamb_fresh", &a, 3, 1, 1, ZPD_FLAT_THREADS);
     for (int s = 0; s < 2; s++) {

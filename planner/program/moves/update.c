@@ -4,6 +4,7 @@
  * (zp_optimizer.again). */
 #include "strategy.h"
 
+#include <assert.h>
 #include <zplan/buf.h>
 
 /* A master copy stands for the weights. */
@@ -46,10 +47,10 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
 static void regions(const zp_move_scope *x, zp_placing *p) {
   const zp_lowered *l = x->lowered;
   int64_t here = p->held[ZP_STATE_OPTIMIZER].here;
-  int moments = zp_moments(&l->spec->train);
+  int moments = zp_moments(&l->spec->train), most = ZP_REGION_AVERAGE - ZP_REGION_MOMENT1;
+  assert(moments <= most);
   zp_need(p, ZP_REGION_MASTER, has_master(l) ? here * 4 : 0);
-  zp_need(p, ZP_REGION_MOMENT1, moments > 0 ? here * l->stat_bytes : 0);
-  zp_need(p, ZP_REGION_MOMENT2, moments > 1 ? here * l->stat_bytes : 0);
+  for (int i = 0; i < most; i++) zp_need(p, ZP_REGION_MOMENT1 + i, i < moments ? here * l->stat_bytes : 0);
   zp_need(p, ZP_REGION_AVERAGE, here * l->average_bytes);
   zp_need(p, ZP_REGION_STATISTICS, p->stage->statistics * l->stat_bytes);
 }
