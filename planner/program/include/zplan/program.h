@@ -390,11 +390,9 @@ int64_t zp_tensor_core_head(const zp_spec *spec);
  * NULL: it does not. Arena. */
 const char *zp_why_no_tensor_cores(zp_arena *arena, const zp_spec *spec);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
-/* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
+/* For one chunk a stage: bytes of the arena. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                        int64_t n_units);
-void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
-                         int64_t n_units, int64_t *host, int64_t *nvme);
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
