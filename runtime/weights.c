@@ -8,7 +8,7 @@
  * zero from the start, and its gradients are: what the planner pads keeps zeros (tests/unit/test_shard_numeric.c). */
 #include <assert.h>
 #include <string.h>
-#include "compress.h"
+#include "one_bit.h"
 #include "device.h"
 #include "given.h"
 #include "host_grads.h"

@@ -305,11 +305,11 @@ static void emit_stages(zp_emit *e) {
     if (st->at[ZP_REGION_LANDING] >= 0)
       zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at[ZP_REGION_LANDING]),
                   LL(st->message_stride));
-    zp_optimizer_kind optimizer = e->plan->spec->train.optimizer;
-    if (optimizer == ZP_OPT_ADAFACTOR)
+    const zp_optimizer *optimizer = zp_optimizer_facts(&e->plan->spec->train);
+    if (optimizer->needs == ZP_NEEDS_STATISTICS)
       zp_buf_line(&e->out, "     .statistics = %lld, .n_statistics = %lld,", LL(st->at[ZP_REGION_STATISTICS]),
                   LL(st->statistics));
-    if (e->lowered->sharding->partial || optimizer == ZP_OPT_MUON || optimizer == ZP_OPT_ADAFACTOR)
+    if (e->lowered->sharding->partial || zp_update_exchanges(optimizer))
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at[ZP_REGION_TRANSIENT]),
                   LL(st->bytes[ZP_REGION_TRANSIENT]));
     if (st->flat.of[ZP_KIND_FROZEN])

@@ -56,13 +56,10 @@ typedef struct facts {
 
 static bool on_disk(const zp_verifier *v, zp_state state) { return v->choice.home[state].tier == ZP_TIER_NVME; }
 
-/* SGD without momentum has no state, Lion and SGD have one moment. */
-static bool has_moment1(const zp_train *train) {
-  if (train->optimizer == ZP_OPT_ADAFACTOR) return train->beta1 > 0;
-  return train->optimizer != ZP_OPT_SGD || train->momentum != 0;
-}
-static bool has_moment2(const zp_train *train) {
-  return train->optimizer != ZP_OPT_SGD && train->optimizer != ZP_OPT_LION && train->optimizer != ZP_OPT_ADAFACTOR;
+/* Moment `n` of the row's, from 1; none of an optimizer whose setting for them is 0. */
+static bool has_moment(const zp_train *train, int n) {
+  const zp_optimizer *row = zp_optimizer_facts(train);
+  return n <= row->moments && (row->moments_with == 0 || zp_setting_real(train, row->moments_with) != 0);
 }
 
 /* Gradients and weights of a delayed update have one place for all of them. */
@@ -92,7 +89,7 @@ static int64_t record_bytes(const facts *f) {
 
 static int64_t state_bytes(const zp_verifier *v) {
   const zp_train *train = &v->spec->train;
-  return (has_moment1(train) + has_moment2(train) + (train->ema > 0)) * v->stat_bytes +
+  return (has_moment(train, 1) + has_moment(train, 2) + (train->ema > 0)) * v->stat_bytes +
          (v->compute_bytes == 2 ? 4 : v->compute_bytes);
 }
 
@@ -129,13 +126,14 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   const zp_train *train = &v->spec->train;
   const zp_verify_needs *n = f->n;
   int64_t cb = v->compute_bytes, gb = v->grad_bytes, state = f->state * v->stat_bytes;
-  bool lamb = c->compress && train->optimizer == ZP_OPT_LAMB, local = c->compress && train->variance_every > 0;
+  bool lamb = c->compress && zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB,
+       local = c->compress && train->variance_every > 0;
   switch (region) {
   case ZP_REGION_PARAMS: return f->params * cb;
   case ZP_REGION_GRADS: return f->grads * gb;
   case ZP_REGION_MASTER: return cb == 2 ? f->state * 4 : 0;
-  case ZP_REGION_MOMENT1: return has_moment1(train) ? state : 0;
-  case ZP_REGION_MOMENT2: return has_moment2(train) ? state : 0;
+  case ZP_REGION_MOMENT1: return has_moment(train, 1) ? state : 0;
+  case ZP_REGION_MOMENT2: return has_moment(train, 2) ? state : 0;
   case ZP_REGION_AVERAGE: return train->ema > 0 ? state : 0;
   case ZP_REGION_STATISTICS: return zp_times(n->statistics, v->stat_bytes);
   case ZP_REGION_ERROR: return error_bytes(f);

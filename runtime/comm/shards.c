@@ -3,7 +3,7 @@
  * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with
  * ZeRO 2 of gradients, with ZeRO 3 of parameters, too. */
 #include <assert.h>
-#include "compress.h"
+#include "one_bit.h"
 #include "device.h"
 #include "host_grads.h"
 #include "param_home.h"

@@ -8,11 +8,20 @@
 #include "device.h"
 #include "home.h"
 
-typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_AVERAGE, ZPR_FRESH, ZPR_ARRAYS } zpr_array;
+/* Moment i is ZPR_MOMENT1 + i. FRESH: 1-bit LAMB, the variance as it would be. */
+typedef enum zpr_array {
+  ZPR_WEIGHTS,
+  ZPR_MOMENT1,
+  ZPR_MOMENT2,
+  ZPR_AVERAGE = ZPR_MOMENT1 + ZPK_MOMENTS,
+  ZPR_FRESH,
+  ZPR_ARRAYS
+} zpr_array;
 enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
 
-/* Does the state have this array beside the weights? On the device it may have none of its elements. */
-bool zpr_has_array(const zpr_program *program, zpr_array array);
+/* The arrays of the state, bits: weights, and what the optimizer has (optimizer/optimizer.h). Weights, and any other
+ * array, may have none of their elements on the device. */
+unsigned zpr_state_arrays(const zpr_program *program);
 /* Elements of state on the device. */
 static inline int64_t zpr_state_here(const zpr *c) { return c->stage->shard_elements - c->stage->state_away.elements; }
 
@@ -51,8 +60,8 @@ void zpr_host_update_close(zpr_host_update *update);
 /* Copies parameters to the weights off the device, where these are a copy. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *update);
 /* All of it: gradients down, optimizer, weights up. Of 1-bit Adam's frozen steps one half or the other: gradients down
- * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (compress_shards_away.c): weights of all
- * ranks down, where they are not here. */
+ * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (optimizer/one_bit_shards_away.c): weights
+ * of all ranks down, where they are not here. */
 typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN, ZPR_PASS_OWNER } zpr_host_pass;
 /* between: work for the device, given to it while the first piece comes. */
 typedef void zpr_between(zpr *c, void *arg);

@@ -13,8 +13,10 @@ typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_EXPERT,
 /* What offloading moves: between device and host, between host and disk. */
 typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT } zpr_move;
 
-/* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
-typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON, ZPR_ADAFACTOR } zpr_optimizer;
+#define ZPR_OPTIMIZER_ID(id, row) id,
+typedef enum zpr_optimizer { ZPR_OPTIMIZERS(ZPR_OPTIMIZER_ID) } zpr_optimizer;
+#undef ZPR_OPTIMIZER_ID
+/* Kinds that the tables name; the first is what kernels call zpk_initial_weight's kind. */
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate {
   ZPR_RATE_CONSTANT,
@@ -140,6 +142,11 @@ typedef struct zpr_stage {
   /* Predicted, for the closing table of a run. */
   int64_t weights_bytes, gradient_bytes, optimizer_bytes, saved_bytes, buffer_bytes;
 } zpr_stage;
+/* Offset of moment n (0-based), of shard_elements; -1: the optimizer has no such one. */
+static inline int64_t zpr_moment_at(const zpr_stage *stage, int n) {
+  const int64_t at[ZPK_MOMENTS] = {stage->moment1, stage->moment2};
+  return at[n];
+}
 
 /* Span corruption (runtime/data/data_spans.c). */
 typedef struct zpr_span_rule {
@@ -311,7 +318,8 @@ typedef struct zpr_program {
   int64_t text_positions;
   /* Training settings. */
   zpr_optimizer optimizer;
-  double lr, beta1, beta2, eps, momentum, clip, min_lr;
+  double lr, clip, min_lr;
+  ZPK_SETTINGS(ZPK_SETTING_MEMBER)
   /* Adafactor: beta2 of step t is 1 - t^-decay_rate; what updates and parameters are scaled by */
   double decay_rate, clip_threshold, least_scale;
   bool scale_parameter;
