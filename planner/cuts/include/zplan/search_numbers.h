@@ -15,7 +15,7 @@
   X(ZP_UPDATE_STEP, 1e-7, "of a time", "bisection ends: an update is a small part of a step")                          \
   X(ZP_CLOSE_STEP, 1e-6, "of a value", "bisections end: a bound, or the bytes of the nearest miss")                    \
   X(ZP_COARSE_STEP, 1e-3, "of a time", "bisection ends: a first look that later ones sharpen")                         \
-  X(ZP_NEAR, 1e-4, "of a time", "gaps below this are closed by one search of labels")                                  \
+  X(ZP_NEAR, 1e-3, "of a time", "gaps below this are closed by one search of labels")                                  \
   X(ZP_GAME_STEP, 1e-10, "of a cut's time", "a simplex step that gains less is none")                                  \
   X(ZP_GAME_PIVOT, 1e-9, "of a cut's time", "smaller pivots would amplify rounding")                                   \
   X(ZP_GAME_SHARE, 1e-6, "of a mean", "chains that count less in it are not taken into the tree")                      \
