@@ -159,6 +159,11 @@ static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *f
   return found;
 }
 
+/* Of the way from the bound to the ceiling: all of it, once that is little. */
+static double next_share(const zp_tree *t, double low, double ceiling, double share) {
+  return ceiling - low < t->near * ceiling ? 1 : share;
+}
+
 static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_BOUND_SLACK); }
 
 /* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
@@ -189,7 +194,10 @@ static double search(zp_tree *t, double bound_s) {
     else
       zp_stage_graph_copy(t->scratch, t->graph, all);
     if (!none) ceiling = far ? target : highest_target(t);
-    share = ceiling - low < t->near * ceiling ? 1 : easy ? fmin(2 * share, 1) : ZP_FIRST_TARGET;
+    share = next_share(t, low, ceiling,
+                       easy                ? fmin(2 * share, 1)
+                       : found == ZP_FOUND ? ZP_FOUND_TARGET
+                                           : ZP_FIRST_TARGET);
   }
   return low;
 }

@@ -26,7 +26,8 @@
   X(ZP_TOWARDS_CHUNKS, 0.5, "of a step", "the same before cuts are known: fewer rounds")                               \
   X(ZP_SLOWER_STAGE, 1.1, "of the longest stage", "a stage is made so long to see what a cut waits for then")          \
   X(ZP_FIRST_TARGET, 0.5, "of the way to the best plan", "labels try it first: either outcome brings the two closer")  \
-  X(ZP_NEAR_TARGET, 0.25, "of the way to the best plan", "after a search that was not easy: little is left to search") \
+  X(ZP_FOUND_TARGET, 0.1, "of the way to the best plan", "labels, after a plan was found: their bounds say more")      \
+  X(ZP_NEAR_TARGET, 0.25, "of the way to the best plan", "chains, after a search: little is left to search")           \
   X(ZP_FOR_EARLY, 0.4, "of the search's memory", "degrees are measured before a plan is known: the most can wait")     \
   X(ZP_FOR_PROCEDURES, 0.6, "of the search's memory", "degrees are measured: all that is below needs the rest")        \
   X(ZP_FOR_POINTS, 0.75, "of the search's memory", "degrees are looked into, families opened")                         \
