@@ -38,9 +38,13 @@ static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t
 /* What a rank holds for all owners has as much of every owner's off the device; what is spread over expert groups
  * leaves first. */
 static int64_t of_all_owners(const zp_flat_sizes *sizes, int64_t gone) {
-  int64_t whole = sizes->shard - sizes->spread_shard;
-  if (gone <= sizes->spread_shard) return sizes->spread > 0 ? gone * (sizes->spread / sizes->spread_shard) : 0;
-  return sizes->spread + (gone - sizes->spread_shard) * ((sizes->flat - sizes->spread) / whole);
+  int64_t elements = 0;
+  for (zp_param_kind kind = ZP_KIND_FROZEN; kind-- > 0;) {
+    int64_t own = sizes->own.of[kind], part = gone < own ? gone : own;
+    if (part > 0) elements += part * (sizes->all.of[kind] / own);
+    gone -= part;
+  }
+  return elements;
 }
 
 /* ---- what the stage's units need, from the model and from their (verified) procedures ---- */
@@ -356,7 +360,7 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int64_t state_bytes =
       (has_moment1(&v->spec->train) + has_moment2(&v->spec->train) + (v->spec->train.ema > 0)) * v->stat_bytes +
       (cb == 2 ? 4 : cb);
-  classes held = {.params = params - params_away + sizes->frozen_shard,
+  classes held = {.params = params - params_away + sizes->own.of[ZP_KIND_FROZEN],
                   .grads = grads - grads_away,
                   .state = sizes->shard - state_away};
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
@@ -462,7 +466,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
     if (cb == 2) server_error = 0; /* then the master copy has it */
   }
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0,
-          bucket = (sizes.bucket + sizes.frozen_bucket) * cb;
+          bucket = (sizes.bucket + sizes.unit.of[ZP_KIND_FROZEN]) * cb;
   int64_t followed = v->choice.compress && train->optimizer == ZP_OPT_LAMB ? held.state * v->stat_bytes : 0;
   int64_t local = v->choice.compress && train->variance_every > 0 ? held.state * v->stat_bytes : 0;
   int64_t anchor = cb == 2 ? 0 : local, before = v->choice.zero == 1 ? 0 : followed;
