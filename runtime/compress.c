@@ -23,9 +23,9 @@ static void nothing(zpr *c, void *arg) { (void)c, (void)arg; }
 
 void zpr_exchange_signs(zpr *c, const zpr_host_update *away) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
-  int64_t part = c->stage->flat_elements / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
+  int64_t part = zpr_flat_elements(c->stage) / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
   char *mine = zpr_at(c, c->stage->grads), *theirs = mine + g.n * record, *mean = theirs + g.n * record;
-  assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= c->stage->flat_elements * zpr_gradient_bytes(c));
+  assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= zpr_flat_elements(c->stage) * zpr_gradient_bytes(c));
   for (int r = 0; r < g.n; r++) zpr_pack_part(c, r, mine + r * record);
   if (away) zpr_pack_away(c, mine);
   zpr_group_exchange(c, &g, ZPR_DATA, mine, record, record, theirs);

@@ -14,7 +14,9 @@ enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
 /* Does the state have this array beside the weights? On the device it may have none of its elements. */
 bool zpr_has_array(const zpr_program *program, zpr_array array);
 /* Elements of state on the device. */
-static inline int64_t zpr_state_here(const zpr *c) { return c->stage->shard_elements - c->stage->state_away.elements; }
+static inline int64_t zpr_state_here(const zpr *c) {
+  return zpr_shard_elements(c->stage) - c->stage->state_away.elements;
+}
 
 /* What is worked on at once: elements [first, first + count) and where they stand in memory of the host. The arrays are
  * NULL where the optimizer has none. */
