@@ -1,5 +1,5 @@
-/* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. shard_elements - 1;
- * the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
+/* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. zpr_shard_elements
+ * - 1; the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
  * master copy, or without mixed precision a copy of the parameters. On the host the arrays stand side by side, on a
  * disk piece by piece, so that a piece is one read and one write. */
 #ifndef ZPLAN_RT_STATE_HOME_H
