@@ -33,9 +33,13 @@ static void check_regions(zp_verifier *v, int s, const claimed_region *r, int n,
 /* What a rank holds for all owners has as much of every owner's off the device; what is spread over expert groups
  * leaves first. */
 static int64_t of_all_owners(const zp_flat_sizes *sizes, int64_t gone) {
-  int64_t whole = sizes->shard - sizes->spread_shard;
-  if (gone <= sizes->spread_shard) return sizes->spread > 0 ? gone * (sizes->spread / sizes->spread_shard) : 0;
-  return sizes->spread + (gone - sizes->spread_shard) * ((sizes->flat - sizes->spread) / whole);
+  int64_t elements = 0;
+  for (zp_param_kind kind = ZP_KIND_FROZEN; kind-- > 0;) {
+    int64_t own = sizes->own.of[kind], part = gone < own ? gone : own;
+    if (part > 0) elements += part * (sizes->all.of[kind] / own);
+    gone -= part;
+  }
+  return elements;
 }
 
 /* ---- what the regions hold ---- */
@@ -149,7 +153,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   case ZP_REGION_SAVED_RING: return c->home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n->unit_saved : 0;
   case ZP_REGION_PENDING: return n->pending;
   case ZP_REGION_PARAM_RING:
-    return ring(f, ZP_STATE_PARAMS, zp_shards_params(c)) * (f->sizes->bucket + f->sizes->frozen_bucket) * cb;
+    return ring(f, ZP_STATE_PARAMS, zp_shards_params(c)) * (f->sizes->bucket + f->sizes->unit.of[ZP_KIND_FROZEN]) * cb;
   case ZP_REGION_GRAD_RING: return ring(f, ZP_STATE_GRADIENTS, zp_shards_gradients(c)) * f->sizes->bucket * gb;
   case ZP_REGION_CARRY0:
   case ZP_REGION_CARRY1: return n->shards ? f->carry : 0;
@@ -210,7 +214,7 @@ static facts find_facts(zp_verifier *v, int s, const zp_flat_sizes *sizes, const
   f.state_away = zp_verify_away(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
   f.params_away = params ? f.params_offloaded : of_all_owners(sizes, f.params_offloaded);
   f.grads_away = grads ? f.grads_offloaded : of_all_owners(sizes, f.grads_offloaded);
-  f.params = (params ? sizes->shard : sizes->flat) - f.params_away + sizes->frozen_shard;
+  f.params = (params ? sizes->shard : sizes->flat) - f.params_away + sizes->own.of[ZP_KIND_FROZEN];
   f.grads = (grads ? sizes->shard : sizes->flat) - f.grads_away;
   f.state = sizes->shard - f.state_away;
   int64_t bucket = f.grads_away > 0 && !grads ? sizes->bucket : sizes->bucket_shard;
