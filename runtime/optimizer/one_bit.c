@@ -5,9 +5,10 @@
  * to r, which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of
  * them. The gradients are not needed any more once momentum is made of them, so the records lie in their place. */
 #include "one_bit.h"
-#include <assert.h>
 #include "optimizer.h"
 #include "state.h"
+
+#include <assert.h>
 
 typedef struct momentum {
   const zpr_block *blocks;
