@@ -75,7 +75,7 @@ static int64_t error_bytes(const facts *f) {
   return 4 * (f->v->choice.zero == 1 ? f->sizes->flat : f->state);
 }
 
-/* Of what it averages, of `state` elements; with ZeRO 1 a master copy has it. */
+/* 1-bit: what the server owes for `state` elements of the part that it averages; with ZeRO 1 a master copy has it. */
 static int64_t server_error_bytes(const facts *f, int64_t state) {
   if (!f->v->choice.compress || (f->v->choice.zero == 1 && f->v->compute_bytes == 2)) return 0;
   int64_t part = f->sizes->flat / f->v->choice.data;
@@ -105,7 +105,7 @@ static int64_t host_state_bytes(const facts *f) {
   return (turns < DISK_WINDOWS ? turns : DISK_WINDOWS) * piece * state_bytes(f->v);
 }
 
-/* Of a class on the host, or its windows there; in the file. */
+/* Bytes of a class on the host, or of its windows there; bytes in the file. */
 static int64_t on_host(const facts *f, zp_state state, int64_t bytes, int64_t window_bytes) {
   return bytes > 0 && on_disk(f->v, state) ? DISK_WINDOWS * window_bytes : bytes;
 }

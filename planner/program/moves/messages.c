@@ -40,7 +40,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    (long long)x->microbatches);
 }
 
-/* Of so many chunks in one direction; the last buffer ends with its message. */
+/* Bytes for the messages of so many chunks in one direction; the last buffer ends with its message. */
 static int64_t buffers(const zp_placing *p, int64_t chunks) {
   return chunks > 0 ? (chunks * p->stage->messages - 1) * p->stage->message_stride + p->carry_bytes : 0;
 }

@@ -47,8 +47,8 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_ACTIVATIONS));
 }
 
-/* Of saved values every unit's last eighths leave. Its steps want them in one piece, so the unit works in a buffer of a
- * ring, from which the one part goes to its slot and the other one to the host, and back. */
+/* The last eighths of every unit's saved values leave. Its steps want them in one piece, so the unit works in a buffer
+ * of a ring, from which one part goes to its slot and the other one to the host, and back. */
 static void regions(const zp_move_scope *x, zp_placing *p) {
   zp_stage *s = p->stage;
   int64_t away = s->pooled ? s->slots * s->away_stride : p->totals->away_bytes;
