@@ -80,6 +80,12 @@ const hf_row hf_capacity_note[] = {
     TELL(NULL,
          "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time"),
     END};
+
+const hf_row hf_std_note[] = {
+    TELL("std != 0.02",
+         "`initializer_range` is of the tables alone: the blocks of std.models draw their matrices with a standard "
+         "deviation of 0.02"),
+    END};
 /* clang-format on */
 
 const hf_name hf_llama_names[] = {

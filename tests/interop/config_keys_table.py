@@ -22,6 +22,8 @@ FAMILIES = {
                     router_aux_loss_coef=0.02, router_jitter_noise=0.0, rope_parameters={"rope_type": "default", "rope_theta": 1e6}),
     "qwen2": {key: value for key, value in dict(QWEN, architectures=["Qwen2ForCausalLM"]).items() if key != "head_dim"},
     "qwen3": dict(QWEN, architectures=["Qwen3ForCausalLM"], attention_bias=False),
+    "phi3": dict({key: value for key, value in LLAMA.items() if key != "head_dim"}, architectures=["Phi3ForCausalLM"], sliding_window=8, resid_pdrop=0.0, embd_pdrop=0.0,
+                 original_max_position_embeddings=64, rms_norm_eps=1e-5),
     "gemma2": dict(GEMMA, architectures=["Gemma2ForCausalLM"]),
     "gemma3_text": dict(GEMMA, architectures=["Gemma3ForCausalLM"], rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1e6},
                                                                                      "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}),

@@ -51,6 +51,16 @@ def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0, q
     return tensors + [("model.norm.weight", [d])]
 
 
+def phi3(d=48, layers=2, heads=6, kv_heads=2, head=8, ff=80):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d])]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        tensors += [(at + "self_attn.qkv_proj.weight", [(heads + 2 * kv_heads) * head, d]), (at + "self_attn.o_proj.weight", [d, heads * head])]
+        tensors += [(at + "mlp.gate_up_proj.weight", [2 * ff, d]), (at + "mlp.down_proj.weight", [d, ff])]
+        tensors += [("%s%s_layernorm.weight" % (at, name), [d]) for name in ("input", "post_attention")]
+    return tensors + [("model.norm.weight", [d])]
+
+
 def gemma(layers, qk_norm=0, d=48, heads=4, kv_heads=2, head=16, ff=80):
     tensors = [("model.embed_tokens.weight", [VOCABULARY, d])]
     for i in range(layers):
@@ -143,6 +153,8 @@ FAMILIES = {  # config, tensors, dtype, files
                    tie_word_embeddings=True), llama(layers=2, tied=True, qkv_bias=True), "BF16", 1),
     "qwen3": (dict(GROUPED, architectures=["Qwen3ForCausalLM"], model_type="qwen3", num_hidden_layers=2, intermediate_size=80, head_dim=8,
                    tie_word_embeddings=True), llama(layers=2, tied=True, qk_norm=8), "F32", 1),
+    "phi3": (dict(GROUPED, architectures=["Phi3ForCausalLM"], model_type="phi3", num_hidden_layers=2, intermediate_size=80, sliding_window=9,
+                  pad_token_id=None), phi3(), "BF16", 1),
     # As published, without a list of layers; as transformers 5 saves it, with layers left behind the last whole group.
     "gemma2": (dict(GEMMA, architectures=["Gemma2ForCausalLM"], model_type="gemma2", num_hidden_layers=4, attn_logit_softcapping=2.0,
                     final_logit_softcapping=3.0, rope_theta=10000.0, hidden_act="gelu_pytorch_tanh"), gemma(4), "BF16", 1),

@@ -12,6 +12,7 @@ are exported and loaded. `zplan sample` gives the tokens of transformers' greedy
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import sys
@@ -183,7 +184,7 @@ def imported(bench, name):
     """The .dz file of a family's config.json, for CPU ranks."""
     outcome = harness.zplan("import", "hf", bench.path(name, "config.json"))
     bench.tally.check("import of " + name, outcome.status == 0, outcome.tail())
-    text = outcome.out[:outcome.out.index("cluster gpus")].replace("S = 64", "S = 32")
+    text = re.sub(r"\bS = \d+", "S = %d" % families.SEQUENCE, outcome.out[:outcome.out.index("cluster gpus")], count=1)
     return bench.model(name, text, called=families.FAMILIES[name][0]["model_type"])
 
 
