@@ -29,7 +29,7 @@ FREE = {"sliding_window", "layer_types", "topk_group", "resid_pdrop", "embd_pdro
 # Fields of which null is false, or which no layer reads.
 NULLS = {"return_dict", "use_cache", "tie_word_embeddings", "attention_bias", "mlp_bias", "qkv_bias", "use_sliding_window", "use_parallel_residual", "is_decoder", "add_cross_attention",
          "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "output_router_logits", "chunk_size_feed_forward", "classifier_dropout", "attention_dropout", "attn_pdrop",
-         "attention_probs_dropout_prob", "encoder_stride", "pooler_act", "num_key_value_heads", "embd_pdrop", "original_max_position_embeddings"}
+         "attention_probs_dropout_prob", "encoder_stride", "pooler_act", "num_key_value_heads", "embd_pdrop", "norm_topk_prob", "original_max_position_embeddings"}
 SAME_LOSS = 1e-12  # relative; f64, and the same program with the same numbers
 
 

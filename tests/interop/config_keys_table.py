@@ -24,6 +24,9 @@ FAMILIES = {
     "qwen3": dict(QWEN, architectures=["Qwen3ForCausalLM"], attention_bias=False),
     "phi3": dict({key: value for key, value in LLAMA.items() if key != "head_dim"}, architectures=["Phi3ForCausalLM"], sliding_window=8, resid_pdrop=0.0, embd_pdrop=0.0,
                  original_max_position_embeddings=64, rms_norm_eps=1e-5),
+    "qwen3_moe": dict(LLAMA, architectures=["Qwen3MoeForCausalLM"], attention_bias=False, use_sliding_window=False, sliding_window=8, decoder_sparse_step=1,
+                      moe_intermediate_size=24, num_experts_per_tok=2, num_experts=4, norm_topk_prob=True, output_router_logits=False, router_aux_loss_coef=0.02,
+                      mlp_only_layers=[]),
     "gemma2": dict(GEMMA, architectures=["Gemma2ForCausalLM"]),
     "gemma3_text": dict(GEMMA, architectures=["Gemma3ForCausalLM"], rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1e6},
                                                                                      "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}),
@@ -74,7 +77,7 @@ VALUES = {
     "image_size": [8], "patch_size": [8], "num_channels": [1], "type_vocab_size": [3], "id2label": [{"0": "a", "1": "b", "2": "c"}], "problem_type": ["regression"],
     "pooler_output_size": [16], "summary_activation": ["tanh"], "classifier_dropout": [0.4], "dtype": ["bfloat16"], "label2id": [{"a": 0, "b": 1}],
     "transformers_version": ["4.30.0"], "model_type": [], "pad_token_id": [5], "eos_token_id": [7], "bos_token_id": [9],
-    "output_router_logits": [True],
+    "output_router_logits": [True], "num_experts": [3], "mlp_only_layers": [[0]], "decoder_sparse_step": [2],
 }
 
 # Keys that the classes have not: of older files, of other families, of whole models, and one of nobody. In every family.

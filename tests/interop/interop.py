@@ -539,7 +539,7 @@ def refused_imports(folder):
             file.write(text)
         refused("import " + name, ["import", "hf", path], 1, "Z0683")
     refused("import of an empty type", changed(folder, "gpt2", model_type=""), 1, "Z0684", "model_type `` is not known")
-    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, phi3, qwen2, qwen3, t5")
+    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe, t5")
     refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
     for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),
                        ("n_embd", True), ("n_layer", [12]), ("vocab_size", None), ("n_head", 7),
