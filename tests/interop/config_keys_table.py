@@ -27,6 +27,7 @@ FAMILIES = {
     "qwen3_moe": dict(LLAMA, architectures=["Qwen3MoeForCausalLM"], attention_bias=False, use_sliding_window=False, sliding_window=8, decoder_sparse_step=1,
                       moe_intermediate_size=24, num_experts_per_tok=2, num_experts=4, norm_topk_prob=True, output_router_logits=False, router_aux_loss_coef=0.02,
                       mlp_only_layers=[]),
+    "olmo2": dict({key: value for key, value in LLAMA.items() if key != "head_dim"}, architectures=["Olmo2ForCausalLM"], attention_bias=False),
     "gemma2": dict(GEMMA, architectures=["Gemma2ForCausalLM"]),
     "gemma3_text": dict(GEMMA, architectures=["Gemma3ForCausalLM"], rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1e6},
                                                                                      "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}),

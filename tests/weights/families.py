@@ -62,6 +62,17 @@ def qwen_moe(d=48, layers=2, heads=6, kv_heads=2, head=8, experts=5, ff=24, qk_n
     return tensors + [("model.norm.weight", [d])]
 
 
+def olmo2(d=48, layers=2, heads=6, kv_heads=2, head=8, ff=80):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d])]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        tensors += [("%sself_attn.%s_proj.weight" % (at, name), [rows * head, d]) for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads))]
+        tensors += [("%sself_attn.%s_norm.weight" % (at, name), [rows * head]) for name, rows in (("q", heads), ("k", kv_heads))]
+        tensors += [(at + "self_attn.o_proj.weight", [d, heads * head]), (at + "mlp.gate_proj.weight", [ff, d]), (at + "mlp.up_proj.weight", [ff, d])]
+        tensors += [(at + "mlp.down_proj.weight", [d, ff])] + [("%spost_%s_layernorm.weight" % (at, name), [d]) for name in ("attention", "feedforward")]
+    return tensors + [("model.norm.weight", [d])]
+
+
 def phi3(d=48, layers=2, heads=6, kv_heads=2, head=8, ff=80):
     tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d])]
     for i in range(layers):
@@ -168,6 +179,8 @@ FAMILIES = {  # config, tensors, dtype, files
                   pad_token_id=None), phi3(), "BF16", 1),
     "qwen3_moe": (dict(GROUPED, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", num_hidden_layers=2, intermediate_size=80, head_dim=8,
                        moe_intermediate_size=24, num_experts=5, num_experts_per_tok=3, norm_topk_prob=True), qwen_moe(qk_norm=8), "F32", 2),
+    "olmo2": (dict(GROUPED, architectures=["Olmo2ForCausalLM"], model_type="olmo2", num_hidden_layers=2, intermediate_size=80, rms_norm_eps=1e-6,
+                   rope_theta=500000.0, pad_token_id=None), olmo2(), "F32", 1),
     # As published, without a list of layers; as transformers 5 saves it, with layers left behind the last whole group.
     "gemma2": (dict(GEMMA, architectures=["Gemma2ForCausalLM"], model_type="gemma2", num_hidden_layers=4, attn_logit_softcapping=2.0,
                     final_logit_softcapping=3.0, rope_theta=10000.0, hidden_act="gelu_pytorch_tanh"), gemma(4), "BF16", 1),
