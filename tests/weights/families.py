@@ -51,7 +51,7 @@ def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0, q
     return tensors + [("model.norm.weight", [d])]
 
 
-def qwen_moe(d=48, layers=2, heads=6, kv_heads=2, head=8, experts=5, ff=24, qk_norm=0):
+def qwen_moe(d=48, layers=2, heads=6, kv_heads=2, head=8, experts=5, ff=24, qk_norm=0, shared=0):
     tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d])]
     for i in range(layers):
         at = "model.layers.%d." % i
@@ -59,6 +59,10 @@ def qwen_moe(d=48, layers=2, heads=6, kv_heads=2, head=8, experts=5, ff=24, qk_n
         tensors += [(at + "self_attn.o_proj.weight", [d, heads * head])] + [(at + "self_attn.%s_norm.weight" % name, [qk_norm]) for name in "qk" if qk_norm]
         tensors += [("%s%s_layernorm.weight" % (at, name), [d]) for name in ("input", "post_attention")] + [(at + "mlp.gate.weight", [experts, d])]
         tensors += [("%smlp.experts.%d.%s_proj.weight" % (at, e, name), [d, ff] if name == "down" else [ff, d]) for e in range(experts) for name in ("gate", "up", "down")]
+        if shared:
+            tensors += [("%sself_attn.%s_proj.bias" % (at, name), [rows * head]) for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads))]
+            tensors += [("%smlp.shared_expert.%s_proj.weight" % (at, name), [d, shared] if name == "down" else [shared, d]) for name in ("gate", "up", "down")]
+            tensors += [(at + "mlp.shared_expert_gate.weight", [1, d])]
     return tensors + [("model.norm.weight", [d])]
 
 
@@ -181,6 +185,8 @@ FAMILIES = {  # config, tensors, dtype, files
                        moe_intermediate_size=24, num_experts=5, num_experts_per_tok=3, norm_topk_prob=True), qwen_moe(qk_norm=8), "F32", 2),
     "olmo2": (dict(GROUPED, architectures=["Olmo2ForCausalLM"], model_type="olmo2", num_hidden_layers=2, intermediate_size=80, rms_norm_eps=1e-6,
                    rope_theta=500000.0, pad_token_id=None), olmo2(), "F32", 1),
+    "qwen2_moe": (dict(GROUPED, architectures=["Qwen2MoeForCausalLM"], model_type="qwen2_moe", num_hidden_layers=2, intermediate_size=80,
+                       moe_intermediate_size=24, shared_expert_intermediate_size=40, num_experts=5, num_experts_per_tok=2), qwen_moe(shared=40), "F32", 1),
     # As published, without a list of layers; as transformers 5 saves it, with layers left behind the last whole group.
     "gemma2": (dict(GEMMA, architectures=["Gemma2ForCausalLM"], model_type="gemma2", num_hidden_layers=4, attn_logit_softcapping=2.0,
                     final_logit_softcapping=3.0, rope_theta=10000.0, hidden_act="gelu_pytorch_tanh"), gemma(4), "BF16", 1),

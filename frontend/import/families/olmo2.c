@@ -14,11 +14,10 @@ static const hf_row biases[] = {
     END};
 /* clang-format on */
 
-const hf_family hf_olmo2 = {
-    .type = "olmo2",
-    .classes = {{"Olmo2ForCausalLM", 0}, {"Olmo2Model", 0}},
-    .rows = {of_olmo2, hf_llama_sizes, hf_head_dim, hf_head_columns, biases, hf_std_note},
-    .text = "olmo2",
-    .prefix = "model.",
-    .names = hf_llama_names,
-    .ties = {{"lm_head.weight", "tied", "model.embed_tokens.weight", true}}};
+const hf_family hf_olmo2 = {.type = "olmo2",
+                            .classes = {{"Olmo2ForCausalLM", 0}, {"Olmo2Model", 0}},
+                            .rows = {of_olmo2, hf_llama_sizes, hf_head_dim, hf_head_columns, biases, hf_std_note},
+                            .text = "olmo2",
+                            .prefix = "model.",
+                            .names = hf_llama_names,
+                            .ties = {{"lm_head.weight", "tied", "model.embed_tokens.weight", true}}};
