@@ -48,6 +48,8 @@ FAMILIES = {
                         rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
     "bert": dict(ENCODER, **TOKENS, architectures=["BertForMaskedLM"], vocab_size=256, max_position_embeddings=24, type_vocab_size=2, classifier_dropout=None,
                  is_decoder=False, add_cross_attention=False, tie_word_embeddings=True),
+    "roberta": dict(ENCODER, **dict(TOKENS, pad_token_id=1), architectures=["RobertaForMaskedLM"], vocab_size=256, max_position_embeddings=26, type_vocab_size=2,
+                    classifier_dropout=None, is_decoder=False, add_cross_attention=False, tie_word_embeddings=True),
     "t5": dict(COMMON, eos_token_id=2, pad_token_id=0, use_cache=True, architectures=["T5ForConditionalGeneration"], vocab_size=256, d_model=32, d_kv=8, d_ff=48,
                num_layers=2, num_decoder_layers=3, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=16, dropout_rate=0.0,
                layer_norm_epsilon=1e-6, initializer_factor=1.0, feed_forward_proj="relu", is_encoder_decoder=True, classifier_dropout=0.0, is_decoder=False,

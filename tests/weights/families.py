@@ -132,6 +132,16 @@ def bert(head, d=32, layers=2, ff=64):
     return tensors if head == "BertForMaskedLM" else tensors + with_biases("bert.pooler.dense", d, d) + with_biases("cls.seq_relationship", 2, d)
 
 
+def roberta(head, pad, d=32):
+    """BERT's encoder under another name, with rows of positions in front, and one type of tokens."""
+    tensors = [(name.replace("bert.", "roberta.", 1), shape) for name, shape in bert("BertForQuestionAnswering" if head == "RobertaForQuestionAnswering" else "BertForMaskedLM")]
+    moved = {"roberta.embeddings.position_embeddings.weight": [SEQUENCE + pad + 1, d], "roberta.embeddings.token_type_embeddings.weight": [2, d]}
+    names = (("cls.predictions.transform.dense", "lm_head.dense"), ("cls.predictions.transform.LayerNorm", "lm_head.layer_norm"), ("cls.predictions.bias", "lm_head.bias"))
+    for old, new in names:
+        tensors = [(name.replace(old, new), shape) for name, shape in tensors]
+    return [(name, moved.get(name, shape)) for name, shape in tensors]
+
+
 def t5(gated, d=32, heads=4, head=12, ff=48, layers=2, decoder_layers=3):
     tensors = [("shared.weight", [VOCABULARY, d])] + ([("lm_head.weight", [VOCABULARY, d])] if gated else [])
     for stack, n, mlp in (("encoder", layers, 1), ("decoder", decoder_layers, 2)):
@@ -210,6 +220,13 @@ def bert_config(head):
             "num_hidden_layers": 2, "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": VOCABULARY}
 
 
+PAD = 3  # no token of the samples of encoders.py
+
+
+def roberta_config(head):
+    return dict(bert_config(head), model_type="roberta", max_position_embeddings=SEQUENCE + PAD + 1, pad_token_id=PAD)
+
+
 def t5_config(gated):
     return {"architectures": ["T5ForConditionalGeneration"], "d_ff": 48, "d_kv": 12, "d_model": 32, "decoder_start_token_id": 0, "dropout_rate": 0.0,
             "feed_forward_proj": "gated-gelu" if gated else "relu", "model_type": "t5", "num_decoder_layers": 3, "num_heads": 4, "num_layers": 2,
@@ -224,6 +241,8 @@ ENCODERS = {  # as above; published checkpoints of T5 v1.1 have a head of their 
     "bert_masked": (bert_config("BertForMaskedLM"), bert("BertForMaskedLM"), "F16", 1),
     "bert_pretraining": (bert_config("BertForPreTraining"), bert("BertForPreTraining"), "F32", 2),
     "bert_questions": (bert_config("BertForQuestionAnswering"), bert("BertForQuestionAnswering"), "BF16", 1),
+    "roberta_masked": (roberta_config("RobertaForMaskedLM"), roberta("RobertaForMaskedLM", PAD), "F32", 1),
+    "roberta_questions": (roberta_config("RobertaForQuestionAnswering"), roberta("RobertaForQuestionAnswering", PAD), "BF16", 1),
     "t5": (t5_config(False), t5(False), "F32", 3),
     "t5_v1_1": (t5_config(True), t5(True), "F16", 1),
     "vit": (VIT, vit(), "F32", 2),
