@@ -54,9 +54,13 @@ FAMILIES = {
                num_layers=2, num_decoder_layers=3, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=16, dropout_rate=0.0,
                layer_norm_epsilon=1e-6, initializer_factor=1.0, feed_forward_proj="relu", is_encoder_decoder=True, classifier_dropout=0.0, is_decoder=False,
                tie_word_embeddings=True),
+    "mt5": dict(COMMON, **TOKENS, decoder_start_token_id=0, architectures=["MT5ForConditionalGeneration"], vocab_size=256, d_model=32, d_kv=8, d_ff=48, num_layers=2,
+                num_decoder_layers=3, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=16, dropout_rate=0.0, layer_norm_epsilon=1e-6,
+                initializer_factor=1.0, feed_forward_proj="gated-gelu", classifier_dropout=0.0, is_decoder=False, tie_word_embeddings=True),
     "vit": dict(ENCODER, architectures=["ViTForImageClassification"], image_size=16, patch_size=4, num_channels=3, qkv_bias=True, encoder_stride=16,
                 pooler_output_size=None, pooler_act="tanh"),
 }
+FAMILIES["mt5"]["is_encoder_decoder"] = True
 for family, config in FAMILIES.items():
     config["model_type"] = family
 

@@ -25,7 +25,7 @@ def losses(model, arrays):
     """Each loss by zplan's name."""
     name = type(model).__name__
     cross_entropy = torch.nn.functional.cross_entropy
-    if name.startswith("T5"):
+    if name.startswith(("T5", "MT5")):
         source = torch.tensor(arrays["source"])
         logits = model(input_ids=source, attention_mask=mask(arrays, source.shape[1]), decoder_input_ids=torch.tensor(arrays["target"])).logits
         return {"loss": cross_entropy(logits.flatten(0, 1), labels(arrays, "target_labels").flatten())}

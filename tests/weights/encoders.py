@@ -100,7 +100,7 @@ def write_arrays(folder, found, names):
 
 class Bench(weights.Bench):
     def encoder(self, name, text, init="", called=None):
-        data = self.path("pairs" if name.startswith("t5") else "pictures" if name.startswith("vit") else "sentences")
+        data = self.path("pairs" if name.startswith(("t5", "mt5")) else "pictures" if name.startswith("vit") else "sentences")
         return self.write(name + ".dz", text + REST % (called or name.split("_")[0], data, "fp32", init))
 
     def losses(self, model, *words, **keywords):

@@ -245,6 +245,8 @@ ENCODERS = {  # as above; published checkpoints of T5 v1.1 have a head of their 
     "roberta_questions": (roberta_config("RobertaForQuestionAnswering"), roberta("RobertaForQuestionAnswering", PAD), "BF16", 1),
     "t5": (t5_config(False), t5(False), "F32", 3),
     "t5_v1_1": (t5_config(True), t5(True), "F16", 1),
+    # As mT5 is published: gated, with a head of its own, which transformers takes though it says otherwise.
+    "mt5": (dict(t5_config(True), architectures=["MT5ForConditionalGeneration"], model_type="mt5"), t5(True), "F32", 1),
     "vit": (VIT, vit(), "F32", 2),
 }
 
