@@ -72,7 +72,7 @@ const hf_row hf_whole_heads[] = {
 
 const hf_row hf_expert_choice[] = {
     WRONG("num_experts_per_tok", "top_k > experts",
-          "a token takes ${top_k} (`num_experts_per_tok`) of ${experts} experts"),
+          "a token takes ${top_k} of ${experts} experts (`num_experts_per_tok`)"),
     REFUSED("num_experts_per_tok", "top_k == 1 & experts > 0 & normalized",
             "a token takes one expert, whose normalized weight is always 1: no gradient would reach the router", NULL),
     END};

@@ -51,8 +51,8 @@ static const hf_row of_roberta[] = {
           "${positions} positions, and those of tokens begin behind `pad_token_id`, ${pad}"),
     LET("head_act", "'gelu('"),
     LET("head_act_end", "')'"),
-    TELL(NULL, "positions count the tokens of a sample; tokens that are `pad_token_id` (${pad}), which transformers leaves "
-               "out of the count, may stand behind its end alone"),
+    TELL(NULL, "positions count the tokens of a sample; tokens that are `pad_token_id` (${pad}), which transformers "
+               "leaves out of the count, may stand behind its end alone"),
     END};
 /* clang-format on */
 

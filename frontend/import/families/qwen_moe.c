@@ -14,8 +14,8 @@ static const hf_row experts[] = {
     SIZE("num_local_experts", "local_experts", "experts_of_class", HF_MOST_EXPERTS),
     SIZE("num_experts", "experts", "local_experts", HF_MOST_EXPERTS),
     REFUSED("num_local_experts", "given(num_local_experts) & local_experts != experts",
-            "`num_local_experts` is ${local_experts}, and `num_experts`, which it is another name of here, is ${experts}",
-            NULL),
+            "`num_local_experts` is ${local_experts}, and `num_experts`, which it is another name of here, is "
+            "${experts}", NULL),
     SIZE("num_experts_per_tok", "top_k", "top_k_of_class", HF_MOST_TOP_K),
     FLAG("norm_topk_prob", "normalized", "0"),
     SIZE("moe_intermediate_size", "expert_ff", "expert_ff_of_class", HF_MOST_WIDTH),
