@@ -28,7 +28,8 @@ from images import write_npy  # noqa: E402
 EXPECTED = os.path.join(HERE, "expected_encoders.json")
 TARGET = 12
 LAYOUTS = {"bert_masked": ("tensor=1", "pipeline=1", "data=4", "zero=3"), "bert_pretraining": ("tensor=2", "pipeline=2", "data=1"),
-           "t5": ("tensor=2", "pipeline=2", "data=1"), "vit": ("tensor=2", "pipeline=2", "data=1")}
+           "t5": ("tensor=2", "pipeline=2", "data=1"),
+           "roberta_masked": ("tensor=2", "pipeline=2", "data=1"), "vit": ("tensor=2", "pipeline=2", "data=1")}
 REST = weights.REST.replace("text(", "arrays(")
 OWN = """use std.nn
 use std.models

@@ -30,7 +30,8 @@ NEW_TOKENS = 12
 SPREAD = {"tensor 2 x pipeline 2": ("gpt2", "deepseek_v3", "gemma2"), "ZeRO 3": ("gpt_neox",)}  # families that are tried on them: the runtime knows none
 LAYOUTS = {"tensor 2 x pipeline 2": ("tensor=2", "pipeline=2", "data=1"), "ZeRO 3": ("tensor=1", "pipeline=1", "data=4", "zero=3")}
 # Looked at where transformers is at hand, too: CI has their losses, and the same kernels with other families.
-BY_HAND = {"sample": ("gemma3_text", "gpt_neox_part"), "eval": ("gemma2", "gemma3_text", "deepseek_v3", "gpt_neox_part"), "library": ("gemma2",)}
+BY_HAND = {"sample": ("gemma3_text", "gpt_neox_part", "olmo2", "qwen3_moe"), "library": ("gemma2",),
+           "eval": ("gemma2", "gemma3_text", "deepseek_v3", "gpt_neox_part", "olmo2", "phi3", "qwen2_moe", "qwen3_moe")}
 REST = """
 cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 8GiB) }
 train {
