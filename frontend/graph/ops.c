@@ -1,6 +1,6 @@
-/* The op table's numbers and classes: what is known about an op without looking at shapes. */
+/* The op table: numbers and classes, and where the functions of an op are. */
 #include <assert.h>
-#include "graph_internal.h"
+#include "ops.h"
 
 /* The letters of the table. */
 enum { _ = 0, A = 1, B = 2, AB = A | B };
@@ -19,14 +19,16 @@ enum {
 static const struct {
   const char *identifier, *name;
   zp_op_class class;
+  zp_attr_group attributes;
   int least, most;
   unsigned flags;
   double flop;
   unsigned reads[3];
 } ops[ZP_OP_COUNT] = {
-#define OP(id, name, class, least, most, flags) {#id, name, ZP_CLASS_##class, least, most, flags, 0, {0}},
+#define OP(id, name, class, attributes, least, most, flags)                                                            \
+  {#id, name, ZP_CLASS_##class, ZP_ATTRS_##attributes, least, most, flags, 0, {0}},
 #define ROW(id, name, operands, flop, a, b, c, flags)                                                                  \
-  {#id, name, ZP_CLASS_ROW, operands, operands, flags, flop, {a, b, c}},
+  {#id, name, ZP_CLASS_ROW, ZP_ATTRS_ROW, operands, operands, flags, flop, {a, b, c}},
 #include <zplan/ops.def>
 };
 
@@ -41,6 +43,10 @@ const char *zp_op_identifier(zp_op op) {
 zp_op_class zp_op_get_class(zp_op op) {
   assert(op < ZP_OP_COUNT);
   return ops[op].class;
+}
+zp_attr_group zp_op_get_attributes(zp_op op) {
+  assert(op < ZP_OP_COUNT);
+  return ops[op].attributes;
 }
 bool zp_op_has(zp_op op, zp_op_flag flag) {
   assert(op < ZP_OP_COUNT);
@@ -57,3 +63,12 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
 bool zp_op_takes(zp_op op, int operands) { return operands >= ops[op].least && operands <= ops[op].most; }
 
 int zp_op_arity(zp_op op) { return ops[op].least; }
+
+const zp_op_row *zp_op_get_row(zp_op op) {
+  static const zp_op_row *const rows[ZP_OP_COUNT] = {
+#define OP(id, ...) &zp_op_row_##id,
+#include <zplan/ops.def>
+  };
+  assert(op < ZP_OP_COUNT);
+  return rows[op];
+}
