@@ -28,7 +28,7 @@ typedef struct hf_named {
   hf_value value;
 } hf_named;
 
-enum { HF_MOST_CLASSES = 4, HF_MOST_ROWS = 8, HF_MOST_TIES = 4 };
+enum { HF_MOST_CLASSES = 4, HF_MOST_ROWS = 10, HF_MOST_TIES = 4 };
 typedef struct hf_model {
   const struct hf_family *family;
   ZP_VEC(hf_named) values;
@@ -227,11 +227,13 @@ extern const hf_row hf_head_dim[];      /* columns of a head: the hidden size ov
 extern const hf_row hf_head_columns[];  /* they are pairs, and heads go into each other */
 extern const hf_row hf_whole_heads[];   /* head_dim of families whose heads make up the hidden size */
 extern const hf_row hf_expert_choice[]; /* what `top_k` of `experts` may be; `normalized` is set */
+extern const hf_row hf_balance[];       /* the balancing loss of experts, which the language has otherwise */
 extern const hf_row hf_capacity_note[];
+extern const hf_row hf_std_note[];     /* layers of std.models begin with their own deviation */
 extern const hf_name hf_llama_names[]; /* `full_layers` of a repeat of their own in front */
 
 /* hf_rope.c: `theta` out of rope_scaling of older files or rope_parameters of newer ones; before it is what the
- * file says elsewhere. */
+ * file says elsewhere. `has_rotary_share`: the class knows heads that turn in part, which are refused. */
 void hf_read_rope(hf_reader *r);
 void hf_read_neox_rope(hf_reader *r);   /* under GPT-NeoX's names, with `rotary` columns of a head; 0: all of them */
 void hf_read_gemma3_rope(hf_reader *r); /* `theta` and `local_theta` */

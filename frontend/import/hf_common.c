@@ -71,7 +71,8 @@ const hf_row hf_whole_heads[] = {
     END};
 
 const hf_row hf_expert_choice[] = {
-    WRONG("num_experts_per_tok", "top_k > experts", "a token takes ${top_k} of ${experts} experts"),
+    WRONG("num_experts_per_tok", "top_k > experts",
+          "a token takes ${top_k} of ${experts} experts (`num_experts_per_tok`)"),
     REFUSED("num_experts_per_tok", "top_k == 1 & experts > 0 & normalized",
             "a token takes one expert, whose normalized weight is always 1: no gradient would reach the router", NULL),
     END};
@@ -79,6 +80,25 @@ const hf_row hf_expert_choice[] = {
 const hf_row hf_capacity_note[] = {
     TELL(NULL,
          "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time"),
+    END};
+
+const hf_row hf_std_note[] = {
+    TELL("std != 0.02",
+         "`initializer_range` is of the tables alone: the blocks of std.models draw their matrices with a standard "
+         "deviation of 0.02"),
+    END};
+
+/* transformers adds the balancing loss where the logits of routers are put out, and it is another one than that of
+ * top_k_gate: shares and probabilities are means over all layers together, before they are multiplied. */
+/* clang-format off */
+const hf_row hf_balance[] = {
+    REAL("router_aux_loss_coef", "balance", "0.001", 0, 1e6),
+    FLAG("output_router_logits", "balanced", "0"),
+    REFUSED("output_router_logits", "balanced & balance != 0 & !for_weights",
+            "a balancing loss (`router_aux_loss_coef` ${balance}) over the choices of all layers together, which the "
+            "language lacks",
+            "a copy of the file with `output_router_logits` false is trained without; `balance` of top_k_gate has one "
+            "a layer"),
     END};
 /* clang-format on */
 

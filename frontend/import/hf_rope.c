@@ -72,14 +72,27 @@ static double read_number(const hf_reader *r, const char *name) {
   return value.kind == HF_FLOAT ? value.x : value.kind == HF_INT ? (double)value.n : 1;
 }
 
+static const char factor[] = "partial_rotary_factor";
+
+/* Classes that turn a share of a head have it here or beside. */
+static void refuse_share(hf_reader *r, const char *key, const zp_json *rope) {
+  const zp_json *among = zp_json_get(rope, factor), *alone = hf_json(r, factor), *share = among ? among : alone;
+  if (share && zp_json_real(share, 0) != 1)
+    hf_refuse(r, among ? key : factor, NULL, "`%s` is %s: the import writes layers whose heads turn whole", factor,
+              hf_shown(r, share));
+}
+
 void hf_read_rope(hf_reader *r) {
   const char *key = rope_key(r);
-  hf_set_real(r->arena, r->model, "theta", theta_of(r, key, hf_json(r, key), read_number(r, "theta"), NULL));
+  const zp_json *rope = hf_json(r, key);
+  bool has_share = hf_int(r->model, "has_rotary_share");
+  double theta = theta_of(r, key, rope, read_number(r, "theta"), has_share ? factor : NULL);
+  hf_set_real(r->arena, r->model, "theta", theta);
+  if (has_share) refuse_share(r, key, rope);
 }
 
 /* The share of a head that turns; newer files have it among rope_parameters, which count where both are. */
 void hf_read_neox_rope(hf_reader *r) {
-  static const char factor[] = "partial_rotary_factor";
   const char *key = rope_key(r);
   const zp_json *parameters = hf_json(r, key);
   hf_set_real(r->arena, r->model, "theta", theta_of(r, key, parameters, read_number(r, "theta"), factor));

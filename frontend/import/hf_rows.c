@@ -59,6 +59,7 @@ static void set_activation(hf_reader *r, const char *key, hf_value word) {
               {"relu", "relu(", ")"},
               {"silu", "silu(", ")"}};
   hf_set(r->arena, r->model, "act", poison);
+  hf_set(r->arena, r->model, "act_end", poison);
   for (size_t i = 0; word.kind == HF_TEXT && i < sizeof rows / sizeof *rows; i++) {
     if (strcmp(rows[i].word, word.text) != 0) continue;
     hf_set_text(r->arena, r->model, "act", rows[i].begin);

@@ -39,9 +39,9 @@ def inputs_of(family, config):
     ids = torch.randint(97, 123, (BATCH, SEQUENCE + 1), generator=draw)
     if family == "vit":
         return {"pixel_values": torch.randn((BATCH, config.num_channels, config.image_size, config.image_size), generator=draw, dtype=torch.float64)}, None
-    if family == "bert":
+    if family in ("bert", "roberta"):
         return {"input_ids": ids[:, :-1], "token_type_ids": ids[:, :-1] % 2}, ids[:, 1:]
-    if family == "t5":
+    if family in ("t5", "mt5"):
         return {"input_ids": ids[:, :-1], "decoder_input_ids": ids.flip(1)[:, :-1]}, ids[:, 1:]
     return {"input_ids": ids[:, :-1]}, ids[:, 1:]
 
@@ -90,7 +90,7 @@ def main():
             config = table.applied(family, change)
             try:
                 model, found = judge(family, config)
-                if sys.argv[2:3] not in ([], [""]) and family not in ("bert", "t5", "vit") and found.get("loss", unchanged["loss"]) != unchanged["loss"]:
+                if sys.argv[2:3] not in ([], [""]) and family not in ("bert", "roberta", "t5", "mt5", "vit") and found.get("loss", unchanged["loss"]) != unchanged["loss"]:
                     folder = os.path.join(sys.argv[2], family, "%04d" % index)
                     model.save_pretrained(folder)
                     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:

@@ -22,6 +22,15 @@ FAMILIES = {
                     router_aux_loss_coef=0.02, router_jitter_noise=0.0, rope_parameters={"rope_type": "default", "rope_theta": 1e6}),
     "qwen2": {key: value for key, value in dict(QWEN, architectures=["Qwen2ForCausalLM"]).items() if key != "head_dim"},
     "qwen3": dict(QWEN, architectures=["Qwen3ForCausalLM"], attention_bias=False),
+    "phi3": dict({key: value for key, value in LLAMA.items() if key != "head_dim"}, architectures=["Phi3ForCausalLM"], sliding_window=8, resid_pdrop=0.0, embd_pdrop=0.0,
+                 original_max_position_embeddings=64, rms_norm_eps=1e-5),
+    "qwen3_moe": dict(LLAMA, architectures=["Qwen3MoeForCausalLM"], attention_bias=False, use_sliding_window=False, sliding_window=8, decoder_sparse_step=1,
+                      moe_intermediate_size=24, num_experts_per_tok=2, num_experts=4, norm_topk_prob=True, output_router_logits=False, router_aux_loss_coef=0.02,
+                      mlp_only_layers=[]),
+    "olmo2": dict({key: value for key, value in LLAMA.items() if key != "head_dim"}, architectures=["Olmo2ForCausalLM"], attention_bias=False),
+    "qwen2_moe": dict({key: value for key, value in LLAMA.items() if key != "head_dim"}, architectures=["Qwen2MoeForCausalLM"], use_sliding_window=False, sliding_window=8,
+                      max_window_layers=2, layer_types=None, decoder_sparse_step=1, moe_intermediate_size=24, shared_expert_intermediate_size=40, num_experts_per_tok=2,
+                      num_experts=4, norm_topk_prob=False, output_router_logits=False, router_aux_loss_coef=0.02, mlp_only_layers=[], qkv_bias=True),
     "gemma2": dict(GEMMA, architectures=["Gemma2ForCausalLM"]),
     "gemma3_text": dict(GEMMA, architectures=["Gemma3ForCausalLM"], rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1e6},
                                                                                      "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}),
@@ -39,13 +48,19 @@ FAMILIES = {
                         rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
     "bert": dict(ENCODER, **TOKENS, architectures=["BertForMaskedLM"], vocab_size=256, max_position_embeddings=24, type_vocab_size=2, classifier_dropout=None,
                  is_decoder=False, add_cross_attention=False, tie_word_embeddings=True),
+    "roberta": dict(ENCODER, **dict(TOKENS, pad_token_id=1), architectures=["RobertaForMaskedLM"], vocab_size=256, max_position_embeddings=26, type_vocab_size=2,
+                    classifier_dropout=None, is_decoder=False, add_cross_attention=False, tie_word_embeddings=True),
     "t5": dict(COMMON, eos_token_id=2, pad_token_id=0, use_cache=True, architectures=["T5ForConditionalGeneration"], vocab_size=256, d_model=32, d_kv=8, d_ff=48,
                num_layers=2, num_decoder_layers=3, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=16, dropout_rate=0.0,
                layer_norm_epsilon=1e-6, initializer_factor=1.0, feed_forward_proj="relu", is_encoder_decoder=True, classifier_dropout=0.0, is_decoder=False,
                tie_word_embeddings=True),
+    "mt5": dict(COMMON, **TOKENS, decoder_start_token_id=0, architectures=["MT5ForConditionalGeneration"], vocab_size=256, d_model=32, d_kv=8, d_ff=48, num_layers=2,
+                num_decoder_layers=3, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=16, dropout_rate=0.0, layer_norm_epsilon=1e-6,
+                initializer_factor=1.0, feed_forward_proj="gated-gelu", classifier_dropout=0.0, is_decoder=False, tie_word_embeddings=True),
     "vit": dict(ENCODER, architectures=["ViTForImageClassification"], image_size=16, patch_size=4, num_channels=3, qkv_bias=True, encoder_stride=16,
                 pooler_output_size=None, pooler_act="tanh"),
 }
+FAMILIES["mt5"]["is_encoder_decoder"] = True
 for family, config in FAMILIES.items():
     config["model_type"] = family
 
@@ -72,7 +87,7 @@ VALUES = {
     "image_size": [8], "patch_size": [8], "num_channels": [1], "type_vocab_size": [3], "id2label": [{"0": "a", "1": "b", "2": "c"}], "problem_type": ["regression"],
     "pooler_output_size": [16], "summary_activation": ["tanh"], "classifier_dropout": [0.4], "dtype": ["bfloat16"], "label2id": [{"a": 0, "b": 1}],
     "transformers_version": ["4.30.0"], "model_type": [], "pad_token_id": [5], "eos_token_id": [7], "bos_token_id": [9],
-    "output_router_logits": [True],
+    "output_router_logits": [True], "num_experts": [3], "mlp_only_layers": [[0]], "decoder_sparse_step": [2],
 }
 
 # Keys that the classes have not: of older files, of other families, of whole models, and one of nobody. In every family.

@@ -486,6 +486,7 @@ PARAMETERS = {  # as published, or counted from the fields
     "gpt2": 124439808, "gpt2_xl": 1557611200, "gpt_neox_20b": 20554567680, "llama2_7b": 6738415616, "llama3_8b": 8030261248,
     "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768, "deepseek_v3": 671026404352 + 58 * 256,  # with the biases of the gates
     "gemma2_2b": 2614341888,
+    "phi3_mini": 3821079552, "qwen3_30b_a3b": 30532122624, "olmo2_7b": 7298617344, "qwen1_5_moe_a2_7b": 14315784192, "roberta_base": 124697433, "mt5_small": 300176768,
     "gemma3_1b": 262144 * 1152 + 26 * (1152 * (2 * 1024 + 2 * 256) + 2 * 256 + 4 * 1152 + 3 * 1152 * 6912) + 1152,
     "bert_base": 109514298, "t5_small": 60506624, "t5_v1_1_small": 76961152,  # the last with its head, untied
     "qwen2_kv_null": 9456128, "mistral_no_window": 94528,  # of as many key/value heads as heads; counted by transformers
@@ -539,7 +540,7 @@ def refused_imports(folder):
             file.write(text)
         refused("import " + name, ["import", "hf", path], 1, "Z0683")
     refused("import of an empty type", changed(folder, "gpt2", model_type=""), 1, "Z0684", "model_type `` is not known")
-    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen3, t5")
+    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mt5, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5")
     refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
     for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),
                        ("n_embd", True), ("n_layer", [12]), ("vocab_size", None), ("n_head", 7),

@@ -25,7 +25,7 @@ def losses(model, arrays):
     """Each loss by zplan's name."""
     name = type(model).__name__
     cross_entropy = torch.nn.functional.cross_entropy
-    if name.startswith("T5"):
+    if name.startswith(("T5", "MT5")):
         source = torch.tensor(arrays["source"])
         logits = model(input_ids=source, attention_mask=mask(arrays, source.shape[1]), decoder_input_ids=torch.tensor(arrays["target"])).logits
         return {"loss": cross_entropy(logits.flatten(0, 1), labels(arrays, "target_labels").flatten())}
@@ -34,11 +34,11 @@ def losses(model, arrays):
         return {"loss": cross_entropy(model(pixel_values=images).logits, torch.tensor(arrays["picture_labels"]))}
     tokens, types = torch.tensor(arrays["tokens"]), torch.tensor(arrays["types"])
     out = model(input_ids=tokens, token_type_ids=types, attention_mask=mask(arrays, tokens.shape[1]))
-    if name == "BertForQuestionAnswering":  # it does not keep its own mask off the logits; the loss is over the sample alone
+    if name.endswith("ForQuestionAnswering"):  # it does not keep its own mask off the logits; the loss is over the sample alone
         shut = mask(arrays, tokens.shape[1]) == 0
         return {"start_loss": cross_entropy(out.start_logits.masked_fill(shut, -1e30), labels(arrays, "start")),
                 "end_loss": cross_entropy(out.end_logits.masked_fill(shut, -1e30), labels(arrays, "end"))}
-    if name == "BertForMaskedLM":
+    if name.endswith("ForMaskedLM"):
         return {"loss": cross_entropy(out.logits.flatten(0, 1), labels(arrays, "labels").flatten())}
     return {"masked_loss": cross_entropy(out.prediction_logits.flatten(0, 1), labels(arrays, "labels").flatten()),
             "next_loss": cross_entropy(out.seq_relationship_logits, torch.tensor(arrays["random_next"]))}

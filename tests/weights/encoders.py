@@ -28,7 +28,8 @@ from images import write_npy  # noqa: E402
 EXPECTED = os.path.join(HERE, "expected_encoders.json")
 TARGET = 12
 LAYOUTS = {"bert_masked": ("tensor=1", "pipeline=1", "data=4", "zero=3"), "bert_pretraining": ("tensor=2", "pipeline=2", "data=1"),
-           "t5": ("tensor=2", "pipeline=2", "data=1"), "vit": ("tensor=2", "pipeline=2", "data=1")}
+           "t5": ("tensor=2", "pipeline=2", "data=1"),
+           "roberta_masked": ("tensor=2", "pipeline=2", "data=1"), "vit": ("tensor=2", "pipeline=2", "data=1")}
 REST = weights.REST.replace("text(", "arrays(")
 OWN = """use std.nn
 use std.models
@@ -100,7 +101,7 @@ def write_arrays(folder, found, names):
 
 class Bench(weights.Bench):
     def encoder(self, name, text, init="", called=None):
-        data = self.path("pairs" if name.startswith("t5") else "pictures" if name.startswith("vit") else "sentences")
+        data = self.path("pairs" if name.startswith(("t5", "mt5")) else "pictures" if name.startswith("vit") else "sentences")
         return self.write(name + ".dz", text + REST % (called or name.split("_")[0], data, "fp32", init))
 
     def losses(self, model, *words, **keywords):

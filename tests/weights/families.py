@@ -51,6 +51,42 @@ def llama(d=48, layers=3, ff=80, kv=16, tied=False, qkv_bias=False, experts=0, q
     return tensors + [("model.norm.weight", [d])]
 
 
+def qwen_moe(d=48, layers=2, heads=6, kv_heads=2, head=8, experts=5, ff=24, qk_norm=0, shared=0):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d])]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        tensors += [("%sself_attn.%s_proj.weight" % (at, name), [rows * head, d]) for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads))]
+        tensors += [(at + "self_attn.o_proj.weight", [d, heads * head])] + [(at + "self_attn.%s_norm.weight" % name, [qk_norm]) for name in "qk" if qk_norm]
+        tensors += [("%s%s_layernorm.weight" % (at, name), [d]) for name in ("input", "post_attention")] + [(at + "mlp.gate.weight", [experts, d])]
+        tensors += [("%smlp.experts.%d.%s_proj.weight" % (at, e, name), [d, ff] if name == "down" else [ff, d]) for e in range(experts) for name in ("gate", "up", "down")]
+        if shared:
+            tensors += [("%sself_attn.%s_proj.bias" % (at, name), [rows * head]) for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads))]
+            tensors += [("%smlp.shared_expert.%s_proj.weight" % (at, name), [d, shared] if name == "down" else [shared, d]) for name in ("gate", "up", "down")]
+            tensors += [(at + "mlp.shared_expert_gate.weight", [1, d])]
+    return tensors + [("model.norm.weight", [d])]
+
+
+def olmo2(d=48, layers=2, heads=6, kv_heads=2, head=8, ff=80):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d])]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        tensors += [("%sself_attn.%s_proj.weight" % (at, name), [rows * head, d]) for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads))]
+        tensors += [("%sself_attn.%s_norm.weight" % (at, name), [rows * head]) for name, rows in (("q", heads), ("k", kv_heads))]
+        tensors += [(at + "self_attn.o_proj.weight", [d, heads * head]), (at + "mlp.gate_proj.weight", [ff, d]), (at + "mlp.up_proj.weight", [ff, d])]
+        tensors += [(at + "mlp.down_proj.weight", [d, ff])] + [("%spost_%s_layernorm.weight" % (at, name), [d]) for name in ("attention", "feedforward")]
+    return tensors + [("model.norm.weight", [d])]
+
+
+def phi3(d=48, layers=2, heads=6, kv_heads=2, head=8, ff=80):
+    tensors = [("model.embed_tokens.weight", [VOCABULARY, d]), ("lm_head.weight", [VOCABULARY, d])]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        tensors += [(at + "self_attn.qkv_proj.weight", [(heads + 2 * kv_heads) * head, d]), (at + "self_attn.o_proj.weight", [d, heads * head])]
+        tensors += [(at + "mlp.gate_up_proj.weight", [2 * ff, d]), (at + "mlp.down_proj.weight", [d, ff])]
+        tensors += [("%s%s_layernorm.weight" % (at, name), [d]) for name in ("input", "post_attention")]
+    return tensors + [("model.norm.weight", [d])]
+
+
 def gemma(layers, qk_norm=0, d=48, heads=4, kv_heads=2, head=16, ff=80):
     tensors = [("model.embed_tokens.weight", [VOCABULARY, d])]
     for i in range(layers):
@@ -94,6 +130,16 @@ def bert(head, d=32, layers=2, ff=64):
     tensors += with_biases("cls.predictions.transform.dense", d, d) + with_biases("cls.predictions.transform.LayerNorm", d, 0)
     tensors += [("cls.predictions.bias", [VOCABULARY])]
     return tensors if head == "BertForMaskedLM" else tensors + with_biases("bert.pooler.dense", d, d) + with_biases("cls.seq_relationship", 2, d)
+
+
+def roberta(head, pad, d=32):
+    """BERT's encoder under another name, with rows of positions in front, and one type of tokens."""
+    tensors = [(name.replace("bert.", "roberta.", 1), shape) for name, shape in bert("BertForQuestionAnswering" if head == "RobertaForQuestionAnswering" else "BertForMaskedLM")]
+    moved = {"roberta.embeddings.position_embeddings.weight": [SEQUENCE + pad + 1, d], "roberta.embeddings.token_type_embeddings.weight": [2, d]}
+    names = (("cls.predictions.transform.dense", "lm_head.dense"), ("cls.predictions.transform.LayerNorm", "lm_head.layer_norm"), ("cls.predictions.bias", "lm_head.bias"))
+    for old, new in names:
+        tensors = [(name.replace(old, new), shape) for name, shape in tensors]
+    return [(name, moved.get(name, shape)) for name, shape in tensors]
 
 
 def t5(gated, d=32, heads=4, head=12, ff=48, layers=2, decoder_layers=3):
@@ -143,6 +189,14 @@ FAMILIES = {  # config, tensors, dtype, files
                    tie_word_embeddings=True), llama(layers=2, tied=True, qkv_bias=True), "BF16", 1),
     "qwen3": (dict(GROUPED, architectures=["Qwen3ForCausalLM"], model_type="qwen3", num_hidden_layers=2, intermediate_size=80, head_dim=8,
                    tie_word_embeddings=True), llama(layers=2, tied=True, qk_norm=8), "F32", 1),
+    "phi3": (dict(GROUPED, architectures=["Phi3ForCausalLM"], model_type="phi3", num_hidden_layers=2, intermediate_size=80, sliding_window=9,
+                  pad_token_id=None), phi3(), "BF16", 1),
+    "qwen3_moe": (dict(GROUPED, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", num_hidden_layers=2, intermediate_size=80, head_dim=8,
+                       moe_intermediate_size=24, num_experts=5, num_experts_per_tok=3, norm_topk_prob=True), qwen_moe(qk_norm=8), "F32", 2),
+    "olmo2": (dict(GROUPED, architectures=["Olmo2ForCausalLM"], model_type="olmo2", num_hidden_layers=2, intermediate_size=80, rms_norm_eps=1e-6,
+                   rope_theta=500000.0, pad_token_id=None), olmo2(), "F32", 1),
+    "qwen2_moe": (dict(GROUPED, architectures=["Qwen2MoeForCausalLM"], model_type="qwen2_moe", num_hidden_layers=2, intermediate_size=80,
+                       moe_intermediate_size=24, shared_expert_intermediate_size=40, num_experts=5, num_experts_per_tok=2), qwen_moe(shared=40), "F32", 1),
     # As published, without a list of layers; as transformers 5 saves it, with layers left behind the last whole group.
     "gemma2": (dict(GEMMA, architectures=["Gemma2ForCausalLM"], model_type="gemma2", num_hidden_layers=4, attn_logit_softcapping=2.0,
                     final_logit_softcapping=3.0, rope_theta=10000.0, hidden_act="gelu_pytorch_tanh"), gemma(4), "BF16", 1),
@@ -166,6 +220,13 @@ def bert_config(head):
             "num_hidden_layers": 2, "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": VOCABULARY}
 
 
+PAD = 3  # no token of the samples of encoders.py
+
+
+def roberta_config(head):
+    return dict(bert_config(head), model_type="roberta", max_position_embeddings=SEQUENCE + PAD + 1, pad_token_id=PAD)
+
+
 def t5_config(gated):
     return {"architectures": ["T5ForConditionalGeneration"], "d_ff": 48, "d_kv": 12, "d_model": 32, "decoder_start_token_id": 0, "dropout_rate": 0.0,
             "feed_forward_proj": "gated-gelu" if gated else "relu", "model_type": "t5", "num_decoder_layers": 3, "num_heads": 4, "num_layers": 2,
@@ -180,8 +241,12 @@ ENCODERS = {  # as above; published checkpoints of T5 v1.1 have a head of their 
     "bert_masked": (bert_config("BertForMaskedLM"), bert("BertForMaskedLM"), "F16", 1),
     "bert_pretraining": (bert_config("BertForPreTraining"), bert("BertForPreTraining"), "F32", 2),
     "bert_questions": (bert_config("BertForQuestionAnswering"), bert("BertForQuestionAnswering"), "BF16", 1),
+    "roberta_masked": (roberta_config("RobertaForMaskedLM"), roberta("RobertaForMaskedLM", PAD), "F32", 1),
+    "roberta_questions": (roberta_config("RobertaForQuestionAnswering"), roberta("RobertaForQuestionAnswering", PAD), "BF16", 1),
     "t5": (t5_config(False), t5(False), "F32", 3),
     "t5_v1_1": (t5_config(True), t5(True), "F16", 1),
+    # As mT5 is published: gated, with a head of its own, which transformers takes though it says otherwise.
+    "mt5": (dict(t5_config(True), architectures=["MT5ForConditionalGeneration"], model_type="mt5"), t5(True), "F32", 1),
     "vit": (VIT, vit(), "F32", 2),
 }
 

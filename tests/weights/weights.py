@@ -12,6 +12,7 @@ are exported and loaded. `zplan sample` gives the tokens of transformers' greedy
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import sys
@@ -29,7 +30,8 @@ NEW_TOKENS = 12
 SPREAD = {"tensor 2 x pipeline 2": ("gpt2", "deepseek_v3", "gemma2"), "ZeRO 3": ("gpt_neox",)}  # families that are tried on them: the runtime knows none
 LAYOUTS = {"tensor 2 x pipeline 2": ("tensor=2", "pipeline=2", "data=1"), "ZeRO 3": ("tensor=1", "pipeline=1", "data=4", "zero=3")}
 # Looked at where transformers is at hand, too: CI has their losses, and the same kernels with other families.
-BY_HAND = {"sample": ("gemma3_text", "gpt_neox_part"), "eval": ("gemma2", "gemma3_text", "deepseek_v3", "gpt_neox_part"), "library": ("gemma2",)}
+BY_HAND = {"sample": ("gemma3_text", "gpt_neox_part", "olmo2", "qwen3_moe"), "library": ("gemma2",),
+           "eval": ("gemma2", "gemma3_text", "deepseek_v3", "gpt_neox_part", "olmo2", "phi3", "qwen2_moe", "qwen3_moe")}
 REST = """
 cluster cpu { nodes = 1  node = std.hw.cpu_generic(cores = 2, memory = 8GiB) }
 train {
@@ -183,7 +185,7 @@ def imported(bench, name):
     """The .dz file of a family's config.json, for CPU ranks."""
     outcome = harness.zplan("import", "hf", bench.path(name, "config.json"))
     bench.tally.check("import of " + name, outcome.status == 0, outcome.tail())
-    text = outcome.out[:outcome.out.index("cluster gpus")].replace("S = 64", "S = 32")
+    text = re.sub(r"\bS = \d+", "S = %d" % families.SEQUENCE, outcome.out[:outcome.out.index("cluster gpus")], count=1)
     return bench.model(name, text, called=families.FAMILIES[name][0]["model_type"])
 
 

@@ -55,31 +55,21 @@ static const hf_row of_mixtral[] = {
     LET("normalized", "1"),
     END};
 /* clang-format on */
-/* transformers adds the balancing loss where the logits of routers are put out, and it is another one than that of
- * top_k_gate: shares and probabilities are means over all layers together, before they are multiplied. */
-/* clang-format off */
-static const hf_row mixtral_experts[] = {
-    SIZE_OR_NULL("sliding_window", "window", "0", "0", INT32_MAX),
-    SIZE("num_local_experts", "experts", "8", HF_MOST_EXPERTS),
-    SIZE("num_experts_per_tok", "top_k", "2", HF_MOST_TOP_K),
-    REAL("router_aux_loss_coef", "balance", "0.001", 0, 1e6),
-    FLAG("output_router_logits", "balanced", "0"),
-    REFUSED("output_router_logits", "balanced & balance != 0 & !for_weights",
-            "a balancing loss (`router_aux_loss_coef` ${balance}) over the choices of all layers together, which the "
-            "language lacks",
-            "a copy of the file with `output_router_logits` false is trained without; `balance` of top_k_gate has one "
-            "a layer"),
-    REAL("router_jitter_noise", "jitter", "0.0", 0, 1e6),
-    REFUSED("router_jitter_noise", "jitter > 0 & !for_weights",
-            "the router's input is made noisy in training; there is no such op", NULL),
-    SAME("num_experts", "num_local_experts"),
-    END};
+static const hf_row mixtral_experts[] = {SIZE_OR_NULL("sliding_window", "window", "0", "0", INT32_MAX),
+                                         SIZE("num_local_experts", "experts", "8", HF_MOST_EXPERTS),
+                                         SIZE("num_experts_per_tok", "top_k", "2", HF_MOST_TOP_K),
+                                         REAL("router_jitter_noise", "jitter", "0.0", 0, 1e6),
+                                         REFUSED("router_jitter_noise", "jitter > 0 & !for_weights",
+                                                 "the router's input is made noisy in training; there is no such op",
+                                                 NULL),
+                                         SAME("num_experts", "num_local_experts"),
+                                         END};
 /* clang-format on */
 
 const hf_family hf_mixtral = {.type = "mixtral",
                               .classes = LLAMA_CLASSES("Mixtral"),
                               .rows = {of_mixtral, hf_llama_sizes, hf_head_dim, hf_head_columns, mixtral_experts,
-                                       hf_expert_choice, hf_capacity_note},
+                                       hf_balance, hf_expert_choice, hf_capacity_note},
                               LLAMA};
 
 /* ---- qwen2, qwen3 ---- */

@@ -12,9 +12,8 @@ typedef struct zp_imported {
   const struct hf_model *model; /* private; NULL: no model */
 } zp_imported;
 
-/* The config.json of a Hugging Face model: bert, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral,
- * mixtral, qwen2, qwen3, t5, vit. `path` and `json` are borrowed and become a source of diags. NULL after reporting
- * what is malformed (Z0683), or what the language cannot say (Z0684). */
+/* The config.json of a Hugging Face model of a type in families.def. `path` and `json` are borrowed and become a source
+ * of diags. NULL after reporting what is malformed (Z0683), or what the language cannot say (Z0684). */
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
 /* For weights that such a file lies beside: what it says of a training, and a head that is not written, matter not. */
