@@ -68,18 +68,20 @@ void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);
 /* Prints gathers and scatters of buckets as functions of their own, for what moves beside the units. */
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode);
-/* step_rows.c: the call of a row program. */
-void zp_emit_rows(zp_frame *f, const zp_step *s);
-/* step_products.c: a product with an epilogue; what the epilogue is, for the comment of a step. */
-void zp_emit_epilogue(zp_frame *f, const zp_step *s);
-const char *zp_epilogue_words(const zp_step *s);
-/* step_positions.c: copies of positions, their mean and its gradient. */
-void zp_emit_positions(zp_frame *f, const zp_step *s);
-/* step_columns.c: columns of heads copied, repeated and summed; other shapes. */
-void zp_emit_columns(zp_frame *f, const zp_step *s);
-/* step_experts.c: products of experts, and what routes tokens to them. */
-void zp_emit_grouped(zp_frame *f, const zp_step *s);
-void zp_emit_route(zp_frame *f, const zp_step *s);
-void zp_emit_expert_load(zp_frame *f, const zp_step *s);
+
+/* ---- step_*.c: the call of one step, chosen by its operation in steps.c ---- */
+typedef void zp_step_printer(zp_frame *f, const zp_step *s);
+zp_step_printer zp_print_rows, zp_print_product, zp_print_attention;
+/* step_experts.c */
+zp_step_printer zp_print_expert_products, zp_print_route, zp_print_expert_load;
+/* step_positions.c: positions copied, summed and reduced */
+zp_step_printer zp_print_mean, zp_print_slice, zp_print_slice_grad, zp_print_column, zp_print_concat, zp_print_reduce,
+    zp_print_gather, zp_print_unfold;
+/* step_columns.c: columns of heads copied, repeated and summed; other shapes */
+zp_step_printer zp_print_reshape, zp_print_transpose, zp_print_columns, zp_print_join_columns, zp_print_repeat;
+/* step_losses.c */
+zp_step_printer zp_print_squared_error, zp_print_ce_stats, zp_print_ce_loss, zp_print_ce_grad;
+/* step_products.c, for the comment of a step: operands and epilogue of a product; "" of other steps. Arena. */
+const char *zp_product_words(const zp_frame *f, const zp_step *s);
 
 #endif
