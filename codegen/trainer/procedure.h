@@ -28,11 +28,17 @@ typedef struct zp_frame {
   bool stretch;                             /* the step at hand is one of the positions of `p` alone */
 } zp_frame;
 
+/* ---- frame.c ---- */
 const char *zp_frame_name(const zp_frame *f, int buffer);
 const zp_buffer *zp_frame_buffer(const zp_frame *f, int buffer);
 const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
 /* Rows and columns of a buffer, with their extents. */
 zp_shape zp_frame_matrix(const zp_frame *f, int buffer);
+/* Of one of the segment's uses of a parameter: the parameter, its kind, and the field of a layout with its place, where
+ * it is declared outside repeats. Arena. */
+const zp_param *zp_frame_param(const zp_frame *f, int use);
+zp_param_kind zp_frame_kind(const zp_frame *f, int use);
+const char *zp_frame_shared(const zp_frame *f, int use);
 /* Address of a parameter's gradient, as C text. Arena. */
 const char *zp_frame_gradient(const zp_frame *f, int use);
 /* A parameter's first element in the flat buffers, as C text. Arena. */
@@ -52,9 +58,10 @@ const char *zp_frame_first_row(const zp_frame *f, int buffer);
  * Arena. */
 const char *zp_frame_chosen(const zp_frame *f, int buffer);
 
-/* steps.c: the comment and the call of one step. */
+/* ---- steps.c, shards.c ---- */
+/* The comment and the call of one step. */
 void zp_emit_step(zp_frame *f, const zp_step *s);
-/* shards.c: sets the frame's buckets; none where none move. */
+/* Sets the frame's buckets; none where none move. */
 void zp_emit_find_buckets(zp_frame *f, int segment);
 /* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
  */

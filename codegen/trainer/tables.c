@@ -100,12 +100,6 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 zp_model_is_adapter(e->model, param) ? ", .adapter = true" : "");
 }
 
-zp_param_kind zp_emit_kind(const zp_emit *e, int param) {
-  return e->model->params.data[param].frozen         ? ZP_KIND_FROZEN
-         : e->lowered->sharding->param[param].spread ? ZP_KIND_SPREAD
-                                                     : ZP_KIND_WHOLE;
-}
-
 /* Parameters of a segment stand in three tables: those that are spread over expert groups in the second, those that are
  * not trained in the third. */
 static const char *const table_suffix[ZP_KIND_COUNT] = {"params", "spread", "frozen"};
