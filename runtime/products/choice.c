@@ -45,7 +45,7 @@ unsigned zpr_openblas_core_features(const char *core) {
 /* ---- libraries ---- */
 
 /* The more features its kernels use the faster a library is; of two that use the same oneDNN is not slower (figures in
- * CONTRIBUTING.md), but for those that it has no kernels of its own for. */
+ * docs/design/021), but for those that it has no kernels of its own for. */
 static bool onednn_is_better(const zpr_library *onednn, const zpr_library *openblas) {
   enum { WIDTHS = ZPR_AVX2 | ZPR_AVX512 }; /* what f32 products gain by */
   if (!openblas->f32) return true;

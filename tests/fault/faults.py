@@ -23,7 +23,7 @@ import harness  # noqa: E402
 
 MODEL = os.path.join(HERE, "tiny.dz")
 LAYOUTS = {1: (1, 1), 4: (2, 2)}  # ranks: (tensor, pipeline)
-ERROR, USAGE, INFEASIBLE, FAILED, MEMORY, NO_TOOL = 1, 2, 3, 5, 8, 127  # frontend/driver/README.md
+ERROR, USAGE, INFEASIBLE, FAILED, MEMORY, NO_TOOL = 1, 2, 3, 5, 8, 127  # driver/README.md
 STOP_SECONDS = 120  # a time-out, not a measurement: what ends at all ends within about a second
 MOST_LINES = 6  # on stderr: the plan, the error with its help, the count of errors
 

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 import trainings  # noqa: E402
 
-ERROR, FAILED, MEMORY = 1, 5, 8  # frontend/driver/README.md
+ERROR, FAILED, MEMORY = 1, 5, 8  # driver/README.md
 STEPS, EVERY = 6, 2
 LOSSES = 8  # moments at which the GPU is lost
 DZ = """use std.hw

@@ -5,7 +5,7 @@ set -u
 bin=${1:?usage: run_cuda.sh FOLDER}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export OMPI_MCA_orte_tmpdir_base="$tmp" # shared with other mpiruns, a start can fail (frontend/driver/mpirun.c)
+export OMPI_MCA_orte_tmpdir_base="$tmp" # shared with other mpiruns, a start can fail (driver/mpirun.c)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 # Ranks on one machine: the other networks need not be looked for, and short messages are copied faster through shared memory.
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none

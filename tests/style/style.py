@@ -25,7 +25,7 @@ import harness  # noqa: E402
 
 COLUMNS = 120
 SOURCE = (".c", ".h", ".cuh")
-PARTS = ("frontend", "planner", "codegen", "runtime", "kernels")
+PARTS = ("support", "frontend", "exchange", "driver", "planner", "codegen", "runtime", "kernels")
 
 
 def tracked():
@@ -94,7 +94,7 @@ def check_const(tally, sources):
 def layer_of(name):
     """planner/program/include/zplan/x.h and planner/program/moves/x.c are of planner/program."""
     parts = name.split("/")
-    if parts[0] in ("planner", "frontend"):
+    if parts[0] in ("planner", "frontend", "exchange"):
         return "/".join(parts[:2])
     return "codegen/cuda/emulator" if name.startswith("codegen/cuda/emulator/") else parts[0]  # what kernels' text sees instead of a GPU
 
@@ -154,9 +154,9 @@ def check_includes(tally, sources):
 # ---- texts ----
 
 def check_terminal(tally, sources):
-    """A string goes to the terminal through zp_say and its like (frontend/support/quote.c, runtime/say.c), which let it obey nothing.
+    """A string goes to the terminal through zp_say and its like (support/quote.c, runtime/say.c), which let it obey nothing.
     Not looked at: programs that print numbers of this machine, and one line that is cut out of such a text (log.c)."""
-    bad, free = [], ("frontend/support/", "codegen/cuda/emulator/", "runtime/calibrate/", "runtime/cuda/emulator/", "runtime/say.c", "runtime/log.c")
+    bad, free = [], ("support/", "codegen/cuda/emulator/", "runtime/calibrate/", "runtime/cuda/emulator/", "runtime/say.c", "runtime/log.c")
     for name in sources:
         if not name.startswith(("frontend/", "planner/", "codegen/", "runtime/")) or name.startswith(free):
             continue
@@ -170,9 +170,14 @@ def check_terminal(tally, sources):
 
 
 def check_records(tally):
-    records = re.split(r"^### ", read("CONTRIBUTING.md"), flags=re.M)[1:]
-    bad = [r.split("\n")[0] for r in records if re.match(r"\d+\. ", r) and not re.match(r"[^\n]*\n\*\d+ [A-Z][a-z]+ 20\d\d, [a-z][^*]*\*\n", r)]
-    tally.check("decision records have date and status", len(records) > 20 and not bad, "; ".join(bad))
+    folder = os.path.join(ROOT, "docs/design")
+    records = sorted(n for n in os.listdir(folder) if n != "README.md")
+    index, bad = read("docs/design/README.md"), []
+    for at, name in enumerate(records, 1):
+        begins = r"# %d\. [^\n]+\n\n\*\d+ [A-Z][a-z]+ 20\d\d[,;] [a-z][^*]*\*\n" % at
+        if not name.startswith("%03d-" % at) or "](%s)" % name not in index or not re.match(begins, read("docs/design/" + name)):
+            bad.append(name)
+    tally.check("design records are numbered, dated, have a status and stand in the index", len(records) > 20 and not bad, " ".join(bad))
 
 
 def check_readmes(tally, names):

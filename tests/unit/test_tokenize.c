@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../frontend/tokenize/tokenize.h"
+#include "../../exchange/tokenize/tokenize.h"
 
 enum { RULES = 60, LETTERS = 4, LONGEST = 400 };
 

@@ -16,7 +16,7 @@ typedef struct zp_measurement {
 } zp_measurement;
 typedef struct zp_calibration {
   const char *machine, *date;
-  const char *identity; /* of the machine and of what measured it (frontend/driver/kept_calibration.c); "": not said */
+  const char *identity; /* of the machine and of what measured it (driver/kept_calibration.c); "": not said */
   ZP_VEC(zp_measurement) rows;
 } zp_calibration;
 enum { ZP_MOST_CALIBRATION_ROWS = 4096 };

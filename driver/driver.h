@@ -1,0 +1,367 @@
+/* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
+ *
+ * Data goes to stdout, progress and diagnostics to stderr. */
+#ifndef ZPLAN_DRIVER_H
+#define ZPLAN_DRIVER_H
+
+#include <zplan/abilities.h>
+#include <zplan/answers.h>
+#include <zplan/calibration.h>
+#include <zplan/proof.h>
+#include <zplan/quote.h>
+#include <zplan/report.h>
+#include <zplan/sema.h>
+#include <zplan/tokenizer.h>
+#include <zplan/trainer.h>
+
+/* Exit statuses; README.md has the table for users. Those of a trainer are the same numbers (rt.h). 6 is kept for runs
+ * that miss their prediction. 128 + N: a rank died of signal N, or (130, 143) the command was interrupted. */
+enum {
+  ZP_EXIT_OK,
+  ZP_EXIT_ERROR,         /* in the input or the work; the trainer refused its data, checkpoint or log */
+  ZP_EXIT_USAGE,         /* wrong words on the command line, the trainer's included */
+  ZP_EXIT_INFEASIBLE,    /* no plan fits */
+  ZP_EXIT_DIFFERENT,     /* `fmt --check` or `diff` found a difference */
+  ZP_EXIT_TRAINER,       /* the trainer failed: not finite, communication, disk, not as planned */
+  ZP_EXIT_BUG = 70,      /* of ours: a plan that is not sound */
+  ZP_EXIT_MEMORY = 8,    /* the trainer ran out of memory */
+  ZP_EXIT_NO_TOOL = 127, /* mpirun or the trainer cannot be started; the shells' number for that */
+};
+
+typedef struct zp_options {
+  zp_strings files;           /* positional arguments */
+  zp_load_options load;       /* --gpus/--ranks --nodes --cluster --model --plan --set */
+  zp_strings set, plan_names; /* --set; every --plan (load.plan: the last) */
+  bool ranks_given, json, resume, accept_changes, overwrite, check, check_memory, message_json;
+  int color;     /* -1 auto, 0, 1 */
+  int top;       /* -1: not given */
+  int64_t steps; /* -1: the file's */
+  bool no_checkpoint, force, skip_bad;
+  int64_t resume_from;   /* with resume: 1 + a checkpoint's step; 0: the last one */
+  int64_t device_memory; /* 0: the cluster's */
+  int threads;
+  const char *wait_warn, *wait_end, *grace; /* seconds, checked; NULL: the trainer's */
+  const char *target, *arch;                /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
+  const char *tokenizer, *eod, *gpu;
+  zp_strings prompts; /* sample: --prompt */
+  int64_t tokens, top_k, seed;
+  int64_t length, stride;     /* data: tokens of a sample; squad: from window to window; 0: not given */
+  int64_t copies;             /* data pairs: how often the texts are read; 0: once */
+  bool unmasked;              /* data pairs: masks are left to the trainer */
+  const char *field;          /* data jsonl, table: the column of texts; NULL: none */
+  zp_strings numbers, labels; /* data jsonl, table: NAME=COLUMN,... */
+  int64_t classes;            /* data jsonl, table: labels are below; 0: not given */
+  bool pack;                  /* data jsonl, table: whole texts share samples */
+  bool documents;             /* which do not see each other */
+  double temperature, top_p;  /* 0: greedy; 1: all */
+  const char *data;           /* eval */
+  bool no_cache;              /* sample */
+  bool ema;                   /* sample, eval, export hf: the average of the weights */
+  const char *like, *dtype;   /* export hf: whose config.json; f32, f64, bf16, f16; NULL: not said */
+  int64_t shard_bytes;        /* export hf: most of one file; 0: not said */
+  const char *init;           /* folder of weights; NULL: the train block's, or none */
+  const char *adapters;       /* folder of PEFT; likewise */
+  const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
+  bool gpus_auto;          /* --gpus auto */
+  int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
+  bool sensitivity, pareto;
+  const char *program;     /* --for; NULL: the plan file's, else zplan */
+  const char *calibration; /* file, `kept`, `none`; NULL: $ZPLAN_CALIBRATION, or the command's default */
+  const char *gap_text;    /* --gap as given; NULL: the plan block's */
+  double gap;              /* the same as a share */
+  int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
+  int64_t seconds;         /* calibrate -t; 0: the default */
+  bool profile, sync;
+  const char *profile_steps; /* "A..B"; NULL: not given */
+  zp_strings trainer_args;   /* after -- */
+} zp_options;
+
+/* One run of the command. */
+typedef struct zp_run_state {
+  zp_arena *arena;
+  zp_diags *diags;
+  zp_options options;
+  const char *command;
+  bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
+  const char *default_program; /* that plans are for without --for; NULL: zplan */
+  zp_strings narrowed;         /* keys of the plan block that the program limits further */
+  const char *weights;         /* map of the weights to start from; NULL: none */
+  const char *checkpoints;     /* folder for a run whose file names none; NULL: it names one, or wants none */
+  const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
+  bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
+} zp_run_state;
+
+/* ---- options.c ---- */
+/* Parses argv after the verb. false after printing what is wrong (exit status 2). */
+bool zp_parse_options(zp_run_state *run, int argc, char **argv);
+
+/* ---- outputs.c ---- */
+/* Whether no result would be written over an input or another result; false after saying which (exit status 2). */
+bool zp_results_are_apart(const zp_run_state *run);
+/* `text` with a last line that says that zplan wrote it; comment: what lines of comments begin with, "#" or "<!--". */
+const char *zp_mark_output(zp_run_state *run, const char *comment, const char *text);
+/* May `text` (NULL: not known yet) take the place of what stands at `path`? false after saying that a person has edited
+ * it, or that it is something else. */
+bool zp_may_replace(zp_run_state *run, const char *path, const char *text);
+/* Options for help and completion. */
+typedef struct zp_option {
+  const char *name, *value, *help; /* value: what follows it, NULL for nothing */
+} zp_option;
+int zp_option_count(void);
+zp_option zp_option_at(int index);
+bool zp_verb_takes(const char *verb, int index);
+/* The first positional argument, which names one of `words`, and takes it off; its index. -1 after saying what is wrong
+ * with it (exit status 2). */
+int zp_take_format(zp_run_state *run, const char *const *words, int count);
+/* -o: prints `text` there, or to standard output. comment: what its lines of comments begin with; NULL: it has none. */
+bool zp_put_output(zp_run_state *run, const char *text, const char *comment);
+/* Says on stderr why there is no plan, then, after searches for it, what would fit; the latter. */
+zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan);
+/* A plan file, where --json and -o ask for it. Takes the document; exit status. */
+int zp_write_plan(zp_run_state *run, zp_json *json);
+/* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */
+bool zp_flush_diags(zp_run_state *run);
+/* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
+int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
+bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
+
+/* ---- measure.c ---- */
+/* Processes that ran in the last minute; 0: not known. Are they so many that measurements suffer? */
+double zp_machine_load(void);
+bool zp_is_busy(double load);
+/* Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
+void zp_warn_busy(void);
+/* Starts a measuring program (argv, ends with NULL) and gathers the rows that it prints. Its exit status, 128 + N when
+ * signal N ended it; no rows are kept unless it is 0. A signal that interrupts it ends this process, too; it is ended
+ * when it takes much longer than `seconds`. */
+int zp_run_measuring(zp_arena *arena, const char *const *argv, double seconds, zp_calibration *c);
+/* This machine and day, without rows. */
+zp_calibration zp_no_measurements(zp_arena *arena);
+typedef enum zp_measuring {
+  ZP_MEASURED_ALL,
+  ZP_MEASURED_NO_MPI,
+  ZP_MEASURED_NO_LINKS,
+  ZP_MEASURED_NOTHING
+} zp_measuring;
+/* Measures kernels and messages for about so long, and the disk of a folder (NULL: none). NO_MPI: there is none; the
+ * last two: a program failed, which was reported and printed. */
+zp_measuring zp_measure_cores(zp_run_state *run, double seconds, const char *folder, zp_calibration *c);
+void zp_measure_gpu(zp_run_state *run, double seconds, zp_calibration *c);
+/* ---- kept_calibration.c ---- */
+/* Rates by --calibration or $ZPLAN_CALIBRATION (a file, `kept`, `none`), or those that the plan file carries. plan:
+ * NULL for a .dz file. false after saying why not. */
+bool zp_calibrate_by_word(zp_run_state *run, zp_spec *spec, const zp_json *plan);
+/* run and bench of a .dz file without such words: rates of this machine, kept or measured and kept, for a CPU cluster.
+ * What cannot be measured stays the library's; false where no trainer can be generated. */
+bool zp_calibrate_here(zp_run_state *run, zp_spec *spec);
+
+/* ---- places.c: the folder of the running binary, and the folders that belong to it. Arena. ---- */
+const char *zp_program_dir(zp_arena *arena);
+const char *zp_library_dir(zp_arena *arena);
+zp_toolchain zp_find_toolchain(zp_arena *arena);
+/* A program in $PATH; NULL: it is not there. */
+const char *zp_find_tool(zp_arena *arena, const char *tool);
+
+/* ---- verbs.c ---- */
+typedef struct zp_verb {
+  const char *name;
+  int (*run)(zp_run_state *run);
+  const char *arguments, *does;
+} zp_verb;
+int zp_verb_count(void);
+const zp_verb *zp_verb_at(int index);
+/* NULL when there is none of that name. */
+const zp_verb *zp_find_verb(const char *name);
+
+/* ---- settings.c ---- */
+/* options.set becomes `earlier` without what `later` has too, then `later`. */
+void zp_lay_settings_over(zp_run_state *run, const zp_strings *earlier, const zp_strings *later);
+/* "tensor=8, zero in [1, 2]", cut at commas outside of brackets, laid over options.set as wishes. false: there are
+ * none. */
+bool zp_add_wishes(zp_run_state *run, const char *text);
+
+/* ---- proof.c ---- */
+/* Is the plan sound? Otherwise says what is not, and sets run->unsound. */
+bool zp_prove_plan(zp_run_state *run, const zp_plan *plan);
+/* Is the plan that the decisions of a plan file give sound? Decisions that break a rule are the file's, and are
+ * reported; otherwise as zp_prove_plan. */
+bool zp_prove_plan_file(zp_run_state *run, const char *path, const zp_plan *plan);
+/* Takes alternatives that are not sound out of the plan, and says so. */
+void zp_prove_alternatives(zp_run_state *run, zp_plan *plan);
+/* ---- program.c: the program that a plan is for ---- */
+/* Sets what the cluster runs by --for, the plan file's word or the default, and limits the plan block to what it has.
+ * false after saying what does not go together. */
+bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan);
+
+/* ---- load.c ---- */
+/* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL
+ * (owned by the caller). NULL after printing diagnostics. */
+zp_spec *zp_load_input(zp_run_state *run, zp_json **json);
+/* Ranks that a plan of this spec is for. fallback: when neither --ranks nor the file's plan says (0: the whole
+ * cluster). */
+int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
+/* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
+ * plan->feasible may be false. */
+zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
+ * after saying so. Else the plan. */
+zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
+/* Obtains the plan of another file than options.files[0]. Returns the exit status, 0 with a feasible *plan. What is
+ * wrong is printed. */
+int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan);
+/* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
+ * after saying so. Else the plan. */
+zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
+/* By its name, or because it begins as JSON does and no .dz file can. */
+bool zp_is_plan_file(const char *path);
+/* Lowers and prices one choice without searching. NULL with *error. */
+zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
+                           const char **error);
+/* The plan of a file's decisions, on the nodes in its order. spec: as the file's sources say. NULL with *error. */
+zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error);
+
+/* ---- hosts.c ---- */
+/* Where the plan has its nodes in another order than the written one: a hostfile in `dir` with the lines of --hostfile
+ * in that order, which takes its place. False after saying what is wrong. */
+bool zp_arrange_hosts(zp_run_state *run, const zp_plan *plan, const char *dir);
+
+/* ---- target.c ---- */
+/* Is the spec one that a trainer can be generated for, on what --target and --arch say? Reports why not. */
+bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
+/* Where the plan is for zplan's own trainer: warns of what the model has that zp_can_generate will refuse. */
+void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec);
+/* zp_find_toolchain with the architecture of a GPU cluster. Requires: zp_can_generate. */
+zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
+/* infer_spec.c: whether the options of sample and eval say what to run on; else it has said what is wrong. */
+bool zp_inference_options(const zp_run_state *run);
+/* The trained model on ranks that share every layer, in f32, or f64 if it was trained so. NULL after saying why. */
+zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch, int ranks);
+
+/* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
+/* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
+const char *zp_show_choice(zp_arena *arena, const zp_choice *choice);
+/* Title, one row, what follows the rows. base: the first size that fits. */
+const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec);
+const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *size, const zp_size *base);
+const char *zp_show_sizes_legend(zp_arena *arena);
+const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest);
+const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *answer);
+const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all);
+const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front);
+zp_json *zp_choice_json(const zp_choice *choice);
+zp_json *zp_sizes_json(const zp_sizes *sizes);
+zp_json *zp_fewest_json(const zp_fewest *fewest);
+zp_json *zp_why_not_json(const zp_why_not *answer);
+zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all);
+/* The explanation of a plan that memory is short for. */
+zp_json *zp_miss_json(const zp_miss *miss);
+zp_json *zp_relaxations_json(const zp_relaxations *all);
+zp_json *zp_pareto_json(const zp_pareto *front);
+/* Prints and frees. */
+void zp_print_json(zp_arena *arena, zp_json *json);
+
+/* ---- host.c ---- */
+/* Whether this machine's memory holds the ranks of a plan; false after saying why not. Warns where they share cores. */
+bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
+
+/* ---- find_data.c ---- */
+/* Data of a plan file that is not beside its model is looked for beside the plan. false, when a trainer is to be
+ * started here and now, after saying where data was looked for in vain. */
+bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec);
+/* Data at a path, in order, as a training had it: a folder of arrays, token files, lines or a text; what was masked or
+ * cut out is. */
+zp_data zp_data_at(const zp_spec *trained, const char *path);
+/* The vocabulary of such data whose whole words are masked: where the model says it, or where the training of this
+ * checkpoint had it. false after saying that it is at neither place. */
+bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data);
+
+/* ---- keep.c ---- */
+/* Where a run keeps its last state when its file does not say: sets run->checkpoints, and says so on stderr. */
+void zp_choose_checkpoints(zp_run_state *run, const zp_spec *spec);
+
+/* ---- initial.c ---- */
+/* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the
+ * model. */
+bool zp_find_weights(zp_run_state *run, const zp_spec *spec);
+/* Writes that map into the trainer's folder, which is there. false after saying why it cannot. */
+bool zp_write_weights(zp_run_state *run);
+
+/* ---- cmd_export_hf.c ---- */
+struct zp_weight_folder;
+/* The spec of the plan in a checkpoint's folder, or of `file`. NULL after saying why not. */
+const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const struct zp_weight_folder *checkpoint, const char *file);
+int zp_export_hf(zp_run_state *run);
+int zp_export_peft(zp_run_state *run);
+
+/* ---- mpirun.c ---- */
+/* Appends the words that start `ranks` ranks of the program that comes next, on the machines of hostfile or (NULL) on
+ * this one, and sets what mpirun finds in the environment, until zp_end_mpirun, which is called when it has ended. */
+void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile);
+void zp_end_mpirun(void);
+
+/* ---- session.c ---- */
+/* A new folder PARENT/zplan-mpi-XXXXXX (path in the arena) for one start of mpirun; NULL: it cannot be made. It counts
+ * as in use until this process and those that it starts meanwhile have ended, or zp_session_close removes it. */
+const char *zp_session_open(zp_arena *arena, const char *parent);
+void zp_session_close(void); /* all of them */
+/* Removes what runs that were killed have left: such folders of this user in PARENT whose processes are gone. */
+void zp_session_sweep(zp_arena *arena, const char *parent);
+/* Removes Open MPI's own files in the folder of shared memory: of this user and machine, mapped by no process. */
+void zp_segments_sweep(zp_arena *arena, const char *parent);
+
+/* ---- descendants.c ---- */
+void zp_adopt_orphans(void);
+/* SIGCONT to those of this process that are stopped, SIGKILL to all; how many there were. */
+int zp_continue_descendants(void);
+int zp_kill_descendants(void);
+/* Waits until all have ended; after a while they are killed. */
+void zp_end_descendants(void);
+
+/* ---- waits.c ---- */
+typedef struct zp_wait_line {
+  int rank, peer; /* peer -1: none is named */
+  const char *text;
+} zp_wait_line;
+typedef ZP_VEC(zp_wait_line) zp_wait_lines;
+typedef struct zp_waits {
+  zp_wait_lines lines; /* that came together and are not shown yet */
+  int64_t first_ms;
+  int silent; /* a rank that others wait for and that says nothing, as shown last; -1: not known */
+} zp_waits;
+/* Keeps a line, with its end, by which a rank says that it waits; false: it is another one. */
+bool zp_waits_take(zp_arena *arena, zp_waits *waits, const char *line, int64_t now_ms);
+/* Shows what has come together, as soon as that is over, or at once. */
+void zp_waits_show(zp_waits *waits, int64_t now_ms, bool at_once);
+
+/* ---- launch.c ---- */
+/* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
+ * is dropped. */
+int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet);
+
+/* ---- subcommands: return the exit status ---- */
+int zp_cmd_plan(zp_run_state *run);
+int zp_cmd_check(zp_run_state *run);
+int zp_cmd_build(zp_run_state *run);
+int zp_cmd_run(zp_run_state *run);
+int zp_cmd_report(zp_run_state *run);
+int zp_cmd_explain(zp_run_state *run);
+int zp_cmd_verify(zp_run_state *run);
+int zp_cmd_validate(zp_run_state *run);
+int zp_cmd_data(zp_run_state *run);
+int zp_cmd_fmt(zp_run_state *run);
+int zp_cmd_doctor(zp_run_state *run);
+int zp_cmd_calibrate(zp_run_state *run);
+int zp_cmd_bench(zp_run_state *run);
+int zp_cmd_diff(zp_run_state *run);
+int zp_cmd_compare(zp_run_state *run);
+int zp_cmd_completion(zp_run_state *run);
+int zp_cmd_export(zp_run_state *run);
+int zp_cmd_import(zp_run_state *run);
+int zp_cmd_sample(zp_run_state *run);
+int zp_cmd_eval(zp_run_state *run);
+
+/* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
+const char *zp_tree_dir(zp_run_state *run);
+
+#endif
