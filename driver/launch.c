@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEFAULT_GRACE_S = 30 }; /* as the trainer's (runtime/watch.h) */
+enum { DEFAULT_GRACE_S = 30 }; /* as the trainer's (runtime/comm/watch.h) */
 
 static volatile sig_atomic_t child, child_is_mpirun, interrupted; /* interrupted: by which signal */
 static volatile sig_atomic_t at_once;                             /* mpirun was told to kill its ranks */
@@ -336,7 +336,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   interrupted = at_once = 0;
   long long kills_before = oom_kills();
   pass_screen_width();
-  setenv("ZPLAN_LAUNCHER", zp_format(run->arena, "%lld", (long long)getpid()), 1); /* runtime/checkpoint_lock.c */
+  setenv("ZPLAN_LAUNCHER", zp_format(run->arena, "%lld", (long long)getpid()), 1); /* runtime/checkpoint/checkpoint_lock.c */
   fflush(NULL);
   forward_signals();
   zp_adopt_orphans();

@@ -1,6 +1,6 @@
 /* zplan sample and zplan eval: a trained model is looked at. A trainer for CPU ranks or GPUs is generated from the
  * model, with nothing of the plan that it was trained by (infer_spec.c), starts from the checkpoint's weights in f32,
- * and answers a request instead of training (runtime/infer.c). */
+ * and answers a request instead of training (runtime/infer/infer.c). */
 #include "driver.h"
 #include <zplan/buf.h>
 #include <zplan/json.h>

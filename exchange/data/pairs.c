@@ -11,7 +11,7 @@
  * from --seed, and the samples stand in the order of the documents.
  *
  * --unmasked: the same pairs without masks, and all tokens but these are labels; the trainer masks some of them in
- * every pass over the data (runtime/data_masked.c). */
+ * every pass over the data (runtime/data/data_masked.c). */
 #include "make_data_internal.h"
 #include <zplan/interpret.h>
 

@@ -354,7 +354,7 @@ static bool feeds_lookup(const zp_graph *g, int tensor) {
 }
 
 /* Gradients that no step need write: of parameters that several units use and of lookup tables, which are only ever
- * added to, and of biases of gates, which take the sign of a count when the step is done (runtime/loads.c). Frozen
+ * added to, and of biases of gates, which take the sign of a count when the step is done (runtime/comm/loads.c). Frozen
  * parameters have none. */
 static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *model) {
   int64_t *uses = ZP_NEW_ARRAY(scratch, int64_t, model->params.len + 1);

@@ -158,7 +158,7 @@ def check_terminal(tally, sources):
     Not looked at: programs that print numbers of this machine, and one line that is cut out of such a text (log.c)."""
     bad, free = [], ("support/", "codegen/cuda/emulator/", "runtime/calibrate/", "runtime/cuda/emulator/", "runtime/say.c", "runtime/log.c")
     for name in sources:
-        if not name.startswith(("frontend/", "planner/", "codegen/", "runtime/")) or name.startswith(free):
+        if not name.startswith(("driver/", "exchange/", "frontend/", "planner/", "codegen/", "runtime/")) or name.startswith(free):
             continue
         text = read(name)
         for match in re.finditer(r'\b(?:printf|fprintf|vprintf|vfprintf|fputs|puts)\(((?:[^;"]|"(?:[^"\\]|\\.)*")*)\);', text):

@@ -170,7 +170,7 @@ def read_safetensors(path):
 
 
 def checksum(data):
-    """Of a manifest of version 1 (runtime/checkpoint_manifest.c): byte i into FNV-1a number i mod 8, then the FNV-1a of these eight."""
+    """Of a manifest of version 1 (runtime/checkpoint/checkpoint_manifest.c): byte i into FNV-1a number i mod 8, then the FNV-1a of these eight."""
     def fnv(part):
         result = 14695981039346656037
         for byte in part:
@@ -181,7 +181,7 @@ def checksum(data):
 
 
 def piece_sum(data, width):
-    """Of a piece of a checkpoint, in elements of `width` bytes (runtime/piece_hash.c)."""
+    """Of a piece of a checkpoint, in elements of `width` bytes (runtime/checkpoint/piece_hash.c)."""
     result = 0
     for i, (value,) in enumerate(struct.iter_unpack("<" + {2: "H", 4: "I", 8: "Q"}[width], data)):
         x = (value + (i + 1) * 0x9e3779b97f4a7c15) & (1 << 64) - 1

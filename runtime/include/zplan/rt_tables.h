@@ -149,7 +149,7 @@ typedef struct zpr_stage {
   int64_t weights_bytes, gradient_bytes, optimizer_bytes, saved_bytes, buffer_bytes;
 } zpr_stage;
 
-/* Span corruption (runtime/data_spans.c). */
+/* Span corruption (runtime/data/data_spans.c). */
 typedef struct zpr_span_rule {
   double rate;      /* share of a sample's tokens that are cut out; 0: there is none */
   double mean;      /* length of a span that is cut out */

@@ -23,7 +23,7 @@ def fnv(data, start=FNV_START):
 
 
 def checksum(data):
-    """runtime/checkpoint_manifest.c: eight chains, byte i in chain i mod 8, then the FNV-1a of the eight."""
+    """runtime/checkpoint/checkpoint_manifest.c: eight chains, byte i in chain i mod 8, then the FNV-1a of the eight."""
     return "%016x" % fnv(struct.pack("<8Q", *(fnv(data[chain::8]) for chain in range(8))))
 
 

@@ -154,7 +154,7 @@ typedef enum zp_data_kind {
 } zp_data_kind;
 enum { ZP_MOST_SOURCES = 16 };
 
-/* spans(...): what T5 does with a sample (runtime/data_spans.c). */
+/* spans(...): what T5 does with a sample (runtime/data/data_spans.c). */
 typedef struct zp_span_rule {
   double rate, mean; /* rate 0: no spans are cut out */
   int64_t sentinel;  /* of the first span; -1 until the model is known: its last token */
