@@ -6,7 +6,7 @@
 
 /* ---- ops.c ---- */
 bool zp_op_is_row(zp_op op);
-/* Operands of a forward op; -1 for the ops that passes make (their operand count varies). */
+/* The fewest operands that the op has; -1 for the ops that passes make (their operand count varies). */
 int zp_op_arity(zp_op op);
 /* FLOP per element of a ROW op's result: an estimate, see the table. */
 double zp_op_row_flop(zp_op op);

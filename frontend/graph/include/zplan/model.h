@@ -76,8 +76,6 @@ typedef struct zp_tensor {
   bool frozen; /* PARAM: it is not trained, so zp_differentiate gives it no gradient */
 } zp_tensor;
 
-/* The op table: enum name, printed name, class. Classes: ROW ops are computed row by row by generated kernels and may
- * be fused; the others have kernels of their own. */
 typedef enum zp_op_class {
   ZP_CLASS_ROW,
   ZP_CLASS_MATMUL,
@@ -92,134 +90,23 @@ typedef enum zp_op_class {
   ZP_CLASS_POSITIONS, /* positions of samples copied or summed */
 } zp_op_class;
 
-#define ZP_OPS(X)                                                                                                      \
-  /* Forward, written by users. in -> out. Rows are all leading dims together, columns the last dim. */                \
-  X(EMBEDDING, "embedding", LOOKUP) /* ids i32[B,S], table[V,d] -> [B,S,d]; out-of-shard ids give zero rows */         \
-  X(MATMUL, "matmul", MATMUL)       /* x[..,k], w -> [..,n]; attr.trans: w is [n,k], else [k,n] */                     \
-  X(ADD, "+", ROW)                  /* a, b: b as a, or [n] per column, or [S,n] per position (a [B,S,n]) */           \
-  X(SUB, "-", ROW)                                                                                                     \
-  X(MUL, "*", ROW)                                                                                                     \
-  X(DIV, "/", ROW)                                                                                                     \
-  X(ADD_CONST, "+ const", ROW) /* a + attr.value */                                                                    \
-  X(MUL_CONST, "* const", ROW) /* a * attr.value */                                                                    \
-  X(EXP, "exp", ROW)                                                                                                   \
-  X(LOG, "log", ROW)                                                                                                   \
-  X(SQRT, "sqrt", ROW)                                                                                                 \
-  X(RSQRT, "rsqrt", ROW)                                                                                               \
-  X(TANH, "tanh", ROW)                                                                                                 \
-  X(SIGMOID, "sigmoid", ROW)                                                                                           \
-  X(RELU, "relu", ROW)                                                                                                 \
-  X(SILU, "silu", ROW)                                                                                                 \
-  X(GELU, "gelu", ROW)           /* attr.tanh_form: tanh approximation, else erf */                                    \
-  X(CAST_BF16, "cast_bf16", ROW) /* rounded to what bf16 holds, and kept as all else; the gradient passes as it is */  \
-  X(CAST_F16, "cast_f16", ROW)                                                                                         \
-  X(CAST_F32, "cast_f32", ROW)                                                                                         \
-  X(LAYER_NORM, "layer_norm", ROW) /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                    \
-  /* x, weight[n] -> as x; attr.eps; by weight + attr.value. attr.heads > 0: over the columns of each head, weight[n / \
-   * heads] */                                                                                                         \
-  X(RMS_NORM, "rms_norm", ROW)                                                                                         \
-  X(SOFTMAX, "softmax", ROW) /* over the last dim */                                                                   \
-  X(DROPOUT, "dropout", ROW) /* attr.rate, attr.stream: Philox stream number, unique per op in model */                \
-  X(ROPE, "rope", ROW)       /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */                       \
-  X(SPLIT, "split", VIEW)    /* x -> attr.parts equal views of the last dim */                                         \
-  /* q,k,v and maybe lengths i32[B], the positions of every sample that are there: keys behind them are seen by  */    \
-  /* nobody, and the outputs of queries there are zero; or with attr.documents instead i32[B,S], ascending numbers of  \
-   * documents, of which a query sees its own alone, and -1 behind them, as behind a length; */                        \
-  /* and maybe a relative bias, [buckets,heads] -> o, lse */                                                           \
-  /* stat[B,S,heads]; attr.heads kv_heads causal cross scale sparse window softcap alibi_heads max_distance rate */    \
-  X(ATTENTION, "attention", ATTENTION)                                                                                 \
-  /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
-  /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
-   */                                                                                                                  \
-  /* choice whose expert has no slot left is dropped. So a sample's result depends on no other sample and on no plan.  \
-   */                                                                                                                  \
-  X(TOP_K_GATE, "top_k_gate", ROUTING) /* scores[B,S,E] -> weight[B,S,k], slot i32[B,S,k]: e * C + place, or -1-e */   \
-  /* when dropped; attr.top_k capacity normalize balance sigmoid groups. With a */                                     \
-  /* second operand bias[E], a parameter, that is added for the choice alone  */                                       \
-  X(DISPATCH, "dispatch", ROUTING) /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */       \
-  X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k] */       \
-  X(COMBINE, "combine", ROUTING) /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */         \
-  X(MEAN, "mean", POSITIONS)     /* x[B,S,d] -> [B,d]: the sum over positions times attr.value (0: 1 / S) */           \
-  X(SLICE, "slice", POSITIONS)   /* x[B,S,d] -> [B,attr.count,d]: positions from attr.begin on; count 0: [B,d]. Of a   \
-                                    rank's share of the positions a partial sum: others' are zero */                   \
-  X(COLUMN, "column", POSITIONS) /* x[B,S,n] -> [B,S]: column attr.begin of every position */                          \
-  X(CONCAT, "concat", POSITIONS) /* two, each x[B,S,d] or a parameter [S,d] that all samples share -> [B,sum of S,d],  \
-                                    or where attr.parts > 1 the rank's share of its positions */                       \
-  X(REDUCE, "reduce", POSITIONS) /* x[B,S,d] -> [B,d]: attr.reduction over the positions, not a sum; attr.value: what  \
-                                     of the gradient is this rank's */                                                 \
-  X(REDUCE_COLUMNS, "reduce_columns", POSITIONS) /* x[B,S,n] -> [B,S]: attr.reduction of the columns; a sum times      \
-                                                     attr.value */                                                     \
-  X(GATHER, "gather", POSITIONS) /* x[B,S,d], index i32[B,n] or [B] -> [B,n,d] or [B,d]: positions by number. Of a     \
-                                     rank's share of the positions a partial sum: others' are zero */                  \
-  X(TRANSPOSE, "transpose", POSITIONS) /* x[B,S,d] -> [B,d,S] */                                                       \
-  X(RESHAPE, "reshape", POSITIONS)     /* x -> [B,attr.to]: the elements of every sample in their order */             \
-  /* Windows over the positions, which are rows of a picture or one row: x[B,S,C] -> [B,windows,C*places], channel by  \
-   * channel the places of a window, row by row; zeros behind the edges; or where attr.parts > 1 the rank's share of   \
-   * the windows. attr.windows */                                                                                      \
-  X(UNFOLD, "unfold", POSITIONS)                                                                                       \
-  /* Heads, attr.heads of them, stand side by side in the columns: */                                                  \
-  X(COLUMNS, "columns", POSITIONS) /* x[B,S,h*w] -> [B,S,h*attr.count]: columns from attr.begin on, which may be below \
-                                       0; zeros where there are none */                                                \
-  X(JOIN_COLUMNS, "join_columns", POSITIONS)     /* a[B,S,h*w], b[B,S,h*v] -> [B,S,h*(w+v)]: those of a, those of b */ \
-  X(REPEAT_COLUMNS, "repeat_columns", POSITIONS) /* x[B,S,w] -> [B,S,h*w]: every head has them */                      \
-  X(SQUARED_ERROR, "mse", LOSS) /* x[B,S,n] or [B,n], target, an input like it -> loss scalar, the mean of (x-t)^2 */  \
-  X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all labels);     \
-                                             or [B,V] and [B], and maybe lengths i32[B], how many of the V             \
-                                             classes a sample has */                                                   \
-  /* Local graphs: collectives over the tensor axis. */                                                                \
-  X(ALL_REDUCE, "all_reduce", COMM) /* partial -> replicated, in place; backward: identity */                          \
-  X(ENTER, "enter", COMM)           /* identity (same storage); backward: all-reduce of the gradient */                \
-  /* Sequence sharding: [B,S,n] and the rank's share [B,S/t,n] of every sample's positions; attr.parts = t. One ring   \
-   */                                                                                                                  \
-  /* a sample, so that both stay in the order of the positions. Each is the other's derivative. */                     \
-  X(ALL_GATHER_SEQ, "all_gather_seq", COMM) /* share -> replicated; backward gathers the share once more      */       \
-  X(REDUCE_SCATTER_SEQ, "reduce_scatter_seq", COMM) /* partial -> share of the sum */                                  \
-  /* Collectives over an expert group, attr.parts = e data ranks: each keeps the slots of E/e experts, of the samples  \
-   * of */                                                                                                             \
-  /* all members, in their order. Each is the other's derivative. */                                                   \
-  X(SPREAD_SLOTS, "spread_slots", COMM) /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */  \
-  X(RETURN_SLOTS, "return_slots", COMM) /* and back                                                                */  \
-  /* Labels of samples, [B], are as if S were 1: stat[B,3], gathered [B,t,3]. */                                       \
-  X(CE_STATS, "ce_stats", LOSS) /* logits[B,S,Vlocal], labels, maybe lengths -> stat[B,S,3]: max, sum exp,             \
-                                   label logit */                                                                      \
-  X(SE_STATS, "mse_stats",                                                                                             \
-    LOSS) /* x, target -> stat[B,S,3]: squared error of the row, 1, 0: CE_LOSS takes it alone */                       \
-  X(GATHER_STATS, "gather_stats", COMM) /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */    \
-  X(CE_LOSS, "ce_loss", LOSS) /* stat[t,B*S,3], maybe labels -> lse stat as labels; adds the loss to the step sum */   \
-  /* Fused groups of ROW ops (zp_fuse) and their derivatives. */                                                       \
-  X(FUSED, "fused", FUSED)                                                                                             \
-  X(FUSED_GRAD, "fused_grad", FUSED)                                                                                   \
-  /* Backward. */                                                                                                      \
-  X(MATMUL_DGRAD, "matmul_dgrad", MATMUL)     /* dy, w -> dx */                                                        \
-  X(MATMUL_WGRAD, "matmul_wgrad", MATMUL)     /* dy, x -> gradient of parameter (accumulates) */                       \
-  X(EMBEDDING_GRAD, "embedding_grad", LOOKUP) /* dy, ids -> gradient of parameter (adds; zeroed at step start) */      \
-  X(POSITION_GRAD, "position_grad", LOOKUP)   /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */ \
-  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do, maybe lengths, bias -> dq,dk,dv */       \
-  X(BATCHED_MATMUL_DGRAD, "batched_matmul_dgrad", GROUPED) /* dy, w -> dx */                                           \
-  X(BATCHED_MATMUL_WGRAD, "batched_matmul_wgrad", GROUPED) /* dy, x -> gradient of parameter (accumulates) */          \
-  X(TOP_K_GATE_GRAD, "top_k_gate_grad",                                                                                \
-    ROUTING)                        /* scores, slot, d weight -> d scores, the balancing loss's included */            \
-  X(LOAD_GRAD, "load_grad", LOOKUP) /* slot -> "gradient" of a gate's bias[E]: choices above the mean (accumulates) */ \
-  X(DISPATCH_GRAD, "dispatch_grad", ROUTING) /* slot, dy[B,E,C,d] -> dx[B,S,d] */                                      \
-  X(COMBINE_GRAD, "combine_grad", ROUTING)   /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                       \
-  X(MEAN_GRAD, "mean_grad", POSITIONS)       /* dy[B,d] -> dx[B,S,d]: dy times attr.value at every position */         \
-  X(SLICE_GRAD, "slice_grad", POSITIONS)     /* dy -> dx[B,S,d]: dy where it was taken from, zeros elsewhere */        \
-  X(COLUMN_GRAD, "column_grad", POSITIONS)   /* dy[B,S] -> dx[B,S,n]: dy in its column, zeros elsewhere */             \
-  X(REDUCE_GRAD, "reduce_grad", POSITIONS)   /* x, dy -> dx as x, of one of the reductions; attr.last: of columns */   \
-  X(GATHER_GRAD, "gather_grad", POSITIONS)   /* dy, index -> dx[B,S,d]: the sum of what was taken from a position */   \
-  X(REPEAT_GRAD, "repeat_grad", POSITIONS)   /* dy[B,S,h*w] -> dx[B,S,w]: the sum over the heads */                    \
-  X(UNFOLD_GRAD, "unfold_grad", POSITIONS)   /* dy[B,windows,C*places] -> dx[B,S,C]: the sum over the windows */       \
-  X(SE_GRAD, "mse_grad", LOSS) /* x, target -> dx = 2 (x - target) / n, attr.value of it, / rows in batch */           \
-  X(CE_GRAD, "ce_grad",                                                                                                \
-    LOSS) /* logits, labels, lse, maybe lengths -> dlogits = (softmax - onehot) / tokens in batch */                   \
-  X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
-
+/* The operations, in the order of their table. */
 typedef enum zp_op {
-#define ZP_OP_ROW(name, text, class) ZP_OP_##name,
-  ZP_OPS(ZP_OP_ROW)
-#undef ZP_OP_ROW
-      ZP_OP_COUNT
+#define OP(id, ...) ZP_OP_##id,
+#include <zplan/ops.def>
+  ZP_OP_COUNT
 } zp_op;
+
+/* What holds for an operation whatever its attributes; the letters are those of the table. */
+typedef enum zp_op_flag {
+  ZP_FLAG_ELEMENTWISE = 1,        /* E: an element of the result is made of the same element of the operands */
+  ZP_FLAG_KEEPS_ZERO = 2,         /* Z: zeros in padded columns of the operands are zeros of the result */
+  ZP_FLAG_INFIX = 4,              /* I: written between its operands, as a sum is */
+  ZP_FLAG_MIXES_POSITIONS = 8,    /* M: a result may be made of several positions; attention aside */
+  ZP_FLAG_SELDOM = 16,            /* S: trainers have its kernels only where the model has it */
+  ZP_FLAG_AUTOGRAD_OPERANDS = 32, /* O: PyTorch's autograd keeps the operands for backward */
+  ZP_FLAG_AUTOGRAD_RESULTS = 64,  /* R: it keeps the results */
+} zp_op_flag;
 
 /* In the order of zpk_reduction. */
 typedef enum zp_reduction { ZP_REDUCE_SUM, ZP_REDUCE_MAX, ZP_REDUCE_LOG_SUM_EXP } zp_reduction;
@@ -420,6 +307,7 @@ typedef struct zp_model {
 const char *zp_op_name(zp_op op);       /* "layer_norm" */
 const char *zp_op_identifier(zp_op op); /* "LAYER_NORM" */
 zp_op_class zp_op_get_class(zp_op op);
+bool zp_op_has(zp_op op, zp_op_flag flag);
 /* What the derivative of a ROW op with respect to operand `operand` reads: bit j set = the forward value of operand j.
  * zp_differentiate saves by this table, and kernels may rely on no more than that. */
 unsigned zp_op_backward_reads(zp_op op, int operand);
