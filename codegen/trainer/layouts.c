@@ -168,7 +168,7 @@ static void emit_chunk_fields(zp_emit *e, const zp_stage *st, int k) {
                 LL(zp_stage_pending_at(st, k)), LL(chunk->pending), LL(zp_chunk_pending_stride(chunk)));
   if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
     zp_buf_line(out, "     .saved_ring = %lld, .ring_stride = %lld, .away = %lld, .away_stride = %lld,",
-                LL(st->at_saved_ring), LL(st->saved_ring_stride), LL(zp_stage_away_at(st, k)),
+                LL(st->at[ZP_REGION_SAVED_RING]), LL(st->saved_ring_stride), LL(zp_stage_away_at(st, k)),
                 LL(st->pooled ? st->away_stride : chunk->away_stride));
 }
 
@@ -206,15 +206,16 @@ static void emit_layout(zp_emit *e, int s, int k) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "    {.slots = %lld, .slot_count = %lld, .slot_stride = %lld, .transient = %lld,",
               LL(zp_stage_slots_at(st, k)), LL(st->pooled ? st->slots : st->chunks[k].slots),
-              LL(st->pooled ? st->slot_stride : st->chunks[k].slot_stride), LL(st->at_transient));
+              LL(st->pooled ? st->slot_stride : st->chunks[k].slot_stride), LL(st->at[ZP_REGION_TRANSIENT]));
   zp_buf_line(out, "     .carry = {%lld, %lld}, .grad = {%lld, %lld}, .send_up = %lld, .send_down = %lld,",
-              LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]),
-              LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
+              LL(st->at[ZP_REGION_CARRY0]), LL(st->at[ZP_REGION_CARRY1]), LL(st->at[ZP_REGION_GRAD0]),
+              LL(st->at[ZP_REGION_GRAD1]), LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
   emit_chunk_fields(e, st, k);
   if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS))
     zp_buf_line(out, "     .param_stride = %lld,", LL(zp_stage_ring_elements(st)));
   if (zp_emit_buckets_move(e))
-    zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
+    zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at[ZP_REGION_PARAM_RING]),
+                LL(st->at[ZP_REGION_GRAD_RING]));
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
     zp_buf_line(out, "     .bucket_stride = %lld, .grad_stride = %lld,",
                 LL(zp_stage_ring_elements(st) * e->lowered->param_bytes),

@@ -234,32 +234,38 @@ static int stage_run_count(const zp_emit *e, const zp_stage *st) {
 /* Where parameters or gradients stand that are off the device; of those on disks the windows on the host, too. */
 static const char *away_place(const zp_emit *e, const zp_stage *st, zp_state state) {
   bool params = state == ZP_STATE_PARAMS;
-  int64_t host = params ? st->host_params : st->host_grads, file = params ? st->file_params : st->file_grads;
+  int64_t host = st->at[params ? ZP_REGION_HOST_PARAMS : ZP_REGION_HOST_GRADS];
+  int64_t file = st->at[params ? ZP_REGION_FILE_PARAMS : ZP_REGION_FILE_GRADS];
   if (file < 0) return zp_format(e->arena, ".host = %lld", LL(host));
   return zp_format(e->arena, ".on_disk = true, .host = %lld, .file = %lld, .window = %lld", LL(host), LL(file),
-                   LL(params ? st->params_window : st->grads_window));
+                   LL(st->window[state]));
 }
 
 /* What of optimizer state and gradients is off the device. */
 static void emit_away(zp_emit *e, const zp_stage *st) {
-  if (st->state_offloaded > 0)
+  if (st->offloaded[ZP_STATE_OPTIMIZER] > 0)
     zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
-                LL(st->state_offloaded), st->file_state >= 0 ? "true" : "false", LL(st->host_state),
-                LL(st->file_state));
-  if (st->grads_offloaded > 0)
-    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,", LL(st->grads_offloaded),
-                away_place(e, st, ZP_STATE_GRADIENTS), LL(st->at_grad_ring));
-  if (st->params_offloaded > 0)
-    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,", LL(st->params_offloaded),
-                away_place(e, st, ZP_STATE_PARAMS), LL(st->at_param_ring));
-  if (st->grads_offloaded > 0 || st->params_offloaded > 0)
+                LL(st->offloaded[ZP_STATE_OPTIMIZER]), st->at[ZP_REGION_FILE_STATE] >= 0 ? "true" : "false",
+                LL(st->at[ZP_REGION_HOST_STATE]), LL(st->at[ZP_REGION_FILE_STATE]));
+  if (st->offloaded[ZP_STATE_GRADIENTS] > 0)
+    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,",
+                LL(st->offloaded[ZP_STATE_GRADIENTS]), away_place(e, st, ZP_STATE_GRADIENTS),
+                LL(st->at[ZP_REGION_GRAD_RING]));
+  if (st->offloaded[ZP_STATE_PARAMS] > 0)
+    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,",
+                LL(st->offloaded[ZP_STATE_PARAMS]), away_place(e, st, ZP_STATE_PARAMS),
+                LL(st->at[ZP_REGION_PARAM_RING]));
+  if (st->offloaded[ZP_STATE_GRADIENTS] > 0 || st->offloaded[ZP_STATE_PARAMS] > 0)
     zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
-  if (st->window_elements > 0)
+  if (st->window[ZP_STATE_OPTIMIZER] > 0)
     zp_buf_line(&e->out,
-                "     .window_elements = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = %lld, /* of the "
+                "     .window[ZP_STATE_OPTIMIZER] = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = "
+                "%lld, /* of the "
                 "update on the host */",
-                LL(st->window_elements), LL(st->state_windows), LL(st->host_grads_in), LL(st->host_weights_out));
-  if (st->host_delayed >= 0) zp_buf_line(&e->out, "     .delayed = %lld,", LL(st->host_delayed));
+                LL(st->window[ZP_STATE_OPTIMIZER]), LL(st->state_windows), LL(st->at[ZP_REGION_HOST_GRADS_IN]),
+                LL(st->at[ZP_REGION_HOST_WEIGHTS_OUT]));
+  if (st->at[ZP_REGION_HOST_DELAYED] >= 0)
+    zp_buf_line(&e->out, "     .delayed = %lld,", LL(st->at[ZP_REGION_HOST_DELAYED]));
 }
 
 static bool has_numbers(const zp_model *model) { /* they stand first */
@@ -271,40 +277,45 @@ static void emit_stages(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "    {.arena_bytes = %lld, .params = %lld, .grads = %lld, .moment1 = %lld, .moment2 = %lld,",
-                LL(st->arena_bytes), LL(st->at_params < 0 ? 0 : st->at_params), LL(st->at_grads), LL(st->at_moment1),
-                LL(st->at_moment2));
-    zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at_master), LL(st->at_products));
-    if (e->plan->spec->train.ema > 0) zp_buf_line(&e->out, "     .average = %lld,", LL(st->at_average));
+                LL(st->arena_bytes), LL(st->at[ZP_REGION_PARAMS] < 0 ? 0 : st->at[ZP_REGION_PARAMS]),
+                LL(st->at[ZP_REGION_GRADS]), LL(st->at[ZP_REGION_MOMENT1]), LL(st->at[ZP_REGION_MOMENT2]));
+    zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at[ZP_REGION_MASTER]),
+                LL(st->at[ZP_REGION_PRODUCTS]));
+    if (e->plan->spec->train.ema > 0) zp_buf_line(&e->out, "     .average = %lld,", LL(st->at[ZP_REGION_AVERAGE]));
     zp_buf_line(
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
-        LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+        LL(st->flat_elements), LL(st->shard_elements), LL(st->at[ZP_REGION_INPUTS]), stage_run_count(e, st), s);
     if (!st->reads_numbers && has_numbers(e->model)) zp_buf_line(&e->out, "     .lacks_numbers = true,");
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
     emit_away(e, st);
-    if (st->away_staging >= 0)
+    if (st->bytes[ZP_REGION_FILE_SLOTS] > 0)
       zp_buf_line(&e->out, "     .saved_on_disk = true, .saved_staging = %lld, .saved_staging_bytes = %lld,",
-                  LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));
+                  LL(st->at[ZP_REGION_HOST_SLOTS]), LL(st->bytes[ZP_REGION_HOST_SLOTS] / 4));
     if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
-      zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
-    if (st->at_local_sum >= 0)
-      zp_buf_line(&e->out, "     .local_sum = %lld, .anchor = %lld,", LL(st->at_local_sum), LL(st->at_anchor));
-    if (st->at_fresh >= 0)
-      zp_buf_line(&e->out, "     .fresh = %lld, .momentum_before = %lld,", LL(st->at_fresh),
-                  LL(st->at_momentum_before));
-    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->state_offloaded > 0)
+      zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at[ZP_REGION_ERROR]),
+                  LL(st->at[ZP_REGION_SERVER_ERROR]));
+    if (st->at[ZP_REGION_LOCAL_SUM] >= 0)
+      zp_buf_line(&e->out, "     .local_sum = %lld, .anchor = %lld,", LL(st->at[ZP_REGION_LOCAL_SUM]),
+                  LL(st->at[ZP_REGION_ANCHOR]));
+    if (st->at[ZP_REGION_FRESH] >= 0)
+      zp_buf_line(&e->out, "     .fresh = %lld, .momentum_before = %lld,", LL(st->at[ZP_REGION_FRESH]),
+                  LL(st->at[ZP_REGION_MOMENTUM_BEFORE]));
+    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->offloaded[ZP_STATE_OPTIMIZER] > 0)
       zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
-                  LL(st->host_error), LL(st->host_server_error), LL(st->host_records));
-    if (st->at_landing >= 0)
-      zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at_landing),
+                  LL(st->at[ZP_REGION_HOST_ERROR]), LL(st->at[ZP_REGION_HOST_SERVER_ERROR]),
+                  LL(st->at[ZP_REGION_HOST_RECORDS]));
+    if (st->at[ZP_REGION_LANDING] >= 0)
+      zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at[ZP_REGION_LANDING]),
                   LL(st->message_stride));
     zp_optimizer_kind optimizer = e->plan->spec->train.optimizer;
     if (optimizer == ZP_OPT_ADAFACTOR)
-      zp_buf_line(&e->out, "     .statistics = %lld, .n_statistics = %lld,", LL(st->at_statistics), LL(st->statistics));
+      zp_buf_line(&e->out, "     .statistics = %lld, .n_statistics = %lld,", LL(st->at[ZP_REGION_STATISTICS]),
+                  LL(st->statistics));
     if (e->lowered->sharding->partial || optimizer == ZP_OPT_MUON || optimizer == ZP_OPT_ADAFACTOR)
-      zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
-                  LL(st->arena_bytes - st->at_transient));
+      zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at[ZP_REGION_TRANSIENT]),
+                  LL(st->bytes[ZP_REGION_TRANSIENT]));
     if (st->frozen_elements)
       zp_buf_line(&e->out, "     .frozen_elements = %lld, .frozen_shard_elements = %lld,", LL(st->frozen_elements),
                   LL(st->frozen_shard_elements));

@@ -17,13 +17,6 @@ const char *zp_export_word(zp_export_format format) {
   return words[format];
 }
 
-zp_export_format zp_export_by_word(const char *word) {
-  assert(word);
-  int i = 0;
-  while (i < ZP_EXPORT_COUNT && strcmp(words[i], word) != 0) i++;
-  return (zp_export_format)i;
-}
-
 void zp_export_refuse(zp_exporter *e, const char *help, const char *format, ...) {
   va_list args;
   va_start(args, format);

@@ -116,71 +116,45 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
   }
 }
 
-/* Where the regions of the arena stand, and what their sizes follow from. */
+/* Those from `first` on, before `end`. */
+static void set_regions(zp_json *o, const zp_stage *s, zp_region first, zp_region end) {
+  for (int r = first; r < (int)end; r++)
+    if (zp_region_rows[r].key) zp_json_set_int(o, zp_region_rows[r].key, s->at[r]);
+}
+
+/* Where the regions of the arenas stand, and what their sizes follow from. In the order of the first files, which is
+ * not everywhere that of the table. */
 static void set_arena(zp_json *o, const zp_stage *s) {
   zp_json *a = zp_json_set(o, "arena", zp_json_object());
   zp_json_set_bool(a, "pooled", s->pooled);
-  const struct {
-    const char *key;
-    int64_t value;
-  } field[] = {{"bytes", s->arena_bytes},
-               {"flat_elements", s->flat_elements},
-               {"shard_elements", s->shard_elements},
-               {"spread_elements", s->spread_elements},
-               {"spread_shard_elements", s->spread_shard_elements},
-               {"bucket_elements", s->bucket_elements},
-               {"slots", s->slots},
-               {"slot_stride", s->slot_stride},
-               {"away_stride", s->away_stride},
-               {"away_slots", s->away_slots},
-               {"away_staging", s->away_staging},
-               {"at_params", s->at_params},
-               {"at_grads", s->at_grads},
-               {"at_master", s->at_master},
-               {"at_moment1", s->at_moment1},
-               {"at_moment2", s->at_moment2},
-               {"at_average", s->at_average},
-               {"at_statistics", s->at_statistics},
-               {"at_error", s->at_error},
-               {"at_server_error", s->at_server_error},
-               {"at_fresh", s->at_fresh},
-               {"at_local_sum", s->at_local_sum},
-               {"at_anchor", s->at_anchor},
-               {"at_momentum_before", s->at_momentum_before},
-               {"at_inputs", s->at_inputs},
-               {"at_slots", s->at_slots},
-               {"at_saved_ring", s->at_saved_ring},
-               {"at_pending", s->at_pending},
-               {"at_param_ring", s->at_param_ring},
-               {"at_grad_ring", s->at_grad_ring},
-               {"at_carry0", s->at_carry[0]},
-               {"at_carry1", s->at_carry[1]},
-               {"at_landing", s->at_landing},
-               {"at_send_up", s->at_send_up},
-               {"at_grad0", s->at_grad[0]},
-               {"at_grad1", s->at_grad[1]},
-               {"at_send_down", s->at_send_down},
-               {"at_products", s->at_products},
-               {"at_transient", s->at_transient},
-               {"state_offloaded", s->state_offloaded},
-               {"grads_offloaded", s->grads_offloaded},
-               {"window_elements", s->window_elements},
-               {"host_grads_in", s->host_grads_in},
-               {"host_weights_out", s->host_weights_out},
-               {"host_delayed", s->host_delayed},
-               {"host_state", s->host_state},
-               {"host_error", s->host_error},
-               {"host_server_error", s->host_server_error},
-               {"host_records", s->host_records},
-               {"file_state", s->file_state},
-               {"host_grads", s->host_grads},
-               {"params_offloaded", s->params_offloaded},
-               {"host_params", s->host_params},
-               {"file_grads", s->file_grads},
-               {"file_params", s->file_params},
-               {"grads_window", s->grads_window},
-               {"params_window", s->params_window}};
-  for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
+  zp_json_set_int(a, "bytes", s->arena_bytes);
+  zp_json_set_int(a, "flat_elements", s->flat_elements);
+  zp_json_set_int(a, "shard_elements", s->shard_elements);
+  zp_json_set_int(a, "spread_elements", s->spread_elements);
+  zp_json_set_int(a, "spread_shard_elements", s->spread_shard_elements);
+  zp_json_set_int(a, "bucket_elements", s->bucket_elements);
+  zp_json_set_int(a, "slots", s->slots);
+  zp_json_set_int(a, "slot_stride", s->slot_stride);
+  zp_json_set_int(a, "away_stride", s->away_stride);
+  zp_json_set_int(a, "away_slots", zp_stage_away_at(s, 0));
+  zp_json_set_int(a, "away_staging", s->bytes[ZP_REGION_FILE_SLOTS] > 0 ? s->at[ZP_REGION_HOST_SLOTS] : -1);
+  set_regions(a, s, 0, ZP_REGION_PRODUCTS);
+  set_regions(a, s, ZP_REGION_LANDING, ZP_REGION_TRANSIENT);
+  set_regions(a, s, ZP_REGION_PRODUCTS, ZP_REGION_LANDING);
+  set_regions(a, s, ZP_REGION_TRANSIENT, ZP_REGION_DEVICE_END);
+  zp_json_set_int(a, "state_offloaded", s->offloaded[ZP_STATE_OPTIMIZER]);
+  zp_json_set_int(a, "grads_offloaded", s->offloaded[ZP_STATE_GRADIENTS]);
+  zp_json_set_int(a, "window_elements", s->window[ZP_STATE_OPTIMIZER]);
+  set_regions(a, s, ZP_REGION_DEVICE_END, ZP_REGION_HOST_ERROR);
+  set_regions(a, s, ZP_REGION_HOST_STATE, ZP_REGION_HOST_GRADS);
+  set_regions(a, s, ZP_REGION_HOST_ERROR, ZP_REGION_HOST_STATE);
+  set_regions(a, s, ZP_REGION_FILE_STATE, ZP_REGION_FILE_GRADS);
+  set_regions(a, s, ZP_REGION_HOST_GRADS, ZP_REGION_HOST_PARAMS);
+  zp_json_set_int(a, "params_offloaded", s->offloaded[ZP_STATE_PARAMS]);
+  set_regions(a, s, ZP_REGION_HOST_PARAMS, ZP_REGION_FILE_STATE);
+  set_regions(a, s, ZP_REGION_FILE_GRADS, ZP_REGION_COUNT);
+  zp_json_set_int(a, "grads_window", s->window[ZP_STATE_GRADIENTS]);
+  zp_json_set_int(a, "params_window", s->window[ZP_STATE_PARAMS]);
   if (s->frozen_elements == 0) return;
   zp_json_set_int(a, "frozen_elements", s->frozen_elements);
   zp_json_set_int(a, "frozen_shard_elements", s->frozen_shard_elements);

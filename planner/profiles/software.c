@@ -27,10 +27,6 @@ const char *zp_software_name(const zp_software *software) {
   assert(software);
   return software->name;
 }
-const char *zp_software_facts(const zp_software *software) {
-  assert(software);
-  return software->facts;
-}
 
 static const zp_software *find_profile(const char *word) {
   for (int l = 0; l < N_LISTS; l++)

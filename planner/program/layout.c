@@ -304,15 +304,6 @@ int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int s
   return zp_memory_of_arena(&memory);
 }
 
-void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
-                         int64_t n_units, int64_t *host, int64_t *nvme) {
-  assert(n_units >= 1 && host && nvme);
-  assert(zp_chunks(choice) == 1);
-  zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units}, NULL);
-  *host = memory.host;
-  *nvme = memory.nvme;
-}
-
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes) {
   assert(zp_choice_has_degrees(choice) && devices_per_node >= 1 && stage_bytes);
   int64_t ranks = (int64_t)choice->tensor * choice->data * choice->pipeline, block = zp_stage_block(choice), most = 0;

@@ -3,6 +3,7 @@
 #define ZPLAN_LAYOUT_INTERNAL_H
 
 #include "lower_internal.h"
+#include <zplan/moves.h>
 #include <zplan/schedule.h>
 
 /* What the units of a stage add up to. */
@@ -27,14 +28,23 @@ typedef struct zp_totals {
   int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */
 } zp_totals;
 
-/* moves/signs_room.c: bytes that compressed exchanges keep, on the device and on the host; 0: nothing. here, away:
- * elements of the state that a rank updates, on the device and off it. */
-typedef struct zp_signs_room {
-  int64_t error, server_error, fresh, momentum_before, local_sum, anchor;
-  int64_t host_error, host_server_error, host_records;
-} zp_signs_room;
-zp_signs_room zp_signs_room_of(const zp_lowered *lowered, const zp_choice *choice, int64_t flat_elements, int64_t here,
-                               int64_t away);
+/* How a class's elements fall apart; `gone` of those off the device the rank updates. of_bucket: what it has of the
+ * largest bucket. */
+typedef struct zp_held {
+  int64_t here, away, gone, of_bucket;
+} zp_held;
+
+struct zp_placing {
+  const zp_lowered *lowered;
+  const zp_choice *choice;
+  const zp_totals *totals;
+  int64_t microbatches;
+  zp_held held[ZP_STATE_COUNT]; /* saved values have none: totals */
+  int64_t bucket_shard;         /* of the largest bucket: what a rank updates */
+  int64_t carry_bytes;          /* of the largest tensor that flows between units */
+  int64_t up, down;             /* the stage's chunks that have a chunk of the model above, below */
+  zp_stage *stage;              /* elements, slots and strides are known, bytes of regions are raised */
+};
 
 /* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared, chunks and the
  * communicators' memory. */

@@ -123,8 +123,8 @@ void zp_replay_moves(zp_arena *arena, const zp_program *program, int stage, cons
 static bool alike(const zp_program *p, int a, int b) {
   const zp_stage *x = &p->stages[a], *y = &p->stages[b];
   bool same = p->stage_lowered[a] == p->stage_lowered[b] && x->runs.len == y->runs.len &&
-              x->shared.len == y->shared.len && (x->at_send_up < 0) == (y->at_send_up < 0) &&
-              (x->at_send_down < 0) == (y->at_send_down < 0) && x->pooled == y->pooled;
+              x->shared.len == y->shared.len && (x->at[ZP_REGION_SEND_UP] < 0) == (y->at[ZP_REGION_SEND_UP] < 0) &&
+              (x->at[ZP_REGION_SEND_DOWN] < 0) == (y->at[ZP_REGION_SEND_DOWN] < 0) && x->pooled == y->pooled;
   for (int i = 0; i < x->runs.len && same; i++)
     same = x->runs.data[i].segment == y->runs.data[i].segment && x->runs.data[i].count == y->runs.data[i].count &&
            x->runs.data[i].chunk == y->runs.data[i].chunk;

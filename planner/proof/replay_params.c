@@ -97,9 +97,10 @@ int64_t zp_replay_param_at(const zp_replay *r, const zp_replay_frame *f, int use
     int64_t at = bucket_element(r, f->call, use);
     return at < 0 ? -1 : f->params + at * r->lowered->param_bytes;
   }
-  if (zp_moves_params(choice_of(r)) || r->stage->at_params < 0) return -1; /* gone when gradients of weights are made */
+  if (zp_moves_params(choice_of(r)) || r->stage->at[ZP_REGION_PARAMS] < 0)
+    return -1; /* gone when gradients of weights are made */
   int64_t at = flat_element(r, f->call, use);
-  return at < 0 ? -1 : r->stage->at_params + at * r->lowered->param_bytes;
+  return at < 0 ? -1 : r->stage->at[ZP_REGION_PARAMS] + at * r->lowered->param_bytes;
 }
 
 static bool keeps_early(const zp_replay *r, const zp_replay_frame *f) {
@@ -119,7 +120,7 @@ static int64_t gradient_at(const zp_replay *r, const zp_replay_frame *f, int use
     return at < 0 ? -1 : f->gradients + at * size;
   }
   at = flat_element(r, f->call, use);
-  return at < 0 || r->stage->at_grads < 0 ? -1 : r->stage->at_grads + at * size;
+  return at < 0 || r->stage->at[ZP_REGION_GRADS] < 0 ? -1 : r->stage->at[ZP_REGION_GRADS] + at * size;
 }
 
 /* ---- rings ---- */
@@ -140,7 +141,7 @@ bool zp_replay_gathers_ahead(const zp_replay *r) {
 
 static int64_t params_of(const zp_replay *r, int64_t j) {
   int64_t stride = zp_stage_ring_elements(r->stage) * r->lowered->param_bytes;
-  return r->stage->at_param_ring + (zp_replay_gathers_ahead(r) ? j % 2 : 0) * stride;
+  return r->stage->at[ZP_REGION_PARAM_RING] + (zp_replay_gathers_ahead(r) ? j % 2 : 0) * stride;
 }
 
 static void put_params(zp_replay *r, const zp_replay_call *call, int64_t at) {
@@ -150,14 +151,15 @@ static void put_params(zp_replay *r, const zp_replay_call *call, int64_t at) {
     zp_replay_part part;
     const zp_replay_frame frame = {.call = call};
     if (element < 0) continue;
-    zp_shadow_place place = zp_shadow_whole((at < 0 ? r->stage->at_params : at) + element * r->lowered->param_bytes,
-                                            param_bytes(r, call->seg, use));
+    zp_shadow_place place =
+        zp_shadow_whole((at < 0 ? r->stage->at[ZP_REGION_PARAMS] : at) + element * r->lowered->param_bytes,
+                        param_bytes(r, call->seg, use));
     zp_shadow_write(&r->device, place, zp_replay_value_of(r, &frame, g->params.data[use].tensor, &part));
   }
 }
 
 void zp_replay_gather(zp_replay *r, const zp_replay_chunk *chunk, int64_t j) {
-  if (r->stage->at_param_ring >= 0) put_params(r, &chunk->call[j], params_of(r, j));
+  if (r->stage->at[ZP_REGION_PARAM_RING] >= 0) put_params(r, &chunk->call[j], params_of(r, j));
 }
 
 /* A ring's buffer may be written again once what was in it has left: it must have been there until now. */
@@ -203,13 +205,13 @@ static void begin_gradients(zp_replay *r, const zp_replay_frame *f) {
 void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
   bool takes_turns = zp_replay_buckets_move_beside(r) || choice_of(r)->home[ZP_STATE_GRADIENTS].eighths > 0;
   f->params = f->gradients = -1;
-  if (zp_moves_params(choice_of(r)) && f->pass != ZP_REPLAY_WEIGHTS && r->stage->at_param_ring >= 0) {
+  if (zp_moves_params(choice_of(r)) && f->pass != ZP_REPLAY_WEIGHTS && r->stage->at[ZP_REGION_PARAM_RING] >= 0) {
     if (!zp_replay_gathers_ahead(r)) zp_replay_gather(r, f->chunk, f->j);
     f->params = params_of(r, f->j);
   }
-  if (scatters(r, f) && r->stage->at_grad_ring >= 0) {
+  if (scatters(r, f) && r->stage->at[ZP_REGION_GRAD_RING] >= 0) {
     r->turn = !takes_turns ? 0 : zp_replay_buckets_move_beside(r) ? (int)(f->j % 2) : 1 - r->turn;
-    f->gradients = r->stage->at_grad_ring + r->turn * r->stage->bucket_elements * r->lowered->grad_bytes;
+    f->gradients = r->stage->at[ZP_REGION_GRAD_RING] + r->turn * r->stage->bucket_elements * r->lowered->grad_bytes;
     let_go(r, &r->leaving[r->turn]);
   }
   begin_gradients(r, f);
@@ -256,25 +258,26 @@ static int state_regions(const zp_replay *r, state_region *out) {
   const zp_choice *c = choice_of(r);
   const zp_stage *s = r->stage;
   const zp_lowered *l = r->lowered;
-  int64_t params = zp_shards_params(c) ? s->shard_elements - s->params_offloaded
-                                       : s->flat_elements - zp_stage_away(c, s, s->params_offloaded);
-  int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->grads_offloaded
-                                         : s->flat_elements - zp_stage_away(c, s, s->grads_offloaded);
-  int64_t state = s->shard_elements - s->state_offloaded, part = s->flat_elements / c->data;
+  int64_t params = zp_shards_params(c) ? s->shard_elements - s->offloaded[ZP_STATE_PARAMS]
+                                       : s->flat_elements - zp_stage_away(c, s, s->offloaded[ZP_STATE_PARAMS]);
+  int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->offloaded[ZP_STATE_GRADIENTS]
+                                         : s->flat_elements - zp_stage_away(c, s, s->offloaded[ZP_STATE_GRADIENTS]);
+  int64_t state = s->shard_elements - s->offloaded[ZP_STATE_OPTIMIZER], part = s->flat_elements / c->data;
   const state_region all[STATE_REGIONS] = {
-      {"parameters", zp_moves_params(c) ? s->at_params : -1, (params + s->frozen_shard_elements) * l->param_bytes},
-      {"gradients", zp_moves_gradients(c) ? s->at_grads : -1, grads * l->grad_bytes},
-      {"the master copy", s->at_master, state * 4},
-      {"the first moment", s->at_moment1, state * l->stat_bytes},
-      {"the second moment", s->at_moment2, state * l->stat_bytes},
-      {"the average of the weights", s->at_average, state * l->average_bytes},
-      {"the statistics", s->at_statistics, s->statistics * l->stat_bytes},
-      {"the workers' error", s->at_error, (zp_shards_state(c) ? s->flat_elements : state) * 4},
-      {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
-      {"the sum of local steps", s->at_local_sum, state * l->stat_bytes},
-      {"the weights of the last exchange", s->at_anchor, state * l->stat_bytes},
-      {"the fresh variance", s->at_fresh, state * l->stat_bytes},
-      {"the momentum before", s->at_momentum_before, state * l->stat_bytes},
+      {"parameters", zp_moves_params(c) ? s->at[ZP_REGION_PARAMS] : -1,
+       (params + s->frozen_shard_elements) * l->param_bytes},
+      {"gradients", zp_moves_gradients(c) ? s->at[ZP_REGION_GRADS] : -1, grads * l->grad_bytes},
+      {"the master copy", s->at[ZP_REGION_MASTER], state * 4},
+      {"the first moment", s->at[ZP_REGION_MOMENT1], state * l->stat_bytes},
+      {"the second moment", s->at[ZP_REGION_MOMENT2], state * l->stat_bytes},
+      {"the average of the weights", s->at[ZP_REGION_AVERAGE], state * l->average_bytes},
+      {"the statistics", s->at[ZP_REGION_STATISTICS], s->statistics * l->stat_bytes},
+      {"the workers' error", s->at[ZP_REGION_ERROR], (zp_shards_state(c) ? s->flat_elements : state) * 4},
+      {"the servers' error", s->at[ZP_REGION_SERVER_ERROR], (state < part ? state : part) * 4},
+      {"the sum of local steps", s->at[ZP_REGION_LOCAL_SUM], state * l->stat_bytes},
+      {"the weights of the last exchange", s->at[ZP_REGION_ANCHOR], state * l->stat_bytes},
+      {"the fresh variance", s->at[ZP_REGION_FRESH], state * l->stat_bytes},
+      {"the momentum before", s->at[ZP_REGION_MOMENTUM_BEFORE], state * l->stat_bytes},
   };
   int n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -291,7 +294,7 @@ static void for_uses(zp_replay *r, on_use *on) {
 }
 
 static zp_shadow_place flat_gradient(const zp_replay *r, const zp_replay_call *call, int use) {
-  return zp_shadow_whole(r->stage->at_grads + flat_element(r, call, use) * r->lowered->grad_bytes,
+  return zp_shadow_whole(r->stage->at[ZP_REGION_GRADS] + flat_element(r, call, use) * r->lowered->grad_bytes,
                          grad_bytes(r, call->seg, use));
 }
 
@@ -313,7 +316,7 @@ static int64_t input_value_bytes(const zp_replay *r, int input) {
 int64_t zp_replay_input_at(const zp_replay *r, int input, int64_t mb) {
   int64_t before = zp_model_inputs_bytes(r->program->spec->model, input, r->lowered->microbatch,
                                          r->lowered->compute_bytes, r->stage->reads_numbers);
-  return r->stage->at_inputs + before * r->program->microbatches + mb * input_bytes(r, input);
+  return r->stage->at[ZP_REGION_INPUTS] + before * r->program->microbatches + mb * input_bytes(r, input);
 }
 
 static bool has_input(const zp_replay *r, int input) {
@@ -326,7 +329,7 @@ void zp_replay_load(zp_replay *r) {
   const zp_model *model = r->program->spec->model;
   for (int i = 0; i < n; i++)
     zp_shadow_write(&r->device, zp_shadow_whole(region[i].at, region[i].bytes), zp_replay_value(ZP_TAG_STATE, i, 0, 0));
-  for (int i = 0; i < model->inputs.len && r->stage->at_inputs >= 0; i++)
+  for (int i = 0; i < model->inputs.len && r->stage->at[ZP_REGION_INPUTS] >= 0; i++)
     for (int64_t mb = 0; mb < r->microbatches && has_input(r, i); mb++)
       zp_shadow_write(&r->device, zp_shadow_whole(zp_replay_input_at(r, i, mb), input_value_bytes(r, i)),
                       zp_replay_value(ZP_TAG_INPUT, i, 0, mb));

@@ -44,10 +44,10 @@ static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_bu
   case ZP_AT_SPREAD:
   case ZP_AT_FROZEN:
   case ZP_AT_SHARED: return zp_replay_param_at(r, f, root->index);
-  case ZP_AT_INPUT: return s->at_inputs < 0 ? -1 : zp_replay_input_at(r, root->index, f->mb);
+  case ZP_AT_INPUT: return s->at[ZP_REGION_INPUTS] < 0 ? -1 : zp_replay_input_at(r, root->index, f->mb);
   case ZP_AT_SAVED: base = f->saved; break;
   case ZP_AT_PENDING: base = f->pending; break;
-  case ZP_AT_TRANSIENT: base = s->at_transient; break;
+  case ZP_AT_TRANSIENT: base = s->at[ZP_REGION_TRANSIENT]; break;
   case ZP_AT_CARRY_IN: return streams ? zp_replay_in_at(r, f, root->index) : argument(f->x, root);
   case ZP_AT_CARRY_OUT: return streams ? zp_replay_out_at(r, f, root->index) : argument(f->y, root);
   case ZP_AT_GRAD_IN: return argument(f->dy, root);
@@ -132,7 +132,7 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
     return;
   }
   if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED)
-    scribble(r, r->stage->at_products, zp_products_bytes(r->program->spec));
+    scribble(r, r->stage->at[ZP_REGION_PRODUCTS], zp_products_bytes(r->program->spec));
   for (int i = 0; i < step->in.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &part);
     read_operand(r, f, step->in.data[i], value, part);
@@ -180,7 +180,7 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
 }
 
 void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
-  scribble(r, r->stage->at_transient, f->p->transient_bytes); /* lives inside one call */
+  scribble(r, r->stage->at[ZP_REGION_TRANSIENT], f->p->transient_bytes); /* lives inside one call */
   for (f->step = first; f->step < last; f->step++) {
     const zp_step *step = &f->p->steps.data[f->step];
     zp_shadow_place scratch;

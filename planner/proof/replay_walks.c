@@ -46,8 +46,9 @@ static int64_t area_of_slot(const zp_replay *r, const zp_replay_chunk *chunk, in
 
 static int64_t saved_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
   if (!saved_leave(r)) return area_of_slot(r, chunk, j, mb);
-  return r->stage->at_saved_ring < 0 ? -1
-                                     : r->stage->at_saved_ring + j % ZP_SAVED_BUFFERS * r->stage->saved_ring_stride;
+  return r->stage->at[ZP_REGION_SAVED_RING] < 0
+             ? -1
+             : r->stage->at[ZP_REGION_SAVED_RING] + j % ZP_SAVED_BUFFERS * r->stage->saved_ring_stride;
 }
 
 static int64_t pending_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
@@ -61,12 +62,12 @@ static int64_t pending_of(const zp_replay *r, const zp_replay_chunk *chunk, int6
 }
 
 static int64_t input_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
-  return keeps_input(&chunk->call[j]) ? saved_of(r, chunk, j, mb) : r->stage->at_carry[j % 2];
+  return keeps_input(&chunk->call[j]) ? saved_of(r, chunk, j, mb) : r->stage->at[ZP_REGION_CARRY0 + j % 2];
 }
 
 static int64_t gradient_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
   if (splits(r) && chunk->call[j].seg->keeps_gradient) return pending_of(r, chunk, j, mb);
-  return r->stage->at_grad[(chunk->calls - 1 - j) % 2];
+  return r->stage->at[ZP_REGION_GRAD0 + (chunk->calls - 1 - j) % 2];
 }
 
 static int64_t message_at(const zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb) {
@@ -162,7 +163,7 @@ static void receive(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t
   int64_t j = up ? 0 : chunk->calls - 1;
   const zp_replay_call *call = &chunk->call[j];
   bool lands = up && zp_takes_streams(call->seg); /* it is taken apart */
-  int64_t at = lands ? r->stage->at_grad[0] : up ? input_of(r, chunk, 0, mb) : gradient_of(r, chunk, j, mb);
+  int64_t at = lands ? r->stage->at[ZP_REGION_GRAD0] : up ? input_of(r, chunk, 0, mb) : gradient_of(r, chunk, j, mb);
   if ((up ? chunk->part == 0 : chunk->is_last)) return;
   if (at < 0) zp_replay_find(r, NULL, "nothing receives the message of micro-batch %lld", LL(mb));
   for (int i = 0; at >= 0 && i < carried_tensors(call, up); i++)

@@ -77,7 +77,7 @@ static inline int64_t pm_logical_element(const zp_shape *shape, const zp_param_s
 
 static inline double *pm_flat(const pm *m, int s, int t, bool grads) {
   const zp_stage *stage = &m->program->stages[s];
-  return (double *)(void *)(m->rank[s][t].arena + (grads ? stage->at_grads : stage->at_params));
+  return (double *)(void *)(m->rank[s][t].arena + (grads ? stage->at[ZP_REGION_GRADS] : stage->at[ZP_REGION_PARAMS]));
 }
 
 /* Calls on(...) for every parameter instance of a stage, with its element offset in the flat buffers. */
@@ -112,7 +112,7 @@ static inline void pm_load_inputs(pm *m, int s) {
   const zp_model *model = m->l->spec->model;
   int64_t batch = m->program->microbatches * m->l->microbatch, S = model->sequence;
   for (int t = 0; t < m->t; t++) {
-    int32_t *to = (int32_t *)(void *)(m->rank[s][t].arena + m->program->stages[s].at_inputs);
+    int32_t *to = (int32_t *)(void *)(m->rank[s][t].arena + m->program->stages[s].at[ZP_REGION_INPUTS]);
     for (int i = 0; i < model->inputs.len; i++)
       for (int64_t k = 0; k < batch * S; k++) *to++ = pm_token(model, i, k / S, k % S);
   }
@@ -155,18 +155,18 @@ static inline void *pm_address(const pm *m, const pm_unit *u, int t, int b) {
   char *arena = m->rank[u->stage->index][t].arena;
   int64_t at = -1, S = m->l->spec->model->sequence;
   switch (root->place) {
-  case ZP_AT_PARAM: at = u->stage->at_params + (u->base + root->offset) * 8; break;
+  case ZP_AT_PARAM: at = u->stage->at[ZP_REGION_PARAMS] + (u->base + root->offset) * 8; break;
   case ZP_AT_SPREAD: break; /* the machine has one data rank */
   case ZP_AT_FROZEN: break; /* and trains everything */
   case ZP_AT_SHARED:
-    at = u->stage->at_params + zp_stage_shared(u->stage, u->seg->graph->params.data[root->index].param) * 8;
+    at = u->stage->at[ZP_REGION_PARAMS] + zp_stage_shared(u->stage, u->seg->graph->params.data[root->index].param) * 8;
     break;
   case ZP_AT_SAVED: at = u->saved + root->offset; break;
   case ZP_AT_PENDING: at = u->pending + root->offset; break;
-  case ZP_AT_TRANSIENT: at = u->stage->at_transient + root->offset; break;
+  case ZP_AT_TRANSIENT: at = u->stage->at[ZP_REGION_TRANSIENT] + root->offset; break;
   case ZP_AT_INPUT:
-    return arena + u->stage->at_inputs + (root->index * m->program->microbatches + u->mb) * m->l->microbatch * S * 4 +
-           elements * 4;
+    return arena + u->stage->at[ZP_REGION_INPUTS] +
+           (root->index * m->program->microbatches + u->mb) * m->l->microbatch * S * 4 + elements * 4;
   case ZP_AT_CARRY_IN: return arena + pm_carried_at(m, u, u->seg, u->x, root->index) + elements * 8;
   case ZP_AT_CARRY_OUT:
     if (u->next) return arena + pm_carried_at(m, u, u->next, u->y, root->index) + elements * 8;
@@ -366,13 +366,13 @@ static inline void pm_poison_all(pm *m, int s, int64_t at, int64_t bytes) {
 /* Steps [first, last) of the unit's procedure. */
 static inline void pm_run(pm *m, const pm_unit *u, int first, int last) {
   int s = u->stage->index;
-  pm_poison_all(m, s, u->stage->at_transient, u->p->transient_bytes);
+  pm_poison_all(m, s, u->stage->at[ZP_REGION_TRANSIENT], u->p->transient_bytes);
   for (int i = first; i < last; i++) {
     pm_step(m, u, &u->p->steps.data[i]);
     for (int b = 0; b < u->p->buffers.len; b++) {
       const zp_buffer *x = &u->p->buffers.data[b];
       if (x->place == ZP_AT_TRANSIENT && x->base < 0 && x->last_step == i)
-        pm_poison_all(m, s, u->stage->at_transient + x->offset, x->bytes);
+        pm_poison_all(m, s, u->stage->at[ZP_REGION_TRANSIENT] + x->offset, x->bytes);
     }
   }
 }
@@ -409,7 +409,7 @@ static inline int64_t pm_slot_of(pm *m, const pm_work *w) {
   const zp_stage *stage = w->stage;
   const zp_chunk *chunk = &stage->chunks[w->chunk];
   if (!stage->pooled) return zp_stage_slots_at(stage, w->chunk) + w->mb % chunk->slots * chunk->slot_stride;
-  return stage->at_slots + (pm_owned(m, w, true) - m->owner[stage->index]) * stage->slot_stride;
+  return stage->at[ZP_REGION_SLOTS] + (pm_owned(m, w, true) - m->owner[stage->index]) * stage->slot_stride;
 }
 
 /* The unit j of the chunk: its segment, parameters and slot area. */
@@ -444,7 +444,7 @@ static inline bool pm_keeps_input(const pm_unit *u) { return zp_keeps_input(u->s
 
 static inline int64_t pm_input_of(pm *m, const pm_work *w, int64_t j) {
   pm_unit u = pm_unit_of(m, w, j);
-  return pm_keeps_input(&u) ? u.saved : w->stage->at_carry[zp_stage_carry_index(j)];
+  return pm_keeps_input(&u) ? u.saved : w->stage->at[ZP_REGION_CARRY0 + zp_stage_carry_index(j)];
 }
 
 static inline bool pm_keeps_gradient(const pm *m, const pm_unit *u) {
@@ -453,7 +453,7 @@ static inline bool pm_keeps_gradient(const pm *m, const pm_unit *u) {
 
 static inline int64_t pm_gradient_of(pm *m, const pm_work *w, int64_t j) {
   pm_unit u = pm_unit_of(m, w, j);
-  return pm_keeps_gradient(m, &u) ? u.pending : w->stage->at_grad[zp_stage_grad_index(w->calls, j)];
+  return pm_keeps_gradient(m, &u) ? u.pending : w->stage->at[ZP_REGION_GRAD0 + zp_stage_grad_index(w->calls, j)];
 }
 
 /* ---- messages ---- */
@@ -487,7 +487,7 @@ static inline void pm_forward(pm *m, const pm_work *w) {
   pm_unit first = pm_unit_of(m, w, 0);
   bool lands = zp_takes_streams(first.seg);
   if (w->part > 0)
-    pm_receive(m, w, true, lands ? stage->at_grad[0] : pm_input_of(m, w, 0), first.seg->carry_in_elements);
+    pm_receive(m, w, true, lands ? stage->at[ZP_REGION_GRAD0] : pm_input_of(m, w, 0), first.seg->carry_in_elements);
   first.x = pm_input_of(m, w, 0);
   for (int i = 0; lands && i < first.seg->graph->carry_in.len; i++) {
     const zp_ints *carry = &first.seg->graph->carry_in;
@@ -495,7 +495,7 @@ static inline void pm_forward(pm *m, const pm_work *w) {
             end = zp_carried_elements(first.seg->graph, carry, i + 1, m->l->microbatch);
     for (int t = 0; t < m->t; t++) {
       char *arena = m->rank[stage->index][t].arena;
-      memcpy(arena + pm_carried_at(m, &first, first.seg, first.x, i), arena + stage->at_grad[0] + from * 8,
+      memcpy(arena + pm_carried_at(m, &first, first.seg, first.x, i), arena + stage->at[ZP_REGION_GRAD0] + from * 8,
              (size_t)(end - from) * 8);
     }
   }

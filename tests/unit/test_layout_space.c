@@ -51,8 +51,8 @@ Test(layout, zero_table) {
     double as_published = (double)(states - 2 * grads) / 1e9;
     cr_expect_float_eq(as_published, published_gb[zero], 0.06, "ZeRO %d: %.3f GB", zero, as_published);
     int64_t rings = (zero >= 2) + (zero == 3);
-    cr_expect_eq(s.at_grad_ring >= 0, zero >= 2);
-    cr_expect_eq(s.at_param_ring >= 0, zero == 3);
+    cr_expect_eq(s.at[ZP_REGION_GRAD_RING] >= 0, zero >= 2);
+    cr_expect_eq(s.at[ZP_REGION_PARAM_RING] >= 0, zero == 3);
     if (rings) cr_expect_geq(s.memory.buffers, rings * 2 * s.bucket_elements * 2);
   }
 }
@@ -161,7 +161,7 @@ Test(layout, buffers_of_rings) {
     int64_t cut[] = {0, 10};
     zp_stage s = lay_out(lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE),
                          (zp_choice){.tensor = 1, .pipeline = 1, .data = 2, .zero = 3, .microbatch = 1, .cut = cut}, 0);
-    cr_expect_eq(s.at_grad_ring - s.at_param_ring, (1 + gpu) * s.bucket_elements * 4);
+    cr_expect_eq(s.at[ZP_REGION_GRAD_RING] - s.at[ZP_REGION_PARAM_RING], (1 + gpu) * s.bucket_elements * 4);
   }
 }
 
@@ -173,8 +173,8 @@ Test(layout, default_choice_has_no_new_regions) {
   zp_choice c = {.tensor = 1, .pipeline = 2, .data = 1, .microbatch = 1, .cut = cut};
   for (int s = 0; s < 2; s++) {
     zp_stage x = lay_out(l, c, s);
-    const int64_t absent[] = {x.at_param_ring, x.at_grad_ring, x.at_saved_ring,
-                              x.at_pending,    x.at_error,     x.at_server_error};
+    const int64_t absent[] = {x.at[ZP_REGION_PARAM_RING], x.at[ZP_REGION_GRAD_RING], x.at[ZP_REGION_SAVED_RING],
+                              x.at[ZP_REGION_PENDING],    x.at[ZP_REGION_ERROR],     x.at[ZP_REGION_SERVER_ERROR]};
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) cr_expect_eq(absent[i], -1);
     cr_expect_eq(x.memory.host + x.memory.nvme, 0);
     cr_expect_eq(x.slots, 2 - s);
@@ -246,7 +246,7 @@ Test(layout, weight_gradients_wait_with_their_output_gradients) {
   zp_choice c = chunked(ZP_SCHEDULE_ZB_H1, 4, 1, cut);
   zp_stage s1 = lay_out(l, c, 1); /* two layers, two waiting */
   cr_expect_eq(s1.chunks[0].pending, 2);
-  cr_expect_geq(s1.at_pending, 0);
+  cr_expect_geq(s1.at[ZP_REGION_PENDING], 0);
   cr_expect_eq(s1.slots, 4);
   cr_expect_eq(s1.memory.saved, 4 * 2 * l->segments[1].saved_bytes + 2 * 2 * l->segments[1].pending_bytes);
 }
@@ -333,15 +333,16 @@ Test(layout, compression_errors_away) {
     zp_choice plain = c;
     plain.compress = false;
     zp_stage s = lay_out(l, c, 0), p = lay_out(l, plain, 0);
-    int64_t part = s.flat_elements / 3, gone = s.state_offloaded, here = s.flat_elements - gone;
+    int64_t part = s.flat_elements / 3, gone = s.offloaded[ZP_STATE_OPTIMIZER], here = s.flat_elements - gone;
     cr_assert(gone > 0 && gone % 64 == 0);
     int64_t first = here < part ? here : part, last = gone < part ? gone : part;
     cr_expect_eq(s.memory.optimizer, here * (8 + 4) + first * 4, "%d eighths", eighths);
     int64_t all = gone / 64 * 12, of_a_part = 4 * last / 64 * 12, records = all > of_a_part ? all : of_a_part;
     int64_t errors = gone * 4 + last * 4, padded = (records + 255) / 256 * 256;
-    int64_t wider = (gone - p.state_offloaded) * (8 + 4); /* flat buffers are padded to whole parts */
+    int64_t wider = (gone - p.offloaded[ZP_STATE_OPTIMIZER]) * (8 + 4); /* flat buffers are padded to whole parts */
     cr_expect_eq(s.memory.host - p.memory.host, errors + padded + wider, "%d eighths", eighths);
-    cr_expect(s.host_records == s.host_server_error + last * 4 && s.host_state == s.host_records + padded);
+    cr_expect(s.at[ZP_REGION_HOST_RECORDS] == s.at[ZP_REGION_HOST_SERVER_ERROR] + last * 4 &&
+              s.at[ZP_REGION_HOST_STATE] == s.at[ZP_REGION_HOST_RECORDS] + padded);
   }
 }
 
@@ -381,9 +382,9 @@ Test(layout, modes_change_slots_only) {
     const zp_lowered *rebuild = lower(spec, 2, false, 1, (zp_recompute)mode);
     for (int s = 0; s < 3; s++) {
       zp_stage plain = lay_out(keep, c, s), stage = lay_out(rebuild, c, s);
-      cr_expect_eq(stage.at_params, plain.at_params);
-      cr_expect_eq(stage.at_grads, plain.at_grads);
-      cr_expect_eq(stage.at_moment2, plain.at_moment2);
+      cr_expect_eq(stage.at[ZP_REGION_PARAMS], plain.at[ZP_REGION_PARAMS]);
+      cr_expect_eq(stage.at[ZP_REGION_GRADS], plain.at[ZP_REGION_GRADS]);
+      cr_expect_eq(stage.at[ZP_REGION_MOMENT2], plain.at[ZP_REGION_MOMENT2]);
       cr_expect_eq(stage.flat_elements, plain.flat_elements);
       cr_expect_eq(stage.shard_elements, plain.shard_elements);
       cr_assert_eq(stage.runs.len, plain.runs.len);
@@ -393,7 +394,8 @@ Test(layout, modes_change_slots_only) {
       }
       cr_expect_eq(stage.slots, plain.slots);
       cr_expect(stage.slot_stride < plain.slot_stride);
-      cr_expect_eq(stage.at_transient - stage.at_grad[0], plain.at_transient - plain.at_grad[0], "carries, messages");
+      cr_expect_eq(stage.at[ZP_REGION_TRANSIENT] - stage.at[ZP_REGION_GRAD0],
+                   plain.at[ZP_REGION_TRANSIENT] - plain.at[ZP_REGION_GRAD0], "carries, messages");
     }
   }
 }

@@ -250,7 +250,7 @@ Test(moves, gradients_away_with_zero_1) {
   zp_program *p = program_of(&TINY, true, c, 8);
   const int64_t half = (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2, own = half / 8 * 3 / 64 * 64;
   cr_assert(p->stages[0].shard_elements == half && own < PADDED);
-  cr_expect(p->stages[0].grads_offloaded == own && zp_stage_away(&c, &p->stages[0], own) == 2 * own);
+  cr_expect(p->stages[0].offloaded[ZP_STATE_GRADIENTS] == own && zp_stage_away(&c, &p->stages[0], own) == 2 * own);
   cr_expect_eq(p->stages[0].memory.gradients / 256, (2 * half - 2 * own) * 4 / 256);
   zp_tier_bytes moved = zp_program_tier_bytes(p);
   cr_expect_eq(moved.down, 2 * 4 * (4 * 2 * own + own));
@@ -277,7 +277,7 @@ Test(moves, parameters_away_with_zero_1_and_2) {
     zp_choice c = choice_of(1, 2, zero);
     c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 3};
     zp_program *p = program_of(&TINY, true, c, 8);
-    const int64_t own = p->stages[0].params_offloaded;
+    const int64_t own = p->stages[0].offloaded[ZP_STATE_PARAMS];
     cr_expect_eq(own, (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2 / 8 * 3 / 64 * 64);
     zp_tier_bytes moved = zp_program_tier_bytes(p);
     cr_expect_eq(moved.up, 2 * 4 * (2 * 4 * 2 * own + own + own), "ZeRO %d", zero);

@@ -143,7 +143,7 @@ Test(moves_optimizers, one_bit_exchange_on_the_host) {
   zp_program *p = program_of(&TINY, true, c, 8);
   zp_tier_bytes b = zp_program_tier_bytes(p);
   int64_t gone = 2634 * 64, blocks = 2634;
-  cr_expect_eq(p->stages[0].state_offloaded, gone);
+  cr_expect_eq(p->stages[0].offloaded[ZP_STATE_OPTIMIZER], gone);
   cr_expect_eq(b.signs_up, (2 * blocks + blocks) * 12);
   cr_expect_eq(b.signs_down, (2 * blocks + 2 * blocks) * 12);
   cr_expect(b.down == 2 * gone * 4 && b.up == 2 * gone * 4);
@@ -162,9 +162,9 @@ Test(moves_optimizers, one_bit_exchange_of_shards_on_the_host) {
   const zp_stage *s = &p->stages[0];
   zp_tier_bytes b = zp_program_tier_bytes(p);
   int64_t gone = s->flat_elements / 2, blocks = gone / 64;
-  cr_expect_eq(s->state_offloaded, gone);
+  cr_expect_eq(s->offloaded[ZP_STATE_OPTIMIZER], gone);
   cr_expect_eq(s->memory.optimizer, s->flat_elements * 4);
-  cr_expect(s->host_error < 0 && s->host_server_error >= 0);
+  cr_expect(s->at[ZP_REGION_HOST_ERROR] < 0 && s->at[ZP_REGION_HOST_SERVER_ERROR] >= 0);
   cr_expect(b.down == 2 * gone * 4 && b.up == 2 * gone * 4);
   cr_expect_eq(b.signs_down, 2 * (2 * blocks * 12 - gone * 4));
   cr_expect_eq(b.signs_up, 2 * (blocks * 12 - gone * 4));

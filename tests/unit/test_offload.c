@@ -79,8 +79,8 @@ Test(offload, optimizer_and_gradients_on_the_host) {
   cr_expect_eq(x.stage.memory.weights, 2 * n);
   cr_expect_eq(x.stage.memory.gradients, 0);
   cr_expect_eq(x.stage.memory.optimizer, 0);
-  cr_expect_geq(x.stage.at_grad_ring, 0);
-  cr_expect_eq(x.stage.at_param_ring, -1);
+  cr_expect_geq(x.stage.at[ZP_REGION_GRAD_RING], 0);
+  cr_expect_eq(x.stage.at[ZP_REGION_PARAM_RING], -1);
   cr_expect_eq(x.stage.memory.host, 16 * n + 2 * bucket * (4 + 2));
 }
 
@@ -95,7 +95,7 @@ Test(offload, zero_3_like_the_estimator) {
   int64_t n = away.stage.flat_elements, largest = away.stage.bucket_elements;
   cr_expect_eq(kept.stage.memory.weights, 2 * n / 8);
   cr_expect_eq(away.stage.memory.weights, 0);
-  int64_t ring_end = away.stage.at_grad_ring - away.stage.at_param_ring;
+  int64_t ring_end = away.stage.at[ZP_REGION_GRAD_RING] - away.stage.at[ZP_REGION_PARAM_RING];
   cr_expect_eq(ring_end, zp_up_to(4 * largest, 256));
   cr_expect_eq(away.stage.memory.host - kept.stage.memory.host, 2 * n / 8);
 }
@@ -119,7 +119,8 @@ static void check_estimated(const estimated *e) {
   const zp_memory *m = &x.stage.memory;
   double n = (double)x.stage.flat_elements, bucket = (double)x.stage.bucket_elements;
   double states = (double)(m->weights + m->gradients + m->optimizer) / n + e->device_more / ranks;
-  double ring = e->zero >= 3 ? (double)(x.stage.at_grad_ring - x.stage.at_param_ring) / bucket : 0;
+  double ring =
+      e->zero >= 3 ? (double)(x.stage.at[ZP_REGION_GRAD_RING] - x.stage.at[ZP_REGION_PARAM_RING]) / bucket : 0;
   double staged = e->state_away ? 2 * bucket / ranks * (4 + 2) : 0; /* buckets on the way, which the table leaves out */
   double host = ranks * ((double)m->host - staged) / n + e->host_more;
   cr_expect(fabs((states * parameters + ring * largest) / gib - e->device_gib) < 0.01, "device %g GiB, published %g",
@@ -246,7 +247,8 @@ Test(offload, delayed_update) {
   case_of x = make(&TINY, c, 1);
   double n = (double)x.stage.shard_elements, host = 160e9 * stream_share(), down = 4 * n / 10e9, up = 2 * n / 10e9;
   double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
-  cr_expect(x.stage.host_grads_in == -1 && x.stage.host_weights_out == -1 && x.stage.host_delayed == 0);
+  cr_expect(x.stage.at[ZP_REGION_HOST_GRADS_IN] == -1 && x.stage.at[ZP_REGION_HOST_WEIGHTS_OUT] == -1 &&
+            x.stage.at[ZP_REGION_HOST_DELAYED] == 0);
   cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (4 + 12));
   zp_step_end end =
       zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
@@ -258,7 +260,7 @@ Test(offload, delayed_update) {
   c.home[ZP_STATE_GRADIENTS] = HOST;
   x = make(&TINY, c, 1);
   p = program_of(&x);
-  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (4 + 12 + 4) + 2 * x.stage.window_elements * 4);
+  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (4 + 12 + 4) + 2 * x.stage.window[ZP_STATE_OPTIMIZER] * 4);
   double table = TINY.V * TINY.d;
   expect_near(zp_cost_delayed(&p, &x.machine, 0), (30 * n + 12 * 47 * (n + table)) / host, "sums, too");
 }

@@ -69,10 +69,10 @@ Test(offload_values, places_of_saved_values) {
     cr_expect_eq(st->chunks[0].away_stride, gone_end + 3 * gone);
     cr_expect_eq(st->chunks[0].slot_stride, saved(&x, end) - gone_end + 3 * (saved(&x, 1) - gone));
     cr_expect_eq(st->memory.host, (2 - s) * st->chunks[0].away_stride);
-    cr_expect_eq(st->away_slots, 0);
-    cr_expect_eq(st->away_staging, -1);
+    cr_expect_eq(zp_stage_away_at(st, 0), 0);
+    cr_expect_eq(st->bytes[ZP_REGION_FILE_SLOTS], 0);
     int64_t largest = saved(&x, end) > saved(&x, 1) ? saved(&x, end) : saved(&x, 1);
-    cr_expect_eq(st->at_pending == -1 ? st->memory.saved : -1,
+    cr_expect_eq(st->at[ZP_REGION_PENDING] == -1 ? st->memory.saved : -1,
                  up_to((2 - s) * st->chunks[0].slot_stride, 256) + 3 * largest);
     for (int r = 1; r < st->runs.len; r++) {
       const zp_run *before = &st->runs.data[r - 1], *run = &st->runs.data[r];
@@ -98,7 +98,7 @@ Test(offload_values, saved_values_on_disks) {
   }
   cr_expect_eq(st->memory.nvme, pages);
   cr_expect_eq(st->memory.host, 4 * largest);
-  cr_expect_eq(st->away_staging, 0);
+  cr_expect_eq(st->at[ZP_REGION_HOST_SLOTS], 0);
   zp_tier_bytes moves = zp_program_tier_bytes(x.program);
   cr_expect_eq(moves.down, times * bytes);
   cr_expect_eq(moves.up, times * bytes);

@@ -179,30 +179,30 @@ Test(program_layout, regions_are_apart) {
     zp_stage s;
     zp_layout_stage(arena, l, &c, i, &s);
     int64_t carry = 16 * 60 * 4, flat = s.flat_elements * 4, shard = s.shard_elements * 4;
-    int64_t transient = s.arena_bytes - s.at_transient;
-    const region r[] = {{s.at_params, flat},
-                        {s.at_grads, flat},
-                        {s.at_moment1, shard},
-                        {s.at_moment2, shard},
-                        {s.at_inputs, 2 * BATCH / 2 * 16 * 4},
-                        {s.at_slots, s.slots * s.slot_stride},
-                        {s.at_carry[0], carry},
-                        {s.at_carry[1], carry},
-                        {s.at_send_up, carry},
-                        {s.at_grad[0], carry},
-                        {s.at_grad[1], carry},
-                        {s.at_send_down, carry},
-                        {s.at_transient, transient}};
+    int64_t transient = s.arena_bytes - s.at[ZP_REGION_TRANSIENT];
+    const region r[] = {{s.at[ZP_REGION_PARAMS], flat},
+                        {s.at[ZP_REGION_GRADS], flat},
+                        {s.at[ZP_REGION_MOMENT1], shard},
+                        {s.at[ZP_REGION_MOMENT2], shard},
+                        {s.at[ZP_REGION_INPUTS], 2 * BATCH / 2 * 16 * 4},
+                        {s.at[ZP_REGION_SLOTS], s.slots * s.slot_stride},
+                        {s.at[ZP_REGION_CARRY0], carry},
+                        {s.at[ZP_REGION_CARRY1], carry},
+                        {s.at[ZP_REGION_SEND_UP], carry},
+                        {s.at[ZP_REGION_GRAD0], carry},
+                        {s.at[ZP_REGION_GRAD1], carry},
+                        {s.at[ZP_REGION_SEND_DOWN], carry},
+                        {s.at[ZP_REGION_TRANSIENT], transient}};
     for (size_t a = 0; a < sizeof r / sizeof *r; a++) {
       if (r[a].at < 0) continue;
       cr_assert_eq(r[a].at % 256, 0);
       for (size_t b = 0; b < a; b++)
         cr_assert(r[b].at < 0 || r[b].at + r[b].bytes <= r[a].at, "stage %d: regions %zu and %zu", i, b, a);
     }
-    cr_expect_eq(s.at_send_up < 0, i == 2);
-    cr_expect_eq(s.at_send_down < 0, i == 0);
-    cr_expect_eq(s.at_grad[1] < 0, i == 1); /* one unit */
-    cr_expect_eq(s.at_master, -1);
+    cr_expect_eq(s.at[ZP_REGION_SEND_UP] < 0, i == 2);
+    cr_expect_eq(s.at[ZP_REGION_SEND_DOWN] < 0, i == 0);
+    cr_expect_eq(s.at[ZP_REGION_GRAD1] < 0, i == 1); /* one unit */
+    cr_expect_eq(s.at[ZP_REGION_MASTER], -1);
   }
 }
 
@@ -239,10 +239,10 @@ Test(program_layout, optimizers_have_their_state) {
     int64_t gap = s.memory.optimizer - s.flat_elements * row[i].bytes; /* alignment of four regions */
     cr_expect(gap >= 0 && gap < 4 * 256, "row %zu", i);
     cr_expect_eq(s.memory.weights, s.flat_elements * l->param_bytes);
-    cr_expect_eq(s.at_master >= 0, row[i].precision == ZP_PREC_MIXED_BF16);
+    cr_expect_eq(s.at[ZP_REGION_MASTER] >= 0, row[i].precision == ZP_PREC_MIXED_BF16);
     bool first = row[i].kind != ZP_OPT_SGD || row[i].momentum > 0;
-    cr_expect_eq(s.at_moment1 >= 0, first);
-    cr_expect_eq(s.at_average >= 0, row[i].ema > 0);
+    cr_expect_eq(s.at[ZP_REGION_MOMENT1] >= 0, first);
+    cr_expect_eq(s.at[ZP_REGION_AVERAGE] >= 0, row[i].ema > 0);
   }
 }
 
@@ -327,7 +327,7 @@ Test(program_layout, units_are_numbered_along_the_model) {
 Test(program_layout, buffers_of_messages_by_hand) {
   zp_choice plain = {.tensor = 1, .pipeline = 4, .data = 1, .schedule = ZP_SCHEDULE_1F1B, .chunks = 1},
             chunked = {.tensor = 1, .pipeline = 4, .data = 1, .schedule = ZP_SCHEDULE_INTERLEAVED, .chunks = 2};
-  zp_stage s = {.at_send_up = 1000, .at_send_down = 5000, .messages = 2, .message_stride = 256};
+  zp_stage s = {.at[ZP_REGION_SEND_UP] = 1000, .at[ZP_REGION_SEND_DOWN] = 5000, .messages = 2, .message_stride = 256};
   const struct {
     const zp_choice *choice;
     int stage, chunk;

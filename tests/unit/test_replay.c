@@ -469,12 +469,16 @@ static void slots_too_close(zp_program *p) {
 }
 static void units_too_close(zp_program *p) { layer_of(p)->saved_bytes -= 256; }
 static void runs_on_each_other(zp_program *p) { p->stages[1].runs.data[1].saved = p->stages[1].runs.data[0].saved; }
-static void one_gradient_buffer(zp_program *p) { p->stages[0].at_grad[1] = p->stages[0].at_grad[0]; }
-static void one_carry_buffer(zp_program *p) { p->stages[0].at_carry[1] = p->stages[0].at_carry[0]; }
-static void message_in_transients(zp_program *p) { p->stages[0].at_send_up = p->stages[0].at_transient; }
-static void message_on_slots(zp_program *p) { p->stages[0].at_send_up = p->stages[0].at_slots; }
-static void inputs_on_slots(zp_program *p) { p->stages[0].at_inputs = p->stages[0].at_slots; }
-static void transients_on_state(zp_program *p) { p->stages[0].at_transient = p->stages[0].at_moment1; }
+static void one_gradient_buffer(zp_program *p) { p->stages[0].at[ZP_REGION_GRAD1] = p->stages[0].at[ZP_REGION_GRAD0]; }
+static void one_carry_buffer(zp_program *p) { p->stages[0].at[ZP_REGION_CARRY1] = p->stages[0].at[ZP_REGION_CARRY0]; }
+static void message_in_transients(zp_program *p) {
+  p->stages[0].at[ZP_REGION_SEND_UP] = p->stages[0].at[ZP_REGION_TRANSIENT];
+}
+static void message_on_slots(zp_program *p) { p->stages[0].at[ZP_REGION_SEND_UP] = p->stages[0].at[ZP_REGION_SLOTS]; }
+static void inputs_on_slots(zp_program *p) { p->stages[0].at[ZP_REGION_INPUTS] = p->stages[0].at[ZP_REGION_SLOTS]; }
+static void transients_on_state(zp_program *p) {
+  p->stages[0].at[ZP_REGION_TRANSIENT] = p->stages[0].at[ZP_REGION_MOMENT1];
+}
 static void instances_too_close(zp_program *p) { p->stages[0].runs.data[1].stride -= 64; }
 static void parameter_elsewhere(zp_program *p) {
   first_buffer(&layer_of(p)->forward, ZP_AT_PARAM, false)->offset += 64, layer_of(p)->param_offset[0] += 64;
@@ -509,7 +513,9 @@ static void away_slots_overlap(zp_program *p) {
   for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].away_stride = 0;
 }
 static void one_bucket(zp_program *p) { p->stages[0].bucket_elements = 0; }
-static void ring_of_gradients_on_parameters(zp_program *p) { p->stages[0].at_grad_ring = p->stages[0].at_param_ring; }
+static void ring_of_gradients_on_parameters(zp_program *p) {
+  p->stages[0].at[ZP_REGION_GRAD_RING] = p->stages[0].at[ZP_REGION_PARAM_RING];
+}
 static void shard_elsewhere(zp_program *p) {
   for (int b = 0; b < layer_of(p)->backward.buffers.len; b++)
     if (layer_of(p)->backward.buffers.data[b].place == ZP_AT_SAVED) layer_of(p)->backward.buffers.data[b].offset += 256;

@@ -69,7 +69,9 @@ static void layers_on_stream(zp_program *p) {
   zp_stage *s = &p->stages[1];
   for (int r = 0; r < s->runs.len; r++) s->runs.data[r].saved -= 256;
 }
-static void message_on_gradients(zp_program *p) { p->stages[1].at_grad[0] = p->stages[1].at_send_down; }
+static void message_on_gradients(zp_program *p) {
+  p->stages[1].at[ZP_REGION_GRAD0] = p->stages[1].at[ZP_REGION_SEND_DOWN];
+}
 
 static void not_handed_on(zp_procedure *p) {
   for (int s = 0; s < p->steps.len; s++) {
@@ -87,7 +89,7 @@ static void gradient_not_handed_on(zp_program *p) { not_handed_on(&layer_of(p)->
 /* Room for the first tensor alone. */
 static void gradients_too_close(zp_program *p) {
   zp_stage *s = &p->stages[0];
-  s->at_grad[1] = s->at_grad[0] + layer_of(p)->carry_in_elements / 2 * p->lowered->compute_bytes;
+  s->at[ZP_REGION_GRAD1] = s->at[ZP_REGION_GRAD0] + layer_of(p)->carry_in_elements / 2 * p->lowered->compute_bytes;
 }
 
 Test(replay_carries, finds_damage) {

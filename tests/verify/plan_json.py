@@ -20,6 +20,7 @@ PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.
 
 
 WRITERS = ("planner/plan/plan_write.c", "planner/plan/program_json.c")
+REGIONS = "planner/program/include/zplan/regions.def"  # a row's key
 MIXED = """use std.hw
 use "%s" as g
 cluster two { nodes = [2 * std.hw.dgx_a100, std.hw.dgx2] }
@@ -53,15 +54,19 @@ def check_sources(tally, known):
     """What no plan here need show is a name that the code sets; and the writers set no names that the page does not have."""
     said, sources = {last_word(name) for name in known}, ""
     for folder in ("planner", "driver"):
-        for path in glob.glob(os.path.join(harness.ROOT, folder, "**", "*.[ch]"), recursive=True):
-            with open(path, encoding="utf-8") as file:
-                sources += file.read()
+        for path in glob.glob(os.path.join(harness.ROOT, folder, "**", "*.[chd]*"), recursive=True):
+            if path.endswith((".c", ".h", ".def")):
+                with open(path, encoding="utf-8") as file:
+                    sources += file.read()
     for name, always in sorted(known.items()):
         tally.check("in the code: " + name, always or name.endswith("*") or '"%s"' % last_word(name) in sources)
-    for path in WRITERS:
+    for path in WRITERS + (REGIONS,):
+        key = r'^REGION\(\w+, *\w+, *"([^"]+)"' if path == REGIONS else r'zp_json_set\w*\(\w+, "([^"]+)"'
         with open(os.path.join(harness.ROOT, path), encoding="utf-8") as file:
-            for word in sorted(set(re.findall(r'zp_json_set\w*\(\w+, "([^"]+)"', file.read()))):
-                tally.check("%s sets %s" % (path, word), word in said)
+            words = sorted(set(re.findall(key, file.read(), re.MULTILINE)))
+        tally.check("%s sets something" % path, len(words) > 0)
+        for word in words:
+            tally.check("%s sets %s" % (path, word), word in said)
 
 
 def pattern(name):

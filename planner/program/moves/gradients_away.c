@@ -81,8 +81,10 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 /* One that a unit works with, and one on its way. */
-static void make_room(const zp_move_scope *x, zp_move_room *room) {
-  zp_raise_away(x, ZP_STATE_GRADIENTS, ZP_MOVE_GRADIENTS, 2, room);
+static void regions(const zp_move_scope *x, zp_placing *p) {
+  zp_need_grad_ring(p, 2);
+  zp_need_landing(x, p);
+  zp_need_away(x, p, ZP_STATE_GRADIENTS, ZP_REGION_HOST_GRADS, ZP_REGION_FILE_GRADS, x->lowered->grad_bytes);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
@@ -99,4 +101,4 @@ static const char *lacks(const zp_choice *c) {
 }
 
 const zp_move_strategy zp_gradients_away = {"gradients away", applies, make,  explain,
-                                            make_room,        refuses, lacks, 1u << ZP_MOVE_NEED_GRADIENTS_AWAY};
+                                            regions,          refuses, lacks, 1u << ZP_MOVE_NEED_GRADIENTS_AWAY};

@@ -26,12 +26,10 @@ bool zp_moves_beside_units(const zp_move_scope *scope) {
   return false;
 }
 
-zp_move_room zp_move_room_of(const zp_move_scope *scope) {
-  zp_move_room room = {0};
+void zp_make_regions(const zp_move_scope *scope, zp_placing *placing) {
   for (int i = 0; i < N_STRATEGIES; i++)
-    if (zp_move_strategies[i]->make_room && zp_move_strategies[i]->applies(scope))
-      zp_move_strategies[i]->make_room(scope, &room);
-  return room;
+    if (zp_move_strategies[i]->regions && zp_move_strategies[i]->applies(scope))
+      zp_move_strategies[i]->regions(scope, placing);
 }
 
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {

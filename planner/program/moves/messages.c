@@ -40,5 +40,17 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    (long long)x->microbatches);
 }
 
-const zp_move_strategy zp_pipeline_messages = {"pipeline messages",        applies, make, explain, NULL, NULL, NULL,
+/* Of so many chunks in one direction; the last buffer ends with its message. */
+static int64_t buffers(const zp_placing *p, int64_t chunks) {
+  return chunks > 0 ? (chunks * p->stage->messages - 1) * p->stage->message_stride + p->carry_bytes : 0;
+}
+
+static void regions(const zp_move_scope *x, zp_placing *p) {
+  int64_t landings = zp_stage_landings(x->lowered->spec, x->choice, p->stage->index);
+  zp_need(p, ZP_REGION_LANDING, landings > 0 ? (landings - 1) * p->stage->message_stride + p->carry_bytes : 0);
+  zp_need(p, ZP_REGION_SEND_UP, buffers(p, p->up));
+  zp_need(p, ZP_REGION_SEND_DOWN, buffers(p, p->down));
+}
+
+const zp_move_strategy zp_pipeline_messages = {"pipeline messages",        applies, make, explain, regions, NULL, NULL,
                                                1u << ZP_MOVE_NEED_MESSAGES};

@@ -54,8 +54,25 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->lowered->spec->train.delayed ? "beside the next step" : "piece by piece");
 }
 
-static void make_room(const zp_move_scope *x, zp_move_room *room) {
-  zp_raise_away(x, ZP_STATE_OPTIMIZER, ZP_MOVE_OPTIMIZER, 0, room);
+/* On the host the weights that the update writes (with mixed precision the master copy is that), the rest of the state,
+ * and with mixed precision two windows of weights going; for disks windows of whole pages. A delayed update has all its
+ * gradients there, and the weights that it writes in their place; windows only where gradients land. */
+static void regions(const zp_move_scope *x, zp_placing *p) {
+  const zp_lowered *l = x->lowered;
+  zp_stage *s = p->stage;
+  int64_t gone = p->held[ZP_STATE_OPTIMIZER].away, state_bytes = zp_update_state_bytes(l);
+  if (gone == 0) return;
+  zp_need_landing(x, p);
+  bool delayed = l->spec->train.delayed, mixed = l->compute_bytes == 2;
+  int64_t window = s->window[ZP_STATE_OPTIMIZER];
+  zp_need(p, ZP_REGION_HOST_WEIGHTS_OUT, mixed && !delayed ? 2 * window * l->param_bytes : 0);
+  zp_need(p, ZP_REGION_HOST_DELAYED, delayed ? gone * l->grad_bytes : 0);
+  zp_need(p, ZP_REGION_HOST_STATE, zp_on_disk(x, ZP_STATE_OPTIMIZER) ? 0 : gone * state_bytes);
+  if (!zp_on_disk(x, ZP_STATE_OPTIMIZER)) return;
+  int64_t pieces = (gone + window - 1) / window, whole = zp_round_up(gone, ZP_PAGE_ELEMENTS);
+  s->state_windows = pieces < ZP_WINDOWS ? pieces : ZP_WINDOWS;
+  zp_need(p, ZP_REGION_HOST_STATE, s->state_windows * (window < whole ? window : whole) * state_bytes);
+  zp_need(p, ZP_REGION_FILE_STATE, whole * state_bytes);
 }
 
 /* Where the whole of it is, is asked of choices that are complete (zp_delay_refusal). */
@@ -72,4 +89,4 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
 }
 
 const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain,
-                                            make_room,        refuses, NULL, 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY};
+                                            regions,          refuses, NULL, 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY};

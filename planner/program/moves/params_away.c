@@ -38,8 +38,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 /* One that a unit works with, and one on its way. */
-static void make_room(const zp_move_scope *x, zp_move_room *room) {
-  zp_raise_away(x, ZP_STATE_PARAMS, ZP_MOVE_PARAMETERS, 2, room);
+static void regions(const zp_move_scope *x, zp_placing *p) {
+  zp_need_param_ring(p, 2);
+  zp_need_away(x, p, ZP_STATE_PARAMS, ZP_REGION_HOST_PARAMS, ZP_REGION_FILE_PARAMS, x->lowered->param_bytes);
 }
 
 /* Frozen parameters are all on the device, or sharded over the data ranks. */
@@ -57,4 +58,4 @@ static const char *lacks(const zp_choice *c) {
 }
 
 const zp_move_strategy zp_params_away = {"parameters away", applies, make,  explain,
-                                         make_room,         refuses, lacks, 1u << ZP_MOVE_NEED_PARAMS_AWAY};
+                                         regions,           refuses, lacks, 1u << ZP_MOVE_NEED_PARAMS_AWAY};

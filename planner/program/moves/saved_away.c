@@ -47,13 +47,21 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_ACTIVATIONS));
 }
 
-static void make_room(const zp_move_scope *x, zp_move_room *room) {
-  zp_raise_away(x, ZP_STATE_ACTIVATIONS, ZP_MOVE_SAVED, ZP_SAVED_BUFFERS, room);
+/* Of saved values every unit's last eighths leave. Its steps want them in one piece, so the unit works in a buffer of a
+ * ring, from which the one part goes to its slot and the other one to the host, and back. */
+static void regions(const zp_move_scope *x, zp_placing *p) {
+  zp_stage *s = p->stage;
+  int64_t away = s->pooled ? s->slots * s->away_stride : p->totals->away_bytes;
+  bool disk = zp_on_disk(x, ZP_STATE_ACTIVATIONS);
+  s->saved_ring_stride = p->totals->unit_saved_bytes;
+  zp_need(p, ZP_REGION_SAVED_RING, ZP_SAVED_BUFFERS * s->saved_ring_stride);
+  zp_need(p, ZP_REGION_HOST_SLOTS, disk ? ZP_WINDOWS * p->totals->unit_away_bytes : away);
+  zp_need(p, ZP_REGION_FILE_SLOTS, disk ? away : 0);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_ACTIVATIONS);
 }
 
-const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain,
-                                                 make_room,           refuses, NULL, 1u << ZP_MOVE_NEED_SAVED_AWAY};
+const zp_move_strategy zp_saved_away_strategy = {
+    "saved values away", applies, make, explain, regions, refuses, NULL, 1u << ZP_MOVE_NEED_SAVED_AWAY};

@@ -74,7 +74,7 @@ int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state stat
   if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
   const zp_stage *s = x->stage;
   int owners = zp_shards_state(x->choice) ? zp_holders(x->choice, b->spread) : 1;
-  int64_t here = s->shard_elements - (params ? s->params_offloaded : s->grads_offloaded);
+  int64_t here = s->shard_elements - s->offloaded[state];
   int64_t begin = first_own(x, b), end = begin + b->elements / owners;
   if (begin < here) begin = here;
   return begin < end ? (end - begin) * (sharded ? 1 : owners) : 0;
@@ -89,10 +89,37 @@ int64_t zp_scope_shard(const zp_move_scope *x) { return x->together ? x->shard_e
 
 int64_t zp_scope_offloaded(const zp_move_scope *x, zp_state state) {
   if (x->together) return x->shard_elements * zp_eighths_away(x, state) / 8;
-  const zp_stage *s = x->stage;
-  return state == ZP_STATE_PARAMS      ? s->params_offloaded
-         : state == ZP_STATE_GRADIENTS ? s->grads_offloaded
-                                       : s->state_offloaded;
+  return x->stage->offloaded[state];
+}
+
+/* ---- regions ---- */
+
+void zp_need_away(const zp_move_scope *x, zp_placing *p, zp_state state, zp_region host, zp_region file,
+                  int element_bytes) {
+  const zp_held *h = &p->held[state];
+  bool disk = zp_on_disk(x, state) && h->away > 0;
+  p->stage->window[state] = disk ? h->of_bucket : 0;
+  zp_need(p, host, (disk ? ZP_WINDOWS * h->of_bucket : h->away) * element_bytes);
+  zp_need(p, file, disk ? h->away * element_bytes : 0);
+}
+
+void zp_need_landing(const zp_move_scope *x, zp_placing *p) {
+  const zp_held *grads = &p->held[ZP_STATE_GRADIENTS], *state = &p->held[ZP_STATE_OPTIMIZER];
+  if (grads->away == 0 && state->away == 0) return;
+  int64_t window = grads->away > 0 ? grads->of_bucket : p->bucket_shard;
+  if (zp_on_disk(x, ZP_STATE_OPTIMIZER) && zp_eighths_away(x, ZP_STATE_OPTIMIZER) > 0)
+    window = zp_round_up(window, ZP_PAGE_ELEMENTS);
+  bool delayed = x->lowered->spec->train.delayed && state->away > 0; /* gradients from the device have a place then */
+  p->stage->window[ZP_STATE_OPTIMIZER] = window;
+  zp_need(p, ZP_REGION_HOST_GRADS_IN, delayed && grads->away == 0 ? 0 : 2 * window * x->lowered->grad_bytes);
+}
+
+void zp_need_param_ring(zp_placing *p, int buffers) {
+  zp_need(p, ZP_REGION_PARAM_RING, buffers * zp_stage_ring_elements(p->stage) * p->lowered->param_bytes);
+}
+
+void zp_need_grad_ring(zp_placing *p, int buffers) {
+  zp_need(p, ZP_REGION_GRAD_RING, buffers * p->stage->bucket_elements * p->lowered->grad_bytes);
 }
 
 /* ---- records ---- */

@@ -1,5 +1,5 @@
 /* What compressed exchanges (signs.c) keep beside the optimizer's state. */
-#include "layout_internal.h"
+#include "strategy.h"
 
 enum { ERROR_BYTES = 4 };
 
@@ -12,21 +12,24 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
  * With ZeRO 1 the state is that of the part alone. A worker's errors are of everybody's elements and stay where the
  * gradients are; with a master copy the second error is what that has more than the weights. 1-bit LAMB's owners know
  * the gradient, and keep no momentum to take it from. A master copy is 0/1 Adam's weights of the last exchange. */
-zp_signs_room zp_signs_room_of(const zp_lowered *l, const zp_choice *c, int64_t flat_elements, int64_t here,
-                               int64_t away) {
+void zp_need_signs(const zp_move_scope *x, zp_placing *p) {
+  const zp_lowered *l = x->lowered;
+  const zp_choice *c = x->choice;
   const zp_train *train = &l->spec->train;
   bool shards = zp_shards_state(c), mixed = l->compute_bytes == 2, owes = !shards || !mixed;
-  if (!c->compress) return (zp_signs_room){0};
-  int64_t part = flat_elements / c->data, part_away = least(away, part), real = here * l->stat_bytes;
+  int64_t flat = p->stage->flat_elements, here = p->held[ZP_STATE_OPTIMIZER].here,
+          away = p->held[ZP_STATE_OPTIMIZER].away;
+  int64_t part = flat / c->data, part_away = least(away, part), real = here * l->stat_bytes;
   int64_t of_a_part = (c->data + 1) * part_away / ZP_SIGNS_BLOCK, of_all = shards ? 0 : away / ZP_SIGNS_BLOCK;
-  zp_signs_room room = {.error = (shards ? flat_elements : here) * ERROR_BYTES,
-                        .server_error = owes ? least(here, part) * ERROR_BYTES : 0,
-                        .host_error = shards ? 0 : away * ERROR_BYTES,
-                        .host_server_error = owes ? part_away * ERROR_BYTES : 0,
-                        .host_records = (of_all > of_a_part ? of_all : of_a_part) * ZP_SIGNS_BLOCK_BYTES};
-  if (train->optimizer == ZP_OPT_LAMB) room.fresh = real;
-  if (train->optimizer == ZP_OPT_LAMB && !shards) room.momentum_before = real;
-  if (train->variance_every > 0) room.local_sum = real;
-  if (train->variance_every > 0 && !mixed) room.anchor = real;
-  return room;
+  int64_t records = (of_all > of_a_part ? of_all : of_a_part) * ZP_SIGNS_BLOCK_BYTES;
+  zp_need(p, ZP_REGION_ERROR, (shards ? flat : here) * ERROR_BYTES);
+  zp_need(p, ZP_REGION_SERVER_ERROR, owes ? least(here, part) * ERROR_BYTES : 0);
+  zp_need(p, ZP_REGION_HOST_ERROR, shards ? 0 : away * ERROR_BYTES);
+  zp_need(p, ZP_REGION_HOST_SERVER_ERROR, owes ? part_away * ERROR_BYTES : 0);
+  zp_need(p, ZP_REGION_HOST_RECORDS, zp_round_up(records, ZP_ALIGN_BYTES));
+  bool lamb = train->optimizer == ZP_OPT_LAMB, local = train->variance_every > 0;
+  zp_need(p, ZP_REGION_FRESH, lamb ? real : 0);
+  zp_need(p, ZP_REGION_MOMENTUM_BEFORE, lamb && !shards ? real : 0);
+  zp_need(p, ZP_REGION_LOCAL_SUM, local ? real : 0);
+  zp_need(p, ZP_REGION_ANCHOR, local && !mixed ? real : 0);
 }

@@ -2,7 +2,7 @@
 #ifndef ZPLAN_STRATEGY_H
 #define ZPLAN_STRATEGY_H
 
-#include "lower_internal.h"
+#include "layout_internal.h"
 #include <zplan/moves.h>
 
 /* In the order of a step, and when they have records. A new strategy is one file of this
@@ -44,16 +44,6 @@ static inline bool zp_makes_gradients(zp_act act) { return act == ZP_ACT_B || ac
 static inline int zp_holders(const zp_choice *c, bool spread) {
   return spread ? c->data / zp_expert_ranks(c) : c->data;
 }
-static inline void zp_raise(int *to, int at_least) {
-  if (*to < at_least) *to = at_least;
-}
-/* A class that may live on disks passes through windows, in which it is read, changed and written; a page at least. */
-enum { ZP_WINDOWS = 4 };
-static inline void zp_raise_away(const zp_move_scope *x, zp_state state, zp_move_what what, int buffers,
-                                 zp_move_room *room) {
-  zp_raise(&room->buffers[what], buffers);
-  if (zp_on_disk(x, state)) zp_raise(&room->windows[what], ZP_WINDOWS);
-}
 /* Buckets of the scope's unit, or its relaxation's two. begin: {0}. */
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 /* The first of the stage's units with a shared parameter stands for all of them in what happens once a step. */
@@ -73,6 +63,23 @@ int64_t zp_scope_shard(const zp_move_scope *x);
 const char *zp_refuse_home(const zp_choice *choice, const zp_spec *spec, zp_state state);
 /* Likewise of parameters and gradients: nor those of a model whose tensor ranks have parts of gradients. */
 const char *zp_refuse_shared_by_heads(const zp_choice *choice, const zp_spec *spec, zp_state state);
+
+/* ---- needing regions ---- */
+static inline void zp_need(zp_placing *p, zp_region region, int64_t bytes) {
+  if (bytes > p->stage->bytes[region]) p->stage->bytes[region] = bytes;
+}
+/* A class that may live on disks passes through windows on the host, in which it is read, changed and written. */
+enum { ZP_WINDOWS = 4 };
+/* What a rank has of parameters or gradients off the device, on the host or on disks. */
+void zp_need_away(const zp_move_scope *x, zp_placing *p, zp_state state, zp_region host, zp_region file,
+                  int element_bytes);
+/* Two windows where gradients land for an update on the host. Sets what a piece of that is. */
+void zp_need_landing(const zp_move_scope *x, zp_placing *p);
+/* A ring of buffers, each for what the largest unit has of parameters or of gradients. */
+void zp_need_param_ring(zp_placing *p, int buffers);
+void zp_need_grad_ring(zp_placing *p, int buffers);
+/* signs_room.c */
+void zp_need_signs(const zp_move_scope *x, zp_placing *p);
 
 /* ---- making records ---- */
 /* A record of the scope's unit or stage. */

@@ -43,4 +43,15 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-const zp_move_strategy zp_device_update = {"update", applies, make, explain, NULL, refuses, NULL, 0};
+static void regions(const zp_move_scope *x, zp_placing *p) {
+  const zp_lowered *l = x->lowered;
+  int64_t here = p->held[ZP_STATE_OPTIMIZER].here;
+  int moments = zp_moments(&l->spec->train);
+  zp_need(p, ZP_REGION_MASTER, has_master(l) ? here * 4 : 0);
+  zp_need(p, ZP_REGION_MOMENT1, moments > 0 ? here * l->stat_bytes : 0);
+  zp_need(p, ZP_REGION_MOMENT2, moments > 1 ? here * l->stat_bytes : 0);
+  zp_need(p, ZP_REGION_AVERAGE, here * l->average_bytes);
+  zp_need(p, ZP_REGION_STATISTICS, p->stage->statistics * l->stat_bytes);
+}
+
+const zp_move_strategy zp_device_update = {"update", applies, make, explain, regions, refuses, NULL, 0};

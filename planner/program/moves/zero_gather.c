@@ -23,9 +23,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 /* One that a unit works with, and one on its way; CPU ranks move nothing ahead. */
-static void make_room(const zp_move_scope *x, zp_move_room *room) {
-  zp_raise(&room->buffers[ZP_MOVE_PARAMETERS], x->cpu ? 1 : 2);
-}
+static void regions(const zp_move_scope *x, zp_placing *p) { zp_need_param_ring(p, x->cpu ? 1 : 2); }
 
 const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain,
-                                         make_room,     NULL,    NULL, 1u << ZP_MOVE_NEED_GATHER};
+                                         regions,       NULL,    NULL, 1u << ZP_MOVE_NEED_GATHER};

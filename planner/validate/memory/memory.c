@@ -195,7 +195,7 @@ static int64_t shared_table_bytes(const asking *a, const zp_stage *stage) {
 
 /* What stays during the micro-batches, without what one unit works in. */
 static int64_t held_bytes(const asking *a, const zp_stage *stage) {
-  int64_t transient = stage->at_transient < 0 ? 0 : stage->arena_bytes - stage->at_transient;
+  int64_t transient = stage->bytes[ZP_REGION_TRANSIENT];
   int64_t bytes = stage->arena_bytes - transient + saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
   if (has_second_gradients(a)) bytes += stage->flat_elements * a->lowered->compute_bytes;
   return bytes + output_bytes(a, stage) + embedding_bytes(a, stage) + shared_table_bytes(a, stage);

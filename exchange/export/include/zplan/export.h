@@ -19,8 +19,6 @@ typedef enum zp_export_format {
       ZP_EXPORT_COUNT
 } zp_export_format;
 const char *zp_export_word(zp_export_format format);
-/* ZP_EXPORT_COUNT when unknown. */
-zp_export_format zp_export_by_word(const char *word);
 
 /* Something that cannot be expressed. */
 typedef struct zp_export_refusal {

@@ -13,8 +13,6 @@ const char *zp_trainer_word(zp_trainer trainer);  /* "megatron" */
 const char *zp_trainer_title(zp_trainer trainer); /* "Megatron-LM" */
 /* "megatron-lm-v3" */
 const char *zp_software_name(const zp_software *software);
-/* Where its differences are documented. */
-const char *zp_software_facts(const zp_software *software);
 /* A word names a trainer, with the newest profile of it, or one profile. false: neither; *trainer is NONE then. zplan
  * has no profile: *software is NULL. */
 bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software);

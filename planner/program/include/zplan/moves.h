@@ -188,13 +188,8 @@ typedef struct zp_move_scope {
 
 typedef void zp_on_move(void *user, const zp_move *move);
 
-/* Room that moves of a class pass through: buffers on the device, each for a unit; of what lives on disks windows on
- * the host, each for what a rank has of a unit (of optimizer state: a piece of the update). No windows: it is not on
- * disks.
- */
-typedef struct zp_move_room {
-  int buffers[ZP_MOVE_WHAT_COUNT], windows[ZP_MOVE_WHAT_COUNT];
-} zp_move_room;
+/* Private to the layout: a stage whose sizes are known, and whose regions are asked for. */
+typedef struct zp_placing zp_placing;
 
 /* What a choice may need that one strategy alone provides. Without it in the list such choices are refused. */
 typedef enum zp_move_need {
@@ -220,8 +215,8 @@ struct zp_move_strategy {
   void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
   /* One line: what, when and why. Requires: applies. Arena. */
   const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
-  /* Raises the room of classes to what its records need. Requires: applies. May be NULL. */
-  void (*make_room)(const zp_move_scope *scope, zp_move_room *room);
+  /* Raises regions (regions.def) to the bytes that it needs. Requires: applies. May be NULL. */
+  void (*regions)(const zp_move_scope *scope, zp_placing *placing);
   /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
   /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
@@ -251,8 +246,8 @@ bool zp_moves_beside_units(const zp_move_scope *scope);
  * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
  * through the same buffers. */
 bool zp_buckets_move_beside(const zp_move_scope *scope);
-/* What all strategies that apply need together. */
-zp_move_room zp_move_room_of(const zp_move_scope *scope);
+/* All strategies that apply raise the regions that they need. */
+void zp_make_regions(const zp_move_scope *scope, zp_placing *placing);
 /* All strategies that apply make their records. Requires what the scope says of its moment. */
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user);
 

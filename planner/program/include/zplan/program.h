@@ -9,6 +9,7 @@
 
 #include <zplan/order.h>
 #include <zplan/pieces.h>
+#include <zplan/regions.h>
 #include <zplan/shard.h>
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
@@ -219,51 +220,28 @@ typedef struct zp_stage {
   int64_t bucket_elements;        /* largest unit's parameters, shared ones included: a buffer of a ring */
   int64_t frozen_bucket_elements; /* with ZeRO 3: the same of frozen ones, behind these in a buffer of the parameters */
   int64_t slots, slot_stride;     /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
-  int64_t away_stride;            /* of what a slot has off the device, likewise */
-  int64_t away_slots;   /* byte offset of all that: in the rank's memory on the host, or in its file; -1: nothing */
-  int64_t away_staging; /* disks: byte offset of the host buffers that it passes through; -1: none */
-  bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
-  bool reads_numbers;   /* some unit does: then the inputs in the arena have the numbers */
-  /* byte offsets in the arena; -1 when absent */
-  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_average, at_statistics, at_inputs, at_slots;
-  int64_t statistics;  /* Adafactor's, of all parameters of the stage, which every rank has */
-  int64_t at_carry[2]; /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to
-                          at_send_up */
-  int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one
-                                     * (zp_stage_send_at); absent at the ends */
-  int64_t at_landing;               /* GPUs: where the next message of every channel arrives, zp_stage_landings */
+  int64_t away_stride;            /* the same of what a slot has off the device */
+  bool pooled;        /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
+  bool reads_numbers; /* some unit does: then the inputs in the arena have the numbers */
+  int64_t statistics; /* Adafactor's, of all parameters of the stage, which every rank has */
   int64_t messages, message_stride; /* buffers of a chunk in each direction; bytes from one to the next */
-  int64_t at_grad[2];               /* backward ping-pong; a message with streams lands in the first one */
-  int64_t at_products;              /* zp_products_bytes: f32 tiles of CPU ranks, the workspace of GPUs' products */
-  int64_t at_transient;
-  int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one:
-                                        * parameters gathered or copied in, gradients on their way out */
-  int64_t saved_ring_stride;           /* bytes of one of the buffers of at_saved_ring */
-  int64_t at_saved_ring; /* ZP_SAVED_BUFFERS units' saved values: where units work when a part of their slots is off the
-                            device */
-  int64_t at_pending;    /* waiting weight gradients */
-  int64_t at_fresh, at_momentum_before; /* 1-bit LAMB: the variance as it would be, and scratch of the step's end */
-  int64_t at_local_sum, at_anchor;      /* 0/1 Adam: what momentum adds up to since the last exchange; its weights */
-  int64_t at_error, at_server_error;    /* 1-bit compression: what the worker and the server side still owe, f32 */
-  /* Where the state of elements is off the device, their errors are, too, and records of the exchange pass by; bytes of
-   * the host arena, -1 when absent. */
-  int64_t host_error, host_server_error, host_records;
+  int64_t saved_ring_stride;        /* bytes of one of the ZP_SAVED_BUFFERS buffers of the saved ring */
+  /* Regions: bytes, 0 where the stage has none; byte offsets in the device's arena, the host's or the file, -1 when
+   * absent. A ring has two buffers, on CPU ranks without offloading one: of zp_stage_ring_elements parameters, of
+   * bucket_elements gradients. */
+  int64_t bytes[ZP_REGION_COUNT], at[ZP_REGION_COUNT];
   int64_t arena_bytes;
-  /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when
-   * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
-   * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
-   * then moments, then the average. What is off the device are the last of shard_elements; of a class that a rank holds
-   * whole it has as many of every data rank's (zp_stage_away). */
-  int64_t state_offloaded, grads_offloaded, window_elements, state_windows;
-  int64_t host_grads_in, host_weights_out, host_state, file_state;
-  /* A delayed update: its gradients, all of state_offloaded, which the rounded weights then take the place of (mixed
-   * precision); no other windows of the update. */
-  int64_t host_delayed;
-  /* What lives on disks passes through four windows at host_grads and host_params, of grads_window and params_window
-   * elements: the largest bucket, or a rank's shard of it where it holds no more. 0: none. */
-  int64_t host_grads, file_grads, grads_window;
-  int64_t params_offloaded, host_params, file_params, params_window; /* the same of parameters: elements, byte places */
-  zp_memory memory;                                                  /* sums to arena_bytes, and what is outside */
+  /* Elements of a class of state whose home is elsewhere, the last of shard_elements; of a class that a rank holds
+   * whole it has as many of every data rank's (zp_stage_away). On host and disk a piece of optimizer state has its
+   * weights, then moments, then the average. */
+  int64_t offloaded[ZP_STATE_COUNT];
+  /* Elements of a window. OPTIMIZER: of a piece of the update on the host; gradients land and (mixed precision) weights
+   * leave in two windows each; state on disks comes and goes through state_windows. A delayed update has all its
+   * gradients at once, which the rounded weights then take the place of, and no windows. GRADIENTS, PARAMS: of four
+   * windows that a class on disks passes through, the largest bucket, or a rank's shard of it where it holds no more.
+   * 0: none. */
+  int64_t window[ZP_STATE_COUNT], state_windows;
+  zp_memory memory; /* sums to arena_bytes, and what is outside */
 } zp_stage;
 
 /* Elements that a rank has off the device of a class that it holds whole, where `gone` of those that it updates are. */
@@ -400,7 +378,7 @@ bool zp_next_bucket(const zp_lowered *lowered, const zp_choice *choice, int segm
 /* zp_tied.summed of a parameter. */
 int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int param);
 int64_t zp_memory_of_arena(const zp_memory *memory);
-/* Bytes of zp_stage.at_products where a unit of the stage has products; 0: none. CPU ranks with 16-bit operands, and
+/* Bytes of ZP_REGION_PRODUCTS where a unit of the stage has products; 0: none. CPU ranks with 16-bit operands, and
  * GPUs where zplan's own trainer runs. */
 int64_t zp_products_bytes(const zp_spec *spec);
 /* sm_70 and sm_72, whose tensor cores multiply f16 alone. arch: NULL when it is not said. */
@@ -412,11 +390,9 @@ int64_t zp_tensor_core_head(const zp_spec *spec);
  * NULL: it does not. Arena. */
 const char *zp_why_no_tensor_cores(zp_arena *arena, const zp_spec *spec);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
-/* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
+/* For one chunk a stage: bytes of the arena. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                        int64_t n_units);
-void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
-                         int64_t n_units, int64_t *host, int64_t *nvme);
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
