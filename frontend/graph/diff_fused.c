@@ -4,7 +4,7 @@
 #include "diff_internal.h"
 
 typedef struct group_diff {
-  diff_pass *pass;
+  zp_diff_pass *pass;
   const zp_node *node;
   const zp_fused *fused;
   int n_values;
@@ -198,7 +198,7 @@ static void add_inputs(group_diff *g, zp_node *grad, const outputs *outs) {
     if (g->saved[v]) add_input(g, grad, ZP_USE_SAVED, v, tensor_of_value(g, v));
 }
 
-void zp_diff_fused(diff_pass *pass, const zp_node *node) {
+void zp_diff_fused(zp_diff_pass *pass, const zp_node *node) {
   zp_arena *arena = pass->arena;
   group_diff g = {.pass = pass, .node = node, .fused = node->fused};
   g.n_values = node->fused->n_in + node->fused->ops.len;

@@ -2,12 +2,12 @@
 #include <assert.h>
 #include "diff_internal.h"
 
-bool zp_diff_trains(const diff_pass *pass, int tensor) {
+bool zp_diff_trains(const zp_diff_pass *pass, int tensor) {
   const zp_tensor *t = &pass->graph->tensors.data[tensor];
   return t->role == ZP_ROLE_PARAM && t->element == ZP_ELEM_FLOAT && !t->frozen;
 }
 
-int zp_diff_tensor(diff_pass *pass, int t) {
+int zp_diff_tensor(zp_diff_pass *pass, int t) {
   const zp_tensor *forward = &pass->graph->tensors.data[t];
   zp_tensor gradient =
       zp_tensor_make(zp_format(pass->arena, "%s.grad", forward->name), forward->element, forward->shape, forward->span);
@@ -21,7 +21,7 @@ int zp_diff_tensor(diff_pass *pass, int t) {
 }
 
 /* The gradient of a split tensor has the views' gradients as views, so that nothing is copied together. */
-int zp_diff_slot(diff_pass *pass, int view) {
+int zp_diff_slot(zp_diff_pass *pass, int view) {
   if (pass->slot[view] >= 0) return pass->slot[view];
   int split = pass->graph->tensors.data[view].producer;
   int whole = pass->graph->nodes.data[split].in.data[0];
@@ -40,23 +40,23 @@ int zp_diff_slot(diff_pass *pass, int view) {
   return slot;
 }
 
-static bool is_view(const diff_pass *pass, int t) {
+static bool is_view(const zp_diff_pass *pass, int t) {
   int producer = pass->graph->tensors.data[t].producer;
   return producer >= 0 && pass->graph->nodes.data[producer].op == ZP_OP_SPLIT;
 }
 
-int zp_diff_target(diff_pass *pass, int t) {
+int zp_diff_target(zp_diff_pass *pass, int t) {
   bool whole_gradient = pass->contrib[t].len == 0 && pass->pending[t] == 0;
   return is_view(pass, t) && whole_gradient ? zp_diff_slot(pass, t) : zp_diff_tensor(pass, t);
 }
 
-void zp_diff_contribute(diff_pass *pass, int t, int gradient) { zp_push(pass->arena, &pass->contrib[t], gradient); }
+void zp_diff_contribute(zp_diff_pass *pass, int t, int gradient) { zp_push(pass->arena, &pass->contrib[t], gradient); }
 
 zp_node zp_diff_node(const zp_node *forward, zp_op op) {
   return (zp_node){.op = op, .attr = forward->attr, .span = forward->span, .name = forward->name};
 }
 
-int zp_diff_param_index(const diff_pass *pass, int tensor) {
+int zp_diff_param_index(const zp_diff_pass *pass, int tensor) {
   for (int i = 0; i < pass->graph->params.len; i++)
     if (pass->graph->params.data[i].tensor == tensor) return i;
   assert(!"a trained operand that is no parameter passed the shape rules");
@@ -65,7 +65,7 @@ int zp_diff_param_index(const diff_pass *pass, int tensor) {
 
 /* ---- sums: FUSED nodes like those of the forward part ---- */
 
-static void push_op(diff_pass *pass, zp_fused *fused, zp_op op, int a, int b, double value, const zp_tensor *t) {
+static void push_op(zp_diff_pass *pass, zp_fused *fused, zp_op op, int a, int b, double value, const zp_tensor *t) {
   zp_fused_op step = {.op = op,
                       .arg = {a, b},
                       .n_arg = zp_op_arity(op),
@@ -77,7 +77,7 @@ static void push_op(diff_pass *pass, zp_fused *fused, zp_op op, int a, int b, do
 }
 
 /* into = the sum of the tensors in `from`, times `factor` when there is only one. */
-static void add_sum(diff_pass *pass, const zp_ints *from, double factor, int into) {
+static void add_sum(zp_diff_pass *pass, const zp_ints *from, double factor, int into) {
   const zp_tensor *t = &pass->graph->tensors.data[into];
   zp_fused *fused = ZP_NEW(pass->arena, zp_fused);
   fused->n_in = from->len;
@@ -94,12 +94,12 @@ static void add_sum(diff_pass *pass, const zp_ints *from, double factor, int int
   zp_graph_add_node(pass->graph, node);
 }
 
-static void replace_contributions(diff_pass *pass, int t, int gradient) {
+static void replace_contributions(zp_diff_pass *pass, int t, int gradient) {
   pass->contrib[t] = (zp_ints){0};
   zp_diff_contribute(pass, t, gradient);
 }
 
-void zp_diff_total_into(diff_pass *pass, int t, int into) {
+void zp_diff_total_into(zp_diff_pass *pass, int t, int into) {
   if (pass->contrib[t].len) {
     add_sum(pass, &pass->contrib[t], 1, into);
   } else { /* nothing depends on t: zero, written as 0 * t because a kernel needs rows to run over */
@@ -110,19 +110,19 @@ void zp_diff_total_into(diff_pass *pass, int t, int into) {
   replace_contributions(pass, t, into);
 }
 
-int zp_diff_total(diff_pass *pass, int t) {
+int zp_diff_total(zp_diff_pass *pass, int t) {
   if (pass->contrib[t].len == 0) return -1;
   if (pass->contrib[t].len > 1) zp_diff_total_into(pass, t, zp_diff_tensor(pass, t));
   return pass->contrib[t].data[0];
 }
 
-static int root_of(const diff_pass *pass, int t) {
+static int root_of(const zp_diff_pass *pass, int t) {
   int base = pass->graph->tensors.data[t].base;
   return base >= 0 ? base : t;
 }
 
 /* Does the gradient tensor also stand for another forward tensor? The views of t itself are part of it. */
-static bool is_shared(const diff_pass *pass, int gradient, int t) {
+static bool is_shared(const zp_diff_pass *pass, int gradient, int t) {
   for (int other = 0; other < pass->n_tensors; other++) {
     if (other == t || pass->graph->tensors.data[other].base == root_of(pass, t)) continue;
     for (int i = 0; i < pass->contrib[other].len; i++)
@@ -131,10 +131,49 @@ static bool is_shared(const diff_pass *pass, int gradient, int t) {
   return false;
 }
 
-int zp_diff_total_owned(diff_pass *pass, int t) {
+int zp_diff_total_owned(zp_diff_pass *pass, int t) {
   int total = zp_diff_total(pass, t);
   if (total < 0 || !is_shared(pass, total, t)) return total;
   int own = zp_diff_tensor(pass, t);
   zp_diff_total_into(pass, t, own);
   return own;
+}
+
+/* ---- what rules append ---- */
+
+void zp_diff_add_in(zp_diff_pass *pass, zp_node *node, int tensor) { zp_push(pass->arena, &node->in, tensor); }
+
+void zp_diff_add_param_grad(zp_diff_pass *pass, zp_node *node, int param_tensor) {
+  zp_push(pass->arena, &node->param_grad, zp_diff_param_index(pass, param_tensor));
+}
+
+void zp_diff_add_gradient_of(zp_diff_pass *pass, zp_node *node, int t) {
+  pass->pending[t]--;
+  int target = zp_diff_target(pass, t);
+  zp_push(pass->arena, &node->out, target);
+  zp_diff_contribute(pass, t, target);
+}
+
+/* To keep what was gathered along the sequence would be to keep the whole sequence on every rank, so the share is kept
+ * and gathered once more (arXiv 2205.05198, section 4.2.2). */
+int zp_diff_kept_value(zp_diff_pass *pass, int t) {
+  int producer = pass->graph->tensors.data[t].producer;
+  if (producer < 0 || pass->graph->nodes.data[producer].op != ZP_OP_ALL_GATHER_SEQ) return t;
+  if (pass->regathered[t] >= 0) return pass->regathered[t];
+  const zp_node forward = pass->graph->nodes.data[producer];
+  zp_tensor copy = pass->graph->tensors.data[t];
+  copy.name = zp_format(pass->arena, "%s.again", copy.name);
+  zp_node gather = zp_diff_node(&forward, ZP_OP_ALL_GATHER_SEQ);
+  zp_diff_add_in(pass, &gather, forward.in.data[0]);
+  pass->regathered[t] = zp_graph_add_tensor(pass->graph, copy);
+  zp_push(pass->arena, &gather.out, pass->regathered[t]);
+  zp_graph_add_node(pass->graph, gather);
+  return pass->regathered[t];
+}
+
+void zp_diff_of_result(zp_diff_pass *pass, const zp_node *node, zp_op op) {
+  zp_node grad = zp_diff_node(node, op);
+  zp_diff_add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
+  zp_diff_add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
 }

@@ -1,6 +1,6 @@
-/* Graphs: tensors and nodes, added one by one or through zp_graph_apply with its shape rules (rules.c). */
+/* Graphs: tensors and nodes, added one by one or through zp_graph_apply with its shape rules (ops/). */
 #include <assert.h>
-#include "graph_internal.h"
+#include "ops.h"
 
 zp_tensor zp_tensor_make(const char *name, zp_element element, zp_shape shape, zp_span span) {
   return (zp_tensor){.name = name,
@@ -64,8 +64,6 @@ int zp_graph_input(zp_graph *graph, const zp_model *model, int input) {
 
 /* ---- zp_graph_apply ---- */
 
-static bool is_binary(zp_op op) { return op == ZP_OP_ADD || op == ZP_OP_SUB || op == ZP_OP_MUL || op == ZP_OP_DIV; }
-
 /* Is tensor a the broadcast one of the two? */
 static bool first_is_small(const zp_graph *graph, int a, int b) {
   const zp_shape *sa = &graph->tensors.data[a].shape, *sb = &graph->tensors.data[b].shape;
@@ -82,8 +80,7 @@ static void make_view(const zp_graph *graph, zp_tensor *view, int of, int part) 
 
 static const char *output_name(zp_graph *graph, const zp_rule *rule, const char *name, int i) {
   if (rule->op == ZP_OP_SPLIT) return zp_format(graph->arena, "%s.%d", name, i);
-  if (rule->op == ZP_OP_ATTENTION && i == 1) return zp_format(graph->arena, "%s.lse", name);
-  if (rule->op == ZP_OP_TOP_K_GATE && i == 1) return zp_format(graph->arena, "%s.slot", name);
+  if (i == 1) return zp_format(graph->arena, "%s.%s", name, zp_op_get_row(rule->op)->second);
   return zp_strdup(graph->arena, name);
 }
 
@@ -106,7 +103,7 @@ int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, in
                    const char *name, zp_span span) {
   assert(zp_op_takes(op, n_in));
   int swapped[2];
-  if (is_binary(op) && op != ZP_OP_DIV && first_is_small(graph, in[0], in[1])) {
+  if (zp_op_has(op, ZP_FLAG_INFIX) && n_in == 2 && op != ZP_OP_DIV && first_is_small(graph, in[0], in[1])) {
     int big = in[1];
     if (op == ZP_OP_SUB) { /* a - x = -x + a */
       big = zp_graph_apply(graph, diags, ZP_OP_MUL_CONST, &big, 1, (zp_op_attr){.value = -1}, name, span);

@@ -11,7 +11,7 @@ int zp_op_arity(zp_op op);
 /* FLOP per element of a ROW op's result: an estimate, see the table. */
 double zp_op_row_flop(zp_op op);
 
-/* ---- rules.c ---- */
+/* ---- rule_checks.c ---- */
 /* What a shape rule says about one application of an op. */
 typedef struct zp_rule {
   /* question */

@@ -62,7 +62,7 @@ static void interpret_folded(zp_interpreter *in, const zp_node *node) {
   zp_node plain = *node, epilogue = zp_epilogue_group(in->graph->arena, node);
   int product = node->product;
   if (node->op != ZP_OP_MATMUL_WGRAD) plain.out = (zp_ints){.data = &product, .len = 1, .cap = 1};
-  zp_interpret_op(in, &plain);
+  zp_oracle_get(plain.op)->node(in, &plain);
   if (node->op == ZP_OP_MATMUL)
     zp_interpret_fused(in, &epilogue);
   else
@@ -70,21 +70,20 @@ static void interpret_folded(zp_interpreter *in, const zp_node *node) {
   zp_arena_rewind(in->graph->arena, mark);
 }
 
+const zp_oracle *zp_oracle_get(zp_op op) {
+  static const zp_oracle *const oracles[ZP_OP_COUNT] = {
+#define OP(id, ...) &zp_oracle_##id,
+#include <zplan/ops.def>
+  };
+  assert(op < ZP_OP_COUNT);
+  return oracles[op];
+}
+
 void zp_interpret_node(zp_interpreter *in, const zp_node *node) {
   if (zp_op_get_class(node->op) == ZP_CLASS_MATMUL && node->fused)
     interpret_folded(in, node);
-  else if (zp_op_is_row(node->op))
-    zp_interpret_row_node(in, node);
-  else if (node->op == ZP_OP_FUSED)
-    zp_interpret_fused(in, node);
-  else if (node->op == ZP_OP_FUSED_GRAD)
-    zp_interpret_fused_grad(in, node);
-  else if (zp_op_get_class(node->op) == ZP_CLASS_GROUPED || zp_op_get_class(node->op) == ZP_CLASS_ROUTING)
-    zp_interpret_experts(in, node);
-  else if (zp_op_get_class(node->op) == ZP_CLASS_POSITIONS)
-    zp_interpret_positions(in, node);
   else
-    zp_interpret_op(in, node);
+    zp_oracle_get(node->op)->node(in, node);
   for (int i = 0; i < node->out.len; i++)
     if (in->graph->tensors.data[node->out.data[i]].base >= 0) write_through(in, node->out.data[i]);
 }

@@ -1,5 +1,4 @@
 /* Columns in plain loops: one of them, those of every head, and one number made of an axis. */
-#include <assert.h>
 #include <math.h>
 #include "interpret_internal.h"
 
@@ -91,16 +90,12 @@ static void repeat_grad(zp_interpreter *in, const zp_node *node) {
   }
 }
 
-void zp_interpret_columns(zp_interpreter *in, const zp_node *node) {
-  switch (node->op) {
-  case ZP_OP_COLUMN: column(in, node); break;
-  case ZP_OP_COLUMN_GRAD: column_grad(in, node); break;
-  case ZP_OP_REDUCE:
-  case ZP_OP_REDUCE_COLUMNS:
-  case ZP_OP_REDUCE_GRAD: reduce(in, node); break;
-  case ZP_OP_COLUMNS: columns(in, node); break;
-  case ZP_OP_JOIN_COLUMNS: join_columns(in, node); break;
-  case ZP_OP_REPEAT_COLUMNS: repeat_columns(in, node); break;
-  default: assert(node->op == ZP_OP_REPEAT_GRAD); repeat_grad(in, node);
-  }
-}
+const zp_oracle zp_oracle_COLUMN = {.node = column};
+const zp_oracle zp_oracle_COLUMN_GRAD = {.node = column_grad};
+const zp_oracle zp_oracle_REDUCE = {.node = reduce};
+const zp_oracle zp_oracle_REDUCE_COLUMNS = {.node = reduce};
+const zp_oracle zp_oracle_REDUCE_GRAD = {.node = reduce};
+const zp_oracle zp_oracle_COLUMNS = {.node = columns};
+const zp_oracle zp_oracle_JOIN_COLUMNS = {.node = join_columns};
+const zp_oracle zp_oracle_REPEAT_COLUMNS = {.node = repeat_columns};
+const zp_oracle zp_oracle_REPEAT_GRAD = {.node = repeat_grad};

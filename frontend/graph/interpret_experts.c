@@ -2,7 +2,6 @@
  *
  * Shape legend: B samples, S positions, E experts (of all ranks), L local experts, C slots of one expert, k choices of
  * a token, d columns. A choice is written as its slot: e * C + place, or -1 - e when expert e had no slot left. */
-#include <assert.h>
 #include <math.h>
 #include "interpret_internal.h"
 
@@ -303,18 +302,13 @@ static void batched_matmul_wgrad(zp_interpreter *in, const zp_node *node) {
   }
 }
 
-void zp_interpret_experts(zp_interpreter *in, const zp_node *node) {
-  switch (node->op) {
-  case ZP_OP_TOP_K_GATE: top_k_gate(in, node); break;
-  case ZP_OP_TOP_K_GATE_GRAD: top_k_gate_grad(in, node); break;
-  case ZP_OP_LOAD_GRAD: load_grad(in, node); break;
-  case ZP_OP_DISPATCH: dispatch(in, node); break;
-  case ZP_OP_DISPATCH_GRAD: dispatch_grad(in, node); break;
-  case ZP_OP_COMBINE: combine(in, node); break;
-  case ZP_OP_COMBINE_GRAD: combine_grad(in, node); break;
-  case ZP_OP_BATCHED_MATMUL: batched_matmul(in, node); break;
-  case ZP_OP_BATCHED_MATMUL_DGRAD: batched_matmul_dgrad(in, node); break;
-  case ZP_OP_BATCHED_MATMUL_WGRAD: batched_matmul_wgrad(in, node); break;
-  default: assert(!"no op of experts");
-  }
-}
+const zp_oracle zp_oracle_TOP_K_GATE = {.node = top_k_gate};
+const zp_oracle zp_oracle_TOP_K_GATE_GRAD = {.node = top_k_gate_grad};
+const zp_oracle zp_oracle_LOAD_GRAD = {.node = load_grad};
+const zp_oracle zp_oracle_DISPATCH = {.node = dispatch};
+const zp_oracle zp_oracle_DISPATCH_GRAD = {.node = dispatch_grad};
+const zp_oracle zp_oracle_COMBINE = {.node = combine};
+const zp_oracle zp_oracle_COMBINE_GRAD = {.node = combine_grad};
+const zp_oracle zp_oracle_BATCHED_MATMUL = {.node = batched_matmul};
+const zp_oracle zp_oracle_BATCHED_MATMUL_DGRAD = {.node = batched_matmul_dgrad};
+const zp_oracle zp_oracle_BATCHED_MATMUL_WGRAD = {.node = batched_matmul_wgrad};

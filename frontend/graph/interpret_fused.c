@@ -196,3 +196,6 @@ void zp_interpret_fused_grad(zp_interpreter *in, const zp_node *node) {
   }
   zp_arena_rewind(in->graph->arena, mark);
 }
+
+const zp_oracle zp_oracle_FUSED = {.node = zp_interpret_fused};
+const zp_oracle zp_oracle_FUSED_GRAD = {.node = zp_interpret_fused_grad};

@@ -406,32 +406,27 @@ static void split(zp_interpreter *in, const zp_node *node) {
              sizeof(double) * (size_t)part);
 }
 
-void zp_interpret_op(zp_interpreter *in, const zp_node *node) {
-  switch (node->op) {
-  case ZP_OP_MATMUL: matmul(in, node); break;
-  case ZP_OP_MATMUL_DGRAD: matmul_dgrad(in, node); break;
-  case ZP_OP_MATMUL_WGRAD: matmul_wgrad(in, node); break;
-  case ZP_OP_EMBEDDING: embedding(in, node); break;
-  case ZP_OP_EMBEDDING_GRAD: embedding_grad(in, node); break;
-  case ZP_OP_POSITION_GRAD: position_grad(in, node); break;
-  case ZP_OP_ATTENTION: attention(in, node); break;
-  case ZP_OP_ATTENTION_GRAD: attention_grad(in, node); break;
-  case ZP_OP_CROSS_ENTROPY: cross_entropy(in, node); break;
-  case ZP_OP_CE_STATS: ce_stats(in, node); break;
-  case ZP_OP_CE_LOSS: ce_loss(in, node); break;
-  case ZP_OP_CE_GRAD: ce_grad(in, node); break;
-  case ZP_OP_SQUARED_ERROR:
-  case ZP_OP_SE_STATS: squared_error(in, node); break;
-  case ZP_OP_SE_GRAD: squared_error_grad(in, node); break;
-  case ZP_OP_SPLIT: split(in, node); break;
-  case ZP_OP_ALL_REDUCE:
-  case ZP_OP_ENTER:
-  case ZP_OP_ALL_GATHER_SEQ:
-  case ZP_OP_REDUCE_SCATTER_SEQ:
-  case ZP_OP_SPREAD_SLOTS:
-  case ZP_OP_RETURN_SLOTS:
-  case ZP_OP_GATHER_STATS:
-  case ZP_OP_GRAD_ALL_REDUCE: copy(in, node); break;
-  default: assert(!"row ops and groups are interpreted elsewhere");
-  }
-}
+const zp_oracle zp_oracle_MATMUL = {.node = matmul};
+const zp_oracle zp_oracle_MATMUL_DGRAD = {.node = matmul_dgrad};
+const zp_oracle zp_oracle_MATMUL_WGRAD = {.node = matmul_wgrad};
+const zp_oracle zp_oracle_EMBEDDING = {.node = embedding};
+const zp_oracle zp_oracle_EMBEDDING_GRAD = {.node = embedding_grad};
+const zp_oracle zp_oracle_POSITION_GRAD = {.node = position_grad};
+const zp_oracle zp_oracle_ATTENTION = {.node = attention};
+const zp_oracle zp_oracle_ATTENTION_GRAD = {.node = attention_grad};
+const zp_oracle zp_oracle_CROSS_ENTROPY = {.node = cross_entropy};
+const zp_oracle zp_oracle_CE_STATS = {.node = ce_stats};
+const zp_oracle zp_oracle_CE_LOSS = {.node = ce_loss};
+const zp_oracle zp_oracle_CE_GRAD = {.node = ce_grad};
+const zp_oracle zp_oracle_SQUARED_ERROR = {.node = squared_error};
+const zp_oracle zp_oracle_SE_STATS = {.node = squared_error};
+const zp_oracle zp_oracle_SE_GRAD = {.node = squared_error_grad};
+const zp_oracle zp_oracle_SPLIT = {.node = split};
+const zp_oracle zp_oracle_ALL_REDUCE = {.node = copy};
+const zp_oracle zp_oracle_ENTER = {.node = copy};
+const zp_oracle zp_oracle_ALL_GATHER_SEQ = {.node = copy};
+const zp_oracle zp_oracle_REDUCE_SCATTER_SEQ = {.node = copy};
+const zp_oracle zp_oracle_SPREAD_SLOTS = {.node = copy};
+const zp_oracle zp_oracle_RETURN_SLOTS = {.node = copy};
+const zp_oracle zp_oracle_GATHER_STATS = {.node = copy};
+const zp_oracle zp_oracle_GRAD_ALL_REDUCE = {.node = copy};

@@ -73,7 +73,7 @@ static void concat(zp_interpreter *in, const zp_node *node) {
 }
 
 /* y[b][i] is x[b][index[b][i]]; positions of other ranks give zeros. grad: backward, dy into dx. */
-static void gather(zp_interpreter *in, const zp_node *node, bool grad) {
+static void gather_either_way(zp_interpreter *in, const zp_node *node, bool grad) {
   const zp_shape *index = zp_in_shape(in, node->in.data[1]);
   int which = grad ? node->out.data[0] : node->in.data[0];
   stretch has = stretch_of(in, which);
@@ -110,7 +110,7 @@ static int64_t window_at(const zp_windows *w, int dimension, int64_t position, i
 }
 
 /* Every position in every window of the rank that has it, at its place. grad: backward, where those are summed. */
-static void unfold(zp_interpreter *in, const zp_node *node, bool grad) {
+static void unfold_either_way(zp_interpreter *in, const zp_node *node, bool grad) {
   const zp_windows *w = node->attr.windows;
   int x = grad ? node->out.data[0] : node->in.data[0], y = grad ? node->in.data[0] : node->out.data[0];
   int64_t S = zp_in_shape(in, x)->dim[1], C = zp_in_shape(in, x)->dim[2], places = zp_windows_places(w);
@@ -133,19 +133,19 @@ static void unfold(zp_interpreter *in, const zp_node *node, bool grad) {
   }
 }
 
-void zp_interpret_positions(zp_interpreter *in, const zp_node *node) {
-  switch (node->op) {
-  case ZP_OP_MEAN: mean(in, node); break;
-  case ZP_OP_MEAN_GRAD: mean_grad(in, node); break;
-  case ZP_OP_SLICE: slice(in, node); break;
-  case ZP_OP_SLICE_GRAD: slice_grad(in, node); break;
-  case ZP_OP_CONCAT: concat(in, node); break;
-  case ZP_OP_GATHER: gather(in, node, false); break;
-  case ZP_OP_GATHER_GRAD: gather(in, node, true); break;
-  case ZP_OP_RESHAPE: reshape(in, node); break;
-  case ZP_OP_TRANSPOSE: transpose(in, node); break;
-  case ZP_OP_UNFOLD: unfold(in, node, false); break;
-  case ZP_OP_UNFOLD_GRAD: unfold(in, node, true); break;
-  default: zp_interpret_columns(in, node);
-  }
-}
+static void gather(zp_interpreter *in, const zp_node *node) { gather_either_way(in, node, false); }
+static void gather_grad(zp_interpreter *in, const zp_node *node) { gather_either_way(in, node, true); }
+static void unfold(zp_interpreter *in, const zp_node *node) { unfold_either_way(in, node, false); }
+static void unfold_grad(zp_interpreter *in, const zp_node *node) { unfold_either_way(in, node, true); }
+
+const zp_oracle zp_oracle_MEAN = {.node = mean};
+const zp_oracle zp_oracle_MEAN_GRAD = {.node = mean_grad};
+const zp_oracle zp_oracle_SLICE = {.node = slice};
+const zp_oracle zp_oracle_SLICE_GRAD = {.node = slice_grad};
+const zp_oracle zp_oracle_CONCAT = {.node = concat};
+const zp_oracle zp_oracle_GATHER = {.node = gather};
+const zp_oracle zp_oracle_GATHER_GRAD = {.node = gather_grad};
+const zp_oracle zp_oracle_RESHAPE = {.node = reshape};
+const zp_oracle zp_oracle_TRANSPOSE = {.node = transpose};
+const zp_oracle zp_oracle_UNFOLD = {.node = unfold};
+const zp_oracle zp_oracle_UNFOLD_GRAD = {.node = unfold_grad};

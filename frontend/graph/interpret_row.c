@@ -1,5 +1,4 @@
 /* The ROW ops, one row at a time, and their derivatives, each written straight from its formula. */
-#include <assert.h>
 #include <math.h>
 #include "interpret_internal.h"
 
@@ -24,24 +23,8 @@ static double rounded(double x, int bits, int smallest, double largest) {
   return fabs(near) > largest ? copysign(INFINITY, x) : near;
 }
 
-static double function(const zp_fused_op *op, double x) {
-  switch (op->op) {
-  case ZP_OP_ADD_CONST: return x + op->attr.value;
-  case ZP_OP_MUL_CONST: return x * op->attr.value;
-  case ZP_OP_EXP: return exp(x);
-  case ZP_OP_LOG: return log(x);
-  case ZP_OP_SQRT: return sqrt(x);
-  case ZP_OP_RSQRT: return 1 / sqrt(x);
-  case ZP_OP_TANH: return tanh(x);
-  case ZP_OP_SIGMOID: return sigmoid(x);
-  case ZP_OP_RELU: return x > 0 ? x : 0;
-  case ZP_OP_SILU: return x * sigmoid(x);
-  case ZP_OP_CAST_BF16: return rounded(x, 8, -126, 0x1.FEp127);
-  case ZP_OP_CAST_F16: return rounded(x, 11, -14, 65504);
-  case ZP_OP_CAST_F32: return rounded(x, 24, -126, 0x1.FFFFFEp127);
-  case ZP_OP_GELU: return op->attr.tanh_form ? x / 2 * (1 + tanh(gelu_tanh_inner(x))) : x * normal_cdf(x);
-  default: assert(!"not a function of one number"); return NAN;
-  }
+static double gelu(bool tanh_form, double x) {
+  return tanh_form ? x / 2 * (1 + tanh(gelu_tanh_inner(x))) : x * normal_cdf(x);
 }
 
 static double gelu_slope(bool tanh_form, double x) {
@@ -50,44 +33,39 @@ static double gelu_slope(bool tanh_form, double x) {
   return (1 + t) / 2 + x / 2 * (1 - t * t) * inner_slope;
 }
 
-static double slope(const zp_fused_op *op, double x) {
-  switch (op->op) {
-  case ZP_OP_ADD_CONST:
-  case ZP_OP_CAST_BF16:
-  case ZP_OP_CAST_F16:
-  case ZP_OP_CAST_F32: return 1;
-  case ZP_OP_MUL_CONST: return op->attr.value;
-  case ZP_OP_EXP: return exp(x);
-  case ZP_OP_LOG: return 1 / x;
-  case ZP_OP_SQRT: return 0.5 / sqrt(x);
-  case ZP_OP_RSQRT: return -0.5 / (x * sqrt(x));
-  case ZP_OP_TANH: return 1 - tanh(x) * tanh(x);
-  case ZP_OP_SIGMOID: return sigmoid(x) * (1 - sigmoid(x));
-  case ZP_OP_RELU: return x > 0 ? 1 : 0;
-  case ZP_OP_SILU: return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
-  case ZP_OP_GELU: return gelu_slope(op->attr.tanh_form, x);
-  default: assert(!"not a function of one number"); return NAN;
-  }
-}
+/* An operation of one or two numbers x and y: its value, its slopes by x and by y. Slopes only read what
+ * zp_op_backward_reads promises: the oracle also proves that table. */
+#define FUNCTION(id, value_of, slope_x, slope_y)                                                                       \
+  static double value_##id(const zp_op_attr *attr, double x, double y) {                                               \
+    (void)attr, (void)x, (void)y;                                                                                      \
+    return value_of;                                                                                                   \
+  }                                                                                                                    \
+  static double slope_##id(const zp_op_attr *attr, int operand, double x, double y) {                                  \
+    (void)attr, (void)x, (void)y;                                                                                      \
+    return operand == 0 ? (slope_x) : (slope_y);                                                                       \
+  }                                                                                                                    \
+  const zp_oracle zp_oracle_##id = {.node = zp_interpret_row_node, .value = value_##id, .slope = slope_##id};
 
-static double binary(zp_op op, double a, double b) {
-  switch (op) {
-  case ZP_OP_ADD: return a + b;
-  case ZP_OP_SUB: return a - b;
-  case ZP_OP_MUL: return a * b;
-  default: return a / b;
-  }
-}
-
-/* Slopes only read what zp_op_backward_reads promises: the oracle also proves that table. */
-static double binary_slope(zp_op op, int operand, double a, double b) {
-  switch (op) {
-  case ZP_OP_ADD: return 1;
-  case ZP_OP_SUB: return operand ? -1 : 1;
-  case ZP_OP_MUL: return operand ? a : b;
-  default: return operand ? -a / (b * b) : 1 / b;
-  }
-}
+/* clang-format off */
+FUNCTION(ADD,       x + y,                                1,                                      1)
+FUNCTION(SUB,       x - y,                                1,                                      -1)
+FUNCTION(MUL,       x * y,                                y,                                      x)
+FUNCTION(DIV,       x / y,                                1 / y,                                  -x / (y * y))
+FUNCTION(ADD_CONST, x + attr->value,                      1,                                      0)
+FUNCTION(MUL_CONST, x * attr->value,                      attr->value,                            0)
+FUNCTION(EXP,       exp(x),                               exp(x),                                 0)
+FUNCTION(LOG,       log(x),                               1 / x,                                  0)
+FUNCTION(SQRT,      sqrt(x),                              0.5 / sqrt(x),                          0)
+FUNCTION(RSQRT,     1 / sqrt(x),                          -0.5 / (x * sqrt(x)),                   0)
+FUNCTION(TANH,      tanh(x),                              1 - tanh(x) * tanh(x),                  0)
+FUNCTION(SIGMOID,   sigmoid(x),                           sigmoid(x) * (1 - sigmoid(x)),          0)
+FUNCTION(RELU,      x > 0 ? x : 0,                        x > 0 ? 1 : 0,                          0)
+FUNCTION(SILU,      x * sigmoid(x),                       sigmoid(x) * (1 + x * (1 - sigmoid(x))), 0)
+FUNCTION(GELU,      gelu(attr->tanh_form, x),             gelu_slope(attr->tanh_form, x),         0)
+FUNCTION(CAST_BF16, rounded(x, 8, -126, 0x1.FEp127),      1,                                      0)
+FUNCTION(CAST_F16,  rounded(x, 11, -14, 65504),           1,                                      0)
+FUNCTION(CAST_F32,  rounded(x, 24, -126, 0x1.FFFFFEp127), 1,                                      0)
+/* clang-format on */
 
 /* ---- whole rows ---- */
 
@@ -177,39 +155,73 @@ static void rope(const zp_row_place *place, const zp_fused_op *op, const double 
     }
 }
 
-/* ---- dispatch ---- */
+static void norm_row(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y) {
+  (void)place;
+  norm_forward(op, arg, y);
+}
+
+static void norm_row_grad(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], const double *dy,
+                          double *const d_arg[3]) {
+  (void)place;
+  norm_backward(op, arg, dy, d_arg);
+}
+
+static void softmax_row(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y) {
+  (void)place;
+  softmax(op, arg[0], y);
+}
+
+static void softmax_row_grad(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], const double *dy,
+                             double *const d_arg[3]) {
+  softmax_backward(place, op, arg[0], dy, d_arg[0]);
+}
+
+static void rope_row(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y) {
+  memset(y, 0, sizeof *y * (size_t)op->cols);
+  rope(place, op, arg[0], 1, y);
+}
+
+static void rope_row_grad(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], const double *dy,
+                          double *const d_arg[3]) {
+  (void)arg;
+  rope(place, op, dy, -1, d_arg[0]);
+}
+
+static void dropout_row(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y) {
+  for (int64_t c = 0; c < op->cols; c++) y[c] = arg[0][c] * dropout_factor(place, op, c);
+}
+
+static void dropout_row_grad(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], const double *dy,
+                             double *const d_arg[3]) {
+  (void)arg;
+  for (int64_t c = 0; c < op->cols; c++) d_arg[0][c] += dy[c] * dropout_factor(place, op, c);
+}
+
+const zp_oracle zp_oracle_LAYER_NORM = {.node = zp_interpret_row_node, .row = norm_row, .row_grad = norm_row_grad};
+const zp_oracle zp_oracle_RMS_NORM = {.node = zp_interpret_row_node, .row = norm_row, .row_grad = norm_row_grad};
+const zp_oracle zp_oracle_SOFTMAX = {.node = zp_interpret_row_node, .row = softmax_row, .row_grad = softmax_row_grad};
+const zp_oracle zp_oracle_ROPE = {.node = zp_interpret_row_node, .row = rope_row, .row_grad = rope_row_grad};
+const zp_oracle zp_oracle_DROPOUT = {.node = zp_interpret_row_node, .row = dropout_row, .row_grad = dropout_row_grad};
+
+/* ---- any of them ---- */
 
 void zp_row_forward(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y) {
-  switch (op->op) {
-  case ZP_OP_LAYER_NORM:
-  case ZP_OP_RMS_NORM: norm_forward(op, arg, y); return;
-  case ZP_OP_SOFTMAX: softmax(op, arg[0], y); return;
-  case ZP_OP_ROPE:
-    memset(y, 0, sizeof *y * (size_t)op->cols);
-    rope(place, op, arg[0], 1, y);
+  const zp_oracle *oracle = zp_oracle_get(op->op);
+  if (oracle->row) {
+    oracle->row(place, op, arg, y);
     return;
-  case ZP_OP_DROPOUT:
-    for (int64_t c = 0; c < op->cols; c++) y[c] = arg[0][c] * dropout_factor(place, op, c);
-    return;
-  default:
-    for (int64_t c = 0; c < op->cols; c++)
-      y[c] = op->n_arg == 2 ? binary(op->op, arg[0][c], arg[1][c]) : function(op, arg[0][c]);
   }
+  for (int64_t c = 0; c < op->cols; c++) y[c] = oracle->value(&op->attr, arg[0][c], op->n_arg == 2 ? arg[1][c] : NAN);
 }
 
 void zp_row_backward(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], const double *dy,
                      double *const d_arg[3]) {
-  switch (op->op) {
-  case ZP_OP_LAYER_NORM:
-  case ZP_OP_RMS_NORM: norm_backward(op, arg, dy, d_arg); return;
-  case ZP_OP_SOFTMAX: softmax_backward(place, op, arg[0], dy, d_arg[0]); return;
-  case ZP_OP_ROPE: rope(place, op, dy, -1, d_arg[0]); return;
-  case ZP_OP_DROPOUT:
-    for (int64_t c = 0; c < op->cols; c++) d_arg[0][c] += dy[c] * dropout_factor(place, op, c);
+  const zp_oracle *oracle = zp_oracle_get(op->op);
+  if (oracle->row_grad) {
+    oracle->row_grad(place, op, arg, dy, d_arg);
     return;
-  default:
-    for (int k = 0; k < op->n_arg; k++)
-      for (int64_t c = 0; d_arg[k] && c < op->cols; c++)
-        d_arg[k][c] += dy[c] * (op->n_arg == 2 ? binary_slope(op->op, k, arg[0][c], arg[1][c]) : slope(op, arg[0][c]));
   }
+  for (int k = 0; k < op->n_arg; k++)
+    for (int64_t c = 0; d_arg[k] && c < op->cols; c++)
+      d_arg[k][c] += dy[c] * oracle->slope(&op->attr, k, arg[0][c], op->n_arg == 2 ? arg[1][c] : NAN);
 }

@@ -71,22 +71,6 @@ int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp
   return model->inputs.len - 1;
 }
 
-/* What stands behind q, k, v, and backward o, lse and do, but for a bias: lengths or documents; -1: nothing. */
-static int attention_extents(const zp_node *node) {
-  assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
-  int first = node->op == ZP_OP_ATTENTION ? 3 : 6, biases = node->attr.max_distance > 0;
-  return node->in.len - biases > first ? node->in.data[first] : -1;
-}
-
-int zp_attention_lengths(const zp_node *node) { return node->attr.documents ? -1 : attention_extents(node); }
-
-int zp_attention_documents(const zp_node *node) { return node->attr.documents ? attention_extents(node) : -1; }
-
-int zp_attention_bias(const zp_node *node) {
-  assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
-  return node->attr.max_distance > 0 ? node->in.data[node->in.len - 1] : -1;
-}
-
 int zp_graph_add_carry(zp_graph *graph, const zp_tensor *from) {
   zp_tensor tensor = zp_tensor_make(from->name, from->element, from->shape, from->span);
   tensor.role = ZP_ROLE_CARRY_IN;

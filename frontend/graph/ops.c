@@ -1,6 +1,6 @@
-/* The op table's numbers and classes: what is known about an op without looking at shapes. */
+/* The op table: numbers and classes, and where the functions of an op are. */
 #include <assert.h>
-#include "graph_internal.h"
+#include "ops.h"
 
 /* The letters of the table. */
 enum { _ = 0, A = 1, B = 2, AB = A | B };
@@ -59,3 +59,12 @@ unsigned zp_op_backward_reads(zp_op op, int operand) {
 bool zp_op_takes(zp_op op, int operands) { return operands >= ops[op].least && operands <= ops[op].most; }
 
 int zp_op_arity(zp_op op) { return ops[op].least; }
+
+const zp_op_row *zp_op_get_row(zp_op op) {
+  static const zp_op_row *const rows[ZP_OP_COUNT] = {
+#define OP(id, ...) &zp_op_row_##id,
+#include <zplan/ops.def>
+  };
+  assert(op < ZP_OP_COUNT);
+  return rows[op];
+}

@@ -1,6 +1,7 @@
 /* What shape rules ask of operands, and how they answer. */
+#include <assert.h>
 #include <math.h>
-#include "rules.h"
+#include "ops.h"
 
 const zp_tensor *zp_rule_operand(const zp_rule *rule, int i) { return &rule->graph->tensors.data[rule->in[i]]; }
 const zp_shape *zp_rule_shape(const zp_rule *rule, int i) { return &zp_rule_operand(rule, i)->shape; }
@@ -109,4 +110,57 @@ bool zp_want_labels(zp_rule *rule, int ids, int rows) {
                zp_rule_operand(rule, rows)->name, zp_rule_text(rule, rows), zp_rule_operand(rule, ids)->name,
                zp_rule_text(rule, ids));
   return false;
+}
+
+bool zp_want_whole(zp_rule *rule, int i) {
+  if (zp_rule_operand(rule, i)->base < 0) return true;
+  zp_rule_help(zp_rule_fail(rule, ZP_Z0216, "`%s` of `%s`, a part of a split, is known but not built yet",
+                            zp_op_name(rule->op), zp_rule_operand(rule, i)->name),
+               "apply it to what is split, or to something that is computed from the part");
+  return false;
+}
+
+bool zp_want_samples(zp_rule *rule, int i) {
+  return zp_want_activation(rule, i) && zp_want_rank(rule, i, 3) && zp_want_whole(rule, i);
+}
+
+bool zp_want_heads(zp_rule *rule, int i, int64_t heads, const char *what) {
+  int64_t cols = zp_shape_cols(zp_rule_shape(rule, i));
+  if (!zp_want_positive(rule, what, (double)heads)) return false;
+  if (cols % heads || (rule->attr.head_size && cols / heads != rule->attr.head_size)) {
+    zp_diag *diag;
+    if (cols % heads)
+      diag = zp_rule_fail(rule, ZP_Z0205, "%lld %s do not divide the %lld columns of `%s` %s", (long long)heads, what,
+                          (long long)cols, zp_rule_operand(rule, i)->name, zp_rule_text(rule, i));
+    else
+      diag =
+          zp_rule_fail(rule, ZP_Z0205, "`%s` %s has %lld columns, not %lld %s of %lld", zp_rule_operand(rule, i)->name,
+                       zp_rule_text(rule, i), (long long)cols, (long long)heads, what, (long long)rule->attr.head_size);
+    zp_rule_help(diag, "columns = heads * head size, with one head size for q, k and v");
+    return false;
+  }
+  rule->attr.head_size = cols / heads;
+  return true;
+}
+
+/* ---- answers that several operations give ---- */
+
+void zp_rule_keep_shape(zp_rule *rule) {
+  if (zp_want_activation(rule, 0)) zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
+}
+
+int64_t zp_rule_positions(const zp_tensor *x) { return x->split_dim == 1 ? x->full_dim : x->shape.dim[1]; }
+
+zp_shape zp_rule_without_positions(const zp_shape *x) {
+  zp_shape shape = {.rank = 2, .dim = {x->dim[0]}};
+  zp_rule_put_dim(&shape, 1, x, 2);
+  return shape;
+}
+
+bool zp_rule_apply(zp_rule *rule) {
+  assert(zp_op_takes(rule->op, rule->n_in));
+  rule->error = NULL;
+  rule->n_out = 0;
+  zp_op_get_row(rule->op)->rule(rule);
+  return rule->error == NULL;
 }

@@ -1,10 +1,10 @@
-/* Shared by the files of shape rules: what they ask of operands, and how they answer. */
+/* What shape rules ask of operands, and how they answer. Logical and local graphs follow the same rules; in local
+ * graphs the sharder gives attr.head_size, and heads are local. */
 #ifndef ZPLAN_GRAPH_RULES_H
 #define ZPLAN_GRAPH_RULES_H
 
 #include "graph_internal.h"
 
-/* ---- rule_checks.c ---- */
 const zp_tensor *zp_rule_operand(const zp_rule *rule, int i);
 const zp_shape *zp_rule_shape(const zp_rule *rule, int i);
 const char *zp_rule_text(const zp_rule *rule, int i); /* of that shape */
@@ -28,31 +28,16 @@ bool zp_want_same_shape(zp_rule *rule, int i, int j);
 bool zp_want_positive(zp_rule *rule, const char *what, double value);
 /* ids [B, S] beside rows [B, S, n], or [B] beside [B, n]. */
 bool zp_want_labels(zp_rule *rule, int ids, int rows);
-
-/* ---- rules_positions.c ---- */
-void zp_rule_mean(zp_rule *rule);
-void zp_rule_slice(zp_rule *rule);
-void zp_rule_concat(zp_rule *rule);
-void zp_rule_reduce(zp_rule *rule);
-void zp_rule_gather(zp_rule *rule);
-void zp_rule_reshape(zp_rule *rule);
-void zp_rule_transpose(zp_rule *rule);
-void zp_rule_unfold(zp_rule *rule);
-
-/* ---- rules_columns.c ---- */
 /* Kernels of positions read whole rows, one behind the other. */
 bool zp_want_samples(zp_rule *rule, int i);
 bool zp_want_whole(zp_rule *rule, int i); /* no part of a split */
-void zp_rule_column(zp_rule *rule);
-void zp_rule_reduce_columns(zp_rule *rule);
-void zp_rule_columns(zp_rule *rule);
-void zp_rule_join_columns(zp_rule *rule);
-void zp_rule_repeat_columns(zp_rule *rule);
+/* `heads` into the columns; fills in attr.head_size where the sharder has not. */
+bool zp_want_heads(zp_rule *rule, int i, int64_t heads, const char *what);
 
-/* ---- rules_experts.c ---- */
-void zp_rule_top_k_gate(zp_rule *rule);
-void zp_rule_dispatch(zp_rule *rule);
-void zp_rule_batched_matmul(zp_rule *rule);
-void zp_rule_combine(zp_rule *rule);
+/* ---- answers that several operations give ---- */
+void zp_rule_keep_shape(zp_rule *rule); /* that of the first operand, an activation */
+/* Positions of whole samples, also where x is a rank's share of them. */
+int64_t zp_rule_positions(const zp_tensor *x);
+zp_shape zp_rule_without_positions(const zp_shape *x);
 
 #endif

@@ -1,6 +1,6 @@
-/* Shape rules of mixtures of experts: the gate, its slots, products of the experts. */
+/* Mixtures of experts: the gate, tokens to the slots of experts and back. */
 #include <math.h>
-#include "rules.h"
+#include "ops.h"
 
 /* Most slots of a sample: they are numbered in 32 bits. */
 #define MAX_SLOTS ((double)INT32_MAX)
@@ -67,7 +67,7 @@ static bool want_groups(zp_rule *rule) {
   return true;
 }
 
-void zp_rule_top_k_gate(zp_rule *rule) {
+static void rule_gate(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !zp_want_positive(rule, "capacity", attr->capacity))
     return;
@@ -142,7 +142,7 @@ static const zp_extent *experts_extent(const zp_rule *rule, int i) {
   return experts && experts->value == rule->attr.experts ? experts : NULL;
 }
 
-void zp_rule_dispatch(zp_rule *rule) {
+static void rule_dispatch(zp_rule *rule) {
   if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !want_slots(rule, 1) || !want_positions(rule, 0, 1))
     return;
   const zp_shape *x = zp_rule_shape(rule, 0);
@@ -152,25 +152,7 @@ void zp_rule_dispatch(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_FLOAT, slots);
 }
 
-void zp_rule_batched_matmul(zp_rule *rule) {
-  if (!zp_want_activation(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_FLOAT) || !zp_want_param(rule, 1) ||
-      !zp_want_rank(rule, 0, 4) || !zp_want_rank(rule, 1, 3))
-    return;
-  const zp_shape *x = zp_rule_shape(rule, 0), *w = zp_rule_shape(rule, 1);
-  int64_t k = w->dim[rule->attr.trans ? 2 : 1];
-  if (w->dim[0] != x->dim[1] || x->dim[3] != k) {
-    zp_rule_fail(rule, ZP_Z0204,
-                 "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
-                 " %lld experts and %lld rows",
-                 zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), rule->attr.trans ? "the transposes of " : "",
-                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1), (long long)x->dim[1], (long long)x->dim[3],
-                 (long long)w->dim[0], (long long)k);
-    return;
-  }
-  zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last_of(x, w, rule->attr.trans ? 1 : 2));
-}
-
-void zp_rule_combine(zp_rule *rule) {
+static void rule_combine(zp_rule *rule) {
   if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 4) || !zp_want_activation(rule, 1) || !want_slots(rule, 2))
     return;
   const zp_shape *y = zp_rule_shape(rule, 0), *weight = zp_rule_shape(rule, 1);
@@ -186,3 +168,80 @@ void zp_rule_combine(zp_rule *rule) {
   zp_rule_put_dim(&combined, 2, y, 3);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, combined);
 }
+
+static void parts_gate(zp_parts_pass *pass, const zp_node *node) {
+  zp_parts_tie_trailing(pass, node->in.data[0], node->out.data[0], 1);
+}
+
+static void parts_dispatch(zp_parts_pass *pass, const zp_node *node) {
+  zp_parts_tie(pass, node->in.data[0], 2, node->out.data[0], 3);
+}
+
+static void parts_combine(zp_parts_pass *pass, const zp_node *node) {
+  zp_parts_tie(pass, node->in.data[0], 3, node->out.data[0], 2);
+}
+
+/* A score costs the gate an exponential (10, as in the op table) and its comparisons; where experts lie in groups, two
+ * more, with the two best ones of its group. */
+enum { GATE_FLOP_PER_SCORE = 12, GROUP_FLOP_PER_SCORE = 2 };
+
+static double flop_gate(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  return (GATE_FLOP_PER_SCORE + (node->attr.groups ? GROUP_FLOP_PER_SCORE : 0)) *
+         zp_cost_elements(graph, node->in.data[0], microbatch);
+}
+
+static double flop_gate_grad(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  return GATE_FLOP_PER_SCORE * zp_cost_elements(graph, node->in.data[0], microbatch);
+}
+
+/* A multiply-add for every element of a token and every expert that it chose; dispatching only copies. */
+static double flop_combine(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  return 2 * (double)node->attr.top_k * zp_cost_elements(graph, node->out.data[0], microbatch);
+}
+
+static double flop_combine_grad(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  return 4 * (double)node->attr.top_k * zp_cost_elements(graph, node->in.data[3], microbatch);
+}
+
+/* The slots are numbers without a gradient: which expert a token takes is a constant to the derivative. */
+static void diff_gate(zp_diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_TOP_K_GATE_GRAD);
+  int d_weight = zp_diff_total(pass, node->out.data[0]);
+  zp_diff_add_in(pass, &grad, zp_diff_kept_value(pass, node->in.data[0]));
+  zp_diff_add_in(pass, &grad, node->out.data[1]);
+  zp_diff_add_in(pass, &grad, d_weight);
+  zp_diff_add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+  if (node->in.len < 2 || !zp_diff_trains(pass, node->in.data[1])) return;
+  zp_node load = zp_diff_node(node, ZP_OP_LOAD_GRAD);
+  zp_diff_add_in(pass, &load, node->out.data[1]);
+  zp_diff_add_param_grad(pass, &load, node->in.data[1]);
+  zp_graph_add_node(pass->graph, load);
+}
+
+static void diff_dispatch(zp_diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_DISPATCH_GRAD);
+  int dy = zp_diff_total(pass, node->out.data[0]);
+  zp_diff_add_in(pass, &grad, node->in.data[1]);
+  zp_diff_add_in(pass, &grad, dy);
+  zp_diff_add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void diff_combine(zp_diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_COMBINE_GRAD);
+  int d_out = zp_diff_total(pass, node->out.data[0]);
+  for (int i = 0; i < 3; i++) zp_diff_add_in(pass, &grad, node->in.data[i]);
+  zp_diff_add_in(pass, &grad, d_out);
+  for (int i = 0; i < 2; i++) zp_diff_add_gradient_of(pass, &grad, node->in.data[i]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+const zp_op_row zp_op_row_TOP_K_GATE = {
+    .second = "slot", .rule = rule_gate, .parts = parts_gate, .flop = flop_gate, .differentiate = diff_gate};
+const zp_op_row zp_op_row_TOP_K_GATE_GRAD = {.flop = flop_gate_grad};
+const zp_op_row zp_op_row_DISPATCH = {.rule = rule_dispatch, .parts = parts_dispatch, .differentiate = diff_dispatch};
+const zp_op_row zp_op_row_DISPATCH_GRAD = {.flop = flop_combine};
+const zp_op_row zp_op_row_COMBINE = {
+    .rule = rule_combine, .parts = parts_combine, .flop = flop_combine, .differentiate = diff_combine};
+const zp_op_row zp_op_row_COMBINE_GRAD = {.flop = flop_combine_grad};

@@ -1,26 +1,10 @@
-/* Shape rules of positions: what one number is made of them, some of them, one behind the other; other shapes of the
- * same elements; windows over them. */
-#include "rules.h"
+/* Positions of samples copied: some of them, one behind the other, by number, in another shape, in windows. */
+#include "ops.h"
 
-/* Positions of whole samples, also where x is a rank's share of them. */
-static int64_t positions_of(const zp_tensor *x) { return x->split_dim == 1 ? x->full_dim : x->shape.dim[1]; }
-
-static zp_shape without_positions(const zp_shape *x) {
-  zp_shape shape = {.rank = 2, .dim = {x->dim[0]}};
-  zp_rule_put_dim(&shape, 1, x, 2);
-  return shape;
-}
-
-void zp_rule_mean(zp_rule *rule) {
-  if (!zp_want_samples(rule, 0)) return;
-  if (rule->attr.value == 0) rule->attr.value = 1 / (double)positions_of(zp_rule_operand(rule, 0));
-  zp_rule_answer(rule, ZP_ELEM_FLOAT, without_positions(zp_rule_shape(rule, 0)));
-}
-
-void zp_rule_slice(zp_rule *rule) {
+static void rule_slice(zp_rule *rule) {
   const zp_op_attr *attr = &rule->attr;
   if (!zp_want_samples(rule, 0)) return;
-  int64_t count = attr->count ? attr->count : 1, positions = positions_of(zp_rule_operand(rule, 0));
+  int64_t count = attr->count ? attr->count : 1, positions = zp_rule_positions(zp_rule_operand(rule, 0));
   if (attr->begin < 0 || count < 1 || attr->begin >= positions || count > positions - attr->begin) {
     zp_rule_fail(rule, ZP_Z0208, "`%s` has positions 0 to %lld, not %lld to %lld", zp_rule_operand(rule, 0)->name,
                  (long long)positions - 1, (long long)attr->begin, (long long)(attr->begin + count - 1));
@@ -29,8 +13,10 @@ void zp_rule_slice(zp_rule *rule) {
   zp_shape some = *zp_rule_shape(rule, 0);
   some.dim[1] = count;
   some.extent[1] = NULL;
-  zp_rule_answer(rule, ZP_ELEM_FLOAT, attr->count ? some : without_positions(&some));
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, attr->count ? some : zp_rule_without_positions(&some));
 }
+
+static void diff_slice(zp_diff_pass *pass, const zp_node *node) { zp_diff_of_result(pass, node, ZP_OP_SLICE_GRAD); }
 
 /* Rows of every sample, or of a parameter: the same rows of all samples. */
 static bool want_rows_of_samples(zp_rule *rule, int i) {
@@ -38,7 +24,7 @@ static bool want_rows_of_samples(zp_rule *rule, int i) {
   return zp_want_element(rule, i, ZP_ELEM_FLOAT) && zp_want_rank(rule, i, 2);
 }
 
-void zp_rule_concat(zp_rule *rule) {
+static void rule_concat(zp_rule *rule) {
   if (!want_rows_of_samples(rule, 0) || !want_rows_of_samples(rule, 1)) return;
   int of_samples = zp_rule_operand(rule, 0)->role == ZP_ROLE_PARAM;
   if (of_samples == 1 && !zp_want_samples(rule, 1)) return;
@@ -58,14 +44,56 @@ void zp_rule_concat(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_FLOAT, joined);
 }
 
-/* A sum over the positions is a mean times their number. */
-void zp_rule_reduce(zp_rule *rule) {
-  if (!zp_want_samples(rule, 0)) return;
-  if (rule->attr.value == 0) rule->attr.value = 1;
-  zp_rule_answer(rule, ZP_ELEM_FLOAT, without_positions(zp_rule_shape(rule, 0)));
+static void parts_concat(zp_parts_pass *pass, const zp_node *node) {
+  for (int i = 0; i < node->in.len; i++) {
+    int x = node->in.data[i];
+    zp_parts_tie(pass, x, zp_parts_last_dim(pass, x), node->out.data[0], 2);
+  }
 }
 
-void zp_rule_gather(zp_rule *rule) {
+/* Positions of dy that operand i stands at, [B, positions, d]. */
+static zp_node slice_of(const zp_node *node, int dy, const zp_shape *operand, int64_t begin, zp_arena *arena) {
+  zp_node slice = zp_diff_node(node, ZP_OP_SLICE);
+  slice.attr = (zp_op_attr){.begin = begin, .count = operand->dim[operand->rank - 2]};
+  zp_push(arena, &slice.in, dy);
+  return slice;
+}
+
+/* What all samples share has their gradients' sum, as a learned position has. */
+static void diff_shared_rows(zp_diff_pass *pass, const zp_node *node, zp_node slice, int param) {
+  zp_shape rows = pass->graph->tensors.data[node->out.data[0]].shape;
+  const zp_tensor *t = &pass->graph->tensors.data[param];
+  rows.dim[1] = slice.attr.count;
+  rows.extent[1] = NULL;
+  const char *name = zp_format(pass->arena, "%s.rows", t->name);
+  int each = zp_graph_add_tensor(pass->graph, zp_tensor_make(name, ZP_ELEM_FLOAT, rows, node->span));
+  pass->graph->tensors.data[each].parts[2] = pass->graph->tensors.data[node->out.data[0]].parts[2];
+  zp_push(pass->arena, &slice.out, each);
+  zp_graph_add_node(pass->graph, slice);
+  zp_node sum = zp_diff_node(node, ZP_OP_POSITION_GRAD);
+  zp_diff_add_in(pass, &sum, each);
+  zp_diff_add_param_grad(pass, &sum, param);
+  zp_graph_add_node(pass->graph, sum);
+}
+
+static void diff_concat(zp_diff_pass *pass, const zp_node *node) {
+  int dy = zp_diff_total(pass, node->out.data[0]);
+  int64_t begin = 0;
+  for (int i = 0; i < node->in.len; i++) {
+    int x = node->in.data[i];
+    const zp_shape shape = pass->graph->tensors.data[x].shape;
+    zp_node slice = slice_of(node, dy, &shape, begin, pass->arena);
+    begin += slice.attr.count;
+    if (zp_diff_trains(pass, x)) {
+      diff_shared_rows(pass, node, slice, x);
+    } else if (pass->needs[x]) {
+      zp_diff_add_gradient_of(pass, &slice, x);
+      zp_graph_add_node(pass->graph, slice);
+    }
+  }
+}
+
+static void rule_gather(zp_rule *rule) {
   if (!zp_want_samples(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_I32)) return;
   const zp_shape *index = zp_rule_shape(rule, 1);
   if (zp_rule_operand(rule, 1)->role != ZP_ROLE_INPUT || index->rank > 2) {
@@ -75,7 +103,15 @@ void zp_rule_gather(zp_rule *rule) {
   }
   zp_shape taken = *zp_rule_shape(rule, 0);
   if (index->rank == 2) zp_rule_put_dim(&taken, 1, index, 1);
-  zp_rule_answer(rule, ZP_ELEM_FLOAT, index->rank == 2 ? taken : without_positions(&taken));
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, index->rank == 2 ? taken : zp_rule_without_positions(&taken));
+}
+
+static void diff_gather(zp_diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_GATHER_GRAD);
+  zp_diff_add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
+  zp_diff_add_in(pass, &grad, node->in.data[1]);
+  zp_diff_add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
 }
 
 /* The shape of whole samples, and of a rank's share of the positions: a share of them as well. */
@@ -90,7 +126,7 @@ static bool reshaped(zp_rule *rule, zp_shape *shape) {
   return shape->rank > 1;
 }
 
-void zp_rule_reshape(zp_rule *rule) {
+static void rule_reshape(zp_rule *rule) {
   zp_shape shape;
   if (!zp_want_activation(rule, 0) || !zp_want_whole(rule, 0)) return;
   if (!reshaped(rule, &shape) || zp_shape_elements(&shape, 1) != zp_shape_elements(zp_rule_shape(rule, 0), 1)) {
@@ -104,7 +140,24 @@ void zp_rule_reshape(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_FLOAT, shape);
 }
 
-void zp_rule_transpose(zp_rule *rule) {
+/* Only shares of the positions go through another shape, and those are equal. */
+static void parts_reshape(zp_parts_pass *pass, const zp_node *node) {
+  int x = node->in.data[0], y = node->out.data[0];
+  zp_parts_require(pass, x, zp_parts_last_dim(pass, x), zp_parts_whole());
+  zp_parts_require(pass, y, zp_parts_last_dim(pass, y), zp_parts_whole());
+}
+
+static void diff_reshape(zp_diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_RESHAPE);
+  const zp_tensor *x = &pass->graph->tensors.data[node->in.data[0]];
+  for (int i = 1; i < ZP_MAX_RANK; i++)
+    grad.attr.to[i - 1] = i >= x->shape.rank ? 0 : i == x->split_dim ? x->full_dim : x->shape.dim[i];
+  zp_diff_add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
+  zp_diff_add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void rule_transpose(zp_rule *rule) {
   if (!zp_want_samples(rule, 0)) return;
   const zp_shape *x = zp_rule_shape(rule, 0);
   zp_shape turned = *x;
@@ -112,6 +165,13 @@ void zp_rule_transpose(zp_rule *rule) {
   zp_rule_put_dim(&turned, 2, x, 1);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, turned);
 }
+
+static void parts_transpose(zp_parts_pass *pass, const zp_node *node) {
+  zp_parts_tie(pass, node->in.data[0], 1, node->out.data[0], 2);
+  zp_parts_tie(pass, node->in.data[0], 2, node->out.data[0], 1);
+}
+
+static void diff_transpose(zp_diff_pass *pass, const zp_node *node) { zp_diff_of_result(pass, node, ZP_OP_TRANSPOSE); }
 
 /* Windows lie in the picture, but for the padding, which is less than a window: each sees something. */
 static bool windows_fit(zp_rule *rule, int64_t positions) {
@@ -146,9 +206,9 @@ static bool windows_fit(zp_rule *rule, int64_t positions) {
   return true;
 }
 
-void zp_rule_unfold(zp_rule *rule) {
+static void rule_unfold(zp_rule *rule) {
   const zp_windows *w = rule->attr.windows;
-  if (!zp_want_samples(rule, 0) || !windows_fit(rule, positions_of(zp_rule_operand(rule, 0)))) return;
+  if (!zp_want_samples(rule, 0) || !windows_fit(rule, zp_rule_positions(zp_rule_operand(rule, 0)))) return;
   zp_windows *own = ZP_NEW(rule->graph->arena, zp_windows);
   *own = *w;
   rule->attr.windows = own;
@@ -158,3 +218,24 @@ void zp_rule_unfold(zp_rule *rule) {
   if (rule->attr.parts > 1) zp_rule_resize(rule, &shape, 1, shape.dim[1] / rule->attr.parts);
   zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last(&shape, shape.dim[2] * zp_windows_places(w), NULL));
 }
+
+/* A channel is a column for every place of a window. */
+static void parts_unfold(zp_parts_pass *pass, const zp_node *node) {
+  zp_parts_tie(pass, node->out.data[0], 2, node->in.data[0], 2);
+}
+
+static void diff_unfold(zp_diff_pass *pass, const zp_node *node) { zp_diff_of_result(pass, node, ZP_OP_UNFOLD_GRAD); }
+
+/* They only copy; gradients add what was taken several times. */
+const zp_op_row zp_op_row_SLICE = {
+    .rule = rule_slice, .parts = zp_parts_of_columns, .bytes = zp_bytes_of_result_twice, .differentiate = diff_slice};
+const zp_op_row zp_op_row_SLICE_GRAD = {0};
+const zp_op_row zp_op_row_CONCAT = {.rule = rule_concat, .parts = parts_concat, .differentiate = diff_concat};
+const zp_op_row zp_op_row_GATHER = {
+    .rule = rule_gather, .parts = zp_parts_of_columns, .bytes = zp_bytes_of_result_twice, .differentiate = diff_gather};
+const zp_op_row zp_op_row_GATHER_GRAD = {.flop = zp_flop_of_operand};
+const zp_op_row zp_op_row_RESHAPE = {.rule = rule_reshape, .parts = parts_reshape, .differentiate = diff_reshape};
+const zp_op_row zp_op_row_TRANSPOSE = {
+    .rule = rule_transpose, .parts = parts_transpose, .differentiate = diff_transpose};
+const zp_op_row zp_op_row_UNFOLD = {.rule = rule_unfold, .parts = parts_unfold, .differentiate = diff_unfold};
+const zp_op_row zp_op_row_UNFOLD_GRAD = {.flop = zp_flop_of_operand};

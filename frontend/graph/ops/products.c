@@ -1,0 +1,112 @@
+/* Matrix products, and those of experts: one an expert. */
+#include "ops.h"
+
+static void rule_matmul(zp_rule *rule) {
+  if (!zp_want_activation(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_FLOAT) || !zp_want_param(rule, 1) ||
+      !zp_want_rank(rule, 1, 2))
+    return;
+  const zp_shape *w = zp_rule_shape(rule, 1);
+  int64_t k = w->dim[rule->attr.trans ? 1 : 0];
+  if (zp_shape_cols(zp_rule_shape(rule, 0)) != k) {
+    zp_rule_fail(rule, ZP_Z0204, "cannot multiply `%s` %s by %s`%s` %s: %lld columns meet %lld rows",
+                 zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), rule->attr.trans ? "the transpose of " : "",
+                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1),
+                 (long long)zp_shape_cols(zp_rule_shape(rule, 0)), (long long)k);
+    return;
+  }
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last_of(zp_rule_shape(rule, 0), w, rule->attr.trans ? 0 : 1));
+}
+
+static void parts_matmul(zp_parts_pass *pass, const zp_node *node) {
+  int x = node->in.data[0], w = node->in.data[1], y = node->out.data[0];
+  zp_parts_tie(pass, w, node->attr.trans ? 1 : 0, x, zp_parts_last_dim(pass, x));
+  zp_parts_tie(pass, w, node->attr.trans ? 0 : 1, y, zp_parts_last_dim(pass, y));
+  zp_parts_tie_trailing(pass, x, y, 1);
+}
+
+/* x[rows, k] w -> [rows, n], and its two derivatives: 2 rows k n each. dgrad is (dy, w), wgrad is (dy, x). An
+ * epilogue's few operations for an element of the result are not counted: products are what model FLOPs are made of. */
+static double flop_matmul(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  if (node->op == ZP_OP_MATMUL_WGRAD)
+    return 2 * zp_cost_elements(graph, node->in.data[0], microbatch) *
+           (double)zp_shape_cols(&zp_cost_tensor(graph, node->in.data[1])->shape);
+  double rows = (double)zp_shape_rows(&zp_cost_tensor(graph, node->in.data[0])->shape, microbatch);
+  return 2 * rows * zp_cost_elements(graph, node->in.data[1], microbatch);
+}
+
+/* The gradient of x first: the collective that may follow it can then run beside the weight's gradient. */
+static void diff_product(zp_diff_pass *pass, const zp_node *node, int product, zp_op dgrad_op, zp_op wgrad_op) {
+  int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, product);
+  bool trained = zp_diff_trains(pass, w);
+  int kept = trained ? zp_diff_kept_value(pass, x) : -1;
+  if (pass->needs[x]) {
+    zp_node dgrad = zp_diff_node(node, dgrad_op);
+    zp_diff_add_in(pass, &dgrad, dy);
+    zp_diff_add_in(pass, &dgrad, w);
+    zp_diff_add_gradient_of(pass, &dgrad, x);
+    zp_graph_add_node(pass->graph, dgrad);
+  }
+  if (!trained) return;
+  zp_node wgrad = zp_diff_node(node, wgrad_op);
+  zp_diff_add_in(pass, &wgrad, dy);
+  zp_diff_add_in(pass, &wgrad, kept);
+  zp_diff_add_param_grad(pass, &wgrad, w);
+  zp_graph_add_node(pass->graph, wgrad);
+}
+
+static void diff_matmul(zp_diff_pass *pass, const zp_node *node) {
+  if (node->fused) {
+    zp_node epilogue = zp_epilogue_group(pass->arena, node);
+    zp_diff_fused(pass, &epilogue);
+  }
+  diff_product(pass, node, node->fused ? node->product : node->out.data[0], ZP_OP_MATMUL_DGRAD, ZP_OP_MATMUL_WGRAD);
+}
+
+/* ---- one product an expert ---- */
+
+static void rule_batched(zp_rule *rule) {
+  if (!zp_want_activation(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_FLOAT) || !zp_want_param(rule, 1) ||
+      !zp_want_rank(rule, 0, 4) || !zp_want_rank(rule, 1, 3))
+    return;
+  const zp_shape *x = zp_rule_shape(rule, 0), *w = zp_rule_shape(rule, 1);
+  int64_t k = w->dim[rule->attr.trans ? 2 : 1];
+  if (w->dim[0] != x->dim[1] || x->dim[3] != k) {
+    zp_rule_fail(rule, ZP_Z0204,
+                 "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
+                 " %lld experts and %lld rows",
+                 zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), rule->attr.trans ? "the transposes of " : "",
+                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1), (long long)x->dim[1], (long long)x->dim[3],
+                 (long long)w->dim[0], (long long)k);
+    return;
+  }
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last_of(x, w, rule->attr.trans ? 1 : 2));
+}
+
+static void parts_batched(zp_parts_pass *pass, const zp_node *node) {
+  int x = node->in.data[0], w = node->in.data[1], y = node->out.data[0];
+  zp_parts_tie(pass, w, 0, x, 1);
+  zp_parts_tie(pass, w, node->attr.trans ? 2 : 1, x, 3);
+  zp_parts_tie(pass, w, node->attr.trans ? 1 : 2, y, 3);
+  zp_parts_tie_trailing(pass, x, y, 1);
+}
+
+/* x[B, experts, slots, k] w[experts, k, n] and its two derivatives: 2 rows k n each, rows of all experts' slots. */
+static double flop_batched(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  int64_t other = node->op == ZP_OP_BATCHED_MATMUL_WGRAD
+                      ? zp_shape_cols(&zp_cost_tensor(graph, node->in.data[1])->shape)
+                      : zp_shape_cols(&zp_cost_tensor(graph, node->out.data[0])->shape);
+  return 2 * zp_cost_elements(graph, node->in.data[0], microbatch) * (double)other;
+}
+
+static void diff_batched(zp_diff_pass *pass, const zp_node *node) {
+  diff_product(pass, node, node->out.data[0], ZP_OP_BATCHED_MATMUL_DGRAD, ZP_OP_BATCHED_MATMUL_WGRAD);
+}
+
+const zp_op_row zp_op_row_MATMUL = {
+    .rule = rule_matmul, .parts = parts_matmul, .flop = flop_matmul, .differentiate = diff_matmul};
+const zp_op_row zp_op_row_MATMUL_DGRAD = {.flop = flop_matmul};
+const zp_op_row zp_op_row_MATMUL_WGRAD = {.flop = flop_matmul};
+const zp_op_row zp_op_row_BATCHED_MATMUL = {
+    .rule = rule_batched, .parts = parts_batched, .flop = flop_batched, .differentiate = diff_batched};
+const zp_op_row zp_op_row_BATCHED_MATMUL_DGRAD = {.flop = flop_batched};
+const zp_op_row zp_op_row_BATCHED_MATMUL_WGRAD = {.flop = flop_batched};
