@@ -10,8 +10,7 @@ typedef struct writer {
 
 static const char *expression(const writer *w, int value);
 
-/* Operations that are called by a sign stand between their operands, or an operand and their constant. */
-static bool is_infix(const zp_fused_op *op) { return strchr("+-*/", *zp_op_name(op->op)) != NULL; }
+static bool is_infix(const zp_fused_op *op) { return zp_op_has(op->op, ZP_FLAG_INFIX); }
 
 /* Operands of infix operators that are infix expressions themselves get parentheses. */
 static const char *operand(const writer *w, int value) {
@@ -32,7 +31,7 @@ static const char *call(const writer *w, const zp_fused_op *op) {
 static const char *expression(const writer *w, int value) {
   if (w->name[value]) return w->name[value];
   const zp_fused_op *op = &w->fused->ops.data[value - w->fused->n_in];
-  if (!is_infix(op)) return call(w, op);
+  if (!is_infix(op)) return call(w, op); /* the others are called by a sign; a constant is the second operand */
   const char *right = op->n_arg > 1 ? operand(w, op->arg[1]) : zp_format(w->arena, "%g", op->attr.value);
   return zp_format(w->arena, "%s %c %s", operand(w, op->arg[0]), *zp_op_name(op->op), right);
 }
