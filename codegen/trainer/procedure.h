@@ -34,8 +34,8 @@ const zp_buffer *zp_frame_buffer(const zp_frame *f, int buffer);
 const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
 /* Rows and columns of a buffer, with their extents. */
 zp_shape zp_frame_matrix(const zp_frame *f, int buffer);
-/* Of one of the segment's uses of a parameter: the parameter, its kind, and the field of a layout with its place, where
- * it is declared outside repeats. Arena. */
+/* The parameter that a use of the segment means, its kind, and, where it is declared outside repeats, the field of a
+ * layout with its place. Arena. */
 const zp_param *zp_frame_param(const zp_frame *f, int use);
 zp_param_kind zp_frame_kind(const zp_frame *f, int use);
 const char *zp_frame_shared(const zp_frame *f, int use);

@@ -15,7 +15,7 @@ void zp_print_squared_error(zp_frame *f, const zp_step *s) {
               zp_frame_name(f, s->out.data[0]));
 }
 
-/* Of an error, which has no classes, "1". */
+/* An error has no classes: "1". */
 static const char *classes_of(const zp_frame *f, const zp_step *s) {
   int64_t classes = s->node->attr.classes;
   if (s->in.len == 1) return "1";
