@@ -28,7 +28,7 @@ typedef struct zp_frame {
   bool stretch;                             /* the step at hand is one of the positions of `p` alone */
 } zp_frame;
 
-/* ---- frame.c ---- */
+/* ---- steps/frame.c ---- */
 const char *zp_frame_name(const zp_frame *f, int buffer);
 const zp_buffer *zp_frame_buffer(const zp_frame *f, int buffer);
 const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
@@ -58,7 +58,7 @@ const char *zp_frame_first_row(const zp_frame *f, int buffer);
  * Arena. */
 const char *zp_frame_chosen(const zp_frame *f, int buffer);
 
-/* ---- steps.c, shards.c ---- */
+/* ---- steps/steps.c, shards.c ---- */
 /* The comment and the call of one step. */
 void zp_emit_step(zp_frame *f, const zp_step *s);
 /* Sets the frame's buckets; none where none move. */
@@ -75,20 +75,5 @@ void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);
 /* Prints gathers and scatters of buckets as functions of their own, for what moves beside the units. */
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode);
-
-/* ---- step_*.c: the call of one step, chosen by its operation in steps.c ---- */
-typedef void zp_step_printer(zp_frame *f, const zp_step *s);
-zp_step_printer zp_print_rows, zp_print_product, zp_print_attention;
-/* step_experts.c */
-zp_step_printer zp_print_expert_products, zp_print_route, zp_print_expert_load;
-/* step_positions.c: positions copied, summed and reduced */
-zp_step_printer zp_print_mean, zp_print_slice, zp_print_slice_grad, zp_print_column, zp_print_concat, zp_print_reduce,
-    zp_print_gather, zp_print_unfold;
-/* step_columns.c: columns of heads copied, repeated and summed; other shapes */
-zp_step_printer zp_print_reshape, zp_print_transpose, zp_print_columns, zp_print_join_columns, zp_print_repeat;
-/* step_losses.c */
-zp_step_printer zp_print_squared_error, zp_print_ce_stats, zp_print_ce_loss, zp_print_ce_grad;
-/* step_products.c, for the comment of a step: operands and epilogue of a product; "" of other steps. Arena. */
-const char *zp_product_words(const zp_frame *f, const zp_step *s);
 
 #endif

@@ -1,6 +1,6 @@
 /* Products of matrices, and products with what they do to their result, the epilogue (zpr_matmul). GPUs only: the plans
  * of CPU ranks have none. */
-#include "procedure.h"
+#include "steps.h"
 
 #include <assert.h>
 

@@ -1,5 +1,5 @@
 /* Calls of attention: operands, options of the model, biases and dropout, and the workspace that they share. */
-#include "procedure.h"
+#include "steps.h"
 #include "sparse.h"
 
 #include <assert.h>

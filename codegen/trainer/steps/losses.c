@@ -1,5 +1,5 @@
 /* Calls of losses: statistics of the rank's columns, the loss made of all ranks', the gradient. */
-#include "procedure.h"
+#include "steps.h"
 
 /* Operand i, which some cross-entropies have. */
 static const char *lengths_of(const zp_frame *f, const zp_step *s, int i) {

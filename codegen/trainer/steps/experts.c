@@ -1,5 +1,5 @@
 /* Steps of experts: one product an expert, and the kernels that route tokens to slots and back. */
-#include "procedure.h"
+#include "steps.h"
 
 #include <assert.h>
 #include <zplan/rt.h>

@@ -1,7 +1,7 @@
 /* Prints calls that copy columns of heads, repeat them and sum over them, and copies to other shapes, turned over or
  * not. Heads stand as samples, and stretches of their columns as positions: as wide as they may be, so that rows of a
  * kernel are long. */
-#include "procedure.h"
+#include "steps.h"
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 

@@ -1,5 +1,5 @@
 /* Steps of row programs: the kernel of a group, its operands, its column sums and its random stream. */
-#include "procedure.h"
+#include "steps.h"
 
 #include <assert.h>
 #include <zplan/zpd.h>

@@ -1,6 +1,6 @@
 /* Prints calls of kernels over the positions of samples. Where a tensor is a rank's share of them, `c->t` says which.
  */
-#include "procedure.h"
+#include "steps.h"
 
 /* x[from_at + i] of every sample goes to y[to_at + i], i in [0, n); what either has not is zero, or left out. */
 static void print_move(zp_frame *f, int x, const char *from_at, int y, const char *to_at, int64_t n) {

@@ -1,6 +1,6 @@
 /* Prints steps: a comment with place and price, and one call of the runtime. A row of `printers` says what prints an
- * operation; lookups, collectives and copies are here, the others in step_*.c. */
-#include "procedure.h"
+ * operation; lookups, collectives and copies are here, the others in the other files. */
+#include "steps.h"
 
 #include <assert.h>
 #include <zplan/quote.h>
