@@ -78,10 +78,11 @@ typedef enum zp_pass {
   ZP_PASS_DECODE   /* FORWARD of some positions */
 } zp_pass;
 
-/* Which part of the flat buffers a parameter stands in. */
-typedef enum zp_param_kind { ZP_KIND_WHOLE, ZP_KIND_SPREAD, ZP_KIND_FROZEN, ZP_KIND_COUNT } zp_param_kind;
-/* Is some parameter not trained? */
-static inline bool zp_emit_freezes(const zp_emit *e) { return zp_model_has_frozen(e->model); }
+/* May the program have parameters of a kind besides those that all data ranks hold? */
+static inline bool zp_emit_has(const zp_emit *e, zp_param_kind kind) {
+  return kind == ZP_KIND_SPREAD ? zp_expert_ranks(&e->program->choice) > 1
+                                : kind == ZP_KIND_FROZEN && zp_model_has_frozen(e->model);
+}
 
 /* names.c */
 /* "mlp.c_fc" -> "mlp_c_fc"; C keywords and leading digits are escaped. Arena. */
@@ -94,7 +95,6 @@ const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode);
 const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass);
 
 /* facts.c */
-zp_param_kind zp_emit_kind(const zp_emit *e, int param);
 /* Are operands stored in 16 bits, with statistics, sums and state in f32? */
 bool zp_emit_mixed(const zp_emit *e);
 /* Procedures are printed once for every mode in which some stage runs a segment; segments outside repeats are the same

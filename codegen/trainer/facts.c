@@ -21,12 +21,6 @@ const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stag
   return zp_program_segment(e->program, segment, mode);
 }
 
-zp_param_kind zp_emit_kind(const zp_emit *e, int param) {
-  return e->model->params.data[param].frozen         ? ZP_KIND_FROZEN
-         : e->lowered->sharding->param[param].spread ? ZP_KIND_SPREAD
-                                                     : ZP_KIND_WHOLE;
-}
-
 bool zp_emit_pools(const zp_emit *e) {
   bool pools = false;
   for (int s = 0; s < e->program->choice.pipeline; s++) pools |= e->program->stages[s].pooled;

@@ -14,7 +14,8 @@ typedef struct zp_frame {
   const zp_model *model;
   int first, last;   /* steps [first, last) */
   const char **name; /* C identifier per buffer, NULL when no step names it */
-  bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_wf, uses_layer;
+  bool uses_t, uses_saved, uses_pending, uses_layer;
+  bool uses_params[ZP_KINDS], uses_grads[ZP_KINDS]; /* of the segment itself, by kind */
   zp_pass pass;
   int segment;
   zp_stage_mode mode;
@@ -39,6 +40,11 @@ zp_shape zp_frame_matrix(const zp_frame *f, int buffer);
 const zp_param *zp_frame_param(const zp_frame *f, int use);
 zp_param_kind zp_frame_kind(const zp_frame *f, int use);
 const char *zp_frame_shared(const zp_frame *f, int use);
+/* Pointers to a unit's own parameters of a kind and to their gradients; what the comment of such a parameter adds. */
+typedef struct zp_kind_text {
+  const char *params, *grads, *remark;
+} zp_kind_text;
+extern const zp_kind_text zp_frame_kinds[ZP_KINDS];
 /* Address of a parameter's gradient, as C text. Arena. */
 const char *zp_frame_gradient(const zp_frame *f, int use);
 /* A parameter's first element in the flat buffers, as C text. Arena. */

@@ -20,14 +20,16 @@ const zp_param *zp_frame_param(const zp_frame *f, int use) {
 }
 
 zp_param_kind zp_frame_kind(const zp_frame *f, int use) {
-  return zp_emit_kind(f->e, f->seg->graph->params.data[use].param);
+  return zp_kind_of(f->e->lowered, f->seg->graph->params.data[use].param);
 }
 
 const char *zp_frame_shared(const zp_frame *f, int use) {
   return zp_emit_identifier(f->e->arena, zp_frame_param(f, use)->name);
 }
 
-static bool is_spread(const zp_frame *f, int use) { return zp_frame_kind(f, use) == ZP_KIND_SPREAD; }
+const zp_kind_text zp_frame_kinds[ZP_KINDS] = {[ZP_KIND_WHOLE] = {"w", "g", ""},
+                                               [ZP_KIND_SPREAD] = {"we", "ge", ""},
+                                               [ZP_KIND_FROZEN] = {"wf", NULL, ", not trained"}};
 
 const char *zp_frame_gradient(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
@@ -35,13 +37,13 @@ const char *zp_frame_gradient(const zp_frame *f, int use) {
   if (offset < 0 && f->scatters)
     return zp_frame_gathered(f, f->seg->graph->params.data[use].param, zp_frame_kind(f, use), "g");
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", zp_frame_shared(f, use));
-  return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "ge" : "g", ZP_LL(offset));
+  return zp_format(f->e->arena, "%s + %lld", zp_frame_kinds[zp_frame_kind(f, use)].grads, ZP_LL(offset));
 }
 
 const char *zp_frame_flat(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
   if (offset < 0) return zp_format(f->e->arena, "s->%s", zp_frame_shared(f, use));
-  return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "u->spread_base" : "u->base", ZP_LL(offset));
+  return zp_format(f->e->arena, "u->%sbase + %lld", zp_kinds[zp_frame_kind(f, use)].prefix, ZP_LL(offset));
 }
 
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum) {

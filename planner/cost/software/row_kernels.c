@@ -39,9 +39,9 @@ static group group_of(const zp_fused *fused) {
   group g = {0};
   for (int i = 0; i < fused->ops.len; i++) {
     const zp_fused_op *op = &fused->ops.data[i];
-    part part = parts[op->op];
-    bool columns = part == RESIDUAL && op->arg[1] < fused->n_in && fused->operand[op->arg[1]] == ZP_OPERAND_COLUMNS;
-    g.n[columns ? BIAS : part]++;
+    part kind = parts[op->op];
+    bool columns = kind == RESIDUAL && op->arg[1] < fused->n_in && fused->operand[op->arg[1]] == ZP_OPERAND_COLUMNS;
+    g.n[columns ? BIAS : kind]++;
   }
   return g;
 }
