@@ -120,10 +120,8 @@ static const char *gate(const zp_node_pair *p, const zp_op_attr *x, const zp_op_
                    (long long)y->top_k, p->their_name);
 }
 
-/* Operations without a row have no settings but shapes. */
+/* Operations without a row have no settings but shapes, and elementwise ones their number. */
 static const char *(*const rules[ZP_OP_COUNT])(const zp_node_pair *, const zp_op_attr *, const zp_op_attr *) = {
-    [ZP_OP_ADD_CONST] = constant,
-    [ZP_OP_MUL_CONST] = constant,
     [ZP_OP_GELU] = gelu,
     [ZP_OP_LAYER_NORM] = norm,
     [ZP_OP_RMS_NORM] = norm,
@@ -140,5 +138,7 @@ static const char *(*const rules[ZP_OP_COUNT])(const zp_node_pair *, const zp_op
 const char *zp_settings_difference(const zp_node_pair *pair) {
   zp_op op = pair->node[OURS]->op;
   assert(pair->node[THEIRS]->op == op);
-  return rules[op] ? rules[op](pair, &pair->node[OURS]->attr, &pair->node[THEIRS]->attr) : NULL;
+  const zp_op_attr *x = &pair->node[OURS]->attr, *y = &pair->node[THEIRS]->attr;
+  if (rules[op]) return rules[op](pair, x, y);
+  return zp_op_has(op, ZP_FLAG_ELEMENTWISE) ? constant(pair, x, y) : NULL;
 }

@@ -1,5 +1,5 @@
-/* Products of matrices, and products with what they do to their result, the epilogue (zpr_matmul). GPUs only: the plans
- * of CPU ranks have none. */
+/* Products of matrices, alone or with an epilogue, which is what they do to their result (zpr_matmul). Plans of CPU
+ * ranks have no epilogues. */
 #include "steps.h"
 
 #include <assert.h>
