@@ -10,19 +10,13 @@ typedef struct writer {
 
 static const char *expression(const writer *w, int value);
 
+static bool is_infix(const zp_fused_op *op) { return zp_op_has(op->op, ZP_FLAG_INFIX); }
+
 /* Operands of infix operators that are infix expressions themselves get parentheses. */
 static const char *operand(const writer *w, int value) {
   const char *text = expression(w, value);
-  if (w->name[value]) return text;
-  switch (w->fused->ops.data[value - w->fused->n_in].op) {
-  case ZP_OP_ADD:
-  case ZP_OP_SUB:
-  case ZP_OP_MUL:
-  case ZP_OP_DIV:
-  case ZP_OP_ADD_CONST:
-  case ZP_OP_MUL_CONST: return zp_format(w->arena, "(%s)", text);
-  default: return text;
-  }
+  bool plain = w->name[value] || !is_infix(&w->fused->ops.data[value - w->fused->n_in]);
+  return plain ? text : zp_format(w->arena, "(%s)", text);
 }
 
 static const char *call(const writer *w, const zp_fused_op *op) {
@@ -37,16 +31,9 @@ static const char *call(const writer *w, const zp_fused_op *op) {
 static const char *expression(const writer *w, int value) {
   if (w->name[value]) return w->name[value];
   const zp_fused_op *op = &w->fused->ops.data[value - w->fused->n_in];
-  switch (op->op) {
-  case ZP_OP_ADD:
-  case ZP_OP_SUB:
-  case ZP_OP_MUL:
-  case ZP_OP_DIV:
-    return zp_format(w->arena, "%s %s %s", operand(w, op->arg[0]), zp_op_name(op->op), operand(w, op->arg[1]));
-  case ZP_OP_ADD_CONST: return zp_format(w->arena, "%s + %g", operand(w, op->arg[0]), op->attr.value);
-  case ZP_OP_MUL_CONST: return zp_format(w->arena, "%s * %g", operand(w, op->arg[0]), op->attr.value);
-  default: return call(w, op);
-  }
+  if (!is_infix(op)) return call(w, op); /* the others are called by a sign; a constant is the second operand */
+  const char *right = op->n_arg > 1 ? operand(w, op->arg[1]) : zp_format(w->arena, "%g", op->attr.value);
+  return zp_format(w->arena, "%s %c %s", operand(w, op->arg[0]), *zp_op_name(op->op), right);
 }
 
 static bool is_used_twice(const zp_fused *fused, int value) {

@@ -15,9 +15,23 @@ static int part(zp_row_program *p, int v, const char *name, const char *words) {
   return zp_row_part(p, v, name, words);
 }
 
-static int relu(zp_row_program *p, int x) {
+static int add_const(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  return shift(p, arg[0], op->attr.value);
+}
+
+static int mul_const(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  return scale(p, arg[0], op->attr.value);
+}
+
+static int relu(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  (void)op;
   int zero = zp_row_imm(p, 0);
-  return zp_row_select_le(p, x, zero, zero, x);
+  return zp_row_select_le(p, arg[0], zero, zero, arg[0]);
+}
+
+static int silu(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  (void)op;
+  return mul(p, arg[0], part(p, zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]), "gate", "logistic function"));
 }
 
 /* x (1 + tanh(t)) / 2 with t = sqrt(2 / pi) (x + 0.044715 x^3), written as x sigmoid(2 t): without the cancellation for
@@ -32,6 +46,10 @@ static int gelu_erf(zp_row_program *p, int x) {
   int scaled = part(p, scale(p, x, M_SQRT1_2), "argument", "x / sqrt(2)");
   int erf_value = part(p, zp_row_unary(p, ZP_ROW_ERF, scaled), "erf", "error function of it");
   return mul(p, scale(p, x, 0.5), part(p, shift(p, erf_value, 1), "gate", "1 + erf(x / sqrt(2))"));
+}
+
+static int gelu(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  return op->attr.tanh_form ? gelu_tanh(p, arg[0]) : gelu_erf(p, arg[0]);
 }
 
 /* Two-pass variance: mean first, then the squares of the differences. */
@@ -62,55 +80,67 @@ static int rms_norm(zp_row_program *p, const zp_fused_op *op, const int *arg) {
 
 /* exp(z - rlse(z)) with z = x - max: the derivative of rlse is the softmax itself, so that backward can use a saved
  * result and needs no second exponential. */
-static int softmax(zp_row_program *p, int x) {
+static int softmax(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  (void)op;
+  int x = arg[0];
   int largest = part(p, zp_row_unary(p, ZP_ROW_RMAX, x), "max", "largest column of the row");
   int z = part(p, sub(p, x, largest), "below_max", "x less the largest column");
   int lse = part(p, zp_row_unary(p, ZP_ROW_RLSE, z), "lse", "log of the sum of exp over the columns");
   return zp_row_unary(p, ZP_ROW_EXP, sub(p, z, lse));
 }
 
-static int dropout(zp_row_program *p, const zp_fused_op *op, int x) {
+static int dropout(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   zp_row_value keep = {.op = ZP_ROW_KEEP, .cols = op->cols, .imm = op->attr.rate, .stream = op->attr.stream};
-  if (op->attr.rate == 0) return x;
-  return mul(p, x, part(p, zp_row_emit(p, keep), "keep", "0, or what makes up for the columns that are dropped"));
+  if (op->attr.rate == 0) return arg[0];
+  return mul(p, arg[0], part(p, zp_row_emit(p, keep), "keep", "0, or what makes up for the columns that are dropped"));
 }
 
 /* Each pair (a, b) turns into (a cos - b sin, b cos + a sin); the signs are in the SIN table. */
-static int rope(zp_row_program *p, const zp_fused_op *op, int x) {
+static int rope(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   zp_row_pairs pairs = {.head = op->attr.head_size, .interleaved = op->attr.interleaved};
   assert(pairs.head > 0); /* filled in by the shape rules */
   zp_row_value table = {.op = ZP_ROW_COS, .cols = op->cols, .imm = op->attr.theta, .table = pairs};
   int cosine = zp_row_emit(p, table);
   table.op = ZP_ROW_SIN;
   int sine = zp_row_emit(p, table);
-  return add(p, mul(p, x, cosine), mul(p, zp_row_swap(p, x, pairs), sine));
+  return add(p, mul(p, arg[0], cosine), mul(p, zp_row_swap(p, arg[0], pairs), sine));
 }
 
+/* A row op is one operation on row values, or what its rule makes of them. */
+typedef struct expansion {
+  zp_row_op value;
+  int (*rule)(zp_row_program *p, const zp_fused_op *op, const int *arg);
+} expansion;
+
+static const expansion expansions[ZP_OP_COUNT] = {
+    [ZP_OP_ADD] = {.value = ZP_ROW_ADD},
+    [ZP_OP_SUB] = {.value = ZP_ROW_SUB},
+    [ZP_OP_MUL] = {.value = ZP_ROW_MUL},
+    [ZP_OP_DIV] = {.value = ZP_ROW_DIV},
+    [ZP_OP_ADD_CONST] = {.rule = add_const},
+    [ZP_OP_MUL_CONST] = {.rule = mul_const},
+    [ZP_OP_EXP] = {.value = ZP_ROW_EXP},
+    [ZP_OP_LOG] = {.value = ZP_ROW_LOG},
+    [ZP_OP_SQRT] = {.value = ZP_ROW_SQRT},
+    [ZP_OP_RSQRT] = {.value = ZP_ROW_RSQRT},
+    [ZP_OP_TANH] = {.value = ZP_ROW_TANH},
+    [ZP_OP_SIGMOID] = {.value = ZP_ROW_SIGMOID},
+    [ZP_OP_RELU] = {.rule = relu},
+    [ZP_OP_SILU] = {.rule = silu},
+    [ZP_OP_GELU] = {.rule = gelu},
+    [ZP_OP_CAST_BF16] = {.value = ZP_ROW_CAST_BF16},
+    [ZP_OP_CAST_F16] = {.value = ZP_ROW_CAST_F16},
+    [ZP_OP_CAST_F32] = {.value = ZP_ROW_CAST_F32},
+    [ZP_OP_LAYER_NORM] = {.rule = layer_norm},
+    [ZP_OP_RMS_NORM] = {.rule = rms_norm},
+    [ZP_OP_SOFTMAX] = {.rule = softmax},
+    [ZP_OP_DROPOUT] = {.rule = dropout},
+    [ZP_OP_ROPE] = {.rule = rope},
+};
+
 int zp_row_expand(zp_row_program *p, const zp_fused_op *op, const int *arg) {
-  switch (op->op) {
-  case ZP_OP_ADD: return add(p, arg[0], arg[1]);
-  case ZP_OP_SUB: return sub(p, arg[0], arg[1]);
-  case ZP_OP_MUL: return mul(p, arg[0], arg[1]);
-  case ZP_OP_DIV: return zp_row_binary(p, ZP_ROW_DIV, arg[0], arg[1]);
-  case ZP_OP_ADD_CONST: return shift(p, arg[0], op->attr.value);
-  case ZP_OP_MUL_CONST: return scale(p, arg[0], op->attr.value);
-  case ZP_OP_EXP: return zp_row_unary(p, ZP_ROW_EXP, arg[0]);
-  case ZP_OP_LOG: return zp_row_unary(p, ZP_ROW_LOG, arg[0]);
-  case ZP_OP_SQRT: return zp_row_unary(p, ZP_ROW_SQRT, arg[0]);
-  case ZP_OP_RSQRT: return zp_row_unary(p, ZP_ROW_RSQRT, arg[0]);
-  case ZP_OP_TANH: return zp_row_unary(p, ZP_ROW_TANH, arg[0]);
-  case ZP_OP_SIGMOID: return zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]);
-  case ZP_OP_RELU: return relu(p, arg[0]);
-  case ZP_OP_SILU: return mul(p, arg[0], part(p, zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]), "gate", "logistic function"));
-  case ZP_OP_CAST_BF16: return zp_row_unary(p, ZP_ROW_CAST_BF16, arg[0]);
-  case ZP_OP_CAST_F16: return zp_row_unary(p, ZP_ROW_CAST_F16, arg[0]);
-  case ZP_OP_CAST_F32: return zp_row_unary(p, ZP_ROW_CAST_F32, arg[0]);
-  case ZP_OP_GELU: return op->attr.tanh_form ? gelu_tanh(p, arg[0]) : gelu_erf(p, arg[0]);
-  case ZP_OP_LAYER_NORM: return layer_norm(p, op, arg);
-  case ZP_OP_RMS_NORM: return rms_norm(p, op, arg);
-  case ZP_OP_SOFTMAX: return softmax(p, arg[0]);
-  case ZP_OP_DROPOUT: return dropout(p, op, arg[0]);
-  case ZP_OP_ROPE: return rope(p, op, arg[0]);
-  default: assert(!"not a row op"); return -1;
-  }
+  const expansion *e = &expansions[op->op];
+  assert(e->rule || e->value); /* else it is no row op, or its row is missing */
+  if (e->rule) return e->rule(p, op, arg);
+  return op->n_arg == 1 ? zp_row_unary(p, e->value, arg[0]) : zp_row_binary(p, e->value, arg[0], arg[1]);
 }

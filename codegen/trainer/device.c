@@ -48,15 +48,8 @@ static void put_attention_options(zp_buf *out, const zp_model *model) {
 static bool has_axes(const zp_model *model) {
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
-    for (int n = 0; n < graph->nodes.len; n++) switch (graph->nodes.data[n].op) {
-      case ZP_OP_REDUCE:
-      case ZP_OP_REDUCE_COLUMNS:
-      case ZP_OP_GATHER:
-      case ZP_OP_TRANSPOSE:
-      case ZP_OP_UNFOLD:
-      case ZP_OP_SQUARED_ERROR: return true;
-      default: break;
-      }
+    for (int n = 0; n < graph->nodes.len; n++)
+      if (zp_op_has(graph->nodes.data[n].op, ZP_FLAG_SELDOM)) return true;
   }
   return false;
 }

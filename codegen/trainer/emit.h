@@ -83,18 +83,37 @@ static inline bool zp_emit_has(const zp_emit *e, zp_param_kind kind) {
   return kind == ZP_KIND_SPREAD ? zp_expert_ranks(&e->program->choice) > 1
                                 : kind == ZP_KIND_FROZEN && zp_model_has_frozen(e->model);
 }
-/* Are operands stored in 16 bits, with statistics, sums and state in f32? */
-static inline bool zp_emit_mixed(const zp_emit *e) { return zpk_is_narrow(zp_trainer_dtype(e->plan)); }
+
+/* names.c */
 /* "mlp.c_fc" -> "mlp_c_fc"; C keywords and leading digits are escaped. Arena. */
 const char *zp_emit_identifier(zp_arena *arena, const char *name);
 /* "gpt2.dz:14" with the folder left out, "" without a place. */
 const char *zp_emit_place(const zp_emit *e, zp_span span);
+/* Names of a segment in the generated enum and of its functions: "SEG_H", "SEG_H_FULL"; "h_forward", "h_forward_full".
+ */
+const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode);
+const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass);
+
+/* facts.c */
+/* Are operands stored in 16 bits, with statistics, sums and state in f32? */
+bool zp_emit_mixed(const zp_emit *e);
 /* Procedures are printed once for every mode in which some stage runs a segment; segments outside repeats are the same
  * in all modes. NULL: not printed for this mode. */
 const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stage_mode mode);
-/* Their name in the generated enum and of the functions: "SEG_H", "SEG_H_FULL"; "h_forward", "h_forward_full". */
-const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode);
-const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass);
+/* Do chunks of some stage take their slots from one pool? */
+bool zp_emit_pools(const zp_emit *e);
+/* Does the model have tensors that units read or hand on unchanged (zp_carry)? Then units find every tensor on its own.
+ */
+bool zp_emit_streams(const zp_emit *e);
+
+/* dispatch.c */
+/* A switch over segments that calls their functions, inside a function with zpr *c, const layout *s, const run *r, unit
+ * u, mb. */
+void zp_emit_dispatch(zp_emit *e, zp_pass pass);
+/* The initializer of a unit in such a function, from i, slot and, with `pending`, pending. */
+void zp_emit_unit(zp_emit *e, bool pending);
+/* Where iteration i of run r has its elements: designated initialisers of a `unit`. Whoever makes one prints these. */
+const char *zp_emit_unit_elements(const zp_emit *e);
 
 /* shapes.c. All texts: arena. Dimension i of a shape, "3*d/2"; a shape in symbols, "[B*S, 3*d/2]", and with its
  * numbers,
@@ -115,13 +134,6 @@ void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
 void zp_emit_layouts(zp_emit *e);
 void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode);
 void zp_emit_walks(zp_emit *e); /* units of a stage or chunk, one after the other */
-/* A switch over segments that calls their functions, inside a function with zpr *c, const layout *s, const run *r, unit
- * u, mb. */
-void zp_emit_dispatch(zp_emit *e, zp_pass pass);
-/* The initializer of a unit in such a function, from i, slot and, with `pending`, pending. */
-void zp_emit_unit(zp_emit *e, bool pending);
-/* Where iteration i of run r has its elements: designated initialisers of a `unit`. Whoever makes one prints these. */
-const char *zp_emit_unit_elements(const zp_emit *e);
 /* profile.c, all of it nothing without --profile. Step `index` of a procedure begins; a procedure's steps are done;
  * micro-batch mb of an action ('F', 'B', 'I', 'W') begins. */
 void zp_emit_profiled_step(zp_emit *e, const zp_profiled_step *step);
@@ -158,12 +170,6 @@ void zp_emit_reduce_unit(zp_emit *e, zp_pass pass);
 /* Functions of what is sent once a step; their places in the program table. */
 void zp_emit_end_of_step(zp_emit *e);
 void zp_emit_end_fields(zp_emit *e);
-
-/* Do chunks of some stage take their slots from one pool? */
-bool zp_emit_pools(const zp_emit *e);
-/* Does the model have tensors that units read or hand on unchanged (zp_carry)? Then units find every tensor on its own.
- */
-bool zp_emit_streams(const zp_emit *e);
 
 /* params.c: plans whose parameters leave the device, at least in part. Where a unit's parameters come to, and how:
  * params_of, fetch, read_ahead. */

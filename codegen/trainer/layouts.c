@@ -40,8 +40,6 @@ static void emit_run_type(zp_emit *e) {
   zp_buf_line(out, "} run;");
 }
 
-bool zp_emit_streams(const zp_emit *e) { return e->lowered->streams.len > 0; }
-
 static int most_carried(const zp_emit *e) {
   int most = 1;
   for (int i = 0; i < e->lowered->n_segments; i++)

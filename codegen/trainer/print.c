@@ -1,62 +1,11 @@
-/* The order of a generated trainer.c, and names in it. */
+/* The order of a generated trainer.c. */
 #include "decode.h"
 #include "wrap.h"
 #include "sparse.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <zplan/quote.h>
 #include <zplan/zpk.h>
-
-static const char *const reserved[] = {
-    "auto",     "break",    "case",   "char",     "const",  "continue", "default", "do",     "double", "else",
-    "enum",     "extern",   "float",  "for",      "goto",   "if",       "inline",  "int",    "long",   "main",
-    "register", "restrict", "return", "short",    "signed", "sizeof",   "static",  "struct", "switch", "typedef",
-    "union",    "unsigned", "void",   "volatile", "while",  "real",     "grad",    "bool",   "true",   "false"};
-
-const char *zp_emit_identifier(zp_arena *arena, const char *name) {
-  char *id = zp_format(arena, "%s%s", isdigit((unsigned char)name[0]) ? "_" : "", name);
-  for (char *p = id; *p; p++)
-    if (!isalnum((unsigned char)*p)) *p = '_';
-  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-    if (strcmp(id, reserved[i]) == 0) return zp_format(arena, "%s_", id);
-  return id;
-}
-
-const char *zp_emit_place(const zp_emit *e, zp_span span) {
-  if (!e->diags || span.file < 0) return "";
-  const char *place = zp_diags_place(e->diags, e->arena, span), *slash = strrchr(place, '/');
-  return slash ? slash + 1 : place;
-}
-
-const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stage_mode mode) {
-  for (int m = 0; m < mode && !e->lowered->segments[segment].segment->is_repeat; m++)
-    if (zp_program_segment(e->program, segment, (zp_stage_mode)m)) return NULL; /* printed already */
-  return zp_program_segment(e->program, segment, mode);
-}
-
-/* Only where stages differ do names say what is recomputed. */
-static const char *mode_suffix(const zp_emit *e, int segment, zp_stage_mode mode) {
-  static const char *const suffix[ZP_STAGE_MODES] = {[ZP_RECOMPUTE_NONE] = "",
-                                                     [ZP_RECOMPUTE_SELECTIVE] = "_selective",
-                                                     [ZP_RECOMPUTE_FULL] = "_full",
-                                                     [ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT] = "_full_split"};
-  return e->program->choice.stage_recompute && e->lowered->segments[segment].segment->is_repeat ? suffix[mode] : "";
-}
-
-const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
-  static const char *const name[] = {"forward", "loss", "backward", "inputs", "weights", "gather", "scatter", "decode"};
-  return zp_format(e->arena, "%s_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
-                   name[pass], mode_suffix(e, segment, mode));
-}
-
-const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode) {
-  char *name =
-      zp_format(e->arena, "SEG_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
-                mode_suffix(e, segment, mode));
-  for (char *p = name; *p; p++) *p = (char)toupper((unsigned char)*p);
-  return name;
-}
 
 static void emit_kernel_declarations(zp_emit *e) {
   int n = zp_kernels_count(e->kernels);
@@ -80,15 +29,6 @@ static void emit_kernel_declarations(zp_emit *e) {
     zp_buf_printf(&e->out, " /* %s */\n", zp_quote_c_comment(e->arena, zp_kernels_describe(e->kernels, i)));
   }
   if (n > 0 || e->gpu) zp_buf_puts(&e->out, "\n");
-}
-
-zpk_dtype zp_trainer_dtype(const zp_plan *plan) {
-  assert(plan->spec->train.precision <= ZP_PREC_MIXED_BF16);
-  static const zpk_dtype dtype[] = {[ZP_PREC_F32] = ZPK_F32,
-                                    [ZP_PREC_F64] = ZPK_F64,
-                                    [ZP_PREC_MIXED_FP16] = ZPK_F16,
-                                    [ZP_PREC_MIXED_BF16] = ZPK_BF16};
-  return dtype[plan->spec->train.precision];
 }
 
 static zp_emit begin(zp_arena *arena, const zp_plan *plan, const zp_diags *diags) {

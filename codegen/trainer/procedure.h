@@ -29,11 +29,22 @@ typedef struct zp_frame {
   bool stretch;                             /* the step at hand is one of the positions of `p` alone */
 } zp_frame;
 
+/* ---- steps/frame.c ---- */
 const char *zp_frame_name(const zp_frame *f, int buffer);
 const zp_buffer *zp_frame_buffer(const zp_frame *f, int buffer);
 const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
 /* Rows and columns of a buffer, with their extents. */
 zp_shape zp_frame_matrix(const zp_frame *f, int buffer);
+/* The parameter that a use of the segment means, its kind, and, where it is declared outside repeats, the field of a
+ * layout with its place. Arena. */
+const zp_param *zp_frame_param(const zp_frame *f, int use);
+zp_param_kind zp_frame_kind(const zp_frame *f, int use);
+const char *zp_frame_shared(const zp_frame *f, int use);
+/* Pointers to a unit's own parameters of a kind and to their gradients; what the comment of such a parameter adds. */
+typedef struct zp_kind_text {
+  const char *params, *grads, *remark;
+} zp_kind_text;
+extern const zp_kind_text zp_frame_kinds[ZP_KINDS];
 /* Address of a parameter's gradient, as C text. Arena. */
 const char *zp_frame_gradient(const zp_frame *f, int use);
 /* A parameter's first element in the flat buffers, as C text. Arena. */
@@ -53,9 +64,10 @@ const char *zp_frame_first_row(const zp_frame *f, int buffer);
  * Arena. */
 const char *zp_frame_chosen(const zp_frame *f, int buffer);
 
-/* steps.c: the comment and the call of one step. */
+/* ---- steps/steps.c, shards.c ---- */
+/* The comment and the call of one step. */
 void zp_emit_step(zp_frame *f, const zp_step *s);
-/* shards.c: sets the frame's buckets; none where none move. */
+/* Sets the frame's buckets; none where none move. */
 void zp_emit_find_buckets(zp_frame *f, int segment);
 /* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
  */
@@ -69,18 +81,5 @@ void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);
 /* Prints gathers and scatters of buckets as functions of their own, for what moves beside the units. */
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode);
-/* step_rows.c: the call of a row program. */
-void zp_emit_rows(zp_frame *f, const zp_step *s);
-/* step_products.c: a product with an epilogue; what the epilogue is, for the comment of a step. */
-void zp_emit_epilogue(zp_frame *f, const zp_step *s);
-const char *zp_epilogue_words(const zp_step *s);
-/* step_positions.c: copies of positions, their mean and its gradient. */
-void zp_emit_positions(zp_frame *f, const zp_step *s);
-/* step_columns.c: columns of heads copied, repeated and summed; other shapes. */
-void zp_emit_columns(zp_frame *f, const zp_step *s);
-/* step_experts.c: products of experts, and what routes tokens to them. */
-void zp_emit_grouped(zp_frame *f, const zp_step *s);
-void zp_emit_route(zp_frame *f, const zp_step *s);
-void zp_emit_expert_load(zp_frame *f, const zp_step *s);
 
 #endif

@@ -20,13 +20,9 @@ static const char *unique_name(zp_frame *f, int b, const char *wanted) {
   }
 }
 
-static const char *param_name(const zp_frame *f, int use) {
-  return f->model->params.data[f->seg->graph->params.data[use].param].name;
-}
-
 /* "h.{}.mlp.c_fc.weight" -> "mlp_c_fc_weight": the part after the iteration. */
 static const char *param_identifier(const zp_frame *f, int use) {
-  const char *name = param_name(f, use), *hole = strstr(name, "{}.");
+  const char *name = zp_frame_param(f, use)->name, *hole = strstr(name, "{}.");
   return zp_emit_identifier(f->e->arena, hole ? hole + 3 : name);
 }
 
@@ -55,17 +51,6 @@ static void name_buffers(zp_frame *f) {
   }
 }
 
-/* Pointers to a unit's own parameters and their gradients; what the comment of a parameter adds. */
-static const struct {
-  const char *params, *grads, *remark;
-} kinds[ZP_KINDS] = {[ZP_KIND_WHOLE] = {"w", "g", ""},
-                     [ZP_KIND_SPREAD] = {"we", "ge", ""},
-                     [ZP_KIND_FROZEN] = {"wf", NULL, ", not trained"}};
-
-static zp_param_kind kind_of(const zp_frame *f, int use) {
-  return zp_kind_of(f->e->lowered, f->seg->graph->params.data[use].param);
-}
-
 /* Which buffers and arguments the steps really name. */
 static void note_use(zp_frame *f, bool *used, int b) {
   used[b] = true;
@@ -92,7 +77,7 @@ static bool *find_used(zp_frame *f) {
     for (int i = 0; i < step->out.len; i++) note_use(f, used, step->out.data[i]);
     if (step->workspace >= 0) note_use(f, used, step->workspace);
     for (int i = 0; i < step->sums.len && !f->keeps_early && step->op != ZP_OP_LOAD_GRAD; i++)
-      f->uses_grads[kind_of(f, step->sums.data[i].use)] = true;
+      f->uses_grads[zp_frame_kind(f, step->sums.data[i].use)] = true;
   }
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
@@ -106,77 +91,10 @@ static bool *find_used(zp_frame *f) {
   return used;
 }
 
-static const char *shared_field(const zp_frame *f, int use) {
-  return zp_emit_identifier(f->e->arena, param_name(f, use));
-}
-
-const char *zp_frame_name(const zp_frame *f, int buffer) { return f->name[buffer]; }
-
-const zp_buffer *zp_frame_buffer(const zp_frame *f, int buffer) { return &f->p->buffers.data[buffer]; }
-
-const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer) {
-  return &f->seg->graph->tensors.data[zp_frame_buffer(f, buffer)->tensor];
-}
-
-zp_shape zp_frame_matrix(const zp_frame *f, int buffer) {
-  const zp_buffer *x = zp_frame_buffer(f, buffer);
-  return zp_emit_matrix_of(f->e, x->tensor < 0 ? NULL : &zp_frame_tensor(f, buffer)->shape, x->rows, x->cols);
-}
-
-const char *zp_frame_gradient(const zp_frame *f, int use) {
-  int64_t offset = f->seg->param_offset[use];
-  if (f->keeps_early) return zp_frame_early(f, use);
-  if (offset < 0 && f->scatters)
-    return zp_frame_gathered(f, f->seg->graph->params.data[use].param, kind_of(f, use), "g");
-  if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
-  return zp_format(f->e->arena, "%s + %lld", kinds[kind_of(f, use)].grads, ZP_LL(offset));
-}
-
-const char *zp_frame_flat(const zp_frame *f, int use) {
-  int64_t offset = f->seg->param_offset[use];
-  if (offset < 0) return zp_format(f->e->arena, "s->%s", shared_field(f, use));
-  return zp_format(f->e->arena, "u->%sbase + %lld", zp_kinds[kind_of(f, use)].prefix, ZP_LL(offset));
-}
-
-const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum) {
-  return sum->accumulate ? "true" : f->scatters || f->keeps_early ? "false" : "mb > 0";
-}
-
-const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
-  if (t->split_dim != dim || f->e->program->choice.tensor == 1) return "0";
-  return zp_format(f->e->arena, "c->t * %lld", ZP_LL(t->shape.dim[dim]));
-}
-
-const char *zp_frame_positions(const zp_frame *f, int64_t positions) {
-  return positions == f->model->sequence ? "SEQUENCE" : zp_format(f->e->arena, "%lld", ZP_LL(positions));
-}
-
-const char *zp_frame_rows(const zp_frame *f, int64_t rows) {
-  return f->stretch ? "p.n" : zp_format(f->e->arena, "%lld", ZP_LL(rows));
-}
-
-const char *zp_frame_first_row(const zp_frame *f, int buffer) {
-  const zp_buffer *x = zp_frame_buffer(f, buffer);
-  if (!f->stretch) return zp_frame_name(f, buffer);
-  if (x->element == ZP_ELEM_I32 && x->place == ZP_AT_INPUT)
-    return zp_format(f->e->arena, "%s + p.first", zp_frame_name(f, buffer));
-  return zp_format(f->e->arena, "%s + p.first * %lld", zp_frame_name(f, buffer), ZP_LL(x->ld));
-}
-
-const char *zp_frame_chosen(const zp_frame *f, int buffer) {
-  int slot = f->stretch ? f->decode->slots[buffer] : -1;
-  if (slot < 0) return NULL;
-  const zp_tensor *t = zp_frame_tensor(f, buffer);
-  int64_t top_k = zp_shape_cols(&zp_frame_tensor(f, slot)->shape), experts = t->shape.dim[1], slots = t->shape.dim[2];
-  const char *first = t->split_dim == 1 ? zp_format(f->e->arena, "c->t * %lld", ZP_LL(experts * slots)) : "0";
-  return zp_format(f->e->arena, "(zpr_chosen){%s + p.first * %lld, p.n * %lld, %s, %lld, %lld}", zp_frame_name(f, slot),
-                   ZP_LL(top_k), ZP_LL(top_k), first, ZP_LL(experts), ZP_LL(slots));
-}
-
 /* Address of a parameter declared outside repeats. */
 static const char *shared_place(const zp_frame *f, int use) {
-  if (f->gathers) return zp_frame_gathered(f, f->seg->graph->params.data[use].param, kind_of(f, use), "w");
-  return zp_format(f->e->arena, "params(c) + s->%s", shared_field(f, use));
+  if (f->gathers) return zp_frame_gathered(f, f->seg->graph->params.data[use].param, zp_frame_kind(f, use), "w");
+  return zp_format(f->e->arena, "params(c) + s->%s", zp_frame_shared(f, use));
 }
 
 /* "[B*S, 3*d/2] = [1024, 192]" */
@@ -225,8 +143,8 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   switch (x->place) {
   case ZP_AT_PARAM:
-    zp_buf_line(out, "const real *%s = %s + %lld; /* %s%s */", name, kinds[x->kind].params, ZP_LL(x->offset),
-                param_shape(f, b), kinds[x->kind].remark);
+    zp_buf_line(out, "const real *%s = %s + %lld; /* %s%s */", name, zp_frame_kinds[x->kind].params, ZP_LL(x->offset),
+                param_shape(f, b), zp_frame_kinds[x->kind].remark);
     break;
   case ZP_AT_SHARED:
     zp_buf_line(out, "const real *%s = %s; /* %s */", name, shared_place(f, x->index), param_shape(f, b));
@@ -269,12 +187,12 @@ static void declare_kinds(const zp_frame *f) {
   zp_buf *out = &f->e->out;
   for (zp_param_kind kind = ZP_KIND_WHOLE + 1; kind < ZP_KINDS; kind++)
     if (f->uses_params[kind])
-      zp_buf_line(out, "const real *%s = %s;", kinds[kind].params,
+      zp_buf_line(out, "const real *%s = %s;", zp_frame_kinds[kind].params,
                   f->gathers ? zp_frame_gathered(f, -1, kind, "w")
                              : zp_format(f->e->arena, "params(c) + u->%sbase", zp_kinds[kind].prefix));
   for (zp_param_kind kind = ZP_KIND_WHOLE + 1; kind < ZP_KINDS; kind++)
     if (f->uses_grads[kind])
-      zp_buf_line(out, "grad *%s = %s;", kinds[kind].grads,
+      zp_buf_line(out, "grad *%s = %s;", zp_frame_kinds[kind].grads,
                   f->scatters ? zp_frame_gathered(f, -1, kind, "g")
                               : zp_format(f->e->arena, "grads(c) + u->%sbase", zp_kinds[kind].prefix));
 }

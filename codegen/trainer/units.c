@@ -1,12 +1,6 @@
 /* Prints how a stage, or a chunk of one, walks its units: forward, backward, or backward in two parts. */
 #include "decode.h"
 
-bool zp_emit_pools(const zp_emit *e) {
-  bool pools = false;
-  for (int s = 0; s < e->program->choice.pipeline; s++) pools |= e->program->stages[s].pooled;
-  return pools && zp_chunks(&e->program->choice) > 1;
-}
-
 static bool splits(const zp_emit *e) { return zp_schedule_splits(e->program->choice.schedule); }
 
 /* "int64_t mb", with several chunks "int chunk, int64_t mb". */
@@ -31,25 +25,6 @@ static void emit_inputs(zp_emit *e, const char *to, const char *j) {
     zp_buf_line(&e->out, "inputs_of(c, s, slot, %s, u.%s);", j, to);
   else
     zp_buf_line(&e->out, "u.%s = %s;", strcmp(to, "in") == 0 ? "x" : "y", input_at(e, j));
-}
-
-/* Without training the loss follows forward where backward would make it. */
-static void emit_case(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
-  const char *call = zp_format(e->arena, "%s(c, s, &u, mb%s);", zp_emit_function_name(e, segment, mode, pass),
-                               pass == ZP_PASS_DECODE ? ", p" : "");
-  if (pass == ZP_PASS_FORWARD && zp_emit_variant(e, segment, mode)->loss.steps.len > 0)
-    call = zp_format(e->arena, "%s if (!c->training) %s(c, s, &u, mb);", call,
-                     zp_emit_function_name(e, segment, mode, ZP_PASS_LOSS));
-  zp_buf_line(&e->out, "    case %s: %s break;", zp_emit_segment(e, segment, mode), call);
-}
-
-void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
-  zp_buf *out = &e->out;
-  zp_buf_line(out, "    switch (r->segment) {");
-  for (int s = 0; s < e->lowered->n_segments; s++)
-    for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
-      if (zp_emit_variant(e, s, mode)) emit_case(e, s, mode, pass);
-  zp_buf_line(out, "    }");
 }
 
 /* ---- where things are ---- */
@@ -140,23 +115,6 @@ static void emit_slot(zp_emit *e) {
   zp_buf_line(&e->out, "  const layout *s = %s;", layout_of(e));
   if (!zp_emit_calls(e, ZP_CALL_SAVED_PUT) || zp_emit_streams(e))
     zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
-}
-
-const char *zp_emit_unit_elements(const zp_emit *e) {
-  zp_buf text = zp_buf_new(e->arena);
-  zp_buf_puts(&text, ".base = r->base + i * r->stride");
-  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
-    const char *prefix = zp_kinds[kind].prefix;
-    if (zp_emit_has(e, kind)) zp_buf_printf(&text, ", .%sbase = r->%sbase + i * r->%sstride", prefix, prefix, prefix);
-  }
-  return text.data;
-}
-
-void zp_emit_unit(zp_emit *e, bool pending) {
-  zp_buf_line(&e->out, "    unit u = {.layer = r->first + i, %s, .saved = %s};", zp_emit_unit_elements(e),
-              zp_emit_calls(e, ZP_CALL_SAVED_PUT) ? "ring_of(c, s, j)" : "slot + r->saved + i * r->saved_stride");
-  if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(&e->out, "    u.w = params_of(c, s, j);");
-  if (pending) zp_buf_line(&e->out, "    u.pending = pending + r->pending + i * r->pending_stride;");
 }
 
 /* The address of the message buffer that the chunk's next message has, as C text. */

@@ -232,17 +232,7 @@ static bool find_pair(inference *i) {
 /* Does the node make a position of others, so perhaps of later ones? Columns stay where they are; a prefix is put in
  * front, and cut off. */
 static bool mixes_positions(const zp_node *n) {
-  switch (n->op) {
-  case ZP_OP_CONCAT:
-  case ZP_OP_SLICE:
-  case ZP_OP_COLUMN:
-  case ZP_OP_REDUCE_COLUMNS:
-  case ZP_OP_COLUMNS:
-  case ZP_OP_JOIN_COLUMNS:
-  case ZP_OP_REPEAT_COLUMNS: return false;
-  case ZP_OP_ATTENTION: return !n->attr.causal;
-  default: return zp_op_get_class(n->op) == ZP_CLASS_POSITIONS;
-  }
+  return n->op == ZP_OP_ATTENTION ? !n->attr.causal : zp_op_has(n->op, ZP_FLAG_MIXES_POSITIONS);
 }
 
 /* A token that is to come next must not be seen by those before it. */

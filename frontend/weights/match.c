@@ -6,8 +6,6 @@
  * Where no order of operands works, the difference that was met after most matches is told. */
 #include "weights_internal.h"
 
-#include <math.h>
-
 typedef struct matcher {
   zp_arena *arena;
   const zp_model *model[2];
@@ -165,110 +163,6 @@ static bool match_part(matcher *m, int a, int b, int side_of_view) {
 
 /* ---- operations ---- */
 
-/* Numbers that files write in decimal, or compute in another order. */
-static bool same_number(double a, double b) { return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)); }
-
-/* As a multiple of the usual scale, 1 / sqrt(head size): sizes are compared elsewhere. */
-static double scale_of(const matcher *m, int side, const zp_node *n) {
-  double columns = (double)zp_shape_cols(&tensor_of(m, side, n->in.data[0])->shape);
-  return n->attr.scale == 0 ? 1 : n->attr.scale * sqrt(columns / (double)n->attr.heads);
-}
-
-static bool same_attention(matcher *m, const zp_node *a, const zp_node *b) {
-  const zp_op_attr *x = &a->attr, *y = &b->attr;
-  int64_t kv_x = x->kv_heads ? x->kv_heads : x->heads, kv_y = y->kv_heads ? y->kv_heads : y->heads;
-  if (x->heads != y->heads)
-    return differ(m, a->span, "attention has %lld heads here, and %lld in %s", (long long)x->heads, (long long)y->heads,
-                  m->their_name);
-  if (kv_x != kv_y)
-    return differ(m, a->span, "attention has %lld key/value heads here, and %lld in %s", (long long)kv_x,
-                  (long long)kv_y, m->their_name);
-  if (x->window != y->window)
-    return differ(m, a->span, "attention sees a window of %lld positions here, and of %lld in %s (0: all)",
-                  (long long)x->window, (long long)y->window, m->their_name);
-  if (x->causal != y->causal || x->cross != y->cross || x->max_distance != y->max_distance || x->sparse)
-    return differ(m, a->span, "attention sees other positions here than in %s, where it sees all before",
-                  m->their_name);
-  if (!same_number(x->softcap, y->softcap))
-    return differ(m, a->span, "attention's scores are capped at %g here, and at %g in %s (0: not)", x->softcap,
-                  y->softcap, m->their_name);
-  if (x->alibi_heads != y->alibi_heads)
-    return differ(m, a->span, "attention has %s here, and %s in %s", x->alibi_heads ? "ALiBi" : "no ALiBi",
-                  y->alibi_heads ? "it" : "none", m->their_name);
-  double ours = scale_of(m, OURS, a), theirs = scale_of(m, THEIRS, b);
-  return same_number(ours, theirs) ||
-         differ(m, a->span, "attention's scale is %g of the usual here, and %g of it in %s", ours, theirs,
-                m->their_name);
-}
-
-static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
-  const zp_op_attr *x = &a->attr, *y = &b->attr;
-  switch (a->op) {
-  case ZP_OP_ATTENTION: return same_attention(m, a, b);
-  case ZP_OP_LAYER_NORM:
-  case ZP_OP_RMS_NORM:
-    if (x->heads != y->heads)
-      return differ(m, a->span, "a norm is of %lld heads here, and of %lld in %s (0: of whole rows)",
-                    (long long)x->heads, (long long)y->heads, m->their_name);
-    if (!same_number(x->value, y->value))
-      return differ(m, a->span, "a norm's weight has offset %g here, and %g in %s", x->value, y->value, m->their_name);
-    return same_number(x->eps, y->eps) ||
-           differ(m, a->span, "`eps` is %g here, and %g in %s", x->eps, y->eps, m->their_name);
-  case ZP_OP_ROPE:
-    if (x->interleaved != y->interleaved)
-      return differ(m, a->span, "rotary positions turn %s here, and %s in %s", x->interleaved ? "neighbours" : "halves",
-                    y->interleaved ? "neighbours" : "halves", m->their_name);
-    if (x->heads != y->heads)
-      return differ(m, a->span, "rotary positions are of %lld heads here, and of %lld in %s", (long long)x->heads,
-                    (long long)y->heads, m->their_name);
-    return same_number(x->theta, y->theta) ||
-           differ(m, a->span, "`theta` is %g here, and %g in %s", x->theta, y->theta, m->their_name);
-  case ZP_OP_GELU:
-    return x->tanh_form == y->tanh_form ||
-           differ(m, a->span, "gelu is computed by %s here, and by %s in %s", x->tanh_form ? "tanh" : "erf",
-                  y->tanh_form ? "tanh" : "erf", m->their_name);
-  case ZP_OP_ADD_CONST:
-  case ZP_OP_MUL_CONST:
-    return same_number(x->value, y->value) ||
-           differ(m, a->span, "the number is %g here, and %g in %s", x->value, y->value, m->their_name);
-  case ZP_OP_SLICE:
-  case ZP_OP_COLUMN:
-    return (x->begin == y->begin && x->count == y->count) ||
-           differ(m, a->span, "another %s is taken here than in %s", a->op == ZP_OP_COLUMN ? "column" : "position",
-                  m->their_name);
-  case ZP_OP_COLUMNS:
-  case ZP_OP_JOIN_COLUMNS:
-    if (x->heads != y->heads)
-      return differ(m, a->span, "columns are of %lld heads here, and of %lld in %s", (long long)x->heads,
-                    (long long)y->heads, m->their_name);
-    return a->op == ZP_OP_JOIN_COLUMNS || (x->begin == y->begin && x->count == y->count) ||
-           differ(m, a->span, "%lld columns of a head from %lld on are taken here, and %lld from %lld on in %s",
-                  (long long)x->count, (long long)x->begin, (long long)y->count, (long long)y->begin, m->their_name);
-  case ZP_OP_UNFOLD:
-    return memcmp(x->windows, y->windows, sizeof *x->windows) == 0 ||
-           differ(m, a->span,
-                  "windows of %lld x %lld lie over %lld x %lld positions here, and of %lld x %lld over %lld x "
-                  "%lld in %s, or have another stride or padding",
-                  (long long)x->windows->kernel[0], (long long)x->windows->kernel[1], (long long)x->windows->size[0],
-                  (long long)x->windows->size[1], (long long)y->windows->kernel[0], (long long)y->windows->kernel[1],
-                  (long long)y->windows->size[0], (long long)y->windows->size[1], m->their_name);
-  case ZP_OP_TOP_K_GATE:
-    if (x->sigmoid != y->sigmoid)
-      return differ(m, a->span, "affinities to experts are %s here, and %s in %s",
-                    x->sigmoid ? "sigmoids" : "a softmax", y->sigmoid ? "sigmoids" : "a softmax", m->their_name);
-    if (x->normalize != y->normalize)
-      return differ(m, a->span, "weights of experts are normalized over %s here, and not so in %s",
-                    x->normalize ? "those that a token takes" : "all", m->their_name);
-    if (x->groups != y->groups || x->top_groups != y->top_groups)
-      return differ(m, a->span, "a token's experts lie in %lld of %lld groups here, and in %lld of %lld in %s (0: not)",
-                    (long long)x->top_groups, (long long)x->groups, (long long)y->top_groups, (long long)y->groups,
-                    m->their_name);
-    return x->top_k == y->top_k || differ(m, a->span, "a token takes %lld experts here, and %lld in %s",
-                                          (long long)x->top_k, (long long)y->top_k, m->their_name);
-  default: return true;
-  }
-}
-
 static int output_index(const zp_node *n, int tensor) {
   for (int i = 0; i < n->out.len; i++)
     if (n->out.data[i] == tensor) return i;
@@ -388,14 +282,18 @@ static bool match_product(matcher *m, const zp_node *a, const zp_node *b) {
   return bind_whole(m, w, v, !a->attr.trans, turned, a->span);
 }
 
-static bool match_by_op(matcher *m, const zp_node *a, const zp_node *b) {
-  switch (a->op) {
-  case ZP_OP_MATMUL:
-  case ZP_OP_BATCHED_MATMUL: return match_product(m, a, b);
-  case ZP_OP_ATTENTION: return match_attention(m, a, b);
-  case ZP_OP_CROSS_ENTROPY: return match_loss(m, a, b);
-  default: return match_operands(m, a, b);
-  }
+/* How operands are matched where they are not all alike. */
+static bool (*const match_by_op[ZP_OP_COUNT])(matcher *, const zp_node *, const zp_node *) = {
+    [ZP_OP_MATMUL] = match_product,
+    [ZP_OP_BATCHED_MATMUL] = match_product,
+    [ZP_OP_ATTENTION] = match_attention,
+    [ZP_OP_CROSS_ENTROPY] = match_loss,
+};
+
+static bool same_settings(matcher *m, const zp_node *a, const zp_node *b) {
+  zp_node_pair pair = {m->arena, {m->graph[OURS], m->graph[THEIRS]}, {a, b}, m->their_name};
+  const char *difference = zp_settings_difference(&pair);
+  return !difference || differ(m, a->span, "%s", difference);
 }
 
 static bool match_nodes(matcher *m, int a, int b) {
@@ -405,7 +303,7 @@ static bool match_nodes(matcher *m, int a, int b) {
   if (x->op != y->op || output_index(x, a) != output_index(y, b))
     return differ(m, x->span, "`%s` stands here, and `%s` in %s", zp_op_name(x->op), zp_op_name(y->op), m->their_name);
   m->depth++;
-  bool good = same_settings(m, x, y) && match_by_op(m, x, y);
+  bool good = same_settings(m, x, y) && (match_by_op[x->op] ? match_by_op[x->op] : match_operands)(m, x, y);
   m->depth--;
   return good;
 }

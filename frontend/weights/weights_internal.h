@@ -27,6 +27,16 @@ bool zp_weights_are_equal(const zp_weight_folder *folder, const zp_weight_tensor
 /* Reads a whole tensor as doubles. NULL after reporting (Z0691, Z0695). The caller's to free. */
 double *zp_weights_read_all(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *tensor);
 
+/* ---- settings.c: two operations of one kind, ours and theirs, beside each other ---- */
+typedef struct zp_node_pair {
+  zp_arena *arena;
+  const zp_graph *graph[2];
+  const zp_node *node[2];
+  const char *their_name;
+} zp_node_pair;
+/* What their settings make different, in a sentence; NULL: nothing. Numbers are compared as files write them. Arena. */
+const char *zp_settings_difference(const zp_node_pair *pair);
+
 /* ---- merge.c: adapters as what they add to their weights ---- */
 typedef struct zp_merge {
   const char *weight, *a, *b; /* names of instances */

@@ -7,6 +7,7 @@
 #include "own_price.h"
 #include "software_cost.h"
 #include <zplan/cost.h>
+#include <zplan/moves.h>
 
 typedef struct pricer {
   const zp_lowered *lowered;
@@ -74,16 +75,13 @@ static double attention_s(const pricer *p, const zp_step *step) {
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {
-  double elements = (double)step->comm_elements, compute = p->lowered->compute_bytes, ranks = p->tensor_link.n;
-  if (step->kind == ZP_STEP_GATHER_SHARD) return zp_cost_all_gather(&p->tensor_link, elements * ranks * compute);
-  switch (step->op) {
-  case ZP_OP_ALL_REDUCE:
-  case ZP_OP_GRAD_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * compute);
-  case ZP_OP_ALL_GATHER_SEQ: return zp_cost_all_gather(&p->tensor_link, elements * ranks * compute);
-  case ZP_OP_REDUCE_SCATTER_SEQ: return zp_cost_reduce_scatter(&p->tensor_link, elements * compute);
-  case ZP_OP_SPREAD_SLOTS:
-  case ZP_OP_RETURN_SLOTS: return zp_cost_all_to_all(&p->expert_link, elements * compute);
-  case ZP_OP_GATHER_STATS: return zp_cost_all_gather(&p->tensor_link, elements * ranks * p->lowered->stat_bytes);
+  double elements = (double)step->comm_elements, ranks = p->tensor_link.n;
+  double bytes = step->op == ZP_OP_GATHER_STATS ? p->lowered->stat_bytes : p->lowered->compute_bytes;
+  switch (zp_step_way(step)) {
+  case ZP_WAY_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * bytes);
+  case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(&p->tensor_link, elements * ranks * bytes);
+  case ZP_WAY_REDUCE_SCATTER: return zp_cost_reduce_scatter(&p->tensor_link, elements * bytes);
+  case ZP_WAY_EXCHANGE: return zp_cost_all_to_all(&p->expert_link, elements * bytes);
   default: return 0; /* ENTER: nothing moves */
   }
 }

@@ -208,10 +208,6 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
   zp_color_transients(l->scratch, p);
 }
 
-bool zp_step_is_exchange(const zp_step *step) {
-  return step->kind == ZP_STEP_NODE && (step->op == ZP_OP_SPREAD_SLOTS || step->op == ZP_OP_RETURN_SLOTS);
-}
-
 /* Kernels that take no leading dimension: losses, collectives, lookups, routing, positions, copies. */
 static bool wants_whole_rows(const zp_step *step) {
   if (step->kind != ZP_STEP_NODE) return true;

@@ -69,32 +69,24 @@ static void visit_elements(padder *p, const zp_node *node) {
   keep(p, y, last_of(p, y));
 }
 
+/* The dimension of operand i that may be longer than what the operation reads, -1: none. Rows behind the last word are
+ * never looked up; a column is one that is there; statistics know how many columns are words. */
+static int loose_dim(const padder *p, const zp_node *node, int i) {
+  if (node->op == ZP_OP_EMBEDDING) return i == 1 ? 0 : -1;
+  bool some_columns = node->op == ZP_OP_COLUMN || node->op == ZP_OP_CE_STATS;
+  return some_columns && i == 0 ? last_of(p, node->in.data[0]) : -1;
+}
+
 static void visit(padder *p, const zp_node *node) {
-  int loose = -1; /* the dimension of the first operand, or of the second of a lookup, that may be longer */
-  switch (node->op) {
-  case ZP_OP_MATMUL:
-  case ZP_OP_BATCHED_MATMUL: visit_product(p, node); return;
-  case ZP_OP_ADD:
-  case ZP_OP_SUB:
-  case ZP_OP_MUL:
-  case ZP_OP_MUL_CONST:
-  case ZP_OP_TANH:
-  case ZP_OP_RELU:
-  case ZP_OP_SILU:
-  case ZP_OP_GELU:
-  case ZP_OP_CAST_BF16:
-  case ZP_OP_CAST_F16:
-  case ZP_OP_CAST_F32:
-  case ZP_OP_DROPOUT: visit_elements(p, node); return;
-  case ZP_OP_COLUMN: loose = last_of(p, node->in.data[0]); break;   /* it reads one that is there */
-  case ZP_OP_CE_STATS: loose = last_of(p, node->in.data[0]); break; /* it is told how many columns are words */
-  default: break;
+  zp_op_class class = zp_op_get_class(node->op);
+  if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED) {
+    visit_product(p, node);
+  } else if (zp_op_has(node->op, ZP_FLAG_ELEMENTWISE) && zp_op_has(node->op, ZP_FLAG_KEEPS_ZERO)) {
+    visit_elements(p, node);
+  } else {
+    for (int i = 0; i < node->in.len; i++) keep(p, node->in.data[i], loose_dim(p, node, i));
+    for (int i = 0; i < node->out.len; i++) keep(p, node->out.data[i], -1);
   }
-  for (int i = 0; i < node->in.len; i++) {
-    bool table = node->op == ZP_OP_EMBEDDING && i == 1; /* rows behind the last word are never looked up */
-    keep(p, node->in.data[i], table ? 0 : i == 0 ? loose : -1);
-  }
-  for (int i = 0; i < node->out.len; i++) keep(p, node->out.data[i], -1);
 }
 
 /* Inputs and what flows between segments have the sizes that others know. Views lie in another tensor's columns. */

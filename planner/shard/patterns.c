@@ -1,4 +1,5 @@
-/* The legal tensor-parallel patterns of every op: one table, and the conditions under which a row applies.
+/* The legal tensor-parallel patterns of every op: one table, and the conditions under which a row applies. Elementwise
+ * operations have rows together, of one operand and of two; their flags say which of them hold.
  *
  * Legend: R replicated, S split on the last dimension in the natural units that zp_graph_infer_parts found, P partial
  * sum. Gradients mirror values: that of R is R, of S is S, of P is R, and of an operand that is entered (ENTER) is P.
@@ -47,8 +48,10 @@
 #define G_ ZP_NEED_GATHER
 #define H_ ZP_NEED_SHARED
 #define X_ ZP_NEED_EXPERTS
+/* In the place of an operation: all elementwise ones with so many operands. */
+enum { ONE_OPERAND = ZP_OP_COUNT, TWO_OPERANDS };
 typedef struct row {
-  zp_op op;
+  int op;
   zp_pattern pattern;
 } row;
 static const row table[] = {
@@ -60,85 +63,18 @@ static const row table[] = {
     {ZP_OP_MATMUL, {{S_, ZP_NEED_W_IN}, ZP_FORM_P}},
     {ZP_OP_MATMUL, {{Q_, H_}, ZP_FORM_SEQ}},
     {ZP_OP_MATMUL, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_ADD, {{S_, S_}, ZP_FORM_S}},
-    {ZP_OP_ADD, {{X_, X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_ADD, {{P_, P_}, ZP_FORM_P}},
-    {ZP_OP_ADD, {{Q_, Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_ADD, {{Q_, H_}, ZP_FORM_SEQ}},
-    {ZP_OP_ADD, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
-    {ZP_OP_ADD, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_SUB, {{S_, S_}, ZP_FORM_S}},
-    {ZP_OP_SUB, {{X_, X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_SUB, {{P_, P_}, ZP_FORM_P}},
-    {ZP_OP_SUB, {{Q_, Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_SUB, {{Q_, H_}, ZP_FORM_SEQ}},
-    {ZP_OP_SUB, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
-    {ZP_OP_SUB, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_MUL, {{S_, S_}, ZP_FORM_S}},
-    {ZP_OP_MUL, {{X_, X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_MUL, {{Q_, Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_MUL, {{Q_, H_}, ZP_FORM_SEQ}},
-    {ZP_OP_MUL, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
-    {ZP_OP_MUL, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_DIV, {{S_, S_}, ZP_FORM_S}},
-    {ZP_OP_DIV, {{Q_, Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_DIV, {{Q_, H_}, ZP_FORM_SEQ}},
-    {ZP_OP_DIV, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
-    {ZP_OP_DIV, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_MUL_CONST, {{S_}, ZP_FORM_S}},
-    {ZP_OP_MUL_CONST, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_MUL_CONST, {{P_}, ZP_FORM_P}},
-    {ZP_OP_MUL_CONST, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_MUL_CONST, {{R_}, ZP_FORM_R}},
-    {ZP_OP_ADD_CONST, {{S_}, ZP_FORM_S}},
-    {ZP_OP_ADD_CONST, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_ADD_CONST, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_ADD_CONST, {{R_}, ZP_FORM_R}},
-    {ZP_OP_EXP, {{S_}, ZP_FORM_S}},
-    {ZP_OP_EXP, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_EXP, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_EXP, {{R_}, ZP_FORM_R}},
-    {ZP_OP_LOG, {{S_}, ZP_FORM_S}},
-    {ZP_OP_LOG, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_LOG, {{R_}, ZP_FORM_R}},
-    {ZP_OP_SQRT, {{S_}, ZP_FORM_S}},
-    {ZP_OP_SQRT, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_SQRT, {{R_}, ZP_FORM_R}},
-    {ZP_OP_RSQRT, {{S_}, ZP_FORM_S}},
-    {ZP_OP_RSQRT, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_RSQRT, {{R_}, ZP_FORM_R}},
-    {ZP_OP_TANH, {{S_}, ZP_FORM_S}},
-    {ZP_OP_TANH, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_TANH, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_TANH, {{R_}, ZP_FORM_R}},
-    {ZP_OP_SIGMOID, {{S_}, ZP_FORM_S}},
-    {ZP_OP_SIGMOID, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_SIGMOID, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_SIGMOID, {{R_}, ZP_FORM_R}},
-    {ZP_OP_RELU, {{S_}, ZP_FORM_S}},
-    {ZP_OP_RELU, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_RELU, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_RELU, {{R_}, ZP_FORM_R}},
-    {ZP_OP_SILU, {{S_}, ZP_FORM_S}},
-    {ZP_OP_SILU, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_SILU, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_SILU, {{R_}, ZP_FORM_R}},
-    {ZP_OP_CAST_BF16, {{S_}, ZP_FORM_S}},
-    {ZP_OP_CAST_BF16, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_CAST_BF16, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_CAST_BF16, {{R_}, ZP_FORM_R}},
-    {ZP_OP_CAST_F16, {{S_}, ZP_FORM_S}},
-    {ZP_OP_CAST_F16, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_CAST_F16, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_CAST_F16, {{R_}, ZP_FORM_R}},
-    {ZP_OP_CAST_F32, {{S_}, ZP_FORM_S}},
-    {ZP_OP_CAST_F32, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_CAST_F32, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_CAST_F32, {{R_}, ZP_FORM_R}},
-    {ZP_OP_GELU, {{S_}, ZP_FORM_S}},
-    {ZP_OP_GELU, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_GELU, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_GELU, {{R_}, ZP_FORM_R}},
+    {ONE_OPERAND, {{S_}, ZP_FORM_S}},
+    {ONE_OPERAND, {{X_}, ZP_FORM_EXPERTS}}, /* without a pole: slots may be empty */
+    {ONE_OPERAND, {{P_}, ZP_FORM_P}},       /* linear */
+    {ONE_OPERAND, {{Q_}, ZP_FORM_SEQ}},
+    {ONE_OPERAND, {{R_}, ZP_FORM_R}},
+    {TWO_OPERANDS, {{S_, S_}, ZP_FORM_S}},
+    {TWO_OPERANDS, {{X_, X_}, ZP_FORM_EXPERTS}},
+    {TWO_OPERANDS, {{P_, P_}, ZP_FORM_P}},
+    {TWO_OPERANDS, {{Q_, Q_}, ZP_FORM_SEQ}},
+    {TWO_OPERANDS, {{Q_, H_}, ZP_FORM_SEQ}},
+    {TWO_OPERANDS, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
+    {TWO_OPERANDS, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_LAYER_NORM, {{Q_, H_, H_}, ZP_FORM_SEQ}},
     {ZP_OP_LAYER_NORM, {{R_, R_, R_}, ZP_FORM_R}},
     {ZP_OP_RMS_NORM, {{Q_, H_}, ZP_FORM_SEQ}},
@@ -146,10 +82,6 @@ static const row table[] = {
     {ZP_OP_RMS_NORM, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_SOFTMAX, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SOFTMAX, {{R_}, ZP_FORM_R}},
-    {ZP_OP_DROPOUT, {{S_}, ZP_FORM_S}},
-    {ZP_OP_DROPOUT, {{X_}, ZP_FORM_EXPERTS}},
-    {ZP_OP_DROPOUT, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_DROPOUT, {{R_}, ZP_FORM_R}},
     {ZP_OP_ROPE, {{S_}, ZP_FORM_S}},
     {ZP_OP_ROPE, {{G_}, ZP_FORM_ENTERED}},
     {ZP_OP_ROPE, {{R_}, ZP_FORM_R}},
@@ -272,19 +204,9 @@ int64_t zp_local_size(int64_t size, zp_parts parts, int tensor) {
 /* Ranks past the end hold zeros. They must stay zeros (f(0) = 0) and give finite gradients: otherwise the padding of
  * a following matrix would be trained, or a NaN would spread from it. */
 static bool keeps_zero(const zp_node *node) {
-  switch (node->op) {
-  case ZP_OP_DIV:
-  case ZP_OP_EXP:
-  case ZP_OP_LOG:
-  case ZP_OP_SQRT:
-  case ZP_OP_RSQRT:
-  case ZP_OP_SIGMOID: return false;
-  case ZP_OP_ADD_CONST: return node->attr.value == 0;
-  case ZP_OP_REDUCE: return node->attr.reduction != ZP_REDUCE_LOG_SUM_EXP;
-  case ZP_OP_REDUCE_COLUMNS:               /* gradients of columns past the end would be those of the others */
-  case ZP_OP_REPEAT_COLUMNS: return false; /* heads past the end would have them, too */
-  default: return true;
-  }
+  if (node->op == ZP_OP_ADD_CONST) return node->attr.value == 0;
+  if (node->op == ZP_OP_REDUCE) return node->attr.reduction != ZP_REDUCE_LOG_SUM_EXP;
+  return zp_op_has(node->op, ZP_FLAG_KEEPS_ZERO);
 }
 
 /* May this dimension be divided at all? */
@@ -292,19 +214,26 @@ static bool divisible(zp_parts parts) { return parts.units >= 2; }
 
 static bool same(zp_parts a, zp_parts b) { return a.outer == b.outer && a.units == b.units; }
 
-/* Conditions on a split last dimension (`split`) of what the op reads or makes. */
+/* What an operation wants of a split last dimension: a rank's columns one range of the logical ones; whole heads, which
+ * it has. Dropout's random numbers count logical columns. */
+static const struct {
+  bool range, heads;
+} wants[ZP_OP_COUNT] = {
+    [ZP_OP_DROPOUT] = {.range = true},
+    [ZP_OP_CROSS_ENTROPY] = {.range = true},
+    [ZP_OP_RMS_NORM] = {.range = true, .heads = true},
+    [ZP_OP_ROPE] = {.range = true, .heads = true},
+    [ZP_OP_ATTENTION] = {.range = true, .heads = true},
+    [ZP_OP_COLUMNS] = {.range = true, .heads = true},
+    [ZP_OP_JOIN_COLUMNS] = {.range = true, .heads = true},
+    [ZP_OP_REPEAT_COLUMNS] = {.heads = true},
+};
+
 static bool op_allows(const zp_node *node, zp_parts split, int tensor) {
-  switch (node->op) {
-  case ZP_OP_DROPOUT: /* its random numbers count logical columns, which must be consecutive on a rank */
-  case ZP_OP_CROSS_ENTROPY: return split.outer == 1;
-  case ZP_OP_RMS_NORM: return node->attr.heads > 0 && split.outer == 1 && node->attr.heads % split.units == 0;
-  case ZP_OP_COLUMNS:
-  case ZP_OP_JOIN_COLUMNS:
-  case ZP_OP_ROPE: return split.outer == 1 && node->attr.heads % split.units == 0;
-  case ZP_OP_REPEAT_COLUMNS: return node->attr.heads % split.units == 0 && split.units % tensor == 0;
-  case ZP_OP_ATTENTION: return split.outer == 1 && node->attr.kv_heads % split.units == 0;
-  default: return keeps_zero(node) || split.units % tensor == 0;
-  }
+  int64_t heads = node->op == ZP_OP_ATTENTION ? node->attr.kv_heads : node->attr.heads;
+  if (wants[node->op].range && split.outer != 1) return false;
+  if (wants[node->op].heads && (heads == 0 || heads % split.units != 0)) return false;
+  return keeps_zero(node) || split.units % tensor == 0;
 }
 
 /* Do the divided dimensions of all operands and of the result fall apart in the same places? */
@@ -338,17 +267,14 @@ static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, con
     zp_parts columns = tensor_of(graph, node->in.data[0])->parts[2];
     if (columns.outer != 1 || columns.units < 2 || columns.units % tensor) return false;
   }
-  bool moves =
-      node->op == ZP_OP_CONCAT || node->op == ZP_OP_RESHAPE || node->op == ZP_OP_TRANSPOSE || node->op == ZP_OP_UNFOLD;
-  if (moves && pattern->out == ZP_FORM_SEQ && !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor))
-    return false;
+  if (pattern->out == ZP_FORM_SEQ && !zp_divides_sequence(tensor_of(graph, node->out.data[0]), tensor)) return false;
   for (int i = 0; i < node->in.len; i++) {
     const zp_tensor *t = tensor_of(graph, node->in.data[i]);
     zp_need need = pattern->in[i];
     if ((need == ZP_NEED_SEQ || need == ZP_NEED_GATHER) && !zp_divides_sequence(t, tensor)) return false;
     if (pattern->out != ZP_FORM_SEQ) continue;
-    bool any_rank = node->op == ZP_OP_MATMUL || node->op == ZP_OP_CONCAT;
-    if (need == ZP_NEED_SHARED && !any_rank && t->shape.rank != 1) return false;
+    bool elementwise = zp_op_has(node->op, ZP_FLAG_ELEMENTWISE); /* where a parameter of rank 2 has a row a position */
+    if (need == ZP_NEED_SHARED && elementwise && t->shape.rank != 1) return false;
     if (need == ZP_NEED_ROWS && (t->shape.rank != 2 || t->parts[0].outer != 1 || t->parts[0].units % tensor))
       return false;
   }
@@ -369,12 +295,14 @@ static bool params_allow(const zp_graph *graph, const zp_node *node, const zp_pa
 
 /* What is to be spread over data ranks, too, are whole experts. */
 static bool cuts_experts(const zp_shard_problem *problem, const zp_pattern *pattern, zp_op op) {
-  return op == ZP_OP_BATCHED_MATMUL && problem->expert > 1 && problem->tensor > 1 && pattern->out != ZP_FORM_EXPERTS;
+  return zp_op_get_class(op) == ZP_CLASS_GROUPED && problem->expert > 1 && problem->tensor > 1 &&
+         pattern->out != ZP_FORM_EXPERTS;
 }
 
 /* Only a sum of columns is one of partial sums. */
-static bool is_linear(const zp_node *node, const zp_pattern *pattern) {
-  return node->op != ZP_OP_REDUCE_COLUMNS || pattern->out != ZP_FORM_P || node->attr.reduction == ZP_REDUCE_SUM;
+static bool is_linear(const zp_node *node) {
+  if (node->op == ZP_OP_REDUCE_COLUMNS) return node->attr.reduction == ZP_REDUCE_SUM;
+  return zp_op_get_class(node->op) != ZP_CLASS_ROW || zp_op_has(node->op, ZP_FLAG_LINEAR);
 }
 
 /* Attention has a row for every list of operands. */
@@ -386,16 +314,23 @@ static bool has_operands(const zp_graph *graph, const zp_node *node, const zp_pa
   return true;
 }
 
+static int rows_of(const zp_node *node) {
+  if (!zp_op_has(node->op, ZP_FLAG_ELEMENTWISE)) return (int)node->op;
+  return node->in.len == 1 ? ONE_OPERAND : TWO_OPERANDS;
+}
+
 int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_pattern out[ZP_SHARD_PATTERNS]) {
   int n = 0;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     const zp_pattern *pattern = &table[i].pattern;
-    if (table[i].op != node->op || !has_operands(problem->graph, node, pattern)) continue;
+    if (table[i].op != rows_of(node) || !has_operands(problem->graph, node, pattern)) continue;
+    if (pattern->out == ZP_FORM_P && !is_linear(node)) continue;
+    if (pattern->out == ZP_FORM_EXPERTS && zp_op_has(node->op, ZP_FLAG_POLE)) continue;
     bool divided = pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_P || pattern->in[0] == ZP_NEED_S ||
                    pattern->out == ZP_FORM_EXPERTS || pattern->out == ZP_FORM_ENTERED;
     bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER || pattern->in[0] == ZP_NEED_SEQ;
     if ((divided && problem->tensor == 1) || (sequence && !problem->sequence)) continue;
-    if (cuts_experts(problem, pattern, node->op) || !is_linear(node, pattern)) continue;
+    if (cuts_experts(problem, pattern, node->op)) continue;
     if (params_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&
         falls_along_sequence(problem->graph, node, pattern, problem->tensor))
       out[n++] = *pattern;

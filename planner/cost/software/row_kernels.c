@@ -26,27 +26,22 @@ enum { FLOAT_NORM_KERNELS = 8 - 1, FLOAT_NORM_GRAD_KERNELS = 20 - 3 };
 enum { ROTARY_PASSES = 2, FLOAT_ROTARY_PASSES = 20 / 2, FLOAT_ROTARY_KERNELS = 3 - 1 };
 
 /* What a fused group of ours is made of in the measured software. */
+typedef enum part { OTHER, NORM, RESIDUAL, BIAS, GATE, ROTATION, PARTS } part;
+static const part parts[ZP_OP_COUNT] = {
+    [ZP_OP_LAYER_NORM] = NORM, [ZP_OP_RMS_NORM] = NORM, [ZP_OP_SILU] = GATE,
+    [ZP_OP_ROPE] = ROTATION,   [ZP_OP_ADD] = RESIDUAL, /* or a bias */
+};
 typedef struct group {
-  int norms, residuals, biases, gates, rotations;
+  int n[PARTS];
 } group;
 
 static group group_of(const zp_fused *fused) {
   group g = {0};
   for (int i = 0; i < fused->ops.len; i++) {
     const zp_fused_op *op = &fused->ops.data[i];
-    switch (op->op) {
-    case ZP_OP_LAYER_NORM:
-    case ZP_OP_RMS_NORM: g.norms++; break;
-    case ZP_OP_SILU: g.gates++; break;
-    case ZP_OP_ROPE: g.rotations++; break;
-    case ZP_OP_ADD:
-      if (op->arg[1] < fused->n_in && fused->operand[op->arg[1]] == ZP_OPERAND_COLUMNS)
-        g.biases++;
-      else
-        g.residuals++;
-      break;
-    default: break;
-    }
+    part kind = parts[op->op];
+    bool columns = kind == RESIDUAL && op->arg[1] < fused->n_in && fused->operand[op->arg[1]] == ZP_OPERAND_COLUMNS;
+    g.n[columns ? BIAS : kind]++;
   }
   return g;
 }
@@ -58,26 +53,26 @@ static void add(zp_row_kernels *sum, int count, double passes, double kernels) {
 
 static void add_megatron(zp_row_kernels *sum, const zp_software *software, const group *g, bool grad, bool alone) {
   if (grad) {
-    add(sum, g->norms, 2 + 2, 2);
-    add(sum, g->residuals, 2, 1);
-    add(sum, g->biases, 1, 1);
+    add(sum, g->n[NORM], 2 + 2, 2);
+    add(sum, g->n[RESIDUAL], 2, 1);
+    add(sum, g->n[BIAS], 1, 1);
   } else if (!alone) {
-    add(sum, g->norms, 1, 1);
+    add(sum, g->n[NORM], 1, 1);
   }
   if (software->separate_biases && !alone)
-    add(sum, g->residuals + (grad ? 0 : g->biases), 2, 1); /* dropouts both ways, bias sums forward */
-  sum->mask_bytes = sum->passes > 0 ? g->residuals : 0;
+    add(sum, g->n[RESIDUAL] + (grad ? 0 : g->n[BIAS]), 2, 1); /* dropouts both ways, bias sums forward */
+  sum->mask_bytes = sum->passes > 0 ? g->n[RESIDUAL] : 0;
 }
 
 static void add_llama(zp_row_kernels *sum, const zp_software *software, const group *g, bool grad) {
   if (software->separate_gates)
-    add(sum, g->gates, grad ? GATE_GRAD_PASSES - FUSED_GATE_GRAD_PASSES : GATE_PASSES - FUSED_GATE_PASSES,
+    add(sum, g->n[GATE], grad ? GATE_GRAD_PASSES - FUSED_GATE_GRAD_PASSES : GATE_PASSES - FUSED_GATE_PASSES,
         grad ? 2 : 1);
-  if (software->merged_products && grad) add(sum, g->gates, JOIN_GATES_PASSES, 1);
+  if (software->merged_products && grad) add(sum, g->n[GATE], JOIN_GATES_PASSES, 1);
   if (software->float_norms)
-    add(sum, g->norms, grad ? FLOAT_NORM_GRAD_PASSES - NORM_GRAD_PASSES : FLOAT_NORM_PASSES - NORM_PASSES,
+    add(sum, g->n[NORM], grad ? FLOAT_NORM_GRAD_PASSES - NORM_GRAD_PASSES : FLOAT_NORM_PASSES - NORM_PASSES,
         grad ? FLOAT_NORM_GRAD_KERNELS : FLOAT_NORM_KERNELS);
-  if (software->float_rotary) add(sum, g->rotations, FLOAT_ROTARY_PASSES - ROTARY_PASSES, FLOAT_ROTARY_KERNELS);
+  if (software->float_rotary) add(sum, g->n[ROTATION], FLOAT_ROTARY_PASSES - ROTARY_PASSES, FLOAT_ROTARY_KERNELS);
 }
 
 zp_row_kernels zp_software_rows(const zp_software *software, const zp_step *step) {

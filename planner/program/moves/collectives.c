@@ -8,17 +8,33 @@ typedef struct sums {
   int64_t reduced, gathered, scattered, statistics, exchanged; /* whole arrays, a rank's */
 } sums;
 
+zp_move_way zp_step_way(const zp_step *step) {
+  static const zp_move_way ways[ZP_OP_COUNT] = {
+      [ZP_OP_ALL_REDUCE] = ZP_WAY_ALL_REDUCE,
+      [ZP_OP_GRAD_ALL_REDUCE] = ZP_WAY_ALL_REDUCE,
+      [ZP_OP_ALL_GATHER_SEQ] = ZP_WAY_ALL_GATHER,
+      [ZP_OP_GATHER_STATS] = ZP_WAY_ALL_GATHER,
+      [ZP_OP_REDUCE_SCATTER_SEQ] = ZP_WAY_REDUCE_SCATTER,
+      [ZP_OP_SPREAD_SLOTS] = ZP_WAY_EXCHANGE,
+      [ZP_OP_RETURN_SLOTS] = ZP_WAY_EXCHANGE,
+  };
+  if (step->kind == ZP_STEP_GATHER_SHARD) return ZP_WAY_ALL_GATHER;
+  return step->kind == ZP_STEP_NODE ? ways[step->op] : ZP_WAY_COPY;
+}
+
+bool zp_step_is_exchange(const zp_step *step) { return zp_step_way(step) == ZP_WAY_EXCHANGE; }
+
+static bool is_statistics(const zp_step *step) { return step->kind == ZP_STEP_NODE && step->op == ZP_OP_GATHER_STATS; }
+
 static void add(sums *to, const zp_step *step, int64_t tensor) {
-  if (zp_step_is_exchange(step))
-    to->exchanged += step->comm_elements;
-  else if (step->kind == ZP_STEP_GATHER_SHARD || step->op == ZP_OP_ALL_GATHER_SEQ)
-    to->gathered += tensor * step->comm_elements;
-  else if (step->op == ZP_OP_REDUCE_SCATTER_SEQ)
-    to->scattered += step->comm_elements;
-  else if (step->op == ZP_OP_GATHER_STATS)
-    to->statistics += tensor * step->comm_elements;
-  else
-    to->reduced += step->comm_elements;
+  switch (zp_step_way(step)) {
+  case ZP_WAY_ALL_GATHER:
+    *(is_statistics(step) ? &to->statistics : &to->gathered) += tensor * step->comm_elements;
+    break;
+  case ZP_WAY_REDUCE_SCATTER: to->scattered += step->comm_elements; break;
+  case ZP_WAY_EXCHANGE: to->exchanged += step->comm_elements; break;
+  default: to->reduced += step->comm_elements;
+  }
 }
 
 static sums sums_of(const zp_move_scope *x) {

@@ -23,32 +23,8 @@ static void keep(keeper *k, int tensor) {
 }
 
 static void keep_derivative(keeper *k, const zp_node *node) {
-  const int *in = node->in.data;
-  switch (node->op) {
-  case ZP_OP_MATMUL:
-  case ZP_OP_LAYER_NORM:
-  case ZP_OP_RMS_NORM:
-  case ZP_OP_GELU:
-  case ZP_OP_SILU:
-  case ZP_OP_LOG: keep(k, in[0]); break;
-  case ZP_OP_MUL:
-  case ZP_OP_DIV:
-    keep(k, in[0]);
-    keep(k, in[1]);
-    break;
-  case ZP_OP_EXP:
-  case ZP_OP_SQRT:
-  case ZP_OP_RSQRT:
-  case ZP_OP_TANH:
-  case ZP_OP_SIGMOID:
-  case ZP_OP_RELU:
-  case ZP_OP_SOFTMAX: keep(k, node->out.data[0]); break;
-  case ZP_OP_ATTENTION:
-    for (int i = 0; i < node->in.len; i++) keep(k, in[i]);
-    for (int i = 0; i < node->out.len; i++) keep(k, node->out.data[i]);
-    break;
-  default: break;
-  }
+  for (int i = 0; i < node->in.len && zp_op_has(node->op, ZP_FLAG_AUTOGRAD_OPERANDS); i++) keep(k, node->in.data[i]);
+  for (int i = 0; i < node->out.len && zp_op_has(node->op, ZP_FLAG_AUTOGRAD_RESULTS); i++) keep(k, node->out.data[i]);
 }
 
 static void keep_listed(keeper *k, const zp_node *node, int *products) {

@@ -106,6 +106,8 @@ typedef enum zp_op_flag {
   ZP_FLAG_SELDOM = 16,            /* S: trainers have its kernels only where the model has it */
   ZP_FLAG_AUTOGRAD_OPERANDS = 32, /* O: PyTorch's autograd keeps the operands for backward */
   ZP_FLAG_AUTOGRAD_RESULTS = 64,  /* R: it keeps the results */
+  ZP_FLAG_LINEAR = 128,           /* L, ROW ops: of partial sums of the operands the result is a partial sum */
+  ZP_FLAG_POLE = 256,             /* P, ROW ops: infinite, or of infinite slope, where an operand is zero */
 } zp_op_flag;
 
 /* In the order of zpk_reduction. */

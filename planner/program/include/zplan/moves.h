@@ -62,6 +62,9 @@ typedef enum zp_move_way {
       ZP_WAY_COUNT
 } zp_move_way;
 
+/* How a step's comm_elements travel; COPY: it is no collective. */
+zp_move_way zp_step_way(const zp_step *step);
+
 /* What is busy meanwhile: moves on one queue follow each other, queues work beside each other. */
 #define ZP_MOVE_QUEUES(X)                                                                                              \
   X(COMPUTE, "the unit's steps")                                                                                       \

@@ -1,11 +1,11 @@
 /* Steps of experts: one product an expert, and the kernels that route tokens to slots and back. */
-#include "procedure.h"
+#include "steps.h"
 
 #include <assert.h>
 #include <zplan/rt.h>
 
 /* One product an expert; rows of a buffer are the slots of all experts and samples. */
-void zp_emit_grouped(zp_frame *f, const zp_step *s) {
+void zp_print_expert_products(zp_frame *f, const zp_step *s) {
   const zp_shape *rows = &zp_frame_tensor(f, s->in.data[0])->shape;
   int64_t experts = rows->dim[1], slots = rows->dim[2];
   bool trans = s->node->attr.trans;
@@ -71,7 +71,7 @@ static int64_t positions_of(const zp_frame *f, const zp_step *s) {
   return zp_frame_tensor(f, operand_of(s, i))->shape.dim[1];
 }
 
-void zp_emit_route(zp_frame *f, const zp_step *s) {
+void zp_print_route(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   const zp_op_attr *attr = &s->node->attr;
   const route *r = routes;
@@ -97,7 +97,7 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
   zp_buf_line(out, "}%s%s);", list, some ? ", p" : "");
 }
 
-void zp_emit_expert_load(zp_frame *f, const zp_step *s) {
+void zp_print_expert_load(zp_frame *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
   zp_buf_line(&f->e->out, "zpr_count_load(c, &(zpk_routing){");
   zp_buf_line(&f->e->out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .k = %lld, .experts = %lld, .slots = %lld,",

@@ -1,9 +1,7 @@
 /* Prints calls that copy columns of heads, repeat them and sum over them, and copies to other shapes, turned over or
  * not. Heads stand as samples, and stretches of their columns as positions: as wide as they may be, so that rows of a
  * kernel are long. */
-#include "procedure.h"
-
-#include <assert.h>
+#include "steps.h"
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 
@@ -18,7 +16,7 @@ static const char *heads_of(const zp_frame *f, int buffer, int64_t heads) {
 }
 
 /* Columns [from_at, from_at + n) of every head of x to column to_at of y's. */
-static void emit_move(zp_frame *f, int64_t heads, int x, int64_t from_at, int y, int64_t to_at, int64_t n) {
+static void print_move(zp_frame *f, int64_t heads, int x, int64_t from_at, int y, int64_t to_at, int64_t n) {
   int64_t width = cols_of(f, x) / heads, to_width = cols_of(f, y) / heads;
   int64_t unit = gcd(gcd(gcd(width, to_width), gcd(from_at < 0 ? -from_at : from_at, to_at)), n);
   zp_buf *out = &f->e->out;
@@ -31,20 +29,20 @@ static void emit_move(zp_frame *f, int64_t heads, int x, int64_t from_at, int y,
   zp_buf_line(out, "});");
 }
 
-static void emit_reshape(zp_frame *f, const zp_step *s) {
+void zp_print_reshape(zp_frame *f, const zp_step *s) {
   const zp_buffer *y = zp_frame_buffer(f, s->out.data[0]);
   zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real));", zp_frame_name(f, s->out.data[0]),
               zp_frame_name(f, s->in.data[0]), ZP_LL(y->rows * y->cols));
 }
 
-static void emit_transpose(zp_frame *f, const zp_step *s) {
+void zp_print_transpose(zp_frame *f, const zp_step *s) {
   const zp_shape *x = &zp_frame_tensor(f, s->in.data[0])->shape;
   zp_buf_line(&f->e->out, "zpr_transpose(c, %s, MICROBATCH, %s, %lld, %s);", zp_frame_name(f, s->in.data[0]),
               zp_frame_positions(f, x->dim[1]), ZP_LL(x->dim[2]), zp_frame_name(f, s->out.data[0]));
 }
 
 /* Every position is a sample whose positions are the heads: repeated, or summed. */
-static void emit_repeat(zp_frame *f, const zp_step *s) {
+void zp_print_repeat(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_REPEAT_GRAD;
   int x = s->in.data[0], y = s->out.data[0];
   zp_buf_line(&f->e->out, "zpr_%s_positions(c, %s, %s, %lld, %lld, 1, %s);", grad ? "mean" : "spread",
@@ -52,21 +50,16 @@ static void emit_repeat(zp_frame *f, const zp_step *s) {
               zp_frame_first_row(f, y));
 }
 
-void zp_emit_columns(zp_frame *f, const zp_step *s) {
+void zp_print_columns(zp_frame *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
-  int x = s->in.data[0], y = s->out.data[0];
-  if (s->op == ZP_OP_RESHAPE) {
-    emit_reshape(f, s);
-  } else if (s->op == ZP_OP_TRANSPOSE) {
-    emit_transpose(f, s);
-  } else if (s->op == ZP_OP_COLUMNS) {
-    emit_move(f, attr->heads, x, attr->begin, y, 0, attr->count);
-  } else if (s->op == ZP_OP_JOIN_COLUMNS) {
-    int64_t first = cols_of(f, x) / attr->heads, second = cols_of(f, s->in.data[1]) / attr->heads;
-    emit_move(f, attr->heads, x, 0, y, 0, first);
-    emit_move(f, attr->heads, s->in.data[1], 0, y, first, second);
-  } else {
-    assert(s->op == ZP_OP_REPEAT_COLUMNS || s->op == ZP_OP_REPEAT_GRAD);
-    emit_repeat(f, s);
+  print_move(f, attr->heads, s->in.data[0], attr->begin, s->out.data[0], 0, attr->count);
+}
+
+void zp_print_join_columns(zp_frame *f, const zp_step *s) {
+  int64_t heads = s->node->attr.heads, at = 0;
+  for (int i = 0; i < s->in.len; i++) {
+    int64_t width = cols_of(f, s->in.data[i]) / heads;
+    print_move(f, heads, s->in.data[i], 0, s->out.data[0], at, width);
+    at += width;
   }
 }

@@ -1,5 +1,5 @@
 /* Steps of row programs: the kernel of a group, its operands, its column sums and its random stream. */
-#include "procedure.h"
+#include "steps.h"
 
 #include <assert.h>
 #include <zplan/zpd.h>
@@ -87,7 +87,7 @@ static const char *times_parts(const zp_frame *f, const zp_step *s) {
   return parts == 1 ? "" : zp_format(f->e->arena, " * %lld", ZP_LL(parts));
 }
 
-void zp_emit_rows(zp_frame *f, const zp_step *s) {
+void zp_print_rows(zp_frame *f, const zp_step *s) {
   zp_emit *e = f->e;
   const char *hint =
       zp_format(e->arena, "%s_%s%s", f->seg->segment->name, s->node->name, s->op == ZP_OP_FUSED_GRAD ? "_grad" : "");

@@ -1,11 +1,9 @@
 /* Prints calls of kernels over the positions of samples. Where a tensor is a rank's share of them, `c->t` says which.
  */
-#include "procedure.h"
-
-#include <assert.h>
+#include "steps.h"
 
 /* x[from_at + i] of every sample goes to y[to_at + i], i in [0, n); what either has not is zero, or left out. */
-static void emit_move(zp_frame *f, int x, const char *from_at, int y, const char *to_at, int64_t n) {
+static void print_move(zp_frame *f, int x, const char *from_at, int y, const char *to_at, int64_t n) {
   const zp_shape *from = &zp_frame_tensor(f, x)->shape, *to = &zp_frame_tensor(f, y)->shape;
   bool shared = zp_frame_tensor(f, x)->role == ZP_ROLE_PARAM;
   int64_t from_S = shared ? from->dim[0] : from->rank == 2 ? 1 : from->dim[1], to_S = to->rank == 2 ? 1 : to->dim[1];
@@ -26,29 +24,30 @@ static const char *place_in(const zp_frame *f, int buffer, int64_t at) {
   return zp_format(f->e->arena, "%lld - %s", ZP_LL(at), first);
 }
 
-static void emit_slice(zp_frame *f, const zp_step *s) {
+void zp_print_slice(zp_frame *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
-  int x = s->in.data[0], y = s->out.data[0];
-  if (s->op == ZP_OP_SLICE) {
-    emit_move(f, x, place_in(f, x, attr->begin), y, "0", attr->count ? attr->count : 1);
-    return;
-  }
-  const char *first = zp_frame_first(f, zp_frame_tensor(f, y), 1);
-  emit_move(f, x, zp_format(f->e->arena, "%s - %lld", first, ZP_LL(attr->begin)), y, "0",
-            zp_frame_tensor(f, y)->shape.dim[1]);
+  print_move(f, s->in.data[0], place_in(f, s->in.data[0], attr->begin), s->out.data[0], "0",
+             attr->count ? attr->count : 1);
 }
 
-static void emit_concat(zp_frame *f, const zp_step *s) {
+void zp_print_slice_grad(zp_frame *f, const zp_step *s) {
+  int y = s->out.data[0];
+  const char *first = zp_frame_first(f, zp_frame_tensor(f, y), 1);
+  print_move(f, s->in.data[0], zp_format(f->e->arena, "%s - %lld", first, ZP_LL(s->node->attr.begin)), y, "0",
+             zp_frame_tensor(f, y)->shape.dim[1]);
+}
+
+void zp_print_concat(zp_frame *f, const zp_step *s) {
   int y = s->out.data[0];
   int64_t at = 0;
   for (int i = 0; i < s->in.len; i++) {
     const zp_shape *x = &zp_frame_tensor(f, s->in.data[i])->shape;
-    emit_move(f, s->in.data[i], "0", y, place_in(f, y, at), x->dim[x->rank - 2]);
+    print_move(f, s->in.data[i], "0", y, place_in(f, y, at), x->dim[x->rank - 2]);
     at += x->dim[x->rank - 2];
   }
 }
 
-static void emit_gather(zp_frame *f, const zp_step *s) {
+void zp_print_gather(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_GATHER_GRAD;
   int whole = grad ? s->out.data[0] : s->in.data[0];
   const zp_shape *x = &zp_frame_tensor(f, whole)->shape, *index = &zp_frame_tensor(f, s->in.data[1])->shape;
@@ -63,7 +62,7 @@ static void emit_gather(zp_frame *f, const zp_step *s) {
 }
 
 /* Windows over all positions: all of them, or the rank's share. */
-static void emit_unfold(zp_frame *f, const zp_step *s) {
+void zp_print_unfold(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_UNFOLD_GRAD;
   const zp_windows *w = s->node->attr.windows;
   int x = grad ? s->out.data[0] : s->in.data[0], y = grad ? s->in.data[0] : s->out.data[0];
@@ -81,7 +80,7 @@ static void emit_unfold(zp_frame *f, const zp_step *s) {
   zp_buf_line(out, "});");
 }
 
-static void emit_reduce(zp_frame *f, const zp_step *s) {
+void zp_print_reduce(zp_frame *f, const zp_step *s) {
   static const char *const kinds[] = {"ZPK_SUM", "ZPK_MAX", "ZPK_LOG_SUM_EXP"};
   bool grad = s->op == ZP_OP_REDUCE_GRAD, columns = grad ? s->node->attr.last : s->op == ZP_OP_REDUCE_COLUMNS;
   const zp_shape *x = &zp_frame_tensor(f, s->in.data[0])->shape;
@@ -100,7 +99,7 @@ static void emit_reduce(zp_frame *f, const zp_step *s) {
 }
 
 /* Every position is a sample whose positions are its columns, of one column each. */
-static void emit_column(zp_frame *f, const zp_step *s) {
+void zp_print_column(zp_frame *f, const zp_step *s) {
   bool grad = s->op == ZP_OP_COLUMN_GRAD;
   const zp_shape *wide = &zp_frame_tensor(f, grad ? s->out.data[0] : s->in.data[0])->shape;
   int64_t at = s->node->attr.begin, n = zp_shape_cols(wide);
@@ -114,35 +113,10 @@ static void emit_column(zp_frame *f, const zp_step *s) {
   zp_buf_line(out, "});");
 }
 
-void zp_emit_positions(zp_frame *f, const zp_step *s) {
-  switch (s->op) {
-  case ZP_OP_REDUCE:
-  case ZP_OP_REDUCE_COLUMNS:
-  case ZP_OP_REDUCE_GRAD: emit_reduce(f, s); return;
-  case ZP_OP_GATHER:
-  case ZP_OP_GATHER_GRAD: emit_gather(f, s); return;
-  case ZP_OP_UNFOLD:
-  case ZP_OP_UNFOLD_GRAD: emit_unfold(f, s); return;
-  case ZP_OP_RESHAPE:
-  case ZP_OP_TRANSPOSE:
-  case ZP_OP_COLUMNS:
-  case ZP_OP_JOIN_COLUMNS:
-  case ZP_OP_REPEAT_COLUMNS:
-  case ZP_OP_REPEAT_GRAD: zp_emit_columns(f, s); return;
-  default: break;
-  }
-  bool mean = s->op == ZP_OP_MEAN;
-  if (mean || s->op == ZP_OP_MEAN_GRAD) {
-    const zp_shape *all = &zp_frame_tensor(f, mean ? s->in.data[0] : s->out.data[0])->shape;
-    zp_buf_line(&f->e->out, "zpr_%s_positions(c, %s, MICROBATCH, %s, %lld, %s, %s);", mean ? "mean" : "spread",
-                zp_frame_name(f, s->in.data[0]), zp_frame_positions(f, all->dim[1]), ZP_LL(zp_shape_cols(all)),
-                zp_decimal(f->e->arena, s->node->attr.value), zp_frame_name(f, s->out.data[0]));
-  } else if (s->op == ZP_OP_CONCAT) {
-    emit_concat(f, s);
-  } else if (s->op == ZP_OP_COLUMN || s->op == ZP_OP_COLUMN_GRAD) {
-    emit_column(f, s);
-  } else {
-    assert(s->op == ZP_OP_SLICE || s->op == ZP_OP_SLICE_GRAD);
-    emit_slice(f, s);
-  }
+void zp_print_mean(zp_frame *f, const zp_step *s) {
+  bool grad = s->op == ZP_OP_MEAN_GRAD;
+  const zp_shape *all = &zp_frame_tensor(f, grad ? s->out.data[0] : s->in.data[0])->shape;
+  zp_buf_line(&f->e->out, "zpr_%s_positions(c, %s, MICROBATCH, %s, %lld, %s, %s);", grad ? "spread" : "mean",
+              zp_frame_name(f, s->in.data[0]), zp_frame_positions(f, all->dim[1]), ZP_LL(zp_shape_cols(all)),
+              zp_decimal(f->e->arena, s->node->attr.value), zp_frame_name(f, s->out.data[0]));
 }
