@@ -104,13 +104,8 @@ typedef struct zpr_stage {
   /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of
    * shard_elements. */
   int64_t params, grads;
-  union {
-    struct {
-      int64_t moment1, moment2;
-    };
-    int64_t moment[ZPK_MOMENTS]; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
-  };
-  int64_t average; /* of the weights, as moments; only where program->ema > 0 */
+  int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
+  int64_t average;          /* of the weights, as moments; only where program->ema > 0 */
   int64_t statistics,
       n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
