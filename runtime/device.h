@@ -100,13 +100,7 @@ typedef struct zpr_block {
   bool counted;    /* in the norm: otherwise somebody else counts the same elements, or nobody does (sign_rate) */
   bool orthogonal; /* Muon's, whose update is not element by element (optimizer/muon.h) */
 } zpr_block;
-/* Byte of the arena where moment i begins; -1: the optimizer has none such. */
-static inline int64_t zpr_moment_at(const zpr_stage *stage, int i) {
-  const int64_t at[] = {stage->moment1, stage->moment2};
-  _Static_assert(sizeof at / sizeof *at == ZPK_MOMENTS, "all of them");
-  return at[i];
-}
-/* NULL: there is none. */
+/* Where moment i begins; NULL: there is none. */
 static inline void *zpr_moment_here(zpr *c, int i) {
   int64_t at = zpr_moment_at(c->stage, i);
   return at < 0 ? NULL : zpr_at(c, at);

@@ -66,33 +66,24 @@ static void add_block(zpr *c, zpr_block b) {
 }
 
 /* A rank's shard of a part is all of it unless ZeRO shares the work out over those who hold the same. */
-zpr_part zpr_part_of(zpr *c, bool spread) {
+zpr_part zpr_part_of(zpr *c, zpr_kind kind) {
   const zpr_stage *stage = c->stage;
-  int64_t whole = stage->flat_elements - stage->spread_elements;
-  zpr_part part = {.holders = spread ? zpr_replica_group(c) : zpr_axis_group(c, ZPR_DATA),
-                   .place = spread ? c->d / zpr_expert_ranks(c->program) : c->d,
-                   .begin = spread ? whole : 0,
-                   .elements = spread ? stage->spread_elements : whole,
-                   .shard_elements = stage->spread_shard_elements};
-  if (!spread) part.shard_elements = stage->shard_elements - stage->spread_shard_elements;
-  if (spread) part.state_begin = stage->shard_elements - stage->spread_shard_elements;
-  return part;
-}
-
-zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
-  const zpr_stage *stage = c->stage;
-  if (!run->frozen) return zpr_part_of(c, run->params[0].spread);
-  zpr_part part = zpr_part_of(c, false);
-  part.begin = stage->flat_elements;
-  part.elements = stage->frozen_elements;
-  part.shard_elements = stage->frozen_shard_elements;
-  part.state_begin = zpr_shards_params(c->program) ? stage->shard_elements : stage->flat_elements;
+  bool replicas = kind == ZPR_KIND_SPREAD;
+  zpr_part part = {.holders = replicas ? zpr_replica_group(c) : zpr_axis_group(c, ZPR_DATA),
+                   .place = replicas ? c->d / zpr_expert_ranks(c->program) : c->d,
+                   .elements = stage->flat[kind],
+                   .shard_elements = stage->shard[kind]};
+  for (zpr_kind before = 0; before < kind; before++) {
+    part.begin += stage->flat[before];
+    part.state_begin += stage->shard[before];
+  }
+  if (!zpr_is_trained(kind) && !zpr_shards_params(c->program)) part.state_begin = part.begin; /* behind whole ones */
   return part;
 }
 
 /* Every replica counts with 1-bit Adam, see squares_of_step. */
-bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin) {
-  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
+bool zpr_counts(zpr *c, const zpr_run *run, const zpr_param *param, int64_t begin) {
+  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, run->kind).place == 0 || zpr_compresses(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
 }
 
@@ -105,7 +96,7 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = home.own - home.flat;
-  bool counted = zpr_counts(c, param, begin);
+  bool counted = zpr_counts(c, run, param, begin);
   if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
   if (zpr_shards_state(p) && end > home.flat + home.size) end = home.flat + home.size;
   while (begin < end) {
@@ -151,7 +142,7 @@ void zpr_update_open(zpr *c) {
   u->stretches = zpr_find_stretches(c);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    for (int64_t i = 0; i < run->count && !run->frozen; i++)
+    for (int64_t i = 0; i < run->count && zpr_is_trained(run->kind); i++)
       for (int k = 0; k < run->n_params; k++) add_param(c, r, i, k);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
@@ -201,8 +192,9 @@ void zpr_begin_step(zpr *c) {
 void zpr_sum_flat(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
   if (zpr_is_frozen(c)) return;
-  for (int i = 0; i < ZPR_PARTS; i++) {
-    zpr_part part = zpr_part_of(c, i);
+  for (zpr_kind kind = 0; kind < ZPR_KINDS; kind++) {
+    if (!zpr_is_trained(kind)) continue;
+    zpr_part part = zpr_part_of(c, kind);
     zpr_group_all_reduce(c, &part.holders, ZPR_DATA, zpr_gradient_type(c), grads + part.begin * zpr_gradient_bytes(c),
                          part.elements);
   }

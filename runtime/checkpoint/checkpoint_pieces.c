@@ -123,7 +123,7 @@ static zpr_param tensor_of(const array *a, const zpr_param *param) {
 }
 
 /* Frozen parameters have values alone. */
-static bool has(int file, const zpr_run *run) { return file == ZPR_MODEL || !run->frozen; }
+static bool has(int file, const zpr_run *run) { return file == ZPR_MODEL || zpr_is_trained(run->kind); }
 
 static void free_arrays(array_list *list) {
   free(list->array);
@@ -238,16 +238,17 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   }
 }
 
-static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
+static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_run *run, int k, int64_t local) {
+  const zpr_param *param = &run->params[k];
   if (tensor->stage != c->p || tensor->local != local) return false;
   if ((param->split_dim < 0 || a->where == STATISTICS) && c->t != 0) return false;
-  return a->sharded || a->replica > 0 || zpr_part_of(c, param->spread).place == 0;
+  return a->sharded || a->replica > 0 || zpr_part_of(c, run->kind).place == 0;
 }
 
 /* The elements that this rank has of an array, of an instance of a run or more of its neighbours. What is whole stands
  * as the flat buffers do; of a server's errors a rank has those of its part, or of what it owns. */
 static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int64_t i) {
-  int64_t part = c->stage->flat_elements / c->program->data;
+  int64_t part = zpr_flat_elements(c->stage) / c->program->data;
   if (!a->sharded) return (zpr_slice){0, zpr_all_elements(c->stage), 0};
   return file == ZPR_ERRORS && !zpr_shards_state(c->program) ? (zpr_slice){c->d * part, (c->d + 1) * part, 0}
                                                              : zpr_slice_of(c, run, i);
@@ -266,7 +267,7 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
                           transfer *t) {
   char name[ZPR_TENSOR_NAME];
   const array on_device = {.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
-  if (a->where == NEXT_PARAMS && run->frozen) a = &on_device;
+  if (a->where == NEXT_PARAMS && run->kind == ZPR_KIND_FROZEN) a = &on_device;
   zpr_slice part = held(c, file, a, run, i);
   t->begin = part.begin;
   t->end = part.end;
@@ -276,7 +277,7 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
     if (!has_array(a, &run->params[k])) continue;
     tensor_name(name, run, i, k, suffix_of(a, &run->params[k]));
     const zpr_tensor *tensor = zpr_tensors_find(list, name);
-    if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
+    if (t->write && !writes(c, a, tensor, run, k, local_start(run, i, k))) continue;
     t->file_offset = list->data_start + tensor->begin;
     if (t->write) t->sum = &t->sums[1 + (tensor - list->tensor)];
     if (a->where == STATISTICS)

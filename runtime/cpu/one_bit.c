@@ -63,7 +63,7 @@ typedef struct part_task {
   float *error;
 } part_task;
 
-static int64_t part_elements(const zpr *c) { return c->stage->flat_elements / c->program->data; }
+static int64_t part_elements(const zpr *c) { return zpr_flat_elements(c->stage) / c->program->data; }
 
 /* record: that the task makes or reads. */
 static part_task task_of(zpr *c, int part, const void *record) {

@@ -14,7 +14,7 @@ typedef struct frozen_task {
 static double owner_fresh(const frozen_task *a, const zpr_block *b) {
   const zpr_stage *s = a->c->stage;
   int64_t real = zpk_real_bytes(a->rule->dtype), own = b->begin + b->to_state;
-  zpk_records in = {a->c->program->data, a->records, s->shard_elements / ZPK_SIGNS};
+  zpk_records in = {a->c->program->data, a->records, zpr_shard_elements(s) / ZPK_SIGNS};
   return zpk_lamb_owner(a->rule, in, own, (char *)zpr_at(a->c, s->moment1) + own * real,
                         (char *)zpr_at(a->c, s->moment2) + own * real, (char *)zpr_at(a->c, s->fresh) + own * real,
                         a->fresh_bias2, b->end - b->begin);

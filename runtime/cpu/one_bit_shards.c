@@ -9,7 +9,7 @@ typedef struct owned_task {
   const void *records;
 } owned_task;
 
-static int64_t record_blocks(const zpr *c) { return c->stage->shard_elements / ZPK_SIGNS; }
+static int64_t record_blocks(const zpr *c) { return zpr_shard_elements(c->stage) / ZPK_SIGNS; }
 static int64_t own_of(const zpr_block *b) { return b->begin + b->to_state; }
 
 static void owe(void *arg, int64_t begin, int64_t end, int worker) {

@@ -20,7 +20,7 @@ void zpr_frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_upd
 }
 
 static zpd_signs signs_of(zpr *c, int part) {
-  int64_t elements = c->stage->flat_elements / c->program->data, begin = part * elements;
+  int64_t elements = zpr_flat_elements(c->stage) / c->program->data, begin = part * elements;
   int64_t size = zpk_real_bytes(c->program->dtype);
   return (zpd_signs){.m = (char *)zpr_at(c, c->stage->moment1) + begin * size,
                      .v = (char *)zpr_at(c, c->stage->moment2) + begin * size,

@@ -19,7 +19,7 @@ void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double
                  .fresh = zpr_at(c, c->stage->fresh),
                  .fresh_bias2 = fresh_bias2,
                  .records = records,
-                 .blocks = c->stage->shard_elements / ZPK_SIGNS,
+                 .blocks = zpr_shard_elements(c->stage) / ZPK_SIGNS,
                  .n = c->program->data};
   a.updates.sums = zpr_sums_in(t);
   zpr_launch(c, &c->state->device->kernels.lamb_fresh, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);

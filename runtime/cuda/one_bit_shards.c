@@ -4,7 +4,7 @@
 #include "cuda.h"
 
 static zpd_owned owned_of(zpr *c, const zpr_block *b, const zpk_update *rule) {
-  zpd_owned a = {.update = zpr_update_args(c, b, rule), .blocks = c->stage->shard_elements / ZPK_SIGNS};
+  zpd_owned a = {.update = zpr_update_args(c, b, rule), .blocks = zpr_shard_elements(c->stage) / ZPK_SIGNS};
   if (!a.update.weight) {
     a.update.weight = a.update.param;
     a.update.param = NULL;
@@ -21,7 +21,7 @@ static void launch(zpr *c, zpr_device_kernel *kernel, const zpd_owned *a) {
 
 /* Records of owners stand side by side. */
 static char *record_of(const zpr *c, const void *records, int owner) {
-  return (char *)(uintptr_t)records + owner * (c->stage->shard_elements / ZPK_SIGNS) * ZPK_SIGNS_BYTES;
+  return (char *)(uintptr_t)records + owner * (zpr_shard_elements(c->stage) / ZPK_SIGNS) * ZPK_SIGNS_BYTES;
 }
 
 static zpd_owned sent_of(zpr *c, const zpr_owned_block *b, double scale) {

@@ -1,5 +1,5 @@
-/* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. shard_elements - 1;
- * the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
+/* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. zpr_shard_elements
+ * - 1; the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
  * master copy, or without mixed precision a copy of the parameters. On the host the arrays stand side by side, on a
  * disk piece by piece, so that a piece is one read and one write. */
 #ifndef ZPLAN_RT_STATE_HOME_H
@@ -23,7 +23,9 @@ enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
  * array, may have none of their elements on the device. */
 unsigned zpr_state_arrays(const zpr_program *program);
 /* Elements of state on the device. */
-static inline int64_t zpr_state_here(const zpr *c) { return c->stage->shard_elements - c->stage->state_away.elements; }
+static inline int64_t zpr_state_here(const zpr *c) {
+  return zpr_shard_elements(c->stage) - c->stage->state_away.elements;
+}
 
 /* What is worked on at once: elements [first, first + count) and where they stand in memory of the host. The arrays are
  * NULL where the optimizer has none. */

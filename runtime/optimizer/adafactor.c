@@ -29,7 +29,7 @@ zpr_statistics zpr_statistics_of(const zpr_param *param) {
 
 static int64_t statistics_before(const zpr_run *run, int k) {
   int64_t n = 0;
-  for (int i = 0; i < k && !run->frozen; i++) {
+  for (int i = 0; i < k && zpr_is_trained(run->kind); i++) {
     zpr_statistics s = zpr_statistics_of(&run->params[i]);
     n += s.rows + s.cols;
   }
@@ -115,7 +115,7 @@ static zpr_factored tensor_of(zpr *c, const zpr_stretches *stretches, int r, int
   zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   t.bucket_begin = bucket.own;
   t.bucket_end = bucket.own + bucket.size;
-  t.counted = zpr_counts(c, t.param, run->base + i * run->stride + t.param->offset);
+  t.counted = zpr_counts(c, run, t.param, run->base + i * run->stride + t.param->offset);
   return t;
 }
 
@@ -167,7 +167,7 @@ static void *open_adafactor(zpr *c, const zpr_update_set *set) {
   a->reach = zpr_alloc(c, (size_t)n + 1, sizeof *a->reach);
   a->step = zpr_alloc(c, (size_t)n + 1, sizeof *a->step);
   for (int r = 0; r < c->stage->n_runs; r++)
-    for (int64_t i = 0; i < c->stage->runs[r].count && !c->stage->runs[r].frozen; i++)
+    for (int64_t i = 0; i < c->stage->runs[r].count && zpr_is_trained(c->stage->runs[r].kind); i++)
       for (int k = 0; k < c->stage->runs[r].n_params; k++) {
         zpr_factored t = tensor_of(c, &a->stretches, r, i, k);
         int64_t pieces = (t.own.end - t.own.begin) / ZPR_FACTORED_PIECE + 1;

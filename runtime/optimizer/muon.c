@@ -90,7 +90,7 @@ static int64_t real_bytes(const zpr *c) { return zpk_real_bytes(c->program->dtyp
 
 /* With ZeRO several data ranks have a part each of an instance. */
 static int owners_of(zpr *c, const zpr_run *run) {
-  return zpr_shards_state(c->program) ? zpr_part_of_run(c, run).holders.n : 1;
+  return zpr_shards_state(c->program) ? zpr_part_of(c, run->kind).holders.n : 1;
 }
 
 static char *work_of(zpr *c, const zpr_run *run) {
@@ -193,7 +193,7 @@ static void use_work(zpr *c, const matrices *of) {
 /* Shards stand one behind the other, instance by instance. */
 static void orthogonalise_shards(zpr *c, const muon *all, const matrices *of) {
   const zpr_run *run = of->run;
-  zpr_group owners = zpr_part_of_run(c, run).holders;
+  zpr_group owners = zpr_part_of(c, run->kind).holders;
   char *whole = zpr_at(c, c->stage->scratch), *passing = work_of(c, run);
   for (int64_t first = 0; first < run->count; first += owners.n) {
     zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, first);

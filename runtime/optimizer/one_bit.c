@@ -1,13 +1,14 @@
 /* The step's end of 1-bit Adam once the variance is frozen (arXiv 2102.02888): every data rank makes a momentum of its
  * own gradients, and what the ranks send of it are signs and scales (kernels/compress.c).
  *
- * Rank r of n averages part r of the flat buffers, flat_elements / n of them. Every rank sends the record of part r to
- * r, which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of them.
- * The gradients are not needed any more once momentum is made of them, so the records lie in their place. */
+ * Rank r of n averages part r of the flat buffers, zpr_flat_elements / n of them. Every rank sends the record of part r
+ * to r, which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of
+ * them. The gradients are not needed any more once momentum is made of them, so the records lie in their place. */
 #include "one_bit.h"
-#include <assert.h>
 #include "optimizer.h"
 #include "state.h"
+
+#include <assert.h>
 
 typedef struct momentum {
   const zpr_block *blocks;
@@ -24,9 +25,9 @@ static void nothing(zpr *c, void *arg) { (void)c, (void)arg; }
 
 void zpr_exchange_signs(zpr *c, const zpr_host_update *away) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
-  int64_t part = c->stage->flat_elements / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
+  int64_t part = zpr_flat_elements(c->stage) / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
   char *mine = zpr_at(c, c->stage->grads), *theirs = mine + g.n * record, *mean = theirs + g.n * record;
-  assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= c->stage->flat_elements * zpr_gradient_bytes(c));
+  assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= zpr_flat_elements(c->stage) * zpr_gradient_bytes(c));
   for (int r = 0; r < g.n; r++) zpr_pack_part(c, r, mine + r * record);
   if (away) zpr_pack_away(c, mine);
   zpr_group_exchange(c, &g, ZPR_DATA, mine, record, record, theirs);

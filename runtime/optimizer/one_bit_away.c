@@ -9,7 +9,7 @@
 
 enum { GRAIN = 256 }; /* blocks of ZPK_SIGNS elements */
 
-static int64_t part_elements(const zpr *c) { return c->stage->flat_elements / c->program->data; }
+static int64_t part_elements(const zpr *c) { return zpr_flat_elements(c->stage) / c->program->data; }
 
 /* Elements at the beginning of a part whose state is on the device. */
 static int64_t elements_here(const zpr *c, int part) {
@@ -133,7 +133,7 @@ void zpr_unpack_away(zpr *c, const char *records) {
 /* ---- errors ---- */
 
 static int64_t errors_here(const zpr *c, zpr_error_side side) {
-  if (zpr_shards_state(c->program)) return side == ZPR_WORKER ? c->stage->flat_elements : zpr_state_here(c);
+  if (zpr_shards_state(c->program)) return side == ZPR_WORKER ? zpr_flat_elements(c->stage) : zpr_state_here(c);
   return side == ZPR_WORKER ? zpr_state_here(c) : elements_here(c, c->d);
 }
 

@@ -74,7 +74,7 @@ static void move_factors(const zpr_program *p, zpr_coefficients *k, const double
 
 static void keep_moments(zpr *c, zpr_coefficients *k) {
   const zpr_stage *s = c->stage;
-  int64_t bytes = s->shard_elements * zpk_real_bytes(c->program->dtype);
+  int64_t bytes = zpr_shard_elements(s) * zpk_real_bytes(c->program->dtype);
   if (s->momentum_before >= 0) zpr_copy(c, zpr_at(c, s->momentum_before), zpr_at(c, s->moment1), bytes);
   if (!k->followed) zpr_copy(c, zpr_at(c, s->fresh), zpr_at(c, s->moment2), bytes);
   k->followed = true;

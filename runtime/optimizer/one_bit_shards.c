@@ -54,7 +54,7 @@ static int64_t find_blocks(zpr *c, zpr_owned_block *out) {
       for (int k = 0; k < run->n_params; k++) {
         const zpr_param *param = &run->params[k];
         int64_t begin = run->base + i * run->stride + param->offset;
-        zpr_block b = {.begin = begin, .end = begin + param->elements, .counted = zpr_counts(c, param, begin)};
+        zpr_block b = {.begin = begin, .end = begin + param->elements, .counted = zpr_counts(c, run, param, begin)};
         n += cut(c, run, i, b, out ? out + n : NULL);
       }
   }
@@ -99,7 +99,7 @@ static int64_t find_padding(zpr *c, zpr_owned_block *out) {
 
 void *zpr_one_bit_shards_open(zpr *c) {
   zpr_one_bit_shards *o = zpr_alloc(c, 1, sizeof *o);
-  assert(c->program->zero == 1 && c->stage->spread_elements == 0);
+  assert(c->program->zero == 1 && c->stage->flat[ZPR_KIND_SPREAD] == 0);
   o->n = find_blocks(c, NULL);
   o->blocks = zpr_alloc(c, (size_t)o->n, sizeof *o->blocks);
   find_blocks(c, o->blocks);
@@ -157,9 +157,9 @@ typedef struct places {
 
 static places places_of(zpr *c) {
   int n = c->program->data;
-  int64_t record = c->stage->shard_elements / ZPK_SIGNS * ZPK_SIGNS_BYTES;
+  int64_t record = zpr_shard_elements(c->stage) / ZPK_SIGNS * ZPK_SIGNS_BYTES;
   char *sent = zpr_at(c, c->stage->grads);
-  assert(3 * n * record <= c->stage->flat_elements * zpr_gradient_bytes(c));
+  assert(3 * n * record <= zpr_flat_elements(c->stage) * zpr_gradient_bytes(c));
   return (places){record, sent, sent + n * record, sent + 2 * n * record};
 }
 

@@ -23,7 +23,7 @@ static zpk_signs change_away(zpr *c) {
 void zpr_owner_away(zpr *c, const zpr_host_update *away, const zpk_update *rule, const char *records, char *record,
                     zpr_between *here, void *arg) {
   zpk_records in = records_away(c);
-  int64_t blocks = c->stage->shard_elements / ZPK_SIGNS, first = blocks - in.blocks, ticket = 0;
+  int64_t blocks = zpr_shard_elements(c->stage) / ZPK_SIGNS, first = blocks - in.blocks, ticket = 0;
   assert(zpr_state_here(c) % ZPK_SIGNS == 0 && !c->stage->state_away.on_disk);
   for (int r = 0; r < in.n; r++)
     ticket = zpr_record_down(c, records + r * blocks * ZPK_SIGNS_BYTES, blocks, first,

@@ -45,13 +45,13 @@ static void copy_anchor(zpr *c, bool back) {
   const zpr_stage *s = c->stage;
   if (zpk_is_narrow(c->program->dtype)) return;
   void *anchor = zpr_at(c, s->anchor), *params = zpr_at(c, s->params);
-  zpr_copy(c, back ? params : anchor, back ? anchor : params, s->flat_elements * zpk_bytes(c->program->dtype));
+  zpr_copy(c, back ? params : anchor, back ? anchor : params, zpr_flat_elements(s) * zpk_bytes(c->program->dtype));
 }
 
 static void sum_gradients(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
   zpk_update all = *rule;
-  zpr_group_all_reduce(c, &g, ZPR_DATA, zpr_gradient_type(c), zpr_at(c, c->stage->grads), c->stage->flat_elements);
+  zpr_group_all_reduce(c, &g, ZPR_DATA, zpr_gradient_type(c), zpr_at(c, c->stage->grads), zpr_flat_elements(c->stage));
   all.grad_scale /= g.n; /* the sum's, not a replica's */
   zpr_variance_blocks(c, blocks, n, &all);
 }

@@ -80,7 +80,7 @@ static zpr *open_matrix(zpr *c, zpk_dtype dtype, int rows, int cols, int threads
                       .recipe = {0.5, 0.1},
                       .orthogonal = true};
   run = (zpr_run){.segment = "h", .count = 1, .stride = COUNT, .n_params = 1, .params = &param};
-  stage = (zpr_stage){.flat_elements = COUNT, .shard_elements = COUNT, .n_runs = 1, .runs = &run};
+  stage = (zpr_stage){.flat = {COUNT}, .shard = {COUNT}, .n_runs = 1, .runs = &run};
   int64_t *const places[] = {&stage.params,  &stage.grads,   &stage.master,
                              &stage.moment1, &stage.moment2, &stage.average};
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
