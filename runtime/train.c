@@ -157,7 +157,7 @@ static void count_step(loop *l, const started *s, const zpr_step_result *result)
   l->totals.applied_steps += result->applied;
   for (int m = 0; m < ZPR_MOVE_COUNT && result->applied; m++) l->totals.moved_bytes[m] += s->moved_bytes[m];
   l->totals.frozen_steps += s->frozen;
-  bool local = zpr_is_local(l->c->program);
+  bool local = zpr_is_zero_one_adam(l->c->program);
   l->totals.exchanges += local ? l->c->state->local.synced : s->frozen && result->applied;
   l->totals.summed_steps += local && l->c->state->local.summed;
   l->totals.exchanged_bytes += s->frozen ? s->data_bytes : 0;

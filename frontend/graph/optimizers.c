@@ -21,9 +21,11 @@ const int zp_n_optimizer_settings = sizeof zp_optimizer_settings / sizeof *zp_op
 #define LR                              REAL(lr, POSITIVE, -1)
 #define EPS                             REAL(eps, POSITIVE, 1e-8)
 #define BETAS(one, two)                 PAIR(betas, BELOW_ONE, beta1, one, beta2, two, "betas = [0.9, 0.95]")
-#define WEIGHT_DECAY                    REAL(weight_decay, NOT_NEGATIVE, -1), {"decay", ZP_OPTION_DECAY, ZP_RANGE_ANY, {0}, {-1}, NULL}
-#define FREEZE                          {"freeze_step", ZP_OPTION_COUNT, ZP_RANGE_ONE_OR_MORE, {AT(freeze_step)}, {-1}, NULL}, \
-                                        {"freeze", ZP_OPTION_FREEZE, ZP_RANGE_ANY, {0}, {-1}, NULL}
+#define WEIGHT_DECAY                    REAL(weight_decay, NOT_NEGATIVE, -1), \
+                                        {"decay", ZP_OPTION_DECAY, ZP_RANGE_ANY, {0}, {-1}, NULL}
+#define FREEZE                          \
+  {"freeze_step", ZP_OPTION_COUNT, ZP_RANGE_ONE_OR_MORE, {AT(freeze_step)}, {-1}, NULL}, \
+  {"freeze", ZP_OPTION_FREEZE, ZP_RANGE_ANY, {0}, {-1}, NULL}
 #define OPTIONS(list, ...)              static const zp_optimizer_option options_of_##list[] = {__VA_ARGS__};
 /* clang-format on */
 #include <zplan/optimizers.def>

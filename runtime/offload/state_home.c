@@ -51,7 +51,7 @@ static int64_t place_of(const zpr *c, zpr_array array) {
   if (!is_there(c, (int)array)) return -1;
   if (array == ZPR_WEIGHTS) return s->master;
   if (array == ZPR_AVERAGE) return s->average;
-  return array == ZPR_FRESH ? s->fresh : zpr_moment_at(s, array - ZPR_MOMENT1);
+  return array == ZPR_FRESH ? s->fresh : zpr_moment_at(s, (int)array - ZPR_MOMENT1);
 }
 
 static char *window_at(zpr *c, int64_t k) {

@@ -160,7 +160,7 @@ void zpr_errors_zero(zpr *c) {
   int64_t here = zpr_state_here(c), gone = s->state_away.elements, part = part_elements(c);
   if (s->error >= 0) zpr_zero(c, zpr_at(c, s->error), errors_here(c, ZPR_WORKER) * 4);
   if (s->server_error >= 0) zpr_zero(c, zpr_at(c, s->server_error), least(here, part) * 4);
-  if (zpr_is_local(c->program)) zpr_zero(c, zpr_at(c, s->local_sum), here * zpk_real_bytes(c->program->dtype));
+  if (zpr_is_zero_one_adam(c->program)) zpr_zero(c, zpr_at(c, s->local_sum), here * zpk_real_bytes(c->program->dtype));
   if (gone == 0) return;
   if (s->host_error >= 0) memset(zpr_host_at(c, s->host_error), 0, (size_t)gone * 4);
   if (s->host_server_error >= 0) memset(zpr_host_at(c, s->host_server_error), 0, (size_t)least(gone, part) * 4);

@@ -32,7 +32,7 @@ zpr_coefficients *zpr_coefficients_of(zpr *c) {
 /* own: as of update. */
 static void close_lamb(zpr *c, void *own) {
   zpr_coefficients *k = c->state->coefficients;
-  if (own) zpr_owing_close(c, own);
+  if (own) zpr_one_bit_shards_close(c, own);
   if (!k) return;
   free(k->average);
   free(k->factor);
@@ -82,17 +82,17 @@ static void keep_moments(zpr *c, zpr_coefficients *k) {
 
 /* own: with ZeRO 1 what is owed, else NULL. */
 static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
-  zpr_owing *owing = own;
+  zpr_one_bit_shards *shards = own;
   zpr_block_list *list = set->here;
-  /* of as many updates as the parameters have had */
+  /* By all updates that the parameters have had. */
   double fresh_bias2 = 1 - pow(c->program->beta2, (double)(c->step + 1 - c->skipped_steps));
   const void *records = NULL;
   zpr_coefficients *k = zpr_coefficients_of(c);
   double *of_block = zpr_alloc(c, (size_t)list->n + 1, sizeof *of_block);
   double *most = zpr_alloc(c, (size_t)k->n + 1, sizeof *most);
   keep_moments(c, k);
-  if (owing)
-    records = zpr_owing_send(c, owing, rule);
+  if (shards)
+    records = zpr_one_bit_shards_send(c, shards, rule);
   else
     zpr_exchange_momentum(c, list->block, list->n, NULL, rule);
   zpr_lamb_fresh(c, list, rule, fresh_bias2, records, of_block);
@@ -101,9 +101,9 @@ static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_updat
   move_factors(c->program, k, most);
   for (int64_t i = 0; i < list->n; i++)
     of_block[i] = k->average[list->block[i].tensor] * k->factor[list->block[i].tensor];
-  if (owing) {
-    zpr_owner_update(c, list->block, list->n, rule, of_block, NULL, zpr_owing_record(c));
-    zpr_owing_share(c, owing);
+  if (shards) {
+    zpr_owner_update(c, list->block, list->n, rule, of_block, NULL, zpr_one_bit_shards_record(c));
+    zpr_one_bit_shards_share(c, shards);
   } else {
     zpr_lamb_frozen(c, list, rule, of_block);
   }
@@ -119,9 +119,9 @@ const zpr_one_bit_row zpr_one_bit_lamb = {
 const zpr_one_bit_row zpr_one_bit_lamb_shards = {.name = "LAMB",
                                                  .applies = zpr_shards_state,
                                                  .arrays = 1u << ZPR_FRESH,
-                                                 .open = zpr_owing_open,
+                                                 .open = zpr_one_bit_shards_open,
                                                  .close = close_lamb,
-                                                 .squares = zpr_owing_squares,
+                                                 .squares = zpr_one_bit_shards_squares,
                                                  .update = update};
 
 static bool is_one_bit_lamb(const zpr *c) {

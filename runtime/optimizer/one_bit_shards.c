@@ -14,7 +14,7 @@
 #include "optimizer.h"
 #include "state.h"
 
-struct zpr_owing {
+struct zpr_one_bit_shards {
   int64_t n, n_padding;
   zpr_owned_block *blocks;
   zpr_owned_block *padding;
@@ -97,8 +97,8 @@ static int64_t find_padding(zpr *c, zpr_owned_block *out) {
   return g.n;
 }
 
-void *zpr_owing_open(zpr *c) {
-  zpr_owing *o = zpr_alloc(c, 1, sizeof *o);
+void *zpr_one_bit_shards_open(zpr *c) {
+  zpr_one_bit_shards *o = zpr_alloc(c, 1, sizeof *o);
   assert(c->program->zero == 1 && c->stage->flat[ZPR_KIND_SPREAD] == 0);
   o->n = find_blocks(c, NULL);
   o->blocks = zpr_alloc(c, (size_t)o->n, sizeof *o->blocks);
@@ -113,8 +113,8 @@ void *zpr_owing_open(zpr *c) {
   return o;
 }
 
-void zpr_owing_close(zpr *c, void *owing) {
-  zpr_owing *o = owing;
+void zpr_one_bit_shards_close(zpr *c, void *shards) {
+  zpr_one_bit_shards *o = shards;
   zpr_block_list_close(c, &o->list);
   free(o->blocks);
   free(o->padding);
@@ -123,8 +123,8 @@ void zpr_owing_close(zpr *c, void *owing) {
   free(o);
 }
 
-double zpr_owing_squares(zpr *c, void *owing) {
-  zpr_owing *o = owing;
+double zpr_one_bit_shards_squares(zpr *c, void *shards) {
+  zpr_one_bit_shards *o = shards;
   double sum = 0;
   zpr_square_blocks(c, &o->list, o->squares);
   for (int64_t i = 0; i < o->n; i++) sum += o->squares[i];
@@ -133,7 +133,7 @@ double zpr_owing_squares(zpr *c, void *owing) {
 
 /* Weights, what this rank, as an owner, has more than they have, and what it owes others: no checkpoint
  * has that. */
-static void clear_padding(zpr *c, const zpr_owing *o) {
+static void clear_padding(zpr *c, const zpr_one_bit_shards *o) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *weights = zpr_at(c, c->stage->params);
   float *owed = c->stage->server_error >= 0 ? zpr_at(c, c->stage->server_error) : NULL;
@@ -163,7 +163,7 @@ static places places_of(zpr *c) {
   return (places){record, sent, sent + n * record, sent + 2 * n * record};
 }
 
-const void *zpr_owing_send(zpr *c, zpr_owing *o, const zpk_update *rule) {
+const void *zpr_one_bit_shards_send(zpr *c, zpr_one_bit_shards *o, const zpk_update *rule) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
   places at = places_of(c);
   zpr_owe_blocks(c, o->blocks, o->n, rule->grad_scale * (1 - rule->beta1));
@@ -172,9 +172,9 @@ const void *zpr_owing_send(zpr *c, zpr_owing *o, const zpk_update *rule) {
   return at.theirs;
 }
 
-void *zpr_owing_record(zpr *c) { return places_of(c).sent; }
+void *zpr_one_bit_shards_record(zpr *c) { return places_of(c).sent; }
 
-void zpr_owing_share(zpr *c, zpr_owing *o) {
+void zpr_one_bit_shards_share(zpr *c, zpr_one_bit_shards *o) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
   places at = places_of(c);
   zpr_group_exchange(c, &g, ZPR_DATA, at.sent, 0, at.record, at.changes);
@@ -191,21 +191,21 @@ typedef struct owner {
 
 static void update_here(zpr *c, void *arg) {
   const owner *a = arg;
-  zpr_owner_update(c, a->mine, a->n, a->rule, NULL, a->theirs, zpr_owing_record(c));
+  zpr_owner_update(c, a->mine, a->n, a->rule, NULL, a->theirs, zpr_one_bit_shards_record(c));
 }
 
 static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
-  owner here = {set->here->block, set->here->n, rule, zpr_owing_send(c, own, rule)};
+  owner here = {set->here->block, set->here->n, rule, zpr_one_bit_shards_send(c, own, rule)};
   if (set->away)
-    zpr_owner_away(c, set->away, rule, here.theirs, zpr_owing_record(c), update_here, &here);
+    zpr_owner_away(c, set->away, rule, here.theirs, zpr_one_bit_shards_record(c), update_here, &here);
   else
     update_here(c, &here);
-  zpr_owing_share(c, own);
+  zpr_one_bit_shards_share(c, own);
 }
 
 const zpr_one_bit_row zpr_one_bit_adam_shards = {.name = "Adam",
                                                  .applies = zpr_shards_state,
-                                                 .open = zpr_owing_open,
-                                                 .close = zpr_owing_close,
-                                                 .squares = zpr_owing_squares,
+                                                 .open = zpr_one_bit_shards_open,
+                                                 .close = zpr_one_bit_shards_close,
+                                                 .squares = zpr_one_bit_shards_squares,
                                                  .update = update};

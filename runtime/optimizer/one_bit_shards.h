@@ -12,18 +12,18 @@ typedef struct zpr_owned_block {
   int owner;
 } zpr_owned_block;
 
-typedef struct zpr_owing zpr_owing;
-/* A zpr_owing; of zpr_one_bit_row. */
-void *zpr_owing_open(zpr *c);
-void zpr_owing_close(zpr *c, void *owing);
+typedef struct zpr_one_bit_shards zpr_one_bit_shards;
+/* A zpr_one_bit_shards; of zpr_one_bit_row. */
+void *zpr_one_bit_shards_open(zpr *c);
+void zpr_one_bit_shards_close(zpr *c, void *shards);
 /* Sum of squares of this replica's gradients, those of other stages and tensor ranks left out; of zpr_one_bit_row. */
-double zpr_owing_squares(zpr *c, void *owing);
+double zpr_one_bit_shards_squares(zpr *c, void *shards);
 /* Parts of its update, for an update in several passes (one_bit_lamb.c). This replica's gradients to the owners: all
  * ranks' records of what this one owns. In between the owner's change to its record. Then that to all ranks' weights.
  */
-const void *zpr_owing_send(zpr *c, zpr_owing *owing, const zpk_update *rule);
-void *zpr_owing_record(zpr *c);
-void zpr_owing_share(zpr *c, zpr_owing *owing);
+const void *zpr_one_bit_shards_send(zpr *c, zpr_one_bit_shards *shards, const zpk_update *rule);
+void *zpr_one_bit_shards_record(zpr *c);
+void zpr_one_bit_shards_share(zpr *c, zpr_one_bit_shards *shards);
 
 /* ---- one_bit_shards_away.c ---- */
 /* The owner's side where its state is on the host, by all ranks' records on the device, to the record there; in between

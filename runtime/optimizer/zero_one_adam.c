@@ -100,5 +100,8 @@ static void skip(zpr *c, void *own, const zpr_update_set *set, const zpk_update 
   if (local->meets && local->total > 0) exchange(c, set->here->block, set->here->n, rule);
 }
 
-const zpr_one_bit_row zpr_zero_one_adam = {
-    .name = "Adam", .applies = zpr_is_local, .variance_updates = variance_updates, .update = update, .skip = skip};
+const zpr_one_bit_row zpr_zero_one_adam = {.name = "Adam",
+                                           .applies = zpr_is_zero_one_adam,
+                                           .variance_updates = variance_updates,
+                                           .update = update,
+                                           .skip = skip};

@@ -13,7 +13,7 @@ typedef struct zpr_local {
 } zpr_local;
 
 /* Is it 0/1 Adam? */
-static inline bool zpr_is_local(const zpr_program *p) { return p->n_phases > 0; }
+static inline bool zpr_is_zero_one_adam(const zpr_program *p) { return p->n_phases > 0; }
 
 /* ---- by the back ends: cpu/zero_one_adam.c, cuda/zero_one_adam.c ---- */
 void zpr_variance_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
