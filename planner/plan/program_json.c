@@ -1,8 +1,6 @@
 /* The procedures of a program in a plan file: buffers and steps of every segment; how its parameters are split. */
 #include "plan_internal.h"
 
-static const char *const place_name[] = {NULL,    "shared",   "pending",   "saved",   "transient",
-                                         "input", "carry_in", "carry_out", "grad_in", "grad_out"};
 static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
 static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
 
@@ -25,7 +23,7 @@ static zp_json *procedure_json(const zp_procedure *p, const zp_segment_program *
     const zp_buffer *x = &p->buffers.data[b];
     zp_json *j = zp_json_append(buffers, zp_json_object());
     zp_json_set_string(j, "name", x->name);
-    zp_json_set_string(j, "place", x->place == ZP_AT_PARAM ? zp_kinds[x->kind].place : place_name[x->place]);
+    zp_json_set_string(j, "place", zp_place_name(x));
     zp_json_set_string(j, "element", element_name[x->element]);
     zp_json_set_int(j, "rows", x->rows);
     zp_json_set_int(j, "cols", x->cols);

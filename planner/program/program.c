@@ -90,9 +90,15 @@ const zp_segment_program *zp_program_segment(const zp_program *p, int segment, z
   return NULL;
 }
 
+const char *zp_place_name(const zp_buffer *buffer) {
+  static const char *const name[] = {
+      [ZP_AT_SHARED] = "shared",       [ZP_AT_PENDING] = "pending", [ZP_AT_SAVED] = "saved",
+      [ZP_AT_TRANSIENT] = "transient", [ZP_AT_INPUT] = "input",     [ZP_AT_CARRY_IN] = "carry_in",
+      [ZP_AT_CARRY_OUT] = "carry_out", [ZP_AT_GRAD_IN] = "grad_in", [ZP_AT_GRAD_OUT] = "grad_out"};
+  return buffer->place == ZP_AT_PARAM ? zp_kinds[buffer->kind].place : name[buffer->place];
+}
+
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {
-  static const char *const place[] = {"param",     "spread", "frozen",   "shared",    "pending", "saved",
-                                      "transient", "input",  "carry_in", "carry_out", "grad_in", "grad_out"};
   static const char *const kind[] = {"", "keep_shard", "gather_shard", "copy"};
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "procedure %s: %d steps (%d recomputed), transient %lld bytes", p->name, p->steps.len,
@@ -100,7 +106,7 @@ const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {
   for (int b = 0; b < p->buffers.len; b++) {
     const zp_buffer *x = &p->buffers.data[b];
     zp_buf_line(&out, "  b%-3d %-28s %-9s [%lld, %lld] ld %lld at %lld bytes %lld base %d live %d..%d", b, x->name,
-                place[x->place], (long long)x->rows, (long long)x->cols, (long long)x->ld, (long long)x->offset,
+                zp_place_name(x), (long long)x->rows, (long long)x->cols, (long long)x->ld, (long long)x->offset,
                 (long long)x->bytes, x->base, x->first_step, x->last_step);
   }
   for (int s = 0; s < p->steps.len; s++) {

@@ -160,6 +160,19 @@ static void check_param_sizes(const zp_lowered *l, const zp_segment_program *seg
 static void check_all_params(const zp_lowered *l) { for_procedures(l, check_param_sizes); }
 Test(program, parameters_have_their_local_size) { for_variants(check_all_params); }
 
+/* Readable text and plan files name the place that a buffer has. */
+Test(program, places_have_names) {
+  static const char *const name[] = {"shared",   "pending",   "saved",   "transient", "input",
+                                     "carry_in", "carry_out", "grad_in", "grad_out"};
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    cr_expect_str_eq(zp_place_name(&(zp_buffer){.place = ZP_AT_PARAM, .kind = kind}), zp_kinds[kind].place);
+  for (int place = ZP_AT_SHARED; place <= ZP_AT_GRAD_OUT; place++)
+    cr_expect_str_eq(zp_place_name(&(zp_buffer){.place = (zp_place)place}), name[place - ZP_AT_SHARED]);
+  zp_buffer buffer = {.name = "x", .place = ZP_AT_SAVED, .base = -1};
+  zp_procedure one = {.name = "one", .buffers = {.data = &buffer, .len = 1}};
+  cr_expect(strstr(zp_procedure_text(arena, &one), " saved "), "%s", zp_procedure_text(arena, &one));
+}
+
 /* ---- recomputation ---- */
 
 static int count_op(const zp_procedure *p, zp_op op, int first, int last) {

@@ -475,6 +475,8 @@ int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *stage, int chu
 int zp_stage_carry_index(int64_t j);           /* forward ping-pong: input of unit j */
 int zp_stage_grad_index(int64_t n, int64_t j); /* backward ping-pong: dy of unit j; its dx goes to that of unit j - 1 */
 
+/* The place of a buffer in plan files and readable text: "param", or "spread" and "frozen" by kind; "saved". */
+const char *zp_place_name(const zp_buffer *buffer);
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *procedure);
 
 #endif
