@@ -1,7 +1,7 @@
 /* 1F1B: the best cut by labels (label_search.c). The graph of the stages that a plan below the target may
- * have gets smaller from round to round; every round also offers a cut, which is simulated. What labels without merging
- * leave is searched, arc by arc, with the simulation of the fixed stages. Numbers of labels are counted as parts of
- * simulated actions. */
+ * have gets smaller from round to round; every round also offers a cut, which is simulated. What rounds leave is
+ * searched, arc by arc, with the simulation of the fixed stages: that knows more than labels, so with few arcs it ends
+ * long before labels are exact. Numbers of labels are counted as parts of simulated actions. */
 #include <assert.h>
 #include <math.h>
 #include "provers.h"
@@ -42,7 +42,7 @@ static zp_label_pass look_at_labels(zp_tree *t, int width) {
   return round;
 }
 
-/* ---- what exact labels leave ---- */
+/* ---- what rounds leave ---- */
 
 /* How far the fixed stages are simulated. Most that labels allow do not miss the deadline, so the simulation comes
  * after 1, 2, 4, ... stages more, and when it misses, the first ones that do are looked for. */
@@ -102,8 +102,20 @@ static zp_outcome note_spent(zp_tree *t) {
   return ZP_SPENT;
 }
 
-/* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. *far:
- * none of that yet, and the bound is far below the target. */
+/* Searches what rounds left, in so much work at most. Needs no exact labels: merged ones prune less. */
+static zp_outcome visit_within(zp_tree *t, int64_t work) {
+  int64_t stop_at = t->stop_at, left = t->effort->work_left;
+  if (!narrow(t, t->target_s)) return ZP_FOUND_NONE;
+  zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
+  if (left - work > stop_at) t->stop_at = left - work;
+  zp_outcome found = visit(t, 0, (checked){0, 1});
+  t->stop_at = stop_at;
+  return found;
+}
+
+/* Rounds take stages away until none are left or a plan is found. When a round takes few, what is left is searched in
+ * the work that a wider round would take; whatever the work once labels did not merge. *far: neither said anything, and
+ * the bound is far below the target. */
 static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   int64_t work = 0; /* of the next round, about */
   for (int width = 1; t->effort->work_left - work > t->stop_at && t->problem->may_grow(t->problem->user, 0);) {
@@ -114,15 +126,15 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
     if (!round.open) return ZP_FOUND_NONE;
     *low = fmax(*low, round.bound_s);
     if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
-    if (round.exact) {
-      narrow(t, t->target_s);
-      zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
-      return visit(t, 0, (checked){0, 1});
+    if (!round.exact && 10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
+    work *= ZP_WIDER;
+    if (round.exact || width >= ZP_WIDER) {
+      zp_outcome found = visit_within(t, round.exact ? t->effort->work_left : work);
+      if (round.exact || found != ZP_SPENT) return found;
     }
-    if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
     *far = width >= ZP_WIDER && t->target_s - *low > t->near * t->target_s;
     if (*far) return ZP_FOUND_NONE;
-    width *= ZP_WIDER, work *= ZP_WIDER;
+    width *= ZP_WIDER;
   }
   return ZP_SPENT;
 }
@@ -145,6 +157,11 @@ static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *f
   zp_outcome found = rounds_below(t, low, far);
   zp_label_search_free(t->labels);
   return found;
+}
+
+/* Of the way from the bound to the ceiling: all of it, once that is little. */
+static double next_share(const zp_tree *t, double low, double ceiling, double share) {
+  return ceiling - low < t->near * ceiling ? 1 : share;
 }
 
 static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_BOUND_SLACK); }
@@ -177,7 +194,10 @@ static double search(zp_tree *t, double bound_s) {
     else
       zp_stage_graph_copy(t->scratch, t->graph, all);
     if (!none) ceiling = far ? target : highest_target(t);
-    share = ceiling - low < t->near * ceiling ? 1 : easy ? fmin(2 * share, 1) : ZP_NEAR_TARGET;
+    share = next_share(t, low, ceiling,
+                       easy                ? fmin(2 * share, 1)
+                       : found == ZP_FOUND ? ZP_FOUND_TARGET
+                                           : ZP_FIRST_TARGET);
   }
   return low;
 }

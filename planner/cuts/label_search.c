@@ -11,10 +11,10 @@
 
 /* Labels of equal length; those of one node are neighbours once they are chosen. */
 typedef struct entry {
-  double key; /* small ones first */
-  int64_t node;
-  int label;  /* number of its label in the pile */
-  int record; /* of the cut up to here */
+  double key;          /* small ones first */
+  int32_t node, label; /* first unit; number of its label in the pile */
+  int record;          /* of the cut up to here */
+  int above;           /* a number of its label that was above that of another one: the next one differs there, too */
 } entry;
 typedef struct pile {
   zp_arena *arena;
@@ -97,7 +97,7 @@ static double *next_label(pile *p) {
 }
 
 static void keep_label(pile *p, double key, int64_t node, int before) {
-  p->entries[p->n] = (entry){key, node, p->n, before};
+  p->entries[p->n] = (entry){key, (int32_t)node, p->n, before, 0};
   p->n++;
 }
 
@@ -108,6 +108,15 @@ static int by_node_and_key(const void *a, const void *b) {
   return x->label - y->label;
 }
 
+/* Is the chosen one nowhere above the other? */
+static bool is_below(const pile *p, entry *chosen, const entry *other) {
+  const double *a = label_of(p, chosen->label), *b = label_of(p, other->label);
+  if (a[chosen->above] > b[chosen->above]) return false;
+  int64_t above = zp_label_above(a, b, p->length);
+  if (above < p->length) chosen->above = (int)above;
+  return above == p->length;
+}
+
 /* Leaves at most `width` labels a node, none of which another one makes needless. */
 static void choose_labels(zp_label_search *k, pile *p, int width) {
   if (p->n) qsort(p->entries, (size_t)p->n, sizeof *p->entries, by_node_and_key);
@@ -116,8 +125,7 @@ static void choose_labels(zp_label_search *k, pile *p, int width) {
     entry e = p->entries[i];
     bool needless = false;
     if (n == first || p->entries[first].node != e.node) first = n;
-    for (int j = first; j < n && !needless; j++, k->work += 2)
-      needless = zp_label_below(label_of(p, p->entries[j].label), label_of(p, e.label), p->length);
+    for (int j = first; j < n && !needless; j++, k->work += 2) needless = is_below(p, &p->entries[j], &e);
     if (needless) continue;
     if (n - first < width) {
       p->entries[n++] = e;

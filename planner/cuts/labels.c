@@ -228,10 +228,10 @@ bool zp_labels_join(zp_labels *k, const zp_prefix_view *view, const double *suff
 
 /* ---- vectors ---- */
 
-bool zp_label_below(const double *a, const double *b, int64_t length) {
-  for (int64_t i = 0; i < length; i++)
-    if (a[i] > b[i]) return false;
-  return true;
+int64_t zp_label_above(const double *a, const double *b, int64_t length) {
+  int64_t i = 0;
+  while (i < length && a[i] <= b[i]) i++;
+  return i;
 }
 
 void zp_label_merge(double *a, const double *b, int64_t length) {

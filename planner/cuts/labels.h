@@ -102,7 +102,8 @@ bool zp_labels_join(zp_labels *labels, const zp_prefix_view *prefix, const doubl
 double zp_prefix_bound(const double *prefix);
 /* Numbers that were looked at so far. */
 int64_t zp_labels_work(const zp_labels *labels);
-bool zp_label_below(const double *a, const double *b, int64_t length);
+/* The first number of a that is above that of b; length: none is, a is never worse. */
+int64_t zp_label_above(const double *a, const double *b, int64_t length);
 /* a: the least of both, element by element. */
 void zp_label_merge(double *a, const double *b, int64_t length);
 

@@ -33,9 +33,13 @@ static void check_regions(zp_verifier *v, int s, const claimed_region *r, int n,
 /* What a rank holds for all owners has as much of every owner's off the device; what is spread over expert groups
  * leaves first. */
 static int64_t of_all_owners(const zp_flat_sizes *sizes, int64_t gone) {
-  int64_t whole = sizes->shard - sizes->spread_shard;
-  if (gone <= sizes->spread_shard) return sizes->spread > 0 ? gone * (sizes->spread / sizes->spread_shard) : 0;
-  return sizes->spread + (gone - sizes->spread_shard) * ((sizes->flat - sizes->spread) / whole);
+  int64_t elements = 0;
+  for (zp_param_kind kind = ZP_KIND_FROZEN; kind-- > 0;) {
+    int64_t own = sizes->own.of[kind], part = gone < own ? gone : own;
+    if (part > 0) elements += part * (sizes->all.of[kind] / own);
+    gone -= part;
+  }
+  return elements;
 }
 
 /* ---- what the regions hold ---- */
@@ -56,13 +60,10 @@ typedef struct facts {
 
 static bool on_disk(const zp_verifier *v, zp_state state) { return v->choice.home[state].tier == ZP_TIER_NVME; }
 
-/* SGD without momentum has no state, Lion and SGD have one moment. */
-static bool has_moment1(const zp_train *train) {
-  if (train->optimizer == ZP_OPT_ADAFACTOR) return train->beta1 > 0;
-  return train->optimizer != ZP_OPT_SGD || train->momentum != 0;
-}
-static bool has_moment2(const zp_train *train) {
-  return train->optimizer != ZP_OPT_SGD && train->optimizer != ZP_OPT_LION && train->optimizer != ZP_OPT_ADAFACTOR;
+/* Moment `n` of the row's, from 1; none of an optimizer whose setting for them is 0. */
+static bool has_moment(const zp_train *train, int n) {
+  const zp_optimizer *row = zp_optimizer_facts(train);
+  return n <= row->moments && (row->moments_with == 0 || zp_setting_real(train, row->moments_with) != 0);
 }
 
 /* Gradients and weights of a delayed update have one place for all of them. */
@@ -92,7 +93,7 @@ static int64_t record_bytes(const facts *f) {
 
 static int64_t state_bytes(const zp_verifier *v) {
   const zp_train *train = &v->spec->train;
-  return (has_moment1(train) + has_moment2(train) + (train->ema > 0)) * v->stat_bytes +
+  return (has_moment(train, 1) + has_moment(train, 2) + (train->ema > 0)) * v->stat_bytes +
          (v->compute_bytes == 2 ? 4 : v->compute_bytes);
 }
 
@@ -129,13 +130,14 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   const zp_train *train = &v->spec->train;
   const zp_verify_needs *n = f->n;
   int64_t cb = v->compute_bytes, gb = v->grad_bytes, state = f->state * v->stat_bytes;
-  bool lamb = c->compress && train->optimizer == ZP_OPT_LAMB, local = c->compress && train->variance_every > 0;
+  bool lamb = c->compress && zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB,
+       local = c->compress && train->variance_every > 0;
   switch (region) {
   case ZP_REGION_PARAMS: return f->params * cb;
   case ZP_REGION_GRADS: return f->grads * gb;
   case ZP_REGION_MASTER: return cb == 2 ? f->state * 4 : 0;
-  case ZP_REGION_MOMENT1: return has_moment1(train) ? state : 0;
-  case ZP_REGION_MOMENT2: return has_moment2(train) ? state : 0;
+  case ZP_REGION_MOMENT1: return has_moment(train, 1) ? state : 0;
+  case ZP_REGION_MOMENT2: return has_moment(train, 2) ? state : 0;
   case ZP_REGION_AVERAGE: return train->ema > 0 ? state : 0;
   case ZP_REGION_STATISTICS: return zp_times(n->statistics, v->stat_bytes);
   case ZP_REGION_ERROR: return error_bytes(f);
@@ -151,7 +153,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   case ZP_REGION_SAVED_RING: return c->home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n->unit_saved : 0;
   case ZP_REGION_PENDING: return n->pending;
   case ZP_REGION_PARAM_RING:
-    return ring(f, ZP_STATE_PARAMS, zp_shards_params(c)) * (f->sizes->bucket + f->sizes->frozen_bucket) * cb;
+    return ring(f, ZP_STATE_PARAMS, zp_shards_params(c)) * (f->sizes->bucket + f->sizes->unit.of[ZP_KIND_FROZEN]) * cb;
   case ZP_REGION_GRAD_RING: return ring(f, ZP_STATE_GRADIENTS, zp_shards_gradients(c)) * f->sizes->bucket * gb;
   case ZP_REGION_CARRY0:
   case ZP_REGION_CARRY1: return n->shards ? f->carry : 0;
@@ -212,7 +214,7 @@ static facts find_facts(zp_verifier *v, int s, const zp_flat_sizes *sizes, const
   f.state_away = zp_verify_away(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
   f.params_away = params ? f.params_offloaded : of_all_owners(sizes, f.params_offloaded);
   f.grads_away = grads ? f.grads_offloaded : of_all_owners(sizes, f.grads_offloaded);
-  f.params = (params ? sizes->shard : sizes->flat) - f.params_away + sizes->frozen_shard;
+  f.params = (params ? sizes->shard : sizes->flat) - f.params_away + sizes->own.of[ZP_KIND_FROZEN];
   f.grads = (grads ? sizes->shard : sizes->flat) - f.grads_away;
   f.state = sizes->shard - f.state_away;
   int64_t bucket = f.grads_away > 0 && !grads ? sizes->bucket : sizes->bucket_shard;

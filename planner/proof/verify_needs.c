@@ -104,7 +104,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, zp_verify_nee
   if (zp_json_get(program, "loss"))
     n->transient = zp_verify_max(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
   n->transient = zp_verify_max(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride"), count));
-  if (v->spec->train.optimizer == ZP_OPT_ADAFACTOR) add_statistics(v, segment->graph, count, n);
+  if (zp_optimizer_facts(&v->spec->train)->needs == ZP_NEEDS_STATISTICS) add_statistics(v, segment->graph, count, n);
   n->carry = zp_verify_max(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = zp_verify_max(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);

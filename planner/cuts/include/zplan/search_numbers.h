@@ -15,7 +15,7 @@
   X(ZP_UPDATE_STEP, 1e-7, "of a time", "bisection ends: an update is a small part of a step")                          \
   X(ZP_CLOSE_STEP, 1e-6, "of a value", "bisections end: a bound, or the bytes of the nearest miss")                    \
   X(ZP_COARSE_STEP, 1e-3, "of a time", "bisection ends: a first look that later ones sharpen")                         \
-  X(ZP_NEAR, 1e-4, "of a time", "gaps below this are closed by one search of labels")                                  \
+  X(ZP_NEAR, 1e-3, "of a time", "gaps below this are closed by one search of labels")                                  \
   X(ZP_GAME_STEP, 1e-10, "of a cut's time", "a simplex step that gains less is none")                                  \
   X(ZP_GAME_PIVOT, 1e-9, "of a cut's time", "smaller pivots would amplify rounding")                                   \
   X(ZP_GAME_SHARE, 1e-6, "of a mean", "chains that count less in it are not taken into the tree")                      \
@@ -26,7 +26,8 @@
   X(ZP_TOWARDS_CHUNKS, 0.5, "of a step", "the same before cuts are known: fewer rounds")                               \
   X(ZP_SLOWER_STAGE, 1.1, "of the longest stage", "a stage is made so long to see what a cut waits for then")          \
   X(ZP_FIRST_TARGET, 0.5, "of the way to the best plan", "labels try it first: either outcome brings the two closer")  \
-  X(ZP_NEAR_TARGET, 0.25, "of the way to the best plan", "after a search that was not easy: little is left to search") \
+  X(ZP_FOUND_TARGET, 0.1, "of the way to the best plan", "labels, after a plan was found: their bounds say more")      \
+  X(ZP_NEAR_TARGET, 0.25, "of the way to the best plan", "chains, after a search: little is left to search")           \
   X(ZP_FOR_EARLY, 0.4, "of the search's memory", "degrees are measured before a plan is known: the most can wait")     \
   X(ZP_FOR_PROCEDURES, 0.6, "of the search's memory", "degrees are measured: all that is below needs the rest")        \
   X(ZP_FOR_POINTS, 0.75, "of the search's memory", "degrees are looked into, families opened")                         \
