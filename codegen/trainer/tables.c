@@ -266,6 +266,23 @@ static bool has_numbers(const zp_model *model) { /* they stand first */
   return model->inputs.len > 0 && model->inputs.data[0].element == ZP_ELEM_FLOAT;
 }
 
+/* What lasts from step to step. Addresses are counted from `params` even where all of them are elsewhere. */
+static void emit_state(zp_buf *out, const zp_stage *st) {
+  const struct {
+    zp_region region;
+    const char *field;
+  } row[] = {
+#define STATE_REGION(region, field, memory, key, name) {ZP_REGION_##region, #field},
+#include <zplan/state_regions.def>
+  };
+  zp_buf_puts(out, "    ");
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    int64_t at = st->at[row[i].region];
+    zp_buf_printf(out, " .%s = %lld,", row[i].field, LL(row[i].region == ZP_REGION_PARAMS && at < 0 ? 0 : at));
+  }
+  zp_buf_puts(out, "\n");
+}
+
 static const char *by_kind(const zp_emit *e, const zp_flat *flat) {
   zp_buf text = zp_buf_new(e->arena);
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
@@ -277,12 +294,9 @@ static void emit_stages(zp_emit *e) {
   zp_buf_line(&e->out, "static const zpr_stage stages[PIPELINE] = {");
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
-    zp_buf_line(&e->out, "    {.arena_bytes = %lld, .params = %lld, .grads = %lld, .moment1 = %lld, .moment2 = %lld,",
-                LL(st->arena_bytes), LL(st->at[ZP_REGION_PARAMS] < 0 ? 0 : st->at[ZP_REGION_PARAMS]),
-                LL(st->at[ZP_REGION_GRADS]), LL(st->at[ZP_REGION_MOMENT1]), LL(st->at[ZP_REGION_MOMENT2]));
-    zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at[ZP_REGION_MASTER]),
+    zp_buf_line(&e->out, "    {.arena_bytes = %lld, .products = %lld,", LL(st->arena_bytes),
                 LL(st->at[ZP_REGION_PRODUCTS]));
-    if (e->plan->spec->train.ema > 0) zp_buf_line(&e->out, "     .average = %lld,", LL(st->at[ZP_REGION_AVERAGE]));
+    emit_state(&e->out, st);
     zp_buf_line(&e->out, "     .flat = {%s}, .shard = {%s},", by_kind(e, &st->flat), by_kind(e, &st->shard));
     zp_buf_line(&e->out, "     .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,", LL(st->at[ZP_REGION_INPUTS]),
                 stage_run_count(e, st), s);
@@ -293,15 +307,6 @@ static void emit_stages(zp_emit *e) {
     if (st->bytes[ZP_REGION_FILE_SLOTS] > 0)
       zp_buf_line(&e->out, "     .saved_on_disk = true, .saved_staging = %lld, .saved_staging_bytes = %lld,",
                   LL(st->at[ZP_REGION_HOST_SLOTS]), LL(st->bytes[ZP_REGION_HOST_SLOTS] / 4));
-    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
-      zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at[ZP_REGION_ERROR]),
-                  LL(st->at[ZP_REGION_SERVER_ERROR]));
-    if (st->at[ZP_REGION_LOCAL_SUM] >= 0)
-      zp_buf_line(&e->out, "     .local_sum = %lld, .anchor = %lld,", LL(st->at[ZP_REGION_LOCAL_SUM]),
-                  LL(st->at[ZP_REGION_ANCHOR]));
-    if (st->at[ZP_REGION_FRESH] >= 0)
-      zp_buf_line(&e->out, "     .fresh = %lld, .momentum_before = %lld,", LL(st->at[ZP_REGION_FRESH]),
-                  LL(st->at[ZP_REGION_MOMENTUM_BEFORE]));
     if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->offloaded[ZP_STATE_OPTIMIZER] > 0)
       zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
                   LL(st->at[ZP_REGION_HOST_ERROR]), LL(st->at[ZP_REGION_HOST_SERVER_ERROR]),
@@ -310,9 +315,7 @@ static void emit_stages(zp_emit *e) {
       zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at[ZP_REGION_LANDING]),
                   LL(st->message_stride));
     const zp_optimizer *optimizer = zp_optimizer_facts(&e->plan->spec->train);
-    if (optimizer->needs == ZP_NEEDS_STATISTICS)
-      zp_buf_line(&e->out, "     .statistics = %lld, .n_statistics = %lld,", LL(st->at[ZP_REGION_STATISTICS]),
-                  LL(st->statistics));
+    if (optimizer->needs == ZP_NEEDS_STATISTICS) zp_buf_line(&e->out, "     .n_statistics = %lld,", LL(st->statistics));
     if (e->lowered->sharding->partial || zp_update_exchanges(optimizer))
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at[ZP_REGION_TRANSIENT]),
                   LL(st->bytes[ZP_REGION_TRANSIENT]));
