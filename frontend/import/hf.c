@@ -1,15 +1,17 @@
-/* From the config.json of a Hugging Face model to a .dz file: parse, read the fields of its family, write. */
+/* From the config.json of a Hugging Face model to a .dz file: parse, read the rows of its family, fill in its template.
+ */
 #include "hf.h"
 
 #include <assert.h>
 
 enum { AS_WRITTEN = -1 };
 
-static void choose(hf_model *m, int head) {
-  m->head = head;
-  if (m->layers_are != HF_LLAMA || head != HF_ALIKE) return;
-  m->longest = m->window;
-  m->window = m->full_layers = 0;
+static void write(hf_reader *r) {
+  const hf_family *f = r->model->family;
+  if (f->of_head) hf_read_rows(r, f->of_head);
+  hf_scope scope = hf_scope_of(r);
+  for (int i = 0; f->ties[i].name; i++) r->model->tied[i] = hf_holds(&scope, f->ties[i].when);
+  r->result->text = hf_expand(r->arena, r->model, hf_template(f->text));
 }
 
 static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
@@ -32,14 +34,17 @@ static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *pa
   r.root = root;
   if (hf_read_model(&r)) hf_look_at_others(&r);
   bool ok = hf_is_sound(&r);
-  if (head != AS_WRITTEN) choose(r.model, head);
-  if (ok) r.result->text = hf_write(arena, r.model);
+  if (head != AS_WRITTEN) hf_set_int(arena, r.model, "head", head);
+  if (ok) write(&r);
   r.result->model = r.model;
   zp_json_free(root);
   return ok ? r.result : NULL;
 }
 
-int64_t zp_hf_longest(const zp_imported *imported) { return imported->model->longest; }
+int64_t zp_hf_longest(const zp_imported *imported) { return hf_int(imported->model, "longest"); }
+int zp_hf_heads(const zp_imported *imported) { return (int)hf_int(imported->model, "variants"); }
+int zp_hf_head(const zp_imported *imported) { return (int)hf_int(imported->model, "head"); }
+const char *zp_hf_type(const zp_imported *imported) { return imported->model->family->type; }
 
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
   return import_head(arena, diags, path, json, len, AS_WRITTEN, false);
@@ -54,15 +59,23 @@ zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *pat
   return import_head(arena, diags, path, json, len, head, true);
 }
 
+/* The class of a head; NULL: one class has several, as T5's, whose files are the same: what is loaded decides. */
+static const char *class_of_head(const zp_imported *imported) {
+  const hf_class *classes = imported->model->family->classes;
+  bool by_class = false;
+  for (int i = 0; classes[i].name; i++) by_class |= classes[i].head > 0;
+  for (int i = 0; by_class && classes[i].name; i++)
+    if (classes[i].head == zp_hf_head(imported)) return classes[i].name;
+  return NULL;
+}
+
 const char *zp_hf_config_of_head(zp_arena *arena, const zp_imported *imported, const char *json, size_t len) {
-  const hf_model *m = imported->model;
-  const char *error = NULL;
-  zp_json *root = m->layers_are == HF_BERT ? zp_json_parse(arena, json, len, &error) : NULL;
-  if (!root) return NULL; /* files of T5 are the same, tied or not: what is loaded decides */
-  const char *class = zp_json_string(zp_json_at(zp_json_get(root, "architectures"), 0), "");
-  const char *text = NULL;
-  if (strcmp(class, hf_bert_classes[m->head]) != 0) {
-    zp_json_append_string(zp_json_set(root, "architectures", zp_json_array()), hf_bert_classes[m->head]);
+  static const char key[] = "architectures";
+  const char *error = NULL, *class = class_of_head(imported), *text = NULL;
+  zp_json *root = class ? zp_json_parse(arena, json, len, &error) : NULL;
+  if (!root) return NULL;
+  if (strcmp(zp_json_string(zp_json_at(zp_json_get(root, key), 0), ""), class) != 0) {
+    zp_json_append_string(zp_json_set(root, key, zp_json_array()), class);
     text = zp_format(arena, "%s\n", zp_json_text(arena, root, true));
   }
   zp_json_free(root);

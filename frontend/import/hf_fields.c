@@ -1,4 +1,4 @@
-/* Fields of a Hugging Face configuration: read by name, with their type and range checked. */
+/* Fields of a Hugging Face configuration by name, and what is said of them. */
 #include "hf.h"
 
 static bool in_list(const zp_strings *list, const char *word) {
@@ -35,14 +35,14 @@ void hf_refuse(hf_reader *r, const char *key, const char *help, const char *form
   if (help) zp_diag_help(d, "%s", help);
 }
 
-const zp_json *hf_value(hf_reader *r, const char *key) {
+const zp_json *hf_json(hf_reader *r, const char *key) {
   if (!in_list(&r->used, key)) zp_push(r->arena, &r->used, key);
   const zp_json *value = zp_json_get(r->root, key);
   return value && !zp_json_is_null(value) ? value : NULL;
 }
 
 bool hf_is_null(hf_reader *r, const char *key) {
-  hf_value(r, key);
+  hf_json(r, key);
   return zp_json_is_null(zp_json_get(r->root, key));
 }
 
@@ -51,50 +51,11 @@ const char *hf_shown(const hf_reader *r, const zp_json *value) {
   return strlen(text) > 40 ? zp_format(r->arena, "%.37s...", text) : text;
 }
 
-static void wrong(hf_reader *r, const char *key, const zp_json *value, const char *wanted) {
+void hf_wrong(hf_reader *r, const char *key, const zp_json *value, const char *wanted) {
   if (value || hf_is_null(r, key))
     zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is %s, %s is expected", key,
               value ? hf_shown(r, value) : "null", wanted);
   else
     zp_report(r->diags, ZP_Z0683, ZP_NO_SPAN, "%s has no `%s`: %s is expected", zp_diags_source_path(r->diags, r->file),
               key, wanted);
-}
-
-int64_t hf_size(hf_reader *r, const char *key, int64_t missing, int64_t most) {
-  const zp_json *value = hf_value(r, key);
-  if (!value && missing >= 0 && !hf_is_null(r, key)) return missing;
-  int64_t n = zp_json_int(value, 0);
-  if (n >= 1 && n <= most) return n;
-  wrong(r, key, value, zp_format(r->arena, "a whole number from 1 to %lld", (long long)most));
-  return 1;
-}
-
-int64_t hf_size_or_null(hf_reader *r, const char *key, int64_t none, int64_t most) {
-  return hf_is_null(r, key) ? none : hf_size(r, key, none, most);
-}
-
-double hf_real(hf_reader *r, const char *key, double missing, double low, double high) {
-  const zp_json *value = hf_value(r, key);
-  if (!value && !hf_is_null(r, key)) return missing;
-  double x = zp_json_real(value, low - 1);
-  if (x >= low && x <= high) return x;
-  wrong(r, key, value, zp_format(r->arena, "a number from %g to %g", low, high));
-  return missing;
-}
-
-bool hf_flag(hf_reader *r, const char *key, bool missing) {
-  if (hf_is_null(r, key)) return false; /* Python's None is no truth */
-  const zp_json *value = hf_value(r, key);
-  if (!value) return missing;
-  bool flag = zp_json_get_bool(r->root, key, false);
-  if (flag != zp_json_get_bool(r->root, key, true)) wrong(r, key, value, "true or false");
-  return flag;
-}
-
-const char *hf_word(hf_reader *r, const char *key, const char *missing) {
-  const zp_json *value = hf_value(r, key);
-  if (!value && missing && !hf_is_null(r, key)) return missing;
-  const char *word = zp_json_string(value, NULL);
-  if (!word) wrong(r, key, value, "a word");
-  return word ? word : "";
 }
