@@ -88,5 +88,12 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
 }
 
-const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain,
-                                            regions,          refuses, NULL, 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY};
+const zp_move_strategy zp_optimizer_away = {
+    .name = "optimizer away",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .refuses = refuses,
+    .provides = 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY,
+};

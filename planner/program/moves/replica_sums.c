@@ -53,5 +53,10 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                                                          : "bucket by bucket beside the last backward");
 }
 
-const zp_move_strategy zp_replica_sums = {"sums over replicas",   applies, make, explain, NULL, NULL, NULL,
-                                          1u << ZP_MOVE_NEED_SUMS};
+const zp_move_strategy zp_replica_sums = {
+    .name = "sums over replicas",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .provides = 1u << ZP_MOVE_NEED_SUMS,
+};
