@@ -53,8 +53,9 @@ static const zp_node *find_small_blocks(const zp_spec *spec, int tile) {
   for (int s = 0; s < spec->model->segments.len && is_gpu(spec); s++) {
     const zp_graph *graph = spec->model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
-      const zp_sparse *sparse = graph->nodes.data[n].attr.sparse;
-      if (sparse && sparse->block % tile != 0) return &graph->nodes.data[n];
+      const zp_node *node = &graph->nodes.data[n];
+      const zp_sparse *sparse = node->op == ZP_OP_ATTENTION ? node->attr.sparse : NULL;
+      if (sparse && sparse->block % tile != 0) return node;
     }
   }
   return NULL;

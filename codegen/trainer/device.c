@@ -27,9 +27,9 @@ static void put_attention_options(zp_buf *out, const zp_model *model) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       const zp_op_attr *attr = &graph->nodes.data[n].attr;
+      if (graph->nodes.data[n].op != ZP_OP_ATTENTION) continue;
       windows = windows || attr->window;
       scores = scores || attr->softcap > 0 || attr->alibi_heads;
-      if (graph->nodes.data[n].op != ZP_OP_ATTENTION) continue;
       cross = cross || attr->cross;
       documents = documents || attr->documents;
       bias = bias || attr->max_distance;

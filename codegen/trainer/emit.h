@@ -78,11 +78,11 @@ typedef enum zp_pass {
   ZP_PASS_DECODE   /* FORWARD of some positions */
 } zp_pass;
 
-/* Which part of the flat buffers a parameter stands in. */
-typedef enum zp_param_kind { ZP_KIND_WHOLE, ZP_KIND_SPREAD, ZP_KIND_FROZEN, ZP_KIND_COUNT } zp_param_kind;
-zp_param_kind zp_emit_kind(const zp_emit *e, int param);
-/* Is some parameter not trained? */
-static inline bool zp_emit_freezes(const zp_emit *e) { return zp_model_has_frozen(e->model); }
+/* May the program have parameters of a kind besides those that all data ranks hold? */
+static inline bool zp_emit_has(const zp_emit *e, zp_param_kind kind) {
+  return kind == ZP_KIND_SPREAD ? zp_expert_ranks(&e->program->choice) > 1
+                                : kind == ZP_KIND_FROZEN && zp_model_has_frozen(e->model);
+}
 /* Are operands stored in 16 bits, with statistics, sums and state in f32? */
 static inline bool zp_emit_mixed(const zp_emit *e) { return zpk_is_narrow(zp_trainer_dtype(e->plan)); }
 /* "mlp.c_fc" -> "mlp_c_fc"; C keywords and leading digits are escaped. Arena. */

@@ -3,7 +3,6 @@
 
 #define LL(x) ((long long)(x))
 
-static bool spreads(const zp_emit *e) { return zp_expert_ranks(&e->program->choice) > 1; }
 static bool splits(const zp_emit *e) { return zp_schedule_splits(e->program->choice.schedule); }
 
 /* Model parameters declared outside repeats: one field of `layout` each. */
@@ -18,8 +17,12 @@ static void emit_run_type(zp_emit *e) {
   zp_buf_line(out, "typedef struct run {");
   zp_buf_line(out, "  enum segment segment;");
   zp_buf_line(out, "  int64_t first, count, base, stride, saved, saved_stride;");
-  if (spreads(e)) zp_buf_line(out, "  int64_t spread_base, spread_stride; /* of what expert groups share */");
-  if (zp_emit_freezes(e)) zp_buf_line(out, "  int64_t frozen_base, frozen_stride; /* of what is not trained */");
+  static const char *const of[ZP_KINDS] = {
+      [ZP_KIND_SPREAD] = "what expert groups share", [ZP_KIND_FROZEN] = "what is not trained"};
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (zp_emit_has(e, kind))
+      zp_buf_line(out, "  int64_t %sbase, %sstride; /* of %s */", zp_kinds[kind].prefix, zp_kinds[kind].prefix,
+                  of[kind]);
   if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
     zp_buf_line(out, "  int64_t away, away_stride, away_bytes; /* of what a slot has off the device */");
   zp_buf_line(out, "  bool keeps_input; /* whole, in the slot; otherwise its input comes in a carry buffer */");
@@ -86,8 +89,10 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, "} layout;");
   zp_buf_line(out, "/* One unit (iteration of a segment or of a part of it) at work: arguments of the procedures. */");
   zp_buf_line(out, "typedef struct unit {");
-  zp_buf_line(out, "  int64_t layer, base%s%s;", spreads(e) ? ", spread_base" : "",
-              zp_emit_freezes(e) ? ", frozen_base" : "");
+  zp_buf_puts(out, "  int64_t layer, base");
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (zp_emit_has(e, kind)) zp_buf_printf(out, ", %sbase", zp_kinds[kind].prefix);
+  zp_buf_line(out, ";");
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
   zp_buf_line(out, zp_emit_streams(e) ? "  real *in[CARRIED], *out[CARRIED], *dy, *dx;" : "  real *x, *y, *dy, *dx;");
   if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "  real *w; /* its parameters */");
@@ -124,10 +129,9 @@ static const char *run_streams(const zp_emit *e, int s, const zp_run *run, const
 
 static void emit_run(zp_emit *e, int s, const zp_run *run) {
   const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
-  const char *spread =
-      spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
-  const char *frozen =
-      zp_emit_freezes(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->frozen_base), LL(run->frozen_stride)) : "";
+  zp_buf others = zp_buf_new(e->arena);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (zp_emit_has(e, kind)) zp_buf_printf(&others, "%lld, %lld, ", LL(run->base.of[kind]), LL(run->stride.of[kind]));
   const char *pending =
       splits(e) ? zp_format(e->arena, ", %lld, %lld, %s%s", LL(run->pending),
                             LL(zp_unit_pending_bytes(seg, &e->program->choice)), seg->keeps_gradient ? "true" : "false",
@@ -141,10 +145,10 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
                                      LL(zp_saved_away_stride(&e->program->choice, seg->saved_bytes)), LL(gone))
                          : "";
   const char *streams = zp_emit_streams(e) ? run_streams(e, s, run, seg) : "";
-  zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s%s%s},",
+  zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s%s},",
               zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first), LL(run->count),
-              LL(run->base), LL(run->stride), LL(run->saved), LL(seg->saved_bytes - gone), spread, frozen, away,
-              zp_keeps_input(seg) ? "true" : "false", pending, streams);
+              LL(run->base.of[ZP_KIND_WHOLE]), LL(run->stride.of[ZP_KIND_WHOLE]), LL(run->saved),
+              LL(seg->saved_bytes - gone), others.data, away, zp_keeps_input(seg) ? "true" : "false", pending, streams);
 }
 
 static int count_runs(const zp_stage *st, int chunk) {
@@ -221,7 +225,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
   if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
     zp_buf_line(out, "     .bucket_stride = %lld, .grad_stride = %lld,",
                 LL(zp_stage_ring_elements(st) * e->lowered->param_bytes),
-                LL(st->bucket_elements * e->lowered->grad_bytes));
+                LL(zp_flat_trained(&st->bucket) * e->lowered->grad_bytes));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));
   for (int p = 0; p < e->model->params.len; p++)

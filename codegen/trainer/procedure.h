@@ -14,7 +14,8 @@ typedef struct zp_frame {
   const zp_model *model;
   int first, last;   /* steps [first, last) */
   const char **name; /* C identifier per buffer, NULL when no step names it */
-  bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_wf, uses_layer;
+  bool uses_t, uses_saved, uses_pending, uses_layer;
+  bool uses_params[ZP_KINDS], uses_grads[ZP_KINDS]; /* of the segment itself, by kind */
   zp_pass pass;
   int segment;
   zp_stage_mode mode;

@@ -48,19 +48,23 @@ static void name_buffers(zp_frame *f) {
     const char *argument = x->base < 0 && x->index == 0 ? argument_name(x->place) : NULL;
     if (argument)
       f->name[b] = argument; /* the first carried tensor; others have their own names */
-    else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SPREAD || x->place == ZP_AT_FROZEN ||
-                             x->place == ZP_AT_SHARED))
+    else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED))
       f->name[b] = unique_name(f, b, param_identifier(f, x->index));
     else
       f->name[b] = unique_name(f, b, zp_emit_identifier(f->e->arena, x->name));
   }
 }
 
-static zp_param_kind kind_of(const zp_frame *f, int use) {
-  return zp_emit_kind(f->e, f->seg->graph->params.data[use].param);
-}
+/* Pointers to a unit's own parameters and their gradients; what the comment of a parameter adds. */
+static const struct {
+  const char *params, *grads, *remark;
+} kinds[ZP_KINDS] = {[ZP_KIND_WHOLE] = {"w", "g", ""},
+                     [ZP_KIND_SPREAD] = {"we", "ge", ""},
+                     [ZP_KIND_FROZEN] = {"wf", NULL, ", not trained"}};
 
-static bool is_spread(const zp_frame *f, int use) { return kind_of(f, use) == ZP_KIND_SPREAD; }
+static zp_param_kind kind_of(const zp_frame *f, int use) {
+  return zp_kind_of(f->e->lowered, f->seg->graph->params.data[use].param);
+}
 
 /* Which buffers and arguments the steps really name. */
 static void note_use(zp_frame *f, bool *used, int b) {
@@ -88,7 +92,7 @@ static bool *find_used(zp_frame *f) {
     for (int i = 0; i < step->out.len; i++) note_use(f, used, step->out.data[i]);
     if (step->workspace >= 0) note_use(f, used, step->workspace);
     for (int i = 0; i < step->sums.len && !f->keeps_early && step->op != ZP_OP_LOAD_GRAD; i++)
-      *(is_spread(f, step->sums.data[i].use) ? &f->uses_ge : &f->uses_g) = true;
+      f->uses_grads[kind_of(f, step->sums.data[i].use)] = true;
   }
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
@@ -96,9 +100,8 @@ static bool *find_used(zp_frame *f) {
     f->uses_t |= x->place == ZP_AT_TRANSIENT;
     f->uses_saved |= x->place == ZP_AT_SAVED;
     f->uses_pending |= x->place == ZP_AT_PENDING;
-    f->uses_we |= x->place == ZP_AT_SPREAD;
-    f->uses_wf |= x->place == ZP_AT_FROZEN;
-    f->uses_w |= x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED;
+    if (x->place == ZP_AT_PARAM) f->uses_params[x->kind] = true;
+    if (x->place == ZP_AT_SHARED) f->uses_params[ZP_KIND_WHOLE] = true;
   }
   return used;
 }
@@ -126,13 +129,13 @@ const char *zp_frame_gradient(const zp_frame *f, int use) {
   if (offset < 0 && f->scatters)
     return zp_frame_gathered(f, f->seg->graph->params.data[use].param, kind_of(f, use), "g");
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
-  return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "ge" : "g", ZP_LL(offset));
+  return zp_format(f->e->arena, "%s + %lld", kinds[kind_of(f, use)].grads, ZP_LL(offset));
 }
 
 const char *zp_frame_flat(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
   if (offset < 0) return zp_format(f->e->arena, "s->%s", shared_field(f, use));
-  return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "u->spread_base" : "u->base", ZP_LL(offset));
+  return zp_format(f->e->arena, "u->%sbase + %lld", zp_kinds[kind_of(f, use)].prefix, ZP_LL(offset));
 }
 
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum) {
@@ -222,13 +225,8 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   switch (x->place) {
   case ZP_AT_PARAM:
-    zp_buf_line(out, "const real *%s = w + %lld; /* %s */", name, ZP_LL(x->offset), param_shape(f, b));
-    break;
-  case ZP_AT_SPREAD:
-    zp_buf_line(out, "const real *%s = we + %lld; /* %s */", name, ZP_LL(x->offset), param_shape(f, b));
-    break;
-  case ZP_AT_FROZEN:
-    zp_buf_line(out, "const real *%s = wf + %lld; /* %s, not trained */", name, ZP_LL(x->offset), param_shape(f, b));
+    zp_buf_line(out, "const real *%s = %s + %lld; /* %s%s */", name, kinds[x->kind].params, ZP_LL(x->offset),
+                param_shape(f, b), kinds[x->kind].remark);
     break;
   case ZP_AT_SHARED:
     zp_buf_line(out, "const real *%s = %s; /* %s */", name, shared_place(f, x->index), param_shape(f, b));
@@ -260,6 +258,27 @@ static void declare_buffer(zp_frame *f, int b) {
   }
 }
 
+static bool uses_params(const zp_frame *f) {
+  bool any = false;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) any |= f->uses_params[kind];
+  return any;
+}
+
+/* Where those of the other kinds stand: behind the first one's. */
+static void declare_kinds(const zp_frame *f) {
+  zp_buf *out = &f->e->out;
+  for (zp_param_kind kind = ZP_KIND_WHOLE + 1; kind < ZP_KINDS; kind++)
+    if (f->uses_params[kind])
+      zp_buf_line(out, "const real *%s = %s;", kinds[kind].params,
+                  f->gathers ? zp_frame_gathered(f, -1, kind, "w")
+                             : zp_format(f->e->arena, "params(c) + u->%sbase", zp_kinds[kind].prefix));
+  for (zp_param_kind kind = ZP_KIND_WHOLE + 1; kind < ZP_KINDS; kind++)
+    if (f->uses_grads[kind])
+      zp_buf_line(out, "grad *%s = %s;", kinds[kind].grads,
+                  f->scatters ? zp_frame_gathered(f, -1, kind, "g")
+                              : zp_format(f->e->arena, "grads(c) + u->%sbase", zp_kinds[kind].prefix));
+}
+
 /* Where the parameters and gradients of the unit stand. */
 static void declare_parameters(const zp_frame *f) {
   zp_buf *out = &f->e->out;
@@ -267,28 +286,20 @@ static void declare_parameters(const zp_frame *f) {
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
   if (f->gathers && zp_emit_calls(f->e, ZP_CALL_FETCH_PARAMS))
     zp_buf_line(out, "real *w = u->w;");
-  else if (f->gathers && zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && (f->uses_w || f->uses_we || f->uses_wf))
+  else if (f->gathers && zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && uses_params(f))
     zp_buf_line(out, "const real *w = u->w;");
   else if (f->gathers && !zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE))
     zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
-  else if (!f->gathers && own && f->uses_w)
+  else if (!f->gathers && own && f->uses_params[ZP_KIND_WHOLE])
     zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (f->scatters && zp_emit_calls(f->e, ZP_CALL_LAND_GRADS))
     zp_buf_line(out, "grad *g = zpr_grad_buffer(c, zpr_at(c, s->grad_ring));");
   else if (f->scatters)
     zp_buf_line(out,
                 zp_emit_calls(f->e, ZP_CALL_SCATTER_BESIDE) ? "grad *g = u->g;" : "grad *g = zpr_at(c, s->grad_ring);");
-  else if (own && f->uses_g)
+  else if (own && f->uses_grads[ZP_KIND_WHOLE])
     zp_buf_line(out, "grad *g = grads(c) + u->base;");
-  if (own && f->uses_we)
-    zp_buf_line(out, "const real *we = %s;",
-                f->gathers ? zp_frame_gathered(f, -1, ZP_KIND_SPREAD, "w") : "params(c) + u->spread_base");
-  if (own && f->uses_wf)
-    zp_buf_line(out, "const real *wf = %s;",
-                f->gathers ? zp_frame_gathered(f, -1, ZP_KIND_FROZEN, "w") : "params(c) + u->frozen_base");
-  if (own && f->uses_ge)
-    zp_buf_line(out, "grad *ge = %s;",
-                f->scatters ? zp_frame_gathered(f, -1, ZP_KIND_SPREAD, "g") : "grads(c) + u->spread_base");
+  if (own) declare_kinds(f);
 }
 
 /* What comes from the units around this one or goes to them. */

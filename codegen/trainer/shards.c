@@ -16,18 +16,14 @@ void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->gathers = f->gathered.len > 0;
   f->scatters = f->scattered.len > 0;
   f->keeps_early = f->pass == ZP_PASS_INPUTS && later.len > 0;
-  f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 3 + f->e->lowered->shared.len);
+  f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, ZP_KINDS + f->e->lowered->shared.len);
   if (f->gathers || f->scatters || f->keeps_early)
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
 }
 
-static zp_param_kind kind_of(const zp_bucket *b) {
-  return b->frozen ? ZP_KIND_FROZEN : b->spread ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
-}
-
 static const zp_bucket *find(const zp_frame *f, int param, zp_param_kind kind) {
   for (int i = 0; i < f->n_buckets; i++)
-    if (f->bucket[i].param == param && kind_of(&f->bucket[i]) == kind) return &f->bucket[i];
+    if (f->bucket[i].param == param && f->bucket[i].kind == kind) return &f->bucket[i];
   return NULL;
 }
 
@@ -44,7 +40,7 @@ const char *zp_frame_first_element(const zp_frame *f, int bucket) {
   const zp_bucket *b = &f->bucket[bucket];
   if (b->param >= 0)
     return zp_format(f->e->arena, "s->%s", zp_emit_identifier(f->e->arena, f->model->params.data[b->param].name));
-  return b->frozen ? "u->frozen_base" : b->spread ? "u->spread_base" : "u->base";
+  return zp_format(f->e->arena, "u->%sbase", zp_kinds[b->kind].prefix);
 }
 
 void zp_emit_gathers(zp_frame *f) {
@@ -67,7 +63,7 @@ const char *zp_frame_early(const zp_frame *f, int use) {
 static const char *in_bucket(const zp_frame *f, int use) {
   int param = f->seg->graph->params.data[use].param;
   int64_t offset = f->seg->param_offset[use];
-  const zp_bucket *bucket = find(f, offset < 0 ? param : -1, zp_emit_kind(f->e, param));
+  const zp_bucket *bucket = find(f, offset < 0 ? param : -1, zp_kind_of(f->e->lowered, param));
   return place(f, "g", bucket->at + (offset < 0 ? 0 : offset));
 }
 

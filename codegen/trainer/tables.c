@@ -100,26 +100,18 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 zp_model_is_adapter(e->model, param) ? ", .adapter = true" : "");
 }
 
-zp_param_kind zp_emit_kind(const zp_emit *e, int param) {
-  return e->model->params.data[param].frozen         ? ZP_KIND_FROZEN
-         : e->lowered->sharding->param[param].spread ? ZP_KIND_SPREAD
-                                                     : ZP_KIND_WHOLE;
-}
-
 /* Parameters of a segment stand in three tables: those that are spread over expert groups in the second, those that are
  * not trained in the third. */
-static const char *const table_suffix[ZP_KIND_COUNT] = {"params", "spread", "frozen"};
+static const char *const table_suffix[ZP_KINDS] = {"params", "spread", "frozen"};
 
-static int64_t own_elements(const zp_segment_program *s, zp_param_kind kind) {
-  return kind == ZP_KIND_FROZEN ? s->frozen_elements : kind == ZP_KIND_SPREAD ? s->spread_elements : s->elements;
-}
+static int64_t own_elements(const zp_segment_program *s, zp_param_kind kind) { return s->elements.of[kind]; }
 
 static bool is_own(const zp_emit *e, const zp_segment_program *seg, int use, zp_param_kind kind) {
-  return seg->param_offset[use] >= 0 && zp_emit_kind(e, seg->graph->params.data[use].param) == kind;
+  return seg->param_offset[use] >= 0 && zp_kind_of(e->lowered, seg->graph->params.data[use].param) == kind;
 }
 
 static bool is_shared(const zp_emit *e, const zp_stage *st, int i, zp_param_kind kind) {
-  return zp_emit_kind(e, st->shared.data[i].param) == kind;
+  return zp_kind_of(e->lowered, st->shared.data[i].param) == kind;
 }
 
 static int own_params(const zp_emit *e, const zp_segment_program *seg, zp_param_kind kind) {
@@ -148,21 +140,21 @@ static bool runs(const zp_emit *e, int segment) {
 }
 
 static void emit_params(zp_emit *e) {
-  for (int i = 0; i < ZP_KIND_COUNT * e->lowered->n_segments; i++) {
-    zp_param_kind kind = (zp_param_kind)(i % ZP_KIND_COUNT);
-    const zp_segment_program *seg = &e->lowered->segments[i / ZP_KIND_COUNT];
-    if (own_elements(seg, kind) == 0 || !runs(e, i / ZP_KIND_COUNT)) continue;
+  for (int i = 0; i < ZP_KINDS * e->lowered->n_segments; i++) {
+    zp_param_kind kind = (zp_param_kind)(i % ZP_KINDS);
+    const zp_segment_program *seg = &e->lowered->segments[i / ZP_KINDS];
+    if (own_elements(seg, kind) == 0 || !runs(e, i / ZP_KINDS)) continue;
     zp_buf_line(&e->out, "static const zpr_param %s_%s[] = {", zp_emit_identifier(e->arena, seg->segment->name),
                 table_suffix[kind]);
     for (int use = 0; use < seg->graph->params.len; use++)
       if (is_own(e, seg, use, kind)) emit_param(e, seg->graph->params.data[use].param, seg->param_offset[use]);
     zp_buf_line(&e->out, "};");
   }
-  for (int i = 0; i < ZP_KIND_COUNT * e->program->choice.pipeline; i++) {
-    zp_param_kind kind = (zp_param_kind)(i % ZP_KIND_COUNT);
-    const zp_stage *st = &e->program->stages[i / ZP_KIND_COUNT];
+  for (int i = 0; i < ZP_KINDS * e->program->choice.pipeline; i++) {
+    zp_param_kind kind = (zp_param_kind)(i % ZP_KINDS);
+    const zp_stage *st = &e->program->stages[i / ZP_KINDS];
     if (shared_params(e, st, kind) == 0) continue;
-    zp_buf_line(&e->out, "static const zpr_param stage%d_shared_%s[] = {", i / ZP_KIND_COUNT, table_suffix[kind]);
+    zp_buf_line(&e->out, "static const zpr_param stage%d_shared_%s[] = {", i / ZP_KINDS, table_suffix[kind]);
     for (int k = 0; k < st->shared.len; k++)
       if (is_shared(e, st, k, kind))
         emit_param(e, st->shared.data[k].param, moves_alone(e, kind) ? 0 : st->shared.data[k].offset);
@@ -174,20 +166,18 @@ static const char *frozen_field(zp_param_kind kind) { return kind == ZP_KIND_FRO
 
 static void emit_run(zp_emit *e, const zp_run *run, zp_param_kind kind) {
   const zp_segment_program *seg = &e->lowered->segments[run->segment];
-  const int64_t base[] = {run->base, run->spread_base, run->frozen_base},
-                stride[] = {run->stride, run->spread_stride, run->frozen_stride};
   if (own_elements(seg, kind) == 0) return;
   zp_buf_line(&e->out,
               "    {.segment = %s, %s.first = %lld, .count = %lld, .base = %lld, .stride = %lld, .n_params = %d, "
               ".params = %s_%s},",
               zp_quote_c(e->arena, seg->segment->name), frozen_field(kind), LL(run->first), LL(run->count),
-              LL(base[kind]), LL(stride[kind]), own_params(e, seg, kind),
+              LL(run->base.of[kind]), LL(run->stride.of[kind]), own_params(e, seg, kind),
               zp_emit_identifier(e->arena, seg->segment->name), table_suffix[kind]);
 }
 
 static int64_t shared_elements(const zp_emit *e, int stage, int param) {
   const zp_stage *st = &e->program->stages[stage];
-  zp_bucket *bucket = ZP_NEW_ARRAY(e->arena, zp_bucket, 3 + e->lowered->shared.len);
+  zp_bucket *bucket = ZP_NEW_ARRAY(e->arena, zp_bucket, ZP_KINDS + e->lowered->shared.len);
   for (int r = 0; r < st->runs.len; r++) {
     int n = zp_unit_buckets(e->lowered, &e->program->choice, st->runs.data[r].segment, bucket);
     for (int i = 0; i < n; i++)
@@ -218,7 +208,7 @@ static void emit_runs(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "static const zpr_run stage%d_runs[] = {", s);
-    for (int kind = 0; kind < ZP_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < ZP_KINDS; kind++) {
       emit_shared_runs(e, s, (zp_param_kind)kind);
       for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], (zp_param_kind)kind);
     }
@@ -228,7 +218,7 @@ static void emit_runs(zp_emit *e) {
 
 static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   int n = 0;
-  for (int i = 0; i < ZP_KIND_COUNT; i++) {
+  for (int i = 0; i < ZP_KINDS; i++) {
     zp_param_kind kind = (zp_param_kind)i;
     int shared = shared_params(e, st, kind);
     n += moves_alone(e, kind) ? shared : shared > 0;
@@ -262,11 +252,10 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
                 LL(st->offloaded[ZP_STATE_PARAMS]), away_place(e, st, ZP_STATE_PARAMS),
                 LL(st->at[ZP_REGION_PARAM_RING]));
   if (st->offloaded[ZP_STATE_GRADIENTS] > 0 || st->offloaded[ZP_STATE_PARAMS] > 0)
-    zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
+    zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(zp_flat_trained(&st->bucket)));
   if (st->window[ZP_STATE_OPTIMIZER] > 0)
     zp_buf_line(&e->out,
-                "     .window[ZP_STATE_OPTIMIZER] = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = "
-                "%lld, /* of the "
+                "     .window_elements = %lld, .state_windows = %lld, .grads_in = %lld, .weights_out = %lld, /* of the "
                 "update on the host */",
                 LL(st->window[ZP_STATE_OPTIMIZER]), LL(st->state_windows), LL(st->at[ZP_REGION_HOST_GRADS_IN]),
                 LL(st->at[ZP_REGION_HOST_WEIGHTS_OUT]));
@@ -291,7 +280,8 @@ static void emit_stages(zp_emit *e) {
     zp_buf_line(
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
-        LL(st->flat_elements), LL(st->shard_elements), LL(st->at[ZP_REGION_INPUTS]), stage_run_count(e, st), s);
+        LL(zp_flat_trained(&st->flat)), LL(zp_flat_trained(&st->shard)), LL(st->at[ZP_REGION_INPUTS]),
+        stage_run_count(e, st), s);
     if (!st->reads_numbers && has_numbers(e->model)) zp_buf_line(&e->out, "     .lacks_numbers = true,");
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
@@ -322,12 +312,12 @@ static void emit_stages(zp_emit *e) {
     if (e->lowered->sharding->partial || optimizer == ZP_OPT_MUON || optimizer == ZP_OPT_ADAFACTOR)
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at[ZP_REGION_TRANSIENT]),
                   LL(st->bytes[ZP_REGION_TRANSIENT]));
-    if (st->frozen_elements)
-      zp_buf_line(&e->out, "     .frozen_elements = %lld, .frozen_shard_elements = %lld,", LL(st->frozen_elements),
-                  LL(st->frozen_shard_elements));
-    if (st->spread_elements)
-      zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,", LL(st->spread_elements),
-                  LL(st->spread_shard_elements));
+    if (st->flat.of[ZP_KIND_FROZEN])
+      zp_buf_line(&e->out, "     .frozen_elements = %lld, .frozen_shard_elements = %lld,",
+                  LL(st->flat.of[ZP_KIND_FROZEN]), LL(st->shard.of[ZP_KIND_FROZEN]));
+    if (st->flat.of[ZP_KIND_SPREAD])
+      zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,",
+                  LL(st->flat.of[ZP_KIND_SPREAD]), LL(st->shard.of[ZP_KIND_SPREAD]));
     zp_buf_line(&e->out,
                 "     .weights_bytes = %lld, .gradient_bytes = %lld, .optimizer_bytes = %lld, .saved_bytes = %lld, "
                 ".buffer_bytes = %lld},",

@@ -143,10 +143,13 @@ static void emit_slot(zp_emit *e) {
 }
 
 const char *zp_emit_unit_elements(const zp_emit *e) {
-  return zp_format(e->arena, ".base = r->base + i * r->stride%s%s",
-                   zp_expert_ranks(&e->program->choice) > 1 ? ", .spread_base = r->spread_base + i * r->spread_stride"
-                                                            : "",
-                   zp_emit_freezes(e) ? ", .frozen_base = r->frozen_base + i * r->frozen_stride" : "");
+  zp_buf text = zp_buf_new(e->arena);
+  zp_buf_puts(&text, ".base = r->base + i * r->stride");
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    const char *prefix = zp_kinds[kind].prefix;
+    if (zp_emit_has(e, kind)) zp_buf_printf(&text, ", .%sbase = r->%sbase + i * r->%sstride", prefix, prefix, prefix);
+  }
+  return text.data;
 }
 
 void zp_emit_unit(zp_emit *e, bool pending) {

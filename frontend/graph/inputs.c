@@ -1,7 +1,7 @@
 /* Inputs of a model: what trainers may feed, and where it stands in memory. */
 #include <assert.h>
 #include <string.h>
-#include "graph_internal.h"
+#include "ops.h"
 
 int64_t zp_model_input_bytes(const zp_model *model, int i, int64_t microbatch, int compute_bytes) {
   assert(i >= 0 && i < model->inputs.len && microbatch >= 1);
@@ -47,27 +47,10 @@ bool zp_model_reads_tokens(const zp_model *model) {
 
 /* Narrows the range of an input that a node reads as operand i. */
 static void narrow(zp_input *input, const zp_graph *graph, const zp_node *node, int i) {
-  int64_t least = 0, limit = input->limit;
-  if (node->op == ZP_OP_EMBEDDING && i == 0) {
-    limit = graph->tensors.data[node->in.data[1]].shape.dim[0];
-  } else if (node->op == ZP_OP_CROSS_ENTROPY && i == 1) {
-    limit = zp_shape_cols(&graph->tensors.data[node->in.data[0]].shape);
-    input->labels = true;
-    least = input->none == -1 ? -1 : 0;
-  } else if (node->op == ZP_OP_CROSS_ENTROPY && i == 2) {
-    limit = zp_shape_cols(&graph->tensors.data[node->in.data[0]].shape) + 1;
-    least = 1;
-  } else if (node->op == ZP_OP_GATHER && i == 1) {
-    limit = graph->tensors.data[node->in.data[0]].shape.dim[1];
-  } else if (node->op == ZP_OP_ATTENTION && i == 3 && node->attr.documents) {
-    input->documents = true;
-    least = -1;
-  } else if (node->op == ZP_OP_ATTENTION && i == 3) {
-    limit = graph->tensors.data[node->in.data[1]].shape.dim[1] + 1;
-    least = 1;
-  }
-  if (limit < input->limit) input->limit = limit;
-  if (least > input->least) input->least = least;
+  const zp_op_row *row = zp_op_get_row(node->op);
+  zp_input_range range = row->range ? row->range(input, graph, node, i) : (zp_input_range){0, INT32_MAX};
+  if (range.limit < input->limit) input->limit = range.limit;
+  if (range.least > input->least) input->least = range.least;
 }
 
 void zp_model_find_ranges(zp_model *model) {

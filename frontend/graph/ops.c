@@ -19,14 +19,16 @@ enum {
 static const struct {
   const char *identifier, *name;
   zp_op_class class;
+  zp_attr_group attributes;
   int least, most;
   unsigned flags;
   double flop;
   unsigned reads[3];
 } ops[ZP_OP_COUNT] = {
-#define OP(id, name, class, least, most, flags) {#id, name, ZP_CLASS_##class, least, most, flags, 0, {0}},
+#define OP(id, name, class, attributes, least, most, flags)                                                            \
+  {#id, name, ZP_CLASS_##class, ZP_ATTRS_##attributes, least, most, flags, 0, {0}},
 #define ROW(id, name, operands, flop, a, b, c, flags)                                                                  \
-  {#id, name, ZP_CLASS_ROW, operands, operands, flags, flop, {a, b, c}},
+  {#id, name, ZP_CLASS_ROW, ZP_ATTRS_ROW, operands, operands, flags, flop, {a, b, c}},
 #include <zplan/ops.def>
 };
 
@@ -41,6 +43,10 @@ const char *zp_op_identifier(zp_op op) {
 zp_op_class zp_op_get_class(zp_op op) {
   assert(op < ZP_OP_COUNT);
   return ops[op].class;
+}
+zp_attr_group zp_op_get_attributes(zp_op op) {
+  assert(op < ZP_OP_COUNT);
+  return ops[op].attributes;
 }
 bool zp_op_has(zp_op op, zp_op_flag flag) {
   assert(op < ZP_OP_COUNT);

@@ -233,7 +233,8 @@ zp_layouts zp_model_layouts(const zp_model *model) {
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
-      const zp_layout *layout = graph->nodes.data[n].attr.layout;
+      const zp_node *node = &graph->nodes.data[n];
+      const zp_layout *layout = node->op == ZP_OP_ATTENTION ? node->attr.layout : NULL;
       if (layout && zp_layouts_find(&list, layout) < 0) zp_push(model->arena, &list, layout);
     }
   }

@@ -57,6 +57,23 @@ static void put_grad_args(zp_buf *text, const zp_node *node) {
   zp_buf_puts(text, "]");
 }
 
+static void put_attributes(zp_buf *text, zp_arena *arena, const zp_node *node) {
+  const zp_op_attr *attr = &node->attr;
+  zp_attr_group group = zp_op_get_attributes(node->op);
+  if (group == ZP_ATTRS_ATTENTION) {
+    if (attr->sparse) zp_buf_printf(text, " %s", zp_sparse_text(arena, attr->sparse));
+    if (attr->window) zp_buf_printf(text, " window %lld", (long long)attr->window);
+    if (attr->documents) zp_buf_puts(text, " documents");
+    if (attr->softcap > 0) zp_buf_printf(text, " softcap %g", attr->softcap);
+    if (attr->alibi_heads) zp_buf_printf(text, " alibi %lld", (long long)attr->alibi_heads);
+    if (attr->rate > 0) zp_buf_printf(text, " dropout %g stream %lld", attr->rate, (long long)attr->stream);
+  }
+  if (group == ZP_ATTRS_EXPERTS) {
+    if (attr->sigmoid) zp_buf_puts(text, " sigmoid");
+    if (attr->groups) zp_buf_printf(text, " groups %lld of %lld", (long long)attr->top_groups, (long long)attr->groups);
+  }
+}
+
 const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
   zp_buf text = zp_buf_new(arena);
   for (int i = 0; i < graph->nodes.len; i++) {
@@ -65,16 +82,7 @@ const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
     put_outputs(&text, graph, node);
     zp_buf_puts(&text, " <- ");
     put_list(&text, graph, &node->in);
-    if (node->attr.sparse) zp_buf_printf(&text, " %s", zp_sparse_text(arena, node->attr.sparse));
-    if (node->attr.window) zp_buf_printf(&text, " window %lld", (long long)node->attr.window);
-    if (node->attr.documents) zp_buf_puts(&text, " documents");
-    if (node->attr.softcap > 0) zp_buf_printf(&text, " softcap %g", node->attr.softcap);
-    if (node->attr.alibi_heads) zp_buf_printf(&text, " alibi %lld", (long long)node->attr.alibi_heads);
-    if (zp_op_get_class(node->op) == ZP_CLASS_ATTENTION && node->attr.rate > 0)
-      zp_buf_printf(&text, " dropout %g stream %lld", node->attr.rate, (long long)node->attr.stream);
-    if (node->attr.sigmoid) zp_buf_puts(&text, " sigmoid");
-    if (node->attr.groups)
-      zp_buf_printf(&text, " groups %lld of %lld", (long long)node->attr.top_groups, (long long)node->attr.groups);
+    put_attributes(&text, arena, node);
     if (node->fused) put_fused(&text, node->fused);
     if (node->grad_out.len) put_grad_args(&text, node);
     zp_buf_puts(&text, "\n");

@@ -216,7 +216,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
 static mover relaxed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                      const zp_relaxed_unit *units, const zp_group_link *data, const zp_group_link *replicas) {
   assert(units->units >= 1 && data);
-  assert(replicas || units->elements.spread == 0);
+  assert(replicas || units->elements.of[ZP_KIND_SPREAD] == 0);
   return (mover){.machine = machine,
                  .scope = {.lowered = lowered,
                            .choice = choice,

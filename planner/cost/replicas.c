@@ -89,7 +89,7 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   const zp_stage *at = &program->stages[stage];
   const zp_lowered *l = zp_program_lowered(program, stage);
   const zp_choice *c = &program->choice;
-  zp_step_end end = zp_cost_step_end(l, machine, c, at->flat_elements, at->spread_elements, at->shard_elements);
+  zp_step_end end = zp_cost_step_end(l, machine, c, &at->flat);
   for (int r = 0; r < at->runs.len; r++)
     end.optimizer_s +=
         (double)zp_matrix_rounds(c, at->runs.data[r].count) * l->segments[at->runs.data[r].segment].orthogonal_s;

@@ -58,13 +58,12 @@ static void add_move(void *user, const zp_move *m) {
 /* A relaxation of the list: the moves of a stage of which no more than the numbers of elements are known. All buckets
  * are one, which takes no longer than they do one by one; nothing is padded; of what leaves the device the same share
  * of every unit does. More elements never take less time. */
-static ending ending_of(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice, zp_flat all,
-                        int64_t shard_elements, bool sums) {
+static ending ending_of(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                        const zp_flat *all, bool sums) {
   ending e = {.machine = machine, .choice = choice, .sums = sums};
   zp_move_scope scope = zp_move_scope_of(lowered, choice);
   scope.cpu = machine->node->device.is_cpu;
-  scope.together = &all;
-  scope.shard_elements = shard_elements;
+  scope.together = all;
   scope.moment = ZP_MOMENT_BUCKETS;
   if (sums) zp_make_moves(&scope, add_move, &e);
   scope.moment = ZP_MOMENT_STEP;
@@ -103,7 +102,7 @@ static double host_pass_s(const int64_t bytes[ZP_QUEUE_COUNT], const zp_host_rat
 static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
   int64_t largest = 1;
   for (int s = 0; s < l->n_segments; s++) {
-    int64_t elements = l->segments[s].elements + l->segments[s].spread_elements;
+    int64_t elements = zp_flat_trained(&l->segments[s].elements);
     if (elements > largest) largest = elements;
   }
   return fmax(1, (double)(flat_elements / largest));
@@ -118,7 +117,7 @@ static double beside_buckets_s(const zp_host_rates *rates, double collectives_s,
   return fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_WRITE], rates->write_bytes_per_s));
 }
 
-static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t flat_elements) {
+static zp_step_end price(const ending *e, const zp_lowered *lowered, const zp_flat *all) {
   const zp_machine *machine = e->machine;
   zp_step_end end = {.reduce_s = e->reduce_s, .gather_s = e->gather_s};
   end.update_bytes = (double)(e->norm[ZP_QUEUE_DEVICE_MEMORY] + e->on_device[ZP_QUEUE_DEVICE_MEMORY]);
@@ -132,7 +131,7 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
   end.gather_s = beside_buckets_s(&rates, e->gather_s, e->beside_gather);
   double norm = fmax(zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s),
                      zp_cost_moving((double)e->norm[ZP_QUEUE_READ], rates.read_bytes_per_s));
-  double pieces = 0, buckets = count_buckets(lowered, flat_elements);
+  double pieces = 0, buckets = count_buckets(lowered, zp_flat_trained(all));
   double update = host_pass_s(e->lengths, &rates, buckets, &pieces) + host_pass_s(e->on_host, &rates, buckets, &pieces);
   double moved = moved_update_s(e, &rates);
   end.offload_s = fmax(0, norm + update - end.optimizer_s) + moved;
@@ -141,18 +140,17 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
 }
 
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                                int64_t flat_elements, int64_t shard_elements) {
-  assert(flat_elements >= 0 && shard_elements >= 0);
-  ending e = ending_of(lowered, machine, choice, (zp_flat){.whole = flat_elements}, shard_elements, false);
-  return price(&e, lowered, flat_elements);
+                                const zp_flat *all) {
+  assert(all);
+  ending e = ending_of(lowered, machine, choice, all, false);
+  return price(&e, lowered, all);
 }
 
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                             int64_t flat_elements, int64_t spread_elements, int64_t shard_elements) {
-  assert(spread_elements >= 0 && spread_elements <= flat_elements && shard_elements >= 0);
-  zp_flat all = {.whole = flat_elements - spread_elements, .spread = spread_elements};
-  ending e = ending_of(lowered, machine, choice, all, shard_elements, true);
-  zp_step_end end = price(&e, lowered, flat_elements);
+                             const zp_flat *all) {
+  assert(all);
+  ending e = ending_of(lowered, machine, choice, all, true);
+  zp_step_end end = price(&e, lowered, all);
   zp_group_link link = zp_cost_link_of(machine, choice, ZP_END_DATA_RANKS);
   end.taken = zp_cost_taken(machine, &link); /* replicas of experts: counted alike */
   return end;

@@ -2,6 +2,7 @@
 #ifndef ZPLAN_PLAN_INTERNAL_H
 #define ZPLAN_PLAN_INTERNAL_H
 
+#include <stdio.h>
 #include <zplan/plan_file.h>
 
 /* The value of "recompute" when "stage_recompute" lists a mode for every stage. */
@@ -19,6 +20,17 @@ bool zp_read_orders(zp_arena *arena, const zp_json *stages, zp_choice *choice, i
 void zp_kernel_set_work(zp_json *object, const zp_plan *plan, const zp_segment_program *segment, const zp_step *step);
 zp_json *zp_kernels_json(const zp_plan *plan);
 zp_json *zp_update_json(const zp_plan *plan, int stage);
+
+/* Sets "spread_elements" and the like, of every kind. Where there are no parameters that are not trained, a file has
+ * nothing of them. */
+static inline void zp_set_of_kind(zp_json *object, zp_param_kind kind, const char *name, int64_t value) {
+  char key[64];
+  snprintf(key, sizeof key, "%s%s", zp_kinds[kind].prefix, name);
+  zp_json_set_int(object, key, value);
+}
+static inline bool zp_has_of_kind(zp_param_kind kind, int64_t elements) {
+  return zp_kinds[kind].trained || elements > 0;
+}
 
 /* Segments with their procedures, and parameters. */
 zp_json *zp_program_json(const zp_plan *plan);

@@ -104,12 +104,11 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "first", run->first);
     zp_json_set_int(j, "count", run->count);
     zp_json_set_int(j, "chunk", run->chunk);
-    zp_json_set_int(j, "base", run->base);
-    zp_json_set_int(j, "stride", run->stride);
-    zp_json_set_int(j, "spread_base", run->spread_base);
-    zp_json_set_int(j, "spread_stride", run->spread_stride);
-    if (run->frozen_stride > 0) zp_json_set_int(j, "frozen_base", run->frozen_base);
-    if (run->frozen_stride > 0) zp_json_set_int(j, "frozen_stride", run->frozen_stride);
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+      if (!zp_has_of_kind(kind, run->stride.of[kind])) continue;
+      zp_set_of_kind(j, kind, "base", run->base.of[kind]);
+      zp_set_of_kind(j, kind, "stride", run->stride.of[kind]);
+    }
     zp_json_set_int(j, "saved", run->saved);
     zp_json_set_int(j, "saved_away", run->saved_away);
     zp_json_set_int(j, "pending", run->pending);
@@ -128,11 +127,11 @@ static void set_arena(zp_json *o, const zp_stage *s) {
   zp_json *a = zp_json_set(o, "arena", zp_json_object());
   zp_json_set_bool(a, "pooled", s->pooled);
   zp_json_set_int(a, "bytes", s->arena_bytes);
-  zp_json_set_int(a, "flat_elements", s->flat_elements);
-  zp_json_set_int(a, "shard_elements", s->shard_elements);
-  zp_json_set_int(a, "spread_elements", s->spread_elements);
-  zp_json_set_int(a, "spread_shard_elements", s->spread_shard_elements);
-  zp_json_set_int(a, "bucket_elements", s->bucket_elements);
+  zp_json_set_int(a, "flat_elements", zp_flat_trained(&s->flat));
+  zp_json_set_int(a, "shard_elements", zp_flat_trained(&s->shard));
+  zp_json_set_int(a, "spread_elements", s->flat.of[ZP_KIND_SPREAD]);
+  zp_json_set_int(a, "spread_shard_elements", s->shard.of[ZP_KIND_SPREAD]);
+  zp_json_set_int(a, "bucket_elements", zp_flat_trained(&s->bucket));
   zp_json_set_int(a, "slots", s->slots);
   zp_json_set_int(a, "slot_stride", s->slot_stride);
   zp_json_set_int(a, "away_stride", s->away_stride);
@@ -155,10 +154,10 @@ static void set_arena(zp_json *o, const zp_stage *s) {
   set_regions(a, s, ZP_REGION_FILE_GRADS, ZP_REGION_COUNT);
   zp_json_set_int(a, "grads_window", s->window[ZP_STATE_GRADIENTS]);
   zp_json_set_int(a, "params_window", s->window[ZP_STATE_PARAMS]);
-  if (s->frozen_elements == 0) return;
-  zp_json_set_int(a, "frozen_elements", s->frozen_elements);
-  zp_json_set_int(a, "frozen_shard_elements", s->frozen_shard_elements);
-  zp_json_set_int(a, "frozen_bucket_elements", s->frozen_bucket_elements);
+  if (s->flat.of[ZP_KIND_FROZEN] == 0) return;
+  zp_json_set_int(a, "frozen_elements", s->flat.of[ZP_KIND_FROZEN]);
+  zp_json_set_int(a, "frozen_shard_elements", s->shard.of[ZP_KIND_FROZEN]);
+  zp_json_set_int(a, "frozen_bucket_elements", s->bucket.of[ZP_KIND_FROZEN]);
 }
 
 static zp_json *stage_json(const zp_program *p, const zp_stage *s) {

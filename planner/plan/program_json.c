@@ -1,8 +1,8 @@
 /* The procedures of a program in a plan file: buffers and steps of every segment; how its parameters are split. */
 #include "plan_internal.h"
 
-static const char *const place_name[] = {"param",     "spread", "frozen",   "shared",    "pending", "saved",
-                                         "transient", "input",  "carry_in", "carry_out", "grad_in", "grad_out"};
+static const char *const place_name[] = {NULL,    "shared",   "pending",   "saved",   "transient",
+                                         "input", "carry_in", "carry_out", "grad_in", "grad_out"};
 static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
 static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
 
@@ -25,7 +25,7 @@ static zp_json *procedure_json(const zp_procedure *p, const zp_segment_program *
     const zp_buffer *x = &p->buffers.data[b];
     zp_json *j = zp_json_append(buffers, zp_json_object());
     zp_json_set_string(j, "name", x->name);
-    zp_json_set_string(j, "place", place_name[x->place]);
+    zp_json_set_string(j, "place", x->place == ZP_AT_PARAM ? zp_kinds[x->kind].place : place_name[x->place]);
     zp_json_set_string(j, "element", element_name[x->element]);
     zp_json_set_int(j, "rows", x->rows);
     zp_json_set_int(j, "cols", x->cols);
@@ -78,9 +78,8 @@ static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, co
   zp_json_set_string(j, "name", x->segment->name);
   zp_json_set_string(j, "recompute", zp_stage_mode_name(mode));
   zp_json_set_int(j, "count", x->segment->count);
-  zp_json_set_int(j, "elements", x->elements);
-  zp_json_set_int(j, "spread_elements", x->spread_elements);
-  if (x->frozen_elements > 0) zp_json_set_int(j, "frozen_elements", x->frozen_elements);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (zp_has_of_kind(kind, x->elements.of[kind])) zp_set_of_kind(j, kind, "elements", x->elements.of[kind]);
   zp_json_set_int(j, "saved_bytes", x->saved_bytes);
   zp_json_set_int(j, "pending_bytes", zp_unit_pending_bytes(x, &plan->program->choice));
   zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);

@@ -48,55 +48,46 @@ int64_t zp_shard_align(const zp_choice *c) {
 
 /* Padded to whole shards where data ranks own pieces of it. */
 static zp_flat padded(const zp_choice *c, zp_flat elements) {
-  int64_t shard = zp_shard_align(c), owners = zp_shards_state(c) ? c->data : 1;
-  int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
-  int64_t keepers = zp_shards_params(c) ? c->data : 1;                      /* of what is frozen */
-  return (zp_flat){zp_round_up(elements.whole, shard * owners), zp_round_up(elements.spread, shard * replicas),
-                   zp_round_up(elements.frozen, shard * keepers)};
+  int64_t shard = zp_shard_align(c);
+  for (zp_param_kind k = 0; k < ZP_KINDS; k++) elements.of[k] = zp_round_up(elements.of[k], shard * zp_owners(c, k));
+  return elements;
 }
 
 static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {
-  const zp_segment_program *s = &l->segments[segment];
-  return padded(c, (zp_flat){s->elements, s->spread_elements, s->frozen_elements});
+  return padded(c, l->segments[segment].elements);
 }
-
-static bool is_frozen(const zp_lowered *l, int param) { return l->spec->model->params.data[param].frozen; }
 
 /* Elements of a parameter declared outside repeats, as the flat buffers have them. */
 static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, int param) {
-  int64_t elements = zp_round_up(l->param_elements[param], ZP_ALIGN_ELEMENTS);
-  if (is_frozen(l, param)) return padded(c, (zp_flat){.frozen = elements});
-  return padded(c, l->sharding->param[param].spread ? (zp_flat){.spread = elements} : (zp_flat){.whole = elements});
-}
-
-static void add(zp_flat *sum, zp_flat elements) {
-  sum->whole += elements.whole;
-  sum->spread += elements.spread;
-  sum->frozen += elements.frozen;
+  zp_flat elements = {{0}};
+  elements.of[zp_kind_of(l, param)] = zp_round_up(l->param_elements[param], ZP_ALIGN_ELEMENTS);
+  return padded(c, elements);
 }
 
 zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
   zp_flat needs = unit_elements(l, c, segment);
-  for (int i = 0; i < l->shared.len; i++)
-    if (l->segments[segment].uses_shared[i]) add(&needs, shared_elements(l, c, l->shared.data[i]));
+  for (int i = 0; i < l->shared.len; i++) {
+    if (!l->segments[segment].uses_shared[i]) continue;
+    zp_flat shared = shared_elements(l, c, l->shared.data[i]);
+    zp_flat_add(&needs, &shared, 1);
+  }
   return needs;
 }
 
-/* Its own and the shared ones that all data ranks hold, then the same of what is spread, and of what is frozen. */
+/* Of one kind after the other its own and the shared ones. */
 bool zp_next_bucket(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket_walk *walk) {
   assert(segment >= 0 && segment < l->n_segments);
   assert(walk->next >= 0);
   int n = 1 + l->shared.len;
-  while (walk->next < 3 * n) {
-    int i = walk->next % n - 1, kind = walk->next / n, param = i < 0 ? -1 : l->shared.data[i];
+  while (walk->next < ZP_KINDS * n) {
+    int i = walk->next % n - 1, param = i < 0 ? -1 : l->shared.data[i];
+    zp_param_kind kind = (zp_param_kind)(walk->next / n);
     walk->next++;
     if (i >= 0 && !l->segments[segment].uses_shared[i]) continue;
     zp_flat all = i < 0 ? unit_elements(l, c, segment) : shared_elements(l, c, param);
-    int64_t elements = kind == 2 ? all.frozen : kind == 1 ? all.spread : all.whole;
-    if (elements == 0) continue;
-    walk->bucket =
-        (zp_bucket){.param = param, .spread = kind == 1, .frozen = kind == 2, .elements = elements, .at = walk->end};
-    walk->end += elements;
+    if (all.of[kind] == 0) continue;
+    walk->bucket = (zp_bucket){param, kind, all.of[kind], walk->end};
+    walk->end += all.of[kind];
     return true;
   }
   return false;
@@ -111,11 +102,11 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 }
 
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
-  assert(param >= 0 && !is_frozen(l, param));
-  zp_flat all = shared_elements(l, c, param);
-  if (!zp_shards_state(c) || c->compress)
-    return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
-  return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
+  zp_param_kind kind = zp_kind_of(l, param);
+  assert(param >= 0 && zp_kinds[kind].trained);
+  int64_t all = shared_elements(l, c, param).of[kind];
+  if (!zp_shards_state(c) || c->compress) return zp_moves_gradients(c) ? all : l->param_elements[param];
+  return all / zp_owners(c, kind);
 }
 
 static void for_pieces(const zp_lowered *l, zp_units units, zp_on_piece *fn, void *arg) {
@@ -142,9 +133,6 @@ static bool any_part_uses(const zp_lowered *l, const zp_units *part, int n_parts
   return x.found;
 }
 
-/* Where what is spread begins. */
-static int64_t spread_start(const zp_stage *stage) { return stage->flat_elements - stage->spread_elements; }
-
 /* Which of the first shared parameters the parts use, where that is known. */
 enum { MOST_NOTED = 64 };
 
@@ -156,15 +144,15 @@ static bool is_used(const zp_lowered *l, const zp_choice *c, const zp_units *par
  * not known yet. out may be NULL, else it has its regions. */
 static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
                           zp_arena *arena, zp_stage *out) {
-  zp_flat elements = {0};
+  zp_flat elements = {{0}}, all = out ? out->flat : elements;
   for (int i = 0; i < l->shared.len; i++) {
     if (!is_used(l, c, part, noted, i)) continue;
-    bool spread = l->sharding->param[l->shared.data[i]].spread, frozen = is_frozen(l, l->shared.data[i]);
-    zp_shared shared = {l->shared.data[i], spread ? elements.spread : elements.whole};
-    if (spread && out) shared.offset += spread_start(out);
-    if (frozen) shared.offset = (out ? out->flat_elements : 0) + elements.frozen;
+    int param = l->shared.data[i];
+    zp_param_kind kind = zp_kind_of(l, param);
+    zp_shared shared = {param, zp_flat_before(&all, kind) + elements.of[kind]};
     if (out) zp_push(arena, &out->shared, shared);
-    add(&elements, shared_elements(l, c, shared.param));
+    zp_flat own = shared_elements(l, c, param);
+    zp_flat_add(&elements, &own, 1);
   }
   return elements;
 }
@@ -181,7 +169,8 @@ typedef struct adding {
 } adding;
 
 static zp_flat most(zp_flat a, zp_flat b) {
-  return (zp_flat){max64(a.whole, b.whole), max64(a.spread, b.spread), max64(a.frozen, b.frozen)};
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) a.of[kind] = max64(a.of[kind], b.of[kind]);
+  return a;
 }
 
 static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
@@ -192,7 +181,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   zp_flat elements = unit_elements(a->l, a->c, segment);
   for (int i = 0; i < a->l->shared.len && i < MOST_NOTED; i++)
     if (s->uses_shared[i]) a->noted |= UINT64_C(1) << i;
-  add(&t->all, (zp_flat){elements.whole * count, elements.spread * count, elements.frozen * count});
+  zp_flat_add(&t->all, &elements, count);
   t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
   t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
   t->transient_bytes = max64(t->transient_bytes, zp_matrix_room(a->l, a->c, segment, count));
@@ -255,7 +244,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
   }
   if (l->spec->train.optimizer == ZP_OPT_ADAFACTOR) add_shared_statistics(&a, part);
   t.shared = all_shared(l, c, part, &a.noted, NULL, NULL);
-  add(&t.all, t.shared);
+  zp_flat_add(&t.all, &t.shared, 1);
   return t;
 }
 
@@ -336,19 +325,13 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
                 .first = first,
                 .count = count,
                 .chunk = a->chunk,
-                .base = a->base.whole,
-                .stride = stride.whole,
-                .spread_base = a->base.spread,
-                .spread_stride = stride.spread,
-                .frozen_base = a->base.frozen,
-                .frozen_stride = stride.frozen,
+                .base = a->base,
+                .stride = stride,
                 .saved = a->saved,
                 .saved_away = a->saved_away,
                 .pending = a->pending};
   zp_push(a->arena, &a->s->runs, run);
-  a->base.whole += stride.whole * count;
-  a->base.spread += stride.spread * count;
-  a->base.frozen += stride.frozen * count;
+  zp_flat_add(&a->base, &stride, count);
   int64_t saved = a->l->segments[segment].saved_bytes, away = zp_saved_away(a->c, saved);
   a->saved += (saved - away) * count;
   a->saved_away += zp_saved_away_stride(a->c, saved) * count;
@@ -375,8 +358,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   out->memory.communicators = zp_communicators_of(&lowered->spec->cluster, choice, lowered->ties).total_bytes;
   all_shared(lowered, choice, part, NULL, arena, out);
   struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared};
-  runs.base.spread += spread_start(out);
-  runs.base.frozen += out->flat_elements;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) runs.base.of[kind] += zp_flat_before(&out->flat, kind);
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
     runs.saved = zp_stream_at(lowered, out->chunks[k].streams, ZP_MOST_STREAMS);

@@ -273,8 +273,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   for (int i = 0; i < out->graph->params.len; i++) {
     int param = out->graph->params.data[i].param;
     bool shared = lowered->spec->model->params.data[param].segment < 0;
-    int64_t *sum = lowered->sharding->param[param].spread ? &out->spread_elements : &out->elements;
-    if (lowered->spec->model->params.data[param].frozen) sum = &out->frozen_elements;
+    int64_t *sum = &out->elements.of[zp_kind_of(lowered, param)];
     out->param_offset[i] = shared ? -1 : *sum;
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
     const zp_param *own = &lowered->spec->model->params.data[param];

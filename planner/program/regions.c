@@ -35,18 +35,25 @@ int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes) {
   return zp_round_up(zp_saved_away(choice, saved_bytes), disk ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
 
+/* What leaves first are the last kinds. */
 int64_t zp_stage_away(const zp_choice *c, const zp_stage *s, int64_t gone) {
-  int64_t spread = gone < s->spread_shard_elements ? gone : s->spread_shard_elements;
-  if (!zp_shards_state(c)) return gone;
-  return spread * (c->data / zp_expert_ranks(c)) + (gone - spread) * c->data;
+  int64_t away = 0;
+  for (zp_param_kind kind = ZP_KINDS - 1; kind > ZP_KIND_WHOLE; kind--) {
+    int64_t part = zp_kinds[kind].trained ? s->shard.of[kind] : 0;
+    if (part > gone) part = gone;
+    away += part * zp_owners(c, kind);
+    gone -= part;
+  }
+  return away + gone * zp_owners(c, ZP_KIND_WHOLE);
 }
 
 static zp_held split(const zp_placing *p, zp_state state, bool sharded) {
   const zp_stage *s = p->stage;
-  zp_held h = {.gone = share_away(s->shard_elements, p->choice->home[state], zp_shard_align(p->choice))};
+  int64_t all = zp_flat_trained(&s->shard), align = zp_shard_align(p->choice);
+  zp_held h = {.gone = share_away(all, p->choice->home[state], align)};
   h.away = sharded ? h.gone : zp_stage_away(p->choice, s, h.gone);
-  h.here = (sharded ? s->shard_elements : s->flat_elements) - h.away;
-  h.of_bucket = sharded ? p->bucket_shard : s->bucket_elements;
+  h.here = zp_flat_trained(sharded ? &s->shard : &s->flat) - h.away;
+  h.of_bucket = sharded ? p->bucket_shard : zp_flat_trained(&s->bucket);
   return h;
 }
 
@@ -54,21 +61,15 @@ static void size_flat_buffers(zp_placing *p) {
   const zp_choice *c = p->choice;
   const zp_totals *t = p->totals;
   zp_stage *s = p->stage;
-  int64_t shards = zp_shards_state(c) ? c->data : 1, pad = zp_shards_state(c) || c->compress ? c->data : 1;
-  int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
-  int64_t align = zp_shard_align(c), whole = zp_round_up(t->all.whole, pad * align);
-  s->spread_elements = zp_round_up(t->all.spread, replicas * align);
-  s->spread_shard_elements = s->spread_elements / replicas;
-  s->flat_elements = whole + s->spread_elements;
-  s->shard_elements = whole / shards + s->spread_shard_elements;
-  zp_flat bucket = {.whole = zp_round_up(t->bucket.whole, shards * align),
-                    .spread = zp_round_up(t->bucket.spread, replicas * align)};
-  s->bucket_elements = bucket.whole + bucket.spread;
-  p->bucket_shard = bucket.whole / shards + bucket.spread / replicas;
-  int64_t keepers = zp_shards_params(c) ? c->data : 1;
-  s->frozen_elements = zp_round_up(t->all.frozen, keepers * align);
-  s->frozen_shard_elements = s->frozen_elements / keepers;
-  s->frozen_bucket_elements = zp_shards_params(c) ? t->bucket.frozen : 0;
+  int64_t align = zp_shard_align(c);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    int64_t owners = zp_owners(c, kind), parts = c->compress && kind == ZP_KIND_WHOLE ? c->data : owners;
+    s->flat.of[kind] = zp_round_up(t->all.of[kind], parts * align); /* ranks average signs in equal parts */
+    s->shard.of[kind] = s->flat.of[kind] / owners;
+    if (!zp_kinds[kind].trained && !zp_shards_params(c)) continue;
+    s->bucket.of[kind] = zp_round_up(t->bucket.of[kind], owners * align);
+    if (zp_kinds[kind].trained) p->bucket_shard += s->bucket.of[kind] / owners;
+  }
   s->statistics = t->statistics;
   p->held[ZP_STATE_PARAMS] = split(p, ZP_STATE_PARAMS, zp_shards_params(c));
   p->held[ZP_STATE_GRADIENTS] = split(p, ZP_STATE_GRADIENTS, zp_shards_gradients(c));
@@ -144,7 +145,7 @@ static void need_units(zp_placing *p) {
   const zp_stage *s = p->stage;
   int64_t *bytes = p->stage->bytes, calls = t->most_calls;
   bool lands = p->choice->pipeline > 1 && t->any_stream;
-  bytes[ZP_REGION_PARAMS] = (p->held[ZP_STATE_PARAMS].here + s->frozen_shard_elements) * l->param_bytes;
+  bytes[ZP_REGION_PARAMS] = (p->held[ZP_STATE_PARAMS].here + s->shard.of[ZP_KIND_FROZEN]) * l->param_bytes;
   bytes[ZP_REGION_GRADS] = p->held[ZP_STATE_GRADIENTS].here * l->grad_bytes;
   bytes[ZP_REGION_INPUTS] = p->microbatches * zp_model_inputs_bytes(model, model->inputs.len, l->microbatch,
                                                                     l->compute_bytes, t->reads_numbers);

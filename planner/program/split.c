@@ -34,7 +34,7 @@ static bool may_wait(const zp_procedure *p, int s) {
   for (int i = 0; i < step->in.len; i++) {
     int root = root_of(p, step->in.data[i]);
     zp_place place = p->buffers.data[root].place;
-    bool parameter = place == ZP_AT_PARAM || place == ZP_AT_SPREAD || place == ZP_AT_FROZEN || place == ZP_AT_SHARED;
+    bool parameter = place == ZP_AT_PARAM || place == ZP_AT_SHARED;
     bool some_rows = p->buffers.data[step->in.data[i]].rows < p->buffers.data[root].rows;
     if (parameter || some_rows || place == ZP_AT_GRAD_OUT || changed_later(p, s, root)) return false;
   }

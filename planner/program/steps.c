@@ -32,9 +32,8 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
     break;
   case ZP_ROLE_PARAM:
     b->index = param_use(l->graph, tensor);
-    b->place = l->lowered->sharding->param[t->index].spread ? ZP_AT_SPREAD : ZP_AT_PARAM;
-    if (l->lowered->spec->model->params.data[t->index].frozen) b->place = ZP_AT_FROZEN;
-    if (l->out->param_offset[b->index] < 0) b->place = ZP_AT_SHARED;
+    b->kind = zp_kind_of(l->lowered, t->index);
+    b->place = l->out->param_offset[b->index] < 0 ? ZP_AT_SHARED : ZP_AT_PARAM;
     b->offset = b->place == ZP_AT_SHARED ? 0 : l->out->param_offset[b->index];
     break;
   case ZP_ROLE_CARRY_IN: zp_lower_place_carried(l, b, ZP_AT_CARRY_IN, t->index); break;
@@ -62,6 +61,7 @@ int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor)
     b.base = zp_lower_buffer(l, p, buffer_of, storage);
     const zp_buffer *base = &p->buffers.data[b.base];
     b.place = base->place;
+    b.kind = base->kind;
     b.ld = base->ld;
     b.index = base->index;
     b.offset = (base->base >= 0 ? base->offset : 0) + (t->base == storage ? t->column : 0);

@@ -73,16 +73,16 @@ static int64_t listed(const zp_move_list *list, zp_move_what what, zp_move_when 
   return elements;
 }
 
-/* Elements of the buckets of all calls, frozen ones too or not. */
-static int64_t bucket_elements(const zp_replay *r, bool frozen) {
+/* Elements of the buckets of all calls, or of those that are trained. */
+static int64_t bucket_elements(const zp_replay *r, bool trained) {
   const zp_choice *c = &r->program->choice;
   zp_arena_mark mark = zp_arena_get_mark(r->arena);
-  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, 3 + r->lowered->shared.len);
+  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, ZP_KINDS + r->lowered->shared.len);
   int64_t elements = 0;
   for (int k = 0; k < r->stage->n_chunks; k++)
     for (int64_t j = 0; j < r->chunk[k].calls; j++) {
       int n = zp_unit_buckets(r->lowered, c, r->chunk[k].call[j].run->segment, bucket);
-      for (int b = 0; b < n; b++) elements += !bucket[b].frozen || frozen ? bucket[b].elements : 0;
+      for (int b = 0; b < n; b++) elements += !trained || zp_kinds[bucket[b].kind].trained ? bucket[b].elements : 0;
     }
   zp_arena_rewind(r->arena, mark);
   return elements;
@@ -90,8 +90,8 @@ static int64_t bucket_elements(const zp_replay *r, bool frozen) {
 
 static void check_presence(zp_replay *r, const zp_move_list *list, zp_act act) {
   const zp_choice *c = &r->program->choice;
-  int64_t read = zp_shards_params(c) && act != ZP_ACT_BW ? bucket_elements(r, true) : 0,
-          made = zp_shards_gradients(c) && (act == ZP_ACT_B || act == ZP_ACT_BW) ? bucket_elements(r, false) : 0;
+  int64_t read = zp_shards_params(c) && act != ZP_ACT_BW ? bucket_elements(r, false) : 0,
+          made = zp_shards_gradients(c) && (act == ZP_ACT_B || act == ZP_ACT_BW) ? bucket_elements(r, true) : 0;
   if (listed(list, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, act) != read)
     zp_replay_find(r, NULL, "the list of moves gathers other parameters than %s reads", act_word(act));
   if (listed(list, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, act) != made)
@@ -132,7 +132,7 @@ static void check_delayed(zp_replay *r, const zp_move_list *list) {
     down +=
         m->what == ZP_MOVE_GRADIENTS && (m->queue == ZP_QUEUE_DOWN || m->queue == ZP_QUEUE_HOST_MEMORY) ? elements : 0;
   }
-  int64_t state = r->stage->shard_elements;
+  int64_t state = zp_flat_trained(&r->stage->shard);
   if (!delayed && late > 0) zp_replay_find(r, NULL, "the list of moves leaves an update to the next step, unasked");
   if (delayed && (late != state || at_once > 0))
     zp_replay_find(r, NULL, "the list of moves updates %lld of %lld elements beside the next step", (long long)late,

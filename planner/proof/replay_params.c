@@ -51,34 +51,30 @@ static uint64_t early_contributions(const zp_replay_call *call, int64_t mb, int 
 
 /* ---- where they are ---- */
 
-static bool is_spread(const zp_replay *r, const zp_segment_program *seg, int use) {
-  return r->lowered->sharding->param[seg->graph->params.data[use].param].spread;
+static zp_param_kind kind_of(const zp_replay *r, const zp_segment_program *seg, int use) {
+  return zp_kind_of(r->lowered, seg->graph->params.data[use].param);
 }
 
-static bool is_frozen(const zp_replay *r, const zp_segment_program *seg, int use) {
-  return r->program->spec->model->params.data[seg->graph->params.data[use].param].frozen;
+static bool is_trained(const zp_replay *r, const zp_segment_program *seg, int use) {
+  return zp_kinds[kind_of(r, seg, use)].trained;
 }
 
 /* Elements from the start of a flat buffer. */
 static int64_t flat_element(const zp_replay *r, const zp_replay_call *call, int use) {
   int64_t own = call->seg->param_offset[use];
-  const zp_run *run = call->run;
   if (own < 0) return zp_stage_shared(r->stage, call->seg->graph->params.data[use].param);
-  if (is_frozen(r, call->seg, use)) return own + run->frozen_base + call->i * run->frozen_stride;
-  return own + (is_spread(r, call->seg, use) ? run->spread_base + call->i * run->spread_stride
-                                             : run->base + call->i * run->stride);
+  return own + zp_run_at(call->run, kind_of(r, call->seg, use), call->i);
 }
 
 /* Elements from the start of a ring's buffer; -1: in no bucket of the unit. */
 static int64_t bucket_element(const zp_replay *r, const zp_replay_call *call, int use) {
   zp_arena_mark mark = zp_arena_get_mark(r->arena);
-  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, 3 + r->lowered->shared.len);
+  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, ZP_KINDS + r->lowered->shared.len);
   int n = zp_unit_buckets(r->lowered, choice_of(r), call->run->segment, bucket);
   int64_t own = call->seg->param_offset[use], at = -1;
   int wanted = own < 0 ? call->seg->graph->params.data[use].param : -1;
   for (int b = 0; b < n && at < 0; b++)
-    if (bucket[b].param == wanted && bucket[b].spread == is_spread(r, call->seg, use) &&
-        bucket[b].frozen == is_frozen(r, call->seg, use))
+    if (bucket[b].param == wanted && bucket[b].kind == kind_of(r, call->seg, use))
       at = bucket[b].at + (own < 0 ? 0 : own);
   zp_arena_rewind(r->arena, mark);
   return at;
@@ -169,7 +165,7 @@ static void let_go(zp_replay *r, zp_replay_leaving *leaving) {
     int64_t at = gradient_at(r, f, use);
     uint64_t sum = nothing_added(r, f->call, use) + contributions(f->call, f->mb, use);
     const char *name = r->program->spec->model->params.data[f->call->seg->graph->params.data[use].param].name;
-    if (is_frozen(r, f->call->seg, use)) continue;
+    if (!is_trained(r, f->call->seg, use)) continue;
     if (at < 0)
       zp_replay_find(r, f, "the gradient of `%s` has no place in a bucket", name);
     else
@@ -190,7 +186,7 @@ static void begin_gradients(zp_replay *r, const zp_replay_frame *f) {
     int64_t at = gradient_at(r, f, use), bytes = grad_bytes(r, seg, use);
     uint64_t sum = nothing_added(r, f->call, use);
     int param = seg->graph->params.data[use].param;
-    if (at < 0 || is_frozen(r, seg, use)) continue;
+    if (at < 0 || !is_trained(r, seg, use)) continue;
     if (early && scatters(r, f)) {
       sum += early_contributions(f->call, f->mb, use);
       zp_replay_want(r, f, zp_shadow_whole(early_at(f, use), bytes), gradient(sum),
@@ -211,7 +207,8 @@ void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
   }
   if (scatters(r, f) && r->stage->at[ZP_REGION_GRAD_RING] >= 0) {
     r->turn = !takes_turns ? 0 : zp_replay_buckets_move_beside(r) ? (int)(f->j % 2) : 1 - r->turn;
-    f->gradients = r->stage->at[ZP_REGION_GRAD_RING] + r->turn * r->stage->bucket_elements * r->lowered->grad_bytes;
+    f->gradients =
+        r->stage->at[ZP_REGION_GRAD_RING] + r->turn * zp_flat_trained(&r->stage->bucket) * r->lowered->grad_bytes;
     let_go(r, &r->leaving[r->turn]);
   }
   begin_gradients(r, f);
@@ -232,7 +229,7 @@ void zp_replay_sum(zp_replay *r, const zp_replay_frame *f, const zp_step *step) 
     const zp_param_sum *sum = &step->sums.data[i];
     int64_t at = gradient_at(r, f, sum->use), bytes = grad_bytes(r, f->call->seg, sum->use);
     const char *name = r->program->spec->model->params.data[f->call->seg->graph->params.data[sum->use].param].name;
-    if (at < 0 || is_frozen(r, f->call->seg, sum->use)) {
+    if (at < 0 || !is_trained(r, f->call->seg, sum->use)) {
       zp_replay_find(r, f, "the gradient of `%s` has no place", name);
       continue;
     }
@@ -258,21 +255,23 @@ static int state_regions(const zp_replay *r, state_region *out) {
   const zp_choice *c = choice_of(r);
   const zp_stage *s = r->stage;
   const zp_lowered *l = r->lowered;
-  int64_t params = zp_shards_params(c) ? s->shard_elements - s->offloaded[ZP_STATE_PARAMS]
-                                       : s->flat_elements - zp_stage_away(c, s, s->offloaded[ZP_STATE_PARAMS]);
-  int64_t grads = zp_shards_gradients(c) ? s->shard_elements - s->offloaded[ZP_STATE_GRADIENTS]
-                                         : s->flat_elements - zp_stage_away(c, s, s->offloaded[ZP_STATE_GRADIENTS]);
-  int64_t state = s->shard_elements - s->offloaded[ZP_STATE_OPTIMIZER], part = s->flat_elements / c->data;
+  int64_t params = zp_shards_params(c) ? zp_flat_trained(&s->shard) - s->offloaded[ZP_STATE_PARAMS]
+                                       : zp_flat_trained(&s->flat) - zp_stage_away(c, s, s->offloaded[ZP_STATE_PARAMS]);
+  int64_t grads = zp_shards_gradients(c)
+                      ? zp_flat_trained(&s->shard) - s->offloaded[ZP_STATE_GRADIENTS]
+                      : zp_flat_trained(&s->flat) - zp_stage_away(c, s, s->offloaded[ZP_STATE_GRADIENTS]);
+  int64_t state = zp_flat_trained(&s->shard) - s->offloaded[ZP_STATE_OPTIMIZER],
+          part = zp_flat_trained(&s->flat) / c->data;
   const state_region all[STATE_REGIONS] = {
       {"parameters", zp_moves_params(c) ? s->at[ZP_REGION_PARAMS] : -1,
-       (params + s->frozen_shard_elements) * l->param_bytes},
+       (params + s->shard.of[ZP_KIND_FROZEN]) * l->param_bytes},
       {"gradients", zp_moves_gradients(c) ? s->at[ZP_REGION_GRADS] : -1, grads * l->grad_bytes},
       {"the master copy", s->at[ZP_REGION_MASTER], state * 4},
       {"the first moment", s->at[ZP_REGION_MOMENT1], state * l->stat_bytes},
       {"the second moment", s->at[ZP_REGION_MOMENT2], state * l->stat_bytes},
       {"the average of the weights", s->at[ZP_REGION_AVERAGE], state * l->average_bytes},
       {"the statistics", s->at[ZP_REGION_STATISTICS], s->statistics * l->stat_bytes},
-      {"the workers' error", s->at[ZP_REGION_ERROR], (zp_shards_state(c) ? s->flat_elements : state) * 4},
+      {"the workers' error", s->at[ZP_REGION_ERROR], (zp_shards_state(c) ? zp_flat_trained(&s->flat) : state) * 4},
       {"the servers' error", s->at[ZP_REGION_SERVER_ERROR], (state < part ? state : part) * 4},
       {"the sum of local steps", s->at[ZP_REGION_LOCAL_SUM], state * l->stat_bytes},
       {"the weights of the last exchange", s->at[ZP_REGION_ANCHOR], state * l->stat_bytes},

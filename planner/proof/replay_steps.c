@@ -41,8 +41,6 @@ static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_bu
   bool streams = r->lowered->streams.len > 0; /* then trainers find every tensor on its own */
   switch (root->place) {
   case ZP_AT_PARAM:
-  case ZP_AT_SPREAD:
-  case ZP_AT_FROZEN:
   case ZP_AT_SHARED: return zp_replay_param_at(r, f, root->index);
   case ZP_AT_INPUT: return s->at[ZP_REGION_INPUTS] < 0 ? -1 : zp_replay_input_at(r, root->index, f->mb);
   case ZP_AT_SAVED: base = f->saved; break;

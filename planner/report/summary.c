@@ -219,8 +219,9 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
   bool lamb = train->optimizer == ZP_OPT_LAMB;
   const zp_stage *at = &plan->program->stages[plan->best.estimate.peak_stage];
   if (zp_shards_state(&plan->best.choice)) {
-    int64_t owed = at->flat_elements +
-                   (at->at[ZP_REGION_SERVER_ERROR] < 0 ? 0 : at->shard_elements - at->offloaded[ZP_STATE_OPTIMIZER]);
+    int64_t owed =
+        zp_flat_trained(&at->flat) +
+        (at->at[ZP_REGION_SERVER_ERROR] < 0 ? 0 : zp_flat_trained(&at->shard) - at->offloaded[ZP_STATE_OPTIMIZER]);
     text = zp_format(arena, "%s; %s of stage %d's optimizer state is what a rank owes the others", text,
                      zp_show_bytes(arena, owed * 4), at->index);
   }

@@ -138,18 +138,18 @@ static double pipeline_bound(zp_search_cache *s, const zp_point *point, double W
 
 /* ---- the end of the step ---- */
 
-/* What follows the micro-batches on a stage with `whole` elements that all data ranks hold and `spread` ones. */
-static zp_step_end end_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c, int64_t whole,
-                          int64_t spread) {
-  return zp_cost_step_end(v->lowered, &s->machine, c, whole + spread, spread,
-                          zp_held_elements(c, whole, spread, zp_shards_state(c)));
+/* The mean of the stages' trained parameters. */
+static zp_flat mean_of(const zp_variant *v, const zp_choice *c) {
+  zp_flat mean = {{0}};
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (zp_kinds[kind].trained) mean.of[kind] = v->elements.of[kind] / c->pipeline;
+  return mean;
 }
 
 /* The update of a stage with the mean of the parameters: there is one with as many. */
 static zp_step_end update_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c) {
-  int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
-  zp_step_end end = zp_cost_step_update(v->lowered, &s->machine, c, whole + spread,
-                                        zp_held_elements(c, whole, spread, zp_shards_state(c)));
+  zp_flat mean = mean_of(v, c);
+  zp_step_end end = zp_cost_step_update(v->lowered, &s->machine, c, &mean);
   if (!s->in->floor.offload) end.offload_s = end.least_offload_s = end.delayed_s = 0;
   return end;
 }
@@ -161,8 +161,7 @@ static double reduce_s(const zp_search_cache *s, const zp_point *point, double b
   const zp_choice *c = &point->choice;
   bool one = c->pipeline == 1;
   if ((!one && !s->machine.node->device.is_cpu) || !s->in->floor.reductions) return 0;
-  zp_step_end of_first =
-      end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
+  zp_step_end of_first = zp_cost_step_end(v->lowered, &s->machine, c, one ? &v->elements : &v->elements_before[1]);
   if (!one) return of_first.reduce_s;
   return zp_cost_exposed_reduce(&s->machine, of_first.taken, of_first.reduce_s, 0, backward, zp_point_units(s, point));
 }
@@ -176,8 +175,8 @@ static const zp_step_end_memo *recall_end(zp_search_cache *s, const zp_point *po
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
   double gather = 0;
-  if (s->in->floor.reductions)
-    gather = end_of(s, v, &here, v->elements / c->pipeline, v->spread_elements / c->pipeline).gather_s;
+  zp_flat mean = mean_of(v, c);
+  if (s->in->floor.reductions) gather = zp_cost_step_end(v->lowered, &s->machine, &here, &mean).gather_s;
   double reduce = c->pipeline == 1 ? 0 : reduce_s(s, point, 0);
   *memo = (zp_step_end_memo){true, *c, v->elements_before, gather, reduce, update_of(s, v, &here)};
   return memo;
@@ -204,25 +203,15 @@ double zp_bound_update(zp_search_cache *s, const zp_point *point) {
 
 /* ---- transfers beside the micro-batches ---- */
 
-/* Sums to shares of elements that all data ranks hold, and of those that are spread. */
-static double scatter_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
-  double seconds = zp_cost_reduce_scatter(data_link(s, c), whole * element_bytes);
-  return spread > 0 ? seconds + zp_cost_reduce_scatter(replica_link(s, c), spread * element_bytes) : seconds;
-}
-
-static double all_reduce_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
-  double seconds = zp_cost_all_reduce(data_link(s, c), whole * element_bytes);
-  return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
-}
-
 static bool same_homes(const zp_choice *a, const zp_choice *b) { return memcmp(a->home, b->home, sizeof a->home) == 0; }
+
+static bool same_elements(const zp_flat *a, const zp_flat *b) { return memcmp(a, b, sizeof *a) == 0; }
 
 static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp_relaxed_unit *mean) {
   const zp_choice *k = &memo->choice;
   return memo->known && same_degrees(k, c) && k->zero == c->zero && same_homes(k, c) && k->schedule == c->schedule &&
-         zp_chunks(k) == zp_chunks(c) && k->fine == c->fine && memo->mean.elements.whole == mean->elements.whole &&
-         memo->mean.elements.spread == mean->elements.spread && memo->mean.saved_bytes == mean->saved_bytes &&
-         memo->mean.units == mean->units;
+         zp_chunks(k) == zp_chunks(c) && k->fine == c->fine && same_elements(&memo->mean.elements, &mean->elements) &&
+         memo->mean.saved_bytes == mean->saved_bytes && memo->mean.units == mean->units;
 }
 
 /* The segment with the most units: the least of it that can be a unit, and how many units are not of it. */
@@ -239,12 +228,13 @@ static repeated find_repeated(const zp_variant *v) {
     int64_t n = l->segments[i].segment->count * l->pieces->parts[i];
     if (n > units) most = i, units = n;
   }
-  repeated r = {{.elements = {INT64_MAX, INT64_MAX}, .units = 1}, l->n_units - units};
+  repeated r = {{.elements = {{INT64_MAX, INT64_MAX}}, .units = 1}, l->n_units - units};
   for (int i = 0; i < l->pieces->parts[most]; i++) { /* no piece has less than one of its parts */
     int piece = zp_pieces_find(l->pieces, most, i, i + 1);
-    int64_t whole = (int64_t)v->part_elements[piece], spread = (int64_t)v->part_spread[piece];
-    if (whole < r.least.elements.whole) r.least.elements.whole = whole;
-    if (spread < r.least.elements.spread) r.least.elements.spread = spread;
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+      int64_t elements = (int64_t)v->part_elements[kind][piece];
+      if (zp_kinds[kind].trained && elements < r.least.elements.of[kind]) r.least.elements.of[kind] = elements;
+    }
   }
   return r;
 }
@@ -265,10 +255,12 @@ static double data_of_stages(const zp_data_parts *mean, const zp_data_parts *uni
 }
 
 static zp_flat rest_of(const zp_flat *mean, const zp_flat *unit, int64_t pipeline, int64_t stages) {
-  int64_t whole = mean->whole * pipeline - (stages - 1) * unit->whole,
-          spread = mean->spread * pipeline - (stages - 1) * unit->spread;
-  return (zp_flat){.whole = whole > unit->whole ? whole : unit->whole,
-                   .spread = spread > unit->spread ? spread : unit->spread};
+  zp_flat rest = *unit;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    int64_t elements = mean->of[kind] * pipeline - (stages - 1) * unit->of[kind];
+    if (elements > rest.of[kind]) rest.of[kind] = elements;
+  }
+  return rest;
 }
 
 static void find_data(zp_search_cache *s, const zp_point *point, zp_moving_memo *memo, const repeated *r,
@@ -293,11 +285,10 @@ static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *p
   const zp_variant *v = zp_variant_of(s, point);
   zp_moving_memo *memo = &s->memo.moving;
   int64_t units = zp_point_units(s, point);
-  zp_relaxed_unit mean = {{.whole = v->elements / c->pipeline, .spread = v->spread_elements / c->pipeline},
-                          v->saved_bytes / c->pipeline,
-                          (units + c->pipeline - 1) / c->pipeline};
+  zp_relaxed_unit mean = {mean_of(v, c), v->saved_bytes / c->pipeline, (units + c->pipeline - 1) / c->pipeline};
   if (same_moving(memo, c, &mean)) return memo;
-  const zp_group_link *data = data_link(s, c), *replicas = v->spread_elements > 0 ? replica_link(s, c) : NULL;
+  const zp_group_link *data = data_link(s, c),
+                      *replicas = v->elements.of[ZP_KIND_SPREAD] > 0 ? replica_link(s, c) : NULL;
   repeated r = find_repeated(v);
   double chunks = fmax(0, (double)(zp_model_chunks(c) - r.others));
   *memo = (zp_moving_memo){.known = true,
@@ -358,24 +349,37 @@ static bool sums_beside(const zp_search_cache *s, const zp_choice *c) {
          !zp_has_types(s) && s->in->floor.reductions;
 }
 
-/* Sums the gradients of parameters that all data ranks hold, and of spread ones, of one stage. */
-static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, double whole, double spread) {
-  return (zp_shards_state(c) ? scatter_s : all_reduce_s)(s, c, whole, spread, v->lowered->grad_bytes);
+/* Parameters of a stage by kind, or the mean of them. */
+typedef struct amounts {
+  double of[ZP_KINDS];
+} amounts;
+
+/* Sums the gradients of one stage: of those that all data ranks hold, of other kinds where there are some. */
+static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, amounts elements) {
+  double seconds = 0;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    if (!zp_kinds[kind].trained || (kind != ZP_KIND_WHOLE && elements.of[kind] <= 0)) continue;
+    const zp_group_link *link = zp_kinds[kind].by_place ? replica_link(s, c) : data_link(s, c);
+    double bytes = elements.of[kind] * v->lowered->grad_bytes;
+    seconds += zp_shards_state(c) ? zp_cost_reduce_scatter(link, bytes) : zp_cost_all_reduce(link, bytes);
+  }
+  return seconds;
 }
 
 /* The sum of a stage that may have no gradients that all data ranks hold, and so not the latency of their sum. */
-static double stage_sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, double whole, double spread) {
-  return sum_s(s, c, v, whole, spread) - (whole > 0 ? 0 : sum_s(s, c, v, 0, 0));
+static double stage_sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, amounts elements) {
+  return sum_s(s, c, v, elements) - (elements.of[ZP_KIND_WHOLE] > 0 ? 0 : sum_s(s, c, v, (amounts){{0}}));
 }
 
 /* Seconds of an element beyond the latency of the sum. */
-static double sum_slope(zp_search_cache *s, const zp_point *point, bool spread) {
+static double sum_slope(zp_search_cache *s, const zp_point *point, zp_param_kind kind) {
   const zp_variant *v = zp_variant_of(s, point);
-  double n = (double)(spread ? v->spread_elements : v->elements);
-  if (n < 1) return 0;
-  double all = spread ? sum_s(s, &point->choice, v, 0, n) - sum_s(s, &point->choice, v, 0, 1)
-                      : sum_s(s, &point->choice, v, n, 0) - sum_s(s, &point->choice, v, 0, 0);
-  return all / n * (1 - ZP_BOUND_SLACK);
+  amounts all = {{0}}, least = {{0}};
+  all.of[kind] = (double)v->elements.of[kind];
+  least.of[kind] = kind == ZP_KIND_WHOLE ? 0 : 1; /* sum_s counts no latency where there are none */
+  if (all.of[kind] < 1) return 0;
+  double seconds = sum_s(s, &point->choice, v, all) - sum_s(s, &point->choice, v, least);
+  return seconds / all.of[kind] * (1 - ZP_BOUND_SLACK);
 }
 
 /* Shared elements that the stage with the first unit has. */
@@ -385,7 +389,7 @@ static int64_t shared_of_first(const zp_variant *v) {
   zp_unit(v->lowered, 0, &first, &iteration);
   for (int i = 0; i < v->lowered->shared.len; i++)
     if (!v->lowered->segments[first].uses_shared[i]) return 0;
-  return v->elements - v->elements_before[v->lowered->n_units];
+  return v->elements.of[ZP_KIND_WHOLE] - v->elements_before[v->lowered->n_units].of[ZP_KIND_WHOLE];
 }
 
 /* Beyond its latency R is proportional to the parameters, so it is a sum over units. Shared parameters count with the
@@ -394,10 +398,13 @@ const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp
   if (!sums_beside(s, &point->choice)) return NULL;
   const zp_variant *v = zp_variant_of(s, point);
   int64_t units = zp_point_units(s, point), shared = shared_of_first(v);
-  double *before = ZP_NEW_ARRAY(arena, double, units + 1), whole = sum_slope(s, point, false),
-         spread = sum_slope(s, point, true);
-  for (int64_t u = 1; u <= units; u++)
-    before[u] = whole * (double)(v->elements_before[u] + shared) + spread * (double)v->spread_before[u];
+  double *before = ZP_NEW_ARRAY(arena, double, units + 1);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    if (!zp_kinds[kind].trained) continue;
+    double slope = sum_slope(s, point, kind);
+    int64_t first = kind == ZP_KIND_WHOLE ? shared : 0;
+    for (int64_t u = 1; u <= units; u++) before[u] += slope * (double)(v->elements_before[u].of[kind] + first);
+  }
   return before;
 }
 
@@ -413,11 +420,14 @@ static double bound_sums(zp_search_cache *s, const zp_point *point) {
   if (!sums_beside(s, c)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
-  double mean_s = stage_sum_s(s, c, v, (double)v->elements / P, (double)v->spread_elements / P),
-         latency_s = sum_s(s, c, v, 0, v->spread_elements > 0 ? 1 : 0);
+  amounts mean, least = {{0}};
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) mean.of[kind] = (double)v->elements.of[kind] / P;
+  bool spreads = v->elements.of[ZP_KIND_SPREAD] > 0;
+  if (spreads) least.of[ZP_KIND_SPREAD] = 1;
+  double mean_s = stage_sum_s(s, c, v, mean), latency_s = sum_s(s, c, v, least);
   double hops = zp_model_chunks(c) - 1 - (c->schedule == ZP_SCHEDULE_ZB_V);
   double once = zp_schedule_splits(c->schedule) ? v->all_s.input : v->all_s.forward;
-  return fmax(v->all_s.forward + hops * zp_least_message(s, point) + mean_s - (v->spread_elements > 0 ? latency_s : 0),
+  return fmax(v->all_s.forward + hops * zp_least_message(s, point) + mean_s - (spreads ? latency_s : 0),
               ((m - 1) * point->work_s + once) / P + mean_s - latency_s);
 }
 
@@ -455,9 +465,10 @@ double zp_bound(zp_search_cache *s, const zp_point *point) {
 
 double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_variant *own, int64_t first, int64_t end) {
   if (!sums_beside(s, c)) return 0;
-  double whole = (double)(own->elements_before[end] - own->elements_before[first]),
-         spread = (double)(own->spread_before[end] - own->spread_before[first]);
+  amounts elements;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    elements.of[kind] = (double)(own->elements_before[end].of[kind] - own->elements_before[first].of[kind]);
   zp_part_seconds seconds = zp_stage_seconds(own, first, end);
   return zp_cost_exposed_reduce(&s->machine, zp_cost_taken(&s->machine, data_link(s, c)),
-                                stage_sum_s(s, c, own, whole, spread), 0, seconds.work - seconds.forward, end - first);
+                                stage_sum_s(s, c, own, elements), 0, seconds.work - seconds.forward, end - first);
 }

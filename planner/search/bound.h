@@ -91,10 +91,9 @@ typedef struct zp_shares {
 } zp_shares;
 /* On the device. */
 zp_shares zp_shares_here(const zp_choice *choice);
-/* Bytes of a parameter, its gradient and optimizer state on a rank: where all data ranks hold it, where it is spread,
- * and where it is not trained. */
+/* Bytes of a parameter, its gradient and optimizer state on a rank, by its kind. */
 typedef struct zp_state_bytes {
-  double whole, spread, frozen;
+  double of[ZP_KINDS];
 } zp_state_bytes;
 zp_state_bytes zp_bytes_of_state(const zp_choice *choice, const zp_lowered *lowered, const zp_shares *shares);
 

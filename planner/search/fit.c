@@ -44,16 +44,15 @@ static int64_t floor_eighths(const zp_search_cache *s, const zp_point *point) {
     int64_t first = zp_in_flight_chunk(c, 0, 0, m), last = zp_in_flight_chunk(c, c->pipeline - 1, 0, m);
     flight = first < last ? first : last;
   }
-  int64_t whole = v->elements, spread = v->spread_elements;
+  int64_t frozen = v->elements.of[ZP_KIND_FROZEN] / zp_owners(c, ZP_KIND_FROZEN);
   int64_t saved_bytes = v->saved_bytes - (point->stands_for_chunks ? v->saved_for_loss : 0);
   int64_t eighths = saved_bytes * flight * zp_eighths_here(c, ZP_STATE_ACTIVATIONS);
-  eighths += v->frozen_elements / (zp_shards_params(c) ? c->data : 1) * l->param_bytes * ZP_EIGHTHS;
+  eighths += frozen * l->param_bytes * ZP_EIGHTHS;
+  eighths += zp_flat_held(c, &v->elements, zp_shards_params(c)) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
   eighths +=
-      zp_held_elements(c, whole, spread, zp_shards_params(c)) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
-  eighths += zp_held_elements(c, whole, spread, zp_shards_gradients(c)) * l->grad_bytes *
-             zp_eighths_here(c, ZP_STATE_GRADIENTS);
+      zp_flat_held(c, &v->elements, zp_shards_gradients(c)) * l->grad_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
   eighths +=
-      zp_held_elements(c, whole, spread, zp_shards_state(c)) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
+      zp_flat_held(c, &v->elements, zp_shards_state(c)) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
   return eighths;
 }
 
@@ -79,14 +78,14 @@ int zp_least_eighths(zp_search_cache *s, const zp_point *point, zp_state state) 
 
 /* Parts of a class are whole numbers of aligned elements. Where a rank holds all owners' of a class, as much of every
  * one's leaves, what is spread over expert groups first: it has the fewest owners, so no less than they have of all. */
-static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, int64_t whole, int64_t spread,
-                     int64_t element_bytes) {
+static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, const zp_flat *all, int64_t element_bytes) {
   const zp_home *home = &c->home[state];
   bool sharded = state == ZP_STATE_OPTIMIZER ? zp_shards_state(c)
                  : state == ZP_STATE_PARAMS  ? zp_shards_params(c)
                                              : zp_shards_gradients(c);
-  int owners = zp_shards_state(c) && !sharded ? c->data / (spread > 0 ? zp_expert_ranks(c) : 1) : 1;
-  int64_t elements = owners * zp_held_elements(c, whole, spread, zp_shards_state(c));
+  zp_param_kind fewest = all->of[ZP_KIND_SPREAD] > 0 ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
+  int owners = sharded ? 1 : zp_owners(c, fewest);
+  int64_t elements = owners * zp_flat_held(c, all, zp_shards_state(c));
   int64_t rounded = home->eighths < ZP_EIGHTHS ? 2 * zp_shard_align(c) * owners : 0;
   int64_t here = elements / c->pipeline * home->eighths / ZP_EIGHTHS - rounded;
   if (home->tier == ZP_TIER_DEVICE || here <= 0) return;
@@ -97,12 +96,11 @@ static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, int64
 zp_limits zp_away_floor(const zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  int64_t whole = v->elements, spread = v->spread_elements;
   zp_limits floor = {0};
   if (zp_has_types(s)) return floor;
-  add_away(&floor, c, ZP_STATE_PARAMS, whole, spread, v->lowered->param_bytes);
-  add_away(&floor, c, ZP_STATE_GRADIENTS, whole, spread, v->lowered->grad_bytes);
-  add_away(&floor, c, ZP_STATE_OPTIMIZER, whole, spread, v->lowered->state_bytes);
+  add_away(&floor, c, ZP_STATE_PARAMS, &v->elements, v->lowered->param_bytes);
+  add_away(&floor, c, ZP_STATE_GRADIENTS, &v->elements, v->lowered->grad_bytes);
+  add_away(&floor, c, ZP_STATE_OPTIMIZER, &v->elements, v->lowered->state_bytes);
   return floor;
 }
 

@@ -21,8 +21,8 @@
  * longer; parts. */
 enum { SECONDS, PARTS, VALUES };
 typedef struct item {
-  double whole, spread, frozen; /* elements held by all data ranks, spread ones, those that are not trained */
-  double kept, waits;           /* bytes saved of a micro-batch; of one whose weight gradients wait */
+  double elements[ZP_KINDS];
+  double kept, waits; /* bytes saved of a micro-batch; of one whose weight gradients wait */
   double value[VALUES];
 } item;
 
@@ -60,9 +60,7 @@ static int heaviest_repeat(const zp_variant *v) {
 }
 
 static void add_part(item *sum, const item *part) {
-  sum->whole += part->whole;
-  sum->spread += part->spread;
-  sum->frozen += part->frozen;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) sum->elements[kind] += part->elements[kind];
   sum->kept += part->kept;
   sum->waits += part->waits;
   for (int i = 0; i < VALUES; i++) sum->value[i] += part->value[i];
@@ -74,14 +72,14 @@ static mode_items items_of(const zp_variant *v, int segment, const zp_variant *s
   int n = v->lowered->pieces->parts[segment];
   for (int i = 0; i < n; i++) {
     int piece = zp_pieces_find(v->lowered->pieces, segment, i, i + 1);
-    part[i] =
-        (item){v->part_elements[piece], v->part_spread[piece],
-               v->part_frozen[piece],   v->kept_bytes[piece],
-               v->waiting_bytes[piece], {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
+    part[i] = (item){.kept = v->kept_bytes[piece],
+                     .waits = v->waiting_bytes[piece],
+                     .value = {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) part[i].elements[kind] = v->part_elements[kind][piece];
     add_part(&g.layer, &part[i]);
   }
   for (int first = 0; first < n; first++) {
-    item run = {0};
+    item run = {.kept = 0};
     for (int i = 0; i + 1 < n; i++) { /* on into the next layer, but no whole one */
       add_part(&run, &part[(first + i) % n]);
       g.run[g.n_runs++] = run;
@@ -91,8 +89,9 @@ static mode_items items_of(const zp_variant *v, int segment, const zp_variant *s
 }
 
 static bool item_needs_no_more(const item *a, const item *b) {
-  return a->kept <= b->kept && a->waits <= b->waits && a->whole <= b->whole && a->spread <= b->spread &&
-         a->frozen <= b->frozen;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (a->elements[kind] > b->elements[kind]) return false;
+  return a->kept <= b->kept && a->waits <= b->waits;
 }
 
 /* Needs a no more for every run of parts than b? */
@@ -176,8 +175,9 @@ typedef struct microbatches {
 } microbatches;
 
 static double bytes_of(const prices *p, const item *x, microbatches n) {
-  return p->each.whole * x->whole + p->each.spread * x->spread + p->each.frozen * x->frozen +
-         n.flight * p->kept * x->kept + n.waiting * p->waits * x->waits;
+  double state = 0;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) state += p->each.of[kind] * x->elements[kind];
+  return state + n.flight * p->kept * x->kept + n.waiting * p->waits * x->waits;
 }
 
 /* The most value a byte: that of the item with the largest v / c. A stage is a sum of items, so its value is at most

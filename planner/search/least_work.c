@@ -64,8 +64,7 @@ static filling start(zp_search_cache *s, const zp_point *point, const zp_shares 
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
   const zp_segment_program *unit = &fastest->lowered->segments[f.segment];
   zp_state_bytes each = zp_bytes_of_state(&point->choice, fastest->lowered, shares);
-  f.state = each.whole * (double)unit->elements + each.spread * (double)unit->spread_elements +
-            each.frozen * (double)unit->frozen_elements;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) f.state += each.of[kind] * (double)unit->elements.of[kind];
   f.between = zp_is_all_between(fastest->lowered, f.segment);
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];

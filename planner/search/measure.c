@@ -11,10 +11,11 @@ static double weight_gradients_s(const zp_procedure *backward) {
   return seconds;
 }
 
-/* Seconds of one iteration of a segment or piece; backward by what it yields: gradients of inputs, of weights. */
+/* Costs of one iteration of a segment or piece. Seconds, backward by what it yields: gradients of inputs, of weights;
+ * bytes saved, and of what waits for gradients of weights; parameters by kind. */
+enum { FORWARD, INPUTS, WEIGHTS, SAVED, WAITING, ELEMENTS, COSTS = ELEMENTS + ZP_KINDS };
 typedef struct unit_costs {
-  double forward_s, inputs_s, weights_s, backward_share;
-  int64_t saved_bytes, waiting_bytes, elements, spread_elements, frozen_elements;
+  double of[COSTS], backward_share;
 } unit_costs;
 
 /* Where no schedule splits backward, all of it yields gradients of inputs. */
@@ -22,15 +23,14 @@ static unit_costs costs_of(const zp_lowered *l, int i) {
   const zp_segment_program *segment = &l->segments[i];
   double seconds = segment->forward.cost_s + segment->backward.cost_s;
   double weights = l->splits ? weight_gradients_s(&segment->backward) : 0;
-  return (unit_costs){.forward_s = segment->forward.cost_s,
-                      .inputs_s = segment->backward.cost_s - weights,
-                      .weights_s = weights,
-                      .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1,
-                      .saved_bytes = segment->saved_bytes,
-                      .waiting_bytes = segment->pending_bytes,
-                      .elements = segment->elements,
-                      .spread_elements = segment->spread_elements,
-                      .frozen_elements = segment->frozen_elements};
+  unit_costs c = {.of = {[FORWARD] = segment->forward.cost_s,
+                         [INPUTS] = segment->backward.cost_s - weights,
+                         [WEIGHTS] = weights,
+                         [SAVED] = (double)segment->saved_bytes,
+                         [WAITING] = (double)segment->pending_bytes},
+                  .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1};
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) c.of[ELEMENTS + kind] = (double)segment->elements.of[kind];
+  return c;
 }
 
 /* The least in everything of several modes. */
@@ -38,12 +38,8 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
   unit_costs least = costs_of(modes[0], segment);
   for (int i = 1; i < n; i++) {
     unit_costs c = costs_of(modes[i], segment);
-    least.forward_s = fmin(least.forward_s, c.forward_s);
-    least.inputs_s = fmin(least.inputs_s, c.inputs_s);
-    least.weights_s = fmin(least.weights_s, c.weights_s);
+    for (int k = 0; k < COSTS; k++) least.of[k] = fmin(least.of[k], c.of[k]);
     least.backward_share = fmin(least.backward_share, c.backward_share);
-    least.saved_bytes = c.saved_bytes < least.saved_bytes ? c.saved_bytes : least.saved_bytes;
-    least.waiting_bytes = c.waiting_bytes < least.waiting_bytes ? c.waiting_bytes : least.waiting_bytes;
   }
   return least;
 }
@@ -56,50 +52,40 @@ typedef struct range_costs {
   unit_costs of[ZP_MOST_PARTS][ZP_MOST_PARTS + 1];
 } range_costs;
 
-static double forward_of(const unit_costs *c) { return c->forward_s; }
-static double inputs_of(const unit_costs *c) { return c->inputs_s; }
-static double weights_of(const unit_costs *c) { return c->weights_s; }
-static double saved_of(const unit_costs *c) { return (double)c->saved_bytes; }
-static double waiting_of(const unit_costs *c) { return (double)c->waiting_bytes; }
-static double elements_of(const unit_costs *c) { return (double)c->elements; }
-static double spread_of(const unit_costs *c) { return (double)c->spread_elements; }
-static double frozen_of(const unit_costs *c) { return (double)c->frozen_elements; }
-
 /* Gives every part a cost such that no piece costs less than its parts together: the part's own cost, scaled by the
  * largest factor for which that holds. (Pieces may cost more than the layer, where kernels were fused across the cut,
  * or less, where their inputs need not be rebuilt.) One part: its cost. */
-static void share_out(const range_costs *r, double (*cost)(const unit_costs *), double *part) {
+static void share_out(const range_costs *r, int cost, double *part) {
   double scale = 1;
   for (int first = 0; first < r->parts; first++) {
     double sum = 0;
     for (int end = first + 1; end <= r->parts; end++) {
-      sum += cost(&r->of[end - 1][end]);
-      if (sum > 0) scale = fmin(scale, cost(&r->of[first][end]) / sum);
+      sum += r->of[end - 1][end].of[cost];
+      if (sum > 0) scale = fmin(scale, r->of[first][end].of[cost] / sum);
     }
   }
-  for (int i = 0; i < r->parts; i++) part[i] = scale * cost(&r->of[i][i + 1]);
+  for (int i = 0; i < r->parts; i++) part[i] = scale * r->of[i][i + 1].of[cost];
 }
 
 /* piece[first][end] becomes a cost that no piece with these parts falls below, not even when it is part of a larger
  * one: that has the parts' own costs more. No less than the parts together, by share_out. */
-static void grow_pieces(const range_costs *r, double (*cost)(const unit_costs *), const double *part,
+static void grow_pieces(const range_costs *r, int cost, const double *part,
                         double piece[ZP_MOST_PARTS][ZP_MOST_PARTS + 1]) {
   for (int n = r->parts; n > 0; n--)
     for (int first = 0; first + n <= r->parts; first++) {
       int end = first + n;
-      double least = cost(&r->of[first][end]);
+      double least = r->of[first][end].of[cost];
       if (first > 0) least = fmin(least, piece[first - 1][end] - part[first - 1]);
       if (end < r->parts) least = fmin(least, piece[first][end + 1] - part[end]);
       piece[first][end] = least;
     }
 }
 
-static void measure_pieces(zp_variant *v, const range_costs *r, int segment, const double *forward,
-                           const double *inputs, const double *weights) {
+static void measure_pieces(zp_variant *v, const range_costs *r, int segment, double part[COSTS][ZP_MOST_PARTS]) {
   double f[ZP_MOST_PARTS][ZP_MOST_PARTS + 1], i[ZP_MOST_PARTS][ZP_MOST_PARTS + 1], w[ZP_MOST_PARTS][ZP_MOST_PARTS + 1];
-  grow_pieces(r, forward_of, forward, f);
-  grow_pieces(r, inputs_of, inputs, i);
-  grow_pieces(r, weights_of, weights, w);
+  grow_pieces(r, FORWARD, part[FORWARD], f);
+  grow_pieces(r, INPUTS, part[INPUTS], i);
+  grow_pieces(r, WEIGHTS, part[WEIGHTS], w);
   for (int first = 0; first < r->parts; first++)
     for (int end = first + 1; end <= r->parts; end++)
       v->piece_s[zp_pieces_find(v->lowered->pieces, segment, first, end)] = (zp_part_seconds){
@@ -112,7 +98,7 @@ static int64_t least_saved(const range_costs *r) {
   for (int end = 1; end <= r->parts; end++) {
     least[end] = INT64_MAX;
     for (int first = 0; first < end; first++) {
-      int64_t bytes = least[first] + r->of[first][end].saved_bytes;
+      int64_t bytes = least[first] + (int64_t)r->of[first][end].of[SAVED];
       if (bytes < least[end]) least[end] = bytes;
     }
   }
@@ -135,37 +121,26 @@ static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int 
 static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment) {
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
-  double forward[ZP_MOST_PARTS], inputs[ZP_MOST_PARTS], weights[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
-      waiting[ZP_MOST_PARTS], elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS], frozen[ZP_MOST_PARTS],
-      work[ZP_MOST_PARTS];
+  double cost[COSTS][ZP_MOST_PARTS];
   range_costs r = costs_of_ranges(v, modes, n, segment);
-  share_out(&r, forward_of, forward);
-  share_out(&r, inputs_of, inputs);
-  share_out(&r, weights_of, weights);
-  share_out(&r, saved_of, saved);
-  share_out(&r, waiting_of, waiting);
-  share_out(&r, elements_of, elements);
-  share_out(&r, spread_of, spread);
-  share_out(&r, frozen_of, frozen);
-  for (int part = 0; part < r.parts; part++) work[part] = forward[part] + inputs[part] + weights[part];
-  measure_pieces(v, &r, segment, forward, inputs, weights);
+  for (int k = 0; k < COSTS; k++) share_out(&r, k, cost[k]);
+  measure_pieces(v, &r, segment, cost);
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
-  v->elements += whole->elements * whole->segment->count;
-  v->spread_elements += whole->spread_elements * whole->segment->count;
-  v->frozen_elements += whole->frozen_elements * whole->segment->count;
+  zp_flat_add(&v->elements, &whole->elements, whole->segment->count);
   int64_t saved_bytes = least_saved(&r) * whole->segment->count;
   v->saved_bytes += saved_bytes;
   if (l->sharding->trained[segment]->losses.len > 0) v->saved_for_loss += saved_bytes;
+  double work[ZP_MOST_PARTS];
   for (int part = 0; part < r.parts; part++) {
     int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
+    double forward = cost[FORWARD][part], inputs = cost[INPUTS][part];
+    work[part] = forward + inputs + cost[WEIGHTS][part];
     v->longest_s = fmax(v->longest_s, work[part]);
-    v->part_s[piece] = (zp_part_seconds){work[part], forward[part], forward[part] + inputs[part]};
-    v->kept_bytes[piece] = saved[part];
-    v->waiting_bytes[piece] = waiting[part];
-    v->part_elements[piece] = elements[part];
-    v->part_spread[piece] = spread[part];
-    v->part_frozen[piece] = frozen[part];
+    v->part_s[piece] = (zp_part_seconds){work[part], forward, forward + inputs};
+    v->kept_bytes[piece] = cost[SAVED][part];
+    v->waiting_bytes[piece] = cost[WAITING][part];
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) v->part_elements[kind][piece] = cost[ELEMENTS + kind][part];
   }
   for (int first = 0; first < r.parts; first++)
     for (int end = first + 1; end <= r.parts; end++)
@@ -249,16 +224,12 @@ void zp_measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *mode
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->kept_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->waiting_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
-  v->part_elements = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
-  v->part_spread = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
-  v->part_frozen = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    v->part_elements[kind] = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i);
   add_units(v);
-  for (int p = 0; p < s->in->spec->model->params.len; p++) {
-    const zp_param *param = &s->in->spec->model->params.data[p];
-    int64_t *sum = l->sharding->param[p].spread ? &v->spread_elements : &v->elements;
-    if (param->segment < 0) *(param->frozen ? &v->frozen_elements : sum) += l->param_elements[p];
-  }
+  for (int i = 0; i < l->shared.len; i++)
+    v->elements.of[zp_kind_of(l, l->shared.data[i])] += l->param_elements[l->shared.data[i]];
 }

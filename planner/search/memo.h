@@ -20,7 +20,7 @@ typedef struct zp_stage_nodes_memo {
 typedef struct zp_step_end_memo {
   bool known;
   zp_choice choice;        /* degrees, expert groups and rank order count */
-  const int64_t *elements; /* elements_before of the variants */
+  const zp_flat *elements; /* elements_before of the variants */
   double gather_s, reduce_s;
   zp_step_end update; /* with all state on the device */
 } zp_step_end_memo;

@@ -101,10 +101,4 @@ static inline int zp_model_chunks(const zp_choice *choice) {
   return choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
 }
 
-/* Elements that a rank keeps of `whole` ones that all data ranks hold and `spread` ones over expert groups, sharded
- * over those who hold the same, or not. */
-static inline int64_t zp_held_elements(const zp_choice *c, int64_t whole, int64_t spread, bool sharded) {
-  return sharded ? whole / c->data + spread / (c->data / zp_expert_ranks(c)) : whole + spread;
-}
-
 #endif

@@ -20,9 +20,11 @@ static double bytes_among(const zp_choice *c, const zp_lowered *l, const zp_shar
 }
 
 zp_state_bytes zp_bytes_of_state(const zp_choice *c, const zp_lowered *l, const zp_shares *shares) {
-  return (zp_state_bytes){.whole = bytes_among(c, l, shares, c->data),
-                          .spread = bytes_among(c, l, shares, (double)c->data / zp_expert_ranks(c)),
-                          .frozen = shares->frozen * l->param_bytes / (zp_shards_params(c) ? c->data : 1)};
+  zp_state_bytes bytes;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    bytes.of[kind] = zp_kinds[kind].trained ? bytes_among(c, l, shares, zp_holders(c, kind))
+                                            : shares->frozen * l->param_bytes / zp_owners(c, kind);
+  return bytes;
 }
 
 /* Buffers that a class has for the unit at work, at least: with all of it off the device, and, where the ZeRO stage is
@@ -47,7 +49,7 @@ static int64_t message_bytes(zp_search_cache *s, const zp_choice *c, const zp_va
 /* Streams stand once a chunk, whichever of its units they come into, so they are no unit's. */
 zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule) {
   return (zp_unit_bytes){.transient = zp_transient_bytes(unit, schedule),
-                         .elements = unit->elements + unit->spread_elements,
+                         .elements = zp_flat_trained(&unit->elements),
                          .saved = unit->saved_bytes};
 }
 

@@ -24,20 +24,18 @@ static zp_sharding_try *try_sharding(zp_search_cache *s, const zp_variant *v) {
 static void count_elements(zp_search_cache *s, zp_variant *v) {
   const zp_lowered *l = v->lowered;
   zp_sharding_try *t = try_sharding(s, v);
-  int64_t **elements = &t->elements_before[v->fine], **spread = &t->spread_before[v->fine];
-  if (!*elements) {
-    *elements = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
-    *spread = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+  zp_flat **before = &t->elements_before[v->fine];
+  if (!*before) {
+    *before = ZP_NEW_ARRAY(s->arena, zp_flat, l->n_units + 1);
     for (int64_t u = 0; u < l->n_units; u++) {
       int segment;
       int64_t iteration;
       zp_unit(l, u, &segment, &iteration);
-      (*elements)[u + 1] = (*elements)[u] + l->segments[segment].elements;
-      (*spread)[u + 1] = (*spread)[u] + l->segments[segment].spread_elements;
+      (*before)[u + 1] = (*before)[u];
+      zp_flat_add(&(*before)[u + 1], &l->segments[segment].elements, 1);
     }
   }
-  v->elements_before = *elements;
-  v->spread_before = *spread;
+  v->elements_before = *before;
 }
 
 /* ---- finding ---- */

@@ -41,23 +41,20 @@ typedef struct zp_variant {
   double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
   double *kept_bytes, *waiting_bytes; /* saved for one micro-batch; of one whose weight gradients wait: of parts,
                                        * [segments]. No piece has less than its parts together */
-  double *part_elements, *part_spread, *part_frozen; /* parameters, as below: likewise */
-  double *forward_s;                                 /* forward alone */
+  double *part_elements[ZP_KINDS];    /* parameters of parts, the same way */
+  double *forward_s;                  /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs: all of it where no
                              * schedule splits it. Forward, this part and the rest, prefix_s - input_s, are each the
                              * least by itself */
-  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; one array a sharding */
-  int64_t *spread_before;   /* the same of those that are spread over expert groups */
+  zp_flat *elements_before; /* parameters of the first units, shared ones left out; one array a sharding */
   double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c);
                              * NULL: none is */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
-  int64_t elements; /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
-  int64_t spread_elements; /* the same of those that are spread over expert groups: what one rank has */
-  int64_t frozen_elements; /* the same of those that are not trained, which are in neither of the two */
-  int64_t saved_bytes;     /* of one micro-batch in all units */
-  int64_t saved_for_loss;  /* of these in the units whose graph has the loss */
+  zp_flat elements;         /* parameters of the whole model on one tensor rank, shared ones once */
+  int64_t saved_bytes;      /* of one micro-batch in all units */
+  int64_t saved_for_loss;   /* of these in the units whose graph has the loss */
 } zp_variant;
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
@@ -65,8 +62,8 @@ typedef struct zp_sharding_try {
   int expert;
   bool sequence;
   const zp_sharding *sharding;
-  zp_lowered_list lowered[2];                     /* one of every micro-batch and mode: layers whole, and in parts */
-  int64_t *elements_before[2], *spread_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */
+  zp_lowered_list lowered[2];  /* one of every micro-batch and mode: layers whole, and in parts */
+  zp_flat *elements_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */
 } zp_sharding_try;
 
 /* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are none.

@@ -160,7 +160,7 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
   const zp_tensor *x = &l->to->tensors.data[in[0]];
   if (node.op == ZP_OP_ROPE || node.op == ZP_OP_ATTENTION || (node.op == ZP_OP_RMS_NORM && node.attr.heads)) {
     node.attr.heads = local_heads(node.attr.heads, x, l->tensor);
-    if (node.attr.kv_heads) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
+    if (node.op == ZP_OP_ATTENTION) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
   }
   if (node.op == ZP_OP_COLUMNS || node.op == ZP_OP_JOIN_COLUMNS || node.op == ZP_OP_REPEAT_COLUMNS)
     node.attr.heads = local_heads(node.attr.heads, &l->to->tensors.data[node.out.data[0]], l->tensor);

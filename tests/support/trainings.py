@@ -177,36 +177,46 @@ def sanity(tally, name, want):
 
 class Suite:
     """Trains a table, two at a time, and judges every training by its reference, which is trained once. A test that looks at more than
-    losses, norms and parameters derives from it.
+    losses, norms and parameters derives from it. learn_steps: references go on to this step and must have learned something by then.
 
     After run(): references {(model, settings): Result}, largest {(group, quantity): (error, name)}."""
 
     keep_trees = False  # until a training is reported
 
-    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None):
-        self.table, self.folder, self.jobs, self.verbose = table, folder, jobs, verbose
+    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None):
+        self.table, self.folder, self.jobs, self.verbose, self.learn_steps = table, folder, jobs, verbose, learn_steps
         self.bounds, self.steps, self.reference_words = bounds or BOUNDS, steps, tuple(reference_words)
         self.tally, self.references = tally or harness.Tally(), {}
         self.largest = collections.defaultdict(lambda: (0.0, ""))
 
-    def run_job(self, job):
+    def run_job(self, job, steps=None):
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        return train(model, dict(settings), folder, self.steps, words, self.keep_trees)
+        return train(model, dict(settings), folder, steps or self.steps, words, self.keep_trees)
 
-    def run_jobs(self, jobs, first):
+    def run_jobs(self, jobs, first, *steps):
         """Results in the order of the jobs, while later ones still run."""
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            yield from pool.map(self.run_job, enumerate(jobs, first))
+            yield from pool.map(lambda job: self.run_job(job, *steps), enumerate(jobs, first))
 
     def run_references(self):
         wanted = sorted({(one.model, one.reference) for one in self.table}, key=str)
-        for key, result in zip(wanted, self.run_jobs([(*key, self.reference_words) for key in wanted], 0)):
-            self.references[key] = result
-            if self.steps >= STEPS:
+        words, steps = self.reference_words, ()
+        if self.learn_steps:
+            words += ("--set", 'checkpoint.dir="ck"', "--set", "checkpoint.every=%d" % self.steps)
+            steps = (self.learn_steps,)
+        for key, result in zip(wanted, self.run_jobs([(*key, words) for key in wanted], 0, *steps)):
+            if self.learn_steps:
                 sanity(self.tally, name_for(key[0], dict(key[1])), result)
+            self.references[key] = self.at_last_step(result)
         return len(wanted)
+
+    def at_last_step(self, result):
+        """A reference where the trainings of the table end."""
+        checkpoints = os.path.dirname(os.path.dirname(result.checkpoint))
+        return result._replace(losses=result.losses[:self.steps], norms=result.norms[:self.steps],
+                               checkpoint=os.path.join(harness.step_folder(checkpoints, self.steps), "model.safetensors"))
 
     def report(self, one, result):
         errors = judge(self.tally, one.name, result, self.references[one.model, one.reference], self.bounds[one.group])

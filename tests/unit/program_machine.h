@@ -93,7 +93,7 @@ static inline void pm_for_params(pm *m, int s, pm_on_param *on, void *arg) {
       for (int i = 0; i < seg->graph->params.len; i++)
         if (seg->param_offset[i] >= 0)
           on(m, s, seg->graph->params.data[i].param, run->first + k,
-             run->base + k * seg->elements + seg->param_offset[i], arg);
+             zp_run_at(run, ZP_KIND_WHOLE, k) + seg->param_offset[i], arg);
   }
 }
 
@@ -155,9 +155,9 @@ static inline void *pm_address(const pm *m, const pm_unit *u, int t, int b) {
   char *arena = m->rank[u->stage->index][t].arena;
   int64_t at = -1, S = m->l->spec->model->sequence;
   switch (root->place) {
-  case ZP_AT_PARAM: at = u->stage->at[ZP_REGION_PARAMS] + (u->base + root->offset) * 8; break;
-  case ZP_AT_SPREAD: break; /* the machine has one data rank */
-  case ZP_AT_FROZEN: break; /* and trains everything */
+  case ZP_AT_PARAM: /* the machine has one data rank, and trains everything */
+    if (root->kind == ZP_KIND_WHOLE) at = u->stage->at[ZP_REGION_PARAMS] + (u->base + root->offset) * 8;
+    break;
   case ZP_AT_SHARED:
     at = u->stage->at[ZP_REGION_PARAMS] + zp_stage_shared(u->stage, u->seg->graph->params.data[root->index].param) * 8;
     break;
@@ -427,7 +427,7 @@ static inline pm_unit pm_unit_of(pm *m, const pm_work *w, int64_t j) {
   return (pm_unit){.stage = stage,
                    .seg = seg,
                    .p = zp_backward_of(seg, m->program->choice.schedule),
-                   .base = run->base + j * seg->elements,
+                   .base = zp_run_at(run, ZP_KIND_WHOLE, j),
                    .iteration = run->first + j,
                    .mb = w->mb,
                    .slot = pm_slot_of(m, w),

@@ -9,6 +9,7 @@
 #include "../../planner/search/ranking.h"
 #include "../../planner/search/progress.h"
 #include "planner_models.h"
+#include "sample.h"
 
 static zp_arena *arena;
 static inline void setup(void) { arena = zp_arena_new("test"); }

@@ -258,7 +258,7 @@ Test(cost, one_rank_is_a_plain_sum) {
   double unit[3];
   for (int i = 0; i < 3; i++) unit[i] = p.lowered->segments[i].forward.cost_s + p.lowered->segments[i].backward.cost_s;
   expect_near(e.compute_s, 3 * (unit[0] + 4 * unit[1] + unit[2]), "compute");
-  expect_near(e.optimizer_s, 1e-6 + 32.0 * (double)p.program->stages[0].flat_elements / 8e9, "optimizer");
+  expect_near(e.optimizer_s, 1e-6 + 32.0 * (double)zp_flat_trained(&p.program->stages[0].flat) / 8e9, "optimizer");
   cr_expect(e.bubble_s < 1e-12 && e.tensor_comm_s == 0 && e.pipeline_comm_s == 0 && e.data_comm_s == 0);
   expect_near(terms(&e), e.step_s, "terms");
   cr_expect_eq(e.peak_bytes, p.program->stages[0].arena_bytes + 50000000);
@@ -318,7 +318,7 @@ Test(cost, zero_1_moves_as_much_and_updates_less) {
     elements += n;
     buckets += 2 * zp_cost_ring_pass(&link, 4 * in_shards_of_two(n));
   }
-  double layer = (double)sharded.lowered->segments[1].elements, layers = 4;
+  double layer = (double)sharded.lowered->segments[1].elements.of[ZP_KIND_WHOLE], layers = 4;
   elements += layers * layer;
   buckets += layers * 2 * zp_cost_ring_pass(&link, 4 * in_shards_of_two(layer));
   expect_near(a.data_comm_s, zp_cost_all_reduce(&link, 4 * elements), "an all-reduce");

@@ -1,5 +1,6 @@
 /* Totals of models: parameters, work and traffic against formulas worked out by hand. */
 #include "graph_testing.h"
+#include <zplan/hash.h>
 #include <zplan/spec.h>
 
 enum { B = 2, S = 16, D = 24, HEADS = 4, LAYERS = 3 };
@@ -127,4 +128,31 @@ Test(model, limits) {
   double values[] = {1, 8};
   limit.in.data = values, limit.in.len = 2;
   cr_assert(zp_limit_allows(&limit, 8) && !zp_limit_allows(&limit, 3));
+}
+
+/* Hashes that version 0.1 made of such attributes, whose nodes had all of them side by side: checkpoints have them. */
+Test(model, hashes_of_attributes) {
+  zp_windows windows = {.size = {4, 5}, .kernel = {2, 3}, .stride = {1, 2}, .padding = {0, 1}};
+  zp_op_attr attention = {.heads = 6, .head_size = 8, .kv_heads = 2, .scale = 0.5, .softcap = 30, .window = 7};
+  attention.alibi_heads = 12, attention.max_distance = 9, attention.causal = attention.documents = true;
+  attention.rate = 0.1, attention.stream = 3;
+  zp_op_attr gate = {.top_k = 2, .experts = 8, .slots = 5, .capacity = 1.25, .balance = 0.01, .bias_rate = 0.001};
+  gate.groups = 4, gate.top_groups = 2, gate.normalize = gate.sigmoid = true;
+  const struct {
+    zp_node node;
+    uint64_t hash;
+  } nodes[] = {
+      {{.op = ZP_OP_ATTENTION, .attr = attention}, 0x09c40e1e95f67419},
+      {{.op = ZP_OP_RMS_NORM, .attr = {.value = 1, .eps = 1e-5, .heads = 2, .head_size = 4}}, 0xa2931658f10e3243},
+      {{.op = ZP_OP_MATMUL, .attr = {.trans = true}}, 0x164c714b01e19de4},
+      {{.op = ZP_OP_TOP_K_GATE, .attr = gate}, 0xadf3a50fa3ce1eac},
+      {{.op = ZP_OP_COLUMNS, .attr = {.begin = 3, .count = 4, .heads = 2}}, 0x760154926ad83ee0},
+      {{.op = ZP_OP_REDUCE, .attr = {.reduction = ZP_REDUCE_MAX, .value = 1}}, 0x700a63fca3e040d9},
+      {{.op = ZP_OP_UNFOLD, .attr = {.windows = &windows, .parts = 2}}, 0x8a4bb6719cbfc305},
+      {{.op = ZP_OP_CROSS_ENTROPY, .attr = {.smoothing = 0.1, .weight = 2}}, 0x1aac8f6f44886544},
+      {{.op = ZP_OP_CROSS_ENTROPY, .attr = {.classes = 9}}, 0xd80ac658736bb725},
+      {{.op = ZP_OP_ADD}, 0xd80ac658736bb725},
+  };
+  for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
+    cr_expect_eq(zp_node_hash(ZP_HASH_START, &nodes[i].node), nodes[i].hash, "%s", zp_op_name(nodes[i].node.op));
 }

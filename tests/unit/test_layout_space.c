@@ -41,7 +41,7 @@ Test(layout, zero_table) {
   for (int zero = 0; zero <= 3; zero++) {
     zp_stage s =
         lay_out(l, (zp_choice){.tensor = 1, .pipeline = 1, .data = 64, .zero = zero, .microbatch = 1, .cut = cut}, 0);
-    int64_t states = s.memory.weights + s.memory.gradients + s.memory.optimizer, n = s.flat_elements;
+    int64_t states = s.memory.weights + s.memory.gradients + s.memory.optimizer, n = zp_flat_trained(&s.flat);
     cr_expect_eq(n % (64 * 64), zero ? 0 : n % (64 * 64));
     cr_expect(n >= parameters && n < parameters + 74 * (64 * 64 + 13 * 64), "padding: %lld",
               (long long)(n - parameters));
@@ -53,7 +53,7 @@ Test(layout, zero_table) {
     int64_t rings = (zero >= 2) + (zero == 3);
     cr_expect_eq(s.at[ZP_REGION_GRAD_RING] >= 0, zero >= 2);
     cr_expect_eq(s.at[ZP_REGION_PARAM_RING] >= 0, zero == 3);
-    if (rings) cr_expect_geq(s.memory.buffers, rings * 2 * s.bucket_elements * 2);
+    if (rings) cr_expect_geq(s.memory.buffers, rings * 2 * zp_flat_trained(&s.bucket) * 2);
   }
 }
 
@@ -67,18 +67,19 @@ Test(layout, buckets_are_padded_to_whole_shards) {
   zp_choice c = {.tensor = 1, .pipeline = 1, .data = 3, .zero = 1, .microbatch = 1, .cut = cut};
   zp_stage one = lay_out(l, c, 0);
   c.zero = 0;
-  cr_expect_eq(lay_out(l, c, 0).flat_elements, 8 * unit + shared);
+  zp_stage plain = lay_out(l, c, 0);
+  cr_expect_eq(zp_flat_trained(&plain.flat), 8 * unit + shared);
   c.zero = 2;
   zp_stage two = lay_out(l, c, 0);
   int64_t padded = (unit + pad - 1) / pad * pad, wte = (256 * 64 + pad - 1) / pad * pad;
   int64_t wpe = (32 * 64 + pad - 1) / pad * pad, padded_shared = wte + wpe + 2 * pad;
-  cr_expect_eq(two.flat_elements, 8 * padded + padded_shared);
-  cr_expect_eq(one.flat_elements, two.flat_elements);
+  cr_expect_eq(zp_flat_trained(&two.flat), 8 * padded + padded_shared);
+  cr_expect_eq(zp_flat_trained(&one.flat), zp_flat_trained(&two.flat));
   cr_expect_eq(one.memory.optimizer, two.memory.optimizer);
-  cr_expect_eq(two.runs.data[1].stride, padded);
-  cr_expect_eq(two.bucket_elements, padded > wte + wpe ? padded : wte + wpe);
-  cr_expect_eq(two.memory.gradients, two.flat_elements / 3 * 4);
-  cr_expect_eq(two.memory.weights, two.flat_elements * 4);
+  cr_expect_eq(two.runs.data[1].stride.of[ZP_KIND_WHOLE], padded);
+  cr_expect_eq(zp_flat_trained(&two.bucket), padded > wte + wpe ? padded : wte + wpe);
+  cr_expect_eq(two.memory.gradients, zp_flat_trained(&two.flat) / 3 * 4);
+  cr_expect_eq(two.memory.weights, zp_flat_trained(&two.flat) * 4);
 }
 
 /* EXPERTS: layers of three matrices of 8 experts, 96 x 64 each, none of which needs padding. Two tensor ranks have 4
@@ -96,20 +97,21 @@ Test(layout, experts_over_data_ranks) {
     cr_assert(sharding, "%s", reason);
     zp_lowered *l = zp_lower(arena, spec, sharding, 1, ZP_RECOMPUTE_NONE, false, &reason);
     zp_stage s = lay_out(l, c, 0);
-    cr_expect_eq(s.spread_elements, spread);
-    cr_expect_eq(s.spread_shard_elements, zero ? spread / 2 : spread);
+    cr_expect_eq(s.flat.of[ZP_KIND_SPREAD], spread);
+    cr_expect_eq(s.shard.of[ZP_KIND_SPREAD], zero ? spread / 2 : spread);
     if (!zero) {
-      whole = s.flat_elements - spread;
+      whole = zp_flat_trained(&s.flat) - spread;
       for (int i = 0; i < s.shared.len; i++) eighths += (l->param_elements[s.shared.data[i].param] + 511) / 512;
-      for (int r = 0; r < s.runs.len; r++) eighths += s.runs.data[r].count * ((s.runs.data[r].stride + 511) / 512);
+      for (int r = 0; r < s.runs.len; r++)
+        eighths += s.runs.data[r].count * ((s.runs.data[r].stride.of[ZP_KIND_WHOLE] + 511) / 512);
     }
     int64_t padded = zero ? 512 * eighths : whole;
-    cr_expect_eq(s.flat_elements, padded + spread);
-    cr_expect_eq(s.shard_elements, zero ? padded / 8 + spread / 2 : padded + spread);
-    cr_expect_eq(s.runs.data[1].spread_base, padded, "behind all that every data rank holds");
-    cr_expect_eq(s.runs.data[1].spread_stride, 3 * 96 * 64);
-    cr_expect_geq(s.memory.optimizer, 8 * s.shard_elements);
-    cr_expect_lt(s.memory.optimizer, 8 * s.shard_elements + 2 * 256);
+    cr_expect_eq(zp_flat_trained(&s.flat), padded + spread);
+    cr_expect_eq(zp_flat_trained(&s.shard), zero ? padded / 8 + spread / 2 : padded + spread);
+    cr_expect_eq(s.runs.data[1].base.of[ZP_KIND_SPREAD], padded, "behind all that every data rank holds");
+    cr_expect_eq(s.runs.data[1].stride.of[ZP_KIND_SPREAD], 3 * 96 * 64);
+    cr_expect_geq(s.memory.optimizer, 8 * zp_flat_trained(&s.shard));
+    cr_expect_lt(s.memory.optimizer, 8 * zp_flat_trained(&s.shard) + 2 * 256);
   }
 }
 
@@ -129,7 +131,7 @@ Test(layout, bytes_between_experts) {
   int64_t slots = 8; /* 0.9 * 32 tokens * 2 choices / 8 experts = 7.2 */
   zp_traffic t = zp_program_traffic(p);
   cr_expect_eq(t.expert, 6 * 4 * 8 * (8 * slots * 64 * 4) / 2, "%lld", (long long)t.expert);
-  cr_expect_eq(t.data, 2 * 1 * (p->stages[0].flat_elements - p->stages[0].spread_elements) * 4);
+  cr_expect_eq(t.data, 2 * 1 * (zp_flat_trained(&p->stages[0].flat) - p->stages[0].flat.of[ZP_KIND_SPREAD]) * 4);
   cr_expect_eq(t.tensor, 0);
 }
 
@@ -161,7 +163,7 @@ Test(layout, buffers_of_rings) {
     int64_t cut[] = {0, 10};
     zp_stage s = lay_out(lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE),
                          (zp_choice){.tensor = 1, .pipeline = 1, .data = 2, .zero = 3, .microbatch = 1, .cut = cut}, 0);
-    cr_expect_eq(s.at[ZP_REGION_GRAD_RING] - s.at[ZP_REGION_PARAM_RING], (1 + gpu) * s.bucket_elements * 4);
+    cr_expect_eq(s.at[ZP_REGION_GRAD_RING] - s.at[ZP_REGION_PARAM_RING], (1 + gpu) * zp_flat_trained(&s.bucket) * 4);
   }
 }
 
@@ -315,9 +317,9 @@ Test(layout, compression_errors) {
   zp_choice c = {.tensor = 1, .pipeline = 1, .data = 3, .microbatch = 1, .cut = cut}, plain = c;
   c.compress = true;
   zp_stage s = lay_out(l, c, 0), p = lay_out(l, plain, 0);
-  cr_expect_eq(s.flat_elements % (3 * 64), 0);
-  cr_expect_eq(s.memory.optimizer, s.flat_elements * (8 + 4) + s.flat_elements / 3 * 4);
-  cr_expect_eq(p.memory.optimizer, p.flat_elements * 8);
+  cr_expect_eq(zp_flat_trained(&s.flat) % (3 * 64), 0);
+  cr_expect_eq(s.memory.optimizer, zp_flat_trained(&s.flat) * (8 + 4) + zp_flat_trained(&s.flat) / 3 * 4);
+  cr_expect_eq(p.memory.optimizer, zp_flat_trained(&p.flat) * 8);
 }
 
 /* Errors are where their elements' state is. Of what a rank averages the layout has room for the rank that has most of
@@ -333,7 +335,8 @@ Test(layout, compression_errors_away) {
     zp_choice plain = c;
     plain.compress = false;
     zp_stage s = lay_out(l, c, 0), p = lay_out(l, plain, 0);
-    int64_t part = s.flat_elements / 3, gone = s.offloaded[ZP_STATE_OPTIMIZER], here = s.flat_elements - gone;
+    int64_t part = zp_flat_trained(&s.flat) / 3, gone = s.offloaded[ZP_STATE_OPTIMIZER],
+            here = zp_flat_trained(&s.flat) - gone;
     cr_assert(gone > 0 && gone % 64 == 0);
     int64_t first = here < part ? here : part, last = gone < part ? gone : part;
     cr_expect_eq(s.memory.optimizer, here * (8 + 4) + first * 4, "%d eighths", eighths);
@@ -385,12 +388,12 @@ Test(layout, modes_change_slots_only) {
       cr_expect_eq(stage.at[ZP_REGION_PARAMS], plain.at[ZP_REGION_PARAMS]);
       cr_expect_eq(stage.at[ZP_REGION_GRADS], plain.at[ZP_REGION_GRADS]);
       cr_expect_eq(stage.at[ZP_REGION_MOMENT2], plain.at[ZP_REGION_MOMENT2]);
-      cr_expect_eq(stage.flat_elements, plain.flat_elements);
-      cr_expect_eq(stage.shard_elements, plain.shard_elements);
+      cr_expect_eq(zp_flat_trained(&stage.flat), zp_flat_trained(&plain.flat));
+      cr_expect_eq(zp_flat_trained(&stage.shard), zp_flat_trained(&plain.shard));
       cr_assert_eq(stage.runs.len, plain.runs.len);
       for (int r = 0; r < stage.runs.len; r++) {
-        cr_expect_eq(stage.runs.data[r].base, plain.runs.data[r].base);
-        cr_expect_eq(stage.runs.data[r].stride, plain.runs.data[r].stride);
+        cr_expect_eq(stage.runs.data[r].base.of[ZP_KIND_WHOLE], plain.runs.data[r].base.of[ZP_KIND_WHOLE]);
+        cr_expect_eq(stage.runs.data[r].stride.of[ZP_KIND_WHOLE], plain.runs.data[r].stride.of[ZP_KIND_WHOLE]);
       }
       cr_expect_eq(stage.slots, plain.slots);
       cr_expect(stage.slot_stride < plain.slot_stride);

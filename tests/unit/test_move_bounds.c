@@ -95,7 +95,7 @@ static bool random_plan(priced *out) {
 /* ---- a stage as if its units were one ---- */
 
 static void add_parameter(zp_flat *to, const zp_lowered *l, int param) {
-  *(l->sharding->param[param].spread ? &to->spread : &to->whole) += l->param_elements[param];
+  to->of[zp_kind_of(l, param)] += l->param_elements[param];
 }
 
 static void add_parameters(zp_flat *to, const zp_lowered *l, const zp_segment_program *segment) {
@@ -106,12 +106,12 @@ static void add_parameters(zp_flat *to, const zp_lowered *l, const zp_segment_pr
 /* No unit of the stage has fewer elements. */
 static zp_relaxed_unit least_of_stage(const zp_program *p, int s) {
   const zp_lowered *l = zp_program_lowered(p, s);
-  zp_relaxed_unit least = {.elements = {INT64_MAX, INT64_MAX}, .units = 1};
+  zp_relaxed_unit least = {.elements = {{INT64_MAX, INT64_MAX}}, .units = 1};
   for (int r = 0; r < p->stages[s].runs.len; r++) {
-    zp_flat unit = {0};
+    zp_flat unit = {{0}};
     add_parameters(&unit, l, &l->segments[p->stages[s].runs.data[r].segment]);
-    if (unit.whole < least.elements.whole) least.elements.whole = unit.whole;
-    if (unit.spread < least.elements.spread) least.elements.spread = unit.spread;
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+      if (unit.of[kind] < least.elements.of[kind]) least.elements.of[kind] = unit.of[kind];
   }
   return least;
 }
@@ -160,17 +160,15 @@ static void check_stage(const priced *x, int s) {
             "stage %d, ZeRO %d: %.12g beside %.12g of %.12g", s, c->zero, alone, work_s[0] + work_s[1],
             forward_s + backward_s);
 
-  int64_t whole = all.elements.whole, spread = all.elements.spread;
-  int64_t held = zp_held_elements(c, whole, spread, c->zero >= 1);
   zp_step_end end = zp_cost_stage_end(p, &x->machine, s, beside_s);
-  zp_step_end update = zp_cost_step_update(l, &own, c, whole + spread, held);
+  zp_step_end update = zp_cost_step_update(l, &own, c, &all.elements);
   double updating = update.optimizer_s + update.least_offload_s, real = end.optimizer_s + end.offload_s;
   cr_assert(updating <= real * (1 + 1e-12), "stage %d, ZeRO %d: update %.12g of %.12g", s, c->zero, updating, real);
 
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
-  zp_step_end sums = zp_cost_step_end(l, &own, &here, whole + spread, spread, held);
-  sums.reduce_s = zp_cost_step_end(l, &own, c, whole + spread, spread, held).reduce_s;
+  zp_step_end sums = zp_cost_step_end(l, &own, &here, &all.elements);
+  sums.reduce_s = zp_cost_step_end(l, &own, c, &all.elements).reduce_s;
   double reduce_s = zp_cost_exposed_reduce(&own, sums.taken, sums.reduce_s, 0, beside_s, p->stages[s].n_calls);
   cr_assert(sums.gather_s <= end.gather_s * (1 + 1e-12), "stage %d, ZeRO %d: gathers %.12g of %.12g", s, c->zero,
             sums.gather_s, end.gather_s);

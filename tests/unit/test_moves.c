@@ -249,7 +249,7 @@ Test(moves, gradients_away_with_zero_1) {
   c.home[ZP_STATE_GRADIENTS] = c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
   zp_program *p = program_of(&TINY, true, c, 8);
   const int64_t half = (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2, own = half / 8 * 3 / 64 * 64;
-  cr_assert(p->stages[0].shard_elements == half && own < PADDED);
+  cr_assert(zp_flat_trained(&p->stages[0].shard) == half && own < PADDED);
   cr_expect(p->stages[0].offloaded[ZP_STATE_GRADIENTS] == own && zp_stage_away(&c, &p->stages[0], own) == 2 * own);
   cr_expect_eq(p->stages[0].memory.gradients / 256, (2 * half - 2 * own) * 4 / 256);
   zp_tier_bytes moved = zp_program_tier_bytes(p);

@@ -95,8 +95,8 @@ Test(moves_optimizers, one_bit_exchange_of_shards) {
   c.compress = true;
   zp_program *p = program_of(&TINY, true, c, 8);
   zp_traffic t = zp_program_traffic(p), before = zp_program_traffic(plain);
-  int64_t all = p->stages[0].flat_elements;
-  cr_expect_eq(all, plain->stages[0].flat_elements);
+  int64_t all = zp_flat_trained(&p->stages[0].flat);
+  cr_expect_eq(all, zp_flat_trained(&plain->stages[0].flat));
   cr_expect_eq(t.data, 2 * (all / 64) * 12);
   cr_expect_eq(t.warmup_data, before.data);
   cr_expect_eq(p->stages[0].memory.optimizer, plain->stages[0].memory.optimizer + all * 4 + all / 2 * 4);
@@ -108,7 +108,7 @@ Test(moves_optimizers, one_bit_lamb) {
     zp_choice c = choice_of(1, 2, zero);
     c.compress = true;
     zp_program *adam = program_of(&TINY, true, c, 8), *lamb = program_with(ZP_OPT_LAMB, &TINY, true, c, 8);
-    int64_t shard = lamb->stages[0].shard_elements;
+    int64_t shard = zp_flat_trained(&lamb->stages[0].shard);
     cr_expect_eq(lamb->stages[0].memory.optimizer, adam->stages[0].memory.optimizer + (zero ? 1 : 2) * shard * 4);
     cr_expect_eq(zp_program_traffic(lamb).data, zp_program_traffic(adam).data);
   }
@@ -161,9 +161,9 @@ Test(moves_optimizers, one_bit_exchange_of_shards_on_the_host) {
   zp_program *p = program_of(&TINY, true, c, 8);
   const zp_stage *s = &p->stages[0];
   zp_tier_bytes b = zp_program_tier_bytes(p);
-  int64_t gone = s->flat_elements / 2, blocks = gone / 64;
+  int64_t gone = zp_flat_trained(&s->flat) / 2, blocks = gone / 64;
   cr_expect_eq(s->offloaded[ZP_STATE_OPTIMIZER], gone);
-  cr_expect_eq(s->memory.optimizer, s->flat_elements * 4);
+  cr_expect_eq(s->memory.optimizer, zp_flat_trained(&s->flat) * 4);
   cr_expect(s->at[ZP_REGION_HOST_ERROR] < 0 && s->at[ZP_REGION_HOST_SERVER_ERROR] >= 0);
   cr_expect(b.down == 2 * gone * 4 && b.up == 2 * gone * 4);
   cr_expect_eq(b.signs_down, 2 * (2 * blocks * 12 - gone * 4));

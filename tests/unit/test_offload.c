@@ -75,7 +75,7 @@ Test(offload, optimizer_and_gradients_on_the_host) {
   zp_choice c = data_parallel(1, 2);
   c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
   case_of x = make(&TINY, c, 1);
-  int64_t n = x.stage.flat_elements, bucket = x.stage.bucket_elements;
+  int64_t n = zp_flat_trained(&x.stage.flat), bucket = zp_flat_trained(&x.stage.bucket);
   cr_expect_eq(x.stage.memory.weights, 2 * n);
   cr_expect_eq(x.stage.memory.gradients, 0);
   cr_expect_eq(x.stage.memory.optimizer, 0);
@@ -92,7 +92,7 @@ Test(offload, zero_3_like_the_estimator) {
   case_of kept = make(&TINY, c, 8);
   c.home[ZP_STATE_PARAMS] = HOST;
   case_of away = make(&TINY, c, 8);
-  int64_t n = away.stage.flat_elements, largest = away.stage.bucket_elements;
+  int64_t n = zp_flat_trained(&away.stage.flat), largest = zp_flat_trained(&away.stage.bucket);
   cr_expect_eq(kept.stage.memory.weights, 2 * n / 8);
   cr_expect_eq(away.stage.memory.weights, 0);
   int64_t ring_end = away.stage.at[ZP_REGION_GRAD_RING] - away.stage.at[ZP_REGION_PARAM_RING];
@@ -117,7 +117,7 @@ static void check_estimated(const estimated *e) {
   if (e->params_away) c.home[ZP_STATE_PARAMS] = HOST;
   case_of x = make(&TINY, c, (int)ranks);
   const zp_memory *m = &x.stage.memory;
-  double n = (double)x.stage.flat_elements, bucket = (double)x.stage.bucket_elements;
+  double n = (double)zp_flat_trained(&x.stage.flat), bucket = (double)zp_flat_trained(&x.stage.bucket);
   double states = (double)(m->weights + m->gradients + m->optimizer) / n + e->device_more / ranks;
   double ring =
       e->zero >= 3 ? (double)(x.stage.at[ZP_REGION_GRAD_RING] - x.stage.at[ZP_REGION_PARAM_RING]) / bucket : 0;
@@ -146,7 +146,8 @@ Test(offload, part_of_the_optimizer) {
   zp_choice c = data_parallel(2, 1);
   c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
   case_of x = make(&TINY, c, 2);
-  int64_t shard = x.stage.shard_elements, gone = shard / 8 * 3 / 64 * 64, bucket = x.stage.bucket_elements / 2;
+  int64_t shard = zp_flat_trained(&x.stage.shard), gone = shard / 8 * 3 / 64 * 64,
+          bucket = zp_flat_trained(&x.stage.bucket) / 2;
   cr_expect(x.stage.memory.optimizer >= 12 * (shard - gone) &&
             x.stage.memory.optimizer < 12 * (shard - gone) + 3 * 256);
   cr_expect_eq(x.stage.memory.host, 12 * gone + 2 * bucket * (4 + 2));
@@ -158,8 +159,9 @@ Test(offload, optimizer_on_disks) {
   zp_choice c = data_parallel(4, 1);
   c.home[ZP_STATE_OPTIMIZER] = NVME;
   case_of x = make(&TINY, c, 4);
-  int64_t bucket = zp_up_to(x.stage.bucket_elements / 4, 2048), shard = zp_up_to(x.stage.shard_elements, 2048);
-  int64_t pieces = (x.stage.shard_elements + bucket - 1) / bucket;
+  int64_t bucket = zp_up_to(zp_flat_trained(&x.stage.bucket) / 4, 2048),
+          shard = zp_up_to(zp_flat_trained(&x.stage.shard), 2048);
+  int64_t pieces = (zp_flat_trained(&x.stage.shard) + bucket - 1) / bucket;
   cr_expect_eq(x.stage.memory.nvme, 12 * shard);
   cr_expect_geq(pieces, 2);
   cr_expect_eq(x.stage.memory.host, (pieces < 4 ? pieces : 4) * 12 * bucket + 2 * bucket * (4 + 2));
@@ -191,16 +193,16 @@ Test(offload, update_on_the_host) {
   zp_choice c = data_parallel(16, 1);
   c.home[ZP_STATE_OPTIMIZER] = HOST;
   case_of x = make(&TINY, c, 16);
-  double n = (double)x.stage.shard_elements, update = 32 * n / (10e9 * stream_share()), up = 2 * n / 10e9,
+  double n = (double)zp_flat_trained(&x.stage.shard), update = 32 * n / (10e9 * stream_share()), up = 2 * n / 10e9,
          down = 4 * n / 10e9;
-  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
-  zp_step_end end =
-      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  double buckets =
+      floor((double)zp_flat_trained(&x.stage.flat) / (double)x.lowered->segments[1].elements.of[ZP_KIND_WHOLE]);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, &x.stage.flat);
   double norm = zp_cost_memory_bound(&x.machine, 4 * n, 0);
   expect_near(end.optimizer_s, norm, "the norm stays on the device");
   expect_near(end.offload_s, fmax(0, update + (up + down) / buckets - norm), "host");
   c.home[ZP_STATE_OPTIMIZER] = NVME;
-  end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
+  end = zp_cost_step_end(x.lowered, &x.machine, &c, &x.stage.flat);
   double write = 12 * n / 1e9, read = 12 * n / 2e9;
   expect_near(end.offload_s, fmax(0, write + (up + down + update + read) / buckets - norm), "disks");
 }
@@ -213,10 +215,10 @@ Test(offload, lamb_passes_twice) {
   case_of x = make(&TINY, c, 16);
   zp_spec *spec = (zp_spec *)(uintptr_t)x.lowered->spec;
   spec->train.optimizer = ZP_OPT_LAMB;
-  double n = (double)x.stage.shard_elements, host = 10e9 * stream_share();
-  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
-  zp_step_end end =
-      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  double n = (double)zp_flat_trained(&x.stage.shard), host = 10e9 * stream_share();
+  double buckets =
+      floor((double)zp_flat_trained(&x.stage.flat) / (double)x.lowered->segments[1].elements.of[ZP_KIND_WHOLE]);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, &x.stage.flat);
   double lengths = 8 * n / 1e9 + (4 * n / 10e9 + (12 + 8 + 4) * n / host + 12 * n / 2e9) / buckets;
   double update = 12 * n / 2e9 + (2 * n / 10e9 + (12 + 4 + 2 + 2) * n / host + 4 * n / 1e9) / buckets;
   expect_near(end.offload_s, lengths + update - zp_cost_memory_bound(&x.machine, 4 * n, 0), "two passes");
@@ -228,10 +230,10 @@ Test(offload, norm_on_the_host) {
   zp_choice c = data_parallel(16, 2);
   c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
   case_of x = make(&TINY, c, 16);
-  double n = (double)x.stage.shard_elements, host = 10e9 * stream_share();
-  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
-  zp_step_end end =
-      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  double n = (double)zp_flat_trained(&x.stage.shard), host = 10e9 * stream_share();
+  double buckets =
+      floor((double)zp_flat_trained(&x.stage.flat) / (double)x.lowered->segments[1].elements.of[ZP_KIND_WHOLE]);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, &x.stage.flat);
   double nothing = zp_cost_memory_bound(&x.machine, 0, 0);
   expect_near(end.optimizer_s, nothing, "the device only waits");
   expect_near(end.offload_s, 4 * n / host + 32 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
@@ -245,13 +247,14 @@ Test(offload, delayed_update) {
   c.home[ZP_STATE_OPTIMIZER] = HOST;
   delayed = true;
   case_of x = make(&TINY, c, 1);
-  double n = (double)x.stage.shard_elements, host = 160e9 * stream_share(), down = 4 * n / 10e9, up = 2 * n / 10e9;
-  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
+  double n = (double)zp_flat_trained(&x.stage.shard), host = 160e9 * stream_share(), down = 4 * n / 10e9,
+         up = 2 * n / 10e9;
+  double buckets =
+      floor((double)zp_flat_trained(&x.stage.flat) / (double)x.lowered->segments[1].elements.of[ZP_KIND_WHOLE]);
   cr_expect(x.stage.at[ZP_REGION_HOST_GRADS_IN] == -1 && x.stage.at[ZP_REGION_HOST_WEIGHTS_OUT] == -1 &&
             x.stage.at[ZP_REGION_HOST_DELAYED] == 0);
-  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (4 + 12));
-  zp_step_end end =
-      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  cr_expect_eq(x.stage.memory.host, zp_flat_trained(&x.stage.shard) * (4 + 12));
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, &x.stage.flat);
   expect_near(end.offload_s, fmax(0, down + (up + 2 * n / host) / buckets - end.optimizer_s), "exchange");
   zp_program p = program_of(&x);
   expect_near(zp_cost_delayed(&p, &x.machine, 0), 30 * n / host, "host");
@@ -260,7 +263,8 @@ Test(offload, delayed_update) {
   c.home[ZP_STATE_GRADIENTS] = HOST;
   x = make(&TINY, c, 1);
   p = program_of(&x);
-  cr_expect_eq(x.stage.memory.host, x.stage.shard_elements * (4 + 12 + 4) + 2 * x.stage.window[ZP_STATE_OPTIMIZER] * 4);
+  cr_expect_eq(x.stage.memory.host,
+               zp_flat_trained(&x.stage.shard) * (4 + 12 + 4) + 2 * x.stage.window[ZP_STATE_OPTIMIZER] * 4);
   double table = TINY.V * TINY.d;
   expect_near(zp_cost_delayed(&p, &x.machine, 0), (30 * n + 12 * 47 * (n + table)) / host, "sums, too");
 }
@@ -270,14 +274,13 @@ Test(offload, update_on_the_device_of_what_is_elsewhere) {
   zp_choice c = data_parallel(16, 3);
   c.home[ZP_STATE_GRADIENTS] = HOST;
   case_of x = make(&TINY, c, 16);
-  double n = (double)x.stage.shard_elements, norm = 4 * n / (10e9 * stream_share());
+  double n = (double)zp_flat_trained(&x.stage.shard), norm = 4 * n / (10e9 * stream_share());
   double update = zp_cost_update(&x.machine, 0, 30 * n);
-  zp_step_end end =
-      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, &x.stage.flat);
   expect_near(end.optimizer_s, update, "on the device");
   expect_near(end.offload_s, fmax(0, norm - update) + 4 * n / 10e9, "gradients come up");
   c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 4};
-  end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
+  end = zp_cost_step_end(x.lowered, &x.machine, &c, &x.stage.flat);
   expect_near(end.offload_s, fmax(0, norm - update) + (4 + 0.5 * 2) * n / 10e9, "half of the parameters, too");
 }
 
@@ -322,7 +325,8 @@ Test(offload, gathers_are_prefetched) {
   double gather[3] = {0}, compute[3];
   for (int s = 0; s < 3; s++) { /* shared parameters one by one: the ends have none of their own */
     const zp_segment_program *segment = &x.lowered->segments[s];
-    if (segment->elements) gather[s] = zp_cost_ring_pass(&link, (double)zp_up_to(segment->elements, 16 * 64) * 2);
+    if (segment->elements.of[ZP_KIND_WHOLE])
+      gather[s] = zp_cost_ring_pass(&link, (double)zp_up_to(segment->elements.of[ZP_KIND_WHOLE], 16 * 64) * 2);
     for (int i = 0; i < x.lowered->shared.len; i++)
       if (segment->uses_shared[i])
         gather[s] += zp_cost_ring_pass(
@@ -356,7 +360,7 @@ static void check_least(zp_choice c, bool cpu, zp_recompute recompute, double ra
   for (int r = 0; r < x.stage.runs.len; r++) {
     const zp_run *run = &x.stage.runs.data[r];
     const zp_segment_program *s = &x.lowered->segments[run->segment];
-    all.elements.whole += run->count * s->elements;
+    all.elements.of[ZP_KIND_WHOLE] += run->count * s->elements.of[ZP_KIND_WHOLE];
     all.saved_bytes += run->count * s->saved_bytes;
     forward += (double)run->count * s->forward.cost_s;
     backward += (double)run->count * s->backward.cost_s;
@@ -402,8 +406,9 @@ Test(offload, cpu_ranks_wait) {
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   for (int s = 0; s < 3; s++) {
     const zp_segment_program *segment = &x.lowered->segments[s];
-    double own = (double)zp_up_to(segment->elements, 16 * 64);
-    if (segment->elements) all += 6 * zp_cost_ring_pass(&link, own * 2), sums += 6 * zp_cost_ring_pass(&link, own * 4);
+    double own = (double)zp_up_to(segment->elements.of[ZP_KIND_WHOLE], 16 * 64);
+    if (segment->elements.of[ZP_KIND_WHOLE])
+      all += 6 * zp_cost_ring_pass(&link, own * 2), sums += 6 * zp_cost_ring_pass(&link, own * 4);
     for (int i = 0; i < x.lowered->shared.len; i++) {
       double shared = (double)zp_up_to(x.lowered->param_elements[x.lowered->shared.data[i]], 16 * 64);
       if (segment->uses_shared[i])
@@ -433,8 +438,9 @@ Test(offload, compressed_reduction) {
   c.compress = true;
   case_of x = make(&TINY, c, 16);
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
-  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
-  expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements * (8 + 4) / 64), "two phases");
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, &x.stage.flat);
+  expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)zp_flat_trained(&x.stage.flat) * (8 + 4) / 64),
+              "two phases");
   cr_expect_eq(end.gather_s, 0);
 }
 

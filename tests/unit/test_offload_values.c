@@ -119,17 +119,17 @@ Test(offload_values, parameters_on_the_host) {
     int n = zp_unit_buckets(x.lowered, &x.program->choice, s, bucket);
     for (int b = 0; b < n; b++) passes += (s == 1 ? 6 : 1) * bucket[b].elements;
   }
-  cr_expect_gt(passes, st->flat_elements, "a tied weight comes twice");
+  cr_expect_gt(passes, zp_flat_trained(&st->flat), "a tied weight comes twice");
   cr_expect_eq(st->memory.weights, 0);
-  cr_expect_eq(st->memory.host, 4 * st->flat_elements);
+  cr_expect_eq(st->memory.host, 4 * zp_flat_trained(&st->flat));
   zp_tier_bytes moves = zp_program_tier_bytes(x.program);
-  cr_expect_eq(moves.up, 4 * (2 * BATCH * passes + st->flat_elements));
-  cr_expect_eq(moves.down, 4 * st->flat_elements);
+  cr_expect_eq(moves.up, 4 * (2 * BATCH * passes + zp_flat_trained(&st->flat)));
+  cr_expect_eq(moves.down, 4 * zp_flat_trained(&st->flat));
   cr_expect_eq(moves.read + moves.written, 0);
   c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 4};
   x = make(c, ZP_RECOMPUTE_NONE);
   st = &x.program->stages[0];
-  int64_t gone = st->flat_elements / 8 * 4 / 64 * 64, here = st->flat_elements - gone;
+  int64_t gone = zp_flat_trained(&st->flat) / 8 * 4 / 64 * 64, here = zp_flat_trained(&st->flat) - gone;
   moves = zp_program_tier_bytes(x.program);
   cr_expect_eq(moves.up, 4 * (2 * BATCH * passes + here));
   cr_expect_eq(moves.down, 4 * (here + gone), "weights that were updated here, gradients for the host");
@@ -174,16 +174,17 @@ Test(offload_values, price_of_a_part) {
 Test(offload_values, price_of_the_update) {
   zp_choice c = {.pipeline = 1, .data = 1};
   made x = make(c, ZP_RECOMPUTE_NONE);
-  int64_t n = x.program->stages[0].flat_elements;
+  int64_t n = zp_flat_trained(&x.program->stages[0].flat);
   c = x.program->choice;
-  zp_step_end here = zp_cost_step_end(x.lowered, &x.machine, &c, n, 0, n);
+  const zp_flat *all = &x.program->stages[0].flat;
+  zp_step_end here = zp_cost_step_end(x.lowered, &x.machine, &c, all);
   c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 6};
-  zp_step_end moved = zp_cost_step_end(x.lowered, &x.machine, &c, n, 0, n);
+  zp_step_end moved = zp_cost_step_end(x.lowered, &x.machine, &c, all);
   double want = here.offload_s + 0.75 * 4 * (double)n / 10e9;
   cr_expect(fabs(moved.offload_s - want) <= 1e-9 * want, "%g, expected %g", moved.offload_s, want);
   c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 6};
-  zp_step_end on_host = zp_cost_step_end(x.lowered, &x.machine, &c, n, 0, n);
+  zp_step_end on_host = zp_cost_step_end(x.lowered, &x.machine, &c, all);
   c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_DEVICE, 0};
-  zp_step_end up = zp_cost_step_end(x.lowered, &x.machine, &c, n, 0, n);
+  zp_step_end up = zp_cost_step_end(x.lowered, &x.machine, &c, all);
   cr_expect_lt(on_host.offload_s, up.offload_s, "no weights go up");
 }

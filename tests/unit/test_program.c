@@ -154,7 +154,7 @@ static void check_param_sizes(const zp_lowered *l, const zp_segment_program *seg
     if ((x->place != ZP_AT_PARAM && x->place != ZP_AT_SHARED) || x->base >= 0) continue;
     int param = seg->graph->params.data[x->index].param;
     cr_assert_eq(x->rows * x->cols, l->param_elements[param], "%s", x->name);
-    cr_assert(x->place == ZP_AT_SHARED || x->offset + x->rows * x->cols <= seg->elements);
+    cr_assert(x->place == ZP_AT_SHARED || x->offset + x->rows * x->cols <= seg->elements.of[ZP_KIND_WHOLE]);
   }
 }
 static void check_all_params(const zp_lowered *l) { for_procedures(l, check_param_sizes); }
@@ -308,8 +308,7 @@ Test(program, what_waits_reads_nothing_that_is_gone) {
       for (int i = 0; i < step->in.len; i++) {
         int in = step->in.data[i], base = p->buffers.data[in].base;
         zp_place place = p->buffers.data[base >= 0 ? base : in].place;
-        cr_expect(!step->deferred || (place != ZP_AT_PARAM && place != ZP_AT_SPREAD && place != ZP_AT_SHARED &&
-                                      place != ZP_AT_GRAD_OUT),
+        cr_expect(!step->deferred || (place != ZP_AT_PARAM && place != ZP_AT_SHARED && place != ZP_AT_GRAD_OUT),
                   "segment %d: step %d reads what is gone", s, k);
       }
     }

@@ -28,7 +28,7 @@ static void check_stage(const zp_lowered *l, const zp_choice *c, const zp_stage 
   cr_assert_eq(m->weights + m->gradients + m->optimizer + m->saved + m->buffers, stage->arena_bytes);
   cr_assert_eq(m->context, l->spec->cluster.node.device.context_bytes);
   cr_assert_eq(stage->slots, depth < microbatches ? depth : microbatches);
-  cr_assert_eq(stage->flat_elements, stage->shard_elements * (c->zero ? c->data : 1));
+  cr_assert_eq(zp_flat_trained(&stage->flat), zp_flat_trained(&stage->shard) * (c->zero ? c->data : 1));
   int64_t saved = 0, base = 0, pad = c->zero ? 64 * (int64_t)c->data : 64;
   for (int i = 0; i < stage->shared.len; i++) {
     cr_assert_eq(stage->shared.data[i].offset, base);
@@ -36,12 +36,12 @@ static void check_stage(const zp_lowered *l, const zp_choice *c, const zp_stage 
   }
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
-    cr_assert(run->base == base && run->saved == saved);
-    base += run->count * ((l->segments[run->segment].elements + pad - 1) / pad * pad);
+    cr_assert(run->base.of[ZP_KIND_WHOLE] == base && run->saved == saved);
+    base += run->count * ((l->segments[run->segment].elements.of[ZP_KIND_WHOLE] + pad - 1) / pad * pad);
     saved += run->count * l->segments[run->segment].saved_bytes;
   }
   cr_assert_eq(saved, stage->slot_stride);
-  cr_assert(base <= stage->flat_elements && stage->flat_elements - base < 64 * c->data);
+  cr_assert(base <= zp_flat_trained(&stage->flat) && zp_flat_trained(&stage->flat) - base < 64 * c->data);
 }
 
 static void check_layouts(const zp_lowered *l) {
@@ -178,7 +178,7 @@ Test(program_layout, regions_are_apart) {
   for (int i = 0; i < 3; i++) {
     zp_stage s;
     zp_layout_stage(arena, l, &c, i, &s);
-    int64_t carry = 16 * 60 * 4, flat = s.flat_elements * 4, shard = s.shard_elements * 4;
+    int64_t carry = 16 * 60 * 4, flat = zp_flat_trained(&s.flat) * 4, shard = zp_flat_trained(&s.shard) * 4;
     int64_t transient = s.arena_bytes - s.at[ZP_REGION_TRANSIENT];
     const region r[] = {{s.at[ZP_REGION_PARAMS], flat},
                         {s.at[ZP_REGION_GRADS], flat},
@@ -236,9 +236,9 @@ Test(program_layout, optimizers_have_their_state) {
     zp_stage s;
     zp_layout_stage(arena, l, &c, 0, &s);
     cr_expect_eq(l->state_bytes, row[i].bytes);
-    int64_t gap = s.memory.optimizer - s.flat_elements * row[i].bytes; /* alignment of four regions */
+    int64_t gap = s.memory.optimizer - zp_flat_trained(&s.flat) * row[i].bytes; /* alignment of four regions */
     cr_expect(gap >= 0 && gap < 4 * 256, "row %zu", i);
-    cr_expect_eq(s.memory.weights, s.flat_elements * l->param_bytes);
+    cr_expect_eq(s.memory.weights, zp_flat_trained(&s.flat) * l->param_bytes);
     cr_expect_eq(s.at[ZP_REGION_MASTER] >= 0, row[i].precision == ZP_PREC_MIXED_BF16);
     bool first = row[i].kind != ZP_OPT_SGD || row[i].momentum > 0;
     cr_expect_eq(s.at[ZP_REGION_MOMENT1] >= 0, first);
@@ -288,7 +288,7 @@ Test(program_layout, traffic_by_hand) {
   int64_t per_microbatch = (1 + 7 * 4 + 1) * all_reduce + (t - 1) * t * rows * 3;
   cr_expect_eq(traffic.tensor, per_microbatch * m * d * f32);
   cr_expect_eq(traffic.pipeline, 2 * x * m * t * d * f32);
-  int64_t flat = p->stages[0].flat_elements + p->stages[1].flat_elements;
+  int64_t flat = zp_flat_trained(&p->stages[0].flat) + zp_flat_trained(&p->stages[1].flat);
   cr_expect_eq(traffic.data, 2 * (d - 1) * flat * t * f32);
   cr_expect_eq(traffic.tie, 2 * (501 * 60) * t * d * f32);
   zp_traffic one = zp_program_traffic(program_of(lower_size(GPT, 1, 2, false, false), 1, 1, 0, (int64_t[]){0, 9}));

@@ -479,7 +479,7 @@ static void inputs_on_slots(zp_program *p) { p->stages[0].at[ZP_REGION_INPUTS] =
 static void transients_on_state(zp_program *p) {
   p->stages[0].at[ZP_REGION_TRANSIENT] = p->stages[0].at[ZP_REGION_MOMENT1];
 }
-static void instances_too_close(zp_program *p) { p->stages[0].runs.data[1].stride -= 64; }
+static void instances_too_close(zp_program *p) { p->stages[0].runs.data[1].stride.of[ZP_KIND_WHOLE] -= 64; }
 static void parameter_elsewhere(zp_program *p) {
   first_buffer(&layer_of(p)->forward, ZP_AT_PARAM, false)->offset += 64, layer_of(p)->param_offset[0] += 64;
 }
@@ -512,7 +512,7 @@ static void away_slots_overlap(zp_program *p) {
   p->stages[0].away_stride = 0;
   for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].away_stride = 0;
 }
-static void one_bucket(zp_program *p) { p->stages[0].bucket_elements = 0; }
+static void one_bucket(zp_program *p) { p->stages[0].bucket = (zp_flat){{0}}; }
 static void ring_of_gradients_on_parameters(zp_program *p) {
   p->stages[0].at[ZP_REGION_GRAD_RING] = p->stages[0].at[ZP_REGION_PARAM_RING];
 }

@@ -11,12 +11,9 @@
 #include "../../planner/search/refine.h"
 #include "../../planner/search/procedures.h"
 #include "planner_models.h"
+#include "sample.h"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { PLANS = 300, INSTANCES = 60, CHAINS = 60 };
-#else
 enum { PLANS = 2000, INSTANCES = 1600, CHAINS = 1200 };
-#endif
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
@@ -125,7 +122,7 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
   int64_t partial = 0;
   int refused = 0, plans = 0;
   state = 1;
-  while (plans < PLANS) {
+  while (plans < sample_of(PLANS)) {
     int stages = 2 + (int)random_below(15);
     int64_t layers = stages + random_below(3 * stages), cut[32];
     trial t = {0};
@@ -145,8 +142,9 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
     }
     zp_search_end(&t.progress);
   }
-  cr_expect(partial >= 8 * (int64_t)PLANS, "%lld partial plans", (long long)partial);
-  cr_expect(refused > PLANS / 2, "only %d of %d slow cuts are dropped before they are whole", refused, plans);
+  cr_expect(partial >= 8 * (int64_t)sample_of(PLANS), "%lld partial plans", (long long)partial);
+  cr_expect(refused > sample_of(PLANS) / 2, "only %d of %d slow cuts are dropped before they are whole", refused,
+            plans);
 }
 
 /* ---- what fits is what the layout says, in whatever order it is asked ---- */
@@ -155,7 +153,7 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
   int64_t asked = 0, laid_out = 0;
   int fitting = 0;
   state = 5;
-  for (int i = 0; i < INSTANCES;) {
+  for (int i = 0; i < sample_of(INSTANCES);) {
     int stages = 2 + (int)random_below(5);
     trial t = {0};
     if (random_trial(&t, stages, stages + random_below(12))) {
@@ -237,7 +235,7 @@ static void check_labels(zp_labels *labels, labelled_cut *c, const labelled_cut 
 Test(search_cuts, labels_are_below_the_simulation) {
   int plans = 0, close = 0;
   state = 6;
-  while (plans < PLANS) {
+  while (plans < sample_of(PLANS)) {
     int stages = 2 + (int)random_below(15);
     trial t = {0};
     if (random_1f1b(&t, stages, stages + random_below(3 * stages))) {
@@ -261,7 +259,7 @@ Test(search_cuts, labels_are_below_the_simulation) {
     }
     zp_search_end(&t.progress);
   }
-  cr_expect(close > PLANS / 2, "only %d of %d whole cuts are bounded within a thousandth", close, plans);
+  cr_expect(close > sample_of(PLANS) / 2, "only %d of %d whole cuts are bounded within a thousandth", close, plans);
 }
 
 /* ---- equal to all cuts: labels for 1F1B, chains for the other schedules, as in settle.c ---- */
@@ -294,7 +292,7 @@ static double branch(trial *t, best_cut *found) {
 Test(search_cuts, equal_to_all_cuts) {
   int improved = 0;
   state = 2;
-  for (int i = 0; i < INSTANCES;) {
+  for (int i = 0; i < sample_of(INSTANCES);) {
     int stages = 2 + (int)random_below(5);
     int64_t layers = stages + random_below(7), cut[16];
     trial t = {0};
@@ -318,7 +316,7 @@ Test(search_cuts, equal_to_all_cuts) {
     zp_search_end(&t.progress);
   }
   /* Not all fit: random memory leaves some without a cut, and some cuts are the best as drawn. */
-  cr_expect(improved > INSTANCES * 2 / 5, "%d instances had a cut to find", improved);
+  cr_expect(improved > sample_of(INSTANCES) * 2 / 5, "%d instances had a cut to find", improved);
 }
 
 /* ---- the same by chains, for every schedule and any number of chunks ---- */
@@ -360,7 +358,7 @@ static void make_chunks(trial *t, zp_point *point) {
 Test(search_cuts, chains_equal_to_all_cuts) {
   int improved = 0, chunked = 0, closed = 0;
   state = 77; /* the 2,643rd needs least times of each kind of work by itself */
-  for (int i = 0; i < CHAINS;) {
+  for (int i = 0; i < sample_of(CHAINS);) {
     int stages = 2 + (int)random_below(4);
     int64_t layers = stages + random_below(6), cut[32] = {0};
     trial t = {0};
@@ -392,8 +390,8 @@ Test(search_cuts, chains_equal_to_all_cuts) {
     }
     zp_search_end(&t.progress);
   }
-  cr_expect(improved == closed && chunked > CHAINS / 20, "%d improved of %d, %d with chunks", improved, closed,
-            chunked);
+  cr_expect(improved == closed && chunked > sample_of(CHAINS) / 20, "%d improved of %d, %d with chunks", improved,
+            closed, chunked);
 }
 
 /* ---- shares of chains ---- */

@@ -1,11 +1,7 @@
 /* The search over all dimensions against brute force, on small random instances. */
 #include "search_instances.h"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 31, MIXED_INSTANCES = 41, OFFLOAD_INSTANCES = 12, MUON_INSTANCES = 20 };
-#else
-enum { INSTANCES = 280, MIXED_INSTANCES = 84, OFFLOAD_INSTANCES = 48, MUON_INSTANCES = 80 };
-#endif
+enum { INSTANCES = 280, MIXED_INSTANCES = 84, OFFLOAD_INSTANCES = 48, MUON_INSTANCES = 80, PROGRAM_INSTANCES = 40 };
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);
 
@@ -448,13 +444,13 @@ static void expect_optima(bool several_types, bool offload, int instances) {
 
 Test(search_full, equals_brute_force) {
   state = 1;
-  expect_optima(false, false, INSTANCES);
+  expect_optima(false, false, sample_of(INSTANCES));
 }
 
 Test(search_full, equals_brute_force_with_muon) {
   state = 3;
   takes_muon = true;
-  expect_optima(false, false, MUON_INSTANCES);
+  expect_optima(false, false, sample_of(MUON_INSTANCES));
 }
 
 /* State that no element has a share of, and sums that bounds leave out. */
@@ -469,7 +465,7 @@ Test(search_full, equals_brute_force_with_adafactor) {
 Test(search_full, equals_brute_force_with_frozen_parameters) {
   state = 21;
   freezes = true;
-  expect_optima(false, false, INSTANCES / 2);
+  expect_optima(false, false, sample_of(INSTANCES / 2));
 }
 
 Test(search_full, equals_brute_force_with_frozen_parameters_and_offloading) {
@@ -485,7 +481,7 @@ Test(search_full, equals_brute_force_on_mixed_nodes) {
 
 Test(search_full, equals_brute_force_with_offloading) {
   state = 9;
-  expect_optima(false, true, OFFLOAD_INSTANCES);
+  expect_optima(false, true, sample_of(OFFLOAD_INSTANCES));
 }
 
 Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
@@ -513,12 +509,6 @@ Test(search_full, equals_brute_force_with_delayed_updates) {
 
 /* ---- other programs: their profiles change prices and what bounds them ---- */
 
-#ifdef __SANITIZE_ADDRESS__
-enum { PROGRAM_INSTANCES = 6 };
-#else
-enum { PROGRAM_INSTANCES = 40 };
-#endif
-
 static void set_program(zp_spec *spec, const char *profile) {
   zp_constraints *c = &spec->plans.data[0];
   zp_limit *sound[] = {&c->schedule, &c->zero, &c->sequence, &c->cut, &c->compress};
@@ -530,8 +520,9 @@ static void set_program(zp_spec *spec, const char *profile) {
 
 Test(search_full, finds_the_optimum_of_other_programs) {
   static const char *const profiles[] = {"megatron", "megatron-lm-v3", "deepspeed", "fsdp", "deepspeed-zero3-2022"};
+  const int instances = sample_of(PROGRAM_INSTANCES);
   int compared = 0;
-  for (int i = 0; i < PROGRAM_INSTANCES; i++) {
+  for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
     zp_spec *spec = random_spec_on(false, &devices);
@@ -553,5 +544,5 @@ Test(search_full, finds_the_optimum_of_other_programs) {
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_assert(compared >= PROGRAM_INSTANCES / 4, "%d instances were compared", compared);
+  cr_assert(compared >= instances / 4, "%d instances were compared", compared);
 }

@@ -193,6 +193,14 @@ static void parts_attention(zp_parts_pass *pass, const zp_node *node) {
   zp_parts_tie(pass, ids[0], 2, bias, 1);
 }
 
+/* Numbers of documents, which ascend; lengths of samples. */
+static zp_input_range range_of_extents(zp_input *input, const zp_graph *graph, const zp_node *node, int i) {
+  (void)i;
+  if (!node->attr.documents) return (zp_input_range){1, graph->tensors.data[node->in.data[1]].shape.dim[1] + 1};
+  input->documents = true;
+  return (zp_input_range){-1, INT32_MAX};
+}
+
 /* ---- work and derivative ---- */
 
 /* Forward: scores q k^T and p v, 2 B S^2 heads head_size each (S times the keys of another sequence), half of it when
@@ -222,6 +230,7 @@ static void diff_attention(zp_diff_pass *pass, const zp_node *node) {
 
 const zp_op_row zp_op_row_ATTENTION = {.second = "lse",
                                        .rule = rule_attention,
+                                       .range = range_of_extents,
                                        .parts = parts_attention,
                                        .flop = flop_attention,
                                        .differentiate = diff_attention};
@@ -264,6 +273,7 @@ zp_strings zp_attention_texts(zp_arena *arena, const zp_model *model) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       const zp_op_attr *attr = &graph->nodes.data[n].attr;
+      if (graph->nodes.data[n].op != ZP_OP_ATTENTION) continue;
       if (attr->layout) add_new(arena, &list, zp_layout_text(arena, attr->layout));
       if (attr->window)
         add_new(arena, &list,

@@ -1,5 +1,4 @@
-/* Operations of class ROW that are made element by element. Their derivatives are made for whole groups (diff_fused.c).
- */
+/* Operations of class ROW that are made element by element. Groups of them have derivatives (diff_fused.c). */
 #include "ops.h"
 
 /* Operand i beside the rows of operand 0: as they are, or a broadcast parameter. */
@@ -17,15 +16,6 @@ static bool want_broadcast(zp_rule *rule, int i) {
 }
 
 static void rule_binary(zp_rule *rule) {
-  zp_operand kind;
-  if (rule->op == ZP_OP_DIV && !zp_shape_equal(zp_rule_shape(rule, 0), zp_rule_shape(rule, 1)) &&
-      zp_operand_kind(zp_rule_shape(rule, 1), zp_rule_shape(rule, 0), &kind)) {
-    zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "cannot divide the smaller `%s` %s by `%s` %s",
-                              zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), zp_rule_operand(rule, 1)->name,
-                              zp_rule_text(rule, 1)),
-                 "only the second operand of `/` can be broadcast");
-    return;
-  }
   if (zp_want_activation(rule, 0) && want_broadcast(rule, 1))
     zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
 }
@@ -40,7 +30,17 @@ static bool want_defined_at_zero(zp_rule *rule) {
 }
 
 static void rule_divide(zp_rule *rule) {
-  if (want_defined_at_zero(rule)) rule_binary(rule);
+  zp_operand kind;
+  if (!want_defined_at_zero(rule)) return;
+  if (!zp_shape_equal(zp_rule_shape(rule, 0), zp_rule_shape(rule, 1)) &&
+      zp_operand_kind(zp_rule_shape(rule, 1), zp_rule_shape(rule, 0), &kind)) {
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "cannot divide the smaller `%s` %s by `%s` %s",
+                              zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), zp_rule_operand(rule, 1)->name,
+                              zp_rule_text(rule, 1)),
+                 "only the second operand of `/` can be broadcast");
+    return;
+  }
+  rule_binary(rule);
 }
 
 static void rule_undefined_at_zero(zp_rule *rule) {

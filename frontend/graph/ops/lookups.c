@@ -10,6 +10,11 @@ static void rule_embedding(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_FLOAT, shape);
 }
 
+static zp_input_range range_of_rows(zp_input *input, const zp_graph *graph, const zp_node *node, int i) {
+  (void)input, (void)i;
+  return (zp_input_range){0, graph->tensors.data[node->in.data[1]].shape.dim[0]};
+}
+
 static void parts_embedding(zp_parts_pass *pass, const zp_node *node) {
   zp_parts_tie(pass, node->in.data[1], 1, node->out.data[0], 2);
   zp_parts_tie(pass, node->in.data[0], 1, node->out.data[0], 1);
@@ -38,8 +43,11 @@ static double bytes_embedding_grad(const zp_graph *graph, const zp_node *node, i
 }
 
 /* Lookups only move bytes; their gradients add once an element. */
-const zp_op_row zp_op_row_EMBEDDING = {
-    .rule = rule_embedding, .parts = parts_embedding, .bytes = bytes_embedding, .differentiate = diff_embedding};
+const zp_op_row zp_op_row_EMBEDDING = {.rule = rule_embedding,
+                                       .range = range_of_rows,
+                                       .parts = parts_embedding,
+                                       .bytes = bytes_embedding,
+                                       .differentiate = diff_embedding};
 const zp_op_row zp_op_row_EMBEDDING_GRAD = {.flop = zp_flop_of_operand, .bytes = bytes_embedding_grad};
 const zp_op_row zp_op_row_POSITION_GRAD = {.flop = zp_flop_of_operand};
 const zp_op_row zp_op_row_LOAD_GRAD = {.flop = zp_flop_of_operand};

@@ -71,6 +71,14 @@ static void rule_loss(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_STAT, *zp_rule_shape(rule, 1));
 }
 
+/* Labels, where -1 stands for none; how many classes a sample has. */
+static zp_input_range range_of_classes(zp_input *input, const zp_graph *graph, const zp_node *node, int i) {
+  int64_t classes = zp_shape_cols(&graph->tensors.data[node->in.data[0]].shape);
+  if (i == 2) return (zp_input_range){1, classes + 1};
+  input->labels = true;
+  return (zp_input_range){input->none == -1 ? -1 : 0, classes};
+}
+
 static void parts_cross_entropy(zp_parts_pass *pass, const zp_node *node) {
   int logits = node->in.data[0];
   if (zp_parts_shape(pass, logits)->rank == 3) zp_parts_tie(pass, logits, 1, node->in.data[1], 1);
@@ -110,7 +118,8 @@ static void diff_loss(zp_diff_pass *pass, const zp_node *node) {
 /* The derivative of the statistics is that of the loss, which is made of them. */
 static void diff_stats(zp_diff_pass *pass, const zp_node *node) { (void)pass, (void)node; }
 
-const zp_op_row zp_op_row_CROSS_ENTROPY = {.rule = rule_cross_entropy, .parts = parts_cross_entropy, .flop = flop_loss};
+const zp_op_row zp_op_row_CROSS_ENTROPY = {
+    .rule = rule_cross_entropy, .range = range_of_classes, .parts = parts_cross_entropy, .flop = flop_loss};
 const zp_op_row zp_op_row_SQUARED_ERROR = {.rule = rule_squared_error, .parts = parts_squared_error, .flop = flop_loss};
 const zp_op_row zp_op_row_CE_STATS = {.rule = rule_cross_entropy, .flop = flop_loss, .differentiate = diff_stats};
 const zp_op_row zp_op_row_SE_STATS = {.rule = rule_squared_error, .flop = flop_loss, .differentiate = diff_stats};

@@ -12,12 +12,19 @@ typedef struct zp_cost_bytes {
   int of_float, of_sum;
 } zp_cost_bytes;
 
+/* What an i32 input may hold: from `least` to before `limit`. */
+typedef struct zp_input_range {
+  int64_t least, limit;
+} zp_input_range;
+
 /* The functions of one operation; its numbers and its class are in ops.def. */
 typedef struct zp_op_row {
   const char *second; /* the name of the second result; NULL: there is none, or results are views */
   /* Which operands it takes and what shape comes out, with the message for a person when they do not fit. Defaults of
    * attributes are filled in. NULL: passes make it, with shapes that they know. */
   void (*rule)(zp_rule *rule);
+  /* What an i32 input must hold that is operand i; says of the input what it is. NULL: whatever is 0 or more. */
+  zp_input_range (*range)(zp_input *input, const zp_graph *graph, const zp_node *node, int i);
   /* Ties the natural units of its operands and results; of operations of a logical graph. */
   void (*parts)(zp_parts_pass *pass, const zp_node *node);
   /* FLOP at that micro-batch size; NULL: it computes nothing. */

@@ -106,6 +106,11 @@ static void rule_gather(zp_rule *rule) {
   zp_rule_answer(rule, ZP_ELEM_FLOAT, index->rank == 2 ? taken : zp_rule_without_positions(&taken));
 }
 
+static zp_input_range range_of_positions(zp_input *input, const zp_graph *graph, const zp_node *node, int i) {
+  (void)input, (void)i;
+  return (zp_input_range){0, graph->tensors.data[node->in.data[0]].shape.dim[1]};
+}
+
 static void diff_gather(zp_diff_pass *pass, const zp_node *node) {
   zp_node grad = zp_diff_node(node, ZP_OP_GATHER_GRAD);
   zp_diff_add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
@@ -231,8 +236,11 @@ const zp_op_row zp_op_row_SLICE = {
     .rule = rule_slice, .parts = zp_parts_of_columns, .bytes = zp_bytes_of_result_twice, .differentiate = diff_slice};
 const zp_op_row zp_op_row_SLICE_GRAD = {0};
 const zp_op_row zp_op_row_CONCAT = {.rule = rule_concat, .parts = parts_concat, .differentiate = diff_concat};
-const zp_op_row zp_op_row_GATHER = {
-    .rule = rule_gather, .parts = zp_parts_of_columns, .bytes = zp_bytes_of_result_twice, .differentiate = diff_gather};
+const zp_op_row zp_op_row_GATHER = {.rule = rule_gather,
+                                    .range = range_of_positions,
+                                    .parts = zp_parts_of_columns,
+                                    .bytes = zp_bytes_of_result_twice,
+                                    .differentiate = diff_gather};
 const zp_op_row zp_op_row_GATHER_GRAD = {.flop = zp_flop_of_operand};
 const zp_op_row zp_op_row_RESHAPE = {.rule = rule_reshape, .parts = parts_reshape, .differentiate = diff_reshape};
 const zp_op_row zp_op_row_TRANSPOSE = {

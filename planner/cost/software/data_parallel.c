@@ -49,13 +49,12 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
   zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
-  zp_step_end end =
-      zp_cost_step_end(l, machine, c, stage->flat_elements, stage->spread_elements, stage->shard_elements);
+  zp_step_end end = zp_cost_step_end(l, machine, c, &stage->flat);
   double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, c->data) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
   if (c->zero == 1 && software->sums_whole)
-    return zp_cost_all_reduce(&link, (double)stage->flat_elements * l->grad_bytes) + gather;
-  if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)stage->flat_elements * l->grad_bytes);
+    return zp_cost_all_reduce(&link, (double)zp_flat_trained(&stage->flat) * l->grad_bytes) + gather;
+  if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)zp_flat_trained(&stage->flat) * l->grad_bytes);
   if (!software->overlaps_data) return reduce + gather;
   double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, 0, e->stage_backward_s[s], stage->n_calls);
   return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]);
@@ -151,7 +150,7 @@ double zp_software_update_s(const zp_program *program, const zp_machine *machine
   if (software->update_bytes <= 0) return 0;
   for (int s = 0; s < program->choice.pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
-    double here = (double)stage->shard_elements * (1 - zp_software_away(&program->choice, ZP_STATE_OPTIMIZER));
+    double here = (double)zp_flat_trained(&stage->shard) * (1 - zp_software_away(&program->choice, ZP_STATE_OPTIMIZER));
     double device = here > 0 ? zp_cost_memory_bound(machine, here * software->update_bytes, 0) : 0;
     double calls = count_tensors(program->lowered, stage, software) * UPDATE_CALLS * COPY_CALL_S;
     longest = fmax(longest, fmax(device, calls - e->optimizer_s));

@@ -13,7 +13,8 @@ enum { HOST_UPDATE_BYTES = 4 + 4 + 4 + 12 + 12 + 2 + 2, GRADIENT_BYTES = 4, WEIG
 static double stage_s(const zp_program *program, const zp_machine *machine, const zp_stage *stage) {
   const zp_choice *c = &program->choice;
   zp_host_rates rates = zp_cost_host_rates(machine);
-  double elements = (double)stage->shard_elements, up = zp_cost_moving(elements * WEIGHT_BYTES, rates.pcie_bytes_per_s);
+  double elements = (double)zp_flat_trained(&stage->shard),
+         up = zp_cost_moving(elements * WEIGHT_BYTES, rates.pcie_bytes_per_s);
   double seconds = zp_cost_moving(elements * GRADIENT_BYTES, rates.pcie_bytes_per_s) +
                    fmax(zp_cost_moving(elements * HOST_UPDATE_BYTES, rates.host_bytes_per_s), up);
   return seconds + 2 * up * (double)program->microbatches * zp_software_away(c, ZP_STATE_PARAMS);

@@ -12,7 +12,8 @@ static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
   zp_move move = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER);
-  for (move.bucket = 0; zp_scope_next_bucket(x, &walk) && !walk.bucket.frozen; move.bucket++) {
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
+    if (!zp_kinds[walk.bucket.kind].trained) continue;
     int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_GRADIENTS);
     int param = walk.bucket.param;
     zp_move sum = move;
@@ -33,9 +34,8 @@ static int64_t tied_away(const zp_move_scope *x, const zp_tied *tie) {
   for (int r = 0; r < x->stage->runs.len; r++, walk = (zp_bucket_walk){0})
     for (unit.segment = x->stage->runs.data[r].segment; zp_scope_next_bucket(&unit, &walk);)
       if (walk.bucket.param == tie->param) {
-        int owners = zp_shards_state(x->choice) && !zp_shards_gradients(x->choice)
-                         ? zp_holders(x->choice, walk.bucket.spread)
-                         : 1;
+        int owners =
+            zp_shards_state(x->choice) && !zp_shards_gradients(x->choice) ? zp_holders(x->choice, walk.bucket.kind) : 1;
         return zp_bucket_away(&unit, &walk.bucket, ZP_STATE_GRADIENTS) / owners;
       }
   return 0;

@@ -30,14 +30,14 @@ static void count(counting *k, int param, const zp_bucket *bucket, int64_t offse
 
 static const zp_bucket *find(const zp_bucket *bucket, int n, int param) {
   for (int i = 0; i < n; i++)
-    if (bucket[i].param == param && !bucket[i].spread) return &bucket[i];
+    if (bucket[i].param == param && bucket[i].kind == ZP_KIND_WHOLE) return &bucket[i];
   return NULL;
 }
 
 static void count_run(counting *k, const zp_run *run) {
   const zp_lowered *l = k->program->lowered;
   const zp_segment_program *s = &l->segments[run->segment];
-  zp_bucket *bucket = ZP_NEW_ARRAY(k->scratch, zp_bucket, 3 + l->shared.len);
+  zp_bucket *bucket = ZP_NEW_ARRAY(k->scratch, zp_bucket, ZP_KINDS + l->shared.len);
   int n = zp_unit_buckets(l, &k->program->choice, run->segment, bucket);
   for (int i = 0; i < s->graph->params.len; i++) {
     int param = s->graph->params.data[i].param;
@@ -49,7 +49,7 @@ static void count_run(counting *k, const zp_run *run) {
 /* A shared parameter is a bucket of its own, on every stage once. */
 static void count_shared(counting *k, const zp_stage *stage, int param) {
   const zp_lowered *l = k->program->lowered;
-  zp_bucket *bucket = ZP_NEW_ARRAY(k->scratch, zp_bucket, 3 + l->shared.len);
+  zp_bucket *bucket = ZP_NEW_ARRAY(k->scratch, zp_bucket, ZP_KINDS + l->shared.len);
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_bucket *own =
         find(bucket, zp_unit_buckets(l, &k->program->choice, stage->runs.data[r].segment, bucket), param);

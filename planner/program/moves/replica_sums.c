@@ -22,11 +22,11 @@ static zp_move_way way_of(const zp_move_scope *x) {
 
 static void make_bucket(const zp_move_scope *x, zp_move move, const zp_bucket *b, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
-  bool leaves = zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0 && zp_holders(x->choice, b->spread) > 1;
+  bool leaves = zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0 && zp_holders(x->choice, b->kind) > 1;
   int64_t away = leaves ? zp_bucket_away(x, b, ZP_STATE_GRADIENTS) : 0;
   zp_emit_up(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
-  zp_emit_among_holders(x, &move, way_of(x), b->spread, b->elements, bytes, emit, user);
-  if (zp_shards_state(x->choice)) away /= zp_holders(x->choice, b->spread);
+  zp_emit_among_holders(x, &move, way_of(x), b->kind, b->elements, bytes, emit, user);
+  away /= zp_owners(x->choice, b->kind);
   zp_emit_down(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
 }
 
@@ -39,8 +39,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   bool at_once = x->cpu && !zp_shards_state(x->choice);
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
-    zp_emit_among_holders(x, &move, way_of(x), false, all.whole, bytes, emit, user);
-    zp_emit_among_holders(x, &move, way_of(x), true, all.spread, bytes, emit, user);
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+      zp_emit_among_holders(x, &move, way_of(x), kind, all.of[kind], bytes, emit, user);
   }
   if (at_once || x->moment != ZP_MOMENT_BUCKETS) return;
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) make_bucket(x, move, &walk.bucket, emit, user);

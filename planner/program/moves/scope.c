@@ -38,18 +38,16 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
     while (zp_next_bucket(x->lowered, x->choice, x->segment, walk)) {
       int param = walk->bucket.param;
       if (x->moment != ZP_MOMENT_BUCKETS) return true;
-      if (walk->bucket.frozen) return false; /* the last ones, which nothing happens to at the end of a step */
+      if (!zp_kinds[walk->bucket.kind].trained) continue; /* nothing happens to it at the end of a step */
       if (param < 0 ? x->buckets != ZP_BUCKETS_SHARED : x->buckets != ZP_BUCKETS_OWN && zp_is_first_user(x, param))
         return true;
     }
     return false;
   }
-  while (walk->next < (x->moment == ZP_MOMENT_BUCKETS ? 2 : 3)) {
-    int kind = walk->next++;
-    const zp_flat *all = x->together;
-    int64_t elements = kind == 2 ? all->frozen : kind == 1 ? all->spread : all->whole;
-    walk->bucket = (zp_bucket){.param = -1, .spread = kind == 1, .frozen = kind == 2, .elements = elements};
-    if (elements > 0) return true;
+  while (walk->next < ZP_KINDS) {
+    zp_param_kind kind = (zp_param_kind)walk->next++;
+    walk->bucket = (zp_bucket){.param = -1, .kind = kind, .elements = x->together->of[kind]};
+    if (walk->bucket.elements > 0 && (x->moment != ZP_MOMENT_BUCKETS || zp_kinds[kind].trained)) return true;
   }
   return false;
 }
@@ -57,38 +55,39 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
 /* The number of a bucket's first element among those that a rank updates. */
 static int64_t first_own(const zp_move_scope *x, const zp_bucket *b) {
   const zp_stage *s = x->stage;
-  const zp_run *run = &s->runs.data[x->run];
-  int64_t own =
-      b->spread ? run->spread_base + x->iteration * run->spread_stride : run->base + x->iteration * run->stride;
-  int64_t first = b->param >= 0 ? zp_stage_shared(s, b->param) : own;
-  if (!zp_shards_state(x->choice)) return first;
-  if (!b->spread) return first / zp_holders(x->choice, false);
-  int64_t start = s->flat_elements - s->spread_elements, before = s->shard_elements - s->spread_shard_elements;
-  return before + (first - start) / zp_holders(x->choice, true);
+  int64_t first =
+      b->param >= 0 ? zp_stage_shared(s, b->param) : zp_run_at(&s->runs.data[x->run], b->kind, x->iteration);
+  int64_t start = zp_flat_before(&s->flat, b->kind), before = zp_flat_before(&s->shard, b->kind);
+  return before + (first - start) / zp_owners(x->choice, b->kind);
 }
 
 int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state state) {
   bool params = state == ZP_STATE_PARAMS;
   bool sharded = params ? zp_shards_params(x->choice) : zp_shards_gradients(x->choice);
-  int64_t part = b->elements / (sharded ? zp_holders(x->choice, b->spread) : 1);
+  int64_t part = b->elements / (sharded ? zp_holders(x->choice, b->kind) : 1);
   if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
   const zp_stage *s = x->stage;
-  int owners = zp_shards_state(x->choice) ? zp_holders(x->choice, b->spread) : 1;
-  int64_t here = s->shard_elements - s->offloaded[state];
+  int owners = zp_owners(x->choice, b->kind);
+  int64_t here = zp_flat_trained(&s->shard) - s->offloaded[state];
   int64_t begin = first_own(x, b), end = begin + b->elements / owners;
   if (begin < here) begin = here;
   return begin < end ? (end - begin) * (sharded ? 1 : owners) : 0;
 }
 
 zp_flat zp_scope_flat(const zp_move_scope *x) {
-  if (x->together) return *x->together;
-  return (zp_flat){.whole = x->stage->flat_elements - x->stage->spread_elements, .spread = x->stage->spread_elements};
+  zp_flat flat = x->together ? *x->together : x->stage->flat;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    if (!zp_kinds[kind].trained) flat.of[kind] = 0;
+  return flat;
 }
 
-int64_t zp_scope_shard(const zp_move_scope *x) { return x->together ? x->shard_elements : x->stage->shard_elements; }
+int64_t zp_scope_shard(const zp_move_scope *x) {
+  return x->together ? zp_flat_held(x->choice, x->together, zp_shards_state(x->choice))
+                     : zp_flat_trained(&x->stage->shard);
+}
 
 int64_t zp_scope_offloaded(const zp_move_scope *x, zp_state state) {
-  if (x->together) return x->shard_elements * zp_eighths_away(x, state) / 8;
+  if (x->together) return zp_scope_shard(x) * zp_eighths_away(x, state) / 8;
   return x->stage->offloaded[state];
 }
 
@@ -119,7 +118,7 @@ void zp_need_param_ring(zp_placing *p, int buffers) {
 }
 
 void zp_need_grad_ring(zp_placing *p, int buffers) {
-  zp_need(p, ZP_REGION_GRAD_RING, buffers * p->stage->bucket_elements * p->lowered->grad_bytes);
+  zp_need(p, ZP_REGION_GRAD_RING, buffers * zp_flat_trained(&p->stage->bucket) * p->lowered->grad_bytes);
 }
 
 /* ---- records ---- */
@@ -167,10 +166,10 @@ void zp_emit_down(const zp_move_scope *x, zp_move *move, zp_state state, int64_t
   if (zp_on_disk(x, state)) zp_emit_copy(x, move, ZP_QUEUE_WRITE, disk_elements, element_bytes, emit, user);
 }
 
-void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, bool spread, int64_t elements,
+void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, zp_param_kind kind, int64_t elements,
                            int element_bytes, zp_on_move *emit, void *user) {
   const zp_choice *c = x->choice;
-  zp_move_end peers = spread ? ZP_END_REPLICAS : ZP_END_DATA_RANKS;
+  zp_move_end peers = zp_kinds[kind].by_place ? ZP_END_REPLICAS : ZP_END_DATA_RANKS;
   if (elements <= 0) return;
   move->way = way;
   move->queue = ZP_QUEUE_DATA;
@@ -178,7 +177,7 @@ void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way wa
   move->to = way == ZP_WAY_ALL_GATHER ? ZP_END_DEVICE : peers;
   move->elements = elements;
   move->element_bytes = element_bytes;
-  move->ranks = zp_holders(c, spread);
+  move->ranks = zp_holders(c, kind);
   move->all_elements = elements * (c->tensor * c->data / move->ranks);
   emit(user, move);
 }

@@ -73,14 +73,15 @@ static int mean_bytes(const zp_lowered *l) {
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_flat flat = zp_scope_flat(x);
-  int64_t all = flat.whole + flat.spread, blocks = all / ZP_SIGNS_BLOCK;
+  int64_t all = zp_flat_trained(&flat), blocks = all / ZP_SIGNS_BLOCK;
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
   move.frozen = true;
   int local = local_bytes(x->lowered), mean = mean_bytes(x->lowered);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, local > 0 ? all : 0, local, emit, user);
   move.share = x->lowered->exchanged;
-  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
-  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user); /* the means */
+  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, ZP_KIND_WHOLE, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, ZP_KIND_WHOLE, blocks, ZP_SIGNS_BLOCK_BYTES, emit,
+                        user); /* the means */
   make_packing(x, &move, all, emit, user);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, mean > 0 ? all : 0, mean, emit, user);
   zp_move away = move;
@@ -90,7 +91,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   move.warmup = true;
   move.frozen = false;
   move.share = x->lowered->summed;
-  zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, ZP_KIND_WHOLE, all, x->lowered->grad_bytes, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

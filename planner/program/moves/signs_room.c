@@ -17,7 +17,7 @@ void zp_need_signs(const zp_move_scope *x, zp_placing *p) {
   const zp_choice *c = x->choice;
   const zp_train *train = &l->spec->train;
   bool shards = zp_shards_state(c), mixed = l->compute_bytes == 2, owes = !shards || !mixed;
-  int64_t flat = p->stage->flat_elements, here = p->held[ZP_STATE_OPTIMIZER].here,
+  int64_t flat = zp_flat_trained(&p->stage->flat), here = p->held[ZP_STATE_OPTIMIZER].here,
           away = p->held[ZP_STATE_OPTIMIZER].away;
   int64_t part = flat / c->data, part_away = least(away, part), real = here * l->stat_bytes;
   int64_t of_a_part = (c->data + 1) * part_away / ZP_SIGNS_BLOCK, of_all = shards ? 0 : away / ZP_SIGNS_BLOCK;

@@ -29,8 +29,8 @@ static bool applies(const zp_move_scope *x) {
 
 /* Every rank gets what the others have of its share of the sums, and gives back what they add up to. */
 static void sum_shares(const zp_move_scope *x, zp_move move, int64_t elements, zp_on_move *emit, void *user) {
-  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, false, elements, SUM_BYTES, emit, user);
-  zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, elements, SUM_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, ZP_KIND_WHOLE, elements, SUM_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, ZP_KIND_WHOLE, elements, SUM_BYTES, emit, user);
 }
 
 /* The sums of an instance, or of a parameter that is shared between units; times: how many of them. */

@@ -41,18 +41,14 @@ static inline bool zp_on_disk(const zp_move_scope *x, zp_state state) {
 /* Does the action need a unit's parameters; does it complete its gradients? */
 static inline bool zp_needs_params(zp_act act) { return act != ZP_ACT_BW; }
 static inline bool zp_makes_gradients(zp_act act) { return act == ZP_ACT_B || act == ZP_ACT_BW; }
-/* Ranks that hold the same of what all data ranks have, or of what is spread over expert groups. */
-static inline int zp_holders(const zp_choice *c, bool spread) {
-  return spread ? c->data / zp_expert_ranks(c) : c->data;
-}
-/* Buckets of the scope's unit, or its relaxation's two. begin: {0}. */
+/* Buckets of the scope's unit, or its relaxation's, one of a kind. begin: {0}. */
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 /* The first of the stage's units with a shared parameter stands for all of them in what happens once a step. */
 bool zp_is_first_user(const zp_move_scope *x, int param);
 /* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is known.
  */
 int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *bucket, zp_state state);
-/* Elements of the stage's flat buffers, or the relaxation's. */
+/* Elements of the stage's flat buffers that are trained, or the relaxation's. */
 zp_flat zp_scope_flat(const zp_move_scope *x);
 /* Elements off the device whose update needs them: of a stage those that the layout has put there, else the share of
  * the optimizer's elements. */
@@ -127,7 +123,7 @@ void zp_emit_up(const zp_move_scope *x, zp_move *move, zp_state state, int64_t e
 void zp_emit_down(const zp_move_scope *x, zp_move *move, zp_state state, int64_t elements, int element_bytes,
                   int64_t disk_elements, zp_on_move *emit, void *user);
 /* Emits a collective of the ranks that hold the same, unless it has no elements. */
-void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, bool spread, int64_t elements,
+void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, zp_param_kind kind, int64_t elements,
                            int element_bytes, zp_on_move *emit, void *user);
 /* Bytes that an update reads and writes of an element; of them its state, and the weights where they are no copy. */
 int zp_update_bytes(const zp_lowered *lowered);

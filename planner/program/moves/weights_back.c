@@ -17,16 +17,16 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   bool away = zp_eighths_away(x, ZP_STATE_PARAMS) > 0, at_once = !x->cpu && !away;
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
-    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, all.whole, bytes, emit, user);
-    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, true, all.spread, bytes, emit, user);
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+      zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, kind, all.of[kind], bytes, emit, user);
   }
   if (at_once || x->moment != ZP_MOMENT_BUCKETS) return;
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
     const zp_bucket *b = &walk.bucket;
-    int holders = zp_holders(x->choice, b->spread);
+    int holders = zp_holders(x->choice, b->kind);
     int64_t all = away && holders > 1 ? zp_bucket_away(x, b, ZP_STATE_PARAMS) : 0, mine = all / holders;
     zp_emit_up(x, &move, ZP_STATE_PARAMS, mine, bytes, mine, emit, user);
-    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, b->spread, b->elements, bytes, emit, user);
+    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, b->kind, b->elements, bytes, emit, user);
     zp_emit_down(x, &move, ZP_STATE_PARAMS, all - mine, bytes, all - mine, emit, user);
   }
 }

@@ -24,7 +24,7 @@ int64_t zp_matrix_rounds(const zp_choice *c, int64_t count) {
 static int64_t bucket_elements(const zp_lowered *l, const zp_choice *c, int segment) {
   zp_bucket_walk walk = {0};
   while (zp_next_bucket(l, c, segment, &walk))
-    if (walk.bucket.param < 0 && !walk.bucket.spread && !walk.bucket.frozen) return walk.bucket.elements;
+    if (walk.bucket.param < 0 && walk.bucket.kind == ZP_KIND_WHOLE) return walk.bucket.elements;
   return 0;
 }
 
@@ -41,7 +41,7 @@ static bool applies(const zp_move_scope *x) {
 
 static void exchange(const zp_move_scope *x, zp_move move, const zp_run *run, zp_on_move *emit, void *user) {
   move.times = 2 * zp_matrix_rounds(x->choice, run->count);
-  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, false, bucket_elements(x->lowered, x->choice, run->segment),
+  zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, ZP_KIND_WHOLE, bucket_elements(x->lowered, x->choice, run->segment),
                         x->lowered->stat_bytes, emit, user);
 }
 

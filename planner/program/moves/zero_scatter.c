@@ -10,9 +10,10 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   if (!zp_makes_gradients(x->act)) return;
   zp_move_wait wait = zp_buckets_move_beside(x) ? ZP_WAIT_BY_BUFFER : ZP_WAIT_AT_ONCE;
   zp_move move = zp_move_begin(x, &zp_zero_scatter, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, wait);
-  for (move.bucket = 0; zp_scope_next_bucket(x, &walk) && !walk.bucket.frozen; move.bucket++)
-    zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, walk.bucket.spread, walk.bucket.elements,
-                          x->lowered->grad_bytes, emit, user);
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
+    if (zp_kinds[walk.bucket.kind].trained)
+      zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, walk.bucket.kind, walk.bucket.elements,
+                            x->lowered->grad_bytes, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

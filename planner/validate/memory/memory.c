@@ -168,7 +168,7 @@ static int64_t largest_parameter(const zp_lowered *l) {
 static int64_t ring_excess(const asking *a, const zp_stage *stage) {
   const zp_lowered *l = a->lowered;
   if (!zp_shards_params(&a->program->choice) || !a->software->gathers_tensors) return 0;
-  int64_t ring = 2 * stage->bucket_elements, largest = largest_parameter(l);
+  int64_t ring = 2 * zp_flat_trained(&stage->bucket), largest = largest_parameter(l);
   int64_t params = min64(ring, max64(largest, MAX_LIVE) + PREFETCH), grads = min64(ring, largest + REDUCE_BUCKET);
   return (ring - params) * l->param_bytes + (ring - grads) * l->grad_bytes;
 }
@@ -197,7 +197,7 @@ static int64_t shared_table_bytes(const asking *a, const zp_stage *stage) {
 static int64_t held_bytes(const asking *a, const zp_stage *stage) {
   int64_t transient = stage->bytes[ZP_REGION_TRANSIENT];
   int64_t bytes = stage->arena_bytes - transient + saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
-  if (has_second_gradients(a)) bytes += stage->flat_elements * a->lowered->compute_bytes;
+  if (has_second_gradients(a)) bytes += zp_flat_trained(&stage->flat) * a->lowered->compute_bytes;
   return bytes + output_bytes(a, stage) + embedding_bytes(a, stage) + shared_table_bytes(a, stage);
 }
 

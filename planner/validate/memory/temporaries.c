@@ -22,12 +22,12 @@ zp_temporaries zp_software_temporaries(const asking *a, const zp_stage *stage) {
   const zp_choice *c = &a->program->choice;
   bool updates = c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_DEVICE;
   int64_t largest = largest_of(a, stage), copies = updates ? software->update_copies : 0;
-  int64_t bucket = min64(software->reduce_bucket, stage->flat_elements) * a->lowered->compute_bytes;
+  int64_t bucket = min64(software->reduce_bucket, zp_flat_trained(&stage->flat)) * a->lowered->compute_bytes;
   return (zp_temporaries){
       .sum = largest * software->sum_bytes,
-      .reduce = stage->flat_elements * software->reduce_copy + bucket,
-      .norm = updates ? min64(largest, stage->shard_elements) * software->norm_bytes : 0,
-      .flat = updates ? stage->shard_elements * software->flat_copies : 0,
-      .update = stage->shard_elements * (zp_shards_state(c) ? min64(copies, 4) : copies),
+      .reduce = zp_flat_trained(&stage->flat) * software->reduce_copy + bucket,
+      .norm = updates ? min64(largest, zp_flat_trained(&stage->shard)) * software->norm_bytes : 0,
+      .flat = updates ? zp_flat_trained(&stage->shard) * software->flat_copies : 0,
+      .update = zp_flat_trained(&stage->shard) * (zp_shards_state(c) ? min64(copies, 4) : copies),
   };
 }

@@ -117,46 +117,38 @@ typedef struct zp_windows {
   int64_t size[2], kernel[2], stride[2], padding[2];
 } zp_windows;
 
+/* Dimensions behind B, 0 behind the last one. */
+typedef int64_t zp_sample_dims[ZP_MAX_RANK - 1];
+
+/* Attributes (attributes.def): the common ones, and those of the operation's group alone. Others of the union must not
+ * be read, nor set. */
+/* clang-format off */
 typedef struct zp_op_attr {
-  double value, eps, rate, scale, theta;
-  int64_t heads, kv_heads, head_size, parts; /* heads: local number in local graphs; head_size: columns per head */
-  const zp_extent *heads_extent;             /* of the logical number of heads */
-  int64_t stream;
-  /* Experts. capacity: slots of an expert as a multiple of its even share S * top_k / experts. balance: weight of the
-   * balancing loss. experts: local number in local graphs; slots: of one expert for one sample. */
-  double capacity, balance;
-  int64_t top_k, experts, slots;
-  /* Gates, with sigmoids: experts lie in so many equal groups one behind the other, of which a token keeps top_groups;
-   * it chooses among their experts. 0 both: among all. */
-  int64_t groups, top_groups;
-  /* sigmoid: an affinity is the sigmoid of its score, else the softmax. bias_rate: of the bias in a step. */
-  double bias_rate;
-  bool trans, tanh_form, causal, interleaved, normalize, sigmoid;
-  bool cross;     /* attention: keys are of another sequence than queries, and lengths are those of the keys alone */
-  bool documents; /* attention: has the documents of positions in the place of lengths */
-  bool last;      /* reduce_grad: of the columns */
-  zp_reduction reduction;
-  int loss; /* which one of the graph's losses it is */
-  /* Attention: NULL where it is dense. The layout is made from the pattern by the op's rule. Arena. */
-  const struct zp_sparse *sparse;
-  const struct zp_layout *layout;
-  int64_t window; /* attention: a query sees keys less than so many positions away; 0: all. Without a pattern */
-  /* Attention: what becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), 0: s; then - slope *
-   * distance, where alibi_heads, the logical number of heads, is above 0 (zpk_alibi_slope has the slopes). */
-  double softcap;
-  int64_t alibi_heads;
-  /* Attention: with a relative bias the distance from which on all keys have one bucket (zpk_bias_bucket); 0: none. */
-  int64_t max_distance;
-  /* slice: the first position; how many, 0: that one without its dimension. column: which one. columns: of a head */
-  int64_t begin, count;
-  int64_t to[ZP_MAX_RANK - 1]; /* reshape: dimensions behind B of whole samples, 0 behind the last one */
-  const zp_windows *windows;   /* unfold; the op's rule copies them to the graph's arena */
-  /* Cross-entropy, in its gradient alone: share of a label that all words have evenly; weight of the square of the
-   * log-sum-exp. */
-  double smoothing, z_loss;
-  int64_t classes; /* of a cross-entropy, on all ranks */
-  double weight;   /* of a loss, in the sum of the losses */
+#define COMMON(type, name, ...) type name;
+#define GROUP(id)
+#define OWN(type, name, ...)
+#define END
+#include <zplan/attributes.def>
+  union {
+#define COMMON(type, name, ...)
+#define GROUP(id) struct {
+#define OWN(type, name, ...) type name;
+#define END };
+#include <zplan/attributes.def>
+  };
 } zp_op_attr;
+/* clang-format on */
+
+/* Groups of operations that have the same attributes. NONE: the common ones alone. */
+typedef enum zp_attr_group {
+  ZP_ATTRS_NONE,
+#define COMMON(...)
+#define GROUP(id) ZP_ATTRS_##id,
+#define OWN(...)
+#define END
+#include <zplan/attributes.def>
+  ZP_ATTRS_COUNT
+} zp_attr_group;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
  * order), value n_in + i is the result of ops[i]. */
@@ -307,7 +299,10 @@ typedef struct zp_model {
 const char *zp_op_name(zp_op op);       /* "layer_norm" */
 const char *zp_op_identifier(zp_op op); /* "LAYER_NORM" */
 zp_op_class zp_op_get_class(zp_op op);
+zp_attr_group zp_op_get_attributes(zp_op op);
 bool zp_op_has(zp_op op, zp_op_flag flag);
+/* Adds what the text of a graph leaves out of a node: its attributes by their kinds. */
+uint64_t zp_node_hash(uint64_t hash, const zp_node *node);
 /* What the derivative of a ROW op with respect to operand `operand` reads: bit j set = the forward value of operand j.
  * zp_differentiate saves by this table, and kernels may rely on no more than that. */
 unsigned zp_op_backward_reads(zp_op op, int operand);

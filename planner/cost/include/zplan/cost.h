@@ -17,15 +17,15 @@ typedef struct zp_step_end {
   double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
   double delayed_s;       /* update on the host beside the next step, in none of the others: zp_cost_delayed */
 } zp_step_end;
-/* A relaxation of the list, of which no more than elements is known: flat, of the stage's flat buffers; spread, those
- * of them that are spread over expert groups; shard, those that this rank updates. Buckets go all at once. With
- * elements that are not padded it is never more than zp_cost_stage_end (test_move_bounds.c), reduce_s once
- * zp_cost_exposed_reduce has hidden what it can. Ties and partial sums are left out. */
+/* A relaxation of the list, of which no more than elements is known: all of the stage's flat buffers, of which what is
+ * trained counts. Buckets go all at once. With elements that are not padded it is never more than zp_cost_stage_end
+ * (test_move_bounds.c), reduce_s once zp_cost_exposed_reduce has hidden what it can. Ties and partial sums are left
+ * out. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                             int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
+                             const zp_flat *all);
 /* The update alone, without sums and gathers, by such a relaxation, too: optimizer_s, offload_s, least_offload_s. */
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                                int64_t flat_elements, int64_t shard_elements);
+                                const zp_flat *all);
 /* Sums of the list that are not over data ranks, each once a step: ties_s, gradients of tied parameters over the stages
  * that hold them; partial_s, what sequence sharding leaves partial, over the tensor ranks. own: zp_machine_of_stage. Of
  * the stage its index is enough for ties. */

@@ -33,8 +33,9 @@ typedef struct zp_machine {
 } zp_machine;
 
 /* How bytes of a collective travel. RING: every member sends to the next one, NCCL's and other programs' way. FLAT:
- * every member sends to all others, each its part (runtime/comm/comm.c, runtime/cuda/nccl.c). TWO_LEVELS: inside nodes, then
- * between the same places of them, or the other way round (runtime/comm/comm_levels.c, runtime/cuda/nccl_levels.c). */
+ * every member sends to all others, each its part (runtime/comm/comm.c, runtime/cuda/nccl.c). TWO_LEVELS: inside nodes,
+ * then between the same places of them, or the other way round (runtime/comm/comm_levels.c,
+ * runtime/cuda/nccl_levels.c). */
 typedef enum zp_algorithm { ZP_ALGORITHM_RING, ZP_ALGORITHM_FLAT, ZP_ALGORITHM_TWO_LEVELS } zp_algorithm;
 
 /* A communicating group: n ranks, of which `local` stand in one node; link: the slowest one on its ring, already

@@ -180,7 +180,6 @@ typedef struct zp_move_scope {
   const zp_flat *together; /* instead of a unit's buckets one with so many elements, as if nothing were padded */
   int64_t saved_bytes;     /* instead of the segment's, where `together` is not NULL */
   int64_t units;           /* that these are of: rounding keeps something of each on the device */
-  int64_t shard_elements;  /* MOMENT_STEP: of the optimizer's state */
 } zp_move_scope;
 
 /* The one form in which a plan is refused that is priced, but not generated. */

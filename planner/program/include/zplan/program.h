@@ -7,6 +7,7 @@
 #ifndef ZPLAN_PROGRAM_H
 #define ZPLAN_PROGRAM_H
 
+#include <zplan/kinds.h>
 #include <zplan/order.h>
 #include <zplan/pieces.h>
 #include <zplan/regions.h>
@@ -14,9 +15,7 @@
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {
-  ZP_AT_PARAM,   /* parameter of a repeat: flat buffer, instance base + offset (elements) */
-  ZP_AT_SPREAD,  /* the same of a parameter that is spread over expert groups: instance spread base + offset */
-  ZP_AT_FROZEN,  /* the same of a parameter that is not trained: instance frozen base + offset */
+  ZP_AT_PARAM,   /* parameter of a repeat: flat buffer, instance base of its kind + offset (elements) */
   ZP_AT_SHARED,  /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
   ZP_AT_PENDING, /* the unit's area in what waits for gradients of weights: kept from BI to BW (split backward only) */
   ZP_AT_SAVED,   /* the unit's area in the micro-batch's slot: kept from forward to backward */
@@ -33,6 +32,7 @@ typedef struct zp_buffer {
   const char *name;
   zp_place place : 8;
   zp_element element : 8;
+  zp_param_kind kind : 8;    /* PARAM, SHARED */
   int base;                  /* buffer whose storage a view or alias uses; -1 */
   int64_t rows, cols, ld;    /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
   int64_t offset;            /* bytes (elements for parameters); of a view or alias: elements from its base's start */
@@ -91,11 +91,9 @@ typedef struct zp_segment_program {
   /* What makes the loss behind a forward that no backward follows (a validation), where training makes it in backward;
    * reads the slot. No steps: forward makes the loss itself. */
   zp_procedure loss;
-  int64_t *param_offset; /* elements from the instance's start (its spread or frozen start), per graph->params entry;
-                          * -1: shared, see zp_stage.shared */
-  int64_t elements;      /* of one instance in the flat buffers (aligned); shared, spread and frozen ones not counted */
-  int64_t spread_elements;                       /* the same of its spread parameters */
-  int64_t frozen_elements;                       /* the same of its frozen parameters */
+  int64_t *param_offset; /* elements from the instance's start of the kind, per graph->params entry; -1: shared, see
+                          * zp_stage.shared */
+  zp_flat elements;      /* of one instance in the flat buffers (aligned); shared ones not counted */
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
   zp_carry *carries;                             /* per entry of graph->carry_in */
   int64_t carry_own_elements;                    /* of the input: what is no stream */
@@ -148,15 +146,18 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int segment;
   int64_t first, count; /* iterations of the segment */
   int chunk;            /* of the stage: 0 .. chunks-1 */
-  int64_t base;         /* element offset of the first instance in the flat buffers */
-  int64_t stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
-  int64_t spread_base, spread_stride; /* the same of spread parameters */
-  int64_t frozen_base, frozen_stride; /* the same of frozen parameters */
+  zp_flat base;         /* element offset of the first instance in the flat buffers */
+  zp_flat stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t saved; /* byte offset of the first instance's area inside a slot, streams before it; stride: saved_bytes of
                   * the segment, less zp_saved_away */
   int64_t saved_away; /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
   int64_t pending;    /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
+
+/* Where the parameters of one iteration begin in the flat buffers: elements. */
+static inline int64_t zp_run_at(const zp_run *run, zp_param_kind kind, int64_t iteration) {
+  return run->base.of[kind] + iteration * run->stride.of[kind];
+}
 
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
 typedef struct zp_shared {
@@ -164,18 +165,12 @@ typedef struct zp_shared {
   int64_t offset; /* elements in the flat buffers */
 } zp_shared;
 
-/* Elements of parameters: those that all data ranks hold, those that are spread over expert groups, and those that are
- * not trained. */
-typedef struct zp_flat {
-  int64_t whole, spread, frozen;
-} zp_flat;
-
 /* Parameters that lie together in the flat buffers; over those who hold the same they move, and ZeRO shards them,
- * together. A unit works with one bucket of its own parameters, one for every shared parameter that it uses, the same
- * of spread ones, and the same of frozen ones, which have no gradients. */
+ * together. A unit works with one bucket of its own parameters of each kind, and one for every shared parameter that it
+ * uses. */
 typedef struct zp_bucket {
   int param; /* the shared one; -1: the unit's own */
-  bool spread, frozen;
+  zp_param_kind kind;
   int64_t elements; /* with ZeRO 1 to 3 whole shards of 64 */
   int64_t at;       /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
 } zp_bucket;
@@ -210,17 +205,13 @@ typedef struct zp_stage {
   zp_chunk *chunks;
   ZP_VEC(zp_run) runs;
   ZP_VEC(zp_shared) shared; /* first in the flat buffers */
-  /* Flat buffers: first what all data ranks hold, then what is spread over expert groups, which every data / expert
-   * ranks hold. ZeRO shards either over those who hold the same. */
-  int64_t flat_elements, shard_elements;          /* of both */
-  int64_t spread_elements, spread_shard_elements; /* of the second */
-  /* Parameters that are not trained stand behind these in the buffer of parameters, and have no place in any other one.
-   * frozen_shard_elements: what a rank keeps of them, with ZeRO 3 its shard. */
-  int64_t frozen_elements, frozen_shard_elements;
-  int64_t bucket_elements;        /* largest unit's parameters, shared ones included: a buffer of a ring */
-  int64_t frozen_bucket_elements; /* with ZeRO 3: the same of frozen ones, behind these in a buffer of the parameters */
-  int64_t slots, slot_stride;     /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
-  int64_t away_stride;            /* the same of what a slot has off the device */
+  /* Elements of the flat buffers, one kind behind the other; what is not trained has a place in that of the parameters
+   * alone. A shard is what the rank updates, or keeps of what is not trained. */
+  zp_flat flat, shard;
+  zp_flat bucket; /* largest unit's parameters, shared ones included: a buffer of a ring. What is not trained comes
+                   * with ZeRO 3 alone, and has no gradients. */
+  int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
+  int64_t away_stride;        /* the same of what a slot has off the device */
   bool pooled;        /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   bool reads_numbers; /* some unit does: then the inputs in the arena have the numbers */
   int64_t statistics; /* Adafactor's, of all parameters of the stage, which every rank has */
@@ -228,10 +219,10 @@ typedef struct zp_stage {
   int64_t saved_ring_stride;        /* bytes of one of the ZP_SAVED_BUFFERS buffers of the saved ring */
   /* Regions: bytes, 0 where the stage has none; byte offsets in the device's arena, the host's or the file, -1 when
    * absent. A ring has two buffers, on CPU ranks without offloading one: of zp_stage_ring_elements parameters, of
-   * bucket_elements gradients. */
+   * its trained part gradients. */
   int64_t bytes[ZP_REGION_COUNT], at[ZP_REGION_COUNT];
   int64_t arena_bytes;
-  /* Elements of a class of state whose home is elsewhere, the last of shard_elements; of a class that a rank holds
+  /* Elements of a class of state whose home is elsewhere, the last of its shard; of a class that a rank holds
    * whole it has as many of every data rank's (zp_stage_away). On host and disk a piece of optimizer state has its
    * weights, then moments, then the average. */
   int64_t offloaded[ZP_STATE_COUNT];
@@ -269,6 +260,12 @@ typedef struct zp_program {
   int64_t *actions;                 /* [pipeline]: entries of the stage's order table */
   ZP_VEC(zp_tied) tied;
 } zp_program;
+
+/* Of a parameter of the model. */
+static inline zp_param_kind zp_kind_of(const zp_lowered *lowered, int param) {
+  if (lowered->spec->model->params.data[param].frozen) return ZP_KIND_FROZEN;
+  return lowered->sharding->param[param].spread ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
+}
 
 /* ---- lowering ---- */
 /* What was lowered before of the same sharding and priced for the same ranks, expert groups apart. */
@@ -330,9 +327,7 @@ static inline bool zp_early_gradients_wait(const zp_choice *choice) {
   return zp_moves_gradients(choice) && zp_schedule_splits(choice->schedule);
 }
 /* Elements of a buffer of the ring of parameters. */
-static inline int64_t zp_stage_ring_elements(const zp_stage *stage) {
-  return stage->bucket_elements + stage->frozen_bucket_elements;
-}
+static inline int64_t zp_stage_ring_elements(const zp_stage *stage) { return zp_flat_all(&stage->bucket); }
 /* Bytes that one unit keeps between the parts of a split backward; 0 where the schedule splits none. */
 static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
   if (!zp_schedule_splits(choice->schedule)) return 0;
@@ -362,7 +357,7 @@ typedef struct zp_inner_stage {
 } zp_inner_stage;
 zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
 zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage);
-/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 3 +
+/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for ZP_KINDS +
  * lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
 /* Shards of buckets, and parts of a class that are off the device, are multiples of so many elements: a page of a disk
