@@ -13,7 +13,7 @@ static REAL NAME(mean_sent)(zpk_records in, int64_t b, int i) {
 
 /* What the weights shall change by, and new momentum, unless that is there: of n elements of block b of the records. */
 static void NAME(change)(const zpk_update *u, const zpk_owner *o, zpk_records in, int64_t b, int n, REAL *x) {
-  bool in_gradient = u->kind == 1;
+  bool in_gradient = u->kind == ZPK_ADAM;
   REAL beta1 = (REAL)u->beta1, into_grad = (REAL)(in_gradient ? u->weight_decay * (1 - u->beta1) : 0);
   REAL decay = (REAL)(in_gradient ? 0 : u->lr * u->weight_decay), eps = (REAL)u->eps, lr = (REAL)u->lr;
   REAL per_bias1 = (REAL)(1 / u->bias1), per_root_bias2 = (REAL)(1 / sqrt(u->bias2));

@@ -54,7 +54,7 @@ static void NAME(unpack_signs)(zpk_signs from, const REAL *v, REAL *m, int64_t b
 
 ZPK_CLONES static void NAME(frozen)(const zpk_update *u, REAL *restrict param, const REAL *restrict m,
                                     const REAL *restrict v, int64_t begin, int64_t end) {
-  REAL keep = (REAL)(u->kind == 0 ? 1 - u->lr * u->weight_decay : 1), eps = (REAL)u->eps;
+  REAL keep = (REAL)(u->kind == ZPK_ADAMW ? 1 - u->lr * u->weight_decay : 1), eps = (REAL)u->eps;
   REAL lr = (REAL)u->lr, per_bias1 = (REAL)(1 / u->bias1), per_root_bias2 = (REAL)(1 / sqrt(u->bias2));
   REAL most = (REAL)zpk_most_of_adam(u->beta1, u->beta2);
   for (int64_t i = begin; i < end; i++) {

@@ -11,7 +11,7 @@ ZPK_CLONES static void NAME(variance)(const zpk_update *u, const REAL *restrict 
 
 ZPK_CLONES static void NAME(momentum)(const zpk_update *u, const REAL *restrict param, const REAL *restrict grad,
                                       REAL *restrict m, int64_t begin, int64_t end) {
-  REAL into_grad = (REAL)(u->kind == 1 ? u->weight_decay : 0), scale = (REAL)u->grad_scale;
+  REAL into_grad = (REAL)(u->kind == ZPK_ADAM ? u->weight_decay : 0), scale = (REAL)u->grad_scale;
   REAL beta1 = (REAL)u->beta1, rest1 = (REAL)(1 - u->beta1);
   for (int64_t i = begin; i < end; i++) m[i] = m[i] * beta1 + (grad[i] * scale + into_grad * param[i]) * rest1;
 }

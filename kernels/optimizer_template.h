@@ -2,7 +2,7 @@
 
 ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad,
                                   REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end) {
-  bool decoupled = u->kind == 0;
+  bool decoupled = u->kind == ZPK_ADAMW;
   double wd = u->weight_decay;
   REAL keep = (REAL)(decoupled ? 1 - u->lr * wd : 1), into_grad = (REAL)(decoupled ? 0 : wd);
   REAL scale = (REAL)u->grad_scale, beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2, eps = (REAL)u->eps;
@@ -50,6 +50,30 @@ ZPK_CLONES static void NAME(sign)(const zpk_update *u, REAL *restrict param, con
                                   int64_t end) {
   REAL lr = (REAL)u->lr;
   for (int64_t i = begin; i < end; i++) param[i] -= (REAL)((grad[i] > 0) - (grad[i] < 0)) * lr;
+}
+
+static void NAME(update)(const zpk_update *u, REAL *param, const REAL *grad, void *const *moment, int64_t begin,
+                         int64_t end) {
+  REAL *m = moment ? moment[0] : NULL, *v = moment ? moment[1] : NULL;
+  switch (u->kind) {
+  case ZPK_ADAMW:
+  case ZPK_ADAM:
+    assert(m && v);
+    NAME(adam)(u, param, grad, m, v, begin, end);
+    return;
+  case ZPK_SGD:
+    if (m)
+      NAME(sgd)(u, param, grad, m, begin, end);
+    else
+      NAME(plain_sgd)(u, param, grad, begin, end);
+    return;
+  case ZPK_LION:
+    assert(m);
+    NAME(lion)(u, param, grad, m, begin, end);
+    return;
+  case ZPK_SIGN: NAME(sign)(u, param, grad, begin, end); return;
+  default: assert(!"it is updated element by element");
+  }
 }
 
 ZPK_CLONES static void NAME(average)(const zpk_update *u, const REAL *restrict param, REAL *restrict average,

@@ -96,9 +96,9 @@ typedef struct zpr_block {
   int64_t begin, end;
   int64_t to_params, to_state; /* from there to the same elements of the parameters and of the optimizer state */
   zpr_recipe recipe;
-  int64_t tensor;  /* its number (lamb.h) */
+  int64_t tensor;  /* its number (optimizer/lamb.h) */
   bool counted;    /* in the norm: otherwise somebody else counts the same elements, or nobody does (sign_rate) */
-  bool orthogonal; /* Muon's, whose update is not element by element (muon.h) */
+  bool orthogonal; /* Muon's, whose update is not element by element (optimizer/muon.h) */
 } zpr_block;
 /* The rule for a block, from the rule for all. */
 static inline zpk_update zpr_rule_with(const zpk_update *rule, zpr_recipe recipe) {

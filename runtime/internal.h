@@ -312,7 +312,7 @@ static inline const char *zpr_loss_name(const zpr_program *p, int loss) {
 struct zpr_given;
 void zpr_init_weights(zpr *c, struct zpr_given *given, zpr_error *error);
 
-/* The flat buffers by who holds the same elements: all data ranks; behind that, what is spread over expert groups. */
+/* What flat buffers have of one kind. */
 typedef struct zpr_part {
   zpr_group holders;
   int place;               /* of this rank among them */
@@ -320,13 +320,12 @@ typedef struct zpr_part {
   int64_t shard_elements;  /* what one holder updates: all of them without ZeRO */
   int64_t state_begin;     /* of the part in the optimizer state, and in all buffers of shards */
 } zpr_part;
-enum { ZPR_PARTS = 2 };
-/* The part of parameters that are spread, or of all others that are trained. */
-zpr_part zpr_part_of(zpr *c, bool spread);
-/* The part that the run lies in. Of what is frozen state_begin is the place among the parameters that a rank keeps. */
-zpr_part zpr_part_of_run(zpr *c, const zpr_run *run);
+/* Of what is not trained state_begin is the place among the parameters that a rank keeps. */
+zpr_part zpr_part_of(zpr *c, zpr_kind kind);
 /* Elements that instances of runs lie in: of the flat buffers, and what is frozen behind them. */
-static inline int64_t zpr_all_elements(const zpr_stage *stage) { return stage->flat_elements + stage->frozen_elements; }
+static inline int64_t zpr_all_elements(const zpr_stage *stage) {
+  return zpr_flat_elements(stage) + stage->flat[ZPR_KIND_FROZEN];
+}
 
 /* ---- shards of units (shards.c) ---- */
 /* What this rank updates: flat elements [begin, end), which stand at `stored` of the optimizer state, with ZeRO 2 of
@@ -348,9 +347,9 @@ void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages);
 typedef void zpr_piece_fn(void *arg, int64_t local, int64_t global, int64_t count);
 /* Pieces of instance `i` (0-based in the run) of run->params[k] on this rank, padding left out. */
 void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn *fn, void *arg);
-/* Does this rank count a parameter, from element `begin` of the flat buffers on, where all ranks sum what they have of
- * each (norm, lengths)? (update.c) */
-bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin);
+/* Does this rank count a parameter of a run, from element `begin` of the flat buffers on, where all ranks sum what they
+ * have of each (norm, lengths)? (update.c) */
+bool zpr_counts(zpr *c, const zpr_run *run, const zpr_param *param, int64_t begin);
 /* What a share of a parameter is: blocks of `width` elements, padding left out, the first at `first` of the logical
  * tensor and at 0 of the share, strides from one to the next. */
 typedef struct zpr_share {

@@ -3,7 +3,7 @@
 #ifndef ZPLAN_RT_STATE_H
 #define ZPLAN_RT_STATE_H
 
-#include "compress_local.h"
+#include "zero_one_adam.h"
 #include "freeze.h"
 #include "internal.h"
 
@@ -55,7 +55,7 @@ struct zpr_state {
   zpr_updater *updater;
   zpr_freeze freeze;
   zpr_local local;
-  struct zpr_coefficients *coefficients; /* compress_lamb.c; NULL: not asked for */
+  struct zpr_coefficients *coefficients; /* optimizer/one_bit_lamb.c; NULL: not asked for */
   zpr_partial *partial;
   zpr_loads *loads; /* NULL: no bias of a gate moves by its load */
   zpr_log *log;

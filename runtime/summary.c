@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include "device.h"
+#include "optimizer.h"
 #include "state.h"
 #include "tier.h"
 
@@ -136,7 +137,7 @@ static one_bit count_one_bit(const zpr *c, const rank_report *reports, const zpr
 static void print_one_bit(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   const zpr_program *p = c->program;
   if (totals->steps == 0 || !zpr_compresses(p)) return;
-  const char *name = zpr_compressed_name(p);
+  const char *name = zpr_one_bit_of(p)->name;
   one_bit sum = count_one_bit(c, reports, totals);
   double all = (double)(sum.plain_bytes + sum.exchanged_bytes),
          plain = (double)p->predicted_warmup_data_bytes * (double)totals->steps;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "compress.h"
+#include "one_bit.h"
 #include "profile.h"
 #include "signals.h"
 #include "state.h"

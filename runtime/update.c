@@ -9,18 +9,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "adafactor.h"
-#include "compress.h"
-#include "compress_lamb.h"
-#include "compress_shards.h"
 #include "host_grads.h"
-#include "lamb.h"
 #include "loads.h"
-#include "muon.h"
+#include "lamb.h"
+#include "one_bit.h"
+#include "optimizer.h"
+#include "param_home.h"
 #include "profile.h"
 #include "signals.h"
 #include "state.h"
-#include "param_home.h"
 #include "state_home.h"
 
 enum { STEPS_OPEN = 2 };
@@ -34,10 +31,11 @@ struct zpr_updater {
   zpr_block *here;
   zpr_block_list list;   /* the same */
   zpr_host_update *away; /* the others; NULL: none */
-  zpr_lamb *lamb;        /* NULL: another optimizer */
-  zpr_muon *muon;        /* NULL: another optimizer */
-  zpr_owing *owing;      /* 1-bit Adam with ZeRO 1; else NULL */
-  zpr_adafactor *factor; /* NULL: another optimizer */
+  zpr_update_set set;    /* all of these, as optimizers have them */
+  const zpr_optimizer_row *optimizer;
+  void *own;                      /* what it keeps; NULL: nothing */
+  const zpr_one_bit_row *one_bit; /* NULL: no step exchanges in 1 bit */
+  void *one_bit_own;
   bool runs_ahead;
   int signal[STEPS_OPEN];             /* of the steps whose outcome was not asked for */
   zpr_step_result result[STEPS_OPEN]; /* of those that the host decided */
@@ -68,33 +66,24 @@ static void add_block(zpr *c, zpr_block b) {
 }
 
 /* A rank's shard of a part is all of it unless ZeRO shares the work out over those who hold the same. */
-zpr_part zpr_part_of(zpr *c, bool spread) {
+zpr_part zpr_part_of(zpr *c, zpr_kind kind) {
   const zpr_stage *stage = c->stage;
-  int64_t whole = stage->flat_elements - stage->spread_elements;
-  zpr_part part = {.holders = spread ? zpr_replica_group(c) : zpr_axis_group(c, ZPR_DATA),
-                   .place = spread ? c->d / zpr_expert_ranks(c->program) : c->d,
-                   .begin = spread ? whole : 0,
-                   .elements = spread ? stage->spread_elements : whole,
-                   .shard_elements = stage->spread_shard_elements};
-  if (!spread) part.shard_elements = stage->shard_elements - stage->spread_shard_elements;
-  if (spread) part.state_begin = stage->shard_elements - stage->spread_shard_elements;
-  return part;
-}
-
-zpr_part zpr_part_of_run(zpr *c, const zpr_run *run) {
-  const zpr_stage *stage = c->stage;
-  if (!run->frozen) return zpr_part_of(c, run->params[0].spread);
-  zpr_part part = zpr_part_of(c, false);
-  part.begin = stage->flat_elements;
-  part.elements = stage->frozen_elements;
-  part.shard_elements = stage->frozen_shard_elements;
-  part.state_begin = zpr_shards_params(c->program) ? stage->shard_elements : stage->flat_elements;
+  bool replicas = kind == ZPR_KIND_SPREAD;
+  zpr_part part = {.holders = replicas ? zpr_replica_group(c) : zpr_axis_group(c, ZPR_DATA),
+                   .place = replicas ? c->d / zpr_expert_ranks(c->program) : c->d,
+                   .elements = stage->flat[kind],
+                   .shard_elements = stage->shard[kind]};
+  for (zpr_kind before = 0; before < kind; before++) {
+    part.begin += stage->flat[before];
+    part.state_begin += stage->shard[before];
+  }
+  if (!zpr_is_trained(kind) && !zpr_shards_params(c->program)) part.state_begin = part.begin; /* behind whole ones */
   return part;
 }
 
 /* Every replica counts with 1-bit Adam, see squares_of_step. */
-bool zpr_counts(zpr *c, const zpr_param *param, int64_t begin) {
-  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, param->spread).place == 0 || zpr_compresses(c->program);
+bool zpr_counts(zpr *c, const zpr_run *run, const zpr_param *param, int64_t begin) {
+  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, run->kind).place == 0 || zpr_compresses(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
 }
 
@@ -107,7 +96,7 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = home.own - home.flat;
-  bool counted = zpr_counts(c, param, begin);
+  bool counted = zpr_counts(c, run, param, begin);
   if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
   if (zpr_shards_state(p) && end > home.flat + home.size) end = home.flat + home.size;
   while (begin < end) {
@@ -136,10 +125,16 @@ static void split_blocks(zpr *c) {
   }
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
   u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
-  if (c->program->optimizer == ZPR_MUON) u->muon = zpr_muon_open(c);
-  if (c->program->optimizer == ZPR_ADAFACTOR) u->factor = zpr_adafactor_open(c, u->away);
-  if (c->program->optimizer == ZPR_LAMB) u->lamb = zpr_lamb_open(c, &u->list, u->away);
-  if (zpr_compresses(c->program) && zpr_shards_state(c->program)) u->owing = zpr_owing_open(c);
+}
+
+static void open_optimizer(zpr *c) {
+  zpr_updater *u = c->state->updater;
+  u->optimizer = zpr_optimizer_of(c->program);
+  u->one_bit = zpr_one_bit_of(c->program);
+  u->set =
+      (zpr_update_set){.stretches = &u->stretches, .blocks = u->blocks, .n = u->n, .here = &u->list, .away = u->away};
+  if (u->optimizer->open) u->own = u->optimizer->open(c, &u->set);
+  if (u->one_bit && u->one_bit->open) u->one_bit_own = u->one_bit->open(c);
 }
 
 void zpr_update_open(zpr *c) {
@@ -147,11 +142,12 @@ void zpr_update_open(zpr *c) {
   u->stretches = zpr_find_stretches(c);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    for (int64_t i = 0; i < run->count && !run->frozen; i++)
+    for (int64_t i = 0; i < run->count && zpr_is_trained(run->kind); i++)
       for (int k = 0; k < run->n_params; k++) add_param(c, r, i, k);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
   split_blocks(c);
+  open_optimizer(c);
   zpr_partial_open(c);
 }
 
@@ -160,11 +156,8 @@ void zpr_update_close(zpr *c) {
   zpr_partial_close(c);
   if (!u) return;
   zpr_block_list_close(c, &u->list);
-  zpr_lamb_close(u->lamb);
-  zpr_coefficients_close(c);
-  zpr_muon_close(u->muon);
-  zpr_owing_close(c, u->owing);
-  zpr_adafactor_close(u->factor);
+  if (u->own) u->optimizer->close(u->own);
+  if (u->one_bit && u->one_bit->close) u->one_bit->close(c, u->one_bit_own);
   free(u->blocks);
   free(u->squares);
   free(u->here);
@@ -199,8 +192,9 @@ void zpr_begin_step(zpr *c) {
 void zpr_sum_flat(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
   if (zpr_is_frozen(c)) return;
-  for (int i = 0; i < ZPR_PARTS; i++) {
-    zpr_part part = zpr_part_of(c, i);
+  for (zpr_kind kind = 0; kind < ZPR_KINDS; kind++) {
+    if (!zpr_is_trained(kind)) continue;
+    zpr_part part = zpr_part_of(c, kind);
     zpr_group_all_reduce(c, &part.holders, ZPR_DATA, zpr_gradient_type(c), grads + part.begin * zpr_gradient_bytes(c),
                          part.elements);
   }
@@ -232,7 +226,7 @@ static void sum_gradients(zpr *c) {
 
 static double sum_squares(zpr *c) {
   const zpr_updater *u = c->state->updater;
-  if (u->owing && zpr_is_frozen(c)) return zpr_owing_squares(c, u->owing);
+  if (u->one_bit && u->one_bit->squares && zpr_is_frozen(c)) return u->one_bit->squares(c, u->one_bit_own);
   zpr_square_gradients(c, &u->stretches, u->blocks, u->n, u->squares);
   double sum = 0;
   for (int64_t i = 0; i < u->n; i++) sum += u->squares[i];
@@ -250,20 +244,16 @@ static double squares_of_step(const zpr *c, double squares) {
 
 /* ---- update ---- */
 
-/* Only what is on the device can be left to it. LAMB and Adafactor ask all ranks for the lengths of their tensors,
- * Muon's kernels do not ask whether the step is applied, 1-bit Adam asks every step whether its variance is frozen, and
- * a step whose time is measured ends before the next one begins. */
+/* Only what is on the device can be left to it. Optimizers that are not by element ask all ranks for the lengths of
+ * their tensors, or have kernels that do not ask whether the step is applied; 1-bit Adam asks every step whether its
+ * variance is frozen, and a step whose time is measured ends before the next one begins. */
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
   zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && !u->lamb && !u->muon && !u->factor &&
-                  !zpr_compresses(c->program) && !c->program->profile && c->stage->grads_away.elements == 0 &&
-                  c->stage->params_away.elements == 0;
+  u->runs_ahead = zpr_device_decides(c) && !u->away && u->optimizer->by_element && !u->one_bit &&
+                  !c->program->profile && c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
-
-/* Is the next step's update one that is delayed? */
-static bool delays(const zpr *c) { return c->program->delayed && c->step >= c->program->delay_after; }
 
 bool zpr_is_behind(const zpr *c) { return c->program->delayed && c->step > c->program->delay_after; }
 
@@ -277,64 +267,48 @@ void zpr_update_catch_up(zpr *c) {
 
 bool zpr_runs_ahead(const zpr *c) { return c->state->updater->runs_ahead; }
 
-static void update_here(zpr *c, void *arg) {
-  zpr_updater *u = c->state->updater;
-  zpr_update_blocks(c, &u->list, arg);
-  zpr_update_params_away(c, &u->stretches, u->blocks, u->n, arg);
-}
-
 static zpk_update rule_of(const zpr *c, double lr) {
   const zpr_program *p = c->program;
   return (zpk_update){.dtype = p->dtype,
-                      .kind = p->optimizer == ZPR_MUON ? ZPR_ADAMW : p->optimizer, /* what is no matrix */
+                      .kind = c->state->updater->optimizer->rule,
                       .lr = lr,
-                      .beta1 = p->beta1,
-                      .beta2 = p->beta2,
-                      .eps = p->eps,
-                      .momentum = p->momentum,
-                      .ema = p->ema};
+#define COPY(name) .name = p->name,
+                      ZPK_SETTINGS(COPY)
+#undef COPY
+                          .ema = p->ema};
+}
+
+/* Updates of the variance up to this one: as many as of the parameters until it is frozen. */
+static int64_t variance_updates(const zpr *c, int64_t step) {
+  const zpr_one_bit_row *one_bit = c->state->updater->one_bit;
+  if (one_bit && one_bit->variance_updates) return one_bit->variance_updates(c);
+  return step - c->frozen_steps - zpr_is_frozen(c);
 }
 
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
-  zpr_updater *u = c->state->updater;
-  double t = (double)(c->step + 1 - c->skipped_steps);        /* updates of the parameters, this one included */
-  double t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* of the variance */
+  const zpr_updater *u = c->state->updater;
+  int64_t step = c->step + 1 - c->skipped_steps; /* updates of the parameters, this one included */
   zpk_update rule = rule_of(c, lr);
-  rule.bias1 = 1 - pow(p->beta1, t);
-  if (zpr_is_local(p)) t2 = (double)zpr_variance_updates(c);
-  rule.bias2 = 1 - pow(p->beta2, t2);
+  rule.bias1 = 1 - pow(p->beta1, (double)step);
+  rule.bias2 = 1 - pow(p->beta2, (double)variance_updates(c, step));
   rule.grad_scale = grad_scale;
-  if (zpr_is_frozen(c)) {
-    rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
-    if (zpr_is_local(p))
-      zpr_local_update(c, u->here, u->n_here, &rule);
-    else if (u->lamb)
-      zpr_lamb_frozen_update(c, &u->list, u->owing, &rule, 1 - pow(p->beta2, t));
-    else if (u->owing)
-      zpr_owing_update(c, u->owing, u->here, u->n_here, u->away, &rule);
-    else
-      zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
+  if (!zpr_is_frozen(c)) {
+    u->optimizer->update(c, u->own, &u->set, &rule, step);
     return;
   }
-  if (u->muon) zpr_muon_update(c, u->muon, &rule);
-  if (u->factor)
-    zpr_adafactor_update(c, u->factor, &rule, c->step + 1 - c->skipped_steps);
-  else if (u->lamb)
-    zpr_lamb_update(c, u->lamb, &u->list, u->away, &rule);
-  else if (u->away && delays(c))
-    zpr_host_update_exchange(c, u->away, &rule);
-  else if (u->away)
-    zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
-  else
-    update_here(c, &rule);
+  rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
+  u->one_bit->update(c, u->one_bit_own, &u->set, &rule);
 }
 
-static void skip_local(zpr *c, double lr) {
+static void skip(zpr *c, double lr) {
   const zpr_updater *u = c->state->updater;
   zpk_update rule = rule_of(c, lr);
-  rule.bias2 = 1 - pow(rule.beta2, (double)zpr_variance_updates(c));
-  zpr_local_skip(c, u->here, u->n_here, &rule);
+  rule.bias2 = 1 - pow(rule.beta2, (double)variance_updates(c, c->step + 1 - c->skipped_steps));
+  if (u->one_bit && u->one_bit->skip)
+    u->one_bit->skip(c, u->one_bit_own, &u->set, &rule);
+  else if (u->away && zpr_delays(c))
+    zpr_host_update_exchange(c, u->away, NULL);
 }
 
 /* As torch.nn.utils.clip_grad_norm_. */
@@ -386,10 +360,8 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
   if (result.signal) c->state->local.meets = true; /* a checkpoint follows */
   if (result.applied)
     update(c, lr, factor / scale);
-  else if (zpr_is_local(c->program))
-    skip_local(c, lr);
-  else if (delays(c) && c->state->updater->away)
-    zpr_host_update_exchange(c, c->state->updater->away, NULL);
+  else
+    skip(c, lr);
   if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
     zpr_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);

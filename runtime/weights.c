@@ -8,7 +8,7 @@
  * zero from the start, and its gradients are: what the planner pads keeps zeros (tests/unit/test_shard_numeric.c). */
 #include <assert.h>
 #include <string.h>
-#include "compress.h"
+#include "one_bit.h"
 #include "device.h"
 #include "given.h"
 #include "host_grads.h"
@@ -163,8 +163,8 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *
   bool mixed = zpk_is_narrow(c->program->dtype), sharded = zpr_shards_params(c->program);
   zpk_dtype real = mixed ? ZPK_F32 : c->program->dtype;
   zpr_slice all = {0, zpr_all_elements(stage), 0}, shard = all;
-  const bool has[ZPR_ARRAYS] = {
-      [ZPR_WEIGHTS] = mixed && !run->frozen, [ZPR_AVERAGE] = c->program->ema > 0 && !run->frozen};
+  const bool has[ZPR_ARRAYS] = {[ZPR_WEIGHTS] = mixed && zpr_is_trained(run->kind),
+                                [ZPR_AVERAGE] = c->program->ema > 0 && zpr_is_trained(run->kind)};
   if (has[ZPR_WEIGHTS] || sharded || has[ZPR_AVERAGE]) shard = zpr_slice_of(c, run, i);
   init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));

@@ -80,10 +80,10 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
     zp_buf_line(&out, "#define ZPD_TENSOR_CORES /* attention uses them, where the arch has some for its dtype */");
   if (zp_tensor_core_head(plan->spec) > 0 && zp_arch_is_volta(plan->spec->cluster.node.device.arch))
     zp_buf_line(&out, "#define ZPD_VOLTA /* the emulated GPU has those of the cluster's */");
-  if (plan->spec->train.optimizer == ZP_OPT_ADAFACTOR) zp_buf_line(&out, "#define ZPD_ADAFACTOR");
-  if (plan->spec->train.optimizer == ZP_OPT_MUON) zp_buf_line(&out, "#define ZPD_MUON");
+  const zp_optimizer *optimizer = zp_optimizer_facts(&plan->spec->train);
   bool compress = plan->best.choice.compress;
-  if (compress && plan->spec->train.optimizer == ZP_OPT_LAMB) zp_buf_line(&out, "#define ZPD_ONE_BIT_LAMB");
+  if (optimizer->device_macro) zp_buf_line(&out, "#define %s", optimizer->device_macro);
+  if (compress && optimizer->device_macro_one_bit) zp_buf_line(&out, "#define %s", optimizer->device_macro_one_bit);
   if (compress && plan->spec->train.variance_every > 0) zp_buf_line(&out, "#define ZPD_ZERO_ONE_ADAM");
   if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);

@@ -167,12 +167,22 @@ static void emit_shape(zp_emit *e, int losses) {
                 LL(e->decoding->positions));
 }
 
+/* Settings of this use that the optimizer takes, a line of them. */
+static void emit_settings(zp_emit *e, zp_setting_use use) {
+  const zp_train *t = &e->plan->spec->train;
+  zp_buf line = zp_buf_new(e->arena);
+  for (int i = 0; i < zp_n_optimizer_settings; i++) {
+    const zp_setting *s = &zp_optimizer_settings[i];
+    if (s->use != use || !zp_optimizer_takes(zp_optimizer_facts(t), s->at)) continue;
+    bool set = s->flag && *(const bool *)((const char *)t + s->at);
+    zp_buf_printf(&line, " .%s = %s,", s->name,
+                  s->flag ? (set ? "true" : "false") : zp_decimal(e->arena, zp_setting_real(t, s->at)));
+  }
+  if (line.data) zp_buf_line(&e->out, "   %s", line.data);
+}
+
 /* The train block. */
 static void emit_training(zp_emit *e) {
-  static const char *const optimizer[] = {
-      [ZP_OPT_ADAMW] = "ZPR_ADAMW",        [ZP_OPT_ADAM] = "ZPR_ADAM", [ZP_OPT_SGD] = "ZPR_SGD",
-      [ZP_OPT_LION] = "ZPR_LION",          [ZP_OPT_LAMB] = "ZPR_LAMB", [ZP_OPT_MUON] = "ZPR_MUON",
-      [ZP_OPT_ADAFACTOR] = "ZPR_ADAFACTOR"};
   static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
                                      [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
                                      [ZP_LR_COSINE] = "ZPR_RATE_COSINE",
@@ -180,17 +190,14 @@ static void emit_training(zp_emit *e) {
                                      [ZP_LR_RELATIVE] = "ZPR_RATE_RELATIVE"};
   zp_buf *out = &e->out;
   const zp_train *t = &e->plan->spec->train;
-  zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", optimizer[t->optimizer],
-              zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1), zp_decimal(e->arena, t->beta2),
-              zp_decimal(e->arena, t->eps));
+  zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,",
+              zp_optimizer_facts(t)->program_kind, zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1),
+              zp_decimal(e->arena, t->beta2), zp_decimal(e->arena, t->eps));
   zp_buf_line(out, "    .momentum = %s, .clip = %s, .min_lr = %s,", zp_decimal(e->arena, t->momentum),
               zp_decimal(e->arena, t->clip), zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
-  if (t->optimizer == ZP_OPT_ADAFACTOR)
-    zp_buf_line(out, "    .decay_rate = %s, .clip_threshold = %s, .least_scale = %s, .scale_parameter = %s,",
-                zp_decimal(e->arena, t->decay_rate), zp_decimal(e->arena, t->clip_threshold),
-                zp_decimal(e->arena, t->least_scale), t->scale_parameter ? "true" : "false");
+  emit_settings(e, ZP_SETTING_OWN);
   if (t->ema > 0) zp_buf_line(out, "    .ema = %s,", zp_decimal(e->arena, t->ema));
   if (t->delayed) zp_buf_line(out, "    .delayed = true, .delay_after = %lld,", LL(t->delay_after));
   if (t->init.path) zp_buf_line(out, "    .starts_from_weights = true,");
@@ -276,10 +283,7 @@ static void emit_predictions(zp_emit *e) {
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
   if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {
-    if (t->optimizer == ZP_OPT_LAMB)
-      zp_buf_line(out, "    .coeff_beta = %s, .factor_min = %s, .factor_max = %s, .factor_threshold = %s,",
-                  zp_decimal(e->arena, t->coeff_beta), zp_decimal(e->arena, t->factor_min),
-                  zp_decimal(e->arena, t->factor_max), zp_decimal(e->arena, t->factor_threshold));
+    emit_settings(e, ZP_SETTING_ONE_BIT);
     if (t->variance_every > 0)
       zp_buf_printf(out, "    .n_variance = %d, .variance_at = variance_steps, .n_phases = %d, .phases = phases,",
                     intervals.variance.len, intervals.phases.len);

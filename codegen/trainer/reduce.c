@@ -70,9 +70,12 @@ void zp_emit_reduce(zp_emit *e) {
   zp_buf_line(out, "  const run *r = find_run(s, j, &i);");
   zp_buf_line(out, "  zpr_ring_done(c, ZPR_GRAD_RING, j %% 2);");
   zp_buf_line(out, "  zpr_beside(c, ZPR_GRAD_RING, j %% 2);");
-  zp_buf_line(out, "  if (r->stride > 0) zpr_reduce_grads(c, r->base + i * r->stride);");
-  if (zp_expert_ranks(&e->program->choice) > 1)
-    zp_buf_line(out, "  if (r->spread_stride > 0) zpr_reduce_grads(c, r->spread_base + i * r->spread_stride);");
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    const char *prefix = zp_kinds[kind].prefix;
+    if (zp_kinds[kind].trained && (kind == ZP_KIND_WHOLE || zp_emit_has(e, kind)))
+      zp_buf_line(out, "  if (r->%sstride > 0) zpr_reduce_grads(c, r->%sbase + i * r->%sstride);", prefix, prefix,
+                  prefix);
+  }
   for (int p = 0; p < e->model->params.len; p++)
     if (is_shared(e, p))
       zp_buf_line(out, "  if (j == s->%s) zpr_reduce_grads(c, s->%s);", field(e, p),

@@ -100,11 +100,8 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 zp_model_is_adapter(e->model, param) ? ", .adapter = true" : "");
 }
 
-/* Parameters of a segment stand in three tables: those that are spread over expert groups in the second, those that are
- * not trained in the third. */
+/* Parameters of a segment stand in a table for every kind. */
 static const char *const table_suffix[ZP_KINDS] = {"params", "spread", "frozen"};
-
-static int64_t own_elements(const zp_segment_program *s, zp_param_kind kind) { return s->elements.of[kind]; }
 
 static bool is_own(const zp_emit *e, const zp_segment_program *seg, int use, zp_param_kind kind) {
   return seg->param_offset[use] >= 0 && zp_kind_of(e->lowered, seg->graph->params.data[use].param) == kind;
@@ -143,7 +140,7 @@ static void emit_params(zp_emit *e) {
   for (int i = 0; i < ZP_KINDS * e->lowered->n_segments; i++) {
     zp_param_kind kind = (zp_param_kind)(i % ZP_KINDS);
     const zp_segment_program *seg = &e->lowered->segments[i / ZP_KINDS];
-    if (own_elements(seg, kind) == 0 || !runs(e, i / ZP_KINDS)) continue;
+    if (seg->elements.of[kind] == 0 || !runs(e, i / ZP_KINDS)) continue;
     zp_buf_line(&e->out, "static const zpr_param %s_%s[] = {", zp_emit_identifier(e->arena, seg->segment->name),
                 table_suffix[kind]);
     for (int use = 0; use < seg->graph->params.len; use++)
@@ -162,15 +159,18 @@ static void emit_params(zp_emit *e) {
   }
 }
 
-static const char *frozen_field(zp_param_kind kind) { return kind == ZP_KIND_FROZEN ? ".frozen = true, " : ""; }
+static const char *kind_field(zp_param_kind kind) {
+  static const char *const field[ZP_KINDS] = {"", ".kind = ZPR_KIND_SPREAD, ", ".kind = ZPR_KIND_FROZEN, "};
+  return field[kind];
+}
 
 static void emit_run(zp_emit *e, const zp_run *run, zp_param_kind kind) {
   const zp_segment_program *seg = &e->lowered->segments[run->segment];
-  if (own_elements(seg, kind) == 0) return;
+  if (seg->elements.of[kind] == 0) return;
   zp_buf_line(&e->out,
               "    {.segment = %s, %s.first = %lld, .count = %lld, .base = %lld, .stride = %lld, .n_params = %d, "
               ".params = %s_%s},",
-              zp_quote_c(e->arena, seg->segment->name), frozen_field(kind), LL(run->first), LL(run->count),
+              zp_quote_c(e->arena, seg->segment->name), kind_field(kind), LL(run->first), LL(run->count),
               LL(run->base.of[kind]), LL(run->stride.of[kind]), own_params(e, seg, kind),
               zp_emit_identifier(e->arena, seg->segment->name), table_suffix[kind]);
 }
@@ -192,15 +192,15 @@ static void emit_shared_runs(zp_emit *e, int stage, zp_param_kind kind) {
   const zp_stage *st = &e->program->stages[stage];
   if (!moves_alone(e, kind) && shared_params(e, st, kind))
     zp_buf_line(&e->out,
-                "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
+                "    {.segment = \"shared\", %s.first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
                 ".params = stage%d_shared_%s},",
-                shared_params(e, st, kind), stage, table_suffix[kind]);
+                kind_field(kind), shared_params(e, st, kind), stage, table_suffix[kind]);
   for (int i = 0, k = 0; i < st->shared.len && moves_alone(e, kind); i++)
     if (is_shared(e, st, i, kind))
       zp_buf_line(&e->out,
                   "    {.segment = \"shared\", %s.first = 0, .count = 1, .base = %lld, .stride = %lld, .n_params = 1, "
                   ".params = &stage%d_shared_%s[%d]},",
-                  frozen_field(kind), LL(st->shared.data[i].offset),
+                  kind_field(kind), LL(st->shared.data[i].offset),
                   LL(shared_elements(e, stage, st->shared.data[i].param)), stage, table_suffix[kind], k++);
 }
 
@@ -208,9 +208,9 @@ static void emit_runs(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "static const zpr_run stage%d_runs[] = {", s);
-    for (int kind = 0; kind < ZP_KINDS; kind++) {
-      emit_shared_runs(e, s, (zp_param_kind)kind);
-      for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], (zp_param_kind)kind);
+    for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+      emit_shared_runs(e, s, kind);
+      for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], kind);
     }
     zp_buf_line(&e->out, "};");
   }
@@ -218,11 +218,10 @@ static void emit_runs(zp_emit *e) {
 
 static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   int n = 0;
-  for (int i = 0; i < ZP_KINDS; i++) {
-    zp_param_kind kind = (zp_param_kind)i;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
     int shared = shared_params(e, st, kind);
     n += moves_alone(e, kind) ? shared : shared > 0;
-    for (int r = 0; r < st->runs.len; r++) n += own_elements(&e->lowered->segments[st->runs.data[r].segment], kind) > 0;
+    for (int r = 0; r < st->runs.len; r++) n += e->lowered->segments[st->runs.data[r].segment].elements.of[kind] > 0;
   }
   return n;
 }
@@ -267,6 +266,13 @@ static bool has_numbers(const zp_model *model) { /* they stand first */
   return model->inputs.len > 0 && model->inputs.data[0].element == ZP_ELEM_FLOAT;
 }
 
+static const char *by_kind(const zp_emit *e, const zp_flat *flat) {
+  zp_buf text = zp_buf_new(e->arena);
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
+    zp_buf_printf(&text, "%s%lld", kind > 0 ? ", " : "", LL(flat->of[kind]));
+  return text.data;
+}
+
 static void emit_stages(zp_emit *e) {
   zp_buf_line(&e->out, "static const zpr_stage stages[PIPELINE] = {");
   for (int s = 0; s < e->program->choice.pipeline; s++) {
@@ -277,11 +283,9 @@ static void emit_stages(zp_emit *e) {
     zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at[ZP_REGION_MASTER]),
                 LL(st->at[ZP_REGION_PRODUCTS]));
     if (e->plan->spec->train.ema > 0) zp_buf_line(&e->out, "     .average = %lld,", LL(st->at[ZP_REGION_AVERAGE]));
-    zp_buf_line(
-        &e->out,
-        "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
-        LL(zp_flat_trained(&st->flat)), LL(zp_flat_trained(&st->shard)), LL(st->at[ZP_REGION_INPUTS]),
-        stage_run_count(e, st), s);
+    zp_buf_line(&e->out, "     .flat = {%s}, .shard = {%s},", by_kind(e, &st->flat), by_kind(e, &st->shard));
+    zp_buf_line(&e->out, "     .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,", LL(st->at[ZP_REGION_INPUTS]),
+                stage_run_count(e, st), s);
     if (!st->reads_numbers && has_numbers(e->model)) zp_buf_line(&e->out, "     .lacks_numbers = true,");
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
@@ -305,19 +309,13 @@ static void emit_stages(zp_emit *e) {
     if (st->at[ZP_REGION_LANDING] >= 0)
       zp_buf_line(&e->out, "     .arrivals = %lld, .arrival_stride = %lld,", LL(st->at[ZP_REGION_LANDING]),
                   LL(st->message_stride));
-    zp_optimizer_kind optimizer = e->plan->spec->train.optimizer;
-    if (optimizer == ZP_OPT_ADAFACTOR)
+    const zp_optimizer *optimizer = zp_optimizer_facts(&e->plan->spec->train);
+    if (optimizer->needs == ZP_NEEDS_STATISTICS)
       zp_buf_line(&e->out, "     .statistics = %lld, .n_statistics = %lld,", LL(st->at[ZP_REGION_STATISTICS]),
                   LL(st->statistics));
-    if (e->lowered->sharding->partial || optimizer == ZP_OPT_MUON || optimizer == ZP_OPT_ADAFACTOR)
+    if (e->lowered->sharding->partial || zp_update_exchanges(optimizer))
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at[ZP_REGION_TRANSIENT]),
                   LL(st->bytes[ZP_REGION_TRANSIENT]));
-    if (st->flat.of[ZP_KIND_FROZEN])
-      zp_buf_line(&e->out, "     .frozen_elements = %lld, .frozen_shard_elements = %lld,",
-                  LL(st->flat.of[ZP_KIND_FROZEN]), LL(st->shard.of[ZP_KIND_FROZEN]));
-    if (st->flat.of[ZP_KIND_SPREAD])
-      zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,",
-                  LL(st->flat.of[ZP_KIND_SPREAD]), LL(st->shard.of[ZP_KIND_SPREAD]));
     zp_buf_line(&e->out,
                 "     .weights_bytes = %lld, .gradient_bytes = %lld, .optimizer_bytes = %lld, .saved_bytes = %lld, "
                 ".buffer_bytes = %lld},",

@@ -126,7 +126,7 @@ static void print_muon(zp_run_state *run, const zp_spec *spec) {
   int64_t matrices = 0;
   int others = 0;
   double flop = 0;
-  for (int i = 0; i < spec->model->params.len && spec->train.optimizer == ZP_OPT_MUON; i++) {
+  for (int i = 0; i < spec->model->params.len; i++) {
     const zp_param *param = &spec->model->params.data[i];
     bool orthogonal = zp_recipe_of(&spec->train, param).orthogonal;
     int64_t copies = orthogonal ? spec->model->segments.data[param->segment].count : 0;

@@ -46,8 +46,10 @@ static zp_json *put_device(zp_exporter *e, zp_json *zero, const char *key, zp_st
 static void put_optimizer(zp_exporter *e, zp_json *zero, int stage) {
   zp_home home = e->choice->home[ZP_STATE_OPTIMIZER];
   if (!away(e, ZP_STATE_OPTIMIZER)) return;
-  if (e->spec->train.optimizer == ZP_OPT_SGD)
-    zp_export_refuse(e, "adamw, or --set 'offload[optimizer]=none'", "sgd off the device: DeepSpeed offloads Adam");
+  const zp_optimizer *row = zp_optimizer_facts(&e->spec->train);
+  if (row->deepspeed && !row->is_adam)
+    zp_export_refuse(e, "adamw, or --set 'offload[optimizer]=none'", "%s off the device: DeepSpeed offloads Adam",
+                     row->name);
   if (home.tier == ZP_TIER_NVME && stage < 3)
     zp_export_refuse(e, "--set zero=3, or --set 'offload[optimizer]=cpu'",
                      "the optimizer on NVMe with ZeRO %d: DeepSpeed has "

@@ -15,30 +15,32 @@ static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
                  (long long)zp_freeze_step(t));
   if (e->choice->zero > 0)
     zp_export_refuse(e, "--set zero=0", "1-bit Adam with ZeRO %d: DeepSpeed refuses the two together", e->choice->zero);
-  if (!zp_is_adam(t)) zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of no Adam");
+  if (!zp_optimizer_facts(t)->is_adam)
+    zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of no Adam");
+}
+
+/* The numbers of the optimizer's call: DeepSpeed and torch name them as the language does. */
+static void put_options(const zp_train *t, const zp_optimizer *row, zp_json *params) {
+  for (int i = 0; i < row->n_options; i++) {
+    const zp_optimizer_option *o = &row->options[i];
+    if (o->kind == ZP_OPTION_REAL) zp_json_set_real(params, o->name, zp_setting_real(t, o->at[0]));
+    if (o->kind != ZP_OPTION_PAIR) continue;
+    zp_json *pair = zp_json_set(params, o->name, zp_json_array());
+    for (int k = 0; k < 2; k++) zp_json_append_real(pair, zp_setting_real(t, o->at[k]));
+  }
 }
 
 static void put_optimizer(zp_exporter *e, zp_json *root) {
   const zp_train *t = &e->spec->train;
   zp_json *optimizer = zp_json_set(root, "optimizer", zp_json_object()), *params = zp_json_object();
-  bool sgd = t->optimizer == ZP_OPT_SGD;
-  if (t->optimizer > ZP_OPT_SGD)
-    zp_export_refuse(e, "adamw", "%s: its settings for DeepSpeed are not written", zp_optimizer_name(t->optimizer));
+  const zp_optimizer *row = zp_optimizer_facts(t);
+  if (!row->deepspeed) zp_export_refuse(e, "adamw", "%s: its settings for DeepSpeed are not written", row->name);
   if (e->choice->compress)
     put_onebit(e, optimizer, params);
   else
-    zp_json_set_string(optimizer, "type", sgd ? "SGD" : t->optimizer == ZP_OPT_ADAMW ? "AdamW" : "Adam");
-  zp_json_set_real(params, "lr", t->lr);
-  if (sgd) {
-    zp_json_set_real(params, "momentum", t->momentum);
-  } else {
-    zp_json *betas = zp_json_set(params, "betas", zp_json_array());
-    zp_json_append_real(betas, t->beta1);
-    zp_json_append_real(betas, t->beta2);
-    zp_json_set_real(params, "eps", t->eps);
-  }
-  zp_json_set_real(params, "weight_decay", t->weight_decay);
-  if (t->optimizer == ZP_OPT_ADAM && !e->choice->compress) zp_json_set_bool(params, "adam_w_mode", false);
+    zp_json_set_string(optimizer, "type", row->deepspeed ? row->deepspeed : "");
+  put_options(t, row, params);
+  if (row->is_adam && row->decay_in_gradient && !e->choice->compress) zp_json_set_bool(params, "adam_w_mode", false);
   if (t->delayed)
     zp_export_refuse(e, "no delayed_update",
                      "delayed_update: DeepSpeed's settings have no update beside the next step");
@@ -46,7 +48,8 @@ static void put_optimizer(zp_exporter *e, zp_json *root) {
   if (t->groups.len > 0)
     zp_export_refuse(e, "no groups", "groups of parameters: DeepSpeed takes them from the program, not from this file");
   zp_json_set(optimizer, "params", params);
-  if (sgd && e->choice->zero > 0) zp_json_set_bool(root, "zero_allow_untested_optimizer", true);
+  if (row->deepspeed && !row->is_adam && e->choice->zero > 0)
+    zp_json_set_bool(root, "zero_allow_untested_optimizer", true);
   if (t->weight_decay > 0 && !t->decay_all)
     zp_export_note(e,
                    "weight decay is for matrices alone: give biases and norms a parameter group with weight_decay 0");

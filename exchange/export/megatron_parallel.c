@@ -124,8 +124,9 @@ static void put_offload(zp_megatron *m) {
   }
   zp_home optimizer = c->home[ZP_STATE_OPTIMIZER];
   if (optimizer.tier != ZP_TIER_HOST) return;
-  if (e->spec->train.optimizer == ZP_OPT_SGD)
-    zp_export_refuse(e, "adamw, or --set 'offload[optimizer]=none'", "sgd on the host");
+  const zp_optimizer *row = zp_optimizer_facts(&e->spec->train);
+  if (row->megatron && !row->is_adam)
+    zp_export_refuse(e, "adamw, or --set 'offload[optimizer]=none'", "%s on the host", row->name);
   PUT(OPTIMIZER_OFFLOAD);
   PUT_REAL(OFFLOAD_FRACTION, optimizer.eighths / 8.0);
   PUT(PRECISION_AWARE);

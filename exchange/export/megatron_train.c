@@ -6,13 +6,25 @@
 #define PUT_REAL(flag, value) zp_megatron_put_real(m, ZP_MEGATRON_##flag, value)
 #define PUT_TEXT(flag, value) zp_megatron_put_text(m, ZP_MEGATRON_##flag, value)
 
+/* The flags of options, in the order of their rows. */
+static void put_options(zp_megatron *m, const zp_optimizer *row) {
+  static const struct {
+    size_t at;
+    zp_megatron_flag flag;
+  } flags[] = {{offsetof(zp_train, momentum), ZP_MEGATRON_MOMENTUM},
+               {offsetof(zp_train, beta1), ZP_MEGATRON_BETA1},
+               {offsetof(zp_train, beta2), ZP_MEGATRON_BETA2},
+               {offsetof(zp_train, eps), ZP_MEGATRON_ADAM_EPS}};
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    if (zp_optimizer_takes(row, flags[i].at))
+      zp_megatron_put_real(m, flags[i].flag, zp_setting_real(&m->e->spec->train, flags[i].at));
+}
+
 static void put_optimizer(zp_megatron *m) {
   const zp_train *t = &m->e->spec->train;
-  bool sgd = t->optimizer == ZP_OPT_SGD;
-  if (t->optimizer > ZP_OPT_SGD)
-    zp_export_refuse(m->e, "adamw", "%s: its settings for Megatron-LM are not written",
-                     zp_optimizer_name(t->optimizer));
-  if (t->weight_decay > 0 && t->optimizer == ZP_OPT_ADAM)
+  const zp_optimizer *row = zp_optimizer_facts(t);
+  if (!row->megatron) zp_export_refuse(m->e, "adamw", "%s: its settings for Megatron-LM are not written", row->name);
+  if (t->weight_decay > 0 && row->is_adam && row->decay_in_gradient)
     zp_export_refuse(
         m->e, "`adamw` in place of `adam`, which is what Megatron-LM's `adam` is",
         "adam with weight_decay %g adds it to the gradients; Megatron-LM's adam shrinks the weights beside them",
@@ -24,14 +36,8 @@ static void put_optimizer(zp_megatron *m) {
     zp_export_refuse(m->e, "no groups", "groups of parameters by name: Megatron-LM has no argument for them");
   if (t->weight_decay > 0 && t->decay_all)
     zp_export_refuse(m->e, "decay = \"matrices\"", "decay = \"all\": Megatron-LM leaves vectors out");
-  PUT_TEXT(OPTIMIZER, sgd ? "sgd" : "adam");
-  if (sgd) {
-    PUT_REAL(MOMENTUM, t->momentum);
-  } else {
-    PUT_REAL(BETA1, t->beta1);
-    PUT_REAL(BETA2, t->beta2);
-    PUT_REAL(ADAM_EPS, t->eps);
-  }
+  if (row->megatron) PUT_TEXT(OPTIMIZER, row->megatron);
+  put_options(m, row);
   PUT_REAL(WEIGHT_DECAY, t->weight_decay);
   PUT_REAL(CLIP, t->clip);
 }

@@ -30,7 +30,7 @@ zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param) {
   zp_recipe recipe = {.lr_factor = 1, .weight_decay = decays ? train->weight_decay : 0};
   if (param->sign_rate > 0) return (zp_recipe){.lr_factor = 1, .sign_rate = param->sign_rate};
   int i = zp_group_of(train, param);
-  recipe.orthogonal = train->optimizer == ZP_OPT_MUON && zp_can_be_orthogonal(param);
+  recipe.orthogonal = zp_optimizer_facts(train)->needs == ZP_NEEDS_MATRICES && zp_can_be_orthogonal(param);
   if (i < 0) return recipe;
   const zp_param_group *group = &train->groups.data[i];
   recipe.lr_factor = group->lr_factor;
@@ -68,16 +68,8 @@ int64_t zp_orthogonal_bytes(const zp_shape *whole, int64_t parts, int64_t elemen
 int64_t zp_statistics(const zp_train *train, const zp_param *param) {
   int rank = param->shape.rank;
   int64_t elements = 1;
-  if (train->optimizer != ZP_OPT_ADAFACTOR || param->frozen) return 0;
+  if (zp_optimizer_facts(train)->needs != ZP_NEEDS_STATISTICS || param->frozen) return 0;
   for (int i = 0; i < rank; i++) elements *= param->shape.dim[i];
   if (rank < 2) return elements;
   return elements / param->shape.dim[rank - 1] + elements / param->shape.dim[rank - 2];
-}
-
-const char *zp_optimizer_name(zp_optimizer_kind kind) {
-  static const char *const names[] = {[ZP_OPT_ADAMW] = "adamw",        [ZP_OPT_ADAM] = "adam", [ZP_OPT_SGD] = "sgd",
-                                      [ZP_OPT_LION] = "lion",          [ZP_OPT_LAMB] = "lamb", [ZP_OPT_MUON] = "muon",
-                                      [ZP_OPT_ADAFACTOR] = "adafactor"};
-  assert(kind <= ZP_OPT_ADAFACTOR);
-  return names[kind];
 }

@@ -94,7 +94,7 @@ ZPD_DEVICE void zpd_set_weight(const zpd_update &a, zpd_int i, real x) {
 }
 
 ZPD_KERNEL(zpd_momentum, zpd_update) {
-  const real into_grad = (real)(a.kind == 1 ? a.weight_decay : 0), scale = (real)a.grad_scale;
+  const real into_grad = (real)(a.kind == ZPK_ADAM ? a.weight_decay : 0), scale = (real)a.grad_scale;
   const real beta1 = (real)a.beta1, rest1 = (real)(1 - a.beta1);
   const real *param = (const real *)a.param;
   const real *grad = (const real *)a.grad;
@@ -106,7 +106,7 @@ ZPD_KERNEL(zpd_momentum, zpd_update) {
 
 ZPD_KERNEL(zpd_frozen_update, zpd_update) {
   const double rest1 = 1 - a.beta1, rest2 = 1 - a.beta2;
-  const real keep = (real)(a.kind == 0 ? 1 - a.lr * a.weight_decay : 1), eps = (real)a.eps;
+  const real keep = (real)(a.kind == ZPK_ADAMW ? 1 - a.lr * a.weight_decay : 1), eps = (real)a.eps;
   const real lr = (real)a.lr, per_bias1 = (real)(1 / a.bias1), per_root_bias2 = (real)(1 / sqrt(a.bias2));
   const real most = (real)(rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1);
   const real *m = (const real *)a.m, *v = (const real *)a.v;
@@ -169,8 +169,8 @@ ZPD_KERNEL(zpd_pack_owed, zpd_owned) {
 ZPD_DEVICE real zpd_change(const zpd_owned &a, zpd_int b, int half, zpd_int i) {
   const zpd_update &u = a.update;
   const double rest1 = 1 - u.beta1, rest2 = 1 - u.beta2;
-  const real into_grad = (real)(u.kind == 1 ? u.weight_decay * rest1 : 0);
-  const real decay = (real)(u.kind == 1 ? 0 : u.lr * u.weight_decay);
+  const real into_grad = (real)(u.kind == ZPK_ADAM ? u.weight_decay * rest1 : 0);
+  const real decay = (real)(u.kind == ZPK_ADAM ? 0 : u.lr * u.weight_decay);
   const real most = (real)(rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1);
   const real v = ((const real *)u.v)[i], w = (real)((const elem *)u.weight)[i];
   real *m = (real *)u.m + i, *master = u.param ? (real *)u.param + i : (real *)0, sum = 0;

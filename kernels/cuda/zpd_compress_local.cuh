@@ -18,7 +18,8 @@ ZPD_KERNEL(zpd_variance, zpd_update) {
 }
 
 ZPD_KERNEL(zpd_local_add, zpd_local) {
-  const real weight = (real)a.rate, keep = (real)(a.update.kind == 0 ? 1 - a.update.lr * a.update.weight_decay : 1);
+  const real weight = (real)a.rate,
+             keep = (real)(a.update.kind == ZPK_ADAMW ? 1 - a.update.lr * a.update.weight_decay : 1);
   const real *m = (const real *)a.update.m;
   real *sum = (real *)a.sum, *anchor = (real *)a.anchor;
   for (zpd_int i = zpd_flat_first(); i < a.update.count; i += zpd_flat_stride()) {

@@ -28,13 +28,11 @@ ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
   return r;
 }
 
-enum { ZPD_SIGN = 5 }; /* as ZPK_SIGN */
-
 /* ratio: of LAMB, 1 with others. */
 ZPD_DEVICE void zpd_rule_for(zpd_rule &r, const zpd_updates &a, const zpd_segment &s, double ratio) {
   const double lr = s.sign_rate > 0 ? s.sign_rate : a.lr * s.lr_factor * ratio;
-  r.kind = s.sign_rate > 0 ? ZPD_SIGN : a.kind;
-  const bool decoupled = a.kind == 0 || a.kind == 3;
+  r.kind = s.sign_rate > 0 ? ZPK_SIGN : a.kind;
+  const bool decoupled = a.kind == ZPK_ADAMW || a.kind == ZPK_LION;
   r.keep = (real)(decoupled ? 1 - lr * s.weight_decay : 1);
   r.into_grad = (real)(decoupled ? 0 : s.weight_decay);
   r.lr = (real)lr, r.step = (real)(lr * r.per_bias1);
@@ -45,16 +43,17 @@ ZPD_DEVICE real zpd_lamb_update(const zpd_rule &r, real param, real m, real v) {
   return m * (real)r.per_bias1 / (zpd_sqrt(v) * r.per_root_bias2 + r.eps) + r.into_grad * param;
 }
 
-/* The new parameter; m and v become the new moments. */
-ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, real &v) {
-  if (r.kind == ZPD_SIGN) return old - r.lr * (real)((grad > 0) - (grad < 0));
-  if (r.kind == 4) return old - r.lr * zpd_lamb_update(r, old, m, v); /* its moments are new already */
+/* The new parameter; moments become the new ones. */
+ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real (&moment)[ZPK_MOMENTS]) {
+  real &m = moment[0], &v = moment[1];
+  if (r.kind == ZPK_SIGN) return old - r.lr * (real)((grad > 0) - (grad < 0));
+  if (r.kind == ZPK_LAMB) return old - r.lr * zpd_lamb_update(r, old, m, v); /* its moments are new already */
   const real g = grad * r.scale + r.into_grad * old;
-  if (r.kind == 2) {
+  if (r.kind == ZPK_SGD) {
     m = m * r.momentum + g;
     return old - r.lr * m;
   }
-  if (r.kind == 3) {
+  if (r.kind == ZPK_LION) {
     const real c = m * r.beta1 + g * r.rest1;
     m = m * r.beta2 + g * r.rest2;
     return old * r.keep - r.lr * (real)((c > 0) - (c < 0));
@@ -67,9 +66,10 @@ ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real &m, r
 /* The arrays of a segment from its element i of the gradients on. */
 struct zpd_arrays {
   const real *grad;
-  elem *weight;        /* what is computed with, where it is not what is updated; else NULL */
-  real *param, *m, *v; /* no m: SGD without momentum; no v: SGD, Lion */
-  real *average;       /* of the weights; NULL: there is none */
+  elem *weight; /* what is computed with, where it is not what is updated; else NULL */
+  real *param;
+  real *moment[ZPK_MOMENTS]; /* NULL: the optimizer has none such */
+  real *average;             /* of the weights; NULL: there is none */
 };
 
 ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, zpd_int i) {
@@ -79,17 +79,17 @@ ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, 
   x.grad = (const real *)a.grads + i;
   x.weight = a.master ? param : 0;
   x.param = a.master ? (real *)a.master + state : (real *)(void *)param;
-  x.m = a.m ? (real *)a.m + state : 0;
-  x.v = a.v ? (real *)a.v + state : 0;
+  ZPD_EACH (n, ZPK_MOMENTS) x.moment[n] = a.moment[n] ? (real *)a.moment[n] + state : 0;
   x.average = a.average ? (real *)a.average + state : 0;
   return x;
 }
 
 ZPD_DEVICE void zpd_update_one(const zpd_rule &r, const zpd_arrays &x, int i) {
-  real m = x.m ? x.m[i] : 0, v = x.v ? x.v[i] : 0;
-  const real param = zpd_new_param(r, x.param[i], x.grad[i], m, v);
-  if (x.m) x.m[i] = m;
-  if (x.v) x.v[i] = v;
+  real moment[ZPK_MOMENTS];
+  ZPD_EACH (n, ZPK_MOMENTS) moment[n] = x.moment[n] ? x.moment[n][i] : 0;
+  const real param = zpd_new_param(r, x.param[i], x.grad[i], moment);
+  ZPD_EACH (n, ZPK_MOMENTS)
+    if (x.moment[n]) x.moment[n][i] = moment[n];
   x.param[i] = param;
   if (x.weight) x.weight[i] = param;
   if (x.average) x.average[i] += r.into_average * (param - x.average[i]);
@@ -98,12 +98,17 @@ ZPD_DEVICE void zpd_update_one(const zpd_rule &r, const zpd_arrays &x, int i) {
 /* 16 bytes of weights, and gradients and state of as many. */
 ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, const zpd_arrays &x, int i) {
   const zpd_reals grad = zpd_reals_load(x.grad + i);
-  zpd_reals param = zpd_reals_load(x.param + i), m = {}, v = {};
-  if (x.m) m = zpd_reals_load(x.m + i);
-  if (x.v) v = zpd_reals_load(x.v + i);
-  ZPD_EACH (k, ZPD_VEC) param.at[k] = zpd_new_param(r, param.at[k], grad.at[k], m.at[k], v.at[k]);
-  if (x.m) zpd_reals_store(x.m + i, m);
-  if (x.v) zpd_reals_store(x.v + i, v);
+  zpd_reals param = zpd_reals_load(x.param + i), moments[ZPK_MOMENTS] = {};
+  ZPD_EACH (n, ZPK_MOMENTS)
+    if (x.moment[n]) moments[n] = zpd_reals_load(x.moment[n] + i);
+  ZPD_EACH (k, ZPD_VEC) {
+    real moment[ZPK_MOMENTS];
+    ZPD_EACH (n, ZPK_MOMENTS) moment[n] = moments[n].at[k];
+    param.at[k] = zpd_new_param(r, param.at[k], grad.at[k], moment);
+    ZPD_EACH (n, ZPK_MOMENTS) moments[n].at[k] = moment[n];
+  }
+  ZPD_EACH (n, ZPK_MOMENTS)
+    if (x.moment[n]) zpd_reals_store(x.moment[n] + i, moments[n]);
   zpd_reals_store(x.param + i, param);
   if (x.weight) zpd_raw_store(x.weight + i, zpd_raw_of(param.at), ZPD_VEC, true);
   if (!x.average) return;
@@ -115,8 +120,9 @@ ZPD_DEVICE void zpd_update_pack(const zpd_rule &r, const zpd_arrays &x, int i) {
 /* Elements [i, i + count) of the gradients, by a block. */
 ZPD_DEVICE void zpd_update_some(const zpd_updates &a, const zpd_rule &r, const zpd_segment &s, zpd_int i, int count) {
   const zpd_arrays x = zpd_arrays_at(a, s, i);
-  const bool packs = zpd_begins_pack(x.grad) && zpd_begins_pack(x.weight) && zpd_begins_pack(x.param) &&
-                     zpd_begins_pack(x.m) && zpd_begins_pack(x.v) && zpd_begins_pack(x.average);
+  bool packs =
+      zpd_begins_pack(x.grad) && zpd_begins_pack(x.weight) && zpd_begins_pack(x.param) && zpd_begins_pack(x.average);
+  ZPD_EACH (n, ZPK_MOMENTS) packs = packs && zpd_begins_pack(x.moment[n]);
   const int whole = packs ? count / ZPD_VEC * ZPD_VEC : 0;
   for (int k = threadIdx.x * ZPD_VEC; k < whole; k += ZPD_FLAT_THREADS * ZPD_VEC) zpd_update_pack(r, x, k);
   for (int k = whole + (int)threadIdx.x; k < count; k += ZPD_FLAT_THREADS) zpd_update_one(r, x, k);

@@ -6,8 +6,8 @@
  * whose gradients wait for it; at least it is counted as long as the mean. 1-bit Adam exchanges momentum after the
  * micro-batches: exposed, as all of it is on CPU ranks.
  *
- * The update of a known stage has Muon's products, too, and what data ranks send meanwhile for Muon or Adafactor, of
- * which its elements say nothing. */
+ * The update of a known stage has the products of whole matrices, too, and what data ranks exchange meanwhile
+ * (zp_update_exchanges), of which its elements say nothing. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
@@ -98,8 +98,7 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   scope.cpu = machine->node->device.is_cpu;
   scope.stage = at;
   sums s = sums_of(&scope, machine, &last_s);
-  zp_optimizer_kind optimizer = l->spec->train.optimizer;
-  if (optimizer == ZP_OPT_MUON || optimizer == ZP_OPT_ADAFACTOR) end.optimizer_s += exchanged_s(&scope, machine);
+  if (zp_update_exchanges(zp_optimizer_facts(&l->spec->train))) end.optimizer_s += exchanged_s(&scope, machine);
   if (s.reduces && s.beside)
     end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, last_s, beside_s, at->n_calls);
   else if (s.reduces)

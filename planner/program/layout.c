@@ -242,7 +242,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
     t.units += part[k].count;
     if (chunks) chunks[k] = chunk;
   }
-  if (l->spec->train.optimizer == ZP_OPT_ADAFACTOR) add_shared_statistics(&a, part);
+  if (zp_optimizer_facts(&l->spec->train)->needs == ZP_NEEDS_STATISTICS) add_shared_statistics(&a, part);
   t.shared = all_shared(l, c, part, &a.noted, NULL, NULL);
   zp_flat_add(&t.all, &t.shared, 1);
   return t;

@@ -159,16 +159,10 @@ static void need_units(zp_placing *p) {
 }
 
 static int64_t *line_of(zp_memory *m, zp_memory_line line) {
-  switch (line) {
-  case ZP_MEMORY_WEIGHTS: return &m->weights;
-  case ZP_MEMORY_GRADIENTS: return &m->gradients;
-  case ZP_MEMORY_OPTIMIZER: return &m->optimizer;
-  case ZP_MEMORY_SAVED: return &m->saved;
-  case ZP_MEMORY_BUFFERS: return &m->buffers;
-  case ZP_MEMORY_HOST: return &m->host;
-  case ZP_MEMORY_NVME: break;
-  }
-  return &m->nvme;
+#define ZP_MEMORY_ROW(id, field) &m->field,
+  int64_t *const at[] = {ZP_MEMORY_LINES(ZP_MEMORY_ROW)};
+#undef ZP_MEMORY_ROW
+  return at[line];
 }
 
 /* One after the other, in the order of the table. Slots on disks begin with a page, and so do the buffers on the host

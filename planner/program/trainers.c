@@ -11,7 +11,7 @@ static bool leaves(const zp_choice *c, zp_state state) { return c->home[state].e
 static const char *refuse_megatron(const zp_train *train, const zp_choice *c) {
   if (c->zero >= 2 && c->pipeline > 1) return "Megatron FSDP, which is ZeRO 2 and 3, goes without a pipeline";
   if (!leaves(c, ZP_STATE_OPTIMIZER)) return NULL;
-  if (!zp_is_adam(train)) return "Megatron-LM offloads Adam, no other optimizer";
+  if (!zp_optimizer_facts(train)->is_adam) return "Megatron-LM offloads Adam, no other optimizer";
   return c->zero == 0 && c->data > 1 ? "Megatron-LM offloads the distributed optimizer, which is ZeRO 1" : NULL;
 }
 
@@ -23,7 +23,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
   if (c->compress && c->zero > 0) return "DeepSpeed refuses 1-bit Adam with ZeRO";
   if (train->precision == ZP_PREC_MIXED_BF16 && zero < 1) return "DeepSpeed sums bf16 gradients in fp32 from ZeRO 1 on";
   if (leaves(c, ZP_STATE_OPTIMIZER)) {
-    if (!zp_is_adam(train)) return "DeepSpeed offloads Adam, no other optimizer";
+    if (!zp_optimizer_facts(train)->is_adam) return "DeepSpeed offloads Adam, no other optimizer";
     if (zero < 1) return "DeepSpeed offloads the optimizer from ZeRO 1 on";
     if (home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME && zero < 3) return "DeepSpeed uses disks with ZeRO 3";
   }
@@ -43,8 +43,8 @@ const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const 
   bool other = trainer == ZP_TRAINER_MEGATRON || trainer == ZP_TRAINER_DEEPSPEED || trainer == ZP_TRAINER_FSDP;
   if (other && train->ema > 0) return "an average of the weights is planned for zplan's own trainer alone";
   if (other && train->rounds_sums) return "`reduce_dtype` is planned for zplan's own trainer alone";
-  if (other && train->optimizer == ZP_OPT_MUON) return "muon is planned for zplan's own trainer alone";
-  if (other && train->optimizer == ZP_OPT_ADAFACTOR) return "adafactor is planned for zplan's own trainer alone";
+  const char *optimizer = zp_optimizer_facts(train)->not_with[ZP_LIMIT_OTHER_TRAINERS];
+  if (other && optimizer) return optimizer;
   if (other && zp_loss_chunks(choice) > 1) return "the loss in chunks is planned for zplan's own trainer alone";
   switch (trainer) {
   case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice);

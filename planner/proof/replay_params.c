@@ -244,44 +244,17 @@ void zp_replay_sum(zp_replay *r, const zp_replay_frame *f, const zp_step *step) 
 
 /* ---- the beginning and the end of a step ---- */
 
-enum { STATE_REGIONS = 13 };
-typedef struct state_region {
-  const char *name;
-  int64_t at, bytes;
-} state_region;
-
-/* What lies in the arena and no step of a micro-batch works with by itself. out: room for 8. */
-static int state_regions(const zp_replay *r, state_region *out) {
+/* Does the stage have the region, and no step of a micro-batch works with it by itself? */
+static bool lasts(const zp_replay *r, zp_region region) {
   const zp_choice *c = choice_of(r);
-  const zp_stage *s = r->stage;
-  const zp_lowered *l = r->lowered;
-  int64_t params = zp_shards_params(c) ? zp_flat_trained(&s->shard) - s->offloaded[ZP_STATE_PARAMS]
-                                       : zp_flat_trained(&s->flat) - zp_stage_away(c, s, s->offloaded[ZP_STATE_PARAMS]);
-  int64_t grads = zp_shards_gradients(c)
-                      ? zp_flat_trained(&s->shard) - s->offloaded[ZP_STATE_GRADIENTS]
-                      : zp_flat_trained(&s->flat) - zp_stage_away(c, s, s->offloaded[ZP_STATE_GRADIENTS]);
-  int64_t state = zp_flat_trained(&s->shard) - s->offloaded[ZP_STATE_OPTIMIZER],
-          part = zp_flat_trained(&s->flat) / c->data;
-  const state_region all[STATE_REGIONS] = {
-      {"parameters", zp_moves_params(c) ? s->at[ZP_REGION_PARAMS] : -1,
-       (params + s->shard.of[ZP_KIND_FROZEN]) * l->param_bytes},
-      {"gradients", zp_moves_gradients(c) ? s->at[ZP_REGION_GRADS] : -1, grads * l->grad_bytes},
-      {"the master copy", s->at[ZP_REGION_MASTER], state * 4},
-      {"the first moment", s->at[ZP_REGION_MOMENT1], state * l->stat_bytes},
-      {"the second moment", s->at[ZP_REGION_MOMENT2], state * l->stat_bytes},
-      {"the average of the weights", s->at[ZP_REGION_AVERAGE], state * l->average_bytes},
-      {"the statistics", s->at[ZP_REGION_STATISTICS], s->statistics * l->stat_bytes},
-      {"the workers' error", s->at[ZP_REGION_ERROR], (zp_shards_state(c) ? zp_flat_trained(&s->flat) : state) * 4},
-      {"the servers' error", s->at[ZP_REGION_SERVER_ERROR], (state < part ? state : part) * 4},
-      {"the sum of local steps", s->at[ZP_REGION_LOCAL_SUM], state * l->stat_bytes},
-      {"the weights of the last exchange", s->at[ZP_REGION_ANCHOR], state * l->stat_bytes},
-      {"the fresh variance", s->at[ZP_REGION_FRESH], state * l->stat_bytes},
-      {"the momentum before", s->at[ZP_REGION_MOMENTUM_BEFORE], state * l->stat_bytes},
-  };
-  int n = 0;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (all[i].at >= 0 && all[i].bytes > 0) out[n++] = all[i];
-  return n;
+  zp_memory_line line = zp_region_rows[region].memory;
+  if (r->stage->at[region] < 0) return false;
+  return line == ZP_MEMORY_OPTIMIZER || (line == ZP_MEMORY_WEIGHTS && zp_moves_params(c)) ||
+         (line == ZP_MEMORY_GRADIENTS && zp_moves_gradients(c));
+}
+
+static zp_shadow_place whole_region(const zp_replay *r, zp_region region) {
+  return zp_shadow_whole(r->stage->at[region], r->stage->bytes[region]);
 }
 
 typedef void on_use(zp_replay *r, const zp_replay_call *call, int use);
@@ -323,11 +296,10 @@ static bool has_input(const zp_replay *r, int input) {
 }
 
 void zp_replay_load(zp_replay *r) {
-  state_region region[STATE_REGIONS];
-  int n = state_regions(r, region);
   const zp_model *model = r->program->spec->model;
-  for (int i = 0; i < n; i++)
-    zp_shadow_write(&r->device, zp_shadow_whole(region[i].at, region[i].bytes), zp_replay_value(ZP_TAG_STATE, i, 0, 0));
+  for (int i = 0; i < ZP_REGION_COUNT; i++)
+    if (lasts(r, (zp_region)i))
+      zp_shadow_write(&r->device, whole_region(r, (zp_region)i), zp_replay_value(ZP_TAG_STATE, i, 0, 0));
   for (int i = 0; i < model->inputs.len && r->stage->at[ZP_REGION_INPUTS] >= 0; i++)
     for (int64_t mb = 0; mb < r->microbatches && has_input(r, i); mb++)
       zp_shadow_write(&r->device, zp_shadow_whole(zp_replay_input_at(r, i, mb), input_value_bytes(r, i)),
@@ -361,11 +333,10 @@ static void check_gradients(zp_replay *r) {
 }
 
 void zp_replay_check_end(zp_replay *r) {
-  state_region region[STATE_REGIONS];
-  int n = state_regions(r, region);
   for (int i = 0; i < 2; i++) let_go(r, &r->leaving[i]);
   if (!zp_moves_gradients(choice_of(r))) check_gradients(r);
-  for (int i = 0; i < n; i++)
-    zp_replay_want(r, NULL, zp_shadow_whole(region[i].at, region[i].bytes), zp_replay_value(ZP_TAG_STATE, i, 0, 0),
-                   region[i].name);
+  for (int i = 0; i < ZP_REGION_COUNT; i++)
+    if (lasts(r, (zp_region)i))
+      zp_replay_want(r, NULL, whole_region(r, (zp_region)i), zp_replay_value(ZP_TAG_STATE, i, 0, 0),
+                     zp_region_rows[i].name);
 }

@@ -174,6 +174,8 @@ static bool is_spread(const zp_verifier *v, int param) {
 
 static void check_param(zp_verifier *v, int i, const zp_json *j) {
   const zp_param *p = &v->spec->model->params.data[i];
+  bool spread = zp_json_get_bool(j, "spread", false);
+  v->kind[i] = p->frozen ? ZP_KIND_FROZEN : spread ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
   int64_t dim = zp_claim(j, "split_dim"), claimed = zp_claim(j, "local_elements");
   if (strcmp(zp_json_get_string(j, "name", ""), p->name) != 0)
     zp_find(v, "parameter %d is `%s` in the model", i, p->name);
@@ -182,11 +184,10 @@ static void check_param(zp_verifier *v, int i, const zp_json *j) {
     return;
   }
   v->split_dim[i] = (int)dim;
-  v->spread[i] = zp_json_get_bool(j, "spread", false);
-  if (v->spread[i] != is_spread(v, i))
-    zp_find(v, "parameter `%s` is %sspread over expert groups in the file", p->name, v->spread[i] ? "" : "not ");
-  int64_t shares = v->choice.tensor * (v->spread[i] ? zp_expert_ranks(&v->choice) : 1);
-  if (v->spread[i] && (dim != 0 || zp_claim(j, "units") != p->shape.dim[0]))
+  if (spread != is_spread(v, i))
+    zp_find(v, "parameter `%s` is %sspread over expert groups in the file", p->name, spread ? "" : "not ");
+  int64_t shares = v->choice.tensor * (spread ? zp_expert_ranks(&v->choice) : 1);
+  if (spread && (dim != 0 || zp_claim(j, "units") != p->shape.dim[0]))
     zp_find(v, "matrices `%s` of experts are spread one by one", p->name);
   v->elements[i] = local_elements(p, dim, zp_claim(j, "outer"), zp_claim(j, "units"), shares, claimed);
   if (v->elements[i] < 0)
@@ -200,7 +201,7 @@ static void check_param(zp_verifier *v, int i, const zp_json *j) {
 static void check_params(zp_verifier *v) {
   const zp_json *params = zp_json_get(v->program, "parameters");
   v->elements = ZP_NEW_ARRAY(v->arena, int64_t, v->spec->model->params.len + 1);
-  v->spread = ZP_NEW_ARRAY(v->arena, bool, v->spec->model->params.len + 1);
+  v->kind = ZP_NEW_ARRAY(v->arena, zp_param_kind, v->spec->model->params.len + 1);
   v->split_dim = ZP_NEW_ARRAY(v->arena, int, v->spec->model->params.len + 1);
   if (zp_json_count(params) != v->spec->model->params.len) {
     zp_find(v, "the file lists %d parameters, the model has %d", zp_json_count(params), v->spec->model->params.len);

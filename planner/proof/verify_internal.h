@@ -5,11 +5,6 @@
 #include <zplan/proof.h>
 #include <zplan/software.h>
 
-/* Elements that all data ranks hold, those that are spread over expert groups, and those that are not trained. */
-typedef struct zp_verify_elements {
-  int64_t whole, spread, frozen;
-} zp_verify_elements;
-
 typedef struct zp_verifier {
   zp_arena *arena;
   const zp_spec *spec;
@@ -19,15 +14,15 @@ typedef struct zp_verifier {
   int compute_bytes, stat_bytes, grad_bytes;
   zp_machine machine;
   const zp_json *stages, *program;
-  const zp_pieces *pieces;      /* of the model: what a stage may run */
-  int64_t *elements;            /* local elements per model parameter */
-  bool *spread;                 /* per model parameter: over expert groups */
-  int *split_dim;               /* per model parameter: the dimension that ranks share or that is padded; -1: none */
-  zp_verify_elements *instance; /* per piece: flat elements of one instance */
-  int **stream_of;              /* per segment of the model and tensor that comes in: see zp_verify_stream */
-  int chunks;                   /* of a stage */
-  zp_played_order played;       /* what the stated orders keep */
-  int64_t *host, *nvme;         /* [stage]: bytes of one rank off the device */
+  const zp_pieces *pieces; /* of the model: what a stage may run */
+  int64_t *elements;       /* local elements per model parameter */
+  zp_param_kind *kind;     /* per model parameter, as the file says it */
+  int *split_dim;          /* per model parameter: the dimension that ranks share or that is padded; -1: none */
+  zp_flat *instance;       /* per piece: flat elements of one instance */
+  int **stream_of;         /* per segment of the model and tensor that comes in: see zp_verify_stream */
+  int chunks;              /* of a stage */
+  zp_played_order played;  /* what the stated orders keep */
+  int64_t *host, *nvme;    /* [stage]: bytes of one rank off the device */
 } zp_verifier;
 
 /* Records a finding (at most 20 are kept). */
@@ -37,6 +32,8 @@ void zp_find(zp_verifier *v, const char *format, ...) __attribute__((format(prin
 int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest value */
 /* A claim that a file only makes where there is something; missing: 0. */
 int64_t zp_claim_some(const zp_json *object, const char *key);
+/* "spread_stride"; a file has nothing of what is not trained where there is none. */
+int64_t zp_claim_of_kind(const zp_verifier *v, const zp_json *object, zp_param_kind kind, const char *name);
 int64_t zp_times(int64_t a, int64_t b);
 /* Elements that come into a segment and are no streams. */
 int64_t zp_claim_own(const zp_json *segment);
@@ -50,6 +47,8 @@ const char *zp_claimed_mode(const zp_json *object);
 void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c; after the order */
 void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of host memory and disks */
 void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
+/* Of what kind the segment's parameter is that a buffer has; ZP_KINDS: it has none. */
+zp_param_kind zp_claimed_kind(const zp_json *buffer);
 /* Backward of a piece's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
 void zp_verify_split(zp_verifier *v, const zp_json *segment, int piece, const char *name); /* verify_split.c */
 void zp_verify_order(zp_verifier *v);                                                      /* verify_order.c */
@@ -63,14 +62,35 @@ int64_t zp_verify_stream_elements(const zp_verifier *v, int segment, int place);
 static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 /* ---- verify_flat.c: flat buffers ---- */
 typedef struct zp_flat_sizes {
-  int64_t flat, shard, bucket;         /* elements: all; this rank's share; of the largest unit */
-  int64_t bucket_shard;                /* a rank's share of that */
-  int64_t spread, spread_shard;        /* of flat and shard: what is spread over expert groups */
-  int64_t frozen_shard, frozen_bucket; /* beside these, of what is not trained */
+  /* By kind: elements; this rank's share; of the largest unit, of what is not trained where it moves. */
+  zp_flat all, own, unit;
+  int64_t flat, shard, bucket; /* the same of what is trained */
+  int64_t bucket_shard;        /* a rank's share of that */
 } zp_flat_sizes;
 /* Elements that shards and parts of a class are multiples of: 64, or a page of disks where gradients or parameters live
  * there. */
 int64_t zp_verify_align(const zp_verifier *v);
 zp_flat_sizes zp_verify_flat(zp_verifier *v, int stage);
+/* "spread ", for what is not plain: of findings. */
+const char *zp_kind_word(zp_param_kind kind);
+
+/* ---- verify_needs.c: what the units of a stage need ---- */
+static inline int64_t zp_verify_max(int64_t a, int64_t b) { return a > b ? a : b; }
+typedef struct zp_verify_needs {
+  int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes, of slots on the device */
+  int64_t away, largest_away, unit_away;                       /* of slots elsewhere */
+  int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
+  int64_t statistics;        /* Adafactor's */
+  bool *seen;                /* of the parameters: those that units share and that are in it */
+  bool products;             /* some unit multiplies matrices */
+  bool numbers;              /* some unit reads inputs that are numbers */
+  bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
+  bool streams;              /* some come into a unit */
+} zp_verify_needs;
+zp_verify_needs zp_verify_find_needs(zp_verifier *v, int s, const zp_json *stage);
+/* What of `total` is not on the device, in pieces of `unit`. */
+int64_t zp_verify_away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit);
+/* Bytes of all slots on the device, own ones of every chunk, or one pool; *gone: elsewhere. */
+int64_t zp_verify_slot_bytes(zp_verifier *v, int s, const zp_json *arena, const zp_verify_needs *n, int64_t *gone);
 
 #endif

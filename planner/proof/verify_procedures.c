@@ -16,9 +16,9 @@ typedef struct procedure {
   const zp_json *buffers, *steps, *segment;
   bool backward;
   int n;
-  live *range;                 /* per buffer; of the base for views */
-  int64_t kept_bytes;          /* start of the slot area: the unit's input, or its shard */
-  zp_verify_elements elements; /* of the segment's parameters, one instance */
+  live *range;        /* per buffer; of the base for views */
+  int64_t kept_bytes; /* start of the slot area: the unit's input, or its shard */
+  zp_flat elements;   /* of the segment's parameters, one instance */
 } procedure;
 
 static const char *name_of(const zp_json *buffer) { return zp_json_get_string(buffer, "name", ""); }
@@ -26,9 +26,14 @@ static bool is_at(const zp_json *buffer, const char *place) {
   return strcmp(zp_json_get_string(buffer, "place", ""), place) == 0;
 }
 
-static bool is_param(const zp_json *buffer) {
-  return is_at(buffer, "param") || is_at(buffer, "spread") || is_at(buffer, "frozen");
+zp_param_kind zp_claimed_kind(const zp_json *buffer) {
+  static const char *const place[ZP_KINDS] = {"param", "spread", "frozen"};
+  zp_param_kind kind = 0;
+  while (kind < ZP_KINDS && !is_at(buffer, place[kind])) kind++;
+  return kind;
 }
+
+static bool is_param(const zp_json *buffer) { return zp_claimed_kind(buffer) < ZP_KINDS; }
 
 static int root_of(const procedure *p, int b) {
   int64_t base = zp_claim(zp_json_at(p->buffers, b), "base");
@@ -73,9 +78,8 @@ static bool is_kept_shard(const procedure *p, const zp_json *b) {
 
 static void check_storage(procedure *p, const zp_json *b) {
   int64_t at = zp_claim(b, "offset"), bytes = zp_claim(b, "bytes");
-  int64_t elements = is_at(b, "frozen")   ? p->elements.frozen
-                     : is_at(b, "spread") ? p->elements.spread
-                                          : p->elements.whole;
+  zp_param_kind kind = zp_claimed_kind(b);
+  int64_t elements = kind < ZP_KINDS ? p->elements.of[kind] : 0;
   if (is_param(b) && (at < 0 || at % 64 != 0 || at + span_of(b) > elements))
     zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(elements));
   bool transient = is_at(b, "transient"), saved = is_at(b, "saved");
@@ -254,13 +258,11 @@ static procedure check_procedure(zp_verifier *v, const zp_json *segment, int ind
 /* ---- segments ---- */
 
 /* Flat elements of one instance: the segment's own parameters, each aligned to 64 elements. */
-static zp_verify_elements instance_elements(const zp_verifier *v, const zp_segment *s) {
-  zp_verify_elements sum = {0};
+static zp_flat instance_elements(const zp_verifier *v, const zp_segment *s) {
+  zp_flat sum = {{0}};
   for (int i = 0; i < s->graph->params.len; i++) {
     int param = s->graph->params.data[i].param;
-    const zp_param *p = &v->spec->model->params.data[param];
-    if (p->segment >= 0)
-      *(p->frozen ? &sum.frozen : v->spread[param] ? &sum.spread : &sum.whole) += zp_up(v->elements[param], 64);
+    if (v->spec->model->params.data[param].segment >= 0) sum.of[v->kind[param]] += zp_up(v->elements[param], 64);
   }
   return sum;
 }
@@ -323,13 +325,12 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
   if (zp_stage_mode_split(mode) && s->is_repeat) kept = (kept + c->tensor - 1) / c->tensor;
   if (zp_claim(j, "count") != s->count)
     zp_find(v, "segment `%s` has %lld iterations, the file says %lld", s->name, LL(s->count), LL(zp_claim(j, "count")));
-  const zp_verify_elements *own = &v->instance[index];
-  if (zp_claim(j, "elements") != own->whole || zp_claim(j, "spread_elements") != own->spread)
-    zp_find(v, "segment `%s` has %lld parameter elements and %lld spread ones, the file says %lld and %lld", s->name,
-            LL(own->whole), LL(own->spread), LL(zp_claim(j, "elements")), LL(zp_claim(j, "spread_elements")));
-  if (zp_claim_some(j, "frozen_elements") != own->frozen)
-    zp_find(v, "segment `%s` has %lld frozen parameter elements, the file says %lld", s->name, LL(own->frozen),
-            LL(zp_claim_some(j, "frozen_elements")));
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
+    int64_t own = v->instance[index].of[kind], claimed = zp_claim_of_kind(v, j, kind, "elements");
+    if (claimed != own)
+      zp_find(v, "segment `%s` has %lld %sparameter elements, the file says %lld", s->name, LL(own), zp_kind_word(kind),
+              LL(claimed));
+  }
   if (zp_claim(j, "carry_in_elements") != in || zp_claim(j, "carry_kept_elements") != kept)
     zp_find(v, "segment `%s` receives %lld elements and keeps %lld, the file says %lld and %lld", s->name, LL(in),
             LL(kept), LL(zp_claim(j, "carry_in_elements")), LL(zp_claim(j, "carry_kept_elements")));
@@ -373,7 +374,7 @@ static bool some_stage_runs(const zp_verifier *v, const zp_json *entry) {
 void zp_verify_procedures(zp_verifier *v) {
   const zp_pieces *p = v->pieces;
   const zp_json *segments = zp_json_get(v->program, "segments");
-  v->instance = ZP_NEW_ARRAY(v->arena, zp_verify_elements, p->n + 1);
+  v->instance = ZP_NEW_ARRAY(v->arena, zp_flat, p->n + 1);
   for (int i = 0; i < p->n; i++) v->instance[i] = instance_elements(v, &p->piece[i].segment);
   for (int i = 0; i < zp_json_count(segments); i++) {
     const zp_json *j = zp_json_at(segments, i);

@@ -38,9 +38,7 @@ static bool outlives(const splitting *p, const zp_json *root) {
   bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim_own(p->segment);
   if (is_at(root, "grad_in")) return zp_json_get_bool(zp_json_get(p->segment, "backward"), "keeps_gradient", false);
   if (is_at(root, "carry_in")) return input_kept || is_stream(p, root);
-  if (zp_moves_buckets(&p->v->choice) &&
-      (is_at(root, "param") || is_at(root, "spread") || is_at(root, "frozen") || is_at(root, "shared")))
-    return false;
+  if (zp_moves_buckets(&p->v->choice) && (zp_claimed_kind(root) < ZP_KINDS || is_at(root, "shared"))) return false;
   return !is_at(root, "transient") && !is_at(root, "carry_out") && !is_at(root, "grad_out");
 }
 

@@ -216,7 +216,7 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
                 "duration are those of compressed steps",
                 zp_show_bytes(arena, traffic.data), zp_show_bytes(arena, traffic.warmup_data),
                 (double)traffic.warmup_data / (double)traffic.data, when);
-  bool lamb = train->optimizer == ZP_OPT_LAMB;
+  bool lamb = zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB;
   const zp_stage *at = &plan->program->stages[plan->best.estimate.peak_stage];
   if (zp_shards_state(&plan->best.choice)) {
     int64_t owed =

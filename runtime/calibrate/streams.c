@@ -25,7 +25,7 @@ static void update_range(void *arg, int64_t begin, int64_t end, int worker) {
                   .bias1 = 0.1,
                   .bias2 = 0.05,
                   .grad_scale = 1};
-  zpk_optimizer(&u, s->x[0], s->x[1], s->x[2], s->x[3], begin, end);
+  zpk_optimizer(&u, s->x[0], s->x[1], (void *[]){s->x[2], s->x[3]}, begin, end);
 }
 static void update(void *arg) {
   streams *s = arg;

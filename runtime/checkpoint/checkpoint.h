@@ -2,7 +2,7 @@
 #ifndef ZPLAN_RT_CHECKPOINT_H
 #define ZPLAN_RT_CHECKPOINT_H
 
-#include "compress_lamb.h"
+#include "one_bit_lamb.h"
 #include "freeze.h"
 #include "internal.h"
 

@@ -5,9 +5,9 @@
  * f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been applied with it. `samples`:
  * how many of the data have been used, which is where a resumed run goes on; `batch`, `sequence`, `seed` and `data`:
  * what it compares itself with (resume.c); `training`: what it tells the changes of (training_record.c). `products`:
- * the algorithms of GPUs (algorithms.c). `coefficients` of 1-bit LAMB (compress_lamb.c). `initial_weights`: the folder
- * that the run began with, where its weights were not drawn. `words` of `data`: the vocabulary of masked words, which
- * `zplan eval` looks for there.
+ * the algorithms of GPUs (algorithms.c). `coefficients` of 1-bit LAMB (optimizer/one_bit_lamb.c). `initial_weights`:
+ * the folder that the run began with, where its weights were not drawn. `words` of `data`: the vocabulary of masked
+ * words, which `zplan eval` looks for there.
  *
  *   {"format": "zplan-checkpoint", "version": 2, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "batch": 32, "sequence": 64, "seed": 1, "data": {"source": "text", "path": "book.txt", "order": "shuffled", "seed":

@@ -19,7 +19,8 @@
 #include <unistd.h>
 #include "adafactor.h"
 #include "checkpoint.h"
-#include "compress.h"
+#include "one_bit.h"
+#include "optimizer.h"
 #include "device.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -37,7 +38,7 @@ bool zpr_has_file(const zpr *c, int file) {
 
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
-  const char *suffix;
+  const char *suffix, *of_matrix; /* of_matrix: of state of an orthogonal matrix; NULL: it has none */
   /* parameters; those that a delayed update has made; optimizer state by element, Adafactor's statistics, errors of
    * 1-bit Adam */
   enum { PARAMS, NEXT_PARAMS, STATE, STATISTICS, ERRORS } where;
@@ -56,7 +57,6 @@ typedef struct array_list {
 } array_list;
 
 static void list_errors(zpr *c, array_list *list) {
-  bool lamb = zpr_has_array(c->program, ZPR_FRESH);
   list->n = c->program->data + 1;
   list->array = zpr_alloc(c, (size_t)list->n + 1, sizeof *list->array);
   list->suffix = zpr_alloc(c, (size_t)list->n, sizeof *list->suffix);
@@ -69,7 +69,7 @@ static void list_errors(zpr *c, array_list *list) {
   list->array[c->program->data] =
       (array){.suffix = owner ? ".owner_error" : ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
   array fresh = {.suffix = ".exp_avg_sq_fresh", .where = STATE, .state = ZPR_FRESH, .sharded = owner};
-  if (lamb) list->array[list->n++] = fresh;
+  if (zpr_state_arrays(c->program) >> ZPR_FRESH & 1) list->array[list->n++] = fresh;
 }
 
 static array_list arrays_of(zpr *c, int file) {
@@ -85,32 +85,32 @@ static array_list arrays_of(zpr *c, int file) {
       list.array[0] = (array){.suffix = "", .where = NEXT_PARAMS, .sharded = zpr_shards_state(c->program)};
     return list;
   }
-  bool sgd = c->program->optimizer == ZPR_SGD, sharded = zpr_shards_state(c->program);
-  array state = {.where = STATE, .state = ZPR_WEIGHTS, .suffix = ".master", .sharded = sharded};
+  const zpr_optimizer_row *row = zpr_optimizer_of(c->program);
+  array state = {.where = STATE, .state = ZPR_WEIGHTS, .suffix = ".master", .of_matrix = ".master"};
+  state.sharded = zpr_shards_state(c->program);
   if (zpk_is_narrow(c->program->dtype)) list.array[list.n++] = state;
-  state.state = ZPR_MOMENT1;
-  state.suffix = sgd ? ".momentum_buffer" : ".exp_avg";
-  if (zpr_has_array(c->program, ZPR_MOMENT1)) list.array[list.n++] = state;
-  state.state = ZPR_MOMENT2;
-  state.suffix = ".exp_avg_sq";
-  if (zpr_has_array(c->program, ZPR_MOMENT2)) list.array[list.n++] = state;
+  for (int i = 0; i < zpr_moments(c->program); i++) {
+    state.state = (zpr_array)(ZPR_MOMENT1 + i);
+    state.suffix = row->moment[i];
+    state.of_matrix = row->moment_of_matrix[i];
+    list.array[list.n++] = state;
+  }
   state.state = ZPR_AVERAGE;
-  state.suffix = ".ema";
-  if (zpr_has_array(c->program, ZPR_AVERAGE)) list.array[list.n++] = state;
+  state.suffix = state.of_matrix = ".ema";
+  if (c->program->ema > 0) list.array[list.n++] = state;
   static const char *const of[] = {[ROWS] = ".exp_avg_sq_row", [COLS] = ".exp_avg_sq_col", [ALL] = ".exp_avg_sq"};
-  for (int i = 0; i <= ALL && c->program->optimizer == ZPR_ADAFACTOR; i++)
+  for (int i = 0; i <= ALL && row->has_statistics; i++)
     list.array[list.n++] = (array){.where = STATISTICS, .of = i, .suffix = of[i]};
   return list;
 }
 
-/* A matrix of Muon has momentum and no second moment: its update comes about there. */
 static bool has_array(const array *a, const zpr_param *param) {
   if (a->where == STATISTICS) return (a->of == ALL) == (param->rank < 2);
-  return !param->orthogonal || a->where != STATE || a->state != ZPR_MOMENT2;
+  return !param->orthogonal || a->where != STATE || a->of_matrix;
 }
 
 static const char *suffix_of(const array *a, const zpr_param *param) {
-  return param->orthogonal && a->where == STATE && a->state == ZPR_MOMENT1 ? ".momentum_buffer" : a->suffix;
+  return param->orthogonal && a->where == STATE ? a->of_matrix : a->suffix;
 }
 
 /* The tensor that the parameter's array is: its own shape, or without the last or the last but one dimension. */
@@ -123,7 +123,7 @@ static zpr_param tensor_of(const array *a, const zpr_param *param) {
 }
 
 /* Frozen parameters have values alone. */
-static bool has(int file, const zpr_run *run) { return file == ZPR_MODEL || !run->frozen; }
+static bool has(int file, const zpr_run *run) { return file == ZPR_MODEL || zpr_is_trained(run->kind); }
 
 static void free_arrays(array_list *list) {
   free(list->array);
@@ -238,16 +238,17 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   }
 }
 
-static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
+static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_run *run, int k, int64_t local) {
+  const zpr_param *param = &run->params[k];
   if (tensor->stage != c->p || tensor->local != local) return false;
   if ((param->split_dim < 0 || a->where == STATISTICS) && c->t != 0) return false;
-  return a->sharded || a->replica > 0 || zpr_part_of(c, param->spread).place == 0;
+  return a->sharded || a->replica > 0 || zpr_part_of(c, run->kind).place == 0;
 }
 
 /* The elements that this rank has of an array, of an instance of a run or more of its neighbours. What is whole stands
  * as the flat buffers do; of a server's errors a rank has those of its part, or of what it owns. */
 static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int64_t i) {
-  int64_t part = c->stage->flat_elements / c->program->data;
+  int64_t part = zpr_flat_elements(c->stage) / c->program->data;
   if (!a->sharded) return (zpr_slice){0, zpr_all_elements(c->stage), 0};
   return file == ZPR_ERRORS && !zpr_shards_state(c->program) ? (zpr_slice){c->d * part, (c->d + 1) * part, 0}
                                                              : zpr_slice_of(c, run, i);
@@ -266,7 +267,7 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
                           transfer *t) {
   char name[ZPR_TENSOR_NAME];
   const array on_device = {.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
-  if (a->where == NEXT_PARAMS && run->frozen) a = &on_device;
+  if (a->where == NEXT_PARAMS && run->kind == ZPR_KIND_FROZEN) a = &on_device;
   zpr_slice part = held(c, file, a, run, i);
   t->begin = part.begin;
   t->end = part.end;
@@ -276,7 +277,7 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
     if (!has_array(a, &run->params[k])) continue;
     tensor_name(name, run, i, k, suffix_of(a, &run->params[k]));
     const zpr_tensor *tensor = zpr_tensors_find(list, name);
-    if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
+    if (t->write && !writes(c, a, tensor, run, k, local_start(run, i, k))) continue;
     t->file_offset = list->data_start + tensor->begin;
     if (t->write) t->sum = &t->sums[1 + (tensor - list->tensor)];
     if (a->where == STATISTICS)

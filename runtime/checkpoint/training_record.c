@@ -8,38 +8,34 @@
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint.h"
+#include "optimizer.h"
 #include "state.h"
 
 typedef enum kind { NUMBER, COUNT, TEXT, OPTIMIZER, SCHEDULE, DECAY, FACTORS } kind;
 
-/* A line is of trainings with one of `optimizers` (bits; 0: all). */
+/* A line is of all trainings, or with `own` of those whose optimizer records it. */
 static const struct field {
   const char *name;
   kind kind;
   size_t offset;
-  unsigned optimizers;
+  bool own;
 } table[] = {
-#define BIT(optimizer) (1u << (optimizer))
-#define MOMENTS (BIT(ZPR_ADAMW) | BIT(ZPR_ADAM) | BIT(ZPR_LION) | BIT(ZPR_LAMB) | BIT(ZPR_MUON))
-    {"model name", TEXT, offsetof(zpr_program, name), 0},
-    {"model", TEXT, offsetof(zpr_program, model_hash), 0},
-    {"optimizer", OPTIMIZER, offsetof(zpr_program, optimizer), 0},
-    {"lr", NUMBER, offsetof(zpr_program, lr), 0},
-    {"schedule", SCHEDULE, offsetof(zpr_program, schedule), 0},
-    {"min_lr", NUMBER, offsetof(zpr_program, min_lr), 0},
-    {"warmup", COUNT, offsetof(zpr_program, warmup), 0},
-    {"decay_steps", COUNT, offsetof(zpr_program, decay_steps), 0},
-    {"steps", COUNT, offsetof(zpr_program, steps), 0},
-    {"beta1", NUMBER, offsetof(zpr_program, beta1), MOMENTS},
-    {"beta2", NUMBER, offsetof(zpr_program, beta2), MOMENTS},
-    {"eps", NUMBER, offsetof(zpr_program, eps), MOMENTS | BIT(ZPR_ADAFACTOR)},
-    {"momentum", NUMBER, offsetof(zpr_program, momentum), BIT(ZPR_SGD) | BIT(ZPR_MUON)},
-    {"weight_decay", DECAY, 0, 0},
-    {"lr_factor", FACTORS, 0, 0},
-    {"clip", NUMBER, offsetof(zpr_program, clip), 0},
-    {"ema", NUMBER, offsetof(zpr_program, ema), 0},
-    {"decay_rate", NUMBER, offsetof(zpr_program, decay_rate), BIT(ZPR_ADAFACTOR)},
-    {"clip_threshold", NUMBER, offsetof(zpr_program, clip_threshold), BIT(ZPR_ADAFACTOR)},
+    {"model name", TEXT, offsetof(zpr_program, name), false},
+    {"model", TEXT, offsetof(zpr_program, model_hash), false},
+    {"optimizer", OPTIMIZER, offsetof(zpr_program, optimizer), false},
+    {"lr", NUMBER, offsetof(zpr_program, lr), false},
+    {"schedule", SCHEDULE, offsetof(zpr_program, schedule), false},
+    {"min_lr", NUMBER, offsetof(zpr_program, min_lr), false},
+    {"warmup", COUNT, offsetof(zpr_program, warmup), false},
+    {"decay_steps", COUNT, offsetof(zpr_program, decay_steps), false},
+    {"steps", COUNT, offsetof(zpr_program, steps), false},
+#define SETTING(name) {#name, NUMBER, offsetof(zpr_program, name), true},
+    ZPK_SETTINGS(SETTING){"weight_decay", DECAY, 0, false},
+    {"lr_factor", FACTORS, 0, false},
+    {"clip", NUMBER, offsetof(zpr_program, clip), false},
+    {"ema", NUMBER, offsetof(zpr_program, ema), false},
+    {"decay_rate", NUMBER, offsetof(zpr_program, decay_rate), true},
+    {"clip_threshold", NUMBER, offsetof(zpr_program, clip_threshold), true},
 };
 enum { FIELDS = ZPR_RECORD_FIELDS };
 _Static_assert(sizeof table / sizeof *table == ZPR_RECORD_FIELDS, "zpr_record has a text for each");
@@ -84,10 +80,13 @@ static void factors_text(char buf[ZPR_RECORD_TEXT], const zpr_program *p) {
     snprintf(buf, ZPR_RECORD_TEXT, "%.30s", low);
 }
 
+static bool records(const zpr_optimizer_row *row, const char *name) {
+  for (int i = 0; i < ZPR_MOST_RECORDED && row->recorded[i]; i++)
+    if (strcmp(row->recorded[i], name) == 0) return true;
+  return false;
+}
+
 static void field_text(char buf[ZPR_RECORD_TEXT], const zpr_program *p, const struct field *f) {
-  static const char *const optimizers[] = {
-      [ZPR_ADAMW] = "adamw", [ZPR_ADAM] = "adam",          [ZPR_SGD] = "sgd", [ZPR_LION] = "lion", [ZPR_LAMB] = "lamb",
-      [ZPR_MUON] = "muon",   [ZPR_ADAFACTOR] = "adafactor"};
   static const char *const schedules[] = {[ZPR_RATE_CONSTANT] = "constant",
                                           [ZPR_RATE_LINEAR] = "linear",
                                           [ZPR_RATE_COSINE] = "cosine",
@@ -95,12 +94,12 @@ static void field_text(char buf[ZPR_RECORD_TEXT], const zpr_program *p, const st
                                           [ZPR_RATE_RELATIVE] = "relative"};
   const char *at = (const char *)p + f->offset, *text = NULL;
   buf[0] = 0;
-  if (f->optimizers != 0 && (f->optimizers & BIT(p->optimizer)) == 0) return;
+  if (f->own && !records(zpr_optimizer_of(p), f->name)) return;
   switch (f->kind) {
   case NUMBER: number_text(buf, *(const double *)(const void *)at); return;
   case COUNT: snprintf(buf, ZPR_RECORD_TEXT, "%lld", (long long)*(const int64_t *)(const void *)at); return;
   case TEXT: text = *(const char *const *)(const void *)at; break;
-  case OPTIMIZER: text = optimizers[p->optimizer]; break;
+  case OPTIMIZER: text = zpr_optimizer_of(p)->name; break;
   case SCHEDULE: text = schedules[p->schedule]; break;
   case DECAY: number_text(buf, weight_decay(p)); return;
   case FACTORS: factors_text(buf, p); return;

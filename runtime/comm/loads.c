@@ -42,7 +42,7 @@ static int64_t find_biases(zpr *c, load *out) {
   int64_t n = 0;
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    for (int k = 0; k < run->n_params && !run->frozen; k++) {
+    for (int k = 0; k < run->n_params && zpr_is_trained(run->kind); k++) {
       const zpr_param *param = &run->params[k];
       if (param->recipe.sign_rate <= 0) continue;
       assert(param->split_dim < 0 && !param->spread); /* gates see all experts */

@@ -3,7 +3,7 @@
  * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with
  * ZeRO 2 of gradients, with ZeRO 3 of parameters, too. */
 #include <assert.h>
-#include "compress.h"
+#include "one_bit.h"
 #include "device.h"
 #include "host_grads.h"
 #include "param_home.h"
@@ -11,7 +11,7 @@
 #include "state.h"
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
-  zpr_part part = zpr_part_of_run(c, run);
+  zpr_part part = zpr_part_of(c, run->kind);
   if (!zpr_shards_state(c->program)) return (zpr_slice){part.begin, part.begin + part.elements, part.state_begin};
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
   return (zpr_slice){home.flat, home.flat + home.size, home.own};
@@ -29,10 +29,10 @@ const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
 }
 
 void zpr_reduce_grads(zpr *c, int64_t first) {
-  assert(first >= 0 && first < c->stage->flat_elements && !zpr_shards_gradients(c->program));
+  assert(first >= 0 && first < zpr_flat_elements(c->stage) && !zpr_shards_gradients(c->program));
   int64_t i, size = zpr_gradient_bytes(c);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
-  zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
+  zpr_group holders = zpr_part_of(c, run->kind).holders;
   char *grads = (char *)zpr_at(c, c->stage->grads) + first * size;
   int before = zpr_enter(c, ZPR_AT_DATA);
   if (c->program->zero == 1)
@@ -43,13 +43,13 @@ void zpr_reduce_grads(zpr *c, int64_t first) {
 }
 
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
-  assert(first >= 0 && first < c->stage->flat_elements);
+  assert(first >= 0 && first < zpr_flat_elements(c->stage));
   assert(zpr_shards_gradients(c->program) || c->program->moves_gradients);
   if (c->state->rehearses) return;
   int64_t i, size = zpr_gradient_bytes(c);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
-  zpr_part part = zpr_part_of(c, run->params[0].spread);
+  zpr_part part = zpr_part_of(c, run->kind);
   int before = zpr_enter(c, ZPR_AT_DATA);
   if (zpr_shards_gradients(c->program)) {
     zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, zpr_gradient_type(c), from, bucket.size);
@@ -64,8 +64,8 @@ void zpr_sum_buckets(zpr *c) {
   if (zpr_is_frozen(c)) return; /* then signs travel */
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
-    for (int64_t i = 0; i < run->count && holders.n > 1 && !run->frozen; i++) {
+    zpr_group holders = zpr_part_of(c, run->kind).holders;
+    for (int64_t i = 0; i < run->count && holders.n > 1 && zpr_is_trained(run->kind); i++) {
       zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
       if (moved)
         zpr_sum_replicas(c, &holders, &bucket);
@@ -102,8 +102,8 @@ void zpr_gather_updated(zpr *c) {
   if (!away) zpr_together(c, true);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
-    for (int64_t i = 0; i < run->count && !run->frozen; i++) {
+    zpr_group holders = zpr_part_of(c, run->kind).holders;
+    for (int64_t i = 0; i < run->count && zpr_is_trained(run->kind); i++) {
       zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
       zpr_gather_bucket(c, &holders, &bucket, number++);
     }

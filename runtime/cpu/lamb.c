@@ -1,4 +1,4 @@
-/* LAMB over the threads of a rank (../lamb.c): a block is a task. */
+/* LAMB over the threads of a rank (../optimizer/lamb.c): a block is a task. */
 #include "lamb.h"
 
 typedef struct lamb_task {

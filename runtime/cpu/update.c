@@ -38,8 +38,8 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   int64_t size = zpk_bytes(a->rule->dtype);
   char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
   float *master = mixed ? zpr_at(c, stage->master) : NULL;
-  void *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
-  void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
+  void *moment[ZPK_MOMENTS];
+  for (int i = 0; i < ZPK_MOMENTS; i++) moment[i] = zpr_moment_at(stage, i) >= 0 ? zpr_at(c, zpr_moment_at(stage, i)) : NULL;
   void *average = a->rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
@@ -48,7 +48,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     /* all count in elements of the state */
     const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
     zpk_optimizer_and_average(&rule, mixed ? (char *)(void *)master : first - at * size,
-                              grad - b->to_state * zpr_gradient_bytes(c), m, v, average, at, at + n);
+                              grad - b->to_state * zpr_gradient_bytes(c), moment, average, at, at + n);
     if (mixed) zpk_round(a->rule->dtype, master + at, first, n);
   }
 }

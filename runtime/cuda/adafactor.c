@@ -1,4 +1,4 @@
-/* Adafactor's passes on the GPU (../adafactor.c): a launch each, a tensor at a time. */
+/* Adafactor's passes on the GPU (../optimizer/adafactor.c): a launch each, a tensor at a time. */
 #include "adafactor.h"
 #include "cuda.h"
 

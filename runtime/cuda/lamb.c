@@ -1,5 +1,5 @@
-/* What LAMB does on the GPU (../lamb.c): a launch for the moments of all segments and their squares, one for the
- * parameters. The segments of a list without its empty blocks are in both tables, in one order. */
+/* What LAMB does on the GPU (../optimizer/lamb.c): a launch for the moments of all segments and their squares, one for
+ * the parameters. The segments of a list without its empty blocks are in both tables, in one order. */
 #include <assert.h>
 #include <string.h>
 #include "cuda.h"

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <zplan/cuda_places.h>
 #include "nccl.h"
+#include "optimizer.h"
 
 /* ---- opening ---- */
 
@@ -143,8 +144,7 @@ static void connect_members(zpr *c, void *comm, zpr_group g, bool all) {
 void zpr_nccl_connect(zpr *c) {
   zpr_device *d = c->state->device;
   const zpr_nccl *n = d->nccl;
-  zpr_optimizer optimizer = c->program->optimizer;
-  bool exchanges = zpr_compresses(c->program) || optimizer == ZPR_MUON || optimizer == ZPR_ADAFACTOR;
+  bool exchanges = zpr_compresses(c->program) || zpr_optimizer_of(c->program)->exchanges;
   zpr_cuda(c, d->api.fill_bytes(n->scratch, 0, 1, d->stream), "connect ranks");
   if (c->stage->scratch_bytes > 0) /* else the tensor ranks have collectives alone */
     connect_members(c, n->tensor, zpr_axis_group(c, ZPR_TENSOR), exchanges);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cuda.h"
-#include "muon.h"
+#include "optimizer.h"
 
 void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size) {
   assert(n <= *room);
@@ -34,10 +34,11 @@ static void rehearse(zpr *c) {
   c->state->rehearses = false;
 }
 
-/* The shapes of its products; other optimizers have none. */
-static void rehearse_muon(zpr *c) {
+/* The shapes of the optimizer's products; most have none. */
+static void rehearse_optimizer(zpr *c) {
+  const zpr_optimizer_row *row = zpr_optimizer_of(c->program);
   c->state->rehearses = true;
-  zpr_muon_rehearse(c);
+  if (row->rehearse) row->rehearse(c);
   c->state->rehearses = false;
 }
 
@@ -53,12 +54,14 @@ static void load_optimizer(zpr *c) {
   zpr_device_kernel *const adafactor[] = {&k->adafactor_rows,  &k->adafactor_cols,    &k->adafactor_add,
                                           &k->adafactor_means, &k->adafactor_factors, &k->adafactor_squares,
                                           &k->adafactor_apply};
-  if (c->program->optimizer == ZPR_MUON) LOAD_ALL(c, muon);
   zpr_device_kernel *const one_bit_lamb[] = {&k->lamb_fresh, &k->lamb_frozen};
   zpr_device_kernel *const zero_one_adam[] = {&k->variance, &k->local_add, &k->local_mean, &k->local_weights};
-  if (c->program->optimizer == ZPR_ADAFACTOR) LOAD_ALL(c, adafactor);
-  if (c->program->optimizer == ZPR_LAMB && zpr_compresses(c->program)) LOAD_ALL(c, one_bit_lamb);
-  if (zpr_is_local(c->program)) LOAD_ALL(c, zero_one_adam);
+  const zpr_optimizer_row *row = zpr_optimizer_of(c->program);
+  const zpr_one_bit_row *one_bit = zpr_one_bit_of(c->program);
+  if (row == &zpr_muon_row) LOAD_ALL(c, muon);
+  if (row == &zpr_adafactor_row) LOAD_ALL(c, adafactor);
+  if (one_bit == &zpr_one_bit_lamb || one_bit == &zpr_one_bit_lamb_shards) LOAD_ALL(c, one_bit_lamb);
+  if (one_bit == &zpr_zero_one_adam) LOAD_ALL(c, zero_one_adam);
 }
 
 /* What is started for sums over ranks and at the end of a step. */
@@ -76,7 +79,7 @@ void zpr_prepare(zpr *c) {
   zpr_device *d = c->state->device;
   if (!d->nccl) return;
   if (c->program->micro_batches) rehearse(c);
-  if (c->program->optimizer == ZPR_MUON) rehearse_muon(c);
+  rehearse_optimizer(c);
   load_the_rest(c);
   zpr_cuda_wait(c);
   zpr_nccl_connect(c);

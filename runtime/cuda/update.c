@@ -134,20 +134,19 @@ void zpr_put_decision(zpr *c, const zpk_update *rule) {
 
 zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule) {
   const zpr_stage *stage = c->stage;
-  return (zpd_updates){.kind = rule->kind,
-                       .lr = rule->lr,
-                       .beta1 = rule->beta1,
-                       .beta2 = rule->beta2,
-                       .eps = rule->eps,
-                       .momentum = rule->momentum,
+  zpd_updates a = {.kind = rule->kind,
+                   .lr = rule->lr,
+#define COPY(name) .name = rule->name,
+                   ZPK_SETTINGS(COPY)
+#undef COPY
                        .ema = rule->ema,
-                       .step = step_of(c),
-                       .params = zpr_at(c, stage->params),
-                       .master = zpk_is_narrow(rule->dtype) ? zpr_at(c, stage->master) : NULL,
-                       .grads = zpr_at(c, stage->grads),
-                       .m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL,
-                       .v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL,
-                       .average = rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL};
+                   .step = step_of(c),
+                   .params = zpr_at(c, stage->params),
+                   .master = zpk_is_narrow(rule->dtype) ? zpr_at(c, stage->master) : NULL,
+                   .grads = zpr_at(c, stage->grads),
+                   .average = rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL};
+  for (int i = 0; i < ZPK_MOMENTS; i++) a.moment[i] = zpr_moment_at(stage, i) >= 0 ? zpr_at(c, zpr_moment_at(stage, i)) : NULL;
+  return a;
 }
 
 zpd_updates zpr_updates_over(zpr *c, const zpr_table *t, const zpk_update *rule) {

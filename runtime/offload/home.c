@@ -13,22 +13,26 @@ static int64_t away_of(const zpr *c, zpr_class class) {
 }
 
 /* Ranks that own a piece each of what they hold alike. */
-static int owners_of(const zpr *c, bool spread) {
-  if (!zpr_shards_state(c->program)) return 1;
-  return c->program->data / (spread ? zpr_expert_ranks(c->program) : 1);
+static int owners_of(const zpr *c, zpr_kind kind) {
+  if (!(zpr_is_trained(kind) ? zpr_shards_state(c->program) : zpr_shards_params(c->program))) return 1;
+  return c->program->data / (kind == ZPR_KIND_SPREAD ? zpr_expert_ranks(c->program) : 1);
 }
 
-int64_t zpr_own_here(const zpr *c, zpr_class class) { return c->stage->shard_elements - away_of(c, class); }
+int64_t zpr_own_here(const zpr *c, zpr_class class) { return zpr_shard_elements(c->stage) - away_of(c, class); }
 
 int64_t zpr_held(const zpr *c, zpr_class class) {
-  return holds_whole(c, class) ? c->stage->flat_elements : c->stage->shard_elements;
+  return holds_whole(c, class) ? zpr_flat_elements(c->stage) : zpr_shard_elements(c->stage);
 }
 
 /* Elements that all owners together have before own element `own` of each. */
 static int64_t held_before(const zpr *c, int64_t own) {
-  int64_t first = c->stage->shard_elements - c->stage->spread_shard_elements;
-  if (own <= first) return own * owners_of(c, false);
-  return first * owners_of(c, false) + (own - first) * owners_of(c, true);
+  int64_t held = 0;
+  for (zpr_kind kind = 0; kind < ZPR_KINDS && own > 0; kind++) {
+    int64_t part = own < c->stage->shard[kind] ? own : c->stage->shard[kind];
+    held += part * owners_of(c, kind);
+    own -= part;
+  }
+  return held;
 }
 
 int64_t zpr_held_here(zpr *c, zpr_class class) {
@@ -38,16 +42,16 @@ int64_t zpr_held_here(zpr *c, zpr_class class) {
 }
 
 zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, int64_t i) {
-  bool spread = run->params[0].spread, whole = holds_whole(c, class);
-  zpr_part part = zpr_part_of_run(c, run);
-  int owners = run->frozen && whole ? 1 : owners_of(c, spread);
-  assert(!run->frozen || class == ZPR_CLASS_PARAMS);
+  bool whole = holds_whole(c, class);
+  zpr_part part = zpr_part_of(c, run->kind);
+  int owners = owners_of(c, run->kind);
+  assert(zpr_is_trained(run->kind) || class == ZPR_CLASS_PARAMS);
   int64_t first = run->base + i * run->stride, end = zpr_own_here(c, class);
   zpr_bucket_home home = {.shards = whole ? owners : 1, .mine = whole && owners > 1 ? part.place : 0};
   home.size = run->stride / owners;
   home.own = part.state_begin + (first - part.begin) / owners;
   home.flat = first + (owners > 1 ? part.place * home.size : 0);
-  if (run->frozen) end = home.own + home.size; /* never leaves the device */
+  if (run->kind == ZPR_KIND_FROZEN) end = home.own + home.size; /* never leaves the device */
   home.here = end <= home.own ? 0 : end < home.own + home.size ? end - home.own : home.size;
   home.device = whole ? first : home.own;
   home.host = home.device + home.shards * home.here - (whole ? held_before(c, end) : end);
@@ -97,7 +101,7 @@ zpr_stretches zpr_find_stretches(zpr *c) {
   if (!zpr_shards_state(c->program)) {
     all.item = zpr_alloc(c, 1, sizeof *all.item);
     all.n = 1;
-    all.item[0].end = c->stage->shard_elements;
+    all.item[0].end = zpr_shard_elements(c->stage);
     for (int k = 0; k < ZPR_CLASSES; k++) all.item[0].away[k] = -zpr_own_here(c, (zpr_class)k);
     return all;
   }
@@ -105,7 +109,7 @@ zpr_stretches zpr_find_stretches(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) buckets += c->stage->runs[r].count;
   all.item = zpr_alloc(c, (size_t)buckets, sizeof *all.item);
   for (int r = 0; r < c->stage->n_runs; r++)
-    for (int64_t i = 0; i < c->stage->runs[r].count && !c->stage->runs[r].frozen; i++)
+    for (int64_t i = 0; i < c->stage->runs[r].count && zpr_is_trained(c->stage->runs[r].kind); i++)
       all.item[n++] = stretch_of(c, &c->stage->runs[r], i);
   qsort(all.item, (size_t)n, sizeof *all.item, by_begin);
   for (int64_t k = 0; k < n; k++) {

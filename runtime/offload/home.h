@@ -1,7 +1,7 @@
 /* Private: where parameters and gradients stand that may be off the device.
  *
- * What a rank updates is numbered 0 .. shard_elements - 1: its own elements, as the optimizer's state has them. Of a
- * class the last stage->..._away.elements of these are off the device. Where a rank holds a class whole whose owners
+ * What a rank updates is numbered 0 .. zpr_shard_elements - 1: its own elements, as the optimizer's state has them. Of
+ * a class the last stage->..._away.elements of these are off the device. Where a rank holds a class whole whose owners
  * are several ranks (parameters below ZeRO 3, gradients below ZeRO 2), it has every owner's elements, and of each the
  * same are off the device. So a bucket is shards of equal size, one behind the other, of which the first elements are
  * on the device and the last ones off it, and either side has its parts of them as neighbours: what owners share out

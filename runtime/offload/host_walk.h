@@ -13,7 +13,7 @@ typedef struct zpr_host_part {
   int64_t begin, end, tensor;
   zpr_recipe recipe;
   const void *grads; /* NULL: the pass does not ask for them */
-  void *weights, *m, *v, *average;
+  void *weights, *moment[ZPK_MOMENTS], *average;
   const zpr_piece_of_state *piece; /* that it is in */
   const char *landed;              /* what came, from the piece's first element on */
 } zpr_host_part;

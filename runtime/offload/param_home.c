@@ -58,8 +58,8 @@ void zpr_params_close(zpr *c) { zpr_window_close(c); }
 void zpr_params_zero(zpr *c) {
   int64_t here = zpr_held_here(c, ZPR_CLASS_PARAMS), away = zpr_held(c, ZPR_CLASS_PARAMS) - here,
           size = element_bytes(c);
-  assert(away == 0 || c->stage->frozen_elements == 0);
-  here += c->stage->frozen_shard_elements;
+  assert(away == 0 || c->stage->flat[ZPR_KIND_FROZEN] == 0);
+  here += c->stage->shard[ZPR_KIND_FROZEN];
   if (here > 0) zpr_zero(c, here_at(c, 0), here * size);
   zpr_away_zero(c, ZPR_CLASS_PARAMS, away);
 }
@@ -77,7 +77,7 @@ static part part_of(zpr *c, int64_t first, void *to) {
   int64_t i;
   part p = {.run = zpr_bucket_of(c, first, &i), .to = to};
   p.home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, p.run, i);
-  if (zpr_shards_params(c->program)) p.to += zpr_part_of_run(c, p.run).place * p.home.size * element_bytes(c);
+  if (zpr_shards_params(c->program)) p.to += zpr_part_of(c, p.run->kind).place * p.home.size * element_bytes(c);
   return p;
 }
 
@@ -122,7 +122,7 @@ void zpr_gather_params(zpr *c, int64_t first, void *to) {
   for (int k = 0; k < s.n; k++)
     zpr_copy(c, p.to + (s.first + k * s.stride) * size, here_at(c, s.at + k * s.count), s.count * size);
   if (zpr_shards_params(c->program)) {
-    zpr_group holders = zpr_part_of_run(c, p.run).holders;
+    zpr_group holders = zpr_part_of(c, p.run->kind).holders;
     zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.home.size);
   }
   zpr_leave(c, before);

@@ -2,19 +2,17 @@
 #include "state_home.h"
 #include <string.h>
 #include "device.h"
-#include "freeze.h"
+#include "optimizer.h"
 #include "state.h"
 #include "tier.h"
 
 enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the plan rounds to it */
 
-bool zpr_has_array(const zpr_program *program, zpr_array array) {
-  if (array == ZPR_MOMENT1 && program->optimizer == ZPR_ADAFACTOR) return program->beta1 > 0;
-  if (array == ZPR_MOMENT1) return program->optimizer != ZPR_SGD || program->momentum != 0;
-  if (array == ZPR_AVERAGE) return program->ema > 0;
-  if (array == ZPR_FRESH) return program->optimizer == ZPR_LAMB && zpr_compresses(program);
-  return array == ZPR_MOMENT2 && program->optimizer != ZPR_SGD && program->optimizer != ZPR_LION &&
-         program->optimizer != ZPR_ADAFACTOR;
+unsigned zpr_state_arrays(const zpr_program *program) {
+  const zpr_one_bit_row *one_bit = zpr_one_bit_of(program);
+  unsigned arrays = 1u << ZPR_WEIGHTS | (one_bit ? one_bit->arrays : 0);
+  for (int i = 0; i < zpr_moments(program); i++) arrays |= 1u << (ZPR_MOMENT1 + i);
+  return program->ema > 0 ? arrays | 1u << ZPR_AVERAGE : arrays;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -32,9 +30,11 @@ static int64_t whole_pages(const zpr *c, int64_t k) {
   return least(c->stage->window_elements, (left + PAGE_ELEMENTS - 1) / PAGE_ELEMENTS * PAGE_ELEMENTS);
 }
 
+static bool is_there(const zpr *c, int array) { return zpr_state_arrays(c->program) >> array & 1; }
+
 static int64_t element_bytes(const zpr *c) {
-  int arrays = 1;
-  for (int a = ZPR_MOMENT1; a < ZPR_ARRAYS; a++) arrays += zpr_has_array(c->program, (zpr_array)a);
+  int arrays = 0;
+  for (int a = 0; a < ZPR_ARRAYS; a++) arrays += is_there(c, a);
   return arrays * zpk_real_bytes(c->program->dtype);
 }
 
@@ -48,17 +48,14 @@ int64_t zpr_piece_before(const zpr *c, int64_t k) {
 /* On the device; -1: there is none of it. */
 static int64_t place_of(const zpr *c, zpr_array array) {
   const zpr_stage *s = c->stage;
-  const int64_t places[ZPR_ARRAYS] = {s->master, s->moment1, s->moment2, c->program->ema > 0 ? s->average : -1,
-                                      zpr_has_array(c->program, ZPR_FRESH) ? s->fresh : -1};
-  return places[array];
+  if (!is_there(c, (int)array)) return -1;
+  if (array == ZPR_WEIGHTS) return s->master;
+  if (array == ZPR_AVERAGE) return s->average;
+  return array == ZPR_FRESH ? s->fresh : zpr_moment_at(s, array - ZPR_MOMENT1);
 }
 
 static char *window_at(zpr *c, int64_t k) {
   return (char *)zpr_host_at(c, c->stage->state_away.host) + window_of(c, k) * whole_pages(c, 0) * element_bytes(c);
-}
-
-static bool is_there(const zpr *c, int array) {
-  return array == ZPR_WEIGHTS || zpr_has_array(c->program, (zpr_array)array);
 }
 
 zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k) {

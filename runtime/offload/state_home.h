@@ -1,5 +1,5 @@
-/* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. shard_elements - 1;
- * the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
+/* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. zpr_shard_elements
+ * - 1; the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
  * master copy, or without mixed precision a copy of the parameters. On the host the arrays stand side by side, on a
  * disk piece by piece, so that a piece is one read and one write. */
 #ifndef ZPLAN_RT_STATE_HOME_H
@@ -8,13 +8,24 @@
 #include "device.h"
 #include "home.h"
 
-typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_AVERAGE, ZPR_FRESH, ZPR_ARRAYS } zpr_array;
+/* Moment i is ZPR_MOMENT1 + i. FRESH: 1-bit LAMB, the variance as it would be. */
+typedef enum zpr_array {
+  ZPR_WEIGHTS,
+  ZPR_MOMENT1,
+  ZPR_MOMENT2,
+  ZPR_AVERAGE = ZPR_MOMENT1 + ZPK_MOMENTS,
+  ZPR_FRESH,
+  ZPR_ARRAYS
+} zpr_array;
 enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
 
-/* Does the state have this array beside the weights? On the device it may have none of its elements. */
-bool zpr_has_array(const zpr_program *program, zpr_array array);
+/* The arrays of the state, bits: weights, and what the optimizer has (optimizer/optimizer.h). Weights, and any other
+ * array, may have none of their elements on the device. */
+unsigned zpr_state_arrays(const zpr_program *program);
 /* Elements of state on the device. */
-static inline int64_t zpr_state_here(const zpr *c) { return c->stage->shard_elements - c->stage->state_away.elements; }
+static inline int64_t zpr_state_here(const zpr *c) {
+  return zpr_shard_elements(c->stage) - c->stage->state_away.elements;
+}
 
 /* What is worked on at once: elements [first, first + count) and where they stand in memory of the host. The arrays are
  * NULL where the optimizer has none. */
@@ -51,8 +62,8 @@ void zpr_host_update_close(zpr_host_update *update);
 /* Copies parameters to the weights off the device, where these are a copy. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *update);
 /* All of it: gradients down, optimizer, weights up. Of 1-bit Adam's frozen steps one half or the other: gradients down
- * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (compress_shards_away.c): weights of all
- * ranks down, where they are not here. */
+ * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (optimizer/one_bit_shards_away.c): weights
+ * of all ranks down, where they are not here. */
 typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN, ZPR_PASS_OWNER } zpr_host_pass;
 /* between: work for the device, given to it while the first piece comes. */
 typedef void zpr_between(zpr *c, void *arg);

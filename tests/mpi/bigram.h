@@ -71,27 +71,28 @@ static inline void bigram_layout(bigram *b, int T, int D, int zero, zpk_dtype dt
           rows = BIGRAM_MICRO * BIGRAM_S, end = 0;
   int64_t microbatches = BIGRAM_BATCH / D / BIGRAM_MICRO;
   zpr_stage *s = &b->stage;
-  s->flat_elements = (BIGRAM_V * cols + D - 1) / D * D;
-  s->shard_elements = zero ? s->flat_elements / D : s->flat_elements;
+  s->flat[ZPR_KIND_WHOLE] = (BIGRAM_V * cols + D - 1) / D * D;
+  s->shard[ZPR_KIND_WHOLE] = zero ? zpr_flat_elements(s) / D : zpr_flat_elements(s);
   s->inputs = bigram_place(&end, 2 * microbatches * rows * 4);
   b->logits = bigram_place(&end, rows * cols * size);
   b->stats = bigram_place(&end, T * rows * 3 * real);
   b->lse = bigram_place(&end, rows * real);
-  b->grad_ring = bigram_place(&end, zero >= 2 ? s->flat_elements * real : 0); /* gradients of 16 bits are sums in f32 */
-  b->param_ring = bigram_place(&end, zero >= 3 ? s->flat_elements * size : 0);
-  s->grads = bigram_place(&end, (zero >= 2 ? s->shard_elements : s->flat_elements) * real);
-  s->moment1 = bigram_place(&end, s->shard_elements * real);
-  s->moment2 = bigram_place(&end, s->shard_elements * real);
-  s->master = zpk_is_narrow(dtype) ? bigram_place(&end, s->shard_elements * real) : -1;
+  b->grad_ring =
+      bigram_place(&end, zero >= 2 ? zpr_flat_elements(s) * real : 0); /* gradients of 16 bits are sums in f32 */
+  b->param_ring = bigram_place(&end, zero >= 3 ? zpr_flat_elements(s) * size : 0);
+  s->grads = bigram_place(&end, (zero >= 2 ? zpr_shard_elements(s) : zpr_flat_elements(s)) * real);
+  s->moment1 = bigram_place(&end, zpr_shard_elements(s) * real);
+  s->moment2 = bigram_place(&end, zpr_shard_elements(s) * real);
+  s->master = zpk_is_narrow(dtype) ? bigram_place(&end, zpr_shard_elements(s) * real) : -1;
   s->products = -1;
-  s->params = bigram_place(&end, (zero >= 3 ? s->shard_elements : s->flat_elements) * size);
+  s->params = bigram_place(&end, (zero >= 3 ? zpr_shard_elements(s) : zpr_flat_elements(s)) * size);
   s->arena_bytes = end;
   s->n_runs = 1;
   s->runs = &b->run;
   /* With ZeRO 0 the sums travel on; with ZeRO 3 the table is gathered once a micro-batch. */
   const int64_t of_grads[] = {2, 1, microbatches, microbatches}, of_params[] = {0, 1, 1, microbatches};
   b->program.predicted_bytes[ZPR_DATA] =
-      (of_grads[zero] * real + of_params[zero] * size) * (D - 1) * s->flat_elements * T;
+      (of_grads[zero] * real + of_params[zero] * size) * (D - 1) * zpr_flat_elements(s) * T;
   b->program.predicted_bytes[ZPR_TENSOR] = (T - 1) * T * rows * 3 * real * microbatches * D;
 }
 
@@ -150,7 +151,7 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                              .scale_window = dtype == ZPK_F16 ? 8 : 0,
                              .predicted_step_s = 1e-3};
   bigram_layout(b, T, D, zero, dtype);
-  if (zero >= 1) b->run.stride = b->stage.flat_elements; /* whole shards */
+  if (zero >= 1) b->run.stride = zpr_flat_elements(&b->stage); /* whole shards */
   return &b->program;
 }
 

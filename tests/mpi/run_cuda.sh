@@ -22,9 +22,9 @@ fail() {
   failed=1
 }
 
-# Sanitizers, with which starting takes long, and all messages before the one that is lost, see every path once.
-dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3'
-case $bin in */dev/*) dtypes=f64 staged='1 2 2 f64' trained='1 1 0,2 2 1,1 2 2,2 2 3' ;; esac
+# Sanitizers, with which starting and every step take long, see every path once. A checkpoint is of half of the steps.
+dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3' steps=8
+case $bin in */dev/*) dtypes=f64 staged='1 2 2 f64' trained='1 1 0,2 2 1,1 2 2,2 2 3' steps=4 ;; esac
 
 # --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype [EXPERT]
 echo "$staged" | tr , '\n' >"$tmp/staged"
@@ -52,30 +52,31 @@ losses() { # FILE DIGITS: step, loss and norm, rounded to what the order of sums
 for dtype in $dtypes; do
   digits=10
   [ $dtype = f32 ] && digits=3
-  "$bin/mpi_trainer" 1 1 0 $dtype --steps 8 --log "$tmp/log" >/dev/null || fail "CPU trainer $dtype"
+  "$bin/mpi_trainer" 1 1 0 $dtype --steps $steps --log "$tmp/log" >/dev/null || fail "CPU trainer $dtype"
   losses "$tmp/log" $digits >"$tmp/reference"
   while read -r layout <&3; do
     set -- $layout
-    ranks $(($1 * $2)) "$bin/mpi_trainer_cuda" "$@" $dtype --steps 8 --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
+    ranks $(($1 * $2)) "$bin/mpi_trainer_cuda" "$@" $dtype --steps $steps --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
       { fail "trainer $layout $dtype" && cat "$tmp/out"; }
     losses "$tmp/log" $digits >"$tmp/losses"
-    [ "$(wc -l <"$tmp/losses")" = 8 ] || fail "trainer $layout $dtype: 8 steps in the log"
+    [ "$(wc -l <"$tmp/losses")" = $steps ] || fail "trainer $layout $dtype: $steps steps in the log"
     cmp -s "$tmp/losses" "$tmp/reference" || fail "trainer $layout $dtype: other losses than on a CPU"
+    [ "$layout $dtype" != '2 2 1 f64' ] || cp "$tmp/log" "$tmp/whole"
   done 3<"$tmp/trained"
 done
 grep -q 'emulated GPU (slow, for checks), messages staged in host memory' "$tmp/out" || fail 'the first line says where it runs'
 
 # --- checkpoints: a run of a GPU goes on to the bit, and one of a CPU goes on here
-steps() { grep -o '^{"step": [0-9]*, "loss": [^,]*, "grad_norm": [^,]*' "$1"; }
+steps_of() { grep -o '^{"step": [0-9]*, "loss": [^,]*, "grad_norm": [^,]*' "$1"; }
 run() { ranks 4 "$bin/$1" 2 2 1 f64 --checkpoint "$tmp/$2" --log "$tmp/$3" --steps "$4" --resume >"$tmp/out" 2>&1 || fail "$*"; }
-ranks 4 "$bin/mpi_trainer_cuda" 2 2 1 f64 --steps 6 --log "$tmp/whole" >/dev/null || fail 'whole run'
-run mpi_trainer_cuda gpu parts 3
-run mpi_trainer_cuda gpu parts 6
-steps "$tmp/whole" >"$tmp/a"
-steps "$tmp/parts" >"$tmp/b"
+run mpi_trainer_cuda gpu parts $((steps / 2))
+run mpi_trainer_cuda gpu parts $steps
+steps_of "$tmp/whole" >"$tmp/a"
+steps_of "$tmp/parts" >"$tmp/b"
+[ "$(wc -l <"$tmp/a")" = $steps ] || fail "the whole run of 2 2 1 f64 has not $steps steps"
 cmp -s "$tmp/a" "$tmp/b" || fail 'resumed run: other losses'
-run mpi_trainer cpu mixed 3
-run mpi_trainer_cuda cpu mixed 6
+run mpi_trainer cpu mixed $((steps / 2))
+run mpi_trainer_cuda cpu mixed $steps
 losses "$tmp/whole" 10 >"$tmp/a"
 losses "$tmp/mixed" 10 >"$tmp/b"
 cmp -s "$tmp/a" "$tmp/b" || fail 'run that a CPU began: other losses'

@@ -48,8 +48,8 @@ static inline void make_stage(layout *l, int p, int64_t first, int64_t count) {
                             .moment1 = 2 * flat * size,
                             .moment2 = g->optimizer == 2 ? -1 : (2 * flat + shard) * size,
                             .arena_bytes = (2 * flat + 2 * shard) * size,
-                            .flat_elements = flat,
-                            .shard_elements = shard,
+                            .flat = {flat},
+                            .shard = {shard},
                             .n_runs = 2,
                             .runs = l->run[p]};
 }

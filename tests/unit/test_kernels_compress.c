@@ -92,7 +92,16 @@ Test(kernels_compress, blocks_are_alike_everywhere) {
 /* The formulas of compress.c once more, with decay, and a step that Adam could not make either. */
 Test(kernels_compress, momentum_and_update) {
   for (int kind = 0; kind < 2; kind++) {
-    zpk_update u = {ZPK_F64, kind, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 2, 0};
+    zpk_update u = {.dtype = ZPK_F64,
+                    .kind = kind,
+                    .lr = 1e-2,
+                    .beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .eps = 1e-8,
+                    .weight_decay = 0.1,
+                    .bias1 = 0.5,
+                    .bias2 = 0.25,
+                    .grad_scale = 2};
     double p[2] = {1, 1}, g[2] = {0.3, 0.3}, m[2] = {0.2, 0.2}, v[2] = {1e-2, 1e-12};
     zpk_momentum(&u, p, g, m, 0, 2);
     double gradient = 2 * 0.3 + (kind == 1 ? 0.1 : 0), want = 0.9 * 0.2 + 0.1 * gradient;
@@ -110,7 +119,15 @@ Test(kernels_compress, momentum_and_update) {
  * by the workers, and weights of all ranks and what the owner owes are together the weights by the formula. */
 Test(kernels_compress, owners) {
   enum { COUNT = N - 30 };
-  zpk_update u = {ZPK_F64, 0, 1e-2, 0, 0.95, 1e-8, 0.1, 0, 0.5, 0.25, 1, 0}; /* beta1 0: momentum is the mean */
+  zpk_update u = {.dtype = ZPK_F64,
+                  .kind = 0,
+                  .lr = 1e-2,
+                  .beta2 = 0.95,
+                  .eps = 1e-8,
+                  .weight_decay = 0.1,
+                  .bias1 = 0.5,
+                  .bias2 = 0.25,
+                  .grad_scale = 1}; /* beta1 0: momentum is the mean */
   exchange *x = new_exchange();
   static double w[N], m[N], p[N], in[N], out[N];
   static float owed[N];

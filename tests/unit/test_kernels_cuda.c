@@ -399,7 +399,7 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
                                      {.begin = N - 10, .count = 10, .first = 3, .lr_factor = 1, .weight_decay = wd}};
     zpd_updates a = device_update(&u, &decided);
     a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
-    a.m = kind == PLAIN_SGD ? NULL : m, a.v = kind >= SGD ? NULL : v, a.average = average;
+    a.moment[0] = kind == PLAIN_SGD ? NULL : m, a.moment[1] = kind >= SGD ? NULL : v, a.average = average;
     a.one = (zpd_segment){.count = N, .lr_factor = 1, .weight_decay = wd}, a.blocks = 2;
     if (step % 2) a.segments = segments, a.n = 3, a.blocks = 4;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
@@ -424,7 +424,7 @@ Test(kernels_cuda, sign) {
   const zpd_segment segments[2] = {{.count = 4, .lr_factor = 1, .weight_decay = 0.1, .sign_rate = 0.25},
                                    {.begin = 4, .count = 4, .first = 1, .lr_factor = 1}};
   zpd_updates a = device_update(&u, &decided);
-  a.params = p, a.grads = g, a.m = m, a.v = v, a.segments = segments, a.n = 2, a.blocks = 2;
+  a.params = p, a.grads = g, a.moment[0] = m, a.moment[1] = v, a.segments = segments, a.n = 2, a.blocks = 2;
   launch(ZPK_F64, "zpd_optimizer", &a, 1);
   for (int i = 0; i < 4; i++) {
     cr_expect_eq(p[i], ((double[]){0.75, 2.25, 3, 4.25})[i], "element %d", i);
@@ -452,7 +452,7 @@ static void lamb(zpk_dtype dtype) {
   memcpy(want_p, p, sizeof p), memcpy(want_m, m, sizeof m), memcpy(want_v, v, sizeof v);
   zpd_updates a = device_update(&u, &decided);
   a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
-  a.m = m, a.v = v, a.segments = segments, a.n = SEGMENTS, a.blocks = SEGMENTS, a.sums = sums;
+  a.moment[0] = m, a.moment[1] = v, a.segments = segments, a.n = SEGMENTS, a.blocks = SEGMENTS, a.sums = sums;
   for (int s = 0; s < SEGMENTS; s++) {
     segments[s].lr_factor = s + 1, segments[s].weight_decay = 0.1 * s;
     zpk_update own = u;
@@ -555,7 +555,7 @@ Test(kernels_cuda, optimizer_finds_its_elements) {
   zpd_updates a = device_update(&u, &decided);
   for (int i = 0; i < 40; i++) p[i] = 0, g[i] = i;
   a.lr = 2, a.momentum = 0;
-  a.params = p, a.grads = g, a.m = m;
+  a.params = p, a.grads = g, a.moment[0] = m;
   a.one = (zpd_segment){.begin = 3, .count = 5, .to_params = 20, .to_state = 10, .lr_factor = 0.5}, a.blocks = 1;
   launch(ZPK_F64, "zpd_optimizer", &a, 1);
   for (int i = 0; i < 40; i++) cr_expect(p[i] == 0 && m[i] == 0, "element %d", i);

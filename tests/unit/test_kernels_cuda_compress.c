@@ -166,7 +166,15 @@ Test(kernels_cuda_compress, update) {
 Test(kernels_cuda_compress, lamb) {
   enum { CUT = 17 * ZPK_SIGNS };
   for (int dtype = 0; dtype < DTYPES; dtype++) {
-    zpk_update u = {(zpk_dtype)dtype, 4, 0.05, 0.9, 0.95, 1e-8, 0, 0, 0.3, 0.01, 0.7, 0};
+    zpk_update u = {.dtype = (zpk_dtype)dtype,
+                    .kind = 4,
+                    .lr = 0.05,
+                    .beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .eps = 1e-8,
+                    .bias1 = 0.3,
+                    .bias2 = 0.01,
+                    .grad_scale = 0.7};
     zpk_dtype kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
     int64_t bytes = COUNT * zpk_bytes(kept);
     uint16_t weight[COUNT], rounded[COUNT];
@@ -183,7 +191,7 @@ Test(kernels_cuda_compress, lamb) {
                    .fresh_bias2 = 0.4};
     zpd_updates *all = &a.updates;
     all->step = &step, all->segments = segments, all->blocks = 3, all->sums = most;
-    all->m = m, all->v = v;
+    all->moment[0] = m, all->moment[1] = v;
     all->params = zpk_is_narrow(u.dtype) ? (void *)weight : got, all->master = zpk_is_narrow(u.dtype) ? got : NULL;
     device_launch(device_text(&texts, dtype), "zpd_lamb_fresh", &a, 3, 1, 1, ZPD_FLAT_THREADS);
     for (int s = 0; s < 2; s++) {
@@ -212,7 +220,16 @@ Test(kernels_cuda_compress, lamb) {
 Test(kernels_cuda_compress, lamb_owner) {
   enum { FIRST = 2, OWN = COUNT - FIRST * ZPK_SIGNS };
   for (int way = 0; way < DTYPES; way++) {
-    zpk_update u = {(zpk_dtype)way, 4, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
+    zpk_update u = {.dtype = (zpk_dtype)way,
+                    .kind = 4,
+                    .lr = 0.05,
+                    .beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .eps = 1e-8,
+                    .weight_decay = 0.1,
+                    .bias1 = 0.3,
+                    .bias2 = 0.01,
+                    .grad_scale = 0.7};
     bool narrow = zpk_is_narrow(u.dtype);
     zpk_dtype kept = u.dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
     int64_t bytes = COUNT * zpk_bytes(kept), at = FIRST * ZPK_SIGNS * zpk_bytes(kept);
@@ -235,7 +252,7 @@ Test(kernels_cuda_compress, lamb_owner) {
                    .blocks = BLOCKS,
                    .n = RANKS};
     a.updates.segments = &segment, a.updates.blocks = 1, a.updates.sums = &most;
-    a.updates.m = got_m, a.updates.v = v;
+    a.updates.moment[0] = got_m, a.updates.moment[1] = v;
     device_launch(device_text(&texts, way), "zpd_lamb_fresh", &a, 1, 1, 1, ZPD_FLAT_THREADS);
     zpk_records in = {RANKS, records, BLOCKS};
     double largest = zpk_lamb_owner(&u, in, FIRST * ZPK_SIGNS, m + at, v + at, fresh + at, a.fresh_bias2, OWN);
@@ -264,7 +281,16 @@ Test(kernels_cuda_compress, lamb_owner) {
  * and the mean at an exchange. */
 Test(kernels_cuda_compress, local_steps) {
   for (int way = 0; way < 2 * DTYPES; way++) {
-    zpk_update u = {(zpk_dtype)(way / 2), way % 2, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
+    zpk_update u = {.dtype = (zpk_dtype)(way / 2),
+                    .kind = way % 2,
+                    .lr = 0.05,
+                    .beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .eps = 1e-8,
+                    .weight_decay = 0.1,
+                    .bias1 = 0.3,
+                    .bias2 = 0.01,
+                    .grad_scale = 0.7};
     zpk_dtype kept = u.dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
     bool narrow = zpk_is_narrow(u.dtype);
     int64_t bytes = COUNT * zpk_bytes(kept);
@@ -308,7 +334,16 @@ Test(kernels_cuda_compress, owners) {
   for (int way = 0; way < 2 * DTYPES; way++) {
     zpk_dtype dtype = (zpk_dtype)(way / 2), kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
     bool narrow = zpk_is_narrow(dtype);
-    zpk_update u = {dtype, way % 2, 0.05, 0.9, 0.95, 1e-8, 0.1, 0, 0.3, 0.01, 0.7, 0};
+    zpk_update u = {.dtype = dtype,
+                    .kind = way % 2,
+                    .lr = 0.05,
+                    .beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .eps = 1e-8,
+                    .weight_decay = 0.1,
+                    .bias1 = 0.3,
+                    .bias2 = 0.01,
+                    .grad_scale = 0.7};
     int64_t bytes = COUNT * zpk_bytes(kept), weight_bytes = COUNT * zpk_bytes(dtype);
     char records[RANKS * RECORD], want[RECORD], record[RECORD];
     void *grad = numbers(kept, 2, false), *weight = numbers(dtype, 1, false), *m = numbers(kept, 3, false),

@@ -183,10 +183,19 @@ EITHER(optimizer_and_squares) {
   sums g = gradients(N, 8);
   for (int i = 0; i < N; i++) param[i] = (double)(master[i] = (float)pseudo(i));
   for (int step = 1; step <= STEPS; step++) {
-    zpk_update u = {dtype, 0, 1e-5, 0.9, 0.99, 1e-8, 0.1, 0, 1 - pow(0.9, step), 1 - pow(0.99, step), 0.5, 0};
-    zpk_optimizer(&u, master, g.single, m, v, 0, N);
+    zpk_update u = {.dtype = dtype,
+                    .kind = 0,
+                    .lr = 1e-5,
+                    .beta1 = 0.9,
+                    .beta2 = 0.99,
+                    .eps = 1e-8,
+                    .weight_decay = 0.1,
+                    .bias1 = 1 - pow(0.9, step),
+                    .bias2 = 1 - pow(0.99, step),
+                    .grad_scale = 0.5};
+    zpk_optimizer(&u, master, g.single, (void *[]){m, v}, 0, N);
     u.dtype = ZPK_F64;
-    zpk_optimizer(&u, param, g.exact, m_f64, v_f64, 0, N);
+    zpk_optimizer(&u, param, g.exact, (void *[]){m_f64, v_f64}, 0, N);
   }
   for (int i = 0; i < N; i++) cr_assert_float_eq((double)master[i], param[i], 2e-6);
   cr_assert(fabs(param[3] - pseudo(3)) > 1e-4, "it moved");

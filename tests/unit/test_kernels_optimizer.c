@@ -19,8 +19,8 @@ static void run_f64(int kind, bool decay) {
       g[i] = gradient(i, step);
       torch_step(&u, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
     }
-    zpk_optimizer(&u, got.p, g, got.m, kind >= 2 ? NULL : got.v, 0, 5); /* ranges are independent */
-    zpk_optimizer(&u, got.p, g, got.m, kind >= 2 ? NULL : got.v, 5, N);
+    zpk_optimizer(&u, got.p, g, (void *[]){got.m, kind >= 2 ? NULL : got.v}, 0, 5); /* ranges are independent */
+    zpk_optimizer(&u, got.p, g, (void *[]){got.m, kind >= 2 ? NULL : got.v}, 5, N);
   }
   for (int i = 0; i < N; i++) {
     cr_expect_float_eq(got.p[i], want.p[i], 1e-14, "kind %d element %d", kind, i);
@@ -47,7 +47,7 @@ Test(kernels_optimizer, f32_follows_f64) {
         g[i] = (float)gradient(i, step);
         torch_step(&u, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
       }
-      zpk_optimizer(&u, p, g, m, v, 0, N);
+      zpk_optimizer(&u, p, g, (void *[]){m, v}, 0, N);
     }
     for (int i = 0; i < N; i++) cr_expect_float_eq(p[i], want.p[i], 2e-7, "kind %d element %d", kind, i);
   }
@@ -58,7 +58,7 @@ Test(kernels_optimizer, sign) {
   static const double grad[4] = {3, -1e-9, 0, -7};
   double p[4] = {1, 2, 3, 4};
   zpk_update u = {.dtype = ZPK_F64, .kind = ZPK_SIGN, .lr = 0.25, .grad_scale = 0.5, .weight_decay = 0.1};
-  zpk_optimizer(&u, p, grad, NULL, NULL, 0, 4);
+  zpk_optimizer(&u, p, grad, NULL, 0, 4);
   cr_expect_arr_eq(p, ((double[]){0.75, 2.25, 3, 4.25}), sizeof p);
 }
 
@@ -137,10 +137,10 @@ static void average(zpk_dtype dtype, double bound) {
     if (step == 1) { /* the weights are those of the optimizer alone */
       static double m1[LONG], v1[LONG];
       memset(m1, 0, sizeof m1), memset(v1, 0, sizeof v1);
-      zpk_optimizer(&u, alone, g, m1, v1, 0, LONG);
+      zpk_optimizer(&u, alone, g, (void *[]){m1, v1}, 0, LONG);
     }
-    zpk_optimizer_and_average(&u, p, g, m, v, a, 0, CUT);
-    zpk_optimizer_and_average(&u, p, g, m, v, a, CUT, LONG);
+    zpk_optimizer_and_average(&u, p, g, (void *[]){m, v}, a, 0, CUT);
+    zpk_optimizer_and_average(&u, p, g, (void *[]){m, v}, a, CUT, LONG);
     if (step == 1) cr_expect(memcmp(alone, p, bytes) == 0);
     for (int i = 0; i < LONG; i++) want[i] = 0.9 * want[i] + (1 - 0.9) * (wide ? p[i] : p32[i]);
   }
@@ -178,8 +178,8 @@ static void plain_sgd(zpk_dtype dtype, double bound) {
       else
         g32[i] = (float)gradient(i, step);
     }
-    zpk_optimizer(&u, p, g, NULL, NULL, 0, 5);
-    zpk_optimizer(&u, p, g, NULL, NULL, 5, N);
+    zpk_optimizer(&u, p, g, NULL, 0, 5);
+    zpk_optimizer(&u, p, g, NULL, 5, N);
   }
   for (int i = 0; i < N; i++) cr_expect_float_eq(dtype == ZPK_F64 ? p[i] : p32[i], want[i], bound, "element %d", i);
 }
@@ -202,7 +202,7 @@ Test(kernels_optimizer, first_adamw_step_by_hand) {
                   .bias2 = 0.01,
                   .grad_scale = 1};
   double p = 2, g = 0.5, m = 0, v = 0;
-  zpk_optimizer(&u, &p, &g, &m, &v, 0, 1);
+  zpk_optimizer(&u, &p, &g, (void *[]){&m, &v}, 0, 1);
   cr_expect_float_eq(p, 2 * 0.95 - 0.1, 1e-14);
   cr_expect_float_eq(m, 0.05, 1e-16);
   cr_expect_float_eq(v, 0.0025, 1e-16);

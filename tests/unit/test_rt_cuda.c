@@ -270,7 +270,7 @@ static void check_update(zpr *c, int kind, int64_t from) {
                      .grad_scale = 0.5};
   for (int i = 0; i < PARAMS; i++) {
     const zpk_update own = zpr_rule_with(&rule, blocks[i].recipe);
-    zpk_optimizer(&own, param.host + FROM * param.size, grad.host + from * grad.size, m.host, v.host,
+    zpk_optimizer(&own, param.host + FROM * param.size, grad.host + from * grad.size, (void *[]){m.host, v.host},
                   blocks[i].begin - from, blocks[i].end - from);
   }
   zpr_update_blocks(c, &list, &rule);

@@ -76,7 +76,7 @@ static void loads(zpk_dtype dtype) {
   char *slot = zpr_at(c, 8192);
   int64_t count[MANY];
   float sign[MANY];
-  stage.grads = 0, stage.flat_elements = stage.shard_elements = 320, stage.n_runs = 1, stage.runs = &run;
+  stage.grads = 0, stage.flat[ZPR_KIND_WHOLE] = stage.shard[ZPR_KIND_WHOLE] = 320, stage.n_runs = 1, stage.runs = &run;
   zpr_stretches stretches = zpr_find_stretches(c);
   zpr_loads_open(c);
   for (int i = 0; i < BIG; i++) count_choices(c, slot, false);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "muon.h"
+#include "optimizer.h"
 #include "device.h"
 #include "narrow_testing.h"
 
@@ -79,7 +80,7 @@ static zpr *open_matrix(zpr *c, zpk_dtype dtype, int rows, int cols, int threads
                       .recipe = {0.5, 0.1},
                       .orthogonal = true};
   run = (zpr_run){.segment = "h", .count = 1, .stride = COUNT, .n_params = 1, .params = &param};
-  stage = (zpr_stage){.flat_elements = COUNT, .shard_elements = COUNT, .n_runs = 1, .runs = &run};
+  stage = (zpr_stage){.flat = {COUNT}, .shard = {COUNT}, .n_runs = 1, .runs = &run};
   int64_t *const places[] = {&stage.params,  &stage.grads,   &stage.master,
                              &stage.moment1, &stage.moment2, &stage.average};
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -100,6 +101,10 @@ static zpr *open_matrix(zpr *c, zpk_dtype dtype, int rows, int cols, int threads
   zpr_open(c, &program, &options, &argc, &argv);
   return c;
 }
+
+/* Nothing is updated element by element. */
+static zpr_block_list no_blocks;
+static const zpr_update_set nothing_else = {.here = &no_blocks};
 
 static double unit_of(zpk_dtype dtype) { return dtype == ZPK_F64 ? 1e-12 : 2e-5; }
 
@@ -129,7 +134,7 @@ static void check(zpk_dtype dtype, int rows, int cols, int threads) {
     put_as(real, exact + wide, i, noise(i)), put_as(real, m + wide, i, 0), put_as(real, average + wide, i, noise(i));
     want.w[i] = want.average[i] = get_as(real, exact + wide, i), want.m[i] = 0;
   }
-  zpr_muon *muon = zpr_muon_open(c);
+  void *muon = zpr_muon_row.open(c, &nothing_else);
   for (int s = 1; s <= 3; s++) {
     zpk_update u = {.dtype = dtype, .lr = 0.02, .momentum = 0.9, .grad_scale = 0.5, .ema = 0.9};
     for (int i = 0; i < n; i++) {
@@ -139,7 +144,7 @@ static void check(zpk_dtype dtype, int rows, int cols, int threads) {
     zpk_update own = u;
     own.lr *= 0.5, own.weight_decay = 0.1; /* those of the parameter */
     step(&want, &own, grad, rows, cols);
-    zpr_muon_update(c, muon, &u);
+    zpr_muon_row.update(c, muon, &nothing_else, &u, s);
   }
   compare(real, exact + wide, want.w, n, unit_of(dtype), "weight");
   compare(real, m + wide, want.m, n, unit_of(dtype), "momentum");
@@ -151,7 +156,7 @@ static void check(zpk_dtype dtype, int rows, int cols, int threads) {
     cr_assert_eq(get_as(real, m, i), 7);
     cr_assert_eq(get_as(real, average, i), 7);
   }
-  zpr_muon_close(muon);
+  zpr_muon_row.close(muon);
   zpr_close(c);
 }
 
@@ -175,10 +180,10 @@ Test(muon, nothing_gives_nothing) {
   double *w = (double *)zpr_at(c, stage.params) + GAP, *g = (double *)zpr_at(c, stage.grads) + GAP,
          *m = (double *)zpr_at(c, stage.moment1) + GAP;
   for (int i = 0; i < 24; i++) w[i] = i, g[i] = m[i] = 0;
-  zpr_muon *muon = zpr_muon_open(c);
+  void *muon = zpr_muon_row.open(c, &nothing_else);
   zpk_update u = {.dtype = ZPK_F64, .lr = 0.1, .momentum = 0.9, .grad_scale = 1};
-  zpr_muon_update(c, muon, &u);
+  zpr_muon_row.update(c, muon, &nothing_else, &u, 1);
   for (int i = 0; i < 24; i++) cr_assert_float_eq(w[i], i * (1 - 0.1 * 0.5 * 0.1), 1e-14);
-  zpr_muon_close(muon);
+  zpr_muon_row.close(muon);
   zpr_close(c);
 }

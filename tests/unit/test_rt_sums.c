@@ -133,8 +133,7 @@ static void signs_of_loads(zpk_dtype dtype) {
   const zpr_param bias = {
       .name = "bias", .split_dim = -1, .offset = BIAS_AT, .elements = EXPERTS, .recipe = {.sign_rate = 1}};
   const zpr_run run = {.segment = "h", .count = 1, .stride = 8, .n_params = 1, .params = &bias};
-  const zpr_stage stage = {
-      .arena_bytes = 4096, .grads = 256, .flat_elements = 8, .shard_elements = 8, .n_runs = 1, .runs = &run};
+  const zpr_stage stage = {.arena_bytes = 4096, .grads = 256, .flat = {8}, .shard = {8}, .n_runs = 1, .runs = &run};
   const zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1, .stages = &stage};
   zpr c;
   open_alone(&c, &program);

@@ -174,7 +174,7 @@ Test(train, signals_end_the_run_after_the_step) {
 
 static void set_grads(zpr *c) {
   double *g = zpr_at(c, c->stage->grads);
-  for (int64_t i = 0; i < c->stage->flat_elements; i++) g[i] = (double)(i % 5) - 1.5;
+  for (int64_t i = 0; i < zpr_flat_elements(c->stage); i++) g[i] = (double)(i % 5) - 1.5;
 }
 
 Test(train, adamw_with_clipping) {
@@ -218,7 +218,7 @@ Test(train, infinite_gradient_leaves_the_state_alone) {
   zpr_open(&c, bigram_program(1, 1, 0, ZPK_F64), &zpr_default_options, &argc, &argv);
   zpr_update_open(&c);
   zpr_init_weights(&c, NULL, NULL);
-  size_t bytes = (size_t)c.stage->flat_elements * 8;
+  size_t bytes = (size_t)zpr_flat_elements(c.stage) * 8;
   void *before = malloc(bytes);
   memcpy(before, zpr_at(&c, c.stage->params), bytes);
   set_grads(&c);

@@ -17,7 +17,7 @@ typedef struct fixture {
 /* A context of tensor rank t without starting ranks: pieces need nothing else. */
 static void make(fixture *f, const zpr_param *param, int tensor, int t) {
   *f = (fixture){.program = {.dtype = ZPK_F64, .tensor = tensor, .seed = 3},
-                 .stage = {.flat_elements = MOST, .n_runs = 1},
+                 .stage = {.flat = {MOST}, .n_runs = 1},
                  .run = {.first = 2, .count = 1, .n_params = 1}};
   f->run.params = param;
   f->run.stride = param->elements;

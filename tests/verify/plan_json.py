@@ -20,7 +20,8 @@ PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.
 
 
 WRITERS = ("planner/plan/plan_write.c", "planner/plan/program_json.c")
-REGIONS = "planner/program/include/zplan/regions.def"  # a row's key
+REGIONS = ("planner/program/include/zplan/regions.def", "runtime/include/zplan/state_regions.def")  # a row's key
+KINDS = "planner/program/include/zplan/kinds.h"  # a row's prefix: with it a name is set for every kind of parameters
 MIXED = """use std.hw
 use "%s" as g
 cluster two { nodes = [2 * std.hw.dgx_a100, std.hw.dgx2] }
@@ -50,20 +51,35 @@ def last_word(field):
     return field.split(".")[-1].replace("[]", "")
 
 
+def text_of(path):
+    with open(os.path.join(harness.ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def set_of_kinds():
+    prefixes = re.findall(r'\[ZP_KIND_\w+\] += \{[^"}]*"(\w*)"', text_of(KINDS))
+    names = [name for path in WRITERS for name in re.findall(r'zp_set_of_kind\(\w+, \w+, "([^"]+)"', text_of(path))]
+    return {prefix + name for prefix in prefixes for name in names}
+
+
 def check_sources(tally, known):
     """What no plan here need show is a name that the code sets; and the writers set no names that the page does not have."""
     said, sources = {last_word(name) for name in known}, ""
-    for folder in ("planner", "driver"):
+    for folder in ("planner", "driver", os.path.join("runtime", "include")):
         for path in glob.glob(os.path.join(harness.ROOT, folder, "**", "*.[chd]*"), recursive=True):
             if path.endswith((".c", ".h", ".def")):
                 with open(path, encoding="utf-8") as file:
                     sources += file.read()
+    of_kinds = set_of_kinds()
     for name, always in sorted(known.items()):
-        tally.check("in the code: " + name, always or name.endswith("*") or '"%s"' % last_word(name) in sources)
-    for path in WRITERS + (REGIONS,):
-        key = r'^REGION\(\w+, *\w+, *"([^"]+)"' if path == REGIONS else r'zp_json_set\w*\(\w+, "([^"]+)"'
-        with open(os.path.join(harness.ROOT, path), encoding="utf-8") as file:
-            words = sorted(set(re.findall(key, file.read(), re.MULTILINE)))
+        there = '"%s"' % last_word(name) in sources or last_word(name) in of_kinds
+        tally.check("in the code: " + name, always or name.endswith("*") or there)
+    tally.check("names of every kind are set", len(of_kinds) > 0)
+    for word in sorted(of_kinds):
+        tally.check("the writers set %s" % word, word in said)
+    for path in WRITERS + REGIONS:
+        key = r'^(?:STATE_)?REGION\((?!.*NULL)[\w, ]+"([^"]+)"' if path in REGIONS else r'zp_json_set\w*\(\w+, "([^"]+)"'
+        words = sorted(set(re.findall(key, text_of(path), re.MULTILINE)))
         tally.check("%s sets something" % path, len(words) > 0)
         for word in words:
             tally.check("%s sets %s" % (path, word), word in said)

@@ -35,7 +35,7 @@ static void diff_embedding(zp_diff_pass *pass, const zp_node *node) {
   zp_graph_add_node(pass->graph, grad);
 }
 
-/* Of its parameter's gradient it touches as many rows as there are ids, which are read and written. */
+/* Its parameter's gradient has as many rows read and written as there are ids. */
 static double bytes_embedding_grad(const zp_graph *graph, const zp_node *node, int64_t microbatch,
                                    zp_cost_bytes bytes) {
   return 2 * zp_tensor_bytes(graph, node->in.data[0], microbatch, bytes.of_sum) +

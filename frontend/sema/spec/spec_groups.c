@@ -59,7 +59,7 @@ static void check_muon_group(zp_diags *diags, const zp_spec *spec, int g) {
   const zp_train *train = &spec->train;
   const zp_param_group *group = &train->groups.data[g];
   if (group->muon == ZP_MUON_UNSAID) return;
-  if (train->optimizer != ZP_OPT_MUON) {
+  if (zp_optimizer_facts(train)->needs != ZP_NEEDS_MATRICES) {
     zp_diag *d =
         zp_report(diags, ZP_Z0304, group->span, "a group chooses between `muon` and `adamw`, and all take `%s`",
                   zp_optimizer_name(train->optimizer));
@@ -77,7 +77,7 @@ static void check_muon_group(zp_diags *diags, const zp_spec *spec, int g) {
 }
 
 static void check_muon(zp_diags *diags, const zp_spec *spec) {
-  if (spec->train.optimizer != ZP_OPT_MUON || !spec->model) return;
+  if (zp_optimizer_facts(&spec->train)->needs != ZP_NEEDS_MATRICES || !spec->model) return;
   for (int i = 0; i < spec->model->params.len; i++)
     if (zp_recipe_of(&spec->train, &spec->model->params.data[i]).orthogonal) return;
   zp_diag *d = zp_report(diags, ZP_Z0304, spec->train.optimizer_span, "`muon` finds no matrix to orthogonalise");
@@ -86,9 +86,9 @@ static void check_muon(zp_diags *diags, const zp_spec *spec) {
   zp_diag_help(d, "for this model write `adamw(...)`");
 }
 
-/* LAMB and Adafactor scale every tensor's update by its length; biases of gates have none. */
+/* Some optimizers scale every tensor's update by its length; biases of gates have none. */
 static void check_gate_biases(zp_diags *diags, const zp_spec *spec) {
-  if (spec->train.optimizer != ZP_OPT_LAMB && spec->train.optimizer != ZP_OPT_ADAFACTOR) return;
+  if (!zp_needs_lengths(zp_optimizer_facts(&spec->train))) return;
   for (int i = 0; i < spec->model->params.len; i++) {
     const zp_param *param = &spec->model->params.data[i];
     if (param->sign_rate == 0 || param->frozen) continue;
@@ -126,7 +126,8 @@ void zp_check_groups(zp_diags *diags, const zp_spec *spec) {
       zp_report(diags, ZP_Z0304, group->span, "every parameter with a name like `%s` is in a group before this one",
                 group->pattern);
     }
-    if (train->freeze_threshold > 0 && train->optimizer == ZP_OPT_ADAM && group->weight_decay > 0)
-      zp_report(diags, ZP_Z0304, group->span, "`freeze = auto` does not go with `adam` and `weight_decay`");
+    if (train->freeze_threshold > 0 && zp_optimizer_facts(train)->decay_in_gradient && group->weight_decay > 0)
+      zp_report(diags, ZP_Z0304, group->span, "`freeze = auto` does not go with `%s` and `weight_decay`",
+                zp_optimizer_name(train->optimizer));
   }
 }

@@ -43,6 +43,7 @@ typedef enum zp_field_kind {
   ZP_FIELD_INT,     /* int */
   ZP_FIELD_INT64,   /* int64_t */
   ZP_FIELD_REAL,    /* double without unit */
+  ZP_FIELD_PAIR,    /* [a, b]: a double at `offset`, one at `second`; `note` is an example */
   ZP_FIELD_BOOL,    /* bool */
   ZP_FIELD_STRING,  /* const char * */
   ZP_FIELD_WORD,    /* int (an enum), one of `words` */
@@ -51,16 +52,6 @@ typedef enum zp_field_kind {
   ZP_FIELD_REFUSED, /* known, not in this version; `note` says what to do instead */
   ZP_FIELD_FOREIGN, /* a word of another tool; `note` names ours */
 } zp_field_kind;
-
-typedef enum zp_range {
-  ZP_RANGE_ANY,
-  ZP_RANGE_POSITIVE,     /* > 0 */
-  ZP_RANGE_NOT_NEGATIVE, /* >= 0 */
-  ZP_RANGE_BELOW_ONE,    /* 0 <= x < 1 */
-  ZP_RANGE_FRACTION,     /* 0 < x <= 1 */
-  ZP_RANGE_ONE_OR_MORE,  /* >= 1 */
-  ZP_RANGE_LATENCY,      /* 0 <= x <= 1 second: more is a slip of the unit */
-} zp_range;
 
 typedef struct zp_word {
   const char *text;
@@ -77,6 +68,7 @@ typedef struct zp_field {
   const zp_schema *block;
   void (*read)(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
   const char *note;
+  size_t second;
 } zp_field;
 #define ZP_CHECK_ONLY SIZE_MAX
 

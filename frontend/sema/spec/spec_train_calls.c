@@ -40,36 +40,6 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
 }
 
 /* ---- optimizer ---- */
-/* NAME = [0.9, 0.95], where the schema has the name. */
-static void read_pair(zp_reader *reader, const zp_env *env, const zp_attr *attr, const char *example, zp_range range,
-                      double *const to[2]) {
-  zp_value value = {0};
-  double number[2];
-  if (!zp_eval(reader->arena, reader->diags, env->scope, attr->value, &value)) return;
-  if (value.kind != ZP_VAL_LIST || value.list.len != 2) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`%s` is a list of two numbers", attr->key.text);
-    zp_diag_help(d, "for example `%s`", example);
-    return;
-  }
-  for (int i = 0; i < 2; i++)
-    if (!zp_check_number(reader, &value.list.data[i], attr->key.text, ZP_DIM_NONE, range, &number[i])) return;
-  *to[0] = number[0];
-  *to[1] = number[1];
-}
-
-/* Decay rates of the two moments. */
-static void read_betas(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  zp_train *train = base;
-  read_pair(reader, env, attr, "betas = [0.9, 0.95]", ZP_RANGE_BELOW_ONE, (double *[2]){&train->beta1, &train->beta2});
-}
-
-/* Adafactor's: added to squares of gradients; the least root mean square of a parameter. */
-static void read_two_eps(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  zp_train *train = base;
-  read_pair(reader, env, attr, "eps = [1e-30, 1e-3]", ZP_RANGE_POSITIVE,
-            (double *[2]){&train->eps, &train->least_scale});
-}
-
 /* decay = "matrices" or "all": which parameters weight_decay shrinks. */
 static void read_decay(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   static const zp_word words[] = {{"matrices", false}, {"all", true}, {NULL, 0}};
@@ -107,66 +77,6 @@ static void read_freeze(zp_reader *reader, const zp_env *env, const zp_attr *att
   if (!call || call->value == FREEZE_AUTO) train->variance_every = 0;
 }
 
-#define ADAM_FIELDS                                                                                                    \
-  {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},                                 \
-      {"betas", ZP_FIELD_CUSTOM, .read = read_betas},                                                                  \
-      {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},                           \
-      {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},     \
-      {"decay", ZP_FIELD_CUSTOM, .read = read_decay},                                                                  \
-      {"freeze_step", ZP_FIELD_INT64, .offset = offsetof(zp_train, freeze_step), .range = ZP_RANGE_ONE_OR_MORE}, {     \
-    "freeze", ZP_FIELD_CUSTOM, .read = read_freeze                                                                     \
-  }
-static const zp_field adam_fields[] = {
-    ADAM_FIELDS,
-};
-/* 1-bit LAMB's are named as by DeepSpeed's OnebitLamb. */
-static const zp_field lamb_fields[] = {
-    ADAM_FIELDS,
-    {"coeff_beta", ZP_FIELD_REAL, .offset = offsetof(zp_train, coeff_beta), .range = ZP_RANGE_BELOW_ONE},
-    {"factor_min", ZP_FIELD_REAL, .offset = offsetof(zp_train, factor_min), .range = ZP_RANGE_POSITIVE},
-    {"factor_max", ZP_FIELD_REAL, .offset = offsetof(zp_train, factor_max), .range = ZP_RANGE_POSITIVE},
-    {"factor_threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, factor_threshold), .range = ZP_RANGE_BELOW_ONE},
-};
-static const zp_field sgd_fields[] = {
-    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
-    {"momentum", ZP_FIELD_REAL, .offset = offsetof(zp_train, momentum), .range = ZP_RANGE_BELOW_ONE},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
-};
-static const zp_field lion_fields[] = {
-    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
-    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
-};
-static const zp_field muon_fields[] = {
-    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
-    {"momentum", ZP_FIELD_REAL, .offset = offsetof(zp_train, momentum), .range = ZP_RANGE_BELOW_ONE},
-    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
-    {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
-};
-static const zp_field adafactor_fields[] = {
-    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
-    {"eps", ZP_FIELD_CUSTOM, .read = read_two_eps},
-    {"clip_threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip_threshold), .range = ZP_RANGE_POSITIVE},
-    {"decay_rate", ZP_FIELD_REAL, .offset = offsetof(zp_train, decay_rate), .range = ZP_RANGE_POSITIVE},
-    {"beta1", ZP_FIELD_REAL, .offset = offsetof(zp_train, beta1), .range = ZP_RANGE_BELOW_ONE},
-    {"scale_parameter", ZP_FIELD_BOOL, .offset = offsetof(zp_train, scale_parameter)},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
-};
-static const zp_function optimizers[] = {
-    {"adamw", ZP_OPT_ADAMW, ZP_SCHEMA("adamw", adam_fields, 0)},
-    {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
-    {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
-    {"lion", ZP_OPT_LION, ZP_SCHEMA("lion", lion_fields, 0)},
-    {"lamb", ZP_OPT_LAMB, ZP_SCHEMA("lamb", lamb_fields, 0)},
-    {"muon", ZP_OPT_MUON, ZP_SCHEMA("muon", muon_fields, 0)},
-    {"adafactor", ZP_OPT_ADAFACTOR, ZP_SCHEMA("adafactor", adafactor_fields, 0)},
-};
-
 /* The runtime follows the variance by the norm of the gradients, in which decay that is added to them is missing. */
 static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train) {
   if (train->freeze_threshold == 0 && train->variance_every == 0) return;
@@ -174,9 +84,9 @@ static void check_freeze(zp_reader *reader, zp_span span, const zp_train *train)
     zp_diag *d =
         zp_report(reader->diags, ZP_Z0304, span, "`freeze` and `freeze_step` both say when the variance freezes");
     zp_diag_help(d, "leave one of them out");
-  } else if (train->optimizer == ZP_OPT_ADAM && train->weight_decay > 0) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`freeze = %s` does not go with `adam` and `weight_decay`",
-                           train->variance_every > 0 ? "growing" : "auto");
+  } else if (zp_optimizer_facts(train)->decay_in_gradient && train->weight_decay > 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`freeze = %s` does not go with `%s` and `weight_decay`",
+                           train->variance_every > 0 ? "growing" : "auto", zp_optimizer_name(train->optimizer));
     zp_diag_help(d, "take `adamw`, whose decay is not in the variance, or say `freeze_step`");
   }
 }
@@ -190,38 +100,77 @@ static void check_factor(zp_reader *reader, zp_span span, const zp_train *train)
                train->factor_min);
 }
 
-/* Defaults of Adam: Kingma and Ba 2015, algorithm 1; of Lion: arXiv 2302.06675, algorithm 2; of Muon: torch.optim.Muon,
- * and of the AdamW beside it arXiv 2502.16982, section 3.1; of Adafactor: arXiv 1804.04235, algorithm 6; of 1-bit LAMB:
- * those of DeepSpeed's OnebitLamb. There is no default learning rate, but Adafactor has one of its own. */
+/* ---- the rows' options as fields ---- */
+
+static const zp_field_kind field_kinds[] = {
+    [ZP_OPTION_REAL] = ZP_FIELD_REAL,   [ZP_OPTION_PAIR] = ZP_FIELD_PAIR,    [ZP_OPTION_BOOL] = ZP_FIELD_BOOL,
+    [ZP_OPTION_COUNT] = ZP_FIELD_INT64, [ZP_OPTION_DECAY] = ZP_FIELD_CUSTOM, [ZP_OPTION_FREEZE] = ZP_FIELD_CUSTOM,
+};
+
+static zp_field field_of(const zp_optimizer_option *option) {
+  return (zp_field){.key = option->name,
+                    .kind = field_kinds[option->kind],
+                    .offset = option->at[0],
+                    .second = option->at[1],
+                    .range = option->range,
+                    .read = option->kind == ZP_OPTION_DECAY ? read_decay : read_freeze,
+                    .note = option->example};
+}
+
+static zp_function function_of(zp_arena *arena, zp_optimizer_kind kind) {
+  const zp_optimizer *row = zp_optimizer_row(kind);
+  zp_field *fields = ZP_NEW_ARRAY(arena, zp_field, row->n_options);
+  for (int i = 0; i < row->n_options; i++) fields[i] = field_of(&row->options[i]);
+  return (zp_function){row->name, (int)kind, {row->name, fields, row->n_options, 0}};
+}
+
+/* Every number with a default, of all rows: is it written? Where it is not it has the default of its own optimizer, or
+ * of the first one that has such an option. */
 static const double unwritten = -1;
 
-static void set_defaults(zp_train *train) {
-  bool lion = train->optimizer == ZP_OPT_LION, muon = train->optimizer == ZP_OPT_MUON;
-  if (train->optimizer == ZP_OPT_ADAFACTOR) {
-    if (train->beta1 == unwritten) train->beta1 = 0;
-    if (train->eps == unwritten) train->eps = 1e-30;
+static void forget(zp_train *train) {
+  for (int k = 0; k < ZP_OPT_COUNT; k++) {
+    const zp_optimizer *row = zp_optimizer_row((zp_optimizer_kind)k);
+    for (int i = 0; i < row->n_options; i++) {
+      const zp_optimizer_option *o = &row->options[i];
+      char *at = (char *)train + o->at[0];
+      if (o->kind == ZP_OPTION_BOOL) *(bool *)at = o->unwritten[0] != 0;
+      for (int n = 0; n < 2 && (o->kind == ZP_OPTION_REAL || o->kind == ZP_OPTION_PAIR); n++)
+        if (o->at[n] && o->unwritten[n] >= 0) *(double *)(void *)((char *)train + o->at[n]) = unwritten;
+    }
   }
-  if (train->beta1 == unwritten) train->beta1 = 0.9;
-  if (train->eps == unwritten) train->eps = 1e-8;
-  if (train->beta2 == unwritten) train->beta2 = lion ? 0.99 : muon ? 0.95 : 0.999;
-  if (train->momentum == unwritten) train->momentum = muon ? 0.95 : 0;
+}
+
+static void set_defaults(zp_train *train, const zp_optimizer *row) {
+  for (int i = 0; i < row->n_options; i++) {
+    const zp_optimizer_option *o = &row->options[i];
+    for (int n = 0; n < 2 && (o->kind == ZP_OPTION_REAL || o->kind == ZP_OPTION_PAIR); n++) {
+      double *value = (double *)(void *)((char *)train + o->at[n]);
+      if (o->at[n] && *value == unwritten) *value = o->unwritten[n];
+    }
+  }
+}
+
+static const zp_function *read_call(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_train *train) {
+  zp_function *functions = ZP_NEW_ARRAY(reader->arena, zp_function, ZP_OPT_COUNT);
+  for (int k = 0; k < ZP_OPT_COUNT; k++) functions[k] = function_of(reader->arena, (zp_optimizer_kind)k);
+  return zp_read_call(reader, env, attr->value, "optimizer", functions, ZP_OPT_COUNT, train);
 }
 
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
   int before = zp_diags_errors(reader->diags);
   if (!zp_is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
-  train->beta1 = train->beta2 = train->momentum = train->eps = unwritten;
-  train->decay_rate = 0.8, train->clip_threshold = 1, train->least_scale = 1e-3, train->scale_parameter = true;
-  train->coeff_beta = 0.9, train->factor_min = 0.5, train->factor_max = 4, train->factor_threshold = 0.1;
-  const zp_function *function =
-      zp_read_call(reader, env, attr->value, "optimizer", optimizers, sizeof optimizers / sizeof *optimizers, train);
+  forget(train);
+  const zp_function *function = read_call(reader, env, attr, train);
   if (!function || zp_diags_errors(reader->diags) != before) return;
   train->optimizer = (zp_optimizer_kind)function->value;
-  set_defaults(train);
-  if (train->lr == 0 && train->optimizer != ZP_OPT_ADAFACTOR) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a learning rate", function->name);
-    zp_diag_help(d, "for example `%s(lr = %s)`", function->name, train->optimizer == ZP_OPT_SGD ? "0.1" : "6e-4");
+  const zp_optimizer *row = zp_optimizer_facts(train);
+  set_defaults(train, row);
+  for (int k = 0; k < ZP_OPT_COUNT; k++) set_defaults(train, zp_optimizer_row((zp_optimizer_kind)k));
+  if (train->lr == 0 && !row->relative_step) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a learning rate", row->name);
+    zp_diag_help(d, "for example `%s(lr = %s)`", row->name, row->example_lr);
   }
   check_freeze(reader, attr->value->span, train);
   check_factor(reader, attr->value->span, train);
@@ -271,16 +220,18 @@ void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr,
   }
 }
 
-/* Adafactor without a learning rate takes relative steps, which a schedule would not know. */
+/* An optimizer without a learning rate, if it may be, takes relative steps, which a schedule would not know. */
 void zp_check_relative_step(zp_reader *reader, const zp_attrs *attrs, zp_train *train) {
   const zp_attr *attr = zp_find_attr(attrs, "schedule");
-  if (train->optimizer != ZP_OPT_ADAFACTOR || train->lr > 0) return;
+  if (!zp_optimizer_facts(train)->relative_step || train->lr > 0) return;
   train->schedule = ZP_LR_RELATIVE;
   train->lr = 1;
   if (!attr) return;
   zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->span,
-                         "`adafactor` without `lr` has a schedule of its own, min(1e-2, 1 / sqrt(step))");
-  zp_diag_help(d, "leave `schedule` out, or write a learning rate: `adafactor(lr = 1e-2)`");
+                         "`%s` without `lr` has a schedule of its own, min(1e-2, 1 / sqrt(step))",
+                         zp_optimizer_name(train->optimizer));
+  zp_diag_help(d, "leave `schedule` out, or write a learning rate: `%s(lr = 1e-2)`",
+               zp_optimizer_name(train->optimizer));
 }
 
 /* ---- loss scale ---- */
@@ -346,9 +297,9 @@ void zp_read_delay(zp_reader *reader, const zp_env *env, const zp_attr *attr, vo
 
 /* Optimizers whose update is not element by element work on the device, or ask other ranks. */
 void zp_check_delay(zp_reader *reader, const zp_train *train) {
-  static const char *const names[] = {[ZP_OPT_LAMB] = "lamb", [ZP_OPT_MUON] = "muon", [ZP_OPT_ADAFACTOR] = "adafactor"};
-  const char *name = train->optimizer < sizeof names / sizeof *names ? names[train->optimizer] : NULL;
-  if (!train->delayed || !name) return;
-  zp_diag *d = zp_report(reader->diags, ZP_Z0304, train->delay_span, "`delayed_update` does not go with `%s`", name);
+  const zp_optimizer *row = zp_optimizer_facts(train);
+  if (!train->delayed || row->needs == ZP_NEEDS_ELEMENT) return;
+  zp_diag *d =
+      zp_report(reader->diags, ZP_Z0304, train->delay_span, "`delayed_update` does not go with `%s`", row->name);
   zp_diag_help(d, "a thread of the host updates beside the next step: adamw, adam, lion and sgd, element by element");
 }

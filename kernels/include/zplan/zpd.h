@@ -15,6 +15,8 @@
 #ifndef ZPLAN_ZPD_H
 #define ZPLAN_ZPD_H
 
+#include "zplan/zpk_optimizers.h"
+
 typedef long long zpd_int;
 typedef unsigned long long zpd_uint;
 
@@ -328,12 +330,14 @@ typedef struct zpd_decision {
  * state. */
 typedef struct zpd_updates {
   int kind, n; /* zpk_update.kind; segments */
-  double lr, beta1, beta2, eps, momentum, ema;
+  double lr;
+  ZPK_SETTINGS(ZPK_SETTING_MEMBER)
+  double ema;
   const zpd_step *step;
   void *params; /* what is computed with */
   void *master; /* with 16-bit operands f32 copies of the parameters, which are updated; else NULL */
   const void *grads;
-  void *m, *v;
+  void *moment[ZPK_MOMENTS];   /* NULL: the optimizer has none such */
   void *average;               /* of the weights, which follows them; NULL: there is none */
   const zpd_segment *segments; /* NULL: `one` */
   zpd_segment one;

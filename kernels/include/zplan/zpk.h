@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <zplan/zpk_optimizers.h>
 
 typedef enum zpk_dtype { ZPK_F32, ZPK_F64, ZPK_BF16, ZPK_F16 } zpk_dtype;
 enum { ZPK_DTYPES = ZPK_F16 + 1 };
@@ -332,24 +333,24 @@ void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_c
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {
   zpk_dtype dtype;
-  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim; 3 Lion, 4 LAMB;
-             * ZPK_SIGN: lr against the sign of the gradient, without state */
-  double lr, beta1, beta2, eps, weight_decay, momentum;
+  int kind; /* ZPK_ADAMW .. ZPK_SIGN */
+  double lr, weight_decay;
+  ZPK_SETTINGS(ZPK_SETTING_MEMBER)
   double bias1, bias2; /* 1 - beta^step */
   double grad_scale;   /* clipping factor applied to the gradient */
   double ema;          /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
-enum { ZPK_SIGN = 5 };
-/* SGD and Lion use m only (v may be NULL; m, too, of SGD without momentum). With a 16-bit dtype everything is f32:
- * param is the master copy, from which the caller rounds the weights. */
-void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
+/* moment[ZPK_MOMENTS]; NULL: the optimizer has none such (SGD and Lion have the first alone, SGD without momentum
+ * neither). With a 16-bit dtype everything is f32: param is the master copy, from which the caller rounds the weights.
+ */
+void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *const *moment, int64_t begin, int64_t end);
 /* The average of the weights after a step: average += (1 - ema) (param - average). It has the type of param. */
 void zpk_average(const zpk_update *u, const void *param, void *average, int64_t begin, int64_t end);
 /* Both, while what is new is in the processor's cache. average NULL: there is none. */
-void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *grad, void *m, void *v, void *average,
+void zpk_optimizer_and_average(const zpk_update *u, void *param, const void *grad, void *const *moment, void *average,
                                int64_t begin, int64_t end);
 /* LAMB in two passes: new moments, with the squares of the parameters and of their updates, sums[0] and sums[1], in
- * f64; then the parameters, where lr has the trust ratio of the tensor in it. Arrays as those of zpk_optimizer. */
+ * f64; then the parameters, where lr has the trust ratio of the tensor in it. m and v: the moments. */
 void zpk_lamb_moments(const zpk_update *u, const void *param, const void *grad, void *m, void *v, int64_t begin,
                       int64_t end, double sums[2]);
 void zpk_lamb_apply(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);

@@ -1,5 +1,5 @@
 /* Lengths of whole tensors, which LAMB and Adafactor need before any element moves, of state that is off the device: a
- * pass of its own over it, before the update's (runtime/host_lamb.c, host_adafactor.c).
+ * pass of its own over it, before the update's (runtime/optimizer/host_lamb.c, host_adafactor.c).
  *
  * LAMB makes its moments in this pass and keeps them, and the update reads everything again: a disk reads 6 numbers of
  * an element and writes 3, where Adam's reads 3. Updates kept in memory of the host would save reading moments again
@@ -12,10 +12,8 @@
 
 #include <zplan/buf.h>
 
-static bool is_lamb(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_LAMB; }
-
 static bool applies(const zp_move_scope *x) {
-  return zp_eighths_away(x, ZP_STATE_OPTIMIZER) > 0 && zp_asks_for_lengths(&x->lowered->spec->train);
+  return zp_eighths_away(x, ZP_STATE_OPTIMIZER) > 0 && zp_needs_lengths(zp_optimizer_facts(&x->lowered->spec->train));
 }
 
 static void make_state(const zp_move_scope *x, zp_on_move *emit, void *user) {
@@ -34,7 +32,7 @@ static void make_gradients(const zp_move_scope *x, zp_on_move *emit, void *user)
   int64_t state = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), gone = zp_scope_offloaded(x, ZP_STATE_GRADIENTS);
   int bytes = x->lowered->grad_bytes;
   zp_move move = zp_move_begin(x, &zp_lengths_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_LENGTHS, ZP_WAIT_AT_ONCE);
-  if (is_lamb(x->lowered)) {
+  if (zp_optimizer_facts(&x->lowered->spec->train)->needs == ZP_NEEDS_LENGTHS) {
     zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, state, bytes, emit, user);
     return;
   }
@@ -58,12 +56,12 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 /* The device's pieces of parameters would have to come up for every pass. What 1-bit LAMB does once its variance is
  * frozen the host has no pass for. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
-  if (!zp_asks_for_lengths(&spec->train)) return NULL;
-  if (c->compress && c->home[ZP_STATE_OPTIMIZER].eighths > 0)
-    return "1-bit lamb does not go with optimizer state off the device";
+  const char *const *not_with = zp_optimizer_facts(&spec->train)->not_with;
+  if (c->compress && c->home[ZP_STATE_OPTIMIZER].eighths > 0 && not_with[ZP_LIMIT_ONE_BIT_OFFLOAD])
+    return not_with[ZP_LIMIT_ONE_BIT_OFFLOAD];
   if (c->home[ZP_STATE_GRADIENTS].eighths > c->home[ZP_STATE_OPTIMIZER].eighths ||
       c->home[ZP_STATE_PARAMS].eighths > c->home[ZP_STATE_OPTIMIZER].eighths)
-    return "of lamb and adafactor no more of gradients or parameters is off the device than of optimizer state";
+    return not_with[ZP_LIMIT_BEYOND_STATE];
   return NULL;
 }
 

@@ -48,7 +48,7 @@ static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 /* 1-bit LAMB keeps a copy of momentum, and reads and writes how the variance would have gone on. An owner needs no
  * copy, but goes over momentum and variance twice. */
 static int lamb_bytes(const zp_lowered *l, bool owner) {
-  return l->spec->train.optimizer == ZP_OPT_LAMB ? (owner ? 4 : 7) * l->stat_bytes : 0;
+  return zp_optimizer_facts(&l->spec->train)->one_bit == ZP_ONE_BIT_LAMB ? (owner ? 4 : 7) * l->stat_bytes : 0;
 }
 
 static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_on_move *emit, void *user) {
@@ -104,10 +104,10 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
  * there at once. */
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!c->compress) return NULL;
-  bool lamb = spec->train.optimizer == ZP_OPT_LAMB;
-  if (!zp_is_adam(&spec->train) && !lamb) return "compress is for adam, adamw and lamb";
+  const char *const *not_with = zp_optimizer_facts(&spec->train)->not_with;
+  if (not_with[ZP_LIMIT_ONE_BIT]) return not_with[ZP_LIMIT_ONE_BIT];
   if (spec->train.variance_every > 0) {
-    if (lamb) return "freeze = growing is for adam and adamw";
+    if (not_with[ZP_LIMIT_ONE_BIT_GROWING]) return not_with[ZP_LIMIT_ONE_BIT_GROWING];
     if (zp_shards_state(c))
       return "freeze = growing does not go with ZeRO: between exchanges every rank moves all weights by its own "
              "momentum, for which it needs all of the optimizer state";

@@ -27,7 +27,7 @@ void zp_need_signs(const zp_move_scope *x, zp_placing *p) {
   zp_need(p, ZP_REGION_HOST_ERROR, shards ? 0 : away * ERROR_BYTES);
   zp_need(p, ZP_REGION_HOST_SERVER_ERROR, owes ? part_away * ERROR_BYTES : 0);
   zp_need(p, ZP_REGION_HOST_RECORDS, zp_round_up(records, ZP_ALIGN_BYTES));
-  bool lamb = train->optimizer == ZP_OPT_LAMB, local = train->variance_every > 0;
+  bool lamb = zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB, local = train->variance_every > 0;
   zp_need(p, ZP_REGION_FRESH, lamb ? real : 0);
   zp_need(p, ZP_REGION_MOMENTUM_BEFORE, lamb && !shards ? real : 0);
   zp_need(p, ZP_REGION_LOCAL_SUM, local ? real : 0);

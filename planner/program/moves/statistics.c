@@ -1,7 +1,7 @@
 /* Adafactor (arXiv 1804.04235): means of a matrix's squared gradients by row and column, of whole tensors, which every
  * rank has. So whoever has a part of a tensor gives its sums of squares, in f64: tensor ranks of what they share, and
  * with ZeRO 1 to 3 the data ranks, of a unit at a time. The lengths of tensors are summed over all ranks beside, as the
- * norm is (runtime/adafactor.c). */
+ * norm is (runtime/optimizer/adafactor.c). */
 #include "strategy.h"
 
 #include <assert.h>
@@ -11,7 +11,9 @@ enum { SUM_BYTES = 8 };
 
 static bool shards(const zp_choice *c) { return zp_shards_state(c) && c->data > 1; }
 
-static bool is_adafactor(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_ADAFACTOR; }
+static bool has_statistics(const zp_lowered *l) {
+  return zp_optimizer_facts(&l->spec->train)->needs == ZP_NEEDS_STATISTICS;
+}
 
 bool zp_splits_statistics(const zp_lowered *l, int param) {
   return l->sharding->tensor > 1 && l->sharding->param[param].split_dim >= 0;
@@ -24,7 +26,7 @@ int64_t zp_statistics_room(const zp_choice *c, int64_t statistics) {
 }
 
 static bool applies(const zp_move_scope *x) {
-  return is_adafactor(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
+  return has_statistics(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
 }
 
 /* Every rank gets what the others have of its share of the sums, and gives back what they add up to. */
@@ -77,8 +79,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
-  if (spec->train.optimizer != ZP_OPT_ADAFACTOR) return NULL;
-  return zp_expert_ranks(c) > 1 ? "adafactor does not go with experts spread over data ranks" : NULL;
+  return zp_expert_ranks(c) > 1 ? zp_optimizer_facts(&spec->train)->not_with[ZP_LIMIT_SPREAD_EXPERTS] : NULL;
 }
 
 const zp_move_strategy zp_statistics_sums = {

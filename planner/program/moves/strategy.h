@@ -138,8 +138,6 @@ zp_host_pass zp_host_update(const zp_lowered *lowered);
 zp_move_when zp_gradients_come_down(const zp_lowered *lowered);
 /* Elements of that state, of disks with what fills up pages. */
 int64_t zp_state_pages(const zp_move_scope *x);
-/* LAMB and Adafactor, whose tensors have lengths. */
-bool zp_asks_for_lengths(const zp_train *train);
 /* "3/8 on the host" */
 const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state);
 

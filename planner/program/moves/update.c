@@ -1,19 +1,20 @@
 /* The update on the device, inside its memory, of one element (AdamW in f32: 32 bytes): the norm reads the gradient;
  * the update reads gradient, state (moments, master copy, average of the weights) and, without a master copy, weights,
- * and writes state and weights. LAMB needs the lengths of tensors in between and reads weights and moments once more,
- * Adafactor gradients twice and weights once. */
+ * and writes state and weights. Optimizers that need lengths of tensors in between read some of that again
+ * (zp_optimizer.again). */
 #include "strategy.h"
 
+#include <assert.h>
 #include <zplan/buf.h>
 
 /* A master copy stands for the weights. */
 static bool has_master(const zp_lowered *l) { return l->compute_bytes == 2; }
 
 int zp_update_bytes(const zp_lowered *l) {
+  const zp_optimizer *row = zp_optimizer_facts(&l->spec->train);
   int once = l->grad_bytes + 2 * l->state_bytes + (has_master(l) ? 1 : 2) * l->param_bytes;
-  if (l->spec->train.optimizer == ZP_OPT_ADAFACTOR)
-    return once + 2 * l->grad_bytes + (has_master(l) ? 4 : l->param_bytes);
-  return once + (l->spec->train.optimizer == ZP_OPT_LAMB ? zp_update_state_bytes(l) - l->average_bytes : 0);
+  int weights = has_master(l) ? 4 : l->param_bytes, moments = zp_moments(&l->spec->train) * l->stat_bytes;
+  return once + row->again.gradients * l->grad_bytes + row->again.weights * weights + row->again.moments * moments;
 }
 
 int zp_update_state_bytes(const zp_lowered *l) { return l->state_bytes + (has_master(l) ? 0 : l->param_bytes); }
@@ -46,10 +47,10 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
 static void regions(const zp_move_scope *x, zp_placing *p) {
   const zp_lowered *l = x->lowered;
   int64_t here = p->held[ZP_STATE_OPTIMIZER].here;
-  int moments = zp_moments(&l->spec->train);
+  int moments = zp_moments(&l->spec->train), most = ZP_REGION_AVERAGE - ZP_REGION_MOMENT1;
+  assert(moments <= most);
   zp_need(p, ZP_REGION_MASTER, has_master(l) ? here * 4 : 0);
-  zp_need(p, ZP_REGION_MOMENT1, moments > 0 ? here * l->stat_bytes : 0);
-  zp_need(p, ZP_REGION_MOMENT2, moments > 1 ? here * l->stat_bytes : 0);
+  for (int i = 0; i < most; i++) zp_need(p, ZP_REGION_MOMENT1 + i, i < moments ? here * l->stat_bytes : 0);
   zp_need(p, ZP_REGION_AVERAGE, here * l->average_bytes);
   zp_need(p, ZP_REGION_STATISTICS, p->stage->statistics * l->stat_bytes);
 }

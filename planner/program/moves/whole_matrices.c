@@ -1,13 +1,15 @@
-/* Muon: Newton-Schulz wants whole matrices (runtime/muon.c). With ZeRO the n data ranks exchange shards of n instances
- * of a run at a time, each works on all of one, and they exchange back; at the end of a run, where there are fewer, as
- * much is sent. A matrix that tensor ranks share they gather, and all of them work on it: of every instance those of
- * one data rank with ZeRO, otherwise those of all. */
+/* Muon: Newton-Schulz wants whole matrices (runtime/optimizer/muon.c). With ZeRO the n data ranks exchange shards of n
+ * instances of a run at a time, each works on all of one, and they exchange back; at the end of a run, where there are
+ * fewer, as much is sent. A matrix that tensor ranks share they gather, and all of them work on it: of every instance
+ * those of one data rank with ZeRO, otherwise those of all. */
 #include "strategy.h"
 
 #include <assert.h>
 #include <zplan/buf.h>
 
-static bool is_muon(const zp_lowered *l) { return l->spec->train.optimizer == ZP_OPT_MUON; }
+static bool needs_matrices(const zp_lowered *l) {
+  return zp_optimizer_facts(&l->spec->train)->needs == ZP_NEEDS_MATRICES;
+}
 
 static bool shards(const zp_choice *c) { return zp_shards_state(c) && c->data > 1; }
 
@@ -36,7 +38,7 @@ int64_t zp_matrix_room(const zp_lowered *l, const zp_choice *c, int segment, int
 }
 
 static bool applies(const zp_move_scope *x) {
-  return is_muon(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
+  return needs_matrices(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
 }
 
 static void exchange(const zp_move_scope *x, zp_move move, const zp_run *run, zp_on_move *emit, void *user) {
@@ -95,10 +97,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
-  if (spec->train.optimizer != ZP_OPT_MUON) return NULL;
   if (c->home[ZP_STATE_OPTIMIZER].eighths > 0 || c->home[ZP_STATE_GRADIENTS].eighths > 0 ||
       c->home[ZP_STATE_PARAMS].eighths > 0)
-    return "muon does not go with optimizer state, gradients or parameters off the device";
+    return zp_optimizer_facts(&spec->train)->not_with[ZP_LIMIT_OFFLOAD];
   return NULL;
 }
 

@@ -13,8 +13,10 @@ typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_EXPERT,
 /* What offloading moves: between device and host, between host and disk. */
 typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT } zpr_move;
 
-/* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
-typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD, ZPR_LION, ZPR_LAMB, ZPR_MUON, ZPR_ADAFACTOR } zpr_optimizer;
+#define ZPR_OPTIMIZER_ID(id, row) id,
+typedef enum zpr_optimizer { ZPR_OPTIMIZERS(ZPR_OPTIMIZER_ID) } zpr_optimizer;
+#undef ZPR_OPTIMIZER_ID
+/* Kinds that the tables name; the first is what kernels call zpk_initial_weight's kind. */
 typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
 typedef enum zpr_rate {
   ZPR_RATE_CONSTANT,
@@ -61,13 +63,19 @@ typedef struct zpr_param {
   bool adapter;      /* where weights are given without it, it is drawn */
 } zpr_param;
 
+/* Kinds of parameters, in the order in which flat buffers have them (the planner's zplan/kinds.h): those that all data
+ * ranks hold; matrices of experts, which the ranks at one place of the expert groups hold; those that are not trained,
+ * which have no gradients and no state. */
+typedef enum zpr_kind { ZPR_KIND_WHOLE, ZPR_KIND_SPREAD, ZPR_KIND_FROZEN, ZPR_KINDS } zpr_kind;
+static inline bool zpr_is_trained(zpr_kind kind) { return kind != ZPR_KIND_FROZEN; }
+
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
- * all spread over expert groups, or none of them is, and all of them are trained, or none of them is. zero >= 1,
+ * of one kind. zero >= 1,
  * moves_gradients, zpr_reduce_grads: an instance is a bucket, what moves over the ranks that hold the same at once; a
  * parameter declared outside repeats has a run of its own. With zero >= 1 its stride divides by those ranks. */
 typedef struct zpr_run {
   const char *segment;
-  bool frozen;          /* they are not trained: no gradients, no state */
+  zpr_kind kind;
   int64_t first, count; /* first instance: names h.{first} ... */
   int64_t base, stride; /* elements in the flat buffers */
   int n_params;
@@ -99,36 +107,25 @@ typedef struct zpr_stage {
   int64_t arena_bytes; /* the arena is exactly this large */
   /* host arena and file on disk of what lives off the device, exactly as large; 0: none */
   int64_t host_bytes, file_bytes;
-  /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of
-   * shard_elements. */
-  int64_t params, grads;
-  int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
-  int64_t average;          /* of the weights, as moments; only where program->ema > 0 */
-  int64_t statistics,
-      n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
-  /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
-   * who hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
-  int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
-  int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
-  /* Behind them `params` has what is not trained, numbered from flat_elements on; with zero == 3 a rank has its shards,
-   * otherwise all of it. */
-  int64_t frozen_elements, frozen_shard_elements;
-  int64_t master;   /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded
-                       from; else -1 */
+  /* What lasts from step to step, -1 when absent: params, grads, master, moment1 ... (state_regions.def). With zero >=
+   * 2 gradients, with 3 parameters are those of zpr_shard_elements; all state is. */
+#define STATE_REGION(region, field, memory, key, name) int64_t field;
+#include <zplan/state_regions.def>
+  int64_t n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
+  /* Elements by kind, one behind the other; what is not trained stands in `params` alone. Each is padded so that it
+   * divides over those who hold the same when zero >= 1. shard: what this rank updates, all without ZeRO; of what is
+   * not trained what it keeps, with zero == 3 a shard. */
+  int64_t flat[ZPR_KINDS], shard[ZPR_KINDS];
   int64_t products; /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; GPUs: the
                        workspace of products; else -1 */
-  /* 1-bit Adam: what worker and server side still owe, f32, of elements whose state is on the device: of flat_elements,
-   * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
-   * for records. */
-  int64_t error, server_error, host_error, host_server_error, host_records;
-  int64_t local_sum, anchor; /* 0/1 Adam: of moments, since the last exchange; weights then, -1: the master copy */
-  int64_t fresh,
-      momentum_before; /* 1-bit LAMB: of moments, variance as it would be, and momentum before the step (ZeRO 1: -1) */
+  /* 1-bit Adam: error and server_error are of elements whose state is on the device: of zpr_flat_elements, and of the
+   * zpr_flat_elements / data that a rank averages. Of the others on the host, and a place there for records. */
+  int64_t host_error, host_server_error, host_records;
   int64_t scratch,
       scratch_bytes;    /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
   zpr_away params_away; /* of the elements of `params` */
   int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
-  zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
+  zpr_away state_away, grads_away; /* of zpr_shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
    * windows each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
   int64_t window_elements, state_windows, grads_in, weights_out;
@@ -148,6 +145,19 @@ typedef struct zpr_stage {
   /* Predicted, for the closing table of a run. */
   int64_t weights_bytes, gradient_bytes, optimizer_bytes, saved_bytes, buffer_bytes;
 } zpr_stage;
+/* Offset of moment n (0-based), of shard_elements; -1: the optimizer has no such one. */
+static inline int64_t zpr_moment_at(const zpr_stage *stage, int n) {
+  const int64_t at[ZPK_MOMENTS] = {stage->moment1, stage->moment2};
+  return at[n];
+}
+
+/* Elements that are trained: of the flat buffers; of them what a rank updates. */
+static inline int64_t zpr_flat_elements(const zpr_stage *stage) {
+  return stage->flat[ZPR_KIND_WHOLE] + stage->flat[ZPR_KIND_SPREAD];
+}
+static inline int64_t zpr_shard_elements(const zpr_stage *stage) {
+  return stage->shard[ZPR_KIND_WHOLE] + stage->shard[ZPR_KIND_SPREAD];
+}
 
 /* Span corruption (runtime/data/data_spans.c). */
 typedef struct zpr_span_rule {
@@ -319,7 +329,8 @@ typedef struct zpr_program {
   int64_t text_positions;
   /* Training settings. */
   zpr_optimizer optimizer;
-  double lr, beta1, beta2, eps, momentum, clip, min_lr;
+  double lr, clip, min_lr;
+  ZPK_SETTINGS(ZPK_SETTING_MEMBER)
   /* Adafactor: beta2 of step t is 1 - t^-decay_rate; what updates and parameters are scaled by */
   double decay_rate, clip_threshold, least_scale;
   bool scale_parameter;

@@ -4,6 +4,7 @@
 #define ZPLAN_SPEC_H
 
 #include <zplan/model.h>
+#include <zplan/optimizer.h>
 
 /* ---- machines. All rates are per device and per direction, in bytes/s, FLOP/s, seconds. 0 = absent. ---- */
 typedef struct zp_device {
@@ -128,18 +129,6 @@ double zp_cluster_price(const zp_cluster *cluster, int64_t devices);
 /* ---- training ---- */
 typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16 } zp_precision;
 const char *zp_precision_name(zp_precision precision); /* as in the language: "mixed_bf16" */
-/* MUON: matrices of layers are orthogonalised (arXiv 2502.16982), and all others take AdamW. ADAFACTOR (arXiv
- * 1804.04235): of a matrix's second moment the means of rows and columns. */
-typedef enum zp_optimizer_kind {
-  ZP_OPT_ADAMW,
-  ZP_OPT_ADAM,
-  ZP_OPT_SGD,
-  ZP_OPT_LION,
-  ZP_OPT_LAMB,
-  ZP_OPT_MUON,
-  ZP_OPT_ADAFACTOR
-} zp_optimizer_kind;
-const char *zp_optimizer_name(zp_optimizer_kind kind); /* as in the language: "adamw" */
 /* RELATIVE: Adafactor's own, min(1e-2, 1 / sqrt(step)), where no learning rate is written. */
 typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD, ZP_LR_RELATIVE } zp_lr_kind;
 typedef enum zp_data_kind {
@@ -237,14 +226,9 @@ typedef struct zp_train {
    * it doubles; window 0: it stays as it is. Of other precisions 0. */
   int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
-  double lr, beta1, beta2, eps, weight_decay, momentum;
-  /* Adafactor: beta2 of step t is 1 - t^-decay_rate; no update's root mean square is above clip_threshold (0: whatever
-   * it is); learning rates are times that of the parameter, at least least_scale, where it scales. */
-  double decay_rate, clip_threshold, least_scale;
-  bool scale_parameter;
-  /* 1-bit LAMB: what is left of the average of a tensor's ratios after a step of LAMB; and, once the variance is
-   * frozen, bounds of the factor that it is times, and by what share of itself that moves in a step, at most. */
-  double coeff_beta, factor_min, factor_max, factor_threshold;
+#define SETTING(type, name, use) type name;
+#include <zplan/optimizers.def>
+  double weight_decay;
   int64_t freeze_step;     /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
   double freeze_threshold; /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
   /* 0/1 Adam: freeze = growing(every = ..., ...), which planner/program/intervals.c says; variance_every 0: not that.
@@ -287,16 +271,6 @@ static inline bool zp_is_mixed(const zp_train *train) {
   return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
 }
 
-static inline bool zp_is_adam(const zp_train *train) {
-  return train->optimizer == ZP_OPT_ADAMW || train->optimizer == ZP_OPT_ADAM;
-}
-/* Moments that the optimizer keeps of every parameter: none, the first, or both. */
-static inline int zp_moments(const zp_train *train) {
-  if (train->optimizer == ZP_OPT_SGD) return train->momentum != 0;
-  if (train->optimizer == ZP_OPT_ADAFACTOR) return train->beta1 > 0;
-  return train->optimizer == ZP_OPT_LION ? 1 : 2;
-}
-
 /* What the optimizer has for a parameter alone. */
 typedef struct zp_recipe {
   double lr_factor, weight_decay;
@@ -308,10 +282,10 @@ zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
 static inline bool zp_can_be_orthogonal(const zp_param *param) {
   return param->segment >= 0 && param->shape.rank == 2 && !param->frozen;
 }
-/* FLOP of the Newton-Schulz products of a matrix, and bytes that they work in beside its state (runtime/muon.h):
- * of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a copy of the matrix, and two of
- * n x n. whole: padding included where nobody shares it. parts: elements of all tensor ranks' parts of a matrix that
- * they share, which stand in the copy's place, with the matrix behind them; else 0. */
+/* FLOP of the Newton-Schulz products of a matrix, and bytes that they work in beside its state
+ * (runtime/optimizer/muon.h): of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a
+ * copy of the matrix, and two of n x n. whole: padding included where nobody shares it. parts: elements of all tensor
+ * ranks' parts of a matrix that they share, which stand in the copy's place, with the matrix behind them; else 0. */
 double zp_orthogonal_flop(const zp_param *param);
 int64_t zp_orthogonal_bytes(const zp_shape *whole, int64_t parts, int64_t element_bytes);
 /* Numbers that Adafactor keeps of its second moment: a row's and a column's mean each; of a vector all. 0: another

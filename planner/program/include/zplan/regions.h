@@ -2,15 +2,19 @@
 #ifndef ZPLAN_REGIONS_H
 #define ZPLAN_REGIONS_H
 
-/* Lines of zp_memory that regions add up to. */
+/* Lines of zp_memory that regions add up to: those of the device's arena, of the host, of the file on disks. */
+#define ZP_MEMORY_LINES(X)                                                                                             \
+  X(WEIGHTS, weights)                                                                                                  \
+  X(GRADIENTS, gradients)                                                                                              \
+  X(OPTIMIZER, optimizer)                                                                                              \
+  X(SAVED, saved)                                                                                                      \
+  X(BUFFERS, buffers)                                                                                                  \
+  X(HOST, host)                                                                                                        \
+  X(NVME, nvme)
 typedef enum zp_memory_line {
-  ZP_MEMORY_WEIGHTS,
-  ZP_MEMORY_GRADIENTS,
-  ZP_MEMORY_OPTIMIZER,
-  ZP_MEMORY_SAVED,
-  ZP_MEMORY_BUFFERS,
-  ZP_MEMORY_HOST,
-  ZP_MEMORY_NVME,
+#define ZP_MEMORY_ROW(id, field) ZP_MEMORY_##id,
+  ZP_MEMORY_LINES(ZP_MEMORY_ROW)
+#undef ZP_MEMORY_ROW
 } zp_memory_line;
 
 typedef enum zp_region {

@@ -1,0 +1,65 @@
+/* What the rows of optimizers say (zplan/optimizers.def). */
+#include <zplan/optimizer.h>
+
+#include <assert.h>
+#include <zplan/spec.h>
+
+const zp_setting zp_optimizer_settings[] = {
+#define IS_bool true
+#define IS_double false
+#define SETTING(type, name, use) {#name, offsetof(zp_train, name), IS_##type, ZP_SETTING_##use},
+#include <zplan/optimizers.def>
+};
+const int zp_n_optimizer_settings = sizeof zp_optimizer_settings / sizeof *zp_optimizer_settings;
+
+/* clang-format off */
+#define AT(field)                       offsetof(zp_train, field)
+#define REAL(name, range, unwritten)    {#name, ZP_OPTION_REAL, ZP_RANGE_##range, {AT(name)}, {unwritten}, NULL}
+#define FLAG(name, unwritten)           {#name, ZP_OPTION_BOOL, ZP_RANGE_ANY, {AT(name)}, {unwritten}, NULL}
+#define PAIR(name, range, one, unwritten_one, two, unwritten_two, example) \
+  {#name, ZP_OPTION_PAIR, ZP_RANGE_##range, {AT(one), AT(two)}, {unwritten_one, unwritten_two}, example}
+#define LR                              REAL(lr, POSITIVE, -1)
+#define EPS                             REAL(eps, POSITIVE, 1e-8)
+#define BETAS(one, two)                 PAIR(betas, BELOW_ONE, beta1, one, beta2, two, "betas = [0.9, 0.95]")
+#define WEIGHT_DECAY                    REAL(weight_decay, NOT_NEGATIVE, -1), {"decay", ZP_OPTION_DECAY, ZP_RANGE_ANY, {0}, {-1}, NULL}
+#define FREEZE                          {"freeze_step", ZP_OPTION_COUNT, ZP_RANGE_ONE_OR_MORE, {AT(freeze_step)}, {-1}, NULL}, \
+                                        {"freeze", ZP_OPTION_FREEZE, ZP_RANGE_ANY, {0}, {-1}, NULL}
+#define OPTIONS(list, ...)              static const zp_optimizer_option options_of_##list[] = {__VA_ARGS__};
+/* clang-format on */
+#include <zplan/optimizers.def>
+
+#define TAKES(list) .options = options_of_##list, .n_options = sizeof options_of_##list / sizeof *options_of_##list
+#define NOT_ONE_BIT [ZP_LIMIT_ONE_BIT] = "compress is for adam, adamw and lamb"
+#define NOT_BEYOND_STATE                                                                                               \
+  [ZP_LIMIT_BEYOND_STATE] =                                                                                            \
+      "of lamb and adafactor no more of gradients or parameters is off the device than of optimizer state"
+static const zp_optimizer rows[] = {
+#define OPTIMIZER(kind, ...) [ZP_OPT_##kind] = {__VA_ARGS__},
+#include <zplan/optimizers.def>
+};
+_Static_assert(sizeof rows / sizeof *rows == ZP_OPT_COUNT, "a row for each");
+
+const zp_optimizer *zp_optimizer_row(zp_optimizer_kind kind) {
+  assert(kind < ZP_OPT_COUNT);
+  return &rows[kind];
+}
+
+const zp_optimizer *zp_optimizer_facts(const zp_train *train) { return zp_optimizer_row(train->optimizer); }
+
+const char *zp_optimizer_name(zp_optimizer_kind kind) { return zp_optimizer_row(kind)->name; }
+
+double zp_setting_real(const zp_train *train, size_t at) {
+  return *(const double *)(const void *)((const char *)train + at);
+}
+
+int zp_moments(const zp_train *train) {
+  const zp_optimizer *row = zp_optimizer_facts(train);
+  bool keeps = row->moments_with == 0 || zp_setting_real(train, row->moments_with) != 0;
+  return keeps ? row->moments : 0;
+}
+
+bool zp_optimizer_takes(const zp_optimizer *optimizer, size_t at) {
+  for (int i = 0; i < optimizer->n_options; i++)
+    if (optimizer->options[i].at[0] == at || optimizer->options[i].at[1] == at) return true;
+  return false;
+}

@@ -1,0 +1,27 @@
+/* Optimizers as kernels and the runtime number them. The device's compiler reads this too: macros and numbers alone. */
+#ifndef ZPLAN_ZPK_OPTIMIZERS_H
+#define ZPLAN_ZPK_OPTIMIZERS_H
+
+/* zpr_program.optimizer, and its row in runtime/optimizer. */
+#define ZPR_OPTIMIZERS(X)                                                                                              \
+  X(ZPR_ADAMW, zpr_adamw_row)                                                                                          \
+  X(ZPR_ADAM, zpr_adam_row)                                                                                            \
+  X(ZPR_SGD, zpr_sgd_row)                                                                                              \
+  X(ZPR_LION, zpr_lion_row)                                                                                            \
+  X(ZPR_LAMB, zpr_lamb_row)                                                                                            \
+  X(ZPR_MUON, zpr_muon_row)                                                                                            \
+  X(ZPR_ADAFACTOR, zpr_adafactor_row)
+
+/* zpk_update.kind: by what elements are updated (formulas: kernels/optimizer.c). ADAM: decay is added to the gradient.
+ * SIGN: lr against the sign of the gradient, without state. */
+enum { ZPK_ADAMW, ZPK_ADAM, ZPK_SGD, ZPK_LION, ZPK_LAMB, ZPK_SIGN };
+
+/* Most moments that an optimizer has of an element. */
+enum { ZPK_MOMENTS = 2 };
+
+/* Numbers that elements are updated by, beside learning rate, decay and average of the weights: members of
+ * zpr_program, zpk_update and zpd_updates. */
+#define ZPK_SETTINGS(X) X(beta1) X(beta2) X(eps) X(momentum)
+#define ZPK_SETTING_MEMBER(name) double name;
+
+#endif

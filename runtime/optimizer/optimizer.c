@@ -1,0 +1,27 @@
+/* The list of optimizers, and what their rows say of a program. */
+#include "optimizer.h"
+
+static const zpr_optimizer_row *const rows[] = {
+#define ROW(id, row) [id] = &row,
+    ZPR_OPTIMIZERS(ROW)
+#undef ROW
+};
+
+const zpr_optimizer_row *zpr_optimizer_of(const zpr_program *program) {
+  assert((size_t)program->optimizer < sizeof rows / sizeof *rows);
+  return rows[program->optimizer];
+}
+
+const zpr_one_bit_row *zpr_one_bit_of(const zpr_program *program) {
+  const zpr_one_bit_row *const *way = zpr_optimizer_of(program)->one_bit;
+  if (!zpr_compresses(program)) return NULL;
+  assert(way);
+  while (!(*way)->applies(program)) way++;
+  return *way;
+}
+
+int zpr_moments(const zpr_program *program) {
+  const zpr_optimizer_row *row = zpr_optimizer_of(program);
+  const double *with = (const double *)(const void *)((const char *)program + row->moments_with);
+  return row->moments_with == 0 || *with != 0 ? row->moments : 0;
+}
