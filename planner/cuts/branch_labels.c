@@ -159,7 +159,7 @@ static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *f
   return found;
 }
 
-/* Of the way from the bound to the ceiling: all of it, once that is little. */
+/* The next target's share of the way from the bound to the ceiling: all of it, once that is little. */
 static double next_share(const zp_tree *t, double low, double ceiling, double share) {
   return ceiling - low < t->near * ceiling ? 1 : share;
 }

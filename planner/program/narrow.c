@@ -162,49 +162,25 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   }
 }
 
-/* What a key of the train block leaves of one of the plan block. */
-typedef struct wish {
-  rule rule;
-  const char *help;
-} wish;
+/* What goes with what the train block asks of a strategy. */
+static void narrow_to(zp_arena *arena, const zp_move_limit *row, zp_constraints *c, zp_narrowing *done) {
+  const rule r = {.key = row->key, .offset = row->offset, .highest = row->highest, .keep = row->keep};
+  zp_limit *limit = limit_of(&r, c);
+  unsigned keep = r.keep;
+  bool written = limit->set && limit->span.file >= 0;
+  if (written) keep &= allowed(&r, limit);
+  if (keep && (written || row->unwritten))
+    keep_values(arena, &r, limit, keep);
+  else if (!keep)
+    zp_push(arena, &done->lacking, ((zp_lacking){row->key, row->why, row->help, limit->span, ZP_TRAINER_NONE}));
+}
 
-/* Limits that are not written stay as they are, but for the optimizer's: other plans are refused one by one. */
-static void narrow_wishes(zp_arena *arena, const wish *rows, size_t n, zp_constraints *c, zp_narrowing *done) {
-  for (size_t i = 0; i < n; i++) {
-    const rule *r = &rows[i].rule;
-    zp_limit *limit = limit_of(r, c);
-    unsigned keep = r->keep;
-    bool written = limit->set && limit->span.file >= 0;
-    if (written) keep &= allowed(r, limit);
-    if (keep && (written || r->offset == OF(offload[ZP_STATE_OPTIMIZER])))
-      keep_values(arena, r, limit, keep);
-    else if (!keep)
-      zp_push(arena, &done->lacking, ((zp_lacking){r->key, r->why, rows[i].help, limit->span, ZP_TRAINER_NONE}));
+static void narrow_strategies(zp_arena *arena, const zp_spec *spec, zp_constraints *c, zp_narrowing *done) {
+  for (int i = 0; zp_move_strategies[i]; i++) {
+    if (!zp_move_strategies[i]->limits) continue;
+    zp_move_limits limits = zp_move_strategies[i]->limits(spec);
+    for (int k = 0; k < limits.n; k++) narrow_to(arena, &limits.rows[k], c, done);
   }
-}
-
-/* A delayed update wants optimizer state on the host, parameters on the device, gradients on either, and whole ones. */
-static void narrow_delayed(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
-  static const wish rows[] = {
-      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_OPTIMIZER, "optimizer", BIT(ZP_TIER_HOST),
-               "`delayed_update` updates on the host"),
-       "offload[optimizer] = \"cpu\", or leave it out; without `delayed_update` state may be anywhere"},
-      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", NO_DISKS,
-               "`delayed_update` keeps no gradients on disks"),
-       "\"none\" and \"cpu\" go with `delayed_update`"},
-      {OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", ON_DEVICE,
-               "`delayed_update` keeps parameters on the device"),
-       "offload[params] = \"none\", or leave it or `delayed_update` out"},
-      {{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), "`delayed_update` takes sums of whole gradients"},
-       "leave `compress` or `delayed_update` out"}};
-  narrow_wishes(arena, rows, sizeof rows / sizeof *rows, c, done);
-}
-
-static void narrow_rounding(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
-  static const wish rows[] = {{{ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0),
-                                "`reduce_dtype` rounds sums, and 1-bit Adam sends signs"},
-                               "leave `compress` or `reduce_dtype` out"}};
-  narrow_wishes(arena, rows, sizeof rows / sizeof *rows, c, done);
 }
 
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
@@ -212,8 +188,7 @@ zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
   if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
-  if (spec->train.delayed && !spec->cluster.node.device.is_cpu) narrow_delayed(arena, c, &done);
-  if (spec->train.rounds_sums && spec->cluster.trainer == ZP_TRAINER_ZPLAN) narrow_rounding(arena, c, &done);
+  narrow_strategies(arena, spec, c, &done);
   for (int i = 0; i < N_RULES; i++) {
     const rule *r = &rules[i];
     if (r->trainer != spec->cluster.trainer) continue;

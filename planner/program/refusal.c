@@ -14,35 +14,6 @@ static const char *refuse_modes(const zp_choice *c) {
   return NULL;
 }
 
-const char *zp_delay_refusal(const zp_choice *choice, const zp_train *train) {
-  const zp_home *home = &choice->home[ZP_STATE_OPTIMIZER];
-  if (!train->delayed || (home->tier == ZP_TIER_HOST && home->eighths == 8)) return NULL;
-  return "delayed_update needs all of the optimizer's state on the host: offload[optimizer] = \"cpu\"";
-}
-
-/* Has every node equally many members, so that every element crosses as often? */
-static bool is_even(const zp_group_link *link) {
-  return link->nodes < 2 || link->fullest == 1 || link->sums == ZP_ALGORITHM_TWO_LEVELS;
-}
-
-/* A bucket in two parts, here and on the host, has other owners of elements than a whole one. Where owners send unlike
- * numbers of bytes, the list of moves would not say how many. */
-static const char *refuse_rounding(const zp_choice *c, const zp_spec *spec) {
-  if (!spec->train.rounds_sums) return NULL;
-  if (c->compress) return "`reduce_dtype` does not go with `compress`, which sends signs";
-  if (c->home[ZP_STATE_GRADIENTS].eighths == 0 || zp_shards_state(c)) return NULL;
-  zp_machine m = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(c));
-  int t = c->tensor, p = c->pipeline, e = zp_expert_ranks(c);
-  zp_group_link data = zp_machine_data_group(&m, t, p, c->data, c->order);
-  bool even = is_even(&data);
-  if (even && e > 1 && c->data % e == 0) {
-    zp_group_link replicas = zp_machine_replica_group(&m, t, p, c->data, e, c->order);
-    even = is_even(&replicas);
-  }
-  return even ? NULL
-              : "`reduce_dtype` with ZeRO 0 and gradients off the device needs equally many data ranks in every node";
-}
-
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   assert(choice && spec);
   const char *why = zp_schedule_refusal(choice);
@@ -53,6 +24,5 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   if (zp_expert_ranks(choice) > 1 && zp_model_has_frozen_experts(spec->model))
     return "frozen experts are not spread over data ranks";
   if (choice->sequence && choice->tensor < 2) return "sequence sharding needs two or more tensor ranks";
-  why = refuse_modes(choice);
-  return why ? why : refuse_rounding(choice, spec);
+  return refuse_modes(choice);
 }

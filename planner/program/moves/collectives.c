@@ -81,7 +81,11 @@ static const char *explain_tensor(zp_arena *arena, const zp_move_scope *x) {
 }
 
 const zp_move_strategy zp_tensor_collectives = {
-    "tensor collectives", tensor_applies, make_tensor, explain_tensor, NULL, NULL, NULL, 0};
+    .name = "tensor collectives",
+    .applies = tensor_applies,
+    .make = make_tensor,
+    .explain = explain_tensor,
+};
 
 static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
 
@@ -97,4 +101,9 @@ static const char *explain_experts(zp_arena *arena, const zp_move_scope *x) {
 }
 
 const zp_move_strategy zp_expert_exchange = {
-    "expert exchange", experts_apply, make_experts, explain_experts, NULL, NULL, NULL, 1u << ZP_MOVE_NEED_EXCHANGE};
+    .name = "expert exchange",
+    .applies = experts_apply,
+    .make = make_experts,
+    .explain = explain_experts,
+    .provides = 1u << ZP_MOVE_NEED_EXCHANGE,
+};

@@ -100,5 +100,13 @@ static const char *lacks(const zp_choice *c) {
   return NULL;
 }
 
-const zp_move_strategy zp_gradients_away = {"gradients away", applies, make,  explain,
-                                            regions,          refuses, lacks, 1u << ZP_MOVE_NEED_GRADIENTS_AWAY};
+const zp_move_strategy zp_gradients_away = {
+    .name = "gradients away",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .refuses = refuses,
+    .lacks = lacks,
+    .provides = 1u << ZP_MOVE_NEED_GRADIENTS_AWAY,
+};

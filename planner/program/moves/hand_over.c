@@ -40,4 +40,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "chunks of one stage that follow each other in the model copy what flows between them");
 }
 
-const zp_move_strategy zp_hand_over = {"hand-over on a stage", applies, make, explain, NULL, NULL, NULL, 0};
+const zp_move_strategy zp_hand_over = {
+    .name = "hand-over on a stage",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+};

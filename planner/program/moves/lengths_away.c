@@ -65,4 +65,10 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-const zp_move_strategy zp_lengths_away = {"lengths away", applies, make, explain, NULL, refuses, NULL, 0};
+const zp_move_strategy zp_lengths_away = {
+    .name = "lengths away",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .refuses = refuses,
+};

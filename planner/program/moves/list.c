@@ -48,6 +48,14 @@ const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec) {
   return why;
 }
 
+const char *zp_moves_refusal_complete(const zp_choice *choice, const zp_spec *spec) {
+  assert(choice && spec);
+  const char *why = NULL;
+  for (int i = 0; i < N_STRATEGIES && !why; i++)
+    if (zp_move_strategies[i]->refuses_complete) why = zp_move_strategies[i]->refuses_complete(choice, spec);
+  return why;
+}
+
 typedef struct listing {
   zp_arena *arena;
   zp_move_list *list;

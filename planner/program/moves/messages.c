@@ -52,5 +52,11 @@ static void regions(const zp_move_scope *x, zp_placing *p) {
   zp_need(p, ZP_REGION_SEND_DOWN, buffers(p, p->down));
 }
 
-const zp_move_strategy zp_pipeline_messages = {"pipeline messages",        applies, make, explain, regions, NULL, NULL,
-                                               1u << ZP_MOVE_NEED_MESSAGES};
+const zp_move_strategy zp_pipeline_messages = {
+    .name = "pipeline messages",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .provides = 1u << ZP_MOVE_NEED_MESSAGES,
+};

@@ -75,7 +75,29 @@ static void regions(const zp_move_scope *x, zp_placing *p) {
   zp_need(p, ZP_REGION_FILE_STATE, whole * state_bytes);
 }
 
-/* Where the whole of it is, is asked of choices that are complete (zp_delay_refusal). */
+/* A delayed update wants optimizer state on the host, parameters on the device, gradients on either, and whole ones. */
+static zp_move_limits limits(const zp_spec *spec) {
+  static const zp_move_limit rows[] = {
+      {ZP_LIMIT_OFFLOAD(ZP_STATE_OPTIMIZER, "optimizer"), .keep = ZP_BIT(ZP_TIER_HOST), .unwritten = true,
+       .why = "`delayed_update` updates on the host",
+       .help = "offload[optimizer] = \"cpu\", or leave it out; without `delayed_update` state may be anywhere"},
+      {ZP_LIMIT_OFFLOAD(ZP_STATE_GRADIENTS, "gradients"), .keep = ZP_NO_DISKS,
+       .why = "`delayed_update` keeps no gradients on disks", .help = "\"none\" and \"cpu\" go with `delayed_update`"},
+      {ZP_LIMIT_OFFLOAD(ZP_STATE_PARAMS, "params"), .keep = ZP_ON_DEVICE,
+       .why = "`delayed_update` keeps parameters on the device",
+       .help = "offload[params] = \"none\", or leave it or `delayed_update` out"},
+      {ZP_LIMIT_NO_COMPRESSION, .why = "`delayed_update` takes sums of whole gradients",
+       .help = "leave `compress` or `delayed_update` out"}};
+  bool delayed = spec->train.delayed && !spec->cluster.node.device.is_cpu;
+  return delayed ? (zp_move_limits){rows, sizeof rows / sizeof *rows} : (zp_move_limits){0};
+}
+
+static const char *refuses_complete(const zp_choice *c, const zp_spec *spec) {
+  const zp_home *home = &c->home[ZP_STATE_OPTIMIZER];
+  if (!spec->train.delayed || (home->tier == ZP_TIER_HOST && home->eighths == 8)) return NULL;
+  return "delayed_update needs all of the optimizer's state on the host: offload[optimizer] = \"cpu\"";
+}
+
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   bool delayed = spec->train.delayed;
   if (delayed && c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME)
@@ -88,5 +110,14 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
 }
 
-const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain,
-                                            regions,          refuses, NULL, 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY};
+const zp_move_strategy zp_optimizer_away = {
+    .name = "optimizer away",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .refuses = refuses,
+    .refuses_complete = refuses_complete,
+    .limits = limits,
+    .provides = 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY,
+};

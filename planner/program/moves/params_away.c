@@ -57,5 +57,13 @@ static const char *lacks(const zp_choice *c) {
   return NULL;
 }
 
-const zp_move_strategy zp_params_away = {"parameters away", applies, make,  explain,
-                                         regions,           refuses, lacks, 1u << ZP_MOVE_NEED_PARAMS_AWAY};
+const zp_move_strategy zp_params_away = {
+    .name = "parameters away",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .refuses = refuses,
+    .lacks = lacks,
+    .provides = 1u << ZP_MOVE_NEED_PARAMS_AWAY,
+};

@@ -102,4 +102,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->tensor);
 }
 
-const zp_move_strategy zp_partial_sums = {"partial sums", applies, make, explain, NULL, NULL, NULL, 0};
+const zp_move_strategy zp_partial_sums = {
+    .name = "partial sums",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+};

@@ -53,5 +53,43 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                                                          : "bucket by bucket beside the last backward");
 }
 
-const zp_move_strategy zp_replica_sums = {"sums over replicas",   applies, make, explain, NULL, NULL, NULL,
-                                          1u << ZP_MOVE_NEED_SUMS};
+/* Has every node equally many members, so that every element crosses as often? */
+static bool is_even(const zp_group_link *link) {
+  return link->nodes < 2 || link->fullest == 1 || link->sums == ZP_ALGORITHM_TWO_LEVELS;
+}
+
+/* A bucket in two parts, here and on the host, has other owners of elements than a whole one. Where owners send unlike
+ * numbers of bytes, the list of moves would not say how many. */
+static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  if (!spec->train.rounds_sums) return NULL;
+  if (c->compress) return "`reduce_dtype` does not go with `compress`, which sends signs";
+  if (c->home[ZP_STATE_GRADIENTS].eighths == 0 || zp_shards_state(c)) return NULL;
+  zp_machine m = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(c));
+  int t = c->tensor, p = c->pipeline, e = zp_expert_ranks(c);
+  zp_group_link data = zp_machine_data_group(&m, t, p, c->data, c->order);
+  bool even = is_even(&data);
+  if (even && e > 1 && c->data % e == 0) {
+    zp_group_link replicas = zp_machine_replica_group(&m, t, p, c->data, e, c->order);
+    even = is_even(&replicas);
+  }
+  return even ? NULL
+              : "`reduce_dtype` with ZeRO 0 and gradients off the device needs equally many data ranks in every node";
+}
+
+static zp_move_limits limits(const zp_spec *spec) {
+  static const zp_move_limit rows[] = {{ZP_LIMIT_NO_COMPRESSION,
+                                        .why = "`reduce_dtype` rounds sums, and 1-bit Adam sends signs",
+                                        .help = "leave `compress` or `reduce_dtype` out"}};
+  bool rounds = spec->train.rounds_sums && spec->cluster.trainer == ZP_TRAINER_ZPLAN;
+  return rounds ? (zp_move_limits){rows, sizeof rows / sizeof *rows} : (zp_move_limits){0};
+}
+
+const zp_move_strategy zp_replica_sums = {
+    .name = "sums over replicas",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .refuses = refuses,
+    .limits = limits,
+    .provides = 1u << ZP_MOVE_NEED_SUMS,
+};

@@ -64,4 +64,11 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
 }
 
 const zp_move_strategy zp_saved_away_strategy = {
-    "saved values away", applies, make, explain, regions, refuses, NULL, 1u << ZP_MOVE_NEED_SAVED_AWAY};
+    .name = "saved values away",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .refuses = refuses,
+    .provides = 1u << ZP_MOVE_NEED_SAVED_AWAY,
+};

@@ -126,5 +126,12 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain,
-                                            zp_need_signs,    refuses, NULL, 1u << ZP_MOVE_NEED_SIGNS};
+const zp_move_strategy zp_signs_exchange = {
+    .name = "1-bit exchange",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = zp_need_signs,
+    .refuses = refuses,
+    .provides = 1u << ZP_MOVE_NEED_SIGNS,
+};

@@ -82,4 +82,10 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_expert_ranks(c) > 1 ? zp_optimizer_facts(&spec->train)->not_with[ZP_LIMIT_SPREAD_EXPERTS] : NULL;
 }
 
-const zp_move_strategy zp_statistics_sums = {"statistics", applies, make, explain, NULL, refuses, NULL, 0};
+const zp_move_strategy zp_statistics_sums = {
+    .name = "statistics",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .refuses = refuses,
+};

@@ -3,6 +3,7 @@
 #define ZPLAN_STRATEGY_H
 
 #include "layout_internal.h"
+#include <stddef.h>
 #include <zplan/moves.h>
 
 /* In the order of a step, and when they have records. A new strategy is one file of this
@@ -59,6 +60,15 @@ int64_t zp_scope_shard(const zp_move_scope *x);
 const char *zp_refuse_home(const zp_choice *choice, const zp_spec *spec, zp_state state);
 /* Likewise of parameters and gradients: nor those of a model whose tensor ranks have parts of gradients. */
 const char *zp_refuse_shared_by_heads(const zp_choice *choice, const zp_spec *spec, zp_state state);
+
+/* ---- limiting the plan block ---- */
+#define ZP_BIT(value) (1u << (value))
+#define ZP_ON_DEVICE ZP_BIT(ZP_TIER_DEVICE)
+#define ZP_NO_DISKS (ZP_BIT(ZP_TIER_DEVICE) | ZP_BIT(ZP_TIER_HOST))
+#define ZP_LIMIT_OFFLOAD(state, name)                                                                                  \
+  .key = "offload[" name "]", .offset = offsetof(zp_constraints, offload[state]), .highest = ZP_TIER_NVME
+#define ZP_LIMIT_NO_COMPRESSION                                                                                        \
+  .key = "compress", .offset = offsetof(zp_constraints, compress), .highest = 1, .keep = ZP_BIT(0)
 
 /* ---- needing regions ---- */
 static inline void zp_need(zp_placing *p, zp_region region, int64_t bytes) {

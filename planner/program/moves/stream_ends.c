@@ -40,4 +40,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->lowered->streams.len);
 }
 
-const zp_move_strategy zp_stream_ends = {"streams at the ends of chunks", applies, make, explain, NULL, NULL, NULL, 0};
+const zp_move_strategy zp_stream_ends = {
+    .name = "streams at the ends of chunks",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+};

@@ -36,4 +36,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "%d weight%s on several stages, summed over them once a step", n, n == 1 ? "" : "s");
 }
 
-const zp_move_strategy zp_tied_weights = {"tied weights", applies, make, explain, NULL, NULL, NULL, 0};
+const zp_move_strategy zp_tied_weights = {
+    .name = "tied weights",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+};

@@ -55,4 +55,11 @@ static void regions(const zp_move_scope *x, zp_placing *p) {
   zp_need(p, ZP_REGION_STATISTICS, p->stage->statistics * l->stat_bytes);
 }
 
-const zp_move_strategy zp_device_update = {"update", applies, make, explain, regions, refuses, NULL, 0};
+const zp_move_strategy zp_device_update = {
+    .name = "update",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .refuses = refuses,
+};

@@ -36,5 +36,10 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->cpu || zp_eighths_away(x, ZP_STATE_PARAMS) > 0 ? "bucket by bucket" : "all at once");
 }
 
-const zp_move_strategy zp_weights_back = {"weights back", applies, make, explain,
-                                          NULL,           NULL,    NULL, 1u << ZP_MOVE_NEED_BACK};
+const zp_move_strategy zp_weights_back = {
+    .name = "weights back",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .provides = 1u << ZP_MOVE_NEED_BACK,
+};

@@ -103,4 +103,10 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-const zp_move_strategy zp_whole_matrices = {"whole matrices", applies, make, explain, NULL, refuses, NULL, 0};
+const zp_move_strategy zp_whole_matrices = {
+    .name = "whole matrices",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .refuses = refuses,
+};

@@ -24,5 +24,11 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 /* One that a unit works with, and one on its way; CPU ranks move nothing ahead. */
 static void regions(const zp_move_scope *x, zp_placing *p) { zp_need_grad_ring(p, x->cpu ? 1 : 2); }
 
-const zp_move_strategy zp_zero_scatter = {"ZeRO scatter", applies, make, explain,
-                                          regions,        NULL,    NULL, 1u << ZP_MOVE_NEED_SCATTER};
+const zp_move_strategy zp_zero_scatter = {
+    .name = "ZeRO scatter",
+    .applies = applies,
+    .make = make,
+    .explain = explain,
+    .regions = regions,
+    .provides = 1u << ZP_MOVE_NEED_SCATTER,
+};

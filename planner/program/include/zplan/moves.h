@@ -209,6 +209,20 @@ typedef enum zp_move_need {
   ZP_MOVE_NEED_COUNT
 } zp_move_need;
 
+/* What goes with a strategy of a key of the plan block: a search is limited to that (zp_trainer_narrow). */
+typedef struct zp_move_limit {
+  const char *key; /* "offload[optimizer]" */
+  size_t offset;   /* of its zp_limit in zp_constraints */
+  int highest;     /* value of the key */
+  unsigned keep;   /* bit v: value v goes with it */
+  bool unwritten;  /* where the plan block does not say anything, too; else other plans are refused one by one */
+  const char *why, *help;
+} zp_move_limit;
+typedef struct zp_move_limits {
+  const zp_move_limit *rows;
+  int n;
+} zp_move_limits;
+
 struct zp_move_strategy {
   const char *name;
   /* Does a plan of such a choice have it? */
@@ -221,6 +235,10 @@ struct zp_move_strategy {
   void (*regions)(const zp_move_scope *scope, zp_placing *placing);
   /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
+  /* Why a complete choice cannot be had where parts of it may go together; NULL: it can. May be NULL. */
+  const char *(*refuses_complete)(const zp_choice *choice, const zp_spec *spec);
+  /* What goes with what the train block asks of it. May be NULL. */
+  zp_move_limits (*limits)(const zp_spec *spec);
   /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
   const char *(*lacks)(const zp_choice *choice);
   unsigned provides; /* bits 1 << zp_move_need */
@@ -233,6 +251,9 @@ extern const zp_move_strategy *const zp_move_strategies[];
 const char *zp_moves_missing(const zp_choice *choice);
 /* What is missing, or what the first strategy that refuses or lacks something says; NULL: none does. */
 const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec);
+/* What the first strategy says that refuses the choice as a whole; NULL: none does. The search, which asks about parts
+ * of choices, has limits for it. */
+const char *zp_moves_refusal_complete(const zp_choice *choice, const zp_spec *spec);
 const char *zp_moves_lacking(const zp_choice *choice);
 /* May the trainer generator print this choice, in any format? Otherwise the first reason why not (zp_moves_lacking). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);

@@ -393,9 +393,6 @@ int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const i
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
  * do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
-/* Why a complete choice has no home for a delayed update; NULL: it has, or none is delayed. The search, which asks
- * about parts of choices, has limits for it (zp_trainer_narrow). */
-const char *zp_delay_refusal(const zp_choice *choice, const zp_train *train);
 
 /* ---- the whole program ---- */
 /* The whole program of a choice with a cut of all units (zp_choice_is_whole). stage_lowered: [pipeline], of one spec,
