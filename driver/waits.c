@@ -1,14 +1,14 @@
-/* Ranks that say that they wait (runtime/comm/watch.c): of a run that stands still that is nearly every rank, and most wait
- * for one that itself waits. Lines that come together are shown as few: those of ranks that wait for one that does not
- * answer, and how many more there are. */
+/* Ranks that say that they wait (runtime/comm/watch.c): of a run that stands still that is nearly every rank, and most
+ * wait for one that itself waits. Lines that come together are shown as few: those of ranks that wait for one that does
+ * not answer, and how many more there are. */
 #include "driver.h"
 
 #include <stdio.h>
 
 enum { MOST_SHOWN = 3, TOGETHER_MS = 1000 };
 
-/* "warning: rank 0 (stage 0, on a) has waited 30 s for rank 1 (...": the numbers; the peer is -1 where none is named.
- */
+/* "warning: rank 0 (stage 0, on a) has waited 30 s for rank 1 (...": the numbers; the peer is -1 where none is
+ * named. */
 static bool parse(const char *line, int *rank, int *peer) {
   if (sscanf(line, "warning: rank %d", rank) != 1) return false;
   const char *waited = strstr(line, " has waited "), *whom = waited ? strstr(waited, " s for ") : NULL;

@@ -1,7 +1,7 @@
 /* Tokens to the slots of experts and back, in one dtype: see experts.c. */
 
-/* Row of the rank's [samples * n_slots, d] that a choice of a token of `sample` has; -1: dropped, or on another rank.
- */
+/* Row of the rank's [samples * n_slots, d] that a choice of a token of `sample` has; -1: dropped, or on another
+ * rank. */
 static int64_t NAME(row_of)(const zpk_routing *r, int32_t slot, int64_t sample) {
   int64_t at = slot - r->first_slot;
   return slot < 0 || at < 0 || at >= r->n_slots ? -1 : sample * r->n_slots + at;

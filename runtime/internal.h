@@ -64,8 +64,8 @@ void zpr_say_list(FILE *out, const char *format, va_list args) __attribute__((fo
 /* A JSON string with its quotes. */
 void zpr_put_json(FILE *out, const char *text);
 
-/* ---- ranks (comm_self.c, comm_mpi.c): point-to-point back end. One table; the collectives stand on it (comm.c). ----
- */
+/* ---- ranks (comm_self.c, comm_mpi.c): point-to-point back end. One table; the collectives stand on it (comm.c).
+ * ---- */
 typedef struct zpr_transport {
   const char *name;
   void (*init)(const zpr_options *options, int *argc, char ***argv, int *rank, int *ranks);
@@ -162,9 +162,9 @@ void zpr_host_send_wait(zpr *c, const zpr_message *to);
 void zpr_host_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
 /* Until nothing is left to be sent. */
 void zpr_wait_sends(zpr *c);
-/* For a back end that sends by other means: bytes that it sent to rank `peer`, and the part of chunk r, of which count
- * elements have n, that lies in the round that starts `at` elements into every chunk and takes at most `most` of each.
- */
+/* For a back end that sends by other means: bytes that it sent to rank `peer`, and the part of chunk r, of which
+ * count elements have n, that lies in the round that starts `at` elements into every chunk and takes at most `most`
+ * of each. */
 typedef struct zpr_piece {
   int64_t begin, count;
 } zpr_piece;
@@ -218,8 +218,8 @@ int64_t zpr_data_once(const zpr_data *data, int64_t samples);
 bool zpr_data_end(zpr_data *data, int64_t end);
 /* Samples of one pass over the data; of made-up data, which has no end, 1. Of a mixture all samples of its sources. */
 int64_t zpr_data_windows(const zpr_data *data);
-/* Tokens of a sample as the source counts them: the program's sequence, but where spans are cut out of longer samples.
- */
+/* Tokens of a sample as the source counts them: the program's sequence, but where spans are cut out of longer
+ * samples. */
 int64_t zpr_data_length(const zpr_data *data);
 /* How often each of the sources that are mixed was gone through in the first `samples` samples of the run: whole passes
  * and a fraction, by its name. Returns how many sources there are; 0: it is no mixture. Made-up sources have no passes:
@@ -374,8 +374,8 @@ int64_t zpr_checkpoint_load_step(zpr *c, const char *dir, int64_t step);
 void zpr_checkpoint_load_stale(zpr *c, const char *dir);
 
 /* ---- algorithms of products (algorithms.c) ---- */
-/* After the first step of a run: tells them, and whether they are those of the checkpoint. Collective over all ranks.
- */
+/* After the first step of a run: tells them, and whether they are those of the checkpoint. Collective over all
+ * ranks. */
 void zpr_algorithms_note(zpr *c);
 
 /* ---- losses far above the recent ones (spike.c) ---- */

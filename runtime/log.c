@@ -265,8 +265,8 @@ static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, dou
       r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
 }
 
-/* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in COLUMNS.
- */
+/* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in
+ * COLUMNS. */
 static int screen_columns(void) {
   struct winsize size = {0};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;

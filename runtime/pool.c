@@ -9,8 +9,8 @@
 #include "signals.h"
 #include "state.h"
 
-/* About 50 microseconds: longer than the gap between two kernels of a step, far shorter than a wait for another rank.
- */
+/* About 50 microseconds: longer than the gap between two kernels of a step, far shorter than a wait for another
+ * rank. */
 enum { SPINS = 1500 };
 
 typedef struct worker {

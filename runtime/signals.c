@@ -5,10 +5,10 @@
  * another, and the loop of all ends with the first. A rank that hears of it later, while it publishes the checkpoint or
  * leaves, must not die of it.
  *
- * Handlers have a stack of their own and run on the main thread alone. Kernels of oneDNN (2.6.3, avx512) keep what they
- * need below the stack pointer, farther than the ABI's red zone, and a handler's frame would be written over it: with
- * one signal every 100 microseconds a training of four ranks lost its heap within seconds, on a stack of its own never.
- */
+ * Handlers have a stack of their own and run on the main thread alone. Kernels of oneDNN (2.6.3, avx512) keep what
+ * they need below the stack pointer, farther than the ABI's red zone, and a handler's frame would be written over it:
+ * with one signal every 100 microseconds a training of four ranks lost its heap within seconds, on a stack of its own
+ * never. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

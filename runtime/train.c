@@ -5,8 +5,7 @@
  *
  * A step whose loss or gradient norm is not finite changes nothing and is told; after BAD_STEPS in a row the run ends.
  * Those do not count whose gradients a lower loss scale may mend: finite loss, and a scale that can fall
- * (loss_scale.c).
- */
+ * (loss_scale.c). */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -78,8 +77,8 @@ static double median_step_ms(loop *l) {
 
 /* ---- a step ---- */
 
-/* Parameters come from the update, and the sums of gradients go there: the rings start and end with the micro-batches.
- */
+/* Parameters come from the update, and the sums of gradients go there: the rings start and end with the
+ * micro-batches. */
 static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
   zpr_beside_join(c);
   zpr_messages_begin(c);

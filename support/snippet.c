@@ -105,8 +105,8 @@ static void put_underlines(zp_buf *out, int gutter, bool color, const mark *mark
                 last->label ? last->label : "", color ? "\033[0m" : "");
 }
 
-/* Blanks and bars down to `until` columns: one bar for each labelled mark among the first `count`. Returns the column.
- */
+/* Blanks and bars down to `until` columns: one bar for each labelled mark among the first `count`. Returns the
+ * column. */
 static int put_bars(zp_buf *out, const mark *marks, int count) {
   int column = 0;
   for (int i = 0; i < count; i++) {

@@ -3,8 +3,8 @@
 
 #include <zplan/quote.h>
 
-/* Blocks of a multiprocessor that kernels with tiles leave registers for: a thread needs few, and memory many threads.
- */
+/* Blocks of a multiprocessor that kernels with tiles leave registers for: a thread needs few, and memory many
+ * threads. */
 enum { TILE_BLOCKS = 3 };
 
 static void print_thread(zp_cuda_text *t) {

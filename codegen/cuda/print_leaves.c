@@ -225,8 +225,8 @@ const char *zp_cuda_pack_of(zp_cuda_text *t, const zp_row_value *v) {
   return zp_format(t->arena, "pack_%s", name);
 }
 
-/* Is the pack there before value `last` of this pass: read by it, or by an earlier one and held, or with the whole row?
- */
+/* Is the pack there before value `last` of this pass: read by it, or by an earlier one and held, or with the whole
+ * row? */
 static bool is_loaded(zp_cuda_text *t, const zp_row_pass *pass, int last, const zp_row_value *v) {
   if (is_held(t, v) && t->whole[v->input]) return true;
   for (const zp_row_pass *p = t->schedule.passes.data; p <= pass; p++)

@@ -1,8 +1,8 @@
 /* Sums over columns. Each thread adds up the columns that it owns over the rows of its chunk: in registers, or where
  * these are too few in the chunk's share of partial[], which no other thread touches. Where warps take rows their sums
  * are added in order, in shared memory. Then the last of some neighbouring chunks to come here adds up what they have,
- * and the last of all chunks the sums of these groups, in order (zpd_rows.cuh): the sum does not depend on who that is.
- */
+ * and the last of all chunks the sums of these groups, in order (zpd_rows.cuh): the sum does not depend on who that
+ * is. */
 #include "text.h"
 
 static void start_sum(zp_cuda_text *t, const zp_row_sink *sink) {

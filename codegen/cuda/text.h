@@ -81,8 +81,8 @@ const char *zp_cuda_operand(zp_cuda_text *t, int v);
 void zp_cuda_print_value(zp_cuda_text *t, int v);
 /* The column at which a leaf is read for column c: c, or the other one of its pair. */
 const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf);
-/* What its arrays are called behind "cos_" and "sin_": "head32_theta10000"; frequencies are printed when they are new.
- */
+/* What its arrays are called behind "cos_" and "sin_": "head32_theta10000"; frequencies are printed when they are
+ * new. */
 const char *zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v);
 /* Whether cosines and sines of a row fit into shared memory; else each column computes its own. */
 bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v);
@@ -99,8 +99,8 @@ void zp_cuda_print_loads(zp_cuda_text *t, const zp_row_pass *pass);
 const char *zp_cuda_pack_of(zp_cuda_text *t, const zp_row_value *leaf);
 
 /* ---- print_pass.c ---- */
-/* Opens the loop over the packs of a thread, and in it that over a pack's columns; each is closed by its own function.
- */
+/* Opens the loop over the packs of a thread, and in it that over a pack's columns; each is closed by its own
+ * function. */
 void zp_cuda_open_packs(zp_cuda_text *t, int64_t cols);
 void zp_cuda_close_packs(zp_cuda_text *t);
 void zp_cuda_open_columns(zp_cuda_text *t);

@@ -9,8 +9,8 @@
  *     f64      2     3     4      3       4
  *
  * The range reductions carry no fast-math flags: reassociation would cancel x - round(x). NaN passes through; the
- * comparisons are written so that NaN takes the path that keeps it. exp underflows gradually to 0 and overflows to Inf.
- */
+ * comparisons are written so that NaN takes the path that keeps it. exp underflows gradually to 0 and overflows to
+ * Inf. */
 #include "emit.h"
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* What a GPU trainer has besides trainer.c: the text of its device kernels, and how their image gets into the binary.
- */
+/* What a GPU trainer has besides trainer.c: the text of its device kernels, and how their image gets into the
+ * binary. */
 #include "device.h"
 
 #include <assert.h>
@@ -7,8 +7,8 @@
 #include "sparse.h"
 #include "wrap.h"
 
-/* The largest head of the model decides registers and shared memory of the attention kernels; 0: it has no attention.
- */
+/* The largest head of the model decides registers and shared memory of the attention kernels; 0: it has no
+ * attention. */
 static int64_t largest_head(const zp_model *model) {
   int64_t largest = 0;
   for (int s = 0; s < model->segments.len; s++) {

@@ -89,8 +89,8 @@ static inline bool zp_emit_has(const zp_emit *e, zp_param_kind kind) {
 const char *zp_emit_identifier(zp_arena *arena, const char *name);
 /* "gpt2.dz:14" with the folder left out, "" without a place. */
 const char *zp_emit_place(const zp_emit *e, zp_span span);
-/* Names of a segment in the generated enum and of its functions: "SEG_H", "SEG_H_FULL"; "h_forward", "h_forward_full".
- */
+/* Names of a segment in the generated enum and of its functions: "SEG_H", "SEG_H_FULL"; "h_forward",
+ * "h_forward_full". */
 const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode);
 const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass);
 
@@ -102,8 +102,8 @@ bool zp_emit_mixed(const zp_emit *e);
 const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stage_mode mode);
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
-/* Does the model have tensors that units read or hand on unchanged (zp_carry)? Then units find every tensor on its own.
- */
+/* Does the model have tensors that units read or hand on unchanged (zp_carry)? Then units find every tensor on its
+ * own. */
 bool zp_emit_streams(const zp_emit *e);
 
 /* dispatch.c */
@@ -121,8 +121,8 @@ const char *zp_emit_unit_elements(const zp_emit *e);
 const char *zp_emit_extent(const zp_emit *e, const zp_shape *shape, int i);
 const char *zp_emit_symbols(const zp_emit *e, const zp_shape *shape);
 const char *zp_emit_shape(const zp_emit *e, const zp_shape *shape);
-/* The shape of a buffer with a tensor's rows and columns: the extents of what agrees with the tensor. NULL: no tensor.
- */
+/* The shape of a buffer with a tensor's rows and columns: the extents of what agrees with the tensor. NULL: no
+ * tensor. */
 zp_shape zp_emit_matrix_of(const zp_emit *e, const zp_shape *shape, int64_t rows, int64_t cols);
 /* "B = 16 (samples of a micro-batch), V = 256, S = 64" */
 const char *zp_emit_legend(zp_arena *arena, const zp_model *model, int64_t microbatch);

@@ -69,8 +69,8 @@ const char *zp_frame_chosen(const zp_frame *f, int buffer);
 void zp_emit_step(zp_frame *f, const zp_step *s);
 /* Sets the frame's buckets; none where none move. */
 void zp_emit_find_buckets(zp_frame *f, int segment);
-/* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
- */
+/* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none.
+ * Arena. */
 const char *zp_frame_gathered(const zp_frame *f, int param, zp_param_kind kind, const char *base);
 /* The first element of a bucket in the flat buffers, as C text. Arena. */
 const char *zp_frame_first_element(const zp_frame *f, int bucket);

@@ -1,5 +1,4 @@
-/* Prints procedures: one C function per segment and pass; its buffers and arguments by name, its steps by steps.c.
- */
+/* Prints procedures: one C function per segment and pass; its buffers and arguments by name, its steps by steps.c. */
 #include "decode.h"
 #include "procedure.h"
 

@@ -1,5 +1,5 @@
-/* zplan export: a plan in the words of another program, on stdout or in a file; what differs from the plan on stderr.
- */
+/* zplan export: a plan in the words of another program, on stdout or in a file; what differs from the plan on
+ * stderr. */
 #include "driver.h"
 #include <zplan/export.h>
 #include <zplan/software.h>

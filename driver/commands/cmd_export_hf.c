@@ -65,8 +65,8 @@ static const char *folder_like(const export_hf *e) {
   return e->run->options.like ? e->run->options.like : began_with(e->run, e->job.checkpoint->path);
 }
 
-/* Is the model that of the folder's config.json still? One that began with a part of its weights may have other sizes.
- */
+/* Is the model that of the folder's config.json still? One that began with a part of its weights may have other
+ * sizes. */
 static bool is_model_of(const export_hf *e, const char *folder) {
   zp_run_state *run = e->run;
   zp_diags *quiet = zp_diags_new(run->arena);

@@ -6,8 +6,7 @@
  * begins the next one where the rest of this one is too short for it (next fit). Behind a text inside a sample follows
  * the next one, which its last label says; attention sees across. Or, with --documents, texts are apart: the last label
  * of each is -1, and documents.npy and positions.npy say which text of its sample a position is of, from 0 on, and
- * which position it has there. What is left of a sample has tokens 0, labels and documents -1, and positions 0.
- */
+ * which position it has there. What is left of a sample has tokens 0, labels and documents -1, and positions 0. */
 #include "make_data_internal.h"
 
 #include <stdio.h>

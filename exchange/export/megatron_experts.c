@@ -6,8 +6,8 @@
 #define PUT_REAL(flag, value) zp_megatron_put_real(m, ZP_MEGATRON_##flag, value)
 #define PUT_TEXT(flag, value) zp_megatron_put_text(m, ZP_MEGATRON_##flag, value)
 
-/* Whole experts on the ranks of a tensor group, and further on those of an expert group; or parts of all on every rank.
- */
+/* Whole experts on the ranks of a tensor group, and further on those of an expert group; or parts of all on every
+ * rank. */
 static void put_degrees(zp_megatron *m) {
   const zp_choice *c = m->e->choice;
   const zp_param_split *split = &m->e->plan->program->lowered->sharding->param[m->gpt->expert_param];

@@ -288,8 +288,8 @@ typedef struct places {
   zp_token_places *out;
 } places;
 
-/* Finds them for the part of the text that begins at `begin`. False with *error where characters are changed together.
- */
+/* Finds them for the part of the text that begins at `begin`. False with *error where characters are changed
+ * together. */
 bool places_find(zp_tokenizer *t, places *p, const char *text, size_t begin, size_t len, const char *normal,
                  size_t normal_len, const char **error);
 

@@ -72,8 +72,8 @@ static void go_on(unigram *u, const char *word, int len, int begin) {
   if (!single) offer(&u->best.data[begin + character], score + u->unknown_score, begin, -1);
 }
 
-/* Ids from the end backwards, then turned round. Unknown characters in a row are one unknown token, or all their bytes.
- */
+/* Ids from the end backwards, then turned round. Unknown characters in a row are one unknown token, or all their
+ * bytes. */
 static bool collect(unigram *u, const char *word, int len, int *where) {
   int32_t before = 0;
   for (int end = len; end > 0; end = u->best.data[end].begin) {

@@ -41,8 +41,8 @@ static double slower(double rate_a, double share_a, double rate_b, double share_
   return share_a > 0 ? rate_b * share_b / share_a : rate_b;
 }
 
-/* The fastest precision that both have decides whose multiprocessors count: tiles of products run in waves over them.
- */
+/* The fastest precision that both have decides whose multiprocessors count: tiles of products run in waves over
+ * them. */
 static bool computes_slower(const zp_device *b, const zp_device *a) {
   bool half = a->flop_per_s_half > 0 && b->flop_per_s_half > 0;
   return half ? b->flop_per_s_half * b->eff_matmul < a->flop_per_s_half * a->eff_matmul

@@ -16,8 +16,8 @@ typedef struct zp_row_place {
 /* How one operation is interpreted: zp_oracle_ID, in the file of its kind. */
 typedef struct zp_oracle {
   void (*node)(zp_interpreter *in, const zp_node *node);
-  /* ROW ops that are made element by element, of x and, with two operands, y: the value, and its slope by an operand.
-   */
+  /* ROW ops that are made element by element, of x and, with two operands, y: the value, and its slope by an
+   * operand. */
   double (*value)(const zp_op_attr *attr, double x, double y);
   double (*slope)(const zp_op_attr *attr, int operand, double x, double y);
   /* Other ROW ops: a whole row, and what it adds to d_arg as zp_row_backward does. */

@@ -1,5 +1,5 @@
-/* From the config.json of a Hugging Face model to a .dz file: parse, read the rows of its family, fill in its template.
- */
+/* From the config.json of a Hugging Face model to a .dz file: parse, read the rows of its family, fill in its
+ * template. */
 #include "hf.h"
 
 #include <assert.h>

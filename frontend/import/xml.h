@@ -17,9 +17,9 @@ typedef struct xml_element {
   ZP_VEC(struct xml_element *) children; /* elements only; text between them is passed over */
 } xml_element;
 
-/* The root, of the arena. `file` is the source of diags that holds the text. NULL after reporting `code` with a place:
- * no well-formed XML, a document type (so no entity is ever expanded), or more than a description of a machine holds.
- */
+/* The root, of the arena. `file` is the source of diags that holds the text. NULL after reporting `code` with a
+ * place: no well-formed XML, a document type (so no entity is ever expanded), or more than a description of a machine
+ * holds. */
 xml_element *xml_parse(zp_arena *arena, zp_diags *diags, zp_diag_code code, int file, const char *text, size_t len);
 
 /* NULL: the element has no such attribute. */

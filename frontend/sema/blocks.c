@@ -83,8 +83,8 @@ static bool bind_default(zp_elab *e, const zp_formal *formal) {
 
 /* ---- unification ---- */
 
-/* One size of a formal's shape against the size found. `item`: to evaluate the default of a formal that a shape names.
- */
+/* One size of a formal's shape against the size found. `item`: to evaluate the default of a formal that a shape
+ * names. */
 static bool unify_dim(zp_elab *e, const zp_item *item, const zp_expr *dim, int position, const zp_shape *shape_found,
                       const zp_value *argument) {
   int64_t found = shape_found->dim[position];

@@ -1,6 +1,5 @@
 /* einsum: an equation of letters, lowered to the products and sums that there are. What it would need besides is
- * refused.
- */
+ * refused. */
 #include "builtins.h"
 
 typedef struct equation {

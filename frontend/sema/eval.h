@@ -91,8 +91,8 @@ struct zp_module {
   ZP_VEC(zp_module *) uses;
   zp_scope *lets; /* values of `let` items */
 };
-/* Loads path and, recursively, its uses (cycles are errors). std.X comes from options->library_dir. Registers sources.
- */
+/* Loads path and, recursively, its uses (cycles are errors). std.X comes from options->library_dir. Registers
+ * sources. */
 zp_module *zp_module_load(zp_arena *arena, zp_diags *diags, zp_spec *spec, const char *path,
                           const zp_source_text *sources, int n_sources, const zp_load_options *options);
 /* Finds an item by possibly dotted name ("gpt_layer", "g.gpt_layer", "std.hw.dgx2", or plain names of `use`d std

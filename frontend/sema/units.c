@@ -28,8 +28,8 @@ static const unit *find_unit(const unit *units, size_t count, const char *text) 
   return NULL;
 }
 
-/* Value of a prefix letter and, when the next letter is `i`, of its binary form. Returns how many characters it took.
- */
+/* Value of a prefix letter and, when the next letter is `i`, of its binary form. Returns how many characters it
+ * took. */
 static int read_prefix(const char *text, double *factor, bool *binary) {
   static const char letters[] = "kMGTP";
   char letter = text[0] == 'K' ? 'k' : text[0];

@@ -56,8 +56,8 @@ static void check_node(zp_elab *e, int segment, int n, const marks *m) {
   }
 }
 
-/* Does the segment only hand on what it gives at this place, or give it at another place, too? Then somebody reads it.
- */
+/* Does the segment only hand on what it gives at this place, or give it at another place, too? Then somebody reads
+ * it. */
 static bool is_read_elsewhere(const zp_model *model, int segment, int place) {
   const zp_graph *graph = model->segments.data[segment].graph;
   int tensor = graph->carry_out.data[place], places = 0;

@@ -172,8 +172,8 @@ static void put_member(layout *l, int from, int to, int columns) {
   put_flat(l, from, to);
 }
 
-/* Index after the attributes that stand on one line with the one at `from`; after that one alone when they do not fit.
- */
+/* Index after the attributes that stand on one line with the one at `from`; after that one alone when they do not
+ * fit. */
 static int end_of_run(const layout *l, int from, int to, int columns) {
   int end = l->t[from].member_end;
   if (l->t[from].member != ZP_MEMBER_ATTR) return end;

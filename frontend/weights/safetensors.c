@@ -1,6 +1,6 @@
 /* Headers of safetensors files: 8 bytes of length, JSON, then the data. Nothing in them is trusted: every tensor lies
- * inside the file, has as many bytes as its shape says, and touches no other. What tensors hold, and headers to write.
- */
+ * inside the file, has as many bytes as its shape says, and touches no other. What tensors hold, and headers to
+ * write. */
 #include "element.h"
 #include "weights_internal.h"
 

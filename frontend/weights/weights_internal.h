@@ -17,8 +17,8 @@ typedef struct zp_out_tensor {
 } zp_out_tensor;
 /* The header's length and text. */
 zp_buf zp_safetensors_header(zp_arena *arena, const char *dtype, const zp_out_tensor *tensors, int n);
-/* Reads `count` elements of a tensor, as they are in the file, from element `first` on. False after reporting (Z0691).
- */
+/* Reads `count` elements of a tensor, as they are in the file, from element `first` on. False after reporting
+ * (Z0691). */
 bool zp_weights_read(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *tensor, int64_t first,
                      int64_t count, void *data);
 /* Are both the same bytes of one type and shape? False where `of` has no tensor of that name. */

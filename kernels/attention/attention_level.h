@@ -1,5 +1,5 @@
-/* Everything of attention for one instruction set, all dtypes, and its table. Expects LEVEL, VECTOR_BYTES and VECTORS.
- */
+/* Everything of attention for one instruction set, all dtypes, and its table. Expects LEVEL, VECTOR_BYTES and
+ * VECTORS. */
 #include <assert.h>
 #include <string.h>
 #include "attention_drop.h"

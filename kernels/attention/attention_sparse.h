@@ -6,8 +6,8 @@
 #define MIN(x, y) ((x) < (y) ? (x) : (y))
 #define TILE(left) MIN(left, BLOCK)
 
-/* Keys transposed in panels of UNIT, so that a tile may begin at any of them: [S / UNIT, rounded up][hd padded][UNIT].
- */
+/* Keys transposed in panels of UNIT, so that a tile may begin at any of them: [S / UNIT, rounded up][hd
+ * padded][UNIT]. */
 static void NAME(panel_scores)(const zpk_attention_args *args, const NAME(query_block) * x, const REAL *keys_t,
                                int64_t key, int64_t keys) {
   for (int64_t at = 0; at < keys; at += ZPK_SPARSE_UNIT) NAME(multiply)

@@ -11,8 +11,8 @@
  * workspace.
  *
  * ZPD_HEAD is the largest head size of the model: it decides how many results a thread holds. Heads of more columns
- * than that, or than registers take, are done in parts, with scores computed again for every part: right, but slower.
- */
+ * than that, or than registers take, are done in parts, with scores computed again for every part: right, but
+ * slower. */
 #ifndef ZPD_ATTENTION_CUH
 #define ZPD_ATTENTION_CUH
 
@@ -51,8 +51,7 @@ ZPD_DEVICE int zpd_first_query(const zpd_attention &a) {
 }
 
 /* Rows of a tile from position `first` on: the sequence has `all`, of which `rows` are there, none in a head of
- * padding.
- */
+ * padding. */
 struct zpd_tile_rows {
   int all, rows;
 };

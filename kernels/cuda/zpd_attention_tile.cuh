@@ -1,10 +1,10 @@
 /* Building blocks of attention: views of one head, and the two products of tiles that all three kernels are made of.
  *
- * A block of 128 threads holds a tile of 64 rows by N columns in registers: thread (y, x), y < 16, x < 8, has rows
- * y + 16 i and columns x + 8 j of scores, and packs x + 8 j of outputs. The eight threads of a row are neighbours in a
+ * A block of 128 threads holds a tile of 64 rows by N columns in registers: thread (y, x), y < 16, x < 8, has rows y
+ * + 16 i and columns x + 8 j of scores, and packs x + 8 j of outputs. The eight threads of a row are neighbours in a
  * warp. A step of a product reads 4 + N / 8 packs from shared memory for 4 * (N / 8) * ZPD_PACK multiply-adds, so
- * arithmetic is the limit and not shared memory; paddings are chosen so that no two threads of a warp meet in a bank.
- */
+ * arithmetic is the limit and not shared memory; paddings are chosen so that no two threads of a warp meet in a
+ * bank. */
 #ifndef ZPD_ATTENTION_TILE_CUH
 #define ZPD_ATTENTION_TILE_CUH
 

@@ -132,8 +132,8 @@ struct zpd_ce_row_slope {
   real lse, grown, even, hit, scale;
 };
 
-/* One element; `label` is its column, or -1. The product is with the difference, so a sure prediction has gradient 0.
- */
+/* One element; `label` is its column, or -1. The product is with the difference, so a sure prediction has gradient
+ * 0. */
 ZPD_DEVICE real zpd_ce_slope(real x, int j, int valid, int label, const zpd_ce_row_slope &s) {
   return j < valid ? (zpd_exp(x - s.lse) * s.grown - s.even - (j == label ? s.hit : 0)) * s.scale : 0;
 }

@@ -102,8 +102,7 @@ ZPD_DEVICE int zpd_end_in_window(const zpd_attention &a, int position, int end) 
 
 /* The positions of the other side that rows first .. last may meet for their window and their documents, in tiles of
  * `tile`: where these begin, and their end of those before `end`. Seeing goes both ways, so of keys and queries alike,
- * but for causality.
- */
+ * but for causality. */
 ZPD_DEVICE int zpd_first_met(const zpd_attention &a, int first, int tile) {
   const int window = zpd_window(a);
   int met = window > 0 && first >= window ? first - window + 1 : 0;

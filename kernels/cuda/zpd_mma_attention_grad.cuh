@@ -48,8 +48,8 @@ ZPD_DEVICE void zpd_hide_grad(bool sees, float &p, float &ds) {
 
 /* ---- gradient of queries ---- */
 
-/* Sums of o * d_o of this lane's rows; the first of the warps with these rows writes what grad_kv will read, by twos.
- */
+/* Sums of o * d_o of this lane's rows; the first of the warps with these rows writes what grad_kv will read, by
+ * twos. */
 template <class SHAPE>
 ZPD_DEVICE void zpd_find_facts(const zpd_attention &a, const zpd_query_block<SHAPE> &t, zpd_fact (&fact)[SHAPE::M][2]) {
   const zpd_head_view o = zpd_head_of(a, t.queries, a.o, a.o_ld, t.head),

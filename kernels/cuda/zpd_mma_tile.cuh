@@ -353,8 +353,8 @@ ZPD_DEVICE void zpd_store_sums(unsigned char *tile, float *buffer, const float (
 
 /* ---- the walk over the other side ---- */
 
-/* Units of UNIT rows that a tile meets, for each of some heads: those of the runs of blocks, cut to first .. end - 1.
- */
+/* Units of UNIT rows that a tile meets, for each of some heads: those of the runs of blocks, cut to first .. end -
+ * 1. */
 template <int UNIT> struct zpd_walk {
   zpd_met met;
   int heads_left, head, run, from, to; /* the next unit begins at `from`, the run ends before `to` */

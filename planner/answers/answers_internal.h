@@ -29,8 +29,8 @@ zp_strings zp_explain_conflicts(zp_arena *arena, const zp_plan *plan);
 /* ---- sizes.c ---- */
 /* Devices that counts go by: those of a node; CPU ranks share their nodes, so any count will do. */
 int zp_count_unit(const zp_spec *spec);
-/* Where to stop looking for more devices than `at_least`: far below zp_most_devices, because every count is a search.
- */
+/* Where to stop looking for more devices than `at_least`: far below zp_most_devices, because every count is a
+ * search. */
 int zp_most_looked_at(const zp_spec *spec, int at_least);
 /* The fewest devices that fit among counts in (above, most] that are divisors of a node or whole nodes, without the
  * next sizes. left: see zp_shared_work; with it no misses are looked for. */

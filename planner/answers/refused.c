@@ -103,8 +103,8 @@ static const char *neighbours(zp_arena *arena, int value, int devices) {
   return value > devices ? zp_format(arena, "%d does", devices) : zp_format(arena, "%d and %d do", below, above);
 }
 
-/* The pinned degrees alone settle it: their product is not the number of devices, or does not divide it, or is larger.
- */
+/* The pinned degrees alone settle it: their product is not the number of devices, or does not divide it, or is
+ * larger. */
 static const char *pinned_product(const refusals *r) {
   zp_buf product = zp_buf_new(r->arena);
   int64_t all = 1;

@@ -62,8 +62,8 @@ static void hand_over(simulation *sim, way *to, int64_t microbatch, double end_s
   look_at(sim, to->next_stage);
 }
 
-/* When the input is there and the buffer of the output is free, not before `begin`; < 0: the input is not on its way.
- */
+/* When the input is there and the buffer of the output is free, not before `begin`; < 0: the input is not on its
+ * way. */
 static inline double earliest(const way *w, int64_t microbatch, double begin) {
   if (w->arrival_s) {
     double arrival = w->arrival_s[microbatch];

@@ -9,8 +9,8 @@ const zp_cut_cost *zp_chain_edge(const zp_chain_tree *t, int place) {
   return &t->space->edges[zp_cut_edge(t->space, place, t->cut[place], t->cut[place + 1])];
 }
 
-/* What a stage costs whose chunks are all known. False: it does not fit, or misses the target whatever the others do.
- */
+/* What a stage costs whose chunks are all known. False: it does not fit, or misses the target whatever the others
+ * do. */
 static bool settle_stage(zp_chain_tree *t, int stage) {
   const zp_cut_problem *p = t->problem;
   zp_cut_cost own[ZP_CUT_MOST_CHUNKS];

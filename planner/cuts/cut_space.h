@@ -12,8 +12,7 @@
 /* ---- cut_space.c: all cuts of a problem, and what they cost at least ---- */
 /* Chunk k of the model may end at low[k + 1] .. high[k + 1]. Ends are numbered, those of chunk k from base[k + 1] on;
  * from end number n chunks may have the ends from nearest[n] on, one for every edge first_edge[n] .. first_edge[n + 1]
- * - 1.
- */
+ * - 1. */
 typedef struct zp_cut_space {
   int places; /* chunks of the model */
   int64_t units, ends, n_edges;
@@ -39,8 +38,8 @@ void zp_cut_keep(zp_cut_space *x);
 void zp_cut_return(zp_cut_space *x);
 
 /* ---- chain.c ---- */
-/* Actions that wait for each other, and the end of a step: shares of a place's stage in its last reduction and update.
- */
+/* Actions that wait for each other, and the end of a step: shares of a place's stage in its last reduction and
+ * update. */
 typedef struct zp_chain {
   zp_cut_weights *at;      /* [places] */
   double *reduce, *update; /* [places] */

@@ -31,8 +31,8 @@
 #include <math.h>
 #include "labels.h"
 
-/* A window of l stages up to b that is gone round: rounds * V_l - less; or whole rounds, and then one of `left` stages.
- */
+/* A window of l stages up to b that is gone round: rounds * V_l - less; or whole rounds, and then one of `left`
+ * stages. */
 typedef struct round_of {
   double rounds, less, whole;
   int64_t left;

@@ -20,8 +20,8 @@ typedef struct zp_pipe {
   double update_s;  /* of the longest update of any cut, at least */
 } zp_pipe;
 
-/* Forwards that a stage runs one after the other before its first backward, less one; backwards after its last forward.
- */
+/* Forwards that a stage runs one after the other before its first backward, less one; backwards after its last
+ * forward. */
 static inline double zp_pipe_warmup(const zp_pipe *pipe, int stage) {
   int64_t later = pipe->stages - 1 - stage, most = pipe->microbatches - 1;
   return (double)(later < most ? later : most);

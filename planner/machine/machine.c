@@ -2,8 +2,7 @@
  *
  * A GPU rank owns its device. CPU ranks share their node: a rank has a whole number of the node's cores (a fraction
  * when ranks outnumber cores) and an equal share of its memory and memory bandwidth; the rates of a CPU device in a .dz
- * file are those of the whole node. Clusters of several node types have GPUs only.
- */
+ * file are those of the whole node. Clusters of several node types have GPUs only. */
 #include <zplan/machine.h>
 
 #include <assert.h>

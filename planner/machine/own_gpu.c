@@ -70,8 +70,8 @@ static enum zp_cost_constant tensor_share(const zp_device *device, bool backward
   return backward ? ZP_COST_OWN_MMA_BACKWARD_SM80 : ZP_COST_OWN_MMA_FORWARD_SM80;
 }
 
-/* Whether rates are those of the H100 that was measured: relative to the device's efficiencies as the library has them.
- */
+/* Whether rates are those of the H100 that was measured: relative to the device's efficiencies as the library has
+ * them. */
 static bool is_measured(const zp_machine *machine) {
   const zp_device *device = &machine->node->device;
   long arch = arch_number(device);
@@ -109,8 +109,8 @@ zp_kernel_rate zp_kernel_rate_of(const zp_machine *machine, zp_kernel kernel, in
   return rate;
 }
 
-/* Measured on sm_90, an epilogue's bytes are added to the product's time; elsewhere they are taken to move beside it.
- */
+/* Measured on sm_90, an epilogue's bytes are added to the product's time; elsewhere they are taken to move beside
+ * it. */
 double zp_cost_own_product(const zp_machine *machine, double library_s, double bytes, double beside_bytes) {
   assert(library_s >= 0 && bytes >= 0 && beside_bytes >= 0);
   double launch = fmin(library_s, machine->node->device.launch_s);

@@ -1,5 +1,5 @@
-/* Plan files, written whole. A plan carries the text of its .dz files, so that it can be built and verified anywhere.
- */
+/* Plan files, written whole. A plan carries the text of its .dz files, so that it can be built and verified
+ * anywhere. */
 #include <zplan/path.h>
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* Shadow memory: which value every byte of an arena holds. Starts as poison, which nothing ever wrote. Knows no plan.
- */
+/* Shadow memory: which value every byte of an arena holds. Starts as poison, which nothing ever wrote. Knows no
+ * plan. */
 #ifndef ZPLAN_SHADOW_H
 #define ZPLAN_SHADOW_H
 

@@ -237,8 +237,8 @@ static void check_int(zp_verifier *v, int s, const zp_json *a, const char *key, 
     zp_find(v, "stage %d: %s is %lld, the file says %lld", s, key, LL(want), LL(zp_claim(a, key)));
 }
 
-/* Regions stand one after the other on the host and in the file. Slots on disks, and their windows, begin with a page.
- */
+/* Regions stand one after the other on the host and in the file. Slots on disks, and their windows, begin with a
+ * page. */
 static void check_away(zp_verifier *v, int s, const zp_json *a, const facts *f) {
   int64_t at[ZP_REGION_COUNT];
   for (int r = 0; r < ZP_REGION_COUNT; r++) {

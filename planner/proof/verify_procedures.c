@@ -1,5 +1,5 @@
-/* Procedures of a plan file: live ranges are found again from the steps, and what forward keeps is what backward reads.
- */
+/* Procedures of a plan file: live ranges are found again from the steps, and what forward keeps is what backward
+ * reads. */
 #include "verify_internal.h"
 
 #define LL(x) ((long long)(x))
@@ -192,8 +192,8 @@ static bool apart(const zp_json *a, const zp_json *b, int64_t a_size, int64_t b_
          zp_claim(b, "offset") + b_size <= zp_claim(a, "offset");
 }
 
-/* Transients share memory unless alive together; saved and waiting values and parameters live longer than a procedure.
- */
+/* Transients share memory unless alive together; saved and waiting values and parameters live longer than a
+ * procedure. */
 static void check_pair(procedure *p, int i, int k) {
   const zp_json *x = zp_json_at(p->buffers, i), *y = zp_json_at(p->buffers, k);
   bool transient = is_at(x, "transient"), param = is_param(x);

@@ -35,8 +35,8 @@ static const double ROUNDING = 1e-9;
 /* What is left of a step when terms are taken away from it; rounding is nothing. */
 static double without_noise(double seconds, double step_s) { return fabs(seconds) > ROUNDING * step_s ? seconds : 0; }
 
-/* The bubble is what the others leave; where they explain more than the step, the rest is overlap (less than nothing).
- */
+/* The bubble is what the others leave; where they explain more than the step, the rest is overlap (less than
+ * nothing). */
 static void add_terms(const table *t, zp_besides *out) {
   double *rest = ZP_NEW_ARRAY(t->arena, double, t->n), *seconds;
   for (int i = 0; i < t->n; i++) rest[i] = t->plans[i]->best.estimate.step_s;

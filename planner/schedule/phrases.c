@@ -18,8 +18,8 @@ static int64_t repeats(const zp_action *table, int64_t n, int64_t length) {
   return i / length;
 }
 
-/* The phrase at the start of table[n] that covers most, the shortest of several; times 1: nothing worth it is repeated.
- */
+/* The phrase at the start of table[n] that covers most, the shortest of several; times 1: nothing worth it is
+ * repeated. */
 static zp_phrase find_phrase(const zp_action *table, int64_t n, int64_t longest) {
   zp_phrase best = {.times = 1, .length = 1, .actions = table};
   for (int64_t length = 1; length <= longest && 2 * length <= n; length++) {

@@ -76,9 +76,9 @@ static double first_chunks(const zp_search_cache *s, const zp_point *point, doub
  * trip_s. Loose: nothing overlaps the two. */
 static double bound_any_schedule(double m, double M, double trip_s) { return fmax(m * M, trip_s); }
 
-/* GPipe runs the micro-batches backward in the opposite order, last in, first out: before the longest stage begins, the
- * first one comes up through A and C goes down from it: T >= A + m M + C = W + (m - 1) M, and all messages of a trip.
- */
+/* GPipe runs the micro-batches backward in the opposite order, last in, first out: before the longest stage begins,
+ * the first one comes up through A and C goes down from it: T >= A + m M + C = W + (m - 1) M, and all messages of a
+ * trip. */
 static double bound_gpipe(double m, double W, double M, double messages_s) { return W + (m - 1) * M + messages_s; }
 
 /* Interleaving: the last stage waits for the first chunks of all stages before it, and ends with the same chunks
@@ -98,8 +98,8 @@ static double bound_1f1b_few(double m, double W, double M, double backward_share
 /* 1F1B, m > P: the longest stage waits for C twice, before its first backward (w forwards fill that time) and before
  * its last one (w backwards do), and the two spans do not overlap: T >= A + m M + max(0, C - w F) + max(0, C - w B)
  * >= A + m M + max(0, 2 C - w M) = (m - 1) M + W + max(-C, C - w M). With w <= P - 1 the last term is at least
- * -(P - 1) M / 2 (both are equal at C = w M / 2), and A <= s M, so C >= W - (P - w) M, which makes it at least W - P M.
- */
+ * -(P - 1) M / 2 (both are equal at C = w M / 2), and A <= s M, so C >= W - (P - w) M, which makes it at least W - P
+ * M. */
 static double bound_1f1b_at(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
 }

@@ -1,5 +1,5 @@
-/* Lower bounds where stages are known: of one of them, and of a cut. Letters and what the proofs need stand in bound.c.
- */
+/* Lower bounds where stages are known: of one of them, and of a cut. Letters and what the proofs need stand in
+ * bound.c. */
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
@@ -58,8 +58,8 @@ static double bound_split_stage(const stage_at *a) {
   return fmax(fmax(end, drain), loops(a, depth, before, a->own_s.input + a->behind.input));
 }
 
-/* GPipe: as bound_gpipe, of this stage; its reduction starts when the last backward leaves it, which still has A to go.
- */
+/* GPipe: as bound_gpipe, of this stage; its reduction starts when the last backward leaves it, which still has A to
+ * go. */
 static double bound_gpipe_stage(const stage_at *a) {
   double all = a->before.work + a->m * a->own_s.work + a->after.work + 2 * (a->c->pipeline - 1) * a->message_s;
   double down = a->before.work - a->before.forward + a->stage * a->message_s; /* after the stage's own end */

@@ -18,8 +18,8 @@ bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes);
 bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes);
 /* Plans with this bound are not looked for any more: counted. */
 void zp_leave_out(zp_search_progress *progress, double bound_s);
-/* The point waits in progress->points and is one of progress->fresh. False: the list cannot grow, and it is left out.
- */
+/* The point waits in progress->points and is one of progress->fresh. False: the list cannot grow, and it is left
+ * out. */
 bool zp_keep_point(zp_search_progress *progress, const zp_point *point);
 /* Nothing waits any more. */
 void zp_forget_points(zp_search_progress *progress);

@@ -22,8 +22,8 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_search_cache *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
-/* Is there a way to cut into `pipeline` stages of at most stage_s in the point's fastest mode, whatever their memory?
- */
+/* Is there a way to cut into `pipeline` stages of at most stage_s in the point's fastest mode, whatever their
+ * memory? */
 bool zp_cut_is_possible(zp_search_cache *s, const zp_point *point, double stage_s);
 /* A cut among those into model chunks with the shortest longest chunk: by the times of the point's mode `by`, the one
  * with the longest first chunks, or with the longest last chunks. cut: chunks + 1 numbers. */

@@ -83,8 +83,8 @@ void zp_frontier_add_point(zp_frontier *f, int point) {
 
 /* ---- what is next ---- */
 
-/* Degrees that the first plans are not looked for in: as far as is known they do not fit, or there is no room to know.
- */
+/* Degrees that the first plans are not looked for in: as far as is known they do not fit, or there is no room to
+ * know. */
 static bool is_unlikely(const zp_frontier *f, const zp_search_node *node) {
   if (node->next == ZP_REFINE_DEGREES) return !f->progress->degrees.data[node->item].may_fit;
   return !f->opens && !zp_has_room(f->progress->s, ZP_GROW_EARLY, 0);

@@ -261,13 +261,13 @@ static microbatches of_any_up_to(const zp_flight_memo *flights, int stage) {
   return (microbatches){flights->descend ? flights->flight[stage] : flights->least, fewer(flights->least_pending)};
 }
 
-/* *wanted becomes what is still wanted when all stages have given the most that they have; not above zero: enough. What
- * all stages gain is at most the sum of their most (most_of_stage), so what remains of slow_s - fast_s is work that
- * memory forces, and parts that remain have no room: false. A stage that has to have a part needs room for one. The sum
- * is cut short in both directions, which changes no answer of the sums: where the stages that are left give what is
- * wanted even if each gives the least (least_of_stage), it is enough; where they do not have room even if each has the
- * most of any of them (most_room), there is none. The last stages come first, because they have the fewest in flight.
- */
+/* *wanted becomes what is still wanted when all stages have given the most that they have; not above zero: enough.
+ * What all stages gain is at most the sum of their most (most_of_stage), so what remains of slow_s - fast_s is work
+ * that memory forces, and parts that remain have no room: false. A stage that has to have a part needs room for one.
+ * The sum is cut short in both directions, which changes no answer of the sums: where the stages that are left give
+ * what is wanted even if each gives the least (least_of_stage), it is enough; where they do not have room even if each
+ * has the most of any of them (most_room), there is none. The last stages come first, because they have the fewest in
+ * flight. */
 static bool serve_stages(const knapsack *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
   gains least = least_of_stage(all, p, (microbatches){flights->most, flights->most_pending}), most = {0};
   microbatches known = {-1, -1};

@@ -291,9 +291,9 @@ static verdict judge_extremes(const filling *f, zp_least_ask ask) {
   return DEPENDS;
 }
 
-/* Have the hosts room for the saved values that have left, and the state beside them? The stages' shares of their hosts
- * are filled like the devices. Loose: buffers, and what the rounding of state to whole elements leaves on the device.
- */
+/* Have the hosts room for the saved values that have left, and the state beside them? The stages' shares of their
+ * hosts are filled like the devices. Loose: buffers, and what the rounding of state to whole elements leaves on the
+ * device. */
 bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point) {
   zp_shares shares = shares_on_host(s, point);
   const zp_choice *c = &point->choice;

@@ -199,8 +199,8 @@ void zp_open_inside(zp_search_progress *progress, const zp_point *whole) {
     zp_search_reject(progress, ZP_REJECT_CUT);
 }
 
-/* Why none of these procedures with the loss in chunks can be had, layers whole or in parts; ZP_REJECT_NONE: some may.
- */
+/* Why none of these procedures with the loss in chunks can be had, layers whole or in parts; ZP_REJECT_NONE: some
+ * may. */
 static zp_rejection refuse_chunks(zp_search_progress *progress, zp_choice choice, zp_mode_set modes) {
   const zp_limit *cut = &progress->in->constraints->cut;
   bool inside = choice.pipeline > 1 && progress->in->pieces && zp_limit_allows(cut, 1);

@@ -10,8 +10,8 @@
 void zp_search_degrees(zp_search_progress *progress);
 /* Those that leave devices idle, one by one, behind progress->degrees. */
 void zp_open_idle(zp_search_progress *progress);
-/* Degrees whose expert groups are open become some for each of their sizes, behind progress->degrees. Counts the rest.
- */
+/* Degrees whose expert groups are open become some for each of their sizes, behind progress->degrees. Counts the
+ * rest. */
 void zp_open_groups(zp_search_progress *progress, const zp_degrees *degrees);
 /* The bound of their procedures. False: there are none, or they do not fit, which is counted. Requires: expert groups
  * of a known size. */
@@ -45,8 +45,8 @@ bool zp_is_beaten(zp_search_progress *progress, double bound_s);
  * progress->keeps_all they become points at once. */
 void zp_search_expand(zp_search_progress *progress, const zp_degrees *degrees);
 void zp_open_modes(zp_search_progress *progress, const zp_point *choice);
-/* Procedures of the same choice with layers in parts; what procedures, a schedule of them, consist of: in the same way.
- */
+/* Procedures of the same choice with layers in parts; what procedures, a schedule of them, consist of: in the same
+ * way. */
 void zp_open_inside(zp_search_progress *progress, const zp_point *whole);
 void zp_open_schedules(zp_search_progress *progress, const zp_point *procedures);
 void zp_open_zero(zp_search_progress *progress, const zp_point *schedule);

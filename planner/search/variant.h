@@ -66,8 +66,8 @@ typedef struct zp_sharding_try {
   zp_flat *elements_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */
 } zp_sharding_try;
 
-/* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are none.
- */
+/* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are
+ * none. */
 typedef struct zp_runnable {
   zp_ints least;
   zp_rejection why_none;

@@ -55,8 +55,8 @@ static bool solve_all(sharder *s, zp_shard_answer *answers, zp_shard_cost *total
   return true;
 }
 
-/* Next combination of forms of the tied parameters. Tensor degree 1 has the one combination of replicated parameters.
- */
+/* Next combination of forms of the tied parameters. Tensor degree 1 has the one combination of replicated
+ * parameters. */
 static bool next_combination(sharder *s) {
   int last = s->problem.sequence ? ZP_PARAM_SHARED : s->problem.tensor > 1 ? ZP_PARAM_SPLIT_2 : ZP_PARAM_REPLICATED;
   for (int i = 0; i < s->n_tied; i++) {

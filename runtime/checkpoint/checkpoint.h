@@ -77,8 +77,8 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list);
 /* The sums of a file: [0] of its header, then of its tensors, in the list's order; behind them the bytes that were
  * summed. */
 static inline int64_t zpr_piece_count(const zpr_tensors *list) { return list->n + 2; }
-/* Moves every piece of a file that this rank writes (reads) between the arena and `fd`; adds what it writes to `sums`.
- */
+/* Moves every piece of a file that this rank writes (reads) between the arena and `fd`; adds what it writes to
+ * `sums`. */
 bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, uint64_t *sums,
                       zpr_error *error);
 bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error);

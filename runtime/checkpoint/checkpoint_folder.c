@@ -167,8 +167,8 @@ int64_t zpr_newest_step(const char *dir) {
   return latest >= 0 && is_there(dir, latest) ? latest : highest_below(dir, INT64_MAX);
 }
 
-/* Steps above `current` are another run's, before this one was resumed from an older step or started anew: left alone.
- */
+/* Steps above `current` are another run's, before this one was resumed from an older step or started anew: left
+ * alone. */
 void zpr_prune(const char *dir, int64_t keep, int64_t current) {
   char path[ZPR_PATH];
   if (keep <= 0) return;

@@ -57,8 +57,8 @@ void zpr_device_describe(zpr *c, zpr_device_text *text) {
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* The arena ends at the upper guard page (as closely as its alignment lets it): writing one element too far is a fault.
- */
+/* The arena ends at the upper guard page (as closely as its alignment lets it): writing one element too far is a
+ * fault. */
 void zpr_arena_open(zpr *c, bool check) {
   zpr_device *a = c->state->device;
   a->page = (size_t)sysconf(_SC_PAGESIZE);

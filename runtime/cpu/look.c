@@ -1,5 +1,5 @@
-/* Logits of a forward pass for whoever looks at them: of a vocabulary that is split over the tensor ranks, all of it.
- */
+/* Logits of a forward pass for whoever looks at them: of a vocabulary that is split over the tensor ranks, all of
+ * it. */
 #include "device.h"
 #include "state.h"
 

@@ -113,8 +113,8 @@ static void find_gpu(zpr *c, zpr_error *error) {
   }
 }
 
-/* As in kernels/include/zplan/zpd.h; the functions are found when they are first started, or before the first message.
- */
+/* As in kernels/include/zplan/zpd.h; the functions are found when they are first started, or before the first
+ * message. */
 static void name_kernels(zpr_kernels *kernels) {
 #define ZPR_NAME(kernel) kernels->kernel.name = "zpd_" #kernel;
   ZPR_DEVICE_KERNELS(ZPR_NAME)

@@ -125,8 +125,8 @@ static bool talk(const zpr_group *g, int r) {
 }
 
 /* A byte between any two members that send to each other; all: everybody to everybody, in exchanges. What is connected
- * has buffers for as long as the communicator (planner/machine/communicators.c). Bytes come in above those that go out.
- */
+ * has buffers for as long as the communicator (planner/machine/communicators.c). Bytes come in above those that go
+ * out. */
 static void connect_members(zpr *c, void *comm, zpr_group g, bool all) {
   zpr_device *d = c->state->device;
   const nccl_api *nccl = &d->nccl->api;

@@ -63,8 +63,8 @@ static void join_channel(zpr *c, int channel, zpr_nccl_id *ids) {
   }
 }
 
-/* A byte through every channel, all in one group, in which the order does not matter: stages of a pipeline have none.
- */
+/* A byte through every channel, all in one group, in which the order does not matter: stages of a pipeline have
+ * none. */
 void zpr_nccl_connect_channels(zpr *c) {
   zpr_device *d = c->state->device;
   if (c->program->pipeline == 1) return;

@@ -1,5 +1,5 @@
-/* The kernels that a trainer calls, started in this rank's stream. Arguments are those of kernels/include/zplan/zpd.h.
- */
+/* The kernels that a trainer calls, started in this rank's stream. Arguments are those of
+ * kernels/include/zplan/zpd.h. */
 #include <assert.h>
 #include "cuda.h"
 

@@ -157,8 +157,8 @@ static int64_t labelled_samples(const zpr_data *data, int64_t first) {
   return left < 0 ? 0 : left < batch ? left : batch;
 }
 
-/* Tokens of the batch that begins with sample `first` whose loss counts: of all ranks, which need not ask each other.
- */
+/* Tokens of the batch that begins with sample `first` whose loss counts: of all ranks, which need not ask each
+ * other. */
 static int64_t counted_tokens(const zpr_data *data, int64_t first) {
   int64_t tokens = 0, samples = labelled_samples(data, first);
   if (!has_documents(data) && !data->masks.whole_words) return samples * counted_of_sample(data, first);

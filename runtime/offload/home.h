@@ -42,8 +42,7 @@ int64_t zpr_held_here(zpr *c, zpr_class class);
 
 /* Own elements [begin, end) that are neighbours everywhere. Element e < zpr_own_here stands at e + here[class] of the
  * device's buffer, others at e + away[class] of what is off it; among all parameters that the rank holds it is e +
- * held.
- */
+ * held. */
 typedef struct zpr_stretch {
   int64_t begin, end;
   int64_t here[ZPR_CLASSES], away[ZPR_CLASSES], held;

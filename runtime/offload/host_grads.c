@@ -182,8 +182,8 @@ static void sum_over(zpr *c, const zpr_group *holders, const zpr_bucket_home *b,
     zpr_group_all_reduce(c, holders, ZPR_DATA, zpr_gradient_type(c), shards, b->shards * elements);
 }
 
-/* What is on the host comes up to a buffer of the ring, while the other one is at work, and what was summed goes down.
- */
+/* What is on the host comes up to a buffer of the ring, while the other one is at work, and what was summed goes
+ * down. */
 void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *b) {
   struct zpr_host_grads *l = host_grads_of(c);
   int64_t size = zpr_gradient_bytes(c), away = b->size - b->here;

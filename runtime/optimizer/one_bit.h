@@ -31,8 +31,8 @@ void zpr_pack_away(zpr *c, char *records);
 void zpr_average_away(zpr *c, int part, const char *records, char *mean);
 void zpr_unpack_away(zpr *c, const char *records);
 
-/* Blocks [first, first + count) of a record of so many blocks on the device, from and to memory of the host. Tickets.
- */
+/* Blocks [first, first + count) of a record of so many blocks on the device, from and to memory of the host.
+ * Tickets. */
 int64_t zpr_record_up(zpr *c, char *record, int64_t blocks, int64_t first, zpk_signs from, int64_t count);
 int64_t zpr_record_down(zpr *c, const char *record, int64_t blocks, int64_t first, zpk_signs to, int64_t count);
 
@@ -49,8 +49,8 @@ void zpr_errors_zero(zpr *c);
 void zpr_momentum_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 void zpr_frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 /* The blocks that are here of part `part` of the flat buffers, as many as there are data ranks. Records are those of
- * zpk_pack_signs: this rank's momentum of it; the mean of what all ranks have sent (`part` is this rank's); and back.
- */
+ * zpk_pack_signs: this rank's momentum of it; the mean of what all ranks have sent (`part` is this rank's); and
+ * back. */
 void zpr_pack_part(zpr *c, int part, void *record);
 void zpr_average_part(zpr *c, int part, const void *records, void *record);
 void zpr_unpack_part(zpr *c, int part, const void *record);

@@ -19,8 +19,8 @@ void zpr_one_bit_shards_close(zpr *c, void *shards);
 /* Sum of squares of this replica's gradients, those of other stages and tensor ranks left out; of zpr_one_bit_row. */
 double zpr_one_bit_shards_squares(zpr *c, void *shards);
 /* Parts of its update, for an update in several passes (one_bit_lamb.c). This replica's gradients to the owners: all
- * ranks' records of what this one owns. In between the owner's change to its record. Then that to all ranks' weights.
- */
+ * ranks' records of what this one owns. In between the owner's change to its record. Then that to all ranks'
+ * weights. */
 const void *zpr_one_bit_shards_send(zpr *c, zpr_one_bit_shards *shards, const zpk_update *rule);
 void *zpr_one_bit_shards_record(zpr *c);
 void zpr_one_bit_shards_share(zpr *c, zpr_one_bit_shards *shards);

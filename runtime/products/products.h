@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 /* ---- the processor (processor.c) ---- */
-/* Features that kernels are made for, each with those before it that they need. On other processors than x86-64: none.
- */
+/* Features that kernels are made for, each with those before it that they need. On other processors than x86-64:
+ * none. */
 typedef enum zpr_feature {
   ZPR_AVX2 = 1,       /* and fma */
   ZPR_AVX512 = 2,     /* f, cd, bw, dq, vl */

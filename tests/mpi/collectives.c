@@ -301,8 +301,8 @@ static void test_sequence(zpr *c, char *x, int64_t elements) {
   by_nccl = false;
 }
 
-/* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back.
- */
+/* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and
+ * back. */
 static void test_exchange(zpr *c, char *x, int64_t elements) {
   enum { SAMPLES = 3, EXPERTS = 2 };
   zpr_group g = zpr_axis_group(c, ZPR_EXPERT);
@@ -406,8 +406,8 @@ static double clock_s(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Ranks that wait a second for another one must leave the cores alone; longer, where the other one is kept from them.
- */
+/* Ranks that wait a second for another one must leave the cores alone; longer, where the other one is kept from
+ * them. */
 static void test_waiting(zpr *c) {
   zpr_barrier(c);
   double before = cpu_s(), began = clock_s();

@@ -74,6 +74,10 @@ def check_comments(tally, sources):
     leaning = ["%s:%d" % (name, text.count("\n", 0, found.start()) + 1) for name in sources for text in [read(name)]
                for found in re.finditer(r"(?:/\*|//)\s*(?:Of|The same|And)\b", text)]
     tally.check("comments stand by themselves", not leaning, " ".join(leaning[:10]))
+    # A block of prose whose closing the formatter pushed to a line of its own, because the last line was full.
+    torn = ["%s:%d" % (name, text.count("\n", 0, found.end()) + 1) for name in sources for text in [read(name)]
+            for found in re.finditer(r"^\s*(?:/\*| \*) [^\n]{100,}\n\s*\*/$", text, re.M)]
+    tally.check("no comment ends with */ alone", not torn, " ".join(torn[:10]))
 
 
 def changes_const_cache(text):

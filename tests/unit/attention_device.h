@@ -1,6 +1,5 @@
 /* Problems of attention for device kernels: their arguments, rows that begin at multiples of 16 bytes, texts with
- * layouts.
- */
+ * layouts. */
 #ifndef ATTENTION_DEVICE_H
 #define ATTENTION_DEVICE_H
 

@@ -1,5 +1,5 @@
-/* The kernels of kernels/cuda on the host, for the tests test_kernels_cuda*.c. Only addresses of the host are in use.
- */
+/* The kernels of kernels/cuda on the host, for the tests test_kernels_cuda*.c. Only addresses of the host are in
+ * use. */
 #ifndef DEVICE_KERNELS_H
 #define DEVICE_KERNELS_H
 

@@ -159,8 +159,8 @@ static inline void run_interpreter(const void *what, const zpk_row_args *args, i
   zp_row_interpret(what, args, begin, end, chunk);
 }
 
-/* A node's operands in the layout of the kernels: rows `pad` elements further apart than they need be, filled with NaN.
- */
+/* A node's operands in the layout of the kernels: rows `pad` elements further apart than they need be, filled with
+ * NaN. */
 typedef struct row_call {
   zpk_row_args args;
   void **in, **out, **partial;

@@ -129,8 +129,8 @@ Test(differentiate, addend_is_folded) {
   kit_free(&k);
 }
 
-/* Only what the derivative reads is kept: a residual addition in front of a norm is read, the addition's operands not.
- */
+/* Only what the derivative reads is kept: a residual addition in front of a norm is read, the addition's operands
+ * not. */
 Test(differentiate, saved_values_prefer_what_is_in_memory) {
   kit k = kit_new(S, 2, D);
   int sum = op2(&k, ZP_OP_ADD, k.graph->carry_in.data[0], k.graph->carry_in.data[1]);

@@ -205,8 +205,8 @@ Test(gradients, sparse_attention) {
   check_sparse(sets, 4, false);
 }
 
-/* Samples of 1 to all positions: what stands behind them is 0, and has no gradient. sparse: NULL, or in blocks of 16.
- */
+/* Samples of 1 to all positions: what stands behind them is 0, and has no gradient. sparse: NULL, or in blocks of
+ * 16. */
 static void check_lengths(const zp_sparse *sparse, bool causal) {
   int positions = sparse ? 48 : S;
   kit k = kit_new(positions, 1, D);
@@ -505,8 +505,7 @@ Test(gradients, joined_positions) {
 }
 
 /* Columns as logits over the positions, as many as a sample has; three losses, one of them of logits that another
- * reads.
- */
+ * reads. */
 Test(gradients, spans) {
   kit k = kit_new(S, 1, D);
   int first = zp_model_add_array(k.model, "first", ZP_ELEM_I32, shape1(ZP_DIM_B), ZP_NO_SPAN);

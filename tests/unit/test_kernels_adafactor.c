@@ -14,8 +14,8 @@ typedef struct shape {
 
 static double noise(int i) { return sin(i * 12.9898 + 1) + 0.25 * cos(i % 17); }
 
-/* What they are multiplied by: 1 / sqrt(row / mean of its matrix' rows), 1 / sqrt(col); of a vector the latter alone.
- */
+/* What they are multiplied by: 1 / sqrt(row / mean of its matrix' rows), 1 / sqrt(col); of a vector the latter
+ * alone. */
 static void find_factors(const shape *s, const double *row, const double *col, double *by_row, double *by_col) {
   for (int b = 0; b < s->matrices; b++) {
     double mean = 0;

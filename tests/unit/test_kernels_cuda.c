@@ -477,8 +477,8 @@ Test(kernels_cuda, lamb) {
   for (int dtype = 0; dtype < DTYPES; dtype++) lamb((zpk_dtype)dtype);
 }
 
-/* Muon beside its products against the CPU's kernels: the length by three blocks' sums, squares, weights, an average.
- */
+/* Muon beside its products against the CPU's kernels: the length by three blocks' sums, squares, weights, an
+ * average. */
 static void muon(zpk_dtype dtype) {
   enum { SIDE = 60, BLOCKS = 3 };
   zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;

@@ -49,8 +49,8 @@ static int members_of_nodes(const sent *s, const int64_t *rank, int n) {
   return nodes > 1 && n > nodes && n % nodes == 0 ? n / nodes : 0;
 }
 
-/* Chunk r of a sum: inside every node to the member at its owner's place, from there to the owner; a gather backwards.
- */
+/* Chunk r of a sum: inside every node to the member at its owner's place, from there to the owner; a gather
+ * backwards. */
 static void level_pass(sent *s, const int64_t *rank, int n, bool sums) {
   int m = members_of_nodes(s, rank, n);
   for (int r = 0; r < n; r++)

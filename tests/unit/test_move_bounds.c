@@ -1,7 +1,7 @@
 /* Relaxations of the list of moves that the search counts with, against the price of random plans with exact buckets:
  * what a stage moves beside its units (zp_cost_least_moving) and with nothing beside (zp_cost_least_alone), its update
- * (zp_cost_step_update), and what follows its micro-batches (zp_cost_step_end), of units taken together and not padded.
- */
+ * (zp_cost_step_update), and what follows its micro-batches (zp_cost_step_end), of units taken together and not
+ * padded. */
 #include "search_instances.h"
 #include <zplan/schedule.h>
 

@@ -1,5 +1,5 @@
-/* Saved values and parameters off the device: places, bytes moved in a step, and the price. Expected numbers by hand.
- */
+/* Saved values and parameters off the device: places, bytes moved in a step, and the price. Expected numbers by
+ * hand. */
 #include <math.h>
 #include "planner_models.h"
 #include <zplan/cost.h>

@@ -92,8 +92,8 @@ static void check_model(const model_size *size) {
                                   false, 1});
 }
 
-/* Every stage begins or ends inside a layer somewhere: 2 parts a layer, and as many stages as there are units at most.
- */
+/* Every stage begins or ends inside a layer somewhere: 2 parts a layer, and as many stages as there are units at
+ * most. */
 static void check_fine(const model_size *size) {
   zp_spec *spec = f64_spec(size);
   pm_reference reference = pm_run_reference(arena, spec, BATCH);

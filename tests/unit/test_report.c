@@ -126,8 +126,8 @@ Test(report, alternating_stages_share_rows) {
 }
 
 /* Tensor 2, data 2 and 2 stages on nodes of 4: of the groups, tensor and one of data ranks and stages are in a node.
- * Two channels between the stages and a tie; 64 MiB for shares of sums. What is reserved is part of the peak, and said.
- */
+ * Two channels between the stages and a tie; 64 MiB for shares of sums. What is reserved is part of the peak, and
+ * said. */
 Test(report, what_is_outside_of_the_arena_is_listed) {
   zp_cluster cluster = gpu_cluster(2);
   cluster.node.devices = 4;

@@ -1,5 +1,5 @@
-/* Row programs and their f64 interpreter: against the graph's oracle, against central differences, and their structure.
- */
+/* Row programs and their f64 interpreter: against the graph's oracle, against central differences, and their
+ * structure. */
 #include "rowprog_testing.h"
 
 static const int64_t sizes[] = {1, 2, 5, 6, 17, 96};

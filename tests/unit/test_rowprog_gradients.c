@@ -2,8 +2,8 @@
  * is interpreted op by op: no derivative and no simplification of codegen/rowprog is on that side.
  *
  * Expressions are chains of steps. All pairs of steps, with the value between them read inside the group only or
- * outside as well (then backward reads it from memory), longer chains drawn at random, and those that once went wrong.
- */
+ * outside as well (then backward reads it from memory), longer chains drawn at random, and those that once went
+ * wrong. */
 #include <zplan/buf.h>
 #include "rowprog_testing.h"
 

@@ -280,8 +280,7 @@ static masks count_masks(const zpr_masks *rule, int64_t first, int samples, int3
 }
 
 /* Shares within five standard deviations of a binomial draw; a random token is the mask or the token itself once in
- * 150.
- */
+ * 150. */
 Test(data, masks_hide_eight_of_ten_and_every_position_alike) {
   enum { SAMPLES = 4000, LENGTH = 40, MASKED = 6 };
   const zpr_masks rule = MASKS(.rate = 0.15, .seed = 5);

@@ -142,8 +142,8 @@ Test(disk, no_room) {
   zpr_disk_close(open_one(8, true));
 }
 
-/* A kernel that knows no io_uring answers ENOSYS, a container that forbids it EPERM: a filter of this process says so.
- */
+/* A kernel that knows no io_uring answers ENOSYS, a container that forbids it EPERM: a filter of this process says
+ * so. */
 static void refused(unsigned error) {
   struct sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -51,8 +51,8 @@ static zpr_library a_library(const char *name, unsigned features, bool f64) {
   return l;
 }
 
-/* OpenBLAS takes a processor that it does not know for a Prescott: the trainer's products are as wide as the processor.
- */
+/* OpenBLAS takes a processor that it does not know for a Prescott: the trainer's products are as wide as the
+ * processor. */
 Test(choice, unknown_processor_with_avx512) {
   zpr_library openblas = a_library("OpenBLAS", 0, true), onednn = a_library("oneDNN", WIDE, false);
   zpr_products use = zpr_choose_products(WIDE, &openblas, &onednn, NULL);

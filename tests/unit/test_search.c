@@ -173,9 +173,9 @@ static int64_t draw(uint32_t *state, int64_t low, int64_t high) {
   return low + (int64_t)((*state >> 16) % (uint32_t)(high - low + 1));
 }
 
-/* Pipelines of odd shapes: heavy heads, slow links, few and many micro-batches, memory near the limit. Every bound and
- * every cut is at work here; a bound that is too high loses the optimum, a missed byte finds a plan that does not fit.
- */
+/* Pipelines of odd shapes: heavy heads, slow links, few and many micro-batches, memory near the limit. Every bound
+ * and every cut is at work here; a bound that is too high loses the optimum, a missed byte finds a plan that does not
+ * fit. */
 #ifdef __SANITIZE_ADDRESS__
 enum { PIPELINES = 20 }; /* four times slower there */
 #else

@@ -427,8 +427,8 @@ static double value_of_game(const double *value, int rows, int columns, bool oth
   return least;
 }
 
-/* What rows can make sure of is what columns cannot be kept below (von Neumann 1928): the two games solved apart meet.
- */
+/* What rows can make sure of is what columns cannot be kept below (von Neumann 1928): the two games solved apart
+ * meet. */
 Test(search_cuts, games_have_a_value) {
   state = 6;
   for (int i = 0; i < 200; i++) {

@@ -460,8 +460,8 @@ Test(search_full, equals_brute_force_with_adafactor) {
   expect_optima(false, false, MUON_INSTANCES / 2);
 }
 
-/* In a quarter of the instances all parameters but one: what is left has next to no state, and weights fill the memory.
- */
+/* In a quarter of the instances all parameters but one: what is left has next to no state, and weights fill the
+ * memory. */
 Test(search_full, equals_brute_force_with_frozen_parameters) {
   state = 21;
   freezes = true;

@@ -15,8 +15,8 @@ static void expect_seconds(double got, double want, const char *what) {
   cr_expect(fabs(got - want) <= 1e-9 * want, "%s: %.12g s, not %.12g", what, got, want); /* sums in another order */
 }
 
-/* Cores at given rates for each rank. Half of the peak is reached by products, a quarter by attention, half by memory.
- */
+/* Cores at given rates for each rank. Half of the peak is reached by products, a quarter by attention, half by
+ * memory. */
 static zp_machine machine_at(double flop_per_s, double bytes_per_s, double launch_s, int devices) {
   zp_cluster *cluster = ZP_NEW(arena, zp_cluster);
   *cluster = cpu_cluster();
@@ -59,8 +59,8 @@ static const zp_pattern WHOLE = {{ZP_NEED_R, ZP_NEED_R, ZP_NEED_R}, ZP_FORM_R},
                         SPLIT = {{ZP_NEED_S, ZP_NEED_S, ZP_NEED_S}, ZP_FORM_S},
                         ROWS = {{ZP_NEED_SEQ, ZP_NEED_SEQ}, ZP_FORM_SEQ};
 
-/* Node 0: x [2, 8, 16] times [16, 32]; 1: its result y [2, 8, 32] added to itself; 2: attention of x, 4 causal heads.
- */
+/* Node 0: x [2, 8, 16] times [16, 32]; 1: its result y [2, 8, 32] added to itself; 2: attention of x, 4 causal
+ * heads. */
 enum { PRODUCT, SUM, ATTENTION };
 static zp_graph *three_nodes(void) {
   builder b = open_test();
@@ -165,8 +165,8 @@ typedef struct assignment {
 
 static bool only(unsigned needs, unsigned allowed) { return (needs & ~allowed) == 0; }
 
-/* Seconds of the collectives that a value of this form needs for its uses, each made once; -1: they exclude each other.
- */
+/* Seconds of the collectives that a value of this form needs for its uses, each made once; -1: they exclude each
+ * other. */
 static double conversions(const zp_shard_problem *problem, int id, zp_form form, unsigned needs) {
   const unsigned enters = 1u << ZP_NEED_ENTER, gathers = 1u << ZP_NEED_GATHER, whole = 1u << ZP_NEED_R | enters,
                  shares = 1u << ZP_NEED_SEQ | gathers;

@@ -62,8 +62,8 @@ Test(tokenize, words_are_merged_by_rank_then_from_the_left) {
   }
 }
 
-/* The greatest score of all ways through a word, character by character; those that no piece covers alone are unknown.
- */
+/* The greatest score of all ways through a word, character by character; those that no piece covers alone are
+ * unknown. */
 static double best_of_all(const unigram *u, const char *word, int len) {
   if (len == 0) return 0;
   double best = -INFINITY;

@@ -444,8 +444,8 @@ static void set_everywhere(zp_json *at, int64_t value, int *countdown) {
     set_everywhere((zp_json *)zp_json_at(at, i), value, countdown);
 }
 
-/* Every integer of the file in turn becomes an extreme value: no overflow, no access out of bounds (sanitizers watch).
- */
+/* Every integer of the file in turn becomes an extreme value: no overflow, no access out of bounds (sanitizers
+ * watch). */
 Test(verify, extreme_integers_do_no_harm) {
   static const int64_t extreme[] = {INT64_MIN, INT64_MAX, -1, 0};
   zp_plan *plan = rich_plan();

@@ -44,8 +44,8 @@ zp_strings zp_cuda_libraries(zp_arena *arena);
 /* The cuBLASLt that a trainer for this arch will open here, whatever the driver; all that there are. */
 const char *zp_cublas_library(zp_arena *arena, const char *arch, const char **error);
 zp_strings zp_cublas_libraries(zp_arena *arena);
-/* "libcuda.so.1 (CUDA 12.4)", with what is wrong with it behind; NULL: there is none. NCCL as a trainer will open it.
- */
+/* "libcuda.so.1 (CUDA 12.4)", with what is wrong with it behind; NULL: there is none. NCCL as a trainer will open
+ * it. */
 const char *zp_cuda_driver(zp_arena *arena);
 const char *zp_nccl_library(zp_arena *arena);
 

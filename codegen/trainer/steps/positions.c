@@ -1,5 +1,5 @@
-/* Prints calls of kernels over the positions of samples. Where a tensor is a rank's share of them, `c->t` says which.
- */
+/* Prints calls of kernels over the positions of samples. Where a tensor is a rank's share of them, `c->t` says
+ * which. */
 #include "steps.h"
 
 /* x[from_at + i] of every sample goes to y[to_at + i], i in [0, n); what either has not is zero, or left out. */

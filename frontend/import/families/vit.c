@@ -1,6 +1,6 @@
 /* Vision Transformers (arXiv 2010.11929) as ViTConfig of transformers has them, with a classifier on the class token.
- * Pictures come as pixels (head 0), or as patches that are cut already (head 1): the projection has the same elements.
- */
+ * Pictures come as pixels (head 0), or as patches that are cut already (head 1): the projection has the same
+ * elements. */
 #include "hf.h"
 
 static void count_labels(hf_reader *r) {

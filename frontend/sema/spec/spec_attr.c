@@ -35,9 +35,8 @@ void zp_report_unknown_attr(zp_reader *reader, const zp_schema *const *schemas, 
   zp_diag_note(d, "possible here: %s", list.data);
 }
 
-/* Values beyond `low` and `high` are slips of a unit or of an exponent: no part of a machine has them. The
- * ranks of the largest node have less than 2^63 bytes together; over nodes none are summed. 0 is the range's business.
- */
+/* Values beyond `low` and `high` are slips of a unit or of an exponent: no part of a machine has them. The ranks of the
+ * largest node have less than 2^63 bytes together; over nodes none are summed. 0 is the range's business. */
 static const struct {
   zp_dimension dimension;
   zp_range range; /* unless the field has its own */

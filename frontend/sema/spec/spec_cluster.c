@@ -135,8 +135,8 @@ static void report_too_few(zp_reader *reader, const zp_cluster *cluster, int64_t
   zp_diag_help(d, "leave --nodes out to use as many nodes as %lld devices need", (long long)gpus);
 }
 
-/* --gpus without --nodes takes as many nodes as needed, whatever the file says. With both, the ranks are spread evenly.
- */
+/* --gpus without --nodes takes as many nodes as needed, whatever the file says. With both, the ranks are spread
+ * evenly. */
 static void set_size(zp_reader *reader, zp_cluster *cluster) {
   zp_node_type *node = &cluster->node;
   int64_t gpus = reader->options->gpus, nodes = reader->options->nodes;

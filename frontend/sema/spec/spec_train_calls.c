@@ -48,8 +48,8 @@ static void read_decay(zp_reader *reader, const zp_env *env, const zp_attr *attr
   if (zp_read_word(reader, env, attr->value, "decay", words, &all)) train->decay_all = all;
 }
 
-/* freeze = auto(threshold = 0.96): 1-bit Adam freezes its variance by itself; the default is that of arXiv 2102.02888.
- */
+/* freeze = auto(threshold = 0.96): 1-bit Adam freezes its variance by itself; the default is that of arXiv
+ * 2102.02888. */
 static const zp_field freeze_fields[] = {
     {"threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, freeze_threshold), .range = ZP_RANGE_FRACTION},
 };

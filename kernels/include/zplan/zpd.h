@@ -216,9 +216,9 @@ typedef struct zpd_stretch {
   zpd_int first;
 } zpd_stretch; /* kernel zpd_attention_stretch, in texts with ZPD_DECODE; gridDim.y: H, .z: B */
 
-/* ---- mixture of experts: as zpk_top_k_gate, zpk_top_k_gate_grad, zpk_dispatch, zpk_combine, zpk_combine_grad over all
- * samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places. ----
- */
+/* ---- mixture of experts: as zpk_top_k_gate, zpk_top_k_gate_grad, zpk_dispatch, zpk_combine, zpk_combine_grad over
+ * all samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places.
+ * ---- */
 typedef struct zpd_routing {
   zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
   zpd_int normalize, sigmoid;
@@ -553,8 +553,8 @@ ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
 
 /* Rows of the tile of dense attention. Measured on an H100 (docs/gpu_measured.md): forward of heads up to 128, and the
  * gradient of queries up to 64, are fastest with 128 rows, two fragments a warp, which read each operand of the other
- * side half as often. So would be the gradient of keys and values up to 64, by 4 %, but spills where there are layouts.
- */
+ * side half as often. So would be the gradient of keys and values up to 64, by 4 %, but spills where there are
+ * layouts. */
 ZPD_CONSTANT int zpd_mma_dense_rows(int kind, int head) {
   return (kind == ZPD_MMA_FORWARD && head <= 128) || (kind == ZPD_MMA_GRAD_Q && head <= 64) ? 128 : 64;
 }

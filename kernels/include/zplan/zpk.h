@@ -53,8 +53,8 @@ typedef struct zpk_row_args {
 typedef void zpk_row_kernel(const zpk_row_args *args, int64_t row_begin, int64_t row_end, int64_t chunk);
 
 /* ---- lookups ---- */
-/* out[r] = table[ids[r] - first_row] for rows [begin, end), zero rows for ids outside [first_row, first_row + n_rows).
- */
+/* out[r] = table[ids[r] - first_row] for rows [begin, end), zero rows for ids outside [first_row, first_row +
+ * n_rows). */
 void zpk_embedding(zpk_dtype dtype, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows,
                    int64_t cols, void *out, int64_t begin, int64_t end);
 /* table_grad[ids[r] - first_row][begin..end) += dy[r][begin..end) for all `rows` rows: tasks are *columns*, so threads
@@ -341,8 +341,8 @@ typedef struct zpk_update {
   double ema;          /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
 /* moment[ZPK_MOMENTS]; NULL: the optimizer has none such (SGD and Lion have the first alone, SGD without momentum
- * neither). With a 16-bit dtype everything is f32: param is the master copy, from which the caller rounds the weights.
- */
+ * neither). With a 16-bit dtype everything is f32: param is the master copy, from which the caller rounds the
+ * weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *const *moment, int64_t begin, int64_t end);
 /* The average of the weights after a step: average += (1 - ema) (param - average). It has the type of param. */
 void zpk_average(const zpk_update *u, const void *param, void *average, int64_t begin, int64_t end);
@@ -437,8 +437,8 @@ double zpk_lamb_owner(const zpk_update *u, zpk_records in, int64_t first, void *
                       double fresh_bias2, int64_t count);
 void zpk_lamb_frozen(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* 0/1 Adam: v = beta2 v + (1 - beta2) (grad_scale grad)^2; sum += weight m; m = sum / total and sum = 0; anchor *=
- * keep; out = anchor - lr clamp(sum / total / denominator), `real` whatever the dtype, of the elements at the pointers.
- */
+ * keep; out = anchor - lr clamp(sum / total / denominator), `real` whatever the dtype, of the elements at the
+ * pointers. */
 void zpk_variance(const zpk_update *u, const void *grad, void *v, int64_t begin, int64_t end);
 void zpk_local_sum(zpk_dtype dtype, double weight, const void *m, void *sum, int64_t begin, int64_t end);
 void zpk_local_mean(zpk_dtype dtype, double total, void *m, void *sum, int64_t begin, int64_t end);

@@ -6,8 +6,8 @@
 #include <zplan/cost.h>
 #include "software_cost.h"
 
-/* Times of one micro-batch at one boundary: what its forward part waits for, its backward part, and the sender's own.
- */
+/* Times of one micro-batch at one boundary: what its forward part waits for, its backward part, and the sender's
+ * own. */
 typedef struct exchange {
   double forward_s, backward_s, sender_s;
 } exchange;

@@ -11,8 +11,8 @@ static inline double zp_software_away(const zp_choice *choice, zp_state state) {
 }
 
 /* ---- row_kernels.c ---- */
-/* What separate kernels move besides the fused one of a step: passes of half-precision rows, bytes of masks an element.
- */
+/* What separate kernels move besides the fused one of a step: passes of half-precision rows, bytes of masks an
+ * element. */
 typedef struct zp_row_kernels {
   double passes, mask_bytes, kernels;
 } zp_row_kernels;

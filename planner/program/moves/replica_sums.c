@@ -1,8 +1,7 @@
 /* ZeRO 0 and 1: gradients are summed over the data ranks once a step. GPUs do it bucket by bucket beside the backward
  * of the last micro-batch, from the unit on that was the last to add to them; CPU ranks after it, with ZeRO 0 all at
  * once. Gradients that are off the device come up bucket by bucket, and the sums go down again: with ZeRO 1 those that
- * the rank updates. 1-bit Adam's ranks sum them so with ZeRO 1 until the variance freezes, after all other sums.
- */
+ * the rank updates. 1-bit Adam's ranks sum them so with ZeRO 1 until the variance freezes, after all other sums. */
 #include "strategy.h"
 
 #include <zplan/buf.h>

@@ -29,8 +29,8 @@ static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, v
 }
 
 /* With ZeRO 1 the host is the owner of what it updates: records of all workers come down, that of the change goes up.
- * It asks for the weights of all ranks where its own are a master copy; elsewhere it has them, and what it owes beside.
- */
+ * It asks for the weights of all ranks where its own are a master copy; elsewhere it has them, and what it owes
+ * beside. */
 static void make_owner_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK, n = x->choice->data;
   bool mixed = x->lowered->compute_bytes == 2;
@@ -63,8 +63,8 @@ static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_
 }
 
 /* 0/1 Adam, beside the update: every step adds momentum to a sum, decays the weights of the last exchange, and makes
- * those to go on with of both; an exchange makes the mean of the sum, and without a master copy copies weights twice.
- */
+ * those to go on with of both; an exchange makes the mean of the sum, and without a master copy copies weights
+ * twice. */
 static int local_bytes(const zp_lowered *l) { return l->spec->train.variance_every > 0 ? 7 * l->stat_bytes : 0; }
 static int mean_bytes(const zp_lowered *l) {
   if (l->spec->train.variance_every == 0) return 0;

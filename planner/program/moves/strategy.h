@@ -45,8 +45,8 @@ static inline bool zp_makes_gradients(zp_act act) { return act == ZP_ACT_B || ac
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 /* The first of the stage's units with a shared parameter stands for all of them in what happens once a step. */
 bool zp_is_first_user(const zp_move_scope *x, int param);
-/* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is known.
- */
+/* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is
+ * known. */
 int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *bucket, zp_state state);
 /* Elements of the stage's flat buffers that are trained, or the relaxation's. */
 zp_flat zp_scope_flat(const zp_move_scope *x);

@@ -113,8 +113,8 @@ static void take(walk *w, int64_t bytes) {
 /* A gradient that is another's: its bytes are counted there. */
 enum { SHARED = -1 };
 
-/* Whose gradient is the result's own: sums, and collectives that are the identity one way and work in place the other.
- */
+/* Whose gradient is the result's own: sums, and collectives that are the identity one way and work in place the
+ * other. */
 static bool passes_on(const zp_node *node) {
   return node->op == ZP_OP_ADD || node->op == ZP_OP_ALL_REDUCE || node->op == ZP_OP_ENTER;
 }

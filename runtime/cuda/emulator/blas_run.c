@@ -41,8 +41,8 @@ static void store(int type, void *to, int64_t i, float x) {
 
 /* ---- epilogues ---- */
 
-/* x (1 + tanh(s (x + 0.044715 x^3))) / 2 with s = sqrt(2 / pi), from "Gaussian Error Linear Units", arXiv 1606.08415.
- */
+/* x (1 + tanh(s (x + 0.044715 x^3))) / 2 with s = sqrt(2 / pi), from "Gaussian Error Linear Units", arXiv
+ * 1606.08415. */
 static const double gelu_s = 0.79788456080286535588, gelu_c = 0.044715;
 
 static double gelu(double x) { return x / 2 * (1 + tanh(gelu_s * (x + gelu_c * x * x * x))); }

@@ -57,8 +57,8 @@ int zpr_main(int argc, char **argv, const zpr_program *program);
 
 /* ---- what the step functions of a generated trainer call ---- */
 
-/* Address of byte `offset` of the arena; on a GPU it is the device's, so only kernels and zpr_ functions may read it.
- */
+/* Address of byte `offset` of the arena; on a GPU it is the device's, so only kernels and zpr_ functions may read
+ * it. */
 static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
 /* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]; behind them, where the program
  * has lengths, input n_inputs: int32 [microbatch]. */

@@ -24,8 +24,8 @@ typedef struct zp_arena_budget {
 
 /* Owned by the caller; free with zp_arena_free. `name` is borrowed and must be a literal. */
 zp_arena *zp_arena_new(const char *name);
-/* One that counts in a budget, which is borrowed and lives longer; in the budget of another arena, or in none as that.
- */
+/* One that counts in a budget, which is borrowed and lives longer; in the budget of another arena, or in none as
+ * that. */
 zp_arena *zp_arena_new_within(const char *name, zp_arena_budget *budget);
 zp_arena *zp_arena_new_beside(const char *name, const zp_arena *other);
 /* May its budget hold so much more? Without one always. */

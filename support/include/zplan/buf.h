@@ -32,8 +32,7 @@ const char *zp_show_seconds(zp_arena *arena, double seconds);
  * file, nor a temporary one when the command is interrupted meanwhile. */
 char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error);
 /* A regular file, open for reading, or -1 with *error: a pipe that nobody writes to, or a terminal, would be waited
- * for.
- */
+ * for. */
 int zp_open_file(zp_arena *arena, const char *path, const char **error);
 /* As zp_read_file, of what the command line names: /dev/stdin and /dev/fd/N (what `<(COMMAND)` of a shell becomes) may
  * be pipes. */

@@ -346,8 +346,8 @@ bool zp_model_reads_tokens(const zp_model *model);
 const zp_input *zp_model_foreign_input(const zp_model *model);
 /* Fills in the ranges of i32 inputs from what reads them. Requires: all segments are there. */
 void zp_model_find_ranges(zp_model *model);
-/* Fills in sign_rate. The first node that reads such a bias otherwise, or at another rate; NULL: none does. Likewise.
- */
+/* Fills in sign_rate. The first node that reads such a bias otherwise, or at another rate; NULL: none does.
+ * Likewise. */
 const zp_node *zp_model_find_biases(zp_model *model);
 bool zp_model_has_gate_biases(const zp_model *model); /* that are not frozen */
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
@@ -356,8 +356,7 @@ int zp_attention_lengths(const zp_node *node);
 int zp_attention_documents(const zp_node *node);
 /* The operand that is the table of its relative bias; -1: it has none. */
 int zp_attention_bias(const zp_node *node);
-/* Keys that a query sees on average of so many: of causal attention half of all, as it is counted everywhere.
- */
+/* Keys that a query sees on average of so many: of causal attention half of all, as it is counted everywhere. */
 double zp_attention_keys(const zp_op_attr *attr, int64_t sequence);
 /* The sequence of dense attention whose tiles lie as much in what is not seen as those of this one do: of a window its
  * size, because both ends of a row's keys cut a tile instead of one. */
@@ -412,8 +411,8 @@ int64_t zp_model_trained_parameters(const zp_model *model);
 /* Parameters that one token meets: all of them, but of matrices of experts only its top_k. */
 int64_t zp_model_active_parameters(const zp_model *model);
 /* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal, of
- * experts the top_k of every token, or fewer where there are fewer slots). The gradients of frozen weights are no work.
- */
+ * experts the top_k of every token, or fewer where there are fewer slots). The gradients of frozen weights are no
+ * work. */
 double zp_model_flop_per_sequence(const zp_model *model);
 /* For programs whose experts take the tokens that come: where slots drop no token, as many as even routing fills.
  * Changes slots and shapes of expert tensors alone. Idempotent. */
@@ -430,8 +429,8 @@ const char *zp_graph_check(zp_arena *arena, const zp_graph *graph);
  * columns), as a fixed point over the ops. Requires: a logical graph. */
 void zp_graph_infer_parts(zp_graph *graph);
 /* The local graph at tensor degree 1: CROSS_ENTROPY becomes CE_STATS and CE_LOSS, which reads stat[B,S,3] = [1,B*S,3]
- * directly; graph.losses are then CE_LOSS's outputs. Tensors keep their indices. Returns a new graph in the same arena.
- */
+ * directly; graph.losses are then CE_LOSS's outputs. Tensors keep their indices. Returns a new graph in the same
+ * arena. */
 zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
 /* The graph of one rank of an expert group of `parts` data ranks, from that of its tensor rank (undifferentiated): it
  * has a share of the tensor rank's experts. Tensors keep their indices. A new graph in the same arena; NULL with
@@ -462,8 +461,8 @@ zp_graph *zp_fold_gradients(const zp_graph *graph, bool gelu);
 zp_graph *zp_chunk_loss(const zp_graph *graph, int chunks, const char **reason);
 /* Is the loss of the model taken of a matrix product that nothing else reads? Else zp_chunk_loss refuses its graphs. */
 bool zp_has_product_loss(const zp_model *model);
-/* The epilogue of a product as the node that would compute it alone: FUSED or FUSED_GRAD, which reads `product`. Arena.
- */
+/* The epilogue of a product as the node that would compute it alone: FUSED or FUSED_GRAD, which reads `product`.
+ * Arena. */
 zp_node zp_epilogue_group(zp_arena *arena, const zp_node *node);
 
 #endif

@@ -1,5 +1,5 @@
-/* From syntax trees to a zp_spec: names, shapes (unification in block signatures), units, blocks inlined, segments cut.
- */
+/* From syntax trees to a zp_spec: names, shapes (unification in block signatures), units, blocks inlined, segments
+ * cut. */
 #ifndef ZPLAN_SEMA_H
 #define ZPLAN_SEMA_H
 

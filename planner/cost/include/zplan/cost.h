@@ -179,9 +179,9 @@ void zp_order_graph_through(const zp_order_graph *graph, int end, int stage, zp_
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
 
 /* ---- simulate.c ---- */
-/* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks, ties,
- * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage.
- */
+/* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks,
+ * ties, partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other
+ * stage. */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
 /* delayed.c: seconds that the host of a rank works beside a step for a delayed update, 0: there is none. */
 double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int stage);

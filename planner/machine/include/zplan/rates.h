@@ -1,6 +1,5 @@
 /* Shared inside the planner: seconds of single operations and collectives on a machine, whatever program they belong
- * to.
- */
+ * to. */
 #ifndef ZPLAN_RATES_H
 #define ZPLAN_RATES_H
 

@@ -14,8 +14,8 @@ typedef struct zp_software_groups {
   signed char pairs;                         /* a stage and its neighbour */
 } zp_software_groups;
 enum { ZP_SOURCE_WORDS = 5 };
-/* How a measured program differs from the one that the planner lowers and the generator prints. All zero: not at all.
- */
+/* How a measured program differs from the one that the planner lowers and the generator prints. All zero: not at
+ * all. */
 struct zp_software {
   const char *name;
   const char *facts;  /* where the differences are documented */

@@ -115,8 +115,8 @@ typedef struct zp_segment_program {
   bool reads_numbers;       /* inputs that are numbers */
 } zp_segment_program;
 
-/* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types.
- */
+/* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node
+ * types. */
 typedef struct zp_lowered {
   const zp_spec *spec;
   const zp_sharding *sharding;
@@ -306,8 +306,8 @@ static inline const zp_procedure *zp_backward_of(const zp_segment_program *segme
 bool zp_shares_matrix(const zp_lowered *lowered, int param);
 /* How many of `count` instances of a run a rank works on. */
 int64_t zp_matrix_rounds(const zp_choice *choice, int64_t count);
-/* Bytes of the transient region that the update of `count` instances of a segment works in; 0: it has no such matrix.
- */
+/* Bytes of the transient region that the update of `count` instances of a segment works in; 0: it has no such
+ * matrix. */
 int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
 /* ---- Adafactor (moves/statistics.c) ---- */
 /* Is the parameter shared out over the tensor ranks? Then so are the sums of squares that its statistics come from. */
@@ -396,11 +396,10 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
 
 /* ---- the whole program ---- */
 /* The whole program of a choice with a cut of all units (zp_choice_is_whole). stage_lowered: [pipeline], of one spec,
- * sharding and micro-batch; the array is copied.
- */
+ * sharding and micro-batch; the array is copied. */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
-/* The program of a choice, without order tables where its price takes none: 1F1B. They can be larger than all the rest.
- */
+/* The program of a choice, without order tables where its price takes none: 1F1B. They can be larger than all the
+ * rest. */
 zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* The program of a choice without order tables: for what looks at the stages alone. */
 zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);

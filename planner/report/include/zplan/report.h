@@ -7,8 +7,8 @@
 
 /* The first screen: degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
-/* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one row.
- */
+/* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one
+ * row. */
 const char *zp_report_memory(zp_arena *arena, const zp_plan *plan);
 /* When nothing fits: what, on which stage, by how much, the nearest change that fits. */
 const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan);

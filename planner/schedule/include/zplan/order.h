@@ -46,8 +46,8 @@ typedef struct zp_own_order {
 void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out);
 
 /* The order table of a stage under any schedule; returns the number of entries. out: room for 3 * chunks * m entries.
- * Fills the most micro-batches that any chunk has in flight (F done, B or BW not) into *in_flight[chunk] when not NULL.
- */
+ * Fills the most micro-batches that any chunk has in flight (F done, B or BW not) into *in_flight[chunk] when not
+ * NULL. */
 int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight);
 /* Stage of model chunk k, and its place on that stage. */
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
@@ -66,8 +66,8 @@ const char *zp_order_text(zp_arena *arena, const zp_phrases *phrases, int chunks
 const zp_own_order *zp_own_order_make(zp_arena *arena, const zp_choice *choice, int64_t microbatches, zp_action **table,
                                       const int64_t *length, const char **error);
 /* Does every stage take the messages of a neighbour, upwards and downwards, in the order in which that one sends them?
- * order, length: of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it.
- */
+ * order, length: of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on
+ * it. */
 bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length);
 /* The most micro-batches in flight on a stage, all chunks together (1F1B: min(m, pipeline - stage)). */
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches);
