@@ -1,4 +1,4 @@
-/* Adafactor's passes (formulas: kernels/adafactor.c) over what a rank updates of a tensor. */
+/* Adafactor's passes (formulas: kernels/optimizer/adafactor.c) over what a rank updates of a tensor. */
 #ifndef ZPD_ADAFACTOR_CUH
 #define ZPD_ADAFACTOR_CUH
 

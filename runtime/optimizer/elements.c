@@ -1,4 +1,4 @@
-/* Optimizers that update element by element: AdamW, Adam, SGD, Lion (formulas: kernels/optimizer.c). */
+/* Optimizers that update element by element: AdamW, Adam, SGD, Lion (formulas: kernels/optimizer/optimizer.c). */
 #include "optimizer.h"
 
 #include <stddef.h>

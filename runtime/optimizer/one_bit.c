@@ -1,5 +1,5 @@
 /* The step's end of 1-bit Adam once the variance is frozen (arXiv 2102.02888): every data rank makes a momentum of its
- * own gradients, and what the ranks send of it are signs and scales (kernels/compress.c).
+ * own gradients, and what the ranks send of it are signs and scales (kernels/optimizer/compress.c).
  *
  * Rank r of n averages part r of the flat buffers, zpr_flat_elements / n of them. Every rank sends the record of part r
  * to r, which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of

@@ -32,7 +32,7 @@ import harness  # noqa: E402
 import plans  # noqa: E402
 
 PATIENCE = 300  # a time-out, not a measurement
-MOST_ORDERS = 24  # planner/search/node_orders.c
+MOST_ORDERS = 24  # planner/search/space/node_orders.c
 SAME = 1e-8  # of a time: twice the search's tolerance, and digits of the file
 FASTER = 0.005  # that pins may be, below the gap: cuts are looked for with limited work
 ROOM_GB = 4  # of rings: 32 channels' connections of every communicator

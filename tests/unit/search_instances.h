@@ -3,9 +3,9 @@
 #define ZPLAN_TEST_SEARCH_INSTANCES_H
 
 #include <math.h>
-#include "../../planner/search/bound.h"
-#include "../../planner/search/fit.h"
-#include "../../planner/search/procedures.h"
+#include "../../planner/search/bounds/bound.h"
+#include "../../planner/search/bounds/fit.h"
+#include "../../planner/search/space/procedures.h"
 #include "../../planner/search/ranking.h"
 #include "../../planner/search/progress.h"
 #include "planner_models.h"

@@ -1,6 +1,6 @@
-/* Expressions, rows' values and templates of families of models (frontend/import/hf.h). */
+/* Expressions, rows' values and templates of families of models (exchange/import/hf.h). */
 #include <criterion/criterion.h>
-#include "../../frontend/import/hf.h"
+#include "../../exchange/import/hf.h"
 
 static zp_arena *arena;
 static hf_model model;

@@ -1,7 +1,7 @@
 /* Bounds of the search against the simulation, what is monotone, and its options. Small random instances. */
 #include "search_instances.h"
-#include "../../planner/search/cut.h"
-#include "../../planner/search/cut_problem.h"
+#include "../../planner/search/bounds/cut.h"
+#include "../../planner/search/bounds/cut_problem.h"
 
 enum { INSTANCES = 1000, PARTIAL_PLANS = 100000 };
 

@@ -1,8 +1,8 @@
 /* Cuts of models whose units differ much: a unit that has room on later stages only ends no search. */
 #include <math.h>
-#include "../../planner/search/cut.h"
-#include "../../planner/search/fit.h"
-#include "../../planner/search/procedures.h"
+#include "../../planner/search/bounds/cut.h"
+#include "../../planner/search/bounds/fit.h"
+#include "../../planner/search/space/procedures.h"
 #include "../../planner/search/progress.h"
 #include "small_layers.h"
 

@@ -1,4 +1,4 @@
-/* Private to frontend/weights: what reads a folder of PEFT. */
+/* Private to exchange/weights: what reads a folder of PEFT. */
 #ifndef ZPLAN_PEFT_READ_H
 #define ZPLAN_PEFT_READ_H
 

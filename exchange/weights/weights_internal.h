@@ -1,4 +1,4 @@
-/* Private to frontend/weights. */
+/* Private to exchange/weights. */
 #ifndef ZPLAN_WEIGHTS_INTERNAL_H
 #define ZPLAN_WEIGHTS_INTERNAL_H
 

@@ -1,7 +1,7 @@
 /* The tensors that a checkpoint of a model has, and where their elements stand in the model's parameters.
  *
- * Hugging Face: config.json -> .dz text (frontend/import) -> a model, which is matched with the user's. Its parameters
- * are named as in checkpoints, which know nothing of adapters, and frontend/import says how each stands in one; here
+ * Hugging Face: config.json -> .dz text (exchange/import) -> a model, which is matched with the user's. Its parameters
+ * are named as in checkpoints, which know nothing of adapters, and exchange/import says how each stands in one; here
  * that is carried over to the user's parameters, of which one may be a part of theirs, or hold several. */
 #include "weights_internal.h"
 
