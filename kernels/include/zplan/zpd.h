@@ -162,7 +162,7 @@ typedef struct zpd_attention {
   void *dq, *dk, *dv;
   zpd_int dq_ld, dk_ld, dv_ld;
   zpd_int window; /* as zpk_attention_args.window; in texts with ZPD_WINDOWS, else 0 */
-  double softcap; /* this and the next one likewise; in texts with ZPD_SCORES, else 0. Then scale is not 0 */
+  double softcap; /* this and the next one: in texts with ZPD_SCORES, else 0. Then scale is not 0 */
   zpd_int alibi_heads;
   zpd_int first_head, other_layouts; /* as zpk_attention_args.first_head, zpk_layout.others; the latter in texts with
                                         ZPD_HEAD_LAYOUTS, else 0 */
@@ -192,7 +192,7 @@ typedef struct zpd_bias {
   void *d_bias;     /* and its gradient, which is added to */
   zpd_int ld;
   void *lines;          /* [H, 2 S] `real`: the bias of a key `behind` the query at behind + S - 1 */
-  int *bucket;          /* [2 S]: the bucket of every distance, likewise; NULL: nobody asks */
+  int *bucket;          /* [2 S]: the bucket of every distance; NULL: not needed */
   zpd_int tiles, reach; /* zpd_bias_tiles, zpd_bias_reach */
   void *sums; /* [B, H, tiles, 2 reach + 1] `real`: of the scores' gradients by distance, of tiles of queries; the first
                  and the last sum are of all that is as far away or further */
@@ -288,7 +288,7 @@ typedef struct zpd_step {
   double loss_scale, scale_steps, skipped_steps;
 } zpd_step;
 
-/* What the host is told of a step. */
+/* What the host reads of a step. */
 typedef struct zpd_outcome {
   double loss, grad_norm, applied;
   double loss_scale; /* that the step had */
@@ -318,7 +318,7 @@ typedef struct zpd_decision {
   zpd_int n;
   zpd_int blocks; /* of all segments */
   double clip;    /* 0: none */
-  /* of the optimizer, by how many steps were skipped since the host was told the last time: none or one */
+  /* of the optimizer, by how many steps were skipped since the host last read it: none or one */
   double bias1[2], bias2[2];
   double skipped_steps;            /* that the host knows of */
   double scale_window, most_scale; /* window 0: the loss scale does not move */

@@ -130,7 +130,7 @@ typedef struct zpk_reduce_args {
 } zpk_reduce_args;
 /* Tasks are the outer * inner results. */
 void zpk_reduce(zpk_dtype dtype, const zpk_reduce_args *a, int64_t begin, int64_t end);
-/* Likewise; reads x but for a sum. */
+/* Tasks are the outer * inner results; reads x unless it is a sum. */
 void zpk_reduce_grad(zpk_dtype dtype, const zpk_reduce_args *a, int64_t begin, int64_t end);
 
 /* ---- matrices of samples turned over ---- */

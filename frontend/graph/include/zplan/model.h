@@ -346,8 +346,8 @@ bool zp_model_reads_tokens(const zp_model *model);
 const zp_input *zp_model_foreign_input(const zp_model *model);
 /* Fills in the ranges of i32 inputs from what reads them. Requires: all segments are there. */
 void zp_model_find_ranges(zp_model *model);
-/* Fills in sign_rate. The first node that reads such a bias otherwise, or at another rate; NULL: none does.
- * Likewise. */
+/* Sets sign_rate. Returns the first node that uses such a bias in any other way or at another rate, NULL if there is
+ * none. Call it once all segments exist. */
 const zp_node *zp_model_find_biases(zp_model *model);
 bool zp_model_has_gate_biases(const zp_model *model); /* that are not frozen */
 /* The operand of an attention, forward or backward, that holds the lengths of samples; -1: all positions are there. */
@@ -406,7 +406,7 @@ int64_t zp_model_parameters(const zp_model *model);
 /* Is some parameter not trained? Are matrices of experts? */
 bool zp_model_has_frozen(const zp_model *model);
 bool zp_model_has_frozen_experts(const zp_model *model);
-/* Parameters that are trained, counted likewise. */
+/* Parameters that are trained. */
 int64_t zp_model_trained_parameters(const zp_model *model);
 /* Parameters that one token meets: all of them, but of matrices of experts only its top_k. */
 int64_t zp_model_active_parameters(const zp_model *model);

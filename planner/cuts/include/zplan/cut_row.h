@@ -37,7 +37,7 @@ typedef struct zp_cut_limits {
   double none_below, possible;
 } zp_cut_limits;
 /* Narrows the limits until they differ by the share `step`, at least one of them; cut: within the possible one. Cuts
- * within the first none_below are not told apart. False: there is no cut within the possible limit. */
+ * within the first none_below are not distinguished. False: there is no cut within the possible limit. */
 bool zp_row_least(const zp_cut_row *row, zp_cut_limits *limits, double step, int64_t *cut);
 
 /* ---- sums of seconds alone ---- */

@@ -28,7 +28,7 @@ const char *zp_kernel_name(zp_kernel kernel);
  * bytes: of global memory. */
 typedef struct zp_kernel_work {
   zp_kernel kernel;
-  int launches; /* kernels and library calls that the host starts; 0: not told */
+  int launches; /* kernels and library calls that the host starts; 0: unknown */
   double flop, bytes;
 } zp_kernel_work;
 
