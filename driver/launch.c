@@ -336,7 +336,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   interrupted = at_once = 0;
   long long kills_before = oom_kills();
   pass_screen_width();
-  setenv("ZPLAN_LAUNCHER", zp_format(run->arena, "%lld", (long long)getpid()), 1); /* runtime/checkpoint/checkpoint_lock.c */
+  setenv("ZPLAN_LAUNCHER", zp_format(run->arena, "%lld", (long long)getpid()), 1); /* checkpoint_lock.c */
   fflush(NULL);
   forward_signals();
   zp_adopt_orphans();

@@ -320,7 +320,7 @@ typedef struct zpr_part {
   int64_t shard_elements;  /* what one holder updates: all of them without ZeRO */
   int64_t state_begin;     /* of the part in the optimizer state, and in all buffers of shards */
 } zpr_part;
-/* Of what is not trained state_begin is the place among the parameters that a rank keeps. */
+/* What is not trained: state_begin is the place among the parameters that a rank keeps. */
 zpr_part zpr_part_of(zpr *c, zpr_kind kind);
 /* Elements that instances of runs lie in: of the flat buffers, and what is frozen behind them. */
 static inline int64_t zpr_all_elements(const zpr_stage *stage) {

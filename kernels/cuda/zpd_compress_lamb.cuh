@@ -1,5 +1,5 @@
-/* 1-bit LAMB once its variance is frozen (formulas: kernels/optimizer/compress.c), over tables of segments as those of a step's
- * end: how the variance would have gone on, and the parameters. */
+/* 1-bit LAMB once its variance is frozen (formulas: kernels/optimizer/compress.c), over tables of segments as those of
+ * a step's end: how the variance would have gone on, and the parameters. */
 #ifndef ZPD_COMPRESS_LAMB_CUH
 #define ZPD_COMPRESS_LAMB_CUH
 

@@ -1,4 +1,4 @@
-/* 0/1 Adam between exchanges (formulas: kernels/optimizer/compress.c): elements of one parameter, a thread an element. */
+/* 0/1 Adam between exchanges (formulas: kernels/optimizer/compress.c): elements of one parameter, a thread each. */
 #ifndef ZPD_COMPRESS_LOCAL_CUH
 #define ZPD_COMPRESS_LOCAL_CUH
 

@@ -1,5 +1,6 @@
-/* Optimizer updates with the semantics of torch.optim (formulas: kernels/optimizer/optimizer.c), one pass over parameter,
- * gradient and moments: Adam reads four arrays and writes three, 28 bytes a parameter in f32, and memory is the limit.
+/* Optimizer updates with the semantics of torch.optim (formulas: kernels/optimizer/optimizer.c), one pass over
+ * parameter, gradient and moments: Adam reads four arrays and writes three, 28 bytes a parameter in f32, and memory is
+ * the limit.
  *
  * Coefficients are computed in f64 and rounded once, as on the CPU. */
 #ifndef ZPD_OPTIMIZER_CUH

@@ -74,7 +74,7 @@ zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
   return needs;
 }
 
-/* Of one kind after the other its own and the shared ones. */
+/* Kind after kind: its own parameters, then the shared ones. */
 bool zp_next_bucket(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket_walk *walk) {
   assert(segment >= 0 && segment < l->n_segments);
   assert(walk->next >= 0);

@@ -47,7 +47,7 @@ const char *zp_claimed_mode(const zp_json *object);
 void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c; after the order */
 void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of host memory and disks */
 void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
-/* Of what kind the segment's parameter is that a buffer has; ZP_KINDS: it has none. */
+/* Kind of the segment's parameter that a buffer has; ZP_KINDS: it has none. */
 zp_param_kind zp_claimed_kind(const zp_json *buffer);
 /* Backward of a piece's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
 void zp_verify_split(zp_verifier *v, const zp_json *segment, int piece, const char *name); /* verify_split.c */

@@ -1,4 +1,5 @@
-/* Muon (arXiv 2502.16982): which matrices of a stage it updates, and the steps of one (formulas: kernels/optimizer/muon.c).
+/* Muon (arXiv 2502.16982): which matrices of a stage it updates, and the steps of one (formulas:
+ * kernels/optimizer/muon.c).
  *
  * Momentum and parameters are changed element by element, by whoever owns them; in between the update stands in the
  * place of the second moment, which a matrix does not have. Newton-Schulz wants whole matrices:

@@ -2,9 +2,9 @@
  * knows the ratio |x| / |update| that LAMB would scale a tensor's update by had the variance gone on. So while it is
  * LAMB a moving average of the ratio is kept, and then it is scaled by how far the variance has moved: by the largest
  * sqrt(v) / sqrt(fresh) of the tensor's elements, where `fresh` is the variance that goes on by the gradients which the
- * exchanged momenta stand for (kernels/optimizer/compress.c). That factor keeps within bounds (factor_min, factor_max), and moves
- * by a share of itself a step at most (factor_threshold). Ratios of LAMB here are not bounded, nor is their average, of
- * which a step leaves coeff_beta. With ZeRO 1 owners know the gradient (one_bit_shards.c), and the largest
+ * exchanged momenta stand for (kernels/optimizer/compress.c). That factor keeps within bounds (factor_min, factor_max),
+ * and moves by a share of itself a step at most (factor_threshold). Ratios of LAMB here are not bounded, nor is their
+ * average, of which a step leaves coeff_beta. With ZeRO 1 owners know the gradient (one_bit_shards.c), and the largest
  * ratio of a tensor is that of all who own parts of it.
  *
  * The average begins with the first ratio. */

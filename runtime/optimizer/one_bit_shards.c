@@ -1,7 +1,7 @@
-/* 1-bit Adam with ZeRO 1, once the variance is frozen (formulas in kernels/optimizer/compress.c): a rank has moments and exact
- * weights of what it owns alone. Every rank owes its own gradients, all of them, and sends the owners signs and scales;
- * an owner updates, and sends all of them signs and scales of what their weights shall change by. So a rank keeps one
- * error of every element, and with weights that are no copy of its own another one of what it owns.
+/* 1-bit Adam with ZeRO 1, once the variance is frozen (formulas in kernels/optimizer/compress.c): a rank has moments
+ * and exact weights of what it owns alone. Every rank owes its own gradients, all of them, and sends the owners signs
+ * and scales; an owner updates, and sends all of them signs and scales of what their weights shall change by. So a rank
+ * keeps one error of every element, and with weights that are no copy of its own another one of what it owns.
  *
  * The record of an owner has its own elements in their order. The gradients are not needed any more once they are owed,
  * so the records lie in their place. Weights that are padding would take part where their neighbours do: they become

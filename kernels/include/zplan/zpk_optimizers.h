@@ -12,8 +12,8 @@
   X(ZPR_MUON, zpr_muon_row)                                                                                            \
   X(ZPR_ADAFACTOR, zpr_adafactor_row)
 
-/* zpk_update.kind: by what elements are updated (formulas: kernels/optimizer/optimizer.c). ADAM: decay is added to the gradient.
- * SIGN: lr against the sign of the gradient, without state. */
+/* zpk_update.kind: by what elements are updated (formulas: kernels/optimizer/optimizer.c). ADAM: decay is added to the
+ * gradient. SIGN: lr against the sign of the gradient, without state. */
 enum { ZPK_ADAMW, ZPK_ADAM, ZPK_SGD, ZPK_LION, ZPK_LAMB, ZPK_SIGN };
 
 /* Most moments that an optimizer has of an element. */

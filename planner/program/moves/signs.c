@@ -4,9 +4,9 @@
  * unpacks, reads and writes its error. Before the variance freezes gradients are summed instead.
  *
  * With ZeRO 1 it is what ranks owe of their gradients that goes to the owners of the elements, and what weights shall
- * change by that comes back (kernels/optimizer/compress.c): the same records. The worker reads its gradients, and reads and
- * writes its error twice; the owner, beside its update, the weights of all ranks and what it has more than these; all
- * of them their weights. Until then it is ZeRO 1. */
+ * change by that comes back (kernels/optimizer/compress.c): the same records. The worker reads its gradients, and reads
+ * and writes its error twice; the owner, beside its update, the weights of all ranks and what it has more than these;
+ * all of them their weights. Until then it is ZeRO 1. */
 #include "strategy.h"
 
 #include <zplan/buf.h>

@@ -121,8 +121,8 @@ zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *s
                               const zp_weight_folder *folder, const zp_name_patterns *drawn);
 
 /* Adds the tensors of a folder of PEFT (adapter_config.json, adapter_model.safetensors) to the map of Hugging Face that
- * they are beside. What its numbers and names have otherwise is reported with the tensors, by zp_weights_place; false after
- * reporting what is not read at all (Z0691, Z0692), or where the model has no such adapters (Z0682, Z0694). */
+ * they are beside. What its numbers and names have otherwise is reported with the tensors, by zp_weights_place; false
+ * after reporting what is not read at all (Z0691, Z0692), or where the model has no such adapters (Z0682, Z0694). */
 bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *spec, zp_weight_map *map,
                              const char *folder, zp_strings *notes);
 

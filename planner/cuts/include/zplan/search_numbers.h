@@ -44,7 +44,7 @@
   X(ZP_MOST_LABEL_WORK, 100000000, "simulated actions", "1F1B that the bound hangs on: labels say little more")        \
   X(ZP_MOST_LEAST_WORK, 1200000000, "simulated actions", "other points that the bound hangs on: some seconds")         \
   X(ZP_MOST_SEARCH_WORK, 128000000, "units of work", "of a search but for branch and bound: about a minute")           \
-  X(ZP_MOST_MISS_WORK, 2000000, "units of work", "then the nearest miss so far is reported: about a second")               \
+  X(ZP_MOST_MISS_WORK, 2000000, "units of work", "then the nearest miss so far is reported: about a second")           \
   X(ZP_ROBUST_PART, 20, "1 / work of the search", "then of each space that a less exposed plan is looked for in")      \
   X(ZP_LEAST_ROBUST_WORK, 100000, "units of work", "some milliseconds for that, however little the search did")        \
   X(ZP_EXPOSED_RANKS, 64, "ranks", "that share a state: with fewer a plan is not called exposed")                      \

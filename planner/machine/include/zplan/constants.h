@@ -26,7 +26,7 @@
     "kernels takes to draw and to drop: as compiled for sm_90, heads of 64 on tensor cores (NVRTC 13.0), 22 to 26 "    \
     "instructions, 4 to 5 of them wide multiplications, which take two slots; estimate")                               \
   X(OWN_RELATIVE_BIAS, 20, "FLOP",                                                                                     \
-    "the same for a pair whose bias is read from a line, or whose gradient is summed along a diagonal: 10 "             \
+    "the same for a pair whose bias is read from a line, or whose gradient is summed along a diagonal: 10 "            \
     "instructions; estimate by hand")                                                                                  \
   X(OWN_MMA_FORWARD_SM70, 0.4, "share",                                                                                \
     "the same forward on sm_70 with mma.m8n8k4: no measured rate of a kernel built alike was found. As compiled for "  \

@@ -53,7 +53,7 @@ static inline int64_t zp_flat_before(const zp_flat *flat, zp_param_kind kind) {
 
 static inline int64_t zp_flat_all(const zp_flat *flat) { return zp_flat_before(flat, ZP_KINDS); }
 
-/* Of the kinds that are trained. */
+/* Elements of the kinds that are trained. */
 static inline int64_t zp_flat_trained(const zp_flat *flat) {
   int64_t elements = 0;
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) elements += zp_kinds[kind].trained ? flat->of[kind] : 0;

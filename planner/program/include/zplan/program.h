@@ -261,7 +261,7 @@ typedef struct zp_program {
   ZP_VEC(zp_tied) tied;
 } zp_program;
 
-/* Of a parameter of the model. */
+/* The kind of a parameter of the model. */
 static inline zp_param_kind zp_kind_of(const zp_lowered *lowered, int param) {
   if (lowered->spec->model->params.data[param].frozen) return ZP_KIND_FROZEN;
   return lowered->sharding->param[param].spread ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;

@@ -1,7 +1,7 @@
 /* Validation: tables of measured training runs, read, predicted with the planner's own cost model, and scored.
  *
- * Two kinds of table, distinguished by their header: published runs (32 named columns, one run a row with its source) and
- * the two vTrain tables. Units are those of the columns; see planner/validate/README.md. */
+ * Two kinds of table, distinguished by their header: published runs (32 named columns, one run a row with its source)
+ * and the two vTrain tables. Units are those of the columns; see planner/validate/README.md. */
 #ifndef ZPLAN_VALIDATE_H
 #define ZPLAN_VALIDATE_H
 
