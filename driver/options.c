@@ -94,7 +94,7 @@ static const option_row rows[] = {
     {"--log", "FILE", "run report", "JSON lines of a run: written by run, read by report", TEXT(log)},
     {"--device-memory", "SIZE", "plan build run explain bench export compare", "budget of one device, e.g. 4GiB",
      SIZE(device_memory)},
-    {"--sync", NULL, "run", "of GPU trainers: wait after every kernel, so that a fault names it; slow", FLAG(sync)},
+    {"--sync", NULL, "run", "GPU: synchronize after each kernel so that errors name it (slow)", FLAG(sync)},
     {"--profile", NULL, "build run report",
      "measured beside predicted time of every step (build: a trainer that can; run: measures every second step from "
      "the "

@@ -29,7 +29,7 @@ static const zp_verb verbs[] = {
     {"import", zp_cmd_import, "hf|nccl|slurm FILE [-o FILE.dz]",
      "a model of Hugging Face, nodes of NCCL or Slurm as a .dz file"},
     {"sample", zp_cmd_sample, "CHECKPOINT [FILE.dz] --prompt TEXT... [--temperature T]",
-     "let a trained model go on with a text"},
+     "generate text from a checkpoint"},
     {"eval", zp_cmd_eval, "CHECKPOINT [FILE.dz] --data FILE [--json]",
      "loss, perplexity and accuracy of a trained model"},
     {"data", zp_cmd_data, "FILES... -o TOKENS.bin [--tokenizer F.json] | jsonl, table, squad, pairs FILES...",

@@ -5,7 +5,7 @@
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
  * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. If a class
  * has a home elsewhere, its last eighths leave the device; if the rank holds a class unsharded while data ranks own
- * shards, the last of every owner's shard leave. What is not trained has no state and no home elsewhere; ZeRO 3 shards
+ * shards, the last of each owner's shard leave. What is not trained has no state and no home elsewhere; ZeRO 3 shards
  * it like the other parameters. What is not whole on the device passes through rings of buffers that hold what a unit
  * works with. A copy goes straight between a ring, or the flat buffer, and pinned host memory, so copies need no
  * buffers of their own on the device. */

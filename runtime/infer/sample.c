@@ -82,8 +82,8 @@ static void load_tokens(zpr *c, const int32_t *ids, int64_t n) {
   zpr_tokens_close(c);
 }
 
-/* Inputs of an encoder-decoder: the prompt is what the encoder reads, with its length where the model has lengths; the
- * text is the decoder's input. */
+/* Inputs of an encoder-decoder: the prompt goes to the encoder, with its length if the model has lengths; the text goes
+ * to the decoder. */
 static void load_pair(zpr *c, const int32_t *prompt, int64_t length, const int32_t *ids, int64_t n) {
   const zpr_program *p = c->program;
   int64_t bytes = zpr_named_at(c, p->n_named, 0), size = sizeof(int32_t);

@@ -91,8 +91,8 @@ typedef struct zpr_tie {
   int64_t elements;
 } zpr_tie;
 
-/* The part of a class of state that does not live on the device: the last `elements` of those that the rank updates. Of
- * a class that it has whole, while data ranks own pieces, as many of every owner's. */
+/* The offloaded part of a class of state: the last `elements` of those that the rank updates. If the rank holds the
+ * class unsharded while data ranks own shards, the last `elements` of each owner's shard are offloaded. */
 typedef struct zpr_away {
   int64_t elements; /* 0: all of it is on the device */
   bool on_disk;

@@ -358,8 +358,8 @@ int zp_attention_documents(const zp_node *node);
 int zp_attention_bias(const zp_node *node);
 /* Keys that a query sees on average of so many: of causal attention half of all, as it is counted everywhere. */
 double zp_attention_keys(const zp_op_attr *attr, int64_t sequence);
-/* The sequence of dense attention whose tiles lie as much in what is not seen as those of this one do: of a window its
- * size, because both ends of a row's keys cut a tile instead of one. */
+/* Sequence length at which dense attention wastes the same fraction of each tile on masked keys. For windowed attention
+ * this is the window size, since both ends of a row are cut. */
 double zp_attention_reach(const zp_op_attr *attr, double sequence);
 /* The share of dense attention. */
 double zp_attention_density(const zp_op_attr *attr, int64_t sequence);

@@ -222,9 +222,9 @@ typedef struct zp_stage {
    * its trained part gradients. */
   int64_t bytes[ZP_REGION_COUNT], at[ZP_REGION_COUNT];
   int64_t arena_bytes;
-  /* Elements of a class of state whose home is elsewhere, the last of its shard; of a class that a rank holds
-   * whole it has as many of every data rank's (zp_stage_away). On host and disk a piece of optimizer state has its
-   * weights, then moments, then the average. */
+  /* Offloaded elements of a class of state, the last of its shard. If the rank holds the class unsharded while data
+   * ranks own shards, the last ones of each owner's shard are offloaded (zp_stage_away). On host and disk a piece of
+   * optimizer state has its weights, then moments, then the average. */
   int64_t offloaded[ZP_STATE_COUNT];
   /* Elements of a window. OPTIMIZER: of a piece of the update on the host; gradients land and (mixed precision) weights
    * leave in two windows each; state on disks comes and goes through state_windows. A delayed update has all its
