@@ -175,13 +175,13 @@ typedef struct hf_tie {
 typedef struct hf_family {
   const char *type;                      /* "llama": also the name of the model */
   hf_class classes[HF_MOST_CLASSES + 1]; /* the last one has no head; ends with NULL */
-  const hf_row *rows[HF_MOST_ROWS];      /* lists of rows, read in this order; ends with NULL */
+  const hf_row *rows[HF_MOST_ROWS + 1];  /* lists of rows, read in this order; ends with NULL */
   const hf_row *of_head;                 /* read when it is known which head is written; NULL: none */
   const char *text;                      /* the template */
-  const char *prefix;        /* in front of all tensors but the head's, and of none in a file without a head */
-  const hf_name *names;      /* ends with NULL */
-  hf_tie ties[HF_MOST_TIES]; /* ends with NULL */
-  const hf_name *old_names;  /* endings of the first checkpoints' names; NULL: the same */
+  const char *prefix;            /* in front of all tensors but the head's, and of none in a file without a head */
+  const hf_name *names;          /* ends with NULL */
+  hf_tie ties[HF_MOST_TIES + 1]; /* ends with NULL */
+  const hf_name *old_names;      /* endings of the first checkpoints' names; NULL: the same */
 } hf_family;
 
 /* The text of families/NAME.dz.in (made by CMakeLists.txt). */

@@ -46,7 +46,7 @@ static void set_defaults(hf_reader *r) {
 
 static void read_family(hf_reader *r) {
   set_defaults(r);
-  for (int i = 0; r->model->family->rows[i]; i++) hf_read_rows(r, r->model->family->rows[i]);
+  for (int i = 0; i < HF_MOST_ROWS && r->model->family->rows[i]; i++) hf_read_rows(r, r->model->family->rows[i]);
   check_class(r);
 }
 

@@ -51,7 +51,7 @@ static const hf_row of_all[] = {
 /* Is it one of the words? */
 static bool is_among(const char *words, const char *key) {
   size_t n = strlen(key);
-  for (const char *at = words; (at = strstr(at, key)) != NULL; at += n)
+  for (const char *at = words; n > 0 && (at = strstr(at, key)) != NULL; at += n)
     if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
   return false;
 }
@@ -64,7 +64,8 @@ static const hf_row *find_row(const hf_row *row, const char *key) {
 
 static const hf_row *row_of(const hf_reader *r, const char *key) {
   const hf_row *row = NULL;
-  for (int i = 0; !row && r->model->family->rows[i]; i++) row = find_row(r->model->family->rows[i], key);
+  for (int i = 0; !row && i < HF_MOST_ROWS && r->model->family->rows[i]; i++)
+    row = find_row(r->model->family->rows[i], key);
   return row ? row : find_row(of_all, key);
 }
 

@@ -540,6 +540,7 @@ def refused_imports(folder):
             file.write(text)
         refused("import " + name, ["import", "hf", path], 1, "Z0683")
     refused("import of an empty type", changed(folder, "gpt2", model_type=""), 1, "Z0684", "model_type `` is not known")
+    refused("a key without a name", changed(folder, "gpt2", **{"": 512, "n_head": 0}), 1, "Z0683", "n_head")
     refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "bert, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mt5, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5")
     refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
     for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),

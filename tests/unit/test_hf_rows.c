@@ -2,6 +2,10 @@
 #include <criterion/criterion.h>
 #include "../../exchange/import/hf.h"
 
+#define FAMILY(name) extern const hf_family hf_##name;
+#include "../../exchange/import/families.def"
+#undef FAMILY
+
 static zp_arena *arena;
 static hf_model model;
 static const hf_family family = {.type = "some"};
@@ -68,4 +72,10 @@ Test(hf_rows, holes_and_lines) {
   cr_assert_str_eq(text, "a = n(x, eps = 1e-5) + 11\nb = 1,\n  2\nl0 = some\nl1 = all\n");
   cr_assert_eq(hf_int(&model, "more"), 11);
   cr_assert_null(hf_template("no such template"));
+}
+
+Test(hf_rows, lists_of_families_end) {
+#define FAMILY(family) cr_assert(!hf_##family.rows[HF_MOST_ROWS] && !hf_##family.ties[HF_MOST_TIES].name, #family);
+#include "../../exchange/import/families.def"
+#undef FAMILY
 }
