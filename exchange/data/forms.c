@@ -1,4 +1,4 @@
-/* Which form of data a job asks for, and which words only others take. */
+/* Which form of data a job is of, and which options belong to other forms. */
 #include "make_data_internal.h"
 
 #include <assert.h>

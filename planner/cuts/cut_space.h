@@ -11,8 +11,8 @@
 
 /* ---- cut_space.c: all cuts of a problem, and what they cost at least ---- */
 /* Chunk k of the model may end at low[k + 1] .. high[k + 1]. Ends are numbered, those of chunk k from base[k + 1] on;
- * from end number n chunks may have the ends from nearest[n] on, one for every edge first_edge[n] .. first_edge[n + 1]
- * - 1. */
+ * from end number n chunks may have the ends from nearest[n] on, one for every edge from first_edge[n] up to, but
+ * without, first_edge[n + 1]. */
 typedef struct zp_cut_space {
   int places; /* chunks of the model */
   int64_t units, ends, n_edges;

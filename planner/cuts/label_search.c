@@ -5,6 +5,7 @@
  *
  * What is left at the last node bounds every plan below the target. Without merging it is the least bound of all
  * cuts. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include "labels.h"
@@ -287,6 +288,7 @@ static void start_prefixes(zp_label_search *k) {
 }
 
 zp_label_search *zp_label_search_new(const zp_arena *beside, zp_stage_graph *graph) {
+  assert(graph->pipe.units < INT32_MAX); /* an entry has its unit in 32 bits */
   zp_arena *arena = zp_arena_new_beside("labels", beside);
   zp_label_search *k = ZP_NEW(arena, zp_label_search);
   int stages = graph->pipe.stages;

@@ -311,8 +311,8 @@ static void put_legal(const zpr *c, char *inputs) {
 
 /* ---- samples that are left out ---- */
 
-/* Does every loss find out by its labels which samples there are? Labels that something else reads as well are never
- * -1. */
+/* Does every loss find out by its labels which samples there are? Labels that something else reads, too, are never
+ * marked with -1. */
 static bool can_leave_out(const zpr_data *data) {
   const zpr_program *p = data->c->program;
   if (!is_by_name(data)) return p->n_inputs > 1 && p->n_losses <= 1 && rows_of_loss(p, 0) == 0;

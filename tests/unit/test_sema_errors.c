@@ -146,7 +146,11 @@ Test(sema_errors, arguments) {
       {"smoothing", HEAD "  output loss = cross_entropy(matmul(x, transpose(wte)), labels, label_smoothing = 1)\n}\n",
        "Z0237|`label_smoothing` lies in 0 .. 1"},
       {"z loss", HEAD "  output loss = cross_entropy(matmul(x, transpose(wte)), labels, z_loss = -0.1)\n}\n",
-       "Z0237|`z_loss` must not be negative"},
+       "Z0237|`z_loss` must not be negative"});
+}
+
+Test(sema_errors, arguments_of_attention) {
+  CHECK(
       {"softcap", HEAD "  x = attention(x, x, x, heads = 2, softcap = 0)\n" TAIL, "Z0237|`softcap` must be above 0"},
       {"dropout of all", HEAD "  x = attention(x, x, x, heads = 2, dropout = 1)\n" TAIL,
        "Z0237|a dropout rate lies in"},
@@ -179,7 +183,11 @@ Test(sema_errors, arguments) {
        "Z0202|`window` must be a whole number"},
       {"window and pattern",
        HEAD "  x = attention(x, x, x, heads = 2, window = 3, pattern = sparse.sliding(block = 16, window = 1))\n" TAIL,
-       "Z0216|a pattern and a window|leave one of the two away"},
+       "Z0216|a pattern and a window|leave one of the two away"});
+}
+
+Test(sema_errors, arguments_of_positions) {
+  CHECK(
       {"split axis", HEAD "  x, y = split(x, 2, axis = 1)\n" TAIL, "Z0216|axis 1|axis = -1"},
       {"sum of samples", HEAD "  x = sum(x, axis = 0)\n" TAIL, "Z0216|`sum` along axis 0|the positions of a sample"},
       {"columns by number", HEAD "  x = gather(x, tokens, axis = -1)\n" TAIL,
@@ -207,7 +215,11 @@ Test(sema_errors, arguments) {
       {"slice of half a position", HEAD "  x = slice(x, 0.5)\n" TAIL, "Z0237|not 0.5 to 8"},
       {"no such position", HEAD "  x = select(x, -9)\n" TAIL, "Z0237|`index` of `select` lies in 0 .. 7, this is -9"},
       {"no such column", HEAD "  x = select(x, 32, axis = -1)\n" TAIL,
-       "Z0237|`index` of `select` lies in 0 .. 15, this is 32"},
+       "Z0237|`index` of `select` lies in 0 .. 15, this is 32"});
+}
+
+Test(sema_errors, losses) {
+  CHECK(
       {"losses are summed",
        HEAD "  a = cross_entropy(matmul(x, transpose(wte)), labels)\n  output loss = a - 0.5 * a\n}\n",
        "Z0227|losses are added, and multiplied by numbers above 0"},

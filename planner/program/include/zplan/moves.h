@@ -258,8 +258,8 @@ const char *zp_moves_lacking(const zp_choice *choice);
 /* May the trainer generator print this choice, in any format? Otherwise the first reason why not (zp_moves_lacking). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
-/* The scope of a choice, as far as the choice says it; moment, segment and the like are left to be filled in. run:
- * -1. */
+/* The scope of a choice, as far as the choice says it, with run -1; moment, segment and the like are left to be filled
+ * in. */
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice);
 /* The scope of a stage of a program, which is laid out. */
 zp_move_scope zp_move_scope_of_stage(const zp_program *program, int stage);
