@@ -26,6 +26,30 @@ bool zp_moves_beside_units(const zp_move_scope *scope) {
   return false;
 }
 
+void zp_moves_lower(zp_arena *scratch, zp_lowered *lowered) {
+  assert(scratch && lowered);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->lower) zp_move_strategies[i]->lower(scratch, lowered);
+}
+
+void zp_moves_lower_segment(const zp_lowered *lowered, zp_segment_program *segment) {
+  assert(lowered && segment->graph);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->lower_segment) zp_move_strategies[i]->lower_segment(lowered, segment);
+}
+
+void zp_moves_price_segment(const zp_lowered *lowered, const zp_machine *machine, zp_segment_program *segment) {
+  assert(lowered && machine && segment->graph);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->price_segment) zp_move_strategies[i]->price_segment(lowered, machine, segment);
+}
+
+void zp_moves_price(const zp_move_scope *scope, double *update_s) {
+  assert(scope->stage && update_s);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->price) zp_move_strategies[i]->price(scope, update_s);
+}
+
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing) {
   for (int i = 0; i < N_STRATEGIES; i++)
     if (zp_move_strategies[i]->regions && zp_move_strategies[i]->applies(scope))

@@ -231,8 +231,19 @@ struct zp_move_strategy {
   void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
   /* One line: what, when and why. Requires: applies. Arena. */
   const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
-  /* Raises regions (regions.def) to the bytes that it needs. Requires: applies. May be NULL. */
+  /* ---- room; each may be NULL ---- */
+  /* Raises regions (regions.def) to the bytes that it needs. Requires: applies. */
   void (*regions)(const zp_move_scope *scope, zp_placing *placing);
+  /* ---- what the step computes for it beside its records, whoever else moves something; each may be NULL ---- */
+  /* Fills in what it looks up of all steps of a training, once. */
+  void (*lower)(zp_arena *scratch, zp_lowered *lowered);
+  /* Fills in what it looks up of a segment, once: elements and bytes when the places of its parameters are known,
+   * then seconds of a unit on these nodes. */
+  void (*lower_segment)(const zp_lowered *lowered, zp_segment_program *segment);
+  void (*price_segment)(const zp_lowered *lowered, const zp_machine *machine, zp_segment_program *segment);
+  /* Adds seconds that the update of the scope's stage computes for it. Requires: the stage is laid out. */
+  void (*price)(const zp_move_scope *scope, double *update_s);
+  /* ---- what it does not go with; each may be NULL ---- */
   /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
   /* Why a complete choice cannot be had where parts of it may go together; NULL: it can. May be NULL. */
@@ -269,6 +280,11 @@ bool zp_moves_beside_units(const zp_move_scope *scope);
  * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
  * through the same buffers. */
 bool zp_buckets_move_beside(const zp_move_scope *scope);
+/* Every strategy's lower, lower_segment, price_segment and price. */
+void zp_moves_lower(zp_arena *scratch, zp_lowered *lowered);
+void zp_moves_lower_segment(const zp_lowered *lowered, zp_segment_program *segment);
+void zp_moves_price_segment(const zp_lowered *lowered, const zp_machine *machine, zp_segment_program *segment);
+void zp_moves_price(const zp_move_scope *scope, double *update_s);
 /* All strategies that apply raise the regions that they need. */
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing);
 /* All strategies that apply make their records. Requires what the scope says of its moment. */
