@@ -64,22 +64,6 @@ void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
       zp_move_strategies[i]->make(scope, emit, user);
 }
 
-const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec) {
-  assert(choice && spec);
-  const char *why = zp_moves_missing(choice);
-  for (int i = 0; i < N_STRATEGIES && !why; i++)
-    if (zp_move_strategies[i]->refuses) why = zp_move_strategies[i]->refuses(choice, spec);
-  return why;
-}
-
-const char *zp_moves_refusal_complete(const zp_choice *choice, const zp_spec *spec) {
-  assert(choice && spec);
-  const char *why = NULL;
-  for (int i = 0; i < N_STRATEGIES && !why; i++)
-    if (zp_move_strategies[i]->refuses_complete) why = zp_move_strategies[i]->refuses_complete(choice, spec);
-  return why;
-}
-
 typedef struct listing {
   zp_arena *arena;
   zp_move_list *list;

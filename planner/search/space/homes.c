@@ -16,14 +16,6 @@
 #include "procedures.h"
 #include "space.h"
 
-bool zp_may_leave(const zp_search_input *in, zp_state state) {
-  zp_choice leaves = {0};
-  leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
-  if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
-  if (in->trainer == ZP_TRAINER_ZPLAN && !zp_choice_is_generated(&leaves, NULL)) return false;
-  return zp_limit_leaves_device(&in->constraints->offload[state]);
-}
-
 /* The plan block leaves it nowhere else: all of it has to leave. */
 static bool must_leave(const zp_search_input *in, zp_state state) {
   return in->may_leave[state] && !zp_limit_allows(&in->constraints->offload[state], ZP_TIER_DEVICE);

@@ -54,8 +54,6 @@ void zp_open_zero(zp_search_progress *progress, const zp_point *schedule);
 void zp_note_open_zero(zp_search_progress *progress, const zp_point *schedule);
 
 /* ---- homes.c ---- */
-/* May parts of the class leave the device in some plan of the space? Asked once: zp_search_input.may_leave. */
-bool zp_may_leave(const zp_search_input *in, zp_state state);
 bool zp_some_state_may_leave(const zp_search_input *in);
 /* Why devices, or these, hosts and disks together, have no room for what all stages need, in O(1); ZP_REJECT_NONE: they
  * may have. smallest: of zp_smallest. */

@@ -387,9 +387,16 @@ int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int s
                        int64_t n_units);
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
-/* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
- * do. */
+/* ---- what does not go together (moves/refusals.c) ---- */
+/* Why the parts of a choice do not go together, whatever the model ("compress does not go with ZeRO 2 and 3"): what the
+ * schedule says, what no strategy of the list provides, or what the first strategy that refuses says; NULL: they do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
+/* What the first strategy says that refuses the choice as a whole; NULL: none does. The search, which asks about parts
+ * of choices, has limits for it. */
+const char *zp_choice_refusal_complete(const zp_choice *choice, const zp_spec *spec);
+/* What zplan's own trainer lacks of it, in any format: what is missing, or what the first strategy that lacks something
+ * says; NULL: nothing. */
+const char *zp_choice_lacking(const zp_choice *choice);
 
 /* ---- the whole program ---- */
 /* The whole program of a choice with a cut of all units (zp_choice_is_whole). stage_lowered: [pipeline], of one spec,
