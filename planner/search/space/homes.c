@@ -10,8 +10,6 @@
 #include <zplan/abilities.h>
 #include <zplan/schedule.h>
 #include "bound.h"
-#include "budget.h"
-#include "cut.h"
 #include "fit.h"
 #include "procedures.h"
 #include "space.h"
@@ -27,12 +25,6 @@ static int last_to_leave(const zp_search_input *in) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (must_leave(in, (zp_state)i)) last = i;
   return last;
-}
-
-bool zp_some_state_may_leave(const zp_search_input *in) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (in->may_leave[i]) return true;
-  return false;
 }
 
 /* Bytes of a rank's host and disks, where any class may go there. */
