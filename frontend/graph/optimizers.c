@@ -30,6 +30,10 @@ const int zp_n_optimizer_settings = sizeof zp_optimizer_settings / sizeof *zp_op
 /* clang-format on */
 #include <zplan/optimizers.def>
 
+enum {
+#define STATE_MOMENT(region, field, key, name) region = 1u << ZP_KEPT_##region,
+#include <zplan/state_regions.def>
+};
 #define TAKES(list) .options = options_of_##list, .n_options = sizeof options_of_##list / sizeof *options_of_##list
 #define NOT_ONE_BIT [ZP_LIMIT_ONE_BIT] = "compress is for adam, adamw and lamb"
 #define NOT_BEYOND_STATE                                                                                               \
@@ -54,11 +58,17 @@ double zp_setting_real(const zp_train *train, size_t at) {
   return *(const double *)(const void *)((const char *)train + at);
 }
 
-int zp_moments(const zp_train *train) {
+static unsigned keeps(const zp_train *train) {
   const zp_optimizer *row = zp_optimizer_facts(train);
-  bool keeps = row->moments_with == 0 || zp_setting_real(train, row->moments_with) != 0;
-  return keeps ? row->moments : 0;
+  return row->keeps_with == 0 || zp_setting_real(train, row->keeps_with) != 0 ? row->keeps : 0;
 }
+
+bool zp_keeps(const zp_train *train, zp_kept kept) {
+  assert(kept < ZP_KEPT_COUNT);
+  return keeps(train) >> kept & 1;
+}
+
+int zp_n_kept(const zp_train *train) { return __builtin_popcount(keeps(train)); }
 
 bool zp_optimizer_takes(const zp_optimizer *optimizer, size_t at) {
   for (int i = 0; i < optimizer->n_options; i++)

@@ -46,7 +46,7 @@ ZPD_DEVICE real zpd_lamb_update(const zpd_rule &r, real param, real m, real v) {
 
 /* The new parameter; moments become the new ones. */
 ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real (&moment)[ZPK_MOMENTS]) {
-  real &m = moment[0], &v = moment[1];
+  real &m = moment[ZPK_MOMENT1], &v = moment[ZPK_MOMENT2];
   if (r.kind == ZPK_SIGN) return old - r.lr * (real)((grad > 0) - (grad < 0));
   if (r.kind == ZPK_LAMB) return old - r.lr * zpd_lamb_update(r, old, m, v); /* its moments are new already */
   const real g = grad * r.scale + r.into_grad * old;
@@ -69,7 +69,7 @@ struct zpd_arrays {
   const real *grad;
   elem *weight; /* what is computed with, where it is not what is updated; else NULL */
   real *param;
-  real *moment[ZPK_MOMENTS]; /* NULL: the optimizer has none such */
+  real *moment[ZPK_MOMENTS]; /* NULL: the optimizer does not keep it */
   real *average;             /* of the weights; NULL: there is none */
 };
 

@@ -119,10 +119,10 @@ ZPD_KERNEL(zpd_lamb_moments, zpd_updates) {
   double params = 0, updates = 0;
   for (zpd_int i = ((zpd_int)blockIdx.x - s.first) * ZPD_FLAT_THREADS + threadIdx.x; i < s.count;
        i += blocks * ZPD_FLAT_THREADS) {
-    const real g = x.grad[i] * r.scale, m = x.moment[0][i] * r.beta1 + g * r.rest1;
-    const real v = x.moment[1][i] * r.beta2 + g * g * r.rest2, param = x.param[i],
+    const real g = x.grad[i] * r.scale, m = x.moment[ZPK_MOMENT1][i] * r.beta1 + g * r.rest1;
+    const real v = x.moment[ZPK_MOMENT2][i] * r.beta2 + g * g * r.rest2, param = x.param[i],
                update = zpd_lamb_update(r, param, m, v);
-    x.moment[0][i] = m, x.moment[1][i] = v;
+    x.moment[ZPK_MOMENT1][i] = m, x.moment[ZPK_MOMENT2][i] = v;
     params += (double)param * (double)param;
     updates += (double)update * (double)update;
   }

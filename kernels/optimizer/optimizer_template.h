@@ -54,12 +54,12 @@ ZPK_CLONES static void NAME(sign)(const zpk_update *u, REAL *restrict param, con
 
 static void NAME(update)(const zpk_update *u, REAL *param, const REAL *grad, void *const *moment, int64_t begin,
                          int64_t end) {
-  REAL *m = moment ? moment[0] : NULL, *v = moment ? moment[1] : NULL;
+  REAL *m = moment ? moment[ZPK_MOMENT1] : NULL;
   switch (u->kind) {
   case ZPK_ADAMW:
   case ZPK_ADAM:
-    assert(m && v);
-    NAME(adam)(u, param, grad, m, v, begin, end);
+    assert(m && moment[ZPK_MOMENT2]);
+    NAME(adam)(u, param, grad, m, moment[ZPK_MOMENT2], begin, end);
     return;
   case ZPK_SGD:
     if (m)

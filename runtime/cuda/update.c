@@ -145,7 +145,7 @@ zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule) {
                    .master = zpk_is_narrow(rule->dtype) ? zpr_at(c, stage->master) : NULL,
                    .grads = zpr_at(c, stage->grads),
                    .average = rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL};
-  for (int i = 0; i < ZPK_MOMENTS; i++) a.moment[i] = zpr_moment_here(c, i);
+  zpr_moments_here(c, a.moment);
   return a;
 }
 

@@ -337,7 +337,7 @@ typedef struct zpd_updates {
   void *params; /* what is computed with */
   void *master; /* with 16-bit operands f32 copies of the parameters, which are updated; else NULL */
   const void *grads;
-  void *moment[ZPK_MOMENTS];   /* NULL: the optimizer has none such */
+  void *moment[ZPK_MOMENTS];   /* by ZPK_MOMENT1 ...; NULL: the optimizer does not keep it */
   void *average;               /* of the weights, which follows them; NULL: there is none */
   const zpd_segment *segments; /* NULL: `one` */
   zpd_segment one;

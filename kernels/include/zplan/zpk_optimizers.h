@@ -16,8 +16,12 @@
  * gradient. SIGN: lr against the sign of the gradient, without state. */
 enum { ZPK_ADAMW, ZPK_ADAM, ZPK_SGD, ZPK_LION, ZPK_LAMB, ZPK_SIGN };
 
-/* Most moments that an optimizer has of an element. */
-enum { ZPK_MOMENTS = 2 };
+/* What optimizers keep of an element, by number: ZPK_MOMENT1 ... */
+enum {
+#define STATE_MOMENT(region, field, key, name) ZPK_##region,
+#include "zplan/state_regions.def"
+  ZPK_MOMENTS
+};
 
 /* Numbers that elements are updated by, beside learning rate, decay and average of the weights: members of
  * zpr_program, zpk_update and zpd_updates. */
