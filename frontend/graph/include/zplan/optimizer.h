@@ -40,19 +40,24 @@ typedef enum zp_range {
 
 typedef enum zp_optimizer_option_kind {
   ZP_OPTION_REAL,
-  ZP_OPTION_PAIR, /* [0.9, 0.95]: two settings */
+  ZP_OPTION_LIST, /* [0.9, 0.95]: settings */
   ZP_OPTION_BOOL,
   ZP_OPTION_COUNT,  /* int64_t */
   ZP_OPTION_DECAY,  /* which parameters weight_decay shrinks: "matrices" or "all" */
   ZP_OPTION_FREEZE, /* when 1-bit Adam freezes its variance: auto(...), growing(...) */
 } zp_optimizer_option_kind;
+typedef struct zp_optimizer_value {
+  size_t at;        /* byte of zp_train */
+  double unwritten; /* where it is not written; below 0: 0 */
+} zp_optimizer_value;
+enum { ZP_OPTION_MOST_VALUES = 3 };
 typedef struct zp_optimizer_option {
   const char *name;
   zp_optimizer_option_kind kind;
   zp_range range;
-  size_t at[2];        /* bytes of zp_train; DECAY and FREEZE: none */
-  double unwritten[2]; /* values where it is not written; below 0: 0 */
-  const char *example; /* PAIR: of both */
+  int n; /* values: of DECAY and FREEZE none, of LIST so many, else one */
+  zp_optimizer_value value[ZP_OPTION_MOST_VALUES];
+  const char *example; /* LIST: of all values */
 } zp_optimizer_option;
 
 /* ---- rows ---- */
@@ -116,7 +121,8 @@ const zp_optimizer *zp_optimizer_row(zp_optimizer_kind kind);
 /* The row of the training's optimizer. */
 const zp_optimizer *zp_optimizer_facts(const struct zp_train *train);
 const char *zp_optimizer_name(zp_optimizer_kind kind); /* as in the language: "adamw" */
-/* Does this training keep such an array? How many does it keep? */
+/* What this training keeps: bits by zp_kept. Does it keep such an array? How many does it keep? */
+unsigned zp_kept_bits(const struct zp_train *train);
 bool zp_keeps(const struct zp_train *train, zp_kept kept);
 int zp_n_kept(const struct zp_train *train);
 /* Does the call of the optimizer take the number at this byte of zp_train? The number there. */
