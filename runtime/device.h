@@ -133,7 +133,7 @@ void zpr_decide_begin(zpr *c);
 /* Norm, decision and update. rule: what is the same whether the step before was applied; biases: without and with one
  * more skipped step than c->skipped_steps. */
 typedef struct zpr_biases {
-  double bias1[2], bias2[2];
+  ZPK_BIASES(ZPK_BIAS_MEMBERS)
 } zpr_biases;
 void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const zpk_update *rule,
                 const zpr_biases *biases);

@@ -1,4 +1,4 @@
-/* Optimizer updates with the semantics of torch.optim (formulas: kernels/optimizer/optimizer.c), one pass over
+/* Optimizer updates with the semantics of torch.optim (formulas: kernels/optimizer/optimizer_template.h), one pass over
  * parameter, gradient and moments: Adam reads four arrays and writes three, 28 bytes a parameter in f32, and memory is
  * the limit.
  *
@@ -7,6 +7,11 @@
 #define ZPD_OPTIMIZER_CUH
 
 #include "zpd_device.h"
+
+/* What the optimizer of a program keeps, bits by ZPK_MOMENT1 ...: other arrays need no registers. */
+#ifndef ZPD_KEPT
+#define ZPD_KEPT ((1 << ZPK_MOMENTS) - 1)
+#endif
 
 /* Rounded coefficients. Those of a segment come last. */
 struct zpd_rule {
@@ -80,7 +85,7 @@ ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, 
   x.grad = (const real *)a.grads + i;
   x.weight = a.master ? param : 0;
   x.param = a.master ? (real *)a.master + state : (real *)(void *)param;
-  ZPD_EACH (n, ZPK_MOMENTS) x.moment[n] = a.moment[n] ? (real *)a.moment[n] + state : 0;
+  ZPD_EACH (n, ZPK_MOMENTS) x.moment[n] = ZPD_KEPT >> n & 1 && a.moment[n] ? (real *)a.moment[n] + state : 0;
   x.average = a.average ? (real *)a.average + state : 0;
   return x;
 }

@@ -100,8 +100,9 @@ ZPD_KERNEL(zpd_decide, zpd_decision) {
   step->loss = 0;
   for (int i = 0; i < ZPD_MOST_LOSSES; i++) step->tally[i].loss = step->tally[i].right = 0;
   step->grad_scale = (factor < 1 ? factor : 1) / scale;
-  step->bias1 = skipped ? a.bias1[1] : a.bias1[0];
-  step->bias2 = skipped ? a.bias2[1] : a.bias2[0];
+#define CHOOSE(bias, beta) step->bias = skipped ? a.bias[1] : a.bias[0];
+  ZPK_BIASES(CHOOSE)
+#undef CHOOSE
   step->applies = applied;
   zpd_move_loss_scale(a, applied);
 }

@@ -1,4 +1,5 @@
-/* Optimizers that update element by element: AdamW, Adam, SGD, Lion (formulas: kernels/optimizer/optimizer.c). */
+/* Optimizers that update element by element: AdamW, Adam, SGD, Lion (formulas: kernels/optimizer/optimizer_template.h).
+ */
 #include "optimizer.h"
 
 #include <stddef.h>
