@@ -306,8 +306,8 @@ static void check_arena(zp_verifier *v, int s, const zp_json *a, const zp_json *
   int64_t bytes[ZP_MEMORY_HOST] = {0};
   int count[ZP_MEMORY_HOST] = {0};
   for (int r = 0; r < ZP_REGION_DEVICE_END; r++) {
-    regions[r] =
-        (claimed_region){zp_region_rows[r].name, zp_claim(a, zp_region_rows[r].key), region_bytes(f, (zp_region)r)};
+    regions[r] = (claimed_region){zp_region_rows[r].name, zp_claim_place(a, zp_region_rows[r].key),
+                                  region_bytes(f, (zp_region)r)};
     bytes[zp_region_rows[r].memory] += regions[r].bytes;
     count[zp_region_rows[r].memory]++;
   }
