@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 #include <zplan/rt.h>
 #include "denominators.h"
 
@@ -198,6 +199,8 @@ void zpr_pool_start(zpr *c, int threads, bool spin);
 void zpr_pool_stop(zpr *c);
 void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg);
 int zpr_threads(const zpr *c);
+/* Clocks of the processor time of that pool's threads but the caller's. Returns how many, < ZPR_MAX_WORKERS. */
+int zpr_pool_clocks(const zpr *c, clockid_t clocks[]);
 
 /* ---- data (data*.c) ---- */
 typedef struct zpr_data zpr_data;

@@ -145,3 +145,9 @@ void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *ar
 }
 
 int zpr_threads(const zpr *c) { return c->state->pool->threads; }
+
+int zpr_pool_clocks(const zpr *c, clockid_t clocks[]) {
+  const zpr_pool *pool = c->state->pool;
+  for (int i = 1; i < pool->threads; i++) pthread_getcpuclockid(pool->workers[i].thread, &clocks[i - 1]);
+  return pool->threads - 1;
+}

@@ -100,7 +100,7 @@ void measure_gemm(zpk_dtype dtype, int threads, int n_sides, double budget_s) {
   zpr c;
   open_rank(&c, &program, threads);
   measure_grid(&c, threads, n_sides, budget_s);
-  zpr_close(&c);
+  close_rank(&c);
   for (int i = 0; i < n_others; i++) {
     if (others[i] < 0) continue;
     kill(others[i], SIGKILL);

@@ -32,11 +32,6 @@ typedef struct gpu {
 
 typedef bool gpu_work(gpu *g, void *arg);
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
-}
-
 /* Median seconds of one call over about budget_s; 0 when a call fails. The median: clocks follow power and temperature
  * both ways. */
 static double time_gpu(gpu *g, gpu_work *work, void *arg, double budget_s) {

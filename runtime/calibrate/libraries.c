@@ -30,7 +30,7 @@ static void measure_one(zpk_dtype dtype, const char *name, double budget_s) {
   put_row(row, 2.0 * M * N * K / time_call(multiply, &p, budget_s), "FLOP/s", "%s, %d x %d x %d on one thread", kernels,
           M, N, K);
   give_back(p.a, bytes);
-  zpr_close(&c);
+  close_rank(&c);
 }
 
 bool multiplies_bf16(void) {

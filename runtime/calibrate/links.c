@@ -31,11 +31,6 @@ static void ping(exchange *e) {
   }
 }
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
-}
-
 /* All ranks repeat equally often: before every call they agree that there is time left. That takes much longer than a
  * call where other work has the cores. */
 static double time_exchange(void (*work)(exchange *e), exchange *e, double budget_s) {

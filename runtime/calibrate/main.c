@@ -10,20 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 #include "calibrate.h"
-
-double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
-}
 
 /* ---- rows ---- */
 
@@ -63,63 +50,6 @@ static int print_rows(void) {
   return fflush(stdout) != 0;
 }
 
-/* ---- time ---- */
-
-static int rank_threads; /* of the rank that open_rank has opened last; 0: none */
-
-/* Wall-clock time and what the processors worked for this process. */
-typedef struct stamp {
-  double wall_s, cpu_s;
-} stamp;
-
-static stamp stamp_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return (stamp){now(), (double)t.tv_sec + 1e-9 * (double)t.tv_nsec};
-}
-
-/* Threads of a rank work, or wait for each other awake, all of a call. Where the processors worked much less than that,
- * something else had them, and the time is what they worked. */
-static double seconds_since(stamp start) {
-  const double DISTURBED = 1.2;
-  stamp end = stamp_now();
-  double wall = end.wall_s - start.wall_s, worked = rank_threads > 0 ? (end.cpu_s - start.cpu_s) / rank_threads : wall;
-  return wall > DISTURBED * worked ? worked : wall;
-}
-
-double time_call(void (*work)(void *arg), void *arg, double budget_s) {
-  enum { LEAST = 3, MOST = 1000 };
-  static double seconds[MOST];
-  int n = 0;
-  work(arg);
-  double begin = now();
-  do {
-    stamp start = stamp_now();
-    work(arg);
-    seconds[n++] = seconds_since(start);
-  } while (n < MOST && (n < LEAST || now() - begin < budget_s));
-  qsort(seconds, (size_t)n, sizeof *seconds, by_size);
-  return seconds[n / 4];
-}
-
-void time_in_turns(timing *timings, int n, double budget_s) {
-  enum { MOST = 200 };
-  double *seconds = touched(n * MOST * (int64_t)sizeof *seconds);
-  int rounds = 0;
-  for (double begin = now(); rounds == 0 || (rounds < MOST && now() - begin < budget_s); rounds++)
-    for (int i = 0; i < n; i++) {
-      if (timings[i].warm) timings[i].work(timings[i].arg);
-      stamp start = stamp_now();
-      timings[i].work(timings[i].arg);
-      seconds[i * MOST + rounds] = seconds_since(start);
-    }
-  for (int i = 0; i < n; i++) {
-    qsort(seconds + i * MOST, (size_t)rounds, sizeof *seconds, by_size);
-    timings[i].seconds = seconds[i * MOST + rounds / 2];
-  }
-  give_back(seconds, n * MOST * (int64_t)sizeof *seconds);
-}
-
 int machine_cores(void) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -134,23 +64,14 @@ void open_rank(zpr *c, zpr_program *program, int threads) {
   program->stages = &stage;
   program->batch = program->sequence = 1;
   options.threads = threads;
-  int cores = machine_cores() < ZPR_MAX_WORKERS ? machine_cores() : ZPR_MAX_WORKERS;
-  rank_threads = threads > 0 ? threads : cores;
   zpr_open(c, program, &options, &argc, &argv);
+  time_threads(c);
 }
 
-void *touched(int64_t bytes) {
-  void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    fprintf(stderr, "zplan-calibrate: no memory for %lld bytes\n", (long long)bytes);
-    exit(1);
-  }
-  madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* only faster; a kernel without it is fine */
-  memset(memory, 0, (size_t)bytes);
-  return memory;
+void close_rank(zpr *c) {
+  time_threads(NULL);
+  zpr_close(c);
 }
-
-void give_back(void *memory, int64_t bytes) { munmap(memory, (size_t)bytes); }
 
 /* ---- what is measured ---- */
 
@@ -170,13 +91,13 @@ static void measure_kernels(double budget_s) {
   open_rank(&c, &program, 1);
   put_row("task_t1_s", time_call(start_tasks, &c, 0.01 * budget_s) / TASKS, "s",
           "an empty task of a rank with one thread");
-  zpr_close(&c);
+  close_rank(&c);
   open_rank(&c, &program, 0);
   put_row("task_s", time_call(start_tasks, &c, 0.05 * budget_s) / TASKS, "s", "an empty task on all threads");
   measure_streams(&c, 0.2 * budget_s);
   measure_rows(&c, 0.3 * budget_s);
   measure_attention(&c, 0.45 * budget_s);
-  zpr_close(&c);
+  close_rank(&c);
 }
 
 /* Is the middle of the next pass within the budget, if it takes as long as those before it? */
