@@ -183,8 +183,7 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
  * ties, partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other
  * stage. */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
-/* delayed.c: seconds that the host of a rank works beside a step, for records beside the next one; 0: there are none.
- */
+/* delayed.c: seconds that the host of a rank works for records beside the next step; 0: there are none. */
 double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int stage);
 /* No step is shorter, whatever hides the update of a stage with this end; 0: it is not delayed. */
 double zp_cost_delayed_step(const zp_step_end *end);
