@@ -86,8 +86,9 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
                            const zp_stage *stage, int chunk, zp_act act);
 /* The link of data ranks, or of the replicas of experts. */
 zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *choice, zp_move_end peers);
-/* Time of a record that is a collective of them. */
+/* Time of a record that is a collective of them, and of a collective of so many bytes. */
 double zp_cost_collective(const zp_group_link *link, const zp_move *move);
+double zp_cost_way(const zp_group_link *link, zp_move_way way, double bytes);
 /* Units as if they were one, without what padding adds, and with all that rounding may keep on the device. */
 typedef struct zp_relaxed_unit {
   zp_flat elements;
