@@ -112,12 +112,13 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
   }
 }
 
-/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits
- * whatever left. */
+/* The optimizer's blocks on the device, as far as their parameters and gradients are there, and on the host. The norm
+ * takes them uncut, so that it has the same bits whatever left. */
 static void split_blocks(zpr *c) {
   zpr_updater *u = c->state->updater;
-  int64_t end = zpr_state_here(c), params_end = zpr_own_here(c, ZPR_CLASS_PARAMS);
-  if (end > params_end) end = params_end;
+  int64_t end = zpr_state_here(c);
+  for (int k = 0; k < ZPR_CLASSES; k++)
+    if (end > zpr_own_here(c, (zpr_class)k)) end = zpr_own_here(c, (zpr_class)k);
   u->here = zpr_alloc(c, (size_t)u->n + 1, sizeof *u->here);
   for (int64_t i = 0; i < u->n; i++) {
     zpr_block b = zpr_block_here(&u->stretches, &u->blocks[i], end);

@@ -95,12 +95,10 @@ static const char *lacks_with(const rule *r, int value, int zero) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (r->offset == OF(offload[0]) + (size_t)i * sizeof(zp_limit) && value != ZP_TIER_DEVICE)
       c.home[i] = (zp_home){(zp_tier)value, 8};
-  if (c.home[ZP_STATE_GRADIENTS].eighths > 0) c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
   return zp_moves_lacking(&c);
 }
 
-/* With everything else as a trainer likes it best: some ZeRO stage, and optimizer state off the device where gradients
- * are. */
+/* With the ZeRO stage that a trainer likes best. */
 static const char *own_lacks(const rule *r, int value) {
   const char *why = lacks_with(r, value, r->offset == OF(compress) ? 0 : 3);
   for (int zero = 0; why && zero < 3; zero++)

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>
-#include "budget.h"
 #include "fit.h"
 #include "node_orders.h"
 #include "refine.h"
