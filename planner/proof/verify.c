@@ -267,7 +267,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   v->grad_bytes = zp_software_grad_bytes(v->spec->cluster.software, precision, v->compute_bytes);
   v->stat_bytes = precision == ZP_PREC_F64 ? 8 : 4;
   const char *refusal = zp_choice_refusal(c, v->spec);
-  if (!refusal) refusal = zp_moves_refusal_complete(c, v->spec);
+  if (!refusal) refusal = zp_choice_refusal_complete(c, v->spec);
   if (refusal) {
     zp_find(v, "%s", refusal);
     return false;

@@ -1,5 +1,4 @@
 /* What the plan block allows. */
-#include <zplan/abilities.h>
 #include "space.h"
 
 bool zp_limit_is_pin(const zp_limit *limit) {
@@ -30,14 +29,6 @@ zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequenc
         modes |= zp_set_of_mode(zp_stage_mode_of((zp_recompute)recompute, shard));
     }
   return modes;
-}
-
-bool zp_may_leave(const zp_search_input *in, zp_state state) {
-  zp_choice leaves = {0};
-  leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
-  if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
-  if (in->trainer == ZP_TRAINER_ZPLAN && !zp_choice_is_generated(&leaves, NULL)) return false;
-  return zp_limit_leaves_device(&in->constraints->offload[state]);
 }
 
 bool zp_some_state_may_leave(const zp_search_input *in) {

@@ -14,8 +14,7 @@ bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool 
 bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain);
 /* Modes that the plan block allows; *excluded: how many others there would be. */
 zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
-/* May parts of the class leave the device in some plan of the space? Asked once: zp_search_input.may_leave. */
-bool zp_may_leave(const zp_search_input *in, zp_state state);
+/* May parts of some class leave the device in a plan of the space? */
 bool zp_some_state_may_leave(const zp_search_input *in);
 
 /* ---- degrees.c ---- */
