@@ -112,12 +112,13 @@ static void add_param(zpr *c, int r, int64_t i, int k) {
   }
 }
 
-/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits
- * whatever left. */
+/* The optimizer's blocks on the device, as far as their parameters and gradients are there, and on the host. The norm
+ * takes them uncut, so that it has the same bits whatever left. */
 static void split_blocks(zpr *c) {
   zpr_updater *u = c->state->updater;
-  int64_t end = zpr_state_here(c), params_end = zpr_own_here(c, ZPR_CLASS_PARAMS);
-  if (end > params_end) end = params_end;
+  int64_t end = zpr_state_here(c);
+  for (int k = 0; k < ZPR_CLASSES; k++)
+    if (end > zpr_own_here(c, (zpr_class)k)) end = zpr_own_here(c, (zpr_class)k);
   u->here = zpr_alloc(c, (size_t)u->n + 1, sizeof *u->here);
   for (int64_t i = 0; i < u->n; i++) {
     zpr_block b = zpr_block_here(&u->stretches, &u->blocks[i], end);
@@ -290,7 +291,9 @@ static void update(zpr *c, double lr, double grad_scale) {
   const zpr_updater *u = c->state->updater;
   int64_t step = c->step + 1 - c->skipped_steps; /* updates of the parameters, this one included */
   zpk_update rule = rule_of(c, lr);
-  rule.bias1 = 1 - pow(p->beta1, (double)step);
+#define BIAS(bias, beta) rule.bias = 1 - pow(p->beta, (double)step);
+  ZPK_BIASES(BIAS)
+#undef BIAS
   rule.bias2 = 1 - pow(p->beta2, (double)variance_updates(c, step));
   rule.grad_scale = grad_scale;
   if (!zpr_is_frozen(c)) {
@@ -326,8 +329,9 @@ static void leave_to_device(zpr *c, double lr) {
   zpr_biases biases;
   for (int more = 0; more < 2; more++) {
     double t = (double)(c->step + 1 - c->skipped_steps - more);
-    biases.bias1[more] = 1 - pow(c->program->beta1, t);
-    biases.bias2[more] = 1 - pow(c->program->beta2, t);
+#define BIAS(bias, beta) biases.bias[more] = 1 - pow(c->program->beta, t);
+    ZPK_BIASES(BIAS)
+#undef BIAS
   }
   zpr_decide(c, counted, &u->list, &rule, &biases);
 }

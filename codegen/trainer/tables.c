@@ -266,7 +266,7 @@ static bool has_numbers(const zp_model *model) { /* they stand first */
   return model->inputs.len > 0 && model->inputs.data[0].element == ZP_ELEM_FLOAT;
 }
 
-/* What lasts from step to step. Addresses are counted from `params` even where all of them are elsewhere. */
+/* What lasts from step to step. Addresses count from `params` and `grads` even where all of them are elsewhere. */
 static void emit_state(zp_buf *out, const zp_stage *st) {
   const struct {
     zp_region region;
@@ -278,7 +278,8 @@ static void emit_state(zp_buf *out, const zp_stage *st) {
   zp_buf_puts(out, "    ");
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     int64_t at = st->at[row[i].region];
-    zp_buf_printf(out, " .%s = %lld,", row[i].field, LL(row[i].region == ZP_REGION_PARAMS && at < 0 ? 0 : at));
+    bool counted_from = row[i].region == ZP_REGION_PARAMS || row[i].region == ZP_REGION_GRADS;
+    zp_buf_printf(out, " .%s = %lld,", row[i].field, LL(counted_from && at < 0 ? 0 : at));
   }
   zp_buf_puts(out, "\n");
 }

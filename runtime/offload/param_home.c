@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 #include "away.h"
+#include "loads.h"
 #include "profile.h"
 #include "state.h"
 #include "state_home.h"
@@ -168,40 +169,105 @@ void zpr_await_bucket(zpr *c) {
 
 /* ---- the update on the device ---- */
 
-/* The parts of blocks in own elements [begin, end), whose parameters are in a buffer of the ring. */
-static void update_piece(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
-                         const zpk_update *rule, int64_t begin, int64_t end, int64_t buffer) {
-  for (int64_t i = 0; i < n; i++) {
-    zpr_block own = blocks[i];
-    own.begin = most(own.begin, begin);
-    own.end = least(own.end, end);
-    if (own.begin >= own.end) continue;
-    zpr_block b = zpr_block_here(stretches, &own, own.end);
-    b.to_params = b.to_state + (buffer - c->stage->params) / element_bytes(c) - begin;
-    zpr_update_blocks(c, &(zpr_block_list){.block = &b, .n = 1}, rule);
+/* Own elements [begin, end), and the byte of the arena where the first of a class is, in its place or in a ring. */
+typedef struct piece {
+  int64_t begin, end, at[ZPR_CLASSES];
+} piece;
+
+typedef struct pieces {
+  zpr *c;
+  const zpr_stretches *stretches;
+  const zpr_block *blocks;
+  int64_t n, end;          /* own elements whose state is on the device end there */
+  int64_t turn, ticket[2]; /* buffers of either ring take turns; the last copies out of those of parameters */
+} pieces;
+
+static int64_t bytes_of(const zpr *c, zpr_class class) {
+  return class == ZPR_CLASS_PARAMS ? element_bytes(c) : zpr_gradient_bytes(c);
+}
+
+/* The longest one from own element `begin` on, neighbours everywhere, of which either class is on the device, or off it
+ * in one view. */
+static piece next_piece(const pieces *x, int64_t begin) {
+  const zpr_stage *s = x->c->stage;
+  const zpr_stretch *stretch = zpr_stretch_of(x->stretches, begin);
+  const int64_t start[ZPR_CLASSES] = {[ZPR_CLASS_PARAMS] = s->params, [ZPR_CLASS_GRADS] = s->grads};
+  piece p = {.begin = begin, .end = least(least(x->end, stretch->end), begin + s->bucket_elements)};
+  for (int k = 0; k < ZPR_CLASSES; k++) {
+    zpr_class class = (zpr_class)k;
+    int64_t here = zpr_own_here(x->c, class), most = least(zpr_away_most(x->c, class), x->end);
+    p.at[k] = start[k] + (begin + stretch->here[k]) * bytes_of(x->c, class);
+    p.end = least(p.end, begin < here ? here : begin + most);
+  }
+  return p;
+}
+
+/* Signs of loads are not written to disks. */
+static void put_signs(const pieces *x, const piece *p, zpr_view view) {
+  for (int64_t i = 0; i < x->n && view.window >= 0; i++) {
+    const zpr_block *b = &x->blocks[i];
+    int64_t begin = most(b->begin, p->begin), end = least(b->end, p->end);
+    if (b->recipe.sign_rate > 0 && begin < end)
+      zpr_loads_read(x->c, begin, end, view.at + (begin - p->begin) * zpr_gradient_bytes(x->c));
+  }
+}
+
+/* Brings what a piece has of a class off the device to a buffer of the ring, once the copy `left` out of it is done. */
+static zpr_view bring(const pieces *x, zpr_class class, piece *p, int64_t left) {
+  zpr *c = x->c;
+  int64_t size = bytes_of(c, class), ring = class == ZPR_CLASS_PARAMS ? c->stage->param_ring : c->stage->grad_ring;
+  int64_t first = p->begin + zpr_stretch_of(x->stretches, p->begin)->away[class], count = p->end - p->begin;
+  zpr_view view = zpr_away_read(c, class, first, count);
+  if (class == ZPR_CLASS_GRADS) put_signs(x, p, view);
+  p->at[class] = ring + x->turn * c->stage->bucket_elements * size;
+  zpr_copy_before(c, left);
+  int64_t came = zpr_copy_up(c, zpr_at(c, p->at[class]), view.at, count * size, 0);
+  zpr_away_leaves(c, class, view, came);
+  zpr_copy_before(c, came);
+  return view;
+}
+
+static void send_back(pieces *x, const piece *p, zpr_view view) {
+  zpr *c = x->c;
+  int64_t first = p->begin + zpr_stretch_of(x->stretches, p->begin)->away[ZPR_CLASS_PARAMS], count = p->end - p->begin,
+          ticket = zpr_copy_down(c, view.at, zpr_at(c, p->at[ZPR_CLASS_PARAMS]), count * element_bytes(c));
+  zpr_away_put(c, ZPR_CLASS_PARAMS, view, first, count, ticket);
+  x->ticket[x->turn] = ticket;
+}
+
+/* The parts of blocks in a piece. */
+static void update_piece(const pieces *x, const zpk_update *rule, const piece *p) {
+  const zpr_stage *s = x->c->stage;
+  int64_t params = (p->at[ZPR_CLASS_PARAMS] - s->params) / element_bytes(x->c) - p->begin,
+          grads = (p->at[ZPR_CLASS_GRADS] - s->grads) / zpr_gradient_bytes(x->c) - p->begin;
+  for (int64_t i = 0; i < x->n; i++) {
+    zpr_block b = x->blocks[i];
+    int64_t begin = most(b.begin, p->begin), end = least(b.end, p->end);
+    if (begin >= end) continue;
+    b.begin = begin + grads;
+    b.end = end + grads;
+    b.to_params = params - grads;
+    b.to_state = -grads;
+    zpr_update_blocks(x->c, &(zpr_block_list){.block = &b, .n = 1}, rule);
   }
 }
 
 void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
                             const zpk_update *rule) {
-  const zpr_stage *s = c->stage;
-  int64_t size = element_bytes(c), at = zpr_own_here(c, ZPR_CLASS_PARAMS), ticket[2] = {0, 0};
-  if (s->params_away.elements == 0) return;
-  for (int64_t end = zpr_state_here(c), k = 0, count; at < end; at += count, k++) {
-    const zpr_stretch *stretch = zpr_stretch_of(stretches, at);
-    int64_t buffer = s->param_ring + k % 2 * s->bucket_elements * size;
-    int64_t away = at + stretch->away[ZPR_CLASS_PARAMS];
-    count = least(least(end, stretch->end) - at, least(s->bucket_elements, zpr_away_most(c, ZPR_CLASS_PARAMS)));
-    zpr_view view = zpr_away_read(c, ZPR_CLASS_PARAMS, away, count);
-    zpr_copy_before(c, ticket[k % 2]);
-    zpr_copy_before(c, zpr_copy_up(c, zpr_at(c, buffer), view.at, count * size, 0));
-    update_piece(c, stretches, blocks, n, rule, at, at + count, buffer);
-    ticket[k % 2] = zpr_copy_down(c, view.at, zpr_at(c, buffer), count * size);
-    zpr_away_put(c, ZPR_CLASS_PARAMS, view, away, count, ticket[k % 2]);
+  pieces x = {.c = c, .stretches = stretches, .blocks = blocks, .n = n, .end = zpr_state_here(c)};
+  int64_t params = zpr_own_here(c, ZPR_CLASS_PARAMS), grads = zpr_own_here(c, ZPR_CLASS_GRADS);
+  for (int64_t at = least(params, grads); at < x.end; x.turn = 1 - x.turn) {
+    piece p = next_piece(&x, at);
+    if (at >= grads) bring(&x, ZPR_CLASS_GRADS, &p, 0);
+    zpr_view view = {NULL, -1};
+    if (at >= params) view = bring(&x, ZPR_CLASS_PARAMS, &p, x.ticket[x.turn]);
+    update_piece(&x, rule, &p);
+    if (at >= params) send_back(&x, &p, view);
+    at = p.end;
   }
   for (int i = 0; i < 2; i++) {
-    zpr_copy_wait(c, ticket[i]);
-    zpr_copy_before(c, ticket[i]);
+    zpr_copy_wait(c, x.ticket[i]);
+    zpr_copy_before(c, x.ticket[i]);
   }
   zpr_away_settle(c, ZPR_CLASS_PARAMS);
 }

@@ -15,8 +15,8 @@ void zpr_params_zero(zpr *c);
  * their number. Collective. Done after zpr_await_bucket. */
 void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *bucket, int64_t number);
 void zpr_await_bucket(zpr *c);
-/* The optimizer on the device over the parts of blocks of own elements whose parameters are off it and whose state is
- * not, by pieces through the ring. */
+/* The optimizer on the device over the parts of blocks of own elements whose parameters or gradients are off it and
+ * whose state is not, by pieces through the rings. */
 void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
                             const zpk_update *rule);
 

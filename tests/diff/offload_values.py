@@ -7,10 +7,10 @@
    optimizer state beside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 0 to 3.
    Losses, gradient norms and parameters against one CPU rank (bounds of offload.py). Every run has --check-memory: the arena's
    peak, bytes between ranks and bytes between device, host and disk are the plan's.
-2. The same plans with everything on the device write the same checkpoints, to the last byte. (Where optimizer state is off the device,
-   too, the host's arithmetic rounds differently, and shards that are whole pages end elsewhere: then the bounds alone hold.)
+2. The same plans with everything on the device write the same checkpoints, to the last byte. (Where optimizer state or gradients are off the device,
+   too, the host updates, or adds and squares, and rounds differently, and shards that are whole pages end elsewhere: then the bounds alone hold.)
 3. Bytes that parameters move, computed again from their number.
-4. A run with offload continues one without, and the other way round.
+4. A run with offload continues one without, and the other way round: to the last byte, but for gradients, which the host adds.
 5. What is not generated is refused with its name.
 """
 import os
@@ -23,6 +23,8 @@ import trainings
 from offload import BOUNDS, FILES, STEPS, away
 
 PARAMETERS = 42600  # of gpt.dz with two layers
+
+BOTH = away("gpt", "fp64", 1, 1, 1, {"params": "nvme:8", "gradients": "nvme:8"}, microbatch=4)
 
 TABLE = (
     away("gpt", "fp64", 1, 1, 1, {"activations": "host:8"}),
@@ -55,6 +57,16 @@ TABLE = (
     away("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "optimizer": "host:6", "gradients": "nvme:6"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
     away("gpt", "mixed_bf16", 2, 1, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
     away("gpt", "fp64", 1, 2, 1, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, schedule="zb_v"),
+    # gradients and parameters, the optimizer's state on the device
+    BOTH,
+    away("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3),
+    away("gpt", "fp64", 1, 2, 2, {"params": "nvme:3", "gradients": "nvme:5"}, zero=2, schedule="zb_h1"),
+    away("gpt", "fp64", 2, 1, 2, {"params": "nvme:5", "gradients": "nvme:3", "optimizer": "host:2"}, zero=1),
+    away("gpt", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "host:5", "optimizer": "nvme:3"}),
+    away("gpt", "fp64", 1, 2, 1, {"gradients": "nvme:8"}, microbatch=2),
+    away("gpt", "fp64", 1, 1, 3, {"gradients": "host:3"}, zero=2, batch=6),
+    away("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3, **{"plan.expert": 2, "model.n": 4}),
+    away("gpt", "mixed_bf16", 1, 1, 2, {"params": "nvme:8", "gradients": "nvme:8", "activations": "nvme:8"}, zero=1),
     away("llama", "fp32", 2, 1, 1, {"params": "host:8"}),
     away("gpt", "mixed_bf16", 1, 2, 1, {"params": "host:6", "activations": "nvme:8"}, cut="block"),
     away("gpt", "fp64", 1, 1, 2, {"params": "host:8", "optimizer": "host:8", "activations": "host:8"}, zero=3),
@@ -96,7 +108,7 @@ class Values(offload.Offloads):
 
     def report(self, one, result):
         homes = offload.homes_of(dict(one.settings))[1]
-        if not result.error and "optimizer" not in homes and not shares_pages(one.settings):
+        if not result.error and not {"optimizer", "gradients"} & set(homes) and not shares_pages(one.settings):
             key = (one.model, on_device(one.settings))
             if key not in self.twins:
                 self.twins[key] = self.run_job((1000 + len(self.twins), (*key, one.words)))
@@ -117,6 +129,13 @@ def check_bytes(tally, suite):
     for way, elements in (("from host", 2 * micro_batches * (PARAMETERS + tied) + PARAMETERS), ("to host", PARAMETERS)):
         got = end and end["moved_bytes"][way]
         tally.check("bytes of parameters %s" % way, end and f64 * elements <= got <= 1.12 * f64 * elements, "%s, about %d expected" % (got, f64 * elements))
+    # gradients and parameters on disks, one micro-batch of four: parameters are read twice and for the update and written once, gradients
+    # written (the tied one twice, and read to be added to), read for the norm, and for the update
+    both = (suite.ends.get(BOTH.settings) or {}).get("moved_bytes", {})
+    for way, elements in (("to host", 2 * PARAMETERS + tied), ("from host", 2 * (PARAMETERS + tied) + 2 * PARAMETERS),
+                          ("written", 2 * PARAMETERS + tied), ("read", 2 * (PARAMETERS + tied) + 3 * PARAMETERS + tied)):
+        got = both.get(way, -1)
+        tally.check("bytes of both %s" % way, f64 * elements <= got <= 1.35 * f64 * elements, "%s, about %d expected" % (got, f64 * elements))
     whole, part = (suite.ends.get(TABLE[i].settings) for i in (0, 1))
     moved = [x and x["moved_bytes"]["to host"] for x in (whole, part)]
     tally.check("three eighths of saved values", all(moved) and 0.33 < moved[1] / moved[0] <= 0.375, str(moved))
@@ -134,29 +153,37 @@ def check_resume(tally, folder):
     whole = os.path.join(folder, "whole")
     os.makedirs(whole)
     offload.run_plan(here_plan, whole, STEPS)
+    _, both_plan = offload.prepared(folder, "both", {"params": "nvme:8", "gradients": "nvme:8"}, recompute="full")
     for name, first, second in (("there", here_plan, left_plan), ("back", left_plan, here_plan),
-                                ("to disks", left_plan, disk_plan), ("from disks", disk_plan, here_plan)):
+                                ("to disks", left_plan, disk_plan), ("from disks", disk_plan, here_plan),
+                                ("to both on disks", here_plan, both_plan), ("from both on disks", both_plan, here_plan)):
         place = os.path.join(folder, name)
         os.makedirs(place)
         for plan, steps, words in ((first, 1, ()), (second, STEPS, ("--resume",))):
             ran = offload.run_plan(plan, place, steps, words=words)
             tally.check("resume %s to step %d" % (name, steps), ran.outcome.status == 0, ran.outcome.tail())
-        offload.same_files(tally, "resumed %s" % name, place, whole)
+        if both_plan not in (first, second):
+            offload.same_files(tally, "resumed %s" % name, place, whole)
+            continue
+        for file in FILES:
+            paths = [os.path.join(harness.step_folder(os.path.join(x, "ck"), STEPS), file) for x in (place, whole)]
+            error, tensor = harness.model_error(*paths) if all(map(os.path.exists, paths)) else (1, "no file")
+            tally.check("resumed %s: %s" % (name, file), error <= BOUNDS["fp64"]["parameters"], "%g, %s" % (error, tensor))
     shutil.rmtree(here)
 
 
 # ---- refusals ----
 
 REFUSED = (
-    (1, {"gradients": "nvme:8"}, {}, "gradients off the device whose optimizer state is on it"),
+    (2, {"gradients": "nvme:8"}, {"tensor": 2, "sequence": True}, "gradients off the device with sequence-sharded norms"),
 )
 
 
 def check_refused(tally, folder):
     for number, (ranks, homes, more, words) in enumerate(REFUSED):
         more = dict(more)
-        stages = more.pop("pipeline", 1)
-        one = away("gpt", "fp64", 1, stages, ranks // stages, homes, **more)
+        tensor, stages = more.pop("tensor", 1), more.pop("pipeline", 1)
+        one = away("gpt", "fp64", tensor, stages, ranks // tensor // stages, homes, **more)
         place = os.path.join(folder, "refused_%d" % number)
         os.makedirs(place)
         plan, why = offload.make_plan(one.model, dict(one.settings), place)

@@ -1,6 +1,7 @@
 /* Gradients that live off the device go down when a unit's backward has made them, and are added there to those of the
  * micro-batches before: two reads and a write of host memory, and of those on disks a read of the sum. The norm reads
- * them there, then the update on the host; what the device updates comes up again. Tied weights on disks are read and
+ * them there, then the update on the host; what the device updates comes up again, in pieces
+ * through the ring. Tied weights on disks are read and
  * written once more to be summed over their stages. */
 #include "strategy.h"
 
@@ -95,9 +96,12 @@ static const char *lacks(const zp_choice *c) {
   const zp_home *home = &c->home[ZP_STATE_GRADIENTS];
   if (home->eighths == 0) return NULL;
   if (c->sequence) return ZP_NOT_GENERATED("gradients off the device with sequence-sharded norms");
-  if (home->eighths > c->home[ZP_STATE_OPTIMIZER].eighths)
-    return ZP_NOT_GENERATED("gradients off the device whose optimizer state is on it");
   return NULL;
+}
+
+static zp_move_limits limits(const zp_spec *spec) {
+  static const zp_move_limit on_cpus[] = {{ZP_LIMIT_ON_CPUS(ZP_STATE_GRADIENTS, "gradients")}};
+  return ZP_LIMITS_IF(spec->cluster.node.device.is_cpu, on_cpus);
 }
 
 const zp_move_strategy zp_gradients_away = {
@@ -107,6 +111,7 @@ const zp_move_strategy zp_gradients_away = {
     .explain = explain,
     .regions = regions,
     .refuses = refuses,
+    .limits = limits,
     .lacks = lacks,
     .provides = 1u << ZP_MOVE_NEED_GRADIENTS_AWAY,
 };
