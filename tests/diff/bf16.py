@@ -21,7 +21,7 @@ So runs differ as the run on one rank differs from f64, which the test prints be
   sends a token to another expert, which is no small difference;
 - on the emulated GPU, after 2 steps, the same bounds divided by 10 (measured 7.8e-5 and 3.3e-4 on 25 November 2026): little has been fed back;
 - T5 there after 1 step, likewise (measured 8.6e-6 and 1.2e-4 on 26 November 2026);
-- text: mean loss of the last 10 of 60 steps within 0.02 of that of fp32 (measured 0.006 on 22 November 2026), which has fallen by 2.6.
+- text: mean loss of the last 10 of 60 steps within 0.02 of that of fp32 (measured 2e-5 on 29 November 2026), which has fallen by 2.5.
 """
 import argparse
 import json
@@ -78,8 +78,8 @@ GPU = (
     small("gpt", 2, 1, 1, loss_chunks=4),
     small("llama", 2, 1, 1, recompute="full", recompute_shard="tensor"),
     small("llama", 2, 1, 1, sequence=True),
-    small("sparse", 1, 1, 1),
-    small("sparse", 2, 1, 1, recompute="full"),
+    small("sparse", 1, 1, 1, batch=2),  # blocks of threads are played by one thread
+    small("sparse", 2, 1, 1, batch=2, recompute="full"),
 )
 
 
@@ -148,9 +148,11 @@ def check_layouts(suite):
 
 
 def check_gpu(suite):
-    references = {model: suite.train(small(model, 1, 1, 1), cuda.STEPS) for model in ("gpt", "llama", "sparse")}
+    references = {}
     for one in GPU:
-        suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), references[one.model], GPU_SHARE, "GPU " + one.name)
+        if (one.model, one.reference) not in references:
+            references[one.model, one.reference] = suite.train(one._replace(settings=one.reference), cuda.STEPS)
+        suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), references[one.model, one.reference], GPU_SHARE, "GPU " + one.name)
     # A bias's gradient, keys of another sequence and masks of dropout on tensor cores.
     t5 = small("t5", 2, 1, 1, {"model.layers": 1}, recompute="full")
     suite.compare("T5, emulated GPU", suite.train(t5, 1, cuda.GPU), suite.train(small("t5", 1, 1, 1, {"model.layers": 1}), 1), GPU_SHARE,
@@ -214,7 +216,7 @@ def resume(suite, one, place):
     for key, value in one.settings:
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     outcome = harness.zplan(*command, "--steps", STEPS, "--resume", "--threads", 1, "--check-memory", "--", "--checkpoint",
-                            os.path.join(place, "ck"), env=trainings.environment(BF16))
+                            os.path.join(place, "ck"), env=trainings.ENVIRONMENT)
     suite.tally.check("resume on " + one.name, outcome.status == 0, outcome.tail())
     records = harness.read_log(log)[0] if outcome.status == 0 else []
     shutil.rmtree(tree, ignore_errors=True)
@@ -231,7 +233,7 @@ def check_text(suite):
         place = os.path.join(suite.folder, "text-" + precision)
         log = os.path.join(place, "log.jsonl")
         outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 1, "-o", os.path.join(place, "tree"),
-                                "--log", log, "--set", 'precision="%s"' % precision, *trainings.ON_TEXT, "--set", "batch=16", "--steps", TEXT_STEPS,
+                                "--log", log, "--set", 'precision="%s"' % precision, *trainings.ON_TEXT, "--set", "batch=8", "--steps", TEXT_STEPS,
                                 "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(place, "ck"))
         if not suite.tally.check("gpt_tiny in " + precision, outcome.status == 0, outcome.tail()):
             return
@@ -243,16 +245,6 @@ def check_text(suite):
     suite.tally.check("and it learns", first["fp32"] - last["fp32"] > 2, "%s %s" % (first, last))
 
 
-# ---- compiled ----
-
-def check_compiled(suite):
-    if not any("NVRTC" in line and "not found" not in line for line in harness.zplan("doctor").out.splitlines()):
-        print("no NVRTC here: kernels are not compiled for %s" % cuda.ARCH)
-        return
-    outcome = cuda.build(suite.folder, "llama_tiny", BF16, 2)
-    suite.tally.check("llama_tiny in bf16 builds for %s" % cuda.ARCH, outcome.status == 0, outcome.tail())
-
-
 def main():
     parser = argparse.ArgumentParser(description="mixed precision with bf16")
     parser.add_argument("--verbose", action="store_true", help="a line a case")
@@ -260,7 +252,7 @@ def main():
     harness.require_zplan()
     with harness.Scratch() as folder:
         suite = Suite(folder, options.verbose)
-        check_compiled(suite)
+        cuda.check_builds(suite.tally, folder, "llama_tiny", BF16, 2)
         references = check_layouts(suite)
         gpt = references["gpt", case("gpt", 1, 1, 1).reference]
         check_master(suite, gpt)

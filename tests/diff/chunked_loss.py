@@ -64,7 +64,7 @@ def validation(tally, folder, name, parts, words, of_trainer=()):
     log = os.path.join(folder, name + ".jsonl")
     outcome = harness.zplan("run", os.path.join(HERE, "gpt.dz"), *words, "--set", "model.layers=2", "--set", "loss_chunks=%d" % parts, "--set", "train.validate.data=synthetic(seed=5)",
                             "--set", "train.validate.every=1", "-o", os.path.join(folder, name), "--log", log, "--steps", 2, "--check-memory", *of_trainer,
-                            env=trainings.environment("fp64"))
+                            env=trainings.ENVIRONMENT)
     if not tally.check("%s runs" % name, outcome.status == 0, outcome.tail()):
         return []
     with open(log, encoding="utf-8") as lines:

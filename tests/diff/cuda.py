@@ -93,7 +93,7 @@ def check_algorithms(tally, folder):
         words += ["--set", "%s=%s" % (key, json.dumps(value))]
 
     def train(steps, *more):
-        return harness.zplan(*words, "--steps", steps, *more, "--", "--checkpoint", checkpoints, env=trainings.environment("fp64"))
+        return harness.zplan(*words, "--steps", steps, *more, "--", "--checkpoint", checkpoints, env=trainings.ENVIRONMENT)
 
     outcome = train(1)
     if not tally.check("a run that writes its algorithms down", outcome.status == 0, outcome.tail()):
@@ -141,7 +141,7 @@ def check_lengths(tally, folder):
         log, looks = place + ".jsonl", model == "missing"
         outcome = harness.zplan("run", source, "--ranks", tensor * pipeline, "-o", place, "--steps", len(expected["losses"]) if looks else STEPS, "--log", log, "--threads", 1, *GPU, "--set",
                                 'precision="%s"' % precision, "--set", "tensor=%d" % tensor, "--set", "pipeline=%d" % pipeline, "--check-memory",
-                                "--", "--checkpoint", place + "-ck", env=trainings.environment("fp64"))
+                                "--", "--checkpoint", place + "-ck", env=trainings.ENVIRONMENT)
         if not tally.check(title, outcome.status == 0, outcome.tail()):
             continue
         if looks:
@@ -165,7 +165,7 @@ train {
   optimizer = adamw(lr = 1e-3)
 }
 """
-EXAMPLES = (("gpt_tiny", "fp32", 1), ("gpt_tiny", "fp64", 2), ("llama_tiny", "fp32", 2), ("gpt2", "fp32", 1))
+EXAMPLES = (("gpt_tiny", "fp64", 2), ("gpt2", "fp32", 1))  # llama_tiny in 16 bits: bf16.py and fp16.py
 
 
 def opens(*names):
@@ -178,12 +178,18 @@ def opens(*names):
     return False
 
 
-def build(folder, name, precision, ranks):
+def check_builds(tally, folder, name, precision, ranks):
+    """The trainer's path; None where it does not build, or no NVRTC is on this machine."""
     source = os.path.join(folder, "%s_%s.dz" % (name, precision))
     model = os.path.relpath(os.path.join(harness.ROOT, "examples", name + ".dz"), os.path.realpath(folder))
     with open(source, "w", encoding="utf-8") as file:
         file.write(WRAPPER % (model, name, precision))
-    return harness.zplan("build", source, "--ranks", ranks, "--target", "cuda", "--arch", ARCH, "-o", source[:-3])
+    outcome = harness.zplan("build", source, "--ranks", ranks, "--target", "cuda", "--arch", ARCH, "-o", source[:-3])
+    if "there is no NVRTC" in outcome.err:
+        print("no NVRTC here: kernels of %s in %s are not compiled for %s" % (name, precision, ARCH))
+        return None
+    good = tally.check("%s in %s builds for %s" % (name, precision, ARCH), outcome.status == 0, outcome.tail())
+    return outcome.out.strip() if good else None
 
 
 def check_no_driver(tally, trainer):
@@ -198,15 +204,10 @@ def check_no_driver(tally, trainer):
 
 
 def check_compiled(tally, folder):
-    doctor = harness.zplan("doctor").out
-    if not any("NVRTC" in line and "not found" not in line for line in doctor.splitlines()):
-        print("no NVRTC here: kernels are not compiled for %s" % ARCH)
-        return
     for name, precision, ranks in EXAMPLES:
-        outcome = build(folder, name, precision, ranks)
-        tally.check("%s in %s builds for %s" % (name, precision, ARCH), outcome.status == 0, outcome.tail())
-        if outcome.status == 0 and ranks == 1 and name == "gpt_tiny":
-            check_no_driver(tally, outcome.out.strip())
+        trainer = check_builds(tally, folder, name, precision, ranks)
+        if trainer and ranks == 1:
+            check_no_driver(tally, trainer)
 
 
 def main():

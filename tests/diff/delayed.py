@@ -84,7 +84,7 @@ def on_torch(tally, folder, name, more):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text + cluster)
     outcome = harness.zplan("run", path, "--cluster", "gpu", "--arch", "host", "--ranks", 1, "--threads", 1, "--set", 'precision="fp64"', "--set", "model.layers=1", *more, "--log", log,
-                            "--check-memory", "-o", place, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.environment("fp64"))
+                            "--check-memory", "-o", place, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.ENVIRONMENT)
     tally.check("%s: exit" % name, outcome.status == 0, outcome.tail())
     return harness.read_log(log)[0] if os.path.exists(log) else [], os.path.join(place, "ck")
 

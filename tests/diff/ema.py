@@ -261,7 +261,7 @@ def check_uses(tally, folder):
     """A text is learned quickly, so that weights and averages differ."""
     model, place = os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), os.path.join(folder, "uses")
     common = ("--set", "model.layers=2", "--set", "train.batch=8", *trainings.ON_TEXT, "--set", 'train.checkpoint.dir="%s"' % place, "--steps", 40)
-    outcome = harness.zplan("run", model, "--ranks", 1, *common, "--set", "train.ema=0.9", "-o", os.path.join(folder, "tree"), env=trainings.environment("fp32"))
+    outcome = harness.zplan("run", model, "--ranks", 1, *common, "--set", "train.ema=0.9", "-o", os.path.join(folder, "tree"), env=trainings.ENVIRONMENT)
     if not tally.check("a text is learned", outcome.status == 0, outcome.tail()):
         return
     checkpoint, plain = harness.step_folder(place, 40), os.path.join(folder, "averages")

@@ -85,7 +85,7 @@ def run(suite, one, name, steps, *more):
                "--log", log, "--steps", steps, "--threads", 1, "--check-memory"]
     for key, value in one.settings:
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
-    outcome = harness.zplan(*command, *more, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.environment(FP16))
+    outcome = harness.zplan(*command, *more, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.ENVIRONMENT)
     return outcome, harness.read_log(log)[0] if os.path.exists(log) else [], place
 
 
@@ -204,14 +204,6 @@ def check_resume(suite):
                 suite.tally.check("resumed: %s to the last byte" % file, harness.same_bytes(*paths))
 
 
-def check_compiled(suite):
-    if not any("NVRTC" in line and "not found" not in line for line in harness.zplan("doctor").out.splitlines()):
-        print("no NVRTC here: kernels are not compiled for %s" % cuda.ARCH)
-        return
-    outcome = cuda.build(suite.folder, "llama_tiny", FP16, 2)
-    suite.tally.check("llama_tiny in fp16 builds for %s" % cuda.ARCH, outcome.status == 0, outcome.tail())
-
-
 def check_refused(suite):
     build = ("build", os.path.join(bf16.HERE, "gpt.dz"), "-o", os.path.join(suite.folder, "refused"), "--ranks", 2, "--set", 'precision="%s"' % FP16)
     for words, text in ((("--set", "loss_scale=1000"), "a loss scale is a power of two"),
@@ -227,7 +219,7 @@ def main():
     harness.require_zplan()
     with harness.Scratch() as folder:
         suite = Suite(folder, options.verbose)
-        check_compiled(suite)
+        cuda.check_builds(suite.tally, folder, "llama_tiny", FP16, 2)
         check_refused(suite)
         references = check_layouts(suite)
         check_master(suite, references["gpt"])

@@ -155,7 +155,7 @@ def check_unknown_past(tally, folder):
              "--steps", STEPS, "--threads", 1, "--check-memory", *AUTO]
     for key, value in one.settings:
         words += ["--set", "%s=%s" % (key, json.dumps(value))]
-    outcome = harness.zplan(*words, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.environment("fp64"))
+    outcome = harness.zplan(*words, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.ENVIRONMENT)
     tally.check("auto after plain Adam: a note", outcome.status == 0 and "looked for from here on" in outcome.err + outcome.out, outcome.tail())
     sums, norms = [0.0], norms_of(place)[6:]
     want = None
@@ -180,7 +180,7 @@ def train_text(tally, folder, name, optimizer, compress, zero=0):
     log = os.path.join(folder, "text_%s.jsonl" % name)
     outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 2, "-o", os.path.join(folder, "text" + name), "--log", log,
                             *trainings.ON_TEXT, *LEARNING, "--set", "zero=%d" % zero, "--set", "compress=" + ("true" if compress else "false"), "--set", optimizer, "--",
-                            "--checkpoint", os.path.join(folder, "text_ck" + name), env=trainings.environment("fp32"))
+                            "--checkpoint", os.path.join(folder, "text_ck" + name), env=trainings.ENVIRONMENT)
     if not tally.check("text with %s" % name, outcome.status == 0, outcome.tail()):
         return None
     records, end = harness.read_log(log)

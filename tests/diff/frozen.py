@@ -69,7 +69,7 @@ def first_checkpoint(one, place):
     """A run of no steps does not reach its peak."""
     settings = [word for key, value in one.settings for word in ("--set", "%s=%s" % (key, json.dumps(value)))]
     return harness.zplan("run", os.path.join(HERE, one.model + ".dz"), "--ranks", trainings.ranks_of(dict(one.settings)), "-o", os.path.join(place, "tree"), *settings, *one.words,
-                         "--steps", 0, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.environment("fp64"))
+                         "--steps", 0, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.ENVIRONMENT)
 
 
 def general(name):

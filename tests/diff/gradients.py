@@ -102,7 +102,7 @@ def build(folder, text, *words):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     outcome = harness.zplan("build", path, "--cluster", "gpu" if words else "cpu", *words, "-o", os.path.join(folder, "tree" + "".join(words)),
-                            env=trainings.environment("fp64"))
+                            env=trainings.ENVIRONMENT)
     return outcome.out.strip(), outcome
 
 

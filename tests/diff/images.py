@@ -59,7 +59,7 @@ def train(folder, name, data, steps, layout="one", more=(), resume=False, precis
     words += ["--resume"] if resume else []
     if os.path.exists(log):
         os.remove(log)
-    outcome = harness.zplan(*words, "--", "--checkpoint", os.path.join(folder, name), env=trainings.environment(precision))
+    outcome = harness.zplan(*words, "--", "--checkpoint", os.path.join(folder, name), env=trainings.ENVIRONMENT)
     records = []
     if os.path.exists(log):
         with open(log, encoding="utf-8") as lines:

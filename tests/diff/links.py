@@ -57,7 +57,7 @@ def check_exchanges(tally, folder):
         settings = ("tensor=1", "pipeline=1", "plan.data=4", "model.layers=2", "cluster.nodes=2", "microbatch=1", "optimizer=" + optimizer) + words
         outcome = harness.zplan("run", os.path.join(HERE, "gpt.dz"), "--ranks", 4, "-o", os.path.join(folder, "exchange%d" % number), "--log", log,
                                 *[word for setting in settings for word in ("--set", setting)], "--steps", 3, "--threads", 1, "--check-memory",
-                                env=trainings.environment("fp64"))
+                                env=trainings.ENVIRONMENT)
         if tally.check(optimizer + ": bytes between nodes", outcome.status == 0, outcome.tail()):
             end = harness.read_log(log)[1]
             tally.check(optimizer + ": some, and not all", 0 < end["across_bytes"]["data"] < end["communicated_bytes"]["data"], str(end["across_bytes"]))

@@ -259,7 +259,7 @@ def check_learning(tally, folder):
         log = os.path.join(folder, name + ".jsonl")
         outcome = harness.zplan("run", model, "--ranks", 1, "--set", "model.layers=2", "--set", "train.batch=8", *trainings.ON_TEXT, "--steps", 60, "--log", log,
                                 "--set", "optimizer=%s(lr = 3e-3)" % name, "-o", os.path.join(folder, "tree"), "--", "--checkpoint", os.path.join(folder, name),
-                                env=trainings.environment("fp32"))
+                                env=trainings.ENVIRONMENT)
         if tally.check("%s learns a text" % name, outcome.status == 0, outcome.tail()):
             losses[name] = sum(record["loss"] for record in harness.read_log(log)[0][-10:]) / 10
     if len(losses) == 2:

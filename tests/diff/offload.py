@@ -130,7 +130,7 @@ def run_plan(plan, folder, steps, words=(), env=None, last_words=()):
     log = os.path.join(folder, "log.jsonl")
     outcome = harness.zplan("run", plan, "--arch", "host", "-o", os.path.join(folder, "tree"), "--log", log, "--steps", steps,
                             *words, "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck"), *last_words,
-                            env=dict(trainings.environment("fp64"), **(env or {})))
+                            env=dict(trainings.ENVIRONMENT, **(env or {})))
     steps, end = harness.read_log(log) if os.path.exists(log) else ([], None)
     return Ran(outcome, steps, end)
 

@@ -37,7 +37,7 @@ def train(tally, folder, name, want, run):
     outcome = harness.zplan("run", os.path.join(TORCH, "llama.dz"), "--ranks", 2, "--threads", 1, "-o", place, "--steps", want["steps"], "--log", place + ".jsonl", "--check-memory",
                             "--set", 'precision="fp64"', "--set", "model.layers=%d" % want["layers"], "--set", "tensor=1", "--set", "pipeline=1", "--set", "zero=%d" % run["zero"],
                             "--set", "compress=true", "--set", "train.schedule=constant()", "--set", "optimizer=" + optimizer, "--", "--checkpoint", place + "-ck",
-                            env=trainings.environment("fp64"))
+                            env=trainings.ENVIRONMENT)
     if not tally.check("%s runs" % name, outcome.status == 0, outcome.tail()):
         return None
     return harness.read_log(place + ".jsonl")[0], harness.step_folder(place + "-ck", want["steps"])

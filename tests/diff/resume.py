@@ -52,7 +52,7 @@ def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", thr
     command += ["--", "--checkpoint", os.path.join(folder, checkpoints)]
     if os.path.exists(log):
         os.remove(log)
-    outcome = harness.zplan(*command, env=trainings.environment(precision))
+    outcome = harness.zplan(*command, env=trainings.ENVIRONMENT)
     records = harness.read_log(log)[0] if outcome.status == 0 else []
     return outcome, [record["loss"] for record in records]
 
@@ -168,7 +168,7 @@ def changes(tally, folder):
                "--set", 'precision="fp32"', "--set", "microbatch=1"]
     for key, value in CHANGED:
         command += ["--set", "%s=%s" % (key, value)]
-    outcome = harness.zplan(*command, "--", "--checkpoint", os.path.join(folder, "changes"), env=trainings.environment("fp32"))
+    outcome = harness.zplan(*command, "--", "--checkpoint", os.path.join(folder, "changes"), env=trainings.ENVIRONMENT)
     check_run(tally, "other settings", outcome)
     for note in NOTES:
         tally.check("other settings: " + note, outcome.err.count("note: %s" % note) == 1, outcome.tail(20))

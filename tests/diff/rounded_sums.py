@@ -105,7 +105,7 @@ class Suite:
         checkpoints = keep or os.path.join(place, "ck")
         command += [*words[:end], "--steps", steps, "--threads", 1, "--check-memory", *(["--resume"] if keep else []),
                     "--", "--checkpoint", checkpoints, *words[end + 1:]]
-        outcome = harness.zplan(*command, env=trainings.environment(precision))
+        outcome = harness.zplan(*command, env=trainings.ENVIRONMENT)
         shutil.rmtree(os.path.join(place, "tree"), ignore_errors=True)
         good = outcome.status == 0
         self.tally.check(name, good, "" if good else outcome.tail())

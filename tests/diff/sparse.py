@@ -22,8 +22,8 @@ GPU = ("--cluster", "gpu", "--arch", "host")
 SMALL = {"model.layers": 1, "model.S": 256, "model.size": 64}  # blocks that GPUs take
 
 
-def case(t, p, d, precision="fp64", more=None, words=(), **settings):
-    return trainings.layout("sparse", t, p, d, batch=4, precision=precision, more=more or {}, words=words, **settings)
+def case(t, p, d, precision="fp64", more=None, words=(), batch=4, **settings):
+    return trainings.layout("sparse", t, p, d, batch=batch, precision=precision, more=more or {}, words=words, **settings)
 
 
 TABLE = [
@@ -33,8 +33,8 @@ TABLE = [
     case(1, 2, 2, zero=1, schedule="gpipe"),
     case(2, 2, 1, cut="block", schedule="zb_h1"),
     case(2, 2, 1, precision="fp32"),
-    case(1, 1, 1, more=SMALL, words=GPU),
-    case(2, 1, 1, more=SMALL, words=GPU, recompute=FULL),
+    case(1, 1, 1, more=SMALL, words=GPU, batch=2),
+    case(2, 1, 1, more=SMALL, words=GPU, batch=2, recompute=FULL),
 ]
 
 PAIR = """use std.nn

@@ -77,7 +77,7 @@ class Suite:
                    "--set", 'train.data=arrays("%s")' % self.data]
         for key, value in chosen.items():
             command += ["--set", "%s=%s" % (key, json.dumps(value))]
-        outcome = harness.zplan(*command, *words, "--steps", 1, "--threads", 1, "--check-memory", env=trainings.environment(precision))
+        outcome = harness.zplan(*command, *words, "--steps", 1, "--threads", 1, "--check-memory", env=trainings.ENVIRONMENT)
         shutil.rmtree(place, ignore_errors=True)
         good = outcome.status == 0
         self.tally.check(name, good, "" if good else outcome.tail())

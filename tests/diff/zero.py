@@ -122,7 +122,7 @@ def train(folder, case, place, steps=None, resume=False):
     command += ["--steps", steps or case.steps, "--log", log, "--threads", 1, "--check-memory", *case.more]
     command += ["--resume"] if resume else []
     command += ["--", *case.comm, "--checkpoint", os.path.join(root, "ck"), "--validate", tokens]
-    outcome = harness.zplan(*command, env=trainings.environment(case.precision))
+    outcome = harness.zplan(*command, env=trainings.ENVIRONMENT)
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], None, None, root)
     records, end = harness.read_log(log)

@@ -94,17 +94,11 @@ def ranks_of(settings):
 
 # ---- one run ----
 
-def environment(precision, model=None):
-    """Of a command that builds and runs a trainer: quickly, but in f32 its C is optimized."""
-    chosen = dict(LAUNCH, **harness.QUICK)
-    if precision == "fp32":
-        del chosen["CC"], chosen["OMPI_CC"]
-    if model == "sparse":
-        chosen.pop("CXX", None)  # its kernels run longer than it takes to optimize them
-    return chosen
+ENVIRONMENT = dict(LAUNCH, **harness.QUICK)  # of a command that builds and runs a trainer
+OPTIMIZED = {name: value for name, value in ENVIRONMENT.items() if name not in ("CC", "OMPI_CC")}  # likewise, its C as a user's
 
 
-def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False):
+def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False, environment=None):
     """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint, the log and, with keep_tree, the tree. What stands behind
     "--" in words is for the trainer."""
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
@@ -113,7 +107,7 @@ def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False):
         command += ["--set", "%s=%s" % (key, written(value))]
     end = words.index("--") if "--" in words else len(words)
     command += ["--steps", steps, *words[:end], "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck"), *words[end + 1:]]
-    outcome = harness.zplan(*command, env=environment(settings["precision"], model))
+    outcome = harness.zplan(*command, env=environment or ENVIRONMENT)
     checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), steps), "model.safetensors")
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], checkpoint, outcome.seconds)
@@ -166,6 +160,7 @@ class Suite:
     After run(): references {(model, settings): Result}, largest {(group, quantity): (error, name)}."""
 
     keep_trees = False  # until a training is reported
+    optimized = ()  # precisions in which C is optimized
 
     def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None):
         self.table, self.folder, self.jobs, self.verbose, self.learn_steps = table, folder, jobs, verbose, learn_steps
@@ -177,7 +172,8 @@ class Suite:
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        return train(model, dict(settings), folder, steps or self.steps, words, self.keep_trees)
+        environment = OPTIMIZED if dict(settings)["precision"] in self.optimized else ENVIRONMENT
+        return train(model, dict(settings), folder, steps or self.steps, words, self.keep_trees, environment)
 
     def run_jobs(self, jobs, first, *steps):
         """Results in the order of the jobs, while later ones still run."""

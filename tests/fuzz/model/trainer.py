@@ -139,7 +139,7 @@ def train(folder, text, tokens, arrays, seed, values, settings, words=(), frozen
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     command += [*words, "--resume", "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
     # A folder of its own: an mpirun that ends may remove the common one while another begins.
-    outcome = harness.zplan(*command, env=dict(trainings.environment("fp64"), OMPI_MCA_orte_tmpdir_base=folder))
+    outcome = harness.zplan(*command, env=dict(trainings.ENVIRONMENT, OMPI_MCA_orte_tmpdir_base=folder))
     return Trained(outcome, folder, precision)
 
 
