@@ -3,8 +3,8 @@
  *
  * GPUs sum beside backward of the last micro-batch, where backward is split beside its gradients of weights alone. The
  * last bucket has nothing left to hide behind: that of the stage's first unit, with the shared parameters that it uses,
- * whose gradients wait for it; at least it is counted as long as the mean. 1-bit Adam exchanges momentum after the
- * micro-batches: exposed, as all of it is on CPU ranks.
+ * whose gradients wait for it; at least it is counted as long as the mean. What happens after the micro-batches is
+ * exposed, as all of it is on CPU ranks.
  *
  * The update of a known stage has what strategies compute for it, too (zp_move_strategy.price), of which its elements
  * say nothing. */

@@ -1,14 +1,13 @@
 /* The end of a step: gradients over the data ranks, tied gradients over their stages, the update, and with ZeRO 1 and 2
  * the weights back. What moves, and when, is the list's (zplan/moves.h); what only a share of the steps has counts by
- * it, so a price is of 0/1 Adam's average step. 1-bit Adam's steps before the variance freezes are not priced.
+ * it, so a price is of the average step (moves/signs.c says of which).
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
- * LAMB and Adafactor pass twice, one after the other.
- * Records of 1-bit Adam that the host packs and averages are added to these, as if they moved beside the pieces.
- * Copying weights up reads them from host memory once more. Gradients that lie on the host are read for the norm before
- * any of this, because clipping needs the norm first. The device updates its own share meanwhile. Left out: the scalar
- * all-reduce of the norm and the loss. */
+ * Optimizers that need lengths of tensors pass twice, one after the other. Whatever else the host copies at its update
+ * is added, as if it moved beside the pieces. Copying weights up reads them from host memory once more. Gradients that
+ * lie on the host are read for the norm before any of this, because clipping needs the norm first. The device updates
+ * its own share meanwhile. Left out: the scalar all-reduce of the norm and the loss. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>

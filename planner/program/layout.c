@@ -105,7 +105,7 @@ int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
   zp_param_kind kind = zp_kind_of(l, param);
   assert(param >= 0 && zp_kinds[kind].trained);
   int64_t all = shared_elements(l, c, param).of[kind];
-  if (!zp_shards_state(c) || c->compress) return zp_moves_gradients(c) ? all : l->param_elements[param];
+  if (!zp_shards_state(c) || zp_moves_take_all(c)) return zp_moves_gradients(c) ? all : l->param_elements[param];
   return all / zp_owners(c, kind);
 }
 
@@ -184,8 +184,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   zp_flat_add(&t->all, &elements, count);
   t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
   t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
-  t->transient_bytes = max64(t->transient_bytes, zp_matrix_room(a->l, a->c, segment, count));
-  t->transient_bytes = max64(t->transient_bytes, zp_statistics_room(a->c, s->statistics));
+  t->transient_bytes = max64(t->transient_bytes, zp_moves_transient(a->l, a->c, segment, count));
   t->statistics += s->statistics * count;
   t->products_bytes = max64(t->products_bytes, s->products_bytes);
   t->reads_numbers |= s->reads_numbers;

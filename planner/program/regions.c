@@ -63,9 +63,10 @@ static void size_flat_buffers(zp_placing *p) {
   const zp_totals *t = p->totals;
   zp_stage *s = p->stage;
   int64_t align = zp_shard_align(c);
+  bool takes_all = zp_moves_take_all(c);
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
-    int64_t owners = zp_owners(c, kind), parts = c->compress && kind == ZP_KIND_WHOLE ? c->data : owners;
-    s->flat.of[kind] = zp_round_up(t->all.of[kind], parts * align); /* ranks average signs in equal parts */
+    int64_t owners = zp_owners(c, kind), parts = takes_all && kind == ZP_KIND_WHOLE ? c->data : owners;
+    s->flat.of[kind] = zp_round_up(t->all.of[kind], parts * align);
     s->shard.of[kind] = s->flat.of[kind] / owners;
     if (!zp_kinds[kind].trained && !zp_shards_params(c)) continue;
     s->bucket.of[kind] = zp_round_up(t->bucket.of[kind], owners * align);

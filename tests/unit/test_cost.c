@@ -196,9 +196,9 @@ Test(cost, muon_is_adamw_and_products) {
     if (i) spec[i]->train.optimizer = ZP_OPT_MUON;
     priced p = price_spec(spec[i], one, cut);
     seconds[i] = zp_simulate(arena, p.program, &p.machine).optimizer_s;
-    if (i) cr_expect_eq(p.lowered->segments[1].orthogonal_bytes, (256 * 64 + 2 * 64 * 64) * 4);
-    cr_expect_eq(p.lowered->segments[0].orthogonal_bytes, 0, "embeddings are AdamW's");
-    cr_expect_eq(p.lowered->segments[2].orthogonal_bytes, 0);
+    if (i) cr_expect_eq(p.lowered->segments[1].update_bytes, (256 * 64 + 2 * 64 * 64) * 4);
+    cr_expect_eq(p.lowered->segments[0].update_bytes, 0, "embeddings are AdamW's");
+    cr_expect_eq(p.lowered->segments[2].update_bytes, 0);
   }
   for (int i = 0; i < 4; i++) {
     double rows = sides[i][0], cols = sides[i][1], n = fmin(rows, cols), m = fmax(rows, cols);

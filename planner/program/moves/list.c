@@ -60,6 +60,23 @@ zp_move_rings zp_moves_rings(const zp_move_scope *scope) {
   return rings;
 }
 
+bool zp_moves_take_all(const zp_choice *choice) {
+  const zp_move_scope scope = {.choice = choice, .run = -1};
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->takes_all && zp_move_strategies[i]->applies(&scope)) return true;
+  return false;
+}
+
+int64_t zp_moves_transient(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count) {
+  int64_t most = 0;
+  for (int i = 0; i < N_STRATEGIES; i++) {
+    const zp_move_strategy *row = zp_move_strategies[i];
+    int64_t bytes = row->transient ? row->transient(lowered, choice, segment, count) : 0;
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing) {
   zp_move_rings rings = zp_moves_rings(scope);
   zp_need_rings(placing, &rings);

@@ -2,7 +2,7 @@
  * They are summed over the tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard,
  * after the buckets have been scattered, because sums over tensor ranks and over data ranks may come in either order
  * and a shard is less to send. Every layer's norms lie at the same places of its bucket, so one data rank may have most
- * of them. 1-bit Adam's ranks send all elements of their own gradients, so they are summed before, all of them. */
+ * of them. Where data ranks take all elements (1-bit Adam) they are summed before, all of them. */
 #include "strategy.h"
 
 #include <assert.h>
@@ -64,7 +64,8 @@ zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   zp_partial found = {0};
   if (!p->lowered->sharding->partial) return found;
   counting k = {.program = p, .scratch = zp_arena_new("partial gradients")};
-  if (zp_shards_state(&p->choice) && !p->choice.compress) k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
+  if (zp_shards_state(&p->choice) && !zp_moves_take_all(&p->choice))
+    k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
   for (int r = 0; r < stage->runs.len; r++) count_run(&k, &stage->runs.data[r]);
   for (int i = 0; i < stage->shared.len; i++)
     if (p->lowered->sharding->param[stage->shared.data[i].param].grad_partial)

@@ -140,6 +140,7 @@ const zp_move_strategy zp_signs_exchange = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .takes_all = true,
     .regions = zp_need_signs,
     .lower = lower,
     .refuses = refuses,

@@ -25,6 +25,11 @@ int64_t zp_statistics_room(const zp_choice *c, int64_t statistics) {
   return statistics == 0 ? 0 : 2 * (zp_round_up(statistics, ranks) + ranks) * SUM_BYTES;
 }
 
+static int64_t transient(const zp_lowered *l, const zp_choice *c, int segment, int64_t count) {
+  (void)count; /* one after the other */
+  return zp_statistics_room(c, l->segments[segment].statistics);
+}
+
 /* Shared parameters, which a stage has once, are not counted. */
 static void lower_segment(const zp_lowered *l, zp_segment_program *segment) {
   if (!has_statistics(l)) return;
@@ -99,6 +104,7 @@ const zp_move_strategy zp_statistics_sums = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .transient = transient,
     .lower_segment = lower_segment,
     .refuses = refuses,
 };

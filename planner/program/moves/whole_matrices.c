@@ -33,8 +33,8 @@ static int64_t bucket_elements(const zp_lowered *l, const zp_choice *c, int segm
   return 0;
 }
 
-int64_t zp_matrix_room(const zp_lowered *l, const zp_choice *c, int segment, int64_t count) {
-  int64_t work = l->segments[segment].orthogonal_bytes;
+static int64_t transient(const zp_lowered *l, const zp_choice *c, int segment, int64_t count) {
+  int64_t work = l->segments[segment].update_bytes;
   if (work == 0 || !shards(c)) return work;
   int64_t bucket = bucket_elements(l, c, segment) * l->stat_bytes, passing = count % c->data ? bucket : 0;
   return zp_round_up(bucket, ZP_ALIGN_BYTES) + (work > passing ? work : passing);
@@ -48,7 +48,7 @@ static void lower_segment(const zp_lowered *l, zp_segment_program *segment) {
     bool shared = zp_shares_matrix(l, param);
     int64_t parts = shared ? l->param_elements[param] * l->sharding->tensor : 0,
             bytes = zp_orthogonal_bytes(shared ? &own->shape : &l->sharding->param[param].local, parts, l->stat_bytes);
-    if (segment->orthogonal_bytes < bytes) segment->orthogonal_bytes = bytes;
+    if (segment->update_bytes < bytes) segment->update_bytes = bytes;
   }
 }
 
@@ -59,7 +59,7 @@ static void lower_segment(const zp_lowered *l, zp_segment_program *segment) {
 static void price_segment(const zp_lowered *l, const zp_machine *machine, zp_segment_program *segment) {
   const zp_device *device = &machine->node->device;
   zp_machine own = *machine;
-  segment->orthogonal_s = 0;
+  segment->update_s = 0;
   if (zp_is_mixed(&l->spec->train) && device->flop_per_s_half > 0)
     own.flop_per_s *= device->flop_per_s_fp32 / device->flop_per_s_half;
   for (int i = 0; i < segment->graph->params.len; i++) {
@@ -71,14 +71,14 @@ static void price_segment(const zp_lowered *l, const zp_machine *machine, zp_seg
     bool wide = rows <= cols;
     double step = zp_cost_product(&own, wide ? ZP_PRODUCT_NT : ZP_PRODUCT_TN, 1, n, n, m, l->stat_bytes) +
                   zp_cost_matmul(&own, n, n, n, l->stat_bytes) + zp_cost_matmul(&own, rows, cols, n, l->stat_bytes);
-    segment->orthogonal_s += 5 * step + zp_cost_update(machine, 0, 2 * rows * cols * l->stat_bytes);
+    segment->update_s += 5 * step + zp_cost_update(machine, 0, 2 * rows * cols * l->stat_bytes);
   }
 }
 
 static void price(const zp_move_scope *x, double *update_s) {
   for (int r = 0; r < x->stage->runs.len; r++) {
     const zp_run *run = &x->stage->runs.data[r];
-    *update_s += (double)rounds_of(x->choice, run->count) * x->lowered->segments[run->segment].orthogonal_s;
+    *update_s += (double)rounds_of(x->choice, run->count) * x->lowered->segments[run->segment].update_s;
   }
 }
 
@@ -127,7 +127,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_whole_matrices, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_AT_ONCE);
   for (int r = 0; r < x->stage->runs.len; r++) {
     const zp_run *run = &x->stage->runs.data[r];
-    if (x->lowered->segments[run->segment].orthogonal_bytes == 0) continue;
+    if (x->lowered->segments[run->segment].update_bytes == 0) continue;
     if (shards(x->choice)) exchange(x, move, run, emit, user);
     gather_matrices(x, move, run, emit, user);
   }
@@ -153,6 +153,7 @@ const zp_move_strategy zp_whole_matrices = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .transient = transient,
     .lower_segment = lower_segment,
     .price_segment = price_segment,
     .price = price,

@@ -245,6 +245,12 @@ struct zp_move_strategy {
     zp_state state;
     int buffers, on_cpus;
   } ring;
+  /* Data ranks exchange all elements of their own gradients: flat buffers have equal parts of all of them, and sums
+   * over other ranks are of whole gradients before. */
+  bool takes_all;
+  /* Bytes of the transient region that the update of `count` units of a segment works in, whatever applies. May be
+   * NULL. */
+  int64_t (*transient)(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
   /* Raises other regions (regions.def) to the bytes that it needs. Requires: applies. May be NULL. */
   void (*regions)(const zp_move_scope *scope, zp_placing *placing);
   /* ---- what the step computes for it beside its records, whoever else moves something; each may be NULL ---- */
@@ -295,6 +301,10 @@ typedef struct zp_move_rings {
   int of[ZP_STATE_COUNT];
 } zp_move_rings;
 zp_move_rings zp_moves_rings(const zp_move_scope *scope);
+/* Does some strategy of the choice take all elements, in equal parts? */
+bool zp_moves_take_all(const zp_choice *choice);
+/* The most that an update works in (zp_move_strategy.transient). */
+int64_t zp_moves_transient(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
 /* All strategies that apply raise the regions that they need. */
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing);
 /* All strategies that apply make their records. Requires what the scope says of its moment. */
