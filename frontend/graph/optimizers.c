@@ -22,7 +22,8 @@ const int zp_n_optimizer_settings = sizeof zp_optimizer_settings / sizeof *zp_op
    sizeof (zp_optimizer_value[]){__VA_ARGS__} / sizeof(zp_optimizer_value), {__VA_ARGS__}, example}
 #define LR                              REAL(lr, POSITIVE, -1)
 #define EPS                             REAL(eps, POSITIVE, 1e-8)
-#define BETAS(one, two)                 LIST(betas, BELOW_ONE, "betas = [0.9, 0.95]", VALUE(beta1, one), VALUE(beta2, two))
+#define BETAS(one, two)                 \
+  LIST(betas, BELOW_ONE, "betas = [0.9, 0.95]", VALUE(beta1, one), VALUE(beta2, two))
 #define WEIGHT_DECAY                    REAL(weight_decay, NOT_NEGATIVE, -1), \
                                         {"decay", ZP_OPTION_DECAY, ZP_RANGE_ANY, 0, {{0}}, NULL}
 #define FREEZE                          \

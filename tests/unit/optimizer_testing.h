@@ -63,13 +63,14 @@ static inline void adan_step(const zpk_update *u, bool first, double g, double *
   state[ZPK_GRADIENT_BEFORE] = g;
 }
 
-/* The same for whichever; and does its rule keep the array? */
+/* One element of any rule. */
 static inline void optimizer_step(const zpk_update *u, bool first, double g, double *p, double state[ZPK_MOMENTS]) {
   if (u->kind == ZPK_ADAN)
     adan_step(u, first, g, p, state);
   else
     torch_step(u, first, g, p, &state[ZPK_MOMENT1], &state[ZPK_MOMENT2]);
 }
+/* Does the rule keep the array? */
 static inline bool rule_keeps(int kind, int array) {
   if (kind == ZPK_ADAN) return true;
   return array == ZPK_MOMENT1 || (array == ZPK_MOMENT2 && (kind == ZPK_ADAMW || kind == ZPK_ADAM));

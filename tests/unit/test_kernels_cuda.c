@@ -377,8 +377,8 @@ enum { N = 4500, STEPS = 5 };
 enum { SGD = 2, LION, PLAIN_SGD, ADAN };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   static double want_p[N], want[N][ZPK_MOMENTS], want_a[N];
-  _Alignas(16) double p[N], state[ZPK_MOMENTS][N], g[N],
-      average[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */
+  /* on the stack, as GPUs see it (tests/gpu/kernels) */
+  _Alignas(16) double p[N], state[ZPK_MOMENTS][N], g[N], average[N];
   int rule = kind == PLAIN_SGD ? ZPK_SGD : kind == ADAN ? ZPK_ADAN : kind;
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
   zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
