@@ -42,6 +42,7 @@ const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const 
   assert(trainer < ZP_TRAINER_COUNT && zp_choice_has_degrees(choice));
   bool other = trainer == ZP_TRAINER_MEGATRON || trainer == ZP_TRAINER_DEEPSPEED || trainer == ZP_TRAINER_FSDP;
   if (other && train->ema > 0) return "an average of the weights is planned for zplan's own trainer alone";
+  if (other && train->stochastic_sums) return "`gradient_sums` is planned for zplan's own trainer alone";
   if (other && train->rounds_sums) return "`reduce_dtype` is planned for zplan's own trainer alone";
   const char *optimizer = zp_optimizer_facts(train)->not_with[ZP_LIMIT_OTHER_TRAINERS];
   if (other && optimizer) return optimizer;

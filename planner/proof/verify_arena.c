@@ -134,7 +134,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
        local = c->compress && train->variance_every > 0;
   switch (region) {
   case ZP_REGION_PARAMS: return f->params * cb;
-  case ZP_REGION_GRADS: return f->grads * gb;
+  case ZP_REGION_GRADS: return f->grads * v->sum_bytes;
   case ZP_REGION_MASTER: return cb == 2 ? f->state * 4 : 0;
   case ZP_REGION_MOMENT1: return has_moment(train, 1) ? state : 0;
   case ZP_REGION_MOMENT2: return has_moment(train, 2) ? state : 0;

@@ -72,6 +72,7 @@ static void load_the_rest(zpr *c) {
       &k->average_signs, &k->momentum,        &k->frozen_update, &k->lamb_moments, &k->owe,        &k->pack_owed,
       &k->owner_update,  &k->apply_signs,     &k->load_signs,    &k->round_sum,    &k->widen_sum};
   LOAD_ALL(c, rest);
+  if (c->program->stochastic_sums) zpr_load_kernel(c, &k->add_stochastic, 0);
   load_optimizer(c);
 }
 

@@ -50,7 +50,7 @@ static int64_t floor_eighths(const zp_search_cache *s, const zp_point *point) {
   eighths += frozen * l->param_bytes * ZP_EIGHTHS;
   eighths += zp_flat_held(c, &v->elements, zp_shards_params(c)) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
   eighths +=
-      zp_flat_held(c, &v->elements, zp_shards_gradients(c)) * l->grad_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
+      zp_flat_held(c, &v->elements, zp_shards_gradients(c)) * l->sum_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
   eighths +=
       zp_flat_held(c, &v->elements, zp_shards_state(c)) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
   return eighths;

@@ -14,7 +14,7 @@ zp_shares zp_shares_here(const zp_choice *c) {
 static double bytes_among(const zp_choice *c, const zp_lowered *l, const zp_shares *shares, double holders) {
   double bytes = 0;
   bytes += shares->of[ZP_STATE_PARAMS] * l->param_bytes / (zp_shards_params(c) ? holders : 1);
-  bytes += shares->of[ZP_STATE_GRADIENTS] * l->grad_bytes / (zp_shards_gradients(c) ? holders : 1);
+  bytes += shares->of[ZP_STATE_GRADIENTS] * l->sum_bytes / (zp_shards_gradients(c) ? holders : 1);
   bytes += shares->of[ZP_STATE_OPTIMIZER] * l->state_bytes / (zp_shards_state(c) ? holders : 1);
   return bytes;
 }

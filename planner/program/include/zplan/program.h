@@ -126,7 +126,7 @@ typedef struct zp_lowered {
   int loss_chunks; /* parts of the tokens that the loss is made by; 1: all at once, in forward */
   bool splits;     /* backward is there in two parts, too, and what waits between them is counted */
   /* Per element. State: master copy, moments and the average of the weights. */
-  int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes, average_bytes;
+  int compute_bytes, stat_bytes, param_bytes, grad_bytes, sum_bytes, state_bytes, average_bytes;
   /* 0/1 Adam: shares of a training's steps in which ranks exchange signs, and sum gradients. 1-bit Adam: of the steps
    * with a frozen variance, which prices are of: all, and none. */
   double exchanged, summed;
