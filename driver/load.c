@@ -198,7 +198,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   plan->devices = devices;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(choice));
   *error = zp_choice_refusal(choice, spec);
-  if (!*error) *error = zp_moves_refusal_complete(choice, spec);
+  if (!*error) *error = zp_choice_refusal_complete(choice, spec);
   if (*error) return NULL;
   const zp_sharding *sharding = zp_shard_experts(arena, spec->model, &plan->machine, choice->tensor,
                                                  zp_expert_ranks(choice), choice->sequence, error);

@@ -1,5 +1,6 @@
 /* The program that a plan is for (--for): whose kernels are priced, and whose abilities bound the space. */
 #include "driver.h"
+#include <zplan/moves.h>
 #include <zplan/software.h>
 
 /* Trainers are those of zplan. */
@@ -39,28 +40,14 @@ static void check_frozen(zp_run_state *run, const zp_spec *spec) {
   zp_diag_help(d, "frozen parameters and adapters are planned for zplan's own trainer: --for zplan");
 }
 
-/* The value of a step's weights depends on it, so it is not left out where it cannot be. */
-static void check_delayed(zp_run_state *run, const zp_spec *spec) {
-  const zp_cluster *cluster = &spec->cluster;
-  if (!spec->train.delayed) return;
-  if (cluster->node.device.is_cpu) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.delay_span,
-                           "`delayed_update` moves the update to the host, and CPU ranks compute there");
-    zp_diag_help(d, "leave it out, or choose a cluster of GPUs with --cluster");
-  } else if (cluster->trainer != ZP_TRAINER_ZPLAN) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.delay_span, "%s is planned without a delayed update",
-                           zp_trainer_title(cluster->trainer));
-    zp_diag_help(d, "zplan's own trainer has it: --for zplan");
+static void check_strategies(zp_run_state *run, const zp_spec *spec) {
+  for (int i = 0; zp_move_strategies[i]; i++) {
+    if (!zp_move_strategies[i]->objects) continue;
+    zp_move_objection objection = zp_move_strategies[i]->objects(run->arena, spec);
+    if (!objection.why) continue;
+    zp_diag *d = zp_report(run->diags, ZP_Z0627, objection.span, "%s", objection.why);
+    zp_diag_help(d, "%s", objection.help);
   }
-}
-
-/* Other programs that sum in 16 bits round at every addition. */
-static void check_reduce_dtype(zp_run_state *run, const zp_spec *spec) {
-  if (!spec->train.rounds_sums || spec->cluster.trainer == ZP_TRAINER_ZPLAN) return;
-  zp_diag *d = zp_report(run->diags, ZP_Z0627, spec->train.reduce_span,
-                         "%s is planned without sums that are rounded once to leave a node",
-                         zp_trainer_title(spec->cluster.trainer));
-  zp_diag_help(d, "`reduce_dtype = \"bf16\"` is planned for zplan's own trainer: --for zplan");
 }
 
 static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const zp_lacking *lacking) {
@@ -92,8 +79,7 @@ bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   zp_narrowing done = zp_program_choose(run->arena, spec, word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN));
   check_device(run, cluster);
   check_frozen(run, spec);
-  check_delayed(run, spec);
-  check_reduce_dtype(run, spec);
+  check_strategies(run, spec);
   check_verb(run, cluster);
   for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)
     report_lacking(run, cluster, &done.lacking.data[i]);

@@ -20,19 +20,22 @@ static uint16_t round_by(float x, uint32_t random) {
   return (uint16_t)((bits & 0x7FFFFFFF) > 0x7F800000 ? bits >> 16 | 0x40 : (bits + random) >> 16);
 }
 
-void zpk_add_stochastic(const zpd_stochastic *a, int64_t begin, int64_t end) {
-  assert(begin >= 0 && end <= a->count && a->first >= 0 && a->local_stride >= 1);
+/* element: that of `begin` in the logical tensor. */
+static void add_some(const zpd_stochastic *a, int64_t begin, int64_t end, int64_t element) {
   uint32_t word[4];
-  int64_t drawn = -1;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t local = a->first + i;
-    int64_t element = local / a->local_stride * a->stride + a->logical_first + local % a->local_stride;
-    if (element / ZPD_STOCHASTIC_BLOCK != drawn) {
-      draw(a, element, word);
-      drawn = element / ZPD_STOCHASTIC_BLOCK;
-    }
-    int64_t place = element % ZPD_STOCHASTIC_BLOCK;
+  for (int64_t i = begin; i < end; i++, element++) {
+    int place = (int)(element % ZPD_STOCHASTIC_BLOCK);
+    if (i == begin || place == 0) draw(a, element, word);
     float sum = a->add ? zpk_widen_bf16(a->sum[i]) + a->x[i] : a->x[i];
-    a->sum[i] = round_by(sum, word[place / 2] >> (place % 2 ? 16 : 0) & 0xFFFF);
+    a->sum[i] = round_by(sum, word[place / 2] >> place % 2 * 16 & 0xFFFF);
+  }
+}
+
+void zpk_add_stochastic(const zpd_stochastic *a, int64_t begin, int64_t end) {
+  assert(begin >= 0 && begin <= end && end <= a->count && a->first >= 0 && a->local_stride >= 1);
+  for (int64_t i = begin, next; i < end; i = next) { /* neighbours of the share that are neighbours of the tensor */
+    int64_t local = a->first + i, column = local % a->local_stride;
+    next = i + a->local_stride - column < end ? i + a->local_stride - column : end;
+    add_some(a, i, next, local / a->local_stride * a->stride + a->logical_first + column);
   }
 }

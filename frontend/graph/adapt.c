@@ -4,8 +4,8 @@
 #include <math.h>
 #include "graph_internal.h"
 
-/* Dropout before adapters has streams apart from those of `dropout` and attention (frontend/sema/builtins.c), which
- * must not depend on what is adapted. */
+/* Dropout before adapters has streams apart from those of `dropout` and attention (frontend/sema/builtin_rules.c),
+ * which must not depend on what is adapted. */
 enum { ADAPTER_STREAMS = 0x4000 };
 
 /* Nodes that read a parameter, and the one of them that an adapter is added to: the lookup where there is one, as a

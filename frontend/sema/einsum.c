@@ -96,7 +96,7 @@ static bool has_letters(zp_elab *e, const zp_slot *slot, const zp_value *x, cons
   return false;
 }
 
-static bool two(zp_elab *e, const zp_expr *call, const zp_slot *slots, equation q, zp_value *in, zp_value *value) {
+static bool two(zp_elab *e, const zp_expr *call, const zp_slot *text, equation q, zp_value *in, zp_value *value) {
   bool trans = false, built;
   if (e->handles.data[in[0].tensor].kind == ZP_HANDLE_PARAM) { /* the parameter stands second */
     zp_value first = in[0];
@@ -110,25 +110,26 @@ static bool two(zp_elab *e, const zp_expr *call, const zp_slot *slots, equation 
     return zp_elab_apply(e, call, ZP_OP_BATCHED_MATMUL, in, 2, (zp_op_attr){.trans = trans}, "einsum", value);
   size_t n = strlen(q.a);
   bool summed = n == 3 && (is_without(q.out, q.a, 1) || is_without(q.out, q.a, 2));
-  if (!ends_with(q.a, q.b) || (strcmp(q.out, q.a) != 0 && !summed)) return refuse(e, &slots[0]);
+  if (!ends_with(q.a, q.b) || (strcmp(q.out, q.a) != 0 && !summed)) return refuse(e, text);
   return zp_elab_apply(e, call, ZP_OP_MUL, in, 2, (zp_op_attr){0}, "einsum", value) &&
          sum(e, call, q.a, q.out, value, &built);
 }
 
-bool zp_apply_einsum(zp_elab *e, const zp_builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+bool zp_apply_einsum(zp_elab *e, zp_call *call, zp_value *value) {
+  static const char *const operands[] = {"a", "b"};
+  const zp_slot *text = zp_call_slot(call, "equation");
   equation q;
-  zp_value in[2];
   bool built;
-  if (!zp_elab_require(e, call, op->name, "equation", &slots[0]) || !parse(e, &slots[0], &q)) return false;
-  for (int i = 1; i <= (q.b ? 2 : 1); i++) {
-    if (!zp_elab_require(e, call, op->name, op->args[i], &slots[i]) || !zp_builtin_is_tensor(e, op, slots, i))
-      return false;
-    if (!has_letters(e, &slots[i], &slots[i].value, i == 1 ? q.a : q.b)) return false;
-    in[i - 1] = slots[i].value;
+  if (!parse(e, text, &q)) return false;
+  for (int i = 0; i < (q.b ? 2 : 1); i++) {
+    const zp_slot *slot = zp_call_slot(call, operands[i]);
+    if (!zp_call_requires(e, call, operands[i]) || !zp_call_is_tensor(e, call, operands[i])) return false;
+    if (!has_letters(e, slot, &slot->value, i == 0 ? q.a : q.b)) return false;
+    call->in[call->n_in++] = slot->value;
   }
-  if (!q.b && slots[2].given) return wrong(e, &slots[0], "it has one operand, and the call two");
-  if (q.b) return two(e, call, slots, q, in, value);
-  *value = in[0];
-  bool ok = sum(e, call, q.a, q.out, value, &built);
-  return built ? ok : refuse(e, &slots[0]);
+  if (!q.b && zp_call_slot(call, "b")->given) return wrong(e, text, "it has one operand, and the call two");
+  if (q.b) return two(e, call->expr, text, q, call->in, value);
+  *value = call->in[0];
+  bool ok = sum(e, call->expr, q.a, q.out, value, &built);
+  return built ? ok : refuse(e, text);
 }

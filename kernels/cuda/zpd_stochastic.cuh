@@ -28,15 +28,17 @@ ZPD_KERNEL(zpd_add_stochastic, zpd_stochastic) {
   for (zpd_int i = ((zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x) * ZPD_STOCHASTIC_BLOCK; i < a.count;
        i += stride) {
     unsigned word[4] = {0, 0, 0, 0};
-    zpd_int drawn = -1;
+    const zpd_int row = (a.first + i) / a.local_stride;
+    zpd_int column = a.first + i - row * a.local_stride, element = row * a.stride + a.logical_first + column,
+            drawn = -1;
     for (zpd_int k = i; k < i + ZPD_STOCHASTIC_BLOCK && k < a.count; k++) {
-      const zpd_int local = a.first + k,
-                    element = local / a.local_stride * a.stride + a.logical_first + local % a.local_stride;
       if (element / ZPD_STOCHASTIC_BLOCK != drawn) zpd_draw_block(a, drawn = element / ZPD_STOCHASTIC_BLOCK, word);
       const int place = (int)(element % ZPD_STOCHASTIC_BLOCK);
       const unsigned two = place < 4 ? (place < 2 ? word[0] : word[1]) : (place < 6 ? word[2] : word[3]);
       const float sum = a.add ? zpd_widen_bf16(a.sum[k]) + a.x[k] : a.x[k];
       a.sum[k] = zpd_round_by(sum, two >> (place % 2 * 16) & 0xFFFFu);
+      element++, column++;
+      if (column == a.local_stride) column = 0, element += a.stride - a.local_stride;
     }
   }
 }

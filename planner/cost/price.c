@@ -126,31 +126,6 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
   }
 }
 
-/* Muon: momentum to the place of the second moment and scaled, three products a step of Newton-Schulz, of the shorter
- * side n and the longer one m: n x n of two m x n, n x n, n x m. What all parameters' update reads and writes is the
- * list's; here are the 8 bytes an f32 element more of scaling. Products are of the type of the master weights. Tensor
- * ranks that share a matrix work on all of it. */
-static double orthogonal_s(const pricer *p) {
-  const zp_lowered *l = p->lowered;
-  const zp_device *device = &p->machine->node->device;
-  zp_machine own = *p->machine;
-  double sum = 0;
-  if (zp_is_mixed(&l->spec->train) && device->flop_per_s_half > 0)
-    own.flop_per_s *= device->flop_per_s_fp32 / device->flop_per_s_half;
-  for (int i = 0; i < p->graph->params.len; i++) {
-    int param = p->graph->params.data[i].param;
-    if (!zp_recipe_of(&l->spec->train, &l->spec->model->params.data[param]).orthogonal) continue;
-    const zp_shape *whole = &l->sharding->param[param].local;
-    if (zp_shares_matrix(l, param)) whole = &l->spec->model->params.data[param].shape;
-    double rows = (double)whole->dim[0], cols = (double)whole->dim[1], n = fmin(rows, cols), m = fmax(rows, cols);
-    bool wide = rows <= cols;
-    double step = zp_cost_product(&own, wide ? ZP_PRODUCT_NT : ZP_PRODUCT_TN, 1, n, n, m, l->stat_bytes) +
-                  zp_cost_matmul(&own, n, n, n, l->stat_bytes) + zp_cost_matmul(&own, rows, cols, n, l->stat_bytes);
-    sum += 5 * step + zp_cost_update(p->machine, 0, 2 * rows * cols * l->stat_bytes);
-  }
-  return sum;
-}
-
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert) {
   assert(tensor && expert);
@@ -159,7 +134,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
   p.tensor_head = p.own ? zp_tensor_core_head(lowered->spec) : 0;
   for (int i = 0; i < lowered->n_segments; i++) {
     p.graph = lowered->segments[i].graph;
-    lowered->segments[i].orthogonal_s = orthogonal_s(&p);
+    zp_moves_price_segment(lowered, machine, &lowered->segments[i]);
     price_procedure(&p, &lowered->segments[i].forward);
     price_procedure(&p, &lowered->segments[i].backward);
     price_procedure(&p, &lowered->segments[i].split);

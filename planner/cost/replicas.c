@@ -6,8 +6,8 @@
  * whose gradients wait for it; at least it is counted as long as the mean. 1-bit Adam exchanges momentum after the
  * micro-batches: exposed, as all of it is on CPU ranks.
  *
- * The update of a known stage has the products of whole matrices, too, and what data ranks exchange meanwhile
- * (zp_update_exchanges), of which its elements say nothing. */
+ * The update of a known stage has what strategies compute for it, too (zp_move_strategy.price), of which its elements
+ * say nothing. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
@@ -44,21 +44,6 @@ static void add_unit(sums *to, zp_move_scope *scope, int run, zp_bucket_choice b
   zp_make_moves(scope, add_bucket, to);
 }
 
-static void add_exchange(void *user, const zp_move *m) {
-  sums *to = user;
-  if (m->when != ZP_WHEN_AT_DEVICE_UPDATE || m->queue != ZP_QUEUE_DATA) return;
-  zp_group_link link = zp_cost_link_of(to->machine, to->choice, zp_move_peers(m));
-  to->reduce_s += (double)m->times * zp_cost_collective(&link, m);
-}
-
-/* Seconds of what the update exchanges over data ranks. */
-static double exchanged_s(zp_move_scope *scope, const zp_machine *machine) {
-  sums all = {.machine = machine, .choice = scope->choice};
-  scope->moment = ZP_MOMENT_STEP;
-  zp_make_moves(scope, add_exchange, &all);
-  return all.reduce_s;
-}
-
 /* last_s: of the stage's first unit, which backward comes to last. */
 static sums sums_of(zp_move_scope *scope, const zp_machine *machine, double *last_s) {
   sums all = {.machine = machine, .choice = scope->choice}, last = all;
@@ -90,15 +75,12 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   const zp_lowered *l = zp_program_lowered(program, stage);
   const zp_choice *c = &program->choice;
   zp_step_end end = zp_cost_step_end(l, machine, c, &at->flat);
-  for (int r = 0; r < at->runs.len; r++)
-    end.optimizer_s +=
-        (double)zp_matrix_rounds(c, at->runs.data[r].count) * l->segments[at->runs.data[r].segment].orthogonal_s;
   zp_move_scope scope = zp_move_scope_of(l, c);
   double last_s;
   scope.cpu = machine->node->device.is_cpu;
   scope.stage = at;
+  zp_moves_price(&scope, &end.optimizer_s);
   sums s = sums_of(&scope, machine, &last_s);
-  if (zp_update_exchanges(zp_optimizer_facts(&l->spec->train))) end.optimizer_s += exchanged_s(&scope, machine);
   if (s.reduces && s.beside)
     end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, last_s, beside_s, at->n_calls);
   else if (s.reduces)

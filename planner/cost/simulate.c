@@ -80,7 +80,8 @@ zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machi
   zp_step_end end = zp_cost_replicas_end(program, &own, stage, beside_s);
   zp_cross_sums sums = zp_cost_cross_sums(program, machine, &own, stage);
   end.reduce_s += sums.ties_s + sums.partial_s;
-  end.delayed_s = zp_cost_delayed(program, machine, stage);
+  end.optimizer_s += sums.update_s;
+  if (end.delayed_s > 0) end.delayed_s = zp_cost_delayed(program, machine, stage);
   return end;
 }
 

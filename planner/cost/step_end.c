@@ -157,6 +157,8 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
 }
 
 typedef struct crossing {
+  const zp_machine *own;
+  const zp_choice *choice;
   zp_group_link ties, tensor;
   zp_cross_sums sums;
 } crossing;
@@ -167,6 +169,10 @@ static void add_crossing(void *user, const zp_move *m) {
     x->ties.n = m->ranks;
     x->sums.ties_s += zp_cost_collective(&x->ties, m);
   }
+  if (m->queue == ZP_QUEUE_DATA && m->when == ZP_WHEN_AT_DEVICE_UPDATE) {
+    zp_group_link link = zp_cost_link_of(x->own, x->choice, zp_move_peers(m));
+    x->sums.update_s += (double)m->times * zp_cost_collective(&link, m);
+  }
   if (m->queue == ZP_QUEUE_TENSOR) x->sums.partial_s += (double)m->times * zp_cost_collective(&x->tensor, m);
 }
 
@@ -174,7 +180,9 @@ zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *ma
                                  int stage) {
   assert(zp_choice_has_stage(&program->choice, stage));
   const zp_choice *c = &program->choice;
-  crossing x = {.ties = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order),
+  crossing x = {.own = own,
+                .choice = c,
+                .ties = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order),
                 .tensor = zp_machine_partial_group(own, c->tensor, c->pipeline, c->data)};
   zp_move_scope scope = zp_move_scope_of_stage(program, stage);
   scope.moment = ZP_MOMENT_STEP;

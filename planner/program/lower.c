@@ -11,6 +11,7 @@
 #include "lower_internal.h"
 
 #include <assert.h>
+#include <zplan/moves.h>
 
 /* Forward nodes that the backward part needs, transitively. */
 static bool *find_needed(const zp_lowering *l) {
@@ -272,17 +273,8 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     int64_t *sum = &out->elements.of[zp_kind_of(lowered, param)];
     out->param_offset[i] = shared ? -1 : *sum;
     if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
-    const zp_param *own = &lowered->spec->model->params.data[param];
-    int64_t statistics = shared ? 0 : zp_statistics(&lowered->spec->train, own);
-    out->statistics += statistics;
-    if (zp_splits_statistics(lowered, param)) out->split_statistics += statistics;
-    if (!zp_recipe_of(&lowered->spec->train, own).orthogonal) continue;
-    bool shared_out = zp_shares_matrix(lowered, param);
-    int64_t parts = shared_out ? lowered->param_elements[param] * lowered->sharding->tensor : 0,
-            bytes = zp_orthogonal_bytes(shared_out ? &own->shape : &lowered->sharding->param[param].local, parts,
-                                        lowered->stat_bytes);
-    if (out->orthogonal_bytes < bytes) out->orthogonal_bytes = bytes;
   }
+  zp_moves_lower_segment(lowered, out);
   int64_t t = lowered->sharding->tensor;
   out->carry_in_elements = zp_carried_elements(graph, &graph->carry_in, graph->carry_in.len, lowered->microbatch);
   out->carry_out_elements = zp_carried_elements(graph, &graph->carry_out, graph->carry_out.len, lowered->microbatch);
@@ -329,14 +321,7 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->grad_bytes = zp_software_grad_bytes(software, train->precision, l->compute_bytes);
   l->sum_bytes = train->stochastic_sums ? 2 : l->grad_bytes;
   l->average_bytes = train->ema > 0 ? l->stat_bytes : 0;
-  l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
-}
-
-static void set_shares(zp_arena *scratch, zp_lowered *l, const zp_train *train) {
-  zp_intervals x = zp_train_intervals(scratch, train);
-  bool local = train->variance_every > 0 && train->steps > 0;
-  l->exchanged = local ? (double)x.exchanges / (double)train->steps : 1;
-  l->summed = local ? (double)x.sums / (double)train->steps : 0;
+  l->state_bytes = zp_n_kept(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
 }
 
 /* Tables whose rows are looked up: of embeddings, of relative biases. */
@@ -427,7 +412,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
   zp_arena *scratch = zp_arena_new_beside("lower", arena);
   set_zero_first(scratch, l, model);
   zp_lower_find_streams(arena, l);
-  set_shares(scratch, l, &spec->train);
+  zp_moves_lower(scratch, l);
   *reason = NULL;
   for (int s = 0; s < l->n_segments; s++) {
     const zp_graph *graph = graph_to_lower(l, s, reason);

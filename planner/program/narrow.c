@@ -1,5 +1,6 @@
 /* Before a search: the plan block without what the program of the plan cannot do, so that the best of the rest is
- * found. What a single key decides is here; what several decide together is in trainers.c. */
+ * found. What a single key decides in other programs is here, what several decide together in trainers.c; what does
+ * not go with a strategy its row says. */
 #include <zplan/abilities.h>
 
 #include <assert.h>
@@ -14,7 +15,7 @@ typedef struct rule {
   int highest;   /* value of the key */
   unsigned keep; /* bit v: the program has value v */
   const char *why;
-} rule; /* of zplan's own trainer keep and why are what strategies say (zplan/moves.h) */
+} rule;
 
 #define BIT(value) (1u << (value))
 #define OF(field) offsetof(zp_constraints, field)
@@ -37,11 +38,6 @@ static const char two_schedules[] = "it runs 1f1b and interleaved";
   }
 
 static const rule rules[] = {
-    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_OPTIMIZER, "optimizer", 0, NULL),
-    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", 0, NULL),
-    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", 0, NULL),
-    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_ACTIVATIONS, "activations", 0, NULL),
-    {ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, 0, NULL},
     WHOLE_LAYERS(ZP_TRAINER_MEGATRON),
     TWO_SCHEDULES(ZP_TRAINER_MEGATRON),
     NO_COMPRESSION(ZP_TRAINER_MEGATRON),
@@ -89,41 +85,9 @@ static void keep_values(zp_arena *arena, const rule *r, zp_limit *limit, unsigne
   *limit = kept;
 }
 
-static const char *lacks_with(const rule *r, int value, int zero) {
-  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 2, .zero = zero};
-  c.compress = r->offset == OF(compress) && value == 1;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (r->offset == OF(offload[0]) + (size_t)i * sizeof(zp_limit) && value != ZP_TIER_DEVICE)
-      c.home[i] = (zp_home){(zp_tier)value, 8};
-  return zp_moves_lacking(&c);
-}
-
-/* With the ZeRO stage that a trainer likes best. */
-static const char *own_lacks(const rule *r, int value) {
-  const char *why = lacks_with(r, value, r->offset == OF(compress) ? 0 : 3);
-  for (int zero = 0; why && zero < 3; zero++)
-    if (!lacks_with(r, value, zero)) return NULL;
-  return why;
-}
-
-static unsigned kept(const rule *r) {
-  unsigned bits = 0;
-  if (r->trainer != ZP_TRAINER_ZPLAN) return r->keep;
-  for (int v = 0; v <= r->highest; v++)
-    if (!own_lacks(r, v)) bits |= BIT(v);
-  return bits;
-}
-
-/* Why the first of the wanted values is not kept. */
-static const char *why_not(const rule *r, unsigned wanted) {
-  int value = 0;
-  while (!(wanted & BIT(value))) value++;
-  return r->trainer == ZP_TRAINER_ZPLAN ? own_lacks(r, value) : r->why;
-}
-
 static bool has(zp_trainer trainer, const rule *asked, unsigned wanted) {
   for (int i = 0; i < N_RULES; i++)
-    if (rules[i].trainer == trainer && rules[i].offset == asked->offset) return (kept(&rules[i]) & wanted) != 0;
+    if (rules[i].trainer == trainer && rules[i].offset == asked->offset) return (rules[i].keep & wanted) != 0;
   return true;
 }
 
@@ -134,43 +98,19 @@ static zp_trainer find_other(const rule *r, unsigned wanted) {
   return ZP_TRAINER_NONE;
 }
 
-static const char *const offload_keys[ZP_STATE_COUNT] = {
-    [ZP_STATE_OPTIMIZER] = "offload[optimizer]",
-    [ZP_STATE_GRADIENTS] = "offload[gradients]",
-    [ZP_STATE_PARAMS] = "offload[params]",
-    [ZP_STATE_ACTIVATIONS] = "offload[activations]",
-};
-
-/* CPU ranks, whatever program. */
-static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    zp_limit *limit = &c->offload[i];
-    if (!zp_limit_leaves_device(limit)) continue;
-    zp_lacking lacking = {.key = offload_keys[i],
-                          .why = "CPU ranks compute in host memory: there is nowhere to offload to",
-                          .span = limit->span,
-                          .other = ZP_TRAINER_NONE};
-    if (zp_limit_allows(limit, ZP_TIER_DEVICE)) {
-      const rule r = {.highest = ZP_TIER_NVME};
-      zp_push(arena, &done->useless, lacking);
-      keep_values(arena, &r, limit, ON_DEVICE);
-    } else {
-      zp_push(arena, &done->lacking, lacking);
-    }
-  }
-}
-
-/* What goes with what the train block asks of a strategy. */
+/* What goes with a strategy. */
 static void narrow_to(zp_arena *arena, const zp_move_limit *row, zp_constraints *c, zp_narrowing *done) {
-  const rule r = {.key = row->key, .offset = row->offset, .highest = row->highest, .keep = row->keep};
+  const rule r = {.key = row->key, .offset = row->offset, .highest = row->highest};
   zp_limit *limit = limit_of(&r, c);
-  unsigned keep = r.keep;
-  bool written = limit->set && limit->span.file >= 0;
-  if (written) keep &= allowed(&r, limit);
-  if (keep && (written || row->unwritten))
+  bool written = limit->set && (row->no_effect || limit->span.file >= 0);
+  unsigned wanted = written ? allowed(&r, limit) : ~0u, keep = row->keep & wanted;
+  const zp_lacking lacking = {row->key, row->why, row->help, limit->span, ZP_TRAINER_NONE};
+  if (!keep) {
+    zp_push(arena, &done->lacking, lacking);
+  } else if (row->no_effect ? written && keep != wanted : written || row->unwritten) {
+    if (row->no_effect) zp_push(arena, &done->useless, lacking);
     keep_values(arena, &r, limit, keep);
-  else if (!keep)
-    zp_push(arena, &done->lacking, ((zp_lacking){row->key, row->why, row->help, limit->span, ZP_TRAINER_NONE}));
+  }
 }
 
 static void narrow_strategies(zp_arena *arena, const zp_spec *spec, zp_constraints *c, zp_narrowing *done) {
@@ -185,21 +125,19 @@ zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
-  if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
   narrow_strategies(arena, spec, c, &done);
   for (int i = 0; i < N_RULES; i++) {
     const rule *r = &rules[i];
     if (r->trainer != spec->cluster.trainer) continue;
     zp_limit *limit = limit_of(r, c);
-    unsigned wanted = allowed(r, limit), keep = kept(r);
-    if ((wanted & keep) == wanted) continue;
-    if (wanted & keep) {
-      keep_values(arena, r, limit, wanted & keep);
+    unsigned wanted = allowed(r, limit), keep = wanted & r->keep;
+    if (keep == wanted) continue;
+    if (keep) {
+      keep_values(arena, r, limit, keep);
       zp_push(arena, &done.keys, r->key);
       continue;
     }
-    zp_lacking lacking = {
-        .key = r->key, .why = why_not(r, wanted), .span = limit->span, .other = find_other(r, wanted)};
+    zp_lacking lacking = {.key = r->key, .why = r->why, .span = limit->span, .other = find_other(r, wanted)};
     zp_push(arena, &done.lacking, lacking);
   }
   return done;

@@ -42,13 +42,11 @@ const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const 
   assert(trainer < ZP_TRAINER_COUNT && zp_choice_has_degrees(choice));
   bool other = trainer == ZP_TRAINER_MEGATRON || trainer == ZP_TRAINER_DEEPSPEED || trainer == ZP_TRAINER_FSDP;
   if (other && train->ema > 0) return "an average of the weights is planned for zplan's own trainer alone";
-  if (other && train->stochastic_sums) return "`gradient_sums` is planned for zplan's own trainer alone";
-  if (other && train->rounds_sums) return "`reduce_dtype` is planned for zplan's own trainer alone";
   const char *optimizer = zp_optimizer_facts(train)->not_with[ZP_LIMIT_OTHER_TRAINERS];
   if (other && optimizer) return optimizer;
   if (other && zp_loss_chunks(choice) > 1) return "the loss in chunks is planned for zplan's own trainer alone";
   switch (trainer) {
-  case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice);
+  case ZP_TRAINER_ZPLAN: return zp_choice_lacking(choice);
   case ZP_TRAINER_MEGATRON: return refuse_megatron(train, choice);
   case ZP_TRAINER_DEEPSPEED: return refuse_deepspeed(train, choice);
   case ZP_TRAINER_FSDP:

@@ -29,6 +29,7 @@ static int64_t clamp(int64_t value) {
 
 int64_t zp_claim(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, INT64_MIN)); }
 int64_t zp_claim_some(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, 0)); }
+int64_t zp_claim_place(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, -1)); }
 int64_t zp_claim_own(const zp_json *segment) {
   return zp_claim(segment, "carry_in_elements") - zp_claim_some(segment, "carry_stream_elements");
 }
@@ -292,7 +293,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   v->sum_bytes = v->spec->train.stochastic_sums ? 2 : v->grad_bytes;
   v->stat_bytes = precision == ZP_PREC_F64 ? 8 : 4;
   const char *refusal = zp_choice_refusal(c, v->spec);
-  if (!refusal) refusal = zp_moves_refusal_complete(c, v->spec);
+  if (!refusal) refusal = zp_choice_refusal_complete(c, v->spec);
   if (refusal) {
     zp_find(v, "%s", refusal);
     return false;

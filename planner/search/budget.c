@@ -3,9 +3,7 @@
  * either the search does without what makes it grow, first without measuring more degrees, then without looking into
  * them, at last without branch and bound over cuts. What it does without stays open down to its proven bound, which is
  * the gap. */
-#include <math.h>
 #include "budget.h"
-#include "space.h"
 
 static double part_for(zp_growth what) {
   const double up_to[] = {[ZP_GROW_EARLY] = ZP_FOR_EARLY,
@@ -34,34 +32,4 @@ bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes) {
   s->short_of_memory |= !memory;
   s->short_of_work |= !work;
   return memory && work;
-}
-
-void zp_leave_out(zp_search_progress *progress, double bound_s) {
-  progress->left_out_s = fmin(progress->left_out_s, bound_s);
-  zp_search_reject(progress, ZP_REJECT_BUDGET);
-}
-
-static void reuse_place(zp_search_progress *progress, const zp_point *point) {
-  int at = progress->done.data[--progress->done.len];
-  progress->points.data[at] = *point;
-  zp_push(progress->s->arena, &progress->fresh, at);
-}
-
-bool zp_keep_point(zp_search_progress *progress, const zp_point *point) {
-  if (progress->done.len > 0) {
-    reuse_place(progress, point);
-    return true;
-  }
-  bool grows = progress->points.len == progress->points.cap;
-  if (grows && !zp_may_grow(progress->s, ZP_GROW_MORE, 2 * sizeof *point * (size_t)progress->points.cap)) {
-    zp_leave_out(progress, point->bound_s);
-    return false;
-  }
-  zp_push(progress->s->arena, &progress->fresh, progress->points.len);
-  zp_push(progress->s->arena, &progress->points, *point);
-  return true;
-}
-
-void zp_forget_points(zp_search_progress *progress) {
-  progress->points.len = progress->fresh.len = progress->done.len = 0;
 }

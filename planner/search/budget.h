@@ -2,7 +2,7 @@
 #ifndef ZPLAN_SEARCH_BUDGET_H
 #define ZPLAN_SEARCH_BUDGET_H
 
-#include "progress.h"
+#include "cache.h"
 
 /* What makes the search grow, in the order in which it does without. */
 typedef enum zp_growth {
@@ -16,12 +16,5 @@ typedef enum zp_growth {
 bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes);
 /* zp_has_room for whoever takes it; false is noted in the certificate: whoever asks leaves it out. */
 bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes);
-/* Plans with this bound are not looked for any more: counted. */
-void zp_leave_out(zp_search_progress *progress, double bound_s);
-/* The point waits in progress->points and is one of progress->fresh. False: the list cannot grow, and it is left
- * out. */
-bool zp_keep_point(zp_search_progress *progress, const zp_point *point);
-/* Nothing waits any more. */
-void zp_forget_points(zp_search_progress *progress);
 
 #endif

@@ -41,4 +41,17 @@ void zp_search_start(zp_search_progress *progress, const zp_spec *spec, const zp
 /* Gives the memory back; started or not. */
 void zp_search_end(zp_search_progress *progress);
 
+/* ---- progress.c ---- */
+/* Counted as one candidate. */
+void zp_search_reject(zp_search_progress *progress, zp_rejection why);
+/* Nothing with this bound beats the plans that are known: counted. */
+bool zp_is_beaten(zp_search_progress *progress, double bound_s);
+/* Plans with this bound are not looked for any more: counted. */
+void zp_leave_out(zp_search_progress *progress, double bound_s);
+/* The point waits in progress->points and is one of progress->fresh. False: the list cannot grow, and it is left
+ * out. */
+bool zp_keep_point(zp_search_progress *progress, const zp_point *point);
+/* Nothing waits any more. */
+void zp_forget_points(zp_search_progress *progress);
+
 #endif

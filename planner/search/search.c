@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>
-#include "budget.h"
 #include "fit.h"
 #include "node_orders.h"
 #include "refine.h"
@@ -203,7 +202,7 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, c
   in->most_units = in->pieces ? in->pieces->n_units : in->n_units;
   in->chunks_loss =
       in->trainer == ZP_TRAINER_ZPLAN && !in->constraints->loss_chunks.set && zp_has_product_loss(spec->model);
-  for (int i = 0; i < ZP_STATE_COUNT; i++) in->may_leave[i] = zp_may_leave(in, (zp_state)i);
+  for (int i = 0; i < ZP_STATE_COUNT; i++) in->may_leave[i] = zp_limit_leaves_device(&in->constraints->offload[i]);
   return in;
 }
 

@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include "budget.h"
 #include "cut.h"
 #include "cut_problem.h"
 #include "fit.h"

@@ -1,50 +1,16 @@
-/* Private to the checkpoint files: reading JSON, safetensors files, folders, the manifest, and the phases of saving. */
+/* Private to the checkpoint files: safetensors files, folders, the manifest, and the phases of saving. */
 #ifndef ZPLAN_RT_CHECKPOINT_H
 #define ZPLAN_RT_CHECKPOINT_H
 
+#include <zplan/safetensors.h>
 #include "one_bit_lamb.h"
 #include "freeze.h"
 #include "internal.h"
+#include "json_scan.h"
 
-enum { ZPR_MAX_DIMS = 8, ZPR_PATH = 4096, ZPR_TENSOR_NAME = 512 };
+enum { ZPR_PATH = 4096 };
 
-/* ---- JSON (json_scan.c) ---- */
-/* A strict pull reader over borrowed text. After the first error every call returns false, so callers check once. */
-typedef struct zpr_json {
-  const char *at, *end;
-  int depth;
-  bool failed, fresh; /* fresh: the innermost object or array has had no member yet */
-} zpr_json;
-zpr_json zpr_json_open(const char *text, size_t bytes);
-bool zpr_json_object(zpr_json *j);
-/* Next key of the innermost object and its colon; false at the end of the object. `size` includes the zero. */
-bool zpr_json_key(zpr_json *j, char *key, size_t size);
-bool zpr_json_array(zpr_json *j);
-bool zpr_json_item(zpr_json *j); /* whether the innermost array has another element; false at its end */
-bool zpr_json_string(zpr_json *j, char *text, size_t size);
-bool zpr_json_int(zpr_json *j, int64_t *value); /* 0 <= value <= INT64_MAX, digits only */
-bool zpr_json_skip(zpr_json *j);                /* any value */
-bool zpr_json_done(zpr_json *j);                /* nothing failed and nothing follows */
-
-/* ---- safetensors (safetensors.c, safetensors_read.c) ---- */
-typedef struct zpr_tensor {
-  char *name; /* owned */
-  char dtype[12];
-  int rank;
-  int64_t shape[ZPR_MAX_DIMS];
-  int64_t begin, end;    /* bytes from the start of the data */
-  int64_t element_bytes; /* of a file to be written; so are the next two */
-  int stage;             /* of a file to be written: the stage that writes it, */
-  int64_t local;         /* and where the parameter starts in that stage's flat buffers */
-} zpr_tensor;
-
-typedef struct zpr_tensors {
-  int64_t n, room;
-  zpr_tensor *tensor; /* owned; sorted by name once sealed or read */
-  int64_t data_start; /* bytes before the data */
-  int64_t file_bytes;
-} zpr_tensors;
-
+/* ---- safetensors (safetensors.c; zplan/safetensors.h has the list and how headers are read) ---- */
 /* Adds a tensor of the program; ends the run when there is no memory. */
 void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, zpk_dtype dtype, const zpr_param *param, int stage,
                      int64_t local);
@@ -52,12 +18,11 @@ void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, zpk_dtype dtyp
 const char *zpr_dtype_name(zpk_dtype dtype);
 /* Sorts, drops the copies of tied parameters, lays the data out. Returns the file's first data_start bytes (owned). */
 char *zpr_tensors_seal(zpr *c, zpr_tensors *list);
-/* Reads a header, trusting nothing. False with Z0812. Free the list in either case. */
+/* Reads the header of a checkpoint's file. False with Z0812 or Z0822. Free the list in either case. */
 bool zpr_tensors_read(zpr_tensors *list, const char *path, zpr_error *error);
 const zpr_tensor *zpr_tensors_find(const zpr_tensors *list, const char *name);
 /* False with Z0813 and the first difference when the file is not one of this program. */
 bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const char *path, zpr_error *error);
-void zpr_tensors_free(zpr_tensors *list);
 
 /* ---- sums that say whether it is whole (piece_hash.c, sha256.c) ---- */
 /* The sum of `count` elements of a piece from number `first` on; sums of parts add up to that of the piece. Requires:
@@ -127,7 +92,9 @@ typedef struct zpr_summed {
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, const zpr_summed files[ZPR_FILES], const char *plan,
                         zpr_error *error);
 /* The settings of a training (training_record.c): a text for each line of its table, "" where there is none. */
-enum { ZPR_RECORD_FIELDS = 19, ZPR_RECORD_TEXT = 128 };
+#define ZPR_ONE_MORE(name) +1
+enum { ZPR_RECORD_FIELDS = 15 ZPK_SETTINGS(ZPR_ONE_MORE), ZPR_RECORD_TEXT = 128 };
+#undef ZPR_ONE_MORE
 typedef struct zpr_training_record {
   char text[ZPR_RECORD_FIELDS][ZPR_RECORD_TEXT];
 } zpr_training_record;

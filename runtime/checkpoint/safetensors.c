@@ -1,7 +1,9 @@
-/* safetensors files as this program writes them: the list of tensors, its header, and lookups. All tensors of a file
+/* safetensors files of checkpoints: the list of tensors, its header, and lookups. All tensors of a file
  * have one dtype, so sorting by name is also the order of descending alignment that the format asks writers for. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "checkpoint.h"
 #include "state.h"
 
@@ -144,8 +146,18 @@ bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const
   return true;
 }
 
-void zpr_tensors_free(zpr_tensors *list) {
-  for (int64_t i = 0; i < list->n; i++) free(list->tensor[i].name);
-  free(list->tensor);
-  *list = (zpr_tensors){0};
+bool zpr_tensors_read(zpr_tensors *list, const char *path, zpr_error *error) {
+  char why[ZPR_HEADER_WHY];
+  int fd = zpr_open_file(path);
+  if (fd < 0) {
+    zpr_error_set(error, "Z0812", "cannot read checkpoint file \"%s\": %s", path, strerror(errno));
+    return false;
+  }
+  zpr_header_end end = zpr_header_read(list, fd, why);
+  close(fd);
+  if (end == ZPR_HEADER_NO_MEMORY)
+    zpr_error_set(error, "Z0822", "cannot get memory for the header of \"%s\"", path);
+  else if (end == ZPR_HEADER_CORRUPT)
+    zpr_error_set(error, "Z0812", "checkpoint file \"%s\" is corrupt: %s", path, why);
+  return end == ZPR_HEADER_READ;
 }

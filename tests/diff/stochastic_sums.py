@@ -43,12 +43,12 @@ PLACES = (
     ("emulated GPUs, ZeRO 3", 1, 1, 2, {"model.layers": 1, "zero": 3}, sums.GPU),
 )
 REFUSED = (
-    (('precision="fp32"',), ("Z0304", "does not go with precision \"fp32\"")),
-    (('precision="fp64"',), ("Z0304", "does not go with precision \"fp64\"")),
-    (('optimizer=lamb(lr=1e-3)',), ("Z0304", "does not go with lamb")),
+    (('precision="fp32"',), ("Z0627", "does not go with precision \"fp32\"")),
+    (('precision="fp64"',), ("Z0627", "does not go with precision \"fp64\"")),
+    (('optimizer=lamb(lr=1e-3)',), ("Z0627", "does not go with lamb")),
     (("zero=1",), ("Z0627", "those of ZeRO 2 and 3")),
     (('offload[gradients]="cpu"', "zero=2", "--cluster", "gpu"), ("Z0627", "stay on the device")),
-    (("--for", "deepspeed", "--cluster", "gpu"), ("Z0601", "planned for zplan's own trainer alone")),
+    (("--for", "deepspeed", "--cluster", "gpu"), ("Z0627", "does not go with DeepSpeed")),
 )
 
 

@@ -89,7 +89,7 @@ verdict price_plan(fuzz *f, const family *of, const plan *p, double *step_s, int
   zp_choice c = choice_of(f->scratch, p);
   verdict result = PLAN_ILLEGAL;
   *short_of = -1;
-  if (!zp_choice_refusal(&c, f->spec) && !zp_moves_refusal_complete(&c, f->spec) &&
+  if (!zp_choice_refusal(&c, f->spec) && !zp_choice_refusal_complete(&c, f->spec) &&
       !zp_trainer_refusal(f->spec->cluster.trainer, &f->spec->train, &c)) {
     const zp_lowered **stages = stages_of(f->scratch, of, p);
     const zp_program *program = zp_program_make_stages(f->scratch, stages, &c);

@@ -163,15 +163,15 @@ Test(moves, what_lamb_refuses_off_the_device) {
   zp_spec *spec = (zp_spec *)(uintptr_t)program_with(ZP_OPT_LAMB, &TINY, true, c, 8)->spec;
   spec->cluster.node.pcie_bytes_per_s = spec->cluster.node.host_bytes_per_s = 1e10;
   c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_PARAMS] = HOST;
-  cr_expect_null(zp_moves_refusal(&c, spec));
+  cr_expect_null(zp_choice_refusal(&c, spec));
   c.home[ZP_STATE_OPTIMIZER].eighths = 5;
   cr_expect_str_eq(
-      zp_moves_refusal(&c, spec),
+      zp_choice_refusal(&c, spec),
       "of lamb and adafactor no more of gradients or parameters is off the device than of optimizer state");
   c.home[ZP_STATE_PARAMS] = (zp_home){0};
   c.compress = true;
   spec->cluster.node.device.is_cpu = true;
-  cr_expect_str_eq(zp_moves_refusal(&c, spec), "1-bit lamb does not go with optimizer state off the device");
+  cr_expect_str_eq(zp_choice_refusal(&c, spec), "1-bit lamb does not go with optimizer state off the device");
 }
 
 /* Gradients on the device come down once, LAMB's for lengths, Adafactor's for the update: the device squares them. */

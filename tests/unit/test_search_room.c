@@ -1,6 +1,7 @@
 /* Cuts of models whose units differ much: a unit that has room on later stages only ends no search. */
 #include <math.h>
 #include "../../planner/search/bounds/cut.h"
+#include "../../planner/search/bounds/bound.h"
 #include "../../planner/search/bounds/fit.h"
 #include "../../planner/search/space/procedures.h"
 #include "../../planner/search/progress.h"

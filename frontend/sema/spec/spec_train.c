@@ -139,34 +139,12 @@ static const zp_field train_fields[] = {
 };
 const zp_schema zp_train_schema = ZP_SCHEMA("train", train_fields, 0);
 
-static zp_span span_of(const zp_attrs *attrs, const char *key, zp_span otherwise) {
-  const zp_attr *attr = zp_find_attr(attrs, key);
-  return attr ? attr->span : otherwise;
-}
-
 /* Sums of doubles are there to be exact. */
 static void check_reduce_dtype(zp_reader *reader, const zp_train *train) {
   if (!train->rounds_sums || train->precision != ZP_PREC_F64) return;
   zp_diag *d = zp_report(reader->diags, ZP_Z0304, train->reduce_span,
                          "`reduce_dtype = \"bf16\"` does not go with precision \"fp64\"");
   zp_diag_help(d, "leave it out, or set precision = \"fp32\", \"mixed_bf16\" or \"mixed_fp16\"");
-}
-
-/* Trainings whose gradients are no wider than their sums round nothing; optimizers that take lengths of tensors or
- * whole matrices read gradients in ways of their own. */
-static void check_gradient_sums(zp_reader *reader, const zp_attrs *attrs, const zp_train *train) {
-  if (!train->stochastic_sums) return;
-  zp_span span = span_of(attrs, "gradient_sums", train->span);
-  if (!zp_is_mixed(train)) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span,
-                           "`gradient_sums = \"bf16_stochastic\"` does not go with precision \"%s\"",
-                           train->precision == ZP_PREC_F64 ? "fp64" : "fp32");
-    zp_diag_help(d, "leave it out, or set precision = \"mixed_bf16\" or \"mixed_fp16\"");
-  } else if (zp_optimizer_facts(train)->needs) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`gradient_sums = \"bf16_stochastic\"` does not go with %s",
-                           zp_optimizer_name(train->optimizer));
-    zp_diag_help(d, "leave it out, or take an optimizer that updates element by element: adamw, adam, sgd or lion");
-  }
 }
 
 /* Was it meant by a misspelt key? That has its own message. */
@@ -214,6 +192,11 @@ static void check_blocks(zp_reader *reader, const zp_attrs *attrs, const zp_trai
               train->min_lr, train->lr);
 }
 
+static zp_span span_of(const zp_attrs *attrs, const char *key, zp_span otherwise) {
+  const zp_attr *attr = zp_find_attr(attrs, key);
+  return attr ? attr->span : otherwise;
+}
+
 void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_span span, zp_train *train) {
   int before = zp_diags_errors(reader->diags);
   *train =
@@ -225,13 +208,13 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   train->schedule_span = span_of(attrs, "schedule", span);
   train->delay_span = span_of(attrs, "delayed_update", span);
   train->reduce_span = span_of(attrs, "reduce_dtype", span);
+  train->sums_span = span_of(attrs, "gradient_sums", span);
   require(reader, attrs, span, "batch", "batch = 16");
   require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");
   check_length(reader, attrs, span);
   zp_check_loss_scale(reader, attrs, train);
   zp_check_delay(reader, train);
   check_reduce_dtype(reader, train);
-  check_gradient_sums(reader, attrs, train);
   if (zp_diags_errors(reader->diags) == before) zp_check_relative_step(reader, attrs, train);
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }

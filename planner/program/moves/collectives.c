@@ -80,11 +80,23 @@ static const char *explain_tensor(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->tensor, x->choice->sequence ? ", cut along the sequence and gathered" : "");
 }
 
+/* Asked millions of times by the search: without modes of their own all stages have the first one's. */
+static const char *refuses_sequence(const zp_choice *c, const zp_spec *spec) {
+  int modes = c->stage_recompute ? c->pipeline : 1;
+  (void)spec;
+  if (!c->sequence) return NULL;
+  if (c->tensor < 2) return "sequence sharding needs two or more tensor ranks";
+  for (int s = 0; s < modes; s++)
+    if (zp_stage_mode_split(zp_choice_mode(c, s))) return "sequence sharding splits kept inputs already";
+  return NULL;
+}
+
 const zp_move_strategy zp_tensor_collectives = {
     .name = "tensor collectives",
     .applies = tensor_applies,
     .make = make_tensor,
     .explain = explain_tensor,
+    .refuses = refuses_sequence,
 };
 
 static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
@@ -100,10 +112,18 @@ static const char *explain_experts(zp_arena *arena, const zp_move_scope *x) {
                    zp_expert_ranks(x->choice));
 }
 
+static const char *refuses_experts(const zp_choice *c, const zp_spec *spec) {
+  if (c->data % zp_expert_ranks(c)) return "expert groups divide the data ranks";
+  if (zp_expert_ranks(c) > 1 && zp_model_has_frozen_experts(spec->model))
+    return "frozen experts are not spread over data ranks";
+  return NULL;
+}
+
 const zp_move_strategy zp_expert_exchange = {
     .name = "expert exchange",
     .applies = experts_apply,
     .make = make_experts,
     .explain = explain_experts,
+    .refuses = refuses_experts,
     .provides = 1u << ZP_MOVE_NEED_EXCHANGE,
 };

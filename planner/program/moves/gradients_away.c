@@ -99,6 +99,11 @@ static const char *lacks(const zp_choice *c) {
   return NULL;
 }
 
+static zp_move_limits limits(const zp_spec *spec) {
+  static const zp_move_limit on_cpus[] = {{ZP_LIMIT_ON_CPUS(ZP_STATE_GRADIENTS, "gradients")}};
+  return ZP_LIMITS_IF(spec->cluster.node.device.is_cpu, on_cpus);
+}
+
 const zp_move_strategy zp_gradients_away = {
     .name = "gradients away",
     .applies = applies,
@@ -106,6 +111,7 @@ const zp_move_strategy zp_gradients_away = {
     .explain = explain,
     .regions = regions,
     .refuses = refuses,
+    .limits = limits,
     .lacks = lacks,
     .provides = 1u << ZP_MOVE_NEED_GRADIENTS_AWAY,
 };

@@ -26,6 +26,30 @@ bool zp_moves_beside_units(const zp_move_scope *scope) {
   return false;
 }
 
+void zp_moves_lower(zp_arena *scratch, zp_lowered *lowered) {
+  assert(scratch && lowered);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->lower) zp_move_strategies[i]->lower(scratch, lowered);
+}
+
+void zp_moves_lower_segment(const zp_lowered *lowered, zp_segment_program *segment) {
+  assert(lowered && segment->graph);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->lower_segment) zp_move_strategies[i]->lower_segment(lowered, segment);
+}
+
+void zp_moves_price_segment(const zp_lowered *lowered, const zp_machine *machine, zp_segment_program *segment) {
+  assert(lowered && machine && segment->graph);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->price_segment) zp_move_strategies[i]->price_segment(lowered, machine, segment);
+}
+
+void zp_moves_price(const zp_move_scope *scope, double *update_s) {
+  assert(scope->stage && update_s);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (zp_move_strategies[i]->price) zp_move_strategies[i]->price(scope, update_s);
+}
+
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing) {
   for (int i = 0; i < N_STRATEGIES; i++)
     if (zp_move_strategies[i]->regions && zp_move_strategies[i]->applies(scope))
@@ -38,22 +62,6 @@ void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
   for (int i = 0; i < N_STRATEGIES; i++)
     if (moments_of[i] & 1u << scope->moment && zp_move_strategies[i]->applies(scope))
       zp_move_strategies[i]->make(scope, emit, user);
-}
-
-const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec) {
-  assert(choice && spec);
-  const char *why = zp_moves_missing(choice);
-  for (int i = 0; i < N_STRATEGIES && !why; i++)
-    if (zp_move_strategies[i]->refuses) why = zp_move_strategies[i]->refuses(choice, spec);
-  return why;
-}
-
-const char *zp_moves_refusal_complete(const zp_choice *choice, const zp_spec *spec) {
-  assert(choice && spec);
-  const char *why = NULL;
-  for (int i = 0; i < N_STRATEGIES && !why; i++)
-    if (zp_move_strategies[i]->refuses_complete) why = zp_move_strategies[i]->refuses_complete(choice, spec);
-  return why;
 }
 
 typedef struct listing {

@@ -77,7 +77,8 @@ static void regions(const zp_move_scope *x, zp_placing *p) {
 
 /* A delayed update wants optimizer state on the host, parameters on the device, gradients on either, and whole ones. */
 static zp_move_limits limits(const zp_spec *spec) {
-  static const zp_move_limit rows[] = {
+  static const zp_move_limit on_cpus[] = {{ZP_LIMIT_ON_CPUS(ZP_STATE_OPTIMIZER, "optimizer")}};
+  static const zp_move_limit delayed[] = {
       {ZP_LIMIT_OFFLOAD(ZP_STATE_OPTIMIZER, "optimizer"), .keep = ZP_BIT(ZP_TIER_HOST), .unwritten = true,
        .why = "`delayed_update` updates on the host",
        .help = "offload[optimizer] = \"cpu\", or leave it out; without `delayed_update` state may be anywhere"},
@@ -88,8 +89,23 @@ static zp_move_limits limits(const zp_spec *spec) {
        .help = "offload[params] = \"none\", or leave it or `delayed_update` out"},
       {ZP_LIMIT_NO_COMPRESSION, .why = "`delayed_update` takes sums of whole gradients",
        .help = "leave `compress` or `delayed_update` out"}};
-  bool delayed = spec->train.delayed && !spec->cluster.node.device.is_cpu;
-  return delayed ? (zp_move_limits){rows, sizeof rows / sizeof *rows} : (zp_move_limits){0};
+  if (spec->cluster.node.device.is_cpu) return ZP_LIMITS_IF(true, on_cpus);
+  return ZP_LIMITS_IF(spec->train.delayed, delayed);
+}
+
+/* The value of a step's weights depends on it, so a delay is not left out where it cannot be had. */
+static zp_move_objection objects(zp_arena *arena, const zp_spec *spec) {
+  const zp_cluster *cluster = &spec->cluster;
+  if (!spec->train.delayed) return (zp_move_objection){.why = NULL};
+  if (cluster->node.device.is_cpu)
+    return (zp_move_objection){spec->train.delay_span,
+                               "`delayed_update` moves the update to the host, and CPU ranks compute there",
+                               "leave it out, or choose a cluster of GPUs with --cluster"};
+  if (cluster->trainer == ZP_TRAINER_ZPLAN) return (zp_move_objection){.why = NULL};
+  return (zp_move_objection){
+      spec->train.delay_span,
+      zp_format(arena, "%s is planned without a delayed update", zp_trainer_title(cluster->trainer)),
+      "zplan's own trainer has it: --for zplan"};
 }
 
 static const char *refuses_complete(const zp_choice *c, const zp_spec *spec) {
@@ -118,6 +134,7 @@ const zp_move_strategy zp_optimizer_away = {
     .regions = regions,
     .refuses = refuses,
     .refuses_complete = refuses_complete,
+    .objects = objects,
     .limits = limits,
     .provides = 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY,
 };

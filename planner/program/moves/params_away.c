@@ -57,6 +57,11 @@ static const char *lacks(const zp_choice *c) {
   return NULL;
 }
 
+static zp_move_limits limits(const zp_spec *spec) {
+  static const zp_move_limit on_cpus[] = {{ZP_LIMIT_ON_CPUS(ZP_STATE_PARAMS, "params")}};
+  return ZP_LIMITS_IF(spec->cluster.node.device.is_cpu, on_cpus);
+}
+
 const zp_move_strategy zp_params_away = {
     .name = "parameters away",
     .applies = applies,
@@ -64,6 +69,7 @@ const zp_move_strategy zp_params_away = {
     .explain = explain,
     .regions = regions,
     .refuses = refuses,
+    .limits = limits,
     .lacks = lacks,
     .provides = 1u << ZP_MOVE_NEED_PARAMS_AWAY,
 };

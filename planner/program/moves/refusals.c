@@ -1,7 +1,9 @@
-/* What strategies refuse, and what zplan's own trainer lacks of them. */
+/* Decisions that do not go together, by the strategies' rows: whatever the model, and in zplan's own trainer. The
+ * search asks before it prices, plan files are asked when they are read. */
 #include "strategy.h"
 
 #include <assert.h>
+#include <zplan/schedule.h>
 
 const char *zp_refuse_home(const zp_choice *c, const zp_spec *spec, zp_state state) {
   const zp_home *home = &c->home[state];
@@ -35,60 +37,64 @@ const char *zp_refuse_shared_by_heads(const zp_choice *c, const zp_spec *spec, z
 
 /* ---- what no strategy of the list provides ---- */
 
-static unsigned needs_of(const zp_choice *c) {
-  static const zp_state state_of[] = {[ZP_MOVE_NEED_PARAMS_AWAY] = ZP_STATE_PARAMS,
-                                      [ZP_MOVE_NEED_GRADIENTS_AWAY] = ZP_STATE_GRADIENTS,
-                                      [ZP_MOVE_NEED_OPTIMIZER_AWAY] = ZP_STATE_OPTIMIZER,
-                                      [ZP_MOVE_NEED_SAVED_AWAY] = ZP_STATE_ACTIVATIONS};
-  bool several = c->data > 1, back = zp_shards_state(c) && !zp_shards_params(c);
-  const struct {
-    zp_move_need need;
-    bool is;
-  } all[] = {{ZP_MOVE_NEED_GATHER, zp_shards_params(c)},
-             {ZP_MOVE_NEED_SCATTER, zp_shards_gradients(c)},
-             {ZP_MOVE_NEED_SUMS, several && !zp_shards_gradients(c) && !c->compress},
-             {ZP_MOVE_NEED_BACK, several && back},
-             {ZP_MOVE_NEED_SIGNS, c->compress},
-             {ZP_MOVE_NEED_MESSAGES, c->pipeline > 1},
-             {ZP_MOVE_NEED_EXCHANGE, zp_expert_ranks(c) > 1}};
-  unsigned needs = 0;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) needs |= (unsigned)all[i].is << all[i].need;
-  for (unsigned i = 0; i < sizeof state_of / sizeof *state_of; i++)
-    needs |= (unsigned)(c->home[state_of[i]].tier != ZP_TIER_DEVICE) << i;
-  return needs;
-}
+static bool puts_away(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
+static bool params_leave(const zp_choice *c) { return puts_away(c, ZP_STATE_PARAMS); }
+static bool gradients_leave(const zp_choice *c) { return puts_away(c, ZP_STATE_GRADIENTS); }
+static bool optimizer_leaves(const zp_choice *c) { return puts_away(c, ZP_STATE_OPTIMIZER); }
+static bool saved_leave(const zp_choice *c) { return puts_away(c, ZP_STATE_ACTIVATIONS); }
+static bool sums(const zp_choice *c) { return c->data > 1 && !zp_shards_gradients(c) && !c->compress; }
+static bool sends_back(const zp_choice *c) { return c->data > 1 && zp_shards_state(c) && !zp_shards_params(c); }
+static bool compresses(const zp_choice *c) { return c->compress; }
+static bool has_stages(const zp_choice *c) { return c->pipeline > 1; }
+static bool spreads_experts(const zp_choice *c) { return zp_expert_ranks(c) > 1; }
 
-const char *zp_moves_missing(const zp_choice *choice) {
-  static const char *const words[ZP_MOVE_NEED_COUNT] = {
-      [ZP_MOVE_NEED_PARAMS_AWAY] = "no strategy moves parameters off the device",
-      [ZP_MOVE_NEED_GRADIENTS_AWAY] = "no strategy moves gradients off the device",
-      [ZP_MOVE_NEED_OPTIMIZER_AWAY] = "no strategy moves optimizer state off the device",
-      [ZP_MOVE_NEED_SAVED_AWAY] = "no strategy moves saved values off the device",
-      [ZP_MOVE_NEED_GATHER] = "no strategy gathers parameters for ZeRO 3",
-      [ZP_MOVE_NEED_SCATTER] = "no strategy scatters gradients for ZeRO 2 and 3",
-      [ZP_MOVE_NEED_SUMS] = "no strategy sums gradients over replicas",
-      [ZP_MOVE_NEED_BACK] = "no strategy sends updated weights back for ZeRO 1 and 2",
-      [ZP_MOVE_NEED_SIGNS] = "no strategy exchanges 1-bit gradients",
-      [ZP_MOVE_NEED_MESSAGES] = "no strategy sends messages between stages",
-      [ZP_MOVE_NEED_EXCHANGE] = "no strategy exchanges slots in expert groups",
-  };
-  unsigned missing = needs_of(choice);
+/* Known without the strategies, because of one that is not in the list nobody else says it. */
+static const struct {
+  bool (*is_needed)(const zp_choice *choice);
+  const char *missing;
+} needs[ZP_MOVE_NEED_COUNT] = {
+    [ZP_MOVE_NEED_PARAMS_AWAY] = {params_leave, "no strategy moves parameters off the device"},
+    [ZP_MOVE_NEED_GRADIENTS_AWAY] = {gradients_leave, "no strategy moves gradients off the device"},
+    [ZP_MOVE_NEED_OPTIMIZER_AWAY] = {optimizer_leaves, "no strategy moves optimizer state off the device"},
+    [ZP_MOVE_NEED_SAVED_AWAY] = {saved_leave, "no strategy moves saved values off the device"},
+    [ZP_MOVE_NEED_GATHER] = {zp_shards_params, "no strategy gathers parameters for ZeRO 3"},
+    [ZP_MOVE_NEED_SCATTER] = {zp_shards_gradients, "no strategy scatters gradients for ZeRO 2 and 3"},
+    [ZP_MOVE_NEED_SUMS] = {sums, "no strategy sums gradients over replicas"},
+    [ZP_MOVE_NEED_BACK] = {sends_back, "no strategy sends updated weights back for ZeRO 1 and 2"},
+    [ZP_MOVE_NEED_SIGNS] = {compresses, "no strategy exchanges 1-bit gradients"},
+    [ZP_MOVE_NEED_MESSAGES] = {has_stages, "no strategy sends messages between stages"},
+    [ZP_MOVE_NEED_EXCHANGE] = {spreads_experts, "no strategy exchanges slots in expert groups"},
+};
+
+static const char *find_missing(const zp_choice *choice) {
+  unsigned missing = (1u << ZP_MOVE_NEED_COUNT) - 1;
   for (int i = 0; zp_move_strategies[i]; i++) missing &= ~zp_move_strategies[i]->provides;
-  for (int i = 0; i < ZP_MOVE_NEED_COUNT; i++)
-    if (missing >> i & 1) return words[i];
+  for (int i = 0; missing >> i; i++)
+    if (missing >> i & 1 && needs[i].is_needed(choice)) return needs[i].missing;
   return NULL;
 }
 
-const char *zp_moves_lacking(const zp_choice *choice) {
-  assert(choice);
-  const char *why = zp_moves_missing(choice);
+const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
+  assert(choice && spec);
+  const char *why = zp_schedule_refusal(choice);
+  if (!why) why = find_missing(choice);
   for (int i = 0; zp_move_strategies[i] && !why; i++)
-    if (zp_move_strategies[i]->lacks) why = zp_move_strategies[i]->lacks(choice);
+    if (zp_move_strategies[i]->refuses) why = zp_move_strategies[i]->refuses(choice, spec);
+  return why || (choice->zero >= 0 && choice->zero <= 3) ? why : "ZeRO stages are 0 to 3";
+}
+
+const char *zp_choice_refusal_complete(const zp_choice *choice, const zp_spec *spec) {
+  assert(choice && spec);
+  const char *why = NULL;
+  for (int i = 0; zp_move_strategies[i] && !why; i++)
+    if (zp_move_strategies[i]->refuses_complete) why = zp_move_strategies[i]->refuses_complete(choice, spec);
   return why;
 }
 
-bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
-  const char *why = zp_moves_lacking(choice);
-  if (why_not) *why_not = why;
-  return why == NULL;
+const char *zp_choice_lacking(const zp_choice *choice) {
+  assert(choice);
+  const char *why = find_missing(choice);
+  for (int i = 0; zp_move_strategies[i] && !why; i++)
+    if (zp_move_strategies[i]->lacks) why = zp_move_strategies[i]->lacks(choice);
+  return why;
 }

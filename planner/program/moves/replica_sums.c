@@ -80,7 +80,17 @@ static zp_move_limits limits(const zp_spec *spec) {
                                         .why = "`reduce_dtype` rounds sums, and 1-bit Adam sends signs",
                                         .help = "leave `compress` or `reduce_dtype` out"}};
   bool rounds = spec->train.rounds_sums && spec->cluster.trainer == ZP_TRAINER_ZPLAN;
-  return rounds ? (zp_move_limits){rows, sizeof rows / sizeof *rows} : (zp_move_limits){0};
+  return ZP_LIMITS_IF(rounds, rows);
+}
+
+/* Other programs that sum in 16 bits round at every addition. */
+static zp_move_objection objects(zp_arena *arena, const zp_spec *spec) {
+  zp_trainer trainer = spec->cluster.trainer;
+  if (!spec->train.rounds_sums || trainer == ZP_TRAINER_ZPLAN) return (zp_move_objection){.why = NULL};
+  return (zp_move_objection){
+      spec->train.reduce_span,
+      zp_format(arena, "%s is planned without sums that are rounded once to leave a node", zp_trainer_title(trainer)),
+      "`reduce_dtype = \"bf16\"` is planned for zplan's own trainer: --for zplan"};
 }
 
 const zp_move_strategy zp_replica_sums = {
@@ -89,6 +99,7 @@ const zp_move_strategy zp_replica_sums = {
     .make = make,
     .explain = explain,
     .refuses = refuses,
+    .objects = objects,
     .limits = limits,
     .provides = 1u << ZP_MOVE_NEED_SUMS,
 };

@@ -63,6 +63,11 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_ACTIVATIONS);
 }
 
+static zp_move_limits limits(const zp_spec *spec) {
+  static const zp_move_limit on_cpus[] = {{ZP_LIMIT_ON_CPUS(ZP_STATE_ACTIVATIONS, "activations")}};
+  return ZP_LIMITS_IF(spec->cluster.node.device.is_cpu, on_cpus);
+}
+
 const zp_move_strategy zp_saved_away_strategy = {
     .name = "saved values away",
     .applies = applies,
@@ -70,5 +75,6 @@ const zp_move_strategy zp_saved_away_strategy = {
     .explain = explain,
     .regions = regions,
     .refuses = refuses,
+    .limits = limits,
     .provides = 1u << ZP_MOVE_NEED_SAVED_AWAY,
 };

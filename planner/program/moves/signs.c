@@ -71,6 +71,15 @@ static int mean_bytes(const zp_lowered *l) {
   return 3 * l->stat_bytes + (l->compute_bytes == 2 ? 0 : 4 * l->param_bytes);
 }
 
+/* Prices are of 0/1 Adam's average step; of 1-bit Adam's with a frozen variance, which are exchanges all. */
+static void lower(zp_arena *scratch, zp_lowered *l) {
+  const zp_train *train = &l->spec->train;
+  zp_intervals x = zp_train_intervals(scratch, train);
+  bool local = train->variance_every > 0 && train->steps > 0;
+  l->exchanged = local ? (double)x.exchanges / (double)train->steps : 1;
+  l->summed = local ? (double)x.sums / (double)train->steps : 0;
+}
+
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_flat flat = zp_scope_flat(x);
   int64_t all = zp_flat_trained(&flat), blocks = all / ZP_SIGNS_BLOCK;
@@ -132,6 +141,7 @@ const zp_move_strategy zp_signs_exchange = {
     .make = make,
     .explain = explain,
     .regions = zp_need_signs,
+    .lower = lower,
     .refuses = refuses,
     .provides = 1u << ZP_MOVE_NEED_SIGNS,
 };

@@ -25,6 +25,18 @@ int64_t zp_statistics_room(const zp_choice *c, int64_t statistics) {
   return statistics == 0 ? 0 : 2 * (zp_round_up(statistics, ranks) + ranks) * SUM_BYTES;
 }
 
+/* Of its own parameters. */
+static void lower_segment(const zp_lowered *l, zp_segment_program *segment) {
+  if (!has_statistics(l)) return;
+  for (int i = 0; i < segment->graph->params.len; i++) {
+    int param = segment->graph->params.data[i].param;
+    const zp_param *own = &l->spec->model->params.data[param];
+    int64_t statistics = own->segment < 0 ? 0 : zp_statistics(&l->spec->train, own);
+    segment->statistics += statistics;
+    if (zp_splits_statistics(l, param)) segment->split_statistics += statistics;
+  }
+}
+
 static bool applies(const zp_move_scope *x) {
   return has_statistics(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
 }
@@ -87,5 +99,6 @@ const zp_move_strategy zp_statistics_sums = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .lower_segment = lower_segment,
     .refuses = refuses,
 };

@@ -34,18 +34,41 @@ static bool has_loads(const zp_model *model) {
   return false;
 }
 
+/* Gradients of f32 trainings are no wider than their sums; optimizers that take lengths of tensors or whole matrices
+ * read gradients in ways of their own. */
+static const char *not_with(const zp_spec *spec) {
+  const zp_train *train = &spec->train;
+  if (!zp_is_mixed(train)) return train->precision == ZP_PREC_F64 ? "precision \"fp64\"" : "precision \"fp32\"";
+  if (zp_optimizer_facts(train)->needs) return zp_optimizer_name(train->optimizer);
+  if (has_loads(spec->model)) return "`bias_rate`, whose signs are gradients";
+  return spec->cluster.trainer == ZP_TRAINER_ZPLAN || spec->cluster.trainer == ZP_TRAINER_NONE
+             ? NULL
+             : zp_trainer_title(spec->cluster.trainer);
+}
+
+static zp_move_objection objects(zp_arena *arena, const zp_spec *spec) {
+  const char *other = spec->train.stochastic_sums ? not_with(spec) : NULL;
+  if (!other) return (zp_move_objection){.why = NULL};
+  return (zp_move_objection){spec->train.sums_span,
+                             zp_format(arena, "`gradient_sums = \"bf16_stochastic\"` does not go with %s", other),
+                             "leave it out; it is for precisions \"mixed_bf16\" and \"mixed_fp16\", optimizers that "
+                             "update element by element and "
+                             "zplan's own trainer"};
+}
+
 /* With ZeRO 0 and 1 kernels add to the sums themselves, and on hosts f32 is added. */
+static const char off_device[] = "`gradient_sums` in bf16 stay on the device, and so does the optimizer's state";
+static const char whole[] = "`gradient_sums` in bf16 are those of ZeRO 2 and 3";
+
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (!spec->train.stochastic_sums) return NULL;
-  if (!zp_shards_gradients(c)) return "`gradient_sums` in bf16 are those of ZeRO 2 and 3";
-  if (c->home[ZP_STATE_GRADIENTS].eighths > 0 || c->home[ZP_STATE_OPTIMIZER].eighths > 0)
-    return "`gradient_sums` in bf16 stay on the device, and so does the optimizer's state";
-  if (has_loads(spec->model)) return "`gradient_sums` in bf16 do not go with `bias_rate`, whose signs are gradients";
+  if (not_with(spec)) return "`gradient_sums` in bf16 do not go with the training, or the program";
+  if (!zp_shards_gradients(c)) return whole;
+  if (c->home[ZP_STATE_GRADIENTS].eighths > 0 || c->home[ZP_STATE_OPTIMIZER].eighths > 0) return off_device;
   return NULL;
 }
 
 static zp_move_limits limits(const zp_spec *spec) {
-  static const char off[] = "`gradient_sums` in bf16 stay on the device, and so does the optimizer's state";
   static const char leave_out[] = "leave it or `gradient_sums` out";
   static const zp_move_limit rows[] = {
       {.key = "zero",
@@ -53,11 +76,11 @@ static zp_move_limits limits(const zp_spec *spec) {
        .highest = 3,
        .keep = ZP_BIT(2) | ZP_BIT(3),
        .unwritten = true,
-       .why = "`gradient_sums` in bf16 are those of ZeRO 2 and 3",
+       .why = whole,
        .help = "zero = 2 or 3, or leave `gradient_sums` out; one data rank has these, too"},
-      {ZP_LIMIT_OFFLOAD(ZP_STATE_GRADIENTS, "gradients"), .keep = ZP_ON_DEVICE, .why = off, .help = leave_out},
-      {ZP_LIMIT_OFFLOAD(ZP_STATE_OPTIMIZER, "optimizer"), .keep = ZP_ON_DEVICE, .why = off, .help = leave_out}};
-  return spec->train.stochastic_sums ? (zp_move_limits){rows, sizeof rows / sizeof *rows} : (zp_move_limits){0};
+      {ZP_LIMIT_OFFLOAD(ZP_STATE_GRADIENTS, "gradients"), .keep = ZP_ON_DEVICE, .why = off_device, .help = leave_out},
+      {ZP_LIMIT_OFFLOAD(ZP_STATE_OPTIMIZER, "optimizer"), .keep = ZP_ON_DEVICE, .why = off_device, .help = leave_out}};
+  return ZP_LIMITS_IF(spec->train.stochastic_sums, rows);
 }
 
 /* Every micro-batch adds once for every unit of a stage that uses a parameter; a sum over stages is rounded again. */
@@ -92,5 +115,6 @@ const zp_move_strategy zp_stochastic_sums = {
     .make = make,
     .explain = explain,
     .refuses = refuses,
+    .objects = objects,
     .limits = limits,
 };

@@ -71,6 +71,13 @@ const char *zp_refuse_shared_by_heads(const zp_choice *choice, const zp_spec *sp
 #define ZP_LIMIT_NO_COMPRESSION                                                                                        \
   .key = "compress", .offset = offsetof(zp_constraints, compress), .highest = 1, .keep = ZP_BIT(0)
 
+/* CPU ranks have nowhere to offload to. */
+#define ZP_LIMIT_ON_CPUS(state, name)                                                                                  \
+  ZP_LIMIT_OFFLOAD(state, name), .keep = ZP_ON_DEVICE, .no_effect = true,                                              \
+                                 .why = "CPU ranks compute in host memory: there is nowhere to offload to"
+/* The rows of an array, where `is`. */
+#define ZP_LIMITS_IF(is, rows) ((is) ? (zp_move_limits){(rows), sizeof(rows) / sizeof *(rows)} : (zp_move_limits){0})
+
 /* ---- needing regions ---- */
 static inline void zp_need(zp_placing *p, zp_region region, int64_t bytes) {
   if (bytes > p->stage->bytes[region]) p->stage->bytes[region] = bytes;

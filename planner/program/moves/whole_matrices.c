@@ -5,7 +5,9 @@
 #include "strategy.h"
 
 #include <assert.h>
+#include <math.h>
 #include <zplan/buf.h>
+#include <zplan/rates.h>
 
 static bool needs_matrices(const zp_lowered *l) {
   return zp_optimizer_facts(&l->spec->train)->needs == ZP_NEEDS_MATRICES;
@@ -18,7 +20,8 @@ bool zp_shares_matrix(const zp_lowered *l, int param) {
          l->sharding->param[param].split_dim >= 0;
 }
 
-int64_t zp_matrix_rounds(const zp_choice *c, int64_t count) {
+/* How many of `count` instances of a run a rank works on. */
+static int64_t rounds_of(const zp_choice *c, int64_t count) {
   return shards(c) ? (count + c->data - 1) / c->data : count;
 }
 
@@ -37,12 +40,54 @@ int64_t zp_matrix_room(const zp_lowered *l, const zp_choice *c, int segment, int
   return zp_round_up(bucket, ZP_ALIGN_BYTES) + (work > passing ? work : passing);
 }
 
+static void lower_segment(const zp_lowered *l, zp_segment_program *segment) {
+  for (int i = 0; i < segment->graph->params.len; i++) {
+    int param = segment->graph->params.data[i].param;
+    const zp_param *own = &l->spec->model->params.data[param];
+    if (!zp_recipe_of(&l->spec->train, own).orthogonal) continue;
+    bool shared = zp_shares_matrix(l, param);
+    int64_t parts = shared ? l->param_elements[param] * l->sharding->tensor : 0,
+            bytes = zp_orthogonal_bytes(shared ? &own->shape : &l->sharding->param[param].local, parts, l->stat_bytes);
+    if (segment->orthogonal_bytes < bytes) segment->orthogonal_bytes = bytes;
+  }
+}
+
+/* Momentum to the place of the second moment and scaled, three products a step of Newton-Schulz, of the shorter side n
+ * and the longer one m: n x n of two m x n, n x n, n x m. What all parameters' update reads and writes is the list's;
+ * here are the 8 bytes an f32 element more of scaling. Products are of the type of the master weights. Tensor ranks
+ * that share a matrix work on all of it. */
+static void price_segment(const zp_lowered *l, const zp_machine *machine, zp_segment_program *segment) {
+  const zp_device *device = &machine->node->device;
+  zp_machine own = *machine;
+  segment->orthogonal_s = 0;
+  if (zp_is_mixed(&l->spec->train) && device->flop_per_s_half > 0)
+    own.flop_per_s *= device->flop_per_s_fp32 / device->flop_per_s_half;
+  for (int i = 0; i < segment->graph->params.len; i++) {
+    int param = segment->graph->params.data[i].param;
+    if (!zp_recipe_of(&l->spec->train, &l->spec->model->params.data[param]).orthogonal) continue;
+    const zp_shape *whole = &l->sharding->param[param].local;
+    if (zp_shares_matrix(l, param)) whole = &l->spec->model->params.data[param].shape;
+    double rows = (double)whole->dim[0], cols = (double)whole->dim[1], n = fmin(rows, cols), m = fmax(rows, cols);
+    bool wide = rows <= cols;
+    double step = zp_cost_product(&own, wide ? ZP_PRODUCT_NT : ZP_PRODUCT_TN, 1, n, n, m, l->stat_bytes) +
+                  zp_cost_matmul(&own, n, n, n, l->stat_bytes) + zp_cost_matmul(&own, rows, cols, n, l->stat_bytes);
+    segment->orthogonal_s += 5 * step + zp_cost_update(machine, 0, 2 * rows * cols * l->stat_bytes);
+  }
+}
+
+static void price(const zp_move_scope *x, double *update_s) {
+  for (int r = 0; r < x->stage->runs.len; r++) {
+    const zp_run *run = &x->stage->runs.data[r];
+    *update_s += (double)rounds_of(x->choice, run->count) * x->lowered->segments[run->segment].orthogonal_s;
+  }
+}
+
 static bool applies(const zp_move_scope *x) {
   return needs_matrices(x->lowered) && x->stage && (shards(x->choice) || x->choice->tensor > 1);
 }
 
 static void exchange(const zp_move_scope *x, zp_move move, const zp_run *run, zp_on_move *emit, void *user) {
-  move.times = 2 * zp_matrix_rounds(x->choice, run->count);
+  move.times = 2 * rounds_of(x->choice, run->count);
   zp_emit_among_holders(x, &move, ZP_WAY_EXCHANGE, ZP_KIND_WHOLE, bucket_elements(x->lowered, x->choice, run->segment),
                         x->lowered->stat_bytes, emit, user);
 }
@@ -108,5 +153,8 @@ const zp_move_strategy zp_whole_matrices = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .lower_segment = lower_segment,
+    .price_segment = price_segment,
+    .price = price,
     .refuses = refuses,
 };

@@ -15,7 +15,6 @@
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "bound.h"
-#include "cut.h"
 #include "procedures.h"
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
@@ -471,4 +470,24 @@ double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_vari
   zp_part_seconds seconds = zp_stage_seconds(own, first, end);
   return zp_cost_exposed_reduce(&s->machine, zp_cost_taken(&s->machine, data_link(s, c)),
                                 stage_sum_s(s, c, own, elements), 0, seconds.work - seconds.forward, end - first);
+}
+
+/* ---- of procedures ---- */
+
+/* Some stage has at least its share of every segment's layers, when these stay whole. */
+static double longest_share(const zp_variant *v, int stages) {
+  double longest = v->longest_s;
+  for (int i = 0; i < v->lowered->pieces->n_whole && !v->fine; i++) {
+    int64_t count = v->lowered->segments[i].segment->count;
+    longest = fmax(longest, (double)((count + stages - 1) / stages) * v->unit_s[i]);
+  }
+  return longest;
+}
+
+double zp_bound_work(const zp_search_cache *s, const zp_point *point) {
+  const zp_variant *v = zp_variant_of(s, point);
+  const zp_choice *c = &point->choice;
+  double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
+  double all = (double)zp_microbatches(s->in->spec, c) * longest;
+  return zp_bound_below(fmax(all, v->all_s.input));
 }

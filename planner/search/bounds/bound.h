@@ -10,6 +10,8 @@
 double zp_least_message(zp_search_cache *s, const zp_point *point);
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(zp_search_cache *s, const zp_point *point);
+/* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */
+double zp_bound_work(const zp_search_cache *s, const zp_point *point);
 /* Bound of a point's micro-batches alone, wherever its state is. */
 double zp_bound_microbatches(zp_search_cache *s, const zp_point *point);
 /* Bound of a point's micro-batches with what moves beside them: with more state off the device never less, but for the
@@ -79,6 +81,8 @@ typedef struct zp_unit_bytes {
   int64_t transient, elements, saved; /* the longer of forward and backward; parameters; what it saves */
 } zp_unit_bytes;
 zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule);
+/* Bytes of the communicators of every rank of the choice. */
+int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *choice, int ties);
 /* Bytes that a stage with such a unit needs, at least, beside what it holds for every unit: communicators, messages,
  * transients and rings. */
 double zp_bytes_beside(zp_search_cache *s, const zp_point *point, const zp_variant *variant, const zp_unit_bytes *unit);
@@ -120,9 +124,5 @@ bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point);
 bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask);
 /* zp_hosts_have_room for such a point, with these shares on the host. */
 bool zp_hosts_have_room_for_parts(zp_search_cache *s, const zp_point *point, const zp_shares *shares);
-
-/* ---- degrees.c ---- */
-/* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */
-double zp_bound_work(const zp_search_cache *s, const zp_point *point);
 
 #endif

@@ -4,7 +4,6 @@
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "bound.h"
-#include "cut.h"
 #include "procedures.h"
 
 typedef struct stage_at {

@@ -6,7 +6,6 @@
 #include "bound.h"
 #include "cut.h"
 #include "cut_problem.h"
-#include "fit.h"
 #include "procedures.h"
 
 typedef struct cutting {

@@ -36,14 +36,8 @@ typedef struct zp_stated_cuts {
 zp_stated_cuts zp_state_cuts(zp_arena *arena, zp_search_cache *s, const zp_point *point);
 /* Does a cut into any number of chunks a stage fit into memory? */
 bool zp_chunks_fit(zp_search_cache *s, const zp_point *point, const zp_limits *limits, const int64_t *cut);
-/* Is every cut of the point in the space? The choice says what may leave the device. */
-bool zp_every_chunk_cut(const zp_search_cache *s, const zp_point *point);
-/* Are its ways to cut so few that branch and bound settles them for certain? */
-bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point);
 /* Any cut that fits into memory, found or ruled out in a limited number of steps. cut: chunks + 1 numbers. */
 typedef enum zp_any_cut { ZP_ANY_CUT, ZP_NO_CUT, ZP_CUT_UNKNOWN } zp_any_cut;
 zp_any_cut zp_find_chunk_cut(zp_search_cache *s, const zp_point *point, int64_t *cut);
-/* What stage `stage` of a cut has of every chunk: part[chunks]. */
-void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
 
 #endif

@@ -5,9 +5,7 @@
 #include <zplan/schedule.h>
 #include "bound.h"
 #include "budget.h"
-#include "cut.h"
 #include "cut_problem.h"
-#include "fit.h"
 #include "procedures.h"
 
 /* What was asked for last: whether a range fits is asked before what it costs. */

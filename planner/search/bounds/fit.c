@@ -1,37 +1,9 @@
-/* Memory: does a point fit?
- *
- * Limits are per rank: what the plan block allows of the device, less the context, and an equal share of its node's
- * host memory and disks among the ranks on the node. Where node types are mixed, limits are handed around for the
- * smallest type, and a stage on larger ones may use so much more. */
-#include <math.h>
+/* Memory: does a point fit? Limits are those of ranks.c. */
 #include <zplan/schedule.h>
+#include "bound.h"
 #include "cut.h"
 #include "fit.h"
 #include "procedures.h"
-
-zp_limits zp_machine_limits(const zp_search_input *in, const zp_machine *machine) {
-  double fraction = in->constraints->memory_fraction;
-  int here = machine->devices < machine->devices_per_node ? machine->devices : machine->devices_per_node;
-  return (zp_limits){(int64_t)(fraction * (double)machine->memory_bytes) - machine->context_bytes,
-                     (int64_t)(fraction * (double)machine->node->host_memory_bytes) / here,
-                     (int64_t)(fraction * (double)machine->node->nvme_bytes) / here};
-}
-
-zp_limits zp_search_limits(const zp_search_cache *s) {
-  return (zp_limits){s->limit_bytes, s->host_bytes, s->nvme_bytes};
-}
-
-static int64_t shifted(int64_t limit, int64_t smallest, int64_t own) {
-  return limit == INT64_MAX ? limit : limit + (own - smallest);
-}
-
-zp_limits zp_limits_of_stage(zp_search_cache *s, const zp_choice *choice, int stage, const zp_limits *smallest) {
-  if (!zp_has_types(s)) return *smallest;
-  const zp_limits *own = &zp_find_stage_nodes(s, choice)->limits[stage];
-  return (zp_limits){shifted(smallest->device, s->limit_bytes, own->device),
-                     shifted(smallest->host, s->host_bytes, own->host),
-                     shifted(smallest->nvme, s->nvme_bytes, own->nvme)};
-}
 
 /* Bytes of all stages together, in eighths: states once, and of every micro-batch what the stage with the fewest in
  * flight keeps. */

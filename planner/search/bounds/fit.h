@@ -11,12 +11,6 @@ int64_t zp_memory_floor(const zp_search_cache *s, const zp_point *point);
 int zp_least_eighths(zp_search_cache *s, const zp_point *point, zp_state state);
 /* Least bytes on the host and on disks that a point needs, however it is cut. */
 zp_limits zp_away_floor(const zp_search_cache *s, const zp_point *point);
-/* What the ranks of a machine may use. */
-zp_limits zp_machine_limits(const zp_search_input *in, const zp_machine *machine);
-/* Several node types: of a rank on the smallest of them. */
-zp_limits zp_search_limits(const zp_search_cache *s);
-/* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
-zp_limits zp_limits_of_stage(zp_search_cache *s, const zp_choice *choice, int stage, const zp_limits *smallest);
 /* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from
  * then on (fit_table.c). */
 bool zp_point_fits(zp_search_cache *s, zp_point *point, zp_rejection *why);
@@ -27,8 +21,6 @@ bool zp_fits_device(zp_search_cache *s, const zp_point *point);
 /* From now on, until another point comes, what fits on the stages of this one within these limits is remembered. Homes
  * must not change. Several chunks a stage: nothing is. */
 void zp_remember_fits(zp_search_cache *s, zp_point *point, const zp_limits *limits);
-/* Bytes of the communicators of every rank of the choice. */
-int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *choice, int ties);
 /* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none
  * does. */
 int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first, int end, int stage,

@@ -8,6 +8,7 @@
 #include <zplan/schedule.h>
 #include "bound.h"
 #include "fit.h"
+#include "procedures.h"
 
 enum { FROM_FIRST, TO_LAST, INSIDE };
 enum { MOST_INNER_UNITS = 128 }; /* of a range whose bytes are remembered */
@@ -80,16 +81,6 @@ static zp_known_fit *find_known(zp_search_cache *s, const zp_point *point, int s
   if (!is_remembered(memo, point) || memcmp(limits, &memo->limits, sizeof *limits) != 0) return NULL;
   int order = order_of(memo, part);
   return order < 0 ? NULL : &memo->known[(int64_t)stage * point->n_modes * memo->orders + order];
-}
-
-int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int ties) {
-  zp_communicators_memo *memo = &s->memo.communicators;
-  const zp_choice *k = &memo->choice;
-  if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
-      k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c) || zp_chunks(k) != zp_chunks(c) ||
-      k->schedule != c->schedule || k->sequence != c->sequence || memo->ties != ties)
-    *memo = (zp_communicators_memo){true, *c, ties, zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes};
-  return memo->bytes;
 }
 
 /* NULL: not a range inside a segment on an inner stage, or too long a one. */

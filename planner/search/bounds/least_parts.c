@@ -15,7 +15,6 @@
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "bound.h"
-#include "fit.h"
 
 /* What a stage may hold in one mode: a layer, or a run of parts. Values: seconds that the slowest mode would take
  * longer; parts. */

@@ -17,7 +17,6 @@
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "bound.h"
-#include "fit.h"
 #include "space.h"
 
 typedef struct filling {

@@ -2,7 +2,6 @@
  * and beside what it holds for every unit. regions.c lays it out. */
 #include <zplan/schedule.h>
 #include "bound.h"
-#include "fit.h"
 
 zp_shares zp_shares_here(const zp_choice *c) {
   zp_shares shares = {.frozen = 1};
@@ -34,6 +33,16 @@ static int rings_of(const zp_search_cache *s, const zp_point *point, zp_state st
   if (point->choice.home[state].eighths == ZP_EIGHTHS) return 2;
   if (zp_is_subspace(point) || !sharded) return 0;
   return s->machine.node->device.is_cpu ? 1 : 2;
+}
+
+int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int ties) {
+  zp_communicators_memo *memo = &s->memo.communicators;
+  const zp_choice *k = &memo->choice;
+  if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
+      k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c) || zp_chunks(k) != zp_chunks(c) ||
+      k->schedule != c->schedule || k->sequence != c->sequence || memo->ties != ties)
+    *memo = (zp_communicators_memo){true, *c, ties, zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes};
+  return memo->bytes;
 }
 
 /* Bytes of messages that every stage has buffers for. One chunk: all have a neighbour in one direction. Several: in

@@ -90,24 +90,6 @@ static const zp_runnable *of_groups(zp_search_cache *s, int tensor) {
 
 /* ---- bounds ---- */
 
-/* Some stage has at least its share of every segment's layers, when these stay whole. */
-static double longest_share(const zp_variant *v, int stages) {
-  double longest = v->longest_s;
-  for (int i = 0; i < v->lowered->pieces->n_whole && !v->fine; i++) {
-    int64_t count = v->lowered->segments[i].segment->count;
-    longest = fmax(longest, (double)((count + stages - 1) / stages) * v->unit_s[i]);
-  }
-  return longest;
-}
-
-double zp_bound_work(const zp_search_cache *s, const zp_point *point) {
-  const zp_variant *v = zp_variant_of(s, point);
-  const zp_choice *c = &point->choice;
-  double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
-  double all = (double)zp_microbatches(s->in->spec, c) * longest;
-  return fmax(all, v->all_s.input) * (1 - ZP_BOUND_SLACK);
-}
-
 /* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
 static int64_t first_stage_bytes(const zp_search_cache *s, const zp_point *point, int64_t floor_bytes) {
   int64_t stages = point->choice.pipeline, m = zp_microbatches(s->in->spec, &point->choice);

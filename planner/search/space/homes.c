@@ -10,19 +10,9 @@
 #include <zplan/abilities.h>
 #include <zplan/schedule.h>
 #include "bound.h"
-#include "budget.h"
-#include "cut.h"
 #include "fit.h"
 #include "procedures.h"
 #include "space.h"
-
-bool zp_may_leave(const zp_search_input *in, zp_state state) {
-  zp_choice leaves = {0};
-  leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
-  if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
-  if (in->trainer == ZP_TRAINER_ZPLAN && !zp_choice_is_generated(&leaves, NULL)) return false;
-  return zp_limit_leaves_device(&in->constraints->offload[state]);
-}
 
 /* The plan block leaves it nowhere else: all of it has to leave. */
 static bool must_leave(const zp_search_input *in, zp_state state) {
@@ -35,12 +25,6 @@ static int last_to_leave(const zp_search_input *in) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (must_leave(in, (zp_state)i)) last = i;
   return last;
-}
-
-bool zp_some_state_may_leave(const zp_search_input *in) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (in->may_leave[i]) return true;
-  return false;
 }
 
 /* Bytes of a rank's host and disks, where any class may go there. */

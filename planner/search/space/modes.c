@@ -2,7 +2,6 @@
  * decides is what a stage keeps and how long it takes, and no time of the simulation ever shrinks when some stage takes
  * longer. So, where a faster mode is not longer in either direction, nothing else can be better. */
 #include <zplan/schedule.h>
-#include "cut.h"
 #include "fit.h"
 #include "procedures.h"
 

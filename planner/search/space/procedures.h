@@ -14,6 +14,22 @@ int zp_find_groups(const zp_search_cache *s, int tensor);
 bool zp_same_link(const zp_group_link *a, const zp_group_link *b);
 /* Index of the tensor groups of that size, made where they are not known yet. */
 int zp_use_groups(zp_search_cache *s, int tensor);
+/* What the ranks of a machine may use. */
+zp_limits zp_machine_limits(const zp_search_input *in, const zp_machine *machine);
+/* Several node types: of a rank on the smallest of them. */
+zp_limits zp_search_limits(const zp_search_cache *s);
+/* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
+zp_limits zp_limits_of_stage(zp_search_cache *s, const zp_choice *choice, int stage, const zp_limits *smallest);
+/* Where the stages of a choice stand; clusters of several node types only. */
+const zp_stage_nodes_memo *zp_find_stage_nodes(zp_search_cache *s, const zp_choice *choice);
+
+/* ---- chunks.c ---- */
+/* What stage `stage` of a cut has of every chunk: part[chunks]. */
+void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
+/* Is every cut of the point in the space? The choice says what may leave the device. */
+bool zp_every_chunk_cut(const zp_search_cache *s, const zp_point *point);
+/* Are its ways to cut so few that branch and bound settles them for certain? */
+bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point);
 
 /* ---- variant.c ---- */
 /* Index of the variant of these modes, made on demand; -1 when the model cannot be split or lowered that way
@@ -23,8 +39,6 @@ int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set m
 /* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
 
-/* Where the stages of a choice stand; clusters of several node types only. */
-const zp_stage_nodes_memo *zp_find_stage_nodes(zp_search_cache *s, const zp_choice *choice);
 /* The variant of one mode with the prices of a stage's node types; itself in a plain cluster. */
 const zp_variant *zp_on_stage(zp_search_cache *s, const zp_choice *choice, const zp_variant *of_mode, int stage);
 /* The variant of the same mode for a set of node types. */

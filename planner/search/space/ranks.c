@@ -1,7 +1,22 @@
-/* The ranks that the plan at hand uses: the first of the cluster, as many as its degrees make. Links, shares of a node
- * and node types may follow from their number; what does not is shared by plans of different numbers. */
-#include "fit.h"
+/* The ranks that the current plan uses: the first of the cluster, as many as its degrees make. Links, shares of a node
+ * and node types may follow from their number; what does not is shared by plans of different numbers.
+ *
+ * Memory limits are per rank: what the plan block allows of the device, less the context, and an equal share of its
+ * node's host memory and disks among the ranks on the node. Where node types are mixed, limits are those of the
+ * smallest type, and a stage on larger ones may use so much more. */
 #include "procedures.h"
+
+zp_limits zp_machine_limits(const zp_search_input *in, const zp_machine *machine) {
+  double fraction = in->constraints->memory_fraction;
+  int here = machine->devices < machine->devices_per_node ? machine->devices : machine->devices_per_node;
+  return (zp_limits){(int64_t)(fraction * (double)machine->memory_bytes) - machine->context_bytes,
+                     (int64_t)(fraction * (double)machine->node->host_memory_bytes) / here,
+                     (int64_t)(fraction * (double)machine->node->nvme_bytes) / here};
+}
+
+zp_limits zp_search_limits(const zp_search_cache *s) {
+  return (zp_limits){s->limit_bytes, s->host_bytes, s->nvme_bytes};
+}
 
 void zp_use_limits(zp_search_cache *s) {
   const zp_machine *machine = &s->machine;
@@ -85,4 +100,39 @@ int zp_use_groups(zp_search_cache *s, int tensor) {
   s->memo.groups_tensor = tensor;
   s->memo.groups_ranks = s->machine.devices;
   return at;
+}
+
+/* ---- where the stages of a choice stand: several node types ---- */
+
+static bool same_nodes(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
+}
+
+const zp_stage_nodes_memo *zp_find_stage_nodes(zp_search_cache *s, const zp_choice *c) {
+  zp_stage_nodes_memo *memo = &s->memo.stage_nodes;
+  if (memo->known && same_nodes(&memo->choice, c)) return memo;
+  memo->known = true;
+  memo->choice = *c;
+  memo->n_sets = 0;
+  for (int stage = 0; stage < c->pipeline; stage++) {
+    zp_machine machine = zp_machine_of_stage(&s->machine, c, stage);
+    memo->types[stage] = machine.types;
+    memo->limits[stage] = zp_machine_limits(s->in, &machine);
+    bool seen = false;
+    for (int i = 0; i < memo->n_sets; i++) seen |= memo->sets[i] == machine.types;
+    if (!seen) memo->sets[memo->n_sets++] = machine.types;
+  }
+  return memo;
+}
+
+static int64_t shifted(int64_t limit, int64_t smallest, int64_t own) {
+  return limit == INT64_MAX ? limit : limit + (own - smallest);
+}
+
+zp_limits zp_limits_of_stage(zp_search_cache *s, const zp_choice *choice, int stage, const zp_limits *smallest) {
+  if (!zp_has_types(s)) return *smallest;
+  const zp_limits *own = &zp_find_stage_nodes(s, choice)->limits[stage];
+  return (zp_limits){shifted(smallest->device, s->limit_bytes, own->device),
+                     shifted(smallest->host, s->host_bytes, own->host),
+                     shifted(smallest->nvme, s->nvme_bytes, own->nvme)};
 }

@@ -4,6 +4,19 @@
 
 #include "progress.h"
 
+/* ---- allowed.c: what the plan block allows ---- */
+/* Only this value is allowed. */
+bool zp_limit_is_pin(const zp_limit *limit);
+/* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
+bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool plain);
+/* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint
+ * excludes are counted. */
+bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain);
+/* Modes that the plan block allows; *excluded: how many others there would be. */
+zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
+/* May parts of some class leave the device in a plan of the space? */
+bool zp_some_state_may_leave(const zp_search_input *in);
+
 /* ---- degrees.c ---- */
 /* All degrees that the constraints allow, with bounds by their products alone; those that leave devices idle as one.
  * Counts the rest. */
@@ -17,14 +30,6 @@ void zp_open_groups(zp_search_progress *progress, const zp_degrees *degrees);
  * of a known size. */
 bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *degrees);
 
-/* ---- space.c ---- */
-/* Only this value is allowed. */
-bool zp_limit_is_pin(const zp_limit *limit);
-void zp_search_reject(zp_search_progress *progress, zp_rejection why);
-/* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
-bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool plain);
-/* Modes that the plan block allows; *excluded: how many others there would be. */
-zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
 /* ---- losses.c ---- */
 /* The next larger number of chunks of the loss that is looked at for the choice's micro-batch; 0: there is none. */
 int zp_next_loss_chunks(const zp_search_cache *s, const zp_choice *choice, int after);
@@ -35,11 +40,6 @@ void zp_explain_loss_chunks(zp_search_cache *s);
 zp_rejection zp_refuse_in_chunks(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
 
 /* ---- space.c ---- */
-/* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint
- * excludes are counted. */
-bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain);
-/* Nothing with this bound beats the plans that are known: counted. */
-bool zp_is_beaten(zp_search_progress *progress, double bound_s);
 /* Some degrees become choices of rank order, micro-batch, sequence and parts of the loss, and these the procedures that
  * they may run: counts candidates and rejections, keeps what may fit and may be faster than progress->cutoff_s. With
  * progress->keeps_all they become points at once. */
@@ -54,9 +54,6 @@ void zp_open_zero(zp_search_progress *progress, const zp_point *schedule);
 void zp_note_open_zero(zp_search_progress *progress, const zp_point *schedule);
 
 /* ---- homes.c ---- */
-/* May parts of the class leave the device in some plan of the space? Asked once: zp_search_input.may_leave. */
-bool zp_may_leave(const zp_search_input *in, zp_state state);
-bool zp_some_state_may_leave(const zp_search_input *in);
 /* Why devices, or these, hosts and disks together, have no room for what all stages need, in O(1); ZP_REJECT_NONE: they
  * may have. smallest: of zp_smallest. */
 zp_rejection zp_refuse_floor(const zp_search_cache *s, const zp_point *smallest);

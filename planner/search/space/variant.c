@@ -4,7 +4,6 @@
  * point names is the least of all types. */
 #include <math.h>
 #include <zplan/cost.h>
-#include "fit.h"
 #include "procedures.h"
 
 static zp_sharding_try *try_sharding(zp_search_cache *s, const zp_variant *v) {
@@ -81,27 +80,6 @@ static void add_variant(zp_search_cache *s, const zp_variant *v) {
 }
 
 /* ---- node types ---- */
-
-static bool same_nodes(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
-}
-
-const zp_stage_nodes_memo *zp_find_stage_nodes(zp_search_cache *s, const zp_choice *c) {
-  zp_stage_nodes_memo *memo = &s->memo.stage_nodes;
-  if (memo->known && same_nodes(&memo->choice, c)) return memo;
-  memo->known = true;
-  memo->choice = *c;
-  memo->n_sets = 0;
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    zp_machine machine = zp_machine_of_stage(&s->machine, c, stage);
-    memo->types[stage] = machine.types;
-    memo->limits[stage] = zp_machine_limits(s->in, &machine);
-    bool seen = false;
-    for (int i = 0; i < memo->n_sets; i++) seen |= memo->sets[i] == machine.types;
-    if (!seen) memo->sets[memo->n_sets++] = machine.types;
-  }
-  return memo;
-}
 
 const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mode, zp_node_set types) {
   if (types == of_mode->types) return of_mode;

@@ -261,7 +261,7 @@ typedef struct zp_train {
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
   const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
-  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span, reduce_span;
+  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span, reduce_span, sums_span;
 } zp_train;
 
 /* bf16 keeps 8 bits of a number, so that rounding to the nearest one moves it by this share of itself at most: of every

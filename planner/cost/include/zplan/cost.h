@@ -26,11 +26,11 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
 /* The update alone, without sums and gathers, by such a relaxation, too: optimizer_s, offload_s, least_offload_s. */
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 const zp_flat *all);
-/* Sums of the list that are not over data ranks, each once a step: ties_s, gradients of tied parameters over the stages
- * that hold them; partial_s, what sequence sharding leaves partial, over the tensor ranks. own: zp_machine_of_stage. Of
- * the stage its index is enough for ties. */
+/* Collectives of the list that elements alone do not tell, each once a step: ties_s, gradients of tied parameters over
+ * the stages that hold them; partial_s, what sequence sharding leaves partial, over the tensor ranks; update_s, what
+ * data ranks exchange while they update. own: zp_machine_of_stage. For ties the index of the stage is enough. */
 typedef struct zp_cross_sums {
-  double ties_s, partial_s;
+  double ties_s, partial_s, update_s;
 } zp_cross_sums;
 zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *machine, const zp_machine *own,
                                  int stage);
@@ -73,9 +73,9 @@ double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double re
                               double backward_s, int64_t units);
 /* Seconds of a micro-batch on a stage that yield gradients of weights. */
 double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time);
-/* zp_cost_step_end of a stage of a program, whose reduce_s is what of it is left after the last backward: beside_s of
- * the stage's micro-batch is zp_cost_beside. Never less than zp_cost_step_end and zp_cost_exposed_reduce of the
- * elements say. */
+/* zp_cost_step_end of a stage of a program, with what strategies compute in the update (zp_moves_price). reduce_s is
+ * what of it is left after the last backward: beside_s of the stage's micro-batch is zp_cost_beside. Never less than
+ * zp_cost_step_end and zp_cost_exposed_reduce of the elements say. */
 zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
 
 /* ---- overlap.c: transfers beside computing ---- */
@@ -183,7 +183,8 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
  * ties, partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other
  * stage. */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
-/* delayed.c: seconds that the host of a rank works beside a step for a delayed update, 0: there is none. */
+/* delayed.c: seconds that the host of a rank works beside a step, for records beside the next one; 0: there are none.
+ */
 double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int stage);
 /* No step is shorter, whatever hides the update of a stage with this end; 0: it is not delayed. */
 double zp_cost_delayed_step(const zp_step_end *end);

@@ -216,12 +216,19 @@ typedef struct zp_move_limit {
   int highest;     /* value of the key */
   unsigned keep;   /* bit v: value v goes with it */
   bool unwritten;  /* where the plan block does not say anything, too; else other plans are refused one by one */
+  bool no_effect;  /* other values are of no use on this cluster: warned of where one that goes is there, too */
   const char *why, *help;
 } zp_move_limit;
 typedef struct zp_move_limits {
   const zp_move_limit *rows;
   int n;
 } zp_move_limits;
+
+/* What the train block asks of a strategy and cannot be had on the cluster, or in the program that is planned for. */
+typedef struct zp_move_objection {
+  zp_span span;
+  const char *why, *help; /* why NULL: nothing */
+} zp_move_objection;
 
 struct zp_move_strategy {
   const char *name;
@@ -231,32 +238,35 @@ struct zp_move_strategy {
   void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
   /* One line: what, when and why. Requires: applies. Arena. */
   const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
-  /* Raises regions (regions.def) to the bytes that it needs. Requires: applies. May be NULL. */
+  /* ---- room; each may be NULL ---- */
+  /* Raises regions (regions.def) to the bytes that it needs. Requires: applies. */
   void (*regions)(const zp_move_scope *scope, zp_placing *placing);
-  /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
+  /* ---- what the step computes for it beside its records, whoever else moves something; each may be NULL ---- */
+  /* Fills in what it looks up of all steps of a training, once. */
+  void (*lower)(zp_arena *scratch, zp_lowered *lowered);
+  /* Fills in what it looks up of a segment, once: elements and bytes when the places of its parameters are known,
+   * then seconds of a unit on these nodes. */
+  void (*lower_segment)(const zp_lowered *lowered, zp_segment_program *segment);
+  void (*price_segment)(const zp_lowered *lowered, const zp_machine *machine, zp_segment_program *segment);
+  /* Adds seconds that the update of the scope's stage computes for it. Requires: the stage is laid out. */
+  void (*price)(const zp_move_scope *scope, double *update_s);
+  /* ---- what it does not go with; each may be NULL ---- */
+  /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. */
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
-  /* Why a complete choice cannot be had where parts of it may go together; NULL: it can. May be NULL. */
+  /* Why a complete choice cannot be had where parts of it may go together; NULL: it can. */
   const char *(*refuses_complete)(const zp_choice *choice, const zp_spec *spec);
-  /* What goes with what the train block asks of it. May be NULL. */
+  /* What the train block asks of it in vain. Arena. */
+  zp_move_objection (*objects)(zp_arena *arena, const zp_spec *spec);
+  /* What goes with it on this cluster, and with what the train block asks of it. */
   zp_move_limits (*limits)(const zp_spec *spec);
-  /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
+  /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. A value that it has in no plan
+   * is a limit. */
   const char *(*lacks)(const zp_choice *choice);
   unsigned provides; /* bits 1 << zp_move_need */
 };
 
 /* All strategies; the last entry is NULL. */
 extern const zp_move_strategy *const zp_move_strategies[];
-
-/* What the choice needs and no strategy of the list provides; NULL: nothing. */
-const char *zp_moves_missing(const zp_choice *choice);
-/* What is missing, or what the first strategy that refuses or lacks something says; NULL: none does. */
-const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec);
-/* What the first strategy says that refuses the choice as a whole; NULL: none does. The search, which asks about parts
- * of choices, has limits for it. */
-const char *zp_moves_refusal_complete(const zp_choice *choice, const zp_spec *spec);
-const char *zp_moves_lacking(const zp_choice *choice);
-/* May the trainer generator print this choice, in any format? Otherwise the first reason why not (zp_moves_lacking). */
-bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* The scope of a choice, as far as the choice says it, with run -1; moment, segment and the like are left to be filled
  * in. */
@@ -269,6 +279,11 @@ bool zp_moves_beside_units(const zp_move_scope *scope);
  * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
  * through the same buffers. */
 bool zp_buckets_move_beside(const zp_move_scope *scope);
+/* Every strategy's lower, lower_segment, price_segment and price. */
+void zp_moves_lower(zp_arena *scratch, zp_lowered *lowered);
+void zp_moves_lower_segment(const zp_lowered *lowered, zp_segment_program *segment);
+void zp_moves_price_segment(const zp_lowered *lowered, const zp_machine *machine, zp_segment_program *segment);
+void zp_moves_price(const zp_move_scope *scope, double *update_s);
 /* All strategies that apply raise the regions that they need. */
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing);
 /* All strategies that apply make their records. Requires what the scope says of its moment. */

@@ -127,8 +127,7 @@ typedef struct zp_lowered {
   bool splits;     /* backward is there in two parts, too, and what waits between them is counted */
   /* Per element. State: master copy, moments and the average of the weights. */
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, sum_bytes, state_bytes, average_bytes;
-  /* 0/1 Adam: shares of a training's steps in which ranks exchange signs, and sum gradients. 1-bit Adam: of the steps
-   * with a frozen variance, which prices are of: all, and none. */
+  /* Shares of the steps that prices are of in which ranks exchange signs, and sum gradients (moves/signs.c). */
   double exchanged, summed;
   const zp_pieces *pieces;
   int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
@@ -304,8 +303,6 @@ static inline const zp_procedure *zp_backward_of(const zp_segment_program *segme
 /* ---- Muon (moves/whole_matrices.c) ---- */
 /* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
 bool zp_shares_matrix(const zp_lowered *lowered, int param);
-/* How many of `count` instances of a run a rank works on. */
-int64_t zp_matrix_rounds(const zp_choice *choice, int64_t count);
 /* Bytes of the transient region that the update of `count` instances of a segment works in; 0: it has no such
  * matrix. */
 int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
@@ -390,9 +387,16 @@ int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int s
                        int64_t n_units);
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
-/* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
- * do. */
+/* ---- what does not go together (moves/refusals.c) ---- */
+/* Why the parts of a choice do not go together, whatever the model ("compress does not go with ZeRO 2 and 3"): what the
+ * schedule says, what no strategy of the list provides, or what the first strategy that refuses says; NULL: they do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
+/* What the first strategy says that refuses the choice as a whole; NULL: none does. The search, which asks about parts
+ * of choices, has limits for it. */
+const char *zp_choice_refusal_complete(const zp_choice *choice, const zp_spec *spec);
+/* What zplan's own trainer lacks of it, in any format: what is missing, or what the first strategy that lacks something
+ * says; NULL: nothing. */
+const char *zp_choice_lacking(const zp_choice *choice);
 
 /* ---- the whole program ---- */
 /* The whole program of a choice with a cut of all units (zp_choice_is_whole). stage_lowered: [pipeline], of one spec,
