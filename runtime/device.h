@@ -7,6 +7,7 @@
 #ifndef ZPLAN_RT_DEVICE_H
 #define ZPLAN_RT_DEVICE_H
 
+#include <zplan/zpd.h>
 #include "internal.h"
 
 /* Before the arena: ranks, coordinates and stage are known, threads run. Collective. */
@@ -67,6 +68,9 @@ void zpr_copy_before(zpr *c, int64_t ticket);
 
 /* sum[i] += x[i], gradients both. */
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
+/* The same of sums in bf16, rounded stochastically (zplan/zpd.h); what they are in f32. */
+void zpr_add_stochastic(zpr *c, const zpd_stochastic *a);
+void zpr_widen_sums(zpr *c, float *to, const void *from, int64_t count);
 
 /* What moves beside the units and what they compute wait for each other here (rt.h; on CPU ranks nothing does). */
 void zpr_beside_join(zpr *c);

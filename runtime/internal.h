@@ -41,6 +41,11 @@ void zpr_options_help(FILE *out, const zpr_program *program);
  * bits, so that what is added up is never rounded to them. */
 static inline zpk_dtype zpr_gradient_type(const zpr *c) { return zpk_real(c->program->dtype); }
 static inline int64_t zpr_gradient_bytes(const zpr *c) { return zpk_bytes(zpr_gradient_type(c)); }
+/* What of them a rank keeps on the device from one micro-batch to the next (stochastic_sums.h). */
+static inline zpk_dtype zpr_sum_type(const zpr *c) {
+  return c->program->stochastic_sums ? ZPK_BF16 : zpr_gradient_type(c);
+}
+static inline int64_t zpr_sum_bytes(const zpr *c) { return zpk_bytes(zpr_sum_type(c)); }
 
 /* ---- setting up and tearing down (open.c) ---- */
 /* Starts the ranks, checks their number (Z0820), opens arena and threads. What remains for training: weights, data,
@@ -359,8 +364,11 @@ typedef struct zpr_share {
   int64_t blocks, width, first, stride, local_stride;
 } zpr_share;
 zpr_share zpr_share_of(const zpr_program *program, const zpr_param *param, int share);
+zpr_share zpr_my_share(const zpr *c, const zpr_param *param); /* this rank's */
 /* "h.3.attn.weight" into buf. */
 const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64_t instance);
+/* Random numbers of a parameter's elements are drawn by it. */
+uint64_t zpr_name_hash(const char *name);
 
 /* ---- checkpoints (checkpoint.c, safetensors.c, json_scan.c) ---- */
 /* Publishes <dir>/step_%06d atomically (model.safetensors, optimizer.safetensors, manifest.json), updates <dir>/latest,

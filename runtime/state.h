@@ -48,6 +48,7 @@ struct zpr_state {
   zpr_tier *tier;
   zpr_aways *aways;
   struct zpr_host_grads *host_grads; /* host_grads.c; NULL: not used yet */
+  uint32_t *additions;               /* stochastic_sums.c: to every bucket, in this step; NULL: not used yet */
   zpr_open_state open_state;
   zpr_saving *saving;
   int64_t fetched;     /* param_home.c: the last copy that brings parameters */

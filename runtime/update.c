@@ -163,6 +163,7 @@ void zpr_update_close(zpr *c) {
   free(u->squares);
   free(u->here);
   free(u->stretches.item);
+  free(c->state->additions);
   zpr_host_update_close(u->away);
   zpr_host_grads_close(c);
   free(u);

@@ -48,9 +48,13 @@ static split split_among(const zpr_program *program, const zpr_param *param, int
   return s;
 }
 
-static split split_of(const zpr *c, const zpr_param *param) {
+static int share_of(const zpr *c, const zpr_param *param) {
   int experts = zpr_expert_ranks(c->program);
-  return split_among(c->program, param, param->spread ? c->t * experts + c->d % experts : c->t);
+  return param->spread ? c->t * experts + c->d % experts : c->t;
+}
+
+static split split_of(const zpr *c, const zpr_param *param) {
+  return split_among(c->program, param, share_of(c, param));
 }
 
 zpr_share zpr_share_of(const zpr_program *program, const zpr_param *param, int share) {
@@ -60,6 +64,10 @@ zpr_share zpr_share_of(const zpr_program *program, const zpr_param *param, int s
                      .first = s.first * s.unit_elements,
                      .stride = s.units * s.unit_elements,
                      .local_stride = s.local * s.unit_elements};
+}
+
+zpr_share zpr_my_share(const zpr *c, const zpr_param *param) {
+  return zpr_share_of(c->program, param, share_of(c, param));
 }
 
 void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn *fn, void *arg) {
@@ -107,7 +115,7 @@ typedef struct init_args {
   zpr_error *error;
 } init_args;
 
-static uint64_t hash_name(const char *name) { /* FNV-1a, 64 bits */
+uint64_t zpr_name_hash(const char *name) { /* FNV-1a, 64 bits */
   uint64_t hash = UINT64_C(14695981039346656037);
   for (; *name; name++) hash = (hash ^ (unsigned char)*name) * UINT64_C(1099511628211);
   return hash;
@@ -167,7 +175,7 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k, zpr_given *
                                 [ZPR_AVERAGE] = c->program->ema > 0 && zpr_is_trained(run->kind)};
   if (has[ZPR_WEIGHTS] || sharded || has[ZPR_AVERAGE]) shard = zpr_slice_of(c, run, i);
   init_args a = {.c = c, .param = &run->params[k], .name = name, .given = given, .error = error};
-  a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
+  a.name_hash = zpr_name_hash(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
   if (given && run->params[k].adapter && !zpr_given_find(given, name, 0)) a.given = NULL;
   if (given && zpr_given_draws(given, name)) a.given = NULL;
   a.to = (init_target){.dtype = c->program->dtype, .kept = sharded ? shard : all};

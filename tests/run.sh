@@ -57,6 +57,7 @@ unit release|unit release 1
 layouts|python3 tests/diff/layouts.py --jobs 1 $quick
 mixed precision|python3 tests/diff/bf16.py
 sums of gradients|python3 tests/diff/sums.py
+sums in 16 bits|python3 tests/diff/stochastic_sums.py
 sums rounded between nodes|python3 tests/diff/rounded_sums.py
 offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py

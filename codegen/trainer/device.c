@@ -87,6 +87,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (compress) zp_buf_line(&out, "#define ZPD_ONE_BIT /* signs of gradients with their errors */");
   if (compress && optimizer->device_macro_one_bit) zp_buf_line(&out, "#define %s", optimizer->device_macro_one_bit);
   if (compress && plan->spec->train.variance_every > 0) zp_buf_line(&out, "#define ZPD_ZERO_ONE_ADAM");
+  if (plan->spec->train.stochastic_sums) zp_buf_line(&out, "#define ZPD_STOCHASTIC_SUMS /* of gradients, in bf16 */");
   if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);

@@ -145,6 +145,7 @@ static void emit_shape(zp_emit *e, int losses) {
   if (zp_machine_nodes(&e->plan->machine) > 1)
     zp_buf_line(out, "    .n_nodes = sizeof nodes / sizeof *nodes, .nodes = nodes,");
   if (e->program->spec->train.rounds_sums) zp_buf_line(out, "    .rounds_sums = true,");
+  if (e->program->spec->train.stochastic_sums) zp_buf_line(out, "    .stochastic_sums = true,");
   if (zp_emit_calls(e, ZP_CALL_SCATTER_GRADS) && !zp_emit_calls(e, ZP_CALL_SCATTER_OVER_RANKS))
     zp_buf_line(out, "    .moves_gradients = true,");
   if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE) || zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) ||

@@ -246,6 +246,8 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
     zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,",
                 LL(st->offloaded[ZP_STATE_GRADIENTS]), away_place(e, st, ZP_STATE_GRADIENTS),
                 LL(st->at[ZP_REGION_GRAD_RING]));
+  else if (e->program->spec->train.stochastic_sums)
+    zp_buf_line(&e->out, "     .grad_ring = %lld,", LL(st->at[ZP_REGION_GRAD_RING]));
   if (st->offloaded[ZP_STATE_PARAMS] > 0)
     zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,",
                 LL(st->offloaded[ZP_STATE_PARAMS]), away_place(e, st, ZP_STATE_PARAMS),

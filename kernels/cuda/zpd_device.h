@@ -165,6 +165,28 @@ ZPD_DEVICE zpd_reals zpd_reals_load_some(const real *p, zpd_int left, bool packs
   return x;
 }
 
+/* What the end of a step reads of gradients. */
+#ifdef ZPD_STOCHASTIC_SUMS
+struct zpd_sum {
+  unsigned short bits; /* bf16 */
+  __device__ __forceinline__ operator real() const { return zpd_widen_bf16(bits); }
+};
+ZPD_DEVICE zpd_reals zpd_reals_load(const zpd_sum *p) {
+  const zpd_raw raw = *(const zpd_raw *)p;
+  zpd_reals x;
+  ZPD_EACH (k, ZPD_VEC) x.at[k] = zpd_widen_bf16((unsigned short)(raw.word[k / 2] >> k % 2 * 16));
+  return x;
+}
+ZPD_DEVICE zpd_reals zpd_reals_load_some(const zpd_sum *p, zpd_int left, bool packs) {
+  if (packs && left >= ZPD_VEC) return zpd_reals_load(p);
+  zpd_reals x;
+  ZPD_EACH (k, ZPD_VEC) x.at[k] = k < left ? (real)p[k] : 0;
+  return x;
+}
+#else
+typedef real zpd_sum;
+#endif
+
 ZPD_DEVICE void zpd_reals_store_some(real *p, const zpd_reals &x, zpd_int left, bool packs) {
   if (packs && left >= ZPD_VEC)
     zpd_reals_store(p, x);

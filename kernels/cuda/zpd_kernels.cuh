@@ -1,7 +1,8 @@
 /* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES:
  * attention on tensor cores where the arch has them for the dtype: bf16 and f16 since sm_80, f16 on sm_70 and sm_72.
  * ZPD_ADAFACTOR, ZPD_MUON, ZPD_ONE_BIT, ZPD_ONE_BIT_LAMB, ZPD_ZERO_ONE_ADAM: what these optimizers need, which
- * others' images leave out; ZPD_EXPERTS: what models with experts do; ZPD_DECODE: what trainers do that continue texts
+ * others' images leave out; ZPD_STOCHASTIC_SUMS: gradients that the end of a step reads are bf16; ZPD_EXPERTS: what
+ * models with experts do; ZPD_DECODE: what trainers do that continue texts
  * position by position, which have no attention on tensor cores. */
 #if !defined(ZPD_TENSOR_CORES)
 #elif defined(ZPD_HOST) || __CUDA_ARCH__ >= 800
@@ -40,6 +41,9 @@
 #endif
 #include "zpd_positions.cuh"
 #include "zpd_step.cuh"
+#ifdef ZPD_STOCHASTIC_SUMS
+#include "zpd_stochastic.cuh"
+#endif
 /* Only models with such operations have these. */
 #ifdef ZPD_AXES
 #include "zpd_gather.cuh"

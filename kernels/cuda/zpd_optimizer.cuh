@@ -84,7 +84,7 @@ ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real (&mom
 
 /* The arrays of a segment from its element i of the gradients on. */
 struct zpd_arrays {
-  const real *grad;
+  const zpd_sum *grad;
   elem *weight; /* what is computed with, where it is not what is updated; else NULL */
   real *param;
   real *moment[ZPK_MOMENTS]; /* NULL: the optimizer does not keep it */
@@ -95,7 +95,7 @@ ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, 
   zpd_arrays x;
   const zpd_int state = i + s.to_state;
   elem *param = (elem *)a.params + i + s.to_params;
-  x.grad = (const real *)a.grads + i;
+  x.grad = (const zpd_sum *)a.grads + i;
   x.weight = a.master ? param : 0;
   x.param = a.master ? (real *)a.master + state : (real *)(void *)param;
   ZPD_EACH (n, ZPK_MOMENTS) x.moment[n] = ZPD_KEPT >> n & 1 && a.moment[n] ? (real *)a.moment[n] + state : 0;

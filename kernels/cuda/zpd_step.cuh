@@ -29,7 +29,7 @@ ZPD_KERNEL(zpd_square_segments, zpd_squares) {
   const int s = zpd_segment_of(a.segments, a.n, blockIdx.x);
   const zpd_segment segment = a.segments[s];
   const zpd_int blocks = (s + 1 < a.n ? a.segments[s + 1].first : (zpd_int)gridDim.x) - segment.first;
-  const real *x = (const real *)a.grads + segment.begin;
+  const zpd_sum *x = (const zpd_sum *)a.grads + segment.begin;
   const bool packs = zpd_begins_pack(x);
   const zpd_int stride = blocks * ZPD_FLAT_THREADS * ZPD_VEC;
   double sum = 0;

@@ -123,7 +123,7 @@ int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {
   if (!lowered) return 0;
   int64_t each = 0;
   if (!zp_limit_leaves_device(&c->offload[ZP_STATE_PARAMS])) each += lowered->param_bytes;
-  if (!zp_limit_leaves_device(&c->offload[ZP_STATE_GRADIENTS])) each += lowered->grad_bytes;
+  if (!zp_limit_leaves_device(&c->offload[ZP_STATE_GRADIENTS])) each += lowered->sum_bytes;
   if (!zp_limit_leaves_device(&c->offload[ZP_STATE_OPTIMIZER])) each += lowered->state_bytes;
   return zp_model_parameters(spec->model) * each;
 }

@@ -3,8 +3,10 @@
 #include <zplan/path.h>
 
 #include <assert.h>
+#include <math.h>
 #include <zplan/calibration.h>
 #include <zplan/cost.h>
+#include <zplan/gradient_sums.h>
 #include <zplan/plan.h>
 #include <zplan/software.h>
 #include <zplan/own_gpu.h>
@@ -316,6 +318,18 @@ static void set_reduce_dtype(zp_json *o, const zp_plan *plan) {
   zp_json_set_real(reduce, "relative_error", ZP_ROUNDED_SUM_ERROR);
 }
 
+static void set_gradient_sums(zp_json *o, const zp_plan *plan) {
+  if (!plan->spec->train.stochastic_sums) return;
+  zp_gradient_sums sums = zp_gradient_sums_of(plan->program);
+  zp_json *said = zp_json_set(o, "gradient_sums", zp_json_object());
+  zp_json_set_string(said, "type", "bf16");
+  zp_json_set_string(said, "rounding", "stochastic");
+  zp_json_set_int(said, "additions", sums.additions);
+  zp_json_set_real(said, "unit_roundoff", ZP_STOCHASTIC_ROUNDOFF);
+  zp_json_set_real(said, "standard_deviation", sums.deviation);
+  if (isfinite(sums.worst)) zp_json_set_real(said, "worst_case", sums.worst);
+}
+
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   assert(plan);
   zp_json *o = zp_json_object();
@@ -330,6 +344,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_int(o, "microbatches", p->microbatches);
     set_delayed(arena, o, plan);
     set_reduce_dtype(o, plan);
+    set_gradient_sums(o, plan);
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     bool kernels = zp_cost_is_own_gpu(&plan->machine);
     for (int s = 0; s < p->choice.pipeline; s++) {

@@ -319,6 +319,7 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->stat_bytes = train->precision == ZP_PREC_F64 ? 8 : 4;
   l->param_bytes = l->compute_bytes;
   l->grad_bytes = zp_software_grad_bytes(software, train->precision, l->compute_bytes);
+  l->sum_bytes = train->stochastic_sums ? 2 : l->grad_bytes;
   l->average_bytes = train->ema > 0 ? l->stat_bytes : 0;
   l->state_bytes = zp_n_kept(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
 }

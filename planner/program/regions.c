@@ -148,7 +148,7 @@ static void need_units(zp_placing *p) {
   int64_t *bytes = p->stage->bytes, calls = t->most_calls;
   bool lands = p->choice->pipeline > 1 && t->any_stream;
   bytes[ZP_REGION_PARAMS] = (p->held[ZP_STATE_PARAMS].here + s->shard.of[ZP_KIND_FROZEN]) * l->param_bytes;
-  bytes[ZP_REGION_GRADS] = p->held[ZP_STATE_GRADIENTS].here * l->grad_bytes;
+  bytes[ZP_REGION_GRADS] = p->held[ZP_STATE_GRADIENTS].here * l->sum_bytes;
   bytes[ZP_REGION_INPUTS] = p->microbatches * zp_model_inputs_bytes(model, model->inputs.len, l->microbatch,
                                                                     l->compute_bytes, t->reads_numbers);
   bytes[ZP_REGION_SLOTS] = s->pooled ? s->slots * s->slot_stride : t->slot_bytes;

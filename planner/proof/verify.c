@@ -13,6 +13,7 @@
 #include "verify_internal.h"
 
 #include <assert.h>
+#include <math.h>
 
 void zp_find(zp_verifier *v, const char *format, ...) {
   va_list args;
@@ -236,6 +237,30 @@ static void check_reduce_dtype(zp_verifier *v, const zp_json *json) {
   if (strcmp(type, "bf16") != 0) zp_find(v, "sums of gradients leave nodes in bf16, the file says %s", type);
 }
 
+/* A bound of its own: that of additions which all micro-batches make. */
+static void check_gradient_sums(zp_verifier *v, const zp_json *json) {
+  const zp_json *said = zp_json_get(json, "gradient_sums");
+  bool stochastic = v->spec->train.stochastic_sums;
+  if ((said != NULL) != stochastic) {
+    zp_find(v, "sums of gradients are kept in %s, the file says otherwise",
+            stochastic ? "bf16, rounded stochastically" : "the type that they have");
+    return;
+  }
+  if (!said) return;
+  if (strcmp(zp_json_get_string(said, "type", ""), "bf16") != 0 ||
+      strcmp(zp_json_get_string(said, "rounding", ""), "stochastic") != 0)
+    zp_find(v, "sums of gradients are bf16, rounded stochastically, the file says %s, %s",
+            zp_json_get_string(said, "type", ""), zp_json_get_string(said, "rounding", ""));
+  int64_t additions = zp_claim(said, "additions");
+  if (additions < v->microbatches)
+    zp_find(v, "%lld micro-batches add to sums of gradients, the file says %lld additions", (long long)v->microbatches,
+            (long long)additions);
+  double u = 0x1p-8, least = fmin(sqrt(pow(1 + u * u, (double)v->microbatches) - 1), u + sqrt(u * u + 2 * u));
+  if (zp_json_get_real(said, "standard_deviation", 0) < least * (1 - 1e-9))
+    zp_find(v, "sums of gradients may deviate by %g, the file says %g", least,
+            zp_json_get_real(said, "standard_deviation", 0));
+}
+
 static bool read_header(zp_verifier *v, const zp_json *json) {
   zp_choice *c = &v->choice;
   int devices;
@@ -265,6 +290,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   v->machine = zp_machine_make(&v->spec->cluster, precision, zp_choice_ranks(c));
   v->compute_bytes = precision == ZP_PREC_F64 ? 8 : precision == ZP_PREC_F32 ? 4 : 2;
   v->grad_bytes = zp_software_grad_bytes(v->spec->cluster.software, precision, v->compute_bytes);
+  v->sum_bytes = v->spec->train.stochastic_sums ? 2 : v->grad_bytes;
   v->stat_bytes = precision == ZP_PREC_F64 ? 8 : 4;
   const char *refusal = zp_choice_refusal(c, v->spec);
   if (!refusal) refusal = zp_choice_refusal_complete(c, v->spec);
@@ -274,6 +300,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   }
   check_delayed(v, json);
   check_reduce_dtype(v, json);
+  check_gradient_sums(v, json);
   v->pieces = c->fine ? zp_pieces_divided(v->arena, v->spec->model) : zp_pieces_whole(v->arena, v->spec->model);
   if (!v->pieces) {
     zp_find(v, "the plan cuts inside layers, and no layer of the model can be cut");

@@ -135,7 +135,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
        local = c->compress && train->variance_every > 0;
   switch (region) {
   case ZP_REGION_PARAMS: return f->params * cb;
-  case ZP_REGION_GRADS: return f->grads * gb;
+  case ZP_REGION_GRADS: return f->grads * v->sum_bytes;
   case ZP_REGION_MASTER:
     return cb == 2 ? f->state * 4 : 0;
 /* clang-format off */

@@ -11,7 +11,7 @@ typedef struct zp_verifier {
   zp_strings *findings;
   zp_choice choice; /* as the file says it; cut not filled in before the units are checked */
   int64_t microbatches;
-  int compute_bytes, stat_bytes, grad_bytes;
+  int compute_bytes, stat_bytes, grad_bytes, sum_bytes;
   zp_machine machine;
   const zp_json *stages, *program;
   const zp_pieces *pieces; /* of the model: what a stage may run */

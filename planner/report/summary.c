@@ -4,6 +4,7 @@
 #include <zplan/calibration.h>
 #include <zplan/cost.h>
 #include <zplan/cpu_kernels.h>
+#include <zplan/gradient_sums.h>
 #include <zplan/software.h>
 #include <zplan/sparse.h>
 #include "report_internal.h"
@@ -181,6 +182,21 @@ static void put_reduce_dtype(zp_buf *out, const zp_plan *plan) {
                              (int)(1 / ZP_ROUNDED_SUM_ERROR))
                  : "bf16 between nodes: no sum of gradients over data ranks leaves a node here, so none is rounded";
   zp_buf_line(out, "  reduce_dtype %s", zp_words_wrap(out->arena, text, 15));
+}
+
+static void put_gradient_sums(zp_buf *out, const zp_plan *plan) {
+  if (!plan->spec->train.stochastic_sums) return;
+  zp_gradient_sums sums = zp_gradient_sums_of(plan->program);
+  double n = (double)sums.additions;
+  const char *text = zp_format(
+      out->arena,
+      "bf16, rounded stochastically, %lld additions an element at most: unbiased, the standard deviation of an element "
+      "at most %.2g of its addends' magnitudes, added up; within x sqrt(%lld)/256 = x %.2g of them with a probability "
+      "of "
+      "1 - 2 exp(-x^2/2) (Connolly, Higham and Mary 2021), at worst within %.2g, beside f32's own rounding",
+      (long long)sums.additions, sums.deviation, (long long)sums.additions, sqrt(n) * ZP_STOCHASTIC_ROUNDOFF,
+      sums.worst);
+  zp_buf_line(out, "  gradient_sums %s", zp_words_wrap(out->arena, text, 16));
 }
 
 /* What 0/1 Adam sends over data ranks in a step on average. */
@@ -364,6 +380,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_duration(&out, plan);
   put_delayed(&out, plan);
   put_reduce_dtype(&out, plan);
+  put_gradient_sums(&out, plan);
   put_one_bit(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);

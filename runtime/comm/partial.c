@@ -10,10 +10,12 @@
 #include "freeze.h"
 #include "home.h"
 #include "state.h"
+#include "stochastic_sums.h"
 
 /* Neighbouring elements of the gradients. */
 typedef struct range {
   int64_t begin, elements;
+  zpr_rounded_part part; /* what of which parameter that is */
 } range;
 
 struct zpr_partial {
@@ -21,14 +23,19 @@ struct zpr_partial {
   range *ranges;
 };
 
-/* Where the gradients of flat elements [begin, end) of instance i of a run stand. */
-static range place_of(zpr *c, const zpr_run *run, int64_t i, int64_t begin, int64_t end) {
-  if (!zpr_shards_state(c->program) || zpr_compresses(c->program)) return (range){begin, end - begin};
+/* Where the gradients of parameter k of instance i of a run stand. */
+static range place_of(zpr *c, const zpr_run *run, int64_t i, int k) {
+  int64_t start = run->base + i * run->stride + run->params[k].offset, begin = start,
+          end = start + run->params[k].elements;
+  if (!zpr_shards_state(c->program) || zpr_compresses(c->program))
+    return (range){.begin = begin, .elements = end - begin};
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   assert(home.here == home.size); /* such plans are not generated otherwise */
   if (begin < home.flat) begin = home.flat;
   if (end > home.flat + home.size) end = home.flat + home.size;
-  return (range){home.device + home.mine * home.size + begin - home.flat, end > begin ? end - begin : 0};
+  return (range){.begin = home.device + home.mine * home.size + begin - home.flat,
+                 .elements = end > begin ? end - begin : 0,
+                 .part = {.run = run, .i = i, .k = k, .first = begin - start}};
 }
 
 static int64_t find_ranges(zpr *c, range *out) {
@@ -38,8 +45,7 @@ static int64_t find_ranges(zpr *c, range *out) {
     for (int64_t i = 0; i < run->count; i++)
       for (int k = 0; k < run->n_params; k++) {
         if (!run->params[k].grad_partial) continue;
-        int64_t begin = run->base + i * run->stride + run->params[k].offset;
-        range mine = place_of(c, run, i, begin, begin + run->params[k].elements);
+        range mine = place_of(c, run, i, k);
         if (mine.elements == 0) continue;
         if (out) out[n] = mine;
         n++;
@@ -63,17 +69,30 @@ void zpr_partial_close(zpr *c) {
   c->state->partial = NULL;
 }
 
+/* Sums that are bf16 are packed as f32, and rounded again. */
+static void copy_some(zpr *c, const range *r, int64_t skip, int64_t count, char *packed, bool pack) {
+  char *place = (char *)zpr_at(c, c->stage->grads) + (r->begin + skip) * zpr_sum_bytes(c);
+  zpr_rounded_part part = r->part;
+  part.first += skip;
+  part.count = count;
+  if (c->program->stochastic_sums && pack)
+    zpr_widen_sums(c, (float *)(void *)packed, place, count);
+  else if (c->program->stochastic_sums)
+    zpr_round_part(c, &part, place, (const float *)(const void *)packed);
+  else
+    zpr_copy(c, pack ? packed : place, pack ? place : packed, count * zpr_gradient_bytes(c));
+}
+
 /* Copies the elements from number `first` on, counted through all ranges, between the gradients and the scratch region,
  * until that is full or they end; how many they were. */
 static int64_t copy_elements(zpr *c, int64_t first, int64_t most, bool pack) {
   const zpr_partial *p = c->state->partial;
   int64_t size = zpr_gradient_bytes(c), done = 0;
-  char *grads = zpr_at(c, c->stage->grads), *scratch = zpr_at(c, c->stage->scratch);
+  char *scratch = zpr_at(c, c->stage->scratch);
   for (int64_t i = 0; i < p->n && done < most; i++) {
     int64_t skip = first < p->ranges[i].elements ? first : p->ranges[i].elements,
             count = p->ranges[i].elements - skip < most - done ? p->ranges[i].elements - skip : most - done;
-    char *place = grads + (p->ranges[i].begin + skip) * size, *packed = scratch + done * size;
-    if (count > 0) zpr_copy(c, pack ? packed : place, pack ? place : packed, count * size);
+    if (count > 0) copy_some(c, &p->ranges[i], skip, count, scratch + done * size, pack);
     first -= skip;
     done += count;
   }

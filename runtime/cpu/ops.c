@@ -333,3 +333,18 @@ void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
   add_task a = {zpk_real(c->program->dtype), sum, {sum, x}};
   zpr_parallel(c, count, 16384, add_range, &a);
 }
+
+static void add_stochastic(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  zpk_add_stochastic(arg, begin, end);
+}
+
+void zpr_add_stochastic(zpr *c, const zpd_stochastic *a) {
+  zpd_stochastic all = *a;
+  zpr_parallel(c, a->count, 16384, add_stochastic, &all);
+}
+
+void zpr_widen_sums(zpr *c, float *to, const void *from, int64_t count) {
+  (void)c;
+  zpk_widen(ZPK_BF16, from, to, count);
+}

@@ -18,7 +18,7 @@ static void square_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const void *grads = zpr_at(a->c, a->c->stage->grads);
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    a->squares[i] = b->counted ? zpk_sum_squares(zpr_gradient_type(a->c), grads, b->begin, b->end) : 0;
+    a->squares[i] = b->counted ? zpk_sum_squares(zpr_sum_type(a->c), grads, b->begin, b->end) : 0;
   }
 }
 
@@ -27,6 +27,23 @@ void zpr_block_list_close(zpr *c, zpr_block_list *list) { (void)c, (void)list; }
 void zpr_square_blocks(zpr *c, zpr_block_list *list, double *squares) {
   blocks_task a = {.c = c, .blocks = list->block, .squares = squares};
   zpr_parallel(c, list->n, 1, square_blocks, &a);
+}
+
+/* Elements [begin, end) of the state, and of the gradients from `grads` on, counted as they are. */
+static void update_some(const zpr *c, const zpk_update *rule, void *weights, const char *grads, void *const *moment,
+                        void *average, int64_t begin, int64_t end) {
+  enum { AT_ONCE = 2048 };
+  float wide[AT_ONCE];
+  int64_t size = zpr_sum_bytes(c), n = end - begin;
+  for (int64_t at = begin; at < end; at += n) {
+    const void *some = grads;
+    if (c->program->stochastic_sums) {
+      n = end - at < AT_ONCE ? end - at : AT_ONCE;
+      zpk_widen(ZPK_BF16, grads + at * size, wide, n);
+      some = wide - at;
+    }
+    zpk_optimizer_and_average(rule, weights, some, moment, average, at, at + n);
+  }
 }
 
 static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
@@ -47,8 +64,8 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     char *first = param + (b->begin + b->to_params) * size;
     /* all count in elements of the state */
     const zpk_update rule = zpr_rule_with(a->rule, b->recipe);
-    zpk_optimizer_and_average(&rule, mixed ? (char *)(void *)master : first - at * size,
-                              grad - b->to_state * zpr_gradient_bytes(c), moment, average, at, at + n);
+    update_some(c, &rule, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * zpr_sum_bytes(c),
+                moment, average, at, at + n);
     if (mixed) zpk_round(a->rule->dtype, master + at, first, n);
   }
 }

@@ -88,6 +88,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(lamb_moments)                                                                                                      \
   X(decide)                                                                                                            \
   X(sum_parts)                                                                                                         \
+  X(add_stochastic)                                                                                                    \
   X(round_sum)                                                                                                         \
   X(widen_sum)
 

@@ -2,6 +2,7 @@
  * kernels/include/zplan/zpd.h. */
 #include <assert.h>
 #include "cuda.h"
+#include "nccl.h"
 
 /* ---- generated row kernels ---- */
 
@@ -139,6 +140,15 @@ void zpr_sum_parts(zpr *c, const zpd_rank_sum *a) {
 
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
   zpr_sum_parts(c, &(zpd_rank_sum){.mine = sum, .others = x, .count = count, .n = 2});
+}
+
+void zpr_add_stochastic(zpr *c, const zpd_stochastic *a) {
+  int64_t groups = (a->count + ZPD_FLAT_THREADS * ZPD_STOCHASTIC_BLOCK - 1) / (ZPD_FLAT_THREADS * ZPD_STOCHASTIC_BLOCK);
+  zpr_launch(c, &c->state->device->kernels.add_stochastic, a, sizeof *a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_widen_sums(zpr *c, float *to, const void *from, int64_t count) {
+  zpr_widen_on_device(c, from, (char *)to, count);
 }
 
 void zpr_add_rounded(zpr *c, void *sum, const void *x, int64_t count) {

@@ -75,6 +75,7 @@ static void load_the_rest(zpr *c) {
                                      &k->lamb_moments, &k->round_sum,       &k->widen_sum};
   LOAD_ALL(c, rest);
   if (c->state->loads) zpr_load_kernel(c, &k->load_signs, 0);
+  if (c->program->stochastic_sums) zpr_load_kernel(c, &k->add_stochastic, 0);
   load_optimizer(c);
 }
 

@@ -47,7 +47,8 @@ zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, 
   int owners = owners_of(c, run->kind);
   assert(zpr_is_trained(run->kind) || class == ZPR_CLASS_PARAMS);
   int64_t first = run->base + i * run->stride, end = zpr_own_here(c, class);
-  zpr_bucket_home home = {.shards = whole ? owners : 1, .mine = whole && owners > 1 ? part.place : 0};
+  zpr_bucket_home home = {
+      .run = run, .i = i, .shards = whole ? owners : 1, .mine = whole && owners > 1 ? part.place : 0};
   home.size = run->stride / owners;
   home.own = part.state_begin + (first - part.begin) / owners;
   home.flat = first + (owners > 1 ? part.place * home.size : 0);

@@ -15,6 +15,8 @@ typedef enum zpr_class { ZPR_CLASS_PARAMS, ZPR_CLASS_GRADS, ZPR_CLASSES } zpr_cl
 
 /* What this rank has of a bucket. */
 typedef struct zpr_bucket_home {
+  const zpr_run *run; /* whose instance i it is */
+  int64_t i;
   int shards, mine;   /* that it has: 1, or every owner's; which of them it updates */
   int64_t size, here; /* elements of a shard, and how many of these are on the device */
   int64_t own, flat;  /* its first own element: its number, and that in the flat buffers */

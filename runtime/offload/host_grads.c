@@ -7,6 +7,7 @@
 #include <string.h>
 #include "away.h"
 #include "state.h"
+#include "stochastic_sums.h"
 #include "tier.h"
 
 enum { AT_ONCE = 65536, BUFFERS = 2 };
@@ -41,7 +42,7 @@ void zpr_host_grads_close(zpr *c) {
   c->state->host_grads = NULL;
 }
 
-static char *on_device(zpr *c, int64_t i) { return (char *)zpr_at(c, c->stage->grads) + i * zpr_gradient_bytes(c); }
+static char *on_device(zpr *c, int64_t i) { return (char *)zpr_at(c, c->stage->grads) + i * zpr_sum_bytes(c); }
 
 static char *window_at(zpr *c, int window) {
   return (char *)zpr_host_at(c, c->stage->grads_in) + window * c->stage->window_elements * zpr_gradient_bytes(c);
@@ -110,7 +111,10 @@ static int64_t send_down(zpr *c, char *window, const zpr_side *s, const char *fr
 
 void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool add) {
   zpr_side here = zpr_side_of(b, false), away = zpr_side_of(b, true);
-  keep_here(c, &here, from, add);
+  if (c->program->stochastic_sums)
+    zpr_keep_rounded(c, b, from, add);
+  else
+    keep_here(c, &here, from, add);
   if (away.n == 0) return;
   struct zpr_host_grads *l = host_grads_of(c);
   int window = (l->window + 1) % 2; /* whatever landed there was added when the other one was taken */
@@ -138,13 +142,14 @@ void *zpr_grad_buffer(zpr *c, void *ring) {
 }
 
 static void zero_here(zpr *c, int64_t first, int64_t count) {
-  if (count > 0) zpr_zero(c, on_device(c, first), count * zpr_gradient_bytes(c));
+  if (count > 0) zpr_zero(c, on_device(c, first), count * zpr_sum_bytes(c));
 }
 
 void zpr_zero_gradients(zpr *c, const zpr_bucket_home *b) {
   struct zpr_host_grads *l = host_grads_of(c);
   int64_t size = zpr_gradient_bytes(c), away = b->shards * (b->size - b->here);
   zero_here(c, b->device, b->shards * b->here);
+  if (c->program->stochastic_sums) zpr_restart_rounded(c, b);
   if (away == 0) return;
   if (!c->stage->grads_away.on_disk) {
     memset(zpr_away_room(c, ZPR_CLASS_GRADS, b->host, away).at, 0, (size_t)(away * size));
@@ -164,7 +169,9 @@ void zpr_zero_all_gradients(zpr *c) {
 /* Element by element in rank order on either side, so it does not matter where one lies. */
 void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, const zpr_bucket_home *b) {
   int64_t away = b->size - b->here;
-  if (b->here > 0)
+  if (c->program->stochastic_sums)
+    zpr_sum_rounded(c, group, counted_as, b);
+  else if (b->here > 0)
     zpr_group_all_reduce(c, group, counted_as, zpr_gradient_type(c), on_device(c, b->device + b->mine * b->here),
                          b->here);
   if (away == 0) return;

@@ -183,7 +183,7 @@ typedef struct pieces {
 } pieces;
 
 static int64_t bytes_of(const zpr *c, zpr_class class) {
-  return class == ZPR_CLASS_PARAMS ? element_bytes(c) : zpr_gradient_bytes(c);
+  return class == ZPR_CLASS_PARAMS ? element_bytes(c) : zpr_sum_bytes(c);
 }
 
 /* The longest one from own element `begin` on, neighbours everywhere, of which either class is on the device, or off it
@@ -239,7 +239,7 @@ static void send_back(pieces *x, const piece *p, zpr_view view) {
 static void update_piece(const pieces *x, const zpk_update *rule, const piece *p) {
   const zpr_stage *s = x->c->stage;
   int64_t params = (p->at[ZPR_CLASS_PARAMS] - s->params) / element_bytes(x->c) - p->begin,
-          grads = (p->at[ZPR_CLASS_GRADS] - s->grads) / zpr_gradient_bytes(x->c) - p->begin;
+          grads = (p->at[ZPR_CLASS_GRADS] - s->grads) / zpr_sum_bytes(x->c) - p->begin;
   for (int64_t i = 0; i < x->n; i++) {
     zpr_block b = x->blocks[i];
     int64_t begin = most(b.begin, p->begin), end = least(b.end, p->end);

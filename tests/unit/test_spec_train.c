@@ -109,6 +109,20 @@ Test(spec_train, sums_that_are_rounded) {
   }
 }
 
+Test(spec_train, sums_that_are_16_bits) {
+  static const char *const settings[] = {"precision = \"mixed_bf16\"",
+                                         "precision = \"mixed_bf16\"  gradient_sums = \"fp32\"",
+                                         "precision = \"mixed_fp16\"  gradient_sums = \"bf16_stochastic\""};
+  for (int i = 0; i < 3; i++) {
+    char text[1500];
+    snprintf(text, sizeof text, "%strain { batch = 8  steps = 10  optimizer = adamw(lr = 0.1)  %s }\n", MODEL CLUSTER,
+             settings[i]);
+    fixture f = good(text);
+    cr_expect_eq(f.spec->train.stochastic_sums, i == 2, "%s", settings[i]);
+    unload(&f);
+  }
+}
+
 Test(spec_train, errors) {
   static const struct {
     const char *body;
@@ -116,6 +130,7 @@ Test(spec_train, errors) {
     const char *words;
   } cases[] = {
       {"batch = 8 optimizer = adamw(lr = 1)", 1, "Z0502|neither `steps` nor `tokens`"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) gradient_sums = \"fp16\"", 1, "Z0308"},
       {"steps = 8", 2, "`train` does not say `batch`|`train` does not say `optimizer`"},
       {"batch = 8 steps = 5 optimizer = adamw(lr = 1) ema = 1.5", 1,
        "Z0306|`ema` must be above 0 and below 1, not 1.5|leaves of the average"},

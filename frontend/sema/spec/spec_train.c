@@ -90,6 +90,7 @@ static const zp_field log_fields[] = {
 };
 static const zp_schema log_schema = ZP_SCHEMA("log", log_fields, 0);
 
+static const zp_word gradient_sums[] = {{"fp32", 0}, {"bf16_stochastic", 1}, {NULL, 0}};
 static const zp_word reduce_dtypes[] = {{"fp32", 0}, {"bf16", 1}, {NULL, 0}};
 
 static const char data_parallel_note[] =
@@ -104,6 +105,7 @@ static const zp_field train_fields[] = {
     {"precision", ZP_FIELD_CUSTOM, .read = read_precision},
     {"loss_scale", ZP_FIELD_CUSTOM, .read = zp_read_loss_scale},
     {"reduce_dtype", ZP_FIELD_WORD, .offset = offsetof(zp_train, rounds_sums), .words = reduce_dtypes},
+    {"gradient_sums", ZP_FIELD_WORD, .offset = offsetof(zp_train, stochastic_sums), .words = gradient_sums},
     {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer},
     {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups},
     {"ema", ZP_FIELD_CUSTOM, .read = read_ema},
@@ -206,6 +208,7 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   train->schedule_span = span_of(attrs, "schedule", span);
   train->delay_span = span_of(attrs, "delayed_update", span);
   train->reduce_span = span_of(attrs, "reduce_dtype", span);
+  train->sums_span = span_of(attrs, "gradient_sums", span);
   require(reader, attrs, span, "batch", "batch = 16");
   require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");
   check_length(reader, attrs, span);

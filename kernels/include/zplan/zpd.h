@@ -492,6 +492,19 @@ typedef struct zpd_rounding {
   zpd_int count;
 } zpd_rounding; /* kernels zpd_round_sum, sum to bits, and zpd_widen_sum */
 
+/* sum = x, or sum + x, in f32, rounded stochastically to bf16: elements [first, first + count) of a share of a logical
+ * tensor. Element i of the share is number i / local_stride * stride + logical_first + i % local_stride of it. Its
+ * random number is a function of that number, key, tensor and addend: 16 bits of a Philox draw for each. */
+typedef struct zpd_stochastic {
+  unsigned short *sum;
+  const float *x;
+  zpd_int first, count, local_stride, logical_first, stride;
+  zpd_uint tensor;
+  unsigned key[2], addend;
+  int add;
+} zpd_stochastic; /* kernel zpd_add_stochastic */
+enum { ZPD_STOCHASTIC_BLOCK = 8 };
+
 #if defined(__GNUC__) && !defined(__CUDACC__)
 #pragma GCC diagnostic pop
 #endif

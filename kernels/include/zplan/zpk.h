@@ -451,6 +451,9 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
  * parts, of which there is at least one. */
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end);
 void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
+/* Elements [begin, end) of those that the arguments say (zpd.h). */
+struct zpd_stochastic;
+void zpk_add_stochastic(const struct zpd_stochastic *a, int64_t begin, int64_t end);
 
 /* ---- the random stream of all plans ---- */
 /* Philox4x32-10: key (seed low, seed high), counter (element / 4, stream << 16 | instance, sample, step), word element

@@ -15,6 +15,7 @@
   X(zp_tensor_collectives, ON_INSIDE)                                                                                  \
   X(zp_expert_exchange, ON_INSIDE)                                                                                     \
   X(zp_zero_scatter, ON_ACTION)                                                                                        \
+  X(zp_stochastic_sums, 0)                                                                                             \
   X(zp_gradients_away, ON_ACTION | ON_STEP)                                                                            \
   X(zp_pipeline_messages, ON_CHUNK)                                                                                    \
   X(zp_hand_over, ON_CHUNK)                                                                                            \

@@ -11,7 +11,7 @@ static bool has_master(const zp_lowered *l) { return l->compute_bytes == 2; }
 
 int zp_update_bytes(const zp_lowered *l) {
   const zp_optimizer *row = zp_optimizer_facts(&l->spec->train);
-  int once = l->grad_bytes + 2 * l->state_bytes + (has_master(l) ? 1 : 2) * l->param_bytes;
+  int once = l->sum_bytes + 2 * l->state_bytes + (has_master(l) ? 1 : 2) * l->param_bytes;
   int weights = has_master(l) ? 4 : l->param_bytes, kept = zp_n_kept(&l->spec->train) * l->stat_bytes;
   return once + row->again.gradients * l->grad_bytes + row->again.weights * weights + row->again.kept * kept;
 }
@@ -26,7 +26,7 @@ static bool applies(const zp_move_scope *x) {
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t shard = zp_scope_shard(x), gradients = shard - zp_scope_offloaded(x, ZP_STATE_GRADIENTS);
   zp_move norm = zp_move_begin(x, &zp_device_update, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
-  zp_emit_copy(x, &norm, ZP_QUEUE_DEVICE_MEMORY, gradients, x->lowered->grad_bytes, emit, user);
+  zp_emit_copy(x, &norm, ZP_QUEUE_DEVICE_MEMORY, gradients, x->lowered->sum_bytes, emit, user);
   zp_move update = zp_move_begin(x, &zp_device_update, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_AT_ONCE);
   zp_emit_copy(x, &update, ZP_QUEUE_DEVICE_MEMORY, shard - zp_scope_offloaded(x, ZP_STATE_OPTIMIZER),
                zp_update_bytes(x->lowered), emit, user);

@@ -281,6 +281,7 @@ typedef struct zpr_program {
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
   bool rounds_sums;     /* of gradients over data ranks, once to bf16, where they leave a node. Gradients are f32 */
+  bool stochastic_sums; /* of gradients over micro-batches: the shard is bf16, additions are rounded stochastically */
   bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3 */
   bool moves_beside;    /* GPUs: micro_batches moves buckets between zpr_beside and zpr_beside_end */
   int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */

@@ -238,6 +238,8 @@ typedef struct zp_train {
   ZP_VEC(zp_param_group) groups; /* a parameter is in the first that fits */
   double ema;                    /* what a step leaves of the average of the weights; 0: there is none */
   int rounds_sums; /* reduce_dtype = "bf16": sums of gradients over data ranks are rounded to leave a node; else 0 */
+  int stochastic_sums; /* gradient_sums = "bf16_stochastic": a rank keeps sums of gradients over the micro-batches in
+                        * bf16, every addition rounded stochastically; else 0 */
   /* delayed_update = after(40): from step 41 on an update runs on the host beside the next step, whose gradients are
    * taken of the weights before it (arXiv 2101.06840, section 5.2). */
   bool delayed;
@@ -259,7 +261,7 @@ typedef struct zp_train {
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
   const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
-  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span, reduce_span;
+  zp_span span, batch_span, precision_span, optimizer_span, schedule_span, delay_span, reduce_span, sums_span;
 } zp_train;
 
 /* bf16 keeps 8 bits of a number, so that rounding to the nearest one moves it by this share of itself at most: of every

@@ -126,7 +126,7 @@ typedef struct zp_lowered {
   int loss_chunks; /* parts of the tokens that the loss is made by; 1: all at once, in forward */
   bool splits;     /* backward is there in two parts, too, and what waits between them is counted */
   /* Per element. State: master copy, moments and the average of the weights. */
-  int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes, average_bytes;
+  int compute_bytes, stat_bytes, param_bytes, grad_bytes, sum_bytes, state_bytes, average_bytes;
   /* Shares of the steps that prices are of in which ranks exchange signs, and sum gradients (moves/signs.c). */
   double exchanged, summed;
   const zp_pieces *pieces;
@@ -306,6 +306,10 @@ static inline int zp_state_element_bytes(const zp_lowered *lowered, zp_state sta
   return state == ZP_STATE_OPTIMIZER   ? lowered->state_bytes
          : state == ZP_STATE_GRADIENTS ? lowered->grad_bytes
                                        : lowered->param_bytes;
+}
+/* Likewise of what a rank keeps of it over micro-batches: of gradients their sums. */
+static inline int zp_state_held_bytes(const zp_lowered *lowered, zp_state state) {
+  return state == ZP_STATE_GRADIENTS ? lowered->sum_bytes : zp_state_element_bytes(lowered, state);
 }
 /* ---- Muon (moves/whole_matrices.c) ---- */
 /* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
