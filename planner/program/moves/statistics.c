@@ -30,7 +30,7 @@ static int64_t transient(const zp_lowered *l, const zp_choice *c, int segment, i
   return zp_statistics_room(c, l->segments[segment].statistics);
 }
 
-/* Shared parameters, which a stage has once, are not counted. */
+/* Statistics of the segment's own parameters. */
 static void lower_segment(const zp_lowered *l, zp_segment_program *segment) {
   if (!has_statistics(l)) return;
   for (int i = 0; i < segment->graph->params.len; i++) {
