@@ -1,6 +1,7 @@
 /* Device kernels compiled for GPUs by NVRTC, which needs no GPU: every text compiles without warnings and without any
  * toolkit header, and keeps its values in registers. Without NVRTC on the machine there is nothing to test, and it says
- * so. */
+ * so. NVRTC takes 3 to 9 seconds a text: texts whose code another one has, too, wait for ZPLAN_LONG in the environment
+ * (tests/long.sh). */
 #include "cuda_objects.h"
 #include "../../codegen/cuda/nvrtc_calls.h"
 
@@ -100,17 +101,13 @@ static const char *const kernels[] = {
 enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
 
 /* f64: division and square root are calls, for which ptxas saves registers; so only attention is looked at. */
-static void check(const char *arch, int head, bool f64) {
+static void check(const char *text, int n_kernels, const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
-  char *log = compile(
-      arena,
-      "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_EXPERTS\n#define ZPD_MUON\n"
-      "#define ZPD_ONE_BIT\n#define ZPD_ONE_BIT_LAMB\n#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n",
-      arch, head, f64 ? "-DZPD_F64" : NULL);
+  char *log = compile(arena, text, arch, head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
-  for (int i = 0; i < KERNELS; i++) {
+  for (int i = 0; i < n_kernels; i++) {
     char quoted[64], what[128];
     snprintf(quoted, sizeof quoted, "'%s'", kernels[i]);
     snprintf(what, sizeof what, "%s, f%d, heads up to %d: %s", arch, f64 ? 64 : 32, head, kernels[i]);
@@ -123,8 +120,20 @@ static void check(const char *arch, int head, bool f64) {
   zp_arena_free(arena);
 }
 
-Test(kernels_cuda_nvrtc, f32) { check("sm_80", 256, false); }
-Test(kernels_cuda_nvrtc, f64) { check("sm_90", 128, true); }
+static const char all[] = "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_EXPERTS\n"
+                          "#define ZPD_MUON\n#define ZPD_ONE_BIT\n#define ZPD_ONE_BIT_LAMB\n"
+                          "#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n";
+
+static void skip_until_long(void) {
+  if (!getenv("ZPLAN_LONG")) cr_skip_test("a part of tests/long.sh");
+}
+
+Test(kernels_cuda_nvrtc, f32) { check(all, KERNELS, "sm_80", 256, false); }
+Test(kernels_cuda_nvrtc, f64) { check("#include \"zpd_attention.cuh\"\n", ATTENTION, "sm_90", 128, true); }
+Test(kernels_cuda_nvrtc, f64_whole) {
+  skip_until_long();
+  check(all, KERNELS, "sm_90", 128, true);
+}
 
 /* Attention of T5: keys of another sequence, relative biases, dropout. */
 #define PAIRS "#define ZPD_CROSS\n#define ZPD_BIAS\n#define ZPD_DROPOUT\n"
@@ -147,6 +156,7 @@ static void check_options(const char *arch, const char *text, int head, const ch
 }
 
 Test(kernels_cuda_nvrtc, pairs_f32) {
+  skip_until_long(); /* on tensor cores: mma_with_all_options */
   static const char *const names[] = {"zpd_attention_forward",
                                       "zpd_attention_grad_q",
                                       "zpd_attention_grad_kv",
@@ -195,9 +205,10 @@ static void check_mma(const char *arch, int head, const char *define, bool layou
 }
 
 Test(kernels_cuda_nvrtc, mma_with_layouts) { check_mma("sm_80", 64, "-DZPD_BF16", true); }
-Test(kernels_cuda_nvrtc, mma_dense) {
+Test(kernels_cuda_nvrtc, mma_dense) { check_mma("sm_80", 256, "-DZPD_BF16", false); } /* takes most registers */
+Test(kernels_cuda_nvrtc, mma_dense_on_newer_gpus) {
+  skip_until_long();
   check_mma("sm_90", 128, "-DZPD_BF16", false);
-  check_mma("sm_80", 256, "-DZPD_BF16", false);
   check_mma("sm_100", 64, "-DZPD_F16", false);
 }
 

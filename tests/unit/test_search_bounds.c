@@ -250,20 +250,21 @@ static void expect_more_memory_is_never_worse(bool offload, int64_t *grows, zp_s
 Test(search_bounds, more_memory_is_never_worse) {
   int leaves = 0, devices;
   state = 3;
-  for (int i = 0; i < INSTANCES / 10; i++) {
+  const int instances = sample_of(INSTANCES / 5);
+  for (int i = 0; i < instances; i++) {
     zp_spec *spec = random_spec(&devices);
     for (int k = 0; k < ZP_STATE_COUNT; k++) spec->plans.data[0].offload[k] = (zp_limit){0};
     expect_more_memory_is_never_worse(false, &spec->cluster.node.device.memory_bytes, spec, devices, &leaves);
   }
   cr_assert_eq(leaves, 0);
-  for (int i = 0; i < INSTANCES / 10 + 8; i++) {
+  for (int i = 0; i < instances + 8; i++) {
     zp_spec *spec = random_spec(&devices);
     tighten(spec, devices, 0.3);
     zp_node_type *node = &spec->cluster.node;
     expect_more_memory_is_never_worse(true, i % 2 ? &node->host_memory_bytes : &node->device.memory_bytes, spec,
                                       devices, &leaves);
   }
-  cr_expect(leaves > INSTANCES / 50, "%d classes off the device", leaves);
+  cr_expect(leaves > instances / 5, "%d classes off the device", leaves);
 }
 
 /* Classes of state leave the device in a fixed order, each when those before it that may leave are gone (homes.c), so
@@ -278,7 +279,7 @@ static void allow_next_class(zp_constraints *c) {
 /* Faster devices and wider constraints never hurt, either. */
 Test(search_bounds, wider_constraints_are_never_worse) {
   state = 4;
-  for (int i = 0; i < INSTANCES / 10; i++) {
+  for (int i = 0; i < sample_of(INSTANCES / 5); i++) {
     int devices;
     zp_spec *spec = random_spec(&devices);
     zp_constraints *c = &spec->plans.data[0];

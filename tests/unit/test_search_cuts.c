@@ -13,7 +13,7 @@
 #include "planner_models.h"
 #include "sample.h"
 
-enum { PLANS = 2000, INSTANCES = 1600, CHAINS = 1200 };
+enum { PLANS = 4000, INSTANCES = 1600, CHAINS = 1200 };
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

@@ -1,7 +1,7 @@
 /* The search over all dimensions against brute force, on small random instances. */
 #include "search_instances.h"
 
-enum { INSTANCES = 280, MIXED_INSTANCES = 84, OFFLOAD_INSTANCES = 48, MUON_INSTANCES = 80, PROGRAM_INSTANCES = 40 };
+enum { INSTANCES = 280, MIXED_INSTANCES = 84, OFFLOAD_INSTANCES = 96, MUON_INSTANCES = 80, PROGRAM_INSTANCES = 80 };
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);
 
@@ -471,7 +471,7 @@ Test(search_full, equals_brute_force_with_frozen_parameters) {
 Test(search_full, equals_brute_force_with_frozen_parameters_and_offloading) {
   state = 25;
   freezes = true;
-  expect_optima(false, true, OFFLOAD_INSTANCES / 2);
+  expect_optima(false, true, sample_of(OFFLOAD_INSTANCES / 2));
 }
 
 Test(search_full, equals_brute_force_on_mixed_nodes) {
@@ -486,25 +486,25 @@ Test(search_full, equals_brute_force_with_offloading) {
 
 Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
   state = 13;
-  expect_optima(true, true, OFFLOAD_INSTANCES / 3);
+  expect_optima(true, true, OFFLOAD_INSTANCES / 6);
 }
 
 Test(search_full, equals_brute_force_with_lengths_off_the_device) {
   state = 29;
   asks_for_lengths = pins_homes = true;
-  expect_optima(false, true, OFFLOAD_INSTANCES / 6);
+  expect_optima(false, true, sample_of(OFFLOAD_INSTANCES / 3));
 }
 
 Test(search_full, equals_brute_force_with_pinned_homes) {
   state = 17;
   pins_homes = true;
-  expect_optima(false, true, OFFLOAD_INSTANCES / 3);
+  expect_optima(false, true, sample_of(OFFLOAD_INSTANCES / 3));
 }
 
 Test(search_full, equals_brute_force_with_delayed_updates) {
   state = 21;
   delays = true;
-  expect_optima(false, false, OFFLOAD_INSTANCES / 3);
+  expect_optima(false, false, sample_of(OFFLOAD_INSTANCES / 3));
 }
 
 /* ---- other programs: their profiles change prices and what bounds them ---- */

@@ -2,12 +2,7 @@
 #include "search_instances.h"
 #include <zplan/answers.h>
 
-#ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 5 };
-#else
-enum { INSTANCES = 18 };
-#endif
-enum { MOST_DEVICES = 40 };
+enum { INSTANCES = 36, MOST_DEVICES = 40 };
 
 TestSuite(search_idle, .init = setup, .fini = teardown, .timeout = 1200);
 
@@ -31,7 +26,8 @@ static zp_spec *all_on_device(zp_spec *spec) {
 Test(search_idle, more_devices_are_never_worse) {
   int better = 0, idle = 0;
   state = 77;
-  for (int i = 0; i < INSTANCES; i++) {
+  const int instances = sample_of(INSTANCES);
+  for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     const zp_spec *spec = random_input();
     double before = INFINITY;
@@ -50,14 +46,14 @@ Test(search_idle, more_devices_are_never_worse) {
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_expect(better > INSTANCES && idle > INSTANCES, "%d steps down, %d plans with idle devices", better, idle);
+  cr_expect(better > instances && idle > instances, "%d steps down, %d plans with idle devices", better, idle);
 }
 
 /* With offloading, too, where memory is short. */
 Test(search_idle, more_devices_are_never_worse_with_offloading) {
   int leaves = 0;
   state = 79;
-  for (int i = 0; i < INSTANCES / 3; i++) {
+  for (int i = 0; i < sample_of(INSTANCES) / 3; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     zp_spec *spec = all_on_device(random_input());
     tighten(spec, 4, 0.5);
@@ -73,14 +69,14 @@ Test(search_idle, more_devices_are_never_worse_with_offloading) {
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_expect(leaves > 0 || INSTANCES < 30, "nothing left the device");
+  cr_expect(leaves > 0 || sample_of(INSTANCES) < 30, "nothing left the device");
 }
 
 /* A plan that keeps all state on the device is never lost. */
 Test(search_idle, offloading_is_never_worse_than_none) {
   int better = 0;
   state = 80;
-  for (int i = 0; i < 2 * INSTANCES; i++) {
+  for (int i = 0; i < 2 * sample_of(INSTANCES); i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     zp_spec *spec = all_on_device(random_input());
     int n = 1 + (int)random_below(30);
@@ -126,7 +122,7 @@ Test(search_idle, which_state_may_leave) {
 Test(search_idle, idle_devices_change_nothing) {
   int compared = 0;
   state = 78;
-  for (int i = 0; i < 4 * INSTANCES; i++) {
+  for (int i = 0; i < 4 * sample_of(INSTANCES); i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     zp_spec *spec = random_input();
     int n = 5 + (int)random_below(30);
@@ -142,7 +138,7 @@ Test(search_idle, idle_devices_change_nothing) {
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_expect(compared > INSTANCES / 2, "%d", compared);
+  cr_expect(compared > sample_of(INSTANCES) / 2, "%d", compared);
 }
 
 /* Equally fast plans: the one with fewer devices. One sequence a step keeps one data rank busy, and one layer one
