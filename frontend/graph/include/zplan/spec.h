@@ -231,7 +231,7 @@ typedef struct zp_train {
   double weight_decay;
   int64_t freeze_step;     /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
   double freeze_threshold; /* 1-bit Adam: freeze = auto(threshold = ...); 0: it freezes at zp_freeze_step */
-  /* 0/1 Adam: freeze = growing(every = ..., ...), which planner/program/intervals.c says; variance_every 0: not
+  /* 0/1 Adam: freeze = growing(every = ..., ...), which planner/program/moves/intervals.c says; variance_every 0: not
    * that. */
   int64_t variance_every, local_after, local_doubles, local_most;
   bool decay_all;                /* decay = "all"; default "matrices": only parameters with two or more dimensions */
