@@ -59,8 +59,16 @@ static void preload_loopback(zp_arena *arena) {
   setenv("LD_PRELOAD", *preload_before ? zp_format(arena, "%s %s", word, preload_before) : word, 1);
 }
 
+/* mpirun and every rank look for the machine's parts when they start. None of them needs to know PCI devices, whose
+ * registers take 20 ms to read in a virtual machine, or the libraries of screens. */
+static void hide_devices(void) {
+  setenv("HWLOC_COMPONENTS", "-linux:pci,-pci", 0);
+  setenv("HWLOC_PLUGINS_BLACKLIST", "hwloc_pci.so,hwloc_gl.so,hwloc_opencl.so", 0);
+}
+
 static void push_local(zp_arena *arena, zp_strings *argv, const char *parent) {
   push_folders(arena, argv, parent);
+  hide_devices();
   push_parameter(arena, argv, "pml", "ob1");
   push_parameter(arena, argv, "btl", "self,vader");
   push_parameter(arena, argv, "plm", "isolated");          /* it starts nothing on other machines */

@@ -50,11 +50,18 @@ const char *zp_find_tool(zp_arena *arena, const char *tool) {
   return NULL;
 }
 
+/* ZPLAN_KEPT_KERNELS: a folder. */
+static const char *kept_kernels(void) {
+  const char *wish = getenv("ZPLAN_KEPT_KERNELS");
+  return wish && *wish ? wish : NULL;
+}
+
 zp_toolchain zp_find_toolchain(zp_arena *arena) {
   const char *dir, *root = find_home(arena, &dir);
   zp_toolchain tools = {
       .source_dir = root,
       .build_dir = dir,
+      .kept_kernels = kept_kernels(),
       .include_dirs = {zp_format(arena, "%s/runtime/include", root), zp_format(arena, "%s/kernels/include", root)},
       .library_dirs = {zp_format(arena, "%s/runtime", dir), zp_format(arena, "%s/kernels", dir)},
       .device_dirs = {zp_format(arena, "%s/kernels/include", root), zp_format(arena, "%s/kernels/cuda", root),

@@ -39,6 +39,7 @@ command|1|8|python3 tests/verify/command.py
 counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_counts\$
 searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_(full|bounds|cuts|least_parts)\$
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
+layouts|1|16|python3 tests/diff/layouts.py --degrees
 damaged inputs|1|64|python3 tests/fuzz/inputs.py --seconds 1800
 end
 }

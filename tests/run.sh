@@ -31,7 +31,7 @@ install_packages || exit 1
 mkdir -p "$logs" || exit 1
 unset ZPLAN # the parts test what is built here
 export ZPLAN_CALIBRATION=none # plans do not depend on the machine; verify/calibrated.py measures
-# Kernels of emulated GPUs that several parts have are compiled once (tests/support/quick_cxx.sh).
+# Kernels that several parts have are compiled once (tests/support/harness.py).
 export KEPT_OBJECTS="$root/build/test-objects"
 rm -rf "$KEPT_OBJECTS" && mkdir "$KEPT_OBJECTS" || exit 1
 

@@ -4,8 +4,8 @@
 #include <assert.h>
 #include "kernel_set.h"
 
-bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *object_path,
-                        const char *ir_path, const char **error) {
+bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *kept,
+                        const char *object_path, const char *ir_path, const char **error) {
   assert(object_path && error);
   int n = set->kernels.len;
   const zp_row_program **program = ZP_NEW_ARRAY(set->arena, const zp_row_program *, n);
@@ -17,9 +17,9 @@ bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *feature
   zp_module_spec spec = {.dtype = set->dtype, .count = n, .program = program, .symbol = symbol};
   spec.cpu = cpu;
   spec.features = features;
-  const char *object = NULL, *ir = NULL;
-  size_t object_bytes = 0;
-  if (!zp_module_compile(set->arena, &spec, &object, &object_bytes, ir_path ? &ir : NULL, error)) return false;
-  if (ir_path && !zp_write_file(set->arena, ir_path, ir, strlen(ir), error)) return false;
-  return zp_write_file(set->arena, object_path, object, object_bytes, error);
+  spec.kept = kept;
+  zp_compiled_module module = {0};
+  if (!zp_module_compile(set->arena, &spec, &module, error)) return false;
+  if (ir_path && !zp_write_file(set->arena, ir_path, module.ir, strlen(module.ir), error)) return false;
+  return zp_write_file(set->arena, object_path, module.object, module.object_bytes, error);
 }

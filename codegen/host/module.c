@@ -113,7 +113,7 @@ static bool verify(zp_arena *arena, zp_emit *e, const char **error) {
   return !broken;
 }
 
-static bool emit_object(zp_arena *arena, zp_emit *e, LLVMTargetMachineRef machine, const char **object, size_t *bytes,
+static bool emit_object(zp_arena *arena, zp_emit *e, LLVMTargetMachineRef machine, zp_compiled_module *module,
                         const char **error) {
   LLVMMemoryBufferRef buffer = NULL;
   char *message = NULL;
@@ -121,25 +121,40 @@ static bool emit_object(zp_arena *arena, zp_emit *e, LLVMTargetMachineRef machin
     *error = take_message(arena, message);
     return false;
   }
-  *bytes = LLVMGetBufferSize(buffer);
-  char *copy = zp_alloc(arena, *bytes);
-  memcpy(copy, LLVMGetBufferStart(buffer), *bytes);
-  *object = copy;
+  module->object_bytes = LLVMGetBufferSize(buffer);
+  char *copy = zp_alloc(arena, module->object_bytes);
+  memcpy(copy, LLVMGetBufferStart(buffer), module->object_bytes);
+  module->object = copy;
   LLVMDisposeMemoryBuffer(buffer);
   return true;
 }
 
-bool zp_module_compile(zp_arena *arena, const zp_module_spec *spec, const char **object, size_t *object_bytes,
-                       const char **ir, const char **error) {
+static const char *text_of(const zp_emit *e) { return take_message(e->arena, LLVMPrintModuleToString(e->module)); }
+
+/* The text before the object: code generation changes the module. */
+static bool compile(zp_arena *arena, zp_emit *e, LLVMTargetMachineRef machine, zp_compiled_module *module,
+                    const char **error) {
+  if (!verify(arena, e, error) || !optimise(arena, e, machine, error)) return false;
+  module->ir = text_of(e);
+  return emit_object(arena, e, machine, module, error);
+}
+
+/* The text names target and features; what else decides about the object is added. */
+static const char *kept_base(zp_arena *arena, const zp_emit *e, const char *folder) {
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  return zp_kept_base(arena, folder, zp_format(arena, "%u.%u.%u %s\n%s", major, minor, patch, pipeline, text_of(e)));
+}
+
+bool zp_module_compile(zp_arena *arena, const zp_module_spec *spec, zp_compiled_module *module, const char **error) {
   target t = {0};
   if (!open_target(arena, spec, &t, error)) return false;
   zp_emit e = {.arena = arena};
   open_module(&e, spec, &t);
   for (int i = 0; i < spec->count; i++) zp_emit_function(&e, spec->program[i], spec->symbol[i]);
-  bool ok = verify(arena, &e, error) && optimise(arena, &e, t.machine, error);
-  /* The text before the object: code generation changes the module. */
-  if (ok && ir) *ir = take_message(arena, LLVMPrintModuleToString(e.module));
-  ok = ok && emit_object(arena, &e, t.machine, object, object_bytes, error);
+  const char *kept = spec->kept ? kept_base(arena, &e, spec->kept) : NULL;
+  bool ok = kept && zp_kept_read(arena, kept, module);
+  if (!ok) ok = compile(arena, &e, t.machine, module, error) && (!kept || zp_kept_write(arena, kept, module, error));
   LLVMDisposeBuilder(e.builder);
   LLVMDisposeModule(e.module);
   LLVMContextDispose(e.context);

@@ -78,6 +78,12 @@ static int rms_norm(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   return mul(p, normal, weight);
 }
 
+static int l2_norm(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  int squares = part(p, zp_row_sum(p, mul(p, arg[0], arg[0]), op->cols), "squares", "their sum over the columns");
+  int root = zp_row_unary(p, ZP_ROW_RSQRT, shift(p, squares, op->attr.eps));
+  return mul(p, arg[0], part(p, root, "rlength", "1 / length of the row"));
+}
+
 /* exp(z - rlse(z)) with z = x - max: the derivative of rlse is the softmax itself, so that backward can use a saved
  * result and needs no second exponential. */
 static int softmax(zp_row_program *p, const zp_fused_op *op, const int *arg) {
@@ -133,6 +139,7 @@ static const expansion expansions[ZP_OP_COUNT] = {
     [ZP_OP_CAST_F32] = {.value = ZP_ROW_CAST_F32},
     [ZP_OP_LAYER_NORM] = {.rule = layer_norm},
     [ZP_OP_RMS_NORM] = {.rule = rms_norm},
+    [ZP_OP_L2_NORM] = {.rule = l2_norm},
     [ZP_OP_SOFTMAX] = {.rule = softmax},
     [ZP_OP_DROPOUT] = {.rule = dropout},
     [ZP_OP_ROPE] = {.rule = rope},

@@ -87,7 +87,8 @@ static bool compile_trainer(const tree *t, const char **error) {
 
 static bool compile_kernels(const tree *t, const zp_trainer_text *text, const char *kernels_cu, const char **error) {
   if (!t->gpu)
-    return zp_kernels_compile(text->kernels, NULL, NULL, in_tree(t, "kernels.o"), in_tree(t, "kernels.ll"), error);
+    return zp_kernels_compile(text->kernels, NULL, NULL, t->tools->kept_kernels, in_tree(t, "kernels.o"),
+                              in_tree(t, "kernels.ll"), error);
   const zp_cuda_source source = {.text = kernels_cu,
                                  .name = "kernels.cu",
                                  .include_dirs = t->tools->device_dirs,

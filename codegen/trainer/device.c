@@ -44,14 +44,20 @@ static void put_attention_options(zp_buf *out, const zp_model *model) {
   if (drops) zp_buf_line(out, "#define ZPD_DROPOUT /* of attention's probabilities */");
 }
 
-/* Kernels that few models need: without them an image is a tenth smaller. */
-static bool has_axes(const zp_model *model) {
+/* Kernels that few models need: without them an image is smaller, and compiled sooner. */
+static void put_operations(zp_buf *out, const zp_model *model) {
+  bool seldom = false, experts = false;
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
-    for (int n = 0; n < graph->nodes.len; n++)
-      if (zp_op_has(graph->nodes.data[n].op, ZP_FLAG_SELDOM)) return true;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      seldom = seldom || zp_op_has(graph->nodes.data[n].op, ZP_FLAG_SELDOM);
+      experts = experts || graph->nodes.data[n].op == ZP_OP_TOP_K_GATE;
+    }
   }
-  return false;
+  if (seldom)
+    zp_buf_line(
+        out, "#define ZPD_AXES /* reductions, positions by number, windows, matrices turned over, squared errors */");
+  if (experts) zp_buf_line(out, "#define ZPD_EXPERTS /* tokens to their experts and back */");
 }
 
 const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
@@ -78,15 +84,14 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   zp_buf_line(&out, "#define ZPD_KEPT %u /* arrays of its optimizer, bits by ZPK_MOMENT1 ... */",
               zp_kept_bits(&plan->spec->train));
   if (optimizer->device_macro) zp_buf_line(&out, "#define %s", optimizer->device_macro);
+  if (compress) zp_buf_line(&out, "#define ZPD_ONE_BIT /* signs of gradients with their errors */");
   if (compress && optimizer->device_macro_one_bit) zp_buf_line(&out, "#define %s", optimizer->device_macro_one_bit);
   if (compress && plan->spec->train.variance_every > 0) zp_buf_line(&out, "#define ZPD_ZERO_ONE_ADAM");
   if (plan->spec->train.stochastic_sums) zp_buf_line(&out, "#define ZPD_STOCHASTIC_SUMS /* of gradients, in bf16 */");
   if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model);
-  if (has_axes(plan->spec->model))
-    zp_buf_line(
-        &out, "#define ZPD_AXES /* reductions, positions by number, windows, matrices turned over, squared errors */");
+  put_operations(&out, plan->spec->model);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
   zp_print_device_layouts(&out, plan->spec->model);

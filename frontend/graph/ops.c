@@ -13,7 +13,10 @@ enum {
   M = ZP_FLAG_MIXES_POSITIONS,
   S = ZP_FLAG_SELDOM,
   O = ZP_FLAG_AUTOGRAD_OPERANDS,
-  R = ZP_FLAG_AUTOGRAD_RESULTS
+  R = ZP_FLAG_AUTOGRAD_RESULTS,
+  H = ZP_FLAG_HEADS,
+  N = ZP_FLAG_HEAD_ROWS,
+  C = ZP_FLAG_COLUMN_RANGE
 };
 
 /* flop: of an element of the result. reads[k]: bit j set when the derivative with respect to operand k reads the

@@ -87,7 +87,7 @@ const char *zp_shape_text(zp_arena *arena, const zp_shape *shape) {
 }
 
 int64_t zp_op_row_parts(const zp_node *node) {
-  return node->op == ZP_OP_RMS_NORM && node->attr.heads > 0 ? node->attr.heads : 1;
+  return zp_op_has(node->op, ZP_FLAG_HEAD_ROWS) && node->attr.heads > 0 ? node->attr.heads : 1;
 }
 
 int64_t zp_part_cols(const zp_shape *shape, zp_operand operand, int64_t row_parts) {

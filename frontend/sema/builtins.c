@@ -48,6 +48,7 @@ static const zp_builtin builtins[] = {
                                                 NUMBER("eps", eps, 1e-5, POSITIVE))),
   CALL("rms_normalize",   RMS_NORM,       TAKES(X, OPERAND("weight", 1), NUMBER("eps", eps, 1e-5, POSITIVE),
                                                 NUMBER("offset", value, 0, ANY), COUNT("heads", heads, 0))),
+  CALL("l2_normalize",    L2_NORM,        TAKES(X, NUMBER("eps", eps, 1e-6, POSITIVE), COUNT("heads", heads, 0))),
   /* the rate of `train` unless given */
   CALL("dropout",         DROPOUT,        TAKES(X, NUMBER("rate", rate, 0, DROPOUT)), .apply = zp_apply_dropout),
   CALL("rope",            ROPE,           TAKES(X, NEEDED_COUNT("heads", heads),

@@ -16,21 +16,24 @@
 /* Rounded coefficients. Those of a segment come last. */
 struct zpd_rule {
   int kind;
-  real scale, beta1, beta2, rest1, rest2, eps, per_root_bias2, momentum, into_average;
+  real scale, beta1, beta2, beta3, rest1, rest2, rest3, eps, per_root_bias2, per_root_bias3, momentum, into_average;
+  real follows; /* Adan: 0 in the first update, before which there is no gradient */
   double per_bias1;
   real keep, into_grad; /* of the old parameter: in the new one, in the gradient */
-  real lr, step;
+  real lr, step, ahead; /* ahead: Adan's step by differences */
 };
 
 ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
   zpd_rule r;
   r.kind = a.kind;
   r.scale = (real)a.step->grad_scale;
-  r.beta1 = (real)a.beta1, r.beta2 = (real)a.beta2;
-  r.rest1 = (real)(1 - a.beta1), r.rest2 = (real)(1 - a.beta2);
+  r.beta1 = (real)a.beta1, r.beta2 = (real)a.beta2, r.beta3 = (real)a.beta3;
+  r.rest1 = (real)(1 - a.beta1), r.rest2 = (real)(1 - a.beta2), r.rest3 = (real)(1 - a.beta3);
+  r.follows = a.step->bias2 == 1 - a.beta2 ? 0 : 1;
   r.eps = (real)a.eps, r.momentum = (real)a.momentum;
   r.into_average = (real)(1 - a.ema);
   r.per_bias1 = 1 / a.step->bias1, r.per_root_bias2 = (real)(1 / sqrt(a.step->bias2));
+  r.per_root_bias3 = (real)(1 / sqrt(a.step->bias3));
   return r;
 }
 
@@ -38,10 +41,11 @@ ZPD_DEVICE zpd_rule zpd_rule_of(const zpd_updates &a) {
 ZPD_DEVICE void zpd_rule_for(zpd_rule &r, const zpd_updates &a, const zpd_segment &s, double ratio) {
   const double lr = s.sign_rate > 0 ? s.sign_rate : a.lr * s.lr_factor * ratio;
   r.kind = s.sign_rate > 0 ? ZPK_SIGN : a.kind;
-  const bool decoupled = a.kind == ZPK_ADAMW || a.kind == ZPK_LION;
+  const bool decoupled = a.kind == ZPK_ADAMW || a.kind == ZPK_LION || a.kind == ZPK_ADAN;
   r.keep = (real)(decoupled ? 1 - lr * s.weight_decay : 1);
+  if (a.kind == ZPK_ADAN) r.keep = (real)(1 / (1 + lr * s.weight_decay));
   r.into_grad = (real)(decoupled ? 0 : s.weight_decay);
-  r.lr = (real)lr, r.step = (real)(lr * r.per_bias1);
+  r.lr = (real)lr, r.step = (real)(lr * r.per_bias1), r.ahead = (real)(lr * a.beta2 / a.step->bias2);
 }
 
 /* The update of LAMB before it is scaled. */
@@ -63,6 +67,15 @@ ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real (&mom
     const real c = m * r.beta1 + g * r.rest1;
     m = m * r.beta2 + g * r.rest2;
     return old * r.keep - r.lr * (real)((c > 0) - (c < 0));
+  }
+  if (ZPD_KEPT >> ZPK_DIFFERENCE & 1 && r.kind == ZPK_ADAN) {
+    real &difference = moment[ZPK_DIFFERENCE], &before = moment[ZPK_GRADIENT_BEFORE];
+    const real d = r.follows * (g - before), look = g + r.beta2 * d;
+    m = m * r.beta1 + g * r.rest1;
+    difference = difference * r.beta2 + d * r.rest2;
+    v = v * r.beta3 + look * look * r.rest3;
+    before = g;
+    return (old - (r.step * m + r.ahead * difference) / (zpd_sqrt(v) * r.per_root_bias3 + r.eps)) * r.keep;
   }
   m = m * r.beta1 + g * r.rest1;
   v = v * r.beta2 + g * g * r.rest2;

@@ -7,6 +7,10 @@
  *           without m: p -= lr g)
  *   Lion    (arXiv 2302.06675, algorithm 2) c = b1 m + (1 - b1) g;  m = b2 m + (1 - b2) g;
  *           p -= lr (sign(c) + wd p);  sign(0) is 0
+ *   Adan    (arXiv 2208.06677, algorithm 1, whose betas are 1 - these; biases as in its authors' code)
+ *           d = g - the gradient before, 0 in the first update;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) d;
+ *           n = b3 n + (1 - b3) (g + b2 d)^2;
+ *           p = (p - lr (m / bias1 + b2 v / bias2) / (sqrt(n) / sqrt(bias3) + eps)) / (1 + lr wd)
  *   LAMB    (arXiv 1904.00962, algorithm 2) m and v as Adam's;  r = m / bias1 / (sqrt(v) / sqrt(bias2) + eps) + wd p;
  *           p -= lr |p| / |r| r, lengths of whole tensors
  *   EMA     a += (1 - ema) (p - a), as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(ema), whose lerp
@@ -51,6 +55,26 @@ ZPK_CLONES static void NAME(lion)(const zpk_update *u, REAL *restrict param, con
   }
 }
 
+/* bias2 is that of one update where no gradient came before; with beta2 0 the difference does not count. */
+ZPK_CLONES static void NAME(adan)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad,
+                                  REAL *restrict m, REAL *restrict v, REAL *restrict n, REAL *restrict before,
+                                  int64_t begin, int64_t end) {
+  REAL keep = (REAL)(1 / (1 + u->lr * u->weight_decay)), scale = (REAL)u->grad_scale, eps = (REAL)u->eps;
+  REAL beta1 = (REAL)u->beta1, beta2 = (REAL)u->beta2, beta3 = (REAL)u->beta3, rest1 = (REAL)(1 - u->beta1);
+  REAL rest2 = (REAL)(1 - u->beta2), rest3 = (REAL)(1 - u->beta3), follows = u->bias2 == 1 - u->beta2 ? 0 : 1;
+  REAL step = (REAL)(u->lr / u->bias1), ahead = (REAL)(u->lr * u->beta2 / u->bias2);
+  REAL per_root_bias3 = (REAL)(1 / sqrt(u->bias3));
+  for (int64_t i = begin; i < end; i++) {
+    REAL g = grad[i] * scale, d = follows * (g - before[i]), look = g + beta2 * d;
+    REAL m1 = m[i] * beta1 + g * rest1, v1 = v[i] * beta2 + d * rest2, n1 = n[i] * beta3 + look * look * rest3;
+    m[i] = m1;
+    v[i] = v1;
+    n[i] = n1;
+    before[i] = g;
+    param[i] = (param[i] - (step * m1 + ahead * v1) / (REAL_SQRT(n1) * per_root_bias3 + eps)) * keep;
+  }
+}
+
 /* SGD without momentum: there is no m. */
 ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad,
                                        int64_t begin, int64_t end) {
@@ -82,6 +106,10 @@ static void NAME(update)(const zpk_update *u, REAL *param, const REAL *grad, voi
   case ZPK_LION:
     assert(m);
     NAME(lion)(u, param, grad, m, begin, end);
+    return;
+  case ZPK_ADAN:
+    assert(m && moment[ZPK_MOMENT2] && moment[ZPK_DIFFERENCE] && moment[ZPK_GRADIENT_BEFORE]);
+    NAME(adan)(u, param, grad, m, moment[ZPK_DIFFERENCE], moment[ZPK_MOMENT2], moment[ZPK_GRADIENT_BEFORE], begin, end);
     return;
   case ZPK_SIGN: NAME(sign)(u, param, grad, begin, end); return;
   default: assert(!"it is updated element by element");

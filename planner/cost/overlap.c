@@ -74,16 +74,19 @@ static const zp_group_link *link_of(mover *m, zp_move_end peers) {
   return m->link[spread];
 }
 
-double zp_cost_collective(const zp_group_link *link, const zp_move *move) {
-  assert(move->way == ZP_WAY_ALL_REDUCE || move->way == ZP_WAY_REDUCE_SCATTER || move->way == ZP_WAY_ALL_GATHER ||
-         move->way == ZP_WAY_EXCHANGE);
-  double bytes = (double)move->elements * move->element_bytes;
-  switch (move->way) {
+double zp_cost_way(const zp_group_link *link, zp_move_way way, double bytes) {
+  assert(way == ZP_WAY_ALL_REDUCE || way == ZP_WAY_REDUCE_SCATTER || way == ZP_WAY_ALL_GATHER ||
+         way == ZP_WAY_EXCHANGE);
+  switch (way) {
   case ZP_WAY_ALL_REDUCE: return zp_cost_all_reduce(link, bytes);
   case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(link, bytes);
   case ZP_WAY_EXCHANGE: return zp_cost_exchange(link, bytes);
   default: return zp_cost_reduce_scatter(link, bytes);
   }
+}
+
+double zp_cost_collective(const zp_group_link *link, const zp_move *move) {
+  return zp_cost_way(link, move->way, (double)move->elements * move->element_bytes);
 }
 
 static int part_of(zp_move_way way) {

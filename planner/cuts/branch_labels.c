@@ -53,6 +53,30 @@ typedef struct checked {
 
 static zp_outcome visit(zp_tree *t, int fixed, checked so_far);
 
+/* From t->cut on to faster cuts, unless it was just done, or the work allows few of them. ZP_FOUND: one is below the
+ * target. */
+static zp_outcome climb(zp_tree *t, int64_t work) {
+  size_t bytes = sizeof *t->cut * (size_t)(t->problem->stages + 1);
+  if (work < ZP_CLIMB_CUTS * t->problem->stages * t->problem->microbatches) return ZP_FOUND_NONE;
+  if (memcmp(t->climbed, t->cut, bytes) == 0) return ZP_FOUND_NONE;
+  memcpy(t->climbed, t->cut, bytes);
+  if (zp_tree_climb(t, t->all, work) >= zp_tree_highest_target(t)) return ZP_FOUND_NONE;
+  return t->task->on_cut(t->task->user, t->cut) < t->target_s ? ZP_FOUND : ZP_FOUND_NONE;
+}
+
+/* A plan below the target lowers it: what was ruled out before stays so. Then its first stages miss the new one, and so
+ * may any of those that did not miss the old one. */
+static void visit_leaf(zp_tree *t, int known) {
+  int stages = t->problem->stages;
+  if (!zp_tree_visit_leaf(t, known)) return;
+  memcpy(t->leaf, t->cut, sizeof *t->cut * (size_t)(stages + 1));
+  climb(t, (t->effort->work_left - t->stop_at) / ZP_IMPROVE_PART);
+  t->target_s = zp_tree_highest_target(t);
+  memcpy(t->cut, t->leaf, sizeof *t->cut * (size_t)(stages + 1));
+  zp_tree_time_of_cut(t); /* its stages are the fixed ones again */
+  if (zp_tree_misses(t, stages)) t->miss = zp_tree_first_miss(t, 0, stages);
+}
+
 static zp_outcome visit_arcs(zp_tree *t, int fixed, checked so_far) {
   const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->cut[fixed]);
   for (int i = node->n; i-- > 0;) {
@@ -77,7 +101,10 @@ static zp_outcome visit(zp_tree *t, int fixed, checked so_far) {
   t->effort->nodes++;
   t->effort->work_left -= 2 * stages; /* what its label takes */
   if (t->effort->work_left < t->stop_at) return ZP_SPENT;
-  if (fixed == stages) return zp_tree_visit_leaf(t, so_far.known);
+  if (fixed == stages) {
+    visit_leaf(t, so_far.known);
+    return ZP_FOUND_NONE;
+  }
   if (fixed >= so_far.known + so_far.step) {
     if (zp_tree_misses(t, fixed)) {
       t->miss = zp_tree_first_miss(t, so_far.known, fixed);
@@ -102,7 +129,8 @@ static zp_outcome note_spent(zp_tree *t) {
   return ZP_SPENT;
 }
 
-/* Searches what rounds left, in so much work at most. Needs no exact labels: merged ones prune less. */
+/* Searches what rounds left, in so much work at most, below the target, which plans that it finds lower. Needs no exact
+ * labels: merged ones prune less. */
 static zp_outcome visit_within(zp_tree *t, int64_t work) {
   int64_t stop_at = t->stop_at, left = t->effort->work_left;
   if (!narrow(t, t->target_s)) return ZP_FOUND_NONE;
@@ -129,6 +157,8 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
     if (!round.exact && 10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
     work *= ZP_WIDER;
     if (round.exact || width >= ZP_WIDER) {
+      memcpy(t->cut, t->reach, sizeof *t->reach * (size_t)(t->problem->stages + 1));
+      if (climb(t, work) == ZP_FOUND) return ZP_FOUND;
       zp_outcome found = visit_within(t, round.exact ? t->effort->work_left : work);
       if (round.exact || found != ZP_SPENT) return found;
     }
@@ -164,8 +194,6 @@ static double next_share(const zp_tree *t, double low, double ceiling, double sh
   return ceiling - low < t->near * ceiling ? 1 : share;
 }
 
-static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_BOUND_SLACK); }
-
 /* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
  * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as
  * it is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would
@@ -173,14 +201,13 @@ static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task
  * ceiling is as near to the bound as wide rounds may be, so these reach further every time. */
 static double search(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = ZP_FIRST_TARGET;
-  zp_stage_graph *all = NULL;
   t->near = ZP_NEAR; /* and wider every time that it was reached */
-  while (low < highest_target(t) && t->effort->work_left > t->stop_at) {
+  while (low < zp_tree_highest_target(t) && t->effort->work_left > t->stop_at) {
     if (low >= ceiling) {
-      if (all) t->near *= ZP_WIDER;
-      ceiling = highest_target(t);
+      if (t->all) t->near *= ZP_WIDER;
+      ceiling = zp_tree_highest_target(t);
       if (!plant_graph(t, ceiling)) return ceiling;
-      all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
+      t->all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
     }
     double target = low + share * (ceiling - low);
     int64_t nodes = t->effort->nodes;
@@ -188,12 +215,13 @@ static double search(zp_tree *t, double bound_s) {
     zp_outcome found = labels_below(t, target, &low, &far);
     if (found == ZP_SPENT) break;
     bool none = found == ZP_FOUND_NONE && !far, easy = none && t->effort->nodes <= nodes + 1; /* one round */
-    if (none) low = target;
+    if (none) low = t->target_s;
     if (none)
-      zp_stage_graph_copy(t->scratch, all, t->graph);
+      zp_stage_graph_copy(t->scratch, t->all, t->graph);
     else
-      zp_stage_graph_copy(t->scratch, t->graph, all);
-    if (!none) ceiling = far ? target : highest_target(t);
+      zp_stage_graph_copy(t->scratch, t->graph, t->all);
+    if (far) ceiling = t->target_s;
+    ceiling = fmin(ceiling, zp_tree_highest_target(t));
     share = next_share(t, low, ceiling,
                        easy                ? fmin(2 * share, 1)
                        : found == ZP_FOUND ? ZP_FOUND_TARGET

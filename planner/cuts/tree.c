@@ -56,14 +56,14 @@ int zp_tree_first_miss(zp_tree *t, int known, int fixed) {
   return high;
 }
 
-zp_outcome zp_tree_visit_leaf(zp_tree *t, int known) {
+bool zp_tree_visit_leaf(zp_tree *t, int known) {
   int stages = t->problem->stages;
   if (zp_tree_misses(t, stages)) {
     t->miss = zp_tree_first_miss(t, known, stages);
-    return ZP_FOUND_NONE;
+    return false;
   }
   t->miss = stages; /* ties between other stages */
-  return t->task->on_cut(t->task->user, t->cut) < t->target_s ? ZP_FOUND : ZP_FOUND_NONE;
+  return t->task->on_cut(t->task->user, t->cut) < t->target_s;
 }
 
 double zp_tree_time_of_cut(zp_tree *t) {
@@ -144,6 +144,8 @@ void zp_tree_plant(zp_tree *t) {
   zp_arena *a = t->scratch;
   int stages = t->problem->stages;
   t->cut = ZP_NEW_ARRAY(a, int64_t, stages + 1);
+  t->leaf = ZP_NEW_ARRAY(a, int64_t, stages + 1);
+  t->climbed = ZP_NEW_ARRAY(a, int64_t, stages + 1);
   t->reach = ZP_NEW_ARRAY(a, int64_t, stages + 1);
   t->update_s = ZP_NEW_ARRAY(a, double, stages + 1);
   t->cost = ZP_NEW_ARRAY(a, zp_cut_cost, stages);

@@ -12,6 +12,7 @@ typedef struct zp_tree {
   bool short_of_memory;    /* it ended a round */
   int64_t *cut;            /* the stages fixed so far */
   zp_stage_graph *graph;   /* of the plans below the target */
+  zp_stage_graph *all;     /* of those below the ceiling */
   zp_label_search *labels; /* over the graph */
   double **prefix;         /* [fixed]: label of the fixed stages */
   zp_arena *scratch;       /* of the tree */
@@ -22,6 +23,7 @@ typedef struct zp_tree {
   int miss;                /* how many first stages are to blame for what was not found: no cut that starts like them is
                               below the target */
   int64_t *reach;          /* ends of the stages of the cut at hand */
+  int64_t *leaf, *climbed; /* the last plan that the tree found; the last cut that single units were moved from */
   zp_cut_first first;      /* the fixed stages; cost: the above */
   double *end_s;           /* [stage]: room */
 } zp_tree;
@@ -42,7 +44,17 @@ bool zp_tree_misses(zp_tree *t, int fixed);
 int zp_tree_first_miss(zp_tree *t, int known, int fixed);
 /* Step time of t->cut, ties in the middle left out; HUGE_VAL when a stage does not fit. */
 double zp_tree_time_of_cut(zp_tree *t);
-/* All stages are fixed, of which `known` do not miss the deadline: a better plan, or who is to blame. */
-zp_outcome zp_tree_visit_leaf(zp_tree *t, int known);
+/* Cuts that are not faster are not looked for. */
+static inline double zp_tree_highest_target(const zp_tree *t) {
+  return t->task->limit_s(t->task->user) * (1 - ZP_BOUND_SLACK);
+}
+/* All stages are fixed, of which `known` do not miss the deadline: true, a plan below the target, or who is to blame.
+ */
+bool zp_tree_visit_leaf(zp_tree *t, int known);
+
+/* ---- climb.c ---- */
+/* Makes t->cut faster by moving single units, in so much work at most, more or less. graph: of the stages that it may
+ * have. Its seconds; HUGE_VAL: it does not fit. Requires: t->labels. */
+double zp_tree_climb(zp_tree *t, const zp_stage_graph *graph, int64_t work);
 
 #endif

@@ -47,8 +47,9 @@ int64_t zp_stage_away(const zp_choice *c, const zp_stage *s, int64_t gone) {
   return away + gone * zp_owners(c, ZP_KIND_WHOLE);
 }
 
-static zp_held split(const zp_placing *p, zp_state state, bool sharded) {
+static zp_held split(const zp_placing *p, zp_state state) {
   const zp_stage *s = p->stage;
+  bool sharded = zp_shards(p->choice, state);
   int64_t all = zp_flat_trained(&s->shard), align = zp_shard_align(p->choice);
   zp_held h = {.gone = share_away(all, p->choice->home[state], align)};
   h.away = sharded ? h.gone : zp_stage_away(p->choice, s, h.gone);
@@ -71,10 +72,10 @@ static void size_flat_buffers(zp_placing *p) {
     if (zp_kinds[kind].trained) p->bucket_shard += s->bucket.of[kind] / owners;
   }
   s->statistics = t->statistics;
-  p->held[ZP_STATE_PARAMS] = split(p, ZP_STATE_PARAMS, zp_shards_params(c));
-  p->held[ZP_STATE_GRADIENTS] = split(p, ZP_STATE_GRADIENTS, zp_shards_gradients(c));
-  p->held[ZP_STATE_OPTIMIZER] = split(p, ZP_STATE_OPTIMIZER, true);
-  for (int i = 0; i < ZP_STATE_COUNT; i++) s->offloaded[i] = p->held[i].gone;
+  for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++) {
+    p->held[state] = split(p, state);
+    s->offloaded[state] = p->held[state].gone;
+  }
 }
 
 /* The number of slots follows from the order tables. Chunks of equal size share a pool, which the number in flight of

@@ -157,17 +157,13 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
     int out = add_result(l, logical->out.data[i], pattern->out);
     zp_push(l->arena, &node.out, out);
   }
-  const zp_tensor *x = &l->to->tensors.data[in[0]];
-  if (node.op == ZP_OP_ROPE || node.op == ZP_OP_ATTENTION || (node.op == ZP_OP_RMS_NORM && node.attr.heads)) {
-    node.attr.heads = local_heads(node.attr.heads, x, l->tensor);
-    if (node.op == ZP_OP_ATTENTION) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
-  }
-  if (node.op == ZP_OP_COLUMNS || node.op == ZP_OP_JOIN_COLUMNS || node.op == ZP_OP_REPEAT_COLUMNS)
-    node.attr.heads = local_heads(node.attr.heads, &l->to->tensors.data[node.out.data[0]], l->tensor);
+  const zp_tensor *x = &l->to->tensors.data[in[0]], *y = &l->to->tensors.data[node.out.data[0]];
+  if (zp_op_has(node.op, ZP_FLAG_HEADS)) node.attr.heads = local_heads(node.attr.heads, y, l->tensor);
+  if (node.op == ZP_OP_ATTENTION) node.attr.kv_heads = local_heads(node.attr.kv_heads, y, l->tensor);
   /* Every rank makes all of it, and has a part of the gradient. */
   if (node.op == ZP_OP_REDUCE && pattern->in[0] == ZP_NEED_GATHER) node.attr.value /= l->tensor;
   if ((node.op == ZP_OP_CONCAT || node.op == ZP_OP_UNFOLD) && pattern->out == ZP_FORM_SEQ) node.attr.parts = l->tensor;
-  if (node.op == ZP_OP_DISPATCH) node.attr.experts = l->to->tensors.data[node.out.data[0]].shape.dim[1];
+  if (node.op == ZP_OP_DISPATCH) node.attr.experts = y->shape.dim[1];
   if (node.op == ZP_OP_COMBINE) node.attr.experts = x->shape.dim[1];
   /* Every rank adds its part of the scores' gradient: each a part of the balancing loss's as well. */
   if (node.op == ZP_OP_TOP_K_GATE && pattern->out == ZP_FORM_ENTERED) node.attr.balance /= l->tensor;

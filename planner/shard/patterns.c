@@ -1,5 +1,6 @@
 /* The legal tensor-parallel patterns of every op: one table, and the conditions under which a row applies. Elementwise
- * operations have rows together, of one operand and of two; their flags say which of them hold.
+ * operations have rows together, of one operand and of two, and so have the other ROW operations without rows of their
+ * own; their flags say which of them hold.
  *
  * Legend: R replicated, S split on the last dimension in the natural units that zp_graph_infer_parts found, P partial
  * sum. Gradients mirror values: that of R is R, of S is S, of P is R, and of an operand that is entered (ENTER) is P.
@@ -48,8 +49,9 @@
 #define G_ ZP_NEED_GATHER
 #define H_ ZP_NEED_SHARED
 #define X_ ZP_NEED_EXPERTS
-/* In the place of an operation: all elementwise ones with so many operands. */
-enum { ONE_OPERAND = ZP_OP_COUNT, TWO_OPERANDS };
+/* In the place of an operation: all elementwise ones with so many operands; those of whole rows, where operands behind
+ * the first are parameters. */
+enum { ONE_OPERAND = ZP_OP_COUNT, TWO_OPERANDS, WHOLE_ROWS };
 typedef struct row {
   int op;
   zp_pattern pattern;
@@ -75,13 +77,9 @@ static const row table[] = {
     {TWO_OPERANDS, {{Q_, H_}, ZP_FORM_SEQ}},
     {TWO_OPERANDS, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
     {TWO_OPERANDS, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_LAYER_NORM, {{Q_, H_, H_}, ZP_FORM_SEQ}},
-    {ZP_OP_LAYER_NORM, {{R_, R_, R_}, ZP_FORM_R}},
-    {ZP_OP_RMS_NORM, {{Q_, H_}, ZP_FORM_SEQ}},
-    {ZP_OP_RMS_NORM, {{S_, H_}, ZP_FORM_S}}, /* of heads */
-    {ZP_OP_RMS_NORM, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_SOFTMAX, {{Q_}, ZP_FORM_SEQ}},
-    {ZP_OP_SOFTMAX, {{R_}, ZP_FORM_R}},
+    {WHOLE_ROWS, {{Q_, H_, H_}, ZP_FORM_SEQ}},
+    {WHOLE_ROWS, {{S_, H_, H_}, ZP_FORM_S}}, /* of heads */
+    {WHOLE_ROWS, {{R_, R_, R_}, ZP_FORM_R}},
     {ZP_OP_ROPE, {{S_}, ZP_FORM_S}},
     {ZP_OP_ROPE, {{G_}, ZP_FORM_ENTERED}},
     {ZP_OP_ROPE, {{R_}, ZP_FORM_R}},
@@ -173,6 +171,7 @@ static const row table[] = {
     {ZP_OP_SQUARED_ERROR, {{G_, N_}, ZP_FORM_NONE}},
     {ZP_OP_SQUARED_ERROR, {{R_, N_}, ZP_FORM_NONE}},
 };
+enum { N_ROWS = sizeof table / sizeof *table };
 
 static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph->tensors.data[id]; }
 static int last_dim(const zp_tensor *t) { return t->shape.rank - 1; }
@@ -214,25 +213,11 @@ static bool divisible(zp_parts parts) { return parts.units >= 2; }
 
 static bool same(zp_parts a, zp_parts b) { return a.outer == b.outer && a.units == b.units; }
 
-/* What an operation wants of a split last dimension: a rank's columns one range of the logical ones; whole heads, which
- * it has. Dropout's random numbers count logical columns. */
-static const struct {
-  bool range, heads;
-} wants[ZP_OP_COUNT] = {
-    [ZP_OP_DROPOUT] = {.range = true},
-    [ZP_OP_CROSS_ENTROPY] = {.range = true},
-    [ZP_OP_RMS_NORM] = {.range = true, .heads = true},
-    [ZP_OP_ROPE] = {.range = true, .heads = true},
-    [ZP_OP_ATTENTION] = {.range = true, .heads = true},
-    [ZP_OP_COLUMNS] = {.range = true, .heads = true},
-    [ZP_OP_JOIN_COLUMNS] = {.range = true, .heads = true},
-    [ZP_OP_REPEAT_COLUMNS] = {.heads = true},
-};
-
+/* Dropout's random numbers count logical columns. */
 static bool op_allows(const zp_node *node, zp_parts split, int tensor) {
   int64_t heads = node->op == ZP_OP_ATTENTION ? node->attr.kv_heads : node->attr.heads;
-  if (wants[node->op].range && split.outer != 1) return false;
-  if (wants[node->op].heads && (heads == 0 || heads % split.units != 0)) return false;
+  if (zp_op_has(node->op, ZP_FLAG_COLUMN_RANGE) && split.outer != 1) return false;
+  if (zp_op_has(node->op, ZP_FLAG_HEADS) && (heads == 0 || heads % split.units != 0)) return false;
   return keeps_zero(node) || split.units % tensor == 0;
 }
 
@@ -315,15 +300,18 @@ static bool has_operands(const zp_graph *graph, const zp_node *node, const zp_pa
 }
 
 static int rows_of(const zp_node *node) {
-  if (!zp_op_has(node->op, ZP_FLAG_ELEMENTWISE)) return (int)node->op;
-  return node->in.len == 1 ? ONE_OPERAND : TWO_OPERANDS;
+  if (zp_op_has(node->op, ZP_FLAG_ELEMENTWISE)) return node->in.len == 1 ? ONE_OPERAND : TWO_OPERANDS;
+  for (size_t i = 0; i < N_ROWS; i++)
+    if (table[i].op == (int)node->op) return table[i].op;
+  return zp_op_get_class(node->op) == ZP_CLASS_ROW ? WHOLE_ROWS : (int)node->op;
 }
 
 int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_pattern out[ZP_SHARD_PATTERNS]) {
-  int n = 0;
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+  int n = 0, rows = rows_of(node);
+  for (size_t i = 0; i < N_ROWS; i++) {
     const zp_pattern *pattern = &table[i].pattern;
-    if (table[i].op != rows_of(node) || !has_operands(problem->graph, node, pattern)) continue;
+    if (table[i].op != rows || !has_operands(problem->graph, node, pattern)) continue;
+    if (rows == WHOLE_ROWS && pattern->out == ZP_FORM_S && !zp_op_has(node->op, ZP_FLAG_HEADS)) continue;
     if (pattern->out == ZP_FORM_P && !is_linear(node)) continue;
     if (pattern->out == ZP_FORM_EXPERTS && zp_op_has(node->op, ZP_FLAG_POLE)) continue;
     bool divided = pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_P || pattern->in[0] == ZP_NEED_S ||

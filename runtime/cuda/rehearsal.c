@@ -54,12 +54,16 @@ static void load_optimizer(zpr *c) {
   zpr_device_kernel *const adafactor[] = {&k->adafactor_rows,  &k->adafactor_cols,    &k->adafactor_add,
                                           &k->adafactor_means, &k->adafactor_factors, &k->adafactor_squares,
                                           &k->adafactor_apply};
+  zpr_device_kernel *const signs[] = {&k->pack_signs, &k->unpack_signs,  &k->average_signs,
+                                      &k->momentum,   &k->frozen_update, &k->owe,
+                                      &k->pack_owed,  &k->owner_update,  &k->apply_signs};
   zpr_device_kernel *const one_bit_lamb[] = {&k->lamb_fresh, &k->lamb_frozen};
   zpr_device_kernel *const zero_one_adam[] = {&k->variance, &k->local_add, &k->local_mean, &k->local_weights};
   const zpr_optimizer_row *row = zpr_optimizer_of(c->program);
   const zpr_one_bit_row *one_bit = zpr_one_bit_of(c->program);
   if (row == &zpr_muon_row) LOAD_ALL(c, muon);
   if (row == &zpr_adafactor_row) LOAD_ALL(c, adafactor);
+  if (one_bit) LOAD_ALL(c, signs);
   if (one_bit == &zpr_one_bit_lamb || one_bit == &zpr_one_bit_lamb_shards) LOAD_ALL(c, one_bit_lamb);
   if (one_bit == &zpr_zero_one_adam) LOAD_ALL(c, zero_one_adam);
 }
@@ -67,11 +71,10 @@ static void load_optimizer(zpr *c) {
 /* What is started for sums over ranks and at the end of a step. */
 static void load_the_rest(zpr *c) {
   zpr_kernels *k = &c->state->device->kernels;
-  zpr_device_kernel *const rest[] = {
-      &k->sum_parts,     &k->square_segments, &k->decide,        &k->optimizer,    &k->pack_signs, &k->unpack_signs,
-      &k->average_signs, &k->momentum,        &k->frozen_update, &k->lamb_moments, &k->owe,        &k->pack_owed,
-      &k->owner_update,  &k->apply_signs,     &k->load_signs,    &k->round_sum,    &k->widen_sum};
+  zpr_device_kernel *const rest[] = {&k->sum_parts,    &k->square_segments, &k->decide,   &k->optimizer,
+                                     &k->lamb_moments, &k->round_sum,       &k->widen_sum};
   LOAD_ALL(c, rest);
+  if (c->state->loads) zpr_load_kernel(c, &k->load_signs, 0);
   if (c->program->stochastic_sums) zpr_load_kernel(c, &k->add_stochastic, 0);
   load_optimizer(c);
 }

@@ -1,4 +1,5 @@
-/* Optimizers that update element by element: AdamW, Adam, SGD, Lion (formulas: kernels/optimizer/optimizer_template.h).
+/* Optimizers that update element by element: AdamW, Adam, SGD, Lion, Adan (formulas:
+ * kernels/optimizer/optimizer_template.h).
  */
 #include "optimizer.h"
 
@@ -51,6 +52,15 @@ const zpr_optimizer_row zpr_sgd_row = {.name = "sgd",
                                        .moment = {[ZPK_MOMENT1] = ".momentum_buffer"},
                                        .recorded = {"momentum"},
                                        BY_ELEMENT};
+
+const zpr_optimizer_row zpr_adan_row = {.name = "adan",
+                                        .rule = ZPK_ADAN,
+                                        .moment = {[ZPK_MOMENT1] = ".exp_avg",
+                                                   [ZPK_MOMENT2] = ".exp_avg_sq",
+                                                   [ZPK_DIFFERENCE] = ".exp_avg_diff",
+                                                   [ZPK_GRADIENT_BEFORE] = ".pre_grad"},
+                                        .recorded = {"beta1", "beta2", "beta3", "eps"},
+                                        BY_ELEMENT};
 
 /* eps is recorded since it was with the first trainings by Lion, and means nothing to it. */
 const zpr_optimizer_row zpr_lion_row = {.name = "lion",

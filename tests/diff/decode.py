@@ -130,6 +130,7 @@ def both_ways(folder):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         place = checkpoint(tally, folder, "decode", os.path.join(HERE, "decode.dz"), "--set", 'train.trained=["bias"]')

@@ -58,7 +58,7 @@ train {
 # Each is one residual block: y is a product of its own, z another one, c a row of parameters, p a table of positions.
 EXPRESSIONS = (
     "x * (1 - sigmoid(y))", "c - y", "p - y * 2", "y + (-z)", "-(-y)", "y * 0.5 / 3", "gelu(2 * y)", "gelu(-y, approximate = \"tanh\")", "silu(-y)",
-    "rope(-y, heads = 1)", "layer_normalize(3 * y, g, c)", "rms_normalize(-y, c)", "softmax(-y * 0.3)", "(-y) * (-tanh(z))", "(-tanh(y)) / exp(-tanh(z))",
+    "rope(-y, heads = 1)", "layer_normalize(3 * y, g, c)", "rms_normalize(-y, c)", "softmax(-y * 0.3)", "l2_normalize(-y)", "l2_normalize(2 * y, heads = 3) * z", "(-y) * (-tanh(z))", "(-tanh(y)) / exp(-tanh(z))",
     "2 / (1 + exp(-y))", "tanh(y) * tanh(y) - y * y / 4", "(y - y) + z / (1 + z * z)", "relu(-y) - relu(y) * 0.5", "rope(rope(y, heads = 1), heads = 3)",
     "dropout(-y, rate = 0.3) * 2 / 3", "log(1 + exp(-y))", "1 - sqrt(1 + y * y)", "rsqrt(1 + 2 * (-y) * (-y))",
 )

@@ -84,6 +84,7 @@ def check(tally, folder, chunks):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as scratch:
         for chunks in CHUNKS:

@@ -8,7 +8,7 @@ two scores are nearly equal, an f32 rounding sends a token to another expert, an
 steps, 4 of warmup, with arena peaks and bytes sent as planned: see support/trainings.py, which also says how errors are measured. On one
 rank 4 steps more show that the model learns.
 
-Which layouts. Axes: tensor, pipeline and data ranks (product at most 8; 4 with experts, --degrees and --all: 6); ZeRO 0 or 1; recomputation none,
+Which layouts. Axes: tensor, pipeline and data ranks (product at most 6, and 2 x 2 x 2; 4 with experts; --degrees and --all: 8 and 6); ZeRO 0 or 1; recomputation none,
 full, full with kept inputs split over the tensor ranks, selective, or a mode of its own for every stage, starting with any of
 the four; cuts between layers or inside them; ranks numbered tensor, data, pipeline or tensor, pipeline, data; one sample a
 micro-batch or two. All that can be combined is a space of thousands, which --all trains. Otherwise a covering choice
@@ -23,8 +23,8 @@ micro-batch or two. All that can be combined is a space of thousands, which --al
 That suffices because layouts are made of parts that know little of each other: an axis changes sizes of shards, who sends to
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
 against several or at one uneven degree, not at a single combination of eight values. --degrees has any two values at their very degrees, too
-(tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...): 100 trainings more, for changes of how shards are cut. In f32 kernels are others, layouts are
-not: every value of every axis with one of the models, and with every model, when degrees count as one or several. --quick: every value
+(tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...), and 7 and 8 ranks: 117 trainings more, in tests/long.sh
+and for changes of how shards are cut. In f32 kernels are others, layouts are not: every value of every axis with one of the models, and with every model, when degrees count as one or several. --quick: every value
 of every axis.
 Layouts with experts spread over data ranks are listed.
 
@@ -42,6 +42,7 @@ than what f32 costs anyway.
 """
 import collections
 import itertools
+import math
 import os
 import sys
 
@@ -53,7 +54,8 @@ import trainings  # noqa: E402
 
 STEPS, LEARN_STEPS = 6, 10
 MOST_RANKS = {"gpt": 8, "llama": 8, "moe": 6}
-MOST_WITH_EXPERTS = 4  # but with --degrees and --all
+FEW_RANKS = {"gpt": 6, "llama": 6, "moe": 4}  # but with --degrees and --all
+ALL_SPLIT = (2, 2, 2)  # the fewest ranks on which three axes of degrees meet
 KINDS = ((("gpt", "llama"), "fp64"), (("moe",), "fp64"), (("gpt", "llama"), "fp32"))
 RECOMPUTE = ("none", "full", "selective")
 STAGE_MODES = ("full", "none", "full/tensor", "selective")
@@ -92,9 +94,10 @@ def recomputations(t, p):
     return modes + ([start for start in range(len(STAGE_MODES)) if t > 1 or STAGE_MODES[start] != "full/tensor"] if p > 1 else [])
 
 
-def space(most):
-    """All layouts up to so many ranks, but one rank that saves everything: that is what they are compared with."""
-    for t, p, d in degrees(most):
+def space(model, few):
+    """All layouts of a model, but one rank that saves everything: that is what they are compared with."""
+    split = [ALL_SPLIT] if few and MOST_RANKS[model] >= math.prod(ALL_SPLIT) else []
+    for t, p, d in degrees((FEW_RANKS if few else MOST_RANKS)[model]) + split:
         zeros = (0, 1) if d > 1 else (0,)
         cuts = ("layer", "block") if p > 1 else ("layer",)
         orders = ("tdp", "tpd") if min(p, d) > 1 else ("tdp",)  # with one stage or one data rank they are the same
@@ -136,7 +139,7 @@ def of_model(case, needs):
 def chosen(tally, models, precision, extent):
     """(model, layout) of models that may stand in for each other."""
     few = extent in ("pairs", "quick")
-    every = [(model, layout) for model in models for layout in space(MOST_WITH_EXPERTS if few and model == "moe" else MOST_RANKS[model])]
+    every = [(model, layout) for model in models for layout in space(model, few)]
     if extent == "all":
         return every
 

@@ -4,7 +4,8 @@
     optimizers.py [--verbose]
 
 1. From the parameters before a step and the moments before and after it, the parameters after it follow by the formulas of the papers, written here in f64:
-   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), LAMB (arXiv 1904.00962, algorithm 2), 1-bit LAMB (arXiv 2104.06069). A group's learning rate and decay are those of its parameters
+   AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), Adan (arXiv 2208.06677, algorithm 1), LAMB (arXiv 1904.00962,
+   algorithm 2), 1-bit LAMB (arXiv 2104.06069). A group's learning rate and decay are those of its parameters
    alone, whatever order the patterns come in and whatever else the parameter is.
    Lion is looked at in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
 2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
@@ -24,6 +25,7 @@ import trainings  # noqa: E402
 
 STEPS, BEFORE, LR, DECAY, MOMENTUM = 6, 5, 3e-3, 0.1, 0.8
 BETAS, EPS = (0.9, 0.95), 1e-8
+ADAN_BETAS = (0.9, 0.8, 0.95)
 SIGN_ROUNDING = 1e-12
 GPU = ("--cluster", "gpu", "--arch", "host")
 NCCL = ("--", "--comm", "nccl")  # an emulated one
@@ -34,6 +36,7 @@ OPTIMIZERS = {
     "adamw": "adamw(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
     "adam": "adam(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
     "lion": "lion(lr = %g, betas = [%g, %g], weight_decay = %g" % (LR, *BETAS, DECAY),
+    "adan": "adan(lr = %g, betas = [%g, %g, %g], eps = %g, weight_decay = %g" % (LR, *ADAN_BETAS, EPS, DECAY),
     "lamb": "lamb(lr = %g, betas = [%g, %g], eps = %g, weight_decay = %g" % (LR, *BETAS, EPS, DECAY),
     "sgd": "sgd(lr = %g, momentum = %g, weight_decay = %g" % (LR, MOMENTUM, DECAY),
 }
@@ -79,6 +82,25 @@ def lion(p, before, after, lr, decay, step):
     return want
 
 
+def adan_element(x, m, v, n, last, g, lr, decay, step):
+    """Algorithm 1 of the paper, whose betas are 1 - these, with the corrections of the averages' start that the authors' code has. The first
+    gradient follows none."""
+    change = 0 if step == 1 else g - last
+    m, v = ADAN_BETAS[0] * m + (1 - ADAN_BETAS[0]) * g, ADAN_BETAS[1] * v + (1 - ADAN_BETAS[1]) * change
+    n = ADAN_BETAS[2] * n + (1 - ADAN_BETAS[2]) * (g + ADAN_BETAS[1] * change) ** 2
+    bias = [1 - beta ** step for beta in ADAN_BETAS]
+    rate = lr / (math.sqrt(n / bias[2]) + EPS)
+    return (x - rate * (m / bias[0] + ADAN_BETAS[1] * v / bias[1])) / (1 + lr * decay), m, v, n
+
+
+ADAN_STATE = ("exp_avg", "exp_avg_diff", "exp_avg_sq", "pre_grad")
+
+
+def adan(p, before, after, lr, decay, step):
+    """By the gradient that the step keeps for the next one."""
+    return [adan_element(x, *old, g, lr, decay, step)[0] for x, g, *old in zip(p, after["pre_grad"], *(before[kind] for kind in ADAN_STATE))]
+
+
 def lamb(p, before, after, lr, decay, step):
     """The lengths are those of the whole tensor of a layer, whoever holds parts of it."""
     root, bias1 = math.sqrt(1 - BETAS[1] ** step), 1 - BETAS[0] ** step
@@ -91,6 +113,7 @@ def lamb(p, before, after, lr, decay, step):
 FORMULAS = {
     "lamb": lamb,
     "lion": lion,
+    "adan": adan,
     "adamw": adam,
     "adam": lambda p, before, after, lr, decay, step: adam(p, before, after, lr, 0, step),
     "sgd": lambda p, before, after, lr, decay, step: [x - lr * m for x, m in zip(p, after["momentum_buffer"])],
@@ -141,6 +164,20 @@ def layouts(model):
     )
 
 
+def offloaded(tier, *classes):
+    return tuple(part for name in classes for part in ("--set", 'offload[%s]="%s"' % (name, tier)))
+
+
+def adan_layouts():
+    """Its state on disks and on the host, with gradients and parameters; an average beside it."""
+    return (
+        case(1, 1, 1, words=GPU + offloaded("nvme", "optimizer")),
+        case(1, 1, 2, zero=1, words=GPU + offloaded("cpu", "optimizer")),
+        case(1, 1, 2, zero=2, words=GPU + offloaded("nvme", "optimizer", "gradients")),
+        case(1, 1, 2, zero=3, words=GPU + offloaded("cpu", "optimizer", "params") + ("--set", "train.ema=0.9")),
+    )
+
+
 EXACT, F32 = 1e-13, 3e-6  # roundings of the formula; f32 moments and a master copy
 
 
@@ -167,7 +204,7 @@ def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt",
 def check_16_bits(tally, folder, verbose):
     """The master copy, by f32 moments."""
     one = case(1, 1, 2, "mixed_bf16", zero=1)
-    for optimizer in ("adamw", "lamb"):
+    for optimizer in ("adamw", "adan", "lamb"):
         place = os.path.join(folder, "bf16" + optimizer)
         got = train(one, place, words_of(optimizer, GROUPS))
         if tally.check("bf16 %s runs" % optimizer, not got.error, got.error or ""):
@@ -265,25 +302,49 @@ def check_frozen_lamb(tally, name, place):
     return errors
 
 
-def check_resume(tally, folder):
-    """From one rank to ZeRO 2."""
-    whole, place = (os.path.join(folder, name) for name in ("whole", "goes on"))
-    one, words = case(1, 1, 1, model="llama"), words_of("lion", LLAMA_GROUPS)
+def check_resume(tally, folder, optimizer, model, groups, other):
+    """From one rank to another layout."""
+    whole, place = (os.path.join(folder, optimizer + name) for name in ("whole", "goes on"))
+    one, words = case(1, 1, 1, model=model), words_of(optimizer, groups)
     want = train(one, whole, words)
     trainings.train(one.model, dict(one.settings), os.makedirs(place) or place, BEFORE, words)
-    other = case(1, 1, 2, zero=2, model="llama")
-    got = trainings.train(other.model, dict(other.settings), place, STEPS, words + ("--resume",))
+    got = trainings.train(other.model, dict(other.settings), place, STEPS, words + other.words + ("--resume",))
     error, tensor = harness.model_error(got.checkpoint, want.checkpoint) if not got.error or "the log has" in got.error else (math.inf, got.error)
-    tally.check("lion goes on with ZeRO 2", error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s" % (error, tensor))
+    tally.check("%s goes on with %s" % (optimizer, other.name), error <= trainings.BOUNDS["fp64"]["parameters"], "%.1e %s" % (error, tensor))
+
+
+def check_adan(tally, folder):
+    """All steps from the first one on, every array of the state; the first gradient is the one that AdamW sees."""
+    one, place, adamw = case(1, 1, 1), os.path.join(folder, "adan_steps"), os.path.join(folder, "adamw_step")
+    got = train(one, place, words_of("adan", GROUPS) + ("--set", "train.checkpoint.keep=%d" % STEPS))
+    other = trainings.train(one.model, dict(one.settings), os.makedirs(adamw) or adamw, 1, words_of("adamw", GROUPS))
+    if not tally.check("adan and adamw run", not got.error and not other.error, "%s %s" % (got.error, other.error)):
+        return
+    first, seen = read(os.path.join(place, "ck"), 1)[1], read(os.path.join(adamw, "ck"), 1)[1]
+    error = max(harness.tensor_error(state["pre_grad"], [m / (1 - BETAS[0]) for m in seen[param]["exp_avg"]]) for param, state in first.items())
+    tally.check("adan keeps the gradient", error <= EXACT, "%.1e" % error)
+    worst, before = 0.0, {param: {kind: [0.0] * len(state["exp_avg"]) for kind in ADAN_STATE} for param, state in first.items()}
+    for step in range(1, STEPS + 1):
+        after = read(os.path.join(place, "ck"), step)[1]
+        for param, state in after.items():
+            old, g = before[param], state["pre_grad"]
+            rows = [adan_element(0, *values, g[i], LR, DECAY, step) for i, values in enumerate(zip(*(old[kind] for kind in ADAN_STATE)))]
+            worst = max([worst] + [harness.tensor_error(state[kind], [row[k] for row in rows]) for k, kind in enumerate(ADAN_STATE[:3], 1)])
+        before = after
+    tally.check("adan's averages from the first step on", worst <= EXACT, "%.1e" % worst)
+    late, place = case(1, 1, 1, words=GPU + offloaded("cpu", "optimizer") + ("--set", "train.delayed_update=after(2)")), os.path.join(folder, "adan_late")
+    got = train(late, place, words_of("adan", GROUPS))
+    if tally.check("adan runs a step late", not got.error, got.error or ""):
+        check_formula(tally, "adan a step late", "adan", GROUPS, place, EXACT)
 
 
 def check_state(tally):
-    """Lion has one moment where Adam has two, and moves and plans so much less."""
+    """Lion has one moment where Adam has two and Adan four arrays, and moves and plans so much less."""
     held = {}
-    for name in ("adamw", "lion"):
+    for name in ("adamw", "lion", "adan"):
         outcome = harness.zplan("plan", os.path.join(HERE, "llama.dz"), "--ranks", 1, "--json", "--set", "optimizer=%s)" % OPTIMIZERS[name])
         held[name] = json.loads(outcome.out)["stages"][0]["memory"]["optimizer"] if outcome.status == 0 else None
-    tally.check("lion's state is half of Adam's", bool(held["adamw"]) and held["adamw"] == 2 * held["lion"], str(held))
+    tally.check("lion's state is half of Adam's, Adan's twice", bool(held["adamw"]) and held["adan"] == 2 * held["adamw"] == 4 * held["lion"], str(held))
 
 
 # ---- refusals ----
@@ -315,9 +376,15 @@ def check_refusals(tally):
         said = [part for word in words for part in ("--set", word)]
         outcome2 = harness.zplan("plan", model, "--cluster", "gpu", "--gpus", 2, "--set", "optimizer=lamb(lr = 1e-2)", *said)
         tally.check("refused: lamb with %s" % " ".join(words), outcome2.status == 3 and text in outcome2.out + outcome2.err, outcome2.tail())
+    adan = harness.zplan("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=adan(lr = 1e-2)")
+    tally.check("refused: 1-bit adan", adan.status == 3 and "compress is for adam, adamw and lamb" in adan.out + adan.err, adan.tail())
+    for betas in ("[0.9, 0.95]", "[0.9, 0.95, 1.0]"):
+        said = harness.zplan("check", model, "--set", "optimizer=adan(lr = 1e-2, betas = %s)" % betas)
+        text = "`betas` is a list of three numbers" if betas.count(",") < 2 else "`betas`"
+        tally.check("refused: adan with betas %s" % betas, said.status == 1 and text in said.out + said.err, said.tail())
     tally.check("refused: 1-bit lion", outcome.status == 3 and "compress is for adam, adamw and lamb" in outcome.out + outcome.err, outcome.tail())
     for words in (("export", "deepspeed"), ("export", "megatron")):
-        for name in ("lion", "lamb"):
+        for name in ("lion", "lamb", "adan"):
             outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", "--set", "optimizer=%s(lr = 1e-4)" % name)
             tally.check("refused: %s with %s" % (words[1], name), outcome.status != 0 and name in outcome.out + outcome.err, outcome.tail())
         outcome = harness.zplan(*words, example, "--gpus", 8, "--set", "cluster.nodes=1", *groups)
@@ -343,7 +410,10 @@ def main():
         check_family(tally, folder, "lamb", GROUPS, layouts("gpt")[:-1], options.verbose)
         scaled = {"model.n": 2, "model.corrected": False}  # biases of gates do not go with lamb
         check_family(tally, folder, "lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, **scaled}),), options.verbose, "moe", scaled)
-        check_resume(tally, folder)
+        check_family(tally, folder, "adan", GROUPS, layouts("gpt") + adan_layouts(), options.verbose)
+        check_adan(tally, folder)
+        check_resume(tally, folder, "lion", "llama", LLAMA_GROUPS, case(1, 1, 2, zero=2, model="llama"))
+        check_resume(tally, folder, "adan", "gpt", GROUPS, case(1, 1, 2, zero=3, words=GPU + offloaded("nvme", "optimizer")))
         check_state(tally)
         check_16_bits(tally, folder, options.verbose)
         check_one_bit(tally, folder, options.verbose)

@@ -11,7 +11,6 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
-import trainings  # noqa: E402
 
 MODEL = os.path.join(HERE, "gpt.dz")
 # Times are written with nine digits, and a stage has at most two hundred rows.
@@ -143,7 +142,7 @@ def check_refusals(tally, folder, tree):
 
 def main():
     harness.require_zplan()
-    trainings.keep_kernels()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         done = {case[0]: check_case(tally, folder, *case) for case in CASES}

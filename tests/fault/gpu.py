@@ -14,7 +14,6 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
-import trainings  # noqa: E402
 
 ERROR, FAILED, MEMORY = 1, 5, 8  # driver/README.md
 STEPS, EVERY = 6, 2
@@ -137,7 +136,7 @@ def test_lost_gpu(bench):
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
     harness.require_zplan()
-    trainings.keep_kernels()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         for test in (test_before_the_first_step, test_shared_memory, test_lost_gpu):

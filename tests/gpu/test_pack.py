@@ -14,7 +14,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import cases  # noqa: E402
 import harness  # noqa: E402
-import trainings  # noqa: E402
 
 NO_GPU = 77
 SANITIZER = """#!/bin/sh
@@ -160,7 +159,7 @@ def check_refusals(folder):
 
 def main():
     harness.require_zplan()
-    trainings.keep_kernels()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as scratch:
         path = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else os.path.join(scratch, "pack")

@@ -315,6 +315,7 @@ def main():
     if sys.argv[1:]:
         sys.exit(__doc__)
     harness.require_zplan()
+    harness.build_quickly()
     tally, rng = harness.Tally(), random.Random(3)
     with harness.Scratch() as folder:
         rows = rows_of(rng, 40)

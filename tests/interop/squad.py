@@ -246,6 +246,7 @@ def check_refusals(tally, folder, tokenizer):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     tally, rng = harness.Tally(), random.Random(4)
     with harness.Scratch() as folder:
         for length, stride in ((32, None), (24, 5), (300, None), (17, 1000)):

@@ -30,6 +30,24 @@ def require_zplan():
 
 scratch_folders, sessions = set(), set()  # what is there at the moment
 
+# Kernels of trainers are compiled once for all that have the same: of CPU ranks by zplan, of emulated GPUs by quick_cxx.sh. tests/run.sh
+# names one folder for all parts.
+own_objects = None if os.environ.get("KEPT_OBJECTS") else tempfile.TemporaryDirectory(prefix="zplan-objects-")
+KEPT_OBJECTS = own_objects.name if own_objects else os.environ["KEPT_OBJECTS"]
+os.environ["ZPLAN_KEPT_KERNELS"] = KEPT_OBJECTS
+# Trainers are built without optimization: that is a third to half of their build, and what computes is not their C. CPU kernels are
+# LLVM's and stay as they are. Kernels of emulated GPUs are optimized a little; optimized they run in tests/unit/test_rowprog_cuda.c and
+# test_kernels_cuda*.c.
+SUPPORT = os.path.dirname(os.path.abspath(__file__))
+QUICK = {"CC": os.path.join(SUPPORT, "quick_cc.sh"), "OMPI_CC": os.path.join(SUPPORT, "quick_cc.sh"),
+         "CXX": os.path.join(SUPPORT, "quick_cxx.sh"), "KEPT_OBJECTS": KEPT_OBJECTS}
+
+
+def build_quickly():
+    """From now on, whatever trainer the test builds."""
+    os.environ.update(QUICK)
+
+
 
 class Scratch:
     """A temporary folder that goes away; kept when the test fails and KEEP=1."""
@@ -89,6 +107,8 @@ def end_all(signal_number, _):
     """Leaves nothing behind: tests/run.sh was interrupted."""
     for leader in list(sessions):
         end_session(leader)
+    if own_objects:
+        own_objects.cleanup()
     for folder in () if os.environ.get("KEEP") else list(scratch_folders):
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(128 + signal_number)

@@ -22,7 +22,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 
 import harness
 
@@ -43,13 +42,6 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 # Ranks on one machine: the other networks need not be looked for, and messages of some kB are copied faster through memory
 # that ranks share than by a call of the kernel. A run of 8 ranks takes two thirds of the time.
 LAUNCH = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-# Trainers are built without optimization but for those in f32: that is a third to half of their build, and the generated text is the
-# same in every precision. CPU kernels are LLVM's and stay as they are. Kernels of emulated GPUs are optimized a little and kept for all
-# trainers that have the same; optimized they run in tests/unit/test_rowprog_cuda.c and test_kernels_cuda*.c.
-SUPPORT = os.path.join(harness.ROOT, "tests", "support")
-QUICK = {"CC": os.path.join(SUPPORT, "quick_cc.sh"), "OMPI_CC": os.path.join(SUPPORT, "quick_cc.sh"),
-         "CXX": os.path.join(SUPPORT, "quick_cxx.sh")}
-
 DEGREES = ("tensor", "pipeline", "plan.data")
 ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none", "loss_chunks": 1,
             "cut": "layer", "rank_order": "tdp", "schedule": "1f1b", "sequence": False, "compress": False}
@@ -102,22 +94,14 @@ def ranks_of(settings):
 
 # ---- one run ----
 
-# Compiled kernels of emulated GPUs, see quick_cxx.sh. tests/run.sh names one folder for all parts.
-own_objects = None if os.environ.get("KEPT_OBJECTS") else tempfile.TemporaryDirectory(prefix="zplan-objects-")
-KEPT_OBJECTS = own_objects.name if own_objects else os.environ["KEPT_OBJECTS"]
-
-
 def environment(precision, model=None):
-    """Of a command that builds and runs a trainer."""
-    chosen = dict(LAUNCH, KEPT_OBJECTS=KEPT_OBJECTS, **({"CXX": QUICK["CXX"]} if precision == "fp32" else QUICK))
+    """Of a command that builds and runs a trainer: quickly, but in f32 its C is optimized."""
+    chosen = dict(LAUNCH, **harness.QUICK)
+    if precision == "fp32":
+        del chosen["CC"], chosen["OMPI_CC"]
     if model == "sparse":
         chosen.pop("CXX", None)  # its kernels run longer than it takes to optimize them
     return chosen
-
-
-def keep_kernels():
-    """From now on kernels of emulated GPUs are compiled as in environment(), by every command that the test starts."""
-    os.environ.update(CXX=QUICK["CXX"], KEPT_OBJECTS=KEPT_OBJECTS)
 
 
 def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False):

@@ -7,6 +7,10 @@ def by_heads(x, heads):
     return x.unflatten(-1, (heads, -1))
 
 
+def l2_normalize(x, eps=1e-6):
+    return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + eps)
+
+
 def layer(w, at, x, heads):
     batch, length, width = x.shape
     threes = x.reshape(batch, length // 3, 3 * width) @ w[at + "mix"]
@@ -14,7 +18,8 @@ def layer(w, at, x, heads):
     swaps = torch.cat((by_heads(a, heads)[..., 2:], by_heads(a, heads)[..., :2]), -1).flatten(-2)
     b = a + swaps * w[at + "scale"] @ w[at + "weight"].t()
     each = F.pad(b[..., -3:], (0, 3)).unsqueeze(-2).expand(-1, -1, heads, -1)
-    return b + each.flatten(-2)
+    c = b + each.flatten(-2)
+    return c + l2_normalize(by_heads(c, heads)).flatten(-2) * l2_normalize(a, 1e-3)
 
 
 def axes(w, tokens, which, last, layers, heads):

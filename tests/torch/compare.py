@@ -197,6 +197,7 @@ def main():
     if sys.argv[1:] and not update:
         sys.exit(__doc__)
     harness.require_zplan()
+    harness.build_quickly()
     python = python_with_torch()
     if not python:
         print("no Python with torch here: comparing with the committed values only")

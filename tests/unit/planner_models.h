@@ -21,6 +21,7 @@ typedef enum model_style {
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
   STYLE_BENT,          /* GPT with windows, capped scores, ALiBi; targets that are smoothed */
   STYLE_QK_NORM,       /* LLaMA whose queries and keys are normalised, head by head */
+  STYLE_QK_UNIT,       /* the same, to unit length */
 } model_style;
 typedef struct model_size {
   model_style style;
@@ -151,14 +152,21 @@ static inline int streams_layer(builder *b, const model_size *m, int x) {
 }
 
 static inline int head_norm(builder *b, const model_size *m, int x, int64_t heads) {
+  zp_op_attr unit = {.heads = heads, .eps = 1e-6};
+  if (m->style == STYLE_QK_UNIT) return apply(b, ZP_OP_L2_NORM, x, -1, -1, unit, "unit");
   if (m->style != STYLE_QK_NORM) return x;
   return apply(b, ZP_OP_RMS_NORM, x, weight(b, "head_norm", shape_of_rank(1, m->d / m->heads, 0, 0)), -1,
                (zp_op_attr){.heads = heads, .eps = 1e-5, .value = 1}, "head_norm");
 }
 
+static inline bool is_llama(const model_size *m) {
+  return m->style == STYLE_LLAMA || m->style == STYLE_QK_NORM || m->style == STYLE_QK_UNIT;
+}
+
 static inline int llama_layer(builder *b, const model_size *m, int x) {
   int64_t kv = m->d / m->heads * m->kv_heads;
-  int h = rms_norm(b, x, m->d);
+  zp_op_attr row = {.eps = 1e-6};
+  int h = m->style == STYLE_QK_UNIT ? apply(b, ZP_OP_L2_NORM, x, -1, -1, row, "row") : rms_norm(b, x, m->d);
   zp_op_attr rope = {.heads = m->heads, .theta = 10000}, rope_kv = {.heads = m->kv_heads, .theta = 10000};
   int q = head_norm(b, m, product(b, h, m->d, m->d, "wq"), m->heads);
   int k = head_norm(b, m, product(b, h, m->d, kv, "wk"), m->kv_heads);
@@ -210,8 +218,7 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.graph = open_segment(&b, m, "begin", 1, false);
   int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, wte),
                 -1, (zp_op_attr){0}, "wte");
-  if (m->style != STYLE_LLAMA && m->style != STYLE_QK_NORM)
-    x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
+  if (!is_llama(m)) x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "h", m->layers, true);
@@ -219,8 +226,7 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   x = b.graph->carry_in.data[0];
   x = m->style == STYLE_GPT             ? gpt_layer(&b, m, x)
       : m->style == STYLE_BENT          ? gpt_layer(&b, m, x)
-      : m->style == STYLE_LLAMA         ? llama_layer(&b, m, x)
-      : m->style == STYLE_QK_NORM       ? llama_layer(&b, m, x)
+      : is_llama(m)                     ? llama_layer(&b, m, x)
       : m->style == STYLE_DROPOUT       ? dropout_layer(&b, m, x)
       : m->style == STYLE_EXPERTS       ? expert_layer(&b, m, x)
       : m->style == STYLE_SCALED        ? scaled_layer(&b, m, x)

@@ -21,7 +21,7 @@ static inline loaded_set load_set(zp_kernel_set *set, const char *cpu, const cha
   snprintf(shared, sizeof shared, "%s/kernels.so", l.folder);
   snprintf(command, sizeof command, "cc -shared -o %s %s -lm", shared, object);
   const char *error = NULL;
-  cr_assert(zp_kernels_compile(set, cpu, features, object, NULL, &error), "%s", error);
+  cr_assert(zp_kernels_compile(set, cpu, features, NULL, object, NULL, &error), "%s", error);
   cr_assert_eq(system(command), 0, "%s", command);
   l.library = dlopen(shared, RTLD_NOW | RTLD_LOCAL);
   cr_assert_not_null(l.library, "%s", dlerror());

@@ -59,6 +59,12 @@ static inline void build_rms(kit *k, int x, int r, int64_t n) {
   carry_out(k, h);
   carry_out(k, rms_norm(k, "norm", h));
 }
+static inline void build_l2(kit *k, int x, int r, int64_t n) {
+  zp_op_attr attr = {.eps = 1e-6};
+  int unit = apply(k, ZP_OP_L2_NORM, attr, "unit", op2(k, ZP_OP_ADD, x, r), -1, -1);
+  carry_out(k, op2(k, ZP_OP_MUL, unit, columns(k, "scale", n)));
+  carry_out(k, apply(k, ZP_OP_L2_NORM, attr, "second", dropout(k, "drop", r, 0.2), -1, -1));
+}
 static inline void build_softmax(kit *k, int x, int r, int64_t n) {
   (void)n;
   carry_out(k, op1(k, ZP_OP_SOFTMAX, x));
@@ -93,6 +99,7 @@ static const row_case row_cases[] = {
     {"gelu", build_gelu, false},
     {"residual", build_residual, false},
     {"rms", build_rms, false},
+    {"l2", build_l2, false},
     {"softmax", build_softmax, false},
     {"position", build_position, false},
     {"two_norms", build_two_norms, false},

@@ -132,6 +132,21 @@ Test(gradients, norm_of_heads) {
   check_head_norm(1, 1);
 }
 
+static void check_l2_norm(int64_t heads) {
+  kit k = kit_new(S, 1, D);
+  int x = op1(&k, ZP_OP_TANH, linear(&k, "x", k.graph->carry_in.data[0], D, false));
+  int y = apply(&k, ZP_OP_L2_NORM, (zp_op_attr){.heads = heads, .eps = 1e-3}, "unit", x, -1, -1);
+  carry_out(&k, op2(&k, ZP_OP_MUL, op2(&k, ZP_OP_ADD, y, x), param(&k, "scale", shape1(D))));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, l2_norm_of_rows_and_of_heads) {
+  check_l2_norm(0);
+  check_l2_norm(4);
+  check_l2_norm(1);
+}
+
 Test(gradients, matmul_plain_and_transposed) {
   kit k = kit_new(S, 1, D);
   int h = op2(&k, ZP_OP_MATMUL, k.graph->carry_in.data[0], param(&k, "w", shape2(D, 6)));

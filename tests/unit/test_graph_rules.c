@@ -164,6 +164,9 @@ Test(rules, attributes_in_range) {
   expect_error(&k, apply(&k, ZP_OP_ROPE, (zp_op_attr){.theta = 10}, "r", carry(&k), -1, -1), "Z0208",
                "`heads` of `rope` must be positive");
   k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_L2_NORM, (zp_op_attr){.eps = -1}, "n", carry(&k), -1, -1), "Z0208",
+               "`eps` of `l2_norm` must be positive");
+  k = kit_new(4, 1, 8);
   expect_error(&k, apply(&k, ZP_OP_RMS_NORM, (zp_op_attr){.eps = -1}, "n", carry(&k), param(&k, "w", shape1(8)), -1),
                "Z0208", "`eps` of `rms_norm` must be positive");
 }

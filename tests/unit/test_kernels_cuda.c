@@ -364,6 +364,7 @@ static zpd_updates device_update(const zpk_update *u, const zpd_step *step) {
                        .beta1 = u->beta1,
                        .beta2 = u->beta2,
                        .eps = u->eps,
+                       .beta3 = u->beta3,
                        .momentum = u->momentum,
                        .ema = 0.9,
                        .step = step};
@@ -373,33 +374,36 @@ enum { N = 4500, STEPS = 5 };
 
 /* Steps of the device against f64 formulas, over one segment or over three, one of which begins between packs and one
  * of which takes two blocks. SGD and Lion have no second moment, SGD without momentum (PLAIN_SGD) no first one. */
-enum { SGD = 2, LION, PLAIN_SGD };
+enum { SGD = 2, LION, PLAIN_SGD, ADAN };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
-  static double want_p[N], want_m[N], want_v[N], want_a[N];
-  _Alignas(16) double p[N], m[N], v[N], g[N], average[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */
+  static double want_p[N], want[N][ZPK_MOMENTS], want_a[N];
+  _Alignas(16) double p[N], state[ZPK_MOMENTS][N], g[N],
+      average[N]; /* on the stack, as GPUs see it (tests/gpu/kernels) */
+  int rule = kind == PLAIN_SGD ? ZPK_SGD : kind == ADAN ? ZPK_ADAN : kind;
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
   zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
   _Alignas(16) uint16_t weight[N];
   uint16_t rounded[N];
-  memset(want_m, 0, sizeof want_m), memset(want_v, 0, sizeof want_v), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
+  memset(want, 0, sizeof want), memset(state, 0, sizeof state);
   for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i)), put(real, average, i, want_a[i] = start(i));
   for (int step = 1; step <= STEPS; step++) {
-    zpk_update u = settings(dtype, kind == PLAIN_SGD ? SGD : kind, decay, step);
+    zpk_update u = settings(dtype, rule, decay, step);
     if (kind == PLAIN_SGD) u.momentum = 0;
     for (int i = 0; i < N; i++) {
       put(real, g, i, gradient(i, step));
-      torch_step(&u, step == 1, zpk_is_narrow(dtype) ? get(real, g, i) : gradient(i, step), &want_p[i], &want_m[i],
-                 &want_v[i]);
+      optimizer_step(&u, step == 1, zpk_is_narrow(dtype) ? get(real, g, i) : gradient(i, step), &want_p[i], want[i]);
       want_a[i] = 0.9 * want_a[i] + (1 - 0.9) * want_p[i];
     }
-    const zpd_step decided = {.grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .applies = 1};
+    const zpd_step decided = {
+        .grad_scale = u.grad_scale, .bias1 = u.bias1, .bias2 = u.bias2, .bias3 = u.bias3, .applies = 1};
     const double wd = u.weight_decay;
     const zpd_segment segments[3] = {{.count = 101, .lr_factor = 1, .weight_decay = wd},
                                      {.begin = 101, .count = N - 111, .first = 1, .lr_factor = 1, .weight_decay = wd},
                                      {.begin = N - 10, .count = 10, .first = 3, .lr_factor = 1, .weight_decay = wd}};
     zpd_updates a = device_update(&u, &decided);
     a.params = zpk_is_narrow(dtype) ? (void *)weight : p, a.master = zpk_is_narrow(dtype) ? p : NULL, a.grads = g;
-    a.moment[0] = kind == PLAIN_SGD ? NULL : m, a.moment[1] = kind >= SGD ? NULL : v, a.average = average;
+    for (int k = 0; k < ZPK_MOMENTS; k++) a.moment[k] = kind != PLAIN_SGD && rule_keeps(rule, k) ? state[k] : NULL;
+    a.average = average;
     a.one = (zpd_segment){.count = N, .lr_factor = 1, .weight_decay = wd}, a.blocks = 2;
     if (step % 2) a.segments = segments, a.n = 3, a.blocks = 4;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
@@ -407,8 +411,9 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   for (int i = 0; i < N; i++) {
     cr_expect_float_eq(get(real, p, i), want_p[i], bound, "kind %d element %d", kind, i);
     cr_expect_float_eq(get(real, average, i), want_a[i], bound, "kind %d: average %d", kind, i);
-    if (kind != PLAIN_SGD) cr_expect_float_eq(get(real, m, i), want_m[i], 10 * bound);
-    cr_expect_float_eq(get(real, v, i), want_v[i], 10 * bound);
+    for (int k = 0; k < ZPK_MOMENTS; k++)
+      if (kind != PLAIN_SGD || k != ZPK_MOMENT1)
+        cr_expect_float_eq(get(real, state[k], i), want[i][k], 10 * bound, "kind %d: array %d of %d", kind, k, i);
   }
   if (!zpk_is_narrow(dtype)) return;
   zpk_round(dtype, (const float *)(const void *)p, rounded, N);
@@ -569,7 +574,7 @@ Test(kernels_cuda, optimizer_finds_its_elements) {
 
 Test(kernels_cuda, optimizer) {
   for (int dtype = 0; dtype < DTYPES; dtype++)
-    for (int kind = 0; kind <= PLAIN_SGD; kind++) {
+    for (int kind = 0; kind <= ADAN; kind++) {
       optimizer((zpk_dtype)dtype, kind, true);
       optimizer((zpk_dtype)dtype, kind, false);
     }

@@ -104,10 +104,11 @@ static void check(const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
-  char *log = compile(arena,
-                      "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_MUON\n#define "
-                      "ZPD_ONE_BIT_LAMB\n#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n",
-                      arch, head, f64 ? "-DZPD_F64" : NULL);
+  char *log = compile(
+      arena,
+      "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_EXPERTS\n#define ZPD_MUON\n"
+      "#define ZPD_ONE_BIT\n#define ZPD_ONE_BIT_LAMB\n#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n",
+      arch, head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
   for (int i = 0; i < KERNELS; i++) {
     char quoted[64], what[128];

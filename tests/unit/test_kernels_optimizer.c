@@ -1,4 +1,4 @@
-/* Optimizer updates against the formulas of torch.optim, and the flat-buffer helpers. */
+/* Optimizer updates against the formulas of torch.optim and of papers, and the flat-buffer helpers. */
 #include "optimizer_testing.h"
 #include <criterion/criterion.h>
 #include <string.h>
@@ -51,6 +51,61 @@ Test(kernels_optimizer, f32_follows_f64) {
     }
     for (int i = 0; i < N; i++) cr_expect_float_eq(p[i], want.p[i], 2e-7, "kind %d element %d", kind, i);
   }
+}
+
+/* Every array that Adan keeps; ranges are independent. */
+static void adan(zpk_dtype dtype, bool decay, double bound) {
+  double want[N], kept[N][ZPK_MOMENTS] = {{0}}, wide[ZPK_MOMENTS + 2][N] = {{0}};
+  float narrow[ZPK_MOMENTS + 2][N] = {{0}};
+  bool f64 = dtype == ZPK_F64;
+  void *array[ZPK_MOMENTS + 2];
+  for (int k = 0; k < ZPK_MOMENTS + 2; k++) array[k] = f64 ? (void *)wide[k] : narrow[k];
+  enum { PARAM = ZPK_MOMENTS, GRAD };
+  for (int i = 0; i < N; i++) wide[PARAM][i] = narrow[PARAM][i] = (float)start(i), want[i] = narrow[PARAM][i];
+  for (int step = 1; step <= 5; step++) {
+    zpk_update u = settings(dtype, ZPK_ADAN, decay, step);
+    for (int i = 0; i < N; i++) {
+      wide[GRAD][i] = narrow[GRAD][i] = (float)gradient(i, step);
+      adan_step(&u, step == 1, wide[GRAD][i], &want[i], kept[i]);
+    }
+    zpk_optimizer(&u, array[PARAM], array[GRAD], array, 0, 5);
+    zpk_optimizer(&u, array[PARAM], array[GRAD], array, 5, N);
+  }
+  for (int i = 0; i < N; i++) {
+    cr_expect_float_eq(f64 ? wide[PARAM][i] : narrow[PARAM][i], want[i], bound, "element %d", i);
+    for (int k = 0; k < ZPK_MOMENTS; k++)
+      cr_expect_float_eq(f64 ? wide[k][i] : narrow[k][i], kept[i][k], 10 * bound, "array %d of element %d", k, i);
+  }
+}
+
+Test(kernels_optimizer, adan_by_the_papers_algorithm) {
+  adan(ZPK_F64, true, 1e-14);
+  adan(ZPK_F64, false, 1e-14);
+  adan(ZPK_F32, true, 2e-7);
+}
+
+/* The first gradient follows none: with g = 0.5 the update is m / sqrt(n) = 1, and decay divides by 1 + lr wd. */
+Test(kernels_optimizer, first_adan_step_by_hand) {
+  zpk_update u = {.dtype = ZPK_F64,
+                  .kind = ZPK_ADAN,
+                  .lr = 0.1,
+                  .beta1 = 0.98,
+                  .beta2 = 0.92,
+                  .beta3 = 0.99,
+                  .weight_decay = 0.5,
+                  .bias1 = 1 - 0.98,
+                  .bias2 = 1 - 0.92,
+                  .bias3 = 1 - 0.99,
+                  .grad_scale = 1};
+  double p = 2, g = 0.5, state[ZPK_MOMENTS] = {0};
+  void *array[ZPK_MOMENTS];
+  for (int k = 0; k < ZPK_MOMENTS; k++) array[k] = &state[k];
+  zpk_optimizer(&u, &p, &g, array, 0, 1);
+  cr_expect_float_eq(p, (2 - 0.1) / 1.05, 1e-14);
+  cr_expect_float_eq(state[ZPK_MOMENT1], 0.01, 1e-16);
+  cr_expect_float_eq(state[ZPK_MOMENT2], 0.0025, 1e-16);
+  cr_expect_eq(state[ZPK_DIFFERENCE], 0);
+  cr_expect_eq(state[ZPK_GRADIENT_BEFORE], 0.5);
 }
 
 /* Biases of gates: no state, no factor of the gradient, nothing where it is 0. */

@@ -49,6 +49,7 @@ static int one(const operands *o, zp_op op, int y) { return op1(o->k, op, y); }
   X(normal, one(o, ZP_OP_SOFTMAX, y))                                                                                  \
   X(layer, layer_norm(o->k, "layer", y))                                                                               \
   X(rms, rms_norm(o->k, "rms", y))                                                                                     \
+  X(unit, with(o, ZP_OP_L2_NORM, (zp_op_attr){.eps = 1e-3}, y))                                                        \
   X(drop, dropout(o->k, "drop", y, 0.25))                                                                              \
   X(turn, with(o, ZP_OP_ROPE, (zp_op_attr){.heads = 1, .theta = 100}, y))                                              \
   X(turn_pairs, with(o, ZP_OP_ROPE, (zp_op_attr){.heads = 1, .theta = 100, .interleaved = true}, y))                   \

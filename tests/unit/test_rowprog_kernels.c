@@ -1,6 +1,8 @@
 /* Properties of compiled row kernels: random numbers, special values, long rotary tables, the object file itself. */
 #include "rowprog_objects.h"
 
+#include <dirent.h>
+
 /* ---- dropout ---- */
 
 static zp_graph *dropout_graph(kit *k, double rate) {
@@ -152,13 +154,17 @@ Test(rowprog_kernels, long_rope_is_computed_row_by_row) {
 
 /* ---- the object file ---- */
 
-static char *compiled(row_world *w, const char *object_path, const char *ir_path, size_t *len) {
+static char *compiled_with(row_world *w, const char *kept, const char *object_path, const char *ir_path, size_t *len) {
   zp_kernel_set *set = zp_kernels_new(w->k.arena, ZPK_F32);
   for (int n = 0; n < w->graph->nodes.len; n++)
     if (is_fused(&w->graph->nodes.data[n])) zp_kernels_add(set, w->graph, &w->graph->nodes.data[n], "k");
   const char *error = NULL;
-  cr_assert(zp_kernels_compile(set, NULL, NULL, object_path, ir_path, &error), "%s", error);
+  cr_assert(zp_kernels_compile(set, NULL, NULL, kept, object_path, ir_path, &error), "%s", error);
   return zp_read_file(w->k.arena, object_path, len, &error);
+}
+
+static char *compiled(row_world *w, const char *object_path, const char *ir_path, size_t *len) {
+  return compiled_with(w, NULL, object_path, ir_path, len);
 }
 
 Test(rowprog_kernels, objects_are_deterministic) {
@@ -178,12 +184,60 @@ Test(rowprog_kernels, objects_are_deterministic) {
   row_world_free(&w);
 }
 
+/* Paths of a folder's files that end so; their number. */
+static int files_of(const char *folder, const char *suffix, char path[4][320]) {
+  DIR *dir = opendir(folder);
+  int n = 0;
+  for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+    if (strstr(entry->d_name, suffix) && n < 4) snprintf(path[n++], 320, "%s/%s", folder, entry->d_name);
+  closedir(dir);
+  return n;
+}
+
+/* What is compiled a second time is what the folder has, whatever that is now; another set is compiled. */
+Test(rowprog_kernels, kept_objects_are_taken) {
+  char folder[] = "zplan-kept-XXXXXX", object[64], ir[64], kept[4][320];
+  cr_assert_not_null(mkdtemp(folder));
+  snprintf(object, sizeof object, "%s/object", folder);
+  snprintf(ir, sizeof ir, "%s/ir", folder);
+  row_world w = row_world_new(&row_cases[3], 96), other = row_world_new(&row_cases[3], 97);
+  size_t len[4];
+  const char *error = NULL, *plain = compiled(&w, object, NULL, &len[0]);
+  const char *first = compiled_with(&w, folder, object, ir, &len[1]);
+  cr_assert(len[0] == len[1] && memcmp(plain, first, len[0]) == 0);
+  cr_assert_eq(files_of(folder, ".o", kept), 1);
+  cr_assert(zp_write_file(w.k.arena, kept[0], "as it was kept", 14, &error));
+  const char *second = compiled_with(&w, folder, object, ir, &len[2]);
+  cr_assert(len[2] == 14 && memcmp(second, "as it was kept", 14) == 0);
+  cr_assert_not_null(strstr(zp_read_file(w.k.arena, ir, &len[3], &error), "define void @row_k("));
+  compiled_with(&other, folder, object, NULL, &len[3]);
+  cr_assert_gt(len[3], 14);
+  cr_assert_eq(files_of(folder, ".o", kept), 2);
+  for (int i = 0; i < 2; i++) unlink(kept[i]);
+  for (int i = files_of(folder, ".ll", kept); i > 0; i--) unlink(kept[i - 1]);
+  unlink(object);
+  unlink(ir);
+  cr_assert_eq(rmdir(folder), 0);
+  row_world_free(&w);
+  row_world_free(&other);
+}
+
+Test(rowprog_kernels, a_folder_that_cannot_keep_is_an_error) {
+  row_world w = row_world_new(&row_cases[2], 8);
+  zp_kernel_set *set = zp_kernels_new(w.k.arena, ZPK_F32);
+  zp_kernels_add(set, w.graph, &w.graph->nodes.data[0], "k");
+  const char *error = NULL;
+  cr_assert_not(zp_kernels_compile(set, NULL, NULL, "/nonexistent-folder", "kernels.o", NULL, &error));
+  cr_assert_not_null(strstr(error, "/nonexistent-folder/"));
+  row_world_free(&w);
+}
+
 Test(rowprog_kernels, unwritable_object_is_an_error) {
   row_world w = row_world_new(&row_cases[2], 8);
   zp_kernel_set *set = zp_kernels_new(w.k.arena, ZPK_F32);
   zp_kernels_add(set, w.graph, &w.graph->nodes.data[0], "k");
   const char *error = NULL;
-  cr_assert_not(zp_kernels_compile(set, NULL, NULL, "/nonexistent-folder/kernels.o", NULL, &error));
+  cr_assert_not(zp_kernels_compile(set, NULL, NULL, NULL, "/nonexistent-folder/kernels.o", NULL, &error));
   cr_assert_not_null(error);
   row_world_free(&w);
 }

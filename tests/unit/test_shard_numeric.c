@@ -293,6 +293,9 @@ Test(shard_numeric, gpt_with_attention_options) {
 Test(shard_numeric, llama_with_norms_of_heads) {
   check_model((model_size){STYLE_QK_NORM, 29, 12, 48, 2, 6, 3, 50, false});
 }
+Test(shard_numeric, llama_with_heads_of_unit_length) {
+  check_model((model_size){STYLE_QK_UNIT, 29, 12, 48, 2, 6, 3, 50, false});
+}
 Test(shard_numeric, gpt_with_dropout) { check_model((model_size){STYLE_DROPOUT, 29, 12, 40, 2, 5, 5, 50, false}); }
 Test(shard_numeric, llama) { check_model((model_size){STYLE_LLAMA, 29, 12, 48, 2, 6, 3, 50, false}); }
 Test(shard_numeric, attention_and_mlp_side_by_side) {

@@ -153,6 +153,7 @@ def check_leftovers(tally, folder, live, tree, temporary, planted):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     planted = [segment(0), segment(1)]
     for path in planted:

@@ -157,6 +157,7 @@ def check_illegal(tally, folder):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         check_legal(tally, folder)

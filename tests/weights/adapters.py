@@ -169,6 +169,7 @@ def main():
     if sys.argv[1:]:
         sys.exit(__doc__)
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         bench = weights.Bench(tally, folder)

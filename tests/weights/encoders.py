@@ -344,6 +344,7 @@ def examples(bench):
 
 def main():
     update, python = weights.asked(__doc__)
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         bench, found = Bench(tally, folder), arrays()

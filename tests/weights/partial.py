@@ -53,6 +53,7 @@ def spans(folder):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         source, place = spans(folder), os.path.join(folder, "masked")

@@ -233,6 +233,7 @@ def main():
     if sys.argv[1:] not in ([], ["--update"]):
         sys.exit(__doc__)
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         bench = weights.Bench(tally, folder)

@@ -624,6 +624,7 @@ def asked(usage):
     if sys.argv[1:] and not update:
         sys.exit(usage)
     harness.require_zplan()
+    harness.build_quickly()
     python = python_with_transformers()
     if not python:
         print("no Python with transformers here: comparing with the committed values only")

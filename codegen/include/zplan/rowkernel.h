@@ -30,10 +30,11 @@ const char *zp_kernels_describe(const zp_kernel_set *set, int index);
 /* The library that the first kernel opens: LLVM. */
 const char *zp_kernels_library(void);
 /* Compiles all kernels for a CPU: cpu == NULL means this host. features: LLVM feature string or NULL for the host's.
+ * kept: a folder that keeps compiled sets, from which an equal one is taken; NULL: none.
  * Writes an ELF object to object_path and, when ir_path is not NULL, readable LLVM IR. Deterministic.
- * false with *error (arena) when LLVM refuses or is not there. */
-bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *object_path,
-                        const char *ir_path, const char **error);
+ * false with *error (arena) when LLVM refuses or is not there, or a file cannot be written. */
+bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *kept,
+                        const char *object_path, const char *ir_path, const char **error);
 /* All kernels as CUDA C, a ZPD_KERNEL each under its symbol, for zpd_rows and ZPD_ROW_THREADS threads a block; `real`
  * decides the element type when it is compiled. Begins with the includes that it needs. Deterministic. Arena. NULL with
  * *error (arena) when a kernel has more operands than zpd_rows. */

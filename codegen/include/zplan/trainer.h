@@ -41,6 +41,7 @@ typedef struct zp_toolchain {
   const char *library_dirs[2];
   const char *device_dirs[3]; /* headers of device kernels: zpd.h, kernel text, emulator (<zplan/cuda.h>) */
   const char *arch;           /* of a GPU plan: "sm_90", or "host" */
+  const char *kept_kernels;   /* folder of compiled CPU kernels; NULL: none are kept */
   const char *cc;             /* NULL: $CC or cc; plans of several ranks link through mpicc */
   bool sanitize;
   bool force; /* files of a generated folder that were edited are written anew */

@@ -109,6 +109,13 @@ static void norm_backward(const zp_fused_op *op, double *const arg[3], const dou
   }
 }
 
+/* With r = 1 / sqrt(sum(x x) + eps): y = r x, dx = r dy - r^3 x sum(dy x). */
+static double inverse_length(const zp_fused_op *op, const double *x) {
+  double squares = 0;
+  for (int64_t c = 0; c < op->cols; c++) squares += x[c] * x[c];
+  return 1 / sqrt(squares + op->attr.eps);
+}
+
 static void softmax(const zp_fused_op *op, const double *x, double *y) {
   double max = -INFINITY, sum = 0;
   for (int64_t c = 0; c < op->cols; c++) max = fmax(max, x[c]);
@@ -166,6 +173,20 @@ static void norm_row_grad(const zp_row_place *place, const zp_fused_op *op, doub
   norm_backward(op, arg, dy, d_arg);
 }
 
+static void l2_norm_row(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y) {
+  (void)place;
+  double r = inverse_length(op, arg[0]);
+  for (int64_t c = 0; c < op->cols; c++) y[c] = r * arg[0][c];
+}
+
+static void l2_norm_row_grad(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], const double *dy,
+                             double *const d_arg[3]) {
+  (void)place;
+  double r = inverse_length(op, arg[0]), dot = 0;
+  for (int64_t c = 0; c < op->cols; c++) dot += dy[c] * arg[0][c];
+  for (int64_t c = 0; c < op->cols; c++) d_arg[0][c] += r * dy[c] - r * r * r * arg[0][c] * dot;
+}
+
 static void softmax_row(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y) {
   (void)place;
   softmax(op, arg[0], y);
@@ -199,6 +220,7 @@ static void dropout_row_grad(const zp_row_place *place, const zp_fused_op *op, d
 
 const zp_oracle zp_oracle_LAYER_NORM = {.node = zp_interpret_row_node, .row = norm_row, .row_grad = norm_row_grad};
 const zp_oracle zp_oracle_RMS_NORM = {.node = zp_interpret_row_node, .row = norm_row, .row_grad = norm_row_grad};
+const zp_oracle zp_oracle_L2_NORM = {.node = zp_interpret_row_node, .row = l2_norm_row, .row_grad = l2_norm_row_grad};
 const zp_oracle zp_oracle_SOFTMAX = {.node = zp_interpret_row_node, .row = softmax_row, .row_grad = softmax_row_grad};
 const zp_oracle zp_oracle_ROPE = {.node = zp_interpret_row_node, .row = rope_row, .row_grad = rope_row_grad};
 const zp_oracle zp_oracle_DROPOUT = {.node = zp_interpret_row_node, .row = dropout_row, .row_grad = dropout_row_grad};

@@ -81,9 +81,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_GRADIENTS));
 }
 
-/* One that a unit works with, and one on its way. */
 static void regions(const zp_move_scope *x, zp_placing *p) {
-  zp_need_grad_ring(p, 2);
   zp_need_landing(x, p);
   zp_need_away(x, p, ZP_STATE_GRADIENTS, ZP_REGION_HOST_GRADS, ZP_REGION_FILE_GRADS, x->lowered->grad_bytes);
 }
@@ -109,6 +107,7 @@ const zp_move_strategy zp_gradients_away = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .ring = {ZP_STATE_GRADIENTS, 2, 2}, /* one that a unit works with, and one on its way */
     .regions = regions,
     .refuses = refuses,
     .limits = limits,

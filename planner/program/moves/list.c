@@ -50,7 +50,19 @@ void zp_moves_price(const zp_move_scope *scope, double *update_s) {
     if (zp_move_strategies[i]->price) zp_move_strategies[i]->price(scope, update_s);
 }
 
+zp_move_rings zp_moves_rings(const zp_move_scope *scope) {
+  zp_move_rings rings = {{0}};
+  for (int i = 0; i < N_STRATEGIES; i++) {
+    const zp_move_strategy *row = zp_move_strategies[i];
+    int buffers = scope->cpu ? row->ring.on_cpus : row->ring.buffers;
+    if (buffers > rings.of[row->ring.state] && row->applies(scope)) rings.of[row->ring.state] = buffers;
+  }
+  return rings;
+}
+
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing) {
+  zp_move_rings rings = zp_moves_rings(scope);
+  zp_need_rings(placing, &rings);
   for (int i = 0; i < N_STRATEGIES; i++)
     if (zp_move_strategies[i]->regions && zp_move_strategies[i]->applies(scope))
       zp_move_strategies[i]->regions(scope, placing);

@@ -37,9 +37,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_PARAMS));
 }
 
-/* One that a unit works with, and one on its way. */
 static void regions(const zp_move_scope *x, zp_placing *p) {
-  zp_need_param_ring(p, 2);
   zp_need_away(x, p, ZP_STATE_PARAMS, ZP_REGION_HOST_PARAMS, ZP_REGION_FILE_PARAMS, x->lowered->param_bytes);
 }
 
@@ -67,6 +65,7 @@ const zp_move_strategy zp_params_away = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .ring = {ZP_STATE_PARAMS, 2, 2}, /* one that a unit works with, and one on its way */
     .regions = regions,
     .refuses = refuses,
     .limits = limits,

@@ -19,11 +19,16 @@ const char *zp_refuse_home(const zp_choice *c, const zp_spec *spec, zp_state sta
   return NULL;
 }
 
+/* A parameter beside rows of heads. */
+static bool is_shared_by_heads(const zp_node *node) {
+  return zp_op_has(node->op, ZP_FLAG_HEAD_ROWS) && node->attr.heads > 0 && node->in.len > 1;
+}
+
 static bool has_norms_of_heads(const zp_model *model) {
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++)
-      if (graph->nodes.data[n].op == ZP_OP_RMS_NORM && graph->nodes.data[n].attr.heads > 0) return true;
+      if (is_shared_by_heads(&graph->nodes.data[n])) return true;
   }
   return false;
 }

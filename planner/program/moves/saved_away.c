@@ -53,8 +53,6 @@ static void regions(const zp_move_scope *x, zp_placing *p) {
   zp_stage *s = p->stage;
   int64_t away = s->pooled ? s->slots * s->away_stride : p->totals->away_bytes;
   bool disk = zp_on_disk(x, ZP_STATE_ACTIVATIONS);
-  s->saved_ring_stride = p->totals->unit_saved_bytes;
-  zp_need(p, ZP_REGION_SAVED_RING, ZP_SAVED_BUFFERS * s->saved_ring_stride);
   zp_need(p, ZP_REGION_HOST_SLOTS, disk ? ZP_WINDOWS * p->totals->unit_away_bytes : away);
   zp_need(p, ZP_REGION_FILE_SLOTS, disk ? away : 0);
 }
@@ -73,6 +71,7 @@ const zp_move_strategy zp_saved_away_strategy = {
     .applies = applies,
     .make = make,
     .explain = explain,
+    .ring = {ZP_STATE_ACTIVATIONS, ZP_SAVED_BUFFERS, ZP_SAVED_BUFFERS},
     .regions = regions,
     .refuses = refuses,
     .limits = limits,

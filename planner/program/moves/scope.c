@@ -62,8 +62,7 @@ static int64_t first_own(const zp_move_scope *x, const zp_bucket *b) {
 }
 
 int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state state) {
-  bool params = state == ZP_STATE_PARAMS;
-  bool sharded = params ? zp_shards_params(x->choice) : zp_shards_gradients(x->choice);
+  bool sharded = zp_shards(x->choice, state);
   int64_t part = b->elements / (sharded ? zp_holders(x->choice, b->kind) : 1);
   if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
   const zp_stage *s = x->stage;
@@ -113,12 +112,12 @@ void zp_need_landing(const zp_move_scope *x, zp_placing *p) {
   zp_need(p, ZP_REGION_HOST_GRADS_IN, delayed && grads->away == 0 ? 0 : 2 * window * x->lowered->grad_bytes);
 }
 
-void zp_need_param_ring(zp_placing *p, int buffers) {
-  zp_need(p, ZP_REGION_PARAM_RING, buffers * zp_stage_ring_elements(p->stage) * p->lowered->param_bytes);
-}
-
-void zp_need_grad_ring(zp_placing *p, int buffers) {
-  zp_need(p, ZP_REGION_GRAD_RING, buffers * zp_flat_trained(&p->stage->bucket) * p->lowered->grad_bytes);
+void zp_need_rings(zp_placing *p, const zp_move_rings *rings) {
+  const zp_lowered *l = p->lowered;
+  zp_need(p, ZP_REGION_PARAM_RING, rings->of[ZP_STATE_PARAMS] * zp_stage_ring_elements(p->stage) * l->param_bytes);
+  zp_need(p, ZP_REGION_GRAD_RING, rings->of[ZP_STATE_GRADIENTS] * zp_flat_trained(&p->stage->bucket) * l->grad_bytes);
+  zp_need(p, ZP_REGION_SAVED_RING, rings->of[ZP_STATE_ACTIVATIONS] * p->totals->unit_saved_bytes);
+  if (rings->of[ZP_STATE_ACTIVATIONS] > 0) p->stage->saved_ring_stride = p->totals->unit_saved_bytes;
 }
 
 /* ---- records ---- */

@@ -25,7 +25,7 @@ int64_t zp_statistics_room(const zp_choice *c, int64_t statistics) {
   return statistics == 0 ? 0 : 2 * (zp_round_up(statistics, ranks) + ranks) * SUM_BYTES;
 }
 
-/* Of its own parameters. */
+/* Shared parameters, which a stage has once, are not counted. */
 static void lower_segment(const zp_lowered *l, zp_segment_program *segment) {
   if (!has_statistics(l)) return;
   for (int i = 0; i < segment->graph->params.len; i++) {

@@ -89,9 +89,8 @@ void zp_need_away(const zp_move_scope *x, zp_placing *p, zp_state state, zp_regi
                   int element_bytes);
 /* Two windows where gradients land for an update on the host. Sets what a piece of that is. */
 void zp_need_landing(const zp_move_scope *x, zp_placing *p);
-/* A ring of buffers, each for what the largest unit has of parameters or of gradients. */
-void zp_need_param_ring(zp_placing *p, int buffers);
-void zp_need_grad_ring(zp_placing *p, int buffers);
+/* Rings of buffers, each for what the largest unit has of the class. */
+void zp_need_rings(zp_placing *p, const zp_move_rings *rings);
 /* signs_room.c */
 void zp_need_signs(const zp_move_scope *x, zp_placing *p);
 

@@ -22,14 +22,11 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_buckets_move_beside(x) ? "while the unit before it computes" : "and waits for them");
 }
 
-/* One that a unit works with, and one on its way; CPU ranks move nothing ahead. */
-static void regions(const zp_move_scope *x, zp_placing *p) { zp_need_param_ring(p, x->cpu ? 1 : 2); }
-
 const zp_move_strategy zp_zero_gather = {
     .name = "ZeRO gather",
     .applies = applies,
     .make = make,
     .explain = explain,
-    .regions = regions,
+    .ring = {ZP_STATE_PARAMS, 2, 1}, /* one that a unit works with, and one on its way */
     .provides = 1u << ZP_MOVE_NEED_GATHER,
 };

@@ -21,14 +21,11 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->data, zp_buckets_move_beside(x) ? "beside the units that follow" : "which waits for it");
 }
 
-/* One that a unit works with, and one on its way; CPU ranks move nothing ahead. */
-static void regions(const zp_move_scope *x, zp_placing *p) { zp_need_grad_ring(p, x->cpu ? 1 : 2); }
-
 const zp_move_strategy zp_zero_scatter = {
     .name = "ZeRO scatter",
     .applies = applies,
     .make = make,
     .explain = explain,
-    .regions = regions,
+    .ring = {ZP_STATE_GRADIENTS, 2, 1}, /* one that a unit works with, and one on its way */
     .provides = 1u << ZP_MOVE_NEED_SCATTER,
 };

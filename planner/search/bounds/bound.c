@@ -165,7 +165,7 @@ static double reduce_s(const zp_search_cache *s, const zp_point *point, double b
   return zp_cost_exposed_reduce(&s->machine, of_first.taken, of_first.reduce_s, 0, backward, zp_point_units(s, point));
 }
 
-/* What follows from degrees, ZeRO stage and compression, whatever the homes. */
+/* What follows from degrees and from what the step exchanges, whatever the homes. */
 static const zp_step_end_memo *recall_end(zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
@@ -181,12 +181,18 @@ static const zp_step_end_memo *recall_end(zp_search_cache *s, const zp_point *po
   return memo;
 }
 
-double zp_bound_end_after(zp_search_cache *s, const zp_point *point, double backward) {
+/* *update: what of it homes change. */
+static double end_after(zp_search_cache *s, const zp_point *point, double backward, zp_step_end *update) {
   const zp_choice *c = &point->choice;
   const zp_step_end_memo *memo = recall_end(s, point);
   double reduce = c->pipeline == 1 ? reduce_s(s, point, backward) : memo->reduce_s;
-  zp_step_end end = zp_all_on_device(c) ? memo->update : update_of(s, zp_variant_of(s, point), c);
-  return reduce + end.optimizer_s + end.least_offload_s + memo->gather_s;
+  *update = zp_all_on_device(c) ? memo->update : update_of(s, zp_variant_of(s, point), c);
+  return reduce + update->optimizer_s + update->least_offload_s + memo->gather_s;
+}
+
+double zp_bound_end_after(zp_search_cache *s, const zp_point *point, double backward) {
+  zp_step_end update;
+  return end_after(s, point, backward, &update);
 }
 
 double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point) {
@@ -334,18 +340,48 @@ static double moved_work(zp_search_cache *s, const zp_point *point, double alone
 
 /* One stage: what hides the reduction is the last backward with its transfers, so of a micro-batch all but the least
  * forward. Longer micro-batches hide more, but never more than they take longer. */
-double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
+static double step_end(zp_search_cache *s, const zp_point *point, zp_step_end *update) {
+  *update = (zp_step_end){0};
   if (zp_has_types(s)) return 0;
   double whole = point->work_s;
   if (point->choice.pipeline == 1) whole = fmax(whole, transfers_s(s, point));
-  return zp_bound_end_after(s, point, whole - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)]);
+  return end_after(s, point, whole - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)], update);
 }
 
-/* Are gradients summed over the data ranks once a step, beside the last backward? On CPU ranks they are summed behind
- * it, with one stage step_end has what is left of that, and on several node types links are left out. */
-static bool sums_beside(const zp_search_cache *s, const zp_choice *c) {
-  return c->pipeline > 1 && c->data > 1 && !zp_shards_gradients(c) && !c->compress && !s->machine.node->device.is_cpu &&
-         !zp_has_types(s) && s->in->floor.reductions;
+double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
+  zp_step_end update;
+  return step_end(s, point, &update);
+}
+
+/* How gradients are summed over the data ranks beside the last backward. way: COPY where they are not. */
+typedef struct bucket_sum {
+  zp_move_way way;
+  int element_bytes;
+} bucket_sum;
+
+static void find_sum(void *user, const zp_move *m) {
+  if (m->when == ZP_WHEN_BESIDE_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0)
+    *(bucket_sum *)user = (bucket_sum){m->way, m->element_bytes};
+}
+
+/* By the list, whatever the homes: what comes up for it is summed no sooner. With one stage step_end has what is left
+ * of it, and on several node types links are left out. */
+static bucket_sum sum_beside(const zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
+  static const zp_flat one = {{[ZP_KIND_WHOLE] = 1}};
+  bucket_sum sum = {.way = ZP_WAY_COPY};
+  if (c->pipeline == 1 || zp_has_types(s) || !s->in->floor.reductions) return sum;
+  zp_choice here = *c;
+  memset(here.home, 0, sizeof here.home);
+  const zp_move_scope scope = {.lowered = v->lowered,
+                               .choice = &here,
+                               .cpu = s->machine.node->device.is_cpu,
+                               .moment = ZP_MOMENT_BUCKETS,
+                               .microbatches = 1,
+                               .run = -1,
+                               .together = &one,
+                               .units = 1};
+  zp_make_moves(&scope, find_sum, &sum);
+  return sum;
 }
 
 /* Parameters of a stage by kind, or the mean of them. */
@@ -354,30 +390,29 @@ typedef struct amounts {
 } amounts;
 
 /* Sums the gradients of one stage: of those that all data ranks hold, of other kinds where there are some. */
-static double sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, amounts elements) {
+static double sum_s(zp_search_cache *s, const zp_choice *c, bucket_sum sum, amounts elements) {
   double seconds = 0;
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
     if (!zp_kinds[kind].trained || (kind != ZP_KIND_WHOLE && elements.of[kind] <= 0)) continue;
     const zp_group_link *link = zp_kinds[kind].by_place ? replica_link(s, c) : data_link(s, c);
-    double bytes = elements.of[kind] * v->lowered->grad_bytes;
-    seconds += zp_shards_state(c) ? zp_cost_reduce_scatter(link, bytes) : zp_cost_all_reduce(link, bytes);
+    seconds += zp_cost_way(link, sum.way, elements.of[kind] * sum.element_bytes);
   }
   return seconds;
 }
 
 /* The sum of a stage that may have no gradients that all data ranks hold, and so not the latency of their sum. */
-static double stage_sum_s(zp_search_cache *s, const zp_choice *c, const zp_variant *v, amounts elements) {
-  return sum_s(s, c, v, elements) - (elements.of[ZP_KIND_WHOLE] > 0 ? 0 : sum_s(s, c, v, (amounts){{0}}));
+static double stage_sum_s(zp_search_cache *s, const zp_choice *c, bucket_sum sum, amounts elements) {
+  return sum_s(s, c, sum, elements) - (elements.of[ZP_KIND_WHOLE] > 0 ? 0 : sum_s(s, c, sum, (amounts){{0}}));
 }
 
 /* Seconds of an element beyond the latency of the sum. */
-static double sum_slope(zp_search_cache *s, const zp_point *point, zp_param_kind kind) {
+static double sum_slope(zp_search_cache *s, const zp_point *point, bucket_sum sum, zp_param_kind kind) {
   const zp_variant *v = zp_variant_of(s, point);
   amounts all = {{0}}, least = {{0}};
   all.of[kind] = (double)v->elements.of[kind];
   least.of[kind] = kind == ZP_KIND_WHOLE ? 0 : 1; /* sum_s counts no latency where there are none */
   if (all.of[kind] < 1) return 0;
-  double seconds = sum_s(s, &point->choice, v, all) - sum_s(s, &point->choice, v, least);
+  double seconds = sum_s(s, &point->choice, sum, all) - sum_s(s, &point->choice, sum, least);
   return seconds / all.of[kind] * (1 - ZP_BOUND_SLACK);
 }
 
@@ -394,13 +429,14 @@ static int64_t shared_of_first(const zp_variant *v) {
 /* Beyond its latency R is proportional to the parameters, so it is a sum over units. Shared parameters count with the
  * first unit, where it has them. Loose: latencies, buckets, shared parameters that another stage has, too. */
 const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
-  if (!sums_beside(s, &point->choice)) return NULL;
   const zp_variant *v = zp_variant_of(s, point);
+  bucket_sum sum = sum_beside(s, &point->choice, v);
+  if (sum.way == ZP_WAY_COPY) return NULL;
   int64_t units = zp_point_units(s, point), shared = shared_of_first(v);
   double *before = ZP_NEW_ARRAY(arena, double, units + 1);
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
     if (!zp_kinds[kind].trained) continue;
-    double slope = sum_slope(s, point, kind);
+    double slope = sum_slope(s, point, sum, kind);
     int64_t first = kind == ZP_KIND_WHOLE ? shared : 0;
     for (int64_t u = 1; u <= units; u++) before[u] += slope * (double)(v->elements_before[u].of[kind] + first);
   }
@@ -416,27 +452,32 @@ const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp
  *     parameters. */
 static double bound_sums(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (!sums_beside(s, c)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
+  bucket_sum sum = sum_beside(s, c, v);
+  if (sum.way == ZP_WAY_COPY) return 0;
   double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
   amounts mean, least = {{0}};
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) mean.of[kind] = (double)v->elements.of[kind] / P;
   bool spreads = v->elements.of[ZP_KIND_SPREAD] > 0;
   if (spreads) least.of[ZP_KIND_SPREAD] = 1;
-  double mean_s = stage_sum_s(s, c, v, mean), latency_s = sum_s(s, c, v, least);
+  double mean_s = stage_sum_s(s, c, sum, mean), latency_s = sum_s(s, c, sum, least);
   double hops = zp_model_chunks(c) - 1 - (c->schedule == ZP_SCHEDULE_ZB_V);
   double once = zp_schedule_splits(c->schedule) ? v->all_s.input : v->all_s.forward;
   return fmax(v->all_s.forward + hops * zp_least_message(s, point) + mean_s - (spreads ? latency_s : 0),
               ((m - 1) * point->work_s + once) / P + mean_s - latency_s);
 }
 
-/* A delayed update: some stage has the mean of the parameters, and neither what its host works, U, nor its exchange, E,
- * takes less with more of them: T >= U + E (zp_cost_delayed_step). Loose: sums of gradients in the host's memory. */
+/* An update beside the next step: some stage has the mean of the parameters, and neither what its host works, U, nor
+ * its exchange, E, takes less with more of them: T >= U + E (zp_cost_delayed_step). Loose: sums of gradients in the
+ * host's memory. */
+static double apart_s(zp_step_end update) {
+  update.offload_s = update.least_offload_s;
+  return zp_cost_delayed_step(&update);
+}
+
 double zp_bound_delayed(zp_search_cache *s, const zp_point *point) {
-  if (!s->in->spec->train.delayed || zp_has_types(s)) return 0;
-  zp_step_end end = update_of(s, zp_variant_of(s, point), &point->choice);
-  end.offload_s = end.least_offload_s;
-  return zp_cost_delayed_step(&end);
+  bool exchanges = !zp_has_types(s) && !zp_all_on_device(&point->choice);
+  return exchanges ? apart_s(update_of(s, zp_variant_of(s, point), &point->choice)) : 0;
 }
 
 double zp_bound_microbatches(zp_search_cache *s, const zp_point *point) {
@@ -458,18 +499,20 @@ double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double 
 }
 
 double zp_bound(zp_search_cache *s, const zp_point *point) {
-  double moving = moving_bound(s, point, zp_bound_alone(s, point));
-  return zp_bound_below(fmax(fmax(moving, point->cut_s) + zp_bound_step_end(s, point), zp_bound_delayed(s, point)));
+  zp_step_end update;
+  double moving = moving_bound(s, point, zp_bound_alone(s, point)), end = step_end(s, point, &update);
+  return zp_bound_below(fmax(fmax(moving, point->cut_s) + end, apart_s(update)));
 }
 
 double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_variant *own, int64_t first, int64_t end) {
-  if (!sums_beside(s, c)) return 0;
+  bucket_sum sum = sum_beside(s, c, own);
+  if (sum.way == ZP_WAY_COPY) return 0;
   amounts elements;
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
     elements.of[kind] = (double)(own->elements_before[end].of[kind] - own->elements_before[first].of[kind]);
   zp_part_seconds seconds = zp_stage_seconds(own, first, end);
   return zp_cost_exposed_reduce(&s->machine, zp_cost_taken(&s->machine, data_link(s, c)),
-                                stage_sum_s(s, c, own, elements), 0, seconds.work - seconds.forward, end - first);
+                                stage_sum_s(s, c, sum, elements), 0, seconds.work - seconds.forward, end - first);
 }
 
 /* ---- of procedures ---- */

@@ -20,11 +20,9 @@ static int64_t floor_eighths(const zp_search_cache *s, const zp_point *point) {
   int64_t saved_bytes = v->saved_bytes - (point->stands_for_chunks ? v->saved_for_loss : 0);
   int64_t eighths = saved_bytes * flight * zp_eighths_here(c, ZP_STATE_ACTIVATIONS);
   eighths += frozen * l->param_bytes * ZP_EIGHTHS;
-  eighths += zp_flat_held(c, &v->elements, zp_shards_params(c)) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
-  eighths +=
-      zp_flat_held(c, &v->elements, zp_shards_gradients(c)) * l->sum_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
-  eighths +=
-      zp_flat_held(c, &v->elements, zp_shards_state(c)) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
+  for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++)
+    eighths += zp_flat_held(c, &v->elements, zp_shards(c, state)) * zp_kept_element_bytes(l, state) *
+               zp_eighths_here(c, state);
   return eighths;
 }
 
@@ -52,11 +50,8 @@ int zp_least_eighths(zp_search_cache *s, const zp_point *point, zp_state state) 
  * one's leaves, what is spread over expert groups first: it has the fewest owners, so no less than they have of all. */
 static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, const zp_flat *all, int64_t element_bytes) {
   const zp_home *home = &c->home[state];
-  bool sharded = state == ZP_STATE_OPTIMIZER ? zp_shards_state(c)
-                 : state == ZP_STATE_PARAMS  ? zp_shards_params(c)
-                                             : zp_shards_gradients(c);
   zp_param_kind fewest = all->of[ZP_KIND_SPREAD] > 0 ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
-  int owners = sharded ? 1 : zp_owners(c, fewest);
+  int owners = zp_shards(c, state) ? 1 : zp_owners(c, fewest);
   int64_t elements = owners * zp_flat_held(c, all, zp_shards_state(c));
   int64_t rounded = home->eighths < ZP_EIGHTHS ? 2 * zp_shard_align(c) * owners : 0;
   int64_t here = elements / c->pipeline * home->eighths / ZP_EIGHTHS - rounded;
@@ -70,9 +65,8 @@ zp_limits zp_away_floor(const zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   zp_limits floor = {0};
   if (zp_has_types(s)) return floor;
-  add_away(&floor, c, ZP_STATE_PARAMS, &v->elements, v->lowered->param_bytes);
-  add_away(&floor, c, ZP_STATE_GRADIENTS, &v->elements, v->lowered->grad_bytes);
-  add_away(&floor, c, ZP_STATE_OPTIMIZER, &v->elements, v->lowered->state_bytes);
+  for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++)
+    add_away(&floor, c, state, &v->elements, zp_state_element_bytes(v->lowered, state));
   return floor;
 }
 

@@ -1,5 +1,6 @@
 /* Bytes that a stage has at least, in one place for layers whole and in parts (least_work.c, least_parts.c): of state,
  * and beside what it holds for every unit. regions.c lays it out. */
+#include <zplan/moves.h>
 #include <zplan/schedule.h>
 #include "bound.h"
 
@@ -12,9 +13,8 @@ zp_shares zp_shares_here(const zp_choice *c) {
 /* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it. */
 static double bytes_among(const zp_choice *c, const zp_lowered *l, const zp_shares *shares, double holders) {
   double bytes = 0;
-  bytes += shares->of[ZP_STATE_PARAMS] * l->param_bytes / (zp_shards_params(c) ? holders : 1);
-  bytes += shares->of[ZP_STATE_GRADIENTS] * l->sum_bytes / (zp_shards_gradients(c) ? holders : 1);
-  bytes += shares->of[ZP_STATE_OPTIMIZER] * l->state_bytes / (zp_shards_state(c) ? holders : 1);
+  for (zp_state state = ZP_STATE_ACTIVATIONS; state-- > 0;)
+    bytes += shares->of[state] * zp_kept_element_bytes(l, state) / (zp_shards(c, state) ? holders : 1);
   return bytes;
 }
 
@@ -26,13 +26,15 @@ zp_state_bytes zp_bytes_of_state(const zp_choice *c, const zp_lowered *l, const 
   return bytes;
 }
 
-/* Buffers that a class has for the unit at work, at least: with all of it off the device, and, where the ZeRO stage is
- * known, with its buckets gathered or scattered (regions.c). Where ZeRO is open, zp_smallest with the highest stage
- * stands for the others, too, so its rings do not count. */
-static int rings_of(const zp_search_cache *s, const zp_point *point, zp_state state, bool sharded) {
-  if (point->choice.home[state].eighths == ZP_EIGHTHS) return 2;
-  if (zp_is_subspace(point) || !sharded) return 0;
-  return s->machine.node->device.is_cpu ? 1 : 2;
+/* Rings that every plan of the point has. Classes count where all of them are off the device; where ZeRO is open,
+ * zp_smallest with the highest stage stands for the others, too, so its rings do not count. */
+static zp_move_rings rings_of(const zp_search_cache *s, const zp_point *point) {
+  zp_choice sure = point->choice;
+  const zp_move_scope scope = {.choice = &sure, .cpu = s->machine.node->device.is_cpu, .run = -1};
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (sure.home[i].eighths < ZP_EIGHTHS) sure.home[i] = (zp_home){ZP_TIER_DEVICE, 0};
+  if (zp_is_subspace(point)) sure.zero = 0;
+  return zp_moves_rings(&scope);
 }
 
 int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int ties) {
@@ -66,9 +68,10 @@ double zp_bytes_beside(zp_search_cache *s, const zp_point *point, const zp_varia
   const zp_choice *c = &point->choice;
   const zp_lowered *l = v->lowered;
   int64_t bytes = unit->transient + zp_choice_communicator_bytes(s, c, l->ties) + message_bytes(s, c, v);
-  bytes += rings_of(s, point, ZP_STATE_PARAMS, zp_shards_params(c)) * unit->elements * l->param_bytes;
-  bytes += rings_of(s, point, ZP_STATE_GRADIENTS, zp_shards_gradients(c)) * unit->elements * l->grad_bytes;
-  if (c->home[ZP_STATE_ACTIVATIONS].eighths == ZP_EIGHTHS) bytes += ZP_SAVED_BUFFERS * unit->saved;
+  zp_move_rings rings = rings_of(s, point);
+  for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++)
+    bytes += rings.of[state] * unit->elements * zp_state_element_bytes(l, state);
+  bytes += rings.of[ZP_STATE_ACTIVATIONS] * unit->saved;
   return (double)bytes;
 }
 

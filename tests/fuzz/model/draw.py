@@ -129,11 +129,16 @@ class Drawing(Shapes):
         return [operation, {}, x, self.vector(scope, width, "divisor" if operation == "div" else "vector")]
 
     def normal(self, scope, width, depth):
-        operation = self.one(("layer_norm", "rms_norm", "layer_normalize", "rms_normalize"))
+        operation = self.one(("layer_norm", "rms_norm", "layer_normalize", "rms_normalize", "l2_normalize"))
         options = {"eps": self.one((1e-6, 1e-3, 0.1))} if self.chance(0.4) else {}
         x = self.expression(scope, width, depth)
         if operation.endswith("norm"):
             return [operation, options, x]
+        if operation == "l2_normalize":
+            heads = [h for h in range(2, 7) if self.size(width) % h == 0]
+            if not heads or self.chance(0.5):
+                return [operation, options, x]
+            return [operation, dict(options, heads=self.one(heads)), self.product(scope, x, width, width)]
         vectors = [self.parameter(scope, [width], "gain")]
         if operation == "layer_normalize":
             vectors.append(self.parameter(scope, [width], "vector"))

@@ -401,6 +401,11 @@ class Run:
     def rms_normalize(self, options, *x):
         return self.norm("rms", options, x)
 
+    def l2_normalize(self, options, x):
+        heads = to_heads(x, options["heads"]) if "heads" in options else x
+        squares = t.mul(mean(t.mul(heads, heads)), float(heads.value.shape[-1]))
+        return t.reshape(t.div(heads, t.sqrt(t.add(squares, options.get("eps", 1e-6)))), x.value.shape)
+
     def gelu(self, options, x):
         return gelu(x, options.get("approximate", "none"))
 

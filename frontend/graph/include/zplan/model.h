@@ -108,6 +108,9 @@ typedef enum zp_op_flag {
   ZP_FLAG_AUTOGRAD_RESULTS = 64,  /* R: it keeps the results */
   ZP_FLAG_LINEAR = 128,           /* L, ROW ops: of partial sums of the operands the result is a partial sum */
   ZP_FLAG_POLE = 256,             /* P, ROW ops: infinite, or of infinite slope, where an operand is zero */
+  ZP_FLAG_HEADS = 512,            /* H: columns are `heads` heads, of which ranks that divide them have whole ones */
+  ZP_FLAG_HEAD_ROWS = 1024,       /* N, ROW ops: with `heads` every head is a row of the kernel, else all columns */
+  ZP_FLAG_COLUMN_RANGE = 2048,    /* C: a rank's columns must be one range of the logical ones */
 } zp_op_flag;
 
 /* In the order of zpk_reduction. */

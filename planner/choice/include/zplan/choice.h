@@ -4,6 +4,7 @@
 #define ZPLAN_CHOICE_H
 
 #include <assert.h>
+#include <limits.h>
 #include <zplan/spec.h>
 
 /* The last `eighths`/8 of a state class's bytes live on `tier`, the rest on the device. tier DEVICE: eighths is 0. */
@@ -72,6 +73,14 @@ bool zp_choice_is_whole(const zp_choice *choice, int64_t units);
 static inline bool zp_shards_state(const zp_choice *choice) { return choice->zero >= 1; }
 static inline bool zp_shards_gradients(const zp_choice *choice) { return choice->zero >= 2; }
 static inline bool zp_shards_params(const zp_choice *choice) { return choice->zero >= 3; }
+static inline bool zp_shards(const zp_choice *choice, zp_state state) {
+  static const int zero[ZP_STATE_COUNT] = {[ZP_STATE_OPTIMIZER] = 1,
+                                           [ZP_STATE_GRADIENTS] = 2,
+                                           [ZP_STATE_PARAMS] = 3,
+                                           [ZP_STATE_ACTIVATIONS] = INT_MAX}; /* ranks have samples of their own */
+  assert(state < ZP_STATE_COUNT);
+  return choice->zero >= zero[state];
+}
 /* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or
  * because some of them live off the device? */
 static inline bool zp_moves_params(const zp_choice *choice) {

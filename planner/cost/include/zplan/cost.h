@@ -86,8 +86,9 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
                            const zp_stage *stage, int chunk, zp_act act);
 /* The link of data ranks, or of the replicas of experts. */
 zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *choice, zp_move_end peers);
-/* Time of a record that is a collective of them. */
+/* Time of a record that is a collective of them, and of a collective of so many bytes. */
 double zp_cost_collective(const zp_group_link *link, const zp_move *move);
+double zp_cost_way(const zp_group_link *link, zp_move_way way, double bytes);
 /* Units as if they were one, without what padding adds, and with all that rounding may keep on the device. */
 typedef struct zp_relaxed_unit {
   zp_flat elements;
@@ -183,8 +184,7 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
  * ties, partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other
  * stage. */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
-/* delayed.c: seconds that the host of a rank works beside a step, for records beside the next one; 0: there are none.
- */
+/* delayed.c: seconds that the host of a rank works for records beside the next step; 0: there are none. */
 double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int stage);
 /* No step is shorter, whatever hides the update of a stage with this end; 0: it is not delayed. */
 double zp_cost_delayed_step(const zp_step_end *end);

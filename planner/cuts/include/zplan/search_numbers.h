@@ -65,6 +65,7 @@
   X(ZP_GAME_ENTRIES, 8, "entries an action", "filling in a row or a column of the matrix game")                        \
   X(ZP_GAME_SOLVED, 16, "entries an action", "solving the game: dense rows, one after the other")                      \
   X(ZP_IMPROVE_PART, 4, "1 / work left", "moving single units before the tree, and a row for every stage")             \
+  X(ZP_CLIMB_CUTS, 64, "cuts", "moving single units of 1F1B is not begun with work for fewer simulations")              \
   X(ZP_STAGE_WORK, 512, "simulated actions", "laying out and pricing a stage takes so long")                           \
   X(ZP_CHUNKS_WORK, 1024, "simulated actions", "the same of several chunks")                                           \
   X(ZP_CHUNKS_MISSED, 64, "simulated actions", "laying one out that does not fit")                                     \

@@ -238,8 +238,14 @@ struct zp_move_strategy {
   void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
   /* One line: what, when and why. Requires: applies. Arena. */
   const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
-  /* ---- room; each may be NULL ---- */
-  /* Raises regions (regions.def) to the bytes that it needs. Requires: applies. */
+  /* ---- room ---- */
+  /* Units work in a ring of so many buffers for a class of state, where it applies; 0: they need none for it. On CPU
+   * ranks, which move nothing ahead, as many as there. */
+  struct {
+    zp_state state;
+    int buffers, on_cpus;
+  } ring;
+  /* Raises other regions (regions.def) to the bytes that it needs. Requires: applies. May be NULL. */
   void (*regions)(const zp_move_scope *scope, zp_placing *placing);
   /* ---- what the step computes for it beside its records, whoever else moves something; each may be NULL ---- */
   /* Fills in what it looks up of all steps of a training, once. */
@@ -284,6 +290,11 @@ void zp_moves_lower(zp_arena *scratch, zp_lowered *lowered);
 void zp_moves_lower_segment(const zp_lowered *lowered, zp_segment_program *segment);
 void zp_moves_price_segment(const zp_lowered *lowered, const zp_machine *machine, zp_segment_program *segment);
 void zp_moves_price(const zp_move_scope *scope, double *update_s);
+/* Buffers of the rings that strategies need, by class of state. Looks at choice and cpu alone. */
+typedef struct zp_move_rings {
+  int of[ZP_STATE_COUNT];
+} zp_move_rings;
+zp_move_rings zp_moves_rings(const zp_move_scope *scope);
 /* All strategies that apply raise the regions that they need. */
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing);
 /* All strategies that apply make their records. Requires what the scope says of its moment. */

@@ -300,6 +300,17 @@ static inline const zp_procedure *zp_backward_of(const zp_segment_program *segme
   assert(!zp_schedule_splits(schedule) || segment->split.name);
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
+/* Bytes of an element of a class of state that has elements. */
+static inline int zp_state_element_bytes(const zp_lowered *lowered, zp_state state) {
+  assert(state < ZP_STATE_ACTIVATIONS);
+  return state == ZP_STATE_OPTIMIZER   ? lowered->state_bytes
+         : state == ZP_STATE_GRADIENTS ? lowered->grad_bytes
+                                       : lowered->param_bytes;
+}
+/* Bytes of an element as the device keeps it from one micro-batch to the next. */
+static inline int zp_kept_element_bytes(const zp_lowered *lowered, zp_state state) {
+  return state == ZP_STATE_GRADIENTS ? lowered->sum_bytes : zp_state_element_bytes(lowered, state);
+}
 /* ---- Muon (moves/whole_matrices.c) ---- */
 /* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
 bool zp_shares_matrix(const zp_lowered *lowered, int param);
