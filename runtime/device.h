@@ -68,7 +68,7 @@ void zpr_copy_before(zpr *c, int64_t ticket);
 
 /* sum[i] += x[i], gradients both. */
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
-/* The same of sums in bf16, rounded stochastically (zplan/zpd.h); what they are in f32. */
+/* Additions to sums in bf16, rounded stochastically (zplan/zpd.h); such sums in f32. */
 void zpr_add_stochastic(zpr *c, const zpd_stochastic *a);
 void zpr_widen_sums(zpr *c, float *to, const void *from, int64_t count);
 

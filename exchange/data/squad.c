@@ -60,9 +60,8 @@ static bool find_places(squad *s, const char *text, size_t len, zp_token_places 
   if (back.len == len && memcmp(back.data, text, len) == 0) return true;
   zp_diag *d = zp_report(s->job->diags, ZP_Z0807, ZP_NO_SPAN,
                          "%s changes texts, so the places of answers are not known", s->job->tokenizer);
-  zp_diag_help(d,
-               "take BERT's WordPiece or a byte-level BPE without normalizers, or leave out --tokenizer: then bytes "
-               "are tokens");
+  zp_diag_help(d, "take BERT's WordPiece or a byte-level BPE without normalizers, or leave out --tokenizer: then bytes "
+                  "are tokens");
   return false;
 }
 

@@ -2,8 +2,8 @@
  * attention on tensor cores where the arch has them for the dtype: bf16 and f16 since sm_80, f16 on sm_70 and sm_72.
  * ZPD_ADAFACTOR, ZPD_MUON, ZPD_ONE_BIT, ZPD_ONE_BIT_LAMB, ZPD_ZERO_ONE_ADAM: what these optimizers need, which
  * others' images leave out; ZPD_STOCHASTIC_SUMS: gradients that the end of a step reads are bf16; ZPD_EXPERTS: what
- * models with experts do; ZPD_DECODE: what trainers do that continue texts
- * position by position, which have no attention on tensor cores. */
+ * models with experts do; ZPD_DECODE: what trainers do that continue texts position by position, which have no
+ * attention on tensor cores. */
 #if !defined(ZPD_TENSOR_CORES)
 #elif defined(ZPD_HOST) || __CUDA_ARCH__ >= 800
 #define ZPD_ATTENTION_ON_TENSOR_CORES

@@ -55,7 +55,7 @@ Test(kernels_stochastic, a_neighbour_and_unbiased) {
   cr_expect_leq(most, 0x1p-7);
 }
 
-/* Of what bf16 has nothing is rounded; infinity stays, and a NaN is one. */
+/* Numbers that bf16 has stay as they are, infinity too; a NaN is one. */
 Test(kernels_stochastic, exact_numbers) {
   float x[N] = {0, 1, -2.5f, INFINITY, -INFINITY, NAN, 0x1.fep127f};
   unsigned short sum[N];

@@ -21,7 +21,7 @@ static int64_t floor_eighths(const zp_search_cache *s, const zp_point *point) {
   int64_t eighths = saved_bytes * flight * zp_eighths_here(c, ZP_STATE_ACTIVATIONS);
   eighths += frozen * l->param_bytes * ZP_EIGHTHS;
   for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++)
-    eighths += zp_flat_held(c, &v->elements, zp_shards(c, state)) * zp_state_held_bytes(l, state) *
+    eighths += zp_flat_held(c, &v->elements, zp_shards(c, state)) * zp_kept_element_bytes(l, state) *
                zp_eighths_here(c, state);
   return eighths;
 }

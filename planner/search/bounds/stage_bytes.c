@@ -14,7 +14,7 @@ zp_shares zp_shares_here(const zp_choice *c) {
 static double bytes_among(const zp_choice *c, const zp_lowered *l, const zp_shares *shares, double holders) {
   double bytes = 0;
   for (zp_state state = ZP_STATE_ACTIVATIONS; state-- > 0;)
-    bytes += shares->of[state] * zp_state_held_bytes(l, state) / (zp_shards(c, state) ? holders : 1);
+    bytes += shares->of[state] * zp_kept_element_bytes(l, state) / (zp_shards(c, state) ? holders : 1);
   return bytes;
 }
 
