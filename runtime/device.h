@@ -100,11 +100,9 @@ typedef struct zpr_block {
   bool counted;    /* in the norm: otherwise somebody else counts the same elements, or nobody does (sign_rate) */
   bool orthogonal; /* Muon's, whose update is not element by element (optimizer/muon.h) */
 } zpr_block;
-/* Where moment i begins; NULL: there is none. */
-static inline void *zpr_moment_here(zpr *c, int i) {
-  int64_t at = zpr_moment_at(c->stage, i);
-  return at < 0 ? NULL : zpr_at(c, at);
-}
+/* What the optimizer keeps of the elements on the device, by ZPK_MOMENT1 ...; NULL: not such an array
+ * (offload/state_home.c). */
+void zpr_moments_here(zpr *c, void *moment[ZPK_MOMENTS]);
 /* The rule for a block, from the rule for all. */
 static inline zpk_update zpr_rule_with(const zpk_update *rule, zpr_recipe recipe) {
   zpk_update own = *rule;
@@ -135,7 +133,7 @@ void zpr_decide_begin(zpr *c);
 /* Norm, decision and update. rule: what is the same whether the step before was applied; biases: without and with one
  * more skipped step than c->skipped_steps. */
 typedef struct zpr_biases {
-  double bias1[2], bias2[2];
+  ZPK_BIASES(ZPK_BIAS_MEMBERS)
 } zpr_biases;
 void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const zpk_update *rule,
                 const zpr_biases *biases);

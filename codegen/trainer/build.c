@@ -121,6 +121,7 @@ static bool kernels_are_current(const tree *t) {
   return newer(image, in_tree(t, "kernels.cu")) && newer(image, in_tree(t, "Makefile")) && /* it names the arch */
          newer(image, zp_format(t->arena, "%s/zplan/zpd.h", t->tools->device_dirs[0])) &&
          newer(image, zp_format(t->arena, "%s/zplan/zpk_optimizers.h", t->tools->device_dirs[0])) &&
+         newer(image, zp_format(t->arena, "%s/zplan/state_regions.def", t->tools->device_dirs[0])) &&
          newer_than_headers(t->arena, image, t->tools->device_dirs[1]) &&
          newer_than_headers(t->arena, image, t->tools->device_dirs[2]);
 }

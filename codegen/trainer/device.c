@@ -75,6 +75,8 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
     zp_buf_line(&out, "#define ZPD_VOLTA /* the emulated GPU has those of the cluster's */");
   const zp_optimizer *optimizer = zp_optimizer_facts(&plan->spec->train);
   bool compress = plan->best.choice.compress;
+  zp_buf_line(&out, "#define ZPD_KEPT %u /* arrays of its optimizer, bits by ZPK_MOMENT1 ... */",
+              zp_kept_bits(&plan->spec->train));
   if (optimizer->device_macro) zp_buf_line(&out, "#define %s", optimizer->device_macro);
   if (compress && optimizer->device_macro_one_bit) zp_buf_line(&out, "#define %s", optimizer->device_macro_one_bit);
   if (compress && plan->spec->train.variance_every > 0) zp_buf_line(&out, "#define ZPD_ZERO_ONE_ADAM");

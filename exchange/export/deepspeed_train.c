@@ -23,10 +23,10 @@ static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
 static void put_options(const zp_train *t, const zp_optimizer *row, zp_json *params) {
   for (int i = 0; i < row->n_options; i++) {
     const zp_optimizer_option *o = &row->options[i];
-    if (o->kind == ZP_OPTION_REAL) zp_json_set_real(params, o->name, zp_setting_real(t, o->at[0]));
-    if (o->kind != ZP_OPTION_PAIR) continue;
-    zp_json *pair = zp_json_set(params, o->name, zp_json_array());
-    for (int k = 0; k < 2; k++) zp_json_append_real(pair, zp_setting_real(t, o->at[k]));
+    if (o->kind == ZP_OPTION_REAL) zp_json_set_real(params, o->name, zp_setting_real(t, o->value[0].at));
+    if (o->kind != ZP_OPTION_LIST) continue;
+    zp_json *list = zp_json_set(params, o->name, zp_json_array());
+    for (int k = 0; k < o->n; k++) zp_json_append_real(list, zp_setting_real(t, o->value[k].at));
   }
 }
 

@@ -14,22 +14,28 @@ const int zp_n_optimizer_settings = sizeof zp_optimizer_settings / sizeof *zp_op
 
 /* clang-format off */
 #define AT(field)                       offsetof(zp_train, field)
-#define REAL(name, range, unwritten)    {#name, ZP_OPTION_REAL, ZP_RANGE_##range, {AT(name)}, {unwritten}, NULL}
-#define FLAG(name, unwritten)           {#name, ZP_OPTION_BOOL, ZP_RANGE_ANY, {AT(name)}, {unwritten}, NULL}
-#define PAIR(name, range, one, unwritten_one, two, unwritten_two, example) \
-  {#name, ZP_OPTION_PAIR, ZP_RANGE_##range, {AT(one), AT(two)}, {unwritten_one, unwritten_two}, example}
+#define VALUE(setting, unwritten)       {AT(setting), unwritten}
+#define REAL(name, range, unwritten)    {#name, ZP_OPTION_REAL, ZP_RANGE_##range, 1, {VALUE(name, unwritten)}, NULL}
+#define FLAG(name, unwritten)           {#name, ZP_OPTION_BOOL, ZP_RANGE_ANY, 1, {VALUE(name, unwritten)}, NULL}
+#define LIST(name, range, example, ...) \
+  {#name, ZP_OPTION_LIST, ZP_RANGE_##range, \
+   sizeof (zp_optimizer_value[]){__VA_ARGS__} / sizeof(zp_optimizer_value), {__VA_ARGS__}, example}
 #define LR                              REAL(lr, POSITIVE, -1)
 #define EPS                             REAL(eps, POSITIVE, 1e-8)
-#define BETAS(one, two)                 PAIR(betas, BELOW_ONE, beta1, one, beta2, two, "betas = [0.9, 0.95]")
+#define BETAS(one, two)                 LIST(betas, BELOW_ONE, "betas = [0.9, 0.95]", VALUE(beta1, one), VALUE(beta2, two))
 #define WEIGHT_DECAY                    REAL(weight_decay, NOT_NEGATIVE, -1), \
-                                        {"decay", ZP_OPTION_DECAY, ZP_RANGE_ANY, {0}, {-1}, NULL}
+                                        {"decay", ZP_OPTION_DECAY, ZP_RANGE_ANY, 0, {{0}}, NULL}
 #define FREEZE                          \
-  {"freeze_step", ZP_OPTION_COUNT, ZP_RANGE_ONE_OR_MORE, {AT(freeze_step)}, {-1}, NULL}, \
-  {"freeze", ZP_OPTION_FREEZE, ZP_RANGE_ANY, {0}, {-1}, NULL}
+  {"freeze_step", ZP_OPTION_COUNT, ZP_RANGE_ONE_OR_MORE, 1, {VALUE(freeze_step, -1)}, NULL}, \
+  {"freeze", ZP_OPTION_FREEZE, ZP_RANGE_ANY, 0, {{0}}, NULL}
 #define OPTIONS(list, ...)              static const zp_optimizer_option options_of_##list[] = {__VA_ARGS__};
 /* clang-format on */
 #include <zplan/optimizers.def>
 
+enum {
+#define STATE_MOMENT(region, field, key, name) region = 1u << ZP_KEPT_##region,
+#include <zplan/state_regions.def>
+};
 #define TAKES(list) .options = options_of_##list, .n_options = sizeof options_of_##list / sizeof *options_of_##list
 #define NOT_ONE_BIT [ZP_LIMIT_ONE_BIT] = "compress is for adam, adamw and lamb"
 #define NOT_BEYOND_STATE                                                                                               \
@@ -54,14 +60,21 @@ double zp_setting_real(const zp_train *train, size_t at) {
   return *(const double *)(const void *)((const char *)train + at);
 }
 
-int zp_moments(const zp_train *train) {
+unsigned zp_kept_bits(const zp_train *train) {
   const zp_optimizer *row = zp_optimizer_facts(train);
-  bool keeps = row->moments_with == 0 || zp_setting_real(train, row->moments_with) != 0;
-  return keeps ? row->moments : 0;
+  return row->keeps_with == 0 || zp_setting_real(train, row->keeps_with) != 0 ? row->keeps : 0;
 }
+
+bool zp_keeps(const zp_train *train, zp_kept kept) {
+  assert(kept < ZP_KEPT_COUNT);
+  return zp_kept_bits(train) >> kept & 1;
+}
+
+int zp_n_kept(const zp_train *train) { return __builtin_popcount(zp_kept_bits(train)); }
 
 bool zp_optimizer_takes(const zp_optimizer *optimizer, size_t at) {
   for (int i = 0; i < optimizer->n_options; i++)
-    if (optimizer->options[i].at[0] == at || optimizer->options[i].at[1] == at) return true;
+    for (int n = 0; n < optimizer->options[i].n; n++)
+      if (optimizer->options[i].value[n].at == at) return true;
   return false;
 }

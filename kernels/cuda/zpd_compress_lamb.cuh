@@ -24,8 +24,8 @@ ZPD_KERNEL(zpd_lamb_fresh, zpd_fresh) {
   const zpd_segment s = u.segments[which];
   const zpd_int blocks = (which + 1 < u.n ? u.segments[which + 1].first : u.blocks) - s.first;
   const zpd_int state = s.begin + s.to_state;
-  const real *before = a.before ? (const real *)a.before + state : 0, *v = (const real *)u.moment[1] + state;
-  real *m = (real *)u.moment[0] + state, *fresh = (real *)a.fresh + state;
+  const real *before = a.before ? (const real *)a.before + state : 0, *v = (const real *)u.moment[ZPK_MOMENT2] + state;
+  real *m = (real *)u.moment[ZPK_MOMENT1] + state, *fresh = (real *)a.fresh + state;
   const real beta1 = (real)u.beta1, beta2 = (real)u.beta2, rest2 = (real)(1 - u.beta2), eps = (real)u.eps;
   const real per_rest1 = (real)(1 / (1 - u.beta1)), per_root = (real)(1 / sqrt(u.step->bias2));
   const real per_fresh_root = (real)(1 / sqrt(a.fresh_bias2));
@@ -55,7 +55,8 @@ ZPD_KERNEL(zpd_lamb_frozen, zpd_updates) {
     const zpd_arrays x = zpd_arrays_at(a, s, s.begin + first);
     zpd_rule_for(r, a, s, a.ratios[which]);
     for (zpd_int i = threadIdx.x; i < count; i += ZPD_FLAT_THREADS) {
-      real step = x.moment[0][i] * (real)r.per_bias1 / (zpd_sqrt(x.moment[1][i]) * r.per_root_bias2 + r.eps);
+      real step = x.moment[ZPK_MOMENT1][i] * (real)r.per_bias1 /
+                  (zpd_sqrt(x.moment[ZPK_MOMENT2][i]) * r.per_root_bias2 + r.eps);
       step = step > most ? most : step < -most ? -most : step;
       const real param = x.param[i] - r.lr * (step + r.into_grad * x.param[i]);
       x.param[i] = param;

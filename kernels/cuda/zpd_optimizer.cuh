@@ -1,4 +1,4 @@
-/* Optimizer updates with the semantics of torch.optim (formulas: kernels/optimizer/optimizer.c), one pass over
+/* Optimizer updates with the semantics of torch.optim (formulas: kernels/optimizer/optimizer_template.h), one pass over
  * parameter, gradient and moments: Adam reads four arrays and writes three, 28 bytes a parameter in f32, and memory is
  * the limit.
  *
@@ -7,6 +7,11 @@
 #define ZPD_OPTIMIZER_CUH
 
 #include "zpd_device.h"
+
+/* What the optimizer of a program keeps, bits by ZPK_MOMENT1 ...: other arrays need no registers. */
+#ifndef ZPD_KEPT
+#define ZPD_KEPT ((1 << ZPK_MOMENTS) - 1)
+#endif
 
 /* Rounded coefficients. Those of a segment come last. */
 struct zpd_rule {
@@ -46,7 +51,7 @@ ZPD_DEVICE real zpd_lamb_update(const zpd_rule &r, real param, real m, real v) {
 
 /* The new parameter; moments become the new ones. */
 ZPD_DEVICE real zpd_new_param(const zpd_rule &r, real old, real grad, real (&moment)[ZPK_MOMENTS]) {
-  real &m = moment[0], &v = moment[1];
+  real &m = moment[ZPK_MOMENT1], &v = moment[ZPK_MOMENT2];
   if (r.kind == ZPK_SIGN) return old - r.lr * (real)((grad > 0) - (grad < 0));
   if (r.kind == ZPK_LAMB) return old - r.lr * zpd_lamb_update(r, old, m, v); /* its moments are new already */
   const real g = grad * r.scale + r.into_grad * old;
@@ -69,7 +74,7 @@ struct zpd_arrays {
   const real *grad;
   elem *weight; /* what is computed with, where it is not what is updated; else NULL */
   real *param;
-  real *moment[ZPK_MOMENTS]; /* NULL: the optimizer has none such */
+  real *moment[ZPK_MOMENTS]; /* NULL: the optimizer does not keep it */
   real *average;             /* of the weights; NULL: there is none */
 };
 
@@ -80,7 +85,7 @@ ZPD_DEVICE zpd_arrays zpd_arrays_at(const zpd_updates &a, const zpd_segment &s, 
   x.grad = (const real *)a.grads + i;
   x.weight = a.master ? param : 0;
   x.param = a.master ? (real *)a.master + state : (real *)(void *)param;
-  ZPD_EACH (n, ZPK_MOMENTS) x.moment[n] = a.moment[n] ? (real *)a.moment[n] + state : 0;
+  ZPD_EACH (n, ZPK_MOMENTS) x.moment[n] = ZPD_KEPT >> n & 1 && a.moment[n] ? (real *)a.moment[n] + state : 0;
   x.average = a.average ? (real *)a.average + state : 0;
   return x;
 }

@@ -100,8 +100,9 @@ ZPD_KERNEL(zpd_decide, zpd_decision) {
   step->loss = 0;
   for (int i = 0; i < ZPD_MOST_LOSSES; i++) step->tally[i].loss = step->tally[i].right = 0;
   step->grad_scale = (factor < 1 ? factor : 1) / scale;
-  step->bias1 = skipped ? a.bias1[1] : a.bias1[0];
-  step->bias2 = skipped ? a.bias2[1] : a.bias2[0];
+#define CHOOSE(bias, beta) step->bias = skipped ? a.bias[1] : a.bias[0];
+  ZPK_BIASES(CHOOSE)
+#undef CHOOSE
   step->applies = applied;
   zpd_move_loss_scale(a, applied);
 }
@@ -119,10 +120,10 @@ ZPD_KERNEL(zpd_lamb_moments, zpd_updates) {
   double params = 0, updates = 0;
   for (zpd_int i = ((zpd_int)blockIdx.x - s.first) * ZPD_FLAT_THREADS + threadIdx.x; i < s.count;
        i += blocks * ZPD_FLAT_THREADS) {
-    const real g = x.grad[i] * r.scale, m = x.moment[0][i] * r.beta1 + g * r.rest1;
-    const real v = x.moment[1][i] * r.beta2 + g * g * r.rest2, param = x.param[i],
+    const real g = x.grad[i] * r.scale, m = x.moment[ZPK_MOMENT1][i] * r.beta1 + g * r.rest1;
+    const real v = x.moment[ZPK_MOMENT2][i] * r.beta2 + g * g * r.rest2, param = x.param[i],
                update = zpd_lamb_update(r, param, m, v);
-    x.moment[0][i] = m, x.moment[1][i] = v;
+    x.moment[ZPK_MOMENT1][i] = m, x.moment[ZPK_MOMENT2][i] = v;
     params += (double)param * (double)param;
     updates += (double)update * (double)update;
   }

@@ -1,17 +1,5 @@
-/* Optimizer updates with the semantics of torch.optim, one fused pass over parameter, gradient and moments: Adam reads
+/* Optimizer updates (formulas: optimizer_template.h), one fused pass over parameter, gradient and moments: Adam reads
  * four arrays and writes three, 28 bytes a parameter in f32, and memory is the limit.
- *
- *   AdamW   p *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
- *           p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)
- *   Adam    the same with g += wd p instead of the first step
- *   SGD     g += wd p;  m = momentum m + g;  p -= lr m   (torch starts m as the first g: the same as from zero;
- *           without m: p -= lr g)
- *   Lion    (arXiv 2302.06675, algorithm 2) c = b1 m + (1 - b1) g;  m = b2 m + (1 - b2) g;
- *           p -= lr (sign(c) + wd p);  sign(0) is 0
- *   LAMB    (arXiv 1904.00962, algorithm 2) m and v as Adam's;  r = m / bias1 / (sqrt(v) / sqrt(bias2) + eps) + wd p;
- *           p -= lr |p| / |r| r, lengths of whole tensors
- *   EMA     a += (1 - ema) (p - a), as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(ema), whose lerp
- * it is: what is the same in both stays, while ema and 1 - ema, each rounded, may not add up to 1
  *
  * Coefficients are computed in f64 and rounded once. */
 #include "clones.h"

@@ -1,4 +1,16 @@
-/* Optimizer updates in one dtype: see optimizer.c. */
+/* Optimizer updates in one dtype, with the semantics of torch.optim:
+ *
+ *   AdamW   p *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+ *           p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)
+ *   Adam    the same with g += wd p instead of the first step
+ *   SGD     g += wd p;  m = momentum m + g;  p -= lr m   (torch starts m as the first g: the same as from zero;
+ *           without m: p -= lr g)
+ *   Lion    (arXiv 2302.06675, algorithm 2) c = b1 m + (1 - b1) g;  m = b2 m + (1 - b2) g;
+ *           p -= lr (sign(c) + wd p);  sign(0) is 0
+ *   LAMB    (arXiv 1904.00962, algorithm 2) m and v as Adam's;  r = m / bias1 / (sqrt(v) / sqrt(bias2) + eps) + wd p;
+ *           p -= lr |p| / |r| r, lengths of whole tensors
+ *   EMA     a += (1 - ema) (p - a), as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(ema), whose lerp
+ *           it is: what is the same in both stays, while ema and 1 - ema, each rounded, may not add up to 1 */
 
 ZPK_CLONES static void NAME(adam)(const zpk_update *u, REAL *restrict param, const REAL *restrict grad,
                                   REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end) {
@@ -54,12 +66,12 @@ ZPK_CLONES static void NAME(sign)(const zpk_update *u, REAL *restrict param, con
 
 static void NAME(update)(const zpk_update *u, REAL *param, const REAL *grad, void *const *moment, int64_t begin,
                          int64_t end) {
-  REAL *m = moment ? moment[0] : NULL, *v = moment ? moment[1] : NULL;
+  REAL *m = moment ? moment[ZPK_MOMENT1] : NULL;
   switch (u->kind) {
   case ZPK_ADAMW:
   case ZPK_ADAM:
-    assert(m && v);
-    NAME(adam)(u, param, grad, m, v, begin, end);
+    assert(m && moment[ZPK_MOMENT2]);
+    NAME(adam)(u, param, grad, m, moment[ZPK_MOMENT2], begin, end);
     return;
   case ZPK_SGD:
     if (m)

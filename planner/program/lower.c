@@ -320,7 +320,7 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->param_bytes = l->compute_bytes;
   l->grad_bytes = zp_software_grad_bytes(software, train->precision, l->compute_bytes);
   l->average_bytes = train->ema > 0 ? l->stat_bytes : 0;
-  l->state_bytes = zp_moments(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
+  l->state_bytes = zp_n_kept(train) * l->stat_bytes + (mixed ? 4 : 0) + l->average_bytes;
 }
 
 /* Tables whose rows are looked up: of embeddings, of relative biases. */

@@ -28,6 +28,7 @@ static int64_t clamp(int64_t value) {
 
 int64_t zp_claim(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, INT64_MIN)); }
 int64_t zp_claim_some(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, 0)); }
+int64_t zp_claim_place(const zp_json *object, const char *key) { return clamp(zp_json_get_int(object, key, -1)); }
 int64_t zp_claim_own(const zp_json *segment) {
   return zp_claim(segment, "carry_in_elements") - zp_claim_some(segment, "carry_stream_elements");
 }

@@ -60,10 +60,10 @@ typedef struct facts {
 
 static bool on_disk(const zp_verifier *v, zp_state state) { return v->choice.home[state].tier == ZP_TIER_NVME; }
 
-/* Moment `n` of the row's, from 1; none of an optimizer whose setting for them is 0. */
-static bool has_moment(const zp_train *train, int n) {
+/* Does the row say that the optimizer keeps such an array? None where its setting for them is 0. */
+static bool keeps(const zp_train *train, zp_kept kept) {
   const zp_optimizer *row = zp_optimizer_facts(train);
-  return n <= row->moments && (row->moments_with == 0 || zp_setting_real(train, row->moments_with) != 0);
+  return row->keeps >> kept & 1 && (row->keeps_with == 0 || zp_setting_real(train, row->keeps_with) != 0);
 }
 
 /* Gradients and weights of a delayed update have one place for all of them. */
@@ -93,8 +93,9 @@ static int64_t record_bytes(const facts *f) {
 
 static int64_t state_bytes(const zp_verifier *v) {
   const zp_train *train = &v->spec->train;
-  return (has_moment(train, 1) + has_moment(train, 2) + (train->ema > 0)) * v->stat_bytes +
-         (v->compute_bytes == 2 ? 4 : v->compute_bytes);
+  int arrays = train->ema > 0;
+  for (zp_kept kept = 0; kept < ZP_KEPT_COUNT; kept++) arrays += keeps(train, kept);
+  return arrays * v->stat_bytes + (v->compute_bytes == 2 ? 4 : v->compute_bytes);
 }
 
 /* All of it, or on disks the windows that its pieces take turns in. */
@@ -135,9 +136,12 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   switch (region) {
   case ZP_REGION_PARAMS: return f->params * cb;
   case ZP_REGION_GRADS: return f->grads * gb;
-  case ZP_REGION_MASTER: return cb == 2 ? f->state * 4 : 0;
-  case ZP_REGION_MOMENT1: return has_moment(train, 1) ? state : 0;
-  case ZP_REGION_MOMENT2: return has_moment(train, 2) ? state : 0;
+  case ZP_REGION_MASTER:
+    return cb == 2 ? f->state * 4 : 0;
+/* clang-format off */
+#define STATE_MOMENT(region, ...) case ZP_REGION_##region: return keeps(train, ZP_KEPT_##region) ? state : 0;
+#include <zplan/state_regions.def>
+  /* clang-format on */
   case ZP_REGION_AVERAGE: return train->ema > 0 ? state : 0;
   case ZP_REGION_STATISTICS: return zp_times(n->statistics, v->stat_bytes);
   case ZP_REGION_ERROR: return error_bytes(f);
@@ -302,8 +306,8 @@ static void check_arena(zp_verifier *v, int s, const zp_json *a, const zp_json *
   int64_t bytes[ZP_MEMORY_HOST] = {0};
   int count[ZP_MEMORY_HOST] = {0};
   for (int r = 0; r < ZP_REGION_DEVICE_END; r++) {
-    regions[r] =
-        (claimed_region){zp_region_rows[r].name, zp_claim(a, zp_region_rows[r].key), region_bytes(f, (zp_region)r)};
+    regions[r] = (claimed_region){zp_region_rows[r].name, zp_claim_place(a, zp_region_rows[r].key),
+                                  region_bytes(f, (zp_region)r)};
     bytes[zp_region_rows[r].memory] += regions[r].bytes;
     count[zp_region_rows[r].memory]++;
   }

@@ -32,6 +32,8 @@ void zp_find(zp_verifier *v, const char *format, ...) __attribute__((format(prin
 int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest value */
 /* A claim that a file only makes where there is something; missing: 0. */
 int64_t zp_claim_some(const zp_json *object, const char *key);
+/* The byte of a region. Files of versions that did not know the region lack it; missing: -1, there is none. */
+int64_t zp_claim_place(const zp_json *object, const char *key);
 /* "spread_stride"; a file has nothing of what is not trained where there is none. */
 int64_t zp_claim_of_kind(const zp_verifier *v, const zp_json *object, zp_param_kind kind, const char *name);
 int64_t zp_times(int64_t a, int64_t b);

@@ -92,7 +92,9 @@ typedef struct zpr_summed {
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, const zpr_summed files[ZPR_FILES], const char *plan,
                         zpr_error *error);
 /* The settings of a training (training_record.c): a text for each line of its table, "" where there is none. */
-enum { ZPR_RECORD_FIELDS = 19, ZPR_RECORD_TEXT = 128 };
+#define ZPR_ONE_MORE(name) +1
+enum { ZPR_RECORD_FIELDS = 15 ZPK_SETTINGS(ZPR_ONE_MORE), ZPR_RECORD_TEXT = 128 };
+#undef ZPR_ONE_MORE
 typedef struct zpr_training_record {
   char text[ZPR_RECORD_FIELDS][ZPR_RECORD_TEXT];
 } zpr_training_record;

@@ -89,8 +89,9 @@ static array_list arrays_of(zpr *c, int file) {
   array state = {.where = STATE, .state = ZPR_WEIGHTS, .suffix = ".master", .of_matrix = ".master"};
   state.sharded = zpr_shards_state(c->program);
   if (zpk_is_narrow(c->program->dtype)) list.array[list.n++] = state;
-  for (int i = 0; i < zpr_moments(c->program); i++) {
-    state.state = (zpr_array)(ZPR_MOMENT1 + i);
+  for (int i = 0; i < ZPK_MOMENTS; i++) {
+    if (!(zpr_kept(c->program) >> i & 1)) continue;
+    state.state = (zpr_array)(ZPR_MOMENTS_FROM + i);
     state.suffix = row->moment[i];
     state.of_matrix = row->moment_of_matrix[i];
     list.array[list.n++] = state;

@@ -39,7 +39,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
   float *master = mixed ? zpr_at(c, stage->master) : NULL;
   void *moment[ZPK_MOMENTS];
-  for (int i = 0; i < ZPK_MOMENTS; i++) moment[i] = zpr_moment_here(c, i);
+  zpr_moments_here(c, moment);
   void *average = a->rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];

@@ -126,8 +126,11 @@ static zpd_step *step_of(zpr *c) { return &((zpr_scalars *)(void *)zpr_gpu_host(
 
 /* What the host has decided, to where kernels read it. */
 void zpr_put_decision(zpr *c, const zpk_update *rule) {
-  const double decided[4] = {rule->grad_scale, rule->bias1, rule->bias2, 1};
-  static_assert(offsetof(zpd_step, applies) - offsetof(zpd_step, grad_scale) == 3 * sizeof *decided, "side by side");
+#define BIAS(bias, beta) rule->bias,
+  const double decided[] = {rule->grad_scale, ZPK_BIASES(BIAS) 1};
+#undef BIAS
+  static_assert(offsetof(zpd_step, applies) - offsetof(zpd_step, grad_scale) == sizeof decided - sizeof *decided,
+                "side by side");
   memcpy(zpr_window_open(c, &step_of(c)->grad_scale, sizeof decided, false), decided, sizeof decided);
   zpr_window_close(c);
 }
@@ -145,7 +148,7 @@ zpd_updates zpr_updates_of(zpr *c, const zpk_update *rule) {
                    .master = zpk_is_narrow(rule->dtype) ? zpr_at(c, stage->master) : NULL,
                    .grads = zpr_at(c, stage->grads),
                    .average = rule->ema > 0 && stage->average >= 0 ? zpr_at(c, stage->average) : NULL};
-  for (int i = 0; i < ZPK_MOMENTS; i++) a.moment[i] = zpr_moment_here(c, i);
+  zpr_moments_here(c, a.moment);
   return a;
 }
 
@@ -257,13 +260,14 @@ void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const 
                     .n = t->n,
                     .blocks = t->blocks,
                     .clip = p->clip,
-                    .bias1 = {biases->bias1[0], biases->bias1[1]},
-                    .bias2 = {biases->bias2[0], biases->bias2[1]},
                     .skipped_steps = (double)c->skipped_steps,
                     .scale_window = zpr_loss_scale_moves(p) ? (double)p->scale_window : 0,
                     .most_scale = ZPR_MOST_LOSS_SCALE,
                     .step = step_of(c),
                     .outcome = outcome};
+#define BIAS(bias, beta) memcpy(a.bias, biases->bias, sizeof a.bias);
+  ZPK_BIASES(BIAS)
+#undef BIAS
   assert(d->decides && d->decided - d->heard < ZPR_DECISIONS);
   square_segments(c, t);
   zpr_launch(c, &d->kernels.decide, &a, sizeof a, 1, 1, 1, ZPD_FLAT_THREADS);

@@ -231,7 +231,7 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   char *landed = counted_from(w->landed, p->first, size);
   zpr_host_part part = {.weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real),
                         .average = counted_from(p->array[ZPR_AVERAGE], p->first, real)};
-  for (int n = 0; n < ZPK_MOMENTS; n++) part.moment[n] = counted_from(p->array[ZPR_MOMENT1 + n], p->first, real);
+  for (int n = 0; n < ZPK_MOMENTS; n++) part.moment[n] = counted_from(p->array[ZPR_MOMENTS_FROM + n], p->first, real);
   part.piece = p;
   part.landed = w->landed;
   for (int64_t i = begin; i < end; i++) {
@@ -337,8 +337,10 @@ static void update_part(void *arg, const zpr_host_part *p) {
   case ZPR_PASS_UPDATE:
     zpk_optimizer_and_average(&rule, p->weights, p->grads, p->moment, p->average, p->begin, p->end);
     break;
-  case ZPR_PASS_MOMENTUM: zpk_momentum(&rule, p->weights, p->grads, p->moment[0], p->begin, p->end); break;
-  case ZPR_PASS_FROZEN: zpk_frozen_update(&rule, p->weights, p->moment[0], p->moment[1], p->begin, p->end); break;
+  case ZPR_PASS_MOMENTUM: zpk_momentum(&rule, p->weights, p->grads, p->moment[ZPK_MOMENT1], p->begin, p->end); break;
+  case ZPR_PASS_FROZEN:
+    zpk_frozen_update(&rule, p->weights, p->moment[ZPK_MOMENT1], p->moment[ZPK_MOMENT2], p->begin, p->end);
+    break;
   case ZPR_PASS_OWNER: zpr_owner_update_away(a->c, &rule, p->piece, p->landed, p->begin, p->end); break;
   }
 }

@@ -11,7 +11,7 @@ enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the pla
 unsigned zpr_state_arrays(const zpr_program *program) {
   const zpr_one_bit_row *one_bit = zpr_one_bit_of(program);
   unsigned arrays = 1u << ZPR_WEIGHTS | (one_bit ? one_bit->arrays : 0);
-  for (int i = 0; i < zpr_moments(program); i++) arrays |= 1u << (ZPR_MOMENT1 + i);
+  arrays |= zpr_kept(program) << ZPR_MOMENTS_FROM;
   return program->ema > 0 ? arrays | 1u << ZPR_AVERAGE : arrays;
 }
 
@@ -47,11 +47,18 @@ int64_t zpr_piece_before(const zpr *c, int64_t k) {
 
 /* On the device; -1: there is none of it. */
 static int64_t place_of(const zpr *c, zpr_array array) {
-  const zpr_stage *s = c->stage;
-  if (!is_there(c, (int)array)) return -1;
-  if (array == ZPR_WEIGHTS) return s->master;
-  if (array == ZPR_AVERAGE) return s->average;
-  return array == ZPR_FRESH ? s->fresh : zpr_moment_at(s, (int)array - ZPR_MOMENT1);
+  const int64_t at[ZPR_ARRAYS] = {
+#define STATE_ARRAY(region, field, key, name) c->stage->field,
+#include <zplan/state_regions.def>
+  };
+  return is_there(c, (int)array) ? at[array] : -1;
+}
+
+void zpr_moments_here(zpr *c, void *moment[ZPK_MOMENTS]) {
+  for (int i = 0; i < ZPK_MOMENTS; i++) {
+    int64_t at = place_of(c, (zpr_array)(ZPR_MOMENTS_FROM + i));
+    moment[i] = at < 0 ? NULL : zpr_at(c, at);
+  }
 }
 
 static char *window_at(zpr *c, int64_t k) {

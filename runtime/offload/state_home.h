@@ -8,14 +8,14 @@
 #include "device.h"
 #include "home.h"
 
-/* Moment i is ZPR_MOMENT1 + i. FRESH: 1-bit LAMB, the variance as it would be. */
+/* Arrays of the state (state_regions.def); moment n is ZPR_MOMENTS_FROM + n. Weights are the master copy, or off the
+ * device the copy of the parameters. */
 typedef enum zpr_array {
-  ZPR_WEIGHTS,
-  ZPR_MOMENT1,
-  ZPR_MOMENT2,
-  ZPR_AVERAGE = ZPR_MOMENT1 + ZPK_MOMENTS,
-  ZPR_FRESH,
-  ZPR_ARRAYS
+#define STATE_ARRAY(region, field, key, name) ZPR_##region,
+#include <zplan/state_regions.def>
+  ZPR_ARRAYS,
+  ZPR_WEIGHTS = ZPR_MASTER,
+  ZPR_MOMENTS_FROM = ZPR_MASTER + 1,
 } zpr_array;
 enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
 

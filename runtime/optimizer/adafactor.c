@@ -310,9 +310,8 @@ static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_updat
 }
 
 const zpr_optimizer_row zpr_adafactor_row = {.name = "adafactor",
-                                             .moments = 1,
-                                             .moments_with = offsetof(zpr_program, beta1),
-                                             .moment = {".exp_avg"},
+                                             .keeps_with = offsetof(zpr_program, beta1),
+                                             .moment = {[ZPK_MOMENT1] = ".exp_avg"},
                                              .has_statistics = true,
                                              .exchanges = true,
                                              .recorded = {"eps", "decay_rate", "clip_threshold"},

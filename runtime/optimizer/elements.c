@@ -1,4 +1,5 @@
-/* Optimizers that update element by element: AdamW, Adam, SGD, Lion (formulas: kernels/optimizer/optimizer.c). */
+/* Optimizers that update element by element: AdamW, Adam, SGD, Lion (formulas: kernels/optimizer/optimizer_template.h).
+ */
 #include "optimizer.h"
 
 #include <stddef.h>
@@ -32,32 +33,28 @@ static const zpr_one_bit_row *const one_bit_adam[] = {&zpr_zero_one_adam, &zpr_o
 
 const zpr_optimizer_row zpr_adamw_row = {.name = "adamw",
                                          .rule = ZPK_ADAMW,
-                                         .moments = 2,
-                                         .moment = {".exp_avg", ".exp_avg_sq"},
+                                         .moment = {[ZPK_MOMENT1] = ".exp_avg", [ZPK_MOMENT2] = ".exp_avg_sq"},
                                          .recorded = {"beta1", "beta2", "eps"},
                                          .one_bit = one_bit_adam,
                                          BY_ELEMENT};
 
 const zpr_optimizer_row zpr_adam_row = {.name = "adam",
                                         .rule = ZPK_ADAM,
-                                        .moments = 2,
-                                        .moment = {".exp_avg", ".exp_avg_sq"},
+                                        .moment = {[ZPK_MOMENT1] = ".exp_avg", [ZPK_MOMENT2] = ".exp_avg_sq"},
                                         .recorded = {"beta1", "beta2", "eps"},
                                         .one_bit = one_bit_adam,
                                         BY_ELEMENT};
 
 const zpr_optimizer_row zpr_sgd_row = {.name = "sgd",
                                        .rule = ZPK_SGD,
-                                       .moments = 1,
-                                       .moments_with = offsetof(zpr_program, momentum),
-                                       .moment = {".momentum_buffer"},
+                                       .keeps_with = offsetof(zpr_program, momentum),
+                                       .moment = {[ZPK_MOMENT1] = ".momentum_buffer"},
                                        .recorded = {"momentum"},
                                        BY_ELEMENT};
 
 /* eps is recorded since it was with the first trainings by Lion, and means nothing to it. */
 const zpr_optimizer_row zpr_lion_row = {.name = "lion",
                                         .rule = ZPK_LION,
-                                        .moments = 1,
-                                        .moment = {".exp_avg"},
+                                        .moment = {[ZPK_MOMENT1] = ".exp_avg"},
                                         .recorded = {"beta1", "beta2", "eps"},
                                         BY_ELEMENT};

@@ -207,7 +207,7 @@ static void apply_neighbours(void *arg, int64_t begin, int64_t end, int64_t at) 
   zpk_rows rows = rows_of(x, begin, end, at);
   void *weights = element(p->weights, own, real);
   zpk_adafactor_apply(&x->rule, &rows, weights, (const char *)p->grads + own * zpk_real_bytes(x->rule.dtype),
-                      element(p->moment[0], own, real), x->rows, x->cols, x->factor);
+                      element(p->moment[ZPK_MOMENT1], own, real), x->rows, x->cols, x->factor);
   if (p->average) zpk_average(&x->rule, weights, element(p->average, own, real), 0, rows.count);
 }
 

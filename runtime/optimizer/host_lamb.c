@@ -14,7 +14,7 @@ static void make_moments(void *arg, const zpr_host_part *p) {
   const pass *x = arg;
   const zpk_update rule = zpr_rule_with(x->rule, p->recipe);
   double sums[2];
-  zpk_lamb_moments(&rule, p->weights, p->grads, p->moment[0], p->moment[1], p->begin, p->end, sums);
+  zpk_lamb_moments(&rule, p->weights, p->grads, p->moment[ZPK_MOMENT1], p->moment[ZPK_MOMENT2], p->begin, p->end, sums);
   x->sums[2 * p->block] += sums[0];
   x->sums[2 * p->block + 1] += sums[1];
 }
@@ -23,7 +23,7 @@ static void apply(void *arg, const zpr_host_part *p) {
   const pass *x = arg;
   zpk_update rule = zpr_rule_with(x->rule, p->recipe);
   rule.lr *= x->ratios[p->tensor];
-  zpk_lamb_apply(&rule, p->weights, p->moment[0], p->moment[1], p->begin, p->end);
+  zpk_lamb_apply(&rule, p->weights, p->moment[ZPK_MOMENT1], p->moment[ZPK_MOMENT2], p->begin, p->end);
   if (p->average) zpk_average(&rule, p->weights, p->average, p->begin, p->end);
 }
 

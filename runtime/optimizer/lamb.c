@@ -139,8 +139,7 @@ static const zpr_one_bit_row *const one_bit[] = {&zpr_one_bit_lamb_shards, &zpr_
 
 const zpr_optimizer_row zpr_lamb_row = {.name = "lamb",
                                         .rule = ZPK_LAMB,
-                                        .moments = 2,
-                                        .moment = {".exp_avg", ".exp_avg_sq"},
+                                        .moment = {[ZPK_MOMENT1] = ".exp_avg", [ZPK_MOMENT2] = ".exp_avg_sq"},
                                         .recorded = {"beta1", "beta2", "eps"},
                                         .one_bit = one_bit,
                                         .open = open_lamb,

@@ -252,9 +252,8 @@ static void rehearse(zpr *c) {
 
 const zpr_optimizer_row zpr_muon_row = {.name = "muon",
                                         .rule = ZPK_ADAMW,
-                                        .moments = 2,
-                                        .moment = {".exp_avg", ".exp_avg_sq"},
-                                        .moment_of_matrix = {".momentum_buffer"},
+                                        .moment = {[ZPK_MOMENT1] = ".exp_avg", [ZPK_MOMENT2] = ".exp_avg_sq"},
+                                        .moment_of_matrix = {[ZPK_MOMENT1] = ".momentum_buffer"},
                                         .exchanges = true,
                                         .recorded = {"beta1", "beta2", "eps", "momentum"},
                                         .open = open_muon,

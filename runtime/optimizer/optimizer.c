@@ -20,8 +20,10 @@ const zpr_one_bit_row *zpr_one_bit_of(const zpr_program *program) {
   return *way;
 }
 
-int zpr_moments(const zpr_program *program) {
+unsigned zpr_kept(const zpr_program *program) {
   const zpr_optimizer_row *row = zpr_optimizer_of(program);
-  const double *with = (const double *)(const void *)((const char *)program + row->moments_with);
-  return row->moments_with == 0 || *with != 0 ? row->moments : 0;
+  const double *with = (const double *)(const void *)((const char *)program + row->keeps_with);
+  unsigned kept = 0;
+  for (int i = 0; i < ZPK_MOMENTS; i++) kept |= (unsigned)(row->moment[i] != NULL) << i;
+  return row->keeps_with == 0 || *with != 0 ? kept : 0;
 }

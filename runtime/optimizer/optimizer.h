@@ -38,11 +38,10 @@ typedef struct zpr_one_bit_row {
 typedef struct zpr_optimizer_row {
   const char *name; /* as in the language and in records of trainings: "adamw" */
   int rule;         /* zpk_update.kind of the elements that `here` and `away` have */
-  /* Moments of every parameter; none where the setting at `moments_with` (byte of zpr_program; 0: no such setting) is
-   * 0. What checkpoints call them; and those of orthogonal matrices (NULL: these have no such moment). */
-  int moments;
-  size_t moments_with;
+  /* What it keeps of every parameter, by ZPK_MOMENT1 ..., as checkpoints call it (NULL: it does not keep that), nothing
+   * where the setting at `keeps_with` (byte of zpr_program; 0: no such setting) is 0; and of orthogonal matrices. */
   const char *moment[ZPK_MOMENTS], *moment_of_matrix[ZPK_MOMENTS];
+  size_t keeps_with;
   bool has_statistics; /* adafactor.h */
   bool exchanges;      /* ranks send each other more than sums while they update */
   /* It needs an element, its gradient and its state alone: then GPUs may decide about steps themselves. */
@@ -61,8 +60,8 @@ typedef struct zpr_optimizer_row {
 const zpr_optimizer_row *zpr_optimizer_of(const zpr_program *program);
 /* NULL: no step exchanges in 1 bit. */
 const zpr_one_bit_row *zpr_one_bit_of(const zpr_program *program);
-/* Moments that the program's optimizer keeps. */
-int zpr_moments(const zpr_program *program);
+/* What the program's optimizer keeps: bits by ZPK_MOMENT1 ... */
+unsigned zpr_kept(const zpr_program *program);
 
 /* ---- rows: the list is in zplan/zpk_optimizers.h ---- */
 #define ZPR_OPTIMIZER_ROW(id, row) extern const zpr_optimizer_row row;

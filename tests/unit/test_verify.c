@@ -474,6 +474,21 @@ Test(verify, missing_parts_are_findings) {
   cr_expect_gt(findings_of(plan->spec, NULL).len, 0);
 }
 
+/* Files of a version that did not know a region: sound where the plan has none. */
+Test(verify, places_that_a_file_does_not_state_are_none) {
+  zp_plan *plan = rich_plan();
+  for (int has = 0; has < 2; has++) {
+    zp_json *json = zp_plan_to_json(arena, plan);
+    const zp_json *stage = zp_json_at(zp_json_get(json, "stages"), 0);
+    zp_json *place = (zp_json *)zp_json_get(stage, "arena");
+    zp_json_set_string(place, has ? "at_moment1" : "at_statistics", NULL);
+    zp_strings findings = findings_of(plan->spec, json);
+    cr_expect_eq(findings.len > 0, has, "%s", findings.len ? findings.data[0] : "");
+    if (has) cr_expect(strstr(findings.data[0], "first moment stands at byte -1"), "%s", findings.data[0]);
+    zp_json_free(json);
+  }
+}
+
 /* Saved values off the device that the first part of backward changes must go out again: the logits become their
  * gradient. */
 Test(verify, changed_saved_values_go_out_again) {

@@ -20,7 +20,7 @@ PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.
 
 
 WRITERS = ("planner/plan/plan_write.c", "planner/plan/program_json.c")
-REGIONS = ("planner/program/include/zplan/regions.def", "runtime/include/zplan/state_regions.def")  # a row's key
+REGIONS = ("planner/program/include/zplan/regions.def", "kernels/include/zplan/state_regions.def")  # a row's key
 KINDS = "planner/program/include/zplan/kinds.h"  # a row's prefix: with it a name is set for every kind of parameters
 MIXED = """use std.hw
 use "%s" as g
@@ -78,7 +78,7 @@ def check_sources(tally, known):
     for word in sorted(of_kinds):
         tally.check("the writers set %s" % word, word in said)
     for path in WRITERS + REGIONS:
-        key = r'^(?:STATE_)?REGION\((?!.*NULL)[\w, ]+"([^"]+)"' if path in REGIONS else r'zp_json_set\w*\(\w+, "([^"]+)"'
+        key = r'^(?:REGION|STATE_\w+ ?)\((?!.*NULL)[\w, ]+"([^"]+)"' if path in REGIONS else r'zp_json_set\w*\(\w+, "([^"]+)"'
         words = sorted(set(re.findall(key, text_of(path), re.MULTILINE)))
         tally.check("%s sets something" % path, len(words) > 0)
         for word in words:

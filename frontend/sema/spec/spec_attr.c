@@ -113,19 +113,20 @@ static void store_text(zp_reader *reader, const zp_env *env, const zp_field *fie
   }
 }
 
-static void store_pair(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_expr *expr, void *base) {
-  const size_t at[2] = {field->offset, field->second};
+static void store_list(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_expr *expr, void *base) {
+  static const char *const counts[] = {[2] = "two", [3] = "three"};
   zp_value value = {0};
-  double number[2];
+  double number[ZP_OPTION_MOST_VALUES];
   if (!zp_eval(reader->arena, reader->diags, env->scope, expr, &value)) return;
-  if (value.kind != ZP_VAL_LIST || value.list.len != 2) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`%s` is a list of two numbers", field->key);
+  if (value.kind != ZP_VAL_LIST || value.list.len != field->n) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0304, value.span, "`%s` is a list of %s numbers", field->key, counts[field->n]);
     zp_diag_help(d, "for example `%s`", field->note);
     return;
   }
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < field->n; i++)
     if (!zp_check_number(reader, &value.list.data[i], field->key, ZP_DIM_NONE, field->range, &number[i])) return;
-  for (int i = 0; i < 2; i++) *(double *)(void *)((char *)base + at[i]) = number[i];
+  for (int i = 0; i < field->n; i++) *(double *)(void *)((char *)base + field->each[i]) = number[i];
 }
 
 static const char *operator_text(zp_attr_op op) {
@@ -167,7 +168,7 @@ static void read_field(zp_reader *reader, const zp_env *env, const zp_field *fie
   case ZP_FIELD_REAL: store_number(reader, env, field, attr->value, base); return;
   case ZP_FIELD_INT:
   case ZP_FIELD_INT64: store_whole(reader, env, field, attr->value, base); return;
-  case ZP_FIELD_PAIR: store_pair(reader, env, field, attr->value, base); return;
+  case ZP_FIELD_LIST: store_list(reader, env, field, attr->value, base); return;
   case ZP_FIELD_BOOL: store_bool(reader, env, field, attr->value, base); return;
   case ZP_FIELD_STRING:
   case ZP_FIELD_WORD: store_text(reader, env, field, attr->value, base); return;

@@ -43,7 +43,7 @@ typedef enum zp_field_kind {
   ZP_FIELD_INT,     /* int */
   ZP_FIELD_INT64,   /* int64_t */
   ZP_FIELD_REAL,    /* double without unit */
-  ZP_FIELD_PAIR,    /* [a, b]: a double at `offset`, one at `second`; `note` is an example */
+  ZP_FIELD_LIST,    /* [a, b]: `n` doubles, at `each`; `note` is an example */
   ZP_FIELD_BOOL,    /* bool */
   ZP_FIELD_STRING,  /* const char * */
   ZP_FIELD_WORD,    /* int (an enum), one of `words` */
@@ -68,7 +68,8 @@ typedef struct zp_field {
   const zp_schema *block;
   void (*read)(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
   const char *note;
-  size_t second;
+  int n;
+  size_t each[ZP_OPTION_MOST_VALUES];
 } zp_field;
 #define ZP_CHECK_ONLY SIZE_MAX
 

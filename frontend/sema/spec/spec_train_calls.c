@@ -103,18 +103,20 @@ static void check_factor(zp_reader *reader, zp_span span, const zp_train *train)
 /* ---- the rows' options as fields ---- */
 
 static const zp_field_kind field_kinds[] = {
-    [ZP_OPTION_REAL] = ZP_FIELD_REAL,   [ZP_OPTION_PAIR] = ZP_FIELD_PAIR,    [ZP_OPTION_BOOL] = ZP_FIELD_BOOL,
+    [ZP_OPTION_REAL] = ZP_FIELD_REAL,   [ZP_OPTION_LIST] = ZP_FIELD_LIST,    [ZP_OPTION_BOOL] = ZP_FIELD_BOOL,
     [ZP_OPTION_COUNT] = ZP_FIELD_INT64, [ZP_OPTION_DECAY] = ZP_FIELD_CUSTOM, [ZP_OPTION_FREEZE] = ZP_FIELD_CUSTOM,
 };
 
 static zp_field field_of(const zp_optimizer_option *option) {
-  return (zp_field){.key = option->name,
+  zp_field field = {.key = option->name,
                     .kind = field_kinds[option->kind],
-                    .offset = option->at[0],
-                    .second = option->at[1],
+                    .offset = option->value[0].at,
                     .range = option->range,
                     .read = option->kind == ZP_OPTION_DECAY ? read_decay : read_freeze,
-                    .note = option->example};
+                    .note = option->example,
+                    .n = option->n};
+  for (int i = 0; i < option->n; i++) field.each[i] = option->value[i].at;
+  return field;
 }
 
 static zp_function function_of(zp_arena *arena, zp_optimizer_kind kind) {
@@ -128,15 +130,22 @@ static zp_function function_of(zp_arena *arena, zp_optimizer_kind kind) {
  * of the first one that has such an option. */
 static const double unwritten = -1;
 
+static int numbers_of(const zp_optimizer_option *o) {
+  return o->kind == ZP_OPTION_REAL || o->kind == ZP_OPTION_LIST ? o->n : 0;
+}
+
+static double *number_at(zp_train *train, const zp_optimizer_value *value) {
+  return (double *)(void *)((char *)train + value->at);
+}
+
 static void forget(zp_train *train) {
   for (int k = 0; k < ZP_OPT_COUNT; k++) {
     const zp_optimizer *row = zp_optimizer_row((zp_optimizer_kind)k);
     for (int i = 0; i < row->n_options; i++) {
       const zp_optimizer_option *o = &row->options[i];
-      char *at = (char *)train + o->at[0];
-      if (o->kind == ZP_OPTION_BOOL) *(bool *)at = o->unwritten[0] != 0;
-      for (int n = 0; n < 2 && (o->kind == ZP_OPTION_REAL || o->kind == ZP_OPTION_PAIR); n++)
-        if (o->at[n] && o->unwritten[n] >= 0) *(double *)(void *)((char *)train + o->at[n]) = unwritten;
+      if (o->kind == ZP_OPTION_BOOL) *(bool *)((char *)train + o->value[0].at) = o->value[0].unwritten != 0;
+      for (int n = 0; n < numbers_of(o); n++)
+        if (o->value[n].unwritten >= 0) *number_at(train, &o->value[n]) = unwritten;
     }
   }
 }
@@ -144,9 +153,9 @@ static void forget(zp_train *train) {
 static void set_defaults(zp_train *train, const zp_optimizer *row) {
   for (int i = 0; i < row->n_options; i++) {
     const zp_optimizer_option *o = &row->options[i];
-    for (int n = 0; n < 2 && (o->kind == ZP_OPTION_REAL || o->kind == ZP_OPTION_PAIR); n++) {
-      double *value = (double *)(void *)((char *)train + o->at[n]);
-      if (o->at[n] && *value == unwritten) *value = o->unwritten[n];
+    for (int n = 0; n < numbers_of(o); n++) {
+      double *number = number_at(train, &o->value[n]);
+      if (*number == unwritten) *number = o->value[n].unwritten;
     }
   }
 }
@@ -295,11 +304,21 @@ void zp_read_delay(zp_reader *reader, const zp_env *env, const zp_attr *attr, vo
   train->delayed = zp_read_call(reader, env, attr->value, "delayed_update", delays, 1, train) != NULL;
 }
 
+static const char *by_element(zp_arena *arena) {
+  const char *names = "";
+  for (int k = 0; k < ZP_OPT_COUNT; k++) {
+    const zp_optimizer *row = zp_optimizer_row((zp_optimizer_kind)k);
+    if (row->needs == ZP_NEEDS_ELEMENT) names = zp_format(arena, "%s%s%s", names, *names ? ", " : "", row->name);
+  }
+  return names;
+}
+
 /* Optimizers whose update is not element by element work on the device, or ask other ranks. */
 void zp_check_delay(zp_reader *reader, const zp_train *train) {
   const zp_optimizer *row = zp_optimizer_facts(train);
   if (!train->delayed || row->needs == ZP_NEEDS_ELEMENT) return;
   zp_diag *d =
       zp_report(reader->diags, ZP_Z0304, train->delay_span, "`delayed_update` does not go with `%s`", row->name);
-  zp_diag_help(d, "a thread of the host updates beside the next step: adamw, adam, lion and sgd, element by element");
+  zp_diag_help(d, "a thread of the host updates beside the next step, element by element: %s",
+               by_element(reader->arena));
 }

@@ -281,8 +281,9 @@ typedef struct zpd_step {
   double loss; /* grows with every zpd_ce_loss, as does the tally of the loss; decide clears both */
   zpd_tally tally[ZPD_MOST_LOSSES];
   /* of the update */
-  double grad_scale, bias1, bias2; /* see zpd_update */
-  double applies;                  /* 0: it changes nothing */
+  double grad_scale; /* see zpd_update */
+  ZPK_BIASES(ZPK_BIAS_MEMBER)
+  double applies; /* 0: it changes nothing */
   /* f16: what gradients are multiplied by, a power of two; steps without overflow since it was changed; and with every
    * format the steps that were not applied */
   double loss_scale, scale_steps, skipped_steps;
@@ -319,7 +320,7 @@ typedef struct zpd_decision {
   zpd_int blocks; /* of all segments */
   double clip;    /* 0: none */
   /* of the optimizer, by how many steps were skipped since the host last read it: none or one */
-  double bias1[2], bias2[2];
+  ZPK_BIASES(ZPK_BIAS_MEMBERS)
   double skipped_steps;            /* that the host knows of */
   double scale_window, most_scale; /* window 0: the loss scale does not move */
   zpd_step *step;
@@ -337,7 +338,7 @@ typedef struct zpd_updates {
   void *params; /* what is computed with */
   void *master; /* with 16-bit operands f32 copies of the parameters, which are updated; else NULL */
   const void *grads;
-  void *moment[ZPK_MOMENTS];   /* NULL: the optimizer has none such */
+  void *moment[ZPK_MOMENTS];   /* by ZPK_MOMENT1 ...; NULL: the optimizer does not keep it */
   void *average;               /* of the weights, which follows them; NULL: there is none */
   const zpd_segment *segments; /* NULL: `one` */
   zpd_segment one;

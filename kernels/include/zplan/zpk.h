@@ -336,12 +336,12 @@ typedef struct zpk_update {
   int kind; /* ZPK_ADAMW .. ZPK_SIGN */
   double lr, weight_decay;
   ZPK_SETTINGS(ZPK_SETTING_MEMBER)
-  double bias1, bias2; /* 1 - beta^step */
-  double grad_scale;   /* clipping factor applied to the gradient */
-  double ema;          /* what a step leaves of the average of the weights; 0: there is none */
+  ZPK_BIASES(ZPK_BIAS_MEMBER)
+  double grad_scale; /* clipping factor applied to the gradient */
+  double ema;        /* what a step leaves of the average of the weights; 0: there is none */
 } zpk_update;
-/* moment[ZPK_MOMENTS]; NULL: the optimizer has none such (SGD and Lion have the first alone, SGD without momentum
- * neither). With a 16-bit dtype everything is f32: param is the master copy, from which the caller rounds the
+/* moment[ZPK_MOMENTS], by ZPK_MOMENT1 ...; those that the rule does not keep are not read, and SGD without momentum
+ * keeps none: NULL. With a 16-bit dtype everything is f32: param is the master copy, from which the caller rounds the
  * weights. */
 void zpk_optimizer(const zpk_update *u, void *param, const void *grad, void *const *moment, int64_t begin, int64_t end);
 /* The average of the weights after a step: average += (1 - ema) (param - average). It has the type of param. */

@@ -12,16 +12,26 @@
   X(ZPR_MUON, zpr_muon_row)                                                                                            \
   X(ZPR_ADAFACTOR, zpr_adafactor_row)
 
-/* zpk_update.kind: by what elements are updated (formulas: kernels/optimizer/optimizer.c). ADAM: decay is added to the
- * gradient. SIGN: lr against the sign of the gradient, without state. */
+/* zpk_update.kind: by what elements are updated (formulas: kernels/optimizer/optimizer_template.h). ADAM: decay is
+ * added to the gradient. SIGN: lr against the sign of the gradient, without state. */
 enum { ZPK_ADAMW, ZPK_ADAM, ZPK_SGD, ZPK_LION, ZPK_LAMB, ZPK_SIGN };
 
-/* Most moments that an optimizer has of an element. */
-enum { ZPK_MOMENTS = 2 };
+/* What optimizers keep of an element, by number: ZPK_MOMENT1 ... */
+enum {
+#define STATE_MOMENT(region, field, key, name) ZPK_##region,
+#include "zplan/state_regions.def"
+  ZPK_MOMENTS
+};
 
 /* Numbers that elements are updated by, beside learning rate, decay and average of the weights: members of
  * zpr_program, zpk_update and zpd_updates. */
 #define ZPK_SETTINGS(X) X(beta1) X(beta2) X(eps) X(momentum)
 #define ZPK_SETTING_MEMBER(name) double name;
+
+/* Corrections of averages that began at zero: after n updates 1 - beta^n, and the setting that is its beta. Members of
+ * zpk_update and zpd_step; zpd_decision and zpr_biases have two of each. */
+#define ZPK_BIASES(X) X(bias1, beta1) X(bias2, beta2)
+#define ZPK_BIAS_MEMBER(bias, beta) double bias;
+#define ZPK_BIAS_MEMBERS(bias, beta) double bias[2];
 
 #endif

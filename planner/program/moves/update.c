@@ -4,7 +4,6 @@
  * (zp_optimizer.again). */
 #include "strategy.h"
 
-#include <assert.h>
 #include <zplan/buf.h>
 
 /* A master copy stands for the weights. */
@@ -13,8 +12,8 @@ static bool has_master(const zp_lowered *l) { return l->compute_bytes == 2; }
 int zp_update_bytes(const zp_lowered *l) {
   const zp_optimizer *row = zp_optimizer_facts(&l->spec->train);
   int once = l->grad_bytes + 2 * l->state_bytes + (has_master(l) ? 1 : 2) * l->param_bytes;
-  int weights = has_master(l) ? 4 : l->param_bytes, moments = zp_moments(&l->spec->train) * l->stat_bytes;
-  return once + row->again.gradients * l->grad_bytes + row->again.weights * weights + row->again.moments * moments;
+  int weights = has_master(l) ? 4 : l->param_bytes, kept = zp_n_kept(&l->spec->train) * l->stat_bytes;
+  return once + row->again.gradients * l->grad_bytes + row->again.weights * weights + row->again.kept * kept;
 }
 
 int zp_update_state_bytes(const zp_lowered *l) { return l->state_bytes + (has_master(l) ? 0 : l->param_bytes); }
@@ -47,10 +46,13 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
 static void regions(const zp_move_scope *x, zp_placing *p) {
   const zp_lowered *l = x->lowered;
   int64_t here = p->held[ZP_STATE_OPTIMIZER].here;
-  int moments = zp_moments(&l->spec->train), most = ZP_REGION_AVERAGE - ZP_REGION_MOMENT1;
-  assert(moments <= most);
+  static const zp_region kept[] = {
+#define STATE_MOMENT(region, field, key, name) ZP_REGION_##region,
+#include <zplan/state_regions.def>
+  };
   zp_need(p, ZP_REGION_MASTER, has_master(l) ? here * 4 : 0);
-  for (int i = 0; i < most; i++) zp_need(p, ZP_REGION_MOMENT1 + i, i < moments ? here * l->stat_bytes : 0);
+  for (zp_kept i = 0; i < ZP_KEPT_COUNT; i++)
+    zp_need(p, kept[i], zp_keeps(&l->spec->train, i) ? here * l->stat_bytes : 0);
   zp_need(p, ZP_REGION_AVERAGE, here * l->average_bytes);
   zp_need(p, ZP_REGION_STATISTICS, p->stage->statistics * l->stat_bytes);
 }

@@ -145,11 +145,6 @@ typedef struct zpr_stage {
   /* Predicted, for the closing table of a run. */
   int64_t weights_bytes, gradient_bytes, optimizer_bytes, saved_bytes, buffer_bytes;
 } zpr_stage;
-/* Offset of moment n (0-based), of shard_elements; -1: the optimizer has no such one. */
-static inline int64_t zpr_moment_at(const zpr_stage *stage, int n) {
-  const int64_t at[ZPK_MOMENTS] = {stage->moment1, stage->moment2};
-  return at[n];
-}
 
 /* Elements that are trained: of the flat buffers; of them what a rank updates. */
 static inline int64_t zpr_flat_elements(const zpr_stage *stage) {

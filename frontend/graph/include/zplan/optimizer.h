@@ -40,22 +40,34 @@ typedef enum zp_range {
 
 typedef enum zp_optimizer_option_kind {
   ZP_OPTION_REAL,
-  ZP_OPTION_PAIR, /* [0.9, 0.95]: two settings */
+  ZP_OPTION_LIST, /* [0.9, 0.95]: settings */
   ZP_OPTION_BOOL,
   ZP_OPTION_COUNT,  /* int64_t */
   ZP_OPTION_DECAY,  /* which parameters weight_decay shrinks: "matrices" or "all" */
   ZP_OPTION_FREEZE, /* when 1-bit Adam freezes its variance: auto(...), growing(...) */
 } zp_optimizer_option_kind;
+typedef struct zp_optimizer_value {
+  size_t at;        /* byte of zp_train */
+  double unwritten; /* where it is not written; below 0: 0 */
+} zp_optimizer_value;
+enum { ZP_OPTION_MOST_VALUES = 3 };
 typedef struct zp_optimizer_option {
   const char *name;
   zp_optimizer_option_kind kind;
   zp_range range;
-  size_t at[2];        /* bytes of zp_train; DECAY and FREEZE: none */
-  double unwritten[2]; /* values where it is not written; below 0: 0 */
-  const char *example; /* PAIR: of both */
+  int n; /* values: of DECAY and FREEZE none, of LIST so many, else one */
+  zp_optimizer_value value[ZP_OPTION_MOST_VALUES];
+  const char *example; /* LIST: of all values */
 } zp_optimizer_option;
 
 /* ---- rows ---- */
+/* What optimizers keep of every parameter: arrays of state_regions.def, a number an element. */
+typedef enum zp_kept {
+#define STATE_MOMENT(region, field, key, name) ZP_KEPT_##region,
+#include <zplan/state_regions.def>
+  ZP_KEPT_COUNT
+} zp_kept;
+
 /* What an update needs beyond the element, its gradient and its state. */
 typedef enum zp_update_needs {
   ZP_NEEDS_ELEMENT,    /* nothing */
@@ -83,14 +95,14 @@ typedef struct zp_optimizer {
   const char *name; /* as in the language: "adamw" */
   const zp_optimizer_option *options;
   int n_options;
-  /* Moments that it keeps of every parameter, of the accumulation type; none where the setting at `moments_with` (byte
-   * of zp_train; 0: there is no such setting) is 0. */
-  int moments;
-  size_t moments_with;
+  /* What it keeps, bits by zp_kept; nothing where the setting at `keeps_with` (byte of zp_train; 0: there is no such
+   * setting) is 0. */
+  unsigned keeps;
+  size_t keeps_with;
   zp_update_needs needs;
   /* How often an update reads these again, after gradients for the norm and everything once for the update. */
   struct {
-    int gradients, weights, moments;
+    int gradients, weights, kept;
   } again;
   zp_one_bit one_bit;
   bool is_adam;           /* what other programs offload */
@@ -109,8 +121,10 @@ const zp_optimizer *zp_optimizer_row(zp_optimizer_kind kind);
 /* The row of the training's optimizer. */
 const zp_optimizer *zp_optimizer_facts(const struct zp_train *train);
 const char *zp_optimizer_name(zp_optimizer_kind kind); /* as in the language: "adamw" */
-/* Moments that this training keeps of every parameter. */
-int zp_moments(const struct zp_train *train);
+/* What this training keeps: bits by zp_kept. Does it keep such an array? How many does it keep? */
+unsigned zp_kept_bits(const struct zp_train *train);
+bool zp_keeps(const struct zp_train *train, zp_kept kept);
+int zp_n_kept(const struct zp_train *train);
 /* Does the call of the optimizer take the number at this byte of zp_train? The number there. */
 bool zp_optimizer_takes(const zp_optimizer *optimizer, size_t at);
 double zp_setting_real(const struct zp_train *train, size_t at);
