@@ -4,6 +4,7 @@
 #define ZPLAN_CHOICE_H
 
 #include <assert.h>
+#include <zplan/model.h>
 #include <zplan/spec.h>
 
 /* The last `eighths`/8 of a state class's bytes live on `tier`, the rest on the device. tier DEVICE: eighths is 0. */
