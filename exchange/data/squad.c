@@ -61,7 +61,7 @@ static bool find_places(squad *s, const char *text, size_t len, zp_token_places 
   zp_diag *d = zp_report(s->job->diags, ZP_Z0807, ZP_NO_SPAN,
                          "%s changes texts, so the places of answers are not known", s->job->tokenizer);
   zp_diag_help(d,
-               "take BERT's WordPiece or a byte-level BPE without normalizers, or leave --tokenizer away: then bytes "
+               "take BERT's WordPiece or a byte-level BPE without normalizers, or leave out --tokenizer: then bytes "
                "are tokens");
   return false;
 }

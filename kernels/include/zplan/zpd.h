@@ -195,7 +195,7 @@ typedef struct zpd_bias {
   int *bucket;          /* [2 S]: the bucket of every distance; NULL: not needed */
   zpd_int tiles, reach; /* zpd_bias_tiles, zpd_bias_reach */
   void *sums; /* [B, H, tiles, 2 reach + 1] `real`: of the scores' gradients by distance, of tiles of queries; the first
-                 and the last sum are of all that is as far away or further */
+                 and the last sum are of all that is as distant or more */
 } zpd_bias;   /* kernels zpd_bias_lines, zpd_bias_grad: grid-stride */
 #ifndef __CUDACC_RTC__
 /* Bytes of lines, of buckets behind them, of sums. */

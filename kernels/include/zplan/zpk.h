@@ -185,8 +185,8 @@ typedef struct zpk_attention_args {
   double scale;
   bool causal;
   const zpk_layout *layout; /* NULL: dense. The first one, where heads have different ones */
-  /* A query sees keys that are less than so many positions away from it, so causal itself and the window - 1 before it;
-   * 0: however far away. Dense attention alone. Time follows it. */
+  /* A query sees keys at a distance below so many positions, so causal itself and the window - 1 before it;
+   * 0: at any distance. Dense attention alone. Time follows it. */
   int64_t window;
   /* What becomes of scaled scores s before the softmax: softcap * tanh(s / softcap), where that is above 0 (Gemma 2,
    * arXiv 2408.00118); then, where alibi_heads, the model's number of heads, is above 0, - slope * |query - key|
